@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* mlff.h: devices, models and evaluators: energies, forces and stress of atoms.
+ * Conventions and the error contract: mlff_base.h.
+ *
+ *   mlff_model *model;            weights, read-only, shared by threads
+ *   mlff_evaluator *evaluator;    one model on one device in one precision, with its buffers; one per thread
+ *
+ *   mlff_model_load("ethanol.safetensors", &model);
+ *   mlff_evaluator_create(model, NULL, &evaluator);
+ *   mlff_evaluator_compute(evaluator, &batch, &results);        the example: tests/api/examples */
+#ifndef MLFF_H
+#define MLFF_H
+
+#include "mlff_atoms.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- device ---------------------------------------------------------------------------------- */
+
+typedef enum mlff_device_kind { MLFF_CPU = 0, MLFF_CUDA = 1 } mlff_device_kind;
+typedef struct mlff_device {
+    mlff_device_kind kind;
+    int index;
+} mlff_device;
+/* "auto" (a GPU if one works, else the CPU with a warning), "cpu", "cuda", "cuda:1". */
+MLFF_API mlff_status mlff_device_parse(const char *text, mlff_device *device_out);
+/* "cpu" or "cuda:0" into text of at least 16 bytes. */
+MLFF_API void mlff_device_text(mlff_device device, char *text, size_t text_bytes);
+
+/* Fast paths of the CPU that this build has and this machine runs, best first, NULL-terminated: of
+ * "avx512", "avx2", "portable". Static. The environment variable MLFF_CPU forces one. */
+MLFF_API const char *const *mlff_cpu_paths(void);
+
+/* ---- model ----------------------------------------------------------------------------------- */
+
+typedef struct mlff_model mlff_model;
+
+typedef enum mlff_precision {
+    MLFF_PRECISION_DEFAULT = 0, /* float32 */
+    MLFF_FLOAT32 = 1,
+    MLFF_FLOAT64 = 2            /* the reference */
+} mlff_precision;
+
+/* Loads a model file (safetensors, written by mlff_model_save). */
+MLFF_API mlff_status mlff_model_load(const char *path, mlff_model **model_out);
+MLFF_API mlff_status mlff_model_save(const mlff_model *model, const char *path);
+MLFF_API void mlff_model_destroy(mlff_model *model);
+
+typedef struct mlff_import_options {
+    size_t struct_size;
+    const char *energy_unit;  /* "kcal/mol", "eV", "Hartree": what the foreign file computes; NULL: an error unless the file says */
+    const char *length_unit;  /* "Ang", "Bohr"; NULL: Ang */
+    const char *elements;     /* "H,C,O", or NULL: unknown (a warning says so once) */
+} mlff_import_options;
+MLFF_API mlff_import_options mlff_import_options_default(void);
+/* Reads a SchNetPack `best_model` (PaiNN; a zip with a pickle of which nothing is executed). */
+MLFF_API mlff_status mlff_model_import(const char *path, const mlff_import_options *options, mlff_model **model_out);
+
+typedef struct mlff_painn_options {
+    size_t struct_size;
+    int n_features;               /* 128 */
+    int n_layers;                 /* 3 */
+    int n_radial;                 /* 20 */
+    double cutoff_angstrom;       /* 5.0 */
+    const char *radial_basis;     /* "gaussian" or "bessel" */
+    const char *cutoff_function;  /* "cosine" or "mollifier" */
+    int shared_filters, shared_interactions;
+    const char *elements;         /* "H,C,O" or NULL: every element 1..99 */
+    uint64_t seed;
+} mlff_painn_options;
+MLFF_API mlff_painn_options mlff_painn_options_default(void);
+/* An untrained PaiNN (Schütt et al. 2021, arXiv:2102.03150): SchNetPack's initialisation, deterministic in `seed`.
+ * Its information says trained = 0, and so must every report that uses it. */
+MLFF_API mlff_status mlff_model_create_painn(const mlff_painn_options *options, mlff_model **model_out);
+
+typedef struct mlff_model_info {
+    const char *architecture;     /* "painn" */
+    const char *name;             /* file name without folder and suffix, or "new" */
+    const char *description;      /* one line: "PaiNN, 128 features, 3 layers, …" */
+    const char *reference;        /* paper and DOI */
+    double cutoff_angstrom;       /* of the neighbour list */
+    int n_layers;                 /* message passing layers: influence distance = n_layers · cutoff */
+    int64_t n_parameters;
+    int64_t n_bytes;
+    int trained;                  /* 0: random weights */
+    int conservative;             /* 1: forces are the derivative of the energy */
+    int has_atom_energies;
+    double energy_unit_ev;        /* the file's energy unit in eV */
+    double length_unit_angstrom;
+    int n_elements;               /* 0: unknown */
+    const unsigned char *elements;/* [n_elements] atomic numbers, ascending */
+} mlff_model_info;
+/* Strings and arrays are borrowed until the model is destroyed. */
+MLFF_API void mlff_model_info_get(const mlff_model *model, mlff_model_info *info_out);
+/* Everything the file's metadata says, key and value by index; NULL past the end. Borrowed. */
+MLFF_API const char *mlff_model_metadata(const mlff_model *model, int index, const char **value_out);
+
+/* ---- halo ------------------------------------------------------------------------------------ */
+
+/* Exchange of ghost atoms' features between processes, layer by layer (architecture page "neighbours").
+ * forward: after layer `layer` fill the rows of ghosts of each array from their owners.
+ * reverse: before the reverse pass of layer `layer` is finished, add the rows of ghosts to their owners' and zero them.
+ * Arrays are [n_atoms][width] of `element_bytes` (4 or 8) bytes, at `location`, on `stream`. */
+typedef struct mlff_halo_array {
+    void *data;
+    int width;
+    int element_bytes;
+} mlff_halo_array;
+typedef struct mlff_halo {
+    mlff_status (*forward)(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream);
+    mlff_status (*reverse)(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream);
+    void *context;
+} mlff_halo;
+
+/* ---- evaluator ------------------------------------------------------------------------------- */
+
+typedef struct mlff_evaluator mlff_evaluator;
+
+typedef struct mlff_evaluator_options {
+    size_t struct_size;
+    mlff_device device;           /* CPU */
+    mlff_precision precision;     /* MLFF_PRECISION_DEFAULT */
+    double skin_angstrom;         /* of its own neighbour list; 0.5; 0 rebuilds at each call */
+    int n_threads;                /* CPU; 0: all cores this process may use */
+    const char *cpu_path;         /* "avx512", "avx2", "portable"; NULL: MLFF_CPU or the best */
+    const mlff_halo *halo;        /* NULL: none. Fixed for the evaluator's life, copied */
+} mlff_evaluator_options;
+MLFF_API mlff_evaluator_options mlff_evaluator_options_default(void);
+
+/* `options` may be NULL. The model must outlive the evaluator. Not to be used by two threads at once. */
+MLFF_API mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_options *options,
+                                           mlff_evaluator **evaluator_out);
+MLFF_API void mlff_evaluator_destroy(mlff_evaluator *evaluator);
+
+/* Where results go: the caller's arrays; NULL means not wanted, and is not computed where that saves work. */
+typedef struct mlff_results {
+    double *energies;             /* [n_systems] eV, model offsets included, over owned atoms */
+    double *atom_energies;        /* [n_atoms] eV, offsets included; 0 for ghosts */
+    double *forces;               /* [n_atoms][3] eV/Å, on ghosts too */
+    double *stresses;             /* [n_systems][6] eV/Å³; NaN where not all three axes are periodic */
+    double *virials;              /* [n_systems][9] eV, -dE/dstrain, also without a cell */
+    mlff_location location;       /* where all of them live */
+} mlff_results;
+
+/* Energy, forces and stress of each system of the batch. Fails with MLFF_ERR_ELEMENT for an element the model
+ * does not know, MLFF_ERR_VALUE for positions or cells that are not finite, two atoms on one point, a periodic
+ * axis without a cell vector. After the first calls of a size no memory is allocated. */
+MLFF_API mlff_status mlff_evaluator_compute(mlff_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
+
+/* A named piece of the step. Phases: "forward", "backward", and "" for what stands outside both. */
+typedef struct mlff_stage {
+    const char *name;             /* "neighbors", "geometry", "radial", "message", "update", "readout", … */
+    const char *phase;
+    int layer;                    /* -1 where not of a layer */
+    const char *includes;         /* what a fused stage holds beside its name, or "" */
+} mlff_stage;
+/* The fixed list of stages of this evaluator. Borrowed until it is destroyed. */
+MLFF_API const mlff_stage *mlff_evaluator_stages(const mlff_evaluator *evaluator, int *n_out);
+/* Switches the stages' clocks on or off (off at creation; off costs nothing). */
+MLFF_API mlff_status mlff_evaluator_stage_clock_set(mlff_evaluator *evaluator, int on);
+/* Time of each stage in the last compute, ns, [n_stages]; zeros if the clocks are off. */
+MLFF_API void mlff_evaluator_stage_times(const mlff_evaluator *evaluator, double *time_ns);
+
+typedef struct mlff_evaluator_info {
+    mlff_device device;
+    mlff_precision precision;
+    const char *cpu_path;         /* "" on a GPU */
+    int n_threads;
+    int64_t n_computes;
+    int64_t n_pairs;              /* of the last compute, directed, within the cutoff */
+    int64_t n_rebuilds;           /* of the neighbour list, so far */
+    int64_t n_growths;            /* times buffers grew, so far */
+    int64_t host_bytes;           /* held by this evaluator */
+    int64_t device_bytes;
+} mlff_evaluator_info;
+MLFF_API void mlff_evaluator_info_get(const mlff_evaluator *evaluator, mlff_evaluator_info *info_out);
+
+/* Sizes of the public structs in this build, by name ("mlff_batch"); 0 if unknown. For bindings. */
+MLFF_API size_t mlff_abi_size(const char *struct_name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/* mlff_atoms.h: systems and batches, their files, builders of common ones, neighbour lists, dynamics.
+ * Conventions and the error contract: mlff_base.h. */
+#ifndef MLFF_ATOMS_H
+#define MLFF_ATOMS_H
+
+#include "mlff_base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- elements -------------------------------------------------------------------------------- */
+
+#define MLFF_MAX_ATOMIC_NUMBER 118
+
+/* "Si" for 14; NULL outside 1..118. Static. */
+MLFF_API const char *mlff_element_symbol(int atomic_number);
+/* 14 for "Si" (case as usual: first letter upper, second lower); 0 if unknown. */
+MLFF_API int mlff_element_number(const char *symbol);
+/* Standard atomic weight, amu (IUPAC 2016 as ASE has it); 0 outside 1..118. */
+MLFF_API double mlff_element_mass(int atomic_number);
+
+/* ---- system ---------------------------------------------------------------------------------- */
+
+/* Atoms. Made by mlff_system_create(), a reader or a builder; fields may be changed by the caller, array
+ * lengths may not. Arrays are the system's own and released by mlff_system_destroy(). */
+typedef struct mlff_system {
+    int n_atoms;
+    int *species;             /* [n_atoms] atomic numbers */
+    double *positions;        /* [n_atoms][3] Å */
+    double cell[9];           /* [3][3] Å, rows are lattice vectors; all zero if there is no cell */
+    unsigned char periodic[3];/* 1 where the axis repeats */
+    double *velocities;       /* [n_atoms][3] Å/fs, or NULL */
+    double *masses;           /* [n_atoms] amu, or NULL for the elements' own */
+    unsigned char *fixed;     /* [n_atoms] 1 where the atom may not move, or NULL */
+    double charge;            /* e; NaN where not given */
+    double spin;              /* multiplicity 2S+1; NaN where not given */
+
+    /* Labels, from a file: what somebody else computed. NaN or NULL where absent. */
+    double label_energy;      /* eV, or NaN */
+    double *label_forces;     /* [n_atoms][3] eV/Å, or NULL */
+    double label_stress[6];   /* Voigt, eV/Å³; label_stress[0] is NaN if absent */
+} mlff_system;
+
+/* n_atoms >= 1; species 0, positions 0, no cell, everything optional absent. */
+MLFF_API mlff_status mlff_system_create(int n_atoms, mlff_system **system_out);
+MLFF_API mlff_status mlff_system_copy(const mlff_system *system, mlff_system **system_out);
+/* The system repeated n[0] × n[1] × n[2] times along its cell vectors; cell and arrays grow, labels are dropped. */
+MLFF_API mlff_status mlff_system_repeat(const mlff_system *system, const int n[3], mlff_system **system_out);
+MLFF_API void mlff_system_destroy(mlff_system *system);
+/* Adds the array (zeros; masses: the elements') if it is absent. */
+MLFF_API mlff_status mlff_system_add_velocities(mlff_system *system);
+MLFF_API mlff_status mlff_system_add_masses(mlff_system *system);
+MLFF_API mlff_status mlff_system_add_fixed(mlff_system *system);
+/* Checks what a computation needs: species in 1..118, finite positions and cell, a periodic axis has a cell
+ * vector, the periodic vectors are independent. `name` (may be NULL) begins the error text. */
+MLFF_API mlff_status mlff_system_check(const mlff_system *system, const char *name);
+/* |det cell| in Å³; 0 without a cell. */
+MLFF_API double mlff_system_volume(const mlff_system *system);
+/* "C9H8O4", Hill order, into text of at least 64 bytes (cut with "…" if longer). */
+MLFF_API void mlff_system_formula(const mlff_system *system, char *text, size_t text_bytes);
+
+/* ---- batch ----------------------------------------------------------------------------------- */
+
+typedef enum mlff_location { MLFF_HOST = 0, MLFF_DEVICE_MEMORY = 1 } mlff_location;
+
+/* Pairs handed in by the caller (an MD engine's list) instead of one made by the evaluator.
+ * Pair p of row i runs from atom i to the image of neighbor[p]:
+ *   r_p = positions[neighbor[p]] - positions[i] + shift[p] · cell
+ * Pairs beyond the model's cutoff are allowed and ignored; i to itself with zero shift is not. */
+typedef struct mlff_pairs {
+    const int32_t *first;     /* [n_atoms + 1] row i is first[i] .. first[i+1] */
+    const int32_t *neighbor;  /* [n_pairs] */
+    const int32_t *shift;     /* [n_pairs][3] in cell vectors, or NULL for all zero */
+    int symmetric;            /* 1: for each pair its reverse is present too. 0: truncated rows (halo, caps) */
+} mlff_pairs;
+
+/* Several systems, concatenated. A view: all arrays are the caller's and are only read. */
+typedef struct mlff_batch {
+    int n_systems;
+    const int32_t *first_atom;      /* [n_systems + 1] host; system s is atoms first_atom[s] .. first_atom[s+1] */
+    const int32_t *species;         /* [n_atoms] atomic numbers */
+    const double *positions;        /* [n_atoms][3] Å */
+    const double *cells;            /* [n_systems][9] Å, or NULL: no cells */
+    const unsigned char *periodic;  /* [n_systems][3], or NULL: nothing repeats. Host */
+    const unsigned char *owned;     /* [n_atoms] 0 marks a ghost: it has no energy of its own; NULL: all owned */
+    const mlff_pairs *pairs;        /* NULL: the evaluator makes its own list */
+    mlff_location location;         /* where species, positions, cells and pairs live */
+    void *stream;                   /* CUDA stream of the caller, used if location is the device; NULL: default */
+} mlff_batch;
+
+/* A batch of one system; borrows its arrays and needs `first_atom[2]` from the caller to point to. */
+MLFF_API void mlff_batch_from_system(const mlff_system *system, int32_t first_atom[2], mlff_batch *batch_out);
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Reads frames one by one in constant memory. The format is told by content and name: extended XYZ
+ * (comments of any form, any column order, Lattice, Properties, pbc; energy, forces, stress, virial and
+ * momenta or velocities as ASE writes them) or POSCAR/CONTCAR (VASP 5). "-" is standard input. */
+typedef struct mlff_reader mlff_reader;
+MLFF_API mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out);
+/* Next frame, or *system_out = NULL at the end. The frame is the caller's. */
+MLFF_API mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out);
+/* Frames handed out so far. */
+MLFF_API int64_t mlff_reader_n_frames(const mlff_reader *reader);
+MLFF_API void mlff_reader_destroy(mlff_reader *reader);
+
+/* What stands beside the atoms in a written frame; NULL or NaN where absent. */
+typedef struct mlff_frame_results {
+    double energy;            /* eV, or NaN */
+    const double *forces;     /* [n_atoms][3] eV/Å, or NULL */
+    const double *stress;     /* [6] Voigt, eV/Å³, or NULL */
+    int64_t step;             /* -1 where absent */
+    double time_fs;           /* NaN where absent */
+} mlff_frame_results;
+
+/* Writes extended XYZ. A new file is written beside its name and takes the name only at a good end
+ * (mlff_writer_close); with `append`, an existing file is added to frame by frame (a trajectory being
+ * grown; each frame is flushed whole). "-" is standard output. */
+typedef struct mlff_writer mlff_writer;
+MLFF_API mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_out);
+/* `results` may be NULL. */
+MLFF_API mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, const mlff_frame_results *results);
+/* Flushes, checks (a full disk is an error here) and names the file. The writer is gone afterwards, also on failure. */
+MLFF_API mlff_status mlff_writer_close(mlff_writer *writer);
+/* Gives up: a file not yet closed is removed (frames of an appended one stay). NULL is fine. */
+MLFF_API void mlff_writer_destroy(mlff_writer *writer);
+
+/* ---- builders -------------------------------------------------------------------------------- */
+
+typedef struct mlff_builder_info {
+    const char *name;         /* "silicon" */
+    const char *description;  /* "diamond silicon, a = 5.431 Å, periodic" */
+} mlff_builder_info;
+/* Known systems: silicon, aluminum, iron, water (liquid density, periodic), and the molecules h2o, methane,
+ * ethanol, benzene, aspirin, caffeine. Static. */
+MLFF_API const mlff_builder_info *mlff_builders(int *n_out);
+/* Builds `name` with the number of atoms nearest to n_atoms that it allows (crystals: the most cubic
+ * repetition; water: whole molecules; a molecule: its own count, n_atoms is not asked). n_atoms <= 0 takes
+ * the default (64 for what can grow). `seed` orients the waters. */
+MLFF_API mlff_status mlff_system_build(const char *name, int n_atoms, uint64_t seed, mlff_system **system_out);
+
+/* ---- random motion --------------------------------------------------------------------------- */
+
+/* Displaces free atoms by normal deviates with the standard deviation of a harmonic atom,
+ * sqrt(k_B T / (m ω²)) with ħω = 25 meV·sqrt(28/m) (silicon-like), at most 0.3 Å a component. Deterministic in `seed`. */
+MLFF_API mlff_status mlff_system_perturb(mlff_system *system, double temperature_kelvin, uint64_t seed);
+/* Maxwell-Boltzmann velocities, centre-of-mass motion removed if nothing is fixed, scaled to the exact temperature. */
+MLFF_API mlff_status mlff_system_thermalize(mlff_system *system, double temperature_kelvin, uint64_t seed);
+
+/* ---- neighbour list -------------------------------------------------------------------------- */
+
+/* A full list (each pair in both directions), rows in canonical order (neighbour, then shift), images as
+ * integer shifts, per-axis periodicity, any cell with self-images. Cell list: time linear in atoms. */
+typedef struct mlff_neighbors mlff_neighbors;
+/* cutoff_angstrom > 0. Pairs within cutoff + skin are kept, and the list is rebuilt when two atoms may have
+ * come closer by `skin`, when an atom was wrapped, or when cell, species count or periodicity change.
+ * The pairs handed out are exactly those with r < cutoff. */
+MLFF_API mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, mlff_neighbors **neighbors_out);
+/* Brings the list up to date with a batch (positions on the host; `pairs` of the batch is not looked at). */
+MLFF_API mlff_status mlff_neighbors_update(mlff_neighbors *neighbors, const mlff_batch *batch);
+/* The current pairs; borrowed until the next update. `vectors` (may be NULL) gets [n_pairs][3] r_p in Å,
+ * `reverse` (may be NULL) gets [n_pairs] the index of each pair's reverse. Any output may be NULL. */
+MLFF_API void mlff_neighbors_get(const mlff_neighbors *neighbors, mlff_pairs *pairs_out, const double **vectors_out,
+                                 const int32_t **reverse_out);
+typedef struct mlff_neighbors_info {
+    int64_t n_pairs;          /* within the cutoff, directed */
+    int64_t n_pairs_skin;     /* within cutoff + skin */
+    int64_t n_updates, n_rebuilds, n_growths;
+    int64_t bytes;
+} mlff_neighbors_info;
+MLFF_API void mlff_neighbors_info_get(const mlff_neighbors *neighbors, mlff_neighbors_info *info_out);
+MLFF_API void mlff_neighbors_destroy(mlff_neighbors *neighbors);
+
+/* ---- dynamics -------------------------------------------------------------------------------- */
+
+typedef enum mlff_ensemble { MLFF_NVE = 0, MLFF_LANGEVIN = 1 } mlff_ensemble;
+
+typedef struct mlff_dynamics_options {
+    size_t struct_size;
+    mlff_ensemble ensemble;       /* NVE: velocity Verlet; Langevin: BAOAB (Leimkuhler & Matthews, doi:10.1093/amrx/abs010) */
+    double timestep_fs;           /* 0.5 */
+    double temperature_kelvin;    /* 300; Langevin's bath */
+    double friction_per_fs;       /* 0.01 */
+    uint64_t seed;                /* Langevin's noise; a counter-based generator, so that restarts continue it exactly */
+} mlff_dynamics_options;
+MLFF_API mlff_dynamics_options mlff_dynamics_options_default(void);
+
+/* Computes energy (eV) and forces ([n_atoms][3] eV/Å) of the system. A status other than MLFF_OK ends the step. */
+typedef mlff_status (*mlff_force_function)(void *context, const mlff_system *system, double *energy, double *forces);
+
+typedef struct mlff_dynamics_state {
+    int64_t step;
+    double time_fs;
+    double potential_energy;      /* eV */
+    double kinetic_energy;        /* eV */
+    double temperature_kelvin;    /* of the free degrees of freedom */
+    double conserved_energy;      /* eV: total energy; with Langevin, less the heat the bath gave */
+    const double *forces;         /* [n_atoms][3] eV/Å, borrowed until the next step */
+} mlff_dynamics_state;
+
+/* Integrates `system` in place (borrowed; velocities and masses are added if absent). Fixed atoms stay and
+ * have no kinetic energy. The first step computes the forces of the start. */
+typedef struct mlff_dynamics mlff_dynamics;
+MLFF_API mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, mlff_system *system,
+                                          mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
+/* One step. MLFF_ERR_UNSTABLE if energy, forces or positions stop being finite (the text names step, atom and mend). */
+MLFF_API mlff_status mlff_dynamics_step(mlff_dynamics *dynamics);
+MLFF_API mlff_status mlff_dynamics_state_get(mlff_dynamics *dynamics, mlff_dynamics_state *state_out);
+/* Restart file: everything to continue bit for bit. Written beside its name, then renamed. */
+MLFF_API mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const char *path);
+/* Sets step, time, positions, velocities, forces and noise counter from a restart file; the file must match the system. */
+MLFF_API mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path);
+MLFF_API void mlff_dynamics_destroy(mlff_dynamics *dynamics);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

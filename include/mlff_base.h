@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* mlff_base.h: status codes, the error text, warnings, versions. Included by every other public header.
+ *
+ * The contract of the whole library, said once:
+ *  - Every function that can fail returns an mlff_status. On failure its outputs are untouched and
+ *    mlff_last_error() gives one line, of this thread, that names the thing and the mend.
+ *  - The library never prints and never exits. Warnings go to the handler of mlff_warning_handler_set().
+ *  - `x_create` / `x_load` hand out an object, `x_destroy(NULL)` does nothing. A `const T *` that is
+ *    returned is borrowed; its comment says until when.
+ *  - Units: eV, Å, fs, amu, eV/Å, eV/Å³, K. Stress has ASE's sign, (1/V) dE/dstrain, and ASE's Voigt
+ *    order xx yy zz yz xz xy. Arrays are row-major, the last index is the fastest.
+ *  - Option structs begin with `struct_size`; fill them with x_options_default() and then change fields. */
+#ifndef MLFF_BASE_H
+#define MLFF_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__) && !defined(_WIN32)
+#define MLFF_API __attribute__((visibility("default")))
+#define MLFF_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define MLFF_API
+#define MLFF_PRINTF(text, first)
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum mlff_status {
+    MLFF_OK = 0,
+    MLFF_ERR_USAGE = 1,       /* an argument that cannot be meant: NULL, a negative count, an unknown name */
+    MLFF_ERR_IO = 2,          /* a file cannot be opened, read, written or is full */
+    MLFF_ERR_FORMAT = 3,      /* a file does not say what its format promises */
+    MLFF_ERR_VALUE = 4,       /* a number that cannot be: NaN, infinite, a cell without volume */
+    MLFF_ERR_ELEMENT = 5,     /* an element that is unknown, or that the model does not know */
+    MLFF_ERR_LIMIT = 6,       /* larger than this library or this machine handles */
+    MLFF_ERR_MEMORY = 7,      /* out of host or device memory */
+    MLFF_ERR_DEVICE = 8,      /* no such device, a driver too old, a device lost */
+    MLFF_ERR_UNSUPPORTED = 9, /* meant and legal, but not offered here */
+    MLFF_ERR_UNSTABLE = 10,   /* a simulation whose energy or positions are no longer finite */
+    MLFF_ERR_INTERRUPTED = 11,/* the caller asked to stop; what was done so far is kept */
+    MLFF_ERR_CALLBACK = 12    /* a caller's function failed; its own text, if it set one, is the error */
+} mlff_status;
+
+/* Name of a status, "MLFF_ERR_IO"; never NULL. */
+MLFF_API const char *mlff_status_name(mlff_status status);
+
+/* Text of this thread's last failure, one line without newline; "" if none. Borrowed until the next failure. */
+MLFF_API const char *mlff_last_error(void);
+
+/* Sets this thread's error text and returns `status`: how a caller's own function (a force callback,
+ * a callable to be measured) reports a failure through us. printf-style. */
+MLFF_API mlff_status mlff_fail(mlff_status status, const char *format, ...) MLFF_PRINTF(2, 3);
+
+/* Receives warnings, one line each, from any thread. NULL drops them (the default). */
+typedef void (*mlff_warning_handler)(void *context, const char *text);
+MLFF_API void mlff_warning_handler_set(mlff_warning_handler handler, void *context);
+
+/* "0.1.0". */
+MLFF_API const char *mlff_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

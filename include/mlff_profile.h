@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* mlff_profile.h: measures any force field, ours or not, and says where the time of a step went.
+ * Conventions and the error contract: mlff_base.h.
+ *
+ *   mlff_callable callable;   mlff_callable_from_evaluator(evaluator, &callable);     or fill in your own
+ *   mlff_trajectory_thermal(system, 300.0, 0, &trajectory);
+ *   mlff_profile_run(&callable, trajectory, NULL, &profile);
+ *   mlff_profile_save(profile, "report.json"); */
+#ifndef MLFF_PROFILE_H
+#define MLFF_PROFILE_H
+
+#include "mlff.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- clock and timer ------------------------------------------------------------------------- */
+
+/* Monotonic host clock, ns. */
+MLFF_API int64_t mlff_clock_ns(void);
+/* Smallest step of that clock seen at calibration, and the cost of reading it, ns. Calibrated once. */
+MLFF_API void mlff_clock_calibration(double *quantum_ns, double *read_ns);
+
+/* ---- something to be measured ---------------------------------------------------------------- */
+
+enum {
+    MLFF_ENERGY = 1,
+    MLFF_FORCES = 2,
+    MLFF_STRESS = 4
+};
+
+/* Any force field. Our evaluators come through the same door as a caller's function. `step`, `name` and
+ * `properties` are required, all else may be NULL or 0. Functions are called from the profiling thread. */
+typedef struct mlff_callable {
+    size_t struct_size;
+    const char *name;             /* of the model: "ethanol.safetensors", "MACE-MP-0" */
+    const char *device;           /* "cpu", "cuda:0"; NULL: "cpu" */
+    const char *notes;            /* shown with every report: "untrained" */
+    void *context;
+    unsigned properties;          /* MLFF_ENERGY | …: what `step` can be asked for */
+
+    /* Computes `wanted` of the frame and returns when the results are there (devices synchronised).
+     * energy: 1 value, forces: [n_atoms][3], stress: [6]; a NULL pointer is not wanted as a value. MD needs forces. */
+    mlff_status (*step)(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces, double *stress);
+
+    /* Stages of the step: a fixed list, clocks switched on or off, times of the last step in ns. */
+    int n_stages;
+    const mlff_stage *stages;
+    mlff_status (*stage_clock_set)(void *context, int on);
+    void (*stage_times)(void *context, double *time_ns);
+
+    /* Memory ledgers beside the ones measured for every process (resident, heap): bytes now. */
+    int n_ledgers;
+    const char *const *ledger_names;
+    void (*ledgers)(void *context, int64_t *bytes);
+
+    /* What the step worked on: pairs, rebuilds of the list and growths of buffers so far; -1 where unknown. */
+    void (*counters)(void *context, int64_t *n_pairs, int64_t *n_rebuilds, int64_t *n_growths);
+
+    /* Releases what `context` holds; called by mlff_callable_destroy. */
+    void (*destroy)(void *context);
+} mlff_callable;
+
+/* One of our evaluators (borrowed: it must outlive the callable) and its model. */
+MLFF_API mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_model *model, mlff_callable *callable_out);
+MLFF_API void mlff_callable_destroy(mlff_callable *callable);
+
+/* ---- benchmark: one function, many calls ------------------------------------------------------- */
+
+/* Statistics of times, ns; percentiles by linear interpolation between order statistics (NumPy's default). */
+typedef struct mlff_statistics {
+    int64_t n;
+    double mean, median, std, min, max, p95, p99; /* std with n - 1 */
+    double cv;                                    /* std / mean, 0..1 */
+    int64_t n_outliers;                           /* beyond Tukey's outer fences (3 IQR): labelled, never dropped */
+} mlff_statistics;
+MLFF_API mlff_status mlff_statistics_of(const double *values, int64_t n, mlff_statistics *statistics_out);
+
+/* Calls function(context) n_warmup + n_calls times; times_ns gets the n_calls last ones. */
+MLFF_API mlff_status mlff_benchmark(mlff_status (*function)(void *context), void *context, int64_t n_warmup, int64_t n_calls,
+                                    double *times_ns, mlff_statistics *statistics_out);
+
+/* ---- trajectories ---------------------------------------------------------------------------- */
+
+/* Where the frames of a profile come from. */
+typedef struct mlff_trajectory mlff_trajectory;
+/* Independent thermal displacements of a system, a new one each step. The system is copied. */
+MLFF_API mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperature_kelvin, uint64_t seed, mlff_trajectory **trajectory_out);
+/* MD driven by the measured force field itself; the integrator's time is part of the step. The system is copied. */
+MLFF_API mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options, mlff_trajectory **trajectory_out);
+/* Frames of a file, from the start again when they end; read outside the timed step. */
+MLFF_API mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_out);
+/* Frames given in memory, cycled; copied. */
+MLFF_API mlff_status mlff_trajectory_frames(const mlff_system *const *frames, int n_frames, mlff_trajectory **trajectory_out);
+MLFF_API void mlff_trajectory_destroy(mlff_trajectory *trajectory);
+
+/* ---- profile --------------------------------------------------------------------------------- */
+
+typedef struct mlff_profile_options {
+    size_t struct_size;
+    int64_t n_steps;              /* 100, measured after the warm-up */
+    int64_t n_warmup;             /* 10 */
+    unsigned properties;          /* MLFF_ENERGY | MLFF_FORCES */
+    int64_t memory_every;         /* 10: steps between memory samples (thinned to stay bounded) */
+    int stages;                   /* 1: measure stages if the callable has them */
+    int split;                    /* 1: after the run, measure energy-only steps against steps with forces (and stress) */
+    double timestep_fs;           /* for ns/day; NaN: the trajectory's own, or 1 fs */
+    const char *name;             /* of the profile; NULL: "<model> <system>" */
+    const char *notes;            /* added to the callable's, or NULL */
+    /* Called between steps with steps done so far (negative: warm-up); a return other than 0 ends the run
+     * cleanly: the profile is marked partial and mlff_profile_run returns MLFF_ERR_INTERRUPTED with it. */
+    int (*progress)(void *context, int64_t step, int64_t n_steps);
+    void *progress_context;
+} mlff_profile_options;
+MLFF_API mlff_profile_options mlff_profile_options_default(void);
+
+typedef struct mlff_profile mlff_profile;
+/* Measures. A step that fails ends the run; if steps were measured before it, *profile_out holds them, marked
+ * partial, beside the error status; else it is left alone. */
+MLFF_API mlff_status mlff_profile_run(const mlff_callable *callable, mlff_trajectory *trajectory,
+                                      const mlff_profile_options *options, mlff_profile **profile_out);
+MLFF_API void mlff_profile_destroy(mlff_profile *profile);
+
+/* One stage's share; "unattributed" is the last row, "integrate" one of them where there is MD. */
+typedef struct mlff_profile_stage {
+    const char *name;             /* "message" */
+    const char *phase;            /* "forward" */
+    int layer;                    /* -1 */
+    double mean_ms, median_ms, p95_ms;
+    double share;                 /* of the mean step, 0..1 */
+    int is_hotspot;               /* share > 0.10 */
+} mlff_profile_stage;
+
+/* Verdict on one target of the requirements. */
+typedef struct mlff_verdict {
+    const char *target;           /* "P95 < 2 × mean" */
+    double value, limit;
+    const char *unit;
+    int passed;                   /* 1 yes, 0 no, -1 does not apply (the text says why) */
+    const char *text;             /* one line for people */
+} mlff_verdict;
+
+typedef struct mlff_profile_summary {
+    const char *name, *model_name, *device, *system_size, *timestamp, *notes;
+    int n_atoms;                  /* of the first frame */
+    int64_t n_steps, n_warmup;
+    int partial;
+    mlff_statistics latency_ms;   /* all fields in ms */
+    double warmup_first_ms, warmup_mean_ms;
+    double energy_time_ms, forces_time_ms, stress_time_ms; /* NaN where not measured */
+    double memory_initial_gb, memory_final_gb, memory_peak_gb, memory_delta_gb; /* 2^30 bytes; host resident, plus device ledgers on a GPU */
+    double heap_initial_gb, heap_final_gb;
+    int memory_stable;            /* growth < 10 MB */
+    double total_time_s, steps_per_second, us_per_atom, ns_per_day;
+    double mean_pairs;            /* -1 where unknown */
+    int64_t n_rebuilds;           /* -1 where unknown */
+} mlff_profile_summary;
+/* Everything below is borrowed until the profile is destroyed. */
+MLFF_API void mlff_profile_summary_get(const mlff_profile *profile, mlff_profile_summary *summary_out);
+MLFF_API const mlff_profile_stage *mlff_profile_stages(const mlff_profile *profile, int *n_out);
+MLFF_API const mlff_verdict *mlff_profile_verdicts(const mlff_profile *profile, int *n_out);
+/* Sentences: what was seen, which stage, and the lever to pull. */
+MLFF_API const char *const *mlff_profile_recommendations(const mlff_profile *profile, int *n_out);
+
+/* The JSON of the contract (requirements section 4), one object, keys added but none left out. */
+MLFF_API mlff_status mlff_profile_save(const mlff_profile *profile, const char *path);
+/* The same as text; free with mlff_text_free. */
+MLFF_API mlff_status mlff_profile_json(const mlff_profile *profile, char **text_out);
+MLFF_API mlff_status mlff_profile_load(const char *path, mlff_profile **profile_out);
+/* The report people read in a terminal: tables, shares, verdicts, recommendations. `width` columns (0: 100). UTF-8. */
+MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **text_out);
+MLFF_API void mlff_text_free(char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

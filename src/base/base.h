@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* base.h: what every room of both towers uses: clean-up on failure, checked allocation, files written whole. */
+#ifndef BASE_H
+#define BASE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "mlff_base.h"
+
+/* A function with resources keeps `mlff_status status = MLFF_OK;` and a label `done:`. */
+#define MLFF_TRY(call)                                                                                                 \
+    do {                                                                                                               \
+        status = (call);                                                                                               \
+        if (status != MLFF_OK) goto done;                                                                              \
+    } while (0)
+/* MLFF_FAIL(MLFF_ERR_IO, "%s: …", path): sets the text and goes to done. */
+#define MLFF_FAIL(...)                                                                                                 \
+    do {                                                                                                               \
+        status = mlff_fail(__VA_ARGS__);                                                                               \
+        goto done;                                                                                                     \
+    } while (0)
+
+/* Hands one line to the warning handler. printf-style. */
+void base_warn(const char *format, ...) MLFF_PRINTF(1, 2);
+
+/* count × size bytes, 64-byte aligned, zeroed; NULL and the error text (what: "pairs") if they do not exist or
+ * the product overflows. A count of 0 gives a valid pointer. Freed with base_free. */
+void *base_alloc(size_t count, size_t size, const char *what);
+/* Grows *pointer to at least `count` elements (never shrinks; geometric), keeping old content; *capacity is updated. */
+mlff_status base_grow(void *pointer, size_t *capacity, size_t count, size_t size, const char *what);
+void base_free(void *pointer);
+/* Bytes now held through base_alloc and base_grow in this process, and number of allocations so far (tests count them). */
+int64_t base_allocated_bytes(void);
+int64_t base_allocation_count(void);
+char *base_strdup(const char *text);
+
+/* A growing text. `text` is always terminated once something was added; NULL before. Errors stick in `status`. */
+typedef struct base_text {
+    char *text;
+    size_t length, capacity;
+    mlff_status status;
+} base_text;
+void base_text_add(base_text *text, const char *format, ...) MLFF_PRINTF(2, 3);
+void base_text_free(base_text *text);
+
+/* Files that appear whole or not at all: written beside their name, synced, renamed. */
+typedef struct base_output {
+    FILE *file;
+    char *path, *temporary; /* temporary is NULL for "-" (standard output) */
+} base_output;
+mlff_status base_output_open(const char *path, base_output *output);
+/* Flushes and renames; on failure the temporary is removed. */
+mlff_status base_output_commit(base_output *output);
+void base_output_abandon(base_output *output);
+
+/* Whole file into memory (at most `limit` bytes; the text is terminated with a 0 that is not counted). */
+mlff_status base_read_file(const char *path, size_t limit, char **text_out, size_t *length_out);
+
+/* Strict numbers: the whole text must be one number. */
+bool base_parse_double(const char *text, double *value_out);
+bool base_parse_int64(const char *text, int64_t *value_out);
+
+/* Counter-based random numbers (Philox 4x32-10, Salmon et al. 2011, doi:10.1145/2063384.2063405): value i of stream
+ * (seed, stream) never depends on what was drawn before. */
+double base_random_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1) */
+double base_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
+
+#define BASE_PI 3.14159265358979323846
+/* ASE's CODATA 2014 constants. */
+#define BASE_KB_EV_PER_K 8.617330337217213e-05
+#define BASE_KCAL_PER_MOL_EV 0.04336410390059322
+#define BASE_HARTREE_EV 27.211386024367243
+#define BASE_BOHR_ANGSTROM 0.5291772105638411
+/* amu Å²/fs² in eV */
+#define BASE_AMU_ANG2_FS2_EV 103.64269572045424
+
+#endif

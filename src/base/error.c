@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// error.c: the error text of each thread, and warnings.
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base.h"
+
+static _Thread_local char last_error[1024];
+
+const char *mlff_last_error(void)
+{
+    return last_error;
+}
+
+// One line, whatever the caller put in: control characters (a hostile file's, say) become blanks.
+static void flatten(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = ' ';
+}
+
+mlff_status mlff_fail(mlff_status status, const char *format, ...)
+{
+    char text[sizeof last_error];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    flatten(text);
+    memcpy(last_error, text, sizeof text);
+    return status;
+}
+
+const char *mlff_status_name(mlff_status status)
+{
+    switch (status) {
+    case MLFF_OK: return "MLFF_OK";
+    case MLFF_ERR_USAGE: return "MLFF_ERR_USAGE";
+    case MLFF_ERR_IO: return "MLFF_ERR_IO";
+    case MLFF_ERR_FORMAT: return "MLFF_ERR_FORMAT";
+    case MLFF_ERR_VALUE: return "MLFF_ERR_VALUE";
+    case MLFF_ERR_ELEMENT: return "MLFF_ERR_ELEMENT";
+    case MLFF_ERR_LIMIT: return "MLFF_ERR_LIMIT";
+    case MLFF_ERR_MEMORY: return "MLFF_ERR_MEMORY";
+    case MLFF_ERR_DEVICE: return "MLFF_ERR_DEVICE";
+    case MLFF_ERR_UNSUPPORTED: return "MLFF_ERR_UNSUPPORTED";
+    case MLFF_ERR_UNSTABLE: return "MLFF_ERR_UNSTABLE";
+    case MLFF_ERR_INTERRUPTED: return "MLFF_ERR_INTERRUPTED";
+    case MLFF_ERR_CALLBACK: return "MLFF_ERR_CALLBACK";
+    }
+    return "unknown status";
+}
+
+const char *mlff_version(void)
+{
+    return MLFF_VERSION;
+}
+
+static _Atomic(mlff_warning_handler) warning_handler;
+static _Atomic(void *) warning_context;
+
+void mlff_warning_handler_set(mlff_warning_handler handler, void *context)
+{
+    atomic_store(&warning_handler, NULL); // never a new context with an old handler
+    atomic_store(&warning_context, context);
+    atomic_store(&warning_handler, handler);
+}
+
+void base_warn(const char *format, ...)
+{
+    mlff_warning_handler handler = atomic_load(&warning_handler);
+    if (!handler) return;
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    flatten(text);
+    handler(atomic_load(&warning_context), text);
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// memory.c: checked, aligned, counted allocation.
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base.h"
+
+// Before each block lies one cache line with its size, so that bytes can be counted back.
+enum { HEADER_BYTES = 64 };
+
+static _Atomic int64_t allocated_bytes;
+static _Atomic int64_t allocation_count;
+
+void *base_alloc(size_t count, size_t size, const char *what)
+{
+    if (size != 0 && count > (SIZE_MAX / 4) / size) {
+        mlff_fail(MLFF_ERR_MEMORY, "out of memory: %zu × %zu bytes for %s are more than any machine has", count, size, what);
+        return NULL;
+    }
+    size_t bytes = count * size;
+    size_t padded = (bytes + HEADER_BYTES + 63) / 64 * 64;
+    char *block = aligned_alloc(64, padded);
+    if (!block) {
+        mlff_fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for %s; use a smaller system or batch", (double)bytes / 1048576.0, what);
+        return NULL;
+    }
+    memset(block, 0, padded);
+    memcpy(block, &bytes, sizeof bytes);
+    atomic_fetch_add(&allocated_bytes, (int64_t)bytes);
+    atomic_fetch_add(&allocation_count, 1);
+    return block + HEADER_BYTES;
+}
+
+static size_t block_bytes(const void *pointer)
+{
+    size_t bytes;
+    memcpy(&bytes, (const char *)pointer - HEADER_BYTES, sizeof bytes);
+    return bytes;
+}
+
+void base_free(void *pointer)
+{
+    if (!pointer) return;
+    atomic_fetch_sub(&allocated_bytes, (int64_t)block_bytes(pointer));
+    free((char *)pointer - HEADER_BYTES);
+}
+
+mlff_status base_grow(void *pointer, size_t *capacity, size_t count, size_t size, const char *what)
+{
+    void *old;
+    memcpy(&old, pointer, sizeof old); // `pointer` is the address of a T *, of any T
+    if (old && count <= *capacity) return MLFF_OK;
+
+    size_t wanted = *capacity + *capacity / 2;
+    if (wanted < count) wanted = count;
+    void *grown = base_alloc(wanted, size, what);
+    if (!grown) return MLFF_ERR_MEMORY;
+    if (old) memcpy(grown, old, *capacity * size);
+    base_free(old);
+    memcpy(pointer, &grown, sizeof grown);
+    *capacity = wanted;
+    return MLFF_OK;
+}
+
+int64_t base_allocated_bytes(void)
+{
+    return atomic_load(&allocated_bytes);
+}
+
+int64_t base_allocation_count(void)
+{
+    return atomic_load(&allocation_count);
+}
+
+char *base_strdup(const char *text)
+{
+    size_t length = strlen(text);
+    char *copy = base_alloc(length + 1, 1, "a text");
+    if (copy) memcpy(copy, text, length + 1);
+    return copy;
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// text.c: growing texts, strict numbers, files read whole and written whole.
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base.h"
+
+void base_text_add(base_text *text, const char *format, ...)
+{
+    if (text->status != MLFF_OK) return;
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        text->status = mlff_fail(MLFF_ERR_USAGE, "a text cannot be formatted");
+    else
+        text->status = base_grow(&text->text, &text->capacity, text->length + (size_t)length + 1, 1, "a text");
+    if (text->status == MLFF_OK) {
+        vsnprintf(text->text + text->length, (size_t)length + 1, format, again);
+        text->length += (size_t)length;
+    }
+    va_end(again);
+}
+
+void base_text_free(base_text *text)
+{
+    base_free(text->text);
+    *text = (base_text){0};
+}
+
+// A temporary name in the same folder, so that the rename stays within one file system.
+mlff_status base_output_open(const char *path, base_output *output)
+{
+    mlff_status status = MLFF_OK;
+    base_output opened = {0};
+    int descriptor = -1;
+
+    if (!(opened.path = base_strdup(path))) return MLFF_ERR_MEMORY;
+    if (strcmp(path, "-") == 0) {
+        opened.file = stdout;
+    } else {
+        struct stat existing;
+        mode_t mask = umask(0);
+        umask(mask);
+        mode_t mode = 0666 & ~mask;
+        if (stat(path, &existing) == 0) {
+            if (S_ISDIR(existing.st_mode)) MLFF_FAIL(MLFF_ERR_IO, "%s: is a folder; give a file name", path);
+            if (S_ISREG(existing.st_mode)) {
+                mode = existing.st_mode & 0777;
+                if (access(path, W_OK) != 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+            } else { // a pipe or a device such as /dev/full: written directly, there is nothing to rename
+                if (!(opened.file = fopen(path, "w"))) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+                *output = opened;
+                return MLFF_OK;
+            }
+        }
+        size_t bytes = strlen(path) + 16;
+        if (!(opened.temporary = base_alloc(bytes, 1, "a file name"))) {
+            status = MLFF_ERR_MEMORY;
+            goto done;
+        }
+        snprintf(opened.temporary, bytes, "%s.XXXXXX", path);
+        descriptor = mkstemp(opened.temporary);
+        if (descriptor < 0) {
+            base_free(opened.temporary);
+            opened.temporary = NULL;
+            MLFF_FAIL(MLFF_ERR_IO, "%s: cannot write in its folder: %s", path, strerror(errno));
+        }
+        fchmod(descriptor, mode);
+        if (!(opened.file = fdopen(descriptor, "w"))) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+        descriptor = -1;
+    }
+    *output = opened;
+    return MLFF_OK;
+done:
+    if (descriptor >= 0) close(descriptor);
+    if (opened.temporary) unlink(opened.temporary);
+    base_free(opened.temporary);
+    base_free(opened.path);
+    return status;
+}
+
+mlff_status base_output_commit(base_output *output)
+{
+    mlff_status status = MLFF_OK;
+    const char *shown = strcmp(output->path, "-") == 0 ? "standard output" : output->path;
+    int failed = ferror(output->file) ? EIO : 0;
+
+    errno = 0;
+    if (fflush(output->file) != 0) failed = errno ? errno : EIO;
+    if (output->file != stdout) {
+        if (output->temporary && !failed && fsync(fileno(output->file)) != 0 && errno != EINVAL) failed = errno;
+        if (fclose(output->file) != 0 && !failed) failed = errno;
+    }
+    output->file = NULL;
+    if (!failed && output->temporary && rename(output->temporary, output->path) != 0) failed = errno;
+    if (failed)
+        status = mlff_fail(MLFF_ERR_IO, "%s: cannot be written whole: %s; nothing was kept", shown, strerror(failed));
+    if (!failed) {
+        base_free(output->temporary);
+        output->temporary = NULL;
+    }
+    base_output_abandon(output);
+    return status;
+}
+
+void base_output_abandon(base_output *output)
+{
+    if (output->file && output->file != stdout) fclose(output->file);
+    if (output->temporary) unlink(output->temporary);
+    base_free(output->temporary);
+    base_free(output->path);
+    *output = (base_output){0};
+}
+
+mlff_status base_read_file(const char *path, size_t limit, char **text_out, size_t *length_out)
+{
+    mlff_status status = MLFF_OK;
+    char *text = NULL;
+    size_t capacity = 0, length = 0;
+
+    FILE *file = fopen(path, "rb");
+    if (!file) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    for (;;) {
+        MLFF_TRY(base_grow(&text, &capacity, length + 65536, 1, path));
+        size_t got = fread(text + length, 1, capacity - length - 1, file);
+        length += got;
+        if (length > limit) MLFF_FAIL(MLFF_ERR_LIMIT, "%s: larger than the %zu MB that are read here", path, limit >> 20);
+        if (got == 0) break;
+    }
+    if (ferror(file)) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    text[length] = 0;
+    *text_out = text;
+    *length_out = length;
+    text = NULL;
+done:
+    base_free(text);
+    fclose(file);
+    return status;
+}
+
+bool base_parse_double(const char *text, double *value_out)
+{
+    char *end;
+    if (*text == 0 || *text == ' ' || *text == '\t') return false;
+    double value = strtod(text, &end);
+    if (end == text || *end != 0) return false;
+    *value_out = value;
+    return true;
+}
+
+bool base_parse_int64(const char *text, int64_t *value_out)
+{
+    char *end;
+    if (*text == 0 || *text == ' ' || *text == '\t') return false;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end != 0 || errno == ERANGE) return false;
+    *value_out = value;
+    return true;
+}

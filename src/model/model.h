@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* model.h: what an architecture (painn/, ani/, orb/) is to the rest of the house.
+ *
+ * The data's way through one call on the CPU:
+ *   batch ─ evaluator.c ─> graph (pairs, edge vectors) ─ backend ─> atom energies, dE/dr of each pair
+ *         ─ evaluator.c ─> energies, forces, virials, stress in eV and Å
+ * A GPU backend takes the whole batch instead and does all of it on the device (device/device.h). */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "base/base.h"
+#include "mlff.h"
+
+typedef struct model_architecture model_architecture;
+
+/* A named array of a model file, float32 or float64, little-endian as stored. */
+typedef struct model_tensor {
+    char *name;
+    int is_double;
+    int n_dimensions;
+    int64_t shape[4];
+    int64_t n_elements;
+    void *data; /* float or double [n_elements] */
+} model_tensor;
+
+/* A model as a file holds it: tensors and string metadata. The one form in which importers, `new` and the
+ * safetensors reader hand a model over. weights.c owns reading and writing it. */
+typedef struct model_weights {
+    model_tensor *tensors;
+    size_t n_tensors, tensor_capacity;
+    char **keys, **values; /* metadata */
+    size_t n_keys, key_capacity;
+} model_weights;
+
+void weights_free(model_weights *weights);
+/* Adds an empty (zero) tensor and returns it, or NULL (error text set). */
+model_tensor *weights_add(model_weights *weights, const char *name, int is_double, int n_dimensions, const int64_t *shape);
+mlff_status weights_set(model_weights *weights, const char *key, const char *format, ...) MLFF_PRINTF(3, 4);
+const model_tensor *weights_find(const model_weights *weights, const char *name);
+const char *weights_get(const model_weights *weights, const char *key); /* NULL if absent */
+/* safetensors: 8-byte little-endian length, JSON header, raw data. Strict; every number must be finite. */
+mlff_status weights_read(const char *path, model_weights *weights_out);
+mlff_status weights_write(const model_weights *weights, const char *path);
+/* Restricted reader of a SchNetPack save: tensors under their state_dict names, hyper-parameters as metadata. */
+mlff_status schnetpack_read(const char *path, const mlff_import_options *options, model_weights *weights_out);
+
+struct mlff_model {
+    const model_architecture *architecture;
+    model_weights file;           /* as loaded; saved back unchanged */
+    char *name, *description;
+    double cutoff;                /* Å */
+    int n_layers;
+    int64_t n_parameters;
+    double energy_unit;           /* eV per model unit */
+    double length_unit;           /* Å per model unit */
+    bool trained, conservative, has_atom_energies;
+    int n_elements;               /* 0: unknown, all are let through that the embedding has */
+    unsigned char elements[MLFF_MAX_ATOMIC_NUMBER];
+    bool known[MLFF_MAX_ATOMIC_NUMBER + 1]; /* by atomic number */
+    double offset[MLFF_MAX_ATOMIC_NUMBER + 1]; /* eV added to an atom's energy, by atomic number (mean and atomref) */
+    void *parameters;             /* the architecture's own, from `file` */
+};
+
+/* The graph a CPU backend works on; arrays are borrowed for the call. Vectors are in the model's length unit. */
+typedef struct model_graph {
+    int n_atoms, n_pairs;
+    const int32_t *species;       /* [n_atoms] */
+    const int32_t *first;         /* [n_atoms + 1] */
+    const int32_t *neighbor;      /* [n_pairs] */
+    const int32_t *reverse;       /* [n_pairs], or NULL: the list is not symmetric, scatter */
+    const double *vectors;        /* [n_pairs][3] from centre to neighbour */
+    const unsigned char *owned;   /* [n_atoms] or NULL */
+    const mlff_halo *halo;        /* or NULL */
+} model_graph;
+
+/* Clocks of the stages. stage_end(clock, k) gives the time since the last mark to stage k. Called by one thread. */
+typedef struct stage_clock {
+    bool on;
+    int64_t mark;
+    double *time_ns;              /* [n_stages] of this compute */
+} stage_clock;
+int64_t stage_clock_now(void);
+static inline void stage_begin(stage_clock *clock)
+{
+    if (clock->on) clock->mark = stage_clock_now();
+}
+static inline void stage_end(stage_clock *clock, int stage)
+{
+    if (clock->on) {
+        int64_t now = stage_clock_now();
+        clock->time_ns[stage] += (double)(now - clock->mark);
+        clock->mark = now;
+    }
+}
+
+/* One model on the CPU in one precision: made once, with all its buffers. */
+typedef struct model_backend model_backend;
+struct model_backend {
+    const mlff_stage *stages;     /* between the evaluator's own first (neighbors, geometry) and last (forces, stress) */
+    int n_stages;
+    /* Energies of atoms in model units, without offsets, 0 for ghosts; with `pair_gradient` also dE/dr of each pair.
+     * `stage` is the index of the backend's first stage on the clock. */
+    mlff_status (*compute)(model_backend *backend, const model_graph *graph, double *atom_energy /* [n_atoms] */,
+                           double *pair_gradient /* [n_pairs][3] or NULL */, stage_clock *clock, int stage);
+    void (*info)(const model_backend *backend, int64_t *bytes, int64_t *n_growths);
+    void (*destroy)(model_backend *backend);
+};
+
+typedef struct cpu_options {
+    mlff_precision precision;     /* MLFF_FLOAT32 or MLFF_FLOAT64 */
+    int n_threads;
+    const char *path;             /* "avx512" … */
+    const mlff_halo *halo;
+} cpu_options;
+
+/* One row of the registry. */
+struct model_architecture {
+    const char *name, *title, *reference;
+    /* Checks tensors and metadata and fills the model's fields; model->file is filled. */
+    mlff_status (*load)(mlff_model *model);
+    mlff_status (*create_cpu)(const mlff_model *model, const cpu_options *options, model_backend **backend_out);
+    void (*destroy)(mlff_model *model); /* frees model->parameters */
+};
+extern const model_architecture painn_architecture;
+const model_architecture *model_architecture_find(const char *name);
+/* Takes over `weights` (also on failure), finds the architecture in its metadata and loads it. */
+mlff_status model_from_weights(model_weights *weights, const char *name, mlff_model **model_out);
+
+#endif
