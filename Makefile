@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+# A thin door: CMake builds, ctest tests. `make help` lists the targets.
+BUILD   ?= build
+PREFIX  ?= /usr/local
+FUZZ_SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test check bench format fuzz install clean
+
+help: ## this list
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  %-8s %s\n", $$1, $$2 }'
+	@echo "variables: BUILD=$(BUILD) (build folder)  PREFIX=$(PREFIX) (install)  FUZZ_SECONDS=$(FUZZ_SECONDS) (fuzz, for each target)"
+
+setup: ## install the Debian packages that are missing (packages.txt); says first what
+	@tools/setup
+
+$(BUILD)/build.ninja: CMakeLists.txt | setup
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=ON
+
+build: setup $(BUILD)/build.ninja ## build the libraries, the command and the tests into BUILD
+	@cmake --build $(BUILD)
+
+demo: build ## make a model, profile MD of 64 silicon atoms with it, run a short MD
+	@tools/demo $(BUILD)
+
+test: build ## build, then run every test
+	@ctest --test-dir $(BUILD) --output-on-failure
+
+check: ## all that is asked of a change: tests, format, include order, headers, sanitizers, cppcheck, aarch64
+	@.ci/run
+
+bench: build ## measure speed; results as JSON under BUILD/bench
+	@tools/bench $(BUILD)
+
+format: ## bring every C file into the project's form
+	@tools/setup check
+	@tools/check_format --fix
+
+fuzz: ## fuzz the file readers, FUZZ_SECONDS each
+	@tools/setup check
+	@tools/fuzz $(FUZZ_SECONDS)
+
+install: build ## install into PREFIX (DESTDIR is honoured)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove BUILD
+	@rm -rf $(BUILD)
