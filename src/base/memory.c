@@ -23,7 +23,8 @@ void *base_alloc(size_t count, size_t size, const char *what)
     size_t padded = (bytes + HEADER_BYTES + 63) / 64 * 64;
     char *block = aligned_alloc(64, padded);
     if (!block) {
-        mlff_fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for %s; use a smaller system or batch", (double)bytes / 1048576.0, what);
+        mlff_fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for %s; use a smaller system or batch", (double)bytes / 1048576.0,
+                  what);
         return NULL;
     }
     memset(block, 0, padded);

@@ -102,8 +102,7 @@ mlff_status base_output_commit(base_output *output)
     }
     output->file = NULL;
     if (!failed && output->temporary && rename(output->temporary, output->path) != 0) failed = errno;
-    if (failed)
-        status = mlff_fail(MLFF_ERR_IO, "%s: cannot be written whole: %s; nothing was kept", shown, strerror(failed));
+    if (failed) status = mlff_fail(MLFF_ERR_IO, "%s: cannot be written whole: %s; nothing was kept", shown, strerror(failed));
     if (!failed) {
         base_free(output->temporary);
         output->temporary = NULL;

@@ -41,6 +41,10 @@ typedef struct painn_parameters {
 /* The radial functions and their derivative at distance d: psi[k] = φ_k(d) f(d), psi[K] = f(d); both [K + 1]. */
 void painn_radial(const painn_parameters *parameters, double d, double *psi, double *derivative);
 
+/* The stages of every CPU implementation: radial, then message and update of each layer, readout, and the same
+ * backward. Freed with base_free. */
+mlff_status painn_stages_create(int n_layers, mlff_stage **stages_out, int *n_out);
+
 /* Fills `weights` with an untrained model. */
 mlff_status painn_new(const mlff_painn_options *options, model_weights *weights_out);
 

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT
+// evaluator.c: one model on one device: pairs and edge vectors in, energies, forces and stress out.
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/cpu.h"
+#include "model/model.h"
+#include "model/pairs.h"
+
+enum { STAGE_NEIGHBORS, STAGE_GEOMETRY, STAGE_BACKEND }; // then the backend's, then forces
+
+struct mlff_evaluator {
+    const mlff_model *model;
+    mlff_evaluator_options options;
+    mlff_halo halo;
+    model_backend *backend;
+    mlff_neighbors *neighbors;
+    pairs_filter handed; // pairs of the caller
+    mlff_stage *stages;
+    int n_stages;
+    stage_clock clock;
+    double *time_ns;       // [n_stages]
+    double *vectors;       // [n_pairs][3] model length units, where these are not Å
+    double *pair_gradient; // [n_pairs][3]
+    double *atom_energy;   // [n_atoms]
+    double *forces;        // [n_atoms][3], where the caller wants none but a step needs them
+    size_t vector_capacity, gradient_capacity, energy_capacity;
+    int64_t n_computes, n_pairs, n_growths;
+};
+
+int64_t stage_clock_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+mlff_evaluator_options mlff_evaluator_options_default(void)
+{
+    return (mlff_evaluator_options){.struct_size = sizeof(mlff_evaluator_options), .skin_angstrom = 0.5};
+}
+
+mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_options *options, mlff_evaluator **evaluator_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_evaluator *e = NULL;
+    if (!model || !evaluator_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: model and evaluator_out must be given");
+    mlff_evaluator_options chosen = mlff_evaluator_options_default();
+    if (options) {
+        if (options->struct_size != sizeof chosen)
+            return mlff_fail(MLFF_ERR_USAGE,
+                             "mlff_evaluator_create: struct_size is %zu, this library's is %zu; fill options with "
+                             "mlff_evaluator_options_default()",
+                             options->struct_size, sizeof chosen);
+        chosen = *options;
+    }
+    if (!(chosen.skin_angstrom >= 0) || chosen.skin_angstrom > 100)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: a skin of %g Å; it must lie in 0 … 100 Å", chosen.skin_angstrom);
+    if (chosen.n_threads < 0 || chosen.n_threads > 4096)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: %d threads; 0 means all", chosen.n_threads);
+    if (chosen.precision < MLFF_PRECISION_DEFAULT || chosen.precision > MLFF_FLOAT64)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: unknown precision %d", (int)chosen.precision);
+    if (chosen.precision == MLFF_PRECISION_DEFAULT) chosen.precision = MLFF_FLOAT32;
+    if (chosen.device.kind != MLFF_CPU)
+        return mlff_fail(MLFF_ERR_DEVICE, "this build runs models on the CPU only; use --device cpu");
+
+    if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
+    e->model = model;
+    if (chosen.halo) {
+        e->halo = *chosen.halo;
+        chosen.halo = &e->halo;
+    }
+    if (chosen.n_threads == 0) chosen.n_threads = omp_get_max_threads();
+    MLFF_TRY(cpu_path_choose(chosen.cpu_path, &chosen.cpu_path));
+    e->options = chosen;
+    cpu_options cpu = {chosen.precision, chosen.n_threads, chosen.cpu_path, chosen.halo};
+    MLFF_TRY(model->architecture->create_cpu(model, &cpu, &e->backend));
+    MLFF_TRY(mlff_neighbors_create(model->cutoff, chosen.skin_angstrom, &e->neighbors));
+
+    e->n_stages = STAGE_BACKEND + e->backend->n_stages + 1;
+    if (!(e->stages = base_alloc((size_t)e->n_stages, sizeof *e->stages, "stages")) ||
+        !(e->time_ns = base_alloc((size_t)e->n_stages, sizeof *e->time_ns, "stages"))) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    e->stages[STAGE_NEIGHBORS] = (mlff_stage){"neighbors", "forward", -1, ""};
+    e->stages[STAGE_GEOMETRY] = (mlff_stage){"geometry", "forward", -1, "input check"};
+    memcpy(e->stages + STAGE_BACKEND, e->backend->stages, sizeof *e->stages * (size_t)e->backend->n_stages);
+    e->stages[e->n_stages - 1] = (mlff_stage){"forces", "backward", -1, "energy sum, stress"};
+    e->clock.time_ns = e->time_ns;
+    *evaluator_out = e;
+    e = NULL;
+done:
+    mlff_evaluator_destroy(e);
+    return status;
+}
+
+void mlff_evaluator_destroy(mlff_evaluator *e)
+{
+    if (!e) return;
+    if (e->backend) e->backend->destroy(e->backend);
+    mlff_neighbors_destroy(e->neighbors);
+    pairs_filter_free(&e->handed);
+    base_free(e->stages);
+    base_free(e->time_ns);
+    base_free(e->vectors);
+    base_free(e->pair_gradient);
+    base_free(e->atom_energy);
+    base_free(e->forces);
+    base_free(e);
+}
+
+// ---- checks -----------------------------------------------------------------------------------------------------
+
+static mlff_status unknown_element(const mlff_model *model, const mlff_batch *batch, int atom)
+{
+    int z = batch->species[atom], system = 0;
+    while (batch->first_atom[system + 1] <= atom) system++;
+    const char *symbol = mlff_element_symbol(z);
+    base_text known = {0};
+    for (int k = 0; k < model->n_elements; k++)
+        base_text_add(&known, "%s%s", k ? ", " : "", mlff_element_symbol(model->elements[k]));
+    mlff_status status;
+    if (!symbol)
+        status = mlff_fail(MLFF_ERR_ELEMENT, "atom %d of system %d has atomic number %d; 1 to %d are elements",
+                           atom - batch->first_atom[system], system, z, MLFF_MAX_ATOMIC_NUMBER);
+    else if (known.text)
+        status = mlff_fail(MLFF_ERR_ELEMENT, "atom %d of system %d is %s, which model '%s' does not know; it knows %s",
+                           atom - batch->first_atom[system], system, symbol, model->name, known.text);
+    else
+        status = mlff_fail(MLFF_ERR_ELEMENT, "atom %d of system %d is %s, for which model '%s' has no embedding",
+                           atom - batch->first_atom[system], system, symbol, model->name);
+    base_text_free(&known);
+    return status;
+}
+
+static mlff_status check_batch(const mlff_model *model, const mlff_batch *batch, const mlff_results *results)
+{
+    if (!batch || !results || !batch->first_atom || !batch->species || !batch->positions)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_compute: batch, its arrays and results must be given");
+    if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
+        return mlff_fail(MLFF_ERR_USAGE, "this evaluator runs on the CPU; batch and results must live in host memory");
+    if (batch->n_systems < 1 || batch->first_atom[0] != 0)
+        return mlff_fail(MLFF_ERR_USAGE, "a batch of %d systems that begins at atom %d; at least 1 and 0 are needed",
+                         batch->n_systems, batch->n_systems < 1 ? 0 : (int)batch->first_atom[0]);
+    for (int s = 0; s < batch->n_systems; s++)
+        if (batch->first_atom[s + 1] <= batch->first_atom[s])
+            return mlff_fail(MLFF_ERR_USAGE, "system %d of the batch has %d atoms; each needs at least 1", s,
+                             (int)(batch->first_atom[s + 1] - batch->first_atom[s]));
+    int n_atoms = batch->first_atom[batch->n_systems];
+    for (int i = 0; i < n_atoms; i++) {
+        int z = batch->species[i];
+        if (z < 1 || z > MLFF_MAX_ATOMIC_NUMBER || !model->known[z]) return unknown_element(model, batch, i);
+    }
+    return MLFF_OK;
+}
+
+// ---- forces -----------------------------------------------------------------------------------------------------
+
+// F_i = Σ g over the row of i − Σ g over the pairs that end in i.
+static void assemble_forces(const model_graph *graph, const double *g, double unit, double *forces)
+{
+    if (graph->reverse) {
+        for (int i = 0; i < graph->n_atoms; i++) {
+            double f[3] = {0, 0, 0};
+            for (int p = graph->first[i]; p < graph->first[i + 1]; p++) {
+                const double *a = g + 3 * (size_t)p, *b = g + 3 * (size_t)graph->reverse[p];
+                for (int c = 0; c < 3; c++) f[c] += a[c] - b[c];
+            }
+            for (int c = 0; c < 3; c++) forces[3 * (size_t)i + c] = unit * f[c];
+        }
+        return;
+    }
+    memset(forces, 0, sizeof(double) * 3 * (size_t)graph->n_atoms);
+    for (int i = 0; i < graph->n_atoms; i++)
+        for (int p = graph->first[i]; p < graph->first[i + 1]; p++)
+            for (int c = 0; c < 3; c++) {
+                forces[3 * (size_t)i + c] += unit * g[3 * (size_t)p + c];
+                forces[3 * (size_t)graph->neighbor[p] + c] -= unit * g[3 * (size_t)p + c];
+            }
+}
+
+// Virial −dE/dε = −Σ g ⊗ r of each system, and from it the stress (dE/dε)/V.
+static void assemble_virials(const mlff_batch *batch, const model_graph *graph, const double *g, double energy_unit,
+                             const mlff_results *out)
+{
+    for (int s = 0; s < batch->n_systems; s++) {
+        double virial[9] = {0};
+        for (int p = graph->first[batch->first_atom[s]]; p < graph->first[batch->first_atom[s + 1]]; p++)
+            for (int a = 0; a < 3; a++)
+                for (int b = 0; b < 3; b++)
+                    virial[3 * a + b] -= energy_unit * g[3 * (size_t)p + a] * graph->vectors[3 * (size_t)p + b];
+        if (out->virials) memcpy(out->virials + 9 * (size_t)s, virial, sizeof virial);
+        if (!out->stresses) continue;
+        double *stress = out->stresses + 6 * (size_t)s;
+        const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)s : NULL;
+        const double *h = batch->cells ? batch->cells + 9 * (size_t)s : NULL;
+        double volume = NAN;
+        if (h && periodic && periodic[0] && periodic[1] && periodic[2])
+            volume = fabs(h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) +
+                          h[2] * (h[3] * h[7] - h[4] * h[6]));
+        static const int voigt[6][2] = {{0, 0}, {1, 1}, {2, 2}, {1, 2}, {0, 2}, {0, 1}};
+        for (int k = 0; k < 6; k++) {
+            int a = voigt[k][0], b = voigt[k][1];
+            stress[k] = -0.5 * (virial[3 * a + b] + virial[3 * b + a]) / volume;
+        }
+    }
+}
+
+static void assemble_energies(const mlff_model *model, const mlff_batch *batch, const double *raw, const mlff_results *out)
+{
+    for (int s = 0; s < batch->n_systems; s++) {
+        // The model's part and the offsets, some 10⁴ times larger, are summed apart.
+        double energy = 0, offset = 0;
+        for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++) {
+            bool owned = !batch->owned || batch->owned[i];
+            double own_offset = owned ? model->offset[batch->species[i]] : 0.0;
+            energy += raw[i];
+            offset += own_offset;
+            if (out->atom_energies) out->atom_energies[i] = raw[i] * model->energy_unit + own_offset;
+        }
+        if (out->energies) out->energies[s] = energy * model->energy_unit + offset;
+    }
+}
+
+// ---- the call ---------------------------------------------------------------------------------------------------
+
+mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+{
+    mlff_status status = MLFF_OK;
+    if (!e) return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_compute: no evaluator");
+    const mlff_model *model = e->model;
+    if (e->clock.on) memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
+    stage_begin(&e->clock);
+    MLFF_TRY(check_batch(model, batch, results));
+    stage_end(&e->clock, STAGE_GEOMETRY);
+
+    model_graph graph = {.n_atoms = batch->first_atom[batch->n_systems],
+                         .species = batch->species,
+                         .owned = batch->owned,
+                         .halo = e->options.halo};
+    mlff_pairs pairs;
+    if (batch->pairs) {
+        MLFF_TRY(pairs_filter_update(&e->handed, batch, model->cutoff));
+        pairs_filter_get(&e->handed, &pairs, &graph.vectors, &graph.reverse);
+    } else {
+        MLFF_TRY(mlff_neighbors_update(e->neighbors, batch));
+        mlff_neighbors_get(e->neighbors, &pairs, &graph.vectors, &graph.reverse);
+    }
+    graph.first = pairs.first;
+    graph.neighbor = pairs.neighbor;
+    graph.n_pairs = pairs.first[graph.n_atoms];
+    stage_end(&e->clock, STAGE_NEIGHBORS);
+
+    size_t old = e->vector_capacity + e->gradient_capacity + e->energy_capacity;
+    bool gradient = results->forces || results->stresses || results->virials;
+    const double *vectors = graph.vectors;
+    if (model->length_unit != 1.0) {
+        MLFF_TRY(base_grow(&e->vectors, &e->vector_capacity, 3 * (size_t)graph.n_pairs, sizeof(double), "edge vectors"));
+        for (size_t k = 0; k < 3 * (size_t)graph.n_pairs; k++) e->vectors[k] = graph.vectors[k] / model->length_unit;
+        graph.vectors = e->vectors;
+    }
+    if (gradient)
+        MLFF_TRY(
+            base_grow(&e->pair_gradient, &e->gradient_capacity, 3 * (size_t)graph.n_pairs, sizeof(double), "pair gradients"));
+    MLFF_TRY(base_grow(&e->atom_energy, &e->energy_capacity, (size_t)graph.n_atoms, sizeof(double), "atom energies"));
+    if (old != e->vector_capacity + e->gradient_capacity + e->energy_capacity) e->n_growths++;
+    stage_end(&e->clock, STAGE_GEOMETRY);
+
+    MLFF_TRY(
+        e->backend->compute(e->backend, &graph, e->atom_energy, gradient ? e->pair_gradient : NULL, &e->clock, STAGE_BACKEND));
+    stage_begin(&e->clock);
+
+    graph.vectors = vectors;
+    double force_unit = model->energy_unit / model->length_unit;
+    if (results->forces) assemble_forces(&graph, e->pair_gradient, force_unit, results->forces);
+    if (results->stresses || results->virials) assemble_virials(batch, &graph, e->pair_gradient, force_unit, results);
+    if (results->energies || results->atom_energies) assemble_energies(model, batch, e->atom_energy, results);
+    stage_end(&e->clock, e->n_stages - 1);
+    e->n_computes++;
+    e->n_pairs = graph.n_pairs;
+done:
+    return status;
+}
+
+// ---- what it knows of itself --------------------------------------------------------------------------------------
+
+const mlff_stage *mlff_evaluator_stages(const mlff_evaluator *e, int *n_out)
+{
+    if (n_out) *n_out = e->n_stages;
+    return e->stages;
+}
+
+mlff_status mlff_evaluator_stage_clock_set(mlff_evaluator *e, int on)
+{
+    e->clock.on = on != 0;
+    memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
+    return MLFF_OK;
+}
+
+void mlff_evaluator_stage_times(const mlff_evaluator *e, double *time_ns)
+{
+    memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
+}
+
+void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_out)
+{
+    mlff_neighbors_info list;
+    mlff_neighbors_info_get(e->neighbors, &list);
+    int64_t backend_bytes = 0, backend_growths = 0;
+    e->backend->info(e->backend, &backend_bytes, &backend_growths);
+    int64_t own = (int64_t)sizeof(double) * (int64_t)(e->vector_capacity + e->gradient_capacity + e->energy_capacity);
+    *info_out = (mlff_evaluator_info){.device = e->options.device,
+                                      .precision = e->options.precision,
+                                      .cpu_path = e->options.cpu_path,
+                                      .n_threads = e->options.n_threads,
+                                      .n_computes = e->n_computes,
+                                      .n_pairs = e->n_pairs,
+                                      .n_rebuilds = list.n_rebuilds,
+                                      .n_growths = list.n_growths + backend_growths + e->n_growths + e->handed.n_growths,
+                                      .host_bytes = own + backend_bytes + list.bytes + pairs_filter_bytes(&e->handed)};
+}
