@@ -40,6 +40,10 @@ const model_tensor *weights_find(const model_weights *weights, const char *name)
 const char *weights_get(const model_weights *weights, const char *key); /* NULL if absent */
 /* safetensors: 8-byte little-endian length, JSON header, raw data. Strict; every number must be finite. */
 mlff_status weights_read(const char *path, model_weights *weights_out);
+/* The same from memory; `path` only names it in errors. */
+mlff_status weights_parse(const char *bytes, size_t length, const char *path, model_weights *weights_out);
+/* Fails on the first NaN or infinity. */
+mlff_status weights_check_finite(const model_weights *weights, const char *path);
 mlff_status weights_write(const model_weights *weights, const char *path);
 /* Restricted reader of a SchNetPack save: tensors under their state_dict names, hyper-parameters as metadata. */
 mlff_status schnetpack_read(const char *path, const mlff_import_options *options, model_weights *weights_out);
@@ -125,5 +129,13 @@ extern const model_architecture painn_architecture;
 const model_architecture *model_architecture_find(const char *name);
 /* Takes over `weights` (also on failure), finds the architecture in its metadata and loads it. */
 mlff_status model_from_weights(model_weights *weights, const char *name, mlff_model **model_out);
+
+/* Metadata of a model being loaded, checked; errors name the model and the key. `choices` ends with NULL. */
+mlff_status model_metadata_number(const mlff_model *model, const char *key, double least, double most, double *value_out);
+mlff_status model_metadata_count(const mlff_model *model, const char *key, int least, int most, int *value_out);
+mlff_status model_metadata_choice(const mlff_model *model, const char *key, const char *const *choices, int *index_out);
+/* "H,C,O" or "1,6,8" to flags by atomic number; to the metadata `elements` (NULL: "unknown"). */
+mlff_status model_elements_parse(const char *elements, bool known[MLFF_MAX_ATOMIC_NUMBER + 1]);
+mlff_status model_elements_set(model_weights *weights, const char *elements);
 
 #endif

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+// painn_new.c: an untrained PaiNN with SchNetPack's initialisation: Xavier-uniform weights, zero biases,
+// an embedding from N(0, 1). Each tensor draws from its own stream of the seed.
+#include <math.h>
+#include <string.h>
+
+#include "painn.h"
+
+struct maker {
+    model_weights *weights;
+    uint64_t seed, stream;
+};
+
+// ±√(6 / (in + out)): keeps the variance of features and of gradients alike (Glorot and Bengio 2010).
+static mlff_status add_matrix(struct maker *maker, int rows, int columns, const char *name)
+{
+    model_tensor *tensor = weights_add(maker->weights, name, 0, 2, (int64_t[]){rows, columns});
+    if (!tensor) return MLFF_ERR_MEMORY;
+    double bound = sqrt(6.0 / (rows + columns));
+    uint64_t stream = maker->stream++;
+    for (int64_t k = 0; k < tensor->n_elements; k++)
+        ((float *)tensor->data)[k] = (float)(bound * (2.0 * base_random_uniform(maker->seed, stream, (uint64_t)k) - 1.0));
+    return MLFF_OK;
+}
+
+static mlff_status add_zeros(struct maker *maker, int length, const char *name)
+{
+    return weights_add(maker->weights, name, 0, 1, (int64_t[]){length}) ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
+// prefix.weight (out × in) and prefix.bias.
+static mlff_status add_linear(struct maker *maker, int out, int in, const char *prefix)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.weight", prefix);
+    mlff_status status = add_matrix(maker, out, in, name);
+    snprintf(name, sizeof name, "%s.bias", prefix);
+    return status == MLFF_OK ? add_zeros(maker, out, name) : status;
+}
+
+static mlff_status add_layer(struct maker *maker, int F, int l)
+{
+    mlff_status status = MLFF_OK;
+    char name[128];
+    snprintf(name, sizeof name, "representation.interactions.%d.interatomic_context_net.0", l);
+    MLFF_TRY(add_linear(maker, F, F, name));
+    snprintf(name, sizeof name, "representation.interactions.%d.interatomic_context_net.1", l);
+    MLFF_TRY(add_linear(maker, 3 * F, F, name));
+    snprintf(name, sizeof name, "representation.mixing.%d.intraatomic_context_net.0", l);
+    MLFF_TRY(add_linear(maker, F, 2 * F, name));
+    snprintf(name, sizeof name, "representation.mixing.%d.intraatomic_context_net.1", l);
+    MLFF_TRY(add_linear(maker, 3 * F, F, name));
+    snprintf(name, sizeof name, "representation.mixing.%d.mu_channel_mix.weight", l);
+    MLFF_TRY(add_matrix(maker, 2 * F, F, name));
+done:
+    return status;
+}
+
+// Gaussians: centres evenly from 0 to the cutoff, their distance as width. Bessel: frequencies (k + 1) π / cutoff.
+static mlff_status add_radial(struct maker *maker, const mlff_painn_options *options)
+{
+    int K = options->n_radial;
+    int64_t shape[1] = {K};
+    if (strcmp(options->radial_basis, "bessel") == 0) {
+        model_tensor *frequency = weights_add(maker->weights, "representation.radial_basis.freqs", 0, 1, shape);
+        if (!frequency) return MLFF_ERR_MEMORY;
+        for (int k = 0; k < K; k++) ((float *)frequency->data)[k] = (float)((k + 1) * BASE_PI / options->cutoff_angstrom);
+        return MLFF_OK;
+    }
+    double spacing = options->cutoff_angstrom / (K - 1);
+    model_tensor *center = weights_add(maker->weights, "representation.radial_basis.offsets", 0, 1, shape);
+    float *centers = center ? center->data : NULL;
+    model_tensor *width = weights_add(maker->weights, "representation.radial_basis.widths", 0, 1, shape);
+    if (!centers || !width) return MLFF_ERR_MEMORY;
+    for (int k = 0; k < K; k++) {
+        centers[k] = (float)(k * spacing);
+        ((float *)width->data)[k] = (float)spacing;
+    }
+    return MLFF_OK;
+}
+
+static mlff_status check(const mlff_painn_options *options)
+{
+    if (options->n_features < 2 || options->n_features > PAINN_MAX_FEATURES)
+        return mlff_fail(MLFF_ERR_USAGE, "a PaiNN with %d features; expected 2 to %d", options->n_features, PAINN_MAX_FEATURES);
+    if (options->n_layers < 1 || options->n_layers > PAINN_MAX_LAYERS)
+        return mlff_fail(MLFF_ERR_USAGE, "a PaiNN with %d layers; expected 1 to %d", options->n_layers, PAINN_MAX_LAYERS);
+    if (options->n_radial < 2 || options->n_radial > PAINN_MAX_RADIAL)
+        return mlff_fail(MLFF_ERR_USAGE, "a PaiNN with %d radial functions; expected 2 to %d", options->n_radial,
+                         PAINN_MAX_RADIAL);
+    if (!(options->cutoff_angstrom >= 0.1 && options->cutoff_angstrom <= 100.0))
+        return mlff_fail(MLFF_ERR_USAGE, "a cutoff of %g Å; expected 0.1 to 100", options->cutoff_angstrom);
+    const char *basis = options->radial_basis, *cutoff = options->cutoff_function;
+    if (!basis || (strcmp(basis, "gaussian") != 0 && strcmp(basis, "bessel") != 0))
+        return mlff_fail(MLFF_ERR_USAGE, "radial basis \"%.40s\"; known are gaussian and bessel", basis ? basis : "");
+    if (!cutoff || (strcmp(cutoff, "cosine") != 0 && strcmp(cutoff, "mollifier") != 0))
+        return mlff_fail(MLFF_ERR_USAGE, "cutoff function \"%.40s\"; known are cosine and mollifier", cutoff ? cutoff : "");
+    return MLFF_OK;
+}
+
+enum { N_SPECIES = 100 };
+
+static mlff_status set_elements(model_weights *weights, const char *elements)
+{
+    mlff_status status = MLFF_OK;
+    bool known[MLFF_MAX_ATOMIC_NUMBER + 1];
+    base_text all = {0};
+
+    if (!elements) {
+        for (int z = 1; z < N_SPECIES; z++) base_text_add(&all, "%s%d", z > 1 ? "," : "", z);
+        MLFF_TRY(all.status);
+        elements = all.text;
+    }
+    MLFF_TRY(model_elements_parse(elements, known));
+    for (int z = N_SPECIES; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        if (known[z]) MLFF_FAIL(MLFF_ERR_ELEMENT, "element %d in \"%.60s\": a PaiNN has 1 to %d", z, elements, N_SPECIES - 1);
+    MLFF_TRY(model_elements_set(weights, elements));
+done:
+    base_text_free(&all);
+    return status;
+}
+
+static mlff_status set_metadata(model_weights *weights, const mlff_painn_options *options)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(weights_set(weights, "format", "mlff"));
+    MLFF_TRY(weights_set(weights, "architecture", "painn"));
+    MLFF_TRY(weights_set(weights, "n_features", "%d", options->n_features));
+    MLFF_TRY(weights_set(weights, "n_layers", "%d", options->n_layers));
+    MLFF_TRY(weights_set(weights, "n_radial", "%d", options->n_radial));
+    MLFF_TRY(weights_set(weights, "cutoff", "%.17g", options->cutoff_angstrom));
+    MLFF_TRY(weights_set(weights, "radial_basis", "%s", options->radial_basis));
+    MLFF_TRY(weights_set(weights, "cutoff_function", "%s", options->cutoff_function));
+    MLFF_TRY(weights_set(weights, "activation", "silu"));
+    MLFF_TRY(weights_set(weights, "epsilon", "1e-08"));
+    MLFF_TRY(weights_set(weights, "shared_filters", "%s", options->shared_filters ? "true" : "false"));
+    MLFF_TRY(weights_set(weights, "shared_interactions", "%s", options->shared_interactions ? "true" : "false"));
+    MLFF_TRY(weights_set(weights, "energy_unit", "eV"));
+    MLFF_TRY(weights_set(weights, "energy_unit_ev", "1"));
+    MLFF_TRY(weights_set(weights, "length_unit", "Ang"));
+    MLFF_TRY(weights_set(weights, "length_unit_angstrom", "1"));
+    MLFF_TRY(set_elements(weights, options->elements));
+    MLFF_TRY(weights_set(weights, "energy_mean", "0"));
+    MLFF_TRY(weights_set(weights, "trained", "false"));
+    MLFF_TRY(weights_set(weights, "seed", "%llu", (unsigned long long)options->seed));
+    MLFF_TRY(weights_set(weights, "source", "new"));
+    MLFF_TRY(weights_set(weights, "source_version", "%s", mlff_version()));
+done:
+    return status;
+}
+
+mlff_status painn_new(const mlff_painn_options *options, model_weights *weights_out)
+{
+    mlff_status status = MLFF_OK;
+    model_weights weights = {0};
+    struct maker maker = {.weights = &weights, .seed = options->seed};
+    int F = options->n_features, L = options->n_layers;
+
+    MLFF_TRY(check(options));
+    MLFF_TRY(set_metadata(&weights, options));
+    model_tensor *embedding = weights_add(&weights, "representation.embedding.weight", 0, 2, (int64_t[]){N_SPECIES, F});
+    if (!embedding) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    uint64_t stream = maker.stream++;
+    for (int64_t k = 0; k < embedding->n_elements; k++)
+        ((float *)embedding->data)[k] = (float)base_random_normal(options->seed, stream, (uint64_t)k);
+    MLFF_TRY(add_radial(&maker, options));
+    MLFF_TRY(add_linear(&maker, (options->shared_filters ? 1 : L) * 3 * F, options->n_radial, "representation.filter_net"));
+    for (int l = 0; l < (options->shared_interactions ? 1 : L); l++) MLFF_TRY(add_layer(&maker, F, l));
+    MLFF_TRY(add_linear(&maker, F / 2, F, "output_modules.0.outnet.0"));
+    MLFF_TRY(add_linear(&maker, 1, F / 2, "output_modules.0.outnet.1"));
+
+    *weights_out = weights;
+    weights = (model_weights){0};
+done:
+    weights_free(&weights);
+    return status;
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+// registry.c: the architectures this library has, and the way from a file to a loaded model and back.
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "model/painn/painn.h"
+
+static const model_architecture *const architectures[] = {&painn_architecture};
+
+const model_architecture *model_architecture_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+        if (strcmp(architectures[i]->name, name) == 0) return architectures[i];
+    return NULL;
+}
+
+// ---- metadata every architecture has
+
+mlff_status model_metadata_number(const mlff_model *model, const char *key, double least, double most, double *value_out)
+{
+    const char *text = weights_get(&model->file, key);
+    double value;
+    if (!text) return mlff_fail(MLFF_ERR_FORMAT, "%s: its metadata has no %s", model->name, key);
+    if (!base_parse_double(text, &value) || !(value >= least && value <= most))
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: metadata %s is \"%.40s\"; expected a number from %g to %g", model->name, key, text,
+                         least, most);
+    *value_out = value;
+    return MLFF_OK;
+}
+
+mlff_status model_metadata_count(const mlff_model *model, const char *key, int least, int most, int *value_out)
+{
+    const char *text = weights_get(&model->file, key);
+    int64_t value;
+    if (!text) return mlff_fail(MLFF_ERR_FORMAT, "%s: its metadata has no %s", model->name, key);
+    if (!base_parse_int64(text, &value) || value < least || value > most)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: metadata %s is \"%.40s\"; expected a whole number from %d to %d", model->name, key,
+                         text, least, most);
+    *value_out = (int)value;
+    return MLFF_OK;
+}
+
+mlff_status model_metadata_choice(const mlff_model *model, const char *key, const char *const *choices, int *index_out)
+{
+    const char *text = weights_get(&model->file, key);
+    base_text known = {0};
+    if (!text) return mlff_fail(MLFF_ERR_FORMAT, "%s: its metadata has no %s", model->name, key);
+    for (int i = 0; choices[i]; i++) {
+        if (strcmp(text, choices[i]) == 0) {
+            *index_out = i;
+            base_text_free(&known);
+            return MLFF_OK;
+        }
+        base_text_add(&known, "%s\"%s\"", i ? ", " : "", choices[i]);
+    }
+    mlff_status status = mlff_fail(MLFF_ERR_FORMAT, "%s: metadata %s is \"%.40s\"; known are %s", model->name, key, text,
+                                   known.text ? known.text : "none");
+    base_text_free(&known);
+    return status;
+}
+
+// One element of a list: a symbol or an atomic number. 0 if it is neither.
+static int element_of(const char *token, size_t length)
+{
+    char text[8];
+    int64_t number;
+    if (length == 0 || length >= sizeof text) return 0;
+    memcpy(text, token, length);
+    text[length] = 0;
+    if (isdigit((unsigned char)text[0]))
+        return base_parse_int64(text, &number) && number >= 1 && number <= MLFF_MAX_ATOMIC_NUMBER ? (int)number : 0;
+    return mlff_element_number(text);
+}
+
+mlff_status model_elements_parse(const char *elements, bool known[MLFF_MAX_ATOMIC_NUMBER + 1])
+{
+    memset(known, 0, (MLFF_MAX_ATOMIC_NUMBER + 1) * sizeof *known);
+    for (const char *token = elements;;) {
+        token += strspn(token, " ");
+        size_t length = strcspn(token, " ,");
+        int number = element_of(token, length);
+        if (number == 0)
+            return mlff_fail(MLFF_ERR_ELEMENT,
+                             "\"%.*s\" in the elements \"%.60s\" is not an element; expected a list such as H,C,O",
+                             (int)(length < 20 ? length : 20), token, elements);
+        if (known[number])
+            return mlff_fail(MLFF_ERR_ELEMENT, "element %d appears twice in the elements \"%.60s\"", number, elements);
+        known[number] = true;
+        token += length;
+        token += strspn(token, " ");
+        if (*token == 0) return MLFF_OK;
+        if (*token++ != ',') return mlff_fail(MLFF_ERR_ELEMENT, "the elements \"%.60s\" are not a list such as H,C,O", elements);
+    }
+}
+
+mlff_status model_elements_set(model_weights *weights, const char *elements)
+{
+    mlff_status status = MLFF_OK;
+    bool known[MLFF_MAX_ATOMIC_NUMBER + 1];
+    base_text text = {0};
+
+    if (!elements) return weights_set(weights, "elements", "unknown");
+    MLFF_TRY(model_elements_parse(elements, known));
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        if (known[z]) base_text_add(&text, "%s%d", text.length ? "," : "", z);
+    MLFF_TRY(text.status);
+    MLFF_TRY(weights_set(weights, "elements", "%s", text.text));
+done:
+    base_text_free(&text);
+    return status;
+}
+
+static mlff_status read_elements(mlff_model *model)
+{
+    const char *text = weights_get(&model->file, "elements");
+    if (!text) return mlff_fail(MLFF_ERR_FORMAT, "%s: its metadata has no elements (a list or \"unknown\")", model->name);
+    if (strcmp(text, "unknown") == 0) return MLFF_OK;
+    if (model_elements_parse(text, model->known) != MLFF_OK)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: metadata elements is \"%.60s\"; expected atomic numbers such as 1,6,8",
+                         model->name, text);
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        if (model->known[z]) model->elements[model->n_elements++] = (unsigned char)z;
+    return MLFF_OK;
+}
+
+static mlff_status read_common(mlff_model *model)
+{
+    static const char *const truth[] = {"false", "true", NULL};
+    mlff_status status = MLFF_OK;
+    int trained = 0;
+    MLFF_TRY(model_metadata_number(model, "energy_unit_ev", 1e-6, 1e6, &model->energy_unit));
+    MLFF_TRY(model_metadata_number(model, "length_unit_angstrom", 1e-6, 1e6, &model->length_unit));
+    MLFF_TRY(model_metadata_choice(model, "trained", truth, &trained));
+    model->trained = trained;
+    MLFF_TRY(read_elements(model));
+done:
+    return status;
+}
+
+mlff_status model_from_weights(model_weights *weights, const char *name, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_model *model = base_alloc(1, sizeof *model, "a model");
+    if (!model) {
+        weights_free(weights);
+        return MLFF_ERR_MEMORY;
+    }
+    model->file = *weights;
+    *weights = (model_weights){0};
+    if (!(model->name = base_strdup(name))) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    const char *format = weights_get(&model->file, "format");
+    const char *architecture = weights_get(&model->file, "architecture");
+    if (!format || strcmp(format, "mlff") != 0 || !architecture)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata does not make it a model file of ours; make one with: mlff import", name);
+    const model_architecture *found = model_architecture_find(architecture);
+    if (!found) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has painn", name, architecture);
+    MLFF_TRY(read_common(model));
+    model->architecture = found;
+    MLFF_TRY(found->load(model));
+
+    *model_out = model;
+    model = NULL;
+done:
+    mlff_model_destroy(model);
+    return status;
+}
+
+// ---- files
+
+// The file name without folder and suffix; the caller's.
+static char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *name = base_strdup(slash ? slash + 1 : path);
+    char *dot = name ? strrchr(name, '.') : NULL;
+    if (dot && dot != name) *dot = 0;
+    return name;
+}
+
+enum file_kind { FILE_SAFETENSORS, FILE_ZIP, FILE_PICKLE, FILE_UNKNOWN };
+
+static mlff_status file_kind_of(const char *path, enum file_kind *kind_out)
+{
+    unsigned char start[9] = {0};
+    FILE *file = fopen(path, "rb");
+    if (!file) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    errno = 0;
+    size_t length = fread(start, 1, sizeof start, file);
+    int failed = ferror(file) ? errno : 0;
+    fclose(file);
+    if (failed) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(failed));
+    if (length == 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: is empty", path);
+    if (memcmp(start, "PK", 2) == 0)
+        *kind_out = FILE_ZIP;
+    else if (length == 9 && start[8] == '{')
+        *kind_out = FILE_SAFETENSORS;
+    else
+        *kind_out = start[0] == 0x80 ? FILE_PICKLE : FILE_UNKNOWN;
+    return MLFF_OK;
+}
+
+mlff_status mlff_model_load(const char *path, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    model_weights weights = {0};
+    enum file_kind kind = FILE_UNKNOWN;
+    char *name = NULL;
+
+    if (!path || !model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_load: path and model_out must be given");
+    MLFF_TRY(file_kind_of(path, &kind));
+    if (kind == FILE_ZIP || kind == FILE_PICKLE)
+        MLFF_FAIL(MLFF_ERR_FORMAT,
+                  "%s: is a PyTorch file, not a model file of ours; convert it once: mlff import %s -o NAME.safetensors", path,
+                  path);
+    MLFF_TRY(weights_read(path, &weights));
+    if (!(name = name_of(path))) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    MLFF_TRY(model_from_weights(&weights, name, model_out));
+done:
+    weights_free(&weights);
+    base_free(name);
+    return status;
+}
+
+mlff_status mlff_model_save(const mlff_model *model, const char *path)
+{
+    if (!model || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_save: model and path must be given");
+    return weights_write(&model->file, path);
+}
+
+mlff_import_options mlff_import_options_default(void)
+{
+    return (mlff_import_options){.struct_size = sizeof(mlff_import_options)};
+}
+
+mlff_status mlff_model_import(const char *path, const mlff_import_options *options, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_import_options wanted = mlff_import_options_default();
+    model_weights weights = {0};
+    enum file_kind kind = FILE_UNKNOWN;
+    char *name = NULL;
+
+    if (!path || !model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_import: path and model_out must be given");
+    if (options) {
+        if (options->struct_size == 0 || options->struct_size > sizeof wanted)
+            return mlff_fail(MLFF_ERR_USAGE, "mlff_model_import: struct_size is %zu; begin with mlff_import_options_default()",
+                             options->struct_size);
+        memcpy(&wanted, options, options->struct_size);
+    }
+    MLFF_TRY(file_kind_of(path, &kind));
+    if (kind == FILE_SAFETENSORS)
+        MLFF_FAIL(MLFF_ERR_USAGE, "%s: is a safetensors file, nothing to import; load it as it is", path);
+    if (kind != FILE_ZIP)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a SchNetPack model (a zip as torch.save writes it since PyTorch 1.6)%s", path,
+                  kind == FILE_PICKLE ? "; a bare pickle: save it again with a newer PyTorch" : "");
+    MLFF_TRY(schnetpack_read(path, &wanted, &weights));
+    if (!(name = name_of(path))) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    MLFF_TRY(model_from_weights(&weights, name, model_out));
+    if ((*model_out)->n_elements == 0)
+        base_warn("%s: the elements it was trained on are not in the file, so that no element is refused; say --elements H,C,O",
+                  path);
+done:
+    weights_free(&weights);
+    base_free(name);
+    return status;
+}
+
+mlff_painn_options mlff_painn_options_default(void)
+{
+    return (mlff_painn_options){
+        .struct_size = sizeof(mlff_painn_options),
+        .n_features = 128,
+        .n_layers = 3,
+        .n_radial = 20,
+        .cutoff_angstrom = 5.0,
+        .radial_basis = "gaussian",
+        .cutoff_function = "cosine",
+    };
+}
+
+mlff_status mlff_model_create_painn(const mlff_painn_options *options, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_painn_options wanted = mlff_painn_options_default();
+    model_weights weights = {0};
+
+    if (!model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_painn: model_out must be given");
+    if (options) {
+        if (options->struct_size == 0 || options->struct_size > sizeof wanted)
+            return mlff_fail(MLFF_ERR_USAGE,
+                             "mlff_model_create_painn: struct_size is %zu; begin with mlff_painn_options_default()",
+                             options->struct_size);
+        memcpy(&wanted, options, options->struct_size);
+    }
+    MLFF_TRY(painn_new(&wanted, &weights));
+    MLFF_TRY(model_from_weights(&weights, "new", model_out));
+done:
+    weights_free(&weights);
+    return status;
+}
+
+void mlff_model_destroy(mlff_model *model)
+{
+    if (!model) return;
+    if (model->architecture) model->architecture->destroy(model);
+    weights_free(&model->file);
+    base_free(model->description);
+    base_free(model->name);
+    base_free(model);
+}
+
+void mlff_model_info_get(const mlff_model *model, mlff_model_info *info_out)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < model->file.n_tensors; i++)
+        bytes += model->file.tensors[i].n_elements * (model->file.tensors[i].is_double ? 8 : 4);
+    *info_out = (mlff_model_info){
+        .architecture = model->architecture->name,
+        .name = model->name,
+        .description = model->description,
+        .reference = model->architecture->reference,
+        .cutoff_angstrom = model->cutoff,
+        .n_layers = model->n_layers,
+        .n_parameters = model->n_parameters,
+        .n_bytes = bytes,
+        .trained = model->trained,
+        .conservative = model->conservative,
+        .has_atom_energies = model->has_atom_energies,
+        .energy_unit_ev = model->energy_unit,
+        .length_unit_angstrom = model->length_unit,
+        .n_elements = model->n_elements,
+        .elements = model->elements,
+    };
+}
+
+const char *mlff_model_metadata(const mlff_model *model, int index, const char **value_out)
+{
+    if (index < 0 || (size_t)index >= model->file.n_keys) return NULL;
+    if (value_out) *value_out = model->file.values[index];
+    return model->file.keys[index];
+}
+
+size_t mlff_abi_size(const char *struct_name)
+{
+    static const struct {
+        const char *name;
+        size_t size;
+    } sizes[] = {
+#define SIZE(type) {#type, sizeof(type)}
+        SIZE(mlff_system),           SIZE(mlff_pairs),          SIZE(mlff_batch),
+        SIZE(mlff_frame_results),    SIZE(mlff_builder_info),   SIZE(mlff_neighbors_info),
+        SIZE(mlff_dynamics_options), SIZE(mlff_dynamics_state), SIZE(mlff_device),
+        SIZE(mlff_import_options),   SIZE(mlff_painn_options),  SIZE(mlff_model_info),
+        SIZE(mlff_halo_array),       SIZE(mlff_halo),           SIZE(mlff_evaluator_options),
+        SIZE(mlff_results),          SIZE(mlff_stage),          SIZE(mlff_evaluator_info),
+#undef SIZE
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (strcmp(sizes[i].name, struct_name) == 0) return sizes[i].size;
+    return 0;
+}

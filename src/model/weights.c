@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: MIT
+// weights.c: named tensors and metadata, and their file: safetensors (an 8-byte little-endian length, a JSON
+// header, raw data), read strictly and written whole, with the same bytes for the same content.
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/model.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are copied as the file stores them, little-endian");
+
+enum {
+    LENGTH_BYTES = 8,
+    MAX_HEADER_BYTES = 16 << 20,
+    MAX_TENSORS = 100000,
+    MAX_NAME_BYTES = 255,
+};
+#define MAX_FILE_BYTES ((size_t)4 << 30)
+
+void weights_free(model_weights *weights)
+{
+    for (size_t i = 0; i < weights->n_tensors; i++) {
+        base_free(weights->tensors[i].name);
+        base_free(weights->tensors[i].data);
+    }
+    for (size_t i = 0; i < weights->n_keys; i++) {
+        base_free(weights->keys[i]);
+        base_free(weights->values[i]);
+    }
+    base_free(weights->tensors);
+    base_free(weights->keys);
+    base_free(weights->values);
+    *weights = (model_weights){0};
+}
+
+model_tensor *weights_add(model_weights *weights, const char *name, int is_double, int n_dimensions, const int64_t *shape)
+{
+    model_tensor tensor = {.is_double = is_double, .n_dimensions = n_dimensions, .n_elements = 1};
+    if (n_dimensions < 0 || n_dimensions > 4) {
+        mlff_fail(MLFF_ERR_FORMAT, "tensor %s has %d dimensions; at most 4 are known here", name, n_dimensions);
+        return NULL;
+    }
+    for (int d = 0; d < n_dimensions; d++) {
+        if (shape[d] < 0 || (shape[d] > 0 && tensor.n_elements > INT64_MAX / 8 / shape[d])) {
+            mlff_fail(MLFF_ERR_FORMAT, "tensor %s has an impossible shape (%" PRId64 " along axis %d)", name, shape[d], d);
+            return NULL;
+        }
+        tensor.shape[d] = shape[d];
+        tensor.n_elements *= shape[d];
+    }
+    if (base_grow(&weights->tensors, &weights->tensor_capacity, weights->n_tensors + 1, sizeof *weights->tensors, "tensors"))
+        return NULL;
+    tensor.name = base_strdup(name);
+    tensor.data = base_alloc((size_t)tensor.n_elements, is_double ? sizeof(double) : sizeof(float), name);
+    if (!tensor.name || !tensor.data) {
+        base_free(tensor.name);
+        base_free(tensor.data);
+        return NULL;
+    }
+    weights->tensors[weights->n_tensors] = tensor;
+    return &weights->tensors[weights->n_tensors++];
+}
+
+mlff_status weights_set(model_weights *weights, const char *key, const char *format, ...)
+{
+    base_text text = {0};
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        text.status = mlff_fail(MLFF_ERR_USAGE, "metadata %s cannot be formatted", key);
+    else
+        text.status = base_grow(&text.text, &text.capacity, (size_t)length + 1, 1, key);
+    if (text.status == MLFF_OK) vsnprintf(text.text, (size_t)length + 1, format, again);
+    va_end(again);
+    if (text.status != MLFF_OK) return text.status;
+
+    for (size_t i = 0; i < weights->n_keys; i++)
+        if (strcmp(weights->keys[i], key) == 0) {
+            base_free(weights->values[i]);
+            weights->values[i] = text.text;
+            return MLFF_OK;
+        }
+    size_t capacity = weights->key_capacity; // keys and values grow alike
+    char *copy = base_strdup(key);
+    if (!copy || base_grow(&weights->keys, &capacity, weights->n_keys + 1, sizeof *weights->keys, "metadata") ||
+        base_grow(&weights->values, &weights->key_capacity, weights->n_keys + 1, sizeof *weights->values, "metadata")) {
+        base_free(copy);
+        base_text_free(&text);
+        return MLFF_ERR_MEMORY;
+    }
+    weights->keys[weights->n_keys] = copy;
+    weights->values[weights->n_keys++] = text.text;
+    return MLFF_OK;
+}
+
+const model_tensor *weights_find(const model_weights *weights, const char *name)
+{
+    for (size_t i = 0; i < weights->n_tensors; i++)
+        if (strcmp(weights->tensors[i].name, name) == 0) return &weights->tensors[i];
+    return NULL;
+}
+
+const char *weights_get(const model_weights *weights, const char *key)
+{
+    for (size_t i = 0; i < weights->n_keys; i++)
+        if (strcmp(weights->keys[i], key) == 0) return weights->values[i];
+    return NULL;
+}
+
+mlff_status weights_check_finite(const model_weights *weights, const char *path)
+{
+    for (size_t i = 0; i < weights->n_tensors; i++) {
+        const model_tensor *tensor = &weights->tensors[i];
+        for (int64_t k = 0; k < tensor->n_elements; k++) {
+            double value = tensor->is_double ? ((double *)tensor->data)[k] : (double)((float *)tensor->data)[k];
+            if (!isfinite(value))
+                return mlff_fail(MLFF_ERR_VALUE, "%s: tensor %s holds %s at element %" PRId64 "; its training has diverged", path,
+                                 tensor->name, isnan(value) ? "NaN" : "an infinity", k);
+        }
+    }
+    return MLFF_OK;
+}
+
+// ---- reading
+
+// RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+static bool valid_utf8(const unsigned char *text, size_t length)
+{
+    for (size_t i = 0; i < length;) {
+        unsigned char c = text[i];
+        int n_more = c < 0x80 ? 0 : c >= 0xC2 && c < 0xE0 ? 1 : c >= 0xE0 && c < 0xF0 ? 2 : c >= 0xF0 && c < 0xF5 ? 3 : -1;
+        if (n_more < 0 || (size_t)n_more >= length - i) return false;
+        for (int k = 1; k <= n_more; k++)
+            if ((text[i + (size_t)k] & 0xC0) != 0x80) return false;
+        unsigned char next = n_more ? text[i + 1] : 0;
+        if ((c == 0xE0 && next < 0xA0) || (c == 0xED && next > 0x9F) || (c == 0xF0 && next < 0x90) || (c == 0xF4 && next > 0x8F))
+            return false;
+        i += (size_t)n_more + 1;
+    }
+    return true;
+}
+
+typedef struct entry {
+    const cJSON *json;
+    int64_t begin, end;
+} entry;
+
+// A count in JSON: a whole number that a double holds exactly.
+static bool count_of(const cJSON *json, int64_t *value_out)
+{
+    if (!cJSON_IsNumber(json) || !(json->valuedouble >= 0) || json->valuedouble > 0x1p53) return false;
+    *value_out = (int64_t)json->valuedouble;
+    return (double)*value_out == json->valuedouble;
+}
+
+static int by_begin(const void *left, const void *right)
+{
+    const entry *a = left, *b = right;
+    if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
+    return a->end < b->end ? -1 : a->end > b->end;
+}
+
+static int by_name(const void *left, const void *right)
+{
+    return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+// `names` is sorted in place.
+static mlff_status check_duplicates(const char *path, const char *what, const char **names, size_t n)
+{
+    qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: %s %s appears twice", path, what, names[i]);
+    return MLFF_OK;
+}
+
+static mlff_status read_metadata(const char *path, const cJSON *metadata, model_weights *weights)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = 0, count = (size_t)cJSON_GetArraySize(metadata);
+    const char **names = NULL;
+
+    if (!cJSON_IsObject(metadata)) return mlff_fail(MLFF_ERR_FORMAT, "%s: __metadata__ is not an object", path);
+    if (count > 10000) return mlff_fail(MLFF_ERR_LIMIT, "%s: %zu metadata entries; at most 10000 are read", path, count);
+    if (!(names = base_alloc(count, sizeof *names, "metadata"))) return MLFF_ERR_MEMORY;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, metadata)
+    {
+        if (!cJSON_IsString(item)) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: metadata %s is not a text", path, item->string);
+        names[n++] = item->string;
+    }
+    MLFF_TRY(check_duplicates(path, "metadata", names, n));
+    cJSON_ArrayForEach(item, metadata) MLFF_TRY(weights_set(weights, item->string, "%s", item->valuestring));
+done:
+    base_free(names);
+    return status;
+}
+
+// Finds the tensors' places in the data: sorted, without holes or overlaps, exactly filling it.
+static mlff_status read_entries(const char *path, const cJSON *root, int64_t data_bytes, entry *entries, size_t n)
+{
+    size_t i = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, root)
+    {
+        if (strcmp(item->string, "__metadata__") == 0) continue;
+        if (item->string[0] == 0 || strlen(item->string) > MAX_NAME_BYTES)
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: a tensor's name has %zu bytes; 1 to %d are read", path, strlen(item->string),
+                             MAX_NAME_BYTES);
+        const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
+        if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != 3 || !cJSON_IsArray(offsets) ||
+            cJSON_GetArraySize(offsets) != 2 || !count_of(cJSON_GetArrayItem(offsets, 0), &entries[i].begin) ||
+            !count_of(cJSON_GetArrayItem(offsets, 1), &entries[i].end) || entries[i].end < entries[i].begin)
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s: expected dtype, shape and data_offsets [begin, end]", path,
+                             item->string);
+        if (entries[i].end > data_bytes)
+            return mlff_fail(MLFF_ERR_FORMAT,
+                             "%s: tensor %s ends at data byte %" PRId64 ", the file holds %" PRId64 ": it is truncated", path,
+                             item->string, entries[i].end, data_bytes);
+        entries[i++].json = item;
+    }
+    qsort(entries, n, sizeof *entries, by_begin);
+    int64_t end = 0;
+    for (i = 0; i < n; i++) {
+        if (entries[i].begin != end)
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s begins at data byte %" PRId64 ", expected %" PRId64 " (%s)", path,
+                             entries[i].json->string, entries[i].begin, end, entries[i].begin < end ? "an overlap" : "a hole");
+        end = entries[i].end;
+    }
+    if (end != data_bytes)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: %" PRId64 " bytes follow the last tensor", path, data_bytes - end);
+    return MLFF_OK;
+}
+
+static mlff_status read_tensor(const char *path, const entry *from, const char *data, model_weights *weights)
+{
+    const char *name = from->json->string;
+    const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(from->json, "dtype");
+    const cJSON *dimensions = cJSON_GetObjectItemCaseSensitive(from->json, "shape");
+    int64_t shape[4] = {0};
+    int n_dimensions = cJSON_GetArraySize(dimensions);
+
+    if (!cJSON_IsString(dtype) || !cJSON_IsArray(dimensions))
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s: expected dtype, shape and data_offsets", path, name);
+    int is_double = strcmp(dtype->valuestring, "F64") == 0;
+    if (!is_double && strcmp(dtype->valuestring, "F32") != 0)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: tensor %s has dtype %.16s; only F32 and F64 are read", path, name,
+                         dtype->valuestring);
+    if (n_dimensions > 4)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s has %d dimensions; at most 4 are read", path, name, n_dimensions);
+    int64_t bytes = is_double ? 8 : 4;
+    for (int d = 0; d < n_dimensions; d++) {
+        if (!count_of(cJSON_GetArrayItem(dimensions, d), &shape[d]) || (shape[d] > 0 && bytes > INT64_MAX / shape[d]))
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s has an impossible shape", path, name);
+        bytes *= shape[d];
+    }
+    if (bytes != from->end - from->begin)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s: its shape needs %" PRId64 " bytes, its data_offsets span %" PRId64,
+                         path, name, bytes, from->end - from->begin);
+    model_tensor *tensor = weights_add(weights, name, is_double, n_dimensions, shape);
+    if (!tensor) return MLFF_ERR_MEMORY;
+    memcpy(tensor->data, data + from->begin, (size_t)bytes);
+    return MLFF_OK;
+}
+
+// The text of the header: bounded, UTF-8, without NUL (which would cut a name short), one JSON object.
+static mlff_status parse_header(const char *bytes, size_t length, const char *path, cJSON **root_out, size_t *header_bytes_out)
+{
+    uint64_t header_bytes;
+    if (length < LENGTH_BYTES + 2) return mlff_fail(MLFF_ERR_FORMAT, "%s: %zu bytes are too few for a model file", path, length);
+    memcpy(&header_bytes, bytes, LENGTH_BYTES);
+    const char *header = bytes + LENGTH_BYTES;
+    if (header[0] != '{') return mlff_fail(MLFF_ERR_FORMAT, "%s: not a model file (safetensors)", path);
+    if (header_bytes > MAX_HEADER_BYTES)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its header claims %" PRIu64 " bytes; at most %d are read", path, header_bytes,
+                         MAX_HEADER_BYTES);
+    if (header_bytes > length - LENGTH_BYTES)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its header claims %" PRIu64 " bytes, the file has %zu: it is truncated", path,
+                         header_bytes, length);
+    if (!valid_utf8((const unsigned char *)header, header_bytes) || memchr(header, 0, header_bytes) ||
+        memmem(header, header_bytes, "\\u0000", 6))
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its header is not UTF-8 text", path);
+
+    const char *end = NULL;
+    cJSON *root = cJSON_ParseWithLengthOpts(header, header_bytes, &end, 0);
+    size_t parsed = root ? (size_t)(end - header) : 0;
+    while (parsed < header_bytes && header[parsed] == ' ') parsed++;
+    if (!cJSON_IsObject(root) || parsed != header_bytes) {
+        cJSON_Delete(root);
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its header is not one JSON object", path);
+    }
+    *root_out = root;
+    *header_bytes_out = header_bytes;
+    return MLFF_OK;
+}
+
+mlff_status weights_parse(const char *bytes, size_t length, const char *path, model_weights *weights_out)
+{
+    mlff_status status = MLFF_OK;
+    model_weights weights = {0};
+    cJSON *root = NULL;
+    entry *entries = NULL;
+    const char **names = NULL;
+    size_t header_bytes = 0;
+
+    MLFF_TRY(parse_header(bytes, length, path, &root, &header_bytes));
+    const char *data = bytes + LENGTH_BYTES + header_bytes;
+    size_t data_bytes = length - LENGTH_BYTES - header_bytes;
+
+    size_t n = 0, n_tensors = 0;
+    const cJSON *item;
+    size_t n_items = (size_t)cJSON_GetArraySize(root);
+    if (n_items > MAX_TENSORS) MLFF_FAIL(MLFF_ERR_LIMIT, "%s: %zu tensors; at most %d are read", path, n_items, MAX_TENSORS);
+    if (!(names = base_alloc(n_items, sizeof *names, "tensors")) ||
+        !(entries = base_alloc(n_items, sizeof *entries, "tensors"))) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    cJSON_ArrayForEach(item, root)
+    {
+        names[n++] = item->string;
+        n_tensors += strcmp(item->string, "__metadata__") != 0;
+    }
+    MLFF_TRY(check_duplicates(path, "tensor", names, n));
+    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(root, "__metadata__");
+    if (metadata) MLFF_TRY(read_metadata(path, metadata, &weights));
+    MLFF_TRY(read_entries(path, root, (int64_t)data_bytes, entries, n_tensors));
+    for (size_t i = 0; i < n_tensors; i++) MLFF_TRY(read_tensor(path, &entries[i], data, &weights));
+    MLFF_TRY(weights_check_finite(&weights, path));
+
+    *weights_out = weights;
+    weights = (model_weights){0};
+done:
+    weights_free(&weights);
+    base_free(names);
+    base_free(entries);
+    cJSON_Delete(root);
+    return status;
+}
+
+mlff_status weights_read(const char *path, model_weights *weights_out)
+{
+    mlff_status status = MLFF_OK;
+    char *bytes = NULL;
+    size_t length = 0;
+
+    MLFF_TRY(base_read_file(path, MAX_FILE_BYTES, &bytes, &length));
+    MLFF_TRY(weights_parse(bytes, length, path, weights_out));
+done:
+    base_free(bytes);
+    return status;
+}
+
+// ---- writing
+
+static int64_t tensor_bytes(const model_tensor *tensor)
+{
+    return tensor->n_elements * (tensor->is_double ? 8 : 4);
+}
+
+static cJSON *tensor_json(const model_tensor *tensor, int64_t begin)
+{
+    cJSON *json = cJSON_CreateObject();
+    cJSON_AddStringToObject(json, "dtype", tensor->is_double ? "F64" : "F32");
+    cJSON *shape = cJSON_AddArrayToObject(json, "shape");
+    for (int d = 0; d < tensor->n_dimensions; d++) cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->shape[d]));
+    cJSON *offsets = cJSON_AddArrayToObject(json, "data_offsets");
+    cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)begin));
+    cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)(begin + tensor_bytes(tensor))));
+    return json;
+}
+
+// NULL if memory ran out. Doubles come first, so that every tensor is aligned to its own type.
+static char *header_text(const model_weights *weights)
+{
+    cJSON *root = cJSON_CreateObject();
+    if (weights->n_keys > 0) {
+        cJSON *metadata = cJSON_AddObjectToObject(root, "__metadata__");
+        for (size_t i = 0; i < weights->n_keys; i++) cJSON_AddStringToObject(metadata, weights->keys[i], weights->values[i]);
+    }
+    int64_t begin = 0;
+    for (int is_double = 1; is_double >= 0; is_double--)
+        for (size_t i = 0; i < weights->n_tensors; i++) {
+            const model_tensor *tensor = &weights->tensors[i];
+            if (!tensor->is_double != !is_double) continue;
+            cJSON_AddItemToObject(root, tensor->name, tensor_json(tensor, begin));
+            begin += tensor_bytes(tensor);
+        }
+    char *text = cJSON_PrintUnformatted(root);
+    cJSON_Delete(root);
+    return text;
+}
+
+mlff_status weights_write(const model_weights *weights, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    base_output output = {0};
+    char *header = header_text(weights);
+    if (!header) return mlff_fail(MLFF_ERR_MEMORY, "out of memory: the header of %s", path);
+
+    MLFF_TRY(base_output_open(path, &output));
+    size_t length = strlen(header);
+    uint64_t padded = (length + 7) / 8 * 8;
+    fwrite(&padded, LENGTH_BYTES, 1, output.file);
+    fwrite(header, 1, length, output.file);
+    for (size_t i = length; i < padded; i++) fputc(' ', output.file);
+    for (int is_double = 1; is_double >= 0; is_double--)
+        for (size_t i = 0; i < weights->n_tensors; i++) {
+            const model_tensor *tensor = &weights->tensors[i];
+            if (!tensor->is_double == !is_double) fwrite(tensor->data, 1, (size_t)tensor_bytes(tensor), output.file);
+        }
+    MLFF_TRY(base_output_commit(&output)); // sees every write that failed
+done:
+    cJSON_free(header);
+    return status;
+}
