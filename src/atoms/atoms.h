@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/* atoms.h: what the files of this room share: numbers as text, readers over lines, masses of a system. */
+#ifndef ATOMS_H
+#define ATOMS_H
+
+#include <locale.h>
+
+#include "base/base.h"
+#include "mlff_atoms.h"
+
+/* Å/fs per ASE velocity unit, sqrt(eV/amu). An ASE momentum p of mass m moves at p / m × this. */
+#define ATOMS_ASE_VELOCITY 0.09822694788464063
+
+/* More atoms than this in one system are refused by readers and builders. */
+#define ATOMS_MAX_ATOMS 100000000
+
+/* ---- system.c */
+
+/* Mass of atom i: its own, or its element's. */
+double atoms_mass(const mlff_system *system, int i);
+/* Forgets what a file said about the energy, forces and stress of these positions. */
+void atoms_drop_labels(mlff_system *system);
+
+/* ---- number.c: decimal numbers, both ways exact; the "C" locale must be in force (see atoms_c_locale) */
+
+/* Parses one number at *cursor and moves past it. Its end must be a blank or the text's end. Overflow gives an
+ * infinity, "nan" and "inf" are numbers, "1.5D-3" is; false for anything else, the cursor then untouched. */
+bool atoms_parse_number(const char **cursor, double *value_out);
+/* A decimal integer of any sign, same rules. */
+bool atoms_parse_integer(const char **cursor, int64_t *value_out);
+enum { ATOMS_NUMBER_BYTES = 32 };
+/* The shortest of 15, 16 or 17 digits that reads back as `value`, which is finite; returns the length. */
+int atoms_format_number(double value, char text[ATOMS_NUMBER_BYTES]);
+/* The "C" locale, for uselocale() around reading and writing: the caller's may have a decimal comma. */
+locale_t atoms_c_locale(void);
+
+static inline bool atoms_is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+static inline const char *atoms_skip_blanks(const char *text)
+{
+    while (atoms_is_blank(*text)) text++;
+    return text;
+}
+
+/* Number of words in a line, counted up to `limit`. */
+int atoms_count_words(const char *line, int limit);
+
+/* ---- reader.c: lines of a file in constant memory */
+
+/* Longer lines are refused. */
+#define ATOMS_MAX_LINE_BYTES ((size_t)16 << 20)
+
+typedef struct extxyz_rows extxyz_rows; /* extxyz_read.c: row storage kept between frames */
+
+struct mlff_reader {
+    char *name;            /* of the file, for messages */
+    int descriptor;        /* -1: all of the text is in the buffer */
+    bool is_poscar, at_end, warned;
+    mlff_status failed;    /* of an earlier frame */
+    char *buffer;          /* [buffer_bytes + 1] */
+    size_t buffer_bytes, begin, end; /* text not yet handed out is begin .. end */
+    int64_t line_number;   /* of the line last handed out */
+    int64_t n_frames;
+    extxyz_rows *rows;
+};
+
+/* Reads from memory instead of a file; `name` tells the format as a file's would. For tests and fuzzing. */
+mlff_status atoms_reader_open_bytes(const char *name, const void *bytes, size_t n_bytes, mlff_reader **reader_out);
+/* The next line without its end, terminated, or *line_out = NULL at the file's end. Valid until the next call; may be changed. */
+mlff_status reader_line(mlff_reader *reader, char **line_out);
+/* "path:line: text". */
+mlff_status reader_fail(const mlff_reader *reader, mlff_status status, const char *format, ...) MLFF_PRINTF(3, 4);
+/* A warning with the same beginning, once per reader. */
+void reader_warn(mlff_reader *reader, const char *text);
+
+/* One frame each; *system_out = NULL where the file ends. */
+mlff_status extxyz_read_frame(mlff_reader *reader, mlff_system **system_out);
+void extxyz_rows_free(extxyz_rows *rows);
+mlff_status poscar_read_frame(mlff_reader *reader, mlff_system **system_out);
+
+/* ---- molecules.c */
+
+typedef struct atoms_molecule {
+    const char *name, *description;
+    int n_atoms;
+    const struct atoms_site {
+        int atomic_number;
+        double position[3]; /* Å */
+    } *sites;               /* [n_atoms] */
+} atoms_molecule;
+const atoms_molecule *atoms_molecules(int *n_out);
+
+#endif
