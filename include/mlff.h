@@ -29,6 +29,56 @@ MLFF_API mlff_status mlff_device_parse(const char *text, mlff_device *device_out
 /* "cpu" or "cuda:0" into text of at least 16 bytes. */
 MLFF_API void mlff_device_text(mlff_device device, char *text, size_t text_bytes);
 
+/* Working devices of a kind: 1 for the CPU; 0 for CUDA where no GPU works (mlff_device_problem says why). */
+MLFF_API int mlff_device_count(mlff_device_kind kind);
+/* Why there is no GPU, one line; "" if there is one. Borrowed until this thread's next failure. */
+MLFF_API const char *mlff_device_problem(void);
+
+typedef struct mlff_device_info {
+    size_t struct_size;
+    char name[128];               /* "NVIDIA H200"; the processor's name for the CPU */
+    int capability_major, capability_minor; /* 9, 0; 0 for the CPU */
+    int64_t memory_bytes;
+    int n_multiprocessors;        /* CPU: cores this process may use */
+    double clock_mhz, memory_clock_mhz; /* highest; 0 where unknown */
+    int64_t l2_bytes;             /* 0 where unknown */
+    int shared_memory_bytes;      /* a block can have */
+    int driver_version, runtime_version; /* 13000 for CUDA 13.0; 0 for the CPU */
+    int driver_version_required;  /* oldest driver this build runs on */
+    char pci[32];                 /* "0000:3b:00.0", or "" */
+} mlff_device_info;
+MLFF_API mlff_status mlff_device_info_get(mlff_device device, mlff_device_info *info_out);
+
+/* Bytes. `allocated` and its peak: held by this process through this library; `reserved`: taken from the driver for it.
+ * CPU: allocated is this library's heap, reserved the resident set. */
+typedef struct mlff_device_memory {
+    int64_t allocated, reserved, peak, free, total;
+} mlff_device_memory;
+MLFF_API mlff_status mlff_device_memory_get(mlff_device device, mlff_device_memory *memory_out);
+/* The peak counts from what is allocated now. */
+MLFF_API mlff_status mlff_device_peak_reset(mlff_device device);
+/* Gives memory that is reserved but not allocated back to the driver. */
+MLFF_API mlff_status mlff_device_cache_empty(mlff_device device);
+/* Waits for all work of the device. */
+MLFF_API mlff_status mlff_device_synchronize(mlff_device device);
+/* Context, clocks and first launch out of the way: the next timed call is representative. */
+MLFF_API mlff_status mlff_device_warm_up(mlff_device device);
+
+/* Streams and events; on the CPU a stream is nothing and an event is a clock reading. */
+MLFF_API mlff_status mlff_stream_create(mlff_device device, void **stream_out);
+MLFF_API mlff_status mlff_stream_synchronize(mlff_device device, void *stream);
+MLFF_API void mlff_stream_destroy(mlff_device device, void *stream);
+MLFF_API mlff_status mlff_event_create(mlff_device device, void **event_out);
+MLFF_API mlff_status mlff_event_record(mlff_device device, void *event, void *stream);
+/* Waits for `end`; ns between the two. */
+MLFF_API mlff_status mlff_event_elapsed(mlff_device device, void *start, void *end, double *time_ns_out);
+MLFF_API void mlff_event_destroy(mlff_device device, void *event);
+
+/* Memory of a device (host memory for the CPU), and copies to, from and inside it; a copy waits. */
+MLFF_API mlff_status mlff_device_allocate(mlff_device device, size_t bytes, void **memory_out);
+MLFF_API void mlff_device_release(mlff_device device, void *memory);
+MLFF_API mlff_status mlff_device_copy(mlff_device device, void *to, const void *from, size_t bytes);
+
 /* Fast paths of the CPU that this build has and this machine runs, best first, NULL-terminated: of
  * "avx512", "avx2", "portable". Static. The environment variable MLFF_CPU forces one. */
 MLFF_API const char *const *mlff_cpu_paths(void);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/* device.h: the one struct through which libmlff reaches a GPU. It is filled by libmlff_cuda.so, a plugin that is opened
+ * at run time; libmlff itself depends on no CUDA library. Read by C and by C++ (nvcc): no `restrict` here. */
+#ifndef DEVICE_H
+#define DEVICE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "mlff.h"
+#include "model/model.h"
+#include "model/painn/painn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the plugin needs of libmlff. */
+typedef struct device_host {
+    mlff_status (*fail)(mlff_status status, const char *format, ...) MLFF_PRINTF(2, 3);
+    void (*warn)(const char *format, ...) MLFF_PRINTF(1, 2);
+} device_host;
+
+/* One model on one GPU, with its buffers and captured graphs. */
+typedef struct cuda_evaluator cuda_evaluator;
+/* Atoms that are integrated on the GPU, step after step, without leaving it. */
+typedef struct cuda_dynamics cuda_dynamics;
+
+typedef struct cuda_dynamics_options {
+    double timestep_fs;
+    double temperature_kelvin;    /* Langevin */
+    double friction_per_fs;       /* 0: NVE */
+    uint64_t seed;
+} cuda_dynamics_options;
+
+typedef struct device_plugin {
+    /* ---- devices; every function fails with MLFF_ERR_DEVICE if the driver does */
+    mlff_status (*count)(int *n_out);
+    mlff_status (*info)(int index, mlff_device_info *info_out);
+    mlff_status (*memory)(int index, mlff_device_memory *memory_out);
+    mlff_status (*peak_reset)(int index);
+    mlff_status (*cache_empty)(int index);
+    mlff_status (*synchronize)(int index);
+    mlff_status (*warm_up)(int index);
+    mlff_status (*stream_create)(int index, void **stream_out);
+    mlff_status (*stream_synchronize)(int index, void *stream);
+    void (*stream_destroy)(int index, void *stream);
+    mlff_status (*event_create)(int index, void **event_out);
+    mlff_status (*event_record)(int index, void *event, void *stream);
+    mlff_status (*event_elapsed)(int index, void *start, void *end, double *time_ns_out); /* waits for `end` */
+    void (*event_destroy)(int index, void *event);
+    mlff_status (*allocate)(int index, size_t bytes, void **memory_out);
+    void (*release)(int index, void *memory);
+    mlff_status (*copy)(int index, void *to, const void *from, size_t bytes); /* any direction; waits */
+
+    /* ---- PaiNN on CUDA: model, options->device.index, options->precision */
+    mlff_status (*painn_create)(const mlff_model *model, const painn_parameters *parameters, const mlff_evaluator_options *options,
+                                cuda_evaluator **evaluator_out);
+    /* Whole batch, whole step. With everything on the device the work is enqueued on batch->stream and not waited for. */
+    mlff_status (*compute)(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
+    const mlff_stage *(*stages)(const cuda_evaluator *evaluator, int *n_out);
+    mlff_status (*stage_clock_set)(cuda_evaluator *evaluator, int on);
+    void (*stage_times)(const cuda_evaluator *evaluator, double *time_ns);
+    void (*evaluator_info)(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out); /* adds to what is there */
+    void (*destroy)(cuda_evaluator *evaluator);
+
+    /* ---- dynamics on the GPU; the evaluator is borrowed and is not to be used for anything else meanwhile */
+    mlff_status (*dynamics_create)(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
+                                   cuda_dynamics **dynamics_out);
+    /* n_steps of velocity Verlet (or Langevin, BAOAB); times_ns (or NULL) gets each step's time by the GPU's own timer. */
+    mlff_status (*dynamics_run)(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns);
+    /* Positions, velocities, forces [n_atoms][3] (any may be NULL), potential and kinetic energy, heat given by the bath. */
+    mlff_status (*dynamics_get)(cuda_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
+    void (*dynamics_destroy)(cuda_dynamics *dynamics);
+} device_plugin;
+
+/* Library and plugin must agree on this text: version and layout of everything that passes between them. */
+static inline void device_build_id(char *text, size_t text_bytes)
+{
+    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu-%zu", MLFF_VERSION, sizeof(device_plugin), sizeof(mlff_model),
+             sizeof(painn_parameters), sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
+             sizeof(mlff_device_info) + sizeof(mlff_device_memory));
+}
+
+/* The plugin's one exported symbol. `build_id` is the library's; a plugin of another build refuses. */
+#define DEVICE_PLUGIN_SYMBOL "mlff_cuda_plugin"
+typedef mlff_status (*device_plugin_entry)(const char *build_id, const device_host *host, const device_plugin **plugin_out);
+
+/* Opens the plugin (once a process) and checks driver and GPUs. MLFF_ERR_DEVICE with the reason if there is none that
+ * works; the same answer is given at each later call. Looked for at $MLFF_CUDA_PLUGIN, else beside the library, else by
+ * the loader's own search. */
+mlff_status device_plugin_get(const device_plugin **plugin_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

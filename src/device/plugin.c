@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// plugin.c: finds and opens libmlff_cuda.so, and says why if that is not possible.
+#include "device/device.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLUGIN_FILE "libmlff_cuda.so"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const device_plugin *plugin;
+static mlff_status plugin_status;
+static char plugin_text[1024];
+
+// Folder of the object file that holds this function: the library's, or the program's if it is linked statically.
+static void own_path(char *path, size_t path_bytes)
+{
+    Dl_info info;
+    path[0] = '\0';
+    if (!dladdr((const void *)device_plugin_get, &info) || !info.dli_fname) return;
+    const char *slash = strrchr(info.dli_fname, '/');
+    int length = slash ? (int)(slash - info.dli_fname) : 1;
+    snprintf(path, path_bytes, "%.*s/" PLUGIN_FILE, length, slash ? info.dli_fname : ".");
+}
+
+static void *open_plugin(char *text, size_t text_bytes)
+{
+    const char *wanted = getenv("MLFF_CUDA_PLUGIN");
+    char beside[PATH_MAX], lib[PATH_MAX + 16];
+    own_path(beside, sizeof beside);
+    snprintf(lib, sizeof lib, "%.*s../lib/" PLUGIN_FILE, (int)(strlen(beside) - strlen(PLUGIN_FILE)), beside);
+    const char *places[] = {beside, lib, PLUGIN_FILE};
+    int n = 3;
+    if (wanted && wanted[0]) {
+        places[0] = wanted;
+        n = 1;
+    }
+    text[0] = '\0';
+    for (int k = 0; k < n; k++) {
+        void *handle = places[k][0] ? dlopen(places[k], RTLD_NOW | RTLD_LOCAL) : NULL;
+        if (handle) return handle;
+        const char *reason = dlerror();
+        // The first place that holds a file gives the reason worth telling.
+        if (reason && (text[0] == '\0' || !strstr(reason, "No such file"))) snprintf(text, text_bytes, "%s", reason);
+    }
+    return NULL;
+}
+
+static void open_once(void)
+{
+    const device_host host = {mlff_fail, base_warn};
+    char reason[512], build_id[128];
+    void *handle = open_plugin(reason, sizeof reason);
+    if (!handle) {
+        plugin_status = mlff_fail(MLFF_ERR_DEVICE,
+                                  "no GPU support: " PLUGIN_FILE " cannot be opened (%s); build with nvcc or set MLFF_CUDA_PLUGIN to its path",
+                                  reason);
+    } else {
+        void *symbol = dlsym(handle, DEVICE_PLUGIN_SYMBOL);
+        device_plugin_entry entry;
+        memcpy(&entry, &symbol, sizeof entry); // POSIX: a function pointer fits
+        device_build_id(build_id, sizeof build_id);
+        if (!symbol)
+            plugin_status = mlff_fail(MLFF_ERR_DEVICE, "no GPU support: " PLUGIN_FILE " is not this project's plugin; reinstall it");
+        else
+            plugin_status = entry(build_id, &host, &plugin);
+    }
+    if (plugin_status != MLFF_OK) snprintf(plugin_text, sizeof plugin_text, "%s", mlff_last_error());
+}
+
+mlff_status device_plugin_get(const device_plugin **plugin_out)
+{
+    pthread_once(&once, open_once);
+    if (plugin_status != MLFF_OK) return mlff_fail(plugin_status, "%s", plugin_text);
+    *plugin_out = plugin;
+    return MLFF_OK;
+}
