@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// cli.h: what the subcommands share. A command is one row of a table: its options, its help and its function are declared
+// together, so that --help cannot say what the parser does not do. The command uses the libraries through include/ only.
+#ifndef CLI_H
+#define CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "mlff_profile.h"
+
+enum { CLI_GOOD = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+
+/* ---- commands and their options: cli_options.c ------------------------------------------------- */
+
+enum { CLI_MAX_OPTIONS = 32 };
+
+typedef struct cli_option {
+    const char *name;  // long name, without dashes
+    char letter;       // or 0
+    const char *value; // placeholder shown in the help, NULL for a switch
+    const char *help;  // one line or several; units and the default are said here
+} cli_option;
+
+typedef struct cli_arguments cli_arguments;
+typedef struct cli_command {
+    const char *name;
+    const char *summary;
+    const char *usage;         // what follows "mlff NAME", one line for each form
+    const char *details;       // paragraph before the options
+    const char *examples;      // lines, each a command that works
+    const cli_option *options; // ends with a row of zeros
+    int min_positional, max_positional;
+    int (*run)(cli_arguments *arguments);
+} cli_command;
+
+struct cli_arguments {
+    const cli_command *command;
+    const char *values[CLI_MAX_OPTIONS]; // by row of command->options; "" for a switch that was given
+    char **positional;
+    int n_positional;
+    bool failed; // a value was refused, and said so; the command then ends with CLI_USAGE
+};
+
+extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, check_command;
+
+void cli_command_help(const cli_command *command, FILE *file);
+// Runs a command on what follows its name on the command line.
+int cli_command_run(const cli_command *command, int argc, char **argv);
+
+bool cli_given(const cli_arguments *arguments, const char *name);
+const char *cli_text(const cli_arguments *arguments, const char *name, const char *otherwise);
+// A number out of [minimum, maximum]; what is not sets `failed`.
+int64_t cli_int(cli_arguments *arguments, const char *name, int64_t minimum, int64_t maximum, int64_t otherwise);
+double cli_number(cli_arguments *arguments, const char *name, double minimum, double maximum, double otherwise);
+// Index of the value in `choices` (NULL-terminated).
+int cli_choice(cli_arguments *arguments, const char *name, const char *const *choices, int otherwise);
+// Says in one line on stderr what is wrong with the command line and where help is; returns CLI_USAGE.
+int cli_usage_error(const cli_arguments *arguments, const char *format, ...) MLFF_PRINTF(2, 3);
+
+/* ---- people and machines: cli_output.c --------------------------------------------------------- */
+
+// Warnings of the library to stderr, each text once; a closed pipe is an error, not a death.
+void cli_output_start(void);
+// Ends the output: what stdout did not take is a failure. Returns the exit status.
+int cli_output_end(int exit_status);
+// "mlff: <text>" on stderr, above the progress line.
+void cli_say(const char *format, ...) MLFF_PRINTF(1, 2);
+// Reports the library's last error if status is one; returns the exit status that belongs to it.
+int cli_exit(mlff_status status);
+// Fails if a file of this name could not be written at the end of a long run. NULL and "-" are fine.
+mlff_status cli_output_check(const char *path);
+
+// One line on a terminal's stderr that is overwritten, at most ten times a second; nothing where stderr is no terminal.
+void cli_progress(const char *format, ...) MLFF_PRINTF(1, 2);
+void cli_progress_steps(const char *what, int64_t step, int64_t n_steps, int64_t start_ns);
+void cli_progress_clear(void);
+
+// From now on Ctrl-C and SIGTERM ask the command to end well; the second one kills it.
+void cli_interrupt_catch(void);
+bool cli_interrupted(void);
+
+// Columns of the terminal on stdout, between 60 and 160; 100 where there is none.
+int cli_width(void);
+
+/* ---- JSON, written as it comes: cli_json.c ------------------------------------------------------ */
+
+enum { CLI_JSON_DEPTH = 8 };
+typedef struct cli_json {
+    FILE *file;
+    int depth;
+    bool filled[CLI_JSON_DEPTH]; // something stands before the next value
+    bool compact[CLI_JSON_DEPTH];
+} cli_json;
+
+// A key is NULL for an element of an array. What is not finite is null.
+void cli_json_object(cli_json *json, const char *key);
+void cli_json_array(cli_json *json, const char *key);
+void cli_json_compact_array(cli_json *json, const char *key); // on one line
+void cli_json_end(cli_json *json, char bracket);
+void cli_json_text(cli_json *json, const char *key, const char *text); // NULL text: null
+void cli_json_number(cli_json *json, const char *key, double value);
+void cli_json_int(cli_json *json, const char *key, int64_t value);
+void cli_json_bool(cli_json *json, const char *key, bool value);
+void cli_json_numbers(cli_json *json, const char *key, const double *values, int n); // NULL values: null
+
+/* ---- model, device and input of eval, md and profile: cli_setup.c ------------------------------- */
+
+#define CLI_EVALUATOR_OPTIONS                                                                                                    \
+    {"device", 0, "DEVICE", "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                                     \
+        {"precision", 0, "PRECISION", "float32 or float64 (float32; float64 is the reference)"},                                 \
+    {                                                                                                                            \
+        "threads", 0, "N", "CPU threads (all cores this process may use)"                                                        \
+    }
+#define CLI_SYSTEM_OPTIONS                                                                                                       \
+    {"system", 0, "NAME", "a built-in system in place of INPUT: " CLI_SYSTEM_NAMES},                                             \
+    {                                                                                                                            \
+        "n-atoms", 0, "N", "atoms of --system; the nearest count it allows is built and reported (64)"                           \
+    }
+#define CLI_SYSTEM_NAMES "silicon, aluminum, iron,\nwater, h2o, methane, ethanol, benzene, aspirin, caffeine"
+
+typedef struct cli_setup {
+    mlff_model *model;
+    mlff_model_info info;
+    mlff_evaluator *evaluator;
+    mlff_evaluator_info evaluator_info;
+    char device[16];
+    const char *precision;
+} cli_setup;
+
+// Loads the model and makes the evaluator that the options ask for. An exit status; CLI_GOOD has filled the setup.
+int cli_setup_make(cli_arguments *arguments, cli_setup *setup);
+void cli_setup_free(cli_setup *setup);
+// Fails, and names them, if the system has elements that the model does not know.
+mlff_status cli_setup_check_elements(const cli_setup *setup, const mlff_system *system, const char *name);
+
+// The system of a run and where it came from.
+typedef struct cli_input {
+    mlff_system *system;
+    char formula[64];
+    char text[512]; // one line for people: "silicon, 64 atoms (50 asked)"
+} cli_input;
+// First frame of `path`, or the built-in system of --system and --n-atoms (`otherwise` if not given). An exit status.
+int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input);
+void cli_input_free(cli_input *input);
+
+#endif

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// cli_output.c: errors, warnings, progress, interruption, and the honest end of standard output.
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli.h"
+
+static bool progress_shown;
+static int64_t progress_time_ns;
+static volatile sig_atomic_t interrupted;
+
+/* ---- errors and warnings -------------------------------------------------------------------------- */
+
+void cli_say(const char *format, ...)
+{
+    char text[1200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cli_progress_clear();
+    fprintf(stderr, "mlff: %s\n", text);
+}
+
+int cli_exit(mlff_status status)
+{
+    if (status == MLFF_OK) return CLI_GOOD;
+    cli_say("%s", mlff_last_error());
+    return status == MLFF_ERR_USAGE ? CLI_USAGE : status == MLFF_ERR_INTERRUPTED ? CLI_INTERRUPTED : CLI_FAILED;
+}
+
+// A loop may warn at each step; people need it once. Texts are told apart by a hash (FNV-1a), kept up to a bound.
+static void warn_once(void *context, const char *text)
+{
+    static atomic_flag busy = ATOMIC_FLAG_INIT;
+    static uint64_t said[64];
+    static int n_said;
+    (void)context;
+
+    uint64_t hash = 14695981039346656037u;
+    for (const char *c = text; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    while (atomic_flag_test_and_set(&busy)) continue;
+    bool known = false;
+    for (int i = 0; i < n_said; i++) known |= said[i] == hash;
+    if (!known && n_said < 64) {
+        said[n_said++] = hash;
+        cli_say("warning: %s", text);
+    }
+    atomic_flag_clear(&busy);
+}
+
+void cli_output_start(void)
+{
+    signal(SIGPIPE, SIG_IGN); // a reader that leaves early shows up as a failed write
+    mlff_warning_handler_set(warn_once, NULL);
+}
+
+int cli_output_end(int exit_status)
+{
+    cli_progress_clear();
+    errno = 0;
+    bool failed = ferror(stdout) != 0;
+    if (fflush(stdout) != 0) failed = true;
+    if (!failed || exit_status != CLI_GOOD) return exit_status;
+    cli_say("standard output: %s", errno ? strerror(errno) : "cannot be written");
+    return CLI_FAILED;
+}
+
+mlff_status cli_output_check(const char *path)
+{
+    base_output output = {0};
+    if (!path || strcmp(path, "-") == 0) return MLFF_OK;
+    mlff_status status = base_output_open(path, &output);
+    if (status == MLFF_OK) base_output_abandon(&output);
+    return status;
+}
+
+/* ---- progress --------------------------------------------------------------------------------------- */
+
+static bool terminal(void)
+{
+    static int answer = -1;
+    if (answer < 0) answer = isatty(STDERR_FILENO);
+    return answer == 1;
+}
+
+void cli_progress(const char *format, ...)
+{
+    if (!terminal()) return;
+    int64_t now = mlff_clock_ns();
+    if (progress_shown && now - progress_time_ns < 100000000) return;
+    progress_time_ns = now;
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("\r\033[K", stderr);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fflush(stderr);
+    progress_shown = true;
+}
+
+void cli_progress_steps(const char *what, int64_t step, int64_t n_steps, int64_t start_ns)
+{
+    if (!terminal()) return;
+    double seconds = (double)(mlff_clock_ns() - start_ns) * 1e-9;
+    double rate = seconds > 0 ? (double)step / seconds : 0;
+    double left = rate > 0 ? (double)(n_steps - step) / rate : 0;
+    cli_progress("%s: step %" PRId64 " of %" PRId64 ", %.0f %%, %.0f steps/s, %.0f s left", what, step, n_steps,
+                 n_steps > 0 ? 100.0 * (double)step / (double)n_steps : 100.0, rate, left);
+}
+
+void cli_progress_clear(void)
+{
+    if (!progress_shown) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+    progress_shown = false;
+}
+
+/* ---- interruption ------------------------------------------------------------------------------------- */
+
+// Only calls that are safe in a handler. With the default restored, the next signal of either kind kills.
+static void on_signal(int number)
+{
+    static const char text[] = "\r\033[Kmlff: ending after this step; once more to stop at once\n";
+    (void)number;
+    interrupted = 1;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    if (isatty(STDERR_FILENO)) {
+        ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+        (void)written;
+    }
+}
+
+void cli_interrupt_catch(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool cli_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+int cli_width(void)
+{
+    struct winsize size;
+    if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
+    return size.ws_col < 60 ? 60 : size.ws_col > 160 ? 160 : size.ws_col;
+}

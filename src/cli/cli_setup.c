@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// cli_setup.c: what eval, md and profile begin with: a model, an evaluator on a device, and a system to work on.
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+
+static const char *const precisions[] = {"float32", "float64", NULL};
+
+int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
+{
+    mlff_status status = MLFF_OK;
+    cli_setup made = {0};
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+
+    int precision = cli_choice(arguments, "precision", precisions, 0);
+    options.n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    if (arguments->failed) return CLI_USAGE;
+    options.precision = precision == 1 ? MLFF_FLOAT64 : MLFF_FLOAT32;
+
+    MLFF_TRY(mlff_device_parse(cli_text(arguments, "device", "auto"), &options.device));
+    MLFF_TRY(mlff_model_load(arguments->positional[0], &made.model));
+    mlff_model_info_get(made.model, &made.info);
+    MLFF_TRY(mlff_evaluator_create(made.model, &options, &made.evaluator));
+    mlff_evaluator_info_get(made.evaluator, &made.evaluator_info);
+    mlff_device_text(made.evaluator_info.device, made.device, sizeof made.device);
+    made.precision = precisions[precision];
+
+    *setup = made;
+    made = (cli_setup){0};
+done:
+    cli_setup_free(&made);
+    return cli_exit(status);
+}
+
+void cli_setup_free(cli_setup *setup)
+{
+    mlff_evaluator_destroy(setup->evaluator);
+    mlff_model_destroy(setup->model);
+    *setup = (cli_setup){0};
+}
+
+mlff_status cli_setup_check_elements(const cli_setup *setup, const mlff_system *system, const char *name)
+{
+    bool known[MLFF_MAX_ATOMIC_NUMBER + 1] = {false}, wanted[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
+    if (setup->info.n_elements == 0) return MLFF_OK;
+    for (int i = 0; i < setup->info.n_elements; i++) known[setup->info.elements[i]] = true;
+    for (int i = 0; i < system->n_atoms; i++)
+        if (system->species[i] >= 1 && system->species[i] <= MLFF_MAX_ATOMIC_NUMBER) wanted[system->species[i]] = true;
+
+    char lacking[512] = "", has[640] = "";
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        char *list = wanted[z] && !known[z] ? lacking : known[z] ? has : NULL;
+        if (!list) continue;
+        size_t length = strlen(list), bytes = list == lacking ? sizeof lacking : sizeof has;
+        snprintf(list + length, bytes - length, "%s%s", length ? ", " : "", mlff_element_symbol(z));
+    }
+    if (!lacking[0]) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_ELEMENT, "%s: the model %s does not know %s; it knows %s", name, setup->info.name, lacking, has);
+}
+
+static mlff_status first_frame(const char *path, mlff_system **system_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_reader *reader = NULL;
+    mlff_system *system = NULL;
+
+    MLFF_TRY(mlff_reader_open(path, &reader));
+    MLFF_TRY(mlff_reader_next(reader, &system));
+    if (!system) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
+    *system_out = system;
+done:
+    mlff_reader_destroy(reader);
+    return status;
+}
+
+int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input)
+{
+    mlff_status status = MLFF_OK;
+    cli_input made = {0};
+    const char *name = cli_text(arguments, "system", path ? NULL : otherwise);
+    int64_t n_atoms = cli_int(arguments, "n-atoms", 1, INT_MAX, 0);
+
+    if (arguments->failed) return CLI_USAGE;
+    if (path && name) return cli_usage_error(arguments, "INPUT '%s' and --system exclude each other", path);
+    if (path && n_atoms) return cli_usage_error(arguments, "--n-atoms goes with --system; '%s' has its own atoms", path);
+    if (!path && !name) return cli_usage_error(arguments, "an INPUT file or --system NAME is missing");
+
+    if (path) {
+        MLFF_TRY(first_frame(path, &made.system));
+        MLFF_TRY(mlff_system_check(made.system, path));
+    } else {
+        MLFF_TRY(mlff_system_build(name, (int)n_atoms, seed, &made.system));
+    }
+    mlff_system_formula(made.system, made.formula, sizeof made.formula);
+    int length =
+        snprintf(made.text, sizeof made.text, "%s, %d atoms (%s)", path ? path : name, made.system->n_atoms, made.formula);
+    if (n_atoms && n_atoms != made.system->n_atoms && length > 0 && (size_t)length < sizeof made.text)
+        snprintf(made.text + length, sizeof made.text - (size_t)length, ", nearest to the %" PRId64 " asked for", n_atoms);
+    *input = made;
+done:
+    return cli_exit(status);
+}
+
+void cli_input_free(cli_input *input)
+{
+    mlff_system_destroy(input->system);
+    *input = (cli_input){0};
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+// cmd_eval.c: mlff eval: energies, forces and stress of the frames of a file, one after the other in the memory of one.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+
+static const cli_option options[] = {{"stress", 0, NULL, "stress too, eV/Å³, where all three axes repeat"},
+                                     {"output", 'o', "FILE", "write frames and results as extended XYZ; - is standard output"},
+                                     {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
+                                     CLI_EVALUATOR_OPTIONS,
+                                     {0}};
+
+// Deviation of predictions from labels, summed up without keeping either.
+typedef struct deviation {
+    int64_t n;
+    double absolute, square;         // sums of |error| and error²
+    double label_mean, label_square; // Welford: mean, and sum of squared distances from it
+} deviation;
+
+static void deviation_add(deviation *sum, double prediction, double label)
+{
+    double error = prediction - label, from_mean = label - sum->label_mean;
+    sum->n++;
+    sum->absolute += fabs(error);
+    sum->square += error * error;
+    sum->label_mean += from_mean / (double)sum->n;
+    sum->label_square += from_mean * (label - sum->label_mean);
+}
+
+static double deviation_mae(const deviation *sum)
+{
+    return sum->n ? sum->absolute / (double)sum->n : NAN;
+}
+
+static double deviation_rmse(const deviation *sum)
+{
+    return sum->n ? sqrt(sum->square / (double)sum->n) : NAN;
+}
+
+// Share of the labels' variance that is explained; not defined where they do not vary.
+static double deviation_r2(const deviation *sum)
+{
+    return sum->label_square > 0 ? 1.0 - sum->square / sum->label_square : NAN;
+}
+
+typedef struct evaluation {
+    cli_setup setup;
+    const char *input;
+    bool table, stress;
+    bool to_json;
+    base_output json_output;
+    cli_json json;
+    mlff_writer *writer;
+    double *atom_energies, *forces; // [n_atoms], [n_atoms][3] of the largest frame so far
+    size_t atom_capacity, force_capacity;
+    int64_t n_frames, n_atoms, n_stress;
+    int64_t compute_ns;
+    deviation energy, force; // of the energy per atom, eV, and of force components, eV/Å
+} evaluation;
+
+static void print_header(const evaluation *run)
+{
+    const cli_setup *setup = &run->setup;
+    printf("%s%s on %s, %s\n", setup->info.description, setup->info.trained ? "" : " (untrained)", setup->device,
+           setup->precision);
+    printf("%8s %7s %18s %14s %12s %14s %13s\n", "frame", "atoms", "energy", "energy/atom", "max |F|", "energy error",
+           "force error");
+    printf("%8s %7s %18s %14s %12s %14s %13s\n", "", "", "eV", "eV", "eV/Å", "meV/atom", "MAE, eV/Å");
+}
+
+static void print_or_dash(int width, int digits, double value)
+{
+    if (isfinite(value))
+        printf(" %*.*f", width, digits, value);
+    else
+        printf(" %*s", width, "-");
+}
+
+static void print_row(const evaluation *run, const mlff_system *system, double energy)
+{
+    size_t n = (size_t)system->n_atoms;
+    double largest = 0, error = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double *f = run->forces + 3 * i;
+        largest = fmax(largest, f[0] * f[0] + f[1] * f[1] + f[2] * f[2]);
+    }
+    for (size_t k = 0; system->label_forces && k < 3 * n; k++) error += fabs(run->forces[k] - system->label_forces[k]);
+    printf("%8" PRId64 " %7d %18.6f %14.6f %12.5f", run->n_frames, system->n_atoms, energy, energy / (double)n, sqrt(largest));
+    print_or_dash(14, 3, 1000 * (energy - system->label_energy) / (double)n);
+    print_or_dash(13, 5, system->label_forces ? error / (3.0 * (double)n) : NAN);
+    putchar('\n');
+}
+
+static void json_begin(evaluation *run)
+{
+    run->json.file = run->json_output.file;
+    cli_json_object(&run->json, NULL);
+    cli_json_array(&run->json, "frames");
+}
+
+static void json_frame(evaluation *run, int n_atoms, double energy, const double *stress)
+{
+    cli_json *json = &run->json;
+    cli_json_object(json, NULL);
+    cli_json_int(json, "n_atoms", n_atoms);
+    cli_json_number(json, "energy_ev", energy);
+    cli_json_numbers(json, "atom_energies_ev", run->setup.info.has_atom_energies ? run->atom_energies : NULL, n_atoms);
+    cli_json_compact_array(json, "forces_ev_per_ang");
+    for (int i = 0; i < n_atoms; i++) cli_json_numbers(json, NULL, run->forces + 3 * (size_t)i, 3);
+    cli_json_end(json, ']');
+    cli_json_numbers(json, "stress_ev_per_ang3", stress, 6);
+    cli_json_end(json, '}');
+}
+
+static void json_end(evaluation *run, bool partial)
+{
+    cli_json *json = &run->json;
+    const cli_setup *setup = &run->setup;
+    cli_json_end(json, ']');
+    cli_json_object(json, "summary");
+    cli_json_int(json, "n_frames", run->n_frames);
+    cli_json_int(json, "n_atoms_total", run->n_atoms);
+    cli_json_bool(json, "partial", partial);
+    cli_json_text(json, "model", setup->info.name);
+    cli_json_text(json, "architecture", setup->info.architecture);
+    cli_json_bool(json, "trained", setup->info.trained);
+    cli_json_text(json, "device", setup->device);
+    cli_json_text(json, "precision", setup->precision);
+    cli_json_number(json, "compute_time_s", (double)run->compute_ns * 1e-9);
+    cli_json_int(json, "n_labelled_energies", run->energy.n);
+    cli_json_int(json, "n_labelled_force_components", run->force.n);
+    if (run->energy.n) {
+        cli_json_number(json, "energy_mae_ev_per_atom", deviation_mae(&run->energy));
+        cli_json_number(json, "energy_rmse_ev_per_atom", deviation_rmse(&run->energy));
+        cli_json_number(json, "energy_r2", deviation_r2(&run->energy));
+    }
+    if (run->force.n) {
+        cli_json_number(json, "forces_mae_ev_per_ang", deviation_mae(&run->force));
+        cli_json_number(json, "forces_rmse_ev_per_ang", deviation_rmse(&run->force));
+        cli_json_number(json, "forces_r2", deviation_r2(&run->force));
+    }
+    cli_json_end(json, '}');
+    cli_json_end(json, '}');
+}
+
+static void print_deviation(const char *name, const deviation *sum, const char *counted, double scale, const char *unit)
+{
+    if (!sum->n) return;
+    printf("%-12s MAE %.4f %s, RMSE %.4f %s, ", name, scale * deviation_mae(sum), unit, scale * deviation_rmse(sum), unit);
+    double r2 = deviation_r2(sum);
+    if (isfinite(r2))
+        printf("R² %.5f", r2);
+    else
+        fputs("R² not defined (the labels are all equal)", stdout);
+    printf(" (%" PRId64 " %s)\n", sum->n, counted);
+}
+
+static void print_summary(const evaluation *run)
+{
+    double seconds = (double)run->compute_ns * 1e-9;
+    printf("\n%" PRId64 " frames, %" PRId64 " atoms, computed in %.3f s (%.3f ms a frame)\n", run->n_frames, run->n_atoms,
+           seconds, run->n_frames ? 1e3 * seconds / (double)run->n_frames : 0.0);
+    print_deviation("energy/atom", &run->energy, "labelled frames", 1000, "meV");
+    print_deviation("forces", &run->force, "labelled components", 1, "eV/Å");
+    if (run->stress && run->n_stress < run->n_frames)
+        printf("stress       none for %" PRId64 " frames: not all three axes repeat\n", run->n_frames - run->n_stress);
+}
+
+static mlff_status evaluate_frame(evaluation *run, const mlff_system *system)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = (size_t)system->n_atoms;
+    double energy = 0, stress[6];
+    int32_t first_atom[2];
+    mlff_batch batch;
+
+    MLFF_TRY(mlff_system_check(system, NULL));
+    MLFF_TRY(cli_setup_check_elements(&run->setup, system, "elements"));
+    MLFF_TRY(base_grow(&run->atom_energies, &run->atom_capacity, n, sizeof(double), "energies of atoms"));
+    MLFF_TRY(base_grow(&run->forces, &run->force_capacity, 3 * n, sizeof(double), "forces"));
+    mlff_batch_from_system(system, first_atom, &batch);
+    mlff_results results = {.energies = &energy,
+                            .atom_energies = run->setup.info.has_atom_energies ? run->atom_energies : NULL,
+                            .forces = run->forces,
+                            .stresses = run->stress ? stress : NULL};
+    int64_t start = mlff_clock_ns();
+    MLFF_TRY(mlff_evaluator_compute(run->setup.evaluator, &batch, &results));
+    run->compute_ns += mlff_clock_ns() - start;
+
+    const double *known_stress = run->stress && isfinite(stress[0]) ? stress : NULL;
+    if (run->table) print_row(run, system, energy);
+    if (run->to_json) json_frame(run, system->n_atoms, energy, known_stress);
+    if (run->writer) {
+        mlff_frame_results written = {
+            .energy = energy, .forces = run->forces, .stress = known_stress, .step = -1, .time_fs = NAN};
+        MLFF_TRY(mlff_writer_write(run->writer, system, &written));
+    }
+    run->n_frames++;
+    run->n_atoms += system->n_atoms;
+    run->n_stress += known_stress != NULL;
+    if (isfinite(system->label_energy)) deviation_add(&run->energy, energy / (double)n, system->label_energy / (double)n);
+    for (size_t k = 0; system->label_forces && k < 3 * n; k++)
+        deviation_add(&run->force, run->forces[k], system->label_forces[k]);
+done:
+    if (status != MLFF_OK) mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_frames, mlff_last_error());
+    return status;
+}
+
+static mlff_status evaluate(evaluation *run, mlff_reader *reader)
+{
+    mlff_status status = MLFF_OK;
+    mlff_system *system = NULL;
+
+    while (!cli_interrupted()) {
+        MLFF_TRY(mlff_reader_next(reader, &system));
+        if (!system) break;
+        MLFF_TRY(evaluate_frame(run, system));
+        mlff_system_destroy(system);
+        system = NULL;
+        cli_progress("eval: %" PRId64 " frames", run->n_frames);
+    }
+    if (run->n_frames == 0 && !cli_interrupted()) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", run->input);
+    if (run->to_json) {
+        json_end(run, cli_interrupted());
+        run->to_json = false;
+        MLFF_TRY(base_output_commit(&run->json_output));
+    }
+    if (run->writer) {
+        mlff_writer *writer = run->writer;
+        run->writer = NULL;
+        MLFF_TRY(mlff_writer_close(writer));
+    }
+    if (run->table) print_summary(run);
+    if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " frames; they are kept", run->n_frames);
+done:
+    mlff_system_destroy(system);
+    return status;
+}
+
+static int run_eval(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK;
+    evaluation run = {.input = arguments->positional[1], .table = true};
+    mlff_reader *reader = NULL;
+    const char *json_path = cli_text(arguments, "json", NULL), *output_path = cli_text(arguments, "output", NULL);
+    bool json_to_stdout = json_path && strcmp(json_path, "-") == 0,
+         frames_to_stdout = output_path && strcmp(output_path, "-") == 0;
+
+    if (json_to_stdout && frames_to_stdout)
+        return cli_usage_error(arguments, "--json - and -o - cannot both have standard output");
+    run.table = !json_to_stdout && !frames_to_stdout;
+    run.stress = cli_given(arguments, "stress");
+    int exit_status = cli_setup_make(arguments, &run.setup);
+    if (exit_status != CLI_GOOD) return exit_status;
+
+    cli_interrupt_catch();
+    MLFF_TRY(mlff_reader_open(run.input, &reader));
+    if (json_path) {
+        MLFF_TRY(base_output_open(json_path, &run.json_output));
+        run.to_json = true;
+        json_begin(&run);
+    }
+    if (output_path) MLFF_TRY(mlff_writer_open(output_path, 0, &run.writer));
+    if (run.table) print_header(&run);
+    MLFF_TRY(evaluate(&run, reader));
+done:
+    if (run.to_json) base_output_abandon(&run.json_output);
+    mlff_writer_destroy(run.writer);
+    mlff_reader_destroy(reader);
+    base_free(run.atom_energies);
+    base_free(run.forces);
+    cli_setup_free(&run.setup);
+    return cli_exit(status);
+}
+
+const cli_command eval_command = {
+    .name = "eval",
+    .summary = "energies, forces and stress of the frames of a file",
+    .usage = "MODEL INPUT [--stress] [-o OUT.extxyz] [--json FILE] [OPTIONS]",
+    .details =
+        "INPUT is extended XYZ (any number of frames, read one by one) or POSCAR; - is standard input. Energies include the\n"
+        "model's offsets. Where INPUT has energies or forces of its own, the errors against them are shown: MAE, RMSE and R²\n"
+        "of the energy per atom and of the force components.\n"
+        "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
+        "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}}",
+    .examples = "mlff eval ethanol.safetensors frames.extxyz\n"
+                "mlff eval ethanol.safetensors frames.extxyz -o results.extxyz --json results.json\n"
+                "mlff eval silicon.safetensors POSCAR --stress --precision float64 --json -",
+    .options = options,
+    .min_positional = 2,
+    .max_positional = 2,
+    .run = run_eval,
+};

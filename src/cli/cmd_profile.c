@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT
+// cmd_profile.c: mlff profile: where the time of a step goes.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+
+static const cli_option options[] = {
+    CLI_SYSTEM_OPTIONS,
+    {"trajectory", 0, "KIND",
+     "thermal: a new thermal displacement at each step; md: MD run by the model itself; file: the\nframes of "
+     "INPUT, again from the start when they end (file for an INPUT, thermal for a --system)"},
+    {"n-steps", 0, "K", "steps that are measured (100; 1000 and more to see a leak)"},
+    {"warmup", 0, "W", "steps before that, told apart (10)"},
+    {"properties", 0, "LIST", "of energy, forces, stress (energy,forces)"},
+    {"output", 'o', "FILE", "write the report as JSON"},
+    {"json", 0, NULL, "the report as JSON on standard output, in place of the text"},
+    {"temperature", 0, "K", "of thermal displacements and of the start of MD, K (300)"},
+    {"timestep", 0, "FS", "of MD, and for ns/day, fs (0.5; ns/day without MD: 1)"},
+    {"ensemble", 0, "NAME", "of MD: nve or langevin (nve)"},
+    {"seed", 0, "S", "of all random numbers (0)"},
+    {"name", 0, "TEXT", "of this profile in reports (model and system)"},
+    CLI_EVALUATOR_OPTIONS,
+    {0}};
+
+enum { THERMAL, MD, FRAMES };
+static const char *const trajectories[] = {"thermal", "md", "file", NULL};
+static const char *const ensembles[] = {"nve", "langevin", NULL};
+
+// "energy,forces" as flags; 0 if it is not that.
+static unsigned parse_properties(const char *text)
+{
+    static const struct {
+        const char *name;
+        unsigned flag;
+    } known[] = {{"energy", MLFF_ENERGY}, {"forces", MLFF_FORCES}, {"stress", MLFF_STRESS}};
+    unsigned properties = 0;
+    while (*text) {
+        size_t length = strcspn(text, ",");
+        unsigned flag = 0;
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+            if (strlen(known[i].name) == length && strncmp(text, known[i].name, length) == 0) flag = known[i].flag;
+        if (!flag) return 0;
+        properties |= flag;
+        text += length;
+        if (*text == ',' && *++text == 0) return 0;
+    }
+    return properties;
+}
+
+// Silicon, or the first built-in system whose elements the model knows.
+static const char *default_system(const cli_setup *setup)
+{
+    int n;
+    const mlff_builder_info *builders = mlff_builders(&n);
+    for (int i = -1; i < n; i++) {
+        mlff_system *system = NULL;
+        const char *name = i < 0 ? "silicon" : builders[i].name;
+        if (mlff_system_build(name, 0, 0, &system) != MLFF_OK) continue;
+        mlff_status known = cli_setup_check_elements(setup, system, name);
+        mlff_system_destroy(system);
+        if (known == MLFF_OK) return name;
+    }
+    return "silicon";
+}
+
+typedef struct progress_state {
+    int64_t start_ns;
+} progress_state;
+
+static int on_progress(void *context, int64_t step, int64_t n_steps)
+{
+    progress_state *state = context;
+    if (step < 0) {
+        cli_progress("profile: warm-up");
+    } else {
+        if (!state->start_ns) state->start_ns = mlff_clock_ns();
+        cli_progress_steps("profile", step, n_steps, state->start_ns);
+    }
+    return cli_interrupted();
+}
+
+typedef struct request {
+    int kind;
+    double temperature;
+    mlff_dynamics_options dynamics;
+    mlff_profile_options options;
+    const char *path, *json_path;
+    bool json;
+} request;
+
+static int parse(cli_arguments *arguments, request *wanted)
+{
+    const char *path = arguments->n_positional > 1 ? arguments->positional[1] : NULL;
+    const char *properties = cli_text(arguments, "properties", "energy,forces");
+
+    wanted->path = path;
+    wanted->json_path = cli_text(arguments, "output", NULL);
+    wanted->json = cli_given(arguments, "json");
+    wanted->kind = cli_choice(arguments, "trajectory", trajectories, path ? FRAMES : THERMAL);
+    wanted->temperature = cli_number(arguments, "temperature", 0, 1e6, 300);
+    wanted->dynamics = mlff_dynamics_options_default();
+    wanted->dynamics.timestep_fs = cli_number(arguments, "timestep", 1e-6, 100, 0.5);
+    wanted->dynamics.ensemble = cli_choice(arguments, "ensemble", ensembles, 0) == 1 ? MLFF_LANGEVIN : MLFF_NVE;
+    wanted->dynamics.temperature_kelvin = wanted->temperature;
+    wanted->dynamics.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    wanted->options = mlff_profile_options_default();
+    wanted->options.n_steps = cli_int(arguments, "n-steps", 1, INT64_MAX, 100);
+    wanted->options.n_warmup = cli_int(arguments, "warmup", 0, INT64_MAX, 10);
+    if (cli_given(arguments, "timestep")) wanted->options.timestep_fs = wanted->dynamics.timestep_fs;
+    wanted->options.name = cli_text(arguments, "name", NULL);
+    if (arguments->failed) return CLI_USAGE;
+    wanted->options.properties = parse_properties(properties);
+    if (!wanted->options.properties)
+        return cli_usage_error(arguments, "--properties '%s' is not a list of energy, forces, stress", properties);
+    if (wanted->kind == FRAMES && !path) return cli_usage_error(arguments, "--trajectory file needs an INPUT");
+    if (wanted->kind == MD && !(wanted->options.properties & MLFF_FORCES))
+        return cli_usage_error(arguments, "--trajectory md needs forces among --properties");
+    return CLI_GOOD;
+}
+
+static mlff_status make_trajectory(const request *wanted, mlff_system *system, mlff_trajectory **trajectory_out)
+{
+    mlff_status status = MLFF_OK;
+    switch (wanted->kind) {
+    case FRAMES: return mlff_trajectory_file(wanted->path, trajectory_out);
+    case MD:
+        if (!system->velocities) MLFF_TRY(mlff_system_thermalize(system, wanted->temperature, wanted->dynamics.seed));
+        return mlff_trajectory_md(system, &wanted->dynamics, trajectory_out);
+    default: return mlff_trajectory_thermal(system, wanted->temperature, wanted->dynamics.seed, trajectory_out);
+    }
+done:
+    return status;
+}
+
+static mlff_status report(const request *wanted, const mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    char *text = NULL;
+    MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : mlff_profile_text(profile, cli_width(), &text));
+    fputs(text, stdout);
+    if (*text && text[strlen(text) - 1] != '\n') putchar('\n');
+    if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path));
+done:
+    mlff_text_free(text);
+    return status;
+}
+
+static int run(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK, measured = MLFF_OK;
+    request wanted = {0};
+    cli_setup setup = {0};
+    cli_input input = {0};
+    mlff_callable callable = {0};
+    mlff_trajectory *trajectory = NULL;
+    mlff_profile *profile = NULL;
+    progress_state progress = {0};
+    char cause[1100] = "";
+
+    int exit_status = parse(arguments, &wanted);
+    if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &setup);
+    if (exit_status == CLI_GOOD)
+        exit_status =
+            cli_input_make(arguments, wanted.path, wanted.path ? NULL : default_system(&setup), wanted.dynamics.seed, &input);
+    if (exit_status != CLI_GOOD) {
+        cli_setup_free(&setup);
+        return exit_status;
+    }
+
+    MLFF_TRY(cli_setup_check_elements(&setup, input.system, input.text));
+    MLFF_TRY(cli_output_check(wanted.json_path));
+    MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));
+    MLFF_TRY(make_trajectory(&wanted, input.system, &trajectory));
+    cli_interrupt_catch();
+    wanted.options.progress = on_progress;
+    wanted.options.progress_context = &progress;
+    if (!wanted.json)
+        printf("%s: %s; %s trajectory, %s, %s\n", arguments->positional[0], input.text, trajectories[wanted.kind], setup.device,
+               setup.precision);
+    fflush(stdout);
+    measured = mlff_profile_run(&callable, trajectory, &wanted.options, &profile);
+    cli_progress_clear();
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    if (profile) MLFF_TRY(report(&wanted, profile));
+    if (measured != MLFF_OK) MLFF_FAIL(measured, "%s%s", cause, profile ? "; what was measured is kept, marked partial" : "");
+done:
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+    mlff_callable_destroy(&callable);
+    cli_input_free(&input);
+    cli_setup_free(&setup);
+    return cli_exit(status);
+}
+
+const cli_command profile_command = {
+    .name = "profile",
+    .summary = "measure steps: latency, stages, memory, verdicts, what to do",
+    .usage = "MODEL [INPUT | --system NAME --n-atoms N] [--trajectory thermal|md|file] [--n-steps K]\n"
+             "     [--warmup W] [--properties energy,forces,stress] [-o REPORT.json] [OPTIONS]",
+    .details =
+        "Measures each step of a trajectory and says where the time goes: mean, median, spread and tail of the latency (ms), "
+        "the\n"
+        "stages of a step with their shares, memory along the run, what stands out and what to do about it, and how the run\n"
+        "stands against the targets (verdicts inform: a missed target is no failure of the command, exit status 0).\n"
+        "A file with several frames of different atoms is measured as it is; of INPUT, thermal and md take the first frame.\n"
+        "Ctrl-C ends the run, exit status 130; what was measured is reported and written, marked partial.",
+    .examples = "mlff profile painn.safetensors\n"
+                "mlff profile painn.safetensors --system silicon --n-atoms 512 --n-steps 1000 -o report.json\n"
+                "mlff profile ethanol.safetensors --system ethanol --trajectory md --timestep 0.5 --n-steps 10000\n"
+                "mlff profile ethanol.safetensors frames.extxyz --properties energy,forces --device cpu --threads 2",
+    .options = options,
+    .min_positional = 1,
+    .max_positional = 2,
+    .run = run,
+};
