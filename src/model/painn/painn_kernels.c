@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+// painn_kernels.c: PaiNN's own pieces of the float32 step, compiled once per instruction set.
+//
+//   message           q_i  += Σ W^q x^q_j            μ_i += Σ (W^R x^R_j) u + (W^μ x^μ_j) μ_j
+//   message_backward  with P = Σ_c u_c μ̄_c, Q = Σ_c μ̄_c μ_jc of each pair (i, j) that ends in j:
+//                     x̄_j += [W^q q̄_i | W^R P | W^μ Q]      μ̄_j += (W^μ x^μ_j) μ̄_i
+//                     dE/dd += Σ_f W' · [x^q q̄_i | x^R P | x^μ Q]    ū_c += Σ_f W^R x^R_j μ̄_ic
+// W and W' of a pair are six rows of the filter table times six weights each. Every atom is written by one thread and
+// sums run in list order, so results do not depend on the number of threads.
+#include "model/painn/painn_kernels.h"
+
+#include <math.h>
+
+#include "nn/simd.h"
+
+extern const painn_kernels SIMD_SYMBOL(painn_kernels);
+
+enum { ROW = 3 * NN_PAD }; // floats of a row of a table slice
+
+static void geometry(int begin, int end, const double *vectors, int n_intervals, double table_end, painn_pair *pairs)
+{
+    double per_length = n_intervals / table_end;
+    for (int p = begin; p < end; p++) {
+        const double *r = vectors + 3 * (size_t)p;
+        double d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]), inverse = 1.0 / d, place = d * per_length;
+        painn_pair *out = &pairs[p];
+        for (int c = 0; c < 3; c++) out->u[c] = (float)(r[c] * inverse);
+        int knot = place < n_intervals ? (int)place : n_intervals - 1;
+        out->knot = knot;
+        if (!(place < n_intervals)) {
+            for (int k = 0; k < 6; k++) out->w[k] = out->dw[k] = 0;
+            continue;
+        }
+        double t = place - knot, t2 = t * t, t3 = t2 * t, t4 = t2 * t2, t5 = t4 * t, s = 1 - t, s4 = s * s * s * s;
+        double scale = per_length / 120;
+        out->w[0] = (float)(s4 * s / 120);
+        out->w[1] = (float)((26 - 50 * t + 20 * t2 + 20 * t3 - 20 * t4 + 5 * t5) / 120);
+        out->w[2] = (float)((66 - 60 * t2 + 30 * t4 - 10 * t5) / 120);
+        out->w[3] = (float)((26 + 50 * t + 20 * t2 - 20 * t3 - 20 * t4 + 10 * t5) / 120);
+        out->w[4] = (float)((1 + 5 * t + 10 * t2 + 10 * t3 + 5 * t4 - 5 * t5) / 120);
+        out->w[5] = (float)(t5 / 120);
+        out->dw[0] = (float)(-5 * s4 * scale);
+        out->dw[1] = (float)((-50 + 40 * t + 60 * t2 - 80 * t3 + 25 * t4) * scale);
+        out->dw[2] = (float)((-120 * t + 120 * t3 - 50 * t4) * scale);
+        out->dw[3] = (float)((50 + 40 * t - 60 * t2 - 80 * t3 + 50 * t4) * scale);
+        out->dw[4] = (float)((5 + 20 * t + 30 * t2 + 20 * t3 - 25 * t4) * scale);
+        out->dw[5] = (float)(5 * t4 * scale);
+    }
+}
+
+SIMD_INLINE void message_slice(const painn_edges *e, const int with_mu, const float *table, int f)
+{
+    size_t F = (size_t)e->F;
+    for (int i = e->begin; i < e->end; i++) {
+        simd dq = simd_set(0), dmu[3] = {simd_set(0), simd_set(0), simd_set(0)};
+        for (int p = e->first[i]; p < e->first[i + 1]; p++) {
+            const painn_pair *pair = &e->pairs[p];
+            size_t j = (size_t)e->other[p], x_row = with_mu ? j : (size_t)e->x_row[j];
+            const float *T = table + (size_t)pair->knot * ROW, *x = e->x + x_row * 3 * F + f;
+            simd Wq = simd_set(0), WR = simd_set(0), Wm = simd_set(0);
+            for (int k = 0; k < 6; k++) {
+                simd w = simd_set(pair->w[k]);
+                Wq += w * simd_load(T + k * ROW);
+                WR += w * simd_load(T + k * ROW + NN_PAD);
+                if (with_mu) Wm += w * simd_load(T + k * ROW + 2 * NN_PAD);
+            }
+            dq += Wq * simd_load(x);
+            simd along_u = WR * simd_load(x + F);
+            for (int c = 0; c < 3; c++) dmu[c] += along_u * pair->u[c];
+            if (with_mu) {
+                const float *mu = e->mu + j * 3 * F + f;
+                simd along_mu = Wm * simd_load(x + 2 * F);
+                for (int c = 0; c < 3; c++) dmu[c] += along_mu * simd_load(mu + (size_t)c * F);
+            }
+        }
+        float *q = e->q + (size_t)i * F + f;
+        simd_store(q, simd_load(q) + dq);
+        for (int c = 0; c < 3; c++) {
+            size_t at = ((size_t)i * 3 + (size_t)c) * F + (size_t)f;
+            if (with_mu) dmu[c] += simd_load(e->mu + at);
+            simd_store(e->mu_out + at, dmu[c]);
+        }
+    }
+}
+
+static void message(const painn_edges *e)
+{
+    for (int f = 0; f < e->F; f += SIMD_WIDTH) {
+        const float *table = e->table + (size_t)(f / NN_PAD) * e->slice + f % NN_PAD;
+        if (e->mu)
+            message_slice(e, 1, table, f);
+        else
+            message_slice(e, 0, table, f);
+    }
+}
+
+SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu, const float *table, int f)
+{
+    size_t F = (size_t)e->F;
+    int lane = f % NN_PAD, start = e->start && f < NN_PAD;
+    for (int j = e->begin; j < e->end; j++) {
+        size_t x_row = with_mu ? (size_t)j : (size_t)e->x_row[j];
+        const float *x = e->x + x_row * 3 * F + f, *mu = e->mu + (size_t)j * 3 * F + f;
+        simd xq = simd_load(x), xR = simd_load(x + F), xm = simd_set(0), mu_j[3], mu_j_bar[3];
+        simd xq_bar = simd_set(0), xR_bar = simd_set(0), xm_bar = simd_set(0);
+        if (with_mu) {
+            xm = simd_load(x + 2 * F);
+            for (int c = 0; c < 3; c++) {
+                mu_j[c] = simd_load(mu + (size_t)c * F);
+                mu_j_bar[c] = simd_load(e->mu_bar + ((size_t)j * 3 + (size_t)c) * F + f);
+            }
+        }
+        for (int k = e->first[j]; k < e->first[j + 1]; k++) {
+            size_t p = (size_t)(e->pair ? e->pair[k] : k), i = (size_t)e->other[k];
+            const painn_pair *pair = &e->pairs[p];
+            const float *T = table + (size_t)pair->knot * ROW;
+            simd Wq = simd_set(0), WR = simd_set(0), Wm = simd_set(0), dq = simd_set(0), dR = simd_set(0), dm = simd_set(0);
+            for (int r = 0; r < 6; r++) {
+                simd w = simd_set(pair->w[r]), dw = simd_set(pair->dw[r]);
+                simd Tq = simd_load(T + r * ROW), TR = simd_load(T + r * ROW + NN_PAD);
+                if (with_mu) Wq += w * Tq;
+                WR += w * TR;
+                dq += dw * Tq;
+                dR += dw * TR;
+                if (with_mu) {
+                    simd Tm = simd_load(T + r * ROW + 2 * NN_PAD);
+                    Wm += w * Tm;
+                    dm += dw * Tm;
+                }
+            }
+            const float *bar = e->mu_bar + i * 3 * F + f;
+            simd q_bar = simd_load(e->q_bar + i * F + f), mu_bar[3], P = simd_set(0), Q = simd_set(0);
+            for (int c = 0; c < 3; c++) {
+                mu_bar[c] = simd_load(bar + (size_t)c * F);
+                P += mu_bar[c] * pair->u[c];
+                if (with_mu) Q += mu_bar[c] * mu_j[c];
+            }
+            simd sum[4];
+            sum[0] = dq * (xq * q_bar) + dR * (xR * P);
+            simd along_u = WR * xR;
+            for (int c = 0; c < 3; c++) sum[1 + c] = along_u * mu_bar[c];
+            if (with_mu) {
+                xq_bar += Wq * q_bar;
+                xR_bar += WR * P;
+                xm_bar += Wm * Q;
+                sum[0] += dm * (xm * Q);
+                simd along_mu = Wm * xm;
+                for (int c = 0; c < 3; c++) mu_j_bar[c] += along_mu * mu_bar[c];
+            }
+            float *out = e->pair_bar + p * 4 * NN_PAD + lane;
+            for (int c = 0; c < 4; c++) {
+                if (!start) sum[c] += simd_load(out + c * NN_PAD);
+                simd_store(out + c * NN_PAD, sum[c]);
+            }
+        }
+        if (with_mu) {
+            float *x_bar = e->x_bar + (size_t)(j - e->begin) * 3 * F + f;
+            simd_store(x_bar, xq_bar);
+            simd_store(x_bar + F, xR_bar);
+            simd_store(x_bar + 2 * F, xm_bar);
+            for (int c = 0; c < 3; c++) simd_store(e->mu_bar_out + ((size_t)j * 3 + (size_t)c) * F + f, mu_j_bar[c]);
+        }
+    }
+}
+
+static void message_backward(const painn_edges *e)
+{
+    for (int f = 0; f < e->F; f += SIMD_WIDTH) {
+        const float *table = e->table + (size_t)(f / NN_PAD) * e->slice + f % NN_PAD;
+        if (e->mu)
+            message_backward_slice(e, 1, table, f);
+        else
+            message_backward_slice(e, 0, table, f);
+    }
+}
+
+SIMD_INLINE simd root(simd x)
+{
+    simd y;
+    for (int k = 0; k < SIMD_WIDTH; k++) y[k] = __builtin_sqrtf(x[k]);
+    return y;
+}
+
+static void context(int n, int F, float epsilon, const float *q, const float *VB, float *out)
+{
+    for (int i = 0; i < n; i++, q += F, VB += 6 * F, out += 2 * F)
+        for (int f = 0; f < F; f += SIMD_WIDTH) {
+            simd VV = simd_set(epsilon);
+            for (int c = 0; c < 3; c++) {
+                simd V = simd_load(VB + c * 2 * F + f);
+                VV += V * V;
+            }
+            simd_store(out + f, simd_load(q + f));
+            simd_store(out + F + f, root(VV));
+        }
+}
+
+SIMD_INLINE simd dot_VB(const float *VB, int F, int f)
+{
+    simd t = simd_set(0);
+    for (int c = 0; c < 3; c++) t += simd_load(VB + c * 2 * F + f) * simd_load(VB + c * 2 * F + F + f);
+    return t;
+}
+
+static void mix(int n, int F, int last, const float *y, const float *VB, const float *mu1, float *q, float *mu)
+{
+    int width = last ? 2 * F : 3 * F, gate_t = last ? F : 2 * F;
+    for (int i = 0; i < n; i++, y += width, VB += 6 * F, q += F) {
+        for (int f = 0; f < F; f += SIMD_WIDTH)
+            simd_store(q + f, simd_load(q + f) + simd_load(y + f) + simd_load(y + gate_t + f) * dot_VB(VB, F, f));
+        if (last) continue;
+        for (int c = 0; c < 3; c++, mu1 += F, mu += F)
+            for (int f = 0; f < F; f += SIMD_WIDTH)
+                simd_store(mu + f, simd_load(mu1 + f) + simd_load(y + F + f) * simd_load(VB + c * 2 * F + F + f));
+    }
+}
+
+static void mix_backward(int n, int F, int last, const float *VB, const float *q_bar, const float *mu_bar, float *y_bar)
+{
+    int width = last ? 2 * F : 3 * F, gate_t = last ? F : 2 * F;
+    for (int i = 0; i < n; i++, VB += 6 * F, q_bar += F, mu_bar += 3 * F, y_bar += width)
+        for (int f = 0; f < F; f += SIMD_WIDTH) {
+            simd q = simd_load(q_bar + f);
+            simd_store(y_bar + f, q);
+            simd_store(y_bar + gate_t + f, q * dot_VB(VB, F, f));
+            if (last) continue;
+            simd gate = simd_set(0);
+            for (int c = 0; c < 3; c++) gate += simd_load(mu_bar + c * F + f) * simd_load(VB + c * 2 * F + F + f);
+            simd_store(y_bar + F + f, gate);
+        }
+}
+
+static void context_backward(int n, int F, int last, float epsilon, const float *VB, const float *y, const float *context_bar,
+                             const float *mu_bar, float *q_bar, float *VB_bar)
+{
+    int width = last ? 2 * F : 3 * F, gate_t = last ? F : 2 * F;
+    for (int i = 0; i < n; i++, VB += 6 * F, y += width, context_bar += 2 * F, mu_bar += 3 * F, q_bar += F, VB_bar += 6 * F)
+        for (int f = 0; f < F; f += SIMD_WIDTH) {
+            simd V[3], VV = simd_set(epsilon), q = simd_load(q_bar + f);
+            for (int c = 0; c < 3; c++) {
+                V[c] = simd_load(VB + c * 2 * F + f);
+                VV += V[c] * V[c];
+            }
+            simd t_bar = q * simd_load(y + gate_t + f), ratio = simd_load(context_bar + F + f) / root(VV);
+            for (int c = 0; c < 3; c++) {
+                simd B_bar = t_bar * V[c];
+                if (!last) B_bar += simd_load(mu_bar + c * F + f) * simd_load(y + F + f);
+                simd_store(VB_bar + c * 2 * F + f, t_bar * simd_load(VB + c * 2 * F + F + f) + ratio * V[c]);
+                simd_store(VB_bar + c * 2 * F + F + f, B_bar);
+            }
+            simd_store(q_bar + f, q + simd_load(context_bar + f));
+        }
+}
+
+static void multiply(size_t n, float *a, const float *b)
+{
+    for (size_t k = 0; k < n; k += SIMD_WIDTH) simd_store(a + k, simd_load(a + k) * simd_load(b + k));
+}
+
+static void gradient(int begin, int end, const double *vectors, const float *pair_bar, double *pair_gradient)
+{
+    for (int p = begin; p < end; p++) {
+        const double *r = vectors + 3 * (size_t)p;
+        const float *lanes = pair_bar + (size_t)p * 4 * NN_PAD;
+        double sum[4], d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]), u[3];
+        for (int c = 0; c < 4; c++) {
+            float part[4] = {0, 0, 0, 0};
+            for (int k = 0; k < NN_PAD; k += 4)
+                for (int m = 0; m < 4; m++) part[m] += lanes[c * NN_PAD + k + m];
+            sum[c] = (double)((part[0] + part[1]) + (part[2] + part[3]));
+        }
+        for (int c = 0; c < 3; c++) u[c] = r[c] / d;
+        double radial = u[0] * sum[1] + u[1] * sum[2] + u[2] * sum[3];
+        for (int c = 0; c < 3; c++) pair_gradient[3 * (size_t)p + c] = sum[0] * u[c] + (sum[1 + c] - u[c] * radial) / d;
+    }
+}
+
+const painn_kernels SIMD_SYMBOL(painn_kernels) = {geometry,     message,          message_backward, context, mix,
+                                                  mix_backward, context_backward, multiply,         gradient};

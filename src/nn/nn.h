@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* nn.h: dense layers in float32 and tables of one-dimensional functions. */
+#ifndef NN_H
+#define NN_H
+
+#include "base/base.h"
+
+/* Widths of layers are padded to this many floats with zeros, which stay zero through every stage. */
+enum { NN_PAD = 16 };
+static inline int nn_padded(int width)
+{
+    return (width + NN_PAD - 1) / NN_PAD * NN_PAD;
+}
+
+enum nn_activation { NN_SILU, NN_SHIFTED_SOFTPLUS };
+
+typedef struct nn_kernels {
+    const char *path;
+    /* Copies the k × n matrix b[k][n] into panels that product() reads in order; both paddded to NN_PAD columns. */
+    void (*pack)(int k, int n, const float *b, float *packed);
+    /* c[m][n] = a[m][k] b[k][n] + bias[n] (bias may be NULL), or c += … ; the order of each sum is that of k, whatever
+     * m is, so a row's bits do not depend on the rows beside it. */
+    void (*product)(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c, int ldc,
+                    int accumulate);
+    /* x[i] = act(x[i]) and, where given, derivative[i] = act'(x[i]); n is a multiple of NN_PAD. */
+    void (*activate)(enum nn_activation kind, size_t n, float *x, float *derivative);
+} nn_kernels;
+/* `path` is one of mlff_cpu_paths(). */
+const nn_kernels *nn_kernels_get(const char *path);
+
+/* n_columns functions of one variable on [0, end], as quintic B-splines on uniform knots:
+ *   f_c(x) = Σ_{k<6} w_k(t) coefficient[knot + k][c],   x = (knot + t) · end / n_intervals
+ * Their derivative is that of the spline, so that forces are the derivative of the energy that is returned. */
+typedef struct nn_spline {
+    int n_intervals, n_columns;
+    double end;
+    float *coefficient; /* [n_intervals + 5][n_columns] */
+} nn_spline;
+/* Interpolates `function` (fills f[n_columns] at x, which may lie a little outside [0, end]: the analytic
+ * continuation) with as many intervals, 64 to 1024, as it takes to reach `tolerance` relative to the largest
+ * value of any column. */
+mlff_status nn_spline_create(int n_columns, double end, double tolerance, void (*function)(void *context, double x, double *f),
+                             void *context, nn_spline *spline_out);
+void nn_spline_free(nn_spline *spline);
+
+#endif

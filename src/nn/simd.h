@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* simd.h: vectors of floats in the width of the instruction set a *_kernels.c file is being compiled for
+ * (CMake compiles each such file once per path, with KERNEL_PATH set). GCC and Clang vector extensions. */
+#ifndef SIMD_H
+#define SIMD_H
+
+#include <stdint.h>
+
+/* Floats in a vector, and vectors in a panel of a packed matrix. */
+#if defined(KERNEL_PATH_avx512)
+#define SIMD_WIDTH 16
+#define SIMD_PANEL 4
+#elif defined(KERNEL_PATH_avx2)
+#define SIMD_WIDTH 8
+#define SIMD_PANEL 2
+#else
+#define SIMD_WIDTH 4
+#define SIMD_PANEL 2
+#endif
+
+typedef float simd __attribute__((vector_size(SIMD_WIDTH * 4), may_alias));
+typedef int32_t simd_int __attribute__((vector_size(SIMD_WIDTH * 4), may_alias));
+
+#define SIMD_INLINE static inline __attribute__((always_inline))
+
+/* Aligned: every array of this engine is, and every row is a multiple of 16 floats. */
+SIMD_INLINE simd simd_load(const float *p)
+{
+    return *(const simd *)p;
+}
+
+SIMD_INLINE void simd_store(float *p, simd v)
+{
+    *(simd *)p = v;
+}
+
+SIMD_INLINE simd simd_set(float x)
+{
+    return x - (simd){0};
+}
+
+/* a where the mask is set, else b. */
+SIMD_INLINE simd simd_select(simd_int mask, simd a, simd b)
+{
+    return (simd)((mask & (simd_int)a) | (~mask & (simd_int)b));
+}
+
+/* exp(x), relative error below 2e-7; x is cut to ±87. Range reduction to |r| <= ln2/2, then a polynomial of degree 6. */
+SIMD_INLINE simd simd_exp(simd x)
+{
+    simd high = simd_set(87.0f), low = simd_set(-87.0f);
+    x = simd_select(x > high, high, x);
+    x = simd_select(x < low, low, x);
+    simd scaled = x * 1.44269504088896341f;
+    simd magic = simd_set(12582912.0f); /* 1.5 · 2²³: adding it rounds to the nearest integer */
+    simd rounded = (scaled + magic) - magic;
+    simd r = x - rounded * 0.693359375f;
+    r = r - rounded * -2.12194440e-4f;
+    simd p = simd_set(1.3981999507e-3f);
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    simd_int exponent = __builtin_convertvector(rounded, simd_int);
+    return p * (simd)((exponent + 127) << 23);
+}
+
+#define SIMD_PASTE_(a, b) a##_##b
+#define SIMD_PASTE(a, b) SIMD_PASTE_(a, b)
+/* The name of this path's version of a symbol: SIMD_SYMBOL(nn_kernels) is nn_kernels_avx512. */
+#define SIMD_SYMBOL(name) SIMD_PASTE(name, KERNEL_PATH)
+#define SIMD_TEXT_(a) #a
+#define SIMD_TEXT(a) SIMD_TEXT_(a)
+#define SIMD_NAME SIMD_TEXT(KERNEL_PATH)
+
+#endif
