@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: MIT
+# Tests of the command (tests/cli) and of what is public and installed (tests/api).
+add_executable(json_get tests/cli/json_get.c)
+target_link_libraries(json_get PRIVATE mlff_flags PkgConfig::CJSON)
+
+set(CLI_TESTS help usage new info import eval eval_labels md md_restart profile check interrupt_md interrupt_profile
+  interrupt_eval full_disk unreadable hostile)
+foreach(name IN LISTS CLI_TESTS)
+  add_test(NAME cli_${name} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/cli/test_cli.sh
+    $<TARGET_FILE:mlff_cli> $<TARGET_FILE:json_get> ${name})
+  set_tests_properties(cli_${name} PROPERTIES TIMEOUT 300)
+endforeach()
+
+find_program(MLFF_CXX NAMES c++ g++ clang++)
+add_test(NAME headers_alone COMMAND ${PROJECT_SOURCE_DIR}/tools/check_headers ${CMAKE_C_COMPILER} ${MLFF_CXX})
+add_test(NAME install_and_link COMMAND bash ${PROJECT_SOURCE_DIR}/tests/api/install_and_link.sh ${PROJECT_BINARY_DIR})
+set_tests_properties(install_and_link PROPERTIES TIMEOUT 300
+  ENVIRONMENT "CC=${CMAKE_C_COMPILER};CFLAGS=$<$<BOOL:${MLFF_SANITIZE}>:-fsanitize=address,undefined>")

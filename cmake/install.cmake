@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+# What is installed, and how others find it: pkg-config (mlff, mlff_profile) and CMake (find_package(mlff), targets
+# mlff::mlff and mlff::mlff_profile). All paths are relative to the files themselves: the installed tree may be moved.
+include(CMakePackageConfigHelpers)
+
+set(MLFF_CMAKE_FOLDER ${CMAKE_INSTALL_LIBDIR}/cmake/mlff)
+file(RELATIVE_PATH MLFF_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" MLFF_PC_PREFIX ${MLFF_PC_PREFIX})
+foreach(name mlff mlff_profile)
+  configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
+
+set_target_properties(mlff_profile PROPERTIES INSTALL_RPATH "$ORIGIN")
+install(TARGETS mlff mlff_profile EXPORT mlff-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS mlff_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES include/mlff_base.h include/mlff_atoms.h include/mlff.h include/mlff_profile.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+install(EXPORT mlff-targets NAMESPACE mlff:: DESTINATION ${MLFF_CMAKE_FOLDER})
+configure_package_config_file(cmake/mlff-config.cmake.in ${PROJECT_BINARY_DIR}/mlff-config.cmake
+  INSTALL_DESTINATION ${MLFF_CMAKE_FOLDER} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/mlff-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/mlff-config.cmake ${PROJECT_BINARY_DIR}/mlff-config-version.cmake
+  DESTINATION ${MLFF_CMAKE_FOLDER})

@@ -1,0 +1,488 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# The command from outside: exit status, what is said on stderr, which files are left. One function a test.
+#   test_cli.sh MLFF JSON_GET NAME
+set -uo pipefail
+mlff=$1
+json_get=$2
+name=$3
+source_folder=$(cd "$(dirname "$0")/../.." && pwd)
+shared=${MLFF_SHARED:-$source_folder/../shared}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+fail() {
+    echo "FAILED: $*" >&2
+    for file in out err; do
+        [ -s $file ] && { echo "--- $file" >&2; head -c 3000 $file >&2; }
+    done
+    exit 1
+}
+
+# run STATUS ARGUMENTS…: runs the command, checks its exit status; out and err hold what it said.
+run() {
+    local expected=$1
+    shift
+    "$mlff" "$@" >out 2>err </dev/null
+    local status=$?
+    [ $status = "$expected" ] || fail "exit status $status, expected $expected: mlff $*"
+}
+
+# refused STATUS PATTERN ARGUMENTS…: fails with one line on stderr that matches, and leaves no file behind.
+refused() {
+    local expected=$1 pattern=$2
+    shift 2
+    local before after
+    before=$(ls -A)
+    run "$expected" "$@"
+    after=$(ls -A)
+    grep -qE -- "$pattern" err || fail "stderr does not match '$pattern': mlff $*"
+    [ "$(grep -vc '^mlff: warning: ' err)" = 1 ] || fail "stderr is not one line: mlff $*"
+    grep -q '^mlff: ' err || fail "stderr does not begin with 'mlff: '"
+    [ "$(grep -v -e '^out$' -e '^err$' <<<"$before")" = "$(grep -v -e '^out$' -e '^err$' <<<"$after")" ] ||
+        fail "files were left behind: $after"
+}
+
+says() { # PATTERN [FILE]
+    grep -qE -- "$1" "${2:-out}" || fail "no '$1' in ${2:-out}"
+}
+
+value() { # FILE PATH
+    "$json_get" "$1" "$2" || fail "$1 holds no $2"
+}
+
+is() { # VALUE EXPECTED WHAT
+    [ "$1" = "$2" ] || fail "$3 is '$1', expected '$2'"
+}
+
+# close_to A B TOLERANCE
+close_to() {
+    awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(d <= t) }' || fail "$1 and $2 differ by more than $3"
+}
+
+model() { # a small untrained model in model.safetensors; ARGUMENTS… add options
+    "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 4.0 --seed 3 -o model.safetensors "$@" >/dev/null 2>err || fail "mlff new"
+}
+
+water() {
+    printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
+}
+
+commands="import new info eval md profile check"
+
+test_help() {
+    run 0 --help
+    for command in $commands; do says "^  $command "; done
+    run 0 help
+    run 0 --version
+    says '^mlff [0-9]+\.[0-9]+\.[0-9]+$'
+    run 0 -v
+    for command in $commands; do
+        run 0 help $command
+        cp out by_help
+        run 0 $command --help
+        cmp -s out by_help || fail "help $command and $command --help differ"
+        run 0 $command -h
+        says '^usage:' && says '^options:' && says '^examples:' && says "^  mlff $command "
+        [ "$(awk '{ if (length($0) > 140) n++ } END { print n + 0 }' out)" = 0 ] || fail "help of $command has lines over 140 columns"
+        [ ! -s err ] || fail "help of $command writes to stderr"
+    done
+    # The issue's flags are a contract.
+    declare -A contract=(
+        [import]="--energy-unit --length-unit --elements -o"
+        [new]="--arch --features --layers --rbf --cutoff --seed -o"
+        [eval]="--stress -o --json --device --precision"
+        [md]="--system --n-atoms --ensemble --temperature --timestep --n-steps --seed -o --every --device --precision"
+        [profile]="--system --n-atoms --trajectory --n-steps --warmup --properties -o --device --precision"
+        [check]="--verbose --export-json"
+    )
+    for command in "${!contract[@]}"; do
+        run 0 $command --help
+        for flag in ${contract[$command]}; do says "(^|[ ,])$flag([ ,]|$)"; done
+    done
+}
+
+test_usage() {
+    run 2
+    says '^usage:' err
+    refused 2 "'nonsense' is not a command; see mlff --help" nonsense
+    refused 2 "'nonsense' is not a command" help nonsense
+    for command in $commands; do
+        refused 2 "^mlff: $command: unknown option '--nonsense'; see mlff $command --help$" $command --nonsense
+        refused 2 "^mlff: $command: unknown option '-q'" $command -q
+    done
+    for command in import info eval md profile; do refused 2 "argument is missing; see mlff $command --help" $command; done
+    refused 2 "option '--n-steps' needs a value" profile model --n-steps
+    refused 2 "option '-o' needs a value" new --arch painn -o
+    refused 2 "takes no value" eval model water.xyz --stress=1
+    refused 2 "'extra' is one argument too many" info model extra
+    refused 2 "'extra' is one argument too many" eval model water.xyz extra
+    refused 2 "one argument too many" check extra
+    refused 2 "--arch NAME is missing" new -o x.safetensors
+    refused 2 "-o FILE is missing" new --arch painn
+    refused 2 "--arch 'gpt' is not one of" new --arch gpt -o x.safetensors
+    refused 2 "--layers '0' is not a whole number from 1" new --arch painn --layers 0 -o x.safetensors
+    refused 2 "--cutoff 'nan' is not a number" new --arch painn --cutoff nan -o x.safetensors
+    refused 2 "--energy-unit 'erg' is not one of" import in -o out.safetensors --energy-unit erg
+    refused 2 "-o FILE is missing" import in
+    model
+    water
+    refused 2 "--n-steps '1.5' is not a whole number" profile model.safetensors --n-steps 1.5
+    refused 2 "--n-steps '' is not a whole number" profile model.safetensors --n-steps ''
+    refused 2 "--n-steps '99999999999999999999' is not" profile model.safetensors --n-steps 99999999999999999999
+    refused 2 "--precision 'float16' is not one of" eval model.safetensors water.xyz --precision float16
+    refused 2 "abacus" eval model.safetensors water.xyz --device abacus
+    refused 2 "not a list of energy, forces, stress" profile model.safetensors --properties energy,mass
+    refused 2 "needs an INPUT" profile model.safetensors --trajectory file
+    refused 2 "needs forces" profile model.safetensors --trajectory md --properties energy
+    refused 2 "exclude each other" md model.safetensors water.xyz --system silicon
+    refused 2 "--n-atoms goes with --system" md model.safetensors water.xyz --n-atoms 5
+    refused 2 "INPUT file or --system NAME is missing" md model.safetensors
+    refused 2 "unobtainium" md model.safetensors --system unobtainium
+    refused 2 "cannot both have standard output" eval model.safetensors water.xyz --json - -o -
+    refused 2 "cannot both have standard output" md model.safetensors water.xyz --json -o -
+    refused 2 "needs --checkpoint" md model.safetensors water.xyz --checkpoint-every 5
+}
+
+test_new() {
+    run 0 new --arch painn --features 32 --layers 2 --rbf 10 --cutoff 4.5 --seed 7 --elements H,O -o a.safetensors
+    says 'untrained'
+    run 0 new --arch painn --features 32 --layers 2 --rbf 10 --cutoff 4.5 --seed 7 --elements H,O -o b.safetensors
+    cmp -s a.safetensors b.safetensors || fail "the same seed gives different files"
+    run 0 new --arch painn --features 32 --layers 2 --rbf 10 --cutoff 4.5 --seed 8 --elements H,O -o b.safetensors
+    cmp -s a.safetensors b.safetensors && fail "another seed gives the same file"
+    refused 1 'no_such_folder' new --arch painn -o no_such_folder/a.safetensors
+    refused 1 'folder' new --arch painn -o .
+    run 0 new --arch painn --features 16 --radial-basis bessel --cutoff-function mollifier --shared-filters --shared-interactions -o c.safetensors
+}
+
+test_info() {
+    model --elements H,C,O
+    run 0 info model.safetensors
+    says 'painn' && says 'untrained' && says 'H, C, O' && says 'cutoff +4 Å'
+    run 0 info model.safetensors --json
+    cp out info.json
+    is "$(value info.json architecture)" painn architecture
+    is "$(value info.json trained)" false trained
+    is "$(value info.json elements)" 3 "number of elements"
+    is "$(value info.json n_layers)" 2 layers
+    is "$(value info.json cutoff_angstrom)" 4 cutoff
+    refused 1 'no_such_file' info no_such_file
+    head -c 100 model.safetensors >cut.safetensors
+    refused 1 'cut.safetensors' info cut.safetensors
+    : >empty.safetensors
+    refused 1 'empty.safetensors' info empty.safetensors
+}
+
+test_import() {
+    refused 1 'no_such_file' import no_such_file -o out.safetensors --energy-unit eV
+    printf 'PK\003\004 but no more' >cut.zip
+    refused 1 'cut.zip' import cut.zip -o out.safetensors --energy-unit eV
+    if [ ! -d "$shared/data/painn" ]; then
+        echo "skipped: trained models (no $shared/data/painn)"
+        return
+    fi
+    local data=$shared/data/painn
+    refused 1 'so3net' import "$data/not-painn-so3net.model" -o out.safetensors --energy-unit eV
+    head -c 200000 "$data/ethanol.best_model" >cut.zip
+    refused 1 'cut.zip' import cut.zip -o out.safetensors --energy-unit eV
+    run 0 import "$data/ethanol.best_model" -o ethanol.safetensors --energy-unit kcal/mol --elements H,C,O
+    [ ! -s err ] || fail "import with --elements warns"
+    run 0 info ethanol.safetensors --json
+    cp out info.json
+    is "$(value info.json trained)" true trained
+    is "$(value info.json elements)" 3 "number of elements"
+    run 0 import "$data/ethanol.best_model" -o unknown.safetensors --energy-unit kcal/mol
+    is "$(grep -c '^mlff: warning: ' err)" 1 "number of warnings about unknown elements"
+    run 0 eval ethanol.safetensors "$data/ethanol.xyz"
+}
+
+test_eval() {
+    model
+    water
+    cat water.xyz water.xyz water.xyz >three.xyz
+    run 0 eval model.safetensors three.xyz --json result.json -o result.extxyz
+    says '3 frames' && says 'untrained'
+    is "$(value result.json frames)" 3 "number of frames"
+    is "$(value result.json frames.0.n_atoms)" 3 n_atoms
+    is "$(value result.json frames.2.forces_ev_per_ang)" 3 "number of forces"
+    is "$(value result.json frames.2.forces_ev_per_ang.1)" 3 "components of a force"
+    is "$(value result.json frames.0.stress_ev_per_ang3)" null stress
+    is "$(value result.json summary.n_frames)" 3 summary.n_frames
+    is "$(value result.json summary.trained)" false summary.trained
+    "$json_get" result.json summary.energy_mae_ev_per_atom >/dev/null 2>&1 && fail "an error without labels"
+    local energy sum=0
+    energy=$(value result.json frames.0.energy_ev)
+    for i in 0 1 2; do sum=$(awk -v a="$sum" -v b="$(value result.json frames.0.atom_energies_ev.$i)" 'BEGIN { printf "%.17g", a + b }'); done
+    close_to "$energy" "$sum" 1e-9 # the same doubles, summed in another order
+    # What was written is read back: as labels, they agree with a second run.
+    run 0 eval model.safetensors result.extxyz --json again.json
+    is "$(value again.json summary.n_labelled_energies)" 3 "labelled frames"
+    close_to "$(value again.json summary.energy_mae_ev_per_atom)" 0 1e-7 # digits of the file
+    close_to "$(value again.json summary.forces_mae_ev_per_ang)" 0 1e-7
+    run 0 eval model.safetensors water.xyz --json -
+    cp out stdout.json
+    is "$(value stdout.json frames.0.energy_ev)" "$energy" "energy on standard output"
+    run 0 eval model.safetensors water.xyz --precision float64 --json double.json
+    close_to "$(value double.json frames.0.energy_ev)" "$energy" 1e-3 # float32 against float64 for random weights
+    "$mlff" eval model.safetensors - <water.xyz >out 2>err || fail "eval of standard input"
+    # Stress where all axes repeat.
+    printf '2\nLattice="5 0 0 0 5 0 0 0 5" pbc="T T T" Properties=species:S:1:pos:R:3\nSi 0 0 0\nSi 1.4 1.3 1.2\n' >cell.xyz
+    run 0 eval model.safetensors cell.xyz --stress --json stress.json
+    is "$(value stress.json frames.0.stress_ev_per_ang3)" 6 "components of the stress"
+    run 0 eval model.safetensors cell.xyz --json stress.json
+    is "$(value stress.json frames.0.stress_ev_per_ang3)" null "stress not asked for"
+}
+
+test_eval_labels() {
+    model
+    printf '%s\n' 2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 pbc="F F F"' 'H 0 0 0 1 0 0' 'H 0 0 0.8 -1 0 0' \
+        2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2.5 pbc="F F F"' 'H 0 0 0 0 0.5 0' 'H 0 0 0.9 0 -0.5 0' >labels.xyz
+    run 0 eval model.safetensors labels.xyz --json result.json --precision float64
+    says 'energy/atom +MAE' && says 'forces +MAE'
+    is "$(value result.json summary.n_labelled_energies)" 2 "labelled energies"
+    is "$(value result.json summary.n_labelled_force_components)" 12 "labelled force components"
+    # The summary against the same sums made here from the frames.
+    local e0 e1
+    e0=$(value result.json frames.0.energy_ev)
+    e1=$(value result.json frames.1.energy_ev)
+    awk -v e0="$e0" -v e1="$e1" 'BEGIN {
+        a = (e0 + 1.5) / 2; b = (e1 + 2.5) / 2; m = (-0.75 - 1.25) / 2
+        mae = ((a < 0 ? -a : a) + (b < 0 ? -b : b)) / 2
+        printf "%.12g %.12g %.12g\n", mae, sqrt((a * a + b * b) / 2), 1 - (a * a + b * b) / ((-0.75 - m) ^ 2 + (-1.25 - m) ^ 2)
+    }' >expected
+    read -r mae rmse r2 <expected
+    close_to "$(value result.json summary.energy_mae_ev_per_atom)" "$mae" 1e-9
+    close_to "$(value result.json summary.energy_rmse_ev_per_atom)" "$rmse" 1e-9
+    close_to "$(value result.json summary.energy_r2)" "$r2" 1e-6
+    for key in forces_mae_ev_per_ang forces_rmse_ev_per_ang forces_r2; do value result.json summary.$key >/dev/null; done
+}
+
+test_md() {
+    model
+    run 0 md model.safetensors --system silicon --n-atoms 10 --n-steps 20 --every 5 --temperature 200 --timestep 0.25 -o a.extxyz
+    says 'silicon, 8 atoms .*nearest to the 10 asked for' && says '^ +20 ' && says 'steps/s' && says 'ns/day' && says 'untrained'
+    is "$(grep -c 'Lattice' a.extxyz)" 5 "number of frames written"
+    run 0 md model.safetensors --system silicon --n-atoms 10 --n-steps 20 --every 5 --temperature 200 --timestep 0.25 -o b.extxyz
+    cmp -s a.extxyz b.extxyz || fail "the same run gives another trajectory"
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 10 --every 5 --ensemble langevin --friction 0.02 --seed 5 --json
+    cp out md.json
+    is "$(value md.json thermo)" 3 "lines of the table"
+    is "$(value md.json summary.n_steps)" 10 "steps"
+    is "$(value md.json summary.partial)" false partial
+    is "$(value md.json thermo.2.step)" 10 "last step"
+    # Velocities of a file are used: a frame of the first run goes on at its own temperature.
+    run 0 md model.safetensors a.extxyz --n-steps 1
+    says 'velocities of the file'
+    run 0 md model.safetensors a.extxyz --n-steps 1 --thermalize
+    says 'velocities drawn'
+    run 0 md model.safetensors a.extxyz --n-steps 2 --every 1 -o -
+    says '^8$' && says 'Lattice'
+    grep -q 'steps/s' out && fail "the table is among the frames"
+    return 0
+}
+
+test_md_restart() {
+    model
+    local -a common=(--system silicon --n-atoms 8 --ensemble langevin --timestep 0.5 --every 10 --seed 2 --json)
+    run 0 md model.safetensors "${common[@]}" --n-steps 40
+    cp out whole.json
+    run 0 md model.safetensors "${common[@]}" --n-steps 20 --checkpoint half.restart -o half.extxyz
+    run 0 md model.safetensors "${common[@]}" --n-steps 20 --restart half.restart -o half.extxyz
+    cp out rest.json
+    is "$(value rest.json thermo.0.step)" 20 "first step after the restart"
+    is "$(value rest.json thermo.2.step)" 40 "last step after the restart"
+    for key in potential_energy_ev kinetic_energy_ev temperature_kelvin; do
+        is "$(value rest.json thermo.2.$key)" "$(value whole.json thermo.4.$key)" "$key after a restart"
+    done
+    is "$(grep -c Lattice half.extxyz)" 5 "frames of both parts"
+    refused 1 'no_such_file' md model.safetensors "${common[@]}" --restart no_such_file
+    head -c 40 half.restart >cut.restart
+    run 1 md model.safetensors "${common[@]}" --restart cut.restart
+    says 'cut.restart' err
+    run 1 md model.safetensors --system silicon --n-atoms 64 --n-steps 1 --restart half.restart
+    says 'half.restart' err
+}
+
+test_profile() {
+    model
+    water
+    run 0 profile model.safetensors --system silicon --n-atoms 10 --n-steps 12 --warmup 3 -o report.json
+    says 'silicon, 8 atoms' && says 'untrained' && says 'unattributed'
+    for key in name model_name n_steps device latencies_ms mean_latency_ms median_latency_ms std_latency_ms min_latency_ms \
+        max_latency_ms p95_latency_ms p99_latency_ms energy_time_ms forces_time_ms stress_time_ms memory_initial_gb memory_final_gb \
+        memory_peak_gb memory_per_step_gb n_atoms system_size total_time_s steps_per_second timestamp notes; do
+        value report.json $key >/dev/null
+    done
+    is "$(value report.json n_steps)" 12 n_steps
+    is "$(value report.json latencies_ms)" 12 "number of latencies"
+    is "$(value report.json n_atoms)" 8 n_atoms
+    is "$(value report.json system_size)" "8 atoms" system_size
+    is "$(value report.json device)" cpu device
+    is "$(value report.json stress_time_ms)" null stress_time_ms
+    run 0 profile model.safetensors --system silicon --n-atoms 8 --trajectory md --n-steps 10 --properties energy,forces,stress --json
+    cp out md.json
+    is "$(value md.json n_steps)" 10 "n_steps of the MD"
+    [ "$(value md.json stress_time_ms)" != null ] || fail "stress was asked for, and not measured"
+    cat water.xyz water.xyz >two.xyz
+    run 0 profile model.safetensors two.xyz --n-steps 10 --device cpu --precision float64 --threads 1
+    says 'file trajectory'
+    run 0 profile model.safetensors two.xyz --trajectory thermal --n-steps 5
+    run 0 profile model.safetensors --n-steps 5
+    says 'silicon, 64 atoms'
+    model --elements H,O
+    run 0 profile model.safetensors --n-steps 5
+    says 'water|h2o'
+}
+
+test_check() {
+    run 0 check --export-json check.json
+    says 'CPU engine' && says 'driver' && says 'threads' && says 'The CPU engine works'
+    is "$(value check.json works)" true works
+    run 0 check --json
+    cp out check.json
+    is "$(value check.json checks.0.name)" "CPU engine" "first row"
+    is "$(value check.json checks.0.status)" pass "its status"
+    local PATH=/nonexistent # an empty machine: no programs, no Python
+    run 0 check
+}
+
+# interrupted ARGUMENTS…: starts a run that would last hours, waits until `ready` (a function) says it goes, sends SIGINT.
+interrupted() {
+    "$mlff" "$@" >out 2>err </dev/null &
+    local pid=$! status
+    for _ in $(seq 600); do
+        ready && break
+        kill -0 $pid 2>/dev/null || break
+        sleep 0.05
+    done
+    ready || fail "it never got going"
+    kill -INT $pid || fail "it was gone before the signal"
+    wait $pid
+    status=$?
+    [ $status = 130 ] || fail "exit status $status, expected 130"
+    [ "$(wc -l <err)" = 1 ] || fail "stderr is not one line"
+    ls | grep -E '\.[A-Za-z0-9]{6}$' | grep -vE '\.(extxyz|restart)$' && fail "temporary files were left"
+    return 0
+}
+
+test_interrupt_md() {
+    model
+    ready() { grep -qE '^ +10 ' out 2>/dev/null; }
+    interrupted md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 -o run.extxyz --checkpoint run.restart
+    says 'interrupted after [0-9]+ of 1000000000 steps' err && says '(interrupted)' && says 'steps/s'
+    run 0 eval model.safetensors run.extxyz # whole frames only
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 5 --restart run.restart
+}
+
+test_interrupt_profile() {
+    model
+    ready() { [ -s out ] && sleep 1; }
+    interrupted profile model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 -o run.json
+    is "$(value run.json partial)" true partial
+    [ "$(value run.json n_steps)" -gt 0 ] || fail "nothing was kept"
+    says 'partial|interrupted'
+}
+
+test_interrupt_eval() {
+    model
+    water
+    mkfifo endless
+    { while cat water.xyz; do :; done >endless; } 2>/dev/null &
+    local feeder=$!
+    ready() { [ "$(wc -l <out)" -gt 5 ]; }
+    interrupted eval model.safetensors endless --json run.json -o run.extxyz
+    kill $feeder 2>/dev/null
+    is "$(value run.json summary.partial)" true partial
+    [ "$(value run.json frames)" = "$(value run.json summary.n_frames)" ] || fail "frames and their number differ"
+    is "$(grep -c Properties run.extxyz)" "$(value run.json frames)" "frames written"
+}
+
+test_full_disk() {
+    [ -e /dev/full ] || { echo "skipped: no /dev/full"; return; }
+    model
+    water
+    cat water.xyz >many.xyz
+    refused 1 '/dev/full.*No space' eval model.safetensors many.xyz --json /dev/full
+    refused 1 '/dev/full.*No space' eval model.safetensors many.xyz -o /dev/full
+    refused 1 '/dev/full.*No space' md model.safetensors --system silicon --n-atoms 8 --n-steps 2 -o /dev/full
+    refused 1 '/dev/full.*No space' md model.safetensors --system silicon --n-atoms 8 --n-steps 2 --checkpoint /dev/full
+    refused 1 '/dev/full.*No space' profile model.safetensors --system silicon --n-atoms 8 --n-steps 2 -o /dev/full
+    refused 1 '/dev/full.*No space' new --arch painn -o /dev/full
+    refused 1 '/dev/full.*No space' check --export-json /dev/full
+    for arguments in --help "info model.safetensors" "check --json" "eval model.safetensors many.xyz" "eval model.safetensors many.xyz --json -" \
+        "profile model.safetensors --system silicon --n-atoms 8 --n-steps 2"; do
+        "$mlff" $arguments >/dev/full 2>err </dev/null
+        is $? 1 "exit status with a full standard output of mlff $arguments"
+        says 'standard output.*No space' err
+        is "$(wc -l <err)" 1 "lines on stderr of mlff $arguments"
+    done
+}
+
+test_unreadable() {
+    model
+    water
+    refused 1 'no_such_file' eval model.safetensors no_such_file
+    refused 1 'no_such_file' eval no_such_file water.xyz
+    refused 1 'folder|directory' eval model.safetensors .
+    refused 1 'no_such_folder' eval model.safetensors water.xyz -o no_such_folder/out.extxyz
+    refused 1 'no_such_folder' profile model.safetensors --n-steps 5 -o no_such_folder/report.json
+    if [ "$(id -u)" != 0 ]; then
+        chmod 000 water.xyz
+        refused 1 'water.xyz.*[Pp]ermission' eval model.safetensors water.xyz
+    fi
+}
+
+test_hostile() {
+    model --elements H,C,O,Si
+    water
+    local huge="1000000000"
+    printf '5\nProperties=species:S:1:pos:R:3\nO 0 0 0\nH 0 0 1\nH 0 1 0\n' >lying.xyz
+    printf '2\nProperties=species:S:1:pos:R:3\nO 0 0 0\nH 0 0 1\nH 0 1 0\n' >short.xyz
+    printf '%s\nProperties=species:S:1:pos:R:3\nO 0 0 0\n' $huge >huge.xyz
+    printf -- '-3\n\nO 0 0 0\n' >negative.xyz
+    printf '99999999999999999999\n\nO 0 0 0\n' >overflow.xyz
+    printf '1\nLattice="1 0 0 2 0 0 0 0 1" pbc="T T T" Properties=species:S:1:pos:R:3\nSi 0 0 0\n' >flat.xyz
+    printf '1\nLattice="0 0 0 0 0 0 0 0 0" pbc="T T T" Properties=species:S:1:pos:R:3\nSi 0 0 0\n' >zero.xyz
+    printf '2\nProperties=species:S:1:pos:R:3\nH 0.5 0.5 0.5\nH 0.5 0.5 0.5\n' >same.xyz
+    printf '2\nProperties=species:S:1:pos:R:3\nAu 0 0 0\nXe 0 0 3\n' >gold.xyz
+    printf '1\nProperties=species:S:1:pos:R:3\nQq 0 0 0\n' >unknown.xyz
+    printf '1\nProperties=species:S:1:pos:R:3\nH 0 nan 0\n' >nan.xyz
+    printf '1\nProperties=species:S:1:pos:R:3\nH 0 1e400 0\n' >infinite.xyz
+    : >empty.xyz
+    head -c 4096 /dev/urandom >noise.xyz
+    for file in lying short huge negative overflow flat zero same gold unknown nan infinite empty noise; do
+        refused 1 "$file.xyz" eval model.safetensors $file.xyz --json out.json -o out.extxyz
+        refused 1 "$file.xyz" profile model.safetensors $file.xyz --n-steps 3 -o out.json
+        [ $file = short ] || refused 1 '.' md model.safetensors $file.xyz --n-steps 3 -o out.extxyz
+    done
+    run 1 eval model.safetensors gold.xyz
+    says 'Au' err && says 'Xe' err && says 'H, C, O, Si' err
+    refused 1 'does not know' md model.safetensors --system iron --n-steps 1
+    refused 1 'does not know' profile model.safetensors --system iron --n-steps 1
+    refused 1 '.' md model.safetensors --system silicon --n-atoms 2000000000 --n-steps 1
+    # The second frame is bad: the first was shown, no file is left.
+    cat water.xyz nan.xyz >second.xyz
+    refused 1 'second.xyz' eval model.safetensors second.xyz --json out.json -o out.extxyz
+    # Model files.
+    local bytes
+    bytes=$(stat -c %s model.safetensors)
+    for n in 0 4 8 100 $((bytes / 2)) $((bytes - 1)); do
+        head -c "$n" model.safetensors >cut.safetensors
+        refused 1 'cut.safetensors' eval cut.safetensors water.xyz
+    done
+    { printf '\377\377\377\377\377\377\377\177'; tail -c +9 model.safetensors; } >cut.safetensors
+    refused 1 'cut.safetensors' info cut.safetensors
+    # All bits of the last weights set is NaN, also in float32.
+    { head -c $((bytes - 8)) model.safetensors; printf '\377\377\377\377\377\377\377\377'; } >cut.safetensors
+    refused 1 'cut.safetensors' info cut.safetensors
+    refused 1 'noise.xyz' info noise.xyz
+}
+
+if ! declare -F "test_$name" >/dev/null; then
+    echo "test_cli.sh: no test '$name'" >&2
+    exit 2
+fi
+"test_$name"
+echo "test_cli $name: good"
