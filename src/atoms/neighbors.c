@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT
+// neighbors.c: the neighbour list. Keeps all pairs within cutoff + skin (made in neighbors_cells.c) as long as no atom has
+// moved by more than half the skin, and hands out those within the cutoff, with vectors formed in double
+//   r_p = (positions[neighbor] - positions[atom]) + (S0 a + S1 b + S2 c)
+// from the caller's own positions: neither the pairs nor a bit of the vectors depends on when the list was built.
+#include "atoms/neighbors.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+// Two atoms closer than this are one point given twice: 1e-6 Å, squared.
+#define ONE_POINT 1e-12
+
+// ---- memory -----------------------------------------------------------------------------------------------------------
+
+mlff_status neighbors_grow(mlff_neighbors *neighbors, void *pointer, size_t *capacity, size_t count, size_t size)
+{
+    size_t before = *capacity;
+    void *old;
+    memcpy(&old, pointer, sizeof old);
+    if (old && count <= before) return MLFF_OK;
+    mlff_status status = base_grow(pointer, capacity, count + count / 8, size, "the neighbour list");
+    if (status == MLFF_OK) {
+        neighbors->n_growths++;
+        neighbors->bytes += (int64_t)((*capacity - before) * size);
+    }
+    return status;
+}
+
+int neighbors_n_threads(const mlff_neighbors *neighbors, int64_t n_pairs)
+{
+    int n = 1 + (int)(n_pairs / 20000 < NEIGHBORS_MAX_THREADS ? n_pairs / 20000 : NEIGHBORS_MAX_THREADS);
+    if (n > omp_get_max_threads()) n = omp_get_max_threads();
+    if (n > NEIGHBORS_MAX_THREADS) n = NEIGHBORS_MAX_THREADS;
+    return n > neighbors->n_atoms ? (neighbors->n_atoms > 0 ? neighbors->n_atoms : 1) : n;
+}
+
+mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, mlff_neighbors **neighbors_out)
+{
+    if (!neighbors_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_neighbors_create: no place for the result");
+    if (!(cutoff_angstrom > 0 && cutoff_angstrom <= 1e6))
+        return mlff_fail(MLFF_ERR_USAGE, "a cutoff of %g Å cannot be meant; give one above 0", cutoff_angstrom);
+    if (!(skin_angstrom >= 0 && skin_angstrom <= 1e6))
+        return mlff_fail(MLFF_ERR_USAGE, "a skin of %g Å cannot be meant; give 0 or more", skin_angstrom);
+    mlff_neighbors *neighbors = base_alloc(1, sizeof *neighbors, "the neighbour list");
+    if (!neighbors) return MLFF_ERR_MEMORY;
+    neighbors->cutoff = cutoff_angstrom;
+    neighbors->skin = skin_angstrom;
+    neighbors->bytes = sizeof *neighbors;
+    mlff_status status = neighbors_grow(neighbors, &neighbors->first, &neighbors->first_capacity, 16, sizeof(int32_t));
+    if (status != MLFF_OK) {
+        mlff_neighbors_destroy(neighbors);
+        return status;
+    }
+    *neighbors_out = neighbors;
+    return MLFF_OK;
+}
+
+void mlff_neighbors_destroy(mlff_neighbors *neighbors)
+{
+    if (!neighbors) return;
+    void *arrays[] = {
+        neighbors->first_atom, neighbors->cells,      neighbors->periodic,   neighbors->positions,     neighbors->grids,
+        neighbors->bin_start,  neighbors->bin,        neighbors->wrap,       neighbors->wrap_number,   neighbors->wrapped,
+        neighbors->order,      neighbors->place,      neighbors->sorted[0],  neighbors->sorted[1],     neighbors->sorted[2],
+        neighbors->row_found,  neighbors->row_number, neighbors->skin_first, neighbors->skin_neighbor, neighbors->skin_image,
+        neighbors->images,     neighbors->first,      neighbors->neighbor,   neighbors->shift,         neighbors->reverse,
+        neighbors->vectors,    neighbors->accepted,   neighbors->cursor,
+    };
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
+    base_free(neighbors);
+}
+
+// ---- is the skin list still good? ---------------------------------------------------------------------------------------
+
+static bool same_systems(const mlff_neighbors *neighbors, const mlff_batch *batch)
+{
+    size_t n = (size_t)batch->n_systems;
+    if (neighbors->n_systems != batch->n_systems) return false;
+    if (memcmp(neighbors->first_atom, batch->first_atom, (n + 1) * sizeof(int32_t)) != 0) return false;
+    for (size_t k = 0; k < 3 * n; k++)
+        if (neighbors->periodic[k] != (batch->periodic && batch->periodic[k])) return false;
+    for (size_t k = 0; k < 9 * n; k++)
+        if (!(neighbors->cells[k] == (batch->cells ? batch->cells[k] : 0.0))) return false;
+    return true;
+}
+
+// Whether two atoms may have come closer by more than the skin. A number that is not finite says so too.
+static bool moved_too_far(const mlff_neighbors *neighbors, const double *positions)
+{
+    const double *built = neighbors->positions;
+    double limit = neighbors->skin * neighbors->skin;
+    int too_far = 0;
+    for (int i = 0; i < neighbors->n_atoms; i++, positions += 3, built += 3) {
+        double x = positions[0] - built[0], y = positions[1] - built[1], z = positions[2] - built[2];
+        too_far |= !(4 * (x * x + y * y + z * z) <= limit);
+    }
+    return too_far != 0;
+}
+
+static mlff_status check_batch(const mlff_batch *batch)
+{
+    if (!batch->first_atom || batch->n_systems < 1)
+        return mlff_fail(MLFF_ERR_USAGE, "a batch of %d systems has no neighbours; give n_systems and first_atom",
+                         batch->n_systems);
+    if (batch->location != MLFF_HOST)
+        return mlff_fail(MLFF_ERR_USAGE, "this neighbour list is made on the host; copy the positions there");
+    if (batch->first_atom[0] != 0) return mlff_fail(MLFF_ERR_USAGE, "first_atom[0] is %d; it must be 0", batch->first_atom[0]);
+    for (int s = 0; s < batch->n_systems; s++)
+        if (batch->first_atom[s + 1] < batch->first_atom[s])
+            return mlff_fail(MLFF_ERR_USAGE, "system %d has %d atoms; first_atom must not descend", s,
+                             batch->first_atom[s + 1] - batch->first_atom[s]);
+    if (!batch->positions) return mlff_fail(MLFF_ERR_USAGE, "a batch without positions has no neighbours; give positions");
+    return MLFF_OK;
+}
+
+static mlff_status remember(mlff_neighbors *neighbors, const mlff_batch *batch)
+{
+    mlff_status status = MLFF_OK;
+    size_t n_systems = (size_t)batch->n_systems, n_atoms = (size_t)batch->first_atom[batch->n_systems];
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->first_atom, &neighbors->first_atom_capacity, n_systems + 1, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->cells, &neighbors->cells_capacity, 9 * n_systems, sizeof(double)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->periodic, &neighbors->periodic_capacity, 3 * n_systems, 1));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->positions, &neighbors->positions_capacity, 3 * n_atoms, sizeof(double)));
+    memcpy(neighbors->first_atom, batch->first_atom, (n_systems + 1) * sizeof(int32_t));
+    memcpy(neighbors->positions, batch->positions, 3 * n_atoms * sizeof(double));
+    for (size_t k = 0; k < 9 * n_systems; k++) neighbors->cells[k] = batch->cells ? batch->cells[k] : 0.0;
+    for (size_t k = 0; k < 3 * n_systems; k++) neighbors->periodic[k] = batch->periodic && batch->periodic[k];
+    neighbors->n_systems = batch->n_systems;
+    neighbors->n_atoms = (int)n_atoms;
+done:
+    return status;
+}
+
+// ---- the pass over the skin list ----------------------------------------------------------------------------------------
+
+static inline double pair_vector(const double *restrict x_i, const double *restrict x_j, const double *restrict offset,
+                                 double *restrict r)
+{
+    r[0] = (x_j[0] - x_i[0]) + offset[0];
+    r[1] = (x_j[1] - x_i[1]) + offset[1];
+    r[2] = (x_j[2] - x_i[2]) + offset[2];
+    return r[0] * r[0] + r[1] * r[1] + r[2] * r[2];
+}
+
+// Lists which skin pairs of the row are within the cutoff; returns how many. A pair's reverse has the same distance to the
+// last bit, so both are taken or neither.
+static inline int accept_row(const mlff_neighbors *neighbors, const double *positions, int i, int *one_point)
+{
+    const int64_t first = neighbors->skin_first[i];
+    const int n = (int)(neighbors->skin_first[i + 1] - first);
+    const int32_t *restrict neighbor = neighbors->skin_neighbor + first, *restrict image = neighbors->skin_image + first;
+    const neighbors_image *restrict images = neighbors->images;
+    int32_t *restrict accepted = neighbors->accepted + first;
+    const double square = neighbors->cutoff * neighbors->cutoff, *x_i = positions + 3 * (size_t)i;
+    int count = 0, close = 0;
+    for (int k = 0; k < n; k++) {
+        double r[3];
+        double r2 = pair_vector(x_i, positions + 3 * (size_t)neighbor[k], images[image[k]].offset, r);
+        accepted[count] = k;
+        count += r2 < square;
+        close |= r2 < ONE_POINT;
+    }
+    *one_point |= close;
+    return count;
+}
+
+static inline void write_row(const mlff_neighbors *neighbors, const double *positions, int i)
+{
+    const int64_t skin_first = neighbors->skin_first[i];
+    const size_t first = (size_t)neighbors->first[i];
+    const int n = neighbors->first[i + 1] - neighbors->first[i];
+    const int32_t *restrict skin_neighbor = neighbors->skin_neighbor + skin_first;
+    const int32_t *restrict skin_image = neighbors->skin_image + skin_first;
+    const int32_t *restrict accepted = neighbors->accepted + skin_first;
+    int32_t *restrict neighbor = neighbors->neighbor + first, *restrict shift = neighbors->shift + 3 * first;
+    double *restrict vector = neighbors->vectors + 3 * first;
+    const double *x_i = positions + 3 * (size_t)i;
+    for (int k = 0; k < n; k++) {
+        int32_t j = skin_neighbor[accepted[k]];
+        const neighbors_image *image = &neighbors->images[skin_image[accepted[k]]];
+        neighbor[k] = j;
+        memcpy(shift + 3 * k, image->shift, sizeof image->shift);
+        pair_vector(x_i, positions + 3 * (size_t)j, image->offset, vector + 3 * k);
+    }
+}
+
+// The reverses of the pairs of rows `begin` up to `end`. Rows are read in ascending order and every row is ascending, so the
+// pairs (j, i) of all rows j meet those of row i in its own order: a cursor in each row finds them. Where j is there in several
+// images, theirs are met from the last to the first, as the order of -S is the opposite of that of S.
+static void find_reverses(const mlff_neighbors *neighbors, int begin, int end, int32_t *restrict cursor)
+{
+    const int32_t *restrict neighbor = neighbors->neighbor, *restrict first = neighbors->first;
+    int32_t *restrict reverse = neighbors->reverse;
+    for (int i = 0; i < neighbors->n_atoms; i++) {
+        int32_t low = first[i], high = first[i + 1];
+        while (begin > 0 && low < high) { // the row's first pair with a neighbour >= begin
+            int32_t middle = low + (high - low) / 2;
+            if (neighbor[middle] < begin)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        cursor[i] = low;
+    }
+    for (int32_t p = first[begin], p_end = first[end], row_end, j = begin; p < p_end; j++) {
+        for (row_end = first[j + 1]; p < row_end;) {
+            int32_t i = neighbor[p], n = 1;
+            while (p + n < row_end && neighbor[p + n] == i) n++;
+            int32_t at = cursor[i] + n;
+            cursor[i] = at;
+            for (; n > 0; n--) reverse[p++] = --at;
+        }
+    }
+}
+
+static mlff_status one_point(const mlff_neighbors *neighbors, const double *positions)
+{
+    for (int s = 0; s < neighbors->n_systems; s++)
+        for (int i = neighbors->first_atom[s]; i < neighbors->first_atom[s + 1]; i++)
+            for (int64_t p = neighbors->skin_first[i]; p < neighbors->skin_first[i + 1]; p++) {
+                int j = neighbors->skin_neighbor[p];
+                double r[3], r2 = pair_vector(positions + 3 * (size_t)i, positions + 3 * (size_t)j,
+                                              neighbors->images[neighbors->skin_image[p]].offset, r);
+                if (!(r2 < ONE_POINT)) continue;
+                if (i == j)
+                    return mlff_fail(MLFF_ERR_VALUE, "atom %d of system %d lies on its own image; correct the cell",
+                                     i - neighbors->first_atom[s], s);
+                return mlff_fail(MLFF_ERR_VALUE, "atoms %d and %d of system %d are on one point; move one of them",
+                                 i - neighbors->first_atom[s], j - neighbors->first_atom[s], s);
+            }
+    return MLFF_OK;
+}
+
+// Rows are cut among threads so that each has about as many skin pairs.
+static int first_row_of(const mlff_neighbors *neighbors, int thread, int n_threads)
+{
+    int64_t wanted = (int64_t)neighbors->n_skin / n_threads * thread;
+    int low = 0, high = neighbors->n_atoms;
+    if (thread == n_threads) return high;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (neighbors->skin_first[middle] < wanted)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static mlff_status filter(mlff_neighbors *neighbors, const double *positions)
+{
+    mlff_status status = MLFF_OK;
+    int n = neighbors->n_atoms, n_threads = neighbors_n_threads(neighbors, (int64_t)neighbors->n_skin), close = 0;
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->first, &neighbors->first_capacity, (size_t)n + 1, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->accepted, &neighbors->accepted_capacity, neighbors->n_skin, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->cursor, &neighbors->cursor_capacity, (size_t)n_threads * (size_t)n,
+                            sizeof(int32_t)));
+    int32_t *first = neighbors->first;
+#pragma omp parallel num_threads(n_threads) if (n_threads > 1) reduction(| : close)
+    {
+        int thread = omp_get_thread_num(), n_started = omp_get_num_threads();
+        int end = first_row_of(neighbors, thread + 1, n_started);
+        for (int i = first_row_of(neighbors, thread, n_started); i < end; i++)
+            first[i + 1] = accept_row(neighbors, positions, i, &close);
+    }
+    first[0] = 0;
+    for (int i = 0; i < n; i++) first[i + 1] += first[i];
+    if (close) MLFF_TRY(one_point(neighbors, positions));
+
+    size_t n_pairs = (size_t)first[n];
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->neighbor, &neighbors->neighbor_capacity, n_pairs, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->shift, &neighbors->shift_capacity, 3 * n_pairs, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->reverse, &neighbors->reverse_capacity, n_pairs, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->vectors, &neighbors->vectors_capacity, 3 * n_pairs, sizeof(double)));
+#pragma omp parallel num_threads(n_threads) if (n_threads > 1)
+    {
+        int thread = omp_get_thread_num(), n_started = omp_get_num_threads();
+        int begin = first_row_of(neighbors, thread, n_started), end = first_row_of(neighbors, thread + 1, n_started);
+        for (int i = begin; i < end; i++) write_row(neighbors, positions, i);
+#pragma omp barrier
+        find_reverses(neighbors, begin, end, neighbors->cursor + (size_t)thread * (size_t)n);
+    }
+done:
+    return status;
+}
+
+// ---- the calls ----------------------------------------------------------------------------------------------------------
+
+mlff_status mlff_neighbors_update(mlff_neighbors *neighbors, const mlff_batch *batch)
+{
+    mlff_status status = MLFF_OK;
+    if (!neighbors || !batch) return mlff_fail(MLFF_ERR_USAGE, "mlff_neighbors_update: no list or no batch");
+    MLFF_TRY(check_batch(batch));
+    if (!neighbors->built || neighbors->skin == 0 || !same_systems(neighbors, batch) ||
+        moved_too_far(neighbors, batch->positions)) {
+        neighbors->built = false;
+        MLFF_TRY(remember(neighbors, batch));
+        MLFF_TRY(neighbors_build(neighbors, batch));
+        neighbors->built = true;
+        neighbors->n_rebuilds++;
+    }
+    MLFF_TRY(filter(neighbors, batch->positions));
+    neighbors->n_updates++;
+done:
+    if (status != MLFF_OK && neighbors) { // no half of a list is handed out
+        neighbors->built = false;
+        neighbors->n_atoms = 0;
+        neighbors->n_skin = 0;
+        neighbors->first[0] = 0;
+    }
+    return status;
+}
+
+void mlff_neighbors_get(const mlff_neighbors *neighbors, mlff_pairs *pairs_out, const double **vectors_out,
+                        const int32_t **reverse_out)
+{
+    if (pairs_out)
+        *pairs_out =
+            (mlff_pairs){.first = neighbors->first, .neighbor = neighbors->neighbor, .shift = neighbors->shift, .symmetric = 1};
+    if (vectors_out) *vectors_out = neighbors->vectors;
+    if (reverse_out) *reverse_out = neighbors->reverse;
+}
+
+void mlff_neighbors_info_get(const mlff_neighbors *neighbors, mlff_neighbors_info *info_out)
+{
+    *info_out = (mlff_neighbors_info){
+        .n_pairs = neighbors->first[neighbors->n_atoms],
+        .n_pairs_skin = (int64_t)neighbors->n_skin,
+        .n_updates = neighbors->n_updates,
+        .n_rebuilds = neighbors->n_rebuilds,
+        .n_growths = neighbors->n_growths,
+        .bytes = neighbors->bytes,
+    };
+}

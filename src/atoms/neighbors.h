@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* neighbors.h: the neighbour list inside: the grid of cells (neighbors_cells.c) that makes the list of all pairs within
+ * cutoff + skin, and the pass over that list (neighbors.c) that hands out the pairs within the cutoff.
+ *
+ * Two shifts meet here. Inside, atoms are wrapped into their cell; the caller sees his own, unwrapped positions. With
+ * w the whole cells that wrapping took off an atom and m the image that the search found, the caller's shift is
+ *   S = m - w[neighbor] + w[atom]
+ * A pair holds S as an index into a table of images, so that it needs 8 bytes and its offset S · cell is ready. */
+#ifndef NEIGHBORS_H
+#define NEIGHBORS_H
+
+#include "base/base.h"
+#include "mlff_atoms.h"
+
+/* One S of one system. The offset is (S0 a + S1 b) + S2 c, the same bits for the same S whenever it is computed. */
+typedef struct neighbors_image {
+    double offset[3]; /* Å */
+    int32_t shift[3];
+} neighbors_image;
+
+/* The grid of one system. Along axes that repeat, fractions are of the cell vector; along others they are Å along unit
+ * vectors normal to those. */
+typedef struct neighbors_grid {
+    int first, n_atoms;
+    bool periodic[3];
+    double cell[9];    /* Å, rows are the axes */
+    double inverse[9]; /* fraction k of x is the sum over c of x[c] inverse[3 c + k] */
+    double height[3];  /* Å between the planes of one cell; 1 where an axis does not repeat */
+    double range;      /* Å, the skin list's radius with a margin for rounding */
+    double low[3], n_per_fraction[3];
+    int n_bins[3];
+    size_t first_bin;    /* in bin_start; there is one more than bins */
+    int64_t stride[3];   /* S has the number S · stride, which orders shifts as the canonical order does */
+    int32_t extent[3];   /* |S| is at most this */
+    bool dense;          /* the table holds every S up to the extent; or else one entry for each pair */
+    int64_t first_image; /* in the table */
+} neighbors_grid;
+
+enum { NEIGHBORS_MAX_THREADS = 32 };
+
+struct mlff_neighbors {
+    double cutoff, skin;
+
+    /* What the skin list was built for. */
+    bool built;
+    int n_systems, n_atoms;
+    int32_t *first_atom;     /* [n_systems + 1] */
+    double *cells;           /* [n_systems][9], zero without cells */
+    unsigned char *periodic; /* [n_systems][3] */
+    double *positions;       /* [n_atoms][3] */
+    size_t first_atom_capacity, cells_capacity, periodic_capacity, positions_capacity;
+
+    /* The grid. "Sorted" is the order of bins. */
+    neighbors_grid *grids;  /* [n_systems] */
+    int32_t *bin_start;     /* index of each bin's first atom in sorted order */
+    int32_t *bin;           /* [n_atoms] */
+    int32_t *wrap;          /* [n_atoms][3] cells taken off */
+    int64_t *wrap_number;   /* [n_atoms] wrap · stride */
+    double *wrapped;        /* [n_atoms][3] */
+    int32_t *order, *place; /* [n_atoms] sorted to caller's and back */
+    double *sorted[3];      /* [n_atoms] wrapped x, y, z */
+    size_t grids_capacity, bin_start_capacity, bin_capacity, wrap_capacity, wrap_number_capacity, wrapped_capacity;
+    size_t order_capacity, place_capacity, sorted_capacity[3];
+    int32_t *row_found; /* scratch of rows, one stretch for each thread */
+    int64_t *row_number;
+    size_t row_found_capacity, row_number_capacity;
+
+    /* All pairs within cutoff + skin. */
+    size_t n_skin;
+    int64_t *skin_first;    /* [n_atoms + 1] */
+    int32_t *skin_neighbor; /* [n_skin] */
+    int32_t *skin_image;    /* [n_skin] */
+    neighbors_image *images;
+    size_t n_images;
+    size_t skin_first_capacity, skin_neighbor_capacity, skin_image_capacity, images_capacity;
+
+    /* The pairs handed out. */
+    int32_t *first, *neighbor, *shift, *reverse;
+    double *vectors;
+    int32_t *accepted; /* [n_skin] of each row, from its skin_first on: which of its skin pairs are within the cutoff */
+    int32_t *cursor;   /* [n_threads][n_atoms] */
+    size_t first_capacity, neighbor_capacity, shift_capacity, reverse_capacity, vectors_capacity;
+    size_t accepted_capacity, cursor_capacity;
+
+    int64_t n_updates, n_rebuilds, n_growths, bytes;
+};
+
+/* As base_grow, with room for an eighth more; counts growths and bytes. */
+mlff_status neighbors_grow(mlff_neighbors *neighbors, void *pointer, size_t *capacity, size_t count, size_t size);
+/* Threads worth starting for a pass over `n_pairs` pairs. */
+int neighbors_n_threads(const mlff_neighbors *neighbors, int64_t n_pairs);
+/* Makes the skin list of the batch, which has been checked as far as its counts go. */
+mlff_status neighbors_build(mlff_neighbors *neighbors, const mlff_batch *batch);
+
+#endif

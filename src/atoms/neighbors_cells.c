@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: MIT
+// neighbors_cells.c: the grid of cells that finds all pairs within cutoff + skin, in time linear in the atoms.
+//
+// Atoms are wrapped into their cell and sorted into bins, the last axis fastest, so that the bins an atom has to search
+// along that axis are one run of memory. An axis that repeats is continued by counting bins on past the cell: bin b is
+// bin b mod n of image floor(b / n), however many images the cutoff reaches over. A small system has one bin, which is
+// the search of all pairs. Rows are found twice, first counted and then kept, so that the list has its final place.
+#include <assert.h>
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "atoms/neighbors.h"
+
+// Coordinates beyond this have lost the 1e-7 Å that neighbours need.
+#define MAX_COORDINATE 1e9
+// An atom further out has been wrapped by nobody for longer than any trajectory; three spans multiplied stay below 2^63.
+#define MAX_WRAP 131072
+
+// Bytes of a pair in all arrays of struct mlff_neighbors: the skin list, the list and its vectors.
+enum { BYTES_PER_PAIR = 4 + 4 + 4 + 4 + 12 + 4 + 24 };
+
+// ---- the axes of one system -----------------------------------------------------------------------------------------
+
+static void cross(const double a[3], const double b[3], double result[3])
+{
+    result[0] = a[1] * b[2] - a[2] * b[1];
+    result[1] = a[2] * b[0] - a[0] * b[2];
+    result[2] = a[0] * b[1] - a[1] * b[0];
+}
+
+static double norm(const double a[3])
+{
+    return sqrt(a[0] * a[0] + a[1] * a[1] + a[2] * a[2]);
+}
+
+// Puts unit vectors, normal to the axes that repeat and to each other, where an axis does not.
+static void complete_axes(const bool periodic[3], double axes[9])
+{
+    int n_periodic = periodic[0] + periodic[1] + periodic[2];
+    if (n_periodic == 0) {
+        for (int k = 0; k < 9; k++) axes[k] = k % 4 == 0;
+    } else if (n_periodic == 1) {
+        int k = periodic[0] ? 0 : periodic[1] ? 1 : 2;
+        const double *a = axes + 3 * k;
+        double *u = axes + 3 * ((k + 1) % 3), *v = axes + 3 * ((k + 2) % 3);
+        int smallest = fabs(a[0]) < fabs(a[1]) ? 0 : 1;
+        if (fabs(a[2]) < fabs(a[smallest])) smallest = 2;
+        double unit[3] = {smallest == 0, smallest == 1, smallest == 2};
+        cross(a, unit, u);
+        cross(a, u, v);
+        double length_u = norm(u), length_v = norm(v);
+        for (int c = 0; c < 3; c++) u[c] /= length_u, v[c] /= length_v;
+    } else if (n_periodic == 2) {
+        int k = !periodic[0] ? 0 : !periodic[1] ? 1 : 2;
+        double *u = axes + 3 * k;
+        cross(axes + 3 * ((k + 1) % 3), axes + 3 * ((k + 2) % 3), u);
+        double length = norm(u);
+        for (int c = 0; c < 3; c++) u[c] /= length;
+    }
+}
+
+static mlff_status set_axes(neighbors_grid *grid, const mlff_batch *batch, int s)
+{
+    double axes[9] = {0};
+    for (int k = 0; k < 3; k++) {
+        grid->periodic[k] = batch->periodic && batch->periodic[3 * (size_t)s + k];
+        for (int c = 0; c < 3; c++) {
+            double value = batch->cells ? batch->cells[9 * (size_t)s + 3 * k + c] : 0.0;
+            if (!(fabs(value) <= MAX_COORDINATE))
+                return mlff_fail(MLFF_ERR_VALUE, "cell vector %d of system %d has a component of %g Å; correct the cell", k, s,
+                                 value);
+            axes[3 * k + c] = grid->periodic[k] ? value : 0.0;
+        }
+    }
+    memcpy(grid->cell, axes, sizeof axes);
+    complete_axes(grid->periodic, axes);
+
+    double volumes[3][3];
+    for (int k = 0; k < 3; k++) cross(axes + 3 * ((k + 1) % 3), axes + 3 * ((k + 2) % 3), volumes[k]);
+    double volume = axes[0] * volumes[0][0] + axes[1] * volumes[0][1] + axes[2] * volumes[0][2];
+    double edges = norm(axes) * norm(axes + 3) * norm(axes + 6);
+    if (!(fabs(volume) > 1e-8 * edges))
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "the cell of system %d repeats along%s%s%s but its vectors there span no volume; give a cell or set "
+                         "pbc to F",
+                         s, grid->periodic[0] ? " a" : "", grid->periodic[1] ? " b" : "", grid->periodic[2] ? " c" : "");
+    for (int k = 0; k < 3; k++) {
+        for (int c = 0; c < 3; c++) grid->inverse[3 * c + k] = volumes[k][c] / volume;
+        grid->height[k] = fabs(volume) / norm(volumes[k]);
+    }
+    return MLFF_OK;
+}
+
+// ---- wrapping and bins ----------------------------------------------------------------------------------------------
+
+static double fraction(const neighbors_grid *grid, const double x[3], int k)
+{
+    return x[0] * grid->inverse[k] + x[1] * grid->inverse[3 + k] + x[2] * grid->inverse[6 + k];
+}
+
+static void image_offset(const double cell[9], const int32_t shift[3], double offset[3])
+{
+    for (int c = 0; c < 3; c++) offset[c] = (shift[0] * cell[c] + shift[1] * cell[3 + c]) + shift[2] * cell[6 + c];
+}
+
+// How many images the range reaches over: each of each atom would have to be looked at.
+static mlff_status count_images(const neighbors_grid *grid, double range, int s, double reach[3])
+{
+    double images = grid->n_atoms;
+    for (int k = 0; k < 3; k++) {
+        reach[k] = grid->periodic[k] ? floor(range / grid->height[k]) + 1 : 0;
+        images *= 2 * reach[k] + 1;
+        if (reach[k] > 1e9 || images > 1e12)
+            return mlff_fail(MLFF_ERR_LIMIT, "system %d repeats too often within %.3g Å; use a larger cell or a smaller cutoff",
+                             s, range);
+    }
+    return MLFF_OK;
+}
+
+// Wraps the atoms of one system and sets the numbering of its images.
+static mlff_status wrap_atoms(mlff_neighbors *neighbors, neighbors_grid *grid, const mlff_batch *batch, int s)
+{
+    int32_t low[3] = {0, 0, 0}, high[3] = {0, 0, 0};
+    double largest = 0, reach[3] = {0};
+    grid->range = neighbors->cutoff + neighbors->skin;
+    mlff_status status = count_images(grid, grid->range, s, reach); // first: in a cell of 1e-9 Å every atom lies far outside
+    if (status != MLFF_OK) return status;
+    for (int c = 0; c < 9; c++) largest = fmax(largest, fabs(grid->cell[c]));
+    for (int i = grid->first; i < grid->first + grid->n_atoms; i++) {
+        const double *x = batch->positions + 3 * (size_t)i;
+        double *y = neighbors->wrapped + 3 * (size_t)i, offset[3];
+        int32_t *wrap = neighbors->wrap + 3 * (size_t)i;
+        for (int c = 0; c < 3; c++) {
+            if (!(fabs(x[c]) <= MAX_COORDINATE))
+                return mlff_fail(MLFF_ERR_VALUE, "atom %d of system %d has a coordinate of %g Å; correct its position",
+                                 i - grid->first, s, x[c]);
+            largest = fmax(largest, fabs(x[c]));
+        }
+        for (int k = 0; k < 3; k++) {
+            double cells = grid->periodic[k] ? floor(fraction(grid, x, k)) : 0.0;
+            if (!(fabs(cells) <= MAX_WRAP))
+                return mlff_fail(MLFF_ERR_VALUE, "atom %d of system %d lies %.0f cells outside its cell; wrap its position",
+                                 i - grid->first, s, fabs(cells));
+            wrap[k] = (int32_t)cells;
+            if (i == grid->first || wrap[k] < low[k]) low[k] = wrap[k];
+            if (i == grid->first || wrap[k] > high[k]) high[k] = wrap[k];
+        }
+        image_offset(grid->cell, wrap, offset);
+        for (int c = 0; c < 3; c++) y[c] = x[c] - offset[c];
+    }
+
+    // Wrapped and unwrapped positions give distances that differ by the rounding of the largest number.
+    grid->range += 1e-9 + 32 * 2.3e-16 * largest;
+    if ((status = count_images(grid, grid->range, s, reach)) != MLFF_OK) return status;
+    int64_t n_images = 1;
+    for (int k = 2; k >= 0; k--) {
+        grid->extent[k] = (int32_t)reach[k] + (high[k] - low[k]);
+        grid->stride[k] = n_images;
+        if (__builtin_mul_overflow(n_images, 2 * (int64_t)grid->extent[k] + 1, &n_images))
+            return mlff_fail(MLFF_ERR_LIMIT, "atoms of system %d lie too many cells apart; wrap their positions", s);
+    }
+    grid->dense = n_images <= 1000 + 32 * (int64_t)grid->n_atoms;
+    for (int i = grid->first; i < grid->first + grid->n_atoms; i++) {
+        const int32_t *wrap = neighbors->wrap + 3 * (size_t)i;
+        neighbors->wrap_number[i] = wrap[0] * grid->stride[0] + wrap[1] * grid->stride[1] + wrap[2] * grid->stride[2];
+    }
+    return MLFF_OK;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Where the atoms lie along an axis that does not repeat. Few atoms far from the rest (one that evaporated) must not
+// stretch the bins over all the rest: the bins span the bulk, and the outer ones take what lies beyond.
+static void span_atoms(const mlff_neighbors *neighbors, const neighbors_grid *grid, int k, double *low_out, double *high_out)
+{
+    enum { N_SAMPLES = 256 };
+    double low = INFINITY, high = -INFINITY, samples[N_SAMPLES];
+    for (int i = grid->first; i < grid->first + grid->n_atoms; i++) {
+        double f = fraction(grid, neighbors->wrapped + 3 * (size_t)i, k);
+        low = fmin(low, f);
+        high = fmax(high, f);
+    }
+    if (grid->n_atoms >= N_SAMPLES && high - low > 20 * grid->range) {
+        for (int t = 0; t < N_SAMPLES; t++) {
+            size_t i = (size_t)grid->first + (size_t)t * (size_t)grid->n_atoms / N_SAMPLES;
+            samples[t] = fraction(grid, neighbors->wrapped + 3 * i, k);
+        }
+        qsort(samples, N_SAMPLES, sizeof *samples, compare_doubles);
+        double inner_low = samples[N_SAMPLES / 16], inner_high = samples[N_SAMPLES - 1 - N_SAMPLES / 16];
+        double margin = 0.5 * (inner_high - inner_low) + grid->range;
+        low = fmax(low, inner_low - margin);
+        high = fmin(high, inner_high + margin);
+    }
+    *low_out = grid->n_atoms > 0 ? low : 0.0;
+    *high_out = grid->n_atoms > 0 ? high : 0.0;
+}
+
+// Bins of half the range, or larger where that would make more bins than half the atoms: then each would cost more than it
+// holds.
+static void choose_bins(const mlff_neighbors *neighbors, neighbors_grid *grid)
+{
+    double length[3];
+    for (int k = 0; k < 3; k++) {
+        double low = 0.0, high = 1.0;
+        if (!grid->periodic[k]) span_atoms(neighbors, grid, k, &low, &high);
+        grid->low[k] = low;
+        length[k] = grid->periodic[k] ? grid->height[k] : high - low;
+        grid->n_per_fraction[k] = high > low ? 1 / (high - low) : 0.0;
+    }
+    for (double width = 0.5 * grid->range;; width *= 1.25) {
+        double total = 1;
+        for (int k = 0; k < 3; k++) total *= fmax(1.0, floor(length[k] / width));
+        if (total > fmax(1.0, 0.5 * grid->n_atoms)) continue;
+        for (int k = 0; k < 3; k++) {
+            grid->n_bins[k] = (int)fmax(1.0, floor(length[k] / width));
+            grid->n_per_fraction[k] *= grid->n_bins[k];
+        }
+        return;
+    }
+}
+
+static int clamp_bin(double bin, int n_bins)
+{
+    return bin <= 0 ? 0 : bin >= n_bins - 1 ? n_bins - 1 : (int)bin;
+}
+
+// Sorts the atoms of one system into its bins; atoms of a bin stay in the caller's order.
+static void sort_atoms(mlff_neighbors *neighbors, const neighbors_grid *grid)
+{
+    size_t n_bins = (size_t)grid->n_bins[0] * (size_t)grid->n_bins[1] * (size_t)grid->n_bins[2];
+    int32_t *start = neighbors->bin_start + grid->first_bin;
+    memset(start, 0, (n_bins + 1) * sizeof *start);
+    for (int i = grid->first; i < grid->first + grid->n_atoms; i++) {
+        const double *x = neighbors->wrapped + 3 * (size_t)i;
+        int bin = 0;
+        for (int k = 0; k < 3; k++)
+            bin = bin * grid->n_bins[k] +
+                  clamp_bin(floor((fraction(grid, x, k) - grid->low[k]) * grid->n_per_fraction[k]), grid->n_bins[k]);
+        neighbors->bin[i] = bin;
+        start[bin]++;
+    }
+    int32_t at = grid->first;
+    for (size_t b = 0; b <= n_bins; b++) {
+        int32_t n = start[b];
+        start[b] = at;
+        at += n;
+    }
+    for (int i = grid->first; i < grid->first + grid->n_atoms; i++) {
+        int32_t k = start[neighbors->bin[i]]++;
+        neighbors->order[k] = i;
+        neighbors->place[i] = k;
+        for (int c = 0; c < 3; c++) neighbors->sorted[c][k] = neighbors->wrapped[3 * (size_t)i + c];
+    }
+    memmove(start + 1, start, n_bins * sizeof *start);
+    start[0] = grid->first;
+}
+
+// ---- searching ------------------------------------------------------------------------------------------------------
+
+static int64_t floor_divide(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+static inline int64_t count_run(const double *x, const double *y, const double *z, int64_t n, const double from[3], double square)
+{
+    int64_t count = 0;
+    for (int64_t k = 0; k < n; k++) {
+        double dx = x[k] - from[0], dy = y[k] - from[1], dz = z[k] - from[2];
+        count += dx * dx + dy * dy + dz * dz < square;
+    }
+    return count;
+}
+
+// Finds what lies in range of an atom, itself included. With `found` also which (in sorted order) and in which images; rows of
+// one neighbour's images then come out in the order of shifts. Returns how many.
+static inline __attribute__((always_inline)) int64_t search_row(const mlff_neighbors *neighbors, const neighbors_grid *grid,
+                                                                int64_t place, int32_t *found, int64_t *number)
+{
+    const double *x = neighbors->sorted[0], *y = neighbors->sorted[1], *z = neighbors->sorted[2];
+    const double center[3] = {x[place], y[place], z[place]};
+    const double square = grid->range * grid->range;
+    const int32_t *start = neighbors->bin_start + grid->first_bin;
+    int64_t low[3], high[3], n[3], count = 0;
+    for (int k = 0; k < 3; k++) {
+        double f = fraction(grid, center, k) - grid->low[k], reach = grid->range / grid->height[k];
+        double from = floor((f - reach) * grid->n_per_fraction[k]), to = floor((f + reach) * grid->n_per_fraction[k]);
+        n[k] = grid->n_bins[k];
+        low[k] = grid->periodic[k] ? (int64_t)from : clamp_bin(from, grid->n_bins[k]);
+        high[k] = grid->periodic[k] ? (int64_t)to : clamp_bin(to, grid->n_bins[k]);
+    }
+    for (int64_t b0 = low[0]; b0 <= high[0]; b0++) {
+        int64_t m0 = floor_divide(b0, n[0]);
+        for (int64_t b1 = low[1]; b1 <= high[1]; b1++) {
+            int64_t m1 = floor_divide(b1, n[1]);
+            const int32_t *column = start + ((b0 - m0 * n[0]) * n[1] + (b1 - m1 * n[1])) * n[2];
+            for (int64_t b2 = low[2]; b2 <= high[2];) {
+                int64_t m2 = floor_divide(b2, n[2]), end = (m2 + 1) * n[2] - 1;
+                if (end > high[2]) end = high[2];
+                int32_t begin = column[b2 - m2 * n[2]], stop = column[end - m2 * n[2] + 1];
+                b2 = end + 1;
+                int32_t image[3] = {(int32_t)m0, (int32_t)m1, (int32_t)m2};
+                double from[3];
+                image_offset(grid->cell, image, from);
+                for (int c = 0; c < 3; c++) from[c] = center[c] - from[c];
+                if (!found) {
+                    count += count_run(x + begin, y + begin, z + begin, stop - begin, from, square);
+                    continue;
+                }
+                int64_t code = m0 * grid->stride[0] + m1 * grid->stride[1] + m2 * grid->stride[2];
+                for (int32_t k = begin; k < stop; k++) {
+                    double dx = x[k] - from[0], dy = y[k] - from[1], dz = z[k] - from[2];
+                    found[count] = k;
+                    number[count] = code;
+                    count += dx * dx + dy * dy + dz * dz < square;
+                }
+            }
+        }
+    }
+    return count;
+}
+
+// ---- rows in canonical order ------------------------------------------------------------------------------------------
+
+enum { RANKED_BY_COUNTING = 128, RANK_PADDING = 8 };
+
+// rank[k] is the place of key[k] in ascending order; equal keys keep their order. `other` is scratch. All have room for
+// RANK_PADDING more than n.
+static void rank_keys(int n, int32_t *restrict key, int32_t *restrict rank, int32_t *restrict other, int32_t key_limit)
+{
+    int k = 1;
+    while (k < n && key[k - 1] <= key[k]) k++;
+    if (k >= n) { // as in small systems
+        for (k = 0; k < n; k++) rank[k] = k;
+        return;
+    }
+    if (n <= RANKED_BY_COUNTING && key_limit < INT32_MAX / RANKED_BY_COUNTING) {
+        int padded = (n + RANK_PADDING - 1) / RANK_PADDING * RANK_PADDING;
+        for (k = 0; k < n; k++) other[k] = key[k] * RANKED_BY_COUNTING + k;
+        for (; k < padded; k++) other[k] = INT32_MAX;
+        for (k = 0; k < n; k++) {
+            int32_t below = 0, mine = other[k];
+            for (int l = 0; l < padded; l++) below += other[l] < mine;
+            rank[k] = below;
+        }
+        return;
+    }
+    // Radix sort of indices, 8 bits a pass; `rank` and `other` take turns.
+    int32_t *from = rank, *to = other;
+    for (k = 0; k < n; k++) from[k] = k;
+    for (int bits = 0; bits < 31 && key_limit >> bits; bits += 8) {
+        int32_t start[257] = {0};
+        for (k = 0; k < n; k++) start[(key[k] >> bits & 255) + 1]++;
+        for (int digit = 0; digit < 256; digit++) start[digit + 1] += start[digit];
+        for (k = 0; k < n; k++) to[start[key[from[k]] >> bits & 255]++] = from[k];
+        int32_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from == rank) {
+        memcpy(other, rank, (size_t)n * sizeof *rank);
+        from = other;
+    }
+    for (k = 0; k < n; k++) rank[from[k]] = k;
+}
+
+static void decode_image(const neighbors_grid *grid, int64_t number, neighbors_image *image)
+{
+    for (int k = 0; k < 3; k++) number += grid->extent[k] * grid->stride[k];
+    for (int k = 0; k < 3; k++) {
+        image->shift[k] = (int32_t)(number / grid->stride[k]) - grid->extent[k];
+        number %= grid->stride[k];
+    }
+    image_offset(grid->cell, image->shift, image->offset);
+}
+
+// `scratch` has room for three rows, `number` for one.
+static void keep_row(mlff_neighbors *neighbors, const neighbors_grid *grid, int i, int32_t *scratch, int64_t *number,
+                     size_t row_bound)
+{
+    int32_t *found = scratch, *rank = scratch + row_bound, *other = scratch + 2 * row_bound;
+    int32_t place = neighbors->place[i];
+    int n_found = (int)search_row(neighbors, grid, place, found, number), n = 0;
+    for (int k = 0; k < n_found; k++) {
+        int32_t j = neighbors->order[found[k]];
+        found[n] = j - grid->first;
+        number[n] = number[k];
+        n += j != i || number[k] != 0;
+    }
+    int64_t first = neighbors->skin_first[i];
+    assert(n == neighbors->skin_first[i + 1] - first);
+    rank_keys(n, found, rank, other, grid->n_atoms - 1);
+
+    int64_t zero = grid->first_image;
+    for (int k = 0; k < 3; k++) zero += grid->extent[k] * grid->stride[k];
+    for (int k = 0; k < n; k++) {
+        int64_t p = first + rank[k],
+                caller = number[k] - neighbors->wrap_number[grid->first + found[k]] + neighbors->wrap_number[i];
+        int64_t image = grid->dense ? zero + caller : grid->first_image + p - neighbors->skin_first[grid->first];
+        neighbors->skin_neighbor[p] = grid->first + found[k];
+        neighbors->skin_image[p] = (int32_t)image;
+        if (!grid->dense) decode_image(grid, caller, &neighbors->images[image]);
+    }
+}
+
+// ---- the build --------------------------------------------------------------------------------------------------------
+
+static const neighbors_grid *grid_of(const mlff_neighbors *neighbors, const neighbors_grid *grid, int i)
+{
+    if (i >= grid->first && i < grid->first + grid->n_atoms) return grid;
+    int low = 0, high = neighbors->n_systems - 1;
+    while (low < high) { // the last grid that begins at or before i
+        int middle = low + (high - low + 1) / 2;
+        if (neighbors->grids[middle].first <= i)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return &neighbors->grids[low];
+}
+
+// What is left of INT32_MAX pairs on this machine.
+static double pair_limit(void)
+{
+    double bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    return bytes > 0 ? fmin(INT32_MAX, bytes / BYTES_PER_PAIR) : INT32_MAX;
+}
+
+// Pairs that the search of one system looks at.
+static double estimate_work(const neighbors_grid *grid)
+{
+    double work = (double)grid->n_atoms * grid->n_atoms;
+    for (int k = 0; k < 3; k++) {
+        double share = (2 * grid->range / grid->height[k] * grid->n_per_fraction[k] + 1) / grid->n_bins[k];
+        work *= grid->periodic[k] ? share : fmin(share, 1.0);
+    }
+    return work;
+}
+
+static mlff_status make_grids(mlff_neighbors *neighbors, const mlff_batch *batch, double *work_out)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = (size_t)neighbors->n_atoms, n_bins = 0;
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->grids, &neighbors->grids_capacity, (size_t)neighbors->n_systems,
+                            sizeof *neighbors->grids));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->bin, &neighbors->bin_capacity, n, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->wrap, &neighbors->wrap_capacity, 3 * n, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->wrap_number, &neighbors->wrap_number_capacity, n, sizeof(int64_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->wrapped, &neighbors->wrapped_capacity, 3 * n, sizeof(double)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->order, &neighbors->order_capacity, n, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->place, &neighbors->place_capacity, n, sizeof(int32_t)));
+    for (int c = 0; c < 3; c++)
+        MLFF_TRY(neighbors_grow(neighbors, &neighbors->sorted[c], &neighbors->sorted_capacity[c], n, sizeof(double)));
+
+    double work = 0;
+    for (int s = 0; s < neighbors->n_systems; s++) {
+        neighbors_grid *grid = &neighbors->grids[s];
+        *grid = (neighbors_grid){.first = batch->first_atom[s], .n_atoms = batch->first_atom[s + 1] - batch->first_atom[s]};
+        MLFF_TRY(set_axes(grid, batch, s));
+        MLFF_TRY(wrap_atoms(neighbors, grid, batch, s));
+        choose_bins(neighbors, grid);
+        grid->first_bin = n_bins;
+        n_bins += (size_t)grid->n_bins[0] * (size_t)grid->n_bins[1] * (size_t)grid->n_bins[2] + 1;
+        work += estimate_work(grid);
+    }
+    // A sphere fills a sixth of what is looked at, less in oblique cells; beyond a thirtieth it is the time that is too long.
+    if (work > 30 * pair_limit())
+        MLFF_FAIL(MLFF_ERR_LIMIT,
+                  "%.2g pairs would have to be looked at to list those within %.3g Å; use a smaller cutoff, fewer atoms or a "
+                  "larger cell",
+                  work, neighbors->cutoff + neighbors->skin);
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->bin_start, &neighbors->bin_start_capacity, n_bins, sizeof(int32_t)));
+    for (int s = 0; s < neighbors->n_systems; s++) sort_atoms(neighbors, &neighbors->grids[s]);
+    *work_out = work;
+done:
+    return status;
+}
+
+// Sets skin_first and n_skin; *row_bound_out is the room that the longest row needs while it is made.
+static mlff_status count_rows(mlff_neighbors *neighbors, int n_threads, size_t *row_bound_out)
+{
+    mlff_status status = MLFF_OK;
+    int n = neighbors->n_atoms;
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_first, &neighbors->skin_first_capacity, (size_t)n + 1, sizeof(int64_t)));
+    int64_t *first = neighbors->skin_first, longest = 0;
+#pragma omp parallel num_threads(n_threads) if (n_threads > 1)
+    {
+        const neighbors_grid *grid = neighbors->grids;
+#pragma omp for schedule(dynamic, 64)
+        for (int i = 0; i < n; i++) {
+            grid = grid_of(neighbors, grid, i);
+            first[i + 1] = search_row(neighbors, grid, neighbors->place[i], NULL, NULL) - 1; // itself
+        }
+    }
+    first[0] = 0;
+    for (int i = 0; i < n; i++) {
+        if (first[i + 1] > longest) longest = first[i + 1];
+        first[i + 1] += first[i];
+    }
+    if ((double)first[n] > pair_limit())
+        MLFF_FAIL(MLFF_ERR_LIMIT,
+                  "%.3g pairs lie within %.3g Å, more than this machine can list; use a smaller cutoff, fewer atoms or a larger "
+                  "cell",
+                  (double)first[n], neighbors->cutoff + neighbors->skin);
+    neighbors->n_skin = (size_t)first[n];
+    *row_bound_out = (size_t)longest + 2 + RANK_PADDING; // itself, and one slot that a rejected candidate is written to
+done:
+    return status;
+}
+
+// The tables of shifts; those with an entry for each pair are filled when the rows are.
+static mlff_status make_images(mlff_neighbors *neighbors)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n_images = 0;
+    for (int s = 0; s < neighbors->n_systems; s++) {
+        neighbors_grid *grid = &neighbors->grids[s];
+        int end = grid->first + grid->n_atoms;
+        grid->first_image = n_images;
+        n_images += grid->dense ? grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1)
+                                : neighbors->skin_first[end] - neighbors->skin_first[grid->first];
+    }
+    if (n_images > INT32_MAX)
+        MLFF_FAIL(MLFF_ERR_LIMIT, "the systems of the batch have too many images within the cutoff; use a smaller batch");
+    MLFF_TRY(
+        neighbors_grow(neighbors, &neighbors->images, &neighbors->images_capacity, (size_t)n_images, sizeof *neighbors->images));
+    for (int s = 0; s < neighbors->n_systems; s++) {
+        const neighbors_grid *grid = &neighbors->grids[s];
+        int64_t n = grid->dense ? grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1) : 0;
+        for (int64_t k = 0; k < n; k++) decode_image(grid, k - n / 2, &neighbors->images[grid->first_image + k]);
+    }
+    neighbors->n_images = (size_t)n_images;
+done:
+    return status;
+}
+
+mlff_status neighbors_build(mlff_neighbors *neighbors, const mlff_batch *batch)
+{
+    mlff_status status = MLFF_OK;
+    double work = 0;
+    size_t row_bound = 0;
+    MLFF_TRY(make_grids(neighbors, batch, &work));
+    int n = neighbors->n_atoms, n_threads = neighbors_n_threads(neighbors, (int64_t)work);
+    MLFF_TRY(count_rows(neighbors, n_threads, &row_bound));
+    MLFF_TRY(make_images(neighbors));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_neighbor, &neighbors->skin_neighbor_capacity, neighbors->n_skin,
+                            sizeof(int32_t)));
+    MLFF_TRY(
+        neighbors_grow(neighbors, &neighbors->skin_image, &neighbors->skin_image_capacity, neighbors->n_skin, sizeof(int32_t)));
+    size_t n_scratch = (size_t)n_threads * row_bound;
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->row_found, &neighbors->row_found_capacity, 3 * n_scratch, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->row_number, &neighbors->row_number_capacity, n_scratch, sizeof(int64_t)));
+#pragma omp parallel num_threads(n_threads) if (n_threads > 1)
+    {
+        const neighbors_grid *grid = neighbors->grids;
+        size_t stretch = (size_t)omp_get_thread_num() * row_bound;
+#pragma omp for schedule(dynamic, 64)
+        for (int i = 0; i < n; i++) {
+            grid = grid_of(neighbors, grid, i);
+            keep_row(neighbors, grid, i, neighbors->row_found + 3 * stretch, neighbors->row_number + stretch, row_bound);
+        }
+    }
+done:
+    return status;
+}
