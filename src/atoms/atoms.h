@@ -84,7 +84,7 @@ mlff_status poscar_read_frame(mlff_reader *reader, mlff_system **system_out);
 /* ---- molecules.c */
 
 typedef struct atoms_molecule {
-    const char *name, *description;
+    const char *name;
     int n_atoms;
     const struct atoms_site {
         int atomic_number;
@@ -92,5 +92,10 @@ typedef struct atoms_molecule {
     } *sites;               /* [n_atoms] */
 } atoms_molecule;
 const atoms_molecule *atoms_molecules(int *n_out);
+
+/* ---- liquid.c */
+
+/* n_molecules waters at 0.997 g/cm³ in a cubic box; places and orientations follow `seed`. */
+mlff_status liquid_water(int n_molecules, uint64_t seed, mlff_system **system_out);
 
 #endif

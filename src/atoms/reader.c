@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT
+// reader.c: opens a file of atoms, tells its format, and hands out its lines through one buffer.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "atoms/atoms.h"
+
+enum { FIRST_BUFFER_BYTES = 1 << 18, MAX_LEADING_BLANKS = 16 };
+
+mlff_status reader_fail(const mlff_reader *reader, mlff_status status, const char *format, ...)
+{
+    char text[768];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return mlff_fail(status, "%s:%lld: %s", reader->name, (long long)reader->line_number, text);
+}
+
+void reader_warn(mlff_reader *reader, const char *text)
+{
+    if (!reader->warned) base_warn("%s:%lld: %s", reader->name, (long long)reader->line_number, text);
+    reader->warned = true;
+}
+
+// Moves what is left to the buffer's begin and reads more behind it.
+static mlff_status fill(mlff_reader *reader)
+{
+    size_t left = reader->end - reader->begin;
+    memmove(reader->buffer, reader->buffer + reader->begin, left);
+    reader->begin = 0;
+    reader->end = left;
+    if (left == reader->buffer_bytes) { // one line fills all of it
+        if (left >= ATOMS_MAX_LINE_BYTES) {
+            reader->line_number++;
+            return reader_fail(reader, MLFF_ERR_LIMIT, "a line of more than %zu MB; is this a text file?",
+                               ATOMS_MAX_LINE_BYTES >> 20);
+        }
+        size_t capacity = left;
+        char *larger = NULL;
+        mlff_status status = base_grow(&larger, &capacity, 2 * left + 1, 1, "a line");
+        if (status != MLFF_OK) return status;
+        memcpy(larger, reader->buffer, left);
+        base_free(reader->buffer);
+        reader->buffer = larger;
+        reader->buffer_bytes = 2 * left;
+    }
+    ssize_t got;
+    do got = read(reader->descriptor, reader->buffer + left, reader->buffer_bytes - left);
+    while (got < 0 && errno == EINTR);
+    if (got < 0) return mlff_fail(MLFF_ERR_IO, "%s: %s", reader->name, strerror(errno));
+    reader->at_end = got == 0;
+    reader->end += (size_t)got;
+    return MLFF_OK;
+}
+
+mlff_status reader_line(mlff_reader *reader, char **line_out)
+{
+    mlff_status status = MLFF_OK;
+    size_t searched = 0;
+    char *newline = NULL;
+
+    for (;;) {
+        char *line = reader->buffer + reader->begin;
+        size_t bytes = reader->end - reader->begin;
+        newline = memchr(line + searched, '\n', bytes - searched);
+        if (newline || reader->at_end) break;
+        searched = bytes;
+        MLFF_TRY(fill(reader));
+    }
+    char *line = reader->buffer + reader->begin, *end = newline ? newline : reader->buffer + reader->end;
+    if (!newline && end == line) {
+        *line_out = NULL;
+        return MLFF_OK;
+    }
+    reader->begin = (size_t)(end - reader->buffer) + (newline != NULL);
+    reader->line_number++;
+    if (end > line && end[-1] == '\r') end--;
+    *end = 0;
+    if ((size_t)(end - line) > ATOMS_MAX_LINE_BYTES)
+        return reader_fail(reader, MLFF_ERR_LIMIT, "a line of more than %zu MB; is this a text file?",
+                           ATOMS_MAX_LINE_BYTES >> 20);
+    if (memchr(line, 0, (size_t)(end - line)))
+        return reader_fail(reader, MLFF_ERR_FORMAT, "a zero byte in the text; is this a text file?");
+    *line_out = line;
+done:
+    return status;
+}
+
+// ---- which format
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
+}
+
+// Copies line `index` of what is in the buffer, cut to the size of `line`; false where there is none.
+static bool peek_line(const mlff_reader *reader, int index, char line[256])
+{
+    const char *text = reader->buffer + reader->begin, *end = reader->buffer + reader->end;
+    for (; index > 0; index--) {
+        text = memchr(text, '\n', (size_t)(end - text));
+        if (!text) return false;
+        text++;
+    }
+    if (text == end) return false;
+    size_t length = 0;
+    while (length < 255 && text + length < end && text[length] != '\n') length++;
+    memcpy(line, text, length);
+    line[length] = 0;
+    return true;
+}
+
+// Number of words of a line if all of them are numbers, else 0.
+static int count_numbers(const char *line)
+{
+    int n = 0;
+    double value;
+    for (line = atoms_skip_blanks(line); *line; line = atoms_skip_blanks(line), n++)
+        if (!atoms_parse_number(&line, &value)) return 0;
+    return n;
+}
+
+// A POSCAR has a scale and three lattice vectors in lines 2 to 5; an extended XYZ begins with a count.
+static mlff_status detect_format(mlff_reader *reader)
+{
+    const char *base = strrchr(reader->name, '/');
+    base = base ? base + 1 : reader->name;
+    if (ends_with(base, ".xyz") || ends_with(base, ".extxyz")) return MLFF_OK;
+    if (strncasecmp(base, "POSCAR", 6) == 0 || strncasecmp(base, "CONTCAR", 7) == 0 || ends_with(base, ".poscar") ||
+        ends_with(base, ".vasp")) {
+        reader->is_poscar = true;
+        return MLFF_OK;
+    }
+    // A pipe may give less than the first lines at once.
+    char line[256];
+    while (!reader->at_end && !peek_line(reader, 5, line) && reader->end - reader->begin < 4096) {
+        mlff_status status = fill(reader);
+        if (status != MLFF_OK) return status;
+    }
+    bool poscar = peek_line(reader, 1, line) && (count_numbers(line) == 1 || count_numbers(line) == 3);
+    for (int k = 2; k <= 4 && poscar; k++) poscar = peek_line(reader, k, line) && count_numbers(line) == 3;
+    reader->is_poscar = poscar;
+    if (poscar || !peek_line(reader, 0, line)) return MLFF_OK; // an empty file is told of when it is read
+
+    for (int k = 0; k < MAX_LEADING_BLANKS && peek_line(reader, k, line); k++) {
+        const char *text = atoms_skip_blanks(line);
+        int64_t count;
+        if (!*text) continue;
+        if (atoms_parse_integer(&text, &count) && !*atoms_skip_blanks(text)) return MLFF_OK;
+        break;
+    }
+    return mlff_fail(MLFF_ERR_FORMAT,
+                     "%s: neither extended XYZ (first line: number of atoms) nor POSCAR (lines 2 to 5: scale and cell)",
+                     reader->name);
+}
+
+// ---- open, next, destroy
+
+static mlff_status open_reader(const char *name, int descriptor, size_t buffer_bytes, mlff_reader **reader_out)
+{
+    mlff_reader *reader = base_alloc(1, sizeof *reader, "a reader");
+    if (!reader) return MLFF_ERR_MEMORY;
+    reader->descriptor = descriptor;
+    reader->buffer_bytes = buffer_bytes;
+    reader->name = base_strdup(name);
+    reader->buffer = base_alloc(buffer_bytes + 1, 1, "a line");
+    *reader_out = reader; // destroys what is there, also on failure
+    return reader->name && reader->buffer ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
+static mlff_status detect_in_c_locale(mlff_reader *reader)
+{
+    locale_t callers = uselocale(atoms_c_locale());
+    mlff_status status = detect_format(reader);
+    uselocale(callers);
+    return status;
+}
+
+mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_reader *reader = NULL;
+    int descriptor = STDIN_FILENO;
+
+    if (!path || !path[0]) return mlff_fail(MLFF_ERR_USAGE, "no file name was given; \"-\" is standard input");
+    bool is_input = strcmp(path, "-") == 0;
+    if (!is_input && (descriptor = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    status = open_reader(is_input ? "standard input" : path, descriptor, FIRST_BUFFER_BYTES, &reader);
+    if (!reader && !is_input) close(descriptor);
+    if (status != MLFF_OK) goto done;
+    MLFF_TRY(fill(reader)); // a folder is told of here, not at the first frame
+    MLFF_TRY(detect_in_c_locale(reader));
+    *reader_out = reader;
+    reader = NULL;
+done:
+    mlff_reader_destroy(reader);
+    return status;
+}
+
+mlff_status atoms_reader_open_bytes(const char *name, const void *bytes, size_t n_bytes, mlff_reader **reader_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_reader *reader = NULL;
+    MLFF_TRY(open_reader(name, -1, n_bytes, &reader));
+    if (n_bytes > 0) memcpy(reader->buffer, bytes, n_bytes);
+    reader->end = n_bytes;
+    reader->at_end = true;
+    MLFF_TRY(detect_in_c_locale(reader));
+    *reader_out = reader;
+    reader = NULL;
+done:
+    mlff_reader_destroy(reader);
+    return status;
+}
+
+mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out)
+{
+    if (reader->failed != MLFF_OK)
+        return mlff_fail(reader->failed, "%s: not read further after an error in line %lld", reader->name,
+                         (long long)reader->line_number);
+    mlff_system *system = NULL;
+    locale_t callers = uselocale(atoms_c_locale());
+    mlff_status status = reader->is_poscar ? poscar_read_frame(reader, &system) : extxyz_read_frame(reader, &system);
+    uselocale(callers);
+    if (status != MLFF_OK) {
+        reader->failed = status;
+        return status;
+    }
+    reader->n_frames += system != NULL;
+    *system_out = system;
+    return MLFF_OK;
+}
+
+int64_t mlff_reader_n_frames(const mlff_reader *reader)
+{
+    return reader->n_frames;
+}
+
+void mlff_reader_destroy(mlff_reader *reader)
+{
+    if (!reader) return;
+    if (reader->descriptor > STDIN_FILENO) close(reader->descriptor);
+    extxyz_rows_free(reader->rows);
+    base_free(reader->buffer);
+    base_free(reader->name);
+    base_free(reader);
+}
