@@ -44,9 +44,12 @@ mlff_status weights_read(const char *path, model_weights *weights_out);
 mlff_status weights_parse(const char *bytes, size_t length, const char *path, model_weights *weights_out);
 /* Fails on the first NaN or infinity. */
 mlff_status weights_check_finite(const model_weights *weights, const char *path);
+bool weights_utf8_valid(const char *bytes, size_t length);
 mlff_status weights_write(const model_weights *weights, const char *path);
 /* Restricted reader of a SchNetPack save: tensors under their state_dict names, hyper-parameters as metadata. */
 mlff_status schnetpack_read(const char *path, const mlff_import_options *options, model_weights *weights_out);
+mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path, const mlff_import_options *options,
+                             model_weights *weights_out);
 
 struct mlff_model {
     const model_architecture *architecture;

@@ -130,8 +130,9 @@ mlff_status weights_check_finite(const model_weights *weights, const char *path)
 // ---- reading
 
 // RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
-static bool valid_utf8(const unsigned char *text, size_t length)
+bool weights_utf8_valid(const char *bytes, size_t length)
 {
+    const unsigned char *text = (const unsigned char *)bytes;
     for (size_t i = 0; i < length;) {
         unsigned char c = text[i];
         int n_more = c < 0x80 ? 0 : c >= 0xC2 && c < 0xE0 ? 1 : c >= 0xE0 && c < 0xF0 ? 2 : c >= 0xF0 && c < 0xF5 ? 3 : -1;
@@ -284,7 +285,7 @@ static mlff_status parse_header(const char *bytes, size_t length, const char *pa
     if (header_bytes > length - LENGTH_BYTES)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: its header claims %" PRIu64 " bytes, the file has %zu: it is truncated", path,
                          header_bytes, length);
-    if (!valid_utf8((const unsigned char *)header, header_bytes) || memchr(header, 0, header_bytes) ||
+    if (!weights_utf8_valid(header, header_bytes) || memchr(header, 0, header_bytes) ||
         memmem(header, header_bytes, "\\u0000", 6))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: its header is not UTF-8 text", path);
 
