@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* measure.h: what a run leaves behind, in bounded memory: series of times, samples of memory, the environment. */
+#ifndef MEASURE_H
+#define MEASURE_H
+
+#include "base/base.h"
+#include "mlff_profile.h"
+
+/* ---- statistics.c ---------------------------------------------------------------------------- */
+
+void statistics_sort(double *values, size_t n); /* ascending */
+/* Percentile of ascending values, fraction 0..1, linear between order statistics (NumPy's default). n >= 1. */
+double statistics_percentile(const double *sorted, int64_t n, double fraction);
+/* Median of values in any order; NaN if n < 1 or out of memory. */
+double statistics_median(const double *values, int64_t n);
+
+/* ---- series.c -------------------------------------------------------------------------------- */
+
+enum { SERIES_SLOWEST = 16 };
+
+typedef struct series_slow {
+    int64_t step;
+    double value;
+    uint32_t tags; /* what happened in that step, the caller's bits */
+} series_slow;
+
+/* Times of steps, ns. Up to `limit` values are all kept; beyond, `values` holds every `every`-th one and percentiles
+ * come from `counts`. n, mean, variance, minimum, maximum and the slowest steps stay exact. */
+typedef struct series {
+    int64_t n;
+    double mean, sum_squares; /* Welford: sum of squared deviations */
+    double min, max;
+    double *values; /* [n_values]; entry i is of step i * every */
+    int64_t n_values, capacity, every;
+    uint32_t *counts;                    /* histogram of all values, or NULL if n_expected <= limit */
+    series_slow slowest[SERIES_SLOWEST]; /* descending */
+    int n_slowest;
+} series;
+
+/* Makes room for n_expected values now, so that adding never allocates. */
+mlff_status series_init(series *s, int64_t n_expected, int64_t limit);
+/* At most n_expected values may be added. Negative ones are allowed. */
+void series_add(series *s, double value, uint32_t tags);
+/* n = 0 gives zeros. Values are multiplied by `scale`. */
+mlff_status series_statistics(const series *s, double scale, mlff_statistics *statistics_out);
+void series_free(series *s);
+
+/* ---- process_memory.c ------------------------------------------------------------------------ */
+
+/* Bytes of this process; -1 where the system does not tell. */
+typedef struct process_memory {
+    int64_t resident_bytes;
+    int64_t heap_bytes; /* in use by malloc */
+    int64_t peak_bytes; /* highest resident so far, by the system's own account */
+} process_memory;
+void process_memory_get(process_memory *memory_out);
+
+/* Samples of several ledgers along a run: at most MEMORY_SAMPLES, then every second one is dropped and the interval doubled. */
+enum { MEMORY_SAMPLES = 2048 };
+typedef struct memory_series {
+    int n_ledgers, n_samples;
+    int64_t interval; /* steps between samples */
+    double *bytes;    /* [n_ledgers][MEMORY_SAMPLES]; sample i is of step i * interval */
+} memory_series;
+mlff_status memory_series_init(memory_series *s, int n_ledgers, int64_t interval);
+/* True if step `step` is to be sampled now. */
+bool memory_series_due(const memory_series *s, int64_t step);
+/* bytes: [n_ledgers] */
+void memory_series_add(memory_series *s, const int64_t *bytes);
+void memory_series_free(memory_series *s);
+
+/* ---- leak.c ---------------------------------------------------------------------------------- */
+
+typedef enum leak_kind { LEAK_UNKNOWN, LEAK_STABLE, LEAK_BOUNDED, LEAK_GROWING } leak_kind;
+typedef struct leak_verdict {
+    leak_kind kind;
+    double bytes_per_sample; /* Theil-Sen slope of the lower envelope */
+} leak_verdict;
+/* Judges samples of one ledger, bytes, taken at equal distances. */
+leak_verdict leak_judge(const double *bytes, int n_samples);
+/* Fewest samples that can be judged. */
+enum { LEAK_MIN_SAMPLES = 72 };
+
+/* ---- environment.c --------------------------------------------------------------------------- */
+
+/* What machine and build a number belongs to; nothing that names the machine or its user. */
+enum { ENVIRONMENT_MAX = 16 };
+typedef struct environment {
+    int n;
+    char *keys[ENVIRONMENT_MAX], *values[ENVIRONMENT_MAX];
+} environment;
+mlff_status environment_collect(environment *e);
+mlff_status environment_add(environment *e, const char *key, const char *value);
+/* NULL if absent. */
+const char *environment_find(const environment *e, const char *key);
+void environment_free(environment *e);
+
+#endif

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// series.c: step times of runs of any length. A long run keeps a log-linear histogram, in the manner of HdrHistogram:
+// each octave is cut into 256 equal buckets, so that none is wider than 0.4 % of its values.
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "measure.h"
+
+// 1 ns to 2^41 ns (37 minutes), on either side of a bucket for |value| < 1 ns.
+enum { PER_OCTAVE = 256, OCTAVES = 41, SIDE = PER_OCTAVE * OCTAVES, SERIES_BUCKETS = 2 * SIDE + 1 };
+
+static int bucket_of(double value)
+{
+    int octave;
+    double magnitude = fabs(value);
+    if (!(magnitude >= 1.0)) return SIDE;
+    double mantissa = frexp(magnitude, &octave); // magnitude = mantissa · 2^octave, 0.5 <= mantissa < 1
+    int index = (octave - 1) * PER_OCTAVE + (int)((mantissa * 2.0 - 1.0) * PER_OCTAVE);
+    if (index >= SIDE) index = SIDE - 1;
+    return value > 0.0 ? SIDE + 1 + index : SIDE - 1 - index;
+}
+
+static void bucket_edges(int bucket, double *low, double *high)
+{
+    if (bucket == SIDE) {
+        *low = -1.0;
+        *high = 1.0;
+        return;
+    }
+    int index = bucket > SIDE ? bucket - SIDE - 1 : SIDE - 1 - bucket;
+    double near = ldexp(1.0 + (double)(index % PER_OCTAVE) / PER_OCTAVE, index / PER_OCTAVE);
+    double far = ldexp(1.0 + (double)(index % PER_OCTAVE + 1) / PER_OCTAVE, index / PER_OCTAVE);
+    *low = bucket > SIDE ? near : -far;
+    *high = bucket > SIDE ? far : -near;
+}
+
+mlff_status series_init(series *s, int64_t n_expected, int64_t limit)
+{
+    assert(limit >= 2);
+    *s = (series){.every = 1, .min = INFINITY, .max = -INFINITY};
+    s->capacity = n_expected < limit ? n_expected : limit;
+    s->values = base_alloc((size_t)s->capacity, sizeof *s->values, "times of steps");
+    if (!s->values) return MLFF_ERR_MEMORY;
+    if (n_expected > limit) {
+        s->counts = base_alloc(SERIES_BUCKETS, sizeof *s->counts, "a histogram of step times");
+        if (!s->counts) {
+            series_free(s);
+            return MLFF_ERR_MEMORY;
+        }
+    }
+    return MLFF_OK;
+}
+
+void series_free(series *s)
+{
+    base_free(s->values);
+    base_free(s->counts);
+    *s = (series){0};
+}
+
+static void keep_slow(series *s, double value, uint32_t tags)
+{
+    int place = s->n_slowest;
+    if (place == SERIES_SLOWEST) {
+        if (value <= s->slowest[place - 1].value) return;
+        place--;
+    } else {
+        s->n_slowest++;
+    }
+    for (; place > 0 && s->slowest[place - 1].value < value; place--) s->slowest[place] = s->slowest[place - 1];
+    s->slowest[place] = (series_slow){.step = s->n, .value = value, .tags = tags};
+}
+
+void series_add(series *s, double value, uint32_t tags)
+{
+    keep_slow(s, value, tags);
+    if (s->counts) {
+        uint32_t *count = &s->counts[bucket_of(value)];
+        if (*count < UINT32_MAX) ++*count;
+    }
+    if (s->n % s->every == 0) {
+        if (s->n_values == s->capacity) {
+            assert(s->counts); // more values than series_init was told
+            for (int64_t i = 0; 2 * i < s->n_values; i++) s->values[i] = s->values[2 * i];
+            s->n_values = (s->n_values + 1) / 2;
+            s->every *= 2;
+        }
+        if (s->n % s->every == 0) s->values[s->n_values++] = value;
+    }
+    s->n++;
+    double step = value - s->mean;
+    s->mean += step / (double)s->n;
+    s->sum_squares += step * (value - s->mean);
+    if (value < s->min) s->min = value;
+    if (value > s->max) s->max = value;
+}
+
+static double histogram_percentile(const series *s, double fraction)
+{
+    double rank = fraction * (double)(s->n - 1), below = 0.0;
+    for (int bucket = 0; bucket < SERIES_BUCKETS; bucket++) {
+        double count = (double)s->counts[bucket];
+        if (count == 0.0 || rank >= below + count) {
+            below += count;
+            continue;
+        }
+        double low, high;
+        bucket_edges(bucket, &low, &high);
+        double value = low + (high - low) * (rank - below + 0.5) / count; // values spread evenly over their bucket
+        return fmin(fmax(value, s->min), s->max);
+    }
+    return s->max;
+}
+
+mlff_status series_statistics(const series *s, double scale, mlff_statistics *statistics_out)
+{
+    mlff_statistics result = {0};
+    if (s->n > 0 && s->every == 1) {
+        mlff_status status = mlff_statistics_of(s->values, s->n_values, &result);
+        if (status != MLFF_OK) return status;
+        result.mean = s->mean;
+    } else if (s->n > 0) {
+        result.n = s->n;
+        result.mean = s->mean;
+        result.std = sqrt(s->sum_squares / (double)(s->n - 1));
+        result.cv = s->mean != 0.0 ? result.std / s->mean : 0.0;
+        result.min = s->min;
+        result.max = s->max;
+        result.median = histogram_percentile(s, 0.50);
+        result.p95 = histogram_percentile(s, 0.95);
+        result.p99 = histogram_percentile(s, 0.99);
+        double q1 = histogram_percentile(s, 0.25), q3 = histogram_percentile(s, 0.75);
+        double fence_low = q1 - 3.0 * (q3 - q1), fence_high = q3 + 3.0 * (q3 - q1);
+        for (int bucket = 0; bucket < SERIES_BUCKETS; bucket++) {
+            double low, high;
+            if (s->counts[bucket] == 0) continue;
+            bucket_edges(bucket, &low, &high);
+            if (high < fence_low || low > fence_high) result.n_outliers += (int64_t)s->counts[bucket];
+        }
+    }
+    double *fields[] = {&result.mean, &result.median, &result.std, &result.min, &result.max, &result.p95, &result.p99};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) *fields[i] *= scale;
+    *statistics_out = result;
+    return MLFF_OK;
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// statistics.c: the numbers a list of times is told by.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "measure.h"
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double statistics_percentile(const double *sorted, int64_t n, double fraction)
+{
+    double rank = fraction * (double)(n - 1);
+    int64_t below = (int64_t)rank;
+    if (below >= n - 1) return sorted[n - 1];
+    double weight = rank - (double)below;
+    return sorted[below] + weight * (sorted[below + 1] - sorted[below]);
+}
+
+void statistics_sort(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, ascending);
+}
+
+static double *sorted_copy(const double *values, int64_t n)
+{
+    double *sorted = base_alloc((size_t)n, sizeof *sorted, "values to sort");
+    if (!sorted) return NULL;
+    memcpy(sorted, values, (size_t)n * sizeof *sorted);
+    statistics_sort(sorted, (size_t)n);
+    return sorted;
+}
+
+double statistics_median(const double *values, int64_t n)
+{
+    if (n < 1) return NAN;
+    double *sorted = sorted_copy(values, n);
+    if (!sorted) return NAN;
+    double median = statistics_percentile(sorted, n, 0.5);
+    base_free(sorted);
+    return median;
+}
+
+mlff_status mlff_statistics_of(const double *values, int64_t n, mlff_statistics *statistics_out)
+{
+    if (!values || !statistics_out) return mlff_fail(MLFF_ERR_USAGE, "statistics: values or the output is NULL");
+    if (n < 1) return mlff_fail(MLFF_ERR_USAGE, "statistics of %lld values: at least 1 is needed", (long long)n);
+
+    mlff_statistics result = {.n = n};
+    double sum_squares = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(values[i]))
+            return mlff_fail(MLFF_ERR_VALUE, "statistics: value %lld of %lld is not finite", (long long)i, (long long)n);
+        double step = values[i] - result.mean;
+        result.mean += step / (double)(i + 1);
+        sum_squares += step * (values[i] - result.mean);
+    }
+    double *sorted = sorted_copy(values, n);
+    if (!sorted) return MLFF_ERR_MEMORY;
+    result.std = n > 1 ? sqrt(sum_squares / (double)(n - 1)) : 0.0;
+    result.cv = result.mean != 0.0 ? result.std / result.mean : 0.0;
+    result.min = sorted[0];
+    result.max = sorted[n - 1];
+    result.median = statistics_percentile(sorted, n, 0.50);
+    result.p95 = statistics_percentile(sorted, n, 0.95);
+    result.p99 = statistics_percentile(sorted, n, 0.99);
+    double q1 = statistics_percentile(sorted, n, 0.25), q3 = statistics_percentile(sorted, n, 0.75);
+    double low = q1 - 3.0 * (q3 - q1), high = q3 + 3.0 * (q3 - q1);
+    for (int64_t i = 0; i < n; i++) result.n_outliers += sorted[i] < low || sorted[i] > high;
+    base_free(sorted);
+    *statistics_out = result;
+    return MLFF_OK;
+}

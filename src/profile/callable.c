@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// callable.c: our evaluators through the same door as anyone's force field; only mlff.h is used.
+
+#include "profile.h"
+
+typedef struct evaluator_callable {
+    mlff_evaluator *evaluator;
+    char *name, *device;
+    double *forces; /* [n_atoms][3] where the caller wants them computed but not handed over */
+    size_t forces_capacity;
+} evaluator_callable;
+
+static mlff_status evaluator_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                                  double *stress)
+{
+    evaluator_callable *own = context;
+    int32_t first_atom[2];
+    double unwanted_energy, unwanted_stress[6];
+    mlff_batch batch;
+
+    mlff_batch_from_system(frame, first_atom, &batch);
+    mlff_results results = {.energies = energy ? energy : &unwanted_energy};
+    if (wanted & MLFF_FORCES) {
+        if (!forces) {
+            size_t n = 3 * (size_t)frame->n_atoms;
+            mlff_status status = base_grow(&own->forces, &own->forces_capacity, n, sizeof *forces, "forces");
+            if (status != MLFF_OK) return status;
+            forces = own->forces;
+        }
+        results.forces = forces;
+    }
+    if (wanted & MLFF_STRESS) results.stresses = stress ? stress : unwanted_stress;
+    return mlff_evaluator_compute(own->evaluator, &batch, &results);
+}
+
+static mlff_status evaluator_clock_set(void *context, int on)
+{
+    return mlff_evaluator_stage_clock_set(((evaluator_callable *)context)->evaluator, on);
+}
+
+static void evaluator_times(void *context, double *time_ns)
+{
+    mlff_evaluator_stage_times(((evaluator_callable *)context)->evaluator, time_ns);
+}
+
+static const char *const ledger_names[] = {"evaluator (host)", "device: evaluator"};
+
+static void evaluator_ledgers(void *context, int64_t *bytes)
+{
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(((evaluator_callable *)context)->evaluator, &info);
+    bytes[0] = info.host_bytes;
+    bytes[1] = info.device_bytes;
+}
+
+static void evaluator_counters(void *context, int64_t *n_pairs, int64_t *n_rebuilds, int64_t *n_growths)
+{
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(((evaluator_callable *)context)->evaluator, &info);
+    *n_pairs = info.n_pairs;
+    *n_rebuilds = info.n_rebuilds;
+    *n_growths = info.n_growths;
+}
+
+static void evaluator_destroy(void *context)
+{
+    evaluator_callable *own = context;
+    base_free(own->name);
+    base_free(own->device);
+    base_free(own->forces);
+    base_free(own);
+}
+
+mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_model *model, mlff_callable *callable_out)
+{
+    if (!evaluator || !model || !callable_out) return mlff_fail(MLFF_ERR_USAGE, "callable: evaluator, model or output is NULL");
+
+    mlff_status status = MLFF_OK;
+    mlff_model_info model_info;
+    mlff_evaluator_info info;
+    char device[16];
+    evaluator_callable *own = base_alloc(1, sizeof *own, "a callable");
+    if (!own) return MLFF_ERR_MEMORY;
+
+    mlff_model_info_get(model, &model_info);
+    mlff_evaluator_info_get(evaluator, &info);
+    mlff_device_text(info.device, device, sizeof device);
+    own->evaluator = evaluator;
+    MLFF_TRY(profile_set(&own->name, model_info.name));
+    MLFF_TRY(profile_set(&own->device, device));
+
+    mlff_callable callable = {
+        .struct_size = sizeof callable,
+        .name = own->name,
+        .device = own->device,
+        .notes =
+            model_info.trained ? NULL : "untrained: random weights, the numbers of this force field mean nothing but its speed",
+        .context = own,
+        .properties = MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS,
+        .step = evaluator_step,
+        .stage_clock_set = evaluator_clock_set,
+        .stage_times = evaluator_times,
+        .n_ledgers = info.device.kind == MLFF_CPU ? 1 : 2,
+        .ledger_names = ledger_names,
+        .ledgers = evaluator_ledgers,
+        .counters = evaluator_counters,
+        .destroy = evaluator_destroy,
+    };
+    callable.stages = mlff_evaluator_stages(evaluator, &callable.n_stages);
+    *callable_out = callable;
+    own = NULL;
+done:
+    if (own) evaluator_destroy(own);
+    return status;
+}
+
+void mlff_callable_destroy(mlff_callable *callable)
+{
+    if (!callable) return;
+    if (callable->destroy) callable->destroy(callable->context);
+    *callable = (mlff_callable){0};
+}

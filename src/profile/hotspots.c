@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+// hotspots.c: what was seen, which stage, and the lever to pull. A gain is named only where it can be computed: a stage
+// with share s of the step, made free, speeds the step up by at most 1/(1-s) (Amdahl).
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile.h"
+
+static mlff_status say(mlff_profile *profile, const char *format, ...) MLFF_PRINTF(2, 3);
+static mlff_status say(mlff_profile *profile, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+
+    size_t capacity = (size_t)profile->n_recommendations;
+    mlff_status status =
+        base_grow(&profile->recommendations, &capacity, capacity + 1, sizeof *profile->recommendations, "recommendations");
+    if (status != MLFF_OK) return status;
+    char *copy = base_strdup(text);
+    if (!copy) return MLFF_ERR_MEMORY;
+    profile->recommendations[profile->n_recommendations++] = copy;
+    return MLFF_OK;
+}
+
+// ---- stages --------------------------------------------------------------------------------------
+
+// What bounds a stage, and what a user can do about it.
+static const struct {
+    const char *stage, *lever;
+} levers[] = {
+    {"neighbors",
+     "the search for neighbours and the check that its list still holds; raise the skin (fewer rebuilds, a few more pairs), "
+     "or in MD lower the timestep's displacement; for independent frames a rebuild each step cannot be avoided"},
+    {"geometry", "one pass over all pairs, bound by memory; its cost goes with the number of pairs: a smaller cutoff has fewer"},
+    {"radial", "exponentials and cosines for each pair and basis function; fewer radial functions or a smaller cutoff cost less"},
+    {"filter", "a matrix product for each pair; fewer pairs (cutoff), fewer radial functions, or shared filters cost less"},
+    {"message",
+     "the sum over pairs of products of features, bound by memory traffic per pair; a smaller cutoff, fewer features or "
+     "fewer layers cost less"},
+    {"update",
+     "matrix products over atoms, bound by arithmetic; its cost goes with the square of the number of features: fewer features "
+     "or layers, or more threads while atoms suffice for them"},
+    {"embedding", "a look-up for each atom, bound by memory; rarely worth work"},
+    {"readout", "a small network for each atom, bound by arithmetic; more threads, or fewer features"},
+    {"forces", "the gradient on top of the energy; a model with analytic gradients needs about the time of the energy again, "
+               "automatic differentiation up to three times that: look for a compiled or fused backward pass"},
+    {"stress", "leave it out of --properties where the pressure is not needed"},
+    {"transfer",
+     "copies between host and device; keep positions and results on the device, or batch several structures into one call"},
+    {"integrate",
+     "the integrator, not the force field; for small systems its fixed cost shows: keep output and thermostat simple"},
+    {"launch gap",
+     "the device waits for the host to launch work; a captured graph, fused kernels, or several structures in one call"},
+    {"wait", "the host waits for the device; give it more structures in one call, or a faster device"},
+    {"host", "work of the host around the device's; fewer and larger calls"},
+    {"energy",
+     "the forward pass; black boxes get faster by batching structures, by more threads or a GPU, or by a smaller model"},
+};
+
+static const char *lever_of(const char *stage)
+{
+    for (size_t i = 0; i < sizeof levers / sizeof *levers; i++)
+        if (strcmp(levers[i].stage, stage) == 0) return levers[i].lever;
+    return "look into this stage first";
+}
+
+// Rows of one name and phase, over all layers: a stage split over layers would otherwise hide below the threshold.
+typedef struct group {
+    const profile_stage *first, *heaviest;
+    double share, time_ms;
+    int n_rows;
+} group;
+
+static int heavier(const void *a, const void *b)
+{
+    const group *x = a, *y = b;
+    return (x->share < y->share) - (x->share > y->share);
+}
+
+static mlff_status groups_make(const mlff_profile *profile, group **groups_out, int *n_out)
+{
+    int n = 0;
+    group *groups = base_alloc((size_t)profile->n_stages, sizeof *groups, "stages");
+    if (!groups) return MLFF_ERR_MEMORY;
+    for (int i = 0; i < profile->n_stages; i++) {
+        const profile_stage *row = &profile->stages[i];
+        int k = 0;
+        while (k < n && (strcmp(groups[k].first->name, row->name) != 0 || strcmp(groups[k].first->phase, row->phase) != 0)) k++;
+        if (k == n) groups[n++] = (group){.first = row, .heaviest = row};
+        groups[k].share += row->shown.share;
+        groups[k].time_ms += row->shown.mean_ms;
+        groups[k].n_rows++;
+        if (row->shown.share > groups[k].heaviest->shown.share) groups[k].heaviest = row;
+    }
+    qsort(groups, (size_t)n, sizeof *groups, heavier);
+    *groups_out = groups;
+    *n_out = n;
+    return MLFF_OK;
+}
+
+static mlff_status say_unattributed(mlff_profile *profile, const group *g)
+{
+    if (profile->stages_measured)
+        return say(
+            profile,
+            "%.0f %% of the step (%.4g ms) is unattributed: time inside the call that no stage's clock saw, such as waiting for "
+            "threads, set-up of the call, or stages without a clock; compare runs with 1 and more threads, and look at the "
+            "slowest steps",
+            g->share * 100.0, g->time_ms);
+    return say(profile,
+               "%.0f %% of the step (%.4g ms) is unattributed: %s has no stages of its own and energy, forces and stress "
+               "measured apart do "
+               "not add up to the step; measure it with a tool that sees inside, or give the callable stages",
+               g->share * 100.0, g->time_ms, profile->model_name);
+}
+
+static mlff_status say_stage(mlff_profile *profile, const group *g)
+{
+    char where[96], detail[128] = "";
+    const profile_stage *row = g->first;
+    const char *phase = row->phase, *includes = row->includes;
+    if (strcmp(row->name, "unattributed") == 0) return say_unattributed(profile, g);
+
+    if (g->n_rows > 1) {
+        snprintf(where, sizeof where, " (%s%s%d layers)", phase, *phase ? ", " : "", g->n_rows);
+        snprintf(detail, sizeof detail, ", most of it layer %d with %.4g ms", g->heaviest->shown.layer,
+                 g->heaviest->shown.mean_ms);
+    } else if (row->shown.layer >= 0) {
+        snprintf(where, sizeof where, " (%s%slayer %d)", phase, *phase ? ", " : "", row->shown.layer);
+    } else {
+        snprintf(where, sizeof where, "%s%s%s", *phase ? " (" : "", phase, *phase ? ")" : "");
+    }
+    return say(profile, "%s%s takes %.0f %% of the step (%.4g ms%s)%s%s: %s. Made free, the step would be %.2f× as fast at most",
+               row->name, where, g->share * 100.0, g->time_ms, detail, *includes ? ", including " : "", includes,
+               lever_of(row->name), g->share < 0.999 ? 1.0 / (1.0 - g->share) : 1000.0);
+}
+
+static mlff_status say_stages(mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    group *groups = NULL;
+    int n = 0;
+    MLFF_TRY(groups_make(profile, &groups, &n));
+    for (int i = 0; i < n; i++) {
+        if (groups[i].share > 0.10) MLFF_TRY(say_stage(profile, &groups[i]));
+        if (strcmp(groups[i].first->name, "unattributed") == 0 && groups[i].share < -0.02)
+            MLFF_TRY(say(profile,
+                         "the stages add up to %.0f %% more than the step: they overlap, or were measured in a quieter moment "
+                         "than the step; "
+                         "take shares as a guide and run again on an idle machine",
+                         -groups[i].share * 100.0));
+    }
+done:
+    base_free(groups);
+    return status;
+}
+
+// ---- the run as a whole --------------------------------------------------------------------------
+
+static mlff_status say_rebuilds(mlff_profile *profile)
+{
+    const mlff_profile_summary *s = &profile->summary;
+    double extra_ms = profile->rebuild_mean_ms - profile->other_mean_ms;
+    if (s->n_rebuilds <= 0) return MLFF_OK;
+    double share = (double)s->n_rebuilds / (double)s->n_steps;
+    if (isfinite(extra_ms) && extra_ms * share > 0.05 * s->latency_ms.mean)
+        return say(profile,
+                   "steps that rebuild the neighbour list take %.4g ms, others %.4g ms, and %.0f %% of steps rebuild: raise the "
+                   "skin; without any "
+                   "rebuild the mean would be %.4g ms",
+                   profile->rebuild_mean_ms, profile->other_mean_ms, share * 100.0, profile->other_mean_ms);
+    if (share > 0.5 && strcmp(profile->trajectory, "thermal") == 0)
+        return say(profile,
+                   "%.0f %% of steps rebuild the neighbour list, because thermal frames do not follow from one another; with "
+                   "--trajectory md the list "
+                   "lasts longer, as it will in your simulation",
+                   share * 100.0);
+    return MLFF_OK;
+}
+
+static mlff_status say_tail(mlff_profile *profile)
+{
+    char causes[160] = "";
+    size_t length = 0;
+    int counts[N_TAGS] = {0}, unexplained = 0;
+    const mlff_statistics *t = &profile->summary.latency_ms;
+    bool long_tail = t->mean > 0.0 && (t->p99 >= 3.0 * t->mean || t->p95 >= 2.0 * t->mean);
+    if (!(long_tail || t->cv >= 0.2) || profile->n_slowest == 0) return MLFF_OK;
+
+    int n = profile->n_slowest;
+    if (n > profile->summary.n_steps / 10 + 1) n = (int)(profile->summary.n_steps / 10 + 1);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < N_TAGS; k++) counts[k] += (profile->slowest[i].tags >> k) & 1;
+        unexplained += profile->slowest[i].tags == 0;
+    }
+    for (int k = 0; k < N_TAGS; k++)
+        if (counts[k] > 0)
+            length += (size_t)snprintf(causes + length, sizeof causes - length, "%s%s in %d", length ? ", " : "",
+                                       profile_tag_names[k], counts[k]);
+    if (unexplained > 0)
+        snprintf(causes + length, sizeof causes - length, "%snothing seen in %d", length ? ", " : "", unexplained);
+    return say(profile, "step times vary: CV %.0f %%, P99 %.4g ms against a mean of %.4g ms. Of the %d slowest steps: %s. %s",
+               t->cv * 100.0, t->p99, t->mean, n, causes,
+               counts[2] * 2 > n
+                   ? "Other programs, or more threads than cores, take the processor away: use fewer threads or an idle machine"
+               : counts[0] * 2 > n ? "The neighbour list's rebuilds are the tail: raise the skin"
+               : counts[1] * 2 > n ? "Buffers still grow: warm up longer, with frames as dense as those of the run"
+               : counts[3] * 2 > n
+                   ? "Memory is touched for the first time: the force field allocates in its steps; reuse buffers"
+                   : "Look at clock changes of the processor (governor, temperature) and at frames of different size");
+}
+
+// Medians of the first tenth, and of the second and the last quarter.
+static mlff_status say_drift(mlff_profile *profile)
+{
+    int64_t n = profile->n_latency;
+    const double *t = profile->latency_ms;
+    if (n < 100) return MLFF_OK;
+    double first = statistics_median(t, n / 10), second = statistics_median(t + n / 4, n / 4),
+           last = statistics_median(t + n - n / 4, n / 4);
+    if (first > 1.15 * last && second < 1.05 * last)
+        return say(profile,
+                   "the first tenth of the steps took %.4g ms, the last quarter %.4g ms: the warm-up was too short for this "
+                   "force field; use "
+                   "--warmup %lld",
+                   first, last, (long long)(profile->summary.n_warmup + profile->summary.n_steps / 10));
+    if (last > 1.15 * second)
+        return say(profile,
+                   "steps got slower along the run: %.4g ms in its second quarter, %.4g ms in its last. Look for more pairs (a "
+                   "denser or melting "
+                   "system), a falling processor clock, or growing memory",
+                   second, last);
+    return MLFF_OK;
+}
+
+static mlff_status say_memory(mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_profile_summary *s = &profile->summary;
+    bool named = false;
+    for (int k = 0; k < profile->n_ledgers; k++) {
+        const profile_ledger *ledger = &profile->ledgers[k];
+        if (ledger->leak.kind != LEAK_GROWING) continue;
+        named = true;
+        MLFF_TRY(say(profile,
+                     "memory leak: \"%s\" grows steadily by %.4g kB a step (%.1f MB over the run, %.4g GB in 10⁶ steps); look "
+                     "for results or graphs "
+                     "that are kept from step to step",
+                     ledger->name, ledger->leak.bytes_per_sample / 1024.0,
+                     (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0,
+                     ledger->leak.bytes_per_sample * 1e6 / 1073741824.0));
+    }
+    if (!s->memory_stable && !named)
+        MLFF_TRY(say(profile,
+                     "memory grew by %.1f MB over %lld steps, but not steadily: caches that fill, or buffers that grew once; run "
+                     "%s steps to tell a "
+                     "leak from them",
+                     s->memory_delta_gb * 1024.0, (long long)s->n_steps, s->n_steps < 1000 ? "1000 or more" : "ten times the"));
+done:
+    return status;
+}
+
+static mlff_status say_conditions(mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    const char *build = environment_find(&profile->environment, "build");
+    const char *governor = environment_find(&profile->environment, "governor");
+    const char *load = environment_find(&profile->environment, "load_average_at_start");
+    const char *cores = environment_find(&profile->environment, "cores_online");
+    const mlff_profile_summary *s = &profile->summary;
+
+    if (profile->n_not_finite > 0)
+        MLFF_TRY(say(profile,
+                     "the energy of %lld of %lld steps was not a finite number: the time of a broken force field says nothing; "
+                     "check the frames",
+                     (long long)profile->n_not_finite, (long long)s->n_steps));
+    if (build && strcmp(build, "optimised") != 0)
+        MLFF_TRY(say(profile, "this build is %s: its times are not those of a release build", build));
+    if (governor && strcmp(governor, "performance") != 0)
+        MLFF_TRY(say(profile,
+                     "the processor's governor is \"%s\": its clock follows the load; set \"performance\" for steady times",
+                     governor));
+    if (load && cores && atof(load) > 0.5 + 0.5 * atof(cores))
+        MLFF_TRY(say(
+            profile,
+            "the machine was busy when the run began (load %s on %s cores): times are longer and vary more than on an idle one",
+            load, cores));
+    if (s->n_steps < 100)
+        MLFF_TRY(say(profile, "%lld steps are few for percentiles; use 100 or more, 1000 or more to see leaks, and three runs",
+                     (long long)s->n_steps));
+    if (s->n_warmup < 10)
+        MLFF_TRY(say(profile, "%lld warm-up steps: use 10 or more, so that the first measured step is like the rest",
+                     (long long)s->n_warmup));
+    if (profile_untrained(profile))
+        MLFF_TRY(say(profile, "the weights are untrained: times are those of the architecture, energies and forces mean nothing, "
+                              "and MD with them visits "
+                              "structures that a trained model would not"));
+done:
+    return status;
+}
+
+mlff_status hotspots_recommend(mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(say_stages(profile));
+    MLFF_TRY(say_rebuilds(profile));
+    MLFF_TRY(say_tail(profile));
+    MLFF_TRY(say_drift(profile));
+    MLFF_TRY(say_memory(profile));
+    MLFF_TRY(say_conditions(profile));
+done:
+    return status;
+}

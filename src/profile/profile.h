@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* profile.h: what the files of this room share: the trajectory, the record of a run, and who fills which part of it.
+ *
+ *   callable + trajectory ─ profile.c ─> record (times, stages, memory) ─ hotspots.c, verdicts.c ─> findings
+ *   record <─ report_load.c ─ JSON ─ report_json.c <─ record ─ report_text.c ─> terminal */
+#ifndef PROFILE_H
+#define PROFILE_H
+
+#include "measure/measure.h"
+
+/* ---- trajectory.c ---------------------------------------------------------------------------- */
+
+/* Goes back to the first frame, so that several runs see the same ones. For MD `forces` drives the motion. */
+mlff_status trajectory_start(mlff_trajectory *trajectory, mlff_force_function forces, void *context);
+/* Prepares the next frame, outside of any timing; borrowed until the next call. For MD the frame as it is now. */
+mlff_status trajectory_next(mlff_trajectory *trajectory, const mlff_system **frame_out);
+/* True for MD: a step is then trajectory_integrate, which calls the forces. */
+bool trajectory_is_md(const mlff_trajectory *trajectory);
+mlff_status trajectory_integrate(mlff_trajectory *trajectory);
+/* NaN where there is none. */
+double trajectory_timestep_fs(const mlff_trajectory *trajectory);
+/* "thermal", "md", "file", "frames" */
+const char *trajectory_kind(const mlff_trajectory *trajectory);
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+enum {
+    TAG_REBUILD = 1,   /* the neighbour list was rebuilt */
+    TAG_GROWTH = 2,    /* a buffer grew */
+    TAG_PREEMPTED = 4, /* another process or thread took a core */
+    TAG_FAULTS = 8     /* memory was touched for the first time */
+};
+enum { N_TAGS = 4 };
+extern const char *const profile_tag_names[N_TAGS];
+extern const char *const profile_leak_names[4]; /* by leak_kind */
+
+enum { PROFILE_SCHEMA_VERSION = 1, PROFILE_MAX_STAGES = 4096 };
+
+typedef struct profile_ledger {
+    char *name;
+    int64_t initial_bytes, final_bytes, peak_bytes;
+    leak_verdict leak; /* bytes_per_sample holds bytes per step here */
+} profile_ledger;
+
+typedef struct profile_stage {
+    mlff_profile_stage shown; /* strings are the fields below */
+    char *name, *phase, *includes;
+} profile_stage;
+
+struct mlff_profile {
+    mlff_profile_summary summary; /* strings are the fields below */
+    char *name, *model_name, *device, *system_size, *timestamp, *notes, *trajectory;
+
+    double *latency_ms; /* [n_latency]; entry i is of step i * latency_every */
+    int64_t n_latency, latency_every;
+    series_slow slowest[SERIES_SLOWEST]; /* values in ms */
+    int n_slowest;
+    double rebuild_mean_ms, other_mean_ms; /* steps with a rebuild of the list, and without; NaN where there are none */
+    double wall_time_s;                    /* of the measured part, frames and sampling included */
+    double timestep_fs;                    /* NaN: not known, ns/day is for 1 fs */
+    int64_t n_growths;                     /* of buffers during the measured steps; -1 where unknown */
+    int64_t n_not_finite;                  /* steps whose energy was NaN or infinite */
+
+    double *memory_gb; /* [n_memory]; entry i is of step i * memory_every */
+    int64_t n_memory, memory_every;
+    profile_ledger *ledgers;
+    int n_ledgers;
+
+    profile_stage *stages;
+    int n_stages;
+    bool stages_measured;             /* by the force field's own clocks; else rows come from the split */
+    mlff_profile_stage *shown_stages; /* [n_stages] what mlff_profile_stages hands out */
+
+    environment environment;
+    double quantum_ns, read_ns;
+
+    /* Derived from the above by profile_derive. */
+    mlff_verdict *verdicts;
+    int n_verdicts;
+    char **recommendations;
+    int n_recommendations;
+};
+
+/* record.c: an empty record; NaN and -1 where nothing is known. */
+mlff_status profile_new(mlff_profile **profile_out);
+/* Replaces a text; value may be NULL for "". */
+mlff_status profile_set(char **text, const char *value);
+/* Adds "; text" to the notes. */
+mlff_status profile_note(mlff_profile *profile, const char *format, ...) MLFF_PRINTF(2, 3);
+/* Appends a row. */
+mlff_status profile_add_stage(mlff_profile *profile, const mlff_stage *stage, const mlff_statistics *time_ms);
+/* Rows energy, forces, stress from the split, where the force field's own stages were not measured. */
+mlff_status profile_add_split(mlff_profile *profile);
+/* The last row: its mean is by definition what the others leave of the step. */
+mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, double p95_ms);
+/* Fills summary, shares, verdicts and recommendations from what was measured or read. Called once. */
+mlff_status profile_derive(mlff_profile *profile);
+bool profile_untrained(const mlff_profile *profile);
+
+/* "forward/message/0" into text of text_bytes. */
+void profile_stage_path(const profile_stage *stage, char *text, size_t text_bytes);
+
+/* report_load.c: a record from JSON text (terminated with a 0 that `length` does not count); `path` begins error texts. */
+mlff_status profile_parse(const char *path, const char *text, size_t length, mlff_profile **profile_out);
+/* hotspots.c */
+mlff_status hotspots_recommend(mlff_profile *profile);
+/* verdicts.c */
+mlff_status verdicts_judge(mlff_profile *profile);
+
+#endif

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// record.c: the record of a run: its life, and what it shows to callers.
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile.h"
+
+const char *const profile_tag_names[N_TAGS] = {"rebuild", "buffer growth", "preempted", "page faults"};
+const char *const profile_leak_names[4] = {"too few samples", "stable", "bounded growth", "growing"};
+
+mlff_profile_options mlff_profile_options_default(void)
+{
+    return (mlff_profile_options){
+        .struct_size = sizeof(mlff_profile_options),
+        .n_steps = 100,
+        .n_warmup = 10,
+        .properties = MLFF_ENERGY | MLFF_FORCES,
+        .memory_every = 10,
+        .stages = 1,
+        .split = 1,
+        .timestep_fs = NAN,
+    };
+}
+
+mlff_status profile_set(char **text, const char *value)
+{
+    char *copy = base_strdup(value ? value : "");
+    if (!copy) return MLFF_ERR_MEMORY;
+    base_free(*text);
+    *text = copy;
+    return MLFF_OK;
+}
+
+mlff_status profile_new(mlff_profile **profile_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile *profile = base_alloc(1, sizeof *profile, "a profile");
+    if (!profile) return MLFF_ERR_MEMORY;
+
+    mlff_profile_summary *summary = &profile->summary;
+    summary->energy_time_ms = summary->forces_time_ms = summary->stress_time_ms = NAN;
+    summary->warmup_first_ms = summary->warmup_mean_ms = NAN;
+    summary->heap_initial_gb = summary->heap_final_gb = NAN;
+    summary->mean_pairs = -1.0;
+    summary->n_rebuilds = -1;
+    profile->latency_every = profile->memory_every = 1;
+    profile->n_growths = -1;
+    profile->timestep_fs = profile->wall_time_s = NAN;
+    profile->rebuild_mean_ms = profile->other_mean_ms = NAN;
+    profile->quantum_ns = profile->read_ns = NAN;
+    char **texts[] = {&profile->name,      &profile->model_name, &profile->device,    &profile->system_size,
+                      &profile->timestamp, &profile->notes,      &profile->trajectory};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) MLFF_TRY(profile_set(texts[i], ""));
+    *profile_out = profile;
+    profile = NULL;
+done:
+    mlff_profile_destroy(profile);
+    return status;
+}
+
+void mlff_profile_destroy(mlff_profile *profile)
+{
+    if (!profile) return;
+    char *texts[] = {profile->name,      profile->model_name, profile->device,    profile->system_size,
+                     profile->timestamp, profile->notes,      profile->trajectory};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) base_free(texts[i]);
+    for (int i = 0; i < profile->n_ledgers; i++) base_free(profile->ledgers[i].name);
+    for (int i = 0; i < profile->n_stages; i++) {
+        base_free(profile->stages[i].name);
+        base_free(profile->stages[i].phase);
+        base_free(profile->stages[i].includes);
+    }
+    for (int i = 0; i < profile->n_verdicts; i++) base_free((char *)(uintptr_t)profile->verdicts[i].text);
+    for (int i = 0; i < profile->n_recommendations; i++) base_free(profile->recommendations[i]);
+    base_free(profile->latency_ms);
+    base_free(profile->memory_gb);
+    base_free(profile->ledgers);
+    base_free(profile->stages);
+    base_free(profile->shown_stages);
+    base_free(profile->verdicts);
+    base_free(profile->recommendations);
+    environment_free(&profile->environment);
+    base_free(profile);
+}
+
+mlff_status profile_note(mlff_profile *profile, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (!*text) return MLFF_OK;
+
+    size_t bytes = strlen(profile->notes) + strlen(text) + 3;
+    char *joined = base_alloc(bytes, 1, "notes");
+    if (!joined) return MLFF_ERR_MEMORY;
+    snprintf(joined, bytes, "%s%s%s", profile->notes, *profile->notes ? "; " : "", text);
+    base_free(profile->notes);
+    profile->notes = joined;
+    return MLFF_OK;
+}
+
+mlff_status profile_add_stage(mlff_profile *profile, const mlff_stage *stage, const mlff_statistics *time_ms)
+{
+    profile_stage row = {
+        .shown = {.layer = stage->layer, .mean_ms = time_ms->mean, .median_ms = time_ms->median, .p95_ms = time_ms->p95}};
+    size_t capacity = (size_t)profile->n_stages;
+    mlff_status status = MLFF_OK;
+
+    MLFF_TRY(base_grow(&profile->stages, &capacity, (size_t)profile->n_stages + 1, sizeof *profile->stages, "stages"));
+    MLFF_TRY(profile_set(&row.name, stage->name));
+    MLFF_TRY(profile_set(&row.phase, stage->phase));
+    MLFF_TRY(profile_set(&row.includes, stage->includes));
+    profile->stages[profile->n_stages++] = row;
+    return MLFF_OK;
+done:
+    base_free(row.name);
+    base_free(row.phase);
+    base_free(row.includes);
+    return status;
+}
+
+mlff_status profile_add_split(mlff_profile *profile)
+{
+    const mlff_profile_summary *summary = &profile->summary;
+    const double parts[] = {summary->energy_time_ms, summary->forces_time_ms, summary->stress_time_ms};
+    static const char *const names[] = {"energy", "forces", "stress"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (isnan(parts[i])) continue;
+        mlff_stage row = {.name = names[i], .phase = "", .layer = -1, .includes = ""};
+        mlff_statistics time = {.mean = parts[i], .median = parts[i], .p95 = NAN};
+        mlff_status status = profile_add_stage(profile, &row, &time);
+        if (status != MLFF_OK) return status;
+    }
+    return MLFF_OK;
+}
+
+mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, double p95_ms)
+{
+    static const mlff_stage row = {"unattributed", "", -1, ""};
+    double step_ms = profile->summary.latency_ms.mean, rest_ms = step_ms;
+    for (int i = 0; i < profile->n_stages; i++) rest_ms -= profile->stages[i].shown.mean_ms;
+    if (rest_ms < 0.0 && rest_ms > -1e-9 * step_ms) rest_ms = 0.0; // rounding of the sum, not a finding
+    mlff_statistics time = {.mean = rest_ms, .median = median_ms, .p95 = p95_ms};
+    return profile_add_stage(profile, &row, &time);
+}
+
+void profile_stage_path(const profile_stage *stage, char *text, size_t text_bytes)
+{
+    char layer[16] = "";
+    if (stage->shown.layer >= 0) snprintf(layer, sizeof layer, "/%d", stage->shown.layer);
+    snprintf(text, text_bytes, "%s%s%s%s", stage->phase, *stage->phase ? "/" : "", stage->name, layer);
+}
+
+bool profile_untrained(const mlff_profile *profile)
+{
+    static const char word[] = "untrained";
+    for (const char *at = profile->notes; *at; at++) {
+        size_t i = 0;
+        while (word[i] && tolower((unsigned char)at[i]) == word[i]) i++;
+        if (!word[i]) return true;
+    }
+    return false;
+}
+
+mlff_status profile_derive(mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile_summary *summary = &profile->summary;
+    double mean_ms = summary->latency_ms.mean;
+
+    summary->name = profile->name;
+    summary->model_name = profile->model_name;
+    summary->device = profile->device;
+    summary->system_size = profile->system_size;
+    summary->timestamp = profile->timestamp;
+    summary->notes = profile->notes;
+    summary->memory_delta_gb = summary->memory_final_gb - summary->memory_initial_gb;
+    summary->memory_stable = summary->memory_delta_gb * 1024.0 < 10.0;
+    summary->us_per_atom = summary->n_atoms > 0 ? mean_ms * 1000.0 / summary->n_atoms : 0.0;
+    double timestep = isfinite(profile->timestep_fs) ? profile->timestep_fs : 1.0;
+    summary->ns_per_day = summary->steps_per_second * timestep * 1e-6 * 86400.0;
+
+    profile->shown_stages = base_alloc((size_t)profile->n_stages, sizeof *profile->shown_stages, "stages");
+    if (!profile->shown_stages) return MLFF_ERR_MEMORY;
+    for (int i = 0; i < profile->n_stages; i++) {
+        mlff_profile_stage *row = &profile->stages[i].shown;
+        row->name = profile->stages[i].name;
+        row->phase = profile->stages[i].phase;
+        row->share = mean_ms > 0.0 ? row->mean_ms / mean_ms : 0.0;
+        row->is_hotspot = row->share > 0.10;
+        profile->shown_stages[i] = *row;
+    }
+    MLFF_TRY(verdicts_judge(profile));
+    MLFF_TRY(hotspots_recommend(profile));
+done:
+    return status;
+}
+
+void mlff_profile_summary_get(const mlff_profile *profile, mlff_profile_summary *summary_out)
+{
+    *summary_out = profile->summary;
+}
+
+const mlff_profile_stage *mlff_profile_stages(const mlff_profile *profile, int *n_out)
+{
+    if (n_out) *n_out = profile->n_stages;
+    return profile->shown_stages;
+}
+
+const mlff_verdict *mlff_profile_verdicts(const mlff_profile *profile, int *n_out)
+{
+    if (n_out) *n_out = profile->n_verdicts;
+    return profile->verdicts;
+}
+
+const char *const *mlff_profile_recommendations(const mlff_profile *profile, int *n_out)
+{
+    if (n_out) *n_out = profile->n_recommendations;
+    return (const char *const *)profile->recommendations;
+}
+
+void mlff_text_free(char *text)
+{
+    base_free(text);
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT
+// report_json.c: a record as JSON, key for key the contract's, others added. NaN is never written: it is null.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile.h"
+
+// ---- a small writer: numbers that read back to the same bits, in any locale ------------------------
+
+typedef struct json {
+    base_text text;
+    int depth;
+    bool empty; // nothing yet in the innermost object or array
+    bool flat;  // inside an array of numbers: on one line
+} json;
+
+static void json_next(json *j)
+{
+    if (!j->empty) base_text_add(&j->text, ",");
+    if (!j->flat && j->depth > 0)
+        base_text_add(&j->text, "\n%*s", 2 * j->depth, "");
+    else if (!j->empty)
+        base_text_add(&j->text, " ");
+    j->empty = false;
+}
+
+// Length of the UTF-8 sequence at `at`, or 0 if it is none (overlong forms and surrogates included).
+static int utf8_length(const unsigned char *at)
+{
+    if (at[0] < 0x80) return 1;
+    if (at[0] < 0xC2 || at[0] > 0xF4) return 0;
+    int length = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
+    for (int i = 1; i < length; i++)
+        if ((at[i] & 0xC0) != 0x80) return 0;
+    if ((at[0] == 0xE0 && at[1] < 0xA0) || (at[0] == 0xED && at[1] > 0x9F)) return 0;
+    if ((at[0] == 0xF0 && at[1] < 0x90) || (at[0] == 0xF4 && at[1] > 0x8F)) return 0;
+    return length;
+}
+
+static void json_quote(json *j, const char *value)
+{
+    base_text_add(&j->text, "\"");
+    for (const unsigned char *at = (const unsigned char *)value; *at;) {
+        int length = utf8_length(at);
+        if (*at == '"' || *at == '\\')
+            base_text_add(&j->text, "\\%c", *at);
+        else if (*at < 0x20 || *at == 0x7f)
+            base_text_add(&j->text, "\\u%04x", (unsigned)*at);
+        else if (length == 0)
+            base_text_add(&j->text, "\\ufffd");
+        else
+            base_text_add(&j->text, "%.*s", length, (const char *)at);
+        at += length > 0 ? length : 1;
+    }
+    base_text_add(&j->text, "\"");
+}
+
+static void json_value(json *j, double value)
+{
+    char text[40];
+    if (!isfinite(value)) {
+        base_text_add(&j->text, "null");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    for (char *at = text; *at; at++) // another locale's decimal sign
+        if (!strchr("0123456789+-e", *at)) *at = '.';
+    base_text_add(&j->text, "%s", text);
+}
+
+static void json_key(json *j, const char *key)
+{
+    json_next(j);
+    if (!key) return;
+    json_quote(j, key);
+    base_text_add(&j->text, ": ");
+}
+
+static void json_open(json *j, const char *key, char bracket)
+{
+    json_key(j, key);
+    base_text_add(&j->text, "%c", bracket);
+    j->depth++;
+    j->empty = true;
+}
+
+static void json_close(json *j, char bracket)
+{
+    j->depth--;
+    if (!j->empty && !j->flat) base_text_add(&j->text, "\n%*s", 2 * j->depth, "");
+    base_text_add(&j->text, "%c", bracket);
+    j->empty = false;
+}
+
+static void json_number(json *j, const char *key, double value)
+{
+    json_key(j, key);
+    json_value(j, value);
+}
+
+static void json_integer(json *j, const char *key, int64_t value)
+{
+    json_key(j, key);
+    base_text_add(&j->text, "%lld", (long long)value);
+}
+
+static void json_string(json *j, const char *key, const char *value)
+{
+    json_key(j, key);
+    json_quote(j, value);
+}
+
+static void json_boolean(json *j, const char *key, int value)
+{
+    json_key(j, key);
+    base_text_add(&j->text, value < 0 ? "null" : value ? "true" : "false");
+}
+
+static void json_numbers(json *j, const char *key, const double *values, int64_t n)
+{
+    json_open(j, key, '[');
+    j->flat = true;
+    for (int64_t i = 0; i < n; i++) json_number(j, NULL, values[i]);
+    json_close(j, ']');
+    j->flat = false;
+}
+
+// ---- parts of the record -------------------------------------------------------------------------
+
+static void write_contract(json *j, const mlff_profile *profile)
+{
+    const mlff_profile_summary *s = &profile->summary;
+    json_string(j, "name", profile->name);
+    json_string(j, "model_name", profile->model_name);
+    json_integer(j, "n_steps", s->n_steps);
+    json_string(j, "device", profile->device);
+    json_numbers(j, "latencies_ms", profile->latency_ms, profile->n_latency);
+    json_number(j, "mean_latency_ms", s->latency_ms.mean);
+    json_number(j, "median_latency_ms", s->latency_ms.median);
+    json_number(j, "std_latency_ms", s->latency_ms.std);
+    json_number(j, "min_latency_ms", s->latency_ms.min);
+    json_number(j, "max_latency_ms", s->latency_ms.max);
+    json_number(j, "p95_latency_ms", s->latency_ms.p95);
+    json_number(j, "p99_latency_ms", s->latency_ms.p99);
+    json_number(j, "energy_time_ms", s->energy_time_ms);
+    json_number(j, "forces_time_ms", s->forces_time_ms);
+    json_number(j, "stress_time_ms", s->stress_time_ms);
+    json_number(j, "memory_initial_gb", s->memory_initial_gb);
+    json_number(j, "memory_final_gb", s->memory_final_gb);
+    json_number(j, "memory_peak_gb", s->memory_peak_gb);
+    json_numbers(j, "memory_per_step_gb", profile->memory_gb, profile->n_memory);
+    json_integer(j, "n_atoms", s->n_atoms);
+    json_string(j, "system_size", profile->system_size);
+    json_number(j, "total_time_s", s->total_time_s);
+    json_number(j, "steps_per_second", s->steps_per_second);
+    json_string(j, "timestamp", profile->timestamp);
+    json_string(j, "notes", profile->notes);
+}
+
+static void write_added(json *j, const mlff_profile *profile)
+{
+    const mlff_profile_summary *s = &profile->summary;
+    json_integer(j, "schema_version", PROFILE_SCHEMA_VERSION);
+    json_string(j, "mlff_version", mlff_version());
+    json_integer(j, "n_samples", profile->n_latency);
+    json_integer(j, "latencies_every", profile->latency_every);
+    json_integer(j, "n_warmup", s->n_warmup);
+    json_number(j, "warmup_first_ms", s->warmup_first_ms);
+    json_number(j, "warmup_mean_ms", s->warmup_mean_ms);
+    json_boolean(j, "partial", s->partial);
+    json_string(j, "trajectory", profile->trajectory);
+    json_number(j, "timestep_fs", profile->timestep_fs);
+    json_number(j, "ns_per_day", s->ns_per_day);
+    json_number(j, "us_per_atom", s->us_per_atom);
+    json_number(j, "cv", s->latency_ms.cv);
+    json_integer(j, "n_outliers", s->latency_ms.n_outliers);
+    json_number(j, "wall_time_s", profile->wall_time_s);
+    json_number(j, "memory_delta_gb", s->memory_delta_gb);
+    json_boolean(j, "memory_stable", s->memory_stable);
+    json_integer(j, "memory_every", profile->memory_every);
+    json_number(j, "heap_initial_gb", s->heap_initial_gb);
+    json_number(j, "heap_final_gb", s->heap_final_gb);
+    json_open(j, "counters", '{');
+    json_number(j, "mean_pairs", s->mean_pairs);
+    json_integer(j, "n_rebuilds", s->n_rebuilds);
+    json_integer(j, "n_growths", profile->n_growths);
+    json_integer(j, "n_not_finite", profile->n_not_finite);
+    json_number(j, "rebuild_mean_ms", profile->rebuild_mean_ms);
+    json_number(j, "other_mean_ms", profile->other_mean_ms);
+    json_close(j, '}');
+    json_open(j, "timer", '{');
+    json_number(j, "quantum_ns", profile->quantum_ns);
+    json_number(j, "read_ns", profile->read_ns);
+    json_close(j, '}');
+}
+
+static void write_memory(json *j, const mlff_profile *profile)
+{
+    json_open(j, "memory_ledgers", '[');
+    for (int i = 0; i < profile->n_ledgers; i++) {
+        const profile_ledger *ledger = &profile->ledgers[i];
+        json_open(j, NULL, '{');
+        json_string(j, "name", ledger->name);
+        json_integer(j, "initial_bytes", ledger->initial_bytes);
+        json_integer(j, "final_bytes", ledger->final_bytes);
+        json_integer(j, "peak_bytes", ledger->peak_bytes);
+        json_string(j, "leak", profile_leak_names[ledger->leak.kind]);
+        json_number(j, "leak_bytes_per_step", ledger->leak.bytes_per_sample);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
+static void write_stages(json *j, const mlff_profile *profile)
+{
+    json_boolean(j, "stages_measured", profile->stages_measured);
+    json_open(j, "stages", '[');
+    for (int i = 0; i < profile->n_stages; i++) {
+        const profile_stage *row = &profile->stages[i];
+        json_open(j, NULL, '{');
+        json_string(j, "name", row->name);
+        json_string(j, "phase", row->phase);
+        json_integer(j, "layer", row->shown.layer);
+        json_string(j, "includes", row->includes);
+        json_number(j, "mean_ms", row->shown.mean_ms);
+        json_number(j, "median_ms", row->shown.median_ms);
+        json_number(j, "p95_ms", row->shown.p95_ms);
+        json_number(j, "share", row->shown.share);
+        json_boolean(j, "is_hotspot", row->shown.is_hotspot);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
+static void write_component(json *j, const char *key, double time_ms, double step_ms)
+{
+    double share = step_ms > 0.0 ? time_ms / step_ms : 0.0;
+    json_open(j, key, '{');
+    json_number(j, "time_ms", time_ms);
+    json_number(j, "percentage", share * 100.0);
+    json_boolean(j, "is_hotspot", share > 0.10);
+    json_close(j, '}');
+}
+
+// Energy, forces and stress, and below them the stages they are made of: percentages of the two levels are not to be added.
+static void write_hotspots(json *j, const mlff_profile *profile)
+{
+    const mlff_profile_summary *s = &profile->summary;
+    double step_ms = s->latency_ms.mean;
+    json_open(j, "hotspots", '{');
+    json_number(j, "threshold_pct", 10.0);
+    json_number(j, "total_time_ms", step_ms);
+    json_open(j, "components", '{');
+    if (profile->stages_measured) {
+        if (isfinite(s->energy_time_ms)) write_component(j, "energy", s->energy_time_ms, step_ms);
+        if (isfinite(s->forces_time_ms)) write_component(j, "forces", s->forces_time_ms, step_ms);
+        if (isfinite(s->stress_time_ms)) write_component(j, "stress", s->stress_time_ms, step_ms);
+    }
+    for (int i = 0; i < profile->n_stages; i++) {
+        char path[256], key[272];
+        const profile_stage *row = &profile->stages[i];
+        bool own = profile->stages_measured && strcmp(row->name, "integrate") != 0 && strcmp(row->name, "unattributed") != 0;
+        profile_stage_path(row, path, sizeof path);
+        snprintf(key, sizeof key, "%s%s", own ? "stages/" : "", path);
+        write_component(j, key, row->shown.mean_ms, step_ms);
+    }
+    json_close(j, '}');
+    json_close(j, '}');
+}
+
+static void write_findings(json *j, const mlff_profile *profile)
+{
+    json_open(j, "slowest_steps", '[');
+    for (int i = 0; i < profile->n_slowest; i++) {
+        json_open(j, NULL, '{');
+        json_integer(j, "step", profile->slowest[i].step);
+        json_number(j, "latency_ms", profile->slowest[i].value);
+        json_open(j, "seen", '[');
+        j->flat = true;
+        for (int k = 0; k < N_TAGS; k++)
+            if (profile->slowest[i].tags >> k & 1) json_string(j, NULL, profile_tag_names[k]);
+        json_close(j, ']');
+        j->flat = false;
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+    json_open(j, "verdicts", '[');
+    for (int i = 0; i < profile->n_verdicts; i++) {
+        const mlff_verdict *verdict = &profile->verdicts[i];
+        json_open(j, NULL, '{');
+        json_string(j, "target", verdict->target);
+        json_number(j, "value", verdict->value);
+        json_number(j, "limit", verdict->limit);
+        json_string(j, "unit", verdict->unit);
+        json_boolean(j, "passed", verdict->passed);
+        json_string(j, "text", verdict->text);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+    json_open(j, "recommendations", '[');
+    for (int i = 0; i < profile->n_recommendations; i++) json_string(j, NULL, profile->recommendations[i]);
+    json_close(j, ']');
+    json_open(j, "environment", '{');
+    for (int i = 0; i < profile->environment.n; i++) json_string(j, profile->environment.keys[i], profile->environment.values[i]);
+    json_close(j, '}');
+}
+
+mlff_status mlff_profile_json(const mlff_profile *profile, char **text_out)
+{
+    if (!profile || !text_out) return mlff_fail(MLFF_ERR_USAGE, "profile as JSON: profile or output is NULL");
+    json j = {.empty = true};
+    json_open(&j, NULL, '{');
+    write_contract(&j, profile);
+    write_added(&j, profile);
+    write_memory(&j, profile);
+    write_stages(&j, profile);
+    write_hotspots(&j, profile);
+    write_findings(&j, profile);
+    json_close(&j, '}');
+    base_text_add(&j.text, "\n");
+    if (j.text.status != MLFF_OK) {
+        mlff_status status = j.text.status;
+        base_text_free(&j.text);
+        return status;
+    }
+    *text_out = j.text.text;
+    return MLFF_OK;
+}
+
+mlff_status mlff_profile_save(const mlff_profile *profile, const char *path)
+{
+    if (!profile || !path) return mlff_fail(MLFF_ERR_USAGE, "saving a profile: profile or path is NULL");
+    mlff_status status = MLFF_OK;
+    char *text = NULL;
+    base_output output = {0};
+
+    MLFF_TRY(mlff_profile_json(profile, &text));
+    MLFF_TRY(base_output_open(path, &output));
+    fputs(text, output.file); // a failure stays in the stream, and commit looks
+    MLFF_TRY(base_output_commit(&output));
+done:
+    if (output.file) base_output_abandon(&output);
+    mlff_text_free(text);
+    return status;
+}

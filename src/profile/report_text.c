@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT
+// report_text.c: the report people read in a terminal. It answers, from top to bottom: how fast, how steady, where the
+// time goes, does memory grow, is that good, and what to do.
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "profile.h"
+
+enum { WIDTH_MIN = 60, WIDTH_MAX = 300, WIDTH_DEFAULT = 100 };
+
+typedef struct page {
+    base_text text;
+    int width;
+} page;
+
+// Code points, as most terminals show them in one column each.
+static int columns(const char *text)
+{
+    int n = 0;
+    for (; *text; text++) n += ((unsigned char)*text & 0xC0) != 0x80;
+    return n;
+}
+
+// Bytes of the first `n` code points.
+static int bytes_of(const char *text, int n)
+{
+    int bytes = 0;
+    while (text[bytes]) {
+        if (((unsigned char)text[bytes] & 0xC0) != 0x80 && n-- == 0) break;
+        bytes++;
+    }
+    return bytes;
+}
+
+// Cut or filled with blanks to exactly `n` columns.
+static void cell(page *p, const char *text, int n)
+{
+    int bytes = bytes_of(text, n);
+    int shown = columns(text) < n ? columns(text) : n;
+    base_text_add(&p->text, "%.*s%*s", bytes, text, n - shown, "");
+}
+
+// Words of `text` on lines of the page's width; the first line begins with `lead`, the others as far in.
+static void wrapped(page *p, const char *lead, const char *text)
+{
+    int indent = columns(lead), column = indent;
+    base_text_add(&p->text, "%s", lead);
+    for (const char *word = text + strspn(text, " "); *word;) {
+        int bytes = (int)strcspn(word, " ");
+        char copy[256];
+        if (bytes >= (int)sizeof copy) bytes = (int)sizeof copy - 1;
+        snprintf(copy, sizeof copy, "%.*s", bytes, word);
+        int room = p->width - indent, length = columns(copy);
+        if (length > room) { // longer than a line: cut, the rest follows
+            bytes = bytes_of(copy, room);
+            copy[bytes] = 0;
+            length = room;
+        }
+        if (column > indent && column + 1 + length > p->width) {
+            base_text_add(&p->text, "\n%*s", indent, "");
+            column = indent;
+        }
+        base_text_add(&p->text, "%s%s", column > indent ? " " : "", copy);
+        column += length + (column > indent);
+        word += bytes;
+        word += strspn(word, " ");
+    }
+    base_text_add(&p->text, "\n");
+}
+
+static void wrappedf(page *p, const char *lead, const char *format, ...) MLFF_PRINTF(3, 4);
+static void wrappedf(page *p, const char *lead, const char *format, ...)
+{
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    wrapped(p, lead, text);
+}
+
+static void heading(page *p, const char *text)
+{
+    base_text_add(&p->text, "\n%s ", text);
+    for (int i = columns(text) + 1; i < p->width; i++) base_text_add(&p->text, "─");
+    base_text_add(&p->text, "\n");
+}
+
+// A time with its unit, four digits.
+static const char *time_text(double ms, char text[32])
+{
+    if (isnan(ms))
+        snprintf(text, 32, "–");
+    else if (fabs(ms) >= 1000.0)
+        snprintf(text, 32, "%.4g s", ms * 1e-3);
+    else if (fabs(ms) >= 1.0)
+        snprintf(text, 32, "%.4g ms", ms);
+    else
+        snprintf(text, 32, "%.4g µs", ms * 1e3);
+    return text;
+}
+
+static const char *memory_text(double gb, char text[32])
+{
+    if (fabs(gb) >= 1.0)
+        snprintf(text, 32, "%.3f GB", gb);
+    else
+        snprintf(text, 32, "%.2f MB", gb * 1024.0);
+    return text;
+}
+
+// ---- sections ------------------------------------------------------------------------------------
+
+static void write_head(page *p, const mlff_profile *profile)
+{
+    char mean[32], first[32], warm[32], total[32], timestep[48] = "1 fs assumed";
+    const mlff_profile_summary *s = &profile->summary;
+    if (profile_untrained(profile)) wrapped(p, "", "UNTRAINED weights: the times are real, energies and forces mean nothing.");
+    if (s->partial) wrapped(p, "", "PARTIAL: the run ended before its last step.");
+    wrappedf(p, "", "Profile of %s", profile->name);
+    wrappedf(p, "", "%s on %s, %s, %s", profile->model_name, profile->device, profile->system_size, profile->timestamp);
+    base_text_add(&p->text, "\n");
+
+    if (isfinite(profile->timestep_fs)) snprintf(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
+    wrappedf(p, "", "%s a step = %.4g steps/s = %.4g ns/day (timestep %s) = %.4g µs/atom", time_text(s->latency_ms.mean, mean),
+             s->steps_per_second, s->ns_per_day, timestep, s->us_per_atom);
+    wrappedf(p, "", "%lld steps measured in %s%s%s%s", (long long)s->n_steps, time_text(s->total_time_s * 1e3, total),
+             *profile->trajectory ? ", trajectory: " : "", profile->trajectory,
+             profile->latency_every > 1 ? "; percentiles from a histogram of 0.4 % steps, the curve is thinned" : "");
+    if (s->n_warmup > 0 && isfinite(s->warmup_mean_ms))
+        wrappedf(p, "", "%lld warm-up steps before them, not counted: the first took %s, their mean is %s",
+                 (long long)s->n_warmup, time_text(s->warmup_first_ms, first), time_text(s->warmup_mean_ms, warm));
+    if (*profile->notes) wrapped(p, "Notes: ", profile->notes);
+}
+
+// Eighths of a column; below 8 the top row alone.
+static const char *const bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+
+// The largest value of each column, from `low` to `high`.
+static void sparkline(page *p, const double *values, int64_t n, int n_columns, double low, double high)
+{
+    if (n < n_columns) n_columns = (int)n;
+    for (int column = 0; column < n_columns; column++) {
+        int64_t begin = n * column / n_columns, end = n * (column + 1) / n_columns;
+        double top = values[begin];
+        for (int64_t i = begin; i < end; i++) top = fmax(top, values[i]);
+        int level = high > low ? (int)(1.0 + (top - low) / (high - low) * 7.999) : 1;
+        base_text_add(&p->text, "%s", bars[level < 1 ? 1 : level > 8 ? 8 : level]);
+    }
+}
+
+static void write_latency(page *p, const mlff_profile *profile)
+{
+    const mlff_statistics *t = &profile->summary.latency_ms;
+    const char *const names[] = {"mean", "median", "std", "min", "max", "P95", "P99"};
+    const double values[] = {t->mean, t->median, t->std, t->min, t->max, t->p95, t->p99};
+    char low[32], high[32], text[32];
+    int n = (int)(sizeof values / sizeof *values), per_line = p->width >= 7 * 12 ? 7 : 4;
+
+    heading(p, "Time of a step");
+    for (int first = 0; first < n; first += per_line) {
+        for (int i = first; i < n && i < first + per_line; i++) cell(p, names[i], 12);
+        base_text_add(&p->text, "\n");
+        for (int i = first; i < n && i < first + per_line; i++) cell(p, time_text(values[i], text), 12);
+        base_text_add(&p->text, "\n");
+    }
+    wrappedf(p, "", "spread (CV) %.1f %%; %lld of %lld steps are outliers (beyond 3 interquartile ranges)", t->cv * 100.0,
+             (long long)t->n_outliers, (long long)t->n);
+    if (profile->n_latency > 1) {
+        double least = profile->latency_ms[0], most = least;
+        for (int64_t i = 0; i < profile->n_latency; i++) {
+            least = fmin(least, profile->latency_ms[i]);
+            most = fmax(most, profile->latency_ms[i]);
+        }
+        base_text_add(&p->text, "\n");
+        sparkline(p, profile->latency_ms, profile->n_latency, p->width, least, most);
+        base_text_add(&p->text, "\n");
+        wrappedf(p, "", "first step to last, the slowest of each column; ▁ is %s, █ is %s", time_text(least, low),
+                 time_text(most, high));
+    }
+}
+
+static void share_bar(page *p, double share, int n_columns)
+{
+    int eighths = (int)lround(fmin(fmax(share, 0.0), 1.0) * n_columns * 8.0);
+    static const char *const parts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    for (int i = 0; i < eighths / 8; i++) base_text_add(&p->text, "█");
+    base_text_add(&p->text, "%s\n", parts[eighths % 8]);
+}
+
+static void write_includes(page *p, const mlff_profile *profile)
+{
+    for (int i = 0; i < profile->n_stages; i++) {
+        const profile_stage *row = &profile->stages[i];
+        bool told = !*row->includes;
+        for (int k = 0; k < i && !told; k++)
+            told = strcmp(profile->stages[k].name, row->name) == 0 && strcmp(profile->stages[k].phase, row->phase) == 0;
+        if (!told) wrappedf(p, "  ", "%s%s%s includes %s", row->phase, *row->phase ? "/" : "", row->name, row->includes);
+    }
+}
+
+static void write_stages(page *p, const mlff_profile *profile)
+{
+    const mlff_profile_summary *s = &profile->summary;
+    double step_ms = s->latency_ms.mean, sum_ms = 0.0;
+    bool micro = step_ms < 1.0, wide = p->width >= 84;
+    int label = 12;
+    char text[256];
+    for (int i = 0; i < profile->n_stages; i++) {
+        profile_stage_path(&profile->stages[i], text, sizeof text);
+        if (columns(text) > label) label = columns(text);
+    }
+    if (label > 28) label = 28;
+
+    heading(p, "Where the time goes");
+    const char *unit = micro ? "µs" : "ms";
+    double scale = micro ? 1e3 : 1.0;
+    cell(p, profile->stages_measured ? "stage" : "part", label);
+    base_text_add(&p->text, "  mean/%s", unit);
+    if (wide) base_text_add(&p->text, "  median/%s    P95/%s", unit, unit);
+    base_text_add(&p->text, "    share\n");
+    for (int i = 0; i < profile->n_stages; i++) {
+        const profile_stage *row = &profile->stages[i];
+        sum_ms += row->shown.mean_ms;
+        profile_stage_path(row, text, sizeof text);
+        cell(p, text, label);
+        base_text_add(&p->text, " %8.4g", row->shown.mean_ms * scale);
+        const double more[] = {row->shown.median_ms, row->shown.p95_ms};
+        for (int k = 0; k < 2 && wide; k++) {
+            if (isnan(more[k]))
+                base_text_add(&p->text, "%*s–", k == 0 ? 10 : 9, "");
+            else
+                base_text_add(&p->text, "%*.4g", k == 0 ? 11 : 10, more[k] * scale);
+        }
+        base_text_add(&p->text, "  %5.1f %% ", row->shown.share * 100.0);
+        share_bar(p, row->shown.share, p->width - label - 19 - (wide ? 21 : 0));
+    }
+    cell(p, "step", label);
+    base_text_add(&p->text, " %8.4g\n", sum_ms * scale);
+    write_includes(p, profile);
+    if (!profile->stages_measured)
+        wrapped(p, "",
+                "This force field has no stages of its own: the parts are steps of energy alone against steps with more, "
+                "measured apart.");
+
+    char energy[32], forces[32], stress[32];
+    if (isfinite(s->energy_time_ms))
+        wrappedf(p, "", "Energy alone takes %s, forces add %s, stress adds %s (medians, measured after the run).",
+                 time_text(s->energy_time_ms, energy),
+                 isnan(s->forces_time_ms) ? "– (not measured)" : time_text(s->forces_time_ms, forces),
+                 isnan(s->stress_time_ms) ? "– (not measured)" : time_text(s->stress_time_ms, stress));
+    if (s->mean_pairs >= 0.0)
+        wrappedf(p, "", "%.0f pairs within the cutoff on average (%.1f neighbours an atom).", s->mean_pairs,
+                 s->n_atoms > 0 ? s->mean_pairs / s->n_atoms : 0.0);
+    if (s->n_rebuilds >= 0)
+        wrappedf(p, "", "The neighbour list was rebuilt in %lld of %lld steps (%.1f %%); buffers grew %lld times.",
+                 (long long)s->n_rebuilds, (long long)s->n_steps,
+                 100.0 * (double)s->n_rebuilds / (double)(s->n_steps > 0 ? s->n_steps : 1),
+                 (long long)(profile->n_growths > 0 ? profile->n_growths : 0));
+}
+
+static void write_slowest(page *p, const mlff_profile *profile)
+{
+    int n = profile->n_slowest < 5 ? profile->n_slowest : 5;
+    char time[32], seen[96];
+    if (n == 0) return;
+    heading(p, "Slowest steps");
+    for (int i = 0; i < n; i++) {
+        const series_slow *slow = &profile->slowest[i];
+        size_t length = 0;
+        seen[0] = 0;
+        for (int k = 0; k < N_TAGS; k++)
+            if (slow->tags >> k & 1)
+                length += (size_t)snprintf(seen + length, sizeof seen - length, "%s%s", length ? ", " : "", profile_tag_names[k]);
+        wrappedf(p, "", "step %-9lld %-12s %s", (long long)slow->step, time_text(slow->value, time),
+                 *seen ? seen : "nothing seen");
+    }
+}
+
+static void write_memory(page *p, const mlff_profile *profile)
+{
+    char first[32], last[32], peak[32];
+    const mlff_profile_summary *s = &profile->summary;
+    heading(p, "Memory");
+    wrappedf(p, "", "%s at the start, %s at the end (%+.2f MB), %s at most", memory_text(s->memory_initial_gb, first),
+             memory_text(s->memory_final_gb, last), s->memory_delta_gb * 1024.0, memory_text(s->memory_peak_gb, peak));
+    for (int k = 0; k < profile->n_ledgers; k++) {
+        const profile_ledger *ledger = &profile->ledgers[k];
+        cell(p, ledger->name, 20);
+        wrappedf(p, " ", "%s, %+.2f MB, %s", memory_text((double)ledger->initial_bytes / 1073741824.0, first),
+                 (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0, profile_leak_names[ledger->leak.kind]);
+    }
+    if (profile->n_memory > 1) {
+        double least = profile->memory_gb[0], most = least;
+        for (int64_t i = 0; i < profile->n_memory; i++) {
+            least = fmin(least, profile->memory_gb[i]);
+            most = fmax(most, profile->memory_gb[i]);
+        }
+        if (most - least > 1.0 / 1024.0) { // a curve only where something moved by more than 1 MB
+            sparkline(p, profile->memory_gb, profile->n_memory, p->width, least, most);
+            base_text_add(&p->text, "\n");
+            wrappedf(p, "", "along the run; ▁ is %s, █ is %s", memory_text(least, first), memory_text(most, last));
+        }
+    }
+}
+
+static void write_findings(page *p, const mlff_profile *profile)
+{
+    char lead[16];
+    heading(p, "Targets");
+    for (int i = 0; i < profile->n_verdicts; i++) {
+        const mlff_verdict *verdict = &profile->verdicts[i];
+        wrappedf(p, verdict->passed < 0 ? "– " : verdict->passed ? "✓ " : "✗ ", "%s: %s", verdict->target, verdict->text);
+    }
+    heading(p, "What was seen, and what to do");
+    for (int i = 0; i < profile->n_recommendations; i++) {
+        snprintf(lead, sizeof lead, "%2d. ", i + 1);
+        wrapped(p, lead, profile->recommendations[i]);
+    }
+    if (profile->n_recommendations == 0) wrapped(p, "", "Nothing stands out.");
+}
+
+static void write_environment(page *p, const mlff_profile *profile)
+{
+    heading(p, "Measured on");
+    for (int i = 0; i < profile->environment.n; i++) {
+        cell(p, profile->environment.keys[i], 22);
+        wrapped(p, " ", profile->environment.values[i]);
+    }
+    if (isfinite(profile->quantum_ns)) {
+        cell(p, "clock", 22);
+        wrappedf(p, " ", "steps of %.3g ns, a reading costs %.3g ns", profile->quantum_ns, profile->read_ns);
+    }
+}
+
+mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **text_out)
+{
+    if (!profile || !text_out) return mlff_fail(MLFF_ERR_USAGE, "profile as text: profile or output is NULL");
+    page p = {.width = width <= 0 ? WIDTH_DEFAULT : width < WIDTH_MIN ? WIDTH_MIN : width > WIDTH_MAX ? WIDTH_MAX : width};
+    write_head(&p, profile);
+    write_latency(&p, profile);
+    write_stages(&p, profile);
+    write_slowest(&p, profile);
+    write_memory(&p, profile);
+    write_findings(&p, profile);
+    write_environment(&p, profile);
+    if (p.text.status != MLFF_OK) {
+        mlff_status status = p.text.status;
+        base_text_free(&p.text);
+        return status;
+    }
+    *text_out = p.text.text;
+    return MLFF_OK;
+}
