@@ -6,7 +6,8 @@
 #include "mlff_profile.h"
 
 // Each atom on a spring to the origin: E = ½ k Σ r², F = -k r, with k = 0.1 eV/Å².
-static mlff_status harmonic_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces, double *stress)
+static mlff_status harmonic_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                                 double *stress)
 {
     double sum = 0;
     (void)context, (void)wanted, (void)stress;
@@ -20,7 +21,8 @@ static mlff_status harmonic_step(void *context, const mlff_system *frame, unsign
 
 int main(int argc, char **argv)
 {
-    mlff_callable callable = {.struct_size = sizeof callable, .name = "harmonic", .properties = MLFF_ENERGY | MLFF_FORCES, .step = harmonic_step};
+    mlff_callable callable = {
+        .struct_size = sizeof callable, .name = "harmonic", .properties = MLFF_ENERGY | MLFF_FORCES, .step = harmonic_step};
     mlff_system *system = NULL;
     mlff_trajectory *trajectory = NULL;
     mlff_profile *profile = NULL;
