@@ -57,6 +57,8 @@ MLFF_API mlff_status mlff_fail(mlff_status status, const char *format, ...) MLFF
 /* Receives warnings, one line each, from any thread. NULL drops them (the default). */
 typedef void (*mlff_warning_handler)(void *context, const char *text);
 MLFF_API void mlff_warning_handler_set(mlff_warning_handler handler, void *context);
+/* Hands one line to that handler: how a caller's own function warns through us. printf-style. */
+MLFF_API void mlff_warn(const char *format, ...) MLFF_PRINTF(1, 2);
 
 /* "0.1.0". */
 MLFF_API const char *mlff_version(void);

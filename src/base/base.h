@@ -21,8 +21,8 @@
         goto done;                                                                                                     \
     } while (0)
 
-/* Hands one line to the warning handler. printf-style. */
-void base_warn(const char *format, ...) MLFF_PRINTF(1, 2);
+/* Hands one line to the warning handler, which lives in libmlff for both libraries. printf-style. */
+#define base_warn mlff_warn
 
 /* count × size bytes, 64-byte aligned, zeroed; NULL and the error text (what: "pairs") if they do not exist or
  * the product overflows. A count of 0 gives a valid pointer. Freed with base_free. */

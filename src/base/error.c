@@ -67,7 +67,7 @@ void mlff_warning_handler_set(mlff_warning_handler handler, void *context)
     atomic_store(&warning_handler, handler);
 }
 
-void base_warn(const char *format, ...)
+void mlff_warn(const char *format, ...)
 {
     mlff_warning_handler handler = atomic_load(&warning_handler);
     if (!handler) return;
