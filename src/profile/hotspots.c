@@ -29,44 +29,51 @@ static mlff_status say(mlff_profile *profile, const char *format, ...)
 
 // ---- stages --------------------------------------------------------------------------------------
 
-// What bounds a stage, and what a user can do about it.
+// What bounds a stage, and what a user can do about it; by phase and name, or by name alone.
 static const struct {
     const char *stage, *lever;
 } levers[] = {
     {"neighbors",
-     "the search for neighbours and the check that its list still holds; raise the skin (fewer rebuilds, a few more pairs), "
-     "or in MD lower the timestep's displacement; for independent frames a rebuild each step cannot be avoided"},
-    {"geometry", "one pass over all pairs, bound by memory; its cost goes with the number of pairs: a smaller cutoff has fewer"},
-    {"radial", "exponentials and cosines for each pair and basis function; fewer radial functions or a smaller cutoff cost less"},
-    {"filter", "a matrix product for each pair; fewer pairs (cutoff), fewer radial functions, or shared filters cost less"},
+     "the search for neighbours, or the check that the list still holds. Raise the evaluator's skin (fewer rebuilds, "
+     "a few more pairs to pass over); frames that do not follow from one another need a new list each time"},
+    {"geometry", "one pass over all pairs, bound by memory. Its cost goes with the number of pairs: a smaller cutoff has fewer"},
+    {"radial", "exponentials and cosines for each pair and basis function. Fewer radial functions or a smaller cutoff cost less"},
+    {"filter", "a matrix product for each pair. Fewer pairs (cutoff), fewer radial functions or shared filters cost less"},
     {"message",
-     "the sum over pairs of products of features, bound by memory traffic per pair; a smaller cutoff, fewer features or "
-     "fewer layers cost less"},
-    {"update",
-     "matrix products over atoms, bound by arithmetic; its cost goes with the square of the number of features: fewer features "
-     "or layers, or more threads while atoms suffice for them"},
-    {"embedding", "a look-up for each atom, bound by memory; rarely worth work"},
-    {"readout", "a small network for each atom, bound by arithmetic; more threads, or fewer features"},
-    {"forces", "the gradient on top of the energy; a model with analytic gradients needs about the time of the energy again, "
-               "automatic differentiation up to three times that: look for a compiled or fused backward pass"},
-    {"stress", "leave it out of --properties where the pressure is not needed"},
+     "the sum over pairs of products of features, bound by memory traffic per pair. A smaller cutoff, fewer features or "
+     "fewer layers cost less; more threads help while atoms suffice for them"},
+    {"update", "matrix products over atoms, bound by arithmetic. Its cost goes with the square of the number of features: fewer "
+               "features or layers, or more threads while atoms suffice for them"},
+    {"embedding", "a look-up for each atom, bound by memory, and rarely worth work"},
+    {"readout", "a small network for each atom, bound by arithmetic. More threads, or fewer features"},
+    {"backward/forces",
+     "pair gradients summed into forces, bound by memory. Its cost goes with the number of pairs: a smaller cutoff "
+     "has fewer"},
+    {"forces", "the gradient on top of the energy. Analytic gradients need about the time of the energy again, automatic "
+               "differentiation several times that: look for a compiled or fused backward pass, or batch several structures"},
+    {"stress", "the derivative by strain. Leave it out of the properties where the pressure is not needed"},
     {"transfer",
-     "copies between host and device; keep positions and results on the device, or batch several structures into one call"},
+     "copies between host and device. Keep positions and results on the device, or put several structures into one call"},
     {"integrate",
-     "the integrator, not the force field; for small systems its fixed cost shows: keep output and thermostat simple"},
+     "the integrator, not the force field. It weighs when the force field is fast; NVE needs no random numbers, Langevin does"},
     {"launch gap",
-     "the device waits for the host to launch work; a captured graph, fused kernels, or several structures in one call"},
-    {"wait", "the host waits for the device; give it more structures in one call, or a faster device"},
-    {"host", "work of the host around the device's; fewer and larger calls"},
+     "the device waits for the host to launch work. Use a captured graph, fused kernels, or several structures in one call"},
+    {"wait", "the host waits for the device. Give it several structures in one call, or a faster device"},
+    {"host", "work of the host around the device's. Make fewer and larger calls"},
     {"energy",
-     "the forward pass; black boxes get faster by batching structures, by more threads or a GPU, or by a smaller model"},
+     "the forward pass. A force field that cannot be looked into gets faster by batching structures, by more threads or a "
+     "GPU, by a lower precision, or by a smaller model"},
 };
 
-static const char *lever_of(const char *stage)
+static const char *lever_of(const profile_stage *row)
 {
+    char both[256];
+    snprintf(both, sizeof both, "%s/%s", row->phase, row->name);
     for (size_t i = 0; i < sizeof levers / sizeof *levers; i++)
-        if (strcmp(levers[i].stage, stage) == 0) return levers[i].lever;
-    return "look into this stage first";
+        if (strcmp(levers[i].stage, both) == 0) return levers[i].lever;
+    for (size_t i = 0; i < sizeof levers / sizeof *levers; i++)
+        if (strcmp(levers[i].stage, row->name) == 0) return levers[i].lever;
+    return "this stage is the first to look into";
 }
 
 // Rows of one name and phase, over all layers: a stage split over layers would otherwise hide below the threshold.
@@ -121,23 +128,24 @@ static mlff_status say_unattributed(mlff_profile *profile, const group *g)
 
 static mlff_status say_stage(mlff_profile *profile, const group *g)
 {
-    char where[96], detail[128] = "";
+    char where[96], detail[128] = "", bound[96] = "";
     const profile_stage *row = g->first;
     const char *phase = row->phase, *includes = row->includes;
     if (strcmp(row->name, "unattributed") == 0) return say_unattributed(profile, g);
 
     if (g->n_rows > 1) {
-        snprintf(where, sizeof where, " (%s%s%d layers)", phase, *phase ? ", " : "", g->n_rows);
+        snprintf(where, sizeof where, " (%.40s%s%d layers)", phase, *phase ? ", " : "", g->n_rows);
         snprintf(detail, sizeof detail, ", most of it layer %d with %.4g ms", g->heaviest->shown.layer,
                  g->heaviest->shown.mean_ms);
     } else if (row->shown.layer >= 0) {
-        snprintf(where, sizeof where, " (%s%slayer %d)", phase, *phase ? ", " : "", row->shown.layer);
+        snprintf(where, sizeof where, " (%.40s%slayer %d)", phase, *phase ? ", " : "", row->shown.layer);
     } else {
-        snprintf(where, sizeof where, "%s%s%s", *phase ? " (" : "", phase, *phase ? ")" : "");
+        snprintf(where, sizeof where, "%s%.40s%s", *phase ? " (" : "", phase, *phase ? ")" : "");
     }
-    return say(profile, "%s%s takes %.0f %% of the step (%.4g ms%s)%s%s: %s. Made free, the step would be %.2f× as fast at most",
-               row->name, where, g->share * 100.0, g->time_ms, detail, *includes ? ", including " : "", includes,
-               lever_of(row->name), g->share < 0.999 ? 1.0 / (1.0 - g->share) : 1000.0);
+    if (g->share < 0.99)
+        snprintf(bound, sizeof bound, ". Were it free, a step would be at most %.2f× as fast", 1.0 / (1.0 - g->share));
+    return say(profile, "%s%s takes %.0f %% of the step (%.4g ms%s)%s%s: %s%s", row->name, where, g->share * 100.0, g->time_ms,
+               detail, *includes ? ", including " : "", includes, lever_of(row), bound);
 }
 
 static mlff_status say_stages(mlff_profile *profile)

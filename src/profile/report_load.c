@@ -365,12 +365,13 @@ static mlff_status parse(const char *path, const char *text, size_t length, cJSO
 }
 
 // The first run of {"runs": […]}, or the object itself.
-static mlff_status first_run(const char *path, const cJSON *root, const cJSON **object_out)
+static mlff_status first_run(const char *path, const cJSON *root, const cJSON **object_out, int *n_runs_out)
 {
     if (!cJSON_IsObject(root))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: holds %s, expected the object of a profile", path, type_text(root));
     const cJSON *runs = cJSON_GetObjectItemCaseSensitive(root, "runs");
     *object_out = root;
+    *n_runs_out = 1;
     if (!runs) return MLFF_OK;
     if (!cJSON_IsArray(runs))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: \"runs\" is %s, expected an array of profiles", path, type_text(runs));
@@ -379,7 +380,7 @@ static mlff_status first_run(const char *path, const cJSON *root, const cJSON **
     if (!cJSON_IsObject(runs->child))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: \"runs\"[0] is %s, expected the object of a profile", path,
                          type_text(runs->child));
-    if (n > 1) base_warn("%s: holds %d runs; the first is taken", path, n);
+    *n_runs_out = n;
     *object_out = runs->child;
     return MLFF_OK;
 }
@@ -389,10 +390,11 @@ mlff_status profile_parse(const char *path, const char *text, size_t length, mlf
     mlff_status status = MLFF_OK;
     mlff_profile *profile = NULL;
     cJSON *root = NULL;
+    int n_runs;
     loader l = {.path = path, .inside = ""};
 
     MLFF_TRY(parse(path, text, length, &root));
-    MLFF_TRY(first_run(path, root, &l.object));
+    MLFF_TRY(first_run(path, root, &l.object, &n_runs));
     MLFF_TRY(profile_new(&profile));
     MLFF_TRY(read_contract(&l, profile));
     MLFF_TRY(read_added(&l, profile));
@@ -400,6 +402,7 @@ mlff_status profile_parse(const char *path, const char *text, size_t length, mlf
     MLFF_TRY(read_stages(&l, profile));
     MLFF_TRY(read_slowest(&l, profile));
     MLFF_TRY(read_environment(&l, profile));
+    if (n_runs > 1) MLFF_TRY(profile_note(profile, "the first of %d runs in its file", n_runs));
     MLFF_TRY(profile_derive(profile));
     *profile_out = profile;
     profile = NULL;

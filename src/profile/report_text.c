@@ -9,6 +9,8 @@
 
 enum { WIDTH_MIN = 60, WIDTH_MAX = 300, WIDTH_DEFAULT = 100 };
 
+#define BLANKS " \t\r\n"
+
 typedef struct page {
     base_text text;
     int width;
@@ -33,12 +35,21 @@ static int bytes_of(const char *text, int n)
     return bytes;
 }
 
+// A hostile report's control characters must not reach the terminal.
+static void flatten(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+}
+
 // Cut or filled with blanks to exactly `n` columns.
 static void cell(page *p, const char *text, int n)
 {
-    int bytes = bytes_of(text, n);
-    int shown = columns(text) < n ? columns(text) : n;
-    base_text_add(&p->text, "%.*s%*s", bytes, text, n - shown, "");
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", text);
+    copy[bytes_of(copy, n)] = 0;
+    flatten(copy);
+    base_text_add(&p->text, "%s%*s", copy, n - columns(copy), "");
 }
 
 // Words of `text` on lines of the page's width; the first line begins with `lead`, the others as far in.
@@ -46,8 +57,8 @@ static void wrapped(page *p, const char *lead, const char *text)
 {
     int indent = columns(lead), column = indent;
     base_text_add(&p->text, "%s", lead);
-    for (const char *word = text + strspn(text, " "); *word;) {
-        int bytes = (int)strcspn(word, " ");
+    for (const char *word = text + strspn(text, BLANKS); *word;) {
+        int bytes = (int)strcspn(word, BLANKS);
         char copy[256];
         if (bytes >= (int)sizeof copy) bytes = (int)sizeof copy - 1;
         snprintf(copy, sizeof copy, "%.*s", bytes, word);
@@ -57,6 +68,7 @@ static void wrapped(page *p, const char *lead, const char *text)
             copy[bytes] = 0;
             length = room;
         }
+        flatten(copy);
         if (column > indent && column + 1 + length > p->width) {
             base_text_add(&p->text, "\n%*s", indent, "");
             column = indent;
@@ -64,7 +76,7 @@ static void wrapped(page *p, const char *lead, const char *text)
         base_text_add(&p->text, "%s%s", column > indent ? " " : "", copy);
         column += length + (column > indent);
         word += bytes;
-        word += strspn(word, " ");
+        word += strspn(word, BLANKS);
     }
     base_text_add(&p->text, "\n");
 }
