@@ -35,9 +35,10 @@ static mlff_status read_row(pairs_filter *filter, const mlff_batch *batch, int s
         if (pairs->shift) memcpy(entry.shift, pairs->shift + 3 * (size_t)p, sizeof entry.shift);
         double square = 0;
         for (int c = 0; c < 3; c++) {
-            double r = batch->positions[3 * (size_t)j + c] - batch->positions[3 * (size_t)i + c];
+            double offset = 0;
             for (int k = 0; k < 3; k++)
-                if (entry.shift[k] != 0) r += entry.shift[k] * (h ? h[3 * k + c] : NAN);
+                if (entry.shift[k] != 0) offset += entry.shift[k] * (h ? h[3 * k + c] : NAN);
+            double r = (batch->positions[3 * (size_t)j + c] - batch->positions[3 * (size_t)i + c]) + offset;
             entry.vector[c] = r;
             square += r * r;
         }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// Dense layers, activations and spline tables of every CPU path against plain float64.
+#include "support.h"
+
+#include "nn/nn.h"
+
+static void random_fill(float *x, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) x[i] = (float)base_random_normal(seed, 0, i);
+}
+
+// Shapes around every edge of the blocking: 6 rows, panels of 8, 16 or 64 columns.
+static void test_product(void **state)
+{
+    (void)state;
+    static const int ms[] = {1, 2, 5, 6, 7, 12, 13, 64}, ns[] = {16, 32, 48, 64, 80, 112, 128, 144, 256}, ks[] = {1, 16, 33, 128};
+    for (const char *const *path = mlff_cpu_paths(); *path; path++) {
+        const nn_kernels *nn = nn_kernels_get(*path);
+        assert_string_equal(nn->path, *path);
+        for (size_t im = 0; im < sizeof ms / sizeof *ms; im++)
+            for (size_t in = 0; in < sizeof ns / sizeof *ns; in++)
+                for (size_t ik = 0; ik < sizeof ks / sizeof *ks; ik++) {
+                    int m = ms[im], n = ns[in], k = ks[ik], lda = k + 3, ldc = n + 16;
+                    float *a = base_alloc((size_t)m * lda, 4, "a"), *b = base_alloc((size_t)k * n, 4, "b"), *bias = base_alloc(n, 4, "b");
+                    float *packed = base_alloc((size_t)k * n, 4, "p"), *c = base_alloc((size_t)m * ldc, 4, "c");
+                    random_fill(a, (size_t)m * lda, 1);
+                    random_fill(b, (size_t)k * n, 2);
+                    random_fill(bias, (size_t)n, 3);
+                    random_fill(c, (size_t)m * ldc, 4);
+                    nn->pack(k, n, b, packed);
+                    nn->product(m, n, k, a, lda, packed, bias, c, ldc, 0);
+                    nn->product(m, n, k, a, lda, packed, NULL, c, ldc, 1); // now bias + 2 a b
+                    for (int i = 0; i < m; i++)
+                        for (int j = 0; j < ldc; j++) {
+                            if (j >= n) { // beside the block nothing was written
+                                assert_true(c[(size_t)i * ldc + j] == (float)base_random_normal(4, 0, (uint64_t)i * ldc + j));
+                                continue;
+                            }
+                            double sum = bias[j], size = fabs(bias[j]);
+                            for (int l = 0; l < k; l++) {
+                                double term = 2.0 * a[(size_t)i * lda + l] * b[(size_t)l * n + j];
+                                sum += term;
+                                size += fabs(term);
+                            }
+                            // a float32 sum of k terms: k/2 roundings of the running size at worst, sqrt(k) in practice
+                            if (fabs(c[(size_t)i * ldc + j] - sum) > 1.2e-7 * (4 + sqrt(k)) * size)
+                                fail_msg("%s m %d n %d k %d row %d column %d: %g, expected %g", *path, m, n, k, i, j,
+                                         c[(size_t)i * ldc + j], sum);
+                        }
+                    base_free(a);
+                    base_free(b);
+                    base_free(bias);
+                    base_free(packed);
+                    base_free(c);
+                }
+    }
+}
+
+// Values at ordinary and extreme inputs; 3e-7 is two roundings beyond that of exp.
+static void test_activate(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    float *x = base_alloc(N, 4, "x"), *y = base_alloc(N, 4, "y"), *slope = base_alloc(N, 4, "slope");
+    for (int i = 0; i < N; i++) x[i] = (float)(30.0 * base_random_normal(7, 0, i) * pow(base_random_uniform(7, 1, i), 3));
+    const float extremes[] = {0, -0.0f, 1e-30f, -1e-30f, 88, -88, 1000, -1000, 1e30f, -1e30f};
+    memcpy(x, extremes, sizeof extremes);
+    for (const char *const *path = mlff_cpu_paths(); *path; path++)
+        for (int kind = 0; kind < 2; kind++) {
+            memcpy(y, x, N * sizeof *x);
+            nn_kernels_get(*path)->activate(kind ? NN_SHIFTED_SOFTPLUS : NN_SILU, N, y, slope);
+            for (int i = 0; i < N; i++) {
+                double v = x[i], s = 1 / (1 + exp(-v)), value, derivative;
+                value = kind ? fmax(v, 0) + log1p(exp(-fabs(v))) - log(2) : v * s;
+                derivative = kind ? s : s * (1 + v * (1 - s));
+                if (fabs(y[i] - value) > 3e-7 * fmax(1, fabs(v)) || fabs(slope[i] - derivative) > 1e-6)
+                    fail_msg("%s kind %d x %g: %g %g, expected %g %g", *path, kind, v, y[i], slope[i], value, derivative);
+            }
+        }
+    base_free(x);
+    base_free(y);
+    base_free(slope);
+}
+
+static void waves(void *context, double x, double *f)
+{
+    (void)context;
+    for (int c = 0; c < 16; c++) f[c] = sin((c + 1) * x) + 0.1 * c;
+}
+
+// The spline meets its tolerance between the knots, and its derivative is the function's.
+static void test_spline(void **state)
+{
+    (void)state;
+    nn_spline spline;
+    assert_ok(nn_spline_create(16, 5.0, 3e-8, waves, NULL, &spline));
+    printf("spline of sin(16 x) on 0 … 5: %d intervals\n", spline.n_intervals);
+    assert_in_range(spline.n_intervals, 128, 1024); // sin(16 x) has 12.7 waves on it
+    double worst = 0;
+    for (int i = 0; i < 2000; i++) {
+        double x = 5.0 * (i + 0.5) / 2000, place = x * spline.n_intervals / spline.end, f[16];
+        int knot = (int)place;
+        double t = place - knot, s = 1 - t;
+        double w[6] = {pow(s, 5) / 120,
+                       (26 - 50 * t + 20 * t * t + 20 * pow(t, 3) - 20 * pow(t, 4) + 5 * pow(t, 5)) / 120,
+                       (66 - 60 * t * t + 30 * pow(t, 4) - 10 * pow(t, 5)) / 120,
+                       (26 + 50 * t + 20 * t * t - 20 * pow(t, 3) - 20 * pow(t, 4) + 10 * pow(t, 5)) / 120,
+                       (1 + 5 * t + 10 * t * t + 10 * pow(t, 3) + 5 * pow(t, 4) - 5 * pow(t, 5)) / 120,
+                       pow(t, 5) / 120};
+        waves(NULL, x, f);
+        for (int c = 0; c < 16; c++) {
+            double sum = 0;
+            for (int k = 0; k < 6; k++) sum += w[k] * spline.coefficient[(size_t)(knot + k) * 16 + c];
+            worst = fmax(worst, fabs(sum - f[c]));
+        }
+    }
+    assert_true(worst < 4e-7); // 3e-8 of 2.5, and coefficients rounded to float32
+    nn_spline_free(&spline);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product), cmocka_unit_test(test_activate), cmocka_unit_test(test_spline)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

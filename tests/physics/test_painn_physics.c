@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT
+// What must hold for any weights: forces are the gradient, nothing depends on the frame of reference, the order of
+// atoms or the choice of the cell, stress is the strain derivative, and MD conserves energy. Untrained models; with the
+// shared data at hand the trained ethanol too. Runs on the device of MLFF_DEVICE.
+#include "support.h"
+
+// float32: forces carry errors of some 1e-6 of the largest; energies of 40 atoms some 1e-6 of their size.
+static double force_tolerance(mlff_precision precision)
+{
+    return precision == MLFF_FLOAT64 ? 1e-9 : 2e-5;
+}
+
+static mlff_model *any_model(int which)
+{
+    return which == 0 ? support_model(128, 3, "gaussian", "cosine", 0, 5) : support_model(64, 2, "bessel", "mollifier", 1, 6);
+}
+
+// Central difference of the energy along the force itself: one number that catches nearly everything.
+static void check_gradient(mlff_evaluator *evaluator, mlff_system *system, mlff_precision precision, const char *what)
+{
+    size_t n = 3 * (size_t)system->n_atoms;
+    support_results at = support_compute_system(evaluator, system);
+    double norm = 0;
+    for (size_t k = 0; k < n; k++) norm += at.r.forces[k] * at.r.forces[k];
+    norm = sqrt(norm);
+    // Step: truncation ~ h² against rounding ~ ε E / h; 1e-3 Å in float64, 2e-2 Å in float32.
+    double h = precision == MLFF_FLOAT64 ? 1e-3 : 1e-2, energy[4];
+    double *origin = malloc(n * sizeof *origin);
+    memcpy(origin, system->positions, n * sizeof *origin);
+    for (int k = 0; k < 4; k++) {
+        static const double places[4] = {-2, -1, 1, 2};
+        for (size_t c = 0; c < n; c++) system->positions[c] = origin[c] + places[k] * h * at.r.forces[c] / norm;
+        energy[k] = support_energy(evaluator, system);
+    }
+    memcpy(system->positions, origin, n * sizeof *origin);
+    free(origin);
+    double slope = -(energy[0] - 8 * energy[1] + 8 * energy[2] - energy[3]) / (12 * h);
+    double size = 0;
+    for (int i = 0; i < system->n_atoms; i++) size += fabs(at.r.atom_energies[i]);
+    double allowed = precision == MLFF_FLOAT64 ? 1e-7 * norm : 1e-3 * norm + 4e-7 * size / h;
+    if (!(fabs(slope - norm) <= allowed)) fail_msg("%s: |F| %.9g, difference quotient %.9g, allowed %.1e", what, norm, slope, allowed);
+    support_results_free(&at);
+}
+
+static void test_forces_are_the_gradient(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        mlff_model *model = any_model(which);
+        for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
+            mlff_evaluator *evaluator = support_evaluator(model, (mlff_precision)precision);
+            for (int periodic = 0; periodic < 2; periodic++) {
+                mlff_system *system = support_random_system(14, periodic, 1.2, 60 + (uint64_t)periodic);
+                char what[96];
+                snprintf(what, sizeof what, "model %d, periodic %d, precision %d", which, periodic, precision);
+                check_gradient(evaluator, system, (mlff_precision)precision, what);
+                mlff_system_destroy(system);
+            }
+            mlff_evaluator_destroy(evaluator);
+        }
+        mlff_model_destroy(model);
+    }
+}
+
+// σ = (1/V) dE/dε: each of the six by central difference of a strained cell.
+static void test_stress_is_the_strain_derivative(void **state)
+{
+    (void)state;
+    static const int voigt[6][2] = {{0, 0}, {1, 1}, {2, 2}, {1, 2}, {0, 2}, {0, 1}};
+    mlff_model *model = any_model(0);
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT64);
+    mlff_system *system = support_random_system(10, 1, 1.4, 62);
+    support_results at = support_compute_system(evaluator, system);
+    double volume = mlff_system_volume(system), h = 1e-4;
+    for (int k = 0; k < 6; k++) {
+        double energy[2];
+        for (int side = 0; side < 2; side++) {
+            mlff_system *strained;
+            assert_ok(mlff_system_copy(system, &strained));
+            double strain[9] = {0}, e = (side ? 1 : -1) * h;
+            strain[3 * voigt[k][0] + voigt[k][1]] += 0.5 * e;
+            strain[3 * voigt[k][1] + voigt[k][0]] += 0.5 * e;
+            for (int row = 0; row < system->n_atoms + 3; row++) {
+                double *to = row < 3 ? strained->cell + 3 * row : strained->positions + 3 * (row - 3);
+                const double *from = row < 3 ? system->cell + 3 * row : system->positions + 3 * (row - 3);
+                for (int a = 0; a < 3; a++)
+                    to[a] = from[a] + strain[3 * a] * from[0] + strain[3 * a + 1] * from[1] + strain[3 * a + 2] * from[2];
+            }
+            energy[side] = support_energy(evaluator, strained);
+            mlff_system_destroy(strained);
+        }
+        double expected = (energy[1] - energy[0]) / (2 * h) / volume;
+        // truncation h² times the third derivative
+        if (fabs(at.r.stresses[k] - expected) > 1e-6 * support_largest(at.r.stresses, 6))
+            fail_msg("stress %d: %.10g, by strain %.10g", k, at.r.stresses[k], expected);
+    }
+    // The virial is symmetric because the energy does not change when everything rotates.
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; b < a; b++)
+            assert_true(fabs(at.r.virials[3 * a + b] - at.r.virials[3 * b + a]) < 1e-10 * support_largest(at.r.virials, 9));
+    support_results_free(&at);
+    mlff_system_destroy(system);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
+// A random orthogonal matrix from three random vectors; determinant +1, or -1 with `mirror`.
+static void random_orthogonal(uint64_t seed, int mirror, double q[9])
+{
+    for (int r = 0; r < 3; r++) {
+        double length = 0;
+        for (int c = 0; c < 3; c++) q[3 * r + c] = base_random_normal(seed, (uint64_t)r, (uint64_t)c);
+        for (int s = 0; s < r; s++) {
+            double along = q[3 * r] * q[3 * s] + q[3 * r + 1] * q[3 * s + 1] + q[3 * r + 2] * q[3 * s + 2];
+            for (int c = 0; c < 3; c++) q[3 * r + c] -= along * q[3 * s + c];
+        }
+        for (int c = 0; c < 3; c++) length += q[3 * r + c] * q[3 * r + c];
+        for (int c = 0; c < 3; c++) q[3 * r + c] /= sqrt(length);
+    }
+    double det = q[0] * (q[4] * q[8] - q[5] * q[7]) - q[1] * (q[3] * q[8] - q[5] * q[6]) + q[2] * (q[3] * q[7] - q[4] * q[6]);
+    if ((det < 0) != (mirror != 0))
+        for (int c = 0; c < 3; c++) q[c] = -q[c];
+}
+
+static void rotate(const double q[9], const double *from, double *to, int rows)
+{
+    for (int i = 0; i < rows; i++) {
+        double r[3];
+        for (int a = 0; a < 3; a++) r[a] = q[3 * a] * from[3 * i] + q[3 * a + 1] * from[3 * i + 1] + q[3 * a + 2] * from[3 * i + 2];
+        memcpy(to + 3 * i, r, sizeof r);
+    }
+}
+
+// E, F and σ of a moved system against the moved results of the first.
+static void expect_same(const support_results *a, const support_results *b, double tolerance, const char *what)
+{
+    size_t n = 3 * (size_t)a->n_atoms;
+    double size = 0, df = support_difference(a->r.forces, b->r.forces, n) / support_largest(a->r.forces, n);
+    for (int i = 0; i < a->n_atoms; i++) size += fabs(a->r.atom_energies[i]);
+    double de = fabs(a->r.energies[0] - b->r.energies[0]) / size;
+    if (!(df <= tolerance) || !(de <= tolerance)) fail_msg("%s: forces differ by %.1e, energy by %.1e (allowed %.1e)", what, df, de, tolerance);
+}
+
+static void test_frames_of_reference(void **state)
+{
+    (void)state;
+    for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
+        double tolerance = force_tolerance((mlff_precision)precision);
+        mlff_model *model = any_model(0);
+        mlff_evaluator *evaluator = support_evaluator(model, (mlff_precision)precision);
+        for (int periodic = 0; periodic < 2; periodic++) {
+            mlff_system *system = support_random_system(18, periodic, 1.2, 64), *moved;
+            support_results at = support_compute_system(evaluator, system);
+
+            // forces add up to nothing
+            double net[3] = {0};
+            for (int k = 0; k < 54; k++) net[k % 3] += at.r.forces[k];
+            assert_true(support_largest(net, 3) < 1e-6 * support_largest(at.r.forces, 54));
+
+            for (int mirror = 0; mirror < 2; mirror++) { // rotation, reflection
+                double q[9];
+                random_orthogonal(9, mirror, q);
+                assert_ok(mlff_system_copy(system, &moved));
+                rotate(q, system->positions, moved->positions, 18);
+                rotate(q, system->cell, moved->cell, 3);
+                support_results turned = support_compute_system(evaluator, moved);
+                double expected[54];
+                rotate(q, at.r.forces, expected, 18);
+                memcpy(at.r.forces, expected, sizeof expected);
+                expect_same(&at, &turned, tolerance, mirror ? "reflection" : "rotation");
+                support_results_free(&turned);
+                mlff_system_destroy(moved);
+                support_results_free(&at);
+                at = support_compute_system(evaluator, system);
+            }
+
+            assert_ok(mlff_system_copy(system, &moved)); // translation; with a cell, some atoms by lattice vectors
+            for (int i = 0; i < 18; i++)
+                for (int c = 0; c < 3; c++) moved->positions[3 * i + c] += 7.3 + (i % 3) * (2 * system->cell[c] - system->cell[6 + c]);
+            support_results shifted = support_compute_system(evaluator, moved);
+            expect_same(&at, &shifted, tolerance, "translation");
+            support_results_free(&shifted);
+
+            for (int i = 0; i < 18; i++) { // permutation: back to front
+                moved->species[i] = system->species[17 - i];
+                memcpy(moved->positions + 3 * i, system->positions + 3 * (17 - i), 3 * sizeof(double));
+            }
+            support_results permuted = support_compute_system(evaluator, moved);
+            for (int i = 0; i < 9; i++)
+                for (int c = 0; c < 3; c++) {
+                    double swap = permuted.r.forces[3 * i + c];
+                    permuted.r.forces[3 * i + c] = permuted.r.forces[3 * (17 - i) + c];
+                    permuted.r.forces[3 * (17 - i) + c] = swap;
+                }
+            expect_same(&at, &permuted, tolerance, "permutation");
+            support_results_free(&permuted);
+            mlff_system_destroy(moved);
+
+            if (periodic) { // supercell: the same forces in each copy, the same stress, energy times copies
+                static const int copies[3] = {2, 1, 3};
+                assert_ok(mlff_system_repeat(system, copies, &moved));
+                support_results big = support_compute_system(evaluator, moved);
+                double largest = support_largest(at.r.forces, 54), size = 0;
+                for (int i = 0; i < 18; i++) size += fabs(at.r.atom_energies[i]);
+                assert_true(fabs(big.r.energies[0] - 6 * at.r.energies[0]) < 6 * tolerance * size);
+                assert_true(support_difference(big.r.stresses, at.r.stresses, 6) < tolerance * support_largest(at.r.stresses, 6));
+                for (int k = 0; k < 6; k++)
+                    for (int i = 0; i < 18; i++) {
+                        // copies may be laid out copy by copy: find the atom by its place
+                        int at_copy = 18 * k + i;
+                        double df = support_difference(big.r.forces + 3 * at_copy, at.r.forces + 3 * i, 3);
+                        if (moved->species[at_copy] == system->species[i] && df > tolerance * largest)
+                            fail_msg("supercell: atom %d of copy %d differs by %.1e of %.1e", i, k, df, largest);
+                    }
+                support_results_free(&big);
+                mlff_system_destroy(moved);
+            }
+            support_results_free(&at);
+            mlff_system_destroy(system);
+        }
+        mlff_evaluator_destroy(evaluator);
+        mlff_model_destroy(model);
+    }
+}
+
+// ---- dynamics -----------------------------------------------------------------------------------------------------
+
+static mlff_status forces_of(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces});
+}
+
+// Largest departure of the total energy from its start over n steps, eV.
+static double largest_drift(mlff_evaluator *evaluator, const mlff_system *start, double timestep, int n_steps)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_copy(start, &system));
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    options.timestep_fs = timestep;
+    mlff_dynamics *dynamics;
+    assert_ok(mlff_dynamics_create(&options, system, forces_of, evaluator, &dynamics));
+    mlff_dynamics_state now;
+    assert_ok(mlff_dynamics_state_get(dynamics, &now));
+    double first = now.conserved_energy, largest = 0;
+    for (int step = 0; step < n_steps; step++) {
+        assert_ok(mlff_dynamics_step(dynamics));
+        assert_ok(mlff_dynamics_state_get(dynamics, &now));
+        largest = fmax(largest, fabs(now.conserved_energy - first));
+    }
+    mlff_dynamics_destroy(dynamics);
+    mlff_system_destroy(system);
+    return largest;
+}
+
+// NVE of trained ethanol at 300 K, 1 ps: the energy stays within its oscillation, which shrinks with the step squared.
+static void test_nve_trained(void **state)
+{
+    (void)state;
+    const char *path = support_shared("data/painn/ethanol.best_model");
+    if (!path) skip();
+    mlff_import_options options = mlff_import_options_default();
+    options.energy_unit = "kcal/mol";
+    options.elements = "H,C,O";
+    mlff_model *model;
+    assert_ok(mlff_model_import(path, &options, &model));
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
+    mlff_system *system;
+    assert_ok(mlff_system_build("ethanol", 0, 0, &system));
+    assert_ok(mlff_system_thermalize(system, 300, 1));
+    double coarse = largest_drift(evaluator, system, 0.5, 2000), fine = largest_drift(evaluator, system, 0.25, 4000);
+    printf("ethanol NVE, 1 ps: largest departure %.2e eV at 0.5 fs, %.2e eV at 0.25 fs\n", coarse, fine);
+    assert_true(coarse < 0.02); // 2 meV an atom: the Verlet oscillation of C-H bonds at 0.5 fs
+    assert_true(fine < 0.45 * coarse); // second order: 0.25, and room for float32's random walk
+    mlff_system_destroy(system);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
+// NVE of an untrained model in a periodic box with list rebuilds: as float64 does.
+static void test_nve_periodic(void **state)
+{
+    (void)state;
+    mlff_model *model = support_model(64, 2, "gaussian", "cosine", 0, 12);
+    mlff_system *system = support_random_system(24, 1, 1.8, 70);
+    assert_ok(mlff_system_thermalize(system, 300, 2));
+    double departure[2];
+    for (int k = 0; k < 2; k++) {
+        mlff_evaluator *evaluator = support_evaluator(model, k ? MLFF_FLOAT64 : MLFF_FLOAT32);
+        departure[k] = largest_drift(evaluator, system, 0.5, 300);
+        mlff_evaluator_destroy(evaluator);
+    }
+    printf("untrained box NVE, 150 fs: largest departure %.2e eV in float32, %.2e eV in float64\n", departure[0], departure[1]);
+    assert_true(departure[0] < 1.05 * departure[1] + 1e-4);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forces_are_the_gradient), cmocka_unit_test(test_stress_is_the_strain_derivative),
+        cmocka_unit_test(test_frames_of_reference),     cmocka_unit_test(test_nve_trained),
+        cmocka_unit_test(test_nve_periodic),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
