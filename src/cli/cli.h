@@ -27,7 +27,7 @@ typedef struct cli_arguments cli_arguments;
 typedef struct cli_command {
     const char *name;
     const char *summary;
-    const char *usage;         // what follows "mlff NAME", one line for each form
+    const char *usage;         // what follows "mlff NAME"; a line that begins with a blank goes on from the one before
     const char *details;       // paragraph before the options
     const char *examples;      // lines, each a command that works
     const cli_option *options; // ends with a row of zeros
@@ -69,6 +69,8 @@ int cli_output_end(int exit_status);
 void cli_say(const char *format, ...) MLFF_PRINTF(1, 2);
 // Reports the library's last error if status is one; returns the exit status that belongs to it.
 int cli_exit(mlff_status status);
+// Puts the input's name in front of the library's error, if there is one that does not say it already. Returns `status`.
+mlff_status cli_in(const char *path, mlff_status status);
 // Fails if a file of this name could not be written at the end of a long run. NULL and "-" are fine.
 mlff_status cli_output_check(const char *path);
 

@@ -49,7 +49,11 @@ void cli_command_help(const cli_command *command, FILE *file)
     fprintf(file, "mlff %s: %s\n\nusage:\n", command->name, command->summary);
     for (const char *line = command->usage; line;) {
         const char *end = strchr(line, '\n');
-        fprintf(file, "  mlff %s%s%.*s\n", command->name, *line ? " " : "", end ? (int)(end - line) : (int)strlen(line), line);
+        int length = end ? (int)(end - line) : (int)strlen(line);
+        if (*line == ' ') // goes on from the line before
+            fprintf(file, "  %*s%.*s\n", (int)strlen(command->name) + 6, "", length - 1, line + 1);
+        else
+            fprintf(file, "  mlff %s %.*s\n", command->name, length, line);
         line = end ? end + 1 : NULL;
     }
     if (command->details) fprintf(file, "\n%s\n", command->details);

@@ -36,6 +36,12 @@ int cli_exit(mlff_status status)
     return status == MLFF_ERR_USAGE ? CLI_USAGE : status == MLFF_ERR_INTERRUPTED ? CLI_INTERRUPTED : CLI_FAILED;
 }
 
+mlff_status cli_in(const char *path, mlff_status status)
+{
+    if (status == MLFF_OK || status == MLFF_ERR_INTERRUPTED || !path || strstr(mlff_last_error(), path)) return status;
+    return mlff_fail(status, "%s: %s", path, mlff_last_error());
+}
+
 // A loop may warn at each step; people need it once. Texts are told apart by a hash (FNV-1a), kept up to a bound.
 static void warn_once(void *context, const char *text)
 {

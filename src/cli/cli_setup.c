@@ -20,7 +20,11 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     if (arguments->failed) return CLI_USAGE;
     options.precision = precision == 1 ? MLFF_FLOAT64 : MLFF_FLOAT32;
 
-    MLFF_TRY(mlff_device_parse(cli_text(arguments, "device", "auto"), &options.device));
+    // "auto" that nobody asked for takes what is there without a word about what is not; the report names the device.
+    if (cli_given(arguments, "device"))
+        MLFF_TRY(mlff_device_parse(cli_text(arguments, "device", NULL), &options.device));
+    else if (mlff_device_parse("cuda", &options.device) != MLFF_OK)
+        MLFF_TRY(mlff_device_parse("cpu", &options.device));
     MLFF_TRY(mlff_model_load(arguments->positional[0], &made.model));
     mlff_model_info_get(made.model, &made.info);
     MLFF_TRY(mlff_evaluator_create(made.model, &options, &made.evaluator));

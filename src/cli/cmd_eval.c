@@ -152,7 +152,7 @@ static void print_deviation(const char *name, const deviation *sum, const char *
     printf("%-12s MAE %.4f %s, RMSE %.4f %s, ", name, scale * deviation_mae(sum), unit, scale * deviation_rmse(sum), unit);
     double r2 = deviation_r2(sum);
     if (isfinite(r2))
-        printf("R² %.5f", r2);
+        printf("R² %.6g", r2);
     else
         fputs("R² not defined (the labels are all equal)", stdout);
     printf(" (%" PRId64 " %s)\n", sum->n, counted);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // cmd_info.c: mlff info: what a model file holds.
+#include <string.h>
+
 #include "cli.h"
 
 static const cli_option options[] = {{"json", 0, NULL, "for machines"}, {0}};
@@ -38,7 +40,8 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     printf("  units inside     energy %.15g eV, length %.15g Å\n", info->energy_unit_ev, info->length_unit_angstrom);
     puts("  metadata");
     const char *key, *value;
-    for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++) printf("    %-24s %s\n", key, value);
+    for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++)
+        printf("    %-24s %.70s%s\n", key, value, strlen(value) > 70 ? " …" : "");
 }
 
 static void print_json(const mlff_model *model, const mlff_model_info *info, const char *path)

@@ -250,8 +250,8 @@ static int run_md(cli_arguments *arguments)
     MLFF_TRY(cli_setup_check_elements(&run.setup, run.input.system, run.input.text));
     MLFF_TRY(cli_output_check(run.checkpoint));
     cli_interrupt_catch();
-    MLFF_TRY(start(&run));
-    stepped = steps(&run);
+    MLFF_TRY(cli_in(path, start(&run)));
+    stepped = cli_in(path, steps(&run));
     char cause[1100];
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     print_summary(&run, run.n_done < run.n_steps);
@@ -276,7 +276,7 @@ const cli_command md_command = {
     .name = "md",
     .summary = "molecular dynamics by a model",
     .usage = "MODEL INPUT|--system NAME [--n-atoms N] [--ensemble nve|langevin] [--temperature K] [--timestep FS]\n"
-             "     [--n-steps N] [--seed S] [-o TRAJ.extxyz] [--every K] [OPTIONS]",
+             " [--n-steps N] [--seed S] [-o TRAJ.extxyz] [--every K] [OPTIONS]",
     .details =
         "Starts from the first frame of INPUT (- is standard input) or from a built-in system. Velocities are those of INPUT "
         "where\n"

@@ -47,7 +47,7 @@ static int run(cli_arguments *arguments)
     if (status == MLFF_OK) {
         mlff_model_info info;
         mlff_model_info_get(model, &info);
-        printf("%s: %s, %lld parameters, untrained (seed %llu)\n", path, info.description, (long long)info.n_parameters,
+        printf("%s: %s, %lld parameters, seed %llu\n", path, info.description, (long long)info.n_parameters,
                (unsigned long long)painn.seed);
     }
     mlff_model_destroy(model);

@@ -181,7 +181,7 @@ static int run(cli_arguments *arguments)
         printf("%s: %s; %s trajectory, %s, %s\n", arguments->positional[0], input.text, trajectories[wanted.kind], setup.device,
                setup.precision);
     fflush(stdout);
-    measured = mlff_profile_run(&callable, trajectory, &wanted.options, &profile);
+    measured = cli_in(wanted.path, mlff_profile_run(&callable, trajectory, &wanted.options, &profile));
     cli_progress_clear();
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     if (profile) MLFF_TRY(report(&wanted, profile));
@@ -199,7 +199,7 @@ const cli_command profile_command = {
     .name = "profile",
     .summary = "measure steps: latency, stages, memory, verdicts, what to do",
     .usage = "MODEL [INPUT | --system NAME --n-atoms N] [--trajectory thermal|md|file] [--n-steps K]\n"
-             "     [--warmup W] [--properties energy,forces,stress] [-o REPORT.json] [OPTIONS]",
+             " [--warmup W] [--properties energy,forces,stress] [-o REPORT.json] [OPTIONS]",
     .details =
         "Measures each step of a trajectory and says where the time goes: mean, median, spread and tail of the latency (ms), "
         "the\n"

@@ -3,8 +3,8 @@
 # The command from outside: exit status, what is said on stderr, which files are left. One function a test.
 #   test_cli.sh MLFF JSON_GET NAME
 set -uo pipefail
-mlff=$1
-json_get=$2
+mlff=$(realpath "$1")
+json_get=$(realpath "$2")
 name=$3
 source_folder=$(cd "$(dirname "$0")/../.." && pwd)
 shared=${MLFF_SHARED:-$source_folder/../shared}
