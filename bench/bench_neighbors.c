@@ -88,7 +88,7 @@ static int run(const char *name, int n, double *positions, const double *cell, d
     int n_warm = n_calls / 10 + 3;
     for (int call = -n_warm; call < n_calls; call++) {
         for (int k = 0; k < 3 * n; k++)
-            positions[k] = home[k] + 0.2 * (base_random_uniform(1, 0, (uint64_t)(3 * n * (call + n_warm) + k)) - 0.5);
+            positions[k] = home[k] + 0.1 * (base_random_uniform(1, 0, (uint64_t)(3 * n * (call + n_warm) + k)) - 0.5);
         if (call == 0) mlff_neighbors_info_get(neighbors, &before);
         double start = now_us();
         if (mlff_neighbors_update(neighbors, &batch) != MLFF_OK) {

@@ -4,6 +4,7 @@
 //   r_p = (positions[neighbor] - positions[atom]) + (S0 a + S1 b + S2 c)
 // from the caller's own positions: neither the pairs nor a bit of the vectors depends on when the list was built.
 #include "atoms/neighbors.h"
+#include "device/cpu.h"
 
 #include <math.h>
 #include <omp.h>
@@ -36,6 +37,16 @@ int neighbors_n_threads(const mlff_neighbors *neighbors, int64_t n_pairs)
     return n > neighbors->n_atoms ? (neighbors->n_atoms > 0 ? neighbors->n_atoms : 1) : n;
 }
 
+static const neighbors_kernels *choose_kernels(const char *path)
+{
+#if defined(__x86_64__)
+    if (strcmp(path, "avx512") == 0) return &neighbors_kernels_avx512;
+    if (strcmp(path, "avx2") == 0) return &neighbors_kernels_avx2;
+#endif
+    (void)path;
+    return &neighbors_kernels_portable;
+}
+
 mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, mlff_neighbors **neighbors_out)
 {
     if (!neighbors_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_neighbors_create: no place for the result");
@@ -43,12 +54,16 @@ mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, 
         return mlff_fail(MLFF_ERR_USAGE, "a cutoff of %g Å cannot be meant; give one above 0", cutoff_angstrom);
     if (!(skin_angstrom >= 0 && skin_angstrom <= 1e6))
         return mlff_fail(MLFF_ERR_USAGE, "a skin of %g Å cannot be meant; give 0 or more", skin_angstrom);
+    const char *path;
+    mlff_status status = cpu_path_choose(NULL, &path);
+    if (status != MLFF_OK) return status;
     mlff_neighbors *neighbors = base_alloc(1, sizeof *neighbors, "the neighbour list");
     if (!neighbors) return MLFF_ERR_MEMORY;
+    neighbors->kernels = choose_kernels(path);
     neighbors->cutoff = cutoff_angstrom;
     neighbors->skin = skin_angstrom;
     neighbors->bytes = sizeof *neighbors;
-    mlff_status status = neighbors_grow(neighbors, &neighbors->first, &neighbors->first_capacity, 16, sizeof(int32_t));
+    status = neighbors_grow(neighbors, &neighbors->first, &neighbors->first_capacity, 16, sizeof(int32_t));
     if (status != MLFF_OK) {
         mlff_neighbors_destroy(neighbors);
         return status;
@@ -61,14 +76,19 @@ void mlff_neighbors_destroy(mlff_neighbors *neighbors)
 {
     if (!neighbors) return;
     void *arrays[] = {
-        neighbors->first_atom, neighbors->cells,      neighbors->periodic,   neighbors->positions,     neighbors->grids,
-        neighbors->bin_start,  neighbors->bin,        neighbors->wrap,       neighbors->wrap_number,   neighbors->wrapped,
-        neighbors->order,      neighbors->place,      neighbors->sorted[0],  neighbors->sorted[1],     neighbors->sorted[2],
-        neighbors->row_found,  neighbors->row_number, neighbors->skin_first, neighbors->skin_neighbor, neighbors->skin_image,
-        neighbors->images,     neighbors->first,      neighbors->neighbor,   neighbors->shift,         neighbors->reverse,
-        neighbors->vectors,    neighbors->accepted,   neighbors->cursor,
+        neighbors->first_atom, neighbors->cells,       neighbors->periodic,      neighbors->positions,  neighbors->grids,
+        neighbors->bin_start,  neighbors->bin,         neighbors->wrapped,       neighbors->wrap,       neighbors->order,
+        neighbors->place,      neighbors->sorted[0],   neighbors->sorted[1],     neighbors->sorted[2],  neighbors->wrap_number,
+        neighbors->skin_first, neighbors->skin_length, neighbors->skin_neighbor, neighbors->skin_image, neighbors->images,
+        neighbors->first,      neighbors->neighbor,    neighbors->shift,         neighbors->reverse,    neighbors->vectors,
+        neighbors->accepted,   neighbors->cursor,
     };
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
+    for (int t = 0; t < NEIGHBORS_MAX_THREADS; t++) {
+        neighbors_scratch *scratch = &neighbors->scratch[t];
+        void *rows[] = {scratch->found, scratch->key, scratch->rank, scratch->other, scratch->number, scratch->square};
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) base_free(rows[k]);
+    }
     base_free(neighbors);
 }
 
@@ -146,10 +166,10 @@ static inline double pair_vector(const double *restrict x_i, const double *restr
 
 // Lists which skin pairs of the row are within the cutoff; returns how many. A pair's reverse has the same distance to the
 // last bit, so both are taken or neither.
-static inline int accept_row(const mlff_neighbors *neighbors, const double *positions, int i, int *one_point)
+static inline int accept_row(mlff_neighbors *neighbors, const double *positions, int i, int *close_out)
 {
     const int64_t first = neighbors->skin_first[i];
-    const int n = (int)(neighbors->skin_first[i + 1] - first);
+    const int n = neighbors->skin_length[i];
     const int32_t *restrict neighbor = neighbors->skin_neighbor + first, *restrict image = neighbors->skin_image + first;
     const neighbors_image *restrict images = neighbors->images;
     int32_t *restrict accepted = neighbors->accepted + first;
@@ -162,11 +182,11 @@ static inline int accept_row(const mlff_neighbors *neighbors, const double *posi
         count += r2 < square;
         close |= r2 < ONE_POINT;
     }
-    *one_point |= close;
+    *close_out |= close;
     return count;
 }
 
-static inline void write_row(const mlff_neighbors *neighbors, const double *positions, int i)
+static inline void write_row(mlff_neighbors *neighbors, const double *positions, int i)
 {
     const int64_t skin_first = neighbors->skin_first[i];
     const size_t first = (size_t)neighbors->first[i];
@@ -189,7 +209,7 @@ static inline void write_row(const mlff_neighbors *neighbors, const double *posi
 // The reverses of the pairs of rows `begin` up to `end`. Rows are read in ascending order and every row is ascending, so the
 // pairs (j, i) of all rows j meet those of row i in its own order: a cursor in each row finds them. Where j is there in several
 // images, theirs are met from the last to the first, as the order of -S is the opposite of that of S.
-static void find_reverses(const mlff_neighbors *neighbors, int begin, int end, int32_t *restrict cursor)
+static void find_reverses(mlff_neighbors *neighbors, int begin, int end, int32_t *restrict cursor)
 {
     const int32_t *restrict neighbor = neighbors->neighbor, *restrict first = neighbors->first;
     int32_t *restrict reverse = neighbors->reverse;
@@ -219,7 +239,7 @@ static mlff_status one_point(const mlff_neighbors *neighbors, const double *posi
 {
     for (int s = 0; s < neighbors->n_systems; s++)
         for (int i = neighbors->first_atom[s]; i < neighbors->first_atom[s + 1]; i++)
-            for (int64_t p = neighbors->skin_first[i]; p < neighbors->skin_first[i + 1]; p++) {
+            for (int64_t p = neighbors->skin_first[i]; p < neighbors->skin_first[i] + neighbors->skin_length[i]; p++) {
                 int j = neighbors->skin_neighbor[p];
                 double r[3], r2 = pair_vector(positions + 3 * (size_t)i, positions + 3 * (size_t)j,
                                               neighbors->images[neighbors->skin_image[p]].offset, r);
@@ -233,15 +253,27 @@ static mlff_status one_point(const mlff_neighbors *neighbors, const double *posi
     return MLFF_OK;
 }
 
-// Rows are cut among threads so that each has about as many skin pairs.
+static int accept_rows(mlff_neighbors *neighbors, const double *positions, int begin, int end)
+{
+    int close = 0;
+    for (int i = begin; i < end; i++) neighbors->first[i + 1] = accept_row(neighbors, positions, i, &close);
+    return close;
+}
+
+static void write_rows(mlff_neighbors *neighbors, const double *positions, int begin, int end)
+{
+    for (int i = begin; i < end; i++) write_row(neighbors, positions, i);
+}
+
+// Rows are cut among threads so that each has about as many pairs.
 static int first_row_of(const mlff_neighbors *neighbors, int thread, int n_threads)
 {
-    int64_t wanted = (int64_t)neighbors->n_skin / n_threads * thread;
     int low = 0, high = neighbors->n_atoms;
+    int64_t wanted = (int64_t)neighbors->first[high] * thread / n_threads;
     if (thread == n_threads) return high;
     while (low < high) {
         int middle = low + (high - low) / 2;
-        if (neighbors->skin_first[middle] < wanted)
+        if (neighbors->first[middle] < wanted)
             low = middle + 1;
         else
             high = middle;
@@ -252,18 +284,18 @@ static int first_row_of(const mlff_neighbors *neighbors, int thread, int n_threa
 static mlff_status filter(mlff_neighbors *neighbors, const double *positions)
 {
     mlff_status status = MLFF_OK;
-    int n = neighbors->n_atoms, n_threads = neighbors_n_threads(neighbors, (int64_t)neighbors->n_skin), close = 0;
+    int n = neighbors->n_atoms, n_threads = neighbors_n_threads(neighbors, neighbors->n_skin), close = 0;
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->first, &neighbors->first_capacity, (size_t)n + 1, sizeof(int32_t)));
-    MLFF_TRY(neighbors_grow(neighbors, &neighbors->accepted, &neighbors->accepted_capacity, neighbors->n_skin, sizeof(int32_t)));
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->cursor, &neighbors->cursor_capacity, (size_t)n_threads * (size_t)n,
                             sizeof(int32_t)));
     int32_t *first = neighbors->first;
-#pragma omp parallel num_threads(n_threads) if (n_threads > 1) reduction(| : close)
-    {
-        int thread = omp_get_thread_num(), n_started = omp_get_num_threads();
-        int end = first_row_of(neighbors, thread + 1, n_started);
-        for (int i = first_row_of(neighbors, thread, n_started); i < end; i++)
-            first[i + 1] = accept_row(neighbors, positions, i, &close);
+    if (n_threads == 1) { // not even an empty parallel region: it costs as much as a molecule's list
+        close = accept_rows(neighbors, positions, 0, n);
+    } else {
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1) reduction(| : close)
+        for (int r = 0; r < neighbors->n_regions; r++)
+            close |=
+                accept_rows(neighbors, positions, neighbors_region_row(neighbors, r), neighbors_region_row(neighbors, r + 1));
     }
     first[0] = 0;
     for (int i = 0; i < n; i++) first[i + 1] += first[i];
@@ -274,11 +306,16 @@ static mlff_status filter(mlff_neighbors *neighbors, const double *positions)
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->shift, &neighbors->shift_capacity, 3 * n_pairs, sizeof(int32_t)));
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->reverse, &neighbors->reverse_capacity, n_pairs, sizeof(int32_t)));
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->vectors, &neighbors->vectors_capacity, 3 * n_pairs, sizeof(double)));
-#pragma omp parallel num_threads(n_threads) if (n_threads > 1)
+    if (n_threads == 1) {
+        write_rows(neighbors, positions, 0, n);
+        find_reverses(neighbors, 0, n, neighbors->cursor);
+        return MLFF_OK;
+    }
+#pragma omp parallel num_threads(n_threads)
     {
         int thread = omp_get_thread_num(), n_started = omp_get_num_threads();
         int begin = first_row_of(neighbors, thread, n_started), end = first_row_of(neighbors, thread + 1, n_started);
-        for (int i = begin; i < end; i++) write_row(neighbors, positions, i);
+        write_rows(neighbors, positions, begin, end);
 #pragma omp barrier
         find_reverses(neighbors, begin, end, neighbors->cursor + (size_t)thread * (size_t)n);
     }
@@ -327,7 +364,7 @@ void mlff_neighbors_info_get(const mlff_neighbors *neighbors, mlff_neighbors_inf
 {
     *info_out = (mlff_neighbors_info){
         .n_pairs = neighbors->first[neighbors->n_atoms],
-        .n_pairs_skin = (int64_t)neighbors->n_skin,
+        .n_pairs_skin = neighbors->n_skin,
         .n_updates = neighbors->n_updates,
         .n_rebuilds = neighbors->n_rebuilds,
         .n_growths = neighbors->n_growths,

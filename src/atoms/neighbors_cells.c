@@ -96,16 +96,6 @@ static mlff_status set_axes(neighbors_grid *grid, const mlff_batch *batch, int s
 
 // ---- wrapping and bins ----------------------------------------------------------------------------------------------
 
-static double fraction(const neighbors_grid *grid, const double x[3], int k)
-{
-    return x[0] * grid->inverse[k] + x[1] * grid->inverse[3 + k] + x[2] * grid->inverse[6 + k];
-}
-
-static void image_offset(const double cell[9], const int32_t shift[3], double offset[3])
-{
-    for (int c = 0; c < 3; c++) offset[c] = (shift[0] * cell[c] + shift[1] * cell[3 + c]) + shift[2] * cell[6 + c];
-}
-
 // How many images the range reaches over: each of each atom would have to be looked at.
 static mlff_status count_images(const neighbors_grid *grid, double range, int s, double reach[3])
 {
@@ -140,7 +130,7 @@ static mlff_status wrap_atoms(mlff_neighbors *neighbors, neighbors_grid *grid, c
             largest = fmax(largest, fabs(x[c]));
         }
         for (int k = 0; k < 3; k++) {
-            double cells = grid->periodic[k] ? floor(fraction(grid, x, k)) : 0.0;
+            double cells = grid->periodic[k] ? floor(neighbors_fraction(grid, x, k)) : 0.0;
             if (!(fabs(cells) <= MAX_WRAP))
                 return mlff_fail(MLFF_ERR_VALUE, "atom %d of system %d lies %.0f cells outside its cell; wrap its position",
                                  i - grid->first, s, fabs(cells));
@@ -148,7 +138,7 @@ static mlff_status wrap_atoms(mlff_neighbors *neighbors, neighbors_grid *grid, c
             if (i == grid->first || wrap[k] < low[k]) low[k] = wrap[k];
             if (i == grid->first || wrap[k] > high[k]) high[k] = wrap[k];
         }
-        image_offset(grid->cell, wrap, offset);
+        neighbors_offset(grid->cell, wrap, offset);
         for (int c = 0; c < 3; c++) y[c] = x[c] - offset[c];
     }
 
@@ -163,10 +153,6 @@ static mlff_status wrap_atoms(mlff_neighbors *neighbors, neighbors_grid *grid, c
             return mlff_fail(MLFF_ERR_LIMIT, "atoms of system %d lie too many cells apart; wrap their positions", s);
     }
     grid->dense = n_images <= 1000 + 32 * (int64_t)grid->n_atoms;
-    for (int i = grid->first; i < grid->first + grid->n_atoms; i++) {
-        const int32_t *wrap = neighbors->wrap + 3 * (size_t)i;
-        neighbors->wrap_number[i] = wrap[0] * grid->stride[0] + wrap[1] * grid->stride[1] + wrap[2] * grid->stride[2];
-    }
     return MLFF_OK;
 }
 
@@ -183,14 +169,14 @@ static void span_atoms(const mlff_neighbors *neighbors, const neighbors_grid *gr
     enum { N_SAMPLES = 256 };
     double low = INFINITY, high = -INFINITY, samples[N_SAMPLES];
     for (int i = grid->first; i < grid->first + grid->n_atoms; i++) {
-        double f = fraction(grid, neighbors->wrapped + 3 * (size_t)i, k);
+        double f = neighbors_fraction(grid, neighbors->wrapped + 3 * (size_t)i, k);
         low = fmin(low, f);
         high = fmax(high, f);
     }
     if (grid->n_atoms >= N_SAMPLES && high - low > 20 * grid->range) {
         for (int t = 0; t < N_SAMPLES; t++) {
             size_t i = (size_t)grid->first + (size_t)t * (size_t)grid->n_atoms / N_SAMPLES;
-            samples[t] = fraction(grid, neighbors->wrapped + 3 * i, k);
+            samples[t] = neighbors_fraction(grid, neighbors->wrapped + 3 * i, k);
         }
         qsort(samples, N_SAMPLES, sizeof *samples, compare_doubles);
         double inner_low = samples[N_SAMPLES / 16], inner_high = samples[N_SAMPLES - 1 - N_SAMPLES / 16];
@@ -226,11 +212,6 @@ static void choose_bins(const mlff_neighbors *neighbors, neighbors_grid *grid)
     }
 }
 
-static int clamp_bin(double bin, int n_bins)
-{
-    return bin <= 0 ? 0 : bin >= n_bins - 1 ? n_bins - 1 : (int)bin;
-}
-
 // Sorts the atoms of one system into its bins; atoms of a bin stay in the caller's order.
 static void sort_atoms(mlff_neighbors *neighbors, const neighbors_grid *grid)
 {
@@ -242,7 +223,8 @@ static void sort_atoms(mlff_neighbors *neighbors, const neighbors_grid *grid)
         int bin = 0;
         for (int k = 0; k < 3; k++)
             bin = bin * grid->n_bins[k] +
-                  clamp_bin(floor((fraction(grid, x, k) - grid->low[k]) * grid->n_per_fraction[k]), grid->n_bins[k]);
+                  neighbors_clamp_bin(floor((neighbors_fraction(grid, x, k) - grid->low[k]) * grid->n_per_fraction[k]),
+                                      grid->n_bins[k]);
         neighbors->bin[i] = bin;
         start[bin]++;
     }
@@ -257,174 +239,14 @@ static void sort_atoms(mlff_neighbors *neighbors, const neighbors_grid *grid)
         neighbors->order[k] = i;
         neighbors->place[i] = k;
         for (int c = 0; c < 3; c++) neighbors->sorted[c][k] = neighbors->wrapped[3 * (size_t)i + c];
+        const int32_t *wrap = neighbors->wrap + 3 * (size_t)i;
+        neighbors->wrap_number[k] = wrap[0] * grid->stride[0] + wrap[1] * grid->stride[1] + wrap[2] * grid->stride[2];
     }
     memmove(start + 1, start, n_bins * sizeof *start);
     start[0] = grid->first;
 }
 
-// ---- searching ------------------------------------------------------------------------------------------------------
-
-static int64_t floor_divide(int64_t a, int64_t b)
-{
-    return a / b - (a % b < 0);
-}
-
-static inline int64_t count_run(const double *x, const double *y, const double *z, int64_t n, const double from[3], double square)
-{
-    int64_t count = 0;
-    for (int64_t k = 0; k < n; k++) {
-        double dx = x[k] - from[0], dy = y[k] - from[1], dz = z[k] - from[2];
-        count += dx * dx + dy * dy + dz * dz < square;
-    }
-    return count;
-}
-
-// Finds what lies in range of an atom, itself included. With `found` also which (in sorted order) and in which images; rows of
-// one neighbour's images then come out in the order of shifts. Returns how many.
-static inline __attribute__((always_inline)) int64_t search_row(const mlff_neighbors *neighbors, const neighbors_grid *grid,
-                                                                int64_t place, int32_t *found, int64_t *number)
-{
-    const double *x = neighbors->sorted[0], *y = neighbors->sorted[1], *z = neighbors->sorted[2];
-    const double center[3] = {x[place], y[place], z[place]};
-    const double square = grid->range * grid->range;
-    const int32_t *start = neighbors->bin_start + grid->first_bin;
-    int64_t low[3], high[3], n[3], count = 0;
-    for (int k = 0; k < 3; k++) {
-        double f = fraction(grid, center, k) - grid->low[k], reach = grid->range / grid->height[k];
-        double from = floor((f - reach) * grid->n_per_fraction[k]), to = floor((f + reach) * grid->n_per_fraction[k]);
-        n[k] = grid->n_bins[k];
-        low[k] = grid->periodic[k] ? (int64_t)from : clamp_bin(from, grid->n_bins[k]);
-        high[k] = grid->periodic[k] ? (int64_t)to : clamp_bin(to, grid->n_bins[k]);
-    }
-    for (int64_t b0 = low[0]; b0 <= high[0]; b0++) {
-        int64_t m0 = floor_divide(b0, n[0]);
-        for (int64_t b1 = low[1]; b1 <= high[1]; b1++) {
-            int64_t m1 = floor_divide(b1, n[1]);
-            const int32_t *column = start + ((b0 - m0 * n[0]) * n[1] + (b1 - m1 * n[1])) * n[2];
-            for (int64_t b2 = low[2]; b2 <= high[2];) {
-                int64_t m2 = floor_divide(b2, n[2]), end = (m2 + 1) * n[2] - 1;
-                if (end > high[2]) end = high[2];
-                int32_t begin = column[b2 - m2 * n[2]], stop = column[end - m2 * n[2] + 1];
-                b2 = end + 1;
-                int32_t image[3] = {(int32_t)m0, (int32_t)m1, (int32_t)m2};
-                double from[3];
-                image_offset(grid->cell, image, from);
-                for (int c = 0; c < 3; c++) from[c] = center[c] - from[c];
-                if (!found) {
-                    count += count_run(x + begin, y + begin, z + begin, stop - begin, from, square);
-                    continue;
-                }
-                int64_t code = m0 * grid->stride[0] + m1 * grid->stride[1] + m2 * grid->stride[2];
-                for (int32_t k = begin; k < stop; k++) {
-                    double dx = x[k] - from[0], dy = y[k] - from[1], dz = z[k] - from[2];
-                    found[count] = k;
-                    number[count] = code;
-                    count += dx * dx + dy * dy + dz * dz < square;
-                }
-            }
-        }
-    }
-    return count;
-}
-
-// ---- rows in canonical order ------------------------------------------------------------------------------------------
-
-enum { RANKED_BY_COUNTING = 128, RANK_PADDING = 8 };
-
-// rank[k] is the place of key[k] in ascending order; equal keys keep their order. `other` is scratch. All have room for
-// RANK_PADDING more than n.
-static void rank_keys(int n, int32_t *restrict key, int32_t *restrict rank, int32_t *restrict other, int32_t key_limit)
-{
-    int k = 1;
-    while (k < n && key[k - 1] <= key[k]) k++;
-    if (k >= n) { // as in small systems
-        for (k = 0; k < n; k++) rank[k] = k;
-        return;
-    }
-    if (n <= RANKED_BY_COUNTING && key_limit < INT32_MAX / RANKED_BY_COUNTING) {
-        int padded = (n + RANK_PADDING - 1) / RANK_PADDING * RANK_PADDING;
-        for (k = 0; k < n; k++) other[k] = key[k] * RANKED_BY_COUNTING + k;
-        for (; k < padded; k++) other[k] = INT32_MAX;
-        for (k = 0; k < n; k++) {
-            int32_t below = 0, mine = other[k];
-            for (int l = 0; l < padded; l++) below += other[l] < mine;
-            rank[k] = below;
-        }
-        return;
-    }
-    // Radix sort of indices, 8 bits a pass; `rank` and `other` take turns.
-    int32_t *from = rank, *to = other;
-    for (k = 0; k < n; k++) from[k] = k;
-    for (int bits = 0; bits < 31 && key_limit >> bits; bits += 8) {
-        int32_t start[257] = {0};
-        for (k = 0; k < n; k++) start[(key[k] >> bits & 255) + 1]++;
-        for (int digit = 0; digit < 256; digit++) start[digit + 1] += start[digit];
-        for (k = 0; k < n; k++) to[start[key[from[k]] >> bits & 255]++] = from[k];
-        int32_t *swap = from;
-        from = to;
-        to = swap;
-    }
-    if (from == rank) {
-        memcpy(other, rank, (size_t)n * sizeof *rank);
-        from = other;
-    }
-    for (k = 0; k < n; k++) rank[from[k]] = k;
-}
-
-static void decode_image(const neighbors_grid *grid, int64_t number, neighbors_image *image)
-{
-    for (int k = 0; k < 3; k++) number += grid->extent[k] * grid->stride[k];
-    for (int k = 0; k < 3; k++) {
-        image->shift[k] = (int32_t)(number / grid->stride[k]) - grid->extent[k];
-        number %= grid->stride[k];
-    }
-    image_offset(grid->cell, image->shift, image->offset);
-}
-
-// `scratch` has room for three rows, `number` for one.
-static void keep_row(mlff_neighbors *neighbors, const neighbors_grid *grid, int i, int32_t *scratch, int64_t *number,
-                     size_t row_bound)
-{
-    int32_t *found = scratch, *rank = scratch + row_bound, *other = scratch + 2 * row_bound;
-    int32_t place = neighbors->place[i];
-    int n_found = (int)search_row(neighbors, grid, place, found, number), n = 0;
-    for (int k = 0; k < n_found; k++) {
-        int32_t j = neighbors->order[found[k]];
-        found[n] = j - grid->first;
-        number[n] = number[k];
-        n += j != i || number[k] != 0;
-    }
-    int64_t first = neighbors->skin_first[i];
-    assert(n == neighbors->skin_first[i + 1] - first);
-    rank_keys(n, found, rank, other, grid->n_atoms - 1);
-
-    int64_t zero = grid->first_image;
-    for (int k = 0; k < 3; k++) zero += grid->extent[k] * grid->stride[k];
-    for (int k = 0; k < n; k++) {
-        int64_t p = first + rank[k],
-                caller = number[k] - neighbors->wrap_number[grid->first + found[k]] + neighbors->wrap_number[i];
-        int64_t image = grid->dense ? zero + caller : grid->first_image + p - neighbors->skin_first[grid->first];
-        neighbors->skin_neighbor[p] = grid->first + found[k];
-        neighbors->skin_image[p] = (int32_t)image;
-        if (!grid->dense) decode_image(grid, caller, &neighbors->images[image]);
-    }
-}
-
-// ---- the build --------------------------------------------------------------------------------------------------------
-
-static const neighbors_grid *grid_of(const mlff_neighbors *neighbors, const neighbors_grid *grid, int i)
-{
-    if (i >= grid->first && i < grid->first + grid->n_atoms) return grid;
-    int low = 0, high = neighbors->n_systems - 1;
-    while (low < high) { // the last grid that begins at or before i
-        int middle = low + (high - low + 1) / 2;
-        if (neighbors->grids[middle].first <= i)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return &neighbors->grids[low];
-}
+// ---- sizes ----------------------------------------------------------------------------------------------------------
 
 // What is left of INT32_MAX pairs on this machine.
 static double pair_limit(void)
@@ -457,7 +279,8 @@ static mlff_status make_grids(mlff_neighbors *neighbors, const mlff_batch *batch
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->order, &neighbors->order_capacity, n, sizeof(int32_t)));
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->place, &neighbors->place_capacity, n, sizeof(int32_t)));
     for (int c = 0; c < 3; c++)
-        MLFF_TRY(neighbors_grow(neighbors, &neighbors->sorted[c], &neighbors->sorted_capacity[c], n, sizeof(double)));
+        MLFF_TRY(neighbors_grow(neighbors, &neighbors->sorted[c], &neighbors->sorted_capacity[c], n + NEIGHBORS_BLOCK,
+                                sizeof(double)));
 
     double work = 0;
     for (int s = 0; s < neighbors->n_systems; s++) {
@@ -483,90 +306,144 @@ done:
     return status;
 }
 
-// Sets skin_first and n_skin; *row_bound_out is the room that the longest row needs while it is made.
-static mlff_status count_rows(mlff_neighbors *neighbors, int n_threads, size_t *row_bound_out)
+// ---- images ---------------------------------------------------------------------------------------------------------
+
+void neighbors_decode_image(const neighbors_grid *grid, int64_t number, neighbors_image *image)
+{
+    for (int k = 0; k < 3; k++) number += grid->extent[k] * grid->stride[k];
+    for (int k = 0; k < 3; k++) {
+        image->shift[k] = (int32_t)(number / grid->stride[k]) - grid->extent[k];
+        number %= grid->stride[k];
+    }
+    neighbors_offset(grid->cell, image->shift, image->offset);
+}
+
+static mlff_status grow_images(mlff_neighbors *neighbors)
+{
+    int64_t n = neighbors->n_dense_images + (neighbors->all_dense ? 0 : neighbors->region_first[neighbors->n_regions]);
+    if (n > INT32_MAX)
+        return mlff_fail(MLFF_ERR_LIMIT, "the systems of the batch have too many images within the cutoff; use a smaller batch");
+    return neighbors_grow(neighbors, &neighbors->images, &neighbors->images_capacity, (size_t)n, sizeof *neighbors->images);
+}
+
+static mlff_status make_images(mlff_neighbors *neighbors)
+{
+    neighbors->n_dense_images = 0;
+    neighbors->all_dense = true;
+    for (int s = 0; s < neighbors->n_systems; s++) {
+        neighbors_grid *grid = &neighbors->grids[s];
+        int64_t n = grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1);
+        grid->image_zero = neighbors->n_dense_images + n / 2;
+        neighbors->n_dense_images += grid->dense ? n : 0;
+        neighbors->all_dense &= grid->dense;
+    }
+    mlff_status status = grow_images(neighbors);
+    if (status != MLFF_OK) return status;
+    for (int s = 0; s < neighbors->n_systems; s++) {
+        const neighbors_grid *grid = &neighbors->grids[s];
+        int64_t n = grid->dense ? grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1) : 0;
+        for (int64_t k = -(n / 2); k < n - n / 2; k++) neighbors_decode_image(grid, k, &neighbors->images[grid->image_zero + k]);
+    }
+    return MLFF_OK;
+}
+
+// ---- the build --------------------------------------------------------------------------------------------------------
+
+static mlff_status grow_scratch(mlff_neighbors *neighbors, int n_threads)
 {
     mlff_status status = MLFF_OK;
-    int n = neighbors->n_atoms;
-    MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_first, &neighbors->skin_first_capacity, (size_t)n + 1, sizeof(int64_t)));
-    int64_t *first = neighbors->skin_first, longest = 0;
-#pragma omp parallel num_threads(n_threads) if (n_threads > 1)
-    {
-        const neighbors_grid *grid = neighbors->grids;
-#pragma omp for schedule(dynamic, 64)
-        for (int i = 0; i < n; i++) {
-            grid = grid_of(neighbors, grid, i);
-            first[i + 1] = search_row(neighbors, grid, neighbors->place[i], NULL, NULL) - 1; // itself
-        }
+    size_t n = (size_t)neighbors->scratch_room + NEIGHBORS_BLOCK;
+    for (int t = 0; t < n_threads; t++) {
+        neighbors_scratch *scratch = &neighbors->scratch[t];
+        MLFF_TRY(neighbors_grow(neighbors, &scratch->found, &scratch->found_capacity, n, sizeof(int32_t)));
+        MLFF_TRY(neighbors_grow(neighbors, &scratch->key, &scratch->key_capacity, n, sizeof(int32_t)));
+        MLFF_TRY(neighbors_grow(neighbors, &scratch->rank, &scratch->rank_capacity, n, sizeof(int32_t)));
+        MLFF_TRY(neighbors_grow(neighbors, &scratch->other, &scratch->other_capacity, n, sizeof(int32_t)));
+        MLFF_TRY(neighbors_grow(neighbors, &scratch->number, &scratch->number_capacity, n, sizeof(int64_t)));
+        MLFF_TRY(neighbors_grow(neighbors, &scratch->square, &scratch->square_capacity, n, sizeof(double)));
     }
-    first[0] = 0;
-    for (int i = 0; i < n; i++) {
-        if (first[i + 1] > longest) longest = first[i + 1];
-        first[i + 1] += first[i];
-    }
-    if ((double)first[n] > pair_limit())
-        MLFF_FAIL(MLFF_ERR_LIMIT,
-                  "%.3g pairs lie within %.3g Å, more than this machine can list; use a smaller cutoff, fewer atoms or a larger "
-                  "cell",
-                  (double)first[n], neighbors->cutoff + neighbors->skin);
-    neighbors->n_skin = (size_t)first[n];
-    *row_bound_out = (size_t)longest + 2 + RANK_PADDING; // itself, and one slot that a rejected candidate is written to
 done:
     return status;
 }
 
-// The tables of shifts; those with an entry for each pair are filled when the rows are.
-static mlff_status make_images(mlff_neighbors *neighbors)
+// Counts the pairs and makes room for them, and for some more at the next build.
+static mlff_status make_room(mlff_neighbors *neighbors, int n_threads)
 {
     mlff_status status = MLFF_OK;
-    int64_t n_images = 0;
-    for (int s = 0; s < neighbors->n_systems; s++) {
-        neighbors_grid *grid = &neighbors->grids[s];
-        int end = grid->first + grid->n_atoms;
-        grid->first_image = n_images;
-        n_images += grid->dense ? grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1)
-                                : neighbors->skin_first[end] - neighbors->skin_first[grid->first];
+    int n_regions = 1 + neighbors->n_atoms / 512;
+    if (n_regions > NEIGHBORS_MAX_REGIONS) n_regions = NEIGHBORS_MAX_REGIONS;
+    neighbors->n_regions = n_regions;
+    int64_t *first = neighbors->region_first, room = 0, n_pairs = 0;
+    if (n_threads == 1) {
+        for (int r = 0; r < n_regions; r++) first[r + 1] = neighbors->kernels->count_region(neighbors, r, &room);
+    } else {
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1) reduction(max : room)
+        for (int r = 0; r < n_regions; r++) first[r + 1] = neighbors->kernels->count_region(neighbors, r, &room);
     }
-    if (n_images > INT32_MAX)
-        MLFF_FAIL(MLFF_ERR_LIMIT, "the systems of the batch have too many images within the cutoff; use a smaller batch");
-    MLFF_TRY(
-        neighbors_grow(neighbors, &neighbors->images, &neighbors->images_capacity, (size_t)n_images, sizeof *neighbors->images));
-    for (int s = 0; s < neighbors->n_systems; s++) {
-        const neighbors_grid *grid = &neighbors->grids[s];
-        int64_t n = grid->dense ? grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1) : 0;
-        for (int64_t k = 0; k < n; k++) decode_image(grid, k - n / 2, &neighbors->images[grid->first_image + k]);
+    first[0] = 0;
+    for (int r = 0; r < n_regions; r++) {
+        n_pairs += first[r + 1];
+        first[r + 1] += first[r] + first[r + 1] / 8 + 64;
     }
-    neighbors->n_images = (size_t)n_images;
+    if ((double)n_pairs > pair_limit())
+        MLFF_FAIL(MLFF_ERR_LIMIT,
+                  "%.3g pairs lie within %.3g Å, more than this machine can list; use a smaller cutoff, fewer atoms or a larger "
+                  "cell",
+                  (double)n_pairs, neighbors->cutoff + neighbors->skin);
+    size_t capacity = (size_t)first[n_regions];
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_neighbor, &neighbors->skin_neighbor_capacity, capacity, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_image, &neighbors->skin_image_capacity, capacity, sizeof(int32_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->accepted, &neighbors->accepted_capacity, capacity, sizeof(int32_t)));
+    neighbors->scratch_room = room + room / 8 + 64;
+    MLFF_TRY(grow_scratch(neighbors, n_threads));
+    MLFF_TRY(grow_images(neighbors));
 done:
     return status;
+}
+
+// Whether all regions had the room.
+static bool list_pairs(mlff_neighbors *neighbors, int n_threads)
+{
+    int n_regions = neighbors->n_regions, n_full = 0;
+    int64_t n_pairs = 0;
+    if (n_threads == 1) {
+        for (int r = 0; r < n_regions && n_full == 0; r++) {
+            int64_t n = neighbors->kernels->list_region(neighbors, r, &neighbors->scratch[0], neighbors->scratch_room);
+            n_pairs += n;
+            n_full += n < 0;
+        }
+    } else {
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1) reduction(+ : n_pairs, n_full)
+        for (int r = 0; r < n_regions; r++) {
+            const neighbors_scratch *scratch = &neighbors->scratch[omp_get_thread_num()];
+            int64_t n = neighbors->kernels->list_region(neighbors, r, scratch, neighbors->scratch_room);
+            n_pairs += n;
+            n_full += n < 0;
+        }
+    }
+    neighbors->n_skin = n_pairs;
+    return n_full == 0;
 }
 
 mlff_status neighbors_build(mlff_neighbors *neighbors, const mlff_batch *batch)
 {
     mlff_status status = MLFF_OK;
     double work = 0;
-    size_t row_bound = 0;
+    size_t n = (size_t)neighbors->n_atoms;
     MLFF_TRY(make_grids(neighbors, batch, &work));
-    int n = neighbors->n_atoms, n_threads = neighbors_n_threads(neighbors, (int64_t)work);
-    MLFF_TRY(count_rows(neighbors, n_threads, &row_bound));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_first, &neighbors->skin_first_capacity, n, sizeof(int64_t)));
+    MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_length, &neighbors->skin_length_capacity, n, sizeof(int32_t)));
+    int n_threads = neighbors_n_threads(neighbors, (int64_t)work);
     MLFF_TRY(make_images(neighbors));
-    MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_neighbor, &neighbors->skin_neighbor_capacity, neighbors->n_skin,
-                            sizeof(int32_t)));
-    MLFF_TRY(
-        neighbors_grow(neighbors, &neighbors->skin_image, &neighbors->skin_image_capacity, neighbors->n_skin, sizeof(int32_t)));
-    size_t n_scratch = (size_t)n_threads * row_bound;
-    MLFF_TRY(neighbors_grow(neighbors, &neighbors->row_found, &neighbors->row_found_capacity, 3 * n_scratch, sizeof(int32_t)));
-    MLFF_TRY(neighbors_grow(neighbors, &neighbors->row_number, &neighbors->row_number_capacity, n_scratch, sizeof(int64_t)));
-#pragma omp parallel num_threads(n_threads) if (n_threads > 1)
-    {
-        const neighbors_grid *grid = neighbors->grids;
-        size_t stretch = (size_t)omp_get_thread_num() * row_bound;
-#pragma omp for schedule(dynamic, 64)
-        for (int i = 0; i < n; i++) {
-            grid = grid_of(neighbors, grid, i);
-            keep_row(neighbors, grid, i, neighbors->row_found + 3 * stretch, neighbors->row_number + stretch, row_bound);
-        }
+    if (neighbors->n_regions > 0) {
+        MLFF_TRY(grow_scratch(neighbors, n_threads));
+        if (list_pairs(neighbors, n_threads)) return MLFF_OK;
     }
+    MLFF_TRY(make_room(neighbors, n_threads));
+    bool listed = list_pairs(neighbors, n_threads);
+    assert(listed);
+    (void)listed;
 done:
+    if (status != MLFF_OK) neighbors->n_regions = 0; // they may be larger than what they lie in
     return status;
 }
