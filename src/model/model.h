@@ -130,8 +130,9 @@ struct model_architecture {
 };
 extern const model_architecture painn_architecture;
 const model_architecture *model_architecture_find(const char *name);
-/* Takes over `weights` (also on failure), finds the architecture in its metadata and loads it. */
-mlff_status model_from_weights(model_weights *weights, const char *name, mlff_model **model_out);
+/* Takes over `weights` (also on failure), finds the architecture in its metadata and loads it. The model is named
+ * after `path`, without folder and suffix. */
+mlff_status model_from_weights(model_weights *weights, const char *path, mlff_model **model_out);
 
 /* Metadata of a model being loaded, checked; errors name the model and the key. `choices` ends with NULL. */
 mlff_status model_metadata_number(const mlff_model *model, const char *key, double least, double most, double *value_out);

@@ -140,39 +140,6 @@ done:
     return status;
 }
 
-mlff_status model_from_weights(model_weights *weights, const char *name, mlff_model **model_out)
-{
-    mlff_status status = MLFF_OK;
-    mlff_model *model = base_alloc(1, sizeof *model, "a model");
-    if (!model) {
-        weights_free(weights);
-        return MLFF_ERR_MEMORY;
-    }
-    model->file = *weights;
-    *weights = (model_weights){0};
-    if (!(model->name = base_strdup(name))) {
-        status = MLFF_ERR_MEMORY;
-        goto done;
-    }
-    const char *format = weights_get(&model->file, "format");
-    const char *architecture = weights_get(&model->file, "architecture");
-    if (!format || strcmp(format, "mlff") != 0 || !architecture)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata does not make it a model file of ours; make one with: mlff import", name);
-    const model_architecture *found = model_architecture_find(architecture);
-    if (!found) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has painn", name, architecture);
-    MLFF_TRY(read_common(model));
-    model->architecture = found;
-    MLFF_TRY(found->load(model));
-
-    *model_out = model;
-    model = NULL;
-done:
-    mlff_model_destroy(model);
-    return status;
-}
-
-// ---- files
-
 // The file name without folder and suffix; the caller's.
 static char *name_of(const char *path)
 {
@@ -182,6 +149,45 @@ static char *name_of(const char *path)
     if (dot && dot != name) *dot = 0;
     return name;
 }
+
+mlff_status model_from_weights(model_weights *weights, const char *path, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_model *model = base_alloc(1, sizeof *model, "a model");
+    if (!model) {
+        weights_free(weights);
+        return MLFF_ERR_MEMORY;
+    }
+    model->file = *weights;
+    *weights = (model_weights){0};
+    char *name = name_of(path);
+    model->name = base_strdup(path); // until all is checked, for errors
+    if (!name || !model->name) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    const char *format = weights_get(&model->file, "format");
+    const char *architecture = weights_get(&model->file, "architecture");
+    if (!format || strcmp(format, "mlff") != 0 || !architecture)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata does not make it a model file of ours; make one with: mlff import", path);
+    const model_architecture *found = model_architecture_find(architecture);
+    if (!found) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has painn", path, architecture);
+    MLFF_TRY(read_common(model));
+    model->architecture = found;
+    MLFF_TRY(found->load(model));
+
+    base_free(model->name);
+    model->name = name;
+    name = NULL;
+    *model_out = model;
+    model = NULL;
+done:
+    base_free(name);
+    mlff_model_destroy(model);
+    return status;
+}
+
+// ---- files
 
 enum file_kind { FILE_SAFETENSORS, FILE_ZIP, FILE_PICKLE, FILE_UNKNOWN };
 
@@ -196,10 +202,10 @@ static mlff_status file_kind_of(const char *path, enum file_kind *kind_out)
     fclose(file);
     if (failed) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(failed));
     if (length == 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: is empty", path);
-    if (memcmp(start, "PK", 2) == 0)
-        *kind_out = FILE_ZIP;
-    else if (length == 9 && start[8] == '{')
+    if (length == 9 && start[8] == '{' && memcmp(start + 4, "\0\0\0\0", 4) == 0) // a header of less than 4 GB
         *kind_out = FILE_SAFETENSORS;
+    else if (memcmp(start, "PK", 2) == 0)
+        *kind_out = FILE_ZIP;
     else
         *kind_out = start[0] == 0x80 ? FILE_PICKLE : FILE_UNKNOWN;
     return MLFF_OK;
@@ -210,7 +216,6 @@ mlff_status mlff_model_load(const char *path, mlff_model **model_out)
     mlff_status status = MLFF_OK;
     model_weights weights = {0};
     enum file_kind kind = FILE_UNKNOWN;
-    char *name = NULL;
 
     if (!path || !model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_load: path and model_out must be given");
     MLFF_TRY(file_kind_of(path, &kind));
@@ -219,14 +224,9 @@ mlff_status mlff_model_load(const char *path, mlff_model **model_out)
                   "%s: is a PyTorch file, not a model file of ours; convert it once: mlff import %s -o NAME.safetensors", path,
                   path);
     MLFF_TRY(weights_read(path, &weights));
-    if (!(name = name_of(path))) {
-        status = MLFF_ERR_MEMORY;
-        goto done;
-    }
-    MLFF_TRY(model_from_weights(&weights, name, model_out));
+    MLFF_TRY(model_from_weights(&weights, path, model_out));
 done:
     weights_free(&weights);
-    base_free(name);
     return status;
 }
 
@@ -247,7 +247,6 @@ mlff_status mlff_model_import(const char *path, const mlff_import_options *optio
     mlff_import_options wanted = mlff_import_options_default();
     model_weights weights = {0};
     enum file_kind kind = FILE_UNKNOWN;
-    char *name = NULL;
 
     if (!path || !model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_import: path and model_out must be given");
     if (options) {
@@ -263,17 +262,12 @@ mlff_status mlff_model_import(const char *path, const mlff_import_options *optio
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a SchNetPack model (a zip as torch.save writes it since PyTorch 1.6)%s", path,
                   kind == FILE_PICKLE ? "; a bare pickle: save it again with a newer PyTorch" : "");
     MLFF_TRY(schnetpack_read(path, &wanted, &weights));
-    if (!(name = name_of(path))) {
-        status = MLFF_ERR_MEMORY;
-        goto done;
-    }
-    MLFF_TRY(model_from_weights(&weights, name, model_out));
+    MLFF_TRY(model_from_weights(&weights, path, model_out));
     if ((*model_out)->n_elements == 0)
         base_warn("%s: the elements it was trained on are not in the file, so that no element is refused; say --elements H,C,O",
                   path);
 done:
     weights_free(&weights);
-    base_free(name);
     return status;
 }
 

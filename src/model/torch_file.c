@@ -47,11 +47,11 @@ static mlff_status read_entry(torch_file *file, const char *name, size_t limit, 
     }
     if (!(entry = zip_fopen(file->zip, name, 0)))
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: entry %s: %s", file->path, name, zip_strerror(file->zip));
-    // One byte more is asked for, so that the checksum at the end is seen.
-    zip_int64_t got = zip_fread(entry, bytes, info.size + 1);
-    if (got < 0 || (zip_uint64_t)got != info.size)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: entry %s is damaged: %s", file->path, name,
-                  got < 0 ? zip_file_strerror(entry) : "it is cut short");
+    char beyond;
+    zip_int64_t got = zip_fread(entry, bytes, info.size);
+    if (got == (zip_int64_t)info.size) got += zip_fread(entry, &beyond, 1); // only reading past the end checks the checksum
+    if (got != (zip_int64_t)info.size)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: entry %s is damaged: %s", file->path, name, zip_file_strerror(entry));
     *length_out = (size_t)info.size;
     *bytes_out = bytes;
     bytes = NULL;
