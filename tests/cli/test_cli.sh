@@ -37,15 +37,15 @@ refused() {
     before=$(ls -A)
     run "$expected" "$@"
     after=$(ls -A)
-    grep -qE -- "$pattern" err || fail "stderr does not match '$pattern': mlff $*"
-    [ "$(grep -vc '^mlff: warning: ' err)" = 1 ] || fail "stderr is not one line: mlff $*"
-    grep -q '^mlff: ' err || fail "stderr does not begin with 'mlff: '"
+    grep -aqE -- "$pattern" err || fail "stderr does not match '$pattern': mlff $*"
+    [ "$(grep -avc '^mlff: warning: ' err)" = 1 ] || fail "stderr is not one line: mlff $*"
+    grep -aq '^mlff: ' err || fail "stderr does not begin with 'mlff: '"
     [ "$(grep -v -e '^out$' -e '^err$' <<<"$before")" = "$(grep -v -e '^out$' -e '^err$' <<<"$after")" ] ||
         fail "files were left behind: $after"
 }
 
 says() { # PATTERN [FILE]
-    grep -qE -- "$1" "${2:-out}" || fail "no '$1' in ${2:-out}"
+    grep -aqE -- "$1" "${2:-out}" || fail "no '$1' in ${2:-out}"
 }
 
 value() { # FILE PATH
@@ -168,6 +168,10 @@ test_info() {
     is "$(value info.json elements)" 3 "number of elements"
     is "$(value info.json n_layers)" 2 layers
     is "$(value info.json cutoff_angstrom)" 4 cutoff
+    cp model.safetensors $'m\xff\xc3\xa9"\\.safetensors' # no UTF-8, UTF-8, and what JSON must quote
+    run 0 info $'m\xff\xc3\xa9"\\.safetensors' --json
+    cp out info.json
+    is "$(value info.json path)" $'m\xef\xbf\xbd\xc3\xa9"\\.safetensors' "path"
     refused 1 'no_such_file' info no_such_file
     head -c 100 model.safetensors >cut.safetensors
     refused 1 'cut.safetensors' info cut.safetensors
@@ -279,7 +283,7 @@ test_md() {
     says 'velocities drawn'
     run 0 md model.safetensors a.extxyz --n-steps 2 --every 1 -o -
     says '^8$' && says 'Lattice'
-    grep -q 'steps/s' out && fail "the table is among the frames"
+    grep -aq 'steps/s' out && fail "the table is among the frames"
     return 0
 }
 
