@@ -97,7 +97,7 @@ MLFF_API void mlff_batch_from_system(const mlff_system *system, int32_t first_at
 
 /* Reads frames one by one in constant memory. The format is told by content and name: extended XYZ
  * (comments of any form, any column order, Lattice, Properties, pbc; energy, forces, stress, virial and
- * momenta or velocities as ASE writes them) or POSCAR/CONTCAR (VASP 5). "-" is standard input. */
+ * momenta as ASE writes them, velocities in Å/fs) or POSCAR/CONTCAR (VASP 5). "-" is standard input. */
 typedef struct mlff_reader mlff_reader;
 MLFF_API mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out);
 /* Next frame, or *system_out = NULL at the end. The frame is the caller's. */
@@ -120,7 +120,7 @@ typedef struct mlff_frame_results {
  * grown; each frame is flushed whole). "-" is standard output. */
 typedef struct mlff_writer mlff_writer;
 MLFF_API mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_out);
-/* `results` may be NULL. */
+/* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. */
 MLFF_API mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, const mlff_frame_results *results);
 /* Flushes, checks (a full disk is an error here) and names the file. The writer is gone afterwards, also on failure. */
 MLFF_API mlff_status mlff_writer_close(mlff_writer *writer);
@@ -144,7 +144,8 @@ MLFF_API mlff_status mlff_system_build(const char *name, int n_atoms, uint64_t s
 /* ---- random motion --------------------------------------------------------------------------- */
 
 /* Displaces free atoms by normal deviates with the standard deviation of a harmonic atom,
- * sqrt(k_B T / (m ω²)) with ħω = 25 meV·sqrt(28/m) (silicon-like), at most 0.3 Å a component. Deterministic in `seed`. */
+ * sqrt(k_B T / (m ω²)) with ħω = 25 meV·sqrt(28/m) (silicon-like), at most 0.3 Å a component. Deterministic in `seed`.
+ * Labels, which are not of the new positions, are dropped. */
 MLFF_API mlff_status mlff_system_perturb(mlff_system *system, double temperature_kelvin, uint64_t seed);
 /* Maxwell-Boltzmann velocities, centre-of-mass motion removed if nothing is fixed, scaled to the exact temperature. */
 MLFF_API mlff_status mlff_system_thermalize(mlff_system *system, double temperature_kelvin, uint64_t seed);

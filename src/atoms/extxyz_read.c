@@ -325,23 +325,25 @@ done:
 
 // ---- the rows
 
+// A symbol in any case, or an atomic number; the cursor moves only if it is one.
 static bool parse_species(const char **cursor, int *species_out)
 {
     const char *text = *cursor;
+    int64_t z = 0;
     if (isdigit((unsigned char)*text)) {
-        int64_t z;
-        if (!atoms_parse_integer(cursor, &z) || z < 1 || z > MLFF_MAX_ATOMIC_NUMBER) return false;
-        *species_out = (int)z;
-        return true;
+        if (!atoms_parse_integer(&text, &z) || z > MLFF_MAX_ATOMIC_NUMBER) return false;
+    } else {
+        char symbol[3] = {0};
+        for (int k = 0; *text && !atoms_is_blank(*text); k++, text++) {
+            if (k == 2) return false;
+            symbol[k] = (char)(k == 0 ? toupper((unsigned char)*text) : tolower((unsigned char)*text));
+        }
+        z = mlff_element_number(symbol);
     }
-    char symbol[3] = {0};
-    for (int k = 0; *text && !atoms_is_blank(*text); k++, text++) {
-        if (k == 2) return false;
-        symbol[k] = (char)(k == 0 ? toupper((unsigned char)*text) : tolower((unsigned char)*text));
-    }
+    if (z < 1) return false;
     *cursor = text;
-    *species_out = mlff_element_number(symbol);
-    return *species_out != 0;
+    *species_out = (int)z;
+    return true;
 }
 
 static bool parse_may_move(const char **cursor, int *n_held)

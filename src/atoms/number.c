@@ -64,9 +64,12 @@ static bool parse_slowly(const char *start, const char **end_out, double *value_
     }
     text[length] = 0;
     if (valid) {
-        *value_out = strtod(text, &end);
+        double value = strtod(text, &end);
         valid = end == text + length;
-        *end_out = start + length;
+        if (valid) {
+            *value_out = value;
+            *end_out = start + length;
+        }
     }
     free(long_copy);
     return valid;

@@ -1,0 +1,715 @@
+// SPDX-License-Identifier: MIT
+// test_files.c: extended XYZ and POSCAR: what is read from every form of comment and column, what is refused and how,
+// and that what is written reads back exactly, whole or not at all.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "atoms/atoms.h"
+#include "support.h"
+
+static char folder[] = P_tmpdir "/mlff-files-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder); // fails the group if a test left a file behind
+}
+
+static int n_warnings;
+
+static void count_warnings(void *context, const char *text)
+{
+    (void)context;
+    (void)text;
+    n_warnings++;
+}
+
+static mlff_status read_first(const char *name, const char *text, mlff_system **system_out)
+{
+    mlff_reader *reader = NULL;
+    mlff_status status = atoms_reader_open_bytes(name, text, strlen(text), &reader);
+    if (status == MLFF_OK) status = mlff_reader_next(reader, system_out);
+    mlff_reader_destroy(reader);
+    return status;
+}
+
+static mlff_system *read_text(const char *name, const char *text)
+{
+    mlff_system *system = NULL;
+    mlff_status status = read_first(name, text, &system);
+    if (status != MLFF_OK) fail_msg("%s\nof:\n%s", mlff_last_error(), text);
+    assert_non_null(system);
+    return system;
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-14 * fabs(b); // a few roundings
+}
+
+// ---- extended XYZ, what is read
+
+static void reads_plain(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "2\nmolecule made by hand\nH 0 0 0\nO 0 0 1.5\n",
+        "2\n\nH 0 0 0\nO 0 0 1.5",
+        "  2  \r\nIt's \"quoted, energy=low tail=\r\nh 0 0 0 extra 5\r\no 0 0 1.5 x\r\n\r\n\r\n",
+        "\n\n2\n= = '\n1 0 0 0\n8\t0.0\t0\t15e-1\t9 9 9\n\n",
+        "2\nenergy=unknown Energy=5 pbc=maybe\nH 0 0 0\nO 0 0 1.5D0\n",
+    };
+    for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++) {
+        mlff_system *system = read_text("a.xyz", texts[k]);
+        assert_int_equal(system->n_atoms, 2);
+        assert_true(system->species[0] == 1 && system->species[1] == 8 && system->positions[5] == 1.5);
+        assert_true(!system->periodic[0] && !system->periodic[1] && !system->periodic[2] && system->cell[0] == 0.0);
+        assert_true(isnan(system->label_energy) && isnan(system->label_stress[0]) && isnan(system->charge) &&
+                    isnan(system->spin));
+        assert_true(!system->velocities && !system->masses && !system->fixed && !system->label_forces);
+        mlff_system_destroy(system);
+    }
+}
+
+static void reads_comments(void **state)
+{
+    (void)state;
+    static const char *const comments[] = {
+        "Lattice=\"1 2 3 4 5 7 7 8 10\" energy=-1.5 charge=-1 spin=2 pbc=\"T F T\"",
+        "lattice='1 2 3 4 5 7 7 8 10' PBC='1 0 1' charge=-1 spin=2 energy=-1.5",
+        "flag LATTICE={1 2 3 4 5 7 7 8 10} pbc={True False True} free_energy=-1.5 total_charge=-1 multiplicity=2.0",
+        "Lattice=[[1, 2, 3], [4, 5, 7], [7, 8, 10]] pbc=[T, F, T] energy = -1.5 config=\"a=b \\\" energy=7\" charge= -1 spin =2",
+        "free_energy=-9 Lattice=\"1,2,3,4,5,7,7,8,10\" energy=-1.5 pbc=\".true. .false. .TRUE.\" charge=-1 spin=2 note=it's",
+    };
+    for (size_t k = 0; k < sizeof comments / sizeof comments[0]; k++) {
+        char text[512];
+        snprintf(text, sizeof text, "1\n%s\nAr 1 2 3\n", comments[k]);
+        mlff_system *system = read_text("a.extxyz", text);
+        static const double cell[9] = {1, 2, 3, 4, 5, 7, 7, 8, 10};
+        assert_memory_equal(system->cell, cell, sizeof cell);
+        assert_true(system->periodic[0] == 1 && system->periodic[1] == 0 && system->periodic[2] == 1);
+        if (!(system->label_energy == -1.5 && system->charge == -1.0 && system->spin == 2.0))
+            fail_msg("%s: energy %g charge %g spin %g", comments[k], system->label_energy, system->charge, system->spin);
+        mlff_system_destroy(system);
+    }
+    mlff_system *system = read_text("a.xyz", "1\nLattice=\"3 4 5\" energy=nan\nAr 1 2 3\n"); // the diagonal; pbc follows Lattice
+    assert_true(system->cell[0] == 3 && system->cell[4] == 4 && system->cell[8] == 5 && system->cell[1] == 0);
+    assert_true(system->periodic[0] && system->periodic[1] && system->periodic[2] && isnan(system->label_energy));
+    mlff_system_destroy(system);
+    system = read_text("a.xyz", "1\nLattice=\"3 4 5\" pbc=F\nAr 1 2 3\n");
+    assert_true(!system->periodic[0] && !system->periodic[1] && !system->periodic[2]);
+    mlff_system_destroy(system);
+}
+
+static void reads_columns(void **state)
+{
+    (void)state;
+    mlff_system *system =
+        read_text("a.xyz", "2\nProperties=forces:R:3:tag:S:2:pos:R:3:mass:R:1:Z:I:1:move_mask:L:1:velo:R:3:momenta:R:3\n"
+                           "1 2 3 a b 4 5 6 2.014 1 F .1 .2 .3 9 9 9\n"
+                           "-1 -2 -3 c d 7 8 9 16 8 T .4 .5 .6 9 9 9\n");
+    static const double forces[6] = {1, 2, 3, -1, -2, -3}, positions[6] = {4, 5, 6, 7, 8, 9},
+                        velocities[6] = {.1, .2, .3, .4, .5, .6};
+    assert_memory_equal(system->label_forces, forces, sizeof forces);
+    assert_memory_equal(system->positions, positions, sizeof positions);
+    assert_memory_equal(system->velocities, velocities, sizeof velocities);
+    assert_true(system->masses[0] == 2.014 && system->masses[1] == 16 && system->species[0] == 1 && system->species[1] == 8);
+    assert_true(system->fixed[0] == 1 && system->fixed[1] == 0);
+    mlff_system_destroy(system);
+
+    // Momenta in ASE's unit: v = p / m · sqrt(eV/amu), and 1 fs is 0.0982… of ASE's time unit.
+    system = read_text("a.xyz", "1\nProperties=species:S:1:pos:R:3:momenta:R:3\nSi 0 0 0 28.085 0 -56.17\n");
+    assert_true(near(system->velocities[0], 0.09822694788464063) && system->velocities[1] == 0.0 &&
+                near(system->velocities[2], -2 * 0.09822694788464063));
+    mlff_system_destroy(system);
+
+    mlff_warning_handler_set(count_warnings, NULL);
+    n_warnings = 0;
+    system = read_text("a.xyz", "3\nProperties=species:S:1:pos:R:3:move_mask:L:3\nH 0 0 0 F F F\nH 0 0 1 T F T\nH 0 0 2 T T T\n");
+    mlff_warning_handler_set(NULL, NULL);
+    assert_true(system->fixed[0] == 1 && system->fixed[1] == 0 && system->fixed[2] == 0);
+    assert_int_equal(n_warnings, 1);
+    mlff_system_destroy(system);
+}
+
+static void reads_stress(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        double voigt[6];
+    } cases[] = {
+        {"stress=\"1 2 3 4 5 6\"", {1, 2, 3, 4, 5, 6}},
+        {"stress=\"1 6 5 6 2 4 5 4 3\"", {1, 2, 3, 4, 5, 6}},
+        {"stress=[[1,6,5],[6,2,4],[5,4,3]]", {1, 2, 3, 4, 5, 6}},
+        {"virial=\"8 0 0 0 16 4 0 4 -8\"", {-1, -2, 1, -.5, 0, 0}}, // -virial / 8 Å³
+        {"virial=\"8 0 0 0 8 0 0 0 8\" stress=\"1 2 3 4 5 6\"", {1, 2, 3, 4, 5, 6}},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char text[256];
+        snprintf(text, sizeof text, "1\nLattice=\"2 2 2\" %s\nAr 0 0 0\n", cases[k].key);
+        mlff_system *system = read_text("a.xyz", text);
+        for (int c = 0; c < 6; c++) assert_true(system->label_stress[c] == cases[k].voigt[c]);
+        mlff_system_destroy(system);
+    }
+    mlff_system *system = read_text("a.xyz", "1\nvirial=\"1 0 0 0 1 0 0 0 1\"\nAr 0 0 0\n");
+    assert_true(isnan(system->label_stress[0]));
+    mlff_system_destroy(system);
+}
+
+static void reads_frames(void **state)
+{
+    (void)state;
+    const char *text = "1\na\nH 0 0 0\n\n2\nb\nHe 0 0 1\nHe 0 0 2\n3\nc\nLi 1 1 1\nLi 2 2 2\nLi 3 3 3\n\n\n";
+    mlff_reader *reader;
+    assert_ok(atoms_reader_open_bytes("-", text, strlen(text), &reader));
+    for (int k = 1; k <= 3; k++) {
+        mlff_system *system;
+        assert_ok(mlff_reader_next(reader, &system));
+        assert_int_equal(system->n_atoms, k);
+        assert_int_equal(system->species[k - 1], k);
+        assert_int_equal(mlff_reader_n_frames(reader), k);
+        mlff_system_destroy(system);
+    }
+    for (int k = 0; k < 2; k++) {
+        mlff_system *system = (mlff_system *)&reader;
+        assert_ok(mlff_reader_next(reader, &system));
+        assert_null(system);
+    }
+    mlff_reader_destroy(reader);
+}
+
+// ---- what is refused
+
+typedef struct bad_text {
+    const char *text;
+    mlff_status status;
+    const char *error; // part of it, with its line
+} bad_text;
+
+static void refuse_all(const char *name, const bad_text *cases, size_t n)
+{
+    int64_t bytes = base_allocated_bytes();
+    for (size_t k = 0; k < n; k++) {
+        mlff_system *system = NULL;
+        mlff_status status = read_first(name, cases[k].text, &system);
+        const char *error = mlff_last_error();
+        if (status != cases[k].status || system)
+            fail_msg("%s, expected %s: %s\nof:\n%s", mlff_status_name(status), mlff_status_name(cases[k].status), error,
+                     cases[k].text);
+        if (strncmp(error, name, strlen(name)) != 0 || !strstr(error, cases[k].error))
+            fail_msg("'%s' lacks '%s'", error, cases[k].error);
+        if (strchr(error, '\n')) fail_msg("'%s' is more than a line", error);
+    }
+    assert_int_equal(base_allocated_bytes(), bytes);
+}
+
+#define ROW "H 0 0 0\n"
+
+static void refuses_xyz(void **state)
+{
+    (void)state;
+    static const bad_text cases[] = {
+        {"", MLFF_ERR_FORMAT, "a.xyz: empty"},
+        {"\n \n", MLFF_ERR_FORMAT, "a.xyz: empty"},
+        {"two\nc\n" ROW, MLFF_ERR_FORMAT, "a.xyz:1: expected a number of atoms, found 'two'"},
+        {"2.0\nc\n" ROW ROW, MLFF_ERR_FORMAT, "a.xyz:1:"},
+        {"0\nc\n", MLFF_ERR_FORMAT, "a.xyz:1: a frame of 0 atoms"},
+        {"-1\nc\n", MLFF_ERR_FORMAT, "a.xyz:1:"},
+        {"1000000000\nc\n" ROW, MLFF_ERR_LIMIT, "a.xyz:1: claims 1000000000 atoms"},
+        {"99999999999999999999\nc\n" ROW, MLFF_ERR_FORMAT, "a.xyz:1:"},
+        {"90000000\nc\n" ROW, MLFF_ERR_FORMAT, "a.xyz:3: the file ends after 1 of the 90000000 atoms that line 1 promises"},
+        {"3", MLFF_ERR_FORMAT, "a.xyz:1: the file ends where the comment"},
+        {"3\nc", MLFF_ERR_FORMAT, "a.xyz:2: the file ends after 0 of the 3"},
+        {"2\nc\n" ROW "1\nc\n" ROW, MLFF_ERR_FORMAT, "a.xyz:4: no row of an atom, but line 1 promises 2 atoms"},
+        {"2\nc\n" ROW "\n" ROW, MLFF_ERR_FORMAT, "a.xyz:4: no row"},
+        {"1\nc\nH 0 0\n", MLFF_ERR_FORMAT, "a.xyz:3: 3 columns, expected 4 (species:S:1:pos:R:3)"},
+        {"1\nProperties=species:S:1:pos:R:3\nH 0 0 0 1\n", MLFF_ERR_FORMAT, "a.xyz:3: 5 columns, expected 4"},
+        {"1\nc\nH 0 zero 0\n", MLFF_ERR_FORMAT, "a.xyz:3: column 3, 'zero', is not a number"},
+        {"1\nc\nH 0 0 0,5\n", MLFF_ERR_FORMAT, "a.xyz:3: column 4, '0,5'"},
+        {"1\nc\nH 0 nan 0\n", MLFF_ERR_VALUE, "a.xyz:3: column 3, 'nan', is not finite"},
+        {"1\nc\nH 0 0 -inf\n", MLFF_ERR_VALUE, "a.xyz:3:"},
+        {"1\nc\nH 0 0 1e999\n", MLFF_ERR_VALUE, "a.xyz:3:"},
+        {"1\nProperties=species:S:1:pos:R:3:forces:R:3\nH 0 0 0 1 nan 1\n", MLFF_ERR_VALUE, "a.xyz:3: column 6"},
+        {"1\nc\nXx 0 0 0\n", MLFF_ERR_ELEMENT, "a.xyz:3: column 1, 'Xx', is not an element"},
+        {"1\nc\nHydrogen 0 0 0\n", MLFF_ERR_ELEMENT, "'Hydrogen'"},
+        {"1\nc\n119 0 0 0\n", MLFF_ERR_ELEMENT, "'119'"},
+        {"1\nProperties=species:S:1\nH\n", MLFF_ERR_FORMAT, "a.xyz:2: Properties=species:S:1: species (or Z) and pos"},
+        {"1\nProperties=pos:R:3\n0 0 0\n", MLFF_ERR_FORMAT, "a.xyz:2:"},
+        {"1\nProperties=\n" ROW, MLFF_ERR_FORMAT, "a.xyz:2:"},
+        {"1\nProperties=species:S:1:pos:R\n" ROW, MLFF_ERR_FORMAT, "from 'pos:R' on"},
+        {"1\nProperties=species:S:1:pos:Q:3\n" ROW, MLFF_ERR_FORMAT, "type one of R I S L"},
+        {"1\nProperties=species:S:1:pos:R:2\n" ROW, MLFF_ERR_FORMAT, "pos has 2 columns, expected 3"},
+        {"1\nProperties=species:S:1:pos:R:3:x:R:0\n" ROW, MLFF_ERR_FORMAT, "'0' is not a number of columns"},
+        {"1\nProperties=species:S:1:pos:R:3:x:R:2000000000\n" ROW, MLFF_ERR_LIMIT, "columns"},
+        {"1\nProperties=species:S:1:pos:R:3:move_mask:L:2\nH 0 0 0 T T\n", MLFF_ERR_FORMAT, "move_mask"},
+        {"1\nProperties=species:S:1:pos:R:3:move_mask:L:1\nH 0 0 0 perhapsNot\n", MLFF_ERR_FORMAT, "is not T or F"},
+        {"1\nLattice=\"1 2 3 4\"\n" ROW, MLFF_ERR_FORMAT, "a.xyz:2: Lattice= is not"},
+        {"1\nLattice=\"1 0 0 0 1 0 0 0 1 0\"\n" ROW, MLFF_ERR_FORMAT, "a.xyz:2: Lattice= is not"},
+        {"1\nLattice=\"5 5 5 pbc=T\n" ROW, MLFF_ERR_FORMAT, "a.xyz:2: Lattice= is not"},
+        {"1\nLattice=\"5 5 5\" energy=low\n" ROW, MLFF_ERR_FORMAT, "a.xyz:2: energy= is not"},
+        {"1\nLattice=\"5 5 5\" pbc=\"T T\"\n" ROW, MLFF_ERR_FORMAT, "a.xyz:2: pbc= is not"},
+        {"1\nLattice=\"5 5 5\" stress=\"1 2 3\"\n" ROW, MLFF_ERR_FORMAT, "a.xyz:2: stress= is not"},
+        {"1\nLattice=\"5 5 nan\"\n" ROW, MLFF_ERR_VALUE, "a.xyz:2:"},
+        {"1\nLattice=\"1 0 0 0 1 0 1 1 0\"\n" ROW, MLFF_ERR_VALUE, "no volume"},
+        {"1\npbc=\"T T T\"\n" ROW, MLFF_ERR_VALUE, "a.xyz:2: periodic along axis 1"},
+        {"1\nProperties=species:S:1:pos:R:3:masses:R:1\nH 0 0 0 0\n", MLFF_ERR_VALUE, "mass"},
+        {"1\nProperties=species:S:1:pos:R:3:masses:R:1:momenta:R:3\nH 0 0 0 0 1 1 1\n", MLFF_ERR_VALUE, "mass"},
+    };
+    refuse_all("a.xyz", cases, sizeof cases / sizeof cases[0]);
+}
+
+static void stays_failed(void **state)
+{
+    (void)state;
+    const char *text = "1\na\nH 0 0 0\n1\nb\nQ 0 0 0\n1\nc\nH 0 0 0\n";
+    mlff_reader *reader;
+    mlff_system *system = NULL;
+    assert_ok(atoms_reader_open_bytes("a.xyz", text, strlen(text), &reader));
+    assert_ok(mlff_reader_next(reader, &system));
+    mlff_system_destroy(system);
+    system = NULL;
+    assert_int_equal(mlff_reader_next(reader, &system), MLFF_ERR_ELEMENT);
+    assert_int_equal(mlff_reader_next(reader, &system), MLFF_ERR_ELEMENT);
+    assert_non_null(strstr(mlff_last_error(), "a.xyz"));
+    assert_null(system);
+    assert_int_equal(mlff_reader_n_frames(reader), 1);
+    mlff_reader_destroy(reader);
+    // More atoms than said: the next "count" is a row.
+    text = "1\na\nH 0 0 0\nH 0 0 1\n";
+    assert_ok(atoms_reader_open_bytes("a.xyz", text, strlen(text), &reader));
+    assert_ok(mlff_reader_next(reader, &system));
+    mlff_system_destroy(system);
+    assert_int_equal(mlff_reader_next(reader, &system), MLFF_ERR_FORMAT);
+    assert_non_null(
+        strstr(mlff_last_error(), "a.xyz:4: expected a number of atoms, found 'H 0 0 1'; does the frame before have more"));
+    mlff_reader_destroy(reader);
+}
+
+static void refuses_paths(void **state)
+{
+    (void)state;
+    mlff_reader *reader = NULL;
+    assert_int_equal(mlff_reader_open("no/such/file.xyz", &reader), MLFF_ERR_IO);
+    assert_string_equal(mlff_last_error(), "no/such/file.xyz: No such file or directory");
+    assert_int_equal(mlff_reader_open(folder, &reader), MLFF_ERR_IO);
+    assert_int_equal(mlff_reader_open("", &reader), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_reader_open(NULL, &reader), MLFF_ERR_USAGE);
+    const char *path = in_folder("notes.txt");
+    write_text(path, "Dear all,\nthis is no structure.\n");
+    assert_int_equal(mlff_reader_open(path, &reader), MLFF_ERR_FORMAT);
+    assert_non_null(strstr(mlff_last_error(), "neither extended XYZ"));
+    assert_null(reader);
+    unlink(path);
+}
+
+// A comment of 15 MB is read, one of 17 MB is refused, each in a buffer that grows no further than it must.
+static void bounds_lines(void **state)
+{
+    (void)state;
+    for (int megabytes = 15; megabytes <= 17; megabytes += 2) {
+        const char *path = in_folder("long.xyz");
+        FILE *file = fopen(path, "w");
+        fputs("1\nx=\"", file);
+        for (int k = 0; k < megabytes << 10; k++) fprintf(file, "%1023d ", k);
+        fputs("\" energy=-2.5\nH 0 0 0\n", file);
+        fclose(file);
+        mlff_reader *reader;
+        mlff_system *system = NULL;
+        assert_ok(mlff_reader_open(path, &reader));
+        mlff_status status = mlff_reader_next(reader, &system);
+        if (megabytes == 15) {
+            assert_ok(status);
+            assert_true(system->label_energy == -2.5);
+        } else {
+            assert_int_equal(status, MLFF_ERR_LIMIT);
+            assert_non_null(strstr(mlff_last_error(), "long.xyz:2: a line of more than 16 MB"));
+        }
+        mlff_system_destroy(system);
+        mlff_reader_destroy(reader);
+        unlink(path);
+    }
+}
+
+static void refuses_binary(void **state)
+{
+    (void)state;
+    static const char bytes[] = "1\nc\nH 0 \0 0 0\n";
+    mlff_reader *reader;
+    mlff_system *system = NULL;
+    assert_ok(atoms_reader_open_bytes("a.xyz", bytes, sizeof bytes - 1, &reader));
+    assert_int_equal(mlff_reader_next(reader, &system), MLFF_ERR_FORMAT);
+    assert_non_null(strstr(mlff_last_error(), "a.xyz:3: a zero byte"));
+    mlff_reader_destroy(reader);
+}
+
+// ---- POSCAR
+
+#define POSCAR_CELL "4 0 0\n0 5 0\n1 0 6\n"
+
+static void reads_poscars(void **state)
+{
+    (void)state;
+    // The same system in several writings: Na at the origin, Na and Cl at (0.5, 0.5, 0.5) and (0.25, 0, 0).
+    static const char *const texts[] = {
+        "salt\n1.0\n" POSCAR_CELL "Na Cl\n2 1\nDirect\n0 0 0\n.5 .5 .5\n.25 0 0\n",
+        "salt\r\n  2.0 twice\r\n2 0 0\r\n0 2.5 0\r\n.5 0 3\r\nNa_pv Cl/1a2b ! elements\r\n2 1 ! counts\r\ncartesian\r\n0 0 0 "
+        "Na\r\n1.25 1.25 1.5 Na\r\n.5 0 0 Cl\r\n",
+        "\n-120\n8 0 0\n0 10 0\n2 0 12\nNa Cl\n 2 1\nd\n0 0 0\n.5 .5 .5\n.25 0 0\n\n",
+        "1\n2 1 3\n2 0 0\n0 5 0\n.5 0 2\nNa Cl\n2 1\nKartesisch\n0 0 0\n1.25 2.5 1\n.5 0 0\n",
+        "1\n1\n" POSCAR_CELL "Na Na Cl\n1 1 1\nDirect\n0 0 0\n.5 .5 .5\n.25 0 0\n\n0 0 0\n0 0 0\n0 0 0\n",
+    };
+    for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++) {
+        mlff_system *system = read_text(k % 2 ? "CONTCAR" : "file", texts[k]); // the last has a name that says nothing
+        static const double cell[9] = {4, 0, 0, 0, 5, 0, 1, 0, 6}, positions[9] = {0, 0, 0, 2.5, 2.5, 3, 1, 0, 0};
+        assert_int_equal(system->n_atoms, 3);
+        assert_true(system->species[0] == 11 && system->species[1] == 11 && system->species[2] == 17);
+        for (int c = 0; c < 9; c++)
+            if (fabs(system->cell[c] - cell[c]) > 1e-14 || fabs(system->positions[c] - positions[c]) > 1e-14)
+                fail_msg("text %zu, number %d: cell %g, position %g", k, c, system->cell[c], system->positions[c]);
+        assert_true(system->periodic[0] && system->periodic[1] && system->periodic[2] && !system->fixed && !system->velocities);
+        mlff_system_destroy(system);
+    }
+}
+
+static void reads_poscar_extras(void **state)
+{
+    (void)state;
+    mlff_warning_handler_set(count_warnings, NULL);
+    n_warnings = 0;
+    mlff_system *system = read_text(
+        "POSCAR", "c\n1\n" POSCAR_CELL "H\n3\nSelective dynamics\nDirect\n0 0 0 F F F\n0 0 .5 .TRUE. .FALSE. T H1\n0 .5 0 T T T\n"
+                  "Lattice velocities and vectors\n1\n0 0 0\n0 0 0\n0 0 0\n4 0 0\n0 5 0\n1 0 6\n"
+                  "Cartesian\n.1 0 0\n0 .2 0\n0 0 -.3E-01\n");
+    mlff_warning_handler_set(NULL, NULL);
+    assert_int_equal(n_warnings, 1);
+    assert_true(system->fixed[0] == 1 && system->fixed[1] == 0 && system->fixed[2] == 0);
+    assert_true(system->velocities[0] == .1 && system->velocities[4] == .2 && system->velocities[8] == -.03);
+    mlff_system_destroy(system);
+
+    mlff_reader *reader;
+    const char *text = "c\n1\n" POSCAR_CELL "H\n1\nD\n0 0 0\n\n.1 .2 .3\n";
+    assert_ok(atoms_reader_open_bytes("x/POSCAR.old", text, strlen(text), &reader));
+    assert_ok(mlff_reader_next(reader, &system));
+    assert_true(system->velocities[2] == .3);
+    mlff_system_destroy(system);
+    assert_ok(mlff_reader_next(reader, &system));
+    assert_null(system);
+    assert_int_equal(mlff_reader_n_frames(reader), 1);
+    mlff_reader_destroy(reader);
+}
+
+static void refuses_poscars(void **state)
+{
+    (void)state;
+    static const bad_text cases[] = {
+        {"", MLFF_ERR_FORMAT, "POSCAR:0: the file ends where the comment"},
+        {"c\n1\n" POSCAR_CELL "2 1\nDirect\n0 0 0\n", MLFF_ERR_UNSUPPORTED,
+         "POSCAR:6: a POSCAR of VASP 4, without element names"},
+        {"c\n0\n" POSCAR_CELL, MLFF_ERR_VALUE, "POSCAR:2: a scale of 0"},
+        {"c\nscale\n" POSCAR_CELL, MLFF_ERR_FORMAT, "POSCAR:2: expected the scale"},
+        {"c\n1 -1 1\n" POSCAR_CELL, MLFF_ERR_VALUE, "POSCAR:2: a scale of -1"},
+        {"c\n-5\n1 0 0\n0 1 0\n1 1 0\nH\n1\nD\n0 0 0\n", MLFF_ERR_VALUE, "no volume"},
+        {"c\n1\n1 0 0\n0 1 0\n1 1 0\nH\n1\nD\n0 0 0\n", MLFF_ERR_VALUE, "POSCAR: the periodic cell vectors are not independent"},
+        {"c\n1\n1 0 0\n0 1\n", MLFF_ERR_FORMAT, "POSCAR:4: expected three numbers (a cell vector), found '0 1'"},
+        {"c\n1\n1 0 0\n0 inf 0\n", MLFF_ERR_VALUE, "POSCAR:4:"},
+        {"c\n1\n" POSCAR_CELL "Hx\n1\nD\n0 0 0\n", MLFF_ERR_ELEMENT, "POSCAR:6: 'Hx' is not an element"},
+        {"c\n1\n" POSCAR_CELL "H O\n1\nD\n0 0 0\n", MLFF_ERR_FORMAT, "POSCAR:7: expected a count"},
+        {"c\n1\n" POSCAR_CELL "H\n1 1\nD\n0 0 0\n", MLFF_ERR_FORMAT, "POSCAR:7: more counts"},
+        {"c\n1\n" POSCAR_CELL "H\n0\nD\n0 0 0\n", MLFF_ERR_FORMAT, "POSCAR:7: no atoms"},
+        {"c\n1\n" POSCAR_CELL "H\n-1\nD\n0 0 0\n", MLFF_ERR_FORMAT, "POSCAR:7:"},
+        {"c\n1\n" POSCAR_CELL "H\n1000000000\nD\n0 0 0\n", MLFF_ERR_LIMIT, "POSCAR:7: claims more"},
+        {"c\n1\n" POSCAR_CELL "H\n90000000\nD\n0 0 0\n", MLFF_ERR_FORMAT, "POSCAR:9: the file ends where the position"},
+        {"c\n1\n" POSCAR_CELL "H\n1\n0 0 0\n", MLFF_ERR_FORMAT, "POSCAR:8: expected Direct or Cartesian, found '0 0 0'"},
+        {"c\n1\n" POSCAR_CELL "H\n1\nD\n0 zero 0\n", MLFF_ERR_FORMAT, "POSCAR:9: expected three numbers"},
+        {"c\n1\n" POSCAR_CELL "H\n1\nD\n0 nan 0\n", MLFF_ERR_VALUE, "POSCAR:9:"},
+        {"c\n1\n" POSCAR_CELL "H\n1\nS\nD\n0 0 0 T T\n", MLFF_ERR_FORMAT, "POSCAR:10: expected T or F three times"},
+        {"c\n1\n" POSCAR_CELL "H\n2\nD\n0 0 0\n0 0 .5\n\n1 0 0\n", MLFF_ERR_FORMAT, "where the velocity of an atom"},
+        {"c\n1\n" POSCAR_CELL "H\n2\nD\n0 0 0\n0 0 .5\n\n1 0 0\n1 0\n", MLFF_ERR_FORMAT,
+         "POSCAR:13: expected the velocity of atom 2"},
+    };
+    refuse_all("POSCAR", cases, sizeof cases / sizeof cases[0]);
+}
+
+// ---- writing
+
+// A system with everything, numbers of all sizes; n_atoms differ from frame to frame.
+static mlff_system *random_frame(uint64_t seed, mlff_frame_results *results, double **forces_out)
+{
+    mlff_system *system;
+    int n_atoms = 1 + (int)(20 * base_random_uniform(seed, 1, 0));
+    assert_ok(mlff_system_create(n_atoms, &system));
+    double *forces = malloc((size_t)n_atoms * 3 * sizeof(double)), *stress = malloc(6 * sizeof(double));
+    if (seed % 2) assert_ok(mlff_system_add_masses(system));
+    if (seed % 3) assert_ok(mlff_system_add_velocities(system));
+    if (seed % 4 == 1) assert_ok(mlff_system_add_fixed(system));
+    for (int i = 0; i < n_atoms; i++) {
+        system->species[i] = 1 + (int)(118 * base_random_uniform(seed, 2, (uint64_t)i));
+        if (system->masses) system->masses[i] = 1.0 + 200.0 * base_random_uniform(seed, 3, (uint64_t)i);
+        if (system->fixed) system->fixed[i] = i % 2 == 0;
+    }
+    for (int k = 0; k < 3 * n_atoms; k++) {
+        double size = pow(10.0, k % 17 - 8);
+        system->positions[k] = size * base_random_normal(seed, 4, (uint64_t)k);
+        forces[k] = size * base_random_normal(seed, 5, (uint64_t)k);
+        if (system->velocities) system->velocities[k] = 0.01 * base_random_normal(seed, 6, (uint64_t)k);
+    }
+    if (seed % 5) {
+        for (int k = 0; k < 9; k++) system->cell[k] = 10.0 * (k % 4 == 0) + base_random_uniform(seed, 7, (uint64_t)k);
+        for (int c = 0; c < 3; c++) system->periodic[c] = (seed >> c) & 1;
+        for (int k = 0; k < 6; k++) stress[k] = 0.01 * base_random_normal(seed, 8, (uint64_t)k);
+    }
+    if (seed % 7 == 0) system->charge = -2.0, system->spin = 3.0;
+    *results = (mlff_frame_results){-1234.5 * base_random_uniform(seed, 9, 0), forces, seed % 5 ? stress : NULL, (int64_t)seed,
+                                    0.5 * (double)seed};
+    *forces_out = forces;
+    if (!results->stress) free(stress);
+    return system;
+}
+
+static void compare_frames(uint64_t seed, const mlff_system *out, const mlff_system *in, const mlff_frame_results *results)
+{
+    size_t n = (size_t)out->n_atoms;
+    assert_int_equal(in->n_atoms, out->n_atoms);
+    assert_memory_equal(in->species, out->species, n * sizeof(int));
+    assert_memory_equal(in->positions, out->positions, 3 * n * sizeof(double));
+    assert_memory_equal(in->cell, out->cell, sizeof in->cell);
+    assert_memory_equal(in->periodic, out->periodic, 3);
+    assert_memory_equal(in->label_forces, results->forces, 3 * n * sizeof(double));
+    assert_true(in->label_energy == results->energy);
+    if (results->stress) assert_memory_equal(in->label_stress, results->stress, sizeof in->label_stress);
+    assert_int_equal(results->stress != NULL, !isnan(in->label_stress[0]));
+    assert_int_equal(out->masses != NULL, in->masses != NULL);
+    if (out->masses) assert_memory_equal(in->masses, out->masses, n * sizeof(double));
+    assert_int_equal(out->fixed != NULL, in->fixed != NULL);
+    if (out->fixed) assert_memory_equal(in->fixed, out->fixed, n);
+    assert_int_equal(out->velocities != NULL, in->velocities != NULL);
+    for (size_t k = 0; out->velocities && k < 3 * n; k++) // as momenta: two products on the way out, two on the way in
+        if (fabs(in->velocities[k] / out->velocities[k] - 1.0) > 4 * 1.2e-16) fail_msg("seed %d: velocity %zu", (int)seed, k);
+    assert_true(seed % 7 ? isnan(in->charge) && isnan(in->spin) : in->charge == -2.0 && in->spin == 3.0);
+}
+
+static void reads_back(void **state)
+{
+    (void)state;
+    enum { N_FRAMES = 120 };
+    const char *path = in_folder("back.extxyz");
+    mlff_writer *writer;
+    assert_ok(mlff_writer_open(path, 0, &writer));
+    for (uint64_t seed = 0; seed < N_FRAMES; seed++) {
+        mlff_frame_results results;
+        double *forces;
+        mlff_system *system = random_frame(seed, &results, &forces);
+        assert_ok(mlff_writer_write(writer, system, &results));
+        assert_int_not_equal(access(path, F_OK), 0); // not there before it is whole
+        mlff_system_destroy(system);
+        free(forces);
+        free((void *)results.stress);
+    }
+    assert_ok(mlff_writer_close(writer));
+
+    mlff_reader *reader;
+    assert_ok(mlff_reader_open(path, &reader));
+    int64_t bytes = 0;
+    for (uint64_t seed = 0; seed < N_FRAMES; seed++) {
+        mlff_frame_results results;
+        double *forces;
+        mlff_system *out = random_frame(seed, &results, &forces), *in;
+        assert_ok(mlff_reader_next(reader, &in));
+        assert_non_null(in);
+        compare_frames(seed, out, in, &results);
+        mlff_system_destroy(in);
+        mlff_system_destroy(out);
+        free(forces);
+        free((void *)results.stress);
+        if (seed == N_FRAMES / 2) bytes = base_allocated_bytes();
+    }
+    assert_int_equal(base_allocated_bytes(), bytes); // frames read do not pile up
+    mlff_system *end;
+    assert_ok(mlff_reader_next(reader, &end));
+    assert_null(end);
+    mlff_reader_destroy(reader);
+    unlink(path);
+}
+
+static int count_frames(const char *path)
+{
+    mlff_reader *reader;
+    int n = 0;
+    assert_ok(mlff_reader_open(path, &reader));
+    for (mlff_system *system;; n++) {
+        assert_ok(mlff_reader_next(reader, &system));
+        if (!system) break;
+        mlff_system_destroy(system);
+    }
+    mlff_reader_destroy(reader);
+    return n;
+}
+
+static void appends(void **state)
+{
+    (void)state;
+    const char *path = in_folder("grown.extxyz");
+    mlff_system *system;
+    mlff_writer *writer;
+    assert_ok(mlff_system_build("h2o", 0, 0, &system));
+    for (int k = 1; k <= 3; k++) {
+        assert_ok(mlff_writer_open(path, 1, &writer));
+        assert_ok(mlff_writer_write(writer, system, NULL));
+        assert_int_equal(count_frames(path), 2 * k - 1); // whole at once, the writer still open
+        assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = -1, .step = k, .time_fs = NAN}));
+        if (k < 3)
+            assert_ok(mlff_writer_close(writer));
+        else
+            mlff_writer_destroy(writer); // given up: frames stay
+    }
+    assert_int_equal(count_frames(path), 6);
+    write_text(path, "1\nwithout an end of line\nAr 0 0 0");
+    assert_ok(mlff_writer_open(path, 1, &writer));
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    assert_ok(mlff_writer_close(writer));
+    assert_int_equal(count_frames(path), 2);
+    unlink(path);
+    mlff_system_destroy(system);
+}
+
+static void keeps_outputs_whole(void **state)
+{
+    (void)state;
+    const char *path = in_folder("kept.xyz");
+    mlff_system *system;
+    mlff_writer *writer = NULL;
+    write_text(path, "1\nold\nAr 0 0 0\n");
+    assert_ok(mlff_system_build("methane", 0, 0, &system));
+
+    assert_ok(mlff_writer_open(path, 0, &writer)); // given up: the old file stays, nothing else is left (see remove_folder)
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    mlff_writer_destroy(writer);
+    mlff_writer_destroy(NULL);
+    mlff_system *old = NULL;
+    mlff_reader *reader;
+    assert_ok(mlff_reader_open(path, &reader));
+    assert_ok(mlff_reader_next(reader, &old));
+    assert_int_equal(old->species[0], 18);
+    mlff_system_destroy(old);
+    mlff_reader_destroy(reader);
+
+    assert_ok(mlff_writer_open(path, 0, &writer));
+    system->positions[4] = NAN;
+    assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_VALUE);
+    assert_non_null(strstr(mlff_last_error(), "atom 2"));
+    system->positions[4] = 0;
+    system->species[3] = 0;
+    assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_ELEMENT);
+    system->species[3] = 1;
+    assert_int_equal(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = INFINITY, .step = -1, .time_fs = NAN}),
+                     MLFF_ERR_VALUE);
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    assert_ok(mlff_writer_close(writer));
+    assert_int_equal(count_frames(path), 1); // of the frames refused nothing was written
+    unlink(path);
+
+    assert_int_equal(mlff_writer_open(folder, 0, &writer), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_open("no/such/folder/a.xyz", 0, &writer), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_open("no/such/folder/a.xyz", 1, &writer), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_open(NULL, 0, &writer), MLFF_ERR_USAGE);
+    mlff_system_destroy(system);
+}
+
+static void tells_of_a_full_disk(void **state)
+{
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) skip();
+    mlff_system *system;
+    assert_ok(mlff_system_build("benzene", 0, 0, &system));
+    for (int append = 0; append < 2; append++) {
+        mlff_writer *writer;
+        assert_ok(mlff_writer_open("/dev/full", append, &writer));
+        mlff_status written = mlff_writer_write(writer, system, NULL);
+        if (written != MLFF_OK) assert_non_null(strstr(mlff_last_error(), "No space left on device"));
+        mlff_status closed = mlff_writer_close(writer);
+        assert_true(written == MLFF_ERR_IO || closed == MLFF_ERR_IO);
+        assert_true(strncmp(mlff_last_error(), "/dev/full: ", 11) == 0);
+    }
+    mlff_system_destroy(system);
+}
+
+static void ignores_the_locale(void **state)
+{
+    (void)state;
+    static const char *const commas[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "cs_CZ.UTF-8"};
+    bool found = false;
+    for (size_t k = 0; k < sizeof commas / sizeof commas[0] && !found; k++) found = setlocale(LC_ALL, commas[k]) != NULL;
+    if (!found) {
+        printf("skipped: no locale with a decimal comma is installed\n");
+        skip();
+    }
+    mlff_system *system = read_text("a.xyz", "1\nc\nH 1.5 0.00000000000000000000000000012345678901234567890123 1e-300\n");
+    assert_true(system->positions[0] == 1.5 && system->positions[2] == 1e-300);
+    setlocale(LC_ALL, "C");
+    mlff_system_destroy(system);
+}
+
+// ---- trajectories of others; numbers by ASE 3.22
+
+static void reads_trajectories(void **state)
+{
+    (void)state;
+    const char *path = support_shared("data/trajectories/nacl-water.extxyz");
+    if (!path) skip();
+    mlff_reader *reader;
+    assert_ok(mlff_reader_open(path, &reader));
+    for (int frame = 0; frame < 6; frame++) {
+        mlff_system *system;
+        assert_ok(mlff_reader_next(reader, &system));
+        assert_int_equal(system->n_atoms, 1584);
+        assert_true(system->cell[4] == 25.25 && system->periodic[2] == 1 && system->label_forces && system->velocities);
+        if (frame == 0) assert_true(system->label_energy == -7705.7685546875 && system->label_stress[1] == 0.005301905795931816);
+        if (frame == 5) {
+            double kinetic = 0.0;
+            for (int k = 0; k < 3 * 1584; k++)
+                kinetic += 0.5 * BASE_AMU_ANG2_FS2_EV * atoms_mass(system, k / 3) * system->velocities[k] * system->velocities[k];
+            double temperature = kinetic / (1.5 * 1584 * BASE_KB_EV_PER_K);
+            if (fabs(temperature - 297.6390997818409) > 1e-9) fail_msg("%.12f K", temperature); // roundings of 4752 terms
+        }
+        mlff_system_destroy(system);
+    }
+    mlff_reader_destroy(reader);
+    path = support_shared("data/trajectories/aspirin-rmd17.extxyz");
+    if (path) assert_int_equal(count_frames(path), 800);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_plain),         cmocka_unit_test(reads_comments),       cmocka_unit_test(reads_columns),
+        cmocka_unit_test(reads_stress),        cmocka_unit_test(reads_frames),         cmocka_unit_test(refuses_xyz),
+        cmocka_unit_test(stays_failed),        cmocka_unit_test(refuses_paths),        cmocka_unit_test(bounds_lines),
+        cmocka_unit_test(refuses_binary),      cmocka_unit_test(reads_poscars),        cmocka_unit_test(reads_poscar_extras),
+        cmocka_unit_test(refuses_poscars),     cmocka_unit_test(reads_back),           cmocka_unit_test(appends),
+        cmocka_unit_test(keeps_outputs_whole), cmocka_unit_test(tells_of_a_full_disk), cmocka_unit_test(ignores_the_locale),
+        cmocka_unit_test(reads_trajectories),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

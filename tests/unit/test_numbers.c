@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// test_numbers.c: decimal numbers are read as strtod reads them, bit for bit, and written so that they read back.
+#include <inttypes.h>
+
+#include "atoms/atoms.h"
+#include "support.h"
+
+enum { N_RANDOM = 300000 };
+
+static uint64_t bits(double value)
+{
+    uint64_t pattern;
+    memcpy(&pattern, &value, sizeof pattern);
+    return pattern;
+}
+
+static void check_as_strtod(const char *text)
+{
+    const char *cursor = text;
+    double value = 0.0, expected = strtod(text, NULL);
+    if (!atoms_parse_number(&cursor, &value) || *cursor) fail_msg("'%s' is not read", text);
+    if (bits(value) != bits(expected)) fail_msg("'%s' is read as %.17g, strtod has %.17g", text, value, expected);
+}
+
+// Digits, a point anywhere and now and then an exponent: all branches of the parser, most of all its 128-bit division.
+static void parses_as_strtod(void **state)
+{
+    (void)state;
+    for (uint64_t k = 0; k < N_RANDOM; k++) {
+        char text[64];
+        int length = 0, n_digits = 1 + (int)(21 * base_random_uniform(1, 1, k)),
+            point = (int)((n_digits + 1) * base_random_uniform(1, 2, k));
+        if (base_random_uniform(1, 3, k) < 0.5) text[length++] = '-';
+        for (int d = 0; d < n_digits; d++) {
+            if (d == point) text[length++] = '.';
+            text[length++] = (char)('0' + (int)(10 * base_random_uniform(1, 4, 32 * k + (uint64_t)d)));
+        }
+        text[length] = 0;
+        if (base_random_uniform(1, 5, k) < 0.3) sprintf(text + length, "e%d", (int)(700 * base_random_uniform(1, 6, k)) - 350);
+        check_as_strtod(text);
+    }
+}
+
+// Halfway cases, limits, and what the fast path must leave to strtod.
+static void parses_hard_cases(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"0",
+                                        "-0",
+                                        "0.0",
+                                        ".5",
+                                        "5.",
+                                        "+1",
+                                        "9007199254740992",
+                                        "9007199254740993",
+                                        "9007199254740993.0",
+                                        "9007199254740995",
+                                        "90071992547409930000000e-7",
+                                        "1e22",
+                                        "1e23",
+                                        "1e-22",
+                                        "1e-23",
+                                        "1.7976931348623157e308",
+                                        "1e400",
+                                        "-1e400",
+                                        "4.9e-324",
+                                        "2e-324",
+                                        "1e-400",
+                                        "0.1000000000000000055511151231257827021181583404541015625",
+                                        "18446744073709551615",
+                                        "9999999999999999999",
+                                        "0.9999999999999999999",
+                                        "1.0000000000000000001",
+                                        "0000000000000000000000000000001.5",
+                                        "nan",
+                                        "inf",
+                                        "-infinity",
+                                        "1E5",
+                                        "1e+5",
+                                        "123456789012345.6789"};
+    for (size_t k = 0; k < sizeof texts / sizeof texts[0]; k++) check_as_strtod(texts[k]);
+
+    const char *fortran = "-1.5D-3";
+    double value;
+    assert_true(atoms_parse_number(&fortran, &value));
+    assert_true(value == -1.5e-3);
+    static const char *const none[] = {"",       "-",     ".",   "e5",  "1e",  "1e+",   "0x10", "0x1p3",
+                                       "nan(1)", "1.2.3", "1,5", "--1", "abc", "1_000", "5a"};
+    for (size_t k = 0; k < sizeof none / sizeof none[0]; k++) {
+        const char *cursor = none[k];
+        if (atoms_parse_number(&cursor, &value)) fail_msg("'%s' is read as %g", none[k], value);
+        assert_ptr_equal(cursor, none[k]);
+    }
+}
+
+static void formats_exactly(void **state)
+{
+    (void)state;
+    for (uint64_t k = 0; k < N_RANDOM; k++) {
+        uint64_t pattern =
+            (uint64_t)(base_random_uniform(2, 1, k) * 0x1p53) << 11 ^ (uint64_t)(base_random_uniform(2, 2, k) * 0x1p53);
+        double value;
+        memcpy(&value, &pattern, sizeof value);
+        if (!isfinite(value)) continue;
+        // Any double in turn with ones of the sizes of coordinates and with short decimals.
+        if (k % 3 == 1) value = (base_random_uniform(2, 3, k) - 0.5) * pow(10.0, (double)(k % 12) - 4.0);
+        if (k % 3 == 2) value = round(1e6 * (base_random_uniform(2, 3, k) - 0.5)) / 1e4;
+        char text[ATOMS_NUMBER_BYTES];
+        int length = atoms_format_number(value, text);
+        assert_int_equal(length, (int)strlen(text));
+        if (bits(strtod(text, NULL)) != bits(value))
+            fail_msg("%.17g (%016" PRIx64 ") is written as %s", value, bits(value), text);
+    }
+}
+
+static void formats_shortly(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{0.0, "0.0"},
+                 {-0.0, "-0.0"},
+                 {1.0, "1.0"},
+                 {-0.1, "-0.1"},
+                 {25.25, "25.25"},
+                 {0.3, "0.3"},
+                 {0.1 + 0.2, "0.30000000000000004"},
+                 {0.001, "0.001"},
+                 {12345678.25, "12345678.25"},
+                 {99999999.5, "99999999.5"},
+                 {1e-5, "1e-05"},
+                 {0.00012, "0.00012"},
+                 {1e8, "100000000"},
+                 {1e300, "1e+300"},
+                 {5e-324, "4.94065645841247e-324"}};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        char text[ATOMS_NUMBER_BYTES];
+        atoms_format_number(cases[k].value, text);
+        assert_string_equal(text, cases[k].text);
+    }
+}
+
+static void parses_integers(void **state)
+{
+    (void)state;
+    int64_t value = 7;
+    const char *good = "-12 x", *large = "99999999999999999999", *fraction = "1.0", *word = "12a";
+    assert_true(atoms_parse_integer(&good, &value));
+    assert_int_equal(value, -12);
+    assert_false(atoms_parse_integer(&large, &value));
+    assert_false(atoms_parse_integer(&fraction, &value));
+    assert_false(atoms_parse_integer(&word, &value));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parses_as_strtod), cmocka_unit_test(parses_hard_cases), cmocka_unit_test(formats_exactly),
+        cmocka_unit_test(formats_shortly),  cmocka_unit_test(parses_integers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
