@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "device/cpu.h"
+#include "device/device.h"
 #include "model/model.h"
 #include "model/pairs.h"
 
@@ -15,7 +16,9 @@ struct mlff_evaluator {
     const mlff_model *model;
     mlff_evaluator_options options;
     mlff_halo halo;
-    model_backend *backend;
+    model_backend *backend; // on the CPU, with the neighbour list and all below it
+    const device_plugin *plugin;
+    cuda_evaluator *cuda; // on a GPU, where one object does the whole step
     mlff_neighbors *neighbors;
     pairs_filter handed; // pairs of the caller
     mlff_stage *stages;
@@ -25,7 +28,6 @@ struct mlff_evaluator {
     double *vectors;       // [n_pairs][3] model length units, where these are not Å
     double *pair_gradient; // [n_pairs][3]
     double *atom_energy;   // [n_atoms]
-    double *forces;        // [n_atoms][3], where the caller wants none but a step needs them
     size_t vector_capacity, gradient_capacity, energy_capacity;
     int64_t n_computes, n_pairs, n_growths;
 };
@@ -64,14 +66,20 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
     if (chosen.precision < MLFF_PRECISION_DEFAULT || chosen.precision > MLFF_FLOAT64)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: unknown precision %d", (int)chosen.precision);
     if (chosen.precision == MLFF_PRECISION_DEFAULT) chosen.precision = MLFF_FLOAT32;
-    if (chosen.device.kind != MLFF_CPU)
-        return mlff_fail(MLFF_ERR_DEVICE, "this build runs models on the CPU only; use --device cpu");
-
     if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
     e->model = model;
     if (chosen.halo) {
         e->halo = *chosen.halo;
         chosen.halo = &e->halo;
+    }
+    if (chosen.device.kind == MLFF_CUDA) {
+        if (!model->architecture->create_gpu)
+            MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use --device cpu", model->architecture->title);
+        e->options = chosen;
+        MLFF_TRY(device_plugin_get(&e->plugin));
+        MLFF_TRY(model->architecture->create_gpu(model, e->plugin, &chosen, &e->cuda));
+        *evaluator_out = e;
+        return MLFF_OK;
     }
     if (chosen.n_threads == 0) chosen.n_threads = omp_get_max_threads();
     MLFF_TRY(cpu_path_choose(chosen.cpu_path, &chosen.cpu_path));
@@ -101,6 +109,7 @@ done:
 void mlff_evaluator_destroy(mlff_evaluator *e)
 {
     if (!e) return;
+    if (e->cuda) e->plugin->destroy(e->cuda);
     if (e->backend) e->backend->destroy(e->backend);
     mlff_neighbors_destroy(e->neighbors);
     pairs_filter_free(&e->handed);
@@ -109,7 +118,6 @@ void mlff_evaluator_destroy(mlff_evaluator *e)
     base_free(e->vectors);
     base_free(e->pair_gradient);
     base_free(e->atom_energy);
-    base_free(e->forces);
     base_free(e);
 }
 
@@ -141,8 +149,6 @@ static mlff_status check_batch(const mlff_model *model, const mlff_batch *batch,
 {
     if (!batch || !results || !batch->first_atom || !batch->species || !batch->positions)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_compute: batch, its arrays and results must be given");
-    if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
-        return mlff_fail(MLFF_ERR_USAGE, "this evaluator runs on the CPU; batch and results must live in host memory");
     if (batch->n_systems < 1 || batch->first_atom[0] != 0)
         return mlff_fail(MLFF_ERR_USAGE, "a batch of %d systems that begins at atom %d; at least 1 and 0 are needed",
                          batch->n_systems, batch->n_systems < 1 ? 0 : (int)batch->first_atom[0]);
@@ -150,7 +156,7 @@ static mlff_status check_batch(const mlff_model *model, const mlff_batch *batch,
         if (batch->first_atom[s + 1] <= batch->first_atom[s])
             return mlff_fail(MLFF_ERR_USAGE, "system %d of the batch has %d atoms; each needs at least 1", s,
                              (int)(batch->first_atom[s + 1] - batch->first_atom[s]));
-    int n_atoms = batch->first_atom[batch->n_systems];
+    int n_atoms = batch->location == MLFF_HOST ? batch->first_atom[batch->n_systems] : 0; // on the device the device looks
     for (int i = 0; i < n_atoms; i++) {
         int z = batch->species[i];
         if (z < 1 || z > MLFF_MAX_ATOMIC_NUMBER || !model->known[z]) return unknown_element(model, batch, i);
@@ -236,6 +242,9 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     if (e->clock.on) memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
     stage_begin(&e->clock);
     MLFF_TRY(check_batch(model, batch, results));
+    if (e->cuda) return e->plugin->compute(e->cuda, batch, results);
+    if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
+        MLFF_FAIL(MLFF_ERR_USAGE, "this evaluator runs on the CPU; batch and results must live in host memory");
     stage_end(&e->clock, STAGE_GEOMETRY);
 
     model_graph graph = {.n_atoms = batch->first_atom[batch->n_systems],
@@ -290,12 +299,14 @@ done:
 
 const mlff_stage *mlff_evaluator_stages(const mlff_evaluator *e, int *n_out)
 {
+    if (e->cuda) return e->plugin->stages(e->cuda, n_out);
     if (n_out) *n_out = e->n_stages;
     return e->stages;
 }
 
 mlff_status mlff_evaluator_stage_clock_set(mlff_evaluator *e, int on)
 {
+    if (e->cuda) return e->plugin->stage_clock_set(e->cuda, on);
     e->clock.on = on != 0;
     memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
     return MLFF_OK;
@@ -303,11 +314,19 @@ mlff_status mlff_evaluator_stage_clock_set(mlff_evaluator *e, int on)
 
 void mlff_evaluator_stage_times(const mlff_evaluator *e, double *time_ns)
 {
-    memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
+    if (e->cuda)
+        e->plugin->stage_times(e->cuda, time_ns);
+    else
+        memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
 }
 
 void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_out)
 {
+    if (e->cuda) {
+        *info_out = (mlff_evaluator_info){.device = e->options.device, .precision = e->options.precision, .cpu_path = ""};
+        e->plugin->evaluator_info(e->cuda, info_out);
+        return;
+    }
     mlff_neighbors_info list;
     mlff_neighbors_info_get(e->neighbors, &list);
     int64_t backend_bytes = 0, backend_growths = 0;

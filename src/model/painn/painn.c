@@ -2,6 +2,7 @@
 // painn.c: PaiNN as a row of the registry: checks a file's tensors and metadata and lays out the parameters.
 // Tensors keep the names of SchNetPack's state_dict; symbols as in painn.h.
 #include "painn.h"
+#include "device/device.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -318,6 +319,12 @@ static mlff_status painn_create_cpu(const mlff_model *model, const cpu_options *
                                               : painn_cpu_create(model, options, backend_out);
 }
 
+static mlff_status painn_create_gpu(const mlff_model *model, const struct device_plugin *plugin,
+                                    const mlff_evaluator_options *options, struct cuda_evaluator **evaluator_out)
+{
+    return plugin->painn_create(model, model->parameters, options, evaluator_out);
+}
+
 static void painn_destroy(mlff_model *model)
 {
     painn_model *painn = model->parameters;
@@ -337,5 +344,6 @@ const model_architecture painn_architecture = {
         "molecular spectra, ICML 2021, arXiv:2102.03150",
     .load = painn_load,
     .create_cpu = painn_create_cpu,
+    .create_gpu = painn_create_gpu,
     .destroy = painn_destroy,
 };
