@@ -168,20 +168,35 @@ done:
     return status;
 }
 
+void hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes)
+{
+    group *groups = NULL;
+    int n = 0;
+    size_t length = 0;
+    text[0] = 0;
+    if (groups_make(profile, &groups, &n) != MLFF_OK) return; // the table below says it all
+    for (int i = 0; i < n && i < 3 && groups[i].share > 0.05 && length < text_bytes; i++)
+        length +=
+            (size_t)snprintf(text + length, text_bytes - length, "%s%.60s%s%.60s %.0f %%", i ? ", " : "", groups[i].first->phase,
+                             *groups[i].first->phase ? "/" : "", groups[i].first->name, groups[i].share * 100.0);
+    base_free(groups);
+}
+
 // ---- the run as a whole --------------------------------------------------------------------------
 
 static mlff_status say_rebuilds(mlff_profile *profile)
 {
     const mlff_profile_summary *s = &profile->summary;
-    double extra_ms = profile->rebuild_mean_ms - profile->other_mean_ms;
+    double extra_ms = profile->rebuild_median_ms - profile->other_median_ms;
     if (s->n_rebuilds <= 0) return MLFF_OK;
     double share = (double)s->n_rebuilds / (double)s->n_steps;
     if (isfinite(extra_ms) && extra_ms * share > 0.05 * s->latency_ms.mean)
         return say(profile,
-                   "steps that rebuild the neighbour list take %.4g ms, others %.4g ms, and %.0f %% of steps rebuild: raise the "
-                   "skin; without any "
-                   "rebuild the mean would be %.4g ms",
-                   profile->rebuild_mean_ms, profile->other_mean_ms, share * 100.0, profile->other_mean_ms);
+                   "steps that rebuild the neighbour list take %.4g ms, others %.4g ms (medians), and %.0f %% of steps rebuild: "
+                   "raise the skin; "
+                   "rebuilds cost %.0f %% of the run",
+                   profile->rebuild_median_ms, profile->other_median_ms, share * 100.0,
+                   extra_ms * share / s->latency_ms.mean * 100.0);
     if (share > 0.5 && strcmp(profile->trajectory, "thermal") == 0)
         return say(profile,
                    "%.0f %% of steps rebuild the neighbour list, because thermal frames do not follow from one another; with "
@@ -191,11 +206,20 @@ static mlff_status say_rebuilds(mlff_profile *profile)
     return MLFF_OK;
 }
 
+static const char *const tail_levers[N_TAGS] = {
+    "The neighbour list's rebuilds are the tail: raise the skin",
+    "Buffers still grow: warm up longer, with frames as dense as those of the run",
+    "Other programs, or more threads than cores, took the processor away: use fewer threads or an idle machine",
+    "Memory was touched for the first time: the force field allocates in its steps; let it reuse its buffers",
+};
+
+// The slowest steps by what was seen in them, weighed by the time they took beyond the median.
 static mlff_status say_tail(mlff_profile *profile)
 {
-    char causes[160] = "";
+    char causes[256] = "", quiet[96] = "";
     size_t length = 0;
-    int counts[N_TAGS] = {0}, unexplained = 0;
+    int counts[N_TAGS] = {0}, unexplained = 0, heaviest = -1;
+    double excess[N_TAGS] = {0.0}, total = 0.0;
     const mlff_statistics *t = &profile->summary.latency_ms;
     bool long_tail = t->mean > 0.0 && (t->p99 >= 3.0 * t->mean || t->p95 >= 2.0 * t->mean);
     if (!(long_tail || t->cv >= 0.2) || profile->n_slowest == 0) return MLFF_OK;
@@ -203,24 +227,32 @@ static mlff_status say_tail(mlff_profile *profile)
     int n = profile->n_slowest;
     if (n > profile->summary.n_steps / 10 + 1) n = (int)(profile->summary.n_steps / 10 + 1);
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < N_TAGS; k++) counts[k] += (profile->slowest[i].tags >> k) & 1;
-        unexplained += profile->slowest[i].tags == 0;
+        const series_slow *slow = &profile->slowest[i];
+        double beyond = fmax(slow->value - t->median, 0.0);
+        total += beyond;
+        unexplained += slow->tags == 0;
+        for (int k = 0; k < N_TAGS; k++) {
+            if (!(slow->tags >> k & 1)) continue;
+            counts[k]++;
+            excess[k] += beyond;
+        }
     }
-    for (int k = 0; k < N_TAGS; k++)
-        if (counts[k] > 0)
-            length += (size_t)snprintf(causes + length, sizeof causes - length, "%s%s in %d", length ? ", " : "",
-                                       profile_tag_names[k], counts[k]);
+    for (int k = 0; k < N_TAGS; k++) {
+        if (counts[k] == 0) continue;
+        length += (size_t)snprintf(causes + length, sizeof causes - length, "%s%s in %d (%.0f %%)", length ? ", " : "",
+                                   profile_tag_names[k], counts[k], total > 0.0 ? excess[k] / total * 100.0 : 0.0);
+        if (excess[k] > 0.5 * total && (heaviest < 0 || excess[k] > excess[heaviest])) heaviest = k;
+    }
     if (unexplained > 0)
         snprintf(causes + length, sizeof causes - length, "%snothing seen in %d", length ? ", " : "", unexplained);
-    return say(profile, "step times vary: CV %.0f %%, P99 %.4g ms against a mean of %.4g ms. Of the %d slowest steps: %s. %s",
-               t->cv * 100.0, t->p99, t->mean, n, causes,
-               counts[2] * 2 > n
-                   ? "Other programs, or more threads than cores, take the processor away: use fewer threads or an idle machine"
-               : counts[0] * 2 > n ? "The neighbour list's rebuilds are the tail: raise the skin"
-               : counts[1] * 2 > n ? "Buffers still grow: warm up longer, with frames as dense as those of the run"
-               : counts[3] * 2 > n
-                   ? "Memory is touched for the first time: the force field allocates in its steps; reuse buffers"
-                   : "Look at clock changes of the processor (governor, temperature) and at frames of different size");
+    if (t->mean > 1.2 * t->median)
+        snprintf(quiet, sizeof quiet, "; without its tail a step takes about the median, %.4g ms", t->median);
+    return say(profile,
+               "step times vary: CV %.0f %%, P99 %.4g ms, mean %.4g ms%s. In the %d slowest steps (and of their time beyond the "
+               "median): %s. %s",
+               t->cv * 100.0, t->p99, t->mean, quiet, n, causes,
+               heaviest >= 0 ? tail_levers[heaviest]
+                             : "Look at clock changes of the processor (governor, temperature) and at frames of different size");
 }
 
 // Medians of the first tenth, and of the second and the last quarter.
@@ -282,11 +314,6 @@ static mlff_status say_conditions(mlff_profile *profile)
     const char *cores = environment_find(&profile->environment, "cores_online");
     const mlff_profile_summary *s = &profile->summary;
 
-    if (profile->n_not_finite > 0)
-        MLFF_TRY(say(profile,
-                     "the energy of %lld of %lld steps was not a finite number: the time of a broken force field says nothing; "
-                     "check the frames",
-                     (long long)profile->n_not_finite, (long long)s->n_steps));
     if (build && strcmp(build, "optimised") != 0)
         MLFF_TRY(say(profile, "this build is %s: its times are not those of a release build", build));
     if (governor && strcmp(governor, "performance") != 0)
@@ -315,6 +342,12 @@ done:
 mlff_status hotspots_recommend(mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
+    if (profile->n_not_finite > 0)
+        MLFF_TRY(say(
+            profile,
+            "the energy of %lld of %lld steps was not a finite number: the time of a broken force field says nothing; check the "
+            "frames",
+            (long long)profile->n_not_finite, (long long)profile->summary.n_steps));
     MLFF_TRY(say_stages(profile));
     MLFF_TRY(say_rebuilds(profile));
     MLFF_TRY(say_tail(profile));

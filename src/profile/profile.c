@@ -32,10 +32,9 @@ typedef struct run {
     int64_t force_ns;               /* spent in the callable during this step */
     int n_force_calls;
 
-    series step, integrate, unattributed, *stages;
+    series step, with_rebuild, without, integrate, unattributed, *stages;
     double warmup_first, warmup_sum;
-    double rebuild_sum, other_sum, pairs_sum;
-    int64_t n_with_rebuild, n_other;
+    double pairs_sum;
     int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
     int64_t n_not_finite, wall_ns;
 
@@ -97,6 +96,8 @@ static mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajecto
     r->n_stages = (int)n_stages;
     r->n_ledgers = 2 + (r->callable.ledgers ? r->callable.n_ledgers : 0);
     MLFF_TRY(series_init(&r->step, n_steps, LATENCY_LIMIT));
+    if (r->callable.counters) MLFF_TRY(series_init(&r->with_rebuild, n_steps, STAGE_LIMIT));
+    if (r->callable.counters) MLFF_TRY(series_init(&r->without, n_steps, STAGE_LIMIT));
     if (r->md) MLFF_TRY(series_init(&r->integrate, n_steps, STAGE_LIMIT));
     if (clocks) MLFF_TRY(series_init(&r->unattributed, n_steps, STAGE_LIMIT));
     r->stages = base_alloc(n_stages, sizeof *r->stages, "stages");
@@ -124,6 +125,8 @@ static void run_free(run *r)
 {
     for (int k = 0; r->stages && k < r->n_stages; k++) series_free(&r->stages[k]);
     series_free(&r->step);
+    series_free(&r->with_rebuild);
+    series_free(&r->without);
     series_free(&r->integrate);
     series_free(&r->unattributed);
     memory_series_free(&r->memory);
@@ -228,8 +231,7 @@ static void note_step(run *r, int64_t time_ns, const struct rusage *before, cons
     if (n_rebuilds >= 0) {
         bool rebuilt = n_rebuilds > r->n_rebuilds;
         tags |= rebuilt ? TAG_REBUILD : 0;
-        *(rebuilt ? &r->rebuild_sum : &r->other_sum) += (double)time_ns;
-        ++*(rebuilt ? &r->n_with_rebuild : &r->n_other);
+        series_add(rebuilt ? &r->with_rebuild : &r->without, (double)time_ns, 0);
     }
     if (n_growths > r->n_growths && r->n_growths >= 0) tags |= TAG_GROWTH;
     if (after->ru_nivcsw > before->ru_nivcsw) tags |= TAG_PREEMPTED;
@@ -464,8 +466,10 @@ static mlff_status record_times(run *r, mlff_profile *profile)
     summary->mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)r->step.n : -1.0;
     summary->n_rebuilds = r->n_rebuilds >= 0 ? r->n_rebuilds - r->first_rebuilds : -1;
     profile->n_growths = r->n_growths >= 0 ? r->n_growths - r->first_growths : -1;
-    if (r->n_with_rebuild > 0) profile->rebuild_mean_ms = r->rebuild_sum * 1e-6 / (double)r->n_with_rebuild;
-    if (r->n_other > 0) profile->other_mean_ms = r->other_sum * 1e-6 / (double)r->n_other;
+    mlff_statistics part;
+    if (r->with_rebuild.n > 0 && series_statistics(&r->with_rebuild, 1e-6, &part) == MLFF_OK)
+        profile->rebuild_median_ms = part.median;
+    if (r->without.n > 0 && series_statistics(&r->without, 1e-6, &part) == MLFF_OK) profile->other_median_ms = part.median;
     profile->n_not_finite = r->n_not_finite;
     profile->wall_time_s = (double)r->wall_ns * 1e-9;
     profile->timestep_fs = r->md ? trajectory_timestep_fs(r->trajectory) : r->options.timestep_fs;

@@ -55,11 +55,11 @@ struct mlff_profile {
     int64_t n_latency, latency_every;
     series_slow slowest[SERIES_SLOWEST]; /* values in ms */
     int n_slowest;
-    double rebuild_mean_ms, other_mean_ms; /* steps with a rebuild of the list, and without; NaN where there are none */
-    double wall_time_s;                    /* of the measured part, frames and sampling included */
-    double timestep_fs;                    /* NaN: not known, ns/day is for 1 fs */
-    int64_t n_growths;                     /* of buffers during the measured steps; -1 where unknown */
-    int64_t n_not_finite;                  /* steps whose energy was NaN or infinite */
+    double rebuild_median_ms, other_median_ms; /* of steps with a rebuild of the list, and without; NaN where there are none */
+    double wall_time_s;                        /* of the measured part, frames and sampling included */
+    double timestep_fs;                        /* NaN: not known, ns/day is for 1 fs */
+    int64_t n_growths;                         /* of buffers during the measured steps; -1 where unknown */
+    int64_t n_not_finite;                      /* steps whose energy was NaN or infinite */
 
     double *memory_gb; /* [n_memory]; entry i is of step i * memory_every */
     int64_t n_memory, memory_every;
@@ -104,6 +104,8 @@ void profile_stage_path(const profile_stage *stage, char *text, size_t text_byte
 mlff_status profile_parse(const char *path, const char *text, size_t length, mlff_profile **profile_out);
 /* hotspots.c */
 mlff_status hotspots_recommend(mlff_profile *profile);
+/* "forward/message 41 %, backward/message 30 %": the heaviest stages, or "". */
+void hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes);
 /* verdicts.c */
 mlff_status verdicts_judge(mlff_profile *profile);
 

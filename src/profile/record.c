@@ -49,7 +49,7 @@ mlff_status profile_new(mlff_profile **profile_out)
     profile->latency_every = profile->memory_every = 1;
     profile->n_growths = -1;
     profile->timestep_fs = profile->wall_time_s = NAN;
-    profile->rebuild_mean_ms = profile->other_mean_ms = NAN;
+    profile->rebuild_median_ms = profile->other_median_ms = NAN;
     profile->quantum_ns = profile->read_ns = NAN;
     char **texts[] = {&profile->name,      &profile->model_name, &profile->device,    &profile->system_size,
                       &profile->timestamp, &profile->notes,      &profile->trajectory};

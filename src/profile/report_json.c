@@ -189,8 +189,8 @@ static void write_added(json *j, const mlff_profile *profile)
     json_integer(j, "n_rebuilds", s->n_rebuilds);
     json_integer(j, "n_growths", profile->n_growths);
     json_integer(j, "n_not_finite", profile->n_not_finite);
-    json_number(j, "rebuild_mean_ms", profile->rebuild_mean_ms);
-    json_number(j, "other_mean_ms", profile->other_mean_ms);
+    json_number(j, "rebuild_median_ms", profile->rebuild_median_ms);
+    json_number(j, "other_median_ms", profile->other_median_ms);
     json_close(j, '}');
     json_open(j, "timer", '{');
     json_number(j, "quantum_ns", profile->quantum_ns);

@@ -172,8 +172,8 @@ static mlff_status read_counters(const loader *l, mlff_profile *profile)
     MLFF_TRY(read_integer(&inner, "n_rebuilds", 0, -1, INT64_MAX / 2, &s->n_rebuilds));
     MLFF_TRY(read_integer(&inner, "n_growths", 0, -1, INT64_MAX / 2, &profile->n_growths));
     MLFF_TRY(read_integer(&inner, "n_not_finite", 0, 0, INT64_MAX / 2, &profile->n_not_finite));
-    MLFF_TRY(read_number(&inner, "rebuild_mean_ms", MAY_BE_NULL, &profile->rebuild_mean_ms));
-    MLFF_TRY(read_number(&inner, "other_mean_ms", MAY_BE_NULL, &profile->other_mean_ms));
+    MLFF_TRY(read_number(&inner, "rebuild_median_ms", MAY_BE_NULL, &profile->rebuild_median_ms));
+    MLFF_TRY(read_number(&inner, "other_median_ms", MAY_BE_NULL, &profile->other_median_ms));
     inner.inside = "timer.";
     MLFF_TRY(read_member(l, "timer", false, &inner.object));
     MLFF_TRY(read_number(&inner, "quantum_ns", MAY_BE_NULL, &profile->quantum_ns));

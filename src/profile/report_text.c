@@ -42,14 +42,41 @@ static void flatten(char *text)
         if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
 }
 
-// Cut or filled with blanks to exactly `n` columns.
+// Cut or filled with blanks to exactly `n` columns, n < 64.
+static const char *padded(const char *text, int n, char cell[320])
+{
+    snprintf(cell, 256, "%s", text);
+    cell[bytes_of(cell, n)] = 0;
+    flatten(cell);
+    int length = (int)strlen(cell), missing = n - columns(cell);
+    snprintf(cell + length, (size_t)(320 - length), "%*s", missing, "");
+    return cell;
+}
+
 static void cell(page *p, const char *text, int n)
 {
-    char copy[256];
-    snprintf(copy, sizeof copy, "%s", text);
-    copy[bytes_of(copy, n)] = 0;
-    flatten(copy);
-    base_text_add(&p->text, "%s%*s", copy, n - columns(copy), "");
+    char copy[320];
+    base_text_add(&p->text, "%s", padded(text, n, copy));
+}
+
+// A number right-aligned in `n` columns with that many decimals, or in powers of ten where it would not fit.
+static void number(page *p, double value, int n, int decimals)
+{
+    char text[64];
+    if (isnan(value))
+        snprintf(text, sizeof text, "–");
+    else if (fabs(value) < 1e6)
+        snprintf(text, sizeof text, "%.*f", decimals, value);
+    else
+        snprintf(text, sizeof text, "%.1e", value);
+    base_text_add(&p->text, "%*s%s", n - columns(text), "", text);
+}
+
+// No blanks at the end of a line.
+static void line_end(page *p)
+{
+    while (p->text.length > 0 && p->text.text[p->text.length - 1] == ' ') p->text.text[--p->text.length] = 0;
+    base_text_add(&p->text, "\n");
 }
 
 // Words of `text` on lines of the page's width; the first line begins with `lead`, the others as far in.
@@ -92,6 +119,18 @@ static void wrappedf(page *p, const char *lead, const char *format, ...)
     wrapped(p, lead, text);
 }
 
+// A label of `n` columns, and its text beside it.
+static void row(page *p, const char *label, int n, const char *format, ...) MLFF_PRINTF(4, 5);
+static void row(page *p, const char *label, int n, const char *format, ...)
+{
+    char lead[320], text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    wrapped(p, padded(label, n, lead), text);
+}
+
 static void heading(page *p, const char *text)
 {
     base_text_add(&p->text, "\n%s ", text);
@@ -126,7 +165,7 @@ static const char *memory_text(double gb, char text[32])
 
 static void write_head(page *p, const mlff_profile *profile)
 {
-    char mean[32], first[32], warm[32], total[32], timestep[48] = "1 fs assumed";
+    char mean[32], first[32], warm[32], total[32], timestep[48] = "1 fs assumed", most[256];
     const mlff_profile_summary *s = &profile->summary;
     if (profile_untrained(profile)) wrapped(p, "", "UNTRAINED weights: the times are real, energies and forces mean nothing.");
     if (s->partial) wrapped(p, "", "PARTIAL: the run ended before its last step.");
@@ -135,14 +174,16 @@ static void write_head(page *p, const mlff_profile *profile)
     base_text_add(&p->text, "\n");
 
     if (isfinite(profile->timestep_fs)) snprintf(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
-    wrappedf(p, "", "%s a step = %.4g steps/s = %.4g ns/day (timestep %s) = %.4g µs/atom", time_text(s->latency_ms.mean, mean),
-             s->steps_per_second, s->ns_per_day, timestep, s->us_per_atom);
+    wrappedf(p, "", "%s a step = %.*f steps/s = %.4g ns/day (timestep %s) = %.4g µs/atom", time_text(s->latency_ms.mean, mean),
+             s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second, s->ns_per_day, timestep, s->us_per_atom);
     wrappedf(p, "", "%lld steps measured in %s%s%s%s", (long long)s->n_steps, time_text(s->total_time_s * 1e3, total),
              *profile->trajectory ? ", trajectory: " : "", profile->trajectory,
              profile->latency_every > 1 ? "; percentiles from a histogram of 0.4 % steps, the curve is thinned" : "");
     if (s->n_warmup > 0 && isfinite(s->warmup_mean_ms))
         wrappedf(p, "", "%lld warm-up steps before them, not counted: the first took %s, their mean is %s",
                  (long long)s->n_warmup, time_text(s->warmup_first_ms, first), time_text(s->warmup_mean_ms, warm));
+    hotspots_in_short(profile, most, sizeof most);
+    if (*most) wrapped(p, "Most of a step: ", most);
     if (*profile->notes) wrapped(p, "Notes: ", profile->notes);
 }
 
@@ -173,9 +214,9 @@ static void write_latency(page *p, const mlff_profile *profile)
     heading(p, "Time of a step");
     for (int first = 0; first < n; first += per_line) {
         for (int i = first; i < n && i < first + per_line; i++) cell(p, names[i], 12);
-        base_text_add(&p->text, "\n");
+        line_end(p);
         for (int i = first; i < n && i < first + per_line; i++) cell(p, time_text(values[i], text), 12);
-        base_text_add(&p->text, "\n");
+        line_end(p);
     }
     wrappedf(p, "", "spread (CV) %.1f %%; %lld of %lld steps are outliers (beyond 3 interquartile ranges)", t->cv * 100.0,
              (long long)t->n_outliers, (long long)t->n);
@@ -228,28 +269,27 @@ static void write_stages(page *p, const mlff_profile *profile)
     heading(p, "Where the time goes");
     const char *unit = micro ? "µs" : "ms";
     double scale = micro ? 1e3 : 1.0;
+    int decimals = step_ms * scale >= 1000.0 ? 1 : step_ms * scale >= 100.0 ? 2 : 3;
     cell(p, profile->stages_measured ? "stage" : "part", label);
     base_text_add(&p->text, "  mean/%s", unit);
     if (wide) base_text_add(&p->text, "  median/%s    P95/%s", unit, unit);
-    base_text_add(&p->text, "    share\n");
+    base_text_add(&p->text, "     share\n");
     for (int i = 0; i < profile->n_stages; i++) {
         const profile_stage *row = &profile->stages[i];
         sum_ms += row->shown.mean_ms;
         profile_stage_path(row, text, sizeof text);
         cell(p, text, label);
-        base_text_add(&p->text, " %8.4g", row->shown.mean_ms * scale);
-        const double more[] = {row->shown.median_ms, row->shown.p95_ms};
-        for (int k = 0; k < 2 && wide; k++) {
-            if (isnan(more[k]))
-                base_text_add(&p->text, "%*s–", k == 0 ? 10 : 9, "");
-            else
-                base_text_add(&p->text, "%*.4g", k == 0 ? 11 : 10, more[k] * scale);
-        }
-        base_text_add(&p->text, "  %5.1f %% ", row->shown.share * 100.0);
-        share_bar(p, row->shown.share, p->width - label - 19 - (wide ? 21 : 0));
+        number(p, row->shown.mean_ms * scale, 9, decimals);
+        if (wide) number(p, row->shown.median_ms * scale, 11, decimals);
+        if (wide) number(p, row->shown.p95_ms * scale, 10, decimals);
+        base_text_add(&p->text, "  ");
+        number(p, row->shown.share * 100.0, 6, 1);
+        base_text_add(&p->text, " %% ");
+        share_bar(p, row->shown.share, p->width - label - 20 - (wide ? 21 : 0));
     }
     cell(p, "step", label);
-    base_text_add(&p->text, " %8.4g\n", sum_ms * scale);
+    number(p, sum_ms * scale, 9, decimals);
+    base_text_add(&p->text, "\n");
     write_includes(p, profile);
     if (!profile->stages_measured)
         wrapped(p, "",
@@ -275,7 +315,7 @@ static void write_stages(page *p, const mlff_profile *profile)
 static void write_slowest(page *p, const mlff_profile *profile)
 {
     int n = profile->n_slowest < 5 ? profile->n_slowest : 5;
-    char time[32], seen[96];
+    char step[32], time[32], copy[320], label[400], seen[96];
     if (n == 0) return;
     heading(p, "Slowest steps");
     for (int i = 0; i < n; i++) {
@@ -285,8 +325,9 @@ static void write_slowest(page *p, const mlff_profile *profile)
         for (int k = 0; k < N_TAGS; k++)
             if (slow->tags >> k & 1)
                 length += (size_t)snprintf(seen + length, sizeof seen - length, "%s%s", length ? ", " : "", profile_tag_names[k]);
-        wrappedf(p, "", "step %-9lld %-12s %s", (long long)slow->step, time_text(slow->value, time),
-                 *seen ? seen : "nothing seen");
+        snprintf(step, sizeof step, "step %lld", (long long)slow->step);
+        snprintf(label, sizeof label, "%s%s", padded(step, 16, copy), time_text(slow->value, time));
+        row(p, label, 28, "%s", *seen ? seen : "nothing seen");
     }
 }
 
@@ -299,9 +340,10 @@ static void write_memory(page *p, const mlff_profile *profile)
              memory_text(s->memory_final_gb, last), s->memory_delta_gb * 1024.0, memory_text(s->memory_peak_gb, peak));
     for (int k = 0; k < profile->n_ledgers; k++) {
         const profile_ledger *ledger = &profile->ledgers[k];
-        cell(p, ledger->name, 20);
-        wrappedf(p, " ", "%s, %+.2f MB, %s", memory_text((double)ledger->initial_bytes / 1073741824.0, first),
-                 (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0, profile_leak_names[ledger->leak.kind]);
+        bool judged = ledger->leak.kind != LEAK_UNKNOWN;
+        row(p, ledger->name, 21, "%s, %+.2f MB%s%s", memory_text((double)ledger->initial_bytes / 1073741824.0, first),
+            (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0, judged ? ", " : "",
+            judged ? profile_leak_names[ledger->leak.kind] : "");
     }
     if (profile->n_memory > 1) {
         double least = profile->memory_gb[0], most = least;
@@ -337,12 +379,10 @@ static void write_environment(page *p, const mlff_profile *profile)
 {
     heading(p, "Measured on");
     for (int i = 0; i < profile->environment.n; i++) {
-        cell(p, profile->environment.keys[i], 22);
-        wrapped(p, " ", profile->environment.values[i]);
+        row(p, profile->environment.keys[i], 23, "%s", profile->environment.values[i]);
     }
     if (isfinite(profile->quantum_ns)) {
-        cell(p, "clock", 22);
-        wrappedf(p, " ", "steps of %.3g ns, a reading costs %.3g ns", profile->quantum_ns, profile->read_ns);
+        row(p, "clock", 23, "steps of %.3g ns, a reading costs %.3g ns", profile->quantum_ns, profile->read_ns);
     }
 }
 
