@@ -5,251 +5,24 @@
 // (reverse) of others, so one barrier a layer and direction is enough: 2 L + 1 in a step. Within a range, blocks of
 // BLOCK atoms go through a chain of layers together, so that activations stay in the second cache.
 // Exact savings: x of layer 0 depends on the element only (a table); μ of layer 0 is zero; the last layer's μ is unused.
-#include <math.h>
 #include <omp.h>
 #include <string.h>
 
-#include "nn/nn.h"
-#include "painn.h"
-#include "painn_kernels.h"
+#include "painn_cpu.h"
 
-enum { BLOCK = 64, MAX_THREADS = 256 };
-
-typedef struct cpu_layer {
-    // Packed for x Wᵀ (forward) and for x̄ W (reverse).
-    float *W1, *W2, *U, *M1, *M2, *W1_back, *W2_back, *U_back, *M1_back, *M2_back;
-    float *b1, *b2, *c1, *c2;
-    float *table;                               // [F/16][n_intervals + 5][3][16]
-    float *x, *h_slope, *VB, *g_slope, *y, *mu; // saved by the forward pass, [n_atoms][3F, F, 6F, F, 3F, 3F]
-} cpu_layer;
-
-typedef struct cpu {
-    model_backend backend;
-    painn_parameters parameters;
-    const nn_kernels *nn;
-    const painn_kernels *painn;
-    int n_threads, F; // F is padded
-    mlff_stage *stages;
-    float *embedding, *x0; // [n_species][F], [n_species][3F]
-    int n_intervals;
-    size_t slice;
-    cpu_layer layer[PAINN_MAX_LAYERS];
-    int readout_width[PAINN_MAX_READOUT + 1]; // padded
-    float *readout[PAINN_MAX_READOUT], *readout_back[PAINN_MAX_READOUT], *readout_bias[PAINN_MAX_READOUT];
-
-    size_t atom_capacity, pair_capacity, incoming_capacity;
-    int64_t n_growths;
-    float *q, *mu1;                                            // [n_atoms][F], [3F]
-    float *q_bar[2], *mu_bar[2];                               // alternate from layer to layer
-    painn_pair *pairs;                                         // [n_pairs]
-    float *pair_bar;                                           // [n_pairs][4][16]
-    int32_t *incoming_first, *incoming_pair, *incoming_center; // where the list is not symmetric
-    float *scratch[MAX_THREADS];                               // [BLOCK][20 F or the readout's]
-    size_t scratch_floats;
-} cpu;
+enum { BLOCK = 64 };
 
 // One compute, as all threads see it.
 typedef struct run {
-    cpu *cpu;
+    painn_cpu *cpu;
     const model_graph *graph;
-    int n_threads, begin[MAX_THREADS + 1];
+    int n_threads, begin[PAINN_MAX_THREADS + 1];
     const int32_t *in_first, *in_pair, *in_center;
     double *atom_energy, *pair_gradient;
     stage_clock *clock;
     int stage;
     mlff_status status; // of halo hooks
 } run;
-
-// ---- weights ------------------------------------------------------------------------------------------------------
-
-// Copies w (out_blocks·out, in_blocks·in) with each block padded; `transpose` gives [in][out], what x wᵀ needs.
-static float *padded(const float *w, int out_blocks, int out, int in_blocks, int in, bool transpose)
-{
-    int out_p = nn_padded(out), in_p = nn_padded(in);
-    size_t rows = (size_t)out_blocks * out_p, columns = (size_t)in_blocks * in_p;
-    float *p = base_alloc(rows * columns, sizeof *p, "weights");
-    if (!p) return NULL;
-    for (int ob = 0; ob < out_blocks; ob++)
-        for (int o = 0; o < out; o++)
-            for (int ib = 0; ib < in_blocks; ib++)
-                for (int i = 0; i < in; i++) {
-                    size_t row = (size_t)ob * out_p + o, column = (size_t)ib * in_p + i;
-                    float value = w[((size_t)ob * out + o) * ((size_t)in_blocks * in) + (size_t)ib * in + i];
-                    p[transpose ? column * rows + row : row * columns + column] = value;
-                }
-    return p;
-}
-
-static mlff_status pack(const nn_kernels *nn, const float *w, int out_blocks, int out, int in_blocks, int in, float **forward,
-                        float **back)
-{
-    mlff_status status = MLFF_ERR_MEMORY;
-    int rows = out_blocks * nn_padded(out), columns = in_blocks * nn_padded(in);
-    float *plain = padded(w, out_blocks, out, in_blocks, in, false), *turned = padded(w, out_blocks, out, in_blocks, in, true);
-    if (!plain || !turned) goto done;
-    if (!(*forward = base_alloc((size_t)rows * columns, sizeof **forward, "weights"))) goto done;
-    if (!(*back = base_alloc((size_t)rows * columns, sizeof **back, "weights"))) goto done;
-    nn->pack(columns, rows, turned, *forward);
-    nn->pack(rows, columns, plain, *back);
-    status = MLFF_OK;
-done:
-    base_free(plain);
-    base_free(turned);
-    return status;
-}
-
-static float *padded_bias(const float *b, int blocks, int width)
-{
-    float *p = base_alloc((size_t)blocks * nn_padded(width), sizeof *p, "weights");
-    for (int k = 0; p && k < blocks; k++)
-        memcpy(p + (size_t)k * nn_padded(width), b + (size_t)k * width, sizeof *p * (size_t)width);
-    return p;
-}
-
-typedef struct filter_context {
-    const painn_parameters *parameters;
-    int F; // padded
-} filter_context;
-
-// ψ continued analytically beyond [0, cutoff], so that the spline meets no kink at its ends.
-static void radial_continued(const painn_parameters *P, double d, double *psi)
-{
-    int K = P->n_radial;
-    double rc = P->cutoff, f = 0.5 * (1.0 + cos(BASE_PI * d / rc)), s = d / rc, w = 1.0 - s * s;
-    if (P->cutoff_function == PAINN_MOLLIFIER) f = w > 1e-7 ? exp(1.0 - 1.0 / w) : 0.0;
-    for (int k = 0; k < K; k++) {
-        double phi;
-        if (P->basis == PAINN_GAUSSIAN) {
-            double z = (d - P->center[k]) / P->width[k];
-            phi = exp(-0.5 * z * z);
-        } else {
-            phi = fabs(d) > 1e-9 ? sin(P->frequency[k] * d) / d : P->frequency[k];
-        }
-        psi[k] = phi * f;
-    }
-    psi[K] = f;
-}
-
-// All layers' filters at distance d, [L][3][F].
-static void filter_at(void *context, double d, double *W)
-{
-    const filter_context *c = context;
-    const painn_parameters *P = c->parameters;
-    int K = P->n_radial, F = P->n_features;
-    double psi[PAINN_MAX_RADIAL + 1];
-    radial_continued(P, d, psi);
-    for (int l = 0; l < P->n_layers; l++)
-        for (int block = 0; block < 3; block++)
-            for (int f = 0; f < c->F; f++) {
-                double sum = 0;
-                if (f < F) {
-                    size_t row = (size_t)block * F + f;
-                    sum = P->layer[l].filter_bias[row] * psi[K];
-                    for (int k = 0; k < K; k++) sum += P->layer[l].filter_weight[row * K + k] * psi[k];
-                }
-                W[((size_t)l * 3 + block) * c->F + f] = sum;
-            }
-}
-
-// 3e-8 of the largest value: below the rounding of the float32 it is stored in.
-static mlff_status create_tables(cpu *c)
-{
-    mlff_status status = MLFF_OK;
-    const painn_parameters *P = &c->parameters;
-    filter_context context = {P, c->F};
-    nn_spline spline = {0};
-    MLFF_TRY(nn_spline_create(P->n_layers * 3 * c->F, P->cutoff, 3e-8, filter_at, &context, &spline));
-    size_t rows = (size_t)spline.n_intervals + 5;
-    c->n_intervals = spline.n_intervals;
-    c->slice = rows * 3 * NN_PAD;
-    for (int l = 0; l < P->n_layers; l++) {
-        float *table = c->layer[l].table = base_alloc(rows * 3 * c->F, sizeof(float), "a filter table");
-        if (!table) {
-            status = MLFF_ERR_MEMORY;
-            goto done;
-        }
-        for (size_t row = 0; row < rows; row++)
-            for (int block = 0; block < 3; block++)
-                for (int f = 0; f < c->F; f++)
-                    table[(size_t)(f / NN_PAD) * c->slice + row * 3 * NN_PAD + (size_t)block * NN_PAD + f % NN_PAD] =
-                        spline.coefficient[row * spline.n_columns + ((size_t)l * 3 + block) * c->F + f];
-    }
-done:
-    nn_spline_free(&spline);
-    return status;
-}
-
-static mlff_status create_layer(cpu *c, int l)
-{
-    mlff_status status = MLFF_OK;
-    const painn_layer *w = &c->parameters.layer[l];
-    cpu_layer *L = &c->layer[l];
-    int F = c->parameters.n_features, blocks = 3;
-    const float *M2 = w->M2, *c2 = w->c2;
-    float *two = NULL; // the last layer's M2 and c2 without the block of μ
-
-    if (l == c->parameters.n_layers - 1) {
-        size_t block = (size_t)F * F;
-        blocks = 2;
-        if (!(two = base_alloc(2 * block + 2 * (size_t)F, sizeof *two, "weights"))) return MLFF_ERR_MEMORY;
-        memcpy(two, M2, sizeof *two * block);
-        memcpy(two + block, M2 + 2 * block, sizeof *two * block);
-        memcpy(two + 2 * block, c2, sizeof *two * (size_t)F);
-        memcpy(two + 2 * block + F, c2 + 2 * F, sizeof *two * (size_t)F);
-        M2 = two;
-        c2 = two + 2 * block;
-    }
-    MLFF_TRY(pack(c->nn, w->W1, 1, F, 1, F, &L->W1, &L->W1_back));
-    MLFF_TRY(pack(c->nn, w->W2, 3, F, 1, F, &L->W2, &L->W2_back));
-    MLFF_TRY(pack(c->nn, w->U, 2, F, 1, F, &L->U, &L->U_back));
-    MLFF_TRY(pack(c->nn, w->M1, 1, F, 2, F, &L->M1, &L->M1_back));
-    MLFF_TRY(pack(c->nn, M2, blocks, F, 1, F, &L->M2, &L->M2_back));
-    if (!(L->b1 = padded_bias(w->b1, 1, F)) || !(L->b2 = padded_bias(w->b2, 3, F)) || !(L->c1 = padded_bias(w->c1, 1, F)) ||
-        !(L->c2 = padded_bias(c2, blocks, F)))
-        status = MLFF_ERR_MEMORY;
-done:
-    base_free(two);
-    return status;
-}
-
-// x of layer 0 for every row of the embedding.
-static mlff_status create_species_table(cpu *c)
-{
-    mlff_status status = MLFF_OK;
-    const painn_parameters *P = &c->parameters;
-    const cpu_layer *L = &c->layer[0];
-    int n = P->n_species, F = c->F;
-    float *h = base_alloc((size_t)n * F, sizeof *h, "weights");
-    c->embedding = base_alloc((size_t)n * F, sizeof *c->embedding, "weights");
-    c->x0 = base_alloc((size_t)n * 3 * F, sizeof *c->x0, "weights");
-    if (!h || !c->embedding || !c->x0) {
-        status = MLFF_ERR_MEMORY;
-        goto done;
-    }
-    for (int z = 0; z < n; z++)
-        memcpy(c->embedding + (size_t)z * F, P->embedding + (size_t)z * P->n_features, sizeof(float) * (size_t)P->n_features);
-    c->nn->product(n, F, F, c->embedding, F, L->W1, L->b1, h, F, 0);
-    c->nn->activate((enum nn_activation)P->activation, (size_t)n * F, h, NULL);
-    c->nn->product(n, 3 * F, F, h, F, L->W2, L->b2, c->x0, 3 * F, 0);
-done:
-    base_free(h);
-    return status;
-}
-
-static mlff_status create_readout(cpu *c)
-{
-    mlff_status status = MLFF_OK;
-    const painn_parameters *P = &c->parameters;
-    c->readout_width[0] = c->F;
-    for (int k = 0; k < P->n_readout; k++) {
-        int in = P->readout_width[k], out = P->readout_width[k + 1];
-        c->readout_width[k + 1] = nn_padded(out);
-        MLFF_TRY(pack(c->nn, P->readout_weight[k], 1, out, 1, in, &c->readout[k], &c->readout_back[k]));
-        if (!(c->readout_bias[k] = padded_bias(P->readout_bias[k], 1, out))) return MLFF_ERR_MEMORY;
-    }
-done:
-    return status;
-}
 
 // ---- buffers ------------------------------------------------------------------------------------------------------
 
@@ -261,7 +34,7 @@ static mlff_status regrow(float **array, size_t count, const char *what)
     return base_grow(array, &none, count, sizeof(float), what);
 }
 
-static mlff_status resize(cpu *c, const model_graph *graph)
+static mlff_status resize(painn_cpu *c, const model_graph *graph)
 {
     mlff_status status = MLFF_OK;
     size_t F = (size_t)c->F, n = (size_t)graph->n_atoms, n_pairs = (size_t)graph->n_pairs;
@@ -270,7 +43,7 @@ static mlff_status resize(cpu *c, const model_graph *graph)
         c->n_growths++;
         c->atom_capacity = 0;
         for (int l = 0; l < c->parameters.n_layers; l++) {
-            cpu_layer *L = &c->layer[l];
+            painn_cpu_layer *L = &c->layer[l];
             if (l > 0) {
                 MLFF_TRY(regrow(&L->x, 3 * n * F, "atom features"));
                 MLFF_TRY(regrow(&L->h_slope, n * F, "atom features"));
@@ -304,7 +77,7 @@ done:
 }
 
 // Where the list is not symmetric, the pairs that end in each atom are collected by counting, in list order.
-static mlff_status collect_incoming(cpu *c, const model_graph *graph)
+static mlff_status collect_incoming(painn_cpu *c, const model_graph *graph)
 {
     mlff_status status = MLFF_OK;
     size_t needed = (size_t)graph->n_atoms + 1 > (size_t)graph->n_pairs ? (size_t)graph->n_atoms + 1 : (size_t)graph->n_pairs;
@@ -345,9 +118,9 @@ static void mark(const run *r, int thread, int stage)
 }
 
 // x of layer l ≥ 1 from q.
-static void message_network(cpu *c, int l, span s)
+static void message_network(painn_cpu *c, int l, span s)
 {
-    cpu_layer *L = &c->layer[l];
+    painn_cpu_layer *L = &c->layer[l];
     int F = c->F, n = s.end - s.begin;
     float *h = s.scratch;
     size_t at = (size_t)s.begin * F;
@@ -358,8 +131,8 @@ static void message_network(cpu *c, int l, span s)
 
 static void message(const run *r, int l, span s)
 {
-    cpu *c = r->cpu;
-    const cpu_layer *L = &c->layer[l];
+    painn_cpu *c = r->cpu;
+    const painn_cpu_layer *L = &c->layer[l];
     painn_edges edges = {.F = c->F, .begin = s.begin, .end = s.end, .table = L->table, .slice = c->slice};
     edges.first = r->graph->first;
     edges.other = r->graph->neighbor;
@@ -372,9 +145,9 @@ static void message(const run *r, int l, span s)
     c->painn->message(&edges);
 }
 
-static void update(cpu *c, int l, span s)
+static void update(painn_cpu *c, int l, span s)
 {
-    cpu_layer *L = &c->layer[l];
+    painn_cpu_layer *L = &c->layer[l];
     int F = c->F, n = s.end - s.begin, last = l == c->parameters.n_layers - 1, width = last ? 2 * F : 3 * F;
     size_t at = (size_t)s.begin * F;
     float *context = s.scratch, *g = s.scratch + (size_t)BLOCK * 2 * F, *VB = L->VB + 6 * at, *y = L->y + (size_t)s.begin * width;
@@ -389,7 +162,7 @@ static void update(cpu *c, int l, span s)
 // Energies, and q̄ if the gradient is wanted. The scratch holds each layer's output and slope.
 static void readout(const run *r, span s, float *q_bar, int thread)
 {
-    cpu *c = r->cpu;
+    painn_cpu *c = r->cpu;
     const painn_parameters *P = &c->parameters;
     const model_graph *graph = r->graph;
     int n = s.end - s.begin, n_layers = P->n_readout, L = P->n_layers;
@@ -424,9 +197,9 @@ static void readout(const run *r, span s, float *q_bar, int thread)
 }
 
 // q̄, μ̄ after the layer become q̄', μ̄' after its message, in place.
-static void update_backward(cpu *c, int l, span s, float *q_bar, float *mu_bar)
+static void update_backward(painn_cpu *c, int l, span s, float *q_bar, float *mu_bar)
 {
-    cpu_layer *L = &c->layer[l];
+    painn_cpu_layer *L = &c->layer[l];
     int F = c->F, n = s.end - s.begin, last = l == c->parameters.n_layers - 1, width = last ? 2 * F : 3 * F;
     size_t at = (size_t)s.begin * F;
     float *VB_bar = s.scratch, *y_bar = VB_bar + (size_t)BLOCK * 6 * F, *g_bar = y_bar + (size_t)BLOCK * 3 * F;
@@ -442,8 +215,8 @@ static void update_backward(cpu *c, int l, span s, float *q_bar, float *mu_bar)
 
 static void message_backward(const run *r, int l, span s, const float *q_bar, const float *mu_bar, float *q_next, float *mu_next)
 {
-    cpu *c = r->cpu;
-    const cpu_layer *L = &c->layer[l];
+    painn_cpu *c = r->cpu;
+    const painn_cpu_layer *L = &c->layer[l];
     int F = c->F, n = s.end - s.begin;
     size_t at = (size_t)s.begin * F;
     float *x_bar = s.scratch, *h_bar = x_bar + (size_t)BLOCK * 3 * F;
@@ -490,7 +263,7 @@ static void halo(run *r, bool forward, int layer, float *q, float *mu)
 
 static void step(run *r, int thread)
 {
-    cpu *c = r->cpu;
+    painn_cpu *c = r->cpu;
     const model_graph *graph = r->graph;
     int from = r->begin[thread], to = r->begin[thread + 1], L = c->parameters.n_layers, F = c->F, back = 1 + 2 * L;
     float *memory = c->scratch[thread];
@@ -555,7 +328,7 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, dou
                            stage_clock *clock, int stage)
 {
     mlff_status status = MLFF_OK;
-    cpu *c = (cpu *)backend;
+    painn_cpu *c = (painn_cpu *)backend;
     run r = {
         .cpu = c, .graph = graph, .atom_energy = atom_energy, .pair_gradient = pair_gradient, .clock = clock, .stage = stage};
     MLFF_TRY(resize(c, graph));
@@ -585,7 +358,7 @@ done:
 
 static void info(const model_backend *backend, int64_t *bytes, int64_t *n_growths)
 {
-    const cpu *c = (const cpu *)backend;
+    const painn_cpu *c = (const painn_cpu *)backend;
     int64_t F = c->F, layers = c->parameters.n_layers, per_atom = (17 * layers - 7 + 12) * F;
     int64_t weights = layers * (2 * 17 * F * F + (int64_t)c->slice * F / NN_PAD) + 4 * F * c->parameters.n_species;
     *bytes = 4 * ((int64_t)c->atom_capacity * per_atom + weights + (int64_t)c->scratch_floats * c->n_threads) +
@@ -595,9 +368,9 @@ static void info(const model_backend *backend, int64_t *bytes, int64_t *n_growth
 
 static void destroy(model_backend *backend)
 {
-    cpu *c = (cpu *)backend;
+    painn_cpu *c = (painn_cpu *)backend;
     for (int l = 0; l < PAINN_MAX_LAYERS; l++) {
-        cpu_layer *L = &c->layer[l];
+        painn_cpu_layer *L = &c->layer[l];
         float *arrays[] = {L->W1,     L->W2,      L->U,       L->M1, L->M2,      L->W1_back, L->W2_back,
                            L->U_back, L->M1_back, L->M2_back, L->b1, L->b2,      L->c1,      L->c2,
                            L->table,  L->x,       L->h_slope, L->VB, L->g_slope, L->y,       L->mu};
@@ -608,7 +381,7 @@ static void destroy(model_backend *backend)
         base_free(c->readout_back[k]);
         base_free(c->readout_bias[k]);
     }
-    for (int t = 0; t < MAX_THREADS; t++) base_free(c->scratch[t]);
+    for (int t = 0; t < PAINN_MAX_THREADS; t++) base_free(c->scratch[t]);
     void *arrays[] = {c->stages,        c->embedding,      c->x0,        c->q,     c->mu1,      c->q_bar[0],
                       c->q_bar[1],      c->mu_bar[0],      c->mu_bar[1], c->pairs, c->pair_bar, c->incoming_first,
                       c->incoming_pair, c->incoming_center};
@@ -619,18 +392,15 @@ static void destroy(model_backend *backend)
 mlff_status painn_cpu_create(const mlff_model *model, const cpu_options *options, model_backend **backend_out)
 {
     mlff_status status = MLFF_OK;
-    cpu *c = base_alloc(1, sizeof *c, "an evaluator");
+    painn_cpu *c = base_alloc(1, sizeof *c, "an evaluator");
     if (!c) return MLFF_ERR_MEMORY;
     c->backend = (model_backend){.compute = compute, .info = info, .destroy = destroy};
     c->parameters = *(const painn_parameters *)model->parameters;
     c->nn = nn_kernels_get(options->path);
     c->painn = painn_kernels_get(options->path);
-    c->n_threads = options->n_threads < MAX_THREADS ? options->n_threads : MAX_THREADS;
+    c->n_threads = options->n_threads < PAINN_MAX_THREADS ? options->n_threads : PAINN_MAX_THREADS;
     c->F = nn_padded(c->parameters.n_features);
-    for (int l = 0; l < c->parameters.n_layers; l++) MLFF_TRY(create_layer(c, l));
-    MLFF_TRY(create_tables(c));
-    MLFF_TRY(create_species_table(c));
-    MLFF_TRY(create_readout(c));
+    MLFF_TRY(painn_cpu_load_weights(c));
 
     size_t per_atom = 12 * (size_t)c->F, readout_per_atom = 0;
     for (int k = 0; k <= c->parameters.n_readout; k++) readout_per_atom += 3 * (size_t)c->readout_width[k];
