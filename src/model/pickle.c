@@ -504,6 +504,7 @@ mlff_status pickle_parse(const char *bytes, size_t length, const char *name, pic
     p->bytes = (const unsigned char *)bytes;
     p->length = length;
     p->name = name;
+    MLFF_TRY(base_grow(&p->stack, &p->stack_capacity, 64, sizeof *p->stack, "a pickle")); // never NULL from here on
 
     for (;;) {
         p->opcode_at = p->at;

@@ -95,6 +95,17 @@ static void a_list_may_hold_itself(void **state)
     pickle_destroy(p);
 }
 
+static void empty_containers(void **state)
+{
+    (void)state;
+    pickle *p = parse(PICKLE("(t."));
+    assert_true(pickle_root(p)->kind == PICKLE_TUPLE && pickle_root(p)->n == 0);
+    pickle_destroy(p);
+    p = parse(PICKLE("](e."));
+    assert_true(pickle_root(p)->kind == PICKLE_LIST && pickle_root(p)->n == 0);
+    pickle_destroy(p);
+}
+
 static void broken_pickles_are_refused(void **state)
 {
     (void)state;
@@ -211,6 +222,7 @@ int main(void)
         cmocka_unit_test(objects_are_their_names),
         cmocka_unit_test(the_last_of_equal_keys_counts),
         cmocka_unit_test(a_list_may_hold_itself),
+        cmocka_unit_test(empty_containers),
         cmocka_unit_test(broken_pickles_are_refused),
         cmocka_unit_test(doubling_stays_a_graph),
         cmocka_unit_test(floods_are_bounded),

@@ -31,7 +31,7 @@ static mlff_status add_zeros(struct maker *maker, int length, const char *name)
 // prefix.weight (out × in) and prefix.bias.
 static mlff_status add_linear(struct maker *maker, int out, int in, const char *prefix)
 {
-    char name[128];
+    char name[160];
     snprintf(name, sizeof name, "%s.weight", prefix);
     mlff_status status = add_matrix(maker, out, in, name);
     snprintf(name, sizeof name, "%s.bias", prefix);
