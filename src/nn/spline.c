@@ -71,7 +71,7 @@ mlff_status nn_spline_create(int n_columns, double end, double tolerance, void (
     nn_spline spline = {.n_columns = n_columns, .end = end};
 
     if (!(f = base_alloc((size_t)n_columns, sizeof *f, "a filter table"))) return MLFF_ERR_MEMORY;
-    for (int n = FIRST_INTERVALS; n <= LAST_INTERVALS; n += n / 2) {
+    for (int n = FIRST_INTERVALS; n <= LAST_INTERVALS; n += n < 256 ? 16 : 64) {
         int n_rows = n + 1 + 2 * MARGIN;
         base_free(rows);
         if (!(rows = base_alloc((size_t)n_rows * ((size_t)n_columns + 5), sizeof *rows, "a filter table"))) {

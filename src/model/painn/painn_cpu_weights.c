@@ -95,7 +95,7 @@ static void filter_at(void *context, double d, double *W)
             }
 }
 
-// 3e-8 of the largest value: below the rounding of the float32 it is stored in.
+// 3e-8 of the largest value: half the rounding of the float32 it is stored in.
 static mlff_status create_tables(painn_cpu *c)
 {
     mlff_status status = MLFF_OK;
