@@ -4,6 +4,7 @@
 #define ZIP_STORED_H
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct zip_stored {
@@ -53,7 +54,7 @@ static inline void zip_stored_common(zip_stored *zip, int entry)
 static inline void zip_stored_add(zip_stored *zip, const char *name, const void *bytes, size_t n)
 {
     int entry = zip->n_entries++;
-    strncpy(zip->entries[entry].name, name, sizeof zip->entries[entry].name - 1);
+    snprintf(zip->entries[entry].name, sizeof zip->entries[entry].name, "%s", name);
     zip->entries[entry].checksum = zip_stored_checksum(bytes, n);
     zip->entries[entry].size = (uint32_t)n;
     zip->entries[entry].at = (uint32_t)zip->length;
