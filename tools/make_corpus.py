@@ -317,6 +317,7 @@ def pickle_seeds():
     save("pickle", "model", dumps(Model(bessel=True).make())[0])
     save("pickle", "nested", b"\x80\x02" + b"]" * 300 + b"a" * 299 + b".")
     save("pickle", "doubling", b"\x80\x02]q\x00" + b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60)) + b".")
+    save("pickle", "empty", b"\x80\x02(t(lN0(d.")
     save("pickle", "marks", b"\x80\x02" + b"(" * 200 + b"t" * 200 + b".")
 
 
