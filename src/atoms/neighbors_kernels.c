@@ -7,6 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "atoms/neighbors.h"
 
 #define JOIN_(a, b) a##b
@@ -58,6 +62,29 @@ static inline int64_t count_run(const double *restrict x, const double *restrict
 }
 
 // Appends those of the run from `begin` that are in range to found and number; returns the new count.
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+static inline int64_t sift_run(const mlff_neighbors *neighbors, int32_t begin, int64_t n, const double from[3], double limit,
+                               int64_t code, int64_t count, const neighbors_scratch *scratch)
+{
+    const double *x = neighbors->sorted[0] + begin, *y = neighbors->sorted[1] + begin, *z = neighbors->sorted[2] + begin;
+    const __m512d from_x = _mm512_set1_pd(from[0]), from_y = _mm512_set1_pd(from[1]), from_z = _mm512_set1_pd(from[2]);
+    const __m512d limits = _mm512_set1_pd(limit);
+    const __m512i codes = _mm512_set1_epi64(code);
+    __m256i places = _mm256_add_epi32(_mm256_set1_epi32(begin), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    for (int64_t k = 0; k < n; k += 8) { // reads on into the padding, or into other bins, but counts nothing there
+        __m512d dx = _mm512_sub_pd(_mm512_loadu_pd(x + k), from_x), dy = _mm512_sub_pd(_mm512_loadu_pd(y + k), from_y);
+        __m512d dz = _mm512_sub_pd(_mm512_loadu_pd(z + k), from_z);
+        __m512d square = _mm512_fmadd_pd(dx, dx, _mm512_fmadd_pd(dy, dy, _mm512_mul_pd(dz, dz)));
+        unsigned valid = n - k < 8 ? (1u << (n - k)) - 1 : 0xffu;
+        __mmask8 inside = _mm512_mask_cmp_pd_mask((__mmask8)valid, square, limits, _CMP_LT_OQ);
+        _mm256_storeu_si256((__m256i *)(void *)(scratch->found + count), _mm256_maskz_compress_epi32(inside, places));
+        _mm512_storeu_si512(scratch->number + count, codes);
+        count += __builtin_popcount(inside);
+        places = _mm256_add_epi32(places, _mm256_set1_epi32(8));
+    }
+    return count;
+}
+#else
 static inline int64_t sift_run(const mlff_neighbors *neighbors, int32_t begin, int64_t n, const double from[3], double limit,
                                int64_t code, int64_t count, const neighbors_scratch *scratch)
 {
@@ -79,6 +106,7 @@ static inline int64_t sift_run(const mlff_neighbors *neighbors, int32_t begin, i
     }
     return count;
 }
+#endif
 
 // Counts what lies in range of an atom, itself included. With `scratch` also lists which (in sorted order) and in which images,
 // those of one neighbour in the order of their shifts; -1 if it does not have the room. *room_out becomes the room needed.
