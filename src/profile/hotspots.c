@@ -126,9 +126,10 @@ static mlff_status say_unattributed(mlff_profile *profile, const group *g)
                g->share * 100.0, g->time_ms, profile->model_name);
 }
 
-static mlff_status say_stage(mlff_profile *profile, const group *g)
+// `above`: a stage already told with the same lever, or NULL.
+static mlff_status say_stage(mlff_profile *profile, const group *g, const group *above)
 {
-    char where[96], detail[128] = "", bound[96] = "";
+    char where[96], detail[128] = "", bound[96] = "", same[160];
     const profile_stage *row = g->first;
     const char *phase = row->phase, *includes = row->includes;
     if (strcmp(row->name, "unattributed") == 0) return say_unattributed(profile, g);
@@ -144,8 +145,9 @@ static mlff_status say_stage(mlff_profile *profile, const group *g)
     }
     if (g->share < 0.99)
         snprintf(bound, sizeof bound, ". Were it free, a step would be at most %.2f× as fast", 1.0 / (1.0 - g->share));
+    if (above) snprintf(same, sizeof same, "the same lever as for %.60s (%.60s)", above->first->name, above->first->phase);
     return say(profile, "%s%s takes %.0f %% of the step (%.4g ms%s)%s%s: %s%s", row->name, where, g->share * 100.0, g->time_ms,
-               detail, *includes ? ", including " : "", includes, lever_of(row), bound);
+               detail, *includes ? ", including " : "", includes, above ? same : lever_of(row), bound);
 }
 
 static mlff_status say_stages(mlff_profile *profile)
@@ -155,7 +157,10 @@ static mlff_status say_stages(mlff_profile *profile)
     int n = 0;
     MLFF_TRY(groups_make(profile, &groups, &n));
     for (int i = 0; i < n; i++) {
-        if (groups[i].share > 0.10) MLFF_TRY(say_stage(profile, &groups[i]));
+        const group *above = NULL;
+        for (int k = 0; k < i && !above; k++)
+            if (groups[k].share > 0.10 && lever_of(groups[k].first) == lever_of(groups[i].first)) above = &groups[k];
+        if (groups[i].share > 0.10) MLFF_TRY(say_stage(profile, &groups[i], above));
         if (strcmp(groups[i].first->name, "unattributed") == 0 && groups[i].share < -0.02)
             MLFF_TRY(say(profile,
                          "the stages add up to %.0f %% more than the step: they overlap, or were measured in a quieter moment "
@@ -206,6 +211,7 @@ static mlff_status say_rebuilds(mlff_profile *profile)
     return MLFF_OK;
 }
 
+enum { PREEMPTED = 2 }; // of profile_tag_names
 static const char *const tail_levers[N_TAGS] = {
     "The neighbour list's rebuilds are the tail: raise the skin",
     "Buffers still grow: warm up longer, with frames as dense as those of the run",
@@ -239,17 +245,20 @@ static mlff_status say_tail(mlff_profile *profile)
     }
     for (int k = 0; k < N_TAGS; k++) {
         if (counts[k] == 0) continue;
-        length += (size_t)snprintf(causes + length, sizeof causes - length, "%s%s in %d (%.0f %%)", length ? ", " : "",
-                                   profile_tag_names[k], counts[k], total > 0.0 ? excess[k] / total * 100.0 : 0.0);
-        if (excess[k] > 0.5 * total && (heaviest < 0 || excess[k] > excess[heaviest])) heaviest = k;
+        // What is seen in most steps explains no tail: it has to be twice as common here as everywhere.
+        double usual = (double)profile->n_tagged[k] / (double)profile->summary.n_steps;
+        length += (size_t)snprintf(causes + length, sizeof causes - length, "%s%s in %d (of all steps in %.0f %%)",
+                                   length ? ", " : "", profile_tag_names[k], counts[k], usual * 100.0);
+        bool telling = excess[k] > 0.5 * total && counts[k] > 2.0 * usual * n;
+        if (telling && (heaviest < 0 || excess[k] > excess[heaviest])) heaviest = k;
     }
+    if (heaviest < 0 && (double)profile->n_tagged[PREEMPTED] > 0.2 * (double)profile->summary.n_steps)
+        heaviest = PREEMPTED; // a crowded machine
     if (unexplained > 0)
         snprintf(causes + length, sizeof causes - length, "%snothing seen in %d", length ? ", " : "", unexplained);
     if (t->mean > 1.2 * t->median)
         snprintf(quiet, sizeof quiet, "; without its tail a step takes about the median, %.4g ms", t->median);
-    return say(profile,
-               "step times vary: CV %.0f %%, P99 %.4g ms, mean %.4g ms%s. In the %d slowest steps (and of their time beyond the "
-               "median): %s. %s",
+    return say(profile, "step times vary: CV %.0f %%, P99 %.4g ms, mean %.4g ms%s. In the %d slowest steps: %s. %s",
                t->cv * 100.0, t->p99, t->mean, quiet, n, causes,
                heaviest >= 0 ? tail_levers[heaviest]
                              : "Look at clock changes of the processor (governor, temperature) and at frames of different size");

@@ -36,7 +36,7 @@ typedef struct run {
     double warmup_first, warmup_sum;
     double pairs_sum;
     int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
-    int64_t n_not_finite, wall_ns;
+    int64_t n_not_finite, wall_ns, n_tagged[N_TAGS];
 
     int n_ledgers; /* resident, heap, then the callable's */
     memory_series memory;
@@ -242,6 +242,7 @@ static void note_step(run *r, int64_t time_ns, const struct rusage *before, cons
     r->n_growths = n_growths;
     r->n_not_finite += !isfinite(r->energy);
 
+    for (int k = 0; k < N_TAGS; k++) r->n_tagged[k] += tags >> k & 1;
     series_add(&r->step, (double)time_ns, tags);
     if (r->md) series_add(&r->integrate, (double)(time_ns - r->force_ns), 0);
     if (r->n_stages > 0) {
@@ -479,6 +480,7 @@ static mlff_status record_times(run *r, mlff_profile *profile)
     profile->latency_every = r->step.every;
     r->step.values = NULL;
     for (int64_t i = 0; i < profile->n_latency; i++) profile->latency_ms[i] *= 1e-6;
+    memcpy(profile->n_tagged, r->n_tagged, sizeof profile->n_tagged);
     profile->n_slowest = r->step.n_slowest;
     for (int i = 0; i < profile->n_slowest; i++) {
         profile->slowest[i] = r->step.slowest[i];

@@ -55,6 +55,7 @@ struct mlff_profile {
     int64_t n_latency, latency_every;
     series_slow slowest[SERIES_SLOWEST]; /* values in ms */
     int n_slowest;
+    int64_t n_tagged[N_TAGS];                  /* steps, of all, in which each was seen */
     double rebuild_median_ms, other_median_ms; /* of steps with a rebuild of the list, and without; NaN where there are none */
     double wall_time_s;                        /* of the measured part, frames and sampling included */
     double timestep_fs;                        /* NaN: not known, ns/day is for 1 fs */

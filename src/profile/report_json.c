@@ -192,6 +192,9 @@ static void write_added(json *j, const mlff_profile *profile)
     json_number(j, "rebuild_median_ms", profile->rebuild_median_ms);
     json_number(j, "other_median_ms", profile->other_median_ms);
     json_close(j, '}');
+    json_open(j, "steps_with", '{'); // how many steps of all, beside the slowest ones
+    for (int k = 0; k < N_TAGS; k++) json_integer(j, profile_tag_names[k], profile->n_tagged[k]);
+    json_close(j, '}');
     json_open(j, "timer", '{');
     json_number(j, "quantum_ns", profile->quantum_ns);
     json_number(j, "read_ns", profile->read_ns);

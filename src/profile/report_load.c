@@ -174,6 +174,10 @@ static mlff_status read_counters(const loader *l, mlff_profile *profile)
     MLFF_TRY(read_integer(&inner, "n_not_finite", 0, 0, INT64_MAX / 2, &profile->n_not_finite));
     MLFF_TRY(read_number(&inner, "rebuild_median_ms", MAY_BE_NULL, &profile->rebuild_median_ms));
     MLFF_TRY(read_number(&inner, "other_median_ms", MAY_BE_NULL, &profile->other_median_ms));
+    inner.inside = "steps_with.";
+    MLFF_TRY(read_member(l, "steps_with", false, &inner.object));
+    for (int k = 0; k < N_TAGS; k++)
+        MLFF_TRY(read_integer(&inner, profile_tag_names[k], 0, 0, (int64_t)1 << 53, &profile->n_tagged[k]));
     inner.inside = "timer.";
     MLFF_TRY(read_member(l, "timer", false, &inner.object));
     MLFF_TRY(read_number(&inner, "quantum_ns", MAY_BE_NULL, &profile->quantum_ns));

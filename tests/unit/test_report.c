@@ -385,6 +385,40 @@ static void test_bad_bytes_and_locale(void **state)
     mlff_profile_destroy(profile);
 }
 
+// ---- the fuzzer's corpus -------------------------------------------------------------------------
+
+#include "fuzz/fuzz_report.c"
+
+// Whole, cut short, and with single bytes changed (the seed is the file's place): no crash and nothing lost.
+static void test_corpus(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"contract-good", "large-numbers", "native-good", "nested",
+                                        "not-finite",    "runs-good",     "wrong-types"};
+    for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
+        char path[128], *bytes;
+        size_t length;
+        snprintf(path, sizeof path, "tests/fuzz/corpus/report/%s", names[f]);
+        assert_ok(base_read_file(path, 1 << 20, &bytes, &length));
+        int64_t held = base_allocated_bytes();
+        mlff_profile *profile = NULL;
+        bool good = profile_parse(path, bytes, length, &profile) == MLFF_OK;
+        if (good != (strstr(path, "-good") || strstr(path, "large")))
+            fail_msg("%s: %s", path, good ? "accepted" : mlff_last_error());
+        mlff_profile_destroy(profile);
+        for (uint64_t i = 0; i < 200; i++) {
+            size_t at = (size_t)(base_random_uniform(f, 1, i) * (double)length);
+            char kept = bytes[at];
+            LLVMFuzzerTestOneInput((const uint8_t *)bytes, at);
+            bytes[at] = (char)(base_random_uniform(f, 2, i) * 256);
+            LLVMFuzzerTestOneInput((const uint8_t *)bytes, length);
+            bytes[at] = kept;
+        }
+        if (base_allocated_bytes() != held) fail_msg("%s: %lld bytes are lost", path, (long long)(base_allocated_bytes() - held));
+        base_free(bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_text_warns_first),
         cmocka_unit_test(test_bad_bytes_and_locale),
+        cmocka_unit_test(test_corpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
