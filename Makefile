@@ -30,7 +30,7 @@ test: build ## build, then run every test
 check: ## all that is asked of a change: tests, format, include order, headers, sanitizers, cppcheck, aarch64
 	@.ci/run
 
-bench: build ## measure speed; results as JSON under BUILD/bench
+bench: build ## measure speed; results under BUILD/bench
 	@tools/bench $(BUILD)
 
 format: ## bring every C file into the project's form

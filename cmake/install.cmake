@@ -13,6 +13,9 @@ endforeach()
 
 set_target_properties(mlff_profile PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS mlff mlff_profile EXPORT mlff-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET mlff_cuda) # looked for beside the library
+  install(TARGETS mlff_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(TARGETS mlff_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES include/mlff_base.h include/mlff_atoms.h include/mlff.h include/mlff_profile.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
