@@ -50,7 +50,8 @@ typedef struct mlff_callable {
     mlff_status (*stage_clock_set)(void *context, int on);
     void (*stage_times)(void *context, double *time_ns);
 
-    /* Memory ledgers beside the ones measured for every process (resident, heap): bytes now. */
+    /* Memory ledgers beside the ones measured for every process (resident, heap): bytes now. On a device other than
+     * the CPU, those whose name begins with "device" count as memory of the run. */
     int n_ledgers;
     const char *const *ledger_names;
     void (*ledgers)(void *context, int64_t *bytes);
@@ -87,7 +88,8 @@ MLFF_API mlff_status mlff_benchmark(mlff_status (*function)(void *context), void
 typedef struct mlff_trajectory mlff_trajectory;
 /* Independent thermal displacements of a system, a new one each step. The system is copied. */
 MLFF_API mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperature_kelvin, uint64_t seed, mlff_trajectory **trajectory_out);
-/* MD driven by the measured force field itself; the integrator's time is part of the step. The system is copied. */
+/* MD driven by the measured force field itself; the integrator's time is part of the step. The system is copied, and
+ * given velocities of the options' temperature if it has none. */
 MLFF_API mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options, mlff_trajectory **trajectory_out);
 /* Frames of a file, from the start again when they end; read outside the timed step. */
 MLFF_API mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_out);

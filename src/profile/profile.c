@@ -507,8 +507,8 @@ static mlff_status record_texts(const run *r, mlff_profile *profile)
     MLFF_TRY(profile_set(&profile->timestamp, text));
     MLFF_TRY(profile_set(&profile->trajectory, trajectory_kind(r->trajectory)));
     profile->summary.n_atoms = r->frame->n_atoms;
-    MLFF_TRY(profile_note(profile, "%s", r->callable.notes ? r->callable.notes : ""));
-    MLFF_TRY(profile_note(profile, "%s", r->options.notes ? r->options.notes : ""));
+    MLFF_TRY(profile_add_notes(profile, r->callable.notes));
+    MLFF_TRY(profile_add_notes(profile, r->options.notes));
     mlff_clock_calibration(&profile->quantum_ns, &profile->read_ns);
     MLFF_TRY(environment_collect(&profile->environment));
 done:

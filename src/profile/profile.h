@@ -86,7 +86,8 @@ struct mlff_profile {
 mlff_status profile_new(mlff_profile **profile_out);
 /* Replaces a text; value may be NULL for "". */
 mlff_status profile_set(char **text, const char *value);
-/* Adds "; text" to the notes. */
+/* Adds "; text" to the notes; NULL and "" add nothing. */
+mlff_status profile_add_notes(mlff_profile *profile, const char *text);
 mlff_status profile_note(mlff_profile *profile, const char *format, ...) MLFF_PRINTF(2, 3);
 /* Appends a row. */
 mlff_status profile_add_stage(mlff_profile *profile, const mlff_stage *stage, const mlff_statistics *time_ms);

@@ -86,15 +86,9 @@ void mlff_profile_destroy(mlff_profile *profile)
     base_free(profile);
 }
 
-mlff_status profile_note(mlff_profile *profile, const char *format, ...)
+mlff_status profile_add_notes(mlff_profile *profile, const char *text)
 {
-    char text[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    if (!*text) return MLFF_OK;
-
+    if (!text || !*text) return MLFF_OK;
     size_t bytes = strlen(profile->notes) + strlen(text) + 3;
     char *joined = base_alloc(bytes, 1, "notes");
     if (!joined) return MLFF_ERR_MEMORY;
@@ -102,6 +96,16 @@ mlff_status profile_note(mlff_profile *profile, const char *format, ...)
     base_free(profile->notes);
     profile->notes = joined;
     return MLFF_OK;
+}
+
+mlff_status profile_note(mlff_profile *profile, const char *format, ...)
+{
+    char text[1200];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return profile_add_notes(profile, text);
 }
 
 mlff_status profile_add_stage(mlff_profile *profile, const mlff_stage *stage, const mlff_statistics *time_ms)

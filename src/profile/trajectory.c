@@ -78,6 +78,8 @@ mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperatur
 mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options, mlff_trajectory **trajectory_out)
 {
     if (!system || !trajectory_out) return mlff_fail(MLFF_ERR_USAGE, "MD trajectory: system or output is NULL");
+    if (options && options->struct_size == 0)
+        return mlff_fail(MLFF_ERR_USAGE, "MD trajectory: struct_size is 0; start from mlff_dynamics_options_default()");
     mlff_status status = MLFF_OK;
     mlff_trajectory *trajectory = NULL;
     mlff_dynamics_options used = mlff_dynamics_options_default();
