@@ -19,6 +19,7 @@ extern "C" {
 typedef struct device_host {
     mlff_status (*fail)(mlff_status status, const char *format, ...) MLFF_PRINTF(2, 3);
     void (*warn)(const char *format, ...) MLFF_PRINTF(1, 2);
+    void (*painn_radial)(const painn_parameters *parameters, double d, double *psi, double *derivative);
 } device_host;
 
 /* One model on one GPU, with its buffers and captured graphs. */

@@ -51,7 +51,7 @@ static void *open_plugin(char *text, size_t text_bytes)
 
 static void open_once(void)
 {
-    const device_host host = {mlff_fail, base_warn};
+    const device_host host = {mlff_fail, base_warn, painn_radial};
     char reason[512], build_id[128];
     void *handle = open_plugin(reason, sizeof reason);
     if (!handle) {

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT
+// device_cuda.c: GPUs through the CUDA runtime: the plugin's entry, its devices, their memory, streams and events.
+#include "device_cuda.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEVICES = 64, DRIVER_REQUIRED = CUDART_VERSION / 1000 * 1000 }; // any driver of the toolkit's major version
+
+device_host host;
+
+// ---- errors -------------------------------------------------------------------------------------------------------------
+
+mlff_status cuda_failed(cudaError_t error, const char *what)
+{
+    cudaGetLastError(); // not to be found again by the next call
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return host.fail(MLFF_ERR_MEMORY, "out of GPU memory: %s; use a smaller system or batch", what);
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+        return host.fail(MLFF_ERR_DEVICE, "%s: this build has no code for this GPU; compute capability 7.5 or newer is needed", what);
+    case cudaErrorInsufficientDriver:
+        return host.fail(MLFF_ERR_DEVICE, "the GPU driver is too old for CUDA %d.%d; update it", CUDART_VERSION / 1000,
+                         CUDART_VERSION % 1000 / 10);
+    case cudaErrorNoDevice: return host.fail(MLFF_ERR_DEVICE, "no GPU: the driver sees none; use --device cpu");
+    case cudaErrorInvalidDevice: return host.fail(MLFF_ERR_DEVICE, "%s: there is no GPU of that number", what);
+    case cudaErrorDevicesUnavailable: return host.fail(MLFF_ERR_DEVICE, "%s: the GPU is taken by another process", what);
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+        return host.fail(MLFF_ERR_DEVICE, "%s: the GPU was lost (%s); start the program again", what, cudaGetErrorString(error));
+    default: return host.fail(MLFF_ERR_DEVICE, "%s: %s", what, cudaGetErrorString(error));
+    }
+}
+
+mlff_status cuda_use(int index)
+{
+    cudaError_t error = cudaSetDevice(index);
+    return error == cudaSuccess ? MLFF_OK : cuda_failed(error, "choosing the GPU");
+}
+
+// ---- memory -------------------------------------------------------------------------------------------------------------
+
+// A list of what is held: few, large blocks.
+typedef struct held_block {
+    void *memory;
+    size_t bytes;
+    int device;
+    struct held_block *next;
+} held_block;
+
+static pthread_mutex_t ledger_lock = PTHREAD_MUTEX_INITIALIZER;
+static held_block *ledger;
+static int64_t live[MAX_DEVICES], peak[MAX_DEVICES];
+
+mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memory_out)
+{
+    mlff_status status = MLFF_OK;
+    void *memory = NULL;
+    held_block *entry = malloc(sizeof *entry);
+    if (!entry) return host.fail(MLFF_ERR_MEMORY, "out of memory: %s", what);
+    PLUGIN_TRY(cuda_use(index));
+    CUDA_TRY(cudaMalloc(&memory, bytes ? bytes : 1), what);
+    CUDA_TRY(cudaMemset(memory, 0, bytes), what);
+    *entry = (held_block){memory, bytes, index, NULL};
+    pthread_mutex_lock(&ledger_lock);
+    entry->next = ledger;
+    ledger = entry;
+    live[index] += (int64_t)bytes;
+    if (live[index] > peak[index]) peak[index] = live[index];
+    pthread_mutex_unlock(&ledger_lock);
+    *memory_out = memory;
+    return MLFF_OK;
+done:
+    if (memory) cudaFree(memory);
+    free(entry);
+    return status;
+}
+
+void cuda_release(int index, void *memory)
+{
+    if (!memory) return;
+    held_block *entry = NULL;
+    pthread_mutex_lock(&ledger_lock);
+    for (held_block **at = &ledger; *at; at = &(*at)->next)
+        if ((*at)->memory == memory) {
+            entry = *at;
+            *at = entry->next;
+            live[entry->device] -= (int64_t)entry->bytes;
+            break;
+        }
+    pthread_mutex_unlock(&ledger_lock);
+    if (!entry) return;
+    free(entry);
+    if (cudaSetDevice(index) == cudaSuccess) cudaFree(memory);
+    cudaGetLastError();
+}
+
+static mlff_status check_index(int index)
+{
+    int n = 0;
+    cudaError_t error = cudaGetDeviceCount(&n);
+    if (error != cudaSuccess) return cuda_failed(error, "looking for GPUs");
+    if (n > MAX_DEVICES) n = MAX_DEVICES;
+    if (index < 0 || index >= n) return host.fail(MLFF_ERR_DEVICE, "there is no device cuda:%d; this machine has %d", index, n);
+    return cuda_use(index);
+}
+
+static mlff_status device_memory(int index, mlff_device_memory *memory_out)
+{
+    mlff_status status = MLFF_OK;
+    size_t free_bytes = 0, total_bytes = 0;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for GPU memory");
+    pthread_mutex_lock(&ledger_lock);
+    *memory_out = (mlff_device_memory){.allocated = live[index],
+                                       .reserved = live[index], // blocks go back to the driver when they are released
+                                       .peak = peak[index],
+                                       .free = (int64_t)free_bytes,
+                                       .total = (int64_t)total_bytes};
+    pthread_mutex_unlock(&ledger_lock);
+done:
+    return status;
+}
+
+static mlff_status peak_reset(int index)
+{
+    mlff_status status = check_index(index);
+    if (status != MLFF_OK) return status;
+    pthread_mutex_lock(&ledger_lock);
+    peak[index] = live[index];
+    pthread_mutex_unlock(&ledger_lock);
+    return MLFF_OK;
+}
+
+// Nothing is kept back but the driver's own pool.
+static mlff_status cache_empty(int index)
+{
+    mlff_status status = MLFF_OK;
+    cudaMemPool_t pool;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaDeviceGetDefaultMemPool(&pool, index), "emptying the GPU's cache");
+    CUDA_TRY(cudaMemPoolTrimTo(pool, 0), "emptying the GPU's cache");
+done:
+    return status;
+}
+
+static mlff_status allocate(int index, size_t bytes, void **memory_out)
+{
+    mlff_status status = check_index(index);
+    return status == MLFF_OK ? cuda_allocate(index, bytes, "an array", memory_out) : status;
+}
+
+static mlff_status copy(int index, void *to, const void *from, size_t bytes)
+{
+    mlff_status status = MLFF_OK;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "copying to or from the GPU");
+done:
+    return status;
+}
+
+// ---- information ----------------------------------------------------------------------------------------------------------
+
+static mlff_status device_count(int *n_out)
+{
+    cudaError_t error = cudaGetDeviceCount(n_out);
+    if (error != cudaSuccess) return cuda_failed(error, "looking for GPUs");
+    if (*n_out > MAX_DEVICES) *n_out = MAX_DEVICES;
+    return MLFF_OK;
+}
+
+static mlff_status device_info(int index, mlff_device_info *info_out)
+{
+    mlff_status status = MLFF_OK;
+    struct cudaDeviceProp p;
+    int clock = 0, memory_clock = 0, driver = 0, runtime = 0;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaGetDeviceProperties(&p, index), "asking the GPU for its properties");
+    CUDA_TRY(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, index), "asking the GPU for its clock");
+    CUDA_TRY(cudaDeviceGetAttribute(&memory_clock, cudaDevAttrMemoryClockRate, index), "asking the GPU for its clock");
+    CUDA_TRY(cudaDriverGetVersion(&driver), "asking for the driver's version");
+    CUDA_TRY(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+    mlff_device_info info = {.struct_size = sizeof info,
+                             .capability_major = p.major,
+                             .capability_minor = p.minor,
+                             .memory_bytes = (int64_t)p.totalGlobalMem,
+                             .n_multiprocessors = p.multiProcessorCount,
+                             .clock_mhz = clock / 1e3,
+                             .memory_clock_mhz = memory_clock / 1e3,
+                             .l2_bytes = p.l2CacheSize,
+                             .shared_memory_bytes = (int)p.sharedMemPerBlockOptin,
+                             .driver_version = driver,
+                             .runtime_version = runtime,
+                             .driver_version_required = DRIVER_REQUIRED};
+    snprintf(info.name, sizeof info.name, "%.100s", p.name);
+    snprintf(info.pci, sizeof info.pci, "%04x:%02x:%02x.0", p.pciDomainID, p.pciBusID, p.pciDeviceID);
+    *info_out = info;
+done:
+    return status;
+}
+
+// ---- streams and events ---------------------------------------------------------------------------------------------------
+
+static mlff_status synchronize(int index)
+{
+    mlff_status status = MLFF_OK;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaDeviceSynchronize(), "waiting for the GPU");
+done:
+    return status;
+}
+
+static mlff_status warm_up(int index)
+{
+    mlff_status status = MLFF_OK;
+    void *memory = NULL;
+    const size_t bytes = 64 << 20;
+    PLUGIN_TRY(check_index(index));
+    // Context, allocator and copy engines once; then enough work for the clocks to rise.
+    PLUGIN_TRY(cuda_allocate(index, bytes, "warming up", &memory));
+    for (int k = 0; k < 200; k++) CUDA_TRY(cudaMemsetAsync(memory, k, bytes, 0), "warming up");
+    CUDA_TRY(cudaDeviceSynchronize(), "warming up");
+done:
+    cuda_release(index, memory);
+    return status;
+}
+
+static mlff_status stream_create(int index, void **stream_out)
+{
+    mlff_status status = MLFF_OK;
+    cudaStream_t stream;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    *stream_out = stream;
+done:
+    return status;
+}
+
+static mlff_status stream_synchronize(int index, void *stream)
+{
+    mlff_status status = MLFF_OK;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaStreamSynchronize(stream), "waiting for a stream");
+done:
+    return status;
+}
+
+static void stream_destroy(int index, void *stream)
+{
+    if (stream && cudaSetDevice(index) == cudaSuccess) cudaStreamDestroy(stream);
+}
+
+static mlff_status event_create(int index, void **event_out)
+{
+    mlff_status status = MLFF_OK;
+    cudaEvent_t event;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaEventCreate(&event), "making an event");
+    *event_out = event;
+done:
+    return status;
+}
+
+static mlff_status event_record(int index, void *event, void *stream)
+{
+    mlff_status status = MLFF_OK;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaEventRecord(event, stream), "recording an event");
+done:
+    return status;
+}
+
+static mlff_status event_elapsed(int index, void *start, void *end, double *time_ns_out)
+{
+    mlff_status status = MLFF_OK;
+    float milliseconds = 0;
+    PLUGIN_TRY(check_index(index));
+    CUDA_TRY(cudaEventSynchronize(end), "waiting for an event");
+    CUDA_TRY(cudaEventElapsedTime(&milliseconds, start, end), "reading events");
+    *time_ns_out = 1e6 * milliseconds;
+done:
+    return status;
+}
+
+static void event_destroy(int index, void *event)
+{
+    if (event && cudaSetDevice(index) == cudaSuccess) cudaEventDestroy(event);
+}
+
+// ---- the entry --------------------------------------------------------------------------------------------------------------
+
+static const device_plugin plugin = {
+    .count = device_count,
+    .info = device_info,
+    .memory = device_memory,
+    .peak_reset = peak_reset,
+    .cache_empty = cache_empty,
+    .synchronize = synchronize,
+    .warm_up = warm_up,
+    .stream_create = stream_create,
+    .stream_synchronize = stream_synchronize,
+    .stream_destroy = stream_destroy,
+    .event_create = event_create,
+    .event_record = event_record,
+    .event_elapsed = event_elapsed,
+    .event_destroy = event_destroy,
+    .allocate = allocate,
+    .release = cuda_release,
+    .copy = copy,
+    .painn_create = painn_cuda_create,
+    .compute = painn_cuda_compute,
+    .stages = painn_cuda_stages,
+    .stage_clock_set = painn_cuda_stage_clock_set,
+    .stage_times = painn_cuda_stage_times,
+    .evaluator_info = painn_cuda_info,
+    .destroy = painn_cuda_destroy,
+};
+
+MLFF_API mlff_status mlff_cuda_plugin(const char *build_id, const device_host *library, const device_plugin **plugin_out);
+
+mlff_status mlff_cuda_plugin(const char *build_id, const device_host *library, const device_plugin **plugin_out)
+{
+    char own[128];
+    int driver = 0, n = 0;
+    host = *library;
+    device_build_id(own, sizeof own);
+    if (strcmp(build_id, own) != 0)
+        return host.fail(MLFF_ERR_DEVICE, "no GPU support: libmlff is build \"%s\", libmlff_cuda.so is \"%s\"; install both from one build",
+                         build_id, own);
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+        return host.fail(MLFF_ERR_DEVICE, "no GPU: there is no NVIDIA driver on this machine; use --device cpu");
+    if (driver < DRIVER_REQUIRED)
+        return host.fail(MLFF_ERR_DEVICE, "the GPU driver is for CUDA %d.%d, this build needs one for CUDA %d.0 or newer; update the driver",
+                         driver / 1000, driver % 1000 / 10, DRIVER_REQUIRED / 1000);
+    mlff_status status = device_count(&n);
+    if (status != MLFF_OK) return status;
+    if (n == 0) return host.fail(MLFF_ERR_DEVICE, "no GPU: the driver sees none; use --device cpu");
+    *plugin_out = &plugin;
+    return MLFF_OK;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* device_cuda.h: private to libmlff_cuda.so: errors, memory that is counted, and the parts the plugin's struct is made of. */
+#ifndef DEVICE_CUDA_H
+#define DEVICE_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "device/device.h"
+
+extern device_host host; /* what libmlff lends us */
+
+/* Turns an error of the CUDA runtime into a status and a text: "what: reason". */
+mlff_status cuda_failed(cudaError_t error, const char *what);
+
+/* In a function with `mlff_status status` and `done:`. */
+#define CUDA_TRY(call, what)                                                                                           \
+    do {                                                                                                               \
+        cudaError_t cuda_error_ = (call);                                                                              \
+        if (cuda_error_ != cudaSuccess) {                                                                              \
+            status = cuda_failed(cuda_error_, what);                                                                   \
+            goto done;                                                                                                 \
+        }                                                                                                              \
+    } while (0)
+#define PLUGIN_TRY(call)                                                                                               \
+    do {                                                                                                               \
+        status = (call);                                                                                               \
+        if (status != MLFF_OK) goto done;                                                                              \
+    } while (0)
+
+/* Device memory, zeroed, counted in mlff_device_memory_get. */
+mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memory_out);
+void cuda_release(int index, void *memory);
+/* Makes the device current for this thread. */
+mlff_status cuda_use(int index);
+
+mlff_status painn_cuda_create(const mlff_model *model, const painn_parameters *parameters, const mlff_evaluator_options *options,
+                              cuda_evaluator **evaluator_out);
+mlff_status painn_cuda_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
+const mlff_stage *painn_cuda_stages(const cuda_evaluator *evaluator, int *n_out);
+mlff_status painn_cuda_stage_clock_set(cuda_evaluator *evaluator, int on);
+void painn_cuda_stage_times(const cuda_evaluator *evaluator, double *time_ns);
+void painn_cuda_info(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out);
+void painn_cuda_destroy(cuda_evaluator *evaluator);
+
+#endif

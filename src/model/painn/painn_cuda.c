@@ -1,0 +1,593 @@
+// SPDX-License-Identifier: MIT
+// painn_cuda.c: PaiNN on one GPU: owns the memory, captures the step into CUDA graphs, and takes a batch through one.
+//
+// Kernels read atom counts and pointers from device memory, so a graph serves every batch up to the size it was made
+// for: neighbour counts never, atom counts only beyond their class, lead to a new capture.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device_cuda.h"
+#include "painn_cuda.h"
+
+enum { MAX_GRAPHS = 16, FIRST_ROW = 64 };
+
+typedef struct captured_graph {
+    painn_cuda_plan plan;
+    int from_device, handed_pairs, stamps;
+    int64_t last_use;
+    cudaGraphExec_t graph; // NULL: free
+} captured_graph;
+
+// Inputs and results of host batches, in page-locked memory that the GPU reads and writes.
+typedef struct host_arrays {
+    void *block;
+    size_t bytes;
+    int n_atoms, n_systems, n_pairs; // capacities
+    painn_cuda_call *call;
+    painn_cuda_report *report;
+    int32_t *first_atom, *species, *pair_first, *pair_neighbor, *pair_shift;
+    unsigned char *periodic, *owned;
+    double *cells, *positions, *energies, *atom_energies, *forces, *virials, *stresses;
+    uint64_t *stamps;
+} host_arrays;
+
+struct cuda_evaluator {
+    const mlff_model *model;
+    int device, capability, n_multiprocessors;
+    painn_cuda_step step;
+    void *constants, *arena;
+    size_t constant_bytes, arena_bytes;
+    host_arrays io;
+    void *staged; // device copy of the host's part of a device batch: call, first_atom, periodic
+    char *sent;   // what stands there, and after it room for the next
+    size_t staged_bytes, sent_bytes;
+    cudaStream_t sent_on;
+    int proven_atoms; // a device batch of so many atoms went through with rows of this capacity
+    cudaStream_t stream, side;
+    cudaEvent_t forked, joined;
+    captured_graph graphs[MAX_GRAPHS];
+    mlff_stage *stages;
+    int n_stages, clock_on;
+    double *time_ns;
+    painn_cuda_plan forced; // from MLFF_CUDA_PLAN
+    int64_t n_computes, n_pairs, n_growths, n_captures;
+};
+
+// ---- making one ---------------------------------------------------------------------------------------------------------
+
+static mlff_status create_stages(cuda_evaluator *e)
+{
+    int L = e->step.n_layers, k = 0;
+    e->n_stages = 4 * L + 3;
+    e->stages = calloc((size_t)e->n_stages, sizeof *e->stages);
+    e->time_ns = calloc((size_t)e->n_stages, sizeof *e->time_ns);
+    if (!e->stages || !e->time_ns) return host.fail(MLFF_ERR_MEMORY, "out of memory: stages");
+    e->stages[k++] = (mlff_stage){"transfer", "forward", -1, "input check, wrapping"};
+    e->stages[k++] = (mlff_stage){"neighbors", "forward", -1, "geometry"};
+    for (int l = 0; l < L; l++) {
+        e->stages[k++] = (mlff_stage){"message", "forward", l, "filter"};
+        e->stages[k++] = (mlff_stage){"update", "forward", l, l + 1 < L ? "message network" : "readout, readout and update backward"};
+    }
+    for (int l = L - 1; l >= 0; l--) {
+        e->stages[k++] = (mlff_stage){"message", "backward", l, "filter, radial"};
+        if (l > 0) e->stages[k++] = (mlff_stage){"update", "backward", l - 1, "message network"};
+    }
+    e->stages[k++] = (mlff_stage){"forces", "backward", -1, "geometry"};
+    e->stages[k++] = (mlff_stage){"sums", "", -1, "energy, stress, transfer"};
+    e->n_stages = k;
+    return MLFF_OK;
+}
+
+// "cluster=8,tile=16,table=0,overlap=1": what a developer wants to compare. −1: not asked for.
+static void read_forced_plan(painn_cuda_plan *plan)
+{
+    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .table_in_shared = -1, .overlap = -1};
+    const char *text = getenv("MLFF_CUDA_PLAN"), *at;
+    if (!text) return;
+    if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
+    if ((at = strstr(text, "tile="))) plan->tile = atoi(at + 5);
+    if ((at = strstr(text, "table="))) plan->table_in_shared = atoi(at + 6);
+    if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
+}
+
+static mlff_status upload_model(cuda_evaluator *e, const painn_parameters *parameters)
+{
+    mlff_status status = MLFF_OK;
+    void *block = NULL;
+    painn_cuda_pack(parameters, e->model, host.painn_radial, NULL, &e->constant_bytes, NULL, &e->step);
+    PLUGIN_TRY(cuda_allocate(e->device, e->constant_bytes, "the model", &e->constants));
+    block = aligned_alloc(256, (e->constant_bytes + 255) / 256 * 256);
+    if (!block) {
+        status = host.fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for the model", (double)e->constant_bytes / 1048576.0);
+        goto done;
+    }
+    memset(block, 0, e->constant_bytes);
+    painn_cuda_pack(parameters, e->model, host.painn_radial, block, &e->constant_bytes, e->constants, &e->step);
+    CUDA_TRY(cudaMemcpy(e->constants, block, e->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
+done:
+    free(block);
+    return status;
+}
+
+mlff_status painn_cuda_create(const mlff_model *model, const painn_parameters *parameters, const mlff_evaluator_options *options,
+                              cuda_evaluator **evaluator_out)
+{
+    mlff_status status = MLFF_OK;
+    struct cudaDeviceProp properties;
+    if (!painn_cuda_supported(parameters))
+        return host.fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
+                         model->name);
+    if (options->precision == MLFF_FLOAT64)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "float64 is the reference and runs on the CPU; use float32 on the GPU");
+    if (options->halo) return host.fail(MLFF_ERR_UNSUPPORTED, "halo exchange is not offered on the GPU; use --device cpu");
+    cuda_evaluator *e = calloc(1, sizeof *e);
+    if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
+    e->model = model;
+    e->device = options->device.index;
+    PLUGIN_TRY(cuda_use(e->device));
+    CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "asking the GPU for its properties");
+    e->capability = 10 * properties.major + properties.minor;
+    e->n_multiprocessors = properties.multiProcessorCount;
+    CUDA_TRY(painn_cuda_prepare_node(), "setting up the kernels");
+    CUDA_TRY(painn_cuda_prepare_edge(), "setting up the kernels");
+    CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "making an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "making an event");
+    PLUGIN_TRY(upload_model(e, parameters));
+    PLUGIN_TRY(create_stages(e));
+    e->step.row_capacity = FIRST_ROW;
+    read_forced_plan(&e->forced);
+    *evaluator_out = e;
+    e = NULL;
+done:
+    painn_cuda_destroy(e);
+    return status;
+}
+
+static void forget_graphs(cuda_evaluator *e)
+{
+    for (int k = 0; k < MAX_GRAPHS; k++) {
+        if (e->graphs[k].graph) cudaGraphExecDestroy(e->graphs[k].graph);
+        e->graphs[k].graph = NULL;
+    }
+}
+
+void painn_cuda_destroy(cuda_evaluator *e)
+{
+    if (!e) return;
+    cuda_use(e->device);
+    if (e->stream) cudaStreamSynchronize(e->stream);
+    forget_graphs(e);
+    if (e->stream) cudaStreamDestroy(e->stream);
+    if (e->side) cudaStreamDestroy(e->side);
+    if (e->forked) cudaEventDestroy(e->forked);
+    if (e->joined) cudaEventDestroy(e->joined);
+    if (e->io.block) cudaFreeHost(e->io.block);
+    cuda_release(e->device, e->constants);
+    cuda_release(e->device, e->arena);
+    cuda_release(e->device, e->staged);
+    free(e->sent);
+    free(e->stages);
+    free(e->time_ns);
+    free(e);
+}
+
+// ---- memory -------------------------------------------------------------------------------------------------------------
+
+// Sizes are rounded up by at most an eighth, so that a size that creeps up leads to few captures.
+static int class_of(int n)
+{
+    int step = 16;
+    while (step * 16 < n) step *= 2;
+    return (n + step - 1) / step * step;
+}
+
+static mlff_status grow_arena(cuda_evaluator *e, int n_atoms, int n_systems, int row)
+{
+    mlff_status status = MLFF_OK;
+    painn_cuda_step step = e->step;
+    if (e->arena && n_atoms <= step.atom_capacity && n_systems <= step.system_capacity && row <= step.row_capacity) return MLFF_OK;
+    int64_t atoms = class_of(n_atoms) > step.atom_capacity ? class_of(n_atoms) : step.atom_capacity;
+    atoms = (atoms + PAINN_CUDA_ATOM_BLOCK - 1) / PAINN_CUDA_ATOM_BLOCK * PAINN_CUDA_ATOM_BLOCK;
+    if (class_of(n_systems) > step.system_capacity) step.system_capacity = class_of(n_systems);
+    if (row > step.row_capacity) step.row_capacity = (row + row / 8 + 15) / 16 * 16;
+    if (atoms * step.row_capacity > INT32_MAX || atoms * PAINN_CUDA_INTERVALS > INT32_MAX)
+        return host.fail(MLFF_ERR_LIMIT, "%d atoms with up to %d neighbours each are more than one GPU evaluator holds; split the batch",
+                         n_atoms, step.row_capacity);
+    step.atom_capacity = (int32_t)atoms;
+    size_t bytes = painn_cuda_arena(&step, NULL);
+    CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
+    forget_graphs(e);
+    cuda_release(e->device, e->arena);
+    e->arena = NULL;
+    e->arena_bytes = 0;
+    e->proven_atoms = 0;
+    PLUGIN_TRY(cuda_allocate(e->device, bytes, "the atoms' features", &e->arena));
+    e->arena_bytes = bytes;
+    painn_cuda_arena(&step, e->arena);
+    e->step = step;
+    e->n_growths++;
+done:
+    return status;
+}
+
+static size_t place_host(host_arrays *io, char *base, int n_layers)
+{
+    size_t at = 0, n = (size_t)io->n_atoms, s = (size_t)io->n_systems, p = (size_t)io->n_pairs;
+#define PLACE(field, bytes) (io->field = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 63) / 64 * 64)
+    PLACE(call, sizeof *io->call);
+    PLACE(report, sizeof *io->report);
+    PLACE(stamps, sizeof(uint64_t) * (4 * (size_t)n_layers + 4));
+    PLACE(first_atom, sizeof(int32_t) * (s + 1));
+    PLACE(periodic, 3 * s);
+    PLACE(cells, sizeof(double) * 9 * s);
+    PLACE(species, sizeof(int32_t) * n);
+    PLACE(positions, sizeof(double) * 3 * n);
+    PLACE(owned, n);
+    PLACE(energies, sizeof(double) * s);
+    PLACE(virials, sizeof(double) * 9 * s);
+    PLACE(stresses, sizeof(double) * 6 * s);
+    PLACE(atom_energies, sizeof(double) * n);
+    PLACE(forces, sizeof(double) * 3 * n);
+    PLACE(pair_first, sizeof(int32_t) * (n + 1));
+    PLACE(pair_neighbor, sizeof(int32_t) * p);
+    PLACE(pair_shift, sizeof(int32_t) * 3 * p);
+#undef PLACE
+    return at;
+}
+
+static mlff_status grow_host(cuda_evaluator *e, int n_atoms, int n_systems, int n_pairs)
+{
+    mlff_status status = MLFF_OK;
+    host_arrays io = e->io;
+    if (io.block && n_atoms <= io.n_atoms && n_systems <= io.n_systems && n_pairs <= io.n_pairs) return MLFF_OK;
+    if (class_of(n_atoms) > io.n_atoms) io.n_atoms = class_of(n_atoms);
+    if (class_of(n_systems) > io.n_systems) io.n_systems = class_of(n_systems);
+    if (n_pairs > io.n_pairs) io.n_pairs = n_pairs + n_pairs / 4;
+    CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
+    forget_graphs(e); // they know where the call stands
+    if (e->io.block) cudaFreeHost(e->io.block);
+    e->io = (host_arrays){0};
+    io.bytes = place_host(&io, NULL, e->step.n_layers);
+    CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable), "page-locked memory for inputs and results");
+    memset(io.block, 0, io.bytes);
+    place_host(&io, io.block, e->step.n_layers);
+    e->io = io;
+    e->n_growths++;
+done:
+    return status;
+}
+
+// ---- graphs -------------------------------------------------------------------------------------------------------------
+
+static painn_cuda_plan make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int forces)
+{
+    int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors, clusters = e->capability >= 90 && e->step.n_features == 128;
+    painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
+                            .n_systems = class_of(n_systems) < e->step.system_capacity ? class_of(n_systems) : e->step.system_capacity,
+                            .cluster = clusters && tiles * 8 <= n ? 8 : clusters && tiles * 4 <= n ? 4 : 1,
+                            .tile = tiles <= n || e->step.n_features == 64 ? 16 : 32,
+                            .table_in_shared = e->capability >= 80 && atoms >= 1024,
+                            .overlap = e->capability >= 90,
+                            .n_multiprocessors = n,
+                            .forces = forces};
+    const painn_cuda_plan *f = &e->forced;
+    if (f->cluster > 0 && clusters) plan.cluster = f->cluster;
+    if (f->tile > 0) plan.tile = f->tile;
+    if (f->table_in_shared >= 0) plan.table_in_shared = f->table_in_shared;
+    if (f->overlap >= 0) plan.overlap = f->overlap && e->capability >= 90;
+    return plan;
+}
+
+// Enqueues one step; `stream` is being captured.
+static mlff_status enqueue_step(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    int L = step->n_layers;
+    CUDA_TRY(painn_cuda_launch_list(step, plan, stream), "launching the neighbour search");
+    if (plan->forces) {
+        CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(e->side, e->forked, 0), "forking");
+        CUDA_TRY(painn_cuda_launch_reverse(step, plan, e->side), "launching the reverse pairs");
+        CUDA_TRY(cudaEventRecord(e->joined, e->side), "joining");
+    }
+    for (int l = 0; l < L; l++) {
+        CUDA_TRY(painn_cuda_launch_message(step, plan, l, stream), "launching a message");
+        CUDA_TRY(painn_cuda_launch_mix(step, plan, l, stream), "launching an update");
+    }
+    if (plan->forces) {
+        for (int l = L - 1; l >= 0; l--) {
+            CUDA_TRY(painn_cuda_launch_edges(step, plan, l, stream), "launching a message's reverse");
+            if (l > 0) CUDA_TRY(painn_cuda_launch_mix_back(step, plan, l, stream), "launching an update's reverse");
+        }
+        CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
+    }
+    CUDA_TRY(painn_cuda_launch_forces(step, plan, stream), "launching the forces");
+done:
+    return status;
+}
+
+static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
+{
+    mlff_status status = MLFF_OK;
+    cudaGraph_t graph = NULL;
+    painn_cuda_step step = e->step;
+    step.call_in = slot->from_device ? (painn_cuda_call *)e->staged : e->io.call;
+    step.handed_pairs = slot->handed_pairs;
+    step.stamps = slot->stamps ? e->io.stamps : NULL;
+    CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
+    status = enqueue_step(e, &step, &slot->plan, e->stream);
+    cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
+    if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
+    if (status != MLFF_OK) goto done;
+    CUDA_TRY(cudaGraphInstantiate(&slot->graph, graph, 0), "making a graph of a step");
+    e->n_captures++;
+done:
+    if (graph) cudaGraphDestroy(graph);
+    return status;
+}
+
+static mlff_status find_graph(cuda_evaluator *e, const captured_graph *wanted, cudaGraphExec_t *graph_out)
+{
+    mlff_status status = MLFF_OK;
+    captured_graph *oldest = &e->graphs[0];
+    for (int k = 0; k < MAX_GRAPHS; k++) {
+        captured_graph *g = &e->graphs[k];
+        if (g->graph && memcmp(&g->plan, &wanted->plan, sizeof g->plan) == 0 && g->from_device == wanted->from_device &&
+            g->handed_pairs == wanted->handed_pairs && g->stamps == wanted->stamps) {
+            g->last_use = e->n_computes;
+            *graph_out = g->graph;
+            return MLFF_OK;
+        }
+        if (!g->graph || (oldest->graph && g->last_use < oldest->last_use)) oldest = g;
+    }
+    if (oldest->graph) {
+        CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
+        cudaGraphExecDestroy(oldest->graph);
+    }
+    *oldest = *wanted;
+    oldest->graph = NULL;
+    oldest->last_use = e->n_computes;
+    PLUGIN_TRY(capture(e, oldest));
+    *graph_out = oldest->graph;
+done:
+    return status;
+}
+
+// ---- one call -----------------------------------------------------------------------------------------------------------
+
+static mlff_status judge(const cuda_evaluator *e, const painn_cuda_report *report)
+{
+    int flags = report->flags, atom = report->atom, other = report->other;
+    if (flags & PAINN_CUDA_NOT_FINITE)
+        return host.fail(MLFF_ERR_VALUE, "atom %d (or its cell) has a coordinate that is not finite", atom);
+    if (flags & PAINN_CUDA_NO_VOLUME)
+        return host.fail(MLFF_ERR_VALUE, "the cell of atom %d has no volume, or an axis repeats without a cell vector", atom);
+    if (flags & PAINN_CUDA_ELEMENT)
+        return host.fail(MLFF_ERR_ELEMENT, "atom %d has atomic number %d, which model '%s' does not know", atom, other, e->model->name);
+    if (flags & PAINN_CUDA_SAME_POINT) return host.fail(MLFF_ERR_VALUE, "atoms %d and %d are on one point", atom, other);
+    if (flags & PAINN_CUDA_TOO_WIDE)
+        return host.fail(MLFF_ERR_LIMIT, "atom %d is more than 50000 Å from the first of its system; has the system flown apart?", atom);
+    if (flags & PAINN_CUDA_SHIFT_RANGE)
+        return host.fail(MLFF_ERR_LIMIT, "a pair of atoms %d and %d has an image shift beyond 511; wrap the atoms into the cell", atom, other);
+    if (flags & PAINN_CUDA_NOT_SYMMETRIC)
+        return host.fail(MLFF_ERR_VALUE, "the pair of atoms %d and %d was handed in without its reverse", atom, other);
+    return MLFF_OK;
+}
+
+static int count_pairs(const mlff_batch *batch, int n_atoms)
+{
+    return batch->pairs && batch->location == MLFF_HOST ? batch->pairs->first[n_atoms] : 0;
+}
+
+// Host batch: everything into page-locked memory; pointers of the call go there.
+static void fill_host(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+{
+    host_arrays *io = &e->io;
+    size_t s = (size_t)batch->n_systems, n = (size_t)batch->first_atom[s];
+    painn_cuda_call call = {.n_atoms = (int32_t)n,
+                            .n_systems = batch->n_systems,
+                            .want_virial = results->virials || results->stresses,
+                            .first_atom = io->first_atom,
+                            .species = io->species,
+                            .positions = io->positions,
+                            .report = io->report,
+                            .energies = io->energies,
+                            .atom_energies = results->atom_energies ? io->atom_energies : NULL,
+                            .forces = results->forces ? io->forces : NULL,
+                            .virials = results->virials ? io->virials : NULL,
+                            .stresses = results->stresses ? io->stresses : NULL};
+    memcpy(io->first_atom, batch->first_atom, sizeof(int32_t) * (s + 1));
+    memcpy(io->species, batch->species, sizeof(int32_t) * n);
+    memcpy(io->positions, batch->positions, sizeof(double) * 3 * n);
+    if (batch->cells && batch->periodic) {
+        memcpy(io->cells, batch->cells, sizeof(double) * 9 * s);
+        memcpy(io->periodic, batch->periodic, 3 * s);
+        call.cells = io->cells;
+        call.periodic = io->periodic;
+    }
+    if (batch->owned) {
+        memcpy(io->owned, batch->owned, n);
+        call.owned = io->owned;
+    }
+    if (batch->pairs) {
+        size_t p = (size_t)batch->pairs->first[n];
+        memcpy(io->pair_first, batch->pairs->first, sizeof(int32_t) * (n + 1));
+        memcpy(io->pair_neighbor, batch->pairs->neighbor, sizeof(int32_t) * p);
+        call.pair_first = io->pair_first;
+        call.pair_neighbor = io->pair_neighbor;
+        if (batch->cells) {
+            memcpy(io->cells, batch->cells, sizeof(double) * 9 * s);
+            call.cells = io->cells;
+        }
+        if (batch->pairs->shift) {
+            memcpy(io->pair_shift, batch->pairs->shift, sizeof(int32_t) * 3 * p);
+            call.pair_shift = io->pair_shift;
+        }
+    }
+    *io->call = call;
+}
+
+static void take_results(const cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+{
+    const host_arrays *io = &e->io;
+    size_t s = (size_t)batch->n_systems, n = (size_t)batch->first_atom[s];
+    if (results->energies) memcpy(results->energies, io->energies, sizeof(double) * s);
+    if (results->atom_energies) memcpy(results->atom_energies, io->atom_energies, sizeof(double) * n);
+    if (results->forces) memcpy(results->forces, io->forces, sizeof(double) * 3 * n);
+    if (results->virials) memcpy(results->virials, io->virials, sizeof(double) * 9 * s);
+    if (results->stresses) memcpy(results->stresses, io->stresses, sizeof(double) * 6 * s);
+}
+
+static mlff_status grow_staged(cuda_evaluator *e, size_t bytes, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    if (bytes <= e->staged_bytes) return MLFF_OK;
+    size_t wanted = bytes + bytes / 4;
+    CUDA_TRY(cudaStreamSynchronize(stream), "waiting for the last step");
+    forget_graphs(e);
+    cuda_release(e->device, e->staged);
+    e->staged = NULL;
+    e->staged_bytes = e->sent_bytes = 0;
+    free(e->sent);
+    e->sent = calloc(2, wanted);
+    if (!e->sent) return host.fail(MLFF_ERR_MEMORY, "out of memory: inputs");
+    PLUGIN_TRY(cuda_allocate(e->device, wanted, "inputs", &e->staged));
+    e->staged_bytes = wanted;
+    e->n_growths++;
+done:
+    return status;
+}
+
+// Device batch: what the host knows (pointers, first_atom, periodic) goes to the GPU in the stream's order, if it is
+// not what is there already; a pageable copy of this size is staged at once, so nothing here is waited for.
+static mlff_status send_call(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    size_t s = (size_t)batch->n_systems, call_bytes = (sizeof(painn_cuda_call) + 63) / 64 * 64;
+    size_t first_bytes = (sizeof(int32_t) * (s + 1) + 63) / 64 * 64, bytes = call_bytes + first_bytes + 3 * s;
+    PLUGIN_TRY(grow_staged(e, bytes, stream));
+    char *at = e->staged, *block = e->sent + e->staged_bytes;
+    painn_cuda_call call = {.n_atoms = batch->first_atom[s],
+                            .n_systems = batch->n_systems,
+                            .want_virial = results->virials || results->stresses,
+                            .first_atom = (const int32_t *)(at + call_bytes),
+                            .cells = batch->cells,
+                            .periodic = batch->periodic ? (const unsigned char *)(at + call_bytes + first_bytes) : NULL,
+                            .species = batch->species,
+                            .positions = batch->positions,
+                            .owned = batch->owned,
+                            .pair_first = batch->pairs ? batch->pairs->first : NULL,
+                            .pair_neighbor = batch->pairs ? batch->pairs->neighbor : NULL,
+                            .pair_shift = batch->pairs ? batch->pairs->shift : NULL,
+                            .report = e->io.report,
+                            .energies = results->energies,
+                            .atom_energies = results->atom_energies,
+                            .forces = results->forces,
+                            .virials = results->virials,
+                            .stresses = results->stresses};
+    memset(block, 0, bytes);
+    memcpy(block, &call, sizeof call);
+    memcpy(block + call_bytes, batch->first_atom, sizeof(int32_t) * (s + 1));
+    if (batch->periodic) memcpy(block + call_bytes + first_bytes, batch->periodic, 3 * s);
+    if (bytes == e->sent_bytes && stream == e->sent_on && memcmp(block, e->sent, bytes) == 0) goto done;
+    CUDA_TRY(cudaMemcpyAsync(at, block, bytes, cudaMemcpyHostToDevice, stream), "copying a call to the GPU");
+    memcpy(e->sent, block, bytes);
+    e->sent_bytes = bytes;
+    e->sent_on = stream;
+done:
+    return status;
+}
+
+static void read_stamps(cuda_evaluator *e, int forces)
+{
+    const uint64_t *t = e->io.stamps;
+    int L = e->step.n_layers, last = 4 * L + 3, k = 0;
+    for (int stage = 0; stage < last; stage++) {
+        if (!forces && stage >= 2 + 2 * L && stage < last - 1) {
+            e->time_ns[k++] = 0;
+            continue;
+        }
+        int next = stage + 1;
+        if (!forces && stage == 1 + 2 * L) next = last - 1;
+        e->time_ns[k++] = (double)(t[next] - t[stage]);
+    }
+}
+
+mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+{
+    mlff_status status = MLFF_OK;
+    int on_device = batch->location == MLFF_DEVICE_MEMORY, n_atoms = batch->first_atom[batch->n_systems];
+    int gradient = results->forces || results->virials || results->stresses;
+    if (on_device != (results->location == MLFF_DEVICE_MEMORY))
+        return host.fail(MLFF_ERR_USAGE, "batch and results must live in the same place: both on the host or both on the GPU");
+    if (batch->pairs && !batch->pairs->symmetric)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "pairs without their reverses are not offered on the GPU; hand in a full list or use --device cpu");
+    PLUGIN_TRY(cuda_use(e->device));
+    cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
+    int n_pairs = count_pairs(batch, n_atoms);
+    PLUGIN_TRY(grow_arena(e, n_atoms, batch->n_systems, e->step.row_capacity));
+    PLUGIN_TRY(grow_host(e, on_device ? 1 : n_atoms, on_device ? 1 : batch->n_systems, n_pairs));
+
+    for (;;) {
+        captured_graph wanted = {.plan = make_plan(e, n_atoms, batch->n_systems, gradient),
+                                 .from_device = on_device,
+                                 .handed_pairs = batch->pairs != NULL,
+                                 .stamps = e->clock_on};
+        cudaGraphExec_t graph = NULL;
+        if (on_device) {
+            PLUGIN_TRY(send_call(e, batch, results, stream));
+        } else {
+            fill_host(e, batch, results);
+        }
+        PLUGIN_TRY(find_graph(e, &wanted, &graph));
+        CUDA_TRY(cudaGraphLaunch(graph, stream), "starting a step");
+        if (on_device && n_atoms <= e->proven_atoms && !e->clock_on) break; // not waited for
+        CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
+        if (!(e->io.report->flags & PAINN_CUDA_ROW_FULL)) {
+            PLUGIN_TRY(judge(e, e->io.report));
+            e->n_pairs = e->io.report->n_pairs;
+            if (on_device) e->proven_atoms = n_atoms;
+            break;
+        }
+        PLUGIN_TRY(grow_arena(e, n_atoms, batch->n_systems, e->io.report->longest_row));
+    }
+    if (!on_device) take_results(e, batch, results);
+    if (e->clock_on) read_stamps(e, gradient);
+    e->n_computes++;
+done:
+    return status;
+}
+
+// ---- what it knows of itself --------------------------------------------------------------------------------------------
+
+const mlff_stage *painn_cuda_stages(const cuda_evaluator *e, int *n_out)
+{
+    if (n_out) *n_out = e->n_stages;
+    return e->stages;
+}
+
+mlff_status painn_cuda_stage_clock_set(cuda_evaluator *e, int on)
+{
+    e->clock_on = on != 0;
+    memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
+    return MLFF_OK;
+}
+
+void painn_cuda_stage_times(const cuda_evaluator *e, double *time_ns)
+{
+    memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
+}
+
+void painn_cuda_info(const cuda_evaluator *e, mlff_evaluator_info *info_out)
+{
+    info_out->n_computes = e->n_computes;
+    info_out->n_pairs = e->n_pairs;
+    info_out->n_rebuilds = e->n_computes; // a new list each step
+    info_out->n_growths = e->n_growths;
+    info_out->host_bytes = (int64_t)(sizeof *e + e->io.bytes);
+    info_out->device_bytes = (int64_t)(e->constant_bytes + e->arena_bytes + e->staged_bytes);
+}

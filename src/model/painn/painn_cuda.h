@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda.h: what the files of PaiNN on CUDA share: the arrays of a step, and who launches what.
+ *
+ * One step is a chain of kernels, captured once into a CUDA graph. `mix` is update l and message network l + 1, all
+ * that is local to an atom, in one kernel; edges are summed by the atom that owns the row, forward and backward:
+ *
+ *   prepare > search > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
+ *   > edges 0 > forces > sums;         reverse (the index of each pair's reverse) beside them, before forces
+ *
+ * The reverse pass gathers: for the pair (i, j) whose sender j owns the row, the row of j holds the reverse pair, with
+ * the same length and the opposite direction. So nothing is scattered and no float is added atomically.
+ *
+ * Features stand in slices of 16: an array of C components is [atom][F/16][C][16]. Tiles of 16 atoms × 8 features are
+ * the units of the tensor cores' products (nodes); thread layouts of saved values are private to the node kernels. */
+#ifndef PAINN_CUDA_H
+#define PAINN_CUDA_H
+
+#include "model/painn/painn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    PAINN_CUDA_MAX_LAYERS = PAINN_MAX_LAYERS,
+    PAINN_CUDA_INTERVALS = 128, /* of the filter table */
+    PAINN_CUDA_SLICE = 16,      /* features */
+    PAINN_CUDA_SAVED = 10,      /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
+    PAINN_CUDA_ATOM_BLOCK = 32  /* atom capacities are multiples of it */
+};
+
+/* Matrices are stored as operands of the tensor cores, each weight split into two halves (high, low), 22 bits together.
+ * Powers of two keep both parts in the range of a half: weights are stored times a common factor, activations times 16. */
+#define PAINN_CUDA_OPERAND_SCALE 16.0f
+typedef struct painn_cuda_layer {
+    const void *filter;                        /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4) */
+    float filter_unit;                         /* of c3, c4 */
+    float filter_unit_pad;
+    const void *U, *M1, *M2, *W1, *W2;         /* y = x wᵀ */
+    const void *Ut, *M1t, *M2t, *W1t, *W2t;    /* y = x w; rows of M2t in the order q, t, μ */
+    const float *c1, *c2, *b1, *b2;
+} painn_cuda_layer;
+
+/* Of one system; written by `prepare`. Missing cell vectors are completed; lengths in Å. */
+typedef struct painn_cuda_system {
+    double cell[9], inverse[9], origin[3];
+    int32_t first, n;
+    int32_t images[3];                         /* −images … images beside the nearest one are looked at */
+    int32_t wrapped[3];
+} painn_cuda_system;
+
+/* One call: what the host says before a step. Pointers are the device's: to its own or to mapped host memory. */
+typedef struct painn_cuda_call {
+    int32_t n_atoms, n_systems;
+    int32_t want_virial, unused;
+    const int32_t *first_atom;    /* [n_systems + 1] */
+    const double *cells;          /* [n_systems][9], or NULL */
+    const unsigned char *periodic;/* [n_systems][3], or NULL */
+    const int32_t *species;       /* [n_atoms] */
+    const double *positions;      /* [n_atoms][3] */
+    const unsigned char *owned;   /* [n_atoms], or NULL */
+    const int32_t *pair_first, *pair_neighbor, *pair_shift; /* handed-in pairs, or NULL */
+    struct painn_cuda_report *report;
+    double *energies;             /* [n_systems] */
+    double *atom_energies, *forces, *virials, *stresses; /* each may be NULL; virials is needed for stresses */
+} painn_cuda_call;
+
+/* What a step says of itself. */
+enum {
+    PAINN_CUDA_ROW_FULL = 1,      /* an atom has more neighbours than a row holds: `longest_row` says how many */
+    PAINN_CUDA_NOT_FINITE = 2,    /* position or cell */
+    PAINN_CUDA_SAME_POINT = 4,    /* two atoms */
+    PAINN_CUDA_NO_VOLUME = 8,     /* a periodic axis without a cell vector, or dependent ones */
+    PAINN_CUDA_SHIFT_RANGE = 16,  /* an image shift beyond ±511 */
+    PAINN_CUDA_NOT_SYMMETRIC = 32,/* a handed-in pair has no reverse */
+    PAINN_CUDA_ELEMENT = 64,
+    PAINN_CUDA_TOO_WIDE = 128     /* coordinates beyond ±5·10⁴ Å of the first atom */
+};
+typedef struct painn_cuda_report {
+    int32_t flags, longest_row, n_pairs, atom, other; /* `atom`, `other`: one that a flag is about */
+    int32_t unused[3];
+} painn_cuda_report;
+
+/* One edge of a row: geometry, and its place in the filter table. */
+typedef struct painn_cuda_edge {
+    float u[3], d;                /* from the row's atom to the neighbour; model units */
+    int32_t packed;               /* neighbour · intervals + interval */
+    float t;                      /* −1 … 1 in the interval */
+    int32_t species;              /* of the neighbour */
+    int32_t shift;                /* three times 10 bits, + 512 each */
+} painn_cuda_edge;
+
+typedef struct painn_cuda_step {
+    /* ---- the model */
+    int32_t n_features, n_layers, n_species, n_hidden; /* n_hidden: of the readout */
+    int32_t softplus;             /* activation: 0 silu, 1 shifted softplus */
+    float epsilon;
+    float weight_unit;            /* of a product of operands: 1 / (16 · factor of the weights) */
+    double cutoff;                /* Å */
+    double length_unit, energy_unit;
+    painn_cuda_layer layer[PAINN_CUDA_MAX_LAYERS];
+    const float *embedding;       /* [n_species][F/16][16] */
+    const float *x0;              /* [n_species][F/16][3][16]: message input of layer 0, a function of the element */
+    const void *O1, *O1t;
+    const float *o1, *O2;
+    float o2;
+    float table_scale;            /* intervals / cutoff, 1/model length */
+    const double *offset;         /* [n_species] eV */
+
+    const painn_cuda_call *call_in; /* mapped host memory, or on the device */
+
+    /* ---- on the device */
+    int32_t atom_capacity, system_capacity, row_capacity;
+    int32_t handed_pairs;         /* 1: rows come from the caller's pairs */
+    painn_cuda_call *call;        /* copy of *call_in */
+    painn_cuda_system *systems;
+    int32_t *species, *system_of; /* [n_atoms] */
+    unsigned char *owned;
+    double *fractional;           /* [n_atoms][3], wrapped on periodic axes */
+    float *fractional_float;      /* [n_atoms][4], last one unused */
+    double *positions;            /* [n_atoms][3], handed-in pairs only */
+    int32_t *row_length;          /* [n_atoms] */
+    painn_cuda_edge *edges;       /* [n_atoms][row_capacity] */
+    int32_t *reverse;             /* [n_atoms][row_capacity] index into edges */
+    float *q;                     /* [n_atoms][F/16][16] q'' of the last layer done */
+    float *state[PAINN_CUDA_MAX_LAYERS]; /* [n_atoms][F/16][6][16] x (3), μ (3) at the layer's input; none for layer 0 */
+    float *prime;                 /* [n_atoms][F/16][4][16] q', μ' */
+    float *adjoint;               /* [n_atoms][F/16][4][16] q̄', μ̄' */
+    float *sender;                /* [n_atoms][F/16][6][16] x̄, μ̄ */
+    float *saved;                 /* [layers][10][n_atoms/16][F/8][32][4] */
+    float *edge_gradient;         /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
+    float *raw_energy;            /* [n_atoms] */
+    double *atom_virial;          /* [n_atoms][9] */
+
+    uint64_t *stamps;             /* [4 layers + 4] the GPU's timer at the beginning of each kernel and the end; NULL: off */
+    painn_cuda_report *report;    /* zero at the beginning and at the end of a step */
+} painn_cuda_step;
+
+/* How a step is cut into launches. */
+typedef struct painn_cuda_plan {
+    int n_atoms, n_systems;       /* upper bounds: what grids are made for */
+    int cluster;                  /* blocks that share a tile of atoms in node kernels: 1, 4 or 8 */
+    int tile;                     /* 16 or 32 atoms */
+    int table_in_shared;          /* edge kernels: 1 keeps a slice of the filter table in shared memory */
+    int overlap;                  /* programmatic launches: a kernel starts while the one before it ends */
+    int n_multiprocessors;
+    int forces;                   /* 0: energies only */
+} painn_cuda_plan;
+
+/* Launches. `stream` is a cudaStream_t; the answer a cudaError_t. Sizes must have been checked. */
+int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+int painn_cuda_launch_reverse(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+int painn_cuda_launch_message(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
+int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
+int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
+int painn_cuda_launch_mix_back(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
+int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+/* Raises the shared memory limits of all kernels; once per device. */
+int painn_cuda_prepare_node(void);
+int painn_cuda_prepare_edge(void);
+
+/* 1 if the kernels have this shape. */
+int painn_cuda_supported(const painn_parameters *parameters);
+
+/* Host side of the model: all constant arrays in one block of *bytes, pointers of `step` set relative to `base`.
+ * With block NULL only *bytes is answered. `radial` is painn_radial. */
+void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model,
+                     void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
+                     const void *base, painn_cuda_step *step);
+/* Work arrays of a step: pointers relative to `base`; answers the bytes. Sizes are those in `step`. */
+size_t painn_cuda_arena(painn_cuda_step *step, void *base);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

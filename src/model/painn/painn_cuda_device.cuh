@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda_device.cuh: the few primitives all kernels of PaiNN share: products on tensor cores, values split into two
+ * halves, blocks of a cluster, launches. With MLFF_EMULATE the same kernels are compiled for the CPU (tests/kernels). */
+#ifndef PAINN_CUDA_DEVICE_CUH
+#define PAINN_CUDA_DEVICE_CUH
+
+#include "model/painn/painn_cuda.h"
+
+#ifdef MLFF_EMULATE
+#include "kernels/emulate_cuda.h"
+#else
+#include <cooperative_groups.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define DYNAMIC_SHARED(name) extern __shared__ uint4 name[]
+
+template <typename Step, typename... Extra>
+static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, size_t shared_bytes, int cluster, int overlap, void *stream,
+                  const Step &step, Extra... extra)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attributes[2];
+    config.gridDim = dim3((unsigned)n_blocks);
+    config.blockDim = dim3((unsigned)n_threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = (cudaStream_t)stream;
+    config.attrs = attributes;
+    if (cluster > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs].val.clusterDim.x = (unsigned)cluster;
+        attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
+        config.numAttrs++;
+    }
+    if (overlap) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+        config.numAttrs++;
+    }
+    return (int)cudaLaunchKernelEx(&config, kernel, step, extra...);
+}
+
+/* Waits until the kernel before this one is done; what does not depend on it may be fetched before. */
+static __device__ __forceinline__ void wait_for_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* The next kernel may be set up. */
+static __device__ __forceinline__ void let_next_start()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ uint64_t gpu_timer()
+{
+    uint64_t time;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+    return time;
+}
+
+template <int C> static __device__ __forceinline__ void cluster_barrier()
+{
+#if __CUDA_ARCH__ >= 900
+    if (C > 1) {
+        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+        return;
+    }
+#endif
+    __syncthreads();
+}
+template <int C> static __device__ __forceinline__ int cluster_rank()
+{
+    return C > 1 ? (int)(blockIdx.x % C) : 0;
+}
+/* The same place in the shared memory of block `rank` of the cluster. */
+template <int C, typename T> static __device__ __forceinline__ T *cluster_pointer(T *pointer, int rank)
+{
+#if __CUDA_ARCH__ >= 900
+    if (C > 1) return cooperative_groups::this_cluster().map_shared_rank(pointer, rank);
+#endif
+    return pointer;
+}
+
+static __device__ __forceinline__ uint32_t pack_half2(float a, float b)
+{
+    __half2 pair = __floats2half2_rn(a, b);
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+static __device__ __forceinline__ float2 unpack_half2(uint32_t bits)
+{
+    return __half22float2(*reinterpret_cast<__half2 *>(&bits));
+}
+
+/* d += a b for tiles of 16 × 16 and 16 × 8 halves. */
+static __device__ __forceinline__ void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d.x), "+f"(d.y), "+f"(d.z), "+f"(d.w)
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+#else
+    /* Before this shape of tensor core product: the same sums by shuffles. Lane (g, t) has rows g, g + 8 and columns 2t, 2t + 1. */
+    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    for (int k = 0; k < 4; k++) {
+        uint32_t a0 = __shfl_sync(~0u, a.x, g * 4 + k), a1 = __shfl_sync(~0u, a.y, g * 4 + k);
+        uint32_t a2 = __shfl_sync(~0u, a.z, g * 4 + k), a3 = __shfl_sync(~0u, a.w, g * 4 + k);
+        for (int c = 0; c < 2; c++) {
+            uint32_t p = __shfl_sync(~0u, b0, (2 * t + c) * 4 + k), r = __shfl_sync(~0u, b1, (2 * t + c) * 4 + k);
+            float2 p2 = unpack_half2(p), r2 = unpack_half2(r), u0 = unpack_half2(a0), u1 = unpack_half2(a1), u2 = unpack_half2(a2), u3 = unpack_half2(a3);
+            float upper = u0.x * p2.x + u0.y * p2.y + u2.x * r2.x + u2.y * r2.y;
+            float lower = u1.x * p2.x + u1.y * p2.y + u3.x * r2.x + u3.y * r2.y;
+            if (c == 0) {
+                d.x += upper;
+                d.z += lower;
+            } else {
+                d.y += upper;
+                d.w += lower;
+            }
+        }
+    }
+#endif
+}
+#endif
+
+static __device__ __forceinline__ float4 operator+(float4 a, float4 b)
+{
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+static __device__ __forceinline__ float4 operator*(float4 a, float4 b)
+{
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+/* a b + c */
+static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)
+{
+    return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w));
+}
+
+/* What a kernel begins with once its weights are on the way: waits for the one before it, lets the next be set up, and
+ * with the stages' clocks on notes the time. */
+static __device__ __forceinline__ void begin_stage(const painn_cuda_step &step, int stage)
+{
+    wait_for_previous();
+    let_next_start();
+    if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[stage] = gpu_timer();
+}
+
+/* Numbers of the stages, in order of time; the last stamp is the end of `sums`. */
+static __device__ __forceinline__ int stage_message(int l)
+{
+    return 2 + 2 * l;
+}
+static __device__ __forceinline__ int stage_edges(int n_layers, int l)
+{
+    return 2 + 2 * n_layers + 2 * (n_layers - 1 - l);
+}
+
+/* Place of component c, feature f of an atom in an array of C components. */
+template <int F, int C> static __device__ __forceinline__ size_t place(int atom, int c, int f)
+{
+    return (((size_t)atom * (F / PAINN_CUDA_SLICE) + f / PAINN_CUDA_SLICE) * C + c) * PAINN_CUDA_SLICE + f % PAINN_CUDA_SLICE;
+}
+
+#endif

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: MIT
+// painn_cuda_edge.cu: sums over the edges of an atom, forward and backward, forces and virials from them.
+//
+//   forward, row of i:    q'_i = q_i + Σ W^q∘x^q_j ;  μ'_i = μ_i + Σ (W^R∘x^R_j) u + (W^μ∘x^μ_j)∘μ_j
+//   backward, row of j (its entry (j, i) is the pair (i, j) reversed: same d, u of opposite sign):
+//     P = Σ_c u_c μ̄'_i,c ;  Q = Σ_c μ̄'_i,c∘μ_j,c
+//     x̄_j += [W^q∘q̄'_i | W^R∘P | W^μ∘Q] ;  μ̄_j += (W^μ∘x^μ_j)∘μ̄'_i
+//     κ += Σ_f x^q∘q̄'∘dW^q + x^R∘P∘dW^R + x^μ∘Q∘dW^μ ;  ū_c += Σ_f W^R∘x^R∘μ̄'_i,c
+//   forces:  g = κ u + (ū − u (u·ū))/d ;  F_i = Σ_row g_(i,j) − g_(j,i) ;  dE/dε = Σ g⊗r
+//
+// W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each; dW is the derivative of that polynomial.
+// A warp owns one atom and a slice of 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge,
+// and the quarters are added at the end: nothing is added atomically, the order is fixed. Gathered rows are 64 bytes a
+// component. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
+// slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1.
+#include "painn_cuda_device.cuh"
+
+enum { TABLE_SLICE = PAINN_CUDA_INTERVALS * 3 * PAINN_CUDA_SLICE }; // float4 of a slice in shared memory
+
+// The table of a layer as a block sees it: entry (interval, block b, half h) of the lane's two features.
+template <bool in_shared, int F> struct filter_table {
+    const float4 *base;
+    float unit;
+    __device__ __forceinline__ filter_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
+    {
+        unit = layer.filter_unit;
+        base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * 48) + threadIdx.x % 8;
+    }
+    template <bool derivative> __device__ __forceinline__ void get(int interval, int b, float t, float2 &W, float2 &dW) const
+    {
+        const float4 *at = base + interval * (in_shared ? 48 : 3 * F) + b * 16;
+        float4 p = in_shared ? at[0] : __ldg(at), r = in_shared ? at[8] : __ldg(at + 8);
+        one<derivative>(p, t, W.x, dW.x);
+        one<derivative>(r, t, W.y, dW.y);
+    }
+    template <bool derivative> __device__ __forceinline__ void one(float4 c, float t, float &W, float &dW) const
+    {
+        float2 c34 = unpack_half2(__float_as_uint(c.w));
+        float high = fmaf(t, c34.y, c34.x) * unit;
+        W = fmaf(t, fmaf(t, fmaf(t, high, c.z), c.y), c.x);
+        if (derivative) {
+            float slope = fmaf(t, 4.0f * c34.y, 3.0f * c34.x) * unit;
+            dW = fmaf(t, fmaf(t, slope, 2.0f * c.z), c.y);
+        }
+    }
+};
+
+template <int F> static __device__ __forceinline__ void load_table(const painn_cuda_layer &layer, uint4 *shared, int slice)
+{
+    const uint4 *table = (const uint4 *)layer.filter + slice * 48;
+    for (int k = threadIdx.x; k < TABLE_SLICE; k += blockDim.x) shared[k] = __ldg(table + (size_t)(k / 48) * 3 * F + k % 48);
+}
+
+// Atoms of this block: slice, and a contiguous range walked by its warps. Without the table in shared memory a warp has one task.
+struct edge_tasks {
+    int slice, atom, end, stride;
+    __device__ __forceinline__ edge_tasks(int n_slices, int n_atoms, bool blocks_walk)
+    {
+        int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+        if (blocks_walk) {
+            int share = gridDim.x / n_slices, rank = blockIdx.x / n_slices;
+            slice = blockIdx.x % n_slices;
+            atom = (int)((long long)n_atoms * rank / share) + warp;
+            end = (int)((long long)n_atoms * (rank + 1) / share);
+            stride = warps;
+        } else {
+            int task = blockIdx.x * warps + warp;
+            slice = task % n_slices;
+            atom = task / n_slices;
+            end = min(atom + 1, n_atoms);
+            stride = 1;
+        }
+    }
+};
+
+static __device__ __forceinline__ float2 add_quarters(float2 v)
+{
+#pragma unroll
+    for (int k = 8; k <= 16; k *= 2) {
+        v.x += __shfl_xor_sync(~0u, v.x, k);
+        v.y += __shfl_xor_sync(~0u, v.y, k);
+    }
+    return v;
+}
+
+static __device__ __forceinline__ void fma2(float2 &sum, float2 a, float2 b)
+{
+    sum.x = fmaf(a.x, b.x, sum.x);
+    sum.y = fmaf(a.y, b.y, sum.y);
+}
+static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
+{
+    return make_float2(a.x * b.x, a.y * b.y);
+}
+
+// An edge of the row, given to all lanes of a quarter from the lane that read it.
+struct edge_view {
+    float ux, uy, uz, t;
+    int packed;
+    __device__ __forceinline__ edge_view(float4 a, int packed_, float t_, int source)
+    {
+        ux = __shfl_sync(~0u, a.x, source);
+        uy = __shfl_sync(~0u, a.y, source);
+        uz = __shfl_sync(~0u, a.z, source);
+        packed = __shfl_sync(~0u, packed_, source);
+        t = __shfl_sync(~0u, t_, source);
+    }
+};
+
+template <int F, bool first_layer, bool in_shared>
+static __global__ void __launch_bounds__(in_shared ? 1024 : 128) message_kernel(const __grid_constant__ painn_cuda_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    const int SLICES = F / PAINN_CUDA_SLICE;
+    if (in_shared) {
+        load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
+        __syncthreads();
+    }
+    begin_stage(step, stage_message(l));
+    edge_tasks task(SLICES, step.call->n_atoms, in_shared);
+    filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
+    const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
+    const float *rows = (first_layer ? step.x0 : step.state[l]) + f;
+    const int width = first_layer ? 3 : 6;
+
+    for (int i = task.atom; i < task.end; i += task.stride) {
+        float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
+        const int length = step.row_length[i];
+        const painn_cuda_edge *row = step.edges + (size_t)i * step.row_capacity;
+        for (int begin = 0; begin < length; begin += 32) {
+            float4 a = make_float4(0, 0, 0, 0), b = a;
+            if (begin + lane < length) {
+                a = *(const float4 *)row[begin + lane].u;
+                b = *(const float4 *)&row[begin + lane].packed;
+            }
+            const int packed = first_layer ? __float_as_int(b.z) * PAINN_CUDA_INTERVALS + __float_as_int(b.x) % PAINN_CUDA_INTERVALS
+                                           : __float_as_int(b.x);
+            const int n = min(32, length - begin);
+#pragma unroll 2
+            for (int k = 0; k < n; k += 4) {
+                edge_view e(a, packed, b.y, k + quarter);
+                if (k + quarter >= n) continue;
+                const int interval = e.packed % PAINN_CUDA_INTERVALS, j = e.packed / PAINN_CUDA_INTERVALS;
+                const float *x = rows + (size_t)(j * SLICES + task.slice) * width * 16;
+                float2 W, unused;
+                float2 xq = *(const float2 *)x, xR = *(const float2 *)(x + 16);
+                table.template get<false>(interval, 0, e.t, W, unused);
+                fma2(q, W, xq);
+                table.template get<false>(interval, 1, e.t, W, unused);
+                float2 s = mul2(W, xR);
+                mx.x = fmaf(s.x, e.ux, mx.x), mx.y = fmaf(s.y, e.ux, mx.y);
+                my.x = fmaf(s.x, e.uy, my.x), my.y = fmaf(s.y, e.uy, my.y);
+                mz.x = fmaf(s.x, e.uz, mz.x), mz.y = fmaf(s.y, e.uz, mz.y);
+                if (!first_layer) {
+                    float2 xm = *(const float2 *)(x + 32);
+                    table.template get<false>(interval, 2, e.t, W, unused);
+                    s = mul2(W, xm);
+                    fma2(mx, s, *(const float2 *)(x + 48));
+                    fma2(my, s, *(const float2 *)(x + 64));
+                    fma2(mz, s, *(const float2 *)(x + 80));
+                }
+            }
+        }
+        q = add_quarters(q);
+        mx = add_quarters(mx);
+        my = add_quarters(my);
+        mz = add_quarters(mz);
+        // Each quarter finishes one component.
+        float2 mine = quarter == 0 ? q : quarter == 1 ? mx : quarter == 2 ? my : mz, own = make_float2(0, 0);
+        if (first_layer) {
+            if (quarter == 0) own = *(const float2 *)(step.embedding + ((size_t)step.species[i] * SLICES + task.slice) * 16 + f);
+        } else {
+            size_t at = (size_t)i * SLICES + task.slice;
+            own = quarter == 0 ? *(const float2 *)(step.q + at * 16 + f) : *(const float2 *)(step.state[l] + (at * 6 + 2 + quarter) * 16 + f);
+        }
+        *(float2 *)(step.prime + (((size_t)i * SLICES + task.slice) * 4 + quarter) * 16 + f) = make_float2(own.x + mine.x, own.y + mine.y);
+    }
+}
+
+// v[0 … 3] summed over the 8 lanes of a quarter: lanes 2c and 2c + 1 get component c.
+static __device__ __forceinline__ float sum_quarter(const float (&v)[4])
+{
+    int lane = threadIdx.x;
+    bool upper = lane & 4, odd = lane & 2;
+    float keep0 = upper ? v[2] : v[0], keep1 = upper ? v[3] : v[1], give0 = upper ? v[0] : v[2], give1 = upper ? v[1] : v[3];
+    keep0 += __shfl_xor_sync(~0u, give0, 4);
+    keep1 += __shfl_xor_sync(~0u, give1, 4);
+    float keep = odd ? keep1 : keep0, give = odd ? keep0 : keep1;
+    keep += __shfl_xor_sync(~0u, give, 2);
+    return keep + __shfl_xor_sync(~0u, keep, 1);
+}
+
+template <int F, bool first_layer, bool in_shared>
+static __global__ void __launch_bounds__(in_shared ? 1024 : 128) edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    const int SLICES = F / PAINN_CUDA_SLICE;
+    if (in_shared) {
+        load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
+        __syncthreads();
+    }
+    begin_stage(step, stage_edges(step.n_layers, l));
+    edge_tasks task(SLICES, step.call->n_atoms, in_shared);
+    filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
+    const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
+    const float scale = 2.0f * step.table_scale; // dt/dd
+    const bool accumulate = l + 1 < step.n_layers;
+    float *gradient = step.edge_gradient + (size_t)task.slice * step.atom_capacity * step.row_capacity * 4;
+    const float2 zero = make_float2(0, 0);
+
+    for (int j = task.atom; j < task.end; j += task.stride) {
+        const float *own = first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + task.slice) * 48 + f
+                                       : step.state[l] + ((size_t)j * SLICES + task.slice) * 96 + f;
+        const float2 xq = *(const float2 *)own, xR = *(const float2 *)(own + 16);
+        float2 xm = zero, mux = zero, muy = zero, muz = zero;
+        if (!first_layer) {
+            xm = *(const float2 *)(own + 32);
+            mux = *(const float2 *)(own + 48);
+            muy = *(const float2 *)(own + 64);
+            muz = *(const float2 *)(own + 80);
+        }
+        float2 bq = zero, bR = zero, bm = zero, bx = zero, by = zero, bz = zero;
+        const int length = step.row_length[j];
+        const size_t row_at = (size_t)j * step.row_capacity;
+        const painn_cuda_edge *row = step.edges + row_at;
+        for (int begin = 0; begin < length; begin += 32) {
+            float4 a = make_float4(0, 0, 0, 0), b = a;
+            if (begin + lane < length) {
+                a = *(const float4 *)row[begin + lane].u;
+                b = *(const float4 *)&row[begin + lane].packed;
+            }
+            const int n = min(32, length - begin);
+            for (int k = 0; k < n; k += 4) {
+                edge_view e(a, __float_as_int(b.x), b.y, k + quarter);
+                float sums[4] = {0, 0, 0, 0};
+                const bool active = k + quarter < n;
+                if (active) {
+                    const int interval = e.packed % PAINN_CUDA_INTERVALS, i = e.packed / PAINN_CUDA_INTERVALS;
+                    const float *bar = step.adjoint + ((size_t)i * SLICES + task.slice) * 64 + f;
+                    const float2 q = *(const float2 *)bar, mx = *(const float2 *)(bar + 16), my = *(const float2 *)(bar + 32),
+                                 mz = *(const float2 *)(bar + 48);
+                    float2 W, dW, P, Q;
+                    P.x = -fmaf(e.ux, mx.x, fmaf(e.uy, my.x, e.uz * mz.x));
+                    P.y = -fmaf(e.ux, mx.y, fmaf(e.uy, my.y, e.uz * mz.y));
+                    float2 kappa = zero;
+                    table.template get<true>(interval, 0, e.t, W, dW);
+                    if (!first_layer) fma2(bq, W, q);
+                    fma2(kappa, dW, mul2(xq, q));
+                    table.template get<true>(interval, 1, e.t, W, dW);
+                    if (!first_layer) fma2(bR, W, P);
+                    fma2(kappa, dW, mul2(xR, P));
+                    const float2 s = mul2(W, xR);
+                    if (!first_layer) {
+                        table.template get<true>(interval, 2, e.t, W, dW);
+                        Q = mul2(mx, mux);
+                        fma2(Q, my, muy);
+                        fma2(Q, mz, muz);
+                        fma2(bm, W, Q);
+                        fma2(kappa, dW, mul2(xm, Q));
+                        const float2 r = mul2(W, xm);
+                        fma2(bx, r, mx);
+                        fma2(by, r, my);
+                        fma2(bz, r, mz);
+                    }
+                    sums[0] = (kappa.x + kappa.y) * scale;
+                    sums[1] = fmaf(s.x, mx.x, s.y * mx.y);
+                    sums[2] = fmaf(s.x, my.x, s.y * my.y);
+                    sums[3] = fmaf(s.x, mz.x, s.y * mz.y);
+                }
+                const float mine = sum_quarter(sums);
+                if (active && lane % 2 == 0) {
+                    float *at = gradient + (row_at + begin + k + quarter) * 4 + (lane % 8) / 2;
+                    *at = accumulate ? *at + mine : mine;
+                }
+            }
+        }
+        if (first_layer) continue;
+        bq = add_quarters(bq);
+        bR = add_quarters(bR);
+        bm = add_quarters(bm);
+        bx = add_quarters(bx);
+        by = add_quarters(by);
+        bz = add_quarters(bz);
+        size_t at = (size_t)j * SLICES + task.slice;
+        float *out = step.sender + at * 96 + f;
+        if (quarter < 3) *(float2 *)(out + 16 * quarter) = quarter == 0 ? bq : quarter == 1 ? bR : bm;
+        if (quarter > 0) {
+            // μ̄_j begins as its own μ̄'_j.
+            const float2 start = *(const float2 *)(step.adjoint + (at * 4 + quarter) * 16 + f), sum = quarter == 1 ? bx : quarter == 2 ? by : bz;
+            *(float2 *)(out + 16 * (2 + quarter)) = make_float2(start.x + sum.x, start.y + sum.y);
+        }
+    }
+}
+
+// ---- forces ---------------------------------------------------------------------------------------------------------
+
+// g = dE/dr of the pair whose reverse is entry `at`: the pair ends in the row's atom; its u is minus the entry's.
+static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, int n_slices, size_t at, float4 &u_out)
+{
+    const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (int s = 0; s < n_slices; s++) sum = sum + *(const float4 *)(step.edge_gradient + (s * slice + at) * 4);
+    float4 u = *(const float4 *)step.edges[at].u;
+    u_out = u;
+    float ux = -u.x, uy = -u.y, uz = -u.z, inverse = 1.0f / u.w;
+    float along = sum.x - (ux * sum.y + uy * sum.z + uz * sum.w) * inverse;
+    return make_float3(fmaf(along, ux, sum.y * inverse), fmaf(along, uy, sum.z * inverse), fmaf(along, uz, sum.w * inverse));
+}
+
+static __device__ __forceinline__ double sum_warp(double v)
+{
+    for (int k = 16; k > 0; k /= 2) v += __shfl_xor_sync(~0u, v, k);
+    return v;
+}
+
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int n_slices)
+{
+    begin_stage(step, 1 + 4 * step.n_layers);
+    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i >= step.call->n_atoms) return;
+    const bool want_virial = step.call->want_virial;
+    const int length = step.row_length[i];
+    const size_t row = (size_t)i * step.row_capacity;
+    float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    for (int k = lane; k < length; k += 32) {
+        float4 u, unused;
+        float3 in = pair_gradient(step, n_slices, row + k, u); // pair (j, i)
+        float3 out = pair_gradient(step, n_slices, step.reverse[row + k], unused);
+        fx += out.x - in.x;
+        fy += out.y - in.y;
+        fz += out.z - in.z;
+        if (want_virial) {
+            // r of the pair (j, i) is −d u; dE/dε += g ⊗ r, the virial is its negative.
+            float rx = u.w * u.x, ry = u.w * u.y, rz = u.w * u.z;
+            w[0] += in.x * rx, w[1] += in.x * ry, w[2] += in.x * rz;
+            w[3] += in.y * rx, w[4] += in.y * ry, w[5] += in.y * rz;
+            w[6] += in.z * rx, w[7] += in.z * ry, w[8] += in.z * rz;
+        }
+    }
+    double f[3] = {sum_warp(fx), sum_warp(fy), sum_warp(fz)};
+    double unit = step.energy_unit / step.length_unit;
+    if (lane < 3 && step.call->forces) step.call->forces[(size_t)i * 3 + lane] = unit * f[lane];
+    if (want_virial)
+        for (int c = 0; c < 9; c++) {
+            double v = sum_warp(w[c]);
+            if (lane == c) step.atom_virial[(size_t)i * 9 + c] = step.energy_unit * v;
+        }
+}
+
+// Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order.
+static __global__ void __launch_bounds__(256) sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
+{
+    __shared__ double part[8][11], total[11];
+    begin_stage(step, 2 + 4 * step.n_layers);
+    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const painn_cuda_call call = *step.call;
+    if (s == 0 && threadIdx.x == 0) {
+        *call.report = *step.report;
+        painn_cuda_report empty = {};
+        *step.report = empty;
+    }
+    if (s >= call.n_systems) return;
+    const painn_cuda_system &system = step.systems[s];
+    const int first = system.first, n = system.n, n_sums = call.want_virial && with_forces ? 11 : 2;
+    double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        const int atom = first + i;
+        const double raw = step.energy_unit * (double)step.raw_energy[atom];
+        const double own = step.owned[atom] ? step.offset[step.species[atom]] : 0.0;
+        if (call.atom_energies) call.atom_energies[atom] = raw + own;
+        sum[0] += raw;
+        sum[1] += own;
+#pragma unroll
+        for (int c = 2; c < 11; c++)
+            if (c < n_sums) sum[c] += step.atom_virial[(size_t)atom * 9 + c - 2];
+    }
+#pragma unroll
+    for (int c = 0; c < 11; c++) {
+        if (c >= n_sums) break;
+        const double v = sum_warp(sum[c]);
+        if (lane == 0) part[warp][c] = v;
+    }
+    __syncthreads();
+    if ((int)threadIdx.x < n_sums) {
+        double v = 0;
+        for (int k = 0; k < (int)blockDim.x / 32; k++) v += part[k][threadIdx.x];
+        total[threadIdx.x] = v;
+        if (threadIdx.x >= 2 && call.virials) call.virials[(size_t)s * 9 + threadIdx.x - 2] = v;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && call.energies) call.energies[s] = total[0] + total[1];
+    if (threadIdx.x < 6 && n_sums == 11 && call.stresses) {
+        // Voigt xx yy zz yz xz xy; of no meaning without three periods.
+        const double *h = system.cell;
+        double volume = h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
+        if (!(system.wrapped[0] && system.wrapped[1] && system.wrapped[2])) volume = nan("");
+        const int k = threadIdx.x, a = k < 3 ? k : k == 3 ? 1 : 0, b = k < 3 ? k : k == 5 ? 1 : 2;
+        call.stresses[(size_t)s * 6 + k] = -0.5 * (total[2 + 3 * a + b] + total[2 + 3 * b + a]) / fabs(volume);
+    }
+    if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[3 + 4 * step.n_layers] = gpu_timer();
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+template <int F, bool in_shared>
+static int launch_edge(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
+{
+    const int slices = F / PAINN_CUDA_SLICE, threads = in_shared ? 1024 : 128;
+    int blocks = in_shared ? plan->n_multiprocessors / slices * slices : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
+    void (*kernel)(painn_cuda_step, int) =
+        back ? layer == 0 ? edges_kernel<F, true, in_shared> : edges_kernel<F, false, in_shared>
+             : layer == 0 ? message_kernel<F, true, in_shared> : message_kernel<F, false, in_shared>;
+    return launch(kernel, blocks, threads, in_shared ? TABLE_SLICE * sizeof(uint4) : 0, 1, plan->overlap, stream, *step, layer);
+}
+
+static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
+{
+    if (step->n_features == 64)
+        return plan->table_in_shared ? launch_edge<64, true>(step, plan, layer, back, stream) : launch_edge<64, false>(step, plan, layer, back, stream);
+    return plan->table_in_shared ? launch_edge<128, true>(step, plan, layer, back, stream) : launch_edge<128, false>(step, plan, layer, back, stream);
+}
+
+int painn_cuda_launch_message(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream)
+{
+    return dispatch(step, plan, layer, false, stream);
+}
+
+int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream)
+{
+    return dispatch(step, plan, layer, true, stream);
+}
+
+int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    int error = 0, slices = step->n_features / PAINN_CUDA_SLICE;
+    if (plan->forces) error = launch(forces_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, slices);
+    if (error == 0) error = launch(sums_kernel, plan->n_systems, 256, 0, 1, plan->overlap, stream, *step, plan->forces);
+    return error;
+}
+
+#ifndef MLFF_EMULATE
+template <int F> static void raise()
+{
+    const int bytes = TABLE_SLICE * sizeof(uint4);
+    cudaFuncSetAttribute(message_kernel<F, true, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(message_kernel<F, false, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(edges_kernel<F, true, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(edges_kernel<F, false, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+}
+
+int painn_cuda_prepare_edge(void)
+{
+    raise<64>();
+    raise<128>();
+    return (int)cudaGetLastError();
+}
+#endif

@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: MIT
+// painn_cuda_node.cu: all of PaiNN that is local to an atom: update of layer l, message network of layer l + 1,
+// readout, and their reverse.
+//
+//   [V_c | B_c] = μ'_c Uᵀ ;  n = √(Σ V² + ε) ;  t = Σ V∘B ;  g = [q' | n] M1ᵀ + c1 ;  y = act(g) M2ᵀ + c2
+//   q'' = q' + y^q + y^t∘t ;  μ''_c = μ'_c + y^μ∘B_c ;  h = q'' W1ᵀ + b1 ;  x = act(h) W2ᵀ + b2
+//
+// A tile of 16 (or 32) atoms goes through the whole chain in one block, or in a cluster of C blocks that share the
+// features; activations pass from product to product in shared memory, laid out as operands of the tensor cores and
+// split into two halves (three products: fp32-class). A warp owns 8 features of all products, so that what stands
+// between two products is in its registers. With C > 1 several warps share the sums of a product over k; the first
+// of them adds these in order. Weights come from L2 as fragments, 16 bytes a lane. Bound by latency up to some
+// hundred atoms, by L2 reads of the weights to some thousand, by the tensor cores beyond.
+#include "painn_cuda_device.cuh"
+
+template <int F_, int C_, int MT_> struct shape {
+    static const int F = F_, C = C_, MT = MT_;
+    static const int FT = F / 8;                        // feature tiles
+    static const int KF = F / 16;                       // k tiles of one block of F features
+    static const int WARPS = C == 1 ? FT : 16;
+    static const int NTC = FT / C;                      // feature tiles of a block
+    static const int KS = WARPS / NTC;                  // warps that share a sum over k
+    static const int TILE = 16 * MT;
+    // Regions of shared memory in KB: operands of 16 × 16, 1 KB each.
+    static const int R0 = 3 * MT * 2 * KF, R1 = MT * 3 * KF, R2 = MT * KF, R3 = MT * KF;
+    static const int RED = KS > 1 ? (KS - 1) * NTC * 6 * MT / 2 : 0;
+    static const int KB = R0 + R1 + R2 + R3 + RED + 1;
+};
+
+template <typename S> struct node {
+    const painn_cuda_step &step;
+    uint4 *r0, *r1, *r2, *r3;
+    float4 *red;
+    float *energy; // [C or warps][TILE]
+    int lane, warp, ks, ntl, ft, first;
+
+    __device__ __forceinline__ node(const painn_cuda_step &s, uint4 *shared) : step(s)
+    {
+        r0 = shared;
+        r1 = r0 + S::R0 * 64;
+        r2 = r1 + S::R1 * 64;
+        r3 = r2 + S::R2 * 64;
+        red = (float4 *)(r3 + S::R3 * 64);
+        energy = (float *)((uint4 *)red + S::RED * 64);
+        lane = threadIdx.x % 32;
+        warp = threadIdx.x / 32;
+        ntl = warp % S::NTC;
+        ks = warp / S::NTC;
+        ft = cluster_rank<S::C>() * S::NTC + ntl;
+        first = (int)(blockIdx.x / S::C) * S::TILE;
+    }
+    __device__ __forceinline__ bool leads() const
+    {
+        return S::KS == 1 || ks == 0;
+    }
+
+    // ---- values of a thread: rows g and g + 8 of tile mt, two features
+    template <int C> __device__ __forceinline__ float4 load(const float *array, int mt, int c, int tile) const
+    {
+        int f = 8 * tile + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        float2 a = *(const float2 *)(array + place<S::F, C>(atom, c, f)), b = *(const float2 *)(array + place<S::F, C>(atom + 8, c, f));
+        return make_float4(a.x, a.y, b.x, b.y);
+    }
+    template <int C> __device__ __forceinline__ void store(float *array, int mt, int c, float4 v) const
+    {
+        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        *(float2 *)(array + place<S::F, C>(atom, c, f)) = make_float2(v.x, v.y);
+        *(float2 *)(array + place<S::F, C>(atom + 8, c, f)) = make_float2(v.z, v.w);
+    }
+    __device__ __forceinline__ float4 bias(const float *array, int block) const
+    {
+        float2 b = *(const float2 *)(array + block * S::F + 8 * ft + 2 * (lane % 4));
+        return make_float4(b.x, b.y, b.x, b.y);
+    }
+    __device__ __forceinline__ float4 *saved(int layer, int quantity, int mt) const
+    {
+        size_t tile = (size_t)first / 16 + mt, tiles = (size_t)step.atom_capacity / 16;
+        return (float4 *)step.saved + (((layer * PAINN_CUDA_SAVED + quantity) * tiles + tile) * S::FT + ft) * 32 + lane;
+    }
+
+    // ---- activations
+    __device__ __forceinline__ float sigmoid(float x) const
+    {
+        return __fdividef(1.0f, 1.0f + __expf(-x));
+    }
+    __device__ __forceinline__ float activate(float x) const
+    {
+        return step.softplus ? fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))) - 0.69314718f : x * sigmoid(x);
+    }
+    __device__ __forceinline__ float slope(float x) const
+    {
+        float s = sigmoid(x);
+        return step.softplus ? s : s * (1.0f + x * (1.0f - s));
+    }
+    __device__ __forceinline__ float4 activate(float4 v) const
+    {
+        return make_float4(activate(v.x), activate(v.y), activate(v.z), activate(v.w));
+    }
+    __device__ __forceinline__ float4 slope(float4 v) const
+    {
+        return make_float4(slope(v.x), slope(v.y), slope(v.z), slope(v.w));
+    }
+
+    // ---- operands
+    // Splits v, the values of feature tile `tile` in a buffer of `kt` k tiles a row tile, and puts them into `buffer`,
+    // of all blocks of the cluster if `everywhere`.
+    template <bool everywhere> __device__ __forceinline__ void put(uint4 *buffer, int kt, int mt, int tile, float4 v) const
+    {
+        const float scale = PAINN_CUDA_OPERAND_SCALE;
+        v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+        uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
+        float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
+        uint2 low = make_uint2(pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+        uint2 *at = (uint2 *)(buffer + (mt * kt + tile / 2) * 64 + lane) + tile % 2;
+        if (everywhere && S::C > 1) {
+#pragma unroll
+            for (int r = 0; r < S::C; r++) {
+                uint2 *there = cluster_pointer<S::C>(at, r);
+                there[0] = high;
+                there[64] = low;
+            }
+        } else {
+            at[0] = high;
+            at[64] = low;
+        }
+    }
+    __device__ __forceinline__ void barrier() const
+    {
+        cluster_barrier<S::C>();
+    }
+
+    // ---- products: NB column tiles (this warp's of NB blocks) of MTT row tiles, KT k tiles
+    template <int KT, int NB> struct weights {
+        static const int N = (KT + S::KS - 1) / S::KS;
+        const uint4 *base[NB];
+        uint4 held[NB][S::KS > 1 ? N : 1];
+    };
+    // Fetches this warp's share of the weights ahead of time where it is small. k_tiles: of the stored matrix.
+    template <int KT, int NB> __device__ __forceinline__ void fetch(weights<KT, NB> &w, const void *matrix, const int *column_tile, int k_tiles) const
+    {
+#pragma unroll
+        for (int b = 0; b < NB; b++) {
+            w.base[b] = (const uint4 *)matrix + (size_t)column_tile[b] * k_tiles * 32 + lane;
+            if (S::KS > 1) {
+#pragma unroll
+                for (int i = 0; i < weights<KT, NB>::N; i++) {
+                    int k = ks + i * S::KS;
+                    if (k < KT) w.held[b][i] = __ldg(w.base[b] + k * 32);
+                }
+            }
+        }
+    }
+    // sum[b][m] over k; complete in the leading warps only. All warps of the block must come here.
+    template <int KT, int NB, int MTT>
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, const weights<KT, NB> &w, bool active) const
+    {
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+#pragma unroll
+            for (int m = 0; m < MTT; m++) sum[b][m] = make_float4(0, 0, 0, 0);
+        if (S::KS > 1) {
+#pragma unroll
+            for (int i = 0; i < weights<KT, NB>::N; i++)
+                if (ks + i * S::KS < KT && active) step_k<NB, MTT, (S::KS > 1 ? weights<KT, NB>::N : 1)>(sum, buffer, buffer_kt, ks + i * S::KS, w.held, i);
+            reduce<NB, MTT>(sum);
+        } else if (active) {
+            uint4 next[NB][1];
+#pragma unroll
+            for (int b = 0; b < NB; b++) next[b][0] = __ldg(w.base[b]);
+#pragma unroll 4
+            for (int k = 0; k < KT; k++) {
+                uint4 now[NB][1];
+#pragma unroll
+                for (int b = 0; b < NB; b++) {
+                    now[b][0] = next[b][0];
+                    if (k + 1 < KT) next[b][0] = __ldg(w.base[b] + (k + 1) * 32);
+                }
+                step_k<NB, MTT, 1>(sum, buffer, buffer_kt, k, now, 0);
+            }
+        }
+        const float unit = step.weight_unit;
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+#pragma unroll
+            for (int m = 0; m < MTT; m++) sum[b][m] = sum[b][m] * make_float4(unit, unit, unit, unit);
+    }
+    template <int NB, int MTT, int N>
+    __device__ __forceinline__ void step_k(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
+    {
+#pragma unroll
+        for (int m = 0; m < MTT; m++) {
+            uint4 high = buffer[(m * buffer_kt + k) * 64 + lane], low = buffer[(m * buffer_kt + k) * 64 + 32 + lane];
+#pragma unroll
+            for (int b = 0; b < NB; b++) {
+                product(sum[b][m], low, w[b][i].x, w[b][i].y);
+                product(sum[b][m], high, w[b][i].z, w[b][i].w);
+                product(sum[b][m], high, w[b][i].x, w[b][i].y);
+            }
+        }
+    }
+    template <int NB, int MTT> __device__ __forceinline__ void reduce(float4 (&sum)[NB][MTT]) const
+    {
+        if (ks > 0) {
+#pragma unroll
+            for (int b = 0; b < NB; b++)
+#pragma unroll
+                for (int m = 0; m < MTT; m++) red[(((ks - 1) * S::NTC + ntl) * NB * MTT + b * MTT + m) * 32 + lane] = sum[b][m];
+        }
+        __syncthreads();
+        if (ks == 0) {
+#pragma unroll
+            for (int b = 0; b < NB; b++)
+#pragma unroll
+                for (int m = 0; m < MTT; m++)
+#pragma unroll
+                    for (int k = 1; k < S::KS; k++)
+                        sum[b][m] = sum[b][m] + red[(((k - 1) * S::NTC + ntl) * NB * MTT + b * MTT + m) * 32 + lane];
+        }
+    }
+};
+
+// Values that stay with a leading warp between the parts of the chain.
+template <typename S> struct mixed {
+    float4 V[3][S::MT], B[3][S::MT], q[S::MT], mu[3][S::MT], t[S::MT];
+};
+
+// With small tiles everything stays in registers; with larger ones it is read again from where it was saved.
+template <typename S> static __device__ __forceinline__ void recall(const node<S> &n, int layer, mixed<S> &v, bool prime)
+{
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        v.t[m] = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int c = 0; c < 3; c++) {
+            v.V[c][m] = *n.saved(layer, c, m);
+            v.B[c][m] = *n.saved(layer, 3 + c, m);
+            v.t[m] = fma4(v.V[c][m], v.B[c][m], v.t[m]);
+            if (prime) v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, n.ft);
+        }
+        if (prime) v.q[m] = n.template load<4>(n.step.prime, m, 0, n.ft);
+    }
+}
+
+// Update of layer l. Leaves q'' in r3 as an operand (not yet behind a barrier) and, but for the last layer, in step.q
+// and μ'' in step.state[l + 1].
+template <typename S, bool last> static __device__ __forceinline__ void update(const node<S> &n, int l, mixed<S> &v)
+{
+    const painn_cuda_layer &w = n.step.layer[l];
+    typename node<S>::template weights<S::KF, 2> wU;
+    typename node<S>::template weights<2 * S::KF, 1> wM1;
+    typename node<S>::template weights<S::KF, last ? 2 : 3> wM2;
+    const int columns_U[2] = {n.ft, S::FT + n.ft}, columns_M1[1] = {n.ft};
+    const int columns_M2[3] = {n.ft, 2 * S::FT + n.ft, S::FT + n.ft}; // q, t, μ: the last layer needs no μ
+    n.fetch(wU, w.U, columns_U, S::KF);
+    n.fetch(wM1, w.M1, columns_M1, 2 * S::KF);
+    begin_stage(n.step, stage_message(l) + 1);
+    if (n.first >= n.step.call->n_atoms) return;
+
+    for (int tile = n.warp; tile < S::FT; tile += S::WARPS)
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) {
+            n.template put<false>(n.r1, 2 * S::KF, m, tile, n.template load<4>(n.step.prime, m, 0, tile));
+#pragma unroll
+            for (int c = 0; c < 3; c++)
+                n.template put<false>(n.r0, S::KF, c * S::MT + m, tile, n.template load<4>(n.step.prime, m, 1 + c, tile));
+        }
+    n.barrier();
+    {
+        float4 sum[2][3 * S::MT];
+        n.template multiply<S::KF, 2, 3 * S::MT>(sum, n.r0, S::KF, wU, true);
+        if (n.leads()) {
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 square = make_float4(n.step.epsilon, n.step.epsilon, n.step.epsilon, n.step.epsilon);
+                v.t[m] = make_float4(0, 0, 0, 0);
+#pragma unroll
+                for (int c = 0; c < 3; c++) {
+                    float4 V = sum[0][c * S::MT + m], B = sum[1][c * S::MT + m];
+                    *n.saved(l, c, m) = V;
+                    *n.saved(l, 3 + c, m) = B;
+                    square = fma4(V, V, square);
+                    v.t[m] = fma4(V, B, v.t[m]);
+                    v.V[c][m] = V;
+                    v.B[c][m] = B;
+                }
+                n.template put<true>(n.r1, 2 * S::KF, m, S::FT + n.ft, make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
+            }
+        }
+    }
+    n.fetch(wM2, w.M2, columns_M2, S::KF);
+    n.barrier();
+    {
+        float4 sum[1][S::MT];
+        n.template multiply<2 * S::KF, 1, S::MT>(sum, n.r1, 2 * S::KF, wM1, true);
+        if (n.leads())
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 g = sum[0][m] + n.bias(w.c1, 0);
+                *n.saved(l, 6, m) = g;
+                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(g));
+            }
+    }
+    n.barrier();
+    {
+        float4 sum[last ? 2 : 3][S::MT];
+        n.template multiply<S::KF, last ? 2 : 3, S::MT>(sum, n.r2, S::KF, wM2, true);
+        if (n.leads()) {
+            if (S::MT > 1) recall<S>(n, l, v, true);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                if (S::MT == 1) v.q[m] = n.template load<4>(n.step.prime, m, 0, n.ft);
+                float4 yq = sum[0][m] + n.bias(w.c2, 0), yt = sum[1][m] + n.bias(w.c2, 2);
+                *n.saved(l, 8, m) = yt;
+                float4 q = v.q[m] + fma4(yt, v.t[m], yq);
+                n.template put<true>(n.r3, S::KF, m, n.ft, q);
+                if (!last) {
+                    float4 ymu = sum[last ? 0 : 2][m] + n.bias(w.c2, 1);
+                    *n.saved(l, 7, m) = ymu;
+                    n.template store<1>(n.step.q, m, 0, q);
+#pragma unroll
+                    for (int c = 0; c < 3; c++) {
+                        if (S::MT == 1) v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, n.ft);
+                        n.template store<6>(n.step.state[l + 1], m, 3 + c, fma4(ymu, v.B[c][m], v.mu[c][m]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Message network of layer l: x from q'' in r3.
+template <typename S> static __device__ __forceinline__ void network(const node<S> &n, int l)
+{
+    const painn_cuda_layer &w = n.step.layer[l];
+    typename node<S>::template weights<S::KF, 1> w1;
+    typename node<S>::template weights<S::KF, 3> w2;
+    const int columns1[1] = {n.ft}, columns2[3] = {n.ft, S::FT + n.ft, 2 * S::FT + n.ft};
+    n.fetch(w1, w.W1, columns1, S::KF);
+    n.fetch(w2, w.W2, columns2, S::KF);
+    n.barrier();
+    {
+        float4 sum[1][S::MT];
+        n.template multiply<S::KF, 1, S::MT>(sum, n.r3, S::KF, w1, true);
+        if (n.leads())
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 h = sum[0][m] + n.bias(w.b1, 0);
+                *n.saved(l, 9, m) = h;
+                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(h));
+            }
+    }
+    n.barrier();
+    float4 sum[3][S::MT];
+    n.template multiply<S::KF, 3, S::MT>(sum, n.r2, S::KF, w2, true);
+    if (n.leads())
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+#pragma unroll
+            for (int b = 0; b < 3; b++) n.template store<6>(n.step.state[l], m, b, sum[b][m] + n.bias(w.b2, b));
+}
+
+// Energies of atoms and q̄ from q'' in r3.
+template <typename S> static __device__ __forceinline__ void readout(const node<S> &n, float4 (&q_bar)[S::MT])
+{
+    // H = F/2 hidden features: half as many column tiles, so half of the warps (or blocks' tiles) rest.
+    const int HTC = S::NTC / 2, KH = S::KF / 2, LOCAL = HTC > 0 ? HTC : 1;
+    const bool works = n.ntl < LOCAL;
+    const int ht = cluster_rank<S::C>() * LOCAL + n.ntl;
+    typename node<S>::template weights<S::KF, 1> w1;
+    typename node<S>::template weights<KH, 1> w1t;
+    const int columns1[1] = {works ? ht : 0}, columns1t[1] = {n.ft};
+    n.fetch(w1, n.step.O1, columns1, S::KF);
+    n.fetch(w1t, n.step.O1t, columns1t, KH);
+    n.barrier();
+    {
+        float4 sum[1][S::MT];
+        n.template multiply<S::KF, 1, S::MT>(sum, n.r3, S::KF, w1, works);
+        if (n.leads() && works) {
+            int h = 8 * ht + 2 * (n.lane % 4);
+            float2 o1 = *(const float2 *)(n.step.o1 + h), o2 = *(const float2 *)(n.step.O2 + h);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 z = sum[0][m] + make_float4(o1.x, o1.y, o1.x, o1.y), s = n.activate(z), d = n.slope(z);
+                int atom = n.first + 16 * m + n.lane / 4;
+                // A ghost has no energy of its own: nothing flows back from it.
+                float upper = n.step.owned[atom] ? 1.0f : 0.0f, lower = n.step.owned[atom + 8] ? 1.0f : 0.0f;
+                n.template put<true>(n.r2, KH, m, ht, d * make_float4(o2.x * upper, o2.y * upper, o2.x * lower, o2.y * lower));
+                float e0 = s.x * o2.x + s.y * o2.y, e1 = s.z * o2.x + s.w * o2.y;
+                e0 += __shfl_xor_sync(~0u, e0, 1);
+                e1 += __shfl_xor_sync(~0u, e1, 1);
+                e0 += __shfl_xor_sync(~0u, e0, 2);
+                e1 += __shfl_xor_sync(~0u, e1, 2);
+                if (n.lane % 4 == 0) {
+                    float *at = cluster_pointer<S::C>(n.energy, 0) + ht * S::TILE + 16 * m + n.lane / 4;
+                    at[0] = e0;
+                    at[8] = e1;
+                }
+            }
+        }
+    }
+    n.barrier();
+    if (cluster_rank<S::C>() == 0 && (int)threadIdx.x < S::TILE) {
+        int atom = n.first + (int)threadIdx.x;
+        float e = n.step.o2;
+        for (int k = 0; k < S::FT / 2; k++) e += n.energy[k * S::TILE + threadIdx.x];
+        // Who does not wait for the report sees from the energies that the step went wrong.
+        if (n.step.report->flags) e = nanf("");
+        n.step.raw_energy[atom] = n.step.owned[atom] ? e : 0.0f;
+    }
+    float4 sum[1][S::MT];
+    n.template multiply<KH, 1, S::MT>(sum, n.r2, KH, w1t, true);
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) q_bar[m] = sum[0][m];
+}
+
+// Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'' in step.sender: writes q̄', μ̄'.
+template <typename S, bool last>
+static __device__ __forceinline__ void update_back(const node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT])
+{
+    const painn_cuda_layer &w = n.step.layer[l];
+    typename node<S>::template weights<(last ? 2 : 3) * S::KF, 1> wM2;
+    typename node<S>::template weights<S::KF, 2> wM1;
+    typename node<S>::template weights<2 * S::KF, 1> wU;
+    const int columns[1] = {n.ft}, columns_M1[2] = {n.ft, S::FT + n.ft};
+    const int KY = (last ? 2 : 3) * S::KF;
+    n.fetch(wM2, w.M2t, columns, 3 * S::KF);
+    n.fetch(wM1, w.M1t, columns_M1, S::KF);
+    float4 mu_bar[3][S::MT], yt[S::MT];
+    if (n.leads()) {
+        if (!last || S::MT > 1) recall<S>(n, l, v, false);
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) {
+            yt[m] = *n.saved(l, 8, m);
+            n.template put<true>(n.r1, KY, m, n.ft, q_bar[m]);
+            n.template put<true>(n.r1, KY, m, S::FT + n.ft, q_bar[m] * v.t[m]);
+            if (!last) {
+                float4 gate = make_float4(0, 0, 0, 0);
+#pragma unroll
+                for (int c = 0; c < 3; c++) {
+                    mu_bar[c][m] = n.template load<6>(n.step.sender, m, 3 + c, n.ft);
+                    gate = fma4(mu_bar[c][m], v.B[c][m], gate);
+                }
+                n.template put<true>(n.r1, KY, m, 2 * S::FT + n.ft, gate);
+            }
+        }
+    }
+    n.barrier();
+    {
+        float4 sum[1][S::MT];
+        n.template multiply<(last ? 2 : 3) * S::KF, 1, S::MT>(sum, n.r1, KY, wM2, true);
+        if (n.leads())
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(*n.saved(l, 6, m)));
+    }
+    n.fetch(wU, w.Ut, columns, 2 * S::KF);
+    n.barrier();
+    {
+        float4 sum[2][S::MT];
+        n.template multiply<S::KF, 2, S::MT>(sum, n.r2, S::KF, wM1, true);
+        if (n.leads()) {
+            if (S::MT > 1) recall<S>(n, l, v, false);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float e = n.step.epsilon;
+                float4 square = make_float4(e, e, e, e), t_bar = q_bar[m] * yt[m];
+#pragma unroll
+                for (int c = 0; c < 3; c++) square = fma4(v.V[c][m], v.V[c][m], square);
+                float4 ratio = sum[1][m] * make_float4(rsqrtf(square.x), rsqrtf(square.y), rsqrtf(square.z), rsqrtf(square.w));
+                float4 ymu = last ? make_float4(0, 0, 0, 0) : *n.saved(l, 7, m);
+#pragma unroll
+                for (int c = 0; c < 3; c++) {
+                    float4 B_bar = t_bar * v.V[c][m];
+                    if (!last) B_bar = fma4(mu_bar[c][m], ymu, B_bar);
+                    n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, n.ft, fma4(t_bar, v.B[c][m], ratio * v.V[c][m]));
+                    n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, S::FT + n.ft, B_bar);
+                }
+                n.template store<4>(n.step.adjoint, m, 0, q_bar[m] + sum[0][m]);
+            }
+        }
+    }
+    n.barrier();
+    float4 sum[1][3 * S::MT];
+    n.template multiply<2 * S::KF, 1, 3 * S::MT>(sum, n.r0, 2 * S::KF, wU, true);
+    if (n.leads())
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+#pragma unroll
+            for (int c = 0; c < 3; c++)
+                n.template store<4>(n.step.adjoint, m, 1 + c, last ? sum[0][c * S::MT + m] : sum[0][c * S::MT + m] + mu_bar[c][m]);
+}
+
+template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_kernel(const __grid_constant__ painn_cuda_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    node<S> n(step, shared);
+    mixed<S> v;
+    update<S, false>(n, l, v);
+    if (n.first >= step.call->n_atoms) return;
+    network<S>(n, l + 1);
+}
+
+template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_last_kernel(const __grid_constant__ painn_cuda_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    node<S> n(step, shared);
+    mixed<S> v;
+    float4 q_bar[S::MT];
+    update<S, true>(n, l, v);
+    if (n.first >= step.call->n_atoms) return;
+    readout<S>(n, q_bar);
+    update_back<S, true>(n, l, v, q_bar);
+}
+
+// Reverse of the message network of layer l (h̄ = (x̄ W2)∘act'(h), q̄ = q̄' + h̄ W1), then of the update of layer l − 1.
+template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const __grid_constant__ painn_cuda_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    node<S> n(step, shared);
+    mixed<S> v;
+    typename node<S>::template weights<3 * S::KF, 1> w2;
+    typename node<S>::template weights<S::KF, 1> w1;
+    const int columns[1] = {n.ft};
+    n.fetch(w2, step.layer[l].W2t, columns, 3 * S::KF);
+    n.fetch(w1, step.layer[l].W1t, columns, S::KF);
+    begin_stage(step, stage_edges(step.n_layers, l) + 1);
+    if (n.first >= step.call->n_atoms) return;
+
+    for (int tile = n.warp; tile < S::FT; tile += S::WARPS)
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+#pragma unroll
+            for (int b = 0; b < 3; b++) n.template put<false>(n.r0, 3 * S::KF, m, b * S::FT + tile, n.template load<6>(step.sender, m, b, tile));
+    n.barrier();
+    float4 sum[1][S::MT], q_bar[S::MT];
+    n.template multiply<3 * S::KF, 1, S::MT>(sum, n.r0, 3 * S::KF, w2, true);
+    if (n.leads())
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(*n.saved(l, 9, m)));
+    n.barrier();
+    n.template multiply<S::KF, 1, S::MT>(sum, n.r2, S::KF, w1, true);
+    if (n.leads())
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) q_bar[m] = n.template load<4>(step.adjoint, m, 0, n.ft) + sum[0][m];
+    update_back<S, false>(n, l - 1, v, q_bar);
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+template <typename S> static int launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream)
+{
+    int blocks = (plan->n_atoms + S::TILE - 1) / S::TILE * S::C;
+    void (*kernel)(painn_cuda_step, int) = back ? mix_back_kernel<S> : layer + 1 == step->n_layers ? mix_last_kernel<S> : mix_kernel<S>;
+    return launch(kernel, blocks, S::WARPS * 32, S::KB * 1024, S::C, plan->overlap, stream, *step, layer);
+}
+
+static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream)
+{
+    if (step->n_features == 64) return launch_mix<shape<64, 1, 1>>(step, plan, layer, back, stream);
+    if (plan->cluster == 8) return launch_mix<shape<128, 8, 1>>(step, plan, layer, back, stream);
+    if (plan->cluster == 4) return launch_mix<shape<128, 4, 1>>(step, plan, layer, back, stream);
+    if (plan->tile == 16) return launch_mix<shape<128, 1, 1>>(step, plan, layer, back, stream);
+    return launch_mix<shape<128, 1, 2>>(step, plan, layer, back, stream);
+}
+
+int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream)
+{
+    return dispatch(step, plan, layer, 0, stream);
+}
+
+int painn_cuda_launch_mix_back(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream)
+{
+    return dispatch(step, plan, layer, 1, stream);
+}
+
+#ifndef MLFF_EMULATE
+template <typename S> static cudaError_t raise()
+{
+    cudaError_t e = cudaFuncSetAttribute(mix_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::KB * 1024);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(mix_last_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::KB * 1024);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(mix_back_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::KB * 1024);
+    return e;
+}
+
+// Answers 0, or 1 if only tiles of 16 atoms in one block fit the shared memory of this GPU.
+int painn_cuda_prepare_node(void)
+{
+    if (raise<shape<64, 1, 1>>() != cudaSuccess) return (int)cudaGetLastError();
+    if (raise<shape<128, 1, 1>>() != cudaSuccess) return (int)cudaGetLastError();
+    raise<shape<128, 1, 2>>();
+    raise<shape<128, 4, 1>>();
+    raise<shape<128, 8, 1>>();
+    cudaGetLastError();
+    return 0;
+}
+#endif

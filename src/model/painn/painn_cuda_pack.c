@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+// painn_cuda_pack.c: a PaiNN's constants as the kernels want them, and the layout of a step's arrays. Runs on the host.
+#include "painn_cuda.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- numbers of 16 bits, rounded to nearest even ----------------------------------------------------------------------
+
+static uint16_t to_half(double value)
+{
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    double size = fabs(value);
+    if (size >= 65520.0) return sign | 0x7c00;
+    if (size < 6.103515625e-05) return sign | (uint16_t)nearbyint(size * 16777216.0); // subnormal, in units of 2⁻²⁴
+    int exponent;
+    double fraction = frexp(size, &exponent); // 0.5 … 1
+    uint32_t mantissa = (uint32_t)nearbyint(fraction * 2048.0); // a carry into the exponent is right as it comes
+    return sign | (uint16_t)(((uint32_t)(exponent + 13) << 10) + mantissa);
+}
+
+static double from_half(uint16_t value)
+{
+    int exponent = value >> 10 & 31, mantissa = value & 1023;
+    double size = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+    return value & 0x8000 ? -size : size;
+}
+
+// ---- pieces -------------------------------------------------------------------------------------------------------------
+
+typedef struct packer {
+    char *block;      // NULL: only counts
+    const char *base; // where the block will stand on the device
+    size_t at;
+    double weight_scale;
+} packer;
+
+static void *take(packer *p, size_t bytes, const void **device_out)
+{
+    p->at = (p->at + 255) / 256 * 256;
+    void *place = p->block ? p->block + p->at : NULL;
+    *device_out = p->base + p->at;
+    p->at += bytes;
+    return place;
+}
+
+static const float *pack_floats(packer *p, const float *values, size_t n)
+{
+    const void *device;
+    void *place = take(p, n * sizeof(float), &device);
+    if (place) memcpy(place, values, n * sizeof(float));
+    return device;
+}
+
+// Operand B of the product y[n] = Σ_k a[k] B[k][n], from w stored [out][in]: B[k][n] = w[n][k], or with `transposed`
+// (the way back) B[k][n] = w[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column g, high and
+// low parts. `k_block_order` permutes blocks of k_block rows of B (NULL: as they are).
+static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, int transposed, const int *k_block_order, int k_block)
+{
+    const void *device;
+    int n_k = transposed ? n_out : n_in, n_n = transposed ? n_in : n_out;
+    uint16_t *place = take(p, (size_t)n_k * n_n * 4, &device);
+    if (!place) return device;
+    for (int tile = 0; tile < n_n / 8; tile++)
+        for (int k_tile = 0; k_tile < n_k / 16; k_tile++)
+            for (int lane = 0; lane < 32; lane++)
+                for (int e = 0; e < 4; e++) {
+                    int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
+                    if (k_block_order) k = k_block_order[k / k_block] * k_block + k % k_block;
+                    float value = transposed ? w[(size_t)k * n_in + n] : w[(size_t)n * n_in + k];
+                    uint16_t high = to_half(value * p->weight_scale);
+                    uint16_t *at = place + (((size_t)tile * (n_k / 16) + k_tile) * 32 + lane) * 8;
+                    at[e] = high;
+                    at[4 + e] = to_half(value * p->weight_scale - from_half(high));
+                }
+    return device;
+}
+
+// Feature f of a slice stands at this place of the table, so that a lane's two features are 8 apart.
+static int table_place(int f)
+{
+    return f / 2 + 8 * (f % 2);
+}
+
+// W(d) = [A | b] ψ(d) of each column, interval by interval: the polynomial of degree 4 through the Chebyshev points.
+static void pack_filter(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_cuda_layer *out,
+                        void (*radial)(const painn_parameters *, double, double *, double *))
+{
+    int F = parameters->n_features, K = parameters->n_radial, T = PAINN_CUDA_INTERVALS;
+    const void *device;
+    float *place = take(p, (size_t)T * 3 * F * 16, &device);
+    out->filter = device;
+    out->filter_unit = 1.0f;
+    if (!place) return;
+    double *psi = malloc(sizeof(double) * 7 * (K + 1)), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5), node[5], top = 0;
+    if (!psi || !a) {
+        free(psi);
+        free(a);
+        memset(place, 0xff, (size_t)T * 3 * F * 16); // not a number: no energy will come out
+        return;
+    }
+    for (int m = 0; m < 5; m++) node[m] = cos((2 * m + 1) * 3.14159265358979323846 / 10);
+    for (int i = 0; i < T; i++) {
+        for (int m = 0; m < 5; m++)
+            radial(parameters, (i + 0.5 + 0.5 * node[m]) * parameters->cutoff / T, psi + m * (K + 1), psi + 5 * (K + 1));
+        for (int f = 0; f < 3 * F; f++) {
+            double value[5], c[5] = {0};
+            for (int m = 0; m < 5; m++) {
+                const double *s = psi + m * (K + 1);
+                value[m] = layer->filter_bias[f] * s[K];
+                for (int k = 0; k < K; k++) value[m] += layer->filter_weight[(size_t)f * K + k] * s[k];
+            }
+            for (int k = 0; k < 5; k++)
+                for (int m = 0; m < 5; m++) c[k] += (k ? 0.4 : 0.2) * value[m] * cos(k * acos(node[m]));
+            double *to = a + ((size_t)i * 3 * F + f) * 5;
+            to[0] = c[0] - c[2] + c[4];
+            to[1] = c[1] - 3 * c[3];
+            to[2] = 2 * c[2] - 8 * c[4];
+            to[3] = 4 * c[3];
+            to[4] = 8 * c[4];
+            for (int k = 3; k < 5; k++) top = fmax(top, fabs(to[k]));
+        }
+    }
+    // Halves reach 65504 and are exact to 2⁻¹¹ down to 6·10⁻⁵: a power of two puts the largest near 2¹³.
+    double unit = top > 0 ? exp2(ceil(log2(top)) - 13) : 1.0;
+    out->filter_unit = (float)unit;
+    for (int i = 0; i < T; i++)
+        for (int f = 0; f < 3 * F; f++) {
+            const double *from = a + ((size_t)i * 3 * F + f) * 5;
+            int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
+            float *to = place + ((((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block) * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
+            uint16_t halves[2] = {to_half(from[3] / unit), to_half(from[4] / unit)};
+            for (int k = 0; k < 3; k++) to[k] = (float)from[k];
+            memcpy(to + 3, halves, sizeof halves);
+        }
+    free(psi);
+    free(a);
+}
+
+// Message input x of layer 0: its q is the element's embedding, so x is a function of the element.
+static const float *pack_x0(packer *p, const painn_parameters *parameters)
+{
+    int F = parameters->n_features;
+    const painn_layer *layer = &parameters->layer[0];
+    const void *device;
+    float *place = take(p, (size_t)parameters->n_species * 3 * F * sizeof(float), &device);
+    if (!place) return device;
+    for (int z = 0; z < parameters->n_species; z++) {
+        double a[PAINN_MAX_FEATURES];
+        const float *q = parameters->embedding + (size_t)z * F;
+        for (int f = 0; f < F; f++) {
+            double h = layer->b1[f];
+            for (int k = 0; k < F; k++) h += (double)layer->W1[(size_t)f * F + k] * q[k];
+            a[f] = parameters->activation == PAINN_SILU ? h / (1.0 + exp(-h)) : fmax(h, 0.0) + log1p(exp(-fabs(h))) - 0.6931471805599453;
+        }
+        for (int f = 0; f < 3 * F; f++) {
+            double x = layer->b2[f];
+            for (int k = 0; k < F; k++) x += (double)layer->W2[(size_t)f * F + k] * a[k];
+            int block = f / F, feature = f % F;
+            place[(((size_t)z * (F / PAINN_CUDA_SLICE) + feature / PAINN_CUDA_SLICE) * 3 + block) * PAINN_CUDA_SLICE +
+                  feature % PAINN_CUDA_SLICE] = (float)x;
+        }
+    }
+    return device;
+}
+
+// ---- the model ------------------------------------------------------------------------------------------------------------
+
+int painn_cuda_supported(const painn_parameters *parameters)
+{
+    int F = parameters->n_features;
+    return (F == 64 || F == 128) && parameters->n_readout == 2 && parameters->readout_width[1] == F / 2;
+}
+
+static float largest(const float *values, size_t n, float so_far)
+{
+    for (size_t k = 0; k < n; k++) so_far = fmaxf(so_far, fabsf(values[k]));
+    return so_far;
+}
+
+// The power of two that brings the largest weight of all products near 2¹⁰: far from overflow, and the low halves of
+// all but the smallest weights stay normal numbers.
+static double weight_scale(const painn_parameters *parameters)
+{
+    size_t FF = (size_t)parameters->n_features * parameters->n_features;
+    float size = largest(parameters->readout_weight[0], (size_t)parameters->readout_width[1] * parameters->n_features, 0);
+    for (int l = 0; l < parameters->n_layers; l++) {
+        const painn_layer *layer = &parameters->layer[l];
+        size = largest(layer->U, 2 * FF, largest(layer->M1, 2 * FF, largest(layer->M2, 3 * FF, size)));
+        size = largest(layer->W1, FF, largest(layer->W2, 3 * FF, size));
+    }
+    return size > 0 ? exp2(floor(10.0 - log2(size))) : 1.0;
+}
+
+void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model,
+                     void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes, const void *base,
+                     painn_cuda_step *step)
+{
+    packer p = {block, base, 0, weight_scale(parameters)};
+    int F = parameters->n_features, H = parameters->readout_width[1];
+    static const int q_t_mu[3] = {0, 2, 1};
+    step->n_features = F;
+    step->n_layers = parameters->n_layers;
+    step->n_species = parameters->n_species < MLFF_MAX_ATOMIC_NUMBER + 1 ? parameters->n_species : MLFF_MAX_ATOMIC_NUMBER + 1;
+    step->n_hidden = H;
+    step->weight_unit = (float)(1.0 / (PAINN_CUDA_OPERAND_SCALE * p.weight_scale));
+    step->softplus = parameters->activation == PAINN_SHIFTED_SOFTPLUS;
+    step->epsilon = (float)parameters->epsilon;
+    step->length_unit = model->length_unit;
+    step->energy_unit = model->energy_unit;
+    step->cutoff = parameters->cutoff * model->length_unit;
+    step->table_scale = (float)(PAINN_CUDA_INTERVALS / parameters->cutoff);
+    for (int l = 0; l < parameters->n_layers; l++) {
+        const painn_layer *from = &parameters->layer[l];
+        painn_cuda_layer *to = &step->layer[l];
+        pack_filter(&p, parameters, from, to, radial);
+        to->U = pack_matrix(&p, from->U, 2 * F, F, 0, NULL, F);
+        to->Ut = pack_matrix(&p, from->U, 2 * F, F, 1, NULL, F);
+        to->M1 = pack_matrix(&p, from->M1, F, 2 * F, 0, NULL, F);
+        to->M1t = pack_matrix(&p, from->M1, F, 2 * F, 1, NULL, F);
+        to->M2 = pack_matrix(&p, from->M2, 3 * F, F, 0, NULL, F);
+        to->M2t = pack_matrix(&p, from->M2, 3 * F, F, 1, q_t_mu, F);
+        to->W1 = pack_matrix(&p, from->W1, F, F, 0, NULL, F);
+        to->W1t = pack_matrix(&p, from->W1, F, F, 1, NULL, F);
+        to->W2 = pack_matrix(&p, from->W2, 3 * F, F, 0, NULL, F);
+        to->W2t = pack_matrix(&p, from->W2, 3 * F, F, 1, NULL, F);
+        to->b1 = pack_floats(&p, from->b1, F);
+        to->b2 = pack_floats(&p, from->b2, 3 * F);
+        to->c1 = pack_floats(&p, from->c1, F);
+        to->c2 = pack_floats(&p, from->c2, 3 * F);
+    }
+    step->embedding = pack_floats(&p, parameters->embedding, (size_t)parameters->n_species * F); // a slice is 16 in a row already
+    step->x0 = pack_x0(&p, parameters);
+    step->O1 = pack_matrix(&p, parameters->readout_weight[0], H, F, 0, NULL, F);
+    step->O1t = pack_matrix(&p, parameters->readout_weight[0], H, F, 1, NULL, H);
+    step->o1 = pack_floats(&p, parameters->readout_bias[0], H);
+    step->O2 = pack_floats(&p, parameters->readout_weight[1], H);
+    step->o2 = parameters->readout_bias[1][0];
+    const void *device;
+    double *offset = take(&p, sizeof(double) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
+    step->offset = device;
+    if (offset)
+        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) offset[z] = model->known[z] ? model->offset[z] : NAN;
+    *bytes = p.at;
+}
+
+size_t painn_cuda_arena(painn_cuda_step *step, void *base)
+{
+    packer p = {NULL, base, 0, 1.0};
+    size_t n = (size_t)step->atom_capacity, e = n * (size_t)step->row_capacity, F = (size_t)step->n_features;
+    size_t slices = F / PAINN_CUDA_SLICE, real = sizeof(float);
+    const void *at;
+#define PLACE(field, bytes) (take(&p, bytes, &at), step->field = (void *)(uintptr_t)at)
+    PLACE(call, sizeof(painn_cuda_call));
+    PLACE(report, sizeof(painn_cuda_report));
+    PLACE(systems, (size_t)step->system_capacity * sizeof(painn_cuda_system));
+    PLACE(species, n * sizeof(int32_t));
+    PLACE(system_of, n * sizeof(int32_t));
+    PLACE(owned, n);
+    PLACE(fractional, n * 3 * sizeof(double));
+    PLACE(fractional_float, n * 4 * real);
+    PLACE(positions, n * 3 * sizeof(double));
+    PLACE(row_length, n * sizeof(int32_t));
+    PLACE(edges, e * sizeof(painn_cuda_edge));
+    PLACE(reverse, e * sizeof(int32_t));
+    PLACE(q, n * F * real);
+    for (int l = 1; l < step->n_layers; l++) PLACE(state[l], n * 6 * F * real);
+    PLACE(prime, n * 4 * F * real);
+    PLACE(adjoint, n * 4 * F * real);
+    PLACE(sender, n * 6 * F * real);
+    PLACE(saved, n * PAINN_CUDA_SAVED * F * (size_t)step->n_layers * real);
+    PLACE(edge_gradient, e * slices * 4 * real);
+    PLACE(raw_energy, n * real);
+    PLACE(atom_virial, n * 9 * sizeof(double));
+#undef PLACE
+    return (p.at + 255) / 256 * 256;
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// emulate_cuda.cc: the scheduler of emulate_cuda.h. x86-64 only (it switches stacks).
+#include "kernels/emulate_cuda.h"
+
+namespace emulate {
+fiber *current;
+std::vector<fiber> *fibers;
+int n_blocks, n_threads, cluster_size;
+
+static void *scheduler_pointer;
+static const std::function<void()> *body_of_all;
+enum { STACK_BYTES = 64 * 1024 };
+
+extern "C" void emulate_switch(void **save, void *to);
+asm(".text\n.globl emulate_switch\nemulate_switch:\n"
+    "pushq %rbx\npushq %rbp\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbp\npopq %rbx\nret\n");
+
+extern "C" void emulate_enter()
+{
+    (*body_of_all)();
+    current->done = true;
+    emulate_switch(&current->stack_pointer, scheduler_pointer);
+    abort();
+}
+
+void yield()
+{
+    emulate_switch(&current->stack_pointer, scheduler_pointer);
+}
+
+void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::function<void()> &body)
+{
+    n_blocks = blocks;
+    n_threads = threads;
+    cluster_size = cluster;
+    body_of_all = &body;
+    std::vector<fiber> all((size_t)cluster * threads);
+    fibers = &all;
+    std::vector<char *> stacks;
+    for (size_t k = 0; k < all.size(); k++) stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
+    for (int first = 0; first < blocks; first += cluster) {
+        std::vector<barrier_state> barriers((size_t)cluster + 1);
+        std::vector<warp_state> warps((size_t)cluster * threads / 32);
+        std::vector<char *> shared;
+        for (int r = 0; r < cluster; r++) {
+            shared.push_back((char *)aligned_alloc(256, (shared_bytes + 511) / 256 * 256));
+            memset(shared.back(), 0xff, (shared_bytes + 511) / 256 * 256);
+        }
+        for (int r = 0; r < cluster; r++)
+            for (int t = 0; t < threads; t++) {
+                fiber &f = all[(size_t)r * threads + t];
+                char *stack = stacks[(size_t)r * threads + t];
+                void **top = (void **)(stack + STACK_BYTES - 64);
+                *--top = nullptr; // a return address emulate_enter never uses; keeps the stack aligned as after a call
+                *--top = (void *)emulate_enter;
+                for (int k = 0; k < 6; k++) *--top = nullptr;
+                f = fiber{top, stack, t, first + r, r, false, shared[r], &warps[((size_t)r * threads + t) / 32], &barriers[r], &barriers[cluster],
+                          threads, threads * cluster};
+            }
+        for (size_t left = all.size(); left > 0;)
+            for (fiber &f : all) {
+                if (f.done) continue;
+                current = &f;
+                emulate_switch(&scheduler_pointer, f.stack_pointer);
+                if (f.done) left--;
+            }
+        for (char *s : shared) free(s);
+    }
+    for (char *s : stacks) free(s);
+}
+} // namespace emulate

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/* emulate_cuda.h: enough of CUDA C++ to run the project's kernels on a CPU, thread by thread, where there is no GPU.
+ *
+ * Each CUDA thread is a fiber; blocks of a cluster run together, clusters one after the other. A barrier, a shuffle or
+ * a tensor-core product suspends a fiber until all that take part have come. Not fast, but every index, barrier and
+ * sum of the real source is exercised, under the sanitizers too. Included by painn_cuda_device.cuh with MLFF_EMULATE. */
+#ifndef EMULATE_CUDA_H
+#define EMULATE_CUDA_H
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __shared__ static
+#define DYNAMIC_SHARED(name) uint4 *name = (uint4 *)emulate::self().shared
+
+struct float2 { float x, y; };
+struct float3 { float x, y, z; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct uint2 { uint32_t x, y; };
+struct alignas(16) uint4 { uint32_t x, y, z, w; };
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float3 make_float3(float x, float y, float z) { return {x, y, z}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+struct emulate_index { int x; };
+using std::isfinite;
+using std::min;
+
+namespace emulate {
+struct warp_state {
+    int arrived = 0;
+    unsigned generation = 0;
+    uint64_t in[2][32];
+    uint32_t operand[2][32][6];
+};
+struct barrier_state { int arrived = 0; unsigned generation = 0; };
+struct fiber {
+    void *stack_pointer;
+    char *stack;
+    int thread, block, rank;
+    bool done;
+    char *shared;
+    warp_state *warp;
+    barrier_state *block_barrier, *cluster_barrier;
+    int block_threads, cluster_threads;
+};
+extern fiber *current;
+extern std::vector<fiber> *fibers;
+extern int n_blocks, n_threads, cluster_size;
+inline fiber &self() { return *current; }
+void yield();
+void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::function<void()> &body);
+template <typename T> T exchange(T value, int source)
+{
+    warp_state &w = *self().warp;
+    int lane = self().thread % 32;
+    unsigned g = w.generation;
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    w.in[g & 1][lane] = bits;
+    if (++w.arrived == 32) {
+        w.arrived = 0;
+        w.generation++;
+    }
+    while (w.generation == g) yield();
+    memcpy(&value, &w.in[g & 1][source & 31], sizeof value);
+    return value;
+}
+inline void wait(barrier_state &b, int n)
+{
+    unsigned g = b.generation;
+    if (++b.arrived == n) {
+        b.arrived = 0;
+        b.generation++;
+    }
+    while (b.generation == g) yield();
+}
+} // namespace emulate
+
+#define threadIdx (emulate_index{emulate::self().thread})
+#define blockIdx (emulate_index{emulate::self().block})
+#define blockDim (emulate_index{emulate::n_threads})
+#define gridDim (emulate_index{emulate::n_blocks})
+
+static inline void __syncthreads() { emulate::wait(*emulate::self().block_barrier, emulate::self().block_threads); }
+template <typename T> static inline T __shfl_sync(unsigned, T v, int source) { return emulate::exchange(v, source); }
+template <typename T> static inline T __shfl_xor_sync(unsigned, T v, int mask) { return emulate::exchange(v, (emulate::self().thread % 32) ^ mask); }
+static inline unsigned __ballot_sync(unsigned, bool v)
+{
+    unsigned mask = 0;
+    emulate::exchange((int)v, 0);
+    emulate::warp_state &w = *emulate::self().warp;
+    /* The values stay in their half of the buffer until the collective after the next. */
+    for (int k = 0; k < 32; k++) mask |= (unsigned)(w.in[(w.generation - 1) & 1][k] & 1) << k;
+    return mask;
+}
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+template <typename T> static inline T __ldg(const T *p) { return *p; }
+static inline int __float_as_int(float v) { int r; memcpy(&r, &v, 4); return r; }
+static inline uint32_t __float_as_uint(float v) { uint32_t r; memcpy(&r, &v, 4); return r; }
+static inline float __uint_as_float(uint32_t v) { float r; memcpy(&r, &v, 4); return r; }
+#define __expf expf
+static inline float __fdividef(float a, float b) { return a / b; }
+static inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
+static inline int atomicOr(int *p, int v) { int old = *p; *p |= v; return old; }
+static inline int atomicAdd(int *p, int v) { int old = *p; *p += v; return old; }
+static inline int atomicMax(int *p, int v) { int old = *p; *p = std::max(old, v); return old; }
+
+static inline void wait_for_previous() {}
+static inline void let_next_start() {}
+static inline uint64_t gpu_timer() { return 0; }
+template <int C> static inline void cluster_barrier()
+{
+    if (C > 1)
+        emulate::wait(*emulate::self().cluster_barrier, emulate::self().cluster_threads);
+    else
+        __syncthreads();
+}
+template <int C> static inline int cluster_rank() { return C > 1 ? emulate::self().block % C : 0; }
+template <int C, typename T> static inline T *cluster_pointer(T *pointer, int rank)
+{
+    if (C == 1) return pointer;
+    size_t offset = (size_t)((char *)pointer - emulate::self().shared);
+    for (emulate::fiber &f : *emulate::fibers)
+        if (f.rank == rank) return (T *)(f.shared + offset);
+    abort();
+}
+static inline float emulate_half(uint16_t h)
+{
+    int exponent = h >> 10 & 31, mantissa = h & 1023;
+    if (exponent == 31) return mantissa ? NAN : h & 0x8000 ? -INFINITY : INFINITY;
+    float v = exponent ? ldexpf((float)(1024 + mantissa), exponent - 25) : ldexpf((float)mantissa, -24);
+    return h & 0x8000 ? -v : v;
+}
+static inline uint32_t emulate_to_half(float v)
+{
+    uint32_t sign = std::signbit(v) ? 0x8000 : 0;
+    float size = std::fabs(v);
+    if (!(size < 65520.0f)) return sign | 0x7c00;
+    if (size < 6.103515625e-05f) return sign | (uint32_t)std::nearbyint(size * 16777216.0f);
+    int exponent;
+    float fraction = std::frexp(size, &exponent);
+    return sign | (((uint32_t)(exponent + 13) << 10) + (uint32_t)std::nearbyint(fraction * 2048.0f));
+}
+static inline uint32_t pack_half2(float a, float b) { return emulate_to_half(a) | emulate_to_half(b) << 16; }
+static inline float2 unpack_half2(uint32_t w)
+{
+    return {emulate_half((uint16_t)w), emulate_half((uint16_t)(w >> 16))};
+}
+static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
+{
+    emulate::warp_state &w = *emulate::self().warp;
+    int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
+    unsigned half = w.generation & 1;
+    const uint32_t mine[6] = {a.x, a.y, a.z, a.w, b0, b1};
+    memcpy(w.operand[half][lane], mine, sizeof mine);
+    emulate::exchange(0, 0);
+    float *out[2][2] = {{&d.x, &d.y}, {&d.z, &d.w}};
+    for (int row = 0; row < 2; row++)
+        for (int c = 0; c < 2; c++) {
+            float sum = 0;
+            for (int k = 0; k < 4; k++) {
+                const uint32_t *A = w.operand[half][g * 4 + k], *B = w.operand[half][(2 * t + c) * 4 + k];
+                const float2 a0 = unpack_half2(A[row]), a1 = unpack_half2(A[row + 2]), p0 = unpack_half2(B[4]), p1 = unpack_half2(B[5]);
+                sum += a0.x * p0.x + a0.y * p0.y + a1.x * p1.x + a1.y * p1.y;
+            }
+            *out[row][c] += sum;
+        }
+}
+
+template <typename Step, typename... Extra>
+static int launch(void (*kernel)(Step, Extra...), int blocks, int threads, size_t shared_bytes, int cluster, int, void *, const Step &step,
+                  Extra... extra)
+{
+    emulate::run(blocks, threads, shared_bytes, cluster, [&]() { kernel(step, extra...); });
+    return 0;
+}
+#endif
