@@ -92,10 +92,11 @@ mlff_status base_output_commit(base_output *output)
 {
     mlff_status status = MLFF_OK;
     const char *shown = strcmp(output->path, "-") == 0 ? "standard output" : output->path;
-    int failed = ferror(output->file) ? EIO : 0;
+    int failed = 0;
 
     errno = 0;
     if (fflush(output->file) != 0) failed = errno ? errno : EIO;
+    if (!failed && ferror(output->file)) failed = EIO;
     if (output->file != stdout) {
         if (output->temporary && !failed && fsync(fileno(output->file)) != 0 && errno != EINVAL) failed = errno;
         if (fclose(output->file) != 0 && !failed) failed = errno;
