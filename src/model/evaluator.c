@@ -84,7 +84,8 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
     if (chosen.n_threads == 0) chosen.n_threads = omp_get_max_threads();
     MLFF_TRY(cpu_path_choose(chosen.cpu_path, &chosen.cpu_path));
     e->options = chosen;
-    cpu_options cpu = {chosen.precision, chosen.n_threads, chosen.cpu_path, chosen.halo};
+    cpu_options cpu = {
+        .precision = chosen.precision, .n_threads = chosen.n_threads, .path = chosen.cpu_path, .halo = chosen.halo};
     MLFF_TRY(model->architecture->create_cpu(model, &cpu, &e->backend));
     MLFF_TRY(mlff_neighbors_create(model->cutoff, chosen.skin_angstrom, &e->neighbors));
 

@@ -59,6 +59,7 @@ struct mlff_model {
     char *name, *description;
     double cutoff;                /* Å */
     int n_layers;
+    int n_members;                /* of an ensemble; 1 where it is none */
     int64_t n_parameters;
     double energy_unit;           /* eV per model unit */
     double length_unit;           /* Å per model unit */
@@ -113,6 +114,9 @@ struct model_backend {
                            double *pair_gradient /* [n_pairs][3] or NULL */, stage_clock *clock, int stage);
     void (*info)(const model_backend *backend, int64_t *bytes, int64_t *n_growths);
     void (*destroy)(model_backend *backend);
+    int n_members;                /* of an ensemble this backend runs; 0 where the model is none */
+    /* Of an ensemble: compute() is of this one of them, or, with −1, of their mean. */
+    void (*select_member)(model_backend *backend, int member);
 };
 
 typedef struct cpu_options {
@@ -120,6 +124,8 @@ typedef struct cpu_options {
     int n_threads;
     const char *path;             /* "avx512" … */
     const mlff_halo *halo;
+    const int *members;           /* [n_members] of an ensemble, to be run; n_members 0: all */
+    int n_members;
 } cpu_options;
 
 /* One row of the registry. */
@@ -133,7 +139,7 @@ struct model_architecture {
                               struct cuda_evaluator **evaluator_out);
     void (*destroy)(mlff_model *model); /* frees model->parameters */
 };
-extern const model_architecture painn_architecture;
+extern const model_architecture painn_architecture, ani_architecture;
 const model_architecture *model_architecture_find(const char *name);
 /* Takes over `weights` (also on failure), finds the architecture in its metadata and loads it. The model is named
  * after `path`, without folder and suffix. */

@@ -5,10 +5,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/ani/ani_import.h"
 #include "model/model.h"
 #include "model/painn/painn.h"
 
-static const model_architecture *const architectures[] = {&painn_architecture};
+static const model_architecture *const architectures[] = {&painn_architecture, &ani_architecture};
 
 const model_architecture *model_architecture_find(const char *name)
 {
@@ -171,9 +172,10 @@ mlff_status model_from_weights(model_weights *weights, const char *path, mlff_mo
     if (!format || strcmp(format, "mlff") != 0 || !architecture)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata does not make it a model file of ours; make one with: mlff import", path);
     const model_architecture *found = model_architecture_find(architecture);
-    if (!found) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has painn", path, architecture);
+    if (!found) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has painn and ani", path, architecture);
     MLFF_TRY(read_common(model));
     model->architecture = found;
+    model->n_members = 1;
     MLFF_TRY(found->load(model));
 
     base_free(model->name);
@@ -189,7 +191,13 @@ done:
 
 // ---- files
 
-enum file_kind { FILE_SAFETENSORS, FILE_ZIP, FILE_PICKLE, FILE_UNKNOWN };
+enum file_kind { FILE_SAFETENSORS, FILE_ZIP, FILE_PICKLE, FILE_NEUROCHEM, FILE_FNX, FILE_UNKNOWN };
+
+static bool has_suffix(const char *path, const char *suffix)
+{
+    size_t length = strlen(path), n = strlen(suffix);
+    return length > n && strcmp(path + length - n, suffix) == 0;
+}
 
 static mlff_status file_kind_of(const char *path, enum file_kind *kind_out)
 {
@@ -206,6 +214,10 @@ static mlff_status file_kind_of(const char *path, enum file_kind *kind_out)
         *kind_out = FILE_SAFETENSORS;
     else if (memcmp(start, "PK", 2) == 0)
         *kind_out = FILE_ZIP;
+    else if (has_suffix(path, ".info"))
+        *kind_out = FILE_NEUROCHEM;
+    else if (has_suffix(path, ".fnx"))
+        *kind_out = FILE_FNX;
     else
         *kind_out = start[0] == 0x80 ? FILE_PICKLE : FILE_UNKNOWN;
     return MLFF_OK;
@@ -223,6 +235,10 @@ mlff_status mlff_model_load(const char *path, mlff_model **model_out)
         MLFF_FAIL(MLFF_ERR_FORMAT,
                   "%s: is a PyTorch file, not a model file of ours; convert it once: mlff import %s -o NAME.safetensors", path,
                   path);
+    if (kind == FILE_NEUROCHEM || kind == FILE_FNX)
+        MLFF_FAIL(MLFF_ERR_FORMAT,
+                  "%s: is a %s file, not a model file of ours; convert it once: mlff import %s -o NAME.safetensors", path,
+                  kind == FILE_FNX ? "FeNNol" : "NeuroChem", path);
     MLFF_TRY(weights_read(path, &weights));
     MLFF_TRY(model_from_weights(&weights, path, model_out));
 done:
@@ -258,10 +274,17 @@ mlff_status mlff_model_import(const char *path, const mlff_import_options *optio
     MLFF_TRY(file_kind_of(path, &kind));
     if (kind == FILE_SAFETENSORS)
         MLFF_FAIL(MLFF_ERR_USAGE, "%s: is a safetensors file, nothing to import; load it as it is", path);
-    if (kind != FILE_ZIP)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a SchNetPack model (a zip as torch.save writes it since PyTorch 1.6)%s", path,
-                  kind == FILE_PICKLE ? "; a bare pickle: save it again with a newer PyTorch" : "");
-    MLFF_TRY(schnetpack_read(path, &wanted, &weights));
+    if (kind == FILE_PICKLE || kind == FILE_UNKNOWN)
+        MLFF_FAIL(MLFF_ERR_FORMAT,
+                  "%s: not a SchNetPack model (a zip as torch.save writes it since PyTorch 1.6)%s, nor NeuroChem's (.info) or "
+                  "FeNNol's (.fnx)",
+                  path, kind == FILE_PICKLE ? "; a bare pickle: save it again with a newer PyTorch" : "");
+    if (kind == FILE_NEUROCHEM)
+        MLFF_TRY(neurochem_read(path, &weights));
+    else if (kind == FILE_FNX)
+        MLFF_TRY(fnx_read(path, &weights));
+    else
+        MLFF_TRY(schnetpack_read(path, &wanted, &weights));
     MLFF_TRY(model_from_weights(&weights, path, model_out));
     if ((*model_out)->n_elements == 0)
         base_warn("%s: the elements it was trained on are not in the file, so that no element is refused; say --elements H,C,O",
