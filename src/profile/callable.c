@@ -15,7 +15,7 @@ static mlff_status evaluator_step(void *context, const mlff_system *frame, unsig
 {
     evaluator_callable *own = context;
     int32_t first_atom[2];
-    double unwanted_energy, unwanted_stress[6];
+    double unwanted_energy = 0.0, unwanted_stress[6];
     mlff_batch batch;
 
     mlff_batch_from_system(frame, first_atom, &batch);
