@@ -105,7 +105,8 @@ typedef struct mlff_import_options {
     const char *elements;     /* "H,C,O", or NULL: unknown (a warning says so once) */
 } mlff_import_options;
 MLFF_API mlff_import_options mlff_import_options_default(void);
-/* Reads a SchNetPack `best_model` (PaiNN; a zip with a pickle of which nothing is executed). */
+/* Reads a SchNetPack `best_model` (PaiNN; a zip with a pickle of which nothing is executed), an ANI ensemble in
+ * NeuroChem's files (the .info file names the others), an ANI of FeNNol (.fnx). The last two say their unit themselves. */
 MLFF_API mlff_status mlff_model_import(const char *path, const mlff_import_options *options, mlff_model **model_out);
 
 typedef struct mlff_painn_options {
@@ -125,8 +126,11 @@ MLFF_API mlff_painn_options mlff_painn_options_default(void);
  * Its information says trained = 0, and so must every report that uses it. */
 MLFF_API mlff_status mlff_model_create_painn(const mlff_painn_options *options, mlff_model **model_out);
 
+/* An untrained ensemble of ANI-2x's shape: to measure speed. n_members 1 to 64. */
+MLFF_API mlff_status mlff_model_create_ani(int n_members, uint64_t seed, mlff_model **model_out);
+
 typedef struct mlff_model_info {
-    const char *architecture;     /* "painn" */
+    const char *architecture;     /* "painn", "ani" */
     const char *name;             /* file name without folder and suffix, or "new" */
     const char *description;      /* one line: "PaiNN, 128 features, 3 layers, …" */
     const char *reference;        /* paper and DOI */
@@ -141,6 +145,7 @@ typedef struct mlff_model_info {
     double length_unit_angstrom;
     int n_elements;               /* 0: unknown */
     const unsigned char *elements;/* [n_elements] atomic numbers, ascending */
+    int n_members;                /* of an ensemble, whose mean the energy is; 1 where it is none */
 } mlff_model_info;
 /* Strings and arrays are borrowed until the model is destroyed. */
 MLFF_API void mlff_model_info_get(const mlff_model *model, mlff_model_info *info_out);
@@ -176,6 +181,7 @@ typedef struct mlff_evaluator_options {
     int n_threads;                /* CPU; 0: all cores this process may use */
     const char *cpu_path;         /* "avx512", "avx2", "portable"; NULL: MLFF_CPU or the best */
     const mlff_halo *halo;        /* NULL: none. Fixed for the evaluator's life, copied */
+    const char *members;          /* of an ensemble, those to run: "0,3"; NULL: all. Read at creation */
 } mlff_evaluator_options;
 MLFF_API mlff_evaluator_options mlff_evaluator_options_default(void);
 
@@ -192,6 +198,12 @@ typedef struct mlff_results {
     double *stresses;             /* [n_systems][6] eV/Å³; NaN where not all three axes are periodic */
     double *virials;              /* [n_systems][9] eV, -dE/dstrain, also without a cell */
     mlff_location location;       /* where all of them live */
+    /* Of an ensemble, on the CPU; each makes the call run every member by itself once more. Deviations are standard
+     * deviations over the members (n - 1 in the denominator; NaN for one member): the ensemble's uncertainty. */
+    double *member_energies;      /* [n_members][n_systems] eV */
+    double *member_forces;        /* [n_members][n_atoms][3] eV/Å */
+    double *energy_deviations;    /* [n_systems] eV */
+    double *force_deviations;     /* [n_atoms][3] eV/Å */
 } mlff_results;
 
 /* Energy, forces and stress of each system of the batch. Fails with MLFF_ERR_ELEMENT for an element the model
@@ -224,6 +236,7 @@ typedef struct mlff_evaluator_info {
     int64_t n_growths;            /* times buffers grew, so far */
     int64_t host_bytes;           /* held by this evaluator */
     int64_t device_bytes;
+    int n_members;                /* of an ensemble that run; 1 where the model is none */
 } mlff_evaluator_info;
 MLFF_API void mlff_evaluator_info_get(const mlff_evaluator *evaluator, mlff_evaluator_info *info_out);
 

@@ -24,10 +24,12 @@ struct mlff_evaluator {
     mlff_stage *stages;
     int n_stages;
     stage_clock clock;
-    double *time_ns;       // [n_stages]
-    double *vectors;       // [n_pairs][3] model length units, where these are not Å
-    double *pair_gradient; // [n_pairs][3]
-    double *atom_energy;   // [n_atoms]
+    double *time_ns;                    // [n_stages]
+    double *vectors;                    // [n_pairs][3] model length units, where these are not Å
+    double *pair_gradient;              // [n_pairs][3]
+    double *atom_energy;                // [n_atoms]
+    double *member_value, *member_mean; // [n_systems + 3 n_atoms] energies and forces of one member, and the mean so far
+    size_t member_capacity, mean_capacity;
     size_t vector_capacity, gradient_capacity, energy_capacity;
     int64_t n_computes, n_pairs, n_growths;
 };
@@ -44,10 +46,37 @@ mlff_evaluator_options mlff_evaluator_options_default(void)
     return (mlff_evaluator_options){.struct_size = sizeof(mlff_evaluator_options), .skin_angstrom = 0.5};
 }
 
+// "0,3" to indices of members.
+static mlff_status parse_members(const mlff_model *model, const char *text, int *members, int *n_out)
+{
+    int n = 0;
+    for (const char *token = text;; token++) {
+        char number[16];
+        int64_t member = -1;
+        size_t length = strcspn(token, ",");
+        if (length < sizeof number) {
+            memcpy(number, token, length);
+            number[length] = 0;
+            if (!base_parse_int64(number, &member)) member = -1;
+        }
+        for (int k = 0; k < n; k++)
+            if (members[k] == member) member = -1;
+        if (member < 0 || member >= model->n_members)
+            return mlff_fail(MLFF_ERR_USAGE, "members \"%.60s\": expected a list of different numbers from 0 to %d, such as 0,%d",
+                             text, model->n_members - 1, model->n_members - 1);
+        members[n++] = (int)member;
+        token += length;
+        if (*token == 0) break;
+    }
+    *n_out = n;
+    return MLFF_OK;
+}
+
 mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_options *options, mlff_evaluator **evaluator_out)
 {
     mlff_status status = MLFF_OK;
     mlff_evaluator *e = NULL;
+    int *members = NULL;
     if (!model || !evaluator_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: model and evaluator_out must be given");
     mlff_evaluator_options chosen = mlff_evaluator_options_default();
@@ -86,6 +115,12 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
     e->options = chosen;
     cpu_options cpu = {
         .precision = chosen.precision, .n_threads = chosen.n_threads, .path = chosen.cpu_path, .halo = chosen.halo};
+    if (chosen.members) {
+        if (!(members = base_alloc((size_t)model->n_members, sizeof *members, "members"))) MLFF_TRY(MLFF_ERR_MEMORY);
+        MLFF_TRY(parse_members(model, chosen.members, members, &cpu.n_members));
+        cpu.members = members;
+        e->options.members = NULL; // the caller's text is not kept
+    }
     MLFF_TRY(model->architecture->create_cpu(model, &cpu, &e->backend));
     MLFF_TRY(mlff_neighbors_create(model->cutoff, chosen.skin_angstrom, &e->neighbors));
 
@@ -103,6 +138,7 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
     *evaluator_out = e;
     e = NULL;
 done:
+    base_free(members);
     mlff_evaluator_destroy(e);
     return status;
 }
@@ -119,6 +155,8 @@ void mlff_evaluator_destroy(mlff_evaluator *e)
     base_free(e->vectors);
     base_free(e->pair_gradient);
     base_free(e->atom_energy);
+    base_free(e->member_value);
+    base_free(e->member_mean);
     base_free(e);
 }
 
@@ -233,6 +271,60 @@ static void assemble_energies(const mlff_model *model, const mlff_batch *batch, 
     }
 }
 
+// ---- members ----------------------------------------------------------------------------------------------------
+
+static bool wants_members(const mlff_results *out)
+{
+    return out->member_energies || out->member_forces || out->energy_deviations || out->force_deviations;
+}
+
+// Welford's update: `square` gathers the sum of squared differences from the running mean of k + 1 values.
+static void add_deviation(int k, size_t n, const double *value, double *mean, double *square)
+{
+    for (size_t i = 0; i < n; i++) {
+        double before = value[i] - (k ? mean[i] : 0.0);
+        mean[i] = (k ? mean[i] : 0.0) + before / (k + 1);
+        square[i] = (k ? square[i] : 0.0) + before * (value[i] - mean[i]);
+    }
+}
+
+static void finish_deviation(int n_members, size_t n, double *square)
+{
+    for (size_t i = 0; i < n; i++) square[i] = n_members > 1 ? sqrt(square[i] / (n_members - 1)) : NAN;
+}
+
+// One member after the other through the same backend; the graph is in the model's length unit.
+static mlff_status compute_members(mlff_evaluator *e, const mlff_batch *batch, const model_graph *graph, const mlff_results *out)
+{
+    mlff_status status = MLFF_OK;
+    model_backend *backend = e->backend;
+    if (!backend->select_member)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "results of members are asked for, but model '%s' is no ensemble", e->model->name);
+    size_t n_systems = (size_t)batch->n_systems, n_forces = 3 * (size_t)graph->n_atoms, old = e->member_capacity;
+    bool forces = out->member_forces || out->force_deviations;
+    MLFF_TRY(base_grow(&e->member_value, &e->member_capacity, n_systems + n_forces, sizeof(double), "members"));
+    MLFF_TRY(base_grow(&e->member_mean, &e->mean_capacity, n_systems + n_forces, sizeof(double), "members"));
+    if (old != e->member_capacity) e->n_growths++;
+    double *energy = e->member_value, *force = e->member_value + n_systems;
+    for (int m = 0; m < backend->n_members; m++) {
+        backend->select_member(backend, m);
+        MLFF_TRY(backend->compute(backend, graph, e->atom_energy, forces ? e->pair_gradient : NULL, &e->clock, STAGE_BACKEND));
+        stage_begin(&e->clock);
+        assemble_energies(e->model, batch, e->atom_energy, &(mlff_results){.energies = energy});
+        if (forces) assemble_forces(graph, e->pair_gradient, e->model->energy_unit / e->model->length_unit, force);
+        if (out->member_energies) memcpy(out->member_energies + (size_t)m * n_systems, energy, sizeof(double) * n_systems);
+        if (out->member_forces) memcpy(out->member_forces + (size_t)m * n_forces, force, sizeof(double) * n_forces);
+        if (out->energy_deviations) add_deviation(m, n_systems, energy, e->member_mean, out->energy_deviations);
+        if (out->force_deviations) add_deviation(m, n_forces, force, e->member_mean + n_systems, out->force_deviations);
+        stage_end(&e->clock, e->n_stages - 1);
+    }
+    if (out->energy_deviations) finish_deviation(backend->n_members, n_systems, out->energy_deviations);
+    if (out->force_deviations) finish_deviation(backend->n_members, n_forces, out->force_deviations);
+done:
+    backend->select_member(backend, -1);
+    return status;
+}
+
 // ---- the call ---------------------------------------------------------------------------------------------------
 
 mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
@@ -243,6 +335,8 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     if (e->clock.on) memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
     stage_begin(&e->clock);
     MLFF_TRY(check_batch(model, batch, results));
+    if (e->cuda && wants_members(results))
+        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "results of members are computed on the CPU only; use --device cpu");
     if (e->cuda) return e->plugin->compute(e->cuda, batch, results);
     if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
         MLFF_FAIL(MLFF_ERR_USAGE, "this evaluator runs on the CPU; batch and results must live in host memory");
@@ -266,7 +360,8 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     stage_end(&e->clock, STAGE_NEIGHBORS);
 
     size_t old = e->vector_capacity + e->gradient_capacity + e->energy_capacity;
-    bool gradient = results->forces || results->stresses || results->virials;
+    bool gradient =
+        results->forces || results->stresses || results->virials || results->member_forces || results->force_deviations;
     const double *vectors = graph.vectors;
     if (model->length_unit != 1.0) {
         MLFF_TRY(base_grow(&e->vectors, &e->vector_capacity, 3 * (size_t)graph.n_pairs, sizeof(double), "edge vectors"));
@@ -280,6 +375,7 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     if (old != e->vector_capacity + e->gradient_capacity + e->energy_capacity) e->n_growths++;
     stage_end(&e->clock, STAGE_GEOMETRY);
 
+    if (wants_members(results)) MLFF_TRY(compute_members(e, batch, &graph, results));
     MLFF_TRY(
         e->backend->compute(e->backend, &graph, e->atom_energy, gradient ? e->pair_gradient : NULL, &e->clock, STAGE_BACKEND));
     stage_begin(&e->clock);
@@ -324,7 +420,8 @@ void mlff_evaluator_stage_times(const mlff_evaluator *e, double *time_ns)
 void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_out)
 {
     if (e->cuda) {
-        *info_out = (mlff_evaluator_info){.device = e->options.device, .precision = e->options.precision, .cpu_path = ""};
+        *info_out =
+            (mlff_evaluator_info){.device = e->options.device, .precision = e->options.precision, .cpu_path = "", .n_members = 1};
         e->plugin->evaluator_info(e->cuda, info_out);
         return;
     }
@@ -332,7 +429,8 @@ void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_
     mlff_neighbors_info_get(e->neighbors, &list);
     int64_t backend_bytes = 0, backend_growths = 0;
     e->backend->info(e->backend, &backend_bytes, &backend_growths);
-    int64_t own = (int64_t)sizeof(double) * (int64_t)(e->vector_capacity + e->gradient_capacity + e->energy_capacity);
+    int64_t own = (int64_t)sizeof(double) * (int64_t)(e->vector_capacity + e->gradient_capacity + e->energy_capacity +
+                                                      e->member_capacity + e->mean_capacity);
     *info_out = (mlff_evaluator_info){.device = e->options.device,
                                       .precision = e->options.precision,
                                       .cpu_path = e->options.cpu_path,
@@ -341,5 +439,6 @@ void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_
                                       .n_pairs = e->n_pairs,
                                       .n_rebuilds = list.n_rebuilds,
                                       .n_growths = list.n_growths + backend_growths + e->n_growths + e->handed.n_growths,
-                                      .host_bytes = own + backend_bytes + list.bytes + pairs_filter_bytes(&e->handed)};
+                                      .host_bytes = own + backend_bytes + list.bytes + pairs_filter_bytes(&e->handed),
+                                      .n_members = e->backend->n_members ? e->backend->n_members : 1};
 }

@@ -172,7 +172,8 @@ mlff_status model_from_weights(model_weights *weights, const char *path, mlff_mo
     if (!format || strcmp(format, "mlff") != 0 || !architecture)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata does not make it a model file of ours; make one with: mlff import", path);
     const model_architecture *found = model_architecture_find(architecture);
-    if (!found) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has painn and ani", path, architecture);
+    if (!found)
+        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has painn and ani", path, architecture);
     MLFF_TRY(read_common(model));
     model->architecture = found;
     model->n_members = 1;
@@ -328,6 +329,20 @@ done:
     return status;
 }
 
+mlff_status mlff_model_create_ani(int n_members, uint64_t seed, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    model_weights weights = {0};
+    if (!model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: model_out must be given");
+    if (n_members < 1 || n_members > ANI_MAX_MEMBERS)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: %d members; 1 to %d are possible", n_members, ANI_MAX_MEMBERS);
+    MLFF_TRY(ani_new(n_members, seed, &weights));
+    MLFF_TRY(model_from_weights(&weights, "new", model_out));
+done:
+    weights_free(&weights);
+    return status;
+}
+
 void mlff_model_destroy(mlff_model *model)
 {
     if (!model) return;
@@ -359,6 +374,7 @@ void mlff_model_info_get(const mlff_model *model, mlff_model_info *info_out)
         .length_unit_angstrom = model->length_unit,
         .n_elements = model->n_elements,
         .elements = model->elements,
+        .n_members = model->n_members,
     };
 }
 
@@ -382,6 +398,7 @@ size_t mlff_abi_size(const char *struct_name)
         SIZE(mlff_import_options),   SIZE(mlff_painn_options),  SIZE(mlff_model_info),
         SIZE(mlff_halo_array),       SIZE(mlff_halo),           SIZE(mlff_evaluator_options),
         SIZE(mlff_results),          SIZE(mlff_stage),          SIZE(mlff_evaluator_info),
+        SIZE(mlff_device_info),      SIZE(mlff_device_memory),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -9,9 +9,9 @@
 #include "ani.h"
 
 typedef struct edge {
-    int pair;               // index in the graph's list
+    int pair; // index in the graph's list
     int species;
-    double d, u[3];         // distance and direction from the centre
+    double d, u[3];          // distance and direction from the centre
     double fr, dfr, fa, dfa; // cutoffs of the radial and the angular part, and their slopes
 } edge;
 

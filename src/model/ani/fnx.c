@@ -84,14 +84,16 @@ static mlff_status find_modules(fnx *f)
             f->constant = settings;
             printable(&name, f->constant_name);
         } else {
-            return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                             "%s: has a module %s; only ANI models (ANI_AEV, SPECIES_INDEX_NET, CHEMICAL_CONSTANT) can be imported",
-                             f->path, printable(&kind, text));
+            return mlff_fail(
+                MLFF_ERR_UNSUPPORTED,
+                "%s: has a module %s; only ANI models (ANI_AEV, SPECIES_INDEX_NET, CHEMICAL_CONSTANT) can be imported", f->path,
+                printable(&kind, text));
         }
     }
     if (modules.n != 3 || !f->aev.data || !f->net.data || !f->constant.data)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: its %u modules are not those of an ANI model: one ANI_AEV, one "
-                                               "SPECIES_INDEX_NET, one CHEMICAL_CONSTANT",
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: its %u modules are not those of an ANI model: one ANI_AEV, one "
+                         "SPECIES_INDEX_NET, one CHEMICAL_CONSTANT",
                          f->path, modules.n);
     return MLFF_OK;
 }
@@ -101,8 +103,7 @@ static mlff_status angular_cutoff(fnx *f)
 {
     msgpack_value graph, list, entry, settings, made, unused;
     char name[64];
-    if (!msgpack_get(&f->aev, "graph_angle_key", &graph) || !msgpack_get(&f->root, "preprocessing", &list) ||
-        list.n > MAX_ITEMS)
+    if (!msgpack_get(&f->aev, "graph_angle_key", &graph) || !msgpack_get(&f->root, "preprocessing", &list) || list.n > MAX_ITEMS)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: does not say which graph its angles are of", f->path);
     printable(&graph, name);
     for (uint32_t i = 0; msgpack_item(&list, i, &entry); i++)
@@ -132,11 +133,21 @@ static mlff_status read_species(fnx *f)
 
 static mlff_status read_settings(fnx *f)
 {
-    static const char *const aev_keys[] = {"angle_sections",        "angular_dist_divisions", "angular_eta", "angular_start",
-                                           "embedding_key",         "graph_angle_key",        "graph_key",   "module_name",
-                                           "radial_dist_divisions", "radial_eta",             "radial_start", "species_order",
-                                           "zeta",                  NULL};
-    static const char *const net_keys[] = {"activation",  "hidden_neurons",    "input_key", "module_name", "output_dim",
+    static const char *const aev_keys[] = {"angle_sections",
+                                           "angular_dist_divisions",
+                                           "angular_eta",
+                                           "angular_start",
+                                           "embedding_key",
+                                           "graph_angle_key",
+                                           "graph_key",
+                                           "module_name",
+                                           "radial_dist_divisions",
+                                           "radial_eta",
+                                           "radial_start",
+                                           "species_order",
+                                           "zeta",
+                                           NULL};
+    static const char *const net_keys[] = {"activation", "hidden_neurons",    "input_key", "module_name", "output_dim",
                                            "output_key", "species_index_key", "use_bias",  NULL};
     static const char *const constant_keys[] = {"module_name", "trainable", "value", "output_key", NULL};
     mlff_status status = MLFF_OK;
@@ -187,7 +198,8 @@ done:
 // ---- arrays
 
 // An array of flax: extension 1 with [shape, "float32", bytes]; rank 1 or 2.
-static mlff_status array(const fnx *f, const msgpack_value *value, const char *what, int rank, int64_t shape[2], const float **data_out)
+static mlff_status array(const fnx *f, const msgpack_value *value, const char *what, int rank, int64_t shape[2],
+                         const float **data_out)
 {
     msgpack_value inner, dims, type, bytes, dim;
     int64_t n = 1;
@@ -202,8 +214,8 @@ static mlff_status array(const fnx *f, const msgpack_value *value, const char *w
         n *= shape[d];
     }
     if (!fits || (uint64_t)n * sizeof(float) != bytes.n)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: %s is no float32 array of %d dimension%s whose shape fits its bytes", f->path, what,
-                         rank, rank > 1 ? "s" : "");
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: %s is no float32 array of %d dimension%s whose shape fits its bytes", f->path,
+                         what, rank, rank > 1 ? "s" : "");
     *data_out = (const float *)(const void *)bytes.data; // unaligned: to be copied by bytes
     return MLFF_OK;
 }
@@ -227,8 +239,8 @@ static mlff_status read_layer(fnx *f, const msgpack_value *layer, int species, i
     if (!msgpack_get(layer, "kernel", &kernel)) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no array that is %s", f->path, name);
     MLFF_TRY(array(f, &kernel, name, 2, shape, &data));
     if (shape[0] != *width || shape[1] > ANI_MAX_WIDTH)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %s is %" PRId64 " × %" PRId64 "; expected %" PRId64 " inputs and at most %d outputs", f->path,
-                  name, shape[0], shape[1], *width, ANI_MAX_WIDTH);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %s is %" PRId64 " × %" PRId64 "; expected %" PRId64 " inputs and at most %d outputs",
+                  f->path, name, shape[0], shape[1], *width, ANI_MAX_WIDTH);
     snprintf(name, sizeof name, "member.0.%s.%d.weight", f->symbols[species], l);
     model_tensor *tensor = weights_add(&f->weights, name, 0, 2, (int64_t[]){shape[1], shape[0]});
     if (!tensor) MLFF_TRY(MLFF_ERR_MEMORY);
@@ -240,7 +252,8 @@ static mlff_status read_layer(fnx *f, const msgpack_value *layer, int species, i
     if (msgpack_get(layer, "bias", &bias)) {
         MLFF_TRY(array(f, &bias, name, 1, rows, &data));
         if (rows[0] != shape[1])
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %s has %" PRId64 " numbers for %" PRId64 " outputs", f->path, name, rows[0], shape[1]);
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: %s has %" PRId64 " numbers for %" PRId64 " outputs", f->path, name, rows[0],
+                      shape[1]);
         memcpy(tensor->data, data, (size_t)rows[0] * sizeof(float));
     }
     *width = shape[1];
@@ -265,7 +278,8 @@ static mlff_status read_networks(fnx *f)
             MLFF_TRY(read_layer(f, &layer, s, l, &width));
         }
         if (width != 1)
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: the network of %s ends with %" PRId64 " numbers; expected 1", f->path, f->symbols[s], width);
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: the network of %s ends with %" PRId64 " numbers; expected 1", f->path, f->symbols[s],
+                      width);
     }
 done:
     return status;
@@ -287,8 +301,7 @@ static mlff_status read_self_energies(fnx *f)
         int z = mlff_element_number(f->symbols[s]);
         double value = has_values && msgpack_get(&values, f->symbols[s], &own) && own.kind == MSGPACK_NUMBER ? own.number : NAN;
         if (data && z < shape[0] && at(data, z) != (float)value) value = (double)at(data, z);
-        if (!isfinite(value))
-            return mlff_fail(MLFF_ERR_FORMAT, "%s: has no self energy of %s", f->path, f->symbols[s]);
+        if (!isfinite(value)) return mlff_fail(MLFF_ERR_FORMAT, "%s: has no self energy of %s", f->path, f->symbols[s]);
         f->settings.self_energy[s] = value;
     }
     return MLFF_OK;

@@ -107,7 +107,8 @@ mlff_status neurochem_params_parse(char *text, const char *path, ani_settings *s
             return mlff_fail(MLFF_ERR_FORMAT, "%s: has no %s; it is no .params file of an ANI model, or was cut short", path,
                              wanted[k].key);
     if (s->n_species == 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: has no Atyp, the list of elements", path);
-    if (kind != 1) return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: TM = %g; only the modified symmetry functions, 1, are known", path, kind);
+    if (kind != 1)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: TM = %g; only the modified symmetry functions, 1, are known", path, kind);
     s->n_radial = wanted[4].found;
     s->n_sections = wanted[6].found;
     s->n_shifts = wanted[8].found;
@@ -190,8 +191,9 @@ static mlff_status parse_layer(const char **cursor, const char *path, const char
     if (nodes < 1 || nodes > ANI_MAX_WIDTH)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: a layer of %s has no nodes=1 … %d", path, symbol, ANI_MAX_WIDTH);
     if (activation != ACTIVATION_CELU && activation != ACTIVATION_LINEAR)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: layer %d of %s has activation %d; known are 9 (CELU) and 6 (linear, the last)",
-                         path, net->n_layers + 1, symbol, (int)activation);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: layer %d of %s has activation %d; known are 9 (CELU) and 6 (linear, the last)", path,
+                         net->n_layers + 1, symbol, (int)activation);
     net->activation[net->n_layers] = (int)activation;
     net->width[net->n_layers++] = (int)nodes;
     return MLFF_OK;
@@ -222,8 +224,8 @@ mlff_status neurochem_input_parse(const char *text, const char *path, const ani_
                     symbol = symbols[k];
                 }
             if (!net || net->n_layers > 0)
-                return mlff_fail(MLFF_ERR_FORMAT, "%s: atom_net \"%.8s\" is no element of %s, or stands there twice", path, t.text,
-                                 s->species);
+                return mlff_fail(MLFF_ERR_FORMAT, "%s: atom_net \"%.8s\" is no element of %s, or stands there twice", path,
+                                 t.text, s->species);
         } else if (strcmp(t.text, "layer") == 0) {
             if (!net) return mlff_fail(MLFF_ERR_FORMAT, "%s: a layer stands before the first atom_net", path);
             MLFF_TRY(parse_layer(&cursor, path, symbol, net));
@@ -235,10 +237,11 @@ mlff_status neurochem_input_parse(const char *text, const char *path, const ani_
         for (int l = 0; l < own->n_layers; l++) {
             bool last = l + 1 == own->n_layers;
             if ((own->activation[l] == ACTIVATION_LINEAR) != last || (last && own->width[l] != 1))
-                return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                                 "%s: layer %d of %d of %s has %d nodes and activation %d; expected CELU (9) in all but the last, "
-                                 "which is one linear (6) node",
-                                 path, l + 1, own->n_layers, symbols[k], own->width[l], own->activation[l]);
+                return mlff_fail(
+                    MLFF_ERR_UNSUPPORTED,
+                    "%s: layer %d of %d of %s has %d nodes and activation %d; expected CELU (9) in all but the last, "
+                    "which is one linear (6) node",
+                    path, l + 1, own->n_layers, symbols[k], own->width[l], own->activation[l]);
         }
     }
 done:
@@ -257,8 +260,9 @@ static mlff_status read_floats(const char *path, model_weights *weights, const c
     size_t expected = (size_t)tensor->n_elements * sizeof(float);
     MLFF_TRY(base_read_file(path, expected + MAX_TEXT_BYTES, &bytes, &length));
     if (length != expected)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has %zu bytes; a layer of %lld outputs%s needs %zu; the file was cut short or is another's",
-                  path, length, (long long)shape[0], n_dimensions == 2 ? " with its inputs" : "", expected);
+        MLFF_FAIL(MLFF_ERR_FORMAT,
+                  "%s: has %zu bytes; a layer of %lld outputs%s needs %zu; the file was cut short or is another's", path, length,
+                  (long long)shape[0], n_dimensions == 2 ? " with its inputs" : "", expected);
     memcpy(tensor->data, bytes, length);
 done:
     base_free(bytes);
@@ -325,10 +329,12 @@ mlff_status neurochem_read(const char *path, model_weights *weights_out)
     char *cursor = info;
     for (int k = 0; k < 4; k++) {
         char *line = next_line(&cursor);
-        if (!line) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has %d lines; expected 4: .params file, self energies, prefix, number", path, k);
+        if (!line)
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has %d lines; expected 4: .params file, self energies, prefix, number", path, k);
         lines[k] = trimmed(line);
         if (k < 3 && !is_inside(lines[k]))
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: line %d is \"%.80s\"; expected a path below the file's own folder", path, k + 1, lines[k]);
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: line %d is \"%.80s\"; expected a path below the file's own folder", path, k + 1,
+                      lines[k]);
     }
     if (!base_parse_int64(lines[3], &n_members) || n_members < 1 || n_members > ANI_MAX_MEMBERS)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: line 4 is \"%.40s\"; expected the number of members, 1 to %d", path, lines[3],
