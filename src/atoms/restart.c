@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT
+// restart.c: the file from which a simulation continues bit for bit.
+//
+// Text, so that it can be looked at: named lines, then one line of position, velocity and force for each atom, then "end".
+// Numbers are hexadecimal floats ("0x1.8p+1"), which keep every bit; the "C" locale is put in force around them.
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoms/atoms.h"
+#include "atoms/dynamics.h"
+
+static const char magic[] = "mlff restart file";
+static const char columns[] = "position_angstrom[3] velocity_angstrom_per_fs[3] force_ev_per_angstrom[3]";
+static const char *const ensemble_names[] = {"nve", "langevin"};
+
+enum { LINE_BYTES = 512, ROW_VALUES = 9 };
+
+// FNV-1a of the atomic numbers in their order.
+static uint64_t hash_species(const mlff_system *system)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int i = 0; i < system->n_atoms; i++)
+        for (int shift = 0; shift < 32; shift += 8) {
+            hash ^= (uint32_t)system->species[i] >> shift & 0xff;
+            hash *= 0x100000001b3u;
+        }
+    return hash;
+}
+
+// ---- writing ------------------------------------------------------------------------------------------------------------
+
+static void write_state(FILE *file, const mlff_dynamics *dynamics)
+{
+    const mlff_system *system = dynamics->system;
+    const mlff_dynamics_options *options = &dynamics->options;
+    fprintf(file, "%s\n", magic);
+    fprintf(file, "n_atoms %d\n", system->n_atoms);
+    fprintf(file, "species_hash %016" PRIx64 "\n", hash_species(system));
+    fprintf(file, "cell_angstrom");
+    for (int k = 0; k < 9; k++) fprintf(file, " %a", system->cell[k]);
+    fprintf(file, "\nperiodic %d %d %d\n", system->periodic[0] != 0, system->periodic[1] != 0, system->periodic[2] != 0);
+    fprintf(file, "ensemble %s\n", ensemble_names[options->ensemble]);
+    fprintf(file, "timestep_fs %a\n", options->timestep_fs);
+    fprintf(file, "temperature_kelvin %a\n", options->temperature_kelvin);
+    fprintf(file, "friction_per_fs %a\n", options->friction_per_fs);
+    fprintf(file, "seed %016" PRIx64 "\n", options->seed);
+    fprintf(file, "step %" PRId64 "\n", dynamics->step);
+    fprintf(file, "time_fs %a\n", dynamics->time_fs);
+    fprintf(file, "bath_heat_ev %a\n", dynamics->bath_heat);
+    fprintf(file, "has_forces %d\n", dynamics->has_forces);
+    fprintf(file, "potential_energy_ev %a\n", dynamics->potential_energy);
+    fprintf(file, "atoms %s\n", columns);
+    for (int i = 0; i < system->n_atoms; i++) {
+        const double *rows[3] = {system->positions, system->velocities, dynamics->forces};
+        for (int k = 0; k < ROW_VALUES; k++) fprintf(file, "%s%a", k ? " " : "", rows[k / 3][3 * (size_t)i + (size_t)(k % 3)]);
+        fputc('\n', file);
+    }
+    fprintf(file, "end\n");
+}
+
+mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const char *path)
+{
+    if (!dynamics || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_save: no dynamics or no path");
+    base_output output;
+    mlff_status status = base_output_open(path, &output);
+    if (status != MLFF_OK) return status;
+    locale_t callers = uselocale(atoms_c_locale());
+    write_state(output.file, dynamics);
+    uselocale(callers);
+    return base_output_commit(&output);
+}
+
+// ---- reading ------------------------------------------------------------------------------------------------------------
+
+typedef struct restart_reader {
+    const char *path;
+    FILE *file;
+    int64_t line_number;
+    char line[LINE_BYTES], *value; /* the value is what follows a line's name */
+} restart_reader;
+
+// The next line, without its end.
+static mlff_status next_line(restart_reader *reader)
+{
+    reader->line_number++;
+    if (!fgets(reader->line, sizeof reader->line, reader->file)) {
+        if (ferror(reader->file)) return mlff_fail(MLFF_ERR_IO, "%s: %s", reader->path, strerror(errno));
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: ends before line %" PRId64 "; it is cut off, use an earlier restart file",
+                         reader->path, reader->line_number);
+    }
+    size_t length = strlen(reader->line);
+    if (length == 0 || reader->line[length - 1] != '\n')
+        return mlff_fail(MLFF_ERR_FORMAT, "%s:%" PRId64 ": the line is cut off or not of a restart file", reader->path,
+                         reader->line_number);
+    reader->line[length - 1] = 0;
+    return MLFF_OK;
+}
+
+// The next line must be `name`, a blank, and a value.
+static mlff_status named_line(restart_reader *reader, const char *name)
+{
+    mlff_status status = next_line(reader);
+    if (status != MLFF_OK) return status;
+    size_t length = strlen(name);
+    if (strncmp(reader->line, name, length) != 0 || reader->line[length] != ' ')
+        return mlff_fail(MLFF_ERR_FORMAT, "%s:%" PRId64 ": \"%.40s\", expected %s", reader->path, reader->line_number,
+                         reader->line, name);
+    reader->value = reader->line + length + 1;
+    return MLFF_OK;
+}
+
+// Exactly n finite numbers, one blank between.
+static mlff_status parse_doubles(const restart_reader *reader, char *text, int n, double *values)
+{
+    for (int k = 0; k < n; k++) {
+        char *end = text + strcspn(text, " ");
+        bool last = *end == 0;
+        *end = 0;
+        if (!base_parse_double(text, &values[k]) || !isfinite(values[k]) || last != (k == n - 1))
+            return mlff_fail(MLFF_ERR_FORMAT, "%s:%" PRId64 ": %d finite numbers expected, number %d is \"%.40s\"", reader->path,
+                             reader->line_number, n, k + 1, text);
+        text = end + 1;
+    }
+    return MLFF_OK;
+}
+
+static mlff_status named_doubles(restart_reader *reader, const char *name, int n, double *values)
+{
+    mlff_status status = named_line(reader, name);
+    char *text = reader->value;
+    return status == MLFF_OK ? parse_doubles(reader, text, n, values) : status;
+}
+
+static mlff_status named_integer(restart_reader *reader, const char *name, int64_t low, int64_t high, int64_t *value_out)
+{
+    mlff_status status = named_line(reader, name);
+    char *text = reader->value;
+    if (status != MLFF_OK) return status;
+    if (!base_parse_int64(text, value_out) || *value_out < low || *value_out > high)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s:%" PRId64 ": %s is \"%.40s\", expected a whole number from %" PRId64 " to %" PRId64,
+                         reader->path, reader->line_number, name, text, low, high);
+    return MLFF_OK;
+}
+
+static mlff_status named_hash(restart_reader *reader, const char *name, uint64_t *value_out)
+{
+    mlff_status status = named_line(reader, name);
+    char *text = reader->value;
+    if (status != MLFF_OK) return status;
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s:%" PRId64 ": %s is \"%.40s\", expected 16 hexadecimal digits", reader->path,
+                         reader->line_number, name, text);
+    *value_out = strtoull(text, NULL, 16);
+    return MLFF_OK;
+}
+
+// The lines that say of which system the file is.
+static mlff_status read_system(restart_reader *reader, const mlff_system *system)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n_atoms;
+    uint64_t hash;
+    double cell[9], periodic[3];
+    status = next_line(reader);
+    if (status == MLFF_ERR_IO) return status;
+    if (status != MLFF_OK || strcmp(reader->line, magic) != 0)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is not a restart file; it does not begin with \"%s\"", reader->path, magic);
+    MLFF_TRY(named_integer(reader, "n_atoms", 1, INT32_MAX, &n_atoms));
+    if (n_atoms != system->n_atoms)
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system of %" PRId64 " atoms, this one has %d; use the input the run began with",
+                  reader->path, n_atoms, system->n_atoms);
+    MLFF_TRY(named_hash(reader, "species_hash", &hash));
+    if (hash != hash_species(system))
+        MLFF_FAIL(MLFF_ERR_VALUE,
+                  "%s: is of a system with other elements or another order of atoms; use the input the run began with",
+                  reader->path);
+    MLFF_TRY(named_doubles(reader, "cell_angstrom", 9, cell));
+    MLFF_TRY(named_doubles(reader, "periodic", 3, periodic));
+    for (int k = 0; k < 9; k++) // 1e-6 Å: the cell may have gone through a text file
+        if (!(fabs(cell[k] - system->cell[k]) <= 1e-6) || (periodic[k / 3] != 0) != (system->periodic[k / 3] != 0))
+            MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system with another cell or periodicity; use the input the run began with",
+                      reader->path);
+done:
+    return status;
+}
+
+// The lines that say how the file's run was made; where this one is made otherwise, a warning says so.
+static mlff_status read_options(restart_reader *reader, const mlff_dynamics_options *now)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dynamics_options then;
+    MLFF_TRY(named_line(reader, "ensemble"));
+    const char *name = reader->value;
+    if (strcmp(name, ensemble_names[MLFF_NVE]) != 0 && strcmp(name, ensemble_names[MLFF_LANGEVIN]) != 0)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s:%" PRId64 ": ensemble \"%.40s\" is unknown", reader->path, reader->line_number, name);
+    then.ensemble = strcmp(name, ensemble_names[MLFF_NVE]) == 0 ? MLFF_NVE : MLFF_LANGEVIN;
+    MLFF_TRY(named_doubles(reader, "timestep_fs", 1, &then.timestep_fs));
+    MLFF_TRY(named_doubles(reader, "temperature_kelvin", 1, &then.temperature_kelvin));
+    MLFF_TRY(named_doubles(reader, "friction_per_fs", 1, &then.friction_per_fs));
+    MLFF_TRY(named_hash(reader, "seed", &then.seed));
+    bool same = then.ensemble == now->ensemble && then.timestep_fs == now->timestep_fs;
+    if (now->ensemble == MLFF_LANGEVIN)
+        same = same && then.temperature_kelvin == now->temperature_kelvin && then.friction_per_fs == now->friction_per_fs &&
+               then.seed == now->seed;
+    if (!same)
+        base_warn(
+            "%s: was written by a run with %s, %g fs, %g K, friction %g/fs, seed %" PRIu64
+            "; this one continues with %s, %g fs, %g K, friction %g/fs, seed %" PRIu64 " and will not be the same to the bit",
+            reader->path, ensemble_names[then.ensemble], then.timestep_fs, then.temperature_kelvin, then.friction_per_fs,
+            then.seed, ensemble_names[now->ensemble], now->timestep_fs, now->temperature_kelvin, now->friction_per_fs, now->seed);
+done:
+    return status;
+}
+
+// Reads the rows of the atoms into arrays of [n_atoms][3].
+static mlff_status read_atoms(restart_reader *reader, int n_atoms, double *positions, double *velocities, double *forces)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(named_line(reader, "atoms"));
+    if (strcmp(reader->value, columns) != 0)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s:%" PRId64 ": columns are \"%.120s\", expected \"%s\"", reader->path, reader->line_number,
+                  reader->value, columns);
+    for (size_t i = 0; i < (size_t)n_atoms; i++) {
+        double row[ROW_VALUES];
+        MLFF_TRY(next_line(reader));
+        MLFF_TRY(parse_doubles(reader, reader->line, ROW_VALUES, row));
+        memcpy(positions + 3 * i, row, 3 * sizeof *row);
+        memcpy(velocities + 3 * i, row + 3, 3 * sizeof *row);
+        memcpy(forces + 3 * i, row + 6, 3 * sizeof *row);
+    }
+    MLFF_TRY(next_line(reader));
+    if (strcmp(reader->line, "end") != 0 || fgetc(reader->file) != EOF)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s:%" PRId64 ": more lines than the %d atoms have; the file is damaged", reader->path,
+                  reader->line_number, n_atoms);
+done:
+    return status;
+}
+
+static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
+{
+    mlff_status status = MLFF_OK;
+    mlff_system *system = dynamics->system;
+    size_t bytes = 3 * (size_t)system->n_atoms * sizeof(double);
+    int64_t step, has_forces;
+    double time_fs, bath_heat, energy, *forces = dynamics->forces;
+    MLFF_TRY(read_system(reader, system));
+    MLFF_TRY(read_options(reader, &dynamics->options));
+    MLFF_TRY(named_integer(reader, "step", 0, INT64_MAX - 1, &step));
+    MLFF_TRY(named_doubles(reader, "time_fs", 1, &time_fs));
+    MLFF_TRY(named_doubles(reader, "bath_heat_ev", 1, &bath_heat));
+    MLFF_TRY(named_integer(reader, "has_forces", 0, 1, &has_forces));
+    MLFF_TRY(named_doubles(reader, "potential_energy_ev", 1, &energy));
+    // Into the arrays that only a step uses, so that a file that fails changes nothing.
+    MLFF_TRY(read_atoms(reader, system->n_atoms, dynamics->old_positions, dynamics->old_velocities, dynamics->new_forces));
+
+    memcpy(system->positions, dynamics->old_positions, bytes);
+    memcpy(system->velocities, dynamics->old_velocities, bytes);
+    dynamics->forces = dynamics->new_forces;
+    dynamics->new_forces = forces;
+    dynamics->step = step;
+    dynamics->time_fs = time_fs;
+    dynamics->bath_heat = bath_heat;
+    dynamics->potential_energy = energy;
+    dynamics->has_forces = has_forces != 0;
+done:
+    return status;
+}
+
+mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path)
+{
+    if (!dynamics || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_restore: no dynamics or no path");
+    restart_reader reader = {.path = path, .file = fopen(path, "rb"), .value = reader.line};
+    if (!reader.file) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    locale_t callers = uselocale(atoms_c_locale());
+    mlff_status status = restore(dynamics, &reader);
+    uselocale(callers);
+    fclose(reader.file);
+    return status;
+}
