@@ -75,12 +75,21 @@ typedef struct mlff_statistics {
     double mean, median, std, min, max, p95, p99; /* std with n - 1 */
     double cv;                                    /* std / mean, 0..1 */
     int64_t n_outliers;                           /* beyond Tukey's outer fences (3 IQR): labelled, never dropped */
+    double fence_low, fence_high;                 /* those fences */
 } mlff_statistics;
 MLFF_API mlff_status mlff_statistics_of(const double *values, int64_t n, mlff_statistics *statistics_out);
 
 /* Calls function(context) n_warmup + n_calls times; times_ns gets the n_calls last ones. */
 MLFF_API mlff_status mlff_benchmark(mlff_status (*function)(void *context), void *context, int64_t n_warmup, int64_t n_calls,
                                     double *times_ns, mlff_statistics *statistics_out);
+
+/* Bytes of this process; -1 where the system does not tell. */
+typedef struct mlff_process_memory {
+    int64_t resident_bytes;
+    int64_t heap_bytes;           /* in use by malloc */
+    int64_t peak_bytes;           /* highest resident so far */
+} mlff_process_memory;
+MLFF_API void mlff_process_memory_get(mlff_process_memory *memory_out);
 
 /* ---- trajectories ---------------------------------------------------------------------------- */
 
@@ -170,9 +179,15 @@ MLFF_API mlff_status mlff_profile_save(const mlff_profile *profile, const char *
 /* The same as text; free with mlff_text_free. */
 MLFF_API mlff_status mlff_profile_json(const mlff_profile *profile, char **text_out);
 MLFF_API mlff_status mlff_profile_load(const char *path, mlff_profile **profile_out);
+/* The object "hotspots" of that JSON with another threshold (percent of the mean step; 10 in the report): total_time_ms,
+ * components {name: {time_ms, percentage, is_hotspot}}. Free with mlff_text_free. */
+MLFF_API mlff_status mlff_profile_hotspots_json(const mlff_profile *profile, double threshold_pct, char **text_out);
 /* The report people read in a terminal: tables, shares, verdicts, recommendations. `width` columns (0: 100). UTF-8. */
 MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **text_out);
 MLFF_API void mlff_text_free(char *text);
+
+/* Sizes of the structs of this header in this build, by name ("mlff_callable"); 0 if unknown. Others: mlff_abi_size. */
+MLFF_API size_t mlff_profile_abi_size(const char *struct_name);
 
 #ifdef __cplusplus
 }

@@ -50,6 +50,13 @@ void process_memory_get(process_memory *memory_out)
     }
 }
 
+void mlff_process_memory_get(mlff_process_memory *memory_out)
+{
+    process_memory memory;
+    process_memory_get(&memory);
+    *memory_out = (mlff_process_memory){memory.resident_bytes, memory.heap_bytes, memory.peak_bytes};
+}
+
 mlff_status memory_series_init(memory_series *s, int n_ledgers, int64_t interval)
 {
     *s = (memory_series){.n_ledgers = n_ledgers, .interval = interval};

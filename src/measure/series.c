@@ -132,6 +132,8 @@ mlff_status series_statistics(const series *s, double scale, mlff_statistics *st
         result.p99 = histogram_percentile(s, 0.99);
         double q1 = histogram_percentile(s, 0.25), q3 = histogram_percentile(s, 0.75);
         double fence_low = q1 - 3.0 * (q3 - q1), fence_high = q3 + 3.0 * (q3 - q1);
+        result.fence_low = fence_low;
+        result.fence_high = fence_high;
         for (int bucket = 0; bucket < SERIES_BUCKETS; bucket++) {
             double low, high;
             if (s->counts[bucket] == 0) continue;
@@ -139,7 +141,8 @@ mlff_status series_statistics(const series *s, double scale, mlff_statistics *st
             if (high < fence_low || low > fence_high) result.n_outliers += (int64_t)s->counts[bucket];
         }
     }
-    double *fields[] = {&result.mean, &result.median, &result.std, &result.min, &result.max, &result.p95, &result.p99};
+    double *fields[] = {&result.mean, &result.median, &result.std,       &result.min,       &result.max,
+                        &result.p95,  &result.p99,    &result.fence_low, &result.fence_high};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) *fields[i] *= scale;
     *statistics_out = result;
     return MLFF_OK;

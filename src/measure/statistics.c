@@ -71,6 +71,8 @@ mlff_status mlff_statistics_of(const double *values, int64_t n, mlff_statistics 
     double q1 = statistics_percentile(sorted, n, 0.25), q3 = statistics_percentile(sorted, n, 0.75);
     double low = q1 - 3.0 * (q3 - q1), high = q3 + 3.0 * (q3 - q1);
     for (int64_t i = 0; i < n; i++) result.n_outliers += sorted[i] < low || sorted[i] > high;
+    result.fence_low = low;
+    result.fence_high = high;
     base_free(sorted);
     *statistics_out = result;
     return MLFF_OK;

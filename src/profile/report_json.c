@@ -239,29 +239,31 @@ static void write_stages(json *j, const mlff_profile *profile)
     json_close(j, ']');
 }
 
-static void write_component(json *j, const char *key, double time_ms, double step_ms)
+static void write_component(json *j, const char *key, double time_ms, double step_ms, double threshold_pct)
 {
     double share = step_ms > 0.0 ? time_ms / step_ms : 0.0;
     json_open(j, key, '{');
     json_number(j, "time_ms", time_ms);
     json_number(j, "percentage", share * 100.0);
-    json_boolean(j, "is_hotspot", share > 0.10);
+    json_boolean(j, "is_hotspot", share * 100.0 > threshold_pct);
     json_close(j, '}');
 }
 
+enum { HOTSPOT_PCT = 10 };
+
 // Energy, forces and stress, and below them the stages they are made of: percentages of the two levels are not to be added.
-static void write_hotspots(json *j, const mlff_profile *profile)
+static void write_hotspots(json *j, const char *name, const mlff_profile *profile, double threshold_pct)
 {
     const mlff_profile_summary *s = &profile->summary;
     double step_ms = s->latency_ms.mean;
-    json_open(j, "hotspots", '{');
-    json_number(j, "threshold_pct", 10.0);
+    json_open(j, name, '{');
+    json_number(j, "threshold_pct", threshold_pct);
     json_number(j, "total_time_ms", step_ms);
     json_open(j, "components", '{');
     if (profile->stages_measured) {
-        if (isfinite(s->energy_time_ms)) write_component(j, "energy", s->energy_time_ms, step_ms);
-        if (isfinite(s->forces_time_ms)) write_component(j, "forces", s->forces_time_ms, step_ms);
-        if (isfinite(s->stress_time_ms)) write_component(j, "stress", s->stress_time_ms, step_ms);
+        if (isfinite(s->energy_time_ms)) write_component(j, "energy", s->energy_time_ms, step_ms, threshold_pct);
+        if (isfinite(s->forces_time_ms)) write_component(j, "forces", s->forces_time_ms, step_ms, threshold_pct);
+        if (isfinite(s->stress_time_ms)) write_component(j, "stress", s->stress_time_ms, step_ms, threshold_pct);
     }
     for (int i = 0; i < profile->n_stages; i++) {
         char path[256], key[272];
@@ -269,7 +271,7 @@ static void write_hotspots(json *j, const mlff_profile *profile)
         bool own = profile->stages_measured && strcmp(row->name, "integrate") != 0 && strcmp(row->name, "unattributed") != 0;
         profile_stage_path(row, path, sizeof path);
         snprintf(key, sizeof key, "%s%s", own ? "stages/" : "", path);
-        write_component(j, key, row->shown.mean_ms, step_ms);
+        write_component(j, key, row->shown.mean_ms, step_ms, threshold_pct);
     }
     json_close(j, '}');
     json_close(j, '}');
@@ -312,6 +314,17 @@ static void write_findings(json *j, const mlff_profile *profile)
     json_close(j, '}');
 }
 
+static mlff_status json_take(json *j, char **text_out)
+{
+    base_text_add(&j->text, "\n");
+    mlff_status status = j->text.status;
+    if (status == MLFF_OK)
+        *text_out = j->text.text;
+    else
+        base_text_free(&j->text);
+    return status;
+}
+
 mlff_status mlff_profile_json(const mlff_profile *profile, char **text_out)
 {
     if (!profile || !text_out) return mlff_fail(MLFF_ERR_USAGE, "profile as JSON: profile or output is NULL");
@@ -321,17 +334,20 @@ mlff_status mlff_profile_json(const mlff_profile *profile, char **text_out)
     write_added(&j, profile);
     write_memory(&j, profile);
     write_stages(&j, profile);
-    write_hotspots(&j, profile);
+    write_hotspots(&j, "hotspots", profile, HOTSPOT_PCT);
     write_findings(&j, profile);
     json_close(&j, '}');
-    base_text_add(&j.text, "\n");
-    if (j.text.status != MLFF_OK) {
-        mlff_status status = j.text.status;
-        base_text_free(&j.text);
-        return status;
-    }
-    *text_out = j.text.text;
-    return MLFF_OK;
+    return json_take(&j, text_out);
+}
+
+mlff_status mlff_profile_hotspots_json(const mlff_profile *profile, double threshold_pct, char **text_out)
+{
+    if (!profile || !text_out) return mlff_fail(MLFF_ERR_USAGE, "hotspots as JSON: profile or output is NULL");
+    if (!(threshold_pct >= 0.0 && threshold_pct <= 100.0))
+        return mlff_fail(MLFF_ERR_USAGE, "hotspots: a threshold of %g %%; 0 to 100 are meant", threshold_pct);
+    json j = {.empty = true};
+    write_hotspots(&j, NULL, profile, threshold_pct);
+    return json_take(&j, text_out);
 }
 
 mlff_status mlff_profile_save(const mlff_profile *profile, const char *path)

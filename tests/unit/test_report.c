@@ -419,10 +419,42 @@ static void test_corpus(void **state)
     }
 }
 
+// What bindings ask for beside the report: hotspots at a threshold of theirs, sizes of structs, memory now.
+static void test_for_bindings(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    mlff_profile *profile = planted_profile(50, NULL);
+    const double thresholds[] = {0.0, 25.0, 100.0};
+    for (size_t i = 0; i < sizeof thresholds / sizeof *thresholds; i++) {
+        assert_ok(mlff_profile_hotspots_json(profile, thresholds[i], &text));
+        cJSON *root = cJSON_Parse(text), *item;
+        assert_non_null(root);
+        assert_near(cJSON_GetObjectItem(root, "threshold_pct")->valuedouble, thresholds[i], 0);
+        cJSON_ArrayForEach(item, cJSON_GetObjectItem(root, "components"))
+            assert_int_equal(cJSON_IsTrue(cJSON_GetObjectItem(item, "is_hotspot")),
+                             cJSON_GetObjectItem(item, "percentage")->valuedouble > thresholds[i]);
+        cJSON_Delete(root);
+        mlff_text_free(text);
+    }
+    assert_int_equal(mlff_profile_hotspots_json(profile, -1.0, &text), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_profile_hotspots_json(profile, NAN, &text), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_profile_hotspots_json(NULL, 10.0, &text), MLFF_ERR_USAGE);
+    mlff_profile_destroy(profile);
+
+    assert_int_equal(mlff_profile_abi_size("mlff_callable"), sizeof(mlff_callable));
+    assert_int_equal(mlff_profile_abi_size("mlff_nothing"), 0);
+    mlff_process_memory memory;
+    mlff_process_memory_get(&memory);
+    assert_true(memory.resident_bytes > 1 << 16);
+    assert_true(memory.peak_bytes > 1 << 16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys_and_values),
+        cmocka_unit_test(test_for_bindings),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_long_run_says_it_is_thinned),
         cmocka_unit_test(test_contract_alone_is_enough),

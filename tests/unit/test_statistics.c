@@ -31,6 +31,8 @@ static void test_outliers_are_labelled_and_kept(void **state)
     mlff_statistics s;
     assert_ok(mlff_statistics_of(values, 101, &s));
     assert_int_equal(s.n_outliers, 0);
+    assert_near(s.fence_low, 8.75, 1e-12);
+    assert_near(s.fence_high, 12.25, 1e-12);
     values[100] = 500.0;
     values[0] = 1.0;
     assert_ok(mlff_statistics_of(values, 101, &s));
