@@ -35,7 +35,8 @@ mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_
         }
         if (!(writer->appended = fopen(path, "a+"))) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
         // A last line that was not ended must not run into the first of the new frame.
-        if (fseek(writer->appended, -1, SEEK_END) == 0 && getc(writer->appended) != '\n') fputc('\n', writer->appended);
+        int last = fseek(writer->appended, -1, SEEK_END) == 0 ? getc(writer->appended) : '\n';
+        if (fseek(writer->appended, 0, SEEK_END) == 0 && last != '\n') fputc('\n', writer->appended);
     }
     *writer_out = writer;
     writer = NULL;

@@ -86,7 +86,8 @@ static int check_driver(check_table *table)
 static void check_library(check_table *table, const char *name, const char *const *files)
 {
     for (int i = 0; files[i]; i++) {
-        if (!dlopen(files[i], RTLD_LAZY | RTLD_LOCAL)) continue; // left open: some of them leave memory behind when closed
+        void *library = dlopen(files[i], RTLD_LAZY | RTLD_LOCAL);
+        if (!library) continue; // what opens stays open: some leave memory behind when closed
         check_add(table, "cuda", name, CHECK_PASS, false, "%s", files[i]);
         return;
     }

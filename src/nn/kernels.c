@@ -14,6 +14,8 @@ const nn_kernels *nn_kernels_get(const char *path)
 #if defined(__x86_64__)
     if (strcmp(path, "avx512") == 0) return &nn_kernels_avx512;
     if (strcmp(path, "avx2") == 0) return &nn_kernels_avx2;
+#else
+    (void)path;
 #endif
     return &nn_kernels_portable;
 }

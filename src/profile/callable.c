@@ -19,7 +19,8 @@ static mlff_status evaluator_step(void *context, const mlff_system *frame, unsig
     mlff_batch batch;
 
     mlff_batch_from_system(frame, first_atom, &batch);
-    mlff_results results = {.energies = energy ? energy : &unwanted_energy};
+    if (!energy) energy = &unwanted_energy;
+    mlff_results results = {.energies = energy};
     if (wanted & MLFF_FORCES) {
         if (!forces) {
             size_t n = 3 * (size_t)frame->n_atoms;

@@ -176,7 +176,7 @@ static void message_backward(const painn_edges *e)
 
 SIMD_INLINE simd root(simd x)
 {
-    simd y;
+    simd y = x;
     for (int k = 0; k < SIMD_WIDTH; k++) y[k] = __builtin_sqrtf(x[k]);
     return y;
 }
