@@ -115,15 +115,15 @@ static mlff_status say_unattributed(mlff_profile *profile, const group *g)
     if (profile->stages_measured)
         return say(
             profile,
-            "%.0f %% of the step (%.4g ms) is unattributed: time inside the call that no stage's clock saw, such as waiting for "
+            "%.0f %% of the step (%s) is unattributed: time inside the call that no stage's clock saw, such as waiting for "
             "threads, set-up of the call, or stages without a clock; compare runs with 1 and more threads, and look at the "
             "slowest steps",
-            g->share * 100.0, g->time_ms);
+            g->share * 100.0, PROFILE_TIME(g->time_ms));
     return say(profile,
-               "%.0f %% of the step (%.4g ms) is unattributed: %s has no stages of its own and energy, forces and stress "
+               "%.0f %% of the step (%s) is unattributed: %s has no stages of its own and energy, forces and stress "
                "measured apart do "
                "not add up to the step; measure it with a tool that sees inside, or give the callable stages",
-               g->share * 100.0, g->time_ms, profile->model_name);
+               g->share * 100.0, PROFILE_TIME(g->time_ms), profile->model_name);
 }
 
 // `above`: a stage already told with the same lever, or NULL.
@@ -136,8 +136,8 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
 
     if (g->n_rows > 1) {
         snprintf(where, sizeof where, " (%.40s%s%d layers)", phase, *phase ? ", " : "", g->n_rows);
-        snprintf(detail, sizeof detail, ", most of it layer %d with %.4g ms", g->heaviest->shown.layer,
-                 g->heaviest->shown.mean_ms);
+        snprintf(detail, sizeof detail, ", most of it layer %d with %s", g->heaviest->shown.layer,
+                 PROFILE_TIME(g->heaviest->shown.mean_ms));
     } else if (row->shown.layer >= 0) {
         snprintf(where, sizeof where, " (%.40s%slayer %d)", phase, *phase ? ", " : "", row->shown.layer);
     } else {
@@ -146,8 +146,8 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     if (g->share < 0.99)
         snprintf(bound, sizeof bound, ". Were it free, a step would be at most %.2f× as fast", 1.0 / (1.0 - g->share));
     if (above) snprintf(same, sizeof same, "the same lever as for %.60s (%.60s)", above->first->name, above->first->phase);
-    return say(profile, "%s%s takes %.0f %% of the step (%.4g ms%s)%s%s: %s%s", row->name, where, g->share * 100.0, g->time_ms,
-               detail, *includes ? ", including " : "", includes, above ? same : lever_of(row), bound);
+    return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s: %s%s", row->name, where, g->share * 100.0,
+               PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, above ? same : lever_of(row), bound);
 }
 
 static mlff_status say_stages(mlff_profile *profile)
@@ -197,10 +197,10 @@ static mlff_status say_rebuilds(mlff_profile *profile)
     double share = (double)s->n_rebuilds / (double)s->n_steps;
     if (isfinite(extra_ms) && extra_ms * share > 0.05 * s->latency_ms.mean)
         return say(profile,
-                   "steps that rebuild the neighbour list take %.4g ms, others %.4g ms (medians), and %.0f %% of steps rebuild: "
+                   "steps that rebuild the neighbour list take %s, others %s (medians), and %.0f %% of steps rebuild: "
                    "raise the skin; "
                    "rebuilds cost %.0f %% of the run",
-                   profile->rebuild_median_ms, profile->other_median_ms, share * 100.0,
+                   PROFILE_TIME(profile->rebuild_median_ms), PROFILE_TIME(profile->other_median_ms), share * 100.0,
                    extra_ms * share / s->latency_ms.mean * 100.0);
     if (share > 0.5 && strcmp(profile->trajectory, "thermal") == 0)
         return say(profile,
@@ -257,9 +257,9 @@ static mlff_status say_tail(mlff_profile *profile)
     if (unexplained > 0)
         snprintf(causes + length, sizeof causes - length, "%snothing seen in %d", length ? ", " : "", unexplained);
     if (t->mean > 1.2 * t->median)
-        snprintf(quiet, sizeof quiet, "; without its tail a step takes about the median, %.4g ms", t->median);
-    return say(profile, "step times vary: CV %.0f %%, P99 %.4g ms, mean %.4g ms%s. In the %d slowest steps: %s. %s",
-               t->cv * 100.0, t->p99, t->mean, quiet, n, causes,
+        snprintf(quiet, sizeof quiet, "; without its tail a step takes about the median, %s", PROFILE_TIME(t->median));
+    return say(profile, "step times vary: CV %.0f %%, P99 %s, mean %s%s. In the %d slowest steps: %s. %s", t->cv * 100.0,
+               PROFILE_TIME(t->p99), PROFILE_TIME(t->mean), quiet, n, causes,
                heaviest >= 0 ? tail_levers[heaviest]
                              : "Look at clock changes of the processor (governor, temperature) and at frames of different size");
 }
@@ -274,16 +274,15 @@ static mlff_status say_drift(mlff_profile *profile)
            last = statistics_median(t + n - n / 4, n / 4);
     if (first > 1.15 * last && second < 1.05 * last)
         return say(profile,
-                   "the first tenth of the steps took %.4g ms, the last quarter %.4g ms: the warm-up was too short for this "
-                   "force field; use "
-                   "--warmup %lld",
-                   first, last, (long long)(profile->summary.n_warmup + profile->summary.n_steps / 10));
+                   "the first tenth of the steps took %s, the last quarter %s: the warm-up was too short for this force field; "
+                   "use %lld warm-up steps",
+                   PROFILE_TIME(first), PROFILE_TIME(last),
+                   (long long)(profile->summary.n_warmup + profile->summary.n_steps / 10));
     if (last > 1.15 * second)
         return say(profile,
-                   "steps got slower along the run: %.4g ms in its second quarter, %.4g ms in its last. Look for more pairs (a "
-                   "denser or melting "
-                   "system), a falling processor clock, or growing memory",
-                   second, last);
+                   "steps got slower along the run: %s in its second quarter, %s in its last. Look for more pairs (a "
+                   "denser or melting system), a falling processor clock, or growing memory",
+                   PROFILE_TIME(second), PROFILE_TIME(last));
     return MLFF_OK;
 }
 

@@ -160,6 +160,19 @@ void profile_stage_path(const profile_stage *stage, char *text, size_t text_byte
     snprintf(text, text_bytes, "%s%s%s%s", stage->phase, *stage->phase ? "/" : "", stage->name, layer);
 }
 
+const char *profile_time_text(double ms, char text[32])
+{
+    if (isnan(ms))
+        snprintf(text, 32, "–");
+    else if (fabs(ms) >= 1000.0)
+        snprintf(text, 32, "%.4g s", ms * 1e-3);
+    else if (fabs(ms) >= 1.0)
+        snprintf(text, 32, "%.4g ms", ms);
+    else
+        snprintf(text, 32, "%.4g µs", ms * 1e3);
+    return text;
+}
+
 bool profile_untrained(const mlff_profile *profile)
 {
     static const char word[] = "untrained";

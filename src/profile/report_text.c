@@ -138,20 +138,6 @@ static void heading(page *p, const char *text)
     base_text_add(&p->text, "\n");
 }
 
-// A time with its unit, four digits.
-static const char *time_text(double ms, char text[32])
-{
-    if (isnan(ms))
-        snprintf(text, 32, "–");
-    else if (fabs(ms) >= 1000.0)
-        snprintf(text, 32, "%.4g s", ms * 1e-3);
-    else if (fabs(ms) >= 1.0)
-        snprintf(text, 32, "%.4g ms", ms);
-    else
-        snprintf(text, 32, "%.4g µs", ms * 1e3);
-    return text;
-}
-
 static const char *memory_text(double gb, char text[32])
 {
     if (fabs(gb) >= 1.0)
@@ -174,14 +160,16 @@ static void write_head(page *p, const mlff_profile *profile)
     base_text_add(&p->text, "\n");
 
     if (isfinite(profile->timestep_fs)) snprintf(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
-    wrappedf(p, "", "%s a step = %.*f steps/s = %.4g ns/day (timestep %s) = %.4g µs/atom", time_text(s->latency_ms.mean, mean),
-             s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second, s->ns_per_day, timestep, s->us_per_atom);
-    wrappedf(p, "", "%lld steps measured in %s%s%s%s", (long long)s->n_steps, time_text(s->total_time_s * 1e3, total),
+    wrappedf(p, "", "%s a step = %.*f steps/s = %.4g ns/day (timestep %s) = %.4g µs/atom",
+             profile_time_text(s->latency_ms.mean, mean), s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second, s->ns_per_day,
+             timestep, s->us_per_atom);
+    wrappedf(p, "", "%lld steps measured in %s%s%s%s", (long long)s->n_steps, profile_time_text(s->total_time_s * 1e3, total),
              *profile->trajectory ? ", trajectory: " : "", profile->trajectory,
              profile->latency_every > 1 ? "; percentiles from a histogram of 0.4 % steps, the curve is thinned" : "");
     if (s->n_warmup > 0 && isfinite(s->warmup_mean_ms))
         wrappedf(p, "", "%lld warm-up steps before them, not counted: the first took %s, their mean is %s",
-                 (long long)s->n_warmup, time_text(s->warmup_first_ms, first), time_text(s->warmup_mean_ms, warm));
+                 (long long)s->n_warmup, profile_time_text(s->warmup_first_ms, first),
+                 profile_time_text(s->warmup_mean_ms, warm));
     hotspots_in_short(profile, most, sizeof most);
     if (*most) wrapped(p, "Most of a step: ", most);
     if (*profile->notes) wrapped(p, "Notes: ", profile->notes);
@@ -215,7 +203,7 @@ static void write_latency(page *p, const mlff_profile *profile)
     for (int first = 0; first < n; first += per_line) {
         for (int i = first; i < n && i < first + per_line; i++) cell(p, names[i], 12);
         line_end(p);
-        for (int i = first; i < n && i < first + per_line; i++) cell(p, time_text(values[i], text), 12);
+        for (int i = first; i < n && i < first + per_line; i++) cell(p, profile_time_text(values[i], text), 12);
         line_end(p);
     }
     wrappedf(p, "", "spread (CV) %.1f %%; %lld of %lld steps are outliers (beyond 3 interquartile ranges)", t->cv * 100.0,
@@ -229,8 +217,8 @@ static void write_latency(page *p, const mlff_profile *profile)
         base_text_add(&p->text, "\n");
         sparkline(p, profile->latency_ms, profile->n_latency, p->width, least, most);
         base_text_add(&p->text, "\n");
-        wrappedf(p, "", "first step to last, the slowest of each column; ▁ is %s, █ is %s", time_text(least, low),
-                 time_text(most, high));
+        wrappedf(p, "", "first step to last, the slowest of each column; ▁ is %s, █ is %s", profile_time_text(least, low),
+                 profile_time_text(most, high));
     }
 }
 
@@ -299,9 +287,9 @@ static void write_stages(page *p, const mlff_profile *profile)
     char energy[32], forces[32], stress[32];
     if (isfinite(s->energy_time_ms))
         wrappedf(p, "", "Energy alone takes %s, forces add %s, stress adds %s (medians, measured after the run).",
-                 time_text(s->energy_time_ms, energy),
-                 isnan(s->forces_time_ms) ? "– (not measured)" : time_text(s->forces_time_ms, forces),
-                 isnan(s->stress_time_ms) ? "– (not measured)" : time_text(s->stress_time_ms, stress));
+                 profile_time_text(s->energy_time_ms, energy),
+                 isnan(s->forces_time_ms) ? "– (not measured)" : profile_time_text(s->forces_time_ms, forces),
+                 isnan(s->stress_time_ms) ? "– (not measured)" : profile_time_text(s->stress_time_ms, stress));
     if (s->mean_pairs >= 0.0)
         wrappedf(p, "", "%.0f pairs within the cutoff on average (%.1f neighbours an atom).", s->mean_pairs,
                  s->n_atoms > 0 ? s->mean_pairs / s->n_atoms : 0.0);
@@ -326,7 +314,7 @@ static void write_slowest(page *p, const mlff_profile *profile)
             if (slow->tags >> k & 1)
                 length += (size_t)snprintf(seen + length, sizeof seen - length, "%s%s", length ? ", " : "", profile_tag_names[k]);
         snprintf(step, sizeof step, "step %lld", (long long)slow->step);
-        snprintf(label, sizeof label, "%s%s", padded(step, 16, copy), time_text(slow->value, time));
+        snprintf(label, sizeof label, "%s%s", padded(step, 16, copy), profile_time_text(slow->value, time));
         row(p, label, 28, "%s", *seen ? seen : "nothing seen");
     }
 }

@@ -25,12 +25,11 @@ static mlff_status judge_mean(mlff_profile *profile)
     mlff_verdict verdict = {"student mean ≤ 1 ms at 64 atoms", mean_ms, 1.0, "ms", mean_ms <= 1.0, NULL};
     if (n_atoms < 51 || n_atoms > 77) { // 64 ± 20 %
         verdict.passed = -1;
-        snprintf(text, sizeof text, "mean %.4g ms at %d atoms; the target is for 64 atoms (51 to 77), measure there", mean_ms,
-                 n_atoms);
+        snprintf(text, sizeof text, "mean %s at %d atoms; the target is for 64 atoms (51 to 77), measure there",
+                 PROFILE_TIME(mean_ms), n_atoms);
     } else {
-        snprintf(text, sizeof text,
-                 "mean %.4g ms at %d atoms; a student is to need at most 1 ms, a teacher's baseline is 2 to 10 ms", mean_ms,
-                 n_atoms);
+        snprintf(text, sizeof text, "mean %s at %d atoms; a student is to need at most 1 ms, a teacher's baseline is 2 to 10 ms",
+                 PROFILE_TIME(mean_ms), n_atoms);
     }
     return add(profile, verdict, text);
 }
@@ -45,10 +44,10 @@ static mlff_status judge_tail(mlff_profile *profile, const char *target, const c
     mlff_verdict verdict = {target, ratio, limit, "× mean", ratio < limit, NULL};
     if (n < min_steps)
         snprintf(text, sizeof text,
-                 "%s is %.4g ms, %.2f × the mean, as an estimate: n too small (%lld steps; %d bound it with 95 %% certainty)",
-                 name, value, ratio, n, min_steps);
+                 "%s is %s, %.2f × the mean, as an estimate: n too small (%lld steps; %d bound it with 95 %% certainty)", name,
+                 PROFILE_TIME(value), ratio, n, min_steps);
     else
-        snprintf(text, sizeof text, "%s is %.4g ms, %.2f × the mean", name, value, ratio);
+        snprintf(text, sizeof text, "%s is %s, %.2f × the mean", name, PROFILE_TIME(value), ratio);
     return add(profile, verdict, text);
 }
 
