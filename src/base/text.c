@@ -96,7 +96,10 @@ mlff_status base_output_commit(base_output *output)
 
     errno = 0;
     if (fflush(output->file) != 0) failed = errno ? errno : EIO;
-    if (!failed && ferror(output->file)) failed = EIO;
+    if (!failed && ferror(output->file)) { // the cause of a write that failed earlier is gone; another byte meets it again
+        bool again = fputc('\n', output->file) == EOF || fflush(output->file) != 0;
+        failed = again && errno ? errno : EIO;
+    }
     if (output->file != stdout) {
         if (output->temporary && !failed && fsync(fileno(output->file)) != 0 && errno != EINVAL) failed = errno;
         if (fclose(output->file) != 0 && !failed) failed = errno;
