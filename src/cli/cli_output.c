@@ -72,8 +72,11 @@ int cli_output_end(int exit_status)
 {
     cli_progress_clear();
     errno = 0;
-    bool failed = ferror(stdout) != 0;
-    if (fflush(stdout) != 0) failed = true;
+    bool failed = fflush(stdout) != 0;
+    if (!failed && ferror(stdout)) { // the cause of a write that failed earlier is gone; another byte meets it again
+        failed = true;
+        if (putchar('\n') != EOF) fflush(stdout);
+    }
     if (!failed || exit_status != CLI_GOOD) return exit_status;
     cli_say("standard output: %s", errno ? strerror(errno) : "cannot be written");
     return CLI_FAILED;
