@@ -4,11 +4,12 @@
 //   r_p = (positions[neighbor] - positions[atom]) + (S0 a + S1 b + S2 c)
 // from the caller's own positions: neither the pairs nor a bit of the vectors depends on when the list was built.
 #include "atoms/neighbors.h"
-#include "device/cpu.h"
 
 #include <math.h>
 #include <omp.h>
 #include <string.h>
+
+#include "device/cpu.h"
 
 // Two atoms closer than this are one point given twice: 1e-6 Å, squared.
 #define ONE_POINT 1e-12

@@ -27,6 +27,7 @@ typedef struct neighbors_grid {
     double cell[9];    /* Å, rows are the axes */
     double inverse[9]; /* fraction k of x is the sum over c of x[c] inverse[3 c + k] */
     double height[3];  /* Å between the planes of one cell; 1 where an axis does not repeat */
+    double volume;     /* Å³ of the cell; of its area (Å²) or length (Å) where only two axes or one repeat */
     double range;      /* Å, the skin list's radius with a margin for rounding */
     double low[3], n_per_fraction[3];
     int n_bins[3];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// neighbors_cells.c: the grid of cells that finds all pairs within cutoff + skin, in time linear in the atoms.
+// neighbors_cells.c: the grid of cells in which all pairs within cutoff + skin are found in time linear in the atoms.
 //
 // Atoms are wrapped into their cell and sorted into bins, the last axis fastest, so that the bins an atom has to search
 // along that axis are one run of memory. An axis that repeats is continued by counting bins on past the cell: bin b is
 // bin b mod n of image floor(b / n), however many images the cutoff reaches over. A small system has one bin, which is
-// the search of all pairs. Rows are found twice, first counted and then kept, so that the list has its final place.
+// the search of all pairs.
 #include <assert.h>
 #include <math.h>
 #include <omp.h>
@@ -62,6 +62,7 @@ static void complete_axes(const bool periodic[3], double axes[9])
     }
 }
 
+// Axes, their inverse and heights, and the volume (area, length) of what repeats.
 static mlff_status set_axes(neighbors_grid *grid, const mlff_batch *batch, int s)
 {
     double axes[9] = {0};
@@ -87,6 +88,7 @@ static mlff_status set_axes(neighbors_grid *grid, const mlff_batch *batch, int s
                          "the cell of system %d repeats along%s%s%s but its vectors there span no volume; give a cell or set "
                          "pbc to F",
                          s, grid->periodic[0] ? " a" : "", grid->periodic[1] ? " b" : "", grid->periodic[2] ? " c" : "");
+    grid->volume = fabs(volume);
     for (int k = 0; k < 3; k++) {
         for (int c = 0; c < 3; c++) grid->inverse[3 * c + k] = volumes[k][c] / volume;
         grid->height[k] = fabs(volume) / norm(volumes[k]);
@@ -255,6 +257,14 @@ static double pair_limit(void)
     return bytes > 0 ? fmin(INT32_MAX, bytes / BYTES_PER_PAIR) : INT32_MAX;
 }
 
+static mlff_status too_many(const mlff_neighbors *neighbors, double n_pairs)
+{
+    return mlff_fail(MLFF_ERR_LIMIT,
+                     "%.2g pairs lie within %.3g Å, more than this machine can list; use a smaller cutoff, fewer atoms or a "
+                     "larger cell",
+                     n_pairs, neighbors->cutoff + neighbors->skin);
+}
+
 // Pairs that the search of one system looks at.
 static double estimate_work(const neighbors_grid *grid)
 {
@@ -264,6 +274,18 @@ static double estimate_work(const neighbors_grid *grid)
         work *= grid->periodic[k] ? share : fmin(share, 1.0);
     }
     return work;
+}
+
+// Pairs that there are at least, nearly: those with all images of an atom itself, or where all axes repeat of all atoms.
+static double estimate_pairs(const neighbors_grid *grid)
+{
+    double r = grid->range, n = grid->n_atoms;
+    switch (grid->periodic[0] + grid->periodic[1] + grid->periodic[2]) {
+    case 1: return n * (2 * r / grid->volume - 1);
+    case 2: return n * (BASE_PI * r * r / grid->volume - 1);
+    case 3: return n * (4 * BASE_PI / 3 * r * r * r * n / grid->volume - 1);
+    default: return 0;
+    }
 }
 
 static mlff_status make_grids(mlff_neighbors *neighbors, const mlff_batch *batch, double *work_out)
@@ -282,7 +304,7 @@ static mlff_status make_grids(mlff_neighbors *neighbors, const mlff_batch *batch
         MLFF_TRY(neighbors_grow(neighbors, &neighbors->sorted[c], &neighbors->sorted_capacity[c], n + NEIGHBORS_BLOCK,
                                 sizeof(double)));
 
-    double work = 0;
+    double work = 0, n_pairs = 0;
     for (int s = 0; s < neighbors->n_systems; s++) {
         neighbors_grid *grid = &neighbors->grids[s];
         *grid = (neighbors_grid){.first = batch->first_atom[s], .n_atoms = batch->first_atom[s + 1] - batch->first_atom[s]};
@@ -292,7 +314,9 @@ static mlff_status make_grids(mlff_neighbors *neighbors, const mlff_batch *batch
         grid->first_bin = n_bins;
         n_bins += (size_t)grid->n_bins[0] * (size_t)grid->n_bins[1] * (size_t)grid->n_bins[2] + 1;
         work += estimate_work(grid);
+        n_pairs += fmax(0.0, estimate_pairs(grid));
     }
+    if (n_pairs > 1.5 * pair_limit()) MLFF_TRY(too_many(neighbors, n_pairs)); // not worth counting them
     // A sphere fills a sixth of what is looked at, less in oblique cells; beyond a thirtieth it is the time that is too long.
     if (work > 30 * pair_limit())
         MLFF_FAIL(MLFF_ERR_LIMIT,
@@ -385,11 +409,7 @@ static mlff_status make_room(mlff_neighbors *neighbors, int n_threads)
         n_pairs += first[r + 1];
         first[r + 1] += first[r] + first[r + 1] / 8 + 64;
     }
-    if ((double)n_pairs > pair_limit())
-        MLFF_FAIL(MLFF_ERR_LIMIT,
-                  "%.3g pairs lie within %.3g Å, more than this machine can list; use a smaller cutoff, fewer atoms or a larger "
-                  "cell",
-                  (double)n_pairs, neighbors->cutoff + neighbors->skin);
+    if ((double)n_pairs > pair_limit()) MLFF_TRY(too_many(neighbors, (double)n_pairs));
     size_t capacity = (size_t)first[n_regions];
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_neighbor, &neighbors->skin_neighbor_capacity, capacity, sizeof(int32_t)));
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->skin_image, &neighbors->skin_image_capacity, capacity, sizeof(int32_t)));
