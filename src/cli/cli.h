@@ -133,6 +133,8 @@ typedef struct cli_setup {
 
 // Loads the model and makes the evaluator that the options ask for. An exit status; CLI_GOOD has filled the setup.
 int cli_setup_make(cli_arguments *arguments, cli_setup *setup);
+// One line for people: model, device, precision, and whether it is untrained.
+void cli_setup_print(const cli_setup *setup);
 void cli_setup_free(cli_setup *setup);
 // Fails, and names them, if the system has elements that the model does not know.
 mlff_status cli_setup_check_elements(const cli_setup *setup, const mlff_system *system, const char *name);

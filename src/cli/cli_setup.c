@@ -39,6 +39,12 @@ done:
     return cli_exit(status);
 }
 
+void cli_setup_print(const cli_setup *setup)
+{
+    bool said = setup->info.trained || strstr(setup->info.description, "untrained");
+    printf("%s%s; on %s, %s\n", setup->info.description, said ? "" : ", untrained", setup->device, setup->precision);
+}
+
 void cli_setup_free(cli_setup *setup)
 {
     mlff_evaluator_destroy(setup->evaluator);

@@ -63,9 +63,7 @@ typedef struct evaluation {
 
 static void print_header(const evaluation *run)
 {
-    const cli_setup *setup = &run->setup;
-    printf("%s%s on %s, %s\n", setup->info.description, setup->info.trained ? "" : " (untrained)", setup->device,
-           setup->precision);
+    cli_setup_print(&run->setup);
     printf("%8s %7s %18s %14s %12s %14s %13s\n", "frame", "atoms", "energy", "energy/atom", "max |F|", "energy error",
            "force error");
     printf("%8s %7s %18s %14s %12s %14s %13s\n", "", "", "eV", "eV", "eV/Å", "meV/atom", "MAE, eV/Å");

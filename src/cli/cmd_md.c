@@ -59,9 +59,7 @@ static double drift_mev_per_atom(const simulation *run)
 
 static void print_header(const simulation *run)
 {
-    const cli_setup *setup = &run->setup;
-    printf("%s%s on %s, %s\n", setup->info.description, setup->info.trained ? "" : " (untrained)", setup->device,
-           setup->precision);
+    cli_setup_print(&run->setup);
     printf("%s; %s, timestep %g fs; %s\n", run->input.text,
            run->options.ensemble == MLFF_LANGEVIN ? "Langevin (BAOAB)" : "NVE (velocity Verlet)", run->options.timestep_fs,
            run->velocities);
