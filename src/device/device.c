@@ -1,10 +1,30 @@
 // SPDX-License-Identifier: MIT
-// device.c: names of devices.
-#include <stdio.h>
+// device.c: devices by name and what they are; GPUs through the plugin, the CPU from the system.
+#include "device/device.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/base.h"
-#include "mlff.h"
+
+// ---- names --------------------------------------------------------------------------------------------------------------
+
+static mlff_status parse_cuda(const char *text, int index, mlff_device *device_out)
+{
+    const device_plugin *gpu;
+    int n = 0;
+    mlff_status status = device_plugin_get(&gpu);
+    if (status == MLFF_OK) status = gpu->count(&n);
+    if (status != MLFF_OK) return status;
+    if (index >= n)
+        return mlff_fail(MLFF_ERR_DEVICE, "device %s: this machine has %d GPU%s, numbered from 0", text, n, n == 1 ? "" : "s");
+    *device_out = (mlff_device){MLFF_CUDA, index};
+    return MLFF_OK;
+}
 
 mlff_status mlff_device_parse(const char *text, mlff_device *device_out)
 {
@@ -15,13 +35,14 @@ mlff_status mlff_device_parse(const char *text, mlff_device *device_out)
         return MLFF_OK;
     }
     if (strcmp(text, "auto") == 0) {
-        base_warn("device auto: this build has no GPU support; using the CPU");
+        if (parse_cuda(text, 0, device_out) == MLFF_OK) return MLFF_OK;
+        base_warn("device auto: %s; using the CPU", mlff_last_error());
         *device_out = (mlff_device){.kind = MLFF_CPU};
         return MLFF_OK;
     }
     if (strcmp(text, "cuda") == 0 ||
         (strncmp(text, "cuda:", 5) == 0 && base_parse_int64(text + 5, &index) && index >= 0 && index < 1024))
-        return mlff_fail(MLFF_ERR_DEVICE, "device %s: this build has no GPU support; use cpu", text);
+        return parse_cuda(text, (int)index, device_out);
     return mlff_fail(MLFF_ERR_USAGE, "device \"%.40s\" is not known; use auto, cpu, cuda or cuda:INDEX", text);
 }
 
@@ -31,4 +52,214 @@ void mlff_device_text(mlff_device device, char *text, size_t text_bytes)
         snprintf(text, text_bytes, "cpu");
     else
         snprintf(text, text_bytes, "cuda:%d", device.index);
+}
+
+int mlff_device_count(mlff_device_kind kind)
+{
+    const device_plugin *gpu;
+    int n = 0;
+    if (kind == MLFF_CPU) return 1;
+    return device_plugin_get(&gpu) == MLFF_OK && gpu->count(&n) == MLFF_OK ? n : 0;
+}
+
+const char *mlff_device_problem(void)
+{
+    return mlff_device_count(MLFF_CUDA) > 0 ? "" : mlff_last_error();
+}
+
+// ---- the CPU ------------------------------------------------------------------------------------------------------------
+
+// Value of the first line of a /proc file that begins with `key`, after its colon.
+static bool proc_value(const char *path, const char *key, char *value, size_t value_bytes)
+{
+    char line[512];
+    bool found = false;
+    FILE *file = fopen(path, "r");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, key, strlen(key)) != 0 || !colon) continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        snprintf(value, value_bytes, "%.*s", (int)strcspn(colon, "\n"), colon);
+        found = true;
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+static int64_t proc_kilobytes(const char *path, const char *key)
+{
+    char value[64];
+    return proc_value(path, key, value, sizeof value) ? 1024 * (int64_t)strtoll(value, NULL, 10) : 0;
+}
+
+static void cpu_info(mlff_device_info *info)
+{
+    char value[64];
+    cpu_set_t allowed;
+    if (!proc_value("/proc/cpuinfo", "model name", info->name, sizeof info->name)) snprintf(info->name, sizeof info->name, "CPU");
+    if (proc_value("/proc/cpuinfo", "cpu MHz", value, sizeof value)) info->clock_mhz = strtod(value, NULL);
+    info->memory_bytes = proc_kilobytes("/proc/meminfo", "MemTotal");
+    info->n_multiprocessors =
+        sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    info->l2_bytes = l2 > 0 ? l2 : 0;
+}
+
+static void cpu_memory(mlff_device_memory *memory)
+{
+    *memory = (mlff_device_memory){.allocated = base_allocated_bytes(),
+                                   .reserved = proc_kilobytes("/proc/self/status", "VmRSS"),
+                                   .peak = proc_kilobytes("/proc/self/status", "VmHWM"),
+                                   .free = proc_kilobytes("/proc/meminfo", "MemAvailable"),
+                                   .total = proc_kilobytes("/proc/meminfo", "MemTotal")};
+}
+
+// ---- one or the other ---------------------------------------------------------------------------------------------------
+
+#define GPU_CALL(call)                                                                                                           \
+    do {                                                                                                                         \
+        const device_plugin *gpu;                                                                                                \
+        mlff_status gpu_status_ = device_plugin_get(&gpu);                                                                       \
+        return gpu_status_ == MLFF_OK ? gpu->call : gpu_status_;                                                                 \
+    } while (0)
+
+mlff_status mlff_device_info_get(mlff_device device, mlff_device_info *info_out)
+{
+    if (!info_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_device_info_get: info_out must be given");
+    if (device.kind != MLFF_CPU) GPU_CALL(info(device.index, info_out));
+    *info_out = (mlff_device_info){.struct_size = sizeof *info_out};
+    cpu_info(info_out);
+    return MLFF_OK;
+}
+
+mlff_status mlff_device_memory_get(mlff_device device, mlff_device_memory *memory_out)
+{
+    if (!memory_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_device_memory_get: memory_out must be given");
+    if (device.kind != MLFF_CPU) GPU_CALL(memory(device.index, memory_out));
+    cpu_memory(memory_out);
+    return MLFF_OK;
+}
+
+mlff_status mlff_device_peak_reset(mlff_device device)
+{
+    if (device.kind != MLFF_CPU) GPU_CALL(peak_reset(device.index));
+    // The kernel resets its high-water mark of the resident set; where it does not let us, the peak stays.
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    if (file) {
+        fputs("5", file);
+        fclose(file);
+    }
+    return MLFF_OK;
+}
+
+mlff_status mlff_device_cache_empty(mlff_device device)
+{
+    if (device.kind != MLFF_CPU) GPU_CALL(cache_empty(device.index));
+    return MLFF_OK; // the library keeps no pool of its own
+}
+
+mlff_status mlff_device_synchronize(mlff_device device)
+{
+    if (device.kind != MLFF_CPU) GPU_CALL(synchronize(device.index));
+    return MLFF_OK;
+}
+
+mlff_status mlff_device_warm_up(mlff_device device)
+{
+    if (device.kind != MLFF_CPU) GPU_CALL(warm_up(device.index));
+    // Some 20 ms of arithmetic: governors have raised the clock by then.
+    volatile double sum = 0;
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+        for (int k = 1; k < 10000; k++) sum = sum + 1.0 / k;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((double)(now.tv_sec - start.tv_sec) + 1e-9 * (double)(now.tv_nsec - start.tv_nsec) < 0.02);
+    return MLFF_OK;
+}
+
+mlff_status mlff_stream_create(mlff_device device, void **stream_out)
+{
+    if (!stream_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_stream_create: stream_out must be given");
+    if (device.kind != MLFF_CPU) GPU_CALL(stream_create(device.index, stream_out));
+    *stream_out = NULL;
+    return MLFF_OK;
+}
+
+mlff_status mlff_stream_synchronize(mlff_device device, void *stream)
+{
+    if (device.kind != MLFF_CPU) GPU_CALL(stream_synchronize(device.index, stream));
+    return MLFF_OK;
+}
+
+void mlff_stream_destroy(mlff_device device, void *stream)
+{
+    const device_plugin *gpu;
+    if (device.kind != MLFF_CPU && stream && device_plugin_get(&gpu) == MLFF_OK) gpu->stream_destroy(device.index, stream);
+}
+
+mlff_status mlff_event_create(mlff_device device, void **event_out)
+{
+    if (!event_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_event_create: event_out must be given");
+    if (device.kind != MLFF_CPU) GPU_CALL(event_create(device.index, event_out));
+    struct timespec *event = base_alloc(1, sizeof *event, "an event");
+    if (!event) return MLFF_ERR_MEMORY;
+    *event_out = event;
+    return MLFF_OK;
+}
+
+mlff_status mlff_event_record(mlff_device device, void *event, void *stream)
+{
+    if (!event) return mlff_fail(MLFF_ERR_USAGE, "mlff_event_record: no event");
+    if (device.kind != MLFF_CPU) GPU_CALL(event_record(device.index, event, stream));
+    clock_gettime(CLOCK_MONOTONIC, event);
+    return MLFF_OK;
+}
+
+mlff_status mlff_event_elapsed(mlff_device device, void *start, void *end, double *time_ns_out)
+{
+    if (!start || !end || !time_ns_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_event_elapsed: start, end and time_ns_out must be given");
+    if (device.kind != MLFF_CPU) GPU_CALL(event_elapsed(device.index, start, end, time_ns_out));
+    const struct timespec *a = start, *b = end;
+    *time_ns_out = 1e9 * (double)(b->tv_sec - a->tv_sec) + (double)(b->tv_nsec - a->tv_nsec);
+    return MLFF_OK;
+}
+
+void mlff_event_destroy(mlff_device device, void *event)
+{
+    const device_plugin *gpu;
+    if (!event) return;
+    if (device.kind == MLFF_CPU)
+        base_free(event);
+    else if (device_plugin_get(&gpu) == MLFF_OK)
+        gpu->event_destroy(device.index, event);
+}
+
+mlff_status mlff_device_allocate(mlff_device device, size_t bytes, void **memory_out)
+{
+    if (!memory_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_device_allocate: memory_out must be given");
+    if (device.kind != MLFF_CPU) GPU_CALL(allocate(device.index, bytes, memory_out));
+    void *memory = base_alloc(bytes, 1, "an array");
+    if (!memory) return MLFF_ERR_MEMORY;
+    *memory_out = memory;
+    return MLFF_OK;
+}
+
+void mlff_device_release(mlff_device device, void *memory)
+{
+    const device_plugin *gpu;
+    if (!memory) return;
+    if (device.kind == MLFF_CPU)
+        base_free(memory);
+    else if (device_plugin_get(&gpu) == MLFF_OK)
+        gpu->release(device.index, memory);
+}
+
+mlff_status mlff_device_copy(mlff_device device, void *to, const void *from, size_t bytes)
+{
+    if (bytes > 0 && (!to || !from)) return mlff_fail(MLFF_ERR_USAGE, "mlff_device_copy: to and from must be given");
+    if (device.kind != MLFF_CPU) GPU_CALL(copy(device.index, to, from, bytes));
+    if (bytes > 0) memmove(to, from, bytes);
+    return MLFF_OK;
 }

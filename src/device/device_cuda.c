@@ -20,7 +20,8 @@ mlff_status cuda_failed(cudaError_t error, const char *what)
         return host.fail(MLFF_ERR_MEMORY, "out of GPU memory: %s; use a smaller system or batch", what);
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidDeviceFunction:
-        return host.fail(MLFF_ERR_DEVICE, "%s: this build has no code for this GPU; compute capability 7.5 or newer is needed", what);
+        return host.fail(MLFF_ERR_DEVICE, "%s: this build has no code for this GPU; compute capability 7.5 or newer is needed",
+                         what);
     case cudaErrorInsufficientDriver:
         return host.fail(MLFF_ERR_DEVICE, "the GPU driver is too old for CUDA %d.%d; update it", CUDART_VERSION / 1000,
                          CUDART_VERSION % 1000 / 10);
@@ -329,12 +330,14 @@ mlff_status mlff_cuda_plugin(const char *build_id, const device_host *library, c
     host = *library;
     device_build_id(own, sizeof own);
     if (strcmp(build_id, own) != 0)
-        return host.fail(MLFF_ERR_DEVICE, "no GPU support: libmlff is build \"%s\", libmlff_cuda.so is \"%s\"; install both from one build",
+        return host.fail(MLFF_ERR_DEVICE,
+                         "no GPU support: libmlff is build \"%s\", libmlff_cuda.so is \"%s\"; install both from one build",
                          build_id, own);
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
         return host.fail(MLFF_ERR_DEVICE, "no GPU: there is no NVIDIA driver on this machine; use --device cpu");
     if (driver < DRIVER_REQUIRED)
-        return host.fail(MLFF_ERR_DEVICE, "the GPU driver is for CUDA %d.%d, this build needs one for CUDA %d.0 or newer; update the driver",
+        return host.fail(MLFF_ERR_DEVICE,
+                         "the GPU driver is for CUDA %d.%d, this build needs one for CUDA %d.0 or newer; update the driver",
                          driver / 1000, driver % 1000 / 10, DRIVER_REQUIRED / 1000);
     mlff_status status = device_count(&n);
     if (status != MLFF_OK) return status;

@@ -55,16 +55,17 @@ static void open_once(void)
     char reason[512], build_id[128];
     void *handle = open_plugin(reason, sizeof reason);
     if (!handle) {
-        plugin_status = mlff_fail(MLFF_ERR_DEVICE,
-                                  "no GPU support: " PLUGIN_FILE " cannot be opened (%s); build with nvcc or set MLFF_CUDA_PLUGIN to its path",
-                                  reason);
+        plugin_status = mlff_fail(
+            MLFF_ERR_DEVICE,
+            "no GPU support: " PLUGIN_FILE " cannot be opened (%s); build with nvcc or set MLFF_CUDA_PLUGIN to its path", reason);
     } else {
         void *symbol = dlsym(handle, DEVICE_PLUGIN_SYMBOL);
         device_plugin_entry entry;
         memcpy(&entry, &symbol, sizeof entry); // POSIX: a function pointer fits
         device_build_id(build_id, sizeof build_id);
         if (!symbol)
-            plugin_status = mlff_fail(MLFF_ERR_DEVICE, "no GPU support: " PLUGIN_FILE " is not this project's plugin; reinstall it");
+            plugin_status =
+                mlff_fail(MLFF_ERR_DEVICE, "no GPU support: " PLUGIN_FILE " is not this project's plugin; reinstall it");
         else
             plugin_status = entry(build_id, &host, &plugin);
     }

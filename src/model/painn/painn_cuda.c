@@ -67,7 +67,8 @@ static mlff_status create_stages(cuda_evaluator *e)
     e->stages[k++] = (mlff_stage){"neighbors", "forward", -1, "geometry"};
     for (int l = 0; l < L; l++) {
         e->stages[k++] = (mlff_stage){"message", "forward", l, "filter"};
-        e->stages[k++] = (mlff_stage){"update", "forward", l, l + 1 < L ? "message network" : "readout, readout and update backward"};
+        e->stages[k++] =
+            (mlff_stage){"update", "forward", l, l + 1 < L ? "message network" : "readout, readout and update backward"};
     }
     for (int l = L - 1; l >= 0; l--) {
         e->stages[k++] = (mlff_stage){"message", "backward", l, "filter, radial"};
@@ -116,9 +117,10 @@ mlff_status painn_cuda_create(const mlff_model *model, const painn_parameters *p
     mlff_status status = MLFF_OK;
     struct cudaDeviceProp properties;
     if (!painn_cuda_supported(parameters))
-        return host.fail(MLFF_ERR_UNSUPPORTED,
-                         "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
-                         model->name);
+        return host.fail(
+            MLFF_ERR_UNSUPPORTED,
+            "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
+            model->name);
     if (options->precision == MLFF_FLOAT64)
         return host.fail(MLFF_ERR_UNSUPPORTED, "float64 is the reference and runs on the CPU; use float32 on the GPU");
     if (options->halo) return host.fail(MLFF_ERR_UNSUPPORTED, "halo exchange is not offered on the GPU; use --device cpu");
@@ -189,14 +191,16 @@ static mlff_status grow_arena(cuda_evaluator *e, int n_atoms, int n_systems, int
 {
     mlff_status status = MLFF_OK;
     painn_cuda_step step = e->step;
-    if (e->arena && n_atoms <= step.atom_capacity && n_systems <= step.system_capacity && row <= step.row_capacity) return MLFF_OK;
+    if (e->arena && n_atoms <= step.atom_capacity && n_systems <= step.system_capacity && row <= step.row_capacity)
+        return MLFF_OK;
     int64_t atoms = class_of(n_atoms) > step.atom_capacity ? class_of(n_atoms) : step.atom_capacity;
     atoms = (atoms + PAINN_CUDA_ATOM_BLOCK - 1) / PAINN_CUDA_ATOM_BLOCK * PAINN_CUDA_ATOM_BLOCK;
     if (class_of(n_systems) > step.system_capacity) step.system_capacity = class_of(n_systems);
     if (row > step.row_capacity) step.row_capacity = (row + row / 8 + 15) / 16 * 16;
     if (atoms * step.row_capacity > INT32_MAX || atoms * PAINN_CUDA_INTERVALS > INT32_MAX)
-        return host.fail(MLFF_ERR_LIMIT, "%d atoms with up to %d neighbours each are more than one GPU evaluator holds; split the batch",
-                         n_atoms, step.row_capacity);
+        return host.fail(MLFF_ERR_LIMIT,
+                         "%d atoms with up to %d neighbours each are more than one GPU evaluator holds; split the batch", n_atoms,
+                         step.row_capacity);
     step.atom_capacity = (int32_t)atoms;
     size_t bytes = painn_cuda_arena(&step, NULL);
     CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
@@ -252,7 +256,8 @@ static mlff_status grow_host(cuda_evaluator *e, int n_atoms, int n_systems, int 
     if (e->io.block) cudaFreeHost(e->io.block);
     e->io = (host_arrays){0};
     io.bytes = place_host(&io, NULL, e->step.n_layers);
-    CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable), "page-locked memory for inputs and results");
+    CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+             "page-locked memory for inputs and results");
     memset(io.block, 0, io.bytes);
     place_host(&io, io.block, e->step.n_layers);
     e->io = io;
@@ -265,10 +270,14 @@ done:
 
 static painn_cuda_plan make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int forces)
 {
-    int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors, clusters = e->capability >= 90 && e->step.n_features == 128;
+    int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors,
+        clusters = e->capability >= 90 && e->step.n_features == 128;
     painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
-                            .n_systems = class_of(n_systems) < e->step.system_capacity ? class_of(n_systems) : e->step.system_capacity,
-                            .cluster = clusters && tiles * 8 <= n ? 8 : clusters && tiles * 4 <= n ? 4 : 1,
+                            .n_systems =
+                                class_of(n_systems) < e->step.system_capacity ? class_of(n_systems) : e->step.system_capacity,
+                            .cluster = clusters && tiles * 8 <= n   ? 8
+                                       : clusters && tiles * 4 <= n ? 4
+                                                                    : 1,
                             .tile = tiles <= n || e->step.n_features == 64 ? 16 : 32,
                             .table_in_shared = e->capability >= 80 && atoms >= 1024,
                             .overlap = e->capability >= 90,
@@ -367,12 +376,15 @@ static mlff_status judge(const cuda_evaluator *e, const painn_cuda_report *repor
     if (flags & PAINN_CUDA_NO_VOLUME)
         return host.fail(MLFF_ERR_VALUE, "the cell of atom %d has no volume, or an axis repeats without a cell vector", atom);
     if (flags & PAINN_CUDA_ELEMENT)
-        return host.fail(MLFF_ERR_ELEMENT, "atom %d has atomic number %d, which model '%s' does not know", atom, other, e->model->name);
+        return host.fail(MLFF_ERR_ELEMENT, "atom %d has atomic number %d, which model '%s' does not know", atom, other,
+                         e->model->name);
     if (flags & PAINN_CUDA_SAME_POINT) return host.fail(MLFF_ERR_VALUE, "atoms %d and %d are on one point", atom, other);
     if (flags & PAINN_CUDA_TOO_WIDE)
-        return host.fail(MLFF_ERR_LIMIT, "atom %d is more than 50000 Å from the first of its system; has the system flown apart?", atom);
+        return host.fail(MLFF_ERR_LIMIT, "atom %d is more than 50000 Å from the first of its system; has the system flown apart?",
+                         atom);
     if (flags & PAINN_CUDA_SHIFT_RANGE)
-        return host.fail(MLFF_ERR_LIMIT, "a pair of atoms %d and %d has an image shift beyond 511; wrap the atoms into the cell", atom, other);
+        return host.fail(MLFF_ERR_LIMIT, "a pair of atoms %d and %d has an image shift beyond 511; wrap the atoms into the cell",
+                         atom, other);
     if (flags & PAINN_CUDA_NOT_SYMMETRIC)
         return host.fail(MLFF_ERR_VALUE, "the pair of atoms %d and %d was handed in without its reverse", atom, other);
     return MLFF_OK;
@@ -525,7 +537,8 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
     if (on_device != (results->location == MLFF_DEVICE_MEMORY))
         return host.fail(MLFF_ERR_USAGE, "batch and results must live in the same place: both on the host or both on the GPU");
     if (batch->pairs && !batch->pairs->symmetric)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "pairs without their reverses are not offered on the GPU; hand in a full list or use --device cpu");
+        return host.fail(MLFF_ERR_UNSUPPORTED,
+                         "pairs without their reverses are not offered on the GPU; hand in a full list or use --device cpu");
     PLUGIN_TRY(cuda_use(e->device));
     cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
     int n_pairs = count_pairs(batch, n_atoms);

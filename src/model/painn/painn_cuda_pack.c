@@ -15,7 +15,7 @@ static uint16_t to_half(double value)
     if (size >= 65520.0) return sign | 0x7c00;
     if (size < 6.103515625e-05) return sign | (uint16_t)nearbyint(size * 16777216.0); // subnormal, in units of 2⁻²⁴
     int exponent;
-    double fraction = frexp(size, &exponent); // 0.5 … 1
+    double fraction = frexp(size, &exponent);                   // 0.5 … 1
     uint32_t mantissa = (uint32_t)nearbyint(fraction * 2048.0); // a carry into the exponent is right as it comes
     return sign | (uint16_t)(((uint32_t)(exponent + 13) << 10) + mantissa);
 }
@@ -56,7 +56,8 @@ static const float *pack_floats(packer *p, const float *values, size_t n)
 // Operand B of the product y[n] = Σ_k a[k] B[k][n], from w stored [out][in]: B[k][n] = w[n][k], or with `transposed`
 // (the way back) B[k][n] = w[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column g, high and
 // low parts. `k_block_order` permutes blocks of k_block rows of B (NULL: as they are).
-static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, int transposed, const int *k_block_order, int k_block)
+static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, int transposed, const int *k_block_order,
+                               int k_block)
 {
     const void *device;
     int n_k = transposed ? n_out : n_in, n_n = transposed ? n_in : n_out;
@@ -129,7 +130,9 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
         for (int f = 0; f < 3 * F; f++) {
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
             int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
-            float *to = place + ((((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block) * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
+            float *to =
+                place +
+                ((((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block) * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
             uint16_t halves[2] = {to_half(from[3] / unit), to_half(from[4] / unit)};
             for (int k = 0; k < 3; k++) to[k] = (float)from[k];
             memcpy(to + 3, halves, sizeof halves);
@@ -152,7 +155,8 @@ static const float *pack_x0(packer *p, const painn_parameters *parameters)
         for (int f = 0; f < F; f++) {
             double h = layer->b1[f];
             for (int k = 0; k < F; k++) h += (double)layer->W1[(size_t)f * F + k] * q[k];
-            a[f] = parameters->activation == PAINN_SILU ? h / (1.0 + exp(-h)) : fmax(h, 0.0) + log1p(exp(-fabs(h))) - 0.6931471805599453;
+            a[f] = parameters->activation == PAINN_SILU ? h / (1.0 + exp(-h))
+                                                        : fmax(h, 0.0) + log1p(exp(-fabs(h))) - 0.6931471805599453;
         }
         for (int f = 0; f < 3 * F; f++) {
             double x = layer->b2[f];
@@ -194,8 +198,8 @@ static double weight_scale(const painn_parameters *parameters)
 }
 
 void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model,
-                     void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes, const void *base,
-                     painn_cuda_step *step)
+                     void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
+                     const void *base, painn_cuda_step *step)
 {
     packer p = {block, base, 0, weight_scale(parameters)};
     int F = parameters->n_features, H = parameters->readout_width[1];

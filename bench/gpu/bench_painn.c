@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+// bench_painn.c: PaiNN on the GPU against the float64 reference (force error) and the clock.
+//
+// For each case of the goals: error of energy, forces and virial; device time of a step by events, with pairs handed in
+// on the device and with the neighbour list made in the step; wall time of a call with host arrays. Medians. One JSON
+// object a case on standard output. Usage: bench_painn [--calls N] [--case NAME] [--no-check] [--model FILE]
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "device/device.h"
+#include "mlff_profile.h"
+
+static void must(mlff_status status, const char *what)
+{
+    if (status == MLFF_OK) return;
+    fprintf(stderr, "%s: %s\n", what, mlff_last_error());
+    exit(1);
+}
+
+typedef struct bench_case {
+    const char *name, *system;
+    int n_atoms, copies;
+    int device_calls;
+} bench_case;
+
+static const bench_case cases[] = {
+    {"benzene", "benzene", 12, 1, 1},        {"silicon 64", "silicon", 64, 1, 1},   {"silicon 512", "silicon", 512, 1, 1},
+    {"silicon 4096", "silicon", 4096, 1, 1}, {"benzene x16", "benzene", 12, 16, 1}, {"benzene x256", "benzene", 12, 256, 1},
+};
+
+typedef struct problem {
+    mlff_batch batch;
+    int32_t *first_atom, *species;
+    double *positions, *cells;
+    unsigned char *periodic;
+    int n_atoms, n_systems;
+} problem;
+
+static void *need(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size);
+    if (!p) must(mlff_fail(MLFF_ERR_MEMORY, "out of memory"), "bench");
+    return p;
+}
+
+static void build(const bench_case *c, problem *p)
+{
+    memset(p, 0, sizeof *p);
+    p->n_systems = c->copies;
+    p->first_atom = need(c->copies + 1, sizeof *p->first_atom);
+    for (int k = 0; k < c->copies; k++) {
+        mlff_system *s;
+        must(mlff_system_build(c->system, c->n_atoms, 0, &s), c->name);
+        must(mlff_system_perturb(s, 300.0, 7 + k), c->name);
+        if (k == 0) {
+            p->n_atoms = s->n_atoms * c->copies;
+            p->species = need(p->n_atoms, sizeof *p->species);
+            p->positions = need(3 * (size_t)p->n_atoms, sizeof *p->positions);
+            p->cells = need(9 * (size_t)c->copies, sizeof *p->cells);
+            p->periodic = need(3 * (size_t)c->copies, 1);
+        }
+        int at = p->first_atom[k];
+        for (int i = 0; i < s->n_atoms; i++) p->species[at + i] = s->species[i];
+        memcpy(p->positions + 3 * (size_t)at, s->positions, sizeof(double) * 3 * s->n_atoms);
+        memcpy(p->cells + 9 * (size_t)k, s->cell, sizeof s->cell);
+        memcpy(p->periodic + 3 * (size_t)k, s->periodic, 3);
+        p->first_atom[k + 1] = at + s->n_atoms;
+        mlff_system_destroy(s);
+    }
+    p->batch = (mlff_batch){.n_systems = p->n_systems,
+                            .first_atom = p->first_atom,
+                            .species = p->species,
+                            .positions = p->positions,
+                            .cells = p->cells,
+                            .periodic = p->periodic};
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n)
+{
+    qsort(v, n, sizeof *v, compare_doubles);
+    return v[n / 2];
+}
+
+static void *to_device(const device_plugin *gpu, const void *from, size_t bytes)
+{
+    void *memory;
+    must(gpu->allocate(0, bytes, &memory), "allocate");
+    if (from) must(gpu->copy(0, memory, from, bytes), "copy");
+    return memory;
+}
+
+// Median device time of a step, ns, and its 5th percentile.
+static double time_device(const device_plugin *gpu, cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results,
+                          int calls, double *p5)
+{
+    void *start, *end;
+    double *t = need(calls, sizeof *t);
+    must(gpu->event_create(0, &start), "event");
+    must(gpu->event_create(0, &end), "event");
+    for (int k = -20; k < calls; k++) {
+        double ns;
+        must(gpu->event_record(0, start, batch->stream), "event");
+        must(gpu->compute(e, batch, results), "compute");
+        must(gpu->event_record(0, end, batch->stream), "event");
+        must(gpu->event_elapsed(0, start, end, &ns), "event");
+        if (k >= 0) t[k] = ns;
+    }
+    double m = median(t, calls);
+    *p5 = t[calls / 20];
+    gpu->event_destroy(0, start);
+    gpu->event_destroy(0, end);
+    free(t);
+    return m;
+}
+
+static double time_host(const device_plugin *gpu, cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results,
+                        int calls)
+{
+    double *t = need(calls, sizeof *t);
+    for (int k = -20; k < calls; k++) {
+        int64_t start = mlff_clock_ns();
+        must(gpu->compute(e, batch, results), "compute");
+        if (k >= 0) t[k] = (double)(mlff_clock_ns() - start);
+    }
+    double m = median(t, calls);
+    free(t);
+    return m;
+}
+
+static void errors(const mlff_model *model, const problem *p, const mlff_results *got, double *force_rel, double *force_max,
+                   double *energy, double *virial)
+{
+    mlff_evaluator_options o = mlff_evaluator_options_default();
+    mlff_evaluator *reference;
+    o.precision = MLFF_FLOAT64;
+    must(mlff_evaluator_create(model, &o, &reference), "reference");
+    double *E = need(p->n_systems, 8), *F = need(3 * (size_t)p->n_atoms, 8), *V = need(9 * (size_t)p->n_systems, 8);
+    mlff_results r = {.energies = E, .forces = F, .virials = V};
+    must(mlff_evaluator_compute(reference, &p->batch, &r), "reference");
+    double d2 = 0, f2 = 0, worst = 0, vd = 0, vm = 0;
+    for (size_t k = 0; k < 3 * (size_t)p->n_atoms; k++) {
+        double d = F[k] - got->forces[k];
+        d2 += d * d;
+        f2 += F[k] * F[k];
+        worst = fmax(worst, fabs(d));
+        if (isnan(d)) worst = INFINITY;
+    }
+    *energy = 0;
+    for (int k = 0; k < p->n_systems; k++) *energy = fmax(*energy, fabs(E[k] - got->energies[k]));
+    for (size_t k = 0; k < 9 * (size_t)p->n_systems; k++) {
+        vd = fmax(vd, fabs(V[k] - got->virials[k]));
+        vm = fmax(vm, fabs(V[k]));
+    }
+    *force_rel = isinf(worst) ? worst : sqrt(d2 / f2);
+    *force_max = worst / sqrt(f2 / (3.0 * p->n_atoms));
+    *virial = vd / vm;
+    mlff_evaluator_destroy(reference);
+    free(E);
+    free(F);
+    free(V);
+}
+
+static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls, int check)
+{
+    problem p;
+    cuda_evaluator *e;
+    mlff_evaluator_options o = mlff_evaluator_options_default();
+    build(c, &p);
+    o.device = (mlff_device){MLFF_CUDA, 0};
+    must(gpu->painn_create(model, model->parameters, &o, &e), "painn_create");
+    double *E = need(p.n_systems, 8), *F = need(3 * (size_t)p.n_atoms, 8), *V = need(9 * (size_t)p.n_systems, 8),
+           *F2 = need(3 * (size_t)p.n_atoms, 8);
+    mlff_results all = {.energies = E, .forces = F, .virials = V}, plain = {.energies = E, .forces = F2};
+    must(gpu->compute(e, &p.batch, &all), "compute");
+    double rel = NAN, worst = NAN, energy = NAN, virial = NAN;
+    if (check) errors(model, &p, &all, &rel, &worst, &energy, &virial);
+    int same = 1;
+    for (int k = 0; k < 20; k++) {
+        must(gpu->compute(e, &p.batch, &plain), "compute");
+        same = same && memcmp(F, F2, sizeof(double) * 3 * p.n_atoms) == 0;
+    }
+    double host_ns = time_host(gpu, e, &p.batch, &plain, calls);
+
+    // On the device, pairs handed in.
+    mlff_neighbors *list;
+    mlff_pairs pairs;
+    must(mlff_neighbors_create(model->cutoff, 0.0, &list), "list");
+    must(mlff_neighbors_update(list, &p.batch), "list");
+    mlff_neighbors_get(list, &pairs, NULL, NULL);
+    size_t n_pairs = pairs.first[p.n_atoms];
+    mlff_batch on = p.batch;
+    on.location = MLFF_DEVICE_MEMORY;
+    on.species = to_device(gpu, p.species, sizeof(int32_t) * p.n_atoms);
+    on.positions = to_device(gpu, p.positions, sizeof(double) * 3 * p.n_atoms);
+    on.cells = to_device(gpu, p.cells, sizeof(double) * 9 * p.n_systems);
+    must(gpu->stream_create(0, &on.stream), "stream");
+    mlff_results there = {.energies = to_device(gpu, NULL, sizeof(double) * p.n_systems),
+                          .forces = to_device(gpu, NULL, sizeof(double) * 3 * p.n_atoms),
+                          .location = MLFF_DEVICE_MEMORY};
+    double listed_p5, handed_p5, listed = time_device(gpu, e, &on, &there, calls, &listed_p5);
+    must(gpu->stream_synchronize(0, on.stream), "wait");
+    must(gpu->copy(0, F2, there.forces, sizeof(double) * 3 * p.n_atoms), "copy");
+    same = same && memcmp(F, F2, sizeof(double) * 3 * p.n_atoms) == 0;
+    mlff_pairs handed = {.first = to_device(gpu, pairs.first, sizeof(int32_t) * (p.n_atoms + 1)),
+                         .neighbor = to_device(gpu, pairs.neighbor, sizeof(int32_t) * n_pairs),
+                         .shift = pairs.shift ? to_device(gpu, pairs.shift, sizeof(int32_t) * 3 * n_pairs) : NULL,
+                         .symmetric = 1};
+    on.pairs = &handed;
+    double handed_ns = time_device(gpu, e, &on, &there, calls, &handed_p5);
+    must(gpu->stream_synchronize(0, on.stream), "wait");
+    must(gpu->copy(0, F2, there.forces, sizeof(double) * 3 * p.n_atoms), "copy");
+    double handed_d = 0, f2 = 0;
+    for (int k = 0; k < 3 * p.n_atoms; k++) handed_d += (F[k] - F2[k]) * (F[k] - F2[k]), f2 += F[k] * F[k];
+
+    // Stages.
+    int n_stages;
+    const mlff_stage *stages = gpu->stages(e, &n_stages);
+    double *stage_ns = need(n_stages, 8), *sum = need(n_stages, 8);
+    must(gpu->stage_clock_set(e, 1), "clock");
+    for (int k = 0; k < 220; k++) {
+        must(gpu->compute(e, &p.batch, &plain), "compute");
+        gpu->stage_times(e, stage_ns);
+        for (int s = 0; s < n_stages && k >= 20; s++) sum[s] += stage_ns[s] / 200;
+    }
+    must(gpu->stage_clock_set(e, 0), "clock");
+    mlff_evaluator_info info = {0};
+    gpu->evaluator_info(e, &info);
+    printf("{\"case\": \"%s\", \"atoms\": %d, \"pairs\": %zu, \"device_us_pairs_given\": %.2f, \"device_us_with_list\": %.2f, "
+           "\"host_call_us\": %.2f, \"p5_us\": [%.2f, %.2f], \"force_rel_rms\": %.3g, \"force_max_over_rms\": %.3g, "
+           "\"energy_error_ev\": %.3g, "
+           "\"virial_rel\": %.3g, \"bitwise_repeatable\": %d, \"handed_vs_own_rel\": %.2g, \"device_mb\": %.1f, \"growths\": "
+           "%lld, \"stages_us\": {",
+           c->name, p.n_atoms, n_pairs, handed_ns / 1e3, listed / 1e3, host_ns / 1e3, handed_p5 / 1e3, listed_p5 / 1e3, rel,
+           worst, energy, virial, same, sqrt(handed_d / f2), info.device_bytes / 1048576.0, (long long)info.n_growths);
+    for (int s = 0; s < n_stages; s++)
+        printf("%s\"%s %s %d\": %.2f", s ? ", " : "", stages[s].name, stages[s].phase, stages[s].layer, sum[s] / 1e3);
+    printf("}}\n");
+    fflush(stdout);
+    gpu->destroy(e);
+}
+
+int main(int argc, char **argv)
+{
+    int calls = 1000, check = 1;
+    const char *only = NULL, *file = NULL;
+    for (int k = 1; k < argc; k++) {
+        if (strcmp(argv[k], "--calls") == 0 && k + 1 < argc) calls = atoi(argv[++k]);
+        if (strcmp(argv[k], "--case") == 0 && k + 1 < argc) only = argv[++k];
+        if (strcmp(argv[k], "--model") == 0 && k + 1 < argc) file = argv[++k];
+        if (strcmp(argv[k], "--no-check") == 0) check = 0;
+    }
+    const device_plugin *gpu;
+    mlff_model *model;
+    mlff_painn_options o = mlff_painn_options_default();
+    must(file ? mlff_model_load(file, &model) : mlff_model_create_painn(&o, &model), "model");
+    must(device_plugin_get(&gpu), "plugin");
+    must(gpu->warm_up(0), "warm up");
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        if (!only || strcmp(only, cases[k].name) == 0) run(model, gpu, &cases[k], calls, check);
+    mlff_model_destroy(model);
+    return 0;
+}
