@@ -12,7 +12,12 @@ static inline int nn_padded(int width)
     return (width + NN_PAD - 1) / NN_PAD * NN_PAD;
 }
 
-enum nn_activation { NN_SILU, NN_SHIFTED_SOFTPLUS };
+enum nn_activation { NN_SILU, NN_SHIFTED_SOFTPLUS, NN_CELU }; /* CELU with alpha = 0.1 */
+
+/* Rows first … first + count − 1 of a packed matrix. */
+typedef struct nn_rows {
+    int first, count;
+} nn_rows;
 
 typedef struct nn_kernels {
     const char *path;
@@ -22,6 +27,9 @@ typedef struct nn_kernels {
      * m is, so a row's bits do not depend on the rows beside it. */
     void (*product)(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c, int ldc,
                     int accumulate);
+    /* The same where a has columns for some rows of the k × n matrix only, those of `rows`, one after the other. */
+    void (*product_rows)(int m, int n, int k, int n_runs, const nn_rows *rows, const float *a, int lda, const float *packed,
+                         const float *bias, float *c, int ldc, int accumulate);
     /* x[i] = act(x[i]) and, where given, derivative[i] = act'(x[i]); n is a multiple of NN_PAD. */
     void (*activate)(enum nn_activation kind, size_t n, float *x, float *derivative);
 } nn_kernels;

@@ -21,20 +21,23 @@ static void pack(int k, int n, const float *b, float *packed)
     }
 }
 
-SIMD_INLINE void block(const int rows, const int vectors, int k, const float *restrict a, int lda, const float *restrict b,
-                       const float *restrict bias, float *restrict c, int ldc, int accumulate)
+SIMD_INLINE void block(const int rows, const int vectors, int n_runs, const nn_rows *runs, const float *restrict a, int lda,
+                       const float *restrict panel, const float *restrict bias, float *restrict c, int ldc, int accumulate)
 {
     simd sum[ROWS][SIMD_PANEL];
     for (int v = 0; v < vectors; v++) {
         simd start = bias ? simd_load(bias + v * SIMD_WIDTH) : simd_set(0);
         for (int r = 0; r < rows; r++) sum[r][v] = start;
     }
-    for (int i = 0; i < k; i++, b += vectors * SIMD_WIDTH) {
-        simd column[SIMD_PANEL];
-        for (int v = 0; v < vectors; v++) column[v] = simd_load(b + v * SIMD_WIDTH);
-        for (int r = 0; r < rows; r++) {
-            float x = a[(size_t)r * lda + i];
-            for (int v = 0; v < vectors; v++) sum[r][v] += x * column[v];
+    for (int run = 0; run < n_runs; a += runs[run++].count) {
+        const float *b = panel + (size_t)runs[run].first * (vectors * SIMD_WIDTH);
+        for (int i = 0; i < runs[run].count; i++, b += vectors * SIMD_WIDTH) {
+            simd column[SIMD_PANEL];
+            for (int v = 0; v < vectors; v++) column[v] = simd_load(b + v * SIMD_WIDTH);
+            for (int r = 0; r < rows; r++) {
+                float x = a[(size_t)r * lda + i];
+                for (int v = 0; v < vectors; v++) sum[r][v] += x * column[v];
+            }
         }
     }
     for (int r = 0; r < rows; r++)
@@ -46,41 +49,48 @@ SIMD_INLINE void block(const int rows, const int vectors, int k, const float *re
 }
 
 // Rows and vectors must be constants for the registers to be assigned.
-SIMD_INLINE void rows_of_panel(const int vectors, int m, int k, const float *a, int lda, const float *b, const float *bias,
-                               float *c, int ldc, int accumulate)
+SIMD_INLINE void rows_of_panel(const int vectors, int m, int n_runs, const nn_rows *runs, const float *a, int lda, const float *b,
+                               const float *bias, float *c, int ldc, int accumulate)
 {
     int i = 0;
     for (; i + ROWS <= m; i += ROWS)
-        block(ROWS, vectors, k, a + (size_t)i * lda, lda, b, bias, c + (size_t)i * ldc, ldc, accumulate);
+        block(ROWS, vectors, n_runs, runs, a + (size_t)i * lda, lda, b, bias, c + (size_t)i * ldc, ldc, accumulate);
     const float *rest = a + (size_t)i * lda;
     float *out = c + (size_t)i * ldc;
     switch (m - i) {
-    case 5: block(5, vectors, k, rest, lda, b, bias, out, ldc, accumulate); break;
-    case 4: block(4, vectors, k, rest, lda, b, bias, out, ldc, accumulate); break;
-    case 3: block(3, vectors, k, rest, lda, b, bias, out, ldc, accumulate); break;
-    case 2: block(2, vectors, k, rest, lda, b, bias, out, ldc, accumulate); break;
-    case 1: block(1, vectors, k, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 5: block(5, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 4: block(4, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 3: block(3, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 2: block(2, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 1: block(1, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
     default: break;
+    }
+}
+
+static void product_rows(int m, int n, int k, int n_runs, const nn_rows *runs, const float *a, int lda, const float *packed,
+                         const float *bias, float *c, int ldc, int accumulate)
+{
+    for (int begin = 0; begin < n; begin += PANEL) {
+        int width = n - begin < PANEL ? n - begin : PANEL;
+        const float *start = bias ? bias + begin : NULL;
+        switch (width / SIMD_WIDTH) {
+        case 1: rows_of_panel(1, m, n_runs, runs, a, lda, packed, start, c + begin, ldc, accumulate); break;
+        case 2: rows_of_panel(2, m, n_runs, runs, a, lda, packed, start, c + begin, ldc, accumulate); break;
+#if SIMD_PANEL > 2
+        case 3: rows_of_panel(3, m, n_runs, runs, a, lda, packed, start, c + begin, ldc, accumulate); break;
+        case 4: rows_of_panel(4, m, n_runs, runs, a, lda, packed, start, c + begin, ldc, accumulate); break;
+#endif
+        default: break;
+        }
+        packed += (size_t)k * width;
     }
 }
 
 static void product(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c, int ldc,
                     int accumulate)
 {
-    for (int begin = 0; begin < n; begin += PANEL) {
-        int width = n - begin < PANEL ? n - begin : PANEL;
-        const float *start = bias ? bias + begin : NULL;
-        switch (width / SIMD_WIDTH) {
-        case 1: rows_of_panel(1, m, k, a, lda, packed, start, c + begin, ldc, accumulate); break;
-        case 2: rows_of_panel(2, m, k, a, lda, packed, start, c + begin, ldc, accumulate); break;
-#if SIMD_PANEL > 2
-        case 3: rows_of_panel(3, m, k, a, lda, packed, start, c + begin, ldc, accumulate); break;
-        case 4: rows_of_panel(4, m, k, a, lda, packed, start, c + begin, ldc, accumulate); break;
-#endif
-        default: break;
-        }
-        packed += (size_t)k * width;
-    }
+    nn_rows all = {0, k};
+    product_rows(m, n, k, 1, &all, a, lda, packed, bias, c, ldc, accumulate);
 }
 
 // silu = x σ(x), silu' = σ (1 + x (1 − σ)); shifted softplus = ln(1 + eˣ) − ln 2, derivative σ.
@@ -93,10 +103,25 @@ static void activate_silu(size_t n, float *restrict x, float *restrict derivativ
     }
 }
 
+// celu = x, or 0.1 (e^10x − 1) below 0; derivative 1, or e^10x.
+static void activate_celu(size_t n, float *restrict x, float *restrict derivative)
+{
+    for (size_t i = 0; i < n; i += SIMD_WIDTH) {
+        simd v = simd_load(x + i), e = simd_exp(v * 10.0f);
+        simd_int positive = v > simd_set(0);
+        simd_store(x + i, simd_select(positive, v, e * 0.1f - 0.1f));
+        if (derivative) simd_store(derivative + i, simd_select(positive, simd_set(1), e));
+    }
+}
+
 static void activate(enum nn_activation kind, size_t n, float *x, float *derivative)
 {
     if (kind == NN_SILU) {
         activate_silu(n, x, derivative);
+        return;
+    }
+    if (kind == NN_CELU) {
+        activate_celu(n, x, derivative);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -110,5 +135,6 @@ const nn_kernels SIMD_SYMBOL(nn_kernels) = {
     .path = SIMD_NAME,
     .pack = pack,
     .product = product,
+    .product_rows = product_rows,
     .activate = activate,
 };

@@ -45,12 +45,9 @@ SIMD_INLINE simd simd_select(simd_int mask, simd a, simd b)
     return (simd)((mask & (simd_int)a) | (~mask & (simd_int)b));
 }
 
-/* exp(x), relative error below 2e-7; x is cut to ±87. Range reduction to |r| <= ln2/2, then a polynomial of degree 6. */
-SIMD_INLINE simd simd_exp(simd x)
+/* exp(x) for |x| <= 87, relative error below 2e-7. Range reduction to |r| <= ln2/2, then a polynomial of degree 6. */
+SIMD_INLINE simd simd_exp_in_range(simd x)
 {
-    simd high = simd_set(87.0f), low = simd_set(-87.0f);
-    x = simd_select(x > high, high, x);
-    x = simd_select(x < low, low, x);
     simd scaled = x * 1.44269504088896341f;
     simd magic = simd_set(12582912.0f); /* 1.5 · 2²³: adding it rounds to the nearest integer */
     simd rounded = (scaled + magic) - magic;
@@ -64,6 +61,37 @@ SIMD_INLINE simd simd_exp(simd x)
     p = p * r * r + r + 1.0f;
     simd_int exponent = __builtin_convertvector(rounded, simd_int);
     return p * (simd)((exponent + 127) << 23);
+}
+
+/* The same with x cut to ±87. */
+SIMD_INLINE simd simd_exp(simd x)
+{
+    simd high = simd_set(87.0f), low = simd_set(-87.0f);
+    x = simd_select(x > high, high, x);
+    x = simd_select(x < low, low, x);
+    return simd_exp_in_range(x);
+}
+
+/* ln(x) of a normal, positive x, error below 2e-7 of max(|ln x|, 1). Cephes' polynomial on √½ … √2. */
+SIMD_INLINE simd simd_log(simd x)
+{
+    simd_int bits = (simd_int)x, exponent = (bits >> 23) - 126;
+    simd m = (simd)((bits & 0x007fffff) | 0x3f000000);
+    simd_int below = m < simd_set(0.707106781186547524f); /* -1 where true */
+    exponent += below;
+    m = m + (simd)((simd_int)m & below) - 1.0f;
+    simd e = __builtin_convertvector(exponent, simd), z = m * m;
+    simd p = simd_set(7.0376836292e-2f);
+    p = p * m - 1.1514610310e-1f;
+    p = p * m + 1.1676998740e-1f;
+    p = p * m - 1.2420140846e-1f;
+    p = p * m + 1.4249322787e-1f;
+    p = p * m - 1.6668057665e-1f;
+    p = p * m + 2.0000714765e-1f;
+    p = p * m - 2.4999993993e-1f;
+    p = p * m + 3.3333331174e-1f;
+    simd y = p * m * z + e * -2.12194440e-4f - z * 0.5f;
+    return m + y + e * 0.693359375f;
 }
 
 #define SIMD_PASTE_(a, b) a##_##b

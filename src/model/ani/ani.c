@@ -73,6 +73,7 @@ static mlff_status take_network(mlff_model *model, int member, const char *symbo
         network->n_layers = l + 1;
         model->n_parameters += (int64_t)(network->width[l] + 1) * rows;
     }
+    if (network->n_layers < 2) MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: the network of %s has no hidden layer", model->name, symbol);
     if (width != 1)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: the network of %s in member %d gives %" PRId64 " numbers; expected 1, the energy",
                   model->name, symbol, member, width);
@@ -164,7 +165,8 @@ done:
 
 static mlff_status ani_create_cpu(const mlff_model *model, const cpu_options *options, model_backend **backend_out)
 {
-    return ani_reference_create(model, options, backend_out);
+    return options->precision == MLFF_FLOAT64 ? ani_reference_create(model, options, backend_out)
+                                              : ani_cpu_create(model, options, backend_out);
 }
 
 static void ani_destroy(mlff_model *model)

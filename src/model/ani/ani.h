@@ -20,8 +20,8 @@ enum {
 
 /* Dense layers with CELU between, the last one linear with one output. */
 typedef struct ani_network {
-    int n_layers, width[ANI_MAX_LAYERS + 1];                         /* AEV length, …, 1 */
-    const float *weight[ANI_MAX_LAYERS], *bias[ANI_MAX_LAYERS];      /* [out][in], [out] */
+    int n_layers, width[ANI_MAX_LAYERS + 1];                    /* AEV length, …, 1 */
+    const float *weight[ANI_MAX_LAYERS], *bias[ANI_MAX_LAYERS]; /* [out][in], [out] */
 } ani_network;
 
 typedef struct ani_parameters {
@@ -29,11 +29,11 @@ typedef struct ani_parameters {
     int atomic_number[ANI_MAX_SPECIES];
     int species_of[MLFF_MAX_ATOMIC_NUMBER + 1]; /* index of a species by atomic number, −1 where unknown */
     int n_radial, n_shifts, n_sections;
-    double radial_cutoff, angular_cutoff;       /* Å */
+    double radial_cutoff, angular_cutoff; /* Å */
     double eta_radial, eta_angular, zeta;
     double radial_shift[ANI_MAX_GRID], angular_shift[ANI_MAX_GRID], section[ANI_MAX_GRID];
-    int length;                                 /* of the AEV */
-    ani_network (*network)[ANI_MAX_SPECIES];    /* [n_members][…] */
+    int length;                              /* of the AEV */
+    ani_network (*network)[ANI_MAX_SPECIES]; /* [n_members][…] */
 } ani_parameters;
 
 /* Place of the unordered pair of species p, q in the angular part: rows of the upper triangle of n species. */
@@ -56,13 +56,13 @@ mlff_status ani_cpu_create(const mlff_model *model, const cpu_options *options, 
 
 /* What an importer fills before it adds the networks. Shifts and sections are arrays of doubles. */
 typedef struct ani_settings {
-    char species[128];            /* "H,C,N,O" */
+    char species[128]; /* "H,C,N,O" */
     int n_species, n_members;
     int n_radial, n_shifts, n_sections;
     double radial_cutoff, angular_cutoff, eta_radial, eta_angular, zeta;
     double radial_shift[ANI_MAX_GRID], angular_shift[ANI_MAX_GRID], section[ANI_MAX_GRID];
     double self_energy[ANI_MAX_SPECIES];
-    double energy_unit;           /* eV */
+    double energy_unit; /* eV */
 } ani_settings;
 mlff_status ani_settings_write(const ani_settings *settings, const char *source, model_weights *weights);
 int ani_length(const ani_settings *settings);

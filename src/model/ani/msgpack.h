@@ -5,15 +5,24 @@
 
 #include "base/base.h"
 
-enum msgpack_kind { MSGPACK_NIL, MSGPACK_BOOL, MSGPACK_NUMBER, MSGPACK_TEXT, MSGPACK_BYTES, MSGPACK_EXTENSION, MSGPACK_ARRAY, MSGPACK_MAP };
+enum msgpack_kind {
+    MSGPACK_NIL,
+    MSGPACK_BOOL,
+    MSGPACK_NUMBER,
+    MSGPACK_TEXT,
+    MSGPACK_BYTES,
+    MSGPACK_EXTENSION,
+    MSGPACK_ARRAY,
+    MSGPACK_MAP
+};
 
 typedef struct msgpack_value {
     enum msgpack_kind kind;
-    int extension;                /* type of an extension */
-    uint32_t n;                   /* bytes of a text, of bytes, of an extension; items of an array, pairs of a map */
-    double number;                /* also 0 and 1 of a bool */
-    const unsigned char *data;    /* the bytes, or the first item */
-    const unsigned char *end;     /* of all that was checked */
+    int extension;             /* type of an extension */
+    uint32_t n;                /* bytes of a text, of bytes, of an extension; items of an array, pairs of a map */
+    double number;             /* also 0 and 1 of a bool */
+    const unsigned char *data; /* the bytes, or the first item */
+    const unsigned char *end;  /* of all that was checked */
 } msgpack_value;
 
 /* One value that fills `length` bytes, with all that is in it; fails on a length that lies, a code that does not exist, a
