@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // evaluator.c: one model on one device: pairs and edge vectors in, energies, forces and stress out.
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 #include <time.h>
 
 #include "device/cpu.h"
 #include "device/device.h"
+#include "device/team.h"
 #include "model/model.h"
 #include "model/pairs.h"
 
@@ -110,7 +110,7 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         *evaluator_out = e;
         return MLFF_OK;
     }
-    if (chosen.n_threads == 0) chosen.n_threads = omp_get_max_threads();
+    if (chosen.n_threads == 0) chosen.n_threads = team_default_size();
     MLFF_TRY(cpu_path_choose(chosen.cpu_path, &chosen.cpu_path));
     e->options = chosen;
     cpu_options cpu = {

@@ -5,9 +5,9 @@
 // (reverse) of others, so one barrier a layer and direction is enough: 2 L + 1 in a step. Within a range, blocks of
 // BLOCK atoms go through a chain of layers together, so that activations stay in the second cache.
 // Exact savings: x of layer 0 depends on the element only (a table); μ of layer 0 is zero; the last layer's μ is unused.
-#include <omp.h>
 #include <string.h>
 
+#include "device/team.h"
 #include "painn_cpu.h"
 
 enum { BLOCK = 64 };
@@ -16,7 +16,6 @@ enum { BLOCK = 64 };
 typedef struct run {
     painn_cpu *cpu;
     const model_graph *graph;
-    int n_threads, begin[PAINN_MAX_THREADS + 1];
     const int32_t *in_first, *in_pair, *in_center;
     double *atom_energy, *pair_gradient;
     stage_clock *clock;
@@ -242,18 +241,17 @@ static void message_backward(const run *r, int l, span s, const float *q_bar, co
     c->nn->product(n, F, F, h_bar, F, L->W1_back, NULL, q_next + at, F, 1);
 }
 
-static void halo(run *r, bool forward, int layer, float *q, float *mu)
+static void halo(run *r, const team_member *member, bool forward, int layer, float *q, float *mu)
 {
     const mlff_halo *hooks = r->graph->halo;
     if (!hooks) return;
-#pragma omp barrier
-#pragma omp master
-    {
+    team_barrier(member);
+    if (member->thread == 0) {
         mlff_halo_array arrays[2] = {{q, r->cpu->F, 4}, {mu, 3 * r->cpu->F, 4}};
         mlff_status status = (forward ? hooks->forward : hooks->reverse)(hooks->context, layer, arrays, 2, MLFF_HOST, NULL);
         if (r->status == MLFF_OK) r->status = status;
     }
-#pragma omp barrier
+    team_barrier(member);
 }
 
 // All blocks of a thread's atoms: for (span s = …).
@@ -261,11 +259,29 @@ static void halo(run *r, bool forward, int layer, float *q, float *mu)
     for (span s = {(from), (from) + BLOCK < (to) ? (from) + BLOCK : (to), (memory)}; s.begin < (to);                             \
          s.begin += BLOCK, s.end = s.begin + BLOCK < (to) ? s.begin + BLOCK : (to))
 
-static void step(run *r, int thread)
+// First atom of a thread: ranges of like work. An atom's dense layers cost about as much as 40 of its pairs.
+static int range_begin(const model_graph *graph, int thread, int n_threads)
 {
+    int64_t goal = ((int64_t)graph->n_pairs + 40 * (int64_t)graph->n_atoms) * thread / n_threads;
+    int low = 0, high = graph->n_atoms;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (graph->first[middle] + 40 * (int64_t)middle < goal)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void step(void *context, const team_member *member)
+{
+    run *r = context;
+    int thread = member->thread;
     painn_cpu *c = r->cpu;
     const model_graph *graph = r->graph;
-    int from = r->begin[thread], to = r->begin[thread + 1], L = c->parameters.n_layers, F = c->F, back = 1 + 2 * L;
+    int from = range_begin(graph, thread, member->n), to = range_begin(graph, thread + 1, member->n), L = c->parameters.n_layers,
+        F = c->F, back = 1 + 2 * L;
     float *memory = c->scratch[thread];
 
     c->painn->geometry(graph->first[from], graph->first[to], graph->vectors, c->n_intervals, c->parameters.cutoff, c->pairs);
@@ -276,12 +292,12 @@ static void step(run *r, int thread)
     for (int l = 0; l < L; l++) {
         if (l > 0) {
             BLOCKS(s, from, to, memory) message_network(c, l, s);
-#pragma omp barrier
+            team_barrier(member);
         }
         BLOCKS(s, from, to, memory) message(r, l, s);
         mark(r, thread, 1 + 2 * l);
         BLOCKS(s, from, to, memory) update(c, l, s);
-        if (l + 1 < L) halo(r, true, l, c->q, c->layer[l + 1].mu);
+        if (l + 1 < L) halo(r, member, true, l, c->q, c->layer[l + 1].mu);
         mark(r, thread, 2 + 2 * l);
     }
     float *q_bar = c->q_bar[0], *mu_bar = c->mu_bar[0], *q_next = c->q_bar[1], *mu_next = c->mu_bar[1];
@@ -291,9 +307,9 @@ static void step(run *r, int thread)
     for (int l = L - 1; l >= 0; l--) {
         BLOCKS(s, from, to, memory) update_backward(c, l, s, q_bar, mu_bar);
         mark(r, thread, back + 2 + 2 * (L - 1 - l));
-#pragma omp barrier
+        team_barrier(member);
         BLOCKS(s, from, to, memory) message_backward(r, l, s, q_bar, mu_bar, q_next, mu_next);
-        if (l > 0) halo(r, false, l, q_next, mu_next);
+        if (l > 0) halo(r, member, false, l, q_next, mu_next);
         mark(r, thread, back + 3 + 2 * (L - 1 - l));
         float *swap = q_bar;
         q_bar = q_next;
@@ -302,27 +318,13 @@ static void step(run *r, int thread)
         mu_bar = mu_next;
         mu_next = swap;
     }
-#pragma omp barrier
+    team_barrier(member);
     c->painn->gradient(graph->first[from], graph->first[to], graph->vectors, c->pair_bar, r->pair_gradient);
-#pragma omp barrier
+    team_barrier(member);
     mark(r, thread, back + 2 + 2 * L);
 }
 
 // ---- the backend --------------------------------------------------------------------------------------------------
-
-// Ranges of like work: an atom's dense layers cost about as much as 40 of its pairs.
-static void divide(run *r)
-{
-    const model_graph *graph = r->graph;
-    int64_t total = (int64_t)graph->n_pairs + 40 * (int64_t)graph->n_atoms;
-    int i = 0;
-    for (int t = 0; t < r->n_threads; t++) {
-        r->begin[t] = i;
-        int64_t goal = total * (t + 1) / r->n_threads;
-        while (i < graph->n_atoms && (int64_t)graph->first[i + 1] + 40 * (int64_t)(i + 1) <= goal) i++;
-    }
-    r->begin[r->n_threads] = graph->n_atoms;
-}
 
 static mlff_status compute(model_backend *backend, const model_graph *graph, double *atom_energy, double *pair_gradient,
                            stage_clock *clock, int stage)
@@ -342,15 +344,8 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, dou
         r.in_pair = c->incoming_pair;
         r.in_center = c->incoming_center;
     }
-    r.n_threads = graph->n_atoms / 4 < c->n_threads ? graph->n_atoms / 4 : c->n_threads;
-    if (r.n_threads < 1) r.n_threads = 1;
-    divide(&r);
-    if (r.n_threads == 1) {
-        step(&r, 0);
-    } else {
-#pragma omp parallel num_threads(r.n_threads)
-        step(&r, omp_get_thread_num());
-    }
+    int n_threads = graph->n_atoms / 4 < c->n_threads ? graph->n_atoms / 4 : c->n_threads;
+    team_run(n_threads, step, &r);
     status = r.status;
 done:
     return status;
@@ -381,7 +376,7 @@ static void destroy(model_backend *backend)
         base_free(c->readout_back[k]);
         base_free(c->readout_bias[k]);
     }
-    for (int t = 0; t < PAINN_MAX_THREADS; t++) base_free(c->scratch[t]);
+    for (int t = 0; t < TEAM_MAX; t++) base_free(c->scratch[t]);
     void *arrays[] = {c->stages,        c->embedding,      c->x0,        c->q,     c->mu1,      c->q_bar[0],
                       c->q_bar[1],      c->mu_bar[0],      c->mu_bar[1], c->pairs, c->pair_bar, c->incoming_first,
                       c->incoming_pair, c->incoming_center};
@@ -398,7 +393,7 @@ mlff_status painn_cpu_create(const mlff_model *model, const cpu_options *options
     c->parameters = *(const painn_parameters *)model->parameters;
     c->nn = nn_kernels_get(options->path);
     c->painn = painn_kernels_get(options->path);
-    c->n_threads = options->n_threads < PAINN_MAX_THREADS ? options->n_threads : PAINN_MAX_THREADS;
+    c->n_threads = options->n_threads < TEAM_MAX ? options->n_threads : TEAM_MAX;
     c->F = nn_padded(c->parameters.n_features);
     MLFF_TRY(painn_cpu_load_weights(c));
 

@@ -3,11 +3,10 @@
 #ifndef PAINN_CPU_H
 #define PAINN_CPU_H
 
+#include "device/team.h"
 #include "nn/nn.h"
 #include "painn.h"
 #include "painn_kernels.h"
-
-enum { PAINN_MAX_THREADS = 256 };
 
 typedef struct painn_cpu_layer {
     // Packed for x Wᵀ (forward) and for x̄ W (reverse).
@@ -38,7 +37,7 @@ typedef struct painn_cpu {
     painn_pair *pairs;                                         // [n_pairs]
     float *pair_bar;                                           // [n_pairs][4][16]
     int32_t *incoming_first, *incoming_pair, *incoming_center; // where the list is not symmetric
-    float *scratch[PAINN_MAX_THREADS];                         // [BLOCK][12 F or the readout's]
+    float *scratch[TEAM_MAX];                         // [BLOCK][12 F or the readout's]
     size_t scratch_floats;
 } painn_cpu;
 

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+// team.c: threads that wait for work by spinning shortly, then sleeping on a futex.
+//
+// A run is announced by one 32-bit word, generation · 2¹⁶ + threads, so that a worker decides from a single load whether
+// it takes part; only then does it look at the work. A run cannot end, and the next cannot begin, without its members.
+#include "device/team.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SPINS = 2000 };
+
+typedef struct word {
+    _Alignas(64) _Atomic uint32_t value;
+    _Atomic uint32_t sleepers;
+} word;
+
+static struct team {
+    atomic_flag busy;
+    _Atomic int process; // workers exist in this process only: a forked child works alone
+    int n_workers, n_cores;
+    pthread_t workers[TEAM_MAX];
+    word announced, arrived_phase;
+    _Atomic uint32_t n_arrived;
+    _Atomic int stop;
+    void (*work)(void *context, const team_member *member);
+    void *context;
+    int caller_core;
+} team = {.busy = ATOMIC_FLAG_INIT};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void word_wait(word *w, uint32_t old)
+{
+    int spins = team.n_workers < team.n_cores ? SPINS : 0;
+    for (int i = 0; i < spins; i++) {
+        if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return;
+        relax();
+    }
+    atomic_fetch_add(&w->sleepers, 1);
+    while (atomic_load(&w->value) == old) syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    atomic_fetch_sub(&w->sleepers, 1);
+}
+
+static void word_set(word *w, uint32_t value)
+{
+    atomic_store(&w->value, value);
+    if (atomic_load(&w->sleepers) > 0) syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void team_barrier(const team_member *member)
+{
+    if (member->n == 1) return;
+    uint32_t phase = atomic_load(&team.arrived_phase.value);
+    if (atomic_fetch_add(&team.n_arrived, 1) + 1 == (uint32_t)member->n) {
+        atomic_store(&team.n_arrived, 0);
+        word_set(&team.arrived_phase, phase + 1);
+    } else {
+        word_wait(&team.arrived_phase, phase);
+    }
+}
+
+// A scheduler likes to wake a thread on the core of its waker, where the two would take turns instead of working at once.
+static void leave_core(int core)
+{
+    cpu_set_t cores;
+    if (sched_getaffinity(getpid(), sizeof cores, &cores) != 0 || CPU_COUNT(&cores) < 2) return;
+    CPU_CLR(core, &cores);
+    sched_setaffinity(0, sizeof cores, &cores);
+}
+
+static void *worker(void *argument)
+{
+    int thread = (int)(intptr_t)argument;
+    uint32_t seen = 0;
+    for (;;) {
+        word_wait(&team.announced, seen);
+        seen = atomic_load(&team.announced.value);
+        if (atomic_load(&team.stop)) return NULL;
+        team_member member = {thread, (int)(seen & 0xffff)};
+        if (thread >= member.n) continue;
+        if (sched_getcpu() == team.caller_core) leave_core(team.caller_core);
+        team.work(team.context, &member);
+        team_barrier(&member);
+    }
+}
+
+// Signals are the program's own business: workers take none.
+static void start_workers(int n)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (team.n_workers < n) {
+        void *number = (void *)(intptr_t)(team.n_workers + 1);
+        if (pthread_create(&team.workers[team.n_workers], NULL, worker, number) != 0) break; // fewer do as well
+        team.n_workers++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+void team_run(int n_wanted, void (*work)(void *context, const team_member *member), void *context)
+{
+    team_member member = {0, n_wanted < TEAM_MAX ? n_wanted : TEAM_MAX};
+    if (member.n > 1 && !atomic_flag_test_and_set(&team.busy)) {
+        int process = (int)getpid();
+        if (atomic_load(&team.process) == 0) {
+            atomic_store(&team.process, process);
+            team.n_cores = team_default_size();
+        }
+        if (atomic_load(&team.process) == process) {
+            if (team.n_workers < member.n - 1) start_workers(member.n - 1);
+            if (member.n > team.n_workers + 1) member.n = team.n_workers + 1;
+        } else {
+            member.n = 1;
+        }
+        if (member.n > 1) {
+            team.work = work;
+            team.context = context;
+            team.caller_core = sched_getcpu();
+            uint32_t generation = atomic_load(&team.announced.value) >> 16;
+            word_set(&team.announced, (generation + 1) << 16 | (uint32_t)member.n);
+            work(context, &member);
+            team_barrier(&member);
+            atomic_flag_clear(&team.busy);
+            return;
+        }
+        atomic_flag_clear(&team.busy);
+    }
+    member.n = 1;
+    work(context, &member);
+}
+
+int team_default_size(void)
+{
+    cpu_set_t cores;
+    int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    const char *wanted = getenv("OMP_NUM_THREADS");
+    if (wanted && atoi(wanted) > 0) n = atoi(wanted);
+    return n < 1 ? 1 : n < TEAM_MAX ? n : TEAM_MAX;
+}
+
+// Before the library is unloaded its threads must be gone.
+__attribute__((destructor)) static void end_workers(void)
+{
+    if (team.n_workers == 0 || atomic_load(&team.process) != (int)getpid() || atomic_flag_test_and_set(&team.busy)) return;
+    atomic_store(&team.stop, 1);
+    word_set(&team.announced, atomic_load(&team.announced.value) + (1u << 16));
+    for (int i = 0; i < team.n_workers; i++) pthread_join(team.workers[i], NULL);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* team.h: the threads of the CPU. One team a process: whoever finds it busy works alone, so that several evaluators in
+ * several threads never ask for more threads than there are cores. Waiting threads spin for some 30 µs, which a step's
+ * barriers need, and then sleep, so that a busy machine is not made busier. */
+#ifndef TEAM_H
+#define TEAM_H
+
+/* One thread of a running piece of work. */
+typedef struct team_member {
+    int thread, n; /* 0 is the caller; n threads work together */
+} team_member;
+
+enum { TEAM_MAX = 256 };
+
+/* Runs work(context, member) in up to `n_wanted` threads, the caller among them, and returns when all are done.
+ * `work` must do with whatever member->n it finds. */
+void team_run(int n_wanted, void (*work)(void *context, const team_member *member), void *context);
+/* Waits for the other members of this run. */
+void team_barrier(const team_member *member);
+/* Cores this process may use; OMP_NUM_THREADS, where set, is honoured. At least 1, at most TEAM_MAX. */
+int team_default_size(void);
+
+#endif
