@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+"""Machine-learned force fields, fast, and where the time of an MD step goes.
+
+The work is done by the C libraries libmlff (models, energies, forces, stress) and libmlff_profile (statistics, memory,
+verdicts); this package hands them Python's arrays, ASE's atoms and anybody's function.
+
+    mlff_distiller.models             ASE calculators: StudentCalculator, OrbCalculator, FeNNolCalculator
+    mlff_distiller.cuda.device_utils      devices, their memory, leaks
+    mlff_distiller.cuda.benchmark_utils   one function, many calls; comparisons; timelines
+    mlff_distiller.cuda.md_profiler       steps of MD with any ASE calculator, and where their time went
+    mlff_distiller.engine             models and evaluators without ASE
+
+Units are ASE's: eV, Å, amu, eV/Å, eV/Å³; times are ms where a name ends in _ms.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _library
+from .errors import MlffError, MlffWarning
+
+if TYPE_CHECKING:
+    from .cuda.benchmark_utils import BenchmarkResult, benchmark_function
+    from .cuda.device_utils import Device, get_device
+    from .cuda.md_profiler import MDProfiler, MDProfileResult, identify_hotspots
+    from .engine import Evaluator, Model
+    from .models import FeNNolCalculator, OrbCalculator, StudentCalculator
+
+__version__: str = _library.version()
+
+_HOMES = {
+    "BenchmarkResult": "cuda.benchmark_utils",
+    "benchmark_function": "cuda.benchmark_utils",
+    "Device": "cuda.device_utils",
+    "get_device": "cuda.device_utils",
+    "MDProfiler": "cuda.md_profiler",
+    "MDProfileResult": "cuda.md_profiler",
+    "identify_hotspots": "cuda.md_profiler",
+    "Evaluator": "engine",
+    "Model": "engine",
+    "FeNNolCalculator": "models",
+    "OrbCalculator": "models",
+    "StudentCalculator": "models",
+}
+
+__all__ = ["MlffError", "MlffWarning", "__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        import importlib
+
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOMES))

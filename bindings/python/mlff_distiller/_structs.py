@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: MIT
+"""The structs of the C interface, field for field as the headers have them; their sizes are checked at import."""
+
+from __future__ import annotations
+
+from ctypes import (
+    CFUNCTYPE,
+    Structure,
+    c_char,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_ubyte,
+    c_uint,
+    c_uint64,
+    c_void_p,
+)
+
+Status = c_int
+STEP = CFUNCTYPE(Status, c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_void_p)
+STAGE_CLOCK_SET = CFUNCTYPE(Status, c_void_p, c_int)
+STAGE_TIMES = CFUNCTYPE(None, c_void_p, c_void_p)
+LEDGERS = CFUNCTYPE(None, c_void_p, c_void_p)
+PROGRESS = CFUNCTYPE(c_int, c_void_p, c_int64, c_int64)
+BENCHMARKED = CFUNCTYPE(Status, c_void_p)
+WARNING = CFUNCTYPE(None, c_void_p, c_char_p)
+
+
+class mlff_system(Structure):
+    _fields_ = [
+        ("n_atoms", c_int),
+        ("species", c_void_p),
+        ("positions", c_void_p),
+        ("cell", c_double * 9),
+        ("periodic", c_ubyte * 3),
+        ("velocities", c_void_p),
+        ("masses", c_void_p),
+        ("fixed", c_void_p),
+        ("charge", c_double),
+        ("spin", c_double),
+        ("label_energy", c_double),
+        ("label_forces", c_void_p),
+        ("label_stress", c_double * 6),
+    ]
+
+
+class mlff_batch(Structure):
+    _fields_ = [
+        ("n_systems", c_int),
+        ("first_atom", c_void_p),
+        ("species", c_void_p),
+        ("positions", c_void_p),
+        ("cells", c_void_p),
+        ("periodic", c_void_p),
+        ("owned", c_void_p),
+        ("pairs", c_void_p),
+        ("location", c_int),
+        ("stream", c_void_p),
+    ]
+
+
+class mlff_results(Structure):
+    _fields_ = [
+        ("energies", c_void_p),
+        ("atom_energies", c_void_p),
+        ("forces", c_void_p),
+        ("stresses", c_void_p),
+        ("virials", c_void_p),
+        ("location", c_int),
+        ("member_energies", c_void_p),
+        ("member_forces", c_void_p),
+        ("energy_deviations", c_void_p),
+        ("force_deviations", c_void_p),
+    ]
+
+
+class mlff_device(Structure):
+    _fields_ = [("kind", c_int), ("index", c_int)]
+
+
+class mlff_device_info(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char * 128),
+        ("capability_major", c_int),
+        ("capability_minor", c_int),
+        ("memory_bytes", c_int64),
+        ("n_multiprocessors", c_int),
+        ("clock_mhz", c_double),
+        ("memory_clock_mhz", c_double),
+        ("l2_bytes", c_int64),
+        ("shared_memory_bytes", c_int),
+        ("driver_version", c_int),
+        ("runtime_version", c_int),
+        ("driver_version_required", c_int),
+        ("pci", c_char * 32),
+    ]
+
+
+class mlff_device_memory(Structure):
+    _fields_ = [("allocated", c_int64), ("reserved", c_int64), ("peak", c_int64), ("free", c_int64), ("total", c_int64)]
+
+
+class mlff_model_info(Structure):
+    _fields_ = [
+        ("architecture", c_char_p),
+        ("name", c_char_p),
+        ("description", c_char_p),
+        ("reference", c_char_p),
+        ("cutoff_angstrom", c_double),
+        ("n_layers", c_int),
+        ("n_parameters", c_int64),
+        ("n_bytes", c_int64),
+        ("trained", c_int),
+        ("conservative", c_int),
+        ("has_atom_energies", c_int),
+        ("energy_unit_ev", c_double),
+        ("length_unit_angstrom", c_double),
+        ("n_elements", c_int),
+        ("elements", c_void_p),
+        ("n_members", c_int),
+    ]
+
+
+class mlff_import_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("energy_unit", c_char_p), ("length_unit", c_char_p), ("elements", c_char_p)]
+
+
+class mlff_painn_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_features", c_int),
+        ("n_layers", c_int),
+        ("n_radial", c_int),
+        ("cutoff_angstrom", c_double),
+        ("radial_basis", c_char_p),
+        ("cutoff_function", c_char_p),
+        ("shared_filters", c_int),
+        ("shared_interactions", c_int),
+        ("elements", c_char_p),
+        ("seed", c_uint64),
+    ]
+
+
+class mlff_evaluator_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", mlff_device),
+        ("precision", c_int),
+        ("skin_angstrom", c_double),
+        ("n_threads", c_int),
+        ("cpu_path", c_char_p),
+        ("halo", c_void_p),
+        ("members", c_char_p),
+    ]
+
+
+class mlff_stage(Structure):
+    _fields_ = [("name", c_char_p), ("phase", c_char_p), ("layer", c_int), ("includes", c_char_p)]
+
+
+class mlff_evaluator_info(Structure):
+    _fields_ = [
+        ("device", mlff_device),
+        ("precision", c_int),
+        ("cpu_path", c_char_p),
+        ("n_threads", c_int),
+        ("n_computes", c_int64),
+        ("n_pairs", c_int64),
+        ("n_rebuilds", c_int64),
+        ("n_growths", c_int64),
+        ("host_bytes", c_int64),
+        ("device_bytes", c_int64),
+        ("n_members", c_int),
+    ]
+
+
+class mlff_dynamics_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("ensemble", c_int),
+        ("timestep_fs", c_double),
+        ("temperature_kelvin", c_double),
+        ("friction_per_fs", c_double),
+        ("seed", c_uint64),
+    ]
+
+
+class mlff_callable(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("device", c_char_p),
+        ("notes", c_char_p),
+        ("context", c_void_p),
+        ("properties", c_uint),
+        ("step", c_void_p),
+        ("n_stages", c_int),
+        ("stages", c_void_p),
+        ("stage_clock_set", c_void_p),
+        ("stage_times", c_void_p),
+        ("n_ledgers", c_int),
+        ("ledger_names", c_void_p),
+        ("ledgers", c_void_p),
+        ("counters", c_void_p),
+        ("destroy", c_void_p),
+    ]
+
+
+class mlff_statistics(Structure):
+    _fields_ = [
+        ("n", c_int64),
+        ("mean", c_double),
+        ("median", c_double),
+        ("std", c_double),
+        ("min", c_double),
+        ("max", c_double),
+        ("p95", c_double),
+        ("p99", c_double),
+        ("cv", c_double),
+        ("n_outliers", c_int64),
+        ("fence_low", c_double),
+        ("fence_high", c_double),
+    ]
+
+
+class mlff_process_memory(Structure):
+    _fields_ = [("resident_bytes", c_int64), ("heap_bytes", c_int64), ("peak_bytes", c_int64)]
+
+
+class mlff_profile_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_steps", c_int64),
+        ("n_warmup", c_int64),
+        ("properties", c_uint),
+        ("memory_every", c_int64),
+        ("stages", c_int),
+        ("split", c_int),
+        ("timestep_fs", c_double),
+        ("name", c_char_p),
+        ("notes", c_char_p),
+        ("progress", c_void_p),
+        ("progress_context", c_void_p),
+    ]
+
+
+# Of the engine's library and of the profiler's.
+CORE_STRUCTS: tuple[type[Structure], ...] = (
+    mlff_system, mlff_batch, mlff_results, mlff_device, mlff_device_info, mlff_device_memory, mlff_model_info,
+    mlff_import_options, mlff_painn_options, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options,
+)  # fmt: skip
+PROFILE_STRUCTS: tuple[type[Structure], ...] = (
+    mlff_callable, mlff_statistics, mlff_process_memory, mlff_profile_options,
+)  # fmt: skip

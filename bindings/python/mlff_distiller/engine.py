@@ -1,0 +1,415 @@
+# SPDX-License-Identifier: MIT
+"""Models and evaluators of the C engine, on arrays.
+
+    model = Model.load("ethanol.safetensors")
+    evaluator = Evaluator(model)
+    results = evaluator.compute(numbers, positions)
+    results["energies"], results["forces"]
+
+Arrays of any dtype, order and strides are taken; what is not float64 and contiguous is copied once. Arrays of other
+frameworks in host memory come in through DLPack or the array interface. Arrays on a CUDA device (torch, CuPy, JAX: anything
+with `__cuda_array_interface__`) go in and come out by their pointers, see `compute_on_device`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from ctypes import byref, c_char_p, c_int, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _library as lib
+from . import _structs as s
+from ._devices import Device, parse_device
+from .errors import MlffUsageError
+
+Array = npt.NDArray[np.float64]
+
+PRECISIONS = {"default": 0, "float32": 1, "float64": 2}
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a model says of itself.
+
+    Attributes:
+        elements: atomic numbers it knows, ascending; empty where unknown.
+        cutoff: Å, of the neighbour list.
+        trained: False for random weights, of which only the speed means something.
+        conservative: forces are the derivative of the energy.
+        energy_unit: the file's unit in eV.
+        length_unit: the file's unit in Å.
+    """
+
+    architecture: str
+    name: str
+    description: str
+    reference: str
+    cutoff: float
+    n_layers: int
+    n_parameters: int
+    n_bytes: int
+    trained: bool
+    conservative: bool
+    has_atom_energies: bool
+    energy_unit: float
+    length_unit: float
+    elements: tuple[int, ...]
+
+
+class Model:
+    """Weights and shape of a force field, read-only, shared by threads. Made by `load`, `import_schnetpack` or `new_painn`."""
+
+    def __init__(self, handle: c_void_p) -> None:
+        self._handle = handle
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """Loads a model file (.safetensors, written by `save` or by `mlff import`)."""
+        out = c_void_p()
+        lib.core.mlff_model_load(lib.path_bytes(path), byref(out))
+        return cls(out)
+
+    @classmethod
+    def import_schnetpack(
+        cls, path: str | os.PathLike[str], energy_unit: str, length_unit: str = "Ang", elements: str | Iterable[str] | None = None
+    ) -> Model:
+        """Reads what SchNetPack saved for a PaiNN; nothing in the file is executed.
+
+        Args:
+            energy_unit: what the file computes: "kcal/mol", "eV", "Hartree".
+            length_unit: "Ang" or "Bohr".
+            elements: symbols the model was trained on, "H,C,O" or a list; None: unknown.
+        """
+        options = lib.core.mlff_import_options_default()
+        names = ",".join(elements) if elements is not None and not isinstance(elements, str) else elements
+        options.energy_unit = energy_unit.encode()
+        options.length_unit = length_unit.encode()
+        options.elements = names.encode() if names else None
+        out = c_void_p()
+        lib.core.mlff_model_import(lib.path_bytes(path), byref(options), byref(out))
+        return cls(out)
+
+    @classmethod
+    def new_painn(
+        cls,
+        elements: str | Iterable[str] | None = None,
+        n_features: int = 128,
+        n_layers: int = 3,
+        n_radial: int = 20,
+        cutoff: float = 5.0,
+        seed: int = 0,
+        radial_basis: str = "gaussian",
+        cutoff_function: str = "cosine",
+    ) -> Model:
+        """An untrained PaiNN, deterministic in `seed`: right for measuring speed, meaningless for chemistry."""
+        options = lib.core.mlff_painn_options_default()
+        names = ",".join(elements) if elements is not None and not isinstance(elements, str) else elements
+        options.n_features, options.n_layers, options.n_radial = n_features, n_layers, n_radial
+        options.cutoff_angstrom, options.seed = cutoff, seed
+        options.radial_basis, options.cutoff_function = radial_basis.encode(), cutoff_function.encode()
+        options.elements = names.encode() if names else None
+        out = c_void_p()
+        lib.core.mlff_model_create_painn(byref(options), byref(out))
+        return cls(out)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a .safetensors model file."""
+        lib.core.mlff_model_save(self._handle, lib.path_bytes(path))
+
+    @property
+    def info(self) -> ModelInfo:
+        """What the model says of itself."""
+        raw = s.mlff_model_info()
+        lib.core.mlff_model_info_get(self._handle, byref(raw))
+        elements = ctypes.string_at(raw.elements, raw.n_elements) if raw.n_elements else b""
+        return ModelInfo(
+            architecture=_text(raw.architecture),
+            name=_text(raw.name),
+            description=_text(raw.description),
+            reference=_text(raw.reference),
+            cutoff=raw.cutoff_angstrom,
+            n_layers=raw.n_layers,
+            n_parameters=raw.n_parameters,
+            n_bytes=raw.n_bytes,
+            trained=bool(raw.trained),
+            conservative=bool(raw.conservative),
+            has_atom_energies=bool(raw.has_atom_energies),
+            energy_unit=raw.energy_unit_ev,
+            length_unit=raw.length_unit_angstrom,
+            elements=tuple(elements),
+        )
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Everything the model file says in its metadata."""
+        found: dict[str, str] = {}
+        value = c_char_p()
+        while key := lib.core.mlff_model_metadata(self._handle, len(found), byref(value)):
+            found[_text(key)] = _text(value.value)
+        return found
+
+    def __repr__(self) -> str:
+        info = self.info
+        return f"<Model {info.name}: {info.description}{'' if info.trained else ', untrained'}>"
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None  # type: ignore[assignment]
+        if handle and lib is not None:
+            lib.core.mlff_model_destroy(handle)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / f"{self.info.name}.safetensors"
+            self.save(path)
+            return _model_from_bytes, (path.name, path.read_bytes())
+
+
+def _model_from_bytes(name: str, content: bytes) -> Model:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / name
+        path.write_bytes(content)
+        return Model.load(path)
+
+
+def _text(value: bytes | None) -> str:
+    return value.decode("utf-8", "replace") if value else ""
+
+
+def host_array(value: Any, dtype: Any, shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
+    """`value` as a C-contiguous NumPy array of the dtype in native byte order; no copy where it is one already."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        value = np.from_dlpack(value)
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise MlffUsageError(f"{name}: dtype {array.dtype} is not of numbers")
+    if np.issubdtype(dtype, np.integer) and array.dtype.kind == "f":
+        raise MlffUsageError(f"{name}: dtype {array.dtype}, integers are needed")
+    if any(have != want for have, want in zip(array.shape, shape) if want >= 0) or array.ndim != len(shape):
+        wanted = ", ".join("any" if n < 0 else str(n) for n in shape)
+        raise MlffUsageError(f"{name}: shape {array.shape}, ({wanted}) is needed")
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+class Evaluator:
+    """One model on one device in one precision, with its buffers and its neighbour list.
+
+    Calls from several threads wait for each other; for speed give each thread its own evaluator (the model is shared).
+
+    Args:
+        model: a Model, or the path of a model file.
+        device: "cpu", "cuda", "cuda:1", or "auto": a GPU where one works, else the CPU.
+        precision: "float32" or "float64" (the reference).
+        skin: Å, of the neighbour list; 0 rebuilds it at each call.
+        n_threads: of the CPU; 0 takes all cores this process may use.
+        cpu_path: "avx512", "avx2", "portable"; None takes the best there is.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | os.PathLike[str],
+        device: str = "auto",
+        precision: str = "float32",
+        skin: float = 0.5,
+        n_threads: int = 0,
+        cpu_path: str | None = None,
+    ) -> None:
+        self._handle: c_void_p | None = None
+        if precision not in PRECISIONS:
+            raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
+        self.model = model if isinstance(model, Model) else Model.load(model)
+        self.device: Device = parse_device(device)
+        options = lib.core.mlff_evaluator_options_default()
+        options.device = self.device.struct
+        options.precision = PRECISIONS[precision]
+        options.skin_angstrom = skin
+        options.n_threads = n_threads
+        options.cpu_path = cpu_path.encode() if cpu_path else None
+        out = c_void_p()
+        lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
+        self._handle = out
+        self.precision = "float32" if precision == "default" else precision
+        self.lock = threading.RLock()
+        self.compute_ns = 0  # of the last call, as Python saw it
+        self._batch = s.mlff_batch()
+        self._results = s.mlff_results()
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle and lib is not None:
+            lib.core.mlff_evaluator_destroy(handle)
+
+    def compute(
+        self,
+        numbers: Any,
+        positions: Any,
+        cells: Any = None,
+        periodic: Any = None,
+        first_atom: Any = None,
+        forces: bool = True,
+        stresses: bool = False,
+        atom_energies: bool = False,
+        virials: bool = False,
+    ) -> dict[str, Array]:
+        """Energies, forces and stresses of one system or of a batch of several, concatenated.
+
+        Args:
+            numbers: [n_atoms] atomic numbers.
+            positions: [n_atoms][3] Å.
+            cells: [3][3] or [n_systems][3][3] Å, rows are lattice vectors; None: no cells.
+            periodic: [3] or [n_systems][3] booleans; None: nothing repeats.
+            first_atom: [n_systems + 1]; None: all atoms are one system.
+            forces, stresses, atom_energies, virials: what is wanted beside the energies.
+
+        Returns:
+            "energies" [n_systems] eV; where wanted "forces" [n_atoms][3] eV/Å, "stresses" [n_systems][6] eV/Å³ in Voigt
+            order xx yy zz yz xz xy (NaN where not all axes repeat), "atom_energies" [n_atoms] eV, "virials" [n_systems][9] eV.
+
+        Raises:
+            MlffElementError: an element the model does not know.
+            MlffValueError: positions or cells that are not finite, two atoms on one point.
+        """
+        numbers = host_array(numbers, np.int32, (-1,), "numbers")
+        n_atoms = numbers.shape[0]
+        positions = host_array(positions, np.float64, (n_atoms, 3), "positions")
+        first = np.array([0, n_atoms], np.int32) if first_atom is None else host_array(first_atom, np.int32, (-1,), "first_atom")
+        n_systems = first.shape[0] - 1
+        if n_systems < 1 or first[0] != 0 or first[-1] != n_atoms:
+            raise MlffUsageError(f"first_atom: it must run from 0 to {n_atoms}, the number of atoms")
+        if cells is not None:
+            cells = host_array(np.reshape(np.asarray(cells), (-1, 3, 3)), np.float64, (n_systems, 3, 3), "cells")
+        if periodic is not None:
+            flags = np.reshape(np.asarray(periodic, dtype=bool), (-1, 3))
+            periodic = host_array(flags, np.uint8, (n_systems, 3), "periodic")
+
+        out: dict[str, Array] = {"energies": np.empty(n_systems)}
+        if forces:
+            out["forces"] = np.empty((n_atoms, 3))
+        if stresses:
+            out["stresses"] = np.empty((n_systems, 6))
+        if atom_energies:
+            out["atom_energies"] = np.empty(n_atoms)
+        if virials:
+            out["virials"] = np.empty((n_systems, 9))
+        with self.lock:
+            b, r = self._batch, self._results
+            b.n_systems, b.location, b.stream = n_systems, lib.HOST, None
+            b.first_atom, b.species, b.positions = first.ctypes.data, numbers.ctypes.data, positions.ctypes.data
+            b.cells = None if cells is None else cells.ctypes.data
+            b.periodic = None if periodic is None else periodic.ctypes.data
+            r.location = lib.HOST
+            for name in ("energies", "forces", "stresses", "atom_energies", "virials"):
+                setattr(r, name, out[name].ctypes.data if name in out else None)
+            self._compute()
+        return out
+
+    def _compute(self) -> None:
+        start = time.perf_counter_ns()
+        status = lib.core.mlff_evaluator_compute(self._handle, byref(self._batch), byref(self._results))
+        self.compute_ns = time.perf_counter_ns() - start
+        if status != lib.OK:
+            lib.raise_status(status)
+        if lib._warnings:
+            lib.show_warnings()
+
+    def compute_on_device(
+        self,
+        numbers: Any,
+        positions: Any,
+        out: dict[str, Any],
+        cells: Any = None,
+        periodic: Any = None,
+        first_atom: Any = None,
+        stream: int | None = None,
+    ) -> None:
+        """The same on arrays that live on this evaluator's GPU: nothing is copied, and the call may return before it is done.
+
+        Args:
+            numbers: [n_atoms] int32; positions: [n_atoms][3] float64; cells: [n_systems][3][3] float64 or None: device arrays
+                with `__cuda_array_interface__` (torch, CuPy, JAX).
+            out: results to be filled, device arrays of float64 by the names `compute` returns.
+            periodic, first_atom: host arrays as for `compute`.
+            stream: CUDA stream handle of the caller (`torch.cuda.current_stream().cuda_stream`); None: the default stream.
+        """
+        if self.device.type != "cuda":
+            raise MlffUsageError(f"this evaluator is on {self.device}; arrays of a GPU need one made with device='cuda'")
+        n_atoms = int(positions.shape[0])
+        first = np.array([0, n_atoms], np.int32) if first_atom is None else host_array(first_atom, np.int32, (-1,), "first_atom")
+        n_systems = first.shape[0] - 1
+        flags = None
+        if periodic is not None:
+            flags = host_array(np.reshape(np.asarray(periodic, dtype=bool), (-1, 3)), np.uint8, (n_systems, 3), "periodic")
+        shapes = {"energies": (n_systems,), "forces": (n_atoms, 3), "stresses": (n_systems, 6), "atom_energies": (n_atoms,),
+                  "virials": (n_systems, 9)}  # fmt: skip
+        unknown = set(out) - set(shapes)
+        if unknown or not out:
+            raise MlffUsageError(f"out: {', '.join(sorted(unknown)) or 'nothing'}; results are {', '.join(shapes)}")
+        with self.lock:
+            b, r = self._batch, self._results
+            b.n_systems, b.location, b.stream = n_systems, lib.DEVICE_MEMORY, stream
+            b.first_atom = first.ctypes.data
+            b.species = device_pointer(numbers, "<i4", (n_atoms,), "numbers")
+            b.positions = device_pointer(positions, "<f8", (n_atoms, 3), "positions")
+            b.cells = None if cells is None else device_pointer(cells, "<f8", (n_systems, 3, 3), "cells")
+            b.periodic = None if flags is None else flags.ctypes.data
+            r.location = lib.DEVICE_MEMORY
+            for name, shape in shapes.items():
+                setattr(r, name, device_pointer(out[name], "<f8", shape, name) if name in out else None)
+            self._compute()
+
+    @property
+    def stages(self) -> list[tuple[str, str, int]]:
+        """(phase, name, layer) of each stage of a step; layer is -1 where there is none."""
+        return [(_text(row.phase), _text(row.name), row.layer) for row in self.stage_rows()]
+
+    def stage_rows(self) -> list[s.mlff_stage]:
+        """The C rows of the stages, borrowed from this evaluator."""
+        n = c_int()
+        rows = lib.core.mlff_evaluator_stages(self._handle, byref(n))
+        return [rows[i] for i in range(n.value)]
+
+    def stage_clock(self, on: bool) -> None:
+        """Switches the stages' clocks on or off."""
+        lib.core.mlff_evaluator_stage_clock_set(self._handle, int(on))
+
+    def stage_times_ns(self) -> Array:
+        """Time of each stage in the last call, ns; zeros while the clocks are off."""
+        times = np.zeros(len(self.stages))
+        lib.core.mlff_evaluator_stage_times(self._handle, times.ctypes.data)
+        return times
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """device, precision, cpu_path, n_threads, and so far: n_computes, n_pairs (of the last call), n_rebuilds, n_growths,
+        host_bytes, device_bytes."""
+        raw = s.mlff_evaluator_info()
+        lib.core.mlff_evaluator_info_get(self._handle, byref(raw))
+        counts = ("n_threads", "n_computes", "n_pairs", "n_rebuilds", "n_growths", "host_bytes", "device_bytes")
+        return {
+            "device": self.device,
+            "precision": self.precision,
+            "cpu_path": _text(raw.cpu_path),
+            **{name: int(getattr(raw, name)) for name in counts},
+        }
+
+
+def device_pointer(array: Any, typestr: str, shape: Sequence[int], name: str) -> int:
+    """Address of a contiguous device array after checking that it is what is needed; it is not copied."""
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is None:
+        raise MlffUsageError(f"{name}: not an array on a CUDA device (it has no __cuda_array_interface__)")
+    if interface["typestr"] != typestr or tuple(interface["shape"]) != tuple(shape):
+        raise MlffUsageError(f"{name}: {interface['typestr']} {tuple(interface['shape'])}; {typestr} {tuple(shape)} is needed")
+    strides, item = interface.get("strides"), int(typestr[2:])
+    if strides is not None and tuple(strides) != tuple(item * int(np.prod(shape[i + 1 :])) for i in range(len(shape))):
+        raise MlffUsageError(f"{name}: it is not contiguous")
+    return int(interface["data"][0])

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: MIT
+"""The student: any model file of ours as an ASE calculator."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
+
+from ..engine import Evaluator, Model, ModelInfo, host_array
+
+
+class StudentCalculator(Calculator):  # type: ignore[misc]
+    """Energies, forces and stress of a model file, for ASE's dynamics, optimisers, vibrations and everything else.
+
+    Results (ASE's units and signs): "energy" and "free_energy" eV, "energies" [n_atoms] eV, "forces" [n_atoms][3] eV/Å,
+    "stress" [6] eV/Å³ in Voigt order xx yy zz yz xz xy, for cells that repeat along all three axes.
+
+    What is not asked for is not computed where that saves work; asking for the forces gives the energy too. Threads may
+    share a calculator (they wait for each other).
+
+    Args:
+        model: path of a model file (.safetensors), or a `Model`.
+        device: "auto" (a GPU where one works, else the CPU), "cpu", "cuda", "cuda:1".
+        precision: "float32", or "float64", the reference.
+        skin: Å, of the neighbour list; more means fewer rebuilds and more pairs.
+        n_threads: of the CPU; 0 takes all cores this process may use.
+
+    Raises:
+        MlffDeviceError: a GPU was asked for and there is none.
+        MlffFileError, MlffFormatError: the model file cannot be read.
+    """
+
+    implemented_properties = ["energy", "free_energy", "forces", "stress", "energies"]
+    default_parameters: dict[str, Any] = {}
+    nolabel = True
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Model,
+        device: str = "auto",
+        precision: str = "float32",
+        skin: float = 0.5,
+        n_threads: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        self.evaluator = Evaluator(model, device=device, precision=precision, skin=skin, n_threads=n_threads)
+        self._settings: dict[str, Any] = {"device": device, "precision": precision, "skin": skin, "n_threads": n_threads}
+        self._stress_wanted = False
+        super().__init__(**kwargs)
+        info = self.model_info
+        self.name = f"student {info.name}"
+        self.parameters.update(self._settings, model=info.name)
+        if not info.has_atom_energies:
+            self.implemented_properties = [name for name in self.implemented_properties if name != "energies"]
+
+    @property
+    def model(self) -> Model:
+        """The model; it may be shared with other calculators."""
+        return self.evaluator.model
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """What the model says of itself."""
+        return self.evaluator.model.info
+
+    @property
+    def device(self) -> str:
+        """Where it computes: "cpu", "cuda:0"."""
+        return self.evaluator.device
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.model, self._settings)
+
+    # ---- ASE -----------------------------------------------------------------------------------------------------
+
+    def get_property(self, name: str, atoms: Atoms | None = None, allow_calculation: bool = True) -> Any:
+        """ASE's way to one property; see the class."""
+        with self.evaluator.lock:
+            return super().get_property(name, atoms, allow_calculation)
+
+    def get_potential_energy(self, atoms: Atoms | None = None, force_consistent: bool = False) -> float:
+        """Energy, eV; the force-consistent one is the same."""
+        with self.evaluator.lock:
+            return float(super().get_potential_energy(atoms, force_consistent))
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: Sequence[str] = ("energy",),
+        system_changes: Sequence[str] = tuple(all_changes),
+    ) -> None:
+        """Computes `properties` of `atoms` into `results`."""
+        with self.evaluator.lock:
+            if atoms is None:
+                atoms = self.atoms
+            elif self.atoms is None or system_changes:
+                self.atoms = atoms.copy()
+            if atoms is None:
+                raise ValueError("StudentCalculator: there are no atoms to compute")
+            periodic_everywhere = bool(np.all(atoms.pbc))
+            stress = "stress" in properties
+            if stress and not periodic_everywhere:
+                raise PropertyNotImplementedError("the stress needs a cell that repeats along all three axes")
+            # A barostat asks for forces, then for the stress of the same atoms: from then on one call serves both.
+            self._stress_wanted = self._stress_wanted or list(properties) == ["stress"]
+            if list(properties) == ["forces"] and self._stress_wanted and periodic_everywhere:
+                stress = True
+            self.results.update(self._compute(atoms, stress or "forces" in properties, stress))
+
+    def _compute(self, atoms: Atoms, forces: bool, stress: bool) -> dict[str, Any]:
+        has_energies = "energies" in self.implemented_properties
+        periodic = bool(np.any(atoms.pbc))
+        out = self.evaluator.compute(
+            atoms.arrays["numbers"],
+            atoms.arrays["positions"],
+            cells=atoms.cell.array if periodic else None,
+            periodic=atoms.pbc if periodic else None,
+            forces=forces,
+            stresses=stress,
+            atom_energies=has_energies,
+        )
+        energy = float(out["energies"][0])
+        results: dict[str, Any] = {"energy": energy, "free_energy": energy}
+        if has_energies:
+            results["energies"] = out["atom_energies"]
+        if forces:
+            results["forces"] = out["forces"]
+        if stress:
+            results["stress"] = out["stresses"][0]
+        return results
+
+    # ---- more than one system at once ------------------------------------------------------------------------------
+
+    def calculate_batch(
+        self, systems: Sequence[Atoms], properties: Sequence[str] = ("energy", "forces")
+    ) -> list[dict[str, Any]]:
+        """Results of several structures, of any sizes, in one call of the engine; equal to one call for each.
+
+        Args:
+            systems: structures; an empty list gives an empty list.
+            properties: of "energy", "forces", "stress", "energies".
+
+        Returns:
+            For each structure a dictionary as `results` has it. "stress" is missing for structures that do not repeat
+            along all three axes.
+        """
+        known = {"energy", "free_energy", "forces", "stress", "energies"}
+        if set(properties) - known:
+            raise PropertyNotImplementedError(f"{', '.join(sorted(set(properties) - known))}: not among {', '.join(sorted(known))}")
+        if not systems:
+            return []
+        counts = [len(atoms) for atoms in systems]
+        first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        out = self.evaluator.compute(
+            np.concatenate([atoms.numbers for atoms in systems]),
+            np.concatenate([host_array(atoms.positions, np.float64, (-1, 3), "positions") for atoms in systems]),
+            cells=np.stack([atoms.cell.array for atoms in systems]),
+            periodic=np.stack([atoms.pbc for atoms in systems]),
+            first_atom=first,
+            forces="forces" in properties,
+            stresses="stress" in properties,
+            atom_energies="energies" in properties,
+        )
+        rows: list[dict[str, Any]] = []
+        for i, atoms in enumerate(systems):
+            part = slice(first[i], first[i + 1])
+            energy = float(out["energies"][i])
+            row: dict[str, Any] = {"energy": energy, "free_energy": energy}
+            if "energies" in properties:
+                row["energies"] = out["atom_energies"][part].copy()
+            if "forces" in properties:
+                row["forces"] = out["forces"][part].copy()
+            if "stress" in properties and np.all(atoms.pbc):
+                row["stress"] = out["stresses"][i].copy()
+            rows.append(row)
+        return rows
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held by this calculator's evaluator: "host_bytes", "device_bytes". They grow with the largest batch."""
+        info = self.evaluator.info
+        return {"host_bytes": info["host_bytes"], "device_bytes": info["device_bytes"]}
+
+
+def _rebuild(model: Model, settings: dict[str, Any]) -> StudentCalculator:
+    return StudentCalculator(model, **settings)

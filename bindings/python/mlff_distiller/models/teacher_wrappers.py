@@ -1,0 +1,2 @@
+class OrbCalculator: pass
+class FeNNolCalculator: pass
