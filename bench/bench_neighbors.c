@@ -2,13 +2,13 @@
 // bench_neighbors.c: time of the neighbour list: updates of small systems inside an MD step, and builds of large ones.
 // One line for each case: median and 95th percentile over many calls, positions moved before each.
 #include <math.h>
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/base.h"
+#include "device/team.h"
 #include "mlff_atoms.h"
 
 static double now_us(void)
@@ -113,7 +113,7 @@ int main(void)
 {
     double *positions = malloc(sizeof *positions * 300000), cell[9];
     if (!positions) return 1;
-    printf("cutoff 5 Å, at most %d threads\n", omp_get_max_threads());
+    printf("cutoff 5 Å, at most %d threads\n", team_default_size());
     int failed = 0;
     failed |= run("benzene update", benzene(positions), positions, NULL, 1.0, 20000);
     failed |= run("benzene build", benzene(positions), positions, NULL, 0.0, 20000);

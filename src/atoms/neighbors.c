@@ -6,10 +6,11 @@
 #include "atoms/neighbors.h"
 
 #include <math.h>
-#include <omp.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "device/cpu.h"
+#include "device/team.h"
 
 // Two atoms closer than this are one point given twice: 1e-6 Å, squared.
 #define ONE_POINT 1e-12
@@ -33,7 +34,7 @@ mlff_status neighbors_grow(mlff_neighbors *neighbors, void *pointer, size_t *cap
 int neighbors_n_threads(const mlff_neighbors *neighbors, int64_t n_pairs)
 {
     int n = 1 + (int)(n_pairs / 20000 < NEIGHBORS_MAX_THREADS ? n_pairs / 20000 : NEIGHBORS_MAX_THREADS);
-    if (n > omp_get_max_threads()) n = omp_get_max_threads();
+    if (n > neighbors->max_threads) n = neighbors->max_threads;
     if (n > NEIGHBORS_MAX_THREADS) n = NEIGHBORS_MAX_THREADS;
     return n > neighbors->n_atoms ? (neighbors->n_atoms > 0 ? neighbors->n_atoms : 1) : n;
 }
@@ -50,17 +51,23 @@ static const neighbors_kernels *choose_kernels(const char *path)
 
 mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, mlff_neighbors **neighbors_out)
 {
+    return neighbors_create_on(cutoff_angstrom, skin_angstrom, NULL, 0, neighbors_out);
+}
+
+mlff_status neighbors_create_on(double cutoff_angstrom, double skin_angstrom, const char *path, int max_threads,
+                                mlff_neighbors **neighbors_out)
+{
     if (!neighbors_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_neighbors_create: no place for the result");
     if (!(cutoff_angstrom > 0 && cutoff_angstrom <= 1e6))
         return mlff_fail(MLFF_ERR_USAGE, "a cutoff of %g Å cannot be meant; give one above 0", cutoff_angstrom);
     if (!(skin_angstrom >= 0 && skin_angstrom <= 1e6))
         return mlff_fail(MLFF_ERR_USAGE, "a skin of %g Å cannot be meant; give 0 or more", skin_angstrom);
-    const char *path;
-    mlff_status status = cpu_path_choose(NULL, &path);
+    mlff_status status = cpu_path_choose(path, &path);
     if (status != MLFF_OK) return status;
     mlff_neighbors *neighbors = base_alloc(1, sizeof *neighbors, "the neighbour list");
     if (!neighbors) return MLFF_ERR_MEMORY;
     neighbors->kernels = choose_kernels(path);
+    neighbors->max_threads = max_threads > 0 ? max_threads : team_default_size();
     neighbors->cutoff = cutoff_angstrom;
     neighbors->skin = skin_angstrom;
     neighbors->bytes = sizeof *neighbors;
@@ -282,10 +289,38 @@ static int first_row_of(const mlff_neighbors *neighbors, int thread, int n_threa
     return low;
 }
 
+typedef struct filter_run {
+    mlff_neighbors *neighbors;
+    const double *positions;
+    _Atomic int next_region, close;
+} filter_run;
+
+// Regions are taken one by one: which thread does which changes no result.
+static void accept_regions(void *context, const team_member *member)
+{
+    filter_run *run = context;
+    mlff_neighbors *neighbors = run->neighbors;
+    (void)member;
+    for (int r; (r = atomic_fetch_add(&run->next_region, 1)) < neighbors->n_regions;)
+        if (accept_rows(neighbors, run->positions, neighbors_region_row(neighbors, r), neighbors_region_row(neighbors, r + 1)))
+            atomic_store(&run->close, 1);
+}
+
+static void write_and_find(void *context, const team_member *member)
+{
+    filter_run *run = context;
+    mlff_neighbors *neighbors = run->neighbors;
+    int begin = first_row_of(neighbors, member->thread, member->n), end = first_row_of(neighbors, member->thread + 1, member->n);
+    write_rows(neighbors, run->positions, begin, end);
+    team_barrier(member);
+    find_reverses(neighbors, begin, end, neighbors->cursor + (size_t)member->thread * (size_t)neighbors->n_atoms);
+}
+
 static mlff_status filter(mlff_neighbors *neighbors, const double *positions)
 {
     mlff_status status = MLFF_OK;
     int n = neighbors->n_atoms, n_threads = neighbors_n_threads(neighbors, neighbors->n_skin), close = 0;
+    filter_run run = {.neighbors = neighbors, .positions = positions};
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->first, &neighbors->first_capacity, (size_t)n + 1, sizeof(int32_t)));
     MLFF_TRY(neighbors_grow(neighbors, &neighbors->cursor, &neighbors->cursor_capacity, (size_t)n_threads * (size_t)n,
                             sizeof(int32_t)));
@@ -293,10 +328,8 @@ static mlff_status filter(mlff_neighbors *neighbors, const double *positions)
     if (n_threads == 1) { // not even an empty parallel region: it costs as much as a molecule's list
         close = accept_rows(neighbors, positions, 0, n);
     } else {
-#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1) reduction(| : close)
-        for (int r = 0; r < neighbors->n_regions; r++)
-            close |=
-                accept_rows(neighbors, positions, neighbors_region_row(neighbors, r), neighbors_region_row(neighbors, r + 1));
+        team_run(n_threads, accept_regions, &run);
+        close = atomic_load(&run.close);
     }
     first[0] = 0;
     for (int i = 0; i < n; i++) first[i + 1] += first[i];
@@ -312,14 +345,7 @@ static mlff_status filter(mlff_neighbors *neighbors, const double *positions)
         find_reverses(neighbors, 0, n, neighbors->cursor);
         return MLFF_OK;
     }
-#pragma omp parallel num_threads(n_threads)
-    {
-        int thread = omp_get_thread_num(), n_started = omp_get_num_threads();
-        int begin = first_row_of(neighbors, thread, n_started), end = first_row_of(neighbors, thread + 1, n_started);
-        write_rows(neighbors, positions, begin, end);
-#pragma omp barrier
-        find_reverses(neighbors, begin, end, neighbors->cursor + (size_t)thread * (size_t)n);
-    }
+    team_run(n_threads, write_and_find, &run);
 done:
     return status;
 }

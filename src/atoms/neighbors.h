@@ -62,6 +62,7 @@ extern const neighbors_kernels neighbors_kernels_portable, neighbors_kernels_avx
 struct mlff_neighbors {
     double cutoff, skin;
     const neighbors_kernels *kernels;
+    int max_threads;
 
     /* What the skin list was built for. */
     bool built;
@@ -113,6 +114,8 @@ struct mlff_neighbors {
 
 /* As base_grow, with room for an eighth more; counts growths and bytes. */
 mlff_status neighbors_grow(mlff_neighbors *neighbors, void *pointer, size_t *capacity, size_t count, size_t size);
+/* As mlff_neighbors_create on a given path of the CPU (NULL: MLFF_CPU or the best) with a limit of threads (0: all cores). */
+mlff_status neighbors_create_on(double cutoff, double skin, const char *path, int max_threads, mlff_neighbors **neighbors_out);
 /* Threads worth starting for a pass over `n_pairs` pairs. */
 int neighbors_n_threads(const mlff_neighbors *neighbors, int64_t n_pairs);
 /* Makes the skin list of the batch, which has been checked as far as its counts go. */

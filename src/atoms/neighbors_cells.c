@@ -7,12 +7,13 @@
 // the search of all pairs.
 #include <assert.h>
 #include <math.h>
-#include <omp.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "atoms/neighbors.h"
+#include "device/team.h"
 
 // Coordinates beyond this have lost the 1e-7 Å that neighbours need.
 #define MAX_COORDINATE 1e9
@@ -390,6 +391,35 @@ done:
     return status;
 }
 
+// Regions are taken one by one: which thread does which changes no result.
+typedef struct region_run {
+    mlff_neighbors *neighbors;
+    _Atomic int next, n_full;
+    _Atomic int64_t room, n_pairs;
+} region_run;
+
+static void count_regions(void *context, const team_member *member)
+{
+    region_run *run = context;
+    (void)member;
+    int64_t room = 0;
+    for (int r; (r = atomic_fetch_add(&run->next, 1)) < run->neighbors->n_regions;)
+        run->neighbors->region_first[r + 1] = run->neighbors->kernels->count_region(run->neighbors, r, &room);
+    int64_t largest = atomic_load(&run->room);
+    while (room > largest && !atomic_compare_exchange_weak(&run->room, &largest, room)) {}
+}
+
+static void list_regions(void *context, const team_member *member)
+{
+    region_run *run = context;
+    mlff_neighbors *neighbors = run->neighbors;
+    for (int r; (r = atomic_fetch_add(&run->next, 1)) < neighbors->n_regions;) {
+        int64_t n = neighbors->kernels->list_region(neighbors, r, &neighbors->scratch[member->thread], neighbors->scratch_room);
+        atomic_fetch_add(&run->n_pairs, n);
+        if (n < 0) atomic_fetch_add(&run->n_full, 1);
+    }
+}
+
 // Counts the pairs and makes room for them, and for some more at the next build.
 static mlff_status make_room(mlff_neighbors *neighbors, int n_threads)
 {
@@ -401,8 +431,9 @@ static mlff_status make_room(mlff_neighbors *neighbors, int n_threads)
     if (n_threads == 1) {
         for (int r = 0; r < n_regions; r++) first[r + 1] = neighbors->kernels->count_region(neighbors, r, &room);
     } else {
-#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1) reduction(max : room)
-        for (int r = 0; r < n_regions; r++) first[r + 1] = neighbors->kernels->count_region(neighbors, r, &room);
+        region_run run = {.neighbors = neighbors};
+        team_run(n_threads, count_regions, &run);
+        room = atomic_load(&run.room);
     }
     first[0] = 0;
     for (int r = 0; r < n_regions; r++) {
@@ -433,13 +464,10 @@ static bool list_pairs(mlff_neighbors *neighbors, int n_threads)
             n_full += n < 0;
         }
     } else {
-#pragma omp parallel for num_threads(n_threads) schedule(dynamic, 1) reduction(+ : n_pairs, n_full)
-        for (int r = 0; r < n_regions; r++) {
-            const neighbors_scratch *scratch = &neighbors->scratch[omp_get_thread_num()];
-            int64_t n = neighbors->kernels->list_region(neighbors, r, scratch, neighbors->scratch_room);
-            n_pairs += n;
-            n_full += n < 0;
-        }
+        region_run run = {.neighbors = neighbors};
+        team_run(n_threads, list_regions, &run);
+        n_pairs = atomic_load(&run.n_pairs);
+        n_full = atomic_load(&run.n_full);
     }
     neighbors->n_skin = n_pairs;
     return n_full == 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "atoms/neighbors.h"
 #include "device/cpu.h"
 #include "device/device.h"
 #include "device/team.h"
@@ -122,7 +123,7 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         e->options.members = NULL; // the caller's text is not kept
     }
     MLFF_TRY(model->architecture->create_cpu(model, &cpu, &e->backend));
-    MLFF_TRY(mlff_neighbors_create(model->cutoff, chosen.skin_angstrom, &e->neighbors));
+    MLFF_TRY(neighbors_create_on(model->cutoff, chosen.skin_angstrom, chosen.cpu_path, chosen.n_threads, &e->neighbors));
 
     e->n_stages = STAGE_BACKEND + e->backend->n_stages + 1;
     if (!(e->stages = base_alloc((size_t)e->n_stages, sizeof *e->stages, "stages")) ||

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <omp.h>
 
+#include "atoms/neighbors.h"
 #include "base/base.h"
 #include "mlff.h"
 
@@ -324,7 +324,6 @@ static void test_large(void **state)
     double cells[9] = {22, 0, 0, 3, 23, 0, -4, 2, 24};
     unsigned char periodic[3] = {1, 1, 1};
     mlff_batch batch = {.n_systems = 1, .first_atom = first_atom, .positions = positions, .cells = cells, .periodic = periodic};
-    int threads_before = omp_get_max_threads();
     for (int round = 0; round < 6; round++) {
         char what[64];
         snprintf(what, sizeof what, "round %d", round);
@@ -333,8 +332,8 @@ static void test_large(void **state)
         if (round == 5) positions[30] = 1e7; // one that evaporated
         double cutoff = round == 0 ? 9.5 : 3.0 + round;
         for (int t = 0; t < 3; t++) {
-            omp_set_num_threads((int[]){1, 2, 7}[t]);
-            mlff_neighbors *neighbors = make(cutoff, 0.4);
+            mlff_neighbors *neighbors;
+            assert_int_equal(neighbors_create_on(cutoff, 0.4, NULL, (int[]){1, 2, 7}[t], &neighbors), MLFF_OK);
             update(neighbors, &batch, what);
             compare(neighbors, &batch, cutoff, &expected, what);
             for (int k = 0; k < 3 * N; k++) positions[k] += 0.2 * (base_random_uniform(78, (uint64_t)round, (uint64_t)k) - 0.5);
@@ -344,7 +343,6 @@ static void test_large(void **state)
             mlff_neighbors_destroy(neighbors);
         }
     }
-    omp_set_num_threads(threads_before);
     free(expected.pairs);
 }
 
