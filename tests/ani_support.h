@@ -41,13 +41,53 @@ SUPPORT mlff_model *ani_1x(void)
     return model;
 }
 
-/* An untrained model of ANI-2x's shape with small networks: fast to make, its forces of ordinary size. */
-SUPPORT mlff_model *ani_untrained(int n_members, uint64_t seed)
+/* Any shape: shifts and sections spread evenly, one hidden layout for all species (ends with 0), random weights. */
+typedef struct ani_form {
+    const char *species;
+    int n_members, n_radial, n_shifts, n_sections;
+    double radial_cutoff, angular_cutoff, zeta;
+    int hidden[4];
+} ani_form;
+static const ani_form ani_small_2x __attribute__((unused)) = {"H,C,N,O,S,F,Cl", 3, 16, 8, 4, 5.1, 3.5, 14.1, {48, 32, 16, 0}};
+
+SUPPORT mlff_model *ani_shaped(const ani_form *form, uint64_t seed)
 {
     model_weights weights = {0};
     mlff_model *model;
-    assert_ok(ani_new(n_members, seed, &weights));
-    assert_ok(model_from_weights(&weights, "untrained", &model));
+    char symbols[ANI_MAX_SPECIES][4], name[128];
+    ani_settings s = {.n_members = form->n_members,
+                      .n_radial = form->n_radial,
+                      .n_shifts = form->n_shifts,
+                      .n_sections = form->n_sections,
+                      .radial_cutoff = form->radial_cutoff,
+                      .angular_cutoff = form->angular_cutoff,
+                      .eta_radial = 19.7,
+                      .eta_angular = 12.5,
+                      .zeta = form->zeta,
+                      .energy_unit = BASE_HARTREE_EV};
+    snprintf(s.species, sizeof s.species, "%s", form->species);
+    s.n_species = ani_species_parse(s.species, symbols);
+    for (int k = 0; k < s.n_radial; k++) s.radial_shift[k] = 0.8 + k * (s.radial_cutoff - 0.8) / s.n_radial;
+    for (int k = 0; k < s.n_shifts; k++) s.angular_shift[k] = 0.8 + k * (s.angular_cutoff - 0.8) / s.n_shifts;
+    for (int k = 0; k < s.n_sections; k++) s.section[k] = BASE_PI * (k + 0.5) / s.n_sections;
+    for (int k = 0; k < s.n_species; k++) s.self_energy[k] = -1.0 - k;
+    assert_ok(ani_settings_write(&s, "test", &weights));
+    uint64_t stream = 0;
+    for (int m = 0; m < s.n_members; m++)
+        for (int e = 0; e < s.n_species; e++)
+            for (int l = 0, in = ani_length(&s), out = 0; out != 1; l++, in = out, stream++) {
+                out = form->hidden[l] ? form->hidden[l] : 1;
+                for (int is_bias = 0; is_bias < 2; is_bias++) {
+                    snprintf(name, sizeof name, "member.%d.%s.%d.%s", m, symbols[e], l, is_bias ? "bias" : "weight");
+                    model_tensor *tensor = weights_add(&weights, name, 0, is_bias ? 1 : 2, (int64_t[]){out, in});
+                    assert_non_null(tensor);
+                    double width = is_bias ? 0.2 : l ? sqrt(2.0 / in) : 1.0; // an AEV has few elements of any size
+                    for (int64_t k = 0; k < tensor->n_elements; k++)
+                        ((float *)tensor->data)[k] =
+                            (float)(width * base_random_normal(seed, 2 * stream + (uint64_t)is_bias, (uint64_t)k));
+                }
+            }
+    assert_ok(model_from_weights(&weights, "test", &model));
     return model;
 }
 

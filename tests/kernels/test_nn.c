@@ -21,7 +21,8 @@ static void test_product(void **state)
             for (size_t in = 0; in < sizeof ns / sizeof *ns; in++)
                 for (size_t ik = 0; ik < sizeof ks / sizeof *ks; ik++) {
                     int m = ms[im], n = ns[in], k = ks[ik], lda = k + 3, ldc = n + 16;
-                    float *a = base_alloc((size_t)m * lda, 4, "a"), *b = base_alloc((size_t)k * n, 4, "b"), *bias = base_alloc(n, 4, "b");
+                    float *a = base_alloc((size_t)m * lda, 4, "a"), *b = base_alloc((size_t)k * n, 4, "b"),
+                          *bias = base_alloc(n, 4, "b");
                     float *packed = base_alloc((size_t)k * n, 4, "p"), *c = base_alloc((size_t)m * ldc, 4, "c");
                     random_fill(a, (size_t)m * lda, 1);
                     random_fill(b, (size_t)k * n, 2);
@@ -56,6 +57,30 @@ static void test_product(void **state)
     }
 }
 
+// Columns of a for some rows of b only: the same bits as with zeros for the others.
+static void test_product_rows(void **state)
+{
+    (void)state;
+    enum { M = 7, N = 112, K = 96, N_RUNS = 3, COMPACT = 41 };
+    static const nn_rows runs[N_RUNS] = {{3, 16}, {30, 24}, {95, 1}};
+    float *full = base_alloc(M * K, 4, "a"), *compact = base_alloc(M * COMPACT, 4, "a"), *b = base_alloc(K * N, 4, "b");
+    float *packed = base_alloc(K * N, 4, "p"), *c = base_alloc(M * N, 4, "c"), *d = base_alloc(M * N, 4, "d");
+    random_fill(compact, M * COMPACT, 1);
+    random_fill(b, K * N, 2);
+    for (int i = 0; i < M; i++)
+        for (int run = 0, from = 0; run < N_RUNS; from += runs[run++].count)
+            memcpy(full + i * K + runs[run].first, compact + i * COMPACT + from, sizeof(float) * (size_t)runs[run].count);
+    for (const char *const *path = mlff_cpu_paths(); *path; path++) {
+        const nn_kernels *nn = nn_kernels_get(*path);
+        nn->pack(K, N, b, packed);
+        nn->product(M, N, K, full, K, packed, b, c, N, 0);
+        nn->product_rows(M, N, K, N_RUNS, runs, compact, COMPACT, packed, b, d, N, 0);
+        assert_memory_equal(c, d, M * N * sizeof *c);
+    }
+    float *arrays[] = {full, compact, b, packed, c, d};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
+}
+
 // Values at ordinary and extreme inputs; 3e-7 is two roundings beyond that of exp.
 static void test_activate(void **state)
 {
@@ -66,13 +91,17 @@ static void test_activate(void **state)
     const float extremes[] = {0, -0.0f, 1e-30f, -1e-30f, 88, -88, 1000, -1000, 1e30f, -1e30f};
     memcpy(x, extremes, sizeof extremes);
     for (const char *const *path = mlff_cpu_paths(); *path; path++)
-        for (int kind = 0; kind < 2; kind++) {
+        for (int kind = NN_SILU; kind <= NN_CELU; kind++) {
             memcpy(y, x, N * sizeof *x);
-            nn_kernels_get(*path)->activate(kind ? NN_SHIFTED_SOFTPLUS : NN_SILU, N, y, slope);
+            nn_kernels_get(*path)->activate((enum nn_activation)kind, N, y, slope);
             for (int i = 0; i < N; i++) {
                 double v = x[i], s = 1 / (1 + exp(-v)), value, derivative;
-                value = kind ? fmax(v, 0) + log1p(exp(-fabs(v))) - log(2) : v * s;
-                derivative = kind ? s : s * (1 + v * (1 - s));
+                value = kind == NN_SILU ? v * s : fmax(v, 0) + log1p(exp(-fabs(v))) - log(2);
+                derivative = kind == NN_SILU ? s * (1 + v * (1 - s)) : s;
+                if (kind == NN_CELU) {
+                    value = v > 0 ? v : 0.1 * expm1(10 * v);
+                    derivative = v > 0 ? 1 : exp(10 * v);
+                }
                 if (fabs(y[i] - value) > 3e-7 * fmax(1, fabs(v)) || fabs(slope[i] - derivative) > 1e-6)
                     fail_msg("%s kind %d x %g: %g %g, expected %g %g", *path, kind, v, y[i], slope[i], value, derivative);
             }
@@ -120,6 +149,7 @@ static void test_spline(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product), cmocka_unit_test(test_activate), cmocka_unit_test(test_spline)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product), cmocka_unit_test(test_product_rows),
+                                       cmocka_unit_test(test_activate), cmocka_unit_test(test_spline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
