@@ -32,6 +32,7 @@ struct alignas(16) uint4 { uint32_t x, y, z, w; };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float3 make_float3(float x, float y, float z) { return {x, y, z}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 struct emulate_index { int x; };
 using std::isfinite;
@@ -105,6 +106,7 @@ static inline unsigned __ballot_sync(unsigned, bool v)
     for (int k = 0; k < 32; k++) mask |= (unsigned)(w.in[(w.generation - 1) & 1][k] & 1) << k;
     return mask;
 }
+static inline void __syncwarp() { emulate::exchange(0, 0); }
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 template <typename T> static inline T __ldg(const T *p) { return *p; }
 static inline int __float_as_int(float v) { int r; memcpy(&r, &v, 4); return r; }
@@ -128,13 +130,20 @@ template <int C> static inline void cluster_barrier()
         __syncthreads();
 }
 template <int C> static inline int cluster_rank() { return C > 1 ? emulate::self().block % C : 0; }
-template <int C, typename T> static inline T *cluster_pointer(T *pointer, int rank)
+/* A mailbox holds the bytes still to come. */
+static inline void mailbox_init(uint64_t *mailbox, int bytes) { *mailbox = (uint64_t)bytes; }
+static inline void mailbox_publish() {}
+static inline void mailbox_wait(uint64_t *mailbox)
 {
-    if (C == 1) return pointer;
-    size_t offset = (size_t)((char *)pointer - emulate::self().shared);
-    for (emulate::fiber &f : *emulate::fibers)
-        if (f.rank == rank) return (T *)(f.shared + offset);
-    abort();
+    while (*(volatile uint64_t *)mailbox != 0) emulate::yield();
+}
+static inline void mail(uint4 *at, uint64_t *mailbox, int rank, uint4 v)
+{
+    emulate::fiber &me = emulate::self(), &there = (*emulate::fibers)[(size_t)rank * me.block_threads];
+    *(uint4 *)(there.shared + ((char *)at - me.shared)) = v;
+    uint64_t *box = (uint64_t *)(there.shared + ((char *)mailbox - me.shared));
+    if (*box < sizeof v) abort(); /* more than was expected */
+    *box -= sizeof v;
 }
 static inline float emulate_half(uint16_t h)
 {

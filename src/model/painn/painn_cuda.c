@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "device/device_cuda.h"
-#include "painn_cuda.h"
+#include "painn_cuda_cell.h"
 
 enum { MAX_GRAPHS = 16, FIRST_ROW = 64 };
 
@@ -19,30 +19,44 @@ typedef struct captured_graph {
     cudaGraphExec_t graph; // NULL: free
 } captured_graph;
 
-// Inputs and results of host batches, in page-locked memory that the GPU reads and writes.
+// What the GPU reads of a call, one block: for a host batch copied by the graph itself, for a device batch only the part
+// before `species`, and only when it changes. Offsets follow from the numbers of atoms and systems.
+typedef struct input_block {
+    painn_cuda_call *call;
+    painn_cuda_system *systems;
+    int32_t *system_of, *species;
+    double *cells, *positions;
+    unsigned char *owned;
+} input_block;
+
+// Page-locked memory: inputs of host batches as the graph copies them; results, which the GPU writes there.
 typedef struct host_arrays {
     void *block;
-    size_t bytes;
+    size_t bytes, input_bytes;
     int n_atoms, n_systems, n_pairs; // capacities
-    painn_cuda_call *call;
+    char *input;
     painn_cuda_report *report;
-    int32_t *first_atom, *species, *pair_first, *pair_neighbor, *pair_shift;
-    unsigned char *periodic, *owned;
-    double *cells, *positions, *energies, *atom_energies, *forces, *virials, *stresses;
+    int32_t *pair_first, *pair_neighbor, *pair_shift;
+    double *energies, *atom_energies, *forces, *virials, *stresses;
     uint64_t *stamps;
 } host_arrays;
 
 struct cuda_evaluator {
     const mlff_model *model;
     int device, capability, n_multiprocessors;
+    int clusters_of_8, clusters_of_4, large_tiles; // how many run at once; whether tiles of 32 atoms fit
     painn_cuda_step step;
     void *constants, *arena;
     size_t constant_bytes, arena_bytes;
     host_arrays io;
-    void *staged; // device copy of the host's part of a device batch: call, first_atom, periodic
+    void *input;  // device copy of a host batch's input block
+    void *staged; // of a device batch's
     char *sent;   // what stands there, and after it room for the next
     size_t staged_bytes, sent_bytes;
     cudaStream_t sent_on;
+    char *seen; // first_atom, cells and periodic that the input block's systems were made from
+    size_t seen_bytes, seen_capacity;
+    int seen_atoms, seen_systems; // and its sizes
     int proven_atoms; // a device batch of so many atoms went through with rows of this capacity
     cudaStream_t stream, side;
     cudaEvent_t forked, joined;
@@ -80,15 +94,15 @@ static mlff_status create_stages(cuda_evaluator *e)
     return MLFF_OK;
 }
 
-// "cluster=8,tile=16,table=0,overlap=1": what a developer wants to compare. −1: not asked for.
+// "cluster=8,tile=16,edges=0,overlap=1": what a developer wants to compare. −1: not asked for.
 static void read_forced_plan(painn_cuda_plan *plan)
 {
-    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .table_in_shared = -1, .overlap = -1};
+    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1};
     const char *text = getenv("MLFF_CUDA_PLAN"), *at;
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
     if ((at = strstr(text, "tile="))) plan->tile = atoi(at + 5);
-    if ((at = strstr(text, "table="))) plan->table_in_shared = atoi(at + 6);
+    if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
 }
 
@@ -134,6 +148,11 @@ mlff_status painn_cuda_create(const mlff_model *model, const painn_parameters *p
     e->n_multiprocessors = properties.multiProcessorCount;
     CUDA_TRY(painn_cuda_prepare_node(), "setting up the kernels");
     CUDA_TRY(painn_cuda_prepare_edge(), "setting up the kernels");
+    if (e->capability >= 90) {
+        e->clusters_of_8 = painn_cuda_clusters_at_once(8);
+        e->clusters_of_4 = painn_cuda_clusters_at_once(4);
+    }
+    e->large_tiles = properties.sharedMemPerBlockOptin >= 200 * 1024;
     CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
     CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "making a stream");
     CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "making an event");
@@ -170,8 +189,10 @@ void painn_cuda_destroy(cuda_evaluator *e)
     if (e->io.block) cudaFreeHost(e->io.block);
     cuda_release(e->device, e->constants);
     cuda_release(e->device, e->arena);
+    cuda_release(e->device, e->input);
     cuda_release(e->device, e->staged);
     free(e->sent);
+    free(e->seen);
     free(e->stages);
     free(e->time_ns);
     free(e);
@@ -218,19 +239,30 @@ done:
     return status;
 }
 
+static size_t place_input(input_block *input, char *base, int n_atoms, int n_systems)
+{
+    size_t at = 0, n = (size_t)n_atoms, s = (size_t)n_systems;
+#define PLACE(field, bytes) (input->field = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 63) / 64 * 64)
+    PLACE(call, sizeof *input->call);
+    PLACE(systems, sizeof *input->systems * s);
+    PLACE(system_of, sizeof(int32_t) * n);
+    PLACE(species, sizeof(int32_t) * n);
+    PLACE(cells, sizeof(double) * 9 * s);
+    PLACE(owned, n);
+    PLACE(positions, sizeof(double) * 3 * n);
+#undef PLACE
+    return at;
+}
+
 static size_t place_host(host_arrays *io, char *base, int n_layers)
 {
+    input_block input;
     size_t at = 0, n = (size_t)io->n_atoms, s = (size_t)io->n_systems, p = (size_t)io->n_pairs;
+    io->input_bytes = place_input(&input, NULL, io->n_atoms, io->n_systems);
 #define PLACE(field, bytes) (io->field = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 63) / 64 * 64)
-    PLACE(call, sizeof *io->call);
+    PLACE(input, io->input_bytes);
     PLACE(report, sizeof *io->report);
     PLACE(stamps, sizeof(uint64_t) * (4 * (size_t)n_layers + 4));
-    PLACE(first_atom, sizeof(int32_t) * (s + 1));
-    PLACE(periodic, 3 * s);
-    PLACE(cells, sizeof(double) * 9 * s);
-    PLACE(species, sizeof(int32_t) * n);
-    PLACE(positions, sizeof(double) * 3 * n);
-    PLACE(owned, n);
     PLACE(energies, sizeof(double) * s);
     PLACE(virials, sizeof(double) * 9 * s);
     PLACE(stresses, sizeof(double) * 6 * s);
@@ -252,12 +284,16 @@ static mlff_status grow_host(cuda_evaluator *e, int n_atoms, int n_systems, int 
     if (class_of(n_systems) > io.n_systems) io.n_systems = class_of(n_systems);
     if (n_pairs > io.n_pairs) io.n_pairs = n_pairs + n_pairs / 4;
     CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
-    forget_graphs(e); // they know where the call stands
+    forget_graphs(e); // they know where the input stands
     if (e->io.block) cudaFreeHost(e->io.block);
+    cuda_release(e->device, e->input);
+    e->input = NULL;
     e->io = (host_arrays){0};
+    e->seen_bytes = 0;
     io.bytes = place_host(&io, NULL, e->step.n_layers);
-    CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable),
-             "page-locked memory for inputs and results");
+    CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable), "page-locked memory for inputs and results");
+    e->io.block = io.block;
+    PLUGIN_TRY(cuda_allocate(e->device, io.input_bytes, "inputs", &e->input));
     memset(io.block, 0, io.bytes);
     place_host(&io, io.block, e->step.n_layers);
     e->io = io;
@@ -270,23 +306,19 @@ done:
 
 static painn_cuda_plan make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int forces)
 {
-    int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors,
-        clusters = e->capability >= 90 && e->step.n_features == 128;
+    int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors, wide = e->step.n_features == 128;
     painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
-                            .n_systems =
-                                class_of(n_systems) < e->step.system_capacity ? class_of(n_systems) : e->step.system_capacity,
-                            .cluster = clusters && tiles * 8 <= n   ? 8
-                                       : clusters && tiles * 4 <= n ? 4
-                                                                    : 1,
-                            .tile = tiles <= n || e->step.n_features == 64 ? 16 : 32,
-                            .table_in_shared = e->capability >= 80 && atoms >= 1024,
+                            .n_systems = class_of(n_systems) < e->step.system_capacity ? class_of(n_systems) : e->step.system_capacity,
+                            .cluster = wide && tiles <= e->clusters_of_8 ? 8 : wide && tiles <= e->clusters_of_4 ? 4 : 1,
+                            .tile = tiles <= n || !wide || !e->large_tiles ? 16 : 32,
+                            .edge_mode = atoms >= 1024 && e->large_tiles ? 1 : atoms <= 512 ? 2 : 0,
                             .overlap = e->capability >= 90,
                             .n_multiprocessors = n,
                             .forces = forces};
     const painn_cuda_plan *f = &e->forced;
-    if (f->cluster > 0 && clusters) plan.cluster = f->cluster;
+    if (f->cluster > 0 && wide && e->capability >= 90) plan.cluster = f->cluster;
     if (f->tile > 0) plan.tile = f->tile;
-    if (f->table_in_shared >= 0) plan.table_in_shared = f->table_in_shared;
+    if (f->edge_mode >= 0) plan.edge_mode = f->edge_mode;
     if (f->overlap >= 0) plan.overlap = f->overlap && e->capability >= 90;
     return plan;
 }
@@ -324,10 +356,15 @@ static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
     mlff_status status = MLFF_OK;
     cudaGraph_t graph = NULL;
     painn_cuda_step step = e->step;
-    step.call_in = slot->from_device ? (painn_cuda_call *)e->staged : e->io.call;
+    step.call_in = slot->from_device ? e->staged : e->input;
     step.handed_pairs = slot->handed_pairs;
     step.stamps = slot->stamps ? e->io.stamps : NULL;
     CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
+    if (!slot->from_device) {
+        input_block unused;
+        size_t bytes = place_input(&unused, NULL, slot->plan.n_atoms, slot->plan.n_systems);
+        cudaMemcpyAsync(e->input, e->io.input, bytes, cudaMemcpyHostToDevice, e->stream);
+    }
     status = enqueue_step(e, &step, &slot->plan, e->stream);
     cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
@@ -395,52 +432,92 @@ static int count_pairs(const mlff_batch *batch, int n_atoms)
     return batch->pairs && batch->location == MLFF_HOST ? batch->pairs->first[n_atoms] : 0;
 }
 
-// Host batch: everything into page-locked memory; pointers of the call go there.
-static void fill_host(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+// Systems and the map of atoms to them; cells that live on the GPU are left to it.
+static void fill_systems(const cuda_evaluator *e, const mlff_batch *batch, input_block *to)
+{
+    for (int s = 0; s < batch->n_systems; s++) {
+        painn_cuda_system *system = &to->systems[s];
+        const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)s : NULL;
+        const double *cell = batch->cells ? batch->cells + 9 * (size_t)s : NULL;
+        *system = (painn_cuda_system){.first = batch->first_atom[s], .n = batch->first_atom[s + 1] - batch->first_atom[s]};
+        if (batch->location == MLFF_HOST || !cell || !periodic || !(periodic[0] || periodic[1] || periodic[2])) {
+            system->flags = cell_complete(batch->location == MLFF_HOST ? cell : NULL, periodic, e->step.cutoff, system);
+            if (!cell && periodic && (periodic[0] || periodic[1] || periodic[2])) system->flags |= PAINN_CUDA_NO_VOLUME;
+        } else {
+            system->pending = 1;
+            for (int a = 0; a < 3; a++) system->wrapped[a] = periodic[a] != 0;
+        }
+        for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++) to->system_of[i] = s;
+    }
+}
+
+static mlff_status remember(cuda_evaluator *e, const mlff_batch *batch, const painn_cuda_plan *plan, bool *same_out)
+{
+    size_t s = (size_t)batch->n_systems, first = sizeof(int32_t) * (s + 1), cells = batch->cells ? sizeof(double) * 9 * s : 0;
+    size_t periodic = batch->periodic ? 3 * s : 0, bytes = first + cells + periodic + 1;
+    *same_out = bytes == e->seen_bytes && plan->n_atoms == e->seen_atoms && plan->n_systems == e->seen_systems &&
+                memcmp(e->seen, batch->first_atom, first) == 0 && (!cells || memcmp(e->seen + first, batch->cells, cells) == 0) &&
+                (!periodic || memcmp(e->seen + first + cells, batch->periodic, periodic) == 0);
+    if (*same_out) return MLFF_OK;
+    if (bytes > e->seen_capacity) {
+        free(e->seen);
+        e->seen_bytes = e->seen_capacity = 0;
+        if (!(e->seen = malloc(bytes))) return host.fail(MLFF_ERR_MEMORY, "out of memory: inputs");
+        e->seen_capacity = bytes;
+    }
+    memcpy(e->seen, batch->first_atom, first);
+    if (cells) memcpy(e->seen + first, batch->cells, cells);
+    if (periodic) memcpy(e->seen + first + cells, batch->periodic, periodic);
+    e->seen_bytes = bytes;
+    e->seen_atoms = plan->n_atoms;
+    e->seen_systems = plan->n_systems;
+    return MLFF_OK;
+}
+
+// Host batch: everything into page-locked memory; pointers of the call say where the graph's copy puts it.
+static mlff_status fill_host(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results, const painn_cuda_plan *plan)
 {
     host_arrays *io = &e->io;
+    input_block here, there;
+    bool same = false;
     size_t s = (size_t)batch->n_systems, n = (size_t)batch->first_atom[s];
+    place_input(&here, io->input, plan->n_atoms, plan->n_systems);
+    place_input(&there, e->input, plan->n_atoms, plan->n_systems);
     painn_cuda_call call = {.n_atoms = (int32_t)n,
                             .n_systems = batch->n_systems,
                             .want_virial = results->virials || results->stresses,
-                            .first_atom = io->first_atom,
-                            .species = io->species,
-                            .positions = io->positions,
+                            .systems = there.systems,
+                            .system_of = there.system_of,
+                            .species = there.species,
+                            .positions = there.positions,
+                            .cells = batch->cells ? there.cells : NULL,
+                            .owned = batch->owned ? there.owned : NULL,
                             .report = io->report,
                             .energies = io->energies,
                             .atom_energies = results->atom_energies ? io->atom_energies : NULL,
                             .forces = results->forces ? io->forces : NULL,
                             .virials = results->virials ? io->virials : NULL,
                             .stresses = results->stresses ? io->stresses : NULL};
-    memcpy(io->first_atom, batch->first_atom, sizeof(int32_t) * (s + 1));
-    memcpy(io->species, batch->species, sizeof(int32_t) * n);
-    memcpy(io->positions, batch->positions, sizeof(double) * 3 * n);
-    if (batch->cells && batch->periodic) {
-        memcpy(io->cells, batch->cells, sizeof(double) * 9 * s);
-        memcpy(io->periodic, batch->periodic, 3 * s);
-        call.cells = io->cells;
-        call.periodic = io->periodic;
-    }
-    if (batch->owned) {
-        memcpy(io->owned, batch->owned, n);
-        call.owned = io->owned;
-    }
+    mlff_status status = remember(e, batch, plan, &same);
+    if (status != MLFF_OK) return status;
+    if (!same) fill_systems(e, batch, &here);
+    memcpy(here.species, batch->species, sizeof(int32_t) * n);
+    memcpy(here.positions, batch->positions, sizeof(double) * 3 * n);
+    if (batch->cells) memcpy(here.cells, batch->cells, sizeof(double) * 9 * s);
+    if (batch->owned) memcpy(here.owned, batch->owned, n);
     if (batch->pairs) {
         size_t p = (size_t)batch->pairs->first[n];
         memcpy(io->pair_first, batch->pairs->first, sizeof(int32_t) * (n + 1));
         memcpy(io->pair_neighbor, batch->pairs->neighbor, sizeof(int32_t) * p);
         call.pair_first = io->pair_first;
         call.pair_neighbor = io->pair_neighbor;
-        if (batch->cells) {
-            memcpy(io->cells, batch->cells, sizeof(double) * 9 * s);
-            call.cells = io->cells;
-        }
         if (batch->pairs->shift) {
             memcpy(io->pair_shift, batch->pairs->shift, sizeof(int32_t) * 3 * p);
             call.pair_shift = io->pair_shift;
         }
     }
-    *io->call = call;
+    *here.call = call;
+    return MLFF_OK;
 }
 
 static void take_results(const cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results)
@@ -474,39 +551,41 @@ done:
     return status;
 }
 
-// Device batch: what the host knows (pointers, first_atom, periodic) goes to the GPU in the stream's order, if it is
-// not what is there already; a pageable copy of this size is staged at once, so nothing here is waited for.
+// Device batch: what the host knows (pointers, systems) goes to the GPU in the stream's order, if it is not what is
+// there already; a pageable copy of this size is staged at once, so nothing here is waited for.
 static mlff_status send_call(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
-    size_t s = (size_t)batch->n_systems, call_bytes = (sizeof(painn_cuda_call) + 63) / 64 * 64;
-    size_t first_bytes = (sizeof(int32_t) * (s + 1) + 63) / 64 * 64, bytes = call_bytes + first_bytes + 3 * s;
+    input_block here, there;
+    int n = batch->first_atom[batch->n_systems];
+    place_input(&there, (char *)64, n, batch->n_systems);
+    size_t bytes = (size_t)((char *)there.species - (char *)64);
     PLUGIN_TRY(grow_staged(e, bytes, stream));
-    char *at = e->staged, *block = e->sent + e->staged_bytes;
-    painn_cuda_call call = {.n_atoms = batch->first_atom[s],
-                            .n_systems = batch->n_systems,
-                            .want_virial = results->virials || results->stresses,
-                            .first_atom = (const int32_t *)(at + call_bytes),
-                            .cells = batch->cells,
-                            .periodic = batch->periodic ? (const unsigned char *)(at + call_bytes + first_bytes) : NULL,
-                            .species = batch->species,
-                            .positions = batch->positions,
-                            .owned = batch->owned,
-                            .pair_first = batch->pairs ? batch->pairs->first : NULL,
-                            .pair_neighbor = batch->pairs ? batch->pairs->neighbor : NULL,
-                            .pair_shift = batch->pairs ? batch->pairs->shift : NULL,
-                            .report = e->io.report,
-                            .energies = results->energies,
-                            .atom_energies = results->atom_energies,
-                            .forces = results->forces,
-                            .virials = results->virials,
-                            .stresses = results->stresses};
+    char *block = e->sent + e->staged_bytes;
     memset(block, 0, bytes);
-    memcpy(block, &call, sizeof call);
-    memcpy(block + call_bytes, batch->first_atom, sizeof(int32_t) * (s + 1));
-    if (batch->periodic) memcpy(block + call_bytes + first_bytes, batch->periodic, 3 * s);
+    place_input(&here, block, n, batch->n_systems);
+    place_input(&there, e->staged, n, batch->n_systems);
+    fill_systems(e, batch, &here);
+    *here.call = (painn_cuda_call){.n_atoms = n,
+                                   .n_systems = batch->n_systems,
+                                   .want_virial = results->virials || results->stresses,
+                                   .systems = there.systems,
+                                   .system_of = there.system_of,
+                                   .cells = batch->cells,
+                                   .species = batch->species,
+                                   .positions = batch->positions,
+                                   .owned = batch->owned,
+                                   .pair_first = batch->pairs ? batch->pairs->first : NULL,
+                                   .pair_neighbor = batch->pairs ? batch->pairs->neighbor : NULL,
+                                   .pair_shift = batch->pairs ? batch->pairs->shift : NULL,
+                                   .report = e->io.report,
+                                   .energies = results->energies,
+                                   .atom_energies = results->atom_energies,
+                                   .forces = results->forces,
+                                   .virials = results->virials,
+                                   .stresses = results->stresses};
     if (bytes == e->sent_bytes && stream == e->sent_on && memcmp(block, e->sent, bytes) == 0) goto done;
-    CUDA_TRY(cudaMemcpyAsync(at, block, bytes, cudaMemcpyHostToDevice, stream), "copying a call to the GPU");
+    CUDA_TRY(cudaMemcpyAsync(e->staged, block, bytes, cudaMemcpyHostToDevice, stream), "copying a call to the GPU");
     memcpy(e->sent, block, bytes);
     e->sent_bytes = bytes;
     e->sent_on = stream;
@@ -554,7 +633,7 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
         if (on_device) {
             PLUGIN_TRY(send_call(e, batch, results, stream));
         } else {
-            fill_host(e, batch, results);
+            PLUGIN_TRY(fill_host(e, batch, results, &wanted.plan));
         }
         PLUGIN_TRY(find_graph(e, &wanted, &graph));
         CUDA_TRY(cudaGraphLaunch(graph, stream), "starting a step");
@@ -602,5 +681,5 @@ void painn_cuda_info(const cuda_evaluator *e, mlff_evaluator_info *info_out)
     info_out->n_rebuilds = e->n_computes; // a new list each step
     info_out->n_growths = e->n_growths;
     info_out->host_bytes = (int64_t)(sizeof *e + e->io.bytes);
-    info_out->device_bytes = (int64_t)(e->constant_bytes + e->arena_bytes + e->staged_bytes);
+    info_out->device_bytes = (int64_t)(e->constant_bytes + e->arena_bytes + e->staged_bytes + e->io.input_bytes);
 }

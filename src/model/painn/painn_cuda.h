@@ -10,7 +10,8 @@
  * The reverse pass gathers: for the pair (i, j) whose sender j owns the row, the row of j holds the reverse pair, with
  * the same length and the opposite direction. So nothing is scattered and no float is added atomically.
  *
- * Features stand in slices of 16: an array of C components is [atom][F/16][C][16]. Tiles of 16 atoms × 8 features are
+ * Features stand in slices of 16: an array of C components is [atom][F/16][C][16], of what edges gather
+ * [atom][F/16][C/2][16][2]. Tiles of 16 atoms × 8 features are
  * the units of the tensor cores' products (nodes); thread layouts of saved values are private to the node kernels. */
 #ifndef PAINN_CUDA_H
 #define PAINN_CUDA_H
@@ -41,21 +42,22 @@ typedef struct painn_cuda_layer {
     const float *c1, *c2, *b1, *b2;
 } painn_cuda_layer;
 
-/* Of one system; written by `prepare`. Missing cell vectors are completed; lengths in Å. */
+/* Of one system. Missing cell vectors are completed; lengths in Å. */
 typedef struct painn_cuda_system {
-    double cell[9], inverse[9], origin[3];
+    double cell[9], inverse[9];
     int32_t first, n;
     int32_t images[3];                         /* −images … images beside the nearest one are looked at */
     int32_t wrapped[3];
+    int32_t pending, flags;                    /* pending: the GPU is to complete the cell; flags of the report */
 } painn_cuda_system;
 
 /* One call: what the host says before a step. Pointers are the device's: to its own or to mapped host memory. */
 typedef struct painn_cuda_call {
     int32_t n_atoms, n_systems;
     int32_t want_virial, unused;
-    const int32_t *first_atom;    /* [n_systems + 1] */
+    const painn_cuda_system *systems; /* [n_systems] */
+    const int32_t *system_of;     /* [n_atoms] */
     const double *cells;          /* [n_systems][9], or NULL */
-    const unsigned char *periodic;/* [n_systems][3], or NULL */
     const int32_t *species;       /* [n_atoms] */
     const double *positions;      /* [n_atoms][3] */
     const unsigned char *owned;   /* [n_atoms], or NULL */
@@ -100,19 +102,19 @@ typedef struct painn_cuda_step {
     double length_unit, energy_unit;
     painn_cuda_layer layer[PAINN_CUDA_MAX_LAYERS];
     const float *embedding;       /* [n_species][F/16][16] */
-    const float *x0;              /* [n_species][F/16][3][16]: message input of layer 0, a function of the element */
+    const float *x0;              /* [n_species][F/16][16][2]: message input x^q, x^R of layer 0, a function of the element */
     const void *O1, *O1t;
     const float *o1, *O2;
     float o2;
     float table_scale;            /* intervals / cutoff, 1/model length */
     const double *offset;         /* [n_species] eV */
 
-    const painn_cuda_call *call_in; /* mapped host memory, or on the device */
+    const painn_cuda_call *call_in; /* on the device */
 
     /* ---- on the device */
     int32_t atom_capacity, system_capacity, row_capacity;
     int32_t handed_pairs;         /* 1: rows come from the caller's pairs */
-    painn_cuda_call *call;        /* copy of *call_in */
+    painn_cuda_call *call;        /* *call_in, copied */
     painn_cuda_system *systems;
     int32_t *species, *system_of; /* [n_atoms] */
     unsigned char *owned;
@@ -123,13 +125,13 @@ typedef struct painn_cuda_step {
     painn_cuda_edge *edges;       /* [n_atoms][row_capacity] */
     int32_t *reverse;             /* [n_atoms][row_capacity] index into edges */
     float *q;                     /* [n_atoms][F/16][16] q'' of the last layer done */
-    float *state[PAINN_CUDA_MAX_LAYERS]; /* [n_atoms][F/16][6][16] x (3), μ (3) at the layer's input; none for layer 0 */
+    float *state[PAINN_CUDA_MAX_LAYERS]; /* [n_atoms][F/16][3][16][2] x^q x^R, μ_x μ_y, μ_z x^μ at the layer's input; none for layer 0 */
     float *prime;                 /* [n_atoms][F/16][4][16] q', μ' */
-    float *adjoint;               /* [n_atoms][F/16][4][16] q̄', μ̄' */
+    float *adjoint;               /* [n_atoms][F/16][2][16][2] q̄' μ̄'_x, μ̄'_y μ̄'_z */
     float *sender;                /* [n_atoms][F/16][6][16] x̄, μ̄ */
     float *saved;                 /* [layers][10][n_atoms/16][F/8][32][4] */
     float *edge_gradient;         /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
-    float *raw_energy;            /* [n_atoms] */
+    float *raw_energy;            /* [F/16][n_atoms] by 8 hidden features of the readout, without its bias */
     double *atom_virial;          /* [n_atoms][9] */
 
     uint64_t *stamps;             /* [4 layers + 4] the GPU's timer at the beginning of each kernel and the end; NULL: off */
@@ -141,7 +143,7 @@ typedef struct painn_cuda_plan {
     int n_atoms, n_systems;       /* upper bounds: what grids are made for */
     int cluster;                  /* blocks that share a tile of atoms in node kernels: 1, 4 or 8 */
     int tile;                     /* 16 or 32 atoms */
-    int table_in_shared;          /* edge kernels: 1 keeps a slice of the filter table in shared memory */
+    int edge_mode;                /* 0: a warp a row's slice; 1: and the filter table in shared memory; 2: a block a row's slice */
     int overlap;                  /* programmatic launches: a kernel starts while the one before it ends */
     int n_multiprocessors;
     int forces;                   /* 0: energies only */
@@ -158,6 +160,7 @@ int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan 
 /* Raises the shared memory limits of all kernels; once per device. */
 int painn_cuda_prepare_node(void);
 int painn_cuda_prepare_edge(void);
+int painn_cuda_clusters_at_once(int cluster);
 
 /* 1 if the kernels have this shape. */
 int painn_cuda_supported(const painn_parameters *parameters);

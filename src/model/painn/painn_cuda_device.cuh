@@ -9,7 +9,6 @@
 #ifdef MLFF_EMULATE
 #include "kernels/emulate_cuda.h"
 #else
-#include <cooperative_groups.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
@@ -76,13 +75,46 @@ template <int C> static __device__ __forceinline__ int cluster_rank()
 {
     return C > 1 ? (int)(blockIdx.x % C) : 0;
 }
-/* The same place in the shared memory of block `rank` of the cluster. */
-template <int C, typename T> static __device__ __forceinline__ T *cluster_pointer(T *pointer, int rank)
+static __device__ __forceinline__ uint32_t shared_address(const void *pointer)
+{
+    return (uint32_t)__cvta_generic_to_shared(pointer);
+}
+/* A mailbox opens when `bytes` have come, from whichever blocks of the cluster. Used once. */
+static __device__ __forceinline__ void mailbox_init(uint64_t *mailbox, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
-    if (C > 1) return cooperative_groups::this_cluster().map_shared_rank(pointer, rank);
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(mailbox)) : "memory");
+    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(shared_address(mailbox)), "r"(bytes)
+                 : "memory");
 #endif
-    return pointer;
+}
+/* After all mailboxes of a block are set up, before the barrier that tells the cluster so. */
+static __device__ __forceinline__ void mailbox_publish()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void mailbox_wait(uint64_t *mailbox)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .pred open;\nagain:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 open, [%0], 0;\n"
+                 "@open bra.uni done;\nbra.uni again;\ndone:\n}" ::"r"(shared_address(mailbox))
+                 : "memory");
+#endif
+}
+/* Stores 16 bytes at the same place in block `rank` of the cluster and tells that block's mailbox. Not waited for. */
+static __device__ __forceinline__ void mail(uint4 *at, uint64_t *mailbox, int rank, uint4 v)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t there, box;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(box) : "r"(shared_address(mailbox)), "r"(rank));
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w), "r"(box)
+                 : "memory");
+#endif
 }
 
 static __device__ __forceinline__ uint32_t pack_half2(float a, float b)
@@ -164,5 +196,13 @@ template <int F, int C> static __device__ __forceinline__ size_t place(int atom,
 {
     return (((size_t)atom * (F / PAINN_CUDA_SLICE) + f / PAINN_CUDA_SLICE) * C + c) * PAINN_CUDA_SLICE + f % PAINN_CUDA_SLICE;
 }
+/* The same where components stand in P pairs, a feature's two side by side: what edges gather, 128 bytes a pair. */
+template <int F, int P> static __device__ __forceinline__ size_t place_paired(int atom, int c, int f)
+{
+    return (((size_t)atom * (F / PAINN_CUDA_SLICE) + f / PAINN_CUDA_SLICE) * P + c / 2) * 2 * PAINN_CUDA_SLICE + f % PAINN_CUDA_SLICE * 2 + c % 2;
+}
+/* Components of `state` and of `adjoint`. */
+enum { STATE_XQ, STATE_XR, STATE_MUX, STATE_MUY, STATE_MUZ, STATE_XM, STATE_PAIRS = 3 };
+enum { ADJOINT_Q, ADJOINT_MUX, ADJOINT_MUY, ADJOINT_MUZ, ADJOINT_PAIRS = 2 };
 
 #endif

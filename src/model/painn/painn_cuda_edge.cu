@@ -10,10 +10,14 @@
 //
 // W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each; dW is the derivative of that polynomial.
 // A warp owns one atom and a slice of 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge,
-// and the quarters are added at the end: nothing is added atomically, the order is fixed. Gathered rows are 64 bytes a
-// component. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
+// and the quarters are added at the end: nothing is added atomically, the order is fixed. Gathered rows are 128 bytes
+// a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
 // slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1.
 #include "painn_cuda_device.cuh"
+
+// How a grid is cut: a warp a row's slice; the same with blocks that walk, their slice of the table in shared memory; or a
+// block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
+enum edge_mode { ROW_WARP, TABLE_SHARED, ROW_BLOCK };
 
 enum { TABLE_SLICE = PAINN_CUDA_INTERVALS * 3 * PAINN_CUDA_SLICE }; // float4 of a slice in shared memory
 
@@ -54,17 +58,20 @@ template <int F> static __device__ __forceinline__ void load_table(const painn_c
 // Atoms of this block: slice, and a contiguous range walked by its warps. Without the table in shared memory a warp has one task.
 struct edge_tasks {
     int slice, atom, end, stride;
-    __device__ __forceinline__ edge_tasks(int n_slices, int n_atoms, bool blocks_walk)
+    int begin, step; // edges of a row: this warp's first, and from one to the next
+    __device__ __forceinline__ edge_tasks(int n_slices, int n_atoms, int mode)
     {
         int warp = threadIdx.x / 32, warps = blockDim.x / 32;
-        if (blocks_walk) {
+        begin = mode == ROW_BLOCK ? 4 * warp : 0;
+        step = mode == ROW_BLOCK ? 16 : 4;
+        if (mode == TABLE_SHARED) {
             int share = gridDim.x / n_slices, rank = blockIdx.x / n_slices;
             slice = blockIdx.x % n_slices;
             atom = (int)((long long)n_atoms * rank / share) + warp;
             end = (int)((long long)n_atoms * (rank + 1) / share);
             stride = warps;
         } else {
-            int task = blockIdx.x * warps + warp;
+            int task = mode == ROW_BLOCK ? blockIdx.x : blockIdx.x * warps + warp;
             slice = task % n_slices;
             atom = task / n_slices;
             end = min(atom + 1, n_atoms);
@@ -81,6 +88,21 @@ static __device__ __forceinline__ float2 add_quarters(float2 v)
         v.y += __shfl_xor_sync(~0u, v.y, k);
     }
     return v;
+}
+
+// Adds N values of each lane over the 4 warps of the block into the first one; true there.
+template <int N> static __device__ __forceinline__ bool add_warps(float2 *v)
+{
+    __shared__ float2 parts[3][N][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int k = 0; k < N && warp > 0; k++) parts[warp - 1][k][lane] = v[k];
+    __syncthreads();
+    for (int k = 0; k < N && warp == 0; k++)
+        for (int w = 0; w < 3; w++) {
+            v[k].x += parts[w][k][lane].x;
+            v[k].y += parts[w][k][lane].y;
+        }
+    return warp == 0;
 }
 
 static __device__ __forceinline__ void fma2(float2 &sum, float2 a, float2 b)
@@ -107,21 +129,22 @@ struct edge_view {
     }
 };
 
-template <int F, bool first_layer, bool in_shared>
-static __global__ void __launch_bounds__(in_shared ? 1024 : 128) message_kernel(const __grid_constant__ painn_cuda_step step, int l)
+template <int F, bool first_layer, int mode>
+static __global__ void __launch_bounds__(mode == TABLE_SHARED ? 1024 : 128) message_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_CUDA_SLICE;
+    const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) {
         load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
     begin_stage(step, stage_message(l));
-    edge_tasks task(SLICES, step.call->n_atoms, in_shared);
+    edge_tasks task(SLICES, step.call->n_atoms, mode);
     filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
-    const float *rows = (first_layer ? step.x0 : step.state[l]) + f;
-    const int width = first_layer ? 3 : 6;
+    const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
+    const int width = first_layer ? 32 : 96;
 
     for (int i = task.atom; i < task.end; i += task.stride) {
         float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
@@ -137,27 +160,27 @@ static __global__ void __launch_bounds__(in_shared ? 1024 : 128) message_kernel(
                                            : __float_as_int(b.x);
             const int n = min(32, length - begin);
 #pragma unroll 2
-            for (int k = 0; k < n; k += 4) {
+            for (int k = task.begin; k < n; k += task.step) {
                 edge_view e(a, packed, b.y, k + quarter);
                 if (k + quarter >= n) continue;
                 const int interval = e.packed % PAINN_CUDA_INTERVALS, j = e.packed / PAINN_CUDA_INTERVALS;
-                const float *x = rows + (size_t)(j * SLICES + task.slice) * width * 16;
+                const float *x = rows + (size_t)(j * SLICES + task.slice) * width;
                 float2 W, unused;
-                float2 xq = *(const float2 *)x, xR = *(const float2 *)(x + 16);
+                const float4 x0 = *(const float4 *)x; // q, R of two features
                 table.template get<false>(interval, 0, e.t, W, unused);
-                fma2(q, W, xq);
+                fma2(q, W, make_float2(x0.x, x0.z));
                 table.template get<false>(interval, 1, e.t, W, unused);
-                float2 s = mul2(W, xR);
+                float2 s = mul2(W, make_float2(x0.y, x0.w));
                 mx.x = fmaf(s.x, e.ux, mx.x), mx.y = fmaf(s.y, e.ux, mx.y);
                 my.x = fmaf(s.x, e.uy, my.x), my.y = fmaf(s.y, e.uy, my.y);
                 mz.x = fmaf(s.x, e.uz, mz.x), mz.y = fmaf(s.y, e.uz, mz.y);
                 if (!first_layer) {
-                    float2 xm = *(const float2 *)(x + 32);
+                    const float4 x1 = *(const float4 *)(x + 32), x2 = *(const float4 *)(x + 64); // μ_x, μ_y; μ_z, x^μ
                     table.template get<false>(interval, 2, e.t, W, unused);
-                    s = mul2(W, xm);
-                    fma2(mx, s, *(const float2 *)(x + 48));
-                    fma2(my, s, *(const float2 *)(x + 64));
-                    fma2(mz, s, *(const float2 *)(x + 80));
+                    s = mul2(W, make_float2(x2.y, x2.w));
+                    fma2(mx, s, make_float2(x1.x, x1.z));
+                    fma2(my, s, make_float2(x1.y, x1.w));
+                    fma2(mz, s, make_float2(x2.x, x2.z));
                 }
             }
         }
@@ -167,11 +190,17 @@ static __global__ void __launch_bounds__(in_shared ? 1024 : 128) message_kernel(
         mz = add_quarters(mz);
         // Each quarter finishes one component.
         float2 mine = quarter == 0 ? q : quarter == 1 ? mx : quarter == 2 ? my : mz, own = make_float2(0, 0);
+        if (mode == ROW_BLOCK && !add_warps<1>(&mine)) return;
         if (first_layer) {
             if (quarter == 0) own = *(const float2 *)(step.embedding + ((size_t)step.species[i] * SLICES + task.slice) * 16 + f);
         } else {
             size_t at = (size_t)i * SLICES + task.slice;
-            own = quarter == 0 ? *(const float2 *)(step.q + at * 16 + f) : *(const float2 *)(step.state[l] + (at * 6 + 2 + quarter) * 16 + f);
+            if (quarter == 0) {
+                own = *(const float2 *)(step.q + at * 16 + f);
+            } else {
+                const float *mu = step.state[l] + place_paired<F, STATE_PAIRS>(i, STATE_MUX + quarter - 1, task.slice * 16 + f);
+                own = make_float2(mu[0], mu[2]);
+            }
         }
         *(float2 *)(step.prime + (((size_t)i * SLICES + task.slice) * 4 + quarter) * 16 + f) = make_float2(own.x + mine.x, own.y + mine.y);
     }
@@ -190,17 +219,18 @@ static __device__ __forceinline__ float sum_quarter(const float (&v)[4])
     return keep + __shfl_xor_sync(~0u, keep, 1);
 }
 
-template <int F, bool first_layer, bool in_shared>
-static __global__ void __launch_bounds__(in_shared ? 1024 : 128) edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
+template <int F, bool first_layer, int mode>
+static __global__ void __launch_bounds__(mode == TABLE_SHARED ? 1024 : 128) edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_CUDA_SLICE;
+    const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) {
         load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
     begin_stage(step, stage_edges(step.n_layers, l));
-    edge_tasks task(SLICES, step.call->n_atoms, in_shared);
+    edge_tasks task(SLICES, step.call->n_atoms, mode);
     filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float scale = 2.0f * step.table_scale; // dt/dd
@@ -209,15 +239,17 @@ static __global__ void __launch_bounds__(in_shared ? 1024 : 128) edges_kernel(co
     const float2 zero = make_float2(0, 0);
 
     for (int j = task.atom; j < task.end; j += task.stride) {
-        const float *own = first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + task.slice) * 48 + f
-                                       : step.state[l] + ((size_t)j * SLICES + task.slice) * 96 + f;
-        const float2 xq = *(const float2 *)own, xR = *(const float2 *)(own + 16);
+        const float *own = first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + task.slice) * 32 + 2 * f
+                                       : step.state[l] + ((size_t)j * SLICES + task.slice) * 96 + 2 * f;
+        const float4 own0 = *(const float4 *)own;
+        const float2 xq = make_float2(own0.x, own0.z), xR = make_float2(own0.y, own0.w);
         float2 xm = zero, mux = zero, muy = zero, muz = zero;
         if (!first_layer) {
-            xm = *(const float2 *)(own + 32);
-            mux = *(const float2 *)(own + 48);
-            muy = *(const float2 *)(own + 64);
-            muz = *(const float2 *)(own + 80);
+            const float4 own1 = *(const float4 *)(own + 32), own2 = *(const float4 *)(own + 64);
+            mux = make_float2(own1.x, own1.z);
+            muy = make_float2(own1.y, own1.w);
+            muz = make_float2(own2.x, own2.z);
+            xm = make_float2(own2.y, own2.w);
         }
         float2 bq = zero, bR = zero, bm = zero, bx = zero, by = zero, bz = zero;
         const int length = step.row_length[j];
@@ -230,15 +262,16 @@ static __global__ void __launch_bounds__(in_shared ? 1024 : 128) edges_kernel(co
                 b = *(const float4 *)&row[begin + lane].packed;
             }
             const int n = min(32, length - begin);
-            for (int k = 0; k < n; k += 4) {
+            for (int k = task.begin; k < n; k += task.step) {
                 edge_view e(a, __float_as_int(b.x), b.y, k + quarter);
                 float sums[4] = {0, 0, 0, 0};
                 const bool active = k + quarter < n;
                 if (active) {
                     const int interval = e.packed % PAINN_CUDA_INTERVALS, i = e.packed / PAINN_CUDA_INTERVALS;
-                    const float *bar = step.adjoint + ((size_t)i * SLICES + task.slice) * 64 + f;
-                    const float2 q = *(const float2 *)bar, mx = *(const float2 *)(bar + 16), my = *(const float2 *)(bar + 32),
-                                 mz = *(const float2 *)(bar + 48);
+                    const float *bar = step.adjoint + ((size_t)i * SLICES + task.slice) * 64 + 2 * f;
+                    const float4 bar0 = *(const float4 *)bar, bar1 = *(const float4 *)(bar + 32);
+                    const float2 q = make_float2(bar0.x, bar0.z), mx = make_float2(bar0.y, bar0.w), my = make_float2(bar1.x, bar1.z),
+                                 mz = make_float2(bar1.y, bar1.w);
                     float2 W, dW, P, Q;
                     P.x = -fmaf(e.ux, mx.x, fmaf(e.uy, my.x, e.uz * mz.x));
                     P.y = -fmaf(e.ux, mx.y, fmaf(e.uy, my.y, e.uz * mz.y));
@@ -281,13 +314,16 @@ static __global__ void __launch_bounds__(in_shared ? 1024 : 128) edges_kernel(co
         bx = add_quarters(bx);
         by = add_quarters(by);
         bz = add_quarters(bz);
+        // Quarters 0 … 2 finish x̄, quarters 1 … 3 μ̄.
+        float2 mine[2] = {quarter == 0 ? bq : quarter == 1 ? bR : bm, quarter == 1 ? bx : quarter == 2 ? by : bz};
+        if (mode == ROW_BLOCK && !add_warps<2>(mine)) return;
         size_t at = (size_t)j * SLICES + task.slice;
         float *out = step.sender + at * 96 + f;
-        if (quarter < 3) *(float2 *)(out + 16 * quarter) = quarter == 0 ? bq : quarter == 1 ? bR : bm;
+        if (quarter < 3) *(float2 *)(out + 16 * quarter) = mine[0];
         if (quarter > 0) {
             // μ̄_j begins as its own μ̄'_j.
-            const float2 start = *(const float2 *)(step.adjoint + (at * 4 + quarter) * 16 + f), sum = quarter == 1 ? bx : quarter == 2 ? by : bz;
-            *(float2 *)(out + 16 * (2 + quarter)) = make_float2(start.x + sum.x, start.y + sum.y);
+            const float *start = step.adjoint + place_paired<F, ADJOINT_PAIRS>(j, ADJOINT_Q + quarter, task.slice * 16 + f);
+            *(float2 *)(out + 16 * (2 + quarter)) = make_float2(start[0] + mine[1].x, start[2] + mine[1].y);
         }
     }
 }
@@ -348,9 +384,9 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
 }
 
 // Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order.
-static __global__ void __launch_bounds__(256) sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
+static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces, int n_slices)
 {
-    __shared__ double part[8][11], total[11];
+    __shared__ double part[32][11], total[11];
     begin_stage(step, 2 + 4 * step.n_layers);
     const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const painn_cuda_call call = *step.call;
@@ -365,8 +401,11 @@ static __global__ void __launch_bounds__(256) sums_kernel(const __grid_constant_
     double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         const int atom = first + i;
-        const double raw = step.energy_unit * (double)step.raw_energy[atom];
-        const double own = step.owned[atom] ? step.offset[step.species[atom]] : 0.0;
+        const bool owned = step.owned[atom];
+        double raw = owned ? step.o2 : 0.0;
+        for (int k = 0; k < n_slices; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
+        raw *= step.energy_unit;
+        const double own = owned ? step.offset[step.species[atom]] : 0.0;
         if (call.atom_energies) call.atom_energies[atom] = raw + own;
         sum[0] += raw;
         sum[1] += own;
@@ -402,22 +441,28 @@ static __global__ void __launch_bounds__(256) sums_kernel(const __grid_constant_
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <int F, bool in_shared>
+template <int F, int mode>
 static int launch_edge(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
-    const int slices = F / PAINN_CUDA_SLICE, threads = in_shared ? 1024 : 128;
-    int blocks = in_shared ? plan->n_multiprocessors / slices * slices : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
-    void (*kernel)(painn_cuda_step, int) =
-        back ? layer == 0 ? edges_kernel<F, true, in_shared> : edges_kernel<F, false, in_shared>
-             : layer == 0 ? message_kernel<F, true, in_shared> : message_kernel<F, false, in_shared>;
-    return launch(kernel, blocks, threads, in_shared ? TABLE_SLICE * sizeof(uint4) : 0, 1, plan->overlap, stream, *step, layer);
+    const int slices = F / PAINN_CUDA_SLICE, threads = mode == TABLE_SHARED ? 1024 : 128;
+    int blocks = mode == TABLE_SHARED ? plan->n_multiprocessors / slices * slices
+                 : mode == ROW_BLOCK  ? plan->n_atoms * slices
+                                      : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
+    void (*kernel)(painn_cuda_step, int) = back ? layer == 0 ? edges_kernel<F, true, mode> : edges_kernel<F, false, mode>
+                                                : layer == 0 ? message_kernel<F, true, mode> : message_kernel<F, false, mode>;
+    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? TABLE_SLICE * sizeof(uint4) : 0, 1, plan->overlap, stream, *step, layer);
+}
+
+template <int F> static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
+{
+    if (plan->edge_mode == TABLE_SHARED) return launch_edge<F, TABLE_SHARED>(step, plan, layer, back, stream);
+    if (plan->edge_mode == ROW_BLOCK) return launch_edge<F, ROW_BLOCK>(step, plan, layer, back, stream);
+    return launch_edge<F, ROW_WARP>(step, plan, layer, back, stream);
 }
 
 static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
-    if (step->n_features == 64)
-        return plan->table_in_shared ? launch_edge<64, true>(step, plan, layer, back, stream) : launch_edge<64, false>(step, plan, layer, back, stream);
-    return plan->table_in_shared ? launch_edge<128, true>(step, plan, layer, back, stream) : launch_edge<128, false>(step, plan, layer, back, stream);
+    return step->n_features == 64 ? dispatch<64>(step, plan, layer, back, stream) : dispatch<128>(step, plan, layer, back, stream);
 }
 
 int painn_cuda_launch_message(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream)
@@ -434,7 +479,7 @@ int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan 
 {
     int error = 0, slices = step->n_features / PAINN_CUDA_SLICE;
     if (plan->forces) error = launch(forces_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, slices);
-    if (error == 0) error = launch(sums_kernel, plan->n_systems, 256, 0, 1, plan->overlap, stream, *step, plan->forces);
+    if (error == 0) error = launch(sums_kernel, plan->n_systems, plan->n_atoms / plan->n_systems < 512 ? 128 : 1024, 0, 1, plan->overlap, stream, *step, plan->forces, slices);
     return error;
 }
 
@@ -442,10 +487,10 @@ int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan 
 template <int F> static void raise()
 {
     const int bytes = TABLE_SLICE * sizeof(uint4);
-    cudaFuncSetAttribute(message_kernel<F, true, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(message_kernel<F, false, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(edges_kernel<F, true, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(edges_kernel<F, false, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(message_kernel<F, true, TABLE_SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(message_kernel<F, false, TABLE_SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(edges_kernel<F, true, TABLE_SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(edges_kernel<F, false, TABLE_SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
 int painn_cuda_prepare_edge(void)

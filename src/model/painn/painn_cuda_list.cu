@@ -1,83 +1,20 @@
 // SPDX-License-Identifier: MIT
 // painn_cuda_list.cu: neighbours and edge geometry on the GPU, made anew in each step: no skin, nothing to go stale.
 //
-//   s_i = (R_i − origin) · cell⁻¹, wrapped on periodic axes ;  r = (s_j − s_i + S) · cell, S integer, |r| < cutoff
+//   s_i = (R_i − R_first) · cell⁻¹, wrapped on periodic axes ;  r = (s_j − s_i + S) · cell, S integer, |r| < cutoff
 //
-// `prepare` completes cells and wraps atoms (a thread an atom). `search` gives a warp to each atom: its lanes test
+// `prepare` wraps atoms (a thread an atom). `search` gives a warp to each atom: its lanes test
 // 32 candidates (neighbour, image) at a time in float, what may be inside is decided in double, and rows come out in
 // the order (neighbour, image). `reverse` finds the place of each pair's reverse. Differences are antisymmetric in
 // floating point too, so both directions of a pair always agree. Work is N² within a system, 16 float operations each.
+#include "painn_cuda_cell.h"
 #include "painn_cuda_device.cuh"
-
-static __device__ void cross(const double *a, const double *b, double *c)
-{
-    c[0] = a[1] * b[2] - a[2] * b[1];
-    c[1] = a[2] * b[0] - a[0] * b[2];
-    c[2] = a[0] * b[1] - a[1] * b[0];
-}
-
-static __device__ double norm3(const double *a)
-{
-    return sqrt(a[0] * a[0] + a[1] * a[1] + a[2] * a[2]);
-}
 
 static __device__ void raise_flag(const painn_cuda_step &step, int flag, int atom, int other)
 {
     if ((atomicOr(&step.report->flags, flag) & flag) == 0) {
         step.report->atom = atom;
         step.report->other = other;
-    }
-}
-
-// Cell, completed by unit vectors perpendicular to what is there, its inverse, and how far images reach.
-static __device__ void complete(const painn_cuda_step &step, const painn_cuda_call &call, int s, painn_cuda_system &system)
-{
-    double h[9];
-    bool periodic[3], there[3];
-    for (int c = 0; c < 9; c++) h[c] = call.cells ? call.cells[(size_t)s * 9 + c] : 0.0;
-    for (int a = 0; a < 3; a++) {
-        periodic[a] = call.periodic && call.periodic[s * 3 + a];
-        // A cell vector of an axis that does not repeat says nothing about distances.
-        there[a] = periodic[a];
-        if (!there[a]) h[3 * a] = h[3 * a + 1] = h[3 * a + 2] = 0.0;
-    }
-    for (int a = 0; a < 3; a++) {
-        if (there[a]) continue;
-        double *v = h + 3 * a, *p = h + 3 * ((a + 1) % 3), *q = h + 3 * ((a + 2) % 3), length;
-        bool has_p = norm3(p) > 0, has_q = norm3(q) > 0;
-        if (has_p && has_q) {
-            cross(p, q, v);
-        } else if (has_p || has_q) {
-            double *r = has_p ? p : q;
-            double axis[3] = {0, 0, 0};
-            int smallest = fabs(r[0]) <= fabs(r[1]) && fabs(r[0]) <= fabs(r[2]) ? 0 : fabs(r[1]) <= fabs(r[2]) ? 1 : 2;
-            axis[smallest] = 1.0;
-            cross(r, axis, v);
-        } else {
-            v[a] = 1.0;
-        }
-        length = norm3(v);
-        for (int c = 0; c < 3; c++) v[c] /= length;
-    }
-    double n[3][3];
-    cross(h + 3, h + 6, n[0]);
-    cross(h + 6, h, n[1]);
-    cross(h, h + 3, n[2]);
-    double volume = h[0] * n[0][0] + h[1] * n[0][1] + h[2] * n[0][2];
-    double scale = norm3(h) * norm3(h + 3) * norm3(h + 6);
-    if (!(fabs(volume) > 1e-8 * scale)) { // also not finite
-        raise_flag(step, isfinite(volume) && isfinite(scale) ? PAINN_CUDA_NO_VOLUME : PAINN_CUDA_NOT_FINITE, call.first_atom[s], -1);
-        volume = 1.0;
-    }
-    for (int a = 0; a < 3; a++) {
-        for (int c = 0; c < 3; c++) {
-            system.cell[3 * a + c] = h[3 * a + c];
-            system.inverse[3 * c + a] = n[a][c] / volume;
-        }
-        double height = fabs(volume) / norm3(n[a]);
-        double reach = ceil(step.cutoff / height - 0.5);
-        system.images[a] = periodic[a] && reach > 0 ? (int)fmin(reach, 500.0) : 0;
-        system.wrapped[a] = periodic[a];
     }
 }
 
@@ -88,28 +25,23 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
     const painn_cuda_call call = *step.call_in;
     if (i == 0) *step.call = call;
     if (i >= call.n_atoms) return;
-    int low = 0, high = call.n_systems; // the last system that begins at or before atom i
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        if (call.first_atom[middle] <= i)
-            low = middle;
-        else
-            high = middle;
+    const int s = call.system_of[i];
+    int z = call.species[i];
+    const unsigned char owned = call.owned ? call.owned[i] : 1;
+    const double raw[3] = {call.positions[(size_t)i * 3], call.positions[(size_t)i * 3 + 1], call.positions[(size_t)i * 3 + 2]};
+    painn_cuda_system system = call.systems[s];
+    if (system.pending) {
+        const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1], (unsigned char)system.wrapped[2]};
+        system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.cutoff, &system);
     }
-    painn_cuda_system system;
-    const int first = call.first_atom[low];
-    complete(step, call, low, system);
-    for (int c = 0; c < 3; c++) system.origin[c] = call.positions[(size_t)first * 3 + c];
-    if (i == first) {
-        system.first = first;
-        system.n = call.first_atom[low + 1] - first;
-        step.systems[low] = system;
+    if (i == system.first) {
+        if (system.flags) raise_flag(step, system.flags, i, -1);
+        step.systems[s] = system;
     }
-    double r[3], raw[3];
+    double r[3];
     bool finite = true, wide = false;
     for (int c = 0; c < 3; c++) {
-        raw[c] = call.positions[(size_t)i * 3 + c];
-        r[c] = raw[c] - system.origin[c];
+        r[c] = raw[c] - call.positions[(size_t)system.first * 3 + c];
         finite = finite && isfinite(r[c]);
     }
     for (int a = 0; a < 3; a++) {
@@ -125,14 +57,13 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
     }
     if (!finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
     if (wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
-    int z = call.species[i];
     if (z < 0 || z >= step.n_species || !isfinite(step.offset[z])) {
         raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
         z = 0;
     }
     step.species[i] = z;
-    step.system_of[i] = low;
-    step.owned[i] = call.owned ? call.owned[i] : 1;
+    step.system_of[i] = s;
+    step.owned[i] = owned;
 }
 
 // Writes entry `slot` of row i.
@@ -166,6 +97,41 @@ static __device__ void close_row(const painn_cuda_step &step, int i, int length)
     atomicAdd(&step.report->n_pairs, length);
 }
 
+// Decides in double about 32 candidates (−1: none) and appends those inside to row i; answers the row's length.
+static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda_system &system, int i, int candidate, int images, int n1,
+                                   int n2, int length)
+{
+    bool inside = false;
+    int j = 0, s0 = 0, s1 = 0, s2 = 0;
+    double rx = 0, ry = 0, rz = 0, square = 0;
+    if (candidate >= 0) {
+        j = system.first + candidate / images;
+        const int image = candidate % images;
+        double d0 = step.fractional[(size_t)j * 3] - step.fractional[(size_t)i * 3];
+        double d1 = step.fractional[(size_t)j * 3 + 1] - step.fractional[(size_t)i * 3 + 1];
+        double d2 = step.fractional[(size_t)j * 3 + 2] - step.fractional[(size_t)i * 3 + 2];
+        s0 = image / (n1 * n2) - system.images[0] - (system.wrapped[0] ? (int)rint(d0) : 0);
+        s1 = image / n2 % n1 - system.images[1] - (system.wrapped[1] ? (int)rint(d1) : 0);
+        s2 = image % n2 - system.images[2] - (system.wrapped[2] ? (int)rint(d2) : 0);
+        d0 += s0;
+        d1 += s1;
+        d2 += s2;
+        rx = d0 * system.cell[0] + d1 * system.cell[3] + d2 * system.cell[6];
+        ry = d0 * system.cell[1] + d1 * system.cell[4] + d2 * system.cell[7];
+        rz = d0 * system.cell[2] + d1 * system.cell[5] + d2 * system.cell[8];
+        square = rx * rx + ry * ry + rz * rz;
+        inside = square < step.cutoff * step.cutoff && (j != i || s0 != 0 || s1 != 0 || s2 != 0);
+        if (inside && square < 1e-8) {
+            raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
+            inside = false;
+        }
+    }
+    const unsigned found = __ballot_sync(~0u, inside);
+    const int slot = length + __popc(found & ((1u << (threadIdx.x % 32)) - 1));
+    if (inside && slot < step.row_capacity) write_edge(step, i, slot, j, rx, ry, rz, square, s0, s1, s2);
+    return length + __popc(found);
+}
+
 static __global__ void __launch_bounds__(128) search_kernel(const __grid_constant__ painn_cuda_step step, int unused)
 {
     begin_stage(step, 1);
@@ -178,61 +144,40 @@ static __global__ void __launch_bounds__(128) search_kernel(const __grid_constan
     float h[9];
     for (int c = 0; c < 9; c++) h[c] = (float)system.cell[c];
     const float4 own = *(const float4 *)(step.fractional_float + (size_t)i * 4);
-    const double f0 = step.fractional[(size_t)i * 3], f1 = step.fractional[(size_t)i * 3 + 1], f2 = step.fractional[(size_t)i * 3 + 2];
     const float reach = (float)step.cutoff + 0.01f, reach2 = reach * reach;
-    const double cutoff2 = step.cutoff * step.cutoff;
-    const long long candidates = (long long)n * images;
-    int length = 0;
-    for (long long begin = 0; begin < candidates; begin += 32) {
-        const long long candidate = begin + lane;
-        bool inside = false;
-        int j = 0, s0 = 0, s1 = 0, s2 = 0;
-        double rx = 0, ry = 0, rz = 0, square = 0;
-        if (candidate < candidates) {
-            int image = 0;
-            if (images == 1) {
-                j = first + (int)candidate;
-            } else {
-                j = first + (int)(candidate / images);
-                image = (int)(candidate % images);
-            }
-            const float4 other = *(const float4 *)(step.fractional_float + (size_t)j * 4);
-            float g0 = other.x - own.x, g1 = other.y - own.y, g2 = other.z - own.z;
-            if (images > 1) {
-                s2 = image % n2 - m2;
-                s1 = image / n2 % n1 - m1;
-                s0 = image / (n1 * n2) - m0;
-            }
-            // The nearest image is decided in double only where it matters: within half a cell both agree.
-            float b0 = w0 ? -rintf(g0) : 0.0f, b1 = w1 ? -rintf(g1) : 0.0f, b2 = w2 ? -rintf(g2) : 0.0f;
-            float a0 = g0 + b0 + s0, a1 = g1 + b1 + s1, a2 = g2 + b2 + s2;
-            float x = a0 * h[0] + a1 * h[3] + a2 * h[6], y = a0 * h[1] + a1 * h[4] + a2 * h[7], z = a0 * h[2] + a1 * h[5] + a2 * h[8];
-            if (x * x + y * y + z * z < reach2 || images > 1 || fabsf(fabsf(g0) - 0.5f) < 1e-4f || fabsf(fabsf(g1) - 0.5f) < 1e-4f ||
-                fabsf(fabsf(g2) - 0.5f) < 1e-4f) {
-                double d0 = step.fractional[(size_t)j * 3] - f0, d1 = step.fractional[(size_t)j * 3 + 1] - f1,
-                       d2 = step.fractional[(size_t)j * 3 + 2] - f2;
-                s0 += w0 ? -(int)rint(d0) : 0;
-                s1 += w1 ? -(int)rint(d1) : 0;
-                s2 += w2 ? -(int)rint(d2) : 0;
-                d0 += s0;
-                d1 += s1;
-                d2 += s2;
-                rx = d0 * system.cell[0] + d1 * system.cell[3] + d2 * system.cell[6];
-                ry = d0 * system.cell[1] + d1 * system.cell[4] + d2 * system.cell[7];
-                rz = d0 * system.cell[2] + d1 * system.cell[5] + d2 * system.cell[8];
-                square = rx * rx + ry * ry + rz * rz;
-                inside = square < cutoff2 && (j != i || s0 != 0 || s1 != 0 || s2 != 0);
-                if (inside && square < 1e-8) {
-                    raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
-                    inside = false;
-                }
-            }
+    const int candidates = n * images; // n ≤ 2²⁴, and images beyond a few only for few atoms
+    // What may be inside waits in a queue of the warp until there are 32 to look at closely.
+    __shared__ int queues[4][64];
+    int *queue = queues[threadIdx.x / 32];
+    int length = 0, waiting = 0;
+    for (int begin = 0; begin < candidates; begin += 32) {
+        const int candidate = begin + lane;
+        bool near = candidate < candidates;
+        if (images == 1 && near) {
+            const float4 other = *(const float4 *)(step.fractional_float + (size_t)(first + candidate) * 4);
+            float a0 = other.x - own.x, a1 = other.y - own.y, a2 = other.z - own.z;
+            // Close to half a cell the nearest image is for the doubles to decide.
+            const float edge = fmaxf(w0 ? fabsf(a0) : 0.0f, fmaxf(w1 ? fabsf(a1) : 0.0f, w2 ? fabsf(a2) : 0.0f));
+            if (w0) a0 -= rintf(a0);
+            if (w1) a1 -= rintf(a1);
+            if (w2) a2 -= rintf(a2);
+            const float x = a0 * h[0] + a1 * h[3] + a2 * h[6], y = a0 * h[1] + a1 * h[4] + a2 * h[7], z = a0 * h[2] + a1 * h[5] + a2 * h[8];
+            near = x * x + y * y + z * z < reach2 || fabsf(edge - 0.5f) < 1e-4f;
         }
-        const unsigned found = __ballot_sync(~0u, inside);
-        const int slot = length + __popc(found & ((1u << lane) - 1));
-        if (inside && slot < step.row_capacity) write_edge(step, i, slot, j, rx, ry, rz, square, s0, s1, s2);
-        length += __popc(found);
+        const unsigned found = __ballot_sync(~0u, near);
+        if (near) queue[waiting + __popc(found & ((1u << lane) - 1))] = candidate;
+        waiting += __popc(found);
+        __syncwarp();
+        if (waiting >= 32 || (begin + 32 >= candidates && waiting > 0)) {
+            length = look_closely(step, system, i, lane < waiting ? queue[lane] : -1, images, n1, n2, length);
+            const int rest = queue[32 + lane];
+            __syncwarp();
+            queue[lane] = rest;
+            __syncwarp();
+            waiting = waiting > 32 ? waiting - 32 : 0;
+        }
     }
+    if (waiting > 0) length = look_closely(step, system, i, lane < waiting ? queue[lane] : -1, images, n1, n2, length);
     close_row(step, i, length);
 }
 

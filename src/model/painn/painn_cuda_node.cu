@@ -9,7 +9,8 @@
 // features; activations pass from product to product in shared memory, laid out as operands of the tensor cores and
 // split into two halves (three products: fp32-class). A warp owns 8 features of all products, so that what stands
 // between two products is in its registers. With C > 1 several warps share the sums of a product over k; the first
-// of them adds these in order. Weights come from L2 as fragments, 16 bytes a lane. Bound by latency up to some
+// of them adds these in order. Between blocks values travel as mail: stores into the others' shared memory that count
+// themselves in at the receiver's mailbox, so that no fence waits for anything else. Weights come from L2 as fragments, 16 bytes a lane. Bound by latency up to some
 // hundred atoms, by L2 reads of the weights to some thousand, by the tensor cores beyond.
 #include "painn_cuda_device.cuh"
 
@@ -23,15 +24,19 @@ template <int F_, int C_, int MT_> struct shape {
     static const int TILE = 16 * MT;
     // Regions of shared memory in KB: operands of 16 × 16, 1 KB each.
     static const int R0 = 3 * MT * 2 * KF, R1 = MT * 3 * KF, R2 = MT * KF, R3 = MT * KF;
-    static const int RED = KS > 1 ? (KS - 1) * NTC * 6 * MT / 2 : 0;
+    static const int RED = KS > 1 ? ((KS - 1) * NTC * (KS >= 6 ? 1 : 3) * MT + 1) / 2 : 0;
     static const int KB = R0 + R1 + R2 + R3 + RED + 1;
+    // Into how many groups the warps of a tile divide the items of a product before they divide the sum over k.
+    static const int SPLIT_U = KS >= 6 ? 6 : KS >= 2 ? 2 : 1, SPLIT_2 = KS >= 2 ? 2 : 1, SPLIT_3 = KS >= 3 ? 3 : 1;
+    static const int UNIT = FT * 512 * MT;              // bytes of F features of a tile as operand
 };
 
 template <typename S> struct node {
     const painn_cuda_step &step;
     uint4 *r0, *r1, *r2, *r3;
     float4 *red;
-    float *energy; // [C or warps][TILE]
+    uint64_t *boxes;
+    int stage = 0; // of mail
     int lane, warp, ks, ntl, ft, first;
 
     __device__ __forceinline__ node(const painn_cuda_step &s, uint4 *shared) : step(s)
@@ -41,7 +46,7 @@ template <typename S> struct node {
         r2 = r1 + S::R1 * 64;
         r3 = r2 + S::R2 * 64;
         red = (float4 *)(r3 + S::R3 * 64);
-        energy = (float *)((uint4 *)red + S::RED * 64);
+        boxes = (uint64_t *)((uint4 *)red + S::RED * 64);
         lane = threadIdx.x % 32;
         warp = threadIdx.x / 32;
         ntl = warp % S::NTC;
@@ -61,11 +66,33 @@ template <typename S> struct node {
         float2 a = *(const float2 *)(array + place<S::F, C>(atom, c, f)), b = *(const float2 *)(array + place<S::F, C>(atom + 8, c, f));
         return make_float4(a.x, a.y, b.x, b.y);
     }
-    template <int C> __device__ __forceinline__ void store(float *array, int mt, int c, float4 v) const
+    template <int P> __device__ __forceinline__ float4 load_paired(const float *array, int mt, int c) const
     {
         int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
-        *(float2 *)(array + place<S::F, C>(atom, c, f)) = make_float2(v.x, v.y);
-        *(float2 *)(array + place<S::F, C>(atom + 8, c, f)) = make_float2(v.z, v.w);
+        const float *a = array + place_paired<S::F, P>(atom, c, f), *b = array + place_paired<S::F, P>(atom + 8, c, f);
+        return make_float4(a[0], a[2], b[0], b[2]);
+    }
+    template <int P> __device__ __forceinline__ void store_one(float *array, int mt, int c, float4 v) const
+    {
+        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        float *a = array + place_paired<S::F, P>(atom, c, f), *b = array + place_paired<S::F, P>(atom + 8, c, f);
+        a[0] = v.x;
+        a[2] = v.y;
+        b[0] = v.z;
+        b[2] = v.w;
+    }
+    // Components c (even) and c + 1.
+    template <int P> __device__ __forceinline__ void store_pair(float *array, int mt, int c, float4 v, float4 w) const
+    {
+        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        *(float4 *)(array + place_paired<S::F, P>(atom, c, f)) = make_float4(v.x, w.x, v.y, w.y);
+        *(float4 *)(array + place_paired<S::F, P>(atom + 8, c, f)) = make_float4(v.z, w.z, v.w, w.w);
+    }
+    __device__ __forceinline__ void store_q(float4 v, int mt) const
+    {
+        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        *(float2 *)(step.q + place<S::F, 1>(atom, 0, f)) = make_float2(v.x, v.y);
+        *(float2 *)(step.q + place<S::F, 1>(atom + 8, 0, f)) = make_float2(v.z, v.w);
     }
     __device__ __forceinline__ float4 bias(const float *array, int block) const
     {
@@ -103,80 +130,110 @@ template <typename S> struct node {
 
     // ---- operands
     // Splits v, the values of feature tile `tile` in a buffer of `kt` k tiles a row tile, and puts them into `buffer`,
-    // of all blocks of the cluster if `everywhere`.
+    // of all blocks of the cluster if `everywhere`. A lane's two registers of an operand stand together, high and low.
     template <bool everywhere> __device__ __forceinline__ void put(uint4 *buffer, int kt, int mt, int tile, float4 v) const
     {
         const float scale = PAINN_CUDA_OPERAND_SCALE;
         v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
         uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
         float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-        uint2 low = make_uint2(pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
-        uint2 *at = (uint2 *)(buffer + (mt * kt + tile / 2) * 64 + lane) + tile % 2;
+        uint4 both = make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+        uint4 *at = buffer + (mt * kt + tile / 2) * 64 + (tile % 2) * 32 + lane;
         if (everywhere && S::C > 1) {
 #pragma unroll
-            for (int r = 0; r < S::C; r++) {
-                uint2 *there = cluster_pointer<S::C>(at, r);
-                there[0] = high;
-                there[64] = low;
-            }
+            for (int r = 0; r < S::C; r++) mail(at, boxes + stage, r, both);
         } else {
-            at[0] = high;
-            at[64] = low;
+            *at = both;
         }
     }
-    __device__ __forceinline__ void barrier() const
+    // Mailboxes of the stages to come, with the bytes each waits for. Ends with a barrier of the cluster.
+    template <int N> __device__ __forceinline__ void open(const int (&bytes)[N])
     {
+        if (S::C > 1 && threadIdx.x == 0) {
+#pragma unroll
+            for (int k = 0; k < N; k++) mailbox_init(boxes + k, bytes[k]);
+            mailbox_publish();
+        }
         cluster_barrier<S::C>();
     }
+    // Until all that was put everywhere has come.
+    __device__ __forceinline__ void receive()
+    {
+        if (S::C > 1)
+            mailbox_wait(boxes + stage++);
+        else
+            __syncthreads();
+    }
 
-    // ---- products: NB column tiles (this warp's of NB blocks) of MTT row tiles, KT k tiles
-    template <int KT, int NB> struct weights {
-        static const int N = (KT + S::KS - 1) / S::KS;
-        const uint4 *base[NB];
-        uint4 held[NB][S::KS > 1 ? N : 1];
+    // ---- products: this warp's column tile of NB blocks, MTT row tiles, KT k tiles. The NB · MTT items are divided
+    // among `split` groups of the tile's warps, and the sum over k among the KS / split warps of a group.
+    template <int KT, int NB, int SPLIT> struct weights {
+        static const int SHARES = S::KS / SPLIT, N = (KT + SHARES - 1) / SHARES, HELD = SPLIT == 1 ? NB : 1;
+        const uint4 *base[HELD];
+        uint4 held[HELD][S::KS > 1 ? N : 1];
     };
     // Fetches this warp's share of the weights ahead of time where it is small. k_tiles: of the stored matrix.
-    template <int KT, int NB> __device__ __forceinline__ void fetch(weights<KT, NB> &w, const void *matrix, const int *column_tile, int k_tiles) const
+    template <int KT, int NB, int SPLIT>
+    __device__ __forceinline__ void fetch(weights<KT, NB, SPLIT> &w, const void *matrix, const int *column_tile, int k_tiles) const
     {
+        typedef weights<KT, NB, SPLIT> W;
 #pragma unroll
-        for (int b = 0; b < NB; b++) {
-            w.base[b] = (const uint4 *)matrix + (size_t)column_tile[b] * k_tiles * 32 + lane;
+        for (int b = 0; b < W::HELD; b++) {
+            int column = column_tile[b];
+            if constexpr (SPLIT > 1) {
+#pragma unroll
+                for (int k = 0; k < NB; k++)
+                    if (ks % SPLIT / (SPLIT / NB) == k) column = column_tile[k];
+            }
+            w.base[b] = (const uint4 *)matrix + (size_t)column * k_tiles * 32 + lane;
             if (S::KS > 1) {
 #pragma unroll
-                for (int i = 0; i < weights<KT, NB>::N; i++) {
-                    int k = ks + i * S::KS;
-                    if (k < KT) w.held[b][i] = __ldg(w.base[b] + k * 32);
+                for (int i = 0; i < W::N; i++) {
+                    int k = ks / SPLIT + i * W::SHARES;
+                    if (k < KT && ks < SPLIT * W::SHARES) w.held[b][i] = __ldg(w.base[b] + k * 32);
                 }
             }
         }
     }
     // sum[b][m] over k; complete in the leading warps only. All warps of the block must come here.
-    template <int KT, int NB, int MTT>
-    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, const weights<KT, NB> &w, bool active) const
+    template <int KT, int NB, int MTT, int SPLIT>
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, const weights<KT, NB, SPLIT> &w, bool active) const
     {
+        typedef weights<KT, NB, SPLIT> W;
+        const int ROWS = SPLIT == 1 ? MTT : NB * MTT / SPLIT; // row tiles of a group
+        float4 part[W::HELD][ROWS];
 #pragma unroll
-        for (int b = 0; b < NB; b++)
+        for (int b = 0; b < W::HELD; b++)
 #pragma unroll
-            for (int m = 0; m < MTT; m++) sum[b][m] = make_float4(0, 0, 0, 0);
-        if (S::KS > 1) {
+            for (int m = 0; m < ROWS; m++) part[b][m] = make_float4(0, 0, 0, 0);
+        if constexpr (S::KS > 1) {
+            const uint4 *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % MTT) * buffer_kt * 64;
 #pragma unroll
-            for (int i = 0; i < weights<KT, NB>::N; i++)
-                if (ks + i * S::KS < KT && active) step_k<NB, MTT, (S::KS > 1 ? weights<KT, NB>::N : 1)>(sum, buffer, buffer_kt, ks + i * S::KS, w.held, i);
-            reduce<NB, MTT>(sum);
-        } else if (active) {
+            for (int i = 0; i < W::N; i++) {
+                int k = ks / SPLIT + i * W::SHARES;
+                if (k < KT && ks < SPLIT * W::SHARES && active) step_k(part, rows, buffer_kt, k, w.held, i);
+            }
+            reduce<NB, MTT, SPLIT>(sum, part);
+        } else {
             uint4 next[NB][1];
 #pragma unroll
             for (int b = 0; b < NB; b++) next[b][0] = __ldg(w.base[b]);
+            if (active) {
 #pragma unroll 4
-            for (int k = 0; k < KT; k++) {
-                uint4 now[NB][1];
+                for (int k = 0; k < KT; k++) {
+                    uint4 now[NB][1];
 #pragma unroll
-                for (int b = 0; b < NB; b++) {
-                    now[b][0] = next[b][0];
-                    if (k + 1 < KT) next[b][0] = __ldg(w.base[b] + (k + 1) * 32);
+                    for (int b = 0; b < NB; b++) {
+                        now[b][0] = next[b][0];
+                        if (k + 1 < KT) next[b][0] = __ldg(w.base[b] + (k + 1) * 32);
+                    }
+                    step_k(part, buffer, buffer_kt, k, now, 0);
                 }
-                step_k<NB, MTT, 1>(sum, buffer, buffer_kt, k, now, 0);
             }
+#pragma unroll
+            for (int b = 0; b < W::HELD; b++)
+#pragma unroll
+                for (int m = 0; m < ROWS; m++) sum[b][m] = part[b][m];
         }
         const float unit = step.weight_unit;
 #pragma unroll
@@ -184,12 +241,13 @@ template <typename S> struct node {
 #pragma unroll
             for (int m = 0; m < MTT; m++) sum[b][m] = sum[b][m] * make_float4(unit, unit, unit, unit);
     }
-    template <int NB, int MTT, int N>
-    __device__ __forceinline__ void step_k(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
+    template <int NB, int ROWS, int N>
+    __device__ __forceinline__ void step_k(float4 (&sum)[NB][ROWS], const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
     {
 #pragma unroll
-        for (int m = 0; m < MTT; m++) {
-            uint4 high = buffer[(m * buffer_kt + k) * 64 + lane], low = buffer[(m * buffer_kt + k) * 64 + 32 + lane];
+        for (int m = 0; m < ROWS; m++) {
+            uint4 even = buffer[(m * buffer_kt + k) * 64 + lane], odd = buffer[(m * buffer_kt + k) * 64 + 32 + lane];
+            uint4 high = make_uint4(even.x, even.y, odd.x, odd.y), low = make_uint4(even.z, even.w, odd.z, odd.w);
 #pragma unroll
             for (int b = 0; b < NB; b++) {
                 product(sum[b][m], low, w[b][i].x, w[b][i].y);
@@ -198,23 +256,30 @@ template <typename S> struct node {
             }
         }
     }
-    template <int NB, int MTT> __device__ __forceinline__ void reduce(float4 (&sum)[NB][MTT]) const
+    // Items of all groups to the leading warp, the shares of each added in order.
+    template <int NB, int MTT, int SPLIT, int HELD, int ROWS>
+    __device__ __forceinline__ void reduce(float4 (&sum)[NB][MTT], const float4 (&part)[HELD][ROWS]) const
     {
+        const int SHARES = S::KS / SPLIT, ITEMS = HELD * ROWS;
         if (ks > 0) {
 #pragma unroll
-            for (int b = 0; b < NB; b++)
+            for (int b = 0; b < HELD; b++)
 #pragma unroll
-                for (int m = 0; m < MTT; m++) red[(((ks - 1) * S::NTC + ntl) * NB * MTT + b * MTT + m) * 32 + lane] = sum[b][m];
+                for (int m = 0; m < ROWS; m++) red[(((ks - 1) * S::NTC + ntl) * ITEMS + b * ROWS + m) * 32 + lane] = part[b][m];
         }
         __syncthreads();
         if (ks == 0) {
 #pragma unroll
-            for (int b = 0; b < NB; b++)
+            for (int item = 0; item < NB * MTT; item++) {
+                float4 total = make_float4(0, 0, 0, 0);
+                const int group = SPLIT == 1 ? 0 : item / ROWS, own = SPLIT == 1 ? item : item % ROWS;
 #pragma unroll
-                for (int m = 0; m < MTT; m++)
-#pragma unroll
-                    for (int k = 1; k < S::KS; k++)
-                        sum[b][m] = sum[b][m] + red[(((k - 1) * S::NTC + ntl) * NB * MTT + b * MTT + m) * 32 + lane];
+                for (int share = 0; share < SHARES; share++) {
+                    const int from = group + share * SPLIT;
+                    total = total + (from == 0 ? part[own / ROWS][own % ROWS] : red[(((from - 1) * S::NTC + ntl) * ITEMS + own) * 32 + lane]);
+                }
+                sum[item / MTT][item % MTT] = total;
+            }
         }
     }
 };
@@ -243,12 +308,12 @@ template <typename S> static __device__ __forceinline__ void recall(const node<S
 
 // Update of layer l. Leaves q'' in r3 as an operand (not yet behind a barrier) and, but for the last layer, in step.q
 // and μ'' in step.state[l + 1].
-template <typename S, bool last> static __device__ __forceinline__ void update(const node<S> &n, int l, mixed<S> &v)
+template <typename S, bool last> static __device__ __forceinline__ void update(node<S> &n, int l, mixed<S> &v)
 {
     const painn_cuda_layer &w = n.step.layer[l];
-    typename node<S>::template weights<S::KF, 2> wU;
-    typename node<S>::template weights<2 * S::KF, 1> wM1;
-    typename node<S>::template weights<S::KF, last ? 2 : 3> wM2;
+    typename node<S>::template weights<S::KF, 2, S::SPLIT_U> wU;
+    typename node<S>::template weights<2 * S::KF, 1, 1> wM1;
+    typename node<S>::template weights<S::KF, last ? 2 : 3, last ? S::SPLIT_2 : S::SPLIT_3> wM2;
     const int columns_U[2] = {n.ft, S::FT + n.ft}, columns_M1[1] = {n.ft};
     const int columns_M2[3] = {n.ft, 2 * S::FT + n.ft, S::FT + n.ft}; // q, t, μ: the last layer needs no μ
     n.fetch(wU, w.U, columns_U, S::KF);
@@ -264,10 +329,16 @@ template <typename S, bool last> static __device__ __forceinline__ void update(c
             for (int c = 0; c < 3; c++)
                 n.template put<false>(n.r0, S::KF, c * S::MT + m, tile, n.template load<4>(n.step.prime, m, 1 + c, tile));
         }
-    n.barrier();
+    if (last) {
+        const int bytes[7] = {S::UNIT, S::UNIT, S::UNIT, S::UNIT / 2, 2 * S::UNIT, S::UNIT, 6 * S::UNIT};
+        n.open(bytes);
+    } else {
+        const int bytes[4] = {S::UNIT, S::UNIT, S::UNIT, S::UNIT};
+        n.open(bytes);
+    }
     {
         float4 sum[2][3 * S::MT];
-        n.template multiply<S::KF, 2, 3 * S::MT>(sum, n.r0, S::KF, wU, true);
+        n.multiply(sum, n.r0, S::KF, wU, true);
         if (n.leads()) {
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
@@ -288,10 +359,10 @@ template <typename S, bool last> static __device__ __forceinline__ void update(c
         }
     }
     n.fetch(wM2, w.M2, columns_M2, S::KF);
-    n.barrier();
+    n.receive();
     {
         float4 sum[1][S::MT];
-        n.template multiply<2 * S::KF, 1, S::MT>(sum, n.r1, 2 * S::KF, wM1, true);
+        n.multiply(sum, n.r1, 2 * S::KF, wM1, true);
         if (n.leads())
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
@@ -300,10 +371,10 @@ template <typename S, bool last> static __device__ __forceinline__ void update(c
                 n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(g));
             }
     }
-    n.barrier();
+    n.receive();
     {
         float4 sum[last ? 2 : 3][S::MT];
-        n.template multiply<S::KF, last ? 2 : 3, S::MT>(sum, n.r2, S::KF, wM2, true);
+        n.multiply(sum, n.r2, S::KF, wM2, true);
         if (n.leads()) {
             if (S::MT > 1) recall<S>(n, l, v, true);
 #pragma unroll
@@ -316,12 +387,15 @@ template <typename S, bool last> static __device__ __forceinline__ void update(c
                 if (!last) {
                     float4 ymu = sum[last ? 0 : 2][m] + n.bias(w.c2, 1);
                     *n.saved(l, 7, m) = ymu;
-                    n.template store<1>(n.step.q, m, 0, q);
+                    n.store_q(q, m);
+                    float4 mu[3];
 #pragma unroll
                     for (int c = 0; c < 3; c++) {
                         if (S::MT == 1) v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, n.ft);
-                        n.template store<6>(n.step.state[l + 1], m, 3 + c, fma4(ymu, v.B[c][m], v.mu[c][m]));
+                        mu[c] = fma4(ymu, v.B[c][m], v.mu[c][m]);
                     }
+                    n.template store_pair<STATE_PAIRS>(n.step.state[l + 1], m, STATE_MUX, mu[0], mu[1]);
+                    n.template store_one<STATE_PAIRS>(n.step.state[l + 1], m, STATE_MUZ, mu[2]);
                 }
             }
         }
@@ -329,18 +403,18 @@ template <typename S, bool last> static __device__ __forceinline__ void update(c
 }
 
 // Message network of layer l: x from q'' in r3.
-template <typename S> static __device__ __forceinline__ void network(const node<S> &n, int l)
+template <typename S> static __device__ __forceinline__ void network(node<S> &n, int l)
 {
     const painn_cuda_layer &w = n.step.layer[l];
-    typename node<S>::template weights<S::KF, 1> w1;
-    typename node<S>::template weights<S::KF, 3> w2;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    typename node<S>::template weights<S::KF, 3, S::SPLIT_3> w2;
     const int columns1[1] = {n.ft}, columns2[3] = {n.ft, S::FT + n.ft, 2 * S::FT + n.ft};
     n.fetch(w1, w.W1, columns1, S::KF);
     n.fetch(w2, w.W2, columns2, S::KF);
-    n.barrier();
+    n.receive();
     {
         float4 sum[1][S::MT];
-        n.template multiply<S::KF, 1, S::MT>(sum, n.r3, S::KF, w1, true);
+        n.multiply(sum, n.r3, S::KF, w1, true);
         if (n.leads())
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
@@ -349,32 +423,33 @@ template <typename S> static __device__ __forceinline__ void network(const node<
                 n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(h));
             }
     }
-    n.barrier();
+    n.receive();
     float4 sum[3][S::MT];
-    n.template multiply<S::KF, 3, S::MT>(sum, n.r2, S::KF, w2, true);
+    n.multiply(sum, n.r2, S::KF, w2, true);
     if (n.leads())
 #pragma unroll
-        for (int m = 0; m < S::MT; m++)
-#pragma unroll
-            for (int b = 0; b < 3; b++) n.template store<6>(n.step.state[l], m, b, sum[b][m] + n.bias(w.b2, b));
+        for (int m = 0; m < S::MT; m++) {
+            n.template store_pair<STATE_PAIRS>(n.step.state[l], m, STATE_XQ, sum[0][m] + n.bias(w.b2, 0), sum[1][m] + n.bias(w.b2, 1));
+            n.template store_one<STATE_PAIRS>(n.step.state[l], m, STATE_XM, sum[2][m] + n.bias(w.b2, 2));
+        }
 }
 
 // Energies of atoms and q̄ from q'' in r3.
-template <typename S> static __device__ __forceinline__ void readout(const node<S> &n, float4 (&q_bar)[S::MT])
+template <typename S> static __device__ __forceinline__ void readout(node<S> &n, float4 (&q_bar)[S::MT])
 {
     // H = F/2 hidden features: half as many column tiles, so half of the warps (or blocks' tiles) rest.
     const int HTC = S::NTC / 2, KH = S::KF / 2, LOCAL = HTC > 0 ? HTC : 1;
     const bool works = n.ntl < LOCAL;
     const int ht = cluster_rank<S::C>() * LOCAL + n.ntl;
-    typename node<S>::template weights<S::KF, 1> w1;
-    typename node<S>::template weights<KH, 1> w1t;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    typename node<S>::template weights<KH, 1, 1> w1t;
     const int columns1[1] = {works ? ht : 0}, columns1t[1] = {n.ft};
     n.fetch(w1, n.step.O1, columns1, S::KF);
     n.fetch(w1t, n.step.O1t, columns1t, KH);
-    n.barrier();
+    n.receive();
     {
         float4 sum[1][S::MT];
-        n.template multiply<S::KF, 1, S::MT>(sum, n.r3, S::KF, w1, works);
+        n.multiply(sum, n.r3, S::KF, w1, works);
         if (n.leads() && works) {
             int h = 8 * ht + 2 * (n.lane % 4);
             float2 o1 = *(const float2 *)(n.step.o1 + h), o2 = *(const float2 *)(n.step.O2 + h);
@@ -391,36 +466,30 @@ template <typename S> static __device__ __forceinline__ void readout(const node<
                 e0 += __shfl_xor_sync(~0u, e0, 2);
                 e1 += __shfl_xor_sync(~0u, e1, 2);
                 if (n.lane % 4 == 0) {
-                    float *at = cluster_pointer<S::C>(n.energy, 0) + ht * S::TILE + 16 * m + n.lane / 4;
-                    at[0] = e0;
-                    at[8] = e1;
+                    // Who does not wait for the report sees from the energies that the step went wrong.
+                    if (n.step.report->flags) e0 = e1 = nanf("");
+                    float *at = n.step.raw_energy + (size_t)ht * n.step.atom_capacity + atom;
+                    at[0] = upper * e0;
+                    at[8] = lower * e1;
                 }
             }
         }
     }
-    n.barrier();
-    if (cluster_rank<S::C>() == 0 && (int)threadIdx.x < S::TILE) {
-        int atom = n.first + (int)threadIdx.x;
-        float e = n.step.o2;
-        for (int k = 0; k < S::FT / 2; k++) e += n.energy[k * S::TILE + threadIdx.x];
-        // Who does not wait for the report sees from the energies that the step went wrong.
-        if (n.step.report->flags) e = nanf("");
-        n.step.raw_energy[atom] = n.step.owned[atom] ? e : 0.0f;
-    }
+    n.receive();
     float4 sum[1][S::MT];
-    n.template multiply<KH, 1, S::MT>(sum, n.r2, KH, w1t, true);
+    n.multiply(sum, n.r2, KH, w1t, true);
 #pragma unroll
     for (int m = 0; m < S::MT; m++) q_bar[m] = sum[0][m];
 }
 
 // Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'' in step.sender: writes q̄', μ̄'.
 template <typename S, bool last>
-static __device__ __forceinline__ void update_back(const node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT])
+static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT])
 {
     const painn_cuda_layer &w = n.step.layer[l];
-    typename node<S>::template weights<(last ? 2 : 3) * S::KF, 1> wM2;
-    typename node<S>::template weights<S::KF, 2> wM1;
-    typename node<S>::template weights<2 * S::KF, 1> wU;
+    typename node<S>::template weights<(last ? 2 : 3) * S::KF, 1, 1> wM2;
+    typename node<S>::template weights<S::KF, 2, S::SPLIT_2> wM1;
+    typename node<S>::template weights<2 * S::KF, 1, S::SPLIT_3> wU;
     const int columns[1] = {n.ft}, columns_M1[2] = {n.ft, S::FT + n.ft};
     const int KY = (last ? 2 : 3) * S::KF;
     n.fetch(wM2, w.M2t, columns, 3 * S::KF);
@@ -444,19 +513,19 @@ static __device__ __forceinline__ void update_back(const node<S> &n, int l, mixe
             }
         }
     }
-    n.barrier();
+    n.receive();
     {
         float4 sum[1][S::MT];
-        n.template multiply<(last ? 2 : 3) * S::KF, 1, S::MT>(sum, n.r1, KY, wM2, true);
+        n.multiply(sum, n.r1, KY, wM2, true);
         if (n.leads())
 #pragma unroll
             for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(*n.saved(l, 6, m)));
     }
     n.fetch(wU, w.Ut, columns, 2 * S::KF);
-    n.barrier();
+    n.receive();
     {
         float4 sum[2][S::MT];
-        n.template multiply<S::KF, 2, S::MT>(sum, n.r2, S::KF, wM1, true);
+        n.multiply(sum, n.r2, S::KF, wM1, true);
         if (n.leads()) {
             if (S::MT > 1) recall<S>(n, l, v, false);
 #pragma unroll
@@ -474,19 +543,22 @@ static __device__ __forceinline__ void update_back(const node<S> &n, int l, mixe
                     n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, n.ft, fma4(t_bar, v.B[c][m], ratio * v.V[c][m]));
                     n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, S::FT + n.ft, B_bar);
                 }
-                n.template store<4>(n.step.adjoint, m, 0, q_bar[m] + sum[0][m]);
+                q_bar[m] = q_bar[m] + sum[0][m];
             }
         }
     }
-    n.barrier();
+    n.receive();
     float4 sum[1][3 * S::MT];
-    n.template multiply<2 * S::KF, 1, 3 * S::MT>(sum, n.r0, 2 * S::KF, wU, true);
+    n.multiply(sum, n.r0, 2 * S::KF, wU, true);
     if (n.leads())
 #pragma unroll
-        for (int m = 0; m < S::MT; m++)
+        for (int m = 0; m < S::MT; m++) {
+            float4 mu[3];
 #pragma unroll
-            for (int c = 0; c < 3; c++)
-                n.template store<4>(n.step.adjoint, m, 1 + c, last ? sum[0][c * S::MT + m] : sum[0][c * S::MT + m] + mu_bar[c][m]);
+            for (int c = 0; c < 3; c++) mu[c] = last ? sum[0][c * S::MT + m] : sum[0][c * S::MT + m] + mu_bar[c][m];
+            n.template store_pair<ADJOINT_PAIRS>(n.step.adjoint, m, ADJOINT_Q, q_bar[m], mu[0]);
+            n.template store_pair<ADJOINT_PAIRS>(n.step.adjoint, m, ADJOINT_MUY, mu[1], mu[2]);
+        }
 }
 
 template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_kernel(const __grid_constant__ painn_cuda_step step, int l)
@@ -517,8 +589,8 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
     mixed<S> v;
-    typename node<S>::template weights<3 * S::KF, 1> w2;
-    typename node<S>::template weights<S::KF, 1> w1;
+    typename node<S>::template weights<3 * S::KF, 1, 1> w2;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
     const int columns[1] = {n.ft};
     n.fetch(w2, step.layer[l].W2t, columns, 3 * S::KF);
     n.fetch(w1, step.layer[l].W1t, columns, S::KF);
@@ -530,17 +602,18 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
         for (int m = 0; m < S::MT; m++)
 #pragma unroll
             for (int b = 0; b < 3; b++) n.template put<false>(n.r0, 3 * S::KF, m, b * S::FT + tile, n.template load<6>(step.sender, m, b, tile));
-    n.barrier();
+    const int bytes[4] = {S::UNIT, 3 * S::UNIT, S::UNIT, 6 * S::UNIT};
+    n.open(bytes);
     float4 sum[1][S::MT], q_bar[S::MT];
-    n.template multiply<3 * S::KF, 1, S::MT>(sum, n.r0, 3 * S::KF, w2, true);
+    n.multiply(sum, n.r0, 3 * S::KF, w2, true);
     if (n.leads())
 #pragma unroll
         for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(*n.saved(l, 9, m)));
-    n.barrier();
-    n.template multiply<S::KF, 1, S::MT>(sum, n.r2, S::KF, w1, true);
+    n.receive();
+    n.multiply(sum, n.r2, S::KF, w1, true);
     if (n.leads())
 #pragma unroll
-        for (int m = 0; m < S::MT; m++) q_bar[m] = n.template load<4>(step.adjoint, m, 0, n.ft) + sum[0][m];
+        for (int m = 0; m < S::MT; m++) q_bar[m] = n.template load_paired<ADJOINT_PAIRS>(step.adjoint, m, ADJOINT_Q) + sum[0][m];
     update_back<S, false>(n, l - 1, v, q_bar);
 }
 
@@ -581,7 +654,31 @@ template <typename S> static cudaError_t raise()
     return e;
 }
 
-// Answers 0, or 1 if only tiles of 16 atoms in one block fit the shared memory of this GPU.
+template <typename S> static int clusters_at_once()
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = S::C;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.gridDim = dim3(S::C);
+    config.blockDim = dim3(S::WARPS * 32);
+    config.dynamicSmemBytes = S::KB * 1024;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int n = 0;
+    if (cudaOccupancyMaxActiveClusters(&n, mix_last_kernel<S>, &config) != cudaSuccess) n = 0;
+    cudaGetLastError();
+    return n;
+}
+
+// Tiles that are worked on at once by clusters of 4 and of 8.
+int painn_cuda_clusters_at_once(int cluster)
+{
+    return cluster == 8 ? clusters_at_once<shape<128, 8, 1>>() : clusters_at_once<shape<128, 4, 1>>();
+}
+
+// Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 177 KB.
 int painn_cuda_prepare_node(void)
 {
     if (raise<shape<64, 1, 1>>() != cudaSuccess) return (int)cudaGetLastError();

@@ -141,13 +141,13 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
     free(a);
 }
 
-// Message input x of layer 0: its q is the element's embedding, so x is a function of the element.
+// Message input x (blocks q, R) of layer 0: its q is the element's embedding, so x is a function of the element.
 static const float *pack_x0(packer *p, const painn_parameters *parameters)
 {
     int F = parameters->n_features;
     const painn_layer *layer = &parameters->layer[0];
     const void *device;
-    float *place = take(p, (size_t)parameters->n_species * 3 * F * sizeof(float), &device);
+    float *place = take(p, (size_t)parameters->n_species * 2 * F * sizeof(float), &device);
     if (!place) return device;
     for (int z = 0; z < parameters->n_species; z++) {
         double a[PAINN_MAX_FEATURES];
@@ -158,12 +158,10 @@ static const float *pack_x0(packer *p, const painn_parameters *parameters)
             a[f] = parameters->activation == PAINN_SILU ? h / (1.0 + exp(-h))
                                                         : fmax(h, 0.0) + log1p(exp(-fabs(h))) - 0.6931471805599453;
         }
-        for (int f = 0; f < 3 * F; f++) {
+        for (int f = 0; f < 2 * F; f++) {
             double x = layer->b2[f];
             for (int k = 0; k < F; k++) x += (double)layer->W2[(size_t)f * F + k] * a[k];
-            int block = f / F, feature = f % F;
-            place[(((size_t)z * (F / PAINN_CUDA_SLICE) + feature / PAINN_CUDA_SLICE) * 3 + block) * PAINN_CUDA_SLICE +
-                  feature % PAINN_CUDA_SLICE] = (float)x;
+            place[((size_t)z * F + f % F) * 2 + f / F] = (float)x;
         }
     }
     return device;
@@ -275,7 +273,7 @@ size_t painn_cuda_arena(painn_cuda_step *step, void *base)
     PLACE(sender, n * 6 * F * real);
     PLACE(saved, n * PAINN_CUDA_SAVED * F * (size_t)step->n_layers * real);
     PLACE(edge_gradient, e * slices * 4 * real);
-    PLACE(raw_energy, n * real);
+    PLACE(raw_energy, n * slices * real);
     PLACE(atom_virial, n * 9 * sizeof(double));
 #undef PLACE
     return (p.at + 255) / 256 * 256;

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda_cell.h: what the neighbour search must know of a cell; computed by the host, or by the GPU where cells live
+ * there. Plain C that both compilers read. */
+#ifndef PAINN_CUDA_CELL_H
+#define PAINN_CUDA_CELL_H
+
+#include <math.h>
+
+#include "painn_cuda.h"
+
+#ifdef __CUDACC__
+#define PAINN_CUDA_BOTH __host__ __device__
+#else
+#define PAINN_CUDA_BOTH
+#endif
+
+static inline PAINN_CUDA_BOTH void cell_cross(const double *a, const double *b, double *c)
+{
+    c[0] = a[1] * b[2] - a[2] * b[1];
+    c[1] = a[2] * b[0] - a[0] * b[2];
+    c[2] = a[0] * b[1] - a[1] * b[0];
+}
+
+static inline PAINN_CUDA_BOTH double cell_length(const double *a)
+{
+    return sqrt(a[0] * a[0] + a[1] * a[1] + a[2] * a[2]);
+}
+
+/* A vector of length 1 for axis a, perpendicular to the others that are there. */
+static inline PAINN_CUDA_BOTH void cell_complete_axis(double *h, int a)
+{
+    double *v = h + 3 * a, *p = h + 3 * ((a + 1) % 3), *q = h + 3 * ((a + 2) % 3);
+    int has_p = cell_length(p) > 0, has_q = cell_length(q) > 0;
+    if (has_p && has_q) {
+        cell_cross(p, q, v);
+    } else if (has_p || has_q) {
+        const double *r = has_p ? p : q;
+        double x = fabs(r[0]), y = fabs(r[1]), z = fabs(r[2]);
+        int smallest = x <= y && x <= z ? 0 : y <= z ? 1 : 2;
+        double axis[3] = {0, 0, 0};
+        axis[smallest] = 1.0;
+        cell_cross(r, axis, v);
+    } else {
+        v[a] = 1.0;
+    }
+    double length = cell_length(v);
+    for (int c = 0; c < 3; c++) v[c] /= length;
+}
+
+/* Fills cell, inverse, images and wrapped; `cell` and `periodic` may be NULL. Answers flags of the report. */
+static inline PAINN_CUDA_BOTH int cell_complete(const double *cell, const unsigned char *periodic, double cutoff, painn_cuda_system *system)
+{
+    int flags = 0, any = 0;
+    double *h = system->cell;
+    for (int a = 0; a < 3; a++) {
+        system->wrapped[a] = cell && periodic && periodic[a];
+        any = any || system->wrapped[a];
+        /* A cell vector of an axis that does not repeat says nothing about distances. */
+        for (int c = 0; c < 3; c++) h[3 * a + c] = system->wrapped[a] ? cell[3 * a + c] : 0.0;
+        system->images[a] = 0;
+    }
+    if (!any) {
+        for (int k = 0; k < 9; k++) h[k] = system->inverse[k] = k % 4 == 0;
+        return 0;
+    }
+    for (int a = 0; a < 3; a++)
+        if (!system->wrapped[a]) cell_complete_axis(h, a);
+    double n[9], volume = 0;
+    cell_cross(h + 3, h + 6, n);
+    cell_cross(h + 6, h, n + 3);
+    cell_cross(h, h + 3, n + 6);
+    for (int c = 0; c < 3; c++) volume += h[c] * n[c];
+    double scale = cell_length(h) * cell_length(h + 3) * cell_length(h + 6);
+    if (!(fabs(volume) > 1e-8 * scale)) { /* also not finite */
+        flags = isfinite(volume) && isfinite(scale) ? PAINN_CUDA_NO_VOLUME : PAINN_CUDA_NOT_FINITE;
+        volume = 1.0;
+    }
+    for (int a = 0; a < 3; a++) {
+        for (int c = 0; c < 3; c++) system->inverse[3 * c + a] = n[3 * a + c] / volume;
+        double reach = ceil(cutoff * cell_length(n + 3 * a) / fabs(volume) - 0.5);
+        if (system->wrapped[a] && reach > 0) system->images[a] = reach < 500.0 ? (int)reach : 500;
+    }
+    return flags;
+}
+
+#endif
