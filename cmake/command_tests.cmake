@@ -11,6 +11,10 @@ foreach(name IN LISTS CLI_TESTS)
   set_tests_properties(cli_${name} PROPERTIES TIMEOUT 300)
 endforeach()
 
+# Needs a browser; says so and is skipped where there is none.
+add_test(NAME report_in_browser COMMAND bash ${PROJECT_SOURCE_DIR}/tests/cli/report_in_browser.sh $<TARGET_FILE:mlff_cli>)
+set_tests_properties(report_in_browser PROPERTIES TIMEOUT 200 SKIP_RETURN_CODE 77)
+
 find_program(MLFF_CXX NAMES c++ g++ clang++)
 add_test(NAME headers_alone COMMAND ${PROJECT_SOURCE_DIR}/tools/check_headers ${CMAKE_C_COMPILER} ${MLFF_CXX})
 add_test(NAME install_and_link COMMAND bash ${PROJECT_SOURCE_DIR}/tests/api/install_and_link.sh ${PROJECT_BINARY_DIR})

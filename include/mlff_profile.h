@@ -179,11 +179,18 @@ MLFF_API mlff_status mlff_profile_save(const mlff_profile *profile, const char *
 /* The same as text; free with mlff_text_free. */
 MLFF_API mlff_status mlff_profile_json(const mlff_profile *profile, char **text_out);
 MLFF_API mlff_status mlff_profile_load(const char *path, mlff_profile **profile_out);
+/* Several runs in one file, {"runs": […]}; a file of one profile is one run. */
+MLFF_API mlff_status mlff_profile_save_runs(const mlff_profile *const *profiles, int n_profiles, const char *path);
+MLFF_API mlff_status mlff_profile_load_runs(const char *path, mlff_profile ***profiles_out, int *n_out);
+MLFF_API void mlff_profile_destroy_runs(mlff_profile **profiles, int n_profiles);
 /* The object "hotspots" of that JSON with another threshold (percent of the mean step; 10 in the report): total_time_ms,
  * components {name: {time_ms, percentage, is_hotspot}}. Free with mlff_text_free. */
 MLFF_API mlff_status mlff_profile_hotspots_json(const mlff_profile *profile, double threshold_pct, char **text_out);
 /* The report people read in a terminal: tables, shares, verdicts, recommendations. `width` columns (0: 100). UTF-8. */
 MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **text_out);
+/* A page for a browser: one file that needs no network, with charts where this build has a plotting library (the page
+ * says if not), readable on a phone and on paper. `title` NULL: the first profile's name. Free with mlff_text_free. */
+MLFF_API mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profiles, const char *title, char **text_out);
 MLFF_API void mlff_text_free(char *text);
 
 /* Sizes of the structs of this header in this build, by name ("mlff_callable"); 0 if unknown. Others: mlff_abi_size. */

@@ -104,6 +104,10 @@ void profile_stage_path(const profile_stage *stage, char *text, size_t text_byte
 
 /* report_load.c: a record from JSON text (terminated with a 0 that `length` does not count); `path` begins error texts. */
 mlff_status profile_parse(const char *path, const char *text, size_t length, mlff_profile **profile_out);
+/* The same, every run of {"runs": […]}; freed with mlff_profile_destroy_runs. */
+mlff_status profile_parse_runs(const char *path, const char *text, size_t length, mlff_profile ***profiles_out, int *n_out);
+/* report_json.c: a text as a file that appears whole or not at all. */
+mlff_status profile_write_file(const char *path, const char *text);
 /* A time with its unit, four digits: "41.2 µs". */
 const char *profile_time_text(double ms, char text[32]);
 #define PROFILE_TIME(ms) profile_time_text(ms, (char[32]){0}) /* lives to the end of the block */

@@ -1,135 +1,10 @@
 // SPDX-License-Identifier: MIT
 // report_json.c: a record as JSON, key for key the contract's, others added. NaN is never written: it is null.
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "json.h"
 #include "profile.h"
-
-// ---- a small writer: numbers that read back to the same bits, in any locale ------------------------
-
-typedef struct json {
-    base_text text;
-    int depth;
-    bool empty; // nothing yet in the innermost object or array
-    bool flat;  // inside an array of numbers: on one line
-} json;
-
-static void json_next(json *j)
-{
-    if (!j->empty) base_text_add(&j->text, ",");
-    if (!j->flat && j->depth > 0)
-        base_text_add(&j->text, "\n%*s", 2 * j->depth, "");
-    else if (!j->empty)
-        base_text_add(&j->text, " ");
-    j->empty = false;
-}
-
-// Length of the UTF-8 sequence at `at`, or 0 if it is none (overlong forms and surrogates included).
-static int utf8_length(const unsigned char *at)
-{
-    if (at[0] < 0x80) return 1;
-    if (at[0] < 0xC2 || at[0] > 0xF4) return 0;
-    int length = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
-    for (int i = 1; i < length; i++)
-        if ((at[i] & 0xC0) != 0x80) return 0;
-    if ((at[0] == 0xE0 && at[1] < 0xA0) || (at[0] == 0xED && at[1] > 0x9F)) return 0;
-    if ((at[0] == 0xF0 && at[1] < 0x90) || (at[0] == 0xF4 && at[1] > 0x8F)) return 0;
-    return length;
-}
-
-static void json_quote(json *j, const char *value)
-{
-    base_text_add(&j->text, "\"");
-    for (const unsigned char *at = (const unsigned char *)value; *at;) {
-        int length = utf8_length(at);
-        if (*at == '"' || *at == '\\')
-            base_text_add(&j->text, "\\%c", *at);
-        else if (*at < 0x20 || *at == 0x7f)
-            base_text_add(&j->text, "\\u%04x", (unsigned)*at);
-        else if (length == 0)
-            base_text_add(&j->text, "\\ufffd");
-        else
-            base_text_add(&j->text, "%.*s", length, (const char *)at);
-        at += length > 0 ? length : 1;
-    }
-    base_text_add(&j->text, "\"");
-}
-
-static void json_value(json *j, double value)
-{
-    char text[40];
-    if (!isfinite(value)) {
-        base_text_add(&j->text, "null");
-        return;
-    }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    for (char *at = text; *at; at++) // another locale's decimal sign
-        if (!strchr("0123456789+-e", *at)) *at = '.';
-    base_text_add(&j->text, "%s", text);
-}
-
-static void json_key(json *j, const char *key)
-{
-    json_next(j);
-    if (!key) return;
-    json_quote(j, key);
-    base_text_add(&j->text, ": ");
-}
-
-static void json_open(json *j, const char *key, char bracket)
-{
-    json_key(j, key);
-    base_text_add(&j->text, "%c", bracket);
-    j->depth++;
-    j->empty = true;
-}
-
-static void json_close(json *j, char bracket)
-{
-    j->depth--;
-    if (!j->empty && !j->flat) base_text_add(&j->text, "\n%*s", 2 * j->depth, "");
-    base_text_add(&j->text, "%c", bracket);
-    j->empty = false;
-}
-
-static void json_number(json *j, const char *key, double value)
-{
-    json_key(j, key);
-    json_value(j, value);
-}
-
-static void json_integer(json *j, const char *key, int64_t value)
-{
-    json_key(j, key);
-    base_text_add(&j->text, "%lld", (long long)value);
-}
-
-static void json_string(json *j, const char *key, const char *value)
-{
-    json_key(j, key);
-    json_quote(j, value);
-}
-
-static void json_boolean(json *j, const char *key, int value)
-{
-    json_key(j, key);
-    base_text_add(&j->text, value < 0 ? "null" : value ? "true" : "false");
-}
-
-static void json_numbers(json *j, const char *key, const double *values, int64_t n)
-{
-    json_open(j, key, '[');
-    j->flat = true;
-    for (int64_t i = 0; i < n; i++) json_number(j, NULL, values[i]);
-    json_close(j, ']');
-    j->flat = false;
-}
-
-// ---- parts of the record -------------------------------------------------------------------------
 
 static void write_contract(json *j, const mlff_profile *profile)
 {
@@ -314,29 +189,23 @@ static void write_findings(json *j, const mlff_profile *profile)
     json_close(j, '}');
 }
 
-static mlff_status json_take(json *j, char **text_out)
+static void write_profile(json *j, const mlff_profile *profile)
 {
-    base_text_add(&j->text, "\n");
-    mlff_status status = j->text.status;
-    if (status == MLFF_OK)
-        *text_out = j->text.text;
-    else
-        base_text_free(&j->text);
-    return status;
+    json_open(j, NULL, '{');
+    write_contract(j, profile);
+    write_added(j, profile);
+    write_memory(j, profile);
+    write_stages(j, profile);
+    write_hotspots(j, "hotspots", profile, HOTSPOT_PCT);
+    write_findings(j, profile);
+    json_close(j, '}');
 }
 
 mlff_status mlff_profile_json(const mlff_profile *profile, char **text_out)
 {
     if (!profile || !text_out) return mlff_fail(MLFF_ERR_USAGE, "profile as JSON: profile or output is NULL");
     json j = {.empty = true};
-    json_open(&j, NULL, '{');
-    write_contract(&j, profile);
-    write_added(&j, profile);
-    write_memory(&j, profile);
-    write_stages(&j, profile);
-    write_hotspots(&j, "hotspots", profile, HOTSPOT_PCT);
-    write_findings(&j, profile);
-    json_close(&j, '}');
+    write_profile(&j, profile);
     return json_take(&j, text_out);
 }
 
@@ -350,19 +219,41 @@ mlff_status mlff_profile_hotspots_json(const mlff_profile *profile, double thres
     return json_take(&j, text_out);
 }
 
-mlff_status mlff_profile_save(const mlff_profile *profile, const char *path)
+mlff_status profile_write_file(const char *path, const char *text)
 {
-    if (!profile || !path) return mlff_fail(MLFF_ERR_USAGE, "saving a profile: profile or path is NULL");
     mlff_status status = MLFF_OK;
-    char *text = NULL;
     base_output output = {0};
-
-    MLFF_TRY(mlff_profile_json(profile, &text));
     MLFF_TRY(base_output_open(path, &output));
     fputs(text, output.file); // a failure stays in the stream, and commit looks
     MLFF_TRY(base_output_commit(&output));
 done:
     if (output.file) base_output_abandon(&output);
+    return status;
+}
+
+mlff_status mlff_profile_save(const mlff_profile *profile, const char *path)
+{
+    if (!profile || !path) return mlff_fail(MLFF_ERR_USAGE, "saving a profile: profile or path is NULL");
+    char *text = NULL;
+    mlff_status status = mlff_profile_json(profile, &text);
+    if (status == MLFF_OK) status = profile_write_file(path, text);
+    mlff_text_free(text);
+    return status;
+}
+
+mlff_status mlff_profile_save_runs(const mlff_profile *const *profiles, int n_profiles, const char *path)
+{
+    if (!profiles || n_profiles < 1 || !path)
+        return mlff_fail(MLFF_ERR_USAGE, "saving runs: profiles or path is NULL, or there are none");
+    char *text = NULL;
+    json j = {.empty = true};
+    json_open(&j, NULL, '{');
+    json_open(&j, "runs", '[');
+    for (int i = 0; i < n_profiles; i++) write_profile(&j, profiles[i]);
+    json_close(&j, ']');
+    json_close(&j, '}');
+    mlff_status status = json_take(&j, &text);
+    if (status == MLFF_OK) status = profile_write_file(path, text);
     mlff_text_free(text);
     return status;
 }

@@ -368,25 +368,43 @@ static mlff_status parse(const char *path, const char *text, size_t length, cJSO
     return MLFF_OK;
 }
 
-// The first run of {"runs": […]}, or the object itself.
-static mlff_status first_run(const char *path, const cJSON *root, const cJSON **object_out, int *n_runs_out)
+// The runs of {"runs": […]}, or the object itself as the only one.
+static mlff_status runs_of(const char *path, const cJSON *root, const cJSON **first_out, int *n_runs_out)
 {
     if (!cJSON_IsObject(root))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: holds %s, expected the object of a profile", path, type_text(root));
     const cJSON *runs = cJSON_GetObjectItemCaseSensitive(root, "runs");
-    *object_out = root;
+    *first_out = root;
     *n_runs_out = 1;
     if (!runs) return MLFF_OK;
     if (!cJSON_IsArray(runs))
         return mlff_fail(MLFF_ERR_FORMAT, "%s: \"runs\" is %s, expected an array of profiles", path, type_text(runs));
     int n = cJSON_GetArraySize(runs);
     if (n == 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: \"runs\" is empty", path);
-    if (!cJSON_IsObject(runs->child))
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: \"runs\"[0] is %s, expected the object of a profile", path,
-                         type_text(runs->child));
     *n_runs_out = n;
-    *object_out = runs->child;
+    *first_out = runs->child;
     return MLFF_OK;
+}
+
+static mlff_status read_run(const loader *l, int run, mlff_profile **profile_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile *profile = NULL;
+    if (!cJSON_IsObject(l->object))
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"runs\"[%d] is %s, expected the object of a profile", l->path, run,
+                  type_text(l->object));
+    MLFF_TRY(profile_new(&profile));
+    MLFF_TRY(read_contract(l, profile));
+    MLFF_TRY(read_added(l, profile));
+    MLFF_TRY(read_ledgers(l, profile));
+    MLFF_TRY(read_stages(l, profile));
+    MLFF_TRY(read_slowest(l, profile));
+    MLFF_TRY(read_environment(l, profile));
+    *profile_out = profile;
+    profile = NULL;
+done:
+    mlff_profile_destroy(profile);
+    return status;
 }
 
 mlff_status profile_parse(const char *path, const char *text, size_t length, mlff_profile **profile_out)
@@ -398,20 +416,44 @@ mlff_status profile_parse(const char *path, const char *text, size_t length, mlf
     loader l = {.path = path, .inside = ""};
 
     MLFF_TRY(parse(path, text, length, &root));
-    MLFF_TRY(first_run(path, root, &l.object, &n_runs));
-    MLFF_TRY(profile_new(&profile));
-    MLFF_TRY(read_contract(&l, profile));
-    MLFF_TRY(read_added(&l, profile));
-    MLFF_TRY(read_ledgers(&l, profile));
-    MLFF_TRY(read_stages(&l, profile));
-    MLFF_TRY(read_slowest(&l, profile));
-    MLFF_TRY(read_environment(&l, profile));
+    MLFF_TRY(runs_of(path, root, &l.object, &n_runs));
+    MLFF_TRY(read_run(&l, 0, &profile));
     if (n_runs > 1) MLFF_TRY(profile_note(profile, "the first of %d runs in its file", n_runs));
     MLFF_TRY(profile_derive(profile));
     *profile_out = profile;
     profile = NULL;
 done:
     mlff_profile_destroy(profile);
+    cJSON_Delete(root);
+    return status;
+}
+
+mlff_status profile_parse_runs(const char *path, const char *text, size_t length, mlff_profile ***profiles_out, int *n_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile **profiles = NULL;
+    cJSON *root = NULL;
+    int n_runs = 0, n = 0;
+    char inside[32] = "";
+    loader l = {.path = path, .inside = inside};
+
+    MLFF_TRY(parse(path, text, length, &root));
+    MLFF_TRY(runs_of(path, root, &l.object, &n_runs));
+    profiles = base_alloc((size_t)n_runs, sizeof *profiles, "runs");
+    if (!profiles) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    for (; n < n_runs; l.object = l.object->next, n++) {
+        if (l.object != root) snprintf(inside, sizeof inside, "runs[%d].", n);
+        MLFF_TRY(read_run(&l, n, &profiles[n]));
+        MLFF_TRY(profile_derive(profiles[n]));
+    }
+    *profiles_out = profiles;
+    *n_out = n;
+    profiles = NULL;
+done:
+    mlff_profile_destroy_runs(profiles, n_runs);
     cJSON_Delete(root);
     return status;
 }
@@ -425,4 +467,21 @@ mlff_status mlff_profile_load(const char *path, mlff_profile **profile_out)
     if (status == MLFF_OK) status = profile_parse(path, text, length, profile_out);
     base_free(text);
     return status;
+}
+
+mlff_status mlff_profile_load_runs(const char *path, mlff_profile ***profiles_out, int *n_out)
+{
+    if (!path || !profiles_out || !n_out) return mlff_fail(MLFF_ERR_USAGE, "loading runs: path or output is NULL");
+    char *text = NULL;
+    size_t length = 0;
+    mlff_status status = base_read_file(path, FILE_LIMIT, &text, &length);
+    if (status == MLFF_OK) status = profile_parse_runs(path, text, length, profiles_out, n_out);
+    base_free(text);
+    return status;
+}
+
+void mlff_profile_destroy_runs(mlff_profile **profiles, int n)
+{
+    for (int i = 0; profiles && i < n; i++) mlff_profile_destroy(profiles[i]);
+    base_free(profiles);
 }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// html_data.c: the numbers behind the charts of a page, thinned to what a screen resolves.
+#include <math.h>
+#include <string.h>
+
+#include "html.h"
+
+enum { POINTS = 600, BARS = 60 };
+
+static void point(json *j, double x, double y)
+{
+    bool flat = j->flat;
+    json_open(j, NULL, '{');
+    j->flat = true;
+    json_number(j, "x", x);
+    json_number(j, "y", y);
+    json_close(j, '}');
+    j->flat = flat;
+}
+
+// Groups of steps by their slowest and their median, so that thinning hides no spike.
+static void write_latency(json *j, const mlff_profile *profile)
+{
+    int64_t n = profile->n_latency, n_groups = n < POINTS ? n : POINTS;
+    json_open(j, "latency", '{');
+    json_boolean(j, "single", n <= POINTS);
+    for (int pass = 0; pass < 2; pass++) {
+        json_open(j, pass ? "middle" : "most", '[');
+        for (int64_t g = 0; g < n_groups; g++) {
+            int64_t begin = n * g / n_groups, end = n * (g + 1) / n_groups;
+            double value = profile->latency_ms[begin];
+            for (int64_t i = begin; i < end && !pass; i++) value = fmax(value, profile->latency_ms[i]);
+            if (pass) value = statistics_median(profile->latency_ms + begin, end - begin);
+            point(j, (double)(begin * profile->latency_every), value);
+        }
+        json_close(j, ']');
+    }
+    json_close(j, '}');
+}
+
+// From the smallest value to just over P99; what lies beyond is counted in the last bar.
+static void write_histogram(json *j, const mlff_profile *profile)
+{
+    const mlff_statistics *t = &profile->summary.latency_ms;
+    double low = t->min, high = fmin(t->max, t->p99 + 0.5 * (t->p99 - t->min));
+    int64_t counts[BARS] = {0};
+    if (!(high > low)) high = low + fmax(low * 0.01, 1e-6);
+    double width = (high - low) / BARS;
+    for (int64_t i = 0; i < profile->n_latency; i++) {
+        double bar = floor((profile->latency_ms[i] - low) / width);
+        counts[bar < 0.0 ? 0 : bar >= BARS ? BARS - 1 : (int)bar]++;
+    }
+    json_open(j, "histogram", '{');
+    json_number(j, "low", low);
+    json_number(j, "high", high);
+    json_open(j, "bars", '[');
+    for (int i = 0; i < BARS; i++) point(j, low + (i + 0.5) * width, (double)(counts[i] * profile->latency_every));
+    json_close(j, ']');
+    json_open(j, "marks", '[');
+    const double values[] = {t->median, t->p95, t->p99};
+    static const char *const names[] = {"median", "P95", "P99"};
+    for (int i = 0; i < 3; i++) {
+        json_open(j, NULL, '{');
+        json_string(j, "name", names[i]);
+        json_number(j, "value", values[i]);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+    json_close(j, '}');
+}
+
+static void memory_curve(json *j, const char *name, const double *values, int64_t n, int64_t every, double unit)
+{
+    int64_t step = n / POINTS + 1;
+    json_open(j, NULL, '{');
+    json_string(j, "name", name);
+    json_open(j, "points", '[');
+    for (int64_t i = 0; i < n; i += step) point(j, (double)(i * every), (values[i] - values[0]) * unit);
+    json_close(j, ']');
+    json_close(j, '}');
+}
+
+static void write_memory(json *j, const mlff_profile *profile)
+{
+    json_open(j, "memory", '[');
+    if (profile->n_memory > 0)
+        memory_curve(j, "memory of the run", profile->memory_gb, profile->n_memory, profile->memory_every, 1024.0);
+    json_close(j, ']');
+}
+
+static void write_overview(json *j, const mlff_profile *const *profiles, int n)
+{
+    json_open(j, "overview", '{');
+    json_open(j, "names", '[');
+    for (int i = 0; i < n; i++) json_string(j, NULL, profiles[i]->name);
+    json_close(j, ']');
+    json_open(j, "median", '[');
+    for (int i = 0; i < n; i++) json_number(j, NULL, profiles[i]->summary.latency_ms.median);
+    json_close(j, ']');
+    json_open(j, "p95", '[');
+    for (int i = 0; i < n; i++) json_number(j, NULL, profiles[i]->summary.latency_ms.p95);
+    json_close(j, ']');
+    json_close(j, '}');
+}
+
+void html_data(base_text *page, const mlff_profile *const *profiles, int n_profiles)
+{
+    json j = {.text = *page, .empty = true, .html = true};
+    json_open(&j, NULL, '{');
+    json_open(&j, "runs", '[');
+    for (int i = 0; i < n_profiles; i++) {
+        json_open(&j, NULL, '{');
+        write_latency(&j, profiles[i]);
+        write_histogram(&j, profiles[i]);
+        write_memory(&j, profiles[i]);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    if (n_profiles > 1) write_overview(&j, profiles, n_profiles);
+    json_close(&j, '}');
+    *page = j.text;
+}

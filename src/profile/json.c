@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// json.c: JSON as text: numbers that read back to the same bits, in any locale; NaN is never written, it is null.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+
+static void json_next(json *j)
+{
+    if (!j->empty) base_text_add(&j->text, ",");
+    if (!j->flat && j->depth > 0)
+        base_text_add(&j->text, "\n%*s", 2 * j->depth, "");
+    else if (!j->empty)
+        base_text_add(&j->text, " ");
+    j->empty = false;
+}
+
+int json_utf8_length(const unsigned char *at)
+{
+    if (at[0] < 0x80) return 1;
+    if (at[0] < 0xC2 || at[0] > 0xF4) return 0;
+    int length = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
+    for (int i = 1; i < length; i++)
+        if ((at[i] & 0xC0) != 0x80) return 0;
+    if ((at[0] == 0xE0 && at[1] < 0xA0) || (at[0] == 0xED && at[1] > 0x9F)) return 0;
+    if ((at[0] == 0xF0 && at[1] < 0x90) || (at[0] == 0xF4 && at[1] > 0x8F)) return 0;
+    return length;
+}
+
+static void json_quote(json *j, const char *value)
+{
+    base_text_add(&j->text, "\"");
+    for (const unsigned char *at = (const unsigned char *)value; *at;) {
+        int length = json_utf8_length(at);
+        if (*at == '"' || *at == '\\')
+            base_text_add(&j->text, "\\%c", *at);
+        else if (*at < 0x20 || *at == 0x7f || (j->html && strchr("<>&", *at)))
+            base_text_add(&j->text, "\\u%04x", (unsigned)*at);
+        else if (length == 0)
+            base_text_add(&j->text, "\\ufffd");
+        else
+            base_text_add(&j->text, "%.*s", length, (const char *)at);
+        at += length > 0 ? length : 1;
+    }
+    base_text_add(&j->text, "\"");
+}
+
+static void json_value(json *j, double value)
+{
+    char text[40];
+    if (!isfinite(value)) {
+        base_text_add(&j->text, "null");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    for (char *at = text; *at; at++) // another locale's decimal sign
+        if (!strchr("0123456789+-e", *at)) *at = '.';
+    base_text_add(&j->text, "%s", text);
+}
+
+static void json_key(json *j, const char *key)
+{
+    json_next(j);
+    if (!key) return;
+    json_quote(j, key);
+    base_text_add(&j->text, ": ");
+}
+
+void json_open(json *j, const char *key, char bracket)
+{
+    json_key(j, key);
+    base_text_add(&j->text, "%c", bracket);
+    j->depth++;
+    j->empty = true;
+}
+
+void json_close(json *j, char bracket)
+{
+    j->depth--;
+    if (!j->empty && !j->flat) base_text_add(&j->text, "\n%*s", 2 * j->depth, "");
+    base_text_add(&j->text, "%c", bracket);
+    j->empty = false;
+}
+
+void json_number(json *j, const char *key, double value)
+{
+    json_key(j, key);
+    json_value(j, value);
+}
+
+void json_integer(json *j, const char *key, int64_t value)
+{
+    json_key(j, key);
+    base_text_add(&j->text, "%lld", (long long)value);
+}
+
+void json_string(json *j, const char *key, const char *value)
+{
+    json_key(j, key);
+    json_quote(j, value);
+}
+
+void json_boolean(json *j, const char *key, int value)
+{
+    json_key(j, key);
+    base_text_add(&j->text, value < 0 ? "null" : value ? "true" : "false");
+}
+
+void json_numbers(json *j, const char *key, const double *values, int64_t n)
+{
+    json_open(j, key, '[');
+    j->flat = true;
+    for (int64_t i = 0; i < n; i++) json_number(j, NULL, values[i]);
+    json_close(j, ']');
+    j->flat = false;
+}
+
+mlff_status json_take(json *j, char **text_out)
+{
+    base_text_add(&j->text, "\n");
+    mlff_status status = j->text.status;
+    if (status == MLFF_OK)
+        *text_out = j->text.text;
+    else
+        base_text_free(&j->text);
+    return status;
+}

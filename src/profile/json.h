@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* json.h: a small JSON writer: keys in the order they are written, indented, arrays of numbers on one line. */
+#ifndef PROFILE_JSON_H
+#define PROFILE_JSON_H
+
+#include "base/base.h"
+
+typedef struct json {
+    base_text text;
+    int depth;
+    bool empty; /* nothing yet in the innermost object or array */
+    bool flat;  /* inside an array of numbers: on one line */
+    bool html;  /* inside a page: nothing in a text can end the script element around it */
+} json;
+
+/* Length of the UTF-8 sequence at `at`, or 0 if it is none (overlong forms and surrogates included). */
+int json_utf8_length(const unsigned char *at);
+
+/* A key is NULL for an element of an array and for the outermost value. */
+void json_open(json *j, const char *key, char bracket);
+void json_close(json *j, char bracket);
+void json_number(json *j, const char *key, double value);
+void json_integer(json *j, const char *key, int64_t value);
+void json_string(json *j, const char *key, const char *value);
+void json_boolean(json *j, const char *key, int value); /* < 0: null */
+void json_numbers(json *j, const char *key, const double *values, int64_t n);
+/* Ends the text and hands it out, or fails with what went wrong on the way and frees it. */
+mlff_status json_take(json *j, char **text_out);
+
+#endif

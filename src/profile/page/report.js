@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// The charts of the report: everything they show is in the element "data", and in tables beside them.
+(function () {
+  "use strict";
+  var pages = JSON.parse(document.getElementById("data").textContent);
+  if (typeof Chart === "undefined") { document.body.classList.add("nochart"); return; }
+  var style = getComputedStyle(document.body);
+  var ink = style.color, soft = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();
+  var palette = ["#2f7ed8", "#d1641a", "#2a9d6f", "#a4439c", "#8a6d1d", "#c23b4e", "#4d5fc1", "#5b7083"];
+  Chart.defaults.color = soft;
+  Chart.defaults.borderColor = line;
+  Chart.defaults.animation = false;
+  Chart.defaults.maintainAspectRatio = false;
+  Chart.defaults.font.family = style.fontFamily;
+
+  function time(ms) {
+    if (ms === null) return "–";
+    if (Math.abs(ms) >= 1000) return (ms / 1000).toPrecision(4) + " s";
+    if (Math.abs(ms) >= 1) return ms.toPrecision(4) + " ms";
+    return (ms * 1000).toPrecision(4) + " µs";
+  }
+  function axis(text, more) {
+    return Object.assign({ title: { display: true, text: text } }, more || {});
+  }
+  function draw(id, config) {
+    var canvas = document.getElementById(id);
+    if (canvas) new Chart(canvas, config);
+  }
+  // Vertical lines with a name, at values of the x axis.
+  var marks = {
+    id: "marks",
+    afterDatasetsDraw: function (chart, args, options) {
+      var area = chart.chartArea, g = chart.ctx;
+      (options.at || []).forEach(function (mark, i) {
+        var x = chart.scales.x.getPixelForValue(mark.value);
+        if (!(x >= area.left && x <= area.right)) return;
+        var left = x > area.right - 60;
+        g.save();
+        g.strokeStyle = palette[5];
+        g.fillStyle = ink;
+        g.setLineDash([4, 3]);
+        g.beginPath();
+        g.moveTo(x, area.top);
+        g.lineTo(x, area.bottom);
+        g.stroke();
+        g.font = "12px sans-serif";
+        g.textAlign = left ? "right" : "left";
+        g.fillText(mark.name, x + (left ? -4 : 4), area.top + 12 + 13 * (i % 4));
+        g.restore();
+      });
+    }
+  };
+  Chart.register(marks);
+
+  pages.runs.forEach(function (run, i) {
+    draw("latency-" + i, {
+      type: "line",
+      data: {
+        datasets: [
+          { label: "slowest of each group of steps", data: run.latency.most, borderColor: palette[1], borderWidth: 1, pointRadius: 0 },
+          { label: "median of each group", data: run.latency.middle, borderColor: palette[0], borderWidth: 1.5, pointRadius: 0 }
+        ].slice(run.latency.single ? 1 : 0).map(function (set) {
+          if (run.latency.single) set.label = "step time";
+          return set;
+        })
+      },
+      options: {
+        parsing: false, normalized: true, interaction: { mode: "nearest", axis: "x", intersect: false },
+        scales: { x: axis("step", { type: "linear" }), y: axis("ms", { beginAtZero: true }) },
+        plugins: { tooltip: { callbacks: { label: function (c) { return c.dataset.label + ": " + time(c.parsed.y); } } } }
+      }
+    });
+    draw("histogram-" + i, {
+      type: "bar",
+      data: { datasets: [{ label: "steps", data: run.histogram.bars, backgroundColor: palette[0], barPercentage: 1, categoryPercentage: 1 }] },
+      options: {
+        parsing: false,
+        scales: { x: axis("ms", { type: "linear", min: run.histogram.low, max: run.histogram.high, offset: false, grid: { offset: false } }),
+          y: axis("steps") },
+        plugins: { legend: { display: false }, marks: { at: run.histogram.marks },
+          tooltip: { callbacks: { title: function (c) { return time(c[0].parsed.x); } } } }
+      }
+    });
+    draw("memory-" + i, {
+      type: "line",
+      data: {
+        datasets: run.memory.map(function (ledger, k) {
+          return { label: ledger.name, data: ledger.points, borderColor: palette[k % palette.length], borderWidth: 1.5, pointRadius: 0 };
+        })
+      },
+      options: {
+        parsing: false, normalized: true, interaction: { mode: "nearest", axis: "x", intersect: false },
+        scales: { x: axis("step", { type: "linear" }), y: axis("change since the start, MB") }
+      }
+    });
+  });
+  if (pages.overview) draw("overview", {
+    type: "bar",
+    data: {
+      labels: pages.overview.names,
+      datasets: [
+        { label: "median", data: pages.overview.median, backgroundColor: palette[0] },
+        { label: "P95", data: pages.overview.p95, backgroundColor: palette[1] }
+      ]
+    },
+    options: { indexAxis: "y", scales: { x: axis("ms", { beginAtZero: true }), y: { ticks: { autoSkip: false } } } }
+  });
+  if (pages.scaling) draw("scaling", {
+    type: "scatter",
+    data: {
+      datasets: [
+        { label: "median step", data: pages.scaling.points, backgroundColor: palette[0], pointRadius: 4 },
+        { label: pages.scaling.name, data: pages.scaling.fit, showLine: true, pointRadius: 0, borderColor: palette[1], borderWidth: 1.5 }
+      ]
+    },
+    options: {
+      scales: { x: axis("atoms", { type: "logarithmic" }), y: axis("ms", { type: "logarithmic" }) },
+      plugins: { tooltip: { callbacks: { label: function (c) { return c.parsed.x + " atoms: " + time(c.parsed.y); } } } }
+    }
+  });
+  window.addEventListener("beforeprint", function () {
+    document.querySelectorAll("details").forEach(function (d) { d.open = true; });
+    Object.values(Chart.instances).forEach(function (c) { c.resize(); });
+  });
+})();

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# A report's page opens in a headless browser without a word on its console, and its charts are drawn.
+#   report_in_browser.sh MLFF        (exit status 77: skipped, no browser here)
+set -uo pipefail
+mlff=$(realpath "$1")
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || { echo "skipped: no Chromium"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+"$mlff" new --arch painn --features 16 --layers 1 --rbf 8 --elements Si -o model.safetensors >/dev/null || exit 1
+"$mlff" profile model.safetensors --system silicon --n-atoms 8 --n-steps 50 -o a.json --name '</script><script>console.error("injected")</script>' >/dev/null || exit 1
+"$mlff" profile model.safetensors --system silicon --n-atoms 8 --n-steps 700 -o b.json >/dev/null || exit 1
+"$mlff" report a.json b.json -o page.html >/dev/null || exit 1
+timeout 100 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/profile" --enable-logging=stderr \
+    --virtual-time-budget=3000 --dump-dom "file://$work/page.html" >dom.html 2>log || { echo "skipped: the browser does not start here"; exit 77; }
+if grep -a 'CONSOLE' log; then
+    echo "FAILED: the console is not silent" >&2
+    exit 1
+fi
+grep -aq 'without charts' <(tr 'A-Z' 'a-z' <page.html) && { echo "no charts in this build; the page opens"; exit 0; }
+drawn=$(grep -ao '<canvas[^>]*style="[^"]*display: block' dom.html | wc -l)
+[ "$drawn" -ge 7 ] || { echo "FAILED: $drawn charts are drawn, expected 7" >&2; exit 1; }
+echo "$drawn charts drawn, console silent"
