@@ -22,7 +22,8 @@ from .errors import MlffError, MlffWarning
 
 if TYPE_CHECKING:
     from .cuda.benchmark_utils import BenchmarkResult, benchmark_function
-    from .cuda.device_utils import Device, get_device
+    from ._devices import Device
+    from .cuda.device_utils import get_device
     from .cuda.md_profiler import MDProfiler, MDProfileResult, identify_hotspots
     from .engine import Evaluator, Model
     from .models import FeNNolCalculator, OrbCalculator, StudentCalculator
@@ -32,7 +33,7 @@ __version__: str = _library.version()
 _HOMES = {
     "BenchmarkResult": "cuda.benchmark_utils",
     "benchmark_function": "cuda.benchmark_utils",
-    "Device": "cuda.device_utils",
+    "Device": "_devices",
     "get_device": "cuda.device_utils",
     "MDProfiler": "cuda.md_profiler",
     "MDProfileResult": "cuda.md_profiler",

@@ -33,7 +33,7 @@ Step = Callable[[int, int, "int | None", "int | None", "int | None"], None]
 def doubles(address: int, shape: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
     """The doubles at an address, as an array that borrows them."""
     n = shape if isinstance(shape, int) else int(np.prod(shape))
-    return np.frombuffer((c_double * n).from_address(address), dtype=np.float64).reshape(shape)
+    return np.ctypeslib.as_array((c_double * n).from_address(address)).reshape(shape)
 
 
 class Interrupts:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ctypes import byref
+from typing import Any
 
 from . import _library as lib
 from . import _structs as s
@@ -19,7 +20,7 @@ class Device(str):
     """
 
     type: str
-    index: int
+    index: int  # type: ignore[assignment]
 
     def __new__(cls, type: str = "cpu", index: int = 0) -> Device:
         device = super().__new__(cls, "cpu" if type == "cpu" else f"{type}:{index}")
@@ -27,7 +28,7 @@ class Device(str):
         device.index = index
         return device
 
-    def __reduce__(self) -> tuple[type[Device], tuple[str, int]]:
+    def __reduce__(self) -> tuple[Any, tuple[str, int]]:
         return Device, (self.type, self.index)
 
     @property

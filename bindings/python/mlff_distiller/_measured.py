@@ -56,6 +56,7 @@ class CalculatorStep:
         self._plain = _plain(calculator)
         self._lists = {mask: [p for p in PROPERTIES if mask & MASKS[p]] for mask in range(1, 8)}
         self._seen: dict[int, tuple[s.mlff_system, int, npt.NDArray[np.float64]]] = {}
+        self._views: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
         self._last = np.empty((0, 3))
 
     def __call__(self, frame: int, wanted: int, energy: int | None, forces: int | None, stress: int | None) -> None:
@@ -67,7 +68,11 @@ class CalculatorStep:
         if energy:
             c_double.from_address(energy).value = float(results["energy"])
         if forces:
-            doubles(forces, (len(atoms), 3))[:] = results["forces"]
+            n = len(atoms)
+            view = self._views.get((forces, n))
+            if view is None:
+                view = self._views[forces, n] = doubles(forces, (n, 3))
+            view[:] = results["forces"]
         if stress:
             values = np.asarray(results["stress"], dtype=np.float64)
             doubles(stress, 6)[:] = values if values.shape == (6,) else values.reshape(3, 3).flat[[0, 4, 8, 5, 2, 1]]
@@ -81,6 +86,7 @@ class CalculatorStep:
             system = s.mlff_system.from_address(address)
             if len(self._seen) > 4096:
                 self._seen.clear()
+                self._views.clear()
             seen = (system, system.positions, doubles(system.positions, (system.n_atoms, 3)))
             self._seen[address] = seen
         label = seen[0].label_energy

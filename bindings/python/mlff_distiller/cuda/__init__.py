@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from .._devices import Device
 from .benchmark_utils import (
     BenchmarkResult,
     CUDATimer,
@@ -15,7 +16,6 @@ from .benchmark_utils import (
     timer_context,
 )
 from .device_utils import (
-    Device,
     GPUInfo,
     check_memory_leak,
     cuda_memory_tracker,

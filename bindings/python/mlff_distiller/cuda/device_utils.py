@@ -317,3 +317,26 @@ def print_device_summary(file: TextIO | None = None) -> None:
         print(f"{device:<8} {raw.name.decode('utf-8', 'replace')}: {detail}", file=out)
     if lib.core.mlff_device_count(lib.CUDA) == 0:
         print(f"no GPU: {gpu_problem()}", file=out)
+
+
+__all__ = [
+    "Device",
+    "GPUInfo",
+    "MemoryTrack",
+    "Stream",
+    "check_memory_leak",
+    "cuda_memory_tracker",
+    "empty_cache",
+    "get_cuda_stream",
+    "get_device",
+    "get_gpu_info",
+    "get_gpu_memory_info",
+    "get_peak_memory_allocated",
+    "list_available_devices",
+    "print_device_summary",
+    "print_gpu_memory_summary",
+    "reset_peak_memory_stats",
+    "synchronize_device",
+    "torch_device_context",
+    "warmup_cuda",
+]

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, Union
 
 from ase import Atoms
 
@@ -34,7 +34,7 @@ from .._measured import CalculatorStep, StudentStages, offered_by
 from ..errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffWarning
 from .device_utils import get_device
 
-Frames = Sequence[Atoms] | Atoms | str | os.PathLike[str]
+Frames: TypeAlias = Union[Sequence[Atoms], Atoms, str, "os.PathLike[str]"]
 
 
 @dataclass
@@ -285,7 +285,7 @@ class MDProfiler:
         """
         frames, _ = _frames_of(trajectory)
         source: Frames = trajectory if isinstance(trajectory, Atoms) else frames
-        keywords = {"properties": list(properties), "n_steps": n_steps, "check_memory_leak": check_memory_leak}
+        keywords: dict[str, Any] = {"properties": list(properties), "n_steps": n_steps, "check_memory_leak": check_memory_leak}
         results: dict[str, MDProfileResult] = {}
         for name, made in calculators.items():
             if separate_processes:
@@ -373,7 +373,7 @@ def _frames_of(trajectory: Frames) -> tuple[list[Atoms], Trajectory]:
         from ase.io import read
 
         trajectory = read(os.fspath(trajectory), ":")
-    frames = list(trajectory)
+    frames: list[Atoms] = list(trajectory)
     if not frames or not all(isinstance(atoms, Atoms) for atoms in frames):
         raise MlffUsageError("trajectory: one or more ASE Atoms, or a file of them, are meant")
     return frames, Trajectory.frames(frames)

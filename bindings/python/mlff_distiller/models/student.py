@@ -36,6 +36,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
     """
 
     implemented_properties = ["energy", "free_energy", "forces", "stress", "energies"]
+    atoms: Any
     default_parameters: dict[str, Any] = {}
     nolabel = True
 
@@ -110,9 +111,10 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
     ) -> None:
         """Computes `properties` of `atoms` into `results`."""
         with self.evaluator.lock:
+            stored: Atoms | None = self.atoms
             if atoms is None:
-                atoms = self.atoms
-            elif self.atoms is None or system_changes:
+                atoms = stored
+            elif stored is None or system_changes:
                 self.atoms = atoms.copy()
             if atoms is None:
                 raise ValueError("StudentCalculator: there are no atoms to compute")

@@ -1,2 +1,291 @@
-class OrbCalculator: pass
-class FeNNolCalculator: pass
+# SPDX-License-Identifier: MIT
+"""The teachers as ASE calculators: Orb by the package orb_models (PyTorch), ANI-2x and others by the package fennol (JAX).
+
+Both packages are optional and are imported only when a calculator is made. Weights are looked for, by name, in the folders of
+the environment variable MLFF_MODEL_PATH (separated by ":"), then in $XDG_DATA_HOME/mlff/models (~/.local/share/mlff/models).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from ase import Atoms
+from ase.calculators.calculator import Calculator, all_changes
+
+from ..errors import MlffDeviceError, MlffFileError, MlffUsageError
+
+
+def model_folders() -> list[pathlib.Path]:
+    """Folders in which weights are looked for, best first."""
+    named = [pathlib.Path(folder) for folder in os.environ.get("MLFF_MODEL_PATH", "").split(":") if folder]
+    data = os.environ.get("XDG_DATA_HOME") or str(pathlib.Path.home() / ".local" / "share")
+    return [*named, pathlib.Path(data) / "mlff" / "models"]
+
+
+def _find_weights(patterns: Sequence[str]) -> pathlib.Path | None:
+    for folder in model_folders():
+        for pattern in patterns:
+            found = sorted(folder.glob(pattern))
+            if found:
+                return found[-1]  # names end in dates
+    return None
+
+
+def _import(module: str, calculator: str, install: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as problem:
+        raise ImportError(
+            f"{calculator} needs the package {module.split('.')[0]}, which cannot be imported ({problem}); install it with: {install}"
+        ) from None
+
+
+class _Teacher(Calculator):  # type: ignore[misc]
+    """A calculator around another: ASE's cache is ours, every `calculate` is one of the inner one."""
+
+    nolabel = True
+
+    def __init__(self, inner: Any, name: str, device: str, notes: str) -> None:
+        super().__init__()
+        self.inner = inner
+        self.name = name
+        self.device = device
+        self.profile_notes = notes
+        offered = list(dict.fromkeys(inner.implemented_properties))
+        self.implemented_properties = offered if "free_energy" in offered else [*offered, "free_energy"]
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: Sequence[str] = ("energy",),
+        system_changes: Sequence[str] = tuple(all_changes),
+    ) -> None:
+        """Computes `properties` of `atoms` into `results`."""
+        if atoms is not None:
+            self.atoms = atoms.copy()
+        wanted = ["energy" if name == "free_energy" else name for name in properties]
+        with self._placed():
+            # All changes: FeNNol updates only what it is told of, and must never see old positions.
+            self.inner.calculate(self.atoms, list(dict.fromkeys(wanted)), list(all_changes))
+        results = dict(self.inner.results)
+        if "energy" in results:
+            results["energy"] = float(results["energy"])
+            results["free_energy"] = float(results["free_energy"] if "free_energy" in results else results["energy"])
+        self.results.update(results)
+
+    def _placed(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+
+# ---- Orb -----------------------------------------------------------------------------------------------------------
+
+_ORB_PRECISIONS = ("float32-high", "float32-highest", "float64")
+
+
+class OrbCalculator(_Teacher):
+    """Orb-v2 and its kin, by the package orb_models.
+
+    One call always computes energy, forces and stress, whatever is asked for.
+
+    Args:
+        model_name: "orb-v2", "orb-v3-direct-20-omat", "orb-v3-conservative-inf-omat", … as orb_models has them.
+        device: "cuda", "cuda:1", "cpu"; None: a GPU if torch sees one.
+        precision: "float32-high" (TF32 products), "float32-highest", "float64".
+        weights_path: a checkpoint; None: MODEL*.ckpt in the folders above, else what orb_models downloads or has cached.
+        random_weights: True builds the model without weights: right for measuring speed, meaningless for chemistry.
+        compile: torch.compile; orb_models' own default is True but for the first calls it is very slow, and it fails on
+            some machines.
+        calculator_options: handed to ORBCalculator ("edge_method", "max_num_neighbors").
+
+    Raises:
+        ImportError: orb_models is not installed; the text says how to.
+        MlffDeviceError: a GPU was asked for and torch sees none.
+        MlffFileError: there are no weights; the text says where they belong.
+    """
+
+    def __init__(
+        self,
+        model_name: str = "orb-v2",
+        device: str | None = "cuda",
+        precision: str = "float32-high",
+        weights_path: str | os.PathLike[str] | None = None,
+        random_weights: bool = False,
+        compile: bool = False,
+        **calculator_options: Any,
+    ) -> None:
+        if precision not in _ORB_PRECISIONS:
+            raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, _ORB_PRECISIONS))} is meant")
+        install = "pip install orb-models (Python 3.12 or newer and a GPU build of PyTorch for the newest)"
+        pretrained = _import("orb_models.forcefield.pretrained", "OrbCalculator", install)
+        torch = importlib.import_module("torch")
+        chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if chosen.startswith("cuda") and not torch.cuda.is_available():
+            raise MlffDeviceError(f"OrbCalculator: device {chosen!r} was asked for and PyTorch sees no GPU; use device='cpu'")
+
+        load = getattr(pretrained, model_name.replace("-", "_"), None)
+        if load is None or not model_name.startswith("orb"):
+            known = sorted(getattr(pretrained, "ORB_PRETRAINED_MODELS", {})) or [n for n in dir(pretrained) if n.startswith("orb_v")]
+            raise MlffUsageError(f"model {model_name!r}: this orb_models has {', '.join(known)}")
+        keywords: dict[str, Any] = {"device": chosen, "precision": precision, "compile": compile}
+        weights = pathlib.Path(weights_path) if weights_path is not None else _find_weights([f"{model_name}*.ckpt"])
+        if weights_path is not None and weights is not None and not weights.is_file():
+            raise MlffFileError(f"{weights}: there is no such checkpoint")
+        if weights is not None:
+            keywords["weights_path"] = str(weights)
+        made = self._load(pretrained, load, keywords, model_name, random_weights)
+        inner = self._calculator(made, chosen, calculator_options)
+        notes = f"precision {precision}, {'compiled' if compile else 'eager'}"
+        if random_weights:
+            notes = f"untrained: random weights, the numbers of this force field mean nothing but its speed; {notes}"
+        super().__init__(inner, model_name, chosen, notes)
+
+    @staticmethod
+    def _load(pretrained: Any, load: Any, keywords: dict[str, Any], name: str, random_weights: bool) -> Any:
+        if random_weights:
+            with _without_weights(pretrained, keywords):
+                return load(**{**keywords, "weights_path": ""})
+        try:
+            return load(**keywords)
+        except Exception as problem:
+            folders = ", ".join(str(folder / f"{name}*.ckpt") for folder in model_folders())
+            raise MlffFileError(
+                f"{name}: orb_models could not load its weights ({type(problem).__name__}: {problem}). Looked for: {folders}, then "
+                "orb_models' own download and its cache. Put the checkpoint there or pass weights_path=; "
+                "random_weights=True measures speed without them"
+            ) from problem
+
+    @staticmethod
+    def _calculator(made: Any, device: str, options: dict[str, Any]) -> Any:
+        if isinstance(made, tuple):  # 0.6 and newer: a model and its adapter
+            module = importlib.import_module("orb_models.forcefield.inference.calculator")
+            return module.ORBCalculator(*made, device=device, **options)
+        module = importlib.import_module("orb_models.forcefield.calculator")
+        return module.ORBCalculator(made, device=device, **options)
+
+
+@contextmanager
+def _without_weights(pretrained: Any, keywords: dict[str, Any]) -> Iterator[None]:
+    """Lets orb_models build a model as it does, and leaves out the reading of weights."""
+    loader = getattr(pretrained, "load_model", None)
+    if loader is None:
+        raise MlffUsageError("random_weights: this version of orb_models builds its models in a way that is not known here")
+
+    def leave_as_made(model: Any, weights_path: Any, device: Any = None, **others: Any) -> Any:
+        torch = importlib.import_module("torch")
+        precision = keywords["precision"]
+        if precision != "float64":
+            torch.set_float32_matmul_precision(precision.split("-")[1])
+        model = model.to(torch.float64 if precision == "float64" else torch.float32).to(keywords["device"]).train(False)
+        if keywords["compile"]:
+            model.compile(mode="default", dynamic=True)
+        for parameter in model.parameters():
+            parameter.requires_grad = False
+        return model
+
+    pretrained.load_model = leave_as_made
+    try:
+        yield
+    finally:
+        pretrained.load_model = loader
+
+
+# ---- FeNNol --------------------------------------------------------------------------------------------------------
+
+_FENNOL_FILES = {"ani2x": ["ani2x*.fnx"], "ani-2x": ["ani2x*.fnx", "ani-2x*.fnx"], "ani1x": ["ani1x*.fnx"]}
+
+
+class FeNNolCalculator(_Teacher):
+    """ANI-2x and other models of the package fennol.
+
+    It computes what is asked for: energy, energy and forces, or these and the stress, each a program of its own to compile.
+
+    Args:
+        model_path: a .fnx file.
+        model_name: "ani2x", …: NAME*.fnx in the folders above; instead of `model_path`.
+        device: "cuda", "cuda:1", "cpu"; None: what JAX prefers.
+        precision: "float32" or "float64".
+        gpu_preprocessing: neighbour lists on the GPU (fennol's own default is a list on the CPU, quadratic in atoms); None:
+            on where the device is a GPU.
+        matmul_precision: "default", "high", "highest": of products in float32.
+        calculator_options: handed to FENNIXCalculator ("use_atom_padding", "energy_terms").
+
+    Raises:
+        ImportError: fennol is not installed; the text says how to, and how to run the model without it.
+        MlffDeviceError: a GPU was asked for and JAX sees none.
+        MlffFileError: there is no such model file; the text says where it belongs.
+    """
+
+    def __init__(
+        self,
+        model_path: str | os.PathLike[str] | None = None,
+        model_name: str | None = None,
+        device: str | None = "cuda",
+        precision: str = "float32",
+        gpu_preprocessing: bool | None = None,
+        matmul_precision: str = "highest",
+        **calculator_options: Any,
+    ) -> None:
+        if precision not in ("float32", "float64"):
+            raise MlffUsageError(f"precision {precision!r}: 'float32' or 'float64' is meant")
+        if (model_path is None) == (model_name is None):
+            raise MlffUsageError("FeNNolCalculator: model_path= or model_name= is meant, one of them")
+        module = _import(
+            "fennol.ase",
+            "FeNNolCalculator",
+            "pip install fennol 'jax[cuda12]' (or jax alone for the CPU). ANI models run without it in this project's own engine: "
+            "`mlff import ani2x.fnx -o ani2x.safetensors`, then StudentCalculator('ani2x.safetensors'); "
+            "with random weights, for their speed alone: `mlff new --arch ani`",
+        )
+        path = self._path(model_path, model_name)
+        self._device = _jax_device(device)
+        on_gpu = self._device is not None and self._device.platform != "cpu"
+        if precision == "float64":
+            importlib.import_module("jax").config.update("jax_enable_x64", True)
+        with self._placed():
+            inner = module.FENNIXCalculator(
+                str(path),
+                gpu_preprocessing=on_gpu if gpu_preprocessing is None else gpu_preprocessing,
+                use_float64=precision == "float64",
+                matmul_prec=matmul_precision,
+                **calculator_options,
+            )
+        super().__init__(inner, path.stem, "cuda" if on_gpu else "cpu", f"{precision}, matrix products {matmul_precision}")
+
+    @staticmethod
+    def _path(model_path: str | os.PathLike[str] | None, model_name: str | None) -> pathlib.Path:
+        patterns = _FENNOL_FILES.get(model_name or "", [f"{model_name}*.fnx"])
+        path = pathlib.Path(model_path) if model_path is not None else _find_weights(patterns)
+        if path is not None and path.is_file():
+            return path
+        folders = ", ".join(str(folder / patterns[0]) for folder in model_folders())
+        where = f"{path}: there is no such file" if model_path is not None else f"{model_name}: no weights; looked for {folders}"
+        raise MlffFileError(
+            f"{where}. FeNNol's repositories hold .fnx files (examples/md/ani2x.fnx, FeNNol-PMC); put one there or pass model_path="
+        )
+
+    def _placed(self) -> AbstractContextManager[Any]:
+        device = getattr(self, "_device", None)
+        if device is None:
+            return nullcontext()
+        context: AbstractContextManager[Any] = importlib.import_module("jax").default_device(device)
+        return context
+
+
+def _jax_device(device: str | None) -> Any:
+    if device is None:
+        return None
+    jax = importlib.import_module("jax")
+    kind, _, index = device.partition(":")
+    try:
+        found = jax.devices("gpu" if kind == "cuda" else kind)
+    except RuntimeError:
+        found = []
+    number = int(index) if index.isdigit() else 0
+    if number >= len(found):
+        raise MlffDeviceError(f"FeNNolCalculator: device {device!r} was asked for and JAX has {len(found)} of them; use device='cpu'")
+    return found[number]
