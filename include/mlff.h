@@ -93,7 +93,9 @@ typedef enum mlff_precision {
     MLFF_FLOAT64 = 2            /* the reference */
 } mlff_precision;
 
-/* Loads a model file (safetensors, written by mlff_model_save). */
+/* Loads a model file (safetensors, written by mlff_model_save). What is no path of a file and has no "/" is a name:
+ * NAME.safetensors in the folders of MLFF_MODEL_PATH (separated by ":"), then in $XDG_DATA_HOME/mlff/models or
+ * ~/.local/share/mlff/models. "fennol-ani2x" is a name whose absence is explained. */
 MLFF_API mlff_status mlff_model_load(const char *path, mlff_model **model_out);
 MLFF_API mlff_status mlff_model_save(const mlff_model *model, const char *path);
 MLFF_API void mlff_model_destroy(mlff_model *model);

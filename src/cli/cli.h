@@ -113,8 +113,10 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
 #define CLI_EVALUATOR_OPTIONS                                                                                                    \
     {"device", 0, "DEVICE", "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                                     \
         {"precision", 0, "PRECISION", "float32 or float64 (float32; float64 is the reference)"},                                 \
+        {"threads", 0, "N", "CPU threads (all cores this process may use)"},                                                     \
+        {"members", 0, "LIST", "of an ensemble, those to run, as 0,3 (all)"},                                                    \
     {                                                                                                                            \
-        "threads", 0, "N", "CPU threads (all cores this process may use)"                                                        \
+        "random-weights", 0, NULL, "MODEL is fennol-ani2x with random weights: to measure speed"                                 \
     }
 #define CLI_SYSTEM_OPTIONS                                                                                                       \
     {"system", 0, "NAME", "a built-in system in place of INPUT: " CLI_SYSTEM_NAMES},                                             \

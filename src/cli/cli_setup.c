@@ -9,6 +9,16 @@
 
 static const char *const precisions[] = {"float32", "float64", NULL};
 
+// Of the shape of a model known by name.
+static mlff_status random_model(const char *name, mlff_model **model_out)
+{
+    if (strcmp(name, "fennol-ani2x") != 0)
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "%s: --random-weights makes the shape of fennol-ani2x only; for another untrained model: mlff new",
+                         name);
+    return mlff_model_create_ani(8, 0, model_out);
+}
+
 int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
 {
     mlff_status status = MLFF_OK;
@@ -19,15 +29,24 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     options.n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     if (arguments->failed) return CLI_USAGE;
     options.precision = precision == 1 ? MLFF_FLOAT64 : MLFF_FLOAT32;
+    options.members = cli_text(arguments, "members", NULL);
 
     // "auto" that nobody asked for takes what is there without a word about what is not; the report names the device.
     if (cli_given(arguments, "device"))
         MLFF_TRY(mlff_device_parse(cli_text(arguments, "device", NULL), &options.device));
     else if (mlff_device_parse("cuda", &options.device) != MLFF_OK)
         MLFF_TRY(mlff_device_parse("cpu", &options.device));
-    MLFF_TRY(mlff_model_load(arguments->positional[0], &made.model));
+    if (cli_given(arguments, "random-weights"))
+        MLFF_TRY(random_model(arguments->positional[0], &made.model));
+    else
+        MLFF_TRY(mlff_model_load(arguments->positional[0], &made.model));
     mlff_model_info_get(made.model, &made.info);
-    MLFF_TRY(mlff_evaluator_create(made.model, &options, &made.evaluator));
+    status = mlff_evaluator_create(made.model, &options, &made.evaluator);
+    if (status == MLFF_ERR_UNSUPPORTED && !cli_given(arguments, "device") && options.device.kind == MLFF_CUDA) {
+        MLFF_TRY(mlff_device_parse("cpu", &options.device)); // a model without a GPU path
+        status = mlff_evaluator_create(made.model, &options, &made.evaluator);
+    }
+    MLFF_TRY(status);
     mlff_evaluator_info_get(made.evaluator, &made.evaluator_info);
     mlff_device_text(made.evaluator_info.device, made.device, sizeof made.device);
     made.precision = precisions[precision];

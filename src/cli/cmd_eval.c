@@ -8,6 +8,9 @@
 #include "cli.h"
 
 static const cli_option options[] = {{"stress", 0, NULL, "stress too, eV/Å³, where all three axes repeat"},
+                                     {"uncertainty", 0, NULL,
+                                      "of an ensemble: its members' energies and the deviation of energy and forces among\n"
+                                      "them, in --json"},
                                      {"output", 'o', "FILE", "write frames and results as extended XYZ; - is standard output"},
                                      {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
                                      CLI_EVALUATOR_OPTIONS,
@@ -49,13 +52,14 @@ static double deviation_r2(const deviation *sum)
 typedef struct evaluation {
     cli_setup setup;
     const char *input;
-    bool table, stress;
+    bool table, stress, uncertainty;
     bool to_json;
     base_output json_output;
     cli_json json;
     mlff_writer *writer;
-    double *atom_energies, *forces; // [n_atoms], [n_atoms][3] of the largest frame so far
-    size_t atom_capacity, force_capacity;
+    double *atom_energies, *forces, *force_deviations; // [n_atoms], [n_atoms][3] ×2 of the largest frame so far
+    double *member_energies, energy_deviation;         // [n_members]
+    size_t atom_capacity, force_capacity, deviation_capacity, member_capacity;
     int64_t n_frames, n_atoms, n_stress;
     int64_t compute_ns;
     deviation energy, force; // of the energy per atom, eV, and of force components, eV/Å
@@ -110,6 +114,13 @@ static void json_frame(evaluation *run, int n_atoms, double energy, const double
     for (int i = 0; i < n_atoms; i++) cli_json_numbers(json, NULL, run->forces + 3 * (size_t)i, 3);
     cli_json_end(json, ']');
     cli_json_numbers(json, "stress_ev_per_ang3", stress, 6);
+    if (run->uncertainty) {
+        cli_json_numbers(json, "member_energies_ev", run->member_energies, run->setup.evaluator_info.n_members);
+        cli_json_number(json, "energy_deviation_ev", run->energy_deviation);
+        cli_json_compact_array(json, "force_deviations_ev_per_ang");
+        for (int i = 0; i < n_atoms; i++) cli_json_numbers(json, NULL, run->force_deviations + 3 * (size_t)i, 3);
+        cli_json_end(json, ']');
+    }
     cli_json_end(json, '}');
 }
 
@@ -184,6 +195,14 @@ static mlff_status evaluate_frame(evaluation *run, const mlff_system *system)
                             .atom_energies = run->setup.info.has_atom_energies ? run->atom_energies : NULL,
                             .forces = run->forces,
                             .stresses = run->stress ? stress : NULL};
+    if (run->uncertainty) {
+        int n_members = run->setup.evaluator_info.n_members;
+        MLFF_TRY(base_grow(&run->force_deviations, &run->deviation_capacity, 3 * n, sizeof(double), "deviations"));
+        MLFF_TRY(base_grow(&run->member_energies, &run->member_capacity, (size_t)n_members, sizeof(double), "deviations"));
+        results.member_energies = run->member_energies;
+        results.energy_deviations = &run->energy_deviation;
+        results.force_deviations = run->force_deviations;
+    }
     int64_t start = mlff_clock_ns();
     MLFF_TRY(mlff_evaluator_compute(run->setup.evaluator, &batch, &results));
     run->compute_ns += mlff_clock_ns() - start;
@@ -251,6 +270,8 @@ static int run_eval(cli_arguments *arguments)
         return cli_usage_error(arguments, "--json - and -o - cannot both have standard output");
     run.table = !json_to_stdout && !frames_to_stdout;
     run.stress = cli_given(arguments, "stress");
+    run.uncertainty = cli_given(arguments, "uncertainty");
+    if (run.uncertainty && !json_path) return cli_usage_error(arguments, "--uncertainty goes into --json FILE");
     int exit_status = cli_setup_make(arguments, &run.setup);
     if (exit_status != CLI_GOOD) return exit_status;
 
@@ -270,6 +291,8 @@ done:
     mlff_reader_destroy(reader);
     base_free(run.atom_energies);
     base_free(run.forces);
+    base_free(run.force_deviations);
+    base_free(run.member_energies);
     cli_setup_free(&run.setup);
     return cli_exit(status);
 }
@@ -277,16 +300,19 @@ done:
 const cli_command eval_command = {
     .name = "eval",
     .summary = "energies, forces and stress of the frames of a file",
-    .usage = "MODEL INPUT [--stress] [-o OUT.extxyz] [--json FILE] [OPTIONS]",
+    .usage = "MODEL INPUT [--stress] [--uncertainty] [-o OUT.extxyz] [--json FILE] [OPTIONS]",
     .details =
         "INPUT is extended XYZ (any number of frames, read one by one) or POSCAR; - is standard input. Energies include the\n"
         "model's offsets. Where INPUT has energies or forces of its own, the errors against them are shown: MAE, RMSE and R²\n"
         "of the energy per atom and of the force components.\n"
         "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
-        "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}}",
+        "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"
+        "with --uncertainty also \"member_energies_ev\", and \"energy_deviation_ev\" and \"force_deviations_ev_per_ang\", the\n"
+        "standard deviations over the members.",
     .examples = "mlff eval ethanol.safetensors frames.extxyz\n"
                 "mlff eval ethanol.safetensors frames.extxyz -o results.extxyz --json results.json\n"
-                "mlff eval silicon.safetensors POSCAR --stress --precision float64 --json -",
+                "mlff eval silicon.safetensors POSCAR --stress --precision float64 --json -\n"
+                "mlff eval fennol-ani2x frames.extxyz --members 0,3 --uncertainty --json results.json",
     .options = options,
     .min_positional = 2,
     .max_positional = 2,

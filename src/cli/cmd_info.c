@@ -31,6 +31,7 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     printf("  reference        %s\n", info->reference);
     printf("  trained          %s\n", info->trained ? "yes" : "no: untrained, random weights");
     print_elements(info);
+    if (info->n_members > 1) printf("  members          %d: the energy is their mean\n", info->n_members);
     printf("  parameters       %lld (%.2f MB)\n", (long long)info->n_parameters, (double)info->n_bytes / 1048576.0);
     printf("  cutoff           %g Å, %d layers: an atom feels others up to %g Å away\n", info->cutoff_angstrom, info->n_layers,
            info->n_layers * info->cutoff_angstrom);
@@ -58,6 +59,7 @@ static void print_json(const mlff_model *model, const mlff_model_info *info, con
     for (int i = 0; i < info->n_elements; i++) cli_json_text(&json, NULL, mlff_element_symbol(info->elements[i]));
     cli_json_end(&json, ']');
     cli_json_bool(&json, "elements_known", info->n_elements > 0);
+    cli_json_int(&json, "n_members", info->n_members);
     cli_json_int(&json, "n_parameters", info->n_parameters);
     cli_json_int(&json, "n_bytes", info->n_bytes);
     cli_json_number(&json, "cutoff_angstrom", info->cutoff_angstrom);

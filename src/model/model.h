@@ -145,6 +145,10 @@ const model_architecture *model_architecture_find(const char *name);
  * after `path`, without folder and suffix. */
 mlff_status model_from_weights(model_weights *weights, const char *path, mlff_model **model_out);
 
+/* Path of a model file: `name` itself if it is one or has a folder, else the file of this name in the search path of
+ * models (model_path.c). Freed with base_free. */
+mlff_status model_path_find(const char *name, char **path_out);
+
 /* Metadata of a model being loaded, checked; errors name the model and the key. `choices` ends with NULL. */
 mlff_status model_metadata_number(const mlff_model *model, const char *key, double least, double most, double *value_out);
 mlff_status model_metadata_count(const mlff_model *model, const char *key, int least, int most, int *value_out);

@@ -224,13 +224,15 @@ static mlff_status file_kind_of(const char *path, enum file_kind *kind_out)
     return MLFF_OK;
 }
 
-mlff_status mlff_model_load(const char *path, mlff_model **model_out)
+mlff_status mlff_model_load(const char *name, mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
     model_weights weights = {0};
     enum file_kind kind = FILE_UNKNOWN;
+    char *path = NULL;
 
-    if (!path || !model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_load: path and model_out must be given");
+    if (!name || !model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_load: path and model_out must be given");
+    MLFF_TRY(model_path_find(name, &path));
     MLFF_TRY(file_kind_of(path, &kind));
     if (kind == FILE_ZIP || kind == FILE_PICKLE)
         MLFF_FAIL(MLFF_ERR_FORMAT,
@@ -243,6 +245,7 @@ mlff_status mlff_model_load(const char *path, mlff_model **model_out)
     MLFF_TRY(weights_read(path, &weights));
     MLFF_TRY(model_from_weights(&weights, path, model_out));
 done:
+    base_free(path);
     weights_free(&weights);
     return status;
 }
@@ -337,7 +340,7 @@ mlff_status mlff_model_create_ani(int n_members, uint64_t seed, mlff_model **mod
     if (n_members < 1 || n_members > ANI_MAX_MEMBERS)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: %d members; 1 to %d are possible", n_members, ANI_MAX_MEMBERS);
     MLFF_TRY(ani_new(n_members, seed, &weights));
-    MLFF_TRY(model_from_weights(&weights, "new", model_out));
+    MLFF_TRY(model_from_weights(&weights, "ani-untrained", model_out));
 done:
     weights_free(&weights);
     return status;

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// model_path.c: a model by name: looked for in the folders of MLFF_MODEL_PATH (separated by ":"), then in the user's data
+// folder, $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/model.h"
+
+// Models known by name: what their files may be called, and where their weights come from.
+static const struct {
+    const char *names[4];
+    const char *source;
+} known[] = {
+    {{"fennol-ani2x", "ani2x", "ani-2x"},
+     "its weights are public (MIT): ani-2x_8x.info and the files it names, in the folder resources of "
+     "github.com/aiqm/ani-model-zoo; then: mlff import ani-2x_8x.info -o fennol-ani2x.safetensors in one of these folders; "
+     "--random-weights measures speed without them"},
+};
+
+// The names to look for: all of a known model's, or the one that was given. Returns the row of `known`, or −1.
+static int names_of(const char *name, const char *names[4])
+{
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        for (int n = 0; n < 4 && known[k].names[n]; n++)
+            if (strcmp(known[k].names[n], name) == 0) {
+                memcpy(names, known[k].names, sizeof known[k].names);
+                return (int)k;
+            }
+    names[0] = name;
+    names[1] = NULL;
+    return -1;
+}
+
+// NAME or NAME.safetensors in a folder; NULL if neither is there. The caller's.
+static char *find_in(const char *folder, size_t length, const char *const names[4])
+{
+    for (int n = 0; n < 4 && names[n]; n++)
+        for (int suffix = 1; suffix >= 0; suffix--) {
+            base_text path = {0};
+            base_text_add(&path, "%.*s/%s%s", (int)length, folder, names[n], suffix ? ".safetensors" : "");
+            if (path.status == MLFF_OK && access(path.text, R_OK) == 0) return path.text;
+            base_text_free(&path);
+        }
+    return NULL;
+}
+
+mlff_status model_path_find(const char *name, char **path_out)
+{
+    const char *names[4] = {NULL}, *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME"), *listed = getenv("MLFF_MODEL_PATH");
+    char *found = NULL;
+    base_text folders = {0};
+    if (strchr(name, '/') || access(name, F_OK) == 0) return (*path_out = base_strdup(name)) ? MLFF_OK : MLFF_ERR_MEMORY;
+    int row = names_of(name, names);
+    if (listed && *listed) base_text_add(&folders, "%s:", listed);
+    if (data && *data)
+        base_text_add(&folders, "%s/mlff/models", data);
+    else
+        base_text_add(&folders, "%s/.local/share/mlff/models", home && *home ? home : ".");
+    if (folders.status != MLFF_OK) {
+        base_text_free(&folders);
+        return MLFF_ERR_MEMORY;
+    }
+    for (const char *folder = folders.text; !found && *folder;) {
+        size_t length = strcspn(folder, ":");
+        if (length > 0) found = find_in(folder, length, names);
+        folder += length + (folder[length] == ':');
+    }
+    mlff_status status = MLFF_OK;
+    if (found)
+        *path_out = found;
+    else
+        status = mlff_fail(MLFF_ERR_IO, "%s: no such file, and no model of this name in %s (MLFF_MODEL_PATH, user data)%s%s",
+                           name, folders.text, row >= 0 ? "; " : "", row >= 0 ? known[row].source : "");
+    base_text_free(&folders);
+    return status;
+}
