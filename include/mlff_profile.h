@@ -193,6 +193,42 @@ MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, c
 MLFF_API mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profiles, const char *title, char **text_out);
 MLFF_API void mlff_text_free(char *text);
 
+/* ---- comparison ------------------------------------------------------------------------------ */
+
+/* Two groups of runs of the same work on the same machine. A run is one number, its median step: steps of one run are
+ * not independent, runs (each a process of its own) are. Four runs a side can tell something at the 5 % level; with
+ * fewer, blocks of steps stand in for runs, and only a noise floor that somebody has measured makes that an answer. */
+typedef enum mlff_change { MLFF_UNCLEAR = 0, MLFF_SAME = 1, MLFF_FASTER = 2, MLFF_SLOWER = 3 } mlff_change;
+
+typedef struct mlff_comparison_options {
+    size_t struct_size;
+    double noise_floor;           /* 0.01 = 1 %; changes below it are never called faster or slower. NaN: 1 %, not measured */
+    double margin;                /* 0.01: "same" means that the whole interval lies within it */
+    int across;                   /* 1: compare also what is not comparable (another machine, other work); it is said */
+} mlff_comparison_options;
+MLFF_API mlff_comparison_options mlff_comparison_options_default(void);
+
+typedef struct mlff_comparison_row {
+    const char *name;             /* "step", "forward/message/0" */
+    double a_ms, b_ms;            /* mean over runs of the medians */
+    double ratio, low, high;      /* b over a, and its interval at 95 %; 0 and infinity where it cannot be told */
+    double p;                     /* two-sided, by exact permutation of the runs */
+    mlff_change change;           /* of a stage: with Holm's correction over the stages */
+    int runs_needed;              /* runs a side with which this row could be told; 0: enough */
+} mlff_comparison_row;
+
+typedef struct mlff_comparison mlff_comparison;
+/* Fails with MLFF_ERR_VALUE, and says what differs, if the groups are not comparable. */
+MLFF_API mlff_status mlff_profile_compare(const mlff_profile *const *a, int n_a, const mlff_profile *const *b, int n_b,
+                                          const mlff_comparison_options *options, mlff_comparison **comparison_out);
+MLFF_API void mlff_comparison_destroy(mlff_comparison *comparison);
+/* Row 0 is the step. Borrowed until the comparison is destroyed. */
+MLFF_API const mlff_comparison_row *mlff_comparison_rows(const mlff_comparison *comparison, int *n_out);
+/* Smallest change that these runs would find nine times in ten, 0.02 = 2 %; infinite where none. */
+MLFF_API double mlff_comparison_detectable(const mlff_comparison *comparison);
+MLFF_API mlff_status mlff_comparison_text(const mlff_comparison *comparison, char **text_out);
+MLFF_API mlff_status mlff_comparison_json(const mlff_comparison *comparison, char **text_out);
+
 /* Sizes of the structs of this header in this build, by name ("mlff_callable"); 0 if unknown. Others: mlff_abi_size. */
 MLFF_API size_t mlff_profile_abi_size(const char *struct_name);
 

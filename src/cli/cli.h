@@ -43,7 +43,7 @@ struct cli_arguments {
     bool failed; // a value was refused, and said so; the command then ends with CLI_USAGE
 };
 
-extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, report_command,
+extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, report_command, compare_command,
     check_command;
 
 void cli_command_help(const cli_command *command, FILE *file);

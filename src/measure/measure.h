@@ -81,6 +81,22 @@ leak_verdict leak_judge(const double *bytes, int n_samples);
 /* Fewest samples that can be judged. */
 enum { LEAK_MIN_SAMPLES = 72 };
 
+/* ---- compare.c ------------------------------------------------------------------------------- */
+
+typedef struct compare_result {
+    double difference; /* mean of b less mean of a */
+    double low, high;  /* interval of that at 1 - alpha; infinite where so few values cannot tell */
+    double p;          /* two-sided, by permutation */
+    double deviation;  /* pooled standard deviation of one value within its group; NaN for 1 + 1 */
+    double detectable; /* compare_detectable of it */
+} compare_result;
+/* n_a, n_b >= 1. */
+mlff_status compare_groups(const double *a, int n_a, const double *b, int n_b, double alpha, compare_result *result_out);
+/* Fewest values a side with which a test at this level can find anything: 4 at 5 %. */
+int compare_runs_needed(double alpha);
+/* Smallest difference that is found nine times in ten; infinite where nothing can be. The 5 % level is assumed. */
+double compare_detectable(double deviation, int n_a, int n_b, double alpha);
+
 /* ---- environment.c --------------------------------------------------------------------------- */
 
 /* What machine and build a number belongs to; nothing that names the machine or its user. */

@@ -5,7 +5,7 @@
 
 typedef struct evaluator_callable {
     mlff_evaluator *evaluator;
-    char *name, *device;
+    char *name, *device, *architecture;
     double *forces; /* [n_atoms][3] where the caller wants them computed but not handed over */
     size_t forces_capacity;
 } evaluator_callable;
@@ -68,6 +68,7 @@ static void evaluator_destroy(void *context)
     evaluator_callable *own = context;
     base_free(own->name);
     base_free(own->device);
+    base_free(own->architecture);
     base_free(own->forces);
     base_free(own);
 }
@@ -87,6 +88,10 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
     mlff_evaluator_info_get(evaluator, &info);
     mlff_device_text(info.device, device, sizeof device);
     own->evaluator = evaluator;
+    char architecture[512];
+    snprintf(architecture, sizeof architecture, "%.400s, %lld parameters", model_info.description,
+             (long long)model_info.n_parameters);
+    MLFF_TRY(profile_set(&own->architecture, architecture));
     MLFF_TRY(profile_set(&own->name, model_info.name));
     MLFF_TRY(profile_set(&own->device, device));
 
@@ -112,6 +117,24 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
     own = NULL;
 done:
     if (own) evaluator_destroy(own);
+    return status;
+}
+
+mlff_status callable_describe(const mlff_callable *callable, environment *workload, environment *implementation)
+{
+    mlff_status status = MLFF_OK;
+    char text[32];
+    if (callable->step != evaluator_step) return environment_add(workload, "model", callable->name);
+    const evaluator_callable *own = callable->context;
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(own->evaluator, &info);
+    MLFF_TRY(environment_add(workload, "model", own->architecture));
+    MLFF_TRY(environment_add(implementation, "precision", info.precision == MLFF_FLOAT64 ? "float64" : "float32"));
+    if (info.device.kind != MLFF_CPU) return MLFF_OK;
+    MLFF_TRY(environment_add(implementation, "cpu_path", info.cpu_path));
+    snprintf(text, sizeof text, "%d", info.n_threads);
+    MLFF_TRY(environment_add(implementation, "threads", text));
+done:
     return status;
 }
 

@@ -511,6 +511,7 @@ static mlff_status record_texts(const run *r, mlff_profile *profile)
     MLFF_TRY(profile_add_notes(profile, r->options.notes));
     mlff_clock_calibration(&profile->quantum_ns, &profile->read_ns);
     MLFF_TRY(environment_collect(&profile->environment));
+    MLFF_TRY(identity_collect(profile, &r->callable, r->frame, r->wanted));
 done:
     return status;
 }

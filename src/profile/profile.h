@@ -72,7 +72,7 @@ struct mlff_profile {
     bool stages_measured;             /* by the force field's own clocks; else rows come from the split */
     mlff_profile_stage *shown_stages; /* [n_stages] what mlff_profile_stages hands out */
 
-    environment environment;
+    environment environment, workload, implementation; /* workload: what was computed; implementation: by what */
     double quantum_ns, read_ns;
 
     /* Derived from the above by profile_derive. */
@@ -101,6 +101,16 @@ bool profile_untrained(const mlff_profile *profile);
 
 /* "forward/message/0" into text of text_bytes. */
 void profile_stage_path(const profile_stage *stage, char *text, size_t text_bytes);
+
+/* identity.c: fills workload and implementation; `frame` is the first one. */
+mlff_status identity_collect(mlff_profile *profile, const mlff_callable *callable, const mlff_system *frame, unsigned properties);
+/* Hashes (FNV-1a) of what a number must share with another to be compared with it; 0 where the file does not say. */
+uint64_t identity_workload(const mlff_profile *profile);
+uint64_t identity_environment(const mlff_profile *profile);
+/* Name of the first key in which two differ, and the values, into text; false if they are the same. */
+bool identity_difference(const mlff_profile *a, const mlff_profile *b, char *text, size_t text_bytes);
+/* callable.c: if the callable is one of our evaluators, adds what its model and evaluator are. */
+mlff_status callable_describe(const mlff_callable *callable, environment *workload, environment *implementation);
 
 /* report_load.c: a record from JSON text (terminated with a 0 that `length` does not count); `path` begins error texts. */
 mlff_status profile_parse(const char *path, const char *text, size_t length, mlff_profile **profile_out);

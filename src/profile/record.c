@@ -83,6 +83,8 @@ void mlff_profile_destroy(mlff_profile *profile)
     base_free(profile->verdicts);
     base_free(profile->recommendations);
     environment_free(&profile->environment);
+    environment_free(&profile->workload);
+    environment_free(&profile->implementation);
     base_free(profile);
 }
 

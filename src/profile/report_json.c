@@ -152,6 +152,13 @@ static void write_hotspots(json *j, const char *name, const mlff_profile *profil
     json_close(j, '}');
 }
 
+static void write_pairs(json *j, const char *key, const environment *pairs)
+{
+    json_open(j, key, '{');
+    for (int i = 0; i < pairs->n; i++) json_string(j, pairs->keys[i], pairs->values[i]);
+    json_close(j, '}');
+}
+
 static void write_findings(json *j, const mlff_profile *profile)
 {
     json_open(j, "slowest_steps", '[');
@@ -184,9 +191,9 @@ static void write_findings(json *j, const mlff_profile *profile)
     json_open(j, "recommendations", '[');
     for (int i = 0; i < profile->n_recommendations; i++) json_string(j, NULL, profile->recommendations[i]);
     json_close(j, ']');
-    json_open(j, "environment", '{');
-    for (int i = 0; i < profile->environment.n; i++) json_string(j, profile->environment.keys[i], profile->environment.values[i]);
-    json_close(j, '}');
+    write_pairs(j, "environment", &profile->environment);
+    write_pairs(j, "workload", &profile->workload);
+    write_pairs(j, "implementation", &profile->implementation);
 }
 
 static void write_profile(json *j, const mlff_profile *profile)

@@ -323,15 +323,15 @@ done:
     return status;
 }
 
-static mlff_status read_environment(const loader *l, mlff_profile *profile)
+static mlff_status read_pairs(const loader *l, const char *key, environment *pairs)
 {
     mlff_status status = MLFF_OK;
     const cJSON *object, *item;
-    MLFF_TRY(read_member(l, "environment", false, &object));
+    MLFF_TRY(read_member(l, key, false, &object));
     cJSON_ArrayForEach(item, object)
     {
-        if (profile->environment.n == ENVIRONMENT_MAX) break;
-        if (cJSON_IsString(item)) MLFF_TRY(environment_add(&profile->environment, item->string, item->valuestring));
+        if (pairs->n == ENVIRONMENT_MAX) break;
+        if (cJSON_IsString(item)) MLFF_TRY(environment_add(pairs, item->string, item->valuestring));
     }
 done:
     return status;
@@ -399,7 +399,9 @@ static mlff_status read_run(const loader *l, int run, mlff_profile **profile_out
     MLFF_TRY(read_ledgers(l, profile));
     MLFF_TRY(read_stages(l, profile));
     MLFF_TRY(read_slowest(l, profile));
-    MLFF_TRY(read_environment(l, profile));
+    MLFF_TRY(read_pairs(l, "environment", &profile->environment));
+    MLFF_TRY(read_pairs(l, "workload", &profile->workload));
+    MLFF_TRY(read_pairs(l, "implementation", &profile->implementation));
     *profile_out = profile;
     profile = NULL;
 done:

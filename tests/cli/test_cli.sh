@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md profile report check"
+commands="import new info eval md profile report compare check"
 
 test_help() {
     run 0 --help
@@ -482,6 +482,39 @@ test_hostile() {
     { head -c $((bytes - 8)) model.safetensors; printf '\377\377\377\377\377\377\377\377'; } >cut.safetensors
     refused 1 'cut.safetensors' info cut.safetensors
     refused 1 'noise.xyz' info noise.xyz
+}
+
+# ANI-2x by name: what is said where it is absent, random weights, members and their deviation; with the shared data at
+# hand the import of the real one into the search path.
+test_ani() {
+    water
+    export XDG_DATA_HOME=$work/data MLFF_MODEL_PATH=
+    refused 1 'github.com/aiqm/ani-model-zoo.*mlff import' eval fennol-ani2x water.xyz
+    refused 1 'data/mlff/models' info nonesuch
+    refused 1 'fennol-ani2x only' eval painn water.xyz --random-weights
+    refused 1 'from 0 to 7' eval fennol-ani2x water.xyz --random-weights --members 8
+    refused 2 'goes into --json' eval fennol-ani2x water.xyz --random-weights --uncertainty
+    run 0 eval fennol-ani2x water.xyz --random-weights --members 0,3 --uncertainty --json results.json --device cpu
+    says untrained
+    is "$(value results.json summary.trained)" false trained
+    local a b
+    a=$(value results.json frames.0.member_energies_ev.0) b=$(value results.json frames.0.member_energies_ev.1)
+    close_to "$(value results.json frames.0.energy_ev)" "$(awk -v a="$a" -v b="$b" 'BEGIN { printf "%.9g", (a + b) / 2 }')" 1e-4
+    close_to "$(value results.json frames.0.energy_deviation_ev)" \
+        "$(awk -v a="$a" -v b="$b" 'BEGIN { d = a - b; if (d < 0) d = -d; printf "%.9g", d / sqrt(2) }')" 1e-4
+    value results.json frames.0.force_deviations_ev_per_ang.2.2 >/dev/null
+    model
+    refused 1 'no ensemble' eval model.safetensors water.xyz --uncertainty --json refused.json --device cpu
+
+    local info=$shared/data/ani2x/ani-2x_8x.info
+    [ -r "$info" ] || { echo "skipped: $info is not at hand"; return; }
+    mkdir -p models
+    run 0 import "$info" -o models/fennol-ani2x.safetensors
+    refused 1 'mlff import' info "$info"
+    MLFF_MODEL_PATH=/nonesuch:$work/models run 0 eval ani2x water.xyz --json results.json
+    close_to "$(value results.json frames.0.energy_ev)" -2079.2 1 # E(water) of ANI-2x: -76.41 Hartree
+    MLFF_MODEL_PATH=models run 0 info fennol-ani2x
+    says '^  members          8'
 }
 
 if ! declare -F "test_$name" >/dev/null; then

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT
+// compare.c: did a change help? Two groups of runs, the ratio of their steps with an interval, and one of four answers.
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "json.h"
+#include "profile.h"
+
+enum { BLOCKS = 12, MIN_LATENCIES = 10 * BLOCKS };
+#define ALPHA 0.05
+#define FLOOR_DEFAULT 0.01
+
+struct mlff_comparison {
+    mlff_comparison_row *rows; /* names are the comparison's own */
+    int n_rows, n_a, n_b;
+    bool by_blocks;      /* blocks of steps stand in for runs */
+    bool floor_measured; /* by the caller's word */
+    double floor, margin, deviation, detectable;
+    char difference[512]; /* why these are not comparable, with `across`; else "" */
+    char changed[512];    /* what differs between the implementations, or "" */
+    char *name_a, *name_b;
+    int n_partial;
+};
+
+mlff_comparison_options mlff_comparison_options_default(void)
+{
+    return (mlff_comparison_options){.struct_size = sizeof(mlff_comparison_options), .noise_floor = NAN, .margin = 0.01};
+}
+
+void mlff_comparison_destroy(mlff_comparison *comparison)
+{
+    if (!comparison) return;
+    for (int i = 0; i < comparison->n_rows; i++) base_free((char *)(uintptr_t)comparison->rows[i].name);
+    base_free(comparison->rows);
+    base_free(comparison->name_a);
+    base_free(comparison->name_b);
+    base_free(comparison);
+}
+
+// ---- one number a run ----------------------------------------------------------------------------
+
+// Logarithms of the medians of equal blocks of one run's steps.
+static int block_medians(const mlff_profile *profile, double *values)
+{
+    int64_t n = profile->n_latency;
+    if (n < MIN_LATENCIES) return 0;
+    for (int k = 0; k < BLOCKS; k++) {
+        int64_t begin = n * k / BLOCKS, end = n * (k + 1) / BLOCKS;
+        values[k] = log(fmax(statistics_median(profile->latency_ms + begin, end - begin), 1e-9));
+    }
+    return BLOCKS;
+}
+
+static int stage_of(const mlff_profile *profile, const profile_stage *like)
+{
+    for (int i = 0; i < profile->n_stages; i++) {
+        const profile_stage *row = &profile->stages[i];
+        if (row->shown.layer == like->shown.layer && strcmp(row->name, like->name) == 0 && strcmp(row->phase, like->phase) == 0)
+            return i;
+    }
+    return -1;
+}
+
+// A stage's typical time in a run, or NaN. Rows that no clock measured (unattributed, parts of a split) have no median.
+static double stage_ms(const mlff_profile *profile, const profile_stage *like)
+{
+    int i = stage_of(profile, like);
+    if (i < 0) return NAN;
+    const mlff_profile_stage *row = &profile->stages[i].shown;
+    return isfinite(row->median_ms) ? row->median_ms : row->mean_ms;
+}
+
+// ---- the answer ----------------------------------------------------------------------------------
+
+static mlff_change judge(double difference, double low, double high, double floor, double margin)
+{
+    if (low > 0.0 && difference > log1p(floor)) return MLFF_SLOWER;
+    if (high < 0.0 && difference < -log1p(floor)) return MLFF_FASTER;
+    if (low > -log1p(margin) && high < log1p(margin)) return MLFF_SAME;
+    return MLFF_UNCLEAR;
+}
+
+static mlff_status compare_steps(mlff_comparison *c, const mlff_profile *const *a, const mlff_profile *const *b)
+{
+    mlff_status status = MLFF_OK;
+    compare_result r;
+    mlff_comparison_row *row = &c->rows[0];
+    double *x = base_alloc((size_t)c->n_a + BLOCKS, sizeof *x, "runs"),
+           *y = base_alloc((size_t)c->n_b + BLOCKS, sizeof *y, "runs");
+    int needed = compare_runs_needed(ALPHA), n_a = c->n_a, n_b = c->n_b;
+    if (!x || !y) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    for (int i = 0; i < n_a; i++) x[i] = log(fmax(a[i]->summary.latency_ms.median, 1e-9));
+    for (int i = 0; i < n_b; i++) y[i] = log(fmax(b[i]->summary.latency_ms.median, 1e-9));
+    MLFF_TRY(compare_groups(x, n_a, y, n_b, ALPHA, &r));
+    row->runs_needed = isinf(r.low) ? needed : 0;
+    double mean_a = 0.0, mean_b = 0.0;
+    for (int i = 0; i < n_a; i++) mean_a += x[i] / n_a;
+    for (int i = 0; i < n_b; i++) mean_b += y[i] / n_b;
+    row->a_ms = exp(mean_a);
+    row->b_ms = exp(mean_b);
+    row->ratio = exp(r.difference);
+    double extra = 0.0;
+    if (isinf(r.low) && block_medians(a[0], x) && block_medians(b[0], y)) {
+        // Blocks know nothing of what differs from run to run; the floor, if somebody measured it, does.
+        c->by_blocks = true;
+        MLFF_TRY(compare_groups(x, BLOCKS, y, BLOCKS, ALPHA, &r));
+        r.difference = log(row->ratio);
+        extra = log1p(c->floor);
+    }
+    row->p = r.p;
+    row->low = exp(r.low - extra);
+    row->high = exp(r.high + extra);
+    c->deviation = r.deviation;
+    c->detectable = expm1(r.detectable + extra);
+    if (!c->by_blocks || c->floor_measured) row->change = judge(r.difference, r.low - extra, r.high + extra, c->floor, c->margin);
+done:
+    base_free(x);
+    base_free(y);
+    return status;
+}
+
+static mlff_status compare_stage(mlff_comparison *c, const mlff_profile *const *a, const mlff_profile *const *b,
+                                 const profile_stage *like, int n_stages)
+{
+    mlff_status status = MLFF_OK;
+    compare_result r;
+    char path[256];
+    double sum_a = 0.0, sum_b = 0.0, *x = NULL, *y = NULL;
+    mlff_comparison_row row = {.runs_needed = compare_runs_needed(ALPHA / n_stages)};
+    x = base_alloc((size_t)c->n_a, sizeof *x, "runs");
+    y = base_alloc((size_t)c->n_b, sizeof *y, "runs");
+    if (!x || !y) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    bool known = true;
+    for (int i = 0; i < c->n_a; i++) sum_a += x[i] = stage_ms(a[i], like);
+    for (int i = 0; i < c->n_b; i++) sum_b += y[i] = stage_ms(b[i], like);
+    for (int i = 0; i < c->n_a; i++) known = known && x[i] > 0.0;
+    for (int i = 0; i < c->n_b; i++) known = known && y[i] > 0.0;
+    if (!known) goto done; // not in every run, or nothing to compare
+    for (int i = 0; i < c->n_a; i++) x[i] = log(x[i]);
+    for (int i = 0; i < c->n_b; i++) y[i] = log(y[i]);
+    MLFF_TRY(compare_groups(x, c->n_a, y, c->n_b, ALPHA, &r));
+    profile_stage_path(like, path, sizeof path);
+    if (c->n_a >= row.runs_needed && c->n_b >= row.runs_needed) row.runs_needed = 0;
+    row.a_ms = sum_a / c->n_a;
+    row.b_ms = sum_b / c->n_b;
+    row.ratio = exp(r.difference);
+    row.low = exp(r.low);
+    row.high = exp(r.high);
+    row.p = r.p;
+    row.change = judge(r.difference, r.low, r.high, c->floor, c->margin);
+    if (!(row.name = base_strdup(path))) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    c->rows[c->n_rows++] = row;
+done:
+    base_free(x);
+    base_free(y);
+    return status;
+}
+
+static int by_p(const void *a, const void *b)
+{
+    double x = (*(mlff_comparison_row *const *)a)->p, y = (*(mlff_comparison_row *const *)b)->p;
+    return (x > y) - (x < y);
+}
+
+// Holm: of many stages some look different by chance; from the first p that is too large on, none is called so.
+static mlff_status correct_stages(mlff_comparison *c)
+{
+    int n = c->n_rows - 1;
+    mlff_comparison_row **order = base_alloc((size_t)n, sizeof *order, "stages");
+    if (!order) return MLFF_ERR_MEMORY;
+    for (int i = 0; i < n; i++) order[i] = &c->rows[i + 1];
+    qsort(order, (size_t)n, sizeof *order, by_p);
+    bool rejected = true;
+    for (int i = 0; i < n; i++) {
+        rejected = rejected && order[i]->p <= ALPHA / (n - i);
+        if (!rejected && (order[i]->change == MLFF_FASTER || order[i]->change == MLFF_SLOWER)) order[i]->change = MLFF_UNCLEAR;
+    }
+    base_free(order);
+    return MLFF_OK;
+}
+
+static void note_changes(mlff_comparison *c, const mlff_profile *a, const mlff_profile *b)
+{
+    static const char *const keys[] = {"device", "precision", "cpu_path", "threads", "mlff_version", "compiler"};
+    size_t length = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && length < sizeof c->changed; i++) {
+        const environment *in_a = i < 4 ? &a->implementation : &a->environment;
+        const environment *in_b = i < 4 ? &b->implementation : &b->environment;
+        const char *x = environment_find(in_a, keys[i]), *y = environment_find(in_b, keys[i]);
+        if (!x || !y || strcmp(x, y) == 0) continue;
+        length += (size_t)snprintf(c->changed + length, sizeof c->changed - length, "%s%s %.100s → %.100s", length ? ", " : "",
+                                   keys[i], x, y);
+    }
+}
+
+static mlff_status check_comparable(mlff_comparison *c, const mlff_profile *const *a, int n_a, const mlff_profile *const *b,
+                                    int n_b, bool across)
+{
+    for (int i = 0; i < n_a + n_b && !*c->difference; i++) {
+        const mlff_profile *other = i < n_a ? a[i] : b[i - n_a];
+        c->n_partial += other->summary.partial;
+        identity_difference(a[0], other, c->difference, sizeof c->difference);
+    }
+    if (*c->difference && !across)
+        return mlff_fail(MLFF_ERR_VALUE, "not comparable: %s; measure both on one machine with the same work", c->difference);
+    return MLFF_OK;
+}
+
+mlff_status mlff_profile_compare(const mlff_profile *const *a, int n_a, const mlff_profile *const *b, int n_b,
+                                 const mlff_comparison_options *options, mlff_comparison **comparison_out)
+{
+    if (!a || !b || n_a < 1 || n_b < 1 || !comparison_out)
+        return mlff_fail(MLFF_ERR_USAGE, "comparison: a group of runs or the output is NULL, or a group is empty");
+    mlff_status status = MLFF_OK;
+    mlff_comparison_options used = mlff_comparison_options_default();
+    if (options) memcpy(&used, options, options->struct_size < sizeof used ? options->struct_size : sizeof used);
+    mlff_comparison *c = base_alloc(1, sizeof *c, "a comparison");
+    if (!c) return MLFF_ERR_MEMORY;
+    c->n_a = n_a;
+    c->n_b = n_b;
+    c->margin = used.margin;
+    c->floor_measured = isfinite(used.noise_floor);
+    c->floor = c->floor_measured ? used.noise_floor : FLOOR_DEFAULT;
+    MLFF_TRY(profile_set(&c->name_a, a[0]->name));
+    MLFF_TRY(profile_set(&c->name_b, b[0]->name));
+    if (!(c->floor >= 0.0 && c->margin > 0.0))
+        MLFF_FAIL(MLFF_ERR_USAGE, "comparison: a noise floor of %g and a margin of %g; positive numbers are meant", c->floor,
+                  c->margin);
+    MLFF_TRY(check_comparable(c, a, n_a, b, n_b, used.across));
+    note_changes(c, a[0], b[0]);
+    c->rows = base_alloc((size_t)a[0]->n_stages + 1, sizeof *c->rows, "rows of a comparison");
+    if (!c->rows) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    c->n_rows = 1;
+    if (!(c->rows[0].name = base_strdup("step"))) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    MLFF_TRY(compare_steps(c, a, b));
+    for (int i = 0; i < a[0]->n_stages; i++) MLFF_TRY(compare_stage(c, a, b, &a[0]->stages[i], a[0]->n_stages));
+    MLFF_TRY(correct_stages(c));
+    *comparison_out = c;
+    c = NULL;
+done:
+    mlff_comparison_destroy(c);
+    return status;
+}
+
+const mlff_comparison_row *mlff_comparison_rows(const mlff_comparison *comparison, int *n_out)
+{
+    if (n_out) *n_out = comparison->n_rows;
+    return comparison->rows;
+}
+
+double mlff_comparison_detectable(const mlff_comparison *comparison)
+{
+    return comparison->detectable;
+}
+
+// ---- for people and for machines -----------------------------------------------------------------
+
+static const char *const change_names[] = {"unclear", "same", "faster", "slower"};
+
+static void write_row(base_text *text, const mlff_comparison_row *row)
+{
+    char interval[64] = "–", needs[48] = "";
+    if (isfinite(row->high)) snprintf(interval, sizeof interval, "%.4f to %.4f", row->low, row->high);
+    if (row->runs_needed) snprintf(needs, sizeof needs, " (needs %d runs a side)", row->runs_needed);
+    base_text_add(text, "%-26.26s %11s %11s  %7.4f  %-18s %7.3g  %s%s\n", row->name, PROFILE_TIME(row->a_ms),
+                  PROFILE_TIME(row->b_ms), row->ratio, interval, row->p, change_names[row->change], needs);
+}
+
+static void write_answer(base_text *text, const mlff_comparison *c)
+{
+    const mlff_comparison_row *step = &c->rows[0];
+    double percent = (step->ratio - 1.0) * 100.0;
+    base_text_add(text, "\nB is %s",
+                  step->change == MLFF_UNCLEAR  ? "neither faster nor slower than A for certain: UNCLEAR"
+                  : step->change == MLFF_SAME   ? "the SAME as A"
+                  : step->change == MLFF_FASTER ? "FASTER than A"
+                                                : "SLOWER than A");
+    base_text_add(text, " (%+.2f %% a step", percent);
+    if (isfinite(step->high))
+        base_text_add(text, ", between %+.2f and %+.2f %%", (step->low - 1.0) * 100.0, (step->high - 1.0) * 100.0);
+    base_text_add(text, ")\n");
+    if (step->runs_needed && c->by_blocks)
+        base_text_add(text,
+                      "%d and %d runs are too few to tell (%d a side are needed); blocks of steps stand in for them, and %s\n",
+                      c->n_a, c->n_b, step->runs_needed,
+                      c->floor_measured ? "the noise floor given stands for what differs from run to run"
+                                        : "no noise floor was measured: the answer stays unclear");
+    else if (step->runs_needed)
+        base_text_add(text, "%d and %d runs are too few to tell; measure %d a side: mlff profile --runs %d\n", c->n_a, c->n_b,
+                      step->runs_needed, step->runs_needed + 1);
+    if (isfinite(c->detectable))
+        base_text_add(
+            text, "smallest change these %s would find nine times in ten: %.2f %% (they differ by %.2f %% among themselves)\n",
+            c->by_blocks ? "blocks" : "runs", fmax(c->detectable, c->floor) * 100.0, c->deviation * 100.0);
+    else
+        base_text_add(text, "smallest change these runs would find: none, however large\n");
+    base_text_add(text,
+                  "changes below the noise floor of %.2g %%%s are not called faster or slower; the same means within ±%.2g %%\n",
+                  c->floor * 100.0, c->floor_measured ? "" : " (assumed)", c->margin * 100.0);
+}
+
+mlff_status mlff_comparison_text(const mlff_comparison *comparison, char **text_out)
+{
+    const mlff_comparison *c = comparison;
+    base_text text = {0};
+    if (!c || !text_out) return mlff_fail(MLFF_ERR_USAGE, "comparison as text: comparison or output is NULL");
+    base_text_add(&text, "A: %.200s, %d run%s\nB: %.200s, %d run%s\n", c->name_a, c->n_a, c->n_a == 1 ? "" : "s", c->name_b,
+                  c->n_b, c->n_b == 1 ? "" : "s");
+    if (*c->difference) base_text_add(&text, "NOT COMPARABLE, compared because it was asked for: %s\n", c->difference);
+    if (*c->changed) base_text_add(&text, "changed: %s\n", c->changed);
+    if (c->n_partial) base_text_add(&text, "%d of the runs are partial\n", c->n_partial);
+    base_text_add(&text, "\n%-26s %11s %11s  %7s  %-18s %7s  %s\n", "", "A", "B", "B/A", "95 % interval", "p", "");
+    for (int i = 0; i < c->n_rows; i++) write_row(&text, &c->rows[i]);
+    write_answer(&text, c);
+    for (size_t i = 0; i < text.length; i++) // a hostile report's control characters must not reach the terminal
+        if (((unsigned char)text.text[i] < 0x20 && text.text[i] != '\n') || text.text[i] == 0x7f) text.text[i] = '?';
+    if (text.status == MLFF_OK)
+        *text_out = text.text;
+    else
+        base_text_free(&text);
+    return text.status;
+}
+
+mlff_status mlff_comparison_json(const mlff_comparison *comparison, char **text_out)
+{
+    const mlff_comparison *c = comparison;
+    if (!c || !text_out) return mlff_fail(MLFF_ERR_USAGE, "comparison as JSON: comparison or output is NULL");
+    json j = {.empty = true};
+    json_open(&j, NULL, '{');
+    json_string(&j, "verdict", change_names[c->rows[0].change]);
+    json_string(&j, "a", c->name_a);
+    json_string(&j, "b", c->name_b);
+    json_integer(&j, "n_runs_a", c->n_a);
+    json_integer(&j, "n_runs_b", c->n_b);
+    json_boolean(&j, "by_blocks", c->by_blocks);
+    json_number(&j, "noise_floor", c->floor);
+    json_boolean(&j, "noise_floor_measured", c->floor_measured);
+    json_number(&j, "margin", c->margin);
+    json_number(&j, "run_to_run_deviation", c->deviation);
+    json_number(&j, "minimum_detectable_change", c->detectable);
+    json_string(&j, "not_comparable", c->difference);
+    json_string(&j, "changed", c->changed);
+    json_open(&j, "rows", '[');
+    for (int i = 0; i < c->n_rows; i++) {
+        const mlff_comparison_row *row = &c->rows[i];
+        json_open(&j, NULL, '{');
+        json_string(&j, "name", row->name);
+        json_number(&j, "a_ms", row->a_ms);
+        json_number(&j, "b_ms", row->b_ms);
+        json_number(&j, "ratio", row->ratio);
+        json_number(&j, "low", isfinite(row->high) ? row->low : NAN);
+        json_number(&j, "high", row->high);
+        json_number(&j, "p", row->p);
+        json_string(&j, "verdict", change_names[row->change]);
+        json_integer(&j, "runs_needed", row->runs_needed);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    json_close(&j, '}');
+    return json_take(&j, text_out);
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// Purpose: a comparison of runs keeps its promises on synthetic runs whose truth is known: A/A is called different in at most
+// 5 %, a slowdown of 2 % is found in at least 90 % at 5 + 5 runs, whatever steps of one run have to do with one another.
+#include <stdlib.h>
+
+#include "profile/profile.h"
+#include "unit/near.h"
+
+enum { STEPS = 200 };
+
+static uint64_t draw; // every trial has numbers of its own
+static double normal(uint64_t seed)
+{
+    return base_random_normal(seed, 3, draw++);
+}
+
+// A run of steps: run-to-run deviation `between`, steps with autocorrelation phi and deviation `within`, in logarithms.
+static mlff_profile *synthetic_run(uint64_t seed, double shift, double between, double within, double phi)
+{
+    mlff_profile *profile;
+    assert_ok(profile_new(&profile));
+    profile->latency_ms = base_alloc(STEPS, sizeof(double), "steps");
+    profile->n_latency = profile->summary.n_steps = STEPS;
+    double offset = log(2.0) + shift + between * normal(seed), x = normal(seed);
+    for (int i = 0; i < STEPS; i++) {
+        x = phi * x + sqrt(1.0 - phi * phi) * normal(seed);
+        profile->latency_ms[i] = exp(offset + within * x);
+    }
+    assert_ok(mlff_statistics_of(profile->latency_ms, STEPS, &profile->summary.latency_ms));
+    return profile;
+}
+
+typedef struct rates {
+    double different, same, unclear, detectable, covered;
+} rates;
+
+static rates trials(uint64_t seed, int n_trials, int n_runs, double shift, double between, double within, double phi)
+{
+    rates r = {0};
+    for (int t = 0; t < n_trials; t++) {
+        mlff_profile *runs[20];
+        mlff_comparison *c;
+        int n;
+        for (int i = 0; i < 2 * n_runs; i++) runs[i] = synthetic_run(seed, i < n_runs ? 0.0 : shift, between, within, phi);
+        // No floor: what the test itself does is looked at.
+        mlff_comparison_options options = mlff_comparison_options_default();
+        options.noise_floor = 0.0;
+        assert_ok(mlff_profile_compare((const mlff_profile *const *)runs, n_runs, (const mlff_profile *const *)runs + n_runs,
+                                       n_runs, &options, &c));
+        const mlff_comparison_row *row = mlff_comparison_rows(c, &n);
+        r.different += (row->change == MLFF_SLOWER || row->change == MLFF_FASTER) / (double)n_trials;
+        r.same += (row->change == MLFF_SAME) / (double)n_trials;
+        r.unclear += (row->change == MLFF_UNCLEAR) / (double)n_trials;
+        r.covered += (row->low <= exp(shift) && exp(shift) <= row->high) / (double)n_trials;
+        r.detectable += mlff_comparison_detectable(c) / n_trials;
+        mlff_comparison_destroy(c);
+        for (int i = 0; i < 2 * n_runs; i++) mlff_profile_destroy(runs[i]);
+    }
+    return r;
+}
+
+static void test_same_code_is_not_called_different(void **state)
+{
+    (void)state;
+    static const struct {
+        double between, within, phi;
+    } cases[] = {{0.0, 0.02, 0.0}, {0.0, 0.02, 0.9}, {0.003, 0.02, 0.0}, {0.003, 0.02, 0.9}, {0.02, 0.05, 0.5}};
+    enum { TRIALS = 400 };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        rates r = trials(100 + k, TRIALS, 5, 0.0, cases[k].between, cases[k].within, cases[k].phi);
+        printf("A/A, run-to-run %.1f %%, phi %.1f: called different in %.1f %%, interval holds the truth in %.1f %%\n",
+               cases[k].between * 100.0, cases[k].phi, r.different * 100.0, r.covered * 100.0);
+        double error = sqrt(0.05 * 0.95 / TRIALS); // binomial, of a rate of 5 %; 2.6 of them are passed by chance in 0.5 %
+        if (r.different > 0.05 + 2.6 * error) fail_msg("case %zu: %.3f of A/A are called different", k, r.different);
+        if (r.covered < 0.95 - 2.6 * error) fail_msg("case %zu: the interval holds the truth in %.3f only", k, r.covered);
+    }
+}
+
+static void test_small_slowdown_is_found(void **state)
+{
+    (void)state;
+    const double betweens[] = {0.001, 0.003, 0.005};
+    for (int k = 0; k < 3; k++) {
+        rates r = trials(200 + (uint64_t)k, 300, 5, log(1.02), betweens[k], 0.01, 0.5);
+        printf("2 %% slowdown, run-to-run %.1f %%: found in %.1f %%, minimum detectable change %.2f %%\n", betweens[k] * 100.0,
+               r.different * 100.0, r.detectable * 100.0);
+        if (r.different < 0.90) fail_msg("run-to-run %.3f: found in %.3f only", betweens[k], r.different);
+    }
+    // With the default floor of 1 % too, the minimum detectable change tells the truth: found about nine times in ten there.
+    rates at = trials(300, 300, 5, log(1.0 + 3.6 * 0.005 * sqrt(2.0 / 5.0)), 0.005, 0.001, 0.0);
+    printf("at the minimum detectable change: found in %.1f %%\n", at.different * 100.0);
+    assert_true(at.different > 0.80 && at.different < 0.99);
+}
+
+static mlff_comparison *compare(mlff_profile **a, int n_a, mlff_profile **b, int n_b, double noise_floor)
+{
+    mlff_comparison *c;
+    mlff_comparison_options options = mlff_comparison_options_default();
+    options.noise_floor = noise_floor;
+    assert_ok(mlff_profile_compare((const mlff_profile *const *)a, n_a, (const mlff_profile *const *)b, n_b, &options, &c));
+    return c;
+}
+
+static void test_one_run_a_side_is_unclear(void **state)
+{
+    (void)state;
+    int n;
+    char *text;
+    mlff_profile *a = synthetic_run(7, 0.0, 0.0, 0.001, 0.0), *b = synthetic_run(7, log(1.05), 0.0, 0.001, 0.0);
+    mlff_comparison *c = compare(&a, 1, &b, 1, NAN);
+    assert_int_equal(mlff_comparison_rows(c, &n)[0].change, MLFF_UNCLEAR);
+    assert_int_equal(mlff_comparison_rows(c, &n)[0].runs_needed, 4);
+    assert_ok(mlff_comparison_text(c, &text));
+    assert_non_null(strstr(text, "UNCLEAR"));
+    assert_non_null(strstr(text, "smallest change"));
+    mlff_text_free(text);
+    mlff_comparison_destroy(c);
+    // A measured floor of 1 % and a change of 5 %: blocks of steps are enough to say so.
+    c = compare(&a, 1, &b, 1, 0.01);
+    assert_int_equal(mlff_comparison_rows(c, &n)[0].change, MLFF_SLOWER);
+    mlff_comparison_destroy(c);
+    c = compare(&a, 1, &b, 1, 0.06); // but not of one that is less than the floor
+    assert_int_equal(mlff_comparison_rows(c, &n)[0].change, MLFF_UNCLEAR);
+    mlff_comparison_destroy(c);
+    mlff_profile_destroy(a);
+    mlff_profile_destroy(b);
+}
+
+static void test_four_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        double shift, between;
+        mlff_change expected;
+    } cases[] = {{0.05, 0.002, MLFF_SLOWER},
+                 {-0.05, 0.002, MLFF_FASTER},
+                 {0.0, 0.001, MLFF_SAME},
+                 {0.0, 0.05, MLFF_UNCLEAR},
+                 {0.005, 0.0002, MLFF_SAME}}; // the last one is told from zero, but is below the floor
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_profile *runs[12];
+        int n;
+        for (int i = 0; i < 12; i++) runs[i] = synthetic_run(40 + k, i < 6 ? 0.0 : cases[k].shift, cases[k].between, 0.001, 0.0);
+        mlff_comparison *c = compare(runs, 6, runs + 6, 6, NAN);
+        assert_int_equal(mlff_comparison_rows(c, &n)[0].change, cases[k].expected);
+        mlff_comparison_destroy(c);
+        for (int i = 0; i < 12; i++) mlff_profile_destroy(runs[i]);
+    }
+}
+
+static void test_what_is_not_comparable(void **state)
+{
+    (void)state;
+    mlff_comparison *c = NULL;
+    mlff_profile *a = synthetic_run(7, 0.0, 0.0, 0.001, 0.0), *b = synthetic_run(7, 0.0, 0.0, 0.001, 0.0);
+    mlff_comparison_options options = mlff_comparison_options_default();
+    const mlff_profile *pa = a, *pb = b;
+    assert_ok(environment_add(&a->environment, "cpu", "x"));
+    assert_ok(environment_add(&b->environment, "cpu", "y"));
+    assert_int_equal(mlff_profile_compare(&pa, 1, &pb, 1, &options, &c), MLFF_ERR_VALUE);
+    assert_non_null(strstr(mlff_last_error(), "cpu: x against y"));
+    assert_null(c);
+    options.across = 1;
+    assert_ok(mlff_profile_compare(&pa, 1, &pb, 1, &options, &c));
+    char *text;
+    assert_ok(mlff_comparison_text(c, &text));
+    assert_non_null(strstr(text, "NOT COMPARABLE"));
+    mlff_text_free(text);
+    assert_ok(mlff_comparison_json(c, &text));
+    assert_non_null(strstr(text, "\"verdict\": \"unclear\""));
+    mlff_text_free(text);
+    mlff_comparison_destroy(c);
+    mlff_profile_destroy(a);
+    mlff_profile_destroy(b);
+}
+
+// Stages: one of three is 10 % slower; it alone is named, and with five runs a side none can be told at all.
+static void test_stages(void **state)
+{
+    (void)state;
+    static const mlff_stage stages[] = {{"a", "forward", -1, ""}, {"b", "forward", 0, ""}, {"c", "", -1, ""}};
+    for (int n_runs = 4; n_runs <= 6; n_runs += 2) {
+        mlff_profile *runs[12];
+        int n;
+        for (int i = 0; i < 2 * n_runs; i++) {
+            runs[i] = synthetic_run(60, 0.0, 0.001, 0.001, 0.0);
+            for (int k = 0; k < 3; k++) {
+                double ms = (k == 1 && i >= n_runs ? 1.1 : 1.0) * exp(0.002 * normal(61));
+                assert_ok(profile_add_stage(runs[i], &stages[k], &(mlff_statistics){.mean = ms, .median = ms, .p95 = ms}));
+            }
+        }
+        mlff_comparison *c = compare(runs, n_runs, runs + n_runs, n_runs, NAN);
+        const mlff_comparison_row *rows = mlff_comparison_rows(c, &n);
+        assert_int_equal(n, 4);
+        assert_string_equal(rows[2].name, "forward/b/0");
+        assert_int_equal(rows[2].change, n_runs == 6 ? MLFF_SLOWER : MLFF_UNCLEAR);
+        assert_int_equal(rows[2].runs_needed, n_runs == 6 ? 0 : 5);
+        assert_true(rows[1].change != MLFF_SLOWER && rows[1].change != MLFF_FASTER);
+        mlff_comparison_destroy(c);
+        for (int i = 0; i < 2 * n_runs; i++) mlff_profile_destroy(runs[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_code_is_not_called_different),
+        cmocka_unit_test(test_small_slowdown_is_found),
+        cmocka_unit_test(test_one_run_a_side_is_unclear),
+        cmocka_unit_test(test_four_answers),
+        cmocka_unit_test(test_what_is_not_comparable),
+        cmocka_unit_test(test_stages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
