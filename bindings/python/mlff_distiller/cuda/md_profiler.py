@@ -321,7 +321,7 @@ class MDProfiler:
         offered = offered_by(calc)
         model_name = student.model.info.name if student is not None else str(getattr(calc, "name", None) or type(calc).__name__)
         if set(properties) - set(offered):
-            raise MlffUnsupportedError(f"{model_name} offers {', '.join(offered)}; {', '.join(properties)} were asked for")
+            raise MlffUnsupportedError(f"{model_name} offers {', '.join(offered) or 'nothing that can be computed'}; {', '.join(properties)} were asked for")
         device = student.device if student is not None else self.device
 
         with frameworks.capped_threads(self.n_threads) as threads:

@@ -79,6 +79,10 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
 
     # ---- ASE -----------------------------------------------------------------------------------------------------
 
+    def get_spin_polarized(self) -> bool:
+        """False. (Where a class has none, ASE ties each calculator to itself, and its memory stays until a collection.)"""
+        return False
+
     def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
         """What changed since the last call, of "positions", "numbers", "cell" and "pbc": ASE's question with ASE's answer, in a
         tenth of its time. Charges and moments, which no result depends on, are not looked at."""

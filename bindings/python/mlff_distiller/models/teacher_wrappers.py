@@ -78,6 +78,10 @@ class _Teacher(Calculator):  # type: ignore[misc]
             results["free_energy"] = float(results["free_energy"] if "free_energy" in results else results["energy"])
         self.results.update(results)
 
+    def get_spin_polarized(self) -> bool:
+        """False."""
+        return False
+
     def _placed(self) -> AbstractContextManager[Any]:
         return nullcontext()
 

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: MIT
+"""Purpose: functions are called as often as asked and timed by the C library; comparisons, timers and timelines work."""
+
+import contextlib
+import io
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import types
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import support
+from mlff_distiller.cuda.benchmark_utils import (
+    CUDATimer,
+    ProfilerContext,
+    benchmark_function,
+    benchmark_md_trajectory,
+    compare_implementations,
+    crossing_cost_ns,
+    print_comparison_table,
+    profile_with_nsys,
+    timer_context,
+)
+from mlff_distiller.errors import MlffUsageError, MlffWarning
+
+
+def busy(ms):
+    end = time.perf_counter() + ms / 1e3
+    while time.perf_counter() < end:
+        pass
+
+
+class Functions(unittest.TestCase):
+    def test_calls_and_arguments(self):
+        seen = []
+
+        def f(a, b=0, *, c):
+            seen.append((a, b, c))
+
+        result = benchmark_function(f, 1, n_warmup=3, n_calls=20, device="cpu", name="planted", b=2, c=3)
+        self.assertEqual(seen, [(1, 2, 3)] * 23)
+        self.assertEqual((result.name, result.n_calls, len(result.times_ms), result.device), ("planted", 20, 20, "cpu"))
+        self.assertEqual(benchmark_function(math.sqrt, 2.0, n_calls=5, device="cpu").name, "sqrt")
+
+    def test_numbers(self):
+        result = benchmark_function(busy, 1.0, n_warmup=1, n_calls=30, device="cpu")
+        times = np.array(result.times_ms)
+        self.assertGreaterEqual(times.min(), 1.0)
+        for mine, theirs in (
+            (result.mean_ms, times.mean()), (result.median_ms, np.median(times)), (result.std_ms, times.std(ddof=1)),
+            (result.min_ms, times.min()), (result.max_ms, times.max()),
+            (result.p95_ms, np.percentile(times, 95)), (result.p99_ms, np.percentile(times, 99)),
+        ):  # fmt: skip
+            self.assertAlmostEqual(mine, theirs, delta=1e-9 * theirs)
+        self.assertAlmostEqual(result.total_time_s, times.sum() / 1e3, delta=1e-9)
+        self.assertAlmostEqual(result.calls_per_second, 1e3 / result.mean_ms, delta=1e-6)
+        written = json.loads(json.dumps(result.to_dict()))
+        for key in """name n_calls device times_ms mean_ms median_ms std_ms min_ms max_ms p95_ms p99_ms memory_before_gb memory_after_gb
+            peak_memory_gb memory_delta_gb total_time_s calls_per_second""".split():
+            self.assertIn(key, written)
+        self.assertIn("30", result.summary())
+
+    def test_outliers_are_labelled_and_kept(self):
+        count = 0
+
+        def f():
+            nonlocal count
+            count += 1
+            busy(20.0 if count == 17 else 0.3)
+
+        result = benchmark_function(f, n_warmup=0, n_calls=40, device="cpu")
+        self.assertIn(16, result.outliers)
+        self.assertEqual(len(result.outliers), result.n_outliers)
+        self.assertGreaterEqual(result.max_ms, 20.0)
+
+    def test_memory(self):
+        kept = []
+        result = benchmark_function(lambda: kept.append(np.ones(1 << 17)), n_warmup=0, n_calls=40, device="cpu")  # 1 MB each
+        self.assertAlmostEqual(result.memory_delta_gb * 1024, 40, delta=4)
+        self.assertGreaterEqual(result.peak_memory_gb, result.memory_after_gb)
+
+    def test_exceptions_come_through(self):
+        count = 0
+
+        def f():
+            nonlocal count
+            count += 1
+            if count == 15:
+                raise LookupError("planted")
+
+        with self.assertRaisesRegex(LookupError, "planted") as caught:
+            benchmark_function(f, n_warmup=4, n_calls=100, device="cpu")
+        self.assertEqual((caught.exception.benchmark.n_calls, caught.exception.benchmark.partial), (10, True))
+        with self.assertRaises(ZeroDivisionError) as caught:
+            benchmark_function(lambda: 1 / 0, device="cpu")
+        self.assertIsNone(caught.exception.benchmark)
+
+    def test_ctrl_c(self):
+        thread = threading.Thread(target=lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGINT)))
+        thread.start()
+        with self.assertRaises(KeyboardInterrupt) as caught:
+            benchmark_function(lambda: None, n_calls=10**8 // 4, device="cpu")
+        thread.join()
+        self.assertTrue(caught.exception.benchmark.partial)
+
+    def test_wrong_questions(self):
+        for keywords in ({"n_calls": 0}, {"n_calls": -1}, {"n_warmup": -1}):
+            with self.assertRaises(MlffUsageError):
+                benchmark_function(math.sqrt, 2.0, device="cpu", **keywords)
+
+    def test_cost_of_the_crossing(self):
+        cost = min(crossing_cost_ns(20_000) for _ in range(3))
+        print(f"a call from C into Python and back: {cost:.0f} ns (median)")
+        self.assertLess(cost, 2000)  # some 150 ns on an idle machine; the goal is 500
+
+    def test_a_device_is_waited_for(self):
+        waited = []
+        fake = types.SimpleNamespace(block_until_ready=waited.append, local_devices=list)
+        with mock.patch.dict("sys.modules", jax=fake):
+            benchmark_function(lambda: "result", n_warmup=1, n_calls=4, device="cpu")
+        self.assertEqual(waited, ["result"] * 5)
+
+
+class Trajectories(unittest.TestCase):
+    def test_each_input_in_turn(self):
+        seen = []
+        result = benchmark_md_trajectory(seen.append, list(range(25)), n_warmup=3, device="cpu", name="turns")
+        self.assertEqual(seen, [0, 1, 2, *range(25)])
+        self.assertEqual((result.n_calls, len(result.times_ms), result.name), (25, 25, "turns"))
+
+    def test_a_leak_warns(self):
+        kept = []
+        with self.assertWarnsRegex(MlffWarning, "tolerance 10 MB"):
+            result = benchmark_md_trajectory(lambda x: kept.append(np.ones(1 << 13)), [0] * 1000, device="cpu")
+        self.assertEqual(result.leak, "growing")
+        result = benchmark_md_trajectory(lambda x: None, [0] * 1000, device="cpu")
+        self.assertEqual(result.leak, "stable")
+
+    def test_failures(self):
+        with self.assertRaises(MlffUsageError):
+            benchmark_md_trajectory(print, [])
+        with self.assertRaises(ZeroDivisionError) as caught:
+            benchmark_md_trajectory(lambda x: 1 / x, [1] * 30 + [0], device="cpu", n_warmup=2)
+        self.assertEqual(caught.exception.benchmark.n_calls, 30)
+
+
+class Comparisons(unittest.TestCase):
+    def test_table(self):
+        results = compare_implementations({"slow": lambda: busy(2.0), "fast": lambda: busy(0.5)}, n_warmup=1, n_calls=10, device="cpu")
+        self.assertEqual(list(results), ["slow", "fast"])
+        out = io.StringIO()
+        print_comparison_table(results, file=out)
+        lines = out.getvalue().splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertIn("1.00×", lines[1])
+        self.assertGreater(float(lines[2].split()[-1].rstrip("×")), 1.2)
+        with self.assertRaises(MlffUsageError):
+            compare_implementations({})
+
+
+class Timers(unittest.TestCase):
+    def test_timer(self):
+        with CUDATimer("cpu") as timer:
+            busy(5.0)
+        self.assertGreaterEqual(timer.elapsed_ms, 5.0)
+        self.assertAlmostEqual(timer.elapsed_us, timer.elapsed_ms * 1e3, delta=1e-6)
+        timer.start()
+        self.assertGreaterEqual(timer.stop(), 0.0)
+        self.assertTrue(math.isnan(CUDATimer("cpu").elapsed_ms))
+
+    def test_block(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), timer_context("planted", "cpu"):
+            busy(1.0)
+        self.assertRegex(out.getvalue(), r"planted: \d")
+
+
+class Timelines(unittest.TestCase):
+    def test_trace(self):
+        folder = support.scratch("traces")
+        with ProfilerContext(output_dir=folder, name="planted", with_stack=True) as profiler:
+            with profiler.range("outer", atoms=9):
+                with profiler.range("inner"):
+                    busy(1.0)
+            profiler.step()
+        trace = json.loads((folder / "planted.trace.json").read_text())
+        self.assertEqual(profiler.trace_path, folder / "planted.trace.json")
+        events = {event["name"]: event for event in trace["traceEvents"]}
+        outer, inner = events["outer"], events["inner"]
+        self.assertEqual((outer["ph"], outer["args"]), ("X", {"atoms": 9}))
+        self.assertGreaterEqual(inner["dur"], 1000.0)  # µs
+        self.assertTrue(outer["ts"] <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"])
+        self.assertEqual(events["memory"]["ph"], "C")
+        self.assertIn("busy", events)
+        self.assertIn("step 1", events)
+        self.assertIsNone(sys.getprofile())
+
+    def test_without_a_folder(self):
+        with ProfilerContext(profile_memory=False) as profiler, profiler.range("only"):
+            pass
+        self.assertEqual([event["name"] for event in profiler.events], ["only"])
+        self.assertIsNone(profiler.trace_path)
+
+    def test_nsys_command(self):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            command = profile_with_nsys(["run.py", "--n", "a b"], output="report")
+        self.assertEqual(out.getvalue().strip(), command)
+        self.assertTrue(command.startswith("nsys profile "))
+        self.assertTrue(command.endswith(f"--output=report {sys.executable} run.py --n 'a b'"))
+
+
+if __name__ == "__main__":
+    unittest.main()

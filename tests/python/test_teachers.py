@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: MIT
+"""Purpose: the teachers' calculators make what their packages' interfaces ask for (both generations of orb_models, fennol), and
+say what is missing. The packages are stood in for by modules of the same shape: no weights, no downloads."""
+
+import os
+import sys
+import types
+import unittest
+from unittest import mock
+
+import numpy as np
+from ase.calculators.calculator import Calculator, all_changes
+
+import support
+from mlff_distiller.cuda.md_profiler import MDProfiler
+from mlff_distiller.errors import MlffDeviceError, MlffFileError, MlffUsageError
+from mlff_distiller.models import FeNNolCalculator, OrbCalculator
+from mlff_distiller.models.teacher_wrappers import model_folders
+
+ABSENT = {name: None for name in ("orb_models", "orb_models.forcefield", "orb_models.forcefield.pretrained", "fennol", "fennol.ase")}
+
+
+class Inner(Calculator):
+    """Computes everything at once, as Orb's does, or what it is asked for."""
+
+    implemented_properties = ["energy", "forces", "stress"]
+
+    def __init__(self, *made, **options):
+        super().__init__()
+        self.made, self.options, self.asked = made, options, []
+
+    def calculate(self, atoms=None, properties=None, system_changes=all_changes):
+        super().calculate(atoms)
+        self.asked.append((list(properties), list(system_changes)))
+        self.results = {
+            "energy": np.float32(atoms.positions.sum()), "forces": np.zeros((len(atoms), 3), np.float32), "stress": np.zeros(6)
+        }  # fmt: skip
+
+
+class FakeModel:
+    def __init__(self):
+        self.trained = False
+
+    def to(self, where):
+        return self
+
+    def train(self, on):
+        return self
+
+    def parameters(self):
+        return []
+
+
+def orb_modules(new, weights=True):
+    torch = types.ModuleType("torch")
+    torch.cuda = types.SimpleNamespace(is_available=lambda: False)
+    torch.float32, torch.float64 = "float32", "float64"
+    torch.set_float32_matmul_precision = lambda level: None
+    pretrained = types.ModuleType("orb_models.forcefield.pretrained")
+    pretrained.calls = []
+
+    def load_model(model, weights_path, device=None, precision="float32-high", compile=None, train=False):
+        if not weights:
+            raise ConnectionError("no route to the weights")
+        model.trained = True
+        return model
+
+    pretrained.load_model = load_model
+
+    def orb_v2(weights_path="https://elsewhere/orb-v2.ckpt", device=None, precision="float32-high", compile=None):
+        pretrained.calls.append({"weights_path": weights_path, "device": device, "precision": precision, "compile": compile})
+        model = pretrained.load_model(FakeModel(), weights_path, device, precision=precision, compile=compile)
+        return (model, "adapter") if new else model
+
+    pretrained.orb_v2 = orb_v2
+    pretrained.ORB_PRETRAINED_MODELS = {"orb-v2": orb_v2}
+    calculator = types.ModuleType("calculator")
+    calculator.ORBCalculator = Inner
+    home = "orb_models.forcefield.inference.calculator" if new else "orb_models.forcefield.calculator"
+    modules = {"torch": torch, "orb_models.forcefield.pretrained": pretrained, home: calculator}
+    return {"orb_models": types.ModuleType("orb_models"), "orb_models.forcefield": types.ModuleType("f"), **modules}, pretrained
+
+
+class Orb(unittest.TestCase):
+    def test_both_generations_of_its_interface(self):
+        for new in (True, False):
+            modules, pretrained = orb_modules(new)
+            with mock.patch.dict(sys.modules, modules):
+                calc = OrbCalculator("orb-v2", device="cpu", precision="float32-highest", edge_method="knn")
+            self.assertEqual(calc.inner.made[1:], ("adapter",) if new else ())
+            self.assertEqual(calc.inner.options, {"device": "cpu", "edge_method": "knn"})
+            self.assertEqual(
+                {k: pretrained.calls[0][k] for k in ("device", "precision", "compile")},
+                {"device": "cpu", "precision": "float32-highest", "compile": False},
+            )
+            atoms = support.copper_frames(1)[0]
+            atoms.calc = calc
+            self.assertIs(type(atoms.get_potential_energy()), float)
+            self.assertEqual(atoms.get_potential_energy(force_consistent=True), atoms.get_potential_energy())
+            self.assertEqual(atoms.get_forces().shape, (4, 3))
+            self.assertEqual(len(calc.inner.asked), 1)
+
+    def test_it_is_profiled_and_known_as_one_shot(self):
+        modules, _ = orb_modules(True)
+        with mock.patch.dict(sys.modules, modules):
+            calc = OrbCalculator("orb-v2", device="cpu", random_weights=True)
+            self.assertFalse(calc.inner.made[0].trained)
+            result = MDProfiler(device="cpu").profile_calculator(calc, support.copper_frames(3), n_steps=12)
+            times = MDProfiler(device="cpu").property_times(calc, support.copper_frames(3))
+        self.assertEqual(result.model_name, "orb-v2")
+        self.assertIn("untrained: random weights", result.notes)
+        self.assertIn("untrained", " ".join(result.data["recommendations"]))
+        self.assertTrue(times["one_shot"])
+
+    def test_weights(self):
+        folder = support.scratch("weights")
+        folder.mkdir(exist_ok=True)
+        (folder / "orb-v2-20241011.ckpt").write_bytes(b"")
+        modules, pretrained = orb_modules(True)
+        with mock.patch.dict(sys.modules, modules), mock.patch.dict(os.environ, MLFF_MODEL_PATH=f"/nowhere:{folder}"):
+            self.assertEqual(model_folders()[1], folder)
+            OrbCalculator("orb-v2", device="cpu")
+            self.assertEqual(pretrained.calls[-1]["weights_path"], str(folder / "orb-v2-20241011.ckpt"))
+            with self.assertRaisesRegex(MlffFileError, "mine.ckpt"):
+                OrbCalculator("orb-v2", device="cpu", weights_path="mine.ckpt")
+        modules, _ = orb_modules(True, weights=False)
+        with mock.patch.dict(sys.modules, modules), self.assertRaisesRegex(MlffFileError, "orb-v2.*Looked for.*random_weights=True"):
+            OrbCalculator("orb-v2", device="cpu")
+
+    def test_what_is_missing_is_said(self):
+        with mock.patch.dict(sys.modules, ABSENT), self.assertRaisesRegex(ImportError, "pip install orb-models"):
+            OrbCalculator(model_name="orb-v2", device="cuda", precision="float32-high")
+        modules, _ = orb_modules(True)
+        with mock.patch.dict(sys.modules, modules):
+            with self.assertRaisesRegex(MlffDeviceError, "device='cpu'"):
+                OrbCalculator(model_name="orb-v2", device="cuda")
+            with self.assertRaisesRegex(MlffUsageError, "this orb_models has orb-v2"):
+                OrbCalculator(model_name="orb-v9", device="cpu")
+            with self.assertRaises(MlffUsageError):
+                OrbCalculator(model_name="load-model", device="cpu")
+            with self.assertRaises(MlffUsageError):
+                OrbCalculator(precision="float8", device="cpu")
+
+
+def fennol_modules():
+    import contextlib
+
+    jax = types.ModuleType("jax")
+    placed = []
+    cpu = types.SimpleNamespace(platform="cpu")
+
+    def devices(kind):
+        if kind != "cpu":
+            raise RuntimeError("unknown backend")
+        return [cpu]
+
+    @contextlib.contextmanager
+    def default_device(device):
+        placed.append(device)
+        yield
+
+    jax.devices, jax.default_device, jax.placed = devices, default_device, placed
+    jax.config = types.SimpleNamespace(update=lambda key, value: placed.append((key, value)))
+    module = types.ModuleType("fennol.ase")
+    module.FENNIXCalculator = Inner
+    return {"jax": jax, "fennol": types.ModuleType("fennol"), "fennol.ase": module}
+
+
+class FeNNol(unittest.TestCase):
+    def setUp(self):
+        self.path = support.scratch("ani2x.fnx")
+        self.path.write_bytes(b"")
+
+    def test_its_interface(self):
+        modules = fennol_modules()
+        with mock.patch.dict(sys.modules, modules):
+            calc = FeNNolCalculator(model_path=self.path, device="cpu", precision="float64", use_atom_padding=True)
+            self.assertEqual(calc.inner.made, (str(self.path),))
+            self.assertEqual(
+                calc.inner.options,
+                {"gpu_preprocessing": False, "use_float64": True, "matmul_prec": "highest", "use_atom_padding": True},
+            )
+            atoms = support.ethanol_frames(1)[0]
+            atoms.calc = calc
+            atoms.get_potential_energy(force_consistent=True)
+            atoms.positions += 0.1
+            atoms.get_forces()
+        # It must be told of every change, else it takes old positions; it has no free energy of its own.
+        self.assertEqual(calc.inner.asked[0], (["energy"], list(all_changes)))
+        self.assertEqual(calc.inner.asked[1], (["forces"], list(all_changes)))
+        self.assertTrue(modules["jax"].placed)
+
+    def test_by_name(self):
+        with mock.patch.dict(sys.modules, fennol_modules()), mock.patch.dict(os.environ, MLFF_MODEL_PATH=str(self.path.parent)):
+            self.assertEqual(FeNNolCalculator(model_name="ani2x", device="cpu").name, "ani2x")
+            with self.assertRaisesRegex(MlffFileError, "ani9z: no weights; looked for"):
+                FeNNolCalculator(model_name="ani9z", device="cpu")
+
+    def test_what_is_missing_is_said(self):
+        with mock.patch.dict(sys.modules, ABSENT), self.assertRaisesRegex(ImportError, "pip install fennol.*mlff import"):
+            FeNNolCalculator(model_path="ani2x.fnx", device="cuda")
+        with mock.patch.dict(sys.modules, fennol_modules()):
+            with self.assertRaisesRegex(MlffFileError, "nowhere.fnx: there is no such file"):
+                FeNNolCalculator(model_path="nowhere.fnx", device="cpu")
+            with self.assertRaisesRegex(MlffDeviceError, "device='cpu'"):
+                FeNNolCalculator(model_path=self.path, device="cuda")
+            with self.assertRaises(MlffUsageError):
+                FeNNolCalculator(device="cpu")
+            with self.assertRaises(MlffUsageError):
+                FeNNolCalculator(model_path=self.path, model_name="ani2x")
+
+
+if __name__ == "__main__":
+    unittest.main()
