@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "cli.h"
+#include "profile_runs.h"
 
 static const cli_option options[] = {
     CLI_SYSTEM_OPTIONS,
@@ -14,6 +15,7 @@ static const cli_option options[] = {
      "INPUT, again from the start when they end (file for an INPUT, thermal for a --system)"},
     {"n-steps", 0, "K", "steps that are measured (100; 1000 and more to see a leak)"},
     {"warmup", 0, "W", "steps before that, told apart (10)"},
+    {"runs", 0, "N", "measure N times, each in a process of its own (1; 5 and more for mlff compare)"},
     {"properties", 0, "LIST", "of energy, forces, stress (energy,forces)"},
     {"output", 'o', "FILE", "write the report as JSON"},
     {"json", 0, NULL, "the report as JSON on standard output, in place of the text"},
@@ -89,6 +91,7 @@ typedef struct request {
     mlff_profile_options options;
     const char *path, *json_path;
     bool json;
+    int n_runs;
 } request;
 
 static int parse(cli_arguments *arguments, request *wanted)
@@ -110,6 +113,7 @@ static int parse(cli_arguments *arguments, request *wanted)
     wanted->options.n_steps = cli_int(arguments, "n-steps", 1, INT64_MAX, 100);
     wanted->options.n_warmup = cli_int(arguments, "warmup", 0, INT64_MAX, 10);
     if (cli_given(arguments, "timestep")) wanted->options.timestep_fs = wanted->dynamics.timestep_fs;
+    wanted->n_runs = (int)cli_int(arguments, "runs", 1, 1000, 1);
     wanted->options.name = cli_text(arguments, "name", NULL);
     if (arguments->failed) return CLI_USAGE;
     wanted->options.properties = parse_properties(properties);
@@ -148,6 +152,29 @@ done:
     return status;
 }
 
+static int run_many(cli_arguments *arguments, const request *wanted)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile **profiles = NULL;
+    const char *path = wanted->json_path ? wanted->json_path : wanted->json ? "-" : NULL;
+    char *text = NULL;
+    int n = 0;
+    MLFF_TRY(cli_output_check(wanted->json_path));
+    cli_interrupt_catch();
+    MLFF_TRY(profile_runs(arguments, wanted->n_runs, &profiles, &n));
+    if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    if (!wanted->json) {
+        MLFF_TRY(mlff_profile_text(profile_runs_middle(profiles, n), cli_width(), &text));
+        fputs(text, stdout);
+        profile_runs_print(profiles, n);
+    }
+    if (n < wanted->n_runs) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %d of %d runs; these are kept", n, wanted->n_runs);
+done:
+    mlff_text_free(text);
+    profile_runs_free(profiles, n);
+    return cli_exit(status);
+}
+
 static int run(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK, measured = MLFF_OK;
@@ -161,6 +188,7 @@ static int run(cli_arguments *arguments)
     char cause[1100] = "";
 
     int exit_status = parse(arguments, &wanted);
+    if (exit_status == CLI_GOOD && wanted.n_runs > 1) return run_many(arguments, &wanted);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &setup);
     if (exit_status == CLI_GOOD)
         exit_status =

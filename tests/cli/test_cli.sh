@@ -380,6 +380,38 @@ test_interrupt_md() {
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 5 --restart run.restart
 }
 
+test_compare() {
+    model
+    local one="profile model.safetensors --system silicon --n-atoms 8 --n-steps 60 --threads 1"
+    run 0 $one --runs 4 -o a.json
+    says 'run to run'
+    is "$(value a.json runs.3.n_steps)" 60 "steps of the last run"
+    run 0 $one --runs 2 --json
+    says '"runs"'
+    "$mlff" $one --precision float64 --runs 4 -o b.json >/dev/null 2>err || fail "runs in float64"
+    run 3 compare a.json b.json
+    says 'SLOWER'
+    says 'precision float32 → float64'
+    says 'smallest change'
+    run 0 compare b.json a.json
+    says 'FASTER'
+    run 0 compare b.json a.json --json
+    is "$(value out verdict)" faster verdict
+    run 0 $one -o one.json
+    run 4 compare one.json one.json
+    says 'UNCLEAR'
+    "$mlff" profile model.safetensors --system silicon --n-atoms 16 --n-steps 20 -o c.json >/dev/null 2>err || fail "another size"
+    refused 1 'not comparable: system' compare a.json c.json
+    run 0 report a.json b.json -o page.html
+    says '</html>' page.html
+    run 0 report one.json --text
+    says 'Where the time goes'
+    refused 1 'no_such.json' report no_such.json
+    refused 1 'no_such_folder' report a.json -o no_such_folder/page.html
+    head -c 300 one.json >cut.json
+    refused 1 'ends in the middle' compare cut.json one.json
+}
+
 test_interrupt_profile() {
     model
     ready() { [ -s out ] && sleep 1; }

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* profile_runs.h: several runs of mlff profile, each a process of its own. */
+#ifndef PROFILE_RUNS_H
+#define PROFILE_RUNS_H
+
+#include "cli.h"
+
+/* Runs the command n_runs times with its options, less those that say where the report goes. Interrupted, it hands out
+ * the runs that are whole. */
+mlff_status profile_runs(const cli_arguments *arguments, int n_runs, mlff_profile ***profiles_out, int *n_out);
+void profile_runs_free(mlff_profile **profiles, int n);
+/* The run whose median is the middle one, and what differs from run to run. */
+const mlff_profile *profile_runs_middle(mlff_profile *const *profiles, int n);
+void profile_runs_print(mlff_profile *const *profiles, int n);
+
+#endif
