@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""PaiNN on the CPU, ours against PyTorch eager, interleaved: each round runs our bench with 1 and 2 threads, then the
+peer with 1 and 2 threads. Quoted are medians over rounds and their ratio, the peer's better thread count against ours.
+
+Usage: bench/cpu_peer.py --bench build/bin/bench_painn --peer PAINN_TORCH.py [--rounds 3] [--python python3] [-o OUT.json]
+The peer prints one JSON line a case: {"case", "copies", "threads", "eager_ef_ms"}."""
+import argparse, datetime, json, os, platform, statistics, subprocess, sys
+
+CASES = ["benzene", "si64", "si512"]
+GOALS = {"benzene": 10, "si64": 15, "si512": 20}
+
+
+def lines(command, environment):
+    run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+
+
+def processor():
+    for line in open("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bench", required=True)
+    parser.add_argument("--peer", required=True)
+    parser.add_argument("--python", default="python3")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("-o", "--output")
+    a = parser.parse_args()
+    environment = dict(os.environ, OPENBLAS_CORETYPE="SKYLAKEX")
+    ours, peer = {}, {}
+    for number in range(a.rounds):
+        for threads in (1, 2):
+            for r in lines([a.bench, "--threads", str(threads)] + CASES, environment):
+                ours.setdefault((r["case"], threads), []).append(r["median_ms"])
+            for r in lines([a.python, a.peer, "--cpu", str(threads)], environment):
+                if r["copies"] == 1:
+                    peer.setdefault((r["case"], threads), []).append(r["eager_ef_ms"])
+        print(f"round {number + 1} of {a.rounds}", file=sys.stderr)
+    rows = []
+    for case in CASES:
+        mine = {t: statistics.median(ours[case, t]) for t in (1, 2)}
+        theirs = {t: statistics.median(peer[case, t]) for t in (1, 2)}
+        best = min(theirs.values())
+        rows.append({"case": case, "ours_ms": mine, "peer_ms": theirs, "ratio": best / mine[2], "ratio_one_thread": theirs[1] / mine[1],
+                     "goal": GOALS[case], "ours_rounds": [ours[case, t] for t in (1, 2)], "peer_rounds": [peer[case, t] for t in (1, 2)]})
+        print(f"{case:8s} ours {mine[1]:8.3f} / {mine[2]:8.3f} ms (1 / 2 threads)   peer {theirs[1]:8.2f} / {theirs[2]:8.2f} ms   "
+              f"ratio {best / mine[2]:5.1f} (goal {GOALS[case]})")
+    if a.output:
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True).stdout.strip()
+        with open(a.output, "w") as f:
+            json.dump({"what": "PaiNN F=128 L=3, energy + forces, neighbour list included in ours", "date": str(datetime.date.today()),
+                       "processor": processor(), "cores": os.cpu_count(), "commit": commit,
+                       "command": "bench/cpu_peer.py " + f"--rounds {a.rounds}", "cases": rows}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
