@@ -9,8 +9,10 @@
 #include "ani_cpu.h"
 
 #include <math.h>
-#include <omp.h>
+#include <stdatomic.h>
 #include <string.h>
+
+#include "device/team.h"
 
 enum { AEV_ROWS = 4, MAX_SPLIT_FLOATS = 4 << 20 };
 
@@ -31,8 +33,10 @@ typedef struct run {
     } blocks[ANI_MAX_SPECIES + ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1) / 2];
     int block_rows, n_row_blocks[ANI_MAX_SPECIES];
     int first_member, n_members;
-    int next[2]; // dynamic schedules: rows of AEVs, tasks or rows of gradients
-    int next_task;
+    int n_row_blocks_in_all;
+    bool split;
+    _Atomic int next[2]; // dynamic schedules: rows of AEVs, tasks or rows of gradients
+    _Atomic int next_task;
 } run;
 
 static void mark(const run *r, int thread, int stage)
@@ -40,15 +44,9 @@ static void mark(const run *r, int thread, int stage)
     if (thread == 0) stage_end(r->clock, r->stage + stage);
 }
 
-static int take(int *counter, int count)
+static int take(_Atomic int *counter, int count)
 {
-    int at;
-#pragma omp atomic capture
-    {
-        at = *counter;
-        *counter += count;
-    }
-    return at;
+    return atomic_fetch_add(counter, count);
 }
 
 // ---- what is present ----------------------------------------------------------------------------------------------
@@ -211,13 +209,14 @@ static void row_block(const run *r, int k, int *species, int *begin, int *end)
     *end = *begin + r->block_rows < r->first_row[a + 1] ? *begin + r->block_rows : r->first_row[a + 1];
 }
 
-static void step_split(run *r, int n_row_blocks, ani_thread *t, int thread)
+static void step_split(run *r, int n_row_blocks, ani_thread *t, const team_member *member)
 {
     ani_cpu *c = r->cpu;
+    int thread = member->thread;
     size_t columns = (size_t)c->shape.n_columns, part = (size_t)r->n_rows * columns;
     for (int row; (row = take(&r->next[0], AEV_ROWS)) < r->n_rows;)
         aev_of_rows(r, row, row + AEV_ROWS < r->n_rows ? row + AEV_ROWS : r->n_rows, c->aev + (size_t)row * columns, t, thread);
-#pragma omp barrier
+    team_barrier(member);
     mark(r, thread, ANI_ANGULAR);
     for (int task; (task = take(&r->next_task, 1)) < n_row_blocks * r->n_members;) {
         int m = task % r->n_members, a, begin, end;
@@ -226,18 +225,19 @@ static void step_split(run *r, int n_row_blocks, ani_thread *t, int thread)
                 c->energy + (size_t)m * (size_t)r->n_rows + begin,
                 r->pair_gradient ? c->parts + (size_t)m * part + (size_t)begin * columns : NULL, false, t, thread);
     }
-#pragma omp barrier
+    team_barrier(member);
     mark(r, thread, r->pair_gradient ? ANI_NETWORK_BACKWARD : ANI_NETWORK);
     for (int row; (row = take(&r->next[1], AEV_ROWS)) < r->n_rows;)
         finish_rows(r, row, row + AEV_ROWS < r->n_rows ? row + AEV_ROWS : r->n_rows, c->energy + row, (size_t)r->n_rows,
                     c->parts + (size_t)row * columns, r->n_members, part, t, thread);
-#pragma omp barrier
+    team_barrier(member);
     mark(r, thread, ANI_AEV_BACKWARD);
 }
 
-static void step_blocks(run *r, int n_row_blocks, ani_thread *t, int thread)
+static void step_blocks(run *r, int n_row_blocks, ani_thread *t, const team_member *member)
 {
     ani_cpu *c = r->cpu;
+    int thread = member->thread;
     float *aev = t->block, *aev_bar = aev + (size_t)ANI_BLOCK * (size_t)c->shape.n_columns;
     for (int task; (task = take(&r->next_task, 1)) < n_row_blocks;) {
         int a, begin, end;
@@ -248,8 +248,18 @@ static void step_blocks(run *r, int n_row_blocks, ani_thread *t, int thread)
                     r->pair_gradient ? aev_bar : NULL, m > 0, t, thread);
         finish_rows(r, begin, end, t->energy, ANI_BLOCK, aev_bar, 1, 0, t, thread);
     }
-#pragma omp barrier
+    team_barrier(member);
     mark(r, thread, ANI_AEV_BACKWARD);
+}
+
+static void step(void *context, const team_member *member)
+{
+    run *r = context;
+    ani_thread *t = &r->cpu->thread[member->thread];
+    if (r->split)
+        step_split(r, r->n_row_blocks_in_all, t, member);
+    else
+        step_blocks(r, r->n_row_blocks_in_all, t, member);
 }
 
 // ---- the backend --------------------------------------------------------------------------------------------------
@@ -290,14 +300,9 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, dou
         n_row_blocks += r.n_row_blocks[a];
     }
     int n_tasks = split ? n_row_blocks * r.n_members : n_row_blocks, n_threads = n_tasks < c->n_threads ? n_tasks : c->n_threads;
-#pragma omp parallel num_threads(n_threads > 1 ? n_threads : 1)
-    {
-        int thread = omp_get_thread_num();
-        if (split)
-            step_split(&r, n_row_blocks, &c->thread[thread], thread);
-        else
-            step_blocks(&r, n_row_blocks, &c->thread[thread], thread);
-    }
+    r.split = split;
+    r.n_row_blocks_in_all = n_row_blocks;
+    team_run(n_threads, step, &r);
 done:
     return status;
 }
