@@ -183,8 +183,9 @@ const model_architecture ani_architecture = {
     .name = "ani",
     .title = "ANI",
     .reference =
-        "C. Devereux et al., Extending the applicability of the ANI deep learning molecular potential to sulfur and halogens, "
-        "J. Chem. Theory Comput. 2020, 16, 4192, doi:10.1021/acs.jctc.0c00121",
+        "J. S. Smith, O. Isayev, A. E. Roitberg, ANI-1: an extensible neural network potential with DFT accuracy at force field "
+        "computational cost, Chem. Sci. 2017, 8, 3192, doi:10.1039/C6SC05720A; ANI-2x: C. Devereux et al., J. Chem. Theory "
+        "Comput. 2020, 16, 4192, doi:10.1021/acs.jctc.0c00121",
     .load = ani_load,
     .create_cpu = ani_create_cpu,
     .destroy = ani_destroy,
