@@ -80,7 +80,8 @@ mlff_status model_taken_all(const mlff_model *model, const model_taken *taken)
 {
     for (size_t i = 0; i < model->file.n_tensors; i++)
         if (!taken->used[i])
-            return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s has no place in %s of these settings; its metadata does not fit it",
-                             model->name, model->file.tensors[i].name, model->architecture->title);
+            return mlff_fail(MLFF_ERR_FORMAT,
+                             "%s: tensor %s has no place in %s with these settings; its metadata does not fit it", model->name,
+                             model->file.tensors[i].name, model->architecture->title);
     return MLFF_OK;
 }

@@ -8,12 +8,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/tensors.h"
+
 // What model->parameters points to.
 typedef struct painn_model {
     painn_parameters parameters; // first: the backends see only this
-    float **converted;           // float copies of the file's double tensors
-    size_t n_converted, converted_capacity;
-    bool *used; // [n_tensors]
+    model_taken taken;
     bool shared_filters, shared_interactions;
 } painn_model;
 
@@ -22,38 +22,7 @@ static mlff_status take(mlff_model *model, bool optional, const float **data_out
                         const char *name)
 {
     painn_model *painn = model->parameters;
-    const model_tensor *tensor = weights_find(&model->file, name);
-    if (!tensor) {
-        if (optional) {
-            *data_out = NULL;
-            return MLFF_OK;
-        }
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s is missing", model->name, name);
-    }
-    bool fits = tensor->n_dimensions == n_dimensions;
-    for (int d = 0; fits && d < n_dimensions; d++) fits = tensor->shape[d] == shape[d];
-    if (!fits) {
-        char expected[64] = "", found[128] = "";
-        for (int d = 0, at = 0; d < n_dimensions; d++)
-            at += snprintf(expected + at, sizeof expected - (size_t)at, "%s%" PRId64, d ? " × " : "", shape[d]);
-        for (int d = 0, at = 0; d < tensor->n_dimensions; d++)
-            at += snprintf(found + at, sizeof found - (size_t)at, "%s%" PRId64, d ? " × " : "", tensor->shape[d]);
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s is %s, its metadata says %s", model->name, name,
-                         tensor->n_dimensions ? found : "a scalar", expected);
-    }
-    painn->used[tensor - model->file.tensors] = true;
-    if (!tensor->is_double) {
-        *data_out = tensor->data;
-        return MLFF_OK;
-    }
-    if (base_grow(&painn->converted, &painn->converted_capacity, painn->n_converted + 1, sizeof *painn->converted, "tensors"))
-        return MLFF_ERR_MEMORY;
-    float *copy = base_alloc((size_t)tensor->n_elements, sizeof *copy, name);
-    if (!copy) return MLFF_ERR_MEMORY;
-    painn->converted[painn->n_converted++] = copy;
-    for (int64_t k = 0; k < tensor->n_elements; k++) copy[k] = (float)((const double *)tensor->data)[k];
-    *data_out = copy;
-    return MLFF_OK;
+    return model_take(model, &painn->taken, optional, data_out, n_dimensions, shape, name);
 }
 
 static mlff_status take_matrix(mlff_model *model, const float **data_out, int64_t rows, int64_t columns, const char *name)
@@ -259,7 +228,7 @@ static mlff_status take_offsets(mlff_model *model)
             MLFF_FAIL(MLFF_ERR_FORMAT,
                       "%s: tensor postprocessors.atomref has %" PRId64 " elements; expected %d, as its embedding", model->name,
                       atomref->n_elements, n_species);
-        painn->used[atomref - model->file.tensors] = true;
+        painn->taken.used[atomref - model->file.tensors] = true;
     }
     if (model->n_elements > 0 && model->elements[model->n_elements - 1] >= n_species)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: it claims element %d, its embedding ends at %d", model->name,
@@ -294,15 +263,12 @@ static mlff_status painn_load(mlff_model *model)
     painn_model *painn = base_alloc(1, sizeof *painn, "a model");
     if (!painn) return MLFF_ERR_MEMORY;
     model->parameters = painn;
-    if (!(painn->used = base_alloc(model->file.n_tensors, sizeof *painn->used, "tensors"))) return MLFF_ERR_MEMORY;
+    MLFF_TRY(model_taken_create(model, &painn->taken));
 
     MLFF_TRY(read_settings(model));
     MLFF_TRY(take_tensors(model));
     MLFF_TRY(take_offsets(model));
-    for (size_t i = 0; i < model->file.n_tensors; i++)
-        if (!painn->used[i])
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: tensor %s has no place in a PaiNN of these settings; its metadata does not fit it",
-                      model->name, model->file.tensors[i].name);
+    MLFF_TRY(model_taken_all(model, &painn->taken));
     model->cutoff = painn->parameters.cutoff * model->length_unit;
     model->n_layers = painn->parameters.n_layers;
     model->n_parameters = count_parameters(painn);
@@ -329,9 +295,7 @@ static void painn_destroy(mlff_model *model)
 {
     painn_model *painn = model->parameters;
     if (!painn) return;
-    for (size_t i = 0; i < painn->n_converted; i++) base_free(painn->converted[i]);
-    base_free(painn->converted);
-    base_free(painn->used);
+    model_taken_free(&painn->taken);
     base_free(painn);
     model->parameters = NULL;
 }
