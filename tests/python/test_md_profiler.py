@@ -403,9 +403,9 @@ class Results(unittest.TestCase):
         self.assertEqual(len({positions.tobytes() for positions in calc.positions}), calc.n)
 
     def test_comparison(self):
-        found = self.profiler.compare_calculators({"EMT": EMT(), "made": make_emt}, support.copper_frames(6))
-        self.assertEqual(list(found), ["EMT", "made"])
-        self.assertEqual([r.name for r in found.values()], ["EMT", "made"])
+        found = self.profiler.compare_calculators({"EMT": EMT(), "made": make_emt, "class": EMT}, support.copper_frames(6))
+        self.assertEqual(list(found), ["EMT", "made", "class"])
+        self.assertEqual([r.name for r in found.values()], ["EMT", "made", "class"])
 
     def test_comparison_in_processes_of_their_own(self):
         found = self.profiler.compare_calculators(

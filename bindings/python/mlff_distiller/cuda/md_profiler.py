@@ -279,7 +279,7 @@ class MDProfiler:
         """Measures several calculators on the same trajectory; results by name, in the order given.
 
         Args:
-            calculators: calculators by name. A value that is a function is called to make its calculator.
+            calculators: calculators by name. A value that is a function or a class is called to make its calculator.
             separate_processes: each in a process of its own, newly spawned, so that settings, allocators and compile caches
                 of one cannot touch another. What is handed over must be picklable: best a function at the top of a module.
         """
@@ -416,7 +416,8 @@ def _warn_of_leaks(result: MDProfileResult) -> None:
 
 
 def _make(made: Any) -> Any:
-    return made() if callable(made) and not hasattr(made, "get_potential_energy") else made
+    makes = isinstance(made, type) or (callable(made) and not hasattr(made, "get_potential_energy"))
+    return made() if makes else made
 
 
 def _child(settings: dict[str, Any], made: Any, source: Any, keywords: dict[str, Any], connection: Any) -> None:
