@@ -109,6 +109,7 @@ static inline unsigned __ballot_sync(unsigned, bool v)
 static inline void __syncwarp() { emulate::exchange(0, 0); }
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 template <typename T> static inline T __ldg(const T *p) { return *p; }
+static inline float __int_as_float(int v) { float r; memcpy(&r, &v, 4); return r; }
 static inline int __float_as_int(float v) { int r; memcpy(&r, &v, 4); return r; }
 static inline uint32_t __float_as_uint(float v) { uint32_t r; memcpy(&r, &v, 4); return r; }
 static inline float __uint_as_float(uint32_t v) { float r; memcpy(&r, &v, 4); return r; }

@@ -44,7 +44,7 @@ typedef struct host_arrays {
 struct cuda_evaluator {
     const mlff_model *model;
     int device, capability, n_multiprocessors;
-    int clusters_of_8, clusters_of_4, large_tiles; // how many run at once; whether tiles of 32 atoms fit
+    int clusters_of_8, clusters_of_4, clusters_of_2, large_tiles; // how many run at once; whether tiles of 32 atoms fit
     painn_cuda_step step;
     void *constants, *arena;
     size_t constant_bytes, arena_bytes;
@@ -151,6 +151,7 @@ mlff_status painn_cuda_create(const mlff_model *model, const painn_parameters *p
     if (e->capability >= 90) {
         e->clusters_of_8 = painn_cuda_clusters_at_once(8);
         e->clusters_of_4 = painn_cuda_clusters_at_once(4);
+        e->clusters_of_2 = painn_cuda_clusters_at_once(2);
     }
     e->large_tiles = properties.sharedMemPerBlockOptin >= 200 * 1024;
     CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
@@ -208,6 +209,13 @@ static int class_of(int n)
     return (n + step - 1) / step * step;
 }
 
+static int class_of_systems(int n)
+{
+    int c = 1;
+    while (c < n && c < 16) c *= 2;
+    return n <= 16 ? c : class_of(n);
+}
+
 static mlff_status grow_arena(cuda_evaluator *e, int n_atoms, int n_systems, int row)
 {
     mlff_status status = MLFF_OK;
@@ -216,7 +224,7 @@ static mlff_status grow_arena(cuda_evaluator *e, int n_atoms, int n_systems, int
         return MLFF_OK;
     int64_t atoms = class_of(n_atoms) > step.atom_capacity ? class_of(n_atoms) : step.atom_capacity;
     atoms = (atoms + PAINN_CUDA_ATOM_BLOCK - 1) / PAINN_CUDA_ATOM_BLOCK * PAINN_CUDA_ATOM_BLOCK;
-    if (class_of(n_systems) > step.system_capacity) step.system_capacity = class_of(n_systems);
+    if (class_of_systems(n_systems) > step.system_capacity) step.system_capacity = class_of_systems(n_systems);
     if (row > step.row_capacity) step.row_capacity = (row + row / 8 + 15) / 16 * 16;
     if (atoms * step.row_capacity > INT32_MAX || atoms * PAINN_CUDA_INTERVALS > INT32_MAX)
         return host.fail(MLFF_ERR_LIMIT,
@@ -281,7 +289,7 @@ static mlff_status grow_host(cuda_evaluator *e, int n_atoms, int n_systems, int 
     host_arrays io = e->io;
     if (io.block && n_atoms <= io.n_atoms && n_systems <= io.n_systems && n_pairs <= io.n_pairs) return MLFF_OK;
     if (class_of(n_atoms) > io.n_atoms) io.n_atoms = class_of(n_atoms);
-    if (class_of(n_systems) > io.n_systems) io.n_systems = class_of(n_systems);
+    if (class_of_systems(n_systems) > io.n_systems) io.n_systems = class_of_systems(n_systems);
     if (n_pairs > io.n_pairs) io.n_pairs = n_pairs + n_pairs / 4;
     CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
     forget_graphs(e); // they know where the input stands
@@ -308,10 +316,14 @@ static painn_cuda_plan make_plan(const cuda_evaluator *e, int n_atoms, int n_sys
 {
     int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors, wide = e->step.n_features == 128;
     painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
-                            .n_systems = class_of(n_systems) < e->step.system_capacity ? class_of(n_systems) : e->step.system_capacity,
-                            .cluster = wide && tiles <= e->clusters_of_8 ? 8 : wide && tiles <= e->clusters_of_4 ? 4 : 1,
+                            .n_systems = class_of_systems(n_systems) < e->step.system_capacity ? class_of_systems(n_systems) : e->step.system_capacity,
+                            .cluster = !wide                       ? 1
+                                       : tiles <= e->clusters_of_8 ? 8
+                                       : tiles <= e->clusters_of_4 ? 4
+                                       : tiles <= e->clusters_of_2 ? 2
+                                                                   : 1,
                             .tile = tiles <= n || !wide || !e->large_tiles ? 16 : 32,
-                            .edge_mode = atoms >= 1024 && e->large_tiles ? 1 : atoms <= 512 ? 2 : 0,
+                            .edge_mode = atoms <= 128 ? 2 : e->large_tiles ? 1 : 0,
                             .overlap = e->capability >= 90,
                             .n_multiprocessors = n,
                             .forces = forces};

@@ -25,6 +25,7 @@ extern "C" {
 enum {
     PAINN_CUDA_MAX_LAYERS = PAINN_MAX_LAYERS,
     PAINN_CUDA_INTERVALS = 128, /* of the filter table */
+    PAINN_CUDA_TABLE_RANGE = 8, /* the variable goes from −1/8 to 1/8 in an interval */
     PAINN_CUDA_SLICE = 16,      /* features */
     PAINN_CUDA_SAVED = 10,      /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
     PAINN_CUDA_ATOM_BLOCK = 32  /* atom capacities are multiples of it */
@@ -35,8 +36,6 @@ enum {
 #define PAINN_CUDA_OPERAND_SCALE 16.0f
 typedef struct painn_cuda_layer {
     const void *filter;                        /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4) */
-    float filter_unit;                         /* of c3, c4 */
-    float filter_unit_pad;
     const void *U, *M1, *M2, *W1, *W2;         /* y = x wᵀ */
     const void *Ut, *M1t, *M2t, *W1t, *W2t;    /* y = x w; rows of M2t in the order q, t, μ */
     const float *c1, *c2, *b1, *b2;
@@ -87,7 +86,7 @@ typedef struct painn_cuda_report {
 typedef struct painn_cuda_edge {
     float u[3], d;                /* from the row's atom to the neighbour; model units */
     int32_t packed;               /* neighbour · intervals + interval */
-    float t;                      /* −1 … 1 in the interval */
+    float t;                      /* the table's variable in the interval */
     int32_t species;              /* of the neighbour */
     int32_t shift;                /* three times 10 bits, + 512 each */
 } painn_cuda_edge;
@@ -106,7 +105,7 @@ typedef struct painn_cuda_step {
     const void *O1, *O1t;
     const float *o1, *O2;
     float o2;
-    float table_scale;            /* intervals / cutoff, 1/model length */
+    float table_scale;            /* change of a table's variable with distance, 1/model length */
     const double *offset;         /* [n_species] eV */
 
     const painn_cuda_call *call_in; /* on the device */
@@ -141,7 +140,7 @@ typedef struct painn_cuda_step {
 /* How a step is cut into launches. */
 typedef struct painn_cuda_plan {
     int n_atoms, n_systems;       /* upper bounds: what grids are made for */
-    int cluster;                  /* blocks that share a tile of atoms in node kernels: 1, 4 or 8 */
+    int cluster;                  /* blocks that share a tile of atoms in node kernels: 1, 2, 4 or 8 */
     int tile;                     /* 16 or 32 atoms */
     int edge_mode;                /* 0: a warp a row's slice; 1: and the filter table in shared memory; 2: a block a row's slice */
     int overlap;                  /* programmatic launches: a kernel starts while the one before it ends */

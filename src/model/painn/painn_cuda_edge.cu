@@ -19,15 +19,14 @@
 // block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
 enum edge_mode { ROW_WARP, TABLE_SHARED, ROW_BLOCK };
 
+enum { FORWARD_THREADS = 1024, BACKWARD_THREADS = 768 }; // of a block that walks: as many as registers allow
 enum { TABLE_SLICE = PAINN_CUDA_INTERVALS * 3 * PAINN_CUDA_SLICE }; // float4 of a slice in shared memory
 
 // The table of a layer as a block sees it: entry (interval, block b, half h) of the lane's two features.
 template <bool in_shared, int F> struct filter_table {
     const float4 *base;
-    float unit;
     __device__ __forceinline__ filter_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
     {
-        unit = layer.filter_unit;
         base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * 48) + threadIdx.x % 8;
     }
     template <bool derivative> __device__ __forceinline__ void get(int interval, int b, float t, float2 &W, float2 &dW) const
@@ -39,13 +38,10 @@ template <bool in_shared, int F> struct filter_table {
     }
     template <bool derivative> __device__ __forceinline__ void one(float4 c, float t, float &W, float &dW) const
     {
-        float2 c34 = unpack_half2(__float_as_uint(c.w));
-        float high = fmaf(t, c34.y, c34.x) * unit;
-        W = fmaf(t, fmaf(t, fmaf(t, high, c.z), c.y), c.x);
-        if (derivative) {
-            float slope = fmaf(t, 4.0f * c34.y, 3.0f * c34.x) * unit;
-            dW = fmaf(t, fmaf(t, slope, 2.0f * c.z), c.y);
-        }
+        const float2 c34 = unpack_half2(__float_as_uint(c.w));
+        const float b3 = fmaf(t, c34.y, c34.x), b2 = fmaf(t, b3, c.z), b1 = fmaf(t, b2, c.y);
+        W = fmaf(t, b1, c.x);
+        if (derivative) dW = fmaf(t, fmaf(t, fmaf(t, c34.y, b3), b2), b1);
     }
 };
 
@@ -115,69 +111,112 @@ static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
     return make_float2(a.x * b.x, a.y * b.y);
 }
 
-// An edge of the row, given to all lanes of a quarter from the lane that read it.
-struct edge_view {
-    float ux, uy, uz, t;
-    int packed;
-    __device__ __forceinline__ edge_view(float4 a, int packed_, float t_, int source)
+// Up to 32 edges of a row, one a lane; where there is none, a harmless one to the row's own atom.
+struct edge_chunk {
+    float4 a, b;
+    int length; // of the row
+    __device__ __forceinline__ void load(const painn_cuda_step &step, int i, int begin)
     {
-        ux = __shfl_sync(~0u, a.x, source);
-        uy = __shfl_sync(~0u, a.y, source);
-        uz = __shfl_sync(~0u, a.z, source);
-        packed = __shfl_sync(~0u, packed_, source);
-        t = __shfl_sync(~0u, t_, source);
+        const int k = begin + (int)(threadIdx.x % 32);
+        length = step.row_length[i];
+        // Not waiting for the length: what lies behind it in the row is memory, and is replaced.
+        const painn_cuda_edge *edge = step.edges + (size_t)i * step.row_capacity + min(k, step.row_capacity - 1);
+        a = *(const float4 *)edge->u;
+        b = *(const float4 *)&edge->packed;
+        if (k >= length) {
+            a = make_float4(0, 0, 0, 1);
+            b = make_float4(__int_as_float(i * PAINN_CUDA_INTERVALS), 0, 0, 0);
+        }
+    }
+};
+
+// An edge, given to all lanes of a quarter from the lane that read it, with its filters.
+template <int BLOCKS, bool derivative> struct edge_view {
+    float ux, uy, uz;
+    int j;
+    float2 W[BLOCKS], dW[BLOCKS];
+    float t;
+    int interval;
+    __device__ __forceinline__ void locate(const edge_chunk &chunk, int packed, int k)
+    {
+        const int source = (k + (int)(threadIdx.x % 32) / 8) % 32;
+        ux = __shfl_sync(~0u, chunk.a.x, source);
+        uy = __shfl_sync(~0u, chunk.a.y, source);
+        uz = __shfl_sync(~0u, chunk.a.z, source);
+        packed = __shfl_sync(~0u, packed, source);
+        t = __shfl_sync(~0u, chunk.b.y, source);
+        j = packed / PAINN_CUDA_INTERVALS;
+        interval = packed % PAINN_CUDA_INTERVALS;
+    }
+    template <typename Table> __device__ __forceinline__ void filter(const Table &table, bool active)
+    {
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            table.template get<derivative>(interval, b, t, W[b], dW[b]);
+            if (!active) W[b] = dW[b] = make_float2(0, 0);
+        }
     }
 };
 
 template <int F, bool first_layer, int mode>
-static __global__ void __launch_bounds__(mode == TABLE_SHARED ? 1024 : 128) message_kernel(const __grid_constant__ painn_cuda_step step, int l)
+static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS : 128) message_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
-    const int SLICES = F / PAINN_CUDA_SLICE;
+    const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) {
         load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
-    begin_stage(step, stage_message(l));
+    // Rows are there long before the features of layer 1 and above.
+    if (first_layer) begin_stage(step, stage_message(l));
     edge_tasks task(SLICES, step.call->n_atoms, mode);
     filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
     const int width = first_layer ? 32 : 96;
+    edge_chunk next;
+    edge_view<BLOCKS, false> e;
+    if (task.atom < task.end) next.load(step, task.atom, 0);
+    if (!first_layer) begin_stage(step, stage_message(l));
 
     for (int i = task.atom; i < task.end; i += task.stride) {
         float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
-        const int length = step.row_length[i];
-        const painn_cuda_edge *row = step.edges + (size_t)i * step.row_capacity;
+        edge_chunk chunk = next;
+        if (i + task.stride < task.end) next.load(step, i + task.stride, 0);
+        const int length = chunk.length;
         for (int begin = 0; begin < length; begin += 32) {
-            float4 a = make_float4(0, 0, 0, 0), b = a;
-            if (begin + lane < length) {
-                a = *(const float4 *)row[begin + lane].u;
-                b = *(const float4 *)&row[begin + lane].packed;
-            }
-            const int packed = first_layer ? __float_as_int(b.z) * PAINN_CUDA_INTERVALS + __float_as_int(b.x) % PAINN_CUDA_INTERVALS
-                                           : __float_as_int(b.x);
+            if (begin > 0) chunk.load(step, i, begin);
+            const int packed = first_layer ? __float_as_int(chunk.b.z) * PAINN_CUDA_INTERVALS + __float_as_int(chunk.b.x) % PAINN_CUDA_INTERVALS
+                                           : __float_as_int(chunk.b.x);
             const int n = min(32, length - begin);
-#pragma unroll 2
+            // A block a row: the next edge's filters are made while this one's features come. Else there are warps enough.
+            if (mode == ROW_BLOCK && task.begin < n) {
+                e.locate(chunk, packed, task.begin);
+                e.filter(table, task.begin + quarter < n);
+            }
             for (int k = task.begin; k < n; k += task.step) {
-                edge_view e(a, packed, b.y, k + quarter);
-                if (k + quarter >= n) continue;
-                const int interval = e.packed % PAINN_CUDA_INTERVALS, j = e.packed / PAINN_CUDA_INTERVALS;
-                const float *x = rows + (size_t)(j * SLICES + task.slice) * width;
-                float2 W, unused;
+                if (mode != ROW_BLOCK) e.locate(chunk, packed, k);
+                const float *x = rows + (size_t)(e.j * SLICES + task.slice) * width;
                 const float4 x0 = *(const float4 *)x; // q, R of two features
-                table.template get<false>(interval, 0, e.t, W, unused);
-                fma2(q, W, make_float2(x0.x, x0.z));
-                table.template get<false>(interval, 1, e.t, W, unused);
-                float2 s = mul2(W, make_float2(x0.y, x0.w));
-                mx.x = fmaf(s.x, e.ux, mx.x), mx.y = fmaf(s.y, e.ux, mx.y);
-                my.x = fmaf(s.x, e.uy, my.x), my.y = fmaf(s.y, e.uy, my.y);
-                mz.x = fmaf(s.x, e.uz, mz.x), mz.y = fmaf(s.y, e.uz, mz.y);
+                float4 x1, x2;
                 if (!first_layer) {
-                    const float4 x1 = *(const float4 *)(x + 32), x2 = *(const float4 *)(x + 64); // μ_x, μ_y; μ_z, x^μ
-                    table.template get<false>(interval, 2, e.t, W, unused);
-                    s = mul2(W, make_float2(x2.y, x2.w));
+                    x1 = *(const float4 *)(x + 32); // μ_x, μ_y
+                    x2 = *(const float4 *)(x + 64); // μ_z, x^μ
+                }
+                if (mode != ROW_BLOCK) e.filter(table, k + quarter < n);
+                const edge_view<BLOCKS, false> now = e;
+                if (mode == ROW_BLOCK && k + task.step < n) {
+                    e.locate(chunk, packed, k + task.step);
+                    e.filter(table, k + task.step + quarter < n);
+                }
+                fma2(q, now.W[0], make_float2(x0.x, x0.z));
+                float2 s = mul2(now.W[1], make_float2(x0.y, x0.w));
+                mx.x = fmaf(s.x, now.ux, mx.x), mx.y = fmaf(s.y, now.ux, mx.y);
+                my.x = fmaf(s.x, now.uy, my.x), my.y = fmaf(s.y, now.uy, my.y);
+                mz.x = fmaf(s.x, now.uz, mz.x), mz.y = fmaf(s.y, now.uz, mz.y);
+                if (!first_layer) {
+                    s = mul2(now.W[BLOCKS - 1], make_float2(x2.y, x2.w));
                     fma2(mx, s, make_float2(x1.x, x1.z));
                     fma2(my, s, make_float2(x1.y, x1.w));
                     fma2(mz, s, make_float2(x2.x, x2.z));
@@ -190,7 +229,6 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? 1024 : 128) mess
         mz = add_quarters(mz);
         // Each quarter finishes one component.
         float2 mine = quarter == 0 ? q : quarter == 1 ? mx : quarter == 2 ? my : mz, own = make_float2(0, 0);
-        if (mode == ROW_BLOCK && !add_warps<1>(&mine)) return;
         if (first_layer) {
             if (quarter == 0) own = *(const float2 *)(step.embedding + ((size_t)step.species[i] * SLICES + task.slice) * 16 + f);
         } else {
@@ -202,6 +240,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? 1024 : 128) mess
                 own = make_float2(mu[0], mu[2]);
             }
         }
+        if (mode == ROW_BLOCK && !add_warps<1>(&mine)) return;
         *(float2 *)(step.prime + (((size_t)i * SLICES + task.slice) * 4 + quarter) * 16 + f) = make_float2(own.x + mine.x, own.y + mine.y);
     }
 }
@@ -220,23 +259,26 @@ static __device__ __forceinline__ float sum_quarter(const float (&v)[4])
 }
 
 template <int F, bool first_layer, int mode>
-static __global__ void __launch_bounds__(mode == TABLE_SHARED ? 1024 : 128) edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
+static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128) edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
-    const int SLICES = F / PAINN_CUDA_SLICE;
+    const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) {
         load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
-    begin_stage(step, stage_edges(step.n_layers, l));
     edge_tasks task(SLICES, step.call->n_atoms, mode);
     filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
-    const float scale = 2.0f * step.table_scale; // dt/dd
+    const float scale = step.table_scale; // dt/dd
     const bool accumulate = l + 1 < step.n_layers;
     float *gradient = step.edge_gradient + (size_t)task.slice * step.atom_capacity * step.row_capacity * 4;
     const float2 zero = make_float2(0, 0);
+    edge_chunk next;
+    edge_view<BLOCKS, true> e;
+    if (task.atom < task.end) next.load(step, task.atom, 0);
+    begin_stage(step, stage_edges(step.n_layers, l)); // all but the adjoints is there already
 
     for (int j = task.atom; j < task.end; j += task.stride) {
         const float *own = first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + task.slice) * 32 + 2 * f
@@ -252,59 +294,55 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? 1024 : 128) edge
             xm = make_float2(own2.y, own2.w);
         }
         float2 bq = zero, bR = zero, bm = zero, bx = zero, by = zero, bz = zero;
-        const int length = step.row_length[j];
+        edge_chunk chunk = next;
+        if (j + task.stride < task.end) next.load(step, j + task.stride, 0);
+        const int length = chunk.length;
         const size_t row_at = (size_t)j * step.row_capacity;
-        const painn_cuda_edge *row = step.edges + row_at;
         for (int begin = 0; begin < length; begin += 32) {
-            float4 a = make_float4(0, 0, 0, 0), b = a;
-            if (begin + lane < length) {
-                a = *(const float4 *)row[begin + lane].u;
-                b = *(const float4 *)&row[begin + lane].packed;
+            if (begin > 0) chunk.load(step, j, begin);
+            const int packed = __float_as_int(chunk.b.x), n = min(32, length - begin);
+            if (mode == ROW_BLOCK && task.begin < n) {
+                e.locate(chunk, packed, task.begin);
+                e.filter(table, task.begin + quarter < n);
             }
-            const int n = min(32, length - begin);
             for (int k = task.begin; k < n; k += task.step) {
-                edge_view e(a, __float_as_int(b.x), b.y, k + quarter);
-                float sums[4] = {0, 0, 0, 0};
+                if (mode != ROW_BLOCK) e.locate(chunk, packed, k);
+                const float *bar = step.adjoint + ((size_t)e.j * SLICES + task.slice) * 64 + 2 * f;
+                const float4 bar0 = *(const float4 *)bar, bar1 = *(const float4 *)(bar + 32);
                 const bool active = k + quarter < n;
-                if (active) {
-                    const int interval = e.packed % PAINN_CUDA_INTERVALS, i = e.packed / PAINN_CUDA_INTERVALS;
-                    const float *bar = step.adjoint + ((size_t)i * SLICES + task.slice) * 64 + 2 * f;
-                    const float4 bar0 = *(const float4 *)bar, bar1 = *(const float4 *)(bar + 32);
-                    const float2 q = make_float2(bar0.x, bar0.z), mx = make_float2(bar0.y, bar0.w), my = make_float2(bar1.x, bar1.z),
-                                 mz = make_float2(bar1.y, bar1.w);
-                    float2 W, dW, P, Q;
-                    P.x = -fmaf(e.ux, mx.x, fmaf(e.uy, my.x, e.uz * mz.x));
-                    P.y = -fmaf(e.ux, mx.y, fmaf(e.uy, my.y, e.uz * mz.y));
-                    float2 kappa = zero;
-                    table.template get<true>(interval, 0, e.t, W, dW);
-                    if (!first_layer) fma2(bq, W, q);
-                    fma2(kappa, dW, mul2(xq, q));
-                    table.template get<true>(interval, 1, e.t, W, dW);
-                    if (!first_layer) fma2(bR, W, P);
-                    fma2(kappa, dW, mul2(xR, P));
-                    const float2 s = mul2(W, xR);
-                    if (!first_layer) {
-                        table.template get<true>(interval, 2, e.t, W, dW);
-                        Q = mul2(mx, mux);
-                        fma2(Q, my, muy);
-                        fma2(Q, mz, muz);
-                        fma2(bm, W, Q);
-                        fma2(kappa, dW, mul2(xm, Q));
-                        const float2 r = mul2(W, xm);
-                        fma2(bx, r, mx);
-                        fma2(by, r, my);
-                        fma2(bz, r, mz);
-                    }
-                    sums[0] = (kappa.x + kappa.y) * scale;
-                    sums[1] = fmaf(s.x, mx.x, s.y * mx.y);
-                    sums[2] = fmaf(s.x, my.x, s.y * my.y);
-                    sums[3] = fmaf(s.x, mz.x, s.y * mz.y);
+                float *at = gradient + (row_at + begin + k + quarter) * 4 + (lane % 8) / 2, before = 0;
+                if (accumulate && active) before = *at;
+                if (mode != ROW_BLOCK) e.filter(table, active);
+                const edge_view<BLOCKS, true> now = e;
+                if (mode == ROW_BLOCK && k + task.step < n) {
+                    e.locate(chunk, packed, k + task.step);
+                    e.filter(table, k + task.step + quarter < n);
                 }
+                const float2 q = make_float2(bar0.x, bar0.z), mx = make_float2(bar0.y, bar0.w), my = make_float2(bar1.x, bar1.z),
+                             mz = make_float2(bar1.y, bar1.w);
+                float2 P, Q, kappa;
+                P.x = -fmaf(now.ux, mx.x, fmaf(now.uy, my.x, now.uz * mz.x));
+                P.y = -fmaf(now.ux, mx.y, fmaf(now.uy, my.y, now.uz * mz.y));
+                kappa = mul2(now.dW[0], mul2(xq, q));
+                fma2(kappa, now.dW[1], mul2(xR, P));
+                const float2 s = mul2(now.W[1], xR);
+                if (!first_layer) {
+                    fma2(bq, now.W[0], q);
+                    fma2(bR, now.W[1], P);
+                    Q = mul2(mx, mux);
+                    fma2(Q, my, muy);
+                    fma2(Q, mz, muz);
+                    fma2(bm, now.W[BLOCKS - 1], Q);
+                    fma2(kappa, now.dW[BLOCKS - 1], mul2(xm, Q));
+                    const float2 r = mul2(now.W[BLOCKS - 1], xm);
+                    fma2(bx, r, mx);
+                    fma2(by, r, my);
+                    fma2(bz, r, mz);
+                }
+                const float sums[4] = {(kappa.x + kappa.y) * scale, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
+                                       fmaf(s.x, mz.x, s.y * mz.y)};
                 const float mine = sum_quarter(sums);
-                if (active && lane % 2 == 0) {
-                    float *at = gradient + (row_at + begin + k + quarter) * 4 + (lane % 8) / 2;
-                    *at = accumulate ? *at + mine : mine;
-                }
+                if (active && lane % 2 == 0) *at = before + mine;
             }
         }
         if (first_layer) continue;
@@ -331,11 +369,12 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? 1024 : 128) edge
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
 // g = dE/dr of the pair whose reverse is entry `at`: the pair ends in the row's atom; its u is minus the entry's.
-static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, int n_slices, size_t at, float4 &u_out)
+template <int SLICES> static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 &u_out)
 {
     const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
     float4 sum = make_float4(0, 0, 0, 0);
-    for (int s = 0; s < n_slices; s++) sum = sum + *(const float4 *)(step.edge_gradient + (s * slice + at) * 4);
+#pragma unroll
+    for (int s = 0; s < SLICES; s++) sum = sum + *(const float4 *)(step.edge_gradient + (s * slice + at) * 4);
     float4 u = *(const float4 *)step.edges[at].u;
     u_out = u;
     float ux = -u.x, uy = -u.y, uz = -u.z, inverse = 1.0f / u.w;
@@ -349,7 +388,7 @@ static __device__ __forceinline__ double sum_warp(double v)
     return v;
 }
 
-static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int n_slices)
+template <int SLICES> static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int unused_number)
 {
     begin_stage(step, 1 + 4 * step.n_layers);
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
@@ -360,8 +399,8 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
     float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     for (int k = lane; k < length; k += 32) {
         float4 u, unused;
-        float3 in = pair_gradient(step, n_slices, row + k, u); // pair (j, i)
-        float3 out = pair_gradient(step, n_slices, step.reverse[row + k], unused);
+        float3 in = pair_gradient<SLICES>(step, row + k, u); // pair (j, i)
+        float3 out = pair_gradient<SLICES>(step, step.reverse[row + k], unused);
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;
@@ -384,7 +423,7 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
 }
 
 // Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order.
-static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces, int n_slices)
+template <int SLICES> static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
 {
     __shared__ double part[32][11], total[11];
     begin_stage(step, 2 + 4 * step.n_layers);
@@ -403,7 +442,8 @@ static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant
         const int atom = first + i;
         const bool owned = step.owned[atom];
         double raw = owned ? step.o2 : 0.0;
-        for (int k = 0; k < n_slices; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
+#pragma unroll
+        for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
         raw *= step.energy_unit;
         const double own = owned ? step.offset[step.species[atom]] : 0.0;
         if (call.atom_energies) call.atom_energies[atom] = raw + own;
@@ -444,7 +484,7 @@ static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant
 template <int F, int mode>
 static int launch_edge(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
-    const int slices = F / PAINN_CUDA_SLICE, threads = mode == TABLE_SHARED ? 1024 : 128;
+    const int slices = F / PAINN_CUDA_SLICE, threads = mode != TABLE_SHARED ? 128 : back ? BACKWARD_THREADS : FORWARD_THREADS;
     int blocks = mode == TABLE_SHARED ? plan->n_multiprocessors / slices * slices
                  : mode == ROW_BLOCK  ? plan->n_atoms * slices
                                       : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
@@ -475,12 +515,17 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
     return dispatch(step, plan, layer, true, stream);
 }
 
+template <int SLICES> static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    int error = 0, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    if (plan->forces) error = launch(forces_kernel<SLICES>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
+    if (error == 0) error = launch(sums_kernel<SLICES>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+    return error;
+}
+
 int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    int error = 0, slices = step->n_features / PAINN_CUDA_SLICE;
-    if (plan->forces) error = launch(forces_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, slices);
-    if (error == 0) error = launch(sums_kernel, plan->n_systems, plan->n_atoms / plan->n_systems < 512 ? 128 : 1024, 0, 1, plan->overlap, stream, *step, plan->forces, slices);
-    return error;
+    return step->n_features == 64 ? launch_forces<4>(step, plan, stream) : launch_forces<8>(step, plan, stream);
 }
 
 #ifndef MLFF_EMULATE

@@ -79,7 +79,7 @@ static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, i
     edge.u[2] = (float)(rz * inverse);
     edge.d = (float)(d / step.length_unit);
     edge.packed = j * PAINN_CUDA_INTERVALS + interval;
-    edge.t = (float)(2.0 * (along - interval) - 1.0);
+    edge.t = (float)((2.0 * (along - interval) - 1.0) / PAINN_CUDA_TABLE_RANGE);
     edge.species = step.species[j];
     edge.shift = (sx + 512) | (sy + 512) << 10 | (sz + 512) << 20;
     step.edges[(size_t)i * step.row_capacity + slot] = edge;
@@ -132,53 +132,84 @@ static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda
     return length + __popc(found);
 }
 
-static __global__ void __launch_bounds__(128) search_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+// x less the nearest integer, for |x| < 2²² (by adding 1.5 · 2²³ and taking it off again: cheaper than a rounding).
+static __device__ __forceinline__ float nearest_image(float x)
 {
-    begin_stage(step, 1);
-    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= step.call->n_atoms) return;
+    return x - ((x + 12582912.0f) - 12582912.0f);
+}
+
+// Rows i … i + ROWS − 1 of one system: each candidate is read once for all of them.
+template <int ROWS> static __device__ void search_rows(const painn_cuda_step &step, int i, int (*queue)[64])
+{
+    const int lane = threadIdx.x % 32;
     const painn_cuda_system &system = step.systems[step.system_of[i]];
-    const int first = system.first, n = system.n, m0 = system.images[0], m1 = system.images[1], m2 = system.images[2];
-    const int n1 = 2 * m1 + 1, n2 = 2 * m2 + 1, images = (2 * m0 + 1) * n1 * n2;
-    const bool w0 = system.wrapped[0], w1 = system.wrapped[1], w2 = system.wrapped[2];
+    const int first = system.first, n = system.n, n1 = 2 * system.images[1] + 1, n2 = 2 * system.images[2] + 1;
+    const int images = (2 * system.images[0] + 1) * n1 * n2;
+    const float w0 = system.wrapped[0], w1 = system.wrapped[1], w2 = system.wrapped[2];
     float h[9];
+#pragma unroll
     for (int c = 0; c < 9; c++) h[c] = (float)system.cell[c];
-    const float4 own = *(const float4 *)(step.fractional_float + (size_t)i * 4);
+    float4 own[ROWS];
+    int length[ROWS], waiting[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        own[r] = *(const float4 *)(step.fractional_float + (size_t)(i + r) * 4);
+        length[r] = waiting[r] = 0;
+    }
     const float reach = (float)step.cutoff + 0.01f, reach2 = reach * reach;
-    const int candidates = n * images; // n ≤ 2²⁴, and images beyond a few only for few atoms
-    // What may be inside waits in a queue of the warp until there are 32 to look at closely.
-    __shared__ int queues[4][64];
-    int *queue = queues[threadIdx.x / 32];
-    int length = 0, waiting = 0;
+    const int candidates = n * images;
     for (int begin = 0; begin < candidates; begin += 32) {
         const int candidate = begin + lane;
-        bool near = candidate < candidates;
-        if (images == 1 && near) {
-            const float4 other = *(const float4 *)(step.fractional_float + (size_t)(first + candidate) * 4);
-            float a0 = other.x - own.x, a1 = other.y - own.y, a2 = other.z - own.z;
-            // Close to half a cell the nearest image is for the doubles to decide.
-            const float edge = fmaxf(w0 ? fabsf(a0) : 0.0f, fmaxf(w1 ? fabsf(a1) : 0.0f, w2 ? fabsf(a2) : 0.0f));
-            if (w0) a0 -= rintf(a0);
-            if (w1) a1 -= rintf(a1);
-            if (w2) a2 -= rintf(a2);
-            const float x = a0 * h[0] + a1 * h[3] + a2 * h[6], y = a0 * h[1] + a1 * h[4] + a2 * h[7], z = a0 * h[2] + a1 * h[5] + a2 * h[8];
-            near = x * x + y * y + z * z < reach2 || fabsf(edge - 0.5f) < 1e-4f;
-        }
-        const unsigned found = __ballot_sync(~0u, near);
-        if (near) queue[waiting + __popc(found & ((1u << lane) - 1))] = candidate;
-        waiting += __popc(found);
-        __syncwarp();
-        if (waiting >= 32 || (begin + 32 >= candidates && waiting > 0)) {
-            length = look_closely(step, system, i, lane < waiting ? queue[lane] : -1, images, n1, n2, length);
-            const int rest = queue[32 + lane];
+        const bool there = candidate < candidates;
+        float4 other = own[0];
+        if (there && images == 1) other = *(const float4 *)(step.fractional_float + (size_t)(first + candidate) * 4);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            bool near = there;
+            if (images == 1) {
+                float a0 = other.x - own[r].x, a1 = other.y - own[r].y, a2 = other.z - own[r].z;
+                a0 = fmaf(w0, nearest_image(a0) - a0, a0);
+                a1 = fmaf(w1, nearest_image(a1) - a1, a1);
+                a2 = fmaf(w2, nearest_image(a2) - a2, a2);
+                const float x = a0 * h[0] + a1 * h[3] + a2 * h[6], y = a0 * h[1] + a1 * h[4] + a2 * h[7], z = a0 * h[2] + a1 * h[5] + a2 * h[8];
+                // Close to half a cell the nearest image is for the doubles to decide.
+                const float edge = fmaxf(w0 * fabsf(a0), fmaxf(w1 * fabsf(a1), w2 * fabsf(a2)));
+                near = near && (x * x + y * y + z * z < reach2 || edge > 0.4999f);
+            }
+            // What may be inside waits in a queue until there are 32 to look at closely.
+            const unsigned found = __ballot_sync(~0u, near);
+            if (found == 0) continue;
+            if (near) queue[r][waiting[r] + __popc(found & ((1u << lane) - 1))] = candidate;
+            waiting[r] += __popc(found);
             __syncwarp();
-            queue[lane] = rest;
-            __syncwarp();
-            waiting = waiting > 32 ? waiting - 32 : 0;
+            if (waiting[r] >= 32) {
+                length[r] = look_closely(step, system, i + r, queue[r][lane], images, n1, n2, length[r]);
+                const int rest = queue[r][32 + lane];
+                __syncwarp();
+                queue[r][lane] = rest;
+                __syncwarp();
+                waiting[r] -= 32;
+            }
         }
     }
-    if (waiting > 0) length = look_closely(step, system, i, lane < waiting ? queue[lane] : -1, images, n1, n2, length);
-    close_row(step, i, length);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (waiting[r] > 0) length[r] = look_closely(step, system, i + r, lane < waiting[r] ? queue[r][lane] : -1, images, n1, n2, length[r]);
+        close_row(step, i + r, length[r]);
+    }
+}
+
+template <int ROWS> static __global__ void __launch_bounds__(128) search_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+{
+    __shared__ int queues[4][ROWS][64];
+    begin_stage(step, 1);
+    const int warp = threadIdx.x / 32, i = (blockIdx.x * 4 + warp) * ROWS, n_atoms = step.call->n_atoms;
+    if (i >= n_atoms) return;
+    if (ROWS > 1 && i + ROWS <= n_atoms && step.system_of[i] == step.system_of[i + ROWS - 1]) {
+        search_rows<ROWS>(step, i, queues[warp]);
+    } else {
+        for (int k = i; k < min(i + ROWS, n_atoms); k++) search_rows<1>(step, k, queues[warp]);
+    }
 }
 
 // Rows from pairs handed in: those inside the cutoff, in the order given.
@@ -252,7 +283,11 @@ int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *p
 {
     int error = launch(prepare_kernel, (plan->n_atoms + 127) / 128, 128, 0, 1, 0, stream, *step, 0);
     if (error != 0) return error;
-    return launch(step->handed_pairs ? pairs_kernel : search_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
+    if (step->handed_pairs) return launch(pairs_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
+    // Where there are rows enough for all warps, a warp takes four at once.
+    if (plan->n_atoms < 2048 || plan->n_atoms / plan->n_systems < 128)
+        return launch(search_kernel<1>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
+    return launch(search_kernel<4>, (plan->n_atoms + 15) / 16, 128, 0, 1, plan->overlap, stream, *step, 0);
 }
 
 int painn_cuda_launch_reverse(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)

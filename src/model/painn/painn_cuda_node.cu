@@ -94,10 +94,9 @@ template <typename S> struct node {
         *(float2 *)(step.q + place<S::F, 1>(atom, 0, f)) = make_float2(v.x, v.y);
         *(float2 *)(step.q + place<S::F, 1>(atom + 8, 0, f)) = make_float2(v.z, v.w);
     }
-    __device__ __forceinline__ float4 bias(const float *array, int block) const
+    __device__ __forceinline__ float2 bias(const float *array, int block) const
     {
-        float2 b = *(const float2 *)(array + block * S::F + 8 * ft + 2 * (lane % 4));
-        return make_float4(b.x, b.y, b.x, b.y);
+        return __ldg((const float2 *)(array + block * S::F + 8 * ft + 2 * (lane % 4)));
     }
     __device__ __forceinline__ float4 *saved(int layer, int quantity, int mt) const
     {
@@ -169,10 +168,23 @@ template <typename S> struct node {
     // among `split` groups of the tile's warps, and the sum over k among the KS / split warps of a group.
     template <int KT, int NB, int SPLIT> struct weights {
         static const int SHARES = S::KS / SPLIT, N = (KT + SHARES - 1) / SHARES, HELD = SPLIT == 1 ? NB : 1;
+        static const int AHEAD = S::KS >= 8 ? 8 : HELD == 1 ? 4 : 2, D = N < AHEAD ? N : AHEAD; // k tiles fetched at a time
         const uint4 *base[HELD];
-        uint4 held[HELD][S::KS > 1 ? N : 1];
+        uint4 held[HELD][D];
     };
-    // Fetches this warp's share of the weights ahead of time where it is small. k_tiles: of the stored matrix.
+    // This warp's k tiles i … i + D − 1 of its share.
+    template <int KT, int NB, int SPLIT> __device__ __forceinline__ void fetch_chunk(weights<KT, NB, SPLIT> &w, int i) const
+    {
+        typedef weights<KT, NB, SPLIT> W;
+#pragma unroll
+        for (int b = 0; b < W::HELD; b++)
+#pragma unroll
+            for (int d = 0; d < W::D; d++) {
+                int k = ks / SPLIT + (i + d) * W::SHARES;
+                if (k < KT && ks < SPLIT * W::SHARES) w.held[b][d] = __ldg(w.base[b] + k * 32);
+            }
+    }
+    // Fetches the first of the weights ahead of time. k_tiles: of the stored matrix.
     template <int KT, int NB, int SPLIT>
     __device__ __forceinline__ void fetch(weights<KT, NB, SPLIT> &w, const void *matrix, const int *column_tile, int k_tiles) const
     {
@@ -186,54 +198,51 @@ template <typename S> struct node {
                     if (ks % SPLIT / (SPLIT / NB) == k) column = column_tile[k];
             }
             w.base[b] = (const uint4 *)matrix + (size_t)column * k_tiles * 32 + lane;
-            if (S::KS > 1) {
-#pragma unroll
-                for (int i = 0; i < W::N; i++) {
-                    int k = ks / SPLIT + i * W::SHARES;
-                    if (k < KT && ks < SPLIT * W::SHARES) w.held[b][i] = __ldg(w.base[b] + k * 32);
-                }
-            }
         }
+        fetch_chunk(w, 0);
     }
     // sum[b][m] over k; complete in the leading warps only. All warps of the block must come here.
     template <int KT, int NB, int MTT, int SPLIT>
-    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, const weights<KT, NB, SPLIT> &w, bool active) const
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, weights<KT, NB, SPLIT> &w, bool active) const
     {
         typedef weights<KT, NB, SPLIT> W;
         const int ROWS = SPLIT == 1 ? MTT : NB * MTT / SPLIT; // row tiles of a group
-        float4 part[W::HELD][ROWS];
+        // Where a warp has few tiles the three products of each have sums of their own: no waiting for the one before.
+        const int SUMS = S::KS >= 8 ? 3 : 1;
+        float4 part[W::HELD][ROWS], other[2][W::HELD][ROWS];
 #pragma unroll
         for (int b = 0; b < W::HELD; b++)
 #pragma unroll
-            for (int m = 0; m < ROWS; m++) part[b][m] = make_float4(0, 0, 0, 0);
-        if constexpr (S::KS > 1) {
-            const uint4 *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % MTT) * buffer_kt * 64;
+            for (int m = 0; m < ROWS; m++) part[b][m] = other[0][b][m] = other[1][b][m] = make_float4(0, 0, 0, 0);
+        const uint4 *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % MTT) * buffer_kt * 64;
+#pragma unroll 1
+        for (int i = 0; i < W::N; i += W::D) {
+            weights<KT, NB, SPLIT> now = w;
+            if (i + W::D < W::N) fetch_chunk(w, i + W::D);
 #pragma unroll
-            for (int i = 0; i < W::N; i++) {
-                int k = ks / SPLIT + i * W::SHARES;
-                if (k < KT && ks < SPLIT * W::SHARES && active) step_k(part, rows, buffer_kt, k, w.held, i);
-            }
-            reduce<NB, MTT, SPLIT>(sum, part);
-        } else {
-            uint4 next[NB][1];
-#pragma unroll
-            for (int b = 0; b < NB; b++) next[b][0] = __ldg(w.base[b]);
-            if (active) {
-#pragma unroll 4
-                for (int k = 0; k < KT; k++) {
-                    uint4 now[NB][1];
-#pragma unroll
-                    for (int b = 0; b < NB; b++) {
-                        now[b][0] = next[b][0];
-                        if (k + 1 < KT) next[b][0] = __ldg(w.base[b] + (k + 1) * 32);
-                    }
-                    step_k(part, buffer, buffer_kt, k, now, 0);
+            for (int d = 0; d < W::D; d++) {
+                int k = ks / SPLIT + (i + d) * W::SHARES;
+                if (k < KT && ks < SPLIT * W::SHARES && active) {
+                    if (SUMS == 3)
+                        step_k(part, other[0], other[1], rows, buffer_kt, k, now.held, d);
+                    else
+                        step_k(part, part, part, rows, buffer_kt, k, now.held, d);
                 }
             }
+        }
+        if (SUMS == 3) {
 #pragma unroll
             for (int b = 0; b < W::HELD; b++)
 #pragma unroll
-                for (int m = 0; m < ROWS; m++) sum[b][m] = part[b][m];
+                for (int m = 0; m < ROWS; m++) part[b][m] = part[b][m] + (other[0][b][m] + other[1][b][m]);
+        }
+        if constexpr (S::KS > 1) {
+            reduce<NB, MTT, SPLIT>(sum, part);
+        } else {
+#pragma unroll
+            for (int b = 0; b < NB; b++)
+#pragma unroll
+                for (int m = 0; m < MTT; m++) sum[b][m] = part[b][m];
         }
         const float unit = step.weight_unit;
 #pragma unroll
@@ -242,7 +251,7 @@ template <typename S> struct node {
             for (int m = 0; m < MTT; m++) sum[b][m] = sum[b][m] * make_float4(unit, unit, unit, unit);
     }
     template <int NB, int ROWS, int N>
-    __device__ __forceinline__ void step_k(float4 (&sum)[NB][ROWS], const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
+    __device__ __forceinline__ void step_k(float4 (&sum)[NB][ROWS], float4 (&sum_low)[NB][ROWS], float4 (&sum_weight)[NB][ROWS], const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
     {
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {
@@ -250,8 +259,8 @@ template <typename S> struct node {
             uint4 high = make_uint4(even.x, even.y, odd.x, odd.y), low = make_uint4(even.z, even.w, odd.z, odd.w);
 #pragma unroll
             for (int b = 0; b < NB; b++) {
-                product(sum[b][m], low, w[b][i].x, w[b][i].y);
-                product(sum[b][m], high, w[b][i].z, w[b][i].w);
+                product(sum_low[b][m], low, w[b][i].x, w[b][i].y);
+                product(sum_weight[b][m], high, w[b][i].z, w[b][i].w);
                 product(sum[b][m], high, w[b][i].x, w[b][i].y);
             }
         }
@@ -284,31 +293,86 @@ template <typename S> struct node {
     }
 };
 
+static __device__ __forceinline__ float4 operator+(float4 v, float2 bias)
+{
+    return make_float4(v.x + bias.x, v.y + bias.y, v.z + bias.x, v.w + bias.y);
+}
+
 // Values that stay with a leading warp between the parts of the chain.
 template <typename S> struct mixed {
-    float4 V[3][S::MT], B[3][S::MT], q[S::MT], mu[3][S::MT], t[S::MT];
+    float4 V[3][S::MT], B[3][S::MT], q[S::MT], mu[3][S::MT], t[S::MT], g[S::MT], ymu[S::MT], yt[S::MT];
 };
 
-// With small tiles everything stays in registers; with larger ones it is read again from where it was saved.
-template <typename S> static __device__ __forceinline__ void recall(const node<S> &n, int layer, mixed<S> &v, bool prime)
+// With tiles of 16 atoms everything stays in registers; larger ones read it again from where it was saved.
+template <typename S, bool last> static __device__ __forceinline__ void recall(const node<S> &n, int layer, mixed<S> &v)
+{
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+#pragma unroll
+        for (int c = 0; c < 3; c++) {
+            v.V[c][m] = *n.saved(layer, c, m);
+            v.B[c][m] = *n.saved(layer, 3 + c, m);
+        }
+        v.g[m] = *n.saved(layer, 6, m);
+        v.yt[m] = *n.saved(layer, 8, m);
+        if (!last) v.ymu[m] = *n.saved(layer, 7, m);
+    }
+}
+template <typename S> static __device__ __forceinline__ void dot(mixed<S> &v)
 {
 #pragma unroll
     for (int m = 0; m < S::MT; m++) {
         v.t[m] = make_float4(0, 0, 0, 0);
 #pragma unroll
-        for (int c = 0; c < 3; c++) {
-            v.V[c][m] = *n.saved(layer, c, m);
-            v.B[c][m] = *n.saved(layer, 3 + c, m);
-            v.t[m] = fma4(v.V[c][m], v.B[c][m], v.t[m]);
-            if (prime) v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, n.ft);
-        }
-        if (prime) v.q[m] = n.template load<4>(n.step.prime, m, 0, n.ft);
+        for (int c = 0; c < 3; c++) v.t[m] = fma4(v.V[c][m], v.B[c][m], v.t[m]);
     }
 }
 
+// Weights of what follows an update, fetched while it still works.
+template <typename S> struct network_weights {
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    typename node<S>::template weights<S::KF, 3, S::SPLIT_3> w2;
+    float2 b1, b2q, b2R, b2m;
+    __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &w)
+    {
+        const int columns1[1] = {n.ft}, columns2[3] = {n.ft, S::FT + n.ft, 2 * S::FT + n.ft};
+        n.fetch(w1, w.W1, columns1, S::KF);
+        n.fetch(w2, w.W2, columns2, S::KF);
+        b1 = n.bias(w.b1, 0);
+        b2q = n.bias(w.b2, 0);
+        b2R = n.bias(w.b2, 1);
+        b2m = n.bias(w.b2, 2);
+    }
+};
+template <typename S> struct readout_weights {
+    // H = F/2 hidden features: half as many column tiles, so half of the warps (or blocks' tiles) rest.
+    static const int HTC = S::NTC / 2, KH = S::KF / 2, LOCAL = HTC > 0 ? HTC : 1;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    typename node<S>::template weights<KH, 1, 1> w1t;
+    int ht;
+    bool works, failed;
+    float2 o1, o2;
+    float owned[S::MT][2];
+    __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &)
+    {
+        works = n.ntl < LOCAL;
+        ht = works ? cluster_rank<S::C>() * LOCAL + n.ntl : 0;
+        const int columns1[1] = {ht}, columns1t[1] = {n.ft}, h = 8 * ht + 2 * (n.lane % 4);
+        n.fetch(w1, n.step.O1, columns1, S::KF);
+        n.fetch(w1t, n.step.O1t, columns1t, KH);
+        o1 = __ldg((const float2 *)(n.step.o1 + h));
+        o2 = __ldg((const float2 *)(n.step.O2 + h));
+        failed = n.step.report->flags != 0;
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+            for (int k = 0; k < 2; k++) owned[m][k] = n.step.owned[n.first + 16 * m + n.lane / 4 + 8 * k] ? 1.0f : 0.0f;
+    }
+};
+
 // Update of layer l. Leaves q'' in r3 as an operand (not yet behind a barrier) and, but for the last layer, in step.q
-// and μ'' in step.state[l + 1].
-template <typename S, bool last> static __device__ __forceinline__ void update(node<S> &n, int l, mixed<S> &v)
+// and μ'' in step.state[l + 1]. False if the tile has no atoms.
+template <typename S, bool last, typename After>
+static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, After &after)
 {
     const painn_cuda_layer &w = n.step.layer[l];
     typename node<S>::template weights<S::KF, 2, S::SPLIT_U> wU;
@@ -316,19 +380,12 @@ template <typename S, bool last> static __device__ __forceinline__ void update(n
     typename node<S>::template weights<S::KF, last ? 2 : 3, last ? S::SPLIT_2 : S::SPLIT_3> wM2;
     const int columns_U[2] = {n.ft, S::FT + n.ft}, columns_M1[1] = {n.ft};
     const int columns_M2[3] = {n.ft, 2 * S::FT + n.ft, S::FT + n.ft}; // q, t, μ: the last layer needs no μ
+    // Ahead of what the kernel before this one computes: weights, biases, mailboxes.
+    const bool saves = !last || S::MT > 1;
     n.fetch(wU, w.U, columns_U, S::KF);
     n.fetch(wM1, w.M1, columns_M1, 2 * S::KF);
-    begin_stage(n.step, stage_message(l) + 1);
-    if (n.first >= n.step.call->n_atoms) return;
-
-    for (int tile = n.warp; tile < S::FT; tile += S::WARPS)
-#pragma unroll
-        for (int m = 0; m < S::MT; m++) {
-            n.template put<false>(n.r1, 2 * S::KF, m, tile, n.template load<4>(n.step.prime, m, 0, tile));
-#pragma unroll
-            for (int c = 0; c < 3; c++)
-                n.template put<false>(n.r0, S::KF, c * S::MT + m, tile, n.template load<4>(n.step.prime, m, 1 + c, tile));
-        }
+    const float2 c1 = n.bias(w.c1, 0), c2q = n.bias(w.c2, 0), c2mu = n.bias(w.c2, 1), c2t = n.bias(w.c2, 2);
+    const int n_atoms = n.step.call->n_atoms;
     if (last) {
         const int bytes[7] = {S::UNIT, S::UNIT, S::UNIT, S::UNIT / 2, 2 * S::UNIT, S::UNIT, 6 * S::UNIT};
         n.open(bytes);
@@ -336,6 +393,24 @@ template <typename S, bool last> static __device__ __forceinline__ void update(n
         const int bytes[4] = {S::UNIT, S::UNIT, S::UNIT, S::UNIT};
         n.open(bytes);
     }
+    begin_stage(n.step, stage_message(l) + 1);
+    if (n.first >= n_atoms) return false;
+
+    // Every warp splits the values of one feature tile; a leading warp's is the one it keeps.
+    const int tile = (cluster_rank<S::C>() * S::NTC + n.warp) % S::FT;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        v.q[m] = n.template load<4>(n.step.prime, m, 0, tile);
+#pragma unroll
+        for (int c = 0; c < 3; c++) v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, tile);
+    }
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        n.template put<false>(n.r1, 2 * S::KF, m, tile, v.q[m]);
+#pragma unroll
+        for (int c = 0; c < 3; c++) n.template put<false>(n.r0, S::KF, c * S::MT + m, tile, v.mu[c][m]);
+    }
+    __syncthreads();
     {
         float4 sum[2][3 * S::MT];
         n.multiply(sum, n.r0, S::KF, wU, true);
@@ -347,8 +422,10 @@ template <typename S, bool last> static __device__ __forceinline__ void update(n
 #pragma unroll
                 for (int c = 0; c < 3; c++) {
                     float4 V = sum[0][c * S::MT + m], B = sum[1][c * S::MT + m];
-                    *n.saved(l, c, m) = V;
-                    *n.saved(l, 3 + c, m) = B;
+                    if (saves) {
+                        *n.saved(l, c, m) = V;
+                        *n.saved(l, 3 + c, m) = B;
+                    }
                     square = fma4(V, V, square);
                     v.t[m] = fma4(V, B, v.t[m]);
                     v.V[c][m] = V;
@@ -359,6 +436,7 @@ template <typename S, bool last> static __device__ __forceinline__ void update(n
         }
     }
     n.fetch(wM2, w.M2, columns_M2, S::KF);
+    if (S::KS >= 8) after.fetch(n, n.step.layer[l + 1]);
     n.receive();
     {
         float4 sum[1][S::MT];
@@ -366,8 +444,9 @@ template <typename S, bool last> static __device__ __forceinline__ void update(n
         if (n.leads())
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
-                float4 g = sum[0][m] + n.bias(w.c1, 0);
-                *n.saved(l, 6, m) = g;
+                float4 g = sum[0][m] + c1;
+                if (saves) *n.saved(l, 6, m) = g;
+                v.g[m] = g;
                 n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(g));
             }
     }
@@ -376,99 +455,94 @@ template <typename S, bool last> static __device__ __forceinline__ void update(n
         float4 sum[last ? 2 : 3][S::MT];
         n.multiply(sum, n.r2, S::KF, wM2, true);
         if (n.leads()) {
-            if (S::MT > 1) recall<S>(n, l, v, true);
+            if (S::MT > 1) { // what the registers could not keep
 #pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                if (S::MT == 1) v.q[m] = n.template load<4>(n.step.prime, m, 0, n.ft);
-                float4 yq = sum[0][m] + n.bias(w.c2, 0), yt = sum[1][m] + n.bias(w.c2, 2);
-                *n.saved(l, 8, m) = yt;
-                float4 q = v.q[m] + fma4(yt, v.t[m], yq);
-                n.template put<true>(n.r3, S::KF, m, n.ft, q);
-                if (!last) {
-                    float4 ymu = sum[last ? 0 : 2][m] + n.bias(w.c2, 1);
-                    *n.saved(l, 7, m) = ymu;
-                    n.store_q(q, m);
-                    float4 mu[3];
+                for (int m = 0; m < S::MT; m++) {
+                    v.q[m] = n.template load<4>(n.step.prime, m, 0, n.ft);
 #pragma unroll
                     for (int c = 0; c < 3; c++) {
-                        if (S::MT == 1) v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, n.ft);
-                        mu[c] = fma4(ymu, v.B[c][m], v.mu[c][m]);
+                        v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, n.ft);
+                        v.V[c][m] = *n.saved(l, c, m);
+                        v.B[c][m] = *n.saved(l, 3 + c, m);
                     }
+                }
+                dot<S>(v);
+            }
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 yq = sum[0][m] + c2q, yt = sum[1][m] + c2t;
+                float4 q = v.q[m] + fma4(yt, v.t[m], yq);
+                n.template put<true>(n.r3, S::KF, m, n.ft, q);
+                if (saves) *n.saved(l, 8, m) = yt;
+                v.yt[m] = yt;
+                if (!last) {
+                    float4 ymu = sum[last ? 0 : 2][m] + c2mu, mu[3];
+                    *n.saved(l, 7, m) = ymu;
+                    n.store_q(q, m);
+#pragma unroll
+                    for (int c = 0; c < 3; c++) mu[c] = fma4(ymu, v.B[c][m], v.mu[c][m]);
                     n.template store_pair<STATE_PAIRS>(n.step.state[l + 1], m, STATE_MUX, mu[0], mu[1]);
                     n.template store_one<STATE_PAIRS>(n.step.state[l + 1], m, STATE_MUZ, mu[2]);
                 }
             }
         }
     }
+    return true;
 }
 
 // Message network of layer l: x from q'' in r3.
-template <typename S> static __device__ __forceinline__ void network(node<S> &n, int l)
+template <typename S> static __device__ __forceinline__ void network(node<S> &n, int l, network_weights<S> &w)
 {
-    const painn_cuda_layer &w = n.step.layer[l];
-    typename node<S>::template weights<S::KF, 1, 1> w1;
-    typename node<S>::template weights<S::KF, 3, S::SPLIT_3> w2;
-    const int columns1[1] = {n.ft}, columns2[3] = {n.ft, S::FT + n.ft, 2 * S::FT + n.ft};
-    n.fetch(w1, w.W1, columns1, S::KF);
-    n.fetch(w2, w.W2, columns2, S::KF);
+    if (S::KS < 8) w.fetch(n, n.step.layer[l]);
     n.receive();
     {
         float4 sum[1][S::MT];
-        n.multiply(sum, n.r3, S::KF, w1, true);
+        n.multiply(sum, n.r3, S::KF, w.w1, true);
         if (n.leads())
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
-                float4 h = sum[0][m] + n.bias(w.b1, 0);
+                float4 h = sum[0][m] + w.b1;
                 *n.saved(l, 9, m) = h;
                 n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(h));
             }
     }
     n.receive();
     float4 sum[3][S::MT];
-    n.multiply(sum, n.r2, S::KF, w2, true);
+    n.multiply(sum, n.r2, S::KF, w.w2, true);
     if (n.leads())
 #pragma unroll
         for (int m = 0; m < S::MT; m++) {
-            n.template store_pair<STATE_PAIRS>(n.step.state[l], m, STATE_XQ, sum[0][m] + n.bias(w.b2, 0), sum[1][m] + n.bias(w.b2, 1));
-            n.template store_one<STATE_PAIRS>(n.step.state[l], m, STATE_XM, sum[2][m] + n.bias(w.b2, 2));
+            n.template store_pair<STATE_PAIRS>(n.step.state[l], m, STATE_XQ, sum[0][m] + w.b2q, sum[1][m] + w.b2R);
+            n.template store_one<STATE_PAIRS>(n.step.state[l], m, STATE_XM, sum[2][m] + w.b2m);
         }
 }
 
 // Energies of atoms and q̄ from q'' in r3.
-template <typename S> static __device__ __forceinline__ void readout(node<S> &n, float4 (&q_bar)[S::MT])
+template <typename S> static __device__ __forceinline__ void readout(node<S> &n, float4 (&q_bar)[S::MT], readout_weights<S> &w)
 {
-    // H = F/2 hidden features: half as many column tiles, so half of the warps (or blocks' tiles) rest.
-    const int HTC = S::NTC / 2, KH = S::KF / 2, LOCAL = HTC > 0 ? HTC : 1;
-    const bool works = n.ntl < LOCAL;
-    const int ht = cluster_rank<S::C>() * LOCAL + n.ntl;
-    typename node<S>::template weights<S::KF, 1, 1> w1;
-    typename node<S>::template weights<KH, 1, 1> w1t;
-    const int columns1[1] = {works ? ht : 0}, columns1t[1] = {n.ft};
-    n.fetch(w1, n.step.O1, columns1, S::KF);
-    n.fetch(w1t, n.step.O1t, columns1t, KH);
+    const int KH = readout_weights<S>::KH;
+    if (S::KS < 8) w.fetch(n, n.step.layer[0]);
     n.receive();
     {
         float4 sum[1][S::MT];
-        n.multiply(sum, n.r3, S::KF, w1, works);
-        if (n.leads() && works) {
-            int h = 8 * ht + 2 * (n.lane % 4);
-            float2 o1 = *(const float2 *)(n.step.o1 + h), o2 = *(const float2 *)(n.step.O2 + h);
+        n.multiply(sum, n.r3, S::KF, w.w1, w.works);
+        if (n.leads() && w.works) {
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
-                float4 z = sum[0][m] + make_float4(o1.x, o1.y, o1.x, o1.y), s = n.activate(z), d = n.slope(z);
+                float4 z = sum[0][m] + w.o1, s = n.activate(z), d = n.slope(z);
                 int atom = n.first + 16 * m + n.lane / 4;
                 // A ghost has no energy of its own: nothing flows back from it.
-                float upper = n.step.owned[atom] ? 1.0f : 0.0f, lower = n.step.owned[atom + 8] ? 1.0f : 0.0f;
-                n.template put<true>(n.r2, KH, m, ht, d * make_float4(o2.x * upper, o2.y * upper, o2.x * lower, o2.y * lower));
-                float e0 = s.x * o2.x + s.y * o2.y, e1 = s.z * o2.x + s.w * o2.y;
+                float upper = w.owned[m][0], lower = w.owned[m][1];
+                n.template put<true>(n.r2, KH, m, w.ht, d * make_float4(w.o2.x * upper, w.o2.y * upper, w.o2.x * lower, w.o2.y * lower));
+                float e0 = s.x * w.o2.x + s.y * w.o2.y, e1 = s.z * w.o2.x + s.w * w.o2.y;
                 e0 += __shfl_xor_sync(~0u, e0, 1);
                 e1 += __shfl_xor_sync(~0u, e1, 1);
                 e0 += __shfl_xor_sync(~0u, e0, 2);
                 e1 += __shfl_xor_sync(~0u, e1, 2);
                 if (n.lane % 4 == 0) {
                     // Who does not wait for the report sees from the energies that the step went wrong.
-                    if (n.step.report->flags) e0 = e1 = nanf("");
-                    float *at = n.step.raw_energy + (size_t)ht * n.step.atom_capacity + atom;
+                    if (w.failed) e0 = e1 = nanf("");
+                    float *at = n.step.raw_energy + (size_t)w.ht * n.step.atom_capacity + atom;
                     at[0] = upper * e0;
                     at[8] = lower * e1;
                 }
@@ -477,69 +551,79 @@ template <typename S> static __device__ __forceinline__ void readout(node<S> &n,
     }
     n.receive();
     float4 sum[1][S::MT];
-    n.multiply(sum, n.r2, KH, w1t, true);
+    n.multiply(sum, n.r2, KH, w.w1t, true);
 #pragma unroll
     for (int m = 0; m < S::MT; m++) q_bar[m] = sum[0][m];
 }
 
-// Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'' in step.sender: writes q̄', μ̄'.
+template <typename S, bool last> struct back_weights {
+    typename node<S>::template weights<(last ? 2 : 3) * S::KF, 1, 1> M2;
+    typename node<S>::template weights<S::KF, 2, S::SPLIT_2> M1;
+    typename node<S>::template weights<2 * S::KF, 1, S::SPLIT_3> U;
+    __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &w)
+    {
+        const int columns[1] = {n.ft}, columns_M1[2] = {n.ft, S::FT + n.ft};
+        n.fetch(M2, w.M2t, columns, 3 * S::KF);
+        n.fetch(M1, w.M1t, columns_M1, S::KF);
+    }
+    __device__ __forceinline__ void fetch_U(const node<S> &n, const painn_cuda_layer &w)
+    {
+        const int columns[1] = {n.ft};
+        n.fetch(U, w.Ut, columns, 2 * S::KF);
+    }
+};
+
+// Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. With tiles of 16 atoms v
+// holds what the update left.
 template <typename S, bool last>
-static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT])
+static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT], float4 (&mu_bar)[3][S::MT],
+                                                   back_weights<S, last> &w)
 {
-    const painn_cuda_layer &w = n.step.layer[l];
-    typename node<S>::template weights<(last ? 2 : 3) * S::KF, 1, 1> wM2;
-    typename node<S>::template weights<S::KF, 2, S::SPLIT_2> wM1;
-    typename node<S>::template weights<2 * S::KF, 1, S::SPLIT_3> wU;
-    const int columns[1] = {n.ft}, columns_M1[2] = {n.ft, S::FT + n.ft};
+    const painn_cuda_layer &layer = n.step.layer[l];
     const int KY = (last ? 2 : 3) * S::KF;
-    n.fetch(wM2, w.M2t, columns, 3 * S::KF);
-    n.fetch(wM1, w.M1t, columns_M1, S::KF);
-    float4 mu_bar[3][S::MT], yt[S::MT];
+    if (S::KS < 8) w.fetch(n, layer);
     if (n.leads()) {
-        if (!last || S::MT > 1) recall<S>(n, l, v, false);
+        if (S::MT > 1) recall<S, last>(n, l, v);
+        if (!last || S::MT > 1) dot<S>(v);
 #pragma unroll
         for (int m = 0; m < S::MT; m++) {
-            yt[m] = *n.saved(l, 8, m);
             n.template put<true>(n.r1, KY, m, n.ft, q_bar[m]);
             n.template put<true>(n.r1, KY, m, S::FT + n.ft, q_bar[m] * v.t[m]);
             if (!last) {
                 float4 gate = make_float4(0, 0, 0, 0);
 #pragma unroll
-                for (int c = 0; c < 3; c++) {
-                    mu_bar[c][m] = n.template load<6>(n.step.sender, m, 3 + c, n.ft);
-                    gate = fma4(mu_bar[c][m], v.B[c][m], gate);
-                }
+                for (int c = 0; c < 3; c++) gate = fma4(mu_bar[c][m], v.B[c][m], gate);
                 n.template put<true>(n.r1, KY, m, 2 * S::FT + n.ft, gate);
             }
         }
     }
     n.receive();
     {
+        if (S::KS >= 8) w.fetch_U(n, layer);
         float4 sum[1][S::MT];
-        n.multiply(sum, n.r1, KY, wM2, true);
+        n.multiply(sum, n.r1, KY, w.M2, true);
         if (n.leads())
 #pragma unroll
-            for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(*n.saved(l, 6, m)));
+            for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(v.g[m]));
     }
-    n.fetch(wU, w.Ut, columns, 2 * S::KF);
+    if (S::KS < 8) w.fetch_U(n, layer);
     n.receive();
     {
         float4 sum[2][S::MT];
-        n.multiply(sum, n.r2, S::KF, wM1, true);
+        n.multiply(sum, n.r2, S::KF, w.M1, true);
         if (n.leads()) {
-            if (S::MT > 1) recall<S>(n, l, v, false);
+            if (S::MT > 1) recall<S, last>(n, l, v);
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 float e = n.step.epsilon;
-                float4 square = make_float4(e, e, e, e), t_bar = q_bar[m] * yt[m];
+                float4 square = make_float4(e, e, e, e), t_bar = q_bar[m] * v.yt[m];
 #pragma unroll
                 for (int c = 0; c < 3; c++) square = fma4(v.V[c][m], v.V[c][m], square);
                 float4 ratio = sum[1][m] * make_float4(rsqrtf(square.x), rsqrtf(square.y), rsqrtf(square.z), rsqrtf(square.w));
-                float4 ymu = last ? make_float4(0, 0, 0, 0) : *n.saved(l, 7, m);
 #pragma unroll
                 for (int c = 0; c < 3; c++) {
                     float4 B_bar = t_bar * v.V[c][m];
-                    if (!last) B_bar = fma4(mu_bar[c][m], ymu, B_bar);
+                    if (!last) B_bar = fma4(mu_bar[c][m], v.ymu[m], B_bar);
                     n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, n.ft, fma4(t_bar, v.B[c][m], ratio * v.V[c][m]));
                     n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, S::FT + n.ft, B_bar);
                 }
@@ -549,7 +633,7 @@ static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &
     }
     n.receive();
     float4 sum[1][3 * S::MT];
-    n.multiply(sum, n.r0, 2 * S::KF, wU, true);
+    n.multiply(sum, n.r0, 2 * S::KF, w.U, true);
     if (n.leads())
 #pragma unroll
         for (int m = 0; m < S::MT; m++) {
@@ -566,9 +650,8 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
     mixed<S> v;
-    update<S, false>(n, l, v);
-    if (n.first >= step.call->n_atoms) return;
-    network<S>(n, l + 1);
+    network_weights<S> after;
+    if (update<S, false>(n, l, v, after)) network<S>(n, l + 1, after);
 }
 
 template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_last_kernel(const __grid_constant__ painn_cuda_step step, int l)
@@ -576,11 +659,13 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
     mixed<S> v;
-    float4 q_bar[S::MT];
-    update<S, true>(n, l, v);
-    if (n.first >= step.call->n_atoms) return;
-    readout<S>(n, q_bar);
-    update_back<S, true>(n, l, v, q_bar);
+    float4 q_bar[S::MT], mu_bar[3][S::MT];
+    readout_weights<S> after;
+    back_weights<S, true> back;
+    if (!update<S, true>(n, l, v, after)) return;
+    if (S::KS >= 8) back.fetch(n, step.layer[l]);
+    readout<S>(n, q_bar, after);
+    update_back<S, true>(n, l, v, q_bar, mu_bar, back);
 }
 
 // Reverse of the message network of layer l (h̄ = (x̄ W2)∘act'(h), q̄ = q̄' + h̄ W1), then of the update of layer l − 1.
@@ -594,27 +679,46 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
     const int columns[1] = {n.ft};
     n.fetch(w2, step.layer[l].W2t, columns, 3 * S::KF);
     n.fetch(w1, step.layer[l].W1t, columns, S::KF);
-    begin_stage(step, stage_edges(step.n_layers, l) + 1);
-    if (n.first >= step.call->n_atoms) return;
-
-    for (int tile = n.warp; tile < S::FT; tile += S::WARPS)
-#pragma unroll
-        for (int m = 0; m < S::MT; m++)
-#pragma unroll
-            for (int b = 0; b < 3; b++) n.template put<false>(n.r0, 3 * S::KF, m, b * S::FT + tile, n.template load<6>(step.sender, m, b, tile));
+    back_weights<S, false> back;
+    if (S::KS >= 8) back.fetch(n, step.layer[l - 1]);
     const int bytes[4] = {S::UNIT, 3 * S::UNIT, S::UNIT, 6 * S::UNIT};
+    float4 h[S::MT], q_prime[S::MT], mu_bar[3][S::MT];
+    const int n_atoms = step.call->n_atoms;
     n.open(bytes);
+    if (n.leads()) {
+        if (S::MT == 1) recall<S, false>(n, l - 1, v);
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) {
+            h[m] = *n.saved(l, 9, m);
+            q_prime[m] = n.template load_paired<ADJOINT_PAIRS>(step.adjoint, m, ADJOINT_Q);
+        }
+    }
+    begin_stage(step, stage_edges(step.n_layers, l) + 1);
+    if (n.first >= n_atoms) return;
+
+    float4 x_bar[S::MT][3];
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int b = 0; b < 3; b++) {
+            x_bar[m][b] = n.template load<6>(step.sender, m, b, n.warp);
+            if (n.leads()) mu_bar[b][m] = n.template load<6>(step.sender, m, 3 + b, n.ft);
+        }
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int b = 0; b < 3; b++) n.template put<false>(n.r0, 3 * S::KF, m, b * S::FT + n.warp, x_bar[m][b]);
+    __syncthreads();
     float4 sum[1][S::MT], q_bar[S::MT];
     n.multiply(sum, n.r0, 3 * S::KF, w2, true);
     if (n.leads())
 #pragma unroll
-        for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(*n.saved(l, 9, m)));
+        for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(h[m]));
     n.receive();
     n.multiply(sum, n.r2, S::KF, w1, true);
-    if (n.leads())
 #pragma unroll
-        for (int m = 0; m < S::MT; m++) q_bar[m] = n.template load_paired<ADJOINT_PAIRS>(step.adjoint, m, ADJOINT_Q) + sum[0][m];
-    update_back<S, false>(n, l - 1, v, q_bar);
+    for (int m = 0; m < S::MT; m++) q_bar[m] = q_prime[m] + sum[0][m];
+    update_back<S, false>(n, l - 1, v, q_bar, mu_bar, back);
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
@@ -631,6 +735,7 @@ static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, in
     if (step->n_features == 64) return launch_mix<shape<64, 1, 1>>(step, plan, layer, back, stream);
     if (plan->cluster == 8) return launch_mix<shape<128, 8, 1>>(step, plan, layer, back, stream);
     if (plan->cluster == 4) return launch_mix<shape<128, 4, 1>>(step, plan, layer, back, stream);
+    if (plan->cluster == 2) return launch_mix<shape<128, 2, 1>>(step, plan, layer, back, stream);
     if (plan->tile == 16) return launch_mix<shape<128, 1, 1>>(step, plan, layer, back, stream);
     return launch_mix<shape<128, 1, 2>>(step, plan, layer, back, stream);
 }
@@ -672,10 +777,12 @@ template <typename S> static int clusters_at_once()
     return n;
 }
 
-// Tiles that are worked on at once by clusters of 4 and of 8.
+// Tiles that are worked on at once by clusters of 2, 4 and 8 blocks.
 int painn_cuda_clusters_at_once(int cluster)
 {
-    return cluster == 8 ? clusters_at_once<shape<128, 8, 1>>() : clusters_at_once<shape<128, 4, 1>>();
+    return cluster == 8   ? clusters_at_once<shape<128, 8, 1>>()
+           : cluster == 4 ? clusters_at_once<shape<128, 4, 1>>()
+                          : clusters_at_once<shape<128, 2, 1>>();
 }
 
 // Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 177 KB.
@@ -684,6 +791,7 @@ int painn_cuda_prepare_node(void)
     if (raise<shape<64, 1, 1>>() != cudaSuccess) return (int)cudaGetLastError();
     if (raise<shape<128, 1, 1>>() != cudaSuccess) return (int)cudaGetLastError();
     raise<shape<128, 1, 2>>();
+    raise<shape<128, 2, 1>>();
     raise<shape<128, 4, 1>>();
     raise<shape<128, 8, 1>>();
     cudaGetLastError();

@@ -92,9 +92,8 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
     const void *device;
     float *place = take(p, (size_t)T * 3 * F * 16, &device);
     out->filter = device;
-    out->filter_unit = 1.0f;
     if (!place) return;
-    double *psi = malloc(sizeof(double) * 7 * (K + 1)), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5), node[5], top = 0;
+    double *psi = malloc(sizeof(double) * 7 * (K + 1)), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5), node[5];
     if (!psi || !a) {
         free(psi);
         free(a);
@@ -120,21 +119,19 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
             to[2] = 2 * c[2] - 8 * c[4];
             to[3] = 4 * c[3];
             to[4] = 8 * c[4];
-            for (int k = 3; k < 5; k++) top = fmax(top, fabs(to[k]));
         }
     }
-    // Halves reach 65504 and are exact to 2⁻¹¹ down to 6·10⁻⁵: a power of two puts the largest near 2¹³.
-    double unit = top > 0 ? exp2(ceil(log2(top)) - 13) : 1.0;
-    out->filter_unit = (float)unit;
+    // The variable is t/8, so that the halves are normal numbers for any weights of common size.
+    const double grow = PAINN_CUDA_TABLE_RANGE;
     for (int i = 0; i < T; i++)
         for (int f = 0; f < 3 * F; f++) {
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
             int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
-            float *to =
-                place +
-                ((((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block) * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
-            uint16_t halves[2] = {to_half(from[3] / unit), to_half(from[4] / unit)};
-            for (int k = 0; k < 3; k++) to[k] = (float)from[k];
+            float *to = place + ((((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block) * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
+            uint16_t halves[2] = {to_half(from[3] * grow * grow * grow), to_half(from[4] * grow * grow * grow * grow)};
+            to[0] = (float)from[0];
+            to[1] = (float)(from[1] * grow);
+            to[2] = (float)(from[2] * grow * grow);
             memcpy(to + 3, halves, sizeof halves);
         }
     free(psi);
@@ -212,7 +209,7 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
     step->length_unit = model->length_unit;
     step->energy_unit = model->energy_unit;
     step->cutoff = parameters->cutoff * model->length_unit;
-    step->table_scale = (float)(PAINN_CUDA_INTERVALS / parameters->cutoff);
+    step->table_scale = (float)(2.0 * PAINN_CUDA_INTERVALS / PAINN_CUDA_TABLE_RANGE / parameters->cutoff);
     for (int l = 0; l < parameters->n_layers; l++) {
         const painn_layer *from = &parameters->layer[l];
         painn_cuda_layer *to = &step->layer[l];
