@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // bench_ani.c: time of one energy + forces call of an ensemble of ANI-2x's shape (8 members; untrained, or a model file) on
 // the CPU, neighbour list included, positions moved before each call. One JSON line a case.
-// Usage: bench_ani [--model FILE] [--threads N] [--path avx512|avx2|portable] [--stages] [CASE …]
+// Usage: bench_ani [--model FILE] [--threads N] [--path avx512|avx2|portable] [--members 0,3] [--stages] [CASE …]
 // Cases: benzene hcno64 water64 water192 water1000 hcno1000
 #include <getopt.h>
 #include <math.h>
@@ -90,11 +90,10 @@ static void run(const char *name, const char *builder, int n_atoms, int mixed, i
 
 int main(int argc, char **argv)
 {
-    static const struct option long_options[] = {{"model", required_argument, NULL, 'm'},
-                                                 {"threads", required_argument, NULL, 't'},
-                                                 {"path", required_argument, NULL, 'p'},
-                                                 {"stages", no_argument, NULL, 's'},
-                                                 {0}};
+    static const struct option long_options[] = {
+        {"model", required_argument, NULL, 'm'}, {"threads", required_argument, NULL, 't'},
+        {"path", required_argument, NULL, 'p'},  {"members", required_argument, NULL, 'e'},
+        {"stages", no_argument, NULL, 's'},      {0}};
     static const struct {
         const char *name, *builder;
         int n_atoms, mixed, n_calls;
@@ -107,6 +106,7 @@ int main(int argc, char **argv)
         if (c == 'm') path = optarg;
         if (c == 't') options.n_threads = atoi(optarg);
         if (c == 'p') options.cpu_path = optarg;
+        if (c == 'e') options.members = optarg;
         if (c == 's') with_stages = 1;
         if (c == '?') return 2;
     }

@@ -88,7 +88,7 @@ static void sort_atoms(run *r)
     ani_cpu *c = r->cpu;
     const model_graph *graph = r->graph;
     const int *species_of = c->parameters->species_of;
-    int count[ANI_MAX_SPECIES] = {0}, active[ANI_MAX_SPECIES], at[ANI_MAX_SPECIES];
+    int count[ANI_MAX_SPECIES] = {0}, active[ANI_MAX_SPECIES] = {0}, at[ANI_MAX_SPECIES];
     bool present[ANI_MAX_SPECIES] = {false};
     for (int i = 0; i < graph->n_atoms; i++) {
         int s = species_of[graph->species[i]];

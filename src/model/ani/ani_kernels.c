@@ -330,7 +330,7 @@ SIMD_INLINE float quad_sum(quad q)
 SIMD_INLINE void block_sums(const int n_shifts, const int n_quads, ani_scratch *s, int t, int end, const float *block)
 {
     size_t capacity = s->triple_capacity;
-    quad bar[MAX_QUADS];
+    quad bar[MAX_QUADS] = {{0}};
     for (int k = 0; k < n_shifts * n_quads; k++) bar[k] = quad_load(block + 4 * k);
     for (; t < end; t++) {
         quad S0 = {0}, Sr = {0}, SX = {0};
