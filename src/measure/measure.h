@@ -97,6 +97,27 @@ int compare_runs_needed(double alpha);
 /* Smallest difference that is found nine times in ten; infinite where nothing can be. The 5 % level is assumed. */
 double compare_detectable(double deviation, int n_a, int n_b, double alpha);
 
+/* ---- steady.c -------------------------------------------------------------------------------- */
+
+typedef enum steady_kind { STEADY_UNKNOWN, STEADY_FLAT, STEADY_WARM_UP, STEADY_SLOWDOWN, STEADY_CYCLIC, STEADY_NONE } steady_kind;
+typedef struct steady_state {
+    steady_kind kind;
+    int64_t first; /* value with which the steady part begins; 0 where all of it is or none */
+    bool settled;  /* there is a steady part */
+    int n_pieces;  /* levels found */
+    double change; /* of the last level against the first, 0.1 = 10 % slower */
+} steady_state;
+enum { STEADY_MIN = 100 }; /* fewest values that can be judged */
+steady_state steady_find(const double *values, int64_t n);
+
+/* A percentile with an interval at 95 % that assumes nothing about the distribution: two order statistics, at the number
+ * of independent values that the series' autocorrelation leaves. NaN where the series is too short for a bound. */
+typedef struct percentile_bounds {
+    double value, low, high, n_effective;
+    int64_t n_needed; /* values of a series like this one with which an upper bound exists */
+} percentile_bounds;
+mlff_status percentile_interval(const double *values, int64_t n, double fraction, percentile_bounds *bounds_out);
+
 /* ---- environment.c --------------------------------------------------------------------------- */
 
 /* What machine and build a number belongs to; nothing that names the machine or its user. */

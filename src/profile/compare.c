@@ -94,8 +94,8 @@ static mlff_status compare_steps(mlff_comparison *c, const mlff_profile *const *
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    for (int i = 0; i < n_a; i++) x[i] = log(fmax(a[i]->summary.latency_ms.median, 1e-9));
-    for (int i = 0; i < n_b; i++) y[i] = log(fmax(b[i]->summary.latency_ms.median, 1e-9));
+    for (int i = 0; i < n_a; i++) x[i] = log(fmax(profile_typical_ms(a[i]), 1e-9));
+    for (int i = 0; i < n_b; i++) y[i] = log(fmax(profile_typical_ms(b[i]), 1e-9));
     MLFF_TRY(compare_groups(x, n_a, y, n_b, ALPHA, &r));
     row->runs_needed = isinf(r.low) ? needed : 0;
     double mean_a = 0.0, mean_b = 0.0;
@@ -278,7 +278,8 @@ static void write_row(base_text *text, const mlff_comparison_row *row)
 {
     char interval[64] = "–", needs[48] = "";
     if (isfinite(row->high)) snprintf(interval, sizeof interval, "%.4f to %.4f", row->low, row->high);
-    if (row->runs_needed && row->change == MLFF_UNCLEAR) snprintf(needs, sizeof needs, " (needs %d runs a side)", row->runs_needed);
+    if (row->runs_needed && row->change == MLFF_UNCLEAR)
+        snprintf(needs, sizeof needs, " (needs %d runs a side)", row->runs_needed);
     base_text_add(text, "%-26.26s %11s %11s  %7.4f  %-18s %7.3g  %s%s\n", row->name, PROFILE_TIME(row->a_ms),
                   PROFILE_TIME(row->b_ms), row->ratio, interval, row->p, change_names[row->change], needs);
 }

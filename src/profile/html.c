@@ -131,6 +131,15 @@ static void write_latency(base_text *page, const mlff_profile *profile, int run)
     cell(page, "%lld", (long long)t->n_outliers);
     base_text_add(page, "</tr>\n");
     table_end(page);
+    char sentence[512];
+    base_text_add(page, "<p>");
+    for (int i = 0; i < N_BOUNDS; i++) {
+        steadiness_bound_text(profile, i, sentence, sizeof sentence);
+        html_text(page, sentence);
+        base_text_add(page, i + 1 < N_BOUNDS ? "; " : ".</p>\n");
+    }
+    steadiness_text(profile, sentence, sizeof sentence);
+    element(page, "p", "", sentence);
     if (profile->latency_every > 1)
         element(page, "p", "class=\"soft\"", "Percentiles come from a histogram of 0.4 % steps; the curve is thinned.");
 }

@@ -30,7 +30,7 @@ enum {
     TAG_PREEMPTED = 4, /* another process or thread took a core */
     TAG_FAULTS = 8     /* memory was touched for the first time */
 };
-enum { N_TAGS = 4 };
+enum { N_TAGS = 4, N_BOUNDS = 3 };
 extern const char *const profile_tag_names[N_TAGS];
 extern const char *const profile_leak_names[4]; /* by leak_kind */
 
@@ -76,6 +76,9 @@ struct mlff_profile {
     double quantum_ns, read_ns;
 
     /* Derived from the above by profile_derive. */
+    steady_state steady;                            /* `first` is a step; of the steady part: */
+    double steady_mean_ms, before_s, before_cost_s; /* before_s: time of the steps before it; before_cost_s: beyond steady ones */
+    percentile_bounds bounds[N_BOUNDS];             /* ms, by profile_bound_fractions */
     mlff_verdict *verdicts;
     int n_verdicts;
     char **recommendations;
@@ -121,6 +124,17 @@ mlff_status profile_write_file(const char *path, const char *text);
 /* A time with its unit, four digits: "41.2 µs". */
 const char *profile_time_text(double ms, char text[32]);
 #define PROFILE_TIME(ms) profile_time_text(ms, (char[32]){0}) /* lives to the end of the block */
+
+/* steadiness.c: from which step on a run is itself, and percentiles of that part with intervals. */
+mlff_status steadiness_derive(mlff_profile *profile);
+extern const double profile_bound_fractions[N_BOUNDS];
+extern const char *const profile_bound_names[N_BOUNDS], *const profile_steady_names[6]; /* by steady_kind */
+/* Median of the steady part, ms; of all steps where none was found. */
+double profile_typical_ms(const mlff_profile *profile);
+/* One sentence about it, "" where there are too few steps to tell. */
+void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes);
+/* "P99 1.23 ms (1.20 to 1.31 ms)" or what is missing for it. */
+void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, size_t text_bytes);
 
 /* hotspots.c */
 mlff_status hotspots_recommend(mlff_profile *profile);

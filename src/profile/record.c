@@ -214,6 +214,7 @@ mlff_status profile_derive(mlff_profile *profile)
         row->is_hotspot = row->share > 0.10;
         profile->shown_stages[i] = *row;
     }
+    MLFF_TRY(steadiness_derive(profile));
     MLFF_TRY(verdicts_judge(profile));
     MLFF_TRY(hotspots_recommend(profile));
 done:

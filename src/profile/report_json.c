@@ -76,6 +76,31 @@ static void write_added(json *j, const mlff_profile *profile)
     json_close(j, '}');
 }
 
+static void write_steadiness(json *j, const mlff_profile *profile)
+{
+    json_open(j, "steady_state", '{');
+    json_string(j, "class", profile_steady_names[profile->steady.kind]);
+    json_boolean(j, "settled", profile->steady.settled);
+    json_integer(j, "first_step", profile->steady.first);
+    json_number(j, "change", profile->steady.change);
+    json_number(j, "mean_ms", profile->steady_mean_ms);
+    json_number(j, "before_s", profile->before_s);
+    json_number(j, "before_cost_s", profile->before_cost_s);
+    json_open(j, "percentiles", '{');
+    for (int i = 0; i < N_BOUNDS; i++) {
+        const percentile_bounds *b = &profile->bounds[i];
+        json_open(j, profile_bound_names[i], '{');
+        json_number(j, "value_ms", b->value);
+        json_number(j, "low_ms", b->low);
+        json_number(j, "high_ms", b->high);
+        json_number(j, "n_effective", b->n_effective);
+        json_integer(j, "n_needed", b->n_needed);
+        json_close(j, '}');
+    }
+    json_close(j, '}');
+    json_close(j, '}');
+}
+
 static void write_memory(json *j, const mlff_profile *profile)
 {
     json_open(j, "memory_ledgers", '[');
@@ -201,6 +226,7 @@ static void write_profile(json *j, const mlff_profile *profile)
     json_open(j, NULL, '{');
     write_contract(j, profile);
     write_added(j, profile);
+    write_steadiness(j, profile);
     write_memory(j, profile);
     write_stages(j, profile);
     write_hotspots(j, "hotspots", profile, HOTSPOT_PCT);

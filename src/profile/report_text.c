@@ -206,6 +206,13 @@ static void write_latency(page *p, const mlff_profile *profile)
         for (int i = first; i < n && i < first + per_line; i++) cell(p, profile_time_text(values[i], text), 12);
         line_end(p);
     }
+    char sentence[512];
+    for (int i = 0; i < N_BOUNDS; i++) {
+        steadiness_bound_text(profile, i, sentence, sizeof sentence);
+        wrapped(p, "  ", sentence);
+    }
+    steadiness_text(profile, sentence, sizeof sentence);
+    if (*sentence) wrapped(p, "", sentence);
     wrappedf(p, "", "spread (CV) %.1f %%; %lld of %lld steps are outliers (beyond 3 interquartile ranges)", t->cv * 100.0,
              (long long)t->n_outliers, (long long)t->n);
     if (profile->n_latency > 1) {
