@@ -138,11 +138,16 @@ static inline void mailbox_wait(uint64_t *mailbox)
 {
     while (*(volatile uint64_t *)mailbox != 0) emulate::yield();
 }
-static inline void mail(uint4 *at, uint64_t *mailbox, int rank, uint4 v)
+typedef char *mail_base;
+static inline mail_base find_peer(const void *base, int rank)
 {
-    emulate::fiber &me = emulate::self(), &there = (*emulate::fibers)[(size_t)rank * me.block_threads];
-    *(uint4 *)(there.shared + ((char *)at - me.shared)) = v;
-    uint64_t *box = (uint64_t *)(there.shared + ((char *)mailbox - me.shared));
+    emulate::fiber &me = emulate::self();
+    return (*emulate::fibers)[(size_t)rank * me.block_threads].shared + ((const char *)base - me.shared);
+}
+static inline void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint4 v)
+{
+    *(uint4 *)(peer + offset) = v;
+    uint64_t *box = (uint64_t *)(peer + mailbox);
     if (*box < sizeof v) abort(); /* more than was expected */
     *box -= sizeof v;
 }

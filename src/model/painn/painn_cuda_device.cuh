@@ -104,15 +104,22 @@ static __device__ __forceinline__ void mailbox_wait(uint64_t *mailbox)
                  : "memory");
 #endif
 }
-/* Stores 16 bytes at the same place in block `rank` of the cluster and tells that block's mailbox. Not waited for. */
-static __device__ __forceinline__ void mail(uint4 *at, uint64_t *mailbox, int rank, uint4 v)
+/* Where the shared memory of block `rank` of the cluster begins, if this block's begins at `base`. */
+typedef uint32_t mail_base;
+static __device__ __forceinline__ mail_base find_peer(const void *base, int rank)
+{
+    uint32_t there = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(base)), "r"(rank));
+#endif
+    return there;
+}
+/* Stores 16 bytes at `offset` there and tells the mailbox at offset `mailbox`. Not waited for. */
+static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint4 v)
 {
 #if __CUDA_ARCH__ >= 900
-    uint32_t there, box;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(box) : "r"(shared_address(mailbox)), "r"(rank));
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there), "r"(v.x),
-                 "r"(v.y), "r"(v.z), "r"(v.w), "r"(box)
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer + offset), "r"(v.x),
+                 "r"(v.y), "r"(v.z), "r"(v.w), "r"(peer + mailbox)
                  : "memory");
 #endif
 }

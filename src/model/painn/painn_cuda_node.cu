@@ -36,6 +36,7 @@ template <typename S> struct node {
     uint4 *r0, *r1, *r2, *r3;
     float4 *red;
     uint64_t *boxes;
+    mail_base peers[S::C];
     int stage = 0; // of mail
     int lane, warp, ks, ntl, ft, first;
 
@@ -47,6 +48,8 @@ template <typename S> struct node {
         r3 = r2 + S::R2 * 64;
         red = (float4 *)(r3 + S::R3 * 64);
         boxes = (uint64_t *)((uint4 *)red + S::RED * 64);
+#pragma unroll
+        for (int r = 0; r < S::C; r++) peers[r] = find_peer(shared, r);
         lane = threadIdx.x % 32;
         warp = threadIdx.x / 32;
         ntl = warp % S::NTC;
@@ -140,7 +143,7 @@ template <typename S> struct node {
         uint4 *at = buffer + (mt * kt + tile / 2) * 64 + (tile % 2) * 32 + lane;
         if (everywhere && S::C > 1) {
 #pragma unroll
-            for (int r = 0; r < S::C; r++) mail(at, boxes + stage, r, both);
+            for (int r = 0; r < S::C; r++) mail(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(boxes + stage) - (char *)r0), both);
         } else {
             *at = both;
         }
