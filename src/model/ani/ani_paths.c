@@ -14,6 +14,8 @@ const ani_kernels *ani_kernels_get(const char *path)
 #if defined(__x86_64__)
     if (strcmp(path, "avx512") == 0) return &ani_kernels_avx512;
     if (strcmp(path, "avx2") == 0) return &ani_kernels_avx2;
+#else
+    (void)path;
 #endif
     return &ani_kernels_portable;
 }
