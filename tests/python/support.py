@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import mmap
 import os
 import pathlib
 import tempfile
@@ -59,6 +60,14 @@ def ethanol_frames(n, amplitude=0.02):
         atoms.positions += np.random.default_rng(seed).normal(scale=amplitude, size=atoms.positions.shape)
         frames.append(atoms)
     return frames
+
+
+def fresh(n_bytes):
+    """Memory that malloc has not held before, written to: the resident set grows by it wherever it is taken."""
+    memory = mmap.mmap(-1, n_bytes)
+    for page in range(0, n_bytes, mmap.PAGESIZE):
+        memory[page] = 1
+    return memory
 
 
 def silicon(repeat=2, amplitude=0.05, seed=3):

@@ -82,7 +82,7 @@ class Functions(unittest.TestCase):
 
     def test_memory(self):
         kept = []
-        result = benchmark_function(lambda: kept.append(np.ones(1 << 17)), n_warmup=0, n_calls=40, device="cpu")  # 1 MB each
+        result = benchmark_function(lambda: kept.append(support.fresh(1 << 20)), n_warmup=0, n_calls=40, device="cpu")
         self.assertAlmostEqual(result.memory_delta_gb * 1024, 40, delta=4)
         self.assertGreaterEqual(result.peak_memory_gb, result.memory_after_gb)
 
@@ -138,7 +138,7 @@ class Trajectories(unittest.TestCase):
     def test_a_leak_warns(self):
         kept = []
         with self.assertWarnsRegex(MlffWarning, "tolerance 10 MB"):
-            result = benchmark_md_trajectory(lambda x: kept.append(np.ones(1 << 13)), [0] * 1000, device="cpu")
+            result = benchmark_md_trajectory(lambda x: kept.append(support.fresh(1 << 16)), [0] * 1000, device="cpu")
         self.assertEqual(result.leak, "growing")
         result = benchmark_md_trajectory(lambda x: None, [0] * 1000, device="cpu")
         self.assertEqual(result.leak, "stable")

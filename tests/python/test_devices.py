@@ -6,8 +6,7 @@ import io
 import pickle
 import unittest
 
-import numpy as np
-
+import support
 from mlff_distiller import _library as lib
 from mlff_distiller.cuda import device_utils as devices
 from mlff_distiller.errors import MlffDeviceError, MlffUsageError, MlffWarning
@@ -68,7 +67,7 @@ class Devices(unittest.TestCase):
     def test_leak_check(self):
         before = devices.get_gpu_memory_info("cpu")
         self.assertFalse(devices.check_memory_leak(before))
-        kept = np.ones(20 << 17)  # 20 MB
+        kept = support.fresh(20 << 20)
         self.assertTrue(devices.check_memory_leak(before))
         self.assertFalse(devices.check_memory_leak(before, tolerance_mb=40.0))
         self.assertTrue(devices.check_memory_leak(before["reserved"], device="cpu"))
@@ -77,7 +76,7 @@ class Devices(unittest.TestCase):
     def test_tracked_block(self):
         out = io.StringIO()
         with contextlib.redirect_stdout(out), devices.cuda_memory_tracker("planted", "cpu") as track:
-            kept = np.ones(8 << 17)
+            kept = support.fresh(8 << 20)
         self.assertAlmostEqual(track.delta_gb * 1024, 8.0, delta=1.5)
         self.assertIn("planted on cpu", out.getvalue())
         del kept

@@ -295,7 +295,7 @@ class Memory(unittest.TestCase):
 
             def calculate(self, *arguments, **keywords):
                 super().calculate(*arguments, **keywords)
-                self.kept.append(np.ones(8192))  # 64 kB a call
+                self.kept.append(support.fresh(65536))
 
         with self.assertWarnsRegex(MlffWarning, "memory grew"):
             result = MDProfiler(device="cpu").profile_calculator(

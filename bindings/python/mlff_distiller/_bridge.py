@@ -8,6 +8,7 @@ MLFF_ERR_INTERRUPTED for Ctrl-C) with what was measured so far, and is raised ag
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -233,6 +234,7 @@ def run_profile(
         c_callable.counters, c_callable.context = counters
 
     out = c_void_p()
+    gc.collect()  # garbage of before is not to be freed in the middle of what is watched
     with interrupts:
         status = lib.profile.mlff_profile_run(byref(c_callable), trajectory.handle, byref(options), byref(out))
     return (ProfileHandle(out) if out.value else None), status, interrupts

@@ -12,6 +12,7 @@ timed call where a program has loaded them.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import pathlib
@@ -165,6 +166,7 @@ def _measure(
             return interrupts.keep(error)
 
     function = s.BENCHMARKED(trampoline)
+    gc.collect()  # garbage of before is not to be freed in the middle of what is watched
     before, peak_before = _memory_gb(device)
     with interrupts:
         status = lib.profile.mlff_benchmark(

@@ -52,12 +52,17 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         self.evaluator = Evaluator(model, device=device, precision=precision, skin=skin, n_threads=n_threads)
         self._settings: dict[str, Any] = {"device": device, "precision": precision, "skin": skin, "n_threads": n_threads}
         self._stress_wanted = False
-        super().__init__(**kwargs)
         info = self.model_info
-        self.name = f"student {info.name}"
+        self._name = f"student {info.name}"
+        super().__init__(**kwargs)
         self.parameters.update(self._settings, model=info.name)
         if not info.has_atom_energies:
             self.implemented_properties = [name for name in self.implemented_properties if name != "energies"]
+
+    @property
+    def name(self) -> str:
+        """What ASE's files call it."""
+        return self._name
 
     @property
     def model(self) -> Model:

@@ -51,13 +51,18 @@ class _Teacher(Calculator):  # type: ignore[misc]
     nolabel = True
 
     def __init__(self, inner: Any, name: str, device: str, notes: str) -> None:
+        self._name = name
         super().__init__()
         self.inner = inner
-        self.name = name
         self.device = device
         self.profile_notes = notes
         offered = list(dict.fromkeys(inner.implemented_properties))
         self.implemented_properties = offered if "free_energy" in offered else [*offered, "free_energy"]
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self._name
 
     def calculate(
         self,
