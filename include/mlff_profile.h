@@ -171,6 +171,8 @@ typedef struct mlff_profile_summary {
 MLFF_API void mlff_profile_summary_get(const mlff_profile *profile, mlff_profile_summary *summary_out);
 MLFF_API const mlff_profile_stage *mlff_profile_stages(const mlff_profile *profile, int *n_out);
 MLFF_API const mlff_verdict *mlff_profile_verdicts(const mlff_profile *profile, int *n_out);
+/* Ledgers of this process whose growth is a leak: steady, not explained by atoms or pairs, not fragmentation. */
+MLFF_API int mlff_profile_leaks(const mlff_profile *profile);
 /* Sentences: what was seen, which stage, and the lever to pull. */
 MLFF_API const char *const *mlff_profile_recommendations(const mlff_profile *profile, int *n_out);
 

@@ -213,6 +213,8 @@ static int run(cli_arguments *arguments)
     cli_progress_clear();
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     if (profile) MLFF_TRY(report(&wanted, profile));
+    if (profile && mlff_profile_leaks(profile) > 0 && measured == MLFF_OK)
+        MLFF_FAIL(MLFF_ERR_VALUE, "memory leaks: see \"Memory\" in the report");
     if (measured != MLFF_OK) MLFF_FAIL(measured, "%s%s", cause, profile ? "; what was measured is kept, marked partial" : "");
 done:
     mlff_profile_destroy(profile);
@@ -232,7 +234,8 @@ const cli_command profile_command = {
         "Measures each step of a trajectory and says where the time goes: mean, median, spread and tail of the latency (ms), "
         "the\n"
         "stages of a step with their shares, memory along the run, what stands out and what to do about it, and how the run\n"
-        "stands against the targets (verdicts inform: a missed target is no failure of the command, exit status 0).\n"
+        "stands against the targets (verdicts inform: a missed target is no failure of the command, exit status 0; a memory leak "
+        "is, 1).\n"
         "A file with several frames of different atoms is measured as it is; of INPUT, thermal and md take the first frame.\n"
         "Ctrl-C ends the run, exit status 130; what was measured is reported and written, marked partial.",
     .examples = "mlff profile painn.safetensors\n"

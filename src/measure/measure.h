@@ -50,10 +50,14 @@ void series_free(series *s);
 /* Bytes of this process; -1 where the system does not tell. */
 typedef struct process_memory {
     int64_t resident_bytes;
-    int64_t heap_bytes; /* in use by malloc */
-    int64_t peak_bytes; /* highest resident so far, by the system's own account */
+    int64_t heap_bytes;          /* in use by malloc */
+    int64_t heap_reserved_bytes; /* taken by malloc from the system */
+    int64_t peak_bytes;          /* highest resident so far, by the system's own account */
 } process_memory;
 void process_memory_get(process_memory *memory_out);
+
+/* Bytes that this process could still get: of the system, or what its control group leaves; -1 where nobody tells. */
+int64_t process_memory_available(void);
 
 /* Samples of several ledgers along a run: at most MEMORY_SAMPLES, then every second one is dropped and the interval doubled. */
 enum { MEMORY_SAMPLES = 2048 };
@@ -71,13 +75,29 @@ void memory_series_free(memory_series *s);
 
 /* ---- leak.c ---------------------------------------------------------------------------------- */
 
-typedef enum leak_kind { LEAK_UNKNOWN, LEAK_STABLE, LEAK_BOUNDED, LEAK_GROWING } leak_kind;
+typedef enum leak_kind {
+    LEAK_UNKNOWN, /* too few samples */
+    LEAK_STABLE,
+    LEAK_BOUNDED,      /* grew, and stopped */
+    LEAK_GROWING,      /* a leak */
+    LEAK_INCONCLUSIVE, /* grew to the end, but not as a leak does: a longer run tells */
+    LEAK_EXPLAINED,    /* follows the number of atoms or pairs */
+    LEAK_FRAGMENTED,   /* reserved memory grows, what is used of it does not */
+    N_LEAK_KINDS
+} leak_kind;
 typedef struct leak_verdict {
     leak_kind kind;
-    double bytes_per_sample; /* Theil-Sen slope of the lower envelope */
+    double bytes_per_sample, low,
+        high;          /* Theil-Sen slope of the lower envelope and its interval at 95 %; growing or inconclusive */
+    double detectable; /* smallest slope, bytes a sample, that these samples would show; NaN if too few */
+    int explained_by;  /* index of the work, if explained */
+    double bytes_per_unit;
 } leak_verdict;
 /* Judges samples of one ledger, bytes, taken at equal distances. */
 leak_verdict leak_judge(const double *bytes, int n_samples);
+/* The same, with what the step worked on (atoms, pairs) at the same samples, [n_work][n_samples]: memory that follows it is
+ * explained. */
+leak_verdict leak_judge_physics(const double *bytes, const double *const *work, int n_work, int n_samples);
 /* Fewest samples that can be judged. */
 enum { LEAK_MIN_SAMPLES = 72 };
 

@@ -2,6 +2,7 @@
 // process_memory.c: how much memory this process holds, and a bounded record of it along a run.
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || (__GLIBC__ == 2 && __GLIBC_MINOR__ >= 33))
@@ -27,20 +28,47 @@ static int64_t resident_now(void)
     return pages > 0 ? pages * (int64_t)sysconf(_SC_PAGESIZE) : -1;
 }
 
-static int64_t heap_now(void)
+static void heap_now(process_memory *memory)
 {
+    memory->heap_bytes = memory->heap_reserved_bytes = -1;
 #ifdef HAVE_MALLINFO2
     struct mallinfo2 heap = mallinfo2();
-    return (int64_t)(heap.uordblks + heap.hblkhd);
-#else
-    return -1;
+    memory->heap_bytes = (int64_t)(heap.uordblks + heap.hblkhd);
+    memory->heap_reserved_bytes = (int64_t)(heap.arena + heap.hblkhd);
 #endif
+}
+
+// The number in a file of one, or after `key` in a file of lines; -1 if there is none ("max" is none).
+static int64_t number_in(const char *path, const char *key)
+{
+    char line[256];
+    int64_t value = -1;
+    FILE *file = fopen(path, "r");
+    if (!file) return -1;
+    while (value < 0 && fgets(line, sizeof line, file)) {
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        char *end, *start = line + strlen(key);
+        long long found = strtoll(start, &end, 10);
+        if (end != start) value = found;
+    }
+    fclose(file);
+    return value;
+}
+
+int64_t process_memory_available(void)
+{
+    int64_t kilobytes = number_in("/proc/meminfo", "MemAvailable:");
+    int64_t limit = number_in("/sys/fs/cgroup/memory.max", ""), used = number_in("/sys/fs/cgroup/memory.current", "");
+    int64_t available = kilobytes >= 0 ? kilobytes * 1024 : -1;
+    if (limit >= 0 && used >= 0 && (available < 0 || limit - used < available)) available = limit > used ? limit - used : 0;
+    return available;
 }
 
 void process_memory_get(process_memory *memory_out)
 {
     struct rusage usage;
-    *memory_out = (process_memory){.resident_bytes = resident_now(), .heap_bytes = heap_now(), .peak_bytes = -1};
+    *memory_out = (process_memory){.resident_bytes = resident_now(), .peak_bytes = -1};
+    heap_now(memory_out);
     if (getrusage(RUSAGE_SELF, &usage) == 0) {
 #ifdef __APPLE__
         memory_out->peak_bytes = (int64_t)usage.ru_maxrss; // bytes there, kilobytes elsewhere

@@ -44,14 +44,21 @@ static void evaluator_times(void *context, double *time_ns)
     mlff_evaluator_stage_times(((evaluator_callable *)context)->evaluator, time_ns);
 }
 
-static const char *const ledger_names[] = {"evaluator (host)", "device: evaluator"};
+static const char *const ledger_names[] = {"evaluator (host)", "device: evaluator", "GPU pool reserved", "GPU pool allocated",
+                                           "driver (whole GPU)"};
 
 static void evaluator_ledgers(void *context, int64_t *bytes)
 {
     mlff_evaluator_info info;
     mlff_evaluator_info_get(((evaluator_callable *)context)->evaluator, &info);
     bytes[0] = info.host_bytes;
+    if (info.device.kind == MLFF_CPU) return;
+    mlff_device_memory memory = {0};
+    (void)mlff_device_memory_get(info.device, &memory); // zeros say nothing, and judge nothing
     bytes[1] = info.device_bytes;
+    bytes[2] = memory.reserved;
+    bytes[3] = memory.allocated;
+    bytes[4] = memory.total - memory.free;
 }
 
 static void evaluator_counters(void *context, int64_t *n_pairs, int64_t *n_rebuilds, int64_t *n_growths)
@@ -106,7 +113,7 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
         .step = evaluator_step,
         .stage_clock_set = evaluator_clock_set,
         .stage_times = evaluator_times,
-        .n_ledgers = info.device.kind == MLFF_CPU ? 1 : 2,
+        .n_ledgers = info.device.kind == MLFF_CPU ? 1 : 5,
         .ledger_names = ledger_names,
         .ledgers = evaluator_ledgers,
         .counters = evaluator_counters,

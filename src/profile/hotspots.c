@@ -293,7 +293,7 @@ static mlff_status say_memory(mlff_profile *profile)
     bool named = false;
     for (int k = 0; k < profile->n_ledgers; k++) {
         const profile_ledger *ledger = &profile->ledgers[k];
-        if (ledger->leak.kind != LEAK_GROWING) continue;
+        if (ledger->leak.kind != LEAK_GROWING || !leaks_decides(ledger)) continue;
         named = true;
         MLFF_TRY(say(profile,
                      "memory leak: \"%s\" grows steadily by %.4g kB a step (%.1f MB over the run, %.4g GB in 10⁶ steps); look "

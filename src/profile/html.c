@@ -184,8 +184,9 @@ static void write_memory(base_text *page, const mlff_profile *profile, int run)
         cell(page, "%.2f MB", (double)ledger->final_bytes / 1048576.0);
         cell(page, "%.2f MB", (double)ledger->peak_bytes / 1048576.0);
         cell(page, "%+.2f MB", (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0);
-        element(page, "td", ledger->leak.kind == LEAK_GROWING ? "class=\"text no\"" : "class=\"text\"",
-                profile_leak_names[ledger->leak.kind]);
+        char verdict[256];
+        leaks_text(profile, ledger, verdict, sizeof verdict);
+        element(page, "td", ledger->leak.kind == LEAK_GROWING ? "class=\"text no\"" : "class=\"text\"", verdict);
         base_text_add(page, "</tr>\n");
     }
     table_end(page);

@@ -83,7 +83,14 @@ static void memory_curve(json *j, const char *name, const double *values, int64_
 static void write_memory(json *j, const mlff_profile *profile)
 {
     json_open(j, "memory", '[');
-    if (profile->n_memory > 0)
+    bool any = false;
+    for (int k = 0; k < profile->n_ledgers; k++) {
+        const profile_ledger *ledger = &profile->ledgers[k];
+        if (ledger->n_samples < 1) continue;
+        any = true;
+        memory_curve(j, ledger->name, ledger->samples, ledger->n_samples, profile->memory_every, 1.0 / 1048576.0);
+    }
+    if (!any && profile->n_memory > 0)
         memory_curve(j, "memory of the run", profile->memory_gb, profile->n_memory, profile->memory_every, 1024.0);
     json_close(j, ']');
 }

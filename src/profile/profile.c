@@ -13,6 +13,9 @@
 // Latencies kept one by one; of a stage fewer, there are tens of them.
 enum { LATENCY_LIMIT = 100000, STAGE_LIMIT = 4096, MIN_FAULTS = 8 };
 
+// Ledgers of every process, and what memory may follow: atoms and pairs of the step before the sample.
+enum { RESIDENT, HEAP, HEAP_RESERVED, OWN_LEDGERS, N_WORK = 2 };
+
 typedef struct run {
     mlff_callable callable;
     mlff_trajectory *trajectory;
@@ -38,11 +41,11 @@ typedef struct run {
     int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
     int64_t n_not_finite, wall_ns, n_tagged[N_TAGS];
 
-    int n_ledgers; /* resident, heap, then the callable's */
+    int n_ledgers; /* OWN_LEDGERS, then the callable's; in `memory` the rows of WORK follow */
     memory_series memory;
-    int64_t *initial_bytes, *final_bytes, *peak_bytes, *now_bytes; /* [n_ledgers] */
+    int64_t *initial_bytes, *final_bytes, *peak_bytes, *now_bytes; /* [n_ledgers + N_WORK] */
     int64_t peak_before, peak_after;                               /* of the process, by the system's account */
-    int64_t heap_known, resident_known;
+    bool heap_known, resident_known;
 } run;
 
 // ---- making ready --------------------------------------------------------------------------------
@@ -94,7 +97,7 @@ static mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajecto
     bool clocks = r->options.stages && r->callable.n_stages > 0 && r->callable.stages && r->callable.stage_times;
     size_t n_stages = clocks ? (size_t)r->callable.n_stages : 0;
     r->n_stages = (int)n_stages;
-    r->n_ledgers = 2 + (r->callable.ledgers ? r->callable.n_ledgers : 0);
+    r->n_ledgers = OWN_LEDGERS + (r->callable.ledgers ? r->callable.n_ledgers : 0);
     MLFF_TRY(series_init(&r->step, n_steps, LATENCY_LIMIT));
     if (r->callable.counters) MLFF_TRY(series_init(&r->with_rebuild, n_steps, STAGE_LIMIT));
     if (r->callable.counters) MLFF_TRY(series_init(&r->without, n_steps, STAGE_LIMIT));
@@ -103,16 +106,16 @@ static mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajecto
     r->stages = base_alloc(n_stages, sizeof *r->stages, "stages");
     r->stage_now = base_alloc(n_stages, sizeof *r->stage_now, "stage times");
     r->stage_step = base_alloc(n_stages, sizeof *r->stage_step, "stage times");
-    r->initial_bytes = base_alloc(4 * (size_t)r->n_ledgers, sizeof *r->initial_bytes, "memory ledgers");
+    r->initial_bytes = base_alloc(4 * (size_t)(r->n_ledgers + N_WORK), sizeof *r->initial_bytes, "memory ledgers");
     if (!r->stages || !r->stage_now || !r->stage_step || !r->initial_bytes) {
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    r->final_bytes = r->initial_bytes + r->n_ledgers;
-    r->peak_bytes = r->final_bytes + r->n_ledgers;
-    r->now_bytes = r->peak_bytes + r->n_ledgers;
+    r->final_bytes = r->initial_bytes + r->n_ledgers + N_WORK;
+    r->peak_bytes = r->final_bytes + r->n_ledgers + N_WORK;
+    r->now_bytes = r->peak_bytes + r->n_ledgers + N_WORK;
     for (size_t k = 0; k < n_stages; k++) MLFF_TRY(series_init(&r->stages[k], n_steps, STAGE_LIMIT));
-    MLFF_TRY(memory_series_init(&r->memory, r->n_ledgers, r->options.memory_every));
+    MLFF_TRY(memory_series_init(&r->memory, r->n_ledgers + N_WORK, r->options.memory_every));
     if (clocks && r->callable.stage_clock_set) {
         MLFF_TRY(r->callable.stage_clock_set(r->callable.context, 1));
         r->clocks_running = true;
@@ -215,10 +218,13 @@ static void memory_read(run *r)
     process_memory_get(&memory);
     r->resident_known = memory.resident_bytes >= 0;
     r->heap_known = memory.heap_bytes >= 0;
-    r->now_bytes[0] = r->resident_known ? memory.resident_bytes : 0;
-    r->now_bytes[1] = r->heap_known ? memory.heap_bytes : 0;
+    r->now_bytes[RESIDENT] = r->resident_known ? memory.resident_bytes : 0;
+    r->now_bytes[HEAP] = r->heap_known ? memory.heap_bytes : 0;
+    r->now_bytes[HEAP_RESERVED] = r->heap_known ? memory.heap_reserved_bytes : 0;
+    r->now_bytes[r->n_ledgers] = r->frame ? r->frame->n_atoms : 0;
+    r->now_bytes[r->n_ledgers + 1] = r->n_pairs > 0 ? r->n_pairs : 0;
     r->peak_after = memory.peak_bytes;
-    if (r->n_ledgers > 2) r->callable.ledgers(r->callable.context, r->now_bytes + 2);
+    if (r->n_ledgers > OWN_LEDGERS) r->callable.ledgers(r->callable.context, r->now_bytes + OWN_LEDGERS);
     for (int k = 0; k < r->n_ledgers; k++)
         if (r->now_bytes[k] > r->peak_bytes[k]) r->peak_bytes[k] = r->now_bytes[k];
 }
@@ -385,12 +391,22 @@ static double gigabytes(double bytes)
 // A ledger is of a device if its name says so; on a GPU those count with the host's resident memory.
 static bool counts_as_memory(const run *r, int ledger)
 {
-    return ledger == 0 || (ledger >= 2 && r->callable.device && strncmp(r->callable.device, "cpu", 3) != 0 &&
-                           strncmp(r->callable.ledger_names[ledger - 2], "device", 6) == 0);
+    return ledger == RESIDENT || (ledger >= OWN_LEDGERS && r->callable.device && strncmp(r->callable.device, "cpu", 3) != 0 &&
+                                  strncmp(r->callable.ledger_names[ledger - OWN_LEDGERS], "device", 6) == 0);
+}
+
+static mlff_status keep_samples(profile_ledger *ledger, const double *samples, int n)
+{
+    ledger->samples = base_alloc((size_t)n, sizeof *ledger->samples, "memory samples");
+    if (!ledger->samples) return MLFF_ERR_MEMORY;
+    memcpy(ledger->samples, samples, (size_t)n * sizeof *samples);
+    ledger->n_samples = n;
+    return MLFF_OK;
 }
 
 static mlff_status record_memory(const run *r, mlff_profile *profile)
 {
+    mlff_status status = MLFF_OK;
     mlff_profile_summary *summary = &profile->summary;
     int n = r->memory.n_samples;
     profile->memory_gb = base_alloc((size_t)n, sizeof *profile->memory_gb, "memory samples");
@@ -398,22 +414,30 @@ static mlff_status record_memory(const run *r, mlff_profile *profile)
     if (!profile->memory_gb || !profile->ledgers) return MLFF_ERR_MEMORY;
     profile->n_memory = n;
     profile->memory_every = r->memory.interval;
+    profile->available_bytes = process_memory_available();
+    const double *work[N_WORK];
+    for (int k = 0; k < N_WORK; k++) work[k] = r->memory.bytes + (size_t)(r->n_ledgers + k) * MEMORY_SAMPLES;
 
     for (int k = 0; k < r->n_ledgers; k++) {
-        if ((k == 0 && !r->resident_known) || (k == 1 && !r->heap_known)) continue;
+        if ((k == RESIDENT && !r->resident_known) || ((k == HEAP || k == HEAP_RESERVED) && !r->heap_known)) continue;
         const double *samples = r->memory.bytes + (size_t)k * MEMORY_SAMPLES;
         profile_ledger *ledger = &profile->ledgers[profile->n_ledgers];
-        const char *name = k == 0 ? "resident" : k == 1 ? "heap" : r->callable.ledger_names[k - 2];
-        mlff_status status = profile_set(&ledger->name, name);
-        if (status != MLFF_OK) return status;
+        static const char *const own_names[] = {"resident", "heap", "heap reserved"};
+        const char *name = k < OWN_LEDGERS ? own_names[k] : r->callable.ledger_names[k - OWN_LEDGERS];
+        MLFF_TRY(profile_set(&ledger->name, name));
         profile->n_ledgers++;
         ledger->initial_bytes = r->initial_bytes[k];
         ledger->final_bytes = r->final_bytes[k];
         ledger->peak_bytes = r->peak_bytes[k];
-        ledger->leak = leak_judge(samples, n);
+        ledger->leak = leak_judge_physics(samples, work, N_WORK, n);
         ledger->leak.bytes_per_sample /= (double)r->memory.interval;
+        ledger->leak.low /= (double)r->memory.interval;
+        ledger->leak.high /= (double)r->memory.interval;
+        ledger->leak.detectable /= (double)r->memory.interval;
+        MLFF_TRY(keep_samples(ledger, samples, n));
         // The system remembers a peak between two samples, but not when it was: it counts if it rose during the run.
-        if (k == 0 && r->peak_after > r->peak_before && r->peak_after > ledger->peak_bytes) ledger->peak_bytes = r->peak_after;
+        if (k == RESIDENT && r->peak_after > r->peak_before && r->peak_after > ledger->peak_bytes)
+            ledger->peak_bytes = r->peak_after;
         if (!counts_as_memory(r, k)) continue;
         for (int i = 0; i < n; i++) profile->memory_gb[i] += gigabytes(samples[i]);
         summary->memory_initial_gb += gigabytes((double)ledger->initial_bytes);
@@ -421,10 +445,12 @@ static mlff_status record_memory(const run *r, mlff_profile *profile)
         summary->memory_peak_gb += gigabytes((double)ledger->peak_bytes);
     }
     if (r->heap_known) {
-        summary->heap_initial_gb = gigabytes((double)r->initial_bytes[1]);
-        summary->heap_final_gb = gigabytes((double)r->final_bytes[1]);
+        summary->heap_initial_gb = gigabytes((double)r->initial_bytes[HEAP]);
+        summary->heap_final_gb = gigabytes((double)r->final_bytes[HEAP]);
     }
-    return r->resident_known ? MLFF_OK : profile_note(profile, "this system does not tell the resident memory");
+    if (!r->resident_known) MLFF_TRY(profile_note(profile, "this system does not tell the resident memory"));
+done:
+    return status;
 }
 
 static mlff_status record_stages(const run *r, mlff_profile *profile)

@@ -32,14 +32,16 @@ enum {
 };
 enum { N_TAGS = 4, N_BOUNDS = 3 };
 extern const char *const profile_tag_names[N_TAGS];
-extern const char *const profile_leak_names[4]; /* by leak_kind */
+extern const char *const profile_leak_names[N_LEAK_KINDS];
 
 enum { PROFILE_SCHEMA_VERSION = 1, PROFILE_MAX_STAGES = 4096 };
 
 typedef struct profile_ledger {
     char *name;
     int64_t initial_bytes, final_bytes, peak_bytes;
-    leak_verdict leak; /* bytes_per_sample holds bytes per step here */
+    leak_verdict leak; /* slopes are bytes per step here */
+    double *samples;   /* [n_samples] bytes, at the steps of memory_gb; NULL where a file has none */
+    int n_samples;
 } profile_ledger;
 
 typedef struct profile_stage {
@@ -64,6 +66,7 @@ struct mlff_profile {
 
     double *memory_gb; /* [n_memory]; entry i is of step i * memory_every */
     int64_t n_memory, memory_every;
+    int64_t available_bytes; /* of host memory when the run ended; -1: not known */
     profile_ledger *ledgers;
     int n_ledgers;
 
@@ -135,6 +138,13 @@ double profile_typical_ms(const mlff_profile *profile);
 void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes);
 /* "P99 1.23 ms (1.20 to 1.31 ms)" or what is missing for it. */
 void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, size_t text_bytes);
+
+/* leaks.c: reserved memory against what is used of it; called by profile_derive. */
+void leaks_relate(mlff_profile *profile);
+/* One line about a ledger: kind, slope with interval, steps to the end of memory, or the smallest slope that would show. */
+void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char *text, size_t text_bytes);
+/* True if the ledger is this process's own, so that its growth decides; the driver's counts neighbours too. */
+bool leaks_decides(const profile_ledger *ledger);
 
 /* hotspots.c */
 mlff_status hotspots_recommend(mlff_profile *profile);

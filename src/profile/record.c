@@ -9,7 +9,8 @@
 #include "profile.h"
 
 const char *const profile_tag_names[N_TAGS] = {"rebuild", "buffer growth", "preempted", "page faults"};
-const char *const profile_leak_names[4] = {"too few samples", "stable", "bounded growth", "growing"};
+const char *const profile_leak_names[N_LEAK_KINDS] = {"too few samples", "stable",           "bounded growth", "growing",
+                                                      "inconclusive",    "explained growth", "fragmentation"};
 
 mlff_profile_options mlff_profile_options_default(void)
 {
@@ -48,6 +49,7 @@ mlff_status profile_new(mlff_profile **profile_out)
     summary->n_rebuilds = -1;
     profile->latency_every = profile->memory_every = 1;
     profile->n_growths = -1;
+    profile->available_bytes = -1;
     profile->timestep_fs = profile->wall_time_s = NAN;
     profile->rebuild_median_ms = profile->other_median_ms = NAN;
     profile->quantum_ns = profile->read_ns = NAN;
@@ -67,7 +69,10 @@ void mlff_profile_destroy(mlff_profile *profile)
     char *texts[] = {profile->name,      profile->model_name, profile->device,    profile->system_size,
                      profile->timestamp, profile->notes,      profile->trajectory};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) base_free(texts[i]);
-    for (int i = 0; i < profile->n_ledgers; i++) base_free(profile->ledgers[i].name);
+    for (int i = 0; i < profile->n_ledgers; i++) {
+        base_free(profile->ledgers[i].name);
+        base_free(profile->ledgers[i].samples);
+    }
     for (int i = 0; i < profile->n_stages; i++) {
         base_free(profile->stages[i].name);
         base_free(profile->stages[i].phase);
@@ -215,6 +220,7 @@ mlff_status profile_derive(mlff_profile *profile)
         profile->shown_stages[i] = *row;
     }
     MLFF_TRY(steadiness_derive(profile));
+    leaks_relate(profile);
     MLFF_TRY(verdicts_judge(profile));
     MLFF_TRY(hotspots_recommend(profile));
 done:

@@ -103,6 +103,8 @@ static void write_steadiness(json *j, const mlff_profile *profile)
 
 static void write_memory(json *j, const mlff_profile *profile)
 {
+    json_integer(j, "leaks", mlff_profile_leaks(profile));
+    json_integer(j, "available_bytes", profile->available_bytes);
     json_open(j, "memory_ledgers", '[');
     for (int i = 0; i < profile->n_ledgers; i++) {
         const profile_ledger *ledger = &profile->ledgers[i];
@@ -113,6 +115,12 @@ static void write_memory(json *j, const mlff_profile *profile)
         json_integer(j, "peak_bytes", ledger->peak_bytes);
         json_string(j, "leak", profile_leak_names[ledger->leak.kind]);
         json_number(j, "leak_bytes_per_step", ledger->leak.bytes_per_sample);
+        json_number(j, "leak_low_bytes_per_step", ledger->leak.low);
+        json_number(j, "leak_high_bytes_per_step", ledger->leak.high);
+        json_number(j, "detectable_bytes_per_step", ledger->leak.detectable);
+        json_integer(j, "explained_by", ledger->leak.explained_by);
+        json_number(j, "explained_bytes_per_unit", ledger->leak.bytes_per_unit);
+        json_numbers(j, "samples", ledger->samples, ledger->n_samples);
         json_close(j, '}');
     }
     json_close(j, ']');

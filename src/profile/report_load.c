@@ -223,11 +223,26 @@ done:
     return status;
 }
 
+static mlff_status read_samples(const loader *l, profile_ledger *ledger)
+{
+    const cJSON *array;
+    int64_t n = 0;
+    mlff_status status = read_member(l, "samples", true, &array);
+    if (status != MLFF_OK || !array) return status;
+    if (cJSON_GetArraySize(array) > MEMORY_SAMPLES)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: \"%ssamples\" has %d values, more than the %d a run keeps", l->path, l->inside,
+                         cJSON_GetArraySize(array), MEMORY_SAMPLES);
+    status = read_numbers(l, "samples", &ledger->samples, &n);
+    ledger->n_samples = (int)n;
+    return status;
+}
+
 static mlff_status read_ledgers(const loader *l, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
     char inside[48], *leak = NULL;
     const cJSON *array, *item;
+    MLFF_TRY(read_integer(l, "available_bytes", 0, -1, INT64_MAX / 2, &profile->available_bytes));
     MLFF_TRY(read_member(l, "memory_ledgers", true, &array));
     if (!array) return MLFF_OK;
     profile->ledgers = base_alloc((size_t)cJSON_GetArraySize(array), sizeof *profile->ledgers, "memory ledgers");
@@ -242,8 +257,17 @@ static mlff_status read_ledgers(const loader *l, mlff_profile *profile)
         MLFF_TRY(read_integer(&inner, "final_bytes", REQUIRED, INT64_MIN / 2, INT64_MAX / 2, &ledger->final_bytes));
         MLFF_TRY(read_integer(&inner, "peak_bytes", REQUIRED, INT64_MIN / 2, INT64_MAX / 2, &ledger->peak_bytes));
         MLFF_TRY(read_number(&inner, "leak_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.bytes_per_sample));
+        int64_t explained_by = 0;
+        ledger->leak.detectable = NAN;
+        MLFF_TRY(read_number(&inner, "leak_low_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.low));
+        MLFF_TRY(read_number(&inner, "leak_high_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.high));
+        MLFF_TRY(read_number(&inner, "detectable_bytes_per_step", MAY_BE_NULL, &ledger->leak.detectable));
+        MLFF_TRY(read_integer(&inner, "explained_by", 0, 0, 1, &explained_by));
+        ledger->leak.explained_by = (int)explained_by;
+        MLFF_TRY(read_number(&inner, "explained_bytes_per_unit", MAY_BE_NULL, &ledger->leak.bytes_per_unit));
+        MLFF_TRY(read_samples(&inner, ledger));
         MLFF_TRY(read_text(&inner, "leak", MAY_BE_NULL, &leak));
-        for (int k = 0; leak && k < 4; k++)
+        for (int k = 0; leak && k < N_LEAK_KINDS; k++)
             if (strcmp(leak, profile_leak_names[k]) == 0) ledger->leak.kind = (leak_kind)k;
         base_free(leak);
         leak = NULL;

@@ -335,10 +335,11 @@ static void write_memory(page *p, const mlff_profile *profile)
              memory_text(s->memory_final_gb, last), s->memory_delta_gb * 1024.0, memory_text(s->memory_peak_gb, peak));
     for (int k = 0; k < profile->n_ledgers; k++) {
         const profile_ledger *ledger = &profile->ledgers[k];
+        char verdict[256] = "";
         bool judged = ledger->leak.kind != LEAK_UNKNOWN;
+        if (judged) leaks_text(profile, ledger, verdict, sizeof verdict);
         row(p, ledger->name, 21, "%s, %+.2f MB%s%s", memory_text((double)ledger->initial_bytes / 1073741824.0, first),
-            (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0, judged ? ", " : "",
-            judged ? profile_leak_names[ledger->leak.kind] : "");
+            (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0, judged ? ", " : "", verdict);
     }
     if (profile->n_memory > 1) {
         double least = profile->memory_gb[0], most = least;
