@@ -294,6 +294,13 @@ static void test_ghosts(void **state)
             assert_true(fabs(open.r.energies[0] - whole.r.energies[0]) < limit * atom_energy_size(&whole));
             support_results_free(&open);
         }
+        // nothing but ghosts
+        batch.pairs = NULL;
+        memset(owned, 0, sizeof owned);
+        support_results none = support_compute(evaluator, &batch);
+        assert_true(none.r.energies[0] == 0 && support_largest(none.r.forces, 3 * (size_t)n) == 0);
+        memset(owned, 1, (size_t)system->n_atoms);
+        support_results_free(&none);
         support_results_free(&whole);
         mlff_evaluator_destroy(evaluator);
     }
