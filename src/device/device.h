@@ -29,8 +29,8 @@ typedef struct cuda_dynamics cuda_dynamics;
 
 typedef struct cuda_dynamics_options {
     double timestep_fs;
-    double temperature_kelvin;    /* Langevin */
-    double friction_per_fs;       /* 0: NVE */
+    double temperature_kelvin; /* Langevin */
+    double friction_per_fs;    /* 0: NVE */
     uint64_t seed;
 } cuda_dynamics_options;
 
@@ -55,8 +55,8 @@ typedef struct device_plugin {
     mlff_status (*copy)(int index, void *to, const void *from, size_t bytes); /* any direction; waits */
 
     /* ---- PaiNN on CUDA: model, options->device.index, options->precision */
-    mlff_status (*painn_create)(const mlff_model *model, const painn_parameters *parameters, const mlff_evaluator_options *options,
-                                cuda_evaluator **evaluator_out);
+    mlff_status (*painn_create)(const mlff_model *model, const painn_parameters *parameters,
+                                const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
     /* Whole batch, whole step. With everything on the device the work is enqueued on batch->stream and not waited for. */
     mlff_status (*compute)(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
     const mlff_stage *(*stages)(const cuda_evaluator *evaluator, int *n_out);
@@ -79,8 +79,8 @@ typedef struct device_plugin {
 static inline void device_build_id(char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu-%zu", MLFF_VERSION, sizeof(device_plugin), sizeof(mlff_model),
-             sizeof(painn_parameters), sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
-             sizeof(mlff_device_info) + sizeof(mlff_device_memory));
+             sizeof(painn_parameters), sizeof(mlff_batch) + sizeof(mlff_results),
+             sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info), sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }
 
 /* The plugin's one exported symbol. `build_id` is the library's; a plugin of another build refuses. */

@@ -13,18 +13,18 @@ extern device_host host; /* what libmlff lends us */
 mlff_status cuda_failed(cudaError_t error, const char *what);
 
 /* In a function with `mlff_status status` and `done:`. */
-#define CUDA_TRY(call, what)                                                                                           \
-    do {                                                                                                               \
-        cudaError_t cuda_error_ = (call);                                                                              \
-        if (cuda_error_ != cudaSuccess) {                                                                              \
-            status = cuda_failed(cuda_error_, what);                                                                   \
-            goto done;                                                                                                 \
-        }                                                                                                              \
+#define CUDA_TRY(call, what)                                                                                                     \
+    do {                                                                                                                         \
+        cudaError_t cuda_error_ = (call);                                                                                        \
+        if (cuda_error_ != cudaSuccess) {                                                                                        \
+            status = cuda_failed(cuda_error_, what);                                                                             \
+            goto done;                                                                                                           \
+        }                                                                                                                        \
     } while (0)
-#define PLUGIN_TRY(call)                                                                                               \
-    do {                                                                                                               \
-        status = (call);                                                                                               \
-        if (status != MLFF_OK) goto done;                                                                              \
+#define PLUGIN_TRY(call)                                                                                                         \
+    do {                                                                                                                         \
+        status = (call);                                                                                                         \
+        if (status != MLFF_OK) goto done;                                                                                        \
     } while (0)
 
 /* Device memory, zeroed, counted in mlff_device_memory_get. */

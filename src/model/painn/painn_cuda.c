@@ -57,7 +57,7 @@ struct cuda_evaluator {
     char *seen; // first_atom, cells and periodic that the input block's systems were made from
     size_t seen_bytes, seen_capacity;
     int seen_atoms, seen_systems; // and its sizes
-    int proven_atoms; // a device batch of so many atoms went through with rows of this capacity
+    int proven_atoms;             // a device batch of so many atoms went through with rows of this capacity
     cudaStream_t stream, side;
     cudaEvent_t forked, joined;
     captured_graph graphs[MAX_GRAPHS];
@@ -299,7 +299,8 @@ static mlff_status grow_host(cuda_evaluator *e, int n_atoms, int n_systems, int 
     e->io = (host_arrays){0};
     e->seen_bytes = 0;
     io.bytes = place_host(&io, NULL, e->step.n_layers);
-    CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable), "page-locked memory for inputs and results");
+    CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+             "page-locked memory for inputs and results");
     e->io.block = io.block;
     PLUGIN_TRY(cuda_allocate(e->device, io.input_bytes, "inputs", &e->input));
     memset(io.block, 0, io.bytes);
@@ -316,14 +317,17 @@ static painn_cuda_plan make_plan(const cuda_evaluator *e, int n_atoms, int n_sys
 {
     int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors, wide = e->step.n_features == 128;
     painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
-                            .n_systems = class_of_systems(n_systems) < e->step.system_capacity ? class_of_systems(n_systems) : e->step.system_capacity,
+                            .n_systems = class_of_systems(n_systems) < e->step.system_capacity ? class_of_systems(n_systems)
+                                                                                               : e->step.system_capacity,
                             .cluster = !wide                       ? 1
                                        : tiles <= e->clusters_of_8 ? 8
                                        : tiles <= e->clusters_of_4 ? 4
                                        : tiles <= e->clusters_of_2 ? 2
                                                                    : 1,
                             .tile = tiles <= n || !wide || !e->large_tiles ? 16 : 32,
-                            .edge_mode = atoms <= 128 ? 2 : e->large_tiles ? 1 : 0,
+                            .edge_mode = atoms <= 128     ? 2
+                                         : e->large_tiles ? 1
+                                                          : 0,
                             .overlap = e->capability >= 90,
                             .n_multiprocessors = n,
                             .forces = forces};

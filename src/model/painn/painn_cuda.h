@@ -35,9 +35,9 @@ enum {
  * Powers of two keep both parts in the range of a half: weights are stored times a common factor, activations times 16. */
 #define PAINN_CUDA_OPERAND_SCALE 16.0f
 typedef struct painn_cuda_layer {
-    const void *filter;                        /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4) */
-    const void *U, *M1, *M2, *W1, *W2;         /* y = x wᵀ */
-    const void *Ut, *M1t, *M2t, *W1t, *W2t;    /* y = x w; rows of M2t in the order q, t, μ */
+    const void *filter;                     /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4) */
+    const void *U, *M1, *M2, *W1, *W2;      /* y = x wᵀ */
+    const void *Ut, *M1t, *M2t, *W1t, *W2t; /* y = x w; rows of M2t in the order q, t, μ */
     const float *c1, *c2, *b1, *b2;
 } painn_cuda_layer;
 
@@ -45,37 +45,37 @@ typedef struct painn_cuda_layer {
 typedef struct painn_cuda_system {
     double cell[9], inverse[9];
     int32_t first, n;
-    int32_t images[3];                         /* −images … images beside the nearest one are looked at */
+    int32_t images[3]; /* −images … images beside the nearest one are looked at */
     int32_t wrapped[3];
-    int32_t pending, flags;                    /* pending: the GPU is to complete the cell; flags of the report */
+    int32_t pending, flags; /* pending: the GPU is to complete the cell; flags of the report */
 } painn_cuda_system;
 
 /* One call: what the host says before a step. Pointers are the device's: to its own or to mapped host memory. */
 typedef struct painn_cuda_call {
     int32_t n_atoms, n_systems;
     int32_t want_virial, unused;
-    const painn_cuda_system *systems; /* [n_systems] */
-    const int32_t *system_of;     /* [n_atoms] */
-    const double *cells;          /* [n_systems][9], or NULL */
-    const int32_t *species;       /* [n_atoms] */
-    const double *positions;      /* [n_atoms][3] */
-    const unsigned char *owned;   /* [n_atoms], or NULL */
+    const painn_cuda_system *systems;                       /* [n_systems] */
+    const int32_t *system_of;                               /* [n_atoms] */
+    const double *cells;                                    /* [n_systems][9], or NULL */
+    const int32_t *species;                                 /* [n_atoms] */
+    const double *positions;                                /* [n_atoms][3] */
+    const unsigned char *owned;                             /* [n_atoms], or NULL */
     const int32_t *pair_first, *pair_neighbor, *pair_shift; /* handed-in pairs, or NULL */
     struct painn_cuda_report *report;
-    double *energies;             /* [n_systems] */
+    double *energies;                                    /* [n_systems] */
     double *atom_energies, *forces, *virials, *stresses; /* each may be NULL; virials is needed for stresses */
 } painn_cuda_call;
 
 /* What a step says of itself. */
 enum {
-    PAINN_CUDA_ROW_FULL = 1,      /* an atom has more neighbours than a row holds: `longest_row` says how many */
-    PAINN_CUDA_NOT_FINITE = 2,    /* position or cell */
-    PAINN_CUDA_SAME_POINT = 4,    /* two atoms */
-    PAINN_CUDA_NO_VOLUME = 8,     /* a periodic axis without a cell vector, or dependent ones */
-    PAINN_CUDA_SHIFT_RANGE = 16,  /* an image shift beyond ±511 */
-    PAINN_CUDA_NOT_SYMMETRIC = 32,/* a handed-in pair has no reverse */
+    PAINN_CUDA_ROW_FULL = 1,       /* an atom has more neighbours than a row holds: `longest_row` says how many */
+    PAINN_CUDA_NOT_FINITE = 2,     /* position or cell */
+    PAINN_CUDA_SAME_POINT = 4,     /* two atoms */
+    PAINN_CUDA_NO_VOLUME = 8,      /* a periodic axis without a cell vector, or dependent ones */
+    PAINN_CUDA_SHIFT_RANGE = 16,   /* an image shift beyond ±511 */
+    PAINN_CUDA_NOT_SYMMETRIC = 32, /* a handed-in pair has no reverse */
     PAINN_CUDA_ELEMENT = 64,
-    PAINN_CUDA_TOO_WIDE = 128     /* coordinates beyond ±5·10⁴ Å of the first atom */
+    PAINN_CUDA_TOO_WIDE = 128 /* coordinates beyond ±5·10⁴ Å of the first atom */
 };
 typedef struct painn_cuda_report {
     int32_t flags, longest_row, n_pairs, atom, other; /* `atom`, `other`: one that a flag is about */
@@ -84,68 +84,69 @@ typedef struct painn_cuda_report {
 
 /* One edge of a row: geometry, and its place in the filter table. */
 typedef struct painn_cuda_edge {
-    float u[3], d;                /* from the row's atom to the neighbour; model units */
-    int32_t packed;               /* neighbour · intervals + interval */
-    float t;                      /* the table's variable in the interval */
-    int32_t species;              /* of the neighbour */
-    int32_t shift;                /* three times 10 bits, + 512 each */
+    float u[3], d;   /* from the row's atom to the neighbour; model units */
+    int32_t packed;  /* neighbour · intervals + interval */
+    float t;         /* the table's variable in the interval */
+    int32_t species; /* of the neighbour */
+    int32_t shift;   /* three times 10 bits, + 512 each */
 } painn_cuda_edge;
 
 typedef struct painn_cuda_step {
     /* ---- the model */
     int32_t n_features, n_layers, n_species, n_hidden; /* n_hidden: of the readout */
-    int32_t softplus;             /* activation: 0 silu, 1 shifted softplus */
+    int32_t softplus;                                  /* activation: 0 silu, 1 shifted softplus */
     float epsilon;
-    float weight_unit;            /* of a product of operands: 1 / (16 · factor of the weights) */
-    double cutoff;                /* Å */
+    float weight_unit; /* of a product of operands: 1 / (16 · factor of the weights) */
+    double cutoff;     /* Å */
     double length_unit, energy_unit;
     painn_cuda_layer layer[PAINN_CUDA_MAX_LAYERS];
-    const float *embedding;       /* [n_species][F/16][16] */
-    const float *x0;              /* [n_species][F/16][16][2]: message input x^q, x^R of layer 0, a function of the element */
+    const float *embedding; /* [n_species][F/16][16] */
+    const float *x0;        /* [n_species][F/16][16][2]: message input x^q, x^R of layer 0, a function of the element */
     const void *O1, *O1t;
     const float *o1, *O2;
     float o2;
-    float table_scale;            /* change of a table's variable with distance, 1/model length */
-    const double *offset;         /* [n_species] eV */
+    float table_scale;    /* change of a table's variable with distance, 1/model length */
+    const double *offset; /* [n_species] eV */
 
     const painn_cuda_call *call_in; /* on the device */
 
     /* ---- on the device */
     int32_t atom_capacity, system_capacity, row_capacity;
-    int32_t handed_pairs;         /* 1: rows come from the caller's pairs */
-    painn_cuda_call *call;        /* *call_in, copied */
+    int32_t handed_pairs;  /* 1: rows come from the caller's pairs */
+    painn_cuda_call *call; /* *call_in, copied */
     painn_cuda_system *systems;
     int32_t *species, *system_of; /* [n_atoms] */
     unsigned char *owned;
-    double *fractional;           /* [n_atoms][3], wrapped on periodic axes */
-    float *fractional_float;      /* [n_atoms][4], last one unused */
-    double *positions;            /* [n_atoms][3], handed-in pairs only */
-    int32_t *row_length;          /* [n_atoms] */
-    painn_cuda_edge *edges;       /* [n_atoms][row_capacity] */
-    int32_t *reverse;             /* [n_atoms][row_capacity] index into edges */
-    float *q;                     /* [n_atoms][F/16][16] q'' of the last layer done */
-    float *state[PAINN_CUDA_MAX_LAYERS]; /* [n_atoms][F/16][3][16][2] x^q x^R, μ_x μ_y, μ_z x^μ at the layer's input; none for layer 0 */
-    float *prime;                 /* [n_atoms][F/16][4][16] q', μ' */
-    float *adjoint;               /* [n_atoms][F/16][2][16][2] q̄' μ̄'_x, μ̄'_y μ̄'_z */
-    float *sender;                /* [n_atoms][F/16][6][16] x̄, μ̄ */
-    float *saved;                 /* [layers][10][n_atoms/16][F/8][32][4] */
-    float *edge_gradient;         /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
-    float *raw_energy;            /* [F/16][n_atoms] by 8 hidden features of the readout, without its bias */
-    double *atom_virial;          /* [n_atoms][9] */
+    double *fractional;      /* [n_atoms][3], wrapped on periodic axes */
+    float *fractional_float; /* [n_atoms][4], last one unused */
+    double *positions;       /* [n_atoms][3], handed-in pairs only */
+    int32_t *row_length;     /* [n_atoms] */
+    painn_cuda_edge *edges;  /* [n_atoms][row_capacity] */
+    int32_t *reverse;        /* [n_atoms][row_capacity] index into edges */
+    float *q;                /* [n_atoms][F/16][16] q'' of the last layer done */
+    float *state
+        [PAINN_CUDA_MAX_LAYERS]; /* [n_atoms][F/16][3][16][2] x^q x^R, μ_x μ_y, μ_z x^μ at the layer's input; none for layer 0 */
+    float *prime;                /* [n_atoms][F/16][4][16] q', μ' */
+    float *adjoint;              /* [n_atoms][F/16][2][16][2] q̄' μ̄'_x, μ̄'_y μ̄'_z */
+    float *sender;               /* [n_atoms][F/16][6][16] x̄, μ̄ */
+    float *saved;                /* [layers][10][n_atoms/16][F/8][32][4] */
+    float *edge_gradient;        /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
+    float *raw_energy;           /* [F/16][n_atoms] by 8 hidden features of the readout, without its bias */
+    double *atom_virial;         /* [n_atoms][9] */
 
-    uint64_t *stamps;             /* [4 layers + 4] the GPU's timer at the beginning of each kernel and the end; NULL: off */
-    painn_cuda_report *report;    /* zero at the beginning and at the end of a step */
+    uint64_t *stamps;          /* [4 layers + 4] the GPU's timer at the beginning of each kernel and the end; NULL: off */
+    painn_cuda_report *report; /* zero at the beginning and at the end of a step */
 } painn_cuda_step;
 
 /* How a step is cut into launches. */
 typedef struct painn_cuda_plan {
-    int n_atoms, n_systems;       /* upper bounds: what grids are made for */
-    int cluster;                  /* blocks that share a tile of atoms in node kernels: 1, 2, 4 or 8 */
-    int tile;                     /* 16 or 32 atoms */
-    int edge_mode;                /* 0: a warp a row's slice; 1: and the filter table in shared memory; 2: a block a row's slice */
-    int overlap;                  /* programmatic launches: a kernel starts while the one before it ends */
+    int n_atoms, n_systems; /* upper bounds: what grids are made for */
+    int cluster;            /* blocks that share a tile of atoms in node kernels: 1, 2, 4 or 8 */
+    int tile;               /* 16 or 32 atoms */
+    int edge_mode;          /* 0: a warp a row's slice; 1: and the filter table in shared memory; 2: a block a row's slice */
+    int overlap;            /* programmatic launches: a kernel starts while the one before it ends */
     int n_multiprocessors;
-    int forces;                   /* 0: energies only */
+    int forces; /* 0: energies only */
 } painn_cuda_plan;
 
 /* Launches. `stream` is a cudaStream_t; the answer a cudaError_t. Sizes must have been checked. */

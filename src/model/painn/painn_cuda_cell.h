@@ -48,7 +48,8 @@ static inline PAINN_CUDA_BOTH void cell_complete_axis(double *h, int a)
 }
 
 /* Fills cell, inverse, images and wrapped; `cell` and `periodic` may be NULL. Answers flags of the report. */
-static inline PAINN_CUDA_BOTH int cell_complete(const double *cell, const unsigned char *periodic, double cutoff, painn_cuda_system *system)
+static inline PAINN_CUDA_BOTH int cell_complete(const double *cell, const unsigned char *periodic, double cutoff,
+                                                painn_cuda_system *system)
 {
     int flags = 0, any = 0;
     double *h = system->cell;

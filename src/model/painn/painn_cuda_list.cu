@@ -12,7 +12,8 @@
 
 static __device__ void raise_flag(const painn_cuda_step &step, int flag, int atom, int other)
 {
-    if ((atomicOr(&step.report->flags, flag) & flag) == 0) {
+    // The first trouble is told; others may follow from it.
+    if (atomicOr(&step.report->flags, flag) == 0) {
         step.report->atom = atom;
         step.report->other = other;
     }

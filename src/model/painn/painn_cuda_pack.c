@@ -127,7 +127,9 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
         for (int f = 0; f < 3 * F; f++) {
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
             int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
-            float *to = place + ((((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block) * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
+            float *to =
+                place +
+                ((((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block) * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
             uint16_t halves[2] = {to_half(from[3] * grow * grow * grow), to_half(from[4] * grow * grow * grow * grow)};
             to[0] = (float)from[0];
             to[1] = (float)(from[1] * grow);

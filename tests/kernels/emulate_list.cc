@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT
+// emulate_list.cc: the kernels of painn_cuda_list.cu for the CPU.
+#define MLFF_EMULATE 1
+#include "model/painn/painn_cuda_list.cu"
