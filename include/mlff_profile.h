@@ -123,6 +123,11 @@ typedef struct mlff_profile_options {
      * cleanly: the profile is marked partial and mlff_profile_run returns MLFF_ERR_INTERRUPTED with it. */
     int (*progress)(void *context, int64_t step, int64_t n_steps);
     void *progress_context;
+    double until_precision;       /* 0: off; 0.01: ends before n_steps once the percentile below is known within ±1 % (at 95 %) */
+    double precision_of;          /* 0.5: the median; 0.95, 0.99 */
+    const char *trace_path;       /* the first steps as a Chrome trace (Perfetto, TensorBoard); NULL: none */
+    int64_t trace_steps;          /* 200 */
+    int overhead;                 /* 1: after the run, measure what measuring costs, by blocks of steps with and without */
 } mlff_profile_options;
 MLFF_API mlff_profile_options mlff_profile_options_default(void);
 

@@ -19,6 +19,10 @@ static const cli_option options[] = {
     {"properties", 0, "LIST", "of energy, forces, stress (energy,forces)"},
     {"output", 'o', "FILE", "write the report as JSON"},
     {"json", 0, NULL, "the report as JSON on standard output, in place of the text"},
+    {"until-precision", 0, "PCT",
+     "end before --n-steps once the percentile of --precision-of is known within ± this, % (at 95 %)"},
+    {"precision-of", 0, "NAME", "median, p95 or p99 (median)"},
+    {"trace", 0, "FILE", "write the first 200 steps as a timeline (Chrome trace: Perfetto, TensorBoard)"},
     {"temperature", 0, "K", "of thermal displacements and of the start of MD, K (300)"},
     {"timestep", 0, "FS", "of MD, and for ns/day, fs (0.5; ns/day without MD: 1)"},
     {"ensemble", 0, "NAME", "of MD: nve or langevin (nve)"},
@@ -113,12 +117,19 @@ static int parse(cli_arguments *arguments, request *wanted)
     wanted->options.n_steps = cli_int(arguments, "n-steps", 1, INT64_MAX, 100);
     wanted->options.n_warmup = cli_int(arguments, "warmup", 0, INT64_MAX, 10);
     if (cli_given(arguments, "timestep")) wanted->options.timestep_fs = wanted->dynamics.timestep_fs;
+    static const char *const percentiles[] = {"median", "p95", "p99", NULL};
+    static const double fractions[] = {0.5, 0.95, 0.99};
+    wanted->options.until_precision = cli_number(arguments, "until-precision", 0.001, 100, 0) / 100;
+    wanted->options.precision_of = fractions[cli_choice(arguments, "precision-of", percentiles, 0)];
+    wanted->options.trace_path = cli_text(arguments, "trace", NULL);
     wanted->n_runs = (int)cli_int(arguments, "runs", 1, 1000, 1);
     wanted->options.name = cli_text(arguments, "name", NULL);
     if (arguments->failed) return CLI_USAGE;
     wanted->options.properties = parse_properties(properties);
     if (!wanted->options.properties)
         return cli_usage_error(arguments, "--properties '%s' is not a list of energy, forces, stress", properties);
+    if (cli_given(arguments, "precision-of") && !cli_given(arguments, "until-precision"))
+        return cli_usage_error(arguments, "--precision-of needs --until-precision");
     if (wanted->kind == FRAMES && !path) return cli_usage_error(arguments, "--trajectory file needs an INPUT");
     if (wanted->kind == MD && !(wanted->options.properties & MLFF_FORCES))
         return cli_usage_error(arguments, "--trajectory md needs forces among --properties");
@@ -200,6 +211,7 @@ static int run(cli_arguments *arguments)
 
     MLFF_TRY(cli_setup_check_elements(&setup, input.system, input.text));
     MLFF_TRY(cli_output_check(wanted.json_path));
+    MLFF_TRY(cli_output_check(wanted.options.trace_path));
     MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));
     MLFF_TRY(make_trajectory(&wanted, input.system, &trajectory));
     cli_interrupt_catch();

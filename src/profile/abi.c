@@ -11,8 +11,9 @@ size_t mlff_profile_abi_size(const char *struct_name)
         size_t size;
     } sizes[] = {
 #define SIZE(type) {#type, sizeof(type)}
-        SIZE(mlff_callable), SIZE(mlff_statistics),    SIZE(mlff_process_memory),  SIZE(mlff_profile_options),
-        SIZE(mlff_verdict),  SIZE(mlff_profile_stage), SIZE(mlff_profile_summary),
+        SIZE(mlff_callable),       SIZE(mlff_statistics),    SIZE(mlff_process_memory),  SIZE(mlff_profile_options),
+        SIZE(mlff_verdict),        SIZE(mlff_profile_stage), SIZE(mlff_profile_summary), SIZE(mlff_comparison_options),
+        SIZE(mlff_comparison_row),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

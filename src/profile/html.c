@@ -247,6 +247,9 @@ static void write_environment(base_text *page, const mlff_profile *profile)
         base_text_add(page, "</tr>\n");
     }
     if (isfinite(profile->quantum_ns)) {
+        char overhead[320];
+        overhead_text(profile, overhead, sizeof overhead);
+        base_text_add(page, "<tr><td>overhead</td><td class=\"text\">%s</td></tr>\n", *overhead ? overhead : "not measured");
         base_text_add(page, "<tr><td>clock</td><td class=\"text\">steps of %.3g ns, a reading costs %.3g ns</td></tr>\n",
                       profile->quantum_ns, profile->read_ns);
     }

@@ -5,48 +5,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <time.h>
 
-#include "profile.h"
+#include "run.h"
 
 // Latencies kept one by one; of a stage fewer, there are tens of them.
 enum { LATENCY_LIMIT = 100000, STAGE_LIMIT = 4096, MIN_FAULTS = 8 };
-
-// Ledgers of every process, and what memory may follow: atoms and pairs of the step before the sample.
-enum { RESIDENT, HEAP, HEAP_RESERVED, OWN_LEDGERS, N_WORK = 2 };
-
-typedef struct run {
-    mlff_callable callable;
-    mlff_trajectory *trajectory;
-    mlff_profile_options options;
-    bool md;
-    int n_stages; /* the callable's; 0 if its clocks are not used */
-    bool clocks_running;
-    char error[1024]; /* text of the failure that ended the run */
-
-    const mlff_system *frame;
-    double energy, stress[6];
-    double *forces; /* [n_atoms][3] */
-    size_t forces_capacity;
-    unsigned wanted;
-
-    double *stage_now, *stage_step; /* [n_stages] ns of the last force call, of the step */
-    int64_t force_ns;               /* spent in the callable during this step */
-    int n_force_calls;
-
-    series step, with_rebuild, without, integrate, unattributed, *stages;
-    double warmup_first, warmup_sum;
-    double pairs_sum;
-    int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
-    int64_t n_not_finite, wall_ns, n_tagged[N_TAGS];
-
-    int n_ledgers; /* OWN_LEDGERS, then the callable's; in `memory` the rows of WORK follow */
-    memory_series memory;
-    int64_t *initial_bytes, *final_bytes, *peak_bytes, *now_bytes; /* [n_ledgers + N_WORK] */
-    int64_t peak_before, peak_after;                               /* of the process, by the system's account */
-    bool heap_known, resident_known;
-} run;
 
 // ---- making ready --------------------------------------------------------------------------------
 
@@ -70,6 +33,9 @@ static mlff_status run_check(const run *r)
         return mlff_fail(MLFF_ERR_USAGE, "profile: %lld warm-up steps; 0 or more are meant", (long long)o->n_warmup);
     if (o->memory_every < 1)
         return mlff_fail(MLFF_ERR_USAGE, "profile: memory every %lld steps; 1 or more is meant", (long long)o->memory_every);
+    if (o->until_precision < 0.0 || !(o->precision_of > 0.0 && o->precision_of < 1.0))
+        return mlff_fail(MLFF_ERR_USAGE, "profile: a precision of %g of percentile %g; 0 or more of one between 0 and 1 is meant",
+                         o->until_precision, o->precision_of);
     if (o->properties == 0 || o->properties > (MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS))
         return mlff_fail(MLFF_ERR_USAGE, "profile: properties %#x are none of energy, forces, stress", o->properties);
     if (r->wanted & ~r->callable.properties)
@@ -115,6 +81,7 @@ static mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajecto
     r->peak_bytes = r->final_bytes + r->n_ledgers + N_WORK;
     r->now_bytes = r->peak_bytes + r->n_ledgers + N_WORK;
     for (size_t k = 0; k < n_stages; k++) MLFF_TRY(series_init(&r->stages[k], n_steps, STAGE_LIMIT));
+    MLFF_TRY(trace_init(r));
     MLFF_TRY(memory_series_init(&r->memory, r->n_ledgers + N_WORK, r->options.memory_every));
     if (clocks && r->callable.stage_clock_set) {
         MLFF_TRY(r->callable.stage_clock_set(r->callable.context, 1));
@@ -133,6 +100,8 @@ static void run_free(run *r)
     series_free(&r->integrate);
     series_free(&r->unattributed);
     memory_series_free(&r->memory);
+    base_free(r->trace);
+    base_free(r->trace_stages);
     base_free(r->stages);
     base_free(r->stage_now);
     base_free(r->stage_step);
@@ -162,7 +131,7 @@ static mlff_status md_forces(void *context, const mlff_system *system, double *e
     return status;
 }
 
-static mlff_status frame_next(run *r)
+mlff_status run_frame_next(run *r)
 {
     mlff_status status = MLFF_OK;
     MLFF_TRY(trajectory_next(r->trajectory, &r->frame));
@@ -171,7 +140,7 @@ done:
     return status;
 }
 
-static mlff_status call(run *r, unsigned wanted, int64_t *time_ns)
+mlff_status run_call(run *r, unsigned wanted, int64_t *time_ns)
 {
     r->energy = 0.0;
     int64_t start = mlff_clock_ns();
@@ -181,7 +150,7 @@ static mlff_status call(run *r, unsigned wanted, int64_t *time_ns)
     return status;
 }
 
-static mlff_status step(run *r, int64_t *time_ns)
+mlff_status run_step(run *r, int64_t *time_ns)
 {
     mlff_status status = MLFF_OK;
     r->force_ns = 0;
@@ -192,14 +161,14 @@ static mlff_status step(run *r, int64_t *time_ns)
         status = trajectory_integrate(r->trajectory);
         *time_ns = mlff_clock_ns() - start;
     } else {
-        status = call(r, r->wanted, time_ns);
+        status = run_call(r, r->wanted, time_ns);
         r->force_ns = *time_ns;
     }
     if (status == MLFF_OK && r->n_stages > 0) stages_collect(r);
     return status;
 }
 
-static bool progress_stops(const run *r, int64_t done)
+bool run_stops(const run *r, int64_t done)
 {
     return r->options.progress && r->options.progress(r->options.progress_context, done, r->options.n_steps) != 0;
 }
@@ -229,7 +198,7 @@ static void memory_read(run *r)
         if (r->now_bytes[k] > r->peak_bytes[k]) r->peak_bytes[k] = r->now_bytes[k];
 }
 
-static void note_step(run *r, int64_t time_ns, const struct rusage *before, const struct rusage *after)
+uint32_t run_note(run *r, int64_t time_ns, const struct rusage *before, const struct rusage *after)
 {
     uint32_t tags = 0;
     int64_t n_pairs, n_rebuilds, n_growths;
@@ -259,6 +228,7 @@ static void note_step(run *r, int64_t time_ns, const struct rusage *before, cons
         }
         series_add(&r->unattributed, rest, 0);
     }
+    return tags;
 }
 
 // ---- the two loops -------------------------------------------------------------------------------
@@ -268,14 +238,28 @@ static mlff_status warm_up(run *r)
     mlff_status status = MLFF_OK;
     for (int64_t i = 0; i < r->options.n_warmup; i++) {
         int64_t time_ns;
-        if (progress_stops(r, i - r->options.n_warmup)) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during the warm-up");
-        MLFF_TRY(frame_next(r));
-        MLFF_TRY(step(r, &time_ns));
+        if (run_stops(r, i - r->options.n_warmup)) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during the warm-up");
+        MLFF_TRY(run_frame_next(r));
+        MLFF_TRY(run_step(r, &time_ns));
         if (i == 0) r->warmup_first = (double)time_ns;
         r->warmup_sum += (double)time_ns;
     }
 done:
     return status;
+}
+
+// Looked at each time a quarter more steps are there. The interval is that of the steady part, at the number of independent
+// steps. Stopping where it happens to be narrow makes it a little too narrow on average; a report says that it was so.
+static bool precise_enough(run *r)
+{
+    percentile_bounds b;
+    int64_t n = r->step.n_values;
+    r->next_check = r->step.n + (r->step.n / 4 > 50 ? r->step.n / 4 : 50);
+    steady_state s = steady_find(r->step.values, n);
+    if (s.kind != STEADY_UNKNOWN && !s.settled) return false;
+    if (percentile_interval(r->step.values + s.first, n - s.first, r->options.precision_of, &b) != MLFF_OK) return false;
+    r->precision_reached = (b.high - b.low) / (2.0 * b.value);
+    return r->precision_reached <= r->options.until_precision; // false for NaN
 }
 
 static mlff_status measure(run *r)
@@ -292,7 +276,7 @@ static mlff_status measure(run *r)
     int64_t wall_start = mlff_clock_ns();
 
     for (int64_t i = 0; i <= n_steps; i++) {
-        if (progress_stops(r, i))
+        if (run_stops(r, i))
             MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %lld of %lld steps", (long long)i, (long long)n_steps);
         if (memory_series_due(&r->memory, i)) {
             memory_read(r);
@@ -301,11 +285,14 @@ static mlff_status measure(run *r)
         if (i == n_steps) break;
         int64_t time_ns;
         struct rusage before = {0}, after = {0};
-        MLFF_TRY(frame_next(r));
+        MLFF_TRY(run_frame_next(r));
         getrusage(RUSAGE_SELF, &before);
-        MLFF_TRY(step(r, &time_ns));
+        int64_t start_ns = mlff_clock_ns();
+        MLFF_TRY(run_step(r, &time_ns));
         getrusage(RUSAGE_SELF, &after);
-        note_step(r, time_ns, &before, &after);
+        uint32_t tags = run_note(r, time_ns, &before, &after);
+        if (r->n_trace < r->trace_capacity) trace_step(r, start_ns, time_ns, tags);
+        if (r->options.until_precision > 0.0 && i + 1 >= r->next_check && precise_enough(r)) break;
     }
 done:
     r->wall_ns = mlff_clock_ns() - wall_start;
@@ -314,235 +301,6 @@ done:
     return status;
 }
 
-// ---- the split -----------------------------------------------------------------------------------
-
-// Energy alone, then with forces, then with stress, interleaved so that a drift of the machine meets all alike. Frames that
-// we make ourselves are new for each call, as in the run; frames of a file differ in size, so there the calls share one
-// and take turns in being first. The first round is not counted: it meets buffers not yet made.
-enum { SPLIT_ROUNDS = 50, SPLIT_NS = 2000000000 };
-
-static mlff_status split_round(run *r, const unsigned *masks, int n_masks, int round, double *times)
-{
-    mlff_status status = MLFF_OK;
-    bool fresh = r->md || strcmp(trajectory_kind(r->trajectory), "thermal") == 0;
-    for (int i = 0; i < n_masks; i++) {
-        int which = (i + round) % n_masks;
-        int64_t time_ns;
-        if (i == 0 || fresh) {
-            if (r->md) MLFF_TRY(trajectory_integrate(r->trajectory));
-            MLFF_TRY(frame_next(r));
-        }
-        MLFF_TRY(call(r, masks[which], &time_ns));
-        times[which * SPLIT_ROUNDS + round] = (double)time_ns * 1e-6;
-    }
-done:
-    return status;
-}
-
-static mlff_status split(run *r, mlff_profile *profile)
-{
-    mlff_status status = MLFF_OK;
-    unsigned masks[3] = {MLFF_ENERGY};
-    double times[3 * SPLIT_ROUNDS], median[3], parts[3] = {0};
-    int n_masks = 1, rounds = 0;
-    int max_rounds = r->options.n_steps < SPLIT_ROUNDS ? (int)r->options.n_steps : SPLIT_ROUNDS;
-
-    if (!(r->callable.properties & MLFF_ENERGY))
-        return profile_note(profile, "%s cannot be asked for the energy alone, so the split is not measured", r->callable.name);
-    if (r->wanted & MLFF_FORCES) {
-        masks[n_masks] = masks[n_masks - 1] | MLFF_FORCES;
-        n_masks++;
-    }
-    if (r->wanted & MLFF_STRESS) {
-        masks[n_masks] = masks[n_masks - 1] | MLFF_STRESS;
-        n_masks++;
-    }
-    int64_t start = mlff_clock_ns();
-    MLFF_TRY(split_round(r, masks, n_masks, 0, times));
-    do {
-        if (progress_stops(r, r->options.n_steps))
-            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after the last step, while energy and forces were told apart");
-        MLFF_TRY(split_round(r, masks, n_masks, rounds, times));
-        rounds++;
-    } while (rounds < max_rounds && mlff_clock_ns() - start < SPLIT_NS);
-
-    for (int k = 0; k < n_masks; k++) {
-        median[k] = statistics_median(times + (size_t)k * SPLIT_ROUNDS, rounds);
-        parts[k] = k == 0 ? median[0] : fmax(median[k] - median[k - 1], 0.0);
-    }
-    profile->summary.energy_time_ms = parts[0];
-    int next = 1;
-    if (r->wanted & MLFF_FORCES) profile->summary.forces_time_ms = parts[next++];
-    if (r->wanted & MLFF_STRESS) profile->summary.stress_time_ms = parts[next];
-    if ((r->wanted & MLFF_FORCES) && parts[1] < 0.1 * parts[0])
-        MLFF_TRY(profile_note(profile, "an energy-only step takes as long as one with forces: %s computes both at once",
-                              r->callable.name));
-done:
-    return status;
-}
-
-// ---- the record ----------------------------------------------------------------------------------
-
-static double gigabytes(double bytes)
-{
-    return bytes / 1073741824.0;
-}
-
-// A ledger is of a device if its name says so; on a GPU those count with the host's resident memory.
-static bool counts_as_memory(const run *r, int ledger)
-{
-    return ledger == RESIDENT || (ledger >= OWN_LEDGERS && r->callable.device && strncmp(r->callable.device, "cpu", 3) != 0 &&
-                                  strncmp(r->callable.ledger_names[ledger - OWN_LEDGERS], "device", 6) == 0);
-}
-
-static mlff_status keep_samples(profile_ledger *ledger, const double *samples, int n)
-{
-    ledger->samples = base_alloc((size_t)n, sizeof *ledger->samples, "memory samples");
-    if (!ledger->samples) return MLFF_ERR_MEMORY;
-    memcpy(ledger->samples, samples, (size_t)n * sizeof *samples);
-    ledger->n_samples = n;
-    return MLFF_OK;
-}
-
-static mlff_status record_memory(const run *r, mlff_profile *profile)
-{
-    mlff_status status = MLFF_OK;
-    mlff_profile_summary *summary = &profile->summary;
-    int n = r->memory.n_samples;
-    profile->memory_gb = base_alloc((size_t)n, sizeof *profile->memory_gb, "memory samples");
-    profile->ledgers = base_alloc((size_t)r->n_ledgers, sizeof *profile->ledgers, "memory ledgers");
-    if (!profile->memory_gb || !profile->ledgers) return MLFF_ERR_MEMORY;
-    profile->n_memory = n;
-    profile->memory_every = r->memory.interval;
-    profile->available_bytes = process_memory_available();
-    const double *work[N_WORK];
-    for (int k = 0; k < N_WORK; k++) work[k] = r->memory.bytes + (size_t)(r->n_ledgers + k) * MEMORY_SAMPLES;
-
-    for (int k = 0; k < r->n_ledgers; k++) {
-        if ((k == RESIDENT && !r->resident_known) || ((k == HEAP || k == HEAP_RESERVED) && !r->heap_known)) continue;
-        const double *samples = r->memory.bytes + (size_t)k * MEMORY_SAMPLES;
-        profile_ledger *ledger = &profile->ledgers[profile->n_ledgers];
-        static const char *const own_names[] = {"resident", "heap", "heap reserved"};
-        const char *name = k < OWN_LEDGERS ? own_names[k] : r->callable.ledger_names[k - OWN_LEDGERS];
-        MLFF_TRY(profile_set(&ledger->name, name));
-        profile->n_ledgers++;
-        ledger->initial_bytes = r->initial_bytes[k];
-        ledger->final_bytes = r->final_bytes[k];
-        ledger->peak_bytes = r->peak_bytes[k];
-        ledger->leak = leak_judge_physics(samples, work, N_WORK, n);
-        ledger->leak.bytes_per_sample /= (double)r->memory.interval;
-        ledger->leak.low /= (double)r->memory.interval;
-        ledger->leak.high /= (double)r->memory.interval;
-        ledger->leak.detectable /= (double)r->memory.interval;
-        MLFF_TRY(keep_samples(ledger, samples, n));
-        // The system remembers a peak between two samples, but not when it was: it counts if it rose during the run.
-        if (k == RESIDENT && r->peak_after > r->peak_before && r->peak_after > ledger->peak_bytes)
-            ledger->peak_bytes = r->peak_after;
-        if (!counts_as_memory(r, k)) continue;
-        for (int i = 0; i < n; i++) profile->memory_gb[i] += gigabytes(samples[i]);
-        summary->memory_initial_gb += gigabytes((double)ledger->initial_bytes);
-        summary->memory_final_gb += gigabytes((double)ledger->final_bytes);
-        summary->memory_peak_gb += gigabytes((double)ledger->peak_bytes);
-    }
-    if (r->heap_known) {
-        summary->heap_initial_gb = gigabytes((double)r->initial_bytes[HEAP]);
-        summary->heap_final_gb = gigabytes((double)r->final_bytes[HEAP]);
-    }
-    if (!r->resident_known) MLFF_TRY(profile_note(profile, "this system does not tell the resident memory"));
-done:
-    return status;
-}
-
-static mlff_status record_stages(const run *r, mlff_profile *profile)
-{
-    mlff_status status = MLFF_OK;
-    mlff_statistics time;
-    static const mlff_stage integrate = {"integrate", "", -1, ""};
-
-    profile->stages_measured = r->n_stages > 0;
-    for (int k = 0; k < r->n_stages; k++) {
-        MLFF_TRY(series_statistics(&r->stages[k], 1e-6, &time));
-        MLFF_TRY(profile_add_stage(profile, &r->callable.stages[k], &time));
-    }
-    if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile));
-    if (r->md) {
-        MLFF_TRY(series_statistics(&r->integrate, 1e-6, &time));
-        MLFF_TRY(profile_add_stage(profile, &integrate, &time));
-    }
-    time = (mlff_statistics){.median = NAN, .p95 = NAN};
-    if (r->n_stages > 0) MLFF_TRY(series_statistics(&r->unattributed, 1e-6, &time));
-    MLFF_TRY(profile_add_unattributed(profile, time.median, time.p95));
-done:
-    return status;
-}
-
-static mlff_status record_times(run *r, mlff_profile *profile)
-{
-    mlff_profile_summary *summary = &profile->summary;
-    mlff_status status = series_statistics(&r->step, 1e-6, &summary->latency_ms);
-    if (status != MLFF_OK) return status;
-
-    summary->n_steps = r->step.n;
-    summary->n_warmup = r->options.n_warmup;
-    if (r->options.n_warmup > 0) {
-        summary->warmup_first_ms = r->warmup_first * 1e-6;
-        summary->warmup_mean_ms = r->warmup_sum * 1e-6 / (double)r->options.n_warmup;
-    }
-    summary->total_time_s = r->step.mean * (double)r->step.n * 1e-9;
-    summary->steps_per_second = r->step.mean > 0.0 ? 1e9 / r->step.mean : 0.0;
-    summary->mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)r->step.n : -1.0;
-    summary->n_rebuilds = r->n_rebuilds >= 0 ? r->n_rebuilds - r->first_rebuilds : -1;
-    profile->n_growths = r->n_growths >= 0 ? r->n_growths - r->first_growths : -1;
-    mlff_statistics part;
-    if (r->with_rebuild.n > 0 && series_statistics(&r->with_rebuild, 1e-6, &part) == MLFF_OK)
-        profile->rebuild_median_ms = part.median;
-    if (r->without.n > 0 && series_statistics(&r->without, 1e-6, &part) == MLFF_OK) profile->other_median_ms = part.median;
-    profile->n_not_finite = r->n_not_finite;
-    profile->wall_time_s = (double)r->wall_ns * 1e-9;
-    profile->timestep_fs = r->md ? trajectory_timestep_fs(r->trajectory) : r->options.timestep_fs;
-
-    profile->latency_ms = r->step.values; // taken over
-    profile->n_latency = r->step.n_values;
-    profile->latency_every = r->step.every;
-    r->step.values = NULL;
-    for (int64_t i = 0; i < profile->n_latency; i++) profile->latency_ms[i] *= 1e-6;
-    memcpy(profile->n_tagged, r->n_tagged, sizeof profile->n_tagged);
-    profile->n_slowest = r->step.n_slowest;
-    for (int i = 0; i < profile->n_slowest; i++) {
-        profile->slowest[i] = r->step.slowest[i];
-        profile->slowest[i].value *= 1e-6;
-    }
-    return MLFF_OK;
-}
-
-static mlff_status record_texts(const run *r, mlff_profile *profile)
-{
-    mlff_status status = MLFF_OK;
-    char text[256], formula[64];
-    time_t now = time(NULL);
-    struct tm local;
-
-    mlff_system_formula(r->frame, formula, sizeof formula);
-    snprintf(text, sizeof text, "%.150s %s", r->callable.name, formula);
-    MLFF_TRY(profile_set(&profile->name, r->options.name ? r->options.name : text));
-    MLFF_TRY(profile_set(&profile->model_name, r->callable.name));
-    MLFF_TRY(profile_set(&profile->device, r->callable.device ? r->callable.device : "cpu"));
-    snprintf(text, sizeof text, "%d atom%s", r->frame->n_atoms, r->frame->n_atoms == 1 ? "" : "s");
-    MLFF_TRY(profile_set(&profile->system_size, text));
-    if (!localtime_r(&now, &local) || strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local) == 0) text[0] = 0;
-    MLFF_TRY(profile_set(&profile->timestamp, text));
-    MLFF_TRY(profile_set(&profile->trajectory, trajectory_kind(r->trajectory)));
-    profile->summary.n_atoms = r->frame->n_atoms;
-    MLFF_TRY(profile_add_notes(profile, r->callable.notes));
-    MLFF_TRY(profile_add_notes(profile, r->options.notes));
-    mlff_clock_calibration(&profile->quantum_ns, &profile->read_ns);
-    MLFF_TRY(environment_collect(&profile->environment));
-    MLFF_TRY(identity_collect(profile, &r->callable, r->frame, r->wanted));
-done:
-    return status;
-}
-
-// Keeps the text of the failure that ended the run: later calls may set their own.
 static void keep_error(run *r, mlff_status status)
 {
     bool step_failed = status != MLFF_OK && status != MLFF_ERR_INTERRUPTED;
@@ -561,12 +319,23 @@ static void clocks_off(run *r)
     r->clocks_running = false;
 }
 
+static mlff_status note_precision(const run *r, mlff_profile *profile)
+{
+    double percent = r->precision_reached * 100.0, asked = r->options.until_precision * 100.0;
+    if (r->step.n < r->options.n_steps)
+        return profile_note(profile,
+                            "ended after %lld of at most %lld steps: P%g is known within ±%.2g %%, ±%.2g %% were asked for",
+                            (long long)r->step.n, (long long)r->options.n_steps, r->options.precision_of * 100.0, percent, asked);
+    return profile_note(profile, "all %lld steps were not enough to know P%g within ±%.2g %%", (long long)r->options.n_steps,
+                        r->options.precision_of * 100.0, asked);
+}
+
 // Turns what was measured into a record; `ended` is how the steps ended.
 static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
     if (*ended == MLFF_OK && r->options.split) {
-        mlff_status split_status = split(r, profile);
+        mlff_status split_status = run_split(r, profile);
         if (split_status == MLFF_ERR_INTERRUPTED) {
             *ended = split_status;
             keep_error(r, split_status);
@@ -574,12 +343,16 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
             MLFF_TRY(profile_note(profile, "the split into energy and forces failed: %s", mlff_last_error()));
         }
     }
+    if (*ended == MLFF_OK && r->options.overhead && run_overhead(r, profile) != MLFF_OK)
+        MLFF_TRY(profile_note(profile, "the overhead could not be measured: %s", mlff_last_error()));
+    if (r->options.until_precision > 0.0) MLFF_TRY(note_precision(r, profile));
     MLFF_TRY(record_times(r, profile));
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));
     profile->summary.partial = *ended != MLFF_OK;
     if (*ended != MLFF_OK) MLFF_TRY(profile_note(profile, "partial: %s", r->error));
     MLFF_TRY(profile_derive(profile));
+    MLFF_TRY(trace_write(r, profile));
 done:
     return status;
 }
@@ -599,7 +372,7 @@ mlff_status mlff_profile_run(const mlff_callable *callable, mlff_trajectory *tra
     if (status != MLFF_OK) goto done;
     MLFF_TRY(profile_new(&profile));
     MLFF_TRY(trajectory_start(trajectory, md_forces, &r));
-    MLFF_TRY(frame_next(&r));
+    MLFF_TRY(run_frame_next(&r));
     MLFF_TRY(record_texts(&r, profile)); // of the first frame
     MLFF_TRY(trajectory_start(trajectory, md_forces, &r));
 

@@ -77,6 +77,7 @@ struct mlff_profile {
 
     environment environment, workload, implementation; /* workload: what was computed; implementation: by what */
     double quantum_ns, read_ns;
+    double overhead_ns, overhead_low_ns, overhead_high_ns; /* of measuring, a step; NaN: not measured */
 
     /* Derived from the above by profile_derive. */
     steady_state steady;                            /* `first` is a step; of the steady part: */
@@ -138,6 +139,9 @@ double profile_typical_ms(const mlff_profile *profile);
 void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes);
 /* "P99 1.23 ms (1.20 to 1.31 ms)" or what is missing for it. */
 void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, size_t text_bytes);
+
+/* What measuring cost, one sentence; "" where it was not measured. */
+void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
 /* leaks.c: reserved memory against what is used of it; called by profile_derive. */
 void leaks_relate(mlff_profile *profile);

@@ -23,6 +23,9 @@ mlff_profile_options mlff_profile_options_default(void)
         .stages = 1,
         .split = 1,
         .timestep_fs = NAN,
+        .precision_of = 0.5,
+        .trace_steps = 200,
+        .overhead = 1,
     };
 }
 
@@ -50,6 +53,7 @@ mlff_status profile_new(mlff_profile **profile_out)
     profile->latency_every = profile->memory_every = 1;
     profile->n_growths = -1;
     profile->available_bytes = -1;
+    profile->overhead_ns = profile->overhead_low_ns = profile->overhead_high_ns = NAN;
     profile->timestep_fs = profile->wall_time_s = NAN;
     profile->rebuild_median_ms = profile->other_median_ms = NAN;
     profile->quantum_ns = profile->read_ns = NAN;

@@ -74,6 +74,11 @@ static void write_added(json *j, const mlff_profile *profile)
     json_number(j, "quantum_ns", profile->quantum_ns);
     json_number(j, "read_ns", profile->read_ns);
     json_close(j, '}');
+    json_open(j, "overhead", '{'); // of measuring, a step; by blocks with and without in turns
+    json_number(j, "ns", profile->overhead_ns);
+    json_number(j, "low_ns", profile->overhead_low_ns);
+    json_number(j, "high_ns", profile->overhead_high_ns);
+    json_close(j, '}');
 }
 
 static void write_steadiness(json *j, const mlff_profile *profile)

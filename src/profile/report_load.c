@@ -182,6 +182,11 @@ static mlff_status read_counters(const loader *l, mlff_profile *profile)
     MLFF_TRY(read_member(l, "timer", false, &inner.object));
     MLFF_TRY(read_number(&inner, "quantum_ns", MAY_BE_NULL, &profile->quantum_ns));
     MLFF_TRY(read_number(&inner, "read_ns", MAY_BE_NULL, &profile->read_ns));
+    inner.inside = "overhead.";
+    MLFF_TRY(read_member(l, "overhead", false, &inner.object));
+    MLFF_TRY(read_number(&inner, "ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_ns));
+    MLFF_TRY(read_number(&inner, "low_ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_low_ns));
+    MLFF_TRY(read_number(&inner, "high_ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_high_ns));
 done:
     return status;
 }

@@ -378,6 +378,9 @@ static void write_environment(page *p, const mlff_profile *profile)
         row(p, profile->environment.keys[i], 23, "%s", profile->environment.values[i]);
     }
     if (isfinite(profile->quantum_ns)) {
+        char overhead[320];
+        overhead_text(profile, overhead, sizeof overhead);
+        if (*overhead) row(p, "overhead", 23, "%s", overhead);
         row(p, "clock", 23, "steps of %.3g ns, a reading costs %.3g ns", profile->quantum_ns, profile->read_ns);
     }
 }

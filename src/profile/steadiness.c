@@ -72,6 +72,17 @@ void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
     }
 }
 
+void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes)
+{
+    double step_ns = profile->summary.latency_ms.median * 1e6;
+    text[0] = 0;
+    if (!isfinite(profile->overhead_ns)) return;
+    snprintf(text, text_bytes,
+             "measuring adds %s to a step (%s to %s at 95 %%), %.2g %% of it: blocks of steps with and without, in turns",
+             PROFILE_TIME(profile->overhead_ns * 1e-6), PROFILE_TIME(profile->overhead_low_ns * 1e-6),
+             PROFILE_TIME(profile->overhead_high_ns * 1e-6), step_ns > 0.0 ? 100.0 * profile->overhead_ns / step_ns : 0.0);
+}
+
 void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, size_t text_bytes)
 {
     const percentile_bounds *b = &profile->bounds[bound];

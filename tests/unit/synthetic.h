@@ -162,6 +162,7 @@ SUPPORT mlff_profile_options synthetic_options(int64_t n_steps)
     mlff_profile_options options = mlff_profile_options_default();
     options.n_steps = n_steps;
     options.n_warmup = 5;
+    options.overhead = 0; // tests count calls
     return options;
 }
 

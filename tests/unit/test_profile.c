@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Purpose: a profile of a force field with planted times, stages, leaks and failures says what was planted.
+#include <cjson/cJSON.h>
+
 #include "profile/profile.h"
 #include "synthetic.h"
 
@@ -548,6 +550,105 @@ static void test_evaluator(void **state)
     mlff_model_destroy(model);
 }
 
+// A run that may end early does, once its median is known; one that may not, does not.
+static void test_until_precision(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 10, .forces_us = 10};
+    mlff_callable callable = synthetic_native(&s);
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(20000);
+    mlff_profile *profile;
+    options.until_precision = 0.10;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    assert_in_range(profile->summary.n_steps, STEADY_MIN / 2, 19000);
+    assert_int_equal(profile->n_latency, profile->summary.n_steps);
+    assert_int_equal(profile->summary.partial, 0);
+    assert_non_null(strstr(profile->summary.notes, "ended after"));
+    mlff_profile_destroy(profile);
+    options.n_steps = 60;
+    options.until_precision = 1e-9;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    assert_int_equal(profile->summary.n_steps, 60);
+    assert_non_null(strstr(profile->summary.notes, "were not enough"));
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
+// The overhead of stage clocks that cost 30 µs a step is found; what was measured before is not touched by it.
+static mlff_status slow_clock_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                                   double *stress)
+{
+    mlff_status status = synthetic_step(context, frame, wanted, energy, forces, stress);
+    if (((synthetic *)context)->clock_on) synthetic_wait(30);
+    return status;
+}
+
+static void test_overhead(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 20, .forces_us = 30};
+    mlff_callable callable = synthetic_native(&s);
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(40);
+    mlff_profile *profile;
+    callable.step = slow_clock_step;
+    options.overhead = 1;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    assert_int_equal(profile->summary.n_steps, 40);
+    assert_int_equal(profile->n_latency, 40);
+    assert_int_equal(s.clock_on, 0);
+    if (profile->overhead_ns < 25e3 || profile->overhead_ns > 90e3)
+        fail_msg("overhead %.0f ns (%.0f to %.0f), 30000 were planted", profile->overhead_ns, profile->overhead_low_ns,
+                 profile->overhead_high_ns);
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
+// The timeline is JSON with one event a step and one for each of its stages, none longer than its step.
+static void test_trace(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/mlff-trace-XXXXXX", *text;
+    size_t length;
+    int file = mkstemp(path), n_steps = 0, n_stages = 0;
+    close(file);
+    synthetic s = {.energy_us = 20, .forces_us = 30};
+    mlff_callable callable = synthetic_native(&s);
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(30);
+    mlff_profile *profile;
+    options.trace_path = path;
+    options.trace_steps = 20;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    assert_ok(base_read_file(path, 1 << 20, &text, &length));
+    cJSON *root = cJSON_Parse(text), *event;
+    assert_non_null(root);
+    double end = -1.0, step_us = 0.0, stages_us = 0.0;
+    cJSON_ArrayForEach(event, cJSON_GetObjectItem(root, "traceEvents"))
+    {
+        if (strcmp(cJSON_GetObjectItem(event, "ph")->valuestring, "X") != 0) continue;
+        double start = cJSON_GetObjectItem(event, "ts")->valuedouble, us = cJSON_GetObjectItem(event, "dur")->valuedouble;
+        if (cJSON_GetObjectItem(event, "tid")->valueint == 1) {
+            assert_true(start >= end); // steps do not overlap: viewers drop events that do
+            end = start + us;
+            step_us += us;
+            n_steps++;
+        } else {
+            stages_us += us;
+            n_stages++;
+        }
+    }
+    assert_int_equal(n_steps, 20);
+    assert_int_equal(n_stages, 20 * SYNTHETIC_STAGES);
+    assert_near(stages_us, 0.9 * step_us, 0.05 * step_us); // 60, 25 and 5 %
+    cJSON_Delete(root);
+    base_free(text);
+    unlink(path);
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -562,6 +663,9 @@ int main(void)
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_planted_leak),
+        cmocka_unit_test(test_until_precision),
+        cmocka_unit_test(test_overhead),
+        cmocka_unit_test(test_trace),
         cmocka_unit_test(test_device_memory_counts_on_a_gpu),
         cmocka_unit_test(test_rebuilds_and_tail),
         cmocka_unit_test(test_verdicts_say_what_they_rest_on),

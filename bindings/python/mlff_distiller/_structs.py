@@ -244,7 +244,16 @@ class mlff_profile_options(Structure):
         ("notes", c_char_p),
         ("progress", c_void_p),
         ("progress_context", c_void_p),
+        ("until_precision", c_double),
+        ("precision_of", c_double),
+        ("trace_path", c_char_p),
+        ("trace_steps", c_int64),
+        ("overhead", c_int),
     ]
+
+
+class mlff_comparison_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("noise_floor", c_double), ("margin", c_double), ("across", c_int)]
 
 
 # Of the engine's library and of the profiler's.
@@ -253,5 +262,5 @@ CORE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_import_options, mlff_painn_options, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options,
 )  # fmt: skip
 PROFILE_STRUCTS: tuple[type[Structure], ...] = (
-    mlff_callable, mlff_statistics, mlff_process_memory, mlff_profile_options,
+    mlff_callable, mlff_statistics, mlff_process_memory, mlff_profile_options, mlff_comparison_options,
 )  # fmt: skip

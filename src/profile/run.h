@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* run.h: a run while it is measured, and the files that share it: profile.c (steps), split.c (energy against forces),
+ * overhead.c (what measuring costs), trace.c (the timeline), run_record.c (the record of it all). */
+#ifndef PROFILE_RUN_H
+#define PROFILE_RUN_H
+
+#include <sys/resource.h>
+
+#include "profile.h"
+
+/* Ledgers of every process, and what memory may follow: atoms and pairs of the step before the sample. */
+enum { RESIDENT, HEAP, HEAP_RESERVED, OWN_LEDGERS, N_WORK = 2 };
+
+typedef struct traced_step {
+    int64_t start_ns, time_ns, force_ns, n_pairs, resident;
+    uint32_t tags;
+} traced_step;
+enum { TRACE_STEPS_MAX = 20000 };
+
+typedef struct run {
+    mlff_callable callable;
+    mlff_trajectory *trajectory;
+    mlff_profile_options options;
+    bool md;
+    int n_stages; /* the callable's; 0 if its clocks are not used */
+    bool clocks_running;
+    char error[1024]; /* text of the failure that ended the run */
+
+    const mlff_system *frame;
+    double energy, stress[6];
+    double *forces; /* [n_atoms][3] */
+    size_t forces_capacity;
+    unsigned wanted;
+
+    double *stage_now, *stage_step; /* [n_stages] ns of the last force call, of the step */
+    int64_t force_ns;               /* spent in the callable during this step */
+    int n_force_calls;
+
+    series step, with_rebuild, without, integrate, unattributed, *stages;
+    double warmup_first, warmup_sum;
+    double pairs_sum;
+    int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
+    int64_t n_not_finite, wall_ns, n_tagged[N_TAGS];
+
+    int n_ledgers; /* OWN_LEDGERS, then the callable's; in `memory` the rows of WORK follow */
+    memory_series memory;
+    int64_t *initial_bytes, *final_bytes, *peak_bytes, *now_bytes; /* [n_ledgers + N_WORK] */
+    int64_t peak_before, peak_after;                               /* of the process, by the system's account */
+    bool heap_known, resident_known;
+
+    traced_step *trace;
+    double *trace_stages; /* [n_trace][n_stages] ns */
+    int64_t n_trace, trace_capacity;
+    double precision_reached;
+    int64_t next_check; /* step at which the precision is looked at again */
+} run;
+
+/* profile.c */
+mlff_status run_frame_next(run *r);
+/* One call of the force field with the frame. */
+mlff_status run_call(run *r, unsigned wanted, int64_t *time_ns);
+/* One step of the trajectory, stages collected. */
+mlff_status run_step(run *r, int64_t *time_ns);
+/* What is noted of a step after it; its tags. */
+uint32_t run_note(run *r, int64_t time_ns, const struct rusage *before, const struct rusage *after);
+bool run_stops(const run *r, int64_t done);
+
+/* split.c: energy alone against steps with forces and stress; after the run. */
+mlff_status run_split(run *r, mlff_profile *profile);
+/* overhead.c: blocks of steps with everything that measures, and without, in turns; after the run. */
+mlff_status run_overhead(run *r, mlff_profile *profile);
+/* trace.c: the first steps as a timeline; both do nothing where none was asked for. */
+mlff_status trace_init(run *r);
+void trace_step(run *r, int64_t start_ns, int64_t time_ns, uint32_t tags);
+mlff_status trace_write(const run *r, const mlff_profile *profile);
+
+/* run_record.c */
+mlff_status record_texts(const run *r, mlff_profile *profile);
+mlff_status record_times(run *r, mlff_profile *profile);
+mlff_status record_memory(const run *r, mlff_profile *profile);
+mlff_status record_stages(const run *r, mlff_profile *profile);
+
+#endif

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// run_record.c: what a run measured, as a record.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "run.h"
+
+static double gigabytes(double bytes)
+{
+    return bytes / 1073741824.0;
+}
+
+// A ledger is of a device if its name says so; on a GPU those count with the host's resident memory.
+static bool counts_as_memory(const run *r, int ledger)
+{
+    return ledger == RESIDENT || (ledger >= OWN_LEDGERS && r->callable.device && strncmp(r->callable.device, "cpu", 3) != 0 &&
+                                  strncmp(r->callable.ledger_names[ledger - OWN_LEDGERS], "device", 6) == 0);
+}
+
+static mlff_status keep_samples(profile_ledger *ledger, const double *samples, int n)
+{
+    ledger->samples = base_alloc((size_t)n, sizeof *ledger->samples, "memory samples");
+    if (!ledger->samples) return MLFF_ERR_MEMORY;
+    memcpy(ledger->samples, samples, (size_t)n * sizeof *samples);
+    ledger->n_samples = n;
+    return MLFF_OK;
+}
+
+mlff_status record_memory(const run *r, mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile_summary *summary = &profile->summary;
+    int n = r->memory.n_samples;
+    profile->memory_gb = base_alloc((size_t)n, sizeof *profile->memory_gb, "memory samples");
+    profile->ledgers = base_alloc((size_t)r->n_ledgers, sizeof *profile->ledgers, "memory ledgers");
+    if (!profile->memory_gb || !profile->ledgers) return MLFF_ERR_MEMORY;
+    profile->n_memory = n;
+    profile->memory_every = r->memory.interval;
+    profile->available_bytes = process_memory_available();
+    const double *work[N_WORK];
+    for (int k = 0; k < N_WORK; k++) work[k] = r->memory.bytes + (size_t)(r->n_ledgers + k) * MEMORY_SAMPLES;
+
+    for (int k = 0; k < r->n_ledgers; k++) {
+        if ((k == RESIDENT && !r->resident_known) || ((k == HEAP || k == HEAP_RESERVED) && !r->heap_known)) continue;
+        const double *samples = r->memory.bytes + (size_t)k * MEMORY_SAMPLES;
+        profile_ledger *ledger = &profile->ledgers[profile->n_ledgers];
+        static const char *const own_names[] = {"resident", "heap", "heap reserved"};
+        const char *name = k < OWN_LEDGERS ? own_names[k] : r->callable.ledger_names[k - OWN_LEDGERS];
+        MLFF_TRY(profile_set(&ledger->name, name));
+        profile->n_ledgers++;
+        ledger->initial_bytes = r->initial_bytes[k];
+        ledger->final_bytes = r->final_bytes[k];
+        ledger->peak_bytes = r->peak_bytes[k];
+        ledger->leak = leak_judge_physics(samples, work, N_WORK, n);
+        ledger->leak.bytes_per_sample /= (double)r->memory.interval;
+        ledger->leak.low /= (double)r->memory.interval;
+        ledger->leak.high /= (double)r->memory.interval;
+        ledger->leak.detectable /= (double)r->memory.interval;
+        MLFF_TRY(keep_samples(ledger, samples, n));
+        // The system remembers a peak between two samples, but not when it was: it counts if it rose during the run.
+        if (k == RESIDENT && r->peak_after > r->peak_before && r->peak_after > ledger->peak_bytes)
+            ledger->peak_bytes = r->peak_after;
+        if (!counts_as_memory(r, k)) continue;
+        for (int i = 0; i < n; i++) profile->memory_gb[i] += gigabytes(samples[i]);
+        summary->memory_initial_gb += gigabytes((double)ledger->initial_bytes);
+        summary->memory_final_gb += gigabytes((double)ledger->final_bytes);
+        summary->memory_peak_gb += gigabytes((double)ledger->peak_bytes);
+    }
+    if (r->heap_known) {
+        summary->heap_initial_gb = gigabytes((double)r->initial_bytes[HEAP]);
+        summary->heap_final_gb = gigabytes((double)r->final_bytes[HEAP]);
+    }
+    if (!r->resident_known) MLFF_TRY(profile_note(profile, "this system does not tell the resident memory"));
+done:
+    return status;
+}
+
+mlff_status record_stages(const run *r, mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    mlff_statistics time;
+    static const mlff_stage integrate = {"integrate", "", -1, ""};
+
+    profile->stages_measured = r->n_stages > 0;
+    for (int k = 0; k < r->n_stages; k++) {
+        MLFF_TRY(series_statistics(&r->stages[k], 1e-6, &time));
+        MLFF_TRY(profile_add_stage(profile, &r->callable.stages[k], &time));
+    }
+    if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile));
+    if (r->md) {
+        MLFF_TRY(series_statistics(&r->integrate, 1e-6, &time));
+        MLFF_TRY(profile_add_stage(profile, &integrate, &time));
+    }
+    time = (mlff_statistics){.median = NAN, .p95 = NAN};
+    if (r->n_stages > 0) MLFF_TRY(series_statistics(&r->unattributed, 1e-6, &time));
+    MLFF_TRY(profile_add_unattributed(profile, time.median, time.p95));
+done:
+    return status;
+}
+
+mlff_status record_times(run *r, mlff_profile *profile)
+{
+    mlff_profile_summary *summary = &profile->summary;
+    mlff_status status = series_statistics(&r->step, 1e-6, &summary->latency_ms);
+    if (status != MLFF_OK) return status;
+
+    summary->n_steps = r->step.n;
+    summary->n_warmup = r->options.n_warmup;
+    if (r->options.n_warmup > 0) {
+        summary->warmup_first_ms = r->warmup_first * 1e-6;
+        summary->warmup_mean_ms = r->warmup_sum * 1e-6 / (double)r->options.n_warmup;
+    }
+    summary->total_time_s = r->step.mean * (double)r->step.n * 1e-9;
+    summary->steps_per_second = r->step.mean > 0.0 ? 1e9 / r->step.mean : 0.0;
+    summary->mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)r->step.n : -1.0;
+    summary->n_rebuilds = r->n_rebuilds >= 0 ? r->n_rebuilds - r->first_rebuilds : -1;
+    profile->n_growths = r->n_growths >= 0 ? r->n_growths - r->first_growths : -1;
+    mlff_statistics part;
+    if (r->with_rebuild.n > 0 && series_statistics(&r->with_rebuild, 1e-6, &part) == MLFF_OK)
+        profile->rebuild_median_ms = part.median;
+    if (r->without.n > 0 && series_statistics(&r->without, 1e-6, &part) == MLFF_OK) profile->other_median_ms = part.median;
+    profile->n_not_finite = r->n_not_finite;
+    profile->wall_time_s = (double)r->wall_ns * 1e-9;
+    profile->timestep_fs = r->md ? trajectory_timestep_fs(r->trajectory) : r->options.timestep_fs;
+
+    profile->latency_ms = r->step.values; // taken over
+    profile->n_latency = r->step.n_values;
+    profile->latency_every = r->step.every;
+    r->step.values = NULL;
+    for (int64_t i = 0; i < profile->n_latency; i++) profile->latency_ms[i] *= 1e-6;
+    memcpy(profile->n_tagged, r->n_tagged, sizeof profile->n_tagged);
+    profile->n_slowest = r->step.n_slowest;
+    for (int i = 0; i < profile->n_slowest; i++) {
+        profile->slowest[i] = r->step.slowest[i];
+        profile->slowest[i].value *= 1e-6;
+    }
+    return MLFF_OK;
+}
+
+mlff_status record_texts(const run *r, mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    char text[256], formula[64];
+    time_t now = time(NULL);
+    struct tm local;
+
+    mlff_system_formula(r->frame, formula, sizeof formula);
+    snprintf(text, sizeof text, "%.150s %s", r->callable.name, formula);
+    MLFF_TRY(profile_set(&profile->name, r->options.name ? r->options.name : text));
+    MLFF_TRY(profile_set(&profile->model_name, r->callable.name));
+    MLFF_TRY(profile_set(&profile->device, r->callable.device ? r->callable.device : "cpu"));
+    snprintf(text, sizeof text, "%d atom%s", r->frame->n_atoms, r->frame->n_atoms == 1 ? "" : "s");
+    MLFF_TRY(profile_set(&profile->system_size, text));
+    if (!localtime_r(&now, &local) || strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local) == 0) text[0] = 0;
+    MLFF_TRY(profile_set(&profile->timestamp, text));
+    MLFF_TRY(profile_set(&profile->trajectory, trajectory_kind(r->trajectory)));
+    profile->summary.n_atoms = r->frame->n_atoms;
+    MLFF_TRY(profile_add_notes(profile, r->callable.notes));
+    MLFF_TRY(profile_add_notes(profile, r->options.notes));
+    mlff_clock_calibration(&profile->quantum_ns, &profile->read_ns);
+    MLFF_TRY(environment_collect(&profile->environment));
+    MLFF_TRY(identity_collect(profile, &r->callable, r->frame, r->wanted));
+done:
+    return status;
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// trace.c: the first steps as a timeline that chrome://tracing, Perfetto and TensorBoard read: one track of steps, one of
+// stages, counters of pairs and memory. A stage's clock knows how long it took, not when it began: stages are laid end to end from
+// the start of their step, and the file says so.
+#include <math.h>
+#include <string.h>
+
+#include "json.h"
+#include "run.h"
+
+mlff_status trace_init(run *r)
+{
+    int64_t n = r->options.trace_path ? r->options.trace_steps : 0;
+    if (r->options.trace_path && n < 1)
+        return mlff_fail(MLFF_ERR_USAGE, "profile: a trace of %lld steps; 1 or more are meant", (long long)n);
+    if (n > r->options.n_steps) n = r->options.n_steps;
+    if (n > TRACE_STEPS_MAX) n = TRACE_STEPS_MAX;
+    r->trace_capacity = n;
+    r->trace = base_alloc((size_t)n, sizeof *r->trace, "a timeline");
+    r->trace_stages = base_alloc((size_t)n * (size_t)(r->n_stages > 0 ? r->n_stages : 1), sizeof *r->trace_stages, "a timeline");
+    return r->trace && r->trace_stages ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
+void trace_step(run *r, int64_t start_ns, int64_t time_ns, uint32_t tags)
+{
+    if (r->n_trace >= r->trace_capacity) return;
+    r->trace[r->n_trace] = (traced_step){.start_ns = start_ns,
+                                         .time_ns = time_ns,
+                                         .force_ns = r->force_ns,
+                                         .n_pairs = r->n_pairs,
+                                         .resident = r->now_bytes[RESIDENT],
+                                         .tags = tags};
+    if (r->n_stages > 0)
+        memcpy(r->trace_stages + r->n_trace * r->n_stages, r->stage_step, (size_t)r->n_stages * sizeof *r->stage_step);
+    r->n_trace++;
+}
+
+static void event(json *j, const char *phase, const char *name, int track, double start_us)
+{
+    json_open(j, NULL, '{');
+    j->flat = true;
+    json_string(j, "ph", phase);
+    json_string(j, "name", name);
+    json_integer(j, "pid", 1);
+    json_integer(j, "tid", track);
+    json_number(j, "ts", start_us);
+}
+
+static void event_end(json *j)
+{
+    json_close(j, '}');
+    j->flat = false;
+}
+
+static void name_track(json *j, int track, const char *name)
+{
+    event(j, "M", track ? "thread_name" : "process_name", track, 0.0);
+    json_open(j, "args", '{');
+    json_string(j, "name", name);
+    json_close(j, '}');
+    event_end(j);
+}
+
+static void counter(json *j, const char *name, double start_us, double value)
+{
+    event(j, "C", name, 0, start_us);
+    json_open(j, "args", '{');
+    json_number(j, "value", value);
+    json_close(j, '}');
+    event_end(j);
+}
+
+static void write_step(json *j, const run *r, const mlff_profile *profile, int64_t i)
+{
+    const traced_step *t = &r->trace[i];
+    double start_us = (double)(t->start_ns - r->trace[0].start_ns) * 1e-3, at_us = start_us;
+    char name[256];
+    snprintf(name, sizeof name, "step %lld", (long long)i);
+    event(j, "X", name, 1, start_us);
+    json_number(j, "dur", (double)t->time_ns * 1e-3);
+    json_open(j, "args", '{');
+    for (int k = 0; k < N_TAGS; k++)
+        if (t->tags >> k & 1) json_boolean(j, profile_tag_names[k], 1);
+    json_close(j, '}');
+    event_end(j);
+    if (r->md) { // the integrator's part stands before the forces
+        event(j, "X", "integrate", 2, at_us);
+        json_number(j, "dur", (double)(t->time_ns - t->force_ns) * 1e-3);
+        event_end(j);
+        at_us += (double)(t->time_ns - t->force_ns) * 1e-3;
+    }
+    for (int k = 0; k < r->n_stages; k++) {
+        double time_us = r->trace_stages[i * r->n_stages + k] * 1e-3;
+        profile_stage_path(&profile->stages[k], name, sizeof name);
+        event(j, "X", name, 2, at_us);
+        json_number(j, "dur", time_us);
+        event_end(j);
+        at_us += time_us;
+    }
+    if (t->n_pairs >= 0) counter(j, "pairs", start_us, (double)t->n_pairs);
+    counter(j, "resident MB", start_us, (double)t->resident / 1048576.0);
+}
+
+mlff_status trace_write(const run *r, const mlff_profile *profile)
+{
+    if (!r->options.trace_path) return MLFF_OK;
+    char *text = NULL;
+    json j = {.empty = true};
+    json_open(&j, NULL, '{');
+    json_string(&j, "displayTimeUnit", "ms");
+    json_open(&j, "otherData", '{');
+    json_string(&j, "name", profile->name);
+    json_string(&j, "model", profile->model_name);
+    json_string(&j, "device", profile->device);
+    json_string(&j, "mlff_version", mlff_version());
+    json_string(&j, "stages", "durations are measured; starts are laid end to end from the start of the step");
+    json_close(&j, '}');
+    json_open(&j, "traceEvents", '[');
+    name_track(&j, 0, "mlff");
+    name_track(&j, 1, "steps");
+    name_track(&j, 2, "stages");
+    for (int64_t i = 0; i < r->n_trace; i++) write_step(&j, r, profile, i);
+    json_close(&j, ']');
+    json_close(&j, '}');
+    mlff_status status = json_take(&j, &text);
+    if (status == MLFF_OK) status = profile_write_file(r->options.trace_path, text);
+    mlff_text_free(text);
+    return status;
+}
