@@ -143,7 +143,8 @@ SUPPORT mlff_system *support_random_system(int n, int periodic, double closest, 
     for (int c = 0; c < 3; c++) system->periodic[c] = periodic != 0;
     for (int i = 0; i < n; i++) {
         system->species[i] = elements[(int)(6 * base_random_uniform(seed, 1, (uint64_t)i))];
-        for (int tries = 0; tries < 10000; tries++) {
+        for (int tries = 0;; tries++) {
+            if (tries == 10000) fail_msg("no room for atom %d of %d with %g Å between atoms (seed %d)", i, n, closest, (int)seed);
             double s[3], nearest = 1e9;
             for (int c = 0; c < 3; c++) s[c] = base_random_uniform(seed, 2, draw++);
             for (int c = 0; c < 3; c++)

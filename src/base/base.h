@@ -57,6 +57,14 @@ void base_output_abandon(base_output *output);
 /* Whole file into memory (at most `limit` bytes; the text is terminated with a 0 that is not counted). */
 mlff_status base_read_file(const char *path, size_t limit, char **text_out, size_t *length_out);
 
+/* MLFF_ERR_IO for a file that cannot be opened or read; a folder is told apart. `error` is errno. */
+mlff_status base_fail_reading(const char *path, int error);
+bool base_is_folder(const char *path);
+/* "-", or something that is there and neither a file nor a folder: a pipe, a terminal, a device. Opened once only. */
+bool base_is_stream(const char *path);
+/* Do both names lead to the same file? Also where neither is there yet. */
+bool base_same_file(const char *a, const char *b);
+
 /* Strict numbers: the whole text must be one number. */
 bool base_parse_double(const char *text, double *value_out);
 bool base_parse_int64(const char *text, int64_t *value_out);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // error.c: the error text of each thread, and warnings.
+#include <pthread.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base.h"
@@ -57,19 +57,24 @@ const char *mlff_version(void)
     return MLFF_VERSION;
 }
 
-static _Atomic(mlff_warning_handler) warning_handler;
-static _Atomic(void *) warning_context;
+static pthread_mutex_t warning_lock = PTHREAD_MUTEX_INITIALIZER; // handler and context change together
+static mlff_warning_handler warning_handler;
+static void *warning_context;
 
 void mlff_warning_handler_set(mlff_warning_handler handler, void *context)
 {
-    atomic_store(&warning_handler, NULL); // never a new context with an old handler
-    atomic_store(&warning_context, context);
-    atomic_store(&warning_handler, handler);
+    pthread_mutex_lock(&warning_lock);
+    warning_handler = handler;
+    warning_context = context;
+    pthread_mutex_unlock(&warning_lock);
 }
 
 void mlff_warn(const char *format, ...)
 {
-    mlff_warning_handler handler = atomic_load(&warning_handler);
+    pthread_mutex_lock(&warning_lock);
+    mlff_warning_handler handler = warning_handler;
+    void *context = warning_context;
+    pthread_mutex_unlock(&warning_lock);
     if (!handler) return;
     char text[1024];
     va_list arguments;
@@ -77,5 +82,5 @@ void mlff_warn(const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     flatten(text);
-    handler(atomic_load(&warning_context), text);
+    handler(context, text);
 }

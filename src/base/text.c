@@ -2,11 +2,13 @@
 // text.c: growing texts, strict numbers, files read whole and written whole.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base.h"
@@ -36,6 +38,14 @@ void base_text_free(base_text *text)
     *text = (base_text){0};
 }
 
+// Some number that another file does not have already.
+static uint64_t clock_number(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return ((uint64_t)now.tv_sec * 1000000007u + (uint64_t)now.tv_nsec * 31u + (uint64_t)getpid()) * 0x9E3779B97F4A7C15u >> 24;
+}
+
 // A temporary name in the same folder, so that the rename stays within one file system.
 mlff_status base_output_open(const char *path, base_output *output)
 {
@@ -48,9 +58,7 @@ mlff_status base_output_open(const char *path, base_output *output)
         opened.file = stdout;
     } else {
         struct stat existing;
-        mode_t mask = umask(0);
-        umask(mask);
-        mode_t mode = 0666 & ~mask;
+        mode_t mode = 0; // of an existing file, to be kept
         if (stat(path, &existing) == 0) {
             if (S_ISDIR(existing.st_mode)) MLFF_FAIL(MLFF_ERR_IO, "%s: is a folder; give a file name", path);
             if (S_ISREG(existing.st_mode)) {
@@ -62,19 +70,27 @@ mlff_status base_output_open(const char *path, base_output *output)
                 return MLFF_OK;
             }
         }
-        size_t bytes = strlen(path) + 16;
+        char target[PATH_MAX]; // what a link leads to is replaced, not the link
+        if (mode && realpath(path, target)) {
+            base_free(opened.path);
+            if (!(opened.path = base_strdup(target))) return MLFF_ERR_MEMORY;
+        }
+        size_t bytes = strlen(opened.path) + 24;
         if (!(opened.temporary = base_alloc(bytes, 1, "a file name"))) {
             status = MLFF_ERR_MEMORY;
             goto done;
         }
-        snprintf(opened.temporary, bytes, "%s.XXXXXX", path);
-        descriptor = mkstemp(opened.temporary);
+        for (int try = 0; try < 100 && descriptor < 0; try++) { // not mkstemp: the umask is the system's to apply
+            snprintf(opened.temporary, bytes, "%s.%08lx", opened.path, (unsigned long)(clock_number() & 0xffffffff));
+            descriptor = open(opened.temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+            if (descriptor < 0 && errno != EEXIST) break;
+        }
         if (descriptor < 0) {
             base_free(opened.temporary);
             opened.temporary = NULL;
             MLFF_FAIL(MLFF_ERR_IO, "%s: cannot write in its folder: %s", path, strerror(errno));
         }
-        fchmod(descriptor, mode);
+        if (mode) fchmod(descriptor, mode);
         if (!(opened.file = fdopen(descriptor, "w"))) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
         descriptor = -1;
     }
@@ -131,7 +147,7 @@ mlff_status base_read_file(const char *path, size_t limit, char **text_out, size
     size_t capacity = 0, length = 0;
 
     FILE *file = fopen(path, "rb");
-    if (!file) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!file) return base_fail_reading(path, errno);
     for (;;) {
         MLFF_TRY(base_grow(&text, &capacity, length + 65536, 1, path));
         size_t got = fread(text + length, 1, capacity - length - 1, file);
@@ -139,7 +155,7 @@ mlff_status base_read_file(const char *path, size_t limit, char **text_out, size
         if (length > limit) MLFF_FAIL(MLFF_ERR_LIMIT, "%s: larger than the %zu MB that are read here", path, limit >> 20);
         if (got == 0) break;
     }
-    if (ferror(file)) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    if (ferror(file)) MLFF_TRY(base_fail_reading(path, errno));
     text[length] = 0;
     *text_out = text;
     *length_out = length;

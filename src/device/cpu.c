@@ -2,14 +2,31 @@
 // cpu.c: which fast paths this build has and this processor runs.
 #include "device/cpu.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 
+static const char *const portable[] = {"portable", NULL};
+
+#if defined(__x86_64__)
+// What compilers use under x86-64-v3 beside AVX2, and virtual machines sometimes mask: BMI1, LZCNT, MOVBE, F16C.
+static bool has_small_extensions(void)
+{
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_MOVBE) || !(c & bit_F16C)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_BMI)) return false;
+    return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT);
+}
+#endif
+
 const char *const *mlff_cpu_paths(void)
 {
 #if defined(__x86_64__)
+    if (!has_small_extensions()) return portable;
     static const char *const all[] = {"avx512", "avx2", "portable", NULL};
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2"))
@@ -17,7 +34,6 @@ const char *const *mlff_cpu_paths(void)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) return all + 1;
     return all + 2;
 #else
-    static const char *const portable[] = {"portable", NULL};
     return portable;
 #endif
 }

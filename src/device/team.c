@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT
 // team.c: threads that wait for work by spinning shortly, then sleeping on a futex.
 //
-// A run is announced by one 32-bit word, generation · 2¹⁶ + threads, so that a worker decides from a single load whether
+// A run is announced by one 32-bit word, generation · 2⁸ + threads − 1, so that a worker decides from a single load whether
 // it takes part; only then does it look at the work. A run cannot end, and the next cannot begin, without its members.
 #include "device/team.h"
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,7 +28,8 @@ typedef struct word {
 static struct team {
     atomic_flag busy;
     _Atomic int process; // workers exist in this process only: a forked child works alone
-    int n_workers, n_cores;
+    _Atomic int n_workers;
+    int n_cores;
     pthread_t workers[TEAM_MAX];
     word announced, arrived_phase;
     _Atomic uint32_t n_arrived;
@@ -34,6 +37,7 @@ static struct team {
     void (*work)(void *context, const team_member *member);
     void *context;
     int caller_core;
+    cpu_set_t caller_cores; // that it may use
 } team = {.busy = ATOMIC_FLAG_INIT};
 
 static void relax(void)
@@ -45,22 +49,22 @@ static void relax(void)
 #endif
 }
 
-static void word_wait(word *w, uint32_t old)
+static void word_wait(word *w, uint32_t old, uint32_t group)
 {
-    int spins = team.n_workers < team.n_cores ? SPINS : 0;
+    int spins = atomic_load_explicit(&team.n_workers, memory_order_relaxed) < team.n_cores ? SPINS : 0;
     for (int i = 0; i < spins; i++) {
         if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return;
         relax();
     }
     atomic_fetch_add(&w->sleepers, 1);
-    while (atomic_load(&w->value) == old) syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    while (atomic_load(&w->value) == old) syscall(SYS_futex, &w->value, FUTEX_WAIT_BITSET_PRIVATE, old, NULL, NULL, group);
     atomic_fetch_sub(&w->sleepers, 1);
 }
 
-static void word_set(word *w, uint32_t value)
+static void word_set(word *w, uint32_t value, uint32_t groups)
 {
     atomic_store(&w->value, value);
-    if (atomic_load(&w->sleepers) > 0) syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (atomic_load(&w->sleepers) > 0) syscall(SYS_futex, &w->value, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, groups);
 }
 
 void team_barrier(const team_member *member)
@@ -69,19 +73,25 @@ void team_barrier(const team_member *member)
     uint32_t phase = atomic_load(&team.arrived_phase.value);
     if (atomic_fetch_add(&team.n_arrived, 1) + 1 == (uint32_t)member->n) {
         atomic_store(&team.n_arrived, 0);
-        word_set(&team.arrived_phase, phase + 1);
+        word_set(&team.arrived_phase, phase + 1, UINT32_MAX);
     } else {
-        word_wait(&team.arrived_phase, phase);
+        word_wait(&team.arrived_phase, phase, UINT32_MAX);
     }
 }
 
 // A scheduler likes to wake a thread on the core of its waker, where the two would take turns instead of working at once.
 static void leave_core(int core)
 {
-    cpu_set_t cores;
-    if (sched_getaffinity(getpid(), sizeof cores, &cores) != 0 || CPU_COUNT(&cores) < 2) return;
+    cpu_set_t cores = team.caller_cores;
     CPU_CLR(core, &cores);
+    if (CPU_COUNT(&cores) == 0) return;
     sched_setaffinity(0, sizeof cores, &cores);
+}
+
+// Workers sleep in 32 groups, so that a small run does not wake the whole team.
+static uint32_t group_of(int thread)
+{
+    return 1u << (thread & 31);
 }
 
 static void *worker(void *argument)
@@ -89,10 +99,10 @@ static void *worker(void *argument)
     int thread = (int)(intptr_t)argument;
     uint32_t seen = 0;
     for (;;) {
-        word_wait(&team.announced, seen);
+        word_wait(&team.announced, seen, group_of(thread));
         seen = atomic_load(&team.announced.value);
         if (atomic_load(&team.stop)) return NULL;
-        team_member member = {thread, (int)(seen & 0xffff)};
+        team_member member = {thread, (int)(seen & 0xff) + 1};
         if (thread >= member.n) continue;
         if (sched_getcpu() == team.caller_core) leave_core(team.caller_core);
         team.work(team.context, &member);
@@ -133,8 +143,10 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
             team.work = work;
             team.context = context;
             team.caller_core = sched_getcpu();
-            uint32_t generation = atomic_load(&team.announced.value) >> 16;
-            word_set(&team.announced, (generation + 1) << 16 | (uint32_t)member.n);
+            if (sched_getaffinity(0, sizeof team.caller_cores, &team.caller_cores) != 0) CPU_ZERO(&team.caller_cores);
+            uint32_t generation = atomic_load(&team.announced.value) >> 8, groups = 0;
+            for (int t = 1; t < member.n; t++) groups |= group_of(t);
+            word_set(&team.announced, (generation + 1) << 8 | (uint32_t)(member.n - 1), groups);
             work(context, &member);
             team_barrier(&member);
             atomic_flag_clear(&team.busy);
@@ -146,13 +158,30 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
     work(context, &member);
 }
 
+// Cores that a container's quota pays for (cgroup 2, then 1); TEAM_MAX where there is none.
+static int quota(void)
+{
+    double allowed = 0, period = 100000;
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "r");
+    if (file) {
+        if (fscanf(file, "%lf %lf", &allowed, &period) != 2) allowed = 0; // "max"
+        fclose(file);
+    } else if ((file = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "r"))) {
+        if (fscanf(file, "%lf", &allowed) != 1) allowed = 0;
+        fclose(file);
+    }
+    return allowed > 0 && period > 0 && allowed / period < TEAM_MAX ? (int)ceil(allowed / period) : TEAM_MAX;
+}
+
 int team_default_size(void)
 {
     cpu_set_t cores;
-    int n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    long n = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : sysconf(_SC_NPROCESSORS_ONLN);
+    int paid = quota();
     const char *wanted = getenv("OMP_NUM_THREADS");
+    if (n > paid) n = paid;
     if (wanted && atoi(wanted) > 0) n = atoi(wanted);
-    return n < 1 ? 1 : n < TEAM_MAX ? n : TEAM_MAX;
+    return n < 1 ? 1 : n < TEAM_MAX ? (int)n : TEAM_MAX;
 }
 
 // Before the library is unloaded its threads must be gone.
@@ -160,6 +189,6 @@ __attribute__((destructor)) static void end_workers(void)
 {
     if (team.n_workers == 0 || atomic_load(&team.process) != (int)getpid() || atomic_flag_test_and_set(&team.busy)) return;
     atomic_store(&team.stop, 1);
-    word_set(&team.announced, atomic_load(&team.announced.value) + (1u << 16));
+    word_set(&team.announced, atomic_load(&team.announced.value) + (1u << 8), UINT32_MAX);
     for (int i = 0; i < team.n_workers; i++) pthread_join(team.workers[i], NULL);
 }

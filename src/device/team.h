@@ -17,7 +17,8 @@ enum { TEAM_MAX = 256 };
 void team_run(int n_wanted, void (*work)(void *context, const team_member *member), void *context);
 /* Waits for the other members of this run. */
 void team_barrier(const team_member *member);
-/* Cores this process may use; OMP_NUM_THREADS, where set, is honoured. At least 1, at most TEAM_MAX. */
+/* Cores this process may use, by its affinity and its container's quota; OMP_NUM_THREADS, where set, is what is taken
+ * instead. At least 1, at most TEAM_MAX. */
 int team_default_size(void);
 
 #endif

@@ -82,12 +82,13 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: model and evaluator_out must be given");
     mlff_evaluator_options chosen = mlff_evaluator_options_default();
     if (options) {
-        if (options->struct_size != sizeof chosen)
+        if (options->struct_size == 0 || options->struct_size > sizeof chosen)
             return mlff_fail(MLFF_ERR_USAGE,
                              "mlff_evaluator_create: struct_size is %zu, this library's is %zu; fill options with "
                              "mlff_evaluator_options_default()",
                              options->struct_size, sizeof chosen);
-        chosen = *options;
+        memcpy(&chosen, options, options->struct_size); // a caller of an older header has fewer fields
+        chosen.struct_size = sizeof chosen;
     }
     if (!(chosen.skin_angstrom >= 0) || chosen.skin_angstrom > 100)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: a skin of %g Å; it must lie in 0 … 100 Å", chosen.skin_angstrom);
@@ -112,6 +113,7 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         return MLFF_OK;
     }
     if (chosen.n_threads == 0) chosen.n_threads = team_default_size();
+    if (chosen.n_threads > TEAM_MAX) chosen.n_threads = TEAM_MAX;
     MLFF_TRY(cpu_path_choose(chosen.cpu_path, &chosen.cpu_path));
     e->options = chosen;
     cpu_options cpu = {
@@ -272,6 +274,29 @@ static void assemble_energies(const mlff_model *model, const mlff_batch *batch, 
     }
 }
 
+// What is not finite is never handed out: x · 0 is 0 for every finite x, and NaN for all else.
+static mlff_status check_finite(const mlff_batch *batch, const model_graph *graph, const double *raw, const double *gradient)
+{
+    double sum[3] = {0, 0, 0};
+    for (int i = 0; i < graph->n_atoms; i++) sum[0] += raw[i] * 0.0;
+    for (size_t p = 0; gradient && p < (size_t)graph->n_pairs; p++)
+        for (int c = 0; c < 3; c++) sum[c] += gradient[3 * p + c] * 0.0;
+    if (sum[0] + sum[1] + sum[2] == 0.0) return MLFF_OK;
+    for (int s = 0; s < batch->n_systems; s++)
+        for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++) {
+            bool finite = isfinite(raw[i]);
+            for (int p = graph->first[i]; gradient && p < graph->first[i + 1]; p++)
+                for (int c = 0; c < 3; c++) finite = finite && isfinite(gradient[3 * (size_t)p + c]);
+            if (!finite)
+                return mlff_fail(
+                    MLFF_ERR_VALUE,
+                    "energy or force of atom %d of system %d is not finite: atoms too close, or weights too large for "
+                    "float32; look at the structure, try --precision float64, in MD halve the timestep",
+                    i - batch->first_atom[s], s);
+        }
+    return MLFF_OK;
+}
+
 // ---- members ----------------------------------------------------------------------------------------------------
 
 static bool wants_members(const mlff_results *out)
@@ -380,6 +405,7 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     MLFF_TRY(
         e->backend->compute(e->backend, &graph, e->atom_energy, gradient ? e->pair_gradient : NULL, &e->clock, STAGE_BACKEND));
     stage_begin(&e->clock);
+    MLFF_TRY(check_finite(batch, &graph, e->atom_energy, gradient ? e->pair_gradient : NULL));
 
     graph.vectors = vectors;
     double force_unit = model->energy_unit / model->length_unit;

@@ -45,7 +45,7 @@ typedef struct nn_spline {
     float *coefficient; /* [n_intervals + 5][n_columns] */
 } nn_spline;
 /* Interpolates `function` (fills f[n_columns] at x, which may lie a little outside [0, end]: the analytic
- * continuation) with as many intervals, 64 to 1024, as it takes to reach `tolerance` relative to the largest
+ * continuation) with as many intervals, 64 to 2048, as it takes to reach `tolerance` relative to the largest
  * value of any column. */
 mlff_status nn_spline_create(int n_columns, double end, double tolerance, void (*function)(void *context, double x, double *f),
                              void *context, nn_spline *spline_out);

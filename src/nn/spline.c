@@ -8,7 +8,7 @@
 
 #include "nn/nn.h"
 
-enum { MARGIN = 24, FIRST_INTERVALS = 64, LAST_INTERVALS = 1024 };
+enum { MARGIN = 24, FIRST_INTERVALS = 64, LAST_INTERVALS = 2048 };
 
 // Value of the six functions at t in [0, 1].
 static void weights_at(double t, double w[6])
@@ -69,6 +69,7 @@ mlff_status nn_spline_create(int n_columns, double end, double tolerance, void (
     mlff_status status = MLFF_OK;
     double *rows = NULL, *f = NULL;
     nn_spline spline = {.n_columns = n_columns, .end = end};
+    double error = INFINITY;
 
     if (!(f = base_alloc((size_t)n_columns, sizeof *f, "a filter table"))) return MLFF_ERR_MEMORY;
     for (int n = FIRST_INTERVALS; n <= LAST_INTERVALS; n += n < 256 ? 16 : 64) {
@@ -81,8 +82,12 @@ mlff_status nn_spline_create(int n_columns, double end, double tolerance, void (
         for (int i = 0; i < n_rows; i++) function(context, (i - MARGIN) * end / n, rows + (size_t)i * n_columns);
         solve(rows, n_rows, n_columns);
         spline.n_intervals = n;
-        if (worst_error(rows, n, n_columns, end, function, context, f) <= tolerance) break;
+        error = worst_error(rows, n, n_columns, end, function, context, f);
+        if (error <= tolerance) break;
     }
+    if (!(error <= tolerance))
+        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "a table of %d intervals is still off by %.1e; the functions are too narrow for it",
+                  spline.n_intervals, error);
     size_t count = ((size_t)spline.n_intervals + 5) * (size_t)n_columns;
     if (!(spline.coefficient = base_alloc(count, sizeof(float), "a filter table"))) {
         status = MLFF_ERR_MEMORY;

@@ -70,9 +70,9 @@ static void check_case(const cJSON *c, int index)
         printf("case %2d %s float%d: energy %.1e, atom energies %.1e, forces %.1e, virial %.1e (relative)\n", index, name, k ? 32 : 64,
                de, da, df, dv);
         assert_true(df <= runs[k].force);
-        // The offset of 1e5 kcal/mol leaves 1.5e-11 of it in double: 1e-9 of the raw energy of some 10 kcal/mol.
-        assert_true(de <= runs[k].energy + 3e-11 * fabs(mean * n / raw));
-        assert_true(da <= runs[k].energy + 3e-11 * fabs(mean / raw));
+        // The offset of some 1e5 kcal/mol is added in double: its last bit is 1.5e-11 kcal/mol.
+        assert_true(de <= runs[k].energy + 3e-16 * fabs(mean * n / raw));
+        assert_true(da <= runs[k].energy + 3e-16 * fabs(mean / raw));
         assert_true(dv <= runs[k].force);
         support_results_free(&out);
         mlff_evaluator_destroy(evaluator);

@@ -29,7 +29,7 @@ static void count(void *context, const team_member *member)
 static void test_runs(void **state)
 {
     (void)state;
-    static const int sizes[] = {1, 2, 5, 3, 2, 1};
+    static const int sizes[] = {1, 2, 5, 3, 2, 1, 7, 2, 8};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         for (int run = 0; run < (sizes[k] > 2 ? 50 : 1000); run++) {
             counters c = {0};
