@@ -37,6 +37,8 @@ typedef struct ani_cpu {
     int n_weight_rows, widest; /* rows of a padded first layer; widest hidden layer */
     size_t layer_floats;
     ani_cpu_network (*network)[ANI_MAX_SPECIES]; /* [n_members] */
+    float *weights;                              /* what the networks point into */
+    size_t weights_used;                         /* floats */
 
     size_t atom_capacity, slot_capacity, row_capacity, aev_capacity, part_capacity, energy_capacity, block_capacity;
     int64_t n_growths;

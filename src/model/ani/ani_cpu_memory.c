@@ -43,15 +43,33 @@ static int padded_element(const ani_cpu *c, int k)
            within % P->n_sections;
 }
 
-static float *copy_padded(const float *values, int n)
+// All packed weights lie in one block, in the order in which a step reads them: it is large enough for huge pages.
+static float *reserve(ani_cpu *c, size_t floats)
 {
-    float *copy = base_alloc((size_t)nn_padded(n), sizeof *copy, "weights");
-    if (copy) memcpy(copy, values, sizeof *copy * (size_t)n);
+    float *place = c->weights + c->weights_used;
+    c->weights_used += floats;
+    return place;
+}
+
+static float *copy_padded(ani_cpu *c, const float *values, int n)
+{
+    float *copy = reserve(c, (size_t)nn_padded(n));
+    memcpy(copy, values, sizeof *copy * (size_t)n);
     return copy;
 }
 
+static size_t weight_floats(const ani_cpu *c, const ani_network *net)
+{
+    size_t floats = 0;
+    for (int l = 0; l < net->n_layers; l++) {
+        size_t in = (size_t)(l ? nn_padded(net->width[l]) : c->n_weight_rows), out = (size_t)nn_padded(net->width[l + 1]);
+        floats += l + 1 == net->n_layers ? in : (2 * in + 1) * out;
+    }
+    return floats;
+}
+
 // w [out][in] packed for both directions; the rows of the input are moved where it is the AEV.
-static mlff_status pack_layer(const ani_cpu *c, const float *w, int out, int in, bool is_first, float **forward, float **back)
+static mlff_status pack_layer(ani_cpu *c, const float *w, int out, int in, bool is_first, float **forward, float **back)
 {
     mlff_status status = MLFF_ERR_MEMORY;
     const ani_shape *shape = &c->shape;
@@ -59,8 +77,8 @@ static mlff_status pack_layer(const ani_cpu *c, const float *w, int out, int in,
     size_t size = (size_t)out_p * in_p;
     float *turned = base_alloc(size, sizeof *turned, "weights"), *plain = base_alloc(size, sizeof *plain, "weights");
     if (!turned || !plain) goto done;
-    if (!(*forward = base_alloc(size, sizeof **forward, "weights"))) goto done;
-    if (!(*back = base_alloc(size, sizeof **back, "weights"))) goto done;
+    *forward = reserve(c, size);
+    *back = reserve(c, size);
     for (int i = 0; i < in; i++) {
         int row = is_first ? padded_element(c, i) : i;
         for (int o = 0; o < out; o++) turned[(size_t)row * out_p + o] = w[(size_t)o * in + i];
@@ -96,9 +114,9 @@ static mlff_status pack_network(ani_cpu *c, const ani_network *from, ani_cpu_net
         floats += 2 * (size_t)to->width[l];
         if (to->width[l] > c->widest) c->widest = to->width[l];
         MLFF_TRY(pack_layer(c, from->weight[l], out, from->width[l], l == 0, &to->weight[l], &to->back[l]));
-        if (!(to->bias[l] = copy_padded(from->bias[l], out))) return MLFF_ERR_MEMORY;
+        to->bias[l] = copy_padded(c, from->bias[l], out);
     }
-    if (!(to->output = copy_padded(from->weight[to->n_hidden], from->width[to->n_hidden]))) return MLFF_ERR_MEMORY;
+    to->output = copy_padded(c, from->weight[to->n_hidden], from->width[to->n_hidden]);
     to->output_bias = from->bias[to->n_hidden][0];
     if (floats > c->layer_floats) c->layer_floats = floats;
 done:
@@ -111,6 +129,10 @@ mlff_status ani_cpu_pack(ani_cpu *c)
     const ani_parameters *P = c->parameters;
     fill_shape(c);
     if (!(c->network = base_alloc((size_t)c->backend.n_members, sizeof *c->network, "networks"))) return MLFF_ERR_MEMORY;
+    size_t floats = 0;
+    for (int m = 0; m < c->backend.n_members; m++)
+        for (int s = 0; s < P->n_species; s++) floats += weight_floats(c, &P->network[c->members[m]][s]);
+    if (!(c->weights = base_alloc(floats, sizeof *c->weights, "weights"))) return MLFF_ERR_MEMORY;
     for (int m = 0; m < c->backend.n_members; m++)
         for (int s = 0; s < P->n_species; s++) MLFF_TRY(pack_network(c, &P->network[c->members[m]][s], &c->network[m][s]));
     c->layer_floats = (size_t)ANI_BLOCK * (c->layer_floats + 2 * (size_t)c->widest);
@@ -244,33 +266,17 @@ done:
 
 int64_t ani_cpu_bytes(const ani_cpu *c)
 {
-    int64_t weights = 0,
-            per_thread = (int64_t)c->layer_floats + c->n_weight_rows + (int64_t)c->backend.n_members * ANI_BLOCK +
+    int64_t per_thread = (int64_t)c->layer_floats + c->n_weight_rows + (int64_t)c->backend.n_members * ANI_BLOCK +
                          11 * (int64_t)c->thread[0].scratch.neighbor_capacity + (int64_t)c->block_capacity +
                          (7 + 2 * c->shape.n_shifts + 4 * c->shape.n_sections) * (int64_t)c->thread[0].scratch.triple_capacity;
-    for (int m = 0; m < c->backend.n_members; m++)
-        for (int s = 0; s < c->parameters->n_species; s++)
-            for (int l = 0, in = c->n_weight_rows; l < c->network[m][s].n_hidden; l++) {
-                weights += 2 * (int64_t)in * c->network[m][s].width[l];
-                in = c->network[m][s].width[l];
-            }
-    return 4 * (weights + c->n_threads * per_thread + (ANI_N_ARRAYS + 1) * (int64_t)c->slot_capacity +
+    return 4 * ((int64_t)c->weights_used + c->n_threads * per_thread + (ANI_N_ARRAYS + 1) * (int64_t)c->slot_capacity +
                 (int64_t)(c->aev_capacity + c->part_capacity + c->energy_capacity)) +
            (int64_t)c->atom_capacity * (int64_t)(sizeof(ani_row) + 5) + 8 * (int64_t)c->row_capacity * c->n_threads;
 }
 
 void ani_cpu_free(ani_cpu *c)
 {
-    for (int m = 0; c->network && m < c->backend.n_members; m++)
-        for (int s = 0; s < ANI_MAX_SPECIES; s++) {
-            ani_cpu_network *net = &c->network[m][s];
-            for (int l = 0; l < ANI_MAX_LAYERS; l++) {
-                base_free(net->weight[l]);
-                base_free(net->back[l]);
-                base_free(net->bias[l]);
-            }
-            base_free(net->output);
-        }
+    base_free(c->weights);
     base_free(c->network);
     for (int t = 0; t < ANI_MAX_THREADS; t++) {
         ani_thread *thread = &c->thread[t];
