@@ -211,6 +211,26 @@ class Models(unittest.TestCase):
                 Evaluator(support.untrained(), device="cuda")
 
 
+class Ensembles(unittest.TestCase):
+    def test_members_and_how_far_they_differ(self):
+        model = Model.new_ani(n_members=3, seed=2)
+        self.assertEqual((model.info.n_members, model.info.trained), (3, False))
+        atoms = support.ethanol_frames(1)[0]
+        evaluator = Evaluator(model, device="cpu", precision="float64", n_threads=1)
+        found = evaluator.compute(atoms.numbers, atoms.positions, members=True)
+        self.assertEqual(found["member_forces"].shape, (3, 9, 3))
+        np.testing.assert_allclose(found["member_energies"].mean(axis=0), found["energies"], rtol=1e-12)
+        np.testing.assert_allclose(found["member_energies"].std(axis=0, ddof=1), found["energy_deviations"], rtol=1e-6)
+        np.testing.assert_allclose(found["member_forces"].std(axis=0, ddof=1), found["force_deviations"], rtol=1e-6, atol=1e-9)
+        one = Evaluator(model, device="cpu", precision="float64", members=[1])
+        self.assertEqual(one.n_members, 1)
+        np.testing.assert_allclose(
+            one.compute(atoms.numbers, atoms.positions)["energies"], found["member_energies"][1], rtol=1e-12
+        )
+        with self.assertRaises(MlffError):
+            Evaluator(model, device="cpu", members=[7])
+
+
 class Interface(unittest.TestCase):
     def test_struct_sizes_are_the_librarys(self):
         for size_of, structs in (

@@ -23,7 +23,14 @@ from ase.calculators.tip3p import TIP3P
 
 import support
 from mlff_distiller import _frameworks
-from mlff_distiller.cuda.md_profiler import MDProfiler, MDProfileResult, identify_hotspots, profile_md_trajectory
+from mlff_distiller.cuda.md_profiler import (
+    MDProfiler,
+    MDProfileResult,
+    compare_profiles,
+    identify_hotspots,
+    profile_md_trajectory,
+    save_html,
+)
 from mlff_distiller.errors import MlffError, MlffFormatError, MlffUnsupportedError, MlffUsageError, MlffWarning
 from mlff_distiller.models import StudentCalculator
 
@@ -384,6 +391,28 @@ class Results(unittest.TestCase):
         self.assertIn("planted name", text)
         self.assertTrue(all(len(line) <= 100 for line in text.splitlines()))
         self.assertIn("planted name", str(self.result))
+
+    def test_pages(self):
+        path = support.scratch("pages/report.html")
+        self.result.save_html(path)
+        self.assertIn("planted name", path.read_text())
+        save_html([self.result, self.result], path, title="two of them")
+        self.assertIn("two of them", path.read_text())
+
+    def test_faster_or_slower(self):
+        frames = support.copper_frames(5)
+
+        def runs(ms):
+            return [self.profiler.profile_calculator(Counting(0, ms), frames, n_steps=20, split=False) for _ in range(5)]
+
+        fast, slow = runs(0.4), runs(1.6)
+        self.assertEqual(compare_profiles(fast, slow).change, "slower")
+        found = compare_profiles(slow, fast)
+        self.assertEqual(found.change, "faster")
+        self.assertIn("FASTER", found.text)
+        self.assertIn("verdict", found.data)
+        with self.assertRaises(MlffError):
+            compare_profiles(fast, [self.result])
 
     def test_molecular_dynamics(self):
         atoms = support.silicon(1)

@@ -25,6 +25,7 @@ import support
 from mlff_distiller import _library as lib
 from mlff_distiller import _structs
 from mlff_distiller._command import command_path
+from mlff_distiller.engine import Model
 from mlff_distiller.errors import MlffElementError, MlffValueError
 from mlff_distiller.models import StudentCalculator
 
@@ -182,6 +183,17 @@ class Rules(unittest.TestCase):
         self.assertGreater(self.calc.memory()["host_bytes"], 0)
         with self.assertRaises(PropertyNotImplementedError):
             self.calc.calculate_batch(frames, ["dipole"])
+
+
+class Ensembles(unittest.TestCase):
+    def test_uncertainty(self):
+        atoms = support.ethanol_frames(1)[0]
+        calc = StudentCalculator(Model.new_ani(n_members=3), device="cpu", n_threads=1)
+        found = calc.ensemble(atoms)
+        self.assertEqual(found["member_energies"].shape, (3,))
+        self.assertGreater(found["energy_deviation"], 0)
+        self.assertEqual(found["force_deviations"].shape, (9, 3))
+        self.assertAlmostEqual(found["member_energies"].mean(), calc.get_potential_energy(atoms), delta=1e-3)
 
 
 class DropIn(unittest.TestCase):

@@ -204,6 +204,8 @@ def run_profile(
     options = lib.profile.mlff_profile_options_default()
     keep: list[Any] = [s.PROGRESS(progress)]
     options.n_steps, options.n_warmup, options.memory_every, options.split = n_steps, n_warmup, memory_every, int(split)
+    # What measuring costs takes 120 more steps at least: for our own models these are quick.
+    options.overhead = int(split and bool(stages or isinstance(step, s.mlff_callable)))
     options.properties = sum(MASKS[p] for p in set(wanted))
     options.timestep_fs = timestep_fs
     options.name = name.encode() if name else None

@@ -71,6 +71,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_model_import": (None, [c_char_p, POINTER(s.mlff_import_options), _PP]),
     "mlff_import_options_default": (s.mlff_import_options, []),
     "mlff_model_create_painn": (None, [POINTER(s.mlff_painn_options), _PP]),
+    "mlff_model_create_ani": (None, [c_int, c_uint64, _PP]),
     "mlff_painn_options_default": (s.mlff_painn_options, []),
     "mlff_model_info_get": ("void", [_P, POINTER(s.mlff_model_info)]),
     "mlff_model_metadata": (c_char_p, [_P, c_int, POINTER(c_char_p)]),
@@ -106,6 +107,12 @@ _PROFILE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_profile_hotspots_json": (None, [_P, c_double, _PP]),
     "mlff_profile_save": (None, [_P, c_char_p]),
     "mlff_profile_load": (None, [c_char_p, _PP]),
+    "mlff_profile_html": (None, [_PP, c_int, c_char_p, _PP]),
+    "mlff_comparison_options_default": (s.mlff_comparison_options, []),
+    "mlff_profile_compare": (None, [_PP, c_int, _PP, c_int, POINTER(s.mlff_comparison_options), _PP]),
+    "mlff_comparison_text": (None, [_P, _PP]),
+    "mlff_comparison_json": (None, [_P, _PP]),
+    "mlff_comparison_destroy": ("void", [_P]),
     "mlff_text_free": ("void", [_P]),
 }
 

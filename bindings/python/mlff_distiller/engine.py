@@ -34,6 +34,10 @@ from .errors import MlffUsageError
 
 Array = npt.NDArray[np.float64]
 
+_RESULTS = (
+    "energies", "forces", "stresses", "atom_energies", "virials",
+    "member_energies", "member_forces", "energy_deviations", "force_deviations",
+)  # fmt: skip
 PRECISIONS = {"default": 0, "float32": 1, "float64": 2}
 
 
@@ -43,6 +47,7 @@ class ModelInfo:
 
     Attributes:
         elements: atomic numbers it knows, ascending; empty where unknown.
+        n_members: of an ensemble, whose mean the energy is; 1 where it is none.
         cutoff: Å, of the neighbour list.
         trained: False for random weights, of which only the speed means something.
         conservative: forces are the derivative of the energy.
@@ -64,6 +69,7 @@ class ModelInfo:
     energy_unit: float
     length_unit: float
     elements: tuple[int, ...]
+    n_members: int
 
 
 class Model:
@@ -122,6 +128,13 @@ class Model:
         lib.core.mlff_model_create_painn(byref(options), byref(out))
         return cls(out)
 
+    @classmethod
+    def new_ani(cls, n_members: int = 8, seed: int = 0) -> Model:
+        """An untrained ensemble of ANI-2x's shape: right for measuring speed, meaningless for chemistry."""
+        out = c_void_p()
+        lib.core.mlff_model_create_ani(n_members, seed, byref(out))
+        return cls(out)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a .safetensors model file."""
         lib.core.mlff_model_save(self._handle, lib.path_bytes(path))
@@ -147,6 +160,7 @@ class Model:
             energy_unit=raw.energy_unit_ev,
             length_unit=raw.length_unit_angstrom,
             elements=tuple(elements),
+            n_members=raw.n_members,
         )
 
     @property
@@ -212,6 +226,7 @@ class Evaluator:
         skin: Å, of the neighbour list; 0 rebuilds it at each call.
         n_threads: of the CPU; 0 takes all cores this process may use.
         cpu_path: "avx512", "avx2", "portable"; None takes the best there is.
+        members: of an ensemble, those to run, as [0, 3]; None: all.
     """
 
     def __init__(
@@ -222,6 +237,7 @@ class Evaluator:
         skin: float = 0.5,
         n_threads: int = 0,
         cpu_path: str | None = None,
+        members: Sequence[int] | None = None,
     ) -> None:
         self._handle: c_void_p | None = None
         if precision not in PRECISIONS:
@@ -234,6 +250,7 @@ class Evaluator:
         options.skin_angstrom = skin
         options.n_threads = n_threads
         options.cpu_path = cpu_path.encode() if cpu_path else None
+        options.members = ",".join(map(str, members)).encode() if members is not None else None
         out = c_void_p()
         lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
         self._handle = out
@@ -259,6 +276,7 @@ class Evaluator:
         stresses: bool = False,
         atom_energies: bool = False,
         virials: bool = False,
+        members: bool = False,
     ) -> dict[str, Array]:
         """Energies, forces and stresses of one system or of a batch of several, concatenated.
 
@@ -269,10 +287,13 @@ class Evaluator:
             periodic: [3] or [n_systems][3] booleans; None: nothing repeats.
             first_atom: [n_systems + 1]; None: all atoms are one system.
             forces, stresses, atom_energies, virials: what is wanted beside the energies.
+            members: of an ensemble, on the CPU, each member's results and their standard deviations too.
 
         Returns:
             "energies" [n_systems] eV; where wanted "forces" [n_atoms][3] eV/Å, "stresses" [n_systems][6] eV/Å³ in Voigt
-            order xx yy zz yz xz xy (NaN where not all axes repeat), "atom_energies" [n_atoms] eV, "virials" [n_systems][9] eV.
+            order xx yy zz yz xz xy (NaN where not all axes repeat), "atom_energies" [n_atoms] eV, "virials" [n_systems][9] eV,
+            "member_energies" [n_members][n_systems] eV, "member_forces" [n_members][n_atoms][3] eV/Å, "energy_deviations"
+            [n_systems] eV, "force_deviations" [n_atoms][3] eV/Å.
 
         Raises:
             MlffElementError: an element the model does not know.
@@ -300,6 +321,12 @@ class Evaluator:
             out["atom_energies"] = np.empty(n_atoms)
         if virials:
             out["virials"] = np.empty((n_systems, 9))
+        if members:
+            out["member_energies"] = np.empty((self.n_members, n_systems))
+            out["energy_deviations"] = np.empty(n_systems)
+            if forces:
+                out["member_forces"] = np.empty((self.n_members, n_atoms, 3))
+                out["force_deviations"] = np.empty((n_atoms, 3))
         with self.lock:
             b, r = self._batch, self._results
             b.n_systems, b.location, b.stream = n_systems, lib.HOST, None
@@ -307,7 +334,7 @@ class Evaluator:
             b.cells = None if cells is None else cells.ctypes.data
             b.periodic = None if periodic is None else periodic.ctypes.data
             r.location = lib.HOST
-            for name in ("energies", "forces", "stresses", "atom_energies", "virials"):
+            for name in _RESULTS:
                 setattr(r, name, out[name].ctypes.data if name in out else None)
             self._compute()
         return out
@@ -362,9 +389,16 @@ class Evaluator:
             b.cells = None if cells is None else device_pointer(cells, "<f8", (n_systems, 3, 3), "cells")
             b.periodic = None if flags is None else flags.ctypes.data
             r.location = lib.DEVICE_MEMORY
-            for name, shape in shapes.items():
-                setattr(r, name, device_pointer(out[name], "<f8", shape, name) if name in out else None)
+            for name in _RESULTS:
+                setattr(r, name, device_pointer(out[name], "<f8", shapes[name], name) if name in out else None)
             self._compute()
+
+    @property
+    def n_members(self) -> int:
+        """Members of the ensemble that run; 1 where the model is none."""
+        raw = s.mlff_evaluator_info()
+        lib.core.mlff_evaluator_info_get(self._handle, byref(raw))
+        return int(raw.n_members)
 
     @property
     def stages(self) -> list[tuple[str, str, int]]:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from ctypes import byref, c_void_p
+from ctypes import byref, c_void_p, sizeof
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
@@ -92,7 +92,7 @@ class GPUInfo:
 
 
 def _info(device: Device) -> s.mlff_device_info:
-    raw = s.mlff_device_info()
+    raw = s.mlff_device_info(struct_size=sizeof(s.mlff_device_info))
     lib.core.mlff_device_info_get(device.struct, byref(raw))
     return raw
 

@@ -13,13 +13,14 @@ PyTorch and JAX are waited for where a program has loaded them.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pathlib
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import byref
+from ctypes import byref, c_void_p
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, Union
 
@@ -105,6 +106,10 @@ class MDProfileResult:
         """Writes the report, whole or not at all; its folder is made if it is not there."""
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         self.handle.save(path)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report as one page with its charts, to be opened in a browser."""
+        save_html([self], path)
 
     def summary(self, width: int = 100) -> str:
         """The report people read: tables, shares, verdicts, recommendations."""
@@ -498,5 +503,66 @@ def identify_hotspots(result: MDProfileResult, threshold_pct: float = 10.0) -> d
     return found
 
 
-__all__ = ["MDProfileResult", "MDProfiler", "identify_hotspots", "profile_md_trajectory"]
+def save_html(results: Sequence[MDProfileResult], path: str | os.PathLike[str], title: str | None = None) -> None:
+    """Writes several reports as one page, side by side; its folder is made if it is not there."""
+    handles = _handles(results)
+    text = lib.take_text(lib.profile.mlff_profile_html, handles, len(results), title.encode() if title else None)
+    target = pathlib.Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(target)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether B is faster than A.
+
+    Attributes:
+        change: "faster", "slower", "same" or "unclear", of the whole step.
+        data: ratios with their intervals for the step and each stage, and how many runs would tell.
+        text: the same for people.
+    """
+
+    change: str
+    data: dict[str, Any]
+    text: str
+
+
+def compare_profiles(
+    a: Sequence[MDProfileResult], b: Sequence[MDProfileResult], noise_floor: float = float("nan"), across: bool = False
+) -> Comparison:
+    """Is B faster than A? Each is a list of runs of the same work on the same machine; four or more a side can tell.
+
+    Args:
+        noise_floor: 0.01 for 1 %: changes below it are never called faster or slower; NaN: 1 %, not measured.
+        across: compare also what is not comparable (another machine, other work).
+
+    Raises:
+        MlffValueError: the runs are not comparable; the text says what differs.
+    """
+    options = lib.profile.mlff_comparison_options_default()
+    options.noise_floor, options.across = noise_floor, int(across)
+    out = c_void_p()
+    lib.profile.mlff_profile_compare(_handles(a), len(a), _handles(b), len(b), byref(options), byref(out))
+    try:
+        data: dict[str, Any] = json.loads(lib.take_text(lib.profile.mlff_comparison_json, out))
+        return Comparison(str(data["verdict"]), data, lib.take_text(lib.profile.mlff_comparison_text, out))
+    finally:
+        lib.profile.mlff_comparison_destroy(out)
+
+
+def _handles(results: Sequence[MDProfileResult]) -> Any:
+    return (c_void_p * max(1, len(results)))(*[result.handle._handle for result in results])
+
+
+__all__ = [
+    "Comparison",
+    "MDProfileResult",
+    "MDProfiler",
+    "compare_profiles",
+    "identify_hotspots",
+    "profile_md_trajectory",
+    "save_html",
+]
 

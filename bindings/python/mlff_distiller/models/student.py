@@ -29,6 +29,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         precision: "float32", or "float64", the reference.
         skin: Å, of the neighbour list; more means fewer rebuilds and more pairs.
         n_threads: of the CPU; 0 takes all cores this process may use.
+        members: of an ensemble, those to run, as [0, 3]; None: all, and the results are their mean.
 
     Raises:
         MlffDeviceError: a GPU was asked for and there is none.
@@ -47,10 +48,13 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         precision: str = "float32",
         skin: float = 0.5,
         n_threads: int = 0,
+        members: Sequence[int] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.evaluator = Evaluator(model, device=device, precision=precision, skin=skin, n_threads=n_threads)
-        self._settings: dict[str, Any] = {"device": device, "precision": precision, "skin": skin, "n_threads": n_threads}
+        self._settings: dict[str, Any] = {
+            "device": device, "precision": precision, "skin": skin, "n_threads": n_threads, "members": members,
+        }  # fmt: skip
+        self.evaluator = Evaluator(model, **self._settings)
         self._stress_wanted = False
         info = self.model_info
         self._name = f"student {info.name}"
@@ -204,6 +208,24 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
                 row["stress"] = out["stresses"][i].copy()
             rows.append(row)
         return rows
+
+    def ensemble(self, atoms: Atoms) -> dict[str, Any]:
+        """What the members of an ensemble say, each by itself, and how far they differ: its uncertainty. On the CPU.
+
+        Returns:
+            "member_energies" [n_members] eV, "member_forces" [n_members][n_atoms][3] eV/Å, "energy_deviation" eV and
+            "force_deviations" [n_atoms][3] eV/Å, standard deviations over the members (NaN for one).
+        """
+        periodic = bool(np.any(atoms.pbc))
+        out = self.evaluator.compute(
+            atoms.numbers, atoms.positions, atoms.cell.array if periodic else None, atoms.pbc if periodic else None, members=True
+        )
+        return {
+            "member_energies": out["member_energies"][:, 0],
+            "member_forces": out["member_forces"],
+            "energy_deviation": float(out["energy_deviations"][0]),
+            "force_deviations": out["force_deviations"],
+        }
 
     def memory(self) -> dict[str, int]:
         """Bytes held by this calculator's evaluator: "host_bytes", "device_bytes". They grow with the largest batch."""

@@ -248,7 +248,7 @@ class FeNNolCalculator(_Teacher):
             "FeNNolCalculator",
             "pip install fennol 'jax[cuda12]' (or jax alone for the CPU). ANI models run without it in this project's own engine: "
             "`mlff import ani2x.fnx -o ani2x.safetensors`, then StudentCalculator('ani2x.safetensors'); "
-            "with random weights, for their speed alone: `mlff new --arch ani`",
+            "with random weights, for its speed alone: `mlff profile fennol-ani2x --random-weights`, or StudentCalculator(Model.new_ani())",
         )
         path = self._path(model_path, model_name)
         self._device = _jax_device(device)
