@@ -236,6 +236,26 @@ MLFF_API double mlff_comparison_detectable(const mlff_comparison *comparison);
 MLFF_API mlff_status mlff_comparison_text(const mlff_comparison *comparison, char **text_out);
 MLFF_API mlff_status mlff_comparison_json(const mlff_comparison *comparison, char **text_out);
 
+/* ---- scaling and forecasts ------------------------------------------------------------------- */
+
+/* How the step and memory grow with atoms, from profiles of several sizes: max(floor, a + b·N). */
+typedef struct mlff_scaling {
+    int n_sizes;
+    double exponent, exponent_low, exponent_high; /* of the larger half; the interval at 95 %, NaN with fewer than three of them */
+    double floor_ms;              /* 0: none seen */
+    double a_ms, b_us;            /* b: µs an atom */
+    double crossover_atoms;       /* where the floor ends; 0: no floor */
+    double fit_error;             /* typical relative error of the fit */
+    double bytes_per_atom;        /* NaN where memory does not follow atoms */
+    double max_atoms;             /* that free memory holds; -1: not known */
+} mlff_scaling;
+MLFF_API mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_profiles, mlff_scaling *scaling_out);
+MLFF_API mlff_status mlff_scaling_text(const mlff_scaling *scaling, char **text_out);
+
+/* What a step would take if stages were faster (Amdahl): "message=2x,readout=0,backward/update=1.5x". A name is a stage's
+ * ("message": all layers and phases), with its phase or its whole path; 0 means free. One line for people. */
+MLFF_API mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *changes, double *step_ms_out, char **text_out);
+
 /* Sizes of the structs of this header in this build, by name ("mlff_callable"); 0 if unknown. Others: mlff_abi_size. */
 MLFF_API size_t mlff_profile_abi_size(const char *struct_name);
 

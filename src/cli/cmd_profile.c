@@ -16,8 +16,12 @@ static const cli_option options[] = {
     {"n-steps", 0, "K", "steps that are measured (100; 1000 and more to see a leak)"},
     {"warmup", 0, "W", "steps before that, told apart (10)"},
     {"runs", 0, "N", "measure N times, each in a process of its own (1; 5 and more for mlff compare)"},
+    {"system-sizes", 0, "LIST",
+     "measure a --system of each of these numbers of atoms, as in 32,64,128,256, and how the step grows"},
+    {"what-if", 0, "LIST", "what a step would take if stages were faster: message=2x,readout=0"},
+    {"print-nsys", 0, NULL, "print the Nsight Systems and Compute commands for this run, and do not run"},
     {"properties", 0, "LIST", "of energy, forces, stress (energy,forces)"},
-    {"output", 'o', "FILE", "write the report as JSON"},
+    {"output", 'o', "FILE", "write the report as JSON; - is --json"},
     {"json", 0, NULL, "the report as JSON on standard output, in place of the text"},
     {"until-precision", 0, "PCT",
      "end before --n-steps once the percentile of --precision-of is known within ± this, % (at 95 %)"},
@@ -93,7 +97,7 @@ typedef struct request {
     double temperature;
     mlff_dynamics_options dynamics;
     mlff_profile_options options;
-    const char *path, *json_path;
+    const char *path, *json_path, *what_if;
     bool json;
     int n_runs;
 } request;
@@ -105,7 +109,12 @@ static int parse(cli_arguments *arguments, request *wanted)
 
     wanted->path = path;
     wanted->json_path = cli_text(arguments, "output", NULL);
+    wanted->what_if = cli_text(arguments, "what-if", NULL);
     wanted->json = cli_given(arguments, "json");
+    if (wanted->json_path && strcmp(wanted->json_path, "-") == 0) { // one thing on standard output
+        wanted->json = true;
+        wanted->json_path = NULL;
+    }
     wanted->kind = cli_choice(arguments, "trajectory", trajectories, path ? FRAMES : THERMAL);
     wanted->temperature = cli_number(arguments, "temperature", 0, 1e6, 300);
     wanted->dynamics = mlff_dynamics_options_default();
@@ -130,6 +139,12 @@ static int parse(cli_arguments *arguments, request *wanted)
         return cli_usage_error(arguments, "--properties '%s' is not a list of energy, forces, stress", properties);
     if (cli_given(arguments, "precision-of") && !cli_given(arguments, "until-precision"))
         return cli_usage_error(arguments, "--precision-of needs --until-precision");
+    if (wanted->options.trace_path && strcmp(wanted->options.trace_path, "-") == 0)
+        return cli_usage_error(arguments, "--trace needs a file, not standard output");
+    if (cli_outputs_collide(wanted->json_path, wanted->options.trace_path))
+        return cli_usage_error(arguments, "-o and --trace are one file, '%s'; give another to one of them", wanted->json_path);
+    if (cli_given(arguments, "system-sizes") && (path || cli_given(arguments, "n-atoms") || wanted->n_runs > 1))
+        return cli_usage_error(arguments, "--system-sizes goes with --system, and excludes INPUT, --n-atoms and --runs");
     if (wanted->kind == FRAMES && !path) return cli_usage_error(arguments, "--trajectory file needs an INPUT");
     if (wanted->kind == MD && !(wanted->options.properties & MLFF_FORCES))
         return cli_usage_error(arguments, "--trajectory md needs forces among --properties");
@@ -157,6 +172,12 @@ static mlff_status report(const request *wanted, const mlff_profile *profile)
     MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : mlff_profile_text(profile, cli_width(), &text));
     fputs(text, stdout);
     if (*text && text[strlen(text) - 1] != '\n') putchar('\n');
+    if (wanted->what_if && !wanted->json) {
+        mlff_text_free(text);
+        text = NULL;
+        MLFF_TRY(mlff_profile_what_if(profile, wanted->what_if, NULL, &text));
+        printf("\n%s", text);
+    }
     if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path));
 done:
     mlff_text_free(text);
@@ -186,6 +207,52 @@ done:
     return cli_exit(status);
 }
 
+static int run_sizes(cli_arguments *arguments, const request *wanted, const char *sizes)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile **profiles = NULL;
+    const char *path = wanted->json_path ? wanted->json_path : wanted->json ? "-" : NULL;
+    int n = 0;
+    MLFF_TRY(cli_output_check(wanted->json_path));
+    cli_interrupt_catch();
+    MLFF_TRY(profile_sizes(arguments, sizes, &profiles, &n));
+    if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    if (!wanted->json) profile_sizes_print(profiles, n);
+done:
+    profile_runs_free(profiles, n);
+    return cli_exit(status);
+}
+
+// The command line as given, quoted for a shell, behind a tool's own.
+static void print_quoted(const char *text)
+{
+    if (*text && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+") == strlen(text)) {
+        printf(" %s", text);
+        return;
+    }
+    printf(" '");
+    for (; *text; text++) *text == '\'' ? printf("'\\''") : printf("%c", *text);
+    printf("'");
+}
+
+static int print_nsys(const cli_arguments *arguments)
+{
+    static const char *const tools[] = {
+        "nsys profile --trace=cuda,nvtx,osrt --cuda-graph-trace=node --sample=none -o mlff_profile",
+        "ncu --set full --launch-skip 200 --launch-count 40 -o mlff_kernels"};
+    for (int tool = 0; tool < 2; tool++) {
+        printf("%s mlff %s", tools[tool], arguments->command->name);
+        for (int i = 0; i < arguments->n_positional; i++) print_quoted(arguments->positional[i]);
+        for (int i = 0; arguments->command->options[i].name; i++) {
+            if (!arguments->values[i] || strcmp(arguments->command->options[i].name, "print-nsys") == 0) continue;
+            printf(" --%s", arguments->command->options[i].name);
+            if (arguments->command->options[i].value) print_quoted(arguments->values[i]);
+        }
+        printf("\n");
+    }
+    return CLI_GOOD;
+}
+
 static int run(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK, measured = MLFF_OK;
@@ -199,6 +266,9 @@ static int run(cli_arguments *arguments)
     char cause[1100] = "";
 
     int exit_status = parse(arguments, &wanted);
+    if (exit_status == CLI_GOOD && cli_given(arguments, "print-nsys")) return print_nsys(arguments);
+    if (exit_status == CLI_GOOD && cli_given(arguments, "system-sizes"))
+        return run_sizes(arguments, &wanted, cli_text(arguments, "system-sizes", ""));
     if (exit_status == CLI_GOOD && wanted.n_runs > 1) return run_many(arguments, &wanted);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &setup);
     if (exit_status == CLI_GOOD)

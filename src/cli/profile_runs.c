@@ -16,26 +16,34 @@
 
 extern char **environ;
 
-static bool kept(const char *name)
+static bool kept(const char *name, const char *const *extra)
 {
-    static const char *const own[] = {"runs", "output", "json", "trace"};
+    static const char *const own[] = {"runs", "output", "json", "trace", "system-sizes", "what-if"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcmp(name, own[i]) == 0) return false;
+    for (; extra && *extra; extra += 2)
+        if (strcmp(name, *extra) == 0) return false;
     return true;
 }
 
-// The child's command line; strings it makes are in `made`.
-static void child_command(const cli_arguments *arguments, const char *output, char **argv, char made[][64])
+// The child's command line: ours, less what `extra` (name, value, …, NULL) says otherwise. Strings it makes are in `made`.
+static void child_command(const cli_arguments *arguments, const char *const *extra, const char *output, char **argv,
+                          char made[][64])
 {
     int n = 0, m = 0;
     argv[n++] = (char *)(uintptr_t) "mlff";
     argv[n++] = (char *)(uintptr_t)arguments->command->name;
     for (int i = 0; arguments->command->options[i].name; i++) {
         const cli_option *option = &arguments->command->options[i];
-        if (!arguments->values[i] || !kept(option->name)) continue;
+        if (!arguments->values[i] || !kept(option->name, extra)) continue;
         snprintf(made[m], sizeof made[m], "--%s", option->name);
         argv[n++] = made[m++];
         if (option->value) argv[n++] = (char *)(uintptr_t)arguments->values[i];
+    }
+    for (; extra && *extra; extra += 2) {
+        snprintf(made[m], sizeof made[m], "--%s", extra[0]);
+        argv[n++] = made[m++];
+        argv[n++] = (char *)(uintptr_t)extra[1];
     }
     argv[n++] = (char *)(uintptr_t) "--output";
     argv[n++] = (char *)(uintptr_t)output;
@@ -44,59 +52,123 @@ static void child_command(const cli_arguments *arguments, const char *output, ch
     argv[n] = NULL;
 }
 
-static mlff_status run_child(char **argv, int run, int *exit_out)
+static mlff_status run_child(char **argv, const char *what, int *exit_out)
 {
     mlff_status status = MLFF_OK;
     posix_spawn_file_actions_t actions;
     pid_t child;
     int code, ended;
-    if (posix_spawn_file_actions_init(&actions) != 0) return mlff_fail(MLFF_ERR_MEMORY, "run %d cannot be started", run + 1);
+    if (posix_spawn_file_actions_init(&actions) != 0) return mlff_fail(MLFF_ERR_MEMORY, "%s cannot be started", what);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     code = posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (code != 0) return mlff_fail(MLFF_ERR_IO, "run %d cannot be started as a process of its own: %s", run + 1, strerror(code));
+    if (code != 0) return mlff_fail(MLFF_ERR_IO, "%s cannot be started as a process of its own: %s", what, strerror(code));
     while (waitpid(child, &ended, 0) < 0)
-        if (errno != EINTR) return mlff_fail(MLFF_ERR_IO, "run %d: %s", run + 1, strerror(errno));
+        if (errno != EINTR) return mlff_fail(MLFF_ERR_IO, "%s: %s", what, strerror(errno));
     *exit_out = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
+    return status;
+}
+
+mlff_status profile_child(const cli_arguments *arguments, const char *const *extra, const char *what, mlff_profile **profile_out)
+{
+    mlff_status status = MLFF_OK;
+    char folder[] = "/tmp/mlff-runs-XXXXXX", path[64], made[CLI_MAX_OPTIONS + 8][64];
+    char *argv[2 * CLI_MAX_OPTIONS + 32];
+    int code = 0;
+    if (!mkdtemp(folder)) return mlff_fail(MLFF_ERR_IO, "no folder in /tmp for the report of a run: %s", strerror(errno));
+    snprintf(path, sizeof path, "%s/run.json", folder);
+    child_command(arguments, extra, path, argv, made);
+    cli_progress("profile: %s", what);
+    MLFF_TRY(run_child(argv, what, &code));
+    if (code == CLI_INTERRUPTED) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during %s", what);
+    if (code != CLI_GOOD && access(path, R_OK) != 0) // a leak is a failure that leaves a report
+        MLFF_FAIL(MLFF_ERR_CALLBACK, "%s ended with exit status %d; its own words are above", what, code);
+    MLFF_TRY(mlff_profile_load(path, profile_out));
+done:
+    cli_progress_clear();
+    unlink(path);
+    rmdir(folder);
     return status;
 }
 
 mlff_status profile_runs(const cli_arguments *arguments, int n_runs, mlff_profile ***profiles_out, int *n_out)
 {
     mlff_status status = MLFF_OK;
-    char folder[] = "/tmp/mlff-runs-XXXXXX", path[64], made[CLI_MAX_OPTIONS][64];
-    char *argv[2 * CLI_MAX_OPTIONS + 16];
     mlff_profile **profiles = base_alloc((size_t)n_runs, sizeof *profiles, "runs");
     int n = 0;
     if (!profiles) return MLFF_ERR_MEMORY;
-    if (!mkdtemp(folder)) {
-        base_free(profiles);
-        return mlff_fail(MLFF_ERR_IO, "no folder in /tmp for the runs: %s", strerror(errno));
+    for (; n < n_runs && !cli_interrupted(); n++) {
+        char what[64];
+        snprintf(what, sizeof what, "run %d of %d", n + 1, n_runs);
+        status = profile_child(arguments, NULL, what, &profiles[n]);
+        if (status == MLFF_ERR_INTERRUPTED) break;
+        if (status != MLFF_OK) goto done;
     }
-    snprintf(path, sizeof path, "%s/run.json", folder);
-    for (int run = 0; run < n_runs && !cli_interrupted(); run++) {
-        int code = 0;
-        child_command(arguments, path, argv, made);
-        unlink(path);
-        cli_progress("profile: run %d of %d", run + 1, n_runs);
-        MLFF_TRY(run_child(argv, run, &code));
-        if (code == CLI_INTERRUPTED) break;
-        if (code != CLI_GOOD && access(path, R_OK) != 0) // a leak is a failure that leaves a report
-            MLFF_FAIL(MLFF_ERR_CALLBACK, "run %d of %d ended with exit status %d; its own words are above", run + 1, n_runs,
-                      code);
-        MLFF_TRY(mlff_profile_load(path, &profiles[n]));
-        n++;
-    }
+    status = MLFF_OK;
     if (n == 0) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted before a run was whole");
     *profiles_out = profiles;
     *n_out = n;
     profiles = NULL;
 done:
-    cli_progress_clear();
-    unlink(path);
-    rmdir(folder);
     profile_runs_free(profiles, n);
     return status;
+}
+
+mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlff_profile ***profiles_out, int *n_out)
+{
+    enum { SIZES_MAX = 64 };
+    mlff_status status = MLFF_OK;
+    mlff_profile **profiles = base_alloc(SIZES_MAX, sizeof *profiles, "sizes");
+    int n = 0;
+    if (!profiles) return MLFF_ERR_MEMORY;
+    for (const char *at = sizes; *at && n < SIZES_MAX;) {
+        char number[24], what[64];
+        size_t length = strcspn(at, ",");
+        int64_t atoms;
+        snprintf(number, sizeof number, "%.*s", (int)(length < 20 ? length : 20), at);
+        if (!base_parse_int64(number, &atoms) || atoms < 1)
+            MLFF_FAIL(MLFF_ERR_USAGE, "--system-sizes '%s': '%s' is not a number of atoms; give some, as in 32,64,128", sizes,
+                      number);
+        snprintf(what, sizeof what, "%s atoms", number);
+        const char *extra[] = {"n-atoms", number, NULL};
+        status = profile_child(arguments, extra, what, &profiles[n]);
+        if (status == MLFF_ERR_CALLBACK && n > 0) { // the largest that went is an answer
+            cli_say("%s atoms did not run; what is smaller is reported", number);
+            status = MLFF_OK;
+            break;
+        }
+        if (status == MLFF_ERR_INTERRUPTED && n > 0) {
+            status = MLFF_OK;
+            break;
+        }
+        MLFF_TRY(status);
+        n++;
+        at += length;
+        at += *at == ',';
+    }
+    *profiles_out = profiles;
+    *n_out = n;
+    profiles = NULL;
+done:
+    profile_runs_free(profiles, n);
+    return status;
+}
+
+void profile_sizes_print(mlff_profile *const *profiles, int n)
+{
+    printf("%8s %12s %12s %12s %12s %12s\n", "atoms", "median/ms", "P99/ms", "µs/atom", "pairs/atom", "memory/MB");
+    for (int i = 0; i < n; i++) {
+        mlff_profile_summary s;
+        mlff_profile_summary_get(profiles[i], &s);
+        printf("%8d %12.5g %12.5g %11.4g %12.4g %12.4g\n", s.n_atoms, s.latency_ms.median, s.latency_ms.p99,
+               s.latency_ms.median * 1e3 / s.n_atoms, s.mean_pairs / s.n_atoms, s.memory_peak_gb * 1024.0);
+    }
+    mlff_scaling scaling;
+    char *text = NULL;
+    if (mlff_profile_scaling((const mlff_profile *const *)profiles, n, &scaling) == MLFF_OK &&
+        mlff_scaling_text(&scaling, &text) == MLFF_OK)
+        printf("\n%s", text);
+    mlff_text_free(text);
 }
 
 void profile_runs_free(mlff_profile **profiles, int n)

@@ -296,6 +296,19 @@ static void write_overview(base_text *page, const mlff_profile *const *profiles,
     table_end(page);
 }
 
+static void write_scaling(base_text *page, const mlff_profile *const *profiles, int n)
+{
+    mlff_scaling s;
+    char *text = NULL;
+    if (mlff_profile_scaling(profiles, n, &s) != MLFF_OK || s.n_sizes < 3 || mlff_scaling_text(&s, &text) != MLFF_OK) return;
+    base_text_add(page, "<h2>Scaling</h2>\n");
+    chart(page, "scaling", -1, "step against number of atoms, with the fit");
+    base_text_add(page, "<p style=\"white-space:pre-line\">");
+    html_text(page, text);
+    base_text_add(page, "</p>\n");
+    mlff_text_free(text);
+}
+
 static void write_foot(base_text *page, const mlff_profile *const *profiles, int n)
 {
     base_text_add(page, "<footer class=\"soft\"><p>Written by mlff %s.", mlff_version());
@@ -328,6 +341,7 @@ mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profile
     html_text(&page, title);
     base_text_add(&page, "</h1>\n");
     if (n_profiles > 1) write_overview(&page, profiles, n_profiles);
+    write_scaling(&page, profiles, n_profiles);
     for (int i = 0; i < n_profiles; i++) write_run(&page, profiles[i], i, n_profiles);
     write_foot(&page, profiles, n_profiles);
     if (page.status != MLFF_OK) {

@@ -110,6 +110,31 @@ static void write_overview(json *j, const mlff_profile *const *profiles, int n)
     json_close(j, '}');
 }
 
+static void write_scaling(json *j, const mlff_profile *const *profiles, int n)
+{
+    mlff_scaling s;
+    double least = INFINITY, most = 0.0;
+    if (mlff_profile_scaling(profiles, n, &s) != MLFF_OK || s.n_sizes < 3) return;
+    json_open(j, "scaling", '{');
+    json_string(j, "name", "max(floor, a + b·N)");
+    json_open(j, "points", '[');
+    for (int i = 0; i < n; i++) {
+        double atoms = profiles[i]->summary.n_atoms;
+        if (atoms < 1.0) continue;
+        least = fmin(least, atoms);
+        most = fmax(most, atoms);
+        point(j, atoms, profile_typical_ms(profiles[i]));
+    }
+    json_close(j, ']');
+    json_open(j, "fit", '[');
+    for (int i = 0; i <= 40; i++) {
+        double atoms = least * pow(most / least, i / 40.0);
+        point(j, atoms, scaling_ms(&s, atoms));
+    }
+    json_close(j, ']');
+    json_close(j, '}');
+}
+
 void html_data(base_text *page, const mlff_profile *const *profiles, int n_profiles)
 {
     json j = {.text = *page, .empty = true, .html = true};
@@ -124,6 +149,7 @@ void html_data(base_text *page, const mlff_profile *const *profiles, int n_profi
     }
     json_close(&j, ']');
     if (n_profiles > 1) write_overview(&j, profiles, n_profiles);
+    write_scaling(&j, profiles, n_profiles);
     json_close(&j, '}');
     *page = j.text;
 }

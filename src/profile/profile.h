@@ -150,6 +150,9 @@ void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char 
 /* True if the ledger is this process's own, so that its growth decides; the driver's counts neighbours too. */
 bool leaks_decides(const profile_ledger *ledger);
 
+/* scaling.c: the fitted step, ms. */
+double scaling_ms(const mlff_scaling *s, double atoms);
+
 /* hotspots.c */
 mlff_status hotspots_recommend(mlff_profile *profile);
 /* "forward/message 41 %, backward/message 30 %": the heaviest stages, or "". */

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// what_if.c: Amdahl: what a step would take if some of its stages were faster. Rows that no clock saw stay as they are.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile.h"
+
+// "message" is a stage of any phase and layer, "forward/message" of one phase, "forward/message/0" one row.
+static bool is_meant(const profile_stage *row, const char *name)
+{
+    char path[256], both[256];
+    profile_stage_path(row, path, sizeof path);
+    snprintf(both, sizeof both, "%s%s%s", row->phase, *row->phase ? "/" : "", row->name);
+    return strcmp(row->name, name) == 0 || strcmp(row->phase, name) == 0 || strcmp(both, name) == 0 || strcmp(path, name) == 0;
+}
+
+// "2x": factor 2; "0": free, which is an infinite one.
+static mlff_status read_change(const char *text, size_t length, char name[128], double *factor)
+{
+    char copy[192];
+    const char *equals = memchr(text, '=', length);
+    if (!equals || length >= sizeof copy || equals == text || (size_t)(equals - text) >= 128)
+        return mlff_fail(MLFF_ERR_USAGE, "what-if: '%.*s' is not STAGE=2x or STAGE=0", (int)(length < 100 ? length : 100), text);
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    copy[equals - text] = 0;
+    snprintf(name, 128, "%.127s", copy);
+    char *value = copy + (equals - text) + 1;
+    size_t digits = strlen(value);
+    bool times = digits > 0 && value[digits - 1] == 'x';
+    if (times) value[digits - 1] = 0;
+    if (!base_parse_double(value, factor) || !isfinite(*factor) || *factor < 0.0 || (times && *factor == 0.0) ||
+        (!times && *factor != 0.0))
+        return mlff_fail(MLFF_ERR_USAGE, "what-if: %s=%s%s: give how many times as fast, as in %s=2x, or %s=0 for free", name,
+                         value, times ? "x" : "", name, name);
+    if (!times) *factor = INFINITY;
+    return MLFF_OK;
+}
+
+mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *changes, double *step_ms_out, char **text_out)
+{
+    if (!profile || !changes || !text_out) return mlff_fail(MLFF_ERR_USAGE, "what-if: profile, changes or output is NULL");
+    mlff_status status = MLFF_OK;
+    double step_ms = profile->summary.latency_ms.mean, then_ms = step_ms;
+    base_text text = {0};
+    double *factors = base_alloc((size_t)profile->n_stages, sizeof *factors, "stages");
+    if (!factors) return MLFF_ERR_MEMORY;
+    base_text_add(&text, "if");
+    for (const char *at = changes; *at;) {
+        char name[128];
+        size_t length = strcspn(at, ",");
+        double factor, share = 0.0;
+        int n_rows = 0;
+        MLFF_TRY(read_change(at, length, name, &factor));
+        for (int i = 0; i < profile->n_stages; i++) {
+            if (!is_meant(&profile->stages[i], name)) continue;
+            if (factors[i] > 0.0) MLFF_FAIL(MLFF_ERR_USAGE, "what-if: '%s' names a stage that another change names too", name);
+            factors[i] = factor;
+            share += profile->stages[i].shown.share;
+            then_ms -= profile->stages[i].shown.mean_ms * (1.0 - 1.0 / factor);
+            n_rows++;
+        }
+        if (n_rows == 0)
+            MLFF_FAIL(MLFF_ERR_USAGE,
+                      "what-if: the profile has no stage '%s'; its table names them, as in \"message\" or \"backward/update\"",
+                      name);
+        if (isinf(factor))
+            base_text_add(&text, "%s %s (%.1f %% of the step) were free", at == changes ? "" : " and", name, share * 100.0);
+        else
+            base_text_add(&text, "%s %s (%.1f %% of the step) were %.4g× as fast", at == changes ? "" : " and", name,
+                          share * 100.0, factor);
+        at += length;
+        at += *at == ',';
+    }
+    if (then_ms < 0.0) then_ms = 0.0;
+    base_text_add(&text, ": a step would take %s in place of %s, %.2f× as fast\n", PROFILE_TIME(then_ms), PROFILE_TIME(step_ms),
+                  then_ms > 0.0 ? step_ms / then_ms : INFINITY);
+    MLFF_TRY(text.status);
+    if (step_ms_out) *step_ms_out = then_ms;
+    *text_out = text.text;
+    text = (base_text){0};
+done:
+    base_text_free(&text);
+    base_free(factors);
+    return status;
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// Purpose: what is read off profiles of several sizes (exponent, floor, price of an atom, memory) is what was planted, and
+// Amdahl's forecast is his arithmetic.
+#include "profile/profile.h"
+#include "unit/near.h"
+
+static mlff_profile *of_size(int n_atoms, double ms, double gb)
+{
+    mlff_profile *profile;
+    assert_ok(profile_new(&profile));
+    profile->summary.n_atoms = n_atoms;
+    profile->summary.latency_ms.median = profile->summary.latency_ms.mean = ms;
+    profile->summary.memory_peak_gb = gb;
+    assert_ok(profile_set(&profile->device, "cpu"));
+    profile->available_bytes = (int64_t)1 << 30;
+    return profile;
+}
+
+static const int sizes[] = {16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+enum { N_SIZES = sizeof sizes / sizeof *sizes };
+
+static mlff_scaling scaling_of(double floor_ms, double us, double power, double noise, uint64_t seed)
+{
+    mlff_profile *profiles[N_SIZES];
+    mlff_scaling s;
+    for (int i = 0; i < N_SIZES; i++) {
+        double ms = fmax(floor_ms, us * 1e-3 * pow(sizes[i], power));
+        ms *= exp(noise * base_random_normal(seed, 0, (uint64_t)i));
+        profiles[i] = of_size(sizes[i], ms, 0.1 + sizes[i] * 50e3 / 1073741824.0);
+    }
+    assert_ok(mlff_profile_scaling((const mlff_profile *const *)profiles, N_SIZES, &s));
+    for (int i = 0; i < N_SIZES; i++) mlff_profile_destroy(profiles[i]);
+    return s;
+}
+
+static void test_scaling(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        mlff_scaling s = scaling_of(2.0, 10.0, 1.0, 0.02, seed); // a floor up to 200 atoms
+        assert_near(s.floor_ms, 2.0, 0.08);
+        assert_near(s.b_us, 10.0, 0.6);
+        assert_near(s.crossover_atoms, 200.0, 30.0);
+        assert_near(s.exponent, 1.0, 0.06);
+        assert_true(s.exponent_low < 1.0 + 0.03 && s.exponent_high > 1.0 - 0.03);
+        assert_near(s.bytes_per_atom, 50e3, 1.0);
+        assert_near(s.max_atoms, 4096 + 1073741824.0 / 50e3, 2.0);
+        s = scaling_of(0.0, 10.0, 1.0, 0.02, seed);
+        assert_near(s.crossover_atoms, 0.0, 0);
+        assert_near(s.b_us, 10.0, 0.6);
+        s = scaling_of(0.0, 0.01, 2.0, 0.02, seed);
+        assert_near(s.exponent, 2.0, 0.06);
+    }
+    mlff_profile *one[2] = {of_size(64, 1.0, 0.1), of_size(64, 1.1, 0.1)};
+    mlff_scaling s;
+    assert_int_equal(mlff_profile_scaling((const mlff_profile *const *)one, 2, &s), MLFF_ERR_VALUE);
+    mlff_profile_destroy(one[0]);
+    mlff_profile_destroy(one[1]);
+}
+
+static void test_what_if(void **state)
+{
+    (void)state;
+    static const struct {
+        mlff_stage stage;
+        double ms;
+    } rows[] = {{{"message", "forward", 0, ""}, 3.0},
+                {{"message", "backward", 0, ""}, 4.0},
+                {{"readout", "forward", -1, ""}, 1.0},
+                {{"unattributed", "", -1, ""}, 2.0}};
+    mlff_profile *profile = of_size(64, 10.0, 0.1);
+    for (int k = 0; k < 4; k++)
+        assert_ok(profile_add_stage(profile, &rows[k].stage, &(mlff_statistics){.mean = rows[k].ms, .median = rows[k].ms}));
+    static const struct {
+        const char *changes;
+        double ms;
+    } cases[] = {{"message=2x", 6.5},
+                 {"message=2x,readout=0", 5.5},
+                 {"forward/message=3x", 8.0},
+                 {"backward/message/0=0", 6.0},
+                 {"backward=4x,readout=0x", 0},
+                 {"message=0.5x", 17.0},
+                 {"message", 0},
+                 {"nothing=2x", 0},
+                 {"message=-1x", 0},
+                 {"message=2", 0},
+                 {"=2x", 0},
+                 {"message=2x,message=3x", 0},
+                 {"message=nanx", 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char *text = NULL;
+        double ms = 0.0;
+        mlff_status status = mlff_profile_what_if(profile, cases[k].changes, &ms, &text);
+        if (cases[k].ms > 0.0) {
+            assert_ok(status);
+            assert_near(ms, cases[k].ms, 1e-9);
+            assert_non_null(strstr(text, "a step would take"));
+        } else {
+            if (status != MLFF_ERR_USAGE) fail_msg("'%s' is taken", cases[k].changes);
+        }
+        mlff_text_free(text);
+    }
+    mlff_profile_destroy(profile);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_what_if)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
