@@ -35,7 +35,7 @@ MLFF_API int mlff_device_count(mlff_device_kind kind);
 MLFF_API const char *mlff_device_problem(void);
 
 typedef struct mlff_device_info {
-    size_t struct_size;
+    size_t struct_size;           /* set by the caller; no more than this is written */
     char name[128];               /* "NVIDIA H200"; the processor's name for the CPU */
     int capability_major, capability_minor; /* 9, 0; 0 for the CPU */
     int64_t memory_bytes;
@@ -50,7 +50,8 @@ typedef struct mlff_device_info {
 MLFF_API mlff_status mlff_device_info_get(mlff_device device, mlff_device_info *info_out);
 
 /* Bytes. `allocated` and its peak: held by this process through this library; `reserved`: taken from the driver for it.
- * CPU: allocated is this library's heap, reserved the resident set. */
+ * CPU: allocated is this library's heap, reserved the resident set of the whole process, and peak the high-water mark of that
+ * resident set, not of allocated. */
 typedef struct mlff_device_memory {
     int64_t allocated, reserved, peak, free, total;
 } mlff_device_memory;

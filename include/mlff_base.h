@@ -9,6 +9,8 @@
  *    returned is borrowed; its comment says until when.
  *  - Units: eV, Å, fs, amu, eV/Å, eV/Å³, K. Stress has ASE's sign, (1/V) dE/dstrain, and ASE's Voigt
  *    order xx yy zz yz xz xy. Arrays are row-major, the last index is the fastest.
+ *  - Atoms, systems and frames are counted from 0 everywhere, in arrays and in messages; lines and columns of
+ *    files, and the axes of a cell, from 1.
  *  - Option structs begin with `struct_size`; fill them with x_options_default() and then change fields. */
 #ifndef MLFF_BASE_H
 #define MLFF_BASE_H

@@ -52,6 +52,7 @@ typedef struct header {
     double energy, free_energy, charge, spin;
     double stress[6], virial[6];
     const char *unreadable; // a known key whose value is not what it should be
+    const char *unread;     // the same of charge and spin, which others write as words and nothing here needs
 } header;
 
 void extxyz_rows_free(extxyz_rows *rows)
@@ -278,7 +279,7 @@ done:
     return status;
 }
 
-static mlff_status parse_comment(const mlff_reader *reader, extxyz_rows *rows, char *line, header *head)
+static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *line, header *head)
 {
     mlff_status status = MLFF_OK;
     char *key, *value, standard[] = "species:S:1:pos:R:3";
@@ -300,9 +301,9 @@ static mlff_status parse_comment(const mlff_reader *reader, extxyz_rows *rows, c
         } else if (strcmp(key, "free_energy") == 0) {
             readable = parse_scalar(value, &head->free_energy);
         } else if (strcmp(key, "charge") == 0 || strcmp(key, "total_charge") == 0) {
-            readable = parse_scalar(value, &head->charge);
+            if (!parse_scalar(value, &head->charge)) head->unread = key;
         } else if (strcmp(key, "spin") == 0 || strcmp(key, "multiplicity") == 0) {
-            readable = parse_scalar(value, &head->spin);
+            if (!parse_scalar(value, &head->spin)) head->unread = key;
         } else if (strcmp(key, "stress") == 0) {
             readable = parse_tensor(value, head->stress);
         } else if (strcmp(key, "virial") == 0) {
@@ -315,6 +316,11 @@ static mlff_status parse_comment(const mlff_reader *reader, extxyz_rows *rows, c
                            "%s= is not what it should be (Lattice: 9 or 3 numbers, pbc: T or F three times, "
                            "stress and virial: 9 or 6 numbers, else one number)",
                            head->unreadable);
+    if (head->unread && (head->has_lattice || head->has_properties)) {
+        char text[96];
+        snprintf(text, sizeof text, "%.40s= is not a number; it is not read", head->unread);
+        reader_warn(reader, text);
+    }
     if (!head->has_properties) {
         MLFF_TRY(parse_properties(reader, rows, standard));
         rows->may_have_more = true;

@@ -26,7 +26,7 @@ mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_
 
     if (!path || !path[0]) return mlff_fail(MLFF_ERR_USAGE, "no file name was given; \"-\" is standard output");
     if (!(writer = base_alloc(1, sizeof *writer, "a writer"))) return MLFF_ERR_MEMORY;
-    if (!append || strcmp(path, "-") == 0) {
+    if (!append || base_is_stream(path)) {
         MLFF_TRY(base_output_open(path, &writer->output));
     } else {
         if (!(writer->path = base_strdup(path))) {
@@ -122,7 +122,7 @@ static mlff_status add_row(mlff_writer *writer, const char *path, const mlff_sys
 {
     const char *symbol = mlff_element_symbol(system->species[i]);
     if (!symbol)
-        return mlff_fail(MLFF_ERR_ELEMENT, "%s: atom %d to be written has atomic number %d", path, i + 1, system->species[i]);
+        return mlff_fail(MLFF_ERR_ELEMENT, "%s: atom %d to be written has atomic number %d", path, i, system->species[i]);
     add_text(writer, symbol);
     add_text(writer, symbol[1] ? " " : "  ");
     bool finite = add_numbers(writer, system->positions + 3 * (size_t)i, 3);
@@ -144,7 +144,7 @@ static mlff_status add_row(mlff_writer *writer, const char *path, const mlff_sys
     add_text(writer, "\n");
     return finite ? MLFF_OK
                   : mlff_fail(MLFF_ERR_VALUE, "%s: position, mass, velocity or force of atom %d to be written is not finite",
-                              path, i + 1);
+                              path, i);
 }
 
 static mlff_status make_frame(mlff_writer *writer, const char *path, const mlff_system *system, const mlff_frame_results *results)

@@ -56,8 +56,7 @@ mlff_status mlff_system_thermalize(mlff_system *system, double temperature_kelvi
     int n_free = 0;
     for (int i = 0; i < system->n_atoms; i++) {
         n_free += !(system->fixed && system->fixed[i]);
-        if (!(atoms_mass(system, i) > 0.0))
-            return mlff_fail(MLFF_ERR_VALUE, "atom %d has no mass; set its species or mass", i + 1);
+        if (!(atoms_mass(system, i) > 0.0)) return mlff_fail(MLFF_ERR_VALUE, "atom %d has no mass; set its species or mass", i);
     }
     status = mlff_system_add_velocities(system);
     if (status != MLFF_OK) return status;

@@ -232,7 +232,7 @@ static mlff_status read_velocities(mlff_reader *reader, mlff_system *system)
         double *velocity = system->velocities + 3 * (size_t)i;
         const char *cursor = line;
         if (parse_numbers(&cursor, velocity, 3) != 3)
-            return reader_fail(reader, MLFF_ERR_FORMAT, "expected the velocity of atom %d (three numbers), found '%.60s'", i + 1,
+            return reader_fail(reader, MLFF_ERR_FORMAT, "expected the velocity of atom %d (three numbers), found '%.60s'", i,
                                line);
         moves = moves || velocity[0] != 0.0 || velocity[1] != 0.0 || velocity[2] != 0.0;
         if (i + 1 < system->n_atoms) MLFF_TRY(next_line(reader, "the velocity of an atom", &line));

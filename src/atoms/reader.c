@@ -2,6 +2,7 @@
 // reader.c: opens a file of atoms, tells its format, and hands out its lines through one buffer.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <string.h>
 #include <strings.h>
@@ -27,6 +28,16 @@ void reader_warn(mlff_reader *reader, const char *text)
     reader->warned = true;
 }
 
+// A signal with a handler ends the wait on an idle pipe or terminal, so that one Ctrl-C is enough there. poll() is the call
+// that no handler restarts; reads and writes of data that are there go on, and no frame is torn.
+static mlff_status wait_for_input(const mlff_reader *reader)
+{
+    struct pollfd input = {.fd = reader->descriptor, .events = POLLIN};
+    if (poll(&input, 1, -1) < 0 && errno == EINTR)
+        return mlff_fail(MLFF_ERR_INTERRUPTED, "%s: interrupted while waiting for input", reader->name);
+    return MLFF_OK; // what else is wrong, read() tells
+}
+
 // Moves what is left to the buffer's begin and reads more behind it.
 static mlff_status fill(mlff_reader *reader)
 {
@@ -42,17 +53,19 @@ static mlff_status fill(mlff_reader *reader)
         }
         size_t capacity = left;
         char *larger = NULL;
-        mlff_status status = base_grow(&larger, &capacity, 2 * left + 1, 1, "a line");
-        if (status != MLFF_OK) return status;
+        mlff_status grown = base_grow(&larger, &capacity, 2 * left + 1, 1, "a line");
+        if (grown != MLFF_OK) return grown;
         memcpy(larger, reader->buffer, left);
         base_free(reader->buffer);
         reader->buffer = larger;
         reader->buffer_bytes = 2 * left;
     }
+    mlff_status status = wait_for_input(reader);
+    if (status != MLFF_OK) return status;
     ssize_t got;
     do got = read(reader->descriptor, reader->buffer + left, reader->buffer_bytes - left);
     while (got < 0 && errno == EINTR);
-    if (got < 0) return mlff_fail(MLFF_ERR_IO, "%s: %s", reader->name, strerror(errno));
+    if (got < 0) return base_fail_reading(reader->name, errno);
     reader->at_end = got == 0;
     reader->end += (size_t)got;
     return MLFF_OK;
@@ -182,6 +195,14 @@ static mlff_status detect_in_c_locale(mlff_reader *reader)
     return status;
 }
 
+// A named pipe is not waited for here but where its text is, in a wait that a signal ends.
+static int open_input(const char *path)
+{
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor >= 0) fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
+    return descriptor;
+}
+
 mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out)
 {
     mlff_status status = MLFF_OK;
@@ -190,8 +211,7 @@ mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out)
 
     if (!path || !path[0]) return mlff_fail(MLFF_ERR_USAGE, "no file name was given; \"-\" is standard input");
     bool is_input = strcmp(path, "-") == 0;
-    if (!is_input && (descriptor = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-        return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!is_input && (descriptor = open_input(path)) < 0) return base_fail_reading(path, errno);
     status = open_reader(is_input ? "standard input" : path, descriptor, FIRST_BUFFER_BYTES, &reader);
     if (!reader && !is_input) close(descriptor);
     if (status != MLFF_OK) goto done;

@@ -18,15 +18,44 @@ static const char *const ensemble_names[] = {"nve", "langevin"};
 
 enum { LINE_BYTES = 512, ROW_VALUES = 9 };
 
-// FNV-1a of the atomic numbers in their order.
+// FNV-1a, byte after byte from the lowest.
+static const uint64_t hash_start = 0xcbf29ce484222325u;
+
+static uint64_t hash_add(uint64_t hash, uint64_t value, int n_bytes)
+{
+    for (int k = 0; k < n_bytes; k++) {
+        hash ^= value >> 8 * k & 0xff;
+        hash *= 0x100000001b3u;
+    }
+    return hash;
+}
+
 static uint64_t hash_species(const mlff_system *system)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int i = 0; i < system->n_atoms; i++)
-        for (int shift = 0; shift < 32; shift += 8) {
-            hash ^= (uint32_t)system->species[i] >> shift & 0xff;
-            hash *= 0x100000001b3u;
-        }
+    uint64_t hash = hash_start;
+    for (int i = 0; i < system->n_atoms; i++) hash = hash_add(hash, (uint32_t)system->species[i], 4);
+    return hash;
+}
+
+static uint64_t hash_masses(const mlff_system *system)
+{
+    uint64_t hash = hash_start, bits;
+    for (int i = 0; i < system->n_atoms; i++) {
+        memcpy(&bits, &system->masses[i], sizeof bits);
+        hash = hash_add(hash, bits, 8);
+    }
+    return hash;
+}
+
+static bool is_fixed(const mlff_system *system, int i)
+{
+    return system->fixed && system->fixed[i];
+}
+
+static uint64_t hash_fixed(const mlff_system *system)
+{
+    uint64_t hash = hash_start;
+    for (int i = 0; i < system->n_atoms; i++) hash = hash_add(hash, is_fixed(system, i), 1);
     return hash;
 }
 
@@ -39,6 +68,8 @@ static void write_state(FILE *file, const mlff_dynamics *dynamics)
     fprintf(file, "%s\n", magic);
     fprintf(file, "n_atoms %d\n", system->n_atoms);
     fprintf(file, "species_hash %016" PRIx64 "\n", hash_species(system));
+    fprintf(file, "masses_hash %016" PRIx64 "\n", hash_masses(system));
+    fprintf(file, "fixed_hash %016" PRIx64 "\n", hash_fixed(system));
     fprintf(file, "cell_angstrom");
     for (int k = 0; k < 9; k++) fprintf(file, " %a", system->cell[k]);
     fprintf(file, "\nperiodic %d %d %d\n", system->periodic[0] != 0, system->periodic[1] != 0, system->periodic[2] != 0);
@@ -87,7 +118,7 @@ static mlff_status next_line(restart_reader *reader)
 {
     reader->line_number++;
     if (!fgets(reader->line, sizeof reader->line, reader->file)) {
-        if (ferror(reader->file)) return mlff_fail(MLFF_ERR_IO, "%s: %s", reader->path, strerror(errno));
+        if (ferror(reader->file)) return base_fail_reading(reader->path, errno);
         return mlff_fail(MLFF_ERR_FORMAT, "%s: ends before line %" PRId64 "; it is cut off, use an earlier restart file",
                          reader->path, reader->line_number);
     }
@@ -162,7 +193,7 @@ static mlff_status read_system(restart_reader *reader, const mlff_system *system
 {
     mlff_status status = MLFF_OK;
     int64_t n_atoms;
-    uint64_t hash;
+    uint64_t hash, masses, fixed;
     double cell[9], periodic[3];
     status = next_line(reader);
     if (status == MLFF_ERR_IO) return status;
@@ -177,12 +208,19 @@ static mlff_status read_system(restart_reader *reader, const mlff_system *system
         MLFF_FAIL(MLFF_ERR_VALUE,
                   "%s: is of a system with other elements or another order of atoms; use the input the run began with",
                   reader->path);
+    MLFF_TRY(named_hash(reader, "masses_hash", &masses));
+    MLFF_TRY(named_hash(reader, "fixed_hash", &fixed));
     MLFF_TRY(named_doubles(reader, "cell_angstrom", 9, cell));
     MLFF_TRY(named_doubles(reader, "periodic", 3, periodic));
     for (int k = 0; k < 9; k++) // 1e-6 Å: the cell may have gone through a text file
         if (!(fabs(cell[k] - system->cell[k]) <= 1e-6) || (periodic[k / 3] != 0) != (system->periodic[k / 3] != 0))
             MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system with another cell or periodicity; use the input the run began with",
                       reader->path);
+    if (masses != hash_masses(system))
+        base_warn("%s: was written by a run with other masses; this one continues with those of its input", reader->path);
+    if (fixed != hash_fixed(system))
+        base_warn("%s: was written by a run in which other atoms were fixed; this one continues with those that its input fixes",
+                  reader->path);
 done:
     return status;
 }
@@ -258,6 +296,8 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
 
     memcpy(system->positions, dynamics->old_positions, bytes);
     memcpy(system->velocities, dynamics->old_velocities, bytes);
+    for (int i = 0; i < system->n_atoms; i++)
+        if (is_fixed(system, i)) memset(system->velocities + 3 * (size_t)i, 0, 3 * sizeof(double));
     dynamics->forces = dynamics->new_forces;
     dynamics->new_forces = forces;
     dynamics->step = step;
@@ -273,7 +313,7 @@ mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path)
 {
     if (!dynamics || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_restore: no dynamics or no path");
     restart_reader reader = {.path = path, .file = fopen(path, "rb"), .value = reader.line};
-    if (!reader.file) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!reader.file) return base_fail_reading(path, errno);
     locale_t callers = uselocale(atoms_c_locale());
     mlff_status status = restore(dynamics, &reader);
     uselocale(callers);

@@ -223,16 +223,16 @@ mlff_status mlff_system_check(const mlff_system *system, const char *name)
     for (int i = 0; i < system->n_atoms; i++) {
         int z = system->species[i];
         if (z < 1 || z > MLFF_MAX_ATOMIC_NUMBER)
-            return mlff_fail(MLFF_ERR_ELEMENT, "%s%satom %d has atomic number %d; 1 to %d are known", name, colon, i + 1, z,
+            return mlff_fail(MLFF_ERR_ELEMENT, "%s%satom %d has atomic number %d; 1 to %d are known", name, colon, i, z,
                              MLFF_MAX_ATOMIC_NUMBER);
         if (system->masses && !(system->masses[i] > 0.0 && isfinite(system->masses[i])))
-            return mlff_fail(MLFF_ERR_VALUE, "%s%satom %d has mass %g amu; it must be above 0", name, colon, i + 1,
+            return mlff_fail(MLFF_ERR_VALUE, "%s%satom %d has mass %g amu; it must be above 0", name, colon, i,
                              system->masses[i]);
         for (int c = 0; c < 3; c++) {
             if (!isfinite(system->positions[3 * (size_t)i + c]))
-                return mlff_fail(MLFF_ERR_VALUE, "%s%sthe position of atom %d is not finite", name, colon, i + 1);
+                return mlff_fail(MLFF_ERR_VALUE, "%s%sthe position of atom %d is not finite", name, colon, i);
             if (system->velocities && !isfinite(system->velocities[3 * (size_t)i + c]))
-                return mlff_fail(MLFF_ERR_VALUE, "%s%sthe velocity of atom %d is not finite", name, colon, i + 1);
+                return mlff_fail(MLFF_ERR_VALUE, "%s%sthe velocity of atom %d is not finite", name, colon, i);
         }
     }
     return check_cell(system, name, colon);

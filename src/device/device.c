@@ -123,12 +123,26 @@ static void cpu_memory(mlff_device_memory *memory)
         return gpu_status_ == MLFF_OK ? gpu->call : gpu_status_;                                                                 \
     } while (0)
 
+static mlff_status gpu_info(int index, mlff_device_info *info)
+{
+    GPU_CALL(info(index, info));
+}
+
 mlff_status mlff_device_info_get(mlff_device device, mlff_device_info *info_out)
 {
     if (!info_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_device_info_get: info_out must be given");
-    if (device.kind != MLFF_CPU) GPU_CALL(info(device.index, info_out));
-    *info_out = (mlff_device_info){.struct_size = sizeof *info_out};
-    cpu_info(info_out);
+    size_t size = info_out->struct_size;
+    if (size < sizeof size || size > sizeof *info_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_device_info_get: struct_size is %zu; set it to sizeof(mlff_device_info)", size);
+    mlff_device_info info = {0};
+    if (device.kind == MLFF_CPU) {
+        cpu_info(&info);
+    } else {
+        mlff_status status = gpu_info(device.index, &info);
+        if (status != MLFF_OK) return status;
+    }
+    info.struct_size = size;
+    memcpy(info_out, &info, size); // a caller built with an earlier header has less room
     return MLFF_OK;
 }
 

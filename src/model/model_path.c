@@ -39,7 +39,7 @@ static char *find_in(const char *folder, size_t length, const char *const names[
         for (int suffix = 1; suffix >= 0; suffix--) {
             base_text path = {0};
             base_text_add(&path, "%.*s/%s%s", (int)length, folder, names[n], suffix ? ".safetensors" : "");
-            if (path.status == MLFF_OK && access(path.text, R_OK) == 0) return path.text;
+            if (path.status == MLFF_OK && access(path.text, R_OK) == 0 && !base_is_folder(path.text)) return path.text;
             base_text_free(&path);
         }
     return NULL;
@@ -50,7 +50,9 @@ mlff_status model_path_find(const char *name, char **path_out)
     const char *names[4] = {NULL}, *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME"), *listed = getenv("MLFF_MODEL_PATH");
     char *found = NULL;
     base_text folders = {0};
-    if (strchr(name, '/') || access(name, F_OK) == 0) return (*path_out = base_strdup(name)) ? MLFF_OK : MLFF_ERR_MEMORY;
+    bool is_folder = base_is_folder(name); // hides no model of its name
+    if (strchr(name, '/') || (access(name, F_OK) == 0 && !is_folder))
+        return (*path_out = base_strdup(name)) ? MLFF_OK : MLFF_ERR_MEMORY;
     int row = names_of(name, names);
     if (listed && *listed) base_text_add(&folders, "%s:", listed);
     if (data && *data)
@@ -70,8 +72,9 @@ mlff_status model_path_find(const char *name, char **path_out)
     if (found)
         *path_out = found;
     else
-        status = mlff_fail(MLFF_ERR_IO, "%s: no such file, and no model of this name in %s (MLFF_MODEL_PATH, user data)%s%s",
-                           name, folders.text, row >= 0 ? "; " : "", row >= 0 ? known[row].source : "");
+        status = mlff_fail(MLFF_ERR_IO, "%s: %s, and no model of this name in %s (MLFF_MODEL_PATH, user data)%s%s", name,
+                           is_folder ? "is a folder; give a file" : "no such file", folders.text, row >= 0 ? "; " : "",
+                           row >= 0 ? known[row].source : "");
     base_text_free(&folders);
     return status;
 }

@@ -204,12 +204,12 @@ static mlff_status file_kind_of(const char *path, enum file_kind *kind_out)
 {
     unsigned char start[9] = {0};
     FILE *file = fopen(path, "rb");
-    if (!file) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    if (!file) return base_fail_reading(path, errno);
     errno = 0;
     size_t length = fread(start, 1, sizeof start, file);
     int failed = ferror(file) ? errno : 0;
     fclose(file);
-    if (failed) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(failed));
+    if (failed) return base_fail_reading(path, failed);
     if (length == 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: is empty", path);
     if (length == 9 && start[8] == '{' && memcmp(start + 4, "\0\0\0\0", 4) == 0) // a header of less than 4 GB
         *kind_out = FILE_SAFETENSORS;

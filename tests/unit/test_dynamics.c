@@ -346,6 +346,8 @@ static void test_bad_restart_files(void **state)
         {"n_atoms 5", "n_atoms -5", MLFF_ERR_FORMAT, "n_atoms"},
         {"n_atoms 5", "n_atoms 99999999999999999999", MLFF_ERR_FORMAT, "n_atoms"},
         {"species_hash ", "species_hash x", MLFF_ERR_FORMAT, "16 hexadecimal"},
+        {"masses_hash ", "masses_hash x", MLFF_ERR_FORMAT, "16 hexadecimal"},
+        {"fixed_hash ", "fixed_hash x", MLFF_ERR_FORMAT, "16 hexadecimal"},
         {"cell_angstrom 0x0p+0", "cell_angstrom 0x1p+3", MLFF_ERR_VALUE, "another cell"},
         {"periodic 0 0 0", "periodic 0 1 0", MLFF_ERR_VALUE, "periodicity"},
         {"periodic 0 0 0", "periodic 0 0", MLFF_ERR_FORMAT, "3 finite numbers"},
@@ -415,13 +417,46 @@ static void test_restart_warns(void **state)
     mlff_system_destroy(system);
 }
 
+// Other masses or other fixed atoms than those of the file: a warning each, and what is fixed now stands still.
+static void test_restart_masses_and_fixed(void **state)
+{
+    (void)state;
+    wells w;
+    mlff_system *system = make_system(&w);
+    if (mlff_system_add_fixed(system) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    mlff_dynamics *dynamics = make_dynamics(system, &w, MLFF_NVE);
+    steps(dynamics, 5);
+    assert_int_equal(mlff_dynamics_save(dynamics, restart_path()), MLFF_OK);
+    mlff_warning_handler_set(count_warning, NULL);
+    for (int change = 0; change < 4; change++) {
+        bool mass = change & 1, fixed = change & 2;
+        if (mass) system->masses[2] *= 2;
+        system->fixed[3] = fixed;
+        n_warnings = 0;
+        assert_int_equal(mlff_dynamics_restore(dynamics, restart_path()), MLFF_OK);
+        assert_int_equal(n_warnings, mass + fixed);
+        for (int k = 9; k < 12; k++) assert_true((system->velocities[k] == 0) == fixed);
+        assert_true(system->velocities[0] != 0);
+        if (mass) system->masses[2] /= 2;
+    }
+    mlff_warning_handler_set(NULL, NULL);
+    unlink(restart_path());
+    mlff_dynamics_destroy(dynamics);
+    mlff_system_destroy(system);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),        cmocka_unit_test(test_failed_step),
-        cmocka_unit_test(test_bad_start),          cmocka_unit_test(test_no_allocation),
-        cmocka_unit_test(test_degrees_of_freedom), cmocka_unit_test(test_restart_continues),
-        cmocka_unit_test(test_bad_restart_files),  cmocka_unit_test(test_restart_warns),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_failed_step),
+        cmocka_unit_test(test_bad_start),
+        cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_degrees_of_freedom),
+        cmocka_unit_test(test_restart_continues),
+        cmocka_unit_test(test_bad_restart_files),
+        cmocka_unit_test(test_restart_warns),
+        cmocka_unit_test(test_restart_masses_and_fixed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

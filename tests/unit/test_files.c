@@ -2,7 +2,9 @@
 // test_files.c: extended XYZ: what is read from every form of comment and column, what is refused and how,
 // and that what is written reads back exactly, whole or not at all.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 
 #include "unit/read_text.h"
 
@@ -227,6 +229,81 @@ static void refuses_xyz(void **state)
         {"1\nProperties=species:S:1:pos:R:3:masses:R:1:momenta:R:3\nH 0 0 0 0 1 1 1\n", MLFF_ERR_VALUE, "mass"},
     };
     refuse_all("a.xyz", cases, sizeof cases / sizeof cases[0]);
+}
+
+static char warning[512];
+
+static void keep_warning(void *context, const char *text)
+{
+    (void)context;
+    n_warnings++;
+    snprintf(warning, sizeof warning, "%s", text);
+}
+
+// Charge and spin are words to some programs: a warning once, and unknown; nothing is said of free text.
+static void warns_of_words_for_charge_and_spin(void **state)
+{
+    (void)state;
+    static const char *const comments[] = {
+        "Lattice=\"5 5 5\" spin=singlet charge=-1",
+        "Properties=species:S:1:pos:R:3 multiplicity=\"1 2\" total_charge=-1",
+        "Properties=species:S:1:pos:R:3 spin=singlet charge=-1",
+        "spin=singlet charge=-1",
+    };
+    mlff_warning_handler_set(keep_warning, NULL);
+    for (size_t k = 0; k < 4; k++) {
+        char text[512];
+        snprintf(text, sizeof text, "1\n%s\n" ROW "1\n%s\n" ROW, comments[k], comments[k]);
+        mlff_reader *reader;
+        n_warnings = 0;
+        assert_ok(atoms_reader_open_bytes("a.xyz", text, strlen(text), &reader));
+        for (int frame = 0; frame < 2; frame++) {
+            mlff_system *system = NULL;
+            assert_ok(mlff_reader_next(reader, &system));
+            assert_true(isnan(system->spin) && system->charge == -1);
+            mlff_system_destroy(system);
+        }
+        mlff_reader_destroy(reader);
+        assert_int_equal(n_warnings, k < 3);
+        if (k == 2) assert_string_equal(warning, "a.xyz:2: spin= is not a number; it is not read");
+    }
+    mlff_warning_handler_set(NULL, NULL);
+}
+
+static volatile sig_atomic_t n_signals;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    n_signals++;
+}
+
+// A signal ends the wait for an idle pipe, also where its handler asks for calls to be restarted.
+static void ends_waiting_at_a_signal(void **state)
+{
+    (void)state;
+    const char *path = in_folder("idle.xyz");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, old;
+    sigaction(SIGALRM, &action, &old);
+    for (int writers = 0; writers < 2; writers++) { // none yet; one that has said half a frame
+        int writer = writers ? open(path, O_RDWR) : -1;
+        if (writers) assert_int_equal(write(writer, "1\nc\n", 4), 4);
+        mlff_reader *reader = NULL;
+        mlff_system *system = NULL;
+        n_signals = 0;
+        struct itimerval often = {{0, 50000}, {0, 50000}}, never = {{0, 0}, {0, 0}}; // µs: one may come before the wait begins
+        setitimer(ITIMER_REAL, &often, NULL);
+        mlff_status status = mlff_reader_open(path, &reader);
+        if (status == MLFF_OK) status = mlff_reader_next(reader, &system);
+        setitimer(ITIMER_REAL, &never, NULL);
+        if (status != MLFF_ERR_INTERRUPTED) fail_msg("%s: %s", mlff_status_name(status), mlff_last_error());
+        assert_true(n_signals > 0 && system == NULL);
+        mlff_reader_destroy(reader);
+        if (writer >= 0) close(writer);
+    }
+    sigaction(SIGALRM, &old, NULL);
+    unlink(path);
 }
 
 static void stays_failed(void **state)
@@ -479,7 +556,7 @@ static void keeps_outputs_whole(void **state)
     assert_ok(mlff_writer_open(path, 0, &writer));
     system->positions[4] = NAN;
     assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_VALUE);
-    assert_non_null(strstr(mlff_last_error(), "atom 2"));
+    assert_non_null(strstr(mlff_last_error(), "atom 1 "));
     system->positions[4] = 0;
     system->species[3] = 0;
     assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_ELEMENT);
@@ -564,12 +641,24 @@ static void reads_trajectories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_plain),         cmocka_unit_test(reads_comments),       cmocka_unit_test(reads_columns),
-        cmocka_unit_test(reads_stress),        cmocka_unit_test(reads_frames),         cmocka_unit_test(refuses_xyz),
-        cmocka_unit_test(stays_failed),        cmocka_unit_test(refuses_paths),        cmocka_unit_test(bounds_lines),
-        cmocka_unit_test(refuses_binary),      cmocka_unit_test(reads_back),           cmocka_unit_test(appends),
-        cmocka_unit_test(keeps_outputs_whole), cmocka_unit_test(tells_of_a_full_disk), cmocka_unit_test(ignores_the_locale),
+        cmocka_unit_test(reads_plain),
+        cmocka_unit_test(reads_comments),
+        cmocka_unit_test(reads_columns),
+        cmocka_unit_test(reads_stress),
+        cmocka_unit_test(reads_frames),
+        cmocka_unit_test(refuses_xyz),
+        cmocka_unit_test(stays_failed),
+        cmocka_unit_test(refuses_paths),
+        cmocka_unit_test(bounds_lines),
+        cmocka_unit_test(refuses_binary),
+        cmocka_unit_test(reads_back),
+        cmocka_unit_test(appends),
+        cmocka_unit_test(keeps_outputs_whole),
+        cmocka_unit_test(tells_of_a_full_disk),
+        cmocka_unit_test(ignores_the_locale),
         cmocka_unit_test(reads_trajectories),
+        cmocka_unit_test(warns_of_words_for_charge_and_spin),
+        cmocka_unit_test(ends_waiting_at_a_signal),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

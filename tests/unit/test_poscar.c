@@ -83,7 +83,7 @@ static void refuses_poscars(void **state)
         {"c\n1\n" POSCAR_CELL "H\n1\nS\nD\n0 0 0 T T\n", MLFF_ERR_FORMAT, "POSCAR:10: expected T or F three times"},
         {"c\n1\n" POSCAR_CELL "H\n2\nD\n0 0 0\n0 0 .5\n\n1 0 0\n", MLFF_ERR_FORMAT, "where the velocity of an atom"},
         {"c\n1\n" POSCAR_CELL "H\n2\nD\n0 0 0\n0 0 .5\n\n1 0 0\n1 0\n", MLFF_ERR_FORMAT,
-         "POSCAR:13: expected the velocity of atom 2"},
+         "POSCAR:13: expected the velocity of atom 1 "},
     };
     refuse_all("POSCAR", cases, sizeof cases / sizeof cases[0]);
 }

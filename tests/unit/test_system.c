@@ -130,15 +130,15 @@ static void checks(void **state)
     expect(system, MLFF_OK, "");
     assert_ok(mlff_system_check(system, NULL));
     system->species[1] = 0;
-    expect(system, MLFF_ERR_ELEMENT, "atom 2");
+    expect(system, MLFF_ERR_ELEMENT, "atom 1 ");
     system->species[1] = 119;
     expect(system, MLFF_ERR_ELEMENT, "119");
     system->species[1] = 8;
     system->positions[5] = NAN;
-    expect(system, MLFF_ERR_VALUE, "position of atom 2");
+    expect(system, MLFF_ERR_VALUE, "position of atom 1 ");
     system->positions[5] = 0;
     system->velocities[0] = INFINITY;
-    expect(system, MLFF_ERR_VALUE, "velocity of atom 1");
+    expect(system, MLFF_ERR_VALUE, "velocity of atom 0 ");
     system->velocities[0] = 0;
     system->masses[1] = 0;
     expect(system, MLFF_ERR_VALUE, "mass");
