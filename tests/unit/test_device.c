@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// test_device.c: what is told about the CPU as a device goes into the room that the caller has, and no further.
+#include "support.h"
+
+static void writes_no_more_than_asked(void **state)
+{
+    (void)state;
+    const mlff_device cpu = {.kind = MLFF_CPU};
+    mlff_device_info whole = {.struct_size = sizeof whole}, part, untouched;
+    assert_int_equal(mlff_device_info_get(cpu, &whole), MLFF_OK);
+    assert_true(whole.struct_size == sizeof whole && whole.name[0] && whole.memory_bytes > 0 && whole.n_multiprocessors > 0);
+
+    size_t size = offsetof(mlff_device_info, clock_mhz); // a caller built when the struct ended here
+    memset(&part, 0x5a, sizeof part);
+    untouched = part;
+    part.struct_size = size;
+    assert_int_equal(mlff_device_info_get(cpu, &part), MLFF_OK);
+    assert_true(part.struct_size == size && part.memory_bytes == whole.memory_bytes);
+    assert_memory_equal((char *)&part + size, (char *)&untouched + size, sizeof part - size);
+
+    const size_t wrong[] = {0, 1, sizeof part + 1, (size_t)-1};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        part.struct_size = wrong[k];
+        assert_int_equal(mlff_device_info_get(cpu, &part), MLFF_ERR_USAGE);
+        assert_non_null(strstr(mlff_last_error(), "sizeof(mlff_device_info)"));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(writes_no_more_than_asked)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
