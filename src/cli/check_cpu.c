@@ -19,7 +19,7 @@ static mlff_status try_engine(double *difference)
     shape.n_layers = 1;
     mlff_model *model = NULL;
     mlff_system *system = NULL;
-    double energies[2] = {0}, forces[2][9];
+    double energies[2] = {0}, forces[2][9] = {{0}};
 
     mlff_status status = mlff_system_build("h2o", 0, 0, &system);
     if (status == MLFF_OK) status = mlff_model_create_painn(&shape, &model);

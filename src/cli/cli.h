@@ -74,6 +74,8 @@ int cli_exit(mlff_status status);
 mlff_status cli_in(const char *path, mlff_status status);
 // Fails if a file of this name could not be written at the end of a long run. NULL and "-" are fine.
 mlff_status cli_output_check(const char *path);
+// Would two outputs be written over each other? Names of one file; NULL, "-" and what is no file never are.
+bool cli_outputs_collide(const char *a, const char *b);
 
 // One line on a terminal's stderr that is overwritten, at most ten times a second; nothing where stderr is no terminal.
 void cli_progress(const char *format, ...) MLFF_PRINTF(1, 2);

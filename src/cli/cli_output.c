@@ -86,9 +86,16 @@ mlff_status cli_output_check(const char *path)
 {
     base_output output = {0};
     if (!path || strcmp(path, "-") == 0) return MLFF_OK;
+    if (base_is_stream(path)) // a pipe is opened once, for good: opened and closed, it ends for its reader
+        return access(path, W_OK) == 0 ? MLFF_OK : mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
     mlff_status status = base_output_open(path, &output);
     if (status == MLFF_OK) base_output_abandon(&output);
     return status;
+}
+
+bool cli_outputs_collide(const char *a, const char *b)
+{
+    return a && b && strcmp(a, "-") != 0 && strcmp(b, "-") != 0 && !base_is_stream(a) && base_same_file(a, b);
 }
 
 /* ---- progress --------------------------------------------------------------------------------------- */
@@ -149,6 +156,7 @@ static void on_signal(int number)
     }
 }
 
+// Writes that a signal meets go on; what waits for input ends, see the library's reader.
 void cli_interrupt_catch(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};

@@ -16,11 +16,12 @@ static const cli_option options[] = {{"stress", 0, NULL, "stress too, eV/Å³, w
                                      CLI_EVALUATOR_OPTIONS,
                                      {0}};
 
-// Deviation of predictions from labels, summed up without keeping either.
+// Deviation of predictions from labels, summed up.
 typedef struct deviation {
     int64_t n;
     double absolute, square;         // sums of |error| and error²
     double label_mean, label_square; // Welford: mean, and sum of squared distances from it
+    double error_mean, error_square; // the same of the error
 } deviation;
 
 static void deviation_add(deviation *sum, double prediction, double label)
@@ -31,6 +32,15 @@ static void deviation_add(deviation *sum, double prediction, double label)
     sum->square += error * error;
     sum->label_mean += from_mean / (double)sum->n;
     sum->label_square += from_mean * (label - sum->label_mean);
+    double from_mean_error = error - sum->error_mean;
+    sum->error_mean += from_mean_error / (double)sum->n;
+    sum->error_square += from_mean_error * (error - sum->error_mean);
+}
+
+// What is left of the error once its mean is taken away; nothing to speak of where there is but one.
+static double deviation_shifted_rmse(const deviation *sum)
+{
+    return sum->n > 1 ? sqrt(sum->error_square / (double)sum->n) : NAN;
 }
 
 static double deviation_mae(const deviation *sum)
@@ -49,6 +59,8 @@ static double deviation_r2(const deviation *sum)
     return sum->label_square > 0 ? 1.0 - sum->square / sum->label_square : NAN;
 }
 
+#define LARGE_SHIFT 10.0 // times the RMSE without it: nothing that training leaves behind
+
 typedef struct evaluation {
     cli_setup setup;
     const char *input;
@@ -63,7 +75,16 @@ typedef struct evaluation {
     int64_t n_frames, n_atoms, n_stress;
     int64_t compute_ns;
     deviation energy, force; // of the energy per atom, eV, and of force components, eV/Å
+    double *energy_errors;   // [energy.n] eV/atom: the MAE about their mean needs them all
+    size_t energy_error_capacity;
 } evaluation;
+
+static double shifted_mae(const evaluation *run)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < run->energy.n; i++) sum += fabs(run->energy_errors[i] - run->energy.error_mean);
+    return run->energy.n > 1 ? sum / (double)run->energy.n : NAN;
+}
 
 static void print_header(const evaluation *run)
 {
@@ -145,6 +166,9 @@ static void json_end(evaluation *run, bool partial)
         cli_json_number(json, "energy_mae_ev_per_atom", deviation_mae(&run->energy));
         cli_json_number(json, "energy_rmse_ev_per_atom", deviation_rmse(&run->energy));
         cli_json_number(json, "energy_r2", deviation_r2(&run->energy));
+        cli_json_number(json, "energy_shift_ev_per_atom", run->energy.error_mean);
+        cli_json_number(json, "energy_mae_shifted_ev_per_atom", shifted_mae(run));
+        cli_json_number(json, "energy_rmse_shifted_ev_per_atom", deviation_shifted_rmse(&run->energy));
     }
     if (run->force.n) {
         cli_json_number(json, "forces_mae_ev_per_ang", deviation_mae(&run->force));
@@ -167,12 +191,25 @@ static void print_deviation(const char *name, const deviation *sum, const char *
     printf(" (%" PRId64 " %s)\n", sum->n, counted);
 }
 
+// Labels may count from other zeros than the model does; how well the energies follow each other is then seen without the shift.
+static void print_shifted(const evaluation *run)
+{
+    double shift = run->energy.error_mean, rmse = deviation_shifted_rmse(&run->energy);
+    if (run->energy.n < 2) return;
+    printf("%-12s MAE %.4f meV, RMSE %.4f meV after removing the mean difference, %.6g eV\n", "", 1000 * shifted_mae(run),
+           1000 * rmse, shift);
+    if (fabs(shift) > LARGE_SHIFT * rmse)
+        printf("%-12s the mean difference is most of the error: do the labels have another zero of energy (atoms, elements)?\n",
+               "");
+}
+
 static void print_summary(const evaluation *run)
 {
     double seconds = (double)run->compute_ns * 1e-9;
     printf("\n%" PRId64 " frames, %" PRId64 " atoms, computed in %.3f s (%.3f ms a frame)\n", run->n_frames, run->n_atoms,
            seconds, run->n_frames ? 1e3 * seconds / (double)run->n_frames : 0.0);
     print_deviation("energy/atom", &run->energy, "labelled frames", 1000, "meV");
+    print_shifted(run);
     print_deviation("forces", &run->force, "labelled components", 1, "eV/Å");
     if (run->stress && run->n_stress < run->n_frames)
         printf("stress       none for %" PRId64 " frames: not all three axes repeat\n", run->n_frames - run->n_stress);
@@ -208,17 +245,24 @@ static mlff_status evaluate_frame(evaluation *run, const mlff_system *system)
     run->compute_ns += mlff_clock_ns() - start;
 
     const double *known_stress = run->stress && isfinite(stress[0]) ? stress : NULL;
-    if (run->table) print_row(run, system, energy);
-    if (run->to_json) json_frame(run, system->n_atoms, energy, known_stress);
+    double energy_error = (energy - system->label_energy) / (double)n;
+    if (isfinite(energy_error)) {
+        MLFF_TRY(
+            base_grow(&run->energy_errors, &run->energy_error_capacity, (size_t)run->energy.n + 1, sizeof(double), "errors"));
+        run->energy_errors[run->energy.n] = energy_error;
+    }
     if (run->writer) {
         mlff_frame_results written = {
             .energy = energy, .forces = run->forces, .stress = known_stress, .step = -1, .time_fs = NAN};
         MLFF_TRY(mlff_writer_write(run->writer, system, &written));
     }
+    // Nothing fails from here on, so that what was shown is what is counted.
+    if (run->table) print_row(run, system, energy);
+    if (run->to_json) json_frame(run, system->n_atoms, energy, known_stress);
     run->n_frames++;
     run->n_atoms += system->n_atoms;
     run->n_stress += known_stress != NULL;
-    if (isfinite(system->label_energy)) deviation_add(&run->energy, energy / (double)n, system->label_energy / (double)n);
+    if (isfinite(energy_error)) deviation_add(&run->energy, energy / (double)n, system->label_energy / (double)n);
     for (size_t k = 0; system->label_forces && k < 3 * n; k++)
         deviation_add(&run->force, run->forces[k], system->label_forces[k]);
 done:
@@ -232,7 +276,9 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
     mlff_system *system = NULL;
 
     while (!cli_interrupted()) {
-        MLFF_TRY(mlff_reader_next(reader, &system));
+        status = mlff_reader_next(reader, &system);
+        if (status == MLFF_ERR_INTERRUPTED && cli_interrupted()) status = MLFF_OK; // it waited; the frames so far are whole
+        if (status != MLFF_OK) goto done;
         if (!system) break;
         MLFF_TRY(evaluate_frame(run, system));
         mlff_system_destroy(system);
@@ -268,6 +314,8 @@ static int run_eval(cli_arguments *arguments)
 
     if (json_to_stdout && frames_to_stdout)
         return cli_usage_error(arguments, "--json - and -o - cannot both have standard output");
+    if (cli_outputs_collide(json_path, output_path))
+        return cli_usage_error(arguments, "--json and -o are one file, '%s'; give another to one of them", json_path);
     run.table = !json_to_stdout && !frames_to_stdout;
     run.stress = cli_given(arguments, "stress");
     run.uncertainty = cli_given(arguments, "uncertainty");
@@ -286,6 +334,8 @@ static int run_eval(cli_arguments *arguments)
     if (run.table) print_header(&run);
     MLFF_TRY(evaluate(&run, reader));
 done:
+    // What has gone down a pipe is ended as JSON, if short of frames; a file does not come to be.
+    if (run.to_json && !run.json_output.temporary) json_end(&run, true);
     if (run.to_json) base_output_abandon(&run.json_output);
     mlff_writer_destroy(run.writer);
     mlff_reader_destroy(reader);
@@ -293,6 +343,7 @@ done:
     base_free(run.forces);
     base_free(run.force_deviations);
     base_free(run.member_energies);
+    base_free(run.energy_errors);
     cli_setup_free(&run.setup);
     return cli_exit(status);
 }

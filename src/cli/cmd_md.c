@@ -26,6 +26,10 @@ static const cli_option options[] = {
     CLI_EVALUATOR_OPTIONS,
     {0}};
 
+// Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
+#define ABSURD_DRIFT 50.0 // meV/atom, NVE
+#define ABSURD_HEATING 10.0
+
 static const char *const ensembles[] = {"nve", "langevin", NULL};
 
 typedef struct simulation {
@@ -100,7 +104,7 @@ static mlff_status open_trajectory(simulation *run)
 {
     mlff_status status = MLFF_OK;
     if (!run->output) return MLFF_OK;
-    if (!run->restart && strcmp(run->output, "-") != 0) {
+    if (!run->restart && !base_is_stream(run->output)) {
         base_output empty;
         MLFF_TRY(base_output_open(run->output, &empty));
         MLFF_TRY(base_output_commit(&empty));
@@ -110,11 +114,31 @@ done:
     return status;
 }
 
+static double mean_temperature(const simulation *run)
+{
+    return run->n_done ? run->temperature_sum / (double)run->n_done : run->last.temperature_kelvin;
+}
+
+// A run can go wrong and stay finite; that its numbers are worth nothing is then said, or nobody looks.
+static void warn_if_absurd(const simulation *run)
+{
+    double drift = drift_mev_per_atom(run), hottest = fmax(mean_temperature(run), run->last.temperature_kelvin);
+    double asked = fmax(run->options.temperature_kelvin, run->first.temperature_kelvin);
+    if (run->options.ensemble == MLFF_NVE && fabs(drift) > ABSURD_DRIFT)
+        cli_say("warning: the conserved energy drifted by %.3g meV/atom: this is no trajectory of the model; halve --timestep "
+                "(now %g fs) or relax the start",
+                drift, run->options.timestep_fs);
+    if (asked > 0 && hottest > ABSURD_HEATING * asked)
+        cli_say("warning: the temperature is %.4g K where %.4g K was asked for: the start was strained or the run has exploded; "
+                "relax the start or halve --timestep (now %g fs)",
+                hottest, asked, run->options.timestep_fs);
+}
+
 static void print_summary(simulation *run, bool partial)
 {
     double seconds = (double)run->step_ns * 1e-9, n = (double)run->n_done;
     double rate = seconds > 0 ? n / seconds : 0, ns_per_day = rate * run->options.timestep_fs * 0.0864;
-    double temperature = run->n_done ? run->temperature_sum / n : run->last.temperature_kelvin;
+    double temperature = mean_temperature(run);
     mlff_evaluator_info info;
     mlff_evaluator_info_get(run->setup.evaluator, &info);
     if (run->table) {
@@ -165,6 +189,7 @@ static mlff_status start(simulation *run)
     MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->first));
     run->last = run->first;
     MLFF_TRY(open_trajectory(run));
+    if (!run->restart) MLFF_TRY(write_frame(run)); // the frame of a restart is the last of the run before
     if (run->table) print_header(run);
     if (run->to_json) {
         run->json.file = stdout;
@@ -172,7 +197,6 @@ static mlff_status start(simulation *run)
         cli_json_array(&run->json, "thermo");
     }
     show(run);
-    if (!run->restart) MLFF_TRY(write_frame(run)); // the frame of a restart is the last of the run before
 done:
     return status;
 }
@@ -227,6 +251,11 @@ static int parse(cli_arguments *arguments, simulation *run)
     if (arguments->failed) return CLI_USAGE;
     if (cli_given(arguments, "checkpoint-every") && !run->checkpoint)
         return cli_usage_error(arguments, "--checkpoint-every needs --checkpoint FILE");
+    if (run->checkpoint && strcmp(run->checkpoint, "-") == 0)
+        return cli_usage_error(arguments, "--checkpoint needs a file, not standard output");
+    if (cli_outputs_collide(run->output, run->checkpoint) || cli_outputs_collide(run->output, run->restart))
+        return cli_usage_error(arguments, "-o and %s are one file, '%s'; give another to one of them",
+                               cli_outputs_collide(run->output, run->checkpoint) ? "--checkpoint" : "--restart", run->output);
     if (run->to_json && frames_to_stdout) return cli_usage_error(arguments, "--json and -o - cannot both have standard output");
     return CLI_GOOD;
 }
@@ -259,6 +288,7 @@ static int run_md(cli_arguments *arguments)
         MLFF_TRY(mlff_writer_close(writer));
     }
     if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s", cause);
+    warn_if_absurd(&run);
     if (run.n_done < run.n_steps)
         MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
                   run.n_done, run.n_steps);
