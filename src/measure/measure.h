@@ -138,6 +138,19 @@ typedef struct percentile_bounds {
 } percentile_bounds;
 mlff_status percentile_interval(const double *values, int64_t n, double fraction, percentile_bounds *bounds_out);
 
+/* ---- ceilings.c ------------------------------------------------------------------------------ */
+
+enum { CEILING_LEVELS = 5 };
+typedef struct ceilings {
+    int n_threads;                                                  /* 0: not measured */
+    double flops_a_ns;                                              /* float32, a multiply-add is two */
+    double level_bytes[CEILING_LEVELS], bytes_a_ns[CEILING_LEVELS]; /* read by every thread from a set of its own of that size */
+} ceilings;
+/* Measured once a process for a number of threads. */
+mlff_status ceilings_get(int n_threads, ceilings *ceilings_out);
+/* Bytes a ns from a working set that all threads share out. */
+double ceilings_bytes_a_ns(const ceilings *c, double working_set);
+
 /* ---- environment.c --------------------------------------------------------------------------- */
 
 /* What machine and build a number belongs to; nothing that names the machine or its user. */

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // callable.c: our evaluators through the same door as anyone's force field; only mlff.h is used.
 
+#include <string.h>
+
 #include "profile.h"
 
 typedef struct evaluator_callable {
     mlff_evaluator *evaluator;
     char *name, *device, *architecture;
+    painn_size painn;
     double *forces; /* [n_atoms][3] where the caller wants them computed but not handed over */
     size_t forces_capacity;
 } evaluator_callable;
@@ -80,6 +83,27 @@ static void evaluator_destroy(void *context)
     base_free(own);
 }
 
+static int metadata_count(const mlff_model *model, const char *key)
+{
+    const char *name, *value;
+    int64_t count;
+    for (int i = 0; (name = mlff_model_metadata(model, i, &value)); i++)
+        if (strcmp(name, key) == 0 && base_parse_int64(value, &count) && count > 0 && count < 100000) return (int)count;
+    return 0;
+}
+
+painn_size callable_painn(const mlff_callable *callable, int *n_threads)
+{
+    mlff_evaluator_info info;
+    *n_threads = 0;
+    if (callable->step != evaluator_step) return (painn_size){0};
+    const evaluator_callable *own = callable->context;
+    mlff_evaluator_info_get(own->evaluator, &info);
+    if (info.device.kind != MLFF_CPU || info.precision == MLFF_FLOAT64) return (painn_size){0};
+    *n_threads = info.n_threads;
+    return own->painn;
+}
+
 mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_model *model, mlff_callable *callable_out)
 {
     if (!evaluator || !model || !callable_out) return mlff_fail(MLFF_ERR_USAGE, "callable: evaluator, model or output is NULL");
@@ -95,6 +119,8 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
     mlff_evaluator_info_get(evaluator, &info);
     mlff_device_text(info.device, device, sizeof device);
     own->evaluator = evaluator;
+    if (strcmp(model_info.architecture, "painn") == 0)
+        own->painn = (painn_size){metadata_count(model, "n_features"), model_info.n_layers, metadata_count(model, "n_radial")};
     char architecture[512];
     snprintf(architecture, sizeof architecture, "%.400s, %lld parameters", model_info.description,
              (long long)model_info.n_parameters);

@@ -47,7 +47,14 @@ typedef struct profile_ledger {
 typedef struct profile_stage {
     mlff_profile_stage shown; /* strings are the fields below */
     char *name, *phase, *includes;
+    double flops, bytes, bound_ms; /* least work of the stage, and the least time for it here; 0 where not known */
+    bool bound_by_memory;
 } profile_stage;
+
+/* Of a PaiNN; zeros for any other force field. */
+typedef struct painn_size {
+    int n_features, n_layers, n_radial;
+} painn_size;
 
 struct mlff_profile {
     mlff_profile_summary summary; /* strings are the fields below */
@@ -76,6 +83,7 @@ struct mlff_profile {
     mlff_profile_stage *shown_stages; /* [n_stages] what mlff_profile_stages hands out */
 
     environment environment, workload, implementation; /* workload: what was computed; implementation: by what */
+    ceilings ceilings;                                 /* of this machine; n_threads 0: not measured */
     double quantum_ns, read_ns;
     double overhead_ns, overhead_low_ns, overhead_high_ns; /* of measuring, a step; NaN: not measured */
 
@@ -142,6 +150,11 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
 
 /* What measuring cost, one sentence; "" where it was not measured. */
 void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes);
+
+/* callable.c: the size of a PaiNN that runs on the CPU in float32, and its threads; zeros for anything else. */
+painn_size callable_painn(const mlff_callable *callable, int *n_threads);
+/* bounds.c: least work and least time of each stage. */
+mlff_status bounds_derive(mlff_profile *profile, const painn_size *size, int n_threads);
 
 /* leaks.c: reserved memory against what is used of it; called by profile_derive. */
 void leaks_relate(mlff_profile *profile);

@@ -74,6 +74,12 @@ static void write_added(json *j, const mlff_profile *profile)
     json_number(j, "quantum_ns", profile->quantum_ns);
     json_number(j, "read_ns", profile->read_ns);
     json_close(j, '}');
+    json_open(j, "ceilings", '{');
+    json_integer(j, "threads", profile->ceilings.n_threads);
+    json_number(j, "gflops", profile->ceilings.flops_a_ns);
+    json_numbers(j, "level_bytes", profile->ceilings.level_bytes, CEILING_LEVELS);
+    json_numbers(j, "gbytes_per_s", profile->ceilings.bytes_a_ns, CEILING_LEVELS);
+    json_close(j, '}');
     json_open(j, "overhead", '{'); // of measuring, a step; by blocks with and without in turns
     json_number(j, "ns", profile->overhead_ns);
     json_number(j, "low_ns", profile->overhead_low_ns);
@@ -147,6 +153,12 @@ static void write_stages(json *j, const mlff_profile *profile)
         json_number(j, "p95_ms", row->shown.p95_ms);
         json_number(j, "share", row->shown.share);
         json_boolean(j, "is_hotspot", row->shown.is_hotspot);
+        if (row->bound_ms > 0.0) { // the least work, and the least time this machine needs for it
+            json_number(j, "flops", row->flops);
+            json_number(j, "bytes", row->bytes);
+            json_number(j, "bound_ms", row->bound_ms);
+            json_boolean(j, "bound_by_memory", row->bound_by_memory);
+        }
         json_close(j, '}');
     }
     json_close(j, ']');

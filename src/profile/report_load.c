@@ -162,6 +162,27 @@ done:
     return status;
 }
 
+static mlff_status read_ceilings(const loader *l, ceilings *c)
+{
+    mlff_status status = MLFF_OK;
+    loader inner = {.path = l->path, .inside = "ceilings."};
+    double *values = NULL;
+    int64_t n = 0, threads = 0;
+    MLFF_TRY(read_member(l, "ceilings", false, &inner.object));
+    if (!inner.object) return MLFF_OK;
+    MLFF_TRY(read_integer(&inner, "threads", 0, 0, 100000, &threads));
+    MLFF_TRY(read_number(&inner, "gflops", MAY_BE_NULL, &c->flops_a_ns));
+    for (int pass = 0; pass < 2; pass++) {
+        MLFF_TRY(read_numbers(&inner, pass ? "gbytes_per_s" : "level_bytes", &values, &n));
+        for (int64_t k = 0; k < n && k < CEILING_LEVELS; k++) (pass ? c->bytes_a_ns : c->level_bytes)[k] = values[k];
+        base_free(values);
+        values = NULL;
+    }
+    c->n_threads = (int)threads;
+done:
+    return status;
+}
+
 static mlff_status read_counters(const loader *l, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -182,6 +203,7 @@ static mlff_status read_counters(const loader *l, mlff_profile *profile)
     MLFF_TRY(read_member(l, "timer", false, &inner.object));
     MLFF_TRY(read_number(&inner, "quantum_ns", MAY_BE_NULL, &profile->quantum_ns));
     MLFF_TRY(read_number(&inner, "read_ns", MAY_BE_NULL, &profile->read_ns));
+    MLFF_TRY(read_ceilings(l, &profile->ceilings));
     inner.inside = "overhead.";
     MLFF_TRY(read_member(l, "overhead", false, &inner.object));
     MLFF_TRY(read_number(&inner, "ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_ns));
@@ -298,6 +320,11 @@ static mlff_status read_stage(const loader *l, mlff_profile *profile)
     MLFF_TRY(read_number(l, "median_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.median));
     MLFF_TRY(read_number(l, "p95_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.p95));
     MLFF_TRY(profile_add_stage(profile, &(mlff_stage){name, phase, (int)layer, includes}, &time));
+    profile_stage *row = &profile->stages[profile->n_stages - 1];
+    MLFF_TRY(read_number(l, "flops", MAY_BE_NULL, &row->flops));
+    MLFF_TRY(read_number(l, "bytes", MAY_BE_NULL, &row->bytes));
+    MLFF_TRY(read_number(l, "bound_ms", MAY_BE_NULL, &row->bound_ms));
+    MLFF_TRY(read_boolean(l, "bound_by_memory", &row->bound_by_memory));
 done:
     base_free(name);
     base_free(phase);

@@ -307,6 +307,44 @@ static void write_stages(page *p, const mlff_profile *profile)
                  (long long)(profile->n_growths > 0 ? profile->n_growths : 0));
 }
 
+// Stages of a kind, over layers: how near they are to what the machine can do.
+static void write_bounds(page *p, const mlff_profile *profile)
+{
+    const ceilings *c = &profile->ceilings;
+    double bound_ms = 0.0, shown_ms = 0.0;
+    if (c->n_threads < 1) return;
+    heading(p, "How near to the machine's limits");
+    for (int i = 0; i < profile->n_stages; i++) {
+        const profile_stage *first = &profile->stages[i];
+        double flops = 0.0, bytes = 0.0, bound = 0.0, time = 0.0;
+        bool told = first->bound_ms <= 0.0;
+        char name[128];
+        for (int k = 0; k < i && !told; k++)
+            told = strcmp(profile->stages[k].name, first->name) == 0 && strcmp(profile->stages[k].phase, first->phase) == 0;
+        if (told) continue;
+        for (int k = i; k < profile->n_stages; k++) {
+            const profile_stage *s = &profile->stages[k];
+            if (strcmp(s->name, first->name) != 0 || strcmp(s->phase, first->phase) != 0) continue;
+            flops += s->flops;
+            bytes += s->bytes;
+            bound += s->bound_ms;
+            time += s->shown.median_ms;
+        }
+        bound_ms += bound;
+        shown_ms += time;
+        snprintf(name, sizeof name, "%.40s/%.40s", first->phase, first->name);
+        row(p, name, 22, "%5.1f %% of its bound: at least %s (%s), %.3g Mflop and %.3g MB; %.3g Gflop/s reached",
+            time > 0.0 ? 100.0 * bound / time : 0.0, PROFILE_TIME(bound), first->bound_by_memory ? "memory" : "arithmetic",
+            flops * 1e-6, bytes * 1e-6, time > 0.0 ? flops * 1e-6 / time : 0.0);
+    }
+    wrappedf(
+        p, "",
+        "These stages: %.1f %% of the bound. Ceilings measured here on %d thread%s: %.4g Gflop/s in float32, %.3g GB/s from the "
+        "first level of cache, %.3g GB/s from memory. The bound is the least work of the equations, without counters",
+        shown_ms > 0.0 ? 100.0 * bound_ms / shown_ms : 0.0, c->n_threads, c->n_threads == 1 ? "" : "s", c->flops_a_ns,
+        c->bytes_a_ns[0], c->bytes_a_ns[CEILING_LEVELS - 1]);
+}
+
 static void write_slowest(page *p, const mlff_profile *profile)
 {
     int n = profile->n_slowest < 5 ? profile->n_slowest : 5;
@@ -392,6 +430,7 @@ mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **tex
     write_head(&p, profile);
     write_latency(&p, profile);
     write_stages(&p, profile);
+    write_bounds(&p, profile);
     write_slowest(&p, profile);
     write_memory(&p, profile);
     write_findings(&p, profile);
