@@ -115,6 +115,7 @@ static void print_row(const evaluation *run, const mlff_system *system, double e
     print_or_dash(14, 3, 1000 * (energy - system->label_energy) / (double)n);
     print_or_dash(13, 5, system->label_forces ? error / (3.0 * (double)n) : NAN);
     putchar('\n');
+    fflush(stdout); // frames may come slowly, through a pipe
 }
 
 static void json_begin(evaluation *run)

@@ -124,6 +124,7 @@ static void warn_if_absurd(const simulation *run)
 {
     double drift = drift_mev_per_atom(run), hottest = fmax(mean_temperature(run), run->last.temperature_kelvin);
     double asked = fmax(run->options.temperature_kelvin, run->first.temperature_kelvin);
+    fflush(stdout); // the summary goes before what is said of it
     if (run->options.ensemble == MLFF_NVE && fabs(drift) > ABSURD_DRIFT)
         cli_say("warning: the conserved energy drifted by %.3g meV/atom: this is no trajectory of the model; halve --timestep "
                 "(now %g fs) or relax the start",

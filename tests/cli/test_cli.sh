@@ -261,6 +261,19 @@ test_eval_labels() {
     close_to "$(value result.json summary.energy_rmse_ev_per_atom)" "$rmse" 1e-9
     close_to "$(value result.json summary.energy_r2)" "$r2" 1e-6
     for key in forces_mae_ev_per_ang forces_rmse_ev_per_ang forces_r2; do value result.json summary.$key >/dev/null; done
+    # About their mean the two errors are half their difference, whatever zero of energy the labels have.
+    local half key
+    half=$(awk -v e0="$e0" -v e1="$e1" 'BEGIN { d = ((e0 + 1.5) - (e1 + 2.5)) / 4; printf "%.12g", d < 0 ? -d : d }')
+    for key in energy_mae_shifted_ev_per_atom energy_rmse_shifted_ev_per_atom; do
+        close_to "$(value result.json summary.$key)" "$half" 1e-9
+    done
+    says 'after removing the mean difference'
+    sed 's/energy=-1.5/energy=998.5/; s/energy=-2.5/energy=997.5/' labels.xyz >other_zero.xyz
+    run 0 eval model.safetensors other_zero.xyz --json shifted.json --precision float64
+    says 'another zero of energy'
+    close_to "$(value shifted.json summary.energy_mae_shifted_ev_per_atom)" "$half" 1e-9
+    close_to "$(value shifted.json summary.energy_mae_ev_per_atom)" "$(awk -v s="$(value shifted.json summary.energy_shift_ev_per_atom)" 'BEGIN { printf "%.12g", -s }')" 1e-9
+    close_to "$(awk -v a="$(value shifted.json summary.energy_shift_ev_per_atom)" -v b="$(value result.json summary.energy_shift_ev_per_atom)" 'BEGIN { printf "%.12g", b - a }')" 500 1e-9
 }
 
 test_md() {
@@ -284,7 +297,12 @@ test_md() {
     run 0 md model.safetensors a.extxyz --n-steps 2 --every 1 -o -
     says '^8$' && says 'Lattice'
     grep -aq 'steps/s' out && fail "the table is among the frames"
-    return 0
+    # A run that cannot be believed ends with a warning that names the mend; a good one with none.
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 100
+    [ ! -s err ] || fail "a good run warns"
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 100 --timestep 100
+    says 'warning: the conserved energy drifted by .* meV/atom.*halve --timestep.*relax' err
+    says 'warning: the temperature is .* 300 K was asked for.*relax' err
 }
 
 test_md_restart() {
@@ -435,6 +453,87 @@ test_interrupt_eval() {
     is "$(grep -c Properties run.extxyz)" "$(value run.json frames)" "frames written"
 }
 
+# Nothing comes down the pipe any more: one Ctrl-C is enough, and the frames before are kept.
+test_interrupt_idle() {
+    model
+    water
+    mkfifo idle.xyz
+    sleep 60 >idle.xyz & # keeps the pipe open, and says nothing
+    local silent=$!
+    cat water.xyz >idle.xyz &
+    ready() { grep -qE '^ +0 +3 ' out 2>/dev/null; }
+    interrupted eval model.safetensors idle.xyz --json run.json
+    kill $silent 2>/dev/null
+    says 'interrupted after 1 frames; they are kept' err
+    is "$(value run.json summary.partial)" true partial
+    is "$(value run.json frames)" 1 frames
+    # Not even a writer has come.
+    "$mlff" eval model.safetensors idle.xyz >out 2>err </dev/null &
+    local pid=$!
+    sleep 1
+    kill -INT $pid
+    wait $pid
+    is $? 130 "exit status"
+}
+
+# through_pipe FILE COMMAND…: runs it with the pipe `live` as its output; what came through is in FILE, whole only if the
+# pipe was opened once.
+through_pipe() {
+    local file=$1
+    shift
+    timeout 20 cat live >"$file" &
+    local reader=$!
+    timeout 20 "$mlff" "$@" >out 2>err </dev/null || fail "mlff $*"
+    wait $reader
+}
+
+test_outputs() {
+    model
+    water
+    local one="profile model.safetensors --system silicon --n-atoms 8 --n-steps 5"
+    # -o - is --json: nothing but JSON.
+    run 0 $one -o -
+    cp out report.json
+    is "$(value report.json n_steps)" 5 n_steps
+    run 0 $one --json -o -
+    is "$(value out n_steps)" 5 n_steps
+    run 0 $one --runs 2 -o -
+    is "$(value out runs)" 2 runs
+    # Two outputs of one name.
+    mkdir folder
+    refused 2 'are one file' eval model.safetensors water.xyz --json x -o x
+    refused 2 'are one file' eval model.safetensors water.xyz --json x -o folder/../x
+    ln -s water.xyz link
+    refused 2 'are one file' eval model.safetensors water.xyz --json link -o water.xyz
+    refused 2 'are one file' md model.safetensors water.xyz -o x --checkpoint ./x
+    refused 2 'are one file' md model.safetensors water.xyz -o x --restart x
+    refused 2 'needs a file' md model.safetensors water.xyz --checkpoint -
+    refused 2 'are one file' $one -o x --trace x
+    refused 2 'needs a file' $one --trace -
+    run 0 eval model.safetensors water.xyz --json /dev/null -o /dev/null
+    # JSON that went down a pipe is whole also where a later frame is bad.
+    { cat water.xyz; printf '1\nProperties=species:S:1:pos:R:3\nH 0 nan 0\n'; } >second.xyz
+    run 1 eval model.safetensors second.xyz --json -
+    says 'second.xyz:8' err
+    is "$(value out frames)" 1 frames
+    is "$(value out summary.n_frames)" 1 n_frames
+    is "$(value out summary.partial)" true partial
+    [ -e /dev/full ] && {
+        run 1 eval model.safetensors water.xyz --json - -o /dev/full
+        is "$(value out summary.n_frames)" "$(value out frames)" "frames and their number"
+        run 1 md model.safetensors water.xyz --n-steps 2 --json -o /dev/full
+        [ ! -s out ] || fail "half a JSON of a run that did not begin"
+    }
+    # A named pipe is opened once.
+    mkfifo live
+    through_pipe got.extxyz eval model.safetensors water.xyz -o live
+    is "$(grep -c Properties got.extxyz)" 1 "frames through a pipe"
+    through_pipe got.extxyz md model.safetensors water.xyz --n-steps 4 --every 2 -o live
+    is "$(grep -c Properties got.extxyz)" 3 "frames of MD through a pipe"
+    through_pipe got.json $one -o live
+    is "$(value got.json n_steps)" 5 n_steps
+}
+
 test_full_disk() {
     [ -e /dev/full ] || { echo "skipped: no /dev/full"; return; }
     model
@@ -461,7 +560,17 @@ test_unreadable() {
     water
     refused 1 'no_such_file' eval model.safetensors no_such_file
     refused 1 'no_such_file' eval no_such_file water.xyz
-    refused 1 'folder|directory' eval model.safetensors .
+    refused 1 'is a folder; give a file' eval model.safetensors /
+    refused 1 'is a folder; give a file' eval / water.xyz
+    refused 1 'is a folder; give a file' info .
+    refused 1 'is a folder; give a file' import / -o x.safetensors --energy-unit eV
+    refused 1 'is a folder; give a file' md model.safetensors water.xyz --restart /
+    refused 1 'is a folder; give a file' compare / /
+    # A folder hides no model of its name.
+    mkdir -p models named
+    cp model.safetensors models/named.safetensors
+    MLFF_MODEL_PATH=$work/models run 0 info named
+    MLFF_MODEL_PATH=$work/nowhere refused 1 'named: is a folder' info named
     refused 1 'no_such_folder' eval model.safetensors water.xyz -o no_such_folder/out.extxyz
     refused 1 'no_such_folder' profile model.safetensors --n-steps 5 -o no_such_folder/report.json
     if [ "$(id -u)" != 0 ]; then
