@@ -179,14 +179,12 @@ static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)
     return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w));
 }
 
-/* What a kernel begins with once its weights are on the way: waits for the one before it and, with the stages' clocks on,
- * notes the time. Edge kernels let the next kernel start from their very beginning (`early`): node kernels fetch only
- * weights, and values older than that, before they wait. Node kernels let it start when they have waited, so that what
- * edge kernels read ahead (rows, the list, features of earlier kernels) is complete. */
-static __device__ __forceinline__ void begin_stage(const painn_cuda_step &step, int stage, bool early = false)
+/* What a kernel begins with once its weights are on the way: waits for the one before it, lets the next be set up, and
+ * with the stages' clocks on notes the time. */
+static __device__ __forceinline__ void begin_stage(const painn_cuda_step &step, int stage)
 {
     wait_for_previous();
-    if (!early) let_next_start();
+    let_next_start();
     if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[stage] = gpu_timer();
 }
 

@@ -164,13 +164,12 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
-    let_next_start();
     if (in_shared) {
         load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
     // Rows are there long before the features of layer 1 and above.
-    if (first_layer) begin_stage(step, stage_message(l), true);
+    if (first_layer) begin_stage(step, stage_message(l));
     edge_tasks task(SLICES, step.call->n_atoms, mode);
     filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
@@ -179,7 +178,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     edge_chunk next;
     edge_view<BLOCKS, false> e;
     if (task.atom < task.end) next.load(step, task.atom, 0);
-    if (!first_layer) begin_stage(step, stage_message(l), true);
+    if (!first_layer) begin_stage(step, stage_message(l));
 
     for (int i = task.atom; i < task.end; i += task.stride) {
         float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
@@ -265,7 +264,6 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
-    if (!first_layer) let_next_start();
     if (in_shared) {
         load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
@@ -280,7 +278,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     edge_chunk next;
     edge_view<BLOCKS, true> e;
     if (task.atom < task.end) next.load(step, task.atom, 0);
-    begin_stage(step, stage_edges(step.n_layers, l), l > 0); // all but the adjoints is there already
+    begin_stage(step, stage_edges(step.n_layers, l)); // all but the adjoints is there already
 
     for (int j = task.atom; j < task.end; j += task.stride) {
         const float *own = first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + task.slice) * 32 + 2 * f

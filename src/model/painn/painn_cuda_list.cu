@@ -285,9 +285,10 @@ int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *p
     int error = launch(prepare_kernel, (plan->n_atoms + 127) / 128, 128, 0, 1, 0, stream, *step, 0);
     if (error != 0) return error;
     if (step->handed_pairs) return launch(pairs_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
-    // Where there are rows enough for all warps, a warp takes four at once.
+    // Where there are rows enough for all warps, a warp takes two at once (four would leave the GPU half empty at 4096).
     if (plan->n_atoms < 2048 || plan->n_atoms / plan->n_systems < 128)
         return launch(search_kernel<1>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
+    if (plan->n_atoms < 16384) return launch(search_kernel<2>, (plan->n_atoms + 7) / 8, 128, 0, 1, plan->overlap, stream, *step, 0);
     return launch(search_kernel<4>, (plan->n_atoms + 15) / 16, 128, 0, 1, plan->overlap, stream, *step, 0);
 }
 

@@ -24,10 +24,10 @@ template <int F_, int C_, int MT_> struct shape {
     static const int TILE = 16 * MT;
     // Regions of shared memory in KB: operands of 16 × 16, 1 KB each.
     static const int R0 = 3 * MT * 2 * KF, R1 = MT * 3 * KF, R2 = MT * KF, R3 = MT * KF;
-    static const int RED = KS > 1 ? ((KS - 1) * NTC * (KS >= 3 ? 2 : 6) * MT + 1) / 2 : 0;
+    static const int RED = KS > 1 ? ((KS - 1) * NTC * (KS >= 6 ? 1 : 3) * MT + 1) / 2 : 0;
     static const int KB = R0 + R1 + R2 + R3 + RED + 1;
-    // Into how many groups the warps of a tile divide two or three items of a product before they divide the sum over k.
-    static const int BY_2 = KS >= 2 ? 2 : 1, BY_3 = KS >= 3 ? 3 : 1;
+    // Into how many groups the warps of a tile divide the items of a product before they divide the sum over k.
+    static const int SPLIT_U = KS >= 6 ? 6 : KS >= 2 ? 2 : 1, SPLIT_2 = KS >= 2 ? 2 : 1, SPLIT_3 = KS >= 3 ? 3 : 1;
     static const int UNIT = FT * 512 * MT;              // bytes of F features of a tile as operand
 };
 
@@ -167,56 +167,49 @@ template <typename S> struct node {
             __syncthreads();
     }
 
-    // ---- products: this warp's column tile of NB blocks, MTT row tiles, KT k tiles. Where several warps share a tile
-    // they divide, in this order, the row tiles (BY_ROW groups), the blocks (BY_BLOCK groups) and the sum over k.
-    template <int KT, int NB, int BY_ROW, int BY_BLOCK> struct weights {
-        static const int GROUPS = BY_ROW * BY_BLOCK, SHARES = S::KS / GROUPS, N = (KT + SHARES - 1) / SHARES, HELD = NB / BY_BLOCK;
+    // ---- products: this warp's column tile of NB blocks, MTT row tiles, KT k tiles. The NB · MTT items are divided
+    // among `split` groups of the tile's warps, and the sum over k among the KS / split warps of a group.
+    template <int KT, int NB, int SPLIT> struct weights {
+        static const int SHARES = S::KS / SPLIT, N = (KT + SHARES - 1) / SHARES, HELD = SPLIT == 1 ? NB : 1;
         static const int AHEAD = S::KS >= 8 ? 8 : HELD == 1 ? 4 : 2, D = N < AHEAD ? N : AHEAD; // k tiles fetched at a time
         const uint4 *base[HELD];
         uint4 held[HELD][D];
     };
     // This warp's k tiles i … i + D − 1 of its share.
-    template <int KT, int NB, int BY_ROW, int BY_BLOCK> __device__ __forceinline__ void fetch_chunk(weights<KT, NB, BY_ROW, BY_BLOCK> &w, int i) const
+    template <int KT, int NB, int SPLIT> __device__ __forceinline__ void fetch_chunk(weights<KT, NB, SPLIT> &w, int i) const
     {
-        typedef weights<KT, NB, BY_ROW, BY_BLOCK> W;
+        typedef weights<KT, NB, SPLIT> W;
 #pragma unroll
         for (int b = 0; b < W::HELD; b++)
 #pragma unroll
             for (int d = 0; d < W::D; d++) {
-                int k = ks / W::GROUPS + (i + d) * W::SHARES;
-                if (k < KT && ks < W::GROUPS * W::SHARES) w.held[b][d] = __ldg(w.base[b] + k * 32);
+                int k = ks / SPLIT + (i + d) * W::SHARES;
+                if (k < KT && ks < SPLIT * W::SHARES) w.held[b][d] = __ldg(w.base[b] + k * 32);
             }
     }
-    // k_tiles: of the stored matrix.
-    template <int KT, int NB, int BY_ROW, int BY_BLOCK>
-    __device__ __forceinline__ void locate(weights<KT, NB, BY_ROW, BY_BLOCK> &w, const void *matrix, const int *column_tile, int k_tiles) const
+    // Fetches the first of the weights ahead of time. k_tiles: of the stored matrix.
+    template <int KT, int NB, int SPLIT>
+    __device__ __forceinline__ void fetch(weights<KT, NB, SPLIT> &w, const void *matrix, const int *column_tile, int k_tiles) const
     {
-        typedef weights<KT, NB, BY_ROW, BY_BLOCK> W;
+        typedef weights<KT, NB, SPLIT> W;
 #pragma unroll
         for (int b = 0; b < W::HELD; b++) {
             int column = column_tile[b];
-            if constexpr (BY_BLOCK > 1) {
+            if constexpr (SPLIT > 1) {
 #pragma unroll
                 for (int k = 0; k < NB; k++)
-                    if (ks % W::GROUPS / BY_ROW == k) column = column_tile[k];
+                    if (ks % SPLIT / (SPLIT / NB) == k) column = column_tile[k];
             }
             w.base[b] = (const uint4 *)matrix + (size_t)column * k_tiles * 32 + lane;
         }
-    }
-    // Fetches the first of the weights ahead of time.
-    template <int KT, int NB, int BY_ROW, int BY_BLOCK>
-    __device__ __forceinline__ void fetch(weights<KT, NB, BY_ROW, BY_BLOCK> &w, const void *matrix, const int *column_tile, int k_tiles) const
-    {
-        locate(w, matrix, column_tile, k_tiles);
         fetch_chunk(w, 0);
     }
     // sum[b][m] over k; complete in the leading warps only. All warps of the block must come here.
-    template <int KT, int NB, int MTT, int BY_ROW, int BY_BLOCK>
-    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, weights<KT, NB, BY_ROW, BY_BLOCK> &w,
-                                             bool active) const
+    template <int KT, int NB, int MTT, int SPLIT>
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, weights<KT, NB, SPLIT> &w, bool active) const
     {
-        typedef weights<KT, NB, BY_ROW, BY_BLOCK> W;
-        const int ROWS = MTT / BY_ROW; // row tiles of a group
+        typedef weights<KT, NB, SPLIT> W;
+        const int ROWS = SPLIT == 1 ? MTT : NB * MTT / SPLIT; // row tiles of a group
         // Where a warp has few tiles the three products of each have sums of their own: no waiting for the one before.
         const int SUMS = S::KS >= 8 ? 3 : 1;
         float4 part[W::HELD][ROWS], other[2][W::HELD][ROWS];
@@ -224,15 +217,15 @@ template <typename S> struct node {
         for (int b = 0; b < W::HELD; b++)
 #pragma unroll
             for (int m = 0; m < ROWS; m++) part[b][m] = other[0][b][m] = other[1][b][m] = make_float4(0, 0, 0, 0);
-        const uint4 *rows = buffer + (BY_ROW == 1 ? 0 : ks % BY_ROW * ROWS) * buffer_kt * 64;
+        const uint4 *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % MTT) * buffer_kt * 64;
 #pragma unroll 1
         for (int i = 0; i < W::N; i += W::D) {
-            weights<KT, NB, BY_ROW, BY_BLOCK> now = w;
+            weights<KT, NB, SPLIT> now = w;
             if (i + W::D < W::N) fetch_chunk(w, i + W::D);
 #pragma unroll
             for (int d = 0; d < W::D; d++) {
-                int k = ks / W::GROUPS + (i + d) * W::SHARES;
-                if (k < KT && ks < W::GROUPS * W::SHARES && active) {
+                int k = ks / SPLIT + (i + d) * W::SHARES;
+                if (k < KT && ks < SPLIT * W::SHARES && active) {
                     if (SUMS == 3)
                         step_k(part, other[0], other[1], rows, buffer_kt, k, now.held, d);
                     else
@@ -247,7 +240,7 @@ template <typename S> struct node {
                 for (int m = 0; m < ROWS; m++) part[b][m] = part[b][m] + (other[0][b][m] + other[1][b][m]);
         }
         if constexpr (S::KS > 1) {
-            reduce<NB, MTT, BY_ROW, BY_BLOCK>(sum, part);
+            reduce<NB, MTT, SPLIT>(sum, part);
         } else {
 #pragma unroll
             for (int b = 0; b < NB; b++)
@@ -276,11 +269,11 @@ template <typename S> struct node {
         }
     }
     // Items of all groups to the leading warp, the shares of each added in order.
-    template <int NB, int MTT, int BY_ROW, int BY_BLOCK, int HELD, int ROWS>
+    template <int NB, int MTT, int SPLIT, int HELD, int ROWS>
     __device__ __forceinline__ void reduce(float4 (&sum)[NB][MTT], const float4 (&part)[HELD][ROWS]) const
     {
-        const int GROUPS = BY_ROW * BY_BLOCK, SHARES = S::KS / GROUPS, ITEMS = HELD * ROWS;
-        if (ks > 0 && ks < GROUPS * SHARES) {
+        const int SHARES = S::KS / SPLIT, ITEMS = HELD * ROWS;
+        if (ks > 0) {
 #pragma unroll
             for (int b = 0; b < HELD; b++)
 #pragma unroll
@@ -289,18 +282,16 @@ template <typename S> struct node {
         __syncthreads();
         if (ks == 0) {
 #pragma unroll
-            for (int b = 0; b < NB; b++)
+            for (int item = 0; item < NB * MTT; item++) {
+                float4 total = make_float4(0, 0, 0, 0);
+                const int group = SPLIT == 1 ? 0 : item / ROWS, own = SPLIT == 1 ? item : item % ROWS;
 #pragma unroll
-                for (int m = 0; m < MTT; m++) {
-                    float4 total = make_float4(0, 0, 0, 0);
-                    const int group = m / ROWS + BY_ROW * (b / HELD), own = b % HELD * ROWS + m % ROWS;
-#pragma unroll
-                    for (int share = 0; share < SHARES; share++) {
-                        const int from = group + share * GROUPS;
-                        total = total + (from == 0 ? part[own / ROWS][own % ROWS] : red[(((from - 1) * S::NTC + ntl) * ITEMS + own) * 32 + lane]);
-                    }
-                    sum[b][m] = total;
+                for (int share = 0; share < SHARES; share++) {
+                    const int from = group + share * SPLIT;
+                    total = total + (from == 0 ? part[own / ROWS][own % ROWS] : red[(((from - 1) * S::NTC + ntl) * ITEMS + own) * 32 + lane]);
                 }
+                sum[item / MTT][item % MTT] = total;
+            }
         }
     }
 };
@@ -342,8 +333,8 @@ template <typename S> static __device__ __forceinline__ void dot(mixed<S> &v)
 
 // Weights of what follows an update, fetched while it still works.
 template <typename S> struct network_weights {
-    typename node<S>::template weights<S::KF, 1, 1, 1> w1;
-    typename node<S>::template weights<S::KF, 3, 1, S::BY_3> w2;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    typename node<S>::template weights<S::KF, 3, S::SPLIT_3> w2;
     float2 b1, b2q, b2R, b2m;
     __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &w)
     {
@@ -359,8 +350,8 @@ template <typename S> struct network_weights {
 template <typename S> struct readout_weights {
     // H = F/2 hidden features: half as many column tiles, so half of the warps (or blocks' tiles) rest.
     static const int HTC = S::NTC / 2, KH = S::KF / 2, LOCAL = HTC > 0 ? HTC : 1;
-    typename node<S>::template weights<S::KF, 1, 1, 1> w1;
-    typename node<S>::template weights<KH, 1, 1, 1> w1t;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    typename node<S>::template weights<KH, 1, 1> w1t;
     int ht;
     bool works, failed;
     float2 o1, o2;
@@ -387,19 +378,15 @@ template <typename S, bool last, typename After>
 static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, After &after)
 {
     const painn_cuda_layer &w = n.step.layer[l];
-    typename node<S>::template weights<S::KF, 2, S::BY_3, 1> wU;
-    typename node<S>::template weights<2 * S::KF, 1, 1, 1> wM1;
-    typename node<S>::template weights<S::KF, last ? 2 : 3, 1, last ? S::BY_2 : S::BY_3> wM2;
+    typename node<S>::template weights<S::KF, 2, S::SPLIT_U> wU;
+    typename node<S>::template weights<2 * S::KF, 1, 1> wM1;
+    typename node<S>::template weights<S::KF, last ? 2 : 3, last ? S::SPLIT_2 : S::SPLIT_3> wM2;
     const int columns_U[2] = {n.ft, S::FT + n.ft}, columns_M1[1] = {n.ft};
     const int columns_M2[3] = {n.ft, 2 * S::FT + n.ft, S::FT + n.ft}; // q, t, μ: the last layer needs no μ
     // Ahead of what the kernel before this one computes: weights, biases, mailboxes.
     const bool saves = !last || S::MT > 1;
     n.fetch(wU, w.U, columns_U, S::KF);
     n.fetch(wM1, w.M1, columns_M1, 2 * S::KF);
-    if (S::KS >= 8) {
-        n.fetch(wM2, w.M2, columns_M2, S::KF);
-        after.fetch(n, n.step.layer[l + 1]);
-    }
     const float2 c1 = n.bias(w.c1, 0), c2q = n.bias(w.c2, 0), c2mu = n.bias(w.c2, 1), c2t = n.bias(w.c2, 2);
     const int n_atoms = n.step.call->n_atoms;
     if (last) {
@@ -434,28 +421,25 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 float4 square = make_float4(n.step.epsilon, n.step.epsilon, n.step.epsilon, n.step.epsilon);
-#pragma unroll
-                for (int c = 0; c < 3; c++) square = fma4(sum[0][c * S::MT + m], sum[0][c * S::MT + m], square);
-                // What others wait for goes first.
-                n.template put<true>(n.r1, 2 * S::KF, m, S::FT + n.ft, make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
-            }
-#pragma unroll
-            for (int m = 0; m < S::MT; m++) {
                 v.t[m] = make_float4(0, 0, 0, 0);
 #pragma unroll
                 for (int c = 0; c < 3; c++) {
-                    v.V[c][m] = sum[0][c * S::MT + m];
-                    v.B[c][m] = sum[1][c * S::MT + m];
-                    v.t[m] = fma4(v.V[c][m], v.B[c][m], v.t[m]);
+                    float4 V = sum[0][c * S::MT + m], B = sum[1][c * S::MT + m];
                     if (saves) {
-                        *n.saved(l, c, m) = v.V[c][m];
-                        *n.saved(l, 3 + c, m) = v.B[c][m];
+                        *n.saved(l, c, m) = V;
+                        *n.saved(l, 3 + c, m) = B;
                     }
+                    square = fma4(V, V, square);
+                    v.t[m] = fma4(V, B, v.t[m]);
+                    v.V[c][m] = V;
+                    v.B[c][m] = B;
                 }
+                n.template put<true>(n.r1, 2 * S::KF, m, S::FT + n.ft, make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
             }
         }
     }
-    if (S::KS < 8) n.fetch(wM2, w.M2, columns_M2, S::KF);
+    n.fetch(wM2, w.M2, columns_M2, S::KF);
+    if (S::KS >= 8) after.fetch(n, n.step.layer[l + 1]);
     n.receive();
     {
         float4 sum[1][S::MT];
@@ -464,9 +448,9 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 float4 g = sum[0][m] + c1;
-                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(g));
                 if (saves) *n.saved(l, 6, m) = g;
                 v.g[m] = g;
+                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(g));
             }
     }
     n.receive();
@@ -521,8 +505,8 @@ template <typename S> static __device__ __forceinline__ void network(node<S> &n,
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 float4 h = sum[0][m] + w.b1;
-                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(h));
                 *n.saved(l, 9, m) = h;
+                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(h));
             }
     }
     n.receive();
@@ -576,15 +560,19 @@ template <typename S> static __device__ __forceinline__ void readout(node<S> &n,
 }
 
 template <typename S, bool last> struct back_weights {
-    typename node<S>::template weights<(last ? 2 : 3) * S::KF, 1, 1, 1> M2;
-    typename node<S>::template weights<S::KF, 2, 1, S::BY_2> M1;
-    typename node<S>::template weights<2 * S::KF, 1, S::BY_3, 1> U;
+    typename node<S>::template weights<(last ? 2 : 3) * S::KF, 1, 1> M2;
+    typename node<S>::template weights<S::KF, 2, S::SPLIT_2> M1;
+    typename node<S>::template weights<2 * S::KF, 1, S::SPLIT_3> U;
     __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &w)
     {
         const int columns[1] = {n.ft}, columns_M1[2] = {n.ft, S::FT + n.ft};
         n.fetch(M2, w.M2t, columns, 3 * S::KF);
         n.fetch(M1, w.M1t, columns_M1, S::KF);
-        n.locate(U, w.Ut, columns, 2 * S::KF);
+    }
+    __device__ __forceinline__ void fetch_U(const node<S> &n, const painn_cuda_layer &w)
+    {
+        const int columns[1] = {n.ft};
+        n.fetch(U, w.Ut, columns, 2 * S::KF);
     }
 };
 
@@ -614,14 +602,14 @@ static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &
     }
     n.receive();
     {
-        if (S::KS >= 8) n.fetch_chunk(w.U, 0);
+        if (S::KS >= 8) w.fetch_U(n, layer);
         float4 sum[1][S::MT];
         n.multiply(sum, n.r1, KY, w.M2, true);
         if (n.leads())
 #pragma unroll
             for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(v.g[m]));
     }
-    if (S::KS < 8) n.fetch_chunk(w.U, 0);
+    if (S::KS < 8) w.fetch_U(n, layer);
     n.receive();
     {
         float4 sum[2][S::MT];
@@ -677,8 +665,8 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
     float4 q_bar[S::MT], mu_bar[3][S::MT];
     readout_weights<S> after;
     back_weights<S, true> back;
-    if (S::KS >= 8) back.fetch(n, step.layer[l]);
     if (!update<S, true>(n, l, v, after)) return;
+    if (S::KS >= 8) back.fetch(n, step.layer[l]);
     readout<S>(n, q_bar, after);
     update_back<S, true>(n, l, v, q_bar, mu_bar, back);
 }
@@ -689,8 +677,8 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
     mixed<S> v;
-    typename node<S>::template weights<3 * S::KF, 1, 1, 1> w2;
-    typename node<S>::template weights<S::KF, 1, 1, 1> w1;
+    typename node<S>::template weights<3 * S::KF, 1, 1> w2;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
     const int columns[1] = {n.ft};
     n.fetch(w2, step.layer[l].W2t, columns, 3 * S::KF);
     n.fetch(w1, step.layer[l].W1t, columns, S::KF);
@@ -705,6 +693,7 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
 #pragma unroll
         for (int m = 0; m < S::MT; m++) {
             h[m] = *n.saved(l, 9, m);
+            q_prime[m] = n.template load_paired<ADJOINT_PAIRS>(step.adjoint, m, ADJOINT_Q);
         }
     }
     begin_stage(step, stage_edges(step.n_layers, l) + 1);
@@ -718,9 +707,6 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
             x_bar[m][b] = n.template load<6>(step.sender, m, b, n.warp);
             if (n.leads()) mu_bar[b][m] = n.template load<6>(step.sender, m, 3 + b, n.ft);
         }
-    if (n.leads())
-#pragma unroll
-        for (int m = 0; m < S::MT; m++) q_prime[m] = n.template load_paired<ADJOINT_PAIRS>(step.adjoint, m, ADJOINT_Q);
 #pragma unroll
     for (int m = 0; m < S::MT; m++)
 #pragma unroll
