@@ -463,7 +463,7 @@ test_interrupt_idle() {
     cat water.xyz >idle.xyz &
     ready() { grep -qE '^ +0 +3 ' out 2>/dev/null; }
     interrupted eval model.safetensors idle.xyz --json run.json
-    kill $silent 2>/dev/null
+    kill $silent 2>/dev/null || fail "it waited until the pipe's writer left"
     says 'interrupted after 1 frames; they are kept' err
     is "$(value run.json summary.partial)" true partial
     is "$(value run.json frames)" 1 frames
