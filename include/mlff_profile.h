@@ -236,6 +236,43 @@ MLFF_API double mlff_comparison_detectable(const mlff_comparison *comparison);
 MLFF_API mlff_status mlff_comparison_text(const mlff_comparison *comparison, char **text_out);
 MLFF_API mlff_status mlff_comparison_json(const mlff_comparison *comparison, char **text_out);
 
+/* ---- rivals ---------------------------------------------------------------------------------- */
+
+/* Several implementations of one force field (or several force fields) on the same fresh frames, in turns, with their
+ * energies and forces held against the first one's, and against labels where frames have them. */
+typedef struct mlff_rivals_options {
+    size_t struct_size;
+    int n_rounds;                 /* 20; ratios are taken within a round */
+    int n_frames;                 /* 5 new frames a round */
+    int64_t n_warmup;             /* 3 frames */
+    double energy_tolerance;      /* 1e-4 eV/atom */
+    double force_tolerance;       /* 1e-3 eV/Å, or that times the root mean square of forces if this is over 1 eV/Å */
+    double noise_floor;           /* 0.01 */
+    int (*progress)(void *context, int64_t round, int64_t n_rounds);
+    void *progress_context;
+} mlff_rivals_options;
+MLFF_API mlff_rivals_options mlff_rivals_options_default(void);
+
+typedef struct mlff_rival {
+    const char *name;
+    double median_ms;
+    double ratio, low, high;      /* to the first, and its interval at 95 % within this process */
+    mlff_change change;
+    int agrees;                   /* with the first, within the tolerances */
+    double energy_difference;     /* largest, eV/atom */
+    double force_difference;      /* largest of a component, eV/Å; infinite where something was not a number */
+    double energy_error, force_error; /* mean absolute ones to labels, eV/atom and eV/Å; NaN without labels */
+} mlff_rival;
+
+typedef struct mlff_rivals mlff_rivals;
+MLFF_API mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables, mlff_trajectory *trajectory,
+                                         const mlff_rivals_options *options, mlff_rivals **rivals_out);
+MLFF_API void mlff_rivals_destroy(mlff_rivals *rivals);
+/* Borrowed until the rivals are destroyed. */
+MLFF_API const mlff_rival *mlff_rivals_rows(const mlff_rivals *rivals, int *n_out);
+MLFF_API mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out);
+MLFF_API mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out);
+
 /* ---- scaling and forecasts ------------------------------------------------------------------- */
 
 /* How the step and memory grow with atoms, from profiles of several sizes: max(floor, a + b·N). */

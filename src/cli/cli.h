@@ -14,7 +14,7 @@ enum { CLI_GOOD = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
 /* ---- commands and their options: cli_options.c ------------------------------------------------- */
 
-enum { CLI_MAX_OPTIONS = 32 };
+enum { CLI_MAX_OPTIONS = 40, CLI_MAX_GIVEN = 64 };
 
 typedef struct cli_option {
     const char *name;  // long name, without dashes
@@ -38,13 +38,16 @@ typedef struct cli_command {
 struct cli_arguments {
     const cli_command *command;
     const char *values[CLI_MAX_OPTIONS]; // by row of command->options; "" for a switch that was given
+    int given_row[CLI_MAX_GIVEN]; // every option as it came, for those that may come several times
+    const char *given_value[CLI_MAX_GIVEN];
+    int n_given;
     char **positional;
     int n_positional;
     bool failed; // a value was refused, and said so; the command then ends with CLI_USAGE
 };
 
-extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, report_command, compare_command,
-    check_command;
+extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, report_command, compare_command, bench_command,
+    serve_command, check_command;
 
 void cli_command_help(const cli_command *command, FILE *file);
 // Runs a command on what follows its name on the command line.
@@ -52,6 +55,8 @@ int cli_command_run(const cli_command *command, int argc, char **argv);
 
 bool cli_given(const cli_arguments *arguments, const char *name);
 const char *cli_text(const cli_arguments *arguments, const char *name, const char *otherwise);
+// The index-th value of an option that may be given several times; NULL past the last.
+const char *cli_each(const cli_arguments *arguments, const char *name, int index);
 // A number out of [minimum, maximum]; what is not sets `failed`.
 int64_t cli_int(cli_arguments *arguments, const char *name, int64_t minimum, int64_t maximum, int64_t otherwise);
 double cli_number(cli_arguments *arguments, const char *name, double minimum, double maximum, double otherwise);

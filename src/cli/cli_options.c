@@ -119,6 +119,10 @@ int cli_command_run(const cli_command *command, int argc, char **argv)
         for (int i = 0; answer < FIRST_LONG && i < n; i++)
             if (command->options[i].letter == answer) row = i;
         arguments.values[row] = command->options[row].value ? optarg : "";
+        if (arguments.n_given < CLI_MAX_GIVEN) {
+            arguments.given_row[arguments.n_given] = row;
+            arguments.given_value[arguments.n_given++] = arguments.values[row];
+        }
     }
     arguments.positional = argv + optind;
     arguments.n_positional = argc - optind;
@@ -142,6 +146,14 @@ static const char *value_of(const cli_arguments *arguments, const char *name)
 bool cli_given(const cli_arguments *arguments, const char *name)
 {
     return value_of(arguments, name) != NULL;
+}
+
+const char *cli_each(const cli_arguments *arguments, const char *name, int index)
+{
+    for (int i = 0; i < arguments->n_given; i++)
+        if (strcmp(arguments->command->options[arguments->given_row[i]].name, name) == 0 && index-- == 0)
+            return arguments->given_value[i];
+    return NULL;
 }
 
 const char *cli_text(const cli_arguments *arguments, const char *name, const char *otherwise)

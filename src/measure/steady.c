@@ -183,13 +183,13 @@ static double binomial_below(int64_t n, double q, int64_t k)
 // n over 1 + 2 Σρ of the series "below the percentile or not", summed as long as neighbours' sums are positive (Geyer).
 static double effective_size(const double *values, int64_t n, double percentile, double fraction)
 {
-    enum { LAGS_MAX = 2000, WORK_MAX = 20000000 };
+    enum { LAGS_MAX = 2000, WORK_MAX = 20000000, CORRELATION_MIN = 30 };
     double total = 1.0, variance = 0.0;
     for (int64_t i = 0; i < n; i++) {
         double x = (values[i] <= percentile) - fraction;
         variance += x * x;
     }
-    if (!(variance > 0.0)) return (double)n;
+    if (!(variance > 0.0) || n < CORRELATION_MIN) return (double)n; // so few tell nothing about their correlation
     int64_t lags = n / 3 < LAGS_MAX ? n / 3 : LAGS_MAX;
     if (lags * n > WORK_MAX) lags = WORK_MAX / n;
     for (int64_t lag = 1; lag + 1 <= lags; lag += 2) {

@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md profile report compare check"
+commands="import new info eval md profile report compare bench check"
 
 test_help() {
     run 0 --help
@@ -428,6 +428,43 @@ test_compare() {
     refused 1 'no_such_folder' report a.json -o no_such_folder/page.html
     head -c 300 one.json >cut.json
     refused 1 'ends in the middle' compare cut.json one.json
+}
+
+test_bench() {
+    model
+    "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 4.0 --seed 4 -o other.safetensors >/dev/null 2>err || fail "mlff new"
+    run 3 bench compare --model model.safetensors --model model.safetensors:float64 --n-atoms 8 --rounds 6 --threads 1
+    says 'slower'
+    ! grep -q WRONG out || fail "float64 is called wrong"
+    run 1 bench compare model.safetensors other.safetensors --n-atoms 8 --rounds 6 --threads 1
+    says 'WRONG'
+    run 1 bench compare model.safetensors other.safetensors --n-atoms 8 --rounds 6 --json --threads 1
+    is "$(value out rows.1.agrees)" false "agreement of two different models"
+    run 0 bench batch model.safetensors --n-atoms 8 --batch-sizes 1,4 --n-calls 5
+    says 'structures/s'
+    run 0 bench batch model.safetensors --n-atoms 8 --batch-sizes 1,4 --n-calls 5 --json
+    awk -v d="$(value out batches.1.force_difference_ev_per_angstrom)" 'BEGIN { exit !(d < 1e-4) }' || fail "a batch differs from one by one"
+    run 0 bench list
+    says 'si64'
+    run 0 bench run aspirin --n-calls 3 -o runs.json
+    is "$(value runs.json runs.0.n_steps)" 3 "steps of the first run"
+    run 0 bench example --n-calls 3 --n-trajectory-steps 20 -o example.json
+    says 'Where the time goes'
+    run 0 report example.json -o example.html
+    refused 2 'needs two models' bench compare model.safetensors
+    refused 2 'is none of compare' bench nothing
+    refused 2 'is no workload' bench run nothing
+    refused 1 'no_such' bench compare model.safetensors no_such.safetensors
+    run 0 profile model.safetensors --system-sizes 8,16,32 --n-steps 10 -o sizes.json
+    says 'µs an atom'
+    is "$(value sizes.json runs.2.n_steps)" 10 "steps of the largest"
+    run 0 profile model.safetensors --n-steps 10 --what-if message=2x,readout=0 --trace trace.json
+    says 'a step would take'
+    is "$(value trace.json displayTimeUnit)" ms "unit of the timeline"
+    run 0 profile model.safetensors --n-steps 10 --print-nsys
+    says '^nsys profile .* mlff profile model.safetensors --n-steps 10$'
+    refused 2 'is not a number of atoms' profile model.safetensors --system-sizes 8,x
+    refused 2 'no stage' profile model.safetensors --n-steps 5 --what-if nothing=2x
 }
 
 test_interrupt_profile() {

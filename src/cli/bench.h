@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* bench.h: what the subcommands of mlff bench share. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "cli.h"
+
+/* One implementation: a model file on a device in a precision. */
+typedef struct bench_entry {
+    char *name; /* "painn float64 cpu" */
+    mlff_model *model;
+    mlff_evaluator *evaluator;
+    mlff_callable callable;
+} bench_entry;
+/* "MODEL[:float32|float64][:cpu|cuda|cuda0][:avx512|avx2|portable][:tN]", the last ones in any order; `threads` if not said. */
+mlff_status bench_entry_make(const char *text, int threads, bench_entry *entry);
+void bench_entry_free(bench_entry *entry);
+
+int bench_compare(cli_arguments *arguments);
+int bench_batch(cli_arguments *arguments);
+int bench_list(cli_arguments *arguments);
+int bench_run(cli_arguments *arguments);
+int bench_example(cli_arguments *arguments);
+
+#endif

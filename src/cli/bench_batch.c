@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+// bench_batch.c: mlff bench batch: many structures in one call: time and memory for each, and the results against one by one.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "bench.h"
+
+// Copies of one structure, each displaced in its own way, as one batch.
+typedef struct many {
+    mlff_batch batch;
+    int32_t *first_atom, *species;
+    double *positions, *cells, *energies, *forces;
+    unsigned char *periodic;
+    int n_atoms; // of one
+} many;
+
+static void many_free(many *m)
+{
+    void *arrays[] = {m->first_atom, m->species, m->positions, m->cells, m->energies, m->forces, m->periodic};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) base_free(arrays[i]);
+    *m = (many){0};
+}
+
+static mlff_status many_make(const mlff_system *system, int n, many *m)
+{
+    mlff_status status = MLFF_OK;
+    size_t n_atoms = (size_t)system->n_atoms, total = n_atoms * (size_t)n;
+    mlff_system *moved = NULL;
+    m->n_atoms = system->n_atoms;
+    m->first_atom = base_alloc((size_t)n + 1, sizeof *m->first_atom, "a batch");
+    m->species = base_alloc(total, sizeof *m->species, "a batch");
+    m->positions = base_alloc(3 * total, sizeof *m->positions, "a batch");
+    m->cells = base_alloc(9 * (size_t)n, sizeof *m->cells, "a batch");
+    m->periodic = base_alloc(3 * (size_t)n, 1, "a batch");
+    m->energies = base_alloc((size_t)n, sizeof *m->energies, "a batch");
+    m->forces = base_alloc(3 * total, sizeof *m->forces, "a batch");
+    if (!m->first_atom || !m->species || !m->positions || !m->cells || !m->periodic || !m->energies || !m->forces) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    for (int s = 0; s < n; s++) {
+        MLFF_TRY(mlff_system_copy(system, &moved));
+        MLFF_TRY(mlff_system_perturb(moved, 300.0, (uint64_t)s));
+        m->first_atom[s + 1] = (int32_t)((size_t)(s + 1) * n_atoms);
+        for (size_t i = 0; i < n_atoms; i++) m->species[(size_t)s * n_atoms + i] = moved->species[i];
+        memcpy(m->positions + 3 * (size_t)s * n_atoms, moved->positions, 3 * n_atoms * sizeof *m->positions);
+        memcpy(m->cells + 9 * s, moved->cell, sizeof moved->cell);
+        memcpy(m->periodic + 3 * s, moved->periodic, 3);
+        mlff_system_destroy(moved);
+        moved = NULL;
+    }
+    m->batch = (mlff_batch){.n_systems = n,
+                            .first_atom = m->first_atom,
+                            .species = m->species,
+                            .positions = m->positions,
+                            .cells = m->cells,
+                            .periodic = m->periodic};
+done:
+    mlff_system_destroy(moved);
+    return status;
+}
+
+typedef struct timed_call {
+    mlff_evaluator *evaluator;
+    many *m;
+    uint64_t n_calls;
+} timed_call;
+
+static mlff_status compute(void *context)
+{
+    timed_call *c = context;
+    // A little motion, so that every call has work to do and no answer of before will do.
+    c->m->positions[3 * (c->n_calls++ % (uint64_t)c->m->first_atom[c->m->batch.n_systems])] += 1e-5;
+    return mlff_evaluator_compute(c->evaluator, &c->m->batch,
+                                  &(mlff_results){.energies = c->m->energies, .forces = c->m->forces});
+}
+
+// Largest difference of forces from those of each structure by itself.
+static mlff_status one_by_one(mlff_evaluator *evaluator, many *m, double *difference)
+{
+    mlff_status status = MLFF_OK;
+    double *forces = base_alloc(3 * (size_t)m->n_atoms, sizeof *forces, "forces"), energy;
+    *difference = 0.0;
+    if (!forces) return MLFF_ERR_MEMORY;
+    for (int s = 0; s < m->batch.n_systems; s++) {
+        int32_t first[2] = {0, m->n_atoms};
+        mlff_batch one = {.n_systems = 1,
+                          .first_atom = first,
+                          .species = m->species + m->first_atom[s],
+                          .positions = m->positions + 3 * (size_t)m->first_atom[s],
+                          .cells = m->cells + 9 * s,
+                          .periodic = m->periodic + 3 * s};
+        MLFF_TRY(mlff_evaluator_compute(evaluator, &one, &(mlff_results){.energies = &energy, .forces = forces}));
+        for (int i = 0; i < 3 * m->n_atoms; i++) {
+            double d = fabs(forces[i] - m->forces[3 * (size_t)m->first_atom[s] + (size_t)i]);
+            if (!(d <= *difference)) *difference = d;
+        }
+    }
+done:
+    base_free(forces);
+    return status;
+}
+
+static mlff_status measure(const char *spec, int threads, const mlff_system *system, int n, int64_t n_calls, double first_ms,
+                           double *each_ms_out, cli_json *json)
+{
+    mlff_status status = MLFF_OK;
+    many m = {0};
+    bench_entry entry = {0}, other = {0};
+    mlff_statistics t;
+    mlff_evaluator_info info;
+    double difference;
+    MLFF_TRY(bench_entry_make(spec, threads, &entry)); // of its own for each size, so that memory is that of the size
+    MLFF_TRY(many_make(system, n, &m));
+    timed_call call = {.evaluator = entry.evaluator, .m = &m};
+    MLFF_TRY(mlff_benchmark(compute, &call, 3, n_calls, NULL, &t));
+    mlff_evaluator_info_get(entry.evaluator, &info);
+    MLFF_TRY(bench_entry_make(spec, threads, &other));
+    MLFF_TRY(one_by_one(other.evaluator, &m, &difference));
+    double each_ms = t.median * 1e-6 / n, megabytes = (double)(info.host_bytes + info.device_bytes) / 1048576.0;
+    *each_ms_out = each_ms;
+    if (json) {
+        cli_json_object(json, NULL);
+        cli_json_int(json, "batch", n);
+        cli_json_number(json, "median_ms", t.median * 1e-6);
+        cli_json_number(json, "p95_ms", t.p95 * 1e-6);
+        cli_json_number(json, "ms_per_structure", each_ms);
+        cli_json_number(json, "structures_per_second", 1e3 / each_ms);
+        cli_json_number(json, "memory_mb", megabytes);
+        cli_json_number(json, "force_difference_ev_per_angstrom", difference);
+        cli_json_end(json, '}');
+    } else {
+        printf("%6d %12.5g %16.5g %16.5g %10.2f× %12.4g %14.2g\n", n, t.median * 1e-6, each_ms, 1e3 / each_ms,
+               (first_ms > 0 ? first_ms : each_ms) / each_ms, megabytes, difference);
+    }
+    fflush(stdout);
+done:
+    bench_entry_free(&entry);
+    bench_entry_free(&other);
+    many_free(&m);
+    return status;
+}
+
+int bench_batch(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK;
+    cli_input input = {0};
+    const char *spec = arguments->n_positional > 1 ? arguments->positional[1] : cli_each(arguments, "model", 0);
+    const char *sizes = cli_text(arguments, "batch-sizes", "1,2,4,8,16,32");
+    int64_t n_calls = cli_int(arguments, "n-calls", 1, 1000000, 30);
+    int threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    double first_ms = 0.0;
+    if (arguments->failed) return CLI_USAGE;
+    if (!spec) return cli_usage_error(arguments, "batch needs a model, as in mlff bench batch painn.safetensors");
+    const char *path = cli_text(arguments, "input", NULL);
+    int exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", 0, &input);
+    if (exit_status != CLI_GOOD) return exit_status;
+    cli_json json = {.file = stdout}, *out = cli_given(arguments, "json") ? &json : NULL;
+    if (out) {
+        cli_json_object(out, NULL);
+        cli_json_text(out, "model", spec);
+        cli_json_text(out, "system", input.text);
+        cli_json_array(out, "batches");
+    } else {
+        printf("%s: %s\n%6s %12s %16s %16s %11s %12s %14s\n", spec, input.text, "batch", "median/ms", "ms/structure",
+               "structures/s", "speed-up", "memory/MB", "ΔF eV/Å");
+    }
+    for (const char *at = sizes; *at && status == MLFF_OK;) {
+        char number[16];
+        size_t length = strcspn(at, ",");
+        int64_t n;
+        snprintf(number, sizeof number, "%.*s", (int)(length < 12 ? length : 12), at);
+        if (!base_parse_int64(number, &n) || n < 1 || n > 100000) {
+            status = mlff_fail(MLFF_ERR_USAGE, "--batch-sizes '%s': '%s' is not a number of structures", sizes, number);
+            break;
+        }
+        double each_ms = 0.0;
+        status = measure(spec, threads, input.system, (int)n, n_calls, first_ms, &each_ms, out);
+        if (first_ms <= 0.0) first_ms = each_ms;
+        at += length;
+        at += *at == ',';
+    }
+    if (out) {
+        cli_json_end(out, ']');
+        cli_json_end(out, '}');
+    }
+    cli_input_free(&input);
+    return cli_exit(status);
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+// bench_registry.c: mlff bench list, run and example: named workloads on every implementation and device that works here.
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "bench.h"
+
+typedef struct workload {
+    const char *name, *system;
+    int n_atoms, n_features, n_layers;
+    const char *elements, *about;
+} workload;
+static const workload workloads[] = {
+    {"si64", "silicon", 64, 64, 3, "Si", "64 atoms of silicon, PaiNN of 64 features, 3 layers: the size the targets are for"},
+    {"si512", "silicon", 512, 64, 3, "Si", "512 atoms of silicon"},
+    {"water192", "water", 192, 64, 3, "H,O", "64 water molecules"},
+    {"aspirin", "aspirin", 21, 128, 3, "H,C,O", "one molecule, PaiNN of 128 features: bound by what does not depend on atoms"},
+};
+enum { N_WORKLOADS = sizeof workloads / sizeof *workloads };
+
+typedef struct implementation {
+    const char *name, *device;
+    mlff_precision precision;
+    const char *cpu_path;
+} implementation;
+static const implementation implementations[] = {
+    {"cpu float32", "cpu", MLFF_FLOAT32, NULL},
+    {"cpu float32 portable", "cpu", MLFF_FLOAT32, "portable"},
+    {"cpu float64 reference", "cpu", MLFF_FLOAT64, NULL},
+    {"cuda float32", "cuda", MLFF_FLOAT32, NULL},
+};
+enum { N_IMPLEMENTATIONS = sizeof implementations / sizeof *implementations };
+
+static mlff_status make_model(int n_features, int n_layers, const char *elements, mlff_model **model_out)
+{
+    mlff_painn_options options = mlff_painn_options_default();
+    options.n_features = n_features;
+    options.n_layers = n_layers;
+    options.elements = elements;
+    return mlff_model_create_painn(&options, model_out);
+}
+
+int bench_list(cli_arguments *arguments)
+{
+    (void)arguments;
+    printf("workloads\n");
+    for (int i = 0; i < N_WORKLOADS; i++) printf("  %-10s %s\n", workloads[i].name, workloads[i].about);
+    printf("implementations\n");
+    for (int i = 0; i < N_IMPLEMENTATIONS; i++) {
+        mlff_device device;
+        bool works = mlff_device_parse(implementations[i].device, &device) == MLFF_OK;
+        printf("  %-22s %s\n", implementations[i].name, works ? "works here" : mlff_last_error());
+    }
+    int n;
+    const mlff_builder_info *builders = mlff_builders(&n);
+    printf("systems (--system)\n");
+    for (int i = 0; i < n; i++) printf("  %-10s %s\n", builders[i].name, builders[i].description);
+    return CLI_GOOD;
+}
+
+// One profile of one workload by one implementation.
+static mlff_status profile_one(const workload *w, const implementation *by, int64_t n_steps, int threads,
+                               mlff_profile **profile_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_model *model = NULL;
+    mlff_evaluator *evaluator = NULL;
+    mlff_callable callable = {0};
+    mlff_system *system = NULL;
+    mlff_trajectory *trajectory = NULL;
+    char name[128];
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_profile_options profile_options = mlff_profile_options_default();
+    options.n_threads = threads;
+    options.precision = by->precision;
+    options.cpu_path = by->cpu_path;
+    MLFF_TRY(mlff_device_parse(by->device, &options.device));
+    MLFF_TRY(make_model(w->n_features, w->n_layers, w->elements, &model));
+    MLFF_TRY(mlff_evaluator_create(model, &options, &evaluator));
+    MLFF_TRY(mlff_callable_from_evaluator(evaluator, model, &callable));
+    MLFF_TRY(mlff_system_build(w->system, w->n_atoms, 0, &system));
+    MLFF_TRY(mlff_trajectory_thermal(system, 300.0, 0, &trajectory));
+    snprintf(name, sizeof name, "%s, %s", w->name, by->name);
+    profile_options.n_steps = n_steps;
+    profile_options.name = name;
+    cli_progress("bench: %s", name);
+    MLFF_TRY(mlff_profile_run(&callable, trajectory, &profile_options, profile_out));
+done:
+    cli_progress_clear();
+    mlff_trajectory_destroy(trajectory);
+    mlff_system_destroy(system);
+    mlff_callable_destroy(&callable);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+    return status;
+}
+
+static void print_head(void)
+{
+    printf("%-36s %7s %12s %12s %12s %10s %10s\n", "", "atoms", "median/ms", "P95/ms", "P99/ms", "µs/atom", "memory/MB");
+}
+
+static void print_row(const mlff_profile *profile)
+{
+    mlff_profile_summary s;
+    mlff_profile_summary_get(profile, &s);
+    printf("%-36s %7d %12.5g %12.5g %12.5g %9.4g %10.4g\n", s.name, s.n_atoms, s.latency_ms.median, s.latency_ms.p95,
+           s.latency_ms.p99, s.latency_ms.median * 1e3 / s.n_atoms, s.memory_peak_gb * 1024.0);
+    fflush(stdout);
+}
+
+static bool chosen(const cli_arguments *arguments, const char *name)
+{
+    for (int i = 1; i < arguments->n_positional; i++)
+        if (strcmp(arguments->positional[i], name) == 0) return true;
+    return arguments->n_positional == 1;
+}
+
+enum { PROFILES_MAX = 64 };
+
+int bench_run(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile *profiles[PROFILES_MAX];
+    int n = 0;
+    int64_t n_steps = cli_int(arguments, "n-calls", 1, 1000000, 30);
+    int threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    const char *path = cli_text(arguments, "output", cli_given(arguments, "json") ? "-" : NULL);
+    if (arguments->failed) return CLI_USAGE;
+    for (int i = 1; i < arguments->n_positional; i++) {
+        bool known = false;
+        for (int k = 0; k < N_WORKLOADS; k++) known = known || strcmp(arguments->positional[i], workloads[k].name) == 0;
+        if (!known)
+            return cli_usage_error(arguments, "'%s' is no workload; mlff bench list names them", arguments->positional[i]);
+    }
+    MLFF_TRY(cli_output_check(path));
+    if (!cli_given(arguments, "json")) print_head();
+    for (int w = 0; w < N_WORKLOADS; w++) {
+        for (int k = 0; k < N_IMPLEMENTATIONS && chosen(arguments, workloads[w].name); k++) {
+            mlff_device device;
+            if (mlff_device_parse(implementations[k].device, &device) != MLFF_OK) continue; // not here; `list` says why
+            MLFF_TRY(profile_one(&workloads[w], &implementations[k], n_steps, threads, &profiles[n]));
+            if (!cli_given(arguments, "json")) print_row(profiles[n]);
+            n++;
+        }
+    }
+    if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+done:
+    for (int i = 0; i < n; i++) mlff_profile_destroy(profiles[i]);
+    return cli_exit(status);
+}
+
+// ---- the worked example --------------------------------------------------------------------------
+
+typedef struct one_call {
+    mlff_evaluator *evaluator;
+    mlff_system *system;
+    bool with_forces;
+    double energy, *forces;
+    uint64_t n_calls;
+} one_call;
+
+static mlff_status call(void *context)
+{
+    one_call *c = context;
+    int32_t first[2];
+    mlff_batch batch;
+    c->system->positions[0] += c->n_calls++ % 2 ? 1e-4 : -1e-4; // every call has work of its own
+    mlff_batch_from_system(c->system, first, &batch);
+    return mlff_evaluator_compute(c->evaluator, &batch,
+                                  &(mlff_results){.energies = &c->energy, .forces = c->with_forces ? c->forces : NULL});
+}
+
+static mlff_status example_function(int64_t n_calls, int threads)
+{
+    mlff_status status = MLFF_OK;
+    mlff_model *model = NULL;
+    one_call c = {0};
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    options.n_threads = threads;
+    MLFF_TRY(make_model(64, 3, "Si", &model));
+    MLFF_TRY(mlff_evaluator_create(model, &options, &c.evaluator));
+    MLFF_TRY(mlff_system_build("silicon", 64, 0, &c.system));
+    c.forces = base_alloc(3 * (size_t)c.system->n_atoms, sizeof *c.forces, "forces");
+    if (!c.forces) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    printf("1. One function, %lld calls after 10 of warm-up (64 atoms of silicon)\n", (long long)n_calls);
+    for (int with = 0; with < 2; with++) {
+        mlff_statistics t;
+        c.with_forces = with;
+        MLFF_TRY(mlff_benchmark(call, &c, 10, n_calls, NULL, &t));
+        printf("   %-17s median %8.4g ms, mean %8.4g, P95 %8.4g, P99 %8.4g, %lld outliers, %.5g calls/s\n",
+               with ? "energy and forces" : "energy", t.median * 1e-6, t.mean * 1e-6, t.p95 * 1e-6, t.p99 * 1e-6,
+               (long long)t.n_outliers, 1e9 / t.mean);
+    }
+done:
+    base_free(c.forces);
+    mlff_system_destroy(c.system);
+    mlff_evaluator_destroy(c.evaluator);
+    mlff_model_destroy(model);
+    return status;
+}
+
+int bench_example(cli_arguments *arguments)
+{
+    static const int widths[] = {32, 64, 128}, sizes[] = {50, 100, 200, 500, 1000};
+    mlff_status status = MLFF_OK;
+    mlff_profile *profiles[PROFILES_MAX];
+    mlff_scaling scaling;
+    char *text = NULL;
+    int n = 0, first_size;
+    int64_t n_calls = cli_int(arguments, "n-calls", 1, 1000000, 50);
+    int64_t n_steps = cli_int(arguments, "n-trajectory-steps", 1, 1000000, 100);
+    int threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    const char *path = cli_text(arguments, "output", NULL);
+    if (arguments->failed) return CLI_USAGE;
+    MLFF_TRY(cli_output_check(path));
+    printf("Untrained PaiNN models, made on the spot: the times are real, energies mean nothing.\n\n");
+    MLFF_TRY(example_function(n_calls, threads));
+
+    printf("\n2. A trajectory of %lld steps\n", (long long)n_steps);
+    MLFF_TRY(profile_one(&workloads[0], &implementations[0], n_steps, threads, &profiles[n]));
+    n++;
+    MLFF_TRY(mlff_profile_text(profiles[0], cli_width(), &text));
+    fputs(text, stdout);
+
+    printf("\n3. Three sizes of the model, 64 atoms\n");
+    print_head();
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        workload w = workloads[0];
+        snprintf(name, sizeof name, "%d features", widths[i]);
+        w.name = name;
+        w.n_features = widths[i];
+        MLFF_TRY(profile_one(&w, &implementations[0], n_calls, threads, &profiles[n]));
+        print_row(profiles[n++]);
+    }
+    printf("\n4. Latency and memory against the number of atoms\n");
+    print_head();
+    first_size = n;
+    for (int i = 0; i < 5; i++) {
+        workload w = workloads[0];
+        w.name = "silicon";
+        w.n_atoms = sizes[i];
+        MLFF_TRY(profile_one(&w, &implementations[0], n_calls < 30 ? n_calls : 30, threads, &profiles[n]));
+        print_row(profiles[n++]);
+    }
+    mlff_text_free(text);
+    text = NULL;
+    MLFF_TRY(mlff_profile_scaling((const mlff_profile *const *)profiles + first_size, n - first_size, &scaling));
+    MLFF_TRY(mlff_scaling_text(&scaling, &text));
+    printf("%s", text);
+    if (path) {
+        MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+        printf("\n5. mlff report %s -o report.html shows all of it in a browser;\n", path);
+    } else {
+        printf("\n5. With -o example.json, mlff report example.json -o report.html shows all of it in a browser;\n");
+    }
+    printf("   mlff profile MODEL --trace trace.json writes a timeline for Perfetto or TensorBoard\n");
+done:
+    cli_progress_clear();
+    mlff_text_free(text);
+    for (int i = 0; i < n; i++) mlff_profile_destroy(profiles[i]);
+    return cli_exit(status);
+}

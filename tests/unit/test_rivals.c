@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// Purpose: implementations in turns: a planted slowdown is found, the same one twice is not told apart, and answers that are
+// fast because they are wrong (zero forces, those of the frame before, not a number) are called wrong.
+#include "mlff_profile.h"
+#include "unit/near.h"
+
+typedef enum answer { RIGHT, ZERO_FORCES, STALE, NOT_A_NUMBER, NOT_WRITTEN, SLIGHTLY_OFF } answer;
+typedef struct rival_field {
+    double us;
+    answer kind;
+    double last_energy, last_forces[3 * 16];
+} rival_field;
+
+// Springs to the origin.
+static mlff_status field_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                              double *stress)
+{
+    rival_field *f = context;
+    double e = 0.0, now[3 * 16];
+    (void)wanted;
+    (void)stress;
+    for (int i = 0; i < 3 * frame->n_atoms; i++) {
+        e += 0.5 * frame->positions[i] * frame->positions[i];
+        now[i] = -frame->positions[i];
+    }
+    for (int64_t start = mlff_clock_ns(); (double)(mlff_clock_ns() - start) < f->us * 1e3;) {}
+    if (f->kind == NOT_WRITTEN) return MLFF_OK;
+    *energy = f->kind == STALE ? f->last_energy : f->kind == SLIGHTLY_OFF ? e * (1.0 + 1e-9) : e;
+    for (int i = 0; i < 3 * frame->n_atoms; i++)
+        forces[i] = f->kind == ZERO_FORCES ? 0.0 : f->kind == STALE ? f->last_forces[i] : f->kind == NOT_A_NUMBER ? NAN : now[i];
+    f->last_energy = e;
+    memcpy(f->last_forces, now, sizeof now);
+    return MLFF_OK;
+}
+
+static mlff_callable callable_of(rival_field *f, const char *name)
+{
+    return (mlff_callable){.struct_size = sizeof(mlff_callable),
+                           .name = name,
+                           .context = f,
+                           .properties = MLFF_ENERGY | MLFF_FORCES,
+                           .step = field_step};
+}
+
+static mlff_trajectory *frames_of(int n_atoms, bool labels)
+{
+    mlff_system *system;
+    mlff_trajectory *trajectory;
+    assert_ok(mlff_system_create(n_atoms, &system));
+    for (int i = 0; i < n_atoms; i++) {
+        system->species[i] = 14;
+        system->positions[3 * i] = 2.5 * i;
+    }
+    if (labels) {
+        system->label_energy = 0.0;
+        for (int i = 0; i < 3 * n_atoms; i++) system->label_energy += 0.5 * system->positions[i] * system->positions[i];
+        system->label_energy += 0.01 * n_atoms; // 10 meV/atom off
+        assert_ok(mlff_trajectory_frames((const mlff_system *const *)&system, 1, &trajectory));
+    } else {
+        assert_ok(mlff_trajectory_thermal(system, 300.0, 1, &trajectory));
+    }
+    mlff_system_destroy(system);
+    return trajectory;
+}
+
+static void test_wrong_answers(void **state)
+{
+    (void)state;
+    rival_field fields[6];
+    mlff_callable callables[6];
+    static const char *const names[] = {"right", "zero forces", "stale", "nan", "nothing", "slightly off"};
+    for (int k = 0; k < 6; k++) {
+        fields[k] = (rival_field){.us = k == 0 || k == 5 ? 20 : 2, .kind = (answer)k};
+        callables[k] = callable_of(&fields[k], names[k]);
+    }
+    mlff_trajectory *trajectory = frames_of(16, false);
+    mlff_rivals_options options = mlff_rivals_options_default();
+    mlff_rivals *rivals;
+    char *text;
+    int n;
+    options.n_rounds = 8;
+    assert_ok(mlff_profile_rivals(callables, 6, trajectory, &options, &rivals));
+    const mlff_rival *rows = mlff_rivals_rows(rivals, &n);
+    assert_int_equal(n, 6);
+    for (int k = 0; k < 6; k++)
+        if (rows[k].agrees != (k == RIGHT || k == SLIGHTLY_OFF)) fail_msg("%s: agrees %d", names[k], rows[k].agrees);
+    assert_true(isinf(rows[NOT_A_NUMBER].force_difference));
+    assert_true(isinf(rows[NOT_WRITTEN].energy_difference));
+    assert_int_equal(rows[ZERO_FORCES].change, MLFF_FASTER);
+    assert_ok(mlff_rivals_text(rivals, &text));
+    assert_non_null(strstr(text, "faster, but WRONG"));
+    mlff_text_free(text);
+    assert_ok(mlff_rivals_json(rivals, &text));
+    mlff_text_free(text);
+    mlff_rivals_destroy(rivals);
+    mlff_trajectory_destroy(trajectory);
+}
+
+static void test_speed(void **state)
+{
+    (void)state;
+    rival_field fields[3] = {{.us = 50}, {.us = 50}, {.us = 80}};
+    mlff_callable callables[3];
+    for (int k = 0; k < 3; k++) callables[k] = callable_of(&fields[k], "field");
+    mlff_trajectory *trajectory = frames_of(4, false);
+    mlff_rivals *rivals;
+    int n;
+    assert_ok(mlff_profile_rivals(callables, 3, trajectory, NULL, &rivals));
+    const mlff_rival *rows = mlff_rivals_rows(rivals, &n);
+    assert_true(rows[1].change == MLFF_SAME || rows[1].change == MLFF_UNCLEAR);
+    assert_int_equal(rows[2].change, MLFF_SLOWER);
+    assert_true(rows[2].low > 1.2 && rows[2].ratio > 1.3); // 1.6 was planted; a busy machine blurs it
+    mlff_rivals_destroy(rivals);
+    mlff_trajectory_destroy(trajectory);
+}
+
+static void test_labels_and_refusals(void **state)
+{
+    (void)state;
+    rival_field fields[2] = {{.us = 2}, {.us = 2}};
+    mlff_callable callables[2] = {callable_of(&fields[0], "a"), callable_of(&fields[1], "b")};
+    mlff_trajectory *trajectory = frames_of(4, true);
+    mlff_rivals *rivals = NULL;
+    mlff_rivals_options options = mlff_rivals_options_default();
+    int n;
+    options.n_rounds = 6;
+    assert_ok(mlff_profile_rivals(callables, 2, trajectory, &options, &rivals));
+    assert_near(mlff_rivals_rows(rivals, &n)[1].energy_error, 0.01, 1e-9);
+    assert_true(isnan(mlff_rivals_rows(rivals, &n)[1].force_error));
+    mlff_rivals_destroy(rivals);
+    rivals = NULL;
+    assert_int_equal(mlff_profile_rivals(callables, 1, trajectory, &options, &rivals), MLFF_ERR_USAGE);
+    options.n_rounds = 2;
+    assert_int_equal(mlff_profile_rivals(callables, 2, trajectory, &options, &rivals), MLFF_ERR_USAGE);
+    callables[1].properties = MLFF_ENERGY;
+    options.n_rounds = 6;
+    assert_int_equal(mlff_profile_rivals(callables, 2, trajectory, &options, &rivals), MLFF_ERR_UNSUPPORTED);
+    assert_null(rivals);
+    mlff_trajectory_destroy(trajectory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_answers), cmocka_unit_test(test_speed),
+                                       cmocka_unit_test(test_labels_and_refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
