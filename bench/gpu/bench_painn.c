@@ -3,7 +3,7 @@
 //
 // For each case of the goals: error of energy, forces and virial; device time of a step by events, with pairs handed in
 // on the device and with the neighbour list made in the step; wall time of a call with host arrays. Medians. One JSON
-// object a case on standard output. Usage: bench_painn [--calls N] [--case NAME] [--no-check] [--model FILE]
+// object a case on standard output. Usage: bench_painn [--calls N] [--case NAME] [--no-check] [--dynamics STEPS] [--model FILE]
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,13 +234,17 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
     must(gpu->stage_clock_set(e, 0), "clock");
     mlff_evaluator_info info = {0};
     gpu->evaluator_info(e, &info);
+    char error_text[256] = "";
+    if (check)
+        snprintf(error_text, sizeof error_text,
+                 "\"force_rel_rms\": %.3g, \"force_max_over_rms\": %.3g, \"energy_error_ev\": %.3g, \"virial_rel\": %.3g, ", rel,
+                 worst, energy, virial);
     printf("{\"case\": \"%s\", \"atoms\": %d, \"pairs\": %zu, \"device_us_pairs_given\": %.2f, \"device_us_with_list\": %.2f, "
-           "\"host_call_us\": %.2f, \"p5_us\": [%.2f, %.2f], \"force_rel_rms\": %.3g, \"force_max_over_rms\": %.3g, "
-           "\"energy_error_ev\": %.3g, "
-           "\"virial_rel\": %.3g, \"bitwise_repeatable\": %d, \"handed_vs_own_rel\": %.2g, \"device_mb\": %.1f, \"growths\": "
+           "\"host_call_us\": %.2f, \"p5_us\": [%.2f, %.2f], %s\"bitwise_repeatable\": %d, \"handed_vs_own_rel\": %.2g, "
+           "\"device_mb\": %.1f, \"growths\": "
            "%lld, \"stages_us\": {",
-           c->name, p.n_atoms, n_pairs, handed_ns / 1e3, listed / 1e3, host_ns / 1e3, handed_p5 / 1e3, listed_p5 / 1e3, rel,
-           worst, energy, virial, same, sqrt(handed_d / f2), info.device_bytes / 1048576.0, (long long)info.n_growths);
+           c->name, p.n_atoms, n_pairs, handed_ns / 1e3, listed / 1e3, host_ns / 1e3, handed_p5 / 1e3, listed_p5 / 1e3,
+           error_text, same, sqrt(handed_d / f2), info.device_bytes / 1048576.0, (long long)info.n_growths);
     for (int s = 0; s < n_stages; s++)
         printf("%s\"%s %s %d\": %.2f", s ? ", " : "", stages[s].name, stages[s].phase, stages[s].layer, sum[s] / 1e3);
     printf("}}\n");
@@ -248,15 +252,54 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
     gpu->destroy(e);
 }
 
+// Steps per second of dynamics that stay on the GPU, lists made in each step; energy drift of the run.
+static void run_dynamics(const mlff_model *model, const device_plugin *gpu, const char *name, int n_atoms, int n_steps)
+{
+    mlff_system *system;
+    cuda_evaluator *e;
+    cuda_dynamics *d;
+    mlff_evaluator_options o = mlff_evaluator_options_default();
+    cuda_dynamics_options motion = {.timestep_fs = 0.25};
+    must(mlff_system_build(name, n_atoms, 0, &system), name);
+    must(mlff_system_add_masses(system), name);
+    must(mlff_system_add_velocities(system), name);
+    must(mlff_system_thermalize(system, 300.0, 3), name);
+    o.device = (mlff_device){MLFF_CUDA, 0};
+    must(gpu->painn_create(model, model->parameters, &o, &e), "painn_create");
+    must(gpu->dynamics_create(e, system, &motion, &d), "dynamics");
+    double *times = need((size_t)n_steps, sizeof *times), before[3], after[3];
+    must(gpu->dynamics_run(d, 100, NULL), "dynamics");
+    must(gpu->dynamics_get(d, NULL, NULL, NULL, before), "dynamics");
+    mlff_device_memory memory0, memory1;
+    must(gpu->memory(0, &memory0), "memory");
+    int64_t start = mlff_clock_ns();
+    must(gpu->dynamics_run(d, n_steps, times), "dynamics");
+    double seconds = 1e-9 * (double)(mlff_clock_ns() - start);
+    must(gpu->memory(0, &memory1), "memory");
+    must(gpu->dynamics_get(d, NULL, NULL, NULL, after), "dynamics");
+    double middle = median(times, n_steps);
+    printf("{\"case\": \"dynamics %s\", \"atoms\": %d, \"steps\": %d, \"steps_per_second\": %.0f, \"step_us_median\": %.2f, "
+           "\"step_us_p99\": %.2f, "
+           "\"energy_change_ev\": %.3g, \"kinetic_ev\": %.4g, \"memory_growth_bytes\": %lld}\n",
+           name, system->n_atoms, n_steps, n_steps / seconds, middle / 1e3, times[n_steps * 99 / 100] / 1e3,
+           after[0] + after[1] - before[0] - before[1], after[1], (long long)(memory1.allocated - memory0.allocated));
+    fflush(stdout);
+    gpu->dynamics_destroy(d);
+    gpu->destroy(e);
+    mlff_system_destroy(system);
+    free(times);
+}
+
 int main(int argc, char **argv)
 {
-    int calls = 1000, check = 1;
+    int calls = 1000, check = 1, steps = 0;
     const char *only = NULL, *file = NULL;
     for (int k = 1; k < argc; k++) {
         if (strcmp(argv[k], "--calls") == 0 && k + 1 < argc) calls = atoi(argv[++k]);
         if (strcmp(argv[k], "--case") == 0 && k + 1 < argc) only = argv[++k];
         if (strcmp(argv[k], "--model") == 0 && k + 1 < argc) file = argv[++k];
         if (strcmp(argv[k], "--no-check") == 0) check = 0;
+        if (strcmp(argv[k], "--dynamics") == 0 && k + 1 < argc) steps = atoi(argv[++k]);
     }
     const device_plugin *gpu;
     mlff_model *model;
@@ -266,6 +309,10 @@ int main(int argc, char **argv)
     must(gpu->warm_up(0), "warm up");
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         if (!only || strcmp(only, cases[k].name) == 0) run(model, gpu, &cases[k], calls, check);
+    if (steps > 0) {
+        run_dynamics(model, gpu, "benzene", 0, steps);
+        run_dynamics(model, gpu, "silicon", 64, steps);
+    }
     mlff_model_destroy(model);
     return 0;
 }

@@ -319,6 +319,10 @@ static const device_plugin plugin = {
     .stage_times = painn_cuda_stage_times,
     .evaluator_info = painn_cuda_info,
     .destroy = painn_cuda_destroy,
+    .dynamics_create = painn_cuda_dynamics_create,
+    .dynamics_run = painn_cuda_dynamics_run,
+    .dynamics_get = painn_cuda_dynamics_get,
+    .dynamics_destroy = painn_cuda_dynamics_destroy,
 };
 
 MLFF_API mlff_status mlff_cuda_plugin(const char *build_id, const device_host *library, const device_plugin **plugin_out);

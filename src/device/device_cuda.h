@@ -42,4 +42,10 @@ void painn_cuda_stage_times(const cuda_evaluator *evaluator, double *time_ns);
 void painn_cuda_info(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out);
 void painn_cuda_destroy(cuda_evaluator *evaluator);
 
+mlff_status painn_cuda_dynamics_create(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
+                                       cuda_dynamics **dynamics_out);
+mlff_status painn_cuda_dynamics_run(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns);
+mlff_status painn_cuda_dynamics_get(cuda_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
+void painn_cuda_dynamics_destroy(cuda_dynamics *dynamics);
+
 #endif

@@ -2,7 +2,7 @@
 // PaiNN on a real GPU against the float64 reference: ragged batches, cells, batches on the device, handed-in pairs,
 // full rows, errors, repeatability, flat memory, stages. Says so and passes where there is no GPU.
 // Tolerance: 2e-5 of the rms force, as the goals; one structure alone and in a batch agree to 5e-6 (sums in another order).
-#include "model/model.h"
+#include "device/device.h"
 #include "support.h"
 
 static int have_gpu(void)
@@ -326,10 +326,72 @@ static void test_limits(void **state)
     mlff_model_destroy(model);
 }
 
+static mlff_status reference_forces(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces});
+}
+
+// Dynamics that stay on the GPU follow those of the CPU, noise included: 60 steps to 1e-5 Å (float32 forces), also when
+// rows overflow on the way.
+static void test_dynamics(void **state)
+{
+    (void)state;
+    const device_plugin *gpu;
+    if (!have_gpu()) return;
+    assert_ok(device_plugin_get(&gpu));
+    mlff_model *model = untrained(128);
+    mlff_evaluator *reference = evaluator_on(model, MLFF_CPU);
+    for (int langevin = 0; langevin < 2; langevin++) {
+        mlff_system *system = built("silicon", 64, 5), *start;
+        assert_ok(mlff_system_add_masses(system));
+        assert_ok(mlff_system_add_velocities(system));
+        assert_ok(mlff_system_add_fixed(system));
+        assert_ok(mlff_system_thermalize(system, 300.0, 1));
+        system->fixed[3] = 1;
+        memset(system->velocities + 9, 0, 3 * sizeof(double));
+        assert_ok(mlff_system_copy(system, &start));
+        mlff_dynamics_options options = mlff_dynamics_options_default();
+        options.ensemble = langevin ? MLFF_LANGEVIN : MLFF_NVE;
+        options.seed = 77;
+        mlff_dynamics *expected;
+        assert_ok(mlff_dynamics_create(&options, system, reference_forces, reference, &expected));
+        for (int k = 0; k < 60; k++) assert_ok(mlff_dynamics_step(expected));
+        mlff_dynamics_state then;
+        assert_ok(mlff_dynamics_state_get(expected, &then));
+
+        cuda_evaluator *evaluator;
+        cuda_dynamics *dynamics;
+        mlff_evaluator_options on_gpu = mlff_evaluator_options_default();
+        on_gpu.device.kind = MLFF_CUDA;
+        cuda_dynamics_options motion = {options.timestep_fs, options.temperature_kelvin, langevin ? options.friction_per_fs : 0,
+                                        77};
+        assert_ok(gpu->painn_create(model, model->parameters, &on_gpu, &evaluator));
+        assert_ok(gpu->dynamics_create(evaluator, start, &motion, &dynamics));
+        double positions[192], times[60], energies[3];
+        assert_ok(gpu->dynamics_run(dynamics, 37, times));
+        assert_ok(gpu->dynamics_run(dynamics, 23, times + 37));
+        assert_ok(gpu->dynamics_get(dynamics, positions, NULL, NULL, energies));
+        assert_true(support_difference(positions, system->positions, 192) <= 1e-5);
+        assert_true(fabs(energies[1] - then.kinetic_energy) <= 1e-4 * then.kinetic_energy);
+        assert_true(fabs(energies[0] - then.potential_energy) <= 1e-5 * fabs(then.potential_energy) + 1e-5);
+        for (int k = 0; k < 60; k++) assert_true(times[k] > 1e3 && times[k] < 1e8);
+        gpu->dynamics_destroy(dynamics);
+        gpu->destroy(evaluator);
+        mlff_dynamics_destroy(expected);
+        mlff_system_destroy(system);
+        mlff_system_destroy(start);
+    }
+    mlff_evaluator_destroy(reference);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ragged), cmocka_unit_test(test_trained),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ragged),  cmocka_unit_test(test_trained),
                                        cmocka_unit_test(test_repeats), cmocka_unit_test(test_on_device),
-                                       cmocka_unit_test(test_limits)};
+                                       cmocka_unit_test(test_limits),  cmocka_unit_test(test_dynamics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

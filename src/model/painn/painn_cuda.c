@@ -7,66 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device_cuda.h"
 #include "painn_cuda_cell.h"
-
-enum { MAX_GRAPHS = 16, FIRST_ROW = 64 };
-
-typedef struct captured_graph {
-    painn_cuda_plan plan;
-    int from_device, handed_pairs, stamps;
-    int64_t last_use;
-    cudaGraphExec_t graph; // NULL: free
-} captured_graph;
-
-// What the GPU reads of a call, one block: for a host batch copied by the graph itself, for a device batch only the part
-// before `species`, and only when it changes. Offsets follow from the numbers of atoms and systems.
-typedef struct input_block {
-    painn_cuda_call *call;
-    painn_cuda_system *systems;
-    int32_t *system_of, *species;
-    double *cells, *positions;
-    unsigned char *owned;
-} input_block;
-
-// Page-locked memory: inputs of host batches as the graph copies them; results, which the GPU writes there.
-typedef struct host_arrays {
-    void *block;
-    size_t bytes, input_bytes;
-    int n_atoms, n_systems, n_pairs; // capacities
-    char *input;
-    painn_cuda_report *report;
-    int32_t *pair_first, *pair_neighbor, *pair_shift;
-    double *energies, *atom_energies, *forces, *virials, *stresses;
-    uint64_t *stamps;
-} host_arrays;
-
-struct cuda_evaluator {
-    const mlff_model *model;
-    int device, capability, n_multiprocessors;
-    int clusters_of_8, clusters_of_4, clusters_of_2, large_tiles; // how many run at once; whether tiles of 32 atoms fit
-    painn_cuda_step step;
-    void *constants, *arena;
-    size_t constant_bytes, arena_bytes;
-    host_arrays io;
-    void *input;  // device copy of a host batch's input block
-    void *staged; // of a device batch's
-    char *sent;   // what stands there, and after it room for the next
-    size_t staged_bytes, sent_bytes;
-    cudaStream_t sent_on;
-    char *seen; // first_atom, cells and periodic that the input block's systems were made from
-    size_t seen_bytes, seen_capacity;
-    int seen_atoms, seen_systems; // and its sizes
-    int proven_atoms;             // a device batch of so many atoms went through with rows of this capacity
-    cudaStream_t stream, side;
-    cudaEvent_t forked, joined;
-    captured_graph graphs[MAX_GRAPHS];
-    mlff_stage *stages;
-    int n_stages, clock_on;
-    double *time_ns;
-    painn_cuda_plan forced; // from MLFF_CUDA_PLAN
-    int64_t n_computes, n_pairs, n_growths, n_captures;
-};
+#include "painn_cuda_evaluator.h"
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
@@ -216,7 +158,7 @@ static int class_of_systems(int n)
     return n <= 16 ? c : class_of(n);
 }
 
-static mlff_status grow_arena(cuda_evaluator *e, int n_atoms, int n_systems, int row)
+mlff_status painn_cuda_grow(cuda_evaluator *e, int n_atoms, int n_systems, int row)
 {
     mlff_status status = MLFF_OK;
     painn_cuda_step step = e->step;
@@ -313,7 +255,7 @@ done:
 
 // ---- graphs -------------------------------------------------------------------------------------------------------------
 
-static painn_cuda_plan make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int forces)
+painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int forces)
 {
     int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors, wide = e->step.n_features == 128;
     painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
@@ -340,7 +282,7 @@ static painn_cuda_plan make_plan(const cuda_evaluator *e, int n_atoms, int n_sys
 }
 
 // Enqueues one step; `stream` is being captured.
-static mlff_status enqueue_step(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
+mlff_status painn_cuda_enqueue(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
     int L = step->n_layers;
@@ -381,7 +323,7 @@ static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
         size_t bytes = place_input(&unused, NULL, slot->plan.n_atoms, slot->plan.n_systems);
         cudaMemcpyAsync(e->input, e->io.input, bytes, cudaMemcpyHostToDevice, e->stream);
     }
-    status = enqueue_step(e, &step, &slot->plan, e->stream);
+    status = painn_cuda_enqueue(e, &step, &slot->plan, e->stream);
     cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
     if (status != MLFF_OK) goto done;
@@ -421,7 +363,7 @@ done:
 
 // ---- one call -----------------------------------------------------------------------------------------------------------
 
-static mlff_status judge(const cuda_evaluator *e, const painn_cuda_report *report)
+mlff_status painn_cuda_judge(const cuda_evaluator *e, const painn_cuda_report *report)
 {
     int flags = report->flags, atom = report->atom, other = report->other;
     if (flags & PAINN_CUDA_NOT_FINITE)
@@ -569,7 +511,7 @@ done:
 
 // Device batch: what the host knows (pointers, systems) goes to the GPU in the stream's order, if it is not what is
 // there already; a pageable copy of this size is staged at once, so nothing here is waited for.
-static mlff_status send_call(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results, cudaStream_t stream)
+mlff_status painn_cuda_send_call(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
     input_block here, there;
@@ -594,7 +536,7 @@ static mlff_status send_call(cuda_evaluator *e, const mlff_batch *batch, const m
                                    .pair_first = batch->pairs ? batch->pairs->first : NULL,
                                    .pair_neighbor = batch->pairs ? batch->pairs->neighbor : NULL,
                                    .pair_shift = batch->pairs ? batch->pairs->shift : NULL,
-                                   .report = e->io.report,
+                                   .report = e->report ? e->report : e->io.report,
                                    .energies = results->energies,
                                    .atom_energies = results->atom_energies,
                                    .forces = results->forces,
@@ -637,17 +579,17 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
     PLUGIN_TRY(cuda_use(e->device));
     cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
     int n_pairs = count_pairs(batch, n_atoms);
-    PLUGIN_TRY(grow_arena(e, n_atoms, batch->n_systems, e->step.row_capacity));
+    PLUGIN_TRY(painn_cuda_grow(e, n_atoms, batch->n_systems, e->step.row_capacity));
     PLUGIN_TRY(grow_host(e, on_device ? 1 : n_atoms, on_device ? 1 : batch->n_systems, n_pairs));
 
     for (;;) {
-        captured_graph wanted = {.plan = make_plan(e, n_atoms, batch->n_systems, gradient),
+        captured_graph wanted = {.plan = painn_cuda_make_plan(e, n_atoms, batch->n_systems, gradient),
                                  .from_device = on_device,
                                  .handed_pairs = batch->pairs != NULL,
                                  .stamps = e->clock_on};
         cudaGraphExec_t graph = NULL;
         if (on_device) {
-            PLUGIN_TRY(send_call(e, batch, results, stream));
+            PLUGIN_TRY(painn_cuda_send_call(e, batch, results, stream));
         } else {
             PLUGIN_TRY(fill_host(e, batch, results, &wanted.plan));
         }
@@ -656,12 +598,12 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
         if (on_device && n_atoms <= e->proven_atoms && !e->clock_on) break; // not waited for
         CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
         if (!(e->io.report->flags & PAINN_CUDA_ROW_FULL)) {
-            PLUGIN_TRY(judge(e, e->io.report));
+            PLUGIN_TRY(painn_cuda_judge(e, e->io.report));
             e->n_pairs = e->io.report->n_pairs;
             if (on_device) e->proven_atoms = n_atoms;
             break;
         }
-        PLUGIN_TRY(grow_arena(e, n_atoms, batch->n_systems, e->io.report->longest_row));
+        PLUGIN_TRY(painn_cuda_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));
     }
     if (!on_device) take_results(e, batch, results);
     if (e->clock_on) read_stamps(e, gradient);

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda_evaluator.h: the evaluator of painn_cuda.c from inside, for what else steps with it (painn_cuda_motion.c). */
+#ifndef PAINN_CUDA_EVALUATOR_H
+#define PAINN_CUDA_EVALUATOR_H
+
+#include "device/device_cuda.h"
+#include "painn_cuda.h"
+
+enum { MAX_GRAPHS = 16, FIRST_ROW = 64 };
+
+typedef struct captured_graph {
+    painn_cuda_plan plan;
+    int from_device, handed_pairs, stamps;
+    int64_t last_use;
+    cudaGraphExec_t graph; // NULL: free
+} captured_graph;
+
+// What the GPU reads of a call, one block: for a host batch copied by the graph itself, for a device batch only the part
+// before `species`, and only when it changes. Offsets follow from the numbers of atoms and systems.
+typedef struct input_block {
+    painn_cuda_call *call;
+    painn_cuda_system *systems;
+    int32_t *system_of, *species;
+    double *cells, *positions;
+    unsigned char *owned;
+} input_block;
+
+// Page-locked memory: inputs of host batches as the graph copies them; results, which the GPU writes there.
+typedef struct host_arrays {
+    void *block;
+    size_t bytes, input_bytes;
+    int n_atoms, n_systems, n_pairs; // capacities
+    char *input;
+    painn_cuda_report *report;
+    int32_t *pair_first, *pair_neighbor, *pair_shift;
+    double *energies, *atom_energies, *forces, *virials, *stresses;
+    uint64_t *stamps;
+} host_arrays;
+
+struct cuda_evaluator {
+    const mlff_model *model;
+    int device, capability, n_multiprocessors;
+    int clusters_of_8, clusters_of_4, clusters_of_2, large_tiles; // how many run at once; whether tiles of 32 atoms fit
+    painn_cuda_step step;
+    void *constants, *arena;
+    size_t constant_bytes, arena_bytes;
+    host_arrays io;
+    void *input;  // device copy of a host batch's input block
+    void *staged; // of a device batch's
+    char *sent;   // what stands there, and after it room for the next
+    size_t staged_bytes, sent_bytes;
+    cudaStream_t sent_on;
+    char *seen; // first_atom, cells and periodic that the input block's systems were made from
+    size_t seen_bytes, seen_capacity;
+    int seen_atoms, seen_systems; // and its sizes
+    int proven_atoms;             // a device batch of so many atoms went through with rows of this capacity
+    cudaStream_t stream, side;
+    cudaEvent_t forked, joined;
+    captured_graph graphs[MAX_GRAPHS];
+    mlff_stage *stages;
+    int n_stages, clock_on;
+    double *time_ns;
+    painn_cuda_plan forced;    // from MLFF_CUDA_PLAN
+    painn_cuda_report *report; // where device batches leave their report; NULL: in page-locked memory
+    int64_t n_computes, n_pairs, n_growths, n_captures;
+};
+
+/* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
+mlff_status painn_cuda_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
+painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *evaluator, int n_atoms, int n_systems, int forces);
+/* Enqueues the kernels of one step on a stream that is being captured. */
+mlff_status painn_cuda_enqueue(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
+                               cudaStream_t stream);
+/* Device batch: what the host knows of it goes to evaluator->staged, in the stream's order. */
+mlff_status painn_cuda_send_call(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results,
+                                 cudaStream_t stream);
+/* The status that a report's flags mean. */
+mlff_status painn_cuda_judge(const cuda_evaluator *evaluator, const painn_cuda_report *report);
+
+#endif

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT
+// painn_cuda_motion.c: dynamics that stay on the GPU: steps are captured into a graph, several at once, and nothing
+// leaves the device until it is asked for. Rows that become too long are seen after a chunk of steps, which is then
+// taken again from its beginning with longer rows: the trajectory is the same as if they had been long enough.
+#include "painn_cuda_motion.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "painn_cuda_evaluator.h"
+
+enum { CHUNK = 1000, STEPS_A_GRAPH = 10 };
+
+struct cuda_dynamics {
+    cuda_evaluator *evaluator;
+    painn_cuda_motion motion;
+    mlff_batch batch;
+    mlff_results results;
+    int32_t first_atom[2];
+    unsigned char periodic[3];
+    cudaStream_t stream;
+    cudaGraphExec_t many, one;
+    void *block, *pinned;
+    size_t state_bytes; // positions, velocities, forces, heat, step: one piece, copied for going back
+    char *state, *kept; // on the device
+    uint64_t *times;    // page-locked, [CHUNK + 1]
+    double *masses;     // host, amu
+};
+
+static void forget(cuda_dynamics *d)
+{
+    if (d->many) cudaGraphExecDestroy(d->many);
+    if (d->one) cudaGraphExecDestroy(d->one);
+    d->many = d->one = NULL;
+}
+
+void painn_cuda_dynamics_destroy(cuda_dynamics *d)
+{
+    if (!d) return;
+    cuda_use(d->evaluator->device);
+    if (d->stream) cudaStreamSynchronize(d->stream);
+    d->evaluator->report = NULL;
+    forget(d);
+    if (d->stream) cudaStreamDestroy(d->stream);
+    if (d->pinned) cudaFreeHost(d->pinned);
+    cuda_release(d->evaluator->device, d->block);
+    free(d->masses);
+    free(d);
+}
+
+static mlff_status capture(cuda_dynamics *d, int n_steps, cudaGraphExec_t *graph_out)
+{
+    mlff_status status = MLFF_OK;
+    cuda_evaluator *e = d->evaluator;
+    cudaGraph_t graph = NULL;
+    painn_cuda_step step = e->step;
+    painn_cuda_plan plan = painn_cuda_make_plan(e, d->motion.n_atoms, 1, 1);
+    step.call_in = e->staged;
+    step.handed_pairs = 0;
+    step.stamps = NULL;
+    CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
+    for (int k = 0; k < n_steps && status == MLFF_OK; k++) {
+        cudaError_t error = painn_cuda_launch_advance(&d->motion, d->stream);
+        if (error == cudaSuccess) status = painn_cuda_enqueue(e, &step, &plan, d->stream);
+        if (error == cudaSuccess && status == MLFF_OK) error = painn_cuda_launch_finish(&d->motion, d->stream);
+        if (error != cudaSuccess) status = cuda_failed(error, "launching the integrator");
+    }
+    cudaError_t error = cudaStreamEndCapture(d->stream, &graph);
+    if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing dynamics");
+    if (status != MLFF_OK) goto done;
+    CUDA_TRY(cudaGraphInstantiate(graph_out, graph, 0), "making a graph of dynamics");
+done:
+    if (graph) cudaGraphDestroy(graph);
+    return status;
+}
+
+// Forces where the atoms are, rows long enough for them, and graphs that know where all of it stands.
+static mlff_status settle(cuda_dynamics *d)
+{
+    mlff_status status = MLFF_OK;
+    cuda_evaluator *e = d->evaluator;
+    forget(d);
+    e->report = NULL;
+    e->proven_atoms = 0; // this call is waited for
+    PLUGIN_TRY(painn_cuda_compute(e, &d->batch, &d->results));
+    CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
+    e->report = (painn_cuda_report *)(uintptr_t)d->motion.report;
+    PLUGIN_TRY(painn_cuda_send_call(e, &d->batch, &d->results, d->stream));
+    PLUGIN_TRY(capture(d, STEPS_A_GRAPH, &d->many));
+    PLUGIN_TRY(capture(d, 1, &d->one));
+done:
+    return status;
+}
+
+static mlff_status place(cuda_dynamics *d, const mlff_system *system)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = (size_t)system->n_atoms, three = 3 * n * sizeof(double), one = (n * sizeof(double) + 255) / 256 * 256;
+    three = (three + 255) / 256 * 256;
+    d->state_bytes = 3 * three + one + 256;
+    size_t bytes =
+        2 * d->state_bytes + one + 256 + (n * sizeof(int32_t) + 255) / 256 * 256 + 512 + (CHUNK + 1) * sizeof(uint64_t) + 512;
+    PLUGIN_TRY(cuda_allocate(d->evaluator->device, bytes, "dynamics", &d->block));
+    char *at = d->block;
+    d->state = at;
+    d->kept = at + d->state_bytes;
+    d->motion.positions = (double *)at;
+    d->motion.velocities = (double *)(at + three);
+    d->motion.forces = (double *)(at + 2 * three);
+    d->motion.heat = (double *)(at + 3 * three);
+    d->motion.step = (int64_t *)(at + 3 * three + one);
+    at += 2 * d->state_bytes;
+    double *inverse_mass = (double *)at;
+    d->motion.inverse_mass = inverse_mass;
+    at += one;
+    double *cell = (double *)at;
+    at += 256;
+    int32_t *species = (int32_t *)at;
+    at += (n * sizeof(int32_t) + 255) / 256 * 256;
+    double *energy = (double *)at;
+    at += 256;
+    d->motion.report = (painn_cuda_report *)at;
+    at += 256;
+    d->motion.times = (uint64_t *)at;
+
+    CUDA_TRY(cudaHostAlloc(&d->pinned, 256 + (CHUNK + 1) * sizeof(uint64_t), cudaHostAllocMapped),
+             "page-locked memory for dynamics");
+    memset(d->pinned, 0, 256);
+    d->motion.trouble = d->pinned;
+    d->times = (uint64_t *)((char *)d->pinned + 256);
+
+    double *host_inverse = calloc(n, sizeof *host_inverse);
+    if (!host_inverse || !(d->masses = calloc(n, sizeof *d->masses))) {
+        free(host_inverse);
+        return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
+    }
+    for (size_t i = 0; i < n; i++) {
+        d->masses[i] = system->masses[i];
+        host_inverse[i] = system->fixed && system->fixed[i] ? 0.0 : 1.0 / (103.64269572045424 * d->masses[i]); // amu Å²/fs² in eV
+    }
+    cudaError_t error = cudaMemcpy(inverse_mass, host_inverse, n * sizeof(double), cudaMemcpyHostToDevice);
+    free(host_inverse);
+    CUDA_TRY(error, "copying atoms to the GPU");
+    CUDA_TRY(cudaMemcpy(d->motion.positions, system->positions, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
+             "copying atoms to the GPU");
+    CUDA_TRY(cudaMemcpy(d->motion.velocities, system->velocities, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
+             "copying atoms to the GPU");
+    CUDA_TRY(cudaMemcpy(cell, system->cell, sizeof system->cell, cudaMemcpyHostToDevice), "copying atoms to the GPU");
+    CUDA_TRY(cudaMemcpy(species, system->species, n * sizeof(int32_t), cudaMemcpyHostToDevice), "copying atoms to the GPU");
+    d->batch.species = species;
+    d->batch.positions = d->motion.positions;
+    d->batch.cells = cell;
+    d->results = (mlff_results){.energies = energy, .forces = d->motion.forces, .location = MLFF_DEVICE_MEMORY};
+done:
+    return status;
+}
+
+mlff_status painn_cuda_dynamics_create(cuda_evaluator *e, const mlff_system *system, const cuda_dynamics_options *options,
+                                       cuda_dynamics **dynamics_out)
+{
+    mlff_status status = MLFF_OK;
+    if (!system->velocities || !system->masses)
+        return host.fail(MLFF_ERR_USAGE, "dynamics on the GPU needs velocities and masses; add them to the system");
+    cuda_dynamics *d = calloc(1, sizeof *d);
+    if (!d) return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
+    double damping = options->friction_per_fs * options->timestep_fs;
+    d->evaluator = e;
+    d->motion =
+        (painn_cuda_motion){.n_atoms = system->n_atoms,
+                            .langevin = options->friction_per_fs > 0,
+                            .timestep_fs = options->timestep_fs,
+                            .keep = exp(-damping),
+                            .noise = -expm1(-2 * damping) * 8.617330337217213e-05 * options->temperature_kelvin, // k_B in eV/K
+                            .seed = options->seed};
+    d->first_atom[1] = system->n_atoms;
+    memcpy(d->periodic, system->periodic, sizeof d->periodic);
+    PLUGIN_TRY(cuda_use(e->device));
+    CUDA_TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream");
+    d->batch = (mlff_batch){.n_systems = 1,
+                            .first_atom = d->first_atom,
+                            .periodic = d->periodic,
+                            .location = MLFF_DEVICE_MEMORY,
+                            .stream = d->stream};
+    PLUGIN_TRY(place(d, system));
+    PLUGIN_TRY(settle(d));
+    *dynamics_out = d;
+    d = NULL;
+done:
+    painn_cuda_dynamics_destroy(d);
+    return status;
+}
+
+// One chunk; false in *again_out if it stands.
+static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
+{
+    mlff_status status = MLFF_OK;
+    cuda_evaluator *e = d->evaluator;
+    painn_cuda_report *trouble = d->motion.trouble;
+    memset(trouble, 0, sizeof *trouble);
+    *again_out = false;
+    CUDA_TRY(cudaMemcpyAsync(d->motion.step + 1, d->motion.step, sizeof(int64_t), cudaMemcpyDeviceToDevice, d->stream),
+             "dynamics");
+    CUDA_TRY(cudaMemcpyAsync(d->kept, d->state, d->state_bytes, cudaMemcpyDeviceToDevice, d->stream), "dynamics");
+    for (int k = 0; k < n_steps;) {
+        bool many = n_steps - k >= STEPS_A_GRAPH;
+        CUDA_TRY(cudaGraphLaunch(many ? d->many : d->one, d->stream), "starting dynamics");
+        k += many ? STEPS_A_GRAPH : 1;
+    }
+    CUDA_TRY(
+        cudaMemcpyAsync(d->times, d->motion.times, (size_t)(n_steps + 1) * sizeof(uint64_t), cudaMemcpyDeviceToHost, d->stream),
+        "dynamics");
+    CUDA_TRY(cudaStreamSynchronize(d->stream), "dynamics on the GPU");
+    if (trouble->flags & PAINN_CUDA_ROW_FULL) {
+        // Back to the beginning of the chunk, with longer rows.
+        CUDA_TRY(cudaMemcpy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
+        PLUGIN_TRY(painn_cuda_grow(e, d->motion.n_atoms, 1, trouble->longest_row));
+        PLUGIN_TRY(settle(d));
+        *again_out = true;
+        return MLFF_OK;
+    }
+    if (trouble->flags) PLUGIN_TRY(painn_cuda_judge(e, trouble));
+done:
+    return status;
+}
+
+mlff_status painn_cuda_dynamics_run(cuda_dynamics *d, int64_t n_steps, double *times_ns)
+{
+    mlff_status status = MLFF_OK;
+    PLUGIN_TRY(cuda_use(d->evaluator->device));
+    for (int64_t done_steps = 0; done_steps < n_steps;) {
+        int chunk = n_steps - done_steps < CHUNK ? (int)(n_steps - done_steps) : CHUNK;
+        bool again;
+        double energy;
+        PLUGIN_TRY(run_chunk(d, chunk, &again));
+        if (again) continue;
+        CUDA_TRY(cudaMemcpy(&energy, d->results.energies, sizeof energy, cudaMemcpyDeviceToHost), "dynamics");
+        if (!isfinite(energy))
+            return host.fail(MLFF_ERR_UNSTABLE,
+                             "the energy is %g eV within the last %d steps; halve the timestep (now %g fs) or relax the start",
+                             energy, chunk, d->motion.timestep_fs);
+        for (int k = 0; times_ns && k < chunk; k++) times_ns[done_steps + k] = (double)(d->times[k + 1] - d->times[k]);
+        done_steps += chunk;
+    }
+done:
+    return status;
+}
+
+mlff_status painn_cuda_dynamics_get(cuda_dynamics *d, double *positions, double *velocities, double *forces, double *energies)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = (size_t)d->motion.n_atoms, bytes = 3 * n * sizeof(double);
+    double *v = NULL, *heat = NULL;
+    PLUGIN_TRY(cuda_use(d->evaluator->device));
+    if (positions)
+        CUDA_TRY(cudaMemcpy(positions, d->motion.positions, bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    if (velocities)
+        CUDA_TRY(cudaMemcpy(velocities, d->motion.velocities, bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    if (forces) CUDA_TRY(cudaMemcpy(forces, d->motion.forces, bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    if (!energies) goto done;
+    v = malloc(bytes);
+    heat = malloc(n * sizeof *heat);
+    if (!v || !heat) {
+        status = host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
+        goto done;
+    }
+    CUDA_TRY(cudaMemcpy(v, d->motion.velocities, bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    CUDA_TRY(cudaMemcpy(heat, d->motion.heat, n * sizeof *heat, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    CUDA_TRY(cudaMemcpy(&energies[0], d->results.energies, sizeof(double), cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    energies[1] = energies[2] = 0;
+    for (size_t i = 0; i < n; i++) {
+        energies[1] += 0.5 * 103.64269572045424 * d->masses[i] *
+                       (v[3 * i] * v[3 * i] + v[3 * i + 1] * v[3 * i + 1] + v[3 * i + 2] * v[3 * i + 2]);
+        energies[2] += heat[i];
+    }
+done:
+    free(v);
+    free(heat);
+    return status;
+}
