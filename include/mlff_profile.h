@@ -200,6 +200,27 @@ MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, c
 MLFF_API mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profiles, const char *title, char **text_out);
 MLFF_API void mlff_text_free(char *text);
 
+/* ---- always on ------------------------------------------------------------------------------- */
+
+/* A whole MD run of the caller's, profiled as it goes, in memory that does not grow: every step is timed; stages, counters
+ * and what the system did are looked at in short blocks, and blocks with and without tell what that costs.
+ *
+ *   mlff_monitor_create(&callable, system, 0.5, 100, &monitor);
+ *   mlff_dynamics_create(&options, system, mlff_monitor_forces, monitor, &dynamics);
+ *   for (…) mlff_monitor_step(monitor, dynamics);
+ *   mlff_monitor_profile(monitor, "production", &profile); */
+typedef struct mlff_monitor mlff_monitor;
+/* The callable's context and the system are borrowed until the monitor is destroyed. memory_every: steps between samples. */
+MLFF_API mlff_status mlff_monitor_create(const mlff_callable *callable, const mlff_system *system, double timestep_fs,
+                                         int64_t memory_every, mlff_monitor **monitor_out);
+MLFF_API void mlff_monitor_destroy(mlff_monitor *monitor);
+/* The callable as MD's force function (mlff_force_function); the context is the monitor. */
+MLFF_API mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double *energy, double *forces);
+/* mlff_dynamics_step, timed. */
+MLFF_API mlff_status mlff_monitor_step(mlff_monitor *monitor, mlff_dynamics *dynamics);
+/* What was measured so far; the run may go on. At least one step. */
+MLFF_API mlff_status mlff_monitor_profile(mlff_monitor *monitor, const char *name, const char *notes, mlff_profile **profile_out);
+
 /* ---- comparison ------------------------------------------------------------------------------ */
 
 /* Two groups of runs of the same work on the same machine. A run is one number, its median step: steps of one run are

@@ -22,6 +22,8 @@ static const cli_option options[] = {
     {"checkpoint", 0, "FILE", "write a restart file here, at the end and every --checkpoint-every steps"},
     {"checkpoint-every", 0, "K", "steps between restart files (10000)"},
     {"restart", 0, "FILE", "go on from a restart file; the system must be the same, and -o is added to"},
+    {"profile", 0, "FILE", "profile the whole run as it goes, and write the report as JSON (mlff report FILE shows it)"},
+    {"profile-every", 0, "K", "steps between memory samples of --profile (100)"},
     {"json", 0, NULL, "table and summary as JSON on standard output"},
     CLI_EVALUATOR_OPTIONS,
     {0}};
@@ -40,6 +42,10 @@ typedef struct simulation {
     int64_t n_steps, every, checkpoint_every;
     const char *output, *checkpoint, *restart, *velocities;
     mlff_writer *writer;
+    const char *profile; // where the report goes, or NULL
+    int64_t profile_every;
+    mlff_callable callable;
+    mlff_monitor *monitor;
     bool table, to_json, thermalize;
     cli_json json;
     mlff_dynamics_state first, last;
@@ -185,7 +191,12 @@ static mlff_status start(simulation *run)
     } else {
         run->velocities = "continued from a restart file";
     }
-    MLFF_TRY(mlff_dynamics_create(&run->options, system, compute_forces, run->setup.evaluator, &run->dynamics));
+    if (run->profile) {
+        MLFF_TRY(mlff_callable_from_evaluator(run->setup.evaluator, run->setup.model, &run->callable));
+        MLFF_TRY(mlff_monitor_create(&run->callable, system, run->options.timestep_fs, run->profile_every, &run->monitor));
+    }
+    MLFF_TRY(mlff_dynamics_create(&run->options, system, run->monitor ? mlff_monitor_forces : compute_forces,
+                                  run->monitor ? (void *)run->monitor : (void *)run->setup.evaluator, &run->dynamics));
     if (run->restart) MLFF_TRY(mlff_dynamics_restore(run->dynamics, run->restart));
     MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->first));
     run->last = run->first;
@@ -209,7 +220,7 @@ static mlff_status steps(simulation *run)
 
     for (int64_t i = 1; i <= run->n_steps && !cli_interrupted(); i++) {
         int64_t start_ns = mlff_clock_ns();
-        MLFF_TRY(mlff_dynamics_step(run->dynamics));
+        MLFF_TRY(run->monitor ? mlff_monitor_step(run->monitor, run->dynamics) : mlff_dynamics_step(run->dynamics));
         run->step_ns += mlff_clock_ns() - start_ns;
         MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->last));
         run->n_done = i;
@@ -230,6 +241,20 @@ done:
     return status;
 }
 
+// Also of a run that ended early: how it went until then is what one wants to see.
+static mlff_status save_profile(simulation *run)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile *profile = NULL;
+    if (!run->monitor || run->n_done == 0) return MLFF_OK;
+    MLFF_TRY(mlff_monitor_profile(run->monitor, NULL, NULL, &profile));
+    MLFF_TRY(mlff_profile_save(profile, run->profile));
+    if (run->table) printf("profile: %s (mlff report %s shows it)\n", run->profile, run->profile);
+done:
+    mlff_profile_destroy(profile);
+    return status;
+}
+
 static int parse(cli_arguments *arguments, simulation *run)
 {
     run->options = mlff_dynamics_options_default();
@@ -245,11 +270,15 @@ static int parse(cli_arguments *arguments, simulation *run)
     run->restart = cli_text(arguments, "restart", NULL);
     run->output = cli_text(arguments, "output", NULL);
     run->to_json = cli_given(arguments, "json");
+    run->profile = cli_text(arguments, "profile", NULL);
+    run->profile_every = cli_int(arguments, "profile-every", 1, INT64_MAX, 100);
     run->thermalize = cli_given(arguments, "thermalize");
     bool frames_to_stdout = run->output && strcmp(run->output, "-") == 0;
     run->table = !run->to_json && !frames_to_stdout;
 
     if (arguments->failed) return CLI_USAGE;
+    if (cli_given(arguments, "profile-every") && !run->profile)
+        return cli_usage_error(arguments, "--profile-every needs --profile FILE");
     if (cli_given(arguments, "checkpoint-every") && !run->checkpoint)
         return cli_usage_error(arguments, "--checkpoint-every needs --checkpoint FILE");
     if (run->checkpoint && strcmp(run->checkpoint, "-") == 0)
@@ -277,6 +306,7 @@ static int run_md(cli_arguments *arguments)
 
     MLFF_TRY(cli_setup_check_elements(&run.setup, run.input.system, run.input.text));
     MLFF_TRY(cli_output_check(run.checkpoint));
+    MLFF_TRY(cli_output_check(run.profile));
     cli_interrupt_catch();
     MLFF_TRY(cli_in(path, start(&run)));
     stepped = cli_in(path, steps(&run));
@@ -288,6 +318,7 @@ static int run_md(cli_arguments *arguments)
         run.writer = NULL;
         MLFF_TRY(mlff_writer_close(writer));
     }
+    MLFF_TRY(save_profile(&run));
     if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s", cause);
     warn_if_absurd(&run);
     if (run.n_done < run.n_steps)
@@ -296,6 +327,8 @@ static int run_md(cli_arguments *arguments)
 done:
     mlff_writer_destroy(run.writer);
     mlff_dynamics_destroy(run.dynamics);
+    mlff_monitor_destroy(run.monitor);
+    mlff_callable_destroy(&run.callable);
     cli_input_free(&run.input);
     cli_setup_free(&run.setup);
     return cli_exit(status);

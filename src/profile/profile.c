@@ -47,15 +47,14 @@ static mlff_status run_check(const run *r)
     return MLFF_OK;
 }
 
-static mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *trajectory,
-                            const mlff_profile_options *options)
+mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *trajectory, const mlff_profile_options *options)
 {
     mlff_status status = MLFF_OK;
     *r = (run){.trajectory = trajectory, .options = mlff_profile_options_default()};
     memcpy(&r->callable, callable, callable->struct_size < sizeof r->callable ? callable->struct_size : sizeof r->callable);
     if (options)
         memcpy(&r->options, options, options->struct_size < sizeof r->options ? options->struct_size : sizeof r->options);
-    r->md = trajectory_is_md(trajectory);
+    r->md = !trajectory || trajectory_is_md(trajectory);
     r->wanted = r->options.properties | (r->md ? MLFF_ENERGY | MLFF_FORCES : 0);
     MLFF_TRY(run_check(r));
 
@@ -91,7 +90,7 @@ done:
     return status;
 }
 
-static void run_free(run *r)
+void run_free(run *r)
 {
     for (int k = 0; r->stages && k < r->n_stages; k++) series_free(&r->stages[k]);
     series_free(&r->step);
@@ -111,17 +110,17 @@ static void run_free(run *r)
 
 // ---- one step ------------------------------------------------------------------------------------
 
-static void stages_collect(run *r)
+void run_stages_collect(run *r)
 {
     r->callable.stage_times(r->callable.context, r->stage_now);
     for (int k = 0; k < r->n_stages; k++) r->stage_step[k] += r->stage_now[k];
 }
 
 // The forces of MD. The very first step of an integrator calls twice: the stages of the first call are then fetched here.
-static mlff_status md_forces(void *context, const mlff_system *system, double *energy, double *forces)
+mlff_status run_forces(void *context, const mlff_system *system, double *energy, double *forces)
 {
     run *r = context;
-    if (r->n_stages > 0 && r->n_force_calls > 0) stages_collect(r);
+    if (r->n_stages > 0 && r->n_force_calls > 0) run_stages_collect(r);
     int64_t start = mlff_clock_ns();
     mlff_status status =
         r->callable.step(r->callable.context, system, r->wanted, energy, forces, r->wanted & MLFF_STRESS ? r->stress : NULL);
@@ -164,7 +163,7 @@ mlff_status run_step(run *r, int64_t *time_ns)
         status = run_call(r, r->wanted, time_ns);
         r->force_ns = *time_ns;
     }
-    if (status == MLFF_OK && r->n_stages > 0) stages_collect(r);
+    if (status == MLFF_OK && r->n_stages > 0) run_stages_collect(r);
     return status;
 }
 
@@ -231,6 +230,29 @@ uint32_t run_note(run *r, int64_t time_ns, const struct rusage *before, const st
     return tags;
 }
 
+void run_begin(run *r)
+{
+    memory_read(r);
+    memcpy(r->initial_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->initial_bytes);
+    r->peak_before = r->peak_after;
+    counters_read(r, &r->n_pairs, &r->n_rebuilds, &r->n_growths);
+    r->first_rebuilds = r->n_rebuilds;
+    r->first_growths = r->n_growths;
+}
+
+void run_sample(run *r, int64_t step)
+{
+    if (!memory_series_due(&r->memory, step)) return;
+    memory_read(r);
+    memory_series_add(&r->memory, r->now_bytes);
+}
+
+void run_end(run *r)
+{
+    memory_read(r);
+    memcpy(r->final_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->final_bytes);
+}
+
 // ---- the two loops -------------------------------------------------------------------------------
 
 static mlff_status warm_up(run *r)
@@ -267,21 +289,13 @@ static mlff_status measure(run *r)
     mlff_status status = MLFF_OK;
     int64_t n_steps = r->options.n_steps;
 
-    memory_read(r);
-    memcpy(r->initial_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->initial_bytes);
-    r->peak_before = r->peak_after;
-    counters_read(r, &r->n_pairs, &r->n_rebuilds, &r->n_growths);
-    r->first_rebuilds = r->n_rebuilds;
-    r->first_growths = r->n_growths;
+    run_begin(r);
     int64_t wall_start = mlff_clock_ns();
 
     for (int64_t i = 0; i <= n_steps; i++) {
         if (run_stops(r, i))
             MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %lld of %lld steps", (long long)i, (long long)n_steps);
-        if (memory_series_due(&r->memory, i)) {
-            memory_read(r);
-            memory_series_add(&r->memory, r->now_bytes);
-        }
+        run_sample(r, i);
         if (i == n_steps) break;
         int64_t time_ns;
         struct rusage before = {0}, after = {0};
@@ -296,8 +310,7 @@ static mlff_status measure(run *r)
     }
 done:
     r->wall_ns = mlff_clock_ns() - wall_start;
-    memory_read(r);
-    memcpy(r->final_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->final_bytes);
+    run_end(r);
     return status;
 }
 
@@ -374,10 +387,10 @@ mlff_status mlff_profile_run(const mlff_callable *callable, mlff_trajectory *tra
     mlff_status ended = MLFF_OK, status = run_init(&r, callable, trajectory, options);
     if (status != MLFF_OK) goto done;
     MLFF_TRY(profile_new(&profile));
-    MLFF_TRY(trajectory_start(trajectory, md_forces, &r));
+    MLFF_TRY(trajectory_start(trajectory, run_forces, &r));
     MLFF_TRY(run_frame_next(&r));
     MLFF_TRY(record_texts(&r, profile)); // of the first frame
-    MLFF_TRY(trajectory_start(trajectory, md_forces, &r));
+    MLFF_TRY(trajectory_start(trajectory, run_forces, &r));
 
     mlff_fail(MLFF_OK, "%s", ""); // so that an old text is not taken for that of a step
     ended = warm_up(&r);

@@ -55,7 +55,16 @@ typedef struct run {
     int64_t next_check; /* step at which the precision is looked at again */
 } run;
 
-/* profile.c */
+/* profile.c: without a trajectory (NULL) the caller integrates. */
+mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *trajectory, const mlff_profile_options *options);
+void run_free(run *r);
+/* Before the first step, before each (memory, where it is due), after the last. */
+void run_begin(run *r);
+void run_sample(run *r, int64_t step);
+void run_end(run *r);
+/* The force field as MD's force function; its context is the run. */
+mlff_status run_forces(void *context, const mlff_system *system, double *energy, double *forces);
+void run_stages_collect(run *r);
 mlff_status run_frame_next(run *r);
 /* One call of the force field with the frame. */
 mlff_status run_call(run *r, unsigned wanted, int64_t *time_ns);

@@ -123,7 +123,7 @@ mlff_status record_times(run *r, mlff_profile *profile)
     if (r->without.n > 0 && series_statistics(&r->without, 1e-6, &part) == MLFF_OK) profile->other_median_ms = part.median;
     profile->n_not_finite = r->n_not_finite;
     profile->wall_time_s = (double)r->wall_ns * 1e-9;
-    profile->timestep_fs = r->md ? trajectory_timestep_fs(r->trajectory) : r->options.timestep_fs;
+    profile->timestep_fs = r->md && r->trajectory ? trajectory_timestep_fs(r->trajectory) : r->options.timestep_fs;
 
     profile->latency_ms = r->step.values; // taken over
     profile->n_latency = r->step.n_values;
@@ -155,7 +155,7 @@ mlff_status record_texts(const run *r, mlff_profile *profile)
     MLFF_TRY(profile_set(&profile->system_size, text));
     if (!localtime_r(&now, &local) || strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local) == 0) text[0] = 0;
     MLFF_TRY(profile_set(&profile->timestamp, text));
-    MLFF_TRY(profile_set(&profile->trajectory, trajectory_kind(r->trajectory)));
+    MLFF_TRY(profile_set(&profile->trajectory, r->trajectory ? trajectory_kind(r->trajectory) : "md"));
     profile->summary.n_atoms = r->frame->n_atoms;
     MLFF_TRY(profile_add_notes(profile, r->callable.notes));
     MLFF_TRY(profile_add_notes(profile, r->options.notes));

@@ -463,6 +463,13 @@ test_bench() {
     is "$(value trace.json displayTimeUnit)" ms "unit of the timeline"
     run 0 profile model.safetensors --n-steps 10 --print-nsys
     says '^nsys profile .* mlff profile model.safetensors --n-steps 10$'
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 800 --profile md.json
+    says 'profile: md.json'
+    is "$(value md.json n_steps)" 800 "steps of the profile"
+    is "$(value md.json trajectory)" md "trajectory of the profile"
+    run 0 report md.json --text
+    says 'measuring adds'
+    refused 2 'needs --profile' md model.safetensors --system silicon --profile-every 5
     refused 2 'is not a number of atoms' profile model.safetensors --system-sizes 8,x
     refused 2 'no stage' profile model.safetensors --n-steps 5 --what-if nothing=2x
 }

@@ -649,6 +649,54 @@ static void test_trace(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+// A run that the caller integrates: all steps timed, stages seen in blocks, rebuilds counted, the overhead small; twice in a
+// row the record grows with the run.
+static void test_monitor(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 20, .forces_us = 30, .rebuild_us = 40, .rebuild_every = 10};
+    mlff_callable callable = synthetic_native(&s);
+    mlff_system *system = synthetic_system(8);
+    mlff_monitor *monitor;
+    mlff_dynamics *dynamics;
+    mlff_profile *profile;
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    assert_ok(mlff_monitor_create(&callable, system, 0.5, 10, &monitor));
+    assert_int_equal(mlff_monitor_profile(monitor, NULL, NULL, &profile), MLFF_ERR_USAGE);
+    assert_ok(mlff_dynamics_create(&options, system, mlff_monitor_forces, monitor, &dynamics));
+    int64_t allocations = 0;
+    for (int i = 0; i < 3200; i++) {
+        if (i == 400) allocations = base_allocation_count();
+        assert_ok(mlff_monitor_step(monitor, dynamics));
+        if (i != 1599) continue;
+        assert_int_equal(base_allocation_count(), allocations); // watching does not allocate
+        assert_ok(mlff_monitor_profile(monitor, "half", NULL, &profile));
+        assert_int_equal(profile->summary.n_steps, 1600);
+        mlff_profile_destroy(profile);
+    }
+    assert_ok(mlff_monitor_profile(monitor, "whole", "a note", &profile));
+    const mlff_profile_summary *summary = &profile->summary;
+    assert_int_equal(summary->n_steps, 3200);
+    assert_int_equal(profile->n_latency, 3200);
+    assert_near(summary->latency_ms.median, 0.05, 0.02);
+    assert_near((double)summary->n_rebuilds, 320.0, 1.0);
+    assert_near(profile->timestep_fs, 0.5, 0);
+    assert_near((double)profile->n_tagged[0], 320.0, 200.0); // from the blocks: 16 steps of 320
+    double sum = 0.0;
+    int n;
+    const mlff_profile_stage *stages = mlff_profile_stages(profile, &n);
+    for (int k = 0; k < n; k++) sum += stages[k].share;
+    assert_near(sum, 1.0, 1e-9); // a closed budget
+    assert_string_equal(stages[n - 2].name, "integrate");
+    printf("overhead %.0f ns a step (%.0f to %.0f)\n", profile->overhead_ns, profile->overhead_low_ns, profile->overhead_high_ns);
+    assert_true(profile->overhead_ns < 10e3); // 3 µs are promised; machines under test and sanitizers are not quiet
+    assert_int_equal(s.clock_on, 0);
+    mlff_profile_destroy(profile);
+    mlff_dynamics_destroy(dynamics);
+    mlff_monitor_destroy(monitor);
+    mlff_system_destroy(system);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -666,6 +714,7 @@ int main(void)
         cmocka_unit_test(test_until_precision),
         cmocka_unit_test(test_overhead),
         cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_monitor),
         cmocka_unit_test(test_device_memory_counts_on_a_gpu),
         cmocka_unit_test(test_rebuilds_and_tail),
         cmocka_unit_test(test_verdicts_say_what_they_rest_on),

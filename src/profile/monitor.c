@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+// monitor.c: a production run profiled as it goes. Every step costs two readings of the clock and an entry in a histogram. In
+// blocks of BLOCK steps out of every PERIOD the rest is on: stage clocks, counters, resource usage. The block after it is
+// bare, and the difference of neighbours, over the period, is what watching costs inside steps; what is done between steps is timed
+// itself.
+#include <math.h>
+#include <string.h>
+
+#include "run.h"
+
+enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256 };
+
+struct mlff_monitor {
+    run r;
+    int n_stages; // of the callable; r.n_stages is 0 while they are off
+    int64_t n_steps, started_ns;
+    bool on;
+    double block_ns[2][BLOCK];     // steps of the block with everything, and of the bare one
+    double differences[PAIRS_MAX]; // of their medians
+    int n_differences;
+    int64_t keep_every, n_pairs; // every keep_every-th pair is kept
+    double between_ns;           // spent by us outside of steps, in all
+    double stage_step_mean;      // of the steps in which stages were seen
+    int64_t n_seen;
+};
+
+mlff_status mlff_monitor_create(const mlff_callable *callable, const mlff_system *system, double timestep_fs,
+                                int64_t memory_every, mlff_monitor **monitor_out)
+{
+    if (!callable || !system || !monitor_out) return mlff_fail(MLFF_ERR_USAGE, "monitor: callable, system or output is NULL");
+    if (callable->struct_size == 0) return mlff_fail(MLFF_ERR_USAGE, "monitor: struct_size of the callable is 0");
+    mlff_status status = MLFF_OK;
+    mlff_monitor *m = base_alloc(1, sizeof *m, "a monitor");
+    if (!m) return MLFF_ERR_MEMORY;
+    mlff_profile_options options = mlff_profile_options_default();
+    options.n_steps = INT64_MAX / 4;
+    options.n_warmup = 0;
+    options.memory_every = memory_every;
+    options.timestep_fs = timestep_fs;
+    m->keep_every = 1;
+    status = run_init(&m->r, callable, NULL, &options);
+    m->n_stages = m->r.n_stages;
+    MLFF_TRY(status);
+    m->r.frame = system;
+    *monitor_out = m;
+    m = NULL;
+done:
+    mlff_monitor_destroy(m);
+    return status;
+}
+
+void mlff_monitor_destroy(mlff_monitor *m)
+{
+    if (!m) return;
+    m->r.n_stages = m->n_stages;
+    if (m->r.clocks_running) (void)m->r.callable.stage_clock_set(m->r.callable.context, 0);
+    run_free(&m->r);
+    base_free(m);
+}
+
+mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double *energy, double *forces)
+{
+    return run_forces(&((mlff_monitor *)monitor)->r, system, energy, forces);
+}
+
+static mlff_status switch_on(mlff_monitor *m, bool on)
+{
+    m->on = on;
+    m->r.n_stages = on ? m->n_stages : 0;
+    if (m->n_stages == 0 || !m->r.callable.stage_clock_set) return MLFF_OK;
+    m->r.clocks_running = on;
+    return m->r.callable.stage_clock_set(m->r.callable.context, on);
+}
+
+// Medians of two neighbouring blocks are there: their difference, thinned so that it stays bounded.
+static void keep_pair(mlff_monitor *m)
+{
+    if (m->n_pairs++ % m->keep_every != 0) return;
+    if (m->n_differences == PAIRS_MAX) {
+        for (int i = 0; i < PAIRS_MAX / 2; i++) m->differences[i] = m->differences[2 * i];
+        m->n_differences = PAIRS_MAX / 2;
+        m->keep_every *= 2;
+    }
+    for (int k = 0; k < 2; k++) statistics_sort(m->block_ns[k], BLOCK); // in place: nothing is allocated during the run
+    m->differences[m->n_differences++] =
+        statistics_percentile(m->block_ns[0], BLOCK, 0.5) - statistics_percentile(m->block_ns[1], BLOCK, 0.5);
+}
+
+static void counters_refresh(run *r)
+{
+    if (r->callable.counters) r->callable.counters(r->callable.context, &r->n_pairs, &r->n_rebuilds, &r->n_growths);
+}
+
+static void note_light(mlff_monitor *m, int64_t time_ns)
+{
+    run *r = &m->r;
+    series_add(&r->step, (double)time_ns, 0);
+    series_add(&r->integrate, (double)(time_ns - r->force_ns), 0);
+    r->n_not_finite += !isfinite(r->energy);
+}
+
+mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
+{
+    run *r = &m->r;
+    mlff_status status = MLFF_OK;
+    struct rusage before = {0}, after = {0};
+    int64_t entered = mlff_clock_ns(), phase = m->n_steps % PERIOD;
+    if (m->n_steps == 0) {
+        m->started_ns = entered;
+        run_begin(r);
+    }
+    if (phase == 0 || phase == BLOCK) MLFF_TRY(switch_on(m, phase == 0));
+    if (phase == 0) counters_refresh(r); // what happened since the last block is not of this step
+    run_sample(r, m->n_steps);
+    r->force_ns = 0;
+    r->n_force_calls = 0;
+    if (r->n_stages > 0) memset(r->stage_step, 0, (size_t)r->n_stages * sizeof *r->stage_step);
+    if (m->on) getrusage(RUSAGE_SELF, &before);
+
+    int64_t start = mlff_clock_ns();
+    MLFF_TRY(mlff_dynamics_step(dynamics));
+    int64_t end = mlff_clock_ns();
+    if (m->on) {
+        getrusage(RUSAGE_SELF, &after);
+        if (r->n_stages > 0) run_stages_collect(r);
+        run_note(r, end - start, &before, &after);
+    } else {
+        note_light(m, end - start);
+    }
+    if (phase < 2 * BLOCK) m->block_ns[phase >= BLOCK][phase % BLOCK] = (double)(end - start);
+    if (m->on) {
+        m->n_seen++;
+        m->stage_step_mean += ((double)(end - start) - m->stage_step_mean) / (double)m->n_seen;
+    }
+    if (phase == 2 * BLOCK - 1) keep_pair(m);
+    m->n_steps++;
+    m->between_ns += (double)(mlff_clock_ns() - end + start - entered);
+done:
+    return status;
+}
+
+// What watching costs a step on average: inside the steps of its blocks, and between steps.
+static mlff_status overhead(const mlff_monitor *m, mlff_profile *profile)
+{
+    percentile_bounds b;
+    double between = m->between_ns / (double)m->n_steps, duty = (double)BLOCK / PERIOD;
+    if (m->n_differences < 6) return MLFF_OK;
+    mlff_status status = percentile_interval(m->differences, m->n_differences, 0.5, &b);
+    if (status != MLFF_OK) return status;
+    profile->overhead_ns = between + duty * b.value;
+    profile->overhead_low_ns = between + duty * b.low;
+    profile->overhead_high_ns = between + duty * b.high;
+    return MLFF_OK;
+}
+
+mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *notes, mlff_profile **profile_out)
+{
+    if (!m || !profile_out) return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor or output is NULL");
+    if (m->n_steps == 0) return mlff_fail(MLFF_ERR_USAGE, "monitor: no step was measured");
+    mlff_status status = MLFF_OK;
+    mlff_profile *profile = NULL;
+    run *r = &m->r;
+    int n_stages = r->n_stages;
+    double *kept = NULL;
+    r->n_stages = m->n_stages;
+    counters_refresh(r);
+    r->options.name = name;
+    r->options.notes = notes;
+    r->wall_ns = mlff_clock_ns() - m->started_ns;
+    run_end(r);
+    MLFF_TRY(profile_new(&profile));
+    MLFF_TRY(record_texts(r, profile));
+    kept = base_alloc((size_t)r->step.n_values, sizeof *kept, "times of steps"); // record_times takes them over
+    if (!kept) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    memcpy(kept, r->step.values, (size_t)r->step.n_values * sizeof *kept);
+    double *values = r->step.values;
+    r->step.values = kept;
+    kept = NULL;
+    status = record_times(r, profile);
+    if (r->step.values) kept = r->step.values;
+    r->step.values = values;
+    MLFF_TRY(status);
+    for (int k = 0; k < N_TAGS; k++)
+        profile->n_tagged[k] = (int64_t)((double)profile->n_tagged[k] * (double)m->n_steps / (double)m->n_seen);
+    profile->summary.mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)m->n_seen : -1.0;
+    MLFF_TRY(record_memory(r, profile));
+    MLFF_TRY(record_stages(r, profile));
+    MLFF_TRY(overhead(m, profile));
+    MLFF_TRY(profile_note(profile, "always on: all %lld steps timed, stages and causes seen in %lld of them",
+                          (long long)m->n_steps, (long long)m->n_seen));
+    MLFF_TRY(profile_derive(profile));
+    *profile_out = profile;
+    profile = NULL;
+done:
+    r->n_stages = n_stages;
+    base_free(kept);
+    mlff_profile_destroy(profile);
+    return status;
+}
