@@ -125,7 +125,7 @@ def capped_threads(n_threads: int | None) -> Iterator[dict[str, str]]:
 
 
 def _openmp() -> Any:
-    """The OpenMP runtime the engine uses, or None."""
+    """GCC's OpenMP runtime if something in this process has loaded it, or None."""
     import ctypes
 
     try:

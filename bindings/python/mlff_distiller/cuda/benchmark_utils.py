@@ -430,8 +430,8 @@ class ProfilerContext:
                     atoms.get_forces()
         print(profiler.trace_path)
 
-    Ranges are what `range` and `step` mark; with torch loaded its own profiler runs too and its events (kernels among them) are
-    part of the trace. Ranges are NVTX ranges as well where torch has NVTX.
+    Ranges are what `range` and `step` mark. With torch loaded its own profiler runs too, and its trace (kernels among it) is
+    written beside ours as "NAME.torch.trace.json". Ranges are NVTX ranges as well where torch has NVTX.
 
     Args:
         output_dir: where "NAME.trace.json" is written; None: only `events` are kept.
