@@ -153,6 +153,20 @@ static mlff_status overhead(const mlff_monitor *m, mlff_profile *profile)
     return MLFF_OK;
 }
 
+// Steps that were looked into may take longer or shorter than all (a first block meets buffers not yet made): stages keep
+// their share of those steps. The last row is again what the others leave.
+static void scale_stages(const mlff_monitor *m, mlff_profile *profile)
+{
+    double rest_ms = profile->summary.latency_ms.mean;
+    if (profile->n_stages == 0 || !(m->stage_step_mean > 0.0)) return;
+    for (int k = 0; k + 1 < profile->n_stages; k++) {
+        mlff_profile_stage *row = &profile->stages[k].shown;
+        if (k < m->n_stages) row->mean_ms *= m->r.step.mean / m->stage_step_mean;
+        rest_ms -= row->mean_ms;
+    }
+    profile->stages[profile->n_stages - 1].shown.mean_ms = rest_ms;
+}
+
 mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *notes, mlff_profile **profile_out)
 {
     if (!m || !profile_out) return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor or output is NULL");
@@ -188,6 +202,7 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     profile->summary.mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)m->n_seen : -1.0;
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));
+    scale_stages(m, profile);
     MLFF_TRY(overhead(m, profile));
     MLFF_TRY(profile_note(profile, "always on: all %lld steps timed, stages and causes seen in %lld of them",
                           (long long)m->n_steps, (long long)m->n_seen));

@@ -463,9 +463,9 @@ test_bench() {
     is "$(value trace.json displayTimeUnit)" ms "unit of the timeline"
     run 0 profile model.safetensors --n-steps 10 --print-nsys
     says '^nsys profile .* mlff profile model.safetensors --n-steps 10$'
-    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 800 --profile md.json
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 3000 --profile md.json
     says 'profile: md.json'
-    is "$(value md.json n_steps)" 800 "steps of the profile"
+    is "$(value md.json n_steps)" 3000 "steps of the profile"
     is "$(value md.json trajectory)" md "trajectory of the profile"
     run 0 report md.json --text
     says 'measuring adds'
