@@ -61,7 +61,8 @@ static void run(const char *name, const char *builder, int n_atoms, int n_calls,
     qsort(times, (size_t)n_calls, sizeof *times, ascending);
     mlff_evaluator_info info;
     mlff_evaluator_info_get(evaluator, &info);
-    printf("{\"case\": \"%s\", \"atoms\": %d, \"pairs\": %lld, \"threads\": %d, \"path\": \"%s\", \"calls\": %d, \"median_ms\": %.4f, "
+    printf("{\"case\": \"%s\", \"atoms\": %d, \"pairs\": %lld, \"threads\": %d, \"path\": \"%s\", \"calls\": %d, \"median_ms\": "
+           "%.4f, "
            "\"min_ms\": %.4f, \"p95_ms\": %.4f, \"energy_ev\": %.6f}\n",
            name, system->n_atoms, (long long)info.n_pairs, info.n_threads, info.cpu_path, n_calls, times[n_calls / 2], times[0],
            times[(int)(0.95 * n_calls)], energy);
@@ -78,8 +79,10 @@ static void run(const char *name, const char *builder, int n_atoms, int n_calls,
 
 int main(int argc, char **argv)
 {
-    static const struct option long_options[] = {
-        {"threads", required_argument, NULL, 't'}, {"path", required_argument, NULL, 'p'}, {"stages", no_argument, NULL, 's'}, {0}};
+    static const struct option long_options[] = {{"threads", required_argument, NULL, 't'},
+                                                 {"path", required_argument, NULL, 'p'},
+                                                 {"stages", no_argument, NULL, 's'},
+                                                 {0}};
     static const struct {
         const char *name, *builder;
         int n_atoms, n_calls;

@@ -35,17 +35,17 @@ MLFF_API int mlff_device_count(mlff_device_kind kind);
 MLFF_API const char *mlff_device_problem(void);
 
 typedef struct mlff_device_info {
-    size_t struct_size;           /* set by the caller; no more than this is written */
-    char name[128];               /* "NVIDIA H200"; the processor's name for the CPU */
+    size_t struct_size;                     /* set by the caller; no more than this is written */
+    char name[128];                         /* "NVIDIA H200"; the processor's name for the CPU */
     int capability_major, capability_minor; /* 9, 0; 0 for the CPU */
     int64_t memory_bytes;
-    int n_multiprocessors;        /* CPU: cores this process may use */
-    double clock_mhz, memory_clock_mhz; /* highest; 0 where unknown */
-    int64_t l2_bytes;             /* 0 where unknown */
-    int shared_memory_bytes;      /* a block can have */
+    int n_multiprocessors;               /* CPU: cores this process may use */
+    double clock_mhz, memory_clock_mhz;  /* highest; 0 where unknown */
+    int64_t l2_bytes;                    /* 0 where unknown */
+    int shared_memory_bytes;             /* a block can have */
     int driver_version, runtime_version; /* 13000 for CUDA 13.0; 0 for the CPU */
-    int driver_version_required;  /* oldest driver this build runs on */
-    char pci[32];                 /* "0000:3b:00.0", or "" */
+    int driver_version_required;         /* oldest driver this build runs on */
+    char pci[32];                        /* "0000:3b:00.0", or "" */
 } mlff_device_info;
 MLFF_API mlff_status mlff_device_info_get(mlff_device device, mlff_device_info *info_out);
 
@@ -91,7 +91,7 @@ typedef struct mlff_model mlff_model;
 typedef enum mlff_precision {
     MLFF_PRECISION_DEFAULT = 0, /* float32 */
     MLFF_FLOAT32 = 1,
-    MLFF_FLOAT64 = 2            /* the reference */
+    MLFF_FLOAT64 = 2 /* the reference */
 } mlff_precision;
 
 /* Loads a model file (safetensors, written by mlff_model_save). What is no path of a file and has no "/" is a name:
@@ -103,9 +103,10 @@ MLFF_API void mlff_model_destroy(mlff_model *model);
 
 typedef struct mlff_import_options {
     size_t struct_size;
-    const char *energy_unit;  /* "kcal/mol", "eV", "Hartree": what the foreign file computes; NULL: an error unless the file says */
-    const char *length_unit;  /* "Ang", "Bohr"; NULL: Ang */
-    const char *elements;     /* "H,C,O", or NULL: unknown (a warning says so once) */
+    const char
+        *energy_unit; /* "kcal/mol", "eV", "Hartree": what the foreign file computes; NULL: an error unless the file says */
+    const char *length_unit; /* "Ang", "Bohr"; NULL: Ang */
+    const char *elements;    /* "H,C,O", or NULL: unknown (a warning says so once) */
 } mlff_import_options;
 MLFF_API mlff_import_options mlff_import_options_default(void);
 /* Reads a SchNetPack `best_model` (PaiNN; a zip with a pickle of which nothing is executed), an ANI ensemble in
@@ -114,14 +115,14 @@ MLFF_API mlff_status mlff_model_import(const char *path, const mlff_import_optio
 
 typedef struct mlff_painn_options {
     size_t struct_size;
-    int n_features;               /* 128 */
-    int n_layers;                 /* 3 */
-    int n_radial;                 /* 20 */
-    double cutoff_angstrom;       /* 5.0 */
-    const char *radial_basis;     /* "gaussian" or "bessel" */
-    const char *cutoff_function;  /* "cosine" or "mollifier" */
+    int n_features;              /* 128 */
+    int n_layers;                /* 3 */
+    int n_radial;                /* 20 */
+    double cutoff_angstrom;      /* 5.0 */
+    const char *radial_basis;    /* "gaussian" or "bessel" */
+    const char *cutoff_function; /* "cosine" or "mollifier" */
     int shared_filters, shared_interactions;
-    const char *elements;         /* "H,C,O" or NULL: every element 1..99 */
+    const char *elements; /* "H,C,O" or NULL: every element 1..99 */
     uint64_t seed;
 } mlff_painn_options;
 MLFF_API mlff_painn_options mlff_painn_options_default(void);
@@ -133,22 +134,22 @@ MLFF_API mlff_status mlff_model_create_painn(const mlff_painn_options *options, 
 MLFF_API mlff_status mlff_model_create_ani(int n_members, uint64_t seed, mlff_model **model_out);
 
 typedef struct mlff_model_info {
-    const char *architecture;     /* "painn", "ani" */
-    const char *name;             /* file name without folder and suffix, or "new" */
-    const char *description;      /* one line: "PaiNN, 128 features, 3 layers, …" */
-    const char *reference;        /* paper and DOI */
-    double cutoff_angstrom;       /* of the neighbour list */
-    int n_layers;                 /* message passing layers: influence distance = n_layers · cutoff */
+    const char *architecture; /* "painn", "ani" */
+    const char *name;         /* file name without folder and suffix, or "new" */
+    const char *description;  /* one line: "PaiNN, 128 features, 3 layers, …" */
+    const char *reference;    /* paper and DOI */
+    double cutoff_angstrom;   /* of the neighbour list */
+    int n_layers;             /* message passing layers: influence distance = n_layers · cutoff */
     int64_t n_parameters;
     int64_t n_bytes;
-    int trained;                  /* 0: random weights */
-    int conservative;             /* 1: forces are the derivative of the energy */
+    int trained;      /* 0: random weights */
+    int conservative; /* 1: forces are the derivative of the energy */
     int has_atom_energies;
-    double energy_unit_ev;        /* the file's energy unit in eV */
+    double energy_unit_ev; /* the file's energy unit in eV */
     double length_unit_angstrom;
-    int n_elements;               /* 0: unknown */
-    const unsigned char *elements;/* [n_elements] atomic numbers, ascending */
-    int n_members;                /* of an ensemble, whose mean the energy is; 1 where it is none */
+    int n_elements;                /* 0: unknown */
+    const unsigned char *elements; /* [n_elements] atomic numbers, ascending */
+    int n_members;                 /* of an ensemble, whose mean the energy is; 1 where it is none */
 } mlff_model_info;
 /* Strings and arrays are borrowed until the model is destroyed. */
 MLFF_API void mlff_model_info_get(const mlff_model *model, mlff_model_info *info_out);
@@ -167,8 +168,10 @@ typedef struct mlff_halo_array {
     int element_bytes;
 } mlff_halo_array;
 typedef struct mlff_halo {
-    mlff_status (*forward)(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream);
-    mlff_status (*reverse)(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream);
+    mlff_status (*forward)(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
+                           void *stream);
+    mlff_status (*reverse)(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
+                           void *stream);
     void *context;
 } mlff_halo;
 
@@ -178,13 +181,13 @@ typedef struct mlff_evaluator mlff_evaluator;
 
 typedef struct mlff_evaluator_options {
     size_t struct_size;
-    mlff_device device;           /* CPU */
-    mlff_precision precision;     /* MLFF_PRECISION_DEFAULT */
-    double skin_angstrom;         /* of its own neighbour list; 0.5; 0 rebuilds at each call */
-    int n_threads;                /* CPU; 0: all cores this process may use */
-    const char *cpu_path;         /* "avx512", "avx2", "portable"; NULL: MLFF_CPU or the best */
-    const mlff_halo *halo;        /* NULL: none. Fixed for the evaluator's life, copied */
-    const char *members;          /* of an ensemble, those to run: "0,3"; NULL: all. Read at creation */
+    mlff_device device;       /* CPU */
+    mlff_precision precision; /* MLFF_PRECISION_DEFAULT */
+    double skin_angstrom;     /* of its own neighbour list; 0.5; 0 rebuilds at each call */
+    int n_threads;            /* CPU; 0: all cores this process may use */
+    const char *cpu_path;     /* "avx512", "avx2", "portable"; NULL: MLFF_CPU or the best */
+    const mlff_halo *halo;    /* NULL: none. Fixed for the evaluator's life, copied */
+    const char *members;      /* of an ensemble, those to run: "0,3"; NULL: all. Read at creation */
 } mlff_evaluator_options;
 MLFF_API mlff_evaluator_options mlff_evaluator_options_default(void);
 
@@ -195,18 +198,18 @@ MLFF_API void mlff_evaluator_destroy(mlff_evaluator *evaluator);
 
 /* Where results go: the caller's arrays; NULL means not wanted, and is not computed where that saves work. */
 typedef struct mlff_results {
-    double *energies;             /* [n_systems] eV, model offsets included, over owned atoms */
-    double *atom_energies;        /* [n_atoms] eV, offsets included; 0 for ghosts */
-    double *forces;               /* [n_atoms][3] eV/Å, on ghosts too */
-    double *stresses;             /* [n_systems][6] eV/Å³; NaN where not all three axes are periodic */
-    double *virials;              /* [n_systems][9] eV, -dE/dstrain, also without a cell */
-    mlff_location location;       /* where all of them live */
+    double *energies;       /* [n_systems] eV, model offsets included, over owned atoms */
+    double *atom_energies;  /* [n_atoms] eV, offsets included; 0 for ghosts */
+    double *forces;         /* [n_atoms][3] eV/Å, on ghosts too */
+    double *stresses;       /* [n_systems][6] eV/Å³; NaN where not all three axes are periodic */
+    double *virials;        /* [n_systems][9] eV, -dE/dstrain, also without a cell */
+    mlff_location location; /* where all of them live */
     /* Of an ensemble, on the CPU; each makes the call run every member by itself once more. Deviations are standard
      * deviations over the members (n - 1 in the denominator; NaN for one member): the ensemble's uncertainty. */
-    double *member_energies;      /* [n_members][n_systems] eV */
-    double *member_forces;        /* [n_members][n_atoms][3] eV/Å */
-    double *energy_deviations;    /* [n_systems] eV */
-    double *force_deviations;     /* [n_atoms][3] eV/Å */
+    double *member_energies;   /* [n_members][n_systems] eV */
+    double *member_forces;     /* [n_members][n_atoms][3] eV/Å */
+    double *energy_deviations; /* [n_systems] eV */
+    double *force_deviations;  /* [n_atoms][3] eV/Å */
 } mlff_results;
 
 /* Energy, forces and stress of each system of the batch. Fails with MLFF_ERR_ELEMENT for an element the model
@@ -216,10 +219,10 @@ MLFF_API mlff_status mlff_evaluator_compute(mlff_evaluator *evaluator, const mlf
 
 /* A named piece of the step. Phases: "forward", "backward", and "" for what stands outside both. */
 typedef struct mlff_stage {
-    const char *name;             /* "neighbors", "geometry", "radial", "message", "update", "readout", … */
+    const char *name; /* "neighbors", "geometry", "radial", "message", "update", "readout", … */
     const char *phase;
-    int layer;                    /* -1 where not of a layer */
-    const char *includes;         /* what a fused stage holds beside its name, or "" */
+    int layer;            /* -1 where not of a layer */
+    const char *includes; /* what a fused stage holds beside its name, or "" */
 } mlff_stage;
 /* The fixed list of stages of this evaluator. Borrowed until it is destroyed. */
 MLFF_API const mlff_stage *mlff_evaluator_stages(const mlff_evaluator *evaluator, int *n_out);
@@ -231,15 +234,15 @@ MLFF_API void mlff_evaluator_stage_times(const mlff_evaluator *evaluator, double
 typedef struct mlff_evaluator_info {
     mlff_device device;
     mlff_precision precision;
-    const char *cpu_path;         /* "" on a GPU */
+    const char *cpu_path; /* "" on a GPU */
     int n_threads;
     int64_t n_computes;
-    int64_t n_pairs;              /* of the last compute, directed, within the cutoff */
-    int64_t n_rebuilds;           /* of the neighbour list, so far */
-    int64_t n_growths;            /* times buffers grew, so far */
-    int64_t host_bytes;           /* held by this evaluator */
+    int64_t n_pairs;    /* of the last compute, directed, within the cutoff */
+    int64_t n_rebuilds; /* of the neighbour list, so far */
+    int64_t n_growths;  /* times buffers grew, so far */
+    int64_t host_bytes; /* held by this evaluator */
     int64_t device_bytes;
-    int n_members;                /* of an ensemble that run; 1 where the model is none */
+    int n_members; /* of an ensemble that run; 1 where the model is none */
 } mlff_evaluator_info;
 MLFF_API void mlff_evaluator_info_get(const mlff_evaluator *evaluator, mlff_evaluator_info *info_out);
 

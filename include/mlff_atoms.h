@@ -27,20 +27,20 @@ MLFF_API double mlff_element_mass(int atomic_number);
  * lengths may not. Arrays are the system's own and released by mlff_system_destroy(). */
 typedef struct mlff_system {
     int n_atoms;
-    int *species;             /* [n_atoms] atomic numbers */
-    double *positions;        /* [n_atoms][3] Å */
-    double cell[9];           /* [3][3] Å, rows are lattice vectors; all zero if there is no cell */
-    unsigned char periodic[3];/* 1 where the axis repeats */
-    double *velocities;       /* [n_atoms][3] Å/fs, or NULL */
-    double *masses;           /* [n_atoms] amu, or NULL for the elements' own */
-    unsigned char *fixed;     /* [n_atoms] 1 where the atom may not move, or NULL */
-    double charge;            /* e; NaN where not given */
-    double spin;              /* multiplicity 2S+1; NaN where not given */
+    int *species;              /* [n_atoms] atomic numbers */
+    double *positions;         /* [n_atoms][3] Å */
+    double cell[9];            /* [3][3] Å, rows are lattice vectors; all zero if there is no cell */
+    unsigned char periodic[3]; /* 1 where the axis repeats */
+    double *velocities;        /* [n_atoms][3] Å/fs, or NULL */
+    double *masses;            /* [n_atoms] amu, or NULL for the elements' own */
+    unsigned char *fixed;      /* [n_atoms] 1 where the atom may not move, or NULL */
+    double charge;             /* e; NaN where not given */
+    double spin;               /* multiplicity 2S+1; NaN where not given */
 
     /* Labels, from a file: what somebody else computed. NaN or NULL where absent. */
-    double label_energy;      /* eV, or NaN */
-    double *label_forces;     /* [n_atoms][3] eV/Å, or NULL */
-    double label_stress[6];   /* Voigt, eV/Å³; label_stress[0] is NaN if absent */
+    double label_energy;    /* eV, or NaN */
+    double *label_forces;   /* [n_atoms][3] eV/Å, or NULL */
+    double label_stress[6]; /* Voigt, eV/Å³; label_stress[0] is NaN if absent */
 } mlff_system;
 
 /* n_atoms >= 1; species 0, positions 0, no cell, everything optional absent. */
@@ -70,24 +70,24 @@ typedef enum mlff_location { MLFF_HOST = 0, MLFF_DEVICE_MEMORY = 1 } mlff_locati
  *   r_p = positions[neighbor[p]] - positions[i] + shift[p] · cell
  * Pairs beyond the model's cutoff are allowed and ignored; i to itself with zero shift is not. */
 typedef struct mlff_pairs {
-    const int32_t *first;     /* [n_atoms + 1] row i is first[i] .. first[i+1] */
-    const int32_t *neighbor;  /* [n_pairs] */
-    const int32_t *shift;     /* [n_pairs][3] in cell vectors, or NULL for all zero */
-    int symmetric;            /* 1: for each pair its reverse is present too. 0: truncated rows (halo, caps) */
+    const int32_t *first;    /* [n_atoms + 1] row i is first[i] .. first[i+1] */
+    const int32_t *neighbor; /* [n_pairs] */
+    const int32_t *shift;    /* [n_pairs][3] in cell vectors, or NULL for all zero */
+    int symmetric;           /* 1: for each pair its reverse is present too. 0: truncated rows (halo, caps) */
 } mlff_pairs;
 
 /* Several systems, concatenated. A view: all arrays are the caller's and are only read. */
 typedef struct mlff_batch {
     int n_systems;
-    const int32_t *first_atom;      /* [n_systems + 1] host; system s is atoms first_atom[s] .. first_atom[s+1] */
-    const int32_t *species;         /* [n_atoms] atomic numbers */
-    const double *positions;        /* [n_atoms][3] Å */
-    const double *cells;            /* [n_systems][9] Å, or NULL: no cells */
-    const unsigned char *periodic;  /* [n_systems][3], or NULL: nothing repeats. Host */
-    const unsigned char *owned;     /* [n_atoms] 0 marks a ghost: it has no energy of its own; NULL: all owned */
-    const mlff_pairs *pairs;        /* NULL: the evaluator makes its own list */
-    mlff_location location;         /* where species, positions, cells and pairs live */
-    void *stream;                   /* CUDA stream of the caller, used if location is the device; NULL: default */
+    const int32_t *first_atom;     /* [n_systems + 1] host; system s is atoms first_atom[s] .. first_atom[s+1] */
+    const int32_t *species;        /* [n_atoms] atomic numbers */
+    const double *positions;       /* [n_atoms][3] Å */
+    const double *cells;           /* [n_systems][9] Å, or NULL: no cells */
+    const unsigned char *periodic; /* [n_systems][3], or NULL: nothing repeats. Host */
+    const unsigned char *owned;    /* [n_atoms] 0 marks a ghost: it has no energy of its own; NULL: all owned */
+    const mlff_pairs *pairs;       /* NULL: the evaluator makes its own list */
+    mlff_location location;        /* where species, positions, cells and pairs live */
+    void *stream;                  /* CUDA stream of the caller, used if location is the device; NULL: default */
 } mlff_batch;
 
 /* A batch of one system; borrows its arrays and needs `first_atom[2]` from the caller to point to. */
@@ -108,11 +108,11 @@ MLFF_API void mlff_reader_destroy(mlff_reader *reader);
 
 /* What stands beside the atoms in a written frame; NULL or NaN where absent. */
 typedef struct mlff_frame_results {
-    double energy;            /* eV, or NaN */
-    const double *forces;     /* [n_atoms][3] eV/Å, or NULL */
-    const double *stress;     /* [6] Voigt, eV/Å³, or NULL */
-    int64_t step;             /* -1 where absent */
-    double time_fs;           /* NaN where absent */
+    double energy;        /* eV, or NaN */
+    const double *forces; /* [n_atoms][3] eV/Å, or NULL */
+    const double *stress; /* [6] Voigt, eV/Å³, or NULL */
+    int64_t step;         /* -1 where absent */
+    double time_fs;       /* NaN where absent */
 } mlff_frame_results;
 
 /* Writes extended XYZ. A new file is written beside its name and takes the name only at a good end
@@ -130,8 +130,8 @@ MLFF_API void mlff_writer_destroy(mlff_writer *writer);
 /* ---- builders -------------------------------------------------------------------------------- */
 
 typedef struct mlff_builder_info {
-    const char *name;         /* "silicon" */
-    const char *description;  /* "diamond silicon, a = 5.431 Å, periodic" */
+    const char *name;        /* "silicon" */
+    const char *description; /* "diamond silicon, a = 5.431 Å, periodic" */
 } mlff_builder_info;
 /* Known systems: silicon, aluminum, iron, water (liquid density, periodic), and the molecules h2o, methane,
  * ethanol, benzene, aspirin, caffeine. Static. */
@@ -166,8 +166,8 @@ MLFF_API mlff_status mlff_neighbors_update(mlff_neighbors *neighbors, const mlff
 MLFF_API void mlff_neighbors_get(const mlff_neighbors *neighbors, mlff_pairs *pairs_out, const double **vectors_out,
                                  const int32_t **reverse_out);
 typedef struct mlff_neighbors_info {
-    int64_t n_pairs;          /* within the cutoff, directed */
-    int64_t n_pairs_skin;     /* within cutoff + skin */
+    int64_t n_pairs;      /* within the cutoff, directed */
+    int64_t n_pairs_skin; /* within cutoff + skin */
     int64_t n_updates, n_rebuilds, n_growths;
     int64_t bytes;
 } mlff_neighbors_info;
@@ -180,11 +180,11 @@ typedef enum mlff_ensemble { MLFF_NVE = 0, MLFF_LANGEVIN = 1 } mlff_ensemble;
 
 typedef struct mlff_dynamics_options {
     size_t struct_size;
-    mlff_ensemble ensemble;       /* NVE: velocity Verlet; Langevin: BAOAB (Leimkuhler & Matthews, doi:10.1093/amrx/abs010) */
-    double timestep_fs;           /* 0.5 */
-    double temperature_kelvin;    /* 300; Langevin's bath */
-    double friction_per_fs;       /* 0.01 */
-    uint64_t seed;                /* Langevin's noise; a counter-based generator, so that restarts continue it exactly */
+    mlff_ensemble ensemble;    /* NVE: velocity Verlet; Langevin: BAOAB (Leimkuhler & Matthews, doi:10.1093/amrx/abs010) */
+    double timestep_fs;        /* 0.5 */
+    double temperature_kelvin; /* 300; Langevin's bath */
+    double friction_per_fs;    /* 0.01 */
+    uint64_t seed;             /* Langevin's noise; a counter-based generator, so that restarts continue it exactly */
 } mlff_dynamics_options;
 MLFF_API mlff_dynamics_options mlff_dynamics_options_default(void);
 
@@ -194,18 +194,18 @@ typedef mlff_status (*mlff_force_function)(void *context, const mlff_system *sys
 typedef struct mlff_dynamics_state {
     int64_t step;
     double time_fs;
-    double potential_energy;      /* eV */
-    double kinetic_energy;        /* eV */
-    double temperature_kelvin;    /* of the free degrees of freedom */
-    double conserved_energy;      /* eV: total energy; with Langevin, less the heat the bath gave */
-    const double *forces;         /* [n_atoms][3] eV/Å, borrowed until the next step */
+    double potential_energy;   /* eV */
+    double kinetic_energy;     /* eV */
+    double temperature_kelvin; /* of the free degrees of freedom */
+    double conserved_energy;   /* eV: total energy; with Langevin, less the heat the bath gave */
+    const double *forces;      /* [n_atoms][3] eV/Å, borrowed until the next step */
 } mlff_dynamics_state;
 
 /* Integrates `system` in place (borrowed; velocities and masses are added if absent). Fixed atoms stay and
  * have no kinetic energy. The first step computes the forces of the start. */
 typedef struct mlff_dynamics mlff_dynamics;
-MLFF_API mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, mlff_system *system,
-                                          mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
+MLFF_API mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, mlff_system *system, mlff_force_function forces,
+                                          void *context, mlff_dynamics **dynamics_out);
 /* One step. MLFF_ERR_UNSTABLE if energy, forces or positions stop being finite (the text names step, atom and mend). */
 MLFF_API mlff_status mlff_dynamics_step(mlff_dynamics *dynamics);
 MLFF_API mlff_status mlff_dynamics_state_get(mlff_dynamics *dynamics, mlff_dynamics_state *state_out);

@@ -32,18 +32,18 @@ extern "C" {
 
 typedef enum mlff_status {
     MLFF_OK = 0,
-    MLFF_ERR_USAGE = 1,       /* an argument that cannot be meant: NULL, a negative count, an unknown name */
-    MLFF_ERR_IO = 2,          /* a file cannot be opened, read, written or is full */
-    MLFF_ERR_FORMAT = 3,      /* a file does not say what its format promises */
-    MLFF_ERR_VALUE = 4,       /* a number that cannot be: NaN, infinite, a cell without volume */
-    MLFF_ERR_ELEMENT = 5,     /* an element that is unknown, or that the model does not know */
-    MLFF_ERR_LIMIT = 6,       /* larger than this library or this machine handles */
-    MLFF_ERR_MEMORY = 7,      /* out of host or device memory */
-    MLFF_ERR_DEVICE = 8,      /* no such device, a driver too old, a device lost */
-    MLFF_ERR_UNSUPPORTED = 9, /* meant and legal, but not offered here */
-    MLFF_ERR_UNSTABLE = 10,   /* a simulation whose energy or positions are no longer finite */
-    MLFF_ERR_INTERRUPTED = 11,/* the caller asked to stop; what was done so far is kept */
-    MLFF_ERR_CALLBACK = 12    /* a caller's function failed; its own text, if it set one, is the error */
+    MLFF_ERR_USAGE = 1,        /* an argument that cannot be meant: NULL, a negative count, an unknown name */
+    MLFF_ERR_IO = 2,           /* a file cannot be opened, read, written or is full */
+    MLFF_ERR_FORMAT = 3,       /* a file does not say what its format promises */
+    MLFF_ERR_VALUE = 4,        /* a number that cannot be: NaN, infinite, a cell without volume */
+    MLFF_ERR_ELEMENT = 5,      /* an element that is unknown, or that the model does not know */
+    MLFF_ERR_LIMIT = 6,        /* larger than this library or this machine handles */
+    MLFF_ERR_MEMORY = 7,       /* out of host or device memory */
+    MLFF_ERR_DEVICE = 8,       /* no such device, a driver too old, a device lost */
+    MLFF_ERR_UNSUPPORTED = 9,  /* meant and legal, but not offered here */
+    MLFF_ERR_UNSTABLE = 10,    /* a simulation whose energy or positions are no longer finite */
+    MLFF_ERR_INTERRUPTED = 11, /* the caller asked to stop; what was done so far is kept */
+    MLFF_ERR_CALLBACK = 12     /* a caller's function failed; its own text, if it set one, is the error */
 } mlff_status;
 
 /* Name of a status, "MLFF_ERR_IO"; never NULL. */

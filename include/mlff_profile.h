@@ -24,21 +24,17 @@ MLFF_API void mlff_clock_calibration(double *quantum_ns, double *read_ns);
 
 /* ---- something to be measured ---------------------------------------------------------------- */
 
-enum {
-    MLFF_ENERGY = 1,
-    MLFF_FORCES = 2,
-    MLFF_STRESS = 4
-};
+enum { MLFF_ENERGY = 1, MLFF_FORCES = 2, MLFF_STRESS = 4 };
 
 /* Any force field. Our evaluators come through the same door as a caller's function. `step`, `name` and
  * `properties` are required, all else may be NULL or 0. Functions are called from the profiling thread. */
 typedef struct mlff_callable {
     size_t struct_size;
-    const char *name;             /* of the model: "ethanol.safetensors", "MACE-MP-0" */
-    const char *device;           /* "cpu", "cuda:0"; NULL: "cpu" */
-    const char *notes;            /* shown with every report: "untrained" */
+    const char *name;   /* of the model: "ethanol.safetensors", "MACE-MP-0" */
+    const char *device; /* "cpu", "cuda:0"; NULL: "cpu" */
+    const char *notes;  /* shown with every report: "untrained" */
     void *context;
-    unsigned properties;          /* MLFF_ENERGY | …: what `step` can be asked for */
+    unsigned properties; /* MLFF_ENERGY | …: what `step` can be asked for */
 
     /* Computes `wanted` of the frame and returns when the results are there (devices synchronised).
      * energy: 1 value, forces: [n_atoms][3], stress: [6]; a NULL pointer is not wanted as a value. MD needs forces. */
@@ -64,7 +60,8 @@ typedef struct mlff_callable {
 } mlff_callable;
 
 /* One of our evaluators (borrowed: it must outlive the callable) and its model. */
-MLFF_API mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_model *model, mlff_callable *callable_out);
+MLFF_API mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_model *model,
+                                                  mlff_callable *callable_out);
 MLFF_API void mlff_callable_destroy(mlff_callable *callable);
 
 /* ---- benchmark: one function, many calls ------------------------------------------------------- */
@@ -86,8 +83,8 @@ MLFF_API mlff_status mlff_benchmark(mlff_status (*function)(void *context), void
 /* Bytes of this process; -1 where the system does not tell. */
 typedef struct mlff_process_memory {
     int64_t resident_bytes;
-    int64_t heap_bytes;           /* in use by malloc */
-    int64_t peak_bytes;           /* highest resident so far */
+    int64_t heap_bytes; /* in use by malloc */
+    int64_t peak_bytes; /* highest resident so far */
 } mlff_process_memory;
 MLFF_API void mlff_process_memory_get(mlff_process_memory *memory_out);
 
@@ -96,10 +93,12 @@ MLFF_API void mlff_process_memory_get(mlff_process_memory *memory_out);
 /* Where the frames of a profile come from. */
 typedef struct mlff_trajectory mlff_trajectory;
 /* Independent thermal displacements of a system, a new one each step. The system is copied. */
-MLFF_API mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperature_kelvin, uint64_t seed, mlff_trajectory **trajectory_out);
+MLFF_API mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperature_kelvin, uint64_t seed,
+                                             mlff_trajectory **trajectory_out);
 /* MD driven by the measured force field itself; the integrator's time is part of the step. The system is copied, and
  * given velocities of the options' temperature if it has none. */
-MLFF_API mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options, mlff_trajectory **trajectory_out);
+MLFF_API mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options,
+                                        mlff_trajectory **trajectory_out);
 /* Frames of a file, from the start again when they end; read outside the timed step. */
 MLFF_API mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_out);
 /* Frames given in memory, cycled; copied. */
@@ -110,24 +109,24 @@ MLFF_API void mlff_trajectory_destroy(mlff_trajectory *trajectory);
 
 typedef struct mlff_profile_options {
     size_t struct_size;
-    int64_t n_steps;              /* 100, measured after the warm-up */
-    int64_t n_warmup;             /* 10 */
-    unsigned properties;          /* MLFF_ENERGY | MLFF_FORCES */
-    int64_t memory_every;         /* 10: steps between memory samples (thinned to stay bounded) */
-    int stages;                   /* 1: measure stages if the callable has them */
-    int split;                    /* 1: after the run, measure energy-only steps against steps with forces (and stress) */
-    double timestep_fs;           /* for ns/day; NaN: the trajectory's own, or 1 fs */
-    const char *name;             /* of the profile; NULL: "<model> <system>" */
-    const char *notes;            /* added to the callable's, or NULL */
+    int64_t n_steps;      /* 100, measured after the warm-up */
+    int64_t n_warmup;     /* 10 */
+    unsigned properties;  /* MLFF_ENERGY | MLFF_FORCES */
+    int64_t memory_every; /* 10: steps between memory samples (thinned to stay bounded) */
+    int stages;           /* 1: measure stages if the callable has them */
+    int split;            /* 1: after the run, measure energy-only steps against steps with forces (and stress) */
+    double timestep_fs;   /* for ns/day; NaN: the trajectory's own, or 1 fs */
+    const char *name;     /* of the profile; NULL: "<model> <system>" */
+    const char *notes;    /* added to the callable's, or NULL */
     /* Called between steps with steps done so far (negative: warm-up); a return other than 0 ends the run
      * cleanly: the profile is marked partial and mlff_profile_run returns MLFF_ERR_INTERRUPTED with it. */
     int (*progress)(void *context, int64_t step, int64_t n_steps);
     void *progress_context;
-    double until_precision;       /* 0: off; 0.01: ends before n_steps once the percentile below is known within ±1 % (at 95 %) */
-    double precision_of;          /* 0.5: the median; 0.95, 0.99 */
-    const char *trace_path;       /* the first steps as a Chrome trace (Perfetto, TensorBoard); NULL: none */
-    int64_t trace_steps;          /* 200 */
-    int overhead;                 /* 1: after the run, measure what measuring costs, by blocks of steps with and without */
+    double until_precision; /* 0: off; 0.01: ends before n_steps once the percentile below is known within ±1 % (at 95 %) */
+    double precision_of;    /* 0.5: the median; 0.95, 0.99 */
+    const char *trace_path; /* the first steps as a Chrome trace (Perfetto, TensorBoard); NULL: none */
+    int64_t trace_steps;    /* 200 */
+    int overhead;           /* 1: after the run, measure what measuring costs, by blocks of steps with and without */
 } mlff_profile_options;
 MLFF_API mlff_profile_options mlff_profile_options_default(void);
 
@@ -140,37 +139,38 @@ MLFF_API void mlff_profile_destroy(mlff_profile *profile);
 
 /* One stage's share; "unattributed" is the last row, "integrate" one of them where there is MD. */
 typedef struct mlff_profile_stage {
-    const char *name;             /* "message" */
-    const char *phase;            /* "forward" */
-    int layer;                    /* -1 */
+    const char *name;  /* "message" */
+    const char *phase; /* "forward" */
+    int layer;         /* -1 */
     double mean_ms, median_ms, p95_ms;
-    double share;                 /* of the mean step, 0..1 */
-    int is_hotspot;               /* share > 0.10 */
+    double share;   /* of the mean step, 0..1 */
+    int is_hotspot; /* share > 0.10 */
 } mlff_profile_stage;
 
 /* Verdict on one target of the requirements. */
 typedef struct mlff_verdict {
-    const char *target;           /* "P95 < 2 × mean" */
+    const char *target; /* "P95 < 2 × mean" */
     double value, limit;
     const char *unit;
-    int passed;                   /* 1 yes, 0 no, -1 does not apply (the text says why) */
-    const char *text;             /* one line for people */
+    int passed;       /* 1 yes, 0 no, -1 does not apply (the text says why) */
+    const char *text; /* one line for people */
 } mlff_verdict;
 
 typedef struct mlff_profile_summary {
     const char *name, *model_name, *device, *system_size, *timestamp, *notes;
-    int n_atoms;                  /* of the first frame */
+    int n_atoms; /* of the first frame */
     int64_t n_steps, n_warmup;
     int partial;
-    mlff_statistics latency_ms;   /* all fields in ms */
+    mlff_statistics latency_ms; /* all fields in ms */
     double warmup_first_ms, warmup_mean_ms;
     double energy_time_ms, forces_time_ms, stress_time_ms; /* NaN where not measured */
-    double memory_initial_gb, memory_final_gb, memory_peak_gb, memory_delta_gb; /* 2^30 bytes; host resident, plus device ledgers on a GPU */
+    double memory_initial_gb, memory_final_gb, memory_peak_gb,
+        memory_delta_gb; /* 2^30 bytes; host resident, plus device ledgers on a GPU */
     double heap_initial_gb, heap_final_gb;
-    int memory_stable;            /* growth < 10 MB */
+    int memory_stable; /* growth < 10 MB */
     double total_time_s, steps_per_second, us_per_atom, ns_per_day;
-    double mean_pairs;            /* -1 where unknown */
-    int64_t n_rebuilds;           /* -1 where unknown */
+    double mean_pairs;  /* -1 where unknown */
+    int64_t n_rebuilds; /* -1 where unknown */
 } mlff_profile_summary;
 /* Everything below is borrowed until the profile is destroyed. */
 MLFF_API void mlff_profile_summary_get(const mlff_profile *profile, mlff_profile_summary *summary_out);
@@ -230,19 +230,19 @@ typedef enum mlff_change { MLFF_UNCLEAR = 0, MLFF_SAME = 1, MLFF_FASTER = 2, MLF
 
 typedef struct mlff_comparison_options {
     size_t struct_size;
-    double noise_floor;           /* 0.01 = 1 %; changes below it are never called faster or slower. NaN: 1 %, not measured */
-    double margin;                /* 0.01: "same" means that the whole interval lies within it */
-    int across;                   /* 1: compare also what is not comparable (another machine, other work); it is said */
+    double noise_floor; /* 0.01 = 1 %; changes below it are never called faster or slower. NaN: 1 %, not measured */
+    double margin;      /* 0.01: "same" means that the whole interval lies within it */
+    int across;         /* 1: compare also what is not comparable (another machine, other work); it is said */
 } mlff_comparison_options;
 MLFF_API mlff_comparison_options mlff_comparison_options_default(void);
 
 typedef struct mlff_comparison_row {
-    const char *name;             /* "step", "forward/message/0" */
-    double a_ms, b_ms;            /* mean over runs of the medians */
-    double ratio, low, high;      /* b over a, and its interval at 95 %; 0 and infinity where it cannot be told */
-    double p;                     /* two-sided, by exact permutation of the runs */
-    mlff_change change;           /* of a stage: with Holm's correction over the stages */
-    int runs_needed;              /* runs a side with which this row could be told; 0: enough */
+    const char *name;        /* "step", "forward/message/0" */
+    double a_ms, b_ms;       /* mean over runs of the medians */
+    double ratio, low, high; /* b over a, and its interval at 95 %; 0 and infinity where it cannot be told */
+    double p;                /* two-sided, by exact permutation of the runs */
+    mlff_change change;      /* of a stage: with Holm's correction over the stages */
+    int runs_needed;         /* runs a side with which this row could be told; 0: enough */
 } mlff_comparison_row;
 
 typedef struct mlff_comparison mlff_comparison;
@@ -263,12 +263,12 @@ MLFF_API mlff_status mlff_comparison_json(const mlff_comparison *comparison, cha
  * energies and forces held against the first one's, and against labels where frames have them. */
 typedef struct mlff_rivals_options {
     size_t struct_size;
-    int n_rounds;                 /* 20; ratios are taken within a round */
-    int n_frames;                 /* 5 new frames a round */
-    int64_t n_warmup;             /* 3 frames */
-    double energy_tolerance;      /* 1e-4 eV/atom */
-    double force_tolerance;       /* 1e-3 eV/Å, or that times the root mean square of forces if this is over 1 eV/Å */
-    double noise_floor;           /* 0.01 */
+    int n_rounds;            /* 20; ratios are taken within a round */
+    int n_frames;            /* 5 new frames a round */
+    int64_t n_warmup;        /* 3 frames */
+    double energy_tolerance; /* 1e-4 eV/atom */
+    double force_tolerance;  /* 1e-3 eV/Å, or that times the root mean square of forces if this is over 1 eV/Å */
+    double noise_floor;      /* 0.01 */
     int (*progress)(void *context, int64_t round, int64_t n_rounds);
     void *progress_context;
 } mlff_rivals_options;
@@ -277,11 +277,11 @@ MLFF_API mlff_rivals_options mlff_rivals_options_default(void);
 typedef struct mlff_rival {
     const char *name;
     double median_ms;
-    double ratio, low, high;      /* to the first, and its interval at 95 % within this process */
+    double ratio, low, high; /* to the first, and its interval at 95 % within this process */
     mlff_change change;
-    int agrees;                   /* with the first, within the tolerances */
-    double energy_difference;     /* largest, eV/atom */
-    double force_difference;      /* largest of a component, eV/Å; infinite where something was not a number */
+    int agrees;                       /* with the first, within the tolerances */
+    double energy_difference;         /* largest, eV/atom */
+    double force_difference;          /* largest of a component, eV/Å; infinite where something was not a number */
     double energy_error, force_error; /* mean absolute ones to labels, eV/atom and eV/Å; NaN without labels */
 } mlff_rival;
 
@@ -299,13 +299,14 @@ MLFF_API mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out
 /* How the step and memory grow with atoms, from profiles of several sizes: max(floor, a + b·N). */
 typedef struct mlff_scaling {
     int n_sizes;
-    double exponent, exponent_low, exponent_high; /* of the larger half; the interval at 95 %, NaN with fewer than three of them */
-    double floor_ms;              /* 0: none seen */
-    double a_ms, b_us;            /* b: µs an atom */
-    double crossover_atoms;       /* where the floor ends; 0: no floor */
-    double fit_error;             /* typical relative error of the fit */
-    double bytes_per_atom;        /* NaN where memory does not follow atoms */
-    double max_atoms;             /* that free memory holds; -1: not known */
+    double exponent, exponent_low,
+        exponent_high;      /* of the larger half; the interval at 95 %, NaN with fewer than three of them */
+    double floor_ms;        /* 0: none seen */
+    double a_ms, b_us;      /* b: µs an atom */
+    double crossover_atoms; /* where the floor ends; 0: no floor */
+    double fit_error;       /* typical relative error of the fit */
+    double bytes_per_atom;  /* NaN where memory does not follow atoms */
+    double max_atoms;       /* that free memory holds; -1: not known */
 } mlff_scaling;
 MLFF_API mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_profiles, mlff_scaling *scaling_out);
 MLFF_API mlff_status mlff_scaling_text(const mlff_scaling *scaling, char **text_out);

@@ -21,10 +21,10 @@
 
 #define SUPPORT __attribute__((unused)) static
 
-#define assert_ok(call)                                                                                                            \
-    do {                                                                                                                           \
-        mlff_status status_ = (call);                                                                                              \
-        if (status_ != MLFF_OK) fail_msg("%s: %s: %s", #call, mlff_status_name(status_), mlff_last_error());                       \
+#define assert_ok(call)                                                                                                          \
+    do {                                                                                                                         \
+        mlff_status status_ = (call);                                                                                            \
+        if (status_ != MLFF_OK) fail_msg("%s: %s: %s", #call, mlff_status_name(status_), mlff_last_error());                     \
     } while (0)
 
 /* Path of a file of the shared data, or NULL (and a word) where it is not at hand. Static buffers, four at a time. */
@@ -44,7 +44,8 @@ SUPPORT mlff_evaluator *support_evaluator(const mlff_model *model, mlff_precisio
 {
     mlff_evaluator_options options = mlff_evaluator_options_default();
     const char *device = getenv("MLFF_DEVICE");
-    if (device && *device) assert_ok(mlff_device_parse(device, &options.device));
+    // float64 is the reference and runs on the CPU wherever the rest runs.
+    if (device && *device && precision != MLFF_FLOAT64) assert_ok(mlff_device_parse(device, &options.device));
     options.precision = precision;
     mlff_evaluator *evaluator;
     assert_ok(mlff_evaluator_create(model, &options, &evaluator));
@@ -116,7 +117,8 @@ SUPPORT double support_difference(const double *a, const double *b, size_t n)
 }
 
 /* An untrained model whose forces have the size of real ones: SchNetPack's start, F features, L layers. */
-SUPPORT mlff_model *support_model(int n_features, int n_layers, const char *basis, const char *cutoff_function, int shared, uint64_t seed)
+SUPPORT mlff_model *support_model(int n_features, int n_layers, const char *basis, const char *cutoff_function, int shared,
+                                  uint64_t seed)
 {
     mlff_painn_options options = mlff_painn_options_default();
     options.n_features = n_features;

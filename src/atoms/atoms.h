@@ -56,13 +56,13 @@ int atoms_count_words(const char *line, int limit);
 typedef struct extxyz_rows extxyz_rows; /* extxyz_read.c: row storage kept between frames */
 
 struct mlff_reader {
-    char *name;            /* of the file, for messages */
-    int descriptor;        /* -1: all of the text is in the buffer */
+    char *name;     /* of the file, for messages */
+    int descriptor; /* -1: all of the text is in the buffer */
     bool is_poscar, at_end, warned;
-    mlff_status failed;    /* of an earlier frame */
-    char *buffer;          /* [buffer_bytes + 1] */
+    mlff_status failed;              /* of an earlier frame */
+    char *buffer;                    /* [buffer_bytes + 1] */
     size_t buffer_bytes, begin, end; /* text not yet handed out is begin .. end */
-    int64_t line_number;   /* of the line last handed out */
+    int64_t line_number;             /* of the line last handed out */
     int64_t n_frames;
     extxyz_rows *rows;
 };
@@ -89,7 +89,7 @@ typedef struct atoms_molecule {
     const struct atoms_site {
         int atomic_number;
         double position[3]; /* Å */
-    } *sites;               /* [n_atoms] */
+    } * sites;              /* [n_atoms] */
 } atoms_molecule;
 const atoms_molecule *atoms_molecules(int *n_out);
 

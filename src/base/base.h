@@ -9,16 +9,16 @@
 #include "mlff_base.h"
 
 /* A function with resources keeps `mlff_status status = MLFF_OK;` and a label `done:`. */
-#define MLFF_TRY(call)                                                                                                 \
-    do {                                                                                                               \
-        status = (call);                                                                                               \
-        if (status != MLFF_OK) goto done;                                                                              \
+#define MLFF_TRY(call)                                                                                                           \
+    do {                                                                                                                         \
+        status = (call);                                                                                                         \
+        if (status != MLFF_OK) goto done;                                                                                        \
     } while (0)
 /* MLFF_FAIL(MLFF_ERR_IO, "%s: …", path): sets the text and goes to done. */
-#define MLFF_FAIL(...)                                                                                                 \
-    do {                                                                                                               \
-        status = mlff_fail(__VA_ARGS__);                                                                               \
-        goto done;                                                                                                     \
+#define MLFF_FAIL(...)                                                                                                           \
+    do {                                                                                                                         \
+        status = mlff_fail(__VA_ARGS__);                                                                                         \
+        goto done;                                                                                                               \
     } while (0)
 
 /* Hands one line to the warning handler, which lives in libmlff for both libraries. printf-style. */

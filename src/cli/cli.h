@@ -38,7 +38,7 @@ typedef struct cli_command {
 struct cli_arguments {
     const cli_command *command;
     const char *values[CLI_MAX_OPTIONS]; // by row of command->options; "" for a switch that was given
-    int given_row[CLI_MAX_GIVEN]; // every option as it came, for those that may come several times
+    int given_row[CLI_MAX_GIVEN];        // every option as it came, for those that may come several times
     const char *given_value[CLI_MAX_GIVEN];
     int n_given;
     char **positional;
@@ -46,8 +46,8 @@ struct cli_arguments {
     bool failed; // a value was refused, and said so; the command then ends with CLI_USAGE
 };
 
-extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, report_command, compare_command, bench_command,
-    serve_command, check_command;
+extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, report_command,
+    compare_command, bench_command, serve_command, check_command;
 
 void cli_command_help(const cli_command *command, FILE *file);
 // Runs a command on what follows its name on the command line.

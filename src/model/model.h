@@ -55,39 +55,39 @@ mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path,
 
 struct mlff_model {
     const model_architecture *architecture;
-    model_weights file;           /* as loaded; saved back unchanged */
+    model_weights file; /* as loaded; saved back unchanged */
     char *name, *description;
-    double cutoff;                /* Å */
+    double cutoff; /* Å */
     int n_layers;
-    int n_members;                /* of an ensemble; 1 where it is none */
+    int n_members; /* of an ensemble; 1 where it is none */
     int64_t n_parameters;
-    double energy_unit;           /* eV per model unit */
-    double length_unit;           /* Å per model unit */
+    double energy_unit; /* eV per model unit */
+    double length_unit; /* Å per model unit */
     bool trained, conservative, has_atom_energies;
-    int n_elements;               /* 0: unknown, all are let through that the embedding has */
+    int n_elements; /* 0: unknown, all are let through that the embedding has */
     unsigned char elements[MLFF_MAX_ATOMIC_NUMBER];
-    bool known[MLFF_MAX_ATOMIC_NUMBER + 1]; /* by atomic number */
+    bool known[MLFF_MAX_ATOMIC_NUMBER + 1];    /* by atomic number */
     double offset[MLFF_MAX_ATOMIC_NUMBER + 1]; /* eV added to an atom's energy, by atomic number (mean and atomref) */
-    void *parameters;             /* the architecture's own, from `file` */
+    void *parameters;                          /* the architecture's own, from `file` */
 };
 
 /* The graph a CPU backend works on; arrays are borrowed for the call. Vectors are in the model's length unit. */
 typedef struct model_graph {
     int n_atoms, n_pairs;
-    const int32_t *species;       /* [n_atoms] */
-    const int32_t *first;         /* [n_atoms + 1] */
-    const int32_t *neighbor;      /* [n_pairs] */
-    const int32_t *reverse;       /* [n_pairs], or NULL: the list is not symmetric, scatter */
-    const double *vectors;        /* [n_pairs][3] from centre to neighbour */
-    const unsigned char *owned;   /* [n_atoms] or NULL */
-    const mlff_halo *halo;        /* or NULL */
+    const int32_t *species;     /* [n_atoms] */
+    const int32_t *first;       /* [n_atoms + 1] */
+    const int32_t *neighbor;    /* [n_pairs] */
+    const int32_t *reverse;     /* [n_pairs], or NULL: the list is not symmetric, scatter */
+    const double *vectors;      /* [n_pairs][3] from centre to neighbour */
+    const unsigned char *owned; /* [n_atoms] or NULL */
+    const mlff_halo *halo;      /* or NULL */
 } model_graph;
 
 /* Clocks of the stages. stage_end(clock, k) gives the time since the last mark to stage k. Called by one thread. */
 typedef struct stage_clock {
     bool on;
     int64_t mark;
-    double *time_ns;              /* [n_stages] of this compute */
+    double *time_ns; /* [n_stages] of this compute */
 } stage_clock;
 int64_t stage_clock_now(void);
 static inline void stage_begin(stage_clock *clock)
@@ -106,7 +106,7 @@ static inline void stage_end(stage_clock *clock, int stage)
 /* One model on the CPU in one precision: made once, with all its buffers. */
 typedef struct model_backend model_backend;
 struct model_backend {
-    const mlff_stage *stages;     /* between the evaluator's own first (neighbors, geometry) and last (forces, stress) */
+    const mlff_stage *stages; /* between the evaluator's own first (neighbors, geometry) and last (forces, stress) */
     int n_stages;
     /* Energies of atoms in model units, without offsets, 0 for ghosts; with `pair_gradient` also dE/dr of each pair.
      * `stage` is the index of the backend's first stage on the clock. */
@@ -114,17 +114,17 @@ struct model_backend {
                            double *pair_gradient /* [n_pairs][3] or NULL */, stage_clock *clock, int stage);
     void (*info)(const model_backend *backend, int64_t *bytes, int64_t *n_growths);
     void (*destroy)(model_backend *backend);
-    int n_members;                /* of an ensemble this backend runs; 0 where the model is none */
+    int n_members; /* of an ensemble this backend runs; 0 where the model is none */
     /* Of an ensemble: compute() is of this one of them, or, with −1, of their mean. */
     void (*select_member)(model_backend *backend, int member);
 };
 
 typedef struct cpu_options {
-    mlff_precision precision;     /* MLFF_FLOAT32 or MLFF_FLOAT64 */
+    mlff_precision precision; /* MLFF_FLOAT32 or MLFF_FLOAT64 */
     int n_threads;
-    const char *path;             /* "avx512" … */
+    const char *path; /* "avx512" … */
     const mlff_halo *halo;
-    const int *members;           /* [n_members] of an ensemble, to be run; n_members 0: all */
+    const int *members; /* [n_members] of an ensemble, to be run; n_members 0: all */
     int n_members;
 } cpu_options;
 

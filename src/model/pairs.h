@@ -12,9 +12,9 @@ typedef struct pairs_entry {
 } pairs_entry;
 
 typedef struct pairs_filter {
-    pairs_entry *entries;         /* [n_pairs] */
+    pairs_entry *entries; /* [n_pairs] */
     int32_t *first, *neighbor, *shift, *reverse;
-    double *vectors;              /* [n_pairs][3] */
+    double *vectors; /* [n_pairs][3] */
     size_t entry_capacity, atom_capacity, pair_capacity;
     int n_atoms, n_pairs;
     bool symmetric;

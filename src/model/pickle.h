@@ -9,18 +9,18 @@
 
 typedef enum pickle_kind {
     PICKLE_NONE,
-    PICKLE_BOOL,       /* integer: 0 or 1 */
+    PICKLE_BOOL, /* integer: 0 or 1 */
     PICKLE_INTEGER,
     PICKLE_REAL,
-    PICKLE_TEXT,       /* UTF-8 without NUL, terminated */
+    PICKLE_TEXT, /* UTF-8 without NUL, terminated */
     PICKLE_BYTES,
     PICKLE_TUPLE,
     PICKLE_LIST,
     PICKLE_SET,
-    PICKLE_DICT,       /* also collections.OrderedDict; items are key, value, key, value, … */
-    PICKLE_GLOBAL,     /* text: "module.name" of a class or function */
-    PICKLE_OBJECT,     /* items: class (a PICKLE_GLOBAL), arguments, state (NULL if none was given) */
-    PICKLE_PERSISTENT  /* items: the identifier */
+    PICKLE_DICT,      /* also collections.OrderedDict; items are key, value, key, value, … */
+    PICKLE_GLOBAL,    /* text: "module.name" of a class or function */
+    PICKLE_OBJECT,    /* items: class (a PICKLE_GLOBAL), arguments, state (NULL if none was given) */
+    PICKLE_PERSISTENT /* items: the identifier */
 } pickle_kind;
 
 typedef struct pickle_value pickle_value;

@@ -6,9 +6,9 @@
 #include "model/model.h"
 
 typedef struct model_taken {
-    float **converted;            /* float copies of the file's double tensors */
+    float **converted; /* float copies of the file's double tensors */
     size_t n_converted, converted_capacity;
-    bool *used;                   /* [n_tensors] */
+    bool *used; /* [n_tensors] */
 } model_taken;
 
 mlff_status model_taken_create(const mlff_model *model, model_taken *taken);

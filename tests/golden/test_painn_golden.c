@@ -67,8 +67,8 @@ static void check_case(const cJSON *c, int index)
         double de = fabs(out.r.energies[0] / unit - mean * n - raw) / fabs(raw);
         double da = support_difference(out.r.atom_energies, atom_energies, (size_t)n) / (unit * fabs(raw));
         double dv = support_difference(out.r.virials, strain, 9) / support_largest(strain, 9);
-        printf("case %2d %s float%d: energy %.1e, atom energies %.1e, forces %.1e, virial %.1e (relative)\n", index, name, k ? 32 : 64,
-               de, da, df, dv);
+        printf("case %2d %s float%d: energy %.1e, atom energies %.1e, forces %.1e, virial %.1e (relative)\n", index, name,
+               k ? 32 : 64, de, da, df, dv);
         assert_true(df <= runs[k].force);
         // The offset of some 1e5 kcal/mol is added in double: its last bit is 1.5e-11 kcal/mol.
         assert_true(de <= runs[k].energy + 3e-16 * fabs(mean * n / raw));
@@ -107,7 +107,8 @@ static void test_reference_cases(void **state)
 static void test_aspirin_force_error(void **state)
 {
     (void)state;
-    const char *path = support_shared("data/painn/aspirin.best_model"), *frames = support_shared("data/trajectories/aspirin-rmd17.extxyz");
+    const char *path = support_shared("data/painn/aspirin.best_model"),
+               *frames = support_shared("data/trajectories/aspirin-rmd17.extxyz");
     if (!path || !frames) skip();
     mlff_import_options options = mlff_import_options_default();
     options.energy_unit = "kcal/mol";

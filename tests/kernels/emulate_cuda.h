@@ -24,28 +24,59 @@
 #define __shared__ static
 #define DYNAMIC_SHARED(name) uint4 *name = (uint4 *)emulate::self().shared
 
-struct float2 { float x, y; };
-struct float3 { float x, y, z; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct uint2 { uint32_t x, y; };
-struct alignas(16) uint4 { uint32_t x, y, z, w; };
-static inline float2 make_float2(float x, float y) { return {x, y}; }
-static inline float3 make_float3(float x, float y, float z) { return {x, y, z}; }
-static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
-static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
-struct emulate_index { int x; };
+struct float2 {
+    float x, y;
+};
+struct float3 {
+    float x, y, z;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct uint2 {
+    uint32_t x, y;
+};
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+static inline float2 make_float2(float x, float y)
+{
+    return {x, y};
+}
+static inline float3 make_float3(float x, float y, float z)
+{
+    return {x, y, z};
+}
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    return {x, y, z, w};
+}
+static inline uint2 make_uint2(uint32_t x, uint32_t y)
+{
+    return {x, y};
+}
+struct emulate_index {
+    int x;
+};
 using std::isfinite;
 using std::min;
 
-namespace emulate {
+namespace emulate
+{
 struct warp_state {
     int arrived = 0;
     unsigned generation = 0;
     uint64_t in[2][32];
     uint32_t operand[2][32][6];
 };
-struct barrier_state { int arrived = 0; unsigned generation = 0; };
+struct barrier_state {
+    int arrived = 0;
+    unsigned generation = 0;
+};
 struct fiber {
     void *stack_pointer;
     char *stack;
@@ -59,7 +90,10 @@ struct fiber {
 extern fiber *current;
 extern std::vector<fiber> *fibers;
 extern int n_blocks, n_threads, cluster_size;
-inline fiber &self() { return *current; }
+inline fiber &self()
+{
+    return *current;
+}
 void yield();
 void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::function<void()> &body);
 template <typename T> T exchange(T value, int source)
@@ -94,9 +128,18 @@ inline void wait(barrier_state &b, int n)
 #define blockDim (emulate_index{emulate::n_threads})
 #define gridDim (emulate_index{emulate::n_blocks})
 
-static inline void __syncthreads() { emulate::wait(*emulate::self().block_barrier, emulate::self().block_threads); }
-template <typename T> static inline T __shfl_sync(unsigned, T v, int source) { return emulate::exchange(v, source); }
-template <typename T> static inline T __shfl_xor_sync(unsigned, T v, int mask) { return emulate::exchange(v, (emulate::self().thread % 32) ^ mask); }
+static inline void __syncthreads()
+{
+    emulate::wait(*emulate::self().block_barrier, emulate::self().block_threads);
+}
+template <typename T> static inline T __shfl_sync(unsigned, T v, int source)
+{
+    return emulate::exchange(v, source);
+}
+template <typename T> static inline T __shfl_xor_sync(unsigned, T v, int mask)
+{
+    return emulate::exchange(v, (emulate::self().thread % 32) ^ mask);
+}
 static inline unsigned __ballot_sync(unsigned, bool v)
 {
     unsigned mask = 0;
@@ -106,23 +149,80 @@ static inline unsigned __ballot_sync(unsigned, bool v)
     for (int k = 0; k < 32; k++) mask |= (unsigned)(w.in[(w.generation - 1) & 1][k] & 1) << k;
     return mask;
 }
-static inline void __syncwarp() { emulate::exchange(0, 0); }
-static inline int __popc(unsigned v) { return __builtin_popcount(v); }
-template <typename T> static inline T __ldg(const T *p) { return *p; }
-static inline float __int_as_float(int v) { float r; memcpy(&r, &v, 4); return r; }
-static inline int __float_as_int(float v) { int r; memcpy(&r, &v, 4); return r; }
-static inline uint32_t __float_as_uint(float v) { uint32_t r; memcpy(&r, &v, 4); return r; }
-static inline float __uint_as_float(uint32_t v) { float r; memcpy(&r, &v, 4); return r; }
+static inline void __syncwarp()
+{
+    emulate::exchange(0, 0);
+}
+static inline int __popc(unsigned v)
+{
+    return __builtin_popcount(v);
+}
+template <typename T> static inline T __ldg(const T *p)
+{
+    return *p;
+}
+static inline float __int_as_float(int v)
+{
+    float r;
+    memcpy(&r, &v, 4);
+    return r;
+}
+static inline int __float_as_int(float v)
+{
+    int r;
+    memcpy(&r, &v, 4);
+    return r;
+}
+static inline uint32_t __float_as_uint(float v)
+{
+    uint32_t r;
+    memcpy(&r, &v, 4);
+    return r;
+}
+static inline float __uint_as_float(uint32_t v)
+{
+    float r;
+    memcpy(&r, &v, 4);
+    return r;
+}
 #define __expf expf
-static inline float __fdividef(float a, float b) { return a / b; }
-static inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
-static inline int atomicOr(int *p, int v) { int old = *p; *p |= v; return old; }
-static inline int atomicAdd(int *p, int v) { int old = *p; *p += v; return old; }
-static inline int atomicMax(int *p, int v) { int old = *p; *p = std::max(old, v); return old; }
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
+}
+static inline float rsqrtf(float v)
+{
+    return 1.0f / sqrtf(v);
+}
+static inline int atomicOr(int *p, int v)
+{
+    int old = *p;
+    *p |= v;
+    return old;
+}
+static inline int atomicAdd(int *p, int v)
+{
+    int old = *p;
+    *p += v;
+    return old;
+}
+static inline int atomicMax(int *p, int v)
+{
+    int old = *p;
+    *p = std::max(old, v);
+    return old;
+}
 
-static inline void wait_for_previous() {}
-static inline void let_next_start() {}
-static inline uint64_t gpu_timer() { return 0; }
+static inline void wait_for_previous()
+{
+}
+static inline void let_next_start()
+{
+}
+static inline uint64_t gpu_timer()
+{
+    return 0;
+}
 template <int C> static inline void cluster_barrier()
 {
     if (C > 1)
@@ -130,10 +230,18 @@ template <int C> static inline void cluster_barrier()
     else
         __syncthreads();
 }
-template <int C> static inline int cluster_rank() { return C > 1 ? emulate::self().block % C : 0; }
+template <int C> static inline int cluster_rank()
+{
+    return C > 1 ? emulate::self().block % C : 0;
+}
 /* A mailbox holds the bytes still to come. */
-static inline void mailbox_init(uint64_t *mailbox, int bytes) { *mailbox = (uint64_t)bytes; }
-static inline void mailbox_publish() {}
+static inline void mailbox_init(uint64_t *mailbox, int bytes)
+{
+    *mailbox = (uint64_t)bytes;
+}
+static inline void mailbox_publish()
+{
+}
 static inline void mailbox_wait(uint64_t *mailbox)
 {
     while (*(volatile uint64_t *)mailbox != 0) emulate::yield();
@@ -168,7 +276,10 @@ static inline uint32_t emulate_to_half(float v)
     float fraction = std::frexp(size, &exponent);
     return sign | (((uint32_t)(exponent + 13) << 10) + (uint32_t)std::nearbyint(fraction * 2048.0f));
 }
-static inline uint32_t pack_half2(float a, float b) { return emulate_to_half(a) | emulate_to_half(b) << 16; }
+static inline uint32_t pack_half2(float a, float b)
+{
+    return emulate_to_half(a) | emulate_to_half(b) << 16;
+}
 static inline float2 unpack_half2(uint32_t w)
 {
     return {emulate_half((uint16_t)w), emulate_half((uint16_t)(w >> 16))};
@@ -187,7 +298,8 @@ static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
             float sum = 0;
             for (int k = 0; k < 4; k++) {
                 const uint32_t *A = w.operand[half][g * 4 + k], *B = w.operand[half][(2 * t + c) * 4 + k];
-                const float2 a0 = unpack_half2(A[row]), a1 = unpack_half2(A[row + 2]), p0 = unpack_half2(B[4]), p1 = unpack_half2(B[5]);
+                const float2 a0 = unpack_half2(A[row]), a1 = unpack_half2(A[row + 2]), p0 = unpack_half2(B[4]),
+                             p1 = unpack_half2(B[5]);
                 sum += a0.x * p0.x + a0.y * p0.y + a1.x * p1.x + a1.y * p1.y;
             }
             *out[row][c] += sum;
@@ -195,8 +307,8 @@ static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
 }
 
 template <typename Step, typename... Extra>
-static int launch(void (*kernel)(Step, Extra...), int blocks, int threads, size_t shared_bytes, int cluster, int, void *, const Step &step,
-                  Extra... extra)
+static int launch(void (*kernel)(Step, Extra...), int blocks, int threads, size_t shared_bytes, int cluster, int, void *,
+                  const Step &step, Extra... extra)
 {
     emulate::run(blocks, threads, shared_bytes, cluster, [&]() { kernel(step, extra...); });
     return 0;

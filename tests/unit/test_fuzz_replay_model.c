@@ -104,11 +104,8 @@ static void neurochem_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pickles),
-        cmocka_unit_test(model_files),
-        cmocka_unit_test(schnetpack_saves),
-        cmocka_unit_test(fennol_files),
-        cmocka_unit_test(neurochem_texts),
+        cmocka_unit_test(pickles),      cmocka_unit_test(model_files),     cmocka_unit_test(schnetpack_saves),
+        cmocka_unit_test(fennol_files), cmocka_unit_test(neurochem_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

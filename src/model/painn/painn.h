@@ -11,13 +11,13 @@ enum painn_activation { PAINN_SILU, PAINN_SHIFTED_SOFTPLUS };
 
 /* Weights are stored (out, in), y = x Wᵀ + b, as in the file; F features, K radial functions. */
 typedef struct painn_layer {
-    const float *filter_weight;   /* [3F][K] blocks q, R, μ */
-    const float *filter_bias;     /* [3F] */
-    const float *W1, *b1;         /* [F][F], [F]     message network */
-    const float *W2, *b2;         /* [3F][F], [3F]   blocks q, R, μ */
-    const float *U;               /* [2F][F]         rows V, then B */
-    const float *M1, *c1;         /* [F][2F], [F]    columns q', then n */
-    const float *M2, *c2;         /* [3F][F], [3F]   blocks q, μ, t */
+    const float *filter_weight; /* [3F][K] blocks q, R, μ */
+    const float *filter_bias;   /* [3F] */
+    const float *W1, *b1;       /* [F][F], [F]     message network */
+    const float *W2, *b2;       /* [3F][F], [3F]   blocks q, R, μ */
+    const float *U;             /* [2F][F]         rows V, then B */
+    const float *M1, *c1;       /* [F][2F], [F]    columns q', then n */
+    const float *M2, *c2;       /* [3F][F], [3F]   blocks q, μ, t */
 } painn_layer;
 
 enum { PAINN_MAX_LAYERS = 16, PAINN_MAX_FEATURES = 1024, PAINN_MAX_RADIAL = 256, PAINN_MAX_READOUT = 8 };
@@ -27,13 +27,13 @@ typedef struct painn_parameters {
     enum painn_basis basis;
     enum painn_cutoff cutoff_function;
     enum painn_activation activation;
-    double cutoff;                /* model length units */
-    double epsilon;               /* inside the norm's root */
-    const float *center, *width;  /* Gaussian: [K] each */
-    const float *frequency;       /* Bessel: [K] */
-    const float *embedding;       /* [n_species][F] */
+    double cutoff;               /* model length units */
+    double epsilon;              /* inside the norm's root */
+    const float *center, *width; /* Gaussian: [K] each */
+    const float *frequency;      /* Bessel: [K] */
+    const float *embedding;      /* [n_species][F] */
     painn_layer layer[PAINN_MAX_LAYERS];
-    int n_readout;                /* linear layers of the readout, activation between */
+    int n_readout;                            /* linear layers of the readout, activation between */
     int readout_width[PAINN_MAX_READOUT + 1]; /* F, …, 1 */
     const float *readout_weight[PAINN_MAX_READOUT], *readout_bias[PAINN_MAX_READOUT]; /* [out][in], [out] */
 } painn_parameters;

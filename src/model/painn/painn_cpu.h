@@ -37,7 +37,7 @@ typedef struct painn_cpu {
     painn_pair *pairs;                                         // [n_pairs]
     float *pair_bar;                                           // [n_pairs][4][16]
     int32_t *incoming_first, *incoming_pair, *incoming_center; // where the list is not symmetric
-    float *scratch[TEAM_MAX];                         // [BLOCK][12 F or the readout's]
+    float *scratch[TEAM_MAX];                                  // [BLOCK][12 F or the readout's]
     size_t scratch_floats;
 } painn_cpu;
 

@@ -15,8 +15,8 @@
 #define DYNAMIC_SHARED(name) extern __shared__ uint4 name[]
 
 template <typename Step, typename... Extra>
-static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, size_t shared_bytes, int cluster, int overlap, void *stream,
-                  const Step &step, Extra... extra)
+static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, size_t shared_bytes, int cluster, int overlap,
+                  void *stream, const Step &step, Extra... extra)
 {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attributes[2];
@@ -84,8 +84,10 @@ static __device__ __forceinline__ void mailbox_init(uint64_t *mailbox, int bytes
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(mailbox)) : "memory");
-    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(shared_address(mailbox)), "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(shared_address(mailbox)),
+        "r"(bytes)
+        : "memory");
 #endif
 }
 /* After all mailboxes of a block are set up, before the barrier that tells the cluster so. */
@@ -118,9 +120,10 @@ static __device__ __forceinline__ mail_base find_peer(const void *base, int rank
 static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint4 v)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer + offset), "r"(v.x),
-                 "r"(v.y), "r"(v.z), "r"(v.w), "r"(peer + mailbox)
-                 : "memory");
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer + offset),
+        "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(peer + mailbox)
+        : "memory");
 #endif
 }
 
@@ -149,7 +152,8 @@ static __device__ __forceinline__ void product(float4 &d, const uint4 &a, uint32
         uint32_t a2 = __shfl_sync(~0u, a.z, g * 4 + k), a3 = __shfl_sync(~0u, a.w, g * 4 + k);
         for (int c = 0; c < 2; c++) {
             uint32_t p = __shfl_sync(~0u, b0, (2 * t + c) * 4 + k), r = __shfl_sync(~0u, b1, (2 * t + c) * 4 + k);
-            float2 p2 = unpack_half2(p), r2 = unpack_half2(r), u0 = unpack_half2(a0), u1 = unpack_half2(a1), u2 = unpack_half2(a2), u3 = unpack_half2(a3);
+            float2 p2 = unpack_half2(p), r2 = unpack_half2(r), u0 = unpack_half2(a0), u1 = unpack_half2(a1),
+                   u2 = unpack_half2(a2), u3 = unpack_half2(a3);
             float upper = u0.x * p2.x + u0.y * p2.y + u2.x * r2.x + u2.y * r2.y;
             float lower = u1.x * p2.x + u1.y * p2.y + u3.x * r2.x + u3.y * r2.y;
             if (c == 0) {
@@ -206,7 +210,8 @@ template <int F, int C> static __device__ __forceinline__ size_t place(int atom,
 /* The same where components stand in P pairs, a feature's two side by side: what edges gather, 128 bytes a pair. */
 template <int F, int P> static __device__ __forceinline__ size_t place_paired(int atom, int c, int f)
 {
-    return (((size_t)atom * (F / PAINN_CUDA_SLICE) + f / PAINN_CUDA_SLICE) * P + c / 2) * 2 * PAINN_CUDA_SLICE + f % PAINN_CUDA_SLICE * 2 + c % 2;
+    return (((size_t)atom * (F / PAINN_CUDA_SLICE) + f / PAINN_CUDA_SLICE) * P + c / 2) * 2 * PAINN_CUDA_SLICE +
+           f % PAINN_CUDA_SLICE * 2 + c % 2;
 }
 /* Components of `state` and of `adjoint`. */
 enum { STATE_XQ, STATE_XR, STATE_MUX, STATE_MUY, STATE_MUZ, STATE_XM, STATE_PAIRS = 3 };

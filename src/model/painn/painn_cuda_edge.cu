@@ -19,7 +19,7 @@
 // block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
 enum edge_mode { ROW_WARP, TABLE_SHARED, ROW_BLOCK };
 
-enum { FORWARD_THREADS = 1024, BACKWARD_THREADS = 768 }; // of a block that walks: as many as registers allow
+enum { FORWARD_THREADS = 1024, BACKWARD_THREADS = 768 };            // of a block that walks: as many as registers allow
 enum { TABLE_SLICE = PAINN_CUDA_INTERVALS * 3 * PAINN_CUDA_SLICE }; // float4 of a slice in shared memory
 
 // The table of a layer as a block sees it: entry (interval, block b, half h) of the lane's two features.
@@ -159,7 +159,8 @@ template <int BLOCKS, bool derivative> struct edge_view {
 };
 
 template <int F, bool first_layer, int mode>
-static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS : 128) message_kernel(const __grid_constant__ painn_cuda_step step, int l)
+static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS : 128)
+    message_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
@@ -187,8 +188,9 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
         const int length = chunk.length;
         for (int begin = 0; begin < length; begin += 32) {
             if (begin > 0) chunk.load(step, i, begin);
-            const int packed = first_layer ? __float_as_int(chunk.b.z) * PAINN_CUDA_INTERVALS + __float_as_int(chunk.b.x) % PAINN_CUDA_INTERVALS
-                                           : __float_as_int(chunk.b.x);
+            const int packed =
+                first_layer ? __float_as_int(chunk.b.z) * PAINN_CUDA_INTERVALS + __float_as_int(chunk.b.x) % PAINN_CUDA_INTERVALS
+                            : __float_as_int(chunk.b.x);
             const int n = min(32, length - begin);
             // A block a row: the next edge's filters are made while this one's features come. Else there are warps enough.
             if (mode == ROW_BLOCK && task.begin < n) {
@@ -241,7 +243,8 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
             }
         }
         if (mode == ROW_BLOCK && !add_warps<1>(&mine)) return;
-        *(float2 *)(step.prime + (((size_t)i * SLICES + task.slice) * 4 + quarter) * 16 + f) = make_float2(own.x + mine.x, own.y + mine.y);
+        *(float2 *)(step.prime + (((size_t)i * SLICES + task.slice) * 4 + quarter) * 16 + f) =
+            make_float2(own.x + mine.x, own.y + mine.y);
     }
 }
 
@@ -259,7 +262,8 @@ static __device__ __forceinline__ float sum_quarter(const float (&v)[4])
 }
 
 template <int F, bool first_layer, int mode>
-static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128) edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
+static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128)
+    edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
@@ -369,7 +373,8 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
 // g = dE/dr of the pair whose reverse is entry `at`: the pair ends in the row's atom; its u is minus the entry's.
-template <int SLICES> static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 &u_out)
+template <int SLICES>
+static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 &u_out)
 {
     const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
     float4 sum = make_float4(0, 0, 0, 0);
@@ -388,7 +393,8 @@ static __device__ __forceinline__ double sum_warp(double v)
     return v;
 }
 
-template <int SLICES> static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int unused_number)
+template <int SLICES>
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int unused_number)
 {
     begin_stage(step, 1 + 4 * step.n_layers);
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
@@ -423,7 +429,8 @@ template <int SLICES> static __global__ void __launch_bounds__(128) forces_kerne
 }
 
 // Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order.
-template <int SLICES> static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
+template <int SLICES>
+static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
 {
     __shared__ double part[32][11], total[11];
     begin_stage(step, 2 + 4 * step.n_layers);
@@ -471,7 +478,8 @@ template <int SLICES> static __global__ void __launch_bounds__(1024) sums_kernel
     if (threadIdx.x < 6 && n_sums == 11 && call.stresses) {
         // Voigt xx yy zz yz xz xy; of no meaning without three periods.
         const double *h = system.cell;
-        double volume = h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
+        double volume =
+            h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
         if (!(system.wrapped[0] && system.wrapped[1] && system.wrapped[2])) volume = nan("");
         const int k = threadIdx.x, a = k < 3 ? k : k == 3 ? 1 : 0, b = k < 3 ? k : k == 5 ? 1 : 2;
         call.stresses[(size_t)s * 6 + k] = -0.5 * (total[2 + 3 * a + b] + total[2 + 3 * b + a]) / fabs(volume);
@@ -488,9 +496,11 @@ static int launch_edge(const painn_cuda_step *step, const painn_cuda_plan *plan,
     int blocks = mode == TABLE_SHARED ? plan->n_multiprocessors / slices * slices
                  : mode == ROW_BLOCK  ? plan->n_atoms * slices
                                       : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
-    void (*kernel)(painn_cuda_step, int) = back ? layer == 0 ? edges_kernel<F, true, mode> : edges_kernel<F, false, mode>
-                                                : layer == 0 ? message_kernel<F, true, mode> : message_kernel<F, false, mode>;
-    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? TABLE_SLICE * sizeof(uint4) : 0, 1, plan->overlap, stream, *step, layer);
+    void (*kernel)(painn_cuda_step, int) = back         ? layer == 0 ? edges_kernel<F, true, mode> : edges_kernel<F, false, mode>
+                                                   : layer == 0 ? message_kernel<F, true, mode>
+                                                        : message_kernel<F, false, mode>;
+    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? TABLE_SLICE * sizeof(uint4) : 0, 1, plan->overlap, stream,
+                  *step, layer);
 }
 
 template <int F> static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
@@ -502,7 +512,8 @@ template <int F> static int dispatch(const painn_cuda_step *step, const painn_cu
 
 static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
-    return step->n_features == 64 ? dispatch<64>(step, plan, layer, back, stream) : dispatch<128>(step, plan, layer, back, stream);
+    return step->n_features == 64 ? dispatch<64>(step, plan, layer, back, stream)
+                                  : dispatch<128>(step, plan, layer, back, stream);
 }
 
 int painn_cuda_launch_message(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream)
@@ -519,7 +530,8 @@ template <int SLICES> static int launch_forces(const painn_cuda_step *step, cons
 {
     int error = 0, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
     if (plan->forces) error = launch(forces_kernel<SLICES>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
-    if (error == 0) error = launch(sums_kernel<SLICES>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+    if (error == 0)
+        error = launch(sums_kernel<SLICES>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
     return error;
 }
 

@@ -32,7 +32,8 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
     const double raw[3] = {call.positions[(size_t)i * 3], call.positions[(size_t)i * 3 + 1], call.positions[(size_t)i * 3 + 2]};
     painn_cuda_system system = call.systems[s];
     if (system.pending) {
-        const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1], (unsigned char)system.wrapped[2]};
+        const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1],
+                                           (unsigned char)system.wrapped[2]};
         system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.cutoff, &system);
     }
     if (i == system.first) {
@@ -68,8 +69,8 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
 }
 
 // Writes entry `slot` of row i.
-static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, int i, int slot, int j, double rx, double ry, double rz,
-                                                  double square, int sx, int sy, int sz)
+static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, int i, int slot, int j, double rx, double ry,
+                                                  double rz, double square, int sx, int sy, int sz)
 {
     painn_cuda_edge edge;
     double d = sqrt(square), inverse = 1.0 / d, along = d * ((double)PAINN_CUDA_INTERVALS / step.cutoff);
@@ -99,8 +100,8 @@ static __device__ void close_row(const painn_cuda_step &step, int i, int length)
 }
 
 // Decides in double about 32 candidates (−1: none) and appends those inside to row i; answers the row's length.
-static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda_system &system, int i, int candidate, int images, int n1,
-                                   int n2, int length)
+static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda_system &system, int i, int candidate, int images,
+                                   int n1, int n2, int length)
 {
     bool inside = false;
     int j = 0, s0 = 0, s1 = 0, s2 = 0;
@@ -172,7 +173,8 @@ template <int ROWS> static __device__ void search_rows(const painn_cuda_step &st
                 a0 = fmaf(w0, nearest_image(a0) - a0, a0);
                 a1 = fmaf(w1, nearest_image(a1) - a1, a1);
                 a2 = fmaf(w2, nearest_image(a2) - a2, a2);
-                const float x = a0 * h[0] + a1 * h[3] + a2 * h[6], y = a0 * h[1] + a1 * h[4] + a2 * h[7], z = a0 * h[2] + a1 * h[5] + a2 * h[8];
+                const float x = a0 * h[0] + a1 * h[3] + a2 * h[6], y = a0 * h[1] + a1 * h[4] + a2 * h[7],
+                            z = a0 * h[2] + a1 * h[5] + a2 * h[8];
                 // Close to half a cell the nearest image is for the doubles to decide.
                 const float edge = fmaxf(w0 * fabsf(a0), fmaxf(w1 * fabsf(a1), w2 * fabsf(a2)));
                 near = near && (x * x + y * y + z * z < reach2 || edge > 0.4999f);
@@ -195,12 +197,14 @@ template <int ROWS> static __device__ void search_rows(const painn_cuda_step &st
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        if (waiting[r] > 0) length[r] = look_closely(step, system, i + r, lane < waiting[r] ? queue[r][lane] : -1, images, n1, n2, length[r]);
+        if (waiting[r] > 0)
+            length[r] = look_closely(step, system, i + r, lane < waiting[r] ? queue[r][lane] : -1, images, n1, n2, length[r]);
         close_row(step, i + r, length[r]);
     }
 }
 
-template <int ROWS> static __global__ void __launch_bounds__(128) search_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+template <int ROWS>
+static __global__ void __launch_bounds__(128) search_kernel(const __grid_constant__ painn_cuda_step step, int unused)
 {
     __shared__ int queues[4][ROWS][64];
     begin_stage(step, 1);
@@ -288,7 +292,8 @@ int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *p
     // Where there are rows enough for all warps, a warp takes two at once (four would leave the GPU half empty at 4096).
     if (plan->n_atoms < 2048 || plan->n_atoms / plan->n_systems < 128)
         return launch(search_kernel<1>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
-    if (plan->n_atoms < 16384) return launch(search_kernel<2>, (plan->n_atoms + 7) / 8, 128, 0, 1, plan->overlap, stream, *step, 0);
+    if (plan->n_atoms < 16384)
+        return launch(search_kernel<2>, (plan->n_atoms + 7) / 8, 128, 0, 1, plan->overlap, stream, *step, 0);
     return launch(search_kernel<4>, (plan->n_atoms + 15) / 16, 128, 0, 1, plan->overlap, stream, *step, 0);
 }
 

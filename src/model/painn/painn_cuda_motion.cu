@@ -21,7 +21,8 @@ static __device__ double random_normal(uint64_t seed, uint64_t stream, uint64_t 
         key0 += 0x9E3779B9u;
         key1 += 0xBB67AE85u;
     }
-    const double first = (double)((((uint64_t)c0 << 32) | c1) >> 11) * 0x1p-53, second = (double)((((uint64_t)c2 << 32) | c3) >> 11) * 0x1p-53;
+    const double first = (double)((((uint64_t)c0 << 32) | c1) >> 11) * 0x1p-53,
+                 second = (double)((((uint64_t)c2 << 32) | c3) >> 11) * 0x1p-53;
     return sqrt(-2.0 * log(1.0 - first)) * cos(2.0 * 3.14159265358979323846 * second);
 }
 

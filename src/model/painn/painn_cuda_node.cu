@@ -16,11 +16,11 @@
 
 template <int F_, int C_, int MT_> struct shape {
     static const int F = F_, C = C_, MT = MT_;
-    static const int FT = F / 8;                        // feature tiles
-    static const int KF = F / 16;                       // k tiles of one block of F features
+    static const int FT = F / 8;  // feature tiles
+    static const int KF = F / 16; // k tiles of one block of F features
     static const int WARPS = C == 1 ? FT : 16;
-    static const int NTC = FT / C;                      // feature tiles of a block
-    static const int KS = WARPS / NTC;                  // warps that share a sum over k
+    static const int NTC = FT / C;     // feature tiles of a block
+    static const int KS = WARPS / NTC; // warps that share a sum over k
     static const int TILE = 16 * MT;
     // Regions of shared memory in KB: operands of 16 × 16, 1 KB each.
     static const int R0 = 3 * MT * 2 * KF, R1 = MT * 3 * KF, R2 = MT * KF, R3 = MT * KF;
@@ -28,7 +28,7 @@ template <int F_, int C_, int MT_> struct shape {
     static const int KB = R0 + R1 + R2 + R3 + RED + 1;
     // Into how many groups the warps of a tile divide the items of a product before they divide the sum over k.
     static const int SPLIT_U = KS >= 6 ? 6 : KS >= 2 ? 2 : 1, SPLIT_2 = KS >= 2 ? 2 : 1, SPLIT_3 = KS >= 3 ? 3 : 1;
-    static const int UNIT = FT * 512 * MT;              // bytes of F features of a tile as operand
+    static const int UNIT = FT * 512 * MT; // bytes of F features of a tile as operand
 };
 
 template <typename S> struct node {
@@ -66,7 +66,8 @@ template <typename S> struct node {
     template <int C> __device__ __forceinline__ float4 load(const float *array, int mt, int c, int tile) const
     {
         int f = 8 * tile + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
-        float2 a = *(const float2 *)(array + place<S::F, C>(atom, c, f)), b = *(const float2 *)(array + place<S::F, C>(atom + 8, c, f));
+        float2 a = *(const float2 *)(array + place<S::F, C>(atom, c, f)),
+               b = *(const float2 *)(array + place<S::F, C>(atom + 8, c, f));
         return make_float4(a.x, a.y, b.x, b.y);
     }
     template <int P> __device__ __forceinline__ float4 load_paired(const float *array, int mt, int c) const
@@ -139,11 +140,13 @@ template <typename S> struct node {
         v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
         uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
         float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-        uint4 both = make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+        uint4 both =
+            make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
         uint4 *at = buffer + (mt * kt + tile / 2) * 64 + (tile % 2) * 32 + lane;
         if (everywhere && S::C > 1) {
 #pragma unroll
-            for (int r = 0; r < S::C; r++) mail(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(boxes + stage) - (char *)r0), both);
+            for (int r = 0; r < S::C; r++)
+                mail(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(boxes + stage) - (char *)r0), both);
         } else {
             *at = both;
         }
@@ -189,7 +192,8 @@ template <typename S> struct node {
     }
     // Fetches the first of the weights ahead of time. k_tiles: of the stored matrix.
     template <int KT, int NB, int SPLIT>
-    __device__ __forceinline__ void fetch(weights<KT, NB, SPLIT> &w, const void *matrix, const int *column_tile, int k_tiles) const
+    __device__ __forceinline__ void fetch(weights<KT, NB, SPLIT> &w, const void *matrix, const int *column_tile,
+                                          int k_tiles) const
     {
         typedef weights<KT, NB, SPLIT> W;
 #pragma unroll
@@ -206,7 +210,8 @@ template <typename S> struct node {
     }
     // sum[b][m] over k; complete in the leading warps only. All warps of the block must come here.
     template <int KT, int NB, int MTT, int SPLIT>
-    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt, weights<KT, NB, SPLIT> &w, bool active) const
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt,
+                                             weights<KT, NB, SPLIT> &w, bool active) const
     {
         typedef weights<KT, NB, SPLIT> W;
         const int ROWS = SPLIT == 1 ? MTT : NB * MTT / SPLIT; // row tiles of a group
@@ -254,7 +259,8 @@ template <typename S> struct node {
             for (int m = 0; m < MTT; m++) sum[b][m] = sum[b][m] * make_float4(unit, unit, unit, unit);
     }
     template <int NB, int ROWS, int N>
-    __device__ __forceinline__ void step_k(float4 (&sum)[NB][ROWS], float4 (&sum_low)[NB][ROWS], float4 (&sum_weight)[NB][ROWS], const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
+    __device__ __forceinline__ void step_k(float4 (&sum)[NB][ROWS], float4 (&sum_low)[NB][ROWS], float4 (&sum_weight)[NB][ROWS],
+                                           const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
     {
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {
@@ -288,7 +294,8 @@ template <typename S> struct node {
 #pragma unroll
                 for (int share = 0; share < SHARES; share++) {
                     const int from = group + share * SPLIT;
-                    total = total + (from == 0 ? part[own / ROWS][own % ROWS] : red[(((from - 1) * S::NTC + ntl) * ITEMS + own) * 32 + lane]);
+                    total = total + (from == 0 ? part[own / ROWS][own % ROWS]
+                                               : red[(((from - 1) * S::NTC + ntl) * ITEMS + own) * 32 + lane]);
                 }
                 sum[item / MTT][item % MTT] = total;
             }
@@ -434,7 +441,8 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
                     v.V[c][m] = V;
                     v.B[c][m] = B;
                 }
-                n.template put<true>(n.r1, 2 * S::KF, m, S::FT + n.ft, make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
+                n.template put<true>(n.r1, 2 * S::KF, m, S::FT + n.ft,
+                                     make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
             }
         }
     }
@@ -536,7 +544,8 @@ template <typename S> static __device__ __forceinline__ void readout(node<S> &n,
                 int atom = n.first + 16 * m + n.lane / 4;
                 // A ghost has no energy of its own: nothing flows back from it.
                 float upper = w.owned[m][0], lower = w.owned[m][1];
-                n.template put<true>(n.r2, KH, m, w.ht, d * make_float4(w.o2.x * upper, w.o2.y * upper, w.o2.x * lower, w.o2.y * lower));
+                n.template put<true>(n.r2, KH, m, w.ht,
+                                     d * make_float4(w.o2.x * upper, w.o2.y * upper, w.o2.x * lower, w.o2.y * lower));
                 float e0 = s.x * w.o2.x + s.y * w.o2.y, e1 = s.z * w.o2.x + s.w * w.o2.y;
                 e0 += __shfl_xor_sync(~0u, e0, 1);
                 e1 += __shfl_xor_sync(~0u, e1, 1);
@@ -579,8 +588,8 @@ template <typename S, bool last> struct back_weights {
 // Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. With tiles of 16 atoms v
 // holds what the update left.
 template <typename S, bool last>
-static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT], float4 (&mu_bar)[3][S::MT],
-                                                   back_weights<S, last> &w)
+static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT],
+                                                   float4 (&mu_bar)[3][S::MT], back_weights<S, last> &w)
 {
     const painn_cuda_layer &layer = n.step.layer[l];
     const int KY = (last ? 2 : 3) * S::KF;
@@ -648,7 +657,8 @@ static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &
         }
 }
 
-template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_kernel(const __grid_constant__ painn_cuda_step step, int l)
+template <typename S>
+static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
@@ -657,7 +667,8 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
     if (update<S, false>(n, l, v, after)) network<S>(n, l + 1, after);
 }
 
-template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_last_kernel(const __grid_constant__ painn_cuda_step step, int l)
+template <typename S>
+static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_last_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
@@ -672,7 +683,8 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
 }
 
 // Reverse of the message network of layer l (h̄ = (x̄ W2)∘act'(h), q̄ = q̄' + h̄ W1), then of the update of layer l − 1.
-template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const __grid_constant__ painn_cuda_step step, int l)
+template <typename S>
+static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
@@ -726,10 +738,13 @@ template <typename S> static __global__ void __launch_bounds__(S::WARPS * 32, 1)
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <typename S> static int launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream)
+template <typename S>
+static int launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream)
 {
     int blocks = (plan->n_atoms + S::TILE - 1) / S::TILE * S::C;
-    void (*kernel)(painn_cuda_step, int) = back ? mix_back_kernel<S> : layer + 1 == step->n_layers ? mix_last_kernel<S> : mix_kernel<S>;
+    void (*kernel)(painn_cuda_step, int) = back                          ? mix_back_kernel<S>
+                                           : layer + 1 == step->n_layers ? mix_last_kernel<S>
+                                                                         : mix_kernel<S>;
     return launch(kernel, blocks, S::WARPS * 32, S::KB * 1024, S::C, plan->overlap, stream, *step, layer);
 }
 
