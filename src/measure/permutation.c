@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// compare.c: are two groups of runs different, and by how much? A run is one number here, the logarithm of its median step:
+// permutation.c: are two groups of runs different, and by how much? A run is one number here, the logarithm of its median step:
 // steps of one run share its memory layout, its clock and its neighbours on the machine, so that tests on steps find
 // differences where there are none. The test is the exact permutation test of the difference of means, and the interval
 // is that test inverted: the shifts of one group that it would not reject. Both hold for any distribution.
