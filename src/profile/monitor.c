@@ -42,6 +42,7 @@ mlff_status mlff_monitor_create(const mlff_callable *callable, const mlff_system
     m->n_stages = m->r.n_stages;
     MLFF_TRY(status);
     m->r.frame = system;
+    m->r.n_atoms = system->n_atoms;
     *monitor_out = m;
     m = NULL;
 done:

@@ -134,6 +134,7 @@ mlff_status run_frame_next(run *r)
 {
     mlff_status status = MLFF_OK;
     MLFF_TRY(trajectory_next(r->trajectory, &r->frame));
+    r->n_atoms = r->frame->n_atoms;
     MLFF_TRY(base_grow(&r->forces, &r->forces_capacity, 3 * (size_t)r->frame->n_atoms, sizeof *r->forces, "forces"));
 done:
     return status;
@@ -189,7 +190,7 @@ static void memory_read(run *r)
     r->now_bytes[RESIDENT] = r->resident_known ? memory.resident_bytes : 0;
     r->now_bytes[HEAP] = r->heap_known ? memory.heap_bytes : 0;
     r->now_bytes[HEAP_RESERVED] = r->heap_known ? memory.heap_reserved_bytes : 0;
-    r->now_bytes[r->n_ledgers] = r->frame ? r->frame->n_atoms : 0;
+    r->now_bytes[r->n_ledgers] = r->n_atoms;
     r->now_bytes[r->n_ledgers + 1] = r->n_pairs > 0 ? r->n_pairs : 0;
     r->peak_after = memory.peak_bytes;
     if (r->n_ledgers > OWN_LEDGERS) r->callable.ledgers(r->callable.context, r->now_bytes + OWN_LEDGERS);

@@ -26,7 +26,8 @@ typedef struct run {
     bool clocks_running;
     char error[1024]; /* text of the failure that ended the run */
 
-    const mlff_system *frame;
+    const mlff_system *frame; /* borrowed until the trajectory goes on */
+    int n_atoms;              /* of the last frame, which may be gone */
     double energy, stress[6];
     double *forces; /* [n_atoms][3] */
     size_t forces_capacity;

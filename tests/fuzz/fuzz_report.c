@@ -14,6 +14,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!copy) return 0;
     memcpy(copy, data, size);
     if (profile_parse("fuzz.json", copy, size, &profile) == MLFF_OK) {
+        const mlff_profile *shown = profile;
+        if (mlff_profile_html(&shown, 1, NULL, &text) == MLFF_OK) {
+            assert(!strstr(text, "<img")); // no page of ours has one
+            mlff_text_free(text);
+        }
+        mlff_comparison *comparison = NULL;
+        if (mlff_profile_compare(&shown, 1, &shown, 1, NULL, &comparison) == MLFF_OK) {
+            if (mlff_comparison_text(comparison, &text) == MLFF_OK) mlff_text_free(text);
+            mlff_comparison_destroy(comparison);
+        }
         if (mlff_profile_text(profile, 80, &text) == MLFF_OK) mlff_text_free(text);
         if (mlff_profile_json(profile, &text) == MLFF_OK) {
             mlff_profile *again = NULL;
