@@ -12,6 +12,7 @@
 #include "base/base.h"
 #include "device/device.h"
 #include "mlff_profile.h"
+#include "model/painn/painn.h"
 
 static void must(mlff_status status, const char *what)
 {
@@ -169,14 +170,20 @@ static void errors(const mlff_model *model, const problem *p, const mlff_results
     free(V);
 }
 
+static device_painn painn_of(const mlff_model *model)
+{
+    return (device_painn){model, sizeof *model, model->parameters, sizeof(painn_parameters), painn_radial};
+}
+
 static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls, int check)
 {
     problem p;
     cuda_evaluator *e;
     mlff_evaluator_options o = mlff_evaluator_options_default();
     build(c, &p);
+    device_painn painn = painn_of(model);
     o.device = (mlff_device){MLFF_CUDA, 0};
-    must(gpu->painn_create(model, model->parameters, &o, &e), "painn_create");
+    must(gpu->painn_create(&painn, &o, &e), "painn_create");
     double *E = need(p.n_systems, 8), *F = need(3 * (size_t)p.n_atoms, 8), *V = need(9 * (size_t)p.n_systems, 8),
            *F2 = need(3 * (size_t)p.n_atoms, 8);
     mlff_results all = {.energies = E, .forces = F, .virials = V}, plain = {.energies = E, .forces = F2};
@@ -264,8 +271,9 @@ static void run_dynamics(const mlff_model *model, const device_plugin *gpu, cons
     must(mlff_system_add_masses(system), name);
     must(mlff_system_add_velocities(system), name);
     must(mlff_system_thermalize(system, 300.0, 3), name);
+    device_painn painn = painn_of(model);
     o.device = (mlff_device){MLFF_CUDA, 0};
-    must(gpu->painn_create(model, model->parameters, &o, &e), "painn_create");
+    must(gpu->painn_create(&painn, &o, &e), "painn_create");
     must(gpu->dynamics_create(e, system, &motion, &d), "dynamics");
     double *times = need((size_t)n_steps, sizeof *times), before[3], after[3];
     must(gpu->dynamics_run(d, 100, NULL), "dynamics");

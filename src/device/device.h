@@ -8,8 +8,6 @@
 #include <stdio.h>
 
 #include "mlff.h"
-#include "model/model.h"
-#include "model/painn/painn.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,8 +17,18 @@ extern "C" {
 typedef struct device_host {
     mlff_status (*fail)(mlff_status status, const char *format, ...) MLFF_PRINTF(2, 3);
     void (*warn)(const char *format, ...) MLFF_PRINTF(1, 2);
-    void (*painn_radial)(const painn_parameters *parameters, double d, double *psi, double *derivative);
 } device_host;
+
+struct painn_parameters; /* model/painn/painn.h */
+
+/* A PaiNN as its part of the house hands it to the plugin. The sizes tell whether both were built from one source. */
+typedef struct device_painn {
+    const mlff_model *model;
+    size_t model_bytes;
+    const struct painn_parameters *parameters;
+    size_t parameters_bytes;
+    void (*radial)(const struct painn_parameters *parameters, double d, double *psi, double *derivative); /* painn_radial */
+} device_painn;
 
 /* One model on one GPU, with its buffers and captured graphs. */
 typedef struct cuda_evaluator cuda_evaluator;
@@ -54,9 +62,8 @@ typedef struct device_plugin {
     void (*release)(int index, void *memory);
     mlff_status (*copy)(int index, void *to, const void *from, size_t bytes); /* any direction; waits */
 
-    /* ---- PaiNN on CUDA: model, options->device.index, options->precision */
-    mlff_status (*painn_create)(const mlff_model *model, const painn_parameters *parameters,
-                                const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+    /* ---- PaiNN on CUDA: options->device.index, options->precision */
+    mlff_status (*painn_create)(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
     /* Whole batch, whole step. With everything on the device the work is enqueued on batch->stream and not waited for. */
     mlff_status (*compute)(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
     const mlff_stage *(*stages)(const cuda_evaluator *evaluator, int *n_out);
@@ -78,9 +85,9 @@ typedef struct device_plugin {
 /* Library and plugin must agree on this text: version and layout of everything that passes between them. */
 static inline void device_build_id(char *text, size_t text_bytes)
 {
-    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu-%zu", MLFF_VERSION, sizeof(device_plugin), sizeof(mlff_model),
-             sizeof(painn_parameters), sizeof(mlff_batch) + sizeof(mlff_results),
-             sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info), sizeof(mlff_device_info) + sizeof(mlff_device_memory));
+    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION, sizeof(device_plugin), sizeof(device_painn),
+             sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
+             sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }
 
 /* The plugin's one exported symbol. `build_id` is the library's; a plugin of another build refuses. */

@@ -33,8 +33,7 @@ void cuda_release(int index, void *memory);
 /* Makes the device current for this thread. */
 mlff_status cuda_use(int index);
 
-mlff_status painn_cuda_create(const mlff_model *model, const painn_parameters *parameters, const mlff_evaluator_options *options,
-                              cuda_evaluator **evaluator_out);
+mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
 mlff_status painn_cuda_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
 const mlff_stage *painn_cuda_stages(const cuda_evaluator *evaluator, int *n_out);
 mlff_status painn_cuda_stage_clock_set(cuda_evaluator *evaluator, int on);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+
 #define PLUGIN_FILE "libmlff_cuda.so"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -51,7 +53,7 @@ static void *open_plugin(char *text, size_t text_bytes)
 
 static void open_once(void)
 {
-    const device_host host = {mlff_fail, base_warn, painn_radial};
+    const device_host host = {mlff_fail, base_warn};
     char reason[512], build_id[128];
     void *handle = open_plugin(reason, sizeof reason);
     if (!handle) {

@@ -3,6 +3,7 @@
 // full rows, errors, repeatability, flat memory, stages. Says so and passes where there is no GPU.
 // Tolerance: 2e-5 of the rms force, as the goals; one structure alone and in a batch agree to 5e-6 (sums in another order).
 #include "device/device.h"
+#include "model/painn/painn.h"
 #include "support.h"
 
 static int have_gpu(void)
@@ -366,9 +367,10 @@ static void test_dynamics(void **state)
         cuda_dynamics *dynamics;
         mlff_evaluator_options on_gpu = mlff_evaluator_options_default();
         on_gpu.device.kind = MLFF_CUDA;
+        device_painn painn = {model, sizeof *model, model->parameters, sizeof(painn_parameters), painn_radial};
         cuda_dynamics_options motion = {options.timestep_fs, options.temperature_kelvin, langevin ? options.friction_per_fs : 0,
                                         77};
-        assert_ok(gpu->painn_create(model, model->parameters, &on_gpu, &evaluator));
+        assert_ok(gpu->painn_create(&painn, &on_gpu, &evaluator));
         assert_ok(gpu->dynamics_create(evaluator, start, &motion, &dynamics));
         double positions[192], times[60], energies[3];
         assert_ok(gpu->dynamics_run(dynamics, 37, times));

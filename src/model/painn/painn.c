@@ -288,7 +288,8 @@ static mlff_status painn_create_cpu(const mlff_model *model, const cpu_options *
 static mlff_status painn_create_gpu(const mlff_model *model, const struct device_plugin *plugin,
                                     const mlff_evaluator_options *options, struct cuda_evaluator **evaluator_out)
 {
-    return plugin->painn_create(model, model->parameters, options, evaluator_out);
+    const device_painn painn = {model, sizeof *model, model->parameters, sizeof(painn_parameters), painn_radial};
+    return plugin->painn_create(&painn, options, evaluator_out);
 }
 
 static void painn_destroy(mlff_model *model)

@@ -48,11 +48,11 @@ static void read_forced_plan(painn_cuda_plan *plan)
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
 }
 
-static mlff_status upload_model(cuda_evaluator *e, const painn_parameters *parameters)
+static mlff_status upload_model(cuda_evaluator *e, const device_painn *painn)
 {
     mlff_status status = MLFF_OK;
     void *block = NULL;
-    painn_cuda_pack(parameters, e->model, host.painn_radial, NULL, &e->constant_bytes, NULL, &e->step);
+    painn_cuda_pack(painn->parameters, e->model, painn->radial, NULL, &e->constant_bytes, NULL, &e->step);
     PLUGIN_TRY(cuda_allocate(e->device, e->constant_bytes, "the model", &e->constants));
     block = aligned_alloc(256, (e->constant_bytes + 255) / 256 * 256);
     if (!block) {
@@ -60,19 +60,23 @@ static mlff_status upload_model(cuda_evaluator *e, const painn_parameters *param
         goto done;
     }
     memset(block, 0, e->constant_bytes);
-    painn_cuda_pack(parameters, e->model, host.painn_radial, block, &e->constant_bytes, e->constants, &e->step);
+    painn_cuda_pack(painn->parameters, e->model, painn->radial, block, &e->constant_bytes, e->constants, &e->step);
     CUDA_TRY(cudaMemcpy(e->constants, block, e->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
 done:
     free(block);
     return status;
 }
 
-mlff_status painn_cuda_create(const mlff_model *model, const painn_parameters *parameters, const mlff_evaluator_options *options,
-                              cuda_evaluator **evaluator_out)
+mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
 {
     mlff_status status = MLFF_OK;
     struct cudaDeviceProp properties;
-    if (!painn_cuda_supported(parameters))
+    const mlff_model *model = painn->model;
+    if (painn->model_bytes != sizeof *model || painn->parameters_bytes != sizeof(painn_parameters))
+        return host.fail(
+            MLFF_ERR_DEVICE,
+            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
+    if (!painn_cuda_supported(painn->parameters))
         return host.fail(
             MLFF_ERR_UNSUPPORTED,
             "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
@@ -100,7 +104,7 @@ mlff_status painn_cuda_create(const mlff_model *model, const painn_parameters *p
     CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "making a stream");
     CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "making an event");
     CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "making an event");
-    PLUGIN_TRY(upload_model(e, parameters));
+    PLUGIN_TRY(upload_model(e, painn));
     PLUGIN_TRY(create_stages(e));
     e->step.row_capacity = FIRST_ROW;
     read_forced_plan(&e->forced);

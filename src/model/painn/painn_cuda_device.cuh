@@ -6,9 +6,7 @@
 
 #include "model/painn/painn_cuda.h"
 
-#ifdef MLFF_EMULATE
-#include "kernels/emulate_cuda.h"
-#else
+#ifndef MLFF_EMULATE /* else the includer has brought its own */
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
