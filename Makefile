@@ -5,11 +5,11 @@ PREFIX  ?= /usr/local
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check bench format fuzz install clean
+.PHONY: help setup build demo test check check-gpu bench format fuzz install clean
 
 help: ## this list
 	@echo "make TARGET, where TARGET is one of"
-	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  %-8s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  %-8s %s\n", $$1, $$2 }'
 	@echo "variables: BUILD=$(BUILD) (build folder)  PREFIX=$(PREFIX) (install)  FUZZ_SECONDS=$(FUZZ_SECONDS) (fuzz, for each target)"
 
 setup: ## install the Debian packages that are missing (packages.txt); says first what
@@ -29,6 +29,9 @@ test: build ## build, then run every test
 
 check: ## all that is asked of a change: tests, format, include order, headers, sanitizers, cppcheck, aarch64
 	@.ci/run
+
+check-gpu: build ## the tests of models on this machine's GPU
+	@MLFF_DEVICE=cuda ctest --test-dir $(BUILD) --output-on-failure -R 'test_painn_(cuda|golden|physics)'
 
 bench: build ## measure speed; results under BUILD/bench
 	@tools/bench $(BUILD)
