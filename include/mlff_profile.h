@@ -198,6 +198,9 @@ MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, c
 /* A page for a browser: one file that needs no network, with charts where this build has a plotting library (the page
  * says if not), readable on a phone and on paper. `title` NULL: the first profile's name. Free with mlff_text_free. */
 MLFF_API mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profiles, const char *title, char **text_out);
+/* The same with the first n_first profiles compared with the others, or with why they are not comparable. */
+MLFF_API mlff_status mlff_profile_html_compared(const mlff_profile *const *profiles, int n_profiles, int n_first,
+                                                const char *title, char **text_out);
 MLFF_API void mlff_text_free(char *text);
 
 /* ---- always on ------------------------------------------------------------------------------- */

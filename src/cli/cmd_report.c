@@ -50,16 +50,21 @@ static int run(cli_arguments *arguments)
     collection all = {0};
     base_output output = {0};
     char *text = NULL;
+    int n_first = 0;
     const char *path = cli_text(arguments, "output", "profile.html");
 
     if (cli_given(arguments, "text") && cli_given(arguments, "output"))
         return cli_usage_error(arguments, "--text writes to standard output; it excludes -o");
-    for (int i = 0; i < arguments->n_positional; i++) MLFF_TRY(collect(arguments->positional[i], &all));
+    for (int i = 0; i < arguments->n_positional; i++) {
+        MLFF_TRY(collect(arguments->positional[i], &all));
+        if (i == 0) n_first = all.n;
+    }
     if (cli_given(arguments, "text")) {
         MLFF_TRY(write_texts(&all));
         goto done;
     }
-    MLFF_TRY(mlff_profile_html((const mlff_profile *const *)all.profiles, all.n, cli_text(arguments, "title", NULL), &text));
+    MLFF_TRY(mlff_profile_html_compared((const mlff_profile *const *)all.profiles, all.n,
+                                        arguments->n_positional == 2 ? n_first : 0, cli_text(arguments, "title", NULL), &text));
     MLFF_TRY(base_output_open(path, &output));
     fputs(text, output.file);
     MLFF_TRY(base_output_commit(&output));
@@ -79,7 +84,8 @@ const cli_command report_command = {
     .details =
         "Writes one file that needs no network: latency over steps, histogram with percentiles, stages, memory with verdicts,\n"
         "what stands out, the environment, and the runs side by side where there are several. A REPORT holds one profile,\n"
-        "or several as {\"runs\": [...]}. It can be read on a phone and printed.",
+        "or several as {\"runs\": [...]}. It can be read on a phone and printed.\n"
+        "Two files are compared as mlff compare does.",
     .examples = "mlff profile painn.safetensors --system silicon --n-atoms 64 -o silicon.json\n"
                 "mlff report silicon.json -o silicon.html\n"
                 "mlff report before.json after.json --title \"Before and after\" -o both.html",

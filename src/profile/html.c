@@ -326,9 +326,32 @@ static void write_foot(base_text *page, const mlff_profile *const *profiles, int
     base_text_add(page, "</script>\n<script>%s</script>\n<script>%s</script>\n</body></html>\n", page_chart_library, page_script);
 }
 
+static void write_comparison(base_text *page, const mlff_profile *const *profiles, int n, int n_first)
+{
+    mlff_comparison *comparison = NULL;
+    char *text = NULL;
+    base_text_add(page, "<h2>Comparison</h2>\n");
+    if (mlff_profile_compare(profiles, n_first, profiles + n_first, n - n_first, NULL, &comparison) != MLFF_OK ||
+        mlff_comparison_text(comparison, &text) != MLFF_OK) {
+        element(page, "p", "class=\"warn\"", mlff_last_error());
+    } else {
+        base_text_add(page, "<div class=\"scroll\"><pre>");
+        html_text(page, text);
+        base_text_add(page, "</pre></div>\n");
+    }
+    mlff_text_free(text);
+    mlff_comparison_destroy(comparison);
+}
+
 mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profiles, const char *title, char **text_out)
 {
-    if (!profiles || n_profiles < 1 || !text_out)
+    return mlff_profile_html_compared(profiles, n_profiles, 0, title, text_out);
+}
+
+mlff_status mlff_profile_html_compared(const mlff_profile *const *profiles, int n_profiles, int n_first, const char *title,
+                                       char **text_out)
+{
+    if (!profiles || n_profiles < 1 || n_first < 0 || n_first >= n_profiles + (n_first == 0) || !text_out)
         return mlff_fail(MLFF_ERR_USAGE, "profile as a page: profiles or output is NULL, or there are none");
     base_text page = {0};
     if (!title) title = profiles[0]->name;
@@ -341,6 +364,7 @@ mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profile
     html_text(&page, title);
     base_text_add(&page, "</h1>\n");
     if (n_profiles > 1) write_overview(&page, profiles, n_profiles);
+    if (n_first > 0) write_comparison(&page, profiles, n_profiles, n_first);
     write_scaling(&page, profiles, n_profiles);
     for (int i = 0; i < n_profiles; i++) write_run(&page, profiles[i], i, n_profiles);
     write_foot(&page, profiles, n_profiles);

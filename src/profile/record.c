@@ -184,6 +184,13 @@ const char *profile_time_text(double ms, char text[32])
     return text;
 }
 
+const char *profile_right_text(const char *text, int columns, char cell[64])
+{
+    for (const char *at = text; *at; at++) columns -= ((unsigned char)*at & 0xC0) != 0x80;
+    snprintf(cell, 64, "%*s%s", columns > 0 ? columns : 0, "", text);
+    return cell;
+}
+
 bool profile_untrained(const mlff_profile *profile)
 {
     static const char word[] = "untrained";

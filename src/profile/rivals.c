@@ -218,8 +218,8 @@ mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out)
         const mlff_rival *s = &rivals->shown[k];
         char interval[40] = "–                 ";
         if (isfinite(s->high)) snprintf(interval, sizeof interval, "%7.3f to %-7.3f", s->low, s->high);
-        base_text_add(&text, "%-34.34s %11s %8.3f %s %12.3g %12.3g", s->name, PROFILE_TIME(s->median_ms), s->ratio, interval,
-                      s->energy_difference * 1e3, s->force_difference * 1e3);
+        base_text_add(&text, "%-34.34s %s %8.3f %s %12.3g %12.3g", s->name, PROFILE_TIME_RIGHT(s->median_ms, 11), s->ratio,
+                      interval, s->energy_difference * 1e3, s->force_difference * 1e3);
         if (labels) base_text_add(&text, "   %.3g meV/atom, %.3g meV/Å", s->energy_error * 1e3, s->force_error * 1e3);
         if (k > 0) base_text_add(&text, "  %s%s", change_names[s->change], s->agrees ? "" : ", but WRONG");
         base_text_add(&text, "\n");

@@ -422,6 +422,7 @@ test_compare() {
     refused 1 'not comparable: system' compare a.json c.json
     run 0 report a.json b.json -o page.html
     says '</html>' page.html
+    says 'B is .*SLOWER' page.html
     run 0 report one.json --text
     says 'Where the time goes'
     refused 1 'no_such.json' report no_such.json
