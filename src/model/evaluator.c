@@ -297,6 +297,18 @@ static mlff_status check_finite(const mlff_batch *batch, const model_graph *grap
     return MLFF_OK;
 }
 
+// The same of a GPU's results, which are in the caller's arrays already.
+static mlff_status check_finite_results(const mlff_batch *batch, const mlff_results *results)
+{
+    double sum = 0;
+    for (int s = 0; results->energies && s < batch->n_systems; s++) sum += results->energies[s] * 0.0;
+    for (int k = 0; results->forces && k < 3 * batch->first_atom[batch->n_systems]; k++) sum += results->forces[k] * 0.0;
+    return sum == 0.0
+               ? MLFF_OK
+               : mlff_fail(MLFF_ERR_VALUE, "energies or forces are not finite: atoms too close, or activations beyond what "
+                                           "the GPU's products hold (some 4,000); look at the structure, try --device cpu");
+}
+
 // ---- members ----------------------------------------------------------------------------------------------------
 
 static bool wants_members(const mlff_results *out)
@@ -363,7 +375,11 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     MLFF_TRY(check_batch(model, batch, results));
     if (e->cuda && wants_members(results))
         MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "results of members are computed on the CPU only; use --device cpu");
-    if (e->cuda) return e->plugin->compute(e->cuda, batch, results);
+    if (e->cuda) {
+        MLFF_TRY(e->plugin->compute(e->cuda, batch, results));
+        if (batch->location == MLFF_HOST && results->location == MLFF_HOST) MLFF_TRY(check_finite_results(batch, results));
+        goto done;
+    }
     if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
         MLFF_FAIL(MLFF_ERR_USAGE, "this evaluator runs on the CPU; batch and results must live in host memory");
     stage_end(&e->clock, STAGE_GEOMETRY);
