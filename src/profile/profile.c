@@ -263,7 +263,10 @@ static mlff_status warm_up(run *r)
         int64_t time_ns;
         if (run_stops(r, i - r->options.n_warmup)) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted during the warm-up");
         MLFF_TRY(run_frame_next(r));
-        MLFF_TRY(run_step(r, &time_ns));
+        ranges_begin("warm-up step");
+        status = run_step(r, &time_ns);
+        ranges_end();
+        if (status != MLFF_OK) goto done;
         if (i == 0) r->warmup_first = (double)time_ns;
         r->warmup_sum += (double)time_ns;
     }
@@ -303,7 +306,10 @@ static mlff_status measure(run *r)
         MLFF_TRY(run_frame_next(r));
         getrusage(RUSAGE_SELF, &before);
         int64_t start_ns = mlff_clock_ns();
-        MLFF_TRY(run_step(r, &time_ns));
+        ranges_begin("step");
+        status = run_step(r, &time_ns);
+        ranges_end();
+        if (status != MLFF_OK) goto done;
         getrusage(RUSAGE_SELF, &after);
         uint32_t tags = run_note(r, time_ns, &before, &after);
         if (r->n_trace < r->trace_capacity) trace_step(r, start_ns, time_ns, tags);
