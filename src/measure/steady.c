@@ -40,7 +40,7 @@ static double piece_level(const pieces *p, int k, double *error)
 // Noise from differences of blocks `gap` apart, less what all of them have in common: a few jumps of level do not matter.
 static double noise_of(const pieces *p, int gap)
 {
-    double differences[BLOCKS_MAX];
+    double differences[BLOCKS_MAX] = {0.0};
     int n = p->n_blocks - gap;
     for (int i = 0; i < n; i++) differences[i] = p->level[i + gap] - p->level[i];
     double common = median_of(differences, n);
@@ -51,7 +51,7 @@ static double noise_of(const pieces *p, int gap)
 static void cut(pieces *p)
 {
     int m = p->n_blocks, last_cut[BLOCKS_MAX + 1];
-    double smooth[BLOCKS_MAX], sum[BLOCKS_MAX + 1], squares[BLOCKS_MAX + 1], best[BLOCKS_MAX + 1];
+    double smooth[BLOCKS_MAX] = {0.0}, sum[BLOCKS_MAX + 1], squares[BLOCKS_MAX + 1], best[BLOCKS_MAX + 1];
     for (int i = 0; i < m; i++) {
         int reach = i < 2 ? i : m - 1 - i < 2 ? m - 1 - i : 2;
         smooth[i] = median_of(p->level + i - reach, 2 * reach + 1);

@@ -11,9 +11,13 @@ size_t mlff_profile_abi_size(const char *struct_name)
         size_t size;
     } sizes[] = {
 #define SIZE(type) {#type, sizeof(type)}
-        SIZE(mlff_callable),       SIZE(mlff_statistics),    SIZE(mlff_process_memory),  SIZE(mlff_profile_options),
-        SIZE(mlff_verdict),        SIZE(mlff_profile_stage), SIZE(mlff_profile_summary), SIZE(mlff_comparison_options),
-        SIZE(mlff_comparison_row),
+        SIZE(mlff_callable),        SIZE(mlff_statistics),
+        SIZE(mlff_process_memory),  SIZE(mlff_profile_options),
+        SIZE(mlff_verdict),         SIZE(mlff_profile_stage),
+        SIZE(mlff_profile_summary), SIZE(mlff_comparison_options),
+        SIZE(mlff_comparison_row),  SIZE(mlff_comparison_options),
+        SIZE(mlff_comparison_row),  SIZE(mlff_rivals_options),
+        SIZE(mlff_rival),           SIZE(mlff_scaling),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
