@@ -75,7 +75,7 @@ mlff_status run_step(run *r, int64_t *time_ns);
 uint32_t run_note(run *r, int64_t time_ns, const struct rusage *before, const struct rusage *after);
 bool run_stops(const run *r, int64_t done);
 
-/* ranges.c: a range of the tool that listens (NVTX), around steps and outside of their timing. Profiling thread only. */
+/* ranges_cuda.c: a range of the tool that listens (NVTX), around steps and outside of their timing. Profiling thread only. */
 void ranges_begin(const char *name);
 void ranges_end(void);
 

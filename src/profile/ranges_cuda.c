@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ranges.c: named ranges for NVIDIA's tools (NVTX), where the build had their header; one branch where no tool listens.
+// ranges_cuda.c: named ranges for NVIDIA's tools (NVTX), where the build had their header; one branch where no tool listens.
 #include "run.h"
 
 #ifdef MLFF_NVTX
