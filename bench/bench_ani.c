@@ -8,29 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench.h"
 #include "mlff.h"
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-static void check(mlff_status status)
-{
-    if (status == MLFF_OK) return;
-    fprintf(stderr, "bench_ani: %s\n", mlff_last_error());
-    exit(1);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 // The structure of liquid water with its atoms renamed to H, C, N, O at organic matter's rates (H 1/2, C 1/3): what the
 // columns of four species cost at the density of a liquid.
@@ -44,7 +24,7 @@ static void run(const char *name, const char *builder, int n_atoms, int mixed, i
                 int with_stages)
 {
     mlff_system *system;
-    check(mlff_system_build(builder, n_atoms, 0, &system));
+    bench_check(mlff_system_build(builder, n_atoms, 0, &system));
     if (mixed) mix_elements(system);
     int n = 3 * system->n_atoms, n_stages;
     double *base = malloc(sizeof(double) * (size_t)n), *forces = malloc(sizeof(double) * (size_t)n);
@@ -55,21 +35,21 @@ static void run(const char *name, const char *builder, int n_atoms, int mixed, i
     int32_t first_atom[2];
     mlff_batch batch;
     mlff_batch_from_system(system, first_atom, &batch);
-    check(mlff_evaluator_stage_clock_set(evaluator, with_stages));
+    bench_check(mlff_evaluator_stage_clock_set(evaluator, with_stages));
     uint32_t noise = 1;
     for (int call = -5; call < n_calls; call++) {
         for (int k = 0; k < n; k++) {
             noise = noise * 1664525u + 1013904223u;
             system->positions[k] = base[k] + 0.02 * ((double)(noise >> 8) / (1 << 24) - 0.5);
         }
-        double start = now_ms();
-        check(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .forces = forces}));
+        double start = bench_now_ms();
+        bench_check(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .forces = forces}));
         if (call < 0) continue;
-        times[call] = now_ms() - start;
+        times[call] = bench_now_ms() - start;
         mlff_evaluator_stage_times(evaluator, stage);
         for (int s = 0; s < n_stages; s++) sum[s] += stage[s];
     }
-    qsort(times, (size_t)n_calls, sizeof *times, ascending);
+    qsort(times, (size_t)n_calls, sizeof *times, bench_ascending);
     mlff_evaluator_info info;
     mlff_evaluator_info_get(evaluator, &info);
     printf("{\"case\": \"%s\", \"n_atoms\": %d, \"n_pairs\": %lld, \"path\": \"%s\", \"threads\": %d, \"members\": %d, "
@@ -112,8 +92,8 @@ int main(int argc, char **argv)
     }
     mlff_model *model;
     mlff_evaluator *evaluator;
-    check(path ? mlff_model_load(path, &model) : mlff_model_create_ani(8, 1, &model));
-    check(mlff_evaluator_create(model, &options, &evaluator));
+    bench_check(path ? mlff_model_load(path, &model) : mlff_model_create_ani(8, 1, &model));
+    bench_check(mlff_evaluator_create(model, &options, &evaluator));
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int wanted = optind == argc;
         for (int a = optind; a < argc; a++) wanted |= strcmp(argv[a], cases[k].name) == 0;

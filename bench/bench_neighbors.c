@@ -5,24 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base.h"
+#include "bench.h"
 #include "device/team.h"
 #include "mlff_atoms.h"
-
-static double now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 // Silicon, n × n × n cubic cells.
 static int silicon(int n, double *positions, double cell[9])
@@ -90,15 +77,15 @@ static int run(const char *name, int n, double *positions, const double *cell, d
         for (int k = 0; k < 3 * n; k++)
             positions[k] = home[k] + 0.1 * (base_random_uniform(1, 0, (uint64_t)(3 * n * (call + n_warm) + k)) - 0.5);
         if (call == 0) mlff_neighbors_info_get(neighbors, &before);
-        double start = now_us();
+        double start = 1e3 * bench_now_ms();
         if (mlff_neighbors_update(neighbors, &batch) != MLFF_OK) {
             fprintf(stderr, "%s: %s\n", name, mlff_last_error());
             return 1;
         }
-        if (call >= 0) times[call] = now_us() - start;
+        if (call >= 0) times[call] = 1e3 * bench_now_ms() - start;
     }
     mlff_neighbors_info_get(neighbors, &info);
-    qsort(times, (size_t)n_calls, sizeof *times, compare_doubles);
+    qsort(times, (size_t)n_calls, sizeof *times, bench_ascending);
     printf("%-28s %7d atoms %9lld pairs  skin %.1f Å  %5.1f %% rebuilt  least %10.2f µs  median %10.2f µs  p95 %10.2f µs  %6.1f "
            "MB\n",
            name, n, (long long)info.n_pairs, skin, 100.0 * (double)(info.n_rebuilds - before.n_rebuilds) / n_calls, times[0],

@@ -7,34 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench.h"
 #include "mlff.h"
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-static void check(mlff_status status)
-{
-    if (status == MLFF_OK) return;
-    fprintf(stderr, "bench_painn: %s\n", mlff_last_error());
-    exit(1);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 static void run(const char *name, const char *builder, int n_atoms, int n_calls, mlff_evaluator *evaluator, int with_stages)
 {
     mlff_system *system;
-    check(mlff_system_build(builder, n_atoms, 0, &system));
+    bench_check(mlff_system_build(builder, n_atoms, 0, &system));
     int n = 3 * system->n_atoms, n_stages;
     double *base = malloc(sizeof(double) * (size_t)n), *forces = malloc(sizeof(double) * (size_t)n);
     double *times = malloc(sizeof(double) * (size_t)n_calls), energy;
@@ -44,21 +24,21 @@ static void run(const char *name, const char *builder, int n_atoms, int n_calls,
     int32_t first_atom[2];
     mlff_batch batch;
     mlff_batch_from_system(system, first_atom, &batch);
-    check(mlff_evaluator_stage_clock_set(evaluator, with_stages));
+    bench_check(mlff_evaluator_stage_clock_set(evaluator, with_stages));
     uint32_t noise = 1;
     for (int call = -10; call < n_calls; call++) {
         for (int k = 0; k < n; k++) {
             noise = noise * 1664525u + 1013904223u;
             system->positions[k] = base[k] + 0.1 * ((double)noise / 4294967296.0 - 0.5);
         }
-        double start = now_ms();
-        check(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .forces = forces}));
+        double start = bench_now_ms();
+        bench_check(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .forces = forces}));
         if (call < 0) continue;
-        times[call] = now_ms() - start;
+        times[call] = bench_now_ms() - start;
         mlff_evaluator_stage_times(evaluator, stage);
         for (int k = 0; k < n_stages; k++) sum[k] += stage[k] * 1e-6 / n_calls;
     }
-    qsort(times, (size_t)n_calls, sizeof *times, ascending);
+    qsort(times, (size_t)n_calls, sizeof *times, bench_ascending);
     mlff_evaluator_info info;
     mlff_evaluator_info_get(evaluator, &info);
     printf("{\"case\": \"%s\", \"atoms\": %d, \"pairs\": %lld, \"threads\": %d, \"path\": \"%s\", \"calls\": %d, \"median_ms\": "
@@ -102,8 +82,8 @@ int main(int argc, char **argv)
     mlff_painn_options network = mlff_painn_options_default();
     mlff_model *model;
     mlff_evaluator *evaluator;
-    check(mlff_model_create_painn(&network, &model));
-    check(mlff_evaluator_create(model, &options, &evaluator));
+    bench_check(mlff_model_create_painn(&network, &model));
+    bench_check(mlff_evaluator_create(model, &options, &evaluator));
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int wanted = optind == argc && k < 3;
         for (int a = optind; a < argc; a++) wanted |= strcmp(argv[a], cases[k].name) == 0;

@@ -169,4 +169,136 @@ SUPPORT mlff_system *support_random_system(int n, int periodic, double closest, 
     return system;
 }
 
+/* An evaluator of one path, with so many threads; `members` NULL: all. */
+SUPPORT mlff_evaluator *support_evaluator_on(const mlff_model *model, mlff_precision precision, const char *path, int n_threads,
+                                             const char *members)
+{
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    options.precision = precision;
+    options.cpu_path = path;
+    options.n_threads = n_threads;
+    options.members = members;
+    mlff_evaluator *evaluator;
+    assert_ok(mlff_evaluator_create(model, &options, &evaluator));
+    return evaluator;
+}
+
+SUPPORT double support_atom_energy_size(const support_results *r)
+{
+    double sum = 0;
+    for (int i = 0; i < r->n_atoms; i++) sum += fabs(r->r.atom_energies[i]);
+    return sum;
+}
+
+/* float32 against float64: forces and virials to 2e-5 of the largest, energies to 1e-5 of the sum of their sizes. Below `floors`
+ * (eV/Å, eV) a largest force or virial is rounding itself. */
+SUPPORT void support_compare(const char *what, const support_results *got, const support_results *expected,
+                             const double floors[2])
+{
+    size_t n = (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
+    double size = fmax(support_largest(expected->r.forces, 3 * n), floors[0]),
+           energy = fmax(support_atom_energy_size(expected), 1e-3);
+    double virial = fmax(support_largest(expected->r.virials, 9 * s), floors[1]);
+    double df = support_difference(got->r.forces, expected->r.forces, 3 * n);
+    double de = support_difference(got->r.energies, expected->r.energies, s);
+    double da = support_difference(got->r.atom_energies, expected->r.atom_energies, n);
+    double dv = support_difference(got->r.virials, expected->r.virials, 9 * s);
+    if (df > 2e-5 * size || de > 1e-5 * energy || da > 1e-5 * energy || dv > 2e-5 * virial)
+        fail_msg("%s: forces off by %.2e of %.2e, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e of %.2e", what,
+                 df, size, de, energy, da, dv, virial);
+}
+
+/* A random orthogonal matrix from three random vectors; determinant +1, or -1 with `mirror`. */
+SUPPORT void support_random_orthogonal(uint64_t seed, int mirror, double q[9])
+{
+    for (int r = 0; r < 3; r++) {
+        double length = 0;
+        for (int c = 0; c < 3; c++) q[3 * r + c] = base_random_normal(seed, (uint64_t)r, (uint64_t)c);
+        for (int s = 0; s < r; s++) {
+            double along = q[3 * r] * q[3 * s] + q[3 * r + 1] * q[3 * s + 1] + q[3 * r + 2] * q[3 * s + 2];
+            for (int c = 0; c < 3; c++) q[3 * r + c] -= along * q[3 * s + c];
+        }
+        for (int c = 0; c < 3; c++) length += q[3 * r + c] * q[3 * r + c];
+        for (int c = 0; c < 3; c++) q[3 * r + c] /= sqrt(length);
+    }
+    double det = q[0] * (q[4] * q[8] - q[5] * q[7]) - q[1] * (q[3] * q[8] - q[5] * q[6]) + q[2] * (q[3] * q[7] - q[4] * q[6]);
+    if ((det < 0) != (mirror != 0))
+        for (int c = 0; c < 3; c++) q[c] = -q[c];
+}
+
+SUPPORT void support_rotate(const double q[9], const double *from, double *to, int rows)
+{
+    for (int i = 0; i < rows; i++) {
+        double r[3];
+        for (int a = 0; a < 3; a++)
+            r[a] = q[3 * a] * from[3 * i] + q[3 * a + 1] * from[3 * i + 1] + q[3 * a + 2] * from[3 * i + 2];
+        memcpy(to + 3 * i, r, sizeof r);
+    }
+}
+
+SUPPORT mlff_status support_forces_of(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces});
+}
+
+/* Largest departure of the total energy from its start over n steps, eV. */
+SUPPORT double support_largest_drift(mlff_evaluator *evaluator, const mlff_system *start, double timestep, int n_steps)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_copy(start, &system));
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    options.timestep_fs = timestep;
+    mlff_dynamics *dynamics;
+    assert_ok(mlff_dynamics_create(&options, system, support_forces_of, evaluator, &dynamics));
+    mlff_dynamics_state now;
+    assert_ok(mlff_dynamics_state_get(dynamics, &now));
+    double first = now.conserved_energy, largest = 0;
+    for (int step = 0; step < n_steps; step++) {
+        assert_ok(mlff_dynamics_step(dynamics));
+        assert_ok(mlff_dynamics_state_get(dynamics, &now));
+        largest = fmax(largest, fabs(now.conserved_energy - first));
+    }
+    mlff_dynamics_destroy(dynamics);
+    mlff_system_destroy(system);
+    return largest;
+}
+
+/* σ = (1/V) dE/dε: each of the six against the central difference of a strained cell (strain ±h), and the virial's symmetry,
+ * which holds because the energy does not change when everything rotates. float64. */
+SUPPORT void support_check_stress(mlff_evaluator *evaluator, const mlff_system *system, double h, double tolerance)
+{
+    static const int voigt[6][2] = {{0, 0}, {1, 1}, {2, 2}, {1, 2}, {0, 2}, {0, 1}};
+    support_results at = support_compute_system(evaluator, system);
+    double volume = mlff_system_volume(system), largest = support_largest(at.r.stresses, 6);
+    double rounding = 4e-16 * fabs(at.r.energies[0]) / h / volume;
+    for (int k = 0; k < 6; k++) {
+        double energy[2];
+        for (int side = 0; side < 2; side++) {
+            mlff_system *strained;
+            assert_ok(mlff_system_copy(system, &strained));
+            double strain[9] = {0}, e = (side ? 1 : -1) * h;
+            strain[3 * voigt[k][0] + voigt[k][1]] += 0.5 * e;
+            strain[3 * voigt[k][1] + voigt[k][0]] += 0.5 * e;
+            for (int row = 0; row < system->n_atoms + 3; row++) {
+                double *to = row < 3 ? strained->cell + 3 * row : strained->positions + 3 * (row - 3);
+                const double *from = row < 3 ? system->cell + 3 * row : system->positions + 3 * (row - 3);
+                for (int a = 0; a < 3; a++)
+                    to[a] = from[a] + strain[3 * a] * from[0] + strain[3 * a + 1] * from[1] + strain[3 * a + 2] * from[2];
+            }
+            energy[side] = support_energy(evaluator, strained);
+            mlff_system_destroy(strained);
+        }
+        double expected = (energy[1] - energy[0]) / (2 * h) / volume;
+        if (!(fabs(at.r.stresses[k] - expected) <= tolerance * largest + rounding))
+            fail_msg("stress %d: %.10g, by strain %.10g", k, at.r.stresses[k], expected);
+    }
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; b < a; b++)
+            assert_true(fabs(at.r.virials[3 * a + b] - at.r.virials[3 * b + a]) < 1e-10 * support_largest(at.r.virials, 9));
+    support_results_free(&at);
+}
+
 #endif

@@ -3,6 +3,7 @@
 #ifndef BASE_H
 #define BASE_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -42,6 +43,7 @@ typedef struct base_text {
     mlff_status status;
 } base_text;
 void base_text_add(base_text *text, const char *format, ...) MLFF_PRINTF(2, 3);
+void base_text_add_list(base_text *text, const char *format, va_list arguments) MLFF_PRINTF(2, 0);
 void base_text_free(base_text *text);
 
 /* Files that appear whole or not at all: written beside their name, synced, renamed. */

@@ -13,14 +13,12 @@
 
 #include "base.h"
 
-void base_text_add(base_text *text, const char *format, ...)
+void base_text_add_list(base_text *text, const char *format, va_list arguments)
 {
     if (text->status != MLFF_OK) return;
-    va_list arguments, again;
-    va_start(arguments, format);
+    va_list again;
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
-    va_end(arguments);
     if (length < 0)
         text->status = mlff_fail(MLFF_ERR_USAGE, "a text cannot be formatted");
     else
@@ -30,6 +28,14 @@ void base_text_add(base_text *text, const char *format, ...)
         text->length += (size_t)length;
     }
     va_end(again);
+}
+
+void base_text_add(base_text *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    base_text_add_list(text, format, arguments);
+    va_end(arguments);
 }
 
 void base_text_free(base_text *text)

@@ -67,17 +67,10 @@ model_tensor *weights_add(model_weights *weights, const char *name, int is_doubl
 mlff_status weights_set(model_weights *weights, const char *key, const char *format, ...)
 {
     base_text text = {0};
-    va_list arguments, again;
+    va_list arguments;
     va_start(arguments, format);
-    va_copy(again, arguments);
-    int length = vsnprintf(NULL, 0, format, arguments);
+    base_text_add_list(&text, format, arguments);
     va_end(arguments);
-    if (length < 0)
-        text.status = mlff_fail(MLFF_ERR_USAGE, "metadata %s cannot be formatted", key);
-    else
-        text.status = base_grow(&text.text, &text.capacity, (size_t)length + 1, 1, key);
-    if (text.status == MLFF_OK) vsnprintf(text.text, (size_t)length + 1, format, again);
-    va_end(again);
     if (text.status != MLFF_OK) return text.status;
 
     for (size_t i = 0; i < weights->n_keys; i++)

@@ -5,38 +5,11 @@
 // sums of some 1000 terms, and powers whose relative error is some 20 roundings).
 #include "ani_support.h"
 
-static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_precision precision, const char *path, int n_threads,
-                                    const char *members)
-{
-    mlff_evaluator_options options = mlff_evaluator_options_default();
-    options.precision = precision;
-    options.cpu_path = path;
-    options.n_threads = n_threads;
-    options.members = members;
-    mlff_evaluator *evaluator;
-    assert_ok(mlff_evaluator_create(model, &options, &evaluator));
-    return evaluator;
-}
-
-static double atom_energy_size(const support_results *r)
-{
-    double sum = 0;
-    for (int i = 0; i < r->n_atoms; i++) sum += fabs(r->r.atom_energies[i]);
-    return sum;
-}
+static const double floors[2] = {1e-2, 5e-2};
 
 static void compare(const char *what, const support_results *got, const support_results *expected)
 {
-    size_t n = (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
-    double size = fmax(support_largest(expected->r.forces, 3 * n), 1e-2), energy = fmax(atom_energy_size(expected), 1e-3);
-    double virial = fmax(support_largest(expected->r.virials, 9 * s), 5e-2);
-    double df = support_difference(got->r.forces, expected->r.forces, 3 * n);
-    double de = support_difference(got->r.energies, expected->r.energies, s);
-    double da = support_difference(got->r.atom_energies, expected->r.atom_energies, n);
-    double dv = support_difference(got->r.virials, expected->r.virials, 9 * s);
-    if (df > 2e-5 * size || de > 1e-5 * energy || da > 1e-5 * energy || dv > 2e-5 * virial)
-        fail_msg("%s: forces off by %.2e of %.2e, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e of %.2e", what,
-                 df, size, de, energy, da, dv, virial);
+    support_compare(what, got, expected, floors);
 }
 
 static void same_bits(const support_results *a, const support_results *b)
@@ -47,14 +20,14 @@ static void same_bits(const support_results *a, const support_results *b)
 
 static void check_batch(const mlff_model *model, const mlff_batch *batch, const char *what)
 {
-    mlff_evaluator *reference = evaluator_on(model, MLFF_FLOAT64, NULL, 1, NULL);
+    mlff_evaluator *reference = support_evaluator_on(model, MLFF_FLOAT64, NULL, 1, NULL);
     support_results expected = support_compute(reference, batch);
     for (const char *const *path = mlff_cpu_paths(); *path; path++) {
         support_results first = {0};
         for (int threads = 1; threads <= 3; threads++) {
             char name[256];
             snprintf(name, sizeof name, "%s, %s, %d threads", what, *path, threads);
-            mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, *path, threads, NULL);
+            mlff_evaluator *evaluator = support_evaluator_on(model, MLFF_FLOAT32, *path, threads, NULL);
             support_results got = support_compute(evaluator, batch);
             compare(name, &got, &expected);
             if (threads == 1) {
@@ -204,8 +177,8 @@ static void test_batches(void **state)
     (void)state;
     static const int sizes[2] = {6, 170}; // atoms: some 50; some 1800 × 1008 columns × 3 members > 4 Mi floats
     mlff_model *model = ani_shaped(&ani_small_2x, 5);
-    mlff_evaluator *together = evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
-    mlff_evaluator *alone = evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
+    mlff_evaluator *together = support_evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
+    mlff_evaluator *alone = support_evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
     for (int k = 0; k < 2; k++) {
         joined j = join(sizes[k], 20, 400);
         if (k == 0) check_batch(model, &j.batch, "ragged batch");
@@ -276,7 +249,7 @@ static void test_ghosts(void **state)
     for (int i = 0; i <= n; i++) first[i] = pairs.first[i < system->n_atoms ? i : system->n_atoms];
     mlff_pairs truncated = {first, pairs.neighbor, NULL, 0};
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
-        mlff_evaluator *evaluator = evaluator_on(model, (mlff_precision)precision, NULL, 2, NULL);
+        mlff_evaluator *evaluator = support_evaluator_on(model, (mlff_precision)precision, NULL, 2, NULL);
         support_results whole = support_compute_system(evaluator, system);
         for (int handed = 0; handed < 2; handed++) {
             batch.pairs = handed ? &truncated : NULL;
@@ -291,7 +264,7 @@ static void test_ghosts(void **state)
             printf("%d ghosts, precision %d, handed %d: forces differ by %.1e\n", n - system->n_atoms, precision, handed, df);
             assert_true(df < limit * support_largest(whole.r.forces, 3 * (size_t)system->n_atoms));
             assert_true(dv < limit * support_largest(whole.r.virials, 9));
-            assert_true(fabs(open.r.energies[0] - whole.r.energies[0]) < limit * atom_energy_size(&whole));
+            assert_true(fabs(open.r.energies[0] - whole.r.energies[0]) < limit * support_atom_energy_size(&whole));
             support_results_free(&open);
         }
         // nothing but ghosts
@@ -322,7 +295,7 @@ static void test_members(void **state)
     mlff_batch_from_system(system, first_atom, &batch);
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
         double energy, forces[3 * N], each[M], member_forces[M][3 * N], deviation, deviations[3 * N];
-        mlff_evaluator *evaluator = evaluator_on(model, (mlff_precision)precision, NULL, 2, NULL);
+        mlff_evaluator *evaluator = support_evaluator_on(model, (mlff_precision)precision, NULL, 2, NULL);
         mlff_results results = {.energies = &energy,
                                 .forces = forces,
                                 .member_energies = each,
@@ -349,14 +322,14 @@ static void test_members(void **state)
         for (int m = 0; m < M; m++) {
             char text[8];
             snprintf(text, sizeof text, "%d", m);
-            mlff_evaluator *single = evaluator_on(model, (mlff_precision)precision, NULL, 2, text);
+            mlff_evaluator *single = support_evaluator_on(model, (mlff_precision)precision, NULL, 2, text);
             double one, none;
             assert_ok(mlff_evaluator_compute(single, &batch, &(mlff_results){.energies = &one, .energy_deviations = &none}));
             assert_memory_equal(&one, &each[m], sizeof one);
             assert_true(isnan(none)); // one member has no deviation
             mlff_evaluator_destroy(single);
         }
-        mlff_evaluator *pair = evaluator_on(model, (mlff_precision)precision, NULL, 2, "2,0");
+        mlff_evaluator *pair = support_evaluator_on(model, (mlff_precision)precision, NULL, 2, "2,0");
         double two = support_energy(pair, system);
         assert_true(fabs(two - 0.5 * (each[0] + each[2])) < limit * fabs(two));
         mlff_evaluator_destroy(pair);
@@ -372,7 +345,7 @@ static void test_members(void **state)
         assert_null(evaluator);
     }
     mlff_model *single = support_model(16, 1, "gaussian", "cosine", 0, 1);
-    mlff_evaluator *evaluator = evaluator_on(single, MLFF_FLOAT32, NULL, 1, NULL);
+    mlff_evaluator *evaluator = support_evaluator_on(single, MLFF_FLOAT32, NULL, 1, NULL);
     double value;
     assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energy_deviations = &value}),
                      MLFF_ERR_UNSUPPORTED);
@@ -387,7 +360,7 @@ static void test_no_allocation(void **state)
 {
     (void)state;
     mlff_model *model = ani_shaped(&ani_small_2x, 8);
-    mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
+    mlff_evaluator *evaluator = support_evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
     mlff_system *system = ani_random_system(50, 7, 1, 1.0, 12);
     double forces[150], *base = malloc(sizeof(double) * 150);
     int32_t first_atom[2];
@@ -425,7 +398,7 @@ static void test_stages_and_elements(void **state)
     mlff_batch_from_system(system, first_atom, &batch);
     double forces[120], times[8];
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
-        mlff_evaluator *evaluator = evaluator_on(model, (mlff_precision)precision, NULL, 1, NULL);
+        mlff_evaluator *evaluator = support_evaluator_on(model, (mlff_precision)precision, NULL, 1, NULL);
         int n;
         const mlff_stage *stages = mlff_evaluator_stages(evaluator, &n);
         assert_int_equal(n, 8);
@@ -441,7 +414,7 @@ static void test_stages_and_elements(void **state)
         mlff_evaluator_destroy(evaluator);
     }
     system->species[4] = 14;
-    mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
+    mlff_evaluator *evaluator = support_evaluator_on(model, MLFF_FLOAT32, NULL, 2, NULL);
     assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.forces = forces}), MLFF_ERR_ELEMENT);
     assert_non_null(strstr(mlff_last_error(), "Si"));
     assert_non_null(strstr(mlff_last_error(), "H, C, N, O, F, S, Cl"));

@@ -4,36 +4,16 @@
 #include "model/painn/painn.h"
 #include "support.h"
 
+static const double floors[2] = {1e-3, 1e-3};
+
 static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_precision precision, const char *path, int n_threads)
 {
-    mlff_evaluator_options options = mlff_evaluator_options_default();
-    options.precision = precision;
-    options.cpu_path = path;
-    options.n_threads = n_threads;
-    mlff_evaluator *evaluator;
-    assert_ok(mlff_evaluator_create(model, &options, &evaluator));
-    return evaluator;
-}
-
-static double atom_energy_size(const support_results *r)
-{
-    double sum = 0;
-    for (int i = 0; i < r->n_atoms; i++) sum += fabs(r->r.atom_energies[i]);
-    return sum;
+    return support_evaluator_on(model, precision, path, n_threads, NULL);
 }
 
 static void compare(const char *what, const support_results *got, const support_results *expected)
 {
-    size_t n = (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
-    double size = fmax(support_largest(expected->r.forces, 3 * n), 1e-3), energy = fmax(atom_energy_size(expected), 1e-3);
-    double virial = fmax(support_largest(expected->r.virials, 9 * s), 1e-3);
-    double df = support_difference(got->r.forces, expected->r.forces, 3 * n);
-    double de = support_difference(got->r.energies, expected->r.energies, s);
-    double da = support_difference(got->r.atom_energies, expected->r.atom_energies, n);
-    double dv = support_difference(got->r.virials, expected->r.virials, 9 * s);
-    if (df > 2e-5 * size || de > 1e-5 * energy || da > 1e-5 * energy || dv > 2e-5 * virial)
-        fail_msg("%s: forces off by %.2e of %.2e, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e of %.2e", what,
-                 df, size, de, energy, da, dv, virial);
+    support_compare(what, got, expected, floors);
 }
 
 // All paths and 1, 2, 3 threads against the reference; the bits must not depend on the number of threads.

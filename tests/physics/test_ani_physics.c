@@ -66,76 +66,18 @@ static void test_forces_are_the_gradient(void **state)
     }
 }
 
-// σ = (1/V) dE/dε: each of the six by central difference of a strained cell.
 static void test_stress_is_the_strain_derivative(void **state)
 {
     (void)state;
-    static const int voigt[6][2] = {{0, 0}, {1, 1}, {2, 2}, {1, 2}, {0, 2}, {0, 1}};
     for (int which = 0; which < 2; which++) {
         mlff_model *model = any_model(which);
         if (!model) continue;
         mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT64);
         mlff_system *system = ani_random_system(10, 7, 1, 1.4, 62);
-        support_results at = support_compute_system(evaluator, system);
-        double volume = mlff_system_volume(system), h = 1e-5, largest = support_largest(at.r.stresses, 6);
-        for (int k = 0; k < 6; k++) {
-            double energy[2];
-            for (int side = 0; side < 2; side++) {
-                mlff_system *strained;
-                assert_ok(mlff_system_copy(system, &strained));
-                double strain[9] = {0}, e = (side ? 1 : -1) * h;
-                strain[3 * voigt[k][0] + voigt[k][1]] += 0.5 * e;
-                strain[3 * voigt[k][1] + voigt[k][0]] += 0.5 * e;
-                for (int row = 0; row < system->n_atoms + 3; row++) {
-                    double *to = row < 3 ? strained->cell + 3 * row : strained->positions + 3 * (row - 3);
-                    const double *from = row < 3 ? system->cell + 3 * row : system->positions + 3 * (row - 3);
-                    for (int a = 0; a < 3; a++)
-                        to[a] = from[a] + strain[3 * a] * from[0] + strain[3 * a + 1] * from[1] + strain[3 * a + 2] * from[2];
-                }
-                energy[side] = support_energy(evaluator, strained);
-                mlff_system_destroy(strained);
-            }
-            double expected = (energy[1] - energy[0]) / (2 * h) / volume;
-            double rounding = 4e-16 * fabs(at.r.energies[0]) / h / volume;
-            if (fabs(at.r.stresses[k] - expected) > 1e-5 * largest + rounding)
-                fail_msg("model %d, stress %d: %.10g, by strain %.10g", which, k, at.r.stresses[k], expected);
-        }
-        // The virial is symmetric because the energy does not change when everything rotates.
-        for (int a = 0; a < 3; a++)
-            for (int b = 0; b < a; b++)
-                assert_true(fabs(at.r.virials[3 * a + b] - at.r.virials[3 * b + a]) < 1e-10 * support_largest(at.r.virials, 9));
-        support_results_free(&at);
+        support_check_stress(evaluator, system, 1e-5, 1e-5); // steep angular terms: a smaller step, more rounding
         mlff_system_destroy(system);
         mlff_evaluator_destroy(evaluator);
         mlff_model_destroy(model);
-    }
-}
-
-// A random orthogonal matrix from three random vectors; determinant +1, or −1 with `mirror`.
-static void random_orthogonal(uint64_t seed, int mirror, double q[9])
-{
-    for (int r = 0; r < 3; r++) {
-        double length = 0;
-        for (int c = 0; c < 3; c++) q[3 * r + c] = base_random_normal(seed, (uint64_t)r, (uint64_t)c);
-        for (int s = 0; s < r; s++) {
-            double along = q[3 * r] * q[3 * s] + q[3 * r + 1] * q[3 * s + 1] + q[3 * r + 2] * q[3 * s + 2];
-            for (int c = 0; c < 3; c++) q[3 * r + c] -= along * q[3 * s + c];
-        }
-        for (int c = 0; c < 3; c++) length += q[3 * r + c] * q[3 * r + c];
-        for (int c = 0; c < 3; c++) q[3 * r + c] /= sqrt(length);
-    }
-    double det = q[0] * (q[4] * q[8] - q[5] * q[7]) - q[1] * (q[3] * q[8] - q[5] * q[6]) + q[2] * (q[3] * q[7] - q[4] * q[6]);
-    if ((det < 0) != (mirror != 0))
-        for (int c = 0; c < 3; c++) q[c] = -q[c];
-}
-
-static void rotate(const double q[9], const double *from, double *to, int rows)
-{
-    for (int i = 0; i < rows; i++) {
-        double r[3];
-        for (int a = 0; a < 3; a++)
-            r[a] = q[3 * a] * from[3 * i] + q[3 * a + 1] * from[3 * i + 1] + q[3 * a + 2] * from[3 * i + 2];
-        memcpy(to + 3 * i, r, sizeof r);
     }
 }
 
@@ -160,11 +102,11 @@ static void check_frames(mlff_evaluator *evaluator, const mlff_system *system, d
     assert_true(support_largest(net, 3) < 1e-5 * support_largest(at.r.forces, 3 * N));
     for (int mirror = 0; mirror < 2; mirror++) {
         double q[9];
-        random_orthogonal(9, mirror, q);
+        support_random_orthogonal(9, mirror, q);
         assert_ok(mlff_system_copy(system, &moved));
-        rotate(q, system->positions, moved->positions, N);
-        rotate(q, system->cell, moved->cell, 3);
-        rotate(q, at.r.forces, expected, N);
+        support_rotate(q, system->positions, moved->positions, N);
+        support_rotate(q, system->cell, moved->cell, 3);
+        support_rotate(q, at.r.forces, expected, N);
         other = support_compute_system(evaluator, moved);
         expect(at.r.energies[0], expected, &other, size, tolerance, mirror ? "reflection" : "rotation");
         support_results_free(&other);
@@ -271,35 +213,6 @@ static void test_boxes(void **state)
 
 // ---- dynamics -----------------------------------------------------------------------------------------------------
 
-static mlff_status forces_of(void *context, const mlff_system *system, double *energy, double *forces)
-{
-    int32_t first_atom[2];
-    mlff_batch batch;
-    mlff_batch_from_system(system, first_atom, &batch);
-    return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces});
-}
-
-static double largest_drift(mlff_evaluator *evaluator, const mlff_system *start, double timestep, int n_steps)
-{
-    mlff_system *system;
-    assert_ok(mlff_system_copy(start, &system));
-    mlff_dynamics_options options = mlff_dynamics_options_default();
-    options.timestep_fs = timestep;
-    mlff_dynamics *dynamics;
-    assert_ok(mlff_dynamics_create(&options, system, forces_of, evaluator, &dynamics));
-    mlff_dynamics_state now;
-    assert_ok(mlff_dynamics_state_get(dynamics, &now));
-    double first = now.conserved_energy, largest = 0;
-    for (int step = 0; step < n_steps; step++) {
-        assert_ok(mlff_dynamics_step(dynamics));
-        assert_ok(mlff_dynamics_state_get(dynamics, &now));
-        largest = fmax(largest, fabs(now.conserved_energy - first));
-    }
-    mlff_dynamics_destroy(dynamics);
-    mlff_system_destroy(system);
-    return largest;
-}
-
 // NVE of benzene with ANI-2x at 300 K, 0.5 ps: the energy stays within its oscillation, which shrinks with the step squared.
 static void test_nve(void **state)
 {
@@ -310,7 +223,8 @@ static void test_nve(void **state)
     mlff_system *system;
     assert_ok(mlff_system_build("benzene", 0, 0, &system));
     assert_ok(mlff_system_thermalize(system, 300, 1));
-    double coarse = largest_drift(evaluator, system, 0.5, 1000), fine = largest_drift(evaluator, system, 0.25, 2000);
+    double coarse = support_largest_drift(evaluator, system, 0.5, 1000),
+           fine = support_largest_drift(evaluator, system, 0.25, 2000);
     printf("benzene NVE with ANI-2x, 0.5 ps: largest departure %.2e eV at 0.5 fs, %.2e eV at 0.25 fs\n", coarse, fine);
     assert_true(coarse < 0.03);        // 2 meV an atom: the Verlet oscillation of C-H bonds at 0.5 fs
     assert_true(fine < 0.45 * coarse); // second order: 0.25, and room for float32's random walk

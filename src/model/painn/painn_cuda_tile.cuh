@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda_tile.cuh: a tile of atoms in one block, or in a cluster of blocks that share its features: where its operands
+ * lie in shared memory, products on the tensor cores, sums shared by warps, mail between blocks. What PaiNN does with
+ * them: painn_cuda_node.cu. */
+#ifndef PAINN_CUDA_TILE_CUH
+#define PAINN_CUDA_TILE_CUH
+
+#include "painn_cuda_device.cuh"
+
+template <int F_, int C_, int MT_> struct shape {
+    static const int F = F_, C = C_, MT = MT_;
+    static const int FT = F / 8;  // feature tiles
+    static const int KF = F / 16; // k tiles of one block of F features
+    static const int WARPS = C == 1 ? FT : 16;
+    static const int NTC = FT / C;     // feature tiles of a block
+    static const int KS = WARPS / NTC; // warps that share a sum over k
+    static const int TILE = 16 * MT;
+    // Regions of shared memory in KB: operands of 16 × 16, 1 KB each.
+    static const int R0 = 3 * MT * 2 * KF, R1 = MT * 3 * KF, R2 = MT * KF, R3 = MT * KF;
+    static const int RED = KS > 1 ? ((KS - 1) * NTC * (KS >= 6 ? 1 : 3) * MT + 1) / 2 : 0;
+    static const int KB = R0 + R1 + R2 + R3 + RED + 1;
+    // Into how many groups the warps of a tile divide the items of a product before they divide the sum over k.
+    static const int SPLIT_U = KS >= 6 ? 6 : KS >= 2 ? 2 : 1, SPLIT_2 = KS >= 2 ? 2 : 1, SPLIT_3 = KS >= 3 ? 3 : 1;
+    static const int UNIT = FT * 512 * MT; // bytes of F features of a tile as operand
+};
+
+template <typename S> struct node {
+    const painn_cuda_step &step;
+    uint4 *r0, *r1, *r2, *r3;
+    float4 *red;
+    uint64_t *boxes;
+    mail_base peers[S::C];
+    int stage = 0; // of mail
+    int lane, warp, ks, ntl, ft, first;
+
+    __device__ __forceinline__ node(const painn_cuda_step &s, uint4 *shared) : step(s)
+    {
+        r0 = shared;
+        r1 = r0 + S::R0 * 64;
+        r2 = r1 + S::R1 * 64;
+        r3 = r2 + S::R2 * 64;
+        red = (float4 *)(r3 + S::R3 * 64);
+        boxes = (uint64_t *)((uint4 *)red + S::RED * 64);
+#pragma unroll
+        for (int r = 0; r < S::C; r++) peers[r] = find_peer(shared, r);
+        lane = threadIdx.x % 32;
+        warp = threadIdx.x / 32;
+        ntl = warp % S::NTC;
+        ks = warp / S::NTC;
+        ft = cluster_rank<S::C>() * S::NTC + ntl;
+        first = (int)(blockIdx.x / S::C) * S::TILE;
+    }
+    __device__ __forceinline__ bool leads() const
+    {
+        return S::KS == 1 || ks == 0;
+    }
+
+    // ---- values of a thread: rows g and g + 8 of tile mt, two features
+    template <int C> __device__ __forceinline__ float4 load(const float *array, int mt, int c, int tile) const
+    {
+        int f = 8 * tile + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        float2 a = *(const float2 *)(array + place<S::F, C>(atom, c, f)),
+               b = *(const float2 *)(array + place<S::F, C>(atom + 8, c, f));
+        return make_float4(a.x, a.y, b.x, b.y);
+    }
+    template <int P> __device__ __forceinline__ float4 load_paired(const float *array, int mt, int c) const
+    {
+        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        const float *a = array + place_paired<S::F, P>(atom, c, f), *b = array + place_paired<S::F, P>(atom + 8, c, f);
+        return make_float4(a[0], a[2], b[0], b[2]);
+    }
+    template <int P> __device__ __forceinline__ void store_one(float *array, int mt, int c, float4 v) const
+    {
+        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        float *a = array + place_paired<S::F, P>(atom, c, f), *b = array + place_paired<S::F, P>(atom + 8, c, f);
+        a[0] = v.x;
+        a[2] = v.y;
+        b[0] = v.z;
+        b[2] = v.w;
+    }
+    // Components c (even) and c + 1.
+    template <int P> __device__ __forceinline__ void store_pair(float *array, int mt, int c, float4 v, float4 w) const
+    {
+        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        *(float4 *)(array + place_paired<S::F, P>(atom, c, f)) = make_float4(v.x, w.x, v.y, w.y);
+        *(float4 *)(array + place_paired<S::F, P>(atom + 8, c, f)) = make_float4(v.z, w.z, v.w, w.w);
+    }
+    __device__ __forceinline__ void store_q(float4 v, int mt) const
+    {
+        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        *(float2 *)(step.q + place<S::F, 1>(atom, 0, f)) = make_float2(v.x, v.y);
+        *(float2 *)(step.q + place<S::F, 1>(atom + 8, 0, f)) = make_float2(v.z, v.w);
+    }
+    __device__ __forceinline__ float2 bias(const float *array, int block) const
+    {
+        return __ldg((const float2 *)(array + block * S::F + 8 * ft + 2 * (lane % 4)));
+    }
+    __device__ __forceinline__ float4 *saved(int layer, int quantity, int mt) const
+    {
+        size_t tile = (size_t)first / 16 + mt, tiles = (size_t)step.atom_capacity / 16;
+        return (float4 *)step.saved + (((layer * PAINN_CUDA_SAVED + quantity) * tiles + tile) * S::FT + ft) * 32 + lane;
+    }
+
+    // ---- activations
+    __device__ __forceinline__ float sigmoid(float x) const
+    {
+        return __fdividef(1.0f, 1.0f + __expf(-x));
+    }
+    __device__ __forceinline__ float activate(float x) const
+    {
+        return step.softplus ? fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))) - 0.69314718f : x * sigmoid(x);
+    }
+    __device__ __forceinline__ float slope(float x) const
+    {
+        float s = sigmoid(x);
+        return step.softplus ? s : s * (1.0f + x * (1.0f - s));
+    }
+    __device__ __forceinline__ float4 activate(float4 v) const
+    {
+        return make_float4(activate(v.x), activate(v.y), activate(v.z), activate(v.w));
+    }
+    __device__ __forceinline__ float4 slope(float4 v) const
+    {
+        return make_float4(slope(v.x), slope(v.y), slope(v.z), slope(v.w));
+    }
+
+    // ---- operands
+    // Splits v, the values of feature tile `tile` in a buffer of `kt` k tiles a row tile, and puts them into `buffer`,
+    // of all blocks of the cluster if `everywhere`. A lane's two registers of an operand stand together, high and low.
+    template <bool everywhere> __device__ __forceinline__ void put(uint4 *buffer, int kt, int mt, int tile, float4 v) const
+    {
+        const float scale = PAINN_CUDA_OPERAND_SCALE;
+        v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+        uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
+        float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
+        uint4 both =
+            make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+        uint4 *at = buffer + (mt * kt + tile / 2) * 64 + (tile % 2) * 32 + lane;
+        if (everywhere && S::C > 1) {
+#pragma unroll
+            for (int r = 0; r < S::C; r++)
+                mail(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(boxes + stage) - (char *)r0), both);
+        } else {
+            *at = both;
+        }
+    }
+    // Mailboxes of the stages to come, with the bytes each waits for. Ends with a barrier of the cluster.
+    template <int N> __device__ __forceinline__ void open(const int (&bytes)[N])
+    {
+        if (S::C > 1 && threadIdx.x == 0) {
+#pragma unroll
+            for (int k = 0; k < N; k++) mailbox_init(boxes + k, bytes[k]);
+            mailbox_publish();
+        }
+        cluster_barrier<S::C>();
+    }
+    // Until all that was put everywhere has come.
+    __device__ __forceinline__ void receive()
+    {
+        if (S::C > 1)
+            mailbox_wait(boxes + stage++);
+        else
+            __syncthreads();
+    }
+
+    // ---- products: this warp's column tile of NB blocks, MTT row tiles, KT k tiles. The NB · MTT items are divided
+    // among `split` groups of the tile's warps, and the sum over k among the KS / split warps of a group.
+    template <int KT, int NB, int SPLIT> struct weights {
+        static const int SHARES = S::KS / SPLIT, N = (KT + SHARES - 1) / SHARES, HELD = SPLIT == 1 ? NB : 1;
+        static const int AHEAD = S::KS >= 8 ? 8 : HELD == 1 ? 4 : 2, D = N < AHEAD ? N : AHEAD; // k tiles fetched at a time
+        const uint4 *base[HELD];
+        uint4 held[HELD][D];
+    };
+    // This warp's k tiles i … i + D − 1 of its share.
+    template <int KT, int NB, int SPLIT> __device__ __forceinline__ void fetch_chunk(weights<KT, NB, SPLIT> &w, int i) const
+    {
+        typedef weights<KT, NB, SPLIT> W;
+#pragma unroll
+        for (int b = 0; b < W::HELD; b++)
+#pragma unroll
+            for (int d = 0; d < W::D; d++) {
+                int k = ks / SPLIT + (i + d) * W::SHARES;
+                if (k < KT && ks < SPLIT * W::SHARES) w.held[b][d] = __ldg(w.base[b] + k * 32);
+            }
+    }
+    // Fetches the first of the weights ahead of time. k_tiles: of the stored matrix.
+    template <int KT, int NB, int SPLIT>
+    __device__ __forceinline__ void fetch(weights<KT, NB, SPLIT> &w, const void *matrix, const int *column_tile,
+                                          int k_tiles) const
+    {
+        typedef weights<KT, NB, SPLIT> W;
+#pragma unroll
+        for (int b = 0; b < W::HELD; b++) {
+            int column = column_tile[b];
+            if constexpr (SPLIT > 1) {
+#pragma unroll
+                for (int k = 0; k < NB; k++)
+                    if (ks % SPLIT / (SPLIT / NB) == k) column = column_tile[k];
+            }
+            w.base[b] = (const uint4 *)matrix + (size_t)column * k_tiles * 32 + lane;
+        }
+        fetch_chunk(w, 0);
+    }
+    // sum[b][m] over k; complete in the leading warps only. All warps of the block must come here.
+    template <int KT, int NB, int MTT, int SPLIT>
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt,
+                                             weights<KT, NB, SPLIT> &w, bool active) const
+    {
+        typedef weights<KT, NB, SPLIT> W;
+        const int ROWS = SPLIT == 1 ? MTT : NB * MTT / SPLIT; // row tiles of a group
+        // Where a warp has few tiles the three products of each have sums of their own: no waiting for the one before.
+        const int SUMS = S::KS >= 8 ? 3 : 1;
+        float4 part[W::HELD][ROWS], other[2][W::HELD][ROWS];
+#pragma unroll
+        for (int b = 0; b < W::HELD; b++)
+#pragma unroll
+            for (int m = 0; m < ROWS; m++) part[b][m] = other[0][b][m] = other[1][b][m] = make_float4(0, 0, 0, 0);
+        const uint4 *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % MTT) * buffer_kt * 64;
+#pragma unroll 1
+        for (int i = 0; i < W::N; i += W::D) {
+            weights<KT, NB, SPLIT> now = w;
+            if (i + W::D < W::N) fetch_chunk(w, i + W::D);
+#pragma unroll
+            for (int d = 0; d < W::D; d++) {
+                int k = ks / SPLIT + (i + d) * W::SHARES;
+                if (k < KT && ks < SPLIT * W::SHARES && active) {
+                    if (SUMS == 3)
+                        step_k(part, other[0], other[1], rows, buffer_kt, k, now.held, d);
+                    else
+                        step_k(part, part, part, rows, buffer_kt, k, now.held, d);
+                }
+            }
+        }
+        if (SUMS == 3) {
+#pragma unroll
+            for (int b = 0; b < W::HELD; b++)
+#pragma unroll
+                for (int m = 0; m < ROWS; m++) part[b][m] = part[b][m] + (other[0][b][m] + other[1][b][m]);
+        }
+        if constexpr (S::KS > 1) {
+            reduce<NB, MTT, SPLIT>(sum, part);
+        } else {
+#pragma unroll
+            for (int b = 0; b < NB; b++)
+#pragma unroll
+                for (int m = 0; m < MTT; m++) sum[b][m] = part[b][m];
+        }
+        const float unit = step.weight_unit;
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+#pragma unroll
+            for (int m = 0; m < MTT; m++) sum[b][m] = sum[b][m] * make_float4(unit, unit, unit, unit);
+    }
+    template <int NB, int ROWS, int N>
+    __device__ __forceinline__ void step_k(float4 (&sum)[NB][ROWS], float4 (&sum_low)[NB][ROWS], float4 (&sum_weight)[NB][ROWS],
+                                           const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
+    {
+#pragma unroll
+        for (int m = 0; m < ROWS; m++) {
+            uint4 even = buffer[(m * buffer_kt + k) * 64 + lane], odd = buffer[(m * buffer_kt + k) * 64 + 32 + lane];
+            uint4 high = make_uint4(even.x, even.y, odd.x, odd.y), low = make_uint4(even.z, even.w, odd.z, odd.w);
+#pragma unroll
+            for (int b = 0; b < NB; b++) {
+                product(sum_low[b][m], low, w[b][i].x, w[b][i].y);
+                product(sum_weight[b][m], high, w[b][i].z, w[b][i].w);
+                product(sum[b][m], high, w[b][i].x, w[b][i].y);
+            }
+        }
+    }
+    // Items of all groups to the leading warp, the shares of each added in order.
+    template <int NB, int MTT, int SPLIT, int HELD, int ROWS>
+    __device__ __forceinline__ void reduce(float4 (&sum)[NB][MTT], const float4 (&part)[HELD][ROWS]) const
+    {
+        const int SHARES = S::KS / SPLIT, ITEMS = HELD * ROWS;
+        if (ks > 0) {
+#pragma unroll
+            for (int b = 0; b < HELD; b++)
+#pragma unroll
+                for (int m = 0; m < ROWS; m++) red[(((ks - 1) * S::NTC + ntl) * ITEMS + b * ROWS + m) * 32 + lane] = part[b][m];
+        }
+        __syncthreads();
+        if (ks == 0) {
+#pragma unroll
+            for (int item = 0; item < NB * MTT; item++) {
+                float4 total = make_float4(0, 0, 0, 0);
+                const int group = SPLIT == 1 ? 0 : item / ROWS, own = SPLIT == 1 ? item : item % ROWS;
+#pragma unroll
+                for (int share = 0; share < SHARES; share++) {
+                    const int from = group + share * SPLIT;
+                    total = total + (from == 0 ? part[own / ROWS][own % ROWS]
+                                               : red[(((from - 1) * S::NTC + ntl) * ITEMS + own) * 32 + lane]);
+                }
+                sum[item / MTT][item % MTT] = total;
+            }
+        }
+    }
+};
+
+static __device__ __forceinline__ float4 operator+(float4 v, float2 bias)
+{
+    return make_float4(v.x + bias.x, v.y + bias.y, v.z + bias.x, v.w + bias.y);
+}
+
+#endif
