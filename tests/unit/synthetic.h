@@ -175,4 +175,21 @@ SUPPORT bool synthetic_recommended(const mlff_profile *profile, const char *part
     return false;
 }
 
+/* The stages of a profile add up to its step. */
+SUPPORT void assert_books_close(const mlff_profile *profile)
+{
+    int n;
+    double sum = 0.0, shares = 0.0;
+    mlff_profile_summary summary;
+    const mlff_profile_stage *stages = mlff_profile_stages(profile, &n);
+    mlff_profile_summary_get(profile, &summary);
+    for (int i = 0; i < n; i++) {
+        sum += stages[i].mean_ms;
+        shares += stages[i].share;
+    }
+    assert_near(sum, summary.latency_ms.mean, 1e-12 * summary.latency_ms.mean); // by definition; the rounding of the sum
+    assert_near(shares, 1.0, 1e-12);
+    assert_string_equal(stages[n - 1].name, "unattributed");
+}
+
 #endif

@@ -4,6 +4,7 @@
 
 #include "profile/profile.h"
 #include "synthetic.h"
+#include "synthetic_clock.h"
 
 // ---- times ---------------------------------------------------------------------------------------
 
@@ -31,7 +32,7 @@ static void test_known_time(void **state)
     assert_string_equal(summary.device, "cpu");
     assert_int_equal(strlen(summary.timestamp), 19);
     assert_true(summary.latency_ms.min >= 0.3);   // 300 µs of waiting
-    assert_true(summary.latency_ms.median < 0.6); // a shared machine may double a step, hardly half of all steps
+    assert_true(summary.latency_ms.max < 0.3005); // and some readings of the clock
     assert_true(summary.warmup_first_ms >= 0.3 && summary.warmup_mean_ms >= 0.3);
     double mean = summary.latency_ms.mean;
     assert_near(summary.total_time_s, 60 * mean * 1e-3, 1e-9);
@@ -89,22 +90,6 @@ static void test_nothing_is_allocated_between_steps(void **state)
 
 // ---- stages --------------------------------------------------------------------------------------
 
-static void assert_books_close(const mlff_profile *profile)
-{
-    int n;
-    double sum = 0.0, shares = 0.0;
-    mlff_profile_summary summary;
-    const mlff_profile_stage *stages = mlff_profile_stages(profile, &n);
-    mlff_profile_summary_get(profile, &summary);
-    for (int i = 0; i < n; i++) {
-        sum += stages[i].mean_ms;
-        shares += stages[i].share;
-    }
-    assert_near(sum, summary.latency_ms.mean, 1e-12 * summary.latency_ms.mean); // by definition; the rounding of the sum
-    assert_near(shares, 1.0, 1e-12);
-    assert_string_equal(stages[n - 1].name, "unattributed");
-}
-
 static void test_planted_stage(void **state)
 {
     (void)state;
@@ -120,12 +105,11 @@ static void test_planted_stage(void **state)
     assert_string_equal(stages[0].name, "message");
     assert_string_equal(stages[0].phase, "forward");
     assert_int_equal(stages[1].layer, 1);
-    // The step as we see it is the callable's own reading and two calls of the clock more: under 2 % of 200 µs, unless the
-    // process is preempted just there.
-    assert_near(stages[0].share, 0.60, 0.03);
-    assert_near(stages[1].share, 0.25, 0.02);
-    assert_near(stages[2].share, 0.05, 0.01);
-    assert_near(stages[3].share, 0.10, 0.05);
+    // The step as we see it is the callable's own and a few readings of the clock, 20 ns of 200 µs each.
+    assert_near(stages[0].share, 0.60, 0.002);
+    assert_near(stages[1].share, 0.25, 0.001);
+    assert_near(stages[2].share, 0.05, 0.001);
+    assert_near(stages[3].share, 0.10, 0.003);
     assert_int_equal(stages[0].is_hotspot, 1);
     assert_int_equal(stages[2].is_hotspot, 0);
     assert_true(stages[0].p95_ms >= stages[0].median_ms && stages[0].median_ms >= 0.6 * 0.2);
@@ -161,9 +145,9 @@ static void test_split(void **state)
     options.properties = MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS;
     assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
     mlff_profile_summary_get(profile, &summary);
-    assert_near(summary.energy_time_ms, 0.1, 0.03); // medians of 50: a few µs of calls, and a shared machine
-    assert_near(summary.forces_time_ms, 0.2, 0.03);
-    assert_near(summary.stress_time_ms, 0.1, 0.03);
+    assert_near(summary.energy_time_ms, 0.1, 0.001); // some readings of the clock, 20 ns each
+    assert_near(summary.forces_time_ms, 0.2, 0.001);
+    assert_near(summary.stress_time_ms, 0.1, 0.001);
     const mlff_profile_stage *stages = mlff_profile_stages(profile, &n);
     assert_int_equal(n, 4);
     assert_string_equal(stages[1].name, "forces");
@@ -175,8 +159,8 @@ static void test_split(void **state)
     options.properties = MLFF_ENERGY | MLFF_FORCES;
     assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
     mlff_profile_summary_get(profile, &summary);
-    assert_near(summary.energy_time_ms, 0.4, 0.06);
-    assert_true(summary.forces_time_ms >= 0.0 && summary.forces_time_ms < 0.04);
+    assert_near(summary.energy_time_ms, 0.4, 0.001);
+    assert_true(summary.forces_time_ms >= 0.0 && summary.forces_time_ms < 0.001);
     assert_true(isnan(summary.stress_time_ms));
     assert_non_null(strstr(summary.notes, "computes both at once"));
     mlff_profile_destroy(profile);
@@ -471,7 +455,7 @@ static void test_rebuilds_and_tail(void **state)
     assert_true(profile->rebuild_median_ms >= 0.93 && profile->other_median_ms >= 0.03);
     int n_tagged = 0;
     for (int i = 0; i < profile->n_slowest; i++) n_tagged += (profile->slowest[i].tags & TAG_REBUILD) != 0;
-    assert_true(n_tagged >= 10); // of 15 rebuilds; a preempted step may be slower still
+    assert_int_equal(n_tagged, 15); // all rebuilds
     assert_true(synthetic_recommended(profile, "steps that rebuild the neighbour list take"));
     assert_true(synthetic_recommended(profile, "raise the skin"));
     assert_true(synthetic_recommended(profile, "step times vary"));
@@ -507,49 +491,6 @@ static void test_verdicts_say_what_they_rest_on(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
-// ---- our own evaluators --------------------------------------------------------------------------
-
-static void test_evaluator(void **state)
-{
-    (void)state;
-    mlff_model *model = support_model(16, 2, "gaussian", "cosine", 0, 3);
-    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
-    mlff_callable callable;
-    mlff_system *system;
-    mlff_trajectory *trajectory;
-    mlff_profile *profile;
-    mlff_profile_options options = synthetic_options(30);
-    int n, n_own;
-    options.properties = MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS;
-    assert_ok(mlff_callable_from_evaluator(evaluator, model, &callable));
-    assert_ok(mlff_system_build("silicon", 64, 0, &system));
-    assert_ok(mlff_trajectory_thermal(system, 300.0, 0, &trajectory));
-    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
-
-    const mlff_profile_stage *stages = mlff_profile_stages(profile, &n);
-    (void)mlff_evaluator_stages(evaluator, &n_own);
-    assert_int_equal(n, n_own + 1);
-    assert_books_close(profile);
-    assert_true(fabs(stages[n - 1].share) < 0.5);
-    assert_true(profile->summary.mean_pairs > 64);
-    assert_true(profile->summary.n_rebuilds >= 0);
-    assert_int_equal(profile->n_not_finite, 0);
-    assert_true(profile_untrained(profile));
-    assert_int_equal(profile->summary.memory_stable, 1);
-    mlff_profile_destroy(profile);
-
-    // Values that are wanted but not asked for as numbers.
-    double energy = NAN;
-    assert_ok(callable.step(callable.context, system, MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS, &energy, NULL, NULL));
-    assert_true(isfinite(energy));
-    assert_ok(callable.step(callable.context, system, MLFF_FORCES, NULL, NULL, NULL));
-    mlff_trajectory_destroy(trajectory);
-    mlff_system_destroy(system);
-    mlff_callable_destroy(&callable);
-    mlff_evaluator_destroy(evaluator);
-    mlff_model_destroy(model);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,7 +508,6 @@ int main(void)
         cmocka_unit_test(test_device_memory_counts_on_a_gpu),
         cmocka_unit_test(test_rebuilds_and_tail),
         cmocka_unit_test(test_verdicts_say_what_they_rest_on),
-        cmocka_unit_test(test_evaluator),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 
 #include "profile/profile.h"
 #include "synthetic.h"
+#include "synthetic_clock.h"
 
 static const char *const contract_keys[] = {"name",
                                             "model_name",

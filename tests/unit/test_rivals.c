@@ -3,6 +3,7 @@
 // fast because they are wrong (zero forces, those of the frame before, not a number) are called wrong.
 #include "mlff_profile.h"
 #include "unit/near.h"
+#include "unit/synthetic_clock.h"
 
 typedef enum answer { RIGHT, ZERO_FORCES, STALE, NOT_A_NUMBER, NOT_WRITTEN, SLIGHTLY_OFF } answer;
 typedef struct rival_field {

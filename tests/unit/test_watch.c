@@ -4,6 +4,7 @@
 
 #include "profile/profile.h"
 #include "synthetic.h"
+#include "synthetic_clock.h"
 
 // A run that may end early does, once its median is known; one that may not, does not.
 static void test_until_precision(void **state)
@@ -53,7 +54,7 @@ static void test_overhead(void **state)
     assert_int_equal(profile->summary.n_steps, 40);
     assert_int_equal(profile->n_latency, 40);
     assert_int_equal(s.clock_on, 0);
-    if (profile->overhead_ns < 25e3 || profile->overhead_ns > 90e3)
+    if (profile->overhead_ns < 29e3 || profile->overhead_ns > 32e3)
         fail_msg("overhead %.0f ns (%.0f to %.0f), 30000 were planted", profile->overhead_ns, profile->overhead_low_ns,
                  profile->overhead_high_ns);
     mlff_profile_destroy(profile);
@@ -133,7 +134,7 @@ static void test_monitor(void **state)
     const mlff_profile_summary *summary = &profile->summary;
     assert_int_equal(summary->n_steps, 3200);
     assert_int_equal(profile->n_latency, 3200);
-    assert_near(summary->latency_ms.median, 0.05, 0.02);
+    assert_near(summary->latency_ms.median, 0.05, 0.001); // some readings of the clock more
     assert_near((double)summary->n_rebuilds, 320.0, 1.0);
     assert_near(profile->timestep_fs, 0.5, 0);
     assert_near((double)profile->n_tagged[0], 320.0, 200.0); // from the blocks: 16 steps of 320
@@ -143,7 +144,6 @@ static void test_monitor(void **state)
     for (int k = 0; k < n; k++) sum += stages[k].share;
     assert_near(sum, 1.0, 1e-9); // a closed budget
     assert_string_equal(stages[n - 2].name, "integrate");
-    printf("overhead %.0f ns a step (%.0f to %.0f)\n", profile->overhead_ns, profile->overhead_low_ns, profile->overhead_high_ns);
     assert_true(profile->overhead_low_ns <= profile->overhead_high_ns); // how many is for the benchmark, not for a test
     assert_int_equal(s.clock_on, 0);
     mlff_profile_destroy(profile);
