@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // emulate_cuda.cc: the scheduler of emulate_cuda.h. x86-64 only (it switches stacks).
-#include "kernels/emulate_cuda.h"
+#include "emulate/emulate_cuda.h"
 
 namespace emulate {
 fiber *current;
