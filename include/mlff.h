@@ -91,7 +91,10 @@ typedef struct mlff_model mlff_model;
 typedef enum mlff_precision {
     MLFF_PRECISION_DEFAULT = 0, /* float32 */
     MLFF_FLOAT32 = 1,
-    MLFF_FLOAT64 = 2 /* the reference */
+    MLFF_FLOAT64 = 2, /* the reference */
+    /* Fast modes of GPUs: products of matrices from operands of so many bits, sums in float32. */
+    MLFF_TF32 = 3, /* 11 significant bits */
+    MLFF_BF16 = 4  /* 8 */
 } mlff_precision;
 
 /* Loads a model file (safetensors, written by mlff_model_save). What is no path of a file and has no "/" is a name:
@@ -216,6 +219,15 @@ typedef struct mlff_results {
  * does not know, MLFF_ERR_VALUE for positions or cells that are not finite, two atoms on one point, a periodic
  * axis without a cell vector. After the first calls of a size no memory is allocated. */
 MLFF_API mlff_status mlff_evaluator_compute(mlff_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
+
+/* mlff_dynamics_create with the evaluator's forces. Where the evaluator runs on a GPU that can integrate its model, the atoms
+ * stay there: a run of steps (mlff_dynamics_run) leaves the GPU at its end only, and neither evaluator nor system are to be
+ * touched by others meanwhile. Where it cannot, the host makes the steps with the evaluator's forces, and a warning says so.
+ * `forces` with its context replaces the evaluator's as the force function of steps that the host makes; NULL: the evaluator's. */
+MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
+                                             mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
+/* Who makes the steps. */
+MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);
 
 /* A named piece of the step. Phases: "forward", "backward", and "" for what stands outside both. */
 typedef struct mlff_stage {

@@ -119,7 +119,7 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
 
 #define CLI_EVALUATOR_OPTIONS                                                                                                    \
     {"device", 0, "DEVICE", "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                                     \
-        {"precision", 0, "PRECISION", "float32 or float64 (float32; float64 is the reference)"},                                 \
+        {"precision", 0, "PRECISION", "float32, float64 (the reference, CPU), or, on a GPU, tf32, bf16 (float32)"},                                 \
         {"threads", 0, "N", "CPU threads (all cores this process may use)"},                                                     \
         {"members", 0, "LIST", "of an ensemble, those to run, as 0,3 (all)"},                                                    \
     {                                                                                                                            \

@@ -7,7 +7,8 @@
 #include "base/base.h"
 #include "cli.h"
 
-static const char *const precisions[] = {"float32", "float64", NULL};
+// In the order of mlff_precision, from float32.
+static const char *const precisions[] = {"float32", "float64", "tf32", "bf16", NULL};
 
 // Of the shape of a model known by name.
 static mlff_status random_model(const char *name, mlff_model **model_out)
@@ -28,7 +29,7 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     int precision = cli_choice(arguments, "precision", precisions, 0);
     options.n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     if (arguments->failed) return CLI_USAGE;
-    options.precision = precision == 1 ? MLFF_FLOAT64 : MLFF_FLOAT32;
+    options.precision = (mlff_precision)(MLFF_FLOAT32 + precision);
     options.members = cli_text(arguments, "members", NULL);
 
     // "auto" that nobody asked for takes what is there without a word about what is not; the report names the device.

@@ -2,7 +2,6 @@
 // evaluator.c: one model on one device: pairs and edge vectors in, energies, forces and stress out.
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "atoms/neighbors.h"
 #include "device/cpu.h"
@@ -34,13 +33,6 @@ struct mlff_evaluator {
     size_t vector_capacity, gradient_capacity, energy_capacity;
     int64_t n_computes, n_pairs, n_growths;
 };
-
-int64_t stage_clock_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 mlff_evaluator_options mlff_evaluator_options_default(void)
 {
@@ -94,7 +86,7 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: a skin of %g Å; it must lie in 0 … 100 Å", chosen.skin_angstrom);
     if (chosen.n_threads < 0 || chosen.n_threads > 4096)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: %d threads; 0 means all", chosen.n_threads);
-    if (chosen.precision < MLFF_PRECISION_DEFAULT || chosen.precision > MLFF_FLOAT64)
+    if (chosen.precision < MLFF_PRECISION_DEFAULT || chosen.precision > MLFF_BF16)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: unknown precision %d", (int)chosen.precision);
     if (chosen.precision == MLFF_PRECISION_DEFAULT) chosen.precision = MLFF_FLOAT32;
     if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
@@ -112,6 +104,9 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         *evaluator_out = e;
         return MLFF_OK;
     }
+    if (chosen.precision > MLFF_FLOAT64)
+        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s is a fast mode of GPUs; on the CPU use float32 or float64",
+                  chosen.precision == MLFF_TF32 ? "tf32" : "bf16");
     if (chosen.n_threads == 0) chosen.n_threads = team_default_size();
     if (chosen.n_threads > TEAM_MAX) chosen.n_threads = TEAM_MAX;
     MLFF_TRY(cpu_path_choose(chosen.cpu_path, &chosen.cpu_path));
@@ -161,6 +156,12 @@ void mlff_evaluator_destroy(mlff_evaluator *e)
     base_free(e->member_value);
     base_free(e->member_mean);
     base_free(e);
+}
+
+cuda_evaluator *evaluator_on_gpu(mlff_evaluator *e, const device_plugin **plugin_out)
+{
+    *plugin_out = e->plugin;
+    return e->cuda;
 }
 
 // ---- checks -----------------------------------------------------------------------------------------------------

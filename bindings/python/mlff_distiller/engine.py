@@ -38,7 +38,7 @@ _RESULTS = (
     "energies", "forces", "stresses", "atom_energies", "virials",
     "member_energies", "member_forces", "energy_deviations", "force_deviations",
 )  # fmt: skip
-PRECISIONS = {"default": 0, "float32": 1, "float64": 2}
+PRECISIONS = {"default": 0, "float32": 1, "float64": 2, "tf32": 3, "bf16": 4}
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Evaluator:
     Args:
         model: a Model, or the path of a model file.
         device: "cpu", "cuda", "cuda:1", or "auto": a GPU where one works, else the CPU.
-        precision: "float32" or "float64" (the reference).
+        precision: "float32", "float64" (the reference, on the CPU), or, on a GPU, "tf32" or "bf16".
         skin: Å, of the neighbour list; 0 rebuilds it at each call.
         n_threads: of the CPU; 0 takes all cores this process may use.
         cpu_path: "avx512", "avx2", "portable"; None takes the best there is.
