@@ -127,6 +127,7 @@ typedef struct mlff_profile_options {
     const char *trace_path; /* the first steps as a Chrome trace (Perfetto, TensorBoard); NULL: none */
     int64_t trace_steps;    /* 200 */
     int overhead;           /* 1: after the run, measure what measuring costs, by blocks of steps with and without */
+    int64_t kernels;        /* 0: steps after the run in which every kernel on the GPU is named and timed; 20 tell enough */
 } mlff_profile_options;
 MLFF_API mlff_profile_options mlff_profile_options_default(void);
 

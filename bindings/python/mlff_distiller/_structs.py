@@ -249,6 +249,7 @@ class mlff_profile_options(Structure):
         ("trace_path", c_char_p),
         ("trace_steps", c_int64),
         ("overhead", c_int),
+        ("kernels", c_int64),
     ]
 
 
