@@ -208,6 +208,9 @@ MLFF_API mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, 
                                           void *context, mlff_dynamics **dynamics_out);
 /* One step. MLFF_ERR_UNSTABLE if energy, forces or positions stop being finite (the text names step, atom and mend). */
 MLFF_API mlff_status mlff_dynamics_step(mlff_dynamics *dynamics);
+/* n_steps, one after the other. times_ns (NULL, or [n_steps]) gets each step's time by the clock of the device that made it.
+ * After a failure the system is at the end of the last good step, and the state tells which that was. */
+MLFF_API mlff_status mlff_dynamics_run(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns);
 MLFF_API mlff_status mlff_dynamics_state_get(mlff_dynamics *dynamics, mlff_dynamics_state *state_out);
 /* Restart file: everything to continue bit for bit. Written beside its name, then renamed. */
 MLFF_API mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const char *path);

@@ -267,6 +267,7 @@ static void run_dynamics(const mlff_model *model, const device_plugin *gpu, cons
     cuda_dynamics *d;
     mlff_evaluator_options o = mlff_evaluator_options_default();
     cuda_dynamics_options motion = {.timestep_fs = 0.25};
+    int64_t n_done;
     must(mlff_system_build(name, n_atoms, 0, &system), name);
     must(mlff_system_add_masses(system), name);
     must(mlff_system_add_velocities(system), name);
@@ -276,12 +277,12 @@ static void run_dynamics(const mlff_model *model, const device_plugin *gpu, cons
     must(gpu->painn_create(&painn, &o, &e), "painn_create");
     must(gpu->dynamics_create(e, system, &motion, &d), "dynamics");
     double *times = need((size_t)n_steps, sizeof *times), before[3], after[3];
-    must(gpu->dynamics_run(d, 100, NULL), "dynamics");
+    must(gpu->dynamics_run(d, 100, NULL, &n_done), "dynamics");
     must(gpu->dynamics_get(d, NULL, NULL, NULL, before), "dynamics");
     mlff_device_memory memory0, memory1;
     must(gpu->memory(0, &memory0), "memory");
     int64_t start = mlff_clock_ns();
-    must(gpu->dynamics_run(d, n_steps, times), "dynamics");
+    must(gpu->dynamics_run(d, n_steps, times, &n_done), "dynamics");
     double seconds = 1e-9 * (double)(mlff_clock_ns() - start);
     must(gpu->memory(0, &memory1), "memory");
     must(gpu->dynamics_get(d, NULL, NULL, NULL, after), "dynamics");

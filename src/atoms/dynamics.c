@@ -111,6 +111,7 @@ done:
 void mlff_dynamics_destroy(mlff_dynamics *dynamics)
 {
     if (!dynamics) return;
+    if (dynamics->resident.context) dynamics->resident.destroy(dynamics->resident.context);
     base_free(dynamics->forces);
     base_free(dynamics->new_forces);
     base_free(dynamics->old_positions);
@@ -157,9 +158,59 @@ static void take_forces(mlff_dynamics *dynamics, double energy)
     dynamics->has_forces = true;
 }
 
+// ---- atoms on a device ------------------------------------------------------------------------------------------------
+
+void dynamics_set_resident(mlff_dynamics *dynamics, const dynamics_resident *resident)
+{
+    dynamics->resident = *resident;
+    dynamics->placed = true;
+}
+
+static mlff_status place(mlff_dynamics *dynamics)
+{
+    if (dynamics->placed) return MLFF_OK;
+    mlff_status status = dynamics->resident.put(dynamics->resident.context, dynamics);
+    dynamics->placed = status == MLFF_OK;
+    dynamics->bath_heat_before = dynamics->bath_heat;
+    return status;
+}
+
+static mlff_status fetch(mlff_dynamics *dynamics)
+{
+    double heat;
+    mlff_status status =
+        dynamics->resident.get(dynamics->resident.context, dynamics->system->positions, dynamics->system->velocities,
+                               dynamics->forces, &dynamics->potential_energy, &heat);
+    if (status != MLFF_OK) return status;
+    dynamics->has_forces = true;
+    dynamics->bath_heat = dynamics->bath_heat_before + heat;
+    return MLFF_OK;
+}
+
+static mlff_status run_resident(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns)
+{
+    int64_t n_done = 0;
+    mlff_status status = place(dynamics), fetched;
+    if (status != MLFF_OK) return status;
+    status = dynamics->resident.run(dynamics->resident.context, n_steps, times_ns, &n_done);
+    dynamics->step += n_done;
+    for (int64_t k = 0; k < n_done; k++) dynamics->time_fs += dynamics->options.timestep_fs; // the sum that single steps make
+    if (status == MLFF_OK) return fetch(dynamics);
+    char cause[900];
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    fetched = fetch(dynamics); // what it was before the step that failed
+    if (fetched != MLFF_OK || status == MLFF_ERR_DEVICE || status == MLFF_ERR_MEMORY) return mlff_fail(status, "%s", cause);
+    return mlff_fail(MLFF_ERR_UNSTABLE, "step %lld: %s; halve the timestep (now %g fs) or relax the start",
+                     (long long)dynamics->step + 1, cause, dynamics->options.timestep_fs);
+}
+
 static mlff_status ensure_forces(mlff_dynamics *dynamics)
 {
     if (dynamics->has_forces) return MLFF_OK;
+    if (dynamics->resident.context) {
+        mlff_status placed = place(dynamics);
+        return placed == MLFF_OK ? fetch(dynamics) : placed;
+    }
     double energy;
     mlff_status status = compute_forces(dynamics, dynamics->step, &energy);
     if (status == MLFF_OK) take_forces(dynamics, energy);
@@ -208,6 +259,7 @@ static double bath(mlff_system *system, const mlff_dynamics_options *options, in
 mlff_status mlff_dynamics_step(mlff_dynamics *dynamics)
 {
     if (!dynamics) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_step: no dynamics");
+    if (dynamics->resident.context) return run_resident(dynamics, 1, NULL);
     mlff_status status = ensure_forces(dynamics);
     if (status != MLFF_OK) return status;
 
@@ -238,6 +290,21 @@ mlff_status mlff_dynamics_step(mlff_dynamics *dynamics)
     dynamics->step++;
     dynamics->time_fs += dt;
     return MLFF_OK;
+}
+
+mlff_status mlff_dynamics_run(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns)
+{
+    mlff_status status = MLFF_OK;
+    if (!dynamics) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_run: no dynamics");
+    if (n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_run: %lld steps; 0 or more are meant", (long long)n_steps);
+    if (n_steps > 0 && dynamics->resident.context) return run_resident(dynamics, n_steps, times_ns);
+    for (int64_t k = 0; k < n_steps; k++) {
+        int64_t start = times_ns ? base_clock_ns() : 0;
+        MLFF_TRY(mlff_dynamics_step(dynamics));
+        if (times_ns) times_ns[k] = (double)(base_clock_ns() - start);
+    }
+done:
+    return status;
 }
 
 // ---- what can be seen ---------------------------------------------------------------------------------------------------

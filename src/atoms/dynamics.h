@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* dynamics.h: the state of a simulation, shared by the integrators (dynamics.c) and the restart file (restart.c). */
+/* dynamics.h: the state of a simulation, shared by the integrators (dynamics.c), the restart file (restart.c) and who makes
+ * the steps in the host's place (model/resident.c). */
 #ifndef DYNAMICS_H
 #define DYNAMICS_H
 
 #include "base/base.h"
 #include "mlff_atoms.h"
+
+/* A device on which the atoms stay while steps are made. */
+typedef struct dynamics_resident {
+    void *context; /* NULL: there is none */
+    /* The atoms as they stand in dynamics->system go there, and their forces are computed there. */
+    mlff_status (*put)(void *context, const mlff_dynamics *dynamics);
+    /* times_ns (or NULL) gets the time of each step. A failure leaves the atoms at the end of the last good step, *n_done_out. */
+    mlff_status (*run)(void *context, int64_t n_steps, double *times_ns, int64_t *n_done_out);
+    /* bath_heat: since `put`. */
+    mlff_status (*get)(void *context, double *positions, double *velocities, double *forces, double *potential_energy,
+                       double *bath_heat);
+    void (*destroy)(void *context);
+} dynamics_resident;
 
 struct mlff_dynamics {
     mlff_dynamics_options options;
@@ -19,6 +33,12 @@ struct mlff_dynamics {
     double bath_heat;        /* eV that the Langevin bath has given so far */
     int64_t step;            /* steps made; also the counter of the noise */
     double time_fs;
+    dynamics_resident resident;
+    bool placed;             /* the atoms are there */
+    double bath_heat_before; /* eV, up to that */
 };
+
+/* From now on `resident`, which is taken over and has the atoms already, makes the steps. */
+void dynamics_set_resident(mlff_dynamics *dynamics, const dynamics_resident *resident);
 
 #endif

@@ -305,6 +305,7 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     dynamics->bath_heat = bath_heat;
     dynamics->potential_energy = energy;
     dynamics->has_forces = has_forces != 0;
+    dynamics->placed = false; // a device has others
 done:
     return status;
 }

@@ -76,6 +76,9 @@ bool base_parse_int64(const char *text, int64_t *value_out);
 double base_random_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1) */
 double base_random_normal(uint64_t seed, uint64_t stream, uint64_t index);
 
+/* Monotonic clock, ns. */
+int64_t base_clock_ns(void);
+
 #define BASE_PI 3.14159265358979323846
 /* ASE's CODATA 2014 constants. */
 #define BASE_KB_EV_PER_K 8.617330337217213e-05

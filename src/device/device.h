@@ -40,6 +40,7 @@ typedef struct cuda_dynamics_options {
     double temperature_kelvin; /* Langevin */
     double friction_per_fs;    /* 0: NVE */
     uint64_t seed;
+    int64_t first_step; /* number of the step that comes first: the noise counts with it */
 } cuda_dynamics_options;
 
 typedef struct device_plugin {
@@ -75,8 +76,9 @@ typedef struct device_plugin {
     /* ---- dynamics on the GPU; the evaluator is borrowed and is not to be used for anything else meanwhile */
     mlff_status (*dynamics_create)(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
                                    cuda_dynamics **dynamics_out);
-    /* n_steps of velocity Verlet (or Langevin, BAOAB); times_ns (or NULL) gets each step's time by the GPU's own timer. */
-    mlff_status (*dynamics_run)(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns);
+    /* n_steps of velocity Verlet (or Langevin, BAOAB); times_ns (or NULL) gets each step's time by the GPU's own timer. A
+     * failure leaves the atoms at the end of the last good step, of which there were *n_done_out. */
+    mlff_status (*dynamics_run)(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
     /* Positions, velocities, forces [n_atoms][3] (any may be NULL), potential and kinetic energy, heat given by the bath. */
     mlff_status (*dynamics_get)(cuda_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
     void (*dynamics_destroy)(cuda_dynamics *dynamics);
@@ -85,7 +87,8 @@ typedef struct device_plugin {
 /* Library and plugin must agree on this text: version and layout of everything that passes between them. */
 static inline void device_build_id(char *text, size_t text_bytes)
 {
-    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION, sizeof(device_plugin), sizeof(device_painn),
+    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
+             sizeof(device_plugin) + sizeof(cuda_dynamics_options), sizeof(device_painn),
              sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
              sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }

@@ -43,7 +43,7 @@ void painn_cuda_destroy(cuda_evaluator *evaluator);
 
 mlff_status painn_cuda_dynamics_create(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
                                        cuda_dynamics **dynamics_out);
-mlff_status painn_cuda_dynamics_run(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns);
+mlff_status painn_cuda_dynamics_run(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
 mlff_status painn_cuda_dynamics_get(cuda_dynamics *dynamics, double *positions, double *velocities, double *forces,
                                     double *energies);
 void painn_cuda_dynamics_destroy(cuda_dynamics *dynamics);

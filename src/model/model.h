@@ -89,15 +89,14 @@ typedef struct stage_clock {
     int64_t mark;
     double *time_ns; /* [n_stages] of this compute */
 } stage_clock;
-int64_t stage_clock_now(void);
 static inline void stage_begin(stage_clock *clock)
 {
-    if (clock->on) clock->mark = stage_clock_now();
+    if (clock->on) clock->mark = base_clock_ns();
 }
 static inline void stage_end(stage_clock *clock, int stage)
 {
     if (clock->on) {
-        int64_t now = stage_clock_now();
+        int64_t now = base_clock_ns();
         clock->time_ns[stage] += (double)(now - clock->mark);
         clock->mark = now;
     }
@@ -144,6 +143,9 @@ const model_architecture *model_architecture_find(const char *name);
 /* Takes over `weights` (also on failure), finds the architecture in its metadata and loads it. The model is named
  * after `path`, without folder and suffix. */
 mlff_status model_from_weights(model_weights *weights, const char *path, mlff_model **model_out);
+
+/* The evaluator's part on a GPU and the plugin it is of; NULL: it runs on the CPU. */
+struct cuda_evaluator *evaluator_on_gpu(mlff_evaluator *evaluator, const struct device_plugin **plugin_out);
 
 /* Path of a model file: `name` itself if it is one or has a folder, else the file of this name in the search path of
  * models (model_path.c). Freed with base_free. */

@@ -455,9 +455,9 @@ static void test_stage_clock(void **state)
     for (int k = 0; k < n; k++) assert_true(time_ns[k] == 0);
     assert_ok(mlff_evaluator_stage_clock_set(evaluator, 1));
     support_results_free(&out);
-    int64_t start = stage_clock_now();
+    int64_t start = base_clock_ns();
     out = support_compute_system(evaluator, system);
-    double call_ns = (double)(stage_clock_now() - start);
+    double call_ns = (double)(base_clock_ns() - start);
     mlff_evaluator_stage_times(evaluator, time_ns);
     for (int k = 0; k < n; k++) {
         if (time_ns[k] <= 0) fail_msg("stage %s %s %d has no time", stages[k].phase, stages[k].name, stages[k].layer);

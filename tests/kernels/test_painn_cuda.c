@@ -340,9 +340,10 @@ static mlff_status reference_forces(void *context, const mlff_system *system, do
 static void test_dynamics(void **state)
 {
     (void)state;
-    const device_plugin *gpu;
     if (!have_gpu()) return;
-    assert_ok(device_plugin_get(&gpu));
+    char path[64];
+    double gone[192];
+    snprintf(path, sizeof path, "/tmp/mlff_test_painn_cuda_%ld.restart", (long)getpid());
     mlff_model *model = untrained(128);
     mlff_evaluator *reference = evaluator_on(model, MLFF_CPU);
     for (int langevin = 0; langevin < 2; langevin++) {
@@ -363,25 +364,34 @@ static void test_dynamics(void **state)
         mlff_dynamics_state then;
         assert_ok(mlff_dynamics_state_get(expected, &then));
 
-        cuda_evaluator *evaluator;
-        cuda_dynamics *dynamics;
-        mlff_evaluator_options on_gpu = mlff_evaluator_options_default();
-        on_gpu.device.kind = MLFF_CUDA;
-        device_painn painn = {model, sizeof *model, model->parameters, sizeof(painn_parameters), painn_radial};
-        cuda_dynamics_options motion = {options.timestep_fs, options.temperature_kelvin, langevin ? options.friction_per_fs : 0,
-                                        77};
-        assert_ok(gpu->painn_create(&painn, &on_gpu, &evaluator));
-        assert_ok(gpu->dynamics_create(evaluator, start, &motion, &dynamics));
-        double positions[192], times[60], energies[3];
-        assert_ok(gpu->dynamics_run(dynamics, 37, times));
-        assert_ok(gpu->dynamics_run(dynamics, 23, times + 37));
-        assert_ok(gpu->dynamics_get(dynamics, positions, NULL, NULL, energies));
-        assert_true(support_difference(positions, system->positions, 192) <= 1e-5);
-        assert_true(fabs(energies[1] - then.kinetic_energy) <= 1e-4 * then.kinetic_energy);
-        assert_true(fabs(energies[0] - then.potential_energy) <= 1e-5 * fabs(then.potential_energy) + 1e-5);
-        for (int k = 0; k < 60; k++) assert_true(times[k] > 1e3 && times[k] < 1e8);
-        gpu->dynamics_destroy(dynamics);
-        gpu->destroy(evaluator);
+        mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA);
+        mlff_dynamics *dynamics;
+        double times[60];
+        assert_ok(mlff_dynamics_create_on(gpu, &options, start, NULL, NULL, &dynamics));
+        assert_int_equal(mlff_dynamics_device(dynamics).kind, MLFF_CUDA);
+        assert_ok(mlff_dynamics_run(dynamics, 37, times));
+        assert_ok(mlff_dynamics_save(dynamics, path));
+        assert_ok(mlff_dynamics_run(dynamics, 23, times + 37));
+        mlff_dynamics_state now;
+        assert_ok(mlff_dynamics_state_get(dynamics, &now));
+        assert_int_equal(now.step, 60);
+        assert_true(support_difference(start->positions, system->positions, 192) <= 1e-5);
+        assert_true(fabs(now.kinetic_energy - then.kinetic_energy) <= 1e-4 * then.kinetic_energy);
+        assert_true(fabs(now.potential_energy - then.potential_energy) <= 1e-5 * fabs(then.potential_energy) + 1e-5);
+        assert_true(fabs(now.conserved_energy - then.conserved_energy) <= 1e-4);
+        for (int k = 0; k < 60; k++) assert_true(times[k] > 0 && times[k] < 1e11);
+
+        // From the restart file on the same GPU to the bit, on the CPU as if it had gone there all along.
+        memcpy(gone, start->positions, sizeof gone);
+        assert_ok(mlff_dynamics_restore(dynamics, path));
+        assert_ok(mlff_dynamics_run(dynamics, 23, NULL));
+        assert_memory_equal(start->positions, gone, sizeof gone);
+        assert_ok(mlff_dynamics_restore(expected, path));
+        assert_ok(mlff_dynamics_run(expected, 23, NULL));
+        assert_true(support_difference(system->positions, gone, 192) <= 1e-5);
+        unlink(path);
+        mlff_dynamics_destroy(dynamics);
+        mlff_evaluator_destroy(gpu);
         mlff_dynamics_destroy(expected);
         mlff_system_destroy(system);
         mlff_system_destroy(start);

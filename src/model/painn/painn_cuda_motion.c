@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // painn_cuda_motion.c: dynamics that stay on the GPU: steps are captured into a graph, several at once, and nothing
 // leaves the device until it is asked for. Rows that become too long are seen after a chunk of steps, which is then
-// taken again from its beginning with longer rows: the trajectory is the same as if they had been long enough.
+// taken again from its beginning with longer rows: the trajectory is the same as if they had been long enough. A chunk
+// that goes wrong is taken again step by step, so that the step is known and the atoms stand before it.
 #include "painn_cuda_motion.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ struct cuda_dynamics {
     cudaStream_t stream;
     cudaGraphExec_t many, one;
     void *block, *pinned;
-    size_t state_bytes; // positions, velocities, forces, heat, step: one piece, copied for going back
+    size_t state_bytes; // positions, velocities, forces, heat, step, energy: one piece, copied for going back
     char *state, *kept; // on the device
     uint64_t *times;    // page-locked, [CHUNK + 1]
     double *masses;     // host, amu
@@ -93,14 +94,14 @@ done:
     return status;
 }
 
-static mlff_status place(cuda_dynamics *d, const mlff_system *system)
+static mlff_status place(cuda_dynamics *d, const mlff_system *system, int64_t first_step)
 {
     mlff_status status = MLFF_OK;
     size_t n = (size_t)system->n_atoms, three = 3 * n * sizeof(double), one = (n * sizeof(double) + 255) / 256 * 256;
     three = (three + 255) / 256 * 256;
     d->state_bytes = 3 * three + one + 256;
     size_t bytes =
-        2 * d->state_bytes + one + 256 + (n * sizeof(int32_t) + 255) / 256 * 256 + 512 + (CHUNK + 1) * sizeof(uint64_t) + 512;
+        2 * d->state_bytes + one + 256 + (n * sizeof(int32_t) + 255) / 256 * 256 + 256 + (CHUNK + 1) * sizeof(uint64_t) + 512;
     PLUGIN_TRY(cuda_allocate(d->evaluator->device, bytes, "dynamics", &d->block));
     char *at = d->block;
     d->state = at;
@@ -110,6 +111,7 @@ static mlff_status place(cuda_dynamics *d, const mlff_system *system)
     d->motion.forces = (void *)(at + 2 * three);
     d->motion.heat = (void *)(at + 3 * three);
     d->motion.step = (int64_t *)(at + 3 * three + one);
+    double *energy = (double *)(at + 3 * three + one + 2 * sizeof(int64_t));
     at += 2 * d->state_bytes;
     double *inverse_mass = (void *)at;
     d->motion.inverse_mass = inverse_mass;
@@ -118,8 +120,6 @@ static mlff_status place(cuda_dynamics *d, const mlff_system *system)
     at += 256;
     int32_t *species = (int32_t *)at;
     at += (n * sizeof(int32_t) + 255) / 256 * 256;
-    double *energy = (void *)at;
-    at += 256;
     d->motion.report = (painn_cuda_report *)at;
     at += 256;
     d->motion.times = (uint64_t *)at;
@@ -146,6 +146,7 @@ static mlff_status place(cuda_dynamics *d, const mlff_system *system)
              "copying atoms to the GPU");
     CUDA_TRY(cudaMemcpy(d->motion.velocities, system->velocities, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
              "copying atoms to the GPU");
+    CUDA_TRY(cudaMemcpy(d->motion.step, &first_step, sizeof first_step, cudaMemcpyHostToDevice), "copying atoms to the GPU");
     CUDA_TRY(cudaMemcpy(cell, system->cell, sizeof system->cell, cudaMemcpyHostToDevice), "copying atoms to the GPU");
     CUDA_TRY(cudaMemcpy(species, system->species, n * sizeof(int32_t), cudaMemcpyHostToDevice), "copying atoms to the GPU");
     d->batch.species = species;
@@ -182,7 +183,7 @@ mlff_status painn_cuda_dynamics_create(cuda_evaluator *e, const mlff_system *sys
                             .periodic = d->periodic,
                             .location = MLFF_DEVICE_MEMORY,
                             .stream = d->stream};
-    PLUGIN_TRY(place(d, system));
+    PLUGIN_TRY(place(d, system, options->first_step));
     PLUGIN_TRY(settle(d));
     *dynamics_out = d;
     d = NULL;
@@ -220,29 +221,38 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
         return MLFF_OK;
     }
     if (trouble->flags) PLUGIN_TRY(painn_cuda_judge(e, trouble));
+    double energy;
+    CUDA_TRY(cudaMemcpy(&energy, d->results.energies, sizeof energy, cudaMemcpyDeviceToHost), "dynamics");
+    if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
 done:
     return status;
 }
 
-mlff_status painn_cuda_dynamics_run(cuda_dynamics *d, int64_t n_steps, double *times_ns)
+mlff_status painn_cuda_dynamics_run(cuda_dynamics *d, int64_t n_steps, double *times_ns, int64_t *n_done_out)
 {
     mlff_status status = MLFF_OK;
+    int64_t n_done = 0, careful = 0; // up to there step by step
     PLUGIN_TRY(cuda_use(d->evaluator->device));
-    for (int64_t done_steps = 0; done_steps < n_steps;) {
-        int chunk = n_steps - done_steps < CHUNK ? (int)(n_steps - done_steps) : CHUNK;
+    while (n_done < n_steps) {
+        int chunk = n_done < careful ? 1 : n_steps - n_done < CHUNK ? (int)(n_steps - n_done) : CHUNK;
         bool again;
-        double energy;
-        PLUGIN_TRY(run_chunk(d, chunk, &again));
+        status = run_chunk(d, chunk, &again);
+        if (status == MLFF_ERR_DEVICE || status == MLFF_ERR_MEMORY) break;
+        if (status != MLFF_OK) {
+            cudaError_t error = cudaMemcpy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice);
+            if (error != cudaSuccess) status = cuda_failed(error, "dynamics");
+            if (error != cudaSuccess || chunk == 1) break;
+            status = MLFF_OK;
+            careful = n_done + chunk;
+            continue;
+        }
         if (again) continue;
-        CUDA_TRY(cudaMemcpy(&energy, d->results.energies, sizeof energy, cudaMemcpyDeviceToHost), "dynamics");
-        if (!isfinite(energy))
-            return host.fail(MLFF_ERR_UNSTABLE,
-                             "the energy is %g eV within the last %d steps; halve the timestep (now %g fs) or relax the start",
-                             energy, chunk, d->motion.timestep_fs);
-        for (int k = 0; times_ns && k < chunk; k++) times_ns[done_steps + k] = (double)(d->times[k + 1] - d->times[k]);
-        done_steps += chunk;
+        for (int k = 0; times_ns && k < chunk; k++) times_ns[n_done + k] = (double)(d->times[k + 1] - d->times[k]);
+        n_done += chunk;
+        d->evaluator->n_computes += chunk;
     }
 done:
+    *n_done_out = n_done;
     return status;
 }
 
