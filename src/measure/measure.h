@@ -31,6 +31,7 @@ typedef struct series {
     double mean, sum_squares; /* Welford: sum of squared deviations */
     double min, max;
     double *values; /* [n_values]; entry i is of step i * every */
+    uint16_t *tags; /* of those values, or NULL */
     int64_t n_values, capacity, every;
     uint32_t *counts;                    /* histogram of all values, or NULL if n_expected <= limit */
     series_slow slowest[SERIES_SLOWEST]; /* descending */
@@ -39,6 +40,8 @@ typedef struct series {
 
 /* Makes room for n_expected values now, so that adding never allocates. */
 mlff_status series_init(series *s, int64_t n_expected, int64_t limit);
+/* Before the first value: keeps the tags of all values that are kept, not of the slowest alone. */
+mlff_status series_keep_tags(series *s);
 /* At most n_expected values may be added. Negative ones are allowed. */
 void series_add(series *s, double value, uint32_t tags);
 /* n = 0 gives zeros. Values are multiplied by `scale`. */
@@ -72,6 +75,22 @@ bool memory_series_due(const memory_series *s, int64_t step);
 /* bytes: [n_ledgers] */
 void memory_series_add(memory_series *s, const int64_t *bytes);
 void memory_series_free(memory_series *s);
+
+/* ---- process_events.c, pace.c ----------------------------------------------------------------- */
+
+typedef struct process_events {
+    int64_t n_preempted;   /* times the processor was taken from one of our threads */
+    int64_t n_faults;      /* pages touched for the first time */
+    int64_t n_file_blocks; /* read from or written to files, and pages fetched from them */
+    int64_t children_us;   /* processor time of child processes that ended: compilers */
+    int64_t n_loads;       /* shared objects loaded */
+    int64_t heap_end;      /* address at which malloc's heap ends */
+    int64_t n_allocations; /* of this library */
+} process_events;
+void process_events_get(process_events *events_out);
+
+/* Time of a fixed chain of arithmetic on this core, ns: it grows where the core's clock falls. Some 1 µs. */
+double pace_ns(void);
 
 /* ---- leak.c ---------------------------------------------------------------------------------- */
 

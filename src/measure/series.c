@@ -52,8 +52,15 @@ mlff_status series_init(series *s, int64_t n_expected, int64_t limit)
     return MLFF_OK;
 }
 
+mlff_status series_keep_tags(series *s)
+{
+    s->tags = base_alloc((size_t)s->capacity, sizeof *s->tags, "tags of steps");
+    return s->tags ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
 void series_free(series *s)
 {
+    base_free(s->tags);
     base_free(s->values);
     base_free(s->counts);
     *s = (series){0};
@@ -83,10 +90,14 @@ void series_add(series *s, double value, uint32_t tags)
         if (s->n_values == s->capacity) {
             assert(s->counts); // more values than series_init was told
             for (int64_t i = 0; 2 * i < s->n_values; i++) s->values[i] = s->values[2 * i];
+            for (int64_t i = 0; s->tags && 2 * i < s->n_values; i++) s->tags[i] = s->tags[2 * i];
             s->n_values = (s->n_values + 1) / 2;
             s->every *= 2;
         }
-        if (s->n % s->every == 0) s->values[s->n_values++] = value;
+        if (s->n % s->every == 0) {
+            if (s->tags) s->tags[s->n_values] = (uint16_t)tags;
+            s->values[s->n_values++] = value;
+        }
     }
     s->n++;
     double step = value - s->mean;

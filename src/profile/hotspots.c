@@ -212,56 +212,37 @@ static mlff_status say_rebuilds(mlff_profile *profile)
 }
 
 enum { PREEMPTED = 2 }; // of profile_tag_names
-static const char *const tail_levers[N_TAGS] = {
+// By cause, the last one for what nothing seen explains.
+static const char *const tail_levers[N_CAUSES] = {
     "The neighbour list's rebuilds are the tail: raise the skin",
     "Buffers still grow: warm up longer, with frames as dense as those of the run",
     "Other programs, or more threads than cores, took the processor away: use fewer threads or an idle machine",
     "Memory was touched for the first time: the force field allocates in its steps; let it reuse its buffers",
+    "The processor's clock fell: look at its governor, its temperature and its power limit",
+    "Files are read or written in the steps: write less often, or from another thread",
+    "Code is compiled or loaded in the steps: warm up with every shape that the run will have, or fix the shapes",
+    "The force field allocates in its steps: let it reuse its buffers",
+    "Look at frames of different size, waits for devices or locks, and what else runs on the machine",
 };
 
-// The slowest steps by what was seen in them, weighed by the time they took beyond the median.
+// The steps beyond P99 by what made them slow.
 static mlff_status say_tail(mlff_profile *profile)
 {
-    char causes[256] = "", quiet[96] = "";
-    size_t length = 0;
-    int counts[N_TAGS] = {0}, unexplained = 0, heaviest = -1;
-    double excess[N_TAGS] = {0.0}, total = 0.0;
+    char causes[512], quiet[96] = "";
+    int order[N_CAUSES], heaviest = UNKNOWN_CAUSE;
     const mlff_statistics *t = &profile->summary.latency_ms;
+    const profile_tail *tail = &profile->tail;
     bool long_tail = t->mean > 0.0 && (t->p99 >= 3.0 * t->mean || t->p95 >= 2.0 * t->mean);
     if (!(long_tail || t->cv >= 0.2) || profile->n_slowest == 0) return MLFF_OK;
 
-    int n = profile->n_slowest;
-    if (n > profile->summary.n_steps / 10 + 1) n = (int)(profile->summary.n_steps / 10 + 1);
-    for (int i = 0; i < n; i++) {
-        const series_slow *slow = &profile->slowest[i];
-        double beyond = fmax(slow->value - t->median, 0.0);
-        total += beyond;
-        unexplained += slow->tags == 0;
-        for (int k = 0; k < N_TAGS; k++) {
-            if (!(slow->tags >> k & 1)) continue;
-            counts[k]++;
-            excess[k] += beyond;
-        }
-    }
-    for (int k = 0; k < N_TAGS; k++) {
-        if (counts[k] == 0) continue;
-        // What is seen in most steps explains no tail: it has to be twice as common here as everywhere.
-        double usual = (double)profile->n_tagged[k] / (double)profile->summary.n_steps;
-        length += (size_t)snprintf(causes + length, sizeof causes - length, "%s%s in %d (of all steps in %.0f %%)",
-                                   length ? ", " : "", profile_tag_names[k], counts[k], usual * 100.0);
-        bool telling = excess[k] > 0.5 * total && counts[k] > 2.0 * usual * n;
-        if (telling && (heaviest < 0 || excess[k] > excess[heaviest])) heaviest = k;
-    }
-    if (heaviest < 0 && (double)profile->n_tagged[PREEMPTED] > 0.2 * (double)profile->summary.n_steps)
+    tail_text(profile, causes, sizeof causes);
+    if (tail_order(tail, order) > 0 && tail->excess_ms[order[0]] > 0.5 * tail_excess_ms(tail)) heaviest = order[0];
+    if (heaviest == UNKNOWN_CAUSE && (double)profile->n_tagged[PREEMPTED] > 0.2 * (double)profile->summary.n_steps)
         heaviest = PREEMPTED; // a crowded machine
-    if (unexplained > 0)
-        snprintf(causes + length, sizeof causes - length, "%snothing seen in %d", length ? ", " : "", unexplained);
     if (t->mean > 1.2 * t->median)
         snprintf(quiet, sizeof quiet, "; without its tail a step takes about the median, %s", PROFILE_TIME(t->median));
-    return say(profile, "step times vary: CV %.0f %%, P99 %s, mean %s%s. In the %d slowest steps: %s. %s", t->cv * 100.0,
-               PROFILE_TIME(t->p99), PROFILE_TIME(t->mean), quiet, n, causes,
-               heaviest >= 0 ? tail_levers[heaviest]
-                             : "Look at clock changes of the processor (governor, temperature) and at frames of different size");
+    return say(profile, "step times vary: CV %.0f %%, P99 %s, mean %s%s%s%s. %s", t->cv * 100.0, PROFILE_TIME(t->p99),
+               PROFILE_TIME(t->mean), quiet, *causes ? ". " : "", causes, tail_levers[heaviest]);
 }
 
 // Medians of the first tenth, and of the second and the last quarter.

@@ -213,17 +213,41 @@ static void write_findings(base_text *page, const mlff_profile *profile)
     base_text_add(page, "</ul>\n");
 }
 
+static void write_tail(base_text *page, const profile_tail *tail)
+{
+    int order[N_CAUSES], n = tail_order(tail, order);
+    double excess = tail_excess_ms(tail);
+    HEADS(page, " P99 by cause", "steps", "of the steps", "of the excess", "");
+    for (int i = 0; i < n; i++) {
+        int k = order[i];
+        double share = excess > 0.0 ? tail->excess_ms[k] / excess : 0.0;
+        base_text_add(page, "<tr>");
+        element(page, "td", "class=\"text\"", tail_cause_name(k));
+        cell(page, "%lld", (long long)tail->n_by_cause[k]);
+        cell(page, "%.0f %%", 100.0 * (double)tail->n_by_cause[k] / (double)tail->n_steps);
+        cell(page, "%.0f %%", share * 100.0);
+        base_text_add(page, "<td class=\"bar\"><div style=\"width:%d%%\"></div></td></tr>\n",
+                      (int)lround(fmin(fmax(share, 0.0), 1.0) * 100.0));
+    }
+    table_end(page);
+}
+
 static void write_slowest(base_text *page, const mlff_profile *profile)
 {
+    char sentence[512];
     int n = profile->n_slowest < 8 ? profile->n_slowest : 8;
     if (n == 0) return;
     base_text_add(page, "<h3>Slowest steps</h3>\n");
-    HEADS(page, "step", "time", " seen in it");
+    tail_text(profile, sentence, sizeof sentence);
+    if (*sentence) element(page, "p", "", sentence);
+    if (*sentence) write_tail(page, &profile->tail);
+    HEADS(page, "step", "time", " cause", " seen in it");
     for (int i = 0; i < n; i++) {
         const series_slow *slow = &profile->slowest[i];
         base_text_add(page, "<tr>");
         cell(page, "%lld", (long long)slow->step);
         cell(page, "%s", PROFILE_TIME(slow->value));
+        element(page, "td", "class=\"text\"", tail_cause_name(tail_cause(profile, slow->tags, slow->value)));
         base_text_add(page, "<td class=\"text\">");
         bool first = true;
         for (int k = 0; k < N_TAGS; k++) {

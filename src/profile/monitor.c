@@ -2,13 +2,13 @@
 // monitor.c: a production run profiled as it goes. Every step costs two readings of the clock and an entry in a histogram. In
 // blocks of BLOCK steps out of every PERIOD the rest is on: stage clocks, counters, resource usage. The block after it is
 // bare, and the difference of neighbours, over the period, is what watching costs inside steps; what is done between steps is timed
-// itself.
+// itself. Steps whose atoms stay on a GPU are timed by it, all of them; what else it does during them is not seen.
 #include <math.h>
 #include <string.h>
 
 #include "run.h"
 
-enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256 };
+enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256, PIECE = 1000 };
 
 struct mlff_monitor {
     run r;
@@ -22,6 +22,8 @@ struct mlff_monitor {
     double between_ns;           // spent by us outside of steps, in all
     double stage_step_mean;      // of the steps in which stages were seen
     int64_t n_seen;
+    bool resident;          // the steps are a GPU's
+    double times_ns[PIECE]; // of such steps
 };
 
 mlff_status mlff_monitor_create(const mlff_callable *callable, const mlff_system *system, double timestep_fs,
@@ -104,7 +106,7 @@ mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
 {
     run *r = &m->r;
     mlff_status status = MLFF_OK;
-    struct rusage before = {0}, after = {0};
+    process_events before = {0}, after;
     int64_t entered = mlff_clock_ns(), phase = m->n_steps % PERIOD;
     if (m->n_steps == 0) {
         m->started_ns = entered;
@@ -116,13 +118,13 @@ mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
     r->force_ns = 0;
     r->n_force_calls = 0;
     if (r->n_stages > 0) memset(r->stage_step, 0, (size_t)r->n_stages * sizeof *r->stage_step);
-    if (m->on) getrusage(RUSAGE_SELF, &before);
+    if (m->on) process_events_get(&before);
 
     int64_t start = mlff_clock_ns();
     MLFF_TRY(mlff_dynamics_step(dynamics));
     int64_t end = mlff_clock_ns();
     if (m->on) {
-        getrusage(RUSAGE_SELF, &after);
+        process_events_get(&after);
         if (r->n_stages > 0) run_stages_collect(r);
         run_note(r, end - start, &before, &after);
     } else {
@@ -136,6 +138,43 @@ mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
     if (phase == 2 * BLOCK - 1) keep_pair(m);
     m->n_steps++;
     m->between_ns += (double)(mlff_clock_ns() - end + start - entered);
+done:
+    return status;
+}
+
+// Steps on a GPU, memory sampled between pieces of them.
+static mlff_status run_resident(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
+{
+    mlff_status status = MLFF_OK;
+    run *r = &m->r;
+    if (m->n_steps == 0) {
+        m->started_ns = mlff_clock_ns();
+        m->resident = true;
+        MLFF_TRY(switch_on(m, false));
+        run_begin(r);
+    }
+    while (n_steps > 0) {
+        int64_t n = r->memory.interval - m->n_steps % r->memory.interval;
+        if (n > PIECE) n = PIECE;
+        if (n > n_steps) n = n_steps;
+        run_sample(r, m->n_steps);
+        MLFF_TRY(mlff_dynamics_run(dynamics, n, m->times_ns));
+        for (int64_t k = 0; k < n; k++) series_add(&r->step, m->times_ns[k], 0);
+        counters_refresh(r);
+        r->pairs_sum += (double)(n * r->n_pairs);
+        m->n_seen += n;
+        m->n_steps += n;
+        n_steps -= n;
+    }
+done:
+    return status;
+}
+
+mlff_status mlff_monitor_run(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
+{
+    mlff_status status = MLFF_OK;
+    if (mlff_dynamics_device(dynamics).kind != MLFF_CPU) return run_resident(m, dynamics, n_steps);
+    for (int64_t k = 0; k < n_steps; k++) MLFF_TRY(mlff_monitor_step(m, dynamics));
 done:
     return status;
 }
@@ -177,7 +216,7 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     run *r = &m->r;
     int n_stages = r->n_stages;
     double *kept = NULL;
-    r->n_stages = m->n_stages;
+    r->n_stages = m->resident ? 0 : m->n_stages;
     counters_refresh(r);
     r->options.name = name;
     r->options.notes = notes;
@@ -200,13 +239,18 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     MLFF_TRY(status);
     for (int k = 0; k < N_TAGS; k++)
         profile->n_tagged[k] = (int64_t)((double)profile->n_tagged[k] * (double)m->n_steps / (double)m->n_seen);
+    tail_derive(profile, profile->latency_ms, r->step.tags, profile->n_latency);
     profile->summary.mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)m->n_seen : -1.0;
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));
     scale_stages(m, profile);
     MLFF_TRY(overhead(m, profile));
-    MLFF_TRY(profile_note(profile, "always on: all %lld steps timed, stages and causes seen in %lld of them",
-                          (long long)m->n_steps, (long long)m->n_seen));
+    if (m->resident)
+        MLFF_TRY(profile_note(profile, "integrated on the GPU: all %lld steps timed by its own timer; stages are not seen",
+                              (long long)m->n_steps));
+    else
+        MLFF_TRY(profile_note(profile, "always on: all %lld steps timed, stages and causes seen in %lld of them",
+                              (long long)m->n_steps, (long long)m->n_seen));
     MLFF_TRY(profile_derive(profile));
     *profile_out = profile;
     profile = NULL;

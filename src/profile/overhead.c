@@ -56,13 +56,13 @@ static mlff_status block(run *r, bool on, int n_stages, double *ns_a_step)
     MLFF_TRY(switch_clocks(r, on, n_stages));
     for (int i = 0; i < BLOCK; i++) {
         int64_t time_ns;
-        struct rusage before = {0}, after = {0};
+        process_events before = {0}, after;
         MLFF_TRY(run_frame_next(r));
         int64_t start = mlff_clock_ns();
-        if (on) getrusage(RUSAGE_SELF, &before);
+        if (on) process_events_get(&before);
         MLFF_TRY(run_step(r, &time_ns));
         if (on) {
-            getrusage(RUSAGE_SELF, &after);
+            process_events_get(&after);
             run_note(r, time_ns, &before, &after);
         }
         times[i] = (double)(mlff_clock_ns() - start);

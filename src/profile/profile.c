@@ -10,6 +10,7 @@
 
 // Latencies kept one by one; of a stage fewer, there are tens of them.
 enum { LATENCY_LIMIT = 100000, STAGE_LIMIT = 4096, MIN_FAULTS = 8 };
+#define CLOCK_DROP 1.15 // a chain of arithmetic takes this much longer than at its best
 
 // ---- making ready --------------------------------------------------------------------------------
 
@@ -64,6 +65,7 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     r->n_stages = (int)n_stages;
     r->n_ledgers = OWN_LEDGERS + (r->callable.ledgers ? r->callable.n_ledgers : 0);
     MLFF_TRY(series_init(&r->step, n_steps, LATENCY_LIMIT));
+    MLFF_TRY(series_keep_tags(&r->step));
     if (r->callable.counters) MLFF_TRY(series_init(&r->with_rebuild, n_steps, STAGE_LIMIT));
     if (r->callable.counters) MLFF_TRY(series_init(&r->without, n_steps, STAGE_LIMIT));
     if (r->md) MLFF_TRY(series_init(&r->integrate, n_steps, STAGE_LIMIT));
@@ -198,9 +200,34 @@ static void memory_read(run *r)
         if (r->now_bytes[k] > r->peak_bytes[k]) r->peak_bytes[k] = r->now_bytes[k];
 }
 
-uint32_t run_note(run *r, int64_t time_ns, const struct rusage *before, const struct rusage *after)
+// What the system did between two readings.
+static uint32_t tags_of(const process_events *before, const process_events *after)
 {
     uint32_t tags = 0;
+    if (after->n_preempted > before->n_preempted) tags |= TAG_PREEMPTED;
+    if (after->n_faults - before->n_faults >= MIN_FAULTS) tags |= TAG_FAULTS;
+    if (after->n_file_blocks > before->n_file_blocks) tags |= TAG_FILES;
+    if (after->n_loads > before->n_loads || after->children_us > before->children_us) tags |= TAG_COMPILED;
+    if (after->heap_end > before->heap_end || after->n_allocations > before->n_allocations) tags |= TAG_ALLOCATED;
+    return tags;
+}
+
+// The core's pace is looked at after slow steps only: it costs a microsecond. A median that is followed by small moves does
+// for what is slow.
+static uint32_t clock_tag(run *r, double time_ns)
+{
+    if (r->typical_ns <= 0.0) r->typical_ns = time_ns;
+    bool slow = time_ns > 1.2 * r->typical_ns;
+    r->typical_ns *= time_ns > r->typical_ns ? 1.02 : 1.0 / 1.02;
+    if (!slow) return 0;
+    double pace = pace_ns();
+    if (pace < r->pace_ns) r->pace_ns = pace;
+    return pace > CLOCK_DROP * r->pace_ns ? TAG_CLOCK : 0;
+}
+
+uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const process_events *after)
+{
+    uint32_t tags = tags_of(before, after) | clock_tag(r, (double)time_ns);
     int64_t n_pairs, n_rebuilds, n_growths;
     counters_read(r, &n_pairs, &n_rebuilds, &n_growths);
     if (n_rebuilds >= 0) {
@@ -209,8 +236,6 @@ uint32_t run_note(run *r, int64_t time_ns, const struct rusage *before, const st
         series_add(rebuilt ? &r->with_rebuild : &r->without, (double)time_ns, 0);
     }
     if (n_growths > r->n_growths && r->n_growths >= 0) tags |= TAG_GROWTH;
-    if (after->ru_nivcsw > before->ru_nivcsw) tags |= TAG_PREEMPTED;
-    if (after->ru_minflt - before->ru_minflt >= MIN_FAULTS) tags |= TAG_FAULTS;
     r->pairs_sum += (double)n_pairs;
     r->n_pairs = n_pairs;
     r->n_rebuilds = n_rebuilds;
@@ -236,6 +261,7 @@ void run_begin(run *r)
     memory_read(r);
     memcpy(r->initial_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->initial_bytes);
     r->peak_before = r->peak_after;
+    r->pace_ns = pace_ns();
     counters_read(r, &r->n_pairs, &r->n_rebuilds, &r->n_growths);
     r->first_rebuilds = r->n_rebuilds;
     r->first_growths = r->n_growths;
@@ -302,15 +328,15 @@ static mlff_status measure(run *r)
         run_sample(r, i);
         if (i == n_steps) break;
         int64_t time_ns;
-        struct rusage before = {0}, after = {0};
+        process_events before, after;
         MLFF_TRY(run_frame_next(r));
-        getrusage(RUSAGE_SELF, &before);
+        process_events_get(&before);
         int64_t start_ns = mlff_clock_ns();
         ranges_begin("step");
         status = run_step(r, &time_ns);
         ranges_end();
         if (status != MLFF_OK) goto done;
-        getrusage(RUSAGE_SELF, &after);
+        process_events_get(&after);
         uint32_t tags = run_note(r, time_ns, &before, &after);
         if (r->n_trace < r->trace_capacity) trace_step(r, start_ns, time_ns, tags);
         if (r->options.until_precision > 0.0 && i + 1 >= r->next_check && precise_enough(r)) break;
@@ -367,6 +393,7 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
         MLFF_TRY(profile_note(profile, "the overhead could not be measured: %s", mlff_last_error()));
     if (r->options.until_precision > 0.0) MLFF_TRY(note_precision(r, profile));
     MLFF_TRY(record_times(r, profile));
+    tail_derive(profile, profile->latency_ms, r->step.tags, profile->n_latency);
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));
     int n_threads;

@@ -25,16 +25,28 @@ const char *trajectory_kind(const mlff_trajectory *trajectory);
 /* ---- the record ------------------------------------------------------------------------------ */
 
 enum {
-    TAG_REBUILD = 1,   /* the neighbour list was rebuilt */
-    TAG_GROWTH = 2,    /* a buffer grew */
-    TAG_PREEMPTED = 4, /* another process or thread took a core */
-    TAG_FAULTS = 8     /* memory was touched for the first time */
+    TAG_REBUILD = 1,    /* the neighbour list was rebuilt */
+    TAG_GROWTH = 2,     /* a buffer grew */
+    TAG_PREEMPTED = 4,  /* another process or thread took a core */
+    TAG_FAULTS = 8,     /* memory was touched for the first time */
+    TAG_CLOCK = 16,     /* the core ran slower just after the step */
+    TAG_FILES = 32,     /* files were read or written */
+    TAG_COMPILED = 64,  /* code was compiled or loaded */
+    TAG_ALLOCATED = 128 /* memory was allocated */
 };
-enum { N_TAGS = 4, N_BOUNDS = 3 };
+enum { N_TAGS = 8, N_BOUNDS = 3 };
 extern const char *const profile_tag_names[N_TAGS];
 extern const char *const profile_leak_names[N_LEAK_KINDS];
 
 enum { PROFILE_SCHEMA_VERSION = 1, PROFILE_MAX_STAGES = 4096 };
+
+/* The steps beyond P99 by what made each of them slow: one cause a step, the last one of N_CAUSES is "unknown". */
+enum { UNKNOWN_CAUSE = N_TAGS, N_CAUSES };
+typedef struct profile_tail {
+    double threshold_ms, median_ms;
+    int64_t n_steps, n_by_cause[N_CAUSES]; /* of the steps that are kept one by one; n_steps 0: not known */
+    double excess_ms[N_CAUSES];            /* beyond the median, summed over those steps */
+} profile_tail;
 
 typedef struct profile_ledger {
     char *name;
@@ -64,7 +76,8 @@ struct mlff_profile {
     int64_t n_latency, latency_every;
     series_slow slowest[SERIES_SLOWEST]; /* values in ms */
     int n_slowest;
-    int64_t n_tagged[N_TAGS];                  /* steps, of all, in which each was seen */
+    int64_t n_tagged[N_TAGS]; /* steps, of all, in which each was seen */
+    profile_tail tail;
     double rebuild_median_ms, other_median_ms; /* of steps with a rebuild of the list, and without; NaN where there are none */
     double wall_time_s;                        /* of the measured part, frames and sampling included */
     double timestep_fs;                        /* NaN: not known, ns/day is for 1 fs */
@@ -165,6 +178,18 @@ void leaks_relate(mlff_profile *profile);
 void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char *text, size_t text_bytes);
 /* True if the ledger is this process's own, so that its growth decides; the driver's counts neighbours too. */
 bool leaks_decides(const profile_ledger *ledger);
+
+/* tail.c: the one cause of a step with these tags, UNKNOWN_CAUSE if nothing seen explains it. */
+int tail_cause(const mlff_profile *profile, uint32_t tags, double ms);
+/* "unknown" for the last one. */
+const char *tail_cause_name(int cause);
+/* Fills profile->tail from the times (ms) and tags of steps; what the record counts of tags and rebuilds is used. */
+void tail_derive(mlff_profile *profile, const double *times_ms, const uint16_t *tags, int64_t n);
+double tail_excess_ms(const profile_tail *tail);
+/* Causes by their share of the excess, largest first, into order; the number of those that occur. */
+int tail_order(const profile_tail *tail, int order[N_CAUSES]);
+/* One sentence: "the 10 steps beyond P99 …: 92 % of it rebuild (8 steps), …"; "" where it is not known. */
+void tail_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
 /* scaling.c: the fitted step, ms. */
 double scaling_ms(const mlff_scaling *s, double atoms);

@@ -8,7 +8,8 @@
 
 #include "profile.h"
 
-const char *const profile_tag_names[N_TAGS] = {"rebuild", "buffer growth", "preempted", "page faults"};
+const char *const profile_tag_names[N_TAGS] = {"rebuild",    "buffer growth", "preempted",   "page faults",
+                                               "clock drop", "file I/O",      "compilation", "allocation"};
 const char *const profile_leak_names[N_LEAK_KINDS] = {"too few samples", "stable",           "bounded growth", "growing",
                                                       "inconclusive",    "explained growth", "fragmentation"};
 

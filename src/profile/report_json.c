@@ -209,6 +209,30 @@ static void write_pairs(json *j, const char *key, const environment *pairs)
     json_close(j, '}');
 }
 
+// P99 by causes: of the steps beyond it, and of the time they took beyond the median.
+static void write_tail(json *j, const profile_tail *tail)
+{
+    int order[N_CAUSES], n = tail_order(tail, order);
+    double excess = tail_excess_ms(tail);
+    json_open(j, "tail", '{');
+    json_number(j, "threshold_ms", tail->threshold_ms);
+    json_number(j, "median_ms", tail->median_ms);
+    json_integer(j, "n_steps", tail->n_steps);
+    json_open(j, "causes", '[');
+    for (int i = 0; i < n; i++) {
+        int k = order[i];
+        json_open(j, NULL, '{');
+        json_string(j, "cause", tail_cause_name(k));
+        json_integer(j, "n_steps", tail->n_by_cause[k]);
+        json_number(j, "excess_ms", tail->excess_ms[k]);
+        json_number(j, "share_of_steps", (double)tail->n_by_cause[k] / (double)tail->n_steps);
+        json_number(j, "share_of_excess", excess > 0.0 ? tail->excess_ms[k] / excess : 0.0);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+    json_close(j, '}');
+}
+
 static void write_findings(json *j, const mlff_profile *profile)
 {
     json_open(j, "slowest_steps", '[');
@@ -222,9 +246,11 @@ static void write_findings(json *j, const mlff_profile *profile)
             if (profile->slowest[i].tags >> k & 1) json_string(j, NULL, profile_tag_names[k]);
         json_close(j, ']');
         j->flat = false;
+        json_string(j, "cause", tail_cause_name(tail_cause(profile, profile->slowest[i].tags, profile->slowest[i].value)));
         json_close(j, '}');
     }
     json_close(j, ']');
+    write_tail(j, &profile->tail);
     json_open(j, "verdicts", '[');
     for (int i = 0; i < profile->n_verdicts; i++) {
         const mlff_verdict *verdict = &profile->verdicts[i];

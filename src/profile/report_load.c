@@ -379,6 +379,39 @@ done:
     return status;
 }
 
+static mlff_status read_tail(const loader *l, profile_tail *tail)
+{
+    mlff_status status = MLFF_OK;
+    char inside[40], *cause = NULL;
+    const cJSON *array, *item;
+    loader inner = {.path = l->path, .inside = "tail."};
+    int n = 0;
+    MLFF_TRY(read_member(l, "tail", false, &inner.object));
+    MLFF_TRY(read_number(&inner, "threshold_ms", MAY_BE_NULL, &tail->threshold_ms));
+    MLFF_TRY(read_number(&inner, "median_ms", MAY_BE_NULL, &tail->median_ms));
+    MLFF_TRY(read_member(&inner, "causes", true, &array));
+    cJSON_ArrayForEach(item, array)
+    {
+        snprintf(inside, sizeof inside, "tail.causes[%d].", n++);
+        loader row = {l->path, item, inside};
+        int64_t n_steps = 0;
+        double excess_ms = 0.0;
+        int k = 0;
+        MLFF_TRY(read_text(&row, "cause", REQUIRED, &cause));
+        MLFF_TRY(read_integer(&row, "n_steps", REQUIRED, 1, (int64_t)1 << 40, &n_steps));
+        MLFF_TRY(read_number(&row, "excess_ms", REQUIRED, &excess_ms));
+        while (k < UNKNOWN_CAUSE && strcmp(cause, profile_tag_names[k]) != 0) k++; // of a newer mlff: unknown here
+        tail->n_by_cause[k] += n_steps;
+        tail->excess_ms[k] += excess_ms;
+        tail->n_steps += n_steps;
+        if (!isfinite(tail_excess_ms(tail)))
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"%sexcess_ms\" is larger than times can be", l->path, inside);
+    }
+done:
+    base_free(cause);
+    return status;
+}
+
 static mlff_status read_pairs(const loader *l, const char *key, environment *pairs)
 {
     mlff_status status = MLFF_OK;
@@ -455,6 +488,7 @@ static mlff_status read_run(const loader *l, int run, mlff_profile **profile_out
     MLFF_TRY(read_ledgers(l, profile));
     MLFF_TRY(read_stages(l, profile));
     MLFF_TRY(read_slowest(l, profile));
+    MLFF_TRY(read_tail(l, &profile->tail));
     MLFF_TRY(read_pairs(l, "environment", &profile->environment));
     MLFF_TRY(read_pairs(l, "workload", &profile->workload));
     MLFF_TRY(read_pairs(l, "implementation", &profile->implementation));

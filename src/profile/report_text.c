@@ -348,19 +348,23 @@ static void write_bounds(page *p, const mlff_profile *profile)
 static void write_slowest(page *p, const mlff_profile *profile)
 {
     int n = profile->n_slowest < 5 ? profile->n_slowest : 5;
-    char step[32], time[32], copy[320], label[400], seen[96];
+    char step[32], time[32], copy[320], label[400], seen[128], sentence[512];
     if (n == 0) return;
     heading(p, "Slowest steps");
+    tail_text(profile, sentence, sizeof sentence);
+    if (*sentence) wrapped(p, "", sentence);
     for (int i = 0; i < n; i++) {
         const series_slow *slow = &profile->slowest[i];
+        int cause = tail_cause(profile, slow->tags, slow->value);
         size_t length = 0;
         seen[0] = 0;
         for (int k = 0; k < N_TAGS; k++)
-            if (slow->tags >> k & 1)
-                length += (size_t)snprintf(seen + length, sizeof seen - length, "%s%s", length ? ", " : "", profile_tag_names[k]);
+            if (slow->tags >> k & 1 && k != cause)
+                length += (size_t)snprintf(seen + length, sizeof seen - length, "%s%s",
+                                           length ? ", " : "; also seen: ", profile_tag_names[k]);
         snprintf(step, sizeof step, "step %lld", (long long)slow->step);
         snprintf(label, sizeof label, "%s%s", padded(step, 16, copy), profile_time_text(slow->value, time));
-        row(p, label, 28, "%s", *seen ? seen : "nothing seen");
+        row(p, label, 28, "%s%s", tail_cause_name(cause), seen);
     }
 }
 

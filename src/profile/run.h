@@ -4,8 +4,6 @@
 #ifndef PROFILE_RUN_H
 #define PROFILE_RUN_H
 
-#include <sys/resource.h>
-
 #include "profile.h"
 
 /* Ledgers of every process, and what memory may follow: atoms and pairs of the step before the sample. */
@@ -42,6 +40,7 @@ typedef struct run {
     double pairs_sum;
     int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
     int64_t n_not_finite, wall_ns, n_tagged[N_TAGS];
+    double typical_ns, pace_ns; /* of a step, followed as it goes; of the core at its best */
 
     int n_ledgers; /* OWN_LEDGERS, then the callable's; in `memory` the rows of WORK follow */
     memory_series memory;
@@ -72,7 +71,7 @@ mlff_status run_call(run *r, unsigned wanted, int64_t *time_ns);
 /* One step of the trajectory, stages collected. */
 mlff_status run_step(run *r, int64_t *time_ns);
 /* What is noted of a step after it; its tags. */
-uint32_t run_note(run *r, int64_t time_ns, const struct rusage *before, const struct rusage *after);
+uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const process_events *after);
 bool run_stops(const run *r, int64_t done);
 
 /* ranges_cuda.c: a range of the tool that listens (NVTX), around steps and outside of their timing. Profiling thread only. */
