@@ -95,6 +95,8 @@ struct mlff_profile {
     bool stages_measured;             /* by the force field's own clocks; else rows come from the split */
     mlff_profile_stage *shown_stages; /* [n_stages] what mlff_profile_stages hands out */
 
+    struct kernel_report *kernels; /* kernels.h; NULL: not traced */
+
     environment environment, workload, implementation; /* workload: what was computed; implementation: by what */
     ceilings ceilings;                                 /* of this machine; n_threads 0: not measured */
     double quantum_ns, read_ns;
@@ -167,6 +169,8 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
 /* What measuring cost, one sentence; "" where it was not measured. */
 void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
+/* callable.c: true for one of our evaluators. */
+bool callable_is_evaluator(const mlff_callable *callable);
 /* callable.c: the size of a PaiNN that runs on the CPU in float32, and its threads; zeros for anything else. */
 painn_size callable_painn(const mlff_callable *callable, int *n_threads);
 /* bounds.c: least work and least time of each stage. */

@@ -3,8 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "json.h"
-#include "profile.h"
+#include "kernels.h"
 
 static void write_contract(json *j, const mlff_profile *profile)
 {
@@ -164,6 +163,17 @@ static void write_stages(json *j, const mlff_profile *profile)
     json_close(j, ']');
 }
 
+static void write_budget(json *j, const mlff_profile *profile)
+{
+    step_budget b = budget_of(profile);
+    json_open(j, "budget", '{'); // rows add up to step_ms; between_ms lies between steps
+    json_boolean(j, "traced", b.traced);
+    json_number(j, "step_ms", b.step_ms);
+    for (int k = 0; k < N_BUDGET; k++) json_number(j, budget_names[k], b.ms[k]);
+    json_number(j, "between_ms", b.between_ms);
+    json_close(j, '}');
+}
+
 static void write_component(json *j, const char *key, double time_ms, double step_ms, double threshold_pct)
 {
     double share = step_ms > 0.0 ? time_ms / step_ms : 0.0;
@@ -280,6 +290,8 @@ static void write_profile(json *j, const mlff_profile *profile)
     write_steadiness(j, profile);
     write_memory(j, profile);
     write_stages(j, profile);
+    write_budget(j, profile);
+    kernels_write(j, profile->kernels);
     write_hotspots(j, "hotspots", profile, HOTSPOT_PCT);
     write_findings(j, profile);
     json_close(j, '}');

@@ -488,6 +488,7 @@ static mlff_status read_run(const loader *l, int run, mlff_profile **profile_out
     MLFF_TRY(read_ledgers(l, profile));
     MLFF_TRY(read_stages(l, profile));
     MLFF_TRY(read_slowest(l, profile));
+    MLFF_TRY(kernels_read(l->path, cJSON_GetObjectItemCaseSensitive(l->object, "gpu_kernels"), &profile->kernels));
     MLFF_TRY(read_tail(l, &profile->tail));
     MLFF_TRY(read_pairs(l, "environment", &profile->environment));
     MLFF_TRY(read_pairs(l, "workload", &profile->workload));

@@ -4,7 +4,7 @@
 #ifndef PROFILE_RUN_H
 #define PROFILE_RUN_H
 
-#include "profile.h"
+#include "kernels.h"
 
 /* Ledgers of every process, and what memory may follow: atoms and pairs of the step before the sample. */
 enum { RESIDENT, HEAP, HEAP_RESERVED, OWN_LEDGERS, N_WORK = 2 };
@@ -51,6 +51,9 @@ typedef struct run {
     traced_step *trace;
     double *trace_stages; /* [n_trace][n_stages] ns */
     int64_t n_trace, trace_capacity;
+    activity activity; /* of the steps whose kernels were traced */
+    kernel_step *kernel_steps;
+    int64_t n_kernel_steps;
     double precision_reached;
     int64_t next_check; /* step at which the precision is looked at again */
 } run;
@@ -82,6 +85,8 @@ void ranges_end(void);
 mlff_status run_split(run *r, mlff_profile *profile);
 /* overhead.c: blocks of steps with everything that measures, and without, in turns; after the run. */
 mlff_status run_overhead(run *r, mlff_profile *profile);
+/* kernels.c: steps with every kernel on the GPU named; after the run. */
+mlff_status run_kernels(run *r, mlff_profile *profile);
 /* trace.c: the first steps as a timeline; both do nothing where none was asked for. */
 mlff_status trace_init(run *r);
 void trace_step(run *r, int64_t start_ns, int64_t time_ns, uint32_t tags);
