@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "profile.h"
+#include "kernels.h"
 
 // A profile of 10^5 steps has 2 MB. A parsed number costs 80 bytes, so the count of values is bounded before parsing.
 enum { FILE_LIMIT = 128 << 20, VALUES_LIMIT = 4000000 };

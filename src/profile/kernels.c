@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT
+// kernels.c: steps after the run with CUPTI listening, and what they say: every kernel by name, device-busy time, the gaps in
+// it, and how long the host waited. The run itself is not touched; steps without CUPTI right before and right after tell
+// what listening costs.
+#include "kernels.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run.h"
+
+enum { KERNELS_STEPS_MAX = 10000, USUAL_STEPS = 30, SETTLING_STEPS = 2 };
+
+void kernel_report_free(kernel_report *report)
+{
+    if (!report) return;
+    for (int i = 0; i < report->n_rows; i++) {
+        base_free(report->rows[i].name);
+        base_free(report->rows[i].stage);
+    }
+    for (int i = 0; i < report->n_stages; i++) base_free(report->stages[i].name);
+    base_free(report->rows);
+    base_free(report->stages);
+    base_free(report);
+}
+
+// ---- names ---------------------------------------------------------------------------------------
+
+const char *kernel_class(const char *name, bool ours)
+{
+    static const struct {
+        const char *part, *stage;
+    } stages[] = {{"prepare_kernel", "forward/transfer"},
+                  {"search_kernel", "forward/neighbors"},
+                  {"pairs_kernel", "forward/neighbors"},
+                  {"reverse_kernel", "forward/neighbors"},
+                  {"message_kernel", "forward/message"},
+                  {"mix_back_kernel", "backward/update"},
+                  {"mix_last_kernel", "forward/update"},
+                  {"mix_kernel", "forward/update"},
+                  {"edges_kernel", "backward/message"},
+                  {"forces_kernel", "backward/forces"},
+                  {"sums_kernel", "sums"},
+                  {"advance_kernel", "integrate"},
+                  {"finish_kernel", "integrate"}},
+      classes[] = {{"gemm", "matrix product"},
+                   {"gemv", "matrix product"},
+                   {"cutlass", "matrix product"},
+                   {"xmma", "matrix product"},
+                   {"nvjet", "matrix product"},
+                   {"matmul", "matrix product"},
+                   {"splitkreduce", "matrix product"},
+                   {"nccl", "communication"},
+                   {"scatter", "gather, scatter"},
+                   {"gather", "gather, scatter"},
+                   {"index", "gather, scatter"},
+                   {"sort", "sort, scan"},
+                   {"scan", "sort, scan"},
+                   {"unique", "sort, scan"},
+                   {"cub::", "sort, scan"},
+                   {"fft", "FFT"},
+                   {"conv", "convolution"},
+                   {"softmax", "reduction"},
+                   {"norm", "reduction"},
+                   {"reduce", "reduction"},
+                   {"elementwise", "elementwise"},
+                   {"catarray", "copy"},
+                   {"transpose", "copy"},
+                   {"copy", "copy"},
+                   {"fill", "copy"},
+                   {"triton_", "compiled (Triton)"}};
+    char lower[416];
+    size_t n = 0;
+    for (size_t i = 0; ours && i < sizeof stages / sizeof *stages; i++)
+        if (strstr(name, stages[i].part)) return stages[i].stage;
+    for (; name[n] && n + 1 < sizeof lower; n++) lower[n] = (char)tolower((unsigned char)name[n]);
+    lower[n] = 0;
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (strstr(lower, classes[i].part)) return classes[i].stage;
+    return "other";
+}
+
+static const char *copy_name(int direction)
+{
+    static const char *const names[] = {[1] = "[copy host to device]",
+                                        [2] = "[copy device to host]",
+                                        [8] = "[copy device to device]",
+                                        [9] = "[copy host to host]",
+                                        [10] = "[copy between devices]"};
+    bool known = direction >= 0 && direction < (int)(sizeof names / sizeof *names) && names[direction];
+    return known ? names[direction] : "[copy]";
+}
+
+// The row of a record; NULL and an error if there is no room.
+static kernel_row *row_of(kernel_report *report, const activity *a, const activity_record *r, bool ours)
+{
+    const char *name = r->kind == ACTIVITY_COPY               ? copy_name(r->name)
+                       : r->kind == ACTIVITY_FILL             ? "[memory set]"
+                       : r->name >= 0 && r->name < a->n_names ? a->names[r->name]
+                                                              : "(kernels beyond the first 4096)";
+    for (int i = 0; i < report->n_rows; i++)
+        if (strcmp(report->rows[i].name, name) == 0) return &report->rows[i];
+    if (report->n_rows == KERNELS_MAX_ROWS) return &report->rows[KERNELS_MAX_ROWS - 1];
+    kernel_row *row = &report->rows[report->n_rows];
+    const char *stage = r->kind == ACTIVITY_KERNEL ? kernel_class(name, ours) : ours ? "forward/transfer" : "copy";
+    if (profile_set(&row->name, name) != MLFF_OK || profile_set(&row->stage, stage) != MLFF_OK) return NULL;
+    report->n_rows++;
+    return row;
+}
+
+static kernel_stage *stage_of(kernel_report *report, const char *name)
+{
+    for (int i = 0; i < report->n_stages; i++)
+        if (strcmp(report->stages[i].name, name) == 0) return &report->stages[i];
+    if (report->n_stages == KERNELS_MAX_ROWS) return &report->stages[KERNELS_MAX_ROWS - 1];
+    if (profile_set(&report->stages[report->n_stages].name, name) != MLFF_OK) return NULL;
+    return &report->stages[report->n_stages++];
+}
+
+// ---- a step's records ----------------------------------------------------------------------------
+
+// What of [begin, end] lies outside of [left, right].
+static int64_t outside(int64_t begin, int64_t end, int64_t left, int64_t right)
+{
+    int64_t inner_begin = begin > left ? begin : left, inner_end = end < right ? end : right;
+    return end - begin - (inner_end > inner_begin ? inner_end - inner_begin : 0);
+}
+
+// Records [first, last) are of the step `s`: rows, and the parts of the step in ns.
+static mlff_status read_step(kernel_report *report, const activity *a, size_t first, size_t last, const kernel_step *s, bool ours)
+{
+    int64_t span_begin = 0, span_end = 0, busy = 0, waited = 0, waited_until = s->start_ns, begun = 0;
+    kernel_stage *before = NULL;
+    for (size_t i = first; i < last; i++) {
+        const activity_record *r = &a->records[i];
+        if (r->kind == ACTIVITY_WAIT) continue;
+        kernel_row *row = row_of(report, a, r, ours);
+        kernel_stage *stage = row ? stage_of(report, row->stage) : NULL;
+        if (!row || !stage) return MLFF_ERR_MEMORY;
+        if (span_end == 0) span_begin = span_end = begun = r->start_ns;
+        int64_t from = r->start_ns > span_end ? r->start_ns : span_end, own = r->end_ns > from ? r->end_ns - from : 0;
+        if (before) before->until_next_us += (double)(from - begun) * 1e-3;
+        begun = from;
+        before = stage;
+        row->calls += 1.0;
+        row->sum_us += (double)(r->end_ns - r->start_ns) * 1e-3;
+        row->busy_us += (double)own * 1e-3;
+        stage->busy_us += (double)own * 1e-3;
+        busy += own;
+        if (r->end_ns > span_end) span_end = r->end_ns;
+    }
+    if (before) before->until_next_us += (double)(span_end - begun) * 1e-3;
+    for (size_t i = first; i < last; i++) {
+        const activity_record *r = &a->records[i];
+        if (r->kind != ACTIVITY_WAIT) continue;
+        int64_t from = r->start_ns > waited_until ? r->start_ns : waited_until;
+        int64_t to = r->end_ns < s->end_ns ? r->end_ns : s->end_ns;
+        if (to <= from) continue;
+        waited += outside(from, to, span_begin, span_end);
+        waited_until = to;
+    }
+    int64_t idle = s->end_ns - s->start_ns - (span_end - span_begin) - waited - s->integrate_ns;
+    report->busy_ms += (double)busy * 1e-6;
+    report->gap_ms += (double)(span_end - span_begin - busy) * 1e-6;
+    report->wait_ms += (double)waited * 1e-6;
+    report->host_ms += (double)(idle > 0 ? idle : 0) * 1e-6;
+    report->integrate_ms += (double)s->integrate_ns * 1e-6;
+    report->step_ms += (double)(s->end_ns - s->start_ns) * 1e-6;
+    return MLFF_OK;
+}
+
+static int by_weight(const void *a, const void *b)
+{
+    const kernel_row *x = a, *y = b;
+    return (x->busy_us < y->busy_us) - (x->busy_us > y->busy_us);
+}
+
+mlff_status kernels_analyse(kernel_report *report, const activity *a, const kernel_step *steps, int64_t n_steps, bool ours)
+{
+    mlff_status status = MLFF_OK;
+    size_t at = 0;
+    report->rows = base_alloc(KERNELS_MAX_ROWS, sizeof *report->rows, "kernels");
+    report->stages = base_alloc(KERNELS_MAX_ROWS, sizeof *report->stages, "stages of kernels");
+    if (!report->rows || !report->stages) return MLFF_ERR_MEMORY;
+    // A record is of the step it began in; halfway between two steps is the border, as the two clocks agree to a few µs.
+    while (at < a->n_records && a->records[at].start_ns < steps[0].start_ns - steps[0].before_ns / 2) at++;
+    for (int64_t k = 0; k < n_steps; k++) {
+        size_t first = at;
+        int64_t border = k + 1 < n_steps ? steps[k + 1].start_ns - steps[k + 1].before_ns / 2 : INT64_MAX;
+        while (at < a->n_records && a->records[at].start_ns < border) at++;
+        MLFF_TRY(read_step(report, a, first, at, &steps[k], ours));
+    }
+    double scale = 1.0 / (double)n_steps;
+    double *const sums[] = {&report->busy_ms, &report->gap_ms,       &report->wait_ms,
+                            &report->host_ms, &report->integrate_ms, &report->step_ms};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) *sums[i] *= scale;
+    for (int i = 0; i < report->n_rows; i++) {
+        report->rows[i].calls *= scale;
+        report->rows[i].busy_us *= scale;
+        report->rows[i].sum_us *= scale;
+    }
+    for (int i = 0; i < report->n_stages; i++) {
+        report->stages[i].busy_us *= scale;
+        report->stages[i].until_next_us *= scale;
+        report->stages[i].clock_us = NAN;
+    }
+    qsort(report->rows, (size_t)report->n_rows, sizeof *report->rows, by_weight);
+    report->n_steps = n_steps;
+    report->n_dropped = a->n_dropped;
+    report->n_invalid = a->n_invalid;
+    report->n_left_out = a->n_left_out;
+    report->cupti_version = a->version;
+    report->open_ms = a->open_ns * 1e-6;
+done:
+    return status;
+}
+
+// ---- in words ------------------------------------------------------------------------------------
+
+enum { AMORTISED_TO = 500 }; // 0.2 %
+
+double kernels_interval_s(const kernel_report *report)
+{
+    return fmax(report->cost_ms, 0.0) * 1e-3 * AMORTISED_TO;
+}
+
+void kernels_clock_text(const kernel_report *report, char *text, size_t text_bytes)
+{
+    double kernels = 0.0, clocks = 0.0;
+    text[0] = 0;
+    for (int i = 0; i < report->n_stages; i++) {
+        if (isnan(report->stages[i].clock_us)) continue;
+        kernels += report->stages[i].until_next_us;
+        clocks += report->stages[i].clock_us;
+    }
+    if (clocks <= 0.0) return;
+    snprintf(text, text_bytes,
+             "of the stages with clocks: their kernels, each until the next begins, %s; their own clocks %s (%+.1f %%)",
+             PROFILE_TIME(kernels * 1e-3), PROFILE_TIME(clocks * 1e-3), 100.0 * (clocks / kernels - 1.0));
+}
+
+void kernels_cost_text(const kernel_report *report, char *text, size_t text_bytes)
+{
+    char lost[128] = "";
+    if (report->n_dropped + report->n_invalid + report->n_left_out > 0)
+        snprintf(lost, sizeof lost, "; LOST: %lld records dropped by CUPTI, %lld without valid times, %lld beyond our room",
+                 (long long)report->n_dropped, (long long)report->n_invalid, (long long)report->n_left_out);
+    snprintf(
+        text, text_bytes,
+        "%lld steps watched by CUPTI %lld: %s each, %s unwatched before and %s after (medians); the window cost %s beyond that, "
+        "0.2 %% if there is one every %.3g s; opening CUPTI took %s once%s",
+        (long long)report->n_steps, (long long)report->cupti_version, PROFILE_TIME(report->step_ms),
+        PROFILE_TIME(report->usual_ms), PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), kernels_interval_s(report),
+        PROFILE_TIME(report->open_ms), lost);
+}
+
+// ---- the steps -----------------------------------------------------------------------------------
+
+static mlff_status usual_step(run *r, double *median_ms)
+{
+    mlff_status status = MLFF_OK;
+    double times[USUAL_STEPS];
+    for (int i = 0; i < USUAL_STEPS; i++) {
+        int64_t time_ns;
+        MLFF_TRY(run_frame_next(r));
+        MLFF_TRY(run_step(r, &time_ns));
+        times[i] = (double)time_ns * 1e-6;
+    }
+    *median_ms = statistics_median(times, USUAL_STEPS);
+done:
+    return status;
+}
+
+static mlff_status traced_steps(run *r, int64_t n_steps, double *clock_us)
+{
+    mlff_status status = MLFF_OK;
+    int64_t last_end = 0;
+    for (int64_t i = -SETTLING_STEPS; i < n_steps; i++) {
+        int64_t time_ns;
+        if (run_stops(r, r->options.n_steps)) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted while kernels were traced");
+        MLFF_TRY(run_frame_next(r));
+        int64_t start_ns = mlff_clock_ns();
+        MLFF_TRY(run_step(r, &time_ns));
+        if (i >= 0) {
+            r->kernel_steps[i] = (kernel_step){.start_ns = start_ns,
+                                               .end_ns = start_ns + time_ns,
+                                               .before_ns = last_end ? start_ns - last_end : 0,
+                                               .integrate_ns = r->md ? time_ns - r->force_ns : 0};
+            for (int k = 0; k < r->n_stages; k++) clock_us[k] += r->stage_step[k] * 1e-3 / (double)n_steps;
+        }
+        last_end = start_ns + time_ns;
+    }
+done:
+    return status;
+}
+
+// The stages' own clocks beside their kernels; a stage of several layers is one row.
+static void join_clocks(const run *r, kernel_report *report, const double *clock_us)
+{
+    for (int k = 0; k < r->n_stages; k++) {
+        char path[256];
+        const mlff_stage *s = &r->callable.stages[k];
+        snprintf(path, sizeof path, "%s%s%s", s->phase, *s->phase ? "/" : "", s->name);
+        for (int i = 0; i < report->n_stages; i++) {
+            if (strcmp(report->stages[i].name, path) != 0) continue;
+            report->stages[i].clock_us = clock_us[k] + (isnan(report->stages[i].clock_us) ? 0.0 : report->stages[i].clock_us);
+        }
+    }
+}
+
+mlff_status run_kernels(run *r, mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n_steps = r->options.kernels < KERNELS_STEPS_MAX ? r->options.kernels : KERNELS_STEPS_MAX;
+    bool clocks = r->n_stages > 0 && r->callable.stage_clock_set, open = false;
+    kernel_report *report = base_alloc(1, sizeof *report, "a report on kernels");
+    double *clock_us = base_alloc((size_t)r->n_stages + 1, sizeof *clock_us, "stage times");
+    r->kernel_steps = base_alloc((size_t)n_steps, sizeof *r->kernel_steps, "traced steps");
+    if (!report || !clock_us || !r->kernel_steps) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    if (clocks) MLFF_TRY(r->callable.stage_clock_set(r->callable.context, 1));
+    MLFF_TRY(usual_step(r, &report->usual_ms));
+    int64_t begun = mlff_clock_ns();
+    MLFF_TRY(activity_begin(&r->activity));
+    open = true;
+    MLFF_TRY(traced_steps(r, n_steps, clock_us));
+    open = false;
+    MLFF_TRY(activity_end(&r->activity));
+    report->cost_ms = (double)(mlff_clock_ns() - begun) * 1e-6 - r->activity.open_ns * 1e-6 -
+                      (double)(n_steps + SETTLING_STEPS) * report->usual_ms;
+    MLFF_TRY(usual_step(r, &report->after_ms));
+    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, callable_is_evaluator(&r->callable)));
+    join_clocks(r, report, clock_us);
+    r->n_kernel_steps = n_steps;
+    profile->kernels = report;
+    report = NULL;
+done:
+    if (open) (void)activity_end(&r->activity);
+    if (clocks) (void)r->callable.stage_clock_set(r->callable.context, 0);
+    base_free(clock_us);
+    kernel_report_free(report);
+    return status;
+}
