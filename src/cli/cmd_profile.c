@@ -27,6 +27,9 @@ static const cli_option options[] = {
      "end before --n-steps once the percentile of --precision-of is known within ± this, % (at 95 %)"},
     {"precision-of", 0, "NAME", "median, p95 or p99 (median)"},
     {"trace", 0, "FILE", "write the first 200 steps as a timeline (Chrome trace: Perfetto, TensorBoard)"},
+    {"kernels", 0, "N",
+     "after the run, watch N steps more with CUPTI: every kernel on the GPU by name, and the device's part of\nthe step's budget "
+     "(0; 20 tell enough)"},
     {"temperature", 0, "K", "of thermal displacements and of the start of MD, K (300)"},
     {"timestep", 0, "FS", "of MD, and for ns/day, fs (0.5; ns/day without MD: 1)"},
     {"ensemble", 0, "NAME", "of MD: nve or langevin (nve)"},
@@ -131,6 +134,7 @@ static int parse(cli_arguments *arguments, request *wanted)
     wanted->options.until_precision = cli_number(arguments, "until-precision", 0.001, 100, 0) / 100;
     wanted->options.precision_of = fractions[cli_choice(arguments, "precision-of", percentiles, 0)];
     wanted->options.trace_path = cli_text(arguments, "trace", NULL);
+    wanted->options.kernels = cli_int(arguments, "kernels", 0, 10000, 0);
     wanted->n_runs = (int)cli_int(arguments, "runs", 1, 1000, 1);
     wanted->options.name = cli_text(arguments, "name", NULL);
     if (arguments->failed) return CLI_USAGE;

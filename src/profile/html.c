@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "html.h"
+#include "kernels.h"
 #include "page.h"
 
 void html_text(base_text *page, const char *text)
@@ -170,6 +171,74 @@ static void write_stages(base_text *page, const mlff_profile *profile)
     table_end(page);
 }
 
+static void write_budget(base_text *page, const mlff_profile *profile)
+{
+    step_budget b = budget_of(profile);
+    char sentence[512];
+    if (isnan(b.ms[BUDGET_BUSY])) return;
+    base_text_add(page, "<h3>Step budget</h3>\n");
+    HEADS(page, "", "time", "share", "");
+    for (int k = 0; k < N_BUDGET; k++) {
+        if (isnan(b.ms[k])) continue;
+        base_text_add(page, "<tr>");
+        cell(page, "%s%s", budget_names[k], k == BUDGET_BUSY && !b.traced ? ", with gaps" : "");
+        cell(page, "%s", PROFILE_TIME(b.ms[k]));
+        cell(page, "%.1f %%", 100.0 * b.ms[k] / b.step_ms);
+        base_text_add(page, "<td class=\"bar\"><div style=\"width:%d%%\"></div></td></tr>\n",
+                      (int)lround(fmin(fmax(b.ms[k] / b.step_ms, 0.0), 1.0) * 100.0));
+    }
+    base_text_add(page, "<tr>");
+    cell(page, "%s", b.traced ? "step (watched)" : "step");
+    cell(page, "%s", PROFILE_TIME(b.step_ms));
+    base_text_add(page, "<td></td><td class=\"bar\"></td></tr>\n");
+    table_end(page);
+    budget_text(&b, sentence, sizeof sentence);
+    if (*sentence) element(page, "p", "", sentence);
+}
+
+enum { KERNELS_ON_PAGE = 100 };
+
+static void write_kernels(base_text *page, const mlff_profile *profile)
+{
+    const kernel_report *kernels = profile->kernels;
+    char sentence[1024];
+    if (!kernels || kernels->n_steps == 0) return;
+    base_text_add(page, "<h3>On the GPU</h3>\n");
+    HEADS(page, " kernel", "calls a step", "µs a step", "share", " stage or kind", "");
+    for (int i = 0; i < kernels->n_rows && i < KERNELS_ON_PAGE; i++) {
+        const kernel_row *row = &kernels->rows[i];
+        double share = kernels->busy_ms > 0.0 ? row->busy_us * 1e-3 / kernels->busy_ms : 0.0;
+        base_text_add(page, "<tr>");
+        element(page, "td", "class=\"text\"", row->name);
+        cell(page, "%.1f", row->calls);
+        cell(page, "%.2f", row->busy_us);
+        cell(page, "%.1f %%", share * 100.0);
+        element(page, "td", "class=\"text\"", row->stage);
+        base_text_add(page, "<td class=\"bar\"><div style=\"width:%d%%\"></div></td></tr>\n",
+                      (int)lround(fmin(fmax(share, 0.0), 1.0) * 100.0));
+    }
+    table_end(page);
+    HEADS(page, " stage or kind", "kernels", "until the next begins", "its own clock");
+    for (int i = 0; i < kernels->n_stages; i++) {
+        const kernel_stage *stage = &kernels->stages[i];
+        base_text_add(page, "<tr>");
+        element(page, "td", "class=\"text\"", stage->name);
+        cell(page, "%s", PROFILE_TIME(stage->busy_us * 1e-3));
+        cell(page, "%s", PROFILE_TIME(stage->until_next_us * 1e-3));
+        cell(page, "%s", PROFILE_TIME(stage->clock_us * 1e-3));
+        base_text_add(page, "</tr>\n");
+    }
+    table_end(page);
+    if (kernels->n_rows > KERNELS_ON_PAGE) {
+        snprintf(sentence, sizeof sentence, "%d more kernels are in the JSON.", kernels->n_rows - KERNELS_ON_PAGE);
+        element(page, "p", "class=\"soft\"", sentence);
+    }
+    kernels_clock_text(kernels, sentence, sizeof sentence);
+    if (*sentence) element(page, "p", "", sentence);
+    kernels_cost_text(kernels, sentence, sizeof sentence);
+    element(page, "p", "class=\"soft\"", sentence);
+}
+
 static void write_memory(base_text *page, const mlff_profile *profile, int run)
 {
     if (profile->n_ledgers == 0 && profile->n_memory == 0) return;
@@ -288,6 +357,8 @@ static void write_run(base_text *page, const mlff_profile *profile, int run, int
     write_head(page, profile);
     write_latency(page, profile, run);
     write_stages(page, profile);
+    write_budget(page, profile);
+    write_kernels(page, profile);
     write_slowest(page, profile);
     write_memory(page, profile, run);
     write_findings(page, profile);

@@ -93,13 +93,20 @@ static const char *copy_name(int direction)
     return known ? names[direction] : "[copy]";
 }
 
+const char *kernel_name(const activity *window, const activity_record *r)
+{
+    switch (r->kind) {
+    case ACTIVITY_COPY: return copy_name(r->name);
+    case ACTIVITY_FILL: return "[memory set]";
+    case ACTIVITY_WAIT: return "wait";
+    default: return r->name >= 0 && r->name < window->n_names ? window->names[r->name] : "(kernels beyond the first 4096)";
+    }
+}
+
 // The row of a record; NULL and an error if there is no room.
 static kernel_row *row_of(kernel_report *report, const activity *a, const activity_record *r, bool ours)
 {
-    const char *name = r->kind == ACTIVITY_COPY               ? copy_name(r->name)
-                       : r->kind == ACTIVITY_FILL             ? "[memory set]"
-                       : r->name >= 0 && r->name < a->n_names ? a->names[r->name]
-                                                              : "(kernels beyond the first 4096)";
+    const char *name = kernel_name(a, r);
     for (int i = 0; i < report->n_rows; i++)
         if (strcmp(report->rows[i].name, name) == 0) return &report->rows[i];
     if (report->n_rows == KERNELS_MAX_ROWS) return &report->rows[KERNELS_MAX_ROWS - 1];

@@ -38,6 +38,9 @@ typedef struct kernel_report {
 
 void kernel_report_free(kernel_report *report);
 
+/* Name of a kernel or a copy; borrowed from the window. */
+const char *kernel_name(const activity *window, const activity_record *record);
+
 typedef struct kernel_step {
     int64_t start_ns, end_ns, integrate_ns;
     int64_t before_ns; /* since the end of the step before */

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "profile.h"
+#include "kernels.h"
 
 enum { WIDTH_MIN = 60, WIDTH_MAX = 300, WIDTH_DEFAULT = 100 };
 
@@ -307,6 +307,63 @@ static void write_stages(page *p, const mlff_profile *profile)
                  (long long)(profile->n_growths > 0 ? profile->n_growths : 0));
 }
 
+static void write_budget(page *p, const mlff_profile *profile)
+{
+    step_budget b = budget_of(profile);
+    char sentence[512];
+    bool device = isfinite(b.ms[BUDGET_BUSY]);
+    if (!device && !isfinite(b.between_ms)) return;
+    heading(p, "Step budget");
+    for (int k = 0; device && k < N_BUDGET; k++) {
+        if (isnan(b.ms[k])) continue;
+        cell(p, k == BUDGET_BUSY && !b.traced ? "device busy, with gaps" : budget_names[k], 24);
+        base_text_add(&p->text, "%s  ", PROFILE_TIME_RIGHT(b.ms[k], 10));
+        number(p, 100.0 * b.ms[k] / b.step_ms, 6, 1);
+        base_text_add(&p->text, " %% ");
+        share_bar(p, b.ms[k] / b.step_ms, p->width - 46);
+    }
+    if (device) {
+        cell(p, b.traced ? "step (watched)" : "step", 24);
+        base_text_add(&p->text, "%s\n", PROFILE_TIME_RIGHT(b.step_ms, 10));
+    }
+    if (isfinite(b.between_ms))
+        wrappedf(p, "", "between two steps, for frames, files and samples: %s, not part of the step", PROFILE_TIME(b.between_ms));
+    budget_text(&b, sentence, sizeof sentence);
+    if (*sentence) wrapped(p, "", sentence);
+}
+
+static void write_kernels(page *p, const mlff_profile *profile)
+{
+    const kernel_report *kernels = profile->kernels;
+    char sentence[1024];
+    double rest_us = 0.0;
+    if (!kernels || kernels->n_steps == 0) return;
+    heading(p, "On the GPU");
+    int n = kernels->n_rows < KERNELS_SHOWN ? kernels->n_rows : KERNELS_SHOWN, label = p->width - 52;
+    if (label > 63) label = 63; // of a cell
+    cell(p, "kernel", label);
+    base_text_add(&p->text, "    a step        µs    share  stage or kind\n");
+    for (int i = 0; i < kernels->n_rows; i++) {
+        const kernel_row *row = &kernels->rows[i];
+        if (i >= n) {
+            rest_us += row->busy_us;
+            continue;
+        }
+        cell(p, row->name, label);
+        number(p, row->calls, 10, 1);
+        number(p, row->busy_us, 10, 2);
+        number(p, kernels->busy_ms > 0.0 ? 0.1 * row->busy_us / kernels->busy_ms : 0.0, 7, 1);
+        base_text_add(&p->text, " %%  ");
+        cell(p, row->stage, 20);
+        line_end(p);
+    }
+    if (kernels->n_rows > n) wrappedf(p, "", "and %d more, %.4g µs together", kernels->n_rows - n, rest_us);
+    kernels_clock_text(kernels, sentence, sizeof sentence);
+    if (*sentence) wrapped(p, "", sentence);
+    kernels_cost_text(kernels, sentence, sizeof sentence);
+    wrapped(p, "", sentence);
+}
+
 // Stages of a kind, over layers: how near they are to what the machine can do.
 static void write_bounds(page *p, const mlff_profile *profile)
 {
@@ -434,6 +491,8 @@ mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **tex
     write_head(&p, profile);
     write_latency(&p, profile);
     write_stages(&p, profile);
+    write_budget(&p, profile);
+    write_kernels(&p, profile);
     write_bounds(&p, profile);
     write_slowest(&p, profile);
     write_memory(&p, profile);

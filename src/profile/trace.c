@@ -101,6 +101,56 @@ static void write_step(json *j, const run *r, const mlff_profile *profile, int64
     counter(j, "resident MB", start_us, (double)t->resident / 1048576.0);
 }
 
+enum { FIRST_STREAM_TRACK = 10, STREAM_TRACKS_MAX = 64, LANES = 3, HOST_WAITS_TRACK = 3 };
+
+typedef struct stream_track {
+    uint32_t device, stream;
+    int64_t busy_until[LANES]; /* a viewer drops what overlaps on a track: a kernel that begins early gets a lane beside it */
+} stream_track;
+
+static int track_of(json *j, stream_track *tracks, int *n_tracks, const activity_record *a)
+{
+    int t = 0, lane = 0;
+    char name[64];
+    while (t < *n_tracks && (tracks[t].device != a->device || tracks[t].stream != a->stream)) t++;
+    if (t == STREAM_TRACKS_MAX) return -1;
+    if (t == *n_tracks) tracks[(*n_tracks)++] = (stream_track){.device = a->device, .stream = a->stream};
+    while (lane + 1 < LANES && tracks[t].busy_until[lane] > a->start_ns) lane++;
+    int track = FIRST_STREAM_TRACK + t * LANES + lane;
+    if (tracks[t].busy_until[lane] == 0) {
+        snprintf(name, sizeof name, "GPU %u stream %u%s", a->device, a->stream, lane ? ", overlapping" : "");
+        name_track(j, track, name);
+    }
+    tracks[t].busy_until[lane] = a->end_ns;
+    return track;
+}
+
+// The steps after the run whose kernels were traced: a track for each stream, and one for the host's waits.
+static void write_kernels(json *j, const run *r)
+{
+    stream_track tracks[STREAM_TRACKS_MAX];
+    int n_tracks = 0;
+    if (r->n_kernel_steps == 0) return;
+    int64_t zero = r->n_trace > 0 ? r->trace[0].start_ns : r->kernel_steps[0].start_ns;
+    name_track(j, HOST_WAITS_TRACK, "host waits");
+    for (int64_t i = 0; i < r->n_kernel_steps; i++) {
+        char name[48];
+        const kernel_step *s = &r->kernel_steps[i];
+        snprintf(name, sizeof name, "watched step %lld", (long long)i);
+        event(j, "X", name, 1, (double)(s->start_ns - zero) * 1e-3);
+        json_number(j, "dur", (double)(s->end_ns - s->start_ns) * 1e-3);
+        event_end(j);
+    }
+    for (size_t i = 0; i < r->activity.n_records; i++) {
+        const activity_record *a = &r->activity.records[i];
+        int track = a->kind == ACTIVITY_WAIT ? HOST_WAITS_TRACK : track_of(j, tracks, &n_tracks, a);
+        if (track < 0) continue;
+        event(j, "X", kernel_name(&r->activity, a), track, (double)(a->start_ns - zero) * 1e-3);
+        json_number(j, "dur", (double)(a->end_ns - a->start_ns) * 1e-3);
+        event_end(j);
+    }
+}
+
 mlff_status trace_write(const run *r, const mlff_profile *profile)
 {
     if (!r->options.trace_path) return MLFF_OK;
@@ -120,6 +170,7 @@ mlff_status trace_write(const run *r, const mlff_profile *profile)
     name_track(&j, 1, "steps");
     name_track(&j, 2, "stages");
     for (int64_t i = 0; i < r->n_trace; i++) write_step(&j, r, profile, i);
+    write_kernels(&j, r);
     json_close(&j, ']');
     json_close(&j, '}');
     mlff_status status = json_take(&j, &text);
