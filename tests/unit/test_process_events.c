@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// Purpose: what the system does to a process is seen where it is made to happen, and not where nothing does.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "measure/measure.h"
+#include "unit/near.h"
+
+static void test_faults(void **state)
+{
+    (void)state;
+    enum { PAGES = 64 };
+    process_events before, after;
+    size_t bytes = PAGES * (size_t)sysconf(_SC_PAGESIZE);
+    char *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(block != MAP_FAILED);
+    (void)madvise(block, bytes, MADV_NOHUGEPAGE);
+    process_events_get(&before);
+    for (size_t i = 0; i < bytes; i += bytes / PAGES) block[i] = 1;
+    process_events_get(&after);
+    assert_true(after.n_faults - before.n_faults >= PAGES);
+    assert_int_equal(after.n_allocations, before.n_allocations);
+    assert_int_equal(after.n_loads, before.n_loads);
+    assert_int_equal(after.children_us, before.children_us);
+    munmap(block, bytes);
+}
+
+// A compiler is a child process that computes.
+static void test_children(void **state)
+{
+    (void)state;
+    process_events before, after;
+    process_events_get(&before);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct timespec used = {0};
+        while (used.tv_sec == 0 && used.tv_nsec < 20000000) clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    process_events_get(&after);
+    assert_true(after.children_us > before.children_us);
+}
+
+static void test_allocations(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 100, BYTES = 60 << 10 }; // below the size from which malloc maps a block of its own
+    process_events before, after;
+    void *blocks[BLOCKS];
+    process_events_get(&before);
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = base_alloc(BYTES, 1, "blocks");
+    process_events_get(&after);
+    assert_int_equal(after.n_allocations - before.n_allocations, BLOCKS);
+    assert_true(after.heap_end >= before.heap_end); // a sanitizer's malloc does not move it
+    for (int i = 0; i < BLOCKS; i++) base_free(blocks[i]);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    static char block[256 << 10];
+    char path[] = "mlff-events-XXXXXX"; // here: /tmp may be in memory
+    int file = mkstemp(path);
+    process_events before, after;
+    assert_true(file >= 0);
+    process_events_get(&before);
+    memset(block, 7, sizeof block);
+    bool written = write(file, block, sizeof block) == (ssize_t)sizeof block && fsync(file) == 0;
+    process_events_get(&after);
+    close(file);
+    unlink(path);
+    if (!written || after.n_file_blocks == before.n_file_blocks) {
+        printf("skipped: this file system does not count what is written\n");
+        return;
+    }
+    assert_true(after.n_file_blocks - before.n_file_blocks >= (int64_t)sizeof block / 512);
+}
+
+// The chain is 256 multiplications of three cycles or so: between 20 ns (a core of the future) and a second (an emulator).
+static void test_pace(void **state)
+{
+    (void)state;
+    double pace = pace_ns();
+    if (!(pace > 20.0 && pace < 1e9)) fail_msg("a pace of %g ns", pace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_faults), cmocka_unit_test(test_children), cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_files),  cmocka_unit_test(test_pace),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
