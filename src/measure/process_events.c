@@ -33,7 +33,8 @@ void process_events_get(process_events *events_out)
         events_out->n_faults = usage.ru_minflt;
         events_out->n_file_blocks = usage.ru_inblock + usage.ru_oublock + usage.ru_majflt;
     }
-    if (getrusage(RUSAGE_CHILDREN, &usage) == 0) events_out->children_us = microseconds(&usage.ru_utime);
+    if (getrusage(RUSAGE_CHILDREN, &usage) == 0)
+        events_out->children_us = microseconds(&usage.ru_utime) + microseconds(&usage.ru_stime);
 #ifdef __linux__
     dl_iterate_phdr(loads_of_first, &events_out->n_loads);
     events_out->heap_end = (int64_t)(uintptr_t)sbrk(0);
