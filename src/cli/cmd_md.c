@@ -31,6 +31,8 @@ static const cli_option options[] = {
 // Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
 #define ABSURD_DRIFT 50.0 // meV/atom, NVE
 #define ABSURD_HEATING 10.0
+// A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer.
+#define PATIENCE_NS 100000000
 
 static const char *const ensembles[] = {"nve", "langevin", NULL};
 
@@ -50,17 +52,12 @@ typedef struct simulation {
     cli_json json;
     mlff_dynamics_state first, last;
     int64_t step_ns; // spent in steps, output left out
+    char integrated_on[16];
+    bool resident; // on a GPU, from where the atoms come at the end of a piece only
+    int64_t piece; // steps of one
     double temperature_sum;
-    int64_t n_done;
+    int64_t n_states, n_done; // of which temperatures were summed; steps
 } simulation;
-
-static mlff_status compute_forces(void *context, const mlff_system *system, double *energy, double *forces)
-{
-    int32_t first_atom[2];
-    mlff_batch batch;
-    mlff_batch_from_system(system, first_atom, &batch);
-    return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces});
-}
 
 static double drift_mev_per_atom(const simulation *run)
 {
@@ -73,6 +70,7 @@ static void print_header(const simulation *run)
     printf("%s; %s, timestep %g fs; %s\n", run->input.text,
            run->options.ensemble == MLFF_LANGEVIN ? "Langevin (BAOAB)" : "NVE (velocity Verlet)", run->options.timestep_fs,
            run->velocities);
+    if (run->resident) printf("integrated on %s, where the atoms stay between lines and files\n", run->integrated_on);
     printf("%10s %12s %16s %12s %10s %12s\n", "step", "time", "E_pot", "E_kin", "T", "drift");
     printf("%10s %12s %16s %12s %10s %12s\n", "", "fs", "eV", "eV", "K", "meV/atom");
 }
@@ -122,7 +120,7 @@ done:
 
 static double mean_temperature(const simulation *run)
 {
-    return run->n_done ? run->temperature_sum / (double)run->n_done : run->last.temperature_kelvin;
+    return run->n_states ? run->temperature_sum / (double)run->n_states : run->last.temperature_kelvin;
 }
 
 // A run can go wrong and stay finite; that its numbers are worth nothing is then said, or nobody looks.
@@ -151,8 +149,10 @@ static void print_summary(simulation *run, bool partial)
     if (run->table) {
         printf("\n%" PRId64 " steps%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
                partial ? " (interrupted)" : "", seconds, rate, n > 0 ? 1e3 * seconds / n : 0.0, ns_per_day);
-        printf("mean temperature %.2f K, drift of the conserved energy %.5f meV/atom over %g fs\n", temperature,
-               drift_mev_per_atom(run), run->last.time_fs - run->first.time_fs);
+        printf("mean temperature %.2f K", temperature);
+        if (run->resident) printf(" (of %" PRId64 " states)", run->n_states);
+        printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
+               run->last.time_fs - run->first.time_fs);
         printf("neighbour list rebuilt %" PRId64 " times\n", info.n_rebuilds);
     }
     if (!run->to_json) return;
@@ -163,6 +163,7 @@ static void print_summary(simulation *run, bool partial)
     cli_json_bool(json, "trained", run->setup.info.trained);
     cli_json_text(json, "device", run->setup.device);
     cli_json_text(json, "precision", run->setup.precision);
+    cli_json_text(json, "integrated_on", run->integrated_on);
     cli_json_text(json, "system", run->input.text);
     cli_json_int(json, "n_atoms", run->input.system->n_atoms);
     cli_json_text(json, "ensemble", ensembles[run->options.ensemble == MLFF_LANGEVIN]);
@@ -195,8 +196,11 @@ static mlff_status start(simulation *run)
         MLFF_TRY(mlff_callable_from_evaluator(run->setup.evaluator, run->setup.model, &run->callable));
         MLFF_TRY(mlff_monitor_create(&run->callable, system, run->options.timestep_fs, run->profile_every, &run->monitor));
     }
-    MLFF_TRY(mlff_dynamics_create(&run->options, system, run->monitor ? mlff_monitor_forces : compute_forces,
-                                  run->monitor ? (void *)run->monitor : (void *)run->setup.evaluator, &run->dynamics));
+    MLFF_TRY(mlff_dynamics_create_on(run->setup.evaluator, &run->options, system, run->monitor ? mlff_monitor_forces : NULL,
+                                     run->monitor, &run->dynamics));
+    mlff_device device = mlff_dynamics_device(run->dynamics);
+    mlff_device_text(device, run->integrated_on, sizeof run->integrated_on);
+    run->resident = device.kind != MLFF_CPU;
     if (run->restart) MLFF_TRY(mlff_dynamics_restore(run->dynamics, run->restart));
     MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->first));
     run->last = run->first;
@@ -213,27 +217,54 @@ done:
     return status;
 }
 
+// Steps to the next line, frame or file; on the host one, whose state is looked at.
+static int64_t next_piece(const simulation *run)
+{
+    if (!run->resident) return 1;
+    int64_t n = run->n_steps - run->n_done, to_line = run->every - run->last.step % run->every;
+    int64_t to_checkpoint = run->checkpoint ? run->checkpoint_every - run->n_done % run->checkpoint_every : n;
+    if (to_line < n) n = to_line;
+    if (to_checkpoint < n) n = to_checkpoint;
+    return run->piece < n ? run->piece : n;
+}
+
+static mlff_status make_piece(simulation *run)
+{
+    mlff_status status;
+    mlff_dynamics_state before = run->last;
+    int64_t n = next_piece(run), start_ns = mlff_clock_ns();
+    status = run->monitor ? mlff_monitor_run(run->monitor, run->dynamics, n) : mlff_dynamics_run(run->dynamics, n, NULL);
+    int64_t time_ns = mlff_clock_ns() - start_ns;
+    run->step_ns += time_ns;
+    if (time_ns < PATIENCE_NS / 2 && run->piece < INT32_MAX) run->piece *= 2;
+    if (time_ns > PATIENCE_NS && run->piece > 1) run->piece /= 2;
+    char cause[1100];
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    mlff_status seen = mlff_dynamics_state_get(run->dynamics, &run->last); // also of steps before one that failed
+    if (seen == MLFF_OK) run->n_done += run->last.step - before.step;
+    return status == MLFF_OK ? seen : mlff_fail(status, "%s", cause);
+}
+
 static mlff_status steps(simulation *run)
 {
     mlff_status status = MLFF_OK;
     int64_t begun_ns = mlff_clock_ns();
 
-    for (int64_t i = 1; i <= run->n_steps && !cli_interrupted(); i++) {
-        int64_t start_ns = mlff_clock_ns();
-        MLFF_TRY(run->monitor ? mlff_monitor_step(run->monitor, run->dynamics) : mlff_dynamics_step(run->dynamics));
-        run->step_ns += mlff_clock_ns() - start_ns;
-        MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->last));
-        run->n_done = i;
+    run->piece = 10;
+    while (run->n_done < run->n_steps && !cli_interrupted()) {
+        MLFF_TRY(make_piece(run));
+        run->n_states++;
         run->temperature_sum += run->last.temperature_kelvin;
         bool written = run->last.step % run->every == 0;
         if (written) {
             show(run);
             MLFF_TRY(write_frame(run));
-        } else if (i == run->n_steps || cli_interrupted()) {
+        } else if (run->n_done == run->n_steps || cli_interrupted()) {
             show(run); // the table ends with the last step; the trajectory keeps its even spacing
         }
-        if (run->checkpoint && i % run->checkpoint_every == 0) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
-        cli_progress_steps("md", i, run->n_steps, begun_ns);
+        if (run->checkpoint && run->n_done % run->checkpoint_every == 0)
+            MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
+        cli_progress_steps("md", run->n_done, run->n_steps, begun_ns);
     }
     cli_progress_clear();
     if (run->checkpoint) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));

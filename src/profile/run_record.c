@@ -89,7 +89,7 @@ mlff_status record_stages(const run *r, mlff_profile *profile)
         MLFF_TRY(profile_add_stage(profile, &r->callable.stages[k], &time));
     }
     if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile));
-    if (r->md) {
+    if (r->md && r->integrate.n > 0) {
         MLFF_TRY(series_statistics(&r->integrate, 1e-6, &time));
         MLFF_TRY(profile_add_stage(profile, &integrate, &time));
     }
