@@ -2,10 +2,12 @@
 // emulate_cuda.cc: the scheduler of emulate_cuda.h. x86-64 only (it switches stacks).
 #include "emulate/emulate_cuda.h"
 
-namespace emulate {
+emulate_index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulate
+{
 fiber *current;
 std::vector<fiber> *fibers;
-int n_blocks, n_threads, cluster_size;
 
 static void *scheduler_pointer;
 static const std::function<void()> *body_of_all;
@@ -32,9 +34,8 @@ void yield()
 
 void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::function<void()> &body)
 {
-    n_blocks = blocks;
-    n_threads = threads;
-    cluster_size = cluster;
+    gridDim.x = blocks;
+    blockDim.x = threads;
     body_of_all = &body;
     std::vector<fiber> all((size_t)cluster * threads);
     fibers = &all;
@@ -56,13 +57,25 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::f
                 *--top = nullptr; // a return address emulate_enter never uses; keeps the stack aligned as after a call
                 *--top = (void *)emulate_enter;
                 for (int k = 0; k < 6; k++) *--top = nullptr;
-                f = fiber{top, stack, t, first + r, r, false, shared[r], &warps[((size_t)r * threads + t) / 32], &barriers[r], &barriers[cluster],
-                          threads, threads * cluster};
+                f = fiber{top,
+                          stack,
+                          t,
+                          first + r,
+                          r,
+                          false,
+                          shared[r],
+                          &warps[((size_t)r * threads + t) / 32],
+                          &barriers[r],
+                          &barriers[cluster],
+                          threads,
+                          threads * cluster};
             }
         for (size_t left = all.size(); left > 0;)
             for (fiber &f : all) {
                 if (f.done) continue;
                 current = &f;
+                threadIdx.x = f.thread;
+                blockIdx.x = f.block;
                 emulate_switch(&scheduler_pointer, f.stack_pointer);
                 if (f.done) left--;
             }

@@ -3,7 +3,7 @@
  *
  * Each CUDA thread is a fiber; blocks of a cluster run together, clusters one after the other. A barrier, a shuffle or
  * a tensor-core product suspends a fiber until all that take part have come. Not fast, but every index, barrier and
- * sum of the real source is exercised, under the sanitizers too. Included by painn_cuda_device.cuh with MLFF_EMULATE. */
+ * sum of the real source is exercised, under the sanitizers too. Stands before each kernel source, with MLFF_EMULATE. */
 #ifndef EMULATE_CUDA_H
 #define EMULATE_CUDA_H
 
@@ -89,7 +89,7 @@ struct fiber {
 };
 extern fiber *current;
 extern std::vector<fiber> *fibers;
-extern int n_blocks, n_threads, cluster_size;
+extern uint64_t clock_ns; /* grows with what is done */
 inline fiber &self()
 {
     return *current;
@@ -123,10 +123,8 @@ inline void wait(barrier_state &b, int n)
 }
 } // namespace emulate
 
-#define threadIdx (emulate_index{emulate::self().thread})
-#define blockIdx (emulate_index{emulate::self().block})
-#define blockDim (emulate_index{emulate::n_threads})
-#define gridDim (emulate_index{emulate::n_blocks})
+/* Of the fiber that runs. */
+extern emulate_index threadIdx, blockIdx, blockDim, gridDim;
 
 static inline void __syncthreads()
 {
@@ -221,7 +219,7 @@ static inline void let_next_start()
 }
 static inline uint64_t gpu_timer()
 {
-    return 0;
+    return emulate::clock_ns;
 }
 template <int C> static inline void cluster_barrier()
 {
@@ -304,13 +302,5 @@ static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
             }
             *out[row][c] += sum;
         }
-}
-
-template <typename Step, typename... Extra>
-static int launch(void (*kernel)(Step, Extra...), int blocks, int threads, size_t shared_bytes, int cluster, int, void *,
-                  const Step &step, Extra... extra)
-{
-    emulate::run(blocks, threads, shared_bytes, cluster, [&]() { kernel(step, extra...); });
-    return 0;
 }
 #endif

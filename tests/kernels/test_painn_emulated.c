@@ -60,6 +60,8 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const pai
     plan.n_systems = batch->n_systems;
     plan.forces = 1;
     plan.n_multiprocessors = 16;
+    assert_int_equal(painn_cuda_prepare_node(), 0);
+    assert_int_equal(painn_cuda_prepare_edge(), 0);
     painn_cuda_launch_list(&step, &plan, NULL);
     painn_cuda_launch_reverse(&step, &plan, NULL);
     for (int l = 0; l < step.n_layers; l++) {

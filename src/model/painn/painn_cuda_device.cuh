@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* painn_cuda_device.cuh: the few primitives all kernels of PaiNN share: products on tensor cores, values split into two
- * halves, blocks of a cluster, launches. With MLFF_EMULATE the same kernels are compiled for the CPU (tests/kernels). */
+ * halves, blocks of a cluster, launches. With MLFF_EMULATE the same kernels are compiled for the CPU (tests/emulate). */
 #ifndef PAINN_CUDA_DEVICE_CUH
 #define PAINN_CUDA_DEVICE_CUH
 
 #include "model/painn/painn_cuda.h"
 
-#ifndef MLFF_EMULATE /* else the includer has brought its own */
+#ifndef MLFF_EMULATE /* else the includer has brought its own primitives */
 #include <cuda_fp16.h>
-#include <cuda_runtime.h>
 
 #define DYNAMIC_SHARED(name) extern __shared__ uint4 name[]
+#endif
+#include <cuda_runtime.h>
 
 template <typename Step, typename... Extra>
 static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, size_t shared_bytes, int cluster, int overlap,
@@ -37,6 +38,7 @@ static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, s
     return (int)cudaLaunchKernelEx(&config, kernel, step, extra...);
 }
 
+#ifndef MLFF_EMULATE
 /* Waits until the kernel before this one is done; what does not depend on it may be fetched before. */
 static __device__ __forceinline__ void wait_for_previous()
 {

@@ -540,7 +540,6 @@ int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan 
     return step->n_features == 64 ? launch_forces<4>(step, plan, stream) : launch_forces<8>(step, plan, stream);
 }
 
-#ifndef MLFF_EMULATE
 template <int F> static void raise()
 {
     const int bytes = TABLE_SLICE * sizeof(uint4);
@@ -556,4 +555,3 @@ int painn_cuda_prepare_edge(void)
     raise<128>();
     return (int)cudaGetLastError();
 }
-#endif

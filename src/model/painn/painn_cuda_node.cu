@@ -474,7 +474,6 @@ int painn_cuda_launch_mix_back(const painn_cuda_step *step, const painn_cuda_pla
     return dispatch(step, plan, layer, 1, stream);
 }
 
-#ifndef MLFF_EMULATE
 template <typename S> static cudaError_t raise()
 {
     cudaError_t e = cudaFuncSetAttribute(mix_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::KB * 1024);
@@ -521,4 +520,3 @@ int painn_cuda_prepare_node(void)
     cudaGetLastError();
     return 0;
 }
-#endif

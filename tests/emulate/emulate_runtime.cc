@@ -1,0 +1,677 @@
+// SPDX-License-Identifier: MIT
+// emulate_runtime.cc: a CUDA runtime without a GPU, for the whole plugin on the CPU.
+//
+// Device memory is counted host memory. A stream is a queue whose work is done when somebody waits for it, so that a wait
+// that is missing shows; the default stream works at once. A capture is a list of that work with its parameters, in the
+// order in which it was asked for. Calls that CUDA refuses are refused here: a range outside of every block, a fork that
+// is not joined, an allocation during a capture, more shared memory than a kernel was granted.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "emulate/cuda_runtime.h"
+#include "emulate/emulate.h"
+#include "emulate/emulate_cuda.h"
+
+typedef std::function<void()> work;
+
+struct CUgraph_st {
+    std::vector<work> nodes;
+};
+struct CUgraphExec_st {
+    std::shared_ptr<std::vector<work>> nodes;
+};
+struct capture_state {
+    std::vector<work> nodes;
+    cudaStream_t origin;
+    bool broken;
+};
+struct CUstream_st {
+    std::deque<work> queue;
+    int64_t asked, done;
+    std::shared_ptr<capture_state> capture; // being captured
+    int64_t captured, joined;               // of a forked stream: work taken, and how much of it the origin waits for
+};
+struct CUevent_st {
+    bool timing;
+    cudaStream_t stream; // of the last record; NULL: done
+    int64_t sequence;
+    uint64_t time;
+    std::shared_ptr<capture_state> capture;
+};
+
+namespace
+{
+struct block {
+    size_t bytes;
+    bool on_device;
+};
+struct planned_failure {
+    std::string function;
+    int64_t left;
+    cudaError_t error;
+    bool came;
+};
+
+std::recursive_mutex lock;
+std::map<uintptr_t, block> blocks;
+std::set<cudaStream_t> streams;
+std::set<cudaEvent_t> events;
+std::map<const void *, int> shared_limits;
+emulate_counts counts;
+planned_failure failure;
+cudaError_t lost_by;
+thread_local cudaError_t last_error;
+thread_local std::shared_ptr<capture_state> capturing; // one at a time is enough for us
+enum { MULTIPROCESSORS = 16, LAUNCH_NS = 1000, UNASKED_SHARED = 48 * 1024 };
+
+int64_t setting(const char *name, int64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoll(text, NULL, 10) : otherwise;
+}
+int n_devices()
+{
+    static const int n = (int)setting("MLFF_EMULATE_DEVICES", 1);
+    return n;
+}
+int driver()
+{
+    static const int version = (int)setting("MLFF_EMULATE_DRIVER", CUDART_VERSION);
+    return version;
+}
+int64_t memory_bytes()
+{
+    static const int64_t bytes = setting("MLFF_EMULATE_MEMORY", (int64_t)1 << 30);
+    return bytes;
+}
+int capability() // 10 · major + minor
+{
+    const char *text = getenv("MLFF_EMULATE_CAPABILITY");
+    static const int c = text && *text ? (int)(10 * strtod(text, NULL) + 0.5) : 90;
+    return c;
+}
+int shared_bytes()
+{
+    return 1024 * (capability() >= 90 ? 227 : capability() == 80 ? 163 : capability() > 80 ? 99 : capability() >= 75 ? 64 : 96);
+}
+
+bool loses_device(int error)
+{
+    return error == cudaErrorIllegalAddress || error == cudaErrorHardwareStackError || error == cudaErrorLaunchFailure ||
+           error == cudaErrorECCUncorrectable;
+}
+cudaError_t answer(cudaError_t error)
+{
+    if (error != cudaSuccess) last_error = error;
+    return error;
+}
+void plan_failure(const char *function, int64_t nth, int error)
+{
+    failure = {function ? function : "", nth, (cudaError_t)error, false};
+}
+// "[function:]nth[:error]"
+void read_failure()
+{
+    const char *text = getenv("MLFF_EMULATE_FAIL");
+    if (!text || !*text) return;
+    const char *number = text, *colon = strchr(text, ':');
+    std::string function;
+    if (*text < '0' || *text > '9') {
+        function.assign(text, colon ? (size_t)(colon - text) : strlen(text));
+        number = colon ? colon + 1 : "1";
+    }
+    colon = strchr(number, ':');
+    plan_failure(function.c_str(), strtoll(number, NULL, 10), colon ? atoi(colon + 1) : cudaErrorLaunchFailure);
+}
+// Every call begins here.
+cudaError_t enter(const char *function)
+{
+    static bool read = (read_failure(), true);
+    (void)read;
+    counts.calls++;
+    if (lost_by != cudaSuccess) return answer(lost_by);
+    if (failure.left > 0 && (failure.function.empty() || failure.function == function) && --failure.left == 0) {
+        failure.came = true;
+        if (loses_device(failure.error)) lost_by = failure.error;
+        return answer(failure.error);
+    }
+    if (driver() < CUDART_VERSION / 1000 * 1000) return answer(cudaErrorInsufficientDriver);
+    return n_devices() > 0 ? cudaSuccess : answer(cudaErrorNoDevice);
+}
+#define ENTER                                                                                                                    \
+    std::lock_guard<std::recursive_mutex> guard(lock);                                                                           \
+    cudaError_t entered = enter(__func__);                                                                                       \
+    if (entered != cudaSuccess) return entered
+// What an ongoing capture forbids.
+#define ENTER_UNCAPTURED                                                                                                         \
+    ENTER;                                                                                                                       \
+    if (capturing) {                                                                                                             \
+        capturing->broken = true;                                                                                                \
+        return answer(cudaErrorStreamCaptureUnsupported);                                                                        \
+    }
+
+// The block that holds all of [memory, memory + bytes), or NULL.
+const block *block_of(const void *memory, size_t bytes)
+{
+    uintptr_t at = (uintptr_t)memory;
+    auto after = blocks.upper_bound(at);
+    if (after == blocks.begin()) return NULL;
+    auto found = std::prev(after);
+    return at + bytes <= found->first + found->second.bytes ? &found->second : NULL;
+}
+bool on_device(const void *memory, size_t bytes)
+{
+    const block *b = block_of(memory, bytes);
+    return b && b->on_device;
+}
+
+void drain(cudaStream_t stream, int64_t until)
+{
+    while (stream->done < until && !stream->queue.empty()) {
+        work next = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        stream->done++;
+        next();
+    }
+}
+void drain_all()
+{
+    for (cudaStream_t s : streams) drain(s, s->asked);
+}
+cudaError_t enqueue(cudaStream_t stream, const work &w)
+{
+    if (!stream) {
+        w();
+    } else if (streams.count(stream) == 0) {
+        return answer(cudaErrorInvalidResourceHandle);
+    } else if (stream->capture) {
+        stream->capture->nodes.push_back(w);
+        stream->captured++;
+    } else {
+        stream->queue.push_back(w);
+        stream->asked++;
+    }
+    return cudaSuccess;
+}
+bool legal_index(int index)
+{
+    return index >= 0 && index < n_devices();
+}
+cudaError_t allocate(void **memory, size_t bytes, bool device)
+{
+    if (device && counts.block_bytes + (int64_t)bytes > memory_bytes()) return answer(cudaErrorMemoryAllocation);
+    void *p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (!p) return answer(cudaErrorMemoryAllocation);
+    memset(p, 0xff, bytes);
+    blocks[(uintptr_t)p] = {bytes, device};
+    counts.allocations++;
+    (device ? counts.blocks : counts.host_blocks)++;
+    if (device) counts.block_bytes += (int64_t)bytes;
+    *memory = p;
+    return cudaSuccess;
+}
+cudaError_t release(void *memory, bool device)
+{
+    if (!memory) return cudaSuccess;
+    auto found = blocks.find((uintptr_t)memory);
+    if (found == blocks.end() || found->second.on_device != device) return answer(cudaErrorInvalidValue);
+    drain_all(); // what still uses it ends first
+    (device ? counts.blocks : counts.host_blocks)--;
+    if (device) counts.block_bytes -= (int64_t)found->second.bytes;
+    blocks.erase(found);
+    free(memory);
+    return cudaSuccess;
+}
+bool legal_copy(const void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    return (!to_device || on_device(to, bytes)) && (!from_device || on_device(from, bytes));
+}
+int cluster_of(const cudaLaunchConfig_t &config)
+{
+    for (unsigned k = 0; k < config.numAttrs; k++)
+        if (config.attrs[k].id == cudaLaunchAttributeClusterDimension) return (int)config.attrs[k].val.clusterDim.x;
+    return 1;
+}
+} // namespace
+
+// ---- kernels ------------------------------------------------------------------------------------------------------------
+
+namespace emulate
+{
+uint64_t clock_ns = 1000000000;
+
+cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const std::function<void()> &body)
+{
+    ENTER;
+    const int n = (int)config.gridDim.x, threads = (int)config.blockDim.x, cluster = cluster_of(config);
+    const size_t bytes = config.dynamicSmemBytes;
+    auto granted = shared_limits.find(kernel);
+    if (n < 1 || threads < 1 || threads > 1024 || n % cluster != 0 || config.gridDim.y != 1 || config.blockDim.y != 1)
+        return answer(cudaErrorInvalidConfiguration);
+    if (cluster > 8 || (capability() < 90 && config.numAttrs > 0)) return answer(cudaErrorNotSupported);
+    if (bytes > (size_t)(granted == shared_limits.end() ? UNASKED_SHARED : granted->second)) return answer(cudaErrorInvalidValue);
+    counts.launches++;
+    return enqueue(config.stream, [=]() {
+        clock_ns += LAUNCH_NS;
+        run(n, threads, bytes, cluster, body);
+        clock_ns += LAUNCH_NS;
+    });
+}
+
+cudaError_t set_shared_limit(const void *kernel, int bytes)
+{
+    ENTER;
+    if (bytes > shared_bytes()) return answer(cudaErrorInvalidValue);
+    shared_limits[kernel] = bytes;
+    return cudaSuccess;
+}
+
+cudaError_t clusters_at_once(int *n, const void *kernel, const cudaLaunchConfig_t &config)
+{
+    ENTER;
+    auto granted = shared_limits.find(kernel);
+    if (capability() < 90) return answer(cudaErrorNotSupported);
+    if (granted == shared_limits.end() || config.dynamicSmemBytes > (size_t)granted->second) return answer(cudaErrorInvalidValue);
+    *n = MULTIPROCESSORS / cluster_of(config);
+    return cudaSuccess;
+}
+} // namespace emulate
+
+// ---- errors and devices ---------------------------------------------------------------------------------------------------
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+    last_error = cudaSuccess;
+    return error;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    static thread_local char text[64];
+    snprintf(text, sizeof text, "emulated error %d", (int)error);
+    return text;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = driver();
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    ENTER;
+    *n = n_devices();
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int index)
+{
+    ENTER;
+    return legal_index(index) ? cudaSuccess : answer(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int index)
+{
+    ENTER;
+    if (!legal_index(index)) return answer(cudaErrorInvalidDevice);
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "emulated GPU %d", index);
+    p->totalGlobalMem = (size_t)memory_bytes();
+    p->sharedMemPerBlockOptin = (size_t)shared_bytes();
+    p->major = capability() / 10;
+    p->minor = capability() % 10;
+    p->multiProcessorCount = MULTIPROCESSORS;
+    p->l2CacheSize = 1 << 20;
+    p->pciBusID = index + 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int index)
+{
+    ENTER;
+    *value = 1000000; // kHz: clocks are all we are asked for
+    return legal_index(index) ? cudaSuccess : answer(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    ENTER_UNCAPTURED;
+    drain_all();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int index)
+{
+    ENTER;
+    *pool = NULL;
+    return legal_index(index) ? cudaSuccess : answer(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t)
+{
+    ENTER;
+    return cudaSuccess;
+}
+
+// ---- memory -----------------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    ENTER_UNCAPTURED;
+    return allocate(memory, bytes, true);
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
+{
+    ENTER_UNCAPTURED;
+    return allocate(memory, bytes, false);
+}
+
+// What gives back gives back, whatever it answers.
+cudaError_t cudaFree(void *memory)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaError_t error = enter(__func__), freed = release(memory, true);
+    return error != cudaSuccess ? error : freed;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaError_t error = enter(__func__), freed = release(memory, false);
+    return error != cudaSuccess ? error : freed;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    ENTER;
+    *total_bytes = (size_t)memory_bytes();
+    *free_bytes = (size_t)(memory_bytes() - counts.block_bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *memory, int value, size_t bytes)
+{
+    ENTER_UNCAPTURED;
+    if (!on_device(memory, bytes)) return answer(cudaErrorInvalidValue);
+    memset(memory, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+    ENTER;
+    if (!on_device(memory, bytes)) return answer(cudaErrorInvalidValue);
+    return enqueue(stream, [=]() { memset(memory, value, bytes); });
+}
+
+// Of the default stream, which does not wait for streams that are not blocking.
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    ENTER_UNCAPTURED;
+    if (!legal_copy(to, from, bytes, kind)) return answer(cudaErrorInvalidValue);
+    counts.copies++;
+    if (bytes > 0) memmove(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    ENTER;
+    if (!legal_copy(to, from, bytes, kind)) return answer(cudaErrorInvalidValue);
+    counts.copies++;
+    const bool captured = stream && stream->capture;
+    cudaError_t error;
+    if (!captured && !block_of(from, bytes)) { // pageable: taken now
+        std::string taken((const char *)from, bytes);
+        error = enqueue(stream, [=]() { memcpy(to, taken.data(), taken.size()); });
+    } else {
+        error = enqueue(stream, [=]() {
+            emulate::clock_ns += LAUNCH_NS;
+            memmove(to, from, bytes);
+        });
+    }
+    if (error == cudaSuccess && !captured && stream && !block_of(to, bytes)) drain(stream, stream->asked); // there on return
+    return error;
+}
+
+// ---- streams and events -------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    ENTER;
+    *stream = new CUstream_st();
+    streams.insert(*stream);
+    counts.streams++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaError_t error = enter(__func__);
+    if (streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
+    drain(stream, stream->asked);
+    streams.erase(stream);
+    for (cudaEvent_t e : events)
+        if (e->stream == stream) e->stream = NULL;
+    delete stream;
+    counts.streams--;
+    return error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    ENTER;
+    if (!stream) return cudaSuccess;
+    if (streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
+    if (stream->capture) {
+        stream->capture->broken = true;
+        return answer(cudaErrorStreamCaptureUnsupported);
+    }
+    drain(stream, stream->asked);
+    return cudaSuccess;
+}
+
+static cudaError_t create_event(cudaEvent_t *event, bool timing)
+{
+    *event = new CUevent_st();
+    (*event)->timing = timing;
+    events.insert(*event);
+    counts.events++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    ENTER;
+    return create_event(event, true);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    ENTER;
+    return create_event(event, !(flags & cudaEventDisableTiming));
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaError_t error = enter(__func__);
+    if (events.erase(event) == 0) return answer(cudaErrorInvalidResourceHandle);
+    delete event;
+    counts.events--;
+    return error;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    ENTER;
+    if (events.count(event) == 0) return answer(cudaErrorInvalidResourceHandle);
+    event->capture = stream ? stream->capture : NULL;
+    event->stream = stream;
+    if (event->capture) {
+        event->sequence = stream->captured;
+        return cudaSuccess;
+    }
+    cudaError_t error = enqueue(stream, [=]() {
+        if (events.count(event)) event->time = emulate::clock_ns;
+    });
+    event->sequence = stream ? stream->asked : 0;
+    return error;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    ENTER;
+    if (events.count(event) == 0 || streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
+    if (event->capture && stream == event->capture->origin) {
+        event->stream->joined = event->sequence;
+        return cudaSuccess;
+    }
+    if (event->capture) { // the stream is drawn into the capture
+        stream->capture = event->capture;
+        stream->captured = stream->joined = 0;
+        return cudaSuccess;
+    }
+    cudaStream_t other = event->stream;
+    int64_t sequence = event->sequence;
+    if (!other) return cudaSuccess;
+    return enqueue(stream, [=]() {
+        if (streams.count(other)) drain(other, sequence);
+    });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    ENTER;
+    if (events.count(event) == 0) return answer(cudaErrorInvalidResourceHandle);
+    if (event->stream) drain(event->stream, event->sequence);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+    ENTER;
+    for (cudaEvent_t e : {start, end}) {
+        if (events.count(e) == 0 || !e->timing || e->time == 0) return answer(cudaErrorInvalidResourceHandle);
+        if (e->stream && e->stream->done < e->sequence) return answer(cudaErrorNotReady);
+    }
+    *milliseconds = (float)(1e-6 * ((double)end->time - (double)start->time));
+    return cudaSuccess;
+}
+
+// ---- graphs -----------------------------------------------------------------------------------------------------------------------
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode)
+{
+    ENTER;
+    if (streams.count(stream) == 0 || capturing) return answer(cudaErrorStreamCaptureUnsupported);
+    capturing = std::make_shared<capture_state>();
+    capturing->origin = stream;
+    stream->capture = capturing;
+    counts.captures++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaError_t error = enter(__func__); // a capture ends, whatever is answered
+    std::shared_ptr<capture_state> ended = streams.count(stream) ? stream->capture : NULL;
+    *graph = NULL;
+    if (!ended || ended->origin != stream) return answer(cudaErrorInvalidValue);
+    bool joined = true;
+    for (cudaStream_t s : streams)
+        if (s->capture == ended) {
+            joined = joined && (s == stream || s->joined == s->captured);
+            s->capture = NULL;
+        }
+    capturing = NULL;
+    if (error != cudaSuccess) return error;
+    if (ended->broken) return answer(cudaErrorStreamCaptureInvalidated);
+    if (!joined) return answer(cudaErrorStreamCaptureUnjoined);
+    *graph = new CUgraph_st{std::move(ended->nodes)};
+    counts.graphs++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long)
+{
+    ENTER;
+    *executable = new CUgraphExec_st{std::make_shared<std::vector<work>>(graph->nodes)};
+    counts.executables++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream)
+{
+    ENTER;
+    std::shared_ptr<std::vector<work>> nodes = executable->nodes;
+    counts.graph_launches++;
+    return enqueue(stream, [=]() {
+        for (const work &w : *nodes) w();
+    });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaError_t error = enter(__func__);
+    delete graph;
+    counts.graphs--;
+    return error;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    cudaError_t error = enter(__func__);
+    delete executable;
+    counts.executables--;
+    return error;
+}
+
+// ---- for tests ----------------------------------------------------------------------------------------------------------------------
+
+#define FOR_TESTS extern "C" __attribute__((visibility("default")))
+
+FOR_TESTS void emulate_counts_get(emulate_counts *counts_out)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    *counts_out = counts;
+}
+
+FOR_TESTS void emulate_fail(const char *function, int64_t nth, int error)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    plan_failure(function, nth, error);
+}
+
+FOR_TESTS int emulate_mend(void)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+    bool came = failure.came;
+    failure = planned_failure();
+    lost_by = cudaSuccess;
+    return came;
+}
