@@ -226,12 +226,12 @@ static void test_reports(void **state)
     assert_true(file >= 0);
     close(file);
     mlff_profile *profile = run_planted(12, path), *again;
-    char *json, *second, *text, *page, *trace;
+    char *first, *second, *text, *page, *trace;
     size_t length;
-    assert_ok(mlff_profile_json(profile, &json));
-    assert_ok(profile_parse("memory", json, strlen(json), &again));
+    assert_ok(mlff_profile_json(profile, &first));
+    assert_ok(profile_parse("memory", first, strlen(first), &again));
     assert_ok(mlff_profile_json(again, &second));
-    assert_string_equal(strstr(json, "\"gpu_kernels\""), strstr(second, "\"gpu_kernels\""));
+    assert_string_equal(strstr(first, "\"gpu_kernels\""), strstr(second, "\"gpu_kernels\""));
     assert_ok(mlff_profile_text(again, 100, &text));
     assert_non_null(strstr(text, "message_kernel<128, 0>"));
     assert_non_null(strstr(text, "launch gaps"));
@@ -244,7 +244,7 @@ static void test_reports(void **state)
     assert_non_null(strstr(trace, "GPU 0 stream 7"));
     assert_non_null(strstr(trace, "GPU 0 stream 7, overlapping")); // the message that began early
     cJSON_Delete(events);
-    char *texts[] = {json, second, text, page};
+    char *texts[] = {first, second, text, page};
     for (int i = 0; i < 4; i++) mlff_text_free(texts[i]);
     base_free(trace);
     mlff_profile_destroy(profile);
@@ -260,17 +260,17 @@ static void test_hostile_reports(void **state)
                                       "\"gpu_kernels\": {\"kernels\": [{\"name\": \"a\", \"stage\": \"b\", \"busy_us\": 1e300}], "
                                       "\"stages\": []}"};
     mlff_profile *profile = run_planted(0, NULL), *again;
-    char *json;
+    char *first;
     assert_null(profile->kernels);
-    assert_ok(mlff_profile_json(profile, &json));
+    assert_ok(mlff_profile_json(profile, &first));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         base_text text = {0};
-        base_text_add(&text, "{%s,%s", bad[i], json + 1);
+        base_text_add(&text, "{%s,%s", bad[i], first + 1);
         assert_int_equal(profile_parse("planted.json", text.text, text.length, &again), MLFF_ERR_FORMAT);
         assert_non_null(strstr(mlff_last_error(), "planted.json: \"gpu_kernels\""));
         base_text_free(&text);
     }
-    mlff_text_free(json);
+    mlff_text_free(first);
     mlff_profile_destroy(profile);
 }
 
