@@ -3,7 +3,7 @@
 add_executable(json_get tests/cli/json_get.c)
 target_link_libraries(json_get PRIVATE mlff_flags PkgConfig::CJSON)
 
-set(CLI_TESTS help usage new info import eval eval_labels md md_restart profile compare bench check interrupt_md interrupt_profile
+set(CLI_TESTS help usage new info import eval eval_batch eval_labels md md_restart profile compare bench check interrupt_md interrupt_profile
   interrupt_eval interrupt_idle outputs full_disk unreadable hostile ani)
 foreach(name IN LISTS CLI_TESTS)
   add_test(NAME cli_${name} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/cli/test_cli.sh

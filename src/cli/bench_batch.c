@@ -9,56 +9,38 @@
 
 // Copies of one structure, each displaced in its own way, as one batch.
 typedef struct many {
-    mlff_batch batch;
-    int32_t *first_atom, *species;
-    double *positions, *cells, *energies, *forces;
-    unsigned char *periodic;
+    cli_batch in;
+    double *energies, *forces;
     int n_atoms; // of one
 } many;
 
 static void many_free(many *m)
 {
-    void *arrays[] = {m->first_atom, m->species, m->positions, m->cells, m->energies, m->forces, m->periodic};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) base_free(arrays[i]);
+    cli_batch_free(&m->in);
+    base_free(m->energies);
+    base_free(m->forces);
     *m = (many){0};
 }
 
 static mlff_status many_make(const mlff_system *system, int n, many *m)
 {
     mlff_status status = MLFF_OK;
-    size_t n_atoms = (size_t)system->n_atoms, total = n_atoms * (size_t)n;
-    mlff_system *moved = NULL;
+    mlff_system **moved = base_alloc((size_t)n, sizeof *moved, "a batch");
     m->n_atoms = system->n_atoms;
-    m->first_atom = base_alloc((size_t)n + 1, sizeof *m->first_atom, "a batch");
-    m->species = base_alloc(total, sizeof *m->species, "a batch");
-    m->positions = base_alloc(3 * total, sizeof *m->positions, "a batch");
-    m->cells = base_alloc(9 * (size_t)n, sizeof *m->cells, "a batch");
-    m->periodic = base_alloc(3 * (size_t)n, 1, "a batch");
     m->energies = base_alloc((size_t)n, sizeof *m->energies, "a batch");
-    m->forces = base_alloc(3 * total, sizeof *m->forces, "a batch");
-    if (!m->first_atom || !m->species || !m->positions || !m->cells || !m->periodic || !m->energies || !m->forces) {
+    m->forces = base_alloc(3 * (size_t)n * (size_t)system->n_atoms, sizeof *m->forces, "a batch");
+    if (!moved || !m->energies || !m->forces) {
         status = MLFF_ERR_MEMORY;
         goto done;
     }
     for (int s = 0; s < n; s++) {
-        MLFF_TRY(mlff_system_copy(system, &moved));
-        MLFF_TRY(mlff_system_perturb(moved, 300.0, (uint64_t)s));
-        m->first_atom[s + 1] = (int32_t)((size_t)(s + 1) * n_atoms);
-        for (size_t i = 0; i < n_atoms; i++) m->species[(size_t)s * n_atoms + i] = moved->species[i];
-        memcpy(m->positions + 3 * (size_t)s * n_atoms, moved->positions, 3 * n_atoms * sizeof *m->positions);
-        memcpy(m->cells + 9 * s, moved->cell, sizeof moved->cell);
-        memcpy(m->periodic + 3 * s, moved->periodic, 3);
-        mlff_system_destroy(moved);
-        moved = NULL;
+        MLFF_TRY(mlff_system_copy(system, &moved[s]));
+        MLFF_TRY(mlff_system_perturb(moved[s], 300.0, (uint64_t)s));
     }
-    m->batch = (mlff_batch){.n_systems = n,
-                            .first_atom = m->first_atom,
-                            .species = m->species,
-                            .positions = m->positions,
-                            .cells = m->cells,
-                            .periodic = m->periodic};
+    MLFF_TRY(cli_batch_fill(&m->in, moved, n));
 done:
-    mlff_system_destroy(moved);
+    for (int s = 0; moved && s < n; s++) mlff_system_destroy(moved[s]);
+    base_free(moved);
     return status;
 }
 
@@ -72,9 +54,9 @@ static mlff_status compute(void *context)
 {
     timed_call *c = context;
     // A little motion, so that every call has work to do and no answer of before will do.
-    c->m->positions[3 * (c->n_calls++ % (uint64_t)c->m->first_atom[c->m->batch.n_systems])] += 1e-5;
-    return mlff_evaluator_compute(c->evaluator, &c->m->batch,
-                                  &(mlff_results){.energies = c->m->energies, .forces = c->m->forces});
+    cli_batch *in = &c->m->in;
+    in->positions[3 * (c->n_calls++ % (uint64_t)in->first_atom[in->batch.n_systems])] += 1e-5;
+    return mlff_evaluator_compute(c->evaluator, &in->batch, &(mlff_results){.energies = c->m->energies, .forces = c->m->forces});
 }
 
 // Largest difference of forces from those of each structure by itself.
@@ -84,17 +66,12 @@ static mlff_status one_by_one(mlff_evaluator *evaluator, many *m, double *differ
     double *forces = base_alloc(3 * (size_t)m->n_atoms, sizeof *forces, "forces"), energy;
     *difference = 0.0;
     if (!forces) return MLFF_ERR_MEMORY;
-    for (int s = 0; s < m->batch.n_systems; s++) {
-        int32_t first[2] = {0, m->n_atoms};
-        mlff_batch one = {.n_systems = 1,
-                          .first_atom = first,
-                          .species = m->species + m->first_atom[s],
-                          .positions = m->positions + 3 * (size_t)m->first_atom[s],
-                          .cells = m->cells + 9 * s,
-                          .periodic = m->periodic + 3 * s};
+    for (int s = 0; s < m->in.batch.n_systems; s++) {
+        int32_t first_atom[2];
+        mlff_batch one = cli_batch_one(&m->in, s, first_atom);
         MLFF_TRY(mlff_evaluator_compute(evaluator, &one, &(mlff_results){.energies = &energy, .forces = forces}));
         for (int i = 0; i < 3 * m->n_atoms; i++) {
-            double d = fabs(forces[i] - m->forces[3 * (size_t)m->first_atom[s] + (size_t)i]);
+            double d = fabs(forces[i] - m->forces[3 * (size_t)m->in.first_atom[s] + (size_t)i]);
             if (!(d <= *difference)) *difference = d;
         }
     }

@@ -159,4 +159,19 @@ typedef struct cli_input {
 int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input);
 void cli_input_free(cli_input *input);
 
+/* ---- several structures in one call: cli_batch.c ------------------------------------------------ */
+
+typedef struct cli_batch {
+    mlff_batch batch; // of the arrays below
+    int32_t *first_atom, *species;
+    double *positions, *cells;
+    unsigned char *periodic;
+    size_t first_capacity, species_capacity, position_capacity, cell_capacity, periodic_capacity;
+} cli_batch;
+// Copies the systems in; arrays grow, and are used again by the next call.
+mlff_status cli_batch_fill(cli_batch *batch, mlff_system *const *systems, int n);
+// The s-th of them alone.
+mlff_batch cli_batch_one(const cli_batch *batch, int s, int32_t first_atom[2]);
+void cli_batch_free(cli_batch *batch);
+
 #endif

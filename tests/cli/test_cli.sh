@@ -239,6 +239,39 @@ test_eval() {
     is "$(value stress.json frames.0.stress_ev_per_ang3)" null "stress not asked for"
 }
 
+# Frames of different sizes and cells, several in a call: the results of one by one, to the bit; a frame that fails is named,
+# and what stands before it is shown.
+test_eval_batch() {
+    model
+    water
+    printf '2\nLattice="5 0 0 0 5 0 0 0 5" pbc="T T T" Properties=species:S:1:pos:R:3\nSi 0 0 0\nSi 1.4 1.3 1.2\n' >cell.xyz
+    printf '1\n\nO 0 0 0\n' >one.xyz
+    printf '2\n\nO 0 0 0\nO 0 0 0\n' >point.xyz
+    cat water.xyz cell.xyz one.xyz water.xyz cell.xyz cell.xyz one.xyz >many.xyz
+    run 0 eval model.safetensors many.xyz --stress --json - --device cpu
+    grep -v '"compute_time_s"\|"batch"' out >one_by_one
+    for batch in 2 3 7 50; do
+        run 0 eval model.safetensors many.xyz --stress --json - --batch $batch --device cpu
+        is "$(value out summary.batch)" $batch "batch of the summary"
+        grep -v '"compute_time_s"\|"batch"' out | cmp -s - one_by_one || fail "--batch $batch gives other results than one by one"
+    done
+    run 0 eval fennol-ani2x water.xyz --random-weights --uncertainty --device cpu --json alone.json
+    cat water.xyz water.xyz >two.xyz
+    run 0 eval fennol-ani2x two.xyz --random-weights --uncertainty --device cpu --batch 2 --json both.json
+    for key in energy_ev member_energies_ev.5 energy_deviation_ev force_deviations_ev_per_ang.1.2; do
+        is "$(value both.json frames.1.$key)" "$(value alone.json frames.0.$key)" "$key in a batch"
+    done
+    cat water.xyz one.xyz point.xyz water.xyz >bad.xyz
+    run 1 eval model.safetensors bad.xyz --batch 4 --device cpu
+    says 'bad.xyz, frame 2:' err
+    says '^ +1 +1 ' out
+    cat water.xyz one.xyz >cut.xyz
+    printf '3\n\nO 0 0 0\n' >>cut.xyz
+    run 1 eval model.safetensors cut.xyz --batch 4 --device cpu
+    says '^ +1 +1 ' out
+    refused 2 'batch' eval model.safetensors water.xyz --batch 0
+}
+
 test_eval_labels() {
     model
     printf '%s\n' 2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 pbc="F F F"' 'H 0 0 0 1 0 0' 'H 0 0 0.8 -1 0 0' \
