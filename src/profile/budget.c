@@ -22,7 +22,7 @@ step_budget budget_of(const mlff_profile *profile)
         else if (strcmp(s->name, "unattributed") != 0)
             stages += s->shown.mean_ms;
     }
-    if (kernels && kernels->n_steps > 0) {
+    if (kernels && kernels->n_rows > 0) {
         b.traced = true;
         b.step_ms = kernels->step_ms;
         b.ms[BUDGET_BUSY] = kernels->busy_ms;
@@ -46,10 +46,7 @@ void budget_text(const step_budget *b, char *text, size_t text_bytes)
     text[0] = 0;
     if (!b->traced || !(b->step_ms > 0.0)) return;
     double busy = b->ms[BUDGET_BUSY], rest = b->step_ms - busy;
-    if (busy <= 0.0)
-        snprintf(text, text_bytes,
-                 "no work of this step was seen on a GPU: the force field computes elsewhere, or in another process");
-    else if (rest > busy)
+    if (rest > busy)
         snprintf(text, text_bytes,
                  "launch-bound: the device works in %.0f %% of the step and waits in the rest. Larger systems, or several in one "
                  "call, are almost free until the device is busy; a captured graph or fused kernels would make the step at most "

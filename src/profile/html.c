@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "html.h"
+#include "energy.h"
 #include "kernels.h"
 #include "page.h"
 
@@ -108,6 +109,8 @@ static void write_head(base_text *page, const mlff_profile *profile)
     card(page, "P99", "%s", PROFILE_TIME(s->latency_ms.p99));
     card(page, "steps/s", "%.4g", s->steps_per_second);
     card(page, isfinite(profile->timestep_fs) ? "ns/day" : "ns/day at 1 fs", "%.4g", s->ns_per_day);
+    if (profile->energy && isfinite(profile->energy->joules_per_step))
+        card(page, "energy a step", "%.4g mJ", profile->energy->joules_per_step * 1e3);
     card(page, "per atom", "%.4g µs", s->us_per_atom);
     card(page, "memory", "%+.2f MB", s->memory_delta_gb * 1024.0);
     base_text_add(page, "</div>\n");
@@ -337,6 +340,16 @@ static void write_environment(base_text *page, const mlff_profile *profile)
         base_text_add(page, "<tr>");
         cell(page, "%s", profile->environment.keys[i]);
         element(page, "td", "class=\"text\"", profile->environment.values[i]);
+        base_text_add(page, "</tr>\n");
+    }
+    if (profile->energy) {
+        char sentence[512];
+        energy_text(profile->energy, sentence, sizeof sentence);
+        base_text_add(page, "<tr><td>energy</td>");
+        element(page, "td", "class=\"text\"", sentence);
+        energy_clock_text(profile->energy, sentence, sizeof sentence);
+        base_text_add(page, "</tr>\n<tr><td>GPU</td>");
+        element(page, "td", "class=\"text\"", *sentence ? sentence : "no clock was told");
         base_text_add(page, "</tr>\n");
     }
     if (isfinite(profile->quantum_ns)) {

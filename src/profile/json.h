@@ -27,4 +27,27 @@ void json_numbers(json *j, const char *key, const double *values, int64_t n);
 /* Ends the text and hands it out, or fails with what went wrong on the way and frees it. */
 mlff_status json_take(json *j, char **text_out);
 
+/* ---- json_fields.c: numbers of a struct by name, out and in */
+
+typedef struct json_field {
+    const char *key;
+    size_t offset;
+    bool integer; /* int64_t, else double */
+} json_field;
+#define JSON_NUMBER(type, field)                                                                                                 \
+    {                                                                                                                            \
+#field, offsetof(type, field), false                                                                                     \
+    }
+#define JSON_INTEGER(type, field)                                                                                                \
+    {                                                                                                                            \
+#field, offsetof(type, field), true                                                                                      \
+    }
+struct cJSON;
+void json_fields_write(json *j, const void *record, const json_field *fields, int n_fields);
+/* What is null or not there is NaN, or 0 of an integer. `path` and `what` ("gpu_kernels") begin error texts. */
+mlff_status json_fields_read(const char *path, const char *what, const struct cJSON *object, void *record,
+                             const json_field *fields, int n_fields);
+/* A text that has to be there, freed with base_free; replaces *value. */
+mlff_status json_text_read(const char *path, const char *what, const struct cJSON *object, const char *key, char **value);
+
 #endif

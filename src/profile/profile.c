@@ -83,6 +83,7 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     r->now_bytes = r->peak_bytes + r->n_ledgers + N_WORK;
     for (size_t k = 0; k < n_stages; k++) MLFF_TRY(series_init(&r->stages[k], n_steps, STAGE_LIMIT));
     MLFF_TRY(trace_init(r));
+    MLFF_TRY(run_meter(r));
     MLFF_TRY(memory_series_init(&r->memory, r->n_ledgers + N_WORK, r->options.memory_every));
     if (clocks && r->callable.stage_clock_set) {
         MLFF_TRY(r->callable.stage_clock_set(r->callable.context, 1));
@@ -110,6 +111,7 @@ void run_free(run *r)
     base_free(r->forces);
     base_free(r->kernel_steps);
     activity_free(&r->activity);
+    power_series_close(&r->power);
 }
 
 // ---- one step ------------------------------------------------------------------------------------
@@ -194,6 +196,8 @@ static void memory_read(run *r)
     r->now_bytes[RESIDENT] = r->resident_known ? memory.resident_bytes : 0;
     r->now_bytes[HEAP] = r->heap_known ? memory.heap_bytes : 0;
     r->now_bytes[HEAP_RESERVED] = r->heap_known ? memory.heap_reserved_bytes : 0;
+    r->now_bytes[GPU_PROCESS] = r->power.n > 0 ? r->power.samples[r->power.n - 1].process_bytes : 0;
+    r->now_bytes[GPU_WHOLE] = r->power.n > 0 ? r->power.samples[r->power.n - 1].whole_bytes : 0;
     r->now_bytes[r->n_ledgers] = r->n_atoms;
     r->now_bytes[r->n_ledgers + 1] = r->n_pairs > 0 ? r->n_pairs : 0;
     r->peak_after = memory.peak_bytes;
@@ -260,6 +264,7 @@ uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const p
 
 void run_begin(run *r)
 {
+    power_series_look(&r->power, 0, true);
     memory_read(r);
     memcpy(r->initial_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->initial_bytes);
     r->peak_before = r->peak_after;
@@ -271,6 +276,7 @@ void run_begin(run *r)
 
 void run_sample(run *r, int64_t step)
 {
+    power_series_look(&r->power, step, false);
     if (!memory_series_due(&r->memory, step)) return;
     memory_read(r);
     memory_series_add(&r->memory, r->now_bytes);
@@ -278,6 +284,7 @@ void run_sample(run *r, int64_t step)
 
 void run_end(run *r)
 {
+    power_series_look(&r->power, r->step.n, true);
     memory_read(r);
     memcpy(r->final_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->final_bytes);
 }

@@ -96,6 +96,7 @@ struct mlff_profile {
     mlff_profile_stage *shown_stages; /* [n_stages] what mlff_profile_stages hands out */
 
     struct kernel_report *kernels; /* kernels.h; NULL: not traced */
+    struct energy_report *energy;  /* energy.h; NULL: a file without */
 
     environment environment, workload, implementation; /* workload: what was computed; implementation: by what */
     ceilings ceilings;                                 /* of this machine; n_threads 0: not measured */

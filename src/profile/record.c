@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "energy.h"
 #include "kernels.h"
 
 const char *const profile_tag_names[N_TAGS] = {"rebuild",    "buffer growth", "preempted",   "page faults",
@@ -86,6 +87,7 @@ void mlff_profile_destroy(mlff_profile *profile)
     for (int i = 0; i < profile->n_verdicts; i++) base_free((char *)(uintptr_t)profile->verdicts[i].text);
     for (int i = 0; i < profile->n_recommendations; i++) base_free(profile->recommendations[i]);
     kernel_report_free(profile->kernels);
+    energy_report_free(profile->energy);
     base_free(profile->latency_ms);
     base_free(profile->memory_gb);
     base_free(profile->ledgers);

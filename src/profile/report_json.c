@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "energy.h"
 #include "kernels.h"
 
 static void write_contract(json *j, const mlff_profile *profile)
@@ -49,6 +50,10 @@ static void write_added(json *j, const mlff_profile *profile)
     json_string(j, "trajectory", profile->trajectory);
     json_number(j, "timestep_fs", profile->timestep_fs);
     json_number(j, "ns_per_day", s->ns_per_day);
+    double ns_low, ns_high;
+    ns_per_day_interval(profile, &ns_low, &ns_high);
+    json_number(j, "ns_per_day_low", ns_low);
+    json_number(j, "ns_per_day_high", ns_high);
     json_number(j, "us_per_atom", s->us_per_atom);
     json_number(j, "cv", s->latency_ms.cv);
     json_integer(j, "n_outliers", s->latency_ms.n_outliers);
@@ -292,6 +297,7 @@ static void write_profile(json *j, const mlff_profile *profile)
     write_stages(j, profile);
     write_budget(j, profile);
     kernels_write(j, profile->kernels);
+    energy_write(j, profile->energy);
     write_hotspots(j, "hotspots", profile, HOTSPOT_PCT);
     write_findings(j, profile);
     json_close(j, '}');

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "energy.h"
 #include "kernels.h"
 
 // A profile of 10^5 steps has 2 MB. A parsed number costs 80 bytes, so the count of values is bounded before parsing.
@@ -489,6 +490,7 @@ static mlff_status read_run(const loader *l, int run, mlff_profile **profile_out
     MLFF_TRY(read_stages(l, profile));
     MLFF_TRY(read_slowest(l, profile));
     MLFF_TRY(kernels_read(l->path, cJSON_GetObjectItemCaseSensitive(l->object, "gpu_kernels"), &profile->kernels));
+    MLFF_TRY(energy_read(l->path, cJSON_GetObjectItemCaseSensitive(l->object, "energy"), &profile->energy));
     MLFF_TRY(read_tail(l, &profile->tail));
     MLFF_TRY(read_pairs(l, "environment", &profile->environment));
     MLFF_TRY(read_pairs(l, "workload", &profile->workload));

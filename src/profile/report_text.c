@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "energy.h"
 #include "kernels.h"
 
 enum { WIDTH_MIN = 60, WIDTH_MAX = 300, WIDTH_DEFAULT = 100 };
@@ -151,7 +152,8 @@ static const char *memory_text(double gb, char text[32])
 
 static void write_head(page *p, const mlff_profile *profile)
 {
-    char mean[32], first[32], warm[32], total[32], timestep[48] = "1 fs assumed", most[256];
+    char mean[32], first[32], warm[32], total[32], timestep[48] = "1 fs assumed", most[512], interval[64] = "";
+    double ns_low, ns_high;
     const mlff_profile_summary *s = &profile->summary;
     if (profile_untrained(profile)) wrapped(p, "", "UNTRAINED weights: the times are real, energies and forces mean nothing.");
     if (s->partial) wrapped(p, "", "PARTIAL: the run ended before its last step.");
@@ -160,9 +162,11 @@ static void write_head(page *p, const mlff_profile *profile)
     base_text_add(&p->text, "\n");
 
     if (isfinite(profile->timestep_fs)) snprintf(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
-    wrappedf(p, "", "%s a step = %.*f steps/s = %.4g ns/day (timestep %s) = %.4g µs/atom",
+    ns_per_day_interval(profile, &ns_low, &ns_high);
+    if (isfinite(ns_low)) snprintf(interval, sizeof interval, ", %.4g to %.4g at 95 %%", ns_low, ns_high);
+    wrappedf(p, "", "%s a step = %.*f steps/s = %.4g ns/day (timestep %s%s) = %.4g µs/atom",
              profile_time_text(s->latency_ms.mean, mean), s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second, s->ns_per_day,
-             timestep, s->us_per_atom);
+             timestep, interval, s->us_per_atom);
     wrappedf(p, "", "%lld steps measured in %s%s%s%s", (long long)s->n_steps, profile_time_text(s->total_time_s * 1e3, total),
              *profile->trajectory ? ", trajectory: " : "", profile->trajectory,
              profile->latency_every > 1 ? "; percentiles from a histogram of 0.4 % steps, the curve is thinned" : "");
@@ -170,6 +174,8 @@ static void write_head(page *p, const mlff_profile *profile)
         wrappedf(p, "", "%lld warm-up steps before them, not counted: the first took %s, their mean is %s",
                  (long long)s->n_warmup, profile_time_text(s->warmup_first_ms, first),
                  profile_time_text(s->warmup_mean_ms, warm));
+    energy_text(profile->energy, most, sizeof most);
+    if (*most && *profile->energy->source) wrapped(p, "", most);
     hotspots_in_short(profile, most, sizeof most);
     if (*most) wrapped(p, "Most of a step: ", most);
     if (*profile->notes) wrapped(p, "Notes: ", profile->notes);
@@ -475,6 +481,13 @@ static void write_environment(page *p, const mlff_profile *profile)
     heading(p, "Measured on");
     for (int i = 0; i < profile->environment.n; i++) {
         row(p, profile->environment.keys[i], 23, "%s", profile->environment.values[i]);
+    }
+    if (profile->energy) {
+        char sentence[512];
+        energy_text(profile->energy, sentence, sizeof sentence);
+        row(p, "energy", 23, "%s", sentence);
+        energy_clock_text(profile->energy, sentence, sizeof sentence);
+        if (*sentence) row(p, "GPU", 23, "%s", sentence);
     }
     if (isfinite(profile->quantum_ns)) {
         char overhead[320];

@@ -4,10 +4,11 @@
 #ifndef PROFILE_RUN_H
 #define PROFILE_RUN_H
 
+#include "energy.h"
 #include "kernels.h"
 
 /* Ledgers of every process, and what memory may follow: atoms and pairs of the step before the sample. */
-enum { RESIDENT, HEAP, HEAP_RESERVED, OWN_LEDGERS, N_WORK = 2 };
+enum { RESIDENT, HEAP, HEAP_RESERVED, GPU_PROCESS, GPU_WHOLE, OWN_LEDGERS, N_WORK = 2 };
 
 typedef struct traced_step {
     int64_t start_ns, time_ns, force_ns, n_pairs, resident;
@@ -51,6 +52,7 @@ typedef struct run {
     traced_step *trace;
     double *trace_stages; /* [n_trace][n_stages] ns */
     int64_t n_trace, trace_capacity;
+    power_series power;
     activity activity; /* of the steps whose kernels were traced */
     kernel_step *kernel_steps;
     int64_t n_kernel_steps;
@@ -87,6 +89,9 @@ mlff_status run_split(run *r, mlff_profile *profile);
 mlff_status run_overhead(run *r, mlff_profile *profile);
 /* kernels.c: steps with every kernel on the GPU named; after the run. */
 mlff_status run_kernels(run *r, mlff_profile *profile);
+/* energy.c: the meter of the run's device, and steps while its clock was low. */
+mlff_status run_meter(run *r);
+void run_tag_clock(run *r);
 /* trace.c: the first steps as a timeline; both do nothing where none was asked for. */
 mlff_status trace_init(run *r);
 void trace_step(run *r, int64_t start_ns, int64_t time_ns, uint32_t tags);

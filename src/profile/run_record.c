@@ -19,6 +19,16 @@ static bool counts_as_memory(const run *r, int ledger)
                                   strncmp(r->callable.ledger_names[ledger - OWN_LEDGERS], "device", 6) == 0);
 }
 
+// NVML tells the memory of the whole GPU, and of this process where it knows it by its number.
+static bool gpu_ledger_known(const run *r, int ledger)
+{
+    if (r->power.n == 0) return false;
+    for (int k = OWN_LEDGERS; k < r->n_ledgers && ledger == GPU_WHOLE; k++) // a force field that tells it itself
+        if (strncmp(r->callable.ledger_names[k - OWN_LEDGERS], "driver", 6) == 0) return false;
+    const power_sample *first = &r->power.samples[0];
+    return (ledger == GPU_WHOLE ? first->whole_bytes : first->process_bytes) > 0;
+}
+
 static mlff_status keep_samples(profile_ledger *ledger, const double *samples, int n)
 {
     ledger->samples = base_alloc((size_t)n, sizeof *ledger->samples, "memory samples");
@@ -44,9 +54,11 @@ mlff_status record_memory(const run *r, mlff_profile *profile)
 
     for (int k = 0; k < r->n_ledgers; k++) {
         if ((k == RESIDENT && !r->resident_known) || ((k == HEAP || k == HEAP_RESERVED) && !r->heap_known)) continue;
+        if ((k == GPU_PROCESS || k == GPU_WHOLE) && !gpu_ledger_known(r, k)) continue;
         const double *samples = r->memory.bytes + (size_t)k * MEMORY_SAMPLES;
         profile_ledger *ledger = &profile->ledgers[profile->n_ledgers];
-        static const char *const own_names[] = {"resident", "heap", "heap reserved"};
+        static const char *const own_names[] = {"resident", "heap", "heap reserved", "GPU process (driver)",
+                                                "driver (whole GPU, NVML)"};
         const char *name = k < OWN_LEDGERS ? own_names[k] : r->callable.ledger_names[k - OWN_LEDGERS];
         MLFF_TRY(profile_set(&ledger->name, name));
         profile->n_ledgers++;
@@ -104,7 +116,9 @@ mlff_status record_times(run *r, mlff_profile *profile)
 {
     mlff_profile_summary *summary = &profile->summary;
     mlff_status status = series_statistics(&r->step, 1e-6, &summary->latency_ms);
+    if (status == MLFF_OK) status = energy_derive(&r->power, &profile->energy);
     if (status != MLFF_OK) return status;
+    run_tag_clock(r);
 
     summary->n_steps = r->step.n;
     summary->n_warmup = r->options.n_warmup;
