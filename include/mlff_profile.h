@@ -246,8 +246,9 @@ MLFF_API mlff_comparison_options mlff_comparison_options_default(void);
 typedef struct mlff_comparison_row {
     const char *name;        /* "step", "forward/message/0" */
     double a_ms, b_ms;       /* mean over runs of the medians */
-    double ratio, low, high; /* b over a, and its interval at 95 %; 0 and infinity where it cannot be told */
-    double p;                /* two-sided, by exact permutation of the runs */
+    double ratio, low, high; /* b over a, and its interval at 95 % by hierarchical bootstrap (run, block, step); 0 and
+                              * infinity where it cannot be told */
+    double p;                /* two-sided: of the step by exact permutation of the runs, of a stage by the bootstrap */
     mlff_change change;      /* of a stage: with Holm's correction over the stages */
     int runs_needed;         /* runs a side with which this row could be told; 0: enough */
 } mlff_comparison_row;

@@ -120,21 +120,39 @@ leak_verdict leak_judge_physics(const double *bytes, const double *const *work, 
 /* Fewest samples that can be judged. */
 enum { LEAK_MIN_SAMPLES = 72 };
 
-/* ---- compare.c ------------------------------------------------------------------------------- */
+/* ---- permutation.c, bootstrap.c -------------------------------------------------------------- */
 
-typedef struct compare_result {
-    double difference; /* mean of b less mean of a */
-    double low, high;  /* interval of that at 1 - alpha; infinite where so few values cannot tell */
-    double p;          /* two-sided, by permutation */
-    double deviation;  /* pooled standard deviation of one value within its group; NaN for 1 + 1 */
-    double detectable; /* compare_detectable of it */
-} compare_result;
-/* n_a, n_b >= 1. */
-mlff_status compare_groups(const double *a, int n_a, const double *b, int n_b, double alpha, compare_result *result_out);
-/* Fewest values a side with which a test at this level can find anything: 4 at 5 %. */
-int compare_runs_needed(double alpha);
-/* Smallest difference that is found nine times in ten; infinite where nothing can be. The 5 % level is assumed. */
-double compare_detectable(double deviation, int n_a, int n_b, double alpha);
+/* Two-sided p of the difference of means, by permutation: exact up to 20 values. n_a, n_b >= 1. */
+mlff_status permutation_test(const double *a, int n_a, const double *b, int n_b, double *p_out);
+/* Fewest values a side with which that test can find anything at this level: 4 at 5 %. */
+int permutation_runs_needed(double alpha);
+
+double normal_quantile(double fraction);
+/* Student's distribution with nu degrees of freedom, 1 or more. */
+double student_below(double t, double nu);
+double student_quantile(double fraction, double nu);
+
+/* A run as its blocks, each by what the logarithm of its median is when its steps are drawn again. */
+enum { BOOTSTRAP_BLOCKS = 12, BOOTSTRAP_LEVELS = 64 };
+typedef struct bootstrap_run {
+    double value; /* mean of all */
+    int n_blocks;
+    double draws[BOOTSTRAP_BLOCKS][BOOTSTRAP_LEVELS];
+} bootstrap_run;
+/* Positive times; n >= 1. */
+mlff_status bootstrap_run_of_steps(const double *steps, int64_t n, bootstrap_run *run_out);
+/* Of a run of which one number is known. */
+void bootstrap_run_of_value(double value, bootstrap_run *run_out);
+
+typedef struct bootstrap_result {
+    double difference, low, high; /* of logarithms, b less a, and its interval at 1 - alpha */
+    double p;                     /* two-sided, as if the means of runs were normal */
+    double deviation;             /* pooled standard deviation of a run within its group; NaN for 1 + 1 */
+    double detectable;            /* smallest difference that is found nine times in ten */
+} bootstrap_result;
+/* By drawing runs, blocks and steps again. n_a, n_b >= 1; a side of one run knows only how its blocks differ. */
+mlff_status bootstrap_difference(const bootstrap_run *a, int n_a, const bootstrap_run *b, int n_b, double alpha,
+                                 bootstrap_result *result_out);
 
 /* ---- steady.c -------------------------------------------------------------------------------- */
 

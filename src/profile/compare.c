@@ -8,7 +8,7 @@
 #include "json.h"
 #include "profile.h"
 
-enum { BLOCKS = 12, MIN_LATENCIES = 10 * BLOCKS };
+enum { MIN_LATENCIES = 120 }; // of a run whose blocks stand in for runs
 #define ALPHA 0.05
 #define FLOOR_DEFAULT 0.01
 
@@ -41,16 +41,15 @@ void mlff_comparison_destroy(mlff_comparison *comparison)
 
 // ---- one number a run ----------------------------------------------------------------------------
 
-// Logarithms of the medians of equal blocks of one run's steps.
-static int block_medians(const mlff_profile *profile, double *values)
+// The steps of a run's steady part; of all where there is none.
+static mlff_status run_of(const mlff_profile *profile, bootstrap_run *run_out)
 {
-    int64_t n = profile->n_latency;
-    if (n < MIN_LATENCIES) return 0;
-    for (int k = 0; k < BLOCKS; k++) {
-        int64_t begin = n * k / BLOCKS, end = n * (k + 1) / BLOCKS;
-        values[k] = log(fmax(statistics_median(profile->latency_ms + begin, end - begin), 1e-9));
+    int64_t first = profile->steady.settled ? profile->steady.first / profile->latency_every : 0;
+    if (profile->n_latency - first < 1) { // a report may hold no steps
+        bootstrap_run_of_value(profile_typical_ms(profile), run_out);
+        return MLFF_OK;
     }
-    return BLOCKS;
+    return bootstrap_run_of_steps(profile->latency_ms + first, profile->n_latency - first, run_out);
 }
 
 static int stage_of(const mlff_profile *profile, const profile_stage *like)
@@ -74,96 +73,101 @@ static double stage_ms(const mlff_profile *profile, const profile_stage *like)
 
 // ---- the answer ----------------------------------------------------------------------------------
 
-static mlff_change judge(double difference, double low, double high, double floor, double margin)
+static mlff_change judge(const mlff_comparison *c, const mlff_comparison_row *row)
 {
-    if (low > 0.0 && difference > log1p(floor)) return MLFF_SLOWER;
-    if (high < 0.0 && difference < -log1p(floor)) return MLFF_FASTER;
-    if (low > -log1p(margin) && high < log1p(margin)) return MLFF_SAME;
+    double difference = log(row->ratio), low = log(row->low), high = log(row->high), margin = log1p(c->margin);
+    if (low > 0.0 && difference > log1p(c->floor) && row->p <= ALPHA) return MLFF_SLOWER;
+    if (high < 0.0 && difference < -log1p(c->floor) && row->p <= ALPHA) return MLFF_FASTER;
+    if (low > -margin && high < margin) return MLFF_SAME;
     return MLFF_UNCLEAR;
+}
+
+// Mean over runs of logarithms, as a time again.
+static double middle_ms(const double *logarithms, int n)
+{
+    double mean = 0.0;
+    for (int i = 0; i < n; i++) mean += logarithms[i] / n;
+    return exp(mean);
 }
 
 static mlff_status compare_steps(mlff_comparison *c, const mlff_profile *const *a, const mlff_profile *const *b)
 {
     mlff_status status = MLFF_OK;
-    compare_result r;
+    bootstrap_result r;
     mlff_comparison_row *row = &c->rows[0];
-    double *x = base_alloc((size_t)c->n_a + BLOCKS, sizeof *x, "runs"),
-           *y = base_alloc((size_t)c->n_b + BLOCKS, sizeof *y, "runs");
-    int needed = compare_runs_needed(ALPHA), n_a = c->n_a, n_b = c->n_b;
-    if (!x || !y) {
+    int needed = permutation_runs_needed(ALPHA), n_a = c->n_a, n_b = c->n_b, n = n_a + n_b;
+    double *values = base_alloc((size_t)n, sizeof *values, "runs");
+    bootstrap_run *runs = base_alloc((size_t)n, sizeof *runs, "runs");
+    if (!values || !runs) {
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    for (int i = 0; i < n_a; i++) x[i] = log(fmax(profile_typical_ms(a[i]), 1e-9));
-    for (int i = 0; i < n_b; i++) y[i] = log(fmax(profile_typical_ms(b[i]), 1e-9));
-    MLFF_TRY(compare_groups(x, n_a, y, n_b, ALPHA, &r));
-    row->runs_needed = isinf(r.low) ? needed : 0;
-    double mean_a = 0.0, mean_b = 0.0;
-    for (int i = 0; i < n_a; i++) mean_a += x[i] / n_a;
-    for (int i = 0; i < n_b; i++) mean_b += y[i] / n_b;
-    row->a_ms = exp(mean_a);
-    row->b_ms = exp(mean_b);
-    row->ratio = exp(r.difference);
-    double extra = 0.0;
-    if (isinf(r.low) && block_medians(a[0], x) && block_medians(b[0], y)) {
-        // Blocks know nothing of what differs from run to run; the floor, if somebody measured it, does.
-        c->by_blocks = true;
-        MLFF_TRY(compare_groups(x, BLOCKS, y, BLOCKS, ALPHA, &r));
-        r.difference = log(row->ratio);
-        extra = log1p(c->floor);
+    for (int i = 0; i < n; i++) {
+        const mlff_profile *profile = i < n_a ? a[i] : b[i - n_a];
+        values[i] = log(fmax(profile_typical_ms(profile), 1e-9));
+        MLFF_TRY(run_of(profile, &runs[i]));
     }
-    row->p = r.p;
-    row->low = exp(r.low - extra);
-    row->high = exp(r.high + extra);
+    MLFF_TRY(bootstrap_difference(runs, n_a, runs + n_a, n_b, ALPHA, &r));
+    row->a_ms = middle_ms(values, n_a);
+    row->b_ms = middle_ms(values + n_a, n_b);
+    row->ratio = row->b_ms / row->a_ms;
+    row->low = 0.0;
+    row->high = c->detectable = INFINITY;
+    row->p = 1.0;
     c->deviation = r.deviation;
+    bool enough = n_a >= needed && n_b >= needed;
+    row->runs_needed = enough ? 0 : needed;
+    c->by_blocks = !enough && a[0]->n_latency >= MIN_LATENCIES && b[0]->n_latency >= MIN_LATENCIES;
+    if (enough) MLFF_TRY(permutation_test(values, n_a, values + n_a, n_b, &row->p));
+    if (!enough && !c->by_blocks) goto done;
+    // Blocks know nothing of what differs from run to run; the floor, if somebody measured it, does.
+    double extra = enough ? 0.0 : log1p(c->floor);
+    if (!enough) row->p = r.p;
+    row->low = row->ratio * exp(r.low - r.difference - extra);
+    row->high = row->ratio * exp(r.high - r.difference + extra);
     c->detectable = expm1(r.detectable + extra);
-    if (!c->by_blocks || c->floor_measured) row->change = judge(r.difference, r.low - extra, r.high + extra, c->floor, c->margin);
+    if (enough || c->floor_measured) row->change = judge(c, row);
 done:
-    base_free(x);
-    base_free(y);
+    base_free(values);
+    base_free(runs);
     return status;
 }
 
 static mlff_status compare_stage(mlff_comparison *c, const mlff_profile *const *a, const mlff_profile *const *b,
-                                 const profile_stage *like, int n_stages)
+                                 const profile_stage *like)
 {
     mlff_status status = MLFF_OK;
-    compare_result r;
+    bootstrap_result r;
     char path[256];
-    double sum_a = 0.0, sum_b = 0.0, *x = NULL, *y = NULL;
-    mlff_comparison_row row = {.runs_needed = compare_runs_needed(ALPHA / n_stages)};
-    x = base_alloc((size_t)c->n_a, sizeof *x, "runs");
-    y = base_alloc((size_t)c->n_b, sizeof *y, "runs");
-    if (!x || !y) {
-        status = MLFF_ERR_MEMORY;
-        goto done;
-    }
     bool known = true;
-    for (int i = 0; i < c->n_a; i++) sum_a += x[i] = stage_ms(a[i], like);
-    for (int i = 0; i < c->n_b; i++) sum_b += y[i] = stage_ms(b[i], like);
-    for (int i = 0; i < c->n_a; i++) known = known && x[i] > 0.0;
-    for (int i = 0; i < c->n_b; i++) known = known && y[i] > 0.0;
+    int needed = permutation_runs_needed(ALPHA), n_a = c->n_a, n_b = c->n_b;
+    mlff_comparison_row row = {.low = 0.0, .high = INFINITY, .p = 1.0};
+    bootstrap_run *runs = base_alloc((size_t)(n_a + n_b), sizeof *runs, "runs");
+    if (!runs) return MLFF_ERR_MEMORY;
+    for (int i = 0; i < n_a + n_b; i++) {
+        double ms = stage_ms(i < n_a ? a[i] : b[i - n_a], like);
+        known = known && ms > 0.0;
+        bootstrap_run_of_value(ms, &runs[i]);
+        *(i < n_a ? &row.a_ms : &row.b_ms) += ms / (i < n_a ? n_a : n_b);
+    }
     if (!known) goto done; // not in every run, or nothing to compare
-    for (int i = 0; i < c->n_a; i++) x[i] = log(x[i]);
-    for (int i = 0; i < c->n_b; i++) y[i] = log(y[i]);
-    MLFF_TRY(compare_groups(x, c->n_a, y, c->n_b, ALPHA, &r));
-    profile_stage_path(like, path, sizeof path);
-    if (c->n_a >= row.runs_needed && c->n_b >= row.runs_needed) row.runs_needed = 0;
-    row.a_ms = sum_a / c->n_a;
-    row.b_ms = sum_b / c->n_b;
+    MLFF_TRY(bootstrap_difference(runs, n_a, runs + n_a, n_b, ALPHA, &r));
     row.ratio = exp(r.difference);
-    row.low = exp(r.low);
-    row.high = exp(r.high);
-    row.p = r.p;
-    row.change = judge(r.difference, r.low, r.high, c->floor, c->margin);
+    row.runs_needed = n_a >= needed && n_b >= needed ? 0 : needed;
+    if (row.runs_needed == 0) {
+        row.low = exp(r.low);
+        row.high = exp(r.high);
+        row.p = r.p;
+        row.change = judge(c, &row);
+    }
+    profile_stage_path(like, path, sizeof path);
     if (!(row.name = base_strdup(path))) {
         status = MLFF_ERR_MEMORY;
         goto done;
     }
     c->rows[c->n_rows++] = row;
 done:
-    base_free(x);
-    base_free(y);
+    base_free(runs);
     return status;
 }
 
@@ -250,7 +254,7 @@ mlff_status mlff_profile_compare(const mlff_profile *const *a, int n_a, const ml
         goto done;
     }
     MLFF_TRY(compare_steps(c, a, b));
-    for (int i = 0; i < a[0]->n_stages; i++) MLFF_TRY(compare_stage(c, a, b, &a[0]->stages[i], a[0]->n_stages));
+    for (int i = 0; i < a[0]->n_stages; i++) MLFF_TRY(compare_stage(c, a, b, &a[0]->stages[i]));
     MLFF_TRY(correct_stages(c));
     *comparison_out = c;
     c = NULL;
@@ -313,6 +317,7 @@ static void write_answer(base_text *text, const mlff_comparison *c)
     else
         base_text_add(text, "smallest change these runs would find: none, however large\n");
     base_text_add(text,
+                  "intervals: runs, blocks of steps and steps drawn again; p: exact permutation of runs (stages: of the draws)\n"
                   "changes below the noise floor of %.2g %%%s are not called faster or slower; the same means within ±%.2g %%\n",
                   c->floor * 100.0, c->floor_measured ? "" : " (assumed)", c->margin * 100.0);
 }
