@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+// Purpose: energy, clocks and memory planted in a fake NVML and in powercap files come out of a run as planted: joules a step
+// with an interval, a clock drop as the cause of slow steps, ledgers of the driver; what cannot be read is said.
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "profile/energy.h"
+#include "synthetic.h"
+#include "synthetic_clock.h"
+
+typedef struct planted { // of fake_nvml.c
+    unsigned long long millijoules, used, process_used, reasons;
+    unsigned milliwatts, sm_mhz, memory_mhz, celsius;
+} planted;
+
+static planted *gpu;
+static const char *(*asked_for)(void);
+
+static void use_fake(void)
+{
+    static char path[1200];
+    char own[1024];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    assert_true(length > 0);
+    own[length] = 0;
+    *strrchr(own, '/') = 0;
+    snprintf(path, sizeof path, "%s/../lib/libfake_nvml.so", own);
+    void *handle = dlopen(path, RTLD_NOW);
+    assert_non_null(handle);
+    planted *(*now)(void);
+    void *symbols[] = {dlsym(handle, "fake_nvml_now"), dlsym(handle, "fake_nvml_asked_for")};
+    memcpy(&now, &symbols[0], sizeof now);
+    memcpy(&asked_for, &symbols[1], sizeof asked_for);
+    gpu = now();
+    *gpu = (planted){
+        .used = 3ull << 30, .process_used = 1ull << 30, .milliwatts = 400000, .sm_mhz = 1980, .memory_mhz = 2619, .celsius = 40};
+    setenv("MLFF_NVML", path, 1);
+}
+
+// A force field on a GPU: each step takes 1 ms and `millijoules`; steps from slow_from to slow_to, at a low clock, 2 ms.
+typedef struct field {
+    int64_t n_calls, slow_from, slow_to, resets_at;
+    unsigned millijoules;
+} field;
+
+static mlff_status field_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                              double *stress)
+{
+    field *f = context;
+    (void)frame, (void)wanted, (void)forces, (void)stress;
+    bool slow = f->n_calls >= f->slow_from && f->n_calls < f->slow_to;
+    gpu->sm_mhz = slow ? 1200 : 1980;
+    gpu->reasons = slow ? POWER_THERMAL : 0;
+    gpu->celsius = slow ? 88 : 40;
+    gpu->millijoules += f->millijoules;
+    if (++f->n_calls == f->resets_at) gpu->millijoules = 5; // the driver was loaded again
+    synthetic_wait(slow ? 2000 : 1000);
+    if (energy) *energy = 0.0;
+    return MLFF_OK;
+}
+
+static mlff_profile *run_field(field *f, int64_t n_steps)
+{
+    mlff_callable callable = {.struct_size = sizeof callable,
+                              .name = "planted",
+                              .device = "cuda:0",
+                              .context = f,
+                              .properties = MLFF_ENERGY,
+                              .step = field_step};
+    mlff_trajectory *trajectory = synthetic_thermal(4);
+    mlff_profile_options options = synthetic_options(n_steps);
+    mlff_profile *profile;
+    options.n_warmup = 0;
+    options.split = 0;
+    options.properties = MLFF_ENERGY;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    mlff_trajectory_destroy(trajectory);
+    return profile;
+}
+
+static void test_joules(void **state)
+{
+    (void)state;
+    mlff_profile *profile = run_field(&(field){.millijoules = 400}, 1000);
+    const energy_report *e = profile->energy;
+    assert_string_equal(e->source, "NVML: the whole GPU");
+    assert_true(e->n_samples >= 20);
+    assert_near(e->joules_per_step, 0.4, 1e-9); // the counter moves with each step
+    assert_near(e->joules_low, 0.4, 1e-9);
+    assert_near(e->joules_high, 0.4, 1e-9);
+    assert_near(e->watts, 400.0, 4.0); // 0.4 J in 1 ms and some readings of the clock
+    assert_near(e->sm_mhz, 1980, 0);
+    assert_near(e->slowed_share, 0, 0);
+    char text[512];
+    energy_text(e, text, sizeof text);
+    assert_non_null(strstr(text, "400 mJ a step"));
+    mlff_profile_destroy(profile);
+}
+
+static void test_counter_begins_again(void **state)
+{
+    (void)state;
+    mlff_profile *profile = run_field(&(field){.millijoules = 400, .resets_at = 500}, 1000);
+    assert_near(profile->energy->joules_per_step, 0.4, 1e-9); // the stretch with the reset is left out
+    mlff_profile_destroy(profile);
+}
+
+static void test_counter_stands(void **state)
+{
+    (void)state;
+    mlff_profile *profile = run_field(&(field){.millijoules = 0}, 50);
+    char text[512];
+    assert_true(isnan(profile->energy->joules_per_step));
+    energy_text(profile->energy, text, sizeof text);
+    assert_non_null(strstr(text, "did not move"));
+    mlff_profile_destroy(profile);
+}
+
+static void test_clock_drop_is_a_cause(void **state)
+{
+    (void)state;
+    mlff_profile *profile = run_field(&(field){.millijoules = 400, .slow_from = 500, .slow_to = 600}, 1000);
+    assert_near(profile->energy->sm_mhz_min, 1200, 0);
+    assert_true(profile->energy->slowed_share > 0.05 && profile->energy->slowed_share < 0.2);
+    assert_int_equal(profile->energy->reasons, POWER_THERMAL);
+    int named = 0;
+    for (int i = 0; i < profile->n_slowest; i++) named += (profile->slowest[i].tags & TAG_CLOCK) != 0;
+    assert_true(named >= profile->n_slowest / 2); // samples are 20 steps apart: the first ones may be missed
+    char text[512];
+    energy_clock_text(profile->energy, text, sizeof text);
+    assert_non_null(strstr(text, "lowered by: temperature (hardware)"));
+    mlff_profile_destroy(profile);
+}
+
+static void test_ledgers(void **state)
+{
+    (void)state;
+    mlff_profile *profile = run_field(&(field){.millijoules = 400}, 100);
+    int found = 0;
+    for (int i = 0; i < profile->n_ledgers; i++) {
+        const profile_ledger *ledger = &profile->ledgers[i];
+        if (strcmp(ledger->name, "GPU process (driver)") == 0) found += ledger->final_bytes == (int64_t)1 << 30;
+        if (strcmp(ledger->name, "driver (whole GPU, NVML)") == 0) found += ledger->final_bytes == (int64_t)3 << 30;
+    }
+    assert_int_equal(found, 2);
+    assert_string_equal(asked_for(), "0");
+    mlff_profile_destroy(profile);
+}
+
+static void test_file_and_back(void **state)
+{
+    (void)state;
+    mlff_profile *profile = run_field(&(field){.millijoules = 400}, 1000), *again;
+    char *first, *second, *text;
+    assert_ok(mlff_profile_json(profile, &first));
+    assert_ok(profile_parse("memory", first, strlen(first), &again));
+    assert_ok(mlff_profile_json(again, &second));
+    assert_string_equal(strstr(first, "\"energy\": {"), strstr(second, "\"energy\": {"));
+    assert_ok(mlff_profile_text(again, 100, &text));
+    assert_non_null(strstr(text, "400 mJ a step"));
+    mlff_text_free(first);
+    mlff_text_free(second);
+    mlff_text_free(text);
+    mlff_profile_destroy(profile);
+    mlff_profile_destroy(again);
+}
+
+// CUDA's numbers are of the GPUs that CUDA_VISIBLE_DEVICES leaves.
+static void test_visible_devices(void **state)
+{
+    (void)state;
+    power_meter meter;
+    setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5a", 1);
+    assert_ok(power_open("cuda:0", "", &meter));
+    assert_string_equal(asked_for(), "3");
+    assert_ok(power_open("cuda:1", "", &meter));
+    assert_string_equal(asked_for(), "GPU-5a");
+    assert_ok(power_open("cuda:1", "0000:18:00.0", &meter));
+    assert_string_equal(asked_for(), "0000:18:00.0");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static void write_text(const char *folder, const char *file, const char *text)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    FILE *stream = fopen(path, "w");
+    assert_non_null(stream);
+    fputs(text, stream);
+    fclose(stream);
+}
+
+// Two packages; the second one's counter comes to its end and begins again.
+static void test_rapl(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/mlff_powercap_XXXXXX", zero[64], one[64];
+    power_meter meter;
+    power_sample sample = {0};
+    assert_non_null(mkdtemp(root));
+    snprintf(zero, sizeof zero, "%s/intel-rapl:0", root);
+    snprintf(one, sizeof one, "%s/intel-rapl:1", root);
+    setenv("MLFF_POWERCAP", root, 1);
+    assert_int_equal(power_open("cpu", "", &meter), MLFF_ERR_DEVICE);
+    assert_non_null(strstr(mlff_last_error(), "cannot be read"));
+    mkdir(zero, 0700);
+    mkdir(one, 0700);
+    write_text(zero, "energy_uj", "1000000\n");
+    write_text(zero, "max_energy_range_uj", "262143328850\n");
+    write_text(one, "energy_uj", "9000000\n");
+    write_text(one, "max_energy_range_uj", "10000000\n");
+    assert_ok(power_open("cpu", "", &meter));
+    power_read(&meter, &sample);
+    assert_near(sample.joules, 0.0, 0.0);
+    write_text(zero, "energy_uj", "3000000\n");
+    write_text(one, "energy_uj", "500000\n");
+    power_read(&meter, &sample);
+    assert_near(sample.joules, 2.0 + 1.5, 1e-9);
+    power_close(&meter);
+    unsetenv("MLFF_POWERCAP");
+    static const char *const files[] = {"energy_uj", "max_energy_range_uj"};
+    for (int i = 0; i < 4; i++) {
+        char path[300];
+        snprintf(path, sizeof path, "%s/%s", i < 2 ? zero : one, files[i % 2]);
+        remove(path);
+    }
+    rmdir(zero);
+    rmdir(one);
+    rmdir(root);
+}
+
+static void test_batches(void **state)
+{
+    (void)state;
+    double values[400], low, high;
+    int inside = 0;
+    for (int trial = 0; trial < 400; trial++) { // correlated by 0.8: a plain interval would hold the mean in half of the trials
+        double x = 0.0;
+        for (int i = 0; i < 400; i++) {
+            x = 0.8 * x + 0.6 * base_random_normal(3, (uint64_t)trial, (uint64_t)i);
+            values[i] = 10.0 + x;
+        }
+        batch_interval(values, 400, &low, &high);
+        inside += low <= 10.0 && 10.0 <= high;
+    }
+    if (inside < 360)
+        fail_msg("seed 3: the interval at 95 %% held the mean in %d of 400 trials", inside); // 20 values a batch: 90 %
+    batch_interval(values, 11, &low, &high);
+    assert_true(isnan(low) && isnan(high));
+}
+
+// A library starts once in a process: each of these has one of its own.
+static void refused(const char *misbehaviour, const char *word)
+{
+    int ends[2];
+    char text[600] = "";
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("FAKE_NVML", misbehaviour, 1);
+        if (!*misbehaviour) setenv("MLFF_NVML", "/nowhere/libnvidia-ml.so.1", 1);
+        mlff_profile *profile = run_field(&(field){.millijoules = 400}, 20);
+        char said[600];
+        energy_text(profile->energy, said, sizeof said);
+        _exit(write(ends[1], said, strlen(said)) < 0);
+    }
+    close(ends[1]);
+    assert_true(read(ends[0], text, sizeof text - 1) > 0);
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+    if (!strstr(text, word)) fail_msg("\"%s\" says nothing of \"%s\"", text, word);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    refused("", "NVML cannot be opened");
+    refused("sleeps", "Driver Not Loaded");
+    refused("blind", "does not find cuda:0");
+    refused("bare", "did not move");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_joules),
+                                       cmocka_unit_test(test_counter_begins_again),
+                                       cmocka_unit_test(test_counter_stands),
+                                       cmocka_unit_test(test_clock_drop_is_a_cause),
+                                       cmocka_unit_test(test_ledgers),
+                                       cmocka_unit_test(test_file_and_back),
+                                       cmocka_unit_test(test_visible_devices),
+                                       cmocka_unit_test(test_rapl),
+                                       cmocka_unit_test(test_batches)};
+    use_fake();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
