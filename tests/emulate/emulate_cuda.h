@@ -250,9 +250,9 @@ static inline mail_base find_peer(const void *base, int rank)
     emulate::fiber &me = emulate::self();
     return (*emulate::fibers)[(size_t)rank * me.block_threads].shared + ((const char *)base - me.shared);
 }
-static inline void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint4 v)
+template <typename T> static inline void mail(mail_base peer, uint32_t offset, uint32_t mailbox, T v)
 {
-    *(uint4 *)(peer + offset) = v;
+    *(T *)(peer + offset) = v;
     uint64_t *box = (uint64_t *)(peer + mailbox);
     if (*box < sizeof v) abort(); /* more than was expected */
     *box -= sizeof v;
@@ -282,8 +282,19 @@ static inline float2 unpack_half2(uint32_t w)
 {
     return {emulate_half((uint16_t)w), emulate_half((uint16_t)(w >> 16))};
 }
-static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
+static inline uint32_t pack_bfloat2(float a, float b)
 {
+    const auto round = [](float v) {
+        uint32_t bits = __float_as_uint(v);
+        return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    };
+    return round(a) | round(b) << 16;
+}
+template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
+{
+    const auto unpack = [](uint32_t w) {
+        return bfloat ? float2{__uint_as_float(w << 16), __uint_as_float(w & 0xffff0000u)} : unpack_half2(w);
+    };
     emulate::warp_state &w = *emulate::self().warp;
     int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
     unsigned half = w.generation & 1;
@@ -296,8 +307,7 @@ static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
             float sum = 0;
             for (int k = 0; k < 4; k++) {
                 const uint32_t *A = w.operand[half][g * 4 + k], *B = w.operand[half][(2 * t + c) * 4 + k];
-                const float2 a0 = unpack_half2(A[row]), a1 = unpack_half2(A[row + 2]), p0 = unpack_half2(B[4]),
-                             p1 = unpack_half2(B[5]);
+                const float2 a0 = unpack(A[row]), a1 = unpack(A[row + 2]), p0 = unpack(B[4]), p1 = unpack(B[5]);
                 sum += a0.x * p0.x + a0.y * p0.y + a1.x * p1.x + a1.y * p1.y;
             }
             *out[row][c] += sum;

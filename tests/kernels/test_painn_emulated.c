@@ -6,10 +6,10 @@
 #include "support.h"
 
 // The step's arrays in host memory; what the evaluator does around the kernels.
-static void run_step(const mlff_model *model, const mlff_batch *batch, const painn_cuda_plan *shape, int cells_on_device,
-                     support_results *out, painn_cuda_report *report)
+static void run_step(const mlff_model *model, const mlff_batch *batch, const painn_cuda_plan *shape, int numbers,
+                     int cells_on_device, support_results *out, painn_cuda_report *report)
 {
-    painn_cuda_step step = {0};
+    painn_cuda_step step = {.numbers = numbers};
     painn_cuda_plan plan = *shape;
     size_t constants = 0;
     int n = batch->first_atom[batch->n_systems];
@@ -60,19 +60,16 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const pai
     plan.n_systems = batch->n_systems;
     plan.forces = 1;
     plan.n_multiprocessors = 16;
-    assert_int_equal(painn_cuda_prepare_node(), 0);
-    assert_int_equal(painn_cuda_prepare_edge(), 0);
-    painn_cuda_launch_list(&step, &plan, NULL);
-    painn_cuda_launch_reverse(&step, &plan, NULL);
-    for (int l = 0; l < step.n_layers; l++) {
-        painn_cuda_launch_message(&step, &plan, l, NULL);
-        painn_cuda_launch_mix(&step, &plan, l, NULL);
-    }
+    int error = painn_cuda_prepare_node(step.numbers) | painn_cuda_prepare_edge();
+    error |= painn_cuda_launch_list(&step, &plan, NULL) | painn_cuda_launch_reverse(&step, &plan, NULL);
+    for (int l = 0; l < step.n_layers; l++)
+        error |= painn_cuda_launch_message(&step, &plan, l, NULL) | painn_cuda_launch_mix(&step, &plan, l, 0, NULL);
     for (int l = step.n_layers - 1; l >= 0; l--) {
-        painn_cuda_launch_edges(&step, &plan, l, NULL);
-        if (l > 0) painn_cuda_launch_mix_back(&step, &plan, l, NULL);
+        error |= painn_cuda_launch_edges(&step, &plan, l, NULL);
+        if (l > 0) error |= painn_cuda_launch_mix(&step, &plan, l, 1, NULL);
     }
-    painn_cuda_launch_forces(&step, &plan, NULL);
+    error |= painn_cuda_launch_forces(&step, &plan, NULL);
+    assert_int_equal(error, 0);
     base_free(system_of);
     base_free(systems);
     base_free(arena);
@@ -109,7 +106,7 @@ static void check(const mlff_model *model, const mlff_batch *batch, const painn_
     size_t lengths[] = {s, n, 3 * n, 9 * s};
     for (int k = 0; k < 4; k++)
         for (size_t i = 0; i < lengths[k]; i++) arrays[k][i] = NAN; // every element must be written
-    run_step(model, batch, shape, cells_on_device, &got, &report);
+    run_step(model, batch, shape, PAINN_CUDA_SPLIT_HALVES, cells_on_device, &got, &report);
     double df = support_difference(got.r.forces, expected.r.forces, 3 * n), force = rms(expected.r.forces, 3 * n);
     double de = support_difference(got.r.energies, expected.r.energies, s),
            da = support_difference(got.r.atom_energies, expected.r.atom_energies, n);
@@ -186,6 +183,33 @@ static void test_shapes(void **state)
     mlff_model_destroy(flat);
 }
 
+// The fast modes: forces as exact as operands of 11 and 8 bits make them, in tiles of every kind.
+static void test_fast_modes(void **state)
+{
+    (void)state;
+    static const painn_cuda_plan shapes[] = {
+        {.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 32, .edge_mode = 1}, {.cluster = 8, .tile = 16, .edge_mode = 2}};
+    static const double most[] = {0, 2e-3, 2e-2};
+    molecules m;
+    make_molecules(&m);
+    mlff_model *model = untrained(128, 3, "gaussian"), *narrow = untrained(64, 2, "gaussian");
+    for (int numbers = PAINN_CUDA_HALVES; numbers <= PAINN_CUDA_BFLOATS; numbers++)
+        for (int k = 0; k < 4; k++) {
+            const mlff_model *of = k < 3 ? model : narrow;
+            support_results expected = reference_of(of, &m.batch), got = reference_of(of, &m.batch);
+            painn_cuda_report report = {0};
+            run_step(of, &m.batch, &shapes[k % 3], numbers, 0, &got, &report);
+            for (int i = 0; i < 75; i++) got.r.forces[i] -= expected.r.forces[i];
+            double error = rms(got.r.forces, 75) / rms(expected.r.forces, 75);
+            if (!(error > most[numbers] / 100 && error < most[numbers]))
+                fail_msg("numbers %d, shape %d: force error %.2e", numbers, k, error);
+            support_results_free(&expected);
+            support_results_free(&got);
+        }
+    mlff_model_destroy(model);
+    mlff_model_destroy(narrow);
+}
+
 static void test_cells(void **state)
 {
     (void)state;
@@ -245,17 +269,17 @@ static void test_reports(void **state)
     support_results out = reference_of(model, &m.batch);
     painn_cuda_report report = {0};
     m.positions[7] = NAN;
-    run_step(model, &m.batch, &plan, 0, &out, &report);
+    run_step(model, &m.batch, &plan, PAINN_CUDA_SPLIT_HALVES, 0, &out, &report);
     assert_true(report.flags & PAINN_CUDA_NOT_FINITE); // others follow from it
     assert_int_equal(report.atom, 2);
     assert_true(isnan(out.r.energies[0]));
     make_molecules(&m);
     memcpy(m.positions, m.positions + 3, 3 * sizeof(double));
-    run_step(model, &m.batch, &plan, 0, &out, &report);
+    run_step(model, &m.batch, &plan, PAINN_CUDA_SPLIT_HALVES, 0, &out, &report);
     assert_int_equal(report.flags, PAINN_CUDA_SAME_POINT);
     make_molecules(&m);
     m.species[3] = 117;
-    run_step(model, &m.batch, &plan, 0, &out, &report);
+    run_step(model, &m.batch, &plan, PAINN_CUDA_SPLIT_HALVES, 0, &out, &report);
     assert_int_equal(report.flags, PAINN_CUDA_ELEMENT);
     support_results_free(&out);
     mlff_model_destroy(model);
@@ -263,7 +287,7 @@ static void test_reports(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_cells),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_fast_modes), cmocka_unit_test(test_cells),
                                        cmocka_unit_test(test_pairs_and_ghosts), cmocka_unit_test(test_reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,12 +92,15 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
     CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "asking the GPU for its properties");
     e->capability = 10 * properties.major + properties.minor;
     e->n_multiprocessors = properties.multiProcessorCount;
-    CUDA_TRY(painn_cuda_prepare_node(), "setting up the kernels");
+    e->step.numbers = options->precision == MLFF_BF16   ? PAINN_CUDA_BFLOATS
+                      : options->precision == MLFF_TF32 ? PAINN_CUDA_HALVES
+                                                        : PAINN_CUDA_SPLIT_HALVES;
+    CUDA_TRY(painn_cuda_prepare_node(e->step.numbers), "setting up the kernels");
     CUDA_TRY(painn_cuda_prepare_edge(), "setting up the kernels");
     if (e->capability >= 90) {
-        e->clusters_of_8 = painn_cuda_clusters_at_once(8);
-        e->clusters_of_4 = painn_cuda_clusters_at_once(4);
-        e->clusters_of_2 = painn_cuda_clusters_at_once(2);
+        e->clusters_of_8 = painn_cuda_clusters_at_once(e->step.numbers, 8);
+        e->clusters_of_4 = painn_cuda_clusters_at_once(e->step.numbers, 4);
+        e->clusters_of_2 = painn_cuda_clusters_at_once(e->step.numbers, 2);
     }
     e->large_tiles = properties.sharedMemPerBlockOptin >= 200 * 1024;
     CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
@@ -299,12 +302,12 @@ mlff_status painn_cuda_enqueue(cuda_evaluator *e, const painn_cuda_step *step, c
     }
     for (int l = 0; l < L; l++) {
         CUDA_TRY(painn_cuda_launch_message(step, plan, l, stream), "launching a message");
-        CUDA_TRY(painn_cuda_launch_mix(step, plan, l, stream), "launching an update");
+        CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 0, stream), "launching an update");
     }
     if (plan->forces) {
         for (int l = L - 1; l >= 0; l--) {
             CUDA_TRY(painn_cuda_launch_edges(step, plan, l, stream), "launching a message's reverse");
-            if (l > 0) CUDA_TRY(painn_cuda_launch_mix_back(step, plan, l, stream), "launching an update's reverse");
+            if (l > 0) CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
         }
         CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
     }

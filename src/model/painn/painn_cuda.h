@@ -31,8 +31,10 @@ enum {
     PAINN_CUDA_ATOM_BLOCK = 32  /* atom capacities are multiples of it */
 };
 
-/* Matrices are stored as operands of the tensor cores, each weight split into two halves (high, low), 22 bits together.
- * Powers of two keep both parts in the range of a half: weights are stored times a common factor, activations times 16. */
+/* How numbers become operands of the tensor cores: split into two halves (high, low: 22 bits together, three products), or
+ * rounded to one half (11 bits) or one bfloat16 (8 bits). Powers of two keep halves in their range: weights are stored times
+ * a common factor, activations times 16. */
+enum { PAINN_CUDA_SPLIT_HALVES, PAINN_CUDA_HALVES, PAINN_CUDA_BFLOATS };
 #define PAINN_CUDA_OPERAND_SCALE 16.0f
 typedef struct painn_cuda_layer {
     const void *filter;                     /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4) */
@@ -53,7 +55,8 @@ typedef struct painn_cuda_system {
 /* One call: what the host says before a step. Pointers are the device's: to its own or to mapped host memory. */
 typedef struct painn_cuda_call {
     int32_t n_atoms, n_systems;
-    int32_t want_virial, unused;
+    int32_t want_virial;
+    int32_t member;                                         /* of an ensemble, the one that runs; -1: all */
     const painn_cuda_system *systems;                       /* [n_systems] */
     const int32_t *system_of;                               /* [n_atoms] */
     const double *cells;                                    /* [n_systems][9], or NULL */
@@ -94,6 +97,7 @@ typedef struct painn_cuda_edge {
 typedef struct painn_cuda_step {
     /* ---- the model */
     int32_t n_features, n_layers, n_species, n_hidden; /* n_hidden: of the readout */
+    int32_t numbers;                                   /* operands: PAINN_CUDA_SPLIT_HALVES … */
     int32_t softplus;                                  /* activation: 0 silu, 1 shifted softplus */
     float epsilon;
     float weight_unit; /* of a product of operands: 1 / (16 · factor of the weights) */
@@ -154,19 +158,27 @@ int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *p
 int painn_cuda_launch_reverse(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int painn_cuda_launch_message(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
 int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
-int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
-int painn_cuda_launch_mix_back(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
+/* back: the reverse of message network `layer` and update `layer` − 1. */
+int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
 int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+/* Its parts, compiled one by one. */
+int painn_cuda_launch_mix_tf32(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
+int painn_cuda_launch_mix_bf16(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
+int painn_cuda_prepare_node_tf32(void);
+int painn_cuda_prepare_node_bf16(void);
+int painn_cuda_clusters_at_once_tf32(int cluster);
+int painn_cuda_clusters_at_once_bf16(int cluster);
 /* Raises the shared memory limits of all kernels; once per device. */
-int painn_cuda_prepare_node(void);
+int painn_cuda_prepare_node(int numbers);
 int painn_cuda_prepare_edge(void);
-int painn_cuda_clusters_at_once(int cluster);
+/* Tiles that are worked on at once by clusters of 2, 4 or 8 blocks. */
+int painn_cuda_clusters_at_once(int numbers, int cluster);
 
 /* 1 if the kernels have this shape. */
 int painn_cuda_supported(const painn_parameters *parameters);
 
 /* Host side of the model: all constant arrays in one block of *bytes, pointers of `step` set relative to `base`.
- * With block NULL only *bytes is answered. `radial` is painn_radial. */
+ * With block NULL only *bytes is answered. `radial` is painn_radial. step->numbers must be set. */
 void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model,
                      void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
                      const void *base, painn_cuda_step *step);

@@ -7,6 +7,7 @@
 #include "model/painn/painn_cuda.h"
 
 #ifndef MLFF_EMULATE /* else the includer has brought its own primitives */
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #define DYNAMIC_SHARED(name) extern __shared__ uint4 name[]
@@ -127,6 +128,15 @@ static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uin
 #endif
 }
 
+static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint2 v)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(peer + offset),
+                 "r"(v.x), "r"(v.y), "r"(peer + mailbox)
+                 : "memory");
+#endif
+}
+
 static __device__ __forceinline__ uint32_t pack_half2(float a, float b)
 {
     __half2 pair = __floats2half2_rn(a, b);
@@ -137,23 +147,36 @@ static __device__ __forceinline__ float2 unpack_half2(uint32_t bits)
     return __half22float2(*reinterpret_cast<__half2 *>(&bits));
 }
 
-/* d += a b for tiles of 16 × 16 and 16 × 8 halves. */
-static __device__ __forceinline__ void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
+static __device__ __forceinline__ uint32_t pack_bfloat2(float a, float b)
+{
+    __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<uint32_t *>(&pair);
+}
+
+/* d += a b for tiles of 16 × 16 and 16 × 8 halves, or bfloat16 numbers. */
+template <bool bfloat> static __device__ __forceinline__ void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
 {
 #if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d.x), "+f"(d.y), "+f"(d.z), "+f"(d.w)
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+    if (bfloat)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(d.x), "+f"(d.y), "+f"(d.z), "+f"(d.w)
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+    else
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(d.x), "+f"(d.y), "+f"(d.z), "+f"(d.w)
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 #else
     /* Before this shape of tensor core product: the same sums by shuffles. Lane (g, t) has rows g, g + 8 and columns 2t, 2t + 1. */
+    const auto unpack = [](uint32_t bits) {
+        return bfloat ? make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)) : unpack_half2(bits);
+    };
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     for (int k = 0; k < 4; k++) {
         uint32_t a0 = __shfl_sync(~0u, a.x, g * 4 + k), a1 = __shfl_sync(~0u, a.y, g * 4 + k);
         uint32_t a2 = __shfl_sync(~0u, a.z, g * 4 + k), a3 = __shfl_sync(~0u, a.w, g * 4 + k);
         for (int c = 0; c < 2; c++) {
             uint32_t p = __shfl_sync(~0u, b0, (2 * t + c) * 4 + k), r = __shfl_sync(~0u, b1, (2 * t + c) * 4 + k);
-            float2 p2 = unpack_half2(p), r2 = unpack_half2(r), u0 = unpack_half2(a0), u1 = unpack_half2(a1),
-                   u2 = unpack_half2(a2), u3 = unpack_half2(a3);
+            float2 p2 = unpack(p), r2 = unpack(r), u0 = unpack(a0), u1 = unpack(a1), u2 = unpack(a2), u3 = unpack(a3);
             float upper = u0.x * p2.x + u0.y * p2.y + u2.x * r2.x + u2.y * r2.y;
             float lower = u1.x * p2.x + u1.y * p2.y + u3.x * r2.x + u3.y * r2.y;
             if (c == 0) {

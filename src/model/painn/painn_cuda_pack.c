@@ -27,6 +27,14 @@ static double from_half(uint16_t value)
     return value & 0x8000 ? -size : size;
 }
 
+static uint16_t to_bfloat(double value)
+{
+    float single = (float)value; // rounded twice: a tie of 16 bits made by the first rounding is of no account
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 // ---- pieces -------------------------------------------------------------------------------------------------------------
 
 typedef struct packer {
@@ -34,6 +42,7 @@ typedef struct packer {
     const char *base; // where the block will stand on the device
     size_t at;
     double weight_scale;
+    int numbers;
 } packer;
 
 static void *take(packer *p, size_t bytes, const void **device_out)
@@ -54,14 +63,15 @@ static const float *pack_floats(packer *p, const float *values, size_t n)
 }
 
 // Operand B of the product y[n] = Σ_k a[k] B[k][n], from w stored [out][in]: B[k][n] = w[n][k], or with `transposed`
-// (the way back) B[k][n] = w[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column g, high and
-// low parts. `k_block_order` permutes blocks of k_block rows of B (NULL: as they are).
+// (the way back) B[k][n] = w[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column g, of split
+// halves the high parts and then the low ones. `k_block_order` permutes blocks of k_block rows of B (NULL: as they are).
 static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, int transposed, const int *k_block_order,
                                int k_block)
 {
     const void *device;
     int n_k = transposed ? n_out : n_in, n_n = transposed ? n_in : n_out;
-    uint16_t *place = take(p, (size_t)n_k * n_n * 4, &device);
+    int parts = p->numbers == PAINN_CUDA_SPLIT_HALVES ? 2 : 1;
+    uint16_t *place = take(p, (size_t)n_k * n_n * 2 * (size_t)parts, &device);
     if (!place) return device;
     for (int tile = 0; tile < n_n / 8; tile++)
         for (int k_tile = 0; k_tile < n_k / 16; k_tile++)
@@ -70,10 +80,10 @@ static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, i
                     int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
                     if (k_block_order) k = k_block_order[k / k_block] * k_block + k % k_block;
                     float value = transposed ? w[(size_t)k * n_in + n] : w[(size_t)n * n_in + k];
-                    uint16_t high = to_half(value * p->weight_scale);
-                    uint16_t *at = place + (((size_t)tile * (n_k / 16) + k_tile) * 32 + lane) * 8;
-                    at[e] = high;
-                    at[4 + e] = to_half(value * p->weight_scale - from_half(high));
+                    double scaled = value * p->weight_scale;
+                    uint16_t *at = place + (((size_t)tile * (n_k / 16) + k_tile) * 32 + lane) * 4 * (size_t)parts;
+                    at[e] = p->numbers == PAINN_CUDA_BFLOATS ? to_bfloat(scaled) : to_half(scaled);
+                    if (parts == 2) at[4 + e] = to_half(scaled - from_half(at[e]));
                 }
     return device;
 }
@@ -198,7 +208,7 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
                      void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
                      const void *base, painn_cuda_step *step)
 {
-    packer p = {block, base, 0, weight_scale(parameters)};
+    packer p = {block, base, 0, weight_scale(parameters), step->numbers};
     int F = parameters->n_features, H = parameters->readout_width[1];
     static const int q_t_mu[3] = {0, 2, 1};
     step->n_features = F;
@@ -248,7 +258,7 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
 
 size_t painn_cuda_arena(painn_cuda_step *step, void *base)
 {
-    packer p = {NULL, base, 0, 1.0};
+    packer p = {NULL, base, 0, 1.0, 0};
     size_t n = (size_t)step->atom_capacity, e = n * (size_t)step->row_capacity, F = (size_t)step->n_features;
     size_t slices = F / PAINN_CUDA_SLICE, real = sizeof(float);
     const void *at;

@@ -1,13 +1,75 @@
 /* SPDX-License-Identifier: MIT */
 /* painn_cuda_tile.cuh: a tile of atoms in one block, or in a cluster of blocks that share its features: where its operands
  * lie in shared memory, products on the tensor cores, sums shared by warps, mail between blocks. What PaiNN does with
- * them: painn_cuda_node.cu. */
+ * them: painn_cuda_node.cuh. */
 #ifndef PAINN_CUDA_TILE_CUH
 #define PAINN_CUDA_TILE_CUH
 
 #include "painn_cuda_device.cuh"
 
-template <int F_, int C_, int MT_> struct shape {
+/* Numbers as operands of the tensor cores. A lane's piece of 16 rows × 8 features is two registers of two numbers each; the
+ * pieces of two feature tiles, the even and the odd, make operand A of a product, and a weight's piece is operand B. */
+
+/* Float32-class: each number is two halves, together 22 bits; their product is three (low × low is left out). */
+struct split_halves {
+    typedef uint4 piece; /* high, low */
+    static const int PRODUCTS = 3;
+    static __device__ __forceinline__ piece pack(float4 v)
+    {
+        uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
+        float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
+        return make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+    }
+    /* Where in the 64 pieces of two feature tiles that of one lane stands. */
+    static __device__ __forceinline__ int place(int lane, int odd)
+    {
+        return 32 * odd + lane;
+    }
+    struct operand {
+        uint4 high, low;
+        __device__ __forceinline__ operand(const piece *tiles, int lane)
+        {
+            uint4 even = tiles[lane], odd = tiles[32 + lane];
+            high = make_uint4(even.x, even.y, odd.x, odd.y);
+            low = make_uint4(even.z, even.w, odd.z, odd.w);
+        }
+        __device__ __forceinline__ void multiply(float4 &sum, float4 &sum_low, float4 &sum_weight, const piece &w) const
+        {
+            product<false>(sum_low, low, w.x, w.y);
+            product<false>(sum_weight, high, w.z, w.w);
+            product<false>(sum, high, w.x, w.y);
+        }
+    };
+};
+
+/* One product. Halves: 11 significant bits, as TF32 has, at twice its rate; bfloat16: 8 bits, of any size. */
+template <bool bfloat> struct single_numbers {
+    typedef uint2 piece;
+    static const int PRODUCTS = 1;
+    static __device__ __forceinline__ piece pack(float4 v)
+    {
+        return bfloat ? make_uint2(pack_bfloat2(v.x, v.y), pack_bfloat2(v.z, v.w))
+                      : make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
+    }
+    static __device__ __forceinline__ int place(int lane, int odd)
+    {
+        return 2 * lane + odd;
+    }
+    struct operand {
+        uint4 both;
+        __device__ __forceinline__ operand(const piece *tiles, int lane) : both(((const uint4 *)tiles)[lane])
+        {
+        }
+        __device__ __forceinline__ void multiply(float4 &sum, float4 &, float4 &, const piece &w) const
+        {
+            product<bfloat>(sum, both, w.x, w.y);
+        }
+    };
+};
+
+template <int F_, int C_, int MT_, typename Numbers_> struct shape {
+    typedef Numbers_ Numbers;
+    typedef typename Numbers::piece piece;
     static const int F = F_, C = C_, MT = MT_;
     static const int FT = F / 8;  // feature tiles
     static const int KF = F / 16; // k tiles of one block of F features
@@ -15,18 +77,20 @@ template <int F_, int C_, int MT_> struct shape {
     static const int NTC = FT / C;     // feature tiles of a block
     static const int KS = WARPS / NTC; // warps that share a sum over k
     static const int TILE = 16 * MT;
-    // Regions of shared memory in KB: operands of 16 × 16, 1 KB each.
+    // Regions of shared memory: in operands of 16 × 16, 64 pieces each; `red` in KB.
     static const int R0 = 3 * MT * 2 * KF, R1 = MT * 3 * KF, R2 = MT * KF, R3 = MT * KF;
     static const int RED = KS > 1 ? ((KS - 1) * NTC * (KS >= 6 ? 1 : 3) * MT + 1) / 2 : 0;
-    static const int KB = R0 + R1 + R2 + R3 + RED + 1;
+    static const int BYTES = (R0 + R1 + R2 + R3) * 64 * (int)sizeof(piece) + (RED + 1) * 1024;
     // Into how many groups the warps of a tile divide the items of a product before they divide the sum over k.
     static const int SPLIT_U = KS >= 6 ? 6 : KS >= 2 ? 2 : 1, SPLIT_2 = KS >= 2 ? 2 : 1, SPLIT_3 = KS >= 3 ? 3 : 1;
-    static const int UNIT = FT * 512 * MT; // bytes of F features of a tile as operand
+    static const int UNIT = FT * 32 * MT * (int)sizeof(piece); // bytes of F features of a tile as operand
 };
 
 template <typename S> struct node {
+    typedef typename S::piece piece;
+    typedef typename S::Numbers Numbers;
     const painn_cuda_step &step;
-    uint4 *r0, *r1, *r2, *r3;
+    piece *r0, *r1, *r2, *r3;
     float4 *red;
     uint64_t *boxes;
     mail_base peers[S::C];
@@ -35,12 +99,12 @@ template <typename S> struct node {
 
     __device__ __forceinline__ node(const painn_cuda_step &s, uint4 *shared) : step(s)
     {
-        r0 = shared;
+        r0 = (piece *)shared;
         r1 = r0 + S::R0 * 64;
         r2 = r1 + S::R1 * 64;
         r3 = r2 + S::R2 * 64;
         red = (float4 *)(r3 + S::R3 * 64);
-        boxes = (uint64_t *)((uint4 *)red + S::RED * 64);
+        boxes = (uint64_t *)(red + S::RED * 64);
 #pragma unroll
         for (int r = 0; r < S::C; r++) peers[r] = find_peer(shared, r);
         lane = threadIdx.x % 32;
@@ -125,23 +189,19 @@ template <typename S> struct node {
     }
 
     // ---- operands
-    // Splits v, the values of feature tile `tile` in a buffer of `kt` k tiles a row tile, and puts them into `buffer`,
-    // of all blocks of the cluster if `everywhere`. A lane's two registers of an operand stand together, high and low.
-    template <bool everywhere> __device__ __forceinline__ void put(uint4 *buffer, int kt, int mt, int tile, float4 v) const
+    // Puts v, the values of feature tile `tile` in a buffer of `kt` k tiles a row tile, into `buffer` as an operand, of all
+    // blocks of the cluster if `everywhere`.
+    template <bool everywhere> __device__ __forceinline__ void put(piece *buffer, int kt, int mt, int tile, float4 v) const
     {
         const float scale = PAINN_CUDA_OPERAND_SCALE;
-        v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
-        uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
-        float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-        uint4 both =
-            make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
-        uint4 *at = buffer + (mt * kt + tile / 2) * 64 + (tile % 2) * 32 + lane;
+        const piece mine = Numbers::pack(make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale));
+        piece *at = buffer + (mt * kt + tile / 2) * 64 + Numbers::place(lane, tile % 2);
         if (everywhere && S::C > 1) {
 #pragma unroll
             for (int r = 0; r < S::C; r++)
-                mail(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(boxes + stage) - (char *)r0), both);
+                mail(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(boxes + stage) - (char *)r0), mine);
         } else {
-            *at = both;
+            *at = mine;
         }
     }
     // Mailboxes of the stages to come, with the bytes each waits for. Ends with a barrier of the cluster.
@@ -168,8 +228,8 @@ template <typename S> struct node {
     template <int KT, int NB, int SPLIT> struct weights {
         static const int SHARES = S::KS / SPLIT, N = (KT + SHARES - 1) / SHARES, HELD = SPLIT == 1 ? NB : 1;
         static const int AHEAD = S::KS >= 8 ? 8 : HELD == 1 ? 4 : 2, D = N < AHEAD ? N : AHEAD; // k tiles fetched at a time
-        const uint4 *base[HELD];
-        uint4 held[HELD][D];
+        const piece *base[HELD];
+        piece held[HELD][D];
     };
     // This warp's k tiles i … i + D − 1 of its share.
     template <int KT, int NB, int SPLIT> __device__ __forceinline__ void fetch_chunk(weights<KT, NB, SPLIT> &w, int i) const
@@ -197,25 +257,25 @@ template <typename S> struct node {
                 for (int k = 0; k < NB; k++)
                     if (ks % SPLIT / (SPLIT / NB) == k) column = column_tile[k];
             }
-            w.base[b] = (const uint4 *)matrix + (size_t)column * k_tiles * 32 + lane;
+            w.base[b] = (const piece *)matrix + (size_t)column * k_tiles * 32 + lane;
         }
         fetch_chunk(w, 0);
     }
     // sum[b][m] over k; complete in the leading warps only. All warps of the block must come here.
     template <int KT, int NB, int MTT, int SPLIT>
-    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const uint4 *buffer, int buffer_kt,
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const piece *buffer, int buffer_kt,
                                              weights<KT, NB, SPLIT> &w, bool active) const
     {
         typedef weights<KT, NB, SPLIT> W;
         const int ROWS = SPLIT == 1 ? MTT : NB * MTT / SPLIT; // row tiles of a group
         // Where a warp has few tiles the three products of each have sums of their own: no waiting for the one before.
-        const int SUMS = S::KS >= 8 ? 3 : 1;
+        const int SUMS = S::KS >= 8 ? Numbers::PRODUCTS : 1;
         float4 part[W::HELD][ROWS], other[2][W::HELD][ROWS];
 #pragma unroll
         for (int b = 0; b < W::HELD; b++)
 #pragma unroll
             for (int m = 0; m < ROWS; m++) part[b][m] = other[0][b][m] = other[1][b][m] = make_float4(0, 0, 0, 0);
-        const uint4 *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % MTT) * buffer_kt * 64;
+        const piece *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % MTT) * buffer_kt * 64;
 #pragma unroll 1
         for (int i = 0; i < W::N; i += W::D) {
             weights<KT, NB, SPLIT> now = w;
@@ -253,18 +313,13 @@ template <typename S> struct node {
     }
     template <int NB, int ROWS, int N>
     __device__ __forceinline__ void step_k(float4 (&sum)[NB][ROWS], float4 (&sum_low)[NB][ROWS], float4 (&sum_weight)[NB][ROWS],
-                                           const uint4 *buffer, int buffer_kt, int k, const uint4 (&w)[NB][N], int i) const
+                                           const piece *buffer, int buffer_kt, int k, const piece (&w)[NB][N], int i) const
     {
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {
-            uint4 even = buffer[(m * buffer_kt + k) * 64 + lane], odd = buffer[(m * buffer_kt + k) * 64 + 32 + lane];
-            uint4 high = make_uint4(even.x, even.y, odd.x, odd.y), low = make_uint4(even.z, even.w, odd.z, odd.w);
+            const typename Numbers::operand a(buffer + (m * buffer_kt + k) * 64, lane);
 #pragma unroll
-            for (int b = 0; b < NB; b++) {
-                product(sum_low[b][m], low, w[b][i].x, w[b][i].y);
-                product(sum_weight[b][m], high, w[b][i].z, w[b][i].w);
-                product(sum[b][m], high, w[b][i].x, w[b][i].y);
-            }
+            for (int b = 0; b < NB; b++) a.multiply(sum[b][m], sum_low[b][m], sum_weight[b][m], w[b][i]);
         }
     }
     // Items of all groups to the leading warp, the shares of each added in order.

@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: MIT
+// painn_cuda_node.cuh: all of PaiNN that is local to an atom, for one kind of operands (painn_cuda_node*.cu): update
+// of layer l, message network of layer l + 1, readout, and their reverse.
+//
+//   [V_c | B_c] = μ'_c Uᵀ ;  n = √(Σ V² + ε) ;  t = Σ V∘B ;  g = [q' | n] M1ᵀ + c1 ;  y = act(g) M2ᵀ + c2
+//   q'' = q' + y^q + y^t∘t ;  μ''_c = μ'_c + y^μ∘B_c ;  h = q'' W1ᵀ + b1 ;  x = act(h) W2ᵀ + b2
+//
+// A tile of 16 (or 32) atoms goes through the whole chain in one block, or in a cluster of C blocks that share the
+// features; activations pass from product to product in shared memory, laid out as operands of the tensor cores and
+// split into two halves (three products: fp32-class), or, in the fast modes, rounded to one number (one product). A warp owns 8 features of all products, so that what stands
+// between two products is in its registers. With C > 1 several warps share the sums of a product over k; the first
+// of them adds these in order. Between blocks values travel as mail: stores into the others' shared memory that count
+// themselves in at the receiver's mailbox, so that no fence waits for anything else. Weights come from L2 as fragments, 16 bytes a lane. Bound by latency up to some
+// hundred atoms, by L2 reads of the weights to some thousand, by the tensor cores beyond.
+#ifndef PAINN_CUDA_NODE_CUH
+#define PAINN_CUDA_NODE_CUH
+
+#include "painn_cuda_tile.cuh"
+
+// Values that stay with a leading warp between the parts of the chain.
+template <typename S> struct mixed {
+    float4 V[3][S::MT], B[3][S::MT], q[S::MT], mu[3][S::MT], t[S::MT], g[S::MT], ymu[S::MT], yt[S::MT];
+};
+
+// With tiles of 16 atoms everything stays in registers; larger ones read it again from where it was saved.
+template <typename S, bool last> static __device__ __forceinline__ void recall(const node<S> &n, int layer, mixed<S> &v)
+{
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+#pragma unroll
+        for (int c = 0; c < 3; c++) {
+            v.V[c][m] = *n.saved(layer, c, m);
+            v.B[c][m] = *n.saved(layer, 3 + c, m);
+        }
+        v.g[m] = *n.saved(layer, 6, m);
+        v.yt[m] = *n.saved(layer, 8, m);
+        if (!last) v.ymu[m] = *n.saved(layer, 7, m);
+    }
+}
+template <typename S> static __device__ __forceinline__ void dot(mixed<S> &v)
+{
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        v.t[m] = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int c = 0; c < 3; c++) v.t[m] = fma4(v.V[c][m], v.B[c][m], v.t[m]);
+    }
+}
+
+// Weights of what follows an update, fetched while it still works.
+template <typename S> struct network_weights {
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    typename node<S>::template weights<S::KF, 3, S::SPLIT_3> w2;
+    float2 b1, b2q, b2R, b2m;
+    __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &w)
+    {
+        const int columns1[1] = {n.ft}, columns2[3] = {n.ft, S::FT + n.ft, 2 * S::FT + n.ft};
+        n.fetch(w1, w.W1, columns1, S::KF);
+        n.fetch(w2, w.W2, columns2, S::KF);
+        b1 = n.bias(w.b1, 0);
+        b2q = n.bias(w.b2, 0);
+        b2R = n.bias(w.b2, 1);
+        b2m = n.bias(w.b2, 2);
+    }
+};
+template <typename S> struct readout_weights {
+    // H = F/2 hidden features: half as many column tiles, so half of the warps (or blocks' tiles) rest.
+    static const int HTC = S::NTC / 2, KH = S::KF / 2, LOCAL = HTC > 0 ? HTC : 1;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    typename node<S>::template weights<KH, 1, 1> w1t;
+    int ht;
+    bool works, failed;
+    float2 o1, o2;
+    float owned[S::MT][2];
+    __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &)
+    {
+        works = n.ntl < LOCAL;
+        ht = works ? cluster_rank<S::C>() * LOCAL + n.ntl : 0;
+        const int columns1[1] = {ht}, columns1t[1] = {n.ft}, h = 8 * ht + 2 * (n.lane % 4);
+        n.fetch(w1, n.step.O1, columns1, S::KF);
+        n.fetch(w1t, n.step.O1t, columns1t, KH);
+        o1 = __ldg((const float2 *)(n.step.o1 + h));
+        o2 = __ldg((const float2 *)(n.step.O2 + h));
+        failed = n.step.report->flags != 0;
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+            for (int k = 0; k < 2; k++) owned[m][k] = n.step.owned[n.first + 16 * m + n.lane / 4 + 8 * k] ? 1.0f : 0.0f;
+    }
+};
+
+// Update of layer l. Leaves q'' in r3 as an operand (not yet behind a barrier) and, but for the last layer, in step.q
+// and μ'' in step.state[l + 1]. False if the tile has no atoms.
+template <typename S, bool last, typename After>
+static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, After &after)
+{
+    const painn_cuda_layer &w = n.step.layer[l];
+    typename node<S>::template weights<S::KF, 2, S::SPLIT_U> wU;
+    typename node<S>::template weights<2 * S::KF, 1, 1> wM1;
+    typename node<S>::template weights<S::KF, last ? 2 : 3, last ? S::SPLIT_2 : S::SPLIT_3> wM2;
+    const int columns_U[2] = {n.ft, S::FT + n.ft}, columns_M1[1] = {n.ft};
+    const int columns_M2[3] = {n.ft, 2 * S::FT + n.ft, S::FT + n.ft}; // q, t, μ: the last layer needs no μ
+    // Ahead of what the kernel before this one computes: weights, biases, mailboxes.
+    const bool saves = !last || S::MT > 1;
+    n.fetch(wU, w.U, columns_U, S::KF);
+    n.fetch(wM1, w.M1, columns_M1, 2 * S::KF);
+    const float2 c1 = n.bias(w.c1, 0), c2q = n.bias(w.c2, 0), c2mu = n.bias(w.c2, 1), c2t = n.bias(w.c2, 2);
+    const int n_atoms = n.step.call->n_atoms;
+    if (last) {
+        const int bytes[7] = {S::UNIT, S::UNIT, S::UNIT, S::UNIT / 2, 2 * S::UNIT, S::UNIT, 6 * S::UNIT};
+        n.open(bytes);
+    } else {
+        const int bytes[4] = {S::UNIT, S::UNIT, S::UNIT, S::UNIT};
+        n.open(bytes);
+    }
+    begin_stage(n.step, stage_message(l) + 1);
+    if (n.first >= n_atoms) return false;
+
+    // Every warp splits the values of one feature tile; a leading warp's is the one it keeps.
+    const int tile = (cluster_rank<S::C>() * S::NTC + n.warp) % S::FT;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        v.q[m] = n.template load<4>(n.step.prime, m, 0, tile);
+#pragma unroll
+        for (int c = 0; c < 3; c++) v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, tile);
+    }
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        n.template put<false>(n.r1, 2 * S::KF, m, tile, v.q[m]);
+#pragma unroll
+        for (int c = 0; c < 3; c++) n.template put<false>(n.r0, S::KF, c * S::MT + m, tile, v.mu[c][m]);
+    }
+    __syncthreads();
+    {
+        float4 sum[2][3 * S::MT];
+        n.multiply(sum, n.r0, S::KF, wU, true);
+        if (n.leads()) {
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 square = make_float4(n.step.epsilon, n.step.epsilon, n.step.epsilon, n.step.epsilon);
+                v.t[m] = make_float4(0, 0, 0, 0);
+#pragma unroll
+                for (int c = 0; c < 3; c++) {
+                    float4 V = sum[0][c * S::MT + m], B = sum[1][c * S::MT + m];
+                    if (saves) {
+                        *n.saved(l, c, m) = V;
+                        *n.saved(l, 3 + c, m) = B;
+                    }
+                    square = fma4(V, V, square);
+                    v.t[m] = fma4(V, B, v.t[m]);
+                    v.V[c][m] = V;
+                    v.B[c][m] = B;
+                }
+                n.template put<true>(n.r1, 2 * S::KF, m, S::FT + n.ft,
+                                     make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
+            }
+        }
+    }
+    n.fetch(wM2, w.M2, columns_M2, S::KF);
+    if (S::KS >= 8) after.fetch(n, n.step.layer[l + 1]);
+    n.receive();
+    {
+        float4 sum[1][S::MT];
+        n.multiply(sum, n.r1, 2 * S::KF, wM1, true);
+        if (n.leads())
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 g = sum[0][m] + c1;
+                if (saves) *n.saved(l, 6, m) = g;
+                v.g[m] = g;
+                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(g));
+            }
+    }
+    n.receive();
+    {
+        float4 sum[last ? 2 : 3][S::MT];
+        n.multiply(sum, n.r2, S::KF, wM2, true);
+        if (n.leads()) {
+            if (S::MT > 1) { // what the registers could not keep
+#pragma unroll
+                for (int m = 0; m < S::MT; m++) {
+                    v.q[m] = n.template load<4>(n.step.prime, m, 0, n.ft);
+#pragma unroll
+                    for (int c = 0; c < 3; c++) {
+                        v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, n.ft);
+                        v.V[c][m] = *n.saved(l, c, m);
+                        v.B[c][m] = *n.saved(l, 3 + c, m);
+                    }
+                }
+                dot<S>(v);
+            }
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 yq = sum[0][m] + c2q, yt = sum[1][m] + c2t;
+                float4 q = v.q[m] + fma4(yt, v.t[m], yq);
+                n.template put<true>(n.r3, S::KF, m, n.ft, q);
+                if (saves) *n.saved(l, 8, m) = yt;
+                v.yt[m] = yt;
+                if (!last) {
+                    float4 ymu = sum[last ? 0 : 2][m] + c2mu, mu[3];
+                    *n.saved(l, 7, m) = ymu;
+                    n.store_q(q, m);
+#pragma unroll
+                    for (int c = 0; c < 3; c++) mu[c] = fma4(ymu, v.B[c][m], v.mu[c][m]);
+                    n.template store_pair<STATE_PAIRS>(n.step.state[l + 1], m, STATE_MUX, mu[0], mu[1]);
+                    n.template store_one<STATE_PAIRS>(n.step.state[l + 1], m, STATE_MUZ, mu[2]);
+                }
+            }
+        }
+    }
+    return true;
+}
+
+// Message network of layer l: x from q'' in r3.
+template <typename S> static __device__ __forceinline__ void network(node<S> &n, int l, network_weights<S> &w)
+{
+    if (S::KS < 8) w.fetch(n, n.step.layer[l]);
+    n.receive();
+    {
+        float4 sum[1][S::MT];
+        n.multiply(sum, n.r3, S::KF, w.w1, true);
+        if (n.leads())
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 h = sum[0][m] + w.b1;
+                *n.saved(l, 9, m) = h;
+                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(h));
+            }
+    }
+    n.receive();
+    float4 sum[3][S::MT];
+    n.multiply(sum, n.r2, S::KF, w.w2, true);
+    if (n.leads())
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) {
+            n.template store_pair<STATE_PAIRS>(n.step.state[l], m, STATE_XQ, sum[0][m] + w.b2q, sum[1][m] + w.b2R);
+            n.template store_one<STATE_PAIRS>(n.step.state[l], m, STATE_XM, sum[2][m] + w.b2m);
+        }
+}
+
+// Energies of atoms and q̄ from q'' in r3.
+template <typename S> static __device__ __forceinline__ void readout(node<S> &n, float4 (&q_bar)[S::MT], readout_weights<S> &w)
+{
+    const int KH = readout_weights<S>::KH;
+    if (S::KS < 8) w.fetch(n, n.step.layer[0]);
+    n.receive();
+    {
+        float4 sum[1][S::MT];
+        n.multiply(sum, n.r3, S::KF, w.w1, w.works);
+        if (n.leads() && w.works) {
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float4 z = sum[0][m] + w.o1, s = n.activate(z), d = n.slope(z);
+                int atom = n.first + 16 * m + n.lane / 4;
+                // A ghost has no energy of its own: nothing flows back from it.
+                float upper = w.owned[m][0], lower = w.owned[m][1];
+                n.template put<true>(n.r2, KH, m, w.ht,
+                                     d * make_float4(w.o2.x * upper, w.o2.y * upper, w.o2.x * lower, w.o2.y * lower));
+                float e0 = s.x * w.o2.x + s.y * w.o2.y, e1 = s.z * w.o2.x + s.w * w.o2.y;
+                e0 += __shfl_xor_sync(~0u, e0, 1);
+                e1 += __shfl_xor_sync(~0u, e1, 1);
+                e0 += __shfl_xor_sync(~0u, e0, 2);
+                e1 += __shfl_xor_sync(~0u, e1, 2);
+                if (n.lane % 4 == 0) {
+                    // Who does not wait for the report sees from the energies that the step went wrong.
+                    if (w.failed) e0 = e1 = nanf("");
+                    float *at = n.step.raw_energy + (size_t)w.ht * n.step.atom_capacity + atom;
+                    at[0] = upper * e0;
+                    at[8] = lower * e1;
+                }
+            }
+        }
+    }
+    n.receive();
+    float4 sum[1][S::MT];
+    n.multiply(sum, n.r2, KH, w.w1t, true);
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) q_bar[m] = sum[0][m];
+}
+
+template <typename S, bool last> struct back_weights {
+    typename node<S>::template weights<(last ? 2 : 3) * S::KF, 1, 1> M2;
+    typename node<S>::template weights<S::KF, 2, S::SPLIT_2> M1;
+    typename node<S>::template weights<2 * S::KF, 1, S::SPLIT_3> U;
+    __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &w)
+    {
+        const int columns[1] = {n.ft}, columns_M1[2] = {n.ft, S::FT + n.ft};
+        n.fetch(M2, w.M2t, columns, 3 * S::KF);
+        n.fetch(M1, w.M1t, columns_M1, S::KF);
+    }
+    __device__ __forceinline__ void fetch_U(const node<S> &n, const painn_cuda_layer &w)
+    {
+        const int columns[1] = {n.ft};
+        n.fetch(U, w.Ut, columns, 2 * S::KF);
+    }
+};
+
+// Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. With tiles of 16 atoms v
+// holds what the update left.
+template <typename S, bool last>
+static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT],
+                                                   float4 (&mu_bar)[3][S::MT], back_weights<S, last> &w)
+{
+    const painn_cuda_layer &layer = n.step.layer[l];
+    const int KY = (last ? 2 : 3) * S::KF;
+    if (S::KS < 8) w.fetch(n, layer);
+    if (n.leads()) {
+        if (S::MT > 1) recall<S, last>(n, l, v);
+        if (!last || S::MT > 1) dot<S>(v);
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) {
+            n.template put<true>(n.r1, KY, m, n.ft, q_bar[m]);
+            n.template put<true>(n.r1, KY, m, S::FT + n.ft, q_bar[m] * v.t[m]);
+            if (!last) {
+                float4 gate = make_float4(0, 0, 0, 0);
+#pragma unroll
+                for (int c = 0; c < 3; c++) gate = fma4(mu_bar[c][m], v.B[c][m], gate);
+                n.template put<true>(n.r1, KY, m, 2 * S::FT + n.ft, gate);
+            }
+        }
+    }
+    n.receive();
+    {
+        if (S::KS >= 8) w.fetch_U(n, layer);
+        float4 sum[1][S::MT];
+        n.multiply(sum, n.r1, KY, w.M2, true);
+        if (n.leads())
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(v.g[m]));
+    }
+    if (S::KS < 8) w.fetch_U(n, layer);
+    n.receive();
+    {
+        float4 sum[2][S::MT];
+        n.multiply(sum, n.r2, S::KF, w.M1, true);
+        if (n.leads()) {
+            if (S::MT > 1) recall<S, last>(n, l, v);
+#pragma unroll
+            for (int m = 0; m < S::MT; m++) {
+                float e = n.step.epsilon;
+                float4 square = make_float4(e, e, e, e), t_bar = q_bar[m] * v.yt[m];
+#pragma unroll
+                for (int c = 0; c < 3; c++) square = fma4(v.V[c][m], v.V[c][m], square);
+                float4 ratio = sum[1][m] * make_float4(rsqrtf(square.x), rsqrtf(square.y), rsqrtf(square.z), rsqrtf(square.w));
+#pragma unroll
+                for (int c = 0; c < 3; c++) {
+                    float4 B_bar = t_bar * v.V[c][m];
+                    if (!last) B_bar = fma4(mu_bar[c][m], v.ymu[m], B_bar);
+                    n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, n.ft, fma4(t_bar, v.B[c][m], ratio * v.V[c][m]));
+                    n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, S::FT + n.ft, B_bar);
+                }
+                q_bar[m] = q_bar[m] + sum[0][m];
+            }
+        }
+    }
+    n.receive();
+    float4 sum[1][3 * S::MT];
+    n.multiply(sum, n.r0, 2 * S::KF, w.U, true);
+    if (n.leads())
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) {
+            float4 mu[3];
+#pragma unroll
+            for (int c = 0; c < 3; c++) mu[c] = last ? sum[0][c * S::MT + m] : sum[0][c * S::MT + m] + mu_bar[c][m];
+            n.template store_pair<ADJOINT_PAIRS>(n.step.adjoint, m, ADJOINT_Q, q_bar[m], mu[0]);
+            n.template store_pair<ADJOINT_PAIRS>(n.step.adjoint, m, ADJOINT_MUY, mu[1], mu[2]);
+        }
+}
+
+template <typename S>
+static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_kernel(const __grid_constant__ painn_cuda_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    node<S> n(step, shared);
+    mixed<S> v;
+    network_weights<S> after;
+    if (update<S, false>(n, l, v, after)) network<S>(n, l + 1, after);
+}
+
+template <typename S>
+static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_last_kernel(const __grid_constant__ painn_cuda_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    node<S> n(step, shared);
+    mixed<S> v;
+    float4 q_bar[S::MT], mu_bar[3][S::MT];
+    readout_weights<S> after;
+    back_weights<S, true> back;
+    if (!update<S, true>(n, l, v, after)) return;
+    if (S::KS >= 8) back.fetch(n, step.layer[l]);
+    readout<S>(n, q_bar, after);
+    update_back<S, true>(n, l, v, q_bar, mu_bar, back);
+}
+
+// Reverse of the message network of layer l (h̄ = (x̄ W2)∘act'(h), q̄ = q̄' + h̄ W1), then of the update of layer l − 1.
+template <typename S>
+static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const __grid_constant__ painn_cuda_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    node<S> n(step, shared);
+    mixed<S> v;
+    typename node<S>::template weights<3 * S::KF, 1, 1> w2;
+    typename node<S>::template weights<S::KF, 1, 1> w1;
+    const int columns[1] = {n.ft};
+    n.fetch(w2, step.layer[l].W2t, columns, 3 * S::KF);
+    n.fetch(w1, step.layer[l].W1t, columns, S::KF);
+    back_weights<S, false> back;
+    if (S::KS >= 8) back.fetch(n, step.layer[l - 1]);
+    const int bytes[4] = {S::UNIT, 3 * S::UNIT, S::UNIT, 6 * S::UNIT};
+    float4 h[S::MT], q_prime[S::MT], mu_bar[3][S::MT];
+    const int n_atoms = step.call->n_atoms;
+    n.open(bytes);
+    if (n.leads()) {
+        if (S::MT == 1) recall<S, false>(n, l - 1, v);
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) {
+            h[m] = *n.saved(l, 9, m);
+            q_prime[m] = n.template load_paired<ADJOINT_PAIRS>(step.adjoint, m, ADJOINT_Q);
+        }
+    }
+    begin_stage(step, stage_edges(step.n_layers, l) + 1);
+    if (n.first >= n_atoms) return;
+
+    float4 x_bar[S::MT][3];
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int b = 0; b < 3; b++) {
+            x_bar[m][b] = n.template load<6>(step.sender, m, b, n.warp);
+            if (n.leads()) mu_bar[b][m] = n.template load<6>(step.sender, m, 3 + b, n.ft);
+        }
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int b = 0; b < 3; b++) n.template put<false>(n.r0, 3 * S::KF, m, b * S::FT + n.warp, x_bar[m][b]);
+    __syncthreads();
+    float4 sum[1][S::MT], q_bar[S::MT];
+    n.multiply(sum, n.r0, 3 * S::KF, w2, true);
+    if (n.leads())
+#pragma unroll
+        for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(h[m]));
+    n.receive();
+    n.multiply(sum, n.r2, S::KF, w1, true);
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) q_bar[m] = q_prime[m] + sum[0][m];
+    update_back<S, false>(n, l - 1, v, q_bar, mu_bar, back);
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+template <typename S>
+static int launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream)
+{
+    int blocks = (plan->n_atoms + S::TILE - 1) / S::TILE * S::C;
+    void (*kernel)(painn_cuda_step, int) = back                          ? mix_back_kernel<S>
+                                           : layer + 1 == step->n_layers ? mix_last_kernel<S>
+                                                                         : mix_kernel<S>;
+    return launch(kernel, blocks, S::WARPS * 32, S::BYTES, S::C, plan->overlap, stream, *step, layer);
+}
+
+// Update `layer` and message network `layer` + 1, or, with `back`, their reverse.
+template <typename Numbers>
+static int launch_mix_of(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream)
+{
+    if (step->n_features == 64) return launch_mix<shape<64, 1, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 8) return launch_mix<shape<128, 8, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 4) return launch_mix<shape<128, 4, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 2) return launch_mix<shape<128, 2, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->tile == 16) return launch_mix<shape<128, 1, 1, Numbers>>(step, plan, layer, back, stream);
+    return launch_mix<shape<128, 1, 2, Numbers>>(step, plan, layer, back, stream);
+}
+
+template <typename S> static cudaError_t raise()
+{
+    cudaError_t e = cudaFuncSetAttribute(mix_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(mix_last_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(mix_back_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    return e;
+}
+
+template <typename S> static int clusters_at_once()
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = S::C;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.gridDim = dim3(S::C);
+    config.blockDim = dim3(S::WARPS * 32);
+    config.dynamicSmemBytes = S::BYTES;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int n = 0;
+    if (cudaOccupancyMaxActiveClusters(&n, mix_last_kernel<S>, &config) != cudaSuccess) n = 0;
+    cudaGetLastError();
+    return n;
+}
+
+// Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 177 KB.
+template <typename Numbers> static int prepare_mix_of()
+{
+    cudaError_t e = raise<shape<64, 1, 1, Numbers>>();
+    if (e == cudaSuccess) e = raise<shape<128, 1, 1, Numbers>>();
+    raise<shape<128, 1, 2, Numbers>>();
+    raise<shape<128, 2, 1, Numbers>>();
+    raise<shape<128, 4, 1, Numbers>>();
+    raise<shape<128, 8, 1, Numbers>>();
+    cudaGetLastError();
+    return (int)e;
+}
+
+// Tiles that are worked on at once by clusters of 2, 4 and 8 blocks.
+template <typename Numbers> static int tiles_at_once(int cluster)
+{
+    return cluster == 8   ? clusters_at_once<shape<128, 8, 1, Numbers>>()
+           : cluster == 4 ? clusters_at_once<shape<128, 4, 1, Numbers>>()
+                          : clusters_at_once<shape<128, 2, 1, Numbers>>();
+}
+
+#endif
