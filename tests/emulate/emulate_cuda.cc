@@ -39,8 +39,8 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::f
     body_of_all = &body;
     std::vector<fiber> all((size_t)cluster * threads);
     fibers = &all;
-    std::vector<char *> stacks;
-    for (size_t k = 0; k < all.size(); k++) stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
+    static std::vector<char *> stacks; // kept for the launches to come
+    while (stacks.size() < all.size()) stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
     for (int first = 0; first < blocks; first += cluster) {
         std::vector<barrier_state> barriers((size_t)cluster + 1);
         std::vector<warp_state> warps((size_t)cluster * threads / 32);
@@ -81,6 +81,5 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::f
             }
         for (char *s : shared) free(s);
     }
-    for (char *s : stacks) free(s);
 }
 } // namespace emulate

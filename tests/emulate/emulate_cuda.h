@@ -71,7 +71,7 @@ struct warp_state {
     int arrived = 0;
     unsigned generation = 0;
     uint64_t in[2][32];
-    uint32_t operand[2][32][6];
+    float operand[2][32][12];
 };
 struct barrier_state {
     int arrived = 0;
@@ -261,7 +261,8 @@ static inline float emulate_half(uint16_t h)
 {
     int exponent = h >> 10 & 31, mantissa = h & 1023;
     if (exponent == 31) return mantissa ? NAN : h & 0x8000 ? -INFINITY : INFINITY;
-    float v = exponent ? ldexpf((float)(1024 + mantissa), exponent - 25) : ldexpf((float)mantissa, -24);
+    float v = exponent ? __uint_as_float((uint32_t)(exponent + 112) << 23 | (uint32_t)mantissa << 13)
+                       : (float)mantissa * 5.9604644775390625e-08f; /* 2⁻²⁴ */
     return h & 0x8000 ? -v : v;
 }
 static inline uint32_t emulate_to_half(float v)
@@ -299,16 +300,19 @@ template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uin
     int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
     unsigned half = w.generation & 1;
     const uint32_t mine[6] = {a.x, a.y, a.z, a.w, b0, b1};
-    memcpy(w.operand[half][lane], mine, sizeof mine);
+    for (int k = 0; k < 6; k++) {
+        float2 pair = unpack(mine[k]);
+        w.operand[half][lane][2 * k] = pair.x;
+        w.operand[half][lane][2 * k + 1] = pair.y;
+    }
     emulate::exchange(0, 0);
     float *out[2][2] = {{&d.x, &d.y}, {&d.z, &d.w}};
     for (int row = 0; row < 2; row++)
         for (int c = 0; c < 2; c++) {
             float sum = 0;
             for (int k = 0; k < 4; k++) {
-                const uint32_t *A = w.operand[half][g * 4 + k], *B = w.operand[half][(2 * t + c) * 4 + k];
-                const float2 a0 = unpack(A[row]), a1 = unpack(A[row + 2]), p0 = unpack(B[4]), p1 = unpack(B[5]);
-                sum += a0.x * p0.x + a0.y * p0.y + a1.x * p1.x + a1.y * p1.y;
+                const float *A = w.operand[half][g * 4 + k] + 2 * row, *B = w.operand[half][(2 * t + c) * 4 + k];
+                sum += A[0] * B[8] + A[1] * B[9] + A[4] * B[10] + A[5] * B[11];
             }
             *out[row][c] += sum;
         }
