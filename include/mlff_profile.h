@@ -223,7 +223,7 @@ MLFF_API mlff_status mlff_monitor_forces(void *monitor, const mlff_system *syste
 /* mlff_dynamics_step, timed. */
 MLFF_API mlff_status mlff_monitor_step(mlff_monitor *monitor, mlff_dynamics *dynamics);
 /* mlff_dynamics_run, timed. Where the atoms stay on a GPU (mlff_dynamics_create_on), each step's time is that of the GPU's own
- * timer, and stages are not seen. */
+ * timer, and stages are seen in the last one before each sample of memory. */
 MLFF_API mlff_status mlff_monitor_run(mlff_monitor *monitor, mlff_dynamics *dynamics, int64_t n_steps);
 /* What was measured so far; the run may go on. At least one step. */
 MLFF_API mlff_status mlff_monitor_profile(mlff_monitor *monitor, const char *name, const char *notes, mlff_profile **profile_out);

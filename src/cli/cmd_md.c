@@ -253,9 +253,11 @@ static mlff_status steps(simulation *run)
     run->piece = 10;
     while (run->n_done < run->n_steps && !cli_interrupted()) {
         MLFF_TRY(make_piece(run));
-        run->n_states++;
-        run->temperature_sum += run->last.temperature_kelvin;
         bool written = run->last.step % run->every == 0;
+        if (written || !run->resident) {
+            run->n_states++;
+            run->temperature_sum += run->last.temperature_kelvin;
+        }
         if (written) {
             show(run);
             MLFF_TRY(write_frame(run));

@@ -2,7 +2,7 @@
 // monitor.c: a production run profiled as it goes. Every step costs two readings of the clock and an entry in a histogram. In
 // blocks of BLOCK steps out of every PERIOD the rest is on: stage clocks, counters, resource usage. The block after it is
 // bare, and the difference of neighbours, over the period, is what watching costs inside steps; what is done between steps is timed
-// itself. Steps whose atoms stay on a GPU are timed by it, all of them; what else it does during them is not seen.
+// itself. Steps whose atoms stay on a GPU are timed by it, all of them; of each piece of steps the last one has stages.
 #include <math.h>
 #include <string.h>
 
@@ -142,6 +142,25 @@ done:
     return status;
 }
 
+// Stages of the step that the GPU made last; what is outside of them is the integrator.
+static void note_resident(mlff_monitor *m, double time_ns)
+{
+    run *r = &m->r;
+    double integrate_ns = time_ns;
+    counters_refresh(r);
+    r->pairs_sum += (double)r->n_pairs;
+    m->n_seen++;
+    m->stage_step_mean += (time_ns - m->stage_step_mean) / (double)m->n_seen;
+    if (r->n_stages == 0) return;
+    r->callable.stage_times(r->callable.context, r->stage_now);
+    for (int k = 0; k < r->n_stages; k++) {
+        series_add(&r->stages[k], r->stage_now[k], 0);
+        integrate_ns -= r->stage_now[k];
+    }
+    series_add(&r->integrate, integrate_ns, 0);
+    series_add(&r->unattributed, 0.0, 0);
+}
+
 // Steps on a GPU, memory sampled between pieces of them.
 static mlff_status run_resident(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
 {
@@ -150,7 +169,7 @@ static mlff_status run_resident(mlff_monitor *m, mlff_dynamics *dynamics, int64_
     if (m->n_steps == 0) {
         m->started_ns = mlff_clock_ns();
         m->resident = true;
-        MLFF_TRY(switch_on(m, false));
+        MLFF_TRY(switch_on(m, true));
         run_begin(r);
     }
     while (n_steps > 0) {
@@ -160,9 +179,7 @@ static mlff_status run_resident(mlff_monitor *m, mlff_dynamics *dynamics, int64_
         run_sample(r, m->n_steps);
         MLFF_TRY(mlff_dynamics_run(dynamics, n, m->times_ns));
         for (int64_t k = 0; k < n; k++) series_add(&r->step, m->times_ns[k], 0);
-        counters_refresh(r);
-        r->pairs_sum += (double)(n * r->n_pairs);
-        m->n_seen += n;
+        note_resident(m, m->times_ns[n - 1]);
         m->n_steps += n;
         n_steps -= n;
     }
@@ -201,9 +218,10 @@ static void scale_stages(const mlff_monitor *m, mlff_profile *profile)
     if (profile->n_stages == 0 || !(m->stage_step_mean > 0.0)) return;
     for (int k = 0; k + 1 < profile->n_stages; k++) {
         mlff_profile_stage *row = &profile->stages[k].shown;
-        if (k < m->n_stages) row->mean_ms *= m->r.step.mean / m->stage_step_mean;
+        if (k < m->n_stages || m->resident) row->mean_ms *= m->r.step.mean / m->stage_step_mean;
         rest_ms -= row->mean_ms;
     }
+    if (fabs(rest_ms) < 1e-9 * profile->summary.latency_ms.mean) rest_ms = 0.0; // rounding of the sum, not a finding
     profile->stages[profile->n_stages - 1].shown.mean_ms = rest_ms;
 }
 
@@ -216,7 +234,7 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     run *r = &m->r;
     int n_stages = r->n_stages;
     double *kept = NULL;
-    r->n_stages = m->resident ? 0 : m->n_stages;
+    r->n_stages = m->n_stages;
     counters_refresh(r);
     r->options.name = name;
     r->options.notes = notes;
@@ -246,8 +264,9 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     scale_stages(m, profile);
     MLFF_TRY(overhead(m, profile));
     if (m->resident)
-        MLFF_TRY(profile_note(profile, "integrated on the GPU: all %lld steps timed by its own timer; stages are not seen",
-                              (long long)m->n_steps));
+        MLFF_TRY(profile_note(profile,
+                              "integrated on the GPU: all %lld steps timed by its own timer, stages seen in %lld of them",
+                              (long long)m->n_steps, (long long)m->n_seen));
     else
         MLFF_TRY(profile_note(profile, "always on: all %lld steps timed, stages and causes seen in %lld of them",
                               (long long)m->n_steps, (long long)m->n_seen));

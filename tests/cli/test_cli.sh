@@ -360,6 +360,40 @@ test_md_restart() {
     says 'half.restart' err
 }
 
+# Dynamics on a GPU that is emulated on the CPU (MLFF_CUDA_PLUGIN): the CPU's trajectory within float32's rounding, restart
+# files that go from one to the other, to the bit on the same device.
+test_md_cuda() {
+    [ -r "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin for an emulated GPU"; return; }
+    "$mlff" new --arch painn --features 64 --layers 1 --elements H,O --seed 2 -o model.safetensors >/dev/null 2>err || fail "mlff new"
+    printf '3\nProperties=species:S:1:pos:R:3:move_mask:L:1\nO 0 0 0.119 F\nH 0 0.763 -0.477 T\nH 0 -0.763 -0.477 T\n' >fixed.xyz
+    local langevin="--ensemble langevin --temperature 100 --seed 4 --every 10" device from
+    for device in cpu cuda; do
+        run 0 md model.safetensors fixed.xyz $langevin --n-steps 20 --device $device --json -o $device.extxyz
+        cp out $device.json
+        run 0 md model.safetensors fixed.xyz $langevin --n-steps 10 --device $device --checkpoint $device.restart
+    done
+    is "$(value cuda.json summary.integrated_on)" cuda:0 "where the steps were made"
+    is "$(value cuda.json thermo)" 3 "lines of the table"
+    is "$(grep -c '^3$' cuda.extxyz)" 3 "frames of the trajectory"
+    is "$(sed -n '3p;8p;13p' cuda.extxyz | awk '{ print $2, $3, $4 }' | sort -u | wc -l)" 1 "places of the fixed atom"
+    close_to "$(value cuda.json thermo.2.potential_energy_ev)" "$(value cpu.json thermo.2.potential_energy_ev)" 1e-5
+    close_to "$(value cuda.json thermo.2.drift_mev_per_atom)" "$(value cpu.json thermo.2.drift_mev_per_atom)" 1e-2
+    for device in cpu cuda; do
+        for from in cpu cuda; do
+            run 0 md model.safetensors fixed.xyz $langevin --n-steps 10 --device $device --restart $from.restart --json
+            is "$(value out thermo.1.step)" 20 "last step after the restart"
+            close_to "$(value out thermo.1.potential_energy_ev)" "$(value cpu.json thermo.2.potential_energy_ev)" 1e-5
+            [ $device = $from ] && is "$(value out thermo.1.potential_energy_ev)" "$(value $device.json thermo.2.potential_energy_ev)" \
+                "energy on $device after a restart from its own file"
+        done
+    done
+    run 0 md model.safetensors --system h2o --n-steps 25 --every 25 --device cuda --profile md.json
+    says 'integrated on cuda:0'
+    is "$(value md.json n_steps)" 25 "steps of the profile"
+    run 0 report md.json --text
+    says 'all 25 steps timed by its own timer' && says 'forward/message/0' && says 'integrate'
+}
+
 test_profile() {
     model
     water

@@ -558,7 +558,7 @@ done:
     return status;
 }
 
-static void read_stamps(cuda_evaluator *e, int forces)
+void painn_cuda_read_stamps(cuda_evaluator *e, int forces)
 {
     const uint64_t *t = e->io.stamps;
     int L = e->step.n_layers, last = 4 * L + 3, k = 0;
@@ -613,7 +613,7 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
         PLUGIN_TRY(painn_cuda_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));
     }
     if (!on_device) take_results(e, batch, results);
-    if (e->clock_on) read_stamps(e, gradient);
+    if (e->clock_on) painn_cuda_read_stamps(e, gradient);
     e->n_computes++;
 done:
     return status;

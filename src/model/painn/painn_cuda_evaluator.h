@@ -74,6 +74,8 @@ mlff_status painn_cuda_enqueue(cuda_evaluator *evaluator, const painn_cuda_step 
 /* Device batch: what the host knows of it goes to evaluator->staged, in the stream's order. */
 mlff_status painn_cuda_send_call(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results,
                                  cudaStream_t stream);
+/* Times of the stages from the stamps of the last step that left some. */
+void painn_cuda_read_stamps(cuda_evaluator *evaluator, int forces);
 /* The status that a report's flags mean. */
 mlff_status painn_cuda_judge(const cuda_evaluator *evaluator, const painn_cuda_report *report);
 

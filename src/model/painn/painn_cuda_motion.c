@@ -21,7 +21,7 @@ struct cuda_dynamics {
     int32_t first_atom[2];
     unsigned char periodic[3];
     cudaStream_t stream;
-    cudaGraphExec_t many, one;
+    cudaGraphExec_t many, one, stamped; // the last with stamps of the stages; NULL until asked for
     void *block, *pinned;
     size_t state_bytes; // positions, velocities, forces, heat, step, energy: one piece, copied for going back
     char *state, *kept; // on the device
@@ -33,7 +33,8 @@ static void forget(cuda_dynamics *d)
 {
     if (d->many) cudaGraphExecDestroy(d->many);
     if (d->one) cudaGraphExecDestroy(d->one);
-    d->many = d->one = NULL;
+    if (d->stamped) cudaGraphExecDestroy(d->stamped);
+    d->many = d->one = d->stamped = NULL;
 }
 
 void painn_cuda_dynamics_destroy(cuda_dynamics *d)
@@ -50,7 +51,7 @@ void painn_cuda_dynamics_destroy(cuda_dynamics *d)
     free(d);
 }
 
-static mlff_status capture(cuda_dynamics *d, int n_steps, cudaGraphExec_t *graph_out)
+static mlff_status capture(cuda_dynamics *d, int n_steps, uint64_t *stamps, cudaGraphExec_t *graph_out)
 {
     mlff_status status = MLFF_OK;
     cuda_evaluator *e = d->evaluator;
@@ -59,7 +60,7 @@ static mlff_status capture(cuda_dynamics *d, int n_steps, cudaGraphExec_t *graph
     painn_cuda_plan plan = painn_cuda_make_plan(e, d->motion.n_atoms, 1, 1);
     step.call_in = e->staged;
     step.handed_pairs = 0;
-    step.stamps = NULL;
+    step.stamps = stamps;
     CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
     for (int k = 0; k < n_steps && status == MLFF_OK; k++) {
         cudaError_t error = painn_cuda_launch_advance(&d->motion, d->stream);
@@ -88,8 +89,8 @@ static mlff_status settle(cuda_dynamics *d)
     CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
     e->report = (painn_cuda_report *)(uintptr_t)d->motion.report;
     PLUGIN_TRY(painn_cuda_send_call(e, &d->batch, &d->results, d->stream));
-    PLUGIN_TRY(capture(d, STEPS_A_GRAPH, &d->many));
-    PLUGIN_TRY(capture(d, 1, &d->one));
+    PLUGIN_TRY(capture(d, STEPS_A_GRAPH, NULL, &d->many));
+    PLUGIN_TRY(capture(d, 1, NULL, &d->one));
 done:
     return status;
 }
@@ -192,22 +193,25 @@ done:
     return status;
 }
 
-// One chunk; false in *again_out if it stands.
+// One chunk; false in *again_out if it stands. With the clocks on its last step is looked into.
 static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
 {
     mlff_status status = MLFF_OK;
     cuda_evaluator *e = d->evaluator;
     painn_cuda_report *trouble = d->motion.trouble;
+    int n_plain = e->clock_on ? n_steps - 1 : n_steps;
+    if (e->clock_on && !d->stamped) PLUGIN_TRY(capture(d, 1, e->io.stamps, &d->stamped));
     memset(trouble, 0, sizeof *trouble);
     *again_out = false;
     CUDA_TRY(cudaMemcpyAsync(d->motion.step + 1, d->motion.step, sizeof(int64_t), cudaMemcpyDeviceToDevice, d->stream),
              "dynamics");
     CUDA_TRY(cudaMemcpyAsync(d->kept, d->state, d->state_bytes, cudaMemcpyDeviceToDevice, d->stream), "dynamics");
-    for (int k = 0; k < n_steps;) {
-        bool many = n_steps - k >= STEPS_A_GRAPH;
+    for (int k = 0; k < n_plain;) {
+        bool many = n_plain - k >= STEPS_A_GRAPH;
         CUDA_TRY(cudaGraphLaunch(many ? d->many : d->one, d->stream), "starting dynamics");
         k += many ? STEPS_A_GRAPH : 1;
     }
+    if (n_plain < n_steps) CUDA_TRY(cudaGraphLaunch(d->stamped, d->stream), "starting dynamics");
     CUDA_TRY(
         cudaMemcpyAsync(d->times, d->motion.times, (size_t)(n_steps + 1) * sizeof(uint64_t), cudaMemcpyDeviceToHost, d->stream),
         "dynamics");
@@ -224,6 +228,7 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     double energy;
     CUDA_TRY(cudaMemcpy(&energy, d->results.energies, sizeof energy, cudaMemcpyDeviceToHost), "dynamics");
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
+    if (n_plain < n_steps) painn_cuda_read_stamps(e, 1);
 done:
     return status;
 }
