@@ -173,18 +173,20 @@ done:
     return status;
 }
 
-void hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes)
+double hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes)
 {
     group *groups = NULL;
     int n = 0;
     size_t length = 0;
     text[0] = 0;
-    if (groups_make(profile, &groups, &n) != MLFF_OK) return; // the table below says it all
+    if (groups_make(profile, &groups, &n) != MLFF_OK) return 0.0; // the table below says it all
+    double heaviest = n > 0 ? groups[0].share : 0.0;
     for (int i = 0; i < n && i < 3 && groups[i].share > 0.05 && length < text_bytes; i++)
         length +=
             (size_t)snprintf(text + length, text_bytes - length, "%s%.60s%s%.60s %.0f %%", i ? ", " : "", groups[i].first->phase,
                              *groups[i].first->phase ? "/" : "", groups[i].first->name, groups[i].share * 100.0);
     base_free(groups);
+    return heaviest;
 }
 
 // ---- the run as a whole --------------------------------------------------------------------------
@@ -207,6 +209,11 @@ static mlff_status say_rebuilds(mlff_profile *profile)
                    "%.0f %% of steps rebuild the neighbour list, because thermal frames do not follow from one another; with "
                    "--trajectory md the list "
                    "lasts longer, as it will in your simulation",
+                   share * 100.0);
+    if (share > 0.5)
+        return say(profile,
+                   "%.0f %% of steps rebuild the neighbour list although frames follow from one another: raise the skin, so that "
+                   "a list lasts for ten steps or more",
                    share * 100.0);
     return MLFF_OK;
 }

@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "html.h"
 #include "energy.h"
+#include "html.h"
 #include "kernels.h"
 #include "page.h"
 
@@ -114,6 +114,11 @@ static void write_head(base_text *page, const mlff_profile *profile)
     card(page, "per atom", "%.4g µs", s->us_per_atom);
     card(page, "memory", "%+.2f MB", s->memory_delta_gb * 1024.0);
     base_text_add(page, "</div>\n");
+    why_line lines[WHY_LINES];
+    int n_lines = why(profile, lines);
+    if (n_lines > 0) base_text_add(page, "<p>Why a step takes %s:</p>\n<ol>\n", PROFILE_TIME(s->latency_ms.mean));
+    for (int i = 0; i < n_lines; i++) element(page, "li", "", lines[i].text);
+    if (n_lines > 0) base_text_add(page, "</ol>\n");
     if (*profile->notes) {
         base_text_add(page, "<p>Notes: ");
         html_text(page, profile->notes);

@@ -201,8 +201,16 @@ double scaling_ms(const mlff_scaling *s, double atoms);
 
 /* hotspots.c */
 mlff_status hotspots_recommend(mlff_profile *profile);
-/* "forward/message 41 %, backward/message 30 %": the heaviest stages, or "". */
-void hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes);
+/* "forward/message 41 %, backward/message 30 %": the heaviest stages, or ""; returns the share of the heaviest. */
+double hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes);
+
+/* why.c: what weighs most in this run, first things first; the number of lines. */
+enum { WHY_LINES = 4 };
+typedef struct why_line {
+    double weight;
+    char text[512];
+} why_line;
+int why(const mlff_profile *profile, why_line lines[WHY_LINES]);
 /* verdicts.c */
 mlff_status verdicts_judge(mlff_profile *profile);
 

@@ -150,6 +150,20 @@ static const char *memory_text(double gb, char text[32])
 
 // ---- sections ------------------------------------------------------------------------------------
 
+// On the first screen: what a reader came for.
+static void write_why(page *p, const mlff_profile *profile)
+{
+    why_line lines[WHY_LINES];
+    char mean[32], lead[16];
+    int n = why(profile, lines);
+    if (n == 0) return;
+    wrappedf(p, "", "Why a step takes %s:", profile_time_text(profile->summary.latency_ms.mean, mean));
+    for (int i = 0; i < n; i++) {
+        snprintf(lead, sizeof lead, " %d. ", i + 1);
+        wrapped(p, lead, lines[i].text);
+    }
+}
+
 static void write_head(page *p, const mlff_profile *profile)
 {
     char mean[32], first[32], warm[32], total[32], timestep[48] = "1 fs assumed", most[512], interval[64] = "";
@@ -176,8 +190,7 @@ static void write_head(page *p, const mlff_profile *profile)
                  profile_time_text(s->warmup_mean_ms, warm));
     energy_text(profile->energy, most, sizeof most);
     if (*most && *profile->energy->source) wrapped(p, "", most);
-    hotspots_in_short(profile, most, sizeof most);
-    if (*most) wrapped(p, "Most of a step: ", most);
+    write_why(p, profile);
     if (*profile->notes) wrapped(p, "Notes: ", profile->notes);
 }
 
