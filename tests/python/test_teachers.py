@@ -24,6 +24,7 @@ class Inner(Calculator):
     """Computes everything at once, as Orb's does, or what it is asked for."""
 
     implemented_properties = ["energy", "forces", "stress"]
+    at_once = True
 
     def __init__(self, *made, **options):
         super().__init__()
@@ -32,9 +33,8 @@ class Inner(Calculator):
     def calculate(self, atoms=None, properties=None, system_changes=all_changes):
         super().calculate(atoms)
         self.asked.append((list(properties), list(system_changes)))
-        self.results = {
-            "energy": np.float32(atoms.positions.sum()), "forces": np.zeros((len(atoms), 3), np.float32), "stress": np.zeros(6)
-        }  # fmt: skip
+        found = {"energy": np.float32(atoms.positions.sum()), "forces": np.zeros((len(atoms), 3), np.float32), "stress": np.zeros(6)}
+        self.results.update({name: found[name] for name in found if name in properties or name == "energy" or self.at_once})
 
 
 class FakeModel:
@@ -55,13 +55,27 @@ def orb_modules(new, weights=True):
     torch = types.ModuleType("torch")
     torch.cuda = types.SimpleNamespace(is_available=lambda: False)
     torch.float32, torch.float64 = "float32", "float64"
-    torch.set_float32_matmul_precision = lambda level: None
+    torch.defaults = {"dtype": "float32", "products": "highest"}
+    torch.get_default_dtype = lambda: torch.defaults["dtype"]
+    torch.set_default_dtype = lambda dtype: torch.defaults.update(dtype=dtype)
+    torch.get_float32_matmul_precision = lambda: torch.defaults["products"]
+    torch.set_float32_matmul_precision = lambda level: torch.defaults.update(products=level)
     pretrained = types.ModuleType("orb_models.forcefield.pretrained")
+
+    def set_torch_precision(precision):
+        kind, _, products = precision.partition("-")
+        torch.set_default_dtype(kind)
+        if products:
+            torch.set_float32_matmul_precision(products)
+        return kind
+
+    pretrained.set_torch_precision = set_torch_precision
     pretrained.calls = []
 
     def load_model(model, weights_path, device=None, precision="float32-high", compile=None, train=False):
         if not weights:
             raise ConnectionError("no route to the weights")
+        set_torch_precision(precision)
         model.trained = True
         return model
 
@@ -72,6 +86,7 @@ def orb_modules(new, weights=True):
         model = pretrained.load_model(FakeModel(), weights_path, device, precision=precision, compile=compile)
         return (model, "adapter") if new else model
 
+    pretrained.orb_v1 = lambda weights_path=None, device=None: 1 / 0  # what is left of it
     pretrained.orb_v2 = orb_v2
     pretrained.ORB_PRETRAINED_MODELS = {"orb-v2": orb_v2}
     calculator = types.ModuleType("calculator")
@@ -86,13 +101,14 @@ class Orb(unittest.TestCase):
         for new in (True, False):
             modules, pretrained = orb_modules(new)
             with mock.patch.dict(sys.modules, modules):
-                calc = OrbCalculator("orb-v2", device="cpu", precision="float32-highest", edge_method="knn")
+                calc = OrbCalculator("orb-v2", device="cpu", precision="float64", edge_method="knn")
             self.assertEqual(calc.inner.made[1:], ("adapter",) if new else ())
             self.assertEqual(calc.inner.options, {"device": "cpu", "edge_method": "knn"})
             self.assertEqual(
                 {k: pretrained.calls[0][k] for k in ("device", "precision", "compile")},
-                {"device": "cpu", "precision": "float32-highest", "compile": False},
+                {"device": "cpu", "precision": "float64", "compile": False},
             )
+            self.assertEqual(modules["torch"].defaults, {"dtype": "float32", "products": "highest"})  # others' settings stay
             atoms = support.copper_frames(1)[0]
             atoms.calc = calc
             self.assertIs(type(atoms.get_potential_energy()), float)
@@ -138,6 +154,8 @@ class Orb(unittest.TestCase):
                 OrbCalculator(model_name="orb-v9", device="cpu")
             with self.assertRaises(MlffUsageError):
                 OrbCalculator(model_name="load-model", device="cpu")
+            with self.assertRaisesRegex(MlffUsageError, "builds it no more"):
+                OrbCalculator(model_name="orb-v1", device="cpu")
             with self.assertRaises(MlffUsageError):
                 OrbCalculator(precision="float8", device="cpu")
 
@@ -170,6 +188,16 @@ class FeNNol(unittest.TestCase):
     def setUp(self):
         self.path = support.scratch("ani2x.fnx")
         self.path.write_bytes(b"")
+
+    def test_nothing_of_other_atoms_stays(self):
+        with mock.patch.dict(sys.modules, fennol_modules()), mock.patch.object(Inner, "at_once", False):
+            calc = FeNNolCalculator(model_path=self.path, device="cpu")
+            ethanol = support.ethanol_frames(1)[0]
+            self.assertEqual(calc.get_forces(ethanol).shape, (9, 3))
+            calc.get_potential_energy(ethanol[:3])
+            self.assertNotIn("forces", calc.results)
+            self.assertEqual(calc.get_forces(ethanol[:3]).shape, (3, 3))
+            self.assertFalse(MDProfiler(device="cpu").property_times(calc, support.ethanol_frames(3))["one_shot"])
 
     def test_its_interface(self):
         modules = fennol_modules()

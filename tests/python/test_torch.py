@@ -58,7 +58,7 @@ class Torch(unittest.TestCase):
         x = torch.ones(32, 32)
         self.assertEqual(benchmark_function(torch.mm, x, x, n_calls=10, device="cpu").n_calls, 10)
         folder = support.scratch("torch-traces")
-        with ProfilerContext(output_dir=folder, name="mm") as profiler, profiler.range("product"):
+        with ProfilerContext(output_dir=folder, name="mm", with_stack=True) as profiler, profiler.range("product"):
             torch.mm(x, x)
         ours = json.loads((folder / "mm.trace.json").read_text())["traceEvents"]
         theirs = json.loads((folder / "mm.torch.trace.json").read_text())

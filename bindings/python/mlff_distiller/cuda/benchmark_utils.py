@@ -418,9 +418,6 @@ def timer_context(name: str = "block", device: object = None, verbose: bool = Tr
 
 # ---- timelines -----------------------------------------------------------------------------------------------------
 
-_active: list[ProfilerContext] = []
-
-
 class ProfilerContext:
     """Records a timeline of a block in Chrome's trace form, for Perfetto (ui.perfetto.dev) or TensorBoard.
 
@@ -437,7 +434,7 @@ class ProfilerContext:
         output_dir: where "NAME.trace.json" is written; None: only `events` are kept.
         profile_memory: samples of memory at each range's end, as a track.
         record_shapes: of torch's operators.
-        with_stack: Python's function calls too (slow: for looking, not for measuring).
+        with_stack: Python's function calls too (slow: for looking, not for measuring); with torch loaded they are in its trace.
         name: of the trace.
     """
 
@@ -522,16 +519,18 @@ class ProfilerContext:
                 with_stack=self.with_stack,
             )  # fmt: skip
             self._torch.__enter__()
-        _active.append(self)
-        if self.with_stack:
+        if self._own_stack():
             self._before = sys.getprofile()
             sys.setprofile(self._on_call)
         return self
 
+    def _own_stack(self) -> bool:
+        """True if calls are ours to record: torch's profiler records them itself, and fails beside a second recorder."""
+        return self.with_stack and self._torch is None
+
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        if self.with_stack:
+        if self._own_stack():
             sys.setprofile(self._before)
-        _active.remove(self)
         if self._torch is not None:
             self._torch.__exit__(kind, value, trace)
         if self.output_dir is not None:

@@ -8,8 +8,10 @@ the environment variable MLFF_MODEL_PATH (separated by ":"), then in $XDG_DATA_H
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import pathlib
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -74,6 +76,7 @@ class _Teacher(Calculator):  # type: ignore[misc]
         if atoms is not None:
             self.atoms = atoms.copy()
         wanted = ["energy" if name == "free_energy" else name for name in properties]
+        self.inner.results = {}  # FeNNol's adds to them: forces of other atoms would stay
         with self._placed():
             # All changes: FeNNol updates only what it is told of, and must never see old positions.
             self.inner.calculate(self.atoms, list(dict.fromkeys(wanted)), list(all_changes))
@@ -140,14 +143,21 @@ class OrbCalculator(_Teacher):
         if load is None or not model_name.startswith("orb"):
             known = sorted(getattr(pretrained, "ORB_PRETRAINED_MODELS", {})) or [n for n in dir(pretrained) if n.startswith("orb_v")]
             raise MlffUsageError(f"model {model_name!r}: this orb_models has {', '.join(known)}")
+        if "precision" not in inspect.signature(load).parameters:
+            raise MlffUsageError(f"model {model_name!r}: this orb_models names it and builds it no more; 'orb-v2' is the oldest it has")
         keywords: dict[str, Any] = {"device": chosen, "precision": precision, "compile": compile}
         weights = pathlib.Path(weights_path) if weights_path is not None else _find_weights([f"{model_name}*.ckpt"])
         if weights_path is not None and weights is not None and not weights.is_file():
             raise MlffFileError(f"{weights}: there is no such checkpoint")
         if weights is not None:
             keywords["weights_path"] = str(weights)
-        made = self._load(pretrained, load, keywords, model_name, random_weights)
-        inner = self._calculator(made, chosen, calculator_options)
+        # orb_models sets torch's global defaults and reads them in every call: they are set around ours, and only there.
+        self._torch, self._torch_defaults = torch, (torch.get_default_dtype(), torch.get_float32_matmul_precision())
+        with _torch_defaults(torch, None), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Setting global torch default dtype")
+            made = self._load(pretrained, load, keywords, model_name, random_weights)
+            inner = self._calculator(made, chosen, calculator_options)
+            self._torch_defaults = (torch.get_default_dtype(), torch.get_float32_matmul_precision())
         notes = f"precision {precision}, {'compiled' if compile else 'eager'}"
         if random_weights:
             notes = f"untrained: random weights, the numbers of this force field mean nothing but its speed; {notes}"
@@ -156,7 +166,7 @@ class OrbCalculator(_Teacher):
     @staticmethod
     def _load(pretrained: Any, load: Any, keywords: dict[str, Any], name: str, random_weights: bool) -> Any:
         if random_weights:
-            with _without_weights(pretrained, keywords):
+            with _without_weights(pretrained):
                 return load(**{**keywords, "weights_path": ""})
         try:
             return load(**keywords)
@@ -168,6 +178,9 @@ class OrbCalculator(_Teacher):
                 "random_weights=True measures speed without them"
             ) from problem
 
+    def _placed(self) -> AbstractContextManager[Any]:
+        return _torch_defaults(self._torch, self._torch_defaults)
+
     @staticmethod
     def _calculator(made: Any, device: str, options: dict[str, Any]) -> Any:
         if isinstance(made, tuple):  # 0.6 and newer: a model and its adapter
@@ -178,20 +191,36 @@ class OrbCalculator(_Teacher):
 
 
 @contextmanager
-def _without_weights(pretrained: Any, keywords: dict[str, Any]) -> Iterator[None]:
+def _torch_defaults(torch: Any, values: tuple[Any, str] | None) -> Iterator[None]:
+    """Torch's default dtype and its precision of products in float32: `values` inside, what they were before outside."""
+    before = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+
+    def put(dtype: Any, precision: str) -> None:
+        torch.set_default_dtype(dtype)
+        torch.set_float32_matmul_precision(precision)
+
+    if values is not None:
+        put(*values)
+    try:
+        yield
+    finally:
+        put(*before)
+
+
+@contextmanager
+def _without_weights(pretrained: Any) -> Iterator[None]:
     """Lets orb_models build a model as it does, and leaves out the reading of weights."""
     loader = getattr(pretrained, "load_model", None)
-    if loader is None:
+    set_precision = getattr(pretrained, "set_torch_precision", None)
+    if loader is None or set_precision is None:
         raise MlffUsageError("random_weights: this version of orb_models builds its models in a way that is not known here")
 
     def leave_as_made(model: Any, weights_path: Any, device: Any = None, **others: Any) -> Any:
-        torch = importlib.import_module("torch")
-        precision = keywords["precision"]
-        if precision != "float64":
-            torch.set_float32_matmul_precision(precision.split("-")[1])
-        model = model.to(torch.float64 if precision == "float64" else torch.float32).to(keywords["device"]).train(False)
-        if keywords["compile"]:
+        model = model.to(set_precision(others["precision"])).to(device).train(False)
+        if others["compile"]:
             model.compile(mode="default", dynamic=True)
+        if hasattr(model, "prepare_for_inference"):  # from 0.6 on
+            model.prepare_for_inference()
         for parameter in model.parameters():
             parameter.requires_grad = False
         return model
