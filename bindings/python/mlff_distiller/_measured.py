@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from ase import Atoms
-from ase.calculators.calculator import Calculator, PropertyNotImplementedError
+from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
 from . import _library as lib
 from . import _structs as s
@@ -109,7 +109,8 @@ class CalculatorStep:
                 calculator.results.clear()
             if getattr(calculator, "use_cache", True):
                 calculator.atoms = atoms.copy()
-            calculator.calculate(atoms, list(properties), changes)
+            # Atoms it has seen before the run: some, LAMMPSlib among them, compute nothing where nothing changed.
+            calculator.calculate(atoms, list(properties), changes or list(all_changes))
             results = calculator.results
             missing = [p for p in properties if p not in results]
             if missing:
