@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT
+// ani_cuda_network.cu: the networks of an ensemble, forward and back in one kernel.
+//
+//   h_l = CELU(W_l h_{l−1} + b_l), e = w·h_L + b ;   δ_L = w ∘ s(h_L), δ_{l−1} = W_lᵀ δ_l ∘ s(h_{l−1}), dE/dG = W_1ᵀ δ_1
+//   CELU(x) = x > 0 ? x : (e^{10x} − 1)/10,  s(h) = h > 0 ? 1 : 1 + 10 h
+//
+// A block, or a cluster of blocks that share the columns of each layer, takes a tile of 16, 32 or 64 slots of one species
+// through one member (or several, one after the other). What layers give stands in shared memory as operands of the
+// tensor cores, each number two halves; the way back writes its δ where the h was that it needed. Weights come from L2
+// straight into the registers of the one warp that has their columns, a piece ahead of the products. Sums in float32 and
+// in one order. Bound, in large systems, by the tensor cores and L2; in small ones by the chain of 2 L products.
+#include "ani_cuda.h"
+#include "model/painn/painn_cuda_device.cuh"
+
+// Bytes of shared memory after the operands, in this order.
+static int partial_bytes(int mt, int warps)
+{
+    return mt == 1 ? warps * 512 : 0;
+}
+
+template <int MT, int WARPS> struct tile {
+    const ani_cuda_step &step;
+    uint4 *operands, *partial;
+    float *energy; // [WARPS][16 MT]
+    uint64_t *boxes;
+    int *stored; // [n_tiles] of the first layer
+    int lane, warp, rank, cluster, stage;
+
+    __device__ __forceinline__ tile(const ani_cuda_step &s, uint4 *shared) : step(s)
+    {
+        operands = shared;
+        partial = operands + s.hidden_tiles * MT * 64;
+        energy = (float *)(partial + (MT == 1 ? WARPS * 32 : 0));
+        boxes = (uint64_t *)(energy + WARPS * 16 * MT);
+        stored = (int *)(boxes + 2 * ANI_CUDA_MAX_HIDDEN);
+        lane = threadIdx.x % 32;
+        warp = threadIdx.x / 32;
+        cluster = s.cluster;
+        rank = blockIdx.x % cluster;
+        stage = 0;
+    }
+
+    // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of `n` tiles of the inner dimension.
+    // With INPUT the rows come from global memory, and `stored` says where each of their tiles is in w.
+    template <int G, bool INPUT>
+    __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], const uint4 *rows, const uint4 *const (&w)[G], int n,
+                                             int first, int stride) const
+    {
+        const bool AHEAD = INPUT && MT != 2;     // rows of 32 slots are met by warps enough to wait for them
+        const int D = MT == 1 && G == 1 ? 3 : 1; // tiles fetched ahead
+        uint4 next[D][G], ahead[AHEAD ? D : 1][MT][2];
+        const auto fetch = [&](int k) {
+#pragma unroll
+            for (int d = 0; d < D; d++) {
+                const int at = k + d * stride;
+                if (at >= n) break;
+                const int from = INPUT ? stored[at] : at;
+#pragma unroll
+                for (int g = 0; g < G; g++) next[d][g] = __ldg(w[g] + from * 32);
+                if (AHEAD) {
+#pragma unroll
+                    for (int m = 0; m < MT; m++) {
+                        ahead[AHEAD ? d : 0][m][0] = rows[(m * n + at) * 64 + lane];
+                        ahead[AHEAD ? d : 0][m][1] = rows[(m * n + at) * 64 + 32 + lane];
+                    }
+                }
+            }
+        };
+        fetch(first);
+#pragma unroll 1
+        for (int k = first; k < n; k += D * stride) {
+            uint4 now[D][G], here[AHEAD ? D : 1][MT][2];
+#pragma unroll
+            for (int d = 0; d < D; d++) {
+#pragma unroll
+                for (int g = 0; g < G; g++) now[d][g] = next[d][g];
+                if (AHEAD) {
+#pragma unroll
+                    for (int m = 0; m < MT; m++)
+                        for (int e = 0; e < 2; e++) here[AHEAD ? d : 0][m][e] = ahead[AHEAD ? d : 0][m][e];
+                }
+            }
+            if (k + D * stride < n) fetch(k + D * stride);
+#pragma unroll
+            for (int d = 0; d < D; d++) {
+                const int at = k + d * stride;
+                if (at >= n) break;
+                uint4 high[MT], low[MT];
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    const uint4 even = AHEAD ? here[AHEAD ? d : 0][m][0] : rows[(m * n + at) * 64 + lane],
+                                odd = AHEAD ? here[AHEAD ? d : 0][m][1] : rows[(m * n + at) * 64 + 32 + lane];
+                    high[m] = make_uint4(even.x, even.y, odd.x, odd.y);
+                    low[m] = make_uint4(even.z, even.w, odd.z, odd.w);
+                }
+#pragma unroll
+                for (int g = 0; g < G; g++)
+#pragma unroll
+                    for (int m = 0; m < MT; m++) product<false>(sum[m][g], low[m], now[d][g].x, now[d][g].y);
+#pragma unroll
+                for (int g = 0; g < G; g++)
+#pragma unroll
+                    for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], now[d][g].z, now[d][g].w);
+#pragma unroll
+                for (int g = 0; g < G; g++)
+#pragma unroll
+                    for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], now[d][g].x, now[d][g].y);
+            }
+        }
+    }
+
+    // `count` of G columns from `column` on: products and what becomes of them.
+    template <int G, bool INPUT, bool OUTPUT, class Finish>
+    __device__ __forceinline__ void columns(const uint4 *rows, const uint4 *weight, int n, int column, int end,
+                                            const Finish &finish)
+    {
+        float4 sum[MT][G];
+        const uint4 *w[G];
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            w[g] = weight + column_of<OUTPUT>(min(column + g, end - 1)) * (INPUT ? step.stored_tiles : n) * 32 + lane;
+#pragma unroll
+            for (int m = 0; m < MT; m++) sum[m][g] = make_float4(0, 0, 0, 0);
+        }
+        multiply<G, INPUT>(sum, rows, w, n, 0, 1);
+#pragma unroll
+        for (int g = 0; g < G; g++)
+            if (column + g < end)
+#pragma unroll
+                for (int m = 0; m < MT; m++) finish(column + g, m, sum[m][g]);
+    }
+
+    template <bool OUTPUT> __device__ __forceinline__ int column_of(int column) const
+    {
+        return OUTPUT ? stored[column / 2] * 2 + column % 2 : column;
+    }
+
+    // One product: `n` tiles of rows, times a matrix of n_columns tiles of 8, of which this block has its share. OUTPUT:
+    // these are AEV columns. finish(column, m, sum) gets each result once, in the warp that has the column.
+    template <bool INPUT, bool OUTPUT, class Finish>
+    __device__ __forceinline__ void layer(const uint4 *rows, const void *matrix, int n, int n_columns, const Finish &finish)
+    {
+        const int begin = n_columns * rank / cluster, end = n_columns * (rank + 1) / cluster, own = end - begin;
+        const uint4 *weight = (const uint4 *)matrix;
+        if constexpr (MT == 1) {
+            if (2 * own <= WARPS && own > 0) { // several warps share the sum of a column
+                const int shares = WARPS / own, share = warp / own, column = begin + warp % own;
+                float4 sum[1][1] = {{make_float4(0, 0, 0, 0)}};
+                const uint4 *w[1] = {weight + column_of<OUTPUT>(column) * (INPUT ? step.stored_tiles : n) * 32 + lane};
+                if (share < shares) multiply<1, INPUT>(sum, rows, w, n, share, shares);
+                if (share > 0 && share < shares) ((float4 *)partial)[(warp - own) * 32 + lane] = sum[0][0];
+                __syncthreads();
+                if (share == 0) {
+                    for (int s = 1; s < shares; s++)
+                        sum[0][0] = sum[0][0] + ((float4 *)partial)[((s - 1) * own + warp) * 32 + lane];
+                    finish(column, 0, sum[0][0]);
+                }
+                return;
+            }
+        }
+        const int most = MT == 4 ? 4 : MT == 2 ? 3 : 2, passes = (own + WARPS * most - 1) / (WARPS * most);
+        const int each = passes ? (own + WARPS * passes - 1) / (WARPS * passes) : 0;
+        for (int column = begin + warp * each; column < end; column += WARPS * each) {
+            const int last = min(end, column + each);
+            if (each == 1) columns<1, INPUT, OUTPUT>(rows, weight, n, column, last, finish);
+            if (each == 2) columns<2, INPUT, OUTPUT>(rows, weight, n, column, last, finish);
+            if constexpr (MT > 1)
+                if (each == 3) columns<3, INPUT, OUTPUT>(rows, weight, n, column, last, finish);
+            if constexpr (MT == 4)
+                if (each == 4) columns<4, INPUT, OUTPUT>(rows, weight, n, column, last, finish);
+        }
+    }
+
+    // ---- operands in shared memory: `buffer` has `tiles` tiles of 16 columns for each of MT tiles of rows
+    __device__ __forceinline__ uint4 *piece(uint4 *buffer, int tiles, int column, int m) const
+    {
+        return buffer + (m * tiles + column / 2) * 64 + column % 2 * 32 + lane;
+    }
+    __device__ __forceinline__ void put(uint4 *at, float4 v, float scale) const
+    {
+        v = v * make_float4(scale, scale, scale, scale);
+        const uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
+        const float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
+        const uint4 both =
+            make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+        if (cluster == 1) {
+            *at = both;
+            return;
+        }
+        const uint32_t offset = (uint32_t)((char *)at - (char *)operands),
+                       box = (uint32_t)((char *)(boxes + stage) - (char *)operands);
+        for (int r = 0; r < cluster; r++) mail(find_peer(operands, r), offset, box, both);
+    }
+    __device__ __forceinline__ float4 value(const uint4 *at) const
+    {
+        const uint4 v = *at;
+        const float2 a = unpack_half2(v.x), b = unpack_half2(v.y), c = unpack_half2(v.z), d = unpack_half2(v.w);
+        const float unit = 1.0f / ANI_CUDA_VALUE_SCALE;
+        return make_float4((a.x + c.x) * unit, (a.y + c.y) * unit, (b.x + d.x) * unit, (b.y + d.y) * unit);
+    }
+    // Mailboxes, one for each time that operands are put, with the bytes they wait for.
+    __device__ __forceinline__ void open(const ani_cuda_network &net)
+    {
+        if (cluster == 1) return;
+        if (threadIdx.x == 0) {
+            int k = 0;
+            for (int l = 0; l < net.n_hidden; l++) mailbox_init(boxes + k++, net.tiles[l] * MT * 1024);
+            for (int l = net.n_hidden - 2; l >= 0; l--) mailbox_init(boxes + k++, net.tiles[l] * MT * 1024);
+            mailbox_publish();
+        }
+        cluster_barrier<2>();
+    }
+    __device__ __forceinline__ void receive()
+    {
+        if (cluster == 1)
+            __syncthreads();
+        else
+            mailbox_wait(boxes + stage++);
+    }
+};
+
+static __device__ __forceinline__ float celu(float x)
+{
+    return x > 0 ? x : 0.1f * (__expf(10.0f * x) - 1.0f);
+}
+static __device__ __forceinline__ float celu_slope(float h)
+{
+    return h > 0 ? 1.0f : 1.0f + 10.0f * h;
+}
+
+// One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: to what earlier members left.
+template <int MT, int WARPS>
+static __device__ void run_member(tile<MT, WARPS> &t, const ani_cuda_network &net, int member, int first, int n_tiles,
+                                  float *adjoint, bool add, float share, bool back)
+{
+    const ani_cuda_step &step = t.step;
+    const int L = net.n_hidden, pair = 2 * (t.lane % 4);
+    const float unit = step.weight_unit / ANI_CUDA_VALUE_SCALE, unit_back = step.weight_unit / ANI_CUDA_ADJOINT_SCALE;
+    const uint4 *rows = (const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64;
+    uint4 *buffer = t.operands;
+    float e[MT][2];
+    for (int m = 0; m < MT; m++) e[m][0] = e[m][1] = 0;
+    int n = n_tiles;
+    for (int l = 0; l < L; l++) {
+        const int tiles = net.tiles[l];
+        const float *bias = net.bias[l], *output = net.output;
+        const bool last = l + 1 == L;
+        const auto finish = [&](int column, int m, float4 v) {
+            const float2 b = __ldg((const float2 *)(bias + 8 * column + pair));
+            v = make_float4(celu(fmaf(v.x, unit, b.x)), celu(fmaf(v.y, unit, b.y)), celu(fmaf(v.z, unit, b.x)),
+                            celu(fmaf(v.w, unit, b.y)));
+            float scale = ANI_CUDA_VALUE_SCALE;
+            if (last) {
+                const float2 w = __ldg((const float2 *)(output + 8 * column + pair));
+#pragma unroll
+                for (int k = 0; k < MT; k++)
+                    if (k == m) e[k][0] += v.x * w.x + v.y * w.y, e[k][1] += v.z * w.x + v.w * w.y;
+                v = make_float4(w.x * celu_slope(v.x), w.y * celu_slope(v.y), w.x * celu_slope(v.z), w.y * celu_slope(v.w));
+                scale = ANI_CUDA_ADJOINT_SCALE;
+            }
+            t.put(t.piece(buffer, tiles, column, m), v, scale);
+        };
+        if (l == 0)
+            t.template layer<true, false>(rows, net.weight[l], n, 2 * tiles, finish);
+        else
+            t.template layer<false, false>(rows, net.weight[l], n, 2 * tiles, finish);
+        t.receive();
+        rows = buffer;
+        n = tiles;
+        buffer += MT * tiles * 64;
+    }
+
+    // Energies: columns of a warp, of the block's warps, and (when atoms are summed) of the cluster's blocks.
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+        for (int half = 0; half < 2; half++) {
+            float v = e[m][half];
+            v += __shfl_xor_sync(~0u, v, 1);
+            v += __shfl_xor_sync(~0u, v, 2);
+            if (t.lane % 4 == 0) t.energy[t.warp * 16 * MT + 16 * m + 8 * half + t.lane / 4] = v;
+        }
+    __syncthreads();
+    if (threadIdx.x < 16 * MT) {
+        float v = t.rank == 0 ? net.output_bias : 0.0f;
+        for (int w = 0; w < WARPS; w++) v += t.energy[w * 16 * MT + threadIdx.x];
+        step.member_energy[(size_t)(member * t.cluster + t.rank) * step.slot_capacity + first + threadIdx.x] = v;
+    }
+    if (!back) return;
+    if (step.list.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
+
+    for (int l = L - 1; l > 0; l--) {
+        const int tiles = net.tiles[l - 1];
+        uint4 *to = (uint4 *)rows - MT * tiles * 64;
+        const auto finish = [&](int column, int m, float4 v) {
+            uint4 *at = t.piece(to, tiles, column, m);
+            const float4 h = t.value(at);
+            v = make_float4(v.x * unit_back * celu_slope(h.x), v.y * unit_back * celu_slope(h.y),
+                            v.z * unit_back * celu_slope(h.z), v.w * unit_back * celu_slope(h.w));
+            t.put(at, v, ANI_CUDA_ADJOINT_SCALE);
+        };
+        t.template layer<false, false>(rows, net.back[l], net.tiles[l], 2 * tiles, finish);
+        t.receive();
+        rows = to;
+    }
+    const auto finish = [&](int column, int m, float4 v) {
+        float2 *upper = (float2 *)(adjoint + (size_t)(first + 16 * m + t.lane / 4) * (16 * n_tiles) + 8 * column + pair);
+        float2 *lower = upper + 4 * 16 * n_tiles;
+        const float factor = unit_back * share;
+        float2 a = make_float2(v.x * factor, v.y * factor), b = make_float2(v.z * factor, v.w * factor);
+        if (add) {
+            a.x += upper->x, a.y += upper->y;
+            b.x += lower->x, b.y += lower->y;
+        }
+        *upper = a;
+        *lower = b;
+    };
+    t.template layer<false, true>(rows, net.back[0], net.tiles[0], 2 * n_tiles, finish);
+}
+
+template <int MT, int WARPS>
+static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
+    network_kernel(const __grid_constant__ ani_cuda_step step, int back)
+{
+    DYNAMIC_SHARED(shared);
+    tile<MT, WARPS> t(step, shared);
+    begin_stage(step.list, ANI_CUDA_STAMP_NETWORK);
+    const ani_cuda_groups &groups = *step.groups;
+    const int part = blockIdx.x / t.cluster % step.n_parts, first = (int)(blockIdx.x / t.cluster) / step.n_parts * (16 * MT);
+    if (first >= groups.first_slot[step.n_species]) return; // the whole cluster
+    int species = 0;
+    while (first >= groups.first_slot[species + 1]) species++;
+    const int n_tiles = groups.n_tiles, wanted = step.list.call->member;
+    const int members = (step.n_members + step.n_parts - 1) / step.n_parts;
+    const float share = wanted < 0 ? 1.0f / step.n_members : 1.0f;
+    float *adjoint = step.adjoint + (size_t)part * step.slot_capacity * (16 * n_tiles);
+    for (int k = threadIdx.x; k < n_tiles; k += WARPS * 32) t.stored[k] = groups.stored_tile[k];
+    __syncthreads();
+    bool add = false;
+    for (int member = part * members; member < min((part + 1) * members, step.n_members); member++) {
+        if (wanted >= 0 && member != wanted) continue;
+        const ani_cuda_network &net = step.network[member * step.n_species + species];
+        if (add) __syncthreads(); // the last one's operands are read
+        t.open(net);
+        run_member(t, net, member, first, n_tiles, adjoint, add, share, back != 0);
+        add = true;
+    }
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+size_t ani_cuda_network_bytes(const ani_cuda_step *step, int tile_slots)
+{
+    const int mt = tile_slots / 16, warps = mt == 1 ? 16 : 8;
+    return (size_t)(step->hidden_tiles * mt * 1024 + partial_bytes(mt, warps) + warps * 16 * mt * 4 +
+                    2 * ANI_CUDA_MAX_HIDDEN * 8 + step->stored_tiles * 4);
+}
+
+int ani_cuda_launch_network(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    const int tiles =
+        (plan->n_atoms + step->tile - 1) / step->tile + (step->n_species < plan->n_atoms ? step->n_species : plan->n_atoms);
+    const int blocks = tiles * step->n_parts * step->cluster;
+    const size_t bytes = ani_cuda_network_bytes(step, step->tile);
+    if (step->tile == 16)
+        return launch(network_kernel<1, 16>, blocks, 512, bytes, step->cluster, plan->overlap, stream, *step, plan->forces);
+    if (step->tile == 32)
+        return launch(network_kernel<2, 8>, blocks, 256, bytes, step->cluster, plan->overlap, stream, *step, plan->forces);
+    return launch(network_kernel<4, 8>, blocks, 256, bytes, step->cluster, plan->overlap, stream, *step, plan->forces);
+}
+
+int ani_cuda_prepare_network(int bytes)
+{
+    cudaError_t e = cudaFuncSetAttribute(network_kernel<1, 16>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(network_kernel<2, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(network_kernel<4, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    return (int)e;
+}
+
+template <int MT, int WARPS> static int clusters_at_once(int cluster, size_t bytes)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = (unsigned)cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.gridDim = dim3((unsigned)cluster);
+    config.blockDim = dim3(WARPS * 32);
+    config.dynamicSmemBytes = bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int n = 0;
+    if (cudaOccupancyMaxActiveClusters(&n, network_kernel<MT, WARPS>, &config) != cudaSuccess) n = 0;
+    cudaGetLastError();
+    return n;
+}
+
+int ani_cuda_clusters_at_once(int tile_slots, int cluster, size_t bytes)
+{
+    return tile_slots == 16 ? clusters_at_once<1, 16>(cluster, bytes) : clusters_at_once<2, 8>(cluster, bytes);
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// ani_cuda_pack.c: an ANI's constants as the kernels want them, and the layout of a step's arrays. Runs on the host.
+#include "ani_cuda.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "device/pack_cuda.h"
+
+const char *ani_cuda_lacks(const ani_parameters *parameters)
+{
+    const int shifts = parameters->n_shifts, sections = parameters->n_sections;
+    if (parameters->n_radial > ANI_CUDA_RADIAL) return "at most 16 radial shifts";
+    if (!((shifts <= 8 && sections <= 4) || (shifts <= 4 && sections <= 8))) return "at most 8 × 4 or 4 × 8 angular functions";
+    for (int m = 0; m < parameters->n_members; m++)
+        for (int s = 0; s < parameters->n_species; s++) {
+            const ani_network *network = &parameters->network[m][s];
+            if (network->n_layers - 1 > ANI_CUDA_MAX_HIDDEN) return "at most 4 hidden layers";
+            int width = 0;
+            for (int l = 1; l < network->n_layers; l++) width += (network->width[l] + 15) / 16 * 16;
+            if (width > 1536) return "at most 1536 hidden features together";
+        }
+    return NULL;
+}
+
+// Which AEV element stands in column c of the stored first layers, −1: none.
+static int element_of(const ani_parameters *P, const ani_cuda_step *step, int c)
+{
+    const int n = P->n_species, radial = n * ANI_CUDA_RADIAL, sections = step->more_shifts ? 4 : 8;
+    if (c < radial) return c % ANI_CUDA_RADIAL < P->n_radial ? c / ANI_CUDA_RADIAL * P->n_radial + c % ANI_CUDA_RADIAL : -1;
+    c -= radial;
+    const int block = c / ANI_CUDA_ANGULAR, shift = c % ANI_CUDA_ANGULAR / sections, section = c % sections;
+    if (shift >= P->n_shifts || section >= P->n_sections) return -1;
+    return n * P->n_radial + (block * P->n_shifts + shift) * P->n_sections + section;
+}
+
+typedef struct layer {
+    const float *weight; // [out][in]
+    int in, out, is_input;
+    const ani_parameters *parameters;
+    const ani_cuda_step *step;
+} layer;
+
+static float weight_of(const layer *l, int out, int in)
+{
+    if (l->is_input) in = element_of(l->parameters, l->step, in);
+    return out < l->out && in >= 0 && in < l->in ? l->weight[(size_t)out * l->in + in] : 0.0f;
+}
+
+static float forward(const void *context, int n, int k)
+{
+    return weight_of(context, n, k);
+}
+
+static float backward(const void *context, int n, int k)
+{
+    return weight_of(context, k, n);
+}
+
+static const float *pack_padded(cuda_packer *p, const float *values, int n)
+{
+    const void *device;
+    size_t bytes = sizeof(float) * (size_t)((n + 15) / 16 * 16);
+    float *place = cuda_pack(p, bytes, &device);
+    if (place) {
+        memset(place, 0, bytes);
+        memcpy(place, values, sizeof(float) * (size_t)n);
+    }
+    return device;
+}
+
+static double largest_weight(const ani_parameters *P, const int *members, int n_members)
+{
+    double largest = 0;
+    for (int m = 0; m < n_members; m++)
+        for (int s = 0; s < P->n_species; s++) {
+            const ani_network *net = &P->network[members[m]][s];
+            for (int l = 0; l + 1 < net->n_layers; l++)
+                for (size_t k = 0; k < (size_t)net->width[l] * (size_t)net->width[l + 1]; k++)
+                    largest = fmax(largest, fabs(net->weight[l][k]));
+        }
+    return largest;
+}
+
+static void pack_network(cuda_packer *p, const ani_parameters *P, const ani_cuda_step *step, const ani_network *from,
+                         double scale, ani_cuda_network *to)
+{
+    to->n_hidden = from->n_layers - 1;
+    for (int l = 0; l < to->n_hidden; l++) {
+        const layer source = {from->weight[l], from->width[l], from->width[l + 1], l == 0, P, step};
+        const int in = l ? (from->width[l] + 15) / 16 : step->stored_tiles, out = (from->width[l + 1] + 15) / 16;
+        to->tiles[l] = out;
+        to->weight[l] = cuda_pack_operand(p, 16 * out, 16 * in, scale, forward, &source);
+        to->back[l] = cuda_pack_operand(p, 16 * in, 16 * out, scale, backward, &source);
+        to->bias[l] = pack_padded(p, from->bias[l], from->width[l + 1]);
+    }
+    to->output = pack_padded(p, from->weight[to->n_hidden], from->width[to->n_hidden]);
+    to->output_bias = from->bias[to->n_hidden][0];
+}
+
+static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_cuda_step *step)
+{
+    const double log2e = 1.4426950408889634;
+    step->n_species = P->n_species;
+    step->n_radial = P->n_radial;
+    step->n_shifts = P->n_shifts;
+    step->n_sections = P->n_sections;
+    step->more_shifts = P->n_shifts > 4 || P->n_sections <= 4;
+    step->stored_tiles = P->n_species + P->n_species * (P->n_species + 1);
+    step->radial_cutoff = (float)P->radial_cutoff;
+    step->angular_cutoff = (float)P->angular_cutoff;
+    step->eta_radial = (float)(P->eta_radial * log2e);
+    step->eta_angular = (float)(P->eta_angular * log2e);
+    step->zeta = (float)P->zeta;
+    for (int k = 0; k < P->n_radial; k++) step->radial_shift[k] = (float)P->radial_shift[k];
+    for (int k = 0; k < P->n_shifts; k++) step->angular_shift[k] = (float)P->angular_shift[k];
+    for (int k = 0; k < P->n_sections; k++) {
+        step->cosine[k] = (float)cos(P->section[k]);
+        step->sine[k] = (float)sin(P->section[k]);
+    }
+    step->list.n_species = MLFF_MAX_ATOMIC_NUMBER + 1;
+    step->list.cutoff = model->cutoff;
+    step->list.length_unit = model->length_unit;
+    step->list.energy_unit = model->energy_unit;
+}
+
+void ani_cuda_pack(const ani_parameters *P, const mlff_model *model, const int *members, int n_members, void *block,
+                   size_t *bytes, const void *base, ani_cuda_step *step)
+{
+    cuda_packer p = {block, base, 0};
+    const void *device;
+    const double largest = largest_weight(P, members, n_members);
+    // The largest weight just below 2¹³: its low part and those of weights 2⁻¹³ as large are normal halves.
+    const double scale = largest > 0 ? ldexp(1.0, 13 - (int)ceil(log2(largest))) : 1.0;
+    fill_shape(P, model, step);
+    step->n_members = n_members;
+    step->weight_unit = (float)(1.0 / scale);
+    step->hidden_tiles = 0;
+
+    double *offset = cuda_pack(&p, sizeof(double) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
+    step->list.offset = device;
+    int32_t *species_of = cuda_pack(&p, sizeof(int32_t) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
+    step->species_of = device;
+    for (int z = 0; block && z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        offset[z] = model->known[z] ? model->offset[z] : NAN;
+        species_of[z] = P->species_of[z];
+    }
+    ani_cuda_network *networks = cuda_pack(&p, sizeof *networks * (size_t)(n_members * P->n_species), &device), counted;
+    step->network = device;
+    for (int m = 0; m < n_members; m++)
+        for (int s = 0; s < P->n_species; s++) {
+            ani_cuda_network *to = networks ? &networks[m * P->n_species + s] : &counted;
+            int tiles = 0;
+            pack_network(&p, P, step, &P->network[members[m]][s], scale, to);
+            for (int l = 0; l < to->n_hidden; l++) tiles += to->tiles[l];
+            if (tiles > step->hidden_tiles) step->hidden_tiles = tiles;
+        }
+    *bytes = p.at;
+}
+
+size_t ani_cuda_arena(ani_cuda_step *step, void *base)
+{
+    cuda_packer p = {NULL, base, 0};
+    const size_t n = (size_t)step->list.atom_capacity, real = sizeof(float), columns = 16 * (size_t)step->stored_tiles;
+    const void *at;
+    step->slot_capacity = (step->list.atom_capacity + ANI_CUDA_MAX_TILE - 1) / ANI_CUDA_MAX_TILE * ANI_CUDA_MAX_TILE +
+                          step->n_species * ANI_CUDA_MAX_TILE;
+    const size_t slots = (size_t)step->slot_capacity;
+#define PLACE(field, bytes) (cuda_pack(&p, bytes, &at), step->field = (void *)(uintptr_t)at)
+    PLACE(groups, sizeof(ani_cuda_groups));
+    PLACE(slot_of, n * sizeof(int32_t));
+    PLACE(aev, slots * columns * real);
+    PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
+    PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
+    PLACE(gradient, n * (size_t)step->list.row_capacity * 4 * real);
+#undef PLACE
+    return (p.at + 255) / 256 * 256;
+}

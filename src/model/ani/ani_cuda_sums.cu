@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+// ani_cuda_sums.cu: before and after the networks: atoms sorted by species; forces, energies, virials.
+//
+//   F_i = Σ_k g(i, k) − g(reverse of (i, k)),  g = dE/dr of a pair's centre ;  virial = −Σ g ⊗ r
+//
+// `arrange` is one block: a warp counts its piece of the atoms, and puts them into slots in their order. `forces` gives a
+// warp to each atom, `sums` a block to each system; all sums in double and in one order.
+#include "ani_cuda.h"
+#include "model/painn/painn_cuda_device.cuh"
+
+static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_constant__ ani_cuda_step step, int unused)
+{
+    __shared__ int counts[32][ANI_MAX_SPECIES], present[ANI_MAX_SPECIES], rank[ANI_MAX_SPECIES];
+    const painn_cuda_call &call = *step.list.call_in;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, n_species = step.n_species;
+    const int each = (call.n_atoms + 32 * warps - 1) / (32 * warps) * 32;
+    const int begin = warp * each, end = min(begin + each, call.n_atoms);
+    ani_cuda_groups &groups = *step.groups;
+    if (threadIdx.x < ANI_MAX_SPECIES) present[threadIdx.x] = 0;
+    __syncthreads();
+    int place = 0; // of the species whose number is the lane
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = begin + lane; i - lane < end; i += 32) {
+            const int z = i < end ? call.species[i] : -1;
+            const int s = z >= 0 && z <= MLFF_MAX_ATOMIC_NUMBER ? step.species_of[z] : -1;
+            const bool owned = s >= 0 && (!call.owned || call.owned[i]);
+            int slot = -1;
+            for (int q = 0; q < n_species; q++) {
+                const unsigned same = __ballot_sync(~0u, s == q), own = __ballot_sync(~0u, owned && s == q);
+                if (pass == 0) {
+                    if (same && lane == 0) present[q] = 1;
+                    if (lane == q) place += __popc(own);
+                    continue;
+                }
+                const int from = __shfl_sync(~0u, place, q);
+                if (owned && s == q) slot = from + __popc(own & ((1u << lane) - 1));
+                if (lane == q) place += __popc(own);
+            }
+            if (pass == 1 && i < end) step.slot_of[i] = slot;
+        }
+        if (pass == 1) return;
+        if (lane < ANI_MAX_SPECIES) counts[warp][lane] = place;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int slot = 0, n = 0, n_tiles = 0;
+            for (int s = 0; s < n_species; s++) {
+                groups.first_slot[s] = slot;
+                rank[s] = present[s] ? n++ : -1;
+                for (int w = 0; w < warps; w++) {
+                    const int count = counts[w][s];
+                    counts[w][s] = slot;
+                    slot += count;
+                }
+                slot = (slot + step.tile - 1) / step.tile * step.tile;
+            }
+            groups.first_slot[n_species] = slot;
+            groups.n_present = n;
+            for (int s = 0; s < n_species; s++)
+                if (rank[s] >= 0) groups.stored_tile[n_tiles++] = s;
+            for (int p = 0; p < n_species; p++)
+                for (int q = p; q < n_species; q++) {
+                    if (rank[p] < 0 || rank[q] < 0) continue;
+                    const int pair = p * n_species - p * (p - 1) / 2 + q - p;
+                    groups.stored_tile[n_tiles++] = n_species + 2 * pair;
+                    groups.stored_tile[n_tiles++] = n_species + 2 * pair + 1;
+                }
+            groups.n_tiles = n_tiles;
+        }
+        __syncthreads();
+        for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x)
+            groups.rank_of[z] = step.species_of[z] >= 0 ? rank[step.species_of[z]] : -1;
+        place = lane < n_species ? counts[warp][lane] : 0;
+    }
+}
+
+static __device__ __forceinline__ double sum_warp(double v)
+{
+    for (int mask = 16; mask > 0; mask /= 2) v += __shfl_xor_sync(~0u, v, mask);
+    return v;
+}
+
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_cuda_step step, int unused)
+{
+    begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
+    const painn_cuda_step &list = step.list;
+    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (blockIdx.x == 0 && threadIdx.x == 0) step.groups->failed = list.report->flags;
+    if (i >= list.call->n_atoms) return;
+    const bool want_virial = list.call->want_virial;
+    const int length = list.row_length[i];
+    const size_t row = (size_t)i * list.row_capacity;
+    const float4 *gradient = (const float4 *)step.gradient;
+    double f[3] = {0, 0, 0}, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    for (int k = lane; k < length; k += 32) {
+        const float4 out = gradient[row + k], in = gradient[list.reverse[row + k]];
+        f[0] += out.x - in.x;
+        f[1] += out.y - in.y;
+        f[2] += out.z - in.z;
+        if (want_virial) {
+            const painn_cuda_edge edge = list.edges[row + k];
+            const float r[3] = {edge.d * edge.u[0], edge.d * edge.u[1], edge.d * edge.u[2]}, g[3] = {out.x, out.y, out.z};
+            for (int c = 0; c < 9; c++) w[c] -= g[c / 3] * r[c % 3];
+        }
+    }
+    const double unit = list.energy_unit / list.length_unit;
+    for (int c = 0; c < 3; c++) {
+        const double v = sum_warp(f[c]);
+        if (lane == c && list.call->forces) list.call->forces[(size_t)i * 3 + c] = unit * v;
+    }
+    if (want_virial)
+        for (int c = 0; c < 9; c++) {
+            const double v = sum_warp(w[c]);
+            if (lane == c) list.atom_virial[(size_t)i * 9 + c] = list.energy_unit * v;
+        }
+}
+
+// Model energy of an atom: the mean of its members, or one of them.
+static __device__ double atom_energy(const ani_cuda_step &step, int slot, int member)
+{
+    const int first = member < 0 ? 0 : member, last = member < 0 ? step.n_members : member + 1;
+    double energy = 0;
+    for (int k = first * step.cluster; k < last * step.cluster; k++)
+        energy += step.member_energy[(size_t)k * step.slot_capacity + slot];
+    return energy / (last - first);
+}
+
+static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
+{
+    __shared__ double part[32][11], total[11];
+    begin_stage(step.list, ANI_CUDA_STAMP_SUMS);
+    const painn_cuda_step &list = step.list;
+    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const painn_cuda_call call = *list.call;
+    if (s == 0 && threadIdx.x == 0) {
+        *call.report = *list.report;
+        painn_cuda_report empty = {};
+        *list.report = empty;
+    }
+    if (s >= call.n_systems) return;
+    const painn_cuda_system &system = list.systems[s];
+    const int first = system.first, n = system.n, n_sums = call.want_virial && with_forces ? 11 : 2;
+    double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    for (int i = first + threadIdx.x; i < first + n; i += blockDim.x) {
+        const int slot = step.slot_of[i];
+        const double raw = slot >= 0 ? atom_energy(step, slot, call.member) * list.energy_unit : 0.0;
+        const double own = slot >= 0 ? list.offset[list.species[i]] : 0.0;
+        if (call.atom_energies) call.atom_energies[i] = raw + own;
+        sum[0] += raw;
+        sum[1] += own;
+        for (int c = 2; c < n_sums; c++) sum[c] += list.atom_virial[(size_t)i * 9 + c - 2];
+    }
+    for (int c = 0; c < n_sums; c++) {
+        const double v = sum_warp(sum[c]);
+        if (lane == 0) part[warp][c] = v;
+    }
+    __syncthreads();
+    if ((int)threadIdx.x < n_sums) {
+        double v = 0;
+        for (int k = 0; k < (int)blockDim.x / 32; k++) v += part[k][threadIdx.x];
+        total[threadIdx.x] = v;
+        if (threadIdx.x >= 2 && call.virials) call.virials[(size_t)s * 9 + threadIdx.x - 2] = v;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && call.energies) call.energies[s] = step.groups->failed ? nan("") : total[0] + total[1];
+    if (threadIdx.x < 6 && n_sums == 11 && call.stresses) {
+        // Voigt xx yy zz yz xz xy; of no meaning without three periods.
+        const double *h = system.cell;
+        double volume =
+            h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
+        if (!(system.wrapped[0] && system.wrapped[1] && system.wrapped[2])) volume = nan("");
+        const int k = threadIdx.x, a = k < 3 ? k : k == 3 ? 1 : 0, b = k < 3 ? k : k == 5 ? 1 : 2;
+        call.stresses[(size_t)s * 6 + k] = -0.5 * (total[2 + 3 * a + b] + total[2 + 3 * b + a]) / fabs(volume);
+    }
+    if (list.stamps && s == 0 && threadIdx.x == 0) list.stamps[ANI_CUDA_STAMP_END] = gpu_timer();
+}
+
+int ani_cuda_launch_arrange(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    return launch(arrange_kernel, 1, plan->n_atoms <= 128 ? 128 : 1024, 0, 1, 0, stream, *step, 0);
+}
+
+int ani_cuda_launch_forces(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    int error = 0, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    if (plan->forces) error = launch(forces_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
+    if (error == 0) error = launch(sums_kernel, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+    return error;
+}

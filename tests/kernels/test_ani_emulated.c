@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+// ANI's GPU kernels, run thread by thread on the CPU (emulate_cuda.h), against the float64 reference: every shape of tile
+// and cluster; self-images, slabs, ghosts, ragged batches, handed-in pairs, absent species, members. No GPU is needed.
+// Tolerance: 2e-5 of the rms force, as the goals: float32 sums, and powers whose relative error is some 20 roundings;
+// energies 1e-6 of the atoms' sum.
+#include "ani_support.h"
+#include "model/ani/ani_cuda.h"
+#include "model/painn/painn_cuda_cell.h"
+
+typedef struct shape {
+    const char *name;
+    int tile, cluster, n_parts, n_multiprocessors; // few of these: an atom's AEV has one warp
+} shape;
+
+static int round_up(int n, int unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+// The step's arrays in host memory; what the evaluator does around the kernels.
+static void run_step(const mlff_model *model, const mlff_batch *batch, const shape *form, int member, support_results *out,
+                     painn_cuda_report *report)
+{
+    const ani_parameters *P = model->parameters;
+    ani_cuda_step step = {0};
+    int members[ANI_MAX_MEMBERS], n = batch->first_atom[batch->n_systems];
+    size_t constants = 0;
+    for (int m = 0; m < P->n_members; m++) members[m] = m;
+    ani_cuda_pack(P, model, members, P->n_members, NULL, &constants, NULL, &step);
+    void *block = base_alloc(constants, 1, "constants");
+    ani_cuda_pack(P, model, members, P->n_members, block, &constants, block, &step);
+    step.list.atom_capacity = round_up(n, PAINN_CUDA_ATOM_BLOCK);
+    step.list.system_capacity = batch->n_systems;
+    step.list.row_capacity = 64;
+    step.tile = form->tile;
+    step.cluster = form->cluster;
+    step.n_parts = form->n_parts < P->n_members ? form->n_parts : P->n_members;
+    void *list_arena = base_alloc(painn_cuda_arena(&step.list, NULL) + 256, 1, "arena");
+    void *arena = base_alloc(ani_cuda_arena(&step, NULL) + 256, 1, "arena");
+    painn_cuda_arena(&step.list, (void *)(((uintptr_t)list_arena + 255) / 256 * 256));
+    ani_cuda_arena(&step, (void *)(((uintptr_t)arena + 255) / 256 * 256));
+    painn_cuda_system *systems = base_alloc((size_t)batch->n_systems, sizeof *systems, "systems");
+    int32_t *system_of = base_alloc((size_t)n, sizeof *system_of, "systems");
+    for (int s = 0; s < batch->n_systems; s++) {
+        systems[s].first = batch->first_atom[s];
+        systems[s].n = batch->first_atom[s + 1] - batch->first_atom[s];
+        systems[s].flags = cell_complete(batch->cells ? batch->cells + 9 * s : NULL,
+                                         batch->periodic ? batch->periodic + 3 * s : NULL, step.list.cutoff, &systems[s]);
+        for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++) system_of[i] = s;
+    }
+    painn_cuda_call call = {.n_atoms = n,
+                            .n_systems = batch->n_systems,
+                            .want_virial = 1,
+                            .member = member,
+                            .systems = systems,
+                            .system_of = system_of,
+                            .cells = batch->cells,
+                            .species = batch->species,
+                            .positions = batch->positions,
+                            .owned = batch->owned,
+                            .report = report,
+                            .energies = out->r.energies,
+                            .atom_energies = out->r.atom_energies,
+                            .forces = out->r.forces,
+                            .virials = out->r.virials,
+                            .stresses = out->r.stresses};
+    if (batch->pairs) {
+        call.pair_first = batch->pairs->first;
+        call.pair_neighbor = batch->pairs->neighbor;
+        call.pair_shift = batch->pairs->shift;
+        step.list.handed_pairs = 1;
+    }
+    step.list.call_in = &call;
+    const painn_cuda_plan plan = {
+        .n_atoms = n, .n_systems = batch->n_systems, .forces = 1, .n_multiprocessors = form->n_multiprocessors};
+    int error = ani_cuda_prepare_network((int)ani_cuda_network_bytes(&step, form->tile)) |
+                ani_cuda_prepare_aev((int)ani_cuda_aev_bytes(&step, step.list.row_capacity));
+    error |= ani_cuda_launch_arrange(&step, &plan, NULL) | painn_cuda_launch_list(&step.list, &plan, NULL);
+    error |= painn_cuda_launch_reverse(&step.list, &plan, NULL) | ani_cuda_launch_aev(&step, &plan, NULL);
+    error |= ani_cuda_launch_network(&step, &plan, NULL) | ani_cuda_launch_aev_back(&step, &plan, NULL);
+    error |= ani_cuda_launch_forces(&step, &plan, NULL);
+    assert_int_equal(error, 0);
+    base_free(system_of);
+    base_free(systems);
+    base_free(arena);
+    base_free(list_arena);
+    base_free(block);
+}
+
+static double rms(const double *x, size_t n)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++) sum += x[k] * x[k];
+    return sqrt(sum / (double)n);
+}
+
+static support_results reference_of(const mlff_model *model, const mlff_batch *batch, int member)
+{
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_evaluator *reference;
+    char text[16];
+    snprintf(text, sizeof text, "%d", member);
+    options.precision = MLFF_FLOAT64;
+    if (member >= 0) options.members = text;
+    assert_ok(mlff_evaluator_create(model, &options, &reference));
+    support_results expected = support_compute(reference, batch);
+    mlff_evaluator_destroy(reference);
+    return expected;
+}
+
+static void check(const mlff_model *model, const mlff_batch *batch, const shape *form, int member, const char *what)
+{
+    const double tolerance = 2e-5;
+    painn_cuda_report report = {0};
+    support_results expected = reference_of(model, batch, member), got = reference_of(model, batch, member);
+    size_t n = (size_t)expected.n_atoms, s = (size_t)expected.n_systems;
+    double size = 0, difference2 = 0;
+    for (size_t i = 0; i < n; i++) size += fabs(expected.r.atom_energies[i]);
+    double *arrays[] = {got.r.energies, got.r.atom_energies, got.r.forces, got.r.virials};
+    size_t lengths[] = {s, n, 3 * n, 9 * s};
+    for (int k = 0; k < 4; k++)
+        for (size_t i = 0; i < lengths[k]; i++) arrays[k][i] = NAN; // every element must be written
+    run_step(model, batch, form, member, &got, &report);
+    for (size_t i = 0; i < 3 * n; i++) difference2 += pow(got.r.forces[i] - expected.r.forces[i], 2);
+    double df = sqrt(difference2 / (3.0 * (double)n)), force = fmax(rms(expected.r.forces, 3 * n), 1e-3);
+    double de = support_difference(got.r.energies, expected.r.energies, s),
+           da = support_difference(got.r.atom_energies, expected.r.atom_energies, n);
+    double dv = support_difference(got.r.virials, expected.r.virials, 9 * s),
+           virial = fmax(support_largest(expected.r.virials, 9 * s), 1e-3);
+    if (getenv("MLFF_VERBOSE")) printf("%s, %s: forces off by %.2e of %.2e\n", form->name, what, df, force);
+    if (report.flags || !(df <= tolerance * force) || de > 1e-6 * size || da > 1e-6 * size || dv > 5 * tolerance * virial)
+        fail_msg("%s, %s: flags %d, forces off by %.2e of %.2e, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e "
+                 "of %.2e",
+                 form->name, what, report.flags, df, force, de, size, da, dv, virial);
+    support_results_free(&expected);
+    support_results_free(&got);
+}
+
+static void check_system(const mlff_model *model, const mlff_system *system, const shape *form, const char *what)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    check(model, &batch, form, -1, what);
+}
+
+static const shape shapes[] = {
+    {"tile 16, cluster of 8", 16, 8, 8, 100},
+    {"tile 16, cluster of 2", 16, 2, 8, 1},
+    {"tile 16", 16, 1, 2, 100},
+    {"tile 32, cluster of 4", 32, 4, 8, 100},
+    {"tile 32", 32, 1, 1, 1},
+    {"tile 64", 64, 1, 2, 1},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    mlff_model *model = ani_shaped(&ani_small_2x, 17);
+    mlff_system *systems[] = {ani_random_system(19, 4, 1, 1.0, 1), ani_random_system(35, 7, 0, 1.0, 2)};
+    for (int k = 0; k < N_SHAPES; k++)
+        for (int s = 0; s < 2; s++)
+            check_system(model, systems[s], &shapes[k], s ? "35 atoms of 7 elements" : "19 of 4, periodic");
+    mlff_system_destroy(systems[0]);
+    mlff_system_destroy(systems[1]);
+    mlff_model_destroy(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
