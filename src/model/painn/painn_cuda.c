@@ -328,9 +328,10 @@ static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
     if (!slot->from_device) {
         input_block unused;
         size_t bytes = place_input(&unused, NULL, slot->plan.n_atoms, slot->plan.n_systems);
-        cudaMemcpyAsync(e->input, e->io.input, bytes, cudaMemcpyHostToDevice, e->stream);
+        cudaError_t copied = cudaMemcpyAsync(e->input, e->io.input, bytes, cudaMemcpyHostToDevice, e->stream);
+        if (copied != cudaSuccess) status = cuda_failed(copied, "capturing a step");
     }
-    status = painn_cuda_enqueue(e, &step, &slot->plan, e->stream);
+    if (status == MLFF_OK) status = painn_cuda_enqueue(e, &step, &slot->plan, e->stream);
     cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
     if (status != MLFF_OK) goto done;

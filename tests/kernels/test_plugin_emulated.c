@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: MIT
+// The whole GPU plugin on an emulated GPU (tests/emulate), through the public interface: batches on host and device,
+// growth, captures, dynamics, and a failure of every single call of the CUDA runtime. No GPU is needed.
+// Tolerance: 2e-5 of the rms force against float64; one structure alone and in a batch agree to 5e-6 (sums in another order).
+#include <dlfcn.h>
+
+#include "device/device.h"
+#include "emulate/emulate.h"
+#include "support.h"
+
+enum { UNKNOWN = 999, OUT_OF_MEMORY = 2, LOST = 719, N_SYSTEMS = 4 };
+
+static const mlff_device gpu = {MLFF_CUDA, 0};
+static emulate_counts_function counts_get;
+static emulate_fail_function plan_failure;
+static emulate_mend_function mend;
+static device_plugin_entry entry;
+
+static int open_emulator(void **state)
+{
+    (void)state;
+    void *library = dlopen(getenv("MLFF_CUDA_PLUGIN"), RTLD_NOW | RTLD_LOCAL), *symbols[4];
+    if (!library) fail_msg("%s", dlerror());
+    const char *const names[] = {"emulate_counts_get", "emulate_fail", "emulate_mend", DEVICE_PLUGIN_SYMBOL};
+    for (int k = 0; k < 4; k++)
+        if (!(symbols[k] = dlsym(library, names[k]))) fail_msg("%s", dlerror());
+    memcpy(&counts_get, &symbols[0], sizeof counts_get);
+    memcpy(&plan_failure, &symbols[1], sizeof plan_failure);
+    memcpy(&mend, &symbols[2], sizeof mend);
+    memcpy(&entry, &symbols[3], sizeof entry);
+    assert_int_equal(mlff_device_count(MLFF_CUDA), 1);
+    return 0;
+}
+
+static emulate_counts counts(void)
+{
+    emulate_counts c;
+    counts_get(&c);
+    return c;
+}
+
+// Nothing is held that was not held before.
+static void assert_given_back(const emulate_counts *before, const char *what, int64_t nth)
+{
+    emulate_counts now = counts();
+    if (now.blocks != before->blocks || now.host_blocks != before->host_blocks || now.streams != before->streams ||
+        now.events != before->events || now.graphs != before->graphs || now.executables != before->executables)
+        fail_msg("%s, call %d: left behind: %d blocks, %d page-locked, %d streams, %d events, %d graphs, %d executables", what,
+                 (int)nth, (int)(now.blocks - before->blocks), (int)(now.host_blocks - before->host_blocks),
+                 (int)(now.streams - before->streams), (int)(now.events - before->events), (int)(now.graphs - before->graphs),
+                 (int)(now.executables - before->executables));
+}
+
+static mlff_status create_on(const mlff_model *model, mlff_device_kind kind, mlff_evaluator **evaluator_out)
+{
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    options.device.kind = kind;
+    options.precision = kind == MLFF_CPU ? MLFF_FLOAT64 : MLFF_FLOAT32;
+    return mlff_evaluator_create(model, &options, evaluator_out);
+}
+
+static double rms(const double *x, size_t n)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++) sum += x[k] * x[k];
+    return sqrt(sum / (double)n);
+}
+
+static void compare(const char *what, const support_results *got, const support_results *expected)
+{
+    size_t n = (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
+    double force = rms(expected->r.forces, 3 * n), df = support_difference(got->r.forces, expected->r.forces, 3 * n);
+    double energy = support_atom_energy_size(expected), de = support_difference(got->r.energies, expected->r.energies, s);
+    double virial = support_largest(expected->r.virials, 9 * s),
+           dv = support_difference(got->r.virials, expected->r.virials, 9 * s);
+    if (df > 4 * 2e-5 * force || de > 1e-6 * energy || dv > 1e-4 * virial)
+        fail_msg("%s: forces off by %.2e of %.2e rms, energies by %.2e of %.2e, virials by %.2e of %.2e", what, df, force, de,
+                 energy, dv, virial);
+}
+
+// A model and four systems: free and periodic, of different sizes, joined into one batch.
+typedef struct scene {
+    mlff_model *model;
+    mlff_system *systems[N_SYSTEMS];
+    int32_t first_atom[N_SYSTEMS + 1], species[32];
+    double positions[96], cells[9 * N_SYSTEMS];
+    unsigned char periodic[3 * N_SYSTEMS];
+    mlff_batch batch;
+} scene;
+
+static void make_scene(scene *s, uint64_t seed)
+{
+    static const int sizes[N_SYSTEMS] = {3, 6, 1, 8};
+    memset(s, 0, sizeof *s);
+    s->model = support_model(64, 2, "gaussian", "cosine", 0, 3);
+    for (int k = 0; k < N_SYSTEMS; k++) {
+        s->systems[k] = support_random_system(sizes[k], k % 2, 1.2, seed + (uint64_t)k);
+        int at = s->first_atom[k];
+        s->first_atom[k + 1] = at + sizes[k];
+        for (int i = 0; i < sizes[k]; i++) s->species[at + i] = s->systems[k]->species[i];
+        memcpy(s->positions + 3 * at, s->systems[k]->positions, sizeof(double) * 3 * (size_t)sizes[k]);
+        memcpy(s->cells + 9 * k, s->systems[k]->cell, sizeof s->systems[k]->cell);
+        memcpy(s->periodic + 3 * k, s->systems[k]->periodic, 3);
+    }
+    s->batch = (mlff_batch){.n_systems = N_SYSTEMS,
+                            .first_atom = s->first_atom,
+                            .species = s->species,
+                            .positions = s->positions,
+                            .cells = s->cells,
+                            .periodic = s->periodic};
+}
+
+static void free_scene(scene *s)
+{
+    for (int k = 0; k < N_SYSTEMS; k++) mlff_system_destroy(s->systems[k]);
+    mlff_model_destroy(s->model);
+}
+
+static support_results reference_of(const mlff_model *model, const mlff_batch *batch)
+{
+    mlff_evaluator *reference;
+    assert_ok(create_on(model, MLFF_CPU, &reference));
+    support_results expected = support_compute(reference, batch);
+    mlff_evaluator_destroy(reference);
+    return expected;
+}
+
+// Ragged batches equal the reference, and their systems one by one; after the first call of a size nothing is allocated
+// and nothing captured, whatever the numbers of neighbours.
+static void test_host(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s, 11);
+    emulate_counts before = counts();
+    mlff_evaluator *evaluator;
+    assert_ok(create_on(s.model, MLFF_CUDA, &evaluator));
+    for (int k = 0; k < N_SYSTEMS; k++) { // the batch grows from the small to the large
+        support_results one = support_compute_system(evaluator, s.systems[k]);
+        support_results_free(&one);
+    }
+    support_results expected = reference_of(s.model, &s.batch), got = support_compute(evaluator, &s.batch);
+    compare("ragged batch", &got, &expected);
+    for (int k = 0; k < N_SYSTEMS; k++) {
+        support_results one = support_compute_system(evaluator, s.systems[k]);
+        size_t at = 3 * (size_t)s.first_atom[k], n = 3 * (size_t)s.systems[k]->n_atoms;
+        assert_true(support_difference(one.r.forces, got.r.forces + at, n) <= 5e-6 * rms(expected.r.forces, 54));
+        support_results_free(&one);
+    }
+    support_results_free(&expected);
+
+    emulate_counts settled = counts();
+    int64_t pairs = 0;
+    for (int step = 0; step < 4; step++) {
+        mlff_evaluator_info info;
+        for (int k = 0; k < 9 * N_SYSTEMS; k++) s.cells[k] *= 1.05; // fewer and fewer neighbours
+        for (int k = 0; k < 3 * 18; k++) s.positions[k] *= 1.05;
+        support_results next = support_compute(evaluator, &s.batch), then = reference_of(s.model, &s.batch);
+        compare("expanded batch", &next, &then);
+        mlff_evaluator_info_get(evaluator, &info);
+        assert_true(info.n_pairs != pairs);
+        pairs = info.n_pairs;
+        support_results_free(&next);
+        support_results_free(&then);
+    }
+    emulate_counts after = counts();
+    assert_int_equal(after.allocations, settled.allocations);
+    assert_int_equal(after.captures, settled.captures);
+    assert_int_equal(after.graph_launches, settled.graph_launches + 4);
+    support_results_free(&got);
+    mlff_evaluator_destroy(evaluator);
+    assert_given_back(&before, "host batches", 0);
+    free_scene(&s);
+}
+
+static void *there(const void *from, size_t bytes)
+{
+    void *memory;
+    assert_ok(mlff_device_allocate(gpu, bytes, &memory));
+    if (from) assert_ok(mlff_device_copy(gpu, memory, from, bytes));
+    return memory;
+}
+
+// Batch and results on the device: from the second call on nothing is waited for, and what is read after the wait is right.
+static void test_device(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s, 21);
+    emulate_counts before = counts();
+    support_results expected = reference_of(s.model, &s.batch), got = reference_of(s.model, &s.batch);
+    mlff_evaluator *evaluator;
+    assert_ok(create_on(s.model, MLFF_CUDA, &evaluator));
+    size_t n = (size_t)expected.n_atoms;
+    mlff_batch on = s.batch;
+    on.location = MLFF_DEVICE_MEMORY;
+    on.species = there(s.species, sizeof(int32_t) * n);
+    on.positions = there(s.positions, sizeof(double) * 3 * n);
+    on.cells = there(s.cells, sizeof s.cells);
+    assert_ok(mlff_stream_create(gpu, &on.stream));
+    mlff_results results = {.energies = there(NULL, sizeof(double) * N_SYSTEMS),
+                            .forces = there(NULL, sizeof(double) * 3 * n),
+                            .virials = there(NULL, sizeof(double) * 9 * N_SYSTEMS),
+                            .location = MLFF_DEVICE_MEMORY};
+    const double nothing[96] = {0};
+    for (int call = 0; call < 3; call++) {
+        assert_ok(mlff_device_copy(gpu, results.forces, nothing, sizeof(double) * 3 * n));
+        emulate_counts ready = counts();
+        assert_ok(mlff_evaluator_compute(evaluator, &on, &results));
+        if (call > 0) {
+            assert_int_equal(counts().allocations, ready.allocations);
+            assert_int_equal(counts().captures, ready.captures);
+            assert_ok(mlff_device_copy(gpu, got.r.forces, results.forces, sizeof(double) * 3 * n));
+            assert_true(support_largest(got.r.forces, 3 * n) == 0); // still on its way
+        }
+        assert_ok(mlff_stream_synchronize(gpu, on.stream));
+        assert_ok(mlff_device_copy(gpu, got.r.forces, results.forces, sizeof(double) * 3 * n));
+        assert_ok(mlff_device_copy(gpu, got.r.energies, results.energies, sizeof(double) * N_SYSTEMS));
+        assert_ok(mlff_device_copy(gpu, got.r.virials, results.virials, sizeof(double) * 9 * N_SYSTEMS));
+        compare("batch on the device", &got, &expected);
+    }
+    mlff_device_release(gpu, (void *)(uintptr_t)on.species);
+    mlff_device_release(gpu, (void *)(uintptr_t)on.positions);
+    mlff_device_release(gpu, (void *)(uintptr_t)on.cells);
+    mlff_device_release(gpu, results.energies);
+    mlff_device_release(gpu, results.forces);
+    mlff_device_release(gpu, results.virials);
+    mlff_evaluator_destroy(evaluator);
+    mlff_stream_destroy(gpu, on.stream);
+    assert_given_back(&before, "batch on the device", 0);
+    support_results_free(&expected);
+    support_results_free(&got);
+    free_scene(&s);
+}
+
+// A call of the runtime after the other fails once: a status that names it, and nothing left behind. Where a failure is
+// not an error (of a call that only cleans up), the results are right.
+static void fail_each(const char *function, int error, mlff_status status_expected)
+{
+    scene s;
+    make_scene(&s, 31);
+    support_results expected = reference_of(s.model, &s.batch);
+    double energies[N_SYSTEMS], forces[96];
+    mlff_results results = {.energies = energies, .forces = forces};
+    int failures = 0;
+    for (int64_t nth = 1;; nth++) {
+        mlff_evaluator *evaluator = NULL;
+        emulate_counts before = counts();
+        plan_failure(function, nth, error);
+        mlff_status status = create_on(s.model, MLFF_CUDA, &evaluator);
+        if (status == MLFF_OK) {
+            status = mlff_evaluator_compute(evaluator, &s.batch, &results);
+            int came = mend();
+            if (status != MLFF_OK && error != LOST) // as good as new
+                assert_ok(mlff_evaluator_compute(evaluator, &s.batch, &results));
+            if (error != LOST || status == MLFF_OK)
+                assert_true(support_difference(forces, expected.r.forces, 54) <= 1e-4 * rms(expected.r.forces, 54));
+            mlff_evaluator_destroy(evaluator);
+            if (!came) {
+                assert_int_equal(status, MLFF_OK);
+                break;
+            }
+        } else {
+            assert_true(mend());
+        }
+        if (status != MLFF_OK) {
+            failures++;
+            if (status != status_expected)
+                fail_msg("%s, call %d: %s: %s", function ? function : "any", (int)nth, mlff_status_name(status),
+                         mlff_last_error());
+            assert_non_null(strstr(mlff_last_error(), error == LOST            ? "lost"
+                                                      : error == OUT_OF_MEMORY ? "out of GPU memory"
+                                                                               : "999"));
+        }
+        assert_given_back(&before, function ? function : "any", nth);
+    }
+    assert_true(failures > 0);
+    support_results_free(&expected);
+    free_scene(&s);
+}
+
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    fail_each("cudaMalloc", OUT_OF_MEMORY, MLFF_ERR_MEMORY);
+    fail_each("cudaHostAlloc", OUT_OF_MEMORY, MLFF_ERR_MEMORY);
+}
+
+static void test_every_failure(void **state)
+{
+    (void)state;
+    fail_each(NULL, UNKNOWN, MLFF_ERR_DEVICE);
+}
+
+static void test_lost(void **state)
+{
+    (void)state;
+    fail_each("cudaStreamSynchronize", LOST, MLFF_ERR_DEVICE);
+    fail_each("cudaGraphLaunch", LOST, MLFF_ERR_DEVICE);
+}
+
+// A system larger than the GPU: an error, and the evaluator still serves smaller ones.
+static void test_too_large(void **state)
+{
+    (void)state;
+    mlff_model *model = support_model(64, 2, "gaussian", "cosine", 0, 3);
+    mlff_evaluator *evaluator;
+    mlff_system *small = support_random_system(3, 0, 1.2, 1), *large;
+    assert_ok(mlff_system_build("silicon", 80000, 0, &large));
+    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+    support_results first = support_compute_system(evaluator, small);
+    int32_t first_atom[2];
+    mlff_batch batch;
+    double energy;
+    mlff_batch_from_system(large, first_atom, &batch);
+    assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}), MLFF_ERR_MEMORY);
+    support_results again = support_compute_system(evaluator, small);
+    assert_memory_equal(first.r.forces, again.r.forces, sizeof(double) * 9);
+    support_results_free(&first);
+    support_results_free(&again);
+    mlff_evaluator_destroy(evaluator);
+    mlff_system_destroy(small);
+    mlff_system_destroy(large);
+    mlff_model_destroy(model);
+}
+
+static int build_was_refused;
+static mlff_status hear(mlff_status status, const char *format, ...)
+{
+    build_was_refused = strstr(format, "install both from one build") != NULL;
+    return status;
+}
+
+// A library of another build is refused; so is a plan to use a GPU that is not there.
+static void test_wrong_build(void **state)
+{
+    (void)state;
+    const device_plugin *plugin = NULL;
+    const device_host library = {hear, mlff_warn};
+    void *memory;
+    assert_int_equal(entry("mlff 0.0.1 layout 1-2-3", &library, &plugin), MLFF_ERR_DEVICE);
+    assert_null(plugin);
+    assert_true(build_was_refused);
+    // The one of this build takes its place again: what it lends is the process's.
+    char build_id[128];
+    device_build_id(build_id, sizeof build_id);
+    assert_ok(entry(build_id, &(device_host){mlff_fail, mlff_warn}, &plugin));
+    assert_non_null(plugin);
+    mlff_device device;
+    assert_int_equal(mlff_device_parse("cuda:1", &device), MLFF_ERR_DEVICE);
+    assert_int_equal(mlff_device_allocate((mlff_device){MLFF_CUDA, 7}, 16, &memory), MLFF_ERR_DEVICE);
+}
+
+static void test_devices(void **state)
+{
+    (void)state;
+    mlff_device_info info = {.struct_size = sizeof info};
+    mlff_device_memory before, within, after;
+    void *memory, *start, *end;
+    double time_ns = -1;
+    assert_ok(mlff_device_info_get(gpu, &info));
+    assert_string_equal(info.name, "emulated GPU 0");
+    assert_ok(mlff_device_peak_reset(gpu));
+    assert_ok(mlff_device_memory_get(gpu, &before));
+    assert_ok(mlff_device_allocate(gpu, 1 << 20, &memory));
+    assert_ok(mlff_device_memory_get(gpu, &within));
+    mlff_device_release(gpu, memory);
+    assert_ok(mlff_device_memory_get(gpu, &after));
+    assert_int_equal(within.allocated - before.allocated, 1 << 20);
+    assert_int_equal(before.free - within.free, 1 << 20);
+    assert_int_equal(after.allocated, before.allocated);
+    assert_int_equal(after.peak - before.allocated, 1 << 20);
+    assert_ok(mlff_device_peak_reset(gpu));
+    assert_ok(mlff_device_memory_get(gpu, &after));
+    assert_int_equal(after.peak, after.allocated);
+    assert_ok(mlff_device_warm_up(gpu));
+    assert_ok(mlff_device_cache_empty(gpu));
+    assert_ok(mlff_device_synchronize(gpu));
+    assert_ok(mlff_event_create(gpu, &start));
+    assert_ok(mlff_event_create(gpu, &end));
+    assert_ok(mlff_event_record(gpu, start, NULL));
+    assert_ok(mlff_event_record(gpu, end, NULL));
+    assert_ok(mlff_event_elapsed(gpu, start, end, &time_ns));
+    assert_true(time_ns >= 0);
+    mlff_event_destroy(gpu, start);
+    mlff_event_destroy(gpu, end);
+}
+
+// Dynamics on the GPU follow those of the CPU in float64, noise and fixed atoms included; rows that become too long on the
+// way (crowded) lead to a chunk taken again, not to another trajectory. Tolerance: 20 steps of float32 forces move an atom
+// by some 1e-7 Å from where float64 moves it; a forgotten chunk or another noise by 1e-2 Å.
+static void follow(mlff_system *system, mlff_ensemble ensemble, double kelvin, int crowded)
+{
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_evaluator *reference, *evaluator;
+    mlff_dynamics *expected, *dynamics;
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    mlff_system *start;
+    enum { STEPS = 20 };
+    double times[STEPS];
+    emulate_counts before = counts();
+    size_t n = (size_t)system->n_atoms;
+    assert_ok(mlff_system_add_masses(system));
+    assert_ok(mlff_system_add_velocities(system));
+    assert_ok(mlff_system_thermalize(system, kelvin, 1));
+    if (ensemble == MLFF_LANGEVIN) {
+        assert_ok(mlff_system_add_fixed(system));
+        system->fixed[1] = 1;
+        memset(system->velocities + 3, 0, 3 * sizeof(double));
+    }
+    assert_ok(mlff_system_copy(system, &start));
+    options.ensemble = ensemble;
+    options.temperature_kelvin = kelvin;
+    options.timestep_fs = 1.0;
+    options.seed = 7;
+    assert_ok(create_on(model, MLFF_CPU, &reference));
+    assert_ok(mlff_dynamics_create(&options, system, support_forces_of, reference, &expected));
+    assert_ok(mlff_dynamics_run(expected, STEPS, NULL));
+    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+    assert_ok(mlff_dynamics_create_on(evaluator, &options, start, NULL, NULL, &dynamics));
+    assert_int_equal(mlff_dynamics_device(dynamics).kind, MLFF_CUDA);
+    mlff_evaluator_info then, now;
+    mlff_dynamics_state ours, theirs;
+    mlff_evaluator_info_get(evaluator, &then);
+    assert_ok(mlff_dynamics_run(dynamics, 13, times));
+    assert_ok(mlff_dynamics_run(dynamics, STEPS - 13, times + 13));
+    mlff_evaluator_info_get(evaluator, &now);
+    assert_int_equal(now.n_growths > then.n_growths, crowded);
+    assert_ok(mlff_dynamics_state_get(dynamics, &ours));
+    assert_ok(mlff_dynamics_state_get(expected, &theirs));
+    assert_true(support_difference(start->positions, system->positions, 3 * n) <= 1e-5);
+    assert_true(support_difference(start->velocities, system->velocities, 3 * n) <= 1e-6);
+    assert_true(fabs(ours.conserved_energy - theirs.conserved_energy) <= 1e-5 * (double)n);
+    assert_true(fabs(ours.potential_energy - theirs.potential_energy) <= 1e-5 * (double)n);
+    for (int k = 0; k < STEPS; k++) assert_true(times[k] > 0); // of the emulated GPU's clock
+    if (ensemble == MLFF_LANGEVIN) assert_memory_equal(start->positions + 3, system->positions + 3, 3 * sizeof(double));
+    mlff_dynamics_destroy(dynamics);
+    mlff_dynamics_destroy(expected);
+    mlff_evaluator_destroy(evaluator);
+    mlff_evaluator_destroy(reference);
+    assert_given_back(&before, "dynamics", 0);
+    mlff_system_destroy(start);
+    mlff_model_destroy(model);
+}
+
+static void test_dynamics(void **state)
+{
+    (void)state;
+    mlff_system *molecule = support_random_system(5, 0, 1.2, 41), *bath = support_random_system(6, 1, 1.2, 42), *crowd;
+    follow(molecule, MLFF_NVE, 300, 0);
+    follow(bath, MLFF_LANGEVIN, 600, 0);
+    mlff_system_destroy(molecule);
+    mlff_system_destroy(bath);
+    // 64 neighbours fit a row at first: a hot crowd that begins with 62 and has 67 after ten steps.
+    crowd = support_random_system(8, 1, 1.2, 16);
+    for (int k = 0; k < 9; k++) crowd->cell[k] *= 0.77;
+    for (int k = 0; k < 24; k++) crowd->positions[k] *= 0.77;
+    follow(crowd, MLFF_NVE, 20000, 1);
+    mlff_system_destroy(crowd);
+}
+
+int main(void)
+{
+    if (!getenv("MLFF_CUDA_PLUGIN")) {
+        printf("skipped: MLFF_CUDA_PLUGIN does not name the emulated plugin\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_devices),       cmocka_unit_test(test_host),          cmocka_unit_test(test_device),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_every_failure), cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_too_large),     cmocka_unit_test(test_dynamics),      cmocka_unit_test(test_wrong_build)};
+    return cmocka_run_group_tests(tests, open_emulator, NULL);
+}
