@@ -92,7 +92,7 @@ int main(int argc, char **argv)
     }
     mlff_model *model;
     mlff_evaluator *evaluator;
-    bench_check(path ? mlff_model_load(path, &model) : mlff_model_create_ani(8, 1, &model));
+    bench_check(path ? mlff_model_load(path, &model) : mlff_model_create_ani(NULL, &model));
     bench_check(mlff_evaluator_create(model, &options, &evaluator));
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int wanted = optind == argc;

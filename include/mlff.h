@@ -133,8 +133,22 @@ MLFF_API mlff_painn_options mlff_painn_options_default(void);
  * Its information says trained = 0, and so must every report that uses it. */
 MLFF_API mlff_status mlff_model_create_painn(const mlff_painn_options *options, mlff_model **model_out);
 
-/* An untrained ensemble of ANI-2x's shape: to measure speed. n_members 1 to 64. */
-MLFF_API mlff_status mlff_model_create_ani(int n_members, uint64_t seed, mlff_model **model_out);
+typedef struct mlff_ani_options {
+    size_t struct_size;
+    int n_members;        /* 8 */
+    const char *elements; /* "H,C,N,O,S,F,Cl"; their order is that of the file */
+    const char *hidden;   /* widths of the hidden layers, "160,128,96", for every element; NULL: ANI-2x's, which differ */
+    double radial_cutoff_angstrom;      /* 5.1 */
+    double angular_cutoff_angstrom;     /* 3.5 */
+    int n_radial, n_shifts, n_sections; /* 16; 8 by 4 of the angular part */
+    uint64_t seed;
+} mlff_ani_options;
+MLFF_API mlff_ani_options mlff_ani_options_default(void);
+/* An untrained ensemble of ANIs (Smith et al. 2017, doi:10.1039/C6SC05720A), by default of ANI-2x's shape: to measure speed.
+ * Deterministic in `seed`; its information says trained = 0. */
+MLFF_API mlff_status mlff_model_create_ani(const mlff_ani_options *options, mlff_model **model_out);
+/* What models may be as large as. */
+enum { MLFF_PAINN_MAX_FEATURES = 1024, MLFF_PAINN_MAX_LAYERS = 16, MLFF_PAINN_MAX_RADIAL = 256, MLFF_ANI_MAX_MEMBERS = 64 };
 
 typedef struct mlff_model_info {
     const char *architecture; /* "painn", "ani" */

@@ -279,6 +279,8 @@ typedef struct mlff_rivals_options {
     double noise_floor;      /* 0.01 */
     int (*progress)(void *context, int64_t round, int64_t n_rounds);
     void *progress_context;
+    const int
+        *models; /* [n_callables] a number for each: results of another model than the first one's are not judged. NULL: one */
 } mlff_rivals_options;
 MLFF_API mlff_rivals_options mlff_rivals_options_default(void);
 
@@ -287,9 +289,12 @@ typedef struct mlff_rival {
     double median_ms;
     double ratio, low, high; /* to the first, and its interval at 95 % within this process */
     mlff_change change;
-    int agrees;                       /* with the first, within the tolerances */
+    int agrees;                       /* with the first, within the tolerances; -1: another model, not judged */
     double energy_difference;         /* largest, eV/atom */
     double force_difference;          /* largest of a component, eV/Å; infinite where something was not a number */
+    double energy_shift;              /* mean difference from the first, eV/atom */
+    double energy_rms;                /* root mean square of what differs beyond that, eV/atom */
+    double force_rms;                 /* root mean square of components' differences, eV/Å */
     double energy_error, force_error; /* mean absolute ones to labels, eV/atom and eV/Å; NaN without labels */
 } mlff_rival;
 
@@ -301,6 +306,10 @@ MLFF_API void mlff_rivals_destroy(mlff_rivals *rivals);
 MLFF_API const mlff_rival *mlff_rivals_rows(const mlff_rivals *rivals, int *n_out);
 MLFF_API mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out);
 MLFF_API mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out);
+/* A page as mlff_profile_html's that begins with the comparison: speeds, energies along the frames, forces against the first
+ * one's. `profiles` of the implementations follow; there may be none. */
+MLFF_API mlff_status mlff_rivals_html(const mlff_rivals *rivals, const mlff_profile *const *profiles, int n_profiles,
+                                      const char *title, char **text_out);
 
 /* ---- scaling and forecasts ------------------------------------------------------------------- */
 

@@ -200,7 +200,7 @@ static mlff_status run_resident(mlff_dynamics *dynamics, int64_t n_steps, double
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     fetched = fetch(dynamics); // what it was before the step that failed
     if (fetched != MLFF_OK || status == MLFF_ERR_DEVICE || status == MLFF_ERR_MEMORY) return mlff_fail(status, "%s", cause);
-    return mlff_fail(MLFF_ERR_UNSTABLE, "step %lld: %s; halve the timestep (now %g fs) or relax the start",
+    return mlff_fail(MLFF_ERR_UNSTABLE, "step %lld: %s (halve the timestep, now %g fs, or relax the start)",
                      (long long)dynamics->step + 1, cause, dynamics->options.timestep_fs);
 }
 

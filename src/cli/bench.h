@@ -7,13 +7,21 @@
 
 /* One implementation: a model file on a device in a precision. */
 typedef struct bench_entry {
-    char *name; /* "painn float64 cpu" */
+    char *name; /* as given: "painn.safetensors:float64" */
+    char *path; /* of the model: the name without its settings */
     mlff_model *model;
     mlff_evaluator *evaluator;
     mlff_callable callable;
 } bench_entry;
-/* "MODEL[:float32|float64][:cpu|cuda|cuda0][:avx512|avx2|portable][:tN]", the last ones in any order; `threads` if not said. */
-mlff_status bench_entry_make(const char *text, int threads, bench_entry *entry);
+/* What an implementation is made with where it does not say. */
+typedef struct bench_defaults {
+    int threads;
+    mlff_device device;
+} bench_defaults;
+/* Of --threads and --device. An exit status. */
+int bench_defaults_get(cli_arguments *arguments, bench_defaults *defaults);
+/* "MODEL[:float32|float64][:cpu|cuda|cuda0][:avx512|avx2|portable][:tN]", the last ones in any order. */
+mlff_status bench_entry_make(const char *text, const bench_defaults *defaults, bench_entry *entry);
 void bench_entry_free(bench_entry *entry);
 
 int bench_compare(cli_arguments *arguments);

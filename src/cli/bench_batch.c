@@ -80,8 +80,20 @@ done:
     return status;
 }
 
-static mlff_status measure(const char *spec, int threads, const mlff_system *system, int n, int64_t n_calls, double first_ms,
-                           double *each_ms_out, cli_json *json)
+// Calls that fit into some two seconds, where nobody said how many.
+static mlff_status choose_calls(timed_call *call, int64_t *n_calls)
+{
+    mlff_statistics t;
+    if (*n_calls > 0) return MLFF_OK;
+    mlff_status status = mlff_benchmark(compute, call, 1, 1, NULL, &t);
+    if (status != MLFF_OK) return status;
+    double fit = 2e9 / t.mean;
+    *n_calls = fit > 30 ? 30 : fit < 5 ? 5 : (int64_t)fit;
+    return MLFF_OK;
+}
+
+static mlff_status measure(const char *spec, const bench_defaults *defaults, const mlff_system *system, int n, int64_t n_calls,
+                           double first_ms, double *each_ms_out, cli_json *json)
 {
     mlff_status status = MLFF_OK;
     many m = {0};
@@ -89,14 +101,15 @@ static mlff_status measure(const char *spec, int threads, const mlff_system *sys
     mlff_statistics t;
     mlff_evaluator_info info;
     double difference;
-    MLFF_TRY(bench_entry_make(spec, threads, &entry)); // of its own for each size, so that memory is that of the size
+    MLFF_TRY(bench_entry_make(spec, defaults, &entry)); // of its own for each size, so that memory is that of the size
     MLFF_TRY(many_make(system, n, &m));
     timed_call call = {.evaluator = entry.evaluator, .m = &m};
+    MLFF_TRY(choose_calls(&call, &n_calls));
     MLFF_TRY(mlff_benchmark(compute, &call, 3, n_calls, NULL, &t));
     mlff_evaluator_info_get(entry.evaluator, &info);
-    MLFF_TRY(bench_entry_make(spec, threads, &other));
+    MLFF_TRY(bench_entry_make(spec, defaults, &other));
     MLFF_TRY(one_by_one(other.evaluator, &m, &difference));
-    double each_ms = t.median * 1e-6 / n, megabytes = (double)(info.host_bytes + info.device_bytes) / 1048576.0;
+    double each_ms = t.median * 1e-6 / n, kilobytes = (double)(info.host_bytes + info.device_bytes) / 1024.0;
     *each_ms_out = each_ms;
     if (json) {
         cli_json_object(json, NULL);
@@ -105,12 +118,14 @@ static mlff_status measure(const char *spec, int threads, const mlff_system *sys
         cli_json_number(json, "p95_ms", t.p95 * 1e-6);
         cli_json_number(json, "ms_per_structure", each_ms);
         cli_json_number(json, "structures_per_second", 1e3 / each_ms);
-        cli_json_number(json, "memory_mb", megabytes);
+        cli_json_int(json, "calls", n_calls);
+        cli_json_number(json, "memory_mb", kilobytes / 1024.0);
+        cli_json_number(json, "memory_kb_per_structure", kilobytes / n);
         cli_json_number(json, "force_difference_ev_per_angstrom", difference);
         cli_json_end(json, '}');
     } else {
-        printf("%6d %12.5g %16.5g %16.5g %10.2f× %12.4g %14.2g\n", n, t.median * 1e-6, each_ms, 1e3 / each_ms,
-               (first_ms > 0 ? first_ms : each_ms) / each_ms, megabytes, difference);
+        printf("%6d %12.5g %13.5g %13.5g %9.2f× %10.4g %13.5g %9.2g\n", n, t.median * 1e-6, each_ms, 1e3 / each_ms,
+               (first_ms > 0 ? first_ms : each_ms) / each_ms, kilobytes / 1024.0, kilobytes / n, difference);
     }
     fflush(stdout);
 done:
@@ -125,14 +140,15 @@ int bench_batch(cli_arguments *arguments)
     mlff_status status = MLFF_OK;
     cli_input input = {0};
     const char *spec = arguments->n_positional > 1 ? arguments->positional[1] : cli_each(arguments, "model", 0);
-    const char *sizes = cli_text(arguments, "batch-sizes", "1,2,4,8,16,32");
-    int64_t n_calls = cli_int(arguments, "n-calls", 1, 1000000, 30);
-    int threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    const char *sizes = cli_text(arguments, "batch-sizes", "1,2,4,8,16,32,64,128,256");
+    int64_t n_calls = cli_int(arguments, "n-calls", 1, 1000000, 0);
     double first_ms = 0.0;
-    if (arguments->failed) return CLI_USAGE;
+    bench_defaults defaults;
+    int exit_status = bench_defaults_get(arguments, &defaults);
+    if (exit_status != CLI_GOOD) return exit_status;
     if (!spec) return cli_usage_error(arguments, "batch needs a model, as in mlff bench batch painn.safetensors");
     const char *path = cli_text(arguments, "input", NULL);
-    int exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", 0, &input);
+    exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", 0, &input);
     if (exit_status != CLI_GOOD) return exit_status;
     cli_json json = {.file = stdout}, *out = cli_given(arguments, "json") ? &json : NULL;
     if (out) {
@@ -141,8 +157,8 @@ int bench_batch(cli_arguments *arguments)
         cli_json_text(out, "system", input.text);
         cli_json_array(out, "batches");
     } else {
-        printf("%s: %s\n%6s %12s %16s %16s %11s %12s %14s\n", spec, input.text, "batch", "median/ms", "ms/structure",
-               "structures/s", "speed-up", "memory/MB", "ΔF eV/Å");
+        printf("%s: %s\n%6s %12s %13s %13s %10s %10s %13s %9s\n", spec, input.text, "batch", "median/ms", "ms/structure",
+               "structures/s", "speed-up", "memory/MB", "kB/structure", "ΔF eV/Å");
     }
     for (const char *at = sizes; *at && status == MLFF_OK;) {
         char number[16];
@@ -154,7 +170,7 @@ int bench_batch(cli_arguments *arguments)
             break;
         }
         double each_ms = 0.0;
-        status = measure(spec, threads, input.system, (int)n, n_calls, first_ms, &each_ms, out);
+        status = measure(spec, &defaults, input.system, (int)n, n_calls, first_ms, &each_ms, out);
         if (first_ms <= 0.0) first_ms = each_ms;
         at += length;
         at += *at == ',';

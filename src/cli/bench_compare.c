@@ -37,12 +37,20 @@ static bool take_setting(char *spec, mlff_evaluator_options *options, mlff_statu
     return true;
 }
 
-mlff_status bench_entry_make(const char *text, int threads, bench_entry *entry)
+int bench_defaults_get(cli_arguments *arguments, bench_defaults *defaults)
+{
+    *defaults = (bench_defaults){.threads = (int)cli_int(arguments, "threads", 1, 4096, 0)};
+    if (arguments->failed) return CLI_USAGE;
+    return cli_exit(mlff_device_parse(cli_text(arguments, "device", "cpu"), &defaults->device));
+}
+
+mlff_status bench_entry_make(const char *text, const bench_defaults *defaults, bench_entry *entry)
 {
     mlff_status status = MLFF_OK;
     bench_entry made = {0};
     mlff_evaluator_options options = mlff_evaluator_options_default();
-    options.n_threads = threads;
+    options.n_threads = defaults->threads;
+    options.device = defaults->device;
     char *spec = base_strdup(text);
     if (!spec) return MLFF_ERR_MEMORY;
     while (take_setting(spec, &options, &status))
@@ -52,7 +60,9 @@ mlff_status bench_entry_make(const char *text, int threads, bench_entry *entry)
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    MLFF_TRY(mlff_model_load(spec, &made.model));
+    made.path = spec;
+    spec = NULL;
+    MLFF_TRY(mlff_model_load(made.path, &made.model));
     MLFF_TRY(mlff_evaluator_create(made.model, &options, &made.evaluator));
     MLFF_TRY(mlff_callable_from_evaluator(made.evaluator, made.model, &made.callable));
     made.callable.name = made.name;
@@ -70,6 +80,7 @@ void bench_entry_free(bench_entry *entry)
     mlff_evaluator_destroy(entry->evaluator);
     mlff_model_destroy(entry->model);
     base_free(entry->name);
+    base_free(entry->path);
     *entry = (bench_entry){0};
 }
 
@@ -92,59 +103,182 @@ static int collect(const cli_arguments *arguments, const char **names)
     return n;
 }
 
-int bench_compare(cli_arguments *arguments)
+// Frames of MD by the first model: what all of them then meet.
+static mlff_status md_trajectory(const bench_entry *entry, mlff_system *system, const mlff_dynamics_options *options,
+                                 int n_frames, mlff_trajectory **trajectory_out)
+{
+    enum { STEPS_A_FRAME = 10 };
+    mlff_status status = MLFF_OK;
+    mlff_dynamics *dynamics = NULL;
+    mlff_system **frames = base_alloc((size_t)n_frames, sizeof *frames, "frames");
+    if (!frames) return MLFF_ERR_MEMORY;
+    if (!system->velocities) MLFF_TRY(mlff_system_thermalize(system, options->temperature_kelvin, options->seed));
+    MLFF_TRY(mlff_dynamics_create_on(entry->evaluator, options, system, NULL, NULL, &dynamics));
+    for (int k = 0; k < n_frames; k++) {
+        if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted in the trajectory");
+        MLFF_TRY(mlff_dynamics_run(dynamics, STEPS_A_FRAME, NULL));
+        MLFF_TRY(mlff_system_copy(system, &frames[k]));
+        cli_progress("bench compare: trajectory, frame %d of %d", k + 1, n_frames);
+    }
+    MLFF_TRY(mlff_trajectory_frames((const mlff_system *const *)frames, n_frames, trajectory_out));
+done:
+    mlff_dynamics_destroy(dynamics);
+    for (int k = 0; k < n_frames; k++) mlff_system_destroy(frames[k]);
+    base_free(frames);
+    return status;
+}
+
+// Everything of one comparison.
+typedef struct comparison {
+    const char *names[ENTRIES_MAX];
+    bench_entry entries[ENTRIES_MAX];
+    mlff_callable callables[ENTRIES_MAX];
+    mlff_profile *profiles[ENTRIES_MAX];
+    int models[ENTRIES_MAX]; // index of the first entry of the same model
+    int n, n_profiles;
+    cli_input input;
+    mlff_trajectory *trajectory;
+    mlff_rivals *rivals;
+} comparison;
+
+static mlff_status load(comparison *c, const bench_defaults *defaults)
 {
     mlff_status status = MLFF_OK;
-    const char *names[ENTRIES_MAX], *path = cli_text(arguments, "input", NULL);
-    bench_entry entries[ENTRIES_MAX] = {{0}};
-    mlff_callable callables[ENTRIES_MAX];
-    cli_input input = {0};
-    mlff_trajectory *trajectory = NULL;
-    mlff_rivals *rivals = NULL;
+    for (int k = 0; k < c->n; k++) {
+        bench_entry *entry = &c->entries[k];
+        MLFF_TRY(bench_entry_make(c->names[k], defaults, entry));
+        MLFF_TRY(cli_model_check_elements(entry->model, c->input.system, c->input.text));
+        c->callables[k] = entry->callable;
+        while (strcmp(entry->path, c->entries[c->models[k]].path) != 0 &&
+               !base_same_file(entry->path, c->entries[c->models[k]].path))
+            c->models[k]++;
+    }
+done:
+    return status;
+}
+
+static mlff_status frames_of(comparison *c, cli_arguments *arguments, const char *path, const mlff_rivals_options *options)
+{
+    static const char *const kinds[] = {"thermal", "md", NULL};
+    double temperature = cli_number(arguments, "temperature", 0, 1e6, 300);
+    mlff_dynamics_options md = mlff_dynamics_options_default();
+    md.temperature_kelvin = temperature;
+    md.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    if (cli_choice(arguments, "trajectory", kinds, 0) == 1) {
+        int64_t n = (int64_t)options->n_rounds * options->n_frames + options->n_warmup;
+        return md_trajectory(&c->entries[0], c->input.system, &md, n < 1000 ? (int)n : 1000, &c->trajectory);
+    }
+    return path ? mlff_trajectory_file(path, &c->trajectory)
+                : mlff_trajectory_thermal(c->input.system, temperature, md.seed, &c->trajectory);
+}
+
+// A profile of each on the same frames: what a page and a file of runs show beside the comparison.
+static mlff_status profile_all(comparison *c)
+{
+    mlff_status status = MLFF_OK;
+    for (; c->n_profiles < c->n; c->n_profiles++) {
+        mlff_profile_options options = mlff_profile_options_default();
+        char name[256];
+        snprintf(name, sizeof name, "%.120s, %.100s", c->names[c->n_profiles], c->input.formula);
+        options.name = name;
+        options.timestep_fs = 0.5;
+        cli_progress("bench compare: profile of %.100s", c->names[c->n_profiles]);
+        MLFF_TRY(mlff_profile_run(&c->callables[c->n_profiles], c->trajectory, &options, &c->profiles[c->n_profiles]));
+    }
+done:
+    cli_progress_clear();
+    return status;
+}
+
+static mlff_status write_files(const comparison *c, const char *page, const char *json)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_profile *const *profiles = (const mlff_profile *const *)c->profiles;
+    base_output output = {0};
+    char *text = NULL, title[640];
+    if (json) MLFF_TRY(mlff_profile_save_runs(profiles, c->n_profiles, json));
+    if (page) {
+        snprintf(title, sizeof title, "%d implementations on %.500s", c->n, c->input.text);
+        MLFF_TRY(mlff_rivals_html(c->rivals, profiles, c->n_profiles, title, &text));
+        MLFF_TRY(base_output_open(page, &output));
+        fputs(text, output.file);
+        MLFF_TRY(base_output_commit(&output));
+    }
+done:
+    if (output.file) base_output_abandon(&output);
+    mlff_text_free(text);
+    return status;
+}
+
+static int verdict_of(const mlff_rivals *rivals)
+{
+    int n, verdict = CLI_GOOD;
+    const mlff_rival *rows = mlff_rivals_rows(rivals, &n);
+    for (int k = 1; k < n; k++) {
+        if (rows[k].change == MLFF_UNCLEAR && verdict == CLI_GOOD) verdict = CLI_UNCLEAR;
+        if (rows[k].change == MLFF_SLOWER && verdict != CLI_FAILED) verdict = CLI_SLOWER;
+        if (rows[k].agrees == 0) verdict = CLI_FAILED;
+    }
+    return verdict;
+}
+
+static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_defaults *defaults, mlff_rivals_options *options)
+{
+    mlff_status status = MLFF_OK;
     char *text = NULL;
-    int n = collect(arguments, names), n_rows, verdict = CLI_GOOD;
+    bool json = cli_given(arguments, "json");
+    const char *page = cli_text(arguments, "html", NULL), *runs = cli_text(arguments, "output", NULL);
+    MLFF_TRY(cli_output_check(page));
+    MLFF_TRY(cli_output_check(runs));
+    MLFF_TRY(load(c, defaults));
+    cli_interrupt_catch();
+    MLFF_TRY(frames_of(c, arguments, cli_text(arguments, "input", NULL), options));
+    options->progress = on_progress;
+    options->models = c->models;
+    MLFF_TRY(mlff_profile_rivals(c->callables, c->n, c->trajectory, options, &c->rivals));
+    cli_progress_clear();
+    MLFF_TRY(json ? mlff_rivals_json(c->rivals, &text) : mlff_rivals_text(c->rivals, &text));
+    if (!json) printf("%s\n\n", c->input.text);
+    fputs(text, stdout);
+    fflush(stdout);
+    if (page || runs) MLFF_TRY(profile_all(c));
+    MLFF_TRY(write_files(c, page, runs));
+    if (page && !json) printf("%s: open it in a browser\n", page);
+done:
+    cli_progress_clear();
+    mlff_text_free(text);
+    return status;
+}
+
+int bench_compare(cli_arguments *arguments)
+{
+    const char *path = cli_text(arguments, "input", NULL);
+    comparison c = {0};
+    bench_defaults defaults;
     mlff_rivals_options options = mlff_rivals_options_default();
+    c.n = collect(arguments, c.names);
     options.n_rounds = (int)cli_int(arguments, "rounds", 6, 100000, options.n_rounds);
     options.n_frames = (int)cli_int(arguments, "frames", 1, 100000, options.n_frames);
     options.energy_tolerance = cli_number(arguments, "energy-tolerance", 0, 1e9, options.energy_tolerance * 1e3) * 1e-3;
     options.force_tolerance = cli_number(arguments, "force-tolerance", 0, 1e9, options.force_tolerance * 1e3) * 1e-3;
     options.noise_floor = cli_number(arguments, "noise-floor", 0, 100, 1) / 100;
-    double temperature = cli_number(arguments, "temperature", 0, 1e6, 300);
     uint64_t seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
-    int threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     if (arguments->failed) return CLI_USAGE;
-    if (n < 2)
+    if (c.n < 2)
         return cli_usage_error(arguments,
                                "compare needs two models or more, as in --model A.safetensors --model B.safetensors:float64");
-    int exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", seed, &input);
+    if (path && cli_given(arguments, "trajectory"))
+        return cli_usage_error(arguments, "--input has the frames; --trajectory goes with --system");
+    int exit_status = bench_defaults_get(arguments, &defaults);
+    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", seed, &c.input);
     if (exit_status != CLI_GOOD) return exit_status;
 
-    for (int k = 0; k < n; k++) {
-        MLFF_TRY(bench_entry_make(names[k], threads, &entries[k]));
-        callables[k] = entries[k].callable;
-    }
-    MLFF_TRY(path ? mlff_trajectory_file(path, &trajectory)
-                  : mlff_trajectory_thermal(input.system, temperature, seed, &trajectory));
-    cli_interrupt_catch();
-    options.progress = on_progress;
-    MLFF_TRY(mlff_profile_rivals(callables, n, trajectory, &options, &rivals));
-    cli_progress_clear();
-    bool json = cli_given(arguments, "json");
-    MLFF_TRY(json ? mlff_rivals_json(rivals, &text) : mlff_rivals_text(rivals, &text));
-    if (!json) printf("%s\n\n", input.text);
-    fputs(text, stdout);
-    const mlff_rival *rows = mlff_rivals_rows(rivals, &n_rows);
-    for (int k = 1; k < n_rows; k++) {
-        if (rows[k].change == MLFF_UNCLEAR && verdict == CLI_GOOD) verdict = CLI_UNCLEAR;
-        if (rows[k].change == MLFF_SLOWER && verdict != CLI_FAILED) verdict = CLI_SLOWER;
-        if (!rows[k].agrees) verdict = CLI_FAILED;
-    }
-done:
-    cli_progress_clear();
-    mlff_text_free(text);
-    mlff_rivals_destroy(rivals);
-    mlff_trajectory_destroy(trajectory);
-    for (int k = 0; k < n; k++) bench_entry_free(&entries[k]);
-    cli_input_free(&input);
-    return status == MLFF_OK ? verdict : cli_exit(status);
+    mlff_status status = compare(&c, arguments, &defaults, &options);
+    int verdict = status == MLFF_OK ? verdict_of(c.rivals) : cli_exit(status);
+    for (int k = 0; k < c.n_profiles; k++) mlff_profile_destroy(c.profiles[k]);
+    mlff_rivals_destroy(c.rivals);
+    mlff_trajectory_destroy(c.trajectory);
+    for (int k = 0; k < c.n; k++) bench_entry_free(&c.entries[k]);
+    cli_input_free(&c.input);
+    return verdict;
 }

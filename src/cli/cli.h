@@ -119,7 +119,7 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
 
 #define CLI_EVALUATOR_OPTIONS                                                                                                    \
     {"device", 0, "DEVICE", "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                                     \
-        {"precision", 0, "PRECISION", "float32, float64 (the reference, CPU), or, on a GPU, tf32, bf16 (float32)"},                                 \
+        {"precision", 0, "PRECISION", "float32, float64 (the reference, CPU), or, on a GPU, tf32, bf16 (float32)"},              \
         {"threads", 0, "N", "CPU threads (all cores this process may use)"},                                                     \
         {"members", 0, "LIST", "of an ensemble, those to run, as 0,3 (all)"},                                                    \
     {                                                                                                                            \
@@ -147,7 +147,7 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup);
 void cli_setup_print(const cli_setup *setup);
 void cli_setup_free(cli_setup *setup);
 // Fails, and names them, if the system has elements that the model does not know.
-mlff_status cli_setup_check_elements(const cli_setup *setup, const mlff_system *system, const char *name);
+mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system *system, const char *name);
 
 // The system of a run and where it came from.
 typedef struct cli_input {

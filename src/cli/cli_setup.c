@@ -17,7 +17,7 @@ static mlff_status random_model(const char *name, mlff_model **model_out)
         return mlff_fail(MLFF_ERR_USAGE,
                          "%s: --random-weights makes the shape of fennol-ani2x only; for another untrained model: mlff new",
                          name);
-    return mlff_model_create_ani(8, 0, model_out);
+    return mlff_model_create_ani(NULL, model_out);
 }
 
 int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
@@ -72,11 +72,13 @@ void cli_setup_free(cli_setup *setup)
     *setup = (cli_setup){0};
 }
 
-mlff_status cli_setup_check_elements(const cli_setup *setup, const mlff_system *system, const char *name)
+mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system *system, const char *name)
 {
     bool known[MLFF_MAX_ATOMIC_NUMBER + 1] = {false}, wanted[MLFF_MAX_ATOMIC_NUMBER + 1] = {false};
-    if (setup->info.n_elements == 0) return MLFF_OK;
-    for (int i = 0; i < setup->info.n_elements; i++) known[setup->info.elements[i]] = true;
+    mlff_model_info info;
+    mlff_model_info_get(model, &info);
+    if (info.n_elements == 0) return MLFF_OK;
+    for (int i = 0; i < info.n_elements; i++) known[info.elements[i]] = true;
     for (int i = 0; i < system->n_atoms; i++)
         if (system->species[i] >= 1 && system->species[i] <= MLFF_MAX_ATOMIC_NUMBER) wanted[system->species[i]] = true;
 
@@ -88,7 +90,7 @@ mlff_status cli_setup_check_elements(const cli_setup *setup, const mlff_system *
         snprintf(list + length, bytes - length, "%s%s", length ? ", " : "", mlff_element_symbol(z));
     }
     if (!lacking[0]) return MLFF_OK;
-    return mlff_fail(MLFF_ERR_ELEMENT, "%s: the model %s does not know %s; it knows %s", name, setup->info.name, lacking, has);
+    return mlff_fail(MLFF_ERR_ELEMENT, "%s: the model %s does not know %s; it knows %s", name, info.name, lacking, has);
 }
 
 static mlff_status first_frame(const char *path, mlff_system **system_out)

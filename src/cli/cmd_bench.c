@@ -10,17 +10,20 @@ static const cli_option options[] = {
      ":avx512, :avx2, :portable, :t4 (threads) behind it"},
     {"input", 0, "FILE", "frames of this file, in place of --system; labels in it are compared too"},
     CLI_SYSTEM_OPTIONS,
+    {"trajectory", 0, "NAME", "compare: thermal displacements of --system, or md by the first model, 10 steps a frame (thermal)"},
     {"rounds", 0, "N", "compare: rounds in which all take their turn (20)"},
     {"frames", 0, "N", "compare: fresh frames a round (5)"},
     {"energy-tolerance", 0, "MEV", "compare: largest difference that is agreement, meV/atom (0.1)"},
     {"force-tolerance", 0, "MEV", "compare: of a force component, meV/Å (1; more where forces are larger than 1 eV/Å)"},
     {"noise-floor", 0, "PCT", "compare: changes below this are not called faster or slower, % (1)"},
-    {"batch-sizes", 0, "LIST", "batch: structures in one call (1,2,4,8,16,32)"},
-    {"n-calls", 0, "N", "batch, run, example: calls that are measured (30; example 50)"},
+    {"batch-sizes", 0, "LIST", "batch: structures in one call (1,2,4,8,16,32,64,128,256)"},
+    {"n-calls", 0, "N", "batch, run, example: calls that are measured (30, of a batch as many as fit into 2 s; example 50)"},
     {"n-trajectory-steps", 0, "N", "example: steps of its trajectory (100)"},
-    {"output", 'o', "FILE", "run, example: write the profiles as JSON"},
+    {"html", 0, "FILE", "compare: write a page with the comparison and a profile of each"},
+    {"output", 'o', "FILE", "compare, run, example: write the profiles as JSON"},
     {"temperature", 0, "K", "of thermal displacements (300)"},
     {"seed", 0, "S", "of displacements (0)"},
+    {"device", 0, "DEVICE", "compare, batch: auto, cpu or cuda:0, where an implementation does not say (cpu)"},
     {"threads", 0, "N", "CPU threads where an implementation does not say (all cores this process may use)"},
     {"json", 0, NULL, "as JSON on standard output"},
     {0}};
@@ -40,18 +43,21 @@ static int run(cli_arguments *arguments)
 const cli_command bench_command = {
     .name = "bench",
     .summary = "implementations against each other, batches, a registry of workloads",
-    .usage = "compare --model A --model B... [--input FILE | --system NAME --n-atoms N] [OPTIONS]\n"
+    .usage = "compare --model A --model B... [--input FILE | --system NAME [--trajectory md]] [--html PAGE] [OPTIONS]\n"
              " | batch MODEL [--batch-sizes 1,2,4] | list | run [NAME...] [-o FILE] | example [-o FILE]",
-    .details = "compare  runs implementations in turns on the same fresh frames, and holds energies and forces against the first "
-               "one's:\n"
-               "         a fast wrong answer is reported as wrong. Exit status: 0 same or faster, 3 slower, 4 unclear, 1 wrong.\n"
-               "batch    puts 1, 2, 4, ... structures into one call: time and memory for each, results against one by one.\n"
-               "list     names the workloads, implementations and devices that can be measured here.\n"
-               "run      measures workloads of that list (all of them if none is named) on every device that works.\n"
-               "example  is a worked example: a model made on the spot, one function timed, a trajectory, three model sizes,\n"
-               "         latency and memory from 50 to 1000 atoms.",
+    .details =
+        "compare  runs implementations in turns on the same fresh frames, and holds energies and forces against the first "
+        "one's:\n"
+        "         a fast wrong answer is reported as wrong, other models' differences are shown and not judged. Exit status:\n"
+        "         0 same or faster, 3 slower, 4 unclear, 1 wrong.\n"
+        "batch    puts 1, 2, 4, ... structures into one call: time and memory for each, results against one by one.\n"
+        "list     names the workloads, implementations and devices that can be measured here.\n"
+        "run      measures workloads of that list (all of them if none is named) on every device that works.\n"
+        "example  is a worked example: a model made on the spot, one function timed, a trajectory, three model sizes,\n"
+        "         latency and memory from 50 to 1000 atoms.",
     .examples = "mlff bench compare --model painn.safetensors --model painn.safetensors:float64\n"
                 "mlff bench compare painn.safetensors:avx2 painn.safetensors:portable --system silicon --n-atoms 64\n"
+                "mlff bench compare ani.safetensors painn.safetensors --system ethanol --trajectory md --html report.html\n"
                 "mlff bench batch painn.safetensors --system silicon --n-atoms 8 --batch-sizes 1,2,4,8,16\n"
                 "mlff bench example --n-calls 50 --n-trajectory-steps 100",
     .options = options,

@@ -375,7 +375,7 @@ static mlff_status read_frame(evaluation *run, mlff_reader *reader, mlff_system 
     if (status == MLFF_ERR_INTERRUPTED && cli_interrupted()) return MLFF_OK; // it waited; the frames so far are whole
     if (status != MLFF_OK) return status;
     if (system) status = mlff_system_check(system, NULL);
-    if (system && status == MLFF_OK) status = cli_setup_check_elements(&run->setup, system, "elements");
+    if (system && status == MLFF_OK) status = cli_model_check_elements(run->setup.model, system, "elements");
     if (status != MLFF_OK) {
         mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_frames + run->n_waiting, mlff_last_error());
         mlff_system_destroy(system);

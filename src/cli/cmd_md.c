@@ -150,7 +150,7 @@ static void print_summary(simulation *run, bool partial)
         printf("\n%" PRId64 " steps%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
                partial ? " (interrupted)" : "", seconds, rate, n > 0 ? 1e3 * seconds / n : 0.0, ns_per_day);
         printf("mean temperature %.2f K", temperature);
-        if (run->resident) printf(" (of %" PRId64 " states)", run->n_states);
+        if (run->resident && run->n_states) printf(" (of %" PRId64 " states)", run->n_states);
         printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
                run->last.time_fs - run->first.time_fs);
         printf("neighbour list rebuilt %" PRId64 " times\n", info.n_rebuilds);
@@ -337,7 +337,7 @@ static int run_md(cli_arguments *arguments)
         return exit_status;
     }
 
-    MLFF_TRY(cli_setup_check_elements(&run.setup, run.input.system, run.input.text));
+    MLFF_TRY(cli_model_check_elements(run.setup.model, run.input.system, run.input.text));
     MLFF_TRY(cli_output_check(run.checkpoint));
     MLFF_TRY(cli_output_check(run.profile));
     cli_interrupt_catch();

@@ -72,7 +72,7 @@ static const char *default_system(const cli_setup *setup)
         mlff_system *system = NULL;
         const char *name = i < 0 ? "silicon" : builders[i].name;
         if (mlff_system_build(name, 0, 0, &system) != MLFF_OK) continue;
-        mlff_status known = cli_setup_check_elements(setup, system, name);
+        mlff_status known = cli_model_check_elements(setup->model, system, name);
         mlff_system_destroy(system);
         if (known == MLFF_OK) return name;
     }
@@ -283,7 +283,7 @@ static int run(cli_arguments *arguments)
         return exit_status;
     }
 
-    MLFF_TRY(cli_setup_check_elements(&setup, input.system, input.text));
+    MLFF_TRY(cli_model_check_elements(setup.model, input.system, input.text));
     MLFF_TRY(cli_output_check(wanted.json_path));
     MLFF_TRY(cli_output_check(wanted.options.trace_path));
     MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));

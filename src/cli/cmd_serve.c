@@ -50,7 +50,7 @@ static int run(cli_arguments *arguments)
         cli_setup_free(&setup);
         return exit_status;
     }
-    MLFF_TRY(cli_setup_check_elements(&setup, input.system, input.text));
+    MLFF_TRY(cli_model_check_elements(setup.model, input.system, input.text));
     cli_interrupt_catch();
     cli_setup_print(&setup);
     printf("%s; waiting for a server\n", input.text);

@@ -332,14 +332,33 @@ done:
     return status;
 }
 
-mlff_status mlff_model_create_ani(int n_members, uint64_t seed, mlff_model **model_out)
+mlff_ani_options mlff_ani_options_default(void)
+{
+    return (mlff_ani_options){
+        .struct_size = sizeof(mlff_ani_options),
+        .n_members = 8,
+        .elements = "H,C,N,O,S,F,Cl",
+        .radial_cutoff_angstrom = 5.1,
+        .angular_cutoff_angstrom = 3.5,
+        .n_radial = 16,
+        .n_shifts = 8,
+        .n_sections = 4,
+    };
+}
+
+mlff_status mlff_model_create_ani(const mlff_ani_options *options, mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
+    mlff_ani_options wanted = mlff_ani_options_default();
     model_weights weights = {0};
     if (!model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: model_out must be given");
-    if (n_members < 1 || n_members > ANI_MAX_MEMBERS)
-        return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: %d members; 1 to %d are possible", n_members, ANI_MAX_MEMBERS);
-    MLFF_TRY(ani_new(n_members, seed, &weights));
+    if (options) {
+        if (options->struct_size == 0 || options->struct_size > sizeof wanted)
+            return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: struct_size is %zu; begin with mlff_ani_options_default()",
+                             options->struct_size);
+        memcpy(&wanted, options, options->struct_size);
+    }
+    MLFF_TRY(ani_new(&wanted, &weights));
     MLFF_TRY(model_from_weights(&weights, "ani-untrained", model_out));
 done:
     weights_free(&weights);
@@ -401,7 +420,7 @@ size_t mlff_abi_size(const char *struct_name)
         SIZE(mlff_import_options),   SIZE(mlff_painn_options),  SIZE(mlff_model_info),
         SIZE(mlff_halo_array),       SIZE(mlff_halo),           SIZE(mlff_evaluator_options),
         SIZE(mlff_results),          SIZE(mlff_stage),          SIZE(mlff_evaluator_info),
-        SIZE(mlff_device_info),      SIZE(mlff_device_memory),
+        SIZE(mlff_device_info),      SIZE(mlff_device_memory),  SIZE(mlff_ani_options),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -422,7 +422,7 @@ static void write_scaling(base_text *page, const mlff_profile *const *profiles, 
     mlff_text_free(text);
 }
 
-static void write_foot(base_text *page, const mlff_profile *const *profiles, int n)
+static void write_foot(base_text *page, const html_contents *contents)
 {
     base_text_add(page, "<footer class=\"soft\"><p>Written by mlff %s.", mlff_version());
     if (!*page_chart_library)
@@ -435,7 +435,7 @@ static void write_foot(base_text *page, const mlff_profile *const *profiles, int
         base_text_add(page, "</pre></details>\n");
     }
     base_text_add(page, "</footer>\n<script type=\"application/json\" id=\"data\">");
-    html_data(page, profiles, n);
+    html_data(page, contents);
     base_text_add(page, "</script>\n<script>%s</script>\n<script>%s</script>\n</body></html>\n", page_chart_library, page_script);
 }
 
@@ -466,21 +466,31 @@ mlff_status mlff_profile_html_compared(const mlff_profile *const *profiles, int 
 {
     if (!profiles || n_profiles < 1 || n_first < 0 || n_first >= n_profiles + (n_first == 0) || !text_out)
         return mlff_fail(MLFF_ERR_USAGE, "profile as a page: profiles or output is NULL, or there are none");
+    return html_page(
+        &(html_contents){
+            .profiles = profiles, .n_profiles = n_profiles, .n_first = n_first, .title = title ? title : profiles[0]->name},
+        text_out);
+}
+
+mlff_status html_page(const html_contents *contents, char **text_out)
+{
+    const mlff_profile *const *profiles = contents->profiles;
+    int n_profiles = contents->n_profiles;
     base_text page = {0};
-    if (!title) title = profiles[0]->name;
     base_text_add(&page, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
                          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
                          "script-src 'unsafe-inline'; img-src data:\">\n<title>");
-    html_text(&page, title);
+    html_text(&page, contents->title);
     base_text_add(&page, "</title>\n<style>%s</style></head>\n<body>\n<h1>", page_style);
-    html_text(&page, title);
+    html_text(&page, contents->title);
     base_text_add(&page, "</h1>\n");
+    if (contents->rivals) html_rivals(&page, contents->rivals);
     if (n_profiles > 1) write_overview(&page, profiles, n_profiles);
-    if (n_first > 0) write_comparison(&page, profiles, n_profiles, n_first);
-    write_scaling(&page, profiles, n_profiles);
+    if (contents->n_first > 0) write_comparison(&page, profiles, n_profiles, contents->n_first);
+    if (n_profiles > 0) write_scaling(&page, profiles, n_profiles);
     for (int i = 0; i < n_profiles; i++) write_run(&page, profiles[i], i, n_profiles);
-    write_foot(&page, profiles, n_profiles);
+    write_foot(&page, contents);
     if (page.status != MLFF_OK) {
         mlff_status status = page.status;
         base_text_free(&page);

@@ -135,8 +135,10 @@ static void write_scaling(json *j, const mlff_profile *const *profiles, int n)
     json_close(j, '}');
 }
 
-void html_data(base_text *page, const mlff_profile *const *profiles, int n_profiles)
+void html_data(base_text *page, const html_contents *contents)
 {
+    const mlff_profile *const *profiles = contents->profiles;
+    int n_profiles = contents->n_profiles;
     json j = {.text = *page, .empty = true, .html = true};
     json_open(&j, NULL, '{');
     json_open(&j, "runs", '[');
@@ -149,7 +151,8 @@ void html_data(base_text *page, const mlff_profile *const *profiles, int n_profi
     }
     json_close(&j, ']');
     if (n_profiles > 1) write_overview(&j, profiles, n_profiles);
-    write_scaling(&j, profiles, n_profiles);
+    if (n_profiles > 0) write_scaling(&j, profiles, n_profiles);
+    if (contents->rivals) html_rivals_data(&j, contents->rivals);
     json_close(&j, '}');
     *page = j.text;
 }

@@ -6,24 +6,7 @@
 #include <string.h>
 
 #include "json.h"
-#include "profile.h"
-
-typedef struct rival {
-    mlff_rival shown; /* name is the comparison's own */
-    double *round_ms; // [n_rounds] median of its steps
-    double *forces;   // of the frame
-    size_t capacity;
-    double energy, force_squares, force_largest, energy_largest, energy_error, force_error;
-    int64_t n_force_values, n_labelled, n_force_labels;
-} rival;
-
-struct mlff_rivals {
-    mlff_rival *shown;
-    rival *own;
-    int n, n_rounds, n_frames;
-    mlff_rivals_options options;
-    double force_scale; // root mean square of the first one's forces, eV/Å
-};
+#include "rivals.h"
 
 mlff_rivals_options mlff_rivals_options_default(void)
 {
@@ -43,7 +26,10 @@ void mlff_rivals_destroy(mlff_rivals *rivals)
         base_free((char *)(uintptr_t)rivals->own[k].shown.name);
         base_free(rivals->own[k].round_ms);
         base_free(rivals->own[k].forces);
+        base_free(rivals->own[k].kept_energy);
+        base_free(rivals->own[k].kept_forces);
     }
+    base_free(rivals->models);
     base_free(rivals->own);
     base_free(rivals->shown);
     base_free(rivals);
@@ -64,19 +50,35 @@ done:
     return status;
 }
 
+// The same components of all.
+static void keep(mlff_rivals *r, const mlff_system *frame)
+{
+    if (r->n_kept == RIVALS_FRAMES) return;
+    for (int c = 0; c < RIVALS_COMPONENTS; c++) {
+        size_t at = (size_t)(base_random_uniform(0, (uint64_t)r->n_kept, (uint64_t)c) * 3.0 * frame->n_atoms);
+        for (int k = 0; k < r->n; k++) r->own[k].kept_forces[r->n_kept * RIVALS_COMPONENTS + c] = r->own[k].forces[at];
+    }
+    for (int k = 0; k < r->n; k++) r->own[k].kept_energy[r->n_kept] = r->own[k].energy / frame->n_atoms;
+    r->n_kept++;
+}
+
 // Results of a frame against the first implementation's and against labels.
 static void check(mlff_rivals *r, const mlff_system *frame)
 {
     const rival *first = &r->own[0];
     int n = 3 * frame->n_atoms;
+    keep(r, frame);
     for (int k = 0; k < r->n; k++) {
         rival *own = &r->own[k];
-        double energy = fabs(own->energy - first->energy) / frame->n_atoms;
-        if (!(energy <= own->energy_largest)) own->energy_largest = isfinite(own->energy) ? energy : INFINITY;
+        double difference = (own->energy - first->energy) / frame->n_atoms, before = difference - own->energy_mean;
+        if (!(fabs(difference) <= own->energy_largest)) own->energy_largest = isfinite(own->energy) ? fabs(difference) : INFINITY;
+        own->energy_mean += before / (double)++own->n_frames;
+        own->energy_squares += before * (difference - own->energy_mean);
         for (int i = 0; i < n; i++) {
             double d = fabs(own->forces[i] - first->forces[i]);
             if (!(d <= own->force_largest)) own->force_largest = isfinite(own->forces[i]) ? d : INFINITY;
             own->force_squares += own->forces[i] * own->forces[i];
+            own->difference_squares += d * d;
         }
         own->n_force_values += n;
         if (isfinite(frame->label_energy)) {
@@ -107,7 +109,11 @@ static mlff_status judge(mlff_rivals *r, int k)
     s->high = k > 0 ? ratio.high : NAN;
     s->energy_difference = own->energy_largest;
     s->force_difference = own->force_largest;
+    s->energy_shift = own->energy_mean;
+    s->energy_rms = sqrt(own->energy_squares / (double)own->n_frames);
+    s->force_rms = sqrt(own->difference_squares / (double)own->n_force_values);
     s->agrees = own->energy_largest <= r->options.energy_tolerance && own->force_largest <= limit;
+    if (r->models && r->models[k] != r->models[0] && isfinite(own->energy_largest + own->force_largest)) s->agrees = -1;
     s->energy_error = own->n_labelled ? own->energy_error / (double)own->n_labelled : NAN;
     s->force_error = own->n_force_labels ? own->force_error / (double)own->n_force_labels : NAN;
     s->change = MLFF_UNCLEAR;
@@ -179,12 +185,22 @@ mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables,
         goto done;
     }
     r->n = n_callables;
+    if (r->options.models) {
+        r->models = base_alloc((size_t)r->n, sizeof *r->models, "rivals");
+        if (!r->models) {
+            status = MLFF_ERR_MEMORY;
+            goto done;
+        }
+        memcpy(r->models, r->options.models, (size_t)r->n * sizeof *r->models);
+    }
     for (int k = 0; k < r->n; k++) {
         if (!(callables[k].properties & MLFF_FORCES))
             MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s has no forces, and cannot be held against others", callables[k].name);
         r->own[k].shown.name = base_strdup(callables[k].name);
         r->own[k].round_ms = base_alloc((size_t)r->n_rounds, sizeof *r->own[k].round_ms, "rounds");
-        if (!r->own[k].shown.name || !r->own[k].round_ms) {
+        r->own[k].kept_energy = base_alloc(RIVALS_FRAMES, sizeof(double), "frames");
+        r->own[k].kept_forces = base_alloc(RIVALS_FRAMES * RIVALS_COMPONENTS, sizeof(double), "frames");
+        if (!r->own[k].shown.name || !r->own[k].round_ms || !r->own[k].kept_energy || !r->own[k].kept_forces) {
             status = MLFF_ERR_MEMORY;
             goto done;
         }
@@ -205,7 +221,16 @@ const mlff_rival *mlff_rivals_rows(const mlff_rivals *rivals, int *n_out)
     return rivals->shown;
 }
 
-static const char *const change_names[] = {"unclear", "same", "faster", "slower"};
+const char *rivals_change_name(const mlff_rival *row)
+{
+    static const char *const names[] = {"unclear", "same", "faster", "slower"};
+    return names[row->change];
+}
+
+const char *rivals_judgement(const mlff_rival *row)
+{
+    return row->agrees > 0 ? "agrees" : row->agrees == 0 ? "WRONG" : "different models: difference shown, not judged";
+}
 
 mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out)
 {
@@ -221,14 +246,23 @@ mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out)
         base_text_add(&text, "%-34.34s %s %8.3f %s %12.3g %12.3g", s->name, PROFILE_TIME_RIGHT(s->median_ms, 11), s->ratio,
                       interval, s->energy_difference * 1e3, s->force_difference * 1e3);
         if (labels) base_text_add(&text, "   %.3g meV/atom, %.3g meV/Å", s->energy_error * 1e3, s->force_error * 1e3);
-        if (k > 0) base_text_add(&text, "  %s%s", change_names[s->change], s->agrees ? "" : ", but WRONG");
+        if (k > 0)
+            base_text_add(&text, "  %s%s", rivals_change_name(s),
+                          s->agrees > 0   ? ""
+                          : s->agrees < 0 ? " (another model)"
+                                          : ", but WRONG");
         base_text_add(&text, "\n");
     }
     base_text_add(&text, "\n%d rounds of %d fresh frames, in turns; ΔE and ΔF are the largest differences from the first\n",
                   rivals->n_rounds, rivals->n_frames);
     for (int k = 1; k < rivals->n; k++) {
         const mlff_rival *s = &rivals->shown[k];
-        if (!s->agrees)
+        if (s->agrees < 0)
+            base_text_add(&text,
+                          "%.200s and the first are different models: difference shown, not judged; RMS %.3g meV/atom beyond a "
+                          "mean difference of %.5g eV/atom, %.3g meV/Å where forces are %.3g meV/Å\n",
+                          s->name, s->energy_rms * 1e3, s->energy_shift, s->force_rms * 1e3, rivals->force_scale * 1e3);
+        if (s->agrees == 0)
             base_text_add(
                 &text,
                 "%.200s gives other results than the first (allowed: %.3g meV/atom, %.3g meV/Å): it is not the same force "
@@ -266,10 +300,17 @@ mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out)
         json_number(&j, "ratio", s->ratio);
         json_number(&j, "low", s->low);
         json_number(&j, "high", s->high);
-        json_string(&j, "verdict", change_names[s->change]);
-        json_boolean(&j, "agrees", s->agrees);
+        json_string(&j, "verdict", rivals_change_name(s));
+        json_boolean(&j, "same_model", s->agrees >= 0);
+        if (s->agrees >= 0)
+            json_boolean(&j, "agrees", s->agrees);
+        else
+            json_number(&j, "agrees", NAN);
         json_number(&j, "energy_difference_ev_per_atom", s->energy_difference);
         json_number(&j, "force_difference_ev_per_angstrom", s->force_difference);
+        json_number(&j, "energy_shift_ev_per_atom", s->energy_shift);
+        json_number(&j, "energy_rms_beyond_shift_ev_per_atom", s->energy_rms);
+        json_number(&j, "force_difference_rms_ev_per_angstrom", s->force_rms);
         json_number(&j, "energy_error_ev_per_atom", s->energy_error);
         json_number(&j, "force_error_ev_per_angstrom", s->force_error);
         json_close(&j, '}');

@@ -129,10 +129,25 @@ class Model:
         return cls(out)
 
     @classmethod
-    def new_ani(cls, n_members: int = 8, seed: int = 0) -> Model:
-        """An untrained ensemble of ANI-2x's shape: right for measuring speed, meaningless for chemistry."""
+    def new_ani(
+        cls,
+        n_members: int = 8,
+        seed: int = 0,
+        elements: str | Iterable[str] | None = None,
+        hidden: Iterable[int] | None = None,
+    ) -> Model:
+        """An untrained ensemble of ANIs, deterministic in `seed`: right for measuring speed, meaningless for chemistry.
+
+        Its shape is ANI-2x's where `elements` (H, C, N, O, S, F, Cl) and `hidden` (widths of the hidden layers) are not given.
+        """
+        options = lib.core.mlff_ani_options_default()
+        names = ",".join(elements) if elements is not None and not isinstance(elements, str) else elements
+        options.n_members, options.seed = n_members, seed
+        if names:
+            options.elements = names.encode()
+        options.hidden = ",".join(str(width) for width in hidden).encode() if hidden is not None else None
         out = c_void_p()
-        lib.core.mlff_model_create_ani(n_members, seed, byref(out))
+        lib.core.mlff_model_create_ani(byref(options), byref(out))
         return cls(out)
 
     def save(self, path: str | os.PathLike[str]) -> None:

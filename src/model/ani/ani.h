@@ -7,7 +7,7 @@
 
 enum {
     ANI_MAX_SPECIES = 16,
-    ANI_MAX_MEMBERS = 64,
+    ANI_MAX_MEMBERS = MLFF_ANI_MAX_MEMBERS,
     ANI_MAX_LAYERS = 8,
     ANI_MAX_GRID = 64, /* radial shifts, angular shifts, sections */
     ANI_MAX_WIDTH = 4096
@@ -69,7 +69,7 @@ int ani_length(const ani_settings *settings);
 /* Symbols of a list such as "H,C,N,O" one by one: fills `symbols`, returns their number, 0 where it is no such list. */
 int ani_species_parse(const char *list, char symbols[ANI_MAX_SPECIES][4]);
 
-/* An untrained ensemble of ANI-2x's shape: for speed only. */
-mlff_status ani_new(int n_members, uint64_t seed, model_weights *weights_out);
+/* An untrained ensemble: for speed only. */
+mlff_status ani_new(const mlff_ani_options *options, model_weights *weights_out);
 
 #endif

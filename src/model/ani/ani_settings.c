@@ -48,50 +48,120 @@ done:
     return status;
 }
 
-// The shape of ANI-2x (Devereux et al. 2020), its weights drawn.
-mlff_status ani_new(int n_members, uint64_t seed, model_weights *weights_out)
+// ---- untrained ------------------------------------------------------------------------------------------------------
+
+typedef struct widths {
+    int n, of[ANI_MAX_LAYERS];
+} widths;
+
+// Hidden layers of an element in ANI-2x (Devereux et al. 2020); what it does not have is as wide as its narrowest.
+static widths default_widths(const char *symbol)
 {
-    static const int hidden[7][3] = {{256, 192, 160}, {224, 192, 160}, {192, 160, 128}, {192, 160, 128},
-                                     {160, 128, 96},  {160, 128, 96},  {160, 128, 96}};
+    static const struct {
+        const char *symbol;
+        int width[3];
+    } known[] = {{"H", {256, 192, 160}}, {"C", {224, 192, 160}}, {"N", {192, 160, 128}}, {"O", {192, 160, 128}}};
+    widths result = {3, {160, 128, 96}};
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (strcmp(symbol, known[k].symbol) == 0) memcpy(result.of, known[k].width, sizeof known[k].width);
+    return result;
+}
+
+static mlff_status parse_widths(const char *text, widths *result)
+{
+    result->n = 0;
+    for (const char *at = text; result->n < ANI_MAX_LAYERS - 1;) {
+        char number[8];
+        int64_t width;
+        size_t length = strcspn(at, ",");
+        snprintf(number, sizeof number, "%.*s", (int)(length < 7 ? length : 7), at);
+        if (!base_parse_int64(number, &width) || width < 1 || width > ANI_MAX_WIDTH) break;
+        result->of[result->n++] = (int)width;
+        if (at[length] == 0) return MLFF_OK;
+        at += length + 1;
+    }
+    return mlff_fail(MLFF_ERR_USAGE, "hidden layers \"%.60s\": expected 1 to %d widths from 1 to %d, such as 160,128,96", text,
+                     ANI_MAX_LAYERS - 1, ANI_MAX_WIDTH);
+}
+
+static mlff_status check(const mlff_ani_options *o)
+{
+    const int grids[] = {o->n_radial, o->n_shifts, o->n_sections};
+    if (o->n_members < 1 || o->n_members > ANI_MAX_MEMBERS)
+        return mlff_fail(MLFF_ERR_USAGE, "an ANI of %d members; 1 to %d are possible", o->n_members, ANI_MAX_MEMBERS);
+    for (int k = 0; k < 3; k++)
+        if (grids[k] < 1 || grids[k] > ANI_MAX_GRID)
+            return mlff_fail(MLFF_ERR_USAGE, "an ANI with %d functions of a kind; expected 1 to %d", grids[k], ANI_MAX_GRID);
+    if (!(o->angular_cutoff_angstrom >= 1 && o->radial_cutoff_angstrom >= o->angular_cutoff_angstrom &&
+          o->radial_cutoff_angstrom <= 100))
+        return mlff_fail(MLFF_ERR_USAGE, "cutoffs of %g Å (angular) and %g Å (radial); expected 1 <= angular <= radial <= 100",
+                         o->angular_cutoff_angstrom, o->radial_cutoff_angstrom);
+    return MLFF_OK;
+}
+
+static mlff_status settings_of(const mlff_ani_options *o, ani_settings *s, char symbols[ANI_MAX_SPECIES][4])
+{
+    const double nearest = 0.8; // Å
+    *s = (ani_settings){.n_members = o->n_members,
+                        .n_radial = o->n_radial,
+                        .n_shifts = o->n_shifts,
+                        .n_sections = o->n_sections,
+                        .radial_cutoff = o->radial_cutoff_angstrom,
+                        .angular_cutoff = o->angular_cutoff_angstrom,
+                        .eta_radial = 19.7,
+                        .eta_angular = 12.5,
+                        .zeta = 14.1,
+                        .energy_unit = BASE_HARTREE_EV};
+    snprintf(s->species, sizeof s->species, "%s", o->elements ? o->elements : "H,C,N,O,S,F,Cl");
+    s->n_species = ani_species_parse(s->species, symbols);
+    if (s->n_species == 0)
+        return mlff_fail(MLFF_ERR_USAGE, "elements \"%.60s\": expected up to %d different symbols such as H,C,N,O", o->elements,
+                         ANI_MAX_SPECIES);
+    for (int k = 0; k < s->n_radial; k++) s->radial_shift[k] = nearest + k * (s->radial_cutoff - nearest) / s->n_radial;
+    for (int k = 0; k < s->n_shifts; k++) s->angular_shift[k] = nearest + k * (s->angular_cutoff - nearest) / s->n_shifts;
+    for (int k = 0; k < s->n_sections; k++) s->section[k] = BASE_PI * (k + 0.5) / s->n_sections;
+    return MLFF_OK;
+}
+
+static mlff_status add_network(model_weights *weights, const ani_settings *s, int member, int species, const char *symbol,
+                               const widths *hidden, uint64_t seed)
+{
+    for (int l = 0, in = ani_length(s); l <= hidden->n; l++) {
+        int out = l < hidden->n ? hidden->of[l] : 1;
+        char name[128];
+        snprintf(name, sizeof name, "member.%d.%s.%d.weight", member, symbol, l);
+        model_tensor *weight = weights_add(weights, name, 0, 2, (int64_t[]){out, in});
+        if (!weight) return MLFF_ERR_MEMORY;
+        // He et al. 2015: the variance of a layer's output stays that of its input.
+        double width = sqrt(2.0 / in);
+        uint64_t stream = (uint64_t)((member * s->n_species + species) * (hidden->n + 1) + l);
+        for (int64_t k = 0; k < weight->n_elements; k++)
+            ((float *)weight->data)[k] = (float)(width * base_random_normal(seed, stream, (uint64_t)k));
+        snprintf(name, sizeof name, "member.%d.%s.%d.bias", member, symbol, l);
+        if (!weights_add(weights, name, 0, 1, (int64_t[]){out})) return MLFF_ERR_MEMORY;
+        in = out;
+    }
+    return MLFF_OK;
+}
+
+mlff_status ani_new(const mlff_ani_options *options, model_weights *weights_out)
+{
     mlff_status status = MLFF_OK;
     model_weights weights = {0};
     char symbols[ANI_MAX_SPECIES][4];
-    ani_settings s = {.species = "H,C,N,O,S,F,Cl",
-                      .n_species = 7,
-                      .n_members = n_members,
-                      .n_radial = 16,
-                      .n_shifts = 8,
-                      .n_sections = 4,
-                      .radial_cutoff = 5.1,
-                      .angular_cutoff = 3.5,
-                      .eta_radial = 19.7,
-                      .eta_angular = 12.5,
-                      .zeta = 14.1,
-                      .energy_unit = BASE_HARTREE_EV};
-    for (int k = 0; k < 16; k++) s.radial_shift[k] = 0.8 + k * (5.1 - 0.8) / 16;
-    for (int k = 0; k < 8; k++) s.angular_shift[k] = 0.8 + k * (3.5 - 0.8) / 8;
-    for (int k = 0; k < 4; k++) s.section[k] = BASE_PI * (k + 0.5) / 4;
-    ani_species_parse(s.species, symbols);
+    ani_settings s;
+    widths hidden;
+    MLFF_TRY(check(options));
+    MLFF_TRY(settings_of(options, &s, symbols));
+    if (options->hidden) MLFF_TRY(parse_widths(options->hidden, &hidden));
     MLFF_TRY(ani_settings_write(&s, "untrained", &weights));
     MLFF_TRY(weights_set(&weights, "trained", "false"));
-    MLFF_TRY(weights_set(&weights, "seed", "%llu", (unsigned long long)seed));
-    for (int m = 0; m < n_members; m++)
-        for (int e = 0; e < 7; e++)
-            for (int l = 0, in = ani_length(&s); l < 4; l++) {
-                int out = l < 3 ? hidden[e][l] : 1;
-                char name[128];
-                snprintf(name, sizeof name, "member.%d.%s.%d.weight", m, symbols[e], l);
-                model_tensor *weight = weights_add(&weights, name, 0, 2, (int64_t[]){out, in});
-                if (!weight) MLFF_TRY(MLFF_ERR_MEMORY);
-                // He et al. 2015: the variance of a layer's output stays that of its input.
-                double width = sqrt(2.0 / in);
-                for (int64_t k = 0; k < weight->n_elements; k++)
-                    ((float *)weight->data)[k] =
-                        (float)(width * base_random_normal(seed, (uint64_t)((m * 7 + e) * 4 + l), (uint64_t)k));
-                snprintf(name, sizeof name, "member.%d.%s.%d.bias", m, symbols[e], l);
-                if (!weights_add(&weights, name, 0, 1, (int64_t[]){out})) MLFF_TRY(MLFF_ERR_MEMORY);
-                in = out;
-            }
+    MLFF_TRY(weights_set(&weights, "seed", "%llu", (unsigned long long)options->seed));
+    for (int m = 0; m < s.n_members; m++)
+        for (int e = 0; e < s.n_species; e++) {
+            if (!options->hidden) hidden = default_widths(symbols[e]);
+            MLFF_TRY(add_network(&weights, &s, m, e, symbols[e], &hidden, options->seed));
+        }
     *weights_out = weights;
     weights = (model_weights){0};
 done:

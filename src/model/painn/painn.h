@@ -20,7 +20,12 @@ typedef struct painn_layer {
     const float *M2, *c2;       /* [3F][F], [3F]   blocks q, μ, t */
 } painn_layer;
 
-enum { PAINN_MAX_LAYERS = 16, PAINN_MAX_FEATURES = 1024, PAINN_MAX_RADIAL = 256, PAINN_MAX_READOUT = 8 };
+enum {
+    PAINN_MAX_LAYERS = MLFF_PAINN_MAX_LAYERS,
+    PAINN_MAX_FEATURES = MLFF_PAINN_MAX_FEATURES,
+    PAINN_MAX_RADIAL = MLFF_PAINN_MAX_RADIAL,
+    PAINN_MAX_READOUT = 8
+};
 
 typedef struct painn_parameters {
     int n_features, n_layers, n_radial, n_species; /* n_species: rows of the embedding */
