@@ -92,11 +92,6 @@ static int metadata_count(const mlff_model *model, const char *key)
     return 0;
 }
 
-bool callable_is_evaluator(const mlff_callable *callable)
-{
-    return callable->step == evaluator_step;
-}
-
 painn_size callable_painn(const mlff_callable *callable, int *n_threads)
 {
     mlff_evaluator_info info;

@@ -103,15 +103,33 @@ const char *kernel_name(const activity *window, const activity_record *r)
     }
 }
 
+static void path_of(const mlff_stage *stage, char *path, size_t path_bytes)
+{
+    snprintf(path, path_bytes, "%s%s%s", stage->phase, *stage->phase ? "/" : "", stage->name);
+}
+
+// The stage that a kernel of this name is of, if the force field has such a stage; else what kind of kernel it seems to be.
+static const char *stage_name(const char *name, bool is_kernel, const mlff_stage *stages, int n_stages)
+{
+    const char *ours = is_kernel ? kernel_class(name, true) : "forward/transfer";
+    char path[256];
+    for (int k = 0; k < n_stages; k++) {
+        path_of(&stages[k], path, sizeof path);
+        if (strcmp(path, ours) == 0) return ours;
+    }
+    return is_kernel ? kernel_class(name, false) : "copy";
+}
+
 // The row of a record; NULL and an error if there is no room.
-static kernel_row *row_of(kernel_report *report, const activity *a, const activity_record *r, bool ours)
+static kernel_row *row_of(kernel_report *report, const activity *a, const activity_record *r, const mlff_stage *stages,
+                          int n_stages)
 {
     const char *name = kernel_name(a, r);
     for (int i = 0; i < report->n_rows; i++)
         if (strcmp(report->rows[i].name, name) == 0) return &report->rows[i];
     if (report->n_rows == KERNELS_MAX_ROWS) return &report->rows[KERNELS_MAX_ROWS - 1];
     kernel_row *row = &report->rows[report->n_rows];
-    const char *stage = r->kind == ACTIVITY_KERNEL ? kernel_class(name, ours) : ours ? "forward/transfer" : "copy";
+    const char *stage = stage_name(name, r->kind == ACTIVITY_KERNEL, stages, n_stages);
     if (profile_set(&row->name, name) != MLFF_OK || profile_set(&row->stage, stage) != MLFF_OK) return NULL;
     report->n_rows++;
     return row;
@@ -136,14 +154,15 @@ static int64_t outside(int64_t begin, int64_t end, int64_t left, int64_t right)
 }
 
 // Records [first, last) are of the step `s`: rows, and the parts of the step in ns.
-static mlff_status read_step(kernel_report *report, const activity *a, size_t first, size_t last, const kernel_step *s, bool ours)
+static mlff_status read_step(kernel_report *report, const activity *a, size_t first, size_t last, const kernel_step *s,
+                             const mlff_stage *stages, int n_stages)
 {
     int64_t span_begin = 0, span_end = 0, busy = 0, waited = 0, waited_until = s->start_ns, begun = 0;
     kernel_stage *before = NULL;
     for (size_t i = first; i < last; i++) {
         const activity_record *r = &a->records[i];
         if (r->kind == ACTIVITY_WAIT) continue;
-        kernel_row *row = row_of(report, a, r, ours);
+        kernel_row *row = row_of(report, a, r, stages, n_stages);
         kernel_stage *stage = row ? stage_of(report, row->stage) : NULL;
         if (!row || !stage) return MLFF_ERR_MEMORY;
         if (span_end == 0) span_begin = span_end = begun = r->start_ns;
@@ -184,7 +203,8 @@ static int by_weight(const void *a, const void *b)
     return (x->busy_us < y->busy_us) - (x->busy_us > y->busy_us);
 }
 
-mlff_status kernels_analyse(kernel_report *report, const activity *a, const kernel_step *steps, int64_t n_steps, bool ours)
+mlff_status kernels_analyse(kernel_report *report, const activity *a, const kernel_step *steps, int64_t n_steps,
+                            const mlff_stage *stages, int n_stages)
 {
     mlff_status status = MLFF_OK;
     size_t at = 0;
@@ -197,7 +217,7 @@ mlff_status kernels_analyse(kernel_report *report, const activity *a, const kern
         size_t first = at;
         int64_t border = k + 1 < n_steps ? steps[k + 1].start_ns - steps[k + 1].before_ns / 2 : INT64_MAX;
         while (at < a->n_records && a->records[at].start_ns < border) at++;
-        MLFF_TRY(read_step(report, a, first, at, &steps[k], ours));
+        MLFF_TRY(read_step(report, a, first, at, &steps[k], stages, n_stages));
     }
     double scale = 1.0 / (double)n_steps;
     double *const sums[] = {&report->busy_ms, &report->gap_ms,       &report->wait_ms,
@@ -308,8 +328,7 @@ static void join_clocks(const run *r, kernel_report *report, const double *clock
 {
     for (int k = 0; k < r->n_stages; k++) {
         char path[256];
-        const mlff_stage *s = &r->callable.stages[k];
-        snprintf(path, sizeof path, "%s%s%s", s->phase, *s->phase ? "/" : "", s->name);
+        path_of(&r->callable.stages[k], path, sizeof path);
         for (int i = 0; i < report->n_stages; i++) {
             if (strcmp(report->stages[i].name, path) != 0) continue;
             report->stages[i].clock_us = clock_us[k] + (isnan(report->stages[i].clock_us) ? 0.0 : report->stages[i].clock_us);
@@ -340,7 +359,7 @@ mlff_status run_kernels(run *r, mlff_profile *profile)
     report->cost_ms = (double)(mlff_clock_ns() - begun) * 1e-6 - r->activity.open_ns * 1e-6 -
                       (double)(n_steps + SETTLING_STEPS) * report->usual_ms;
     MLFF_TRY(usual_step(r, &report->after_ms));
-    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, callable_is_evaluator(&r->callable)));
+    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, r->callable.stages, r->n_stages));
     join_clocks(r, report, clock_us);
     r->n_kernel_steps = n_steps;
     profile->kernels = report;

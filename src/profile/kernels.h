@@ -45,8 +45,9 @@ typedef struct kernel_step {
     int64_t start_ns, end_ns, integrate_ns;
     int64_t before_ns; /* since the end of the step before */
 } kernel_step;
-/* Fills the report from a window and the steps in it; `ours`: the force field is one of our evaluators. */
-mlff_status kernels_analyse(kernel_report *report, const activity *window, const kernel_step *steps, int64_t n_steps, bool ours);
+/* Fills the report from a window and the steps in it; `stages` are the force field's. */
+mlff_status kernels_analyse(kernel_report *report, const activity *window, const kernel_step *steps, int64_t n_steps,
+                            const mlff_stage *stages, int n_stages);
 /* Listening, amortised: with a window so often, s, its cost is 0.2 % of the time. */
 double kernels_interval_s(const kernel_report *report);
 /* "kernels and gaps add up to 51.2 µs, …; the stages' own clocks to 51.0 µs"; "" without clocks. */
@@ -72,7 +73,7 @@ typedef struct step_budget {
 step_budget budget_of(const mlff_profile *profile);
 /* What the budget means for a force field on a GPU: who waits for whom; "" elsewhere. */
 void budget_text(const step_budget *budget, char *text, size_t text_bytes);
-/* Names the kernel's class, or the stage if it is one of ours; static text. */
+/* The stage of a PaiNN that such a kernel is of (`ours`), or what kind it seems to be: "matrix product"; static text. */
 const char *kernel_class(const char *name, bool ours);
 
 #endif

@@ -170,8 +170,6 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
 /* What measuring cost, one sentence; "" where it was not measured. */
 void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
-/* callable.c: true for one of our evaluators. */
-bool callable_is_evaluator(const mlff_callable *callable);
 /* callable.c: the size of a PaiNN that runs on the CPU in float32, and its threads; zeros for anything else. */
 painn_size callable_painn(const mlff_callable *callable, int *n_threads);
 /* bounds.c: least work and least time of each stage. */

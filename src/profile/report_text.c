@@ -330,10 +330,9 @@ static void write_budget(page *p, const mlff_profile *profile)
 {
     step_budget b = budget_of(profile);
     char sentence[512];
-    bool device = isfinite(b.ms[BUDGET_BUSY]);
-    if (!device && !isfinite(b.between_ms)) return;
+    if (isnan(b.ms[BUDGET_BUSY]) && isnan(b.ms[BUDGET_HOST]) && isnan(b.between_ms)) return;
     heading(p, "Step budget");
-    for (int k = 0; device && k < N_BUDGET; k++) {
+    for (int k = 0; k < N_BUDGET; k++) {
         if (isnan(b.ms[k])) continue;
         cell(p, k == BUDGET_BUSY && !b.traced ? "device busy, with gaps" : budget_names[k], 24);
         base_text_add(&p->text, "%s  ", PROFILE_TIME_RIGHT(b.ms[k], 10));
@@ -341,10 +340,8 @@ static void write_budget(page *p, const mlff_profile *profile)
         base_text_add(&p->text, " %% ");
         share_bar(p, b.ms[k] / b.step_ms, p->width - 46);
     }
-    if (device) {
-        cell(p, b.traced ? "step (watched)" : "step", 24);
-        base_text_add(&p->text, "%s\n", PROFILE_TIME_RIGHT(b.step_ms, 10));
-    }
+    cell(p, b.traced ? "step (watched)" : "step", 24);
+    base_text_add(&p->text, "%s\n", PROFILE_TIME_RIGHT(b.step_ms, 10));
     if (isfinite(b.between_ms))
         wrappedf(p, "", "between two steps, for frames, files and samples: %s, not part of the step", PROFILE_TIME(b.between_ms));
     budget_text(&b, sentence, sizeof sentence);
@@ -358,6 +355,8 @@ static void write_kernels(page *p, const mlff_profile *profile)
     double rest_us = 0.0;
     if (!kernels || kernels->n_steps == 0) return;
     heading(p, "On the GPU");
+    if (kernels->n_rows == 0)
+        wrapped(p, "", "no work of these steps was seen on a GPU: the force field computes elsewhere, or in another process");
     int n = kernels->n_rows < KERNELS_SHOWN ? kernels->n_rows : KERNELS_SHOWN, label = p->width - 52;
     if (label > 63) label = 63; // of a cell
     cell(p, "kernel", label);

@@ -123,6 +123,7 @@ static void test_names_and_times(void **state)
     assert_string_equal(message->name, "message_kernel<128, 0>"); // as C++ reads it, without arguments
     assert_string_equal(copy->name, "[copy host to device]");
     assert_string_equal(product->stage, "matrix product");
+    assert_string_equal(message->stage, "forward/message"); // a stage that this force field has
     // Durations are differences of planted numbers: exact. What two run at once belongs to the first.
     assert_near(message->calls, 2.0, 0.0);
     assert_near(message->sum_us, 62.0, 1e-9);
@@ -175,7 +176,9 @@ static void test_stages_against_clocks(void **state)
     };
     char *names[] = {"prepare_kernel", "message_kernel<128>", "mix_last_kernel<shape<128, 1, 1> >"};
     window = (activity){.records = records, .n_records = 7, .names = names, .n_names = 3};
-    assert_ok(kernels_analyse(&report, &window, steps, 2, true));
+    static const mlff_stage stages[] = {
+        {"transfer", "forward", -1, ""}, {"message", "forward", 0, ""}, {"update", "forward", 0, ""}};
+    assert_ok(kernels_analyse(&report, &window, steps, 2, stages, 3));
     assert_int_equal(report.n_stages, 3);
     const double until_next[] = {10.0, 21.0, 9.0}, busy[] = {10.0, 20.0, 9.0};
     static const char *const expected[] = {"forward/transfer", "forward/message", "forward/update"};

@@ -149,6 +149,7 @@ def run_profile(
     n_warmup: int,
     memory_every: int,
     split: bool,
+    kernels: int = 0,
     notes: str = "",
     timestep_fs: float = float("nan"),
     ledgers: Mapping[str, Callable[[], int]] | None = None,
@@ -206,6 +207,7 @@ def run_profile(
     options.n_steps, options.n_warmup, options.memory_every, options.split = n_steps, n_warmup, memory_every, int(split)
     # What measuring costs takes 120 more steps at least: for our own models these are quick.
     options.overhead = int(split and bool(stages or isinstance(step, s.mlff_callable)))
+    options.kernels = kernels
     options.properties = sum(MASKS[p] for p in set(wanted))
     options.timestep_fs = timestep_fs
     options.name = name.encode() if name else None

@@ -171,6 +171,8 @@ class MDProfiler:
         memory_every: steps between samples of the memory.
         n_threads: caps the thread pools of OpenMP libraries and torch while measuring; None leaves them as they are.
             Either way the report's notes say what they were.
+        kernels: steps after each run that are watched with CUPTI: every kernel on the GPU by name, whose ever it is, and the
+            device's part of the step. 0: none; 20 tell enough.
     """
 
     def __init__(
@@ -180,7 +182,9 @@ class MDProfiler:
         warmup_steps: int = 10,
         memory_every: int = 10,
         n_threads: int | None = None,
+        kernels: int = 0,
     ) -> None:
+        self.kernels = kernels
         self.device: Device = get_device(device, fallback=True)
         self.profile_memory = profile_memory
         self.warmup_steps = warmup_steps
@@ -296,7 +300,7 @@ class MDProfiler:
             if separate_processes:
                 settings = {
                     "device": str(self.device), "profile_memory": self.profile_memory, "warmup_steps": self.warmup_steps,
-                    "memory_every": self.memory_every, "n_threads": self.n_threads,
+                    "memory_every": self.memory_every, "n_threads": self.n_threads, "kernels": self.kernels,
                 }  # fmt: skip
                 results[name] = _profile_elsewhere(settings, made, source, {**keywords, "name": name})
             else:
@@ -335,7 +339,7 @@ class MDProfiler:
                 "name": name, "model_name": model_name, "device": device, "offered": offered, "wanted": properties,
                 "n_steps": n_steps, "n_warmup": self.warmup_steps, "split": split, "timestep_fs": timestep_fs,
                 "memory_every": self.memory_every if self.profile_memory else max(1, n_steps),
-                "notes": _notes(calc, student, native, threads, frames, n_steps),
+                "notes": _notes(calc, student, native, threads, frames, n_steps), "kernels": self.kernels,
             }  # fmt: skip
             if native:
                 handle, status, interrupts = self._run_native(student, track, common)
