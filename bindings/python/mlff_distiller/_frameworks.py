@@ -28,6 +28,27 @@ def jax() -> Any:
     return module if module is not None and hasattr(module, "block_until_ready") else None
 
 
+def module(name: str) -> Any:
+    """A module that the program has imported, or None."""
+    return sys.modules.get(name)
+
+
+def of(array: Any) -> str:
+    """Whose an array is: "torch", "cupy", "jax", or another package's name."""
+    home = type(array).__module__.partition(".")[0]
+    return "jax" if home == "jaxlib" else home
+
+
+def current_stream(array: Any) -> int:
+    """The CUDA stream that the owner of an array works on now; 0: the default one."""
+    owner = of(array)
+    if owner == "torch":
+        return int(module("torch").cuda.current_stream(array.device).cuda_stream)
+    if owner == "cupy":
+        return int(module("cupy").cuda.get_current_stream().ptr)
+    return 0
+
+
 def torch_uses_gpu() -> bool:
     """True if torch is loaded and has touched a GPU."""
     module = torch()

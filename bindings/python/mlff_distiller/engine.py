@@ -8,7 +8,7 @@
 
 Arrays of any dtype, order and strides are taken; what is not float64 and contiguous is copied once. Arrays of other
 frameworks in host memory come in through DLPack or the array interface. Arrays on a CUDA device (torch, CuPy, JAX: anything
-with `__cuda_array_interface__`) go in and come out by their pointers, see `compute_on_device`.
+with `__cuda_array_interface__` or DLPack) go in and come out by their pointers, see `compute_on_device`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import _frameworks as frameworks
 from . import _library as lib
 from . import _structs as s
+from ._arrays import device_array, host_array, new_like
 from ._devices import Device, parse_device
 from .errors import MlffUsageError
 
@@ -214,21 +216,6 @@ def _text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
 
 
-def host_array(value: Any, dtype: Any, shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
-    """`value` as a C-contiguous NumPy array of the dtype in native byte order; no copy where it is one already."""
-    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        value = np.from_dlpack(value)
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise MlffUsageError(f"{name}: dtype {array.dtype} is not of numbers")
-    if np.issubdtype(dtype, np.integer) and array.dtype.kind == "f":
-        raise MlffUsageError(f"{name}: dtype {array.dtype}, integers are needed")
-    if any(have != want for have, want in zip(array.shape, shape) if want >= 0) or array.ndim != len(shape):
-        wanted = ", ".join("any" if n < 0 else str(n) for n in shape)
-        raise MlffUsageError(f"{name}: shape {array.shape}, ({wanted}) is needed")
-    return np.ascontiguousarray(array, dtype=dtype)
-
-
 class Evaluator:
     """One model on one device in one precision, with its buffers and its neighbour list.
 
@@ -367,23 +354,35 @@ class Evaluator:
         self,
         numbers: Any,
         positions: Any,
-        out: dict[str, Any],
+        out: dict[str, Any] | None = None,
         cells: Any = None,
         periodic: Any = None,
         first_atom: Any = None,
         stream: int | None = None,
-    ) -> None:
+    ) -> dict[str, Any]:
         """The same on arrays that live on this evaluator's GPU: nothing is copied, and the call may return before it is done.
 
         Args:
-            numbers: [n_atoms] int32; positions: [n_atoms][3] float64; cells: [n_systems][3][3] float64 or None: device arrays
-                with `__cuda_array_interface__` (torch, CuPy, JAX).
-            out: results to be filled, device arrays of float64 by the names `compute` returns.
+            numbers: [n_atoms] int32; positions: [n_atoms][3] float64; cells: [n_systems][3][3] float64 or None: contiguous
+                arrays on the GPU, with `__cuda_array_interface__` or DLPack (torch, CuPy, JAX).
+            out: arrays on the GPU to be filled, contiguous, of float64, by the names `compute` returns; None: new "energies"
+                and "forces" of the framework of `positions`.
             periodic, first_atom: host arrays as for `compute`.
-            stream: CUDA stream handle of the caller (`torch.cuda.current_stream().cuda_stream`); None: the default stream.
+            stream: CUDA stream to work on; None: that which torch or CuPy, whose `positions` are, works on now, for others
+                the default stream. Results are there when that stream has come so far; those of JAX are waited for.
+
+        Returns:
+            `out`.
+
+        Raises:
+            MlffUsageError: an array is not on this GPU, not contiguous, or of another dtype or shape.
         """
         if self.device.type != "cuda":
             raise MlffUsageError(f"this evaluator is on {self.device}; arrays of a GPU need one made with device='cuda'")
+        jax = frameworks.jax() if frameworks.of(positions) == "jax" else None
+        if jax is not None:
+            jax.block_until_ready((numbers, positions, cells))
+        on_stream = frameworks.current_stream(positions) if stream is None else stream
         n_atoms = int(positions.shape[0])
         first = np.array([0, n_atoms], np.int32) if first_atom is None else host_array(first_atom, np.int32, (-1,), "first_atom")
         n_systems = first.shape[0] - 1
@@ -392,21 +391,33 @@ class Evaluator:
             flags = host_array(np.reshape(np.asarray(periodic, dtype=bool), (-1, 3)), np.uint8, (n_systems, 3), "periodic")
         shapes = {"energies": (n_systems,), "forces": (n_atoms, 3), "stresses": (n_systems, 6), "atom_energies": (n_atoms,),
                   "virials": (n_systems, 9)}  # fmt: skip
+        if out is None:
+            out = {name: new_like(positions, shapes[name]) for name in ("energies", "forces")}
         unknown = set(out) - set(shapes)
         if unknown or not out:
             raise MlffUsageError(f"out: {', '.join(sorted(unknown)) or 'nothing'}; results are {', '.join(shapes)}")
+        keep = []
+
+        def pointer(array: Any, typestr: str, shape: tuple[int, ...], name: str) -> int:
+            address, owner = device_array(array, typestr, shape, name, self.device, on_stream)
+            keep.append(owner)
+            return address
+
         with self.lock:
             b, r = self._batch, self._results
-            b.n_systems, b.location, b.stream = n_systems, lib.DEVICE_MEMORY, stream
+            b.n_systems, b.location, b.stream = n_systems, lib.DEVICE_MEMORY, on_stream or None
             b.first_atom = first.ctypes.data
-            b.species = device_pointer(numbers, "<i4", (n_atoms,), "numbers")
-            b.positions = device_pointer(positions, "<f8", (n_atoms, 3), "positions")
-            b.cells = None if cells is None else device_pointer(cells, "<f8", (n_systems, 3, 3), "cells")
+            b.species = pointer(numbers, "<i4", (n_atoms,), "numbers")
+            b.positions = pointer(positions, "<f8", (n_atoms, 3), "positions")
+            b.cells = None if cells is None else pointer(cells, "<f8", (n_systems, 3, 3), "cells")
             b.periodic = None if flags is None else flags.ctypes.data
             r.location = lib.DEVICE_MEMORY
             for name in _RESULTS:
-                setattr(r, name, device_pointer(out[name], "<f8", shapes[name], name) if name in out else None)
+                setattr(r, name, pointer(out[name], "<f8", shapes[name], name) if name in out else None)
             self._compute()
+            if jax is not None:
+                lib.core.mlff_device_synchronize(self.device.struct)
+        return out
 
     @property
     def n_members(self) -> int:
@@ -449,16 +460,3 @@ class Evaluator:
             "cpu_path": _text(raw.cpu_path),
             **{name: int(getattr(raw, name)) for name in counts},
         }
-
-
-def device_pointer(array: Any, typestr: str, shape: Sequence[int], name: str) -> int:
-    """Address of a contiguous device array after checking that it is what is needed; it is not copied."""
-    interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is None:
-        raise MlffUsageError(f"{name}: not an array on a CUDA device (it has no __cuda_array_interface__)")
-    if interface["typestr"] != typestr or tuple(interface["shape"]) != tuple(shape):
-        raise MlffUsageError(f"{name}: {interface['typestr']} {tuple(interface['shape'])}; {typestr} {tuple(shape)} is needed")
-    strides, item = interface.get("strides"), int(typestr[2:])
-    if strides is not None and tuple(strides) != tuple(item * int(np.prod(shape[i + 1 :])) for i in range(len(shape))):
-        raise MlffUsageError(f"{name}: it is not contiguous")
-    return int(interface["data"][0])

@@ -11,7 +11,8 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
-from ..engine import Evaluator, Model, ModelInfo, host_array
+from .._arrays import host_array
+from ..engine import Evaluator, Model, ModelInfo
 
 
 class StudentCalculator(Calculator):  # type: ignore[misc]
@@ -26,7 +27,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
     Args:
         model: path of a model file (.safetensors), or a `Model`.
         device: "auto" (a GPU where one works, else the CPU), "cpu", "cuda", "cuda:1".
-        precision: "float32", or "float64", the reference.
+        precision: "float32"; "float64", the reference, of the CPU; "tf32", "bf16", fast modes of GPUs.
         skin: Å, of the neighbour list; more means fewer rebuilds and more pairs.
         n_threads: of the CPU; 0 takes all cores this process may use.
         members: of an ensemble, those to run, as [0, 3]; None: all, and the results are their mean.

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Arrays of NumPy, PyTorch, CuPy, JAX and others as pointers the C library reads and writes: on the host, or on a GPU where
+they are never copied. Arrays come in by the array interfaces (`__array_interface__`, `__cuda_array_interface__`) or DLPack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint64, c_void_p, py_object
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _frameworks as frameworks
+from . import _library as lib
+from ._devices import Device
+from .errors import MlffUsageError
+
+_ON_GPU = (2, 13)  # kDLCUDA, kDLCUDAManaged
+_KINDS = {0: "i", 1: "u", 2: "f"}
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", c_uint8),
+        ("bits", c_uint8),
+        ("lanes", c_uint16),
+        ("shape", ctypes.POINTER(c_int64)),
+        ("strides", ctypes.POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [py_object, c_char_p]
+
+
+def host_array(value: Any, dtype: Any, shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
+    """`value` as a C-contiguous NumPy array of the dtype in native byte order; no copy where it is one already."""
+    if not isinstance(value, np.ndarray):
+        if on_gpu(value):
+            raise MlffUsageError(f"{name}: it is on a GPU; compute_on_device takes it without a copy, or bring it to the host first")
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            value = np.from_dlpack(value)
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise MlffUsageError(f"{name}: dtype {array.dtype} is not of numbers")
+    if np.issubdtype(dtype, np.integer) and array.dtype.kind == "f":
+        raise MlffUsageError(f"{name}: dtype {array.dtype}, integers are needed")
+    if any(have != want for have, want in zip(array.shape, shape) if want >= 0) or array.ndim != len(shape):
+        wanted = ", ".join("any" if n < 0 else str(n) for n in shape)
+        raise MlffUsageError(f"{name}: shape {array.shape}, ({wanted}) is needed")
+    return np.ascontiguousarray(array, dtype=dtype)
+
+
+def on_gpu(value: Any) -> bool:
+    """True for an array that lives on a GPU."""
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[0]) in _ON_GPU
+    return hasattr(value, "__cuda_array_interface__")
+
+
+@dataclass
+class _OnDevice:
+    """What an array on a GPU says of itself; `keep` holds its memory."""
+
+    pointer: int
+    typestr: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None  # bytes; None: contiguous
+    index: int | None  # of the GPU, where it is said
+    stream: int | None  # work on it may be in flight there
+    keep: Any
+
+
+def _read_interface(interface: dict[str, Any], value: Any) -> _OnDevice:
+    strides = interface.get("strides")
+    return _OnDevice(
+        int(interface["data"][0] or 0), interface["typestr"], tuple(interface["shape"]), None if strides is None else tuple(strides),
+        None, interface.get("stream"), value,
+    )  # fmt: skip
+
+
+def _read_dlpack(value: Any, stream: int) -> _OnDevice:
+    kind, index = value.__dlpack_device__()
+    # The protocol's 1 is the default stream; the owner makes ours wait for what it has in flight.
+    capsule = value.__dlpack__(stream=stream or 1)
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    item = tensor.bits // 8
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = tuple(item * tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else None
+    typestr = f"<{_KINDS.get(tensor.code, '?')}{item}"
+    return _OnDevice(int(tensor.data or 0) + tensor.byte_offset, typestr, shape, strides, int(index), None, capsule)
+
+
+def device_array(value: Any, typestr: str, shape: Sequence[int], name: str, device: Device, stream: int) -> tuple[int, Any]:
+    """Address of a contiguous array on `device`, checked to be what is needed, and what keeps it there. It is not copied.
+
+    Work of its owner that is still in flight on another stream than `stream` is waited for, as far as its owner tells.
+    """
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is not None:
+        found = _read_interface(interface, value)
+    elif on_gpu(value):
+        found = _read_dlpack(value, stream)
+    else:
+        raise MlffUsageError(f"{name}: not an array on a CUDA device (it has no __cuda_array_interface__, and no __dlpack__ of one)")
+    if found.typestr != typestr or found.shape != tuple(shape):
+        raise MlffUsageError(f"{name}: {found.typestr} {found.shape}; {typestr} {tuple(shape)} is needed")
+    item = int(typestr[2:])
+    contiguous = tuple(item * int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
+    if found.strides is not None and found.strides != contiguous:
+        raise MlffUsageError(f"{name}: it is not contiguous")
+    if found.index is not None and found.index != device.index:
+        raise MlffUsageError(f"{name}: it is on cuda:{found.index}, the evaluator on {device}")
+    if found.stream is not None and (found.stream if found.stream > 2 else 0) != stream:
+        lib.core.mlff_stream_synchronize(device.struct, c_void_p(found.stream if found.stream > 2 else None))
+    return found.pointer, found.keep
+
+
+def new_like(value: Any, shape: Sequence[int]) -> Any:
+    """A new array of float64, of the framework and on the device of `value`."""
+    framework = frameworks.of(value)
+    if framework == "torch":
+        torch = frameworks.torch()
+        return torch.empty(tuple(shape), dtype=torch.float64, device=value.device)
+    if framework == "cupy":
+        return frameworks.module("cupy").empty(tuple(shape), dtype=np.float64)
+    if framework == "jax":
+        return frameworks.jax().numpy.zeros(tuple(shape), dtype=np.float64, device=value.device).block_until_ready()
+    raise MlffUsageError(f"out: arrays to be filled are needed, {type(value).__name__} cannot be asked for new ones")
