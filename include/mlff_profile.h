@@ -285,7 +285,7 @@ typedef struct mlff_rivals_options {
 MLFF_API mlff_rivals_options mlff_rivals_options_default(void);
 
 typedef struct mlff_rival {
-    const char *name;
+    const char *name, *device, *notes; /* as the callable has them; "" where it has none */
     double median_ms;
     double ratio, low, high; /* to the first, and its interval at 95 % within this process */
     mlff_change change;

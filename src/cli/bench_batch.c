@@ -151,14 +151,22 @@ int bench_batch(cli_arguments *arguments)
     exit_status = cli_input_make(arguments, path, path ? NULL : "silicon", 0, &input);
     if (exit_status != CLI_GOOD) return exit_status;
     cli_json json = {.file = stdout}, *out = cli_given(arguments, "json") ? &json : NULL;
+    bench_entry entry = {0};
+    mlff_model_info info;
+    MLFF_TRY(bench_entry_make(spec, &defaults, &entry));
+    MLFF_TRY(cli_model_check_elements(entry.model, input.system, input.text));
+    mlff_model_info_get(entry.model, &info);
     if (out) {
         cli_json_object(out, NULL);
         cli_json_text(out, "model", spec);
+        cli_json_bool(out, "trained", info.trained);
+        cli_json_text(out, "device", entry.callable.device);
         cli_json_text(out, "system", input.text);
         cli_json_array(out, "batches");
     } else {
-        printf("%s: %s\n%6s %12s %13s %13s %10s %10s %13s %9s\n", spec, input.text, "batch", "median/ms", "ms/structure",
-               "structures/s", "speed-up", "memory/MB", "kB/structure", "ΔF eV/Å");
+        printf("%s%s on %s: %s\n%6s %12s %13s %13s %10s %10s %13s %9s\n", spec, info.trained ? "" : " (untrained)",
+               entry.callable.device, input.text, "batch", "median/ms", "ms/structure", "structures/s", "speed-up", "memory/MB",
+               "kB/structure", "ΔF eV/Å");
     }
     for (const char *at = sizes; *at && status == MLFF_OK;) {
         char number[16];
@@ -179,6 +187,8 @@ int bench_batch(cli_arguments *arguments)
         cli_json_end(out, ']');
         cli_json_end(out, '}');
     }
+done:
+    bench_entry_free(&entry);
     cli_input_free(&input);
     return cli_exit(status);
 }

@@ -18,6 +18,7 @@ static void write_row(base_text *page, const mlff_rivals *rivals, int k)
     char text[160];
     base_text_add(page, "<tr>");
     cell(page, "", row->name);
+    cell(page, "", row->device);
     cell(page, "", PROFILE_TIME(row->median_ms));
     snprintf(text, sizeof text, "%.3f×", row->ratio);
     cell(page, "", text);
@@ -27,7 +28,7 @@ static void write_row(base_text *page, const mlff_rivals *rivals, int k)
     cell(page, "", text);
     snprintf(text, sizeof text, k ? "%.6g eV/atom" : "–", row->energy_shift);
     cell(page, "", text);
-    snprintf(text, sizeof text, k ? "%.4g meV/Å (%.2g %%)" : "–", row->force_rms * 1e3,
+    snprintf(text, sizeof text, k ? "%.4g meV/Å (%.3g %%)" : "–", row->force_rms * 1e3,
              100.0 * row->force_rms / rivals->force_scale);
     cell(page, "", text);
     if (isfinite(row->force_error) || isfinite(row->energy_error)) {
@@ -41,20 +42,30 @@ static void write_row(base_text *page, const mlff_rivals *rivals, int k)
 
 void html_rivals(base_text *page, const mlff_rivals *rivals)
 {
-    bool labels = isfinite(rivals->shown[0].force_error) || isfinite(rivals->shown[0].energy_error);
-    base_text_add(page,
-                  "<h2>On the same frames, in turns</h2>\n"
-                  "<div class=\"chart\"><canvas id=\"rivals-speed\" role=\"img\" aria-label=\"median step of each\">"
-                  "</canvas></div>\n<div class=\"scroll\"><table><thead><tr><th></th><th>median</th><th>× first</th>"
-                  "<th>95 %% interval</th><th>ΔE, RMS</th><th>mean ΔE</th><th>ΔF, RMS</th>%s<th class=\"text\"></th></tr>"
-                  "</thead><tbody>\n",
-                  labels ? "<th>MAE to labels</th>" : "");
+    bool labels = isfinite(rivals->shown[0].force_error) || isfinite(rivals->shown[0].energy_error), other = false;
+    for (int k = 0; k < rivals->n; k++) {
+        const mlff_rival *row = &rivals->shown[k];
+        other = other || row->agrees < 0;
+        if (!*row->notes) continue;
+        base_text_add(page, "<p class=\"warn\">");
+        html_textf(page, "%s: %s", row->name, row->notes);
+        base_text_add(page, "</p>\n");
+    }
+    base_text_add(
+        page,
+        "<h2>On the same frames, in turns</h2>\n"
+        "<div class=\"chart\"><canvas id=\"rivals-speed\" role=\"img\" aria-label=\"median step of each\">"
+        "</canvas></div>\n<div class=\"scroll\"><table><thead><tr><th></th><th>device</th><th>median</th><th>× first</th>"
+        "<th>95 %% interval</th><th>ΔE, RMS</th><th>mean ΔE</th><th>ΔF, RMS</th>%s<th class=\"text\"></th></tr>"
+        "</thead><tbody>\n",
+        labels ? "<th>MAE to labels</th>" : "");
     for (int k = 0; k < rivals->n; k++) write_row(page, rivals, k);
     base_text_add(page, "</tbody></table></div>\n<p class=\"soft\">");
     html_textf(page,
                "%d rounds of %d fresh frames; ratios are taken within a round, intervals are of this process. ΔE is what differs "
-               "from the first beyond the mean difference, ΔF of force components, in %% of the first one's (RMS %.4g eV/Å).",
-               rivals->n_rounds, rivals->n_frames, rivals->force_scale);
+               "from the first beyond the mean difference, ΔF of force components, in %% of the first one's (RMS %.4g eV/Å).%s",
+               rivals->n_rounds, rivals->n_frames, rivals->force_scale,
+               other ? " Different models: difference shown, not judged." : "");
     base_text_add(page, "</p>\n<h3>Energy along the frames</h3>\n"
                         "<div class=\"chart\"><canvas id=\"rivals-energy\" role=\"img\" aria-label=\"energy of each frame\">"
                         "</canvas></div>\n<h3>Forces against the first one's</h3>\n"

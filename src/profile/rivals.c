@@ -24,6 +24,8 @@ void mlff_rivals_destroy(mlff_rivals *rivals)
     if (!rivals) return;
     for (int k = 0; rivals->own && k < rivals->n; k++) {
         base_free((char *)(uintptr_t)rivals->own[k].shown.name);
+        base_free((char *)(uintptr_t)rivals->own[k].shown.device);
+        base_free((char *)(uintptr_t)rivals->own[k].shown.notes);
         base_free(rivals->own[k].round_ms);
         base_free(rivals->own[k].forces);
         base_free(rivals->own[k].kept_energy);
@@ -196,11 +198,15 @@ mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables,
     for (int k = 0; k < r->n; k++) {
         if (!(callables[k].properties & MLFF_FORCES))
             MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s has no forces, and cannot be held against others", callables[k].name);
-        r->own[k].shown.name = base_strdup(callables[k].name);
+        mlff_rival *shown = &r->own[k].shown;
+        shown->name = base_strdup(callables[k].name);
+        shown->device = base_strdup(callables[k].device ? callables[k].device : "cpu");
+        shown->notes = base_strdup(callables[k].notes ? callables[k].notes : "");
         r->own[k].round_ms = base_alloc((size_t)r->n_rounds, sizeof *r->own[k].round_ms, "rounds");
         r->own[k].kept_energy = base_alloc(RIVALS_FRAMES, sizeof(double), "frames");
         r->own[k].kept_forces = base_alloc(RIVALS_FRAMES * RIVALS_COMPONENTS, sizeof(double), "frames");
-        if (!r->own[k].shown.name || !r->own[k].round_ms || !r->own[k].kept_energy || !r->own[k].kept_forces) {
+        if (!shown->name || !shown->device || !shown->notes || !r->own[k].round_ms || !r->own[k].kept_energy ||
+            !r->own[k].kept_forces) {
             status = MLFF_ERR_MEMORY;
             goto done;
         }
@@ -229,7 +235,7 @@ const char *rivals_change_name(const mlff_rival *row)
 
 const char *rivals_judgement(const mlff_rival *row)
 {
-    return row->agrees > 0 ? "agrees" : row->agrees == 0 ? "WRONG" : "different models: difference shown, not judged";
+    return row->agrees > 0 ? "agrees" : row->agrees == 0 ? "WRONG" : "another model";
 }
 
 mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out)
@@ -253,6 +259,9 @@ mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out)
                                           : ", but WRONG");
         base_text_add(&text, "\n");
     }
+    for (int k = 0; k < rivals->n; k++)
+        if (*rivals->shown[k].notes)
+            base_text_add(&text, "%s%.200s: %.300s\n", k ? "" : "\n", rivals->shown[k].name, rivals->shown[k].notes);
     base_text_add(&text, "\n%d rounds of %d fresh frames, in turns; ΔE and ΔF are the largest differences from the first\n",
                   rivals->n_rounds, rivals->n_frames);
     for (int k = 1; k < rivals->n; k++) {
@@ -296,6 +305,8 @@ mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out)
         const mlff_rival *s = &rivals->shown[k];
         json_open(&j, NULL, '{');
         json_string(&j, "name", s->name);
+        json_string(&j, "device", s->device);
+        json_string(&j, "notes", s->notes);
         json_number(&j, "median_ms", s->median_ms);
         json_number(&j, "ratio", s->ratio);
         json_number(&j, "low", s->low);

@@ -12,13 +12,23 @@ cd "$work" || exit 1
 "$mlff" profile model.safetensors --system silicon --n-atoms 8 --n-steps 50 -o a.json --name '</script><script>console.error("injected")</script>' >/dev/null || exit 1
 "$mlff" profile model.safetensors --system silicon --n-atoms 8 --n-steps 700 -o b.json >/dev/null || exit 1
 "$mlff" report a.json b.json -o page.html >/dev/null || exit 1
-timeout 100 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/profile" --enable-logging=stderr \
-    --virtual-time-budget=3000 --dump-dom "file://$work/page.html" >dom.html 2>log || { echo "skipped: the browser does not start here"; exit 77; }
-if grep -a 'CONSOLE' log; then
-    echo "FAILED: the console is not silent" >&2
-    exit 1
-fi
-grep -aq 'without charts' <(tr 'A-Z' 'a-z' <page.html) && { echo "no charts in this build; the page opens"; exit 0; }
-drawn=$(grep -ao '<canvas[^>]*style="[^"]*display: block' dom.html | wc -l)
-[ "$drawn" -ge 7 ] || { echo "FAILED: $drawn charts are drawn, expected 7" >&2; exit 1; }
-echo "$drawn charts drawn, console silent"
+"$mlff" new --arch ani --members 1 --elements Si --hidden 16 -o other.safetensors >/dev/null || exit 1
+"$mlff" bench compare model.safetensors other.safetensors --system silicon --n-atoms 8 --rounds 6 --threads 1 --html compare.html >/dev/null
+[ -s compare.html ] || exit 1
+
+# opens PAGE CHARTS
+opens() {
+    timeout 100 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$work/profile" --enable-logging=stderr \
+        --virtual-time-budget=3000 --dump-dom "file://$work/$1" >dom.html 2>log || { echo "skipped: the browser does not start here"; exit 77; }
+    if grep -a 'CONSOLE' log; then
+        echo "FAILED: the console is not silent" >&2
+        exit 1
+    fi
+    grep -aq 'without charts' <(tr 'A-Z' 'a-z' <"$1") && { echo "no charts in this build; $1 opens"; return; }
+    local drawn
+    drawn=$(grep -ao '<canvas[^>]*style="[^"]*display: block' dom.html | wc -l)
+    [ "$drawn" -ge "$2" ] || { echo "FAILED: $1: $drawn charts are drawn, expected $2" >&2; exit 1; }
+    echo "$1: $drawn charts drawn, console silent"
+}
+opens page.html 7
+opens compare.html 10

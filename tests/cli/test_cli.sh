@@ -519,13 +519,14 @@ test_bench() {
     # Which of two is faster is not asked here: 0, 3 and 4 are answers, 1 would be "wrong".
     "$mlff" bench compare model.safetensors other.safetensors --n-atoms 8 --rounds 6 --threads 1 >out 2>err
     [ $? != 1 ] || fail "another model is called wrong"
-    says 'different models: difference shown, not judged'
+    says 'different models: difference shown, not judged' && says 'untrained'
     "$mlff" bench compare model.safetensors other.safetensors ./model.safetensors --n-atoms 8 --rounds 6 --json --threads 1 \
         --trajectory md --html page.html -o runs.json --device cpu >out 2>err
     [ $? != 1 ] || fail "comparison on a trajectory"
     is "$(value out rows.1.same_model)" false "sameness of two different models"
     is "$(value out rows.1.agrees)" null "judgement of two different models"
     is "$(value out rows.2.agrees)" true "agreement of a model with itself"
+    grep -q 'Different models: difference shown, not judged' page.html || fail "the page does not say that models differ"
     is "$(value runs.json runs)" 3 "profiles beside the comparison"
     grep -q 'On the same frames, in turns' page.html || fail "the page has no comparison"
     refused 2 'trajectory goes with --system' bench compare model.safetensors other.safetensors --input x.xyz --trajectory md

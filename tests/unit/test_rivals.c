@@ -115,6 +115,41 @@ static void test_speed(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+// What another model computes is shown and not judged; what is not a number is wrong all the same. The page has both.
+static void test_other_models(void **state)
+{
+    (void)state;
+    rival_field fields[3] = {{.us = 2}, {.us = 2, .kind = ZERO_FORCES}, {.us = 2, .kind = NOT_A_NUMBER}};
+    mlff_callable callables[3] = {callable_of(&fields[0], "teacher"), callable_of(&fields[1], "<student>"),
+                                  callable_of(&fields[2], "nan")};
+    callables[1].notes = "untrained";
+    mlff_trajectory *trajectory = frames_of(4, false);
+    mlff_rivals *rivals;
+    mlff_rivals_options options = mlff_rivals_options_default();
+    char *text;
+    int n;
+    options.n_rounds = 6;
+    options.models = (const int[]){0, 1, 2};
+    assert_ok(mlff_profile_rivals(callables, 3, trajectory, &options, &rivals));
+    const mlff_rival *rows = mlff_rivals_rows(rivals, &n);
+    assert_int_equal(rows[0].agrees, 1);
+    assert_int_equal(rows[1].agrees, -1);
+    assert_int_equal(rows[2].agrees, 0);
+    assert_near(rows[1].energy_shift, 0.0, 0.0); // the same energies, no forces
+    assert_true(rows[1].force_rms > 0.1 && rows[1].force_rms < rows[1].force_difference);
+    assert_ok(mlff_rivals_text(rivals, &text));
+    assert_non_null(strstr(text, "different models: difference shown, not judged"));
+    assert_non_null(strstr(text, "<student>: untrained"));
+    mlff_text_free(text);
+    assert_ok(mlff_rivals_html(rivals, NULL, 0, NULL, &text));
+    assert_non_null(strstr(text, "Different models: difference shown, not judged"));
+    assert_non_null(strstr(text, "&#60;student&#62;"));
+    assert_null(strstr(text, "<student>"));
+    mlff_text_free(text);
+    mlff_rivals_destroy(rivals);
+    mlff_trajectory_destroy(trajectory);
+}
+
 static void test_labels_and_refusals(void **state)
 {
     (void)state;
@@ -143,6 +178,6 @@ static void test_labels_and_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_wrong_answers), cmocka_unit_test(test_speed),
-                                       cmocka_unit_test(test_labels_and_refusals)};
+                                       cmocka_unit_test(test_other_models), cmocka_unit_test(test_labels_and_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
