@@ -25,7 +25,7 @@ demo: build ## make a model, profile MD of 64 silicon atoms with it, run a short
 	@tools/demo $(BUILD)
 
 test: build ## build, then run every test
-	@ctest --test-dir $(BUILD) --output-on-failure
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(shell nproc)
 
 check: ## all that is asked of a change: tests, format, include order, headers, sanitizers, cppcheck, aarch64
 	@.ci/run

@@ -21,6 +21,13 @@
 
 #define SUPPORT __attribute__((unused)) static
 
+/* How many of n cases: all, or an eighth where each is checked by sanitizers, which look for other things and are slow. */
+#ifdef __SANITIZE_ADDRESS__
+#define SUPPORT_CASES(n) (((n) + 7) / 8)
+#else
+#define SUPPORT_CASES(n) (n)
+#endif
+
 #define assert_ok(call)                                                                                                          \
     do {                                                                                                                         \
         mlff_status status_ = (call);                                                                                            \

@@ -223,9 +223,9 @@ static void test_nve(void **state)
     mlff_system *system;
     assert_ok(mlff_system_build("benzene", 0, 0, &system));
     assert_ok(mlff_system_thermalize(system, 300, 1));
-    double coarse = support_largest_drift(evaluator, system, 0.5, 1000),
-           fine = support_largest_drift(evaluator, system, 0.25, 2000);
-    printf("benzene NVE with ANI-2x, 0.5 ps: largest departure %.2e eV at 0.5 fs, %.2e eV at 0.25 fs\n", coarse, fine);
+    double coarse = support_largest_drift(evaluator, system, 0.5, SUPPORT_CASES(1000)),
+           fine = support_largest_drift(evaluator, system, 0.25, SUPPORT_CASES(2000));
+    printf("benzene NVE with ANI-2x: largest departure %.2e eV at 0.5 fs, %.2e eV at 0.25 fs\n", coarse, fine);
     assert_true(coarse < 0.03);        // 2 meV an atom: the Verlet oscillation of C-H bonds at 0.5 fs
     assert_true(fine < 0.45 * coarse); // second order: 0.25, and room for float32's random walk
     mlff_system_destroy(system);

@@ -1,20 +1,8 @@
 // SPDX-License-Identifier: MIT
 // test_neighbors.c: the neighbour list against the definition: all pairs of all images, one by one.
 // Pairs, shifts and vectors are compared exactly: both sides form r = (x_j - x_i) + (S0 a + S1 b + S2 c) in double.
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoms/neighbors.h"
-#include "base/base.h"
-#include "mlff.h"
+#include "support.h"
 
 // ---- random batches -----------------------------------------------------------------------------------------------------
 
@@ -258,7 +246,7 @@ static void test_random_batches(void **state)
     static random_batch b;
     pair_list expected = {0};
     size_t n_pairs = 0;
-    for (uint64_t seed = 1; seed <= 3000; seed++) {
+    for (uint64_t seed = 1; seed <= SUPPORT_CASES(3000); seed++) {
         char what[64];
         snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);
         random_batch_make(&b, seed);
@@ -268,7 +256,7 @@ static void test_random_batches(void **state)
         n_pairs += expected.n;
         mlff_neighbors_destroy(neighbors);
     }
-    assert_true(n_pairs > 1000000); // the cases are not empty
+    assert_true(n_pairs > SUPPORT_CASES(1000000)); // the cases are not empty
     free(expected.pairs);
 }
 
@@ -279,7 +267,7 @@ static void test_random_motion(void **state)
     static random_batch b;
     pair_list expected = {0};
     int64_t n_updates = 0, n_rebuilds = 0;
-    for (uint64_t seed = 10001; seed <= 10300; seed++) {
+    for (uint64_t seed = 10001; seed <= 10000 + SUPPORT_CASES(300); seed++) {
         random_batch_make(&b, seed);
         mlff_neighbors *neighbors = make(b.cutoff, uniform(&b, 0.05, 1.5));
         for (int step = 0; step < 12; step++) {
@@ -307,8 +295,8 @@ static void test_random_motion(void **state)
         n_rebuilds += rebuilds(neighbors);
         mlff_neighbors_destroy(neighbors);
     }
-    assert_true(n_rebuilds < n_updates); // the skin was of use …
-    assert_true(n_rebuilds > 300);       // … and was left
+    assert_true(n_rebuilds < n_updates);          // the skin was of use …
+    assert_true(n_rebuilds > SUPPORT_CASES(300)); // … and was left
     free(expected.pairs);
 }
 
@@ -317,7 +305,7 @@ static void test_random_motion(void **state)
 static void test_large(void **state)
 {
     (void)state;
-    enum { N = 1000 };
+    enum { N = 200 + SUPPORT_CASES(800) };
     static double positions[3 * N];
     pair_list expected = {0};
     int32_t first_atom[2] = {0, N};
