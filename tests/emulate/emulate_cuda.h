@@ -63,6 +63,7 @@ struct emulate_index {
     int x;
 };
 using std::isfinite;
+using std::max;
 using std::min;
 
 namespace emulate
@@ -184,6 +185,8 @@ static inline float __uint_as_float(uint32_t v)
     return r;
 }
 #define __expf expf
+#define __cosf cosf
+#define __sinf sinf
 static inline float __fdividef(float a, float b)
 {
     return a / b;

@@ -6,28 +6,46 @@
 #include "support.h"
 
 // The step's arrays in host memory; what the evaluator does around the kernels.
-static void run_step(const mlff_model *model, const mlff_batch *batch, const painn_cuda_plan *shape, int numbers,
-                     int cells_on_device, support_results *out, painn_cuda_report *report)
+typedef struct rig {
+    const mlff_model *model;
+    painn_cuda_step step;
+    void *block, *arena;
+} rig;
+
+static rig make_rig(const mlff_model *model, int n_atoms, int n_systems, int numbers)
 {
-    painn_cuda_step step = {.numbers = numbers};
-    painn_cuda_plan plan = *shape;
+    rig r = {.model = model, .step = {.numbers = numbers, .skin = 0.5, .arrival_room = 1, .row_capacity = 64}};
     size_t constants = 0;
+    painn_cuda_pack(model->parameters, model, painn_radial, NULL, &constants, NULL, &r.step);
+    r.block = base_alloc(constants, 1, "constants");
+    painn_cuda_pack(model->parameters, model, painn_radial, r.block, &constants, r.block, &r.step);
+    r.step.atom_capacity = (n_atoms + PAINN_CUDA_ATOM_BLOCK - 1) / PAINN_CUDA_ATOM_BLOCK * PAINN_CUDA_ATOM_BLOCK;
+    r.step.system_capacity = n_systems;
+    r.arena = base_alloc(painn_cuda_arena(&r.step, NULL) + 256, 1, "arena");
+    painn_cuda_arena(&r.step, (void *)(((uintptr_t)r.arena + 255) / 256 * 256));
+    assert_int_equal(painn_cuda_prepare_node(numbers) | painn_cuda_prepare_edge(), 0);
+    return r;
+}
+
+static void free_rig(rig *r)
+{
+    base_free(r->arena);
+    base_free(r->block);
+}
+
+static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shape, int cells_on_device, support_results *out,
+                    painn_cuda_report *report)
+{
+    painn_cuda_step *step = &r->step;
+    painn_cuda_plan plan = *shape;
     int n = batch->first_atom[batch->n_systems];
-    painn_cuda_pack(model->parameters, model, painn_radial, NULL, &constants, NULL, &step);
-    void *block = base_alloc(constants, 1, "constants");
-    painn_cuda_pack(model->parameters, model, painn_radial, block, &constants, block, &step);
-    step.atom_capacity = (n + PAINN_CUDA_ATOM_BLOCK - 1) / PAINN_CUDA_ATOM_BLOCK * PAINN_CUDA_ATOM_BLOCK;
-    step.system_capacity = batch->n_systems;
-    step.row_capacity = 64;
-    void *arena = base_alloc(painn_cuda_arena(&step, NULL) + 256, 1, "arena");
-    painn_cuda_arena(&step, (void *)(((uintptr_t)arena + 255) / 256 * 256));
     painn_cuda_system *systems = base_alloc((size_t)batch->n_systems, sizeof *systems, "systems");
     int32_t *system_of = base_alloc((size_t)n, sizeof *system_of, "systems");
     for (int s = 0; s < batch->n_systems; s++) {
         const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * s : NULL;
         systems[s].first = batch->first_atom[s];
         systems[s].n = batch->first_atom[s + 1] - batch->first_atom[s];
-        systems[s].flags = cell_complete(batch->cells ? batch->cells + 9 * s : NULL, periodic, step.cutoff, &systems[s]);
+        systems[s].flags = cell_complete(batch->cells ? batch->cells + 9 * s : NULL, periodic, step->cutoff, &systems[s]);
         if (cells_on_device) {
             systems[s].pending = 1;
             for (int a = 0; a < 3; a++) systems[s].wrapped[a] = periodic[a];
@@ -53,27 +71,32 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const pai
         call.pair_first = batch->pairs->first;
         call.pair_neighbor = batch->pairs->neighbor;
         call.pair_shift = batch->pairs->shift;
-        step.handed_pairs = 1;
     }
-    step.call_in = &call;
+    painn_cuda_choose_rows(step, !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2);
+    step->call_in = &call;
     plan.n_atoms = n;
     plan.n_systems = batch->n_systems;
     plan.forces = 1;
     plan.n_multiprocessors = 16;
-    int error = painn_cuda_prepare_node(step.numbers) | painn_cuda_prepare_edge();
-    error |= painn_cuda_launch_list(&step, &plan, NULL) | painn_cuda_launch_reverse(&step, &plan, NULL);
-    for (int l = 0; l < step.n_layers; l++)
-        error |= painn_cuda_launch_message(&step, &plan, l, NULL) | painn_cuda_launch_mix(&step, &plan, l, 0, NULL);
-    for (int l = step.n_layers - 1; l >= 0; l--) {
-        error |= painn_cuda_launch_edges(&step, &plan, l, NULL);
-        if (l > 0) error |= painn_cuda_launch_mix(&step, &plan, l, 1, NULL);
+    int error = painn_cuda_launch_list(step, &plan, NULL) | painn_cuda_launch_reverse(step, &plan, NULL);
+    for (int l = 0; l < step->n_layers; l++)
+        error |= painn_cuda_launch_message(step, &plan, l, NULL) | painn_cuda_launch_mix(step, &plan, l, 0, NULL);
+    for (int l = step->n_layers - 1; l >= 0; l--) {
+        error |= painn_cuda_launch_edges(step, &plan, l, NULL);
+        if (l > 0) error |= painn_cuda_launch_mix(step, &plan, l, 1, NULL);
     }
-    error |= painn_cuda_launch_forces(&step, &plan, NULL);
+    error |= painn_cuda_launch_forces(step, &plan, NULL);
     assert_int_equal(error, 0);
     base_free(system_of);
     base_free(systems);
-    base_free(arena);
-    base_free(block);
+}
+
+static void run_step(const mlff_model *model, const mlff_batch *batch, const painn_cuda_plan *shape, int numbers,
+                     int cells_on_device, support_results *out, painn_cuda_report *report)
+{
+    rig r = make_rig(model, batch->first_atom[batch->n_systems], batch->n_systems, numbers);
+    run_rig(&r, batch, shape, cells_on_device, out, report);
+    free_rig(&r);
 }
 
 static double rms(const double *x, size_t n)
@@ -237,6 +260,98 @@ static void test_cells(void **state)
     mlff_model_destroy(model);
 }
 
+// Systems for bins: several, each in its own kind of box, some of their atoms outside it.
+typedef struct boxes {
+    int32_t first_atom[6];
+    int species[1200];
+    double positions[3600], cells[45];
+    unsigned char periodic[15];
+    mlff_batch batch;
+} boxes;
+
+static void make_boxes(boxes *b)
+{
+    static const struct {
+        int n;
+        double cell[9];
+        unsigned char periodic[3];
+    } kinds[5] = {{500, {26, 0, 0, 6, 24, 0, -5, 4, 25}, {1, 1, 1}}, // three bins and more along each axis
+                  {200, {9, 0, 0, 0, 31, 0, 2, 0, 18}, {1, 1, 0}},   // its own neighbour along x
+                  {300, {14, 0, 0, 0, 14, 0, 0, 0, 60}, {0, 0, 1}},
+                  {180, {25, 0, 0, 0, 25, 0, 0, 0, 40}, {0, 0, 0}},
+                  {20, {40, 0, 0, 0, 40, 0, 0, 0, 40}, {1, 1, 1}}}; // a gas: bins are larger than they need be
+    memset(b, 0, sizeof *b);
+    uint64_t seed = 5;
+    for (int s = 0, i = 0; s < 5; s++) {
+        memcpy(b->cells + 9 * s, kinds[s].cell, sizeof kinds[s].cell);
+        memcpy(b->periodic + 3 * s, kinds[s].periodic, 3);
+        // Points of a lattice, displaced, so that no two are close.
+        int m = (int)ceil(cbrt(kinds[s].n));
+        for (int k = 0; k < kinds[s].n; k++, i++) {
+            double f[3];
+            for (int a = 0; a < 3; a++) {
+                seed = seed * 6364136223846793005u + 1442695040888963407u;
+                int at = a == 0 ? k % m : a == 1 ? k / m % m : k / m / m;
+                f[a] =
+                    (at + 0.3 * (double)(seed >> 40) / 16777216.0) / m + (i % 7 == 0 && b->periodic[3 * s + a] ? i % 3 - 1 : 0);
+            }
+            for (int c = 0; c < 3; c++)
+                b->positions[3 * i + c] = f[0] * kinds[s].cell[c] + f[1] * kinds[s].cell[3 + c] + f[2] * kinds[s].cell[6 + c] - 7;
+            b->species[i] = i % 2 ? 14 : 8;
+        }
+        b->first_atom[s + 1] = i;
+    }
+    b->batch = (mlff_batch){.n_systems = 5,
+                            .first_atom = b->first_atom,
+                            .species = b->species,
+                            .positions = b->positions,
+                            .cells = b->cells,
+                            .periodic = b->periodic};
+}
+
+// Neighbours by bins give the rows that all pairs give, bit for bit, whether candidates are new or kept.
+static void test_bins(void **state)
+{
+    (void)state;
+    const painn_cuda_plan all_pairs = {.cluster = 1, .tile = 16}, bins = {.cluster = 1, .tile = 16, .bins = 1};
+    mlff_model *model = untrained(64, 1, "gaussian");
+    boxes b;
+    make_boxes(&b);
+    support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
+    size_t n = (size_t)b.first_atom[5];
+    rig of_bins = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES),
+        of_all = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES);
+    // What moves between steps (Å), the cell's change, and the lists made so far. The thin box asks for one each time.
+    static const struct {
+        double move, grow;
+        int first, last, thin, n_lists;
+    } steps[] = {{0, 0, 0, 1200, 1, 1}, {0.2, 0, 500, 510, 1, 2}, {0, 0, 0, 0, 0, 3},   {0.1, 0, 0, 1000, 0, 3},
+                 {0.06, 0, 5, 6, 0, 3}, {0.2, 0, 40, 50, 0, 4},   {0, 0.01, 0, 0, 0, 5}};
+    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+        painn_cuda_report report = {0}, other = {0};
+        if (!steps[k].thin) b.cells[9] = 12.5; // wide enough
+        for (int i = steps[k].first; i < steps[k].last; i++) b.positions[3 * i + i % 3] += steps[k].move;
+        b.cells[0] += steps[k].grow;
+        run_rig(&of_all, &b.batch, &all_pairs, 1, &expected, &other);
+        run_rig(&of_bins, &b.batch, &bins, 1, &got, &report);
+        assert_int_equal(report.flags, 0);
+        assert_int_equal(report.n_pairs, other.n_pairs);
+        for (size_t i = 0; i < n; i++) {
+            size_t row = i * (size_t)of_all.step.row_capacity;
+            assert_int_equal(of_bins.step.row_length[i], of_all.step.row_length[i]);
+            assert_memory_equal(of_bins.step.edges + row, of_all.step.edges + row,
+                                sizeof *of_all.step.edges * (size_t)of_all.step.row_length[i]);
+        }
+        assert_memory_equal(got.r.forces, expected.r.forces, sizeof(double) * 3 * n);
+        if (report.n_lists != steps[k].n_lists) fail_msg("step %zu: %d lists made", k, report.n_lists);
+    }
+    support_results_free(&expected);
+    support_results_free(&got);
+    free_rig(&of_bins);
+    free_rig(&of_all);
+    mlff_model_destroy(model);
+}
+
 static void test_pairs_and_ghosts(void **state)
 {
     (void)state;
@@ -255,6 +370,18 @@ static void test_pairs_and_ghosts(void **state)
     m.batch.pairs = &pairs;
     m.batch.owned = owned;
     check(model, &m.batch, &plan, 0, 5e-6, "handed-in pairs, ghosts");
+    // Without their reverses: some rows empty, and of the others every third pair.
+    int32_t first[26] = {0}, neighbor[25 * 24];
+    for (int i = 0; i < 25; i++) {
+        int to = first[i];
+        for (int p = pairs.first[i]; p < pairs.first[i + 1] && i % 4 != 3; p++)
+            if (p % 3) neighbor[to++] = pairs.neighbor[p];
+        first[i + 1] = to;
+    }
+    pairs = (mlff_pairs){.first = first, .neighbor = neighbor};
+    check(model, &m.batch, &plan, 0, 5e-6, "pairs without their reverses");
+    const painn_cuda_plan in_blocks = {.cluster = 8, .tile = 16, .edge_mode = 2};
+    check(model, &m.batch, &in_blocks, 0, 5e-6, "pairs without their reverses, a block a row");
     mlff_neighbors_destroy(list);
     mlff_model_destroy(model);
 }
@@ -287,7 +414,8 @@ static void test_reports(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_fast_modes), cmocka_unit_test(test_cells),
-                                       cmocka_unit_test(test_pairs_and_ghosts), cmocka_unit_test(test_reports)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_fast_modes),       cmocka_unit_test(test_cells),
+        cmocka_unit_test(test_bins),   cmocka_unit_test(test_pairs_and_ghosts), cmocka_unit_test(test_reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,16 +36,17 @@ static mlff_status create_stages(cuda_evaluator *e)
     return MLFF_OK;
 }
 
-// "cluster=8,tile=16,edges=0,overlap=1": what a developer wants to compare. −1: not asked for.
+// "cluster=8,tile=16,edges=0,overlap=1,bins=0": what a developer wants to compare. −1: not asked for.
 static void read_forced_plan(painn_cuda_plan *plan)
 {
-    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1};
+    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1};
     const char *text = getenv("MLFF_CUDA_PLAN"), *at;
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
     if ((at = strstr(text, "tile="))) plan->tile = atoi(at + 5);
     if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
+    if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);
 }
 
 static mlff_status upload_model(cuda_evaluator *e, const device_painn *painn)
@@ -110,6 +111,7 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
     PLUGIN_TRY(upload_model(e, painn));
     PLUGIN_TRY(create_stages(e));
     e->step.row_capacity = FIRST_ROW;
+    e->step.skin = options->skin_angstrom;
     read_forced_plan(&e->forced);
     *evaluator_out = e;
     e = NULL;
@@ -169,8 +171,10 @@ mlff_status painn_cuda_grow(cuda_evaluator *e, int n_atoms, int n_systems, int r
 {
     mlff_status status = MLFF_OK;
     painn_cuda_step step = e->step;
-    if (e->arena && n_atoms <= step.atom_capacity && n_systems <= step.system_capacity && row <= step.row_capacity)
+    if (e->arena && n_atoms <= step.atom_capacity && n_systems <= step.system_capacity && row <= step.row_capacity &&
+        e->one_way <= step.arrival_room)
         return MLFF_OK;
+    step.arrival_room = e->one_way;
     int64_t atoms = class_of(n_atoms) > step.atom_capacity ? class_of(n_atoms) : step.atom_capacity;
     atoms = (atoms + PAINN_CUDA_ATOM_BLOCK - 1) / PAINN_CUDA_ATOM_BLOCK * PAINN_CUDA_ATOM_BLOCK;
     if (class_of_systems(n_systems) > step.system_capacity) step.system_capacity = class_of_systems(n_systems);
@@ -187,6 +191,7 @@ mlff_status painn_cuda_grow(cuda_evaluator *e, int n_atoms, int n_systems, int r
     e->arena = NULL;
     e->arena_bytes = 0;
     e->proven_atoms = 0;
+    e->lists_seen = 0;
     PLUGIN_TRY(cuda_allocate(e->device, bytes, "the atoms' features", &e->arena));
     e->arena_bytes = bytes;
     painn_cuda_arena(&step, e->arena);
@@ -262,7 +267,7 @@ done:
 
 // ---- graphs -------------------------------------------------------------------------------------------------------------
 
-painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int forces)
+painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int largest, int forces)
 {
     int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors, wide = e->step.n_features == 128;
     painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
@@ -279,12 +284,15 @@ painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *e, int n_atoms, int n
                                                           : 0,
                             .overlap = e->capability >= 90,
                             .n_multiprocessors = n,
-                            .forces = forces};
+                            .forces = forces,
+                            // The search keeps four rows of candidates in 48 KB of shared memory.
+                            .bins = largest >= BINS_FROM && e->step.candidate_capacity <= 3000};
     const painn_cuda_plan *f = &e->forced;
     if (f->cluster > 0 && wide && e->capability >= 90) plan.cluster = f->cluster;
     if (f->tile > 0) plan.tile = f->tile;
     if (f->edge_mode >= 0) plan.edge_mode = f->edge_mode;
     if (f->overlap >= 0) plan.overlap = f->overlap && e->capability >= 90;
+    if (f->bins >= 0) plan.bins = f->bins;
     return plan;
 }
 
@@ -322,7 +330,7 @@ static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
     cudaGraph_t graph = NULL;
     painn_cuda_step step = e->step;
     step.call_in = slot->from_device ? e->staged : e->input;
-    step.handed_pairs = slot->handed_pairs;
+    painn_cuda_choose_rows(&step, slot->handed_pairs);
     step.stamps = slot->stamps ? e->io.stamps : NULL;
     CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
     if (!slot->from_device) {
@@ -574,6 +582,16 @@ void painn_cuda_read_stamps(cuda_evaluator *e, int forces)
     }
 }
 
+// Lists made so far: one a step where all pairs are looked at; those of candidates the device counts, and says so later.
+static void count_lists(cuda_evaluator *e, const captured_graph *graph, int waited)
+{
+    if (graph->handed_pairs) return;
+    if (!graph->plan.bins) e->n_rebuilds++;
+    if (!graph->plan.bins || !waited) return;
+    e->n_rebuilds += e->io.report->n_lists - e->lists_seen;
+    e->lists_seen = e->io.report->n_lists;
+}
+
 mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results)
 {
     mlff_status status = MLFF_OK;
@@ -581,9 +599,10 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
     int gradient = results->forces || results->virials || results->stresses;
     if (on_device != (results->location == MLFF_DEVICE_MEMORY))
         return host.fail(MLFF_ERR_USAGE, "batch and results must live in the same place: both on the host or both on the GPU");
-    if (batch->pairs && !batch->pairs->symmetric)
-        return host.fail(MLFF_ERR_UNSUPPORTED,
-                         "pairs without their reverses are not offered on the GPU; hand in a full list or use --device cpu");
+    int handed_pairs = !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2, largest = 0;
+    for (int s = 0; s < batch->n_systems; s++)
+        if (batch->first_atom[s + 1] - batch->first_atom[s] > largest) largest = batch->first_atom[s + 1] - batch->first_atom[s];
+    if (handed_pairs == 2) e->one_way = 1;
     PLUGIN_TRY(cuda_use(e->device));
     cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
     int n_pairs = count_pairs(batch, n_atoms);
@@ -591,9 +610,9 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
     PLUGIN_TRY(grow_host(e, on_device ? 1 : n_atoms, on_device ? 1 : batch->n_systems, n_pairs));
 
     for (;;) {
-        captured_graph wanted = {.plan = painn_cuda_make_plan(e, n_atoms, batch->n_systems, gradient),
+        captured_graph wanted = {.plan = painn_cuda_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
                                  .from_device = on_device,
-                                 .handed_pairs = batch->pairs != NULL,
+                                 .handed_pairs = handed_pairs,
                                  .stamps = e->clock_on};
         cudaGraphExec_t graph = NULL;
         if (on_device) {
@@ -603,11 +622,16 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
         }
         PLUGIN_TRY(find_graph(e, &wanted, &graph));
         CUDA_TRY(cudaGraphLaunch(graph, stream), "starting a step");
-        if (on_device && n_atoms <= e->proven_atoms && !e->clock_on) break; // not waited for
+        int waited = !on_device || n_atoms > e->proven_atoms || e->clock_on;
+        if (!waited) {
+            count_lists(e, &wanted, waited);
+            break;
+        }
         CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
         if (!(e->io.report->flags & PAINN_CUDA_ROW_FULL)) {
             PLUGIN_TRY(painn_cuda_judge(e, e->io.report));
             e->n_pairs = e->io.report->n_pairs;
+            count_lists(e, &wanted, waited);
             if (on_device) e->proven_atoms = n_atoms;
             break;
         }
@@ -644,7 +668,7 @@ void painn_cuda_info(const cuda_evaluator *e, mlff_evaluator_info *info_out)
 {
     info_out->n_computes = e->n_computes;
     info_out->n_pairs = e->n_pairs;
-    info_out->n_rebuilds = e->n_computes; // a new list each step
+    info_out->n_rebuilds = e->n_rebuilds;
     info_out->n_growths = e->n_growths;
     info_out->host_bytes = (int64_t)(sizeof *e + e->io.bytes);
     info_out->device_bytes = (int64_t)(e->constant_bytes + e->arena_bytes + e->staged_bytes + e->io.input_bytes);

@@ -4,7 +4,7 @@
  * One step is a chain of kernels, captured once into a CUDA graph. `mix` is update l and message network l + 1, all
  * that is local to an atom, in one kernel; edges are summed by the atom that owns the row, forward and backward:
  *
- *   prepare > search > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
+ *   prepare > search (by bins: scan > sort > search > filter) > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
  *   > edges 0 > forces > sums;         reverse (the index of each pair's reverse) beside them, before forces
  *
  * The reverse pass gathers: for the pair (i, j) whose sender j owns the row, the row of j holds the reverse pair, with
@@ -24,11 +24,12 @@ extern "C" {
 
 enum {
     PAINN_CUDA_MAX_LAYERS = PAINN_MAX_LAYERS,
-    PAINN_CUDA_INTERVALS = 128, /* of the filter table */
-    PAINN_CUDA_TABLE_RANGE = 8, /* the variable goes from −1/8 to 1/8 in an interval */
-    PAINN_CUDA_SLICE = 16,      /* features */
-    PAINN_CUDA_SAVED = 10,      /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
-    PAINN_CUDA_ATOM_BLOCK = 32  /* atom capacities are multiples of it */
+    PAINN_CUDA_INTERVALS = 128,  /* of the filter table */
+    PAINN_CUDA_TABLE_RANGE = 8,  /* the variable goes from −1/8 to 1/8 in an interval */
+    PAINN_CUDA_SLICE = 16,       /* features */
+    PAINN_CUDA_SAVED = 10,       /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
+    PAINN_CUDA_BIN_BLOCK = 1024, /* bins that one block sums */
+    PAINN_CUDA_ATOM_BLOCK = 32   /* atom capacities are multiples of it */
 };
 
 /* How numbers become operands of the tensor cores: split into two halves (high, low: 22 bits together, three products), or
@@ -49,6 +50,7 @@ typedef struct painn_cuda_system {
     int32_t first, n;
     int32_t images[3]; /* −images … images beside the nearest one are looked at */
     int32_t wrapped[3];
+    int32_t bins[3];        /* along each axis, together no more than atoms; where nothing repeats the bins do */
     int32_t pending, flags; /* pending: the GPU is to complete the cell; flags of the report */
 } painn_cuda_system;
 
@@ -82,8 +84,16 @@ enum {
 };
 typedef struct painn_cuda_report {
     int32_t flags, longest_row, n_pairs, atom, other; /* `atom`, `other`: one that a flag is about */
-    int32_t unused[3];
+    int32_t n_lists;                                  /* made of candidates, since the arrays are there */
+    int32_t unused[2];
 } painn_cuda_report;
+
+/* What the list of candidates was made of; zeros: nothing yet. */
+typedef struct painn_cuda_list {
+    int32_t n_atoms, n_systems; /* −1: the list is not to be used again */
+    int32_t stale;              /* this step makes a new one */
+    int32_t n_lists;
+} painn_cuda_list;
 
 /* One edge of a row: geometry, and its place in the filter table. */
 typedef struct painn_cuda_edge {
@@ -116,7 +126,10 @@ typedef struct painn_cuda_step {
 
     /* ---- on the device */
     int32_t atom_capacity, system_capacity, row_capacity;
-    int32_t handed_pairs;  /* 1: rows come from the caller's pairs */
+    int32_t handed_pairs; /* 1: rows come from the caller's pairs; 2: and these lack their reverses */
+    int32_t arrival_room; /* 1: there is room for these */
+    int32_t candidate_capacity;
+    double skin;           /* Å, of candidates */
     painn_cuda_call *call; /* *call_in, copied */
     painn_cuda_system *systems;
     int32_t *species, *system_of; /* [n_atoms] */
@@ -126,8 +139,25 @@ typedef struct painn_cuda_step {
     double *positions;       /* [n_atoms][3], handed-in pairs only */
     int32_t *row_length;     /* [n_atoms] */
     painn_cuda_edge *edges;  /* [n_atoms][row_capacity] */
-    int32_t *reverse;        /* [n_atoms][row_capacity] index into edges */
-    float *q;                /* [n_atoms][F/16][16] q'' of the last layer done */
+    /* Rows of the pairs that end in an atom, each turned round: the edges themselves where every pair has its reverse. */
+    const painn_cuda_edge *incoming;
+    const int32_t *incoming_length;
+    int32_t *reverse; /* [n_atoms][row_capacity] of each edge, its index in `incoming` */
+
+    /* ---- only with pairs that lack their reverses */
+    int32_t *arrivals, *arrival_keys; /* [n_atoms] pairs that end there; [n_atoms][row_capacity] their indices in `edges` */
+    painn_cuda_edge *arrival_edges;   /* [n_atoms][row_capacity] */
+
+    /* ---- neighbours by bins: candidates, kept while no atom moves by half the skin */
+    painn_cuda_list *list;
+    int32_t *bin, *place_in_bin;            /* [n_atoms] */
+    int32_t *bin_count, *bin_first;         /* [n_atoms + 1] of the bins of a system, from its first atom's place on */
+    int32_t *bin_total;                     /* of PAINN_CUDA_BIN_BLOCK bins each */
+    float *binned;                          /* [n_atoms][4] fractional_float in the order of bins, and the atom */
+    double *listed;                         /* [n_atoms][3] fractional, when the list was made */
+    int32_t *candidates, *candidate_length; /* [n_atoms][candidate_capacity] (neighbour, image), in order */
+
+    float *q; /* [n_atoms][F/16][16] q'' of the last layer done */
     float *state
         [PAINN_CUDA_MAX_LAYERS]; /* [n_atoms][F/16][3][16][2] x^q x^R, μ_x μ_y, μ_z x^μ at the layer's input; none for layer 0 */
     float *prime;                /* [n_atoms][F/16][4][16] q', μ' */
@@ -151,10 +181,12 @@ typedef struct painn_cuda_plan {
     int overlap;            /* programmatic launches: a kernel starts while the one before it ends */
     int n_multiprocessors;
     int forces; /* 0: energies only */
+    int bins;   /* neighbours by bins, for large systems; else all pairs are looked at */
 } painn_cuda_plan;
 
 /* Launches. `stream` is a cudaStream_t; the answer a cudaError_t. Sizes must have been checked. */
 int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+int painn_cuda_launch_bins(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream); /* its part with bins */
 int painn_cuda_launch_reverse(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int painn_cuda_launch_message(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
 int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
@@ -184,6 +216,8 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
                      const void *base, painn_cuda_step *step);
 /* Work arrays of a step: pointers relative to `base`; answers the bytes. Sizes are those in `step`. */
 size_t painn_cuda_arena(painn_cuda_step *step, void *base);
+/* Where the rows of a step come from; `handed_pairs` as in the step. */
+void painn_cuda_choose_rows(painn_cuda_step *step, int handed_pairs);
 
 #ifdef __cplusplus
 }

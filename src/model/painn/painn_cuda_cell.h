@@ -84,4 +84,26 @@ static inline PAINN_CUDA_BOTH int cell_complete(const double *cell, const unsign
     return flags;
 }
 
+/* Bins of a completed system, at least as wide as `reach`, no more than atoms. Where an axis repeats they divide the
+ * cell's height; else bin k is also bin k + bins, so that no one needs to know how far the atoms reach. */
+static inline PAINN_CUDA_BOTH void cell_bins(double reach, painn_cuda_system *system)
+{
+    int *bins = system->bins, n_open = 0;
+    double periodic = 1.0;
+    for (int a = 0; a < 3; a++) {
+        const double *v = system->inverse + a;
+        double most = system->wrapped[a] ? floor(1.0 / (reach * sqrt(v[0] * v[0] + v[3] * v[3] + v[6] * v[6]))) : 1.0;
+        bins[a] = most >= 1.0 ? (int)fmin(most, 4096.0) : 1;
+        periodic *= bins[a];
+        n_open += !system->wrapped[a];
+    }
+    double share = system->n / periodic, each = n_open == 3 ? cbrt(share) : n_open == 2 ? sqrt(share) : share;
+    for (int a = 0; a < 3; a++)
+        if (!system->wrapped[a] && each > 1.0) bins[a] = (int)each;
+    while ((int64_t)bins[0] * bins[1] * bins[2] > system->n) {
+        int largest = bins[0] >= bins[1] && bins[0] >= bins[2] ? 0 : bins[1] >= bins[2] ? 1 : 2;
+        bins[largest] -= (bins[largest] + 7) / 8;
+    }
+}
+
 #endif

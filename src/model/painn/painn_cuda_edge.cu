@@ -2,7 +2,7 @@
 // painn_cuda_edge.cu: sums over the edges of an atom, forward and backward, forces and virials from them.
 //
 //   forward, row of i:    q'_i = q_i + Σ W^q∘x^q_j ;  μ'_i = μ_i + Σ (W^R∘x^R_j) u + (W^μ∘x^μ_j)∘μ_j
-//   backward, row of j (its entry (j, i) is the pair (i, j) reversed: same d, u of opposite sign):
+//   backward, row of j in `incoming` (its entry (j, i) is the pair (i, j) turned round: same d, u of opposite sign):
 //     P = Σ_c u_c μ̄'_i,c ;  Q = Σ_c μ̄'_i,c∘μ_j,c
 //     x̄_j += [W^q∘q̄'_i | W^R∘P | W^μ∘Q] ;  μ̄_j += (W^μ∘x^μ_j)∘μ̄'_i
 //     κ += Σ_f x^q∘q̄'∘dW^q + x^R∘P∘dW^R + x^μ∘Q∘dW^μ ;  ū_c += Σ_f W^R∘x^R∘μ̄'_i,c
@@ -115,12 +115,12 @@ static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
 struct edge_chunk {
     float4 a, b;
     int length; // of the row
-    __device__ __forceinline__ void load(const painn_cuda_step &step, int i, int begin)
+    __device__ __forceinline__ void load(const painn_cuda_edge *rows, const int32_t *lengths, int capacity, int i, int begin)
     {
         const int k = begin + (int)(threadIdx.x % 32);
-        length = step.row_length[i];
+        length = lengths[i];
         // Not waiting for the length: what lies behind it in the row is memory, and is replaced.
-        const painn_cuda_edge *edge = step.edges + (size_t)i * step.row_capacity + min(k, step.row_capacity - 1);
+        const painn_cuda_edge *edge = rows + (size_t)i * capacity + min(k, capacity - 1);
         a = *(const float4 *)edge->u;
         b = *(const float4 *)&edge->packed;
         if (k >= length) {
@@ -178,16 +178,16 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     const int width = first_layer ? 32 : 96;
     edge_chunk next;
     edge_view<BLOCKS, false> e;
-    if (task.atom < task.end) next.load(step, task.atom, 0);
+    if (task.atom < task.end) next.load(step.edges, step.row_length, step.row_capacity, task.atom, 0);
     if (!first_layer) begin_stage(step, stage_message(l));
 
     for (int i = task.atom; i < task.end; i += task.stride) {
         float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
         edge_chunk chunk = next;
-        if (i + task.stride < task.end) next.load(step, i + task.stride, 0);
+        if (i + task.stride < task.end) next.load(step.edges, step.row_length, step.row_capacity, i + task.stride, 0);
         const int length = chunk.length;
         for (int begin = 0; begin < length; begin += 32) {
-            if (begin > 0) chunk.load(step, i, begin);
+            if (begin > 0) chunk.load(step.edges, step.row_length, step.row_capacity, i, begin);
             const int packed =
                 first_layer ? __float_as_int(chunk.b.z) * PAINN_CUDA_INTERVALS + __float_as_int(chunk.b.x) % PAINN_CUDA_INTERVALS
                             : __float_as_int(chunk.b.x);
@@ -281,7 +281,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     const float2 zero = make_float2(0, 0);
     edge_chunk next;
     edge_view<BLOCKS, true> e;
-    if (task.atom < task.end) next.load(step, task.atom, 0);
+    if (task.atom < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, task.atom, 0);
     begin_stage(step, stage_edges(step.n_layers, l)); // all but the adjoints is there already
 
     for (int j = task.atom; j < task.end; j += task.stride) {
@@ -299,11 +299,11 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
         }
         float2 bq = zero, bR = zero, bm = zero, bx = zero, by = zero, bz = zero;
         edge_chunk chunk = next;
-        if (j + task.stride < task.end) next.load(step, j + task.stride, 0);
+        if (j + task.stride < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, j + task.stride, 0);
         const int length = chunk.length;
         const size_t row_at = (size_t)j * step.row_capacity;
         for (int begin = 0; begin < length; begin += 32) {
-            if (begin > 0) chunk.load(step, j, begin);
+            if (begin > 0) chunk.load(step.incoming, step.incoming_length, step.row_capacity, j, begin);
             const int packed = __float_as_int(chunk.b.x), n = min(32, length - begin);
             if (mode == ROW_BLOCK && task.begin < n) {
                 e.locate(chunk, packed, task.begin);
@@ -372,7 +372,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
 
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
-// g = dE/dr of the pair whose reverse is entry `at`: the pair ends in the row's atom; its u is minus the entry's.
+// g = dE/dr of the pair whose reverse is entry `at` of `incoming`: it ends in the row's atom; its u is minus the entry's.
 template <int SLICES>
 static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 &u_out)
 {
@@ -380,7 +380,7 @@ static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &st
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int s = 0; s < SLICES; s++) sum = sum + *(const float4 *)(step.edge_gradient + (s * slice + at) * 4);
-    float4 u = *(const float4 *)step.edges[at].u;
+    float4 u = *(const float4 *)step.incoming[at].u;
     u_out = u;
     float ux = -u.x, uy = -u.y, uz = -u.z, inverse = 1.0f / u.w;
     float along = sum.x - (ux * sum.y + uy * sum.z + uz * sum.w) * inverse;
@@ -400,13 +400,14 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (i >= step.call->n_atoms) return;
     const bool want_virial = step.call->want_virial;
-    const int length = step.row_length[i];
+    const int n_out = step.row_length[i], n_in = step.incoming_length[i]; // the same, where each pair has its reverse
     const size_t row = (size_t)i * step.row_capacity;
     float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int k = lane; k < length; k += 32) {
-        float4 u, unused;
-        float3 in = pair_gradient<SLICES>(step, row + k, u); // pair (j, i)
-        float3 out = pair_gradient<SLICES>(step, step.reverse[row + k], unused);
+    for (int k = lane; k < max(n_in, n_out); k += 32) {
+        float4 u = make_float4(0, 0, 0, 0), unused;
+        float3 in = make_float3(0, 0, 0), out = in;
+        if (k < n_in) in = pair_gradient<SLICES>(step, row + k, u); // pair (j, i)
+        if (k < n_out) out = pair_gradient<SLICES>(step, step.reverse[row + k], unused);
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;

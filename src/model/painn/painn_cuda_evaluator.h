@@ -6,7 +6,7 @@
 #include "device/device_cuda.h"
 #include "painn_cuda.h"
 
-enum { MAX_GRAPHS = 16, FIRST_ROW = 64 };
+enum { MAX_GRAPHS = 16, FIRST_ROW = 64, BINS_FROM = 1536 /* atoms of a system */ };
 
 typedef struct captured_graph {
     painn_cuda_plan plan;
@@ -62,12 +62,15 @@ struct cuda_evaluator {
     double *time_ns;
     painn_cuda_plan forced;    // from MLFF_CUDA_PLAN
     painn_cuda_report *report; // where device batches leave their report; NULL: in page-locked memory
-    int64_t n_computes, n_pairs, n_growths, n_captures;
+    int64_t n_computes, n_pairs, n_growths, n_captures, n_rebuilds;
+    int32_t lists_seen;     // of those made of candidates
+    int one_way;            // pairs without their reverses were handed in: rows for them
 };
 
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
 mlff_status painn_cuda_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
-painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *evaluator, int n_atoms, int n_systems, int forces);
+/* `largest`: atoms of the largest system. */
+painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *evaluator, int n_atoms, int n_systems, int largest, int forces);
 /* Enqueues the kernels of one step on a stream that is being captured. */
 mlff_status painn_cuda_enqueue(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
                                cudaStream_t stream);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// painn_cuda_list.cu: neighbours and edge geometry on the GPU, made anew in each step: no skin, nothing to go stale.
+// painn_cuda_list.cu: neighbours and edge geometry on the GPU, made anew in each step: no skin, nothing to go stale; for
+// large systems candidates come from painn_cuda_bins.cu.
 //
 //   s_i = (R_i − R_first) · cell⁻¹, wrapped on periodic axes ;  r = (s_j − s_i + S) · cell, S integer, |r| < cutoff
 //
@@ -8,24 +9,36 @@
 // the order (neighbour, image). `reverse` finds the place of each pair's reverse. Differences are antisymmetric in
 // floating point too, so both directions of a pair always agree. Work is N² within a system, 16 float operations each.
 #include "painn_cuda_cell.h"
-#include "painn_cuda_device.cuh"
+#include "painn_cuda_rows.cuh"
 
-static __device__ void raise_flag(const painn_cuda_step &step, int flag, int atom, int other)
+static __device__ bool differ(const painn_cuda_system &a, const painn_cuda_system &b)
 {
-    // The first trouble is told; others may follow from it.
-    if (atomicOr(&step.report->flags, flag) == 0) {
-        step.report->atom = atom;
-        step.report->other = other;
-    }
+    bool same = a.first == b.first && a.n == b.n;
+    for (int c = 0; c < 9; c++) same = same && a.cell[c] == b.cell[c];
+    for (int c = 0; c < 3; c++) same = same && a.wrapped[c] == b.wrapped[c];
+    return !same;
 }
 
+// The bin of a coordinate: of a cell's fraction, or of a length in Å, where bin k is also bin k + bins.
+static __device__ int bin_along(double f, int wrapped, int bins, double reach)
+{
+    if (wrapped) return min((int)(f * bins), bins - 1);
+    const int bin = (int)floor(f / reach) % bins;
+    return bin < 0 ? bin + bins : bin;
+}
+
+template <bool bins>
 static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ painn_cuda_step step, int unused)
 {
     begin_stage(step, 0);
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const painn_cuda_call call = *step.call_in;
-    if (i == 0) *step.call = call;
+    if (i == 0) {
+        *step.call = call;
+        if (!bins) step.list->n_atoms = -1; // its systems are not kept any longer
+    }
     if (i >= call.n_atoms) return;
+    bool stale = bins && (step.list->n_atoms != call.n_atoms || step.list->n_systems != call.n_systems);
     const int s = call.system_of[i];
     int z = call.species[i];
     const unsigned char owned = call.owned ? call.owned[i] : 1;
@@ -36,11 +49,14 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
                                            (unsigned char)system.wrapped[2]};
         system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.cutoff, &system);
     }
+    if (bins) cell_bins(list_reach(step), &system);
     if (i == system.first) {
         if (system.flags) raise_flag(step, system.flags, i, -1);
+        if (bins && !stale) stale = differ(system, step.systems[s]);
         step.systems[s] = system;
     }
-    double r[3];
+    double r[3], moved[3] = {0, 0, 0};
+    int place[3] = {0, 0, 0};
     bool finite = true, wide = false;
     for (int c = 0; c < 3; c++) {
         r[c] = raw[c] - call.positions[(size_t)system.first * 3 + c];
@@ -53,6 +69,11 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
         else
             wide = wide || fabs(f) > 5e4;
         if (!finite) f = 0;
+        if (bins) {
+            moved[a] = f - step.listed[(size_t)i * 3 + a];
+            if (system.wrapped[a]) moved[a] -= rint(moved[a]);
+            place[a] = bin_along(f, system.wrapped[a], system.bins[a], list_reach(step));
+        }
         step.fractional[(size_t)i * 3 + a] = f;
         step.fractional_float[(size_t)i * 4 + a] = (float)f;
         if (step.handed_pairs) step.positions[(size_t)i * 3 + a] = finite ? raw[a] : 0.0;
@@ -66,78 +87,21 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
     step.species[i] = z;
     step.system_of[i] = s;
     step.owned[i] = owned;
-}
-
-// Writes entry `slot` of row i.
-static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, int i, int slot, int j, double rx, double ry,
-                                                  double rz, double square, int sx, int sy, int sz)
-{
-    painn_cuda_edge edge;
-    double d = sqrt(square), inverse = 1.0 / d, along = d * ((double)PAINN_CUDA_INTERVALS / step.cutoff);
-    int interval = (int)along;
-    if (interval > PAINN_CUDA_INTERVALS - 1) interval = PAINN_CUDA_INTERVALS - 1;
-    edge.u[0] = (float)(rx * inverse);
-    edge.u[1] = (float)(ry * inverse);
-    edge.u[2] = (float)(rz * inverse);
-    edge.d = (float)(d / step.length_unit);
-    edge.packed = j * PAINN_CUDA_INTERVALS + interval;
-    edge.t = (float)((2.0 * (along - interval) - 1.0) / PAINN_CUDA_TABLE_RANGE);
-    edge.species = step.species[j];
-    edge.shift = (sx + 512) | (sy + 512) << 10 | (sz + 512) << 20;
-    step.edges[(size_t)i * step.row_capacity + slot] = edge;
-}
-
-static __device__ void close_row(const painn_cuda_step &step, int i, int length)
-{
-    if (threadIdx.x % 32 != 0) return;
-    if (length > step.row_capacity) {
-        atomicMax(&step.report->longest_row, length);
-        raise_flag(step, PAINN_CUDA_ROW_FULL, i, -1);
-        length = step.row_capacity;
+    if (step.handed_pairs == 2) step.arrivals[i] = 0;
+    if (!bins) return;
+    // The first atom of a system is where coordinates begin: a distance changes by no more than two of these.
+    double square = 0;
+    for (int c = 0; c < 3; c++) {
+        const double x = moved[0] * system.cell[c] + moved[1] * system.cell[3 + c] + moved[2] * system.cell[6 + c];
+        square += x * x;
     }
-    step.row_length[i] = length;
-    atomicAdd(&step.report->n_pairs, length);
-}
-
-// Decides in double about 32 candidates (−1: none) and appends those inside to row i; answers the row's length.
-static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda_system &system, int i, int candidate, int images,
-                                   int n1, int n2, int length)
-{
-    bool inside = false;
-    int j = 0, s0 = 0, s1 = 0, s2 = 0;
-    double rx = 0, ry = 0, rz = 0, square = 0;
-    if (candidate >= 0) {
-        j = system.first + candidate / images;
-        const int image = candidate % images;
-        double d0 = step.fractional[(size_t)j * 3] - step.fractional[(size_t)i * 3];
-        double d1 = step.fractional[(size_t)j * 3 + 1] - step.fractional[(size_t)i * 3 + 1];
-        double d2 = step.fractional[(size_t)j * 3 + 2] - step.fractional[(size_t)i * 3 + 2];
-        s0 = image / (n1 * n2) - system.images[0] - (system.wrapped[0] ? (int)rint(d0) : 0);
-        s1 = image / n2 % n1 - system.images[1] - (system.wrapped[1] ? (int)rint(d1) : 0);
-        s2 = image % n2 - system.images[2] - (system.wrapped[2] ? (int)rint(d2) : 0);
-        d0 += s0;
-        d1 += s1;
-        d2 += s2;
-        rx = d0 * system.cell[0] + d1 * system.cell[3] + d2 * system.cell[6];
-        ry = d0 * system.cell[1] + d1 * system.cell[4] + d2 * system.cell[7];
-        rz = d0 * system.cell[2] + d1 * system.cell[5] + d2 * system.cell[8];
-        square = rx * rx + ry * ry + rz * rz;
-        inside = square < step.cutoff * step.cutoff && (j != i || s0 != 0 || s1 != 0 || s2 != 0);
-        if (inside && square < 1e-8) {
-            raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
-            inside = false;
-        }
-    }
-    const unsigned found = __ballot_sync(~0u, inside);
-    const int slot = length + __popc(found & ((1u << (threadIdx.x % 32)) - 1));
-    if (inside && slot < step.row_capacity) write_edge(step, i, slot, j, rx, ry, rz, square, s0, s1, s2);
-    return length + __popc(found);
-}
-
-// x less the nearest integer, for |x| < 2²² (by adding 1.5 · 2²³ and taking it off again: cheaper than a rounding).
-static __device__ __forceinline__ float nearest_image(float x)
-{
-    return x - ((x + 12582912.0f) - 12582912.0f);
+    // Of a cell so thin that it is its own neighbour, which image is the nearest changes more often.
+    stale = stale || system.images[0] || system.images[1] || system.images[2] || !(square <= 0.25 * step.skin * step.skin);
+    if (stale) atomicOr(&step.list->stale, 1);
+    const int bin = system.first + (place[2] * system.bins[1] + place[1]) * system.bins[0] + place[0];
+    step.bin[i] = bin;
+    step.place_in_bin[i] = atomicAdd(&step.bin_count[bin], 1);
+    atomicAdd(&step.bin_total[bin / PAINN_CUDA_BIN_BLOCK], 1);
 }
 
 // Rows i … i + ROWS − 1 of one system: each candidate is read once for all of them.
@@ -147,10 +111,7 @@ template <int ROWS> static __device__ void search_rows(const painn_cuda_step &st
     const painn_cuda_system &system = step.systems[step.system_of[i]];
     const int first = system.first, n = system.n, n1 = 2 * system.images[1] + 1, n2 = 2 * system.images[2] + 1;
     const int images = (2 * system.images[0] + 1) * n1 * n2;
-    const float w0 = system.wrapped[0], w1 = system.wrapped[1], w2 = system.wrapped[2];
-    float h[9];
-#pragma unroll
-    for (int c = 0; c < 9; c++) h[c] = (float)system.cell[c];
+    const near_test test(system, step.cutoff + 0.01);
     float4 own[ROWS];
     int length[ROWS], waiting[ROWS];
 #pragma unroll
@@ -158,7 +119,6 @@ template <int ROWS> static __device__ void search_rows(const painn_cuda_step &st
         own[r] = *(const float4 *)(step.fractional_float + (size_t)(i + r) * 4);
         length[r] = waiting[r] = 0;
     }
-    const float reach = (float)step.cutoff + 0.01f, reach2 = reach * reach;
     const int candidates = n * images;
     for (int begin = 0; begin < candidates; begin += 32) {
         const int candidate = begin + lane;
@@ -168,17 +128,7 @@ template <int ROWS> static __device__ void search_rows(const painn_cuda_step &st
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             bool near = there;
-            if (images == 1) {
-                float a0 = other.x - own[r].x, a1 = other.y - own[r].y, a2 = other.z - own[r].z;
-                a0 = fmaf(w0, nearest_image(a0) - a0, a0);
-                a1 = fmaf(w1, nearest_image(a1) - a1, a1);
-                a2 = fmaf(w2, nearest_image(a2) - a2, a2);
-                const float x = a0 * h[0] + a1 * h[3] + a2 * h[6], y = a0 * h[1] + a1 * h[4] + a2 * h[7],
-                            z = a0 * h[2] + a1 * h[5] + a2 * h[8];
-                // Close to half a cell the nearest image is for the doubles to decide.
-                const float edge = fmaxf(w0 * fabsf(a0), fmaxf(w1 * fabsf(a1), w2 * fabsf(a2)));
-                near = near && (x * x + y * y + z * z < reach2 || edge > 0.4999f);
-            }
+            if (images == 1) near = near && test.nearest(other.x - own[r].x, other.y - own[r].y, other.z - own[r].z);
             // What may be inside waits in a queue until there are 32 to look at closely.
             const unsigned found = __ballot_sync(~0u, near);
             if (found == 0) continue;
@@ -284,10 +234,52 @@ static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_consta
     }
 }
 
+// Pairs without their reverses: each says to the atom it ends in where it stands …
+static __global__ void __launch_bounds__(128) announce_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+{
+    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i >= step.call->n_atoms) return;
+    const int length = step.row_length[i], row = i * step.row_capacity;
+    for (int k = lane; k < length; k += 32) {
+        const int j = step.edges[row + k].packed / PAINN_CUDA_INTERVALS, slot = atomicAdd(&step.arrivals[j], 1);
+        if (slot < step.row_capacity) step.arrival_keys[(size_t)j * step.row_capacity + slot] = row + k;
+    }
+}
+
+// … and that atom puts them into one order, whichever came first, and turns them round.
+static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+{
+    const int lane = threadIdx.x % 32, j = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (j >= step.call->n_atoms) return;
+    int length = step.arrivals[j];
+    const int32_t *keys = step.arrival_keys + (size_t)j * step.row_capacity;
+    if (length > step.row_capacity) {
+        if (lane == 0) {
+            atomicMax(&step.report->longest_row, length);
+            raise_flag(step, PAINN_CUDA_ROW_FULL, j, -1);
+        }
+        length = step.row_capacity;
+    }
+    for (int k = lane; k < length; k += 32) {
+        const int key = keys[k], at = j * step.row_capacity + rank_among(keys, length, key);
+        painn_cuda_edge edge = step.edges[key];
+        const int i = key / step.row_capacity;
+        for (int c = 0; c < 3; c++) edge.u[c] = -edge.u[c];
+        edge.packed = i * PAINN_CUDA_INTERVALS + edge.packed % PAINN_CUDA_INTERVALS;
+        edge.species = step.species[i];
+        step.arrival_edges[at] = edge;
+        step.reverse[key] = at;
+    }
+    __syncwarp();
+    if (lane == 0) step.arrivals[j] = length;
+}
+
 int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    int error = launch(prepare_kernel, (plan->n_atoms + 127) / 128, 128, 0, 1, 0, stream, *step, 0);
+    int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1, 0,
+                       stream, *step, 0);
     if (error != 0) return error;
+    if (plan->bins) return painn_cuda_launch_bins(step, plan, stream);
     if (step->handed_pairs) return launch(pairs_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
     // Where there are rows enough for all warps, a warp takes two at once (four would leave the GPU half empty at 4096).
     if (plan->n_atoms < 2048 || plan->n_atoms / plan->n_systems < 128)
@@ -299,5 +291,8 @@ int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *p
 
 int painn_cuda_launch_reverse(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    return launch(reverse_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, 0, stream, *step, 0);
+    const int blocks = (plan->n_atoms + 3) / 4;
+    if (step->handed_pairs != 2) return launch(reverse_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    int error = launch(announce_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    return error ? error : launch(arrive_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
 }

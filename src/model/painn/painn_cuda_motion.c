@@ -57,9 +57,9 @@ static mlff_status capture(cuda_dynamics *d, int n_steps, uint64_t *stamps, cuda
     cuda_evaluator *e = d->evaluator;
     cudaGraph_t graph = NULL;
     painn_cuda_step step = e->step;
-    painn_cuda_plan plan = painn_cuda_make_plan(e, d->motion.n_atoms, 1, 1);
+    painn_cuda_plan plan = painn_cuda_make_plan(e, d->motion.n_atoms, 1, d->motion.n_atoms, 1);
     step.call_in = e->staged;
-    step.handed_pairs = 0;
+    painn_cuda_choose_rows(&step, 0);
     step.stamps = stamps;
     CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
     for (int k = 0; k < n_steps && status == MLFF_OK; k++) {

@@ -275,6 +275,24 @@ size_t painn_cuda_arena(painn_cuda_step *step, void *base)
     PLACE(row_length, n * sizeof(int32_t));
     PLACE(edges, e * sizeof(painn_cuda_edge));
     PLACE(reverse, e * sizeof(int32_t));
+    if (step->arrival_room) {
+        PLACE(arrivals, n * sizeof(int32_t));
+        PLACE(arrival_keys, e * sizeof(int32_t));
+        PLACE(arrival_edges, e * sizeof(painn_cuda_edge));
+    }
+    // As many as neighbours within the skin, at the density that fills the rows, and an eighth.
+    double wider = (step->cutoff + step->skin) / step->cutoff;
+    step->candidate_capacity = (int32_t)(1.125 * wider * wider * wider * step->row_capacity) + 1;
+    PLACE(list, sizeof(painn_cuda_list));
+    PLACE(bin, n * sizeof(int32_t));
+    PLACE(place_in_bin, n * sizeof(int32_t));
+    PLACE(bin_count, (n + 1) * sizeof(int32_t));
+    PLACE(bin_first, (n + 1) * sizeof(int32_t));
+    PLACE(bin_total, (n / PAINN_CUDA_BIN_BLOCK + 1) * sizeof(int32_t));
+    PLACE(binned, n * 4 * real);
+    PLACE(listed, n * 3 * sizeof(double));
+    PLACE(candidates, n * (size_t)step->candidate_capacity * sizeof(int32_t));
+    PLACE(candidate_length, n * sizeof(int32_t));
     PLACE(q, n * F * real);
     for (int l = 1; l < step->n_layers; l++) PLACE(state[l], n * 6 * F * real);
     PLACE(prime, n * 4 * F * real);
@@ -285,5 +303,13 @@ size_t painn_cuda_arena(painn_cuda_step *step, void *base)
     PLACE(raw_energy, n * slices * real);
     PLACE(atom_virial, n * 9 * sizeof(double));
 #undef PLACE
+    painn_cuda_choose_rows(step, 0);
     return (p.at + 255) / 256 * 256;
+}
+
+void painn_cuda_choose_rows(painn_cuda_step *step, int handed_pairs)
+{
+    step->handed_pairs = handed_pairs;
+    step->incoming = handed_pairs == 2 ? step->arrival_edges : step->edges;
+    step->incoming_length = handed_pairs == 2 ? step->arrivals : step->row_length;
 }
