@@ -45,14 +45,7 @@ void budget_text(const step_budget *b, char *text, size_t text_bytes)
 {
     text[0] = 0;
     if (!b->traced || !(b->step_ms > 0.0)) return;
-    double busy = b->ms[BUDGET_BUSY], rest = b->step_ms - busy;
-    if (rest > busy)
-        snprintf(text, text_bytes,
-                 "launch-bound: the device works in %.0f %% of the step and waits in the rest. Larger systems, or several in one "
-                 "call, are almost free until the device is busy; a captured graph or fused kernels would make the step at most "
-                 "%.1f× as fast",
-                 100.0 * busy / b->step_ms, b->step_ms / busy);
-    else
-        snprintf(text, text_bytes, "device-bound: the device works in %.0f %% of the step; faster kernels are what counts",
-                 100.0 * busy / b->step_ms);
+    double busy = b->ms[BUDGET_BUSY];
+    snprintf(text, text_bytes, "%s: the device works in %.0f %% of the step",
+             2.0 * busy < b->step_ms ? "launch-bound" : "device-bound", 100.0 * busy / b->step_ms);
 }
