@@ -1,42 +1,71 @@
 # SPDX-License-Identifier: MIT
-"""Purpose: every Python example of the guides runs, top to bottom, as it stands there."""
+"""Purpose: every Python example of the guides and of the README runs, top to bottom, as it stands there; links lead somewhere;
+the page of the Python API is that of the docstrings."""
 
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import support
 
-GUIDES = ("python.md", "profile-any-calculator.md")
+GUIDES = sorted((support.ROOT / "docs").rglob("*.md")) + [support.ROOT / "README.md", support.ROOT / "CONTRIBUTING.md"]
+
+
+def examples(path):
+    return re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.S | re.M)
 
 
 class Guides(unittest.TestCase):
-    def run_guide(self, name):
-        text = (support.ROOT / "docs" / "guide" / name).read_text(encoding="utf-8")
-        blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
-        self.assertGreater(len(blocks), 4)
+    def test_examples_run(self):
+        with_examples = [path for path in GUIDES if examples(path)]
+        names = {path.name for path in with_examples}
+        self.assertLessEqual({"python.md", "profile-any-calculator.md", "read-a-report.md", "deploy-and-tune.md"}, names)
+        for path in with_examples:
+            with self.subTest(path.name):
+                self.run_examples(path)
+
+    def run_examples(self, path):
         before, scope = os.getcwd(), {"__name__": "guide"}
-        with tempfile.TemporaryDirectory() as folder:
+        model = support.untrained_path()
+        # Of torch, which the test of another file may have loaded, the guides say nothing.
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(sys.modules, torch=None):
             os.chdir(folder)
+            os.symlink(model, "model.safetensors")
             try:
                 with support.quiet():
-                    for i, block in enumerate(blocks):
-                        exec(compile(block, f"{name}, example {i + 1}", "exec"), scope)
+                    for i, block in enumerate(examples(path)):
+                        exec(compile(block, f"{path.name}, example {i + 1}", "exec"), scope)
             finally:
                 os.chdir(before)
 
-    def test_python(self):
-        self.run_guide("python.md")
-
-    def test_profile_any_calculator(self):
-        self.run_guide("profile-any-calculator.md")
-
     def test_links_lead_somewhere(self):
-        for name in GUIDES:
-            path = support.ROOT / "docs" / "guide" / name
+        for path in GUIDES:
             for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
-                self.assertTrue((path.parent / target).exists(), f"{name}: {target}")
+                self.assertTrue((path.parent / target).exists(), f"{path.name}: {target}")
+
+    def test_the_page_of_the_api_is_current(self):
+        tool = support.ROOT / "tools" / "make_python_api"
+        done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_errors_named_in_troubleshooting_are_there(self):
+        # What the page quotes is in the sources: `…` stands for what varies.
+        page = (support.ROOT / "docs" / "guide" / "troubleshooting.md").read_text(encoding="utf-8")
+        sources = "\n".join(
+            re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8"))
+            for folder in ("src", "bindings/python/mlff_distiller")
+            for path in sorted((support.ROOT / folder).rglob("*"))
+            if path.suffix in (".c", ".h", ".py")
+        )
+        quoted = re.findall(r"^\| `([^`]+)` \|", page, re.M)
+        self.assertGreater(len(quoted), 20)
+        for text in quoted:
+            for piece in text.split("…"):
+                self.assertIn(piece.strip(), sources, f"troubleshooting.md quotes {text!r}")
 
 
 if __name__ == "__main__":
