@@ -31,7 +31,7 @@ check: ## all that is asked of a change: tests, format, include order, headers, 
 	@.ci/run
 
 check-gpu: build ## the tests of models on this machine's GPU
-	@MLFF_DEVICE=cuda ctest --test-dir $(BUILD) --output-on-failure -R 'test_painn_(cuda|golden|physics)'
+	@MLFF_CUDA_PLUGIN=$${MLFF_CUDA_PLUGIN:-$(BUILD)/lib/libmlff_cuda.so} bench/gpu/check $(BUILD)/bin
 
 bench: build ## measure speed; results under BUILD/bench
 	@tools/bench $(BUILD)
