@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // bench_painn.c: PaiNN on the GPU against the float64 reference (force error) and the clock.
 //
-// For each case of the goals: error of energy, forces and virial; device time of a step by events, with pairs handed in
-// on the device and with the neighbour list made in the step; wall time of a call with host arrays. Medians. One JSON
-// object a case on standard output. Usage: bench_painn [--calls N] [--case NAME] [--no-check] [--dynamics STEPS] [--model FILE]
+// For each case of the goals and each precision: error of energy, forces and virial; device time of a step by events, with
+// pairs handed in on the device and with the neighbour list made in the step; wall time of a call with host arrays.
+// With --lists, steps of large systems by how their neighbours are found. Medians. One JSON object a line on standard
+// output. Usage: bench_painn [--calls N] [--case NAME] [--precision NAME] [--no-check] [--lists] [--dynamics STEPS]
+// [--model FILE]
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +33,17 @@ static const bench_case cases[] = {
     {"benzene", "benzene", 12, 1, 1},        {"silicon 64", "silicon", 64, 1, 1},   {"silicon 512", "silicon", 512, 1, 1},
     {"silicon 4096", "silicon", 4096, 1, 1}, {"benzene x16", "benzene", 12, 16, 1}, {"benzene x256", "benzene", 12, 256, 1},
 };
+
+static const bench_case large[] = {{"silicon 1000", "silicon", 1000, 1, 1},
+                                   {"silicon 1728", "silicon", 1728, 1, 1},
+                                   {"silicon 4096", "silicon", 4096, 1, 1},
+                                   {"silicon 32768", "silicon", 32768, 1, 1},
+                                   {"silicon 97336", "silicon", 97336, 1, 1}};
+
+static const struct {
+    const char *name;
+    mlff_precision precision;
+} precisions[] = {{"float32", MLFF_FLOAT32}, {"tf32", MLFF_TF32}, {"bf16", MLFF_BF16}};
 
 typedef struct problem {
     mlff_batch batch;
@@ -137,37 +150,44 @@ static double time_host(const device_plugin *gpu, cuda_evaluator *e, const mlff_
     return m;
 }
 
-static void errors(const mlff_model *model, const problem *p, const mlff_results *got, double *force_rel, double *force_max,
-                   double *energy, double *virial)
+// What float64 says of a case, on the CPU.
+typedef struct expected {
+    double *energies, *forces, *virials;
+} expected;
+
+static expected reference_of(const mlff_model *model, const problem *p)
 {
     mlff_evaluator_options o = mlff_evaluator_options_default();
     mlff_evaluator *reference;
+    expected e = {need(p->n_systems, 8), need(3 * (size_t)p->n_atoms, 8), need(9 * (size_t)p->n_systems, 8)};
     o.precision = MLFF_FLOAT64;
     must(mlff_evaluator_create(model, &o, &reference), "reference");
-    double *E = need(p->n_systems, 8), *F = need(3 * (size_t)p->n_atoms, 8), *V = need(9 * (size_t)p->n_systems, 8);
-    mlff_results r = {.energies = E, .forces = F, .virials = V};
+    mlff_results r = {.energies = e.energies, .forces = e.forces, .virials = e.virials};
     must(mlff_evaluator_compute(reference, &p->batch, &r), "reference");
+    mlff_evaluator_destroy(reference);
+    return e;
+}
+
+static void errors(const expected *e, const problem *p, const mlff_results *got, double *force_rel, double *force_max,
+                   double *energy, double *virial)
+{
     double d2 = 0, f2 = 0, worst = 0, vd = 0, vm = 0;
     for (size_t k = 0; k < 3 * (size_t)p->n_atoms; k++) {
-        double d = F[k] - got->forces[k];
+        double d = e->forces[k] - got->forces[k];
         d2 += d * d;
-        f2 += F[k] * F[k];
+        f2 += e->forces[k] * e->forces[k];
         worst = fmax(worst, fabs(d));
         if (isnan(d)) worst = INFINITY;
     }
     *energy = 0;
-    for (int k = 0; k < p->n_systems; k++) *energy = fmax(*energy, fabs(E[k] - got->energies[k]));
+    for (int k = 0; k < p->n_systems; k++) *energy = fmax(*energy, fabs(e->energies[k] - got->energies[k]));
     for (size_t k = 0; k < 9 * (size_t)p->n_systems; k++) {
-        vd = fmax(vd, fabs(V[k] - got->virials[k]));
-        vm = fmax(vm, fabs(V[k]));
+        vd = fmax(vd, fabs(e->virials[k] - got->virials[k]));
+        vm = fmax(vm, fabs(e->virials[k]));
     }
     *force_rel = isinf(worst) ? worst : sqrt(d2 / f2);
     *force_max = worst / sqrt(f2 / (3.0 * p->n_atoms));
     *virial = vd / vm;
-    mlff_evaluator_destroy(reference);
-    free(E);
-    free(F);
-    free(V);
 }
 
 static device_painn painn_of(const mlff_model *model)
@@ -175,21 +195,22 @@ static device_painn painn_of(const mlff_model *model)
     return (device_painn){model, sizeof *model, model->parameters, sizeof(painn_parameters), painn_radial};
 }
 
-static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls, int check)
+// `reference` may be NULL: errors are not looked at.
+static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, problem p, const expected *reference,
+                int precision, int calls)
 {
-    problem p;
     cuda_evaluator *e;
     mlff_evaluator_options o = mlff_evaluator_options_default();
-    build(c, &p);
     device_painn painn = painn_of(model);
     o.device = (mlff_device){MLFF_CUDA, 0};
+    o.precision = precisions[precision].precision;
     must(gpu->painn_create(&painn, &o, &e), "painn_create");
     double *E = need(p.n_systems, 8), *F = need(3 * (size_t)p.n_atoms, 8), *V = need(9 * (size_t)p.n_systems, 8),
            *F2 = need(3 * (size_t)p.n_atoms, 8);
     mlff_results all = {.energies = E, .forces = F, .virials = V}, plain = {.energies = E, .forces = F2};
     must(gpu->compute(e, &p.batch, &all), "compute");
     double rel = NAN, worst = NAN, energy = NAN, virial = NAN;
-    if (check) errors(model, &p, &all, &rel, &worst, &energy, &virial);
+    if (reference) errors(reference, &p, &all, &rel, &worst, &energy, &virial);
     int same = 1;
     for (int k = 0; k < 20; k++) {
         must(gpu->compute(e, &p.batch, &plain), "compute");
@@ -242,21 +263,68 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
     mlff_evaluator_info info = {0};
     gpu->evaluator_info(e, &info);
     char error_text[256] = "";
-    if (check)
+    if (reference)
         snprintf(error_text, sizeof error_text,
                  "\"force_rel_rms\": %.3g, \"force_max_over_rms\": %.3g, \"energy_error_ev\": %.3g, \"virial_rel\": %.3g, ", rel,
                  worst, energy, virial);
-    printf("{\"case\": \"%s\", \"atoms\": %d, \"pairs\": %zu, \"device_us_pairs_given\": %.2f, \"device_us_with_list\": %.2f, "
+    printf("{\"case\": \"%s\", \"precision\": \"%s\", \"atoms\": %d, \"pairs\": %zu, \"device_us_pairs_given\": %.2f, "
+           "\"device_us_with_list\": %.2f, "
            "\"host_call_us\": %.2f, \"p5_us\": [%.2f, %.2f], %s\"bitwise_repeatable\": %d, \"handed_vs_own_rel\": %.2g, "
            "\"device_mb\": %.1f, \"growths\": "
            "%lld, \"stages_us\": {",
-           c->name, p.n_atoms, n_pairs, handed_ns / 1e3, listed / 1e3, host_ns / 1e3, handed_p5 / 1e3, listed_p5 / 1e3,
-           error_text, same, sqrt(handed_d / f2), info.device_bytes / 1048576.0, (long long)info.n_growths);
+           c->name, precisions[precision].name, p.n_atoms, n_pairs, handed_ns / 1e3, listed / 1e3, host_ns / 1e3, handed_p5 / 1e3,
+           listed_p5 / 1e3, error_text, same, sqrt(handed_d / f2), info.device_bytes / 1048576.0, (long long)info.n_growths);
     for (int s = 0; s < n_stages; s++)
         printf("%s\"%s %s %d\": %.2f", s ? ", " : "", stages[s].name, stages[s].phase, stages[s].layer, sum[s] / 1e3);
     printf("}}\n");
     fflush(stdout);
     gpu->destroy(e);
+}
+
+// Steps of a large system by how neighbours are found: all pairs looked at, candidates kept, candidates made in each step.
+static void run_lists(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls)
+{
+    static const char *const ways[] = {"bins=0", "bins=1", "bins=2"}, *const names[] = {"all_pairs", "kept", "anew"};
+    problem p;
+    build(c, &p);
+    double *first = need(3 * (size_t)p.n_atoms, 8), *forces = need(3 * (size_t)p.n_atoms, 8);
+    printf("{\"case\": \"lists of %s\", \"atoms\": %d", c->name, p.n_atoms);
+    for (int k = 0; k < 3; k++) {
+        cuda_evaluator *e;
+        mlff_evaluator_options o = mlff_evaluator_options_default();
+        device_painn painn = painn_of(model);
+        o.device = (mlff_device){MLFF_CUDA, 0};
+        setenv("MLFF_CUDA_PLAN", ways[k], 1);
+        must(gpu->painn_create(&painn, &o, &e), "painn_create");
+        unsetenv("MLFF_CUDA_PLAN");
+        mlff_results results = {.energies = need(1, 8), .forces = k ? forces : first};
+        must(gpu->compute(e, &p.batch, &results), "compute");
+        int same = memcmp(forces, first, sizeof(double) * 3 * (size_t)p.n_atoms) == 0;
+        int n_stages;
+        const mlff_stage *stages = gpu->stages(e, &n_stages);
+        double *stage_ns = need(n_stages, 8), list = 0, step = 0;
+        must(gpu->stage_clock_set(e, 1), "clock");
+        double *lists = need(calls, 8), *steps = need(calls, 8);
+        for (int call = -3; call < calls; call++) {
+            must(gpu->compute(e, &p.batch, &results), "compute");
+            gpu->stage_times(e, stage_ns);
+            list = step = 0;
+            for (int s = 0; s < n_stages; s++) {
+                step += stage_ns[s];
+                if (strcmp(stages[s].name, "neighbors") == 0) list += stage_ns[s];
+            }
+            if (call >= 0) lists[call] = list, steps[call] = step;
+        }
+        mlff_evaluator_info info = {0};
+        gpu->evaluator_info(e, &info);
+        printf(", \"%s\": {\"list_us\": %.2f, \"step_us\": %.2f, \"lists_made\": %lld, \"device_mb\": %.0f", names[k],
+               median(lists, calls) / 1e3, median(steps, calls) / 1e3, (long long)info.n_rebuilds, info.device_bytes / 1048576.0);
+        printf(k ? ", \"same_bits\": %d}" : "}", same);
+        fflush(stdout);
+        gpu->destroy(e);
+    }
+    printf("}\n");
+    fflush(stdout);
 }
 
 // Steps per second of dynamics that stay on the GPU, lists made in each step; energy drift of the run.
@@ -301,13 +369,15 @@ static void run_dynamics(const mlff_model *model, const device_plugin *gpu, cons
 
 int main(int argc, char **argv)
 {
-    int calls = 1000, check = 1, steps = 0;
-    const char *only = NULL, *file = NULL;
+    int calls = 1000, check = 1, steps = 0, lists = 0;
+    const char *only = NULL, *file = NULL, *precision = NULL;
     for (int k = 1; k < argc; k++) {
         if (strcmp(argv[k], "--calls") == 0 && k + 1 < argc) calls = atoi(argv[++k]);
         if (strcmp(argv[k], "--case") == 0 && k + 1 < argc) only = argv[++k];
+        if (strcmp(argv[k], "--precision") == 0 && k + 1 < argc) precision = argv[++k];
         if (strcmp(argv[k], "--model") == 0 && k + 1 < argc) file = argv[++k];
         if (strcmp(argv[k], "--no-check") == 0) check = 0;
+        if (strcmp(argv[k], "--lists") == 0) lists = 1;
         if (strcmp(argv[k], "--dynamics") == 0 && k + 1 < argc) steps = atoi(argv[++k]);
     }
     const device_plugin *gpu;
@@ -316,8 +386,17 @@ int main(int argc, char **argv)
     must(file ? mlff_model_load(file, &model) : mlff_model_create_painn(&o, &model), "model");
     must(device_plugin_get(&gpu), "plugin");
     must(gpu->warm_up(0), "warm up");
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
-        if (!only || strcmp(only, cases[k].name) == 0) run(model, gpu, &cases[k], calls, check);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        if (only && strcmp(only, cases[k].name) != 0) continue;
+        problem p;
+        expected reference = {0};
+        build(&cases[k], &p);
+        if (check) reference = reference_of(model, &p);
+        for (int m = 0; m < 3; m++)
+            if (!precision || strcmp(precision, precisions[m].name) == 0)
+                run(model, gpu, &cases[k], p, check ? &reference : NULL, m, calls);
+    }
+    for (size_t k = 0; lists && k < sizeof large / sizeof *large; k++) run_lists(model, gpu, &large[k], calls < 50 ? calls : 50);
     if (steps > 0) {
         run_dynamics(model, gpu, "benzene", 0, steps);
         run_dynamics(model, gpu, "silicon", 64, steps);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // PaiNN on a real GPU against the float64 reference: ragged batches, cells, batches on the device, handed-in pairs,
-// full rows, errors, repeatability, flat memory, stages. Says so and passes where there is no GPU.
+// large systems, fast modes, full rows, errors, repeatability, flat memory, stages. Says so and passes where there is no GPU.
 // Tolerance: 2e-5 of the rms force, as the goals; one structure alone and in a batch agree to 5e-6 (sums in another order).
 #include "device/device.h"
 #include "model/painn/painn.h"
@@ -281,6 +281,244 @@ static void test_on_device(void **state)
     mlff_model_destroy(model);
 }
 
+// The fast modes are as exact as 11 and 8 bits, say, and the same each time.
+static void test_fast_modes(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    static const mlff_precision modes[] = {MLFF_TF32, MLFF_BF16};
+    static const double most[] = {2e-3, 2e-2};
+    mlff_model *model = untrained(128);
+    mlff_evaluator *reference = evaluator_on(model, MLFF_CPU);
+    mlff_system *systems[] = {built("silicon", 64, 3), built("aspirin", 0, 4), built("silicon", 1000, 5)};
+    for (int k = 0; k < 6; k++) {
+        mlff_evaluator_options options = mlff_evaluator_options_default();
+        mlff_evaluator *gpu;
+        options.device.kind = MLFF_CUDA;
+        options.precision = modes[k % 2];
+        assert_ok(mlff_evaluator_create(model, &options, &gpu));
+        mlff_system *system = systems[k / 2];
+        support_results expected = support_compute_system(reference, system), got = support_compute_system(gpu, system),
+                        again = support_compute_system(gpu, system);
+        size_t n = 3 * (size_t)system->n_atoms;
+        assert_memory_equal(again.r.forces, got.r.forces, sizeof(double) * n);
+        for (size_t i = 0; i < n; i++) got.r.forces[i] -= expected.r.forces[i];
+        double error = rms(got.r.forces, n) / rms(expected.r.forces, n);
+        if (!(error < most[k % 2] && error > most[k % 2] / 200)) fail_msg("mode %d, system %d: error %.2e", k % 2, k / 2, error);
+        support_results_free(&expected);
+        support_results_free(&got);
+        support_results_free(&again);
+        mlff_evaluator_destroy(gpu);
+    }
+    for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
+    mlff_evaluator_destroy(reference);
+    mlff_model_destroy(model);
+}
+
+// A large system's neighbours come from bins, and candidates are kept for some steps: the same bits as by looking at all
+// pairs, in boxes of all kinds.
+static void test_large(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = untrained(64);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA), *all_pairs;
+    setenv("MLFF_CUDA_PLAN", "bins=0", 1);
+    all_pairs = evaluator_on(model, MLFF_CUDA);
+    unsetenv("MLFF_CUDA_PLAN");
+    mlff_system *systems[] = {built("silicon", 2744, 1), built("benzene", 0, 2), built("silicon", 4096, 3),
+                              built("silicon", 1728, 4)};
+    memset(systems[2]->periodic, 0, 3);
+    systems[3]->periodic[1] = 0;
+    for (int k = 0; k < 3; k++) systems[0]->cell[3 + k] += 0.3 * systems[0]->cell[k]; // triclinic, and other neighbours
+    mlff_evaluator_info info;
+    for (int step = 0; step < 12; step++) {
+        joined j = join(systems, 4);
+        support_results expected = support_compute(all_pairs, &j.batch), got = support_compute(gpu, &j.batch);
+        assert_memory_equal(got.r.forces, expected.r.forces, sizeof(double) * 3 * (size_t)expected.n_atoms);
+        assert_memory_equal(got.r.virials, expected.r.virials, sizeof(double) * 36);
+        support_results_free(&expected);
+        support_results_free(&got);
+        unjoin(&j);
+        for (int k = 0; k < 4; k++)
+            for (int i = 0; i < 3 * systems[k]->n_atoms; i++) systems[k]->positions[i] += 0.01 * sin(i + 37 * k + step / 4);
+    }
+    mlff_evaluator_info_get(gpu, &info);
+    assert_true(info.n_rebuilds >= 1 && info.n_rebuilds <= 6); // of 12
+    mlff_evaluator_destroy(all_pairs);
+    check_systems(model, gpu, systems + 3, 1, "slab of 1728");
+    for (int k = 0; k < 4; k++) mlff_system_destroy(systems[k]);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
+// Pairs of which some lack their reverses, as the CPU takes them.
+static void test_one_way(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = untrained(128);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA), *reference = evaluator_on(model, MLFF_CPU);
+    mlff_system *systems[] = {built("silicon", 64, 1), built("benzene", 0, 2)};
+    joined j = join(systems, 2);
+    mlff_neighbors *list;
+    mlff_pairs pairs;
+    assert_ok(mlff_neighbors_create(5.2, 0.0, &list));
+    assert_ok(mlff_neighbors_update(list, &j.batch));
+    mlff_neighbors_get(list, &pairs, NULL, NULL);
+    int n = j.first_atom[2], to = 0;
+    int32_t *first = calloc((size_t)n + 1, sizeof *first), *neighbor = calloc((size_t)pairs.first[n], sizeof *neighbor),
+            *shift = calloc((size_t)pairs.first[n], 3 * sizeof *shift);
+    for (int i = 0; i < n; i++) {
+        for (int p = pairs.first[i]; p < pairs.first[i + 1] && i % 5; p++)
+            if (p % 7) {
+                neighbor[to] = pairs.neighbor[p];
+                if (pairs.shift) memcpy(shift + 3 * to, pairs.shift + 3 * (size_t)p, 3 * sizeof *shift);
+                to++;
+            }
+        first[i + 1] = to;
+    }
+    pairs = (mlff_pairs){.first = first, .neighbor = neighbor, .shift = shift};
+    j.batch.pairs = &pairs;
+    for (int k = 0; k < 2; k++) {
+        support_results expected = support_compute(reference, &j.batch), got = support_compute(gpu, &j.batch);
+        compare("pairs without their reverses", &got, &expected, 2e-5);
+        support_results_free(&expected);
+        support_results_free(&got);
+    }
+    mlff_neighbors_destroy(list);
+    free(first);
+    free(neighbor);
+    free(shift);
+    unjoin(&j);
+    mlff_system_destroy(systems[0]);
+    mlff_system_destroy(systems[1]);
+    mlff_evaluator_destroy(reference);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
+// Ghosts' features exchanged layer by layer: a periodic system opened up, its images within one cutoff as ghosts, rows of
+// owned atoms only. Hooks work on copies of the arrays.
+typedef struct opened {
+    int n;
+    int32_t species[2048], owner[2048];
+    double positions[3 * 2048];
+    unsigned char owned[2048];
+} opened;
+
+static mlff_status exchange(void *context, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream,
+                            int forward)
+{
+    const opened *o = context;
+    const mlff_device device = {MLFF_CUDA, 0};
+    assert_int_equal(location, MLFF_DEVICE_MEMORY);
+    assert_ok(mlff_stream_synchronize(device, stream));
+    for (int a = 0; a < n_arrays; a++) {
+        size_t width = (size_t)arrays[a].width, bytes = width * sizeof(float) * (size_t)o->n;
+        float *rows = malloc(bytes);
+        assert_int_equal(arrays[a].element_bytes, sizeof(float));
+        assert_ok(mlff_device_copy(device, rows, arrays[a].data, bytes));
+        for (int i = 0; i < o->n; i++)
+            for (size_t k = 0; k < width && !o->owned[i]; k++) {
+                float *ghost = rows + width * (size_t)i + k, *own = rows + width * (size_t)o->owner[i] + k;
+                if (forward) {
+                    *ghost = *own;
+                } else {
+                    *own += *ghost;
+                    *ghost = 0;
+                }
+            }
+        assert_ok(mlff_device_copy(device, arrays[a].data, rows, bytes));
+        free(rows);
+    }
+    return MLFF_OK;
+}
+
+static mlff_status fill_ghosts(void *context, int layer, const mlff_halo_array *arrays, int n, mlff_location where, void *stream)
+{
+    return layer == 0 || layer == 1 ? exchange(context, arrays, n, where, stream, 1) : MLFF_ERR_VALUE;
+}
+
+static mlff_status return_ghosts(void *context, int layer, const mlff_halo_array *arrays, int n, mlff_location where,
+                                 void *stream)
+{
+    return layer == 1 || layer == 2 ? exchange(context, arrays, n, where, stream, 0) : MLFF_ERR_VALUE;
+}
+
+static void test_halo(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = untrained(128);
+    mlff_system *system = built("silicon", 64, 9);
+    static opened o;
+    mlff_neighbors *list;
+    mlff_pairs pairs;
+    int32_t first_atom[2];
+    mlff_batch whole;
+    mlff_batch_from_system(system, first_atom, &whole);
+    assert_ok(mlff_neighbors_create(5.0, 0.0, &list));
+    assert_ok(mlff_neighbors_update(list, &whole));
+    mlff_neighbors_get(list, &pairs, NULL, NULL);
+    // Each image that a pair leads to is a ghost, once; the rows of the 64 stay as they are.
+    static int32_t first[2049], neighbor[8192], shifts[3 * 2048];
+    o.n = 64;
+    for (int i = 0; i < 64; i++) {
+        o.species[i] = system->species[i];
+        o.owner[i] = i;
+        o.owned[i] = 1;
+        memcpy(o.positions + 3 * i, system->positions + 3 * i, 3 * sizeof(double));
+    }
+    for (int i = 0; i < 64; i++) {
+        for (int p = pairs.first[i]; p < pairs.first[i + 1]; p++) {
+            const int32_t *shift = pairs.shift + 3 * (size_t)p;
+            int at = shift[0] || shift[1] || shift[2] ? 64 : pairs.neighbor[p];
+            while (at >= 64 && at < o.n && (o.owner[at] != pairs.neighbor[p] || memcmp(shifts + 3 * at, shift, 12) != 0)) at++;
+            if (at == o.n) {
+                assert_true(o.n < 2048);
+                o.species[at] = system->species[pairs.neighbor[p]];
+                o.owner[at] = pairs.neighbor[p];
+                memcpy(shifts + 3 * at, shift, 12);
+                for (int c = 0; c < 3; c++) {
+                    o.positions[3 * at + c] = system->positions[3 * pairs.neighbor[p] + c];
+                    for (int a = 0; a < 3; a++) o.positions[3 * at + c] += shift[a] * system->cell[3 * a + c];
+                }
+                o.n++;
+            }
+            neighbor[p] = at;
+        }
+        first[i + 1] = pairs.first[i + 1];
+    }
+    for (int i = 64; i < o.n; i++) first[i + 1] = first[64];
+    mlff_pairs handed = {.first = first, .neighbor = neighbor};
+    int32_t one[2] = {0, o.n};
+    mlff_batch batch = {
+        .n_systems = 1, .first_atom = one, .species = o.species, .positions = o.positions, .owned = o.owned, .pairs = &handed};
+    mlff_halo halo = {fill_ghosts, return_ghosts, &o};
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_evaluator *gpu, *reference = evaluator_on(model, MLFF_CPU);
+    options.device.kind = MLFF_CUDA;
+    options.halo = &halo;
+    assert_ok(mlff_evaluator_create(model, &options, &gpu));
+    support_results expected = support_compute_system(reference, system);
+    for (int repeat = 0; repeat < 2; repeat++) {
+        support_results got = support_compute(gpu, &batch);
+        for (int i = 64; i < o.n; i++)
+            for (int c = 0; c < 3; c++) got.r.forces[3 * o.owner[i] + c] += got.r.forces[3 * i + c];
+        double force = rms(expected.r.forces, 192), off = support_difference(got.r.forces, expected.r.forces, 192);
+        if (off > 4 * 2e-5 * force) fail_msg("exchanged halo: forces off by %.2e of %.2e", off, force);
+        assert_true(fabs(got.r.energies[0] - expected.r.energies[0]) <= 1e-6 * fabs(expected.r.energies[0]) + 1e-5);
+        support_results_free(&got);
+    }
+    support_results_free(&expected);
+    mlff_evaluator_destroy(gpu);
+    mlff_evaluator_destroy(reference);
+    mlff_neighbors_destroy(list);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 // More neighbours than a row first holds; errors named; stages that add up.
 static void test_limits(void **state)
 {
@@ -402,8 +640,10 @@ static void test_dynamics(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ragged),  cmocka_unit_test(test_trained),
-                                       cmocka_unit_test(test_repeats), cmocka_unit_test(test_on_device),
-                                       cmocka_unit_test(test_limits),  cmocka_unit_test(test_dynamics)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ragged),     cmocka_unit_test(test_trained),
+                                       cmocka_unit_test(test_repeats),    cmocka_unit_test(test_on_device),
+                                       cmocka_unit_test(test_fast_modes), cmocka_unit_test(test_large),
+                                       cmocka_unit_test(test_one_way),    cmocka_unit_test(test_halo),
+                                       cmocka_unit_test(test_limits),     cmocka_unit_test(test_dynamics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,11 +84,14 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
             model->name);
     if (options->precision == MLFF_FLOAT64)
         return host.fail(MLFF_ERR_UNSUPPORTED, "float64 is the reference and runs on the CPU; use float32 on the GPU");
-    if (options->halo) return host.fail(MLFF_ERR_UNSUPPORTED, "halo exchange is not offered on the GPU; use --device cpu");
     cuda_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     e->model = model;
     e->device = options->device.index;
+    if (options->halo) {
+        e->halo = *options->halo;
+        e->has_halo = 1;
+    }
     PLUGIN_TRY(cuda_use(e->device));
     CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "asking the GPU for its properties");
     e->capability = 10 * properties.major + properties.minor;
@@ -296,11 +299,9 @@ painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *e, int n_atoms, int n
     return plan;
 }
 
-// Enqueues one step; `stream` is being captured.
-mlff_status painn_cuda_enqueue(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
+static mlff_status enqueue_list(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
-    int L = step->n_layers;
     CUDA_TRY(painn_cuda_launch_list(step, plan, stream), "launching the neighbour search");
     if (plan->forces) {
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
@@ -308,14 +309,37 @@ mlff_status painn_cuda_enqueue(cuda_evaluator *e, const painn_cuda_step *step, c
         CUDA_TRY(painn_cuda_launch_reverse(step, plan, e->side), "launching the reverse pairs");
         CUDA_TRY(cudaEventRecord(e->joined, e->side), "joining");
     }
+done:
+    return status;
+}
+
+// Ghosts' features from their owners, or what flows back to them: rows of an atom, whatever stands in them.
+static mlff_status exchange(cuda_evaluator *e, const painn_cuda_step *step, int forward, int layer, cudaStream_t stream)
+{
+    int F = step->n_features;
+    mlff_halo_array there[2] = {{step->state[layer + forward], 6 * F, sizeof(float)}, {step->q, F, sizeof(float)}},
+                    back[1] = {{step->sender, 6 * F, sizeof(float)}};
+    if (!e->has_halo) return MLFF_OK;
+    return forward ? e->halo.forward(e->halo.context, layer, there, 2, MLFF_DEVICE_MEMORY, stream)
+                   : e->halo.reverse(e->halo.context, layer, back, 1, MLFF_DEVICE_MEMORY, stream);
+}
+
+static mlff_status enqueue_layers(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan,
+                                  cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    int L = step->n_layers;
     for (int l = 0; l < L; l++) {
         CUDA_TRY(painn_cuda_launch_message(step, plan, l, stream), "launching a message");
         CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 0, stream), "launching an update");
+        if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
     }
     if (plan->forces) {
         for (int l = L - 1; l >= 0; l--) {
             CUDA_TRY(painn_cuda_launch_edges(step, plan, l, stream), "launching a message's reverse");
-            if (l > 0) CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
+            if (l == 0) break;
+            PLUGIN_TRY(exchange(e, step, 0, l, stream));
+            CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
         }
         CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
     }
@@ -324,14 +348,35 @@ done:
     return status;
 }
 
+// Enqueues one step; `stream` is being captured.
+mlff_status painn_cuda_enqueue(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = enqueue_list(e, step, plan, stream);
+    return status == MLFF_OK ? enqueue_layers(e, step, plan, stream) : status;
+}
+
+// The step of a graph, or of a step that is none.
+static painn_cuda_step step_of(const cuda_evaluator *e, const captured_graph *graph)
+{
+    painn_cuda_step step = e->step;
+    step.call_in = graph->from_device ? e->staged : e->input;
+    step.stamps = graph->stamps ? e->io.stamps : NULL;
+    painn_cuda_choose_rows(&step, graph->handed_pairs);
+    return step;
+}
+
+static cudaError_t copy_input(cuda_evaluator *e, const captured_graph *graph, cudaStream_t stream)
+{
+    input_block unused;
+    size_t bytes = place_input(&unused, NULL, graph->plan.n_atoms, graph->plan.n_systems);
+    return graph->from_device ? cudaSuccess : cudaMemcpyAsync(e->input, e->io.input, bytes, cudaMemcpyHostToDevice, stream);
+}
+
 static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
 {
     mlff_status status = MLFF_OK;
     cudaGraph_t graph = NULL;
-    painn_cuda_step step = e->step;
-    step.call_in = slot->from_device ? e->staged : e->input;
-    painn_cuda_choose_rows(&step, slot->handed_pairs);
-    step.stamps = slot->stamps ? e->io.stamps : NULL;
+    painn_cuda_step step = step_of(e, slot);
     CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
     if (!slot->from_device) {
         input_block unused;
@@ -582,6 +627,27 @@ void painn_cuda_read_stamps(cuda_evaluator *e, int forces)
     }
 }
 
+// A step whose layers the caller's hooks stand between. They are called only once rows are known to be long enough and all
+// inputs good: other processes take part in an exchange, and none must be begun twice.
+static mlff_status step_with_halo(cuda_evaluator *e, const captured_graph *wanted, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    painn_cuda_step step = step_of(e, wanted);
+    CUDA_TRY(copy_input(e, wanted, stream), "copying inputs to the GPU");
+    PLUGIN_TRY(enqueue_list(e, &step, &wanted->plan, stream));
+    if (wanted->plan.forces) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
+    CUDA_TRY(cudaMemcpyAsync(e->io.report, step.report, sizeof *e->io.report, cudaMemcpyDeviceToHost, stream), "the report");
+    CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
+    if (e->io.report->flags) {
+        CUDA_TRY(cudaMemsetAsync(step.report, 0, sizeof *step.report, stream), "the report");
+        return MLFF_OK; // the caller looks at the report
+    }
+    status = enqueue_layers(e, &step, &wanted->plan, stream);
+    if (status != MLFF_OK) cudaMemsetAsync(step.report, 0, sizeof *step.report, stream);
+done:
+    return status;
+}
+
 // Lists made so far: one a step where all pairs are looked at; those of candidates the device counts, and says so later.
 static void count_lists(cuda_evaluator *e, const captured_graph *graph, int waited)
 {
@@ -620,9 +686,13 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
         } else {
             PLUGIN_TRY(fill_host(e, batch, results, &wanted.plan));
         }
-        PLUGIN_TRY(find_graph(e, &wanted, &graph));
-        CUDA_TRY(cudaGraphLaunch(graph, stream), "starting a step");
-        int waited = !on_device || n_atoms > e->proven_atoms || e->clock_on;
+        if (e->has_halo) {
+            PLUGIN_TRY(step_with_halo(e, &wanted, stream));
+        } else {
+            PLUGIN_TRY(find_graph(e, &wanted, &graph));
+            CUDA_TRY(cudaGraphLaunch(graph, stream), "starting a step");
+        }
+        int waited = !on_device || n_atoms > e->proven_atoms || e->clock_on || e->has_halo;
         if (!waited) {
             count_lists(e, &wanted, waited);
             break;

@@ -181,7 +181,7 @@ typedef struct painn_cuda_plan {
     int overlap;            /* programmatic launches: a kernel starts while the one before it ends */
     int n_multiprocessors;
     int forces; /* 0: energies only */
-    int bins;   /* neighbours by bins, for large systems; else all pairs are looked at */
+    int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
 } painn_cuda_plan;
 
 /* Launches. `stream` is a cudaStream_t; the answer a cudaError_t. Sizes must have been checked. */

@@ -56,6 +56,8 @@ struct cuda_evaluator {
     int proven_atoms;             // a device batch of so many atoms went through with rows of this capacity
     cudaStream_t stream, side;
     cudaEvent_t forked, joined;
+    mlff_halo halo; // if has_halo: between layers the caller exchanges ghosts' features; such steps are no graphs
+    int has_halo;
     captured_graph graphs[MAX_GRAPHS];
     mlff_stage *stages;
     int n_stages, clock_on;
@@ -63,8 +65,8 @@ struct cuda_evaluator {
     painn_cuda_plan forced;    // from MLFF_CUDA_PLAN
     painn_cuda_report *report; // where device batches leave their report; NULL: in page-locked memory
     int64_t n_computes, n_pairs, n_growths, n_captures, n_rebuilds;
-    int32_t lists_seen;     // of those made of candidates
-    int one_way;            // pairs without their reverses were handed in: rows for them
+    int32_t lists_seen; // of those made of candidates
+    int one_way;        // pairs without their reverses were handed in: rows for them
 };
 
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */

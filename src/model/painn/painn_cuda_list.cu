@@ -28,7 +28,7 @@ static __device__ int bin_along(double f, int wrapped, int bins, double reach)
 }
 
 template <bool bins>
-static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ painn_cuda_step step, int anew)
 {
     begin_stage(step, 0);
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -38,7 +38,7 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
         if (!bins) step.list->n_atoms = -1; // its systems are not kept any longer
     }
     if (i >= call.n_atoms) return;
-    bool stale = bins && (step.list->n_atoms != call.n_atoms || step.list->n_systems != call.n_systems);
+    bool stale = bins && (anew || step.list->n_atoms != call.n_atoms || step.list->n_systems != call.n_systems);
     const int s = call.system_of[i];
     int z = call.species[i];
     const unsigned char owned = call.owned ? call.owned[i] : 1;
@@ -277,7 +277,7 @@ static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constan
 int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
     int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1, 0,
-                       stream, *step, 0);
+                       stream, *step, plan->bins == 2 ? 1 : 0);
     if (error != 0) return error;
     if (plan->bins) return painn_cuda_launch_bins(step, plan, stream);
     if (step->handed_pairs) return launch(pairs_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);

@@ -164,6 +164,8 @@ mlff_status painn_cuda_dynamics_create(cuda_evaluator *e, const mlff_system *sys
     mlff_status status = MLFF_OK;
     if (!system->velocities || !system->masses)
         return host.fail(MLFF_ERR_USAGE, "dynamics on the GPU needs velocities and masses; add them to the system");
+    if (e->has_halo)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "dynamics on the GPU has no ghosts to exchange; use an evaluator without a halo");
     cuda_dynamics *d = calloc(1, sizeof *d);
     if (!d) return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
     double damping = options->friction_per_fs * options->timestep_fs;
