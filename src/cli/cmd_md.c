@@ -24,6 +24,7 @@ static const cli_option options[] = {
     {"restart", 0, "FILE", "go on from a restart file; the system must be the same, and -o is added to"},
     {"profile", 0, "FILE", "profile the whole run as it goes, and write the report as JSON (mlff report FILE shows it)"},
     {"profile-every", 0, "K", "steps between memory samples of --profile (100)"},
+    {"kernels", 0, "N", "of --profile: now and then watch N steps with CUPTI, every kernel on the GPU by name (0; 20 tell enough)"},
     {"json", 0, NULL, "table and summary as JSON on standard output"},
     CLI_EVALUATOR_OPTIONS,
     {0}};
@@ -45,7 +46,7 @@ typedef struct simulation {
     const char *output, *checkpoint, *restart, *velocities;
     mlff_writer *writer;
     const char *profile; // where the report goes, or NULL
-    int64_t profile_every;
+    int64_t profile_every, kernels;
     mlff_callable callable;
     mlff_monitor *monitor;
     bool table, to_json, thermalize;
@@ -195,6 +196,7 @@ static mlff_status start(simulation *run)
     if (run->profile) {
         MLFF_TRY(mlff_callable_from_evaluator(run->setup.evaluator, run->setup.model, &run->callable));
         MLFF_TRY(mlff_monitor_create(&run->callable, system, run->options.timestep_fs, run->profile_every, &run->monitor));
+        MLFF_TRY(mlff_monitor_kernels(run->monitor, run->kernels));
     }
     MLFF_TRY(mlff_dynamics_create_on(run->setup.evaluator, &run->options, system, run->monitor ? mlff_monitor_forces : NULL,
                                      run->monitor, &run->dynamics));
@@ -305,6 +307,7 @@ static int parse(cli_arguments *arguments, simulation *run)
     run->to_json = cli_given(arguments, "json");
     run->profile = cli_text(arguments, "profile", NULL);
     run->profile_every = cli_int(arguments, "profile-every", 1, INT64_MAX, 100);
+    run->kernels = cli_int(arguments, "kernels", 0, 10000, 0);
     run->thermalize = cli_given(arguments, "thermalize");
     bool frames_to_stdout = run->output && strcmp(run->output, "-") == 0;
     run->table = !run->to_json && !frames_to_stdout;
@@ -312,6 +315,7 @@ static int parse(cli_arguments *arguments, simulation *run)
     if (arguments->failed) return CLI_USAGE;
     if (cli_given(arguments, "profile-every") && !run->profile)
         return cli_usage_error(arguments, "--profile-every needs --profile FILE");
+    if (cli_given(arguments, "kernels") && !run->profile) return cli_usage_error(arguments, "--kernels needs --profile FILE");
     if (cli_given(arguments, "checkpoint-every") && !run->checkpoint)
         return cli_usage_error(arguments, "--checkpoint-every needs --checkpoint FILE");
     if (run->checkpoint && strcmp(run->checkpoint, "-") == 0)

@@ -26,6 +26,35 @@ void kernel_report_free(kernel_report *report)
     base_free(report);
 }
 
+mlff_status kernel_report_copy(const kernel_report *from, kernel_report **copy_out)
+{
+    mlff_status status = MLFF_OK;
+    kernel_report *copy = base_alloc(1, sizeof *copy, "a report on kernels");
+    if (!copy) return MLFF_ERR_MEMORY;
+    *copy = *from;
+    copy->n_rows = copy->n_stages = 0;
+    copy->rows = base_alloc((size_t)from->n_rows, sizeof *copy->rows, "kernels");
+    copy->stages = base_alloc((size_t)from->n_stages, sizeof *copy->stages, "stages of kernels");
+    if (!copy->rows || !copy->stages) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (int i = 0; i < from->n_rows; i++) {
+        kernel_row *row = &copy->rows[copy->n_rows++];
+        *row = (kernel_row){.calls = from->rows[i].calls, .busy_us = from->rows[i].busy_us, .sum_us = from->rows[i].sum_us};
+        MLFF_TRY(profile_set(&row->name, from->rows[i].name));
+        MLFF_TRY(profile_set(&row->stage, from->rows[i].stage));
+    }
+    for (int i = 0; i < from->n_stages; i++) {
+        kernel_stage *stage = &copy->stages[copy->n_stages++];
+        *stage = from->stages[i];
+        stage->name = NULL;
+        MLFF_TRY(profile_set(&stage->name, from->stages[i].name));
+    }
+    *copy_out = copy;
+    copy = NULL;
+done:
+    kernel_report_free(copy);
+    return status;
+}
+
 // ---- names ---------------------------------------------------------------------------------------
 
 const char *kernel_class(const char *name, bool ours)
@@ -203,7 +232,7 @@ static int by_weight(const void *a, const void *b)
     return (x->busy_us < y->busy_us) - (x->busy_us > y->busy_us);
 }
 
-mlff_status kernels_analyse(kernel_report *report, const activity *a, const kernel_step *steps, int64_t n_steps,
+mlff_status kernels_analyse(kernel_report *report, const activity *a, const kernel_step *steps, int64_t n_steps, int64_t n_each,
                             const mlff_stage *stages, int n_stages)
 {
     mlff_status status = MLFF_OK;
@@ -219,7 +248,7 @@ mlff_status kernels_analyse(kernel_report *report, const activity *a, const kern
         while (at < a->n_records && a->records[at].start_ns < border) at++;
         MLFF_TRY(read_step(report, a, first, at, &steps[k], stages, n_stages));
     }
-    double scale = 1.0 / (double)n_steps;
+    double scale = 1.0 / (double)(n_steps * n_each);
     double *const sums[] = {&report->busy_ms, &report->gap_ms,       &report->wait_ms,
                             &report->host_ms, &report->integrate_ms, &report->step_ms};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) *sums[i] *= scale;
@@ -234,7 +263,8 @@ mlff_status kernels_analyse(kernel_report *report, const activity *a, const kern
         report->stages[i].clock_us = NAN;
     }
     qsort(report->rows, (size_t)report->n_rows, sizeof *report->rows, by_weight);
-    report->n_steps = n_steps;
+    report->n_steps = n_steps * n_each;
+    report->run_share = NAN;
     report->n_dropped = a->n_dropped;
     report->n_invalid = a->n_invalid;
     report->n_left_out = a->n_left_out;
@@ -270,17 +300,20 @@ void kernels_clock_text(const kernel_report *report, char *text, size_t text_byt
 
 void kernels_cost_text(const kernel_report *report, char *text, size_t text_bytes)
 {
-    char lost[128] = "";
+    char lost[128] = "", cost[256];
     if (report->n_dropped + report->n_invalid + report->n_left_out > 0)
         snprintf(lost, sizeof lost, "; LOST: %lld records dropped by CUPTI, %lld without valid times, %lld beyond our room",
                  (long long)report->n_dropped, (long long)report->n_invalid, (long long)report->n_left_out);
-    snprintf(
-        text, text_bytes,
-        "%lld steps watched by CUPTI %lld: %s each, %s unwatched before and %s after (medians); the window cost %s beyond that, "
-        "0.2 %% if there is one every %.3g s; opening CUPTI took %s once%s",
-        (long long)report->n_steps, (long long)report->cupti_version, PROFILE_TIME(report->step_ms),
-        PROFILE_TIME(report->usual_ms), PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), kernels_interval_s(report),
-        PROFILE_TIME(report->open_ms), lost);
+    if (report->n_windows > 0)
+        snprintf(cost, sizeof cost, "%lld such windows cost %.2g %% of the run", (long long)report->n_windows,
+                 report->run_share * 100.0);
+    else
+        snprintf(cost, sizeof cost, "%s unwatched after; the window cost %s beyond that, 0.2 %% if there is one every %.3g s",
+                 PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), kernels_interval_s(report));
+    snprintf(text, text_bytes,
+             "%lld steps watched by CUPTI %lld: %s each, %s unwatched before (median); %s; opening CUPTI took %s once%s",
+             (long long)report->n_steps, (long long)report->cupti_version, PROFILE_TIME(report->step_ms),
+             PROFILE_TIME(report->usual_ms), cost, PROFILE_TIME(report->open_ms), lost);
 }
 
 // ---- the steps -----------------------------------------------------------------------------------
@@ -359,7 +392,7 @@ mlff_status run_kernels(run *r, mlff_profile *profile)
     report->cost_ms = (double)(mlff_clock_ns() - begun) * 1e-6 - r->activity.open_ns * 1e-6 -
                       (double)(n_steps + SETTLING_STEPS) * report->usual_ms;
     MLFF_TRY(usual_step(r, &report->after_ms));
-    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, r->callable.stages, r->n_stages));
+    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, 1, r->callable.stages, r->n_stages));
     join_clocks(r, report, clock_us);
     r->n_kernel_steps = n_steps;
     profile->kernels = report;

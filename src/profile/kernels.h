@@ -34,9 +34,12 @@ typedef struct kernel_report {
     double open_ms, cost_ms;   /* of opening CUPTI, once; of the window beyond its steps' usual time */
     int64_t n_dropped, n_invalid, n_left_out;
     int64_t cupti_version;
+    int64_t n_windows; /* in the run itself, of which this is the last; 0: one after the run */
+    double run_share;  /* of the run's time that all of them cost; NaN */
 } kernel_report;
 
 void kernel_report_free(kernel_report *report);
+mlff_status kernel_report_copy(const kernel_report *report, kernel_report **copy_out);
 
 /* Name of a kernel or a copy; borrowed from the window. */
 const char *kernel_name(const activity *window, const activity_record *record);
@@ -45,9 +48,10 @@ typedef struct kernel_step {
     int64_t start_ns, end_ns, integrate_ns;
     int64_t before_ns; /* since the end of the step before */
 } kernel_step;
-/* Fills the report from a window and the steps in it; `stages` are the force field's. */
+/* Fills the report from a window and what is in it: n_steps entries, each of `n_each` steps that follow without a break;
+ * `stages` are the force field's. */
 mlff_status kernels_analyse(kernel_report *report, const activity *window, const kernel_step *steps, int64_t n_steps,
-                            const mlff_stage *stages, int n_stages);
+                            int64_t n_each, const mlff_stage *stages, int n_stages);
 /* Listening, amortised: with a window so often, s, its cost is 0.2 % of the time. */
 double kernels_interval_s(const kernel_report *report);
 /* "kernels and gaps add up to 51.2 µs, …; the stages' own clocks to 51.0 µs"; "" without clocks. */

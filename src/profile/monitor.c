@@ -10,6 +10,8 @@
 
 enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256, PIECE = 1000 };
 
+enum { FIRST_COST_NS = 2000000, COST_SHARE = 500 }; // of a window: what is thought of the first; 0.2 % of the time
+
 struct mlff_monitor {
     run r;
     int n_stages; // of the callable; r.n_stages is 0 while they are off
@@ -24,6 +26,11 @@ struct mlff_monitor {
     int64_t n_seen;
     bool resident;          // the steps are a GPU's
     double times_ns[PIECE]; // of such steps
+    int64_t watch_steps, n_windows, next_window_ns; // windows in which kernels on a GPU are seen; 0: none
+    kernel_report *kernels;                         // of the last one
+    double window_cost_ns, unwatched_ns;            // of all windows; of the steps outside of them
+    int64_t n_unwatched;
+    char watch_problem[512];
 };
 
 mlff_status mlff_monitor_create(const mlff_callable *callable, const mlff_system *system, double timestep_fs,
@@ -58,7 +65,17 @@ void mlff_monitor_destroy(mlff_monitor *m)
     m->r.n_stages = m->n_stages;
     if (m->r.clocks_running) (void)m->r.callable.stage_clock_set(m->r.callable.context, 0);
     run_free(&m->r);
+    kernel_report_free(m->kernels);
     base_free(m);
+}
+
+mlff_status mlff_monitor_kernels(mlff_monitor *m, int64_t n_steps)
+{
+    if (!m || n_steps < 0 || n_steps > 10000)
+        return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor is NULL, or windows of %lld steps; 0 to 10000 are meant", (long long)n_steps);
+    m->watch_steps = n_steps;
+    m->next_window_ns = mlff_clock_ns() + FIRST_COST_NS * COST_SHARE;
+    return MLFF_OK;
 }
 
 mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double *energy, double *forces)
@@ -187,12 +204,70 @@ done:
     return status;
 }
 
-mlff_status mlff_monitor_run(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
+static mlff_status run_steps(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
 {
     mlff_status status = MLFF_OK;
     if (mlff_dynamics_device(dynamics).kind != MLFF_CPU) return run_resident(m, dynamics, n_steps);
     for (int64_t k = 0; k < n_steps; k++) MLFF_TRY(mlff_monitor_step(m, dynamics));
 done:
+    return status;
+}
+
+// What a window saw. The next one comes when what this one cost is 0.2 % of the time in between.
+static mlff_status window_read(mlff_monitor *m, const activity *window, const kernel_step *all, double cost_ns)
+{
+    mlff_status status = MLFF_OK;
+    kernel_report *report = base_alloc(1, sizeof *report, "a report on kernels");
+    if (!report) return MLFF_ERR_MEMORY;
+    MLFF_TRY(kernels_analyse(report, window, all, 1, m->watch_steps, m->r.callable.stages, m->n_stages));
+    report->usual_ms = report->after_ms = m->unwatched_ns / (double)m->n_unwatched * 1e-6;
+    report->cost_ms = cost_ns * 1e-6;
+    report->n_windows = ++m->n_windows;
+    if (m->kernels) report->open_ms = m->kernels->open_ms;
+    kernel_report_free(m->kernels);
+    m->kernels = report;
+    report = NULL;
+    m->window_cost_ns += fmax(cost_ns, 0.0);
+    m->next_window_ns = all->end_ns + (int64_t)(fmax(cost_ns, FIRST_COST_NS) * COST_SHARE);
+done:
+    kernel_report_free(report);
+    return status;
+}
+
+static mlff_status run_watched(mlff_monitor *m, mlff_dynamics *dynamics)
+{
+    activity window;
+    int64_t begun = mlff_clock_ns();
+    if (activity_begin(&window) != MLFF_OK) { // the run goes on without
+        snprintf(m->watch_problem, sizeof m->watch_problem, "%s", mlff_last_error());
+        int64_t n_steps = m->watch_steps;
+        m->watch_steps = 0;
+        return run_steps(m, dynamics, n_steps);
+    }
+    kernel_step all = {.start_ns = mlff_clock_ns()};
+    mlff_status status = run_steps(m, dynamics, m->watch_steps);
+    all.end_ns = mlff_clock_ns();
+    mlff_status ended = activity_end(&window);
+    double cost_ns = (double)(mlff_clock_ns() - begun) - window.open_ns -
+                     m->unwatched_ns / (double)m->n_unwatched * (double)m->watch_steps;
+    if (status == MLFF_OK) status = ended == MLFF_OK ? window_read(m, &window, &all, cost_ns) : ended;
+    activity_free(&window);
+    return status;
+}
+
+mlff_status mlff_monitor_run(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
+{
+    int64_t start = mlff_clock_ns();
+    bool watch = m->watch_steps > 0 && n_steps >= m->watch_steps && m->n_unwatched > 0 && start >= m->next_window_ns;
+    if (watch) {
+        n_steps -= m->watch_steps;
+        mlff_status status = run_watched(m, dynamics);
+        if (status != MLFF_OK) return status;
+        start = mlff_clock_ns();
+    }
+    mlff_status status = run_steps(m, dynamics, n_steps);
+    m->unwatched_ns += (double)(mlff_clock_ns() - start);
+    m->n_unwatched += n_steps;
     return status;
 }
 
@@ -263,6 +338,11 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     MLFF_TRY(record_stages(r, profile));
     scale_stages(m, profile);
     MLFF_TRY(overhead(m, profile));
+    if (m->kernels) {
+        MLFF_TRY(kernel_report_copy(m->kernels, &profile->kernels));
+        profile->kernels->run_share = m->window_cost_ns / (double)r->wall_ns;
+    }
+    if (*m->watch_problem) MLFF_TRY(profile_note(profile, "kernels on the GPU were not traced: %s", m->watch_problem));
     if (m->resident)
         MLFF_TRY(profile_note(profile,
                               "integrated on the GPU: all %lld steps timed by its own timer, stages seen in %lld of them",

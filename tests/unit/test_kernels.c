@@ -179,7 +179,7 @@ static void test_stages_against_clocks(void **state)
     window = (activity){.records = records, .n_records = 7, .names = names, .n_names = 3};
     static const mlff_stage stages[] = {
         {"transfer", "forward", -1, ""}, {"message", "forward", 0, ""}, {"update", "forward", 0, ""}};
-    assert_ok(kernels_analyse(&report, &window, steps, 2, stages, 3));
+    assert_ok(kernels_analyse(&report, &window, steps, 2, 1, stages, 3));
     assert_int_equal(report.n_stages, 3);
     const double until_next[] = {10.0, 21.0, 9.0}, busy[] = {10.0, 20.0, 9.0};
     static const char *const expected[] = {"forward/transfer", "forward/message", "forward/update"};
@@ -317,6 +317,49 @@ static void test_refusals(void **state)
     refused(whole, "broken", "CUPTI_ERROR_UNKNOWN");
 }
 
+static mlff_status planted_md(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                              double *stress)
+{
+    for (int i = 0; i < 3 * frame->n_atoms; i++) forces[i] = 0.0;
+    return planted_step(context, frame, wanted, energy, NULL, stress);
+}
+
+// A production run is looked into now and then, so seldom that it costs no more than 0.2 %; what is seen is the same.
+static void test_windows_of_a_run(void **state)
+{
+    (void)state;
+    static double stage_ns[2];
+    mlff_callable callable = planted(stage_ns);
+    mlff_monitor *monitor;
+    mlff_dynamics *dynamics;
+    mlff_profile *profile;
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    mlff_system *system = synthetic_system(2);
+    callable.step = planted_md;
+    assert_ok(mlff_system_thermalize(system, 300.0, 1));
+    assert_ok(mlff_monitor_create(&callable, system, 0.5, 100, &monitor));
+    assert_ok(mlff_monitor_kernels(monitor, 10));
+    assert_ok(mlff_dynamics_create(&options, system, mlff_monitor_forces, monitor, &dynamics));
+    for (int piece = 0; piece < 220; piece++) assert_ok(mlff_monitor_run(monitor, dynamics, 50)); // 2.2 s of planted time
+    assert_ok(mlff_monitor_profile(monitor, "watched now and then", NULL, &profile));
+    const kernel_report *k = profile->kernels;
+    assert_non_null(k);
+    assert_true(k->n_windows >= 1);
+    assert_true(k->run_share <= 0.002);
+    assert_int_equal(k->n_steps, 10);
+    assert_near(row_named(k, "sgemm")->calls, 1.0, 1e-12);
+    assert_near(k->busy_ms, 0.095, 1e-12);
+    step_budget b = budget_of(profile);
+    double sum = 0.0;
+    for (int i = 0; i < N_BUDGET; i++) sum += isnan(b.ms[i]) ? 0.0 : b.ms[i];
+    assert_near(sum, b.step_ms, 1e-12);
+    assert_int_equal(listens(), 0);
+    mlff_profile_destroy(profile);
+    mlff_dynamics_destroy(dynamics);
+    mlff_monitor_destroy(monitor);
+    mlff_system_destroy(system);
+}
+
 // A run does not fail because nobody may look at its kernels.
 static void test_without_cupti(void **state)
 {
@@ -350,7 +393,8 @@ int main(void)
                             tests[] = {cmocka_unit_test(test_without_cupti),      cmocka_unit_test(test_names_and_times),
                                        cmocka_unit_test(test_books_close),        cmocka_unit_test(test_stages_against_clocks),
                                        cmocka_unit_test(test_losses_are_counted), cmocka_unit_test(test_reports),
-                                       cmocka_unit_test(test_hostile_reports),    cmocka_unit_test(test_classes)};
+                                       cmocka_unit_test(test_hostile_reports),    cmocka_unit_test(test_classes),
+                                       cmocka_unit_test(test_windows_of_a_run)};
     int failures = cmocka_run_group_tests(refusals, NULL, NULL); // before this process opens a library itself
     use_fake();
     return failures + cmocka_run_group_tests(tests, NULL, NULL);
