@@ -77,7 +77,7 @@ typedef struct step_budget {
 step_budget budget_of(const mlff_profile *profile);
 /* What the budget means for a force field on a GPU: who waits for whom; "" elsewhere. */
 void budget_text(const step_budget *budget, char *text, size_t text_bytes);
-/* The stage of a PaiNN that such a kernel is of (`ours`), or what kind it seems to be: "matrix product"; static text. */
+/* The stage of our models that such a kernel is of (`ours`), or what kind it seems to be: "matrix product"; static text. */
 const char *kernel_class(const char *name, bool ours);
 
 #endif
