@@ -46,6 +46,7 @@ void budget_text(const step_budget *b, char *text, size_t text_bytes)
     text[0] = 0;
     if (!b->traced || !(b->step_ms > 0.0)) return;
     double busy = b->ms[BUDGET_BUSY];
-    snprintf(text, text_bytes, "%s: the device works in %.0f %% of the step",
-             2.0 * busy < b->step_ms ? "launch-bound" : "device-bound", 100.0 * busy / b->step_ms);
+    snprintf(text, text_bytes, "%s: the GPU works in %.0f %% of the step; launch gaps %s, waits %s, host %s",
+             2.0 * busy < b->step_ms ? "launch-bound" : "bound by the GPU", 100.0 * busy / b->step_ms,
+             PROFILE_TIME(b->ms[BUDGET_GAPS]), PROFILE_TIME(b->ms[BUDGET_WAITS]), PROFILE_TIME(b->ms[BUDGET_HOST]));
 }

@@ -154,7 +154,7 @@ static void test_books_close(void **state)
     assert_true(isnan(b.ms[BUDGET_INTEGRATE])); // no MD
     char text[512];
     budget_text(&b, text, sizeof text);
-    assert_non_null(strstr(text, "launch-bound: the device works in 47 %")); // 95 of 200 µs
+    assert_non_null(strstr(text, "launch-bound: the GPU works in 47 %")); // 95 of 200 µs
     assert_true(synthetic_recommended(profile, "from about 8."));            // 8 atoms, and 105 µs of rest to 95 of work
     mlff_profile_destroy(profile);
 }
