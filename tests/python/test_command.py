@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Purpose: the console scripts and `python -m mlff_distiller` are the command, with its arguments and its exit status."""
+"""Purpose: the console scripts and `python -m mlff_distiller` are the command, with its arguments and its exit status;
+the teachers' profiler builds, measures and refuses as asked."""
 
+import importlib.util
+import json
 import subprocess
 import sys
 import unittest
 
 import support
 from mlff_distiller import __version__
+from mlff_distiller.cuda.md_profiler import MDProfileResult
 
 SCRIPT = "import sys; sys.argv = ['x', *sys.argv[2:]]; import mlff_distiller._command as c; getattr(c, sys.argv.pop(1))()"
 
@@ -32,9 +36,66 @@ class Command(unittest.TestCase):
             "--device", "cpu", "-o", str(output),
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
-        from mlff_distiller.cuda.md_profiler import MDProfileResult
-
         self.assertEqual(MDProfileResult.load_json(output).n_steps, 20)
+
+
+    def test_the_worked_example(self):
+        # Options alone are the example's; asked for what it refuses, it need not run.
+        done = run("-c", SCRIPT, "-", "bench", "--n-calls", "50", "--n-trajectory-steps", "x")
+        self.assertEqual((done.returncode, "--n-trajectory-steps 'x' is not" in done.stderr), (2, True), done.stderr)
+
+    def test_check_covers_what_it_should(self):
+        report = support.scratch("check-all.json")
+        self.assertEqual(run("-c", SCRIPT, "-", "check", "--export-json", str(report)).returncode, 0)
+        text = report.read_text().lower()
+        for word in "driver nvcc torch jax nsys ncu cupti triton cupy pycuda".split():
+            self.assertIn(word, text)
+
+
+class Teachers(unittest.TestCase):
+    def profile(self, folder, *words):
+        path = support.scratch(folder)
+        path.mkdir(exist_ok=True)
+        words = [*words, "--n-steps", "4", "--warmup", "2", "--device", "cpu", "--output-dir", str(path)]
+        return run("-c", SCRIPT, "-", "profile", *words), path
+
+    def test_one_teacher(self):
+        done, folder = self.profile("one", "--model", "ani-2x", "--system", "water", "--n-atoms", "7", "--random-weights")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = MDProfileResult.load_json(folder / "fennol_ani2x_profile.json")
+        self.assertEqual((result.name, result.n_steps, result.n_atoms), ("ani-2x, water, 6 atoms", 4, 6))  # the nearest count
+        self.assertIn("untrained", result.notes)
+        self.assertTrue((folder / "README.md").exists())
+
+    def test_sizes(self):
+        done, folder = self.profile("sizes", "--model", "ani-2x", "--system", "water", "--system-sizes", "6,12", "--random-weights")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        runs = json.loads((folder / "fennol_ani2x_scaling_water.json").read_text())["runs"]
+        self.assertEqual([one["n_atoms"] for one in runs], [6, 12])
+
+    def test_a_student_along_its_md(self):
+        done, folder = self.profile("student", f"--model={support.untrained_path()}", "--trajectory", "md", "--n-atoms", "8")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(MDProfileResult.load_json(folder / "untrained_profile.json").data["trajectory"], "md")
+
+    def test_all(self):
+        done, folder = self.profile("all", "--compare-all", "--n-atoms", "6", "--random-weights")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(MDProfileResult.load_json(folder / "comparison_water.json").n_steps)
+        if importlib.util.find_spec("orb_models") is None:
+            self.assertRegex(done.stderr, "left out: orb-v2, .*pip install orb-models")
+
+    def test_refusals(self):
+        for words, status, text in (
+            (["--model", "ani-2x", "--random-weights"], 1, "ani-2x does not know Si; it knows H, C, N, O, F, S, Cl"),
+            (["--model", "nowhere.safetensors"], 1, "nowhere.safetensors"),
+            (["--model", "ani-2x", "--system-sizes", "4,x"], 2, "'x': a whole number from 1 on is meant"),
+            (["--model", "ani-2x", "--system", "granite"], 2, "granite"),
+        ):
+            done, _ = self.profile("refused", *words)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(text, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,11 @@ def mlff() -> NoReturn:
 
 
 def profile() -> NoReturn:
-    """`mlff profile …`"""
+    """`mlff profile …`; with --model, --compare-all or --output-dir the teachers' profiler."""
+    if any(word.partition("=")[0] in ("--model", "--compare-all", "--output-dir") for word in sys.argv[1:]):
+        from .profile_teachers import main
+
+        sys.exit(main(sys.argv[1:]))
     _run("profile")
 
 
@@ -49,5 +53,7 @@ def check() -> NoReturn:
 
 
 def bench() -> NoReturn:
-    """`mlff bench …`"""
-    _run("bench")
+    """`mlff bench …`; options alone are those of its worked example."""
+    first = sys.argv[1] if len(sys.argv) > 1 else ""
+    example = first.startswith("-") and first not in ("-h", "--help")
+    _run("bench", *(["example"] if example else []))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+"""`mlff-profile --model orb-v2 …`: the teachers profiled, one, over system sizes, or all of them on one trajectory.
+
+    mlff-profile --model ani-2x --system water --n-steps 1000
+    mlff-profile --model orb-v2 --system-sizes 32,64,128,256 --random-weights
+    mlff-profile --compare-all --device cuda
+
+Orb runs by its package orb_models, ANI-2x (all members) in our own engine. Reports go into a folder: MODEL_profile.json,
+MODEL_scaling_SYSTEM.json, comparison_SYSTEM.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import pathlib
+import sys
+import warnings
+from collections.abc import Sequence
+from ctypes import byref, c_int, c_void_p
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+from ase.data import chemical_symbols
+
+from . import _library as lib
+from . import _structs as s
+from ._bridge import doubles
+from .cuda.device_utils import get_device
+from .cuda.md_profiler import MDProfiler, MDProfileResult
+from .engine import Model
+from .errors import MlffElementError, MlffError, MlffUsageError
+from .models import OrbCalculator, StudentCalculator
+
+ALIASES = {"orb-v3": "orb-v3-conservative-inf-omat", "ani-2x": "fennol-ani2x", "ani2x": "fennol-ani2x"}
+COMPARED = ("orb-v2", "orb-v3", "ani-2x")
+KNOWN_TO_ALL = "water"  # of the systems below the one whose elements every teacher knows
+
+README = """# Profiling reports
+
+Written by `mlff-profile --model`. A file holds one profile, or several as `{"runs": [...]}`; times are in ms, memory in GB of 2^30 bytes, and
+`notes` says *untrained* where weights were random. `mlff report FILE -o page.html` makes a page, `mlff compare A B` compares.
+"""
+
+
+def make_teacher(name: str, device: str, random_weights: bool) -> Any:
+    """The calculator of a teacher by its name: "orb-v2", "orb-v3", "orb-…", "ani-2x"; or of one of our model files by its path.
+
+    Raises:
+        ImportError, MlffFileError: a package or weights are missing; the text says where they are looked for and how to get them.
+    """
+    full = ALIASES.get(name, name)
+    if full.startswith("orb-"):
+        return OrbCalculator(full, device=device, random_weights=random_weights)
+    if full == "fennol-ani2x" and random_weights:
+        return StudentCalculator(Model.new_ani(), device=device)
+    return StudentCalculator(full, device=device)
+
+
+def build_system(name: str, n_atoms: int, seed: int = 0) -> Atoms:
+    """A built-in system ("silicon", "water", …) of the number of atoms nearest to `n_atoms` that it allows."""
+    out = c_void_p()
+    lib.core.mlff_system_build(name.encode(), n_atoms, seed, byref(out))
+    try:
+        system = s.mlff_system.from_address(out.value or 0)
+        n = system.n_atoms
+        numbers = list((c_int * n).from_address(system.species))
+        return Atoms(
+            numbers, doubles(system.positions, (n, 3)).copy(), cell=np.reshape(system.cell[:], (3, 3)), pbc=[bool(p) for p in system.periodic]
+        )
+    finally:
+        lib.core.mlff_system_destroy(out)
+
+
+def _slug(name: str) -> str:
+    text = pathlib.Path(ALIASES.get(name, name) if name != "orb-v3" else name).stem
+    return text.replace("-", "_")
+
+
+def _check_elements(calculator: Any, name: str, atoms: Atoms) -> None:
+    info = getattr(calculator, "model_info", None)
+    if info is not None and info.elements and set(atoms.numbers) - set(info.elements):
+        missing = ", ".join(chemical_symbols[z] for z in sorted(set(map(int, atoms.numbers)) - set(info.elements)))
+        known = ", ".join(chemical_symbols[z] for z in info.elements)
+        raise MlffElementError(f"{name} does not know {missing}; it knows {known}. Choose another --system ({KNOWN_TO_ALL})")
+
+
+def _profile(options: argparse.Namespace, profiler: MDProfiler, name: str, n_atoms: int) -> MDProfileResult:
+    atoms = build_system(options.system, n_atoms, options.seed)
+    calculator = make_teacher(name, profiler.device, options.random_weights)
+    _check_elements(calculator, name, atoms)
+    title = f"{name}, {options.system}, {len(atoms)} atoms"
+    if options.trajectory == "md":
+        return profiler.profile_md(calculator, atoms, options.n_steps, seed=options.seed, name=title)
+    source = atoms if options.trajectory == "thermal" else options.trajectory
+    return profiler.profile_calculator(calculator, source, n_steps=options.n_steps, name=title)
+
+
+def _save(folder: pathlib.Path, name: str, results: Sequence[MDProfileResult]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "README.md").exists():
+        (folder / "README.md").write_text(README, encoding="utf-8")
+    path = folder / name
+    if len(results) == 1:
+        results[0].save_json(path)
+    else:
+        part = path.with_name(path.name + ".part")
+        part.write_text(json.dumps({"runs": [result.to_dict() for result in results]}), encoding="utf-8")
+        part.replace(path)
+    print(f"written: {path}")
+
+
+def _table(results: Sequence[MDProfileResult]) -> None:
+    width = max(len(result.name) for result in results)
+    print(f"{'':<{width}} {'mean/ms':>10} {'median/ms':>10} {'P95/ms':>10} {'P99/ms':>10} {'µs/atom':>9}")
+    for r in results:
+        cells = (r.mean_latency_ms, r.median_latency_ms, r.p95_latency_ms, r.p99_latency_ms)
+        print(f"{r.name:<{width}} " + " ".join(f"{cell:10.3f}" for cell in cells) + f" {r.us_per_atom:9.2f}")
+
+
+def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
+    """Every teacher that runs here, each in a process of its own, on the same frames; those that do not say why."""
+    options.system = KNOWN_TO_ALL
+    atoms = build_system(options.system, options.n_atoms, options.seed)
+    results = []
+    for name in COMPARED:
+        maker = functools.partial(make_teacher, name, str(profiler.device), options.random_weights)
+        try:
+            found = profiler.compare_calculators({name: maker}, atoms, n_steps=options.n_steps, separate_processes=True)
+            results.append(found[name])
+        except (MlffError, OSError) as problem:
+            print(f"left out: {problem}", file=sys.stderr)
+    if not results:
+        return 1
+    _table(results)
+    _save(options.output_dir, f"comparison_{options.system}.json", results)
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    profiler = MDProfiler(device=get_device(options.device, fallback=True), warmup_steps=options.warmup)
+    if options.compare_all:
+        return _compare_all(options, profiler)
+    if options.system_sizes:
+        results = [_profile(options, profiler, options.model, n) for n in options.system_sizes]
+        _table(results)
+        _save(options.output_dir, f"{_slug(options.model)}_scaling_{options.system}.json", results)
+    else:
+        result = _profile(options, profiler, options.model, options.n_atoms)
+        print(result.summary())
+        _save(options.output_dir, f"{_slug(options.model)}_profile.json", [result])
+    return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 on is meant")
+    return int(text)
+
+
+def _sizes(text: str) -> list[int]:
+    return [_count(word) for word in text.split(",")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; gives its exit status: 0, 1 if it failed, 2 if it was called wrongly, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="mlff-profile", description="Profiles teachers: one, over system sizes, or all of them.")
+    parser.add_argument("--model", default="orb-v2", help="orb-v2, orb-v3, orb-…, ani-2x, or a model file (orb-v2)")
+    parser.add_argument("--n-steps", type=_count, default=100, help="steps that are measured (100; 1000 and more to see a leak)")
+    parser.add_argument("--n-atoms", type=_count, default=64, help="atoms; the nearest count the system allows is built (64)")
+    parser.add_argument("--system", default="silicon", help="water, silicon, aluminum, iron, or a molecule (silicon)")
+    parser.add_argument("--system-sizes", type=_sizes, help="measure a system of each of these numbers of atoms: 32,64,128,256")
+    parser.add_argument("--compare-all", action="store_true", help=f"all teachers that run here, on {KNOWN_TO_ALL}")
+    parser.add_argument("--trajectory", default="thermal", help="thermal (displacements at 300 K), md, or a file of frames (thermal)")
+    parser.add_argument("--random-weights", action="store_true", help="measure speed without weights; reports say so")
+    parser.add_argument("--warmup", type=int, default=10, help="steps before the measured ones (10)")
+    parser.add_argument("--output-dir", type=pathlib.Path, default=pathlib.Path("profiling_reports"), help="folder of reports (profiling_reports)")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:1, cpu, auto; where there is no GPU the CPU, with a warning (cuda)")
+    parser.add_argument("--seed", type=int, default=0, help="of all random numbers (0)")
+    options = parser.parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *details, **more: print(f"warning: {message}", file=sys.stderr)
+            return _run(options)
+    except KeyboardInterrupt:
+        print("mlff-profile: interrupted", file=sys.stderr)
+        return 130
+    except (MlffError, ImportError, OSError) as problem:
+        print(f"mlff-profile: {problem}", file=sys.stderr)
+        return 2 if isinstance(problem, MlffUsageError) else 1
