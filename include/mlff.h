@@ -221,7 +221,7 @@ typedef struct mlff_results {
     double *stresses;       /* [n_systems][6] eV/Å³; NaN where not all three axes are periodic */
     double *virials;        /* [n_systems][9] eV, -dE/dstrain, also without a cell */
     mlff_location location; /* where all of them live */
-    /* Of an ensemble, on the CPU; each makes the call run every member by itself once more. Deviations are standard
+    /* Of an ensemble, into host arrays; each makes the call run every member by itself once more. Deviations are standard
      * deviations over the members (n - 1 in the denominator; NaN for one member): the ensemble's uncertainty. */
     double *member_energies;   /* [n_members][n_systems] eV */
     double *member_forces;     /* [n_members][n_atoms][3] eV/Å */

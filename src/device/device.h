@@ -20,6 +20,7 @@ typedef struct device_host {
 } device_host;
 
 struct painn_parameters; /* model/painn/painn.h */
+struct ani_parameters;   /* model/ani/ani.h */
 
 /* A PaiNN as its part of the house hands it to the plugin. The sizes tell whether both were built from one source. */
 typedef struct device_painn {
@@ -29,6 +30,16 @@ typedef struct device_painn {
     size_t parameters_bytes;
     void (*radial)(const struct painn_parameters *parameters, double d, double *psi, double *derivative); /* painn_radial */
 } device_painn;
+
+/* The same of an ANI, with the members that are to run. */
+typedef struct device_ani {
+    const mlff_model *model;
+    size_t model_bytes;
+    const struct ani_parameters *parameters;
+    size_t parameters_bytes;
+    const int *members; /* [n_members] */
+    int n_members;
+} device_ani;
 
 /* One model on one GPU, with its buffers and captured graphs. */
 typedef struct cuda_evaluator cuda_evaluator;
@@ -63,8 +74,11 @@ typedef struct device_plugin {
     void (*release)(int index, void *memory);
     mlff_status (*copy)(int index, void *to, const void *from, size_t bytes); /* any direction; waits */
 
-    /* ---- PaiNN on CUDA: options->device.index, options->precision */
+    /* ---- models on CUDA: options->device.index, options->precision */
     mlff_status (*painn_create)(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+    mlff_status (*ani_create)(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+    /* Of an ensemble: compute() is of this one of the members that run, or, with -1, of their mean. */
+    void (*select_member)(cuda_evaluator *evaluator, int member);
     /* Whole batch, whole step. With everything on the device the work is enqueued on batch->stream and not waited for. */
     mlff_status (*compute)(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
     const mlff_stage *(*stages)(const cuda_evaluator *evaluator, int *n_out);
@@ -87,8 +101,8 @@ typedef struct device_plugin {
 /* Library and plugin must agree on this text: version and layout of everything that passes between them. */
 static inline void device_build_id(char *text, size_t text_bytes)
 {
-    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
-             sizeof(device_plugin) + sizeof(cuda_dynamics_options), sizeof(device_painn),
+    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
+             sizeof(device_plugin) + sizeof(cuda_dynamics_options), sizeof(device_painn), sizeof(device_ani),
              sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
              sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }

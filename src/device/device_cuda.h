@@ -34,6 +34,8 @@ void cuda_release(int index, void *memory);
 mlff_status cuda_use(int index);
 
 mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+void painn_cuda_select_member(cuda_evaluator *evaluator, int member);
 mlff_status painn_cuda_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
 const mlff_stage *painn_cuda_stages(const cuda_evaluator *evaluator, int *n_out);
 mlff_status painn_cuda_stage_clock_set(cuda_evaluator *evaluator, int on);

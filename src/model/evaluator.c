@@ -95,14 +95,21 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         e->halo = *chosen.halo;
         chosen.halo = &e->halo;
     }
+    int n_members = 0;
+    if (chosen.members) {
+        if (!(members = base_alloc((size_t)model->n_members, sizeof *members, "members"))) MLFF_TRY(MLFF_ERR_MEMORY);
+        MLFF_TRY(parse_members(model, chosen.members, members, &n_members));
+        chosen.members = NULL; // the caller's text is not kept
+    }
     if (chosen.device.kind == MLFF_CUDA) {
         if (!model->architecture->create_gpu)
             MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use --device cpu", model->architecture->title);
         e->options = chosen;
         MLFF_TRY(device_plugin_get(&e->plugin));
-        MLFF_TRY(model->architecture->create_gpu(model, e->plugin, &chosen, &e->cuda));
+        MLFF_TRY(model->architecture->create_gpu(model, e->plugin, &chosen, members, n_members, &e->cuda));
         *evaluator_out = e;
-        return MLFF_OK;
+        e = NULL;
+        goto done;
     }
     if (chosen.precision > MLFF_FLOAT64)
         MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s is a fast mode of GPUs; on the CPU use float32 or float64",
@@ -111,14 +118,12 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
     if (chosen.n_threads > TEAM_MAX) chosen.n_threads = TEAM_MAX;
     MLFF_TRY(cpu_path_choose(chosen.cpu_path, &chosen.cpu_path));
     e->options = chosen;
-    cpu_options cpu = {
-        .precision = chosen.precision, .n_threads = chosen.n_threads, .path = chosen.cpu_path, .halo = chosen.halo};
-    if (chosen.members) {
-        if (!(members = base_alloc((size_t)model->n_members, sizeof *members, "members"))) MLFF_TRY(MLFF_ERR_MEMORY);
-        MLFF_TRY(parse_members(model, chosen.members, members, &cpu.n_members));
-        cpu.members = members;
-        e->options.members = NULL; // the caller's text is not kept
-    }
+    cpu_options cpu = {.precision = chosen.precision,
+                       .n_threads = chosen.n_threads,
+                       .path = chosen.cpu_path,
+                       .halo = chosen.halo,
+                       .members = members,
+                       .n_members = n_members};
     MLFF_TRY(model->architecture->create_cpu(model, &cpu, &e->backend));
     MLFF_TRY(neighbors_create_on(model->cutoff, chosen.skin_angstrom, chosen.cpu_path, chosen.n_threads, &e->neighbors));
 
@@ -332,35 +337,58 @@ static void finish_deviation(int n_members, size_t n, double *square)
     for (size_t i = 0; i < n; i++) square[i] = n_members > 1 ? sqrt(square[i] / (n_members - 1)) : NAN;
 }
 
-// One member after the other through the same backend; the graph is in the model's length unit.
+// Energies of systems and, if wanted, forces of one member; on the CPU the graph is in the model's length unit.
+static mlff_status compute_member(mlff_evaluator *e, const mlff_batch *batch, const model_graph *graph, int member,
+                                  double *energy, double *force)
+{
+    mlff_status status = MLFF_OK;
+    model_backend *backend = e->backend;
+    if (e->cuda) {
+        const mlff_results results = {.energies = energy, .forces = force};
+        e->plugin->select_member(e->cuda, member);
+        MLFF_TRY(e->plugin->compute(e->cuda, batch, &results));
+        return check_finite_results(batch, &results);
+    }
+    backend->select_member(backend, member);
+    MLFF_TRY(backend->compute(backend, graph, e->atom_energy, force ? e->pair_gradient : NULL, &e->clock, STAGE_BACKEND));
+    stage_begin(&e->clock);
+    assemble_energies(e->model, batch, e->atom_energy, &(mlff_results){.energies = energy});
+    if (force) assemble_forces(graph, e->pair_gradient, e->model->energy_unit / e->model->length_unit, force);
+done:
+    return status;
+}
+
+// One member after the other through the same backend.
 static mlff_status compute_members(mlff_evaluator *e, const mlff_batch *batch, const model_graph *graph, const mlff_results *out)
 {
     mlff_status status = MLFF_OK;
     model_backend *backend = e->backend;
-    if (!backend->select_member)
+    mlff_evaluator_info info;
+    if (e->cuda ? e->model->n_members == 1 : !backend->select_member)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "results of members are asked for, but model '%s' is no ensemble", e->model->name);
-    size_t n_systems = (size_t)batch->n_systems, n_forces = 3 * (size_t)graph->n_atoms, old = e->member_capacity;
+    mlff_evaluator_info_get(e, &info);
+    const int n_members = info.n_members;
+    size_t n_systems = (size_t)batch->n_systems, n_forces = 3 * (size_t)batch->first_atom[n_systems], old = e->member_capacity;
     bool forces = out->member_forces || out->force_deviations;
     MLFF_TRY(base_grow(&e->member_value, &e->member_capacity, n_systems + n_forces, sizeof(double), "members"));
     MLFF_TRY(base_grow(&e->member_mean, &e->mean_capacity, n_systems + n_forces, sizeof(double), "members"));
     if (old != e->member_capacity) e->n_growths++;
     double *energy = e->member_value, *force = e->member_value + n_systems;
-    for (int m = 0; m < backend->n_members; m++) {
-        backend->select_member(backend, m);
-        MLFF_TRY(backend->compute(backend, graph, e->atom_energy, forces ? e->pair_gradient : NULL, &e->clock, STAGE_BACKEND));
-        stage_begin(&e->clock);
-        assemble_energies(e->model, batch, e->atom_energy, &(mlff_results){.energies = energy});
-        if (forces) assemble_forces(graph, e->pair_gradient, e->model->energy_unit / e->model->length_unit, force);
+    for (int m = 0; m < n_members; m++) {
+        MLFF_TRY(compute_member(e, batch, graph, m, energy, forces ? force : NULL));
         if (out->member_energies) memcpy(out->member_energies + (size_t)m * n_systems, energy, sizeof(double) * n_systems);
         if (out->member_forces) memcpy(out->member_forces + (size_t)m * n_forces, force, sizeof(double) * n_forces);
         if (out->energy_deviations) add_deviation(m, n_systems, energy, e->member_mean, out->energy_deviations);
         if (out->force_deviations) add_deviation(m, n_forces, force, e->member_mean + n_systems, out->force_deviations);
-        stage_end(&e->clock, e->n_stages - 1);
+        if (backend) stage_end(&e->clock, e->n_stages - 1);
     }
-    if (out->energy_deviations) finish_deviation(backend->n_members, n_systems, out->energy_deviations);
-    if (out->force_deviations) finish_deviation(backend->n_members, n_forces, out->force_deviations);
+    if (out->energy_deviations) finish_deviation(n_members, n_systems, out->energy_deviations);
+    if (out->force_deviations) finish_deviation(n_members, n_forces, out->force_deviations);
 done:
-    backend->select_member(backend, -1);
+    if (e->cuda)
+        e->plugin->select_member(e->cuda, -1);
+    else
+        backend->select_member(backend, -1);
     return status;
 }
 
@@ -374,11 +402,13 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     if (e->clock.on) memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
     stage_begin(&e->clock);
     MLFF_TRY(check_batch(model, batch, results));
-    if (e->cuda && wants_members(results))
-        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "results of members are computed on the CPU only; use --device cpu");
     if (e->cuda) {
+        const bool on_host = batch->location == MLFF_HOST && results->location == MLFF_HOST;
+        if (wants_members(results) && !on_host)
+            MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "results of members are given to arrays of the host only");
+        if (wants_members(results)) MLFF_TRY(compute_members(e, batch, NULL, results));
         MLFF_TRY(e->plugin->compute(e->cuda, batch, results));
-        if (batch->location == MLFF_HOST && results->location == MLFF_HOST) MLFF_TRY(check_finite_results(batch, results));
+        if (on_host) MLFF_TRY(check_finite_results(batch, results));
         goto done;
     }
     if (batch->location != MLFF_HOST || results->location != MLFF_HOST)

@@ -133,9 +133,9 @@ struct model_architecture {
     /* Checks tensors and metadata and fills the model's fields; model->file is filled. */
     mlff_status (*load)(mlff_model *model);
     mlff_status (*create_cpu)(const mlff_model *model, const cpu_options *options, model_backend **backend_out);
-    /* One model on a GPU through the plugin; NULL: on the CPU only. */
+    /* One model on a GPU through the plugin, of an ensemble these members; NULL: on the CPU only. */
     mlff_status (*create_gpu)(const mlff_model *model, const struct device_plugin *plugin, const mlff_evaluator_options *options,
-                              struct cuda_evaluator **evaluator_out);
+                              const int *members, int n_members, struct cuda_evaluator **evaluator_out);
     void (*destroy)(mlff_model *model); /* frees model->parameters */
 };
 extern const model_architecture painn_architecture, ani_architecture;

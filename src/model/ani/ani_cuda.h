@@ -74,6 +74,7 @@ typedef struct ani_cuda_step {
     float *adjoint;       /* [n_parts][slots][16 n_tiles] dE/dAEV of a part's members */
     float *member_energy; /* [n_members][cluster][slots], a block's share */
     float *gradient;      /* [n_atoms][row_capacity][4] dE/dr of each pair, the centre's */
+    float *arrived;       /* [n_atoms][row_capacity][4] the same, in the row of the atom the pair ends in */
 } ani_cuda_step;
 
 /* Stamps of the stages after the list's own two; the last is the end. */

@@ -66,9 +66,9 @@ static __device__ void sort_neighbors(const ani_cuda_step &step, const ani_cuda_
             to.y[at] = edge.u[1];
             to.z[at] = edge.u[2];
             to.d[at] = edge.d;
-            to.f[at] = 0.5f * cosf(turn * edge.d) + 0.5f;
+            to.f[at] = 0.5f * __cosf(turn * edge.d) + 0.5f;
             if (BACK) {
-                to.df[at] = -0.5f * turn * sinf(turn * edge.d);
+                to.df[at] = -0.5f * turn * __sinf(turn * edge.d);
                 to.slot[at] = begin + lane;
             }
             to.rank[at] = rank;
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void put_aev(const ani_cuda_step &step, int n_
 
 static __device__ __forceinline__ float radial_cutoff(const ani_cuda_step &step, float d)
 {
-    return d <= step.radial_cutoff ? 0.5f * cosf(3.14159265f / step.radial_cutoff * d) + 0.5f : 0.0f;
+    return d <= step.radial_cutoff ? 0.5f * __cosf(3.14159265f / step.radial_cutoff * d) + 0.5f : 0.0f;
 }
 
 // Floats of shared memory for one atom: neighbours, then what forward or the way back need beside.
@@ -304,7 +304,7 @@ static __device__ void radial_back(const ani_cuda_step &step, const ani_cuda_gro
         const int rank = rank_of(groups, edge);
         float slope = 0;
         if (rank >= 0 && edge.d <= step.radial_cutoff) {
-            const float f = 0.5f * cosf(turn * edge.d) + 0.5f, df = -0.5f * turn * sinf(turn * edge.d);
+            const float f = 0.5f * __cosf(turn * edge.d) + 0.5f, df = -0.5f * turn * __sinf(turn * edge.d);
             const float *of = bar + radial_place(rank);
 #pragma unroll
             for (int s = 0; s < ANI_CUDA_RADIAL; s++) {
@@ -402,6 +402,13 @@ static __device__ void angular_back(const ani_cuda_step &step, const neighbors &
     }
 }
 
+// A pair's gradient, for its centre and for the atom it ends in.
+static __device__ __forceinline__ void put_gradient(const ani_cuda_step &step, size_t at, float4 g)
+{
+    ((float4 *)step.gradient)[at] = g;
+    ((float4 *)step.arrived)[step.list.reverse[at]] = g;
+}
+
 template <int NS, int NZ, int W>
 static __global__ void __launch_bounds__(128) aev_back_kernel(const __grid_constant__ ani_cuda_step step, int floats)
 {
@@ -412,9 +419,8 @@ static __global__ void __launch_bounds__(128) aev_back_kernel(const __grid_const
     if (i >= step.list.call->n_atoms) return;
     const ani_cuda_groups &groups = *step.groups;
     const int slot = step.slot_of[i], length = step.list.row_length[i], n_present = groups.n_present;
-    float4 *gradient = (float4 *)step.gradient + (size_t)i * capacity;
     if (slot < 0) {
-        for (int k = thread; k < length; k += 32 * W) gradient[k] = make_float4(0, 0, 0, 0);
+        for (int k = thread; k < length; k += 32 * W) put_gradient(step, (size_t)i * capacity + k, make_float4(0, 0, 0, 0));
         return;
     }
     float *mine = (float *)shared + (size_t)group * floats;
@@ -428,7 +434,8 @@ static __global__ void __launch_bounds__(128) aev_back_kernel(const __grid_const
     radial_back<W>(step, groups, i, length, bar, g, capacity);
     group_barrier<W>();
     angular_back<NS, NZ, W>(step, a, n_present, bar, result, triple_room(capacity), g, capacity);
-    for (int k = thread; k < length; k += 32 * W) gradient[k] = make_float4(g[k], g[capacity + k], g[2 * capacity + k], 0);
+    for (int k = thread; k < length; k += 32 * W)
+        put_gradient(step, (size_t)i * capacity + k, make_float4(g[k], g[capacity + k], g[2 * capacity + k], 0));
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------

@@ -173,6 +173,7 @@ size_t ani_cuda_arena(ani_cuda_step *step, void *base)
     PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
     PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
     PLACE(gradient, n * (size_t)step->list.row_capacity * 4 * real);
+    PLACE(arrived, n * (size_t)step->list.row_capacity * 4 * real);
 #undef PLACE
     return (p.at + 255) / 256 * 256;
 }

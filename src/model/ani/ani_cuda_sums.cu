@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ani_cuda_sums.cu: before and after the networks: atoms sorted by species; forces, energies, virials.
 //
-//   F_i = Σ_k g(i, k) − g(reverse of (i, k)),  g = dE/dr of a pair's centre ;  virial = −Σ g ⊗ r
+//   F_i = Σ g of the pairs of i − Σ g of the pairs that end in i,  g = dE/dr of a pair's centre ;  virial = −Σ g ⊗ r
 //
 // `arrange` is one block: a warp counts its piece of the atoms, and puts them into slots in their order. `forces` gives a
 // warp to each atom, `sums` a block to each system; all sums in double and in one order.
@@ -87,16 +87,16 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
     if (blockIdx.x == 0 && threadIdx.x == 0) step.groups->failed = list.report->flags;
     if (i >= list.call->n_atoms) return;
     const bool want_virial = list.call->want_virial;
-    const int length = list.row_length[i];
+    const int n_out = list.row_length[i], n_in = list.incoming_length[i]; // the same, where each pair has its reverse
     const size_t row = (size_t)i * list.row_capacity;
-    const float4 *gradient = (const float4 *)step.gradient;
+    const float4 *gradient = (const float4 *)step.gradient + row, *arrived = (const float4 *)step.arrived + row;
     double f[3] = {0, 0, 0}, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int k = lane; k < length; k += 32) {
-        const float4 out = gradient[row + k], in = gradient[list.reverse[row + k]];
+    for (int k = lane; k < max(n_in, n_out); k += 32) {
+        const float4 zero = make_float4(0, 0, 0, 0), out = k < n_out ? gradient[k] : zero, in = k < n_in ? arrived[k] : zero;
         f[0] += out.x - in.x;
         f[1] += out.y - in.y;
         f[2] += out.z - in.z;
-        if (want_virial) {
+        if (want_virial && k < n_out) {
             const painn_cuda_edge edge = list.edges[row + k];
             const float r[3] = {edge.d * edge.u[0], edge.d * edge.u[1], edge.d * edge.u[2]}, g[3] = {out.x, out.y, out.z};
             for (int c = 0; c < 9; c++) w[c] -= g[c / 3] * r[c % 3];

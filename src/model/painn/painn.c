@@ -286,8 +286,10 @@ static mlff_status painn_create_cpu(const mlff_model *model, const cpu_options *
 }
 
 static mlff_status painn_create_gpu(const mlff_model *model, const struct device_plugin *plugin,
-                                    const mlff_evaluator_options *options, struct cuda_evaluator **evaluator_out)
+                                    const mlff_evaluator_options *options, const int *members, int n_members,
+                                    struct cuda_evaluator **evaluator_out)
 {
+    (void)members, (void)n_members;
     const device_painn painn = {model, sizeof *model, model->parameters, sizeof(painn_parameters), painn_radial};
     return plugin->painn_create(&painn, options, evaluator_out);
 }

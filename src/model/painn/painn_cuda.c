@@ -68,10 +68,40 @@ done:
     return status;
 }
 
-mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
+mlff_status cuda_evaluator_open(cuda_evaluator *e, const cuda_kind *kind, const mlff_model *model,
+                                const mlff_evaluator_options *options)
 {
     mlff_status status = MLFF_OK;
     struct cudaDeviceProp properties;
+    if (options->precision == MLFF_FLOAT64)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "float64 is the reference and runs on the CPU; use float32 on the GPU");
+    e->kind = kind;
+    e->model = model;
+    e->device = options->device.index;
+    PLUGIN_TRY(cuda_use(e->device));
+    CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "asking the GPU for its properties");
+    e->capability = 10 * properties.major + properties.minor;
+    e->n_multiprocessors = properties.multiProcessorCount;
+    e->shared_bytes = (int)properties.sharedMemPerBlockOptin;
+    CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "making an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "making an event");
+    e->step.row_capacity = FIRST_ROW;
+    e->step.skin = options->skin_angstrom;
+    e->row_limit = INT32_MAX;
+    e->n_members = 1;
+    e->member = -1;
+    read_forced_plan(&e->forced);
+done:
+    return status;
+}
+
+static const cuda_kind painn_kind;
+
+mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
+{
+    mlff_status status = MLFF_OK;
     const mlff_model *model = painn->model;
     if (painn->model_bytes != sizeof *model || painn->parameters_bytes != sizeof(painn_parameters))
         return host.fail(
@@ -82,20 +112,14 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
             MLFF_ERR_UNSUPPORTED,
             "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
             model->name);
-    if (options->precision == MLFF_FLOAT64)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "float64 is the reference and runs on the CPU; use float32 on the GPU");
     cuda_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
-    e->model = model;
-    e->device = options->device.index;
+    PLUGIN_TRY(cuda_evaluator_open(e, &painn_kind, model, options));
     if (options->halo) {
         e->halo = *options->halo;
         e->has_halo = 1;
     }
-    PLUGIN_TRY(cuda_use(e->device));
-    CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "asking the GPU for its properties");
-    e->capability = 10 * properties.major + properties.minor;
-    e->n_multiprocessors = properties.multiProcessorCount;
+    e->n_stamps = 4 * painn->parameters->n_layers + 4;
     e->step.numbers = options->precision == MLFF_BF16   ? PAINN_CUDA_BFLOATS
                       : options->precision == MLFF_TF32 ? PAINN_CUDA_HALVES
                                                         : PAINN_CUDA_SPLIT_HALVES;
@@ -106,16 +130,9 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
         e->clusters_of_4 = painn_cuda_clusters_at_once(e->step.numbers, 4);
         e->clusters_of_2 = painn_cuda_clusters_at_once(e->step.numbers, 2);
     }
-    e->large_tiles = properties.sharedMemPerBlockOptin >= 200 * 1024;
-    CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
-    CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "making a stream");
-    CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "making an event");
-    CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "making an event");
+    e->large_tiles = e->shared_bytes >= 200 * 1024;
     PLUGIN_TRY(upload_model(e, painn));
     PLUGIN_TRY(create_stages(e));
-    e->step.row_capacity = FIRST_ROW;
-    e->step.skin = options->skin_angstrom;
-    read_forced_plan(&e->forced);
     *evaluator_out = e;
     e = NULL;
 done:
@@ -186,8 +203,11 @@ mlff_status painn_cuda_grow(cuda_evaluator *e, int n_atoms, int n_systems, int r
         return host.fail(MLFF_ERR_LIMIT,
                          "%d atoms with up to %d neighbours each are more than one GPU evaluator holds; split the batch", n_atoms,
                          step.row_capacity);
+    if (step.row_capacity > e->row_limit)
+        return host.fail(MLFF_ERR_LIMIT, "an atom has %d neighbours; this model's kernels hold rows of %d; use --device cpu", row,
+                         e->row_limit);
     step.atom_capacity = (int32_t)atoms;
-    size_t bytes = painn_cuda_arena(&step, NULL);
+    size_t bytes = e->kind->arena(e, &step, NULL);
     CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
     forget_graphs(e);
     cuda_release(e->device, e->arena);
@@ -197,7 +217,7 @@ mlff_status painn_cuda_grow(cuda_evaluator *e, int n_atoms, int n_systems, int r
     e->lists_seen = 0;
     PLUGIN_TRY(cuda_allocate(e->device, bytes, "the atoms' features", &e->arena));
     e->arena_bytes = bytes;
-    painn_cuda_arena(&step, e->arena);
+    e->kind->arena(e, &step, e->arena);
     e->step = step;
     e->n_growths++;
 done:
@@ -219,7 +239,7 @@ static size_t place_input(input_block *input, char *base, int n_atoms, int n_sys
     return at;
 }
 
-static size_t place_host(host_arrays *io, char *base, int n_layers)
+static size_t place_host(host_arrays *io, char *base, int n_stamps)
 {
     input_block input;
     size_t at = 0, n = (size_t)io->n_atoms, s = (size_t)io->n_systems, p = (size_t)io->n_pairs;
@@ -227,7 +247,7 @@ static size_t place_host(host_arrays *io, char *base, int n_layers)
 #define PLACE(field, bytes) (io->field = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 63) / 64 * 64)
     PLACE(input, io->input_bytes);
     PLACE(report, sizeof *io->report);
-    PLACE(stamps, sizeof(uint64_t) * (4 * (size_t)n_layers + 4));
+    PLACE(stamps, sizeof(uint64_t) * (size_t)n_stamps);
     PLACE(energies, sizeof(double) * s);
     PLACE(virials, sizeof(double) * 9 * s);
     PLACE(stresses, sizeof(double) * 6 * s);
@@ -255,13 +275,13 @@ static mlff_status grow_host(cuda_evaluator *e, int n_atoms, int n_systems, int 
     e->input = NULL;
     e->io = (host_arrays){0};
     e->seen_bytes = 0;
-    io.bytes = place_host(&io, NULL, e->step.n_layers);
+    io.bytes = place_host(&io, NULL, e->n_stamps);
     CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable),
              "page-locked memory for inputs and results");
     e->io.block = io.block;
     PLUGIN_TRY(cuda_allocate(e->device, io.input_bytes, "inputs", &e->input));
     memset(io.block, 0, io.bytes);
-    place_host(&io, io.block, e->step.n_layers);
+    place_host(&io, io.block, e->n_stamps);
     e->io = io;
     e->n_growths++;
 done:
@@ -270,32 +290,31 @@ done:
 
 // ---- graphs -------------------------------------------------------------------------------------------------------------
 
+static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
+{
+    const painn_cuda_plan *f = &e->forced;
+    int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
+    plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
+    plan->tile = tiles <= e->n_multiprocessors || !wide || !e->large_tiles ? 16 : 32;
+    plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
+    if (f->cluster > 0 && wide && e->capability >= 90) plan->cluster = f->cluster;
+    if (f->tile > 0) plan->tile = f->tile;
+    if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
+}
+
 painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int largest, int forces)
 {
-    int atoms = class_of(n_atoms), tiles = (atoms + 15) / 16, n = e->n_multiprocessors, wide = e->step.n_features == 128;
+    int atoms = class_of(n_atoms), systems = class_of_systems(n_systems);
     painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
-                            .n_systems = class_of_systems(n_systems) < e->step.system_capacity ? class_of_systems(n_systems)
-                                                                                               : e->step.system_capacity,
-                            .cluster = !wide                       ? 1
-                                       : tiles <= e->clusters_of_8 ? 8
-                                       : tiles <= e->clusters_of_4 ? 4
-                                       : tiles <= e->clusters_of_2 ? 2
-                                                                   : 1,
-                            .tile = tiles <= n || !wide || !e->large_tiles ? 16 : 32,
-                            .edge_mode = atoms <= 128     ? 2
-                                         : e->large_tiles ? 1
-                                                          : 0,
+                            .n_systems = systems < e->step.system_capacity ? systems : e->step.system_capacity,
                             .overlap = e->capability >= 90,
-                            .n_multiprocessors = n,
+                            .n_multiprocessors = e->n_multiprocessors,
                             .forces = forces,
                             // The search keeps four rows of candidates in 48 KB of shared memory.
                             .bins = largest >= BINS_FROM && e->step.candidate_capacity <= 3000};
-    const painn_cuda_plan *f = &e->forced;
-    if (f->cluster > 0 && wide && e->capability >= 90) plan.cluster = f->cluster;
-    if (f->tile > 0) plan.tile = f->tile;
-    if (f->edge_mode >= 0) plan.edge_mode = f->edge_mode;
-    if (f->overlap >= 0) plan.overlap = f->overlap && e->capability >= 90;
-    if (f->bins >= 0) plan.bins = f->bins;
+    if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
+    if (e->forced.bins >= 0) plan.bins = e->forced.bins;
+    e->kind->plan(e, &plan);
     return plan;
 }
 
@@ -349,7 +368,7 @@ done:
 }
 
 // Enqueues one step; `stream` is being captured.
-mlff_status painn_cuda_enqueue(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
+static mlff_status enqueue_painn(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
 {
     mlff_status status = enqueue_list(e, step, plan, stream);
     return status == MLFF_OK ? enqueue_layers(e, step, plan, stream) : status;
@@ -378,13 +397,9 @@ static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
     cudaGraph_t graph = NULL;
     painn_cuda_step step = step_of(e, slot);
     CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
-    if (!slot->from_device) {
-        input_block unused;
-        size_t bytes = place_input(&unused, NULL, slot->plan.n_atoms, slot->plan.n_systems);
-        cudaError_t copied = cudaMemcpyAsync(e->input, e->io.input, bytes, cudaMemcpyHostToDevice, e->stream);
-        if (copied != cudaSuccess) status = cuda_failed(copied, "capturing a step");
-    }
-    if (status == MLFF_OK) status = painn_cuda_enqueue(e, &step, &slot->plan, e->stream);
+    cudaError_t copied = copy_input(e, slot, e->stream);
+    if (copied != cudaSuccess) status = cuda_failed(copied, "capturing a step");
+    if (status == MLFF_OK) status = e->kind->enqueue(e, &step, &slot->plan, e->stream);
     cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
     if (status != MLFF_OK) goto done;
@@ -505,6 +520,7 @@ static mlff_status fill_host(cuda_evaluator *e, const mlff_batch *batch, const m
     painn_cuda_call call = {.n_atoms = (int32_t)n,
                             .n_systems = batch->n_systems,
                             .want_virial = results->virials || results->stresses,
+                            .member = e->member,
                             .systems = there.systems,
                             .system_of = there.system_of,
                             .species = there.species,
@@ -588,6 +604,7 @@ mlff_status painn_cuda_send_call(cuda_evaluator *e, const mlff_batch *batch, con
     *here.call = (painn_cuda_call){.n_atoms = n,
                                    .n_systems = batch->n_systems,
                                    .want_virial = results->virials || results->stresses,
+                                   .member = e->member,
                                    .systems = there.systems,
                                    .system_of = there.system_of,
                                    .cells = batch->cells,
@@ -612,7 +629,7 @@ done:
     return status;
 }
 
-void painn_cuda_read_stamps(cuda_evaluator *e, int forces)
+static void read_stamps_of_painn(cuda_evaluator *e, int forces)
 {
     const uint64_t *t = e->io.stamps;
     int L = e->step.n_layers, last = 4 * L + 3, k = 0;
@@ -626,6 +643,14 @@ void painn_cuda_read_stamps(cuda_evaluator *e, int forces)
         e->time_ns[k++] = (double)(t[next] - t[stage]);
     }
 }
+
+static size_t arena_of_painn(cuda_evaluator *e, painn_cuda_step *step, void *base)
+{
+    (void)e;
+    return painn_cuda_arena(step, base);
+}
+
+static const cuda_kind painn_kind = {arena_of_painn, plan_of_painn, enqueue_painn, read_stamps_of_painn};
 
 // A step whose layers the caller's hooks stand between. They are called only once rows are known to be long enough and all
 // inputs good: other processes take part in an exchange, and none must be begun twice.
@@ -708,10 +733,15 @@ mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const
         PLUGIN_TRY(painn_cuda_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));
     }
     if (!on_device) take_results(e, batch, results);
-    if (e->clock_on) painn_cuda_read_stamps(e, gradient);
+    if (e->clock_on) e->kind->read_stamps(e, gradient);
     e->n_computes++;
 done:
     return status;
+}
+
+void painn_cuda_select_member(cuda_evaluator *e, int member)
+{
+    e->member = member;
 }
 
 // ---- what it knows of itself --------------------------------------------------------------------------------------------
@@ -740,6 +770,7 @@ void painn_cuda_info(const cuda_evaluator *e, mlff_evaluator_info *info_out)
     info_out->n_pairs = e->n_pairs;
     info_out->n_rebuilds = e->n_rebuilds;
     info_out->n_growths = e->n_growths;
+    info_out->n_members = e->n_members;
     info_out->host_bytes = (int64_t)(sizeof *e + e->io.bytes);
     info_out->device_bytes = (int64_t)(e->constant_bytes + e->arena_bytes + e->staged_bytes + e->io.input_bytes);
 }

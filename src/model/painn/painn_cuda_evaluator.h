@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_cuda_evaluator.h: the evaluator of painn_cuda.c from inside, for what else steps with it (painn_cuda_motion.c). */
+/* painn_cuda_evaluator.h: the evaluator of painn_cuda.c from inside, for what else steps with it (painn_cuda_motion.c) and
+ * for other models, which bring their own kernels and leave calls, rows, memory and graphs to it (ani/ani_cuda.c). */
 #ifndef PAINN_CUDA_EVALUATOR_H
 #define PAINN_CUDA_EVALUATOR_H
 
@@ -37,9 +38,24 @@ typedef struct host_arrays {
     uint64_t *stamps;
 } host_arrays;
 
+/* What a kind of model adds. */
+typedef struct cuda_kind {
+    /* Work arrays of a step: pointers relative to `base`, of a step whose sizes are set; answers the bytes. With base NULL
+     * nothing else is touched. */
+    size_t (*arena)(cuda_evaluator *evaluator, painn_cuda_step *step, void *base);
+    /* Its own part of a plan. */
+    void (*plan)(const cuda_evaluator *evaluator, painn_cuda_plan *plan);
+    /* Enqueues the kernels of one step on a stream that is being captured. */
+    mlff_status (*enqueue)(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
+                           cudaStream_t stream);
+    /* Times of the stages from the stamps of the last step that left some. */
+    void (*read_stamps)(cuda_evaluator *evaluator, int forces);
+} cuda_kind;
+
 struct cuda_evaluator {
+    const cuda_kind *kind;
     const mlff_model *model;
-    int device, capability, n_multiprocessors;
+    int device, capability, n_multiprocessors, shared_bytes;
     int clusters_of_8, clusters_of_4, clusters_of_2, large_tiles; // how many run at once; whether tiles of 32 atoms fit
     painn_cuda_step step;
     void *constants, *arena;
@@ -60,8 +76,11 @@ struct cuda_evaluator {
     int has_halo;
     captured_graph graphs[MAX_GRAPHS];
     mlff_stage *stages;
-    int n_stages, clock_on;
+    int n_stages, n_stamps, clock_on;
     double *time_ns;
+    int member;                // of an ensemble, the one that runs; −1: all
+    int n_members;             // that run
+    int row_limit;             // neighbours of an atom that the kernels hold
     painn_cuda_plan forced;    // from MLFF_CUDA_PLAN
     painn_cuda_report *report; // where device batches leave their report; NULL: in page-locked memory
     int64_t n_computes, n_pairs, n_growths, n_captures, n_rebuilds;
@@ -69,18 +88,16 @@ struct cuda_evaluator {
     int one_way;        // pairs without their reverses were handed in: rows for them
 };
 
+/* What is common to all kinds: device, streams, events. On failure the caller destroys the evaluator. */
+mlff_status cuda_evaluator_open(cuda_evaluator *evaluator, const cuda_kind *kind, const mlff_model *model,
+                                const mlff_evaluator_options *options);
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
 mlff_status painn_cuda_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
 /* `largest`: atoms of the largest system. */
 painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *evaluator, int n_atoms, int n_systems, int largest, int forces);
-/* Enqueues the kernels of one step on a stream that is being captured. */
-mlff_status painn_cuda_enqueue(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
-                               cudaStream_t stream);
 /* Device batch: what the host knows of it goes to evaluator->staged, in the stream's order. */
 mlff_status painn_cuda_send_call(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results,
                                  cudaStream_t stream);
-/* Times of the stages from the stamps of the last step that left some. */
-void painn_cuda_read_stamps(cuda_evaluator *evaluator, int forces);
 /* The status that a report's flags mean. */
 mlff_status painn_cuda_judge(const cuda_evaluator *evaluator, const painn_cuda_report *report);
 

@@ -64,7 +64,7 @@ static mlff_status capture(cuda_dynamics *d, int n_steps, uint64_t *stamps, cuda
     CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
     for (int k = 0; k < n_steps && status == MLFF_OK; k++) {
         cudaError_t error = painn_cuda_launch_advance(&d->motion, d->stream);
-        if (error == cudaSuccess) status = painn_cuda_enqueue(e, &step, &plan, d->stream);
+        if (error == cudaSuccess) status = e->kind->enqueue(e, &step, &plan, d->stream);
         if (error == cudaSuccess && status == MLFF_OK) error = painn_cuda_launch_finish(&d->motion, d->stream);
         if (error != cudaSuccess) status = cuda_failed(error, "launching the integrator");
     }
@@ -230,7 +230,7 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     double energy;
     CUDA_TRY(cudaMemcpy(&energy, d->results.energies, sizeof energy, cudaMemcpyDeviceToHost), "dynamics");
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
-    if (n_plain < n_steps) painn_cuda_read_stamps(e, 1);
+    if (n_plain < n_steps) e->kind->read_stamps(e, 1);
 done:
     return status;
 }

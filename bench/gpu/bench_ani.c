@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// bench_ani.c: an ensemble of ANI-2x's shape (8 members, untrained, or a model file) on the GPU: the clock, and the error of
+// forces against the float64 reference up to 100 atoms, against the CPU's float32 above.
+//
+// For each case: device time of a step by events, neighbour list made in the step; wall time of a call with host arrays.
+// Medians. HCNO mixtures are liquid water with its atoms renamed at organic matter's rates (H 1/2, C 1/3). One JSON object a
+// case on standard output. Usage: bench_ani [--calls N] [--case NAME] [--no-check] [--model FILE]
+#include <math.h>
+
+#include "model/ani/ani.h"
+#include "timing.h"
+
+typedef struct bench_case {
+    const char *name, *builder;
+    int n_atoms, mixed;
+} bench_case;
+
+static const bench_case cases[] = {
+    {"benzene", "benzene", 0, 0},       {"hcno 64", "water", 63, 1},     {"water 64", "water", 63, 0},
+    {"hcno 1000", "water", 999, 1},     {"water 1000", "water", 999, 0}, {"hcno 16000", "water", 15999, 1},
+    {"water 16000", "water", 15999, 0},
+};
+
+static void mix_elements(mlff_system *system)
+{
+    static const int elements[12] = {1, 6, 1, 6, 1, 7, 1, 6, 1, 8, 1, 6};
+    for (int i = 0; i < system->n_atoms; i++) system->species[i] = elements[i % 12];
+}
+
+// Errors of energy and forces in eV and relative to the rms force, against the CPU.
+static void print_errors(const mlff_model *model, const mlff_batch *batch, const mlff_results *got)
+{
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_evaluator *reference;
+    int n_atoms = batch->first_atom[batch->n_systems];
+    options.precision = n_atoms <= 100 ? MLFF_FLOAT64 : MLFF_FLOAT32;
+    must(mlff_evaluator_create(model, &options, &reference), "reference");
+    double energy, *forces = need(3 * (size_t)n_atoms, sizeof *forces), difference = 0, size = 0, worst = 0;
+    must(mlff_evaluator_compute(reference, batch, &(mlff_results){.energies = &energy, .forces = forces}), "reference");
+    for (int k = 0; k < 3 * n_atoms; k++) {
+        double d = fabs(forces[k] - got->forces[k]);
+        difference += d * d;
+        size += forces[k] * forces[k];
+        worst = fmax(worst, isnan(d) ? INFINITY : d);
+    }
+    printf("\"against\": \"%s\", \"force_rel_rms\": %.3g, \"force_max_over_rms\": %.3g, \"energy_error_ev\": %.3g, ",
+           n_atoms <= 100 ? "float64" : "float32 on the CPU", sqrt(difference / size), worst / sqrt(size / (3.0 * n_atoms)),
+           fabs(energy - got->energies[0]));
+    free(forces);
+    mlff_evaluator_destroy(reference);
+}
+
+static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls, int check)
+{
+    mlff_system *system;
+    mlff_batch batch;
+    cuda_evaluator *e;
+    int32_t first_atom[2];
+    int members[ANI_MAX_MEMBERS];
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    const ani_parameters *parameters = model->parameters;
+    must(mlff_system_build(c->builder, c->n_atoms, 0, &system), c->name);
+    if (c->mixed) mix_elements(system);
+    must(mlff_system_perturb(system, 300.0, 7), c->name);
+    mlff_batch_from_system(system, first_atom, &batch);
+    for (int m = 0; m < parameters->n_members; m++) members[m] = m;
+    const device_ani ani = {model, sizeof *model, parameters, sizeof *parameters, members, parameters->n_members};
+    options.device = (mlff_device){MLFF_CUDA, 0};
+    must(gpu->ani_create(&ani, &options, &e), "ani_create");
+
+    size_t n = (size_t)system->n_atoms;
+    double energy, *forces = need(3 * n, sizeof *forces), *again = need(3 * n, sizeof *again), p5;
+    const mlff_results here = {.energies = &energy, .forces = forces}, repeated = {.energies = &energy, .forces = again};
+    must(gpu->compute(e, &batch, &here), "compute");
+    int same = 1;
+    for (int k = 0; k < 20; k++) {
+        must(gpu->compute(e, &batch, &repeated), "compute");
+        same = same && memcmp(forces, again, sizeof(double) * 3 * n) == 0;
+    }
+    double host_ns = time_host(gpu, e, &batch, &repeated, calls);
+    int32_t *species = need(n, sizeof *species);
+    for (size_t i = 0; i < n; i++) species[i] = system->species[i];
+    mlff_batch on = batch;
+    on.location = MLFF_DEVICE_MEMORY;
+    on.species = to_device(gpu, species, sizeof(int32_t) * n);
+    on.positions = to_device(gpu, batch.positions, sizeof(double) * 3 * n);
+    if (batch.cells) on.cells = to_device(gpu, batch.cells, sizeof(double) * 9);
+    must(gpu->stream_create(0, &on.stream), "stream");
+    const mlff_results there = {.energies = to_device(gpu, NULL, sizeof(double)),
+                                .forces = to_device(gpu, NULL, sizeof(double) * 3 * n),
+                                .location = MLFF_DEVICE_MEMORY};
+    double device_ns = time_device(gpu, e, &on, &there, calls, &p5);
+    must(gpu->stream_synchronize(0, on.stream), "wait");
+    must(gpu->copy(0, again, there.forces, sizeof(double) * 3 * n), "copy");
+    same = same && memcmp(forces, again, sizeof(double) * 3 * n) == 0;
+
+    mlff_evaluator_info info = {0};
+    gpu->evaluator_info(e, &info);
+    printf("{\"case\": \"%s\", \"atoms\": %zu, \"pairs\": %lld, \"device_us\": %.2f, \"p5_us\": %.2f, \"host_call_us\": %.2f, ",
+           c->name, n, (long long)info.n_pairs, device_ns / 1e3, p5 / 1e3, host_ns / 1e3);
+    if (check) print_errors(model, &batch, &here);
+    printf("\"bitwise_repeatable\": %d, \"device_mb\": %.1f, ", same, (double)info.device_bytes / 1048576.0);
+    print_stages(gpu, e, &batch, &here, 200);
+    printf("}\n");
+    fflush(stdout);
+    gpu->release(0, (void *)(uintptr_t)on.species);
+    gpu->release(0, (void *)(uintptr_t)on.positions);
+    if (on.cells) gpu->release(0, (void *)(uintptr_t)on.cells);
+    gpu->release(0, there.energies);
+    gpu->release(0, there.forces);
+    gpu->stream_destroy(0, on.stream);
+    gpu->destroy(e);
+    free(species);
+    free(forces);
+    free(again);
+    mlff_system_destroy(system);
+}
+
+int main(int argc, char **argv)
+{
+    int calls = 1000, check = 1;
+    const char *only = NULL, *file = NULL;
+    for (int k = 1; k < argc; k++) {
+        if (strcmp(argv[k], "--calls") == 0 && k + 1 < argc) calls = atoi(argv[++k]);
+        if (strcmp(argv[k], "--case") == 0 && k + 1 < argc) only = argv[++k];
+        if (strcmp(argv[k], "--model") == 0 && k + 1 < argc) file = argv[++k];
+        if (strcmp(argv[k], "--no-check") == 0) check = 0;
+    }
+    const device_plugin *gpu;
+    mlff_model *model;
+    must(file ? mlff_model_load(file, &model) : mlff_model_create_ani(NULL, &model), "model");
+    must(device_plugin_get(&gpu), "plugin");
+    must(gpu->warm_up(0), "warm up");
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        if (!only || strcmp(only, cases[k].name) == 0) run(model, gpu, &cases[k], calls, check);
+    mlff_model_destroy(model);
+    return 0;
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// ani_cuda.c: ANI on one GPU: its constants, its part of a step's memory and plan, and the order of its kernels. Calls, rows of
+// neighbours, memory and graphs are the common evaluator's.
+#include "ani_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/painn/painn_cuda_evaluator.h"
+
+typedef struct ani_evaluator {
+    cuda_evaluator base; // first: what the plugin hands about
+    ani_cuda_step step;  // its list is base.step
+} ani_evaluator;
+
+// ---- a step ---------------------------------------------------------------------------------------------------------
+
+static size_t arena(cuda_evaluator *base, painn_cuda_step *list, void *at)
+{
+    const ani_evaluator *e = (const ani_evaluator *)base;
+    ani_cuda_step step = e->step;
+    size_t bytes = painn_cuda_arena(list, at);
+    step.list = *list;
+    // Where tiles are many, a block takes members one after the other and adds up what they give: less memory.
+    step.n_parts = list->atom_capacity <= 4096 ? step.n_members : list->atom_capacity <= 65536 ? (step.n_members + 1) / 2 : 1;
+    bytes += ani_cuda_arena(&step, at ? (char *)at + bytes : NULL);
+    if (at) ((ani_evaluator *)base)->step = step;
+    return bytes;
+}
+
+// Tiles of slots as small as keep all multiprocessors busy, and clusters that share a tile's columns while they are not:
+// one block of 16 slots or two of 32 fit on a multiprocessor.
+static void plan(const cuda_evaluator *base, painn_cuda_plan *plan)
+{
+    const ani_evaluator *e = (const ani_evaluator *)base;
+    const int members = e->step.n_members, atoms = plan->n_atoms, blocks = base->n_multiprocessors + base->n_multiprocessors / 10;
+    const int few = ((atoms + 15) / 16 + 1) * members, some = ((atoms + 31) / 32 + 1) * members;
+    const int clusters = base->capability >= 90 && e->step.n_parts == members ? 8 : 1;
+    plan->cluster = 1;
+    if (clusters > 1 && 4 * few <= blocks) {
+        plan->tile = 16;
+        plan->cluster = 8 * few <= blocks ? 8 : 4;
+    } else if (some <= 2 * blocks) {
+        plan->tile = 32;
+        if (clusters > 1) plan->cluster = 4 * some <= 2 * blocks ? 4 : 2 * some <= 2 * blocks ? 2 : 1;
+    } else {
+        plan->tile = 64;
+    }
+    if (base->forced.tile > 0) plan->tile = base->forced.tile;
+    if (base->forced.cluster > 0 && clusters > 1) plan->cluster = base->forced.cluster;
+    while (plan->tile > 16 && ani_cuda_network_bytes(&e->step, plan->tile) > (size_t)base->shared_bytes) plan->tile /= 2;
+    if (plan->tile == 64) plan->cluster = 1;
+}
+
+static mlff_status enqueue(cuda_evaluator *base, const painn_cuda_step *list, const painn_cuda_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    ani_cuda_step step = ((ani_evaluator *)base)->step;
+    step.list = *list;
+    step.tile = plan->tile;
+    step.cluster = plan->cluster;
+    CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
+    CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
+    CUDA_TRY(ani_cuda_launch_arrange(&step, plan, base->side), "launching the sort of atoms");
+    CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
+    CUDA_TRY(painn_cuda_launch_list(list, plan, stream), "launching the neighbour search");
+    CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
+    if (plan->forces) {
+        CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
+        CUDA_TRY(painn_cuda_launch_reverse(list, plan, base->side), "launching the reverse pairs");
+        CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
+    }
+    CUDA_TRY(ani_cuda_launch_aev(&step, plan, stream), "launching the AEVs");
+    CUDA_TRY(ani_cuda_launch_network(&step, plan, stream), "launching the networks");
+    if (plan->forces) {
+        CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
+        CUDA_TRY(ani_cuda_launch_aev_back(&step, plan, stream), "launching the AEVs' reverse");
+    }
+    CUDA_TRY(ani_cuda_launch_forces(&step, plan, stream), "launching the forces");
+done:
+    return status;
+}
+
+static void read_stamps(cuda_evaluator *base, int forces)
+{
+    const uint64_t *t = base->io.stamps;
+    uint64_t last = t[0];
+    for (int stage = 0; stage < ANI_CUDA_STAMP_END; stage++) {
+        // Without forces the ways back leave no stamps, nor does a block whose member was not asked for.
+        const int left_out = !forces && stage + 1 > ANI_CUDA_STAMP_NETWORK && stage + 1 < ANI_CUDA_STAMP_SUMS;
+        const uint64_t next = left_out || t[stage + 1] < last ? last : t[stage + 1];
+        base->time_ns[stage] = (double)(next - last);
+        last = next;
+    }
+    if (!forces) { // what follows the networks' beginning is theirs
+        base->time_ns[ANI_CUDA_STAMP_NETWORK] += base->time_ns[ANI_CUDA_STAMP_FORCES];
+        base->time_ns[ANI_CUDA_STAMP_FORCES] = 0;
+    }
+}
+
+static const cuda_kind ani_kind = {arena, plan, enqueue, read_stamps};
+
+// ---- making one -----------------------------------------------------------------------------------------------------
+
+static mlff_status create_stages(cuda_evaluator *base)
+{
+    static const mlff_stage stages[ANI_CUDA_STAMP_END] = {
+        {"transfer", "forward", -1, "input check, wrapping"},
+        {"neighbors", "forward", -1, "geometry, atoms by species"},
+        [ANI_CUDA_STAMP_RADIAL] = {"aev_radial", "forward", -1, "cutoffs, sort of neighbours"},
+        [ANI_CUDA_STAMP_ANGULAR] = {"aev_angular", "forward", -1, ""},
+        [ANI_CUDA_STAMP_NETWORK] = {"network", "forward", -1, ""},
+        [ANI_CUDA_STAMP_NETWORK_BACK] = {"network_backward", "backward", -1, ""},
+        [ANI_CUDA_STAMP_AEV_BACK] = {"aev_backward", "backward", -1, "pair gradients"},
+        [ANI_CUDA_STAMP_FORCES] = {"forces", "backward", -1, "geometry"},
+        [ANI_CUDA_STAMP_SUMS] = {"sums", "", -1, "energy, stress, transfer"}};
+    base->stages = malloc(sizeof stages);
+    base->time_ns = calloc(ANI_CUDA_STAMP_END, sizeof *base->time_ns);
+    if (!base->stages || !base->time_ns) return host.fail(MLFF_ERR_MEMORY, "out of memory: stages");
+    memcpy(base->stages, stages, sizeof stages);
+    base->n_stages = ANI_CUDA_STAMP_END;
+    base->n_stamps = ANI_CUDA_STAMP_END + 1;
+    return MLFF_OK;
+}
+
+static mlff_status upload_model(ani_evaluator *e, const device_ani *ani)
+{
+    mlff_status status = MLFF_OK;
+    cuda_evaluator *base = &e->base;
+    void *block = NULL;
+    ani_cuda_pack(ani->parameters, ani->model, ani->members, ani->n_members, NULL, &base->constant_bytes, NULL, &e->step);
+    PLUGIN_TRY(cuda_allocate(base->device, base->constant_bytes, "the model", &base->constants));
+    block = aligned_alloc(256, (base->constant_bytes + 255) / 256 * 256);
+    if (!block) {
+        status = host.fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for the model", (double)base->constant_bytes / 1048576.0);
+        goto done;
+    }
+    memset(block, 0, base->constant_bytes);
+    ani_cuda_pack(ani->parameters, ani->model, ani->members, ani->n_members, block, &base->constant_bytes, base->constants,
+                  &e->step);
+    CUDA_TRY(cudaMemcpy(base->constants, block, base->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
+done:
+    free(block);
+    return status;
+}
+
+mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_model *model = ani->model;
+    if (ani->model_bytes != sizeof *model || ani->parameters_bytes != sizeof(ani_parameters))
+        return host.fail(
+            MLFF_ERR_DEVICE,
+            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
+    const char *lacks = ani_cuda_lacks(ani->parameters);
+    if (lacks) return host.fail(MLFF_ERR_UNSUPPORTED, "%s: on the GPU an ANI has %s; use --device cpu", model->name, lacks);
+    if (options->precision == MLFF_TF32 || options->precision == MLFF_BF16)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "ANI's energies do not bear products of few bits; use float32");
+    ani_evaluator *e = calloc(1, sizeof *e);
+    if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
+    cuda_evaluator *base = &e->base;
+    PLUGIN_TRY(cuda_evaluator_open(base, &ani_kind, model, options));
+    PLUGIN_TRY(upload_model(e, ani));
+    PLUGIN_TRY(create_stages(base));
+    base->step.n_species = e->step.list.n_species;
+    base->step.cutoff = e->step.list.cutoff;
+    base->step.length_unit = e->step.list.length_unit;
+    base->step.energy_unit = e->step.list.energy_unit;
+    base->step.offset = e->step.list.offset;
+    base->n_members = ani->n_members;
+    if (ani_cuda_network_bytes(&e->step, 16) > (size_t)base->shared_bytes) {
+        status =
+            host.fail(MLFF_ERR_UNSUPPORTED, "%s: its networks need %zu KB of shared memory, this GPU has %d; use --device cpu",
+                      model->name, ani_cuda_network_bytes(&e->step, 16) / 1024, base->shared_bytes / 1024);
+        goto done;
+    }
+    for (int row = FIRST_ROW; ani_cuda_aev_bytes(&e->step, row) <= (size_t)base->shared_bytes; row += 16) base->row_limit = row;
+    CUDA_TRY(ani_cuda_prepare_network(base->shared_bytes), "setting up the kernels");
+    CUDA_TRY(ani_cuda_prepare_aev(base->shared_bytes), "setting up the kernels");
+    *evaluator_out = base;
+    e = NULL;
+done:
+    if (e) painn_cuda_destroy(&e->base);
+    return status;
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT
+// ANI on a real GPU against the float64 reference: elements, cells, contacts, ragged batches, members, batches on the device,
+// handed-in pairs with and without their reverses, repeatability, flat memory, stages. Says so and passes where there is no GPU.
+// Tolerance: 2e-5 of the rms force, as the goals; one structure alone and in a batch agree to 5e-6 (sums in another order).
+#include "ani_support.h"
+#include "device/device.h"
+
+static int have_gpu(void)
+{
+    static int said;
+    if (mlff_device_count(MLFF_CUDA) > 0) return 1;
+    if (!said++) printf("skipped: %s\n", mlff_device_problem());
+    return 0;
+}
+
+static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_device_kind kind, const char *members)
+{
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_evaluator *evaluator;
+    options.device.kind = kind;
+    options.members = members;
+    options.precision = kind == MLFF_CPU ? MLFF_FLOAT64 : MLFF_FLOAT32;
+    assert_ok(mlff_evaluator_create(model, &options, &evaluator));
+    return evaluator;
+}
+
+static double rms(const double *x, size_t n)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++) sum += x[k] * x[k];
+    return sqrt(sum / (double)n);
+}
+
+static void compare(const char *what, const support_results *got, const support_results *expected, double tolerance)
+{
+    size_t n = (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
+    double size = 0, difference2 = 0;
+    for (size_t i = 0; i < n; i++) size += fabs(expected->r.atom_energies[i]);
+    support_difference(got->r.forces, expected->r.forces, 3 * n); // no NaN
+    for (size_t i = 0; i < 3 * n; i++) difference2 += pow(got->r.forces[i] - expected->r.forces[i], 2);
+    double df = sqrt(difference2 / (3.0 * (double)n)), force = fmax(rms(expected->r.forces, 3 * n), 1e-2);
+    double de = support_difference(got->r.energies, expected->r.energies, s),
+           da = support_difference(got->r.atom_energies, expected->r.atom_energies, n);
+    double dv = support_difference(got->r.virials, expected->r.virials, 9 * s),
+           virial = fmax(support_largest(expected->r.virials, 9 * s), 5e-2);
+    if (getenv("MLFF_VERBOSE")) printf("%s: forces off by %.2e of %.2e rms\n", what, df, force);
+    if (df > tolerance * force || de > 1e-6 * size || da > 1e-6 * size || dv > 5 * tolerance * virial)
+        fail_msg("%s: forces off by %.2e of %.2e rms, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e of %.2e",
+                 what, df, force, de, size, da, dv, virial);
+    for (size_t i = 0; i < 6 * s; i++)
+        if (isnan(got->r.stresses[i]) != isnan(expected->r.stresses[i]))
+            fail_msg("%s: stress %zu is %g, %g expected", what, i, got->r.stresses[i], expected->r.stresses[i]);
+}
+
+static void check_batch(const mlff_model *model, mlff_evaluator *gpu, const char *members, const mlff_batch *batch,
+                        const char *what)
+{
+    mlff_evaluator *reference = evaluator_on(model, MLFF_CPU, members);
+    support_results expected = support_compute(reference, batch), got = support_compute(gpu, batch);
+    compare(what, &got, &expected, 2e-5);
+    support_results again = support_compute(gpu, batch);
+    assert_memory_equal(again.r.forces, got.r.forces, sizeof(double) * 3 * (size_t)got.n_atoms);
+    assert_memory_equal(again.r.energies, got.r.energies, sizeof(double) * (size_t)got.n_systems);
+    support_results_free(&again);
+    support_results_free(&expected);
+    support_results_free(&got);
+    mlff_evaluator_destroy(reference);
+}
+
+static void check_system(const mlff_model *model, mlff_evaluator *gpu, const mlff_system *system, const char *what)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    check_batch(model, gpu, NULL, &batch, what);
+}
+
+// ANI-2x's and ANI-1x's grids, an odd one, one whose angular reach is the longer.
+static const ani_form forms[] = {
+    {"H,C,N,O,S,F,Cl", 3, 16, 8, 4, 5.1, 3.5, 14.1, {48, 32, 16, 0}},
+    {"H,C,N,O", 1, 16, 4, 8, 5.2, 3.5, 32.0, {64, 40, 0}},
+    {"H,C", 2, 5, 3, 6, 4.0, 3.0, 8.0, {20, 7, 9, 0}},
+    {"H,C", 2, 16, 5, 3, 3.0, 4.5, 2.0, {33, 0}},
+};
+enum { N_FORMS = sizeof forms / sizeof *forms };
+static const int n_elements[N_FORMS] = {7, 4, 2, 2};
+
+static void test_forms(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 13, 40};
+    if (!have_gpu()) return;
+    for (int f = 0; f < N_FORMS; f++) {
+        mlff_model *model = ani_shaped(&forms[f], 17 + (uint64_t)f);
+        mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            for (int periodic = 0; periodic < 2; periodic++) {
+                char what[128];
+                snprintf(what, sizeof what, "form %d, %d atoms, periodic %d", f, sizes[s], periodic);
+                mlff_system *system = ani_random_system(sizes[s], n_elements[f], periodic, 1.0, 100 * (uint64_t)f + s);
+                check_system(model, gpu, system, what);
+                mlff_system_destroy(system);
+            }
+        mlff_evaluator_destroy(gpu);
+        mlff_model_destroy(model);
+    }
+}
+
+// Pairs at both cutoffs and in contact; a straight line; a cell smaller than the cutoff; more neighbours than rows first hold.
+static void test_extremes(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = ani_shaped(&ani_small_2x, 3);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
+    static const double distances[] = {0.3, 1.0, 3.4999999, 3.5000001, 5.0999999, 5.1000001, 40.0};
+    for (size_t k = 0; k < sizeof distances / sizeof *distances; k++) {
+        mlff_system *line;
+        assert_ok(mlff_system_create(3, &line));
+        line->species[0] = 8;
+        line->species[1] = 1;
+        line->species[2] = 17;
+        for (int i = 1; i < 3; i++) {
+            line->positions[3 * i] = distances[k] * 0.6 * (i == 2 ? -1 : 1);
+            line->positions[3 * i + 1] = distances[k] * 0.8 * (i == 2 ? -1 : 1);
+        }
+        char what[64];
+        snprintf(what, sizeof what, "line at %.8g Å", distances[k]);
+        check_system(model, gpu, line, what);
+        mlff_system_destroy(line);
+    }
+    mlff_system *tiny;
+    assert_ok(mlff_system_create(1, &tiny));
+    tiny->species[0] = 16;
+    for (int c = 0; c < 3; c++) {
+        tiny->cell[4 * c] = 2.1;
+        tiny->periodic[c] = 1;
+    }
+    check_system(model, gpu, tiny, "one atom and its images");
+    mlff_system_destroy(tiny);
+    mlff_system *crowd = ani_random_system(80, 7, 0, 1.1, 8);
+    for (int k = 0; k < 240; k++) crowd->positions[k] *= 0.6; // some 40 neighbours within 3.5 Å: 800 triples an atom
+    check_system(model, gpu, crowd, "crowd");
+    mlff_system_destroy(crowd);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
+// Systems joined to one batch.
+typedef struct joined {
+    mlff_batch batch;
+    int32_t *first_atom, *species;
+    double *positions, *cells;
+    unsigned char *periodic, *owned;
+} joined;
+
+static joined join(int n, int most, uint64_t seed)
+{
+    joined j = {.first_atom = calloc((size_t)n + 1, sizeof(int32_t)),
+                .species = calloc((size_t)(n * most), sizeof(int32_t)),
+                .positions = calloc((size_t)(n * most) * 3, sizeof(double)),
+                .cells = calloc((size_t)n * 9, sizeof(double)),
+                .periodic = calloc((size_t)n, 3),
+                .owned = calloc((size_t)(n * most), 1)};
+    for (int s = 0; s < n; s++) {
+        int size = 1 + (int)(most * base_random_uniform(seed, 50, (uint64_t)s)), at = j.first_atom[s];
+        mlff_system *system = ani_random_system(size, 1 + s % 7, s % 2, 1.0, seed + (uint64_t)s);
+        for (int i = 0; i < size; i++) j.species[at + i] = system->species[i];
+        memcpy(j.positions + 3 * at, system->positions, sizeof(double) * 3 * (size_t)size);
+        memcpy(j.cells + 9 * s, system->cell, sizeof system->cell);
+        memcpy(j.periodic + 3 * s, system->periodic, 3);
+        j.first_atom[s + 1] = at + size;
+        mlff_system_destroy(system);
+    }
+    for (int i = 0; i < j.first_atom[n]; i++) j.owned[i] = i % 5 != 0;
+    j.batch = (mlff_batch){.n_systems = n,
+                           .first_atom = j.first_atom,
+                           .species = j.species,
+                           .positions = j.positions,
+                           .cells = j.cells,
+                           .periodic = j.periodic};
+    return j;
+}
+
+static void unjoin(joined *j)
+{
+    free(j->first_atom);
+    free(j->species);
+    free(j->positions);
+    free(j->cells);
+    free(j->periodic);
+    free(j->owned);
+}
+
+static void test_batches(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = ani_shaped(&ani_small_2x, 5);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
+    joined j = join(14, 24, 77);
+    check_batch(model, gpu, NULL, &j.batch, "ragged batch");
+    j.batch.owned = j.owned;
+    check_batch(model, gpu, NULL, &j.batch, "with ghosts");
+    mlff_neighbors *list;
+    mlff_pairs pairs;
+    assert_ok(mlff_neighbors_create(6.0, 0.0, &list)); // longer than the cutoff: what lies beyond is ignored
+    assert_ok(mlff_neighbors_update(list, &j.batch));
+    mlff_neighbors_get(list, &pairs, NULL, NULL);
+    j.batch.pairs = &pairs;
+    pairs.symmetric = 1;
+    check_batch(model, gpu, NULL, &j.batch, "handed-in pairs, ghosts");
+    pairs.symmetric = 0;
+    check_batch(model, gpu, NULL, &j.batch, "handed-in pairs of which nothing is known");
+    mlff_neighbors_destroy(list);
+    unjoin(&j);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
+// Members chosen, each by itself, and how far they deviate.
+static void test_members(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = ani_shaped(&ani_small_2x, 6);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, "2,0"), *reference = evaluator_on(model, MLFF_CPU, "2,0");
+    joined j = join(3, 20, 9);
+    check_batch(model, gpu, "2,0", &j.batch, "two of three members");
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(gpu, &info);
+    assert_int_equal(info.n_members, 2);
+    size_t n = (size_t)j.first_atom[3];
+    double *values[2];
+    for (int k = 0; k < 2; k++) {
+        double *v = values[k] = calloc(6 + 6 * n + 3 + 3 * n, sizeof *v);
+        const mlff_results results = {
+            .member_energies = v, .member_forces = v + 6, .energy_deviations = v + 6 + 6 * n, .force_deviations = v + 9 + 6 * n};
+        assert_ok(mlff_evaluator_compute(k ? gpu : reference, &j.batch, &results));
+    }
+    double force = rms(values[0] + 6, 6 * n);
+    assert_true(support_difference(values[0], values[1], 6) < 1e-4);
+    assert_true(support_difference(values[0] + 6, values[1] + 6, 6 * n) < 8e-5 * force);
+    assert_true(support_difference(values[0] + 6 + 6 * n, values[1] + 6 + 6 * n, 3) < 1e-4);
+    assert_true(support_difference(values[0] + 9 + 6 * n, values[1] + 9 + 6 * n, 3 * n) < 8e-5 * force);
+    free(values[0]);
+    free(values[1]);
+    unjoin(&j);
+    mlff_evaluator_destroy(gpu);
+    mlff_evaluator_destroy(reference);
+    mlff_model_destroy(model);
+}
+
+// The real networks, from a molecule to a box in which tiles and parts are as in large systems.
+static void test_2x(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *builder;
+        int n_atoms;
+    } cases[] = {{"benzene", 0}, {"aspirin", 0}, {"water", 63}, {"water", 300}};
+    if (!have_gpu()) return;
+    mlff_model *model = ani_2x();
+    if (!model) assert_ok(mlff_model_create_ani(NULL, &model));
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_system *system;
+        assert_ok(mlff_system_build(cases[k].builder, cases[k].n_atoms, 1, &system));
+        assert_ok(mlff_system_perturb(system, 300.0, k));
+        check_system(model, gpu, system, cases[k].builder);
+        mlff_system_destroy(system);
+    }
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
+static void *there(const void *from, size_t bytes)
+{
+    void *memory;
+    mlff_device device = {MLFF_CUDA, 0};
+    assert_ok(mlff_device_allocate(device, bytes, &memory));
+    if (from) assert_ok(mlff_device_copy(device, memory, from, bytes));
+    return memory;
+}
+
+// Batch and results on the device; errors named; stages that add up; no memory taken after the first calls.
+static void test_on_device(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_device device = {MLFF_CUDA, 0};
+    mlff_model *model = ani_shaped(&ani_small_2x, 6);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
+    joined j = join(4, 20, 3);
+    support_results expected = support_compute(gpu, &j.batch);
+    size_t n = (size_t)expected.n_atoms;
+    double *forces = calloc(3 * n, sizeof *forces), energies[4];
+    mlff_batch on = j.batch;
+    on.location = MLFF_DEVICE_MEMORY;
+    on.species = there(j.species, sizeof(int32_t) * n);
+    on.positions = there(j.positions, sizeof(double) * 3 * n);
+    on.cells = there(j.cells, sizeof(double) * 36);
+    assert_ok(mlff_stream_create(device, &on.stream));
+    mlff_results results = {
+        .energies = there(NULL, 32), .forces = there(NULL, sizeof(double) * 3 * n), .location = MLFF_DEVICE_MEMORY};
+    mlff_device_memory before, after;
+    for (int k = 0; k < 6; k++) {
+        assert_ok(mlff_evaluator_compute(gpu, &on, &results));
+        if (k == 1) assert_ok(mlff_device_memory_get(device, &before));
+    }
+    assert_ok(mlff_stream_synchronize(device, on.stream));
+    assert_ok(mlff_device_memory_get(device, &after));
+    assert_true(after.allocated == before.allocated);
+    assert_ok(mlff_device_copy(device, forces, results.forces, sizeof(double) * 3 * n));
+    assert_ok(mlff_device_copy(device, energies, results.energies, sizeof energies));
+    assert_memory_equal(forces, expected.r.forces, sizeof(double) * 3 * n);
+    assert_memory_equal(energies, expected.r.energies, sizeof energies);
+
+    mlff_results here = {.energies = energies, .forces = forces};
+    double kept = j.positions[5];
+    j.positions[5] = NAN;
+    assert_int_equal(mlff_evaluator_compute(gpu, &j.batch, &here), MLFF_ERR_VALUE);
+    j.positions[5] = kept;
+    j.species[1] = 26;
+    assert_int_equal(mlff_evaluator_compute(gpu, &j.batch, &here), MLFF_ERR_ELEMENT);
+    j.species[1] = 6;
+    int n_stages;
+    const mlff_stage *stages = mlff_evaluator_stages(gpu, &n_stages);
+    double *time_ns = calloc((size_t)n_stages, sizeof *time_ns), sum = 0;
+    assert_ok(mlff_evaluator_stage_clock_set(gpu, 1));
+    for (int k = 0; k < 5; k++) assert_ok(mlff_evaluator_compute(gpu, &j.batch, &here));
+    mlff_evaluator_stage_times(gpu, time_ns);
+    for (int k = 0; k < n_stages; k++) {
+        assert_true(time_ns[k] >= 0 && time_ns[k] < 1e8);
+        sum += time_ns[k];
+    }
+    assert_true(sum > 0);
+    assert_string_equal(stages[2].name, "aev_radial");
+    free(time_ns);
+    mlff_device_release(device, (void *)(uintptr_t)on.species);
+    mlff_device_release(device, (void *)(uintptr_t)on.positions);
+    mlff_device_release(device, (void *)(uintptr_t)on.cells);
+    mlff_device_release(device, results.energies);
+    mlff_device_release(device, results.forces);
+    mlff_stream_destroy(device, on.stream);
+    free(forces);
+    support_results_free(&expected);
+    unjoin(&j);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),   cmocka_unit_test(test_extremes),
+                                       cmocka_unit_test(test_batches), cmocka_unit_test(test_members),
+                                       cmocka_unit_test(test_2x),      cmocka_unit_test(test_on_device)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
