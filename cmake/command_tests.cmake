@@ -3,7 +3,7 @@
 add_executable(json_get tests/cli/json_get.c)
 target_link_libraries(json_get PRIVATE mlff_flags PkgConfig::CJSON)
 
-set(CLI_TESTS help usage new info import eval eval_batch eval_labels md md_restart md_cuda profile compare bench check interrupt_md interrupt_profile
+set(CLI_TESTS help usage new info import eval eval_batch eval_labels md md_restart md_cuda profile compare bench check devices devices_cuda interrupt_md interrupt_profile
   interrupt_eval interrupt_idle outputs full_disk unreadable hostile ani)
 foreach(name IN LISTS CLI_TESTS)
   add_test(NAME cli_${name} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/cli/test_cli.sh
@@ -12,7 +12,7 @@ foreach(name IN LISTS CLI_TESTS)
 endforeach()
 
 if(TARGET mlff_cuda_emulated)
-  set_tests_properties(cli_md_cuda PROPERTIES ENVIRONMENT "MLFF_CUDA_PLUGIN=$<TARGET_FILE:mlff_cuda_emulated>")
+  set_tests_properties(cli_md_cuda cli_devices_cuda PROPERTIES ENVIRONMENT "MLFF_CUDA_PLUGIN=$<TARGET_FILE:mlff_cuda_emulated>")
 endif()
 
 # Needs a browser; says so and is skipped where there is none.

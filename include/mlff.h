@@ -58,6 +58,13 @@ typedef struct mlff_device_memory {
 MLFF_API mlff_status mlff_device_memory_get(mlff_device device, mlff_device_memory *memory_out);
 /* The peak counts from what is allocated now. */
 MLFF_API mlff_status mlff_device_peak_reset(mlff_device device);
+/* What a piece of code takes and leaves. begin: the peak counts from here, and `before_out` is what it starts from. end:
+ * waits for the device; `after_out` (or NULL), with the peak in between, and in `grown_out` the bytes that stayed: of what is
+ * allocated on a GPU, of the resident set on the CPU. A leak is growth that comes again with each repetition and exceeds what
+ * allocators keep for themselves; 10 MB is a usual tolerance. Scopes of one device that overlap share one peak. */
+MLFF_API mlff_status mlff_memory_scope_begin(mlff_device device, mlff_device_memory *before_out);
+MLFF_API mlff_status mlff_memory_scope_end(mlff_device device, const mlff_device_memory *before, mlff_device_memory *after_out,
+                                           int64_t *grown_out);
 /* Gives memory that is reserved but not allocated back to the driver. */
 MLFF_API mlff_status mlff_device_cache_empty(mlff_device device);
 /* Waits for all work of the device. */

@@ -108,8 +108,11 @@ void check_gpu(check_table *table)
 
     int n_gpus = check_driver(table);
     mlff_device device;
-    if (mlff_device_parse("cuda", &device) == MLFF_OK)
-        check_add(table, "gpu", "GPU engine", CHECK_PASS, false, "ready");
+    mlff_device_info info = {.struct_size = sizeof info};
+    if (mlff_device_parse("cuda", &device) == MLFF_OK && mlff_device_info_get(device, &info) == MLFF_OK)
+        check_add(table, "gpu", "GPU engine", CHECK_PASS, false, "ready; built for CUDA %d.%d, needs a driver for %d.%d or newer",
+                  info.runtime_version / 1000, info.runtime_version % 1000 / 10, info.driver_version_required / 1000,
+                  info.driver_version_required % 1000 / 10);
     else
         check_add(table, "gpu", "GPU engine", n_gpus ? CHECK_FAIL : CHECK_NOT_NEEDED, false, "%s", mlff_last_error());
     check_library(table, "CUDA runtime", runtime);

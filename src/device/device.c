@@ -166,6 +166,26 @@ mlff_status mlff_device_peak_reset(mlff_device device)
     return MLFF_OK;
 }
 
+mlff_status mlff_memory_scope_begin(mlff_device device, mlff_device_memory *before_out)
+{
+    if (!before_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_memory_scope_begin: before_out must be given");
+    mlff_status status = mlff_device_peak_reset(device);
+    return status == MLFF_OK ? mlff_device_memory_get(device, before_out) : status;
+}
+
+mlff_status mlff_memory_scope_end(mlff_device device, const mlff_device_memory *before, mlff_device_memory *after_out,
+                                  int64_t *grown_out)
+{
+    mlff_device_memory after;
+    if (!before || !grown_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_memory_scope_end: before and grown_out must be given");
+    mlff_status status = mlff_device_synchronize(device);
+    if (status == MLFF_OK) status = mlff_device_memory_get(device, &after);
+    if (status != MLFF_OK) return status;
+    if (after_out) *after_out = after;
+    *grown_out = device.kind == MLFF_CPU ? after.reserved - before->reserved : after.allocated - before->allocated;
+    return MLFF_OK;
+}
+
 mlff_status mlff_device_cache_empty(mlff_device device)
 {
     if (device.kind != MLFF_CPU) GPU_CALL(cache_empty(device.index));

@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md profile report compare bench check"
+commands="import new info eval md profile report compare bench check devices"
 
 test_help() {
     run 0 --help
@@ -454,6 +454,48 @@ test_check() {
     is "$(value check.json checks.0.status)" pass "its status"
     local PATH=/nonexistent # an empty machine: no programs, no Python
     run 0 check
+}
+
+test_devices() {
+    export MLFF_CUDA_PLUGIN=$work/none.so # no GPU, whatever the machine
+    run 0 devices
+    says '^cpu  ' && says 'memory  .* GB free' && says '^no GPU: .*none.so'
+    run 0 devices --json
+    is "$(value out devices.0.device)" cpu "first device"
+    [ "$(value out devices.0.memory.total_bytes)" -gt "$(value out devices.0.memory.free_bytes)" ] || fail "free memory"
+    [ "$(value out devices.0.memory.peak_bytes)" -gt 0 ] || fail "peak memory"
+    run 0 devices cpu
+    refused 1 'none.so' devices cuda
+    refused 2 'tpu' devices tpu
+    refused 2 'one argument too many' devices cpu cpu
+}
+
+# The same on GPUs that are emulated: their number, driver and memory are settings (tests/emulate/emulate.h).
+test_devices_cuda() {
+    [ -r "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin for an emulated GPU"; return; }
+    export MLFF_EMULATE_DEVICES=2 MLFF_EMULATE_MEMORY=1073741824
+    run 0 devices
+    says '^cuda:1  emulated GPU 1' && says 'capability  *9.0' && says 'memory  .*1.00 GB, 1.00 GB free' && says 'needs 12.0 or newer'
+    run 0 devices cuda:1 --json
+    is "$(value out devices.0.memory.total_bytes)" 1073741824 "memory"
+    is "$(value out devices.0.index)" 1 index
+    is "$(value out gpu_problem)" "" "why there is no GPU"
+    refused 1 'cuda:2: this machine has 2 GPUs' devices cuda:2
+    run 0 check
+    says 'GPU engine  *ready; built for CUDA 12.8, needs a driver for 12.0 or newer'
+
+    model --features 64 --layers 1
+    water
+    MLFF_EMULATE_DEVICES=0 refused 1 'no GPU: the driver sees none; use --device cpu' eval model.safetensors water.xyz --device cuda
+    MLFF_EMULATE_DRIVER=0 refused 1 'no NVIDIA driver' eval model.safetensors water.xyz --device cuda
+    MLFF_EMULATE_DRIVER=11080 refused 1 'driver is for CUDA 11.8.* needs one for CUDA 12.0' eval model.safetensors water.xyz --device cuda
+    MLFF_EMULATE_DEVICES=0 run 0 eval model.safetensors water.xyz --device auto
+    says 'device auto: .*driver sees none.*using the CPU' err
+    MLFF_EMULATE_MEMORY=100000 refused 1 'out of GPU memory' eval model.safetensors water.xyz --device cuda
+    MLFF_EMULATE_FAIL=cudaGraphLaunch refused 1 'the GPU was lost' eval model.safetensors water.xyz --device cuda
+    run 0 eval model.safetensors water.xyz --device cuda:1 --json cuda.json
+    run 0 eval model.safetensors water.xyz --device cpu --json cpu.json
+    close_to "$(value cuda.json frames.0.energy_ev)" "$(value cpu.json frames.0.energy_ev)" 1e-5
 }
 
 # interrupted ARGUMENTS…: starts a run that would last hours, waits until `ready` (a function) says it goes, sends SIGINT.

@@ -26,8 +26,30 @@ static void writes_no_more_than_asked(void **state)
     }
 }
 
+// A scope sees 64 MB that stay, and that they are given back. Tolerance 8 MB: what else the process's allocator keeps.
+static void a_scope_sees_what_stays(void **state)
+{
+    (void)state;
+    const mlff_device cpu = {.kind = MLFF_CPU};
+    const int64_t bytes = (int64_t)64 << 20, tolerance = (int64_t)8 << 20;
+    mlff_device_memory before, after;
+    int64_t grown = -1;
+    void *memory;
+    assert_int_equal(mlff_memory_scope_begin(cpu, NULL), MLFF_ERR_USAGE);
+    assert_ok(mlff_memory_scope_begin(cpu, &before));
+    assert_int_equal(mlff_memory_scope_end(cpu, &before, &after, NULL), MLFF_ERR_USAGE);
+    assert_ok(mlff_device_allocate(cpu, (size_t)bytes, &memory));
+    memset(memory, 1, (size_t)bytes);
+    assert_ok(mlff_memory_scope_end(cpu, &before, &after, &grown));
+    assert_true(grown > bytes - tolerance && grown < bytes + tolerance);
+    assert_true(after.allocated - before.allocated == bytes);
+    mlff_device_release(cpu, memory);
+    assert_ok(mlff_memory_scope_end(cpu, &before, NULL, &grown));
+    assert_true(grown < tolerance);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(writes_no_more_than_asked)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(writes_no_more_than_asked), cmocka_unit_test(a_scope_sees_what_stays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
