@@ -323,10 +323,12 @@ static mlff_status enqueue_list(cuda_evaluator *e, const painn_cuda_step *step, 
     mlff_status status = MLFF_OK;
     CUDA_TRY(painn_cuda_launch_list(step, plan, stream), "launching the neighbour search");
     if (plan->forces) {
+        // Rows of arriving pairs are what the layers' reverse goes by; indices of reverses only the forces need.
+        cudaStream_t side = step->handed_pairs == 2 ? stream : e->side;
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
-        CUDA_TRY(cudaStreamWaitEvent(e->side, e->forked, 0), "forking");
-        CUDA_TRY(painn_cuda_launch_reverse(step, plan, e->side), "launching the reverse pairs");
-        CUDA_TRY(cudaEventRecord(e->joined, e->side), "joining");
+        CUDA_TRY(cudaStreamWaitEvent(side, e->forked, 0), "forking");
+        CUDA_TRY(painn_cuda_launch_reverse(step, plan, side), "launching the reverse pairs");
+        CUDA_TRY(cudaEventRecord(e->joined, side), "joining");
     }
 done:
     return status;

@@ -63,7 +63,7 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
         finite = finite && isfinite(r[c]);
     }
     for (int a = 0; a < 3; a++) {
-        double f = r[0] * system.inverse[a] + r[1] * system.inverse[3 + a] + r[2] * system.inverse[6 + a];
+        double f = fma(r[2], system.inverse[6 + a], fma(r[1], system.inverse[3 + a], r[0] * system.inverse[a]));
         if (system.wrapped[a])
             f -= floor(f);
         else

@@ -64,10 +64,11 @@ static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda
         d0 += s0;
         d1 += s1;
         d2 += s2;
-        rx = d0 * system.cell[0] + d1 * system.cell[3] + d2 * system.cell[6];
-        ry = d0 * system.cell[1] + d1 * system.cell[4] + d2 * system.cell[7];
-        rz = d0 * system.cell[2] + d1 * system.cell[5] + d2 * system.cell[8];
-        square = rx * rx + ry * ry + rz * rz;
+        // Written out, so that each kernel that looks at a pair gets the same bits.
+        rx = fma(d2, system.cell[6], fma(d1, system.cell[3], d0 * system.cell[0]));
+        ry = fma(d2, system.cell[7], fma(d1, system.cell[4], d0 * system.cell[1]));
+        rz = fma(d2, system.cell[8], fma(d1, system.cell[5], d0 * system.cell[2]));
+        square = fma(rz, rz, fma(ry, ry, rx * rx));
         inside = square < step.cutoff * step.cutoff && (j != i || s0 != 0 || s1 != 0 || s2 != 0);
         if (inside && square < 1e-8) {
             raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
