@@ -74,6 +74,8 @@ mlff_status memory_series_init(memory_series *s, int n_ledgers, int64_t interval
 bool memory_series_due(const memory_series *s, int64_t step);
 /* bytes: [n_ledgers] */
 void memory_series_add(memory_series *s, const int64_t *bytes);
+/* Drops every second sample and doubles the interval: where a sample costs too much. */
+void memory_series_coarsen(memory_series *s);
 void memory_series_free(memory_series *s);
 
 /* ---- process_events.c, pace.c ----------------------------------------------------------------- */

@@ -100,12 +100,17 @@ bool memory_series_due(const memory_series *s, int64_t step)
 void memory_series_add(memory_series *s, const int64_t *bytes)
 {
     for (int k = 0; k < s->n_ledgers; k++) s->bytes[(size_t)k * MEMORY_SAMPLES + (size_t)s->n_samples] = (double)bytes[k];
-    if (++s->n_samples < MEMORY_SAMPLES) return;
+    if (++s->n_samples == MEMORY_SAMPLES) memory_series_coarsen(s);
+}
+
+void memory_series_coarsen(memory_series *s)
+{
+    int n = (s->n_samples + 1) / 2;
     for (int k = 0; k < s->n_ledgers; k++) {
         double *samples = s->bytes + (size_t)k * MEMORY_SAMPLES;
-        for (int i = 0; i < MEMORY_SAMPLES / 2; i++) samples[i] = samples[2 * i];
+        for (int i = 0; i < n; i++) samples[i] = samples[2 * i];
     }
-    s->n_samples /= 2;
+    s->n_samples = n;
     s->interval *= 2;
 }
 

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
 // monitor.c: a production run profiled as it goes. Every step costs two readings of the clock and an entry in a histogram. In
-// blocks of BLOCK steps out of every PERIOD the rest is on: stage clocks, counters, resource usage. The block after it is
-// bare, and the difference of neighbours, over the period, is what watching costs inside steps; what is done between steps is timed
-// itself. Steps whose atoms stay on a GPU are timed by it, all of them; of each piece of steps the last one has stages.
+// blocks of BLOCK steps out of every PERIOD the rest is on: stage clocks, counters, events. The block after it is bare, and the
+// difference of neighbours, over the period, is what watching costs inside steps; what is done between steps is timed itself, of
+// steps with nothing special one in LIGHT_TIMED. Causes of slow steps: events are read after each of the slowest 2 % and every
+// WINDOW steps; what happened since the reading before is the slow step's. Steps whose atoms stay on a GPU are timed by it, all of them; of each piece of steps the last one has stages.
 #include <math.h>
 #include <string.h>
 
 #include "run.h"
 
-enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256, PIECE = 1000 };
+enum { BLOCK = 16, PERIOD = 320, PAIRS_MAX = 256, PIECE = 1000, WINDOW = 32, LIGHT_TIMED = 32, PACE_EVERY = 32 };
+// What we do between two steps: the least, an event or a block, a sample of memory.
+enum { LIGHT, HEAVY, SAMPLED, N_KINDS };
+#define SLOW_SHARE 0.02
+#define SAMPLE_SHARE 0.001 // of the run's time may go into samples of memory
 
 enum { FIRST_COST_NS = 2000000, COST_SHARE = 500 }; // of a window: what is thought of the first; 0.2 % of the time
 
@@ -20,9 +25,14 @@ struct mlff_monitor {
     double block_ns[2][BLOCK];     // steps of the block with everything, and of the bare one
     double differences[PAIRS_MAX]; // of their medians
     int n_differences;
-    int64_t keep_every, n_pairs; // every keep_every-th pair is kept
-    double between_ns;           // spent by us outside of steps, in all
-    double stage_step_mean;      // of the steps in which stages were seen
+    int64_t keep_every, n_pairs;                 // every keep_every-th pair is kept
+    double spent_ns[N_KINDS], usual_ns[N_KINDS]; // by us outside of steps; of light steps in those that were timed
+    int64_t n_light, n_light_timed;
+    process_events events; // at the last reading
+    int64_t events_step, pace_step;
+    double sample_ns;       // what a sample of memory costs
+    double slow_ns;         // a step longer than this is one of the slowest; followed as it goes
+    double stage_step_mean; // of the steps in which stages were seen
     int64_t n_seen;
     bool resident;          // the steps are a GPU's
     double times_ns[PIECE]; // of such steps
@@ -80,7 +90,12 @@ mlff_status mlff_monitor_kernels(mlff_monitor *m, int64_t n_steps)
 
 mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double *energy, double *forces)
 {
-    return run_forces(&((mlff_monitor *)monitor)->r, system, energy, forces);
+    mlff_monitor *m = monitor;
+    const mlff_callable *callable = &m->r.callable;
+    if (m->on) return run_forces(&m->r, system, energy, forces);
+    mlff_status status = callable->step(callable->context, system, m->r.wanted, energy, forces, NULL);
+    m->r.energy = *energy;
+    return status;
 }
 
 static mlff_status switch_on(mlff_monitor *m, bool on)
@@ -111,50 +126,133 @@ static void counters_refresh(run *r)
     if (r->callable.counters) r->callable.counters(r->callable.context, &r->n_pairs, &r->n_rebuilds, &r->n_growths);
 }
 
-static void note_light(mlff_monitor *m, int64_t time_ns)
+// Reads events and counters: what they say of the step that ended just now. Files and allocations are left out, as the caller
+// may write and allocate between steps.
+static uint32_t look(mlff_monitor *m)
 {
     run *r = &m->r;
-    series_add(&r->step, (double)time_ns, 0);
-    series_add(&r->integrate, (double)(time_ns - r->force_ns), 0);
+    process_events now;
+    int64_t n_rebuilds = r->n_rebuilds, n_growths = r->n_growths;
+    process_events_get(&now);
+    uint32_t tags = run_events(&m->events, &now) & ~(uint32_t)(TAG_FILES | TAG_ALLOCATED);
+    counters_refresh(r);
+    if (r->n_rebuilds > n_rebuilds) tags |= TAG_REBUILD;
+    if (r->n_growths > n_growths) tags |= TAG_GROWTH;
+    m->events = now;
+    m->events_step = m->n_steps;
+    return tags;
+}
+
+static uint32_t look_at_slow(mlff_monitor *m, double ns)
+{
+    run *r = &m->r;
+    uint32_t tags = look(m);
+    if (ns < 1.2 * r->typical_ns || m->n_steps - m->pace_step < PACE_EVERY) return tags;
+    m->pace_step = m->n_steps;
+    return tags | run_pace(r);
+}
+
+// A step outside of the blocks, at `end`; true if more than the least was done for it.
+static bool note_light(mlff_monitor *m, int64_t time_ns)
+{
+    run *r = &m->r;
+    double ns = (double)time_ns;
+    uint32_t tags = 0;
+    bool slow = ns > m->slow_ns, heavy = slow || m->n_steps - m->events_step >= WINDOW;
+    if (m->slow_ns <= 0.0) m->slow_ns = ns;
+    m->slow_ns *= slow ? 1.0 + 0.05 * (1.0 - SLOW_SHARE) : 1.0 - 0.05 * SLOW_SHARE;
+    if (slow)
+        tags = look_at_slow(m, ns);
+    else if (heavy)
+        (void)look(m);
+    series_add(&r->step, ns, tags);
     r->n_not_finite += !isfinite(r->energy);
+    return heavy;
+}
+
+// What a sample costs depends on how the heap looks (malloc counts its free blocks): the interval follows.
+static void sample(mlff_monitor *m)
+{
+    run *r = &m->r;
+    if (!memory_series_due(&r->memory, m->n_steps)) return;
+    int64_t start = mlff_clock_ns();
+    run_sample(r, m->n_steps);
+    double cost = (double)(mlff_clock_ns() - start);
+    m->sample_ns =
+        m->sample_ns > 0.0 && cost > m->sample_ns ? 1.1 * m->sample_ns : cost; // a long one may have lost the processor
+    if (r->step.n >= BLOCK && m->sample_ns > SAMPLE_SHARE * (double)r->memory.interval * r->step.mean)
+        memory_series_coarsen(&r->memory);
+}
+
+// Before the steps of a block, at its borders and where memory is due.
+static mlff_status prepare(mlff_monitor *m, int64_t phase)
+{
+    mlff_status status = MLFF_OK;
+    run *r = &m->r;
+    if (m->n_steps == 0) {
+        m->started_ns = mlff_clock_ns();
+        run_begin(r);
+        process_events_get(&m->events);
+    }
+    if (phase == 0 || phase == BLOCK) MLFF_TRY(switch_on(m, phase == 0));
+    if (phase == 0) counters_refresh(r); // what happened since the last block is not of this step
+    sample(m);
+    r->force_ns = 0;
+    r->n_force_calls = 0;
+    if (r->n_stages > 0) memset(r->stage_step, 0, (size_t)r->n_stages * sizeof *r->stage_step);
+    if (m->on) process_events_get(&m->events);
+done:
+    return status;
+}
+
+static void note_block(mlff_monitor *m, int64_t phase, int64_t time_ns)
+{
+    run *r = &m->r;
+    double ns = (double)time_ns;
+    process_events after;
+    process_events_get(&after);
+    if (r->n_stages > 0) run_stages_collect(r);
+    run_note(r, time_ns, &m->events, &after);
+    m->events = after;
+    m->events_step = m->n_steps;
+    m->block_ns[0][phase] = ns;
+    m->n_seen++;
+    m->stage_step_mean += (ns - m->stage_step_mean) / (double)m->n_seen;
+}
+
+// A stretch far longer than is usual lost the processor: that is not our cost.
+static void account(mlff_monitor *m, int kind, double ours_ns)
+{
+    double *usual = &m->usual_ns[kind];
+    if (*usual <= 0.0) *usual = ours_ns;
+    *usual *= ours_ns > *usual ? 1.05 : 1.0 / 1.05;
+    m->spent_ns[kind] += fmin(ours_ns, 8.0 * *usual);
+    m->n_light_timed += kind == LIGHT;
 }
 
 mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
 {
-    run *r = &m->r;
     mlff_status status = MLFF_OK;
-    process_events before = {0}, after;
-    int64_t entered = mlff_clock_ns(), phase = m->n_steps % PERIOD;
-    if (m->n_steps == 0) {
-        m->started_ns = entered;
-        run_begin(r);
+    int64_t phase = m->n_steps % PERIOD, entered = -1;
+    bool sampled = memory_series_due(&m->r.memory, m->n_steps), heavy = phase <= BLOCK || sampled;
+    if (heavy) {
+        entered = mlff_clock_ns();
+        MLFF_TRY(prepare(m, phase));
     }
-    if (phase == 0 || phase == BLOCK) MLFF_TRY(switch_on(m, phase == 0));
-    if (phase == 0) counters_refresh(r); // what happened since the last block is not of this step
-    run_sample(r, m->n_steps);
-    r->force_ns = 0;
-    r->n_force_calls = 0;
-    if (r->n_stages > 0) memset(r->stage_step, 0, (size_t)r->n_stages * sizeof *r->stage_step);
-    if (m->on) process_events_get(&before);
-
     int64_t start = mlff_clock_ns();
     MLFF_TRY(mlff_dynamics_step(dynamics));
     int64_t end = mlff_clock_ns();
     if (m->on) {
-        process_events_get(&after);
-        if (r->n_stages > 0) run_stages_collect(r);
-        run_note(r, end - start, &before, &after);
+        note_block(m, phase, end - start);
     } else {
-        note_light(m, end - start);
+        heavy |= note_light(m, end - start);
+        if (phase < 2 * BLOCK) m->block_ns[1][phase - BLOCK] = (double)(end - start);
+        if (phase == 2 * BLOCK - 1) keep_pair(m);
     }
-    if (phase < 2 * BLOCK) m->block_ns[phase >= BLOCK][phase % BLOCK] = (double)(end - start);
-    if (m->on) {
-        m->n_seen++;
-        m->stage_step_mean += ((double)(end - start) - m->stage_step_mean) / (double)m->n_seen;
-    }
-    if (phase == 2 * BLOCK - 1) keep_pair(m);
     m->n_steps++;
-    m->between_ns += (double)(mlff_clock_ns() - end + start - entered);
+    m->n_light += !heavy;
+    if (heavy || m->n_steps % LIGHT_TIMED == 0)
+        account(m, sampled ? SAMPLED : heavy, (double)(mlff_clock_ns() - end + (entered >= 0 ? start - entered : 0)));
 done:
     return status;
 }
@@ -275,7 +373,8 @@ mlff_status mlff_monitor_run(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n
 static mlff_status overhead(const mlff_monitor *m, mlff_profile *profile)
 {
     percentile_bounds b;
-    double between = m->between_ns / (double)m->n_steps, duty = (double)BLOCK / PERIOD;
+    double light = m->n_light_timed > 0 ? m->spent_ns[LIGHT] / (double)m->n_light_timed * (double)m->n_light : 0.0;
+    double between = (m->spent_ns[HEAVY] + m->spent_ns[SAMPLED] + light) / (double)m->n_steps, duty = (double)BLOCK / PERIOD;
     if (m->n_differences < 6) return MLFF_OK;
     mlff_status status = percentile_interval(m->differences, m->n_differences, 0.5, &b);
     if (status != MLFF_OK) return status;
@@ -293,7 +392,7 @@ static void scale_stages(const mlff_monitor *m, mlff_profile *profile)
     if (profile->n_stages == 0 || !(m->stage_step_mean > 0.0)) return;
     for (int k = 0; k + 1 < profile->n_stages; k++) {
         mlff_profile_stage *row = &profile->stages[k].shown;
-        if (k < m->n_stages || m->resident) row->mean_ms *= m->r.step.mean / m->stage_step_mean;
+        row->mean_ms *= m->r.step.mean / m->stage_step_mean;
         rest_ms -= row->mean_ms;
     }
     if (fabs(rest_ms) < 1e-9 * profile->summary.latency_ms.mean) rest_ms = 0.0; // rounding of the sum, not a finding

@@ -206,8 +206,7 @@ static void memory_read(run *r)
         if (r->now_bytes[k] > r->peak_bytes[k]) r->peak_bytes[k] = r->now_bytes[k];
 }
 
-// What the system did between two readings.
-static uint32_t tags_of(const process_events *before, const process_events *after)
+uint32_t run_events(const process_events *before, const process_events *after)
 {
     uint32_t tags = 0;
     if (after->n_preempted > before->n_preempted) tags |= TAG_PREEMPTED;
@@ -218,6 +217,13 @@ static uint32_t tags_of(const process_events *before, const process_events *afte
     return tags;
 }
 
+uint32_t run_pace(run *r)
+{
+    double pace = pace_ns();
+    if (pace < r->pace_ns) r->pace_ns = pace;
+    return pace > CLOCK_DROP * r->pace_ns ? TAG_CLOCK : 0;
+}
+
 // The core's pace is looked at after slow steps only: it costs a microsecond. A median that is followed by small moves does
 // for what is slow.
 static uint32_t clock_tag(run *r, double time_ns)
@@ -225,15 +231,12 @@ static uint32_t clock_tag(run *r, double time_ns)
     if (r->typical_ns <= 0.0) r->typical_ns = time_ns;
     bool slow = time_ns > 1.2 * r->typical_ns;
     r->typical_ns *= time_ns > r->typical_ns ? 1.02 : 1.0 / 1.02;
-    if (!slow) return 0;
-    double pace = pace_ns();
-    if (pace < r->pace_ns) r->pace_ns = pace;
-    return pace > CLOCK_DROP * r->pace_ns ? TAG_CLOCK : 0;
+    return slow ? run_pace(r) : 0;
 }
 
 uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const process_events *after)
 {
-    uint32_t tags = tags_of(before, after) | clock_tag(r, (double)time_ns);
+    uint32_t tags = run_events(before, after) | clock_tag(r, (double)time_ns);
     int64_t n_pairs, n_rebuilds, n_growths;
     counters_read(r, &n_pairs, &n_rebuilds, &n_growths);
     if (n_rebuilds >= 0) {

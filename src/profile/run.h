@@ -77,6 +77,9 @@ mlff_status run_call(run *r, unsigned wanted, int64_t *time_ns);
 mlff_status run_step(run *r, int64_t *time_ns);
 /* What is noted of a step after it; its tags. */
 uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const process_events *after);
+/* Tags of what the system did between two readings; of the core's pace now, against its best. */
+uint32_t run_events(const process_events *before, const process_events *after);
+uint32_t run_pace(run *r);
 bool run_stops(const run *r, int64_t done);
 
 /* ranges_cuda.c: a range of the tool that listens (NVTX), around steps and outside of their timing. Profiling thread only. */
