@@ -45,7 +45,9 @@ static double slope(const double *x, const double *y, int n)
 static mlff_model *load(const char *path)
 {
     mlff_model *model;
-    if (path) {
+    if (path && strstr(path, ".safetensors")) {
+        bench_check(mlff_model_load(path, &model));
+    } else if (path) {
         mlff_import_options options = mlff_import_options_default();
         options.energy_unit = "kcal/mol";
         bench_check(mlff_model_import(path, &options, &model));

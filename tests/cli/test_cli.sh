@@ -493,6 +493,11 @@ test_devices_cuda() {
     says 'device auto: .*driver sees none.*using the CPU' err
     MLFF_EMULATE_MEMORY=100000 refused 1 'out of GPU memory' eval model.safetensors water.xyz --device cuda
     MLFF_EMULATE_FAIL=cudaGraphLaunch refused 1 'the GPU was lost' eval model.safetensors water.xyz --device cuda
+    model --features 128 --layers 1 # Turing's 64 KB of shared memory hold it in one half a number, not in two
+    MLFF_EMULATE_CAPABILITY=7.5 refused 1 '128 features .* 64 KB .*tf32' eval model.safetensors water.xyz --device cuda
+    MLFF_EMULATE_CAPABILITY=7.5 run 0 eval model.safetensors water.xyz --device cuda --precision tf32
+    model --features 64 --layers 1
+    MLFF_EMULATE_CAPABILITY=7.5 run 0 eval model.safetensors water.xyz --device cuda
     run 0 eval model.safetensors water.xyz --device cuda:1 --json cuda.json
     run 0 eval model.safetensors water.xyz --device cpu --json cpu.json
     close_to "$(value cuda.json frames.0.energy_ev)" "$(value cpu.json frames.0.energy_ev)" 1e-5

@@ -123,7 +123,13 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
     e->step.numbers = options->precision == MLFF_BF16   ? PAINN_CUDA_BFLOATS
                       : options->precision == MLFF_TF32 ? PAINN_CUDA_HALVES
                                                         : PAINN_CUDA_SPLIT_HALVES;
-    CUDA_TRY(painn_cuda_prepare_node(e->step.numbers), "setting up the kernels");
+    cudaError_t error = painn_cuda_prepare_node(e->step.numbers, painn->parameters->n_features);
+    if (error == cudaErrorInvalidValue)
+        PLUGIN_TRY(host.fail(MLFF_ERR_UNSUPPORTED,
+                             "%s: %d features in float32 need more shared memory than the %d KB a block of this GPU has; use "
+                             "--precision tf32 or --device cpu",
+                             model->name, painn->parameters->n_features, (int)(e->shared_bytes / 1024)));
+    CUDA_TRY(error, "setting up the kernels");
     CUDA_TRY(painn_cuda_prepare_edge(), "setting up the kernels");
     if (e->capability >= 90) {
         e->clusters_of_8 = painn_cuda_clusters_at_once(e->step.numbers, 8);

@@ -196,12 +196,12 @@ int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan 
 /* Its parts, compiled one by one. */
 int painn_cuda_launch_mix_tf32(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
 int painn_cuda_launch_mix_bf16(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
-int painn_cuda_prepare_node_tf32(void);
-int painn_cuda_prepare_node_bf16(void);
+int painn_cuda_prepare_node_tf32(int n_features);
+int painn_cuda_prepare_node_bf16(int n_features);
 int painn_cuda_clusters_at_once_tf32(int cluster);
 int painn_cuda_clusters_at_once_bf16(int cluster);
 /* Raises the shared memory limits of all kernels; once per device. */
-int painn_cuda_prepare_node(int numbers);
+int painn_cuda_prepare_node(int numbers, int n_features);
 int painn_cuda_prepare_edge(void);
 /* Tiles that are worked on at once by clusters of 2, 4 or 8 blocks. */
 int painn_cuda_clusters_at_once(int numbers, int cluster);

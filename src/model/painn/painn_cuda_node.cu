@@ -9,11 +9,11 @@ int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *pl
                                                 : launch_mix_of<split_halves>(step, plan, layer, back, stream);
 }
 
-int painn_cuda_prepare_node(int numbers)
+int painn_cuda_prepare_node(int numbers, int n_features)
 {
-    return numbers == PAINN_CUDA_BFLOATS  ? painn_cuda_prepare_node_bf16()
-           : numbers == PAINN_CUDA_HALVES ? painn_cuda_prepare_node_tf32()
-                                          : prepare_mix_of<split_halves>();
+    return numbers == PAINN_CUDA_BFLOATS  ? painn_cuda_prepare_node_bf16(n_features)
+           : numbers == PAINN_CUDA_HALVES ? painn_cuda_prepare_node_tf32(n_features)
+                                          : prepare_mix_of<split_halves>(n_features);
 }
 
 int painn_cuda_clusters_at_once(int numbers, int cluster)

@@ -496,10 +496,9 @@ template <typename S> static int clusters_at_once()
 }
 
 // Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 177 KB.
-template <typename Numbers> static int prepare_mix_of()
+template <typename Numbers> static int prepare_mix_of(int n_features)
 {
-    cudaError_t e = raise<shape<64, 1, 1, Numbers>>();
-    if (e == cudaSuccess) e = raise<shape<128, 1, 1, Numbers>>();
+    cudaError_t e = n_features == 64 ? raise<shape<64, 1, 1, Numbers>>() : raise<shape<128, 1, 1, Numbers>>();
     raise<shape<128, 1, 2, Numbers>>();
     raise<shape<128, 2, 1, Numbers>>();
     raise<shape<128, 4, 1, Numbers>>();

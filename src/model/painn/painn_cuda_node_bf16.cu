@@ -7,9 +7,9 @@ int painn_cuda_launch_mix_bf16(const painn_cuda_step *step, const painn_cuda_pla
     return launch_mix_of<single_numbers<true>>(step, plan, layer, back, stream);
 }
 
-int painn_cuda_prepare_node_bf16(void)
+int painn_cuda_prepare_node_bf16(int n_features)
 {
-    return prepare_mix_of<single_numbers<true>>();
+    return prepare_mix_of<single_numbers<true>>(n_features);
 }
 
 int painn_cuda_clusters_at_once_bf16(int cluster)

@@ -7,9 +7,9 @@ int painn_cuda_launch_mix_tf32(const painn_cuda_step *step, const painn_cuda_pla
     return launch_mix_of<single_numbers<false>>(step, plan, layer, back, stream);
 }
 
-int painn_cuda_prepare_node_tf32(void)
+int painn_cuda_prepare_node_tf32(int n_features)
 {
-    return prepare_mix_of<single_numbers<false>>();
+    return prepare_mix_of<single_numbers<false>>(n_features);
 }
 
 int painn_cuda_clusters_at_once_tf32(int cluster)
