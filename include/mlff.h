@@ -263,6 +263,13 @@ MLFF_API const mlff_stage *mlff_evaluator_stages(const mlff_evaluator *evaluator
 MLFF_API mlff_status mlff_evaluator_stage_clock_set(mlff_evaluator *evaluator, int on);
 /* Time of each stage in the last compute, ns, [n_stages]; zeros if the clocks are off. */
 MLFF_API void mlff_evaluator_stage_times(const mlff_evaluator *evaluator, double *time_ns);
+/* When a stage of the last compute ran, by the monotonic clock; a stage may run several times. */
+typedef struct mlff_stage_span {
+    int64_t start_ns, end_ns;
+    int stage; /* index in the list of stages */
+} mlff_stage_span;
+/* In order of time; the number of them, at most `capacity`. 0 where the clocks are off or, as on a GPU, know durations alone. */
+MLFF_API int mlff_evaluator_stage_spans(const mlff_evaluator *evaluator, mlff_stage_span *spans, int capacity);
 
 typedef struct mlff_evaluator_info {
     mlff_device device;

@@ -57,6 +57,9 @@ typedef struct mlff_callable {
 
     /* Releases what `context` holds; called by mlff_callable_destroy. */
     void (*destroy)(void *context);
+
+    /* When the stages of the last step ran, in order of time, by mlff_clock_ns; the number of spans, at most `capacity`. */
+    int (*stage_spans)(void *context, mlff_stage_span *spans, int capacity);
 } mlff_callable;
 
 /* One of our evaluators (borrowed: it must outlive the callable) and its model. */

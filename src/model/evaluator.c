@@ -400,6 +400,7 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     if (!e) return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_compute: no evaluator");
     const mlff_model *model = e->model;
     if (e->clock.on) memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
+    e->clock.n_spans = 0;
     stage_begin(&e->clock);
     MLFF_TRY(check_batch(model, batch, results));
     if (e->cuda) {
@@ -489,6 +490,14 @@ void mlff_evaluator_stage_times(const mlff_evaluator *e, double *time_ns)
         e->plugin->stage_times(e->cuda, time_ns);
     else
         memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
+}
+
+int mlff_evaluator_stage_spans(const mlff_evaluator *e, mlff_stage_span *spans, int capacity)
+{
+    int n = e->cuda ? 0 : e->clock.n_spans;
+    if (n > capacity) n = capacity;
+    if (n > 0) memcpy(spans, e->clock.spans, (size_t)n * sizeof *spans);
+    return n;
 }
 
 void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_out)

@@ -84,10 +84,13 @@ typedef struct model_graph {
 } model_graph;
 
 /* Clocks of the stages. stage_end(clock, k) gives the time since the last mark to stage k. Called by one thread. */
+enum { STAGE_SPANS_MAX = 128 };
 typedef struct stage_clock {
     bool on;
+    int n_spans; /* of this compute; the first ones are kept */
     int64_t mark;
     double *time_ns; /* [n_stages] of this compute */
+    mlff_stage_span spans[STAGE_SPANS_MAX];
 } stage_clock;
 static inline void stage_begin(stage_clock *clock)
 {
@@ -98,6 +101,7 @@ static inline void stage_end(stage_clock *clock, int stage)
     if (clock->on) {
         int64_t now = base_clock_ns();
         clock->time_ns[stage] += (double)(now - clock->mark);
+        if (clock->n_spans < STAGE_SPANS_MAX) clock->spans[clock->n_spans++] = (mlff_stage_span){clock->mark, now, stage};
         clock->mark = now;
     }
 }

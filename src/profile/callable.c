@@ -47,6 +47,11 @@ static void evaluator_times(void *context, double *time_ns)
     mlff_evaluator_stage_times(((evaluator_callable *)context)->evaluator, time_ns);
 }
 
+static int evaluator_spans(void *context, mlff_stage_span *spans, int capacity)
+{
+    return mlff_evaluator_stage_spans(((evaluator_callable *)context)->evaluator, spans, capacity);
+}
+
 static const char *const ledger_names[] = {"evaluator (host)", "device: evaluator", "GPU pool reserved", "GPU pool allocated",
                                            "driver (whole GPU)"};
 
@@ -139,6 +144,7 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
         .step = evaluator_step,
         .stage_clock_set = evaluator_clock_set,
         .stage_times = evaluator_times,
+        .stage_spans = evaluator_spans,
         .n_ledgers = info.device.kind == MLFF_CPU ? 1 : 5,
         .ledger_names = ledger_names,
         .ledgers = evaluator_ledgers,

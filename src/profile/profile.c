@@ -104,6 +104,7 @@ void run_free(run *r)
     memory_series_free(&r->memory);
     base_free(r->trace);
     base_free(r->trace_stages);
+    base_free(r->trace_spans);
     base_free(r->stages);
     base_free(r->stage_now);
     base_free(r->stage_step);
@@ -131,6 +132,7 @@ mlff_status run_forces(void *context, const mlff_system *system, double *energy,
     mlff_status status =
         r->callable.step(r->callable.context, system, r->wanted, energy, forces, r->wanted & MLFF_STRESS ? r->stress : NULL);
     r->force_ns += mlff_clock_ns() - start;
+    r->force_start_ns = start;
     r->n_force_calls++;
     r->energy = *energy;
     return status;

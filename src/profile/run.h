@@ -12,7 +12,9 @@ enum { RESIDENT, HEAP, HEAP_RESERVED, GPU_PROCESS, GPU_WHOLE, OWN_LEDGERS, N_WOR
 
 typedef struct traced_step {
     int64_t start_ns, time_ns, force_ns, n_pairs, resident;
+    int64_t force_start_ns;
     uint32_t tags;
+    int n_spans; /* 0: durations of stages alone are known */
 } traced_step;
 enum { TRACE_STEPS_MAX = 20000 };
 
@@ -34,6 +36,7 @@ typedef struct run {
 
     double *stage_now, *stage_step; /* [n_stages] ns of the last force call, of the step */
     int64_t force_ns;               /* spent in the callable during this step */
+    int64_t force_start_ns;         /* of its last call */
     int n_force_calls;
 
     series step, with_rebuild, without, integrate, unattributed, *stages;
@@ -50,7 +53,9 @@ typedef struct run {
     bool heap_known, resident_known;
 
     traced_step *trace;
-    double *trace_stages; /* [n_trace][n_stages] ns */
+    double *trace_stages;         /* [n_trace][n_stages] ns */
+    mlff_stage_span *trace_spans; /* [n_trace][trace_spans_max] */
+    int trace_spans_max;
     int64_t n_trace, trace_capacity;
     power_series power;
     activity activity; /* of the steps whose kernels were traced */

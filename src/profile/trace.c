@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // trace.c: the first steps as a timeline that chrome://tracing, Perfetto and TensorBoard read: one track of steps, one of
-// stages, counters of pairs and memory. A stage's clock knows how long it took, not when it began: stages are laid end to end from
-// the start of their step, and the file says so.
+// stages, counters of pairs and memory. Stages stand where they ran if the force field tells (our evaluators on the CPU do); where
+// their durations alone are known they are laid end to end from the start of their step, and the file says so.
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,10 @@ mlff_status trace_init(run *r)
     r->trace_capacity = n;
     r->trace = base_alloc((size_t)n, sizeof *r->trace, "a timeline");
     r->trace_stages = base_alloc((size_t)n * (size_t)(r->n_stages > 0 ? r->n_stages : 1), sizeof *r->trace_stages, "a timeline");
-    return r->trace && r->trace_stages ? MLFF_OK : MLFF_ERR_MEMORY;
+    bool spans = n > 0 && r->n_stages > 0 && r->callable.stage_spans;
+    r->trace_spans_max = spans ? 2 * r->n_stages + 4 : 0; // a stage may run more than once
+    r->trace_spans = base_alloc((size_t)n * (size_t)r->trace_spans_max, sizeof *r->trace_spans, "a timeline");
+    return r->trace && r->trace_stages && r->trace_spans ? MLFF_OK : MLFF_ERR_MEMORY;
 }
 
 void trace_step(run *r, int64_t start_ns, int64_t time_ns, uint32_t tags)
@@ -30,6 +33,11 @@ void trace_step(run *r, int64_t start_ns, int64_t time_ns, uint32_t tags)
                                          .n_pairs = r->n_pairs,
                                          .resident = r->now_bytes[RESIDENT],
                                          .tags = tags};
+    traced_step *t = &r->trace[r->n_trace];
+    t->force_start_ns = r->md ? r->force_start_ns : start_ns;
+    if (r->trace_spans_max > 0)
+        t->n_spans =
+            r->callable.stage_spans(r->callable.context, r->trace_spans + r->n_trace * r->trace_spans_max, r->trace_spans_max);
     if (r->n_stages > 0)
         memcpy(r->trace_stages + r->n_trace * r->n_stages, r->stage_step, (size_t)r->n_stages * sizeof *r->stage_step);
     r->n_trace++;
@@ -70,10 +78,53 @@ static void counter(json *j, const char *name, double start_us, double value)
     event_end(j);
 }
 
+static void stage_event(json *j, const char *name, double start_us, double time_us)
+{
+    event(j, "X", name, 2, start_us);
+    json_number(j, "dur", time_us);
+    event_end(j);
+}
+
+// Stages where they were: between the calls of the force field stands the integrator.
+static void write_spans(json *j, const run *r, const mlff_profile *profile, int64_t i)
+{
+    const traced_step *t = &r->trace[i];
+    const mlff_stage_span *spans = r->trace_spans + i * r->trace_spans_max;
+    int64_t zero = r->trace[0].start_ns, end = t->start_ns + t->time_ns, force_end = t->force_start_ns + t->force_ns;
+    char name[256];
+    if (r->md) {
+        stage_event(j, "integrate", (double)(t->start_ns - zero) * 1e-3, (double)(t->force_start_ns - t->start_ns) * 1e-3);
+        if (force_end < end) stage_event(j, "integrate", (double)(force_end - zero) * 1e-3, (double)(end - force_end) * 1e-3);
+    }
+    for (int k = 0; k < t->n_spans; k++) {
+        if (spans[k].stage < 0 || spans[k].stage >= r->n_stages) continue;
+        profile_stage_path(&profile->stages[spans[k].stage], name, sizeof name);
+        stage_event(j, name, (double)(spans[k].start_ns - zero) * 1e-3, (double)(spans[k].end_ns - spans[k].start_ns) * 1e-3);
+    }
+}
+
+// Durations alone are known: end to end, the integrator's part before the forces.
+static void write_durations(json *j, const run *r, const mlff_profile *profile, int64_t i)
+{
+    const traced_step *t = &r->trace[i];
+    double at_us = (double)(t->start_ns - r->trace[0].start_ns) * 1e-3;
+    char name[256];
+    if (r->md) {
+        stage_event(j, "integrate", at_us, (double)(t->time_ns - t->force_ns) * 1e-3);
+        at_us += (double)(t->time_ns - t->force_ns) * 1e-3;
+    }
+    for (int k = 0; k < r->n_stages; k++) {
+        double time_us = r->trace_stages[i * r->n_stages + k] * 1e-3;
+        profile_stage_path(&profile->stages[k], name, sizeof name);
+        stage_event(j, name, at_us, time_us);
+        at_us += time_us;
+    }
+}
+
 static void write_step(json *j, const run *r, const mlff_profile *profile, int64_t i)
 {
     const traced_step *t = &r->trace[i];
-    double start_us = (double)(t->start_ns - r->trace[0].start_ns) * 1e-3, at_us = start_us;
+    double start_us = (double)(t->start_ns - r->trace[0].start_ns) * 1e-3;
     char name[256];
     snprintf(name, sizeof name, "step %lld", (long long)i);
     event(j, "X", name, 1, start_us);
@@ -83,20 +134,7 @@ static void write_step(json *j, const run *r, const mlff_profile *profile, int64
         if (t->tags >> k & 1) json_boolean(j, profile_tag_names[k], 1);
     json_close(j, '}');
     event_end(j);
-    if (r->md) { // the integrator's part stands before the forces
-        event(j, "X", "integrate", 2, at_us);
-        json_number(j, "dur", (double)(t->time_ns - t->force_ns) * 1e-3);
-        event_end(j);
-        at_us += (double)(t->time_ns - t->force_ns) * 1e-3;
-    }
-    for (int k = 0; k < r->n_stages; k++) {
-        double time_us = r->trace_stages[i * r->n_stages + k] * 1e-3;
-        profile_stage_path(&profile->stages[k], name, sizeof name);
-        event(j, "X", name, 2, at_us);
-        json_number(j, "dur", time_us);
-        event_end(j);
-        at_us += time_us;
-    }
+    (t->n_spans > 0 ? write_spans : write_durations)(j, r, profile, i);
     if (t->n_pairs >= 0) counter(j, "pairs", start_us, (double)t->n_pairs);
     counter(j, "resident MB", start_us, (double)t->resident / 1048576.0);
 }
@@ -163,7 +201,10 @@ mlff_status trace_write(const run *r, const mlff_profile *profile)
     json_string(&j, "model", profile->model_name);
     json_string(&j, "device", profile->device);
     json_string(&j, "mlff_version", mlff_version());
-    json_string(&j, "stages", "durations are measured; starts are laid end to end from the start of the step");
+    json_string(&j, "stages",
+                r->n_trace > 0 && r->trace[0].n_spans > 0
+                    ? "starts and durations are measured"
+                    : "durations are measured; starts are laid end to end from the start of the step");
     json_close(&j, '}');
     json_open(&j, "traceEvents", '[');
     name_track(&j, 0, "mlff");

@@ -221,6 +221,7 @@ class mlff_callable(Structure):
         ("ledgers", c_void_p),
         ("counters", c_void_p),
         ("destroy", c_void_p),
+        ("stage_spans", c_void_p),
     ]
 
 
