@@ -88,14 +88,14 @@ static void read_stamps(cuda_evaluator *base, int forces)
     uint64_t last = t[0];
     for (int stage = 0; stage < ANI_CUDA_STAMP_END; stage++) {
         // Without forces the ways back leave no stamps, nor does a block whose member was not asked for.
-        const int left_out = !forces && stage + 1 > ANI_CUDA_STAMP_NETWORK && stage + 1 < ANI_CUDA_STAMP_SUMS;
+        const int left_out = !forces && (stage + 1 == ANI_CUDA_STAMP_NETWORK_BACK || stage + 1 == ANI_CUDA_STAMP_AEV_BACK);
         const uint64_t next = left_out || t[stage + 1] < last ? last : t[stage + 1];
         base->time_ns[stage] = (double)(next - last);
         last = next;
     }
     if (!forces) { // what follows the networks' beginning is theirs
-        base->time_ns[ANI_CUDA_STAMP_NETWORK] += base->time_ns[ANI_CUDA_STAMP_FORCES];
-        base->time_ns[ANI_CUDA_STAMP_FORCES] = 0;
+        base->time_ns[ANI_CUDA_STAMP_NETWORK] += base->time_ns[ANI_CUDA_STAMP_AEV_BACK];
+        base->time_ns[ANI_CUDA_STAMP_AEV_BACK] = 0;
     }
 }
 

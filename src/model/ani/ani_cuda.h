@@ -73,6 +73,7 @@ typedef struct ani_cuda_step {
     void *aev;            /* [slots/16][n_tiles][2][32] 16 bytes: operands A, high and low halves */
     float *adjoint;       /* [n_parts][slots][16 n_tiles] dE/dAEV of a part's members */
     float *member_energy; /* [n_members][cluster][slots], a block's share */
+    double *energy;       /* [n_atoms][2] eV: the model's, the offset */
     float *gradient;      /* [n_atoms][row_capacity][4] dE/dr of each pair, the centre's */
     float *arrived;       /* [n_atoms][row_capacity][4] the same, in the row of the atom the pair ends in */
 } ani_cuda_step;

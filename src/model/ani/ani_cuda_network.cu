@@ -24,7 +24,8 @@ template <int MT, int WARPS> struct tile {
     float *energy; // [WARPS][16 MT]
     uint64_t *boxes;
     int *stored; // [n_tiles] of the first layer
-    int lane, warp, rank, cluster, stage;
+    ani_cuda_network *net;
+    int lane, warp, rank, cluster, stage; // stage: how many times operands were received
 
     __device__ __forceinline__ tile(const ani_cuda_step &s, uint4 *shared) : step(s)
     {
@@ -32,7 +33,8 @@ template <int MT, int WARPS> struct tile {
         partial = operands + s.hidden_tiles * MT * 64;
         energy = (float *)(partial + (MT == 1 ? WARPS * 32 : 0));
         boxes = (uint64_t *)(energy + WARPS * 16 * MT);
-        stored = (int *)(boxes + 2 * ANI_CUDA_MAX_HIDDEN);
+        net = (ani_cuda_network *)(boxes + 2 * ANI_CUDA_MAX_HIDDEN);
+        stored = (int *)(net + 1);
         lane = threadIdx.x % 32;
         warp = threadIdx.x / 32;
         cluster = s.cluster;
@@ -41,10 +43,11 @@ template <int MT, int WARPS> struct tile {
     }
 
     // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of `n` tiles of the inner dimension.
-    // With INPUT the rows come from global memory, and `stored` says where each of their tiles is in w.
+    // With INPUT the rows come from global memory, and `stored` says where each of their tiles is in w; else they are waited
+    // for, if `wait`, when the first weights are on their way.
     template <int G, bool INPUT>
     __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], const uint4 *rows, const uint4 *const (&w)[G], int n,
-                                             int first, int stride) const
+                                             int first, int stride, bool wait)
     {
         const bool AHEAD = INPUT && MT != 2;     // rows of 32 slots are met by warps enough to wait for them
         const int D = MT == 1 && G == 1 ? 3 : 1; // tiles fetched ahead
@@ -66,7 +69,8 @@ template <int MT, int WARPS> struct tile {
                 }
             }
         };
-        fetch(first);
+        if (first < n) fetch(first);
+        if (!INPUT && wait) receive();
 #pragma unroll 1
         for (int k = first; k < n; k += D * stride) {
             uint4 now[D][G], here[AHEAD ? D : 1][MT][2];
@@ -110,9 +114,9 @@ template <int MT, int WARPS> struct tile {
     }
 
     // `count` of G columns from `column` on: products and what becomes of them.
-    template <int G, bool INPUT, bool OUTPUT, class Finish>
-    __device__ __forceinline__ void columns(const uint4 *rows, const uint4 *weight, int n, int column, int end,
-                                            const Finish &finish)
+    template <int G, bool INPUT, bool OUTPUT, class Fetch, class Finish>
+    __device__ __forceinline__ void columns(const uint4 *rows, const uint4 *weight, int n, int column, int end, bool wait,
+                                            const Fetch &constants, const Finish &finish)
     {
         float4 sum[MT][G];
         const uint4 *w[G];
@@ -122,12 +126,14 @@ template <int MT, int WARPS> struct tile {
 #pragma unroll
             for (int m = 0; m < MT; m++) sum[m][g] = make_float4(0, 0, 0, 0);
         }
-        multiply<G, INPUT>(sum, rows, w, n, 0, 1);
+        multiply<G, INPUT>(sum, rows, w, n, 0, 1, wait);
 #pragma unroll
         for (int g = 0; g < G; g++)
-            if (column + g < end)
+            if (column + g < end) {
+                const float4 own = constants(column + g);
 #pragma unroll
-                for (int m = 0; m < MT; m++) finish(column + g, m, sum[m][g]);
+                for (int m = 0; m < MT; m++) finish(column + g, m, sum[m][g], own);
+            }
     }
 
     template <bool OUTPUT> __device__ __forceinline__ int column_of(int column) const
@@ -136,9 +142,10 @@ template <int MT, int WARPS> struct tile {
     }
 
     // One product: `n` tiles of rows, times a matrix of n_columns tiles of 8, of which this block has its share. OUTPUT:
-    // these are AEV columns. finish(column, m, sum) gets each result once, in the warp that has the column.
-    template <bool INPUT, bool OUTPUT, class Finish>
-    __device__ __forceinline__ void layer(const uint4 *rows, const void *matrix, int n, int n_columns, const Finish &finish)
+    // these are AEV columns. finish(column, m, sum, constants(column)) gets each result once, in the warp that has the column.
+    template <bool INPUT, bool OUTPUT, class Fetch, class Finish>
+    __device__ __forceinline__ void layer(const uint4 *rows, const void *matrix, int n, int n_columns, const Fetch &constants,
+                                          const Finish &finish)
     {
         const int begin = n_columns * rank / cluster, end = n_columns * (rank + 1) / cluster, own = end - begin;
         const uint4 *weight = (const uint4 *)matrix;
@@ -147,28 +154,31 @@ template <int MT, int WARPS> struct tile {
                 const int shares = WARPS / own, share = warp / own, column = begin + warp % own;
                 float4 sum[1][1] = {{make_float4(0, 0, 0, 0)}};
                 const uint4 *w[1] = {weight + column_of<OUTPUT>(column) * (INPUT ? step.stored_tiles : n) * 32 + lane};
-                if (share < shares) multiply<1, INPUT>(sum, rows, w, n, share, shares);
+                const float4 of_column = share == 0 ? constants(column) : make_float4(0, 0, 0, 0);
+                multiply<1, INPUT>(sum, rows, w, share < shares ? n : 0, share, shares, true);
                 if (share > 0 && share < shares) ((float4 *)partial)[(warp - own) * 32 + lane] = sum[0][0];
                 __syncthreads();
                 if (share == 0) {
                     for (int s = 1; s < shares; s++)
                         sum[0][0] = sum[0][0] + ((float4 *)partial)[((s - 1) * own + warp) * 32 + lane];
-                    finish(column, 0, sum[0][0]);
+                    finish(column, 0, sum[0][0], of_column);
                 }
                 return;
             }
         }
         const int most = MT == 4 ? 4 : MT == 2 ? 3 : 2, passes = (own + WARPS * most - 1) / (WARPS * most);
         const int each = passes ? (own + WARPS * passes - 1) / (WARPS * passes) : 0;
-        for (int column = begin + warp * each; column < end; column += WARPS * each) {
+        bool wait = true;
+        for (int column = begin + warp * each; column < end; column += WARPS * each, wait = false) {
             const int last = min(end, column + each);
-            if (each == 1) columns<1, INPUT, OUTPUT>(rows, weight, n, column, last, finish);
-            if (each == 2) columns<2, INPUT, OUTPUT>(rows, weight, n, column, last, finish);
+            if (each == 1) columns<1, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
+            if (each == 2) columns<2, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
             if constexpr (MT > 1)
-                if (each == 3) columns<3, INPUT, OUTPUT>(rows, weight, n, column, last, finish);
+                if (each == 3) columns<3, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
             if constexpr (MT == 4)
-                if (each == 4) columns<4, INPUT, OUTPUT>(rows, weight, n, column, last, finish);
+                if (each == 4) columns<4, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
         }
+        if (!INPUT && wait) receive(); // this warp had no columns
     }
 
     // ---- operands in shared memory: `buffer` has `tiles` tiles of 16 columns for each of MT tiles of rows
@@ -199,13 +209,13 @@ template <int MT, int WARPS> struct tile {
         return make_float4((a.x + c.x) * unit, (a.y + c.y) * unit, (b.x + d.x) * unit, (b.y + d.y) * unit);
     }
     // Mailboxes, one for each time that operands are put, with the bytes they wait for.
-    __device__ __forceinline__ void open(const ani_cuda_network &net)
+    __device__ __forceinline__ void open()
     {
         if (cluster == 1) return;
         if (threadIdx.x == 0) {
             int k = 0;
-            for (int l = 0; l < net.n_hidden; l++) mailbox_init(boxes + k++, net.tiles[l] * MT * 1024);
-            for (int l = net.n_hidden - 2; l >= 0; l--) mailbox_init(boxes + k++, net.tiles[l] * MT * 1024);
+            for (int l = 0; l < net->n_hidden; l++) mailbox_init(boxes + k++, net->tiles[l] * MT * 1024);
+            for (int l = net->n_hidden - 2; l >= 0; l--) mailbox_init(boxes + k++, net->tiles[l] * MT * 1024);
             mailbox_publish();
         }
         cluster_barrier<2>();
@@ -230,10 +240,11 @@ static __device__ __forceinline__ float celu_slope(float h)
 
 // One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: to what earlier members left.
 template <int MT, int WARPS>
-static __device__ void run_member(tile<MT, WARPS> &t, const ani_cuda_network &net, int member, int first, int n_tiles,
-                                  float *adjoint, bool add, float share, bool back)
+static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int n_tiles, float *adjoint, bool add, float share,
+                                  bool back)
 {
     const ani_cuda_step &step = t.step;
+    const ani_cuda_network &net = *t.net;
     const int L = net.n_hidden, pair = 2 * (t.lane % 4);
     const float unit = step.weight_unit / ANI_CUDA_VALUE_SCALE, unit_back = step.weight_unit / ANI_CUDA_ADJOINT_SCALE;
     const uint4 *rows = (const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64;
@@ -245,26 +256,28 @@ static __device__ void run_member(tile<MT, WARPS> &t, const ani_cuda_network &ne
         const int tiles = net.tiles[l];
         const float *bias = net.bias[l], *output = net.output;
         const bool last = l + 1 == L;
-        const auto finish = [&](int column, int m, float4 v) {
+        const auto constants = [&](int column) {
             const float2 b = __ldg((const float2 *)(bias + 8 * column + pair));
+            const float2 w = last ? __ldg((const float2 *)(output + 8 * column + pair)) : b;
+            return make_float4(b.x, b.y, w.x, w.y);
+        };
+        const auto finish = [&](int column, int m, float4 v, float4 b) {
             v = make_float4(celu(fmaf(v.x, unit, b.x)), celu(fmaf(v.y, unit, b.y)), celu(fmaf(v.z, unit, b.x)),
                             celu(fmaf(v.w, unit, b.y)));
             float scale = ANI_CUDA_VALUE_SCALE;
             if (last) {
-                const float2 w = __ldg((const float2 *)(output + 8 * column + pair));
 #pragma unroll
                 for (int k = 0; k < MT; k++)
-                    if (k == m) e[k][0] += v.x * w.x + v.y * w.y, e[k][1] += v.z * w.x + v.w * w.y;
-                v = make_float4(w.x * celu_slope(v.x), w.y * celu_slope(v.y), w.x * celu_slope(v.z), w.y * celu_slope(v.w));
+                    if (k == m) e[k][0] += v.x * b.z + v.y * b.w, e[k][1] += v.z * b.z + v.w * b.w;
+                v = make_float4(b.z * celu_slope(v.x), b.w * celu_slope(v.y), b.z * celu_slope(v.z), b.w * celu_slope(v.w));
                 scale = ANI_CUDA_ADJOINT_SCALE;
             }
             t.put(t.piece(buffer, tiles, column, m), v, scale);
         };
         if (l == 0)
-            t.template layer<true, false>(rows, net.weight[l], n, 2 * tiles, finish);
+            t.template layer<true, false>(rows, net.weight[l], n, 2 * tiles, constants, finish);
         else
-            t.template layer<false, false>(rows, net.weight[l], n, 2 * tiles, finish);
-        t.receive();
+            t.template layer<false, false>(rows, net.weight[l], n, 2 * tiles, constants, finish);
         rows = buffer;
         n = tiles;
         buffer += MT * tiles * 64;
@@ -288,21 +301,21 @@ static __device__ void run_member(tile<MT, WARPS> &t, const ani_cuda_network &ne
     if (!back) return;
     if (step.list.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
 
+    const auto none = [](int) { return make_float4(0, 0, 0, 0); };
     for (int l = L - 1; l > 0; l--) {
         const int tiles = net.tiles[l - 1];
         uint4 *to = (uint4 *)rows - MT * tiles * 64;
-        const auto finish = [&](int column, int m, float4 v) {
+        const auto finish = [&](int column, int m, float4 v, float4) {
             uint4 *at = t.piece(to, tiles, column, m);
             const float4 h = t.value(at);
             v = make_float4(v.x * unit_back * celu_slope(h.x), v.y * unit_back * celu_slope(h.y),
                             v.z * unit_back * celu_slope(h.z), v.w * unit_back * celu_slope(h.w));
             t.put(at, v, ANI_CUDA_ADJOINT_SCALE);
         };
-        t.template layer<false, false>(rows, net.back[l], net.tiles[l], 2 * tiles, finish);
-        t.receive();
+        t.template layer<false, false>(rows, net.back[l], net.tiles[l], 2 * tiles, none, finish);
         rows = to;
     }
-    const auto finish = [&](int column, int m, float4 v) {
+    const auto finish = [&](int column, int m, float4 v, float4) {
         float2 *upper = (float2 *)(adjoint + (size_t)(first + 16 * m + t.lane / 4) * (16 * n_tiles) + 8 * column + pair);
         float2 *lower = upper + 4 * 16 * n_tiles;
         const float factor = unit_back * share;
@@ -314,7 +327,7 @@ static __device__ void run_member(tile<MT, WARPS> &t, const ani_cuda_network &ne
         *upper = a;
         *lower = b;
     };
-    t.template layer<false, true>(rows, net.back[0], net.tiles[0], 2 * n_tiles, finish);
+    t.template layer<false, true>(rows, net.back[0], net.tiles[0], 2 * n_tiles, none, finish);
 }
 
 template <int MT, int WARPS>
@@ -334,14 +347,15 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
     const float share = wanted < 0 ? 1.0f / step.n_members : 1.0f;
     float *adjoint = step.adjoint + (size_t)part * step.slot_capacity * (16 * n_tiles);
     for (int k = threadIdx.x; k < n_tiles; k += WARPS * 32) t.stored[k] = groups.stored_tile[k];
-    __syncthreads();
     bool add = false;
     for (int member = part * members; member < min((part + 1) * members, step.n_members); member++) {
         if (wanted >= 0 && member != wanted) continue;
-        const ani_cuda_network &net = step.network[member * step.n_species + species];
+        const uint32_t *net = (const uint32_t *)(step.network + member * step.n_species + species);
         if (add) __syncthreads(); // the last one's operands are read
-        t.open(net);
-        run_member(t, net, member, first, n_tiles, adjoint, add, share, back != 0);
+        if (threadIdx.x < sizeof(ani_cuda_network) / 4) ((uint32_t *)t.net)[threadIdx.x] = __ldg(net + threadIdx.x);
+        __syncthreads();
+        t.open();
+        run_member(t, member, first, n_tiles, adjoint, add, share, back != 0);
         add = true;
     }
 }

@@ -172,6 +172,7 @@ size_t ani_cuda_arena(ani_cuda_step *step, void *base)
     PLACE(aev, slots * columns * real);
     PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
     PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
+    PLACE(energy, n * 2 * sizeof(double));
     PLACE(gradient, n * (size_t)step->list.row_capacity * 4 * real);
     PLACE(arrived, n * (size_t)step->list.row_capacity * 4 * real);
 #undef PLACE

@@ -79,13 +79,32 @@ static __device__ __forceinline__ double sum_warp(double v)
     return v;
 }
 
-static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_cuda_step step, int unused)
+// Model energy and offset of an atom; of the ensemble the mean, or one member. A lane has a block's share of a member.
+static __device__ void add_energy(const ani_cuda_step &step, int i, int lane)
+{
+    const painn_cuda_step &list = step.list;
+    const int slot = step.slot_of[i], member = list.call->member, first = member < 0 ? 0 : member;
+    const int n = member < 0 ? step.n_members : 1;
+    double energy = 0;
+    for (int k = lane; slot >= 0 && k < n * step.cluster; k += 32)
+        energy += step.member_energy[(size_t)(first * step.cluster + k) * step.slot_capacity + slot];
+    energy = sum_warp(energy) * list.energy_unit / n;
+    if (lane > 0) return;
+    const double own = slot >= 0 ? list.offset[list.species[i]] : 0.0;
+    step.energy[2 * (size_t)i] = energy;
+    step.energy[2 * (size_t)i + 1] = own;
+    if (list.call->atom_energies) list.call->atom_energies[i] = energy + own;
+}
+
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
 {
     begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
     const painn_cuda_step &list = step.list;
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (blockIdx.x == 0 && threadIdx.x == 0) step.groups->failed = list.report->flags;
     if (i >= list.call->n_atoms) return;
+    add_energy(step, i, lane);
+    if (!with_forces) return;
     const bool want_virial = list.call->want_virial;
     const int n_out = list.row_length[i], n_in = list.incoming_length[i]; // the same, where each pair has its reverse
     const size_t row = (size_t)i * list.row_capacity;
@@ -114,16 +133,6 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
         }
 }
 
-// Model energy of an atom: the mean of its members, or one of them.
-static __device__ double atom_energy(const ani_cuda_step &step, int slot, int member)
-{
-    const int first = member < 0 ? 0 : member, last = member < 0 ? step.n_members : member + 1;
-    double energy = 0;
-    for (int k = first * step.cluster; k < last * step.cluster; k++)
-        energy += step.member_energy[(size_t)k * step.slot_capacity + slot];
-    return energy / (last - first);
-}
-
 static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
 {
     __shared__ double part[32][11], total[11];
@@ -141,12 +150,8 @@ static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant
     const int first = system.first, n = system.n, n_sums = call.want_virial && with_forces ? 11 : 2;
     double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     for (int i = first + threadIdx.x; i < first + n; i += blockDim.x) {
-        const int slot = step.slot_of[i];
-        const double raw = slot >= 0 ? atom_energy(step, slot, call.member) * list.energy_unit : 0.0;
-        const double own = slot >= 0 ? list.offset[list.species[i]] : 0.0;
-        if (call.atom_energies) call.atom_energies[i] = raw + own;
-        sum[0] += raw;
-        sum[1] += own;
+        sum[0] += step.energy[2 * (size_t)i];
+        sum[1] += step.energy[2 * (size_t)i + 1];
         for (int c = 2; c < n_sums; c++) sum[c] += list.atom_virial[(size_t)i * 9 + c - 2];
     }
     for (int c = 0; c < n_sums; c++) {
@@ -181,8 +186,8 @@ int ani_cuda_launch_arrange(const ani_cuda_step *step, const painn_cuda_plan *pl
 
 int ani_cuda_launch_forces(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    int error = 0, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
-    if (plan->forces) error = launch(forces_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
+    const int threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    int error = launch(forces_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, plan->forces);
     if (error == 0) error = launch(sums_kernel, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
     return error;
 }
