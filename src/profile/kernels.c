@@ -65,6 +65,7 @@ const char *kernel_class(const char *name, bool ours)
                   {"search_kernel", "forward/neighbors"},
                   {"pairs_kernel", "forward/neighbors"},
                   {"reverse_kernel", "forward/neighbors"},
+                  {"small_kernel", "forward/neighbors"},
                   {"scan_kernel", "forward/neighbors"},
                   {"sort_kernel", "forward/neighbors"},
                   {"filter_kernel", "forward/neighbors"},

@@ -192,6 +192,7 @@ static void test_shapes(void **state)
         {"cluster 2", {.cluster = 2, .tile = 16}},
         {"cluster 4", {.cluster = 4, .tile = 16, .edge_mode = 1}},
         {"cluster 8, block rows", {.cluster = 8, .tile = 16, .edge_mode = 2}},
+        {"a block a system", {.cluster = 4, .tile = 16, .edge_mode = 2, .small = 4}},
     };
     molecules m;
     make_molecules(&m);
@@ -200,7 +201,7 @@ static void test_shapes(void **state)
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) check(model, &m.batch, &shapes[k].plan, 0, 5e-6, shapes[k].name);
     // Bessel functions oscillate: 128 intervals hold them to 1e-5.
     for (size_t k = 0; k < 2; k++) check(narrow, &m.batch, &shapes[k].plan, 0, 2e-5, "64 features, Bessel");
-    check(flat, &m.batch, &shapes[4].plan, 0, 5e-6, "one layer");
+    check(flat, &m.batch, &shapes[5].plan, 0, 5e-6, "one layer");
     mlff_model_destroy(model);
     mlff_model_destroy(narrow);
     mlff_model_destroy(flat);

@@ -36,10 +36,10 @@ static mlff_status create_stages(cuda_evaluator *e)
     return MLFF_OK;
 }
 
-// "cluster=8,tile=16,edges=0,overlap=1,bins=0": what a developer wants to compare. −1: not asked for.
+// "cluster=8,tile=16,edges=0,overlap=1,bins=0,small=0": what a developer wants to compare. −1: not asked for.
 static void read_forced_plan(painn_cuda_plan *plan)
 {
-    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1};
+    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .small = -1};
     const char *text = getenv("MLFF_CUDA_PLAN"), *at;
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
@@ -47,6 +47,7 @@ static void read_forced_plan(painn_cuda_plan *plan)
     if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
     if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);
+    if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
 }
 
 static mlff_status upload_model(cuda_evaluator *e, const device_painn *painn)
@@ -317,9 +318,12 @@ painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *e, int n_atoms, int n
                             .n_multiprocessors = e->n_multiprocessors,
                             .forces = forces,
                             // The search keeps four rows of candidates in 48 KB of shared memory.
-                            .bins = largest >= BINS_FROM && e->step.candidate_capacity <= 3000};
+                            .bins = largest >= BINS_FROM && e->step.candidate_capacity <= 3000,
+                            .small = largest <= PAINN_CUDA_SMALL ? class_of_systems(largest) : 0};
+    if (plan.small > PAINN_CUDA_SMALL_WARPS) plan.small = PAINN_CUDA_SMALL_WARPS;
     if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
     if (e->forced.bins >= 0) plan.bins = e->forced.bins;
+    if (e->forced.small >= 0) plan.small = plan.small ? e->forced.small : 0;
     e->kind->plan(e, &plan);
     return plan;
 }

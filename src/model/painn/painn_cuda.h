@@ -28,6 +28,8 @@ enum {
     PAINN_CUDA_TABLE_RANGE = 8,  /* the variable goes from −1/8 to 1/8 in an interval */
     PAINN_CUDA_SLICE = 16,       /* features */
     PAINN_CUDA_SAVED = 10,       /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
+    PAINN_CUDA_SMALL_WARPS = 16, /* of a block that has a small system for itself … */
+    PAINN_CUDA_SMALL = 32,       /* … of so many atoms */
     PAINN_CUDA_BIN_BLOCK = 1024, /* bins that one block sums */
     PAINN_CUDA_ATOM_BLOCK = 32   /* atom capacities are multiples of it */
 };
@@ -182,6 +184,7 @@ typedef struct painn_cuda_plan {
     int n_multiprocessors;
     int forces; /* 0: energies only */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
+    int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
 } painn_cuda_plan;
 
 /* Launches. `stream` is a cudaStream_t; the answer a cudaError_t. Sizes must have been checked. */

@@ -393,13 +393,12 @@ static __device__ __forceinline__ double sum_warp(double v)
     return v;
 }
 
+// By the lanes of a warp.
 template <int SLICES>
-static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int unused_number)
+static __device__ __forceinline__ void forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call, int i)
 {
-    begin_stage(step, 1 + 4 * step.n_layers);
-    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= step.call->n_atoms) return;
-    const bool want_virial = step.call->want_virial;
+    const int lane = threadIdx.x % 32;
+    const bool want_virial = call.want_virial;
     const int n_out = step.row_length[i], n_in = step.incoming_length[i]; // the same, where each pair has its reverse
     const size_t row = (size_t)i * step.row_capacity;
     float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -421,7 +420,7 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
     }
     double f[3] = {sum_warp(fx), sum_warp(fy), sum_warp(fz)};
     double unit = step.energy_unit / step.length_unit;
-    if (lane < 3 && step.call->forces) step.call->forces[(size_t)i * 3 + lane] = unit * f[lane];
+    if (lane < 3 && call.forces) call.forces[(size_t)i * 3 + lane] = unit * f[lane];
     if (want_virial)
         for (int c = 0; c < 9; c++) {
             double v = sum_warp(w[c]);
@@ -429,12 +428,22 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
         }
 }
 
-// Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order.
 template <int SLICES>
-static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int unused_number)
+{
+    begin_stage(step, 1 + 4 * step.n_layers);
+    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i < step.call->n_atoms) forces_of_atom<SLICES>(step, *step.call, i);
+}
+
+// Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order. Small systems'
+// forces too.
+template <int SLICES, bool small>
+static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024)
+    sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
 {
     __shared__ double part[32][11], total[11];
-    begin_stage(step, 2 + 4 * step.n_layers);
+    begin_stage(step, (small ? 1 : 2) + 4 * step.n_layers);
     const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const painn_cuda_call call = *step.call;
     if (s == 0 && threadIdx.x == 0) {
@@ -445,6 +454,11 @@ static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant
     if (s >= call.n_systems) return;
     const painn_cuda_system &system = step.systems[s];
     const int first = system.first, n = system.n, n_sums = call.want_virial && with_forces ? 11 : 2;
+    if (small) {
+        for (int k = warp; k < n; k += blockDim.x / 32) forces_of_atom<SLICES>(step, call, first + k);
+        __syncthreads();
+        if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[2 + 4 * step.n_layers] = gpu_timer();
+    }
     double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         const int atom = first + i;
@@ -530,9 +544,11 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
 template <int SLICES> static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
     int error = 0, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    if (plan->forces && plan->small)
+        return launch(sums_kernel<SLICES, true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, 1);
     if (plan->forces) error = launch(forces_kernel<SLICES>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
     if (error == 0)
-        error = launch(sums_kernel<SLICES>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+        error = launch(sums_kernel<SLICES, false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
     return error;
 }
 

@@ -27,17 +27,10 @@ static __device__ int bin_along(double f, int wrapped, int bins, double reach)
     return bin < 0 ? bin + bins : bin;
 }
 
+// Wraps atom i, keeps what the host says of it, and, with bins, counts it into one and looks whether it has moved.
 template <bool bins>
-static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ painn_cuda_step step, int anew)
+static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step, const painn_cuda_call &call, int i, int anew)
 {
-    begin_stage(step, 0);
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    const painn_cuda_call call = *step.call_in;
-    if (i == 0) {
-        *step.call = call;
-        if (!bins) step.list->n_atoms = -1; // its systems are not kept any longer
-    }
-    if (i >= call.n_atoms) return;
     bool stale = bins && (anew || step.list->n_atoms != call.n_atoms || step.list->n_systems != call.n_systems);
     const int s = call.system_of[i];
     int z = call.species[i];
@@ -104,6 +97,19 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
     atomicAdd(&step.bin_total[bin / PAINN_CUDA_BIN_BLOCK], 1);
 }
 
+template <bool bins>
+static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ painn_cuda_step step, int anew)
+{
+    begin_stage(step, 0);
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const painn_cuda_call call = *step.call_in;
+    if (i == 0) {
+        *step.call = call;
+        if (!bins) step.list->n_atoms = -1; // its systems are not kept any longer
+    }
+    if (i < call.n_atoms) prepare_atom<bins>(step, call, i, anew);
+}
+
 // Rows i … i + ROWS − 1 of one system: each candidate is read once for all of them.
 template <int ROWS> static __device__ void search_rows(const painn_cuda_step &step, int i, int (*queue)[64])
 {
@@ -165,6 +171,26 @@ static __global__ void __launch_bounds__(128) search_kernel(const __grid_constan
     } else {
         for (int k = i; k < min(i + ROWS, n_atoms); k++) search_rows<1>(step, k, queues[warp]);
     }
+}
+
+// A block a system of few atoms: prepares them and finds their neighbours.
+static __global__ void __launch_bounds__(PAINN_CUDA_SMALL_WARPS * 32)
+    small_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+{
+    __shared__ int queues[PAINN_CUDA_SMALL_WARPS][1][64];
+    begin_stage(step, 0);
+    const painn_cuda_call call = *step.call_in;
+    const int s = blockIdx.x, warp = threadIdx.x / 32;
+    if (s == 0 && threadIdx.x == 0) {
+        *step.call = call;
+        step.list->n_atoms = -1;
+    }
+    if (s >= call.n_systems) return;
+    const int first = call.systems[s].first, n = call.systems[s].n;
+    for (int k = threadIdx.x; k < n; k += blockDim.x) prepare_atom<false>(step, call, first + k, 0);
+    __syncthreads();
+    if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[1] = gpu_timer();
+    for (int k = warp; k < n; k += blockDim.x / 32) search_rows<1>(step, first + k, queues[warp]);
 }
 
 // Rows from pairs handed in: those inside the cutoff, in the order given.
@@ -276,6 +302,8 @@ static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constan
 
 int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
+    if (plan->small && !plan->bins && !step->handed_pairs)
+        return launch(small_kernel, plan->n_systems, plan->small * 32, 0, 1, 0, stream, *step, 0);
     int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1, 0,
                        stream, *step, plan->bins == 2 ? 1 : 0);
     if (error != 0) return error;
