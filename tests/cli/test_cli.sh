@@ -227,6 +227,7 @@ test_eval() {
     cat water.xyz water.xyz water.xyz >three.xyz
     run 0 eval model.safetensors three.xyz --json result.json -o result.extxyz
     says '3 frames' && says 'untrained'
+    refused 1 'tf32 is a fast mode of GPUs' eval model.safetensors water.xyz --device cpu --precision tf32
     is "$(value result.json frames)" 3 "number of frames"
     is "$(value result.json frames.0.n_atoms)" 3 n_atoms
     is "$(value result.json frames.2.forces_ev_per_ang)" 3 "number of forces"
