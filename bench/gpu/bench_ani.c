@@ -50,24 +50,15 @@ static void print_errors(const mlff_model *model, const mlff_batch *batch, const
     mlff_evaluator_destroy(reference);
 }
 
-static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls, int check)
+static void run(const mlff_model *model, const device_plugin *gpu, cuda_evaluator *e, const bench_case *c, int calls, int check)
 {
     mlff_system *system;
     mlff_batch batch;
-    cuda_evaluator *e;
     int32_t first_atom[2];
-    int members[ANI_MAX_MEMBERS];
-    mlff_evaluator_options options = mlff_evaluator_options_default();
-    const ani_parameters *parameters = model->parameters;
     must(mlff_system_build(c->builder, c->n_atoms, 0, &system), c->name);
     if (c->mixed) mix_elements(system);
     must(mlff_system_perturb(system, 300.0, 7), c->name);
     mlff_batch_from_system(system, first_atom, &batch);
-    for (int m = 0; m < parameters->n_members; m++) members[m] = m;
-    const device_ani ani = {model, sizeof *model, parameters, sizeof *parameters, members, parameters->n_members};
-    options.device = (mlff_device){MLFF_CUDA, 0};
-    must(gpu->ani_create(&ani, &options, &e), "ani_create");
-
     size_t n = (size_t)system->n_atoms;
     double energy, *forces = need(3 * n, sizeof *forces), *again = need(3 * n, sizeof *again), p5;
     const mlff_results here = {.energies = &energy, .forces = forces}, repeated = {.energies = &energy, .forces = again};
@@ -109,7 +100,6 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
     gpu->release(0, there.energies);
     gpu->release(0, there.forces);
     gpu->stream_destroy(0, on.stream);
-    gpu->destroy(e);
     free(species);
     free(forces);
     free(again);
@@ -131,8 +121,17 @@ int main(int argc, char **argv)
     must(file ? mlff_model_load(file, &model) : mlff_model_create_ani(NULL, &model), "model");
     must(device_plugin_get(&gpu), "plugin");
     must(gpu->warm_up(0), "warm up");
+    cuda_evaluator *e;
+    int members[ANI_MAX_MEMBERS];
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    const ani_parameters *parameters = model->parameters;
+    for (int m = 0; m < parameters->n_members; m++) members[m] = m;
+    const device_ani ani = {model, sizeof *model, parameters, sizeof *parameters, members, parameters->n_members};
+    options.device = (mlff_device){MLFF_CUDA, 0};
+    must(gpu->ani_create(&ani, &options, &e), "ani_create");
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
-        if (!only || strcmp(only, cases[k].name) == 0) run(model, gpu, &cases[k], calls, check);
+        if (!only || strcmp(only, cases[k].name) == 0) run(model, gpu, e, &cases[k], calls, check);
+    gpu->destroy(e);
     mlff_model_destroy(model);
     return 0;
 }

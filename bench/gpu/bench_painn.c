@@ -7,21 +7,9 @@
 // output. Usage: bench_painn [--calls N] [--case NAME] [--precision NAME] [--no-check] [--lists] [--dynamics STEPS]
 // [--model FILE]
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/base.h"
-#include "device/device.h"
-#include "mlff_profile.h"
 #include "model/painn/painn.h"
-
-static void must(mlff_status status, const char *what)
-{
-    if (status == MLFF_OK) return;
-    fprintf(stderr, "%s: %s\n", what, mlff_last_error());
-    exit(1);
-}
+#include "timing.h"
 
 typedef struct bench_case {
     const char *name, *system;
@@ -53,13 +41,6 @@ typedef struct problem {
     int n_atoms, n_systems;
 } problem;
 
-static void *need(size_t n, size_t size)
-{
-    void *p = calloc(n ? n : 1, size);
-    if (!p) must(mlff_fail(MLFF_ERR_MEMORY, "out of memory"), "bench");
-    return p;
-}
-
 static void build(const bench_case *c, problem *p)
 {
     memset(p, 0, sizeof *p);
@@ -90,64 +71,6 @@ static void build(const bench_case *c, problem *p)
                             .positions = p->positions,
                             .cells = p->cells,
                             .periodic = p->periodic};
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, n, sizeof *v, compare_doubles);
-    return v[n / 2];
-}
-
-static void *to_device(const device_plugin *gpu, const void *from, size_t bytes)
-{
-    void *memory;
-    must(gpu->allocate(0, bytes, &memory), "allocate");
-    if (from) must(gpu->copy(0, memory, from, bytes), "copy");
-    return memory;
-}
-
-// Median device time of a step, ns, and its 5th percentile.
-static double time_device(const device_plugin *gpu, cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results,
-                          int calls, double *p5)
-{
-    void *start, *end;
-    double *t = need(calls, sizeof *t);
-    must(gpu->event_create(0, &start), "event");
-    must(gpu->event_create(0, &end), "event");
-    for (int k = -20; k < calls; k++) {
-        double ns;
-        must(gpu->event_record(0, start, batch->stream), "event");
-        must(gpu->compute(e, batch, results), "compute");
-        must(gpu->event_record(0, end, batch->stream), "event");
-        must(gpu->event_elapsed(0, start, end, &ns), "event");
-        if (k >= 0) t[k] = ns;
-    }
-    double m = median(t, calls);
-    *p5 = t[calls / 20];
-    gpu->event_destroy(0, start);
-    gpu->event_destroy(0, end);
-    free(t);
-    return m;
-}
-
-static double time_host(const device_plugin *gpu, cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results,
-                        int calls)
-{
-    double *t = need(calls, sizeof *t);
-    for (int k = -20; k < calls; k++) {
-        int64_t start = mlff_clock_ns();
-        must(gpu->compute(e, batch, results), "compute");
-        if (k >= 0) t[k] = (double)(mlff_clock_ns() - start);
-    }
-    double m = median(t, calls);
-    free(t);
-    return m;
 }
 
 // What float64 says of a case, on the CPU.
