@@ -17,6 +17,10 @@ static bool take_setting(char *spec, mlff_evaluator_options *options, mlff_statu
         options->precision = MLFF_FLOAT32;
     } else if (strcmp(word, "float64") == 0) {
         options->precision = MLFF_FLOAT64;
+    } else if (strcmp(word, "tf32") == 0) {
+        options->precision = MLFF_TF32;
+    } else if (strcmp(word, "bf16") == 0) {
+        options->precision = MLFF_BF16;
     } else if (strcmp(word, "avx512") == 0) {
         options->cpu_path = "avx512";
     } else if (strcmp(word, "avx2") == 0) {

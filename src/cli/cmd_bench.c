@@ -6,13 +6,13 @@
 
 static const cli_option options[] = {
     {"model", 0, "MODEL",
-     "an implementation, once for each: a model file, with :float32, :float64, :cpu, :cuda, :cuda1,\n"
+     "an implementation, once for each: a model file, with :float32, :float64, :tf32, :bf16, :cpu, :cuda, :cuda1,\n"
      ":avx512, :avx2, :portable, :t4 (threads) behind it"},
     {"input", 0, "FILE", "frames of this file, in place of --system; labels in it are compared too"},
     CLI_SYSTEM_OPTIONS,
     {"trajectory", 0, "NAME", "compare: thermal displacements of --system, or md by the first model, 10 steps a frame (thermal)"},
-    {"rounds", 0, "N", "compare: rounds in which all take their turn (20)"},
-    {"frames", 0, "N", "compare: fresh frames a round (5)"},
+    {"rounds", 0, "N", "compare, precision: rounds in which all take their turn (20)"},
+    {"frames", 0, "N", "compare, precision: fresh frames a round (5)"},
     {"energy-tolerance", 0, "MEV", "compare: largest difference that is agreement, meV/atom (0.1)"},
     {"force-tolerance", 0, "MEV", "compare: of a force component, meV/Å (1; more where forces are larger than 1 eV/Å)"},
     {"noise-floor", 0, "PCT", "compare: changes below this are not called faster or slower, % (1)"},
@@ -33,24 +33,26 @@ static int run(cli_arguments *arguments)
     static const struct {
         const char *name;
         int (*run)(cli_arguments *arguments);
-    } commands[] = {
-        {"compare", bench_compare}, {"batch", bench_batch}, {"list", bench_list}, {"run", bench_run}, {"example", bench_example}};
+    } commands[] = {{"compare", bench_compare}, {"batch", bench_batch}, {"precision", bench_precision},
+                    {"list", bench_list},       {"run", bench_run},     {"example", bench_example}};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(arguments->positional[0], commands[i].name) == 0) return commands[i].run(arguments);
-    return cli_usage_error(arguments, "'%s' is none of compare, batch, list, run, example", arguments->positional[0]);
+    return cli_usage_error(arguments, "'%s' is none of compare, batch, precision, list, run, example", arguments->positional[0]);
 }
 
 const cli_command bench_command = {
     .name = "bench",
     .summary = "implementations against each other, batches, a registry of workloads",
     .usage = "compare --model A --model B... [--input FILE | --system NAME [--trajectory md]] [--html PAGE] [OPTIONS]\n"
-             " | batch MODEL [--batch-sizes 1,2,4] | list | run [NAME...] [-o FILE] | example [-o FILE]",
+             " | batch MODEL [--batch-sizes 1,2,4] | precision MODEL | list | run [NAME...] [-o FILE] | example [-o FILE]",
     .details =
         "compare  runs implementations in turns on the same fresh frames, and holds energies and forces against the first "
         "one's:\n"
         "         a fast wrong answer is reported as wrong, other models' differences are shown and not judged. Exit status:\n"
         "         0 same or faster, 3 slower, 4 unclear, 1 wrong.\n"
         "batch    puts 1, 2, 4, ... structures into one call: time and memory for each, results against one by one.\n"
+        "precision  runs the model in every precision that works here (float64, float32; on a GPU float32, tf32, bf16):\n"
+        "         speed and error of forces side by side, against float64 on the CPU.\n"
         "list     names the workloads, implementations and devices that can be measured here.\n"
         "run      measures workloads of that list (all of them if none is named) on every device that works.\n"
         "example  is a worked example: a model made on the spot, one function timed, a trajectory, three model sizes,\n"
@@ -59,6 +61,7 @@ const cli_command bench_command = {
                 "mlff bench compare painn.safetensors:avx2 painn.safetensors:portable --system silicon --n-atoms 64\n"
                 "mlff bench compare ani.safetensors painn.safetensors --system ethanol --trajectory md --html report.html\n"
                 "mlff bench batch painn.safetensors --system silicon --n-atoms 8 --batch-sizes 1,2,4,8,16\n"
+                "mlff bench precision painn.safetensors --system silicon --n-atoms 216\n"
                 "mlff bench example --n-calls 50 --n-trajectory-steps 100",
     .options = options,
     .min_positional = 1,

@@ -589,6 +589,13 @@ test_bench() {
     says 'structures/s'
     run 0 bench batch model.safetensors --n-atoms 8 --batch-sizes 1,4 --n-calls 5 --json
     awk -v d="$(value out batches.1.force_difference_ev_per_angstrom)" 'BEGIN { exit !(d < 1e-4) }' || fail "a batch differs from one by one"
+    run 0 bench precision model.safetensors --n-atoms 8 --rounds 6 --frames 2 --threads 1
+    says 'float64   CPU' && says 'float32   CPU' && says 'reference'
+    run 0 bench precision model.safetensors --n-atoms 8 --rounds 6 --frames 2 --threads 1 --json
+    is "$(value out precisions.0.precision)" float64 "the reference's precision"
+    awk -v d="$(value out precisions.1.force_difference_ev_per_angstrom)" 'BEGIN { exit !(d > 0 && d < 1e-4) }' ||
+        fail "forces in float32 differ from float64 by none, or too much"
+    refused 2 'precision needs a model' bench precision
     run 0 bench list
     says 'si64'
     run 0 bench run aspirin --n-calls 3 -o runs.json
