@@ -28,6 +28,7 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
 
     int precision = cli_choice(arguments, "precision", precisions, 0);
     options.n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    options.skin_angstrom = cli_number(arguments, "skin", 0, 10, options.skin_angstrom);
     if (arguments->failed) return CLI_USAGE;
     options.precision = (mlff_precision)(MLFF_FLOAT32 + precision);
     options.members = cli_text(arguments, "members", NULL);

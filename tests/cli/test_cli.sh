@@ -129,6 +129,7 @@ test_usage() {
     model
     water
     refused 2 "--n-steps '1.5' is not a whole number" profile model.safetensors --n-steps 1.5
+    refused 2 "--skin '-1' is not a number from 0 to 10" profile model.safetensors --skin -1
     refused 2 "--n-steps '' is not a whole number" profile model.safetensors --n-steps ''
     refused 2 "--n-steps '99999999999999999999' is not" profile model.safetensors --n-steps 99999999999999999999
     refused 2 "--precision 'float16' is not one of" eval model.safetensors water.xyz --precision float16
