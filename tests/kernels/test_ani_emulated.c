@@ -10,6 +10,7 @@
 typedef struct shape {
     const char *name;
     int tile, cluster, n_parts, n_multiprocessors; // few of these: an atom's AEV has one warp
+    int small;
 } shape;
 
 static int round_up(int n, int unit)
@@ -71,8 +72,11 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
         step.list.handed_pairs = 1;
     }
     step.list.call_in = &call;
-    const painn_cuda_plan plan = {
-        .n_atoms = n, .n_systems = batch->n_systems, .forces = 1, .n_multiprocessors = form->n_multiprocessors};
+    const painn_cuda_plan plan = {.n_atoms = n,
+                                  .n_systems = batch->n_systems,
+                                  .forces = 1,
+                                  .n_multiprocessors = form->n_multiprocessors,
+                                  .small = form->small};
     int error = ani_cuda_prepare_network((int)ani_cuda_network_bytes(&step, form->tile)) |
                 ani_cuda_prepare_aev((int)ani_cuda_aev_bytes(&step, step.list.row_capacity));
     error |= ani_cuda_launch_arrange(&step, &plan, NULL) | painn_cuda_launch_list(&step.list, &plan, NULL);
@@ -145,12 +149,12 @@ static void check_system(const mlff_model *model, const mlff_system *system, con
 }
 
 static const shape shapes[] = {
-    {"tile 16, cluster of 8", 16, 8, 8, 100},
-    {"tile 16, cluster of 2", 16, 2, 8, 1},
-    {"tile 16", 16, 1, 2, 100},
-    {"tile 32, cluster of 4", 32, 4, 8, 100},
-    {"tile 32", 32, 1, 1, 1},
-    {"tile 64", 64, 1, 2, 1},
+    {"tile 16, cluster of 8, block a system", 16, 8, 8, 100, 16},
+    {"tile 16, cluster of 2", 16, 2, 8, 1, 0},
+    {"tile 16", 16, 1, 2, 100, 0},
+    {"tile 32, cluster of 4", 32, 4, 8, 100, 0},
+    {"tile 32", 32, 1, 1, 1, 0},
+    {"tile 64", 64, 1, 2, 1, 0},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

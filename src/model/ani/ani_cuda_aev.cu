@@ -416,6 +416,7 @@ static __global__ void __launch_bounds__(128) aev_back_kernel(const __grid_const
     begin_stage(step.list, ANI_CUDA_STAMP_AEV_BACK);
     const int group = threadIdx.x / (32 * W), thread = threadIdx.x % (32 * W), warp = thread / 32;
     const int i = blockIdx.x * (4 / W) + group, capacity = step.list.row_capacity;
+    if (blockIdx.x == 0 && threadIdx.x == 0) step.groups->failed = step.list.report->flags; // the reverses' too
     if (i >= step.list.call->n_atoms) return;
     const ani_cuda_groups &groups = *step.groups;
     const int slot = step.slot_of[i], length = step.list.row_length[i], n_present = groups.n_present;

@@ -6,7 +6,7 @@
 // `arrange` is one block: a warp counts its piece of the atoms, and puts them into slots in their order. `forces` gives a
 // warp to each atom, `sums` a block to each system; all sums in double and in one order.
 #include "ani_cuda.h"
-#include "model/painn/painn_cuda_device.cuh"
+#include "model/painn/painn_cuda_sums.cuh"
 
 static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_constant__ ani_cuda_step step, int unused)
 {
@@ -73,12 +73,6 @@ static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_const
     }
 }
 
-static __device__ __forceinline__ double sum_warp(double v)
-{
-    for (int mask = 16; mask > 0; mask /= 2) v += __shfl_xor_sync(~0u, v, mask);
-    return v;
-}
-
 // Model energy and offset of an atom; of the ensemble the mean, or one member. A lane has a block's share of a member.
 static __device__ void add_energy(const ani_cuda_step &step, int i, int lane)
 {
@@ -93,18 +87,12 @@ static __device__ void add_energy(const ani_cuda_step &step, int i, int lane)
     const double own = slot >= 0 ? list.offset[list.species[i]] : 0.0;
     step.energy[2 * (size_t)i] = energy;
     step.energy[2 * (size_t)i + 1] = own;
-    if (list.call->atom_energies) list.call->atom_energies[i] = energy + own;
 }
 
-static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
+// By the lanes of a warp.
+static __device__ void add_forces(const ani_cuda_step &step, int i, int lane)
 {
-    begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
     const painn_cuda_step &list = step.list;
-    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (blockIdx.x == 0 && threadIdx.x == 0) step.groups->failed = list.report->flags;
-    if (i >= list.call->n_atoms) return;
-    add_energy(step, i, lane);
-    if (!with_forces) return;
     const bool want_virial = list.call->want_virial;
     const int n_out = list.row_length[i], n_in = list.incoming_length[i]; // the same, where each pair has its reverse
     const size_t row = (size_t)i * list.row_capacity;
@@ -133,49 +121,39 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
         }
 }
 
-static __global__ void __launch_bounds__(1024) sums_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
 {
-    __shared__ double part[32][11], total[11];
-    begin_stage(step.list, ANI_CUDA_STAMP_SUMS);
+    begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
+    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i >= step.list.call->n_atoms) return;
+    add_energy(step, i, lane);
+    if (with_forces) add_forces(step, i, lane);
+}
+
+// Sums of a block's system; of a small one, what its atoms' warps gather first.
+template <bool small>
+static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024)
+    sums_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
+{
+    begin_stage(step.list, small ? ANI_CUDA_STAMP_FORCES : ANI_CUDA_STAMP_SUMS);
     const painn_cuda_step &list = step.list;
-    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const painn_cuda_call call = *list.call;
-    if (s == 0 && threadIdx.x == 0) {
-        *call.report = *list.report;
-        painn_cuda_report empty = {};
-        *list.report = empty;
-    }
+    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    hand_over_report(list, call);
     if (s >= call.n_systems) return;
-    const painn_cuda_system &system = list.systems[s];
-    const int first = system.first, n = system.n, n_sums = call.want_virial && with_forces ? 11 : 2;
-    double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int i = first + threadIdx.x; i < first + n; i += blockDim.x) {
-        sum[0] += step.energy[2 * (size_t)i];
-        sum[1] += step.energy[2 * (size_t)i + 1];
-        for (int c = 2; c < n_sums; c++) sum[c] += list.atom_virial[(size_t)i * 9 + c - 2];
+    if (small) {
+        const int first = list.systems[s].first, n = list.systems[s].n;
+        for (int k = warp; k < n; k += blockDim.x / 32) {
+            add_energy(step, first + k, lane);
+            if (with_forces) add_forces(step, first + k, lane);
+        }
+        __syncthreads();
+        if (list.stamps && s == 0 && threadIdx.x == 0) list.stamps[ANI_CUDA_STAMP_SUMS] = gpu_timer();
     }
-    for (int c = 0; c < n_sums; c++) {
-        const double v = sum_warp(sum[c]);
-        if (lane == 0) part[warp][c] = v;
-    }
-    __syncthreads();
-    if ((int)threadIdx.x < n_sums) {
-        double v = 0;
-        for (int k = 0; k < (int)blockDim.x / 32; k++) v += part[k][threadIdx.x];
-        total[threadIdx.x] = v;
-        if (threadIdx.x >= 2 && call.virials) call.virials[(size_t)s * 9 + threadIdx.x - 2] = v;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0 && call.energies) call.energies[s] = step.groups->failed ? nan("") : total[0] + total[1];
-    if (threadIdx.x < 6 && n_sums == 11 && call.stresses) {
-        // Voigt xx yy zz yz xz xy; of no meaning without three periods.
-        const double *h = system.cell;
-        double volume =
-            h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
-        if (!(system.wrapped[0] && system.wrapped[1] && system.wrapped[2])) volume = nan("");
-        const int k = threadIdx.x, a = k < 3 ? k : k == 3 ? 1 : 0, b = k < 3 ? k : k == 5 ? 1 : 2;
-        call.stresses[(size_t)s * 6 + k] = -0.5 * (total[2 + 3 * a + b] + total[2 + 3 * b + a]) / fabs(volume);
-    }
+    sum_system(list, call, with_forces != 0, step.groups->failed != 0, [&](int i, double &own) {
+        own = step.energy[2 * (size_t)i + 1];
+        return step.energy[2 * (size_t)i];
+    });
     if (list.stamps && s == 0 && threadIdx.x == 0) list.stamps[ANI_CUDA_STAMP_END] = gpu_timer();
 }
 
@@ -186,8 +164,11 @@ int ani_cuda_launch_arrange(const ani_cuda_step *step, const painn_cuda_plan *pl
 
 int ani_cuda_launch_forces(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
+    if (plan->small)
+        return launch(sums_kernel<true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, plan->forces);
     const int threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
     int error = launch(forces_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, plan->forces);
-    if (error == 0) error = launch(sums_kernel, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+    if (error == 0)
+        error = launch(sums_kernel<false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
     return error;
 }
