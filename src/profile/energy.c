@@ -19,14 +19,6 @@ void energy_report_free(energy_report *report)
     base_free(report);
 }
 
-// Two-sided 95 % points of Student's t with 5 to 19 degrees of freedom.
-static double student(int freedom)
-{
-    static const double t[] = {2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
-                               2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093};
-    return freedom < 5 ? NAN : t[(freedom > 19 ? 19 : freedom) - 5];
-}
-
 void batch_interval(const double *values, int64_t n, double *low, double *high)
 {
     *low = *high = NAN;
@@ -41,7 +33,7 @@ void batch_interval(const double *values, int64_t n, double *low, double *high)
         mean += (value - mean) / (b + 1);
         squares += (value - before) * (value - mean);
     }
-    double half = student(batches - 1) * sqrt(squares / (batches - 1) / batches);
+    double half = student_quantile(0.975, batches - 1) * sqrt(squares / (batches - 1) / batches);
     *low = mean - half;
     *high = mean + half;
 }

@@ -34,8 +34,8 @@ struct mlff_monitor {
     double slow_ns;         // a step longer than this is one of the slowest; followed as it goes
     double stage_step_mean; // of the steps in which stages were seen
     int64_t n_seen;
-    bool resident;          // the steps are a GPU's
-    double times_ns[PIECE]; // of such steps
+    bool resident;                                  // the steps are a GPU's
+    double times_ns[PIECE];                         // of such steps
     int64_t watch_steps, n_windows, next_window_ns; // windows in which kernels on a GPU are seen; 0: none
     kernel_report *kernels;                         // of the last one
     double window_cost_ns, unwatched_ns;            // of all windows; of the steps outside of them
@@ -82,7 +82,8 @@ void mlff_monitor_destroy(mlff_monitor *m)
 mlff_status mlff_monitor_kernels(mlff_monitor *m, int64_t n_steps)
 {
     if (!m || n_steps < 0 || n_steps > 10000)
-        return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor is NULL, or windows of %lld steps; 0 to 10000 are meant", (long long)n_steps);
+        return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor is NULL, or windows of %lld steps; 0 to 10000 are meant",
+                         (long long)n_steps);
     m->watch_steps = n_steps;
     m->next_window_ns = mlff_clock_ns() + FIRST_COST_NS * COST_SHARE;
     return MLFF_OK;
@@ -346,8 +347,8 @@ static mlff_status run_watched(mlff_monitor *m, mlff_dynamics *dynamics)
     mlff_status status = run_steps(m, dynamics, m->watch_steps);
     all.end_ns = mlff_clock_ns();
     mlff_status ended = activity_end(&window);
-    double cost_ns = (double)(mlff_clock_ns() - begun) - window.open_ns -
-                     m->unwatched_ns / (double)m->n_unwatched * (double)m->watch_steps;
+    double cost_ns =
+        (double)(mlff_clock_ns() - begun) - window.open_ns - m->unwatched_ns / (double)m->n_unwatched * (double)m->watch_steps;
     if (status == MLFF_OK) status = ended == MLFF_OK ? window_read(m, &window, &all, cost_ns) : ended;
     activity_free(&window);
     return status;
@@ -393,6 +394,8 @@ static void scale_stages(const mlff_monitor *m, mlff_profile *profile)
     for (int k = 0; k + 1 < profile->n_stages; k++) {
         mlff_profile_stage *row = &profile->stages[k].shown;
         row->mean_ms *= m->r.step.mean / m->stage_step_mean;
+        for (int b = 0; b < profile->stages[k].n_blocks; b++)
+            profile->stages[k].blocks_ms[b] *= m->r.step.mean / m->stage_step_mean;
         rest_ms -= row->mean_ms;
     }
     if (fabs(rest_ms) < 1e-9 * profile->summary.latency_ms.mean) rest_ms = 0.0; // rounding of the sum, not a finding

@@ -56,10 +56,13 @@ typedef struct profile_ledger {
     int n_samples;
 } profile_ledger;
 
+enum { STAGE_BLOCKS = 40 };
 typedef struct profile_stage {
     mlff_profile_stage shown; /* strings are the fields below */
     char *name, *phase, *includes;
-    double flops, bytes, bound_ms; /* least work of the stage, and the least time for it here; 0 where not known */
+    double blocks_ms[STAGE_BLOCKS]; /* means of equal parts of the run */
+    int n_blocks;                   /* STAGE_BLOCKS, or 0: not known */
+    double flops, bytes, bound_ms;  /* least work of the stage, and the least time for it here; 0 where not known */
     bool bound_by_memory;
 } profile_stage;
 

@@ -157,6 +157,7 @@ static void write_stages(json *j, const mlff_profile *profile)
         json_number(j, "p95_ms", row->shown.p95_ms);
         json_number(j, "share", row->shown.share);
         json_boolean(j, "is_hotspot", row->shown.is_hotspot);
+        if (row->n_blocks > 0) json_numbers(j, "blocks_ms", row->blocks_ms, row->n_blocks); // means of equal parts of the run
         if (row->bound_ms > 0.0) { // the least work, and the least time this machine needs for it
             json_number(j, "flops", row->flops);
             json_number(j, "bytes", row->bytes);

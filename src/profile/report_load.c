@@ -305,6 +305,22 @@ done:
     return status;
 }
 
+static mlff_status read_blocks(const loader *l, profile_stage *row)
+{
+    const cJSON *array;
+    double *values = NULL;
+    int64_t n = 0;
+    mlff_status status = read_member(l, "blocks_ms", true, &array);
+    if (status != MLFF_OK || !array) return status;
+    status = read_numbers(l, "blocks_ms", &values, &n);
+    if (status == MLFF_OK && n == STAGE_BLOCKS) { // of another number nothing is made
+        memcpy(row->blocks_ms, values, sizeof row->blocks_ms);
+        row->n_blocks = STAGE_BLOCKS;
+    }
+    base_free(values);
+    return status;
+}
+
 static mlff_status read_stage(const loader *l, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -322,6 +338,7 @@ static mlff_status read_stage(const loader *l, mlff_profile *profile)
     MLFF_TRY(read_number(l, "p95_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.p95));
     MLFF_TRY(profile_add_stage(profile, &(mlff_stage){name, phase, (int)layer, includes}, &time));
     profile_stage *row = &profile->stages[profile->n_stages - 1];
+    MLFF_TRY(read_blocks(l, row));
     MLFF_TRY(read_number(l, "flops", MAY_BE_NULL, &row->flops));
     MLFF_TRY(read_number(l, "bytes", MAY_BE_NULL, &row->bytes));
     MLFF_TRY(read_number(l, "bound_ms", MAY_BE_NULL, &row->bound_ms));

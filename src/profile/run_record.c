@@ -89,6 +89,17 @@ done:
     return status;
 }
 
+// Means of equal parts of the run, for how sure a forecast is.
+static void keep_blocks(const series *s, profile_stage *row)
+{
+    if (s->n_values < STAGE_BLOCKS) return;
+    row->n_blocks = STAGE_BLOCKS;
+    for (int b = 0; b < STAGE_BLOCKS; b++) {
+        int64_t begin = s->n_values * b / STAGE_BLOCKS, end = s->n_values * (b + 1) / STAGE_BLOCKS;
+        for (int64_t i = begin; i < end; i++) row->blocks_ms[b] += s->values[i] * 1e-6 / (double)(end - begin);
+    }
+}
+
 mlff_status record_stages(const run *r, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -99,11 +110,13 @@ mlff_status record_stages(const run *r, mlff_profile *profile)
     for (int k = 0; k < r->n_stages; k++) {
         MLFF_TRY(series_statistics(&r->stages[k], 1e-6, &time));
         MLFF_TRY(profile_add_stage(profile, &r->callable.stages[k], &time));
+        keep_blocks(&r->stages[k], &profile->stages[profile->n_stages - 1]);
     }
     if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile));
     if (r->md && r->integrate.n > 0) {
         MLFF_TRY(series_statistics(&r->integrate, 1e-6, &time));
         MLFF_TRY(profile_add_stage(profile, &integrate, &time));
+        keep_blocks(&r->integrate, &profile->stages[profile->n_stages - 1]);
     }
     time = (mlff_statistics){.median = NAN, .p95 = NAN};
     if (r->n_stages > 0) MLFF_TRY(series_statistics(&r->unattributed, 1e-6, &time));

@@ -50,7 +50,6 @@ static double fit_from(const point *p, int n, int first, double *floor, double *
 // Slope of log t over log N among the larger half, and its interval (Student's, as in any regression).
 static void exponent_of(const point *p, int n, mlff_scaling *s)
 {
-    static const double student[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228};
     int first = n >= 8 ? n / 2 : n >= 5 ? n - 4 : 0, m = n - first;
     double x = 0.0, y = 0.0, xx = 0.0, xy = 0.0, squares = 0.0;
     for (int i = first; i < n; i++) {
@@ -68,7 +67,7 @@ static void exponent_of(const point *p, int n, mlff_scaling *s)
         double e = log(p[i].ms) - y - s->exponent * (log(p[i].atoms) - x);
         squares += e * e;
     }
-    double reach = (m - 2 <= 10 ? student[m - 3] : 2.1) * sqrt(squares / (m - 2) / xx);
+    double reach = student_quantile(0.975, m - 2) * sqrt(squares / (m - 2) / xx);
     s->exponent_low = s->exponent - reach;
     s->exponent_high = s->exponent + reach;
 }

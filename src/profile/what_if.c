@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "energy.h"
 #include "profile.h"
 
 // "message" is a stage of any phase and layer, "forward/message" of one phase, "forward/message/0" one row.
@@ -36,6 +37,32 @@ static mlff_status read_change(const char *text, size_t length, char name[128], 
                          value, times ? "x" : "", name, name);
     if (!times) *factor = INFINITY;
     return MLFF_OK;
+}
+
+// The same arithmetic on every fortieth of the run: how far the forecast and the gain may be off. "" where parts are not known.
+static void write_interval(const mlff_profile *profile, const double *factors, char *text, size_t text_bytes)
+{
+    double then[STAGE_BLOCKS], gain[STAGE_BLOCKS], low, high, gain_low, gain_high;
+    int64_t n = profile->n_latency;
+    text[0] = 0;
+    if (n < STAGE_BLOCKS) return;
+    for (int b = 0; b < STAGE_BLOCKS; b++) {
+        int64_t begin = n * b / STAGE_BLOCKS, end = n * (b + 1) / STAGE_BLOCKS;
+        double step = 0.0;
+        for (int64_t i = begin; i < end; i++) step += profile->latency_ms[i] / (double)(end - begin);
+        then[b] = step;
+        for (int i = 0; i < profile->n_stages; i++) {
+            if (!(factors[i] > 0.0)) continue;
+            if (profile->stages[i].n_blocks == 0) return;
+            then[b] -= profile->stages[i].blocks_ms[b] * (1.0 - 1.0 / factors[i]);
+        }
+        gain[b] = step / then[b];
+    }
+    batch_interval(then, STAGE_BLOCKS, &low, &high);
+    batch_interval(gain, STAGE_BLOCKS, &gain_low, &gain_high);
+    if (low > 0.0 && isfinite(gain_high))
+        snprintf(text, text_bytes, " (%s to %s, %.2f to %.2f× at 95 %%)", PROFILE_TIME(low), PROFILE_TIME(high), gain_low,
+                 gain_high);
 }
 
 mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *changes, double *step_ms_out, char **text_out)
@@ -74,8 +101,10 @@ mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *change
         at += *at == ',';
     }
     if (then_ms < 0.0) then_ms = 0.0;
-    base_text_add(&text, ": a step would take %s in place of %s, %.2f× as fast\n", PROFILE_TIME(then_ms), PROFILE_TIME(step_ms),
-                  then_ms > 0.0 ? step_ms / then_ms : INFINITY);
+    char interval[128];
+    write_interval(profile, factors, interval, sizeof interval);
+    base_text_add(&text, ": a step would take %s in place of %s, %.2f× as fast%s\n", PROFILE_TIME(then_ms), PROFILE_TIME(step_ms),
+                  then_ms > 0.0 ? step_ms / then_ms : INFINITY, interval);
     MLFF_TRY(text.status);
     if (step_ms_out) *step_ms_out = then_ms;
     *text_out = text.text;

@@ -103,6 +103,45 @@ static void test_what_if(void **state)
     mlff_profile_destroy(profile);
 }
 
+// A forecast says how far it may be off: of runs of 400 steps, one of whose two stages of 3 ± 0.3 ms would be twice as fast, the
+// interval holds the truth as often as it says.
+static void test_what_if_interval(void **state)
+{
+    (void)state;
+    enum { STEPS = 400, DRAWS = 300 };
+    static const mlff_stage stages[] = {{"a", "", -1, ""}, {"b", "", -1, ""}};
+    int n_holds = 0;
+    uint64_t draw = 0;
+    for (int d = 0; d < DRAWS; d++) {
+        mlff_profile *profile = of_size(64, 6.0, 0.1);
+        char *text;
+        double sum = 0.0, ms, low, high;
+        profile->latency_ms = base_alloc(STEPS, sizeof(double), "steps");
+        profile->n_latency = STEPS;
+        for (int k = 0; k < 2; k++) assert_ok(profile_add_stage(profile, &stages[k], &(mlff_statistics){.mean = 3.0}));
+        assert_ok(mlff_profile_what_if(profile, "a=2x", &ms, &text)); // parts of the run are not known
+        assert_null(strstr(text, "at 95 %"));
+        mlff_text_free(text);
+        profile->stages[0].n_blocks = profile->stages[1].n_blocks = STAGE_BLOCKS;
+        for (int i = 0; i < STEPS; i++) {
+            double a = 3.0 + 0.3 * base_random_normal(9, 0, draw++), b = 3.0 + 0.3 * base_random_normal(9, 0, draw++);
+            profile->latency_ms[i] = a + b;
+            profile->stages[0].blocks_ms[i / (STEPS / STAGE_BLOCKS)] += a / (STEPS / STAGE_BLOCKS);
+            profile->stages[1].blocks_ms[i / (STEPS / STAGE_BLOCKS)] += b / (STEPS / STAGE_BLOCKS);
+            sum += a + b;
+        }
+        profile->summary.latency_ms.mean = sum / STEPS;
+        assert_ok(mlff_profile_what_if(profile, "a=2x", &ms, &text));
+        const char *interval = strchr(strstr(text, "as fast ("), '(');
+        assert_int_equal(sscanf(interval, "(%lf ms to %lf ms", &low, &high), 2);
+        n_holds += low <= 4.5 && 4.5 <= high;
+        mlff_text_free(text);
+        mlff_profile_destroy(profile);
+    }
+    printf("what-if: the interval holds the truth in %.1f %%\n", 100.0 * n_holds / DRAWS);
+    assert_true(n_holds >= DRAWS * (0.95 - 2.6 * sqrt(0.05 * 0.95 / DRAWS))); // 2.6 binomial errors are passed in 0.5 %
+}
+
 // Work of a small PaiNN counted by hand, and a bound that is that work over the ceiling, whichever is slower.
 static void test_bounds(void **state)
 {
@@ -140,6 +179,6 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_what_if),
-                                       cmocka_unit_test(test_bounds)};
+                                       cmocka_unit_test(test_what_if_interval), cmocka_unit_test(test_bounds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
