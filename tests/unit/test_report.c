@@ -265,6 +265,60 @@ static void test_wrong_values(void **state)
     expect_refused(changed("\"notes\":\"\"", "\"notes\":\"\",\"memory_ledgers\":[{}]"), MLFF_ERR_FORMAT,
                    "memory_ledgers[0].name");
     expect_refused(changed("\"notes\":\"\"", "\"notes\":\"\",\"counters\":[]"), MLFF_ERR_FORMAT, "\"counters\" is an array");
+    expect_refused(changed("\"notes\":\"\"", "\"notes\":\"\",\"tail\":[]"), MLFF_ERR_FORMAT, "\"tail\" is an array");
+    expect_refused(changed("\"notes\":\"\"", "\"notes\":\"\",\"tail\":{\"causes\":[7]}"), MLFF_ERR_FORMAT,
+                   "\"tail.causes[0].cause\" is missing");
+    expect_refused(changed("\"notes\":\"\"", "\"notes\":\"\",\"tail\":{\"causes\":[{\"cause\":\"rebuild\",\"n_steps\":0}]}"),
+                   MLFF_ERR_FORMAT, "\"tail.causes[0].n_steps\" is 0");
+    expect_refused(changed("\"notes\":\"\"",
+                           "\"notes\":\"\",\"tail\":{\"causes\":[{\"cause\":\"rebuild\",\"n_steps\":1,\"excess_ms\":1e308},"
+                           "{\"cause\":\"unknown\",\"n_steps\":1,\"excess_ms\":1e308}]}"),
+                   MLFF_ERR_FORMAT, "larger than times can be");
+    expect_refused(changed("\"notes\":\"\"", "\"notes\":\"\",\"stages\":[{\"name\":\"a\",\"mean_ms\":1,\"blocks_ms\":[null]}]"),
+                   MLFF_ERR_FORMAT, "\"blocks_ms\"[0] is not a finite number");
+}
+
+// What a newer or another program adds is passed over, at every level: extra keys, a cause and a tag that are not known here,
+// parts of another number, keys twice.
+static void test_unknown_keys_are_passed_over(void **state)
+{
+    (void)state;
+    mlff_profile *profile;
+    char *text;
+    assert_ok(parse_text(changed("\"notes\":\"\"",
+                                 "\"notes\":\"\",\"notes\":\"again\",\"colour\":{\"a\":[{}]},"
+                                 "\"slowest_steps\":[{\"step\":1,\"latency_ms\":3,\"seen\":[\"comet\",7],\"mood\":null}],"
+                                 "\"tail\":{\"threshold_ms\":2,\"median_ms\":2,\"causes\":[{\"cause\":\"comet\",\"n_steps\":1,"
+                                 "\"excess_ms\":1,\"tale\":0}]},"
+                                 "\"stages\":[{\"name\":\"a\",\"mean_ms\":1,\"blocks_ms\":[1,2,3],\"extra\":[[[]]]}]"),
+                         &profile));
+    assert_int_equal(profile->tail.n_by_cause[UNKNOWN_CAUSE], 1);
+    assert_int_equal(profile->stages[0].n_blocks, 0);
+    assert_int_equal(profile->slowest[0].tags, 0);
+    assert_ok(mlff_profile_text(profile, 100, &text));
+    assert_non_null(strstr(text, "unknown"));
+    mlff_text_free(text);
+    mlff_profile_destroy(profile);
+}
+
+// A report of ours, with all that is in one, cut at some 500 places: an error each time, and never a crash.
+static void test_cut_report(void **state)
+{
+    (void)state;
+    mlff_profile *profile = planted_profile(120, NULL), *none = NULL;
+    char *text = json_of(profile);
+    size_t length = strlen(text);
+    while (length > 0 && text[length - 1] != '}') length--; // without the line's end
+    for (size_t n = 0; n < length; n += 1 + length / 500) {
+        char *cut = malloc(n + 1); // of its own, so that a sanitizer sees a read past the end
+        assert_non_null(cut);
+        memcpy(cut, text, n);
+        cut[n] = 0;
+        if (profile_parse("report.json", cut, n, &none) == MLFF_OK || none) fail_msg("cut after %zu bytes is taken for whole", n);
+        free(cut);
+    }
+    mlff_text_free(text);
+    mlff_profile_destroy(profile);
 }
 
 static void test_wrong_files(void **state)
@@ -395,7 +449,7 @@ static void test_corpus(void **state)
 {
     (void)state;
     static const char *const names[] = {"contract-good", "large-numbers", "native-good", "nested",
-                                        "not-finite",    "runs-good",     "wrong-types"};
+                                        "not-finite",    "runs-good",     "tail-good",   "wrong-types"};
     for (size_t f = 0; f < sizeof names / sizeof *names; f++) {
         char path[128], *bytes;
         size_t length;
@@ -461,6 +515,8 @@ int main(void)
         cmocka_unit_test(test_contract_alone_is_enough),
         cmocka_unit_test(test_missing_keys),
         cmocka_unit_test(test_wrong_values),
+        cmocka_unit_test(test_unknown_keys_are_passed_over),
+        cmocka_unit_test(test_cut_report),
         cmocka_unit_test(test_wrong_files),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_text_warns_first),
