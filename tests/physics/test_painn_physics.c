@@ -217,8 +217,10 @@ static void test_nve_periodic(void **state)
     mlff_model_destroy(model);
 }
 
-int main(void)
+// With an argument the tests whose names match it: "test_f*".
+int main(int argc, char **argv)
 {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forces_are_the_gradient),
         cmocka_unit_test(test_stress_is_the_strain_derivative),
