@@ -23,7 +23,7 @@ static rig make_rig(const mlff_model *model, int n_atoms, int n_systems, int num
     r.step.system_capacity = n_systems;
     r.arena = base_alloc(painn_cuda_arena(&r.step, NULL) + 256, 1, "arena");
     painn_cuda_arena(&r.step, (void *)(((uintptr_t)r.arena + 255) / 256 * 256));
-    assert_int_equal(painn_cuda_prepare_node(numbers, step.n_features) | painn_cuda_prepare_edge(), 0);
+    assert_int_equal(painn_cuda_prepare_node(numbers, r.step.n_features) | painn_cuda_prepare_edge(), 0);
     return r;
 }
 
