@@ -313,12 +313,12 @@ done:
 }
 
 // What a window saw. The next one comes when what this one cost is 0.2 % of the time in between.
-static mlff_status window_read(mlff_monitor *m, const activity *window, const kernel_step *all, double cost_ns)
+static mlff_status window_read(mlff_monitor *m, const activity *window, const kernel_step *all, int64_t n_steps, double cost_ns)
 {
     mlff_status status = MLFF_OK;
     kernel_report *report = base_alloc(1, sizeof *report, "a report on kernels");
     if (!report) return MLFF_ERR_MEMORY;
-    MLFF_TRY(kernels_analyse(report, window, all, 1, m->watch_steps, m->r.callable.stages, m->n_stages));
+    MLFF_TRY(kernels_analyse(report, window, all, 1, n_steps, m->r.callable.stages, m->n_stages));
     report->usual_ms = report->after_ms = m->unwatched_ns / (double)m->n_unwatched * 1e-6;
     report->cost_ms = cost_ns * 1e-6;
     report->n_windows = ++m->n_windows;
@@ -333,23 +333,22 @@ done:
     return status;
 }
 
-static mlff_status run_watched(mlff_monitor *m, mlff_dynamics *dynamics)
+static mlff_status run_watched(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
 {
     activity window;
     int64_t begun = mlff_clock_ns();
     if (activity_begin(&window) != MLFF_OK) { // the run goes on without
         snprintf(m->watch_problem, sizeof m->watch_problem, "%s", mlff_last_error());
-        int64_t n_steps = m->watch_steps;
         m->watch_steps = 0;
         return run_steps(m, dynamics, n_steps);
     }
     kernel_step all = {.start_ns = mlff_clock_ns()};
-    mlff_status status = run_steps(m, dynamics, m->watch_steps);
+    mlff_status status = run_steps(m, dynamics, n_steps);
     all.end_ns = mlff_clock_ns();
     mlff_status ended = activity_end(&window);
     double cost_ns =
-        (double)(mlff_clock_ns() - begun) - window.open_ns - m->unwatched_ns / (double)m->n_unwatched * (double)m->watch_steps;
-    if (status == MLFF_OK) status = ended == MLFF_OK ? window_read(m, &window, &all, cost_ns) : ended;
+        (double)(mlff_clock_ns() - begun) - window.open_ns - m->unwatched_ns / (double)m->n_unwatched * (double)n_steps;
+    if (status == MLFF_OK) status = ended == MLFF_OK ? window_read(m, &window, &all, n_steps, cost_ns) : ended;
     activity_free(&window);
     return status;
 }
@@ -357,10 +356,11 @@ static mlff_status run_watched(mlff_monitor *m, mlff_dynamics *dynamics)
 mlff_status mlff_monitor_run(mlff_monitor *m, mlff_dynamics *dynamics, int64_t n_steps)
 {
     int64_t start = mlff_clock_ns();
-    bool watch = m->watch_steps > 0 && n_steps >= m->watch_steps && m->n_unwatched > 0 && start >= m->next_window_ns;
-    if (watch) {
-        n_steps -= m->watch_steps;
-        mlff_status status = run_watched(m, dynamics);
+    bool watch = m->watch_steps > 0 && n_steps > 0 && m->n_unwatched > 0 && start >= m->next_window_ns;
+    if (watch) { // where the caller comes with fewer steps at a time, the window has as many
+        int64_t n_watched = n_steps < m->watch_steps ? n_steps : m->watch_steps;
+        n_steps -= n_watched;
+        mlff_status status = run_watched(m, dynamics, n_watched);
         if (status != MLFF_OK) return status;
         start = mlff_clock_ns();
     }
