@@ -44,7 +44,8 @@ void ns_per_day_interval(const mlff_profile *profile, double *low, double *high)
     batch_interval(profile->latency_ms, profile->n_latency, &least_ms, &most_ms);
     double mean_ms = profile->summary.latency_ms.mean;
     *low = profile->summary.ns_per_day * mean_ms / most_ms;
-    *high = least_ms > 0.0 ? profile->summary.ns_per_day * mean_ms / least_ms : NAN;
+    *high = profile->summary.ns_per_day * mean_ms / least_ms;
+    if (!(least_ms > 0.0)) *low = *high = NAN; // so uneven that nothing can be said
 }
 
 // ---- from samples --------------------------------------------------------------------------------
