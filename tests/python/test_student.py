@@ -194,6 +194,14 @@ class Ensembles(unittest.TestCase):
         self.assertGreater(found["energy_deviation"], 0)
         self.assertEqual(found["force_deviations"].shape, (9, 3))
         self.assertAlmostEqual(found["member_energies"].mean(), calc.get_potential_energy(atoms), delta=1e-3)
+        self.assertNotIn("member_energies", calc.results)
+        calc = pickle.loads(pickle.dumps(StudentCalculator(calc.model, device="cpu", n_threads=1, members=[0, 2], uncertainty=True)))
+        calc.get_potential_energy(atoms)
+        np.testing.assert_array_equal(calc.results["member_energies"], found["member_energies"][[0, 2]])
+        self.assertNotIn("member_forces", calc.results)
+        calc.get_forces(atoms)
+        np.testing.assert_array_equal(calc.results["member_forces"], found["member_forces"][[0, 2]])
+        self.assertEqual(calc.results["force_deviations"].shape, (9, 3))
 
 
 class DropIn(unittest.TestCase):

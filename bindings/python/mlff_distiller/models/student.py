@@ -31,6 +31,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         skin: Å, of the neighbour list; more means fewer rebuilds and more pairs.
         n_threads: of the CPU; 0 takes all cores this process may use.
         members: of an ensemble, those to run, as [0, 3]; None: all, and the results are their mean.
+        uncertainty: True adds what `ensemble` gives to the results of each calculation (of an ensemble, on the CPU).
 
     Raises:
         MlffDeviceError: a GPU was asked for and there is none.
@@ -50,12 +51,15 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         skin: float = 0.5,
         n_threads: int = 0,
         members: Sequence[int] | None = None,
+        uncertainty: bool = False,
         **kwargs: Any,
     ) -> None:
-        self._settings: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "device": device, "precision": precision, "skin": skin, "n_threads": n_threads, "members": members,
         }  # fmt: skip
-        self.evaluator = Evaluator(model, **self._settings)
+        self.evaluator = Evaluator(model, **settings)
+        self._uncertainty = uncertainty
+        self._settings = {**settings, "uncertainty": uncertainty}
         self._stress_wanted = False
         info = self.model_info
         self._name = f"student {info.name}"
@@ -153,9 +157,12 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             forces=forces,
             stresses=stress,
             atom_energies=has_energies,
+            members=self._uncertainty,
         )
         energy = float(out["energies"][0])
         results: dict[str, Any] = {"energy": energy, "free_energy": energy}
+        if self._uncertainty:
+            results.update(_of_members(out))
         if has_energies:
             results["energies"] = out["atom_energies"]
         if forces:
@@ -221,17 +228,18 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         out = self.evaluator.compute(
             atoms.numbers, atoms.positions, atoms.cell.array if periodic else None, atoms.pbc if periodic else None, members=True
         )
-        return {
-            "member_energies": out["member_energies"][:, 0],
-            "member_forces": out["member_forces"],
-            "energy_deviation": float(out["energy_deviations"][0]),
-            "force_deviations": out["force_deviations"],
-        }
+        return _of_members(out)
 
     def memory(self) -> dict[str, int]:
         """Bytes held by this calculator's evaluator: "host_bytes", "device_bytes". They grow with the largest batch."""
         info = self.evaluator.info
         return {"host_bytes": info["host_bytes"], "device_bytes": info["device_bytes"]}
+
+
+def _of_members(out: dict[str, Any]) -> dict[str, Any]:
+    """What the members of an ensemble say of one system, under the names of `ensemble`."""
+    found = {"member_energies": out["member_energies"][:, 0], "energy_deviation": float(out["energy_deviations"][0])}
+    return found | {name: out[name] for name in ("member_forces", "force_deviations") if name in out}
 
 
 def _rebuild(model: Model, settings: dict[str, Any]) -> StudentCalculator:
