@@ -24,7 +24,8 @@ static const cli_option options[] = {
     {"restart", 0, "FILE", "go on from a restart file; the system must be the same, and -o is added to"},
     {"profile", 0, "FILE", "profile the whole run as it goes, and write the report as JSON (mlff report FILE shows it)"},
     {"profile-every", 0, "K", "steps between memory samples of --profile (100)"},
-    {"kernels", 0, "N", "of --profile: now and then watch N steps with CUPTI, every kernel on the GPU by name (0; 20 tell enough)"},
+    {"kernels", 0, "N",
+     "of --profile: now and then watch N steps with CUPTI, every kernel on the GPU by name (0; 20 tell enough)"},
     {"json", 0, NULL, "table and summary as JSON on standard output"},
     CLI_EVALUATOR_OPTIONS,
     {0}};

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 const char *const budget_names[N_BUDGET] = {"device busy", "launch gaps", "waits", "host work", "integrator", "unattributed"};
 

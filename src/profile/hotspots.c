@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 static mlff_status say(mlff_profile *profile, const char *format, ...) MLFF_PRINTF(2, 3);
 static mlff_status say(mlff_profile *profile, const char *format, ...)
@@ -198,15 +198,17 @@ static mlff_status say_launches(mlff_profile *profile)
     double busy = b.ms[BUDGET_BUSY], atoms = profile->summary.n_atoms;
     if (strncmp(profile->device, "cuda", 4) != 0) return MLFF_OK;
     if (!profile->kernels && !profile->stages_measured)
-        return say(profile, "what runs on the GPU was not watched: --kernels 20 (in Python kernels=20) names every kernel and tells "
-                            "its work from launch gaps and waits");
+        return say(profile,
+                   "what runs on the GPU was not watched: --kernels 20 (in Python kernels=20) names every kernel and tells "
+                   "its work from launch gaps and waits");
     if (!b.traced || !(busy > 0.0) || b.step_ms < 2.0 * busy) return MLFF_OK;
-    return say(profile,
-               "launch-bound: the GPU works in %.0f %% of the step (%s of %s), the rest is launch gaps %s, waits %s and the host %s. "
-               "It is busy for half of a step from about %.2g atoms on, if its time goes with the atoms; below, larger systems or "
-               "several in one call are almost free, and a captured graph or fused kernels could be up to %.1f× as fast",
-               100.0 * busy / b.step_ms, PROFILE_TIME(busy), PROFILE_TIME(b.step_ms), PROFILE_TIME(b.ms[BUDGET_GAPS]),
-               PROFILE_TIME(b.ms[BUDGET_WAITS]), PROFILE_TIME(b.ms[BUDGET_HOST]), atoms * (b.step_ms - busy) / busy, b.step_ms / busy);
+    return say(
+        profile,
+        "launch-bound: the GPU works in %.0f %% of the step (%s of %s), the rest is launch gaps %s, waits %s and the host %s. "
+        "It is busy for half of a step from about %.2g atoms on, if its time goes with the atoms; below, larger systems or "
+        "several in one call are almost free, and a captured graph or fused kernels could be up to %.1f× as fast",
+        100.0 * busy / b.step_ms, PROFILE_TIME(busy), PROFILE_TIME(b.step_ms), PROFILE_TIME(b.ms[BUDGET_GAPS]),
+        PROFILE_TIME(b.ms[BUDGET_WAITS]), PROFILE_TIME(b.ms[BUDGET_HOST]), atoms * (b.step_ms - busy) / busy, b.step_ms / busy);
 }
 
 static mlff_status say_rebuilds(mlff_profile *profile)

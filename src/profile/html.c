@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "energy.h"
+#include "gpu_kernels.h"
 #include "html.h"
-#include "kernels.h"
 #include "page.h"
 
 void html_text(base_text *page, const char *text)

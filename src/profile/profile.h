@@ -98,7 +98,7 @@ struct mlff_profile {
     bool stages_measured;             /* by the force field's own clocks; else rows come from the split */
     mlff_profile_stage *shown_stages; /* [n_stages] what mlff_profile_stages hands out */
 
-    struct kernel_report *kernels; /* kernels.h; NULL: not traced */
+    struct kernel_report *kernels; /* gpu_kernels.h; NULL: not traced */
     struct energy_report *energy;  /* energy.h; NULL: a file without */
 
     environment environment, workload, implementation; /* workload: what was computed; implementation: by what */

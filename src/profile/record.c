@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "energy.h"
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 const char *const profile_tag_names[N_TAGS] = {"rebuild",    "buffer growth", "preempted",   "page faults",
                                                "clock drop", "file I/O",      "compilation", "allocation"};

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "energy.h"
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 static void write_contract(json *j, const mlff_profile *profile)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "energy.h"
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 // A profile of 10^5 steps has 2 MB. A parsed number costs 80 bytes, so the count of values is bounded before parsing.
 enum { FILE_LIMIT = 128 << 20, VALUES_LIMIT = 4000000 };

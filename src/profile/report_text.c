@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "energy.h"
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 enum { WIDTH_MIN = 60, WIDTH_MAX = 300, WIDTH_DEFAULT = 100 };
 

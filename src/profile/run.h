@@ -5,7 +5,7 @@
 #define PROFILE_RUN_H
 
 #include "energy.h"
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 /* Ledgers of every process, and what memory may follow: atoms and pairs of the step before the sample. */
 enum { RESIDENT, HEAP, HEAP_RESERVED, GPU_PROCESS, GPU_WHOLE, OWN_LEDGERS, N_WORK = 2 };
@@ -95,7 +95,7 @@ void ranges_end(void);
 mlff_status run_split(run *r, mlff_profile *profile);
 /* overhead.c: blocks of steps with everything that measures, and without, in turns; after the run. */
 mlff_status run_overhead(run *r, mlff_profile *profile);
-/* kernels.c: steps with every kernel on the GPU named; after the run. */
+/* gpu_kernels.c: steps with every kernel on the GPU named; after the run. */
 mlff_status run_kernels(run *r, mlff_profile *profile);
 /* energy.c: the meter of the run's device, and steps while its clock was low. */
 mlff_status run_meter(run *r);

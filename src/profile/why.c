@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "kernels.h"
+#include "gpu_kernels.h"
 #include "profile.h"
 
 typedef struct reasons {

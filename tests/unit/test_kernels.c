@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <sys/wait.h>
 
-#include "profile/kernels.h"
+#include "profile/gpu_kernels.h"
 #include "synthetic.h"
 #include "synthetic_clock.h"
 
@@ -155,7 +155,7 @@ static void test_books_close(void **state)
     char text[512];
     budget_text(&b, text, sizeof text);
     assert_non_null(strstr(text, "launch-bound: the GPU works in 47 %")); // 95 of 200 µs
-    assert_true(synthetic_recommended(profile, "from about 8."));            // 8 atoms, and 105 µs of rest to 95 of work
+    assert_true(synthetic_recommended(profile, "from about 8."));         // 8 atoms, and 105 µs of rest to 95 of work
     mlff_profile_destroy(profile);
 }
 

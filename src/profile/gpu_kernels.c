@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// kernels.c: steps after the run with CUPTI listening, and what they say: every kernel by name, device-busy time, the gaps in
+// gpu_kernels.c: steps after the run with CUPTI listening, and what they say: every kernel by name, device-busy time, the gaps in
 // it, and how long the host waited. The run itself is not touched; steps without CUPTI right before and right after tell
 // what listening costs.
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -61,28 +61,17 @@ const char *kernel_class(const char *name, bool ours)
 {
     static const struct {
         const char *part, *stage;
-    } stages[] = {{"prepare_kernel", "forward/transfer"},
-                  {"search_kernel", "forward/neighbors"},
-                  {"pairs_kernel", "forward/neighbors"},
-                  {"reverse_kernel", "forward/neighbors"},
-                  {"small_kernel", "forward/neighbors"},
-                  {"scan_kernel", "forward/neighbors"},
-                  {"sort_kernel", "forward/neighbors"},
-                  {"filter_kernel", "forward/neighbors"},
-                  {"announce_kernel", "forward/neighbors"},
-                  {"arrive_kernel", "forward/neighbors"},
-                  {"message_kernel", "forward/message"},
-                  {"mix_back_kernel", "backward/update"},
-                  {"mix_last_kernel", "forward/update"},
-                  {"mix_kernel", "forward/update"},
-                  {"edges_kernel", "backward/message"},
-                  {"aev_kernel", "forward/aev_radial"},
-                  {"network_kernel", "forward/network"},
-                  {"aev_back_kernel", "backward/aev_backward"},
-                  {"forces_kernel", "backward/forces"},
-                  {"sums_kernel", "sums"},
-                  {"advance_kernel", "integrate"},
-                  {"finish_kernel", "integrate"}},
+    } stages[] = {{"prepare_kernel", "forward/transfer"},   {"search_kernel", "forward/neighbors"},
+                  {"pairs_kernel", "forward/neighbors"},    {"reverse_kernel", "forward/neighbors"},
+                  {"small_kernel", "forward/neighbors"},    {"scan_kernel", "forward/neighbors"},
+                  {"sort_kernel", "forward/neighbors"},     {"filter_kernel", "forward/neighbors"},
+                  {"announce_kernel", "forward/neighbors"}, {"arrive_kernel", "forward/neighbors"},
+                  {"message_kernel", "forward/message"},    {"mix_back_kernel", "backward/update"},
+                  {"mix_last_kernel", "forward/update"},    {"mix_kernel", "forward/update"},
+                  {"edges_kernel", "backward/message"},     {"aev_kernel", "forward/aev_radial"},
+                  {"network_kernel", "forward/network"},    {"aev_back_kernel", "backward/aev_backward"},
+                  {"forces_kernel", "backward/forces"},     {"sums_kernel", "sums"},
+                  {"advance_kernel", "integrate"},          {"finish_kernel", "integrate"}},
       classes[] = {{"gemm", "matrix product"},
                    {"gemv", "matrix product"},
                    {"cutlass", "matrix product"},

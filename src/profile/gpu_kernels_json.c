@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// kernels_json.c: a report on kernels as JSON and back.
+// gpu_kernels_json.c: a report on kernels as JSON and back.
 #include <cjson/cJSON.h>
 
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 #define NUMBER(field) JSON_NUMBER(kernel_report, field)
 #define INTEGER(field) JSON_INTEGER(kernel_report, field)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* kernels.h: what the GPU did in some steps after the run: every kernel by name, and where the time of those steps went. */
+/* gpu_kernels.h: what the GPU did in some steps after the run: every kernel by name, and where the time of those steps went. */
 #ifndef PROFILE_KERNELS_H
 #define PROFILE_KERNELS_H
 
@@ -58,7 +58,7 @@ double kernels_interval_s(const kernel_report *report);
 void kernels_clock_text(const kernel_report *report, char *text, size_t text_bytes);
 /* What listening cost, and what was lost. */
 void kernels_cost_text(const kernel_report *report, char *text, size_t text_bytes);
-/* kernels_json.c */
+/* gpu_kernels_json.c */
 void kernels_write(json *j, const kernel_report *report);
 struct cJSON;
 /* NULL: there is none. `path` begins error texts. */
