@@ -8,10 +8,8 @@
 // from the slopes of ten parts of the run. A published model (SchNetPack, kcal/mol) keeps a molecule together, an untrained
 // one does not.
 #include <math.h>
-#include <string.h>
 
-#include "../bench.h"
-#include "mlff.h"
+#include "timing.h"
 
 enum { READINGS = 200, PARTS = 10 };
 
@@ -28,8 +26,8 @@ typedef struct memory {
 static memory memory_now(mlff_device device)
 {
     memory m;
-    bench_check(mlff_device_memory_get(device, &m.device));
-    bench_check(mlff_device_memory_get((mlff_device){.kind = MLFF_CPU}, &m.process));
+    must(mlff_device_memory_get(device, &m.device), "soak");
+    must(mlff_device_memory_get((mlff_device){.kind = MLFF_CPU}, &m.process), "soak");
     return m;
 }
 
@@ -46,14 +44,14 @@ static mlff_model *load(const char *path)
 {
     mlff_model *model;
     if (path && strstr(path, ".safetensors")) {
-        bench_check(mlff_model_load(path, &model));
+        must(mlff_model_load(path, &model), "soak");
     } else if (path) {
         mlff_import_options options = mlff_import_options_default();
         options.energy_unit = "kcal/mol";
-        bench_check(mlff_model_import(path, &options, &model));
+        must(mlff_model_import(path, &options, &model), "soak");
     } else {
         mlff_painn_options options = mlff_painn_options_default();
-        bench_check(mlff_model_create_painn(&options, &model));
+        must(mlff_model_create_painn(&options, &model), "soak");
     }
     return model;
 }
@@ -70,34 +68,35 @@ static void run(const plan *p)
     mlff_evaluator_info first, last;
     mlff_model_info about;
     mlff_model_info_get(model, &about);
-    bench_check(mlff_device_parse(p->device, &options.device));
+    must(mlff_device_parse(p->device, &options.device), "soak");
     options.precision = strcmp(p->precision, "float64") == 0 ? MLFF_FLOAT64 : MLFF_FLOAT32;
     options.n_threads = 1;
     motion.ensemble = MLFF_NVE;
     motion.timestep_fs = p->timestep_fs;
-    bench_check(mlff_system_build(p->system, 0, 0, &system));
-    bench_check(mlff_system_add_masses(system));
-    bench_check(mlff_system_add_velocities(system));
-    bench_check(mlff_system_thermalize(system, 300.0, 3));
-    bench_check(mlff_evaluator_create(model, &options, &evaluator));
-    bench_check(mlff_dynamics_create_on(evaluator, &motion, system, NULL, NULL, &dynamics));
+    must(mlff_system_build(p->system, 0, 0, &system), "soak");
+    must(mlff_system_add_masses(system), "soak");
+    must(mlff_system_add_velocities(system), "soak");
+    must(mlff_system_thermalize(system, 300.0, 3), "soak");
+    must(mlff_evaluator_create(model, &options, &evaluator), "soak");
+    must(mlff_dynamics_create_on(evaluator, &motion, system, NULL, NULL, &dynamics), "soak");
     long between = p->steps / READINGS > 0 ? p->steps / READINGS : 1;
-    bench_check(mlff_dynamics_run(dynamics, between, NULL)); // buffers settle
+    must(mlff_dynamics_run(dynamics, between, NULL), "soak"); // buffers settle
     mlff_evaluator_info_get(evaluator, &first);
     memory begin = memory_now(options.device), end;
 
     static double time_ns[READINGS], energy[READINGS], parts[PARTS];
-    double lowest = 1e300, highest = -1e300, largest_kinetic = 0, start_ms = bench_now_ms();
+    double lowest = 1e300, highest = -1e300, largest_kinetic = 0;
+    int64_t start_ns = mlff_clock_ns();
     for (int k = 0; k < READINGS; k++) {
-        bench_check(mlff_dynamics_run(dynamics, between, NULL));
-        bench_check(mlff_dynamics_state_get(dynamics, &state));
+        must(mlff_dynamics_run(dynamics, between, NULL), "soak");
+        must(mlff_dynamics_state_get(dynamics, &state), "soak");
         time_ns[k] = 1e-6 * state.time_fs;
         energy[k] = 1e3 * state.conserved_energy / system->n_atoms;
         lowest = fmin(lowest, energy[k]);
         highest = fmax(highest, energy[k]);
         largest_kinetic = fmax(largest_kinetic, state.kinetic_energy);
     }
-    double seconds = 1e-3 * (bench_now_ms() - start_ms), scatter = 0;
+    double seconds = 1e-9 * (double)(mlff_clock_ns() - start_ns), scatter = 0;
     end = memory_now(options.device);
     mlff_evaluator_info_get(evaluator, &last);
     for (int k = 0; k < PARTS; k++) {
