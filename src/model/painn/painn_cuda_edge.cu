@@ -8,7 +8,8 @@
 //     κ += Σ_f x^q∘q̄'∘dW^q + x^R∘P∘dW^R + x^μ∘Q∘dW^μ ;  ū_c += Σ_f W^R∘x^R∘μ̄'_i,c
 //   forces:  g = κ u + (ū − u (u·ū))/d ;  F_i = Σ_row g_(i,j) − g_(j,i) ;  dE/dε = Σ g⊗r
 //
-// W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each; dW is the derivative of that polynomial.
+// W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each (in the fast modes of degree 3, in halves);
+// dW is the derivative of that polynomial.
 // A warp owns one atom and a slice of 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge,
 // and the quarters are added at the end: nothing is added atomically, the order is fixed. Gathered rows are 128 bytes
 // a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
@@ -19,22 +20,36 @@
 // block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
 enum edge_mode { ROW_WARP, TABLE_SHARED, ROW_BLOCK };
 
-enum { FORWARD_THREADS = 1024, BACKWARD_THREADS = 768 };            // of a block that walks: as many as registers allow
-enum { TABLE_SLICE = PAINN_CUDA_INTERVALS * 3 * PAINN_CUDA_SLICE }; // float4 of a slice in shared memory
+enum { FORWARD_THREADS = 1024, BACKWARD_THREADS = 768 }; // of a block that walks: as many as registers allow
+// Entries of 16 bytes in an interval's slice of the table; in the fast modes two features share one.
+template <bool fast> static constexpr int table_entries()
+{
+    return fast ? 3 * PAINN_CUDA_SLICE / 2 : 3 * PAINN_CUDA_SLICE;
+}
 
-// The table of a layer as a block sees it: entry (interval, block b, half h) of the lane's two features.
-template <bool in_shared, int F> struct filter_table {
+// The table of a layer as a block sees it: entry (interval, block b) of the lane's two features.
+template <bool in_shared, int F, bool fast> struct filter_table {
+    static const int SLICE = table_entries<fast>(), INTERVAL = in_shared ? SLICE : F / PAINN_CUDA_SLICE * SLICE;
     const float4 *base;
     __device__ __forceinline__ filter_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
     {
-        base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * 48) + threadIdx.x % 8;
+        base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * SLICE) + threadIdx.x % 8;
     }
     template <bool derivative> __device__ __forceinline__ void get(int interval, int b, float t, float2 &W, float2 &dW) const
     {
-        const float4 *at = base + interval * (in_shared ? 48 : 3 * F) + b * 16;
-        float4 p = in_shared ? at[0] : __ldg(at), r = in_shared ? at[8] : __ldg(at + 8);
-        one<derivative>(p, t, W.x, dW.x);
-        one<derivative>(r, t, W.y, dW.y);
+        const float4 *at = base + interval * INTERVAL + b * (SLICE / 3);
+        if (fast) {
+            const float4 c = in_shared ? at[0] : __ldg(at);
+            const uint32_t c0 = __float_as_uint(c.x), c1 = __float_as_uint(c.y), c2 = __float_as_uint(c.z),
+                           c3 = __float_as_uint(c.w), t2 = pack_half2(t, t);
+            const uint32_t b2 = fma_half2(t2, c3, c2), b1 = fma_half2(t2, b2, c1);
+            W = unpack_half2(fma_half2(t2, b1, c0));
+            if (derivative) dW = unpack_half2(fma_half2(t2, fma_half2(t2, c3, b2), b1));
+        } else {
+            const float4 p = in_shared ? at[0] : __ldg(at), r = in_shared ? at[8] : __ldg(at + 8);
+            one<derivative>(p, t, W.x, dW.x);
+            one<derivative>(r, t, W.y, dW.y);
+        }
     }
     template <bool derivative> __device__ __forceinline__ void one(float4 c, float t, float &W, float &dW) const
     {
@@ -43,13 +58,14 @@ template <bool in_shared, int F> struct filter_table {
         W = fmaf(t, b1, c.x);
         if (derivative) dW = fmaf(t, fmaf(t, fmaf(t, c34.y, b3), b2), b1);
     }
+    // All of a slice into shared memory.
+    static __device__ __forceinline__ void load(const painn_cuda_layer &layer, uint4 *shared, int slice)
+    {
+        const uint4 *table = (const uint4 *)layer.filter + slice * SLICE;
+        for (int k = threadIdx.x; k < PAINN_CUDA_INTERVALS * SLICE; k += blockDim.x)
+            shared[k] = __ldg(table + (size_t)(k / SLICE) * (F / PAINN_CUDA_SLICE * SLICE) + k % SLICE);
+    }
 };
-
-template <int F> static __device__ __forceinline__ void load_table(const painn_cuda_layer &layer, uint4 *shared, int slice)
-{
-    const uint4 *table = (const uint4 *)layer.filter + slice * 48;
-    for (int k = threadIdx.x; k < TABLE_SLICE; k += blockDim.x) shared[k] = __ldg(table + (size_t)(k / 48) * 3 * F + k % 48);
-}
 
 // Atoms of this block: slice, and a contiguous range walked by its warps. Without the table in shared memory a warp has one task.
 struct edge_tasks {
@@ -158,7 +174,7 @@ template <int BLOCKS, bool derivative> struct edge_view {
     }
 };
 
-template <int F, bool first_layer, int mode>
+template <int F, bool first_layer, int mode, bool fast>
 static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS : 128)
     message_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
@@ -166,13 +182,13 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) {
-        load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
+        filter_table<true, F, fast>::load(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
     // Rows are there long before the features of layer 1 and above.
     if (first_layer) begin_stage(step, stage_message(l));
     edge_tasks task(SLICES, step.call->n_atoms, mode);
-    filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
+    filter_table<in_shared, F, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
     const int width = first_layer ? 32 : 96;
@@ -261,7 +277,7 @@ static __device__ __forceinline__ float sum_quarter(const float (&v)[4])
     return keep + __shfl_xor_sync(~0u, keep, 1);
 }
 
-template <int F, bool first_layer, int mode>
+template <int F, bool first_layer, int mode, bool fast>
 static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128)
     edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
@@ -269,11 +285,11 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) {
-        load_table<F>(step.layer[l], shared, blockIdx.x % SLICES);
+        filter_table<true, F, fast>::load(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
     edge_tasks task(SLICES, step.call->n_atoms, mode);
-    filter_table<in_shared, F> table(step.layer[l], shared, task.slice);
+    filter_table<in_shared, F, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float scale = step.table_scale; // dt/dd
     const bool accumulate = l + 1 < step.n_layers;
@@ -504,31 +520,45 @@ static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <int F, int mode>
+template <bool fast> static constexpr int table_bytes()
+{
+    return PAINN_CUDA_INTERVALS * table_entries<fast>() * (int)sizeof(uint4);
+}
+
+template <int F, int mode, bool fast>
 static int launch_edge(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
     const int slices = F / PAINN_CUDA_SLICE, threads = mode != TABLE_SHARED ? 128 : back ? BACKWARD_THREADS : FORWARD_THREADS;
     int blocks = mode == TABLE_SHARED ? plan->n_multiprocessors / slices * slices
                  : mode == ROW_BLOCK  ? plan->n_atoms * slices
                                       : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
-    void (*kernel)(painn_cuda_step, int) = back         ? layer == 0 ? edges_kernel<F, true, mode> : edges_kernel<F, false, mode>
-                                                   : layer == 0 ? message_kernel<F, true, mode>
-                                                        : message_kernel<F, false, mode>;
-    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? TABLE_SLICE * sizeof(uint4) : 0, 1, plan->overlap, stream,
-                  *step, layer);
+    void (*kernel)(painn_cuda_step, int) =
+        back         ? layer == 0 ? edges_kernel<F, true, mode, fast> : edges_kernel<F, false, mode, fast>
+                : layer == 0 ? message_kernel<F, true, mode, fast>
+                     : message_kernel<F, false, mode, fast>;
+    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? table_bytes<fast>() : 0, 1, plan->overlap, stream, *step,
+                  layer);
 }
 
-template <int F> static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
+template <int F, bool fast>
+static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
-    if (plan->edge_mode == TABLE_SHARED) return launch_edge<F, TABLE_SHARED>(step, plan, layer, back, stream);
-    if (plan->edge_mode == ROW_BLOCK) return launch_edge<F, ROW_BLOCK>(step, plan, layer, back, stream);
-    return launch_edge<F, ROW_WARP>(step, plan, layer, back, stream);
+    if (plan->edge_mode == TABLE_SHARED) return launch_edge<F, TABLE_SHARED, fast>(step, plan, layer, back, stream);
+    if (plan->edge_mode == ROW_BLOCK) return launch_edge<F, ROW_BLOCK, fast>(step, plan, layer, back, stream);
+    return launch_edge<F, ROW_WARP, fast>(step, plan, layer, back, stream);
+}
+
+template <bool fast>
+static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
+{
+    return step->n_features == 64 ? dispatch<64, fast>(step, plan, layer, back, stream)
+                                  : dispatch<128, fast>(step, plan, layer, back, stream);
 }
 
 static int dispatch(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
-    return step->n_features == 64 ? dispatch<64>(step, plan, layer, back, stream)
-                                  : dispatch<128>(step, plan, layer, back, stream);
+    return step->numbers == PAINN_CUDA_SPLIT_HALVES ? dispatch<false>(step, plan, layer, back, stream)
+                                                    : dispatch<true>(step, plan, layer, back, stream);
 }
 
 int painn_cuda_launch_message(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream)
@@ -557,20 +587,22 @@ int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan 
     return step->n_features == 64 ? launch_forces<4>(step, plan, stream) : launch_forces<8>(step, plan, stream);
 }
 
-template <int F> static void raise()
+template <int F, bool fast> static void raise()
 {
-    const int bytes = TABLE_SLICE * sizeof(uint4);
-    cudaFuncSetAttribute(message_kernel<F, true, TABLE_SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(message_kernel<F, false, TABLE_SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(edges_kernel<F, true, TABLE_SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(edges_kernel<F, false, TABLE_SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    const int bytes = table_bytes<fast>();
+    cudaFuncSetAttribute(message_kernel<F, true, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(message_kernel<F, false, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(edges_kernel<F, true, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(edges_kernel<F, false, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
 }
 
 // Where a block has too little shared memory for the filter table, plans leave it in global memory.
 int painn_cuda_prepare_edge(void)
 {
-    raise<64>();
-    raise<128>();
+    raise<64, false>();
+    raise<128, false>();
+    raise<64, true>();
+    raise<128, true>();
     const cudaError_t error = cudaGetLastError();
     return error == cudaErrorInvalidValue ? 0 : (int)error;
 }

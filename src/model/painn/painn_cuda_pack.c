@@ -94,59 +94,72 @@ static int table_place(int f)
     return f / 2 + 8 * (f % 2);
 }
 
-// W(d) = [A | b] ψ(d) of each column, interval by interval: the polynomial of degree 4 through the Chebyshev points.
-static void pack_filter(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_cuda_layer *out,
-                        void (*radial)(const painn_parameters *, double, double *, double *))
+// Coefficients of W(d) = [A | b] ψ(d), column by column and interval by interval: the polynomial through `n` Chebyshev
+// points in a variable from −1/range to 1/range, which makes them normal numbers in halves for any weights of common size.
+static double *fit_filter(const painn_parameters *parameters, const painn_layer *layer,
+                          void (*radial)(const painn_parameters *, double, double *, double *), int n)
 {
     int F = parameters->n_features, K = parameters->n_radial, T = PAINN_CUDA_INTERVALS;
-    const void *device;
-    float *place = take(p, (size_t)T * 3 * F * 16, &device);
-    out->filter = device;
-    if (!place) return;
-    double *psi = malloc(sizeof(double) * 7 * (K + 1)), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5), node[5];
+    double *psi = malloc(sizeof(double) * (size_t)(7 * (K + 1))), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5), node[5];
     if (!psi || !a) {
         free(psi);
         free(a);
-        memset(place, 0xff, (size_t)T * 3 * F * 16); // not a number: no energy will come out
-        return;
+        return NULL;
     }
-    for (int m = 0; m < 5; m++) node[m] = cos((2 * m + 1) * 3.14159265358979323846 / 10);
+    for (int m = 0; m < n; m++) node[m] = cos((2 * m + 1) * 3.14159265358979323846 / (2 * n));
     for (int i = 0; i < T; i++) {
-        for (int m = 0; m < 5; m++)
+        for (int m = 0; m < n; m++)
             radial(parameters, (i + 0.5 + 0.5 * node[m]) * parameters->cutoff / T, psi + m * (K + 1), psi + 5 * (K + 1));
         for (int f = 0; f < 3 * F; f++) {
-            double value[5], c[5] = {0};
-            for (int m = 0; m < 5; m++) {
+            double value[5], c[5] = {0}, grow = PAINN_CUDA_TABLE_RANGE;
+            for (int m = 0; m < n; m++) {
                 const double *s = psi + m * (K + 1);
                 value[m] = layer->filter_bias[f] * s[K];
                 for (int k = 0; k < K; k++) value[m] += layer->filter_weight[(size_t)f * K + k] * s[k];
             }
-            for (int k = 0; k < 5; k++)
-                for (int m = 0; m < 5; m++) c[k] += (k ? 0.4 : 0.2) * value[m] * cos(k * acos(node[m]));
+            for (int k = 0; k < n; k++)
+                for (int m = 0; m < n; m++) c[k] += (k ? 2.0 : 1.0) / n * value[m] * cos(k * acos(node[m]));
             double *to = a + ((size_t)i * 3 * F + f) * 5;
             to[0] = c[0] - c[2] + c[4];
-            to[1] = c[1] - 3 * c[3];
-            to[2] = 2 * c[2] - 8 * c[4];
-            to[3] = 4 * c[3];
-            to[4] = 8 * c[4];
+            to[1] = (c[1] - 3 * c[3]) * grow;
+            to[2] = (2 * c[2] - 8 * c[4]) * grow * grow;
+            to[3] = 4 * c[3] * grow * grow * grow;
+            to[4] = 8 * c[4] * grow * grow * grow * grow;
         }
     }
-    // The variable is t/8, so that the halves are normal numbers for any weights of common size.
-    const double grow = PAINN_CUDA_TABLE_RANGE;
+    free(psi);
+    return a;
+}
+
+static void pack_filter(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_cuda_layer *out,
+                        void (*radial)(const painn_parameters *, double, double *, double *))
+{
+    int F = parameters->n_features, T = PAINN_CUDA_INTERVALS, exact = p->numbers == PAINN_CUDA_SPLIT_HALVES;
+    size_t n = (size_t)T * 3 * F, bytes = exact ? n * 16 : n * 8;
+    const void *device;
+    char *place = take(p, bytes, &device);
+    out->filter = device;
+    if (!place) return;
+    double *a = fit_filter(parameters, layer, radial, exact ? 5 : 4);
+    if (!a) {
+        memset(place, 0xff, bytes); // not a number: no energy will come out
+        return;
+    }
     for (int i = 0; i < T; i++)
         for (int f = 0; f < 3 * F; f++) {
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
             int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
-            float *to =
-                place +
-                ((((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block) * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
-            uint16_t halves[2] = {to_half(from[3] * grow * grow * grow), to_half(from[4] * grow * grow * grow * grow)};
-            to[0] = (float)from[0];
-            to[1] = (float)(from[1] * grow);
-            to[2] = (float)(from[2] * grow * grow);
-            memcpy(to + 3, halves, sizeof halves);
+            size_t entry = ((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block;
+            if (exact) {
+                float *to = (float *)place + (entry * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
+                uint16_t halves[2] = {to_half(from[3]), to_half(from[4])};
+                for (int k = 0; k < 3; k++) to[k] = (float)from[k];
+                memcpy(to + 3, halves, sizeof halves);
+            } else {
+                uint16_t *to = (uint16_t *)place + entry * PAINN_CUDA_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
+                for (int k = 0; k < 4; k++) to[2 * k] = to_half(from[k]);
+            }
         }
-    free(psi);
     free(a);
 }
 
