@@ -9,6 +9,7 @@ verdicts); this package hands them Python's arrays, ASE's atoms and anybody's fu
     mlff_distiller.cuda.benchmark_utils   one function, many calls; comparisons; timelines
     mlff_distiller.cuda.md_profiler       steps of MD with any ASE calculator, and where their time went
     mlff_distiller.engine             models and evaluators without ASE
+    mlff_distiller.dynamics           runs of MD by the engine, on a GPU without leaving it
 
 Units are ASE's: eV, Å, amu, eV/Å, eV/Å³; times are ms where a name ends in _ms.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ._devices import Device
     from .cuda.device_utils import get_device
     from .cuda.md_profiler import MDProfiler, MDProfileResult, identify_hotspots
+    from .dynamics import Dynamics
     from .engine import Evaluator, Model
     from .models import FeNNolCalculator, OrbCalculator, StudentCalculator
 
@@ -38,6 +40,7 @@ _HOMES = {
     "MDProfiler": "cuda.md_profiler",
     "MDProfileResult": "cuda.md_profiler",
     "identify_hotspots": "cuda.md_profiler",
+    "Dynamics": "dynamics",
     "Evaluator": "engine",
     "Model": "engine",
     "FeNNolCalculator": "models",

@@ -69,6 +69,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_event_record": (None, [s.mlff_device, _P, _P]),
     "mlff_event_elapsed": (None, [s.mlff_device, _P, _P, POINTER(c_double)]),
     "mlff_event_destroy": ("void", [s.mlff_device, _P]),
+    "mlff_system_thermalize": (None, [_P, c_double, c_uint64]),
     "mlff_model_load": (None, [c_char_p, _PP]),
     "mlff_model_save": (None, [_P, c_char_p]),
     "mlff_model_import": (None, [c_char_p, POINTER(s.mlff_import_options), _PP]),
@@ -89,6 +90,13 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_evaluator_stage_times": ("void", [_P, _P]),
     "mlff_evaluator_destroy": ("void", [_P]),
     "mlff_dynamics_options_default": (s.mlff_dynamics_options, []),
+    "mlff_dynamics_create_on": (None, [_P, POINTER(s.mlff_dynamics_options), _P, _P, _P, _PP]),
+    "mlff_dynamics_device": (s.mlff_device, [_P]),
+    "mlff_dynamics_run": (None, [_P, c_int64, _P]),
+    "mlff_dynamics_state_get": (None, [_P, POINTER(s.mlff_dynamics_state)]),
+    "mlff_dynamics_save": (None, [_P, c_char_p]),
+    "mlff_dynamics_restore": (None, [_P, c_char_p]),
+    "mlff_dynamics_destroy": ("void", [_P]),
 }
 _PROFILE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_profile_abi_size": (c_size_t, [c_char_p]),

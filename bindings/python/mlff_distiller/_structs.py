@@ -203,6 +203,18 @@ class mlff_dynamics_options(Structure):
     ]
 
 
+class mlff_dynamics_state(Structure):
+    _fields_ = [
+        ("step", c_int64),
+        ("time_fs", c_double),
+        ("potential_energy", c_double),
+        ("kinetic_energy", c_double),
+        ("temperature_kelvin", c_double),
+        ("conserved_energy", c_double),
+        ("forces", c_void_p),
+    ]
+
+
 class mlff_callable(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -276,7 +288,7 @@ class mlff_comparison_options(Structure):
 # Of the engine's library and of the profiler's.
 CORE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_system, mlff_batch, mlff_results, mlff_device, mlff_device_info, mlff_device_memory, mlff_model_info,
-    mlff_import_options, mlff_painn_options, mlff_ani_options, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options,
+    mlff_import_options, mlff_painn_options, mlff_ani_options, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options, mlff_dynamics_state,
 )  # fmt: skip
 PROFILE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_callable, mlff_statistics, mlff_process_memory, mlff_profile_options, mlff_comparison_options,
