@@ -62,7 +62,8 @@ def synchronizer(device: Device) -> Callable[[Any], None] | None:
     if torch_module is not None and torch_module.cuda.is_available():
         waits.append(lambda result: torch_module.cuda.synchronize())
     if jax_module is not None:
-        waits.append(lambda result: jax_module.block_until_ready(result))
+        # It looks through whatever it is given, half a microsecond for nothing at all.
+        waits.append(lambda result: None if result is None else jax_module.block_until_ready(result))
     if device.type == "cuda":
         struct = device.struct
         waits.append(lambda result: lib.core.mlff_device_synchronize(struct))
