@@ -43,6 +43,7 @@ mlff_status power_series_open(power_series *s, const char *device, const char *p
     if (!s->samples) return MLFF_ERR_MEMORY;
     s->open = power_open(device, pci, &s->meter) == MLFF_OK;
     if (!s->open) snprintf(s->problem, sizeof s->problem, "%s", mlff_last_error());
+    if (s->open) power_read(&s->meter, &(power_sample){0}); // the first reading takes many times as long as the others
     return MLFF_OK;
 }
 
@@ -59,9 +60,8 @@ void power_series_look(power_series *s, int64_t step, bool always)
     power_sample *sample = &s->samples[s->n++];
     sample->step = step;
     power_read(&s->meter, sample);
-    int64_t cost = mlff_clock_ns() - now;
-    if (cost * READING_SHARE > s->interval_ns) s->interval_ns = cost * READING_SHARE;
-    s->next_ns = now + s->interval_ns;
+    int64_t pause_ns = (mlff_clock_ns() - now) * READING_SHARE; // for this one; the next may be quicker
+    s->next_ns = now + (pause_ns > s->interval_ns ? pause_ns : s->interval_ns);
 }
 
 void power_series_close(power_series *s)

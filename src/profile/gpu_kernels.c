@@ -11,7 +11,7 @@
 
 #include "run.h"
 
-enum { KERNELS_STEPS_MAX = 10000, USUAL_STEPS = 30, SETTLING_STEPS = 2 };
+enum { KERNELS_STEPS_MAX = 10000, USUAL_STEPS = 30, SETTLING_STEPS = 2, FADING_STEPS = 200, FADING_NS = 20000000 };
 
 void kernel_report_free(kernel_report *report)
 {
@@ -138,7 +138,7 @@ static void path_of(const mlff_stage *stage, char *path, size_t path_bytes)
 // The stage that a kernel of this name is of, if the force field has such a stage; else what kind of kernel it seems to be.
 static const char *stage_name(const char *name, bool is_kernel, const mlff_stage *stages, int n_stages)
 {
-    const char *ours = is_kernel ? kernel_class(name, true) : "forward/transfer";
+    const char *ours = is_kernel ? kernel_class(name, true) : "copy"; // a copy is of no stage: clocks begin after it
     char path[256];
     for (int k = 0; k < n_stages; k++) {
         path_of(&stages[k], path, sizeof path);
@@ -184,7 +184,8 @@ static int64_t outside(int64_t begin, int64_t end, int64_t left, int64_t right)
 static mlff_status read_step(kernel_report *report, const activity *a, size_t first, size_t last, const kernel_step *s,
                              const mlff_stage *stages, int n_stages)
 {
-    int64_t span_begin = 0, span_end = 0, busy = 0, waited = 0, waited_until = s->start_ns, begun = 0;
+    int64_t first_kernel = 0, last_kernel = 0, span_begin = 0, span_end = 0, busy = 0, waited = 0, waited_until = s->start_ns,
+            begun = 0;
     kernel_stage *before = NULL;
     for (size_t i = first; i < last; i++) {
         const activity_record *r = &a->records[i];
@@ -203,6 +204,8 @@ static mlff_status read_step(kernel_report *report, const activity *a, size_t fi
         stage->busy_us += (double)own * 1e-3;
         busy += own;
         if (r->end_ns > span_end) span_end = r->end_ns;
+        if (r->kind == ACTIVITY_KERNEL && first_kernel == 0) first_kernel = r->start_ns;
+        if (r->kind == ACTIVITY_KERNEL && r->end_ns > last_kernel) last_kernel = r->end_ns;
     }
     if (before) before->until_next_us += (double)(span_end - begun) * 1e-3;
     for (size_t i = first; i < last; i++) {
@@ -215,6 +218,7 @@ static mlff_status read_step(kernel_report *report, const activity *a, size_t fi
         waited_until = to;
     }
     int64_t idle = s->end_ns - s->start_ns - (span_end - span_begin) - waited - s->integrate_ns;
+    report->kernels_us += (double)(last_kernel - first_kernel) * 1e-3;
     report->busy_ms += (double)busy * 1e-6;
     report->gap_ms += (double)(span_end - span_begin - busy) * 1e-6;
     report->wait_ms += (double)waited * 1e-6;
@@ -247,8 +251,8 @@ mlff_status kernels_analyse(kernel_report *report, const activity *a, const kern
         MLFF_TRY(read_step(report, a, first, at, &steps[k], stages, n_stages));
     }
     double scale = 1.0 / (double)(n_steps * n_each);
-    double *const sums[] = {&report->busy_ms, &report->gap_ms,       &report->wait_ms,
-                            &report->host_ms, &report->integrate_ms, &report->step_ms};
+    double *const sums[] = {&report->busy_ms,      &report->gap_ms,  &report->wait_ms,   &report->host_ms,
+                            &report->integrate_ms, &report->step_ms, &report->kernels_us};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) *sums[i] *= scale;
     for (int i = 0; i < report->n_rows; i++) {
         report->rows[i].calls *= scale;
@@ -262,7 +266,7 @@ mlff_status kernels_analyse(kernel_report *report, const activity *a, const kern
     }
     qsort(report->rows, (size_t)report->n_rows, sizeof *report->rows, by_weight);
     report->n_steps = n_steps * n_each;
-    report->run_share = NAN;
+    report->run_share = report->clocks_us = NAN;
     report->n_dropped = a->n_dropped;
     report->n_invalid = a->n_invalid;
     report->n_left_out = a->n_left_out;
@@ -283,17 +287,12 @@ double kernels_interval_s(const kernel_report *report)
 
 void kernels_clock_text(const kernel_report *report, char *text, size_t text_bytes)
 {
-    double kernels = 0.0, clocks = 0.0;
     text[0] = 0;
-    for (int i = 0; i < report->n_stages; i++) {
-        if (isnan(report->stages[i].clock_us)) continue;
-        kernels += report->stages[i].until_next_us;
-        clocks += report->stages[i].clock_us;
-    }
-    if (clocks <= 0.0) return;
+    if (!(report->clocks_us > 0.0) || !(report->kernels_us > 0.0)) return;
     snprintf(text, text_bytes,
-             "of the stages with clocks: their kernels, each until the next begins, %s; their own clocks %s (%+.1f %%)",
-             PROFILE_TIME(kernels * 1e-3), PROFILE_TIME(clocks * 1e-3), 100.0 * (clocks / kernels - 1.0));
+             "from the first kernel's start to the last one's end %s; the stages' own clocks add up to %s (%+.1f %%)",
+             PROFILE_TIME(report->kernels_us * 1e-3), PROFILE_TIME(report->clocks_us * 1e-3),
+             100.0 * (report->clocks_us / report->kernels_us - 1.0));
 }
 
 void kernels_cost_text(const kernel_report *report, char *text, size_t text_bytes)
@@ -303,8 +302,8 @@ void kernels_cost_text(const kernel_report *report, char *text, size_t text_byte
         snprintf(lost, sizeof lost, "; LOST: %lld records dropped by CUPTI, %lld without valid times, %lld beyond our room",
                  (long long)report->n_dropped, (long long)report->n_invalid, (long long)report->n_left_out);
     if (report->n_windows > 0)
-        snprintf(cost, sizeof cost, "%lld such windows cost %.2g %% of the run", (long long)report->n_windows,
-                 report->run_share * 100.0);
+        snprintf(cost, sizeof cost, "%s since the first one; %lld such windows cost %.2g %% of the run",
+                 PROFILE_TIME(report->after_ms), (long long)report->n_windows, report->run_share * 100.0);
     else
         snprintf(cost, sizeof cost, "%s unwatched after; the window cost %s beyond that, 0.2 %% if there is one every %.3g s",
                  PROFILE_TIME(report->after_ms), PROFILE_TIME(report->cost_ms), kernels_interval_s(report));
@@ -316,15 +315,18 @@ void kernels_cost_text(const kernel_report *report, char *text, size_t text_byte
 
 // ---- the steps -----------------------------------------------------------------------------------
 
+// Median of unwatched steps, after some that let what was before die away.
 static mlff_status usual_step(run *r, double *median_ms)
 {
     mlff_status status = MLFF_OK;
     double times[USUAL_STEPS];
-    for (int i = 0; i < USUAL_STEPS; i++) {
+    int64_t begun = mlff_clock_ns();
+    for (int i = -FADING_STEPS; i < USUAL_STEPS; i++) {
         int64_t time_ns;
+        if (i < 0 && mlff_clock_ns() - begun > FADING_NS) i = 0;
         MLFF_TRY(run_frame_next(r));
         MLFF_TRY(run_step(r, &time_ns));
-        times[i] = (double)time_ns * 1e-6;
+        if (i >= 0) times[i] = (double)time_ns * 1e-6;
     }
     *median_ms = statistics_median(times, USUAL_STEPS);
 done:
@@ -354,17 +356,26 @@ done:
     return status;
 }
 
-// The stages' own clocks beside their kernels; a stage of several layers is one row.
-static void join_clocks(const run *r, kernel_report *report, const double *clock_us)
+// The stages' own clocks beside their kernels. Layers of a stage are one row; a stage without a kernel of its own is part of
+// another one's.
+static mlff_status join_clocks(const run *r, kernel_report *report, const double *clock_us)
 {
+    report->clocks_us = r->n_stages > 0 ? 0.0 : NAN;
     for (int k = 0; k < r->n_stages; k++) {
         char path[256];
         path_of(&r->callable.stages[k], path, sizeof path);
-        for (int i = 0; i < report->n_stages; i++) {
-            if (strcmp(report->stages[i].name, path) != 0) continue;
-            report->stages[i].clock_us = clock_us[k] + (isnan(report->stages[i].clock_us) ? 0.0 : report->stages[i].clock_us);
+        kernel_stage *stage = stage_of(report, path);
+        if (!stage) return MLFF_ERR_MEMORY;
+        bool first = true;
+        for (int i = 0; i < k && first; i++) {
+            char before[256];
+            path_of(&r->callable.stages[i], before, sizeof before);
+            first = strcmp(before, path) != 0;
         }
+        stage->clock_us = clock_us[k] + (first ? 0.0 : stage->clock_us);
+        report->clocks_us += clock_us[k];
     }
+    return MLFF_OK;
 }
 
 mlff_status run_kernels(run *r, mlff_profile *profile)
@@ -391,7 +402,7 @@ mlff_status run_kernels(run *r, mlff_profile *profile)
                       (double)(n_steps + SETTLING_STEPS) * report->usual_ms;
     MLFF_TRY(usual_step(r, &report->after_ms));
     MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, 1, r->callable.stages, r->n_stages));
-    join_clocks(r, report, clock_us);
+    MLFF_TRY(join_clocks(r, report, clock_us));
     r->n_kernel_steps = n_steps;
     profile->kernels = report;
     report = NULL;

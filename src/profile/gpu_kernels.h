@@ -16,8 +16,8 @@ typedef struct kernel_row {
     double calls, busy_us, sum_us;
 } kernel_row;
 
-/* A stage by its kernels and by its own clock. `until_next_us` is from the start of its kernels to the start of the next
- * stage's, which is what the stamps of a stage see. */
+/* A stage by its kernels and by its own clock, which sees more where kernels of two stages are one, or run side by side.
+ * `until_next_us` is from the start of its kernels to the start of the next stage's. */
 typedef struct kernel_stage {
     char *name;
     double busy_us, until_next_us, clock_us;
@@ -30,8 +30,9 @@ typedef struct kernel_report {
     int n_rows, n_stages;
     /* of a traced step, ms; they add up to `step_ms` */
     double step_ms, busy_ms, gap_ms, wait_ms, host_ms, integrate_ms;
-    double usual_ms, after_ms; /* median of untraced steps right before and right after */
-    double open_ms, cost_ms;   /* of opening CUPTI, once; of the window beyond its steps' usual time */
+    double kernels_us, clocks_us; /* from the first kernel's start to the last one's end; by the stages' own clocks, NaN */
+    double usual_ms, after_ms;    /* median of untraced steps right before and right after */
+    double open_ms, cost_ms;      /* of opening CUPTI, once; of the window beyond its steps' usual time */
     int64_t n_dropped, n_invalid, n_left_out;
     int64_t cupti_version;
     int64_t n_windows; /* in the run itself, of which this is the last; 0: one after the run */
@@ -54,7 +55,7 @@ mlff_status kernels_analyse(kernel_report *report, const activity *window, const
                             int64_t n_each, const mlff_stage *stages, int n_stages);
 /* Listening, amortised: with a window so often, s, its cost is 0.2 % of the time. */
 double kernels_interval_s(const kernel_report *report);
-/* "kernels and gaps add up to 51.2 µs, …; the stages' own clocks to 51.0 µs"; "" without clocks. */
+/* "from the first kernel's start to the last one's end 51.2 µs; the stages' own clocks say 51.0 µs"; "" without clocks. */
 void kernels_clock_text(const kernel_report *report, char *text, size_t text_bytes);
 /* What listening cost, and what was lost. */
 void kernels_cost_text(const kernel_report *report, char *text, size_t text_bytes);
@@ -72,10 +73,13 @@ extern const char *const budget_names[N_BUDGET];
 typedef struct step_budget {
     double ms[N_BUDGET], step_ms;
     double between_ms; /* between two steps: frames, files, samples, the caller; not part of the step; NaN: not known */
-    bool traced;       /* of the steps that CUPTI watched, which are a little longer than the run's */
+    bool traced;       /* of the steps that CUPTI watched */
+    double usual_ms;   /* of such a step when nobody watches; NaN if not traced */
 } step_budget;
 step_budget budget_of(const mlff_profile *profile);
-/* What the budget means for a force field on a GPU: who waits for whom; "" elsewhere. */
+/* Part of a step in which the device works, of a step that nobody watches, which is shorter; NaN if not known. */
+double budget_busy_share(const step_budget *budget);
+/* Who waits for whom on a GPU; "" elsewhere. */
 void budget_text(const step_budget *budget, char *text, size_t text_bytes);
 /* The stage of our models that such a kernel is of (`ours`), or what kind it seems to be: "matrix product"; static text. */
 const char *kernel_class(const char *name, bool ours);

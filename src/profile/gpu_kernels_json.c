@@ -6,10 +6,11 @@
 
 #define NUMBER(field) JSON_NUMBER(kernel_report, field)
 #define INTEGER(field) JSON_INTEGER(kernel_report, field)
-static const json_field fields[] = {
-    INTEGER(n_steps),     NUMBER(step_ms),     NUMBER(busy_ms),        NUMBER(gap_ms),     NUMBER(wait_ms),  NUMBER(host_ms),
-    NUMBER(integrate_ms), NUMBER(usual_ms),    NUMBER(after_ms),       NUMBER(open_ms),    NUMBER(cost_ms),  INTEGER(n_dropped),
-    INTEGER(n_invalid),   INTEGER(n_left_out), INTEGER(cupti_version), INTEGER(n_windows), NUMBER(run_share)};
+static const json_field fields[] = {INTEGER(n_steps),   NUMBER(step_ms),     NUMBER(busy_ms),        NUMBER(gap_ms),
+                                    NUMBER(wait_ms),    NUMBER(host_ms),     NUMBER(integrate_ms),   NUMBER(usual_ms),
+                                    NUMBER(after_ms),   NUMBER(open_ms),     NUMBER(cost_ms),        INTEGER(n_dropped),
+                                    INTEGER(n_invalid), INTEGER(n_left_out), INTEGER(cupti_version), INTEGER(n_windows),
+                                    NUMBER(run_share),  NUMBER(kernels_us),  NUMBER(clocks_us)};
 static const json_field row_fields[] = {
     {"calls_per_step", offsetof(kernel_row, calls), false}, JSON_NUMBER(kernel_row, busy_us), JSON_NUMBER(kernel_row, sum_us)};
 static const json_field stage_fields[] = {JSON_NUMBER(kernel_stage, busy_us), JSON_NUMBER(kernel_stage, until_next_us),

@@ -201,14 +201,15 @@ static mlff_status say_launches(mlff_profile *profile)
         return say(profile,
                    "what runs on the GPU was not watched: --kernels 20 (in Python kernels=20) names every kernel and tells "
                    "its work from launch gaps and waits");
-    if (!b.traced || !(busy > 0.0) || b.step_ms < 2.0 * busy) return MLFF_OK;
+    double share = budget_busy_share(&b), rest = (1.0 - share) / share;
+    if (!(share > 0.0 && share < 0.5)) return MLFF_OK; // also for NaN
     return say(
         profile,
-        "launch-bound: the GPU works in %.0f %% of the step (%s of %s), the rest is launch gaps %s, waits %s and the host %s. "
+        "launch-bound: the GPU works in %.0f %% of the step (%s), the rest is launch gaps %s, waits %s and the host %s. "
         "It is busy for half of a step from about %.2g atoms on, if its time goes with the atoms; below, larger systems or "
         "several in one call are almost free, and a captured graph or fused kernels could be up to %.1f× as fast",
-        100.0 * busy / b.step_ms, PROFILE_TIME(busy), PROFILE_TIME(b.step_ms), PROFILE_TIME(b.ms[BUDGET_GAPS]),
-        PROFILE_TIME(b.ms[BUDGET_WAITS]), PROFILE_TIME(b.ms[BUDGET_HOST]), atoms * (b.step_ms - busy) / busy, b.step_ms / busy);
+        100.0 * share, PROFILE_TIME(busy), PROFILE_TIME(b.ms[BUDGET_GAPS]), PROFILE_TIME(b.ms[BUDGET_WAITS]),
+        PROFILE_TIME(b.ms[BUDGET_HOST]), atoms * rest, 1.0 / share);
 }
 
 static mlff_status say_rebuilds(mlff_profile *profile)

@@ -199,6 +199,12 @@ static void write_budget(base_text *page, const mlff_profile *profile)
     cell(page, "%s", b.traced ? "step (watched)" : "step");
     cell(page, "%s", PROFILE_TIME(b.step_ms));
     base_text_add(page, "<td></td><td class=\"bar\"></td></tr>\n");
+    if (b.usual_ms > 0.0) {
+        base_text_add(page, "<tr>");
+        cell(page, "step (nobody watches)");
+        cell(page, "%s", PROFILE_TIME(b.usual_ms));
+        base_text_add(page, "<td></td><td class=\"bar\"></td></tr>\n");
+    }
     table_end(page);
     budget_text(&b, sentence, sizeof sentence);
     if (*sentence) element(page, "p", "", sentence);

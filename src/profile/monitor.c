@@ -38,7 +38,7 @@ struct mlff_monitor {
     double times_ns[PIECE];                         // of such steps
     int64_t watch_steps, n_windows, next_window_ns; // windows in which kernels on a GPU are seen; 0: none
     kernel_report *kernels;                         // of the last one
-    double window_cost_ns, unwatched_ns;            // of all windows; of the steps outside of them
+    double window_cost_ns, unwatched_ns, before_ms; // of all windows; of the steps outside of them; of one before the first
     int64_t n_unwatched;
     char watch_problem[512];
 };
@@ -319,7 +319,12 @@ static mlff_status window_read(mlff_monitor *m, const activity *window, const ke
     kernel_report *report = base_alloc(1, sizeof *report, "a report on kernels");
     if (!report) return MLFF_ERR_MEMORY;
     MLFF_TRY(kernels_analyse(report, window, all, 1, n_steps, m->r.callable.stages, m->n_stages));
-    report->usual_ms = report->after_ms = m->unwatched_ns / (double)m->n_unwatched * 1e-6;
+    if (m->n_windows == 0) { // from here on steps are those after a window
+        m->before_ms = m->unwatched_ns / (double)m->n_unwatched * 1e-6;
+        m->unwatched_ns = 0.0;
+        m->n_unwatched = 0;
+    }
+    report->usual_ms = m->before_ms;
     report->cost_ms = cost_ns * 1e-6;
     report->n_windows = ++m->n_windows;
     if (m->kernels) report->open_ms = m->kernels->open_ms;
@@ -443,6 +448,7 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     if (m->kernels) {
         MLFF_TRY(kernel_report_copy(m->kernels, &profile->kernels));
         profile->kernels->run_share = m->window_cost_ns / (double)r->wall_ns;
+        profile->kernels->after_ms = m->n_unwatched > 0 ? m->unwatched_ns / (double)m->n_unwatched * 1e-6 : NAN;
     }
     if (*m->watch_problem) MLFF_TRY(profile_note(profile, "kernels on the GPU were not traced: %s", m->watch_problem));
     if (m->resident)

@@ -342,6 +342,10 @@ static void write_budget(page *p, const mlff_profile *profile)
     }
     cell(p, b.traced ? "step (watched)" : "step", 24);
     base_text_add(&p->text, "%s\n", PROFILE_TIME_RIGHT(b.step_ms, 10));
+    if (b.usual_ms > 0.0) {
+        cell(p, "step (nobody watches)", 24);
+        base_text_add(&p->text, "%s\n", PROFILE_TIME_RIGHT(b.usual_ms, 10));
+    }
     if (isfinite(b.between_ms))
         wrappedf(p, "", "between two steps, for frames, files and samples: %s, not part of the step", PROFILE_TIME(b.between_ms));
     budget_text(&b, sentence, sizeof sentence);

@@ -132,6 +132,8 @@ static void test_names_and_times(void **state)
     assert_near(copy->busy_us, 10.0, 1e-9);
     assert_near(k->busy_ms, 0.095, 1e-12);
     assert_near(k->gap_ms, 0.005, 1e-12);
+    assert_near(k->kernels_us, 90.0, 1e-9); // the copy before them left out
+    assert_near(k->clocks_us, 64.5, 1e-9);
     assert_true(k->rows[0].busy_us >= k->rows[1].busy_us && k->rows[1].busy_us >= k->rows[2].busy_us);
     assert_int_equal(k->n_dropped + k->n_invalid + k->n_left_out, 0);
     mlff_profile_destroy(profile);
