@@ -18,6 +18,14 @@ static int partial_bytes(int mt, int warps)
     return mt == 1 ? warps * 512 : 0;
 }
 
+// Where the rows of a product are: INPUT, in global memory; else in shared memory, counted from the first operand.
+template <bool INPUT> struct rows_at {
+    const uint4 *input;
+};
+template <> struct rows_at<false> {
+    int first;
+};
+
 template <int MT, int WARPS> struct tile {
     const ani_cuda_step &step;
     uint4 *operands, *partial;
@@ -42,15 +50,25 @@ template <int MT, int WARPS> struct tile {
         stage = 0;
     }
 
+    __device__ __forceinline__ const uint4 *find(rows_at<true> rows) const
+    {
+        return rows.input;
+    }
+    __device__ __forceinline__ const uint4 *find(rows_at<false> rows) const
+    {
+        return operands + rows.first;
+    }
+
     // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of `n` tiles of the inner dimension.
     // With INPUT the rows come from global memory, and `stored` says where each of their tiles is in w; else they are waited
     // for, if `wait`, when the first weights are on their way.
     template <int G, bool INPUT>
-    __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], const uint4 *rows, const uint4 *const (&w)[G], int n,
+    __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], rows_at<INPUT> at_rows, const uint4 *const (&w)[G], int n,
                                              int first, int stride, bool wait)
     {
         const bool AHEAD = INPUT && MT != 2;     // rows of 32 slots are met by warps enough to wait for them
         const int D = MT == 1 && G == 1 ? 3 : 1; // tiles fetched ahead
+        const uint4 *rows = find(at_rows);
         uint4 next[D][G], ahead[AHEAD ? D : 1][MT][2];
         const auto fetch = [&](int k) {
 #pragma unroll
@@ -115,7 +133,7 @@ template <int MT, int WARPS> struct tile {
 
     // `count` of G columns from `column` on: products and what becomes of them.
     template <int G, bool INPUT, bool OUTPUT, class Fetch, class Finish>
-    __device__ __forceinline__ void columns(const uint4 *rows, const uint4 *weight, int n, int column, int end, bool wait,
+    __device__ __forceinline__ void columns(rows_at<INPUT> rows, const uint4 *weight, int n, int column, int end, bool wait,
                                             const Fetch &constants, const Finish &finish)
     {
         float4 sum[MT][G];
@@ -144,7 +162,7 @@ template <int MT, int WARPS> struct tile {
     // One product: `n` tiles of rows, times a matrix of n_columns tiles of 8, of which this block has its share. OUTPUT:
     // these are AEV columns. finish(column, m, sum, constants(column)) gets each result once, in the warp that has the column.
     template <bool INPUT, bool OUTPUT, class Fetch, class Finish>
-    __device__ __forceinline__ void layer(const uint4 *rows, const void *matrix, int n, int n_columns, const Fetch &constants,
+    __device__ __forceinline__ void layer(rows_at<INPUT> rows, const void *matrix, int n, int n_columns, const Fetch &constants,
                                           const Finish &finish)
     {
         const int begin = n_columns * rank / cluster, end = n_columns * (rank + 1) / cluster, own = end - begin;
@@ -182,9 +200,9 @@ template <int MT, int WARPS> struct tile {
     }
 
     // ---- operands in shared memory: `buffer` has `tiles` tiles of 16 columns for each of MT tiles of rows
-    __device__ __forceinline__ uint4 *piece(uint4 *buffer, int tiles, int column, int m) const
+    __device__ __forceinline__ uint4 *piece(int buffer, int tiles, int column, int m) const
     {
-        return buffer + (m * tiles + column / 2) * 64 + column % 2 * 32 + lane;
+        return operands + buffer + (m * tiles + column / 2) * 64 + column % 2 * 32 + lane;
     }
     __device__ __forceinline__ void put(uint4 *at, float4 v, float scale) const
     {
@@ -247,8 +265,7 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
     const ani_cuda_network &net = *t.net;
     const int L = net.n_hidden, pair = 2 * (t.lane % 4);
     const float unit = step.weight_unit / ANI_CUDA_VALUE_SCALE, unit_back = step.weight_unit / ANI_CUDA_ADJOINT_SCALE;
-    const uint4 *rows = (const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64;
-    uint4 *buffer = t.operands;
+    int rows = 0, buffer = 0; // where a layer's rows begin, and what it gives
     float e[MT][2];
     for (int m = 0; m < MT; m++) e[m][0] = e[m][1] = 0;
     int n = n_tiles;
@@ -275,9 +292,10 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
             t.put(t.piece(buffer, tiles, column, m), v, scale);
         };
         if (l == 0)
-            t.template layer<true, false>(rows, net.weight[l], n, 2 * tiles, constants, finish);
+            t.template layer<true, false>({(const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64}, net.weight[l], n,
+                                          2 * tiles, constants, finish);
         else
-            t.template layer<false, false>(rows, net.weight[l], n, 2 * tiles, constants, finish);
+            t.template layer<false, false>({rows}, net.weight[l], n, 2 * tiles, constants, finish);
         rows = buffer;
         n = tiles;
         buffer += MT * tiles * 64;
@@ -304,7 +322,7 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
     const auto none = [](int) { return make_float4(0, 0, 0, 0); };
     for (int l = L - 1; l > 0; l--) {
         const int tiles = net.tiles[l - 1];
-        uint4 *to = (uint4 *)rows - MT * tiles * 64;
+        const int to = rows - MT * tiles * 64;
         const auto finish = [&](int column, int m, float4 v, float4) {
             uint4 *at = t.piece(to, tiles, column, m);
             const float4 h = t.value(at);
@@ -312,7 +330,7 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
                             v.z * unit_back * celu_slope(h.z), v.w * unit_back * celu_slope(h.w));
             t.put(at, v, ANI_CUDA_ADJOINT_SCALE);
         };
-        t.template layer<false, false>(rows, net.back[l], net.tiles[l], 2 * tiles, none, finish);
+        t.template layer<false, false>({rows}, net.back[l], net.tiles[l], 2 * tiles, none, finish);
         rows = to;
     }
     const auto finish = [&](int column, int m, float4 v, float4) {
@@ -327,7 +345,7 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
         *upper = a;
         *lower = b;
     };
-    t.template layer<false, true>(rows, net.back[0], net.tiles[0], 2 * n_tiles, none, finish);
+    t.template layer<false, true>({rows}, net.back[0], net.tiles[0], 2 * n_tiles, none, finish);
 }
 
 template <int MT, int WARPS>
