@@ -462,6 +462,52 @@ static void test_dynamics(void **state)
     mlff_system_destroy(crowd);
 }
 
+// The same for dynamics: each call fails once while they are made and run.
+static void test_dynamics_failures(void **state)
+{
+    (void)state;
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_system *system = support_random_system(2, 0, 1.2, 51);
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    mlff_evaluator *evaluator;
+    int failures = 0;
+    assert_ok(mlff_system_add_masses(system));
+    assert_ok(mlff_system_add_velocities(system));
+    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+    support_results settled = support_compute_system(evaluator, system);
+    for (int64_t nth = 1;; nth += 8 / SUPPORT_CASES(8)) {
+        mlff_dynamics *dynamics = NULL;
+        emulate_counts before = counts();
+        plan_failure(NULL, nth, UNKNOWN);
+        mlff_status status = mlff_dynamics_create_on(evaluator, &options, system, NULL, NULL, &dynamics);
+        if (status == MLFF_OK) status = mlff_dynamics_run(dynamics, 2, NULL);
+        mlff_dynamics_destroy(dynamics);
+        int came = mend();
+        if (status != MLFF_OK) {
+            failures++;
+            assert_int_equal(status, MLFF_ERR_DEVICE);
+        } else if (!came) {
+            break;
+        }
+        // Growths of the evaluator stay with it; all else goes with the dynamics. Its graphs may have been forgotten.
+        emulate_counts after = counts();
+        if (after.streams != before.streams || after.host_blocks != before.host_blocks || after.graphs != before.graphs ||
+            after.events != before.events || after.blocks > before.blocks + 1 || after.executables > before.executables + 1)
+            fail_msg("call %d: %d streams, %d blocks, %d page-locked, %d graphs, %d executables left behind", (int)nth,
+                     (int)(after.streams - before.streams), (int)(after.blocks - before.blocks),
+                     (int)(after.host_blocks - before.host_blocks), (int)(after.graphs - before.graphs),
+                     (int)(after.executables - before.executables));
+        support_results again = support_compute_system(evaluator, system); // the evaluator serves on
+        assert_int_equal(again.n_atoms, 2);
+        support_results_free(&again);
+    }
+    assert_true(failures > 5);
+    support_results_free(&settled);
+    mlff_evaluator_destroy(evaluator);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
     if (!getenv("MLFF_CUDA_PLUGIN")) {
@@ -471,6 +517,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_devices),       cmocka_unit_test(test_host),          cmocka_unit_test(test_device),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_every_failure), cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_too_large),     cmocka_unit_test(test_dynamics),      cmocka_unit_test(test_wrong_build)};
+        cmocka_unit_test(test_too_large),     cmocka_unit_test(test_dynamics),      cmocka_unit_test(test_dynamics_failures),
+        cmocka_unit_test(test_wrong_build)};
     return cmocka_run_group_tests(tests, open_emulator, NULL);
 }
