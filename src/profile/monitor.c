@@ -23,7 +23,7 @@ struct mlff_monitor {
     int64_t n_steps, started_ns;
     bool on;
     double block_ns[2][BLOCK];     // steps of the block with everything, and of the bare one
-    double differences[PAIRS_MAX]; // of their medians
+    double differences[PAIRS_MAX]; // of their lower quartiles: on a busy machine most steps may lose the processor
     int n_differences;
     int64_t keep_every, n_pairs;                 // every keep_every-th pair is kept
     double spent_ns[N_KINDS], usual_ns[N_KINDS]; // by us outside of steps; of light steps in those that were timed
@@ -108,7 +108,7 @@ static mlff_status switch_on(mlff_monitor *m, bool on)
     return m->r.callable.stage_clock_set(m->r.callable.context, on);
 }
 
-// Medians of two neighbouring blocks are there: their difference, thinned so that it stays bounded.
+// Two neighbouring blocks are there: the difference of their lower quartiles, thinned so that it stays bounded.
 static void keep_pair(mlff_monitor *m)
 {
     if (m->n_pairs++ % m->keep_every != 0) return;
@@ -119,7 +119,7 @@ static void keep_pair(mlff_monitor *m)
     }
     for (int k = 0; k < 2; k++) statistics_sort(m->block_ns[k], BLOCK); // in place: nothing is allocated during the run
     m->differences[m->n_differences++] =
-        statistics_percentile(m->block_ns[0], BLOCK, 0.5) - statistics_percentile(m->block_ns[1], BLOCK, 0.5);
+        statistics_percentile(m->block_ns[0], BLOCK, 0.25) - statistics_percentile(m->block_ns[1], BLOCK, 0.25);
 }
 
 static void counters_refresh(run *r)
