@@ -34,7 +34,8 @@ typedef struct activity {
 /* Records from here to activity_end; one window at a time in a process. MLFF_ERR_DEVICE, and why, where there is no CUPTI
  * that can be used: no library, another profiler in this process, no permission. */
 mlff_status activity_begin(activity *window_out);
-/* Ends the window and fetches its records; work in flight is the caller's to wait for before. */
+/* Ends the window, fetches its records and detaches CUPTI from the process ($MLFF_CUPTI_DETACH=0: leaves it, and steps a
+ * little slower); work in flight is the caller's to wait for before. */
 mlff_status activity_end(activity *window);
 void activity_free(activity *window);
 

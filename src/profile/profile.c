@@ -403,10 +403,10 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
             MLFF_TRY(profile_note(profile, "the split into energy and forces failed: %s", mlff_last_error()));
         }
     }
-    if (*ended == MLFF_OK && r->options.kernels > 0 && run_kernels(r, profile) != MLFF_OK)
-        MLFF_TRY(profile_note(profile, "kernels on the GPU were not traced: %s", mlff_last_error()));
     if (*ended == MLFF_OK && r->options.overhead && run_overhead(r, profile) != MLFF_OK)
         MLFF_TRY(profile_note(profile, "the overhead could not be measured: %s", mlff_last_error()));
+    if (*ended == MLFF_OK && r->options.kernels > 0 && run_kernels(r, profile) != MLFF_OK) // last: it may leave steps slower
+        MLFF_TRY(profile_note(profile, "kernels on the GPU were not traced: %s", mlff_last_error()));
     if (r->options.until_precision > 0.0) MLFF_TRY(note_precision(r, profile));
     MLFF_TRY(record_times(r, profile));
     tail_derive(profile, profile->latency_ms, r->step.tags, profile->n_latency);

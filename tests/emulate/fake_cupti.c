@@ -15,7 +15,7 @@ typedef void requested_function(uint8_t **buffer, size_t *bytes, size_t *max_rec
 typedef void completed_function(void *context, uint32_t stream, uint8_t *buffer, size_t bytes, size_t valid_bytes);
 
 static uint8_t records[RECORDS_MAX][RECORD_BYTES];
-static int n_records, enabled[64], subscribed;
+static int n_records, enabled[64], subscribed, n_detached;
 static size_t dropped;
 static requested_function *requested;
 static completed_function *completed;
@@ -25,6 +25,8 @@ static const int64_t clock_offset = 1700000000000000000; // CUPTI's clock is the
 EXPORT void fake_cupti_clock(int64_t (*function)(void));
 EXPORT void fake_cupti_drop(size_t n);
 EXPORT int fake_cupti_listens(void);
+EXPORT int fake_cupti_detached(void);
+EXPORT int cuptiFinalize(void);
 EXPORT void fake_cupti_record(int kind, const char *name, int detail, uint32_t stream, int64_t start_ns, int64_t end_ns);
 EXPORT int cuptiGetVersion(uint32_t *version);
 EXPORT int cuptiGetResultString(int result, const char **text);
@@ -59,6 +61,17 @@ void fake_cupti_drop(size_t n)
 int fake_cupti_listens(void)
 {
     return subscribed;
+}
+
+int fake_cupti_detached(void)
+{
+    return n_detached;
+}
+
+int cuptiFinalize(void)
+{
+    n_detached++;
+    return 0;
 }
 
 static void put(uint8_t *record, size_t offset, const void *value, size_t bytes)

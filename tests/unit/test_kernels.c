@@ -13,7 +13,7 @@ enum { KERNEL = 10, COPY = 1, SYNCHRONIZATION = 38, STREAM_SYNCHRONIZE = 3, EVEN
 
 static void (*plant)(int kind, const char *name, int detail, uint32_t stream, int64_t start_ns, int64_t end_ns);
 static void (*drop)(size_t n);
-static int (*listens)(void);
+static int (*listens)(void), (*detached)(void);
 
 // Beside the program's folder, in lib/.
 static const char *fake_path(const char *name)
@@ -34,11 +34,12 @@ static void use_fake(void)
     void *handle = dlopen(fake_path("libfake_cupti.so"), RTLD_NOW);
     assert_non_null(handle);
     void *symbols[] = {dlsym(handle, "fake_cupti_record"), dlsym(handle, "fake_cupti_drop"), dlsym(handle, "fake_cupti_listens"),
-                       dlsym(handle, "fake_cupti_clock")};
+                       dlsym(handle, "fake_cupti_clock"), dlsym(handle, "fake_cupti_detached")};
     memcpy(&plant, &symbols[0], sizeof plant);
     memcpy(&drop, &symbols[1], sizeof drop);
     memcpy(&listens, &symbols[2], sizeof listens);
     memcpy(&clock_set, &symbols[3], sizeof clock_set);
+    memcpy(&detached, &symbols[4], sizeof detached);
     clock_set(mlff_clock_ns);
     setenv("MLFF_CUPTI", fake_path("libfake_cupti.so"), 1);
 }
@@ -112,9 +113,11 @@ static const kernel_row *row_named(const kernel_report *report, const char *part
 static void test_names_and_times(void **state)
 {
     (void)state;
+    int before = detached();
     mlff_profile *profile = run_planted(12, NULL);
     const kernel_report *k = profile->kernels;
     assert_non_null(k);
+    assert_int_equal(detached(), before + 1);
     assert_int_equal(listens(), 0); // the place is free again
     assert_int_equal(k->n_steps, 12);
     assert_int_equal(k->cupti_version, 130001);
