@@ -23,11 +23,20 @@ struct cuda_dynamics {
     cudaStream_t stream;
     cudaGraphExec_t many, one, stamped; // the last with stamps of the stages; NULL until asked for
     void *block, *pinned;
-    size_t state_bytes; // positions, velocities, forces, heat, step, energy: one piece, copied for going back
-    char *state, *kept; // on the device
-    uint64_t *times;    // page-locked, [CHUNK + 1]
-    double *masses;     // host, amu
+    size_t state_bytes;        // positions, velocities, forces, heat, step, energy: one piece, copied for going back
+    char *state, *kept;        // on the device
+    char *seen;                // page-locked: the state as it is there between calls
+    uint64_t *times;           // page-locked, [CHUNK + 1]
+    painn_cuda_report *report; // page-locked, of the last step
+    double *masses;            // host, amu
+    int bins;                  // neighbours come from bins, whose lists the device counts
 };
+
+// Where an array of the device's state stands in the host's copy of it.
+static const double *seen(const cuda_dynamics *d, const double *array)
+{
+    return (const double *)(const void *)(d->seen + ((const char *)array - d->state));
+}
 
 static void forget(cuda_dynamics *d)
 {
@@ -58,6 +67,7 @@ static mlff_status capture(cuda_dynamics *d, int n_steps, uint64_t *stamps, cuda
     cudaGraph_t graph = NULL;
     painn_cuda_step step = e->step;
     painn_cuda_plan plan = painn_cuda_make_plan(e, d->motion.n_atoms, 1, d->motion.n_atoms, 1);
+    d->bins = plan.bins;
     step.call_in = e->staged;
     painn_cuda_choose_rows(&step, 0);
     step.stamps = stamps;
@@ -91,6 +101,7 @@ static mlff_status settle(cuda_dynamics *d)
     PLUGIN_TRY(painn_cuda_send_call(e, &d->batch, &d->results, d->stream));
     PLUGIN_TRY(capture(d, STEPS_A_GRAPH, NULL, &d->many));
     PLUGIN_TRY(capture(d, 1, NULL, &d->one));
+    CUDA_TRY(cudaMemcpy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
 done:
     return status;
 }
@@ -125,11 +136,13 @@ static mlff_status place(cuda_dynamics *d, const mlff_system *system, int64_t fi
     at += 256;
     d->motion.times = (uint64_t *)at;
 
-    CUDA_TRY(cudaHostAlloc(&d->pinned, 256 + (CHUNK + 1) * sizeof(uint64_t), cudaHostAllocMapped),
+    CUDA_TRY(cudaHostAlloc(&d->pinned, 512 + d->state_bytes + (CHUNK + 1) * sizeof(uint64_t), cudaHostAllocMapped),
              "page-locked memory for dynamics");
-    memset(d->pinned, 0, 256);
+    memset(d->pinned, 0, 512);
     d->motion.trouble = d->pinned;
-    d->times = (uint64_t *)((char *)d->pinned + 256);
+    d->report = (painn_cuda_report *)((char *)d->pinned + 256);
+    d->seen = (char *)d->pinned + 512;
+    d->times = (uint64_t *)(d->seen + d->state_bytes);
 
     double *host_inverse = calloc(n, sizeof *host_inverse);
     if (!host_inverse || !(d->masses = calloc(n, sizeof *d->masses))) {
@@ -217,6 +230,8 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     CUDA_TRY(
         cudaMemcpyAsync(d->times, d->motion.times, (size_t)(n_steps + 1) * sizeof(uint64_t), cudaMemcpyDeviceToHost, d->stream),
         "dynamics");
+    CUDA_TRY(cudaMemcpyAsync(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost, d->stream), "dynamics");
+    CUDA_TRY(cudaMemcpyAsync(d->report, d->motion.report, sizeof *d->report, cudaMemcpyDeviceToHost, d->stream), "dynamics");
     CUDA_TRY(cudaStreamSynchronize(d->stream), "dynamics on the GPU");
     if (trouble->flags & PAINN_CUDA_ROW_FULL) {
         // Back to the beginning of the chunk, with longer rows.
@@ -227,12 +242,21 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
         return MLFF_OK;
     }
     if (trouble->flags) PLUGIN_TRY(painn_cuda_judge(e, trouble));
-    double energy;
-    CUDA_TRY(cudaMemcpy(&energy, d->results.energies, sizeof energy, cudaMemcpyDeviceToHost), "dynamics");
+    double energy = *seen(d, d->results.energies);
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
     if (n_plain < n_steps) e->kind->read_stamps(e, 1);
 done:
     return status;
+}
+
+// What the evaluator says of itself has these steps in it too.
+static void count(const cuda_dynamics *d, int n_steps)
+{
+    cuda_evaluator *e = d->evaluator;
+    e->n_computes += n_steps;
+    e->n_pairs = d->report->n_pairs;
+    e->n_rebuilds += d->bins ? d->report->n_lists - e->lists_seen : n_steps;
+    if (d->bins) e->lists_seen = d->report->n_lists;
 }
 
 mlff_status painn_cuda_dynamics_run(cuda_dynamics *d, int64_t n_steps, double *times_ns, int64_t *n_done_out)
@@ -247,6 +271,7 @@ mlff_status painn_cuda_dynamics_run(cuda_dynamics *d, int64_t n_steps, double *t
         if (status == MLFF_ERR_DEVICE || status == MLFF_ERR_MEMORY) break;
         if (status != MLFF_OK) {
             cudaError_t error = cudaMemcpy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice);
+            if (error == cudaSuccess) error = cudaMemcpy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost);
             if (error != cudaSuccess) status = cuda_failed(error, "dynamics");
             if (error != cudaSuccess || chunk == 1) break;
             status = MLFF_OK;
@@ -256,7 +281,7 @@ mlff_status painn_cuda_dynamics_run(cuda_dynamics *d, int64_t n_steps, double *t
         if (again) continue;
         for (int k = 0; times_ns && k < chunk; k++) times_ns[n_done + k] = (double)(d->times[k + 1] - d->times[k]);
         n_done += chunk;
-        d->evaluator->n_computes += chunk;
+        count(d, chunk);
     }
 done:
     *n_done_out = n_done;
@@ -265,33 +290,18 @@ done:
 
 mlff_status painn_cuda_dynamics_get(cuda_dynamics *d, double *positions, double *velocities, double *forces, double *energies)
 {
-    mlff_status status = MLFF_OK;
     size_t n = (size_t)d->motion.n_atoms, bytes = 3 * n * sizeof(double);
-    double *v = NULL, *heat = NULL;
-    PLUGIN_TRY(cuda_use(d->evaluator->device));
-    if (positions)
-        CUDA_TRY(cudaMemcpy(positions, d->motion.positions, bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
-    if (velocities)
-        CUDA_TRY(cudaMemcpy(velocities, d->motion.velocities, bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
-    if (forces) CUDA_TRY(cudaMemcpy(forces, d->motion.forces, bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
-    if (!energies) goto done;
-    v = malloc(bytes);
-    heat = malloc(n * sizeof *heat);
-    if (!v || !heat) {
-        status = host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
-        goto done;
-    }
-    CUDA_TRY(cudaMemcpy(v, d->motion.velocities, bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
-    CUDA_TRY(cudaMemcpy(heat, d->motion.heat, n * sizeof *heat, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
-    CUDA_TRY(cudaMemcpy(&energies[0], d->results.energies, sizeof(double), cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    const double *v = seen(d, d->motion.velocities), *heat = seen(d, d->motion.heat);
+    if (positions) memcpy(positions, seen(d, d->motion.positions), bytes);
+    if (velocities) memcpy(velocities, v, bytes);
+    if (forces) memcpy(forces, seen(d, d->motion.forces), bytes);
+    if (!energies) return MLFF_OK;
+    energies[0] = *seen(d, d->results.energies);
     energies[1] = energies[2] = 0;
     for (size_t i = 0; i < n; i++) {
         energies[1] += 0.5 * 103.64269572045424 * d->masses[i] *
                        (v[3 * i] * v[3 * i] + v[3 * i + 1] * v[3 * i + 1] + v[3 * i + 2] * v[3 * i + 2]);
         energies[2] += heat[i];
     }
-done:
-    free(v);
-    free(heat);
-    return status;
+    return MLFF_OK;
 }
