@@ -614,6 +614,10 @@ test_bench() {
     run 0 profile model.safetensors --n-steps 10 --what-if message=2x,readout=0 --trace trace.json
     says 'a step would take'
     is "$(value trace.json displayTimeUnit)" ms "unit of the timeline"
+    MLFF_CUPTI=/nowhere run 0 profile model.safetensors --n-steps 10 --kernels 5 -o kernels.json
+    says 'kernels on the GPU were not traced: libcupti.so cannot be opened'
+    is "$(value kernels.json budget.traced)" false "whether the budget is of watched steps"
+    refused 2 'needs --profile' md model.safetensors --system silicon --kernels 5
     run 0 profile model.safetensors --n-steps 10 --print-nsys
     says '^nsys profile .* mlff profile model.safetensors --n-steps 10$'
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 3000 --profile md.json

@@ -444,6 +444,14 @@ class Results(unittest.TestCase):
         self.assertEqual((result.n_steps, result.data["trajectory"]), (100, "thermal"))
         self.assertEqual(len({positions.tobytes() for positions in calc.positions}), calc.n)
 
+    def test_where_kernels_cannot_be_traced_it_is_said(self):
+        with mock.patch.dict(os.environ, MLFF_CUPTI="/nowhere/libcupti.so"):
+            profiler = MDProfiler(device="cpu", warmup_steps=1, kernels=3)
+            result = profiler.profile_calculator(EMT(), support.copper_frames(2), split=False, n_steps=5)
+        self.assertIn("kernels on the GPU were not traced", result.data["notes"])
+        rows = [ms for row, ms in result.data["budget"].items() if row not in ("traced", "step_ms", "between_ms") and ms is not None]
+        self.assertAlmostEqual(sum(rows), result.data["budget"]["step_ms"], places=9)
+
     def test_comparison(self):
         found = self.profiler.compare_calculators({"EMT": EMT(), "made": make_emt, "class": EMT}, support.copper_frames(6))
         self.assertEqual(list(found), ["EMT", "made", "class"])
