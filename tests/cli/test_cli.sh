@@ -615,7 +615,7 @@ test_bench() {
     says 'a step would take'
     is "$(value trace.json displayTimeUnit)" ms "unit of the timeline"
     MLFF_CUPTI=/nowhere run 0 profile model.safetensors --n-steps 10 --kernels 5 -o kernels.json
-    says 'kernels on the GPU were not traced: libcupti.so cannot be opened'
+    says 'kernels on the GPU were not traced: libcupti.so cannot be opened' kernels.json
     is "$(value kernels.json budget.traced)" false "whether the budget is of watched steps"
     refused 2 'needs --profile' md model.safetensors --system silicon --kernels 5
     run 0 profile model.safetensors --n-steps 10 --print-nsys
