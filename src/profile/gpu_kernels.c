@@ -13,9 +13,8 @@
 
 enum { KERNELS_STEPS_MAX = 10000, USUAL_STEPS = 30, SETTLING_STEPS = 2, FADING_STEPS = 200, FADING_NS = 20000000 };
 
-void kernel_report_free(kernel_report *report)
+void kernel_report_clear(kernel_report *report)
 {
-    if (!report) return;
     for (int i = 0; i < report->n_rows; i++) {
         base_free(report->rows[i].name);
         base_free(report->rows[i].stage);
@@ -23,6 +22,12 @@ void kernel_report_free(kernel_report *report)
     for (int i = 0; i < report->n_stages; i++) base_free(report->stages[i].name);
     base_free(report->rows);
     base_free(report->stages);
+    *report = (kernel_report){0};
+}
+
+void kernel_report_free(kernel_report *report)
+{
+    if (report) kernel_report_clear(report);
     base_free(report);
 }
 
@@ -234,8 +239,41 @@ static int by_weight(const void *a, const void *b)
     return (x->busy_us < y->busy_us) - (x->busy_us > y->busy_us);
 }
 
+mlff_status kernels_tell_phases(kernel_report *full, const kernel_report *energy)
+{
+    mlff_status status = MLFF_OK;
+    if (energy->busy_ms > 0.95 * full->busy_ms) return MLFF_OK; // it computes all at once, whatever it is asked for
+    for (int i = 0; i < full->n_stages; i++) base_free(full->stages[i].name);
+    full->n_stages = 0;
+    for (int i = 0; i < full->n_rows; i++) {
+        kernel_row *row = &full->rows[i];
+        char text[160];
+        double calls = 0.0;
+        for (int k = 0; k < energy->n_rows; k++)
+            if (strcmp(energy->rows[k].name, row->name) == 0) calls = energy->rows[k].calls;
+        snprintf(text, sizeof text, "%s: %.100s",
+                 calls > 0.9 * row->calls   ? "energy"
+                 : calls < 0.1 * row->calls ? "forces"
+                                            : "both",
+                 row->stage);
+        MLFF_TRY(profile_set(&row->stage, text));
+        int before = full->n_stages;
+        kernel_stage *stage = NULL;
+        for (int k = 0; k < before && !stage; k++)
+            if (strcmp(full->stages[k].name, text) == 0) stage = &full->stages[k];
+        if (!stage) {
+            stage = &full->stages[full->n_stages++]; // there are no more of them than rows
+            *stage = (kernel_stage){.until_next_us = NAN, .clock_us = NAN};
+            MLFF_TRY(profile_set(&stage->name, text));
+        }
+        stage->busy_us += row->busy_us;
+    }
+done:
+    return status;
+}
+
 mlff_status kernels_analyse(kernel_report *report, const activity *a, const kernel_step *steps, int64_t n_steps, int64_t n_each,
-                            const mlff_stage *stages, int n_stages)
+                            int64_t until_ns, const mlff_stage *stages, int n_stages)
 {
     mlff_status status = MLFF_OK;
     size_t at = 0;
@@ -246,7 +284,7 @@ mlff_status kernels_analyse(kernel_report *report, const activity *a, const kern
     while (at < a->n_records && a->records[at].start_ns < steps[0].start_ns - steps[0].before_ns / 2) at++;
     for (int64_t k = 0; k < n_steps; k++) {
         size_t first = at;
-        int64_t border = k + 1 < n_steps ? steps[k + 1].start_ns - steps[k + 1].before_ns / 2 : INT64_MAX;
+        int64_t border = k + 1 < n_steps ? steps[k + 1].start_ns - steps[k + 1].before_ns / 2 : until_ns;
         while (at < a->n_records && a->records[at].start_ns < border) at++;
         MLFF_TRY(read_step(report, a, first, at, &steps[k], stages, n_stages));
     }
@@ -333,6 +371,46 @@ done:
     return status;
 }
 
+// Without stages of its own, a force field's kernels are told apart by what energy-only steps run.
+static bool asks_energy_alone(const run *r)
+{
+    return r->n_stages == 0 && (r->wanted & MLFF_FORCES) && (r->callable.properties & MLFF_ENERGY);
+}
+
+// Steps of the energy alone, noted behind the first n_steps.
+static mlff_status traced_energies(run *r, int64_t n_steps)
+{
+    mlff_status status = MLFF_OK;
+    int64_t last_end = r->kernel_steps[n_steps - 1].end_ns;
+    for (int64_t i = n_steps; i < 2 * n_steps; i++) {
+        int64_t time_ns;
+        if (r->md) MLFF_TRY(trajectory_integrate(r->trajectory));
+        MLFF_TRY(run_frame_next(r));
+        int64_t start_ns = mlff_clock_ns(), before_ns = r->md ? 0 : start_ns - last_end;
+        MLFF_TRY(run_call(r, MLFF_ENERGY, &time_ns));
+        last_end = start_ns + time_ns;
+        r->kernel_steps[i] = (kernel_step){.start_ns = start_ns, .end_ns = last_end, .before_ns = before_ns};
+    }
+done:
+    return status;
+}
+
+// The report of the full steps, and the phases of its kernels by the energy-only ones.
+static mlff_status analyse(run *r, kernel_report *report, int64_t n_steps, bool energy_alone)
+{
+    mlff_status status = MLFF_OK;
+    kernel_report energy = {0};
+    const kernel_step *first = &r->kernel_steps[energy_alone ? n_steps : 0];
+    int64_t until_ns = energy_alone ? first->start_ns - first->before_ns / 2 : INT64_MAX;
+    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, 1, until_ns, r->callable.stages, r->n_stages));
+    if (!energy_alone) return MLFF_OK;
+    MLFF_TRY(kernels_analyse(&energy, &r->activity, first, n_steps, 1, INT64_MAX, NULL, 0));
+    MLFF_TRY(kernels_tell_phases(report, &energy));
+done:
+    kernel_report_clear(&energy);
+    return status;
+}
+
 static mlff_status traced_steps(run *r, int64_t n_steps, double *clock_us)
 {
     mlff_status status = MLFF_OK;
@@ -385,7 +463,8 @@ mlff_status run_kernels(run *r, mlff_profile *profile)
     bool clocks = r->n_stages > 0 && r->callable.stage_clock_set, open = false;
     kernel_report *report = base_alloc(1, sizeof *report, "a report on kernels");
     double *clock_us = base_alloc((size_t)r->n_stages + 1, sizeof *clock_us, "stage times");
-    r->kernel_steps = base_alloc((size_t)n_steps, sizeof *r->kernel_steps, "traced steps");
+    bool energy_alone = asks_energy_alone(r);
+    r->kernel_steps = base_alloc((size_t)n_steps * (energy_alone ? 2 : 1), sizeof *r->kernel_steps, "traced steps");
     if (!report || !clock_us || !r->kernel_steps) {
         status = MLFF_ERR_MEMORY;
         goto done;
@@ -396,12 +475,15 @@ mlff_status run_kernels(run *r, mlff_profile *profile)
     MLFF_TRY(activity_begin(&r->activity));
     open = true;
     MLFF_TRY(traced_steps(r, n_steps, clock_us));
+    int64_t energies = mlff_clock_ns();
+    if (energy_alone) MLFF_TRY(traced_energies(r, n_steps));
+    energies = mlff_clock_ns() - energies;
     open = false;
     MLFF_TRY(activity_end(&r->activity));
-    report->cost_ms = (double)(mlff_clock_ns() - begun) * 1e-6 - r->activity.open_ns * 1e-6 -
+    report->cost_ms = (double)(mlff_clock_ns() - begun - energies) * 1e-6 - r->activity.open_ns * 1e-6 -
                       (double)(n_steps + SETTLING_STEPS) * report->usual_ms;
     MLFF_TRY(usual_step(r, &report->after_ms));
-    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, 1, r->callable.stages, r->n_stages));
+    MLFF_TRY(analyse(r, report, n_steps, energy_alone));
     MLFF_TRY(join_clocks(r, report, clock_us));
     r->n_kernel_steps = n_steps;
     profile->kernels = report;

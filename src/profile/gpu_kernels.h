@@ -40,6 +40,7 @@ typedef struct kernel_report {
 } kernel_report;
 
 void kernel_report_free(kernel_report *report);
+void kernel_report_clear(kernel_report *report);
 mlff_status kernel_report_copy(const kernel_report *report, kernel_report **copy_out);
 
 /* Name of a kernel or a copy; borrowed from the window. */
@@ -50,9 +51,12 @@ typedef struct kernel_step {
     int64_t before_ns; /* since the end of the step before */
 } kernel_step;
 /* Fills the report from a window and what is in it: n_steps entries, each of `n_each` steps that follow without a break;
- * `stages` are the force field's. */
+ * what begins at until_ns or later is left out; `stages` are the force field's. */
 mlff_status kernels_analyse(kernel_report *report, const activity *window, const kernel_step *steps, int64_t n_steps,
-                            int64_t n_each, const mlff_stage *stages, int n_stages);
+                            int64_t n_each, int64_t until_ns, const mlff_stage *stages, int n_stages);
+/* Says of each kernel of a force field without stages whether steps of the energy alone run it too ("energy: matrix product"),
+ * or only steps with forces, or both run it, with forces oftener. */
+mlff_status kernels_tell_phases(kernel_report *full, const kernel_report *energy);
 /* Listening, amortised: with a window so often, s, its cost is 0.2 % of the time. */
 double kernels_interval_s(const kernel_report *report);
 /* "from the first kernel's start to the last one's end 51.2 µs; the stages' own clocks say 51.0 µs"; "" without clocks. */

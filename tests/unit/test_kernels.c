@@ -184,7 +184,7 @@ static void test_stages_against_clocks(void **state)
     window = (activity){.records = records, .n_records = 7, .names = names, .n_names = 3};
     static const mlff_stage stages[] = {
         {"transfer", "forward", -1, ""}, {"message", "forward", 0, ""}, {"update", "forward", 0, ""}};
-    assert_ok(kernels_analyse(&report, &window, steps, 2, 1, stages, 3));
+    assert_ok(kernels_analyse(&report, &window, steps, 2, 1, INT64_MAX, stages, 3));
     assert_int_equal(report.n_stages, 3);
     const double until_next[] = {10.0, 21.0, 9.0}, busy[] = {10.0, 20.0, 9.0};
     static const char *const expected[] = {"forward/transfer", "forward/message", "forward/update"};
@@ -224,6 +224,44 @@ static void test_losses_are_counted(void **state)
     activity_free(&window);
     assert_int_equal(activity_end(&window), MLFF_ERR_USAGE);
     mlff_system_destroy(system);
+}
+
+// Of a black box: the copy and the product are run by its energy too, the messages only with forces.
+static mlff_status black_box_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                                  double *stress)
+{
+    if (wanted & MLFF_FORCES) return planted_step(context, frame, wanted, energy, forces, stress);
+    int64_t t = mlff_clock_ns();
+    plant(COPY, NULL, 1, 7, t, t + 10000);
+    plant(KERNEL, "ampere_sgemm_128x64_tn", 0, 7, t + 10000, t + 20000);
+    synthetic_wait(30);
+    *energy = 0.0;
+    return MLFF_OK;
+}
+
+static void test_phases_of_a_black_box(void **state)
+{
+    (void)state;
+    static double unused[2];
+    mlff_callable callable = planted(unused);
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(20);
+    mlff_profile *profile;
+    callable.step = black_box_step;
+    callable.n_stages = 0;
+    options.split = 0;
+    options.kernels = 12;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    const kernel_report *k = profile->kernels;
+    assert_non_null(k);
+    assert_string_equal(row_named(k, "sgemm")->stage, "energy: matrix product");
+    assert_string_equal(row_named(k, "copy")->stage, "energy: copy");
+    assert_string_equal(row_named(k, "message")->stage, "forces: other");
+    assert_near(row_named(k, "sgemm")->busy_us, 25.0, 1e-9); // of the full steps alone
+    assert_near(k->busy_ms, 0.095, 1e-12);
+    assert_int_equal(k->n_stages, 3);
+    mlff_trajectory_destroy(trajectory);
+    mlff_profile_destroy(profile);
 }
 
 // All of it survives a file, and is in the text and on the page.
@@ -395,10 +433,15 @@ static void test_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest refusals[] = {cmocka_unit_test(test_refusals)},
-                            tests[] = {cmocka_unit_test(test_without_cupti),      cmocka_unit_test(test_names_and_times),
-                                       cmocka_unit_test(test_books_close),        cmocka_unit_test(test_stages_against_clocks),
-                                       cmocka_unit_test(test_losses_are_counted), cmocka_unit_test(test_reports),
-                                       cmocka_unit_test(test_hostile_reports),    cmocka_unit_test(test_classes),
+                            tests[] = {cmocka_unit_test(test_without_cupti),
+                                       cmocka_unit_test(test_names_and_times),
+                                       cmocka_unit_test(test_books_close),
+                                       cmocka_unit_test(test_stages_against_clocks),
+                                       cmocka_unit_test(test_losses_are_counted),
+                                       cmocka_unit_test(test_phases_of_a_black_box),
+                                       cmocka_unit_test(test_reports),
+                                       cmocka_unit_test(test_hostile_reports),
+                                       cmocka_unit_test(test_classes),
                                        cmocka_unit_test(test_windows_of_a_run)};
     int failures = cmocka_run_group_tests(refusals, NULL, NULL); // before this process opens a library itself
     use_fake();
