@@ -489,6 +489,7 @@ static void fill_systems(const cuda_evaluator *e, const mlff_batch *batch, input
         if (batch->location == MLFF_HOST || !cell || !periodic || !(periodic[0] || periodic[1] || periodic[2])) {
             system->flags = cell_complete(batch->location == MLFF_HOST ? cell : NULL, periodic, e->step.cutoff, system);
             if (!cell && periodic && (periodic[0] || periodic[1] || periodic[2])) system->flags |= PAINN_CUDA_NO_VOLUME;
+            cell_bins(cell_reach(&e->step), system);
         } else {
             system->pending = 1;
             for (int a = 0; a < 3; a++) system->wrapped[a] = periodic[a] != 0;

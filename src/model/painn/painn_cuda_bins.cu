@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(SEARCH_WARPS * 32)
     const float4 own = *(const float4 *)(step.binned + (size_t)place * 4);
     const int i = __float_as_int(own.w);
     const painn_cuda_system &system = step.systems[step.system_of[i]];
-    const near_test test(system, list_reach(step));
+    const near_test test(system, cell_reach(&step));
     const int m0 = system.images[0], m1 = system.images[1], m2 = system.images[2], n1 = 2 * m1 + 1, n2 = 2 * m2 + 1,
               images = (2 * m0 + 1) * n1 * n2;
 

@@ -84,6 +84,12 @@ static inline PAINN_CUDA_BOTH int cell_complete(const double *cell, const unsign
     return flags;
 }
 
+/* Distance up to which candidates are listed, and the width of bins. */
+static inline PAINN_CUDA_BOTH double cell_reach(const painn_cuda_step *step)
+{
+    return step->cutoff + step->skin + 0.01;
+}
+
 /* Bins of a completed system, at least as wide as `reach`, no more than atoms. Where an axis repeats they divide the
  * cell's height; else bin k is also bin k + bins, so that no one needs to know how far the atoms reach. */
 static inline PAINN_CUDA_BOTH void cell_bins(double reach, painn_cuda_system *system)

@@ -8,7 +8,6 @@
 // 32 candidates (neighbour, image) at a time in float, what may be inside is decided in double, and rows come out in
 // the order (neighbour, image). `reverse` finds the place of each pair's reverse. Differences are antisymmetric in
 // floating point too, so both directions of a pair always agree. Work is N² within a system, 16 float operations each.
-#include "painn_cuda_cell.h"
 #include "painn_cuda_rows.cuh"
 
 static __device__ bool differ(const painn_cuda_system &a, const painn_cuda_system &b)
@@ -41,8 +40,8 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1],
                                            (unsigned char)system.wrapped[2]};
         system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.cutoff, &system);
+        if (bins) cell_bins(cell_reach(&step), &system);
     }
-    if (bins) cell_bins(list_reach(step), &system);
     if (i == system.first) {
         if (system.flags) raise_flag(step, system.flags, i, -1);
         if (bins && !stale) stale = differ(system, step.systems[s]);
@@ -65,7 +64,7 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         if (bins) {
             moved[a] = f - step.listed[(size_t)i * 3 + a];
             if (system.wrapped[a]) moved[a] -= rint(moved[a]);
-            place[a] = bin_along(f, system.wrapped[a], system.bins[a], list_reach(step));
+            place[a] = bin_along(f, system.wrapped[a], system.bins[a], cell_reach(&step));
         }
         step.fractional[(size_t)i * 3 + a] = f;
         step.fractional_float[(size_t)i * 4 + a] = (float)f;

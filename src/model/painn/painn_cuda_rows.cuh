@@ -3,6 +3,7 @@
 #ifndef PAINN_CUDA_ROWS_CUH
 #define PAINN_CUDA_ROWS_CUH
 
+#include "painn_cuda_cell.h"
 #include "painn_cuda_device.cuh"
 
 static __device__ void raise_flag(const painn_cuda_step &step, int flag, int atom, int other)
@@ -85,12 +86,6 @@ static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda
 static __device__ __forceinline__ float nearest_image(float x)
 {
     return x - ((x + 12582912.0f) - 12582912.0f);
-}
-
-/* Distance up to which candidates are listed, and the width of bins. */
-static __device__ __forceinline__ double list_reach(const painn_cuda_step &step)
-{
-    return step.cutoff + step.skin + 0.01;
 }
 
 /* How many of `keys` are smaller: the key's place in order, for different keys. */

@@ -20,12 +20,12 @@ struct split_halves {
         float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
         return make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
     }
-    /* Where in the 64 pieces of two feature tiles that of one lane stands. */
-    static __device__ __forceinline__ int place(int lane, int odd)
+    /* Where in the 64 pieces of two feature tiles that of one lane stands; those that travel stand in a row. */
+    template <bool travels> static __device__ __forceinline__ int place(int lane, int odd)
     {
         return 32 * odd + lane;
     }
-    struct operand {
+    template <bool travels> struct operand {
         uint4 high, low;
         __device__ __forceinline__ operand(const piece *tiles, int lane)
         {
@@ -51,14 +51,20 @@ template <bool bfloat> struct single_numbers {
         return bfloat ? make_uint2(pack_bfloat2(v.x, v.y), pack_bfloat2(v.z, v.w))
                       : make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
     }
-    static __device__ __forceinline__ int place(int lane, int odd)
+    template <bool travels> static __device__ __forceinline__ int place(int lane, int odd)
     {
-        return 2 * lane + odd;
+        return travels ? 32 * odd + lane : 2 * lane + odd;
     }
-    struct operand {
+    template <bool travels> struct operand {
         uint4 both;
-        __device__ __forceinline__ operand(const piece *tiles, int lane) : both(((const uint4 *)tiles)[lane])
+        __device__ __forceinline__ operand(const piece *tiles, int lane)
         {
+            if (travels) {
+                const uint2 even = tiles[lane], odd = tiles[32 + lane];
+                both = make_uint4(even.x, even.y, odd.x, odd.y);
+            } else {
+                both = ((const uint4 *)tiles)[lane];
+            }
         }
         __device__ __forceinline__ void multiply(float4 &sum, float4 &, float4 &, const piece &w) const
         {
@@ -195,7 +201,7 @@ template <typename S> struct node {
     {
         const float scale = PAINN_CUDA_OPERAND_SCALE;
         const piece mine = Numbers::pack(make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale));
-        piece *at = buffer + (mt * kt + tile / 2) * 64 + Numbers::place(lane, tile % 2);
+        piece *at = buffer + (mt * kt + tile / 2) * 64 + Numbers::template place<(S::C > 1)>(lane, tile % 2);
         if (everywhere && S::C > 1) {
 #pragma unroll
             for (int r = 0; r < S::C; r++)
@@ -317,7 +323,7 @@ template <typename S> struct node {
     {
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {
-            const typename Numbers::operand a(buffer + (m * buffer_kt + k) * 64, lane);
+            const typename Numbers::template operand<(S::C > 1)> a(buffer + (m * buffer_kt + k) * 64, lane);
 #pragma unroll
             for (int b = 0; b < NB; b++) a.multiply(sum[b][m], sum_low[b][m], sum_weight[b][m], w[b][i]);
         }
