@@ -185,7 +185,8 @@ MLFF_API const char *mlff_model_metadata(const mlff_model *model, int index, con
 /* Exchange of ghost atoms' features between processes, layer by layer (architecture page "neighbours").
  * forward: after layer `layer` fill the rows of ghosts of each array from their owners.
  * reverse: before the reverse pass of layer `layer` is finished, add the rows of ghosts to their owners' and zero them.
- * Arrays are [n_atoms][width] of `element_bytes` (4 or 8) bytes, at `location`, on `stream`. */
+ * Arrays are [n_atoms][width] of `element_bytes` (4 or 8) bytes, at `location`, on `stream`; how many there are, and in which
+ * order a row's numbers stand, is the backend's affair. Owned rows and ghosts' rows have the same order. */
 typedef struct mlff_halo_array {
     void *data;
     int width;
