@@ -90,9 +90,20 @@ static void *find_library(void)
     return handle;
 }
 
+// Without a driver there is nothing to watch, and a CUPTI that PyTorch has brought along crashes when it is asked.
+static bool has_driver(void)
+{
+    const char *wanted = getenv("MLFF_CUPTI");
+    return (wanted && *wanted) || dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+}
+
 static void open_once(void)
 {
     int64_t start = mlff_clock_ns();
+    if (!has_driver()) {
+        snprintf(library_problem, sizeof library_problem, "there is no NVIDIA driver on this machine, and no kernel to watch");
+        return;
+    }
     void *handle = find_library();
     const struct {
         const char *name;

@@ -45,6 +45,11 @@ class Torch(unittest.TestCase):
         self.assertGreater(result.forces_time_ms, 0)
         self.assertFalse(MDProfiler(device="cpu").property_times(Pairs(), support.ethanol_frames(3))["one_shot"])
 
+    def test_kernels_are_asked_for(self):
+        # Where there is no driver the CUPTI that PyTorch brings along must be left alone: it crashes.
+        result = MDProfiler(device="cpu", kernels=3).profile_calculator(Pairs(), support.ethanol_frames(5), n_steps=12)
+        self.assertEqual(result.n_steps, 12)
+
     def test_tensors_go_in_as_they_are(self):
         atoms = support.ethanol_frames(1)[0]
         evaluator = Evaluator(support.untrained(), device="cpu", precision="float64")
