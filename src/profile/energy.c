@@ -80,7 +80,7 @@ static void derive_joules(const power_series *s, energy_report *report)
         seconds += (double)(b->time_ns - a->time_ns) * 1e-9;
         steps += (double)(b->step - a->step);
     }
-    report->joules_per_step = steps > 0.0 && joules > 0.0 ? joules / steps : NAN; // a counter moves every 20 to 100 ms
+    report->joules_per_step = steps > 0.0 && joules > 0.0 ? joules / steps : NAN; // the counter moves in steps
     report->watts = seconds > 0.0 && joules > 0.0 ? joules / seconds : NAN;
     batch_interval(rates, joules > 0.0 ? n : 0, &report->joules_low, &report->joules_high);
 }
