@@ -508,16 +508,98 @@ static void test_dynamics_failures(void **state)
     mlff_model_destroy(model);
 }
 
+static mlff_status no_exchange(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
+                               void *stream)
+{
+    (void)context, (void)layer, (void)arrays, (void)n_arrays, (void)location, (void)stream;
+    return MLFF_OK;
+}
+
+static void remember(void *context, const char *text)
+{
+    snprintf(context, 256, "%s", text);
+}
+
+// What the GPU cannot integrate the host does with the GPU's forces, and says so.
+static void test_dynamics_on_host(void **state)
+{
+    (void)state;
+    char warned[256] = "";
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_system *system = support_random_system(3, 0, 1.2, 61), *start;
+    mlff_evaluator_options with_halo = mlff_evaluator_options_default();
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    mlff_evaluator *evaluator, *reference;
+    mlff_dynamics *dynamics, *expected;
+    with_halo.device = gpu;
+    with_halo.halo = &(mlff_halo){.forward = no_exchange, .reverse = no_exchange};
+    assert_ok(mlff_system_copy(system, &start));
+    assert_ok(mlff_evaluator_create(model, &with_halo, &evaluator));
+    assert_ok(create_on(model, MLFF_CPU, &reference));
+    mlff_warning_handler_set(remember, warned);
+    assert_ok(mlff_dynamics_create_on(evaluator, &options, start, NULL, NULL, &dynamics));
+    mlff_warning_handler_set(NULL, NULL);
+    assert_non_null(strstr(warned, "the host makes the steps"));
+    assert_int_equal(mlff_dynamics_device(dynamics).kind, MLFF_CPU);
+    assert_ok(mlff_dynamics_create_on(reference, &options, system, NULL, NULL, &expected));
+    assert_ok(mlff_dynamics_run(dynamics, 3, NULL));
+    assert_ok(mlff_dynamics_run(expected, 3, NULL));
+    assert_true(support_difference(start->positions, system->positions, 9) <= 1e-6);
+    mlff_dynamics_destroy(dynamics);
+    mlff_dynamics_destroy(expected);
+    mlff_evaluator_destroy(evaluator);
+    mlff_evaluator_destroy(reference);
+    mlff_system_destroy(start);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
+// A run that goes wrong says at which step, and leaves the atoms before it. The last of three flies apart: 40,000 Å a step, where
+// 50,000 are too many.
+static void test_dynamics_unstable(void **state)
+{
+    (void)state;
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_system *system = support_random_system(3, 0, 1.2, 61);
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    mlff_evaluator *evaluator;
+    mlff_dynamics *dynamics;
+    mlff_dynamics_state now;
+    options.timestep_fs = 2.0;
+    assert_ok(mlff_system_add_velocities(system));
+    double start = system->positions[6];
+    system->velocities[6] = 2e4;
+    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+    assert_ok(mlff_dynamics_create_on(evaluator, &options, system, NULL, NULL, &dynamics));
+    assert_int_equal(mlff_dynamics_run(dynamics, 12, NULL), MLFF_ERR_UNSTABLE);
+    if (!strstr(mlff_last_error(), "step 2: atom 2 ")) fail_msg("%s", mlff_last_error());
+    assert_ok(mlff_dynamics_state_get(dynamics, &now));
+    assert_int_equal(now.step, 1);
+    assert_true(isfinite(now.conserved_energy));
+    assert_true(fabs(system->positions[6] - start - 4e4) < 10);
+    mlff_dynamics_destroy(dynamics);
+    mlff_evaluator_destroy(evaluator);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
     if (!getenv("MLFF_CUDA_PLUGIN")) {
         printf("skipped: MLFF_CUDA_PLUGIN does not name the emulated plugin\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_devices),       cmocka_unit_test(test_host),          cmocka_unit_test(test_device),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_every_failure), cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_too_large),     cmocka_unit_test(test_dynamics),      cmocka_unit_test(test_dynamics_failures),
-        cmocka_unit_test(test_wrong_build)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices),
+                                       cmocka_unit_test(test_host),
+                                       cmocka_unit_test(test_device),
+                                       cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_every_failure),
+                                       cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_too_large),
+                                       cmocka_unit_test(test_dynamics),
+                                       cmocka_unit_test(test_dynamics_failures),
+                                       cmocka_unit_test(test_dynamics_on_host),
+                                       cmocka_unit_test(test_dynamics_unstable),
+                                       cmocka_unit_test(test_wrong_build)};
     return cmocka_run_group_tests(tests, open_emulator, NULL);
 }
