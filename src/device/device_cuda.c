@@ -66,6 +66,7 @@ mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memo
     PLUGIN_TRY(cuda_use(index));
     CUDA_TRY(cudaMalloc(&memory, bytes ? bytes : 1), what);
     CUDA_TRY(cudaMemset(memory, 0, bytes), what);
+    CUDA_TRY(cudaStreamSynchronize(0), what); // streams that do not block would not wait for the zeros
     *entry = (held_block){memory, bytes, index, NULL};
     pthread_mutex_lock(&ledger_lock);
     entry->next = ledger;
@@ -98,6 +99,14 @@ void cuda_release(int index, void *memory)
     free(entry);
     if (cudaSetDevice(index) == cudaSuccess) cudaFree(memory);
     cudaGetLastError();
+}
+
+// cudaMemcpy may return while the bytes are on their way (from pageable memory, and inside the device), and streams that do
+// not block do not wait for them.
+cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    cudaError_t error = cudaMemcpy(to, from, bytes, kind);
+    return error == cudaSuccess ? cudaStreamSynchronize(0) : error;
 }
 
 static mlff_status check_index(int index)
@@ -159,7 +168,7 @@ static mlff_status copy(int index, void *to, const void *from, size_t bytes)
 {
     mlff_status status = MLFF_OK;
     PLUGIN_TRY(check_index(index));
-    CUDA_TRY(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "copying to or from the GPU");
+    CUDA_TRY(cuda_copy(to, from, bytes, cudaMemcpyDefault), "copying to or from the GPU");
 done:
     return status;
 }

@@ -30,6 +30,8 @@ mlff_status cuda_failed(cudaError_t error, const char *what);
 /* Device memory, zeroed, counted in mlff_device_memory_get. */
 mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memory_out);
 void cuda_release(int index, void *memory);
+/* A copy that is done when this returns, for every stream. */
+cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
 /* Makes the device current for this thread. */
 mlff_status cuda_use(int index);
 

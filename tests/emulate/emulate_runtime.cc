@@ -2,7 +2,9 @@
 // emulate_runtime.cc: a CUDA runtime without a GPU, for the whole plugin on the CPU.
 //
 // Device memory is counted host memory. A stream is a queue whose work is done when somebody waits for it, so that a wait
-// that is missing shows; the default stream works at once. A capture is a list of that work with its parameters, in the
+// that is missing shows. The default stream is one of them: a cudaMemset, a cudaMemcpy inside the device or from memory that is
+// not page-locked may return before its bytes are there, and other streams do not wait for it. Kernels of the default stream
+// run at once. A capture is a list of that work with its parameters, in the
 // order in which it was asked for. Calls that CUDA refuses are refused here: a range outside of every block, a fork that
 // is not joined, an allocation during a capture, more shared memory than a kernel was granted.
 #include <cstdint>
@@ -63,7 +65,8 @@ struct planned_failure {
 
 std::recursive_mutex lock;
 std::map<uintptr_t, block> blocks;
-std::set<cudaStream_t> streams;
+CUstream_st default_stream;
+std::set<cudaStream_t> streams = {&default_stream};
 std::set<cudaEvent_t> events;
 std::map<const void *, int> shared_limits;
 emulate_counts counts;
@@ -187,11 +190,14 @@ void drain_all()
 {
     for (cudaStream_t s : streams) drain(s, s->asked);
 }
+cudaStream_t real(cudaStream_t stream)
+{
+    return stream ? stream : &default_stream;
+}
 cudaError_t enqueue(cudaStream_t stream, const work &w)
 {
-    if (!stream) {
-        w();
-    } else if (streams.count(stream) == 0) {
+    stream = real(stream);
+    if (streams.count(stream) == 0) {
         return answer(cudaErrorInvalidResourceHandle);
     } else if (stream->capture) {
         stream->capture->nodes.push_back(w);
@@ -262,11 +268,13 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const s
     if (cluster > 8 || (capability() < 90 && config.numAttrs > 0)) return answer(cudaErrorNotSupported);
     if (bytes > (size_t)(granted == shared_limits.end() ? UNASKED_SHARED : granted->second)) return answer(cudaErrorInvalidValue);
     counts.launches++;
-    return enqueue(config.stream, [=]() {
+    cudaError_t error = enqueue(config.stream, [=]() {
         clock_ns += LAUNCH_NS;
         run(n, threads, bytes, cluster, body);
         clock_ns += LAUNCH_NS;
     });
+    if (!config.stream) drain(&default_stream, default_stream.asked);
+    return error;
 }
 
 cudaError_t set_shared_limit(const void *kernel, int bytes)
@@ -413,8 +421,7 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
     ENTER_UNCAPTURED;
     if (!on_device(memory, bytes)) return answer(cudaErrorInvalidValue);
-    memset(memory, value, bytes);
-    return cudaSuccess;
+    return enqueue(NULL, [=]() { memset(memory, value, bytes); });
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
@@ -424,34 +431,38 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     return enqueue(stream, [=]() { memset(memory, value, bytes); });
 }
 
-// Of the default stream, which does not wait for streams that are not blocking.
+static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    if (!legal_copy(to, from, bytes, kind)) return answer(cudaErrorInvalidValue);
+    counts.copies++;
+    const bool captured = real(stream)->capture != NULL;
+    if (!captured && !block_of(from, bytes)) { // pageable: taken now
+        std::string taken((const char *)from, bytes);
+        return enqueue(stream, [=]() { memcpy(to, taken.data(), taken.size()); });
+    }
+    cudaError_t error = enqueue(stream, [=]() {
+        emulate::clock_ns += LAUNCH_NS;
+        memmove(to, from, bytes);
+    });
+    // To pageable memory: there on return.
+    if (error == cudaSuccess && !captured && !block_of(to, bytes)) drain(real(stream), real(stream)->asked);
+    return error;
+}
+
+// Returns early in the cases that the first comment names.
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     ENTER_UNCAPTURED;
-    if (!legal_copy(to, from, bytes, kind)) return answer(cudaErrorInvalidValue);
-    counts.copies++;
-    if (bytes > 0) memmove(to, from, bytes);
-    return cudaSuccess;
+    cudaError_t error = copy(to, from, bytes, kind, NULL);
+    const block *target = block_of(to, bytes), *source = block_of(from, bytes);
+    if ((target && !target->on_device) || (source && !source->on_device)) drain(&default_stream, default_stream.asked);
+    return error;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     ENTER;
-    if (!legal_copy(to, from, bytes, kind)) return answer(cudaErrorInvalidValue);
-    counts.copies++;
-    const bool captured = stream && stream->capture;
-    cudaError_t error;
-    if (!captured && !block_of(from, bytes)) { // pageable: taken now
-        std::string taken((const char *)from, bytes);
-        error = enqueue(stream, [=]() { memcpy(to, taken.data(), taken.size()); });
-    } else {
-        error = enqueue(stream, [=]() {
-            emulate::clock_ns += LAUNCH_NS;
-            memmove(to, from, bytes);
-        });
-    }
-    if (error == cudaSuccess && !captured && stream && !block_of(to, bytes)) drain(stream, stream->asked); // there on return
-    return error;
+    return copy(to, from, bytes, kind, stream);
 }
 
 // ---- streams and events -------------------------------------------------------------------------------------------------------
@@ -469,7 +480,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     cudaError_t error = enter(__func__);
-    if (streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
+    if (!stream || streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
     drain(stream, stream->asked);
     streams.erase(stream);
     for (cudaEvent_t e : events)
@@ -482,7 +493,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     ENTER;
-    if (!stream) return cudaSuccess;
+    stream = real(stream);
     if (streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
     if (stream->capture) {
         stream->capture->broken = true;
@@ -527,7 +538,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     ENTER;
     if (events.count(event) == 0) return answer(cudaErrorInvalidResourceHandle);
-    event->capture = stream ? stream->capture : NULL;
+    stream = real(stream);
+    event->capture = stream->capture;
     event->stream = stream;
     if (event->capture) {
         event->sequence = stream->captured;
@@ -536,7 +548,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     cudaError_t error = enqueue(stream, [=]() {
         if (events.count(event)) event->time = emulate::clock_ns;
     });
-    event->sequence = stream ? stream->asked : 0;
+    event->sequence = stream->asked;
     return error;
 }
 

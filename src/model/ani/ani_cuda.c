@@ -139,7 +139,7 @@ static mlff_status upload_model(ani_evaluator *e, const device_ani *ani)
     memset(block, 0, base->constant_bytes);
     ani_cuda_pack(ani->parameters, ani->model, ani->members, ani->n_members, block, &base->constant_bytes, base->constants,
                   &e->step);
-    CUDA_TRY(cudaMemcpy(base->constants, block, base->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
+    CUDA_TRY(cuda_copy(base->constants, block, base->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
 done:
     free(block);
     return status;

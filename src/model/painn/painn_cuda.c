@@ -63,7 +63,7 @@ static mlff_status upload_model(cuda_evaluator *e, const device_painn *painn)
     }
     memset(block, 0, e->constant_bytes);
     painn_cuda_pack(painn->parameters, e->model, painn->radial, block, &e->constant_bytes, e->constants, &e->step);
-    CUDA_TRY(cudaMemcpy(e->constants, block, e->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
+    CUDA_TRY(cuda_copy(e->constants, block, e->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
 done:
     free(block);
     return status;

@@ -101,7 +101,7 @@ static mlff_status settle(cuda_dynamics *d)
     PLUGIN_TRY(painn_cuda_send_call(e, &d->batch, &d->results, d->stream));
     PLUGIN_TRY(capture(d, STEPS_A_GRAPH, NULL, &d->many));
     PLUGIN_TRY(capture(d, 1, NULL, &d->one));
-    CUDA_TRY(cudaMemcpy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+    CUDA_TRY(cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
 done:
     return status;
 }
@@ -153,16 +153,16 @@ static mlff_status place(cuda_dynamics *d, const mlff_system *system, int64_t fi
         d->masses[i] = system->masses[i];
         host_inverse[i] = system->fixed && system->fixed[i] ? 0.0 : 1.0 / (103.64269572045424 * d->masses[i]); // amu Å²/fs² in eV
     }
-    cudaError_t error = cudaMemcpy(inverse_mass, host_inverse, n * sizeof(double), cudaMemcpyHostToDevice);
+    cudaError_t error = cuda_copy(inverse_mass, host_inverse, n * sizeof(double), cudaMemcpyHostToDevice);
     free(host_inverse);
     CUDA_TRY(error, "copying atoms to the GPU");
-    CUDA_TRY(cudaMemcpy(d->motion.positions, system->positions, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
+    CUDA_TRY(cuda_copy(d->motion.positions, system->positions, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
              "copying atoms to the GPU");
-    CUDA_TRY(cudaMemcpy(d->motion.velocities, system->velocities, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
+    CUDA_TRY(cuda_copy(d->motion.velocities, system->velocities, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
              "copying atoms to the GPU");
-    CUDA_TRY(cudaMemcpy(d->motion.step, &first_step, sizeof first_step, cudaMemcpyHostToDevice), "copying atoms to the GPU");
-    CUDA_TRY(cudaMemcpy(cell, system->cell, sizeof system->cell, cudaMemcpyHostToDevice), "copying atoms to the GPU");
-    CUDA_TRY(cudaMemcpy(species, system->species, n * sizeof(int32_t), cudaMemcpyHostToDevice), "copying atoms to the GPU");
+    CUDA_TRY(cuda_copy(d->motion.step, &first_step, sizeof first_step, cudaMemcpyHostToDevice), "copying atoms to the GPU");
+    CUDA_TRY(cuda_copy(cell, system->cell, sizeof system->cell, cudaMemcpyHostToDevice), "copying atoms to the GPU");
+    CUDA_TRY(cuda_copy(species, system->species, n * sizeof(int32_t), cudaMemcpyHostToDevice), "copying atoms to the GPU");
     d->batch.species = species;
     d->batch.positions = d->motion.positions;
     d->batch.cells = cell;
@@ -235,7 +235,7 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     CUDA_TRY(cudaStreamSynchronize(d->stream), "dynamics on the GPU");
     if (trouble->flags & PAINN_CUDA_ROW_FULL) {
         // Back to the beginning of the chunk, with longer rows.
-        CUDA_TRY(cudaMemcpy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
+        CUDA_TRY(cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
         PLUGIN_TRY(painn_cuda_grow(e, d->motion.n_atoms, 1, trouble->longest_row));
         PLUGIN_TRY(settle(d));
         *again_out = true;
@@ -270,8 +270,8 @@ mlff_status painn_cuda_dynamics_run(cuda_dynamics *d, int64_t n_steps, double *t
         status = run_chunk(d, chunk, &again);
         if (status == MLFF_ERR_DEVICE || status == MLFF_ERR_MEMORY) break;
         if (status != MLFF_OK) {
-            cudaError_t error = cudaMemcpy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice);
-            if (error == cudaSuccess) error = cudaMemcpy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost);
+            cudaError_t error = cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice);
+            if (error == cudaSuccess) error = cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost);
             if (error != cudaSuccess) status = cuda_failed(error, "dynamics");
             if (error != cudaSuccess || chunk == 1) break;
             status = MLFF_OK;
