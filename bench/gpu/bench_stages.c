@@ -2,9 +2,9 @@
 // bench_stages.c: what the stages' clocks of PaiNN on the GPU cost, and whether their sum is the time of a step.
 //
 // For each case, clocks on and off in turns of 100 calls with host arrays: medians of the call's wall time, and their
-// difference, with its error from the turns. The sum of the stages stands beside the device time of a step: between two
-// events around one enqueued call (the launch of the graph included), and of 50 calls enqueued one after the other
-// (launches hidden). One JSON object a case. Usage: bench_stages [--turns N] [--case NAME]
+// difference, with its error from the turns. The sum of the stages of a batch on the device stands beside the device time of
+// its step: between two events around one enqueued call (the launch of the graph included), and of 50 calls enqueued one after
+// the other (launches hidden). One JSON object a case. Usage: bench_stages [--turns N] [--case NAME]
 #include <math.h>
 
 #include "timing.h"
@@ -25,20 +25,15 @@ static const bench_case cases[] = {{"benzene", "benzene", 12, 40},
 static const mlff_device gpu = {MLFF_CUDA, 0};
 
 // Wall time of a call, µs: the median of a turn.
-static double turn(mlff_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results, int clock_on,
-                   double *stage_us, int n_stages)
+static double turn(mlff_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results, int clock_on)
 {
-    double t[TURN], *time_ns = need((size_t)n_stages, sizeof *time_ns);
+    double t[TURN];
     must(mlff_evaluator_stage_clock_set(evaluator, clock_on), "clocks");
     for (int k = -5; k < TURN; k++) {
         int64_t start = mlff_clock_ns();
         must(mlff_evaluator_compute(evaluator, batch, results), "a call");
         if (k >= 0) t[k] = 1e-3 * (double)(mlff_clock_ns() - start);
-        if (!clock_on || k < 0) continue;
-        mlff_evaluator_stage_times(evaluator, time_ns);
-        for (int s = 0; s < n_stages; s++) stage_us[s] += 1e-3 * time_ns[s] / TURN;
     }
-    free(time_ns);
     return median(t, TURN);
 }
 
@@ -71,7 +66,7 @@ static double device_time(mlff_evaluator *evaluator, const mlff_batch *on, const
 }
 
 static void device_times(mlff_evaluator *evaluator, const mlff_system *system, const mlff_batch *batch, double *one_us,
-                         double *many_us)
+                         double *many_us, double *stage_us, int n_stages)
 {
     size_t n = (size_t)system->n_atoms;
     mlff_batch on = *batch;
@@ -85,6 +80,14 @@ static void device_times(mlff_evaluator *evaluator, const mlff_system *system, c
     must(mlff_evaluator_stage_clock_set(evaluator, 0), "clocks");
     *one_us = device_time(evaluator, &on, &results, 1);
     *many_us = device_time(evaluator, &on, &results, ENQUEUED);
+    double *time_ns = need((size_t)n_stages, sizeof *time_ns);
+    must(mlff_evaluator_stage_clock_set(evaluator, 1), "clocks");
+    for (int k = -5; k < TURN; k++) {
+        must(mlff_evaluator_compute(evaluator, &on, &results), "a call");
+        mlff_evaluator_stage_times(evaluator, time_ns);
+        for (int s = 0; s < n_stages && k >= 0; s++) stage_us[s] += 1e-3 * time_ns[s] / TURN;
+    }
+    free(time_ns);
     must(mlff_stream_synchronize(gpu, on.stream), "stream");
     mlff_stream_destroy(gpu, on.stream);
     mlff_device_release(gpu, (void *)(uintptr_t)on.species);
@@ -114,15 +117,15 @@ static void run(const mlff_model *model, const bench_case *c, int turns)
            *on = need((size_t)turns, sizeof *on), *cost = need((size_t)turns, sizeof *cost);
     double sum = 0, mean = 0, scatter = 0, one_us, many_us;
     for (int k = 0; k < turns; k++) { // which comes first changes from turn to turn
-        if (k % 2) on[k] = turn(evaluator, &batch, &results, 1, stage_us, n_stages);
-        off[k] = turn(evaluator, &batch, &results, 0, stage_us, n_stages);
-        if (k % 2 == 0) on[k] = turn(evaluator, &batch, &results, 1, stage_us, n_stages);
+        if (k % 2) on[k] = turn(evaluator, &batch, &results, 1);
+        off[k] = turn(evaluator, &batch, &results, 0);
+        if (k % 2 == 0) on[k] = turn(evaluator, &batch, &results, 1);
         cost[k] = on[k] - off[k];
         mean += cost[k] / turns;
     }
     for (int k = 0; k < turns; k++) scatter += (cost[k] - mean) * (cost[k] - mean) / (turns > 1 ? turns - 1 : 1);
-    for (int s = 0; s < n_stages; s++) sum += (stage_us[s] /= turns);
-    device_times(evaluator, system, &batch, &one_us, &many_us);
+    device_times(evaluator, system, &batch, &one_us, &many_us, stage_us, n_stages);
+    for (int s = 0; s < n_stages; s++) sum += stage_us[s];
     double call_off = median(off, turns), call_on = median(on, turns);
     printf(
         "{\"case\": \"%s\", \"atoms\": %d, \"turns\": %d, \"calls_a_turn\": %d, \"call_off_us\": %.2f, \"call_on_us\": %.2f, "
