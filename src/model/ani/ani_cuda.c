@@ -37,9 +37,9 @@ static void plan(const cuda_evaluator *base, painn_cuda_plan *plan)
     const int few = ((atoms + 15) / 16 + 1) * members, some = ((atoms + 31) / 32 + 1) * members;
     const int clusters = base->capability >= 90 && e->step.n_parts == members ? 8 : 1;
     plan->cluster = 1;
-    if (clusters > 1 && 4 * few <= blocks) {
+    if (clusters > 1 && 2 * few <= blocks) {
         plan->tile = 16;
-        plan->cluster = 8 * few <= blocks ? 8 : 4;
+        plan->cluster = 8 * few <= blocks ? 8 : 4 * few <= blocks ? 4 : 2;
     } else if (some <= 2 * blocks) {
         plan->tile = 32;
         if (clusters > 1) plan->cluster = 4 * some <= 2 * blocks ? 4 : 2 * some <= 2 * blocks ? 2 : 1;

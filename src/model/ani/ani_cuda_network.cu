@@ -7,7 +7,7 @@
 // A block, or a cluster of blocks that share the columns of each layer, takes a tile of 16, 32 or 64 slots of one species
 // through one member (or several, one after the other). What layers give stands in shared memory as operands of the
 // tensor cores, each number two halves; the way back writes its δ where the h was that it needed. Weights come from L2
-// straight into the registers of the one warp that has their columns, a piece ahead of the products. Sums in float32 and
+// straight to the one warp that has their columns, each lane copying its own ahead of the products. Sums in float32 and
 // in one order. Bound, in large systems, by the tensor cores and L2; in small ones by the chain of 2 L products.
 #include "ani_cuda.h"
 #include "model/painn/painn_cuda_device.cuh"
@@ -26,10 +26,21 @@ template <> struct rows_at<false> {
     int first;
 };
 
+// Columns that a warp works on at once, and how many tiles of their weights are on the way: L2 answers after some 700 cycles.
+static constexpr int columns_at_once(int mt)
+{
+    return mt == 1 ? 1 : 4;
+}
+static constexpr int depth_of(int mt)
+{
+    return mt == 2 ? 2 : 4;
+}
+
 template <int MT, int WARPS> struct tile {
+    static const int MOST = columns_at_once(MT), DEPTH = depth_of(MT);
     const ani_cuda_step &step;
-    uint4 *operands, *partial;
-    float *energy; // [WARPS][16 MT]
+    uint4 *operands, *ring, *partial; // ring: [WARPS][DEPTH][MOST][32]
+    float *energy;                    // [WARPS][16 MT]
     uint64_t *boxes;
     int *stored; // [n_tiles] of the first layer
     ani_cuda_network *net;
@@ -38,7 +49,8 @@ template <int MT, int WARPS> struct tile {
     __device__ __forceinline__ tile(const ani_cuda_step &s, uint4 *shared) : step(s)
     {
         operands = shared;
-        partial = operands + s.hidden_tiles * MT * 64;
+        ring = operands + s.hidden_tiles * MT * 64;
+        partial = ring + WARPS * DEPTH * MOST * 32;
         energy = (float *)(partial + (MT == 1 ? WARPS * 32 : 0));
         boxes = (uint64_t *)(energy + WARPS * 16 * MT);
         net = (ani_cuda_network *)(boxes + 2 * ANI_CUDA_MAX_HIDDEN);
@@ -66,69 +78,63 @@ template <int MT, int WARPS> struct tile {
     __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], rows_at<INPUT> at_rows, const uint4 *const (&w)[G], int n,
                                              int first, int stride, bool wait)
     {
-        const bool AHEAD = INPUT && MT != 2;     // rows of 32 slots are met by warps enough to wait for them
-        const int D = MT == 1 && G == 1 ? 3 : 1; // tiles fetched ahead
+        const int D = DEPTH;
         const uint4 *rows = find(at_rows);
-        uint4 next[D][G], ahead[AHEAD ? D : 1][MT][2];
-        const auto fetch = [&](int k) {
-#pragma unroll
-            for (int d = 0; d < D; d++) {
-                const int at = k + d * stride;
-                if (at >= n) break;
+        uint4 *mine = ring + warp * (D * MOST * 32) + lane; // this lane's own copies: no other waits for them
+        uint4 next[INPUT ? MT : 1][2];
+        const auto fetch = [&](int at, int slot) {
+            if (at < n) {
                 const int from = INPUT ? stored[at] : at;
 #pragma unroll
-                for (int g = 0; g < G; g++) next[d][g] = __ldg(w[g] + from * 32);
-                if (AHEAD) {
+                for (int g = 0; g < G; g++) copy_async(mine + (slot * MOST + g) * 32, w[g] + from * 32);
+            }
+            copy_commit();
+        };
+        const auto fetch_rows = [&](int at) {
+            if (INPUT && at < n) {
 #pragma unroll
-                    for (int m = 0; m < MT; m++) {
-                        ahead[AHEAD ? d : 0][m][0] = rows[(m * n + at) * 64 + lane];
-                        ahead[AHEAD ? d : 0][m][1] = rows[(m * n + at) * 64 + 32 + lane];
-                    }
+                for (int m = 0; m < MT; m++) {
+                    next[INPUT ? m : 0][0] = __ldg(rows + (m * n + at) * 64 + lane);
+                    next[INPUT ? m : 0][1] = __ldg(rows + (m * n + at) * 64 + 32 + lane);
                 }
             }
         };
-        if (first < n) fetch(first);
-        if (!INPUT && wait) receive();
+        for (int d = 0; d < D; d++) fetch(first + d * stride, d);
+        if (INPUT)
+            fetch_rows(first);
+        else if (wait)
+            receive();
+        int slot = 0;
 #pragma unroll 1
-        for (int k = first; k < n; k += D * stride) {
-            uint4 now[D][G], here[AHEAD ? D : 1][MT][2];
+        for (int at = first; at < n; at += stride) {
+            uint4 high[MT], low[MT], weight[G];
 #pragma unroll
-            for (int d = 0; d < D; d++) {
-#pragma unroll
-                for (int g = 0; g < G; g++) now[d][g] = next[d][g];
-                if (AHEAD) {
-#pragma unroll
-                    for (int m = 0; m < MT; m++)
-                        for (int e = 0; e < 2; e++) here[AHEAD ? d : 0][m][e] = ahead[AHEAD ? d : 0][m][e];
-                }
+            for (int m = 0; m < MT; m++) {
+                const uint4 even = INPUT ? next[INPUT ? m : 0][0] : rows[(m * n + at) * 64 + lane],
+                            odd = INPUT ? next[INPUT ? m : 0][1] : rows[(m * n + at) * 64 + 32 + lane];
+                high[m] = make_uint4(even.x, even.y, odd.x, odd.y);
+                low[m] = make_uint4(even.z, even.w, odd.z, odd.w);
             }
-            if (k + D * stride < n) fetch(k + D * stride);
+            fetch_rows(at + stride);
+            copy_wait<D - 1>();
 #pragma unroll
-            for (int d = 0; d < D; d++) {
-                const int at = k + d * stride;
-                if (at >= n) break;
-                uint4 high[MT], low[MT];
+            for (int g = 0; g < G; g++) weight[g] = mine[(slot * MOST + g) * 32];
 #pragma unroll
-                for (int m = 0; m < MT; m++) {
-                    const uint4 even = AHEAD ? here[AHEAD ? d : 0][m][0] : rows[(m * n + at) * 64 + lane],
-                                odd = AHEAD ? here[AHEAD ? d : 0][m][1] : rows[(m * n + at) * 64 + 32 + lane];
-                    high[m] = make_uint4(even.x, even.y, odd.x, odd.y);
-                    low[m] = make_uint4(even.z, even.w, odd.z, odd.w);
-                }
+            for (int g = 0; g < G; g++)
 #pragma unroll
-                for (int g = 0; g < G; g++)
+                for (int m = 0; m < MT; m++) product<false>(sum[m][g], low[m], weight[g].x, weight[g].y);
 #pragma unroll
-                    for (int m = 0; m < MT; m++) product<false>(sum[m][g], low[m], now[d][g].x, now[d][g].y);
+            for (int g = 0; g < G; g++)
 #pragma unroll
-                for (int g = 0; g < G; g++)
+                for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], weight[g].z, weight[g].w);
 #pragma unroll
-                    for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], now[d][g].z, now[d][g].w);
+            for (int g = 0; g < G; g++)
 #pragma unroll
-                for (int g = 0; g < G; g++)
-#pragma unroll
-                    for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], now[d][g].x, now[d][g].y);
-            }
+                for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], weight[g].x, weight[g].y);
+            fetch(at + D * stride, slot);
+            slot = slot + 1 == D ? 0 : slot + 1;
         }
+        copy_wait<0>();
     }
 
     // `count` of G columns from `column` on: products and what becomes of them.
@@ -184,17 +190,17 @@ template <int MT, int WARPS> struct tile {
                 return;
             }
         }
-        const int most = MT == 4 ? 4 : MT == 2 ? 3 : 2, passes = (own + WARPS * most - 1) / (WARPS * most);
+        const int most = MOST, passes = (own + WARPS * most - 1) / (WARPS * most);
         const int each = passes ? (own + WARPS * passes - 1) / (WARPS * passes) : 0;
         bool wait = true;
         for (int column = begin + warp * each; column < end; column += WARPS * each, wait = false) {
             const int last = min(end, column + each);
             if (each == 1) columns<1, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
-            if (each == 2) columns<2, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
-            if constexpr (MT > 1)
+            if constexpr (MT > 1) {
+                if (each == 2) columns<2, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
                 if (each == 3) columns<3, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
-            if constexpr (MT == 4)
                 if (each == 4) columns<4, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
+            }
         }
         if (!INPUT && wait) receive(); // this warp had no columns
     }
@@ -317,7 +323,8 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
         step.member_energy[(size_t)(member * t.cluster + t.rank) * step.slot_capacity + first + threadIdx.x] = v;
     }
     if (!back) return;
-    if (step.list.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
+    if (step.list.stamps && first == 0 && member == 0 && threadIdx.x == 0 && t.rank == 0)
+        step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
 
     const auto none = [](int) { return make_float4(0, 0, 0, 0); };
     for (int l = L - 1; l > 0; l--) {
@@ -354,9 +361,10 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
 {
     DYNAMIC_SHARED(shared);
     tile<MT, WARPS> t(step, shared);
-    begin_stage(step.list, ANI_CUDA_STAMP_NETWORK);
+    // Atoms are sorted long before this kernel: blocks that have none leave at once, and come first so as to be in nobody's way.
     const ani_cuda_groups &groups = *step.groups;
-    const int part = blockIdx.x / t.cluster % step.n_parts, first = (int)(blockIdx.x / t.cluster) / step.n_parts * (16 * MT);
+    const int work = (gridDim.x - 1 - blockIdx.x) / t.cluster, part = work % step.n_parts,
+              first = work / step.n_parts * (16 * MT);
     if (first >= groups.first_slot[step.n_species]) return; // the whole cluster
     int species = 0;
     while (first >= groups.first_slot[species + 1]) species++;
@@ -373,6 +381,12 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
         if (threadIdx.x < sizeof(ani_cuda_network) / 4) ((uint32_t *)t.net)[threadIdx.x] = __ldg(net + threadIdx.x);
         __syncthreads();
         t.open();
+        if (!add) {
+            wait_for_previous();
+            let_next_start();
+            if (step.list.stamps && work == 0 && t.rank == 0 && threadIdx.x == 0)
+                step.list.stamps[ANI_CUDA_STAMP_NETWORK] = gpu_timer();
+        }
         run_member(t, member, first, n_tiles, adjoint, add, share, back != 0);
         add = true;
     }
@@ -383,8 +397,8 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
 size_t ani_cuda_network_bytes(const ani_cuda_step *step, int tile_slots)
 {
     const int mt = tile_slots / 16, warps = mt == 1 ? 16 : 8;
-    return (size_t)(step->hidden_tiles * mt * 1024 + partial_bytes(mt, warps) + warps * 16 * mt * 4 +
-                    2 * ANI_CUDA_MAX_HIDDEN * 8 + step->stored_tiles * 4);
+    return (size_t)(step->hidden_tiles * mt * 1024 + warps * depth_of(mt) * columns_at_once(mt) * 512 + partial_bytes(mt, warps) +
+                    warps * 16 * mt * 4 + 2 * ANI_CUDA_MAX_HIDDEN * 8 + (int)sizeof(ani_cuda_network) + step->stored_tiles * 4);
 }
 
 int ani_cuda_launch_network(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)

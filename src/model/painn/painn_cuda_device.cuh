@@ -137,6 +137,29 @@ static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uin
 #endif
 }
 
+/* 16 bytes from global to shared memory, not waited for; copies since the last commit are a group. */
+static __device__ __forceinline__ void copy_async(void *shared, const void *global)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+#else
+    *(uint4 *)shared = *(const uint4 *)global;
+#endif
+}
+static __device__ __forceinline__ void copy_commit()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* Until no more than N groups are on their way; for what the thread itself copied. */
+template <int N> static __device__ __forceinline__ void copy_wait()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
 static __device__ __forceinline__ uint32_t pack_half2(float a, float b)
 {
     __half2 pair = __floats2half2_rn(a, b);

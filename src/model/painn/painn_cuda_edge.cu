@@ -14,7 +14,7 @@
 // and the quarters are added at the end: nothing is added atomically, the order is fixed. Gathered rows are 128 bytes
 // a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
 // slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1.
-#include "painn_cuda_device.cuh"
+#include "painn_cuda_sums.cuh"
 
 // How a grid is cut: a warp a row's slice; the same with blocks that walk, their slice of the table in shared memory; or a
 // block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
@@ -403,12 +403,6 @@ static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &st
     return make_float3(fmaf(along, ux, sum.y * inverse), fmaf(along, uy, sum.z * inverse), fmaf(along, uz, sum.w * inverse));
 }
 
-static __device__ __forceinline__ double sum_warp(double v)
-{
-    for (int k = 16; k > 0; k /= 2) v += __shfl_xor_sync(~0u, v, k);
-    return v;
-}
-
 // By the lanes of a warp.
 template <int SLICES>
 static __device__ __forceinline__ void forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call, int i)
@@ -458,63 +452,25 @@ template <int SLICES, bool small>
 static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024)
     sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
 {
-    __shared__ double part[32][11], total[11];
     begin_stage(step, (small ? 1 : 2) + 4 * step.n_layers);
-    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int s = blockIdx.x, warp = threadIdx.x / 32;
     const painn_cuda_call call = *step.call;
-    if (s == 0 && threadIdx.x == 0) {
-        *call.report = *step.report;
-        painn_cuda_report empty = {};
-        *step.report = empty;
-    }
+    hand_over_report(step, call);
     if (s >= call.n_systems) return;
-    const painn_cuda_system &system = step.systems[s];
-    const int first = system.first, n = system.n, n_sums = call.want_virial && with_forces ? 11 : 2;
     if (small) {
+        const int first = step.systems[s].first, n = step.systems[s].n;
         for (int k = warp; k < n; k += blockDim.x / 32) forces_of_atom<SLICES>(step, call, first + k);
         __syncthreads();
         if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[2 + 4 * step.n_layers] = gpu_timer();
     }
-    double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        const int atom = first + i;
+    sum_system(step, call, with_forces != 0, false, [&](int atom, double &own) {
         const bool owned = step.owned[atom];
         double raw = owned ? step.o2 : 0.0;
 #pragma unroll
         for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
-        raw *= step.energy_unit;
-        const double own = owned ? step.offset[step.species[atom]] : 0.0;
-        if (call.atom_energies) call.atom_energies[atom] = raw + own;
-        sum[0] += raw;
-        sum[1] += own;
-#pragma unroll
-        for (int c = 2; c < 11; c++)
-            if (c < n_sums) sum[c] += step.atom_virial[(size_t)atom * 9 + c - 2];
-    }
-#pragma unroll
-    for (int c = 0; c < 11; c++) {
-        if (c >= n_sums) break;
-        const double v = sum_warp(sum[c]);
-        if (lane == 0) part[warp][c] = v;
-    }
-    __syncthreads();
-    if ((int)threadIdx.x < n_sums) {
-        double v = 0;
-        for (int k = 0; k < (int)blockDim.x / 32; k++) v += part[k][threadIdx.x];
-        total[threadIdx.x] = v;
-        if (threadIdx.x >= 2 && call.virials) call.virials[(size_t)s * 9 + threadIdx.x - 2] = v;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0 && call.energies) call.energies[s] = total[0] + total[1];
-    if (threadIdx.x < 6 && n_sums == 11 && call.stresses) {
-        // Voigt xx yy zz yz xz xy; of no meaning without three periods.
-        const double *h = system.cell;
-        double volume =
-            h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
-        if (!(system.wrapped[0] && system.wrapped[1] && system.wrapped[2])) volume = nan("");
-        const int k = threadIdx.x, a = k < 3 ? k : k == 3 ? 1 : 0, b = k < 3 ? k : k == 5 ? 1 : 2;
-        call.stresses[(size_t)s * 6 + k] = -0.5 * (total[2 + 3 * a + b] + total[2 + 3 * b + a]) / fabs(volume);
-    }
+        own = owned ? step.offset[step.species[atom]] : 0.0;
+        return raw * step.energy_unit;
+    });
     if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[3 + 4 * step.n_layers] = gpu_timer();
 }
 

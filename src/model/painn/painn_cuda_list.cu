@@ -129,11 +129,20 @@ template <int ROWS> static __device__ void search_rows(const painn_cuda_step &st
         const int candidate = begin + lane;
         const bool there = candidate < candidates;
         float4 other = own[0];
-        if (there && images == 1) other = *(const float4 *)(step.fractional_float + (size_t)(first + candidate) * 4);
+        int s0 = 0, s1 = 0, s2 = 0;
+        if (there) {
+            const int j = images == 1 ? candidate : candidate / images;
+            other = *(const float4 *)(step.fractional_float + (size_t)(first + j) * 4);
+            if (images > 1) {
+                const int image = candidate - j * images, plane = image / n2;
+                s0 = plane / n1 - system.images[0];
+                s1 = plane % n1 - system.images[1];
+                s2 = image - plane * n2 - system.images[2];
+            }
+        }
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            bool near = there;
-            if (images == 1) near = near && test.nearest(other.x - own[r].x, other.y - own[r].y, other.z - own[r].z);
+            const bool near = there && test.image(other.x - own[r].x, other.y - own[r].y, other.z - own[r].z, s0, s1, s2);
             // What may be inside waits in a queue until there are 32 to look at closely.
             const unsigned found = __ballot_sync(~0u, near);
             if (found == 0) continue;
