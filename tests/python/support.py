@@ -6,6 +6,7 @@ import io
 import mmap
 import os
 import pathlib
+import signal
 import tempfile
 import unittest
 import warnings
@@ -84,6 +85,11 @@ def copper_frames(n):
         frame.positions += np.random.default_rng(seed).normal(scale=0.05, size=frame.positions.shape)
         frames.append(frame)
     return frames
+
+
+def heed_ctrl_c(test):
+    """For one test: a shell that starts the tests in the background has SIGINT ignored."""
+    test.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
 
 
 @contextlib.contextmanager

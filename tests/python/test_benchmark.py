@@ -106,6 +106,7 @@ class Functions(unittest.TestCase):
 
     def test_ctrl_c(self):
         calls = []
+        support.heed_ctrl_c(self)
 
         def press():
             while len(calls) < 1000:  # well after the warm-up, however slow the machine

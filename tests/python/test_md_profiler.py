@@ -230,6 +230,8 @@ class Failures(unittest.TestCase):
                 self.profiler.profile_calculator(Counting(fails_at=20, error=error), support.copper_frames(5), n_steps=30)
 
     def interrupted(self, calc):
+        support.heed_ctrl_c(self)
+
         def press():
             while calc.n < 20:  # past the warm-up, however slow the machine
                 time.sleep(0.001)
