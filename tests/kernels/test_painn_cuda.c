@@ -602,7 +602,9 @@ static void test_dynamics(void **state)
         mlff_dynamics_state then;
         assert_ok(mlff_dynamics_state_get(expected, &then));
 
+        if (langevin) setenv("MLFF_CUDA_PLAN", "bins=1", 1); // with candidates kept from step to step
         mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA);
+        unsetenv("MLFF_CUDA_PLAN");
         mlff_dynamics *dynamics;
         double times[60];
         assert_ok(mlff_dynamics_create_on(gpu, &options, start, NULL, NULL, &dynamics));
