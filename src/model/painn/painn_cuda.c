@@ -486,8 +486,9 @@ static void fill_systems(const cuda_evaluator *e, const mlff_batch *batch, input
         const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)s : NULL;
         const double *cell = batch->cells ? batch->cells + 9 * (size_t)s : NULL;
         *system = (painn_cuda_system){.first = batch->first_atom[s], .n = batch->first_atom[s + 1] - batch->first_atom[s]};
-        if (batch->location == MLFF_HOST || !cell || !periodic || !(periodic[0] || periodic[1] || periodic[2])) {
-            system->flags = cell_complete(batch->location == MLFF_HOST ? cell : NULL, periodic, e->step.cutoff, system);
+        const double *known = batch->location == MLFF_HOST ? cell : cell && cell == e->cell_there ? e->cell_here : NULL;
+        if (known || !cell || !periodic || !(periodic[0] || periodic[1] || periodic[2])) {
+            system->flags = cell_complete(known, periodic, e->step.cutoff, system);
             if (!cell && periodic && (periodic[0] || periodic[1] || periodic[2])) system->flags |= PAINN_CUDA_NO_VOLUME;
             cell_bins(cell_reach(&e->step), system);
         } else {

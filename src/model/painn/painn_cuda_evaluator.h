@@ -78,10 +78,12 @@ struct cuda_evaluator {
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;
     double *time_ns;
-    int member;                // of an ensemble, the one that runs; −1: all
-    int n_members;             // that run
-    int row_limit;             // neighbours of an atom that the kernels hold
-    painn_cuda_plan forced;    // from MLFF_CUDA_PLAN
+    int member;               // of an ensemble, the one that runs; −1: all
+    int n_members;            // that run
+    int row_limit;            // neighbours of an atom that the kernels hold
+    painn_cuda_plan forced;   // from MLFF_CUDA_PLAN
+    const double *cell_there; // of dynamics: a cell on the GPU that the host knows; completing it there takes 4 µs a step
+    double cell_here[9];
     painn_cuda_report *report; // where device batches leave their report; NULL: in page-locked memory
     int64_t n_computes, n_pairs, n_growths, n_captures, n_rebuilds;
     int32_t lists_seen; // of those made of candidates

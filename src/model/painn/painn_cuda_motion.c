@@ -52,6 +52,7 @@ void painn_cuda_dynamics_destroy(cuda_dynamics *d)
     cuda_use(d->evaluator->device);
     if (d->stream) cudaStreamSynchronize(d->stream);
     d->evaluator->report = NULL;
+    d->evaluator->cell_there = NULL;
     forget(d);
     if (d->stream) cudaStreamDestroy(d->stream);
     if (d->pinned) cudaFreeHost(d->pinned);
@@ -166,6 +167,8 @@ static mlff_status place(cuda_dynamics *d, const mlff_system *system, int64_t fi
     d->batch.species = species;
     d->batch.positions = d->motion.positions;
     d->batch.cells = cell;
+    d->evaluator->cell_there = cell;
+    memcpy(d->evaluator->cell_here, system->cell, sizeof system->cell);
     d->results = (mlff_results){.energies = energy, .forces = d->motion.forces, .location = MLFF_DEVICE_MEMORY};
 done:
     return status;
