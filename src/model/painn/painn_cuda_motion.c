@@ -124,7 +124,7 @@ static mlff_status place(cuda_dynamics *d, const mlff_system *system, int64_t fi
     d->motion.forces = (void *)(at + 2 * three);
     d->motion.heat = (void *)(at + 3 * three);
     d->motion.step = (int64_t *)(at + 3 * three + one);
-    double *energy = (double *)(at + 3 * three + one + 2 * sizeof(int64_t));
+    double *energy = (void *)(at + 3 * three + one + 2 * sizeof(int64_t));
     at += 2 * d->state_bytes;
     double *inverse_mass = (void *)at;
     d->motion.inverse_mass = inverse_mass;
