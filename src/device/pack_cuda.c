@@ -22,8 +22,7 @@ const float *cuda_pack_floats(cuda_packer *packer, const float *values, size_t n
     return device;
 }
 
-// Rounded to nearest even.
-static uint16_t to_half(double value)
+uint16_t cuda_to_half(double value)
 {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
     double size = fabs(value);
@@ -42,19 +41,29 @@ static double from_half(uint16_t value)
     return value & 0x8000 ? -size : size;
 }
 
-const void *cuda_pack_operand(cuda_packer *packer, int n_columns, int n_rows, double scale,
+static uint16_t to_bfloat(double value)
+{
+    float single = (float)value; // rounded twice: a tie of 16 bits made by the first rounding is of no account
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+const void *cuda_pack_operand(cuda_packer *packer, int numbers, int n_columns, int n_rows, double scale,
                               float (*value)(const void *context, int n, int k), const void *context)
 {
     const void *device;
-    uint16_t *place = cuda_pack(packer, (size_t)n_columns * n_rows * 4, &device);
+    const size_t parts = numbers == CUDA_SPLIT_HALVES ? 2 : 1;
+    uint16_t *place = cuda_pack(packer, (size_t)n_columns * n_rows * 2 * parts, &device);
     if (!place) return device;
     for (int tile = 0; tile < n_columns / 8; tile++)
         for (int k_tile = 0; k_tile < n_rows / 16; k_tile++)
-            for (int lane = 0; lane < 32; lane++, place += 8)
+            for (int lane = 0; lane < 32; lane++, place += 4 * parts)
                 for (int e = 0; e < 4; e++) {
-                    double w = scale * value(context, 8 * tile + lane / 4, 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1));
-                    place[e] = to_half(w);
-                    place[4 + e] = to_half(w - from_half(place[e]));
+                    int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
+                    double w = scale * value(context, n, k);
+                    place[e] = numbers == CUDA_BFLOATS ? to_bfloat(w) : cuda_to_half(w);
+                    if (parts == 2) place[4 + e] = cuda_to_half(w - from_half(place[e]));
                 }
     return device;
 }

@@ -16,10 +16,17 @@ typedef struct cuda_packer {
 void *cuda_pack(cuda_packer *packer, size_t bytes, const void **device_out);
 const float *cuda_pack_floats(cuda_packer *packer, const float *values, size_t n);
 
-/* Operand B of the tensor cores' product y[n] = Σ_k a[k] B[k][n], each number split into two halves, 22 bits together.
- * Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column n = g, high and low parts. `value(context, n, k)`
- * gives B[k][n]; it is stored times `scale`. */
-const void *cuda_pack_operand(cuda_packer *packer, int n_columns, int n_rows, double scale,
+/* How numbers become operands of the tensor cores: split into two halves (high, low: 22 bits together), or rounded to one
+ * half (11 bits) or one bfloat16 (8 bits). */
+enum { CUDA_SPLIT_HALVES, CUDA_HALVES, CUDA_BFLOATS };
+
+/* Operand B of the product y[n] = Σ_k a[k] B[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column
+ * n = g, of split halves the high parts and then the low ones. `value(context, n, k)` gives B[k][n]; it is stored times
+ * `scale`. */
+const void *cuda_pack_operand(cuda_packer *packer, int numbers, int n_columns, int n_rows, double scale,
                               float (*value)(const void *context, int n, int k), const void *context);
+
+/* The half nearest to a number, ties to even. */
+uint16_t cuda_to_half(double value);
 
 #endif

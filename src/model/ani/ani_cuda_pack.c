@@ -90,8 +90,8 @@ static void pack_network(cuda_packer *p, const ani_parameters *P, const ani_cuda
         const layer source = {from->weight[l], from->width[l], from->width[l + 1], l == 0, P, step};
         const int in = l ? (from->width[l] + 15) / 16 : step->stored_tiles, out = (from->width[l + 1] + 15) / 16;
         to->tiles[l] = out;
-        to->weight[l] = cuda_pack_operand(p, 16 * out, 16 * in, scale, forward, &source);
-        to->back[l] = cuda_pack_operand(p, 16 * in, 16 * out, scale, backward, &source);
+        to->weight[l] = cuda_pack_operand(p, CUDA_SPLIT_HALVES, 16 * out, 16 * in, scale, forward, &source);
+        to->back[l] = cuda_pack_operand(p, CUDA_SPLIT_HALVES, 16 * in, 16 * out, scale, backward, &source);
         to->bias[l] = pack_padded(p, from->bias[l], from->width[l + 1]);
     }
     to->output = pack_padded(p, from->weight[to->n_hidden], from->width[to->n_hidden]);

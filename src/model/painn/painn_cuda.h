@@ -16,6 +16,7 @@
 #ifndef PAINN_CUDA_H
 #define PAINN_CUDA_H
 
+#include "device/pack_cuda.h"
 #include "model/painn/painn.h"
 
 #ifdef __cplusplus
@@ -34,10 +35,9 @@ enum {
     PAINN_CUDA_ATOM_BLOCK = 32   /* atom capacities are multiples of it */
 };
 
-/* How numbers become operands of the tensor cores: split into two halves (high, low: 22 bits together, three products), or
- * rounded to one half (11 bits) or one bfloat16 (8 bits). Powers of two keep halves in their range: weights are stored times
- * a common factor, activations times 16. */
-enum { PAINN_CUDA_SPLIT_HALVES, PAINN_CUDA_HALVES, PAINN_CUDA_BFLOATS };
+/* Numbers as operands of the tensor cores: two halves each (three products), or one half, or one bfloat16. Powers of two keep
+ * halves in their range: weights are stored times a common factor, activations times 16. */
+enum { PAINN_CUDA_SPLIT_HALVES = CUDA_SPLIT_HALVES, PAINN_CUDA_HALVES = CUDA_HALVES, PAINN_CUDA_BFLOATS = CUDA_BFLOATS };
 #define PAINN_CUDA_OPERAND_SCALE 16.0f
 typedef struct painn_cuda_layer {
     /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4). In the fast modes a cubic of halves, two features

@@ -6,86 +6,48 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- numbers of 16 bits, rounded to nearest even ----------------------------------------------------------------------
-
-static uint16_t to_half(double value)
-{
-    uint16_t sign = signbit(value) ? 0x8000 : 0;
-    double size = fabs(value);
-    if (size >= 65520.0) return sign | 0x7c00;
-    if (size < 6.103515625e-05) return sign | (uint16_t)nearbyint(size * 16777216.0); // subnormal, in units of 2⁻²⁴
-    int exponent;
-    double fraction = frexp(size, &exponent);                   // 0.5 … 1
-    uint32_t mantissa = (uint32_t)nearbyint(fraction * 2048.0); // a carry into the exponent is right as it comes
-    return sign | (uint16_t)(((uint32_t)(exponent + 13) << 10) + mantissa);
-}
-
-static double from_half(uint16_t value)
-{
-    int exponent = value >> 10 & 31, mantissa = value & 1023;
-    double size = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
-    return value & 0x8000 ? -size : size;
-}
-
-static uint16_t to_bfloat(double value)
-{
-    float single = (float)value; // rounded twice: a tie of 16 bits made by the first rounding is of no account
-    uint32_t bits;
-    memcpy(&bits, &single, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
+#include "device/pack_cuda.h"
 
 // ---- pieces -------------------------------------------------------------------------------------------------------------
 
 typedef struct packer {
-    char *block;      // NULL: only counts
-    const char *base; // where the block will stand on the device
-    size_t at;
+    cuda_packer common; // first
     double weight_scale;
     int numbers;
 } packer;
 
 static void *take(packer *p, size_t bytes, const void **device_out)
 {
-    p->at = (p->at + 255) / 256 * 256;
-    void *place = p->block ? p->block + p->at : NULL;
-    *device_out = p->base + p->at;
-    p->at += bytes;
-    return place;
+    return cuda_pack(&p->common, bytes, device_out);
 }
 
 static const float *pack_floats(packer *p, const float *values, size_t n)
 {
-    const void *device;
-    void *place = take(p, n * sizeof(float), &device);
-    if (place) memcpy(place, values, n * sizeof(float));
-    return device;
+    return cuda_pack_floats(&p->common, values, n);
 }
 
-// Operand B of the product y[n] = Σ_k a[k] B[k][n], from w stored [out][in]: B[k][n] = w[n][k], or with `transposed`
-// (the way back) B[k][n] = w[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column g, of split
-// halves the high parts and then the low ones. `k_block_order` permutes blocks of k_block rows of B (NULL: as they are).
+// A matrix stored [out][in] as operand B: B[k][n] = w[n][k], or `transposed` (the way back) w[k][n].
+typedef struct matrix {
+    const float *w;
+    int n_in, transposed;
+    const int *k_block_order;
+    int k_block;
+} matrix;
+
+static float element(const void *context, int n, int k)
+{
+    const matrix *m = context;
+    if (m->k_block_order) k = m->k_block_order[k / m->k_block] * m->k_block + k % m->k_block;
+    return m->transposed ? m->w[(size_t)k * m->n_in + n] : m->w[(size_t)n * m->n_in + k];
+}
+
+// `k_block_order` permutes blocks of k_block rows of B (NULL: as they are).
 static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, int transposed, const int *k_block_order,
                                int k_block)
 {
-    const void *device;
-    int n_k = transposed ? n_out : n_in, n_n = transposed ? n_in : n_out;
-    int parts = p->numbers == PAINN_CUDA_SPLIT_HALVES ? 2 : 1;
-    uint16_t *place = take(p, (size_t)n_k * n_n * 2 * (size_t)parts, &device);
-    if (!place) return device;
-    for (int tile = 0; tile < n_n / 8; tile++)
-        for (int k_tile = 0; k_tile < n_k / 16; k_tile++)
-            for (int lane = 0; lane < 32; lane++)
-                for (int e = 0; e < 4; e++) {
-                    int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
-                    if (k_block_order) k = k_block_order[k / k_block] * k_block + k % k_block;
-                    float value = transposed ? w[(size_t)k * n_in + n] : w[(size_t)n * n_in + k];
-                    double scaled = value * p->weight_scale;
-                    uint16_t *at = place + (((size_t)tile * (n_k / 16) + k_tile) * 32 + lane) * 4 * (size_t)parts;
-                    at[e] = p->numbers == PAINN_CUDA_BFLOATS ? to_bfloat(scaled) : to_half(scaled);
-                    if (parts == 2) at[4 + e] = to_half(scaled - from_half(at[e]));
-                }
-    return device;
+    const matrix m = {w, n_in, transposed, k_block_order, k_block};
+    return cuda_pack_operand(&p->common, p->numbers, transposed ? n_in : n_out, transposed ? n_out : n_in, p->weight_scale,
+                             element, &m);
 }
 
 // Feature f of a slice stands at this place of the table, so that a lane's two features are 8 apart.
@@ -152,12 +114,12 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
             size_t entry = ((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block;
             if (exact) {
                 float *to = (float *)place + (entry * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
-                uint16_t halves[2] = {to_half(from[3]), to_half(from[4])};
+                uint16_t halves[2] = {cuda_to_half(from[3]), cuda_to_half(from[4])};
                 for (int k = 0; k < 3; k++) to[k] = (float)from[k];
                 memcpy(to + 3, halves, sizeof halves);
             } else {
                 uint16_t *to = (uint16_t *)place + entry * PAINN_CUDA_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
-                for (int k = 0; k < 4; k++) to[2 * k] = to_half(from[k]);
+                for (int k = 0; k < 4; k++) to[2 * k] = cuda_to_half(from[k]);
             }
         }
     free(a);
@@ -221,7 +183,7 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
                      void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
                      const void *base, painn_cuda_step *step)
 {
-    packer p = {block, base, 0, weight_scale(parameters), step->numbers};
+    packer p = {{block, base, 0}, weight_scale(parameters), step->numbers};
     int F = parameters->n_features, H = parameters->readout_width[1];
     static const int q_t_mu[3] = {0, 2, 1};
     step->n_features = F;
@@ -266,12 +228,12 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
     step->offset = device;
     if (offset)
         for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) offset[z] = model->known[z] ? model->offset[z] : NAN;
-    *bytes = p.at;
+    *bytes = p.common.at;
 }
 
 size_t painn_cuda_arena(painn_cuda_step *step, void *base)
 {
-    packer p = {NULL, base, 0, 1.0, 0};
+    packer p = {{NULL, base, 0}, 1.0, 0};
     size_t n = (size_t)step->atom_capacity, e = n * (size_t)step->row_capacity, F = (size_t)step->n_features;
     size_t slices = F / PAINN_CUDA_SLICE, real = sizeof(float);
     const void *at;
@@ -317,7 +279,7 @@ size_t painn_cuda_arena(painn_cuda_step *step, void *base)
     PLACE(atom_virial, n * 9 * sizeof(double));
 #undef PLACE
     painn_cuda_choose_rows(step, 0);
-    return (p.at + 255) / 256 * 256;
+    return (p.common.at + 255) / 256 * 256;
 }
 
 void painn_cuda_choose_rows(painn_cuda_step *step, int handed_pairs)
