@@ -39,7 +39,7 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::f
     body_of_all = &body;
     std::vector<fiber> all((size_t)cluster * threads);
     fibers = &all;
-    static std::vector<char *> stacks; // kept for the launches to come
+    static std::vector<char *> &stacks = *new std::vector<char *>; // kept for the launches to come, to the very end
     while (stacks.size() < all.size()) stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
     for (int first = 0; first < blocks; first += cluster) {
         std::vector<barrier_state> barriers((size_t)cluster + 1);
