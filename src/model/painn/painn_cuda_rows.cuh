@@ -106,13 +106,7 @@ struct near_test {
         for (int c = 0; c < 9; c++) h[c] = (float)system.cell[c];
         reach2 = (float)(reach * reach);
     }
-    /* Of the nearest image. Close to half a cell it is for the doubles to decide which one that is. */
-    __device__ __forceinline__ bool nearest(float a0, float a1, float a2) const
-    {
-        float b0 = wrap(a0, w0), b1 = wrap(a1, w1), b2 = wrap(a2, w2);
-        return inside(b0, b1, b2) || ambiguous(b0, b1, b2);
-    }
-    /* Of the one s0, s1, s2 cells from the nearest. */
+    /* Of the image s0, s1, s2 cells from the nearest one. Close to half a cell the doubles decide which that is. */
     __device__ __forceinline__ bool image(float a0, float a1, float a2, int s0, int s1, int s2) const
     {
         float b0 = wrap(a0, w0), b1 = wrap(a1, w1), b2 = wrap(a2, w2);
