@@ -235,6 +235,7 @@ template <int MT, int WARPS> struct tile {
     // Mailboxes, one for each time that operands are put, with the bytes they wait for.
     __device__ __forceinline__ void open()
     {
+        stage = 0;
         if (cluster == 1) return;
         if (threadIdx.x == 0) {
             int k = 0;
@@ -265,7 +266,7 @@ static __device__ __forceinline__ float celu_slope(float h)
 // One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: to what earlier members left.
 template <int MT, int WARPS>
 static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int n_tiles, float *adjoint, bool add, float share,
-                                  bool back)
+                                  bool back, bool stamps)
 {
     const ani_cuda_step &step = t.step;
     const ani_cuda_network &net = *t.net;
@@ -295,7 +296,8 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
                 v = make_float4(b.z * celu_slope(v.x), b.w * celu_slope(v.y), b.z * celu_slope(v.z), b.w * celu_slope(v.w));
                 scale = ANI_CUDA_ADJOINT_SCALE;
             }
-            t.put(t.piece(buffer, tiles, column, m), v, scale);
+            // Without a way back nobody waits for what the last layer gives: mail must not come to a block that has left.
+            if (!last || back) t.put(t.piece(buffer, tiles, column, m), v, scale);
         };
         if (l == 0)
             t.template layer<true, false>({(const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64}, net.weight[l], n,
@@ -323,8 +325,7 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
         step.member_energy[(size_t)(member * t.cluster + t.rank) * step.slot_capacity + first + threadIdx.x] = v;
     }
     if (!back) return;
-    if (step.list.stamps && first == 0 && member == 0 && threadIdx.x == 0 && t.rank == 0)
-        step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
+    if (stamps) step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
 
     const auto none = [](int) { return make_float4(0, 0, 0, 0); };
     for (int l = L - 1; l > 0; l--) {
@@ -373,6 +374,9 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
     const float share = wanted < 0 ? 1.0f / step.n_members : 1.0f;
     float *adjoint = step.adjoint + (size_t)part * step.slot_capacity * (16 * n_tiles);
     for (int k = threadIdx.x; k < n_tiles; k += WARPS * 32) t.stored[k] = groups.stored_tile[k];
+    // The first block to begin notes the time: of the last tile.
+    const bool stamps = step.list.stamps && first + 16 * MT >= groups.first_slot[step.n_species] &&
+                        part == (wanted < 0 ? step.n_parts - 1 : wanted / members) && t.rank == 0 && threadIdx.x == 0;
     bool add = false;
     for (int member = part * members; member < min((part + 1) * members, step.n_members); member++) {
         if (wanted >= 0 && member != wanted) continue;
@@ -384,10 +388,9 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
         if (!add) {
             wait_for_previous();
             let_next_start();
-            if (step.list.stamps && work == 0 && t.rank == 0 && threadIdx.x == 0)
-                step.list.stamps[ANI_CUDA_STAMP_NETWORK] = gpu_timer();
+            if (stamps) step.list.stamps[ANI_CUDA_STAMP_NETWORK] = gpu_timer();
         }
-        run_member(t, member, first, n_tiles, adjoint, add, share, back != 0);
+        run_member(t, member, first, n_tiles, adjoint, add, share, back != 0, stamps && !add);
         add = true;
     }
 }
