@@ -44,8 +44,10 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
         MLFF_TRY(mlff_model_load(arguments->positional[0], &made.model));
     mlff_model_info_get(made.model, &made.info);
     status = mlff_evaluator_create(made.model, &options, &made.evaluator);
-    if (status == MLFF_ERR_UNSUPPORTED && !cli_given(arguments, "device") && options.device.kind == MLFF_CUDA) {
-        MLFF_TRY(mlff_device_parse("cpu", &options.device)); // a model without a GPU path
+    const bool any = !cli_given(arguments, "device") || strcmp(cli_text(arguments, "device", NULL), "auto") == 0;
+    if (status == MLFF_ERR_UNSUPPORTED && any && options.device.kind == MLFF_CUDA) { // a model without a GPU path
+        if (cli_given(arguments, "device")) base_warn("device auto: %s; using the CPU", mlff_last_error());
+        MLFF_TRY(mlff_device_parse("cpu", &options.device));
         status = mlff_evaluator_create(made.model, &options, &made.evaluator);
     }
     MLFF_TRY(status);

@@ -71,14 +71,16 @@ static mlff_model *model_of(int v)
 static void test_random_systems(void **state)
 {
     (void)state;
-    static const int sizes[] = {13, 1, 2, 3, 7, 30};
+    static const struct {
+        int atoms, seed;
+    } sizes[] = {{13, 4}, {1, 0}, {2, 1}, {3, 2}, {7, 3}, {30, 5}};
     for (int v = 0; v < N_VARIANTS; v++) {
         mlff_model *model = model_of(v);
         for (size_t s = 0; s < SUPPORT_CASES(sizeof sizes / sizeof *sizes); s++)
             for (int periodic = 0; periodic < 2; periodic++) {
                 char what[128];
-                snprintf(what, sizeof what, "variant %d, %d atoms, periodic %d", v, sizes[s], periodic);
-                mlff_system *system = support_random_system(sizes[s], periodic, 1.0, 100 * (uint64_t)v + s);
+                snprintf(what, sizeof what, "variant %d, %d atoms, periodic %d", v, sizes[s].atoms, periodic);
+                mlff_system *system = support_random_system(sizes[s].atoms, periodic, 1.0, (uint64_t)(100 * v + sizes[s].seed));
                 check_system(model, system, what);
                 mlff_system_destroy(system);
             }
@@ -91,9 +93,11 @@ static void test_many_atoms(void **state)
 {
     (void)state;
     mlff_model *model = model_of(1);
-    static const int sizes[] = {65, 64, 150};
+    static const struct {
+        int atoms, seed;
+    } sizes[] = {{65, 6}, {64, 5}, {150, 7}};
     for (int s = 0; s < SUPPORT_CASES(3); s++) {
-        mlff_system *system = support_random_system(sizes[s], 1, 1.2, 5 + (uint64_t)s);
+        mlff_system *system = support_random_system(sizes[s].atoms, 1, 1.2, (uint64_t)sizes[s].seed);
         check_system(model, system, "many atoms");
         mlff_system_destroy(system);
     }

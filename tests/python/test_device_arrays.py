@@ -16,7 +16,7 @@ from mlff_distiller import _library as lib
 from mlff_distiller._devices import Device
 from mlff_distiller.cuda.device_utils import get_cuda_stream
 from mlff_distiller.engine import Evaluator, Model
-from mlff_distiller.errors import MlffUsageError
+from mlff_distiller.errors import MlffUnsupportedError, MlffUsageError
 from mlff_distiller.models import StudentCalculator
 
 GPU = lib.core.mlff_device_count(lib.CUDA) > 0
@@ -203,6 +203,13 @@ class DeviceArrays(unittest.TestCase):
         np.testing.assert_array_equal(calc.get_forces(self.atoms), self.expected["forces"])
         self.assertEqual(calc.device, "cuda:0")
         self.assertGreater(calc.memory()["device_bytes"], 0)
+
+    def test_auto_is_the_cpu_for_a_model_the_gpu_does_not_know(self):
+        model = support.untrained()  # of 32 features
+        with self.assertWarnsRegex(UserWarning, "device auto: .*64 or 128 features.*; using the CPU"):
+            self.assertEqual(Evaluator(model, device="auto").device.type, "cpu")
+        with self.assertRaisesRegex(MlffUnsupportedError, "64 or 128 features"):
+            Evaluator(model, device="cuda")
 
 
 class WithoutAGpu(unittest.TestCase):

@@ -132,7 +132,7 @@ class ProfileHandle:
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", None), None  # type: ignore[assignment]
-        if handle and lib is not None:
+        if handle and lib is not None and lib.profile is not None:
             lib.profile.mlff_profile_destroy(handle)
 
 
@@ -294,7 +294,7 @@ class Trajectory:
         return cls(out)
 
     def __del__(self) -> None:
-        if getattr(self, "handle", None) and lib is not None:
+        if getattr(self, "handle", None) and lib is not None and lib.profile is not None:
             lib.profile.mlff_trajectory_destroy(self.handle)
 
 

@@ -72,7 +72,7 @@ class Dynamics:
         self._handle = out
 
     def __del__(self) -> None:
-        if lib is None:
+        if lib is None or lib.core is None:
             return
         if getattr(self, "_handle", None):
             lib.core.mlff_dynamics_destroy(self._handle)

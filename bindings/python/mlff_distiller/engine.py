@@ -19,6 +19,7 @@ import pathlib
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_char_p, c_int, c_void_p
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from . import _library as lib
 from . import _structs as s
 from ._arrays import device_array, host_array, new_like
 from ._devices import Device, parse_device
-from .errors import MlffUsageError
+from .errors import MlffUnsupportedError, MlffUsageError
 
 Array = npt.NDArray[np.float64]
 
@@ -195,7 +196,7 @@ class Model:
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", None), None  # type: ignore[assignment]
-        if handle and lib is not None:
+        if handle and lib is not None and lib.core is not None:
             lib.core.mlff_model_destroy(handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -254,7 +255,15 @@ class Evaluator:
         options.cpu_path = cpu_path.encode() if cpu_path else None
         options.members = ",".join(map(str, members)).encode() if members is not None else None
         out = c_void_p()
-        lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
+        try:
+            lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
+        except MlffUnsupportedError as error:
+            if device != "auto" or self.device.type != "cuda":
+                raise
+            warnings.warn(f"device auto: {error}; using the CPU", stacklevel=2)
+            self.device = parse_device("cpu")
+            options.device = self.device.struct
+            lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
         self._handle = out
         self.precision = "float32" if precision == "default" else precision
         self.lock = threading.RLock()
@@ -264,7 +273,7 @@ class Evaluator:
 
     def __del__(self) -> None:
         handle, self._handle = getattr(self, "_handle", None), None
-        if handle and lib is not None:
+        if handle and lib is not None and lib.core is not None:
             lib.core.mlff_evaluator_destroy(handle)
 
     def compute(
