@@ -279,7 +279,7 @@ typedef struct mlff_evaluator_info {
     int n_threads;
     int64_t n_computes;
     int64_t n_pairs;    /* of the last compute, directed, within the cutoff */
-    int64_t n_rebuilds; /* of the neighbour list, so far */
+    int64_t n_rebuilds; /* of a neighbour list that is kept, so far; 0 where a GPU looks at all pairs in each step */
     int64_t n_growths;  /* times buffers grew, so far */
     int64_t host_bytes; /* held by this evaluator */
     int64_t device_bytes;

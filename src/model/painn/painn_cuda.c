@@ -687,12 +687,10 @@ done:
     return status;
 }
 
-// Lists made so far: one a step where all pairs are looked at; those of candidates the device counts, and says so later.
+// Lists of candidates made so far: the device counts them, and says so later. Where all pairs are looked at none is kept.
 static void count_lists(cuda_evaluator *e, const captured_graph *graph, int waited)
 {
-    if (graph->handed_pairs) return;
-    if (!graph->plan.bins) e->n_rebuilds++;
-    if (!graph->plan.bins || !waited) return;
+    if (graph->handed_pairs || !graph->plan.bins || !waited) return;
     e->n_rebuilds += e->io.report->n_lists - e->lists_seen;
     e->lists_seen = e->io.report->n_lists;
 }

@@ -258,8 +258,9 @@ static void count(const cuda_dynamics *d, int n_steps)
     cuda_evaluator *e = d->evaluator;
     e->n_computes += n_steps;
     e->n_pairs = d->report->n_pairs;
-    e->n_rebuilds += d->bins ? d->report->n_lists - e->lists_seen : n_steps;
-    if (d->bins) e->lists_seen = d->report->n_lists;
+    if (!d->bins) return;
+    e->n_rebuilds += d->report->n_lists - e->lists_seen;
+    e->lists_seen = d->report->n_lists;
 }
 
 mlff_status painn_cuda_dynamics_run(cuda_dynamics *d, int64_t n_steps, double *times_ns, int64_t *n_done_out)
