@@ -3,15 +3,7 @@
 // handed-in pairs with and without their reverses, repeatability, flat memory, stages. Says so and passes where there is no GPU.
 // Tolerance: 2e-5 of the rms force, as the goals; one structure alone and in a batch agree to 5e-6 (sums in another order).
 #include "ani_support.h"
-#include "device/device.h"
-
-static int have_gpu(void)
-{
-    static int said;
-    if (mlff_device_count(MLFF_CUDA) > 0) return 1;
-    if (!said++) printf("skipped: %s\n", mlff_device_problem());
-    return 0;
-}
+#include "gpu_support.h"
 
 static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_device_kind kind, const char *members)
 {
@@ -24,40 +16,12 @@ static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_device_kind ki
     return evaluator;
 }
 
-static double rms(const double *x, size_t n)
-{
-    double sum = 0;
-    for (size_t k = 0; k < n; k++) sum += x[k] * x[k];
-    return sqrt(sum / (double)n);
-}
-
-static void compare(const char *what, const support_results *got, const support_results *expected, double tolerance)
-{
-    size_t n = (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
-    double size = 0, difference2 = 0;
-    for (size_t i = 0; i < n; i++) size += fabs(expected->r.atom_energies[i]);
-    support_difference(got->r.forces, expected->r.forces, 3 * n); // no NaN
-    for (size_t i = 0; i < 3 * n; i++) difference2 += pow(got->r.forces[i] - expected->r.forces[i], 2);
-    double df = sqrt(difference2 / (3.0 * (double)n)), force = fmax(rms(expected->r.forces, 3 * n), 1e-2);
-    double de = support_difference(got->r.energies, expected->r.energies, s),
-           da = support_difference(got->r.atom_energies, expected->r.atom_energies, n);
-    double dv = support_difference(got->r.virials, expected->r.virials, 9 * s),
-           virial = fmax(support_largest(expected->r.virials, 9 * s), 5e-2);
-    if (getenv("MLFF_VERBOSE")) printf("%s: forces off by %.2e of %.2e rms\n", what, df, force);
-    if (df > tolerance * force || de > 1e-6 * size || da > 1e-6 * size || dv > 5 * tolerance * virial)
-        fail_msg("%s: forces off by %.2e of %.2e rms, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e of %.2e",
-                 what, df, force, de, size, da, dv, virial);
-    for (size_t i = 0; i < 6 * s; i++)
-        if (isnan(got->r.stresses[i]) != isnan(expected->r.stresses[i]))
-            fail_msg("%s: stress %zu is %g, %g expected", what, i, got->r.stresses[i], expected->r.stresses[i]);
-}
-
 static void check_batch(const mlff_model *model, mlff_evaluator *gpu, const char *members, const mlff_batch *batch,
                         const char *what)
 {
     mlff_evaluator *reference = evaluator_on(model, MLFF_CPU, members);
     support_results expected = support_compute(reference, batch), got = support_compute(gpu, batch);
-    compare(what, &got, &expected, 2e-5);
+    gpu_compare(what, &got, &expected, 2e-5, 1e-2, 5e-2);
     support_results again = support_compute(gpu, batch);
     assert_memory_equal(again.r.forces, got.r.forces, sizeof(double) * 3 * (size_t)got.n_atoms);
     assert_memory_equal(again.r.energies, got.r.energies, sizeof(double) * (size_t)got.n_systems);
@@ -146,50 +110,31 @@ static void test_extremes(void **state)
     mlff_model_destroy(model);
 }
 
-// Systems joined to one batch.
-typedef struct joined {
-    mlff_batch batch;
-    int32_t *first_atom, *species;
-    double *positions, *cells;
-    unsigned char *periodic, *owned;
-} joined;
+// Systems of up to `most` atoms in one batch, every fifth atom a ghost where `owned` is taken.
+typedef struct random_batch {
+    joined of;
+    unsigned char *owned;
+} random_batch;
 
-static joined join(int n, int most, uint64_t seed)
+static random_batch random_batch_make(int n, int most, uint64_t seed)
 {
-    joined j = {.first_atom = calloc((size_t)n + 1, sizeof(int32_t)),
-                .species = calloc((size_t)(n * most), sizeof(int32_t)),
-                .positions = calloc((size_t)(n * most) * 3, sizeof(double)),
-                .cells = calloc((size_t)n * 9, sizeof(double)),
-                .periodic = calloc((size_t)n, 3),
-                .owned = calloc((size_t)(n * most), 1)};
-    for (int s = 0; s < n; s++) {
-        int size = 1 + (int)(most * base_random_uniform(seed, 50, (uint64_t)s)), at = j.first_atom[s];
-        mlff_system *system = ani_random_system(size, 1 + s % 7, s % 2, 1.0, seed + (uint64_t)s);
-        for (int i = 0; i < size; i++) j.species[at + i] = system->species[i];
-        memcpy(j.positions + 3 * at, system->positions, sizeof(double) * 3 * (size_t)size);
-        memcpy(j.cells + 9 * s, system->cell, sizeof system->cell);
-        memcpy(j.periodic + 3 * s, system->periodic, 3);
-        j.first_atom[s + 1] = at + size;
-        mlff_system_destroy(system);
-    }
-    for (int i = 0; i < j.first_atom[n]; i++) j.owned[i] = i % 5 != 0;
-    j.batch = (mlff_batch){.n_systems = n,
-                           .first_atom = j.first_atom,
-                           .species = j.species,
-                           .positions = j.positions,
-                           .cells = j.cells,
-                           .periodic = j.periodic};
-    return j;
+    mlff_system *systems[16];
+    random_batch b;
+    assert_true(n <= 16);
+    for (int s = 0; s < n; s++)
+        systems[s] = ani_random_system(1 + (int)(most * base_random_uniform(seed, 50, (uint64_t)s)), 1 + s % 7, s % 2, 1.0,
+                                       seed + (uint64_t)s);
+    b.of = join(systems, n);
+    b.owned = calloc((size_t)b.of.first_atom[n], 1);
+    for (int i = 0; i < b.of.first_atom[n]; i++) b.owned[i] = i % 5 != 0;
+    for (int s = 0; s < n; s++) mlff_system_destroy(systems[s]);
+    return b;
 }
 
-static void unjoin(joined *j)
+static void random_batch_free(random_batch *b)
 {
-    free(j->first_atom);
-    free(j->species);
-    free(j->positions);
-    free(j->cells);
-    free(j->periodic);
-    free(j->owned);
+    unjoin(&b->of);
+    free(b->owned);
 }
 
 static void test_batches(void **state)
@@ -198,9 +143,10 @@ static void test_batches(void **state)
     if (!have_gpu()) return;
     mlff_model *model = ani_shaped(&ani_small_2x, 5);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
-    joined j = join(14, 24, 77);
+    random_batch b = random_batch_make(14, 24, 77);
+    joined j = b.of;
     check_batch(model, gpu, NULL, &j.batch, "ragged batch");
-    j.batch.owned = j.owned;
+    j.batch.owned = b.owned;
     check_batch(model, gpu, NULL, &j.batch, "with ghosts");
     mlff_neighbors *list;
     mlff_pairs pairs;
@@ -213,7 +159,7 @@ static void test_batches(void **state)
     pairs.symmetric = 0;
     check_batch(model, gpu, NULL, &j.batch, "handed-in pairs of which nothing is known");
     mlff_neighbors_destroy(list);
-    unjoin(&j);
+    random_batch_free(&b);
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
 }
@@ -225,7 +171,8 @@ static void test_members(void **state)
     if (!have_gpu()) return;
     mlff_model *model = ani_shaped(&ani_small_2x, 6);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, "2,0"), *reference = evaluator_on(model, MLFF_CPU, "2,0");
-    joined j = join(3, 20, 9);
+    random_batch b = random_batch_make(3, 20, 9);
+    joined j = b.of;
     check_batch(model, gpu, "2,0", &j.batch, "two of three members");
     mlff_evaluator_info info;
     mlff_evaluator_info_get(gpu, &info);
@@ -245,7 +192,7 @@ static void test_members(void **state)
     assert_true(support_difference(values[0] + 9 + 6 * n, values[1] + 9 + 6 * n, 3 * n) < 8e-5 * force);
     free(values[0]);
     free(values[1]);
-    unjoin(&j);
+    random_batch_free(&b);
     mlff_evaluator_destroy(gpu);
     mlff_evaluator_destroy(reference);
     mlff_model_destroy(model);
@@ -278,15 +225,6 @@ static void test_2x(void **state)
     mlff_model_destroy(model);
 }
 
-static void *there(const void *from, size_t bytes)
-{
-    void *memory;
-    mlff_device device = {MLFF_CUDA, 0};
-    assert_ok(mlff_device_allocate(device, bytes, &memory));
-    if (from) assert_ok(mlff_device_copy(device, memory, from, bytes));
-    return memory;
-}
-
 // Batch and results on the device; errors named; stages that add up; no memory taken after the first calls.
 static void test_on_device(void **state)
 {
@@ -295,7 +233,8 @@ static void test_on_device(void **state)
     mlff_device device = {MLFF_CUDA, 0};
     mlff_model *model = ani_shaped(&ani_small_2x, 6);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
-    joined j = join(4, 20, 3);
+    random_batch b = random_batch_make(4, 20, 3);
+    joined j = b.of;
     support_results expected = support_compute(gpu, &j.batch);
     size_t n = (size_t)expected.n_atoms;
     double *forces = calloc(3 * n, sizeof *forces), energies[4];
@@ -349,7 +288,7 @@ static void test_on_device(void **state)
     mlff_stream_destroy(device, on.stream);
     free(forces);
     support_results_free(&expected);
-    unjoin(&j);
+    random_batch_free(&b);
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
 }

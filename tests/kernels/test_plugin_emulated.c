@@ -4,9 +4,8 @@
 // Tolerance: 2e-5 of the rms force against float64; one structure alone and in a batch agree to 5e-6 (sums in another order).
 #include <dlfcn.h>
 
-#include "device/device.h"
 #include "emulate/emulate.h"
-#include "support.h"
+#include "gpu_support.h"
 
 enum { UNKNOWN = 999, OUT_OF_MEMORY = 2, LOST = 719, N_SYSTEMS = 4 };
 
@@ -57,13 +56,6 @@ static mlff_status create_on(const mlff_model *model, mlff_device_kind kind, mlf
     options.device.kind = kind;
     options.precision = kind == MLFF_CPU ? MLFF_FLOAT64 : MLFF_FLOAT32;
     return mlff_evaluator_create(model, &options, evaluator_out);
-}
-
-static double rms(const double *x, size_t n)
-{
-    double sum = 0;
-    for (size_t k = 0; k < n; k++) sum += x[k] * x[k];
-    return sqrt(sum / (double)n);
 }
 
 static void compare(const char *what, const support_results *got, const support_results *expected)
@@ -171,14 +163,6 @@ static void test_host(void **state)
     mlff_evaluator_destroy(evaluator);
     assert_given_back(&before, "host batches", 0);
     free_scene(&s);
-}
-
-static void *there(const void *from, size_t bytes)
-{
-    void *memory;
-    assert_ok(mlff_device_allocate(gpu, bytes, &memory));
-    if (from) assert_ok(mlff_device_copy(gpu, memory, from, bytes));
-    return memory;
 }
 
 // Batch and results on the device: from the second call on nothing is waited for, and what is read after the wait is right.
