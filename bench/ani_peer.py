@@ -9,7 +9,9 @@ Usage: bench/ani_peer.py --bench build/bin/bench_ani [--info ani-2x_8x.info --mo
          [--python PYTHON] [-o OUT.json]
 PYTHON has torch and torchani. With --info (NeuroChem's files) and --model (mlff import of the same) both have the same weights and
 energies are compared; without, both have random weights of the same shape."""
-import argparse, datetime, json, os, platform, statistics, subprocess, sys, tempfile, time
+import argparse, datetime, json, os, statistics, subprocess, sys, tempfile, time
+
+from cpu_peer import lines, processor
 
 CASES = ["benzene", "hcno64", "water64"]
 GOAL_RATIO = 10
@@ -87,18 +89,6 @@ def make_model(torchani, info):
     a.set_neighborlist("all_pairs")
     a.set_gsaes_as_self_energies("wb97x-631gd")
     return a.assemble(8)
-
-
-def lines(command):
-    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
-
-
-def processor():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 def main():

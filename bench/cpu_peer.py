@@ -11,7 +11,7 @@ CASES = ["benzene", "si64", "si512"]
 GOALS = {"benzene": 10, "si64": 15, "si512": 20}
 
 
-def lines(command, environment):
+def lines(command, environment=None):
     run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
