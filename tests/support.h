@@ -23,8 +23,10 @@
 
 /* How many of n cases: all, or an eighth where each is checked by sanitizers, which look for other things and are slow. */
 #ifdef __SANITIZE_ADDRESS__
+enum { SUPPORT_SANITIZED = 1 };
 #define SUPPORT_CASES(n) (((n) + 7) / 8)
 #else
+enum { SUPPORT_SANITIZED = 0 };
 #define SUPPORT_CASES(n) (n)
 #endif
 
