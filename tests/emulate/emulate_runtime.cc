@@ -64,7 +64,8 @@ struct planned_failure {
 };
 
 std::recursive_mutex lock;
-std::map<uintptr_t, block> blocks;
+// Not destroyed at the end: what a lost GPU held is the driver's to take back, and no leak.
+std::map<uintptr_t, block> &blocks = *new std::map<uintptr_t, block>;
 CUstream_st default_stream;
 std::set<cudaStream_t> streams = {&default_stream};
 std::set<cudaEvent_t> events;

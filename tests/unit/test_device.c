@@ -45,7 +45,7 @@ static void a_scope_sees_what_stays(void **state)
     assert_true(after.allocated - before.allocated == bytes);
     mlff_device_release(cpu, memory);
     assert_ok(mlff_memory_scope_end(cpu, &before, NULL, &grown));
-    assert_true(grown < tolerance);
+    if (!SUPPORT_SANITIZED) assert_true(grown < tolerance); // a sanitizer keeps what was freed for a while
 }
 
 int main(void)
