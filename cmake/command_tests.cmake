@@ -5,6 +5,9 @@ target_link_libraries(json_get PRIVATE mlff_flags PkgConfig::CJSON)
 
 set(CLI_TESTS help usage new info import eval eval_batch eval_labels md md_restart md_cuda profile compare bench check devices devices_cuda interrupt_md interrupt_profile
   interrupt_eval interrupt_idle outputs full_disk unreadable hostile ani)
+if(MLFF_SANITIZE) # a minute of repeats there; what it calls has tests of its own
+  list(REMOVE_ITEM CLI_TESTS bench)
+endif()
 foreach(name IN LISTS CLI_TESTS)
   add_test(NAME cli_${name} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/cli/test_cli.sh
     $<TARGET_FILE:mlff_cli> $<TARGET_FILE:json_get> ${name})
