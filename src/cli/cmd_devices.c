@@ -108,7 +108,7 @@ static mlff_status show(int first, int end, bool as_json)
         if (status == MLFF_OK) cli_json_text(&json, "gpu_problem", mlff_device_problem());
         cli_json_end(&json, '}');
     } else if (status == MLFF_OK && first == 0 && end == 1 && mlff_device_count(MLFF_CUDA) == 0) {
-        printf("\nno GPU: %s\n", mlff_device_problem());
+        printf("\n%s\n", mlff_device_problem());
     }
     return status;
 }
