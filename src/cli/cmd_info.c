@@ -44,7 +44,7 @@ static mlff_status choose_system(const mlff_model_info *info, const char *name, 
     static const char *const names[] = {"ethanol", "silicon", "h2o", "methane", "aluminum", "iron"};
     mlff_status status = MLFF_OK;
     mlff_system *system = NULL;
-    for (size_t k = 0; k < sizeof names / sizeof *names && !system; k++) {
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         MLFF_TRY(mlff_system_build(name ? name : names[k], 64, 0, &system));
         if (knows(info, system)) break;
         mlff_system_destroy(system);

@@ -94,7 +94,10 @@ static void *find_library(void)
 static bool has_driver(void)
 {
     const char *wanted = getenv("MLFF_CUPTI");
-    return (wanted && *wanted) || dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    static void *driver; // kept open
+    if (wanted && *wanted) return true;
+    driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return driver != NULL;
 }
 
 static void open_once(void)
@@ -309,7 +312,8 @@ static int64_t clock_offset(void)
 
 static void find_demangler(void)
 {
-    void *handle = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL);
+    static void *handle; // kept open
+    handle = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL);
     void *symbol = handle ? dlsym(handle, "__cxa_demangle") : NULL;
     memcpy(&own.demangle, &symbol, sizeof symbol);
 }

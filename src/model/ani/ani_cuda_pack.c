@@ -145,7 +145,7 @@ void ani_cuda_pack(const ani_parameters *P, const mlff_model *model, const int *
         offset[z] = model->known[z] ? model->offset[z] : NAN;
         species_of[z] = P->species_of[z];
     }
-    ani_cuda_network *networks = cuda_pack(&p, sizeof *networks * (size_t)(n_members * P->n_species), &device), counted;
+    ani_cuda_network *networks = cuda_pack(&p, sizeof *networks * (size_t)(n_members * P->n_species), &device), counted = {0};
     step->network = device;
     for (int m = 0; m < n_members; m++)
         for (int s = 0; s < P->n_species; s++) {

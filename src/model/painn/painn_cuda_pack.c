@@ -99,7 +99,7 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
     int F = parameters->n_features, T = PAINN_CUDA_INTERVALS, exact = p->numbers == PAINN_CUDA_SPLIT_HALVES;
     size_t n = (size_t)T * 3 * F, bytes = exact ? n * 16 : n * 8;
     const void *device;
-    char *place = take(p, bytes, &device);
+    void *place = take(p, bytes, &device);
     out->filter = device;
     if (!place) return;
     double *a = fit_filter(parameters, layer, radial, exact ? 5 : 4);
