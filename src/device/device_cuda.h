@@ -37,13 +37,13 @@ mlff_status cuda_use(int index);
 
 mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
 mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
-void painn_cuda_select_member(cuda_evaluator *evaluator, int member);
-mlff_status painn_cuda_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
-const mlff_stage *painn_cuda_stages(const cuda_evaluator *evaluator, int *n_out);
-mlff_status painn_cuda_stage_clock_set(cuda_evaluator *evaluator, int on);
-void painn_cuda_stage_times(const cuda_evaluator *evaluator, double *time_ns);
-void painn_cuda_info(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out);
-void painn_cuda_destroy(cuda_evaluator *evaluator);
+void cuda_evaluator_select_member(cuda_evaluator *evaluator, int member);
+mlff_status cuda_evaluator_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
+const mlff_stage *cuda_evaluator_stages(const cuda_evaluator *evaluator, int *n_out);
+mlff_status cuda_evaluator_stage_clock_set(cuda_evaluator *evaluator, int on);
+void cuda_evaluator_stage_times(const cuda_evaluator *evaluator, double *time_ns);
+void cuda_evaluator_info(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out);
+void cuda_evaluator_destroy(cuda_evaluator *evaluator);
 
 mlff_status painn_cuda_dynamics_create(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
                                        cuda_dynamics **dynamics_out);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/painn/painn_cuda_evaluator.h"
+#include "model/evaluator_cuda.h"
 
 typedef struct ani_evaluator {
     cuda_evaluator base; // first: what the plugin hands about
@@ -52,13 +52,20 @@ static void plan(const cuda_evaluator *base, painn_cuda_plan *plan)
     if (plan->tile == 64) plan->cluster = 1;
 }
 
-static mlff_status enqueue(cuda_evaluator *base, const painn_cuda_step *list, const painn_cuda_plan *plan, cudaStream_t stream)
+static ani_cuda_step step_of(const cuda_evaluator *base, const painn_cuda_step *list, const painn_cuda_plan *plan)
 {
-    mlff_status status = MLFF_OK;
-    ani_cuda_step step = ((ani_evaluator *)base)->step;
+    ani_cuda_step step = ((const ani_evaluator *)base)->step;
     step.list = *list;
     step.tile = plan->tile;
     step.cluster = plan->cluster;
+    return step;
+}
+
+static mlff_status enqueue_rows(cuda_evaluator *base, const painn_cuda_step *list, const painn_cuda_plan *plan,
+                                cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    const ani_cuda_step step = step_of(base, list, plan);
     CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
     CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
     CUDA_TRY(ani_cuda_launch_arrange(&step, plan, base->side), "launching the sort of atoms");
@@ -71,6 +78,15 @@ static mlff_status enqueue(cuda_evaluator *base, const painn_cuda_step *list, co
         CUDA_TRY(painn_cuda_launch_reverse(list, plan, base->side), "launching the reverse pairs");
         CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
     }
+done:
+    return status;
+}
+
+static mlff_status enqueue_model(cuda_evaluator *base, const painn_cuda_step *list, const painn_cuda_plan *plan,
+                                 cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    const ani_cuda_step step = step_of(base, list, plan);
     CUDA_TRY(ani_cuda_launch_aev(&step, plan, stream), "launching the AEVs");
     CUDA_TRY(ani_cuda_launch_network(&step, plan, stream), "launching the networks");
     if (plan->forces) {
@@ -99,7 +115,7 @@ static void read_stamps(cuda_evaluator *base, int forces)
     }
 }
 
-static const cuda_kind ani_kind = {arena, plan, enqueue, read_stamps};
+static const cuda_kind ani_kind = {arena, plan, enqueue_rows, enqueue_model, read_stamps};
 
 // ---- making one -----------------------------------------------------------------------------------------------------
 
@@ -124,25 +140,16 @@ static mlff_status create_stages(cuda_evaluator *base)
     return MLFF_OK;
 }
 
-static mlff_status upload_model(ani_evaluator *e, const device_ani *ani)
+// What cuda_evaluator_upload packs.
+typedef struct packed_ani {
+    const device_ani *ani;
+    ani_cuda_step *step;
+} packed_ani;
+
+static void pack_ani(void *context, void *block, size_t *bytes, const void *base)
 {
-    mlff_status status = MLFF_OK;
-    cuda_evaluator *base = &e->base;
-    void *block = NULL;
-    ani_cuda_pack(ani->parameters, ani->model, ani->members, ani->n_members, NULL, &base->constant_bytes, NULL, &e->step);
-    PLUGIN_TRY(cuda_allocate(base->device, base->constant_bytes, "the model", &base->constants));
-    block = aligned_alloc(256, (base->constant_bytes + 255) / 256 * 256);
-    if (!block) {
-        status = host.fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for the model", (double)base->constant_bytes / 1048576.0);
-        goto done;
-    }
-    memset(block, 0, base->constant_bytes);
-    ani_cuda_pack(ani->parameters, ani->model, ani->members, ani->n_members, block, &base->constant_bytes, base->constants,
-                  &e->step);
-    CUDA_TRY(cuda_copy(base->constants, block, base->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
-done:
-    free(block);
-    return status;
+    const packed_ani *p = context;
+    ani_cuda_pack(p->ani->parameters, p->ani->model, p->ani->members, p->ani->n_members, block, bytes, base, p->step);
 }
 
 mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
@@ -161,7 +168,7 @@ mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options 
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     cuda_evaluator *base = &e->base;
     PLUGIN_TRY(cuda_evaluator_open(base, &ani_kind, model, options));
-    PLUGIN_TRY(upload_model(e, ani));
+    PLUGIN_TRY(cuda_evaluator_upload(base, pack_ani, &(packed_ani){ani, &e->step}));
     PLUGIN_TRY(create_stages(base));
     base->step.n_species = e->step.list.n_species;
     base->step.cutoff = e->step.list.cutoff;
@@ -181,6 +188,6 @@ mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options 
     *evaluator_out = base;
     e = NULL;
 done:
-    if (e) painn_cuda_destroy(&e->base);
+    if (e) cuda_evaluator_destroy(&e->base);
     return status;
 }

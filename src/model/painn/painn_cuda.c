@@ -1,14 +1,96 @@
 // SPDX-License-Identifier: MIT
-// painn_cuda.c: PaiNN on one GPU: owns the memory, captures the step into CUDA graphs, and takes a batch through one.
-//
-// Kernels read atom counts and pointers from device memory, so a graph serves every batch up to the size it was made
-// for: neighbour counts never, atom counts only beyond their class, lead to a new capture.
-#include <math.h>
+// painn_cuda.c: PaiNN on one GPU: its constants, its part of a step's memory and plan, and the order of its kernels. Calls, rows of
+// neighbours, memory and graphs are the common evaluator's (model/evaluator_cuda.c).
 #include <stdlib.h>
-#include <string.h>
 
-#include "painn_cuda_cell.h"
-#include "painn_cuda_evaluator.h"
+#include "model/evaluator_cuda.h"
+
+// ---- a step -------------------------------------------------------------------------------------------------------------
+
+static size_t arena_of_painn(cuda_evaluator *e, painn_cuda_step *step, void *base)
+{
+    (void)e;
+    return painn_cuda_arena(step, base);
+}
+
+static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
+{
+    const painn_cuda_plan *f = &e->forced;
+    int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
+    plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
+    plan->tile = tiles <= e->n_multiprocessors || !wide || !e->large_tiles ? 16 : 32;
+    plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
+    if (f->cluster > 0 && wide && e->capability >= 90) plan->cluster = f->cluster;
+    if (f->tile > 0) plan->tile = f->tile;
+    if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
+}
+
+static mlff_status enqueue_rows(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    CUDA_TRY(painn_cuda_launch_list(step, plan, stream), "launching the neighbour search");
+    if (plan->forces) {
+        // Rows of arriving pairs are what the layers' reverse goes by; indices of reverses only the forces need.
+        cudaStream_t side = step->handed_pairs == 2 ? stream : e->side;
+        CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(side, e->forked, 0), "forking");
+        CUDA_TRY(painn_cuda_launch_reverse(step, plan, side), "launching the reverse pairs");
+        CUDA_TRY(cudaEventRecord(e->joined, side), "joining");
+    }
+done:
+    return status;
+}
+
+// Ghosts' features from their owners, or what flows back to them: rows of an atom, whatever stands in them.
+static mlff_status exchange(cuda_evaluator *e, const painn_cuda_step *step, int forward, int layer, cudaStream_t stream)
+{
+    int F = step->n_features;
+    mlff_halo_array there[2] = {{step->state[layer + forward], 6 * F, sizeof(float)}, {step->q, F, sizeof(float)}},
+                    back[1] = {{step->sender, 6 * F, sizeof(float)}};
+    if (!e->has_halo) return MLFF_OK;
+    return forward ? e->halo.forward(e->halo.context, layer, there, 2, MLFF_DEVICE_MEMORY, stream)
+                   : e->halo.reverse(e->halo.context, layer, back, 1, MLFF_DEVICE_MEMORY, stream);
+}
+
+static mlff_status enqueue_model(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    int L = step->n_layers;
+    for (int l = 0; l < L; l++) {
+        CUDA_TRY(painn_cuda_launch_message(step, plan, l, stream), "launching a message");
+        CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 0, stream), "launching an update");
+        if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
+    }
+    if (plan->forces) {
+        for (int l = L - 1; l >= 0; l--) {
+            CUDA_TRY(painn_cuda_launch_edges(step, plan, l, stream), "launching a message's reverse");
+            if (l == 0) break;
+            PLUGIN_TRY(exchange(e, step, 0, l, stream));
+            CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
+        }
+        CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
+    }
+    CUDA_TRY(painn_cuda_launch_forces(step, plan, stream), "launching the forces");
+done:
+    return status;
+}
+
+static void read_stamps_of_painn(cuda_evaluator *e, int forces)
+{
+    const uint64_t *t = e->io.stamps;
+    int L = e->step.n_layers, last = 4 * L + 3, k = 0;
+    for (int stage = 0; stage < last; stage++) {
+        if (!forces && stage >= 2 + 2 * L && stage < last - 1) {
+            e->time_ns[k++] = 0;
+            continue;
+        }
+        int next = stage + 1;
+        if (!forces && stage == 1 + 2 * L) next = last - 1;
+        e->time_ns[k++] = (double)(t[next] - t[stage]);
+    }
+}
+
+static const cuda_kind painn_kind = {arena_of_painn, plan_of_painn, enqueue_rows, enqueue_model, read_stamps_of_painn};
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
@@ -36,69 +118,17 @@ static mlff_status create_stages(cuda_evaluator *e)
     return MLFF_OK;
 }
 
-// "cluster=8,tile=16,edges=0,overlap=1,bins=0,small=0": what a developer wants to compare. −1: not asked for.
-static void read_forced_plan(painn_cuda_plan *plan)
-{
-    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .small = -1};
-    const char *text = getenv("MLFF_CUDA_PLAN"), *at;
-    if (!text) return;
-    if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
-    if ((at = strstr(text, "tile="))) plan->tile = atoi(at + 5);
-    if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
-    if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
-    if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);
-    if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
-}
+// What cuda_evaluator_upload packs.
+typedef struct packed_painn {
+    const device_painn *painn;
+    painn_cuda_step *step;
+} packed_painn;
 
-static mlff_status upload_model(cuda_evaluator *e, const device_painn *painn)
+static void pack_painn(void *context, void *block, size_t *bytes, const void *base)
 {
-    mlff_status status = MLFF_OK;
-    void *block = NULL;
-    painn_cuda_pack(painn->parameters, e->model, painn->radial, NULL, &e->constant_bytes, NULL, &e->step);
-    PLUGIN_TRY(cuda_allocate(e->device, e->constant_bytes, "the model", &e->constants));
-    block = aligned_alloc(256, (e->constant_bytes + 255) / 256 * 256);
-    if (!block) {
-        status = host.fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for the model", (double)e->constant_bytes / 1048576.0);
-        goto done;
-    }
-    memset(block, 0, e->constant_bytes);
-    painn_cuda_pack(painn->parameters, e->model, painn->radial, block, &e->constant_bytes, e->constants, &e->step);
-    CUDA_TRY(cuda_copy(e->constants, block, e->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
-done:
-    free(block);
-    return status;
+    const packed_painn *p = context;
+    painn_cuda_pack(p->painn->parameters, p->painn->model, p->painn->radial, block, bytes, base, p->step);
 }
-
-mlff_status cuda_evaluator_open(cuda_evaluator *e, const cuda_kind *kind, const mlff_model *model,
-                                const mlff_evaluator_options *options)
-{
-    mlff_status status = MLFF_OK;
-    struct cudaDeviceProp properties;
-    if (options->precision == MLFF_FLOAT64)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "float64 is the reference and runs on the CPU; use float32 on the GPU");
-    e->kind = kind;
-    e->model = model;
-    e->device = options->device.index;
-    PLUGIN_TRY(cuda_use(e->device));
-    CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "asking the GPU for its properties");
-    e->capability = 10 * properties.major + properties.minor;
-    e->n_multiprocessors = properties.multiProcessorCount;
-    e->shared_bytes = (int)properties.sharedMemPerBlockOptin;
-    CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
-    CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "making a stream");
-    CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "making an event");
-    CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "making an event");
-    e->step.row_capacity = FIRST_ROW;
-    e->step.skin = options->skin_angstrom;
-    e->row_limit = INT32_MAX;
-    e->n_members = 1;
-    e->member = -1;
-    read_forced_plan(&e->forced);
-done:
-    return status;
-}
-
-static const cuda_kind painn_kind;
 
 mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
 {
@@ -138,651 +168,11 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
         e->clusters_of_2 = painn_cuda_clusters_at_once(e->step.numbers, 2);
     }
     e->large_tiles = e->shared_bytes >= 200 * 1024;
-    PLUGIN_TRY(upload_model(e, painn));
+    PLUGIN_TRY(cuda_evaluator_upload(e, pack_painn, &(packed_painn){painn, &e->step}));
     PLUGIN_TRY(create_stages(e));
     *evaluator_out = e;
     e = NULL;
 done:
-    painn_cuda_destroy(e);
+    cuda_evaluator_destroy(e);
     return status;
-}
-
-static void forget_graphs(cuda_evaluator *e)
-{
-    for (int k = 0; k < MAX_GRAPHS; k++) {
-        if (e->graphs[k].graph) cudaGraphExecDestroy(e->graphs[k].graph);
-        e->graphs[k].graph = NULL;
-    }
-}
-
-void painn_cuda_destroy(cuda_evaluator *e)
-{
-    if (!e) return;
-    cuda_use(e->device);
-    if (e->stream) cudaStreamSynchronize(e->stream);
-    forget_graphs(e);
-    if (e->stream) cudaStreamDestroy(e->stream);
-    if (e->side) cudaStreamDestroy(e->side);
-    if (e->forked) cudaEventDestroy(e->forked);
-    if (e->joined) cudaEventDestroy(e->joined);
-    if (e->io.block) cudaFreeHost(e->io.block);
-    cuda_release(e->device, e->constants);
-    cuda_release(e->device, e->arena);
-    cuda_release(e->device, e->input);
-    cuda_release(e->device, e->staged);
-    free(e->sent);
-    free(e->seen);
-    free(e->stages);
-    free(e->time_ns);
-    free(e);
-}
-
-// ---- memory -------------------------------------------------------------------------------------------------------------
-
-// Sizes are rounded up by at most an eighth, so that a size that creeps up leads to few captures.
-static int class_of(int n)
-{
-    int step = 16;
-    while (step * 16 < n) step *= 2;
-    return (n + step - 1) / step * step;
-}
-
-static int class_of_systems(int n)
-{
-    int c = 1;
-    while (c < n && c < 16) c *= 2;
-    return n <= 16 ? c : class_of(n);
-}
-
-mlff_status painn_cuda_grow(cuda_evaluator *e, int n_atoms, int n_systems, int row)
-{
-    mlff_status status = MLFF_OK;
-    painn_cuda_step step = e->step;
-    if (e->arena && n_atoms <= step.atom_capacity && n_systems <= step.system_capacity && row <= step.row_capacity &&
-        e->one_way <= step.arrival_room)
-        return MLFF_OK;
-    step.arrival_room = e->one_way;
-    int64_t atoms = class_of(n_atoms) > step.atom_capacity ? class_of(n_atoms) : step.atom_capacity;
-    atoms = (atoms + PAINN_CUDA_ATOM_BLOCK - 1) / PAINN_CUDA_ATOM_BLOCK * PAINN_CUDA_ATOM_BLOCK;
-    if (class_of_systems(n_systems) > step.system_capacity) step.system_capacity = class_of_systems(n_systems);
-    if (row > step.row_capacity) step.row_capacity = (row + row / 8 + 15) / 16 * 16;
-    if (atoms * step.row_capacity > INT32_MAX || atoms * PAINN_CUDA_INTERVALS > INT32_MAX)
-        return host.fail(MLFF_ERR_LIMIT,
-                         "%d atoms with up to %d neighbours each are more than one GPU evaluator holds; split the batch", n_atoms,
-                         step.row_capacity);
-    if (step.row_capacity > e->row_limit)
-        return host.fail(MLFF_ERR_LIMIT, "an atom has %d neighbours; this model's kernels hold rows of %d; use --device cpu", row,
-                         e->row_limit);
-    step.atom_capacity = (int32_t)atoms;
-    size_t bytes = e->kind->arena(e, &step, NULL);
-    CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
-    forget_graphs(e);
-    cuda_release(e->device, e->arena);
-    e->arena = NULL;
-    e->arena_bytes = 0;
-    e->proven_atoms = 0;
-    e->lists_seen = 0;
-    PLUGIN_TRY(cuda_allocate(e->device, bytes, "the atoms' features", &e->arena));
-    e->arena_bytes = bytes;
-    e->kind->arena(e, &step, e->arena);
-    e->step = step;
-    e->n_growths++;
-done:
-    return status;
-}
-
-static size_t place_input(input_block *input, char *base, int n_atoms, int n_systems)
-{
-    size_t at = 0, n = (size_t)n_atoms, s = (size_t)n_systems;
-#define PLACE(field, bytes) (input->field = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 63) / 64 * 64)
-    PLACE(call, sizeof *input->call);
-    PLACE(systems, sizeof *input->systems * s);
-    PLACE(system_of, sizeof(int32_t) * n);
-    PLACE(species, sizeof(int32_t) * n);
-    PLACE(cells, sizeof(double) * 9 * s);
-    PLACE(owned, n);
-    PLACE(positions, sizeof(double) * 3 * n);
-#undef PLACE
-    return at;
-}
-
-static size_t place_host(host_arrays *io, char *base, int n_stamps)
-{
-    input_block input;
-    size_t at = 0, n = (size_t)io->n_atoms, s = (size_t)io->n_systems, p = (size_t)io->n_pairs;
-    io->input_bytes = place_input(&input, NULL, io->n_atoms, io->n_systems);
-#define PLACE(field, bytes) (io->field = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 63) / 64 * 64)
-    PLACE(input, io->input_bytes);
-    PLACE(report, sizeof *io->report);
-    PLACE(stamps, sizeof(uint64_t) * (size_t)n_stamps);
-    PLACE(energies, sizeof(double) * s);
-    PLACE(virials, sizeof(double) * 9 * s);
-    PLACE(stresses, sizeof(double) * 6 * s);
-    PLACE(atom_energies, sizeof(double) * n);
-    PLACE(forces, sizeof(double) * 3 * n);
-    PLACE(pair_first, sizeof(int32_t) * (n + 1));
-    PLACE(pair_neighbor, sizeof(int32_t) * p);
-    PLACE(pair_shift, sizeof(int32_t) * 3 * p);
-#undef PLACE
-    return at;
-}
-
-static mlff_status grow_host(cuda_evaluator *e, int n_atoms, int n_systems, int n_pairs)
-{
-    mlff_status status = MLFF_OK;
-    host_arrays io = e->io;
-    if (io.block && n_atoms <= io.n_atoms && n_systems <= io.n_systems && n_pairs <= io.n_pairs) return MLFF_OK;
-    if (class_of(n_atoms) > io.n_atoms) io.n_atoms = class_of(n_atoms);
-    if (class_of_systems(n_systems) > io.n_systems) io.n_systems = class_of_systems(n_systems);
-    if (n_pairs > io.n_pairs) io.n_pairs = n_pairs + n_pairs / 4;
-    CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
-    forget_graphs(e); // they know where the input stands
-    if (e->io.block) cudaFreeHost(e->io.block);
-    cuda_release(e->device, e->input);
-    e->input = NULL;
-    e->io = (host_arrays){0};
-    e->seen_bytes = 0;
-    io.bytes = place_host(&io, NULL, e->n_stamps);
-    CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable),
-             "page-locked memory for inputs and results");
-    e->io.block = io.block;
-    PLUGIN_TRY(cuda_allocate(e->device, io.input_bytes, "inputs", &e->input));
-    memset(io.block, 0, io.bytes);
-    place_host(&io, io.block, e->n_stamps);
-    e->io = io;
-    e->n_growths++;
-done:
-    return status;
-}
-
-// ---- graphs -------------------------------------------------------------------------------------------------------------
-
-static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
-{
-    const painn_cuda_plan *f = &e->forced;
-    int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
-    plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
-    plan->tile = tiles <= e->n_multiprocessors || !wide || !e->large_tiles ? 16 : 32;
-    plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
-    if (f->cluster > 0 && wide && e->capability >= 90) plan->cluster = f->cluster;
-    if (f->tile > 0) plan->tile = f->tile;
-    if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
-}
-
-painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *e, int n_atoms, int n_systems, int largest, int forces)
-{
-    int atoms = class_of(n_atoms), systems = class_of_systems(n_systems);
-    painn_cuda_plan plan = {.n_atoms = atoms < e->step.atom_capacity ? atoms : e->step.atom_capacity,
-                            .n_systems = systems < e->step.system_capacity ? systems : e->step.system_capacity,
-                            .overlap = e->capability >= 90,
-                            .n_multiprocessors = e->n_multiprocessors,
-                            .forces = forces,
-                            // The search keeps four rows of candidates in 48 KB of shared memory.
-                            .bins = largest >= BINS_FROM && e->step.candidate_capacity <= 3000,
-                            .small = largest <= PAINN_CUDA_SMALL ? class_of_systems(largest) : 0};
-    if (plan.small > PAINN_CUDA_SMALL_WARPS) plan.small = PAINN_CUDA_SMALL_WARPS;
-    if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
-    if (e->forced.bins >= 0) plan.bins = e->forced.bins;
-    if (e->forced.small >= 0) plan.small = plan.small ? e->forced.small : 0;
-    e->kind->plan(e, &plan);
-    return plan;
-}
-
-static mlff_status enqueue_list(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
-{
-    mlff_status status = MLFF_OK;
-    CUDA_TRY(painn_cuda_launch_list(step, plan, stream), "launching the neighbour search");
-    if (plan->forces) {
-        // Rows of arriving pairs are what the layers' reverse goes by; indices of reverses only the forces need.
-        cudaStream_t side = step->handed_pairs == 2 ? stream : e->side;
-        CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
-        CUDA_TRY(cudaStreamWaitEvent(side, e->forked, 0), "forking");
-        CUDA_TRY(painn_cuda_launch_reverse(step, plan, side), "launching the reverse pairs");
-        CUDA_TRY(cudaEventRecord(e->joined, side), "joining");
-    }
-done:
-    return status;
-}
-
-// Ghosts' features from their owners, or what flows back to them: rows of an atom, whatever stands in them.
-static mlff_status exchange(cuda_evaluator *e, const painn_cuda_step *step, int forward, int layer, cudaStream_t stream)
-{
-    int F = step->n_features;
-    mlff_halo_array there[2] = {{step->state[layer + forward], 6 * F, sizeof(float)}, {step->q, F, sizeof(float)}},
-                    back[1] = {{step->sender, 6 * F, sizeof(float)}};
-    if (!e->has_halo) return MLFF_OK;
-    return forward ? e->halo.forward(e->halo.context, layer, there, 2, MLFF_DEVICE_MEMORY, stream)
-                   : e->halo.reverse(e->halo.context, layer, back, 1, MLFF_DEVICE_MEMORY, stream);
-}
-
-static mlff_status enqueue_layers(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan,
-                                  cudaStream_t stream)
-{
-    mlff_status status = MLFF_OK;
-    int L = step->n_layers;
-    for (int l = 0; l < L; l++) {
-        CUDA_TRY(painn_cuda_launch_message(step, plan, l, stream), "launching a message");
-        CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 0, stream), "launching an update");
-        if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
-    }
-    if (plan->forces) {
-        for (int l = L - 1; l >= 0; l--) {
-            CUDA_TRY(painn_cuda_launch_edges(step, plan, l, stream), "launching a message's reverse");
-            if (l == 0) break;
-            PLUGIN_TRY(exchange(e, step, 0, l, stream));
-            CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
-        }
-        CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
-    }
-    CUDA_TRY(painn_cuda_launch_forces(step, plan, stream), "launching the forces");
-done:
-    return status;
-}
-
-// Enqueues one step; `stream` is being captured.
-static mlff_status enqueue_painn(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
-{
-    mlff_status status = enqueue_list(e, step, plan, stream);
-    return status == MLFF_OK ? enqueue_layers(e, step, plan, stream) : status;
-}
-
-// The step of a graph, or of a step that is none.
-static painn_cuda_step step_of(const cuda_evaluator *e, const captured_graph *graph)
-{
-    painn_cuda_step step = e->step;
-    step.call_in = graph->from_device ? e->staged : e->input;
-    step.stamps = graph->stamps ? e->io.stamps : NULL;
-    painn_cuda_choose_rows(&step, graph->handed_pairs);
-    return step;
-}
-
-static cudaError_t copy_input(cuda_evaluator *e, const captured_graph *graph, cudaStream_t stream)
-{
-    input_block unused;
-    size_t bytes = place_input(&unused, NULL, graph->plan.n_atoms, graph->plan.n_systems);
-    return graph->from_device ? cudaSuccess : cudaMemcpyAsync(e->input, e->io.input, bytes, cudaMemcpyHostToDevice, stream);
-}
-
-static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
-{
-    mlff_status status = MLFF_OK;
-    cudaGraph_t graph = NULL;
-    painn_cuda_step step = step_of(e, slot);
-    CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
-    cudaError_t copied = copy_input(e, slot, e->stream);
-    if (copied != cudaSuccess) status = cuda_failed(copied, "capturing a step");
-    if (status == MLFF_OK) status = e->kind->enqueue(e, &step, &slot->plan, e->stream);
-    cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
-    if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
-    if (status != MLFF_OK) goto done;
-    CUDA_TRY(cudaGraphInstantiate(&slot->graph, graph, 0), "making a graph of a step");
-    e->n_captures++;
-done:
-    if (graph) cudaGraphDestroy(graph);
-    return status;
-}
-
-static mlff_status find_graph(cuda_evaluator *e, const captured_graph *wanted, cudaGraphExec_t *graph_out)
-{
-    mlff_status status = MLFF_OK;
-    captured_graph *oldest = &e->graphs[0];
-    for (int k = 0; k < MAX_GRAPHS; k++) {
-        captured_graph *g = &e->graphs[k];
-        if (g->graph && memcmp(&g->plan, &wanted->plan, sizeof g->plan) == 0 && g->from_device == wanted->from_device &&
-            g->handed_pairs == wanted->handed_pairs && g->stamps == wanted->stamps) {
-            g->last_use = e->n_computes;
-            *graph_out = g->graph;
-            return MLFF_OK;
-        }
-        if (!g->graph || (oldest->graph && g->last_use < oldest->last_use)) oldest = g;
-    }
-    if (oldest->graph) {
-        CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
-        cudaGraphExecDestroy(oldest->graph);
-    }
-    *oldest = *wanted;
-    oldest->graph = NULL;
-    oldest->last_use = e->n_computes;
-    PLUGIN_TRY(capture(e, oldest));
-    *graph_out = oldest->graph;
-done:
-    return status;
-}
-
-// ---- one call -----------------------------------------------------------------------------------------------------------
-
-mlff_status painn_cuda_judge(const cuda_evaluator *e, const painn_cuda_report *report)
-{
-    int flags = report->flags, atom = report->atom, other = report->other;
-    if (flags & PAINN_CUDA_NOT_FINITE)
-        return host.fail(MLFF_ERR_VALUE, "atom %d (or its cell) has a coordinate that is not finite", atom);
-    if (flags & PAINN_CUDA_NO_VOLUME)
-        return host.fail(MLFF_ERR_VALUE, "the cell of atom %d has no volume, or an axis repeats without a cell vector", atom);
-    if (flags & PAINN_CUDA_ELEMENT)
-        return host.fail(MLFF_ERR_ELEMENT, "atom %d has atomic number %d, which model '%s' does not know", atom, other,
-                         e->model->name);
-    if (flags & PAINN_CUDA_SAME_POINT) return host.fail(MLFF_ERR_VALUE, "atoms %d and %d are on one point", atom, other);
-    if (flags & PAINN_CUDA_TOO_WIDE)
-        return host.fail(MLFF_ERR_LIMIT, "atom %d is more than 50000 Å from the first of its system; has the system flown apart?",
-                         atom);
-    if (flags & PAINN_CUDA_SHIFT_RANGE)
-        return host.fail(MLFF_ERR_LIMIT, "a pair of atoms %d and %d has an image shift beyond 511; wrap the atoms into the cell",
-                         atom, other);
-    if (flags & PAINN_CUDA_NOT_SYMMETRIC)
-        return host.fail(MLFF_ERR_VALUE, "the pair of atoms %d and %d was handed in without its reverse", atom, other);
-    return MLFF_OK;
-}
-
-static int count_pairs(const mlff_batch *batch, int n_atoms)
-{
-    return batch->pairs && batch->location == MLFF_HOST ? batch->pairs->first[n_atoms] : 0;
-}
-
-// Systems and the map of atoms to them; cells that live on the GPU are left to it.
-static void fill_systems(const cuda_evaluator *e, const mlff_batch *batch, input_block *to)
-{
-    for (int s = 0; s < batch->n_systems; s++) {
-        painn_cuda_system *system = &to->systems[s];
-        const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)s : NULL;
-        const double *cell = batch->cells ? batch->cells + 9 * (size_t)s : NULL;
-        *system = (painn_cuda_system){.first = batch->first_atom[s], .n = batch->first_atom[s + 1] - batch->first_atom[s]};
-        const double *known = batch->location == MLFF_HOST ? cell : cell && cell == e->cell_there ? e->cell_here : NULL;
-        if (known || !cell || !periodic || !(periodic[0] || periodic[1] || periodic[2])) {
-            system->flags = cell_complete(known, periodic, e->step.cutoff, system);
-            if (!cell && periodic && (periodic[0] || periodic[1] || periodic[2])) system->flags |= PAINN_CUDA_NO_VOLUME;
-            cell_bins(cell_reach(&e->step), system);
-        } else {
-            system->pending = 1;
-            for (int a = 0; a < 3; a++) system->wrapped[a] = periodic[a] != 0;
-        }
-        for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++) to->system_of[i] = s;
-    }
-}
-
-static mlff_status remember(cuda_evaluator *e, const mlff_batch *batch, const painn_cuda_plan *plan, bool *same_out)
-{
-    size_t s = (size_t)batch->n_systems, first = sizeof(int32_t) * (s + 1), cells = batch->cells ? sizeof(double) * 9 * s : 0;
-    size_t periodic = batch->periodic ? 3 * s : 0, bytes = first + cells + periodic + 1;
-    *same_out = bytes == e->seen_bytes && plan->n_atoms == e->seen_atoms && plan->n_systems == e->seen_systems &&
-                memcmp(e->seen, batch->first_atom, first) == 0 && (!cells || memcmp(e->seen + first, batch->cells, cells) == 0) &&
-                (!periodic || memcmp(e->seen + first + cells, batch->periodic, periodic) == 0);
-    if (*same_out) return MLFF_OK;
-    if (bytes > e->seen_capacity) {
-        free(e->seen);
-        e->seen_bytes = e->seen_capacity = 0;
-        if (!(e->seen = malloc(bytes))) return host.fail(MLFF_ERR_MEMORY, "out of memory: inputs");
-        e->seen_capacity = bytes;
-    }
-    memcpy(e->seen, batch->first_atom, first);
-    if (cells) memcpy(e->seen + first, batch->cells, cells);
-    if (periodic) memcpy(e->seen + first + cells, batch->periodic, periodic);
-    e->seen_bytes = bytes;
-    e->seen_atoms = plan->n_atoms;
-    e->seen_systems = plan->n_systems;
-    return MLFF_OK;
-}
-
-// Host batch: everything into page-locked memory; pointers of the call say where the graph's copy puts it.
-static mlff_status fill_host(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results, const painn_cuda_plan *plan)
-{
-    host_arrays *io = &e->io;
-    input_block here, there;
-    bool same = false;
-    size_t s = (size_t)batch->n_systems, n = (size_t)batch->first_atom[s];
-    place_input(&here, io->input, plan->n_atoms, plan->n_systems);
-    place_input(&there, e->input, plan->n_atoms, plan->n_systems);
-    painn_cuda_call call = {.n_atoms = (int32_t)n,
-                            .n_systems = batch->n_systems,
-                            .want_virial = results->virials || results->stresses,
-                            .member = e->member,
-                            .systems = there.systems,
-                            .system_of = there.system_of,
-                            .species = there.species,
-                            .positions = there.positions,
-                            .cells = batch->cells ? there.cells : NULL,
-                            .owned = batch->owned ? there.owned : NULL,
-                            .report = io->report,
-                            .energies = io->energies,
-                            .atom_energies = results->atom_energies ? io->atom_energies : NULL,
-                            .forces = results->forces ? io->forces : NULL,
-                            .virials = results->virials ? io->virials : NULL,
-                            .stresses = results->stresses ? io->stresses : NULL};
-    mlff_status status = remember(e, batch, plan, &same);
-    if (status != MLFF_OK) return status;
-    if (!same) fill_systems(e, batch, &here);
-    memcpy(here.species, batch->species, sizeof(int32_t) * n);
-    memcpy(here.positions, batch->positions, sizeof(double) * 3 * n);
-    if (batch->cells) memcpy(here.cells, batch->cells, sizeof(double) * 9 * s);
-    if (batch->owned) memcpy(here.owned, batch->owned, n);
-    if (batch->pairs) {
-        size_t p = (size_t)batch->pairs->first[n];
-        memcpy(io->pair_first, batch->pairs->first, sizeof(int32_t) * (n + 1));
-        memcpy(io->pair_neighbor, batch->pairs->neighbor, sizeof(int32_t) * p);
-        call.pair_first = io->pair_first;
-        call.pair_neighbor = io->pair_neighbor;
-        if (batch->pairs->shift) {
-            memcpy(io->pair_shift, batch->pairs->shift, sizeof(int32_t) * 3 * p);
-            call.pair_shift = io->pair_shift;
-        }
-    }
-    *here.call = call;
-    return MLFF_OK;
-}
-
-static void take_results(const cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results)
-{
-    const host_arrays *io = &e->io;
-    size_t s = (size_t)batch->n_systems, n = (size_t)batch->first_atom[s];
-    if (results->energies) memcpy(results->energies, io->energies, sizeof(double) * s);
-    if (results->atom_energies) memcpy(results->atom_energies, io->atom_energies, sizeof(double) * n);
-    if (results->forces) memcpy(results->forces, io->forces, sizeof(double) * 3 * n);
-    if (results->virials) memcpy(results->virials, io->virials, sizeof(double) * 9 * s);
-    if (results->stresses) memcpy(results->stresses, io->stresses, sizeof(double) * 6 * s);
-}
-
-static mlff_status grow_staged(cuda_evaluator *e, size_t bytes, cudaStream_t stream)
-{
-    mlff_status status = MLFF_OK;
-    if (bytes <= e->staged_bytes) return MLFF_OK;
-    size_t wanted = bytes + bytes / 4;
-    CUDA_TRY(cudaStreamSynchronize(stream), "waiting for the last step");
-    forget_graphs(e);
-    cuda_release(e->device, e->staged);
-    e->staged = NULL;
-    e->staged_bytes = e->sent_bytes = 0;
-    free(e->sent);
-    e->sent = calloc(2, wanted);
-    if (!e->sent) return host.fail(MLFF_ERR_MEMORY, "out of memory: inputs");
-    PLUGIN_TRY(cuda_allocate(e->device, wanted, "inputs", &e->staged));
-    e->staged_bytes = wanted;
-    e->n_growths++;
-done:
-    return status;
-}
-
-// Device batch: what the host knows (pointers, systems) goes to the GPU in the stream's order, if it is not what is
-// there already; a pageable copy of this size is staged at once, so nothing here is waited for.
-mlff_status painn_cuda_send_call(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results, cudaStream_t stream)
-{
-    mlff_status status = MLFF_OK;
-    input_block here, there;
-    int n = batch->first_atom[batch->n_systems];
-    place_input(&there, (char *)64, n, batch->n_systems);
-    size_t bytes = (size_t)((char *)there.species - (char *)64);
-    PLUGIN_TRY(grow_staged(e, bytes, stream));
-    char *block = e->sent + e->staged_bytes;
-    memset(block, 0, bytes);
-    place_input(&here, block, n, batch->n_systems);
-    place_input(&there, e->staged, n, batch->n_systems);
-    fill_systems(e, batch, &here);
-    *here.call = (painn_cuda_call){.n_atoms = n,
-                                   .n_systems = batch->n_systems,
-                                   .want_virial = results->virials || results->stresses,
-                                   .member = e->member,
-                                   .systems = there.systems,
-                                   .system_of = there.system_of,
-                                   .cells = batch->cells,
-                                   .species = batch->species,
-                                   .positions = batch->positions,
-                                   .owned = batch->owned,
-                                   .pair_first = batch->pairs ? batch->pairs->first : NULL,
-                                   .pair_neighbor = batch->pairs ? batch->pairs->neighbor : NULL,
-                                   .pair_shift = batch->pairs ? batch->pairs->shift : NULL,
-                                   .report = e->report ? e->report : e->io.report,
-                                   .energies = results->energies,
-                                   .atom_energies = results->atom_energies,
-                                   .forces = results->forces,
-                                   .virials = results->virials,
-                                   .stresses = results->stresses};
-    if (bytes == e->sent_bytes && stream == e->sent_on && memcmp(block, e->sent, bytes) == 0) goto done;
-    CUDA_TRY(cudaMemcpyAsync(e->staged, block, bytes, cudaMemcpyHostToDevice, stream), "copying a call to the GPU");
-    memcpy(e->sent, block, bytes);
-    e->sent_bytes = bytes;
-    e->sent_on = stream;
-done:
-    return status;
-}
-
-static void read_stamps_of_painn(cuda_evaluator *e, int forces)
-{
-    const uint64_t *t = e->io.stamps;
-    int L = e->step.n_layers, last = 4 * L + 3, k = 0;
-    for (int stage = 0; stage < last; stage++) {
-        if (!forces && stage >= 2 + 2 * L && stage < last - 1) {
-            e->time_ns[k++] = 0;
-            continue;
-        }
-        int next = stage + 1;
-        if (!forces && stage == 1 + 2 * L) next = last - 1;
-        e->time_ns[k++] = (double)(t[next] - t[stage]);
-    }
-}
-
-static size_t arena_of_painn(cuda_evaluator *e, painn_cuda_step *step, void *base)
-{
-    (void)e;
-    return painn_cuda_arena(step, base);
-}
-
-static const cuda_kind painn_kind = {arena_of_painn, plan_of_painn, enqueue_painn, read_stamps_of_painn};
-
-// A step whose layers the caller's hooks stand between. They are called only once rows are known to be long enough and all
-// inputs good: other processes take part in an exchange, and none must be begun twice.
-static mlff_status step_with_halo(cuda_evaluator *e, const captured_graph *wanted, cudaStream_t stream)
-{
-    mlff_status status = MLFF_OK;
-    painn_cuda_step step = step_of(e, wanted);
-    CUDA_TRY(copy_input(e, wanted, stream), "copying inputs to the GPU");
-    PLUGIN_TRY(enqueue_list(e, &step, &wanted->plan, stream));
-    if (wanted->plan.forces) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
-    CUDA_TRY(cudaMemcpyAsync(e->io.report, step.report, sizeof *e->io.report, cudaMemcpyDeviceToHost, stream), "the report");
-    CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
-    if (e->io.report->flags) {
-        CUDA_TRY(cudaMemsetAsync(step.report, 0, sizeof *step.report, stream), "the report");
-        return MLFF_OK; // the caller looks at the report
-    }
-    status = enqueue_layers(e, &step, &wanted->plan, stream);
-    if (status != MLFF_OK) cudaMemsetAsync(step.report, 0, sizeof *step.report, stream);
-done:
-    return status;
-}
-
-// Lists of candidates made so far: the device counts them, and says so later. Where all pairs are looked at none is kept.
-static void count_lists(cuda_evaluator *e, const captured_graph *graph, int waited)
-{
-    if (graph->handed_pairs || !graph->plan.bins || !waited) return;
-    e->n_rebuilds += e->io.report->n_lists - e->lists_seen;
-    e->lists_seen = e->io.report->n_lists;
-}
-
-mlff_status painn_cuda_compute(cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results)
-{
-    mlff_status status = MLFF_OK;
-    int on_device = batch->location == MLFF_DEVICE_MEMORY, n_atoms = batch->first_atom[batch->n_systems];
-    int gradient = results->forces || results->virials || results->stresses;
-    if (on_device != (results->location == MLFF_DEVICE_MEMORY))
-        return host.fail(MLFF_ERR_USAGE, "batch and results must live in the same place: both on the host or both on the GPU");
-    int handed_pairs = !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2, largest = 0;
-    for (int s = 0; s < batch->n_systems; s++)
-        if (batch->first_atom[s + 1] - batch->first_atom[s] > largest) largest = batch->first_atom[s + 1] - batch->first_atom[s];
-    if (handed_pairs == 2) e->one_way = 1;
-    PLUGIN_TRY(cuda_use(e->device));
-    cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
-    int n_pairs = count_pairs(batch, n_atoms);
-    PLUGIN_TRY(painn_cuda_grow(e, n_atoms, batch->n_systems, e->step.row_capacity));
-    PLUGIN_TRY(grow_host(e, on_device ? 1 : n_atoms, on_device ? 1 : batch->n_systems, n_pairs));
-
-    for (;;) {
-        captured_graph wanted = {.plan = painn_cuda_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
-                                 .from_device = on_device,
-                                 .handed_pairs = handed_pairs,
-                                 .stamps = e->clock_on};
-        cudaGraphExec_t graph = NULL;
-        if (on_device) {
-            PLUGIN_TRY(painn_cuda_send_call(e, batch, results, stream));
-        } else {
-            PLUGIN_TRY(fill_host(e, batch, results, &wanted.plan));
-        }
-        if (e->has_halo) {
-            PLUGIN_TRY(step_with_halo(e, &wanted, stream));
-        } else {
-            PLUGIN_TRY(find_graph(e, &wanted, &graph));
-            CUDA_TRY(cudaGraphLaunch(graph, stream), "starting a step");
-        }
-        int waited = !on_device || n_atoms > e->proven_atoms || e->clock_on || e->has_halo;
-        if (!waited) {
-            count_lists(e, &wanted, waited);
-            break;
-        }
-        CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
-        if (!(e->io.report->flags & PAINN_CUDA_ROW_FULL)) {
-            PLUGIN_TRY(painn_cuda_judge(e, e->io.report));
-            e->n_pairs = e->io.report->n_pairs;
-            count_lists(e, &wanted, waited);
-            if (on_device) e->proven_atoms = n_atoms;
-            break;
-        }
-        PLUGIN_TRY(painn_cuda_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));
-    }
-    if (!on_device) take_results(e, batch, results);
-    if (e->clock_on) e->kind->read_stamps(e, gradient);
-    e->n_computes++;
-done:
-    return status;
-}
-
-void painn_cuda_select_member(cuda_evaluator *e, int member)
-{
-    e->member = member;
-}
-
-// ---- what it knows of itself --------------------------------------------------------------------------------------------
-
-const mlff_stage *painn_cuda_stages(const cuda_evaluator *e, int *n_out)
-{
-    if (n_out) *n_out = e->n_stages;
-    return e->stages;
-}
-
-mlff_status painn_cuda_stage_clock_set(cuda_evaluator *e, int on)
-{
-    e->clock_on = on != 0;
-    memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
-    return MLFF_OK;
-}
-
-void painn_cuda_stage_times(const cuda_evaluator *e, double *time_ns)
-{
-    memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
-}
-
-void painn_cuda_info(const cuda_evaluator *e, mlff_evaluator_info *info_out)
-{
-    info_out->n_computes = e->n_computes;
-    info_out->n_pairs = e->n_pairs;
-    info_out->n_rebuilds = e->n_rebuilds;
-    info_out->n_growths = e->n_growths;
-    info_out->n_members = e->n_members;
-    info_out->host_bytes = (int64_t)(sizeof *e + e->io.bytes);
-    info_out->device_bytes = (int64_t)(e->constant_bytes + e->arena_bytes + e->staged_bytes + e->io.input_bytes);
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "painn_cuda_evaluator.h"
+#include "model/evaluator_cuda.h"
 
 enum { CHUNK = 1000, STEPS_A_GRAPH = 10 };
 
@@ -67,7 +67,7 @@ static mlff_status capture(cuda_dynamics *d, int n_steps, uint64_t *stamps, cuda
     cuda_evaluator *e = d->evaluator;
     cudaGraph_t graph = NULL;
     painn_cuda_step step = e->step;
-    painn_cuda_plan plan = painn_cuda_make_plan(e, d->motion.n_atoms, 1, d->motion.n_atoms, 1);
+    painn_cuda_plan plan = cuda_evaluator_make_plan(e, d->motion.n_atoms, 1, d->motion.n_atoms, 1);
     d->bins = plan.bins;
     step.call_in = e->staged;
     painn_cuda_choose_rows(&step, 0);
@@ -75,7 +75,7 @@ static mlff_status capture(cuda_dynamics *d, int n_steps, uint64_t *stamps, cuda
     CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
     for (int k = 0; k < n_steps && status == MLFF_OK; k++) {
         cudaError_t error = painn_cuda_launch_advance(&d->motion, d->stream);
-        if (error == cudaSuccess) status = e->kind->enqueue(e, &step, &plan, d->stream);
+        if (error == cudaSuccess) status = cuda_evaluator_enqueue(e, &step, &plan, d->stream);
         if (error == cudaSuccess && status == MLFF_OK) error = painn_cuda_launch_finish(&d->motion, d->stream);
         if (error != cudaSuccess) status = cuda_failed(error, "launching the integrator");
     }
@@ -96,10 +96,10 @@ static mlff_status settle(cuda_dynamics *d)
     forget(d);
     e->report = NULL;
     e->proven_atoms = 0; // this call is waited for
-    PLUGIN_TRY(painn_cuda_compute(e, &d->batch, &d->results));
+    PLUGIN_TRY(cuda_evaluator_compute(e, &d->batch, &d->results));
     CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
     e->report = (painn_cuda_report *)(uintptr_t)d->motion.report;
-    PLUGIN_TRY(painn_cuda_send_call(e, &d->batch, &d->results, d->stream));
+    PLUGIN_TRY(cuda_evaluator_send_call(e, &d->batch, &d->results, d->stream));
     PLUGIN_TRY(capture(d, STEPS_A_GRAPH, NULL, &d->many));
     PLUGIN_TRY(capture(d, 1, NULL, &d->one));
     CUDA_TRY(cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
@@ -239,12 +239,12 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     if (trouble->flags & PAINN_CUDA_ROW_FULL) {
         // Back to the beginning of the chunk, with longer rows.
         CUDA_TRY(cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
-        PLUGIN_TRY(painn_cuda_grow(e, d->motion.n_atoms, 1, trouble->longest_row));
+        PLUGIN_TRY(cuda_evaluator_grow(e, d->motion.n_atoms, 1, trouble->longest_row));
         PLUGIN_TRY(settle(d));
         *again_out = true;
         return MLFF_OK;
     }
-    if (trouble->flags) PLUGIN_TRY(painn_cuda_judge(e, trouble));
+    if (trouble->flags) PLUGIN_TRY(cuda_evaluator_judge(e, trouble));
     double energy = *seen(d, d->results.energies);
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
     if (n_plain < n_steps) e->kind->read_stamps(e, 1);

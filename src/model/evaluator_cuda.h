@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_cuda_evaluator.h: the evaluator of painn_cuda.c from inside, for what else steps with it (painn_cuda_motion.c) and
- * for other models, which bring their own kernels and leave calls, rows, memory and graphs to it (ani/ani_cuda.c). */
-#ifndef PAINN_CUDA_EVALUATOR_H
-#define PAINN_CUDA_EVALUATOR_H
+/* evaluator_cuda.h: a model on one GPU: calls, rows of neighbours, memory, graphs. Models bring their kernels (painn/painn_cuda.c,
+ * ani/ani_cuda.c); dynamics step with it (painn/painn_cuda_motion.c). */
+#ifndef EVALUATOR_CUDA_H
+#define EVALUATOR_CUDA_H
 
 #include "device/device_cuda.h"
-#include "painn_cuda.h"
+#include "painn/painn_cuda.h"
 
 enum { MAX_GRAPHS = 16, FIRST_ROW = 64, BINS_FROM = 1536 /* atoms of a system */ };
 
@@ -45,9 +45,12 @@ typedef struct cuda_kind {
     size_t (*arena)(cuda_evaluator *evaluator, painn_cuda_step *step, void *base);
     /* Its own part of a plan. */
     void (*plan)(const cuda_evaluator *evaluator, painn_cuda_plan *plan);
-    /* Enqueues the kernels of one step on a stream that is being captured. */
-    mlff_status (*enqueue)(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
-                           cudaStream_t stream);
+    /* Enqueue the kernels of one step, the rows of neighbours and then the model. The stream is being captured, but where
+     * has_halo: then the rows' report is looked at between the two. */
+    mlff_status (*enqueue_rows)(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
+                                cudaStream_t stream);
+    mlff_status (*enqueue_model)(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
+                                 cudaStream_t stream);
     /* Times of the stages from the stamps of the last step that left some. */
     void (*read_stamps)(cuda_evaluator *evaluator, int forces);
 } cuda_kind;
@@ -93,14 +96,20 @@ struct cuda_evaluator {
 /* What is common to all kinds: device, streams, events. On failure the caller destroys the evaluator. */
 mlff_status cuda_evaluator_open(cuda_evaluator *evaluator, const cuda_kind *kind, const mlff_model *model,
                                 const mlff_evaluator_options *options);
+/* Packs the model's constants: with block NULL only *bytes is answered; pointers are set relative to `base`. */
+typedef void (*cuda_pack_model)(void *context, void *block, size_t *bytes, const void *base);
+mlff_status cuda_evaluator_upload(cuda_evaluator *evaluator, cuda_pack_model pack, void *context);
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
-mlff_status painn_cuda_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
+mlff_status cuda_evaluator_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
 /* `largest`: atoms of the largest system. */
-painn_cuda_plan painn_cuda_make_plan(const cuda_evaluator *evaluator, int n_atoms, int n_systems, int largest, int forces);
+painn_cuda_plan cuda_evaluator_make_plan(const cuda_evaluator *evaluator, int n_atoms, int n_systems, int largest, int forces);
+/* A whole step, on a stream that is being captured. */
+mlff_status cuda_evaluator_enqueue(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
+                                   cudaStream_t stream);
 /* Device batch: what the host knows of it goes to evaluator->staged, in the stream's order. */
-mlff_status painn_cuda_send_call(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results,
-                                 cudaStream_t stream);
+mlff_status cuda_evaluator_send_call(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results,
+                                     cudaStream_t stream);
 /* The status that a report's flags mean. */
-mlff_status painn_cuda_judge(const cuda_evaluator *evaluator, const painn_cuda_report *report);
+mlff_status cuda_evaluator_judge(const cuda_evaluator *evaluator, const painn_cuda_report *report);
 
 #endif
