@@ -100,4 +100,19 @@ SUPPORT mlff_system *ani_random_system(int n, int n_elements, int periodic, doub
     return system;
 }
 
+/* O, H and Cl on a straight line, O in the middle. */
+SUPPORT mlff_system *ani_line(double distance)
+{
+    mlff_system *line;
+    assert_ok(mlff_system_create(3, &line));
+    line->species[0] = 8;
+    line->species[1] = 1;
+    line->species[2] = 17;
+    for (int i = 1; i < 3; i++) {
+        line->positions[3 * i] = distance * 0.6 * (i == 2 ? -1 : 1);
+        line->positions[3 * i + 1] = distance * 0.8 * (i == 2 ? -1 : 1);
+    }
+    return line;
+}
+
 #endif

@@ -96,15 +96,7 @@ static void test_extremes(void **state)
     mlff_model *model = ani_shaped(&ani_small_2x, 3);
     static const double distances[] = {0.3, 1.0, 3.4999999, 3.5, 3.5000001, 5.0999999, 5.1, 5.1000001, 40.0};
     for (size_t k = 0; k < sizeof distances / sizeof *distances; k++) {
-        mlff_system *line;
-        assert_ok(mlff_system_create(3, &line));
-        line->species[0] = 8;
-        line->species[1] = 1;
-        line->species[2] = 17;
-        for (int i = 1; i < 3; i++) {
-            line->positions[3 * i] = distances[k] * 0.6 * (i == 2 ? -1 : 1);
-            line->positions[3 * i + 1] = distances[k] * 0.8 * (i == 2 ? -1 : 1);
-        }
+        mlff_system *line = ani_line(distances[k]);
         char what[64];
         snprintf(what, sizeof what, "line at %.8g Å", distances[k]);
         check_system(model, line, what);

@@ -3,8 +3,8 @@
 // watched step close, what is lost is counted, and a CUPTI that cannot be used is refused with a word.
 #include <cjson/cJSON.h>
 #include <dlfcn.h>
-#include <sys/wait.h>
 
+#include "in_child.h"
 #include "profile/gpu_kernels.h"
 #include "synthetic.h"
 #include "synthetic_clock.h"
@@ -321,28 +321,24 @@ static void test_hostile_reports(void **state)
     mlff_profile_destroy(profile);
 }
 
-// A library is opened once in a process: each of these has one of its own.
+typedef struct misbehaving {
+    const char *library, *how;
+} misbehaving;
+
+static void say_status(const void *context, char *text, size_t text_bytes)
+{
+    const misbehaving *m = context;
+    activity window;
+    setenv("MLFF_CUPTI", m->library, 1);
+    setenv("FAKE_CUPTI", m->how, 1);
+    mlff_status status = activity_begin(&window);
+    if (status == MLFF_OK) status = activity_end(&window);
+    snprintf(text, text_bytes, "%s", status == MLFF_OK ? "accepted" : mlff_last_error());
+}
+
 static void refused(const char *library, const char *misbehaviour, const char *word)
 {
-    int ends[2];
-    char text[600] = "";
-    assert_int_equal(pipe(ends), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        activity window;
-        setenv("MLFF_CUPTI", library, 1);
-        setenv("FAKE_CUPTI", misbehaviour, 1);
-        mlff_status status = activity_begin(&window);
-        if (status == MLFF_OK) status = activity_end(&window);
-        const char *said = status == MLFF_OK ? "accepted" : mlff_last_error();
-        _exit(write(ends[1], said, strlen(said)) < 0);
-    }
-    close(ends[1]);
-    assert_true(read(ends[0], text, sizeof text - 1) > 0);
-    close(ends[0]);
-    waitpid(child, NULL, 0);
-    if (!strstr(text, word)) fail_msg("\"%s\" says nothing of \"%s\"", text, word);
+    in_child(say_status, &(misbehaving){library, misbehaviour}, word);
 }
 
 static void test_refusals(void **state)

@@ -3,8 +3,8 @@
 // with an interval, a clock drop as the cause of slow steps, ledgers of the driver; what cannot be read is said.
 #include <dlfcn.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
+#include "in_child.h"
 #include "profile/energy.h"
 #include "synthetic.h"
 #include "synthetic_clock.h"
@@ -250,27 +250,17 @@ static void test_batches(void **state)
     assert_true(isnan(low) && isnan(high));
 }
 
-// A library starts once in a process: each of these has one of its own.
+static void say_energy(const void *context, char *text, size_t text_bytes)
+{
+    const char *misbehaviour = context;
+    setenv("FAKE_NVML", misbehaviour, 1);
+    if (!*misbehaviour) setenv("MLFF_NVML", "/nowhere/libnvidia-ml.so.1", 1);
+    energy_text(run_field(&(field){.millijoules = 400}, 20)->energy, text, text_bytes);
+}
+
 static void refused(const char *misbehaviour, const char *word)
 {
-    int ends[2];
-    char text[600] = "";
-    assert_int_equal(pipe(ends), 0);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setenv("FAKE_NVML", misbehaviour, 1);
-        if (!*misbehaviour) setenv("MLFF_NVML", "/nowhere/libnvidia-ml.so.1", 1);
-        mlff_profile *profile = run_field(&(field){.millijoules = 400}, 20);
-        char said[600];
-        energy_text(profile->energy, said, sizeof said);
-        _exit(write(ends[1], said, strlen(said)) < 0);
-    }
-    close(ends[1]);
-    assert_true(read(ends[0], text, sizeof text - 1) > 0);
-    close(ends[0]);
-    waitpid(child, NULL, 0);
-    if (!strstr(text, word)) fail_msg("\"%s\" says nothing of \"%s\"", text, word);
+    in_child(say_energy, misbehaviour, word);
 }
 
 static void test_refusals(void **state)
