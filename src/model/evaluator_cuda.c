@@ -531,9 +531,9 @@ done:
 }
 
 // Lists of candidates made so far: the device counts them, and says so later. Where all pairs are looked at none is kept.
-static void count_lists(cuda_evaluator *e, const captured_graph *graph, int waited)
+static void count_lists(cuda_evaluator *e, const captured_graph *graph)
 {
-    if (graph->handed_pairs || !graph->plan.bins || !waited) return;
+    if (graph->handed_pairs || !graph->plan.bins) return;
     e->n_rebuilds += e->io.report->n_lists - e->lists_seen;
     e->lists_seen = e->io.report->n_lists;
 }
@@ -572,16 +572,12 @@ mlff_status cuda_evaluator_compute(cuda_evaluator *e, const mlff_batch *batch, c
             PLUGIN_TRY(find_graph(e, &wanted, &graph));
             CUDA_TRY(cudaGraphLaunch(graph, stream), "starting a step");
         }
-        int waited = !on_device || n_atoms > e->proven_atoms || e->clock_on || e->has_halo;
-        if (!waited) {
-            count_lists(e, &wanted, waited);
-            break;
-        }
+        if (on_device && n_atoms <= e->proven_atoms && !e->clock_on && !e->has_halo) break; // not waited for
         CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
         if (!(e->io.report->flags & PAINN_CUDA_ROW_FULL)) {
             PLUGIN_TRY(cuda_evaluator_judge(e, e->io.report));
             e->n_pairs = e->io.report->n_pairs;
-            count_lists(e, &wanted, waited);
+            count_lists(e, &wanted);
             if (on_device) e->proven_atoms = n_atoms;
             break;
         }
