@@ -335,4 +335,86 @@ template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uin
             *out[row][c] += sum;
         }
 }
+
+/* ---- of device/wide_cuda.cuh */
+
+/* A gate: bytes still to come, arrivals still to come (from bit 32), how many an opening takes (48), parity (63). */
+static inline void emulate_gate_change(uint64_t *gate, int64_t bytes, int arrivals)
+{
+    const uint64_t old = *gate, whole = old >> 48 & 0x7fff;
+    const int64_t left = (int64_t)(old & 0xffffffff) + bytes, pending = (int64_t)(old >> 32 & 0xffff) - arrivals;
+    if (left < 0 || pending < 0) abort(); /* more than was expected */
+    *gate = left == 0 && pending == 0 ? ((old >> 63) ^ 1) << 63 | whole << 48 | whole << 32
+                                      : (old >> 48) << 48 | (uint64_t)pending << 32 | (uint64_t)left;
+}
+static inline void gate_init(uint64_t *gate, int arrivals)
+{
+    *gate = (uint64_t)arrivals << 48 | (uint64_t)arrivals << 32;
+}
+static inline void gate_arrive(uint64_t *gate)
+{
+    emulate_gate_change(gate, 0, 1);
+}
+static inline void gate_expect(uint64_t *gate, int bytes)
+{
+    emulate_gate_change(gate, bytes, 1);
+}
+static inline void gate_wait(uint64_t *gate, int parity)
+{
+    while ((int)(*(volatile uint64_t *)gate >> 63) == parity) emulate::yield();
+}
+static inline void bulk_copy(void *shared, const void *global, int bytes, uint64_t *gate)
+{
+    if (bytes % 16 || (uintptr_t)shared % 16 || (uintptr_t)global % 16) abort();
+    memcpy(shared, global, (size_t)bytes);
+    emulate_gate_change(gate, -(int64_t)bytes, 0);
+}
+static inline void wide_begin()
+{
+}
+static inline void wide_commit()
+{
+}
+template <int N> static inline void wide_wait()
+{
+}
+struct wide_operand {
+    const char *at;
+    int k_stride, column_stride;
+};
+static inline wide_operand wide_operand_at(const void *shared, int k_stride, int column_stride)
+{
+    return {(const char *)shared, k_stride, column_stride};
+}
+static inline wide_operand wide_operand_after(wide_operand b, int bytes)
+{
+    return {b.at + bytes, b.k_stride, b.column_stride};
+}
+template <int SUMS> static inline void wide_product(float (&d)[SUMS], const uint4 &a, wide_operand b, int add)
+{
+    emulate::warp_state &w = *emulate::self().warp;
+    const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
+    const unsigned half = w.generation & 1;
+    const uint32_t mine[4] = {a.x, a.y, a.z, a.w};
+    for (int k = 0; k < 4; k++) {
+        const float2 pair = unpack_half2(mine[k]);
+        w.operand[half][lane][2 * k] = pair.x;
+        w.operand[half][lane][2 * k + 1] = pair.y;
+    }
+    emulate::exchange(0, 0);
+    float rows[2][16]; /* of g and g + 8 */
+    for (int k = 0; k < 16; k++)
+        for (int row = 0; row < 2; row++) rows[row][k] = w.operand[half][g * 4 + k % 8 / 2][4 * (k / 8) + 2 * row + k % 2];
+    for (int j = 0; j < SUMS / 4; j++)
+        for (int c = 0; c < 2; c++) {
+            float sum[2] = {0, 0};
+            for (int k = 0; k < 16; k++) {
+                uint16_t bits;
+                memcpy(&bits, b.at + j * b.column_stride + k / 8 * b.k_stride + (2 * t + c) * 16 + k % 8 * 2, 2);
+                const float v = emulate_half(bits);
+                for (int row = 0; row < 2; row++) sum[row] += rows[row][k] * v;
+            }
+            for (int row = 0; row < 2; row++) d[4 * j + 2 * row + c] = (add ? d[4 * j + 2 * row + c] : 0.0f) + sum[row];
+        }
+}
 #endif
