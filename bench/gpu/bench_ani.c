@@ -5,6 +5,7 @@
 // For each case: device time of a step by events, neighbour list made in the step; wall time of a call with host arrays.
 // Medians. HCNO mixtures are liquid water with its atoms renamed at organic matter's rates (H 1/2, C 1/3). One JSON object a
 // case on standard output. Usage: bench_ani [--calls N] [--case NAME] [--no-check] [--model FILE]
+//        bench_ani --xyz CASE     its structure as extended XYZ (needs no GPU)
 #include <math.h>
 
 #include "model/ani/ani.h"
@@ -16,15 +17,34 @@ typedef struct bench_case {
 } bench_case;
 
 static const bench_case cases[] = {
-    {"benzene", "benzene", 0, 0},       {"hcno 64", "water", 63, 1},     {"water 64", "water", 63, 0},
-    {"hcno 1000", "water", 999, 1},     {"water 1000", "water", 999, 0}, {"hcno 16000", "water", 15999, 1},
-    {"water 16000", "water", 15999, 0},
+    {"benzene", "benzene", 0, 0},    {"hcno 64", "water", 63, 1},       {"water 64", "water", 63, 0},
+    {"hcno 256", "water", 255, 1},   {"hcno 1000", "water", 999, 1},    {"water 1000", "water", 999, 0},
+    {"hcno 4000", "water", 3999, 1}, {"hcno 16000", "water", 15999, 1}, {"water 16000", "water", 15999, 0},
 };
 
 static void mix_elements(mlff_system *system)
 {
     static const int elements[12] = {1, 6, 1, 6, 1, 7, 1, 6, 1, 8, 1, 6};
     for (int i = 0; i < system->n_atoms; i++) system->species[i] = elements[i % 12];
+}
+
+static mlff_system *structure_of(const bench_case *c)
+{
+    mlff_system *system;
+    must(mlff_system_build(c->builder, c->n_atoms, 0, &system), c->name);
+    if (c->mixed) mix_elements(system);
+    must(mlff_system_perturb(system, 300.0, 7), c->name);
+    return system;
+}
+
+static void write_structure(const bench_case *c)
+{
+    mlff_system *system = structure_of(c);
+    mlff_writer *writer;
+    must(mlff_writer_open("-", 0, &writer), c->name);
+    must(mlff_writer_write(writer, system, NULL), c->name);
+    must(mlff_writer_close(writer), c->name);
+    mlff_system_destroy(system);
 }
 
 // Errors of energy and forces in eV and relative to the rms force, against the CPU.
@@ -52,12 +72,9 @@ static void print_errors(const mlff_model *model, const mlff_batch *batch, const
 
 static void run(const mlff_model *model, const device_plugin *gpu, cuda_evaluator *e, const bench_case *c, int calls, int check)
 {
-    mlff_system *system;
+    mlff_system *system = structure_of(c);
     mlff_batch batch;
     int32_t first_atom[2];
-    must(mlff_system_build(c->builder, c->n_atoms, 0, &system), c->name);
-    if (c->mixed) mix_elements(system);
-    must(mlff_system_perturb(system, 300.0, 7), c->name);
     mlff_batch_from_system(system, first_atom, &batch);
     size_t n = (size_t)system->n_atoms;
     double energy, *forces = need(3 * n, sizeof *forces), *again = need(3 * n, sizeof *again), p5;
@@ -109,13 +126,17 @@ static void run(const mlff_model *model, const device_plugin *gpu, cuda_evaluato
 int main(int argc, char **argv)
 {
     int calls = 1000, check = 1;
-    const char *only = NULL, *file = NULL;
+    const char *only = NULL, *file = NULL, *xyz = NULL;
     for (int k = 1; k < argc; k++) {
         if (strcmp(argv[k], "--calls") == 0 && k + 1 < argc) calls = atoi(argv[++k]);
         if (strcmp(argv[k], "--case") == 0 && k + 1 < argc) only = argv[++k];
         if (strcmp(argv[k], "--model") == 0 && k + 1 < argc) file = argv[++k];
+        if (strcmp(argv[k], "--xyz") == 0 && k + 1 < argc) xyz = argv[++k];
         if (strcmp(argv[k], "--no-check") == 0) check = 0;
     }
+    for (size_t k = 0; xyz && k < sizeof cases / sizeof *cases; k++)
+        if (strcmp(xyz, cases[k].name) == 0) write_structure(&cases[k]);
+    if (xyz) return 0;
     const device_plugin *gpu;
     mlff_model *model;
     must(file ? mlff_model_load(file, &model) : mlff_model_create_ani(NULL, &model), "model");
