@@ -24,11 +24,11 @@ static void write_row(base_text *page, const mlff_rivals *rivals, int k)
     cell(page, "", text);
     snprintf(text, sizeof text, k ? "%.3f to %.3f" : "–", row->low, row->high);
     cell(page, "", text);
-    snprintf(text, sizeof text, k ? "%.4g meV/atom" : "–", row->energy_rms * 1e3);
+    snprintf(text, sizeof text, k ? "%.3g meV/atom" : "–", row->energy_rms * 1e3);
     cell(page, "", text);
-    snprintf(text, sizeof text, k ? "%.6g eV/atom" : "–", row->energy_shift);
+    snprintf(text, sizeof text, k ? "%.5g eV/atom" : "–", row->energy_shift);
     cell(page, "", text);
-    snprintf(text, sizeof text, k ? "%.4g meV/Å (%.3g %%)" : "–", row->force_rms * 1e3,
+    snprintf(text, sizeof text, k ? "%.3g meV/Å (%.2g %%)" : "–", row->force_rms * 1e3,
              100.0 * row->force_rms / rivals->force_scale);
     cell(page, "", text);
     if (isfinite(row->force_error) || isfinite(row->energy_error)) {
