@@ -62,6 +62,20 @@ static __device__ __forceinline__ void bulk_copy(void *shared, const void *globa
 #endif
 }
 
+/* Registers of each thread from here on, of four warps that all come here: what some give up others may take. */
+template <int N> static __device__ __forceinline__ void wide_fewer_registers()
+{
+#if WIDE_CUDA_HERE
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+template <int N> static __device__ __forceinline__ void wide_more_registers()
+{
+#if WIDE_CUDA_HERE
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
+}
+
 /* ---- products: begin, some products, commit; not done before a wait. All four warps, with the same operand B */
 
 static __device__ __forceinline__ void wide_begin()
@@ -76,7 +90,9 @@ static __device__ __forceinline__ void wide_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/* Until no more than N groups of products are under way. */
+/* Until no more than N groups of products are under way. What a product may still read or sum is to be set on every way that leads
+ * here, or the compiler keeps registers for it from the kernel's beginning: sums before their first product, and operands A of a
+ * product that is under way when a loop goes round. */
 template <int N> static __device__ __forceinline__ void wide_wait()
 {
 #if WIDE_CUDA_HERE
@@ -99,7 +115,7 @@ static __device__ __forceinline__ wide_operand wide_operand_after(wide_operand b
 
 #define WIDE_P16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                                 \
     "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h ",%" #i ",%" #j ",%" #k ",%" #l ",%" #m ",%" #n ",%" #o ","   \
-                                                                                                                           "%" #p
+    "%" #p
 #define WIDE_N32 WIDE_P16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #define WIDE_N64 WIDE_N32 "," WIDE_P16(16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)
 #define WIDE_N96 WIDE_N64 "," WIDE_P16(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)

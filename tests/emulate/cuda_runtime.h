@@ -48,6 +48,14 @@ template <typename Kernel> static cudaError_t cudaFuncSetAttribute(Kernel *kerne
 {
     return emulate::set_shared_limit((const void *)kernel, value);
 }
+struct cudaFuncAttributes {
+    int numRegs;
+};
+template <typename Kernel> static cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, Kernel *)
+{
+    attributes->numRegs = 255;
+    return cudaSuccess;
+}
 template <typename Kernel>
 static cudaError_t cudaOccupancyMaxActiveClusters(int *n, Kernel *kernel, const cudaLaunchConfig_t *config)
 {

@@ -337,6 +337,7 @@ template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uin
 }
 
 /* ---- of device/wide_cuda.cuh */
+#define WIDE_CUDA_HERE 1
 
 /* A gate: bytes still to come, arrivals still to come (from bit 32), how many an opening takes (48), parity (63). */
 static inline void emulate_gate_change(uint64_t *gate, int64_t bytes, int arrivals)
@@ -368,6 +369,12 @@ static inline void bulk_copy(void *shared, const void *global, int bytes, uint64
     if (bytes % 16 || (uintptr_t)shared % 16 || (uintptr_t)global % 16) abort();
     memcpy(shared, global, (size_t)bytes);
     emulate_gate_change(gate, -(int64_t)bytes, 0);
+}
+template <int N> static inline void wide_fewer_registers()
+{
+}
+template <int N> static inline void wide_more_registers()
+{
 }
 static inline void wide_begin()
 {

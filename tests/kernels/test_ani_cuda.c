@@ -218,6 +218,29 @@ static void test_2x(void **state)
     mlff_model_destroy(model);
 }
 
+// The tiles of 128 slots that large systems have, with widths of all kinds, on a GPU that can.
+static void test_wide_tiles(void **state)
+{
+    (void)state;
+    static const ani_form widths[] = {{"H,C,N,O", 2, 16, 8, 4, 5.1, 3.5, 14.1, {250, 150, 40, 0}},
+                                      {"H,C,N", 3, 16, 4, 8, 5.2, 3.5, 32.0, {220, 180, 90, 0}},
+                                      {"H,C", 2, 16, 8, 4, 5.1, 3.5, 14.1, {128, 0}}};
+    if (!have_gpu()) return;
+    setenv("MLFF_CUDA_PLAN", "tile=128", 1);
+    for (int f = 0; f < 3; f++) {
+        mlff_model *model = ani_shaped(&widths[f], 40 + (uint64_t)f);
+        mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
+        mlff_system *system = ani_random_system(30, 4 - f, 1, 1.0, (uint64_t)f);
+        char what[64];
+        snprintf(what, sizeof what, "tiles of 128 slots, form %d", f);
+        check_system(model, gpu, system, what);
+        mlff_system_destroy(system);
+        mlff_evaluator_destroy(gpu);
+        mlff_model_destroy(model);
+    }
+    unsetenv("MLFF_CUDA_PLAN");
+}
+
 // Batch and results on the device; errors named; stages that add up; no memory taken after the first calls.
 static void test_on_device(void **state)
 {
@@ -288,8 +311,9 @@ static void test_on_device(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),   cmocka_unit_test(test_extremes),
-                                       cmocka_unit_test(test_batches), cmocka_unit_test(test_members),
-                                       cmocka_unit_test(test_2x),      cmocka_unit_test(test_on_device)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms),    cmocka_unit_test(test_extremes),
+                                       cmocka_unit_test(test_batches),  cmocka_unit_test(test_members),
+                                       cmocka_unit_test(test_2x),       cmocka_unit_test(test_wide_tiles),
+                                       cmocka_unit_test(test_on_device)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

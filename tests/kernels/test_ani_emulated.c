@@ -27,6 +27,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     int members[ANI_MAX_MEMBERS], n = batch->first_atom[batch->n_systems];
     size_t constants = 0;
     for (int m = 0; m < P->n_members; m++) members[m] = m;
+    step.wide_blocks = form->tile == ANI_CUDA_MAX_TILE ? 3 : 0;
     ani_cuda_pack(P, model, members, P->n_members, NULL, &constants, NULL, &step);
     void *block = base_alloc(constants, 1, "constants");
     ani_cuda_pack(P, model, members, P->n_members, block, &constants, block, &step);
@@ -77,11 +78,14 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
                                   .forces = 1,
                                   .n_multiprocessors = form->n_multiprocessors,
                                   .small = form->small};
-    int error = ani_cuda_prepare_network((int)ani_cuda_network_bytes(&step, form->tile)) |
-                ani_cuda_prepare_aev((int)ani_cuda_aev_bytes(&step, step.list.row_capacity));
+    const int wide = step.wide_blocks > 0;
+    int can, error = wide ? ani_cuda_prepare_wide(232448, &can)
+                          : ani_cuda_prepare_network((int)ani_cuda_network_bytes(&step, form->tile));
+    error |= ani_cuda_prepare_aev((int)ani_cuda_aev_bytes(&step, step.list.row_capacity));
     error |= ani_cuda_launch_arrange(&step, &plan, NULL) | painn_cuda_launch_list(&step.list, &plan, NULL);
     error |= painn_cuda_launch_reverse(&step.list, &plan, NULL) | ani_cuda_launch_aev(&step, &plan, NULL);
-    error |= ani_cuda_launch_network(&step, &plan, NULL) | ani_cuda_launch_aev_back(&step, &plan, NULL);
+    error |= wide ? ani_cuda_launch_wide(&step, &plan, NULL) : ani_cuda_launch_network(&step, &plan, NULL);
+    error |= ani_cuda_launch_aev_back(&step, &plan, NULL);
     error |= ani_cuda_launch_forces(&step, &plan, NULL);
     assert_int_equal(error, 0);
     base_free(system_of);
@@ -155,6 +159,7 @@ static const shape shapes[] = {
     {"tile 32, cluster of 4", 32, 4, 8, 100, 0},
     {"tile 32", 32, 1, 1, 1, 0},
     {"tile 64", 64, 1, 2, 1, 0},
+    {"tile 128", 128, 1, 2, 1, 0},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -8,6 +8,8 @@
 
 #include "model/evaluator_cuda.h"
 
+enum { WIDE_FROM = 2048 /* atoms */ };
+
 typedef struct ani_evaluator {
     cuda_evaluator base; // first: what the plugin hands about
     ani_cuda_step step;  // its list is base.step
@@ -44,12 +46,15 @@ static void plan(const cuda_evaluator *base, painn_cuda_plan *plan)
         plan->tile = 32;
         if (clusters > 1) plan->cluster = 4 * some <= 2 * blocks ? 4 : 2 * some <= 2 * blocks ? 2 : 1;
     } else {
-        plan->tile = 64;
+        plan->tile = atoms >= WIDE_FROM ? ANI_CUDA_MAX_TILE : 64;
     }
     if (base->forced.tile > 0) plan->tile = base->forced.tile;
     if (base->forced.cluster > 0 && clusters > 1) plan->cluster = base->forced.cluster;
-    while (plan->tile > 16 && ani_cuda_network_bytes(&e->step, plan->tile) > (size_t)base->shared_bytes) plan->tile /= 2;
-    if (plan->tile == 64) plan->cluster = 1;
+    if (plan->tile == ANI_CUDA_MAX_TILE && e->step.wide_blocks == 0) plan->tile = 64;
+    while (plan->tile > 16 && plan->tile < ANI_CUDA_MAX_TILE &&
+           ani_cuda_network_bytes(&e->step, plan->tile) > (size_t)base->shared_bytes)
+        plan->tile /= 2;
+    if (plan->tile >= 64) plan->cluster = 1;
 }
 
 static ani_cuda_step step_of(const cuda_evaluator *base, const painn_cuda_step *list, const painn_cuda_plan *plan)
@@ -88,7 +93,9 @@ static mlff_status enqueue_model(cuda_evaluator *base, const painn_cuda_step *li
     mlff_status status = MLFF_OK;
     const ani_cuda_step step = step_of(base, list, plan);
     CUDA_TRY(ani_cuda_launch_aev(&step, plan, stream), "launching the AEVs");
-    CUDA_TRY(ani_cuda_launch_network(&step, plan, stream), "launching the networks");
+    CUDA_TRY(plan->tile == ANI_CUDA_MAX_TILE ? ani_cuda_launch_wide(&step, plan, stream)
+                                             : ani_cuda_launch_network(&step, plan, stream),
+             "launching the networks");
     if (plan->forces) {
         CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
         CUDA_TRY(ani_cuda_launch_aev_back(&step, plan, stream), "launching the AEVs' reverse");
@@ -155,6 +162,7 @@ static void pack_ani(void *context, void *block, size_t *bytes, const void *base
 mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
 {
     mlff_status status = MLFF_OK;
+    int wide = 0;
     const mlff_model *model = ani->model;
     if (ani->model_bytes != sizeof *model || ani->parameters_bytes != sizeof(ani_parameters))
         return host.fail(
@@ -168,6 +176,8 @@ mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options 
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     cuda_evaluator *base = &e->base;
     PLUGIN_TRY(cuda_evaluator_open(base, &ani_kind, model, options));
+    if (base->capability == 90) CUDA_TRY(ani_cuda_prepare_wide(base->shared_bytes, &wide), "setting up the kernels");
+    e->step.wide_blocks = wide ? base->n_multiprocessors : 0;
     PLUGIN_TRY(cuda_evaluator_upload(base, pack_ani, &(packed_ani){ani, &e->step}));
     PLUGIN_TRY(create_stages(base));
     base->step.n_species = e->step.list.n_species;

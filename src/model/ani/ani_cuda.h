@@ -26,7 +26,8 @@ enum {
     ANI_CUDA_ANGULAR = 32, /* columns of a pair of species: 8 shifts × 4 sections, or 4 × 8 */
     ANI_CUDA_MAX_HIDDEN = 4,
     ANI_CUDA_MAX_TILES = ANI_MAX_SPECIES + ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1), /* of 16 columns */
-    ANI_CUDA_MAX_TILE = 64,                                                         /* slots */
+    ANI_CUDA_MAX_TILE = 128,                                                        /* slots */
+    ANI_CUDA_WIDE = 256,   /* features of a hidden layer, at most, where tiles have 128 slots */
     ANI_CUDA_TRIPLES = 256 /* whose gradients wait in shared memory, unless a row has more neighbours */
 };
 
@@ -41,6 +42,10 @@ typedef struct ani_cuda_network {
     const void *weight[ANI_CUDA_MAX_HIDDEN], *back[ANI_CUDA_MAX_HIDDEN]; /* operands for y = x wᵀ and for y = x w */
     const float *bias[ANI_CUDA_MAX_HIDDEN];
     const float *output; /* weights of the last layer */
+    /* For tiles of 128 slots: widths, weights in blocks of 8 columns × 16 inputs, 512 bytes each (see ani_cuda_pack.c). */
+    int32_t wide[ANI_CUDA_MAX_HIDDEN];
+    const void *wide_weight[ANI_CUDA_MAX_HIDDEN], *wide_back[ANI_CUDA_MAX_HIDDEN];
+    const float *wide_bias[ANI_CUDA_MAX_HIDDEN]; /* times ANI_CUDA_VALUE_SCALE */
 } ani_cuda_network;
 
 /* Atoms by species, made in each step. Species that are there are numbered by rank. */
@@ -50,6 +55,7 @@ typedef struct ani_cuda_groups {
     int32_t first_slot[ANI_MAX_SPECIES + 1];     /* by species; multiples of the tile */
     int32_t rank_of[MLFF_MAX_ATOMIC_NUMBER + 1]; /* by atomic number; −1: none */
     int32_t stored_tile[ANI_CUDA_MAX_TILES];     /* [n_tiles] the tile of the stored weights */
+    int32_t next_item;                           /* of tiles of 128 slots: the next that a block takes */
 } ani_cuda_groups;
 
 typedef struct ani_cuda_step {
@@ -68,11 +74,14 @@ typedef struct ani_cuda_step {
     /* ---- on the device */
     int32_t slot_capacity, n_parts; /* n_parts: members that share an adjoint are summed as they come */
     int32_t tile, cluster;          /* slots of a tile; blocks that share its columns */
+    int32_t wide_blocks;            /* that take tiles of 128 slots; 0: there are none */
+    int32_t saved_columns;          /* slopes that a row of such a tile keeps for the way back */
     ani_cuda_groups *groups;
     int32_t *slot_of;     /* [n_atoms]; −1: a ghost */
     void *aev;            /* [slots/16][n_tiles][2][32] 16 bytes: operands A, high and low halves */
     float *adjoint;       /* [n_parts][slots][16 n_tiles] dE/dAEV of a part's members */
     float *member_energy; /* [n_members][cluster][slots], a block's share */
+    float *saved;         /* [wide_blocks][saved_columns][128] slopes */
     double *energy;       /* [n_atoms][2] eV: the model's, the offset */
     float *gradient;      /* [n_atoms][row_capacity][4] dE/dr of each pair, the centre's */
     float *arrived;       /* [n_atoms][row_capacity][4] the same, in the row of the atom the pair ends in */
@@ -94,6 +103,7 @@ enum ani_cuda_stamp {
 int ani_cuda_launch_arrange(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int ani_cuda_launch_aev(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int ani_cuda_launch_network(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+int ani_cuda_launch_wide(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream); /* tiles of 128 slots */
 int ani_cuda_launch_aev_back(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int ani_cuda_launch_forces(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 /* Shared memory of a block of the network kernel with this tile, in bytes. */
@@ -103,6 +113,8 @@ size_t ani_cuda_aev_bytes(const ani_cuda_step *step, int row_capacity);
 /* Raises the kernels' shared memory limits to `bytes`; once per device. */
 int ani_cuda_prepare_network(int bytes);
 int ani_cuda_prepare_aev(int bytes);
+/* The same for tiles of 128 slots; whether this GPU can. */
+int ani_cuda_prepare_wide(int shared_bytes, int *can);
 int ani_cuda_clusters_at_once(int tile, int cluster, size_t bytes);
 
 /* NULL if the kernels have this shape, else what they lack. */

@@ -57,14 +57,14 @@ static float backward(const void *context, int n, int k)
     return weight_of(context, k, n);
 }
 
-static const float *pack_padded(cuda_packer *p, const float *values, int n)
+static const float *pack_padded(cuda_packer *p, const float *values, int n, double scale)
 {
     const void *device;
-    size_t bytes = sizeof(float) * (size_t)((n + 15) / 16 * 16);
+    size_t bytes = sizeof(float) * (size_t)(n < ANI_CUDA_WIDE ? ANI_CUDA_WIDE : (n + 15) / 16 * 16);
     float *place = cuda_pack(p, bytes, &device);
     if (place) {
         memset(place, 0, bytes);
-        memcpy(place, values, sizeof(float) * (size_t)n);
+        for (int k = 0; k < n; k++) place[k] = (float)(scale * values[k]);
     }
     return device;
 }
@@ -82,6 +82,36 @@ static double largest_weight(const ani_parameters *P, const int *members, int n_
     return largest;
 }
 
+// Width of a hidden layer where tiles have 128 slots: one that the kernel is compiled for.
+static int wide_width(int width)
+{
+    const int rounded = (width + 31) / 32 * 32;
+    return rounded < 64 ? 64 : rounded;
+}
+
+// From an operand of cuda_pack_operand, of so many tiles of 8 columns and 16 rows, what bulk copies bring: pieces of 8 columns
+// × 16 rows, of each the high parts of 8 rows (column by column, 16 bytes each), of the other 8, and then the low parts, which is
+// how products of four warps want them. Pieces of `block` columns stand together, for one tile of rows after the other. What the
+// operand lacks of `columns` and `rows` is zero.
+static const void *pack_wide(cuda_packer *p, const void *operand, int column_tiles, int row_tiles, int columns, int rows,
+                             int block)
+{
+    const void *device;
+    uint32_t *place = cuda_pack(p, (size_t)columns * (size_t)rows * 4, &device);
+    if (!place) return device;
+    const uint32_t *from = (const uint32_t *)(p->block + ((const char *)operand - p->base));
+    for (int first = 0; first < columns / 8; first += block / 8)
+        for (int k = 0; k < rows / 16; k++)
+            for (int c = first; c < first + block / 8; c++, place += 128)
+                for (int lane = 0; lane < 32; lane++)
+                    for (int part = 0; part < 4; part++)
+                        place[32 * part + lane] =
+                            c < column_tiles && k < row_tiles
+                                ? from[((size_t)c * (size_t)row_tiles + (size_t)k) * 128 + (size_t)(4 * lane + part)]
+                                : 0;
+    return device;
+}
+
 static void pack_network(cuda_packer *p, const ani_parameters *P, const ani_cuda_step *step, const ani_network *from,
                          double scale, ani_cuda_network *to)
 {
@@ -92,9 +122,15 @@ static void pack_network(cuda_packer *p, const ani_parameters *P, const ani_cuda
         to->tiles[l] = out;
         to->weight[l] = cuda_pack_operand(p, CUDA_SPLIT_HALVES, 16 * out, 16 * in, scale, forward, &source);
         to->back[l] = cuda_pack_operand(p, CUDA_SPLIT_HALVES, 16 * in, 16 * out, scale, backward, &source);
-        to->bias[l] = pack_padded(p, from->bias[l], from->width[l + 1]);
+        to->bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], 1.0);
+        if (step->wide_blocks == 0) continue;
+        const int columns = wide_width(from->width[l + 1]), rows = l ? wide_width(from->width[l]) : 16 * in;
+        to->wide[l] = columns;
+        to->wide_bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], ANI_CUDA_VALUE_SCALE);
+        to->wide_weight[l] = pack_wide(p, to->weight[l], 2 * out, in, columns, rows, columns);
+        to->wide_back[l] = pack_wide(p, to->back[l], 2 * in, out, rows, columns, l ? rows : 16);
     }
-    to->output = pack_padded(p, from->weight[to->n_hidden], from->width[to->n_hidden]);
+    to->output = pack_padded(p, from->weight[to->n_hidden], from->width[to->n_hidden], 1.0);
     to->output_bias = from->bias[to->n_hidden][0];
 }
 
@@ -135,7 +171,17 @@ void ani_cuda_pack(const ani_parameters *P, const mlff_model *model, const int *
     fill_shape(P, model, step);
     step->n_members = n_members;
     step->weight_unit = (float)(1.0 / scale);
-    step->hidden_tiles = 0;
+    step->hidden_tiles = step->saved_columns = 0;
+    for (int m = 0; m < n_members; m++)
+        for (int s = 0; s < P->n_species; s++) {
+            const ani_network *net = &P->network[members[m]][s];
+            int saved = 0;
+            for (int l = 1; l < net->n_layers; l++) {
+                if (net->width[l] > ANI_CUDA_WIDE) step->wide_blocks = 0;
+                if (l + 1 < net->n_layers) saved += wide_width(net->width[l]);
+            }
+            if (saved > step->saved_columns) step->saved_columns = saved;
+        }
 
     double *offset = cuda_pack(&p, sizeof(double) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
     step->list.offset = device;
@@ -172,6 +218,7 @@ size_t ani_cuda_arena(ani_cuda_step *step, void *base)
     PLACE(aev, slots * columns * real);
     PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
     PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
+    PLACE(saved, ((size_t)step->wide_blocks * (size_t)step->saved_columns + ANI_CUDA_WIDE) * 128 * real); // read past the end
     PLACE(energy, n * 2 * sizeof(double));
     PLACE(gradient, n * (size_t)step->list.row_capacity * 4 * real);
     PLACE(arrived, n * (size_t)step->list.row_capacity * 4 * real);

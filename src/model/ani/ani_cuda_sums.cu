@@ -65,6 +65,7 @@ static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_const
                     groups.stored_tile[n_tiles++] = n_species + 2 * pair + 1;
                 }
             groups.n_tiles = n_tiles;
+            groups.next_item = 0;
         }
         __syncthreads();
         for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x)

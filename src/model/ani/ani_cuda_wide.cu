@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: MIT
+// ani_cuda_wide.cu: the networks of an ensemble in large systems, on Hopper: what ani_cuda_network.cu computes, 128 slots a tile.
+//
+// A block has eight warps that compute and one that fetches. Four of the eight take 64 slots of the tile through a member, all
+// layers forward and back: they sum all columns of a layer, so that what a thread sums is, as operand A, its own in the next
+// layer. It waits for that in shared memory that no other thread reads; slopes of hidden layers wait in global memory. Weights
+// come through a ring, 16 of a layer's inputs at a time, for both fours. Blocks stay and take tiles as they get to them, one
+// part of the members after the other. Bound by the tensor cores, then by reading the ring.
+#include "ani_cuda.h"
+#include "device/wide_cuda.cuh"
+
+static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS;
+static constexpr int K_TILES = ANI_CUDA_WIDE / 16;               // of a thread's own operand
+static constexpr int SLOTS = 6, SLOT_BYTES = ANI_CUDA_WIDE * 64; // 16 inputs of a layer
+static constexpr int AHEAD = 12;                                 // tiles of AEVs on their way, fewer than K_TILES
+static constexpr int OPERAND_BYTES = ROWS * ANI_CUDA_WIDE * 4;
+static constexpr int CHUNK = 8; // tiles of AEV columns at once
+
+struct wide_gates {
+    uint64_t full[SLOTS], empty[SLOTS], item_full, item_empty;
+    int item;
+};
+
+// What block and item stand for.
+struct work {
+    int first, species, member, end; // slot; members of the part
+    float *adjoint;
+
+    __device__ __forceinline__ work(const ani_cuda_step &step, int item)
+    {
+        const ani_cuda_groups &groups = *step.groups;
+        const int wanted = step.list.call->member, members = (step.n_members + step.n_parts - 1) / step.n_parts;
+        const int tiles = groups.first_slot[step.n_species] / ROWS, part = wanted < 0 ? item / tiles : wanted / members;
+        first = item % tiles * ROWS;
+        species = 0;
+        while (first >= groups.first_slot[species + 1]) species++;
+        member = wanted < 0 ? part * members : wanted;
+        end = wanted < 0 ? min(member + members, step.n_members) : wanted + 1;
+        adjoint = step.adjoint + (size_t)part * step.slot_capacity * (16 * groups.n_tiles);
+    }
+};
+static __device__ __forceinline__ int count_items(const ani_cuda_step &step)
+{
+    const int members = (step.n_members + step.n_parts - 1) / step.n_parts, parts = (step.n_members + members - 1) / members;
+    return step.groups->first_slot[step.n_species] / ROWS * (step.list.call->member < 0 ? parts : 1);
+}
+
+// Four numbers of two rows, of columns c and c + 1, as a quarter of an operand A: high halves, low halves.
+static __device__ __forceinline__ uint4 split(float4 v)
+{
+    const uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
+    const float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
+    return make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+}
+
+// ---- the warp that fetches ------------------------------------------------------------------------------------------
+
+struct fetcher {
+    char *ring;
+    wide_gates *gates;
+    int slot, parity, lane, n_tiles, tile[2]; // tile: of AEV columns, those numbered by the lane and 32 more
+
+    __device__ __forceinline__ int stored(int k) const
+    {
+        const int one = __shfl_sync(~0u, tile[0], k), other = __shfl_sync(~0u, tile[1], k);
+        return k < 32 ? one : other;
+    }
+    // `pieces` copies of `bytes`, each lane its own.
+    __device__ __forceinline__ void put(const char *from, int pieces, int bytes)
+    {
+        gate_wait(gates->empty + slot, parity ^ 1);
+        if (lane == 0) gate_expect(gates->full + slot, pieces * bytes);
+        __syncwarp();
+        if (lane < pieces) bulk_copy(ring + slot * SLOT_BYTES + lane * bytes, from, bytes, gates->full + slot);
+        if (++slot == SLOTS) slot = 0, parity ^= 1;
+    }
+};
+
+static __device__ __forceinline__ void fetch_member(fetcher &f, const ani_cuda_step &step, const ani_cuda_network *net, bool back)
+{
+    const int L = net->n_hidden, n_tiles = f.n_tiles;
+    for (int l = 0; l < L; l++) {
+        const int bytes = net->wide[l] * 64, n = l ? net->wide[l - 1] / 16 : n_tiles;
+        const char *from = (const char *)net->wide_weight[l];
+#pragma unroll 1
+        for (int k = 0; k < n; k++) f.put(from + (size_t)(l ? k : f.stored(k)) * bytes, 1, bytes);
+    }
+    if (!back) return;
+    for (int l = L - 1; l > 0; l--) {
+        const int bytes = net->wide[l - 1] * 64, n = net->wide[l] / 16;
+        const char *from = (const char *)net->wide_back[l];
+#pragma unroll 1
+        for (int k = 0; k < n; k++) f.put(from + (size_t)k * bytes, 1, bytes);
+    }
+    const int n = net->wide[0] / 16;
+    for (int chunk = 0; chunk < n_tiles; chunk += CHUNK) {
+        const int pieces = min(n_tiles - chunk, CHUNK);
+        const char *from = (const char *)net->wide_back[0] + (size_t)f.stored(chunk + min(f.lane, pieces - 1)) * n * 1024;
+#pragma unroll 1
+        for (int k = 0; k < n; k++) f.put(from + k * 1024, pieces, 1024);
+    }
+}
+
+static __device__ __forceinline__ void fetch_all(const ani_cuda_step &step, char *ring, wide_gates *gates, int items, bool back)
+{
+    const ani_cuda_groups &groups = *step.groups;
+    const int lane = threadIdx.x % 32;
+    fetcher f = {ring,
+                 gates,
+                 0,
+                 0,
+                 lane,
+                 groups.n_tiles,
+                 {groups.stored_tile[lane], groups.stored_tile[min(lane + 32, ANI_CUDA_MAX_TILES - 1)]}};
+    for (int turn = 0;; turn ^= 1) {
+        int item = 0;
+        if (f.lane == 0) item = atomicAdd(&step.groups->next_item, 1);
+        item = __shfl_sync(~0u, item, 0);
+        gate_wait(&gates->item_empty, turn ^ 1);
+        if (f.lane == 0) {
+            gates->item = item;
+            gate_arrive(&gates->item_full);
+        }
+        if (item >= items) return;
+        const work w(step, item);
+        for (int member = w.member; member < w.end; member++)
+            fetch_member(f, step, step.network + member * step.n_species + w.species, back);
+    }
+}
+
+// ---- the warps that compute -----------------------------------------------------------------------------------------
+
+// The three products of float32's class: low × high, high × low, high × high.
+template <int N>
+static __device__ __forceinline__ void multiply_by(float (&sum)[ANI_CUDA_WIDE / 2], const uint4 &high, const uint4 &low,
+                                                   const char *slot)
+{
+    float(&first)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sum);
+    const wide_operand b = wide_operand_at(slot, 128, 512);
+    wide_begin();
+    wide_product(first, low, b, 1);
+    wide_product(first, high, wide_operand_after(b, 256), 1);
+    wide_product(first, high, b, 1);
+    wide_commit();
+    wide_wait<0>(); // the other four warps' products go on
+}
+
+struct computer {
+    uint4 *operand; // [K_TILES][2][128]: this thread's
+    char *ring;
+    wide_gates *gates;
+    int slot, parity, lane;
+
+    // sum += `n` tiles of the operand times what the ring brings; with `input` they are fetched from there first.
+    __device__ __forceinline__ void multiply(float (&sum)[ANI_CUDA_WIDE / 2], int width, int n, const uint4 *input)
+    {
+        uint4 high, low;
+        const auto fetch = [&](int k) {
+            if (k < n) {
+                copy_async(operand + k % K_TILES * 256, input + k * 64);
+                copy_async(operand + k % K_TILES * 256 + 128, input + k * 64 + 32);
+            }
+            copy_commit();
+        };
+        const auto load = [&](int k) {
+            const uint4 even = operand[k % K_TILES * 256], odd = operand[k % K_TILES * 256 + 128];
+            high = make_uint4(even.x, even.y, odd.x, odd.y);
+            low = make_uint4(even.z, even.w, odd.z, odd.w);
+        };
+        if (input) {
+            for (int k = 0; k < AHEAD; k++) fetch(k);
+            copy_wait<AHEAD - 1>();
+        }
+        load(0);
+#pragma unroll 1
+        for (int k = 0; k < n; k++) {
+            const uint4 a = high, b = low;
+            if (input) {
+                fetch(k + AHEAD);
+                copy_wait<AHEAD - 1>();
+            }
+            load(k + 1);
+            gate_wait(gates->full + slot, parity);
+            const char *at = ring + slot * SLOT_BYTES;
+            switch (width) { // see wide_width in ani_cuda_pack.c
+            case 64: multiply_by<64>(sum, a, b, at); break;
+            case 96: multiply_by<96>(sum, a, b, at); break;
+            case 128: multiply_by<128>(sum, a, b, at); break;
+            case 160: multiply_by<160>(sum, a, b, at); break;
+            case 192: multiply_by<192>(sum, a, b, at); break;
+            case 224: multiply_by<224>(sum, a, b, at); break;
+            default: multiply_by<256>(sum, a, b, at);
+            }
+            if (lane == 0) gate_arrive(gates->empty + slot);
+            if (++slot == SLOTS) slot = 0, parity ^= 1;
+        }
+    }
+};
+
+// 2^x; 0 where that is no normal number.
+static __device__ __forceinline__ float power_of_two(float x)
+{
+#ifdef MLFF_EMULATE
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+// CELU's value, times `scale`, and its slope. `product_unit`: what a sum is to be multiplied with; biases are times `scale`.
+struct celu {
+    float unit, exponent, negative;
+    __device__ __forceinline__ celu(float product_unit, float scale)
+        : unit(product_unit * scale), exponent(14.4269504f / scale), negative(0.1f * scale)
+    {
+    }
+    __device__ __forceinline__ void apply(const float *sum, float2 bias, float4 &h, float4 &slope) const
+    {
+        const float4 x = make_float4(fmaf(sum[0], unit, bias.x), fmaf(sum[1], unit, bias.y), fmaf(sum[2], unit, bias.x),
+                                     fmaf(sum[3], unit, bias.y));
+        slope = make_float4(power_of_two(exponent * fminf(x.x, 0)), power_of_two(exponent * fminf(x.y, 0)),
+                            power_of_two(exponent * fminf(x.z, 0)), power_of_two(exponent * fminf(x.w, 0)));
+        h = make_float4(fmaxf(x.x, 0) + fmaf(negative, slope.x, -negative), fmaxf(x.y, 0) + fmaf(negative, slope.y, -negative),
+                        fmaxf(x.z, 0) + fmaf(negative, slope.z, -negative), fmaxf(x.w, 0) + fmaf(negative, slope.w, -negative));
+    }
+};
+
+// 0: what is counted from it is not computed, and kept in registers, before it is there.
+static __device__ __forceinline__ int from_here()
+{
+    int zero = 0;
+#ifndef MLFF_EMULATE
+    asm volatile("" : "+r"(zero));
+#endif
+    return zero;
+}
+
+static __device__ __forceinline__ float4 times(float4 v, float f)
+{
+    return v * make_float4(f, f, f, f);
+}
+
+// One member for 64 slots. All layers go through the same code, which the instruction cache holds. What is read of global
+// memory is asked for in blocks of 32 columns, ahead of its use.
+static __device__ __forceinline__ void compute_member(computer &c, const ani_cuda_step &step, const work &w, int member, bool add,
+                                                      float share, bool back, bool stamps)
+{
+    const int STRIDE = 32 * WARPS, BLOCKS = ANI_CUDA_WIDE / 32;
+    const ani_cuda_network *net = step.network + member * step.n_species + w.species;
+    const int L = net->n_hidden, n_tiles = step.groups->n_tiles, warp = threadIdx.x / 32, row = w.first + 16 * warp + c.lane / 4;
+    const int pair = 2 * (c.lane % 4), stages = back ? 2 * L - 1 + (n_tiles + CHUNK - 1) / CHUNK : L, columns = 16 * n_tiles;
+    const float unit = step.weight_unit / ANI_CUDA_VALUE_SCALE, unit_back = step.weight_unit / ANI_CUDA_ADJOINT_SCALE * share;
+    float4 *saved = (float4 *)step.saved + (size_t)blockIdx.x * (step.saved_columns / 8) * STRIDE + threadIdx.x;
+    float *adjoint = w.adjoint + (size_t)row * columns + pair;
+    const celu activation(unit, ANI_CUDA_VALUE_SCALE);
+    float upper = 0, lower = 0; // energies of two rows
+#pragma unroll 1
+    for (int s = 0; s < stages; s++) {
+        const bool forward = s < L, last = s == L - 1, to_input = s >= 2 * L - 1;
+        const int l = forward ? s : 2 * L - 1 - s; // back: δ_{l−1} from δ_l, but from δ_1 dE/dAEV, chunk by chunk
+        const int width = to_input ? 16 * CHUNK : net->wide[forward ? l : l - 1];
+        const int n = s == 0 ? n_tiles : net->wide[forward ? l - 1 : to_input ? 0 : l] / 16;
+        const int first = (s - (2 * L - 1)) * 16 * CHUNK; // column of dE/dAEV
+        float sum[ANI_CUDA_WIDE / 2];
+#pragma unroll
+        for (int j = 0; j < ANI_CUDA_WIDE / 2; j++) sum[j] = 0;
+        if (to_input && add) { // what earlier members left, where these products sum nothing
+            const float *there = adjoint + from_here();
+#pragma unroll
+            for (int j = 0; j < 2 * CHUNK; j++) {
+                const float *from = there + min(first + 8 * j, columns - 8);
+                const float2 a = *(const float2 *)from, b = *(const float2 *)(from + 8 * columns);
+                float *to = sum + 8 * CHUNK + 4 * j;
+                to[0] = a.x, to[1] = a.y, to[2] = b.x, to[3] = b.y;
+            }
+        }
+        if (!forward && !to_input) saved -= width / 8 * STRIDE;
+        c.multiply(sum, width, n,
+                   s == 0 ? (const uint4 *)step.aev + (size_t)(w.first / 16 + warp) * n_tiles * 64 + c.lane : NULL);
+        if (to_input) {
+            float *there = adjoint + from_here();
+#pragma unroll
+            for (int j = 0; j < 2 * CHUNK; j++) {
+                if (first + 8 * j >= columns) break;
+                float *to = there + first + 8 * j;
+                const float *v = sum + 4 * j, *old = v + 8 * CHUNK;
+                *(float2 *)to = make_float2(fmaf(v[0], unit_back, old[0]), fmaf(v[1], unit_back, old[1]));
+                *(float2 *)(to + 8 * columns) = make_float2(fmaf(v[2], unit_back, old[2]), fmaf(v[3], unit_back, old[3]));
+            }
+        } else if (!forward) {
+            const float4 *from = saved + from_here();
+            float4 slope[2][4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) slope[0][j] = from[j * STRIDE];
+#pragma unroll
+            for (int q = 0; q < BLOCKS; q++) {
+                if (32 * q >= width) break;
+#pragma unroll
+                for (int j = 0; j < 4 && q + 1 < BLOCKS; j++) slope[(q + 1) % 2][j] = from[(4 * q + 4 + j) * STRIDE];
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const float *of = sum + 16 * q + 4 * j;
+                    c.operand[(4 * q + j) * 128] =
+                        split(times(make_float4(of[0], of[1], of[2], of[3]) * slope[q % 2][j], step.weight_unit));
+                }
+            }
+        } else if (!last) {
+            float4 *to = saved + from_here();
+            const float2 *bias = (const float2 *)(net->wide_bias[l] + pair);
+            float2 own[2][4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) own[0][j] = __ldg(bias + 4 * j);
+#pragma unroll
+            for (int q = 0; q < BLOCKS; q++) {
+                if (32 * q >= width) break;
+#pragma unroll
+                for (int j = 0; j < 4 && q + 1 < BLOCKS; j++) own[(q + 1) % 2][j] = __ldg(bias + 16 * q + 16 + 4 * j);
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    float4 h, grown;
+                    activation.apply(sum + 16 * q + 4 * j, own[q % 2][j], h, grown);
+                    c.operand[(4 * q + j) * 128] = split(h);
+                    if (back) to[(4 * q + j) * STRIDE] = grown;
+                }
+            }
+            saved += width / 8 * STRIDE;
+        } else {
+            const float2 *bias = (const float2 *)(net->wide_bias[l] + pair), *output = (const float2 *)(net->output + pair);
+            float2 own[2][4], weight[2][4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                own[0][j] = __ldg(bias + 4 * j);
+                weight[0][j] = __ldg(output + 4 * j);
+            }
+#pragma unroll
+            for (int q = 0; q < BLOCKS; q++) {
+                if (32 * q >= width) break;
+#pragma unroll
+                for (int j = 0; j < 4 && q + 1 < BLOCKS; j++) {
+                    own[(q + 1) % 2][j] = __ldg(bias + 16 * q + 16 + 4 * j);
+                    weight[(q + 1) % 2][j] = __ldg(output + 16 * q + 16 + 4 * j);
+                }
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const float2 of = weight[q % 2][j];
+                    float4 h, grown;
+                    activation.apply(sum + 16 * q + 4 * j, own[q % 2][j], h, grown);
+                    upper += h.x * of.x + h.y * of.y;
+                    lower += h.z * of.x + h.w * of.y;
+                    c.operand[(4 * q + j) * 128] =
+                        split(times(make_float4(of.x, of.y, of.x, of.y) * grown, ANI_CUDA_ADJOINT_SCALE));
+                }
+            }
+            if (stamps && back) step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
+        }
+    }
+    for (int k = 1; k < 4; k *= 2) {
+        upper += __shfl_xor_sync(~0u, upper, k);
+        lower += __shfl_xor_sync(~0u, lower, k);
+    }
+    if (c.lane % 4 == 0) {
+        float *to = step.member_energy + (size_t)member * step.slot_capacity + row;
+        to[0] = upper * (1.0f / ANI_CUDA_VALUE_SCALE) + net->output_bias;
+        to[8] = lower * (1.0f / ANI_CUDA_VALUE_SCALE) + net->output_bias;
+    }
+}
+
+static __device__ __forceinline__ void compute_all(computer &c, const ani_cuda_step &step, int items, bool back)
+{
+    const float share = step.list.call->member < 0 ? 1.0f / step.n_members : 1.0f;
+    wait_for_previous();
+    let_next_start();
+    for (int turn = 0;; turn ^= 1) {
+        gate_wait(&c.gates->item_full, turn);
+        const int item = c.gates->item;
+        __syncwarp();
+        if (c.lane == 0) gate_arrive(&c.gates->item_empty);
+        if (item >= items) return;
+        const bool stamps = step.list.stamps && item == 0 && threadIdx.x == 0;
+        if (stamps) step.list.stamps[ANI_CUDA_STAMP_NETWORK] = gpu_timer();
+        const work w(step, item);
+        for (int member = w.member; member < w.end; member++)
+            compute_member(c, step, w, member, member > w.member, share, back, stamps && member == w.member);
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant__ ani_cuda_step step, int back)
+{
+    DYNAMIC_SHARED(shared);
+    if (!WIDE_CUDA_HERE) return;
+    uint4 *operands = shared;
+    char *ring = (char *)shared + OPERAND_BYTES;
+    wide_gates *gates = (wide_gates *)(ring + SLOTS * SLOT_BYTES);
+    const int lane = threadIdx.x % 32, items = count_items(step);
+    if (threadIdx.x == 0) {
+        for (int k = 0; k < SLOTS; k++) {
+            gate_init(gates->full + k, 1);
+            gate_init(gates->empty + k, WARPS);
+        }
+        gate_init(&gates->item_full, 1);
+        gate_init(&gates->item_empty, WARPS);
+        mailbox_publish();
+    }
+    __syncthreads();
+    if (threadIdx.x / 32 >= WARPS) {
+        wide_fewer_registers<40>();
+        if (threadIdx.x / 32 == WARPS) fetch_all(step, ring, gates, items, back != 0);
+    } else {
+        wide_more_registers<232>();
+        computer c = {operands + threadIdx.x / 128 * (K_TILES * 256) + threadIdx.x % 128, ring, gates, 0, 0, lane};
+        compute_all(c, step, items, back != 0);
+    }
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+static const int WIDE_BYTES = OPERAND_BYTES + SLOTS * SLOT_BYTES + (int)sizeof(wide_gates);
+
+int ani_cuda_launch_wide(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    return launch(wide_kernel, step->wide_blocks, THREADS, WIDE_BYTES, 1, plan->overlap, stream, *step, plan->forces);
+}
+
+int ani_cuda_prepare_wide(int shared_bytes, int *can)
+{
+    struct cudaFuncAttributes attributes;
+    *can = 0;
+    if (shared_bytes < WIDE_BYTES) return 0;
+    cudaError_t e = cudaFuncGetAttributes(&attributes, wide_kernel);
+    // Compiled for another GPU the kernel is empty.
+    if (e != cudaSuccess || attributes.numRegs < 128) return (int)e;
+    *can = 1;
+    return (int)cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_BYTES);
+}
