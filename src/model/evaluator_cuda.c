@@ -14,10 +14,10 @@
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
-// "cluster=8,tile=16,edges=0,overlap=1,bins=0,small=0": what a developer wants to compare. −1: not asked for.
+// "cluster=8,tile=16,edges=0,overlap=1,bins=0,small=0,alone=0": what a developer wants to compare. −1: not asked for.
 static void read_forced_plan(painn_cuda_plan *plan)
 {
-    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .small = -1};
+    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .small = -1, .alone = -1};
     const char *text = getenv("MLFF_CUDA_PLAN"), *at;
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
@@ -25,6 +25,7 @@ static void read_forced_plan(painn_cuda_plan *plan)
     if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
     if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);
+    if ((at = strstr(text, "alone="))) plan->alone = atoi(at + 6);
     if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
 }
 
@@ -236,10 +237,12 @@ painn_cuda_plan cuda_evaluator_make_plan(const cuda_evaluator *e, int n_atoms, i
                             .forces = forces,
                             // The search keeps four rows of candidates in 48 KB of shared memory.
                             .bins = largest >= BINS_FROM && e->step.candidate_capacity <= 3000,
+                            .alone = largest <= PAINN_CUDA_ALONE && atoms <= 512,
                             .small = largest <= PAINN_CUDA_SMALL ? class_of_systems(largest) : 0};
     if (plan.small > PAINN_CUDA_SMALL_WARPS) plan.small = PAINN_CUDA_SMALL_WARPS;
     if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
     if (e->forced.bins >= 0) plan.bins = e->forced.bins;
+    if (e->forced.alone >= 0) plan.alone = plan.alone && e->forced.alone;
     if (e->forced.small >= 0) plan.small = plan.small ? e->forced.small : 0;
     e->kind->plan(e, &plan);
     return plan;

@@ -12,9 +12,9 @@ typedef struct rig {
     void *block, *arena;
 } rig;
 
-static rig make_rig(const mlff_model *model, int n_atoms, int n_systems, int numbers)
+static rig make_rig(const mlff_model *model, int n_atoms, int n_systems, int numbers, int row_capacity)
 {
-    rig r = {.model = model, .step = {.numbers = numbers, .skin = 0.5, .arrival_room = 1, .row_capacity = 64}};
+    rig r = {.model = model, .step = {.numbers = numbers, .skin = 0.5, .arrival_room = 1, .row_capacity = row_capacity}};
     size_t constants = 0;
     painn_cuda_pack(model->parameters, model, painn_radial, NULL, &constants, NULL, &r.step);
     r.block = base_alloc(constants, 1, "constants");
@@ -95,7 +95,7 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
 static void run_step(const mlff_model *model, const mlff_batch *batch, const painn_cuda_plan *shape, int numbers,
                      int cells_on_device, support_results *out, painn_cuda_report *report)
 {
-    rig r = make_rig(model, batch->first_atom[batch->n_systems], batch->n_systems, numbers);
+    rig r = make_rig(model, batch->first_atom[batch->n_systems], batch->n_systems, numbers, 64);
     run_rig(&r, batch, shape, cells_on_device, out, report);
     free_rig(&r);
 }
@@ -321,8 +321,8 @@ static void test_bins(void **state)
     make_boxes(&b);
     support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
     size_t n = (size_t)b.first_atom[5];
-    rig of_bins = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES),
-        of_all = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES);
+    rig of_bins = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES, 64),
+        of_all = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES, 64);
     // What moves between steps (Å), the cell's change, and the lists made so far. The thin box asks for one each time.
     static const struct {
         double move, grow;
@@ -351,6 +351,69 @@ static void test_bins(void **state)
     support_results_free(&got);
     free_rig(&of_bins);
     free_rig(&of_all);
+    mlff_model_destroy(model);
+}
+
+// A block a row gives the rows that a warp gives which looks at every image of every atom (which long rows are left to), bit
+// for bit: with systems wrapped before and by the row's block; thin cells, and a crystal whose atoms are half a cell apart.
+static void test_rows(void **state)
+{
+    (void)state;
+    static const painn_cuda_plan plans[2] = {{.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 16, .alone = 1}};
+    mlff_model *model = untrained(64, 1, "gaussian");
+    boxes b;
+    memset(&b, 0, sizeof b);
+    static const struct {
+        int n;
+        double edge;
+        unsigned char periodic[3];
+    } kinds[5] = {
+        {64, 10.862, {1, 1, 1}}, {8, 5.431, {1, 1, 0}}, {3, 3.1, {1, 1, 1}}, {100, 12.0, {0, 1, 1}}, {70, 14.0, {0, 0, 0}}};
+    for (int s = 0, i = 0; s < 5; s++) {
+        const double *edge = &kinds[s].edge, shear = s < 2 ? 0.0 : 0.15;
+        const double cell[9] = {*edge, shear * *edge, 0, 0, *edge, -2 * shear * *edge, shear * *edge, 0, *edge};
+        memcpy(b.cells + 9 * s, cell, sizeof cell);
+        memcpy(b.periodic + 3 * s, kinds[s].periodic, 3);
+        const int m = s == 0 ? 2 : s == 1 ? 1 : (int)ceil(cbrt(kinds[s].n));
+        for (int k = 0; k < kinds[s].n; k++, i++) {
+            static const double diamond[8][3] = {{0, 0, 0},          {0, 0.5, 0.5},      {0.5, 0, 0.5},      {0.5, 0.5, 0},
+                                                 {0.25, 0.25, 0.25}, {0.25, 0.75, 0.75}, {0.75, 0.25, 0.75}, {0.75, 0.75, 0.25}};
+            const int unit = s < 2 ? k / 8 : k, at[3] = {unit % m, unit / m % m, unit / m / m};
+            double f[3];
+            for (int a = 0; a < 3; a++) f[a] = (at[a] + (s < 2 ? diamond[k % 8][a] : 0.3 * sin(i + 2.0 * a) + 0.3)) / m;
+            for (int c = 0; c < 3; c++) b.positions[3 * i + c] = f[0] * cell[c] + f[1] * cell[3 + c] + f[2] * cell[6 + c];
+            b.species[i] = i % 2 ? 14 : 8;
+        }
+        b.first_atom[s + 1] = i;
+    }
+    b.batch = (mlff_batch){.n_systems = 5,
+                           .first_atom = b.first_atom,
+                           .species = b.species,
+                           .positions = b.positions,
+                           .cells = b.cells,
+                           .periodic = b.periodic};
+    const size_t n = (size_t)b.first_atom[5];
+    support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
+    rig all = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES, 1040);
+    painn_cuda_report reports[3] = {{0}};
+    run_rig(&all, &b.batch, &plans[0], 0, &expected, &reports[2]);
+    assert_int_equal(reports[2].flags, 0);
+    for (int k = 0; k < 2; k++) {
+        rig by_row = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES, 112);
+        run_rig(&by_row, &b.batch, &plans[k], 1 - k, &got, &reports[k]);
+        assert_int_equal(reports[k].flags, 0);
+        assert_int_equal(reports[k].n_pairs, reports[2].n_pairs);
+        for (size_t i = 0; i < n; i++) {
+            assert_int_equal(by_row.step.row_length[i], all.step.row_length[i]);
+            assert_memory_equal(by_row.step.edges + i * 112, all.step.edges + i * 1040,
+                                sizeof(painn_cuda_edge) * (size_t)all.step.row_length[i]);
+        }
+        assert_memory_equal(got.r.forces, expected.r.forces, sizeof(double) * 3 * n);
+        free_rig(&by_row);
+    }
+    support_results_free(&expected);
+    support_results_free(&got);
+    free_rig(&all);
     mlff_model_destroy(model);
 }
 
@@ -416,8 +479,9 @@ static void test_reports(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes), cmocka_unit_test(test_fast_modes),       cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_bins),   cmocka_unit_test(test_pairs_and_ghosts), cmocka_unit_test(test_reports)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_fast_modes),
+                                       cmocka_unit_test(test_cells),  cmocka_unit_test(test_bins),
+                                       cmocka_unit_test(test_rows),   cmocka_unit_test(test_pairs_and_ghosts),
+                                       cmocka_unit_test(test_reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,7 @@ enum {
     PAINN_CUDA_SAVED = 10,       /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
     PAINN_CUDA_SMALL_WARPS = 16, /* of a block that has a small system for itself … */
     PAINN_CUDA_SMALL = 32,       /* … of so many atoms */
+    PAINN_CUDA_ALONE = 128,      /* atoms of a system that a row's block wraps itself */
     PAINN_CUDA_BIN_BLOCK = 1024, /* bins that one block sums */
     PAINN_CUDA_ATOM_BLOCK = 32   /* atom capacities are multiples of it */
 };
@@ -100,7 +101,7 @@ typedef struct painn_cuda_list {
 } painn_cuda_list;
 
 /* One edge of a row: geometry, and its place in the filter table. */
-typedef struct painn_cuda_edge {
+typedef struct __attribute__((aligned(16))) painn_cuda_edge {
     float u[3], d;   /* from the row's atom to the neighbour; model units */
     int32_t packed;  /* neighbour · intervals + interval */
     float t;         /* the table's variable in the interval */
@@ -183,9 +184,11 @@ typedef struct painn_cuda_plan {
     int tile;               /* 16 or 32 atoms */
     int edge_mode;          /* 0: a warp a row's slice; 1: and the filter table in shared memory; 2: a block a row's slice */
     int overlap;            /* programmatic launches: a kernel starts while the one before it ends */
+    int chained;            /* 1: the list's first kernel may start while the one before it runs, of which it needs nothing */
     int n_multiprocessors;
     int forces; /* 0: energies only */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
+    int alone;  /* 1: a block a row wraps its system's atoms itself: few and small systems */
     int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
 } painn_cuda_plan;
 

@@ -13,19 +13,6 @@
 
 enum { SCAN_THREADS = PAINN_CUDA_BIN_BLOCK, SEARCH_WARPS = 4, SEGMENTS = 32 };
 
-// Sum of v over the lanes before this one.
-static __device__ __forceinline__ int sum_before(int v)
-{
-    const int lane = threadIdx.x % 32;
-    int sum = v;
-#pragma unroll
-    for (int k = 1; k < 32; k *= 2) {
-        const int other = __shfl_sync(~0u, sum, lane - k);
-        if (lane >= k) sum += other;
-    }
-    return sum - v;
-}
-
 static __device__ __forceinline__ int sum_warp(int v)
 {
 #pragma unroll

@@ -4,11 +4,13 @@
 //
 //   s_i = (R_i − R_first) · cell⁻¹, wrapped on periodic axes ;  r = (s_j − s_i + S) · cell, S integer, |r| < cutoff
 //
-// `prepare` wraps atoms (a thread an atom). `search` gives a warp to each atom: its lanes test
-// 32 candidates (neighbour, image) at a time in float, what may be inside is decided in double, and rows come out in
-// the order (neighbour, image). `reverse` finds the place of each pair's reverse. Differences are antisymmetric in
-// floating point too, so both directions of a pair always agree. Work is N² within a system, 16 float operations each.
-#include "painn_cuda_rows.cuh"
+// `prepare` wraps atoms (a thread an atom). A block makes a row, of few and small systems wrapping their atoms itself: its
+// lanes take an atom each, test in float those of its images that can be near enough along each axis, and put what may be
+// inside into a queue, which is decided in double, a thread an entry. Of many atoms a warp makes rows: its lanes test 32
+// candidates (neighbour, image) at a time. Rows come out in the order (neighbour, image), with the same bits on each way.
+// `reverse` finds the place of each pair's reverse. Differences are antisymmetric in floating point too, so both
+// directions of a pair always agree. Work is N² within a system, 16 float operations each.
+#include "painn_cuda_alone.cuh"
 
 static __device__ bool differ(const painn_cuda_system &a, const painn_cuda_system &b)
 {
@@ -31,15 +33,12 @@ template <bool bins>
 static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step, const painn_cuda_call &call, int i, int anew)
 {
     bool stale = bins && (anew || step.list->n_atoms != call.n_atoms || step.list->n_systems != call.n_systems);
-    const int s = call.system_of[i];
-    int z = call.species[i];
+    const int s = call.n_systems == 1 ? 0 : call.system_of[i], z = call.species[i]; // one load after the other else
     const unsigned char owned = call.owned ? call.owned[i] : 1;
     const double raw[3] = {call.positions[(size_t)i * 3], call.positions[(size_t)i * 3 + 1], call.positions[(size_t)i * 3 + 2]};
     painn_cuda_system system = call.systems[s];
     if (system.pending) {
-        const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1],
-                                           (unsigned char)system.wrapped[2]};
-        system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.cutoff, &system);
+        complete_system(step, call, s, system);
         if (bins) cell_bins(cell_reach(&step), &system);
     }
     if (i == system.first) {
@@ -47,20 +46,11 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         if (bins && !stale) stale = differ(system, step.systems[s]);
         step.systems[s] = system;
     }
-    double r[3], moved[3] = {0, 0, 0};
+    const wrapped_atom atom = wrap_atom(system, raw, call.positions + (size_t)system.first * 3);
+    double moved[3] = {0, 0, 0};
     int place[3] = {0, 0, 0};
-    bool finite = true, wide = false;
-    for (int c = 0; c < 3; c++) {
-        r[c] = raw[c] - call.positions[(size_t)system.first * 3 + c];
-        finite = finite && isfinite(r[c]);
-    }
     for (int a = 0; a < 3; a++) {
-        double f = fma(r[2], system.inverse[6 + a], fma(r[1], system.inverse[3 + a], r[0] * system.inverse[a]));
-        if (system.wrapped[a])
-            f -= floor(f);
-        else
-            wide = wide || fabs(f) > 5e4;
-        if (!finite) f = 0;
+        const double f = atom.f[a];
         if (bins) {
             moved[a] = f - step.listed[(size_t)i * 3 + a];
             if (system.wrapped[a]) moved[a] -= rint(moved[a]);
@@ -68,17 +58,9 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         }
         step.fractional[(size_t)i * 3 + a] = f;
         step.fractional_float[(size_t)i * 4 + a] = (float)f;
-        if (step.handed_pairs) step.positions[(size_t)i * 3 + a] = finite ? raw[a] : 0.0;
+        if (step.handed_pairs) step.positions[(size_t)i * 3 + a] = atom.finite ? raw[a] : 0.0;
     }
-    if (!finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
-    if (wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
-    if (z < 0 || z >= step.n_species || !isfinite(step.offset[z])) {
-        raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
-        z = 0;
-    }
-    step.species[i] = z;
-    step.system_of[i] = s;
-    step.owned[i] = owned;
+    keep_atom(step, i, s, z, owned, atom);
     if (step.handed_pairs == 2) step.arrivals[i] = 0;
     if (!bins) return;
     // The first atom of a system is where coordinates begin: a distance changes by no more than two of these.
@@ -99,7 +81,7 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
 template <bool bins>
 static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ painn_cuda_step step, int anew)
 {
-    begin_stage(step, 0);
+    begin_rows(step);
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const painn_cuda_call call = *step.call_in;
     if (i == 0) {
@@ -107,6 +89,7 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
         if (!bins) step.list->n_atoms = -1; // its systems are not kept any longer
     }
     if (i < call.n_atoms) prepare_atom<bins>(step, call, i, anew);
+    wait_for_previous();
 }
 
 // Rows i … i + ROWS − 1 of one system: each candidate is read once for all of them.
@@ -181,12 +164,56 @@ static __global__ void __launch_bounds__(128) search_kernel(const __grid_constan
     }
 }
 
+// ---- a block a row --------------------------------------------------------------------------------------------------
+
+static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid_constant__ painn_cuda_step step, int room)
+{
+    DYNAMIC_SHARED(shared);
+    __shared__ int counts[ROW_WARPS], inside[ROW_WARPS];
+    begin_stage(step, 1);
+    const int i = blockIdx.x;
+    if (i >= step.call->n_atoms) return;
+    const painn_cuda_system &system = step.systems[step.system_of[i]];
+    const float *own = step.fractional_float + (size_t)i * 4;
+    const double *places = step.fractional + (size_t)system.first * 3, *exact = step.fractional + (size_t)i * 3;
+    const row_queue queue = {(uint2 *)shared, counts, inside, room};
+    const near_test test(system, 0);
+    const float4 at = *(const float4 *)own;
+    queue_candidates(step, system, system.n, queue, [&](int j, float *d) {
+        const float4 other = *(const float4 *)(step.fractional_float + (size_t)(system.first + j) * 4);
+        d[0] = test.wrap(other.x - at.x, test.w0);
+        d[1] = test.wrap(other.y - at.y, test.w1);
+        d[2] = test.wrap(other.z - at.z, test.w2);
+        if (test.ambiguous(d[0], d[1], d[2]))
+            for (int a = 0; a < 3; a++) {
+                const double e = places[(size_t)j * 3 + a] - exact[a];
+                d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
+            }
+    });
+    __syncthreads();
+    close_queue(
+        step, system, i, queue, [&](int j) { return places + (size_t)j * 3; },
+        [&](int j) { return step.species[system.first + j]; });
+}
+
+// The same of few and small systems: a block wraps the atoms of its row's system itself.
+static __global__ void __launch_bounds__(PAINN_CUDA_ALONE) alone_kernel(const __grid_constant__ painn_cuda_step step, int room)
+{
+    DYNAMIC_SHARED(shared);
+    __shared__ alone_system system;
+    begin_rows(step);
+    make_row(step, system, (uint2 *)shared, room);
+    wait_for_previous();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
 // A block a system of few atoms: prepares them and finds their neighbours.
 static __global__ void __launch_bounds__(PAINN_CUDA_SMALL_WARPS * 32)
     small_kernel(const __grid_constant__ painn_cuda_step step, int unused)
 {
     __shared__ int queues[PAINN_CUDA_SMALL_WARPS][1][64];
-    begin_stage(step, 0);
+    begin_rows(step);
     const painn_cuda_call call = *step.call_in;
     const int s = blockIdx.x, warp = threadIdx.x / 32;
     if (s == 0 && threadIdx.x == 0) {
@@ -199,6 +226,7 @@ static __global__ void __launch_bounds__(PAINN_CUDA_SMALL_WARPS * 32)
     __syncthreads();
     if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[1] = gpu_timer();
     for (int k = warp; k < n; k += blockDim.x / 32) search_rows<1>(step, first + k, queues[warp]);
+    wait_for_previous();
 }
 
 // Rows from pairs handed in: those inside the cutoff, in the order given.
@@ -238,7 +266,8 @@ static __global__ void __launch_bounds__(128) pairs_kernel(const __grid_constant
         }
         const unsigned found = __ballot_sync(~0u, inside);
         const int slot = length + __popc(found & ((1u << lane) - 1));
-        if (inside && slot < step.row_capacity) write_edge(step, i, slot, j, r[0], r[1], r[2], square, s[0], s[1], s[2]);
+        if (inside && slot < step.row_capacity)
+            write_edge(step, i, slot, j, step.species[j], r[0], r[1], r[2], square, s[0], s[1], s[2]);
         length += __popc(found);
     }
     close_row(step, i, length);
@@ -250,21 +279,10 @@ static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_consta
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (i >= step.call->n_atoms) return;
     const int length = step.row_length[i];
-    const size_t row = (size_t)i * step.row_capacity;
     for (int k = lane; k < length; k += 32) {
-        const int j = step.edges[row + k].packed / PAINN_CUDA_INTERVALS, shift = step.edges[row + k].shift;
-        const int wanted = (1024 - (shift & 1023)) | (1024 - (shift >> 10 & 1023)) << 10 | (1024 - (shift >> 20 & 1023)) << 20;
-        const size_t other = (size_t)j * step.row_capacity;
-        const int n = step.row_length[j];
-        int found = -1;
-        for (int m = 0; m < n && found < 0; m++)
-            if (step.edges[other + m].packed / PAINN_CUDA_INTERVALS == i && step.edges[other + m].shift == wanted) found = m;
-        if (found < 0) {
-            // After an overflow rows are cut; the step is repeated anyway.
-            raise_flag(step, PAINN_CUDA_NOT_SYMMETRIC, i, j);
-            found = 0;
-        }
-        step.reverse[row + k] = (int)(other + found);
+        bool found;
+        step.reverse[(size_t)i * step.row_capacity + k] = find_reverse(step, i, k, &found);
+        if (!found) raise_flag(step, PAINN_CUDA_NOT_SYMMETRIC, i, -1);
     }
 }
 
@@ -310,16 +328,23 @@ static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constan
 
 int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
+    // Candidates of a row wait in shared memory, which a row of many hundreds would not leave to others.
+    const int room = queue_room(step->row_capacity), each = plan->n_atoms / plan->n_systems;
+    const int warps = each <= 64 ? 2 : 4;
+    const bool by_rows = step->row_capacity <= ROW_CAPACITY && plan->n_atoms < 2048;
+    const size_t bytes = (size_t)(warps * room) * sizeof(uint2);
+    if (makes_rows_alone(step, plan))
+        return launch(alone_kernel, plan->n_atoms, PAINN_CUDA_ALONE, (size_t)(PAINN_CUDA_ALONE / 32 * room) * sizeof(uint2), 1,
+                      plan->chained, stream, *step, room);
     if (plan->small && !plan->bins && !step->handed_pairs)
-        return launch(small_kernel, plan->n_systems, plan->small * 32, 0, 1, 0, stream, *step, 0);
-    int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1, 0,
-                       stream, *step, plan->bins == 2 ? 1 : 0);
+        return launch(small_kernel, plan->n_systems, plan->small * 32, 0, 1, plan->chained, stream, *step, 0);
+    int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,
+                       plan->chained, stream, *step, plan->bins == 2 ? 1 : 0);
     if (error != 0) return error;
     if (plan->bins) return painn_cuda_launch_bins(step, plan, stream);
     if (step->handed_pairs) return launch(pairs_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
+    if (by_rows) return launch(row_kernel, plan->n_atoms, warps * 32, bytes, 1, plan->overlap, stream, *step, room);
     // Where there are rows enough for all warps, a warp takes two at once (four would leave the GPU half empty at 4096).
-    if (plan->n_atoms < 2048 || plan->n_atoms / plan->n_systems < 128)
-        return launch(search_kernel<1>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
     if (plan->n_atoms < 16384)
         return launch(search_kernel<2>, (plan->n_atoms + 7) / 8, 128, 0, 1, plan->overlap, stream, *step, 0);
     return launch(search_kernel<4>, (plan->n_atoms + 15) / 16, 128, 0, 1, plan->overlap, stream, *step, 0);

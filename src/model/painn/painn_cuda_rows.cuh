@@ -16,8 +16,8 @@ static __device__ void raise_flag(const painn_cuda_step &step, int flag, int ato
 }
 
 // Writes entry `slot` of row i.
-static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, int i, int slot, int j, double rx, double ry,
-                                                  double rz, double square, int sx, int sy, int sz)
+static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, int i, int slot, int j, int species, double rx,
+                                                  double ry, double rz, double square, int sx, int sy, int sz)
 {
     painn_cuda_edge edge;
     double d = sqrt(square), inverse = 1.0 / d, along = d * ((double)PAINN_CUDA_INTERVALS / step.cutoff);
@@ -29,7 +29,7 @@ static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, i
     edge.d = (float)(d / step.length_unit);
     edge.packed = j * PAINN_CUDA_INTERVALS + interval;
     edge.t = (float)((2.0 * (along - interval) - 1.0) / PAINN_CUDA_TABLE_RANGE);
-    edge.species = step.species[j];
+    edge.species = species;
     edge.shift = (sx + 512) | (sy + 512) << 10 | (sz + 512) << 20;
     step.edges[(size_t)i * step.row_capacity + slot] = edge;
 }
@@ -46,40 +46,106 @@ static __device__ void close_row(const painn_cuda_step &step, int i, int length)
     atomicAdd(&step.report->n_pairs, length);
 }
 
+// Sum of v over the lanes before this one.
+static __device__ __forceinline__ int sum_before(int v)
+{
+    const int lane = threadIdx.x % 32;
+    int sum = v;
+#pragma unroll
+    for (int k = 1; k < 32; k *= 2) {
+        const int other = __shfl_sync(~0u, sum, lane - k);
+        if (lane >= k) sum += other;
+    }
+    return sum - v;
+}
+
+// Where atom j is seen from atom i: of wrapped coordinates, the image m0, m1, m2 cells from the nearest one.
+struct seen_pair {
+    double x, y, z, square;
+    int s0, s1, s2;
+};
+
+static __device__ __forceinline__ seen_pair see_pair(const painn_cuda_system &system, const double *own, const double *other,
+                                                     int m0, int m1, int m2)
+{
+    seen_pair p;
+    double d0 = other[0] - own[0], d1 = other[1] - own[1], d2 = other[2] - own[2];
+    p.s0 = m0 - (system.wrapped[0] ? (int)rint(d0) : 0);
+    p.s1 = m1 - (system.wrapped[1] ? (int)rint(d1) : 0);
+    p.s2 = m2 - (system.wrapped[2] ? (int)rint(d2) : 0);
+    d0 += p.s0;
+    d1 += p.s1;
+    d2 += p.s2;
+    // Written out, so that each kernel that looks at a pair gets the same bits.
+    p.x = fma(d2, system.cell[6], fma(d1, system.cell[3], d0 * system.cell[0]));
+    p.y = fma(d2, system.cell[7], fma(d1, system.cell[4], d0 * system.cell[1]));
+    p.z = fma(d2, system.cell[8], fma(d1, system.cell[5], d0 * system.cell[2]));
+    p.square = fma(p.z, p.z, fma(p.y, p.y, p.x * p.x));
+    return p;
+}
+
+// Whether a pair belongs into row i.
+static __device__ __forceinline__ bool is_neighbor(const painn_cuda_step &step, const seen_pair &p, int i, int j)
+{
+    const bool inside = p.square < step.cutoff * step.cutoff && (j != i || p.s0 != 0 || p.s1 != 0 || p.s2 != 0);
+    if (!inside || p.square >= 1e-8) return inside;
+    raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
+    return false;
+}
+
 // Decides in double about 32 candidates (−1: none) and appends those inside to row i; answers the row's length.
 static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda_system &system, int i, int candidate, int images,
                                    int n1, int n2, int length)
 {
     bool inside = false;
-    int j = 0, s0 = 0, s1 = 0, s2 = 0;
-    double rx = 0, ry = 0, rz = 0, square = 0;
+    int j = 0;
+    seen_pair p = {};
     if (candidate >= 0) {
         j = system.first + candidate / images;
         const int image = candidate % images;
-        double d0 = step.fractional[(size_t)j * 3] - step.fractional[(size_t)i * 3];
-        double d1 = step.fractional[(size_t)j * 3 + 1] - step.fractional[(size_t)i * 3 + 1];
-        double d2 = step.fractional[(size_t)j * 3 + 2] - step.fractional[(size_t)i * 3 + 2];
-        s0 = image / (n1 * n2) - system.images[0] - (system.wrapped[0] ? (int)rint(d0) : 0);
-        s1 = image / n2 % n1 - system.images[1] - (system.wrapped[1] ? (int)rint(d1) : 0);
-        s2 = image % n2 - system.images[2] - (system.wrapped[2] ? (int)rint(d2) : 0);
-        d0 += s0;
-        d1 += s1;
-        d2 += s2;
-        // Written out, so that each kernel that looks at a pair gets the same bits.
-        rx = fma(d2, system.cell[6], fma(d1, system.cell[3], d0 * system.cell[0]));
-        ry = fma(d2, system.cell[7], fma(d1, system.cell[4], d0 * system.cell[1]));
-        rz = fma(d2, system.cell[8], fma(d1, system.cell[5], d0 * system.cell[2]));
-        square = fma(rz, rz, fma(ry, ry, rx * rx));
-        inside = square < step.cutoff * step.cutoff && (j != i || s0 != 0 || s1 != 0 || s2 != 0);
-        if (inside && square < 1e-8) {
-            raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
-            inside = false;
-        }
+        p = see_pair(system, step.fractional + (size_t)i * 3, step.fractional + (size_t)j * 3,
+                     image / (n1 * n2) - system.images[0], image / n2 % n1 - system.images[1], image % n2 - system.images[2]);
+        inside = is_neighbor(step, p, i, j);
     }
     const unsigned found = __ballot_sync(~0u, inside);
     const int slot = length + __popc(found & ((1u << (threadIdx.x % 32)) - 1));
-    if (inside && slot < step.row_capacity) write_edge(step, i, slot, j, rx, ry, rz, square, s0, s1, s2);
+    if (inside && slot < step.row_capacity)
+        write_edge(step, i, slot, j, step.species[j], p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2);
     return length + __popc(found);
+}
+
+// Where in row j, of n entries, the pair (j, i) with this shift stands; −1: nowhere. Rows of a search are in the order
+// (neighbour, shift), handed ones in any.
+static __device__ __forceinline__ int find_entry(const painn_cuda_edge *row, int n, int i, int shift, bool ordered_row)
+{
+    const auto neighbor = [&](int m) { return row[m].packed / PAINN_CUDA_INTERVALS; };
+    if (!ordered_row) {
+        for (int m = 0; m < n; m++)
+            if (neighbor(m) == i && row[m].shift == shift) return m;
+        return -1;
+    }
+    const auto ordered = [](int v) { return (v & 1023) << 20 | (v >> 10 & 1023) << 10 | (v >> 20 & 1023); };
+    int low = 0, high = n;
+    while (low < high) {
+        const int m = (low + high) / 2, other = neighbor(m);
+        if (other < i || (other == i && ordered(row[m].shift) < ordered(shift)))
+            low = m + 1;
+        else
+            high = m;
+    }
+    return low < n && neighbor(low) == i && row[low].shift == shift ? low : -1;
+}
+
+// Index of the reverse of entry k of row i. After an overflow rows are cut and some are not there; such a step is repeated.
+static __device__ __forceinline__ int find_reverse(const painn_cuda_step &step, int i, int k, bool *found_out)
+{
+    const painn_cuda_edge &edge = step.edges[(size_t)i * step.row_capacity + k];
+    const int j = edge.packed / PAINN_CUDA_INTERVALS, shift = edge.shift;
+    const int wanted = (1024 - (shift & 1023)) | (1024 - (shift >> 10 & 1023)) << 10 | (1024 - (shift >> 20 & 1023)) << 20;
+    const int other = j * step.row_capacity,
+              found = find_entry(step.edges + other, step.row_length[j], i, wanted, !step.handed_pairs);
+    *found_out = found >= 0;
+    return other + max(found, 0);
 }
 
 // x less the nearest integer, for |x| < 2²² (by adding 1.5 · 2²³ and taking it off again: cheaper than a rounding).

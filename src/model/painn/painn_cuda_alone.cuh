@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda_alone.cuh: a block that makes a row, and one that wraps the atoms of its row's system itself. */
+#ifndef PAINN_CUDA_ALONE_CUH
+#define PAINN_CUDA_ALONE_CUH
+
+#include "painn_cuda_rows.cuh"
+
+enum { ROW_WARPS = 8, ROW_CAPACITY = 1024, /* at most, of a block's row */ NO_SHIFT = 512 | 512 << 10 | 512 << 20 };
+
+// The system as the host says it, or as the GPU has to complete it.
+static __device__ void complete_system(const painn_cuda_step &step, const painn_cuda_call &call, int s, painn_cuda_system &system)
+{
+    const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1],
+                                       (unsigned char)system.wrapped[2]};
+    system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.cutoff, &system);
+}
+
+// Coordinates of an atom by its system's cell vectors, beginning at the system's first atom.
+struct wrapped_atom {
+    double f[3];
+    bool finite, wide;
+};
+
+static __device__ __forceinline__ wrapped_atom wrap_atom(const painn_cuda_system &system, const double *raw, const double *origin)
+{
+    wrapped_atom atom = {{0, 0, 0}, true, false};
+    double r[3];
+    for (int c = 0; c < 3; c++) {
+        r[c] = raw[c] - origin[c];
+        atom.finite = atom.finite && isfinite(r[c]);
+    }
+    for (int a = 0; a < 3; a++) {
+        double f = fma(r[2], system.inverse[6 + a], fma(r[1], system.inverse[3 + a], r[0] * system.inverse[a]));
+        if (system.wrapped[a])
+            f -= floor(f);
+        else
+            atom.wide = atom.wide || fabs(f) > 5e4;
+        atom.f[a] = atom.finite ? f : 0;
+    }
+    return atom;
+}
+
+static __device__ __forceinline__ bool is_known(const painn_cuda_step &step, int z)
+{
+    return z >= 0 && z < step.n_species && isfinite(step.offset[z]);
+}
+
+// What the host says of atom i, and what is wrong with it.
+static __device__ __forceinline__ void keep_atom(const painn_cuda_step &step, int i, int s, int z, unsigned char owned,
+                                                 const wrapped_atom &atom)
+{
+    if (!atom.finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
+    if (atom.wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
+    if (!is_known(step, z)) raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
+    step.species[i] = is_known(step, z) ? z : 0;
+    step.system_of[i] = s;
+    step.owned[i] = owned;
+}
+
+// Of the kernel before it, if there is one, a list needs nothing: its first kernel waits for it last, so that those which follow
+// find both done.
+static __device__ __forceinline__ void begin_rows(const painn_cuda_step &step)
+{
+    let_next_start();
+    if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
+}
+
+// What may be inside a row, found by one warp after the other's part of the atoms, each in order.
+struct row_queue {
+    uint2 *entries; // [warps][room] neighbour of the system; image, three times 10 bits, + 512 each
+    int *counts;    // [warps], also those for which there was no room
+    int *inside;    // [warps] of those looked at together, the ones inside
+    int room;
+};
+
+// A warp's part of row i's candidates. difference(j, d) gives j's coordinates less i's, on wrapped axes to the nearest image.
+template <class Difference>
+static __device__ __forceinline__ void queue_candidates(const painn_cuda_step &step, const painn_cuda_system &system, int n,
+                                                        const row_queue &queue, const Difference &difference)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const double reach = step.cutoff + 0.01;
+    const near_test test(system, reach);
+    const bool one_image = !(system.images[0] || system.images[1] || system.images[2]);
+    float range[3] = {0, 0, 0}; // along each axis, in cells
+    for (int a = 0; a < 3 && !one_image; a++) {
+        const float v0 = (float)system.inverse[a], v1 = (float)system.inverse[3 + a], v2 = (float)system.inverse[6 + a];
+        range[a] = (float)reach * sqrtf(v0 * v0 + v1 * v1 + v2 * v2) + 1e-4f;
+    }
+    const int share = (n + 32 * warps - 1) / (32 * warps) * 32, end = min(n, (warp + 1) * share);
+    uint2 *own = queue.entries + warp * queue.room;
+    int length = 0;
+    for (int j = warp * share + lane; j - lane < end; j += 32) {
+        float d[3];
+        if (j < end) difference(j, d);
+        if (one_image) {
+            const bool near = j < end && test.inside(d[0], d[1], d[2]);
+            const unsigned mask = __ballot_sync(~0u, near);
+            const int at = length + __popc(mask & ((1u << lane) - 1));
+            if (near && at < queue.room) own[at] = make_uint2(j, NO_SHIFT);
+            length += __popc(mask);
+            continue;
+        }
+        int low[3] = {0, 0, 0}, high[3] = {-1, -1, -1}, count = 0;
+#pragma unroll
+        for (int a = 0; a < 3 && j < end; a++) {
+            low[a] = max(-system.images[a], (int)ceilf(-range[a] - d[a]));
+            high[a] = min(system.images[a], (int)floorf(range[a] - d[a]));
+            if (system.images[a] == 0) low[a] = high[a] = 0;
+        }
+        for (int s0 = low[0]; s0 <= high[0]; s0++)
+            for (int s1 = low[1]; s1 <= high[1]; s1++)
+                for (int s2 = low[2]; s2 <= high[2]; s2++) count += test.inside(d[0] + s0, d[1] + s1, d[2] + s2);
+        int at = length + sum_before(count);
+        length = __shfl_sync(~0u, at + count, 31);
+        if (count == 0) continue;
+        for (int s0 = low[0]; s0 <= high[0]; s0++)
+            for (int s1 = low[1]; s1 <= high[1]; s1++)
+                for (int s2 = low[2]; s2 <= high[2]; s2++) {
+                    if (!test.inside(d[0] + s0, d[1] + s1, d[2] + s2)) continue;
+                    if (at < queue.room) own[at] = make_uint2(j, (s0 + 512) | (s1 + 512) << 10 | (s2 + 512) << 20);
+                    at++;
+                }
+    }
+    if (lane == 0) queue.counts[warp] = length;
+}
+
+// Row i from its queue, a thread an entry; answers its length. of(j), species(j): coordinates and element of the system's atom j.
+template <class Place, class Species>
+static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, const painn_cuda_system &system, int i,
+                                                  const row_queue &queue, const Place &of, const Species &species)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    int total = 0, longest = 0, length = 0;
+    for (int w = 0; w < warps; w++) {
+        longest = max(longest, queue.counts[w]);
+        total += min(queue.counts[w], queue.room);
+    }
+    for (int base = 0; base < total; base += blockDim.x) {
+        int k = base + threadIdx.x, w = 0;
+        bool inside = false;
+        seen_pair p = {};
+        int j = 0;
+        if (k < total) {
+            while (k >= min(queue.counts[w], queue.room)) k -= min(queue.counts[w++], queue.room);
+            const uint2 entry = queue.entries[w * queue.room + k];
+            j = system.first + (int)entry.x;
+            p = see_pair(system, of(i - system.first), of((int)entry.x), (int)(entry.y & 1023) - 512,
+                         (int)(entry.y >> 10 & 1023) - 512, (int)(entry.y >> 20 & 1023) - 512);
+            inside = is_neighbor(step, p, i, j);
+        }
+        const unsigned found = __ballot_sync(~0u, inside);
+        if (lane == 0) queue.inside[warp] = __popc(found);
+        __syncthreads();
+        int slot = length + __popc(found & ((1u << lane) - 1));
+        for (int v = 0; v < warps; v++) {
+            if (v < warp) slot += queue.inside[v];
+            length += queue.inside[v];
+        }
+        if (inside && slot < step.row_capacity)
+            write_edge(step, i, slot, j, species(j - system.first), p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2);
+        __syncthreads();
+    }
+    // No room for all candidates: as many rows longer as these would need.
+    if (longest > queue.room) length = max(length, (int)((long long)longest * step.row_capacity / queue.room) + 1);
+    if (warp == 0) close_row(step, i, length);
+    return min(length, step.row_capacity);
+}
+
+// A small system in shared memory.
+struct __attribute__((aligned(16))) alone_system {
+    double places[PAINN_CUDA_ALONE][3];
+    painn_cuda_system system;
+    int species[PAINN_CUDA_ALONE], counts[ROW_WARPS], inside[ROW_WARPS];
+};
+
+// Candidates for which a warp has room.
+static PAINN_CUDA_BOTH inline int queue_room(int row_capacity)
+{
+    return row_capacity + row_capacity / 4 + 32;
+}
+
+static inline bool makes_rows_alone(const painn_cuda_step *step, const painn_cuda_plan *plan)
+{
+    return plan->alone && !plan->bins && !step->handed_pairs && step->row_capacity <= ROW_CAPACITY;
+}
+
+// Row blockIdx.x, and its atom. The block has at least as many threads as the system atoms. Answers the row's length, −1 if
+// there is no such atom.
+static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alone_system &own, uint2 *entries, int room)
+{
+    double(*const places)[3] = own.places;
+    int *const species = own.species;
+    painn_cuda_system &system = own.system;
+    const painn_cuda_call call = *step.call_in;
+    const int i = blockIdx.x, thread = threadIdx.x;
+    if (i == 0 && thread == 0) {
+        *step.call = call;
+        step.list->n_atoms = -1;
+    }
+    if (i >= call.n_atoms) return -1;
+    // Of one system all can be fetched at once.
+    const int s = call.n_systems == 1 ? 0 : call.system_of[i], first = call.n_systems == 1 ? 0 : call.systems[s].first,
+              n = call.n_systems == 1 ? call.n_atoms : call.systems[s].n;
+    const int z = thread < n ? call.species[first + thread] : 0;
+    const unsigned char owned = call.owned ? call.owned[i] : 1;
+    const double *origin = call.positions + (size_t)first * 3;
+    double raw[3] = {0, 0, 0};
+    if (thread < n)
+        for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
+    const double begin[3] = {origin[0], origin[1], origin[2]};
+    for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += blockDim.x)
+        ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
+    __syncthreads();
+    if (system.pending) {
+        if (thread == 0) complete_system(step, call, s, system);
+        __syncthreads();
+    }
+    const bool known = is_known(step, z);
+    if (thread < n) {
+        const wrapped_atom atom = wrap_atom(system, raw, begin);
+        for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
+        if (first + thread == i) keep_atom(step, i, s, z, owned, atom);
+        if (first == i && thread == 0) {
+            if (system.flags) raise_flag(step, system.flags, i, -1);
+            step.systems[s] = system;
+        }
+    }
+    __syncthreads();
+    if (step.stamps && i == 0 && thread == 0) step.stamps[1] = gpu_timer();
+    const row_queue queue = {entries, own.counts, own.inside, room};
+    const double *at = places[i - first];
+    queue_candidates(step, system, n, queue, [&](int j, float *d) {
+        for (int a = 0; a < 3; a++) {
+            const double e = places[j][a] - at[a];
+            d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
+        }
+    });
+    if (thread < n) species[thread] = known ? z : 0;
+    __syncthreads();
+    return close_queue(
+        step, system, i, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; });
+}
+
+#endif
