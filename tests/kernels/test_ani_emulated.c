@@ -10,7 +10,7 @@
 typedef struct shape {
     const char *name;
     int tile, cluster, n_parts, n_multiprocessors; // few of these: an atom's AEV has one warp
-    int small;
+    int small, alone;
 } shape;
 
 static int round_up(int n, int unit)
@@ -77,13 +77,16 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
                                   .n_systems = batch->n_systems,
                                   .forces = 1,
                                   .n_multiprocessors = form->n_multiprocessors,
-                                  .small = form->small};
+                                  .small = form->small,
+                                  .alone = form->alone};
     const int wide = step.wide_blocks > 0;
     int can, error = wide ? ani_cuda_prepare_wide(232448, &can)
                           : ani_cuda_prepare_network((int)ani_cuda_network_bytes(&step, form->tile));
     error |= ani_cuda_prepare_aev((int)ani_cuda_aev_bytes(&step, step.list.row_capacity));
-    error |= ani_cuda_launch_arrange(&step, &plan, NULL) | painn_cuda_launch_list(&step.list, &plan, NULL);
-    error |= painn_cuda_launch_reverse(&step.list, &plan, NULL) | ani_cuda_launch_aev(&step, &plan, NULL);
+    error |= ani_cuda_launch_arrange(&step, &plan, NULL);
+    if (!ani_cuda_makes_rows(&step, &plan)) error |= painn_cuda_launch_list(&step.list, &plan, NULL);
+    if (!ani_cuda_chained(&plan)) error |= painn_cuda_launch_reverse(&step.list, &plan, NULL);
+    error |= ani_cuda_launch_aev(&step, &plan, NULL);
     error |= wide ? ani_cuda_launch_wide(&step, &plan, NULL) : ani_cuda_launch_network(&step, &plan, NULL);
     error |= ani_cuda_launch_aev_back(&step, &plan, NULL);
     error |= ani_cuda_launch_forces(&step, &plan, NULL);
@@ -153,13 +156,15 @@ static void check_system(const mlff_model *model, const mlff_system *system, con
 }
 
 static const shape shapes[] = {
-    {"tile 16, cluster of 8, block a system", 16, 8, 8, 100, 16},
-    {"tile 16, cluster of 2", 16, 2, 8, 1, 0},
-    {"tile 16", 16, 1, 2, 100, 0},
-    {"tile 32, cluster of 4", 32, 4, 8, 100, 0},
-    {"tile 32", 32, 1, 1, 1, 0},
-    {"tile 64", 64, 1, 2, 1, 0},
-    {"tile 128", 128, 1, 2, 1, 0},
+    {"tile 16, cluster of 8, block a system", 16, 8, 8, 100, 16, 0},
+    {"tile 16, rows with AEVs", 16, 1, 8, 100, 0, 1},
+    {"tile 16, rows with AEVs, 4 warps an atom", 16, 1, 8, 5, 0, 1},
+    {"tile 16, cluster of 2", 16, 2, 8, 1, 0, 0},
+    {"tile 16", 16, 1, 2, 100, 0, 0},
+    {"tile 32, cluster of 4", 32, 4, 8, 100, 0, 0},
+    {"tile 32", 32, 1, 1, 1, 0, 0},
+    {"tile 64", 64, 1, 2, 1, 0, 0},
+    {"tile 128", 128, 1, 2, 1, 0, 0},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -66,18 +66,27 @@ static ani_cuda_step step_of(const cuda_evaluator *base, const painn_cuda_step *
     return step;
 }
 
+// Few atoms: one chain, in which the list's first kernel runs beside the sort of atoms. Many: what takes longer stands aside.
 static mlff_status enqueue_rows(cuda_evaluator *base, const painn_cuda_step *list, const painn_cuda_plan *plan,
                                 cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
     const ani_cuda_step step = step_of(base, list, plan);
-    CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
-    CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
-    CUDA_TRY(ani_cuda_launch_arrange(&step, plan, base->side), "launching the sort of atoms");
-    CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
-    CUDA_TRY(painn_cuda_launch_list(list, plan, stream), "launching the neighbour search");
-    CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
-    if (plan->forces) {
+    const int chained = ani_cuda_chained(plan);
+    painn_cuda_plan rows = *plan;
+    if (chained) {
+        rows.chained = plan->overlap;
+        CUDA_TRY(ani_cuda_launch_arrange(&step, plan, stream), "launching the sort of atoms");
+    } else {
+        CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
+        CUDA_TRY(ani_cuda_launch_arrange(&step, plan, base->side), "launching the sort of atoms");
+        CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
+    }
+    if (!ani_cuda_makes_rows(&step, plan))
+        CUDA_TRY(painn_cuda_launch_list(list, &rows, stream), "launching the neighbour search");
+    if (!chained) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
+    if (plan->forces && (!chained || list->handed_pairs == 2)) {
         CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
         CUDA_TRY(painn_cuda_launch_reverse(list, plan, base->side), "launching the reverse pairs");
@@ -97,7 +106,7 @@ static mlff_status enqueue_model(cuda_evaluator *base, const painn_cuda_step *li
                                              : ani_cuda_launch_network(&step, plan, stream),
              "launching the networks");
     if (plan->forces) {
-        CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
+        if (!ani_cuda_chained(plan) || list->handed_pairs == 2) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
         CUDA_TRY(ani_cuda_launch_aev_back(&step, plan, stream), "launching the AEVs' reverse");
     }
     CUDA_TRY(ani_cuda_launch_forces(&step, plan, stream), "launching the forces");

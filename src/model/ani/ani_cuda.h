@@ -2,7 +2,7 @@
 /* ani_cuda.h: what the files of ANI on CUDA share: the arrays of a step, and who launches what.
  *
  *   prepare > search > AEVs > networks, forward and back > AEVs back > forces > sums
- *   arrange (atoms sorted by species) beside prepare and search; reverse (each pair's reverse) beside AEVs and networks
+ *   arrange (atoms sorted by species) beside prepare; each pair's reverse is found beside AEVs and networks
  *
  * Rows of neighbours are those of PaiNN's search, made anew in each step. AEVs hold the columns of species that are there
  * and no others: 16 for each species, 32 for each pair of species, which are one and two tiles of the networks' inner
@@ -27,8 +27,7 @@ enum {
     ANI_CUDA_MAX_HIDDEN = 4,
     ANI_CUDA_MAX_TILES = ANI_MAX_SPECIES + ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1), /* of 16 columns */
     ANI_CUDA_MAX_TILE = 128,                                                        /* slots */
-    ANI_CUDA_WIDE = 256,   /* features of a hidden layer, at most, where tiles have 128 slots */
-    ANI_CUDA_TRIPLES = 256 /* whose gradients wait in shared memory, unless a row has more neighbours */
+    ANI_CUDA_WIDE = 256 /* features of a hidden layer, at most, where tiles have 128 slots */
 };
 
 /* What operands of the tensor cores are multiplied with, so that both halves stay in a half's range. */
@@ -83,8 +82,8 @@ typedef struct ani_cuda_step {
     float *member_energy; /* [n_members][cluster][slots], a block's share */
     float *saved;         /* [wide_blocks][saved_columns][128] slopes */
     double *energy;       /* [n_atoms][2] eV: the model's, the offset */
-    float *gradient;      /* [n_atoms][row_capacity][4] dE/dr of each pair, the centre's */
-    float *arrived;       /* [n_atoms][row_capacity][4] the same, in the row of the atom the pair ends in */
+    double *centre;       /* [n_atoms][3] dE/dr summed over the pairs of an atom */
+    float *arrived;       /* [n_atoms][row_capacity][4] dE/dr of each pair, in the row of the atom the pair ends in */
 } ani_cuda_step;
 
 /* Stamps of the stages after the list's own two; the last is the end. */
@@ -101,6 +100,10 @@ enum ani_cuda_stamp {
 
 /* Launches. `stream` is a cudaStream_t; the answer a cudaError_t. */
 int ani_cuda_launch_arrange(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+/* 1 if atoms are so few that a step is one chain: the AEVs' way back finds the pairs' reverses itself. */
+int ani_cuda_chained(const painn_cuda_plan *plan);
+/* 1 if the AEVs' kernel makes the rows of neighbours too. */
+int ani_cuda_makes_rows(const ani_cuda_step *step, const painn_cuda_plan *plan);
 int ani_cuda_launch_aev(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int ani_cuda_launch_network(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int ani_cuda_launch_wide(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream); /* tiles of 128 slots */

@@ -220,7 +220,7 @@ size_t ani_cuda_arena(ani_cuda_step *step, void *base)
     PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
     PLACE(saved, ((size_t)step->wide_blocks * (size_t)step->saved_columns + ANI_CUDA_WIDE) * 128 * real); // read past the end
     PLACE(energy, n * 2 * sizeof(double));
-    PLACE(gradient, n * (size_t)step->list.row_capacity * 4 * real);
+    PLACE(centre, n * 3 * sizeof(double));
     PLACE(arrived, n * (size_t)step->list.row_capacity * 4 * real);
 #undef PLACE
     return (p.at + 255) / 256 * 256;

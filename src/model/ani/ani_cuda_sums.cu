@@ -6,23 +6,27 @@
 // `arrange` is one block: a warp counts its piece of the atoms, and puts them into slots in their order. `forces` gives a
 // warp to each atom, `sums` a block to each system; all sums in double and in one order.
 #include "ani_cuda.h"
+#include "model/painn/painn_cuda_rows.cuh"
 #include "model/painn/painn_cuda_sums.cuh"
 
 static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_constant__ ani_cuda_step step, int unused)
 {
-    __shared__ int counts[32][ANI_MAX_SPECIES], present[ANI_MAX_SPECIES], rank[ANI_MAX_SPECIES];
-    const painn_cuda_call &call = *step.list.call_in;
+    __shared__ int species_of[MLFF_MAX_ATOMIC_NUMBER + 1], counts[32][ANI_MAX_SPECIES], present[ANI_MAX_SPECIES],
+        rank[ANI_MAX_SPECIES], n_ranks;
+    let_next_start();
+    const painn_cuda_call call = *step.list.call_in;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, n_species = step.n_species;
     const int each = (call.n_atoms + 32 * warps - 1) / (32 * warps) * 32;
     const int begin = warp * each, end = min(begin + each, call.n_atoms);
     ani_cuda_groups &groups = *step.groups;
+    for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x) species_of[z] = step.species_of[z];
     if (threadIdx.x < ANI_MAX_SPECIES) present[threadIdx.x] = 0;
     __syncthreads();
     int place = 0; // of the species whose number is the lane
     for (int pass = 0; pass < 2; pass++) {
         for (int i = begin + lane; i - lane < end; i += 32) {
             const int z = i < end ? call.species[i] : -1;
-            const int s = z >= 0 && z <= MLFF_MAX_ATOMIC_NUMBER ? step.species_of[z] : -1;
+            const int s = z >= 0 && z <= MLFF_MAX_ATOMIC_NUMBER ? species_of[z] : -1;
             const bool owned = s >= 0 && (!call.owned || call.owned[i]);
             int slot = -1;
             for (int q = 0; q < n_species; q++) {
@@ -38,39 +42,47 @@ static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_const
             }
             if (pass == 1 && i < end) step.slot_of[i] = slot;
         }
-        if (pass == 1) return;
+        if (pass == 1) break;
         if (lane < ANI_MAX_SPECIES) counts[warp][lane] = place;
         __syncthreads();
-        if (threadIdx.x == 0) {
-            int slot = 0, n = 0, n_tiles = 0;
-            for (int s = 0; s < n_species; s++) {
-                groups.first_slot[s] = slot;
-                rank[s] = present[s] ? n++ : -1;
-                for (int w = 0; w < warps; w++) {
-                    const int count = counts[w][s];
-                    counts[w][s] = slot;
-                    slot += count;
-                }
-                slot = (slot + step.tile - 1) / step.tile * step.tile;
+        if (warp == 0) {
+            // A lane a species: places of the warps, slots that begin new tiles, ranks of those that are there.
+            int total = 0;
+            for (int w = 0; w < warps && lane < n_species; w++) {
+                const int count = counts[w][lane];
+                counts[w][lane] = total;
+                total += count;
             }
-            groups.first_slot[n_species] = slot;
-            groups.n_present = n;
-            for (int s = 0; s < n_species; s++)
-                if (rank[s] >= 0) groups.stored_tile[n_tiles++] = s;
-            for (int p = 0; p < n_species; p++)
-                for (int q = p; q < n_species; q++) {
-                    if (rank[p] < 0 || rank[q] < 0) continue;
-                    const int pair = p * n_species - p * (p - 1) / 2 + q - p;
-                    groups.stored_tile[n_tiles++] = n_species + 2 * pair;
-                    groups.stored_tile[n_tiles++] = n_species + 2 * pair + 1;
-                }
-            groups.n_tiles = n_tiles;
-            groups.next_item = 0;
+            total = (total + step.tile - 1) / step.tile * step.tile;
+            const int first = sum_before(total);
+            const bool there = lane < n_species && present[lane];
+            const unsigned mask = __ballot_sync(~0u, there);
+            for (int w = 0; w < warps && lane < n_species; w++) counts[w][lane] += first;
+            if (lane < n_species) {
+                groups.first_slot[lane] = first;
+                rank[lane] = there ? __popc(mask & ((1u << lane) - 1)) : -1;
+            }
+            if (lane == n_species - 1) groups.first_slot[n_species] = first + total;
+            if (lane == 0) {
+                const int n = __popc(mask);
+                groups.failed = groups.next_item = 0;
+                groups.n_present = n_ranks = n;
+                groups.n_tiles = n + n * (n + 1);
+            }
         }
         __syncthreads();
-        for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x)
-            groups.rank_of[z] = step.species_of[z] >= 0 ? rank[step.species_of[z]] : -1;
         place = lane < n_species ? counts[warp][lane] : 0;
+        for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x)
+            groups.rank_of[z] = species_of[z] >= 0 ? rank[species_of[z]] : -1;
+        for (int k = threadIdx.x; k < n_species * n_species; k += blockDim.x) {
+            const int p = k / n_species, q = k % n_species, n = n_ranks;
+            if (rank[p] < 0 || rank[q] < 0 || q < p) continue;
+            const int stored = p * n_species - p * (p - 1) / 2 + q - p,
+                      pair = rank[p] * n - rank[p] * (rank[p] - 1) / 2 + rank[q] - rank[p];
+            if (p == q) groups.stored_tile[rank[p]] = p;
+            groups.stored_tile[n + 2 * pair] = n_species + 2 * stored;
+            groups.stored_tile[n + 2 * pair + 1] = n_species + 2 * stored + 1;
+        }
     }
 }
 
@@ -94,41 +106,32 @@ static __device__ void add_energy(const ani_cuda_step &step, int i, int lane)
 static __device__ void add_forces(const ani_cuda_step &step, int i, int lane)
 {
     const painn_cuda_step &list = step.list;
-    const bool want_virial = list.call->want_virial;
-    const int n_out = list.row_length[i], n_in = list.incoming_length[i]; // the same, where each pair has its reverse
-    const size_t row = (size_t)i * list.row_capacity;
-    const float4 *gradient = (const float4 *)step.gradient + row, *arrived = (const float4 *)step.arrived + row;
-    double f[3] = {0, 0, 0}, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int k = lane; k < max(n_in, n_out); k += 32) {
-        const float4 zero = make_float4(0, 0, 0, 0), out = k < n_out ? gradient[k] : zero, in = k < n_in ? arrived[k] : zero;
-        f[0] += out.x - in.x;
-        f[1] += out.y - in.y;
-        f[2] += out.z - in.z;
-        if (want_virial && k < n_out) {
-            const painn_cuda_edge edge = list.edges[row + k];
-            const float r[3] = {edge.d * edge.u[0], edge.d * edge.u[1], edge.d * edge.u[2]}, g[3] = {out.x, out.y, out.z};
-            for (int c = 0; c < 9; c++) w[c] -= g[c / 3] * r[c % 3];
-        }
+    const int n = list.incoming_length[i];
+    const float4 *arrived = (const float4 *)step.arrived + (size_t)i * list.row_capacity;
+    const double centre = lane < 3 ? step.centre[3 * (size_t)i + lane] : 0.0;
+    double f[3] = {0, 0, 0};
+    for (int k = lane; k < n; k += 64) { // two at once: each waits for L2
+        const float4 one = arrived[k], two = k + 32 < n ? arrived[k + 32] : make_float4(0, 0, 0, 0);
+        f[0] += (double)one.x + two.x;
+        f[1] += (double)one.y + two.y;
+        f[2] += (double)one.z + two.z;
     }
     const double unit = list.energy_unit / list.length_unit;
     for (int c = 0; c < 3; c++) {
         const double v = sum_warp(f[c]);
-        if (lane == c && list.call->forces) list.call->forces[(size_t)i * 3 + c] = unit * v;
+        if (lane == c && list.call->forces) list.call->forces[(size_t)i * 3 + c] = unit * (centre - v);
     }
-    if (want_virial)
-        for (int c = 0; c < 9; c++) {
-            const double v = sum_warp(w[c]);
-            if (lane == c) list.atom_virial[(size_t)i * 9 + c] = list.energy_unit * v;
-        }
 }
 
+// The networks are done before a kernel that follows the AEVs' way back begins; only forces wait for it.
 static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
 {
-    begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= step.list.call->n_atoms) return;
-    add_energy(step, i, lane);
-    if (with_forces) add_forces(step, i, lane);
+    if (!with_forces) wait_for_previous();
+    const bool there = i < step.list.call->n_atoms;
+    if (there) add_energy(step, i, lane);
+    begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
+    if (there && with_forces) add_forces(step, i, lane);
 }
 
 // Sums of a block's system; of a small one, what its atoms' warps gather first.
@@ -136,18 +139,19 @@ template <bool small>
 static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024)
     sums_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
 {
-    begin_stage(step.list, small ? ANI_CUDA_STAMP_FORCES : ANI_CUDA_STAMP_SUMS);
     const painn_cuda_step &list = step.list;
     const painn_cuda_call call = *list.call;
-    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    hand_over_report(list, call);
-    if (s >= call.n_systems) return;
+    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int first = s < call.n_systems ? list.systems[s].first : 0, n = s < call.n_systems ? list.systems[s].n : 0;
     if (small) {
-        const int first = list.systems[s].first, n = list.systems[s].n;
-        for (int k = warp; k < n; k += blockDim.x / 32) {
-            add_energy(step, first + k, lane);
-            if (with_forces) add_forces(step, first + k, lane);
-        }
+        if (!with_forces) wait_for_previous();
+        for (int k = warp; k < n; k += warps) add_energy(step, first + k, lane);
+    }
+    begin_stage(list, small ? ANI_CUDA_STAMP_FORCES : ANI_CUDA_STAMP_SUMS);
+    hand_over_report(list, call);
+    if (n == 0) return;
+    if (small) {
+        for (int k = warp; k < n && with_forces; k += warps) add_forces(step, first + k, lane);
         __syncthreads();
         if (list.stamps && s == 0 && threadIdx.x == 0) list.stamps[ANI_CUDA_STAMP_SUMS] = gpu_timer();
     }
