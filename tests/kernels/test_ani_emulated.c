@@ -36,6 +36,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     step.list.row_capacity = 64;
     step.tile = form->tile;
     step.cluster = form->cluster;
+    step.rehearse = form->alone;
     step.n_parts = form->n_parts < P->n_members ? form->n_parts : P->n_members;
     void *list_arena = base_alloc(painn_cuda_arena(&step.list, NULL) + 256, 1, "arena");
     void *arena = base_alloc(ani_cuda_arena(&step, NULL) + 256, 1, "arena");

@@ -63,6 +63,7 @@ static ani_cuda_step step_of(const cuda_evaluator *base, const painn_cuda_step *
     step.list = *list;
     step.tile = plan->tile;
     step.cluster = plan->cluster;
+    step.rehearse = plan->overlap && plan->n_atoms <= plan->n_multiprocessors; // a block on each, beside the networks
     return step;
 }
 

@@ -73,6 +73,7 @@ typedef struct ani_cuda_step {
     /* ---- on the device */
     int32_t slot_capacity, n_parts; /* n_parts: members that share an adjoint are summed as they come */
     int32_t tile, cluster;          /* slots of a tile; blocks that share its columns */
+    int32_t rehearse;               /* 1: kernels that wait for others do their work for nothing first */
     int32_t wide_blocks;            /* that take tiles of 128 slots; 0: there are none */
     int32_t saved_columns;          /* slopes that a row of such a tile keeps for the way back */
     ani_cuda_groups *groups;

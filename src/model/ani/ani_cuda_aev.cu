@@ -80,6 +80,7 @@ static __device__ __forceinline__ void divide_triples(const neighbors &a, int n_
 {
     const int lane = threadIdx.x % 32, n_pairs = n_present * (n_present + 1) / 2;
     int units = 0;
+#pragma unroll 1
     for (int begin = 0; begin < n_pairs; begin += 32) {
         int p = 0, rest = begin + lane, n = 0;
         if (begin + lane < n_pairs) {
@@ -115,6 +116,7 @@ static __device__ __forceinline__ void sort_neighbors(const ani_cuda_step &step,
             edge = row[32 * chunk + lane];
             key = key_of(step, groups, edge);
         }
+#pragma unroll 1
         for (int r = 0; r < keys; r++) {
             const unsigned same = __ballot_sync(~0u, key == r);
             if (key == r) before = __popc(same & ((1u << lane) - 1));
@@ -123,9 +125,11 @@ static __device__ __forceinline__ void sort_neighbors(const ani_cuda_step &step,
     };
     int last = g.warp;
     while (last + g.warps < chunks) last += g.warps;
+#pragma unroll 1
     for (int chunk = last; chunk >= g.warp && chunk < chunks; chunk -= g.warps) look(chunk, true); // leaves the warp's first
     g.barrier();
     int total = 0;
+#pragma unroll 1
     for (int c = 0; c < chunks && lane < keys; c++) total += a.counts[KEYS * c + lane];
     const int begin = sum_before(total); // where the key that is the lane begins
     a.n = __shfl_sync(~0u, begin, n_present % 32);
@@ -137,9 +141,11 @@ static __device__ __forceinline__ void sort_neighbors(const ani_cuda_step &step,
         if (!BACK) divide_triples(a, n_present, a.unit_rows);
     }
     const float turn = 3.14159265f / step.angular_cutoff;
+#pragma unroll 1
     for (int chunk = g.warp; chunk < chunks; chunk += g.warps) {
         if (chunk > g.warp) look(chunk, false);
         int at = begin;
+#pragma unroll 1
         for (int c = 0; c < chunk && lane < keys; c++) at += a.counts[KEYS * c + lane];
         at = __shfl_sync(~0u, at, max(key, 0)) + before;
         if (key < 0) continue;
@@ -210,11 +216,13 @@ static __device__ __forceinline__ void sum_radial(const ani_cuda_step &step, con
 {
     const int lane = g.thread % 16, n_parts = radial_parts(g.warps, n_present);
     const float shift = step.radial_shift[lane];
+#pragma unroll 1
     for (int u = g.thread / 16; u < n_present * n_parts; u += 2 * g.warps) {
         const int p = u / n_parts, part = u % n_parts;
         float sum = 0;
         for (int outer = 0; outer < 2; outer++) {
             const int end = a.first[outer * n_present + p + 1];
+#pragma unroll 1
             for (int m = a.first[outer * n_present + p] + part; m < end; m += n_parts) {
                 const float x = a.d[m] - shift;
                 sum += a.e[m] * exp2f(-step.eta_radial * x * x);
@@ -267,8 +275,10 @@ static __device__ __forceinline__ void sum_angular(const ani_cuda_step &step, co
                                                    int n_present, float *units)
 {
     const int lane = threadIdx.x % 32, n_pairs = n_present * (n_present + 1) / 2;
+#pragma unroll 1
     for (int u = g.warp; u < a.unit_first[n_pairs]; u += g.warps) {
         int b = -1; // the last pair that begins at u or before
+#pragma unroll 1
         for (int k = 0; k < n_pairs; k += 32) b += __popc(__ballot_sync(~0u, k + lane < n_pairs && a.unit_first[k + lane] <= u));
         const int p = a.pair[b] & 255, q = a.pair[b] >> 8, first_p = a.first[p], first_q = a.first[q],
                   n_p = a.first[p + 1] - first_p, n_q = a.first[q + 1] - first_q;
@@ -277,6 +287,7 @@ static __device__ __forceinline__ void sum_angular(const ani_cuda_step &step, co
         float v[32];
 #pragma unroll
         for (int k = 0; k < 32; k++) v[k] = 0;
+#pragma unroll 1
         for (int t = begin + lane; t < end; t += 32) {
             int j, k;
             if (p == q) {
@@ -327,14 +338,17 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
     if (step.list.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.list.stamps[ANI_CUDA_STAMP_ANGULAR] = gpu_timer();
     sum_angular<NS, NZ>(step, g, a, n_present, units);
     g.barrier();
+#pragma unroll 1
     for (int c = 2 * g.thread; c < 16 * n_tiles; c += 2 * g.n_threads) {
         const int angular = c - ANI_CUDA_RADIAL * n_present;
         float v0 = 0, v1 = 0;
         if (angular < 0) {
             const float *of = parts + ANI_CUDA_RADIAL * (c / ANI_CUDA_RADIAL * n_parts) + c % ANI_CUDA_RADIAL;
+#pragma unroll 1
             for (int k = 0; k < n_parts; k++, of += ANI_CUDA_RADIAL) v0 += of[0], v1 += of[1];
         } else {
             const int b = angular / ANI_CUDA_ANGULAR;
+#pragma unroll 1
             for (int u = a.unit_first[b]; u < a.unit_first[b + 1]; u++) {
                 v0 += units[ANI_CUDA_ANGULAR * u + angular % ANI_CUDA_ANGULAR];
                 v1 += units[ANI_CUDA_ANGULAR * u + angular % ANI_CUDA_ANGULAR + 1];
@@ -386,10 +400,12 @@ static __device__ __forceinline__ void load_adjoint(const ani_cuda_step &step, c
     const float4 *from = (const float4 *)step.adjoint + ((size_t)first * step.slot_capacity + slot) * columns;
     const size_t stride = (size_t)step.slot_capacity * columns;
     const int shares = min(n, max(1, g.n_threads / columns)), each = (n + shares - 1) / shares;
+#pragma unroll 1
     for (int c = g.thread; c < columns * shares; c += g.n_threads) {
         const int begin = c / columns * each, end = min(n, begin + each);
         const float4 zero = make_float4(0, 0, 0, 0), *at = from + c % columns;
         float4 v = zero;
+#pragma unroll 1
         for (int p = begin; p < end; p += 4) { // four at once: each waits for L2
             const float4 v0 = at[p * stride], v1 = p + 1 < end ? at[(p + 1) * stride] : zero,
                          v2 = p + 2 < end ? at[(p + 2) * stride] : zero, v3 = p + 3 < end ? at[(p + 3) * stride] : zero;
@@ -403,8 +419,10 @@ static __device__ __forceinline__ void load_adjoint(const ani_cuda_step &step, c
     }
     g.barrier();
     if (shares == 1) return;
+#pragma unroll 1
     for (int c = g.thread; c < columns; c += g.n_threads) {
         float4 v = ((const float4 *)scratch)[c];
+#pragma unroll 1
         for (int k = 1; k < shares; k++) v = v + ((const float4 *)scratch)[k * columns + c];
         *(float4 *)(bar + adjoint_place(n_present, 4 * c)) = v;
     }
@@ -418,6 +436,7 @@ static __device__ __forceinline__ void radial_back(const ani_cuda_step &step, co
 {
     const int lane = threadIdx.x % 32, quarter = lane % 4, capacity = step.list.row_capacity;
     const float turn = 3.14159265f / step.radial_cutoff, eta = step.eta_radial * 0.69314718f;
+#pragma unroll 1
     for (int begin = 8 * g.warp; begin < length; begin += 8 * g.warps) {
         const int m = min(begin + lane / 4, length - 1);
         const float d = a.d[m];
@@ -484,9 +503,11 @@ static __device__ __forceinline__ void gather_triples(const atom_group<WIDE> &g,
     const int n = a.n;
     int lanes = 1;
     while (lanes < 32 && 2 * lanes * n <= g.n_threads) lanes *= 2;
+#pragma unroll 1
     for (int some = 0; some < n; some += g.n_threads / lanes) {
         const int m = some + g.thread / lanes;
         float slope = 0, x = 0, y = 0, z = 0;
+#pragma unroll 1
         for (int other = g.thread % lanes; other < n && m < n; other += lanes) {
             const int low = min(m, other), high = max(m, other);
             if (low == high || low < first || low >= last) continue;
@@ -497,6 +518,7 @@ static __device__ __forceinline__ void gather_triples(const atom_group<WIDE> &g,
             y += by_c * a.y[other];
             z += by_c * a.z[other];
         }
+#pragma unroll 1
         for (int width = lanes / 2; width > 0; width /= 2) {
             slope += __shfl_xor_sync(~0u, slope, width);
             x += __shfl_xor_sync(~0u, x, width);
@@ -518,11 +540,13 @@ static __device__ __forceinline__ void angular_back(const ani_cuda_step &step, c
                                                     int n_present, const float *bar, float *result, int room, float *gradient)
 {
     const int n = a.n, capacity = step.list.row_capacity;
+#pragma unroll 1
     for (int first = 0, last; first < n - 1; first = last) {
         const int begin = row_start(n, first);
         last = row_start(n, n - 1) - begin <= room ? n - 1 : first + 1;
         while (last < n - 1 && row_start(n, last + 1) - begin <= room) last++;
         const int end = row_start(n, last);
+#pragma unroll 1
         for (int t = begin + g.thread; t < end; t += g.n_threads) {
             int j, k;
             find_triple(n, t, j, k);
@@ -544,9 +568,11 @@ static __device__ __forceinline__ void sum_row(const ani_cuda_step &step, const 
                                                int length, const float *gradient)
 {
     const int lane = threadIdx.x % 32, capacity = step.list.row_capacity, n_sums = step.list.call->want_virial ? 12 : 3;
+#pragma unroll 1
     for (int c = g.warp; c < n_sums; c += g.warps) {
         const float *of = gradient + (c < 3 ? c : (c - 3) / 3) * capacity, *r = c % 3 == 0 ? a.x : c % 3 == 1 ? a.y : a.z;
         double sum = 0;
+#pragma unroll 1
         for (int m = lane; m < length; m += 32) {
             const float v = of[a.slot[m]];
             sum += c < 3 ? v : -v * (a.d[m] * r[m]);
@@ -565,6 +591,7 @@ template <bool WIDE>
 static __device__ __forceinline__ void find_reverses(const ani_cuda_step &step, const atom_group<WIDE> &g, int length,
                                                      int *arrives)
 {
+#pragma unroll 1
     for (int k = g.thread; k < length; k += g.n_threads) {
         bool found;
         arrives[k] = find_reverse(step.list, g.atom, k, &found);
@@ -576,7 +603,8 @@ static __device__ __forceinline__ void find_reverses(const ani_cuda_step &step, 
 }
 
 template <int NS, int NZ, bool WIDE>
-static __global__ void __launch_bounds__(MOST_THREADS) aev_back_kernel(const __grid_constant__ ani_cuda_step step, int floats)
+static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
+    aev_back_kernel(const __grid_constant__ ani_cuda_step step, int floats)
 {
     DYNAMIC_SHARED(shared);
     const atom_group<WIDE> g;
@@ -593,26 +621,38 @@ static __global__ void __launch_bounds__(MOST_THREADS) aev_back_kernel(const __g
     if (WIDE && step.list.handed_pairs != 2)
         find_reverses(step, g, length, arrives);
     else
+#pragma unroll 1
         for (int k = g.thread; k < length; k += g.n_threads) arrives[k] = step.list.reverse[(size_t)g.atom * capacity + k];
-    begin_stage(step.list, ANI_CUDA_STAMP_AEV_BACK);
-    if (blockIdx.x == 0 && threadIdx.x == 0) atomicOr(&step.groups->failed, step.list.report->flags); // of rows made alone
     float *bar = mine + neighbor_floats(capacity), *gradient = bar + 20 * n_tiles, *result = gradient + 3 * capacity;
-    if (slot >= 0) {
-        load_adjoint(step, g, n_tiles, n_present, slot, member, bar, result);
-        radial_back(step, g, a, length, bar, gradient);
-        g.barrier();
-        angular_back<NS, NZ>(step, g, a, n_present, bar, result, triple_room(capacity, g.warps), gradient);
-        sum_row(step, g, a, length, gradient);
-    } else if (there) {
-        for (int k = g.thread; k < 9; k += g.n_threads) {
-            if (k < 3) step.centre[3 * (size_t)g.atom + k] = 0;
-            step.list.atom_virial[9 * (size_t)g.atom + k] = 0;
-        }
-    }
     float4 *arrived = (float4 *)step.arrived;
-    for (int k = g.thread; k < length; k += g.n_threads)
-        arrived[arrives[k]] =
-            slot < 0 ? make_float4(0, 0, 0, 0) : make_float4(gradient[k], gradient[capacity + k], gradient[2 * capacity + k], 0);
+    // While the networks run all is done once for nothing: then instructions and pages of memory are at hand. To fetch them
+    // takes longer than the work itself.
+#pragma unroll 1
+    for (int pass = WIDE && step.rehearse ? 0 : 1; pass < 2; pass++) {
+        if (pass == 1) {
+            begin_stage(step.list, ANI_CUDA_STAMP_AEV_BACK);
+            if (blockIdx.x == 0 && threadIdx.x == 0)
+                atomicOr(&step.groups->failed, step.list.report->flags); // of rows made alone
+        }
+        if (slot >= 0) {
+            load_adjoint(step, g, n_tiles, n_present, slot, member, bar, result);
+            radial_back(step, g, a, length, bar, gradient);
+            g.barrier();
+            angular_back<NS, NZ>(step, g, a, n_present, bar, result, triple_room(capacity, g.warps), gradient);
+            sum_row(step, g, a, length, gradient);
+        } else if (there) {
+#pragma unroll 1
+            for (int k = g.thread; k < 9; k += g.n_threads) {
+                if (k < 3) step.centre[3 * (size_t)g.atom + k] = 0;
+                step.list.atom_virial[9 * (size_t)g.atom + k] = 0;
+            }
+        }
+#pragma unroll 1
+        for (int k = g.thread; k < length; k += g.n_threads)
+            arrived[arrives[k]] = slot < 0 ? make_float4(0, 0, 0, 0)
+                                           : make_float4(gradient[k], gradient[capacity + k], gradient[2 * capacity + k], 0);
+        g.barrier();
+    }
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------

@@ -102,8 +102,8 @@ static __device__ void add_energy(const ani_cuda_step &step, int i, int lane)
     step.energy[2 * (size_t)i + 1] = own;
 }
 
-// By the lanes of a warp.
-static __device__ void add_forces(const ani_cuda_step &step, int i, int lane)
+// By the lanes of a warp. Without `keep` for nothing: a rehearsal.
+static __device__ __forceinline__ void add_forces(const ani_cuda_step &step, int i, int lane, bool keep)
 {
     const painn_cuda_step &list = step.list;
     const int n = list.incoming_length[i];
@@ -119,7 +119,7 @@ static __device__ void add_forces(const ani_cuda_step &step, int i, int lane)
     const double unit = list.energy_unit / list.length_unit;
     for (int c = 0; c < 3; c++) {
         const double v = sum_warp(f[c]);
-        if (lane == c && list.call->forces) list.call->forces[(size_t)i * 3 + c] = unit * (centre - v);
+        if (keep && lane == c && list.call->forces) list.call->forces[(size_t)i * 3 + c] = unit * (centre - v);
     }
 }
 
@@ -130,8 +130,11 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
     if (!with_forces) wait_for_previous();
     const bool there = i < step.list.call->n_atoms;
     if (there) add_energy(step, i, lane);
-    begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
-    if (there && with_forces) add_forces(step, i, lane);
+#pragma unroll 1
+    for (int pass = with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
+        if (pass == 1) begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
+        if (there && with_forces) add_forces(step, i, lane, pass == 1);
+    }
 }
 
 // Sums of a block's system; of a small one, what its atoms' warps gather first.
@@ -147,11 +150,14 @@ static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1
         if (!with_forces) wait_for_previous();
         for (int k = warp; k < n; k += warps) add_energy(step, first + k, lane);
     }
-    begin_stage(list, small ? ANI_CUDA_STAMP_FORCES : ANI_CUDA_STAMP_SUMS);
+#pragma unroll 1
+    for (int pass = small && with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
+        if (pass == 1) begin_stage(list, small ? ANI_CUDA_STAMP_FORCES : ANI_CUDA_STAMP_SUMS);
+        for (int k = warp; small && k < n && with_forces; k += warps) add_forces(step, first + k, lane, pass == 1);
+    }
     hand_over_report(list, call);
     if (n == 0) return;
     if (small) {
-        for (int k = warp; k < n && with_forces; k += warps) add_forces(step, first + k, lane);
         __syncthreads();
         if (list.stamps && s == 0 && threadIdx.x == 0) list.stamps[ANI_CUDA_STAMP_SUMS] = gpu_timer();
     }

@@ -8,7 +8,8 @@
 enum { ROW_WARPS = 8, ROW_CAPACITY = 1024, /* at most, of a block's row */ NO_SHIFT = 512 | 512 << 10 | 512 << 20 };
 
 // The system as the host says it, or as the GPU has to complete it.
-static __device__ void complete_system(const painn_cuda_step &step, const painn_cuda_call &call, int s, painn_cuda_system &system)
+static __device__ __noinline__ void complete_system(const painn_cuda_step &step, const painn_cuda_call &call, int s,
+                                                    painn_cuda_system &system)
 {
     const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1],
                                        (unsigned char)system.wrapped[2]};
@@ -90,6 +91,7 @@ static __device__ __forceinline__ void queue_candidates(const painn_cuda_step &s
     const int share = (n + 32 * warps - 1) / (32 * warps) * 32, end = min(n, (warp + 1) * share);
     uint2 *own = queue.entries + warp * queue.room;
     int length = 0;
+#pragma unroll 1
     for (int j = warp * share + lane; j - lane < end; j += 32) {
         float d[3];
         if (j < end) difference(j, d);
@@ -108,14 +110,20 @@ static __device__ __forceinline__ void queue_candidates(const painn_cuda_step &s
             high[a] = min(system.images[a], (int)floorf(range[a] - d[a]));
             if (system.images[a] == 0) low[a] = high[a] = 0;
         }
+#pragma unroll 1
         for (int s0 = low[0]; s0 <= high[0]; s0++)
+#pragma unroll 1
             for (int s1 = low[1]; s1 <= high[1]; s1++)
+#pragma unroll 1
                 for (int s2 = low[2]; s2 <= high[2]; s2++) count += test.inside(d[0] + s0, d[1] + s1, d[2] + s2);
         int at = length + sum_before(count);
         length = __shfl_sync(~0u, at + count, 31);
         if (count == 0) continue;
+#pragma unroll 1
         for (int s0 = low[0]; s0 <= high[0]; s0++)
+#pragma unroll 1
             for (int s1 = low[1]; s1 <= high[1]; s1++)
+#pragma unroll 1
                 for (int s2 = low[2]; s2 <= high[2]; s2++) {
                     if (!test.inside(d[0] + s0, d[1] + s1, d[2] + s2)) continue;
                     if (at < queue.room) own[at] = make_uint2(j, (s0 + 512) | (s1 + 512) << 10 | (s2 + 512) << 20);
@@ -132,10 +140,12 @@ static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, c
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     int total = 0, longest = 0, length = 0;
+#pragma unroll 1
     for (int w = 0; w < warps; w++) {
         longest = max(longest, queue.counts[w]);
         total += min(queue.counts[w], queue.room);
     }
+#pragma unroll 1
     for (int base = 0; base < total; base += blockDim.x) {
         int k = base + threadIdx.x, w = 0;
         bool inside = false;
@@ -153,6 +163,7 @@ static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, c
         if (lane == 0) queue.inside[warp] = __popc(found);
         __syncthreads();
         int slot = length + __popc(found & ((1u << lane) - 1));
+#pragma unroll 1
         for (int v = 0; v < warps; v++) {
             if (v < warp) slot += queue.inside[v];
             length += queue.inside[v];
@@ -209,6 +220,7 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
     if (thread < n)
         for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
     const double begin[3] = {origin[0], origin[1], origin[2]};
+#pragma unroll 1
     for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += blockDim.x)
         ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
     __syncthreads();
