@@ -161,6 +161,10 @@ template <typename T> static inline T __ldg(const T *p)
 {
     return *p;
 }
+template <typename T> static inline void __stcs(T *p, T v)
+{
+    *p = v;
+}
 static inline float __int_as_float(int v)
 {
     float r;

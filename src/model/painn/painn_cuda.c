@@ -18,10 +18,11 @@ static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
     const painn_cuda_plan *f = &e->forced;
     int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
     plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
-    plan->tile = tiles <= e->n_multiprocessors || !wide || !e->large_tiles ? 16 : 32;
+    const int by_four_warps = wide && e->capability == 90 && e->large_tiles;
+    plan->tile = tiles <= e->n_multiprocessors || !by_four_warps ? 16 : 32;
     plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
     if (f->cluster > 0 && wide && e->capability >= 90) plan->cluster = f->cluster;
-    if (f->tile > 0) plan->tile = f->tile;
+    if (f->tile > 0) plan->tile = by_four_warps ? f->tile : 16;
     if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
 }
 

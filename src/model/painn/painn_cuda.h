@@ -122,6 +122,7 @@ typedef struct painn_cuda_step {
     const float *embedding; /* [n_species][F/16][16] */
     const float *x0;        /* [n_species][F/16][16][2]: message input x^q, x^R of layer 0, a function of the element */
     const void *O1, *O1t;
+    ptrdiff_t rows_distance; /* from each matrix to the same as operand A, for tiles of 32 atoms */
     const float *o1, *O2;
     float o2;
     float table_scale;    /* change of a table's variable with distance, 1/model length */
@@ -181,7 +182,7 @@ typedef struct painn_cuda_step {
 typedef struct painn_cuda_plan {
     int n_atoms, n_systems; /* upper bounds: what grids are made for */
     int cluster;            /* blocks that share a tile of atoms in node kernels: 1, 2, 4 or 8 */
-    int tile;               /* 16 or 32 atoms */
+    int tile;               /* 16 atoms, or 32 by products of four warps (painn_cuda_wide.cuh), Hopper only */
     int edge_mode;          /* 0: a warp a row's slice; 1: and the filter table in shared memory; 2: a block a row's slice */
     int overlap;            /* programmatic launches: a kernel starts while the one before it ends */
     int chained;            /* 1: the list's first kernel may start while the one before it runs, of which it needs nothing */

@@ -5,7 +5,7 @@
 //   [V_c | B_c] = μ'_c Uᵀ ;  n = √(Σ V² + ε) ;  t = Σ V∘B ;  g = [q' | n] M1ᵀ + c1 ;  y = act(g) M2ᵀ + c2
 //   q'' = q' + y^q + y^t∘t ;  μ''_c = μ'_c + y^μ∘B_c ;  h = q'' W1ᵀ + b1 ;  x = act(h) W2ᵀ + b2
 //
-// A tile of 16 (or 32) atoms goes through the whole chain in one block, or in a cluster of C blocks that share the
+// A tile of 16 atoms goes through the whole chain in one block, or in a cluster of C blocks that share the
 // features; activations pass from product to product in shared memory, laid out as operands of the tensor cores and
 // split into two halves (three products: fp32-class), or, in the fast modes, rounded to one number (one product). A warp owns 8 features of all products, so that what stands
 // between two products is in its registers. With C > 1 several warps share the sums of a product over k; the first
@@ -16,14 +16,15 @@
 #define PAINN_CUDA_NODE_CUH
 
 #include "painn_cuda_tile.cuh"
+#include "painn_cuda_wide.cuh"
 
 // Values that stay with a leading warp between the parts of the chain.
 template <typename S> struct mixed {
     float4 V[3][S::MT], B[3][S::MT], q[S::MT], mu[3][S::MT], t[S::MT], g[S::MT], ymu[S::MT], yt[S::MT];
 };
 
-// With tiles of 16 atoms everything stays in registers; larger ones read it again from where it was saved.
-template <typename S, bool last> static __device__ __forceinline__ void recall(const node<S> &n, int layer, mixed<S> &v)
+// What an update saved for the way back.
+template <typename S> static __device__ __forceinline__ void recall(const node<S> &n, int layer, mixed<S> &v)
 {
 #pragma unroll
     for (int m = 0; m < S::MT; m++) {
@@ -34,7 +35,7 @@ template <typename S, bool last> static __device__ __forceinline__ void recall(c
         }
         v.g[m] = *n.saved(layer, 6, m);
         v.yt[m] = *n.saved(layer, 8, m);
-        if (!last) v.ymu[m] = *n.saved(layer, 7, m);
+        v.ymu[m] = *n.saved(layer, 7, m);
     }
 }
 template <typename S> static __device__ __forceinline__ void dot(mixed<S> &v)
@@ -100,7 +101,6 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
     const int columns_U[2] = {n.ft, S::FT + n.ft}, columns_M1[1] = {n.ft};
     const int columns_M2[3] = {n.ft, 2 * S::FT + n.ft, S::FT + n.ft}; // q, t, μ: the last layer needs no μ
     // Ahead of what the kernel before this one computes: weights, biases, mailboxes.
-    const bool saves = !last || S::MT > 1;
     n.fetch(wU, w.U, columns_U, S::KF);
     n.fetch(wM1, w.M1, columns_M1, 2 * S::KF);
     const float2 c1 = n.bias(w.c1, 0), c2q = n.bias(w.c2, 0), c2mu = n.bias(w.c2, 1), c2t = n.bias(w.c2, 2);
@@ -141,7 +141,7 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
 #pragma unroll
                 for (int c = 0; c < 3; c++) {
                     float4 V = sum[0][c * S::MT + m], B = sum[1][c * S::MT + m];
-                    if (saves) {
+                    if (!last) {
                         *n.saved(l, c, m) = V;
                         *n.saved(l, 3 + c, m) = B;
                     }
@@ -165,7 +165,7 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 float4 g = sum[0][m] + c1;
-                if (saves) *n.saved(l, 6, m) = g;
+                if (!last) *n.saved(l, 6, m) = g;
                 v.g[m] = g;
                 n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(g));
             }
@@ -175,25 +175,12 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
         float4 sum[last ? 2 : 3][S::MT];
         n.multiply(sum, n.r2, S::KF, wM2, true);
         if (n.leads()) {
-            if (S::MT > 1) { // what the registers could not keep
-#pragma unroll
-                for (int m = 0; m < S::MT; m++) {
-                    v.q[m] = n.template load<4>(n.step.prime, m, 0, n.ft);
-#pragma unroll
-                    for (int c = 0; c < 3; c++) {
-                        v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, n.ft);
-                        v.V[c][m] = *n.saved(l, c, m);
-                        v.B[c][m] = *n.saved(l, 3 + c, m);
-                    }
-                }
-                dot<S>(v);
-            }
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 float4 yq = sum[0][m] + c2q, yt = sum[1][m] + c2t;
                 float4 q = v.q[m] + fma4(yt, v.t[m], yq);
                 n.template put<true>(n.r3, S::KF, m, n.ft, q);
-                if (saves) *n.saved(l, 8, m) = yt;
+                if (!last) *n.saved(l, 8, m) = yt;
                 v.yt[m] = yt;
                 if (!last) {
                     float4 ymu = sum[last ? 0 : 2][m] + c2mu, mu[3];
@@ -294,8 +281,7 @@ template <typename S, bool last> struct back_weights {
     }
 };
 
-// Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. With tiles of 16 atoms v
-// holds what the update left.
+// Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. v holds what the update left.
 template <typename S, bool last>
 static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT],
                                                    float4 (&mu_bar)[3][S::MT], back_weights<S, last> &w)
@@ -304,8 +290,7 @@ static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &
     const int KY = (last ? 2 : 3) * S::KF;
     if (S::KS < 8) w.fetch(n, layer);
     if (n.leads()) {
-        if (S::MT > 1) recall<S, last>(n, l, v);
-        if (!last || S::MT > 1) dot<S>(v);
+        if (!last) dot<S>(v);
 #pragma unroll
         for (int m = 0; m < S::MT; m++) {
             n.template put<true>(n.r1, KY, m, n.ft, q_bar[m]);
@@ -333,7 +318,6 @@ static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &
         float4 sum[2][S::MT];
         n.multiply(sum, n.r2, S::KF, w.M1, true);
         if (n.leads()) {
-            if (S::MT > 1) recall<S, last>(n, l, v);
 #pragma unroll
             for (int m = 0; m < S::MT; m++) {
                 float e = n.step.epsilon;
@@ -410,7 +394,7 @@ static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const
     const int n_atoms = step.call->n_atoms;
     n.open(bytes);
     if (n.leads()) {
-        if (S::MT == 1) recall<S, false>(n, l - 1, v);
+        recall(n, l - 1, v);
 #pragma unroll
         for (int m = 0; m < S::MT; m++) {
             h[m] = *n.saved(l, 9, m);
@@ -466,7 +450,7 @@ static int launch_mix_of(const painn_cuda_step *step, const painn_cuda_plan *pla
     if (plan->cluster == 4) return launch_mix<shape<128, 4, 1, Numbers>>(step, plan, layer, back, stream);
     if (plan->cluster == 2) return launch_mix<shape<128, 2, 1, Numbers>>(step, plan, layer, back, stream);
     if (plan->tile == 16) return launch_mix<shape<128, 1, 1, Numbers>>(step, plan, layer, back, stream);
-    return launch_mix<shape<128, 1, 2, Numbers>>(step, plan, layer, back, stream);
+    return launch_wide<wide_shape<4, typename Numbers::wide>>(step, plan, layer, back, stream);
 }
 
 template <typename S> static cudaError_t raise()
@@ -495,11 +479,11 @@ template <typename S> static int clusters_at_once()
     return n;
 }
 
-// Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 177 KB.
+// Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 208 KB.
 template <typename Numbers> static int prepare_mix_of(int n_features)
 {
     cudaError_t e = n_features == 64 ? raise<shape<64, 1, 1, Numbers>>() : raise<shape<128, 1, 1, Numbers>>();
-    raise<shape<128, 1, 2, Numbers>>();
+    raise_wide<wide_shape<4, typename Numbers::wide>>();
     raise<shape<128, 2, 1, Numbers>>();
     raise<shape<128, 4, 1, Numbers>>();
     raise<shape<128, 8, 1, Numbers>>();

@@ -14,6 +14,7 @@ typedef struct packer {
     cuda_packer common; // first
     double weight_scale;
     int numbers;
+    int rows; // matrices as operand A
 } packer;
 
 static void *take(packer *p, size_t bytes, const void **device_out)
@@ -41,13 +42,40 @@ static float element(const void *context, int n, int k)
     return m->transposed ? m->w[(size_t)k * m->n_in + n] : m->w[(size_t)n * m->n_in + k];
 }
 
+// An operand B of `columns` columns in `k_tiles` as operand A, whose rows they are: of two tiles of columns together, by k tile the
+// high parts of all lanes and then the low ones, 16 bytes a lane.
+static void turn_to_rows(char *place, int columns, int k_tiles, int parts)
+{
+    const size_t piece = (size_t)(8 * parts), half = (size_t)k_tiles * 32 * piece;
+    char *pair = malloc(2 * half);
+    if (!pair) { // not a number: no energy will come out
+        memset(place, 0xff, half * (size_t)(columns / 8));
+        return;
+    }
+    for (int tile = 0; tile < columns / 8; tile += 2, place += 2 * half) {
+        memcpy(pair, place, 2 * half);
+        for (int k = 0; k < k_tiles; k++)
+            for (int lane = 0; lane < 32; lane++)
+                for (int part = 0; part < parts; part++)
+                    for (int word = 0; word < 4; word++) // of the even tile, of the odd one, and both of the next k
+                        memcpy(place + (((size_t)k * parts + part) * 32 + lane) * 16 + 4 * word,
+                               pair + word % 2 * half + ((size_t)k * 32 + lane) * piece + 8 * part + word / 2 * 4, 4);
+    }
+    free(pair);
+}
+
 // `k_block_order` permutes blocks of k_block rows of B (NULL: as they are).
 static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, int transposed, const int *k_block_order,
                                int k_block)
 {
     const matrix m = {w, n_in, transposed, k_block_order, k_block};
-    return cuda_pack_operand(&p->common, p->numbers, transposed ? n_in : n_out, transposed ? n_out : n_in, p->weight_scale,
-                             element, &m);
+    const int columns = transposed ? n_in : n_out, rows = transposed ? n_out : n_in;
+    const void *device = cuda_pack_operand(&p->common, p->numbers, columns, rows, p->weight_scale, element, &m);
+    if (p->rows && p->common.block) {
+        char *place = p->common.block + ((const char *)device - p->common.base);
+        turn_to_rows(place, columns, rows / 16, p->numbers == PAINN_CUDA_SPLIT_HALVES ? 2 : 1);
+    }
+    return device;
 }
 
 // Feature f of a slice stands at this place of the table, so that a lane's two features are 8 apart.
@@ -179,13 +207,34 @@ static double weight_scale(const painn_parameters *parameters)
     return size > 0 ? exp2(floor(10.0 - log2(size))) : 1.0;
 }
 
+static void pack_matrices(packer *p, const painn_parameters *parameters, painn_cuda_step *step)
+{
+    static const int q_t_mu[3] = {0, 2, 1};
+    const int F = parameters->n_features, H = parameters->readout_width[1];
+    for (int l = 0; l < parameters->n_layers; l++) {
+        const painn_layer *from = &parameters->layer[l];
+        painn_cuda_layer *to = &step->layer[l];
+        to->U = pack_matrix(p, from->U, 2 * F, F, 0, NULL, F);
+        to->Ut = pack_matrix(p, from->U, 2 * F, F, 1, NULL, F);
+        to->M1 = pack_matrix(p, from->M1, F, 2 * F, 0, NULL, F);
+        to->M1t = pack_matrix(p, from->M1, F, 2 * F, 1, NULL, F);
+        to->M2 = pack_matrix(p, from->M2, 3 * F, F, 0, NULL, F);
+        to->M2t = pack_matrix(p, from->M2, 3 * F, F, 1, q_t_mu, F);
+        to->W1 = pack_matrix(p, from->W1, F, F, 0, NULL, F);
+        to->W1t = pack_matrix(p, from->W1, F, F, 1, NULL, F);
+        to->W2 = pack_matrix(p, from->W2, 3 * F, F, 0, NULL, F);
+        to->W2t = pack_matrix(p, from->W2, 3 * F, F, 1, NULL, F);
+    }
+    step->O1 = pack_matrix(p, parameters->readout_weight[0], H, F, 0, NULL, F);
+    step->O1t = pack_matrix(p, parameters->readout_weight[0], H, F, 1, NULL, H);
+}
+
 void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model,
                      void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
                      const void *base, painn_cuda_step *step)
 {
-    packer p = {{block, base, 0}, weight_scale(parameters), step->numbers};
+    packer p = {{block, base, 0}, weight_scale(parameters), step->numbers, 0};
     int F = parameters->n_features, H = parameters->readout_width[1];
-    static const int q_t_mu[3] = {0, 2, 1};
     step->n_features = F;
     step->n_layers = parameters->n_layers;
     step->n_species = parameters->n_species < MLFF_MAX_ATOMIC_NUMBER + 1 ? parameters->n_species : MLFF_MAX_ATOMIC_NUMBER + 1;
@@ -201,16 +250,6 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
         const painn_layer *from = &parameters->layer[l];
         painn_cuda_layer *to = &step->layer[l];
         pack_filter(&p, parameters, from, to, radial);
-        to->U = pack_matrix(&p, from->U, 2 * F, F, 0, NULL, F);
-        to->Ut = pack_matrix(&p, from->U, 2 * F, F, 1, NULL, F);
-        to->M1 = pack_matrix(&p, from->M1, F, 2 * F, 0, NULL, F);
-        to->M1t = pack_matrix(&p, from->M1, F, 2 * F, 1, NULL, F);
-        to->M2 = pack_matrix(&p, from->M2, 3 * F, F, 0, NULL, F);
-        to->M2t = pack_matrix(&p, from->M2, 3 * F, F, 1, q_t_mu, F);
-        to->W1 = pack_matrix(&p, from->W1, F, F, 0, NULL, F);
-        to->W1t = pack_matrix(&p, from->W1, F, F, 1, NULL, F);
-        to->W2 = pack_matrix(&p, from->W2, 3 * F, F, 0, NULL, F);
-        to->W2t = pack_matrix(&p, from->W2, 3 * F, F, 1, NULL, F);
         to->b1 = pack_floats(&p, from->b1, F);
         to->b2 = pack_floats(&p, from->b2, 3 * F);
         to->c1 = pack_floats(&p, from->c1, F);
@@ -218,8 +257,13 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
     }
     step->embedding = pack_floats(&p, parameters->embedding, (size_t)parameters->n_species * F); // a slice is 16 in a row already
     step->x0 = pack_x0(&p, parameters);
-    step->O1 = pack_matrix(&p, parameters->readout_weight[0], H, F, 0, NULL, F);
-    step->O1t = pack_matrix(&p, parameters->readout_weight[0], H, F, 1, NULL, H);
+    // The same again as operand A, in the same order: everything at one distance.
+    painn_cuda_step turned = *step;
+    p.rows = 1;
+    pack_matrices(&p, parameters, &turned);
+    p.rows = 0;
+    pack_matrices(&p, parameters, step);
+    step->rows_distance = (const char *)turned.O1 - (const char *)step->O1;
     step->o1 = pack_floats(&p, parameters->readout_bias[0], H);
     step->O2 = pack_floats(&p, parameters->readout_weight[1], H);
     step->o2 = parameters->readout_bias[1][0];
@@ -233,7 +277,7 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
 
 size_t painn_cuda_arena(painn_cuda_step *step, void *base)
 {
-    packer p = {{NULL, base, 0}, 1.0, 0};
+    packer p = {{NULL, base, 0}, 1.0, 0, 0};
     size_t n = (size_t)step->atom_capacity, e = n * (size_t)step->row_capacity, F = (size_t)step->n_features;
     size_t slices = F / PAINN_CUDA_SLICE, real = sizeof(float);
     const void *at;

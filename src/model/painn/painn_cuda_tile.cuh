@@ -6,6 +6,7 @@
 #define PAINN_CUDA_TILE_CUH
 
 #include "painn_cuda_device.cuh"
+#include "painn_cuda_wide.cuh"
 
 /* Numbers as operands of the tensor cores. A lane's piece of 16 rows × 8 features is two registers of two numbers each; the
  * pieces of two feature tiles, the even and the odd, make operand A of a product, and a weight's piece is operand B. */
@@ -13,6 +14,7 @@
 /* Float32-class: each number is two halves, together 22 bits; their product is three (low × low is left out). */
 struct split_halves {
     typedef uint4 piece; /* high, low */
+    typedef wide_numbers<2, false> wide;
     static const int PRODUCTS = 3;
     static __device__ __forceinline__ piece pack(float4 v)
     {
@@ -45,6 +47,7 @@ struct split_halves {
 /* One product. Halves: 11 significant bits, as TF32 has, at twice its rate; bfloat16: 8 bits, of any size. */
 template <bool bfloat> struct single_numbers {
     typedef uint2 piece;
+    typedef wide_numbers<1, bfloat> wide;
     static const int PRODUCTS = 1;
     static __device__ __forceinline__ piece pack(float4 v)
     {

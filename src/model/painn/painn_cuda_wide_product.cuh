@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda_wide_product.cuh: products of four warps (device/wide_cuda.cuh) whose rows are features: weights are operand A, in
+ * registers, atoms are columns, operand B, in shared memory and there as their own warps' sums leave them: two atoms of a
+ * feature side by side. A thread's sums d[j] are features (16 warp + g) and that + 8 of atoms 8 j + 2 t and the next. */
+#ifndef PAINN_CUDA_WIDE_PRODUCT_CUH
+#define PAINN_CUDA_WIDE_PRODUCT_CUH
+
+#include "device/wide_cuda.cuh"
+
+#ifndef MLFF_EMULATE
+/* What was stored to shared memory is seen by products behind the next barrier. */
+static __device__ __forceinline__ void rows_publish()
+{
+#if WIDE_CUDA_HERE
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+/* Stays where it stands: a ring is of no use if the compiler loads only where it needs. */
+static __device__ __forceinline__ void load_weights(uint4 &v, const uint4 *at)
+{
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
+}
+static __device__ __forceinline__ void prefetch_to_l2(const void *at)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+/* Operand B of 16 of k: blocks of 8 of k × 8 columns, 16 bytes (8 columns) each of k; bytes from 8 of k to the next. */
+typedef uint64_t rows_operand;
+static __device__ __forceinline__ rows_operand rows_operand_at(const void *shared, int k_stride)
+{
+    return (rows_operand)(shared_address(shared) >> 4 & 0x3fff) | (rows_operand)(k_stride >> 4) << 16 |
+           (rows_operand)(128 >> 4) << 32;
+}
+static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b, int bytes)
+{
+    return b + (rows_operand)(bytes >> 4);
+}
+#if WIDE_CUDA_HERE
+/* The first product of a sum has it as output only. Were it an input too, of no value yet, the compiler would give it the
+ * registers of another sum, and whoever still wants that one gets this one (nvcc 13.0: the readout's q̄). */
+#define ROWS_D(io, i) io(d[i].x), io(d[i].y), io(d[i].z), io(d[i].w)
+#define ROWS_D4(io) ROWS_D(io, 0), ROWS_D(io, 1), ROWS_D(io, 2), ROWS_D(io, 3)
+#define ROWS_D12(io)                                                                                                             \
+    ROWS_D4(io), ROWS_D(io, 4), ROWS_D(io, 5), ROWS_D(io, 6), ROWS_D(io, 7), ROWS_D(io, 8), ROWS_D(io, 9), ROWS_D(io, 10),       \
+        ROWS_D(io, 11)
+#define ROWS_OUT "=f"
+#define ROWS_IN_OUT "+f"
+#define ROWS_PRODUCT(N, type, add, list, after, sums)                                                                            \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" list "}, " after ", " add ", 1, 1, 1;"     \
+                 : sums                                                                                                          \
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b))
+#define ROWS_L16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define ROWS_L48                                                                                                                 \
+    ROWS_L16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,"     \
+             "%43,%44,%45,%46,%47"
+#define ROWS_A16 "{%16,%17,%18,%19}, %20"
+#define ROWS_A48 "{%48,%49,%50,%51}, %52"
+/* d = a b, or with `add` d += a b, of 64 × 16 and 16 × 32 or 96 numbers. */
+template <bool bfloat, bool add>
+static __device__ __forceinline__ void rows_product(float4 (&d)[4], const uint4 &a, rows_operand b)
+{
+    if (bfloat && add)
+        ROWS_PRODUCT(32, "bf16", "1", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_IN_OUT));
+    else if (bfloat)
+        ROWS_PRODUCT(32, "bf16", "0", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_OUT));
+    else if (add)
+        ROWS_PRODUCT(32, "f16", "1", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_IN_OUT));
+    else
+        ROWS_PRODUCT(32, "f16", "0", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_OUT));
+}
+template <bool bfloat, bool add>
+static __device__ __forceinline__ void rows_product(float4 (&d)[12], const uint4 &a, rows_operand b)
+{
+    if (bfloat && add)
+        ROWS_PRODUCT(96, "bf16", "1", ROWS_L48, ROWS_A48, ROWS_D12(ROWS_IN_OUT));
+    else if (bfloat)
+        ROWS_PRODUCT(96, "bf16", "0", ROWS_L48, ROWS_A48, ROWS_D12(ROWS_OUT));
+    else if (add)
+        ROWS_PRODUCT(96, "f16", "1", ROWS_L48, ROWS_A48, ROWS_D12(ROWS_IN_OUT));
+    else
+        ROWS_PRODUCT(96, "f16", "0", ROWS_L48, ROWS_A48, ROWS_D12(ROWS_OUT));
+}
+/* Behind a wait: what is done with the sums stays behind it. */
+template <int J> static __device__ __forceinline__ void rows_settle(float4 (&d)[J])
+{
+#pragma unroll
+    for (int i = 0; i < J; i++) asm volatile("" : "+f"(d[i].x), "+f"(d[i].y), "+f"(d[i].z), "+f"(d[i].w)::"memory");
+}
+#else
+template <bool bfloat, bool add, int J>
+static __device__ __forceinline__ void rows_product(float4 (&)[J], const uint4 &, rows_operand)
+{
+}
+template <int J> static __device__ __forceinline__ void rows_settle(float4 (&)[J])
+{
+}
+#endif
+#else
+static inline void load_weights(uint4 &v, const uint4 *at)
+{
+    v = *at;
+}
+static inline void prefetch_to_l2(const void *)
+{
+}
+static inline void rows_publish()
+{
+}
+struct rows_operand {
+    const char *at;
+    int k_stride;
+};
+static inline rows_operand rows_operand_at(const void *shared, int k_stride)
+{
+    return {(const char *)shared, k_stride};
+}
+static inline rows_operand rows_operand_after(rows_operand b, int bytes)
+{
+    return {b.at + bytes, b.k_stride};
+}
+template <int J> static inline void rows_settle(float4 (&)[J])
+{
+}
+template <bool bfloat, bool add, int J> static inline void rows_product(float4 (&d)[J], const uint4 &a, rows_operand b)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    for (int j = 0; j < J; j++) {
+        uint32_t w[2];
+        for (int h = 0; h < 2; h++) {
+            uint16_t pair[2];
+            for (int c = 0; c < 2; c++) memcpy(pair + c, b.at + h * b.k_stride + j * 128 + (2 * t + c) * 16 + g * 2, 2);
+            w[h] = pair[0] | (uint32_t)pair[1] << 16;
+        }
+        if (!add) d[j] = make_float4(0, 0, 0, 0);
+        product<bfloat>(d[j], a, w[0], w[1]);
+    }
+}
+#endif
+
+#endif
