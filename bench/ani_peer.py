@@ -4,7 +4,7 @@
 and 2 threads, positions moved before each call, energy and forces, neighbour list included in both. The peer runs in both forms
 it offers on a CPU: its plain ensemble, and the one it makes for inference (to_infer_model: the members' layers as batched
 products). Quoted is the fastest of all the peer's against ours, each a median over rounds. A turn in which other programs used more
-than a tenth of the machine is taken again while --patience lasts; what share they had is in the file.
+than a tenth of the machine is taken again while --patience lasts, and is not quoted beside quiet ones; their share is in the file.
 
 Usage: bench/ani_peer.py --bench build/bin/bench_ani [--info ani-2x_8x.info --model ani2x.safetensors] [--rounds 3]
          [--python PYTHON] [--patience SECONDS] [-o OUT.json]
@@ -125,6 +125,12 @@ class Turns:
                 return dict(kept[0], others=round(kept[1], 3))
 
 
+def quoted(rows):
+    """Median time of the quiet turns, or of all where none was."""
+    quiet = [r["median_ms"] for r in rows if r["others"] <= QUIET]
+    return statistics.median(quiet or [r["median_ms"] for r in rows])
+
+
 def measure(a, folder):
     """Rows of ours by (case, threads), rows of the peer by (case, form, threads), the peer's versions."""
     command = [a.python, os.path.abspath(__file__), "--peer", "--structures", folder, "--seconds", str(a.seconds)]
@@ -177,8 +183,8 @@ def main():
         ours, theirs, versions = measure(a, folder)
     rows = []
     for case in CASES:
-        mine = {t: statistics.median(r["median_ms"] for r in ours[case, t]) for t in (1, 2)}
-        forms = {f"{form}, {t} thread{'s' if t > 1 else ''}": statistics.median(r["median_ms"] for r in theirs[case, form, t])
+        mine = {t: quoted(ours[case, t]) for t in (1, 2)}
+        forms = {f"{form}, {t} thread{'s' if t > 1 else ''}": quoted(theirs[case, form, t])
                  for form in FORMS for t in (1, 2)}
         best = min(forms, key=forms.get)
         row = {"case": case, "ours_ms": mine, "peer_ms": forms, "peer_best": best, "ratio": forms[best] / mine[2],
