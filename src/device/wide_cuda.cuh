@@ -62,6 +62,14 @@ static __device__ __forceinline__ void bulk_copy(void *shared, const void *globa
 #endif
 }
 
+/* Bytes (a multiple of 16, as is the address) to L2, if they are not there. */
+static __device__ __forceinline__ void bulk_prefetch(const void *global, int bytes)
+{
+#if WIDE_CUDA_HERE
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+#endif
+}
+
 /* Registers of each thread from here on, of four warps that all come here: what some give up others may take. */
 template <int N> static __device__ __forceinline__ void wide_fewer_registers()
 {

@@ -375,6 +375,9 @@ static inline void bulk_copy(void *shared, const void *global, int bytes, uint64
     memcpy(shared, global, (size_t)bytes);
     emulate_gate_change(gate, -(int64_t)bytes, 0);
 }
+static inline void bulk_prefetch(const void *, int)
+{
+}
 template <int N> static inline void wide_fewer_registers()
 {
 }

@@ -10,7 +10,7 @@
 typedef struct shape {
     const char *name;
     int tile, cluster, n_parts, n_multiprocessors; // few of these: an atom's AEV has one warp
-    int small, alone;
+    int small, alone, wide;                        // wide: blocks of ani_cuda_wide.cu
 } shape;
 
 static int round_up(int n, int unit)
@@ -27,7 +27,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     int members[ANI_MAX_MEMBERS], n = batch->first_atom[batch->n_systems];
     size_t constants = 0;
     for (int m = 0; m < P->n_members; m++) members[m] = m;
-    step.wide_blocks = form->tile == ANI_CUDA_MAX_TILE ? 3 : 0;
+    step.wide_blocks = form->wide;
     ani_cuda_pack(P, model, members, P->n_members, NULL, &constants, NULL, &step);
     void *block = base_alloc(constants, 1, "constants");
     ani_cuda_pack(P, model, members, P->n_members, block, &constants, block, &step);
@@ -157,15 +157,15 @@ static void check_system(const mlff_model *model, const mlff_system *system, con
 }
 
 static const shape shapes[] = {
-    {"tile 16, cluster of 8, block a system", 16, 8, 8, 100, 16, 0},
-    {"tile 16, rows with AEVs", 16, 1, 8, 100, 0, 1},
-    {"tile 16, rows with AEVs, 4 warps an atom", 16, 1, 8, 5, 0, 1},
-    {"tile 16, cluster of 2", 16, 2, 8, 1, 0, 0},
-    {"tile 16", 16, 1, 2, 100, 0, 0},
-    {"tile 32, cluster of 4", 32, 4, 8, 100, 0, 0},
-    {"tile 32", 32, 1, 1, 1, 0, 0},
-    {"tile 64", 64, 1, 2, 1, 0, 0},
-    {"tile 128", 128, 1, 2, 1, 0, 0},
+    {"tile 16, cluster of 8, block a system", 16, 8, 8, 100, 16, 0, 0},
+    {"tile 16, rows with AEVs", 16, 1, 8, 100, 0, 1, 0},
+    {"tile 16, rows with AEVs, 4 warps an atom", 16, 1, 8, 5, 0, 1, 0},
+    {"tile 16, cluster of 2", 16, 2, 8, 1, 0, 0, 0},
+    {"tile 16", 16, 1, 2, 100, 0, 0, 0},
+    {"tile 32, cluster of 4", 32, 4, 8, 100, 0, 0, 0},
+    {"tile 32", 32, 1, 1, 1, 0, 0, 0},
+    {"tile 64", 64, 1, 2, 1, 0, 0, 0},
+    {"tile 128, four warps a product", 128, 1, 2, 1, 0, 0, 3},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -85,8 +85,7 @@ static double largest_weight(const ani_parameters *P, const int *members, int n_
 // Width of a hidden layer where tiles have 128 slots: one that the kernel is compiled for.
 static int wide_width(int width)
 {
-    const int rounded = (width + 31) / 32 * 32;
-    return rounded < 64 ? 64 : rounded;
+    return width <= 128 ? 128 : (width + 31) / 32 * 32;
 }
 
 // From an operand of cuda_pack_operand, of so many tiles of 8 columns and 16 rows, what bulk copies bring: pieces of 8 columns

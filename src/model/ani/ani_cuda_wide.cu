@@ -9,16 +9,15 @@
 #include "ani_cuda.h"
 #include "device/wide_cuda.cuh"
 
-static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS;
+static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS, OPERAND_BYTES = ROWS * ANI_CUDA_WIDE * 4;
 static constexpr int K_TILES = ANI_CUDA_WIDE / 16;               // of a thread's own operand
 static constexpr int SLOTS = 6, SLOT_BYTES = ANI_CUDA_WIDE * 64; // 16 inputs of a layer
 static constexpr int AHEAD = 12;                                 // tiles of AEVs on their way, fewer than K_TILES
-static constexpr int OPERAND_BYTES = ROWS * ANI_CUDA_WIDE * 4;
-static constexpr int CHUNK = 8; // tiles of AEV columns at once
 
 struct wide_gates {
-    uint64_t full[SLOTS], empty[SLOTS], item_full, item_empty;
-    int item;
+    uint64_t full[SLOTS], empty[SLOTS], item_full, item_empty, constants_full, constants_empty;
+    int item, unused[3];
+    float bias[ANI_CUDA_WIDE], output[ANI_CUDA_WIDE]; // of a layer; output: of the last
 };
 
 // What block and item stand for.
@@ -53,12 +52,20 @@ static __device__ __forceinline__ uint4 split(float4 v)
     return make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
 }
 
+// Tiles of AEV columns that are summed at once, where there are so many: 128 to ANI_CUDA_WIDE columns, a multiple of 32.
+static __device__ __forceinline__ int chunk_of(int n_tiles)
+{
+    const int chunks = (n_tiles + K_TILES - 1) / K_TILES, each = (n_tiles + chunks - 1) / chunks;
+    return max((each + 1) / 2 * 2, 8);
+}
+
 // ---- the warp that fetches ------------------------------------------------------------------------------------------
 
 struct fetcher {
     char *ring;
     wide_gates *gates;
-    int slot, parity, lane, n_tiles, tile[2]; // tile: of AEV columns, those numbered by the lane and 32 more
+    int slot, parity, turn, lane, n_tiles,
+        tile[2]; // turn: of constants; tile: of AEV columns, those numbered by the lane and 32 more
 
     __device__ __forceinline__ int stored(int k) const
     {
@@ -74,6 +81,16 @@ struct fetcher {
         if (lane < pieces) bulk_copy(ring + slot * SLOT_BYTES + lane * bytes, from, bytes, gates->full + slot);
         if (++slot == SLOTS) slot = 0, parity ^= 1;
     }
+    __device__ __forceinline__ void put_constants(const float *bias, const float *output)
+    {
+        const int bytes = ANI_CUDA_WIDE * (int)sizeof(float);
+        gate_wait(&gates->constants_empty, turn ^ 1);
+        turn ^= 1;
+        if (lane > 0) return;
+        gate_expect(&gates->constants_full, output ? 2 * bytes : bytes);
+        bulk_copy(gates->bias, bias, bytes, &gates->constants_full);
+        if (output) bulk_copy(gates->output, output, bytes, &gates->constants_full);
+    }
 };
 
 static __device__ __forceinline__ void fetch_member(fetcher &f, const ani_cuda_step &step, const ani_cuda_network *net, bool back)
@@ -83,7 +100,11 @@ static __device__ __forceinline__ void fetch_member(fetcher &f, const ani_cuda_s
         const int bytes = net->wide[l] * 64, n = l ? net->wide[l - 1] / 16 : n_tiles;
         const char *from = (const char *)net->wide_weight[l];
 #pragma unroll 1
-        for (int k = 0; k < n; k++) f.put(from + (size_t)(l ? k : f.stored(k)) * bytes, 1, bytes);
+        for (int k = 0; k < n; k++) {
+            f.put(from + (size_t)(l ? k : f.stored(k)) * bytes, 1, bytes);
+            // Later than the weights, so that these do not wait for the layer before to be done with its constants.
+            if (k == min(n - 1, SLOTS)) f.put_constants(net->wide_bias[l], l + 1 == L ? net->output : NULL);
+        }
     }
     if (!back) return;
     for (int l = L - 1; l > 0; l--) {
@@ -92,9 +113,9 @@ static __device__ __forceinline__ void fetch_member(fetcher &f, const ani_cuda_s
 #pragma unroll 1
         for (int k = 0; k < n; k++) f.put(from + (size_t)k * bytes, 1, bytes);
     }
-    const int n = net->wide[0] / 16;
-    for (int chunk = 0; chunk < n_tiles; chunk += CHUNK) {
-        const int pieces = min(n_tiles - chunk, CHUNK);
+    const int n = net->wide[0] / 16, most = chunk_of(n_tiles);
+    for (int chunk = 0; chunk < n_tiles; chunk += most) {
+        const int pieces = min(n_tiles - chunk, most);
         const char *from = (const char *)net->wide_back[0] + (size_t)f.stored(chunk + min(f.lane, pieces - 1)) * n * 1024;
 #pragma unroll 1
         for (int k = 0; k < n; k++) f.put(from + k * 1024, pieces, 1024);
@@ -107,6 +128,7 @@ static __device__ __forceinline__ void fetch_all(const ani_cuda_step &step, char
     const int lane = threadIdx.x % 32;
     fetcher f = {ring,
                  gates,
+                 0,
                  0,
                  0,
                  lane,
@@ -130,31 +152,21 @@ static __device__ __forceinline__ void fetch_all(const ani_cuda_step &step, char
 
 // ---- the warps that compute -----------------------------------------------------------------------------------------
 
-// The three products of float32's class: low × high, high × low, high × high.
-template <int N>
-static __device__ __forceinline__ void multiply_by(float (&sum)[ANI_CUDA_WIDE / 2], const uint4 &high, const uint4 &low,
-                                                   const char *slot)
-{
-    float(&first)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sum);
-    const wide_operand b = wide_operand_at(slot, 128, 512);
-    wide_begin();
-    wide_product(first, low, b, 1);
-    wide_product(first, high, wide_operand_after(b, 256), 1);
-    wide_product(first, high, b, 1);
-    wide_commit();
-    wide_wait<0>(); // the other four warps' products go on
-}
-
 struct computer {
     uint4 *operand; // [K_TILES][2][128]: this thread's
     char *ring;
     wide_gates *gates;
-    int slot, parity, lane;
+    int slot, parity, turn, lane;
 
-    // sum += `n` tiles of the operand times what the ring brings; with `input` they are fetched from there first.
-    __device__ __forceinline__ void multiply(float (&sum)[ANI_CUDA_WIDE / 2], int width, int n, const uint4 *input)
+    __device__ __forceinline__ void wait_for_weights() const
     {
-        uint4 high, low;
+        gate_wait(gates->full + slot, parity);
+    }
+    // sum += `n` tiles of the operand times what the ring brings; with `input` they are fetched from there first.
+    template <int N> __device__ __forceinline__ void multiply(float (&sums)[ANI_CUDA_WIDE / 2], int n, const uint4 *input)
+    {
+        float(&sum)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
+        uint4 high[2], low[2];
         const auto fetch = [&](int k) {
             if (k < n) {
                 copy_async(operand + k % K_TILES * 256, input + k * 64);
@@ -162,37 +174,40 @@ struct computer {
             }
             copy_commit();
         };
-        const auto load = [&](int k) {
+        const auto load = [&](int d, int k) {
             const uint4 even = operand[k % K_TILES * 256], odd = operand[k % K_TILES * 256 + 128];
-            high = make_uint4(even.x, even.y, odd.x, odd.y);
-            low = make_uint4(even.z, even.w, odd.z, odd.w);
+            high[d] = make_uint4(even.x, even.y, odd.x, odd.y);
+            low[d] = make_uint4(even.z, even.w, odd.z, odd.w);
+        };
+        const auto one = [&](int d, int k) { // three products: low × high, high × low, high × high
+            const wide_operand b = wide_operand_at(ring + slot * SLOT_BYTES, 128, 512);
+            uint64_t *empty = gates->empty + slot;
+            wide_begin();
+            wide_product(sum, low[d], b, 1);
+            wide_product(sum, high[d], wide_operand_after(b, 256), 1);
+            wide_product(sum, high[d], b, 1);
+            wide_commit();
+            if (++slot == SLOTS) slot = 0, parity ^= 1;
+            if (input) {
+                fetch(k + AHEAD);
+                copy_wait<AHEAD - 1>();
+            }
+            load(d ^ 1, k + 1);
+            if (k + 1 < n) wait_for_weights();
+            wide_wait<0>(); // the other four warps' products go on
+            if (lane == 0) gate_arrive(empty);
         };
         if (input) {
             for (int k = 0; k < AHEAD; k++) fetch(k);
             copy_wait<AHEAD - 1>();
         }
-        load(0);
+        load(0, 0);
+        wait_for_weights();
 #pragma unroll 1
-        for (int k = 0; k < n; k++) {
-            const uint4 a = high, b = low;
-            if (input) {
-                fetch(k + AHEAD);
-                copy_wait<AHEAD - 1>();
-            }
-            load(k + 1);
-            gate_wait(gates->full + slot, parity);
-            const char *at = ring + slot * SLOT_BYTES;
-            switch (width) { // see wide_width in ani_cuda_pack.c
-            case 64: multiply_by<64>(sum, a, b, at); break;
-            case 96: multiply_by<96>(sum, a, b, at); break;
-            case 128: multiply_by<128>(sum, a, b, at); break;
-            case 160: multiply_by<160>(sum, a, b, at); break;
-            case 192: multiply_by<192>(sum, a, b, at); break;
-            case 224: multiply_by<224>(sum, a, b, at); break;
-            default: multiply_by<256>(sum, a, b, at);
-            }
-            if (lane == 0) gate_arrive(gates->empty + slot);
-            if (++slot == SLOTS) slot = 0, parity ^= 1;
+        for (int k = 0; k < n; k += 2) {
+            one(0, k);
+            if (k + 1 == n) break;
+            one(1, k + 1);
         }
     }
 };
@@ -250,7 +265,8 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_cud
     const int STRIDE = 32 * WARPS, BLOCKS = ANI_CUDA_WIDE / 32;
     const ani_cuda_network *net = step.network + member * step.n_species + w.species;
     const int L = net->n_hidden, n_tiles = step.groups->n_tiles, warp = threadIdx.x / 32, row = w.first + 16 * warp + c.lane / 4;
-    const int pair = 2 * (c.lane % 4), stages = back ? 2 * L - 1 + (n_tiles + CHUNK - 1) / CHUNK : L, columns = 16 * n_tiles;
+    const int pair = 2 * (c.lane % 4), chunk = chunk_of(n_tiles), stages = back ? 2 * L - 1 + (n_tiles + chunk - 1) / chunk : L,
+              columns = 16 * n_tiles;
     const float unit = step.weight_unit / ANI_CUDA_VALUE_SCALE, unit_back = step.weight_unit / ANI_CUDA_ADJOINT_SCALE * share;
     float4 *saved = (float4 *)step.saved + (size_t)blockIdx.x * (step.saved_columns / 8) * STRIDE + threadIdx.x;
     float *adjoint = w.adjoint + (size_t)row * columns + pair;
@@ -260,34 +276,53 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_cud
     for (int s = 0; s < stages; s++) {
         const bool forward = s < L, last = s == L - 1, to_input = s >= 2 * L - 1;
         const int l = forward ? s : 2 * L - 1 - s; // back: δ_{l−1} from δ_l, but from δ_1 dE/dAEV, chunk by chunk
-        const int width = to_input ? 16 * CHUNK : net->wide[forward ? l : l - 1];
+        const int width = to_input ? 16 * chunk : net->wide[forward ? l : l - 1];
         const int n = s == 0 ? n_tiles : net->wide[forward ? l - 1 : to_input ? 0 : l] / 16;
-        const int first = (s - (2 * L - 1)) * 16 * CHUNK; // column of dE/dAEV
+        const int first = (s - (2 * L - 1)) * 16 * chunk; // column of dE/dAEV
         float sum[ANI_CUDA_WIDE / 2];
 #pragma unroll
         for (int j = 0; j < ANI_CUDA_WIDE / 2; j++) sum[j] = 0;
-        if (to_input && add) { // what earlier members left, where these products sum nothing
-            const float *there = adjoint + from_here();
-#pragma unroll
-            for (int j = 0; j < 2 * CHUNK; j++) {
-                const float *from = there + min(first + 8 * j, columns - 8);
-                const float2 a = *(const float2 *)from, b = *(const float2 *)(from + 8 * columns);
-                float *to = sum + 8 * CHUNK + 4 * j;
-                to[0] = a.x, to[1] = a.y, to[2] = b.x, to[3] = b.y;
-            }
-        }
         if (!forward && !to_input) saved -= width / 8 * STRIDE;
-        c.multiply(sum, width, n,
-                   s == 0 ? (const uint4 *)step.aev + (size_t)(w.first / 16 + warp) * n_tiles * 64 + c.lane : NULL);
+        const uint4 *input = s == 0 ? (const uint4 *)step.aev + (size_t)(w.first / 16 + warp) * n_tiles * 64 + c.lane : NULL;
+        if (to_input && add && c.lane < 16) // what earlier members left, to L2
+            bulk_prefetch(w.adjoint + (size_t)(w.first + 16 * warp + c.lane) * columns + first, 4 * min(width, columns - first));
+        switch (width) { // see wide_width in ani_cuda_pack.c
+        case 128: c.multiply<128>(sum, n, input); break;
+        case 160: c.multiply<160>(sum, n, input); break;
+        case 192: c.multiply<192>(sum, n, input); break;
+        case 224: c.multiply<224>(sum, n, input); break;
+        default: c.multiply<256>(sum, n, input);
+        }
+        if (forward) gate_wait(&c.gates->constants_full, c.turn);
         if (to_input) {
             float *there = adjoint + from_here();
+            const int end = min(width, columns - first);
+            const int DEEP = 3;
+            float4 old[DEEP + 1][4];
+            const auto look = [&](int q) {
 #pragma unroll
-            for (int j = 0; j < 2 * CHUNK; j++) {
-                if (first + 8 * j >= columns) break;
-                float *to = there + first + 8 * j;
-                const float *v = sum + 4 * j, *old = v + 8 * CHUNK;
-                *(float2 *)to = make_float2(fmaf(v[0], unit_back, old[0]), fmaf(v[1], unit_back, old[1]));
-                *(float2 *)(to + 8 * columns) = make_float2(fmaf(v[2], unit_back, old[2]), fmaf(v[3], unit_back, old[3]));
+                for (int j = 0; j < 4; j++) {
+                    const float *at = there + min(first + 32 * q + 8 * j, columns - 8);
+                    const float2 a = add ? *(const float2 *)at : make_float2(0, 0);
+                    const float2 b = add ? *(const float2 *)(at + 8 * columns) : make_float2(0, 0);
+                    old[q % (DEEP + 1)][j] = make_float4(a.x, a.y, b.x, b.y);
+                }
+            };
+#pragma unroll
+            for (int q = 0; q < DEEP; q++) look(q);
+#pragma unroll
+            for (int q = 0; q < BLOCKS; q++) {
+                if (32 * q >= end) break;
+                if (q + DEEP < BLOCKS) look(q + DEEP);
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    if (32 * q + 8 * j >= end) break;
+                    const float *v = sum + 16 * q + 4 * j;
+                    const float4 before = old[q % (DEEP + 1)][j];
+                    float *to = there + first + 32 * q + 8 * j;
+                    *(float2 *)to = make_float2(fmaf(v[0], unit_back, before.x), fmaf(v[1], unit_back, before.y));
+                    *(float2 *)(to + 8 * columns) = make_float2(fmaf(v[2], unit_back, before.z), fmaf(v[3], unit_back, before.w));
+                }
             }
         } else if (!forward) {
             const float4 *from = saved + from_here();
@@ -308,45 +343,29 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_cud
             }
         } else if (!last) {
             float4 *to = saved + from_here();
-            const float2 *bias = (const float2 *)(net->wide_bias[l] + pair);
-            float2 own[2][4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) own[0][j] = __ldg(bias + 4 * j);
+            const float2 *bias = (const float2 *)(c.gates->bias + pair);
 #pragma unroll
             for (int q = 0; q < BLOCKS; q++) {
                 if (32 * q >= width) break;
 #pragma unroll
-                for (int j = 0; j < 4 && q + 1 < BLOCKS; j++) own[(q + 1) % 2][j] = __ldg(bias + 16 * q + 16 + 4 * j);
-#pragma unroll
                 for (int j = 0; j < 4; j++) {
                     float4 h, grown;
-                    activation.apply(sum + 16 * q + 4 * j, own[q % 2][j], h, grown);
+                    activation.apply(sum + 16 * q + 4 * j, bias[16 * q + 4 * j], h, grown);
                     c.operand[(4 * q + j) * 128] = split(h);
                     if (back) to[(4 * q + j) * STRIDE] = grown;
                 }
             }
             saved += width / 8 * STRIDE;
         } else {
-            const float2 *bias = (const float2 *)(net->wide_bias[l] + pair), *output = (const float2 *)(net->output + pair);
-            float2 own[2][4], weight[2][4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                own[0][j] = __ldg(bias + 4 * j);
-                weight[0][j] = __ldg(output + 4 * j);
-            }
+            const float2 *bias = (const float2 *)(c.gates->bias + pair), *output = (const float2 *)(c.gates->output + pair);
 #pragma unroll
             for (int q = 0; q < BLOCKS; q++) {
                 if (32 * q >= width) break;
 #pragma unroll
-                for (int j = 0; j < 4 && q + 1 < BLOCKS; j++) {
-                    own[(q + 1) % 2][j] = __ldg(bias + 16 * q + 16 + 4 * j);
-                    weight[(q + 1) % 2][j] = __ldg(output + 16 * q + 16 + 4 * j);
-                }
-#pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    const float2 of = weight[q % 2][j];
+                    const float2 of = output[16 * q + 4 * j];
                     float4 h, grown;
-                    activation.apply(sum + 16 * q + 4 * j, own[q % 2][j], h, grown);
+                    activation.apply(sum + 16 * q + 4 * j, bias[16 * q + 4 * j], h, grown);
                     upper += h.x * of.x + h.y * of.y;
                     lower += h.z * of.x + h.w * of.y;
                     c.operand[(4 * q + j) * 128] =
@@ -354,6 +373,11 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_cud
                 }
             }
             if (stamps && back) step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
+        }
+        if (forward) {
+            c.turn ^= 1;
+            __syncwarp();
+            if (c.lane == 0) gate_arrive(&c.gates->constants_empty);
         }
     }
     for (int k = 1; k < 4; k *= 2) {
@@ -390,10 +414,11 @@ static __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_co
 {
     DYNAMIC_SHARED(shared);
     if (!WIDE_CUDA_HERE) return;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint4 *operands = shared;
     char *ring = (char *)shared + OPERAND_BYTES;
     wide_gates *gates = (wide_gates *)(ring + SLOTS * SLOT_BYTES);
-    const int lane = threadIdx.x % 32, items = count_items(step);
+    const int items = count_items(step);
     if (threadIdx.x == 0) {
         for (int k = 0; k < SLOTS; k++) {
             gate_init(gates->full + k, 1);
@@ -401,36 +426,38 @@ static __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_co
         }
         gate_init(&gates->item_full, 1);
         gate_init(&gates->item_empty, WARPS);
+        gate_init(&gates->constants_full, 1);
+        gate_init(&gates->constants_empty, WARPS);
         mailbox_publish();
     }
     __syncthreads();
-    if (threadIdx.x / 32 >= WARPS) {
+    if (warp >= WARPS) {
         wide_fewer_registers<40>();
-        if (threadIdx.x / 32 == WARPS) fetch_all(step, ring, gates, items, back != 0);
+        if (warp == WARPS) fetch_all(step, ring, gates, items, back != 0);
     } else {
         wide_more_registers<232>();
-        computer c = {operands + threadIdx.x / 128 * (K_TILES * 256) + threadIdx.x % 128, ring, gates, 0, 0, lane};
+        computer c = {operands + warp / 4 * (K_TILES * 256) + threadIdx.x % 128, ring, gates, 0, 0, 0, lane};
         compute_all(c, step, items, back != 0);
     }
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-static const int WIDE_BYTES = OPERAND_BYTES + SLOTS * SLOT_BYTES + (int)sizeof(wide_gates);
+static const int SHARED_BYTES = OPERAND_BYTES + SLOTS * SLOT_BYTES + (int)sizeof(wide_gates);
 
 int ani_cuda_launch_wide(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    return launch(wide_kernel, step->wide_blocks, THREADS, WIDE_BYTES, 1, plan->overlap, stream, *step, plan->forces);
+    return launch(wide_kernel, step->wide_blocks, THREADS, SHARED_BYTES, 1, plan->overlap, stream, *step, plan->forces);
 }
 
 int ani_cuda_prepare_wide(int shared_bytes, int *can)
 {
     struct cudaFuncAttributes attributes;
     *can = 0;
-    if (shared_bytes < WIDE_BYTES) return 0;
+    if (shared_bytes < SHARED_BYTES) return 0;
     cudaError_t e = cudaFuncGetAttributes(&attributes, wide_kernel);
     // Compiled for another GPU the kernel is empty.
     if (e != cudaSuccess || attributes.numRegs < 128) return (int)e;
     *can = 1;
-    return (int)cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_BYTES);
+    return (int)cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
 }
