@@ -14,10 +14,11 @@
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
-// "cluster=8,tile=16,edges=0,overlap=1,bins=0,small=0,alone=0": what a developer wants to compare. −1: not asked for.
+// "cluster=8,tile=16,edges=0,overlap=1,bins=0,whole=0,small=0,alone=0": what a developer wants to compare. −1: not asked for.
 static void read_forced_plan(painn_cuda_plan *plan)
 {
-    *plan = (painn_cuda_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .small = -1, .alone = -1};
+    *plan = (painn_cuda_plan){
+        .cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .whole = -1, .small = -1, .alone = -1};
     const char *text = getenv("MLFF_CUDA_PLAN"), *at;
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
@@ -26,6 +27,7 @@ static void read_forced_plan(painn_cuda_plan *plan)
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
     if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);
     if ((at = strstr(text, "alone="))) plan->alone = atoi(at + 6);
+    if ((at = strstr(text, "whole="))) plan->whole = atoi(at + 6);
     if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
 }
 

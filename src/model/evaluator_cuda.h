@@ -60,6 +60,8 @@ struct cuda_evaluator {
     const mlff_model *model;
     int device, capability, n_multiprocessors, shared_bytes;
     int clusters_of_8, clusters_of_4, clusters_of_2, large_tiles; // how many run at once; whether tiles of 32 atoms fit
+    int whole_tiles,
+        whole_pairs; // tiles of 8 atoms that the kernel of all layers holds at once, and pairs of these in one cluster
     painn_cuda_step step;
     void *constants, *arena;
     size_t constant_bytes, arena_bytes;

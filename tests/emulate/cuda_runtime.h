@@ -13,14 +13,18 @@ struct dim3 {
     {
     }
 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension = 4, cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
     union {
         struct {
             unsigned x, y, z;
         } clusterDim;
-        int programmaticStreamSerializationAllowed;
+        int cooperative, programmaticStreamSerializationAllowed;
     } val;
 };
 struct cudaLaunchConfig_t {
@@ -34,7 +38,7 @@ struct cudaLaunchConfig_t {
 namespace emulate
 {
 cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const std::function<void()> &body);
-cudaError_t set_shared_limit(const void *kernel, int bytes);
+cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int value);
 cudaError_t clusters_at_once(int *n, const void *kernel, const cudaLaunchConfig_t &config);
 } // namespace emulate
 
@@ -44,9 +48,9 @@ static cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*k
 {
     return emulate::launch(*config, (const void *)kernel, [=]() { kernel(arguments...); });
 }
-template <typename Kernel> static cudaError_t cudaFuncSetAttribute(Kernel *kernel, cudaFuncAttribute, int value)
+template <typename Kernel> static cudaError_t cudaFuncSetAttribute(Kernel *kernel, cudaFuncAttribute attribute, int value)
 {
-    return emulate::set_shared_limit((const void *)kernel, value);
+    return emulate::set_attribute((const void *)kernel, attribute, value);
 }
 struct cudaFuncAttributes {
     int numRegs;

@@ -9,6 +9,7 @@ namespace emulate
 fiber *current;
 std::vector<fiber> *fibers;
 
+barrier_state of_grid;
 static void *scheduler_pointer;
 static const std::function<void()> *body_of_all;
 enum { STACK_BYTES = 64 * 1024 };
@@ -32,24 +33,25 @@ void yield()
     emulate_switch(&current->stack_pointer, scheduler_pointer);
 }
 
-void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::function<void()> &body)
+void run(int blocks, int threads, size_t shared_bytes, int cluster, int together, const std::function<void()> &body)
 {
     gridDim.x = blocks;
     blockDim.x = threads;
     body_of_all = &body;
-    std::vector<fiber> all((size_t)cluster * threads);
+    std::vector<fiber> all((size_t)together * threads);
     fibers = &all;
     static std::vector<char *> &stacks = *new std::vector<char *>; // kept for the launches to come, to the very end
     while (stacks.size() < all.size()) stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
-    for (int first = 0; first < blocks; first += cluster) {
-        std::vector<barrier_state> barriers((size_t)cluster + 1);
-        std::vector<warp_state> warps((size_t)cluster * threads / 32);
+    for (int first = 0; first < blocks; first += together) {
+        std::vector<barrier_state> barriers((size_t)together), of_clusters((size_t)together / cluster);
+        std::vector<warp_state> warps((size_t)together * threads / 32);
         std::vector<char *> shared;
-        for (int r = 0; r < cluster; r++) {
+        of_grid = barrier_state();
+        for (int r = 0; r < together; r++) {
             shared.push_back((char *)aligned_alloc(256, (shared_bytes + 511) / 256 * 256));
             memset(shared.back(), 0xff, (shared_bytes + 511) / 256 * 256);
         }
-        for (int r = 0; r < cluster; r++)
+        for (int r = 0; r < together; r++)
             for (int t = 0; t < threads; t++) {
                 fiber &f = all[(size_t)r * threads + t];
                 char *stack = stacks[(size_t)r * threads + t];
@@ -61,12 +63,12 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::f
                           stack,
                           t,
                           first + r,
-                          r,
+                          r / cluster * cluster,
                           false,
                           shared[r],
                           &warps[((size_t)r * threads + t) / 32],
                           &barriers[r],
-                          &barriers[cluster],
+                          &of_clusters[r / cluster],
                           threads,
                           threads * cluster};
             }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* emulate_cuda.h: enough of CUDA C++ to run the project's kernels on a CPU, thread by thread, where there is no GPU.
  *
- * Each CUDA thread is a fiber; blocks of a cluster run together, clusters one after the other. A barrier, a shuffle or
+ * Each CUDA thread is a fiber; blocks of a cluster run together, clusters one after the other (all together where asked for). A barrier, a shuffle or
  * a tensor-core product suspends a fiber until all that take part have come. Not fast, but every index, barrier and
  * sum of the real source is exercised, under the sanitizers too. Stands before each kernel source, with MLFF_EMULATE. */
 #ifndef EMULATE_CUDA_H
@@ -82,7 +82,7 @@ struct barrier_state {
 struct fiber {
     void *stack_pointer;
     char *stack;
-    int thread, block, rank;
+    int thread, block, cluster_first; /* of the blocks that run together, its cluster's first */
     bool done;
     char *shared;
     warp_state *warp;
@@ -97,7 +97,9 @@ inline fiber &self()
     return *current;
 }
 void yield();
-void run(int blocks, int threads, size_t shared_bytes, int cluster, const std::function<void()> &body);
+extern barrier_state of_grid;
+/* `together`: blocks that run at once, a multiple of the cluster. */
+void run(int blocks, int threads, size_t shared_bytes, int cluster, int together, const std::function<void()> &body);
 template <typename T> T exchange(T value, int source)
 {
     warp_state &w = *self().warp;
@@ -236,6 +238,10 @@ template <int C> static inline void cluster_barrier()
     else
         __syncthreads();
 }
+static inline void grid_barrier(uint32_t *, int n_blocks)
+{
+    emulate::wait(emulate::of_grid, n_blocks * emulate::self().block_threads);
+}
 template <int C> static inline int cluster_rank()
 {
     return C > 1 ? emulate::self().block % C : 0;
@@ -256,7 +262,7 @@ typedef char *mail_base;
 static inline mail_base find_peer(const void *base, int rank)
 {
     emulate::fiber &me = emulate::self();
-    return (*emulate::fibers)[(size_t)rank * me.block_threads].shared + ((const char *)base - me.shared);
+    return (*emulate::fibers)[(size_t)(me.cluster_first + rank) * me.block_threads].shared + ((const char *)base - me.shared);
 }
 template <typename T> static inline void mail(mail_base peer, uint32_t offset, uint32_t mailbox, T v)
 {

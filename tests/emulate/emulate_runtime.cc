@@ -70,6 +70,7 @@ CUstream_st default_stream;
 std::set<cudaStream_t> streams = {&default_stream};
 std::set<cudaEvent_t> events;
 std::map<const void *, int> shared_limits;
+std::set<const void *> nonportable; // kernels that may have clusters of more than 8 blocks
 emulate_counts counts;
 planned_failure failure;
 cudaError_t lost_by;
@@ -263,24 +264,34 @@ cudaError_t launch(const cudaLaunchConfig_t &config, const void *kernel, const s
     ENTER;
     const int n = (int)config.gridDim.x, threads = (int)config.blockDim.x, cluster = cluster_of(config);
     const size_t bytes = config.dynamicSmemBytes;
+    bool together = false;
+    for (unsigned k = 0; k < config.numAttrs; k++)
+        together = together || (config.attrs[k].id == cudaLaunchAttributeCooperative && config.attrs[k].val.cooperative);
     auto granted = shared_limits.find(kernel);
     if (n < 1 || threads < 1 || threads > 1024 || n % cluster != 0 || config.gridDim.y != 1 || config.blockDim.y != 1)
         return answer(cudaErrorInvalidConfiguration);
-    if (cluster > 8 || (capability() < 90 && config.numAttrs > 0)) return answer(cudaErrorNotSupported);
+    if (cluster > (nonportable.count(kernel) ? 16 : 8) || (capability() < 90 && config.numAttrs > 0))
+        return answer(cudaErrorNotSupported);
     if (bytes > (size_t)(granted == shared_limits.end() ? UNASKED_SHARED : granted->second)) return answer(cudaErrorInvalidValue);
+    if (together && n > MULTIPROCESSORS) return answer(cudaErrorCooperativeLaunchTooLarge);
     counts.launches++;
     cudaError_t error = enqueue(config.stream, [=]() {
         clock_ns += LAUNCH_NS;
-        run(n, threads, bytes, cluster, body);
+        run(n, threads, bytes, cluster, together ? n : cluster, body);
         clock_ns += LAUNCH_NS;
     });
     if (!config.stream) drain(&default_stream, default_stream.asked);
     return error;
 }
 
-cudaError_t set_shared_limit(const void *kernel, int bytes)
+cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int bytes)
 {
     ENTER;
+    if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) {
+        if (capability() < 90) return answer(cudaErrorInvalidValue);
+        nonportable.insert(kernel);
+        return cudaSuccess;
+    }
     if (bytes > shared_bytes()) return answer(cudaErrorInvalidValue);
     shared_limits[kernel] = bytes;
     return cudaSuccess;

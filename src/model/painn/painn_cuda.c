@@ -21,6 +21,9 @@ static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
     const int by_four_warps = wide && e->capability == 90 && e->large_tiles;
     plan->tile = tiles <= e->n_multiprocessors || !by_four_warps ? 16 : 32;
     plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
+    const int tiles_of_8 = (plan->n_atoms + 7) / 8;
+    plan->whole = tiles_of_8 > e->whole_tiles ? 0 : e->whole_pairs > 0 ? 2 : 1;
+    if (f->whole >= 0 && f->whole < plan->whole) plan->whole = f->whole;
     if (f->cluster > 0 && wide && e->capability >= 90) plan->cluster = f->cluster;
     if (f->tile > 0) plan->tile = by_four_warps ? f->tile : 16;
     if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
@@ -56,14 +59,15 @@ static mlff_status exchange(cuda_evaluator *e, const painn_cuda_step *step, int 
 static mlff_status enqueue_model(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
-    int L = step->n_layers;
-    for (int l = 0; l < L; l++) {
+    int L = step->n_layers, whole = plan->whole && step->handed_pairs != 2 && !e->has_halo;
+    if (whole) CUDA_TRY(painn_cuda_launch_layers(step, plan, stream), "launching the layers");
+    for (int l = 0; l < L && !whole; l++) {
         CUDA_TRY(painn_cuda_launch_message(step, plan, l, stream), "launching a message");
         CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 0, stream), "launching an update");
         if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
     }
     if (plan->forces) {
-        for (int l = L - 1; l >= 0; l--) {
+        for (int l = L - 1; l >= 0 && !whole; l--) {
             CUDA_TRY(painn_cuda_launch_edges(step, plan, l, stream), "launching a message's reverse");
             if (l == 0) break;
             PLUGIN_TRY(exchange(e, step, 0, l, stream));
@@ -170,6 +174,10 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
     }
     e->large_tiles = e->shared_bytes >= 200 * 1024;
     PLUGIN_TRY(cuda_evaluator_upload(e, pack_painn, &(packed_painn){painn, &e->step}));
+    if (e->capability >= 90) {
+        e->whole_tiles = painn_cuda_prepare_layers(&e->step, 1);
+        e->whole_pairs = painn_cuda_prepare_layers(&e->step, 2);
+    }
     PLUGIN_TRY(create_stages(e));
     *evaluator_out = e;
     e = NULL;

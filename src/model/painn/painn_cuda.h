@@ -109,6 +109,38 @@ typedef struct __attribute__((aligned(16))) painn_cuda_edge {
     int32_t shift;   /* three times 10 bits, + 512 each */
 } painn_cuda_edge;
 
+/* The kernel of all layers. Operands of a tile in its blocks' shared memory, and a ring for weights; in pieces (of a lane). */
+enum {
+    PAINN_CUDA_LAYERS_F = 128,
+    PAINN_CUDA_TILE_ATOMS = 8,
+    PAINN_CUDA_TILE_BLOCKS = 8,
+    PAINN_CUDA_AT_Q = 0, /* F features each: q, n, three of region A, six of B */
+    PAINN_CUDA_AT_N = PAINN_CUDA_LAYERS_F / 16 * 32,
+    PAINN_CUDA_AT_A = 2 * PAINN_CUDA_AT_N,
+    PAINN_CUDA_AT_B = 5 * PAINN_CUDA_AT_N,
+    PAINN_CUDA_OPERANDS = 11 * PAINN_CUDA_AT_N,
+    PAINN_CUDA_RING_SLOTS = 12, /* each 16 columns, F of k */
+    PAINN_CUDA_SLOT = 2 * PAINN_CUDA_AT_N,
+    PAINN_CUDA_RING = PAINN_CUDA_RING_SLOTS * PAINN_CUDA_SLOT
+};
+/* What is made of one of its products: activations in their order, and adjoints. */
+enum { TO_V, TO_G, TO_Q, TO_H, TO_X, TO_ENERGY, TO_Q_BAR, TO_G_BAR, TO_V_BAR, TO_MU_BAR, TO_H_BAR, TO_Q_BELOW };
+/* One product: `items` sums over k tiles, each divided among `shares` warps. */
+typedef struct painn_cuda_product {
+    const void *source[3]; /* of its weights: of the first block; `copies` of `bytes` each */
+    const float *bias[3];  /* added by who finishes, or NULL; of the first block */
+    int32_t bytes, copies;
+    int32_t position; /* in the ring */
+    int32_t after;    /* the product that must be done before its weights may come; −1: none */
+    int32_t ranks;    /* blocks with features of their own, in turn */
+    int32_t kind, layer;
+    int32_t items, shares, n; /* k tiles of a share */
+    int32_t rows, item_rows;  /* where its operand is, and how far from it that of the next item */
+    int32_t row_sets, stored; /* items with different rows; k tiles of a column of the weights */
+    int32_t mail;             /* halves of F features that come before it */
+    int32_t unused;
+} painn_cuda_product;
+
 typedef struct painn_cuda_step {
     /* ---- the model */
     int32_t n_features, n_layers, n_species, n_hidden; /* n_hidden: of the readout */
@@ -127,6 +159,9 @@ typedef struct painn_cuda_step {
     float o2;
     float table_scale;    /* change of a table's variable with distance, 1/model length */
     const double *offset; /* [n_species] eV */
+
+    const painn_cuda_product *products; /* [n_products] of the kernel of all layers */
+    int32_t n_products, n_products_forward;
 
     const painn_cuda_call *call_in; /* on the device */
 
@@ -173,6 +208,7 @@ typedef struct painn_cuda_step {
     float *edge_gradient;        /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
     float *raw_energy;           /* [F/16][n_atoms] by 8 hidden features of the readout, without its bias */
     double *atom_virial;         /* [n_atoms][9] */
+    uint32_t *meeting;           /* counts blocks at barriers of a whole kernel */
 
     uint64_t *stamps;          /* [4 layers + 4] the GPU's timer at the beginning of each kernel and the end; NULL: off */
     painn_cuda_report *report; /* zero at the beginning and at the end of a step */
@@ -190,6 +226,7 @@ typedef struct painn_cuda_plan {
     int forces; /* 0: energies only */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
     int alone;  /* 1: a block a row wraps its system's atoms itself: few and small systems */
+    int whole;  /* 1: all layers in one kernel; 2: and two tiles in one cluster; 0: a kernel for each part */
     int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
 } painn_cuda_plan;
 
@@ -201,6 +238,8 @@ int painn_cuda_launch_message(const painn_cuda_step *step, const painn_cuda_plan
 int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, void *stream);
 /* back: the reverse of message network `layer` and update `layer` − 1. */
 int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
+/* All layers at once, instead of messages, edges and mixes; only of pairs that have their reverses. */
+int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 /* Its parts, compiled one by one. */
 int painn_cuda_launch_mix_tf32(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
@@ -212,6 +251,8 @@ int painn_cuda_clusters_at_once_bf16(int cluster);
 /* Raises the shared memory limits of all kernels; once per device. */
 int painn_cuda_prepare_node(int numbers, int n_features);
 int painn_cuda_prepare_edge(void);
+/* How many clusters of one or two tiles of 8 atoms the kernel of all layers works on at once; 0: it does not fit this model or GPU. */
+int painn_cuda_prepare_layers(const painn_cuda_step *step, int tiles);
 /* Tiles that are worked on at once by clusters of 2, 4 or 8 blocks. */
 int painn_cuda_clusters_at_once(int numbers, int cluster);
 

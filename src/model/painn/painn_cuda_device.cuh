@@ -14,12 +14,15 @@
 #endif
 #include <cuda_runtime.h>
 
+/* What launches are asked for: to start while the kernel before ends (1), and that all blocks run at once. */
+enum { LAUNCH_TOGETHER = 2 };
+
 template <typename Step, typename... Extra>
 static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, size_t shared_bytes, int cluster, int overlap,
                   void *stream, const Step &step, Extra... extra)
 {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attributes[2];
+    cudaLaunchAttribute attributes[3];
     config.gridDim = dim3((unsigned)n_blocks);
     config.blockDim = dim3((unsigned)n_threads);
     config.dynamicSmemBytes = shared_bytes;
@@ -31,7 +34,11 @@ static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, s
         attributes[config.numAttrs].val.clusterDim.y = attributes[config.numAttrs].val.clusterDim.z = 1;
         config.numAttrs++;
     }
-    if (overlap) {
+    if (overlap & LAUNCH_TOGETHER) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+        attributes[config.numAttrs++].val.cooperative = 1;
+    }
+    if (overlap & 1) {
         attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
         config.numAttrs++;
@@ -72,6 +79,23 @@ template <int C> static __device__ __forceinline__ void cluster_barrier()
 #endif
     __syncthreads();
 }
+/* A barrier of `n_blocks` blocks, the first among them, all of which run: what they wrote before it is seen after it. The counter's
+ * highest bit turns when all have come. */
+static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks)
+{
+    __syncthreads();
+#if __CUDA_ARCH__ >= 700
+    if (threadIdx.x == 0) {
+        const uint32_t mine = blockIdx.x == 0 ? 0x80000000u - (uint32_t)(n_blocks - 1) : 1;
+        uint32_t before, now;
+        asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(mine) : "memory");
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+        } while (((before ^ now) & 0x80000000u) == 0);
+    }
+#endif
+    __syncthreads();
+}
 template <int C> static __device__ __forceinline__ int cluster_rank()
 {
     return C > 1 ? (int)(blockIdx.x % C) : 0;
@@ -102,7 +126,7 @@ static __device__ __forceinline__ void mailbox_wait(uint64_t *mailbox)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("{\n.reg .pred open;\nagain:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 open, [%0], 0;\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 open, [%0], 0;\n"
                  "@open bra.uni done;\nbra.uni again;\ndone:\n}" ::"r"(shared_address(mailbox))
                  : "memory");
 #endif
@@ -133,6 +157,15 @@ static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uin
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(peer + offset),
                  "r"(v.x), "r"(v.y), "r"(peer + mailbox)
+                 : "memory");
+#endif
+}
+
+static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint32_t v)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(peer + offset), "r"(v),
+                 "r"(peer + mailbox)
                  : "memory");
 #endif
 }

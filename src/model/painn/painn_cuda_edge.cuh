@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda_edge.cuh: edges of an atom's row: how a warp reads them, their filters from the table, sums over quarters. */
+#ifndef PAINN_CUDA_EDGE_CUH
+#define PAINN_CUDA_EDGE_CUH
+
+#include "painn_cuda_device.cuh"
+
+// Entries of 16 bytes in an interval's slice of the table; in the fast modes two features share one.
+template <bool fast> static constexpr int table_entries()
+{
+    return fast ? 3 * PAINN_CUDA_SLICE / 2 : 3 * PAINN_CUDA_SLICE;
+}
+
+// The table of a layer as a block sees it: entry (interval, block b) of the lane's two features.
+template <bool in_shared, int F, bool fast> struct filter_table {
+    static const int SLICE = table_entries<fast>(), INTERVAL = in_shared ? SLICE : F / PAINN_CUDA_SLICE * SLICE;
+    const float4 *base;
+    __device__ __forceinline__ filter_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
+    {
+        base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * SLICE) + threadIdx.x % 8;
+    }
+    template <bool derivative> __device__ __forceinline__ void get(int interval, int b, float t, float2 &W, float2 &dW) const
+    {
+        const float4 *at = base + interval * INTERVAL + b * (SLICE / 3);
+        if (fast) {
+            const float4 c = in_shared ? at[0] : __ldg(at);
+            const uint32_t c0 = __float_as_uint(c.x), c1 = __float_as_uint(c.y), c2 = __float_as_uint(c.z),
+                           c3 = __float_as_uint(c.w), t2 = pack_half2(t, t);
+            const uint32_t b2 = fma_half2(t2, c3, c2), b1 = fma_half2(t2, b2, c1);
+            W = unpack_half2(fma_half2(t2, b1, c0));
+            if (derivative) dW = unpack_half2(fma_half2(t2, fma_half2(t2, c3, b2), b1));
+        } else {
+            const float4 p = in_shared ? at[0] : __ldg(at), r = in_shared ? at[8] : __ldg(at + 8);
+            one<derivative>(p, t, W.x, dW.x);
+            one<derivative>(r, t, W.y, dW.y);
+        }
+    }
+    template <bool derivative> __device__ __forceinline__ void one(float4 c, float t, float &W, float &dW) const
+    {
+        const float2 c34 = unpack_half2(__float_as_uint(c.w));
+        const float b3 = fmaf(t, c34.y, c34.x), b2 = fmaf(t, b3, c.z), b1 = fmaf(t, b2, c.y);
+        W = fmaf(t, b1, c.x);
+        if (derivative) dW = fmaf(t, fmaf(t, fmaf(t, c34.y, b3), b2), b1);
+    }
+    // All of a slice into shared memory.
+    static __device__ __forceinline__ void load(const painn_cuda_layer &layer, uint4 *shared, int slice)
+    {
+        const uint4 *table = (const uint4 *)layer.filter + slice * SLICE;
+        for (int k = threadIdx.x; k < PAINN_CUDA_INTERVALS * SLICE; k += blockDim.x)
+            shared[k] = __ldg(table + (size_t)(k / SLICE) * (F / PAINN_CUDA_SLICE * SLICE) + k % SLICE);
+    }
+};
+
+static __device__ __forceinline__ float2 add_quarters(float2 v)
+{
+#pragma unroll
+    for (int k = 8; k <= 16; k *= 2) {
+        v.x += __shfl_xor_sync(~0u, v.x, k);
+        v.y += __shfl_xor_sync(~0u, v.y, k);
+    }
+    return v;
+}
+
+static __device__ __forceinline__ void fma2(float2 &sum, float2 a, float2 b)
+{
+    sum.x = fmaf(a.x, b.x, sum.x);
+    sum.y = fmaf(a.y, b.y, sum.y);
+}
+static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
+{
+    return make_float2(a.x * b.x, a.y * b.y);
+}
+
+// Up to 32 edges of a row, one a lane; where there is none, a harmless one to the row's own atom.
+struct edge_chunk {
+    float4 a, b;
+    int length; // of the row
+    __device__ __forceinline__ void load(const painn_cuda_edge *rows, const int32_t *lengths, int capacity, int i, int begin)
+    {
+        const int k = begin + (int)(threadIdx.x % 32);
+        length = lengths[i];
+        // Not waiting for the length: what lies behind it in the row is memory, and is replaced.
+        const painn_cuda_edge *edge = rows + (size_t)i * capacity + min(k, capacity - 1);
+        a = *(const float4 *)edge->u;
+        b = *(const float4 *)&edge->packed;
+        if (k >= length) {
+            a = make_float4(0, 0, 0, 1);
+            b = make_float4(__int_as_float(i * PAINN_CUDA_INTERVALS), 0, 0, 0);
+        }
+    }
+};
+
+// An edge, given to all lanes of a quarter from the lane that read it, with its filters.
+template <int BLOCKS, bool derivative> struct edge_view {
+    float ux, uy, uz;
+    int j;
+    float2 W[BLOCKS], dW[BLOCKS];
+    float t;
+    int interval;
+    __device__ __forceinline__ void locate(const edge_chunk &chunk, int packed, int k)
+    {
+        const int source = (k + (int)(threadIdx.x % 32) / 8) % 32;
+        ux = __shfl_sync(~0u, chunk.a.x, source);
+        uy = __shfl_sync(~0u, chunk.a.y, source);
+        uz = __shfl_sync(~0u, chunk.a.z, source);
+        packed = __shfl_sync(~0u, packed, source);
+        t = __shfl_sync(~0u, chunk.b.y, source);
+        j = packed / PAINN_CUDA_INTERVALS;
+        interval = packed % PAINN_CUDA_INTERVALS;
+    }
+    template <typename Table> __device__ __forceinline__ void filter(const Table &table, bool active)
+    {
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            table.template get<derivative>(interval, b, t, W[b], dW[b]);
+            if (!active) W[b] = dW[b] = make_float2(0, 0);
+        }
+    }
+};
+
+// v[0 … 3] summed over the 8 lanes of a quarter: lanes 2c and 2c + 1 get component c.
+static __device__ __forceinline__ float sum_quarter(const float (&v)[4])
+{
+    int lane = threadIdx.x;
+    bool upper = lane & 4, odd = lane & 2;
+    float keep0 = upper ? v[2] : v[0], keep1 = upper ? v[3] : v[1], give0 = upper ? v[0] : v[2], give1 = upper ? v[1] : v[3];
+    keep0 += __shfl_xor_sync(~0u, give0, 4);
+    keep1 += __shfl_xor_sync(~0u, give1, 4);
+    float keep = odd ? keep1 : keep0, give = odd ? keep0 : keep1;
+    keep += __shfl_xor_sync(~0u, give, 2);
+    return keep + __shfl_xor_sync(~0u, keep, 1);
+}
+
+#endif
