@@ -76,7 +76,7 @@ planned_failure failure;
 cudaError_t lost_by;
 thread_local cudaError_t last_error;
 thread_local std::shared_ptr<capture_state> capturing; // one at a time is enough for us
-enum { MULTIPROCESSORS = 16, LAUNCH_NS = 1000, UNASKED_SHARED = 48 * 1024 };
+enum { MULTIPROCESSORS = 32, LAUNCH_NS = 1000, UNASKED_SHARED = 48 * 1024 };
 
 int64_t setting(const char *name, int64_t otherwise)
 {

@@ -80,9 +80,13 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
     plan.forces = 1;
     plan.n_multiprocessors = 16;
     int error = painn_cuda_launch_list(step, &plan, NULL) | painn_cuda_launch_reverse(step, &plan, NULL);
-    for (int l = 0; l < step->n_layers; l++)
+    if (plan.whole) {
+        assert_true(painn_cuda_prepare_layers(step, plan.whole) > 0);
+        error |= painn_cuda_launch_layers(step, &plan, NULL);
+    }
+    for (int l = 0; l < step->n_layers && !plan.whole; l++)
         error |= painn_cuda_launch_message(step, &plan, l, NULL) | painn_cuda_launch_mix(step, &plan, l, 0, NULL);
-    for (int l = step->n_layers - 1; l >= 0; l--) {
+    for (int l = step->n_layers - 1; l >= 0 && !plan.whole; l--) {
         error |= painn_cuda_launch_edges(step, &plan, l, NULL);
         if (l > 0) error |= painn_cuda_launch_mix(step, &plan, l, 1, NULL);
     }
@@ -205,6 +209,48 @@ static void test_shapes(void **state)
     check(flat, &m.batch, &shapes[5].plan, 0, 5e-6, "one layer");
     mlff_model_destroy(model);
     mlff_model_destroy(narrow);
+    mlff_model_destroy(flat);
+}
+
+// All layers in one kernel: tiles of 8 atoms, none to all of the last one's there; in clusters of one tile and of two; rows longer
+// than a warp, images among them; one layer; and the modes. Clusters of two tiles give the same bits as clusters of one.
+static void test_layers(void **state)
+{
+    (void)state;
+    const painn_cuda_plan one = {.whole = 1}, two = {.whole = 2};
+    molecules m;
+    make_molecules(&m);
+    mlff_model *model = untrained(128, 3, "gaussian"), *flat = untrained(128, 1, "gaussian");
+    if (!SUPPORT_SANITIZED) check(model, &m.batch, &one, 0, 5e-6, "four tiles");
+    for (int n = 1; n <= 12; n += n < 7 ? 6 : n == 7 ? 1 : 4) { // 1, 7, 8, 12 atoms
+        mlff_batch part = m.batch;
+        part.n_systems = 1;
+        part.first_atom = (int32_t[]){0, n};
+        check(model, &part, &one, 0, 5e-6, "a tile a cluster");
+        check(n == 12 ? flat : model, &part, &one, 0, 5e-6, "one layer");
+        if (n <= 8) continue;
+        check(model, &part, &two, 0, 5e-6, "two tiles a cluster");
+        support_results a = reference_of(model, &part), b = reference_of(model, &part);
+        painn_cuda_report report = {0};
+        for (int numbers = PAINN_CUDA_SPLIT_HALVES; numbers <= PAINN_CUDA_BFLOATS; numbers++) {
+            run_step(model, &part, &one, numbers, 0, &a, &report);
+            run_step(model, &part, &two, numbers, 0, &b, &report);
+            assert_memory_equal(a.r.forces, b.r.forces, sizeof(double) * 36);
+        }
+        support_results_free(&a);
+        support_results_free(&b);
+    }
+    double cell[9] = {4.2, 0, 0, 0, 4.2, 0, 0, 0, 4.2}, positions[21];
+    const unsigned char periodic[3] = {1, 1, 1};
+    for (int k = 0; k < 21; k++) positions[k] = 2.1 * (k / 3 >> k % 3 & 1) + 0.2 * sin(5 * k + 1);
+    mlff_batch dense = {.n_systems = 1,
+                        .first_atom = (int32_t[]){0, 7},
+                        .species = (int[]){6, 1, 8, 6, 7, 6, 1},
+                        .positions = positions,
+                        .cells = cell,
+                        .periodic = periodic};
+    check(model, &dense, &one, 0, 5e-6, "some 50 neighbours each");
+    mlff_model_destroy(model);
     mlff_model_destroy(flat);
 }
 
@@ -479,9 +525,13 @@ static void test_reports(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_fast_modes),
-                                       cmocka_unit_test(test_cells),  cmocka_unit_test(test_bins),
-                                       cmocka_unit_test(test_rows),   cmocka_unit_test(test_pairs_and_ghosts),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_layers),
+                                       cmocka_unit_test(test_fast_modes),
+                                       cmocka_unit_test(test_cells),
+                                       cmocka_unit_test(test_bins),
+                                       cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_pairs_and_ghosts),
                                        cmocka_unit_test(test_reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
