@@ -31,6 +31,21 @@ static void read_forced_plan(painn_cuda_plan *plan)
     if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
 }
 
+// A GPU may run code that was compiled for an older one, without what newer ones have.
+static mlff_status ask_code(cuda_evaluator *e)
+{
+    mlff_status status = MLFF_OK;
+    int32_t code[2] = {0};
+    PLUGIN_TRY(cuda_allocate(e->device, sizeof code, "a look at the kernels", &e->code));
+    CUDA_TRY(painn_cuda_launch_code(e->code, e->stream), "looking at the kernels");
+    CUDA_TRY(cudaMemcpyAsync(code, e->code, sizeof code, cudaMemcpyDeviceToHost, e->stream), "looking at the kernels");
+    CUDA_TRY(cudaStreamSynchronize(e->stream), "looking at the kernels");
+    if (code[0] < e->capability) e->capability = code[0];
+    e->hopper = code[1] && e->capability == 90;
+done:
+    return status;
+}
+
 mlff_status cuda_evaluator_open(cuda_evaluator *e, const cuda_kind *kind, const mlff_model *model,
                                 const mlff_evaluator_options *options)
 {
@@ -56,6 +71,7 @@ mlff_status cuda_evaluator_open(cuda_evaluator *e, const cuda_kind *kind, const 
     e->n_members = 1;
     e->member = -1;
     read_forced_plan(&e->forced);
+    PLUGIN_TRY(ask_code(e));
 done:
     return status;
 }
@@ -98,6 +114,7 @@ void cuda_evaluator_destroy(cuda_evaluator *e)
     if (e->forked) cudaEventDestroy(e->forked);
     if (e->joined) cudaEventDestroy(e->joined);
     if (e->io.block) cudaFreeHost(e->io.block);
+    cuda_release(e->device, e->code);
     cuda_release(e->device, e->constants);
     cuda_release(e->device, e->arena);
     cuda_release(e->device, e->input);

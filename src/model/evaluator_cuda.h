@@ -58,11 +58,13 @@ typedef struct cuda_kind {
 struct cuda_evaluator {
     const cuda_kind *kind;
     const mlff_model *model;
-    int device, capability, n_multiprocessors, shared_bytes;
+    int device, n_multiprocessors, shared_bytes;
+    int capability, hopper; // of the GPU, or less if its code was compiled for less; 1: code for Hopper alone
     int clusters_of_8, clusters_of_4, clusters_of_2, large_tiles; // how many run at once; whether tiles of 32 atoms fit
     int whole_tiles,
         whole_pairs; // tiles of 8 atoms that the kernel of all layers holds at once, and pairs of these in one cluster
     painn_cuda_step step;
+    void *code; // what the kernels said of themselves
     void *constants, *arena;
     size_t constant_bytes, arena_bytes;
     host_arrays io;

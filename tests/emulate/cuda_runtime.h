@@ -52,14 +52,6 @@ template <typename Kernel> static cudaError_t cudaFuncSetAttribute(Kernel *kerne
 {
     return emulate::set_attribute((const void *)kernel, attribute, value);
 }
-struct cudaFuncAttributes {
-    int numRegs;
-};
-template <typename Kernel> static cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, Kernel *)
-{
-    attributes->numRegs = 255;
-    return cudaSuccess;
-}
 template <typename Kernel>
 static cudaError_t cudaOccupancyMaxActiveClusters(int *n, Kernel *kernel, const cudaLaunchConfig_t *config)
 {

@@ -347,7 +347,7 @@ template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uin
         }
 }
 
-/* ---- of device/wide_cuda.cuh */
+/* ---- of model/wide_cuda.cuh */
 #define WIDE_CUDA_HERE 1
 
 /* A gate: bytes still to come, arrivals still to come (from bit 32), how many an opening takes (48), parity (63). */

@@ -186,7 +186,7 @@ mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options 
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     cuda_evaluator *base = &e->base;
     PLUGIN_TRY(cuda_evaluator_open(base, &ani_kind, model, options));
-    if (base->capability == 90) CUDA_TRY(ani_cuda_prepare_wide(base->shared_bytes, &wide), "setting up the kernels");
+    if (base->hopper) CUDA_TRY(ani_cuda_prepare_wide(base->shared_bytes, &wide), "setting up the kernels");
     e->step.wide_blocks = wide ? base->n_multiprocessors : 0;
     PLUGIN_TRY(cuda_evaluator_upload(base, pack_ani, &(packed_ani){ani, &e->step}));
     PLUGIN_TRY(create_stages(base));

@@ -7,7 +7,7 @@
 // come through a ring, 16 of a layer's inputs at a time, for both fours. Blocks stay and take tiles as they get to them, one
 // part of the members after the other. Bound by the tensor cores, then by reading the ring.
 #include "ani_cuda.h"
-#include "device/wide_cuda.cuh"
+#include "model/wide_cuda.cuh"
 
 static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS, OPERAND_BYTES = ROWS * ANI_CUDA_WIDE * 4;
 static constexpr int K_TILES = ANI_CUDA_WIDE / 16;               // of a thread's own operand
@@ -452,12 +452,8 @@ int ani_cuda_launch_wide(const ani_cuda_step *step, const painn_cuda_plan *plan,
 
 int ani_cuda_prepare_wide(int shared_bytes, int *can)
 {
-    struct cudaFuncAttributes attributes;
     *can = 0;
     if (shared_bytes < SHARED_BYTES) return 0;
-    cudaError_t e = cudaFuncGetAttributes(&attributes, wide_kernel);
-    // Compiled for another GPU the kernel is empty.
-    if (e != cudaSuccess || attributes.numRegs < 128) return (int)e;
     *can = 1;
     return (int)cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
 }

@@ -18,7 +18,7 @@ static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
     const painn_cuda_plan *f = &e->forced;
     int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
     plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
-    const int by_four_warps = wide && e->capability == 90 && e->large_tiles;
+    const int by_four_warps = wide && e->hopper && e->large_tiles;
     plan->tile = tiles <= e->n_multiprocessors || !by_four_warps ? 16 : 32;
     plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
     const int tiles_of_8 = (plan->n_atoms + 7) / 8;
@@ -174,7 +174,7 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
     }
     e->large_tiles = e->shared_bytes >= 200 * 1024;
     PLUGIN_TRY(cuda_evaluator_upload(e, pack_painn, &(packed_painn){painn, &e->step}));
-    if (e->capability >= 90) {
+    if (e->hopper) {
         e->whole_tiles = painn_cuda_prepare_layers(&e->step, 1);
         e->whole_pairs = painn_cuda_prepare_layers(&e->step, 2);
     }

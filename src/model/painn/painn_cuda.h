@@ -230,6 +230,8 @@ typedef struct painn_cuda_plan {
     int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
 } painn_cuda_plan;
 
+/* What the kernels were compiled for that this GPU runs: to[0], on the device, compute capability times 10; to[1], 1: Hopper's own. */
+int painn_cuda_launch_code(int32_t *to, void *stream);
 /* Launches. `stream` is a cudaStream_t; the answer a cudaError_t. Sizes must have been checked. */
 int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int painn_cuda_launch_bins(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream); /* its part with bins */

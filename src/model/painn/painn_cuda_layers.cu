@@ -11,7 +11,7 @@
 // With 3 layers there are 28 products, each of which waits for one mail. A warp alone needs some 6 cycles an instruction, so what
 // stands between the sums and the next mail is divided among four warps that do nothing else, while the twelve others have made
 // ready for the next product. What each product reads stands in a table made by the host (painn_cuda_pack.c).
-#include "device/wide_cuda.cuh"
+#include "model/wide_cuda.cuh"
 #include "painn_cuda_edge.cuh"
 #include "painn_cuda_tile.cuh"
 
@@ -136,9 +136,14 @@ template <typename Numbers> struct layers {
             gate_expect(gate, p.copies * p.bytes);
             for (int k = 0; k < p.copies; k++)
                 bulk_copy((char *)(ring + p.position) + k * p.bytes,
-                          (const char *)p.source[k] + (size_t)((rank & (p.ranks - 1))) * p.bytes, p.bytes, gate);
+                          (const char *)p.source[k] + (size_t)(rank & (p.ranks - 1)) * p.bytes, p.bytes, gate);
             n_fetched++;
         }
+    }
+
+    __device__ __forceinline__ void wait_for_weights()
+    {
+        for (int k = 0; k < n_fetched; k++) gate_wait(gates + k % GATES, k / GATES & 1);
     }
 
     // ---- values of a lane that finishes a product: atom lane / 4 of the tile, two of the block's features: of the lower or the
@@ -250,7 +255,7 @@ template <typename Numbers> struct layers {
         return make_float2(slope(v.x), slope(v.y));
     }
 
-    // What is made of product p, which begins here for the warps that finish it. q_bar lasts from product to product (as does t on the way there).
+    // What is made of product p by the warps that finish it. q_bar lasts from product to product, and is t from TO_V to TO_Q.
     __device__ __forceinline__ void finish(const painn_cuda_product &p, float2 &q_bar, int forces)
     {
         const int l = p.layer, kind = p.kind, unit = K_TILES * 32;
@@ -259,7 +264,7 @@ template <typename Numbers> struct layers {
         float2 bias[3];
 #pragma unroll
         for (int k = 0; k < 3; k++)
-            bias[k] = p.bias[k] ? __ldg((const float2 *)(p.bias[k] + 16 * ((rank & (p.ranks - 1))) + feature())) : zero;
+            bias[k] = p.bias[k] ? __ldg((const float2 *)(p.bias[k] + 16 * (rank & (p.ranks - 1)) + feature())) : zero;
         const float *from = partial + (done % 2 * SUMMING_WARPS * 2 + half()) * HALF_SUMS + lane / 4 * ATOM_SUMS + 2 * (lane % 4);
         const int next = p.items * 2 * HALF_SUMS;
         const bool four = p.shares == 4;
@@ -609,6 +614,7 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     n.n_atoms = step.call->n_atoms;
     n.n_tiles = (n.n_atoms + PAINN_CUDA_TILE_ATOMS - 1) / PAINN_CUDA_TILE_ATOMS;
     if (n.first >= n.n_atoms) {
+        if (n.fetches()) n.wait_for_weights(); // they must not come when the block has left
         for (int k = 1; cluster == (int)gridDim.x && k < (forces ? 2 : 1) * step.n_layers; k++) n.meet();
         return;
     }

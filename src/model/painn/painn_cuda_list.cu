@@ -10,6 +10,7 @@
 // candidates (neighbour, image) at a time. Rows come out in the order (neighbour, image), with the same bits on each way.
 // `reverse` finds the place of each pair's reverse. Differences are antisymmetric in floating point too, so both
 // directions of a pair always agree. Work is N² within a system, 16 float operations each.
+#include "model/wide_cuda.cuh"
 #include "painn_cuda_alone.cuh"
 
 static __device__ bool differ(const painn_cuda_system &a, const painn_cuda_system &b)
@@ -356,4 +357,22 @@ int painn_cuda_launch_reverse(const painn_cuda_step *step, const painn_cuda_plan
     if (step->handed_pairs != 2) return launch(reverse_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
     int error = launch(announce_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
     return error ? error : launch(arrive_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+}
+
+// Written by the code that this GPU runs: the architecture it was compiled for, and whether it is Hopper's own.
+static __global__ void code_kernel(int32_t *const to)
+{
+#ifdef __CUDA_ARCH__
+    const int architecture = __CUDA_ARCH__ / 10;
+#else
+    const int architecture = 90;
+#endif
+    if (threadIdx.x > 0) return;
+    to[0] = architecture;
+    to[1] = WIDE_CUDA_HERE;
+}
+
+int painn_cuda_launch_code(int32_t *to, void *stream)
+{
+    return launch<int32_t *>(code_kernel, 1, 32, 0, 1, 0, stream, to);
 }
