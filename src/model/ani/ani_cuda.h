@@ -117,9 +117,9 @@ size_t ani_cuda_aev_bytes(const ani_cuda_step *step, int row_capacity);
 /* Raises the kernels' shared memory limits to `bytes`; once per device. */
 int ani_cuda_prepare_network(int bytes);
 int ani_cuda_prepare_aev(int bytes);
+int ani_cuda_prepare_aev_back(int bytes); /* its part */
 /* The same for tiles of 128 slots; whether this GPU can. */
 int ani_cuda_prepare_wide(int shared_bytes, int *can);
-int ani_cuda_clusters_at_once(int tile, int cluster, size_t bytes);
 
 /* NULL if the kernels have this shape, else what they lack. */
 const char *ani_cuda_lacks(const ani_parameters *parameters);

@@ -424,26 +424,3 @@ int ani_cuda_prepare_network(int bytes)
     if (e == cudaSuccess) e = cudaFuncSetAttribute(network_kernel<4, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     return (int)e;
 }
-
-template <int MT, int WARPS> static int clusters_at_once(int cluster, size_t bytes)
-{
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    config.gridDim = dim3((unsigned)cluster);
-    config.blockDim = dim3(WARPS * 32);
-    config.dynamicSmemBytes = bytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    int n = 0;
-    if (cudaOccupancyMaxActiveClusters(&n, network_kernel<MT, WARPS>, &config) != cudaSuccess) n = 0;
-    cudaGetLastError();
-    return n;
-}
-
-int ani_cuda_clusters_at_once(int tile_slots, int cluster, size_t bytes)
-{
-    return tile_slots == 16 ? clusters_at_once<1, 16>(cluster, bytes) : clusters_at_once<2, 8>(cluster, bytes);
-}

@@ -46,6 +46,25 @@ static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, s
     return (int)cudaLaunchKernelEx(&config, kernel, step, extra...);
 }
 
+/* Clusters of so many blocks that run at once; 0: none. */
+template <typename Kernel> static int clusters_at_once(Kernel *kernel, int cluster, int n_threads, size_t shared_bytes)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute;
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = (unsigned)cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.gridDim = dim3((unsigned)cluster);
+    config.blockDim = dim3((unsigned)n_threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int n = 0;
+    if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess) n = 0;
+    cudaGetLastError();
+    return n;
+}
+
 #ifndef MLFF_EMULATE
 /* Waits until the kernel before this one is done; what does not depend on it may be fetched before. */
 static __device__ __forceinline__ void wait_for_previous()
@@ -268,6 +287,43 @@ static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)
 {
     return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w));
 }
+
+/* The model's activation and its slope, of one number or of several. */
+struct activations {
+    const painn_cuda_step &step;
+    __device__ __forceinline__ explicit activations(const painn_cuda_step &s) : step(s)
+    {
+    }
+    __device__ __forceinline__ float sigmoid(float x) const
+    {
+        return __fdividef(1.0f, 1.0f + __expf(-x));
+    }
+    __device__ __forceinline__ float activate(float x) const
+    {
+        return step.softplus ? fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))) - 0.69314718f : x * sigmoid(x);
+    }
+    __device__ __forceinline__ float slope(float x) const
+    {
+        const float s = sigmoid(x);
+        return step.softplus ? s : s * (1.0f + x * (1.0f - s));
+    }
+    __device__ __forceinline__ float2 activate(float2 v) const
+    {
+        return make_float2(activate(v.x), activate(v.y));
+    }
+    __device__ __forceinline__ float2 slope(float2 v) const
+    {
+        return make_float2(slope(v.x), slope(v.y));
+    }
+    __device__ __forceinline__ float4 activate(float4 v) const
+    {
+        return make_float4(activate(v.x), activate(v.y), activate(v.z), activate(v.w));
+    }
+    __device__ __forceinline__ float4 slope(float4 v) const
+    {
+        return make_float4(slope(v.x), slope(v.y), slope(v.z), slope(v.w));
+    }
+};
 
 /* What a kernel begins with once its weights are on the way: waits for the one before it, lets the next be set up, and
  * with the stages' clocks on notes the time. */

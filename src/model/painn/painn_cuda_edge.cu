@@ -86,7 +86,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     if (!first_layer) begin_stage(step, stage_message(l));
 
     for (int i = task.atom; i < task.end; i += task.stride) {
-        float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
+        message_sums sums;
         edge_chunk chunk = next;
         if (i + task.stride < task.end) next.load(step.edges, step.row_length, step.row_capacity, i + task.stride, 0);
         const int length = chunk.length;
@@ -116,25 +116,10 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
                     e.locate(chunk, packed, k + task.step);
                     e.filter(table, k + task.step + quarter < n);
                 }
-                fma2(q, now.W[0], make_float2(x0.x, x0.z));
-                float2 s = mul2(now.W[1], make_float2(x0.y, x0.w));
-                mx.x = fmaf(s.x, now.ux, mx.x), mx.y = fmaf(s.y, now.ux, mx.y);
-                my.x = fmaf(s.x, now.uy, my.x), my.y = fmaf(s.y, now.uy, my.y);
-                mz.x = fmaf(s.x, now.uz, mz.x), mz.y = fmaf(s.y, now.uz, mz.y);
-                if (!first_layer) {
-                    s = mul2(now.W[BLOCKS - 1], make_float2(x2.y, x2.w));
-                    fma2(mx, s, make_float2(x1.x, x1.z));
-                    fma2(my, s, make_float2(x1.y, x1.w));
-                    fma2(mz, s, make_float2(x2.x, x2.z));
-                }
+                sums.add<first_layer>(now, x0, x1, x2);
             }
         }
-        q = add_quarters(q);
-        mx = add_quarters(mx);
-        my = add_quarters(my);
-        mz = add_quarters(mz);
-        // Each quarter finishes one component.
-        float2 mine = quarter == 0 ? q : quarter == 1 ? mx : quarter == 2 ? my : mz, own = make_float2(0, 0);
+        float2 mine = sums.finish(quarter), own = make_float2(0, 0);
         if (first_layer) {
             if (quarter == 0) own = *(const float2 *)(step.embedding + ((size_t)step.species[i] * SLICES + task.slice) * 16 + f);
         } else {
@@ -169,7 +154,6 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     const float scale = step.table_scale; // dt/dd
     const bool accumulate = l + 1 < step.n_layers;
     float *gradient = step.edge_gradient + (size_t)task.slice * step.atom_capacity * step.row_capacity * 4;
-    const float2 zero = make_float2(0, 0);
     edge_chunk next;
     edge_view<BLOCKS, true> e;
     if (task.atom < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, task.atom, 0);
@@ -178,17 +162,8 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     for (int j = task.atom; j < task.end; j += task.stride) {
         const float *own = first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + task.slice) * 32 + 2 * f
                                        : step.state[l] + ((size_t)j * SLICES + task.slice) * 96 + 2 * f;
-        const float4 own0 = *(const float4 *)own;
-        const float2 xq = make_float2(own0.x, own0.z), xR = make_float2(own0.y, own0.w);
-        float2 xm = zero, mux = zero, muy = zero, muz = zero;
-        if (!first_layer) {
-            const float4 own1 = *(const float4 *)(own + 32), own2 = *(const float4 *)(own + 64);
-            mux = make_float2(own1.x, own1.z);
-            muy = make_float2(own1.y, own1.w);
-            muz = make_float2(own2.x, own2.z);
-            xm = make_float2(own2.y, own2.w);
-        }
-        float2 bq = zero, bR = zero, bm = zero, bx = zero, by = zero, bz = zero;
+        reverse_sums sums;
+        sums.load(own, first_layer);
         edge_chunk chunk = next;
         if (j + task.stride < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, j + task.stride, 0);
         const int length = chunk.length;
@@ -213,42 +188,13 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
                     e.locate(chunk, packed, k + task.step);
                     e.filter(table, k + task.step + quarter < n);
                 }
-                const float2 q = make_float2(bar0.x, bar0.z), mx = make_float2(bar0.y, bar0.w), my = make_float2(bar1.x, bar1.z),
-                             mz = make_float2(bar1.y, bar1.w);
-                float2 P, Q, kappa;
-                P.x = -fmaf(now.ux, mx.x, fmaf(now.uy, my.x, now.uz * mz.x));
-                P.y = -fmaf(now.ux, mx.y, fmaf(now.uy, my.y, now.uz * mz.y));
-                kappa = mul2(now.dW[0], mul2(xq, q));
-                fma2(kappa, now.dW[1], mul2(xR, P));
-                const float2 s = mul2(now.W[1], xR);
-                if (!first_layer) {
-                    fma2(bq, now.W[0], q);
-                    fma2(bR, now.W[1], P);
-                    Q = mul2(mx, mux);
-                    fma2(Q, my, muy);
-                    fma2(Q, mz, muz);
-                    fma2(bm, now.W[BLOCKS - 1], Q);
-                    fma2(kappa, now.dW[BLOCKS - 1], mul2(xm, Q));
-                    const float2 r = mul2(now.W[BLOCKS - 1], xm);
-                    fma2(bx, r, mx);
-                    fma2(by, r, my);
-                    fma2(bz, r, mz);
-                }
-                const float sums[4] = {(kappa.x + kappa.y) * scale, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
-                                       fmaf(s.x, mz.x, s.y * mz.y)};
-                const float mine = sum_quarter(sums);
+                const float mine = sums.add<first_layer>(now, bar0, bar1, scale);
                 if (active && lane % 2 == 0) *at = before + mine;
             }
         }
         if (first_layer) continue;
-        bq = add_quarters(bq);
-        bR = add_quarters(bR);
-        bm = add_quarters(bm);
-        bx = add_quarters(bx);
-        by = add_quarters(by);
-        bz = add_quarters(bz);
-        // Quarters 0 … 2 finish x̄, quarters 1 … 3 μ̄.
-        float2 mine[2] = {quarter == 0 ? bq : quarter == 1 ? bR : bm, quarter == 1 ? bx : quarter == 2 ? by : bz};
+        float2 mine[2];
+        sums.finish(quarter, mine);
         if (mode == ROW_BLOCK && !add_warps<2>(mine)) return;
         size_t at = (size_t)j * SLICES + task.slice;
         float *out = step.sender + at * 96 + f;

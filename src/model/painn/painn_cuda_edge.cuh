@@ -131,4 +131,95 @@ static __device__ __forceinline__ float sum_quarter(const float (&v)[4])
     return keep + __shfl_xor_sync(~0u, keep, 1);
 }
 
+// Sums of a message over edges, of a lane's two features (the formulas stand in painn_cuda_edge.cu).
+struct message_sums {
+    float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
+    // x: q, R; μ_x, μ_y; μ_z, x^μ of the neighbour. In the first layer there is but the first.
+    template <bool first_layer, int BLOCKS>
+    __device__ __forceinline__ void add(const edge_view<BLOCKS, false> &e, float4 x0, float4 x1, float4 x2)
+    {
+        fma2(q, e.W[0], make_float2(x0.x, x0.z));
+        float2 s = mul2(e.W[1], make_float2(x0.y, x0.w));
+        mx.x = fmaf(s.x, e.ux, mx.x), mx.y = fmaf(s.y, e.ux, mx.y);
+        my.x = fmaf(s.x, e.uy, my.x), my.y = fmaf(s.y, e.uy, my.y);
+        mz.x = fmaf(s.x, e.uz, mz.x), mz.y = fmaf(s.y, e.uz, mz.y);
+        if (!first_layer) {
+            s = mul2(e.W[BLOCKS - 1], make_float2(x2.y, x2.w));
+            fma2(mx, s, make_float2(x1.x, x1.z));
+            fma2(my, s, make_float2(x1.y, x1.w));
+            fma2(mz, s, make_float2(x2.x, x2.z));
+        }
+    }
+    // Each quarter of the warp gets one component: q, μ_x, μ_y, μ_z.
+    __device__ __forceinline__ float2 finish(int quarter)
+    {
+        q = add_quarters(q);
+        mx = add_quarters(mx);
+        my = add_quarters(my);
+        mz = add_quarters(mz);
+        return quarter == 0 ? q : quarter == 1 ? mx : quarter == 2 ? my : mz;
+    }
+};
+
+// Of the way back: an atom's own message inputs and vectors, and its sums.
+struct reverse_sums {
+    float2 xq, xR, xm, mux, muy, muz, bq, bR, bm, bx, by, bz;
+    __device__ __forceinline__ reverse_sums()
+    {
+        xq = xR = xm = mux = muy = muz = bq = bR = bm = bx = by = bz = make_float2(0, 0);
+    }
+    __device__ __forceinline__ void load(const float *own, bool first_layer)
+    {
+        const float4 own0 = *(const float4 *)own;
+        xq = make_float2(own0.x, own0.z), xR = make_float2(own0.y, own0.w);
+        if (first_layer) return;
+        const float4 own1 = *(const float4 *)(own + 32), own2 = *(const float4 *)(own + 64);
+        mux = make_float2(own1.x, own1.z);
+        muy = make_float2(own1.y, own1.w);
+        muz = make_float2(own2.x, own2.z);
+        xm = make_float2(own2.y, own2.w);
+    }
+    // bar: q̄', μ̄'_x; μ̄'_y, μ̄'_z. Answers κ or a component of ū, by the lanes of the quarter (sum_quarter); scale: dt/dd.
+    template <bool first_layer, int BLOCKS>
+    __device__ __forceinline__ float add(const edge_view<BLOCKS, true> &e, float4 bar0, float4 bar1, float scale)
+    {
+        const float2 q = make_float2(bar0.x, bar0.z), mx = make_float2(bar0.y, bar0.w), my = make_float2(bar1.x, bar1.z),
+                     mz = make_float2(bar1.y, bar1.w);
+        float2 P, Q, kappa;
+        P.x = -fmaf(e.ux, mx.x, fmaf(e.uy, my.x, e.uz * mz.x));
+        P.y = -fmaf(e.ux, mx.y, fmaf(e.uy, my.y, e.uz * mz.y));
+        kappa = mul2(e.dW[0], mul2(xq, q));
+        fma2(kappa, e.dW[1], mul2(xR, P));
+        const float2 s = mul2(e.W[1], xR);
+        if (!first_layer) {
+            fma2(bq, e.W[0], q);
+            fma2(bR, e.W[1], P);
+            Q = mul2(mx, mux);
+            fma2(Q, my, muy);
+            fma2(Q, mz, muz);
+            fma2(bm, e.W[BLOCKS - 1], Q);
+            fma2(kappa, e.dW[BLOCKS - 1], mul2(xm, Q));
+            const float2 r = mul2(e.W[BLOCKS - 1], xm);
+            fma2(bx, r, mx);
+            fma2(by, r, my);
+            fma2(bz, r, mz);
+        }
+        const float sums[4] = {(kappa.x + kappa.y) * scale, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
+                               fmaf(s.x, mz.x, s.y * mz.y)};
+        return sum_quarter(sums);
+    }
+    // Quarters 0 … 2 get x̄ (first), quarters 1 … 3 the sums of μ̄ (second).
+    __device__ __forceinline__ void finish(int quarter, float2 (&mine)[2])
+    {
+        bq = add_quarters(bq);
+        bR = add_quarters(bR);
+        bm = add_quarters(bm);
+        bx = add_quarters(bx);
+        by = add_quarters(by);
+        bz = add_quarters(bz);
+        mine[0] = quarter == 0 ? bq : quarter == 1 ? bR : bm;
+        mine[1] = quarter == 1 ? bx : quarter == 2 ? by : bz;
+    }
+};
+
 #endif

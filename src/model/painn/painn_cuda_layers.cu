@@ -72,9 +72,8 @@ static __device__ __forceinline__ float2 times(float2 a, float s)
     return make_float2(a.x * s, a.y * s);
 }
 
-template <typename Numbers> struct layers {
+template <typename Numbers> struct layers : activations {
     typedef typename Numbers::piece piece;
-    const painn_cuda_step &step;
     char *shared;
     piece *operands, *ring;
     float2 *keep;
@@ -89,7 +88,7 @@ template <typename Numbers> struct layers {
     int peer;                        // place in the cluster of the tile's first block
 
     __device__ __forceinline__ layers(const painn_cuda_step &s, uint4 *memory, int cluster_blocks, int forces)
-        : step(s), cluster(cluster_blocks), n_products(forces ? s.n_products : s.n_products_forward), done(0), n_fetched(0)
+        : activations(s), cluster(cluster_blocks), n_products(forces ? s.n_products : s.n_products_forward), done(0), n_fetched(0)
     {
         shared = (char *)memory;
         operands = (piece *)memory;
@@ -230,29 +229,6 @@ template <typename Numbers> struct layers {
             to[HALF_SUMS] = total.z;
             to[HALF_SUMS + ATOM_SUMS] = total.w;
         }
-    }
-
-    // ---- activations
-    __device__ __forceinline__ float sigmoid(float x) const
-    {
-        return __fdividef(1.0f, 1.0f + __expf(-x));
-    }
-    __device__ __forceinline__ float activate(float x) const
-    {
-        return step.softplus ? fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))) - 0.69314718f : x * sigmoid(x);
-    }
-    __device__ __forceinline__ float slope(float x) const
-    {
-        const float s = sigmoid(x);
-        return step.softplus ? s : s * (1.0f + x * (1.0f - s));
-    }
-    __device__ __forceinline__ float2 activate(float2 v) const
-    {
-        return make_float2(activate(v.x), activate(v.y));
-    }
-    __device__ __forceinline__ float2 slope(float2 v) const
-    {
-        return make_float2(slope(v.x), slope(v.y));
     }
 
     // What is made of product p by the warps that finish it. q_bar lasts from product to product, and is t from TO_V to TO_Q.
@@ -406,13 +382,13 @@ template <typename Numbers> struct layers {
         const int width = first_layer ? 32 : 96;
         edge_chunk chunk;
         edge_view<3, false> e;
-        float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
+        message_sums messages;
+        chunk.load(step.edges, step.row_length, step.row_capacity, i, 0);
         const auto packed_of = [&]() {
             return first_layer
                        ? __float_as_int(chunk.b.z) * PAINN_CUDA_INTERVALS + __float_as_int(chunk.b.x) % PAINN_CUDA_INTERVALS
                        : __float_as_int(chunk.b.x);
         };
-        chunk.load(step.edges, step.row_length, step.row_capacity, i, 0);
         const int length = __shfl_sync(~0u, i < n_atoms ? chunk.length : 0, 0);
         int packed = packed_of();
         if (start < min(32, length)) {
@@ -451,23 +427,10 @@ template <typename Numbers> struct layers {
                     gather();
                     e.filter(table, k + stride + quarter < n);
                 }
-                fma2(q, now.W[0], make_float2(y0.x, y0.z));
-                float2 s = mul2(now.W[1], make_float2(y0.y, y0.w));
-                mx.x = fmaf(s.x, now.ux, mx.x), mx.y = fmaf(s.y, now.ux, mx.y);
-                my.x = fmaf(s.x, now.uy, my.x), my.y = fmaf(s.y, now.uy, my.y);
-                mz.x = fmaf(s.x, now.uz, mz.x), mz.y = fmaf(s.y, now.uz, mz.y);
-                s = mul2(now.W[2], make_float2(y2.y, y2.w));
-                fma2(mx, s, make_float2(y1.x, y1.z));
-                fma2(my, s, make_float2(y1.y, y1.w));
-                fma2(mz, s, make_float2(y2.x, y2.z));
+                messages.template add<false>(now, y0, y1, y2);
             }
         }
-        q = add_quarters(q);
-        mx = add_quarters(mx);
-        my = add_quarters(my);
-        mz = add_quarters(mz);
-        // Each quarter finishes one component.
-        float2 mine = quarter == 0 ? q : quarter == 1 ? mx : quarter == 2 ? my : mz;
+        float2 mine = messages.finish(quarter);
         const int at = quarter * FEATURES + warp / 2 * ATOM_ROW + f;
         if (warp % 2 == 0) {
             float2 before = make_float2(0, 0);
@@ -493,7 +456,6 @@ template <typename Numbers> struct layers {
         const float scale = step.table_scale; // dt/dd
         const bool accumulate = l + 1 < step.n_layers;
         float *gradient = step.edge_gradient + (size_t)rank * step.atom_capacity * step.row_capacity * 4;
-        const float2 zero = make_float2(0, 0);
         edge_chunk chunk;
         edge_view<3, true> e;
         chunk.load(step.edges, step.row_length, step.row_capacity, j, 0);
@@ -503,23 +465,13 @@ template <typename Numbers> struct layers {
             e.locate(chunk, packed, start);
             e.filter(table, start + quarter < min(32, length));
         }
-        float2 xq = zero, xR = zero, xm = zero, mux = zero, muy = zero, muz = zero;
-        if (j < n_atoms) {
-            const float *mine = first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + rank) * 32 + 2 * f
-                                            : step.state[l] + ((size_t)j * SLICES + rank) * 96 + 2 * f;
-            const float4 own0 = *(const float4 *)mine;
-            xq = make_float2(own0.x, own0.z), xR = make_float2(own0.y, own0.w);
-            if (!first_layer) {
-                const float4 own1 = *(const float4 *)(mine + 32), own2 = *(const float4 *)(mine + 64);
-                mux = make_float2(own1.x, own1.z);
-                muy = make_float2(own1.y, own1.w);
-                muz = make_float2(own2.x, own2.z);
-                xm = make_float2(own2.y, own2.w);
-            }
-        }
+        reverse_sums back;
+        if (j < n_atoms)
+            back.load(first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + rank) * 32 + 2 * f
+                                  : step.state[l] + ((size_t)j * SLICES + rank) * 96 + 2 * f,
+                      first_layer);
         meet();
         stamp(stage_edges(step.n_layers, l));
-        float2 bq = zero, bR = zero, bm = zero, bx = zero, by = zero, bz = zero;
         const size_t row_at = (size_t)j * step.row_capacity;
         float4 next0, next1;
         float *place, before = 0;
@@ -553,50 +505,23 @@ template <typename Numbers> struct layers {
                     gather(begin + k + stride, k + stride + quarter < n);
                     e.filter(table, k + stride + quarter < n);
                 }
-                const float2 q = make_float2(bar0.x, bar0.z), mx = make_float2(bar0.y, bar0.w), my = make_float2(bar1.x, bar1.z),
-                             mz = make_float2(bar1.y, bar1.w);
-                float2 P, Q, kappa;
-                P.x = -fmaf(now.ux, mx.x, fmaf(now.uy, my.x, now.uz * mz.x));
-                P.y = -fmaf(now.ux, mx.y, fmaf(now.uy, my.y, now.uz * mz.y));
-                kappa = mul2(now.dW[0], mul2(xq, q));
-                fma2(kappa, now.dW[1], mul2(xR, P));
-                const float2 s = mul2(now.W[1], xR);
-                fma2(bq, now.W[0], q);
-                fma2(bR, now.W[1], P);
-                Q = mul2(mx, mux);
-                fma2(Q, my, muy);
-                fma2(Q, mz, muz);
-                fma2(bm, now.W[2], Q);
-                fma2(kappa, now.dW[2], mul2(xm, Q));
-                const float2 r = mul2(now.W[2], xm);
-                fma2(bx, r, mx);
-                fma2(by, r, my);
-                fma2(bz, r, mz);
-                const float four[4] = {(kappa.x + kappa.y) * scale, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
-                                       fmaf(s.x, mz.x, s.y * mz.y)};
-                const float mine = sum_quarter(four);
+                const float mine = back.template add<false>(now, bar0, bar1, scale);
                 if (active && lane % 2 == 0) *at = so_far + mine;
             }
         }
         if (first_layer) return;
-        bq = add_quarters(bq);
-        bR = add_quarters(bR);
-        bm = add_quarters(bm);
-        bx = add_quarters(bx);
-        by = add_quarters(by);
-        bz = add_quarters(bz);
-        // Quarters 0 … 2 finish x̄, quarters 1 … 3 μ̄, which begins as the atom's own μ̄'.
-        const float2 x_bar = quarter == 0 ? bq : quarter == 1 ? bR : bm;
-        float2 mu_bar = quarter == 1 ? bx : quarter == 2 ? by : bz;
+        // μ̄ begins as the atom's own μ̄'.
+        float2 mine[2];
+        back.finish(quarter, mine);
         const int at = warp / 2 * ATOM_ROW + f, half = warp % 2 * (6 * FEATURES);
-        if (quarter < 3) *(float2 *)(sums + half + quarter * FEATURES + at) = x_bar;
+        if (quarter < 3) *(float2 *)(sums + half + quarter * FEATURES + at) = mine[0];
         if (quarter > 0) {
             if (warp % 2 == 0) {
                 const float2 before = *(const float2 *)(own + quarter * FEATURES + at);
-                mu_bar.x += before.x;
-                mu_bar.y += before.y;
+                mine[1].x += before.x;
+                mine[1].y += before.y;
             }
-            *(float2 *)(sums + half + (2 + quarter) * FEATURES + at) = mu_bar;
+            *(float2 *)(sums + half + (2 + quarter) * FEATURES + at) = mine[1];
         }
         __syncthreads();
         if (warp < 12) put(PAINN_CUDA_AT_A + warp / 4 * K_TILES * 32, sum_of(warp / 4));
@@ -666,33 +591,22 @@ int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan 
                                                 : launch_layers<split_halves>(step, plan, stream);
 }
 
-template <typename Numbers> static int clusters_at_once(const painn_cuda_step *step, int tiles)
+template <typename Numbers> static int prepare_layers(const painn_cuda_step *step, int tiles)
 {
-    const int bytes = layers_bytes(step, sizeof(typename Numbers::piece)), cluster = tiles * PAINN_CUDA_TILE_BLOCKS;
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    config.gridDim = dim3((unsigned)cluster);
-    config.blockDim = dim3(LAYERS_WARPS * 32);
-    config.dynamicSmemBytes = bytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    int n = 0;
-    if (cudaFuncSetAttribute(layers_kernel<Numbers>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess ||
-        (tiles == 2 &&
-         cudaFuncSetAttribute(layers_kernel<Numbers>, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) ||
-        cudaOccupancyMaxActiveClusters(&n, layers_kernel<Numbers>, &config) != cudaSuccess)
-        n = 0;
+    const int bytes = layers_bytes(step, sizeof(typename Numbers::piece));
+    const auto set = [](cudaFuncAttribute attribute, int value) {
+        return cudaFuncSetAttribute(layers_kernel<Numbers>, attribute, value) == cudaSuccess;
+    };
+    const bool can = set(cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) &&
+                     (tiles < 2 || set(cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     cudaGetLastError();
-    return n;
+    return can ? clusters_at_once(layers_kernel<Numbers>, tiles * PAINN_CUDA_TILE_BLOCKS, LAYERS_WARPS * 32, bytes) : 0;
 }
 
 int painn_cuda_prepare_layers(const painn_cuda_step *step, int tiles)
 {
     if (!step->n_products) return 0;
-    return step->numbers == PAINN_CUDA_BFLOATS  ? clusters_at_once<single_numbers<true>>(step, tiles)
-           : step->numbers == PAINN_CUDA_HALVES ? clusters_at_once<single_numbers<false>>(step, tiles)
-                                                : clusters_at_once<split_halves>(step, tiles);
+    return step->numbers == PAINN_CUDA_BFLOATS  ? prepare_layers<single_numbers<true>>(step, tiles)
+           : step->numbers == PAINN_CUDA_HALVES ? prepare_layers<single_numbers<false>>(step, tiles)
+                                                : prepare_layers<split_halves>(step, tiles);
 }

@@ -463,20 +463,7 @@ template <typename S> static cudaError_t raise()
 
 template <typename S> static int clusters_at_once()
 {
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attribute;
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = S::C;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    config.gridDim = dim3(S::C);
-    config.blockDim = dim3(S::WARPS * 32);
-    config.dynamicSmemBytes = S::BYTES;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    int n = 0;
-    if (cudaOccupancyMaxActiveClusters(&n, mix_last_kernel<S>, &config) != cudaSuccess) n = 0;
-    cudaGetLastError();
-    return n;
+    return clusters_at_once(mix_last_kernel<S>, S::C, S::WARPS * 32, S::BYTES);
 }
 
 // Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 208 KB.

@@ -95,10 +95,9 @@ template <int F_, int C_, int MT_, typename Numbers_> struct shape {
     static const int UNIT = FT * 32 * MT * (int)sizeof(piece); // bytes of F features of a tile as operand
 };
 
-template <typename S> struct node {
+template <typename S> struct node : activations {
     typedef typename S::piece piece;
     typedef typename S::Numbers Numbers;
-    const painn_cuda_step &step;
     piece *r0, *r1, *r2, *r3;
     float4 *red;
     uint64_t *boxes;
@@ -106,7 +105,7 @@ template <typename S> struct node {
     int stage = 0; // of mail
     int lane, warp, ks, ntl, ft, first;
 
-    __device__ __forceinline__ node(const painn_cuda_step &s, uint4 *shared) : step(s)
+    __device__ __forceinline__ node(const painn_cuda_step &s, uint4 *shared) : activations(s)
     {
         r0 = (piece *)shared;
         r1 = r0 + S::R0 * 64;
@@ -172,29 +171,6 @@ template <typename S> struct node {
     {
         size_t tile = (size_t)first / 16 + mt, tiles = (size_t)step.atom_capacity / 16;
         return (float4 *)step.saved + (((layer * PAINN_CUDA_SAVED + quantity) * tiles + tile) * S::FT + ft) * 32 + lane;
-    }
-
-    // ---- activations
-    __device__ __forceinline__ float sigmoid(float x) const
-    {
-        return __fdividef(1.0f, 1.0f + __expf(-x));
-    }
-    __device__ __forceinline__ float activate(float x) const
-    {
-        return step.softplus ? fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))) - 0.69314718f : x * sigmoid(x);
-    }
-    __device__ __forceinline__ float slope(float x) const
-    {
-        float s = sigmoid(x);
-        return step.softplus ? s : s * (1.0f + x * (1.0f - s));
-    }
-    __device__ __forceinline__ float4 activate(float4 v) const
-    {
-        return make_float4(activate(v.x), activate(v.y), activate(v.z), activate(v.w));
-    }
-    __device__ __forceinline__ float4 slope(float4 v) const
-    {
-        return make_float4(slope(v.x), slope(v.y), slope(v.z), slope(v.w));
     }
 
     // ---- operands

@@ -41,15 +41,14 @@ template <> struct wide_order<WIDE_BACK> {
     static const int W2T = 0, W1T = 24, M2T = 32, M1T = 56, UT = 72, END = 88;
 };
 
-template <typename S, wide_kind kind> struct wide_node {
+template <typename S, wide_kind kind> struct wide_node : activations {
     typedef typename S::Numbers Numbers;
-    const painn_cuda_step &step;
     const int l; // of the kernel
     char *shared;
     uint4 ring[S::RING][Numbers::PARTS]; // high, low
     int lane, warp, first;
 
-    __device__ __forceinline__ wide_node(const painn_cuda_step &s, int layer, uint4 *shared_memory) : step(s), l(layer)
+    __device__ __forceinline__ wide_node(const painn_cuda_step &s, int layer, uint4 *shared_memory) : activations(s), l(layer)
     {
         shared = (char *)shared_memory;
         lane = threadIdx.x % 32;
@@ -275,29 +274,6 @@ template <typename S, wide_kind kind> struct wide_node {
     __device__ __forceinline__ float4 &stash(int quantity, int j) const
     {
         return ((float4 *)(shared + S::STASH))[(quantity * S::NT + j) * S::THREADS + threadIdx.x];
-    }
-
-    // ---- activations
-    __device__ __forceinline__ float sigmoid(float x) const
-    {
-        return __fdividef(1.0f, 1.0f + __expf(-x));
-    }
-    __device__ __forceinline__ float activate(float x) const
-    {
-        return step.softplus ? fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))) - 0.69314718f : x * sigmoid(x);
-    }
-    __device__ __forceinline__ float slope(float x) const
-    {
-        float s = sigmoid(x);
-        return step.softplus ? s : s * (1.0f + x * (1.0f - s));
-    }
-    __device__ __forceinline__ float4 activate(float4 v) const
-    {
-        return make_float4(activate(v.x), activate(v.y), activate(v.z), activate(v.w));
-    }
-    __device__ __forceinline__ float4 slope(float4 v) const
-    {
-        return make_float4(slope(v.x), slope(v.y), slope(v.z), slope(v.w));
     }
 };
 
