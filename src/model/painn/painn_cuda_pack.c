@@ -27,17 +27,27 @@ static const float *pack_floats(packer *p, const float *values, size_t n)
     return cuda_pack_floats(&p->common, values, n);
 }
 
-// A matrix stored [out][in] as operand B: B[k][n] = w[n][k], or `transposed` (the way back) w[k][n].
+// A matrix stored [out][in] as operand B: B[k][n] = w[n][k], or `transposed` (the way back) w[k][n]. With `in_pairs` features
+// stand so that a thread of a product has two that are neighbours, both as rows and as columns of a slice.
 typedef struct matrix {
     const float *w;
-    int n_in, transposed;
+    int n_in, transposed, in_pairs;
     const int *k_block_order;
     int k_block;
 } matrix;
 
+static int in_pairs(int place)
+{
+    return place / 16 * 16 + place % 8 * 2 + place / 8 % 2;
+}
+
 static float element(const void *context, int n, int k)
 {
     const matrix *m = context;
+    if (m->in_pairs) {
+        n = in_pairs(n);
+        k = in_pairs(k);
+    }
     if (m->k_block_order) k = m->k_block_order[k / m->k_block] * m->k_block + k % m->k_block;
     return m->transposed ? m->w[(size_t)k * m->n_in + n] : m->w[(size_t)n * m->n_in + k];
 }
@@ -68,7 +78,7 @@ static void turn_to_rows(char *place, int columns, int k_tiles, int parts)
 static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, int transposed, const int *k_block_order,
                                int k_block)
 {
-    const matrix m = {w, n_in, transposed, k_block_order, k_block};
+    const matrix m = {w, n_in, transposed, p->rows, k_block_order, k_block};
     const int columns = transposed ? n_in : n_out, rows = transposed ? n_out : n_in;
     const void *device = cuda_pack_operand(&p->common, p->numbers, columns, rows, p->weight_scale, element, &m);
     if (p->rows && p->common.block) {

@@ -6,11 +6,32 @@
 // kept on its way, across the products and what stands between them; columns are atoms (and components), operand B, in
 // shared memory, written by the warps that computed them. So each weight is read once by a block, and each of its 8 warps
 // has 16 features of all products: what stands between two products is in its registers, or in the part of shared memory
-// that no other thread looks at (the stash). What an update saves for the way back is laid out for the thread that saved it.
+// that no other thread looks at (the stash). What an update saves for the way back is laid out for the thread that saved it,
+// and comes back by bulk copies. Code is run once by each warp and comes from L2 as weights do: few instructions, no branches, and
+// what a product does not need (stores, the next product's other operands) beside it.
 #ifndef PAINN_CUDA_WIDE_CUH
 #define PAINN_CUDA_WIDE_CUH
 
 #include "painn_cuda_wide_product.cuh"
+
+static __device__ __forceinline__ float4 splat(float v)
+{
+    return make_float4(v, v, v, v);
+}
+
+template <typename Function> static __device__ __forceinline__ float4 map4(Function f, float4 v)
+{
+    return make_float4(f(v.x), f(v.y), f(v.z), f(v.w));
+}
+static __device__ __forceinline__ float4 sigmoid4(float4 v)
+{
+    return map4([](float x) { return fast_reciprocal(1.0f + fast_exp2(-1.44269504f * x)); }, v);
+}
+static __device__ __forceinline__ float4 shifted_softplus4(float4 v)
+{
+    return map4(
+        [](float x) { return fmaxf(x, 0.0f) + 0.69314718f * (fast_log2(1.0f + fast_exp2(-1.44269504f * fabsf(x))) - 1.0f); }, v);
+}
 
 /* ---- numbers: split into two halves (three products), or one half or bfloat16 (one product) */
 
@@ -25,7 +46,8 @@ template <int NT_, typename Numbers_> struct wide_shape {
     static const int KF = F / 16; // k tiles of F features
     static const int RING = 8;
     static const int UNIT = F * TILE * 2 * Numbers::PARTS; // bytes of F features of a tile as operand
-    static const int R1 = 3 * UNIT, R3 = 5 * UNIT, R2 = 6 * UNIT, STASH = 7 * UNIT, BYTES = STASH + 6 * F * TILE * 4;
+    static const int R1 = 3 * UNIT, R3 = 5 * UNIT, R2 = 6 * UNIT, STASH = 7 * UNIT, FLOATS = F * TILE * 4;
+    static const int KEPT = STASH + 6 * FLOATS, GATES = KEPT + (Numbers::PARTS == 2 ? 1 : 4) * FLOATS, BYTES = GATES + 64;
 };
 
 // Where a product's weights stand in the order in which a kernel reads them, in steps of 16 of k for 128 rows.
@@ -47,8 +69,12 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     char *shared;
     uint4 ring[S::RING][Numbers::PARTS]; // high, low
     int lane, warp, first;
+    uint64_t policy;
+    float unit, epsilon; // of the step, in registers: from constant memory each use would be an instruction more
 
-    __device__ __forceinline__ wide_node(const painn_cuda_step &s, int layer, uint4 *shared_memory) : activations(s), l(layer)
+    __device__ __forceinline__ wide_node(const painn_cuda_step &s, int layer, uint4 *shared_memory)
+        : activations(s), l(layer), policy(policy_of_weights()), unit(keep_in_register(s.weight_unit)),
+          epsilon(keep_in_register(s.epsilon))
     {
         shared = (char *)shared_memory;
         lane = threadIdx.x % 32;
@@ -61,10 +87,11 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     __device__ __forceinline__ void load(const void *matrix, int k_tiles, int block, int k, uint4 (&to)[Numbers::PARTS],
                                          int warps = S::WARPS) const
     {
-        const uint4 *at = (const uint4 *)((const char *)matrix + step.rows_distance) +
-                          ((block * S::WARPS + warp % warps) * k_tiles + k) * 32 * Numbers::PARTS + lane;
+        const int K_TILE = 512 * Numbers::PARTS; // bytes of a warp
+        const char *at = (const char *)matrix + step.rows_distance + (warp % warps * (k_tiles * K_TILE) + lane * 16) +
+                         (size_t)((block * S::WARPS * k_tiles + k) * K_TILE);
 #pragma unroll
-        for (int part = 0; part < Numbers::PARTS; part++) load_weights(to[part], at + 32 * part);
+        for (int part = 0; part < Numbers::PARTS; part++) load_weights(to[part], (const uint4 *)at + 32 * part, policy);
     }
     // Starts step s of the kernel's weights on its way.
     __device__ __forceinline__ void fetch(int s)
@@ -80,7 +107,7 @@ template <typename S, wide_kind kind> struct wide_node : activations {
             else if (s < O::M1T)
                 load(update.M2t, 24, 0, s - O::M2T, to);
             else if (s < O::UT)
-                load(update.M1t, 8, (s - O::M1T) % 2, (s - O::M1T) / 2, to);
+                load(update.M1t, 8, 1 - (s - O::M1T) / 8, (s - O::M1T) % 8, to); // n̄, p̄
             else if (s < O::END)
                 load(update.Ut, 16, 0, s - O::UT, to);
             return;
@@ -94,15 +121,15 @@ template <typename S, wide_kind kind> struct wide_node : activations {
             typedef wide_order<WIDE_MIX> O;
             const painn_cuda_layer &network = step.layer[l + 1];
             if (s < O::W1)
-                load(update.M2, 8, (s - O::M2) % 3 == 0 ? 0 : 3 - (s - O::M2) % 3, (s - O::M2) / 3, to); // q, t, μ
+                load(update.M2, 8, s < O::M2 + 8 ? 0 : 3 - (s - O::M2) / 8, (s - O::M2) % 8, to); // q, t, μ
             else if (s < O::W2)
                 load(network.W1, 8, 0, s - O::W1, to);
             else if (s < O::END)
-                load(network.W2, 8, (s - O::W2) % 3, (s - O::W2) / 3, to);
+                load(network.W2, 8, ((s - O::W2) / 8 + 2) % 3, (s - O::W2) % 8, to); // μ, q, R
         } else {
             typedef wide_order<WIDE_LAST> O;
             if (s < O::O1)
-                load(update.M2, 8, (s - O::M2) % 2 * 2, (s - O::M2) / 2, to); // q, t
+                load(update.M2, 8, (s - O::M2) / 8 * 2, (s - O::M2) % 8, to); // q, t
             else if (s < O::O1T)
                 load(step.O1, 8, 0, s - O::O1, to, S::WARPS / 2);
             else if (s < O::M2T)
@@ -110,7 +137,7 @@ template <typename S, wide_kind kind> struct wide_node : activations {
             else if (s < O::M1T)
                 load(update.M2t, 24, 0, s - O::M2T, to);
             else if (s < O::UT)
-                load(update.M1t, 8, (s - O::M1T) % 2, (s - O::M1T) / 2, to);
+                load(update.M1t, 8, 1 - (s - O::M1T) / 8, (s - O::M1T) % 8, to); // n̄, p̄
             else if (s < O::END)
                 load(update.Ut, 16, 0, s - O::UT, to);
         }
@@ -150,72 +177,122 @@ template <typename S, wide_kind kind> struct wide_node : activations {
 
     // ---- products
     template <int J>
-    __device__ __forceinline__ void multiply_step(float4 (&sum)[J], const uint4 &a, rows_operand b, bool add) const
+    __device__ __forceinline__ void multiply_part(float4 (&sum)[J], const uint4 &a, rows_operand b, bool add) const
     {
         if (add)
             rows_product<Numbers::BFLOAT, true>(sum, a, b);
         else
             rows_product<Numbers::BFLOAT, false>(sum, a, b);
     }
-    // sum[b] of B blocks of F rows, over K tiles of k of the operand at byte `from` with 8 J columns; from step `s0` on. A
-    // block alone has two sums in turn: products that need not wait for each other.
-    template <int K, int B, int J> __device__ __forceinline__ void multiply(float4 (&sum)[B][J], int from, int s0)
+    template <int J>
+    __device__ __forceinline__ void multiply_step(float4 (&sum)[J], const uint4 (&a)[Numbers::PARTS], rows_operand b, int part,
+                                                  bool add) const
     {
-        const int PART = J * 128, K8 = PART * Numbers::PARTS, TURNS = B * J <= S::NT ? 2 : 1;
+        multiply_part(sum, a[0], b, add);
+        if (Numbers::PARTS == 2) {
+            multiply_part(sum, a[0], rows_operand_after(b, part), true);
+            multiply_part(sum, a[Numbers::PARTS - 1], b, true);
+        }
+    }
+    // Behind the products of steps s − 1 and s, of a product from step s0 on: when those before them are done, what they read from
+    // the ring may make room.
+    __device__ __forceinline__ void turn_ring(int s0, int s)
+    {
+        wide_commit();
+        if (s < 2) return;
+        wide_wait<1>();
+        fetch(s0 + s - 3 + S::RING);
+        fetch(s0 + s - 2 + S::RING);
+    }
+    __device__ __forceinline__ void end_ring(int s0, int steps)
+    {
+        wide_wait<0>();
+        fetch(s0 + steps - 2 + S::RING);
+        fetch(s0 + steps - 1 + S::RING);
+    }
+    // V and B, sum[0] and [1]: K tiles of k of the operand at byte `from` with three times NT columns, from step `s0` on.
+    template <int K, typename Function>
+    __device__ __forceinline__ void multiply_both(float4 (&sum)[2][3 * S::NT], int from, int s0, Function beside)
+    {
+        const int PART = 3 * S::NT * 128, K8 = PART * Numbers::PARTS;
         rows_operand b = rows_operand_at(shared + from, K8);
-        float4 part[TURNS * B][J];
 #pragma unroll
         for (int k = 0; k < K; k++) {
+            wide_begin();
 #pragma unroll
-            for (int block = 0; block < B; block++) {
-                const int s = k * B + block;
-                const uint4 high = ring[(s0 + s) % S::RING][0], low = ring[(s0 + s) % S::RING][Numbers::PARTS - 1];
-                float4(&first_sum)[J] = part[TURNS == 2 ? s % 2 : block], (&second_sum)[J] = part[TURNS == 2 ? 1 - s % 2 : block];
-                if (s % 2 == 0) wide_begin();
-                multiply_step(first_sum, high, b, TURNS == 2 ? s > (Numbers::PARTS == 1) : k > 0);
-                if (Numbers::PARTS == 2) {
-                    multiply_step(second_sum, high, rows_operand_after(b, PART), TURNS == 1 || s > 0);
-                    multiply_step(first_sum, low, b, true);
-                }
-                if (s % 2 == 0) continue;
-                wide_commit();
-                if (s > 1) {
-                    wide_wait<1>();
-                    fetch(s0 + s - 3 + S::RING);
-                    fetch(s0 + s - 2 + S::RING);
-                }
+            for (int block = 0; block < 2; block++)
+                multiply_step(sum[block], ring[(s0 + 2 * k + block) % S::RING], b, PART, k > 0);
+            turn_ring(s0, 2 * k + 1);
+            beside(k);
+            b = rows_operand_after(b, 2 * K8);
+        }
+        end_ring(s0, 2 * K);
+        finish(sum[0]);
+        finish(sum[1]);
+    }
+    // The same of one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, is done while products run: stores
+    // above all, of which a multiprocessor gets rid at 32 bytes a clock.
+    template <int K, int J> __device__ __forceinline__ void multiply(float4 (&sum)[J], int from, int s0)
+    {
+        multiply<K>(sum, from, s0, [](int) {});
+    }
+    template <int K, int J, typename Function>
+    __device__ __forceinline__ void multiply(float4 (&sum)[J], int from, int s0, Function beside)
+    {
+        const int PART = J * 128, K8 = PART * Numbers::PARTS;
+        const bool BOTH = Numbers::PARTS == 2 && J == S::NT;
+        rows_operand b = rows_operand_at(shared + from, K8);
+        float4 both[BOTH ? 2 * J : J];
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const uint4(&a)[Numbers::PARTS] = ring[(s0 + k) % S::RING];
+            if (k % 2 == 0) wide_begin();
+            if constexpr (BOTH) {
+                // High and low parts of B side by side: two products instead of three, low times low for nothing.
+                multiply_part(both, a[0], b, k > 0);
+                multiply_part(both, a[1], b, true);
+            } else {
+                multiply_step(both, a, b, PART, k > 0);
+            }
+            if (k % 2 == 1) {
+                turn_ring(s0, k);
+                beside(k / 2);
             }
             b = rows_operand_after(b, 2 * K8);
         }
-        wide_wait<0>();
+        end_ring(s0, K);
+        if constexpr (BOTH) {
+            rows_settle(both);
 #pragma unroll
-        for (int k = 0; k < TURNS * B; k++) rows_settle(part[k]);
-        fetch(s0 + K * B - 2 + S::RING);
-        fetch(s0 + K * B - 1 + S::RING);
-        const float unit = step.weight_unit;
+            for (int j = 0; j < J; j++) sum[j] = (both[j] + both[J + j]) * splat(unit);
+        } else {
 #pragma unroll
-        for (int k = 0; k < B; k++)
+            for (int j = 0; j < J; j++) sum[j] = both[j];
+            finish(sum);
+        }
+    }
+    template <int J> __device__ __forceinline__ void finish(float4 (&sum)[J]) const
+    {
+        rows_settle(sum);
 #pragma unroll
-            for (int j = 0; j < J; j++)
-                sum[k][j] = (TURNS == 2 ? part[0][j] + part[TURNS - 1][j] : part[k][j]) * make_float4(unit, unit, unit, unit);
+        for (int j = 0; j < J; j++) sum[j] = sum[j] * splat(unit);
     }
     // Rows of this warp in F features of an operand with 8 `columns` columns, columns 8 c …; `block`: which F features.
     __device__ __forceinline__ void put(int to, int columns, int block, int c, float4 v) const
     {
         const float scale = PAINN_CUDA_OPERAND_SCALE;
         const int part = columns * 128, k8 = part * Numbers::PARTS;
-        char *at = shared + to + (block * 2 * S::WARPS + 2 * warp) * k8 + c * 128 + lane * 4;
+        char *at = shared + to + (block * 2 * S::WARPS + 2 * warp) * k8 + c * 128;
         v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
         if (Numbers::PARTS == 2) {
             const uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
             const float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-            *(uint32_t *)at = high.x;
-            *(uint32_t *)(at + k8) = high.y;
-            *(uint32_t *)(at + part) = pack_half2(v.x - upper.x, v.y - upper.y);
-            *(uint32_t *)(at + k8 + part) = pack_half2(v.z - lower.x, v.w - lower.y);
+            store_pieces(at, lane, k8, part, high,
+                         make_uint2(pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y)));
         } else {
-            *(uint32_t *)at = Numbers::BFLOAT ? pack_bfloat2(v.x, v.y) : pack_half2(v.x, v.y);
-            *(uint32_t *)(at + k8) = Numbers::BFLOAT ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w);
+            store_pieces(at, lane, k8,
+                         Numbers::BFLOAT ? make_uint2(pack_bfloat2(v.x, v.y), pack_bfloat2(v.z, v.w))
+                                         : make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w)));
         }
     }
     __device__ __forceinline__ void pass_on() const
@@ -224,52 +301,101 @@ template <typename S, wide_kind kind> struct wide_node : activations {
         __syncthreads();
     }
 
-    // ---- values of a thread: features 16 warp + g and that + 8 of atoms 8 j + 2 t and the next
+    // ---- values of a thread: features 16 warp + 2 g (x, y) and the next (z, w) of atoms 8 j + 2 t (x, z) and the next (y, w):
+    // weights' rows and k are stored so that row g of a product is feature 2 g, row g + 8 the next
     template <int C> __device__ __forceinline__ float4 read(const float *array, int j, int c) const
     {
-        const float *at = array + ((size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * C + c) * 16 + lane / 4;
-        return make_float4(at[0], at[S::KF * C * 16], at[8], at[S::KF * C * 16 + 8]);
+        const float *at = array + ((size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * C + c) * 16 + lane / 4 * 2;
+        const float2 even = *(const float2 *)at, odd = *(const float2 *)(at + S::KF * C * 16);
+        return make_float4(even.x, odd.x, even.y, odd.y);
     }
     template <int P> __device__ __forceinline__ size_t paired(int j, int c) const
     {
-        return ((size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * P + c / 2) * 32 + lane / 4 * 2 + c % 2;
+        return ((size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * P + c / 2) * 32 + lane / 4 * 4;
     }
+    // Component c, which is even.
     template <int P> __device__ __forceinline__ float4 read_paired(const float *array, int j, int c) const
     {
         const float *at = array + paired<P>(j, c);
-        return make_float4(at[0], at[S::KF * P * 32], at[16], at[S::KF * P * 32 + 16]);
+        const float4 even = *(const float4 *)at, odd = *(const float4 *)(at + S::KF * P * 32);
+        return make_float4(even.x, odd.x, even.z, odd.z);
     }
     // Components c (even) and c + 1.
     template <int P> __device__ __forceinline__ void write_pair(float *array, int j, int c, float4 v, float4 w) const
     {
         float *at = array + paired<P>(j, c);
-        *(float2 *)at = make_float2(v.x, w.x);
-        *(float2 *)(at + S::KF * P * 32) = make_float2(v.y, w.y);
-        *(float2 *)(at + 16) = make_float2(v.z, w.z);
-        *(float2 *)(at + S::KF * P * 32 + 16) = make_float2(v.w, w.w);
+        *(float4 *)at = make_float4(v.x, w.x, v.z, w.z);
+        *(float4 *)(at + S::KF * P * 32) = make_float4(v.y, w.y, v.w, w.w);
     }
     __device__ __forceinline__ void write_q(int j, float4 v) const
     {
-        float *at = step.q + (size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * 16 + lane / 4;
-        at[0] = v.x;
-        at[S::KF * 16] = v.y;
-        at[8] = v.z;
-        at[S::KF * 16 + 8] = v.w;
+        float *at = step.q + (size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * 16 + lane / 4 * 2;
+        *(float2 *)at = make_float2(v.x, v.z);
+        *(float2 *)(at + S::KF * 16) = make_float2(v.y, v.w);
     }
     __device__ __forceinline__ float2 bias(const float *array, int block) const
     {
-        const float *at = array + block * S::F + 16 * warp + lane / 4;
-        return make_float2(__ldg(at), __ldg(at + 8));
+        return __ldg((const float2 *)(array + block * S::F + 16 * warp + lane / 4 * 2));
     }
     static __device__ __forceinline__ float4 biased(float4 v, float2 b)
     {
         return make_float4(v.x + b.x, v.y + b.x, v.z + b.y, v.w + b.y);
     }
+    // The choice of an activation stands once before all numbers, not before each.
+    __device__ __forceinline__ void activate_all(float4 (&v)[S::NT]) const
+    {
+        if (__builtin_expect(step.softplus, 0)) {
+#pragma unroll
+            for (int j = 0; j < S::NT; j++) v[j] = shifted_softplus4(v[j]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < S::NT; j++) v[j] = v[j] * sigmoid4(v[j]);
+        }
+    }
+    __device__ __forceinline__ void slope_all(float4 (&v)[S::NT]) const
+    {
+        float4 s[S::NT];
+#pragma unroll
+        for (int j = 0; j < S::NT; j++) s[j] = sigmoid4(v[j]);
+        if (!step.softplus) {
+#pragma unroll
+            for (int j = 0; j < S::NT; j++) s[j] = s[j] * fma4(v[j], splat(1) + s[j] * splat(-1), splat(1));
+        }
+#pragma unroll
+        for (int j = 0; j < S::NT; j++) v[j] = s[j];
+    }
+    // [layers][tiles][quantities][NT][threads], as in the stash.
     __device__ __forceinline__ float4 *saved(int layer, int quantity, int j) const
     {
         const size_t tiles = (size_t)step.atom_capacity / S::TILE;
-        return (float4 *)step.saved +
-               (((layer * PAINN_CUDA_SAVED + quantity) * tiles + blockIdx.x) * S::WARPS + warp) * S::NT * 32 + j * 32 + lane;
+        const int TILE = PAINN_CUDA_SAVED * S::NT * S::THREADS;
+        return (float4 *)step.saved + (layer * tiles + blockIdx.x) * TILE + threadIdx.x +
+               (size_t)((quantity * S::NT + j) * S::THREADS);
+    }
+    // Gate 0: h has come back, kept(3); gate 1: V and B, the stash, and g, y^μ, y^t, kept(0 … 2).
+    __device__ __forceinline__ uint64_t *gate(int which) const
+    {
+        return (uint64_t *)(shared + S::GATES) + which;
+    }
+    // By one thread, before the first barrier.
+    __device__ __forceinline__ void recall(int network, int update) const
+    {
+        gate_init(gate(0), 1);
+        gate_init(gate(1), 1);
+        mailbox_publish();
+        gate_expect(gate(0), S::FLOATS);
+        bulk_copy(&kept(3, 0), saved(network, 9, 0), S::FLOATS, gate(0));
+        gate_expect(gate(1), 9 * S::FLOATS);
+        bulk_copy(&stash(0, 0), saved(update, 0, 0), 6 * S::FLOATS, gate(1));
+        bulk_copy(&kept(0, 0), saved(update, 6, 0), 3 * S::FLOATS, gate(1));
+    }
+    // Four more; three of them, if operands are split, where no operand is until the product with Uᵀ.
+    __device__ __forceinline__ float4 &kept(int quantity, int j) const
+    {
+        const int at = Numbers::PARTS == 1 ? S::KEPT + quantity * S::FLOATS
+                       : quantity == 3     ? S::KEPT
+                                           : S::R1 + quantity * S::FLOATS;
+        return ((float4 *)(shared + at))[j * S::THREADS + threadIdx.x];
     }
     __device__ __forceinline__ float4 &stash(int quantity, int j) const
     {
@@ -277,103 +403,97 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     }
 };
 
-static __device__ __forceinline__ float4 splat(float v)
-{
-    return make_float4(v, v, v, v);
-}
-
-// Update of layer l up to q'' in R3 as an operand (not yet behind a barrier). With `last` V and B go to the stash, else to memory,
-// with q'' and μ''; of μ'' the last component stays in mu_z.
+// Update of layer l up to q'' in R3 as an operand. V and B go to the stash if `last`, else to memory, and μ'' to the stash, 1 to 3.
 template <typename S, wide_kind kind>
-static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4 (&mu_z)[S::NT], float4 (&g_out)[S::NT],
-                                                   float4 (&yt_out)[S::NT])
+static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4 (&q_out)[S::NT], float4 (&g_out)[S::NT],
+                                                   float4 (&yt_out)[S::NT], float4 (&ymu_out)[S::NT])
 {
     const bool last = kind == WIDE_LAST;
     const int NT = S::NT, l = n.l;
     const painn_cuda_layer &w = n.step.layer[l];
     typedef wide_order<kind> O;
     n.fetch_first();
-    const float2 c1 = n.bias(w.c1, 0), c2q = n.bias(w.c2, 0), c2mu = n.bias(w.c2, 1), c2t = n.bias(w.c2, 2);
     const int n_atoms = n.step.call->n_atoms;
     begin_stage(n.step, stage_message(l) + 1);
     if (n.first >= n_atoms) return false;
 
-    float4 q[NT], t[NT], B[3][NT];
+    float4 q[NT], VB[2][3 * NT];
 #pragma unroll
-    for (int c = 0; c < 4; c++)
+    for (int c = 0; c < 3; c++)
 #pragma unroll
         for (int j = 0; j < NT; j++) {
-            const float4 v = n.template read<4>(n.step.prime, j, c);
-            if (c == 0) {
-                if (last)
-                    q[j] = v;
-                else
-                    n.stash(0, j) = v;
-                n.put(S::R1, NT, 0, j, v);
-            } else {
-                if (!last) n.stash(c, j) = v;
-                n.put(0, 3 * NT, 0, (c - 1) * NT + j, v);
-            }
+            const float4 v = n.template read<4>(n.step.prime, j, 1 + c);
+            if (!last) n.stash(1 + c, j) = v;
+            n.put(0, 3 * NT, 0, c * NT + j, v);
         }
     n.pass_on();
-    {
-        float4 sum[2][3 * NT];
-        n.template multiply<S::KF, 2>(sum, 0, O::U);
+    n.template multiply_both<S::KF>(VB, 0, O::U, [&](int k) {
+        if (k < NT)
+            q[k] = n.template read<4>(n.step.prime, k, 0);
+        else if (k < 2 * NT)
+            n.put(S::R1, NT, 0, k - NT, q[k - NT]);
+    });
 #pragma unroll
-        for (int j = 0; j < NT; j++) {
-            float4 square = splat(n.step.epsilon);
-            t[j] = splat(0);
+    for (int j = 0; j < NT; j++) {
+        float4 square = splat(n.epsilon), t = splat(0);
 #pragma unroll
-            for (int c = 0; c < 3; c++) {
-                const float4 V = sum[0][c * NT + j], Bc = sum[1][c * NT + j];
-                if (last) {
-                    n.stash(c, j) = V;
-                    n.stash(3 + c, j) = Bc;
-                } else {
-                    __stcs(n.saved(l, c, j), V);
-                    __stcs(n.saved(l, 3 + c, j), Bc);
-                    B[c][j] = Bc;
-                }
-                square = fma4(V, V, square);
-                t[j] = fma4(V, Bc, t[j]);
-            }
-            n.put(S::R1, NT, 1, j, make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
-        }
-    }
-    n.pass_on();
-    {
-        float4 sum[1][NT];
-        n.template multiply<2 * S::KF, 1>(sum, S::R1, O::M1);
-#pragma unroll
-        for (int j = 0; j < NT; j++) {
-            const float4 g = n.biased(sum[0][j], c1);
-            if (last)
-                g_out[j] = g;
-            else
-                __stcs(n.saved(l, 6, j), g);
-            n.put(S::R2, NT, 0, j, n.activate(g));
-        }
-    }
-    n.pass_on();
-    {
-        float4 sum[last ? 2 : 3][NT];
-        n.template multiply<S::KF, last ? 2 : 3>(sum, S::R2, O::M2);
-#pragma unroll
-        for (int j = 0; j < NT; j++) {
-            const float4 yq = n.biased(sum[0][j], c2q), yt = n.biased(sum[1][j], c2t);
-            const float4 qq = (last ? q[j] : n.stash(0, j)) + fma4(yt, t[j], yq);
-            n.put(S::R3, NT, 0, j, qq);
+        for (int c = 0; c < 3; c++) {
+            const float4 V = VB[0][c * NT + j], B = VB[1][c * NT + j];
             if (last) {
-                yt_out[j] = yt;
-            } else {
-                const float4 ymu = n.biased(sum[last ? 0 : 2][j], c2mu);
-                __stcs(n.saved(l, 8, j), yt);
-                __stcs(n.saved(l, 7, j), ymu);
-                n.write_q(j, qq);
-                n.template write_pair<STATE_PAIRS>(n.step.state[l + 1], j, STATE_MUX, fma4(ymu, B[0][j], n.stash(1, j)),
-                                                   fma4(ymu, B[1][j], n.stash(2, j)));
-                mu_z[j] = fma4(ymu, B[2][j], n.stash(3, j));
+                n.stash(c, j) = V;
+                n.stash(3 + c, j) = B;
             }
+            square = fma4(V, V, square);
+            t = fma4(V, B, t);
+        }
+        n.kept(3, j) = t;
+        n.put(S::R1, NT, 1, j, map4(fast_sqrt, square));
+    }
+    n.pass_on();
+    {
+        const float2 c1 = n.bias(w.c1, 0);
+        float4 g[NT];
+        n.template multiply<2 * S::KF>(g, S::R1, O::M1, [&](int i) {
+            for (int k = i; !last && k < 3 * NT; k += S::KF) __stcs(n.saved(l, k / NT, k % NT), VB[0][k]);
+        });
+#pragma unroll
+        for (int j = 0; j < NT; j++) {
+            g[j] = n.biased(g[j], c1);
+            if (last)
+                g_out[j] = g[j];
+            else
+                __stcs(n.saved(l, 6, j), g[j]);
+        }
+        n.activate_all(g);
+#pragma unroll
+        for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, g[j]);
+    }
+    n.pass_on();
+    const float2 c2q = n.bias(w.c2, 0), c2mu = n.bias(w.c2, 1), c2t = n.bias(w.c2, 2);
+    float4 y[3][NT] = {}; // q, t, μ
+    const auto finish_q = [&](int j) {
+        yt_out[j] = n.biased(y[1][j], c2t);
+        q_out[j] = q[j] + fma4(yt_out[j], n.kept(3, j), n.biased(y[0][j], c2q));
+        n.put(S::R3, NT, 0, j, q_out[j]);
+    };
+#pragma unroll
+    for (int b = 0; b < 2; b++)
+        n.template multiply<S::KF>(y[b], S::R2, O::M2 + b * S::KF, [&](int j) {
+            if (!last) __stcs(n.saved(l, 3 + b, j), VB[1][b * NT + j]);
+        });
+    if (last) {
+#pragma unroll
+        for (int j = 0; j < NT; j++) finish_q(j);
+    } else {
+        n.template multiply<S::KF>(y[2], S::R2, O::M2 + 2 * S::KF, [&](int j) {
+            __stcs(n.saved(l, 5, j), VB[1][2 * NT + j]);
+            finish_q(j);
+        });
+#pragma unroll
+        for (int j = 0; j < NT; j++) {
+            ymu_out[j] = n.biased(y[2][j], c2mu);
+#pragma unroll
+            for (int c = 0; c < 3; c++) n.stash(1 + c, j) = fma4(ymu_out[j], VB[1][c * NT + j], n.stash(1 + c, j));
         }
     }
     n.pass_on();
@@ -388,28 +508,39 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_mix_kernel(const __
     typedef wide_order<WIDE_MIX> O;
     const int NT = S::NT;
     wide_node<S, WIDE_MIX> n(step, l, shared);
-    float4 mu_z[NT], none[NT];
+    float4 q[NT], none[NT], yt[NT], ymu[NT];
     const painn_cuda_layer &w = step.layer[l + 1];
-    const float2 b1 = n.bias(w.b1, 0), b2q = n.bias(w.b2, 0), b2R = n.bias(w.b2, 1), b2m = n.bias(w.b2, 2);
-    if (!wide_update<S, WIDE_MIX>(n, mu_z, none, none)) return;
+    if (!wide_update<S, WIDE_MIX>(n, q, none, yt, ymu)) return;
     {
-        float4 sum[1][NT];
-        n.template multiply<S::KF, 1>(sum, S::R3, O::W1);
+        const float2 b1 = n.bias(w.b1, 0);
+        float4 h[NT];
+        n.template multiply<S::KF>(h, S::R3, O::W1, [&](int j) {
+            __stcs(n.saved(l, 8, j), yt[j]);
+            __stcs(n.saved(l, 7, j), ymu[j]);
+        });
 #pragma unroll
         for (int j = 0; j < NT; j++) {
-            const float4 h = n.biased(sum[0][j], b1);
-            __stcs(n.saved(l + 1, 9, j), h);
-            n.put(S::R2, NT, 0, j, n.activate(h));
+            h[j] = n.biased(h[j], b1);
+            __stcs(n.saved(l + 1, 9, j), h[j]);
         }
+        n.activate_all(h);
+#pragma unroll
+        for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, h[j]);
     }
     n.pass_on();
-    float4 sum[3][NT];
-    n.template multiply<S::KF, 3>(sum, S::R2, O::W2);
+    const float2 b2q = n.bias(w.b2, 0), b2R = n.bias(w.b2, 1), b2m = n.bias(w.b2, 2);
+    float4 x[3][NT]; // m, q, R
+    n.template multiply<S::KF>(x[0], S::R2, O::W2, [&](int j) {
+        n.write_q(j, q[j]);
+        n.template write_pair<STATE_PAIRS>(step.state[l + 1], j, STATE_MUX, n.stash(1, j), n.stash(2, j));
+    });
+    n.template multiply<S::KF>(x[1], S::R2, O::W2 + S::KF, [&](int j) {
+        n.template write_pair<STATE_PAIRS>(step.state[l + 1], j, STATE_MUZ, n.stash(3, j), n.biased(x[0][j], b2m));
+    });
+    n.template multiply<S::KF>(x[2], S::R2, O::W2 + 2 * S::KF);
 #pragma unroll
-    for (int j = 0; j < NT; j++) {
-        n.template write_pair<STATE_PAIRS>(step.state[l + 1], j, STATE_XQ, n.biased(sum[0][j], b2q), n.biased(sum[1][j], b2R));
-        n.template write_pair<STATE_PAIRS>(step.state[l + 1], j, STATE_MUZ, mu_z[j], n.biased(sum[2][j], b2m));
-    }
+    for (int j = 0; j < NT; j++)
+        n.template write_pair<STATE_PAIRS>(step.state[l + 1], j, STATE_XQ, n.biased(x[1][j], b2q), n.biased(x[2][j], b2R));
 }
 
 // Energies of atoms and q̄ from q'' in R3.
@@ -423,94 +554,125 @@ template <typename S> static __device__ __forceinline__ void wide_readout(wide_n
         const bool works = n.warp < S::WARPS / 2;
         const float2 zero = make_float2(0, 0), o1 = works ? n.bias(step.o1, 0) : zero, o2 = works ? n.bias(step.O2, 0) : zero;
         const bool failed = step.report->flags != 0;
-        float4 sum[1][NT];
-        n.template multiply<S::KF, 1>(sum, S::R3, O::O1);
+        float2 owned[NT]; // a ghost has no energy of its own: nothing flows back from it
 #pragma unroll
         for (int j = 0; j < NT; j++) {
-            const float4 z = n.biased(sum[0][j], o1), s = n.activate(z), d = n.slope(z);
             const int atom = n.first + 8 * j + 2 * (n.lane % 4);
-            // A ghost has no energy of its own: nothing flows back from it.
-            const float even = step.owned[atom] ? 1.0f : 0.0f, odd = step.owned[atom + 1] ? 1.0f : 0.0f;
-            if (works) n.put(S::R2, NT, 0, j, d * make_float4(o2.x * even, o2.x * odd, o2.y * even, o2.y * odd));
-            float4 e = s * make_float4(o2.x, o2.x, o2.y, o2.y);
+            owned[j] = make_float2(step.owned[atom] ? 1.0f : 0.0f, step.owned[atom + 1] ? 1.0f : 0.0f);
+        }
+        float4 z[NT], slopes[NT];
+        n.template multiply<S::KF>(z, S::R3, O::O1);
 #pragma unroll
-            for (int mask = 4; mask <= 16; mask *= 2)
-                e = e + make_float4(__shfl_xor_sync(~0u, e.x, mask), __shfl_xor_sync(~0u, e.y, mask),
-                                    __shfl_xor_sync(~0u, e.z, mask), __shfl_xor_sync(~0u, e.w, mask));
-            if (works && n.lane / 4 == 0) {
-                // Who does not wait for the report sees from the energies that the step went wrong.
-                if (failed) e = splat(nanf(""));
-                float *at = step.raw_energy + (size_t)(2 * n.warp) * step.atom_capacity + atom;
-                at[0] = even * e.x;
-                at[1] = odd * e.y;
-                at[step.atom_capacity] = even * e.z;
-                at[step.atom_capacity + 1] = odd * e.w;
-            }
+        for (int j = 0; j < NT; j++) slopes[j] = z[j] = n.biased(z[j], o1);
+        n.activate_all(z);
+        n.slope_all(slopes);
+        const float4 o4 = make_float4(o2.x, o2.x, o2.y, o2.y);
+        if (works) {
+#pragma unroll
+            for (int j = 0; j < NT; j++)
+                n.put(S::R2, NT, 0, j, slopes[j] * o4 * make_float4(owned[j].x, owned[j].y, owned[j].x, owned[j].y));
+        }
+        // Sums over the warp's 8 even and 8 odd features: lanes hand on what the other goes on with.
+        const bool odd = n.lane & 16, upper = n.lane & 8, second = n.lane & 4;
+        float2 e[NT];
+#pragma unroll
+        for (int j = 0; j < NT; j++) {
+            z[j] = z[j] * o4;
+            const float x = __shfl_xor_sync(~0u, odd ? z[j].x : z[j].z, 16), y = __shfl_xor_sync(~0u, odd ? z[j].y : z[j].w, 16);
+            e[j] = odd ? make_float2(z[j].z + x, z[j].w + y) : make_float2(z[j].x + x, z[j].y + y);
+        }
+#pragma unroll
+        for (int j = 0; j < NT / 2; j++) {
+            const float2 mine = upper ? e[j + NT / 2] : e[j], other = upper ? e[j] : e[j + NT / 2];
+            e[j] = make_float2(mine.x + __shfl_xor_sync(~0u, other.x, 8), mine.y + __shfl_xor_sync(~0u, other.y, 8));
+        }
+        static_assert(NT == 4, "lanes take turns for four columns");
+        const float2 mine = second ? e[1] : e[0], other = second ? e[0] : e[1];
+        const float2 all = make_float2(mine.x + __shfl_xor_sync(~0u, other.x, 4), mine.y + __shfl_xor_sync(~0u, other.y, 4));
+        if (works) {
+            const float2 own = upper ? (second ? owned[3] : owned[2]) : (second ? owned[1] : owned[0]);
+            // Who does not wait for the report sees from the energies that the step went wrong.
+            const float2 v = failed ? make_float2(nanf(""), nanf("")) : make_float2(all.x * own.x, all.y * own.y);
+            const int atom = n.first + 8 * (2 * upper + second) + 2 * (n.lane % 4);
+            *(float2 *)(step.raw_energy + (size_t)(2 * n.warp + odd) * step.atom_capacity + atom) = v;
         }
     }
     n.pass_on();
     float4 sum[1][NT];
-    n.template multiply<S::KF / 2, 1>(sum, S::R2, O::O1T);
+    n.template multiply<S::KF / 2>(sum[0], S::R2, O::O1T);
 #pragma unroll
     for (int j = 0; j < NT; j++) q_bar[j] = sum[0][j];
 }
 
+// t, and ȳ^μ as an operand, of one j.
+template <typename S>
+static __device__ __forceinline__ void wide_gate(wide_node<S, WIDE_BACK> &n, int j, float4 &t, const float4 (&mu_bar)[3][S::NT])
+{
+    float4 gate = splat(0);
+    t = splat(0);
+#pragma unroll
+    for (int c = 0; c < 3; c++) {
+        const float4 B = n.stash(3 + c, j);
+        t = fma4(n.stash(c, j), B, t);
+        gate = fma4(mu_bar[c][j], B, gate);
+    }
+    n.put(0, S::NT, 2, j, gate);
+}
+
 // Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. V and B are in the stash.
 template <typename S, wide_kind kind>
-static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, int l, const float4 (&g)[S::NT],
-                                                        const float4 (&yt)[S::NT], const float4 (&ymu)[S::NT],
-                                                        float4 (&q_bar)[S::NT], const float4 (&mu_bar)[3][S::NT])
+static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, float4 (&q_bar)[S::NT], const float4 (&t)[S::NT],
+                                                        const float4 (&mu_bar)[3][S::NT], const float4 (&g_last)[S::NT],
+                                                        const float4 (&yt_last)[S::NT])
 {
     const bool last = kind == WIDE_LAST;
     typedef wide_order<kind> O;
     const int NT = S::NT;
+    float4 yt[NT], ymu[NT];
 #pragma unroll
     for (int j = 0; j < NT; j++) {
-        float4 t = splat(0), gate = splat(0);
-#pragma unroll
-        for (int c = 0; c < 3; c++) {
-            const float4 B = n.stash(3 + c, j);
-            t = fma4(n.stash(c, j), B, t);
-            if (!last) gate = fma4(mu_bar[c][j], B, gate);
-        }
         n.put(0, NT, 0, j, q_bar[j]);
-        n.put(0, NT, 1, j, q_bar[j] * t);
-        if (!last) n.put(0, NT, 2, j, gate);
+        n.put(0, NT, 1, j, q_bar[j] * t[j]);
     }
     n.pass_on();
     {
-        float4 sum[1][NT];
-        n.template multiply<(last ? 2 : 3) * S::KF, 1>(sum, 0, O::M2T);
-#pragma unroll
-        for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, sum[0][j] * n.slope(g[j]));
-    }
-    n.pass_on();
-    {
-        float4 sum[2][NT];
-        n.template multiply<S::KF, 2>(sum, S::R2, O::M1T);
+        float4 sum[NT], slope[NT];
+        n.template multiply<(last ? 2 : 3) * S::KF>(sum, 0, O::M2T);
 #pragma unroll
         for (int j = 0; j < NT; j++) {
-            const float4 t_bar = q_bar[j] * yt[j];
-            float4 square = splat(n.step.epsilon), V[3];
-#pragma unroll
-            for (int c = 0; c < 3; c++) {
-                V[c] = n.stash(c, j);
-                square = fma4(V[c], V[c], square);
-            }
-            const float4 ratio = sum[1][j] * make_float4(rsqrtf(square.x), rsqrtf(square.y), rsqrtf(square.z), rsqrtf(square.w));
-#pragma unroll
-            for (int c = 0; c < 3; c++) {
-                float4 B_bar = t_bar * V[c];
-                if (!last) B_bar = fma4(mu_bar[c][j], ymu[j], B_bar);
-                n.put(0, 3 * NT, 0, c * NT + j, fma4(t_bar, n.stash(3 + c, j), ratio * V[c]));
-                n.put(0, 3 * NT, 1, c * NT + j, B_bar);
-            }
-            q_bar[j] = q_bar[j] + sum[0][j];
+            slope[j] = last ? g_last[j] : n.kept(0, j);
+            yt[j] = last ? yt_last[j] : n.kept(2, j);
+            if (!last) ymu[j] = n.kept(1, j);
         }
+        n.slope_all(slope);
+#pragma unroll
+        for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, sum[j] * slope[j]);
     }
     n.pass_on();
+    float4 n_bar[NT], p_bar[NT];
+    n.template multiply<S::KF>(n_bar, S::R2, O::M1T);
+    n.template multiply<S::KF>(p_bar, S::R2, O::M1T + S::KF, [&](int j) {
+        const float4 t_bar = q_bar[j] * yt[j];
+        float4 square = splat(n.epsilon), V[3];
+#pragma unroll
+        for (int c = 0; c < 3; c++) {
+            V[c] = n.stash(c, j);
+            square = fma4(V[c], V[c], square);
+        }
+        const float4 ratio = n_bar[j] * map4(fast_rsqrt, square);
+#pragma unroll
+        for (int c = 0; c < 3; c++) {
+            float4 B_bar = t_bar * V[c];
+            if (!last) B_bar = fma4(mu_bar[c][j], ymu[j], B_bar);
+            n.put(0, 3 * NT, 0, c * NT + j, fma4(t_bar, n.stash(3 + c, j), ratio * V[c]));
+            n.put(0, 3 * NT, 1, c * NT + j, B_bar);
+        }
+    });
+#pragma unroll
+    for (int j = 0; j < NT; j++) q_bar[j] = q_bar[j] + p_bar[j];
+    n.pass_on();
     float4 sum[1][3 * NT];
-    n.template multiply<2 * S::KF, 1>(sum, 0, O::UT);
+    n.template multiply<2 * S::KF>(sum[0], 0, O::UT);
 #pragma unroll
     for (int j = 0; j < NT; j++) {
         float4 mu[3];
@@ -527,10 +689,12 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_last_kernel(const _
     DYNAMIC_SHARED(shared);
     const int NT = S::NT;
     wide_node<S, WIDE_LAST> n(step, l, shared);
-    float4 none[NT], no_mu[3][NT], g[NT], yt[NT], q_bar[NT];
-    if (!wide_update<S, WIDE_LAST>(n, none, g, yt)) return;
+    float4 q[NT], none[NT], no_mu[3][NT], g[NT], yt[NT], q_bar[NT], t[NT];
+    if (!wide_update<S, WIDE_LAST>(n, q, g, yt, none)) return;
     wide_readout<S>(n, q_bar);
-    wide_update_back<S, WIDE_LAST>(n, l, g, yt, none, q_bar, no_mu);
+#pragma unroll
+    for (int j = 0; j < NT; j++) t[j] = n.kept(3, j);
+    wide_update_back<S, WIDE_LAST>(n, q_bar, t, no_mu, g, yt);
 }
 
 // Reverse of the message network of layer l (h̄ = (x̄ W2)∘act'(h), q̄ = q̄' + h̄ W1), then of the update of layer l − 1.
@@ -543,56 +707,35 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_back_kernel(const _
     wide_node<S, WIDE_BACK> n(step, l, shared);
     n.fetch_first();
     const int n_atoms = step.call->n_atoms;
-    // What the way forward left lies in memory: it may set out before the adjoints are there.
-    if (n.first < n_atoms) {
-#pragma unroll
-        for (int quantity = 0; quantity < 9; quantity++)
-#pragma unroll
-            for (int j = 0; j < NT; j++) prefetch_to_l2(n.saved(l - 1, quantity, j));
-#pragma unroll
-        for (int j = 0; j < NT; j++) prefetch_to_l2(n.saved(l, 9, j));
-    }
+    // What the way forward left is in memory since the kernel before the last one, at least: it may set out before the adjoints are there.
+    if (n.first < n_atoms && threadIdx.x == 0) n.recall(l, l - 1);
     begin_stage(step, stage_edges(step.n_layers, l) + 1);
     if (n.first >= n_atoms) return;
 
-    float4 mu_bar[3][NT], q_bar[NT];
+    float4 mu_bar[3][NT], q_bar[NT], sum[NT], t[NT];
 #pragma unroll
     for (int b = 0; b < 3; b++)
 #pragma unroll
         for (int j = 0; j < NT; j++) n.put(0, NT, b, j, n.template read<6>(step.sender, j, b));
     n.pass_on();
-    // Wanted only after two products. Not before the fence above, which would wait for them.
+    n.template multiply<3 * S::KF>(sum, 0, O::W2T,
+                                   [&](int i) { mu_bar[i / NT][i % NT] = n.template read<6>(step.sender, i % NT, 3 + i / NT); });
+    float4 slope[NT];
+    gate_wait(n.gate(0), 0);
 #pragma unroll
-    for (int b = 0; b < 3; b++)
+    for (int j = 0; j < NT; j++) slope[j] = n.kept(3, j);
+    n.slope_all(slope);
 #pragma unroll
-        for (int j = 0; j < NT; j++) mu_bar[b][j] = n.template read<6>(step.sender, j, 3 + b);
-#pragma unroll
-    for (int k = 0; k < 6; k++)
-#pragma unroll
-        for (int j = 0; j < NT; j++) copy_async(&n.stash(k, j), n.saved(l - 1, k, j));
-    copy_commit();
-    {
-        float4 sum[1][NT];
-        n.template multiply<3 * S::KF, 1>(sum, 0, O::W2T);
-#pragma unroll
-        for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, sum[0][j] * n.slope(*n.saved(l, 9, j)));
-    }
+    for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, sum[j] * slope[j]);
     n.pass_on();
-    {
-        float4 sum[1][NT];
-        n.template multiply<S::KF, 1>(sum, S::R2, O::W1T);
+    gate_wait(n.gate(1), 0);
+    n.template multiply<S::KF>(sum, S::R2, O::W1T, [&](int j) {
+        q_bar[j] = n.template read_paired<ADJOINT_PAIRS>(step.adjoint, j, ADJOINT_Q);
+        wide_gate<S>(n, j, t[j], mu_bar);
+    });
 #pragma unroll
-        for (int j = 0; j < NT; j++) q_bar[j] = n.template read_paired<ADJOINT_PAIRS>(step.adjoint, j, ADJOINT_Q) + sum[0][j];
-    }
-    float4 g[NT], yt[NT], ymu[NT];
-#pragma unroll
-    for (int j = 0; j < NT; j++) {
-        g[j] = *n.saved(l - 1, 6, j);
-        yt[j] = *n.saved(l - 1, 8, j);
-        ymu[j] = *n.saved(l - 1, 7, j);
-    }
-    copy_wait<0>();
-    wide_update_back<S, WIDE_BACK>(n, l - 1, g, yt, ymu, q_bar, mu_bar);
+    for (int j = 0; j < NT; j++) q_bar[j] = q_bar[j] + sum[j];
+    wide_update_back<S, WIDE_BACK>(n, q_bar, t, mu_bar, q_bar, q_bar);
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------

@@ -15,14 +15,79 @@ static __device__ __forceinline__ void rows_publish()
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-/* Stays where it stands: a ring is of no use if the compiler loads only where it needs. */
-static __device__ __forceinline__ void load_weights(uint4 &v, const uint4 *at)
+/* Weights stay in L2 while what is read once passes through it. */
+static __device__ __forceinline__ uint64_t policy_of_weights()
 {
-    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
+    uint64_t policy = 0;
+#if WIDE_CUDA_HERE
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+/* Stays where it stands: a ring is of no use if the compiler loads only where it needs. */
+static __device__ __forceinline__ void load_weights(uint4 &v, const uint4 *at, uint64_t policy)
+{
+#if WIDE_CUDA_HERE
+    asm volatile("ld.relaxed.gpu.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(at), "l"(policy));
+#endif
 }
 static __device__ __forceinline__ void prefetch_to_l2(const void *at)
 {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#if WIDE_CUDA_HERE
+    asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(at));
+#endif
+}
+/* The compiler does not read it again where it is used. */
+static __device__ __forceinline__ float keep_in_register(float v)
+{
+    asm("fma.rn.f32 %0, %1, 0f00000000, %0;" : "+f"(v) : "f"((float)(threadIdx.x % 32)));
+    return v;
+}
+/* One instruction each, of relative error 2^-22: not for numbers below 2^-126. */
+static __device__ __forceinline__ float fast_exp2(float v)
+{
+    asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(v));
+    return v;
+}
+static __device__ __forceinline__ float fast_log2(float v)
+{
+    asm("lg2.approx.ftz.f32 %0, %0;" : "+f"(v));
+    return v;
+}
+static __device__ __forceinline__ float fast_reciprocal(float v)
+{
+    asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(v));
+    return v;
+}
+static __device__ __forceinline__ float fast_sqrt(float v)
+{
+    asm("sqrt.approx.ftz.f32 %0, %0;" : "+f"(v));
+    return v;
+}
+static __device__ __forceinline__ float fast_rsqrt(float v)
+{
+    asm("rsqrt.approx.ftz.f32 %0, %0;" : "+f"(v));
+    return v;
+}
+/* A warp's pieces of 8 of k × 8 columns: the first of two, and 8 of k, `k8` bytes, further on the second; low parts `part` bytes
+ * further. A piece's row is 16 bytes, whose words are with four lanes in turn. */
+static __device__ __forceinline__ void store_pieces(char *at, int lane, int k8, int part, uint2 high, uint2 low)
+{
+#if WIDE_CUDA_HERE
+    const uint32_t row = shared_address(at) + (lane % 8 * 16 + lane / 8 % 2 * k8 + lane / 16 * part);
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(high.x), "r"(high.y),
+                 "r"(low.x), "r"(low.y)
+                 : "memory");
+#endif
+}
+static __device__ __forceinline__ void store_pieces(char *at, int lane, int k8, uint2 v)
+{
+#if WIDE_CUDA_HERE
+    const uint32_t row = shared_address(at) + (lane % 8 * 16 + lane / 8 % 2 * k8);
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(v.x), "r"(v.y) : "memory");
+#endif
 }
 /* Operand B of 16 of k: blocks of 8 of k × 8 columns, 16 bytes (8 columns) each of k; bytes from 8 of k to the next. */
 typedef uint64_t rows_operand;
@@ -40,9 +105,8 @@ static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b
  * registers of another sum, and whoever still wants that one gets this one (nvcc 13.0: the readout's q̄). */
 #define ROWS_D(io, i) io(d[i].x), io(d[i].y), io(d[i].z), io(d[i].w)
 #define ROWS_D4(io) ROWS_D(io, 0), ROWS_D(io, 1), ROWS_D(io, 2), ROWS_D(io, 3)
-#define ROWS_D12(io)                                                                                                             \
-    ROWS_D4(io), ROWS_D(io, 4), ROWS_D(io, 5), ROWS_D(io, 6), ROWS_D(io, 7), ROWS_D(io, 8), ROWS_D(io, 9), ROWS_D(io, 10),       \
-        ROWS_D(io, 11)
+#define ROWS_D8(io) ROWS_D4(io), ROWS_D(io, 4), ROWS_D(io, 5), ROWS_D(io, 6), ROWS_D(io, 7)
+#define ROWS_D12(io) ROWS_D8(io), ROWS_D(io, 8), ROWS_D(io, 9), ROWS_D(io, 10), ROWS_D(io, 11)
 #define ROWS_OUT "=f"
 #define ROWS_IN_OUT "+f"
 #define ROWS_PRODUCT(N, type, add, list, after, sums)                                                                            \
@@ -50,12 +114,12 @@ static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b
                  : sums                                                                                                          \
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b))
 #define ROWS_L16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define ROWS_L48                                                                                                                 \
-    ROWS_L16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,"     \
-             "%43,%44,%45,%46,%47"
+#define ROWS_L32 ROWS_L16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define ROWS_L48 ROWS_L32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define ROWS_A16 "{%16,%17,%18,%19}, %20"
+#define ROWS_A32 "{%32,%33,%34,%35}, %36"
 #define ROWS_A48 "{%48,%49,%50,%51}, %52"
-/* d = a b, or with `add` d += a b, of 64 × 16 and 16 × 32 or 96 numbers. */
+/* d = a b, or with `add` d += a b, of 64 × 16 and 16 × 32, 64 or 96 numbers. */
 template <bool bfloat, bool add>
 static __device__ __forceinline__ void rows_product(float4 (&d)[4], const uint4 &a, rows_operand b)
 {
@@ -67,6 +131,18 @@ static __device__ __forceinline__ void rows_product(float4 (&d)[4], const uint4 
         ROWS_PRODUCT(32, "f16", "1", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_IN_OUT));
     else
         ROWS_PRODUCT(32, "f16", "0", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_OUT));
+}
+template <bool bfloat, bool add>
+static __device__ __forceinline__ void rows_product(float4 (&d)[8], const uint4 &a, rows_operand b)
+{
+    if (bfloat && add)
+        ROWS_PRODUCT(64, "bf16", "1", ROWS_L32, ROWS_A32, ROWS_D8(ROWS_IN_OUT));
+    else if (bfloat)
+        ROWS_PRODUCT(64, "bf16", "0", ROWS_L32, ROWS_A32, ROWS_D8(ROWS_OUT));
+    else if (add)
+        ROWS_PRODUCT(64, "f16", "1", ROWS_L32, ROWS_A32, ROWS_D8(ROWS_IN_OUT));
+    else
+        ROWS_PRODUCT(64, "f16", "0", ROWS_L32, ROWS_A32, ROWS_D8(ROWS_OUT));
 }
 template <bool bfloat, bool add>
 static __device__ __forceinline__ void rows_product(float4 (&d)[12], const uint4 &a, rows_operand b)
@@ -96,7 +172,11 @@ template <int J> static __device__ __forceinline__ void rows_settle(float4 (&)[J
 }
 #endif
 #else
-static inline void load_weights(uint4 &v, const uint4 *at)
+static inline uint64_t policy_of_weights()
+{
+    return 0;
+}
+static inline void load_weights(uint4 &v, const uint4 *at, uint64_t)
 {
     v = *at;
 }
@@ -105,6 +185,40 @@ static inline void prefetch_to_l2(const void *)
 }
 static inline void rows_publish()
 {
+}
+static inline float keep_in_register(float v)
+{
+    return v;
+}
+static inline float fast_exp2(float v)
+{
+    return exp2f(v);
+}
+static inline float fast_log2(float v)
+{
+    return log2f(v);
+}
+static inline float fast_reciprocal(float v)
+{
+    return 1.0f / v;
+}
+static inline float fast_sqrt(float v)
+{
+    return sqrtf(v);
+}
+static inline float fast_rsqrt(float v)
+{
+    return 1.0f / sqrtf(v);
+}
+static inline void store_pieces(char *at, int lane, int k8, uint2 v)
+{
+    *(uint32_t *)(at + lane * 4) = v.x;
+    *(uint32_t *)(at + lane * 4 + k8) = v.y;
+}
+static inline void store_pieces(char *at, int lane, int k8, int part, uint2 high, uint2 low)
+{
+    store_pieces(at, lane, k8, high);
+    store_pieces(at + part, lane, k8, low);
 }
 struct rows_operand {
     const char *at;
