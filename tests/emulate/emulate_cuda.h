@@ -192,6 +192,7 @@ static inline float __uint_as_float(uint32_t v)
     return r;
 }
 #define __expf expf
+#define __logf logf
 #define __cosf cosf
 #define __sinf sinf
 static inline float __fdividef(float a, float b)
@@ -238,6 +239,13 @@ template <int C> static inline void cluster_barrier()
     else
         __syncthreads();
 }
+static inline void cluster_arrive()
+{
+}
+static inline void cluster_wait()
+{
+    emulate::wait(*emulate::self().cluster_barrier, emulate::self().cluster_threads);
+}
 static inline void grid_barrier(uint32_t *, int n_blocks)
 {
     emulate::wait(emulate::of_grid, n_blocks * emulate::self().block_threads);
@@ -258,16 +266,24 @@ static inline void mailbox_wait(uint64_t *mailbox)
 {
     while (*(volatile uint64_t *)mailbox != 0) emulate::yield();
 }
-typedef char *mail_base;
+struct mail_base {
+    char *shared;
+    size_t first; /* fiber of that block */
+};
 static inline mail_base find_peer(const void *base, int rank)
 {
     emulate::fiber &me = emulate::self();
-    return (*emulate::fibers)[(size_t)(me.cluster_first + rank) * me.block_threads].shared + ((const char *)base - me.shared);
+    const size_t first = (size_t)(me.cluster_first + rank) * me.block_threads;
+    return {(*emulate::fibers)[first].shared + ((const char *)base - me.shared), first};
 }
 template <typename T> static inline void mail(mail_base peer, uint32_t offset, uint32_t mailbox, T v)
 {
-    *(T *)(peer + offset) = v;
-    uint64_t *box = (uint64_t *)(peer + mailbox);
+    int left = 0;
+    const int n = emulate::self().block_threads;
+    while (left < n && (*emulate::fibers)[peer.first + left].done) left++;
+    if (left == n) abort(); /* nobody is there any more */
+    *(T *)(peer.shared + offset) = v;
+    uint64_t *box = (uint64_t *)(peer.shared + mailbox);
     if (*box < sizeof v) abort(); /* more than was expected */
     *box -= sizeof v;
 }
@@ -319,6 +335,12 @@ static inline uint32_t pack_bfloat2(float a, float b)
         return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     };
     return round(a) | round(b) << 16;
+}
+static inline uint32_t turn_tile(uint32_t v)
+{
+    const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
+    const uint32_t even = emulate::exchange(v, 8 * t + g / 2), odd = emulate::exchange(v, 8 * t + 4 + g / 2);
+    return (even >> g % 2 * 16 & 0xffff) | (odd >> g % 2 * 16 & 0xffff) << 16;
 }
 template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
 {

@@ -123,21 +123,20 @@ enum {
     PAINN_CUDA_SLOT = 2 * PAINN_CUDA_AT_N,
     PAINN_CUDA_RING = PAINN_CUDA_RING_SLOTS * PAINN_CUDA_SLOT
 };
-/* What is made of one of its products: activations in their order, and adjoints. */
-enum { TO_V, TO_G, TO_Q, TO_H, TO_X, TO_ENERGY, TO_Q_BAR, TO_G_BAR, TO_V_BAR, TO_MU_BAR, TO_H_BAR, TO_Q_BELOW };
-/* One product: `items` sums over k tiles, each divided among `shares` warps. */
+/* What is made of its products: activations, five a layer in this order (the last one's fourth is the readout), and adjoints: one of
+ * the readout, then five a layer from above. */
+enum { TO_V, TO_G, TO_Q, TO_H, TO_X };
+enum { TO_Q_BAR, TO_G_BAR, TO_V_BAR, TO_MU_BAR, TO_H_BAR, TO_Q_BELOW };
+/* One product: where its weights come from, and who waits for whom. */
 typedef struct painn_cuda_product {
     const void *source[3]; /* of its weights: of the first block; `copies` of `bytes` each */
-    const float *bias[3];  /* added by who finishes, or NULL; of the first block */
+    const float *bias[3];  /* added to its sums, or NULL; of the first block */
     int32_t bytes, copies;
-    int32_t position; /* in the ring */
-    int32_t after;    /* the product that must be done before its weights may come; −1: none */
-    int32_t ranks;    /* blocks with features of their own, in turn */
-    int32_t kind, layer;
-    int32_t items, shares, n; /* k tiles of a share */
-    int32_t rows, item_rows;  /* where its operand is, and how far from it that of the next item */
-    int32_t row_sets, stored; /* items with different rows; k tiles of a column of the weights */
-    int32_t mail;             /* halves of F features that come before it */
+    int32_t position;     /* in the ring */
+    int32_t after;        /* the product that must have read its weights before these may come; −1: none */
+    int32_t ranks;        /* blocks with features of their own, in turn */
+    int32_t mail, early;  /* halves of F features that come before it, and before these */
+    int32_t warps, parts; /* that work on it, and that have a part for others of a sum */
     int32_t unused;
 } painn_cuda_product;
 

@@ -98,6 +98,19 @@ template <int C> static __device__ __forceinline__ void cluster_barrier()
 #endif
     __syncthreads();
 }
+/* The same in two parts. */
+static __device__ __forceinline__ void cluster_arrive()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+static __device__ __forceinline__ void cluster_wait()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
 /* A barrier of `n_blocks` blocks, the first among them, all of which run: what they wrote before it is seen after it. The counter's
  * highest bit turns when all have come. */
 static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks)
@@ -235,6 +248,15 @@ static __device__ __forceinline__ uint32_t pack_bfloat2(float a, float b)
     return *reinterpret_cast<uint32_t *>(&pair);
 }
 
+/* A tile of 8 × 8 numbers of 16 bits, two of row lane / 4 in each lane, columns for rows. */
+static __device__ __forceinline__ uint32_t turn_tile(uint32_t v)
+{
+#if __CUDA_ARCH__ >= 750
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(v));
+#endif
+    return v;
+}
+
 /* d += a b for tiles of 16 × 16 and 16 × 8 halves, or bfloat16 numbers. */
 template <bool bfloat> static __device__ __forceinline__ void product(float4 &d, const uint4 &a, uint32_t b0, uint32_t b1)
 {
@@ -298,9 +320,17 @@ struct activations {
     {
         return __fdividef(1.0f, 1.0f + __expf(-x));
     }
+    __device__ __forceinline__ float silu(float x) const
+    {
+        return x * sigmoid(x);
+    }
+    __device__ __forceinline__ float softplus(float x) const
+    {
+        return fmaxf(x, 0.0f) + __logf(1.0f + __expf(-fabsf(x))) - 0.69314718f;
+    }
     __device__ __forceinline__ float activate(float x) const
     {
-        return step.softplus ? fmaxf(x, 0.0f) + log1pf(__expf(-fabsf(x))) - 0.69314718f : x * sigmoid(x);
+        return step.softplus ? softplus(x) : silu(x);
     }
     __device__ __forceinline__ float slope(float x) const
     {
@@ -309,7 +339,7 @@ struct activations {
     }
     __device__ __forceinline__ float2 activate(float2 v) const
     {
-        return make_float2(activate(v.x), activate(v.y));
+        return step.softplus ? make_float2(softplus(v.x), softplus(v.y)) : make_float2(silu(v.x), silu(v.y));
     }
     __device__ __forceinline__ float2 slope(float2 v) const
     {
@@ -317,7 +347,8 @@ struct activations {
     }
     __device__ __forceinline__ float4 activate(float4 v) const
     {
-        return make_float4(activate(v.x), activate(v.y), activate(v.z), activate(v.w));
+        if (step.softplus) return make_float4(softplus(v.x), softplus(v.y), softplus(v.z), softplus(v.w));
+        return make_float4(silu(v.x), silu(v.y), silu(v.z), silu(v.w));
     }
     __device__ __forceinline__ float4 slope(float4 v) const
     {

@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
                 sums.add<first_layer>(now, x0, x1, x2);
             }
         }
-        float2 mine = sums.finish(quarter), own = make_float2(0, 0);
+        float2 mine = sums.finish(), own = make_float2(0, 0);
         if (first_layer) {
             if (quarter == 0) own = *(const float2 *)(step.embedding + ((size_t)step.species[i] * SLICES + task.slice) * 16 + f);
         } else {
@@ -194,7 +194,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
         }
         if (first_layer) continue;
         float2 mine[2];
-        sums.finish(quarter, mine);
+        sums.finish(mine);
         if (mode == ROW_BLOCK && !add_warps<2>(mine)) return;
         size_t at = (size_t)j * SLICES + task.slice;
         float *out = step.sender + at * 96 + f;

@@ -19,23 +19,31 @@ template <bool in_shared, int F, bool fast> struct filter_table {
     {
         base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * SLICE) + threadIdx.x % 8;
     }
-    template <bool derivative> __device__ __forceinline__ void get(int interval, int b, float t, float2 &W, float2 &dW) const
+    struct entry {
+        float4 first, second; // of two features; in the fast modes the first has both
+    };
+    __device__ __forceinline__ entry fetch(int interval, int b) const
     {
         const float4 *at = base + interval * INTERVAL + b * (SLICE / 3);
+        entry c;
+        c.first = in_shared ? at[0] : __ldg(at);
+        if (!fast) c.second = in_shared ? at[8] : __ldg(at + 8);
+        return c;
+    }
+    template <bool derivative> static __device__ __forceinline__ void evaluate(const entry &c, float t, float2 &W, float2 &dW)
+    {
         if (fast) {
-            const float4 c = in_shared ? at[0] : __ldg(at);
-            const uint32_t c0 = __float_as_uint(c.x), c1 = __float_as_uint(c.y), c2 = __float_as_uint(c.z),
-                           c3 = __float_as_uint(c.w), t2 = pack_half2(t, t);
+            const uint32_t c0 = __float_as_uint(c.first.x), c1 = __float_as_uint(c.first.y), c2 = __float_as_uint(c.first.z),
+                           c3 = __float_as_uint(c.first.w), t2 = pack_half2(t, t);
             const uint32_t b2 = fma_half2(t2, c3, c2), b1 = fma_half2(t2, b2, c1);
             W = unpack_half2(fma_half2(t2, b1, c0));
             if (derivative) dW = unpack_half2(fma_half2(t2, fma_half2(t2, c3, b2), b1));
         } else {
-            const float4 p = in_shared ? at[0] : __ldg(at), r = in_shared ? at[8] : __ldg(at + 8);
-            one<derivative>(p, t, W.x, dW.x);
-            one<derivative>(r, t, W.y, dW.y);
+            one<derivative>(c.first, t, W.x, dW.x);
+            one<derivative>(c.second, t, W.y, dW.y);
         }
     }
-    template <bool derivative> __device__ __forceinline__ void one(float4 c, float t, float &W, float &dW) const
+    template <bool derivative> static __device__ __forceinline__ void one(float4 c, float t, float &W, float &dW)
     {
         const float2 c34 = unpack_half2(__float_as_uint(c.w));
         const float b3 = fmaf(t, c34.y, c34.x), b2 = fmaf(t, b3, c.z), b1 = fmaf(t, b2, c.y);
@@ -51,14 +59,15 @@ template <bool in_shared, int F, bool fast> struct filter_table {
     }
 };
 
-static __device__ __forceinline__ float2 add_quarters(float2 v)
+// Of four values, each summed over the quarters of a warp, a quarter gets its own: the first one the first, and so on.
+static __device__ __forceinline__ float2 sum_quarters(float2 a, float2 b, float2 c, float2 d)
 {
-#pragma unroll
-    for (int k = 8; k <= 16; k *= 2) {
-        v.x += __shfl_xor_sync(~0u, v.x, k);
-        v.y += __shfl_xor_sync(~0u, v.y, k);
-    }
-    return v;
+    const bool upper = threadIdx.x & 16, odd = threadIdx.x & 8;
+    const float2 keep0 = upper ? c : a, keep1 = upper ? d : b, give0 = upper ? a : c, give1 = upper ? b : d;
+    const float2 even = make_float2(keep0.x + __shfl_xor_sync(~0u, give0.x, 16), keep0.y + __shfl_xor_sync(~0u, give0.y, 16)),
+                 other = make_float2(keep1.x + __shfl_xor_sync(~0u, give1.x, 16), keep1.y + __shfl_xor_sync(~0u, give1.y, 16)),
+                 keep = odd ? other : even, give = odd ? even : other;
+    return make_float2(keep.x + __shfl_xor_sync(~0u, give.x, 8), keep.y + __shfl_xor_sync(~0u, give.y, 8));
 }
 
 static __device__ __forceinline__ void fma2(float2 &sum, float2 a, float2 b)
@@ -110,9 +119,23 @@ template <int BLOCKS, bool derivative> struct edge_view {
     }
     template <typename Table> __device__ __forceinline__ void filter(const Table &table, bool active)
     {
+        typename Table::entry entries[BLOCKS];
+        fetch(table, entries);
+        evaluate<Table>(entries, active);
+    }
+    // The two halves of it: what the table has, and what is made of that.
+    template <typename Table>
+    __device__ __forceinline__ void fetch(const Table &table, typename Table::entry (&entries)[BLOCKS]) const
+    {
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) entries[b] = table.fetch(interval, b);
+    }
+    template <typename Table>
+    __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS], bool active)
+    {
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) {
-            table.template get<derivative>(interval, b, t, W[b], dW[b]);
+            Table::template evaluate<derivative>(entries[b], t, W[b], dW[b]);
             if (!active) W[b] = dW[b] = make_float2(0, 0);
         }
     }
@@ -151,13 +174,9 @@ struct message_sums {
         }
     }
     // Each quarter of the warp gets one component: q, μ_x, μ_y, μ_z.
-    __device__ __forceinline__ float2 finish(int quarter)
+    __device__ __forceinline__ float2 finish() const
     {
-        q = add_quarters(q);
-        mx = add_quarters(mx);
-        my = add_quarters(my);
-        mz = add_quarters(mz);
-        return quarter == 0 ? q : quarter == 1 ? mx : quarter == 2 ? my : mz;
+        return sum_quarters(q, mx, my, mz);
     }
 };
 
@@ -209,16 +228,11 @@ struct reverse_sums {
         return sum_quarter(sums);
     }
     // Quarters 0 … 2 get x̄ (first), quarters 1 … 3 the sums of μ̄ (second).
-    __device__ __forceinline__ void finish(int quarter, float2 (&mine)[2])
+    __device__ __forceinline__ void finish(float2 (&mine)[2]) const
     {
-        bq = add_quarters(bq);
-        bR = add_quarters(bR);
-        bm = add_quarters(bm);
-        bx = add_quarters(bx);
-        by = add_quarters(by);
-        bz = add_quarters(bz);
-        mine[0] = quarter == 0 ? bq : quarter == 1 ? bR : bm;
-        mine[1] = quarter == 1 ? bx : quarter == 2 ? by : bz;
+        const float2 none = make_float2(0, 0);
+        mine[0] = sum_quarters(bq, bR, bm, none);
+        mine[1] = sum_quarters(none, bx, by, bz);
     }
 };
 

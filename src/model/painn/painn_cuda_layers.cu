@@ -8,354 +8,556 @@
 // through a ring of bulk copies that runs ahead of the products. Between layers neighbours' features pass through L2, behind a
 // barrier of all tiles.
 //
-// With 3 layers there are 28 products, each of which waits for one mail. A warp alone needs some 6 cycles an instruction, so what
-// stands between the sums and the next mail is divided among four warps that do nothing else, while the twelve others have made
-// ready for the next product. What each product reads stands in a table made by the host (painn_cuda_pack.c).
+// With 3 layers there are 28 products, each of which waits for one mail: what stands between two mails decides the time. So each
+// product is one warp's, or has three that share its items or its k: the warp has fetched weights into registers when the mail
+// comes, sums all of k itself, makes the next operand of the sums in its registers and mails that. Warps of a block wait for one
+// another only where a sum of three is exchanged; what is not on the way to the next mail (B, μ'', half of the adjoints) is done
+// by other warps meanwhile. Gates tell within a block what is there. Edges are done by all warps together.
+//
+// A step runs each instruction a few times only, so they are few: one loop over products for the way forward and one for the way
+// back, all edges in one loop each. What the kernel has beyond 64 KB of them, or a register that does not fit, costs microseconds.
 #include "model/wide_cuda.cuh"
 #include "painn_cuda_edge.cuh"
 #include "painn_cuda_tile.cuh"
 
 enum {
     LAYERS_WARPS = 16,
-    SUMMING_WARPS = 12,                 // the others finish products
-    K_TILES = PAINN_CUDA_LAYERS_F / 16, // of F features
-    ATOM_ROW = 24, // floats of an atom's features, and of half its sums, in shared memory: without bank conflicts
-    ATOM_SUMS = 12,
+    K_TILES = PAINN_CUDA_LAYERS_F / 16,          // of F features
+    UNIT = K_TILES * 32,                         // pieces of F features of the tile, as operand
+    ATOM_ROW = 20,                               // floats of an atom's features in shared memory: without bank conflicts
     FEATURES = PAINN_CUDA_TILE_ATOMS * ATOM_ROW, // floats of one component
-    HALF_SUMS = PAINN_CUDA_TILE_ATOMS * ATOM_SUMS,
-    PARTIAL = SUMMING_WARPS * 2 * HALF_SUMS, // of one product
-    GATES = 16
+    EDGE_SUMS = 6 * FEATURES                     // of half of the edges
+};
+
+// What warps do between two rounds of edges, on the way forward: V of three components; B of these by warps 3, 7 and 11, which are of
+// one scheduler; hidden features of the update; q''; hidden features of the message network, or of the readout; x of the next layer.
+enum { WARP_G = 4, WARP_Q = 5, WARP_H = 6, WARPS_X = 8, WARP_MU = 12, WARP_T = 14, WARP_FETCH = 15 };
+// And back: V̄ and B̄ of three components; adjoints of hidden features of the message network above, and of the update by warps 12, 13
+// and 3; the gate of μ; μ̄'; q̄'; q̄''.
+enum { WARPS_H_BAR = 4, WARP_GATE = 7, WARPS_MU_BAR = 8, WARP_Q_PRIME = 11, WARP_Q_BAR = 14 };
+
+// Of a product, each used once.
+struct product_gates {
+    uint64_t mail, early; // mailboxes; what comes before the rest of an operand
+    uint64_t weights;     // there
+    uint64_t read;        // and no longer needed
+    uint64_t part;        // sums that warps exchange
+    uint64_t done;        // what it leaves for other warps
 };
 
 static int layers_bytes(const painn_cuda_step *step, int piece_bytes)
 {
-    return (PAINN_CUDA_OPERANDS + PAINN_CUDA_RING) * piece_bytes + step->n_layers * PAINN_CUDA_SAVED * 32 * 16 + 2 * PARTIAL * 4 +
-           (4 + 2 * 6) * FEATURES * 4 + (GATES + step->n_products) * 8 + step->n_products * (int)sizeof(painn_cuda_product);
+    return (PAINN_CUDA_OPERANDS + PAINN_CUDA_RING) * piece_bytes + (step->n_layers * PAINN_CUDA_SAVED + 4) * 32 * 16 +
+           4 * FEATURES * 4 + 2 * EDGE_SUMS * 4 + LAYERS_WARPS * 2 * 32 * 16 +
+           step->n_products * (int)(sizeof(product_gates) + sizeof(painn_cuda_product));
 }
 
-// Products of 16 features with 8 atoms: weights of two column tiles, values of the atoms.
-static __device__ __forceinline__ void multiply_piece(float4 (&sum)[3], const uint4 &even, const uint4 &odd, const uint4 *at,
-                                                      int lane, split_halves)
+// Weights of 16 features and 16 of k, of all lanes, as operand A.
+template <typename Numbers> struct weights_tile {
+    uint4 part[Numbers::wide::PARTS]; // high, low
+    __device__ __forceinline__ void load(const uint4 *at)
+    {
+#pragma unroll
+        for (int k = 0; k < Numbers::wide::PARTS; k++) part[k] = at[32 * k];
+    }
+};
+// Their products with 8 atoms.
+static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const weights_tile<split_halves> &w, const uint4 &v)
 {
-    const uint2 lower = ((const uint2 *)at)[lane], upper = ((const uint2 *)at)[32 + lane];
-    const uint4 v = make_uint4(lower.x, lower.y, upper.x, upper.y);
-    const uint4 high = make_uint4(even.x, odd.x, even.y, odd.y), low = make_uint4(even.z, odd.z, even.w, odd.w);
-    product<false>(sum[1], low, v.x, v.z);
-    product<false>(sum[2], high, v.y, v.w);
-    product<false>(sum[0], high, v.x, v.z);
+    product<false>(sum[1], w.part[1], v.x, v.y);
+    product<false>(sum[2], w.part[0], v.z, v.w);
+    product<false>(sum[0], w.part[0], v.x, v.y);
 }
 template <bool bfloat>
-static __device__ __forceinline__ void multiply_piece(float4 (&sum)[3], const uint2 &even, const uint2 &odd, const uint2 *at,
-                                                      int lane, single_numbers<bfloat>)
+static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const weights_tile<single_numbers<bfloat>> &w,
+                                                     const uint2 &v)
 {
-    const uint32_t *v = (const uint32_t *)at;
-    product<bfloat>(sum[0], make_uint4(even.x, odd.x, even.y, odd.y), v[lane], v[32 + lane]);
+    product<bfloat>(sum[0], w.part[0], v.x, v.y);
 }
-// Half a piece: two features of an atom.
-static __device__ __forceinline__ uint2 pack_pair(float2 v, split_halves)
+// Sums of features × atoms as an operand of atoms: the tensor cores want features in pairs.
+static __device__ __forceinline__ uint4 pack_turned(float4 v, split_halves)
 {
-    const uint32_t high = pack_half2(v.x, v.y);
-    const float2 rounded = unpack_half2(high);
-    return make_uint2(high, pack_half2(v.x - rounded.x, v.y - rounded.y));
+    const uint32_t lower = pack_half2(v.x, v.y), upper = pack_half2(v.z, v.w);
+    const float2 a = unpack_half2(lower), b = unpack_half2(upper);
+    return make_uint4(turn_tile(lower), turn_tile(upper), turn_tile(pack_half2(v.x - a.x, v.y - a.y)),
+                      turn_tile(pack_half2(v.z - b.x, v.w - b.y)));
 }
-template <bool bfloat> static __device__ __forceinline__ uint32_t pack_pair(float2 v, single_numbers<bfloat>)
+template <bool bfloat> static __device__ __forceinline__ uint2 pack_turned(float4 v, single_numbers<bfloat>)
 {
-    return bfloat ? pack_bfloat2(v.x, v.y) : pack_half2(v.x, v.y);
+    return make_uint2(turn_tile(bfloat ? pack_bfloat2(v.x, v.y) : pack_half2(v.x, v.y)),
+                      turn_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
 }
 
-static __device__ __forceinline__ float2 add2(float2 a, float2 b)
+static __device__ __forceinline__ float4 zero4()
 {
-    return make_float2(a.x + b.x, a.y + b.y);
+    return make_float4(0, 0, 0, 0);
 }
-static __device__ __forceinline__ float2 times(float2 a, float s)
+static __device__ __forceinline__ float4 times(float4 a, float s)
 {
-    return make_float2(a.x * s, a.y * s);
+    return make_float4(a.x * s, a.y * s, a.z * s, a.w * s);
+}
+static __device__ __forceinline__ float4 rsqrt4(float4 v)
+{
+    return make_float4(rsqrtf(v.x), rsqrtf(v.y), rsqrtf(v.z), rsqrtf(v.w));
 }
 
 template <typename Numbers> struct layers : activations {
     typedef typename Numbers::piece piece;
     char *shared;
     piece *operands, *ring;
-    float2 *keep;
-    float *partial, *own, *sums; // own: q, μ or q̄, μ̄ of this block's atoms; sums: of two halves of the edges
-    uint64_t *gates, *boxes;
+    float4 *keep, *exchanged, *q_bar; // sums of three warps; q̄'' of a layer
+    float *own, *sums;                // own: q, μ or q̄, μ̄ of this block's atoms; sums: of two halves of the edges
+    float4 *row;                      // of this warp: 32 edges of its atom
+    product_gates *gates;
     painn_cuda_product *products;
     int lane, warp, rank, first;
     int n_atoms, n_tiles;
-    uint32_t box;                    // offset of the mailbox of the next mail
-    int cluster;                     // blocks of the cluster: of one tile, or all there are
-    int n_products, done, n_fetched; // n_fetched: by the thread that fetches weights
-    int peer;                        // place in the cluster of the tile's first block
+    int cluster;                       // blocks of the cluster: of one tile, or all there are
+    int first_peer;                    // the place in it of the tile's first block
+    int row_length;                    // of the edges of this warp's atom
+    int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
+    mail_base peers[PAINN_CUDA_TILE_BLOCKS];
 
     __device__ __forceinline__ layers(const painn_cuda_step &s, uint4 *memory, int cluster_blocks, int forces)
-        : activations(s), cluster(cluster_blocks), n_products(forces ? s.n_products : s.n_products_forward), done(0), n_fetched(0)
+        : activations(s), cluster(cluster_blocks), n_products(forces ? s.n_products : s.n_products_forward), n_fetched(0),
+          n_read(0)
     {
         shared = (char *)memory;
         operands = (piece *)memory;
         ring = operands + PAINN_CUDA_OPERANDS;
-        keep = (float2 *)(ring + PAINN_CUDA_RING);
-        partial = (float *)(keep + s.n_layers * PAINN_CUDA_SAVED * 64);
-        own = partial + 2 * PARTIAL;
+        keep = (float4 *)(ring + PAINN_CUDA_RING);
+        exchanged = keep + s.n_layers * PAINN_CUDA_SAVED * 32;
+        q_bar = exchanged + 3 * 32;
+        own = (float *)(q_bar + 32);
         sums = own + 4 * FEATURES;
-        gates = (uint64_t *)(sums + 2 * 6 * FEATURES);
-        boxes = gates + GATES;
-        products = (painn_cuda_product *)(boxes + s.n_products);
-        box = (uint32_t)((char *)boxes - shared);
+        row = (float4 *)(sums + 2 * EDGE_SUMS);
+        gates = (product_gates *)(row + LAYERS_WARPS * 2 * 32);
+        products = (painn_cuda_product *)(gates + s.n_products);
         lane = threadIdx.x % 32;
         warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // the same in all lanes, as the compiler then knows
+        row += warp * 2 * 32;
+        first_peer = (int)blockIdx.x % cluster - (int)blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
         rank = blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
-        peer = (int)blockIdx.x % cluster - rank;
         first = (int)(blockIdx.x / PAINN_CUDA_TILE_BLOCKS) * PAINN_CUDA_TILE_ATOMS;
+#pragma unroll
+        for (int r = 0; r < PAINN_CUDA_TILE_BLOCKS; r++) peers[r] = find_peer(shared, first_peer + r);
     }
 
     // The table, mailboxes, gates, and the first weights on their way.
     __device__ __forceinline__ void prepare()
     {
-        const int words = step.n_products * (int)sizeof(painn_cuda_product) / 4;
+        const int words = step.n_products * (int)sizeof(painn_cuda_product) / 4, unit = UNIT * (int)sizeof(piece);
         for (int k = threadIdx.x; k < words; k += LAYERS_WARPS * 32)
             ((uint32_t *)products)[k] = __ldg((const uint32_t *)step.products + k);
-        if (threadIdx.x < GATES) gate_init(gates + threadIdx.x, 1);
         __syncthreads();
-        for (int k = threadIdx.x; k < step.n_products; k += LAYERS_WARPS * 32)
-            mailbox_init(boxes + k, products[k].mail * K_TILES * 16 * (int)sizeof(piece));
-        mailbox_publish();
-        if (fetches()) fetch(0);
-        cluster_barrier<PAINN_CUDA_TILE_BLOCKS>();
-    }
-    __device__ __forceinline__ bool fetches() const
-    {
-        return threadIdx.x == (SUMMING_WARPS - 1) * 32;
-    }
-    // The weights for which there is room by now.
-    __device__ __forceinline__ void fetch(int n_done)
-    {
-        while (n_fetched < n_products && products[n_fetched].after < n_done) {
-            const painn_cuda_product &p = products[n_fetched];
-            uint64_t *gate = gates + n_fetched % GATES;
-            gate_expect(gate, p.copies * p.bytes);
-            for (int k = 0; k < p.copies; k++)
-                bulk_copy((char *)(ring + p.position) + k * p.bytes,
-                          (const char *)p.source[k] + (size_t)(rank & (p.ranks - 1)) * p.bytes, p.bytes, gate);
-            n_fetched++;
+        // By one lane of each warp: gates of several lanes are set up one by one.
+        for (int k = warp; lane == 0 && k < step.n_products; k += LAYERS_WARPS) {
+            const painn_cuda_product &p = products[k];
+            mailbox_init(&gates[k].mail, p.mail * unit / 2);
+            if (p.early) mailbox_init(&gates[k].early, p.early * unit / 2);
+            gate_init(&gates[k].weights, 1);
+            gate_init(&gates[k].read, p.warps);
+            if (p.parts) gate_init(&gates[k].part, p.parts);
+            gate_init(&gates[k].done, p.warps);
         }
+        mailbox_publish();
+        __syncthreads();
+        cluster_arrive();
+        if (warp == WARP_FETCH) fetch(-1);
+        cluster_wait();
     }
-
+    // The weights for which there is room once product `last` has read its own. By one thread.
+    __device__ __forceinline__ void fetch(int last)
+    {
+        if (lane == 0) {
+            while (n_fetched < n_products && products[n_fetched].after <= last) {
+                const painn_cuda_product &p = products[n_fetched];
+                for (; n_read <= p.after; n_read++) gate_wait(&gates[n_read].read, 0); // all that came before, too
+                uint64_t *gate = &gates[n_fetched].weights;
+                gate_expect(gate, p.copies * p.bytes);
+                for (int k = 0; k < p.copies; k++)
+                    bulk_copy((char *)(ring + p.position) + k * p.bytes,
+                              (const char *)p.source[k] + (size_t)(rank & (p.ranks - 1)) * p.bytes, p.bytes, gate);
+                n_fetched++;
+            }
+        }
+        __syncwarp();
+    }
+    // They must not come when the block has left.
     __device__ __forceinline__ void wait_for_weights()
     {
-        for (int k = 0; k < n_fetched; k++) gate_wait(gates + k % GATES, k / GATES & 1);
+        for (int k = 0; lane == 0 && k < n_fetched; k++) gate_wait(&gates[k].weights, 0);
+    }
+    __device__ __forceinline__ void arrive(uint64_t &gate) const
+    {
+        __syncwarp();
+        if (lane == 0) gate_arrive(&gate);
     }
 
-    // ---- values of a lane that finishes a product: atom lane / 4 of the tile, two of the block's features: of the lower or the
-    // upper half of these
-    __device__ __forceinline__ int half() const
+    // ---- values of a lane: features lane / 4 of the block's and that + 8, each of atoms 2 (lane % 4) and the next of the tile's
+    __device__ __forceinline__ float *place_of(float *array) const
     {
-        return warp % 2;
+        return array + 2 * (lane % 4) * ATOM_ROW + lane / 4;
     }
-    // Who finishes is there twice, each with half of the mails and of what is to be written.
-    __device__ __forceinline__ int share() const
+    static __device__ __forceinline__ float4 gather(const float *at)
     {
-        return warp / 2 % 2;
+        return make_float4(at[0], at[ATOM_ROW], at[8], at[ATOM_ROW + 8]);
     }
-    __device__ __forceinline__ int atom() const
+    __device__ __forceinline__ float4 own_of(int c) const
     {
-        return first + lane / 4;
+        return gather(place_of(own + c * FEATURES));
     }
-    __device__ __forceinline__ int feature() const
+    __device__ __forceinline__ void set_own(int c, float4 v) const
     {
-        return 8 * half() + 2 * (lane % 4);
+        float *at = place_of(own + c * FEATURES);
+        at[0] = v.x;
+        at[ATOM_ROW] = v.y;
+        at[8] = v.z;
+        at[ATOM_ROW + 8] = v.w;
     }
-    __device__ __forceinline__ float2 &own_of(int c) const
+    __device__ __forceinline__ float4 sum_of(int c) const
     {
-        return *(float2 *)(own + c * FEATURES + lane / 4 * ATOM_ROW + feature());
+        const float *at = place_of(sums + c * FEATURES);
+        return gather(at) + gather(at + EDGE_SUMS);
     }
-    __device__ __forceinline__ float2 sum_of(int c) const
+    __device__ __forceinline__ float4 &kept(int layer, int quantity) const
     {
-        const float *at = sums + c * FEATURES + lane / 4 * ATOM_ROW + feature();
-        return add2(*(const float2 *)at, *(const float2 *)(at + 6 * FEATURES));
+        return keep[(layer * PAINN_CUDA_SAVED + quantity) * 32 + lane];
     }
-    __device__ __forceinline__ float2 &kept(int layer, int quantity) const
+    __device__ __forceinline__ float4 bias(const painn_cuda_product &p, int k) const
     {
-        return keep[((layer * PAINN_CUDA_SAVED + quantity) * 2 + half()) * 32 + lane];
+        const float *at = p.bias[k] + 16 * (rank & (p.ranks - 1)) + lane / 4;
+        const float lower = __ldg(at), upper = __ldg(at + 8);
+        return make_float4(lower, lower, upper, upper);
     }
-    // v as a part of this block's k tile of the operand at `at`, to half of the blocks of the tile.
-    __device__ __forceinline__ void put(int at, float2 v) const
+    // Component c of P pairs, of an array of atoms.
+    template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v) const
     {
-        const auto mine = pack_pair(times(v, PAINN_CUDA_OPERAND_SCALE), Numbers());
-        const uint32_t offset = (uint32_t)((at + rank * 32) * (int)sizeof(piece) + (32 * half() + lane) * (int)sizeof mine);
+        const int next = K_TILES * P * 32;
+        float *at = array + ((size_t)(first + 2 * (lane % 4)) * K_TILES + rank) * (P * 32) + c / 2 * 32 + lane / 4 * 2 + c % 2;
+        at[0] = v.x;
+        at[next] = v.y;
+        at[16] = v.z;
+        at[next + 16] = v.w;
+    }
+    // v as this block's k tile of the operand at `at`, to all blocks of the tile; box: offset of the mailbox.
+    __device__ __forceinline__ void put(int box, int at, float4 v) const
+    {
+        const auto mine = pack_turned(times(v, PAINN_CUDA_OPERAND_SCALE), Numbers());
+        const uint32_t offset = (uint32_t)((at + rank * 32 + lane) * (int)sizeof(piece));
 #pragma unroll
-        for (int r = 0; r < PAINN_CUDA_TILE_BLOCKS / 2; r++)
-            mail(find_peer(shared, peer + share() * (PAINN_CUDA_TILE_BLOCKS / 2) + r), offset, box, mine);
+        for (int k = 0; k < PAINN_CUDA_TILE_BLOCKS; k++) mail(peers[k], offset, (uint32_t)box, mine);
     }
-    // Two components side by side; `at`: of the slice.
-    __device__ __forceinline__ void put_paired(float *at, float2 v, float2 u) const
+    // The same to two of them, from block r on.
+    __device__ __forceinline__ void put_two(int box, int at, float4 v, int r) const
     {
-        *(float4 *)(at + 2 * feature()) = make_float4(v.x, u.x, v.y, u.y);
+        const auto mine = pack_turned(times(v, PAINN_CUDA_OPERAND_SCALE), Numbers());
+        const uint32_t offset = (uint32_t)((at + rank * 32 + lane) * (int)sizeof(piece));
+#pragma unroll
+        for (int k = 0; k < 2; k++) mail(find_peer(shared, first_peer + r + k), offset, (uint32_t)box, mine);
+    }
+    __device__ __forceinline__ int mail_of(int product) const
+    {
+        return (int)((char *)gates - shared) + product * (int)sizeof(product_gates);
+    }
+    __device__ __forceinline__ int early_mail_of(int product) const
+    {
+        return mail_of(product) + 8;
     }
 
     // ---- products
-    __device__ __forceinline__ void sum(const painn_cuda_product &p, const uint64_t *mailbox)
+    // What a warp sums: a block of a product's weights (`stored` k tiles a block) over F features of k, or half as many, of the operand
+    // at `from`; before that over the other F, which come early.
+    struct factors {
+        int product, stored, block, k, from, early_from; // −1: nothing comes early
+        bool half;
+    };
+    __device__ __forceinline__ float4 multiply(const factors &f) const
     {
-        const int items = p.items, shares = p.shares,
-                  share = items == 1   ? warp
-                          : items == 2 ? warp / 2
-                          : items == 3 ? warp / 3
-                                       : warp / 6;
-        const int item = warp - share * items, stored = p.stored * 32;
-        const int block = p.row_sets == 1 ? item : item >= 3 ? 1 : 0, set = p.row_sets == 1 ? 0 : item - 3 * block;
-        const piece *at = ring + p.position + 2 * block * stored + share * 32 + lane;
-        const piece *v = operands + p.rows + set * p.item_rows + share * 32;
-        const int n = share < shares ? p.n : 0;
-        piece even[2], odd[2];
-        gate_wait(gates + done % GATES, done / GATES & 1);
-        if (n > 0) {
+        const int NEXT = Numbers::wide::PARTS * 32, HALF = K_TILES / 2;
+        const product_gates &g = gates[f.product];
+        float4 sum[2][3];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                even[i] = at[i * shares * 32];
-                odd[i] = at[i * shares * 32 + stored];
-            }
-        }
-        float *to = partial + (done % 2 * SUMMING_WARPS + warp) * (2 * HALF_SUMS) + 2 * (lane % 4) * ATOM_SUMS + lane / 4;
-        mailbox_wait((uint64_t *)mailbox);
-        if (n > 0) {
-            float4 sum[3] = {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)};
-            multiply_piece(sum, even[0], odd[0], v, lane, Numbers());
-            if (n > 1) multiply_piece(sum, even[1], odd[1], v + shares * 32, lane, Numbers());
+        for (int k = 0; k < 6; k++) sum[k / 3][k % 3] = zero4();
+        gate_wait((uint64_t *)&g.weights, 0);
+        bool early = f.early_from >= 0;
 #pragma unroll 1
-            for (int i = 2; i < n; i++)
-                multiply_piece(sum, at[i * shares * 32], at[i * shares * 32 + stored], v + i * shares * 32, lane, Numbers());
-            const float4 total = Numbers::PRODUCTS == 1 ? sum[0] : sum[0] + (sum[1] + sum[2]);
-            to[0] = total.x;
-            to[ATOM_SUMS] = total.y;
-            to[HALF_SUMS] = total.z;
-            to[HALF_SUMS + ATOM_SUMS] = total.w;
+        for (;;) {
+            const uint4 *at = (const uint4 *)(ring + products[f.product].position) +
+                              (f.block * f.stored + (early ? K_TILES - f.k : f.k)) * NEXT + lane;
+            const piece *v = operands + (early ? f.early_from : f.from) + lane;
+            weights_tile<Numbers> w[K_TILES];
+#pragma unroll
+            for (int i = 0; i < HALF; i++) w[i].load(at + i * NEXT);
+            mailbox_wait((uint64_t *)(early ? &g.early : &g.mail));
+#pragma unroll
+            for (int i = 0; i < HALF; i++) multiply_tile(sum[i % 2], w[i], v[i * 32]);
+            if (f.half) break;
+#pragma unroll
+            for (int i = HALF; i < K_TILES; i++) {
+                w[i].load(at + i * NEXT); // there are no registers for more
+                multiply_tile(sum[i % 2], w[i], v[i * 32]);
+            }
+            if (!early) break;
+            early = false;
+        }
+        if (Numbers::PRODUCTS == 1) return times(sum[0][0] + sum[1][0], step.weight_unit);
+        return times((sum[0][0] + sum[1][0]) + ((sum[0][1] + sum[1][1]) + (sum[0][2] + sum[1][2])), step.weight_unit);
+    }
+    // Its own sum for the first of those that share one; that one gets all, added in their order.
+    __device__ __forceinline__ void give_part(product_gates &g, int which, float4 v) const
+    {
+        exchanged[which * 32 + lane] = v;
+        arrive(g.part);
+    }
+    __device__ __forceinline__ float4 take_parts(product_gates &g, float4 mine, int n) const
+    {
+        gate_wait(&g.part, 0);
+        const float4 two = mine + exchanged[32 + lane];
+        return n == 2 ? two : two + exchanged[64 + lane];
+    }
+
+    // Numbers of layer l's products: on the way back behind one of the readout.
+    __device__ __forceinline__ int product_of(int l, int kind) const
+    {
+        return 5 * l + kind;
+    }
+    __device__ __forceinline__ int adjoint_of(int l, int kind) const
+    {
+        return step.n_products_forward + 1 + 5 * (step.n_layers - 1 - l) + kind - TO_G_BAR;
+    }
+    __device__ __forceinline__ void wait_for(int product) const
+    {
+        gate_wait(&gates[product].done, 0);
+    }
+    // Σ V∘B.
+    __device__ __forceinline__ float4 t_of(int l) const
+    {
+        wait_for(product_of(l, TO_V));
+        float4 t = kept(l, 0) * kept(l, 3);
+        t = fma4(kept(l, 1), kept(l, 4), t);
+        return fma4(kept(l, 2), kept(l, 5), t);
+    }
+    __device__ __forceinline__ float4 epsilon() const
+    {
+        return make_float4(step.epsilon, step.epsilon, step.epsilon, step.epsilon);
+    }
+
+    // ---- the update of layer l and the message network of the next, or the readout
+    __device__ __forceinline__ void forward(int l, int forces)
+    {
+        const bool last = l + 1 == step.n_layers;
+        const int V = product_of(l, TO_V);
+        factors f = {V, K_TILES, 0, 0, PAINN_CUDA_AT_A, -1, false};
+        float4 b = zero4(), t = b;
+        if (warp < 3) {
+            f.from += warp * UNIT;
+        } else if (warp == WARP_FETCH) {
+            fetch(last ? V + TO_Q : V + TO_H); // not waiting for the last one: there are edges to do
+            return;
+        } else if (warp % 4 == 3) {
+            f.block = 1;
+            f.from += warp / 4 * UNIT;
+            gate_wait(&gates[V].part, 0); // V comes first: both want to read much of shared memory
+        } else if (warp == WARP_G) {
+            f = {V + TO_G, 2 * K_TILES, 0, K_TILES, PAINN_CUDA_AT_N, PAINN_CUDA_AT_Q, false};
+            b = bias(products[f.product], 0);
+        } else if (warp == WARP_H) {
+            f.product = V + TO_H;
+            f.from = PAINN_CUDA_AT_Q;
+            const painn_cuda_product &p = products[f.product];
+            if (last) {
+                if (rank >= p.ranks) { // has no hidden features; but nothing may come for a block that has left
+                    gate_wait(&gates[f.product].weights, 0);
+                    mailbox_wait(&gates[f.product].mail);
+                    arrive(gates[f.product].read);
+                    return;
+                }
+                const int atom = first + 2 * (lane % 4);
+                // A ghost has no energy of its own: nothing flows back from it.
+                const float even = atom < n_atoms && step.owned[atom] ? 1.0f : 0.0f,
+                            odd = atom + 1 < n_atoms && step.owned[atom + 1] ? 1.0f : 0.0f;
+                t = bias(p, 1) * make_float4(even, odd, even, odd);
+            }
+            b = bias(p, 0);
+        } else if (warp == WARP_Q || warp == WARP_T || (warp == WARP_MU && !last)) {
+            f.product = V + TO_Q;
+            f.block = warp == WARP_Q ? 0 : warp == WARP_T ? 1 : 2;
+            f.from = PAINN_CUDA_AT_B;
+            b = bias(products[f.product], f.block);
+            if (warp == WARP_Q)
+                b = b + sum_of(0);
+            else
+                t = t_of(l);
+        } else if (!last && warp >= WARPS_X && warp < WARPS_X + 3) {
+            f.product = V + TO_X;
+            f.block = warp - WARPS_X;
+            b = bias(products[f.product], f.block);
+        } else {
+            return;
+        }
+        product_gates &gate = gates[f.product];
+        float4 v = multiply(f) + b, e = b;
+        int at = -1; // of what is mailed
+        if (warp == WARP_G || warp == WARP_H) {
+            e = activate(v);
+            at = PAINN_CUDA_AT_A;
+            if (warp == WARP_H && last) {
+                e = e * t;
+                v = slope(v) * t;
+                if (!forces) at = -1;
+            } else {
+                kept(warp == WARP_G ? l : l + 1, warp == WARP_G ? 6 : 9) = v;
+                v = e;
+                if (warp == WARP_G) at = PAINN_CUDA_AT_B;
+            }
+        } else if (warp == WARP_Q) {
+            gate_wait(&gate.part, 0);
+            v = v + exchanged[lane];
+            set_own(0, v);
+            at = PAINN_CUDA_AT_Q;
+        } else if (warp < 3) {
+            kept(l, warp) = v;
+            give_part(gate, warp, v * v);
+            if (warp == 0) {
+                v = take_parts(gate, v * v, 3) + epsilon();
+                v = v * rsqrt4(v);
+                at = PAINN_CUDA_AT_N;
+            }
+        } else if (warp == WARP_T) {
+            give_part(gate, 0, v * t);
+            kept(l, 8) = v;
+        }
+        if (at >= 0) put(mail_of(f.product + 1), at, v);
+        if (warp % 4 == 3) {
+            kept(l, 3 + warp / 4) = v;
+        } else if (warp == WARP_MU) {
+            kept(l, 7) = v;
+#pragma unroll 1
+            for (int c = 0; c < 3; c++) {
+                const float4 mu = fma4(v, kept(l, 3 + c), sum_of(1 + c));
+                set_own(1 + c, mu);
+                write<STATE_PAIRS>(step.state[l + 1], STATE_MUX + c, mu);
+            }
+        } else if (warp >= WARPS_X && warp < WARPS_X + 3) {
+            write<STATE_PAIRS>(step.state[l + 1], f.block == 2 ? (int)STATE_XM : f.block, v);
+        } else if (last && warp == WARP_H) {
+            write_energies(e);
+        }
+        arrive(gate.read);
+        arrive(gate.done);
+    }
+    // Of the atoms, by eight hidden features.
+    __device__ __forceinline__ void write_energies(float4 e) const
+    {
+#pragma unroll 1
+        for (int mask = 4; mask <= 16; mask *= 2)
+            e = e + make_float4(__shfl_xor_sync(~0u, e.x, mask), __shfl_xor_sync(~0u, e.y, mask), __shfl_xor_sync(~0u, e.z, mask),
+                                __shfl_xor_sync(~0u, e.w, mask));
+        // Who does not wait for the report sees from the energies that the step went wrong.
+        if (step.report->flags != 0) e.x = e.y = e.z = e.w = nanf("");
+        if (lane < 4) {
+            float *at = step.raw_energy + (size_t)(2 * rank) * step.atom_capacity + first + 2 * lane;
+            at[0] = e.x;
+            at[1] = e.y;
+            at[step.atom_capacity] = e.z;
+            at[step.atom_capacity + 1] = e.w;
         }
     }
 
-    // What is made of product p by the warps that finish it. q_bar lasts from product to product, and is t from TO_V to TO_Q.
-    __device__ __forceinline__ void finish(const painn_cuda_product &p, float2 &q_bar, int forces)
+    // ---- back: the message network above layer l or the readout, then the update
+    __device__ __forceinline__ void back(int l)
     {
-        const int l = p.layer, kind = p.kind, unit = K_TILES * 32;
-        const float2 zero = make_float2(0, 0);
-        const bool last = l + 1 == step.n_layers;
-        float2 bias[3];
-#pragma unroll
-        for (int k = 0; k < 3; k++)
-            bias[k] = p.bias[k] ? __ldg((const float2 *)(p.bias[k] + 16 * (rank & (p.ranks - 1)) + feature())) : zero;
-        const float *from = partial + (done % 2 * SUMMING_WARPS * 2 + half()) * HALF_SUMS + lane / 4 * ATOM_SUMS + 2 * (lane % 4);
-        const int next = p.items * 2 * HALF_SUMS;
-        const bool four = p.shares == 4;
-        const float scale = step.weight_unit;
-        const auto result = [&](int item) {
-            const float *at = from + item * 2 * HALF_SUMS;
-            float2 total = add2(*(const float2 *)at, *(const float2 *)(at + next));
-            if (four) total = add2(total, add2(*(const float2 *)(at + 2 * next), *(const float2 *)(at + 3 * next)));
-            return times(total, scale);
-        };
-        __syncthreads();
-        const float2 sum = result(0);
-        if (kind == TO_G || kind == TO_H) { // hidden layers: act(sum + bias)
-            const float2 x = add2(sum, bias[0]);
-            put(kind == TO_G ? PAINN_CUDA_AT_B : PAINN_CUDA_AT_A, activate(x));
-            if (share() == 0) kept(l, kind == TO_G ? 6 : 9) = x;
-        } else if (kind == TO_G_BAR || kind == TO_H_BAR) { // their reverse: sum ∘ act'
-            put(kind == TO_G_BAR ? PAINN_CUDA_AT_A : PAINN_CUDA_AT_Q, mul2(sum, slope(kept(l, kind == TO_G_BAR ? 6 : 9))));
-        } else if (kind == TO_V) {
-            float2 V[3], B[3], square = make_float2(step.epsilon, step.epsilon), t = zero;
-#pragma unroll
-            for (int c = 0; c < 3; c++) {
-                V[c] = c == 0 ? sum : result(c);
-                fma2(square, V[c], V[c]);
-            }
-            put(PAINN_CUDA_AT_N, make_float2(square.x * rsqrtf(square.x), square.y * rsqrtf(square.y)));
-#pragma unroll
-            for (int c = 0; c < 3; c++) {
-                B[c] = result(3 + c);
-                fma2(t, V[c], B[c]);
-                kept(l, c + 3 * share()) = share() ? B[c] : V[c];
-            }
-            q_bar = t;
-        } else if (kind == TO_Q) {
-            const float2 yt = add2(result(1), bias[1]), ymu = last ? zero : add2(result(2), bias[2]);
-            float2 q = add2(sum_of(0), add2(sum, bias[0]));
-            fma2(q, yt, q_bar);
-            put(PAINN_CUDA_AT_Q, q);
-            kept(l, 8 - share()) = share() ? ymu : yt;
-            if (share() == 0) own_of(0) = q;
-#pragma unroll
-            for (int c = 0; c < 3; c++) {
-                if (c / 2 != share()) continue;
-                float2 mu = sum_of(1 + c);
-                fma2(mu, ymu, kept(l, 3 + c));
-                own_of(1 + c) = mu;
-            }
-        } else if (kind == TO_X) {
-            float *at = step.state[l] + ((size_t)atom() * K_TILES + rank) * 96;
-            if (share() == 0) {
-                put_paired(at, add2(sum, bias[0]), add2(result(1), bias[1]));
-                put_paired(at + 32, own_of(1), own_of(2));
+        const bool last = l + 1 == step.n_layers, hidden_above = warp >= WARPS_H_BAR && warp < WARPS_H_BAR + 3,
+                   hidden = hidden_above || warp == 12 || warp == 13 || warp == 3,
+                   mu_bar = warp >= WARPS_MU_BAR && warp < WARPS_MU_BAR + 3;
+        const int V = product_of(l, TO_V), G_bar = adjoint_of(l, TO_G_BAR), which = warp == 3 ? 2 : warp % 4,
+                  parts = last && !hidden_above ? 2 : 3; // no μ̄ yet
+        factors f = {G_bar + 1, K_TILES, 1, 0, PAINN_CUDA_AT_A, -1, false};
+        float4 a = zero4(), b = a, t = a;
+        if (warp < 3 || warp == WARP_GATE) {
+            // What is mailed before the product, or without one: B̄, or Σ μ̄∘B.
+            int at = PAINN_CUDA_AT_B + 2 * UNIT, box = mail_of(G_bar);
+            if (warp == WARP_GATE) {
+                if (last) return;
+#pragma unroll 1
+                for (int c = 0; c < 3; c++) t = fma4(sum_of(3 + c), kept(l, 3 + c), t);
             } else {
-                put_paired(at + 64, own_of(3), add2(result(2), bias[2]));
+                at = PAINN_CUDA_AT_B + (3 + warp) * UNIT;
+                box = early_mail_of(G_bar + 2);
+                wait_for(V);
+                wait_for(V + TO_Q);
+                a = epsilon();
+#pragma unroll 1
+                for (int c = 0; c < 3; c++) a = fma4(kept(l, c), kept(l, c), a);
+                a = kept(l, warp) * rsqrt4(a);
+                wait_for(G_bar - 1);
+                b = q_bar[lane] * kept(l, 8); // t̄
+                t = b * kept(l, warp);
+                if (!last) t = fma4(sum_of(3 + warp), kept(l, 7), t);
+                b = b * kept(l, 3 + warp);
             }
-        } else if (kind == TO_ENERGY) {
-            finish_energy(add2(sum, bias[0]), bias[1], forces);
-        } else if (kind == TO_Q_BAR || kind == TO_Q_BELOW) {
-            // What flows into the update of layer l, or of the one below: q̄, q̄∘t, and Σ μ̄∘B.
-            const int of = kind == TO_Q_BAR ? l : l - 1;
-            q_bar = kind == TO_Q_BAR ? sum : add2(sum, own_of(0));
-            put(PAINN_CUDA_AT_B, q_bar);
-            float2 t = zero, gate = zero;
-#pragma unroll
-            for (int c = 0; c < 3; c++) {
-                const float2 B = kept(of, 3 + c);
-                fma2(t, kept(of, c), B);
-                if (kind == TO_Q_BELOW) fma2(gate, sum_of(3 + c), B);
-            }
-            put(PAINN_CUDA_AT_B + unit, mul2(q_bar, t));
-            if (kind == TO_Q_BELOW) put(PAINN_CUDA_AT_B + 2 * unit, gate);
-        } else if (kind == TO_V_BAR) {
-            float2 V[3], square = make_float2(step.epsilon, step.epsilon);
-            const float2 t_bar = mul2(q_bar, kept(l, 8)), ymu = kept(l, 7);
-#pragma unroll
-            for (int c = 0; c < 3; c++) {
-                V[c] = kept(l, c);
-                fma2(square, V[c], V[c]);
-            }
-            const float2 ratio = mul2(result(1), make_float2(rsqrtf(square.x), rsqrtf(square.y)));
-#pragma unroll
-            for (int c = 0; c < 3; c++) {
-                float2 V_bar = mul2(ratio, V[c]), B_bar = mul2(t_bar, V[c]);
-                fma2(V_bar, t_bar, kept(l, 3 + c));
-                if (!last) fma2(B_bar, sum_of(3 + c), ymu);
-                put(PAINN_CUDA_AT_B + 2 * c * unit, V_bar);
-                put(PAINN_CUDA_AT_B + (2 * c + 1) * unit, B_bar);
-            }
-            q_bar = add2(q_bar, sum);
-        } else { // TO_MU_BAR
-            float *at = step.adjoint + ((size_t)atom() * K_TILES + rank) * 64;
-            const int c = share() ? 1 : 0; // q̄ and μ̄_x, or μ̄_y and μ̄_z
-            float2 upper = c ? result(1) : q_bar, lower = c ? result(2) : sum;
-            if (!last) {
-                if (c) upper = add2(upper, sum_of(4));
-                lower = add2(lower, sum_of(3 + 2 * c));
-            }
-            put_paired(at + 32 * c, upper, lower);
-            own_of(2 * c) = upper;
-            own_of(2 * c + 1) = lower;
+            put(box, at, t);
+            if (warp == WARP_GATE) return;
+        } else if (hidden) {
+            if (which >= parts || (last && hidden_above)) return;
+            f = {hidden_above ? G_bar - 2 : G_bar,
+                 3 * K_TILES,
+                 0,
+                 which * K_TILES,
+                 (hidden_above ? PAINN_CUDA_AT_A : PAINN_CUDA_AT_B) + which * UNIT,
+                 -1,
+                 false};
+            if (!hidden_above) wait_for(V + TO_G);
+            if (which == 0) a = slope(hidden_above ? kept(l + 1, 9) : kept(l, 6));
+        } else if (mu_bar) {
+            f = {G_bar + 2, 2 * K_TILES, 0, 0, PAINN_CUDA_AT_B + which * UNIT, PAINN_CUDA_AT_B + (3 + which) * UNIT, false};
+            if (!last) b = sum_of(3 + which);
+        } else if (warp == WARP_Q_PRIME) {
+            f.block = 0;
+            wait_for(G_bar - 1);
+            b = q_bar[lane];
+        } else if (warp == WARP_Q_BAR) {
+            f = {G_bar - 1, last ? K_TILES / 2 : K_TILES, 0, 0, last ? PAINN_CUDA_AT_A : PAINN_CUDA_AT_Q, -1, last};
+            if (!last) b = own_of(0);
+            t = t_of(l);
+        } else {
+            if (warp == WARP_FETCH) fetch(G_bar + 1);
+            return;
         }
-    }
-    __device__ __forceinline__ void finish_energy(float2 z, float2 o2, int forces)
-    {
-        if (rank >= 4) return;
-        // A ghost has no energy of its own: nothing flows back from it.
-        const float owned = atom() < n_atoms && step.owned[atom()] ? 1.0f : 0.0f;
-        if (forces) put(PAINN_CUDA_AT_A, times(mul2(slope(z), o2), owned));
-        const float2 s = mul2(activate(z), o2);
-        float e = s.x + s.y;
-        e += __shfl_xor_sync(~0u, e, 1);
-        e += __shfl_xor_sync(~0u, e, 2);
-        // Who does not wait for the report sees from the energies that the step went wrong.
-        if (step.report->flags != 0) e = nanf("");
-        if (share() == 0 && lane % 4 == 0) step.raw_energy[(size_t)(2 * rank + half()) * step.atom_capacity + atom()] = owned * e;
+        product_gates &gate = gates[f.product];
+        const float4 sum = multiply(f);
+        float4 v = sum + b;
+        int at = PAINN_CUDA_AT_B, units = 1;
+        if (hidden) {
+            if (which > 0) {
+                give_part(gate, which, sum);
+                units = 0;
+            } else {
+                arrive(gate.part);
+                v = take_parts(gate, sum, parts) * a;
+                at = hidden_above ? PAINN_CUDA_AT_Q : PAINN_CUDA_AT_A;
+            }
+        } else if (warp == WARP_Q_BAR) {
+            q_bar[lane] = v;
+            arrive(gate.done);
+            units = 2;
+        } else if (warp < 3) {
+            v = fma4(sum, a, b);
+            at += warp * UNIT;
+        } else {
+            const int c = mu_bar ? 1 + which : 0;
+            write<ADJOINT_PAIRS>(step.adjoint, c, v);
+            set_own(c, v);
+            units = 0;
+        }
+#pragma unroll 1
+        for (; units > 0; units--) {
+            put(mail_of(f.product + 1), at, v);
+            at += UNIT;
+            v = v * t;
+        }
+        arrive(gate.read);
     }
 
     // ---- all tiles
@@ -371,66 +573,81 @@ template <typename Numbers> struct layers : activations {
         if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[number] = gpu_timer();
     }
 
+    // 32 edges of an atom's row, from `begin` on; all layers want the first of them.
+    __device__ __forceinline__ void take_row(int atom, int begin)
+    {
+        edge_chunk chunk;
+        chunk.load(step.edges, step.row_length, step.row_capacity, atom, begin);
+        __syncwarp();
+        row[lane] = chunk.a;
+        row[32 + lane] = chunk.b;
+        row_length = __shfl_sync(~0u, atom < n_atoms ? chunk.length : 0, 0);
+        __syncwarp();
+    }
+    // Where edge k of it is in the table, and its neighbour; the four quarters of a warp have each its own edge.
+    __device__ __forceinline__ int packed_of(int k) const
+    {
+        return __float_as_int(row[32 + k % 32].x);
+    }
+    // Edge k, and what the table has for it, which is asked for but not waited for.
+    template <typename View, typename Table>
+    __device__ __forceinline__ void find_edge(View &e, const Table &table, typename Table::entry (&entries)[3], int k) const
+    {
+        const float4 a = row[k % 32], b = row[32 + k % 32];
+        e.ux = a.x, e.uy = a.y, e.uz = a.z, e.t = b.y;
+        e.interval = __float_as_int(b.x) % PAINN_CUDA_INTERVALS;
+        e.fetch(table, entries);
+    }
     // ---- messages: two warps an atom, each with half of its edges
     __device__ __forceinline__ void message(int l)
     {
         const bool first_layer = l == 0; // μ is zero, and x a function of the element
         const int SLICES = K_TILES, stride = 8, start = warp % 2 * 4;
         const int i = first + warp / 2, quarter = lane / 8, f = 2 * (lane % 8);
-        const filter_table<false, 128, Numbers::PRODUCTS == 1> table(step.layer[l], NULL, rank);
+        typedef filter_table<false, 128, Numbers::PRODUCTS == 1> table_type;
+        const table_type table(step.layer[l], NULL, rank);
         const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
         const int width = first_layer ? 32 : 96;
-        edge_chunk chunk;
         edge_view<3, false> e;
+        typename table_type::entry entries[3];
         message_sums messages;
-        chunk.load(step.edges, step.row_length, step.row_capacity, i, 0);
-        const auto packed_of = [&]() {
-            return first_layer
-                       ? __float_as_int(chunk.b.z) * PAINN_CUDA_INTERVALS + __float_as_int(chunk.b.x) % PAINN_CUDA_INTERVALS
-                       : __float_as_int(chunk.b.x);
-        };
-        const int length = __shfl_sync(~0u, i < n_atoms ? chunk.length : 0, 0);
-        int packed = packed_of();
-        if (start < min(32, length)) {
-            e.locate(chunk, packed, start);
-            e.filter(table, start + quarter < min(32, length));
-        }
+        if (first_layer || row_length > 32) take_row(i, 0);
+        const int length = row_length;
+        if (start < length) find_edge(e, table, entries, start + quarter);
         if (!first_layer) meet();
         stamp(stage_message(l));
-        // What an edge gathers is asked for one edge ahead.
-        float4 x0, x1 = make_float4(0, 0, 0, 0), x2 = x1; // of two features: q, R; μ_x, μ_y; μ_z, x^μ
-        const auto gather = [&]() {
-            const float *x = rows + (size_t)(e.j * SLICES + rank) * width;
-            x0 = *(const float4 *)x;
+        float4 x[3]; // of two features: q, R; μ_x, μ_y; μ_z, x^μ
+        x[0] = x[1] = x[2] = make_float4(0, 0, 0, 0);
+        const auto gather = [&](float4(&to)[3], int k) {
+            const int j =
+                first_layer ? __float_as_int(row[32 + (k + quarter) % 32].z) : packed_of(k + quarter) / PAINN_CUDA_INTERVALS;
+            const float *at = rows + (size_t)(j * SLICES + rank) * width;
+            to[0] = *(const float4 *)at;
             if (!first_layer) {
-                x1 = *(const float4 *)(x + 32);
-                x2 = *(const float4 *)(x + 64);
+                to[1] = *(const float4 *)(at + 32);
+                to[2] = *(const float4 *)(at + 64);
             }
         };
-        if (start < min(32, length)) gather();
-        for (int begin = 0; begin < length; begin += 32) {
-            const int n = min(32, length - begin);
-            if (begin > 0) {
-                chunk.load(step.edges, step.row_length, step.row_capacity, i, begin);
-                packed = packed_of();
-                if (start < n) {
-                    e.locate(chunk, packed, start);
-                    gather();
-                    e.filter(table, start + quarter < n);
+#pragma unroll 1
+        for (int k = start; k < length; k += stride) {
+            const int end = min(length, k / 32 * 32 + 32); // of what is at hand of the row
+            if (k % 32 == start) {
+                if (k >= 32) {
+                    take_row(i, k - start);
+                    find_edge(e, table, entries, k + quarter);
                 }
+                gather(x, k);
             }
-            for (int k = start; k < n; k += stride) {
-                const edge_view<3, false> now = e;
-                const float4 y0 = x0, y1 = x1, y2 = x2;
-                if (k + stride < n) {
-                    e.locate(chunk, packed, k + stride);
-                    gather();
-                    e.filter(table, k + stride + quarter < n);
-                }
-                messages.template add<false>(now, y0, y1, y2);
+            e.template evaluate<table_type>(entries, k + quarter < length);
+            const edge_view<3, false> now = e;
+            const float4 y0 = x[0], y1 = x[1], y2 = x[2];
+            if (k + stride < end) {
+                find_edge(e, table, entries, k + stride + quarter);
+                gather(x, k + stride);
             }
+            messages.template add<false>(now, y0, y1, y2);
         }
-        float2 mine = messages.finish(quarter);
+        float2 mine = messages.finish();
         const int at = quarter * FEATURES + warp / 2 * ATOM_ROW + f;
         if (warp % 2 == 0) {
             float2 before = make_float2(0, 0);
@@ -441,10 +658,11 @@ template <typename Numbers> struct layers : activations {
             mine.x += before.x;
             mine.y += before.y;
         }
-        *(float2 *)(sums + warp % 2 * (6 * FEATURES) + at) = mine;
+        *(float2 *)(sums + warp % 2 * EDGE_SUMS + at) = mine;
         __syncthreads();
-        const int c = warp / 4;
-        put(c == 0 ? PAINN_CUDA_AT_Q : PAINN_CUDA_AT_A + (c - 1) * K_TILES * 32, sum_of(c));
+        const int c = warp / 4, n = product_of(l, TO_V);
+        put_two(c == 0 ? early_mail_of(n + 1) : mail_of(n), c == 0 ? PAINN_CUDA_AT_Q : PAINN_CUDA_AT_A + (c - 1) * UNIT,
+                sum_of(c), warp % 4 * 2);
     }
 
     __device__ __forceinline__ void message_back(int l)
@@ -452,19 +670,16 @@ template <typename Numbers> struct layers : activations {
         const bool first_layer = l == 0;
         const int SLICES = K_TILES, stride = 8, start = warp % 2 * 4;
         const int j = first + warp / 2, quarter = lane / 8, f = 2 * (lane % 8);
-        const filter_table<false, 128, Numbers::PRODUCTS == 1> table(step.layer[l], NULL, rank);
+        typedef filter_table<false, 128, Numbers::PRODUCTS == 1> table_type;
+        const table_type table(step.layer[l], NULL, rank);
         const float scale = step.table_scale; // dt/dd
         const bool accumulate = l + 1 < step.n_layers;
-        float *gradient = step.edge_gradient + (size_t)rank * step.atom_capacity * step.row_capacity * 4;
-        edge_chunk chunk;
+        float *gradient =
+            step.edge_gradient + ((size_t)rank * step.atom_capacity + j) * step.row_capacity * 4 + (lane % 8) / 2 + quarter * 4;
         edge_view<3, true> e;
-        chunk.load(step.edges, step.row_length, step.row_capacity, j, 0);
-        const int length = __shfl_sync(~0u, j < n_atoms ? chunk.length : 0, 0);
-        int packed = __float_as_int(chunk.b.x);
-        if (start < min(32, length)) {
-            e.locate(chunk, packed, start);
-            e.filter(table, start + quarter < min(32, length));
-        }
+        typename table_type::entry entries[3];
+        if (row_length > 32) take_row(j, 0);
+        const int length = row_length;
         reverse_sums back;
         if (j < n_atoms)
             back.load(first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + rank) * 32 + 2 * f
@@ -472,48 +687,37 @@ template <typename Numbers> struct layers : activations {
                       first_layer);
         meet();
         stamp(stage_edges(step.n_layers, l));
-        const size_t row_at = (size_t)j * step.row_capacity;
-        float4 next0, next1;
-        float *place, before = 0;
-        const auto gather = [&](int k, bool active) {
-            const float *bar = step.adjoint + ((size_t)e.j * SLICES + rank) * 64 + 2 * f;
-            next0 = *(const float4 *)bar;
-            next1 = *(const float4 *)(bar + 32);
-            place = gradient + (row_at + k + quarter) * 4 + (lane % 8) / 2;
-            if (accumulate && active) before = *place;
+        float4 bar[2][2]; // q̄', μ̄'_x; μ̄'_y, μ̄'_z of this edge and of the next
+        float before[2] = {0, 0};
+#pragma unroll
+        for (int b = 0; b < 4; b++) bar[b / 2][b % 2] = make_float4(0, 0, 0, 0);
+        const auto gather = [&](float4(&to)[2], float &so_far, int k) {
+            const int i = packed_of(k + quarter) / PAINN_CUDA_INTERVALS;
+            const float *at = step.adjoint + ((size_t)i * SLICES + rank) * 64 + 2 * f;
+            to[0] = *(const float4 *)at;
+            to[1] = *(const float4 *)(at + 32);
+            if (accumulate && k + quarter < length) so_far = gradient[k * 4];
         };
-        if (start < min(32, length)) gather(start, start + quarter < min(32, length));
-        for (int begin = 0; begin < length; begin += 32) {
-            const int n = min(32, length - begin);
-            if (begin > 0) {
-                chunk.load(step.edges, step.row_length, step.row_capacity, j, begin);
-                packed = __float_as_int(chunk.b.x);
-                if (start < n) {
-                    e.locate(chunk, packed, start);
-                    gather(begin + start, start + quarter < n);
-                    e.filter(table, start + quarter < n);
-                }
+#pragma unroll 1
+        for (int k = start; k < length; k += stride) {
+            if (k % 32 == start) {
+                if (k >= 32) take_row(j, k - start);
+                gather(bar[0], before[0], k);
+                if (k + stride < length) gather(bar[1], before[1], k + stride);
             }
-            for (int k = start; k < n; k += stride) {
-                const bool active = k + quarter < n;
-                const edge_view<3, true> now = e;
-                const float4 bar0 = next0, bar1 = next1;
-                float *const at = place;
-                const float so_far = before;
-                if (k + stride < n) {
-                    e.locate(chunk, packed, k + stride);
-                    gather(begin + k + stride, k + stride + quarter < n);
-                    e.filter(table, k + stride + quarter < n);
-                }
-                const float mine = back.template add<false>(now, bar0, bar1, scale);
-                if (active && lane % 2 == 0) *at = so_far + mine;
-            }
+            const bool active = k + quarter < length;
+            find_edge(e, table, entries, k + quarter);
+            e.template evaluate<table_type>(entries, active);
+            const float mine = back.template add<false>(e, bar[0][0], bar[0][1], scale);
+            if (active && lane % 2 == 0) gradient[k * 4] = before[0] + mine;
+            bar[0][0] = bar[1][0], bar[0][1] = bar[1][1], before[0] = before[1];
+            if (k + 2 * stride < min(length, k / 32 * 32 + 32)) gather(bar[1], before[1], k + 2 * stride);
         }
         if (first_layer) return;
         // μ̄ begins as the atom's own μ̄'.
         float2 mine[2];
-        back.finish(quarter, mine);
-        const int at = warp / 2 * ATOM_ROW + f, half = warp % 2 * (6 * FEATURES);
+        back.finish(mine);
+        const int at = warp / 2 * ATOM_ROW + f, half = warp % 2 * EDGE_SUMS;
         if (quarter < 3) *(float2 *)(sums + half + quarter * FEATURES + at) = mine[0];
         if (quarter > 0) {
             if (warp % 2 == 0) {
@@ -524,7 +728,8 @@ template <typename Numbers> struct layers : activations {
             *(float2 *)(sums + half + (2 + quarter) * FEATURES + at) = mine[1];
         }
         __syncthreads();
-        if (warp < 12) put(PAINN_CUDA_AT_A + warp / 4 * K_TILES * 32, sum_of(warp / 4));
+        if (warp < 12)
+            put_two(mail_of(adjoint_of(l, TO_H_BAR)), PAINN_CUDA_AT_A + warp / 4 * UNIT, sum_of(warp / 4), warp % 4 * 2);
     }
 };
 
@@ -536,35 +741,27 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     layers<Numbers> n(step, shared, cluster, forces);
     n.prepare();
     begin_stage(step, stage_message(0));
+    const int L = step.n_layers;
     n.n_atoms = step.call->n_atoms;
     n.n_tiles = (n.n_atoms + PAINN_CUDA_TILE_ATOMS - 1) / PAINN_CUDA_TILE_ATOMS;
     if (n.first >= n.n_atoms) {
-        if (n.fetches()) n.wait_for_weights(); // they must not come when the block has left
-        for (int k = 1; cluster == (int)gridDim.x && k < (forces ? 2 : 1) * step.n_layers; k++) n.meet();
+        if (n.warp == WARP_FETCH) n.wait_for_weights();
+        for (int k = 1; cluster == (int)gridDim.x && k < (forces ? 2 : 1) * L; k++) n.meet();
         return;
     }
-    float2 q_bar = make_float2(0, 0);
-    for (; n.done < n.n_products; n.done++) {
-        const painn_cuda_product &p = n.products[n.done];
-        // Edges before an update, and before the reverse of a message network.
-        if (p.kind == TO_V) {
-            n.message(p.layer);
-            n.stamp(stage_message(p.layer) + 1);
-        } else if (p.kind == TO_H_BAR) {
-            n.message_back(p.layer);
-            n.stamp(stage_edges(step.n_layers, p.layer) + 1);
-        }
-        const uint64_t *box = (const uint64_t *)(n.shared + n.box);
-        n.box += 8; // of what is made of this product
-        if (n.warp < SUMMING_WARPS) {
-            n.sum(p, box);
-            __syncthreads();
-            if (n.fetches()) n.fetch(n.done + 1);
-        } else {
-            n.finish(p, q_bar, forces);
-        }
+#pragma unroll 1
+    for (int l = 0; l < L; l++) {
+        n.message(l);
+        n.stamp(stage_message(l) + 1);
+        n.forward(l, forces);
     }
-    if (forces) n.message_back(0);
+    if (!forces) return;
+#pragma unroll 1
+    for (int l = L - 1; l >= 0; l--) {
+        n.back(l);
+        n.message_back(l);
+        if (l > 0) n.stamp(stage_edges(L, l) + 1);
+    }
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------

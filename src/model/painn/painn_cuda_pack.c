@@ -193,18 +193,17 @@ static const float *pack_x0(packer *p, const painn_parameters *parameters)
 
 typedef struct product_table {
     painn_cuda_product *at; // NULL: only counted
+    ptrdiff_t rows_distance;
     int n, piece_bytes, next_slot, owner[PAINN_CUDA_RING_SLOTS];
 } product_table;
 
-// `matrix`: k_tiles of k, in items / row_sets column blocks of F, in `order`. A product's weights stand in a row in the ring.
-static painn_cuda_product *add_product(product_table *t, int kind, int layer, const void *matrix, int k_tiles, int items,
-                                       int row_sets, int rows, int item_rows, int mail, const int *order)
+// `weights`: k_tiles of k, in column blocks of F, in `order`; the ring has them as operand A, a product's in a row.
+static painn_cuda_product *add_product(product_table *t, const void *weights, int k_tiles, int blocks, const int *order,
+                                       int early, int mail, int warps, int parts)
 {
     static const int in_order[3] = {0, 1, 2};
     static painn_cuda_product counted;
-    const int per_slot = PAINN_CUDA_LAYERS_F / 16, blocks = items / row_sets,
-              slots = (k_tiles + per_slot - 1) / per_slot * blocks;
-    const int shares = items == 6 ? 2 : 4; // of 12 warps
+    const int per_slot = PAINN_CUDA_LAYERS_F / 16, slots = (k_tiles + per_slot - 1) / per_slot * blocks;
     painn_cuda_product *p = t->at ? &t->at[t->n] : &counted;
     if (t->next_slot + slots > PAINN_CUDA_RING_SLOTS) t->next_slot = 0;
     *p = (painn_cuda_product){.bytes = 2 * k_tiles * 32 * t->piece_bytes,
@@ -212,22 +211,17 @@ static painn_cuda_product *add_product(product_table *t, int kind, int layer, co
                               .position = t->next_slot * PAINN_CUDA_SLOT,
                               .after = -1,
                               .ranks = PAINN_CUDA_TILE_BLOCKS,
-                              .kind = kind,
-                              .layer = layer,
-                              .items = items,
-                              .shares = shares,
-                              .n = k_tiles / shares,
-                              .rows = rows,
-                              .item_rows = item_rows,
-                              .row_sets = row_sets,
-                              .stored = k_tiles,
-                              .mail = mail};
+                              .mail = mail,
+                              .early = early,
+                              .warps = warps,
+                              .parts = parts};
     for (int k = t->next_slot; k < t->next_slot + slots; k++) {
         if (t->owner[k] > p->after) p->after = t->owner[k];
         t->owner[k] = t->n;
     }
     for (int k = 0; k < blocks; k++)
-        p->source[k] = (const char *)matrix + (size_t)(order ? order : in_order)[k] * PAINN_CUDA_TILE_BLOCKS * (size_t)p->bytes;
+        p->source[k] = (const char *)weights + t->rows_distance +
+                       (size_t)(order ? order : in_order)[k] * PAINN_CUDA_TILE_BLOCKS * (size_t)p->bytes;
     t->next_slot += slots;
     t->n++;
     return p;
@@ -241,32 +235,31 @@ static void list_products(product_table *t, painn_cuda_step *step)
     for (int k = 0; k < PAINN_CUDA_RING_SLOTS; k++) t->owner[k] = -1;
     for (int l = 0; l < L; l++) {
         const painn_cuda_layer *w = &step->layer[l], *next = &step->layer[l + 1 < L ? l + 1 : l];
-        const int last = l + 1 == L;
-        add_product(t, TO_V, l, w->U, K, 6, 3, PAINN_CUDA_AT_A, K * 32, 8, NULL);
-        add_product(t, TO_G, l, w->M1, 2 * K, 1, 1, PAINN_CUDA_AT_Q, 0, 2, NULL)->bias[0] = w->c1;
-        painn_cuda_product *p = add_product(t, TO_Q, l, w->M2, K, last ? 2 : 3, 1, PAINN_CUDA_AT_B, 0, 2, q_t_mu);
-        for (int k = 0; k < p->items; k++) p->bias[k] = w->c2 + q_t_mu[k] * F;
+        const int last = l + 1 == L, blocks = last ? 2 : 3; // of the update: q, t, and μ
+        add_product(t, w->U, K, 2, NULL, 0, 6, 6, 3);
+        add_product(t, w->M1, 2 * K, 1, NULL, 2, 2, 1, 1)->bias[0] = w->c1;
+        painn_cuda_product *p = add_product(t, w->M2, K, blocks, q_t_mu, 0, 2, blocks, 1);
+        for (int k = 0; k < blocks; k++) p->bias[k] = w->c2 + q_t_mu[k] * F;
         if (last) break;
-        add_product(t, TO_H, l + 1, next->W1, K, 1, 1, PAINN_CUDA_AT_Q, 0, 2, NULL)->bias[0] = next->b1;
-        p = add_product(t, TO_X, l + 1, next->W2, K, 3, 1, PAINN_CUDA_AT_A, 0, 2, NULL);
+        add_product(t, next->W1, K, 1, NULL, 0, 2, 1, 1)->bias[0] = next->b1;
+        p = add_product(t, next->W2, K, 3, NULL, 0, 2, 3, 1);
         for (int k = 0; k < 3; k++) p->bias[k] = next->b2 + k * F;
     }
-    painn_cuda_product *p = add_product(t, TO_ENERGY, L - 1, step->O1, K, 1, 1, PAINN_CUDA_AT_Q, 0, 2, NULL);
+    painn_cuda_product *p = add_product(t, step->O1, K, 1, NULL, 0, 2, 1, 1);
     p->ranks = PAINN_CUDA_TILE_BLOCKS / 2; // half as many hidden features
     p->bias[0] = step->o1;
     p->bias[1] = step->O2;
     step->n_products_forward = t->n;
-    add_product(t, TO_Q_BAR, L - 1, step->O1t, K / 2, 1, 1, PAINN_CUDA_AT_A, 0, 1, NULL);
+    add_product(t, step->O1t, K / 2, 1, NULL, 0, 1, 1, 1);
     for (int l = L - 1; l >= 0; l--) {
         const painn_cuda_layer *w = &step->layer[l];
-        const int last = l + 1 == L;
-        p = add_product(t, TO_G_BAR, l, w->M2t, 3 * K, 1, 1, PAINN_CUDA_AT_B, 0, last ? 4 : 6, NULL);
-        if (last) p->n = 2 * K / p->shares; // no μ̄ yet
-        add_product(t, TO_V_BAR, l, w->M1t, K, 2, 1, PAINN_CUDA_AT_A, 0, 2, NULL);
-        add_product(t, TO_MU_BAR, l, w->Ut, 2 * K, 3, 3, PAINN_CUDA_AT_B, 2 * K * 32, 12, NULL);
+        const int parts = l + 1 == L ? 2 : 3; // no μ̄ yet
+        add_product(t, w->M2t, 3 * K, 1, NULL, 0, 2 * parts, parts, parts);
+        add_product(t, w->M1t, K, 2, NULL, 0, 2, 4, 1);
+        add_product(t, w->Ut, 2 * K, 1, NULL, 6, 6, 3, 1);
         if (l == 0) break;
-        add_product(t, TO_H_BAR, l, w->W2t, 3 * K, 1, 1, PAINN_CUDA_AT_A, 0, 6, NULL);
-        add_product(t, TO_Q_BELOW, l, w->W1t, K, 1, 1, PAINN_CUDA_AT_Q, 0, 2, NULL);
+        add_product(t, w->W2t, 3 * K, 1, NULL, 0, 6, 3, 3);
+        add_product(t, w->W1t, K, 1, NULL, 0, 2, 1, 1);
     }
     step->n_products = t->n;
 }
@@ -362,7 +355,8 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
     const void *device;
     step->n_products = step->n_products_forward = 0;
     if (F == PAINN_CUDA_LAYERS_F && H == F / 2) {
-        product_table table = {.piece_bytes = p.numbers == PAINN_CUDA_SPLIT_HALVES ? 16 : 8};
+        product_table table = {.rows_distance = step->rows_distance,
+                               .piece_bytes = p.numbers == PAINN_CUDA_SPLIT_HALVES ? 16 : 8};
         list_products(&table, step);
         table.at = take(&p, (size_t)table.n * sizeof(painn_cuda_product), &device);
         step->products = device;
