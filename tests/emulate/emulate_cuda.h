@@ -246,7 +246,7 @@ static inline void cluster_wait()
 {
     emulate::wait(*emulate::self().cluster_barrier, emulate::self().cluster_threads);
 }
-static inline void grid_barrier(uint32_t *, int n_blocks)
+static inline void grid_barrier(uint32_t *, int n_blocks, uint32_t &)
 {
     emulate::wait(emulate::of_grid, n_blocks * emulate::self().block_threads);
 }

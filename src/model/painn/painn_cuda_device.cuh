@@ -112,18 +112,19 @@ static __device__ __forceinline__ void cluster_wait()
 #endif
 }
 /* A barrier of `n_blocks` blocks, the first among them, all of which run: what they wrote before it is seen after it. The counter's
- * highest bit turns when all have come. */
-static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks)
+ * highest bit turns when all have come; `turn` is that bit, read by the block's first thread before its first barrier. */
+static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks, uint32_t &turn)
 {
     __syncthreads();
 #if __CUDA_ARCH__ >= 700
     if (threadIdx.x == 0) {
         const uint32_t mine = blockIdx.x == 0 ? 0x80000000u - (uint32_t)(n_blocks - 1) : 1;
-        uint32_t before, now;
-        asm volatile("atom.add.release.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(mine) : "memory");
+        uint32_t now;
+        asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(mine) : "memory");
+        turn ^= 0x80000000u;
         do {
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-        } while (((before ^ now) & 0x80000000u) == 0);
+        } while ((now ^ turn) & 0x80000000u);
     }
 #endif
     __syncthreads();

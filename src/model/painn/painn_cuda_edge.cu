@@ -210,34 +210,50 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
 // g = dE/dr of the pair whose reverse is entry `at` of `incoming`: it ends in the row's atom; its u is minus the entry's.
-template <int SLICES>
-static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 &u_out)
+template <int SLICES> static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 u)
 {
     const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int s = 0; s < SLICES; s++) sum = sum + *(const float4 *)(step.edge_gradient + (s * slice + at) * 4);
-    float4 u = *(const float4 *)step.incoming[at].u;
-    u_out = u;
     float ux = -u.x, uy = -u.y, uz = -u.z, inverse = 1.0f / u.w;
     float along = sum.x - (ux * sum.y + uy * sum.z + uz * sum.w) * inverse;
     return make_float3(fmaf(along, ux, sum.y * inverse), fmaf(along, uy, sum.z * inverse), fmaf(along, uz, sum.w * inverse));
 }
 
+// What the list says of an atom's pairs, one a lane: there long before the edges' gradients.
+struct pairs_of_atom {
+    int i, n_in, n_out, back; // n_in and n_out are the same, where each pair has its reverse
+    float4 u, u_back;
+    size_t row;
+    __device__ __forceinline__ pairs_of_atom(const painn_cuda_step &step, int atom)
+        : i(atom), n_in(step.incoming_length[atom]), n_out(step.row_length[atom]), row((size_t)atom * step.row_capacity)
+    {
+        find(step, threadIdx.x % 32);
+    }
+    __device__ __forceinline__ void find(const painn_cuda_step &step, int k)
+    {
+        back = k < n_out ? step.reverse[row + k] : -1;
+        u = u_back = make_float4(0, 0, 0, 1);
+        if (k < n_in) u = *(const float4 *)step.incoming[row + k].u;
+        if (back >= 0) u_back = *(const float4 *)step.incoming[back].u;
+    }
+};
+
 // By the lanes of a warp.
 template <int SLICES>
-static __device__ __forceinline__ void forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call, int i)
+static __device__ __forceinline__ void forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call,
+                                                      pairs_of_atom &pairs)
 {
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32, i = pairs.i;
     const bool want_virial = call.want_virial;
-    const int n_out = step.row_length[i], n_in = step.incoming_length[i]; // the same, where each pair has its reverse
-    const size_t row = (size_t)i * step.row_capacity;
     float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int k = lane; k < max(n_in, n_out); k += 32) {
-        float4 u = make_float4(0, 0, 0, 0), unused;
+    for (int k = lane; k < max(pairs.n_in, pairs.n_out); k += 32) {
+        if (k >= 32) pairs.find(step, k);
+        const float4 u = pairs.u;
         float3 in = make_float3(0, 0, 0), out = in;
-        if (k < n_in) in = pair_gradient<SLICES>(step, row + k, u); // pair (j, i)
-        if (k < n_out) out = pair_gradient<SLICES>(step, step.reverse[row + k], unused);
+        if (k < pairs.n_in) in = pair_gradient<SLICES>(step, pairs.row + k, u); // pair (j, i)
+        if (k < pairs.n_out) out = pair_gradient<SLICES>(step, pairs.back, pairs.u_back);
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;
@@ -262,9 +278,11 @@ static __device__ __forceinline__ void forces_of_atom(const painn_cuda_step &ste
 template <int SLICES>
 static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int unused_number)
 {
-    begin_stage(step, 1 + 4 * step.n_layers);
     const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i < step.call->n_atoms) forces_of_atom<SLICES>(step, *step.call, i);
+    const painn_cuda_call call = *step.call;
+    pairs_of_atom pairs(step, min(i, call.n_atoms - 1));
+    begin_stage(step, 1 + 4 * step.n_layers);
+    if (i < call.n_atoms) forces_of_atom<SLICES>(step, call, pairs);
 }
 
 // Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order. Small systems'
@@ -273,17 +291,23 @@ template <int SLICES, bool small>
 static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024)
     sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
 {
-    begin_stage(step, (small ? 1 : 2) + 4 * step.n_layers);
     const int s = blockIdx.x, warp = threadIdx.x / 32;
     const painn_cuda_call call = *step.call;
-    hand_over_report(step, call);
-    if (s >= call.n_systems) return;
-    if (small) {
-        const int first = step.systems[s].first, n = step.systems[s].n;
-        for (int k = warp; k < n; k += blockDim.x / 32) forces_of_atom<SLICES>(step, call, first + k);
+    if (small && s < call.n_systems) {
+        const int first = step.systems[s].first, n = step.systems[s].n, stride = blockDim.x / 32;
+        pairs_of_atom pairs(step, first + min(warp, n - 1));
+        begin_stage(step, 1 + 4 * step.n_layers);
+        for (int k = warp; k < n; k += stride) {
+            if (k != warp) pairs = pairs_of_atom(step, first + k);
+            forces_of_atom<SLICES>(step, call, pairs);
+        }
         __syncthreads();
         if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[2 + 4 * step.n_layers] = gpu_timer();
+    } else {
+        begin_stage(step, (small ? 1 : 2) + 4 * step.n_layers);
     }
+    hand_over_report(step, call);
+    if (s >= call.n_systems) return;
     sum_system(step, call, with_forces != 0, false, [&](int atom, double &own) {
         const bool owned = step.owned[atom];
         double raw = owned ? step.o2 : 0.0;

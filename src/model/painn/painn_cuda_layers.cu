@@ -116,6 +116,7 @@ template <typename Numbers> struct layers : activations {
     int first_peer;                    // the place in it of the tile's first block
     int row_length;                    // of the edges of this warp's atom
     int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
+    uint32_t turn;                     // of all tiles' barrier
     mail_base peers[PAINN_CUDA_TILE_BLOCKS];
 
     __device__ __forceinline__ layers(const painn_cuda_step &s, uint4 *memory, int cluster_blocks, int forces)
@@ -194,14 +195,16 @@ template <typename Numbers> struct layers : activations {
         if (lane == 0) gate_arrive(&gate);
     }
 
-    // ---- values of a lane: features lane / 4 of the block's and that + 8, each of atoms 2 (lane % 4) and the next of the tile's
-    __device__ __forceinline__ float *place_of(float *array) const
+    // ---- values of a lane: two features, 2 (lane / 4) of the block's and the next (as rows of weights stand), each of the tile's
+    // atoms 2 (lane % 4) and the next
+    __device__ __forceinline__ float2 *place_of(float *array) const
     {
-        return array + 2 * (lane % 4) * ATOM_ROW + lane / 4;
+        return (float2 *)(array + 2 * (lane % 4) * ATOM_ROW + 2 * (lane / 4));
     }
-    static __device__ __forceinline__ float4 gather(const float *at)
+    static __device__ __forceinline__ float4 gather(const float2 *at)
     {
-        return make_float4(at[0], at[ATOM_ROW], at[8], at[ATOM_ROW + 8]);
+        const float2 even = at[0], odd = at[ATOM_ROW / 2];
+        return make_float4(even.x, odd.x, even.y, odd.y);
     }
     __device__ __forceinline__ float4 own_of(int c) const
     {
@@ -209,16 +212,14 @@ template <typename Numbers> struct layers : activations {
     }
     __device__ __forceinline__ void set_own(int c, float4 v) const
     {
-        float *at = place_of(own + c * FEATURES);
-        at[0] = v.x;
-        at[ATOM_ROW] = v.y;
-        at[8] = v.z;
-        at[ATOM_ROW + 8] = v.w;
+        float2 *at = place_of(own + c * FEATURES);
+        at[0] = make_float2(v.x, v.z);
+        at[ATOM_ROW / 2] = make_float2(v.y, v.w);
     }
     __device__ __forceinline__ float4 sum_of(int c) const
     {
-        const float *at = place_of(sums + c * FEATURES);
-        return gather(at) + gather(at + EDGE_SUMS);
+        const float2 *at = place_of(sums + c * FEATURES);
+        return gather(at) + gather(at + EDGE_SUMS / 2);
     }
     __device__ __forceinline__ float4 &kept(int layer, int quantity) const
     {
@@ -226,19 +227,18 @@ template <typename Numbers> struct layers : activations {
     }
     __device__ __forceinline__ float4 bias(const painn_cuda_product &p, int k) const
     {
-        const float *at = p.bias[k] + 16 * (rank & (p.ranks - 1)) + lane / 4;
-        const float lower = __ldg(at), upper = __ldg(at + 8);
-        return make_float4(lower, lower, upper, upper);
+        const float2 b = __ldg((const float2 *)(p.bias[k] + 16 * (rank & (p.ranks - 1))) + lane / 4);
+        return make_float4(b.x, b.x, b.y, b.y);
     }
     // Component c of P pairs, of an array of atoms.
     template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v) const
     {
         const int next = K_TILES * P * 32;
-        float *at = array + ((size_t)(first + 2 * (lane % 4)) * K_TILES + rank) * (P * 32) + c / 2 * 32 + lane / 4 * 2 + c % 2;
+        float *at = array + ((size_t)(first + 2 * (lane % 4)) * K_TILES + rank) * (P * 32) + c / 2 * 32 + lane / 4 * 4 + c % 2;
         at[0] = v.x;
         at[next] = v.y;
-        at[16] = v.z;
-        at[next + 16] = v.w;
+        at[2] = v.z;
+        at[next + 2] = v.w;
     }
     // v as this block's k tile of the operand at `at`, to all blocks of the tile; box: offset of the mailbox.
     __device__ __forceinline__ void put(int box, int at, float4 v) const
@@ -566,7 +566,7 @@ template <typename Numbers> struct layers : activations {
         if (cluster == (int)gridDim.x)
             cluster_barrier<PAINN_CUDA_TILE_BLOCKS>(); // not by the way through L2
         else
-            grid_barrier(step.meeting, n_tiles * PAINN_CUDA_TILE_BLOCKS);
+            grid_barrier(step.meeting, n_tiles * PAINN_CUDA_TILE_BLOCKS, turn);
     }
     __device__ __forceinline__ void stamp(int number) const
     {
@@ -742,6 +742,7 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     n.prepare();
     begin_stage(step, stage_message(0));
     const int L = step.n_layers;
+    n.turn = *(volatile uint32_t *)step.meeting & 0x80000000u;
     n.n_atoms = step.call->n_atoms;
     n.n_tiles = (n.n_atoms + PAINN_CUDA_TILE_ATOMS - 1) / PAINN_CUDA_TILE_ATOMS;
     if (n.first >= n.n_atoms) {
