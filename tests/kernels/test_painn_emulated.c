@@ -198,6 +198,7 @@ static void test_shapes(void **state)
         {"cluster 4", {.cluster = 4, .tile = 16, .edge_mode = 1}},
         {"cluster 8, block rows", {.cluster = 8, .tile = 16, .edge_mode = 2}},
         {"a block a system", {.cluster = 4, .tile = 16, .edge_mode = 2, .small = 4}},
+        {"tile 24, warp rows", {.cluster = 1, .tile = 24}},
     };
     molecules m;
     make_molecules(&m);
@@ -258,18 +259,20 @@ static void test_layers(void **state)
 static void test_fast_modes(void **state)
 {
     (void)state;
-    static const painn_cuda_plan shapes[] = {
-        {.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 32, .edge_mode = 1}, {.cluster = 8, .tile = 16, .edge_mode = 2}};
+    static const painn_cuda_plan shapes[] = {{.cluster = 1, .tile = 16},
+                                             {.cluster = 1, .tile = 24},
+                                             {.cluster = 1, .tile = 32, .edge_mode = 1},
+                                             {.cluster = 8, .tile = 16, .edge_mode = 2}};
     static const double most[] = {0, 4e-3, 2e-2}; // 64 untrained features: 2.0e-3
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *narrow = untrained(64, 2, "gaussian");
     for (int numbers = PAINN_CUDA_HALVES; numbers <= PAINN_CUDA_BFLOATS; numbers++)
-        for (int k = SUPPORT_SANITIZED ? 2 : 0; k < (SUPPORT_SANITIZED ? 3 : 4); k++) {
-            const mlff_model *of = k < 3 ? model : narrow;
+        for (int k = SUPPORT_SANITIZED ? 3 : 0; k < (SUPPORT_SANITIZED ? 4 : 5); k++) {
+            const mlff_model *of = k < 4 ? model : narrow;
             support_results expected = reference_of(of, &m.batch), got = reference_of(of, &m.batch);
             painn_cuda_report report = {0};
-            run_step(of, &m.batch, &shapes[k % 3], numbers, 0, &got, &report);
+            run_step(of, &m.batch, &shapes[k % 4], numbers, 0, &got, &report);
             for (int i = 0; i < 75; i++) got.r.forces[i] -= expected.r.forces[i];
             double error = rms(got.r.forces, 75) / rms(expected.r.forces, 75);
             if (!(error > most[numbers] / 100 && error < most[numbers]))

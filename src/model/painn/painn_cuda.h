@@ -33,7 +33,7 @@ enum {
     PAINN_CUDA_SMALL = 32,       /* … of so many atoms */
     PAINN_CUDA_ALONE = 128,      /* atoms of a system that a row's block wraps itself */
     PAINN_CUDA_BIN_BLOCK = 1024, /* bins that one block sums */
-    PAINN_CUDA_ATOM_BLOCK = 32   /* atom capacities are multiples of it */
+    PAINN_CUDA_ATOM_BLOCK = 96   /* atom capacities are multiples of it: tiles of 16, 24 and 32 */
 };
 
 /* Numbers as operands of the tensor cores: two halves each (three products), or one half, or one bfloat16. Powers of two keep

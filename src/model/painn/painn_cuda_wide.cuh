@@ -230,7 +230,8 @@ template <typename S, wide_kind kind> struct wide_node : activations {
         finish(sum[0]);
         finish(sum[1]);
     }
-    // The same of one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, is done while products run: stores
+    // The same of one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, of a short
+    // product up to NT − 1, is done while products run: stores
     // above all, of which a multiprocessor gets rid at 32 bytes a clock.
     template <int K, int J> __device__ __forceinline__ void multiply(float4 (&sum)[J], int from, int s0)
     {
@@ -256,7 +257,7 @@ template <typename S, wide_kind kind> struct wide_node : activations {
             }
             if (k % 2 == 1) {
                 turn_ring(s0, k);
-                beside(k / 2);
+                if (K > S::KF || k / 2 < S::NT) beside(k / 2);
             }
             b = rows_operand_after(b, 2 * K8);
         }
@@ -554,7 +555,7 @@ template <typename S> static __device__ __forceinline__ void wide_readout(wide_n
         const bool works = n.warp < S::WARPS / 2;
         const float2 zero = make_float2(0, 0), o1 = works ? n.bias(step.o1, 0) : zero, o2 = works ? n.bias(step.O2, 0) : zero;
         const bool failed = step.report->flags != 0;
-        float2 owned[NT]; // a ghost has no energy of its own: nothing flows back from it
+        float2 owned[4]; // a ghost has no energy of its own: nothing flows back from it
 #pragma unroll
         for (int j = 0; j < NT; j++) {
             const int atom = n.first + 8 * j + 2 * (n.lane % 4);
@@ -574,26 +575,32 @@ template <typename S> static __device__ __forceinline__ void wide_readout(wide_n
         }
         // Sums over the warp's 8 even and 8 odd features: lanes hand on what the other goes on with.
         const bool odd = n.lane & 16, upper = n.lane & 8, second = n.lane & 4;
-        float2 e[NT];
+        float2 e[4];
 #pragma unroll
-        for (int j = 0; j < NT; j++) {
+        for (int j = 0; j < 4; j++) {
+            e[j] = make_float2(0, 0);
+            if (j >= NT) {
+                owned[j] = e[j];
+                continue;
+            }
             z[j] = z[j] * o4;
             const float x = __shfl_xor_sync(~0u, odd ? z[j].x : z[j].z, 16), y = __shfl_xor_sync(~0u, odd ? z[j].y : z[j].w, 16);
             e[j] = odd ? make_float2(z[j].z + x, z[j].w + y) : make_float2(z[j].x + x, z[j].y + y);
         }
 #pragma unroll
-        for (int j = 0; j < NT / 2; j++) {
-            const float2 mine = upper ? e[j + NT / 2] : e[j], other = upper ? e[j] : e[j + NT / 2];
+        for (int j = 0; j < 2; j++) {
+            const float2 mine = upper ? e[j + 2] : e[j], other = upper ? e[j] : e[j + 2];
             e[j] = make_float2(mine.x + __shfl_xor_sync(~0u, other.x, 8), mine.y + __shfl_xor_sync(~0u, other.y, 8));
         }
-        static_assert(NT == 4, "lanes take turns for four columns");
+        static_assert(NT <= 4, "lanes take turns for four columns");
         const float2 mine = second ? e[1] : e[0], other = second ? e[0] : e[1];
         const float2 all = make_float2(mine.x + __shfl_xor_sync(~0u, other.x, 4), mine.y + __shfl_xor_sync(~0u, other.y, 4));
-        if (works) {
+        const int column = 2 * upper + second;
+        if (works && column < NT) {
             const float2 own = upper ? (second ? owned[3] : owned[2]) : (second ? owned[1] : owned[0]);
             // Who does not wait for the report sees from the energies that the step went wrong.
             const float2 v = failed ? make_float2(nanf(""), nanf("")) : make_float2(all.x * own.x, all.y * own.y);
-            const int atom = n.first + 8 * (2 * upper + second) + 2 * (n.lane % 4);
+            const int atom = n.first + 8 * column + 2 * (n.lane % 4);
             *(float2 *)(step.raw_energy + (size_t)(2 * n.warp + odd) * step.atom_capacity + atom) = v;
         }
     }
@@ -718,8 +725,9 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_back_kernel(const _
 #pragma unroll
         for (int j = 0; j < NT; j++) n.put(0, NT, b, j, n.template read<6>(step.sender, j, b));
     n.pass_on();
-    n.template multiply<3 * S::KF>(sum, 0, O::W2T,
-                                   [&](int i) { mu_bar[i / NT][i % NT] = n.template read<6>(step.sender, i % NT, 3 + i / NT); });
+    n.template multiply<3 * S::KF>(sum, 0, O::W2T, [&](int i) {
+        if (i < 3 * NT) mu_bar[i / NT][i % NT] = n.template read<6>(step.sender, i % NT, 3 + i / NT);
+    });
     float4 slope[NT];
     gate_wait(n.gate(0), 0);
 #pragma unroll

@@ -104,58 +104,50 @@ static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b
 /* The first product of a sum has it as output only. Were it an input too, of no value yet, the compiler would give it the
  * registers of another sum, and whoever still wants that one gets this one (nvcc 13.0: the readout's q̄). */
 #define ROWS_D(io, i) io(d[i].x), io(d[i].y), io(d[i].z), io(d[i].w)
-#define ROWS_D4(io) ROWS_D(io, 0), ROWS_D(io, 1), ROWS_D(io, 2), ROWS_D(io, 3)
-#define ROWS_D8(io) ROWS_D4(io), ROWS_D(io, 4), ROWS_D(io, 5), ROWS_D(io, 6), ROWS_D(io, 7)
-#define ROWS_D12(io) ROWS_D8(io), ROWS_D(io, 8), ROWS_D(io, 9), ROWS_D(io, 10), ROWS_D(io, 11)
+#define ROWS_D3(io) ROWS_D(io, 0), ROWS_D(io, 1), ROWS_D(io, 2)
+#define ROWS_D4(io) ROWS_D3(io), ROWS_D(io, 3)
+#define ROWS_D6(io) ROWS_D4(io), ROWS_D(io, 4), ROWS_D(io, 5)
+#define ROWS_D8(io) ROWS_D6(io), ROWS_D(io, 6), ROWS_D(io, 7)
+#define ROWS_D9(io) ROWS_D8(io), ROWS_D(io, 8)
+#define ROWS_D12(io) ROWS_D9(io), ROWS_D(io, 9), ROWS_D(io, 10), ROWS_D(io, 11)
 #define ROWS_OUT "=f"
 #define ROWS_IN_OUT "+f"
 #define ROWS_PRODUCT(N, type, add, list, after, sums)                                                                            \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" list "}, " after ", " add ", 1, 1, 1;"     \
                  : sums                                                                                                          \
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b))
-#define ROWS_L16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define ROWS_L32 ROWS_L16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define ROWS_L48 ROWS_L32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define ROWS_L12 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11"
+#define ROWS_L16 ROWS_L12 ",%12,%13,%14,%15"
+#define ROWS_L24 ROWS_L16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define ROWS_L32 ROWS_L24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define ROWS_L36 ROWS_L32 ",%32,%33,%34,%35"
+#define ROWS_L48 ROWS_L36 ",%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define ROWS_A12 "{%12,%13,%14,%15}, %16"
 #define ROWS_A16 "{%16,%17,%18,%19}, %20"
+#define ROWS_A24 "{%24,%25,%26,%27}, %28"
 #define ROWS_A32 "{%32,%33,%34,%35}, %36"
+#define ROWS_A36 "{%36,%37,%38,%39}, %40"
 #define ROWS_A48 "{%48,%49,%50,%51}, %52"
-/* d = a b, or with `add` d += a b, of 64 × 16 and 16 × 32, 64 or 96 numbers. */
-template <bool bfloat, bool add>
-static __device__ __forceinline__ void rows_product(float4 (&d)[4], const uint4 &a, rows_operand b)
-{
-    if (bfloat && add)
-        ROWS_PRODUCT(32, "bf16", "1", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_IN_OUT));
-    else if (bfloat)
-        ROWS_PRODUCT(32, "bf16", "0", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_OUT));
-    else if (add)
-        ROWS_PRODUCT(32, "f16", "1", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_IN_OUT));
-    else
-        ROWS_PRODUCT(32, "f16", "0", ROWS_L16, ROWS_A16, ROWS_D4(ROWS_OUT));
-}
-template <bool bfloat, bool add>
-static __device__ __forceinline__ void rows_product(float4 (&d)[8], const uint4 &a, rows_operand b)
-{
-    if (bfloat && add)
-        ROWS_PRODUCT(64, "bf16", "1", ROWS_L32, ROWS_A32, ROWS_D8(ROWS_IN_OUT));
-    else if (bfloat)
-        ROWS_PRODUCT(64, "bf16", "0", ROWS_L32, ROWS_A32, ROWS_D8(ROWS_OUT));
-    else if (add)
-        ROWS_PRODUCT(64, "f16", "1", ROWS_L32, ROWS_A32, ROWS_D8(ROWS_IN_OUT));
-    else
-        ROWS_PRODUCT(64, "f16", "0", ROWS_L32, ROWS_A32, ROWS_D8(ROWS_OUT));
-}
-template <bool bfloat, bool add>
-static __device__ __forceinline__ void rows_product(float4 (&d)[12], const uint4 &a, rows_operand b)
-{
-    if (bfloat && add)
-        ROWS_PRODUCT(96, "bf16", "1", ROWS_L48, ROWS_A48, ROWS_D12(ROWS_IN_OUT));
-    else if (bfloat)
-        ROWS_PRODUCT(96, "bf16", "0", ROWS_L48, ROWS_A48, ROWS_D12(ROWS_OUT));
-    else if (add)
-        ROWS_PRODUCT(96, "f16", "1", ROWS_L48, ROWS_A48, ROWS_D12(ROWS_IN_OUT));
-    else
-        ROWS_PRODUCT(96, "f16", "0", ROWS_L48, ROWS_A48, ROWS_D12(ROWS_OUT));
-}
+/* d = a b, or with `add` d += a b, of 64 × 16 and 16 × N numbers; SUMS a fourth of N / 2, L and A lists of N / 2. */
+#define ROWS_PRODUCTS(N, SUMS, L)                                                                                                \
+    template <bool bfloat, bool add>                                                                                             \
+    static __device__ __forceinline__ void rows_product(float4(&d)[SUMS], const uint4 &a, rows_operand b)                        \
+    {                                                                                                                            \
+        if (bfloat && add)                                                                                                       \
+            ROWS_PRODUCT(N, "bf16", "1", ROWS_L##L, ROWS_A##L, ROWS_D##SUMS(ROWS_IN_OUT));                                       \
+        else if (bfloat)                                                                                                         \
+            ROWS_PRODUCT(N, "bf16", "0", ROWS_L##L, ROWS_A##L, ROWS_D##SUMS(ROWS_OUT));                                          \
+        else if (add)                                                                                                            \
+            ROWS_PRODUCT(N, "f16", "1", ROWS_L##L, ROWS_A##L, ROWS_D##SUMS(ROWS_IN_OUT));                                        \
+        else                                                                                                                     \
+            ROWS_PRODUCT(N, "f16", "0", ROWS_L##L, ROWS_A##L, ROWS_D##SUMS(ROWS_OUT));                                           \
+    }
+ROWS_PRODUCTS(24, 3, 12)
+ROWS_PRODUCTS(32, 4, 16)
+ROWS_PRODUCTS(48, 6, 24)
+ROWS_PRODUCTS(64, 8, 32)
+ROWS_PRODUCTS(72, 9, 36)
+ROWS_PRODUCTS(96, 12, 48)
 /* Behind a wait: what is done with the sums stays behind it. */
 template <int J> static __device__ __forceinline__ void rows_settle(float4 (&d)[J])
 {
