@@ -434,27 +434,28 @@ static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4
         else if (k < 2 * NT)
             n.put(S::R1, NT, 0, k - NT, q[k - NT]);
     });
-#pragma unroll
-    for (int j = 0; j < NT; j++) {
-        float4 square = splat(n.epsilon), t = splat(0);
-#pragma unroll
-        for (int c = 0; c < 3; c++) {
-            const float4 V = VB[0][c * NT + j], B = VB[1][c * NT + j];
-            if (last) {
-                n.stash(c, j) = V;
-                n.stash(3 + c, j) = B;
-            }
-            square = fma4(V, V, square);
-            t = fma4(V, B, t);
-        }
-        n.kept(3, j) = t;
-        n.put(S::R1, NT, 1, j, map4(fast_sqrt, square));
-    }
     n.pass_on();
     {
         const float2 c1 = n.bias(w.c1, 0);
         float4 g[NT];
         n.template multiply<2 * S::KF>(g, S::R1, O::M1, [&](int i) {
+            // n, the second half of k, while the first is multiplied.
+            if (i < NT) {
+                float4 square = splat(n.epsilon), t = splat(0);
+#pragma unroll
+                for (int c = 0; c < 3; c++) {
+                    const float4 V = VB[0][c * NT + i], B = VB[1][c * NT + i];
+                    if (last) {
+                        n.stash(c, i) = V;
+                        n.stash(3 + c, i) = B;
+                    }
+                    square = fma4(V, V, square);
+                    t = fma4(V, B, t);
+                }
+                n.kept(3, i) = t;
+                n.put(S::R1, NT, 1, i, map4(fast_sqrt, square));
+            }
+            if (i == S::KF / 2 - 1) n.pass_on();
             for (int k = i; !last && k < 3 * NT; k += S::KF) __stcs(n.saved(l, k / NT, k % NT), VB[0][k]);
         });
 #pragma unroll
@@ -657,7 +658,15 @@ static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, f
     }
     n.pass_on();
     float4 n_bar[NT], p_bar[NT];
-    n.template multiply<S::KF>(n_bar, S::R2, O::M1T);
+    n.template multiply<S::KF>(n_bar, S::R2, O::M1T, [&](int j) {
+        const float4 t_bar = q_bar[j] * yt[j];
+#pragma unroll
+        for (int c = 0; c < 3; c++) {
+            float4 B_bar = t_bar * n.stash(c, j);
+            if (!last) B_bar = fma4(mu_bar[c][j], ymu[j], B_bar);
+            n.put(0, 3 * NT, 1, c * NT + j, B_bar);
+        }
+    });
     n.template multiply<S::KF>(p_bar, S::R2, O::M1T + S::KF, [&](int j) {
         const float4 t_bar = q_bar[j] * yt[j];
         float4 square = splat(n.epsilon), V[3];
@@ -668,12 +677,7 @@ static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, f
         }
         const float4 ratio = n_bar[j] * map4(fast_rsqrt, square);
 #pragma unroll
-        for (int c = 0; c < 3; c++) {
-            float4 B_bar = t_bar * V[c];
-            if (!last) B_bar = fma4(mu_bar[c][j], ymu[j], B_bar);
-            n.put(0, 3 * NT, 0, c * NT + j, fma4(t_bar, n.stash(3 + c, j), ratio * V[c]));
-            n.put(0, 3 * NT, 1, c * NT + j, B_bar);
-        }
+        for (int c = 0; c < 3; c++) n.put(0, 3 * NT, 0, c * NT + j, fma4(t_bar, n.stash(3 + c, j), ratio * V[c]));
     });
 #pragma unroll
     for (int j = 0; j < NT; j++) q_bar[j] = q_bar[j] + p_bar[j];
@@ -719,14 +723,24 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_back_kernel(const _
     begin_stage(step, stage_edges(step.n_layers, l) + 1);
     if (n.first >= n_atoms) return;
 
-    float4 mu_bar[3][NT], q_bar[NT], sum[NT], t[NT];
+    float4 x_bar[3][NT], mu_bar[3][NT], q_bar[NT], sum[NT], t[NT];
 #pragma unroll
     for (int b = 0; b < 3; b++)
 #pragma unroll
-        for (int j = 0; j < NT; j++) n.put(0, NT, b, j, n.template read<6>(step.sender, j, b));
+        for (int j = 0; j < NT; j++) x_bar[b][j] = n.template read<6>(step.sender, j, b);
+#pragma unroll
+    for (int j = 0; j < NT; j++) n.put(0, NT, 0, j, x_bar[0][j]);
     n.pass_on();
     n.template multiply<3 * S::KF>(sum, 0, O::W2T, [&](int i) {
-        if (i < 3 * NT) mu_bar[i / NT][i % NT] = n.template read<6>(step.sender, i % NT, 3 + i / NT);
+        // The next of x̄ while one is multiplied; μ̄ is wanted by the product after this one.
+        const int b = i / (S::KF / 2) + 1, j = i % (S::KF / 2);
+        if (b < 3) {
+            if (j < NT) n.put(0, NT, b, j, x_bar[b][j]);
+            if (j == S::KF / 2 - 1) n.pass_on();
+        } else if (j < NT) {
+#pragma unroll
+            for (int c = 0; c < 3; c++) mu_bar[c][j] = n.template read<6>(step.sender, j, 3 + c);
+        }
     });
     float4 slope[NT];
     gate_wait(n.gate(0), 0);
