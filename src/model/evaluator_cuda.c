@@ -14,7 +14,7 @@
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
-// "cluster=8,tile=16,edges=0,overlap=1,bins=0,whole=0,small=0,alone=0": what a developer wants to compare. −1: not asked for.
+// "cluster=8,tile=16,four_warps=0,edges=0,overlap=1,bins=0,whole=0,small=0,alone=0": what a developer wants to compare. −1: not asked for.
 static void read_forced_plan(painn_cuda_plan *plan)
 {
     *plan = (painn_cuda_plan){
@@ -23,6 +23,7 @@ static void read_forced_plan(painn_cuda_plan *plan)
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
     if ((at = strstr(text, "tile="))) plan->tile = atoi(at + 5);
+    if ((at = strstr(text, "four_warps="))) plan->four_warps = atoi(at + 11);
     if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
     if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);

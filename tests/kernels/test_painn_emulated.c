@@ -199,6 +199,8 @@ static void test_shapes(void **state)
         {"cluster 8, block rows", {.cluster = 8, .tile = 16, .edge_mode = 2}},
         {"a block a system", {.cluster = 4, .tile = 16, .edge_mode = 2, .small = 4}},
         {"tile 24, warp rows", {.cluster = 1, .tile = 24}},
+        {"tile 8", {.cluster = 1, .tile = 8}},
+        {"tile 16 by four warps", {.cluster = 1, .tile = 16, .four_warps = 1}},
     };
     molecules m;
     make_molecules(&m);

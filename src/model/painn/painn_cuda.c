@@ -19,17 +19,25 @@ static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
     int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
     plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
     const int by_four_warps = wide && e->hopper && e->large_tiles;
-    // A tile of 24 atoms takes five sixths of the time of one of 32: those that are done first, if there is memory for a last one.
-    const int of_24 = (plan->n_atoms + 23) / 24, of_32 = (plan->n_atoms + 31) / 32, at_once = e->n_multiprocessors;
-    const int fits_24 = by_four_warps && 24 * of_24 <= e->step.atom_capacity;
-    const int sooner = 5 * ((of_24 + at_once - 1) / at_once) < 6 * ((of_32 + at_once - 1) / at_once);
-    plan->tile = tiles <= at_once || !by_four_warps ? 16 : fits_24 && sooner ? 24 : 32;
+    // Products of four warps, from where clusters would have less than four blocks: a tile of 8 n atoms takes some 5 + 3.4 n µs of a
+    // multiprocessor for itself. The size that is done first.
+    plan->four_warps = by_four_warps && plan->cluster <= 2 && (plan->n_atoms > 256 || plan->cluster == 1);
+    if (plan->four_warps) plan->cluster = 1;
+    plan->tile = 16;
+    for (int size = 8, best = 0; plan->four_warps && size <= 32; size += 8) {
+        const int n = (plan->n_atoms + size - 1) / size;
+        const int time = (12 + size) * ((n + e->n_multiprocessors - 1) / e->n_multiprocessors);
+        if (n * size > e->step.atom_capacity || (best > 0 && time > best)) continue;
+        best = time;
+        plan->tile = size;
+    }
     plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
     const int tiles_of_8 = (plan->n_atoms + 7) / 8;
     plan->whole = tiles_of_8 > e->whole_tiles ? 0 : e->whole_pairs > 0 ? 2 : 1;
     if (f->whole >= 0 && f->whole < plan->whole) plan->whole = f->whole;
     if (f->cluster > 0 && wide && e->capability >= 90) plan->cluster = f->cluster;
-    if (f->tile > 0) plan->tile = by_four_warps && (f->tile != 24 || fits_24) ? f->tile : 16;
+    if (f->tile > 0) plan->tile = by_four_warps ? f->tile : 16;
+    if (f->tile > 0 || f->cluster > 0) plan->four_warps = by_four_warps && plan->cluster == 1 && f->four_warps > 0;
     if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
 }
 

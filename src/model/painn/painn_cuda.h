@@ -217,7 +217,8 @@ typedef struct painn_cuda_step {
 typedef struct painn_cuda_plan {
     int n_atoms, n_systems; /* upper bounds: what grids are made for */
     int cluster;            /* blocks that share a tile of atoms in node kernels: 1, 2, 4 or 8 */
-    int tile;               /* 16 atoms, or 32 by products of four warps (painn_cuda_wide.cuh), Hopper only */
+    int tile;               /* 16 atoms, or 8, 16, 24 or 32 by products of four warps (painn_cuda_wide.cuh), Hopper only */
+    int four_warps;         /* 1: 16 atoms are by products of four warps */
     int edge_mode;          /* 0: a warp a row's slice; 1: and the filter table in shared memory; 2: a block a row's slice */
     int overlap;            /* programmatic launches: a kernel starts while the one before it ends */
     int chained;            /* 1: the list's first kernel may start while the one before it runs, of which it needs nothing */

@@ -449,6 +449,9 @@ static int launch_mix_of(const painn_cuda_step *step, const painn_cuda_plan *pla
     if (plan->cluster == 8) return launch_mix<shape<128, 8, 1, Numbers>>(step, plan, layer, back, stream);
     if (plan->cluster == 4) return launch_mix<shape<128, 4, 1, Numbers>>(step, plan, layer, back, stream);
     if (plan->cluster == 2) return launch_mix<shape<128, 2, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->tile == 8) return launch_wide<wide_shape<1, typename Numbers::wide>>(step, plan, layer, back, stream);
+    if (plan->tile == 16 && plan->four_warps)
+        return launch_wide<wide_shape<2, typename Numbers::wide>>(step, plan, layer, back, stream);
     if (plan->tile == 16) return launch_mix<shape<128, 1, 1, Numbers>>(step, plan, layer, back, stream);
     if (plan->tile == 24) return launch_wide<wide_shape<3, typename Numbers::wide>>(step, plan, layer, back, stream);
     return launch_wide<wide_shape<4, typename Numbers::wide>>(step, plan, layer, back, stream);
@@ -471,6 +474,8 @@ template <typename S> static int clusters_at_once()
 template <typename Numbers> static int prepare_mix_of(int n_features)
 {
     cudaError_t e = n_features == 64 ? raise<shape<64, 1, 1, Numbers>>() : raise<shape<128, 1, 1, Numbers>>();
+    raise_wide<wide_shape<1, typename Numbers::wide>>();
+    raise_wide<wide_shape<2, typename Numbers::wide>>();
     raise_wide<wide_shape<3, typename Numbers::wide>>();
     raise_wide<wide_shape<4, typename Numbers::wide>>();
     raise<shape<128, 2, 1, Numbers>>();

@@ -104,7 +104,9 @@ static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b
 /* The first product of a sum has it as output only. Were it an input too, of no value yet, the compiler would give it the
  * registers of another sum, and whoever still wants that one gets this one (nvcc 13.0: the readout's q̄). */
 #define ROWS_D(io, i) io(d[i].x), io(d[i].y), io(d[i].z), io(d[i].w)
-#define ROWS_D3(io) ROWS_D(io, 0), ROWS_D(io, 1), ROWS_D(io, 2)
+#define ROWS_D1(io) ROWS_D(io, 0)
+#define ROWS_D2(io) ROWS_D1(io), ROWS_D(io, 1)
+#define ROWS_D3(io) ROWS_D2(io), ROWS_D(io, 2)
 #define ROWS_D4(io) ROWS_D3(io), ROWS_D(io, 3)
 #define ROWS_D6(io) ROWS_D4(io), ROWS_D(io, 4), ROWS_D(io, 5)
 #define ROWS_D8(io) ROWS_D6(io), ROWS_D(io, 6), ROWS_D(io, 7)
@@ -116,12 +118,16 @@ static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" list "}, " after ", " add ", 1, 1, 1;"     \
                  : sums                                                                                                          \
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b))
-#define ROWS_L12 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11"
+#define ROWS_L4 "%0,%1,%2,%3"
+#define ROWS_L8 ROWS_L4 ",%4,%5,%6,%7"
+#define ROWS_L12 ROWS_L8 ",%8,%9,%10,%11"
 #define ROWS_L16 ROWS_L12 ",%12,%13,%14,%15"
 #define ROWS_L24 ROWS_L16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define ROWS_L32 ROWS_L24 ",%24,%25,%26,%27,%28,%29,%30,%31"
 #define ROWS_L36 ROWS_L32 ",%32,%33,%34,%35"
 #define ROWS_L48 ROWS_L36 ",%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define ROWS_A4 "{%4,%5,%6,%7}, %8"
+#define ROWS_A8 "{%8,%9,%10,%11}, %12"
 #define ROWS_A12 "{%12,%13,%14,%15}, %16"
 #define ROWS_A16 "{%16,%17,%18,%19}, %20"
 #define ROWS_A24 "{%24,%25,%26,%27}, %28"
@@ -142,6 +148,8 @@ static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b
         else                                                                                                                     \
             ROWS_PRODUCT(N, "f16", "0", ROWS_L##L, ROWS_A##L, ROWS_D##SUMS(ROWS_OUT));                                           \
     }
+ROWS_PRODUCTS(8, 1, 4)
+ROWS_PRODUCTS(16, 2, 8)
 ROWS_PRODUCTS(24, 3, 12)
 ROWS_PRODUCTS(32, 4, 16)
 ROWS_PRODUCTS(48, 6, 24)
