@@ -19,9 +19,10 @@ static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
     int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
     plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
     const int by_four_warps = wide && e->hopper && e->large_tiles;
-    // Products of four warps, from where clusters would have less than four blocks: a tile of 8 n atoms takes some 5 + 3.4 n µs of a
-    // multiprocessor for itself. The size that is done first.
-    plan->four_warps = by_four_warps && plan->cluster <= 2 && (plan->n_atoms > 256 || plan->cluster == 1);
+    // Products of four warps: a tile of 8 n atoms takes some 5 + 3.4 n µs of a multiprocessor for itself. The size that is done first.
+    // Clusters of four blocks and more are faster where there are few atoms, or products are one instead of three.
+    const int clusters_from = e->step.numbers == PAINN_CUDA_SPLIT_HALVES ? 16 : 4;
+    plan->four_warps = by_four_warps && plan->cluster < clusters_from && (plan->n_atoms > 128 || plan->cluster == 1);
     if (plan->four_warps) plan->cluster = 1;
     plan->tile = 16;
     for (int size = 8, best = 0; plan->four_warps && size <= 32; size += 8) {
