@@ -153,7 +153,7 @@ typedef struct painn_cuda_step {
     const float *embedding; /* [n_species][F/16][16] */
     const float *x0;        /* [n_species][F/16][16][2]: message input x^q, x^R of layer 0, a function of the element */
     const void *O1, *O1t;
-    ptrdiff_t rows_distance; /* from each matrix to the same as operand A, for tiles of 32 atoms */
+    ptrdiff_t rows_distance; /* from each matrix to the same as operand A, two features side by side */
     const float *o1, *O2;
     float o2;
     float table_scale;    /* change of a table's variable with distance, 1/model length */
