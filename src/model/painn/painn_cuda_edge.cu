@@ -137,6 +137,19 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     }
 }
 
+// What a lambda is called with to be compiled for it.
+template <bool v> struct constant {
+    static const bool value = v;
+};
+
+// The upper half of lanes, by a bit of theirs, keeps b, the other a; each gets what the lane opposite had of it as well.
+static __device__ __forceinline__ float share(float a, float b, int bit)
+{
+    const bool upper = threadIdx.x & bit;
+    const float keep = upper ? b : a, give = upper ? a : b;
+    return keep + __shfl_xor_sync(~0u, give, bit);
+}
+
 template <int F, bool first_layer, int mode, bool fast>
 static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128)
     edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
@@ -151,9 +164,11 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     edge_tasks task(SLICES, step.call->n_atoms, mode);
     filter_table<in_shared, F, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
-    const float scale = step.table_scale; // dt/dd
+    const float scale = lane % 4 == 0 ? step.table_scale : 1.0f; // dt/dd for κ
+    // Of κ and ū of eight edges each lane gets one: of the edge that is its quarter, or four further; in a block a row of four.
+    const int mine_of = (mode == ROW_BLOCK ? (lane & 4) << 20 : lane & 4) + quarter, STEP = mode == ROW_BLOCK ? 16 : 8;
     const bool accumulate = l + 1 < step.n_layers;
-    float *gradient = step.edge_gradient + (size_t)task.slice * step.atom_capacity * step.row_capacity * 4;
+    const float4 *adjoint = (const float4 *)step.adjoint + task.slice * 16 + lane % 8;
     edge_chunk next;
     edge_view<BLOCKS, true> e;
     if (task.atom < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, task.atom, 0);
@@ -167,7 +182,8 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
         edge_chunk chunk = next;
         if (j + task.stride < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, j + task.stride, 0);
         const int length = chunk.length;
-        const size_t row_at = (size_t)j * step.row_capacity;
+        float *gradient =
+            step.edge_gradient + ((size_t)task.slice * step.atom_capacity + j) * step.row_capacity * 4 + mine_of * 4 + lane % 4;
         for (int begin = 0; begin < length; begin += 32) {
             if (begin > 0) chunk.load(step.incoming, step.incoming_length, step.row_capacity, j, begin);
             const int packed = __float_as_int(chunk.b.x), n = min(32, length - begin);
@@ -175,21 +191,40 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
                 e.locate(chunk, packed, task.begin);
                 e.filter(table, task.begin + quarter < n);
             }
-            for (int k = task.begin; k < n; k += task.step) {
+            float *at = gradient + (begin + task.begin) * 4, before = 0;
+            // Read a step ahead: it comes from far.
+            if (accumulate && task.begin + mine_of < n) before = *at;
+            const auto four = [&](int k, auto whole) {
                 if (mode != ROW_BLOCK) e.locate(chunk, packed, k);
-                const float *bar = step.adjoint + ((size_t)e.j * SLICES + task.slice) * 64 + 2 * f;
-                const float4 bar0 = *(const float4 *)bar, bar1 = *(const float4 *)(bar + 32);
-                const bool active = k + quarter < n;
-                float *at = gradient + (row_at + begin + k + quarter) * 4 + (lane % 8) / 2, before = 0;
-                if (accumulate && active) before = *at;
-                if (mode != ROW_BLOCK) e.filter(table, active);
+                const float4 *bar = adjoint + (unsigned)e.j * (SLICES * 16);
+                const float4 bar0 = bar[0], bar1 = bar[8];
+                if (mode != ROW_BLOCK) e.filter(table, whole.value || k + quarter < n);
                 const edge_view<BLOCKS, true> now = e;
                 if (mode == ROW_BLOCK && k + task.step < n) {
                     e.locate(chunk, packed, k + task.step);
                     e.filter(table, k + task.step + quarter < n);
                 }
-                const float mine = sums.add<first_layer>(now, bar0, bar1, scale);
-                if (active && lane % 2 == 0) *at = before + mine;
+                return sums.terms<first_layer>(now, bar0, bar1);
+            };
+            // Of eight edges each lane gets a number: two steps of four, the second of which may be none.
+            const auto eight = [&](int k, float4 u, float4 v) {
+                float *const here = at, so_far = before;
+                const bool active = k + mine_of < n;
+                at += 4 * STEP;
+                if (accumulate && k + STEP + mine_of < n) before = *at;
+                const float mine =
+                    share(share(share(u.x, v.x, 4), share(u.z, v.z, 4), 2), share(share(u.y, v.y, 4), share(u.w, v.w, 4), 2), 1);
+                if (active) *here = fmaf(mine, scale, so_far);
+            };
+            int k = task.begin;
+            const float4 none = make_float4(0, 0, 0, 0);
+            for (; mode != ROW_BLOCK && k + 8 <= n; k += 8) {
+                const float4 u = four(k, constant<true>());
+                eight(k, u, four(k + 4, constant<true>()));
+            }
+            for (; k < n; k += STEP) {
+                const float4 u = four(k, constant<false>());
+                eight(k, u, mode != ROW_BLOCK && k + 4 < n ? four(k + 4, constant<false>()) : none);
             }
         }
         if (first_layer) continue;

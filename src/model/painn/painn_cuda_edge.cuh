@@ -112,10 +112,10 @@ template <int BLOCKS, bool derivative> struct edge_view {
         ux = __shfl_sync(~0u, chunk.a.x, source);
         uy = __shfl_sync(~0u, chunk.a.y, source);
         uz = __shfl_sync(~0u, chunk.a.z, source);
-        packed = __shfl_sync(~0u, packed, source);
+        const unsigned place = (unsigned)__shfl_sync(~0u, packed, source);
         t = __shfl_sync(~0u, chunk.b.y, source);
-        j = packed / PAINN_CUDA_INTERVALS;
-        interval = packed % PAINN_CUDA_INTERVALS;
+        j = (int)(place / PAINN_CUDA_INTERVALS);
+        interval = (int)(place % PAINN_CUDA_INTERVALS);
     }
     template <typename Table> __device__ __forceinline__ void filter(const Table &table, bool active)
     {
@@ -198,9 +198,9 @@ struct reverse_sums {
         muz = make_float2(own2.x, own2.z);
         xm = make_float2(own2.y, own2.w);
     }
-    // bar: q̄', μ̄'_x; μ̄'_y, μ̄'_z. Answers κ or a component of ū, by the lanes of the quarter (sum_quarter); scale: dt/dd.
+    // bar: q̄', μ̄'_x; μ̄'_y, μ̄'_z. Answers the two features' part of κ (by the table's variable) and of ū.
     template <bool first_layer, int BLOCKS>
-    __device__ __forceinline__ float add(const edge_view<BLOCKS, true> &e, float4 bar0, float4 bar1, float scale)
+    __device__ __forceinline__ float4 terms(const edge_view<BLOCKS, true> &e, float4 bar0, float4 bar1)
     {
         const float2 q = make_float2(bar0.x, bar0.z), mx = make_float2(bar0.y, bar0.w), my = make_float2(bar1.x, bar1.z),
                      mz = make_float2(bar1.y, bar1.w);
@@ -223,8 +223,15 @@ struct reverse_sums {
             fma2(by, r, my);
             fma2(bz, r, mz);
         }
-        const float sums[4] = {(kappa.x + kappa.y) * scale, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
-                               fmaf(s.x, mz.x, s.y * mz.y)};
+        return make_float4(kappa.x + kappa.y, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
+                           fmaf(s.x, mz.x, s.y * mz.y));
+    }
+    // Answers κ or a component of ū, by the lanes of the quarter (sum_quarter); scale: dt/dd.
+    template <bool first_layer, int BLOCKS>
+    __device__ __forceinline__ float add(const edge_view<BLOCKS, true> &e, float4 bar0, float4 bar1, float scale)
+    {
+        const float4 v = terms<first_layer>(e, bar0, bar1);
+        const float sums[4] = {v.x * scale, v.y, v.z, v.w};
         return sum_quarter(sums);
     }
     // Quarters 0 … 2 get x̄ (first), quarters 1 … 3 the sums of μ̄ (second).
