@@ -253,6 +253,10 @@ static void test_layers(void **state)
                         .cells = cell,
                         .periodic = periodic};
     check(model, &dense, &one, 0, 5e-6, "some 50 neighbours each");
+    for (int mode = 0; mode < 3; mode++) {
+        const painn_cuda_plan apart = {.cluster = 1, .tile = 16, .edge_mode = mode};
+        check(model, &dense, &apart, 0, 5e-6, "some 50 neighbours each, a kernel for each part");
+    }
     mlff_model_destroy(model);
     mlff_model_destroy(flat);
 }

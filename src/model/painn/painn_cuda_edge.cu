@@ -11,7 +11,8 @@
 // W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each (in the fast modes of degree 3, in halves);
 // dW is the derivative of that polynomial.
 // A warp owns one atom and a slice of 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge,
-// and the quarters are added at the end: nothing is added atomically, the order is fixed. Gathered rows are 128 bytes
+// and the quarters are added at the end: nothing is added atomically, the order is fixed. κ and ū of eight edges are summed
+// together, so that each lane writes one number. Gathered rows are 128 bytes
 // a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
 // slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1.
 #include "painn_cuda_edge.cuh"
@@ -218,7 +219,8 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
             };
             int k = task.begin;
             const float4 none = make_float4(0, 0, 0, 0);
-            for (; mode != ROW_BLOCK && k + 8 <= n; k += 8) {
+            // Without selects for idle quarters; elsewhere a second copy of the loop costs short rows more than these.
+            for (; mode != ROW_BLOCK && (first_layer || fast) && k + 8 <= n; k += 8) {
                 const float4 u = four(k, constant<true>());
                 eight(k, u, four(k + 4, constant<true>()));
             }
