@@ -219,8 +219,8 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
             };
             int k = task.begin;
             const float4 none = make_float4(0, 0, 0, 0);
-            // Without selects for idle quarters; elsewhere a second copy of the loop costs short rows more than these.
-            for (; mode != ROW_BLOCK && (first_layer || fast) && k + 8 <= n; k += 8) {
+            // Without selects for idle quarters; with all filters a second copy of the loop costs more than these.
+            for (; mode != ROW_BLOCK && first_layer && k + 8 <= n; k += 8) {
                 const float4 u = four(k, constant<true>());
                 eight(k, u, four(k + 4, constant<true>()));
             }
