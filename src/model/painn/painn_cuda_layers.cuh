@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_cuda_layers.cuh: a block of the kernel of all layers (painn_cuda_layers.cu): where things lie in its shared memory, the weights'
+ * way there, values of a lane and their way to the other blocks of the tile, sums on the tensor cores, rows of edges. */
+#ifndef PAINN_CUDA_LAYERS_CUH
+#define PAINN_CUDA_LAYERS_CUH
+
+#include "model/wide_cuda.cuh"
+#include "painn_cuda_edge.cuh"
+#include "painn_cuda_tile.cuh"
+
+enum {
+    LAYERS_WARPS = 16,
+    K_TILES = PAINN_CUDA_LAYERS_F / 16,          // of F features
+    UNIT = K_TILES * 32,                         // pieces of F features of the tile, as operand
+    ATOM_ROW = 20,                               // floats of an atom's features in shared memory: without bank conflicts
+    FEATURES = PAINN_CUDA_TILE_ATOMS * ATOM_ROW, // floats of one component
+    EDGE_SUMS = 6 * FEATURES                     // of half of the edges
+};
+
+// Who does what is said in painn_cuda_layers.cu; the weights' way is one thread's of this warp.
+enum { WARP_FETCH = LAYERS_WARPS - 1 };
+
+// Of a product, each used once.
+struct product_gates {
+    uint64_t mail, early; // mailboxes; what comes before the rest of an operand
+    uint64_t weights;     // there
+    uint64_t read;        // and no longer needed
+    uint64_t part;        // sums that warps exchange
+    uint64_t done;        // what it leaves for other warps
+};
+
+static int layers_bytes(const painn_cuda_step *step, int piece_bytes)
+{
+    return (PAINN_CUDA_OPERANDS + PAINN_CUDA_RING) * piece_bytes + (step->n_layers * PAINN_CUDA_SAVED + 4) * 32 * 16 +
+           4 * FEATURES * 4 + 2 * EDGE_SUMS * 4 + LAYERS_WARPS * 2 * 32 * 16 +
+           step->n_products * (int)(sizeof(product_gates) + sizeof(painn_cuda_product));
+}
+
+// Weights of 16 features and 16 of k, of all lanes, as operand A.
+template <typename Numbers> struct weights_tile {
+    uint4 part[Numbers::wide::PARTS]; // high, low
+    __device__ __forceinline__ void load(const uint4 *at)
+    {
+#pragma unroll
+        for (int k = 0; k < Numbers::wide::PARTS; k++) part[k] = at[32 * k];
+    }
+};
+// Their products with 8 atoms.
+static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const weights_tile<split_halves> &w, const uint4 &v)
+{
+    product<false>(sum[1], w.part[1], v.x, v.y);
+    product<false>(sum[2], w.part[0], v.z, v.w);
+    product<false>(sum[0], w.part[0], v.x, v.y);
+}
+template <bool bfloat>
+static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const weights_tile<single_numbers<bfloat>> &w,
+                                                     const uint2 &v)
+{
+    product<bfloat>(sum[0], w.part[0], v.x, v.y);
+}
+// Sums of features × atoms as an operand of atoms: the tensor cores want features in pairs.
+static __device__ __forceinline__ uint4 pack_turned(float4 v, split_halves)
+{
+    const uint32_t lower = pack_half2(v.x, v.y), upper = pack_half2(v.z, v.w);
+    const float2 a = unpack_half2(lower), b = unpack_half2(upper);
+    return make_uint4(turn_tile(lower), turn_tile(upper), turn_tile(pack_half2(v.x - a.x, v.y - a.y)),
+                      turn_tile(pack_half2(v.z - b.x, v.w - b.y)));
+}
+template <bool bfloat> static __device__ __forceinline__ uint2 pack_turned(float4 v, single_numbers<bfloat>)
+{
+    return make_uint2(turn_tile(bfloat ? pack_bfloat2(v.x, v.y) : pack_half2(v.x, v.y)),
+                      turn_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
+}
+
+static __device__ __forceinline__ float4 zero4()
+{
+    return make_float4(0, 0, 0, 0);
+}
+static __device__ __forceinline__ float4 times(float4 a, float s)
+{
+    return make_float4(a.x * s, a.y * s, a.z * s, a.w * s);
+}
+static __device__ __forceinline__ float4 rsqrt4(float4 v)
+{
+    return make_float4(rsqrtf(v.x), rsqrtf(v.y), rsqrtf(v.z), rsqrtf(v.w));
+}
+
+template <typename Numbers> struct layers_block : activations {
+    typedef typename Numbers::piece piece;
+    char *shared;
+    piece *operands, *ring;
+    float4 *keep, *exchanged, *q_bar; // sums of three warps; q̄'' of a layer
+    float *own, *sums;                // own: q, μ or q̄, μ̄ of this block's atoms; sums: of two halves of the edges
+    float4 *row;                      // of this warp: 32 edges of its atom
+    product_gates *gates;
+    painn_cuda_product *products;
+    int lane, warp, rank, first;
+    int n_atoms, n_tiles;
+    int cluster;                       // blocks of the cluster: of one tile, or all there are
+    int first_peer;                    // the place in it of the tile's first block
+    int row_length;                    // of the edges of this warp's atom
+    int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
+    uint32_t turn;                     // of all tiles' barrier
+    mail_base peers[PAINN_CUDA_TILE_BLOCKS];
+
+    __device__ __forceinline__ layers_block(const painn_cuda_step &s, uint4 *memory, int cluster_blocks, int forces)
+        : activations(s), cluster(cluster_blocks), n_products(forces ? s.n_products : s.n_products_forward), n_fetched(0),
+          n_read(0)
+    {
+        shared = (char *)memory;
+        operands = (piece *)memory;
+        ring = operands + PAINN_CUDA_OPERANDS;
+        keep = (float4 *)(ring + PAINN_CUDA_RING);
+        exchanged = keep + s.n_layers * PAINN_CUDA_SAVED * 32;
+        q_bar = exchanged + 3 * 32;
+        own = (float *)(q_bar + 32);
+        sums = own + 4 * FEATURES;
+        row = (float4 *)(sums + 2 * EDGE_SUMS);
+        gates = (product_gates *)(row + LAYERS_WARPS * 2 * 32);
+        products = (painn_cuda_product *)(gates + s.n_products);
+        lane = threadIdx.x % 32;
+        warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // the same in all lanes, as the compiler then knows
+        row += warp * 2 * 32;
+        first_peer = (int)blockIdx.x % cluster - (int)blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
+        rank = blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
+        first = (int)(blockIdx.x / PAINN_CUDA_TILE_BLOCKS) * PAINN_CUDA_TILE_ATOMS;
+#pragma unroll
+        for (int r = 0; r < PAINN_CUDA_TILE_BLOCKS; r++) peers[r] = find_peer(shared, first_peer + r);
+    }
+
+    // The table, mailboxes, gates, and the first weights on their way.
+    __device__ __forceinline__ void prepare()
+    {
+        const int words = step.n_products * (int)sizeof(painn_cuda_product) / 4, unit = UNIT * (int)sizeof(piece);
+        for (int k = threadIdx.x; k < words; k += LAYERS_WARPS * 32)
+            ((uint32_t *)products)[k] = __ldg((const uint32_t *)step.products + k);
+        __syncthreads();
+        // By one lane of each warp: gates of several lanes are set up one by one.
+        for (int k = warp; lane == 0 && k < step.n_products; k += LAYERS_WARPS) {
+            const painn_cuda_product &p = products[k];
+            mailbox_init(&gates[k].mail, p.mail * unit / 2);
+            if (p.early) mailbox_init(&gates[k].early, p.early * unit / 2);
+            gate_init(&gates[k].weights, 1);
+            gate_init(&gates[k].read, p.warps);
+            if (p.parts) gate_init(&gates[k].part, p.parts);
+            gate_init(&gates[k].done, p.warps);
+        }
+        mailbox_publish();
+        __syncthreads();
+        cluster_arrive();
+        if (warp == WARP_FETCH) fetch(-1);
+        cluster_wait();
+    }
+    // The weights for which there is room once product `last` has read its own. By one thread.
+    __device__ __forceinline__ void fetch(int last)
+    {
+        if (lane == 0) {
+            while (n_fetched < n_products && products[n_fetched].after <= last) {
+                const painn_cuda_product &p = products[n_fetched];
+                for (; n_read <= p.after; n_read++) gate_wait(&gates[n_read].read, 0); // all that came before, too
+                uint64_t *gate = &gates[n_fetched].weights;
+                gate_expect(gate, p.copies * p.bytes);
+                for (int k = 0; k < p.copies; k++)
+                    bulk_copy((char *)(ring + p.position) + k * p.bytes,
+                              (const char *)p.source[k] + (size_t)(rank & (p.ranks - 1)) * p.bytes, p.bytes, gate);
+                n_fetched++;
+            }
+        }
+        __syncwarp();
+    }
+    // They must not come when the block has left.
+    __device__ __forceinline__ void wait_for_weights()
+    {
+        for (int k = 0; lane == 0 && k < n_fetched; k++) gate_wait(&gates[k].weights, 0);
+    }
+    __device__ __forceinline__ void arrive(uint64_t &gate) const
+    {
+        __syncwarp();
+        if (lane == 0) gate_arrive(&gate);
+    }
+
+    // ---- values of a lane: two features, 2 (lane / 4) of the block's and the next (as rows of weights stand), each of the tile's
+    // atoms 2 (lane % 4) and the next
+    __device__ __forceinline__ float2 *place_of(float *array) const
+    {
+        return (float2 *)(array + 2 * (lane % 4) * ATOM_ROW + 2 * (lane / 4));
+    }
+    static __device__ __forceinline__ float4 gather(const float2 *at)
+    {
+        const float2 even = at[0], odd = at[ATOM_ROW / 2];
+        return make_float4(even.x, odd.x, even.y, odd.y);
+    }
+    __device__ __forceinline__ float4 own_of(int c) const
+    {
+        return gather(place_of(own + c * FEATURES));
+    }
+    __device__ __forceinline__ void set_own(int c, float4 v) const
+    {
+        float2 *at = place_of(own + c * FEATURES);
+        at[0] = make_float2(v.x, v.z);
+        at[ATOM_ROW / 2] = make_float2(v.y, v.w);
+    }
+    __device__ __forceinline__ float4 sum_of(int c) const
+    {
+        const float2 *at = place_of(sums + c * FEATURES);
+        return gather(at) + gather(at + EDGE_SUMS / 2);
+    }
+    __device__ __forceinline__ float4 &kept(int layer, int quantity) const
+    {
+        return keep[(layer * PAINN_CUDA_SAVED + quantity) * 32 + lane];
+    }
+    __device__ __forceinline__ float4 bias(const painn_cuda_product &p, int k) const
+    {
+        const float2 b = __ldg((const float2 *)(p.bias[k] + 16 * (rank & (p.ranks - 1))) + lane / 4);
+        return make_float4(b.x, b.x, b.y, b.y);
+    }
+    // Component c of P pairs, of an array of atoms.
+    template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v) const
+    {
+        const int next = K_TILES * P * 32;
+        float *at = array + ((size_t)(first + 2 * (lane % 4)) * K_TILES + rank) * (P * 32) + c / 2 * 32 + lane / 4 * 4 + c % 2;
+        at[0] = v.x;
+        at[next] = v.y;
+        at[2] = v.z;
+        at[next + 2] = v.w;
+    }
+    // v as this block's k tile of the operand at `at`, to all blocks of the tile; box: offset of the mailbox.
+    __device__ __forceinline__ void put(int box, int at, float4 v) const
+    {
+        const auto mine = pack_turned(times(v, PAINN_CUDA_OPERAND_SCALE), Numbers());
+        const uint32_t offset = (uint32_t)((at + rank * 32 + lane) * (int)sizeof(piece));
+#pragma unroll
+        for (int k = 0; k < PAINN_CUDA_TILE_BLOCKS; k++) mail(peers[k], offset, (uint32_t)box, mine);
+    }
+    // The same to two of them, from block r on.
+    __device__ __forceinline__ void put_two(int box, int at, float4 v, int r) const
+    {
+        const auto mine = pack_turned(times(v, PAINN_CUDA_OPERAND_SCALE), Numbers());
+        const uint32_t offset = (uint32_t)((at + rank * 32 + lane) * (int)sizeof(piece));
+#pragma unroll
+        for (int k = 0; k < 2; k++) mail(find_peer(shared, first_peer + r + k), offset, (uint32_t)box, mine);
+    }
+    __device__ __forceinline__ int mail_of(int product) const
+    {
+        return (int)((char *)gates - shared) + product * (int)sizeof(product_gates);
+    }
+    __device__ __forceinline__ int early_mail_of(int product) const
+    {
+        return mail_of(product) + 8;
+    }
+
+    // ---- products
+    // What a warp sums: a block of a product's weights (`stored` k tiles a block) over F features of k, or half as many, of the operand
+    // at `from`; before that over the other F, which come early.
+    struct factors {
+        int product, stored, block, k, from, early_from; // −1: nothing comes early
+        bool half;
+    };
+    __device__ __forceinline__ float4 multiply(const factors &f) const
+    {
+        const int NEXT = Numbers::wide::PARTS * 32, HALF = K_TILES / 2;
+        const product_gates &g = gates[f.product];
+        float4 sum[2][3];
+#pragma unroll
+        for (int k = 0; k < 6; k++) sum[k / 3][k % 3] = zero4();
+        gate_wait((uint64_t *)&g.weights, 0);
+        bool early = f.early_from >= 0;
+#pragma unroll 1
+        for (;;) {
+            const uint4 *at = (const uint4 *)(ring + products[f.product].position) +
+                              (f.block * f.stored + (early ? K_TILES - f.k : f.k)) * NEXT + lane;
+            const piece *v = operands + (early ? f.early_from : f.from) + lane;
+            weights_tile<Numbers> w[K_TILES];
+#pragma unroll
+            for (int i = 0; i < HALF; i++) w[i].load(at + i * NEXT);
+            mailbox_wait((uint64_t *)(early ? &g.early : &g.mail));
+#pragma unroll
+            for (int i = 0; i < HALF; i++) multiply_tile(sum[i % 2], w[i], v[i * 32]);
+            if (f.half) break;
+#pragma unroll
+            for (int i = HALF; i < K_TILES; i++) {
+                w[i].load(at + i * NEXT); // there are no registers for more
+                multiply_tile(sum[i % 2], w[i], v[i * 32]);
+            }
+            if (!early) break;
+            early = false;
+        }
+        if (Numbers::PRODUCTS == 1) return times(sum[0][0] + sum[1][0], step.weight_unit);
+        return times((sum[0][0] + sum[1][0]) + ((sum[0][1] + sum[1][1]) + (sum[0][2] + sum[1][2])), step.weight_unit);
+    }
+    // Its own sum for the first of those that share one; that one gets all, added in their order.
+    __device__ __forceinline__ void give_part(product_gates &g, int which, float4 v) const
+    {
+        exchanged[which * 32 + lane] = v;
+        arrive(g.part);
+    }
+    __device__ __forceinline__ float4 take_parts(product_gates &g, float4 mine, int n) const
+    {
+        gate_wait(&g.part, 0);
+        const float4 two = mine + exchanged[32 + lane];
+        return n == 2 ? two : two + exchanged[64 + lane];
+    }
+
+    // Numbers of layer l's products: on the way back behind one of the readout.
+    __device__ __forceinline__ int product_of(int l, int kind) const
+    {
+        return 5 * l + kind;
+    }
+    __device__ __forceinline__ int adjoint_of(int l, int kind) const
+    {
+        return step.n_products_forward + 1 + 5 * (step.n_layers - 1 - l) + kind - TO_G_BAR;
+    }
+    __device__ __forceinline__ void wait_for(int product) const
+    {
+        gate_wait(&gates[product].done, 0);
+    }
+    // Σ V∘B.
+    __device__ __forceinline__ float4 t_of(int l) const
+    {
+        wait_for(product_of(l, TO_V));
+        float4 t = kept(l, 0) * kept(l, 3);
+        t = fma4(kept(l, 1), kept(l, 4), t);
+        return fma4(kept(l, 2), kept(l, 5), t);
+    }
+    __device__ __forceinline__ float4 epsilon() const
+    {
+        return make_float4(step.epsilon, step.epsilon, step.epsilon, step.epsilon);
+    }
+
+    // ---- all tiles
+    __device__ __forceinline__ void meet()
+    {
+        if (cluster == (int)gridDim.x)
+            cluster_barrier<PAINN_CUDA_TILE_BLOCKS>(); // not by the way through L2
+        else
+            grid_barrier(step.meeting, n_tiles * PAINN_CUDA_TILE_BLOCKS, turn);
+    }
+    __device__ __forceinline__ void stamp(int number) const
+    {
+        if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[number] = gpu_timer();
+    }
+
+    // 32 edges of an atom's row, from `begin` on; all layers want the first of them.
+    __device__ __forceinline__ void take_row(int atom, int begin)
+    {
+        edge_chunk chunk;
+        chunk.load(step.edges, step.row_length, step.row_capacity, atom, begin);
+        __syncwarp();
+        row[lane] = chunk.a;
+        row[32 + lane] = chunk.b;
+        row_length = __shfl_sync(~0u, atom < n_atoms ? chunk.length : 0, 0);
+        __syncwarp();
+    }
+    // Where edge k of it is in the table, and its neighbour; the four quarters of a warp have each its own edge.
+    __device__ __forceinline__ int packed_of(int k) const
+    {
+        return __float_as_int(row[32 + k % 32].x);
+    }
+    // Edge k, and what the table has for it, which is asked for but not waited for.
+    template <typename View, typename Table>
+    __device__ __forceinline__ void find_edge(View &e, const Table &table, typename Table::entry (&entries)[3], int k) const
+    {
+        const float4 a = row[k % 32], b = row[32 + k % 32];
+        e.ux = a.x, e.uy = a.y, e.uz = a.z, e.t = b.y;
+        e.interval = __float_as_int(b.x) % PAINN_CUDA_INTERVALS;
+        e.fetch(table, entries);
+    }
+};
+
+#endif
