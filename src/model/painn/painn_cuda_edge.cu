@@ -258,10 +258,11 @@ template <int SLICES> static __device__ __forceinline__ float3 pair_gradient(con
     return make_float3(fmaf(along, ux, sum.y * inverse), fmaf(along, uy, sum.z * inverse), fmaf(along, uz, sum.w * inverse));
 }
 
-// What the list says of an atom's pairs, one a lane: there long before the edges' gradients.
+// What the list says of an atom's pairs, one a lane: there long before the edges' gradients. (Not indices of reverses: another stream
+// makes these, which this one has only waited for when its stage begins.)
 struct pairs_of_atom {
-    int i, n_in, n_out, back; // n_in and n_out are the same, where each pair has its reverse
-    float4 u, u_back;
+    int i, n_in, n_out; // n_in and n_out are the same, where each pair has its reverse
+    float4 u;
     size_t row;
     __device__ __forceinline__ pairs_of_atom(const painn_cuda_step &step, int atom)
         : i(atom), n_in(step.incoming_length[atom]), n_out(step.row_length[atom]), row((size_t)atom * step.row_capacity)
@@ -270,10 +271,7 @@ struct pairs_of_atom {
     }
     __device__ __forceinline__ void find(const painn_cuda_step &step, int k)
     {
-        back = k < n_out ? step.reverse[row + k] : -1;
-        u = u_back = make_float4(0, 0, 0, 1);
-        if (k < n_in) u = *(const float4 *)step.incoming[row + k].u;
-        if (back >= 0) u_back = *(const float4 *)step.incoming[back].u;
+        u = k < n_in ? *(const float4 *)step.incoming[row + k].u : make_float4(0, 0, 0, 1);
     }
 };
 
@@ -290,7 +288,10 @@ static __device__ __forceinline__ void forces_of_atom(const painn_cuda_step &ste
         const float4 u = pairs.u;
         float3 in = make_float3(0, 0, 0), out = in;
         if (k < pairs.n_in) in = pair_gradient<SLICES>(step, pairs.row + k, u); // pair (j, i)
-        if (k < pairs.n_out) out = pair_gradient<SLICES>(step, pairs.back, pairs.u_back);
+        if (k < pairs.n_out) {
+            const int back = step.reverse[pairs.row + k];
+            out = pair_gradient<SLICES>(step, back, *(const float4 *)step.incoming[back].u);
+        }
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;
