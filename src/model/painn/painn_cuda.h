@@ -137,7 +137,6 @@ typedef struct painn_cuda_product {
     int32_t ranks;        /* blocks with features of their own, in turn */
     int32_t mail, early;  /* halves of F features that come before it, and before these */
     int32_t warps, parts; /* that work on it, and that have a part for others of a sum */
-    int32_t unused;
 } painn_cuda_product;
 
 typedef struct painn_cuda_step {

@@ -88,17 +88,7 @@ static __device__ __forceinline__ uint64_t gpu_timer()
     return time;
 }
 
-template <int C> static __device__ __forceinline__ void cluster_barrier()
-{
-#if __CUDA_ARCH__ >= 900
-    if (C > 1) {
-        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-        return;
-    }
-#endif
-    __syncthreads();
-}
-/* The same in two parts. */
+/* A barrier of the blocks of a cluster, in two parts. */
 static __device__ __forceinline__ void cluster_arrive()
 {
 #if __CUDA_ARCH__ >= 900
@@ -110,6 +100,17 @@ static __device__ __forceinline__ void cluster_wait()
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
+}
+template <int C> static __device__ __forceinline__ void cluster_barrier()
+{
+#if __CUDA_ARCH__ >= 900
+    if (C > 1) {
+        cluster_arrive();
+        cluster_wait();
+        return;
+    }
+#endif
+    __syncthreads();
 }
 /* A barrier of `n_blocks` blocks, the first among them, all of which run: what they wrote before it is seen after it. The counter's
  * highest bit turns when all have come; `turn` is that bit, read by the block's first thread before its first barrier. */

@@ -143,14 +143,6 @@ template <bool v> struct constant {
     static const bool value = v;
 };
 
-// The upper half of lanes, by a bit of theirs, keeps b, the other a; each gets what the lane opposite had of it as well.
-static __device__ __forceinline__ float share(float a, float b, int bit)
-{
-    const bool upper = threadIdx.x & bit;
-    const float keep = upper ? b : a, give = upper ? a : b;
-    return keep + __shfl_xor_sync(~0u, give, bit);
-}
-
 template <int F, bool first_layer, int mode, bool fast>
 static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128)
     edges_kernel(const __grid_constant__ painn_cuda_step step, int l)

@@ -59,15 +59,21 @@ template <bool in_shared, int F, bool fast> struct filter_table {
     }
 };
 
+// Lanes with `bit` keep b, the others a; each adds what the lane opposite had of it.
+static __device__ __forceinline__ float share(float a, float b, int bit)
+{
+    const bool upper = threadIdx.x & bit;
+    const float keep = upper ? b : a, give = upper ? a : b;
+    return keep + __shfl_xor_sync(~0u, give, bit);
+}
+static __device__ __forceinline__ float2 share(float2 a, float2 b, int bit)
+{
+    return make_float2(share(a.x, b.x, bit), share(a.y, b.y, bit));
+}
 // Of four values, each summed over the quarters of a warp, a quarter gets its own: the first one the first, and so on.
 static __device__ __forceinline__ float2 sum_quarters(float2 a, float2 b, float2 c, float2 d)
 {
-    const bool upper = threadIdx.x & 16, odd = threadIdx.x & 8;
-    const float2 keep0 = upper ? c : a, keep1 = upper ? d : b, give0 = upper ? a : c, give1 = upper ? b : d;
-    const float2 even = make_float2(keep0.x + __shfl_xor_sync(~0u, give0.x, 16), keep0.y + __shfl_xor_sync(~0u, give0.y, 16)),
-                 other = make_float2(keep1.x + __shfl_xor_sync(~0u, give1.x, 16), keep1.y + __shfl_xor_sync(~0u, give1.y, 16)),
-                 keep = odd ? other : even, give = odd ? even : other;
-    return make_float2(keep.x + __shfl_xor_sync(~0u, give.x, 8), keep.y + __shfl_xor_sync(~0u, give.y, 8));
+    return share(share(a, c, 16), share(b, d, 16), 8);
 }
 
 static __device__ __forceinline__ void fma2(float2 &sum, float2 a, float2 b)
@@ -141,17 +147,11 @@ template <int BLOCKS, bool derivative> struct edge_view {
     }
 };
 
-// v[0 … 3] summed over the 8 lanes of a quarter: lanes 2c and 2c + 1 get component c.
-static __device__ __forceinline__ float sum_quarter(const float (&v)[4])
+// v's four numbers summed over the 8 lanes of a quarter: lanes 2c and 2c + 1 get number c.
+static __device__ __forceinline__ float sum_quarter(float4 v)
 {
-    int lane = threadIdx.x;
-    bool upper = lane & 4, odd = lane & 2;
-    float keep0 = upper ? v[2] : v[0], keep1 = upper ? v[3] : v[1], give0 = upper ? v[0] : v[2], give1 = upper ? v[1] : v[3];
-    keep0 += __shfl_xor_sync(~0u, give0, 4);
-    keep1 += __shfl_xor_sync(~0u, give1, 4);
-    float keep = odd ? keep1 : keep0, give = odd ? keep0 : keep1;
-    keep += __shfl_xor_sync(~0u, give, 2);
-    return keep + __shfl_xor_sync(~0u, keep, 1);
+    const float mine = share(share(v.x, v.z, 4), share(v.y, v.w, 4), 2);
+    return mine + __shfl_xor_sync(~0u, mine, 1);
 }
 
 // Sums of a message over edges, of a lane's two features (the formulas stand in painn_cuda_edge.cu).
@@ -230,9 +230,7 @@ struct reverse_sums {
     template <bool first_layer, int BLOCKS>
     __device__ __forceinline__ float add(const edge_view<BLOCKS, true> &e, float4 bar0, float4 bar1, float scale)
     {
-        const float4 v = terms<first_layer>(e, bar0, bar1);
-        const float sums[4] = {v.x * scale, v.y, v.z, v.w};
-        return sum_quarter(sums);
+        return sum_quarter(terms<first_layer>(e, bar0, bar1) * make_float4(scale, 1.0f, 1.0f, 1.0f));
     }
     // Quarters 0 … 2 get x̄ (first), quarters 1 … 3 the sums of μ̄ (second).
     __device__ __forceinline__ void finish(float2 (&mine)[2]) const

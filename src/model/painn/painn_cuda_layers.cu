@@ -27,12 +27,12 @@ enum { WARPS_H_BAR = 4, WARP_GATE = 7, WARPS_MU_BAR = 8, WARP_Q_PRIME = 11, WARP
 
 template <typename Numbers> struct layers : layers_block<Numbers> {
     typedef layers_block<Numbers> block;
-    using block::activate, block::adjoint_of, block::arrive, block::bias, block::early_mail_of, block::epsilon, block::exchanged,
-        block::fetch, block::find_edge, block::first, block::gates, block::give_part, block::kept, block::lane, block::mail_of,
-        block::meet, block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::packed_of,
-        block::product_of, block::products, block::put, block::put_two, block::q_bar, block::rank, block::row, block::row_length,
-        block::set_own, block::slope, block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts,
-        block::take_row, block::wait_for, block::warp;
+    using block::activate, block::adjoint_of, block::arrive, block::bias, block::early_mail_of, block::exchanged, block::fetch,
+        block::find_edge, block::first, block::gates, block::give_part, block::kept, block::lane, block::mail_of, block::meet,
+        block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::packed_of, block::product_of,
+        block::products, block::put, block::put_two, block::q_bar, block::rank, block::row, block::row_length, block::set_own,
+        block::slope, block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts, block::take_row,
+        block::wait_for, block::warp;
     typedef typename block::factors factors;
     using block::layers_block;
 
@@ -42,7 +42,7 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
         const bool last = l + 1 == step.n_layers;
         const int V = product_of(l, TO_V);
         factors f = {V, K_TILES, 0, 0, PAINN_CUDA_AT_A, -1, false};
-        float4 b = zero4(), t = b;
+        float4 b = splat(0), t = b;
         if (warp < 3) {
             f.from += warp * UNIT;
         } else if (warp == WARP_FETCH) {
@@ -113,8 +113,8 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
             kept(l, warp) = v;
             give_part(gate, warp, v * v);
             if (warp == 0) {
-                v = take_parts(gate, v * v, 3) + epsilon();
-                v = v * rsqrt4(v);
+                v = take_parts(gate, v * v, 3) + splat(step.epsilon);
+                v = v * map4(rsqrtf, v);
                 at = PAINN_CUDA_AT_N;
             }
         } else if (warp == WARP_T) {
@@ -167,7 +167,7 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
         const int V = product_of(l, TO_V), G_bar = adjoint_of(l, TO_G_BAR), which = warp == 3 ? 2 : warp % 4,
                   parts = last && !hidden_above ? 2 : 3; // no μ̄ yet
         factors f = {G_bar + 1, K_TILES, 1, 0, PAINN_CUDA_AT_A, -1, false};
-        float4 a = zero4(), b = a, t = a;
+        float4 a = splat(0), b = a, t = a;
         if (warp < 3 || warp == WARP_GATE) {
             // What is mailed before the product, or without one: B̄, or Σ μ̄∘B.
             int at = PAINN_CUDA_AT_B + 2 * UNIT, box = mail_of(G_bar);
@@ -180,10 +180,10 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
                 box = early_mail_of(G_bar + 2);
                 wait_for(V);
                 wait_for(V + TO_Q);
-                a = epsilon();
+                a = splat(step.epsilon);
 #pragma unroll 1
                 for (int c = 0; c < 3; c++) a = fma4(kept(l, c), kept(l, c), a);
-                a = kept(l, warp) * rsqrt4(a);
+                a = kept(l, warp) * map4(rsqrtf, a);
                 wait_for(G_bar - 1);
                 b = q_bar[lane] * kept(l, 8); // t̄
                 t = b * kept(l, warp);

@@ -72,19 +72,6 @@ template <bool bfloat> static __device__ __forceinline__ uint2 pack_turned(float
                       turn_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
 }
 
-static __device__ __forceinline__ float4 zero4()
-{
-    return make_float4(0, 0, 0, 0);
-}
-static __device__ __forceinline__ float4 times(float4 a, float s)
-{
-    return make_float4(a.x * s, a.y * s, a.z * s, a.w * s);
-}
-static __device__ __forceinline__ float4 rsqrt4(float4 v)
-{
-    return make_float4(rsqrtf(v.x), rsqrtf(v.y), rsqrtf(v.z), rsqrtf(v.w));
-}
-
 template <typename Numbers> struct layers_block : activations {
     typedef typename Numbers::piece piece;
     char *shared;
@@ -227,7 +214,7 @@ template <typename Numbers> struct layers_block : activations {
     // v as this block's k tile of the operand at `at`, to all blocks of the tile; box: offset of the mailbox.
     __device__ __forceinline__ void put(int box, int at, float4 v) const
     {
-        const auto mine = pack_turned(times(v, PAINN_CUDA_OPERAND_SCALE), Numbers());
+        const auto mine = pack_turned(v * splat(PAINN_CUDA_OPERAND_SCALE), Numbers());
         const uint32_t offset = (uint32_t)((at + rank * 32 + lane) * (int)sizeof(piece));
 #pragma unroll
         for (int k = 0; k < PAINN_CUDA_TILE_BLOCKS; k++) mail(peers[k], offset, (uint32_t)box, mine);
@@ -235,7 +222,7 @@ template <typename Numbers> struct layers_block : activations {
     // The same to two of them, from block r on.
     __device__ __forceinline__ void put_two(int box, int at, float4 v, int r) const
     {
-        const auto mine = pack_turned(times(v, PAINN_CUDA_OPERAND_SCALE), Numbers());
+        const auto mine = pack_turned(v * splat(PAINN_CUDA_OPERAND_SCALE), Numbers());
         const uint32_t offset = (uint32_t)((at + rank * 32 + lane) * (int)sizeof(piece));
 #pragma unroll
         for (int k = 0; k < 2; k++) mail(find_peer(shared, first_peer + r + k), offset, (uint32_t)box, mine);
@@ -259,11 +246,11 @@ template <typename Numbers> struct layers_block : activations {
     __device__ __forceinline__ float4 multiply(const factors &f) const
     {
         const int NEXT = Numbers::wide::PARTS * 32, HALF = K_TILES / 2;
-        const product_gates &g = gates[f.product];
+        product_gates &g = gates[f.product];
         float4 sum[2][3];
 #pragma unroll
-        for (int k = 0; k < 6; k++) sum[k / 3][k % 3] = zero4();
-        gate_wait((uint64_t *)&g.weights, 0);
+        for (int k = 0; k < 6; k++) sum[k / 3][k % 3] = splat(0);
+        gate_wait(&g.weights, 0);
         bool early = f.early_from >= 0;
 #pragma unroll 1
         for (;;) {
@@ -273,7 +260,7 @@ template <typename Numbers> struct layers_block : activations {
             weights_tile<Numbers> w[K_TILES];
 #pragma unroll
             for (int i = 0; i < HALF; i++) w[i].load(at + i * NEXT);
-            mailbox_wait((uint64_t *)(early ? &g.early : &g.mail));
+            mailbox_wait(early ? &g.early : &g.mail);
 #pragma unroll
             for (int i = 0; i < HALF; i++) multiply_tile(sum[i % 2], w[i], v[i * 32]);
             if (f.half) break;
@@ -285,8 +272,8 @@ template <typename Numbers> struct layers_block : activations {
             if (!early) break;
             early = false;
         }
-        if (Numbers::PRODUCTS == 1) return times(sum[0][0] + sum[1][0], step.weight_unit);
-        return times((sum[0][0] + sum[1][0]) + ((sum[0][1] + sum[1][1]) + (sum[0][2] + sum[1][2])), step.weight_unit);
+        if (Numbers::PRODUCTS == 1) return (sum[0][0] + sum[1][0]) * splat(step.weight_unit);
+        return ((sum[0][0] + sum[1][0]) + ((sum[0][1] + sum[1][1]) + (sum[0][2] + sum[1][2]))) * splat(step.weight_unit);
     }
     // Its own sum for the first of those that share one; that one gets all, added in their order.
     __device__ __forceinline__ void give_part(product_gates &g, int which, float4 v) const
@@ -322,11 +309,6 @@ template <typename Numbers> struct layers_block : activations {
         t = fma4(kept(l, 1), kept(l, 4), t);
         return fma4(kept(l, 2), kept(l, 5), t);
     }
-    __device__ __forceinline__ float4 epsilon() const
-    {
-        return make_float4(step.epsilon, step.epsilon, step.epsilon, step.epsilon);
-    }
-
     // ---- all tiles
     __device__ __forceinline__ void meet()
     {

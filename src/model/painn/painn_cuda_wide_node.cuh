@@ -89,49 +89,31 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     __device__ __forceinline__ void fetch(int s)
     {
         uint4(&to)[Numbers::PARTS] = ring[s % S::RING];
-        if (kind == WIDE_BACK) {
-            typedef wide_order<WIDE_BACK> O;
-            const painn_cuda_layer &network = step.layer[l], &update = step.layer[l - 1];
-            if (s < O::W1T)
-                load(network.W2t, 24, 0, s, to);
-            else if (s < O::M2T)
-                load(network.W1t, 8, 0, s - O::W1T, to);
-            else if (s < O::M1T)
-                load(update.M2t, 24, 0, s - O::M2T, to);
-            else if (s < O::UT)
-                load(update.M1t, 8, 1 - (s - O::M1T) / 8, (s - O::M1T) % 8, to); // n̄, p̄
-            else if (s < O::END)
-                load(update.Ut, 16, 0, s - O::UT, to);
-            return;
+        typedef wide_order<kind> O;
+        const painn_cuda_layer &update = step.layer[kind == WIDE_BACK ? l - 1 : l],
+                               &network = step.layer[kind == WIDE_BACK ? l : l + 1];
+        if (s >= O::END) return;
+        if constexpr (kind != WIDE_MIX) {
+            if (s >= O::UT) return load(update.Ut, 16, 0, s - O::UT, to);
+            if (s >= O::M1T) return load(update.M1t, 8, 1 - (s - O::M1T) / 8, (s - O::M1T) % 8, to); // n̄, p̄
+            if (s >= O::M2T) return load(update.M2t, 24, 0, s - O::M2T, to);
         }
-        const painn_cuda_layer &update = step.layer[l];
-        if (s < 16) {
-            load(update.U, 8, s % 2, s / 2, to);
-        } else if (s < 32) {
-            load(update.M1, 16, 0, s - 16, to);
-        } else if (kind == WIDE_MIX) {
-            typedef wide_order<WIDE_MIX> O;
-            const painn_cuda_layer &network = step.layer[l + 1];
-            if (s < O::W1)
-                load(update.M2, 8, s < O::M2 + 8 ? 0 : 3 - (s - O::M2) / 8, (s - O::M2) % 8, to); // q, t, μ
-            else if (s < O::W2)
-                load(network.W1, 8, 0, s - O::W1, to);
-            else if (s < O::END)
-                load(network.W2, 8, ((s - O::W2) / 8 + 2) % 3, (s - O::W2) % 8, to); // μ, q, R
+        if constexpr (kind == WIDE_BACK) {
+            if (s >= O::W1T) return load(network.W1t, 8, 0, s - O::W1T, to);
+            return load(network.W2t, 24, 0, s, to);
         } else {
-            typedef wide_order<WIDE_LAST> O;
-            if (s < O::O1)
-                load(update.M2, 8, (s - O::M2) / 8 * 2, (s - O::M2) % 8, to); // q, t
-            else if (s < O::O1T)
-                load(step.O1, 8, 0, s - O::O1, to, S::WARPS / 2);
-            else if (s < O::M2T)
-                load(step.O1t, 4, 0, s - O::O1T, to);
-            else if (s < O::M1T)
-                load(update.M2t, 24, 0, s - O::M2T, to);
-            else if (s < O::UT)
-                load(update.M1t, 8, 1 - (s - O::M1T) / 8, (s - O::M1T) % 8, to); // n̄, p̄
-            else if (s < O::END)
-                load(update.Ut, 16, 0, s - O::UT, to);
+            if (s < O::M1) return load(update.U, 8, s % 2, s / 2, to);
+            if (s < O::M2) return load(update.M1, 16, 0, s - O::M1, to);
+        }
+        if constexpr (kind == WIDE_MIX) {
+            if (s < O::W1) return load(update.M2, 8, s < O::M2 + 8 ? 0 : 3 - (s - O::M2) / 8, (s - O::M2) % 8, to); // q, t, μ
+            if (s < O::W2) return load(network.W1, 8, 0, s - O::W1, to);
+            return load(network.W2, 8, ((s - O::W2) / 8 + 2) % 3, (s - O::W2) % 8, to); // μ, q, R
+        }
+        if constexpr (kind == WIDE_LAST) {
+            if (s < O::O1) return load(update.M2, 8, (s - O::M2) / 8 * 2, (s - O::M2) % 8, to); // q, t
+            if (s < O::O1T) return load(step.O1, 8, 0, s - O::O1, to, S::WARPS / 2);
+            return load(step.O1t, 4, 0, s - O::O1T, to);
         }
     }
     // Before that: all weights of the kernel into L2, a part by each block. Between two kernels that read them more has passed
@@ -222,9 +204,8 @@ template <typename S, wide_kind kind> struct wide_node : activations {
         finish(sum[0]);
         finish(sum[1]);
     }
-    // The same of one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, of a short
-    // product up to NT − 1, is done while products run: stores
-    // above all, of which a multiprocessor gets rid at 32 bytes a clock.
+    // The same of one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, of a short product up to NT − 1, is done while products run:
+    // stores above all, of which a multiprocessor gets rid at 32 bytes a clock.
     template <int K, int J> __device__ __forceinline__ void multiply(float4 (&sum)[J], int from, int s0)
     {
         multiply<K>(sum, from, s0, [](int) {});

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* painn_cuda_wide_product.cuh: products of four warps (model/wide_cuda.cuh) whose rows are features: weights are operand A, in
  * registers, atoms are columns, operand B, in shared memory and there as their own warps' sums leave them: two atoms of a
- * feature side by side. A thread's sums d[j] are features (16 warp + g) and that + 8 of atoms 8 j + 2 t and the next. */
+ * feature side by side. A thread's sums d[j] are rows 16 warp + g and that + 8 of atoms 8 j + 2 t and the next; as weights are
+ * packed these rows are features 16 warp + 2 g and the next. */
 #ifndef PAINN_CUDA_WIDE_PRODUCT_CUH
 #define PAINN_CUDA_WIDE_PRODUCT_CUH
 
