@@ -51,8 +51,8 @@ typedef struct cuda_kind {
                                 cudaStream_t stream);
     mlff_status (*enqueue_model)(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
                                  cudaStream_t stream);
-    /* Times of the stages from the stamps of the last step that left some. */
-    void (*read_stamps)(cuda_evaluator *evaluator, int forces);
+    /* Times of its stages in ns, from the stamps of the last step that left some. */
+    void (*read_stamps)(const cuda_evaluator *evaluator, int forces, double *time_ns);
 } cuda_kind;
 
 struct cuda_evaluator {
@@ -85,6 +85,7 @@ struct cuda_evaluator {
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;
     double *time_ns;
+    double launch_ns;         // from a graph's turn to its first kernel, which has no clock inside the graph; 0: not measured yet
     int member;               // of an ensemble, the one that runs; −1: all
     int n_members;            // that run
     int row_limit;            // neighbours of an atom that the kernels hold
@@ -103,6 +104,10 @@ mlff_status cuda_evaluator_open(cuda_evaluator *evaluator, const cuda_kind *kind
 /* Packs the model's constants: with block NULL only *bytes is answered; pointers are set relative to `base`. */
 typedef void (*cuda_pack_model)(void *context, void *block, size_t *bytes, const void *base);
 mlff_status cuda_evaluator_upload(cuda_evaluator *evaluator, cuda_pack_model pack, void *context);
+/* The stages of a step: "launch", then the kind's, whose times come from `n_stamps` stamps. */
+mlff_status cuda_evaluator_set_stages(cuda_evaluator *evaluator, const mlff_stage *stages, int n_stages, int n_stamps);
+/* Times of the stages of the last step that left stamps, one of `steps` in its graph. */
+void cuda_evaluator_read_stamps(cuda_evaluator *evaluator, int forces, int steps);
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
 mlff_status cuda_evaluator_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
 /* `largest`: atoms of the largest system. */

@@ -424,6 +424,8 @@ static void test_classes(void **state)
     assert_string_equal(kernel_class("at::native::indexFuncLargeIndex", false), "gather, scatter");
     assert_string_equal(kernel_class("message_kernel<128>", false), "other"); // somebody else's
     assert_string_equal(kernel_class("mix_back_kernel<shape<64, 1, 1> >", true), "backward/update");
+    assert_string_equal(kernel_class("wide_back_kernel<shape<32> >", true), "backward/update");
+    assert_string_equal(kernel_class("layers_kernel<2>", true), "forward/message"); // and all that follows
 }
 
 int main(void)

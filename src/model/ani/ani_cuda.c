@@ -115,7 +115,7 @@ done:
     return status;
 }
 
-static void read_stamps(cuda_evaluator *base, int forces)
+static void read_stamps(const cuda_evaluator *base, int forces, double *time_ns)
 {
     const uint64_t *t = base->io.stamps;
     uint64_t last = t[0];
@@ -123,12 +123,12 @@ static void read_stamps(cuda_evaluator *base, int forces)
         // Without forces the ways back leave no stamps, nor does a block whose member was not asked for.
         const int left_out = !forces && (stage + 1 == ANI_CUDA_STAMP_NETWORK_BACK || stage + 1 == ANI_CUDA_STAMP_AEV_BACK);
         const uint64_t next = left_out || t[stage + 1] < last ? last : t[stage + 1];
-        base->time_ns[stage] = (double)(next - last);
+        time_ns[stage] = (double)(next - last);
         last = next;
     }
     if (!forces) { // what follows the networks' beginning is theirs
-        base->time_ns[ANI_CUDA_STAMP_NETWORK] += base->time_ns[ANI_CUDA_STAMP_AEV_BACK];
-        base->time_ns[ANI_CUDA_STAMP_AEV_BACK] = 0;
+        time_ns[ANI_CUDA_STAMP_NETWORK] += time_ns[ANI_CUDA_STAMP_AEV_BACK];
+        time_ns[ANI_CUDA_STAMP_AEV_BACK] = 0;
     }
 }
 
@@ -148,13 +148,7 @@ static mlff_status create_stages(cuda_evaluator *base)
         [ANI_CUDA_STAMP_AEV_BACK] = {"aev_backward", "backward", -1, "pair gradients"},
         [ANI_CUDA_STAMP_FORCES] = {"forces", "backward", -1, "geometry"},
         [ANI_CUDA_STAMP_SUMS] = {"sums", "", -1, "energy, stress, transfer"}};
-    base->stages = malloc(sizeof stages);
-    base->time_ns = calloc(ANI_CUDA_STAMP_END, sizeof *base->time_ns);
-    if (!base->stages || !base->time_ns) return host.fail(MLFF_ERR_MEMORY, "out of memory: stages");
-    memcpy(base->stages, stages, sizeof stages);
-    base->n_stages = ANI_CUDA_STAMP_END;
-    base->n_stamps = ANI_CUDA_STAMP_END + 1;
-    return MLFF_OK;
+    return cuda_evaluator_set_stages(base, stages, ANI_CUDA_STAMP_END, ANI_CUDA_STAMP_END + 1);
 }
 
 // What cuda_evaluator_upload packs.

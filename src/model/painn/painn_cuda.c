@@ -93,18 +93,18 @@ done:
     return status;
 }
 
-static void read_stamps_of_painn(cuda_evaluator *e, int forces)
+static void read_stamps_of_painn(const cuda_evaluator *e, int forces, double *time_ns)
 {
     const uint64_t *t = e->io.stamps;
     int L = e->step.n_layers, last = 4 * L + 3, k = 0;
     for (int stage = 0; stage < last; stage++) {
         if (!forces && stage >= 2 + 2 * L && stage < last - 1) {
-            e->time_ns[k++] = 0;
+            time_ns[k++] = 0;
             continue;
         }
         int next = stage + 1;
         if (!forces && stage == 1 + 2 * L) next = last - 1;
-        e->time_ns[k++] = (double)(t[next] - t[stage]);
+        time_ns[k++] = (double)(t[next] - t[stage]);
     }
 }
 
@@ -114,26 +114,22 @@ static const cuda_kind painn_kind = {arena_of_painn, plan_of_painn, enqueue_rows
 
 static mlff_status create_stages(cuda_evaluator *e)
 {
+    mlff_stage stages[4 * PAINN_CUDA_MAX_LAYERS + 3];
     int L = e->step.n_layers, k = 0;
-    e->n_stages = 4 * L + 3;
-    e->stages = calloc((size_t)e->n_stages, sizeof *e->stages);
-    e->time_ns = calloc((size_t)e->n_stages, sizeof *e->time_ns);
-    if (!e->stages || !e->time_ns) return host.fail(MLFF_ERR_MEMORY, "out of memory: stages");
-    e->stages[k++] = (mlff_stage){"transfer", "forward", -1, "input check, wrapping"};
-    e->stages[k++] = (mlff_stage){"neighbors", "forward", -1, "geometry"};
+    stages[k++] = (mlff_stage){"transfer", "forward", -1, "input check, wrapping"};
+    stages[k++] = (mlff_stage){"neighbors", "forward", -1, "geometry"};
     for (int l = 0; l < L; l++) {
-        e->stages[k++] = (mlff_stage){"message", "forward", l, "filter"};
-        e->stages[k++] =
+        stages[k++] = (mlff_stage){"message", "forward", l, "filter"};
+        stages[k++] =
             (mlff_stage){"update", "forward", l, l + 1 < L ? "message network" : "readout, readout and update backward"};
     }
     for (int l = L - 1; l >= 0; l--) {
-        e->stages[k++] = (mlff_stage){"message", "backward", l, "filter, radial"};
-        if (l > 0) e->stages[k++] = (mlff_stage){"update", "backward", l - 1, "message network"};
+        stages[k++] = (mlff_stage){"message", "backward", l, "filter, radial"};
+        if (l > 0) stages[k++] = (mlff_stage){"update", "backward", l - 1, "message network"};
     }
-    e->stages[k++] = (mlff_stage){"forces", "backward", -1, "geometry"};
-    e->stages[k++] = (mlff_stage){"sums", "", -1, "energy, stress, transfer"};
-    e->n_stages = k;
-    return MLFF_OK;
+    stages[k++] = (mlff_stage){"forces", "backward", -1, "geometry"};
+    stages[k++] = (mlff_stage){"sums", "", -1, "energy, stress, transfer"};
+    return cuda_evaluator_set_stages(e, stages, k, 4 * L + 4);
 }
 
 // What cuda_evaluator_upload packs.
@@ -168,7 +164,6 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
         e->halo = *options->halo;
         e->has_halo = 1;
     }
-    e->n_stamps = 4 * painn->parameters->n_layers + 4;
     e->step.numbers = options->precision == MLFF_BF16   ? PAINN_CUDA_BFLOATS
                       : options->precision == MLFF_TF32 ? PAINN_CUDA_HALVES
                                                         : PAINN_CUDA_SPLIT_HALVES;

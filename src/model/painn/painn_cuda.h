@@ -231,6 +231,8 @@ typedef struct painn_cuda_plan {
 
 /* What the kernels were compiled for that this GPU runs: to[0], on the device, compute capability times 10; to[1], 1: Hopper's own. */
 int painn_cuda_launch_code(int32_t *to, void *stream);
+/* Stamps of the GPU's timer, ns: times[0] launches so far, then the beginning and the end of each. */
+int painn_cuda_launch_clock(uint64_t *times, void *stream);
 /* Launches. `stream` is a cudaStream_t; the answer a cudaError_t. Sizes must have been checked. */
 int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 int painn_cuda_launch_bins(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream); /* its part with bins */
