@@ -230,7 +230,27 @@ static inline void let_next_start()
 }
 static inline uint64_t gpu_timer()
 {
-    return emulate::clock_ns;
+    return emulate::clock_ns += 10;
+}
+static inline float fast_exp2(float v)
+{
+    return exp2f(v);
+}
+static inline float fast_log2(float v)
+{
+    return log2f(v);
+}
+static inline float fast_reciprocal(float v)
+{
+    return 1.0f / v;
+}
+static inline float fast_sqrt(float v)
+{
+    return sqrtf(v);
+}
+static inline float fast_rsqrt(float v)
+{
+    return 1.0f / sqrtf(v);
 }
 template <int C> static inline void cluster_barrier()
 {

@@ -88,6 +88,20 @@ static __device__ __forceinline__ uint64_t gpu_timer()
     return time;
 }
 
+/* One instruction each, of relative error 2^-22: not for numbers below 2^-126. */
+#define ONE_INSTRUCTION(name, instruction)                                                                                       \
+    static __device__ __forceinline__ float name(float v)                                                                        \
+    {                                                                                                                            \
+        asm(instruction ".approx.ftz.f32 %0, %0;" : "+f"(v));                                                                    \
+        return v;                                                                                                                \
+    }
+ONE_INSTRUCTION(fast_exp2, "ex2")
+ONE_INSTRUCTION(fast_log2, "lg2")
+ONE_INSTRUCTION(fast_reciprocal, "rcp")
+ONE_INSTRUCTION(fast_sqrt, "sqrt")
+ONE_INSTRUCTION(fast_rsqrt, "rsqrt")
+#undef ONE_INSTRUCTION
+
 /* A barrier of the blocks of a cluster, in two parts. */
 static __device__ __forceinline__ void cluster_arrive()
 {
@@ -312,49 +326,62 @@ static __device__ __forceinline__ float4 fma4(float4 a, float4 b, float4 c)
     return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w));
 }
 
-/* The model's activation and its slope, of one number or of several. */
+static __device__ __forceinline__ float4 splat(float v)
+{
+    return make_float4(v, v, v, v);
+}
+template <typename Function> static __device__ __forceinline__ float4 map4(Function f, float4 v)
+{
+    return make_float4(f(v.x), f(v.y), f(v.z), f(v.w));
+}
+
+/* The model's activation and its slope, of four numbers or of N times four: the choice stands once before all of them. */
 struct activations {
     const painn_cuda_step &step;
     __device__ __forceinline__ explicit activations(const painn_cuda_step &s) : step(s)
     {
     }
-    __device__ __forceinline__ float sigmoid(float x) const
+    static __device__ __forceinline__ float sigmoid(float x)
     {
-        return __fdividef(1.0f, 1.0f + __expf(-x));
+        return fast_reciprocal(1.0f + fast_exp2(-1.44269504f * x));
     }
-    __device__ __forceinline__ float silu(float x) const
+    static __device__ __forceinline__ float shifted_softplus(float x)
     {
-        return x * sigmoid(x);
+        return fmaxf(x, 0.0f) + 0.69314718f * (fast_log2(1.0f + fast_exp2(-1.44269504f * fabsf(x))) - 1.0f);
     }
-    __device__ __forceinline__ float softplus(float x) const
+    template <int N> __device__ __forceinline__ void activate(float4 (&v)[N]) const
     {
-        return fmaxf(x, 0.0f) + __logf(1.0f + __expf(-fabsf(x))) - 0.69314718f;
+        if (__builtin_expect(step.softplus, 0)) {
+#pragma unroll
+            for (int j = 0; j < N; j++) v[j] = map4(shifted_softplus, v[j]);
+        } else {
+#pragma unroll
+            for (int j = 0; j < N; j++) v[j] = v[j] * map4(sigmoid, v[j]);
+        }
     }
-    __device__ __forceinline__ float activate(float x) const
+    template <int N> __device__ __forceinline__ void slope(float4 (&v)[N]) const
     {
-        return step.softplus ? softplus(x) : silu(x);
-    }
-    __device__ __forceinline__ float slope(float x) const
-    {
-        const float s = sigmoid(x);
-        return step.softplus ? s : s * (1.0f + x * (1.0f - s));
-    }
-    __device__ __forceinline__ float2 activate(float2 v) const
-    {
-        return step.softplus ? make_float2(softplus(v.x), softplus(v.y)) : make_float2(silu(v.x), silu(v.y));
-    }
-    __device__ __forceinline__ float2 slope(float2 v) const
-    {
-        return make_float2(slope(v.x), slope(v.y));
+        float4 s[N];
+#pragma unroll
+        for (int j = 0; j < N; j++) s[j] = map4(sigmoid, v[j]);
+        if (!step.softplus) {
+#pragma unroll
+            for (int j = 0; j < N; j++) s[j] = s[j] * fma4(v[j], splat(1) + s[j] * splat(-1), splat(1));
+        }
+#pragma unroll
+        for (int j = 0; j < N; j++) v[j] = s[j];
     }
     __device__ __forceinline__ float4 activate(float4 v) const
     {
-        if (step.softplus) return make_float4(softplus(v.x), softplus(v.y), softplus(v.z), softplus(v.w));
-        return make_float4(silu(v.x), silu(v.y), silu(v.z), silu(v.w));
+        float4 one[1] = {v};
+        activate(one);
+        return one[0];
     }
     __device__ __forceinline__ float4 slope(float4 v) const
     {
-        return make_float4(slope(v.x), slope(v.y), slope(v.z), slope(v.w));
+        float4 one[1] = {v};
+        slope(one);
+        return one[0];
     }
 };
 

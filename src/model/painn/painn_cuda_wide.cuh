@@ -76,7 +76,7 @@ static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4
             else
                 __stcs(n.saved(l, 6, j), g[j]);
         }
-        n.activate_all(g);
+        n.activate(g);
 #pragma unroll
         for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, g[j]);
     }
@@ -135,7 +135,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_mix_kernel(const __
             h[j] = n.biased(h[j], b1);
             __stcs(n.saved(l + 1, 9, j), h[j]);
         }
-        n.activate_all(h);
+        n.activate(h);
 #pragma unroll
         for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, h[j]);
     }
@@ -176,8 +176,8 @@ template <typename S> static __device__ __forceinline__ void wide_readout(wide_n
         n.template multiply<S::KF>(z, S::R3, O::O1);
 #pragma unroll
         for (int j = 0; j < NT; j++) slopes[j] = z[j] = n.biased(z[j], o1);
-        n.activate_all(z);
-        n.slope_all(slopes);
+        n.activate(z);
+        n.slope(slopes);
         const float4 o4 = make_float4(o2.x, o2.x, o2.y, o2.y);
         if (works) {
 #pragma unroll
@@ -262,7 +262,7 @@ static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, f
             yt[j] = last ? yt_last[j] : n.kept(2, j);
             if (!last) ymu[j] = n.kept(1, j);
         }
-        n.slope_all(slope);
+        n.slope(slope);
 #pragma unroll
         for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, sum[j] * slope[j]);
     }
@@ -356,7 +356,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_back_kernel(const _
     gate_wait(n.gate(0), 0);
 #pragma unroll
     for (int j = 0; j < NT; j++) slope[j] = n.kept(3, j);
-    n.slope_all(slope);
+    n.slope(slope);
 #pragma unroll
     for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, sum[j] * slope[j]);
     n.pass_on();

@@ -6,25 +6,6 @@
 
 #include "painn_cuda_wide_product.cuh"
 
-static __device__ __forceinline__ float4 splat(float v)
-{
-    return make_float4(v, v, v, v);
-}
-
-template <typename Function> static __device__ __forceinline__ float4 map4(Function f, float4 v)
-{
-    return make_float4(f(v.x), f(v.y), f(v.z), f(v.w));
-}
-static __device__ __forceinline__ float4 sigmoid4(float4 v)
-{
-    return map4([](float x) { return fast_reciprocal(1.0f + fast_exp2(-1.44269504f * x)); }, v);
-}
-static __device__ __forceinline__ float4 shifted_softplus4(float4 v)
-{
-    return map4(
-        [](float x) { return fmaxf(x, 0.0f) + 0.69314718f * (fast_log2(1.0f + fast_exp2(-1.44269504f * fabsf(x))) - 1.0f); }, v);
-}
-
 /* ---- numbers: split into two halves (three products), or one half or bfloat16 (one product) */
 
 template <int parts, bool bfloat> struct wide_numbers {
@@ -314,29 +295,6 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     static __device__ __forceinline__ float4 biased(float4 v, float2 b)
     {
         return make_float4(v.x + b.x, v.y + b.x, v.z + b.y, v.w + b.y);
-    }
-    // The choice of an activation stands once before all numbers, not before each.
-    __device__ __forceinline__ void activate_all(float4 (&v)[S::NT]) const
-    {
-        if (__builtin_expect(step.softplus, 0)) {
-#pragma unroll
-            for (int j = 0; j < S::NT; j++) v[j] = shifted_softplus4(v[j]);
-        } else {
-#pragma unroll
-            for (int j = 0; j < S::NT; j++) v[j] = v[j] * sigmoid4(v[j]);
-        }
-    }
-    __device__ __forceinline__ void slope_all(float4 (&v)[S::NT]) const
-    {
-        float4 s[S::NT];
-#pragma unroll
-        for (int j = 0; j < S::NT; j++) s[j] = sigmoid4(v[j]);
-        if (!step.softplus) {
-#pragma unroll
-            for (int j = 0; j < S::NT; j++) s[j] = s[j] * fma4(v[j], splat(1) + s[j] * splat(-1), splat(1));
-        }
-#pragma unroll
-        for (int j = 0; j < S::NT; j++) v[j] = s[j];
     }
     // [layers][tiles][quantities][NT][threads], as in the stash.
     __device__ __forceinline__ float4 *saved(int layer, int quantity, int j) const

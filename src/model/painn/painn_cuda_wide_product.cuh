@@ -46,32 +46,6 @@ static __device__ __forceinline__ float keep_in_register(float v)
     asm("fma.rn.f32 %0, %1, 0f00000000, %0;" : "+f"(v) : "f"((float)(threadIdx.x % 32)));
     return v;
 }
-/* One instruction each, of relative error 2^-22: not for numbers below 2^-126. */
-static __device__ __forceinline__ float fast_exp2(float v)
-{
-    asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(v));
-    return v;
-}
-static __device__ __forceinline__ float fast_log2(float v)
-{
-    asm("lg2.approx.ftz.f32 %0, %0;" : "+f"(v));
-    return v;
-}
-static __device__ __forceinline__ float fast_reciprocal(float v)
-{
-    asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(v));
-    return v;
-}
-static __device__ __forceinline__ float fast_sqrt(float v)
-{
-    asm("sqrt.approx.ftz.f32 %0, %0;" : "+f"(v));
-    return v;
-}
-static __device__ __forceinline__ float fast_rsqrt(float v)
-{
-    asm("rsqrt.approx.ftz.f32 %0, %0;" : "+f"(v));
-    return v;
-}
 /* A warp's pieces of 8 of k × 8 columns: the first of two, and 8 of k, `k8` bytes, further on the second; low parts `part` bytes
  * further. A piece's row is 16 bytes, whose words are with four lanes in turn. */
 static __device__ __forceinline__ void store_pieces(char *at, int lane, int k8, int part, uint2 high, uint2 low)
@@ -190,26 +164,6 @@ static inline void rows_publish()
 static inline float keep_in_register(float v)
 {
     return v;
-}
-static inline float fast_exp2(float v)
-{
-    return exp2f(v);
-}
-static inline float fast_log2(float v)
-{
-    return log2f(v);
-}
-static inline float fast_reciprocal(float v)
-{
-    return 1.0f / v;
-}
-static inline float fast_sqrt(float v)
-{
-    return sqrtf(v);
-}
-static inline float fast_rsqrt(float v)
-{
-    return 1.0f / sqrtf(v);
 }
 static inline void store_pieces(char *at, int lane, int k8, uint2 v)
 {
