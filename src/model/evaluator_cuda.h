@@ -61,8 +61,7 @@ struct cuda_evaluator {
     int device, n_multiprocessors, shared_bytes;
     int capability, hopper; // of the GPU, or less if its code was compiled for less; 1: code for Hopper alone
     int clusters_of_8, clusters_of_4, clusters_of_2, large_tiles; // how many run at once; whether tiles of 32 atoms fit
-    int whole_tiles,
-        whole_pairs; // tiles of 8 atoms that the kernel of all layers holds at once, and pairs of these in one cluster
+    int whole_tiles[PAINN_CUDA_DOUBLED + 1]; // of 8 atoms, that the kernel of all layers holds at once, by its clusters
     painn_cuda_step step;
     void *code; // what the kernels said of themselves
     void *constants, *arena;

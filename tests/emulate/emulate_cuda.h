@@ -23,6 +23,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __shared__ static
+#define __constant__ const
 #define DYNAMIC_SHARED(name) uint4 *name = (uint4 *)emulate::self().shared
 
 struct float2 {

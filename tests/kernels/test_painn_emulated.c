@@ -220,19 +220,22 @@ static void test_shapes(void **state)
 static void test_layers(void **state)
 {
     (void)state;
-    const painn_cuda_plan one = {.whole = 1}, two = {.whole = 2};
+    const painn_cuda_plan one = {.whole = PAINN_CUDA_APART}, two = {.whole = PAINN_CUDA_PAIRED},
+                          doubled = {.whole = PAINN_CUDA_DOUBLED};
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *flat = untrained(128, 1, "gaussian");
     if (!SUPPORT_SANITIZED) check(model, &m.batch, &one, 0, 5e-6, "four tiles");
+    check(model, &m.batch, &doubled, 0, 5e-6, "two tiles a cluster");
     for (int n = 1; n <= 12; n += n < 7 ? 6 : n == 7 ? 1 : 4) { // 1, 7, 8, 12 atoms
         mlff_batch part = m.batch;
         part.n_systems = 1;
         part.first_atom = (int32_t[]){0, n};
         check(model, &part, &one, 0, 5e-6, "a tile a cluster");
         check(n == 12 ? flat : model, &part, &one, 0, 5e-6, "one layer");
+        check(n == 12 ? flat : model, &part, &doubled, 0, 5e-6, "two tiles a cluster");
         if (n <= 8) continue;
-        check(model, &part, &two, 0, 5e-6, "two tiles a cluster");
+        check(model, &part, &two, 0, 5e-6, "two tiles a cluster of 16 blocks");
         support_results a = reference_of(model, &part), b = reference_of(model, &part);
         painn_cuda_report report = {0};
         for (int numbers = PAINN_CUDA_SPLIT_HALVES; numbers <= PAINN_CUDA_BFLOATS; numbers++) {
@@ -253,6 +256,7 @@ static void test_layers(void **state)
                         .cells = cell,
                         .periodic = periodic};
     check(model, &dense, &one, 0, 5e-6, "some 50 neighbours each");
+    check(model, &dense, &doubled, 0, 5e-6, "some 50 neighbours each, two tiles a cluster");
     for (int mode = 0; mode < 3; mode++) {
         const painn_cuda_plan apart = {.cluster = 1, .tile = 16, .edge_mode = mode};
         check(model, &dense, &apart, 0, 5e-6, "some 50 neighbours each, a kernel for each part");
@@ -268,17 +272,18 @@ static void test_fast_modes(void **state)
     static const painn_cuda_plan shapes[] = {{.cluster = 1, .tile = 16},
                                              {.cluster = 1, .tile = 24},
                                              {.cluster = 1, .tile = 32, .edge_mode = 1},
-                                             {.cluster = 8, .tile = 16, .edge_mode = 2}};
+                                             {.cluster = 8, .tile = 16, .edge_mode = 2},
+                                             {.whole = PAINN_CUDA_DOUBLED}};
     static const double most[] = {0, 4e-3, 2e-2}; // 64 untrained features: 2.0e-3
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *narrow = untrained(64, 2, "gaussian");
     for (int numbers = PAINN_CUDA_HALVES; numbers <= PAINN_CUDA_BFLOATS; numbers++)
-        for (int k = SUPPORT_SANITIZED ? 3 : 0; k < (SUPPORT_SANITIZED ? 4 : 5); k++) {
-            const mlff_model *of = k < 4 ? model : narrow;
+        for (int k = SUPPORT_SANITIZED ? 3 : 0; k < (SUPPORT_SANITIZED ? 4 : 6); k++) {
+            const mlff_model *of = k < 5 ? model : narrow;
             support_results expected = reference_of(of, &m.batch), got = reference_of(of, &m.batch);
             painn_cuda_report report = {0};
-            run_step(of, &m.batch, &shapes[k % 4], numbers, 0, &got, &report);
+            run_step(of, &m.batch, &shapes[k % 5], numbers, 0, &got, &report);
             for (int i = 0; i < 75; i++) got.r.forces[i] -= expected.r.forces[i];
             double error = rms(got.r.forces, 75) / rms(expected.r.forces, 75);
             if (!(error > most[numbers] / 100 && error < most[numbers]))

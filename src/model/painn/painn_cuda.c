@@ -34,8 +34,10 @@ static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
     }
     plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
     const int tiles_of_8 = (plan->n_atoms + 7) / 8;
-    plan->whole = tiles_of_8 > e->whole_tiles ? 0 : e->whole_pairs > 0 ? 2 : 1;
-    if (f->whole >= 0 && f->whole < plan->whole) plan->whole = f->whole;
+    for (int whole = PAINN_CUDA_DOUBLED; whole > 0; whole--)
+        if (tiles_of_8 <= e->whole_tiles[whole]) plan->whole = whole;
+    if (f->whole == 0 || (f->whole > 0 && f->whole <= PAINN_CUDA_DOUBLED && tiles_of_8 <= e->whole_tiles[f->whole]))
+        plan->whole = f->whole;
     if (f->cluster > 0 && wide && e->capability >= 90) plan->cluster = f->cluster;
     if (f->tile > 0) plan->tile = by_four_warps ? f->tile : 16;
     if (f->tile > 0 || f->cluster > 0) plan->four_warps = by_four_warps && plan->cluster == 1 && f->four_warps > 0;
@@ -182,10 +184,8 @@ mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_op
     }
     e->large_tiles = e->shared_bytes >= 200 * 1024;
     PLUGIN_TRY(cuda_evaluator_upload(e, pack_painn, &(packed_painn){painn, &e->step}));
-    if (e->hopper) {
-        e->whole_tiles = painn_cuda_prepare_layers(&e->step, 1);
-        e->whole_pairs = painn_cuda_prepare_layers(&e->step, 2);
-    }
+    for (int whole = PAINN_CUDA_DOUBLED; e->hopper && whole > 0; whole--)
+        e->whole_tiles[whole] = painn_cuda_prepare_layers(&e->step, whole);
     PLUGIN_TRY(create_stages(e));
     *evaluator_out = e;
     e = NULL;

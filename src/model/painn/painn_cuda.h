@@ -114,13 +114,14 @@ enum {
     PAINN_CUDA_LAYERS_F = 128,
     PAINN_CUDA_TILE_ATOMS = 8,
     PAINN_CUDA_TILE_BLOCKS = 8,
-    PAINN_CUDA_AT_Q = 0, /* F features each: q, n, three of region A, six of B */
-    PAINN_CUDA_AT_N = PAINN_CUDA_LAYERS_F / 16 * 32,
-    PAINN_CUDA_AT_A = 2 * PAINN_CUDA_AT_N,
-    PAINN_CUDA_AT_B = 5 * PAINN_CUDA_AT_N,
-    PAINN_CUDA_OPERANDS = 11 * PAINN_CUDA_AT_N,
-    PAINN_CUDA_RING_SLOTS = 12, /* each 16 columns, F of k */
-    PAINN_CUDA_SLOT = 2 * PAINN_CUDA_AT_N,
+    PAINN_CUDA_UNIT = PAINN_CUDA_LAYERS_F / 16 * 32, /* F features: q, three of region A, n, three of B */
+    PAINN_CUDA_AT_Q = 0,
+    PAINN_CUDA_AT_A = PAINN_CUDA_UNIT,
+    PAINN_CUDA_AT_N = 4 * PAINN_CUDA_UNIT,
+    PAINN_CUDA_AT_B = 5 * PAINN_CUDA_UNIT,
+    PAINN_CUDA_OPERANDS = 8 * PAINN_CUDA_UNIT,
+    PAINN_CUDA_RING_SLOTS = 11, /* each 16 columns, F of k: a layer's weights */
+    PAINN_CUDA_SLOT = 2 * PAINN_CUDA_UNIT,
     PAINN_CUDA_RING = PAINN_CUDA_RING_SLOTS * PAINN_CUDA_SLOT
 };
 /* What is made of its products: activations, five a layer in this order (the last one's fourth is the readout), and adjoints: one of
@@ -212,6 +213,9 @@ typedef struct painn_cuda_step {
     painn_cuda_report *report; /* zero at the beginning and at the end of a step */
 } painn_cuda_step;
 
+/* Clusters of the kernel of all layers: 16 blocks for two tiles, if these are all; 8 for one tile; 8 for two. */
+enum { PAINN_CUDA_PAIRED = 1, PAINN_CUDA_APART, PAINN_CUDA_DOUBLED };
+
 /* How a step is cut into launches. */
 typedef struct painn_cuda_plan {
     int n_atoms, n_systems; /* upper bounds: what grids are made for */
@@ -225,7 +229,7 @@ typedef struct painn_cuda_plan {
     int forces; /* 0: energies only */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
     int alone;  /* 1: a block a row wraps its system's atoms itself: few and small systems */
-    int whole;  /* 1: all layers in one kernel; 2: and two tiles in one cluster; 0: a kernel for each part */
+    int whole;  /* all layers in one kernel, and its clusters: PAINN_CUDA_PAIRED …; 0: a kernel for each part */
     int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
 } painn_cuda_plan;
 
@@ -254,8 +258,8 @@ int painn_cuda_clusters_at_once_bf16(int cluster);
 /* Raises the shared memory limits of all kernels; once per device. */
 int painn_cuda_prepare_node(int numbers, int n_features);
 int painn_cuda_prepare_edge(void);
-/* How many clusters of one or two tiles of 8 atoms the kernel of all layers works on at once; 0: it does not fit this model or GPU. */
-int painn_cuda_prepare_layers(const painn_cuda_step *step, int tiles);
+/* Tiles that the kernel of all layers holds at once in these clusters; 0: it does not fit this model or GPU. */
+int painn_cuda_prepare_layers(const painn_cuda_step *step, int whole);
 /* Tiles that are worked on at once by clusters of 2, 4 or 8 blocks. */
 int painn_cuda_clusters_at_once(int numbers, int cluster);
 

@@ -14,6 +14,9 @@
 // another only where a sum of three is exchanged; what is not on the way to the next mail (B, μ'', half of the adjoints) is done
 // by other warps meanwhile. Gates tell within a block what is there. Edges are done by all warps together.
 //
+// Where there are more tiles than clusters (beyond some 120 atoms), a cluster has two. Their weights come once, and both tiles'
+// products go ahead side by side: each of a product's warps has one tile, and the parts of two products, one after the other.
+//
 // A step runs each instruction a few times only, so they are few: one loop over products for the way forward and one for the way
 // back, all edges in one loop each. What the kernel has beyond 64 KB of them, or a register that does not fit, costs microseconds.
 #include "painn_cuda_layers.cuh"
@@ -24,46 +27,91 @@ enum { WARP_G = 4, WARP_Q = 5, WARP_H = 6, WARPS_X = 8, WARP_MU = 12, WARP_T = 1
 // And back: V̄ and B̄ of three components; adjoints of hidden features of the message network above, and of the update by warps 12, 13
 // and 3; the gate of μ; μ̄'; q̄'; q̄''.
 enum { WARPS_H_BAR = 4, WARP_GATE = 7, WARPS_MU_BAR = 8, WARP_Q_PRIME = 11, WARP_Q_BAR = 14 };
+enum { AT_B_BAR = PAINN_CUDA_AT_A + UNIT }; // where q̄'' has come, the others of A, and n, are not needed any more
 
-template <typename Numbers> struct layers : layers_block<Numbers> {
-    typedef layers_block<Numbers> block;
-    using block::activate, block::adjoint_of, block::arrive, block::bias, block::early_mail_of, block::exchanged, block::fetch,
-        block::find_edge, block::first, block::gates, block::give_part, block::kept, block::lane, block::mail_of, block::meet,
-        block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::packed_of, block::product_of,
-        block::products, block::put, block::put_two, block::q_bar, block::rank, block::row, block::row_length, block::set_own,
+// With two tiles a warp has two of these parts, in the order of products: what it waits for never waits for what it does later.
+// Warps that finish sums of both tiles at the same time are of different schedulers.
+enum { TILE_1 = 16, NONE = 13 }; // + a part of the second tile; none, on the way forward
+static __constant__ unsigned char parts_forward[LAYERS_WARPS][2] = {{0, TILE_1 + WARPS_X},
+                                                                    {1, TILE_1 + WARPS_X + 1},
+                                                                    {2, TILE_1 + WARPS_X + 2},
+                                                                    {TILE_1 + 7, WARP_MU},
+                                                                    {WARP_G, WARP_H},
+                                                                    {3, WARP_Q},
+                                                                    {11, TILE_1 + WARP_Q},
+                                                                    {TILE_1 + WARP_G, TILE_1 + WARP_H},
+                                                                    {TILE_1 + 11, TILE_1 + WARP_MU},
+                                                                    {TILE_1 + 1, WARPS_X + 1},
+                                                                    {TILE_1 + 2, WARPS_X + 2},
+                                                                    {TILE_1, WARPS_X},
+                                                                    {NONE, NONE},
+                                                                    {7, TILE_1 + WARP_T},
+                                                                    {TILE_1 + 3, WARP_T},
+                                                                    {WARP_FETCH, NONE}};
+static __constant__ unsigned char parts_back[LAYERS_WARPS][2] = {{TILE_1 + 3, TILE_1 + WARPS_MU_BAR + 2},
+                                                                 {TILE_1 + 13, TILE_1 + WARPS_MU_BAR + 1},
+                                                                 {TILE_1 + 12, TILE_1 + WARPS_MU_BAR},
+                                                                 {3, WARPS_MU_BAR + 2},
+                                                                 {WARPS_H_BAR, TILE_1},
+                                                                 {WARPS_H_BAR + 1, TILE_1 + 1},
+                                                                 {WARPS_H_BAR + 2, TILE_1 + 2},
+                                                                 {WARP_GATE, TILE_1 + WARP_Q_BAR},
+                                                                 {TILE_1 + WARP_GATE, TILE_1 + WARP_Q_PRIME},
+                                                                 {TILE_1 + WARPS_H_BAR + 1, 1},
+                                                                 {TILE_1 + WARPS_H_BAR + 2, 2},
+                                                                 {TILE_1 + WARPS_H_BAR, 0},
+                                                                 {12, WARPS_MU_BAR},
+                                                                 {13, WARPS_MU_BAR + 1},
+                                                                 {WARP_Q_BAR, WARP_Q_PRIME},
+                                                                 {WARP_FETCH, WARP_FETCH}};
+
+template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TILES> {
+    typedef layers_block<Numbers, TILES> block;
+    using block::activate, block::adjoint_of, block::arrive, block::bias, block::choose, block::early_mail_of, block::exchanged,
+        block::fetch, block::find_edge, block::first, block::gates, block::give_part, block::kept, block::lane, block::mail_of,
+        block::meet, block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::packed_of,
+        block::product_of, block::products, block::put, block::q_bar, block::rank, block::row, block::row_length, block::set_own,
         block::slope, block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts, block::take_row,
-        block::wait_for, block::warp;
+        block::wait_for, block::warp, block::weights, block::ATOM_WARPS;
     typedef typename block::factors factors;
     using block::layers_block;
 
+    // Part k of what this warp does, and the tile it is about.
+    template <bool way_back> __device__ __forceinline__ int take_part(int k)
+    {
+        if (TILES == 1) return warp;
+        const int part = __shfl_sync(~0u, (int)(way_back ? parts_back : parts_forward)[warp][k], 0);
+        choose(part / TILE_1);
+        return part % TILE_1;
+    }
     // ---- the update of layer l and the message network of the next, or the readout
-    __device__ __forceinline__ void forward(int l, int forces)
+    __device__ __forceinline__ void forward(int l, int role, int forces)
     {
         const bool last = l + 1 == step.n_layers;
         const int V = product_of(l, TO_V);
         factors f = {V, K_TILES, 0, 0, PAINN_CUDA_AT_A, -1, false};
         float4 b = splat(0), t = b;
-        if (warp < 3) {
-            f.from += warp * UNIT;
-        } else if (warp == WARP_FETCH) {
-            fetch(last ? V + TO_Q : V + TO_H); // not waiting for the last one: there are edges to do
+        if (role < 3) {
+            f.from += role * UNIT;
+        } else if (role == WARP_FETCH) {
+            fetch(last ? V + TO_Q : V + TO_H, n_products); // not waiting for the last one: there are edges to do
             return;
-        } else if (warp % 4 == 3) {
+        } else if (role % 4 == 3) {
             f.block = 1;
-            f.from += warp / 4 * UNIT;
+            f.from += role / 4 * UNIT;
             gate_wait(&gates[V].part, 0); // V comes first: both want to read much of shared memory
-        } else if (warp == WARP_G) {
+        } else if (role == WARP_G) {
             f = {V + TO_G, 2 * K_TILES, 0, K_TILES, PAINN_CUDA_AT_N, PAINN_CUDA_AT_Q, false};
             b = bias(products[f.product], 0);
-        } else if (warp == WARP_H) {
+        } else if (role == WARP_H) {
             f.product = V + TO_H;
             f.from = PAINN_CUDA_AT_Q;
             const painn_cuda_product &p = products[f.product];
             if (last) {
                 if (rank >= p.ranks) { // has no hidden features; but nothing may come for a block that has left
-                    gate_wait(&gates[f.product].weights, 0);
+                    gate_wait(&weights[f.product].weights, 0);
                     mailbox_wait(&gates[f.product].mail);
-                    arrive(gates[f.product].read);
+                    arrive(gates[f.product].done);
                     return;
                 }
                 const int atom = first + 2 * (lane % 4);
@@ -73,18 +121,18 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
                 t = bias(p, 1) * make_float4(even, odd, even, odd);
             }
             b = bias(p, 0);
-        } else if (warp == WARP_Q || warp == WARP_T || (warp == WARP_MU && !last)) {
+        } else if (role == WARP_Q || role == WARP_T || (role == WARP_MU && !last)) {
             f.product = V + TO_Q;
-            f.block = warp == WARP_Q ? 0 : warp == WARP_T ? 1 : 2;
+            f.block = role == WARP_Q ? 0 : role == WARP_T ? 1 : 2;
             f.from = PAINN_CUDA_AT_B;
             b = bias(products[f.product], f.block);
-            if (warp == WARP_Q)
+            if (role == WARP_Q)
                 b = b + sum_of(0);
             else
                 t = t_of(l);
-        } else if (!last && warp >= WARPS_X && warp < WARPS_X + 3) {
+        } else if (!last && role >= WARPS_X && role < WARPS_X + 3) {
             f.product = V + TO_X;
-            f.block = warp - WARPS_X;
+            f.block = role - WARPS_X;
             b = bias(products[f.product], f.block);
         } else {
             return;
@@ -92,39 +140,39 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
         product_gates &gate = gates[f.product];
         float4 v = multiply(f) + b, e = b;
         int at = -1; // of what is mailed
-        if (warp == WARP_G || warp == WARP_H) {
+        if (role == WARP_G || role == WARP_H) {
             e = activate(v);
             at = PAINN_CUDA_AT_A;
-            if (warp == WARP_H && last) {
+            if (role == WARP_H && last) {
                 e = e * t;
                 v = slope(v) * t;
                 if (!forces) at = -1;
             } else {
-                kept(warp == WARP_G ? l : l + 1, warp == WARP_G ? 6 : 9) = v;
+                kept(role == WARP_G ? l : l + 1, role == WARP_G ? 6 : 9) = v;
                 v = e;
-                if (warp == WARP_G) at = PAINN_CUDA_AT_B;
+                if (role == WARP_G) at = PAINN_CUDA_AT_B;
             }
-        } else if (warp == WARP_Q) {
+        } else if (role == WARP_Q) {
             gate_wait(&gate.part, 0);
             v = v + exchanged[lane];
             set_own(0, v);
             at = PAINN_CUDA_AT_Q;
-        } else if (warp < 3) {
-            kept(l, warp) = v;
-            give_part(gate, warp, v * v);
-            if (warp == 0) {
+        } else if (role < 3) {
+            kept(l, role) = v;
+            give_part(gate, role, v * v);
+            if (role == 0) {
                 v = take_parts(gate, v * v, 3) + splat(step.epsilon);
                 v = v * map4(rsqrtf, v);
                 at = PAINN_CUDA_AT_N;
             }
-        } else if (warp == WARP_T) {
+        } else if (role == WARP_T) {
             give_part(gate, 0, v * t);
             kept(l, 8) = v;
         }
         if (at >= 0) put(mail_of(f.product + 1), at, v);
-        if (warp % 4 == 3) {
-            kept(l, 3 + warp / 4) = v;
-        } else if (warp == WARP_MU) {
+        if (role % 4 == 3) {
+            kept(l, 3 + role / 4) = v;
+        } else if (role == WARP_MU) {
             kept(l, 7) = v;
 #pragma unroll 1
             for (int c = 0; c < 3; c++) {
@@ -132,12 +180,11 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
                 set_own(1 + c, mu);
                 block::template write<STATE_PAIRS>(step.state[l + 1], STATE_MUX + c, mu);
             }
-        } else if (warp >= WARPS_X && warp < WARPS_X + 3) {
+        } else if (role >= WARPS_X && role < WARPS_X + 3) {
             block::template write<STATE_PAIRS>(step.state[l + 1], f.block == 2 ? (int)STATE_XM : f.block, v);
-        } else if (last && warp == WARP_H) {
+        } else if (last && role == WARP_H) {
             write_energies(e);
         }
-        arrive(gate.read);
         arrive(gate.done);
     }
     // Of the atoms, by eight hidden features.
@@ -159,39 +206,39 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
     }
 
     // ---- back: the message network above layer l or the readout, then the update
-    __device__ __forceinline__ void back(int l)
+    __device__ __forceinline__ void back(int l, int role)
     {
-        const bool last = l + 1 == step.n_layers, hidden_above = warp >= WARPS_H_BAR && warp < WARPS_H_BAR + 3,
-                   hidden = hidden_above || warp == 12 || warp == 13 || warp == 3,
-                   mu_bar = warp >= WARPS_MU_BAR && warp < WARPS_MU_BAR + 3;
-        const int V = product_of(l, TO_V), G_bar = adjoint_of(l, TO_G_BAR), which = warp == 3 ? 2 : warp % 4,
+        const bool last = l + 1 == step.n_layers, hidden_above = role >= WARPS_H_BAR && role < WARPS_H_BAR + 3,
+                   hidden = hidden_above || role == 12 || role == 13 || role == 3,
+                   mu_bar = role >= WARPS_MU_BAR && role < WARPS_MU_BAR + 3;
+        const int V = product_of(l, TO_V), G_bar = adjoint_of(l, TO_G_BAR), which = role == 3 ? 2 : role % 4,
                   parts = last && !hidden_above ? 2 : 3; // no μ̄ yet
         factors f = {G_bar + 1, K_TILES, 1, 0, PAINN_CUDA_AT_A, -1, false};
         float4 a = splat(0), b = a, t = a;
-        if (warp < 3 || warp == WARP_GATE) {
+        if (role < 3 || role == WARP_GATE) {
             // What is mailed before the product, or without one: B̄, or Σ μ̄∘B.
             int at = PAINN_CUDA_AT_B + 2 * UNIT, box = mail_of(G_bar);
-            if (warp == WARP_GATE) {
+            if (role == WARP_GATE) {
                 if (last) return;
 #pragma unroll 1
                 for (int c = 0; c < 3; c++) t = fma4(sum_of(3 + c), kept(l, 3 + c), t);
             } else {
-                at = PAINN_CUDA_AT_B + (3 + warp) * UNIT;
+                at = AT_B_BAR + role * UNIT;
                 box = early_mail_of(G_bar + 2);
                 wait_for(V);
                 wait_for(V + TO_Q);
                 a = splat(step.epsilon);
 #pragma unroll 1
                 for (int c = 0; c < 3; c++) a = fma4(kept(l, c), kept(l, c), a);
-                a = kept(l, warp) * map4(rsqrtf, a);
+                a = kept(l, role) * map4(rsqrtf, a);
                 wait_for(G_bar - 1);
                 b = q_bar[lane] * kept(l, 8); // t̄
-                t = b * kept(l, warp);
-                if (!last) t = fma4(sum_of(3 + warp), kept(l, 7), t);
-                b = b * kept(l, 3 + warp);
+                t = b * kept(l, role);
+                if (!last) t = fma4(sum_of(3 + role), kept(l, 7), t);
+                b = b * kept(l, 3 + role);
             }
             put(box, at, t);
-            if (warp == WARP_GATE) return;
+            if (role == WARP_GATE) return;
         } else if (hidden) {
             if (which >= parts || (last && hidden_above)) return;
             f = {hidden_above ? G_bar - 2 : G_bar,
@@ -204,18 +251,18 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
             if (!hidden_above) wait_for(V + TO_G);
             if (which == 0) a = slope(hidden_above ? kept(l + 1, 9) : kept(l, 6));
         } else if (mu_bar) {
-            f = {G_bar + 2, 2 * K_TILES, 0, 0, PAINN_CUDA_AT_B + which * UNIT, PAINN_CUDA_AT_B + (3 + which) * UNIT, false};
+            f = {G_bar + 2, 2 * K_TILES, 0, 0, PAINN_CUDA_AT_B + which * UNIT, AT_B_BAR + which * UNIT, false};
             if (!last) b = sum_of(3 + which);
-        } else if (warp == WARP_Q_PRIME) {
+        } else if (role == WARP_Q_PRIME) {
             f.block = 0;
             wait_for(G_bar - 1);
             b = q_bar[lane];
-        } else if (warp == WARP_Q_BAR) {
+        } else if (role == WARP_Q_BAR) {
             f = {G_bar - 1, last ? K_TILES / 2 : K_TILES, 0, 0, last ? PAINN_CUDA_AT_A : PAINN_CUDA_AT_Q, -1, last};
             if (!last) b = own_of(0);
             t = t_of(l);
         } else {
-            if (warp == WARP_FETCH) fetch(G_bar + 1);
+            if (role == WARP_FETCH) fetch(G_bar + 1, n_products);
             return;
         }
         product_gates &gate = gates[f.product];
@@ -231,13 +278,12 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
                 v = take_parts(gate, sum, parts) * a;
                 at = hidden_above ? PAINN_CUDA_AT_Q : PAINN_CUDA_AT_A;
             }
-        } else if (warp == WARP_Q_BAR) {
+        } else if (role == WARP_Q_BAR) {
             q_bar[lane] = v;
-            arrive(gate.done);
             units = 2;
-        } else if (warp < 3) {
+        } else if (role < 3) {
             v = fma4(sum, a, b);
-            at += warp * UNIT;
+            at += role * UNIT;
         } else {
             const int c = mu_bar ? 1 + which : 0;
             block::template write<ADJOINT_PAIRS>(step.adjoint, c, v);
@@ -250,15 +296,38 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
             at += UNIT;
             v = v * t;
         }
-        arrive(gate.read);
+        arrive(gate.done); // of q̄'' as well: its mail goes before that of B̄
     }
 
-    // ---- messages: two warps an atom, each with half of its edges
+    // ---- messages: of one tile two warps an atom, each with half of its edges; of two tiles a warp an atom
+    static const int WARPS_OF_TILE = LAYERS_WARPS / TILES;
+    // Which share of its atom's edges a warp has.
+    __device__ __forceinline__ int share_of_edges() const
+    {
+        return warp % ATOM_WARPS;
+    }
+    // The warp's atom, of its tile.
+    __device__ __forceinline__ int atom_of() const
+    {
+        return warp % WARPS_OF_TILE / ATOM_WARPS;
+    }
+    // Four sums of a tile are mailed by as many groups of its warps, to all blocks: which one by this warp.
+    __device__ __forceinline__ int mailed_sum() const
+    {
+        return warp % WARPS_OF_TILE / (WARPS_OF_TILE / 4);
+    }
+    __device__ __forceinline__ void mail_sum(int box, int at) const
+    {
+        const int BLOCKS = PAINN_CUDA_TILE_BLOCKS / (WARPS_OF_TILE / 4);
+        block::template put_some<BLOCKS>(box, at, sum_of(mailed_sum()), warp % (WARPS_OF_TILE / 4) * BLOCKS);
+    }
+
     __device__ __forceinline__ void message(int l)
     {
         const bool first_layer = l == 0; // μ is zero, and x a function of the element
-        const int SLICES = K_TILES, stride = 8, start = warp % 2 * 4;
-        const int i = first + warp / 2, quarter = lane / 8, f = 2 * (lane % 8);
+        const int SLICES = K_TILES, stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
+        choose(warp / WARPS_OF_TILE);
+        const int i = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
         typedef filter_table<false, 128, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
         const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
@@ -303,8 +372,8 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
             messages.template add<false>(now, y0, y1, y2);
         }
         float2 mine = messages.finish();
-        const int at = quarter * FEATURES + warp / 2 * ATOM_ROW + f;
-        if (warp % 2 == 0) {
+        const int at = quarter * FEATURES + atom_of() * ATOM_ROW + f;
+        if (share_of_edges() == 0) {
             float2 before = make_float2(0, 0);
             if (!first_layer)
                 before = *(const float2 *)(own + at);
@@ -313,18 +382,19 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
             mine.x += before.x;
             mine.y += before.y;
         }
-        *(float2 *)(sums + warp % 2 * EDGE_SUMS + at) = mine;
+        *(float2 *)(sums + share_of_edges() * EDGE_SUMS + at) = mine;
+        if (first_layer) cluster_wait(); // for all mailboxes to be set up
         __syncthreads();
-        const int c = warp / 4, n = product_of(l, TO_V);
-        put_two(c == 0 ? early_mail_of(n + 1) : mail_of(n), c == 0 ? PAINN_CUDA_AT_Q : PAINN_CUDA_AT_A + (c - 1) * UNIT,
-                sum_of(c), warp % 4 * 2);
+        const int c = mailed_sum(), n = product_of(l, TO_V);
+        mail_sum(c == 0 ? early_mail_of(n + 1) : mail_of(n), c == 0 ? PAINN_CUDA_AT_Q : PAINN_CUDA_AT_A + (c - 1) * UNIT);
     }
 
     __device__ __forceinline__ void message_back(int l)
     {
         const bool first_layer = l == 0;
-        const int SLICES = K_TILES, stride = 8, start = warp % 2 * 4;
-        const int j = first + warp / 2, quarter = lane / 8, f = 2 * (lane % 8);
+        const int SLICES = K_TILES, stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
+        choose(warp / WARPS_OF_TILE);
+        const int j = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
         typedef filter_table<false, 128, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
         const float scale = step.table_scale; // dt/dd
@@ -372,35 +442,32 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
         // μ̄ begins as the atom's own μ̄'.
         float2 mine[2];
         back.finish(mine);
-        const int at = warp / 2 * ATOM_ROW + f, half = warp % 2 * EDGE_SUMS;
-        if (quarter < 3) *(float2 *)(sums + half + quarter * FEATURES + at) = mine[0];
+        const int at = atom_of() * ATOM_ROW + f, share = share_of_edges() * EDGE_SUMS;
+        if (quarter < 3) *(float2 *)(sums + share + quarter * FEATURES + at) = mine[0];
         if (quarter > 0) {
-            if (warp % 2 == 0) {
+            if (share == 0) {
                 const float2 before = *(const float2 *)(own + quarter * FEATURES + at);
                 mine[1].x += before.x;
                 mine[1].y += before.y;
             }
-            *(float2 *)(sums + half + (2 + quarter) * FEATURES + at) = mine[1];
+            *(float2 *)(sums + share + (2 + quarter) * FEATURES + at) = mine[1];
         }
         __syncthreads();
-        if (warp < 12)
-            put_two(mail_of(adjoint_of(l, TO_H_BAR)), PAINN_CUDA_AT_A + warp / 4 * UNIT, sum_of(warp / 4), warp % 4 * 2);
+        if (mailed_sum() < 3) mail_sum(mail_of(adjoint_of(l, TO_H_BAR)), PAINN_CUDA_AT_A + mailed_sum() * UNIT);
     }
 };
 
-template <typename Numbers>
+template <typename Numbers, int TILES>
 static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     layers_kernel(const __grid_constant__ painn_cuda_step step, int cluster, int forces)
 {
     DYNAMIC_SHARED(shared);
-    layers<Numbers> n(step, shared, cluster, forces);
+    layers<Numbers, TILES> n(step, shared, cluster, forces);
     n.prepare();
     begin_stage(step, stage_message(0));
     const int L = step.n_layers;
-    n.turn = *(volatile uint32_t *)step.meeting & 0x80000000u;
-    n.n_atoms = step.call->n_atoms;
-    n.n_tiles = (n.n_atoms + PAINN_CUDA_TILE_ATOMS - 1) / PAINN_CUDA_TILE_ATOMS;
     if (n.first >= n.n_atoms) {
+        cluster_wait();
         if (n.warp == WARP_FETCH) n.wait_for_weights();
         for (int k = 1; cluster == (int)gridDim.x && k < (forces ? 2 : 1) * L; k++) n.meet();
         return;
@@ -409,12 +476,14 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     for (int l = 0; l < L; l++) {
         n.message(l);
         n.stamp(stage_message(l) + 1);
-        n.forward(l, forces);
+#pragma unroll 1
+        for (int k = 0; k < TILES; k++) n.forward(l, n.template take_part<false>(k), forces);
     }
     if (!forces) return;
 #pragma unroll 1
     for (int l = L - 1; l >= 0; l--) {
-        n.back(l);
+#pragma unroll 1
+        for (int k = 0; k < TILES; k++) n.back(l, n.template take_part<true>(k));
         n.message_back(l);
         if (l > 0) n.stamp(stage_edges(L, l) + 1);
     }
@@ -422,19 +491,20 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-// Blocks of a cluster: two tiles are one cluster where there is room for such.
-static int cluster_of(int tiles, int two_at_once)
-{
-    return tiles == 2 && two_at_once ? 2 * PAINN_CUDA_TILE_BLOCKS : PAINN_CUDA_TILE_BLOCKS;
-}
-
-template <typename Numbers> static int launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+template <typename Numbers, int TILES>
+static int launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
     const int tiles = (plan->n_atoms + PAINN_CUDA_TILE_ATOMS - 1) / PAINN_CUDA_TILE_ATOMS,
-              cluster = cluster_of(tiles, plan->whole == 2);
-    return launch(layers_kernel<Numbers>, tiles * PAINN_CUDA_TILE_BLOCKS, LAYERS_WARPS * 32,
-                  layers_bytes(step, sizeof(typename Numbers::piece)), cluster, plan->overlap | LAUNCH_TOGETHER, stream, *step,
-                  cluster, plan->forces);
+              n_blocks = (tiles + TILES - 1) / TILES * PAINN_CUDA_TILE_BLOCKS,
+              cluster = plan->whole == PAINN_CUDA_PAIRED ? n_blocks : PAINN_CUDA_TILE_BLOCKS;
+    return launch(layers_kernel<Numbers, TILES>, n_blocks, LAYERS_WARPS * 32,
+                  layers_bytes<TILES>(step, sizeof(typename Numbers::piece)), cluster, plan->overlap | LAUNCH_TOGETHER, stream,
+                  *step, cluster, plan->forces);
+}
+template <typename Numbers> static int launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    return plan->whole == PAINN_CUDA_DOUBLED ? launch_layers<Numbers, 2>(step, plan, stream)
+                                             : launch_layers<Numbers, 1>(step, plan, stream);
 }
 
 int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
@@ -444,22 +514,31 @@ int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan 
                                                 : launch_layers<split_halves>(step, plan, stream);
 }
 
-template <typename Numbers> static int prepare_layers(const painn_cuda_step *step, int tiles)
+// How many clusters for so many tiles each run at once.
+template <typename Numbers, int TILES> static int prepare_layers(const painn_cuda_step *step, int cluster)
 {
-    const int bytes = layers_bytes(step, sizeof(typename Numbers::piece));
+    const int bytes = layers_bytes<TILES>(step, sizeof(typename Numbers::piece));
     const auto set = [](cudaFuncAttribute attribute, int value) {
-        return cudaFuncSetAttribute(layers_kernel<Numbers>, attribute, value) == cudaSuccess;
+        return cudaFuncSetAttribute(layers_kernel<Numbers, TILES>, attribute, value) == cudaSuccess;
     };
     const bool can = set(cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) &&
-                     (tiles < 2 || set(cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+                     (cluster <= PAINN_CUDA_TILE_BLOCKS || set(cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     cudaGetLastError();
-    return can ? clusters_at_once(layers_kernel<Numbers>, tiles * PAINN_CUDA_TILE_BLOCKS, LAYERS_WARPS * 32, bytes) : 0;
+    return can ? clusters_at_once(layers_kernel<Numbers, TILES>, cluster, LAYERS_WARPS * 32, bytes) : 0;
+}
+template <typename Numbers> static int prepare_layers(const painn_cuda_step *step, int whole)
+{
+    const int blocks = PAINN_CUDA_TILE_BLOCKS;
+    return whole == PAINN_CUDA_DOUBLED                        ? 2 * prepare_layers<Numbers, 2>(step, blocks)
+           : whole == PAINN_CUDA_APART                        ? prepare_layers<Numbers, 1>(step, blocks)
+           : prepare_layers<Numbers, 1>(step, 2 * blocks) > 0 ? 2
+                                                              : 0;
 }
 
-int painn_cuda_prepare_layers(const painn_cuda_step *step, int tiles)
+int painn_cuda_prepare_layers(const painn_cuda_step *step, int whole)
 {
     if (!step->n_products) return 0;
-    return step->numbers == PAINN_CUDA_BFLOATS  ? prepare_layers<single_numbers<true>>(step, tiles)
-           : step->numbers == PAINN_CUDA_HALVES ? prepare_layers<single_numbers<false>>(step, tiles)
-                                                : prepare_layers<split_halves>(step, tiles);
+    return step->numbers == PAINN_CUDA_BFLOATS  ? prepare_layers<single_numbers<true>>(step, whole)
+           : step->numbers == PAINN_CUDA_HALVES ? prepare_layers<single_numbers<false>>(step, whole)
+                                                : prepare_layers<split_halves>(step, whole);
 }

@@ -11,10 +11,10 @@
 enum {
     LAYERS_WARPS = 16,
     K_TILES = PAINN_CUDA_LAYERS_F / 16,          // of F features
-    UNIT = K_TILES * 32,                         // pieces of F features of the tile, as operand
+    UNIT = PAINN_CUDA_UNIT,                      // pieces of F features of the tile, as operand
     ATOM_ROW = 20,                               // floats of an atom's features in shared memory: without bank conflicts
     FEATURES = PAINN_CUDA_TILE_ATOMS * ATOM_ROW, // floats of one component
-    EDGE_SUMS = 6 * FEATURES                     // of half of the edges
+    EDGE_SUMS = 6 * FEATURES                     // of the edges of a tile, or of half of them
 };
 
 // Who does what is said in painn_cuda_layers.cu; the weights' way is one thread's of this warp.
@@ -23,17 +23,18 @@ enum { WARP_FETCH = LAYERS_WARPS - 1 };
 // Of a product, each used once.
 struct product_gates {
     uint64_t mail, early; // mailboxes; what comes before the rest of an operand
-    uint64_t weights;     // there
-    uint64_t read;        // and no longer needed
+    uint64_t weights;     // there, as the first tile's gates say for all tiles
     uint64_t part;        // sums that warps exchange
-    uint64_t done;        // what it leaves for other warps
+    uint64_t done;        // what it leaves for other warps, its weights read
 };
 
-static int layers_bytes(const painn_cuda_step *step, int piece_bytes)
+// Floats of each tile of a block: three sums that warps exchange, q̄'', q and μ or q̄ and μ̄, sums over edges.
+template <int TILES> constexpr int tile_floats = 4 * 32 * 4 + 4 * FEATURES + 2 / TILES *EDGE_SUMS;
+template <int TILES> static int layers_bytes(const painn_cuda_step *step, int piece_bytes)
 {
-    return (PAINN_CUDA_OPERANDS + PAINN_CUDA_RING) * piece_bytes + (step->n_layers * PAINN_CUDA_SAVED + 4) * 32 * 16 +
-           4 * FEATURES * 4 + 2 * EDGE_SUMS * 4 + LAYERS_WARPS * 2 * 32 * 16 +
-           step->n_products * (int)(sizeof(product_gates) + sizeof(painn_cuda_product));
+    return (TILES * PAINN_CUDA_OPERANDS + PAINN_CUDA_RING) * piece_bytes + LAYERS_WARPS * 2 * 32 * 16 +
+           TILES * (tile_floats<TILES> * 4 + step->n_layers * PAINN_CUDA_SAVED * 32 * 16) +
+           step->n_products * (int)(TILES * sizeof(product_gates) + sizeof(painn_cuda_product));
 }
 
 // Weights of 16 features and 16 of k, of all lanes, as operand A.
@@ -72,22 +73,24 @@ template <bool bfloat> static __device__ __forceinline__ uint2 pack_turned(float
                       turn_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
 }
 
-template <typename Numbers> struct layers_block : activations {
+template <typename Numbers, int TILES> struct layers_block : activations {
     typedef typename Numbers::piece piece;
+    static const int ATOM_WARPS = 2 / TILES; // that share an atom's edges
     char *shared;
     piece *operands, *ring;
+    float *values;                    // of all tiles
     float4 *keep, *exchanged, *q_bar; // sums of three warps; q̄'' of a layer
-    float *own, *sums;                // own: q, μ or q̄, μ̄ of this block's atoms; sums: of two halves of the edges
-    float4 *row;                      // of this warp: 32 edges of its atom
-    product_gates *gates;
+    float *own, *sums; // own: q, μ or q̄, μ̄ of this block's atoms; sums: of the edges, by warps that share an atom
+    float4 *row;       // of this warp: 32 edges of its atom
+    product_gates *gates, *weights; // of the tile; of the first, which has those of weights
     painn_cuda_product *products;
     int lane, warp, rank, first;
-    int n_atoms, n_tiles;
+    int n_atoms, n_blocks;             // blocks that have some
     int cluster;                       // blocks of the cluster: of one tile, or all there are
     int first_peer;                    // the place in it of the tile's first block
     int row_length;                    // of the edges of this warp's atom
     int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
-    uint32_t turn;                     // of all tiles' barrier
+    uint32_t turn;                     // of all blocks' barrier
     mail_base peers[PAINN_CUDA_TILE_BLOCKS];
 
     __device__ __forceinline__ layers_block(const painn_cuda_step &s, uint4 *memory, int cluster_blocks, int forces)
@@ -95,29 +98,46 @@ template <typename Numbers> struct layers_block : activations {
           n_read(0)
     {
         shared = (char *)memory;
-        operands = (piece *)memory;
-        ring = operands + PAINN_CUDA_OPERANDS;
-        keep = (float4 *)(ring + PAINN_CUDA_RING);
-        exchanged = keep + s.n_layers * PAINN_CUDA_SAVED * 32;
-        q_bar = exchanged + 3 * 32;
-        own = (float *)(q_bar + 32);
-        sums = own + 4 * FEATURES;
-        row = (float4 *)(sums + 2 * EDGE_SUMS);
-        gates = (product_gates *)(row + LAYERS_WARPS * 2 * 32);
-        products = (painn_cuda_product *)(gates + s.n_products);
+        ring = (piece *)memory + TILES * PAINN_CUDA_OPERANDS;
+        row = (float4 *)(ring + PAINN_CUDA_RING);
+        values = (float *)(row + LAYERS_WARPS * 2 * 32);
+        weights = (product_gates *)(values + TILES * (tile_floats<TILES> + s.n_layers * PAINN_CUDA_SAVED * 32 * 4));
+        products = (painn_cuda_product *)(weights + TILES * s.n_products);
         lane = threadIdx.x % 32;
         warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // the same in all lanes, as the compiler then knows
         row += warp * 2 * 32;
-        first_peer = (int)blockIdx.x % cluster - (int)blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
+        first_peer = TILES > 1 ? 0 : (int)blockIdx.x % cluster - (int)blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
         rank = blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
-        first = (int)(blockIdx.x / PAINN_CUDA_TILE_BLOCKS) * PAINN_CUDA_TILE_ATOMS;
+        find(0);
 #pragma unroll
         for (int r = 0; r < PAINN_CUDA_TILE_BLOCKS; r++) peers[r] = find_peer(shared, first_peer + r);
     }
+    __device__ __forceinline__ void find(int tile)
+    {
+        operands = (piece *)shared + tile * PAINN_CUDA_OPERANDS;
+        exchanged = (float4 *)(values + tile * tile_floats<TILES>);
+        q_bar = exchanged + 3 * 32;
+        own = (float *)(q_bar + 32);
+        sums = own + 4 * FEATURES;
+        keep = (float4 *)(values + TILES * tile_floats<TILES>);
+        keep += tile * step.n_layers * PAINN_CUDA_SAVED * 32;
+        gates = weights + tile * step.n_products;
+        first = ((int)(blockIdx.x / PAINN_CUDA_TILE_BLOCKS) * TILES + tile) * PAINN_CUDA_TILE_ATOMS;
+    }
+    // What follows is about this one of several tiles.
+    __device__ __forceinline__ void choose(int tile)
+    {
+        if (TILES > 1) find(tile);
+    }
 
-    // The table, mailboxes, gates, and the first weights on their way.
+    // The table, mailboxes, gates, and the first weights on their way. What is read here was there before the list was begun. Mail may
+    // be sent after cluster_wait.
     __device__ __forceinline__ void prepare()
     {
+        turn = *(volatile uint32_t *)step.meeting & 0x80000000u;
+        n_atoms = step.call_in->n_atoms;
+        const int atoms = TILES * PAINN_CUDA_TILE_ATOMS;
+        n_blocks = (n_atoms + atoms - 1) / atoms * PAINN_CUDA_TILE_BLOCKS;
         const int words = step.n_products * (int)sizeof(painn_cuda_product) / 4, unit = UNIT * (int)sizeof(piece);
         for (int k = threadIdx.x; k < words; k += LAYERS_WARPS * 32)
             ((uint32_t *)products)[k] = __ldg((const uint32_t *)step.products + k);
@@ -125,27 +145,30 @@ template <typename Numbers> struct layers_block : activations {
         // By one lane of each warp: gates of several lanes are set up one by one.
         for (int k = warp; lane == 0 && k < step.n_products; k += LAYERS_WARPS) {
             const painn_cuda_product &p = products[k];
-            mailbox_init(&gates[k].mail, p.mail * unit / 2);
-            if (p.early) mailbox_init(&gates[k].early, p.early * unit / 2);
-            gate_init(&gates[k].weights, 1);
-            gate_init(&gates[k].read, p.warps);
-            if (p.parts) gate_init(&gates[k].part, p.parts);
-            gate_init(&gates[k].done, p.warps);
+#pragma unroll 1
+            for (int tile = 0; tile < TILES; tile++) {
+                product_gates &g = weights[tile * step.n_products + k];
+                mailbox_init(&g.mail, p.mail * unit / 2);
+                if (p.early) mailbox_init(&g.early, p.early * unit / 2);
+                if (tile == 0) gate_init(&g.weights, 1);
+                if (p.parts) gate_init(&g.part, p.parts);
+                gate_init(&g.done, p.warps);
+            }
         }
         mailbox_publish();
         __syncthreads();
         cluster_arrive();
-        if (warp == WARP_FETCH) fetch(-1);
-        cluster_wait();
+        if (warp == WARP_FETCH) fetch(-1, 1); // of the others there is time after the first edges, which this warp has to do too
     }
-    // The weights for which there is room once product `last` has read its own. By one thread.
-    __device__ __forceinline__ void fetch(int last)
+    // The weights, of the first n products, for which there is room once product `last` has read its own. By one thread.
+    __device__ __forceinline__ void fetch(int last, int n)
     {
         if (lane == 0) {
-            while (n_fetched < n_products && products[n_fetched].after <= last) {
+            while (n_fetched < n && products[n_fetched].after <= last) {
                 const painn_cuda_product &p = products[n_fetched];
-                for (; n_read <= p.after; n_read++) gate_wait(&gates[n_read].read, 0); // all that came before, too
-                uint64_t *gate = &gates[n_fetched].weights;
+                for (; n_read <= p.after; n_read++) // all that came before, too
+                    for (int tile = 0; tile < TILES; tile++) gate_wait(&weights[tile * step.n_products + n_read].done, 0);
+                uint64_t *gate = &weights[n_fetched].weights;
                 gate_expect(gate, p.copies * p.bytes);
                 for (int k = 0; k < p.copies; k++)
                     bulk_copy((char *)(ring + p.position) + k * p.bytes,
@@ -158,7 +181,7 @@ template <typename Numbers> struct layers_block : activations {
     // They must not come when the block has left.
     __device__ __forceinline__ void wait_for_weights()
     {
-        for (int k = 0; lane == 0 && k < n_fetched; k++) gate_wait(&gates[k].weights, 0);
+        for (int k = 0; lane == 0 && k < n_fetched; k++) gate_wait(&weights[k].weights, 0);
     }
     __device__ __forceinline__ void arrive(uint64_t &gate) const
     {
@@ -190,7 +213,7 @@ template <typename Numbers> struct layers_block : activations {
     __device__ __forceinline__ float4 sum_of(int c) const
     {
         const float2 *at = place_of(sums + c * FEATURES);
-        return gather(at) + gather(at + EDGE_SUMS / 2);
+        return ATOM_WARPS == 1 ? gather(at) : gather(at) + gather(at + EDGE_SUMS / 2);
     }
     __device__ __forceinline__ float4 &kept(int layer, int quantity) const
     {
@@ -215,17 +238,22 @@ template <typename Numbers> struct layers_block : activations {
     __device__ __forceinline__ void put(int box, int at, float4 v) const
     {
         const auto mine = pack_turned(v * splat(PAINN_CUDA_OPERAND_SCALE), Numbers());
-        const uint32_t offset = (uint32_t)((at + rank * 32 + lane) * (int)sizeof(piece));
+        const uint32_t offset = offset_of(at + rank * 32 + lane);
 #pragma unroll
         for (int k = 0; k < PAINN_CUDA_TILE_BLOCKS; k++) mail(peers[k], offset, (uint32_t)box, mine);
     }
-    // The same to two of them, from block r on.
-    __device__ __forceinline__ void put_two(int box, int at, float4 v, int r) const
+    // The same to N of them, from block r on.
+    template <int N> __device__ __forceinline__ void put_some(int box, int at, float4 v, int r) const
     {
         const auto mine = pack_turned(v * splat(PAINN_CUDA_OPERAND_SCALE), Numbers());
-        const uint32_t offset = (uint32_t)((at + rank * 32 + lane) * (int)sizeof(piece));
+        const uint32_t offset = offset_of(at + rank * 32 + lane);
 #pragma unroll
-        for (int k = 0; k < 2; k++) mail(find_peer(shared, first_peer + r + k), offset, (uint32_t)box, mine);
+        for (int k = 0; k < N; k++) mail(find_peer(shared, first_peer + r + k), offset, (uint32_t)box, mine);
+    }
+    // Of a piece of an operand, in each block's shared memory.
+    __device__ __forceinline__ uint32_t offset_of(int at) const
+    {
+        return (uint32_t)((char *)(operands + at) - shared);
     }
     __device__ __forceinline__ int mail_of(int product) const
     {
@@ -250,7 +278,7 @@ template <typename Numbers> struct layers_block : activations {
         float4 sum[2][3];
 #pragma unroll
         for (int k = 0; k < 6; k++) sum[k / 3][k % 3] = splat(0);
-        gate_wait(&g.weights, 0);
+        gate_wait(&weights[f.product].weights, 0);
         bool early = f.early_from >= 0;
 #pragma unroll 1
         for (;;) {
@@ -309,13 +337,13 @@ template <typename Numbers> struct layers_block : activations {
         t = fma4(kept(l, 1), kept(l, 4), t);
         return fma4(kept(l, 2), kept(l, 5), t);
     }
-    // ---- all tiles
+    // ---- all blocks
     __device__ __forceinline__ void meet()
     {
         if (cluster == (int)gridDim.x)
             cluster_barrier<PAINN_CUDA_TILE_BLOCKS>(); // not by the way through L2
         else
-            grid_barrier(step.meeting, n_tiles * PAINN_CUDA_TILE_BLOCKS, turn);
+            grid_barrier(step.meeting, n_blocks, turn);
     }
     __device__ __forceinline__ void stamp(int number) const
     {

@@ -237,29 +237,29 @@ static void list_products(product_table *t, painn_cuda_step *step)
         const painn_cuda_layer *w = &step->layer[l], *next = &step->layer[l + 1 < L ? l + 1 : l];
         const int last = l + 1 == L, blocks = last ? 2 : 3; // of the update: q, t, and μ
         add_product(t, w->U, K, 2, NULL, 0, 6, 6, 3);
-        add_product(t, w->M1, 2 * K, 1, NULL, 2, 2, 1, 1)->bias[0] = w->c1;
+        add_product(t, w->M1, 2 * K, 1, NULL, 2, 2, 1, 0)->bias[0] = w->c1;
         painn_cuda_product *p = add_product(t, w->M2, K, blocks, q_t_mu, 0, 2, blocks, 1);
         for (int k = 0; k < blocks; k++) p->bias[k] = w->c2 + q_t_mu[k] * F;
         if (last) break;
-        add_product(t, next->W1, K, 1, NULL, 0, 2, 1, 1)->bias[0] = next->b1;
-        p = add_product(t, next->W2, K, 3, NULL, 0, 2, 3, 1);
+        add_product(t, next->W1, K, 1, NULL, 0, 2, 1, 0)->bias[0] = next->b1;
+        p = add_product(t, next->W2, K, 3, NULL, 0, 2, 3, 0);
         for (int k = 0; k < 3; k++) p->bias[k] = next->b2 + k * F;
     }
-    painn_cuda_product *p = add_product(t, step->O1, K, 1, NULL, 0, 2, 1, 1);
+    painn_cuda_product *p = add_product(t, step->O1, K, 1, NULL, 0, 2, 1, 0);
     p->ranks = PAINN_CUDA_TILE_BLOCKS / 2; // half as many hidden features
     p->bias[0] = step->o1;
     p->bias[1] = step->O2;
     step->n_products_forward = t->n;
-    add_product(t, step->O1t, K / 2, 1, NULL, 0, 1, 1, 1);
+    add_product(t, step->O1t, K / 2, 1, NULL, 0, 1, 1, 0);
     for (int l = L - 1; l >= 0; l--) {
         const painn_cuda_layer *w = &step->layer[l];
         const int parts = l + 1 == L ? 2 : 3; // no μ̄ yet
         add_product(t, w->M2t, 3 * K, 1, NULL, 0, 2 * parts, parts, parts);
-        add_product(t, w->M1t, K, 2, NULL, 0, 2, 4, 1);
-        add_product(t, w->Ut, 2 * K, 1, NULL, 6, 6, 3, 1);
+        add_product(t, w->M1t, K, 2, NULL, 0, 2, 4, 0);
+        add_product(t, w->Ut, 2 * K, 1, NULL, 6, 6, 3, 0);
         if (l == 0) break;
         add_product(t, w->W2t, 3 * K, 1, NULL, 0, 6, 3, 3);
-        add_product(t, w->W1t, K, 1, NULL, 0, 2, 1, 1);
+        add_product(t, w->W1t, K, 1, NULL, 0, 2, 1, 0);
     }
     step->n_products = t->n;
 }
