@@ -41,8 +41,8 @@ enum {
 enum { PAINN_CUDA_SPLIT_HALVES = CUDA_SPLIT_HALVES, PAINN_CUDA_HALVES = CUDA_HALVES, PAINN_CUDA_BFLOATS = CUDA_BFLOATS };
 #define PAINN_CUDA_OPERAND_SCALE 16.0f
 typedef struct painn_cuda_layer {
-    /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4). In the fast modes a cubic of halves, two features
-     * together: [intervals][F/16][3][8] 16 bytes: half2 c0, c1, c2, c3. */
+    /* [F/16][intervals][3][16] 16 bytes: c0, c1, c2, half2(c3, c4). In the fast modes a cubic of halves, two features
+     * together: [F/16][intervals][3][8] 16 bytes: half2 c0, c1, c2, c3. */
     const void *filter;
     const void *U, *M1, *M2, *W1, *W2;      /* y = x wᵀ */
     const void *Ut, *M1t, *M2t, *W1t, *W2t; /* y = x w; rows of M2t in the order q, t, μ */

@@ -71,13 +71,13 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) {
-        filter_table<true, F, fast>::load(step.layer[l], shared, blockIdx.x % SLICES);
+        filter_table<true, fast>::template load<FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
     // Rows are there long before the features of layer 1 and above.
     if (first_layer) begin_stage(step, stage_message(l));
     edge_tasks task(SLICES, step.call->n_atoms, mode);
-    filter_table<in_shared, F, fast> table(step.layer[l], shared, task.slice);
+    filter_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
     const int width = first_layer ? 32 : 96;
@@ -151,11 +151,11 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) {
-        filter_table<true, F, fast>::load(step.layer[l], shared, blockIdx.x % SLICES);
+        filter_table<true, fast>::template load<BACKWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
         __syncthreads();
     }
     edge_tasks task(SLICES, step.call->n_atoms, mode);
-    filter_table<in_shared, F, fast> table(step.layer[l], shared, task.slice);
+    filter_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float scale = lane % 4 == 0 ? step.table_scale : 1.0f; // dt/dd for κ
     // Of κ and ū of eight edges each lane gets one: of the edge that is its quarter, or four further; in a block a row of four.
@@ -353,7 +353,7 @@ static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1
 
 template <bool fast> static constexpr int table_bytes()
 {
-    return PAINN_CUDA_INTERVALS * table_entries<fast>() * (int)sizeof(uint4);
+    return filter_table<true, fast>::ENTRIES * (int)sizeof(uint4);
 }
 
 template <int F, int mode, bool fast>
@@ -418,13 +418,20 @@ int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan 
     return step->n_features == 64 ? launch_forces<4>(step, plan, stream) : launch_forces<8>(step, plan, stream);
 }
 
+// Room for the table, and no more: what is left of the memory is the first cache, which the gathers want.
+template <typename Kernel> static void give_shared(Kernel *kernel, int bytes)
+{
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxL1);
+}
+
 template <int F, bool fast> static void raise()
 {
     const int bytes = table_bytes<fast>();
-    cudaFuncSetAttribute(message_kernel<F, true, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(message_kernel<F, false, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(edges_kernel<F, true, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(edges_kernel<F, false, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    give_shared(message_kernel<F, true, TABLE_SHARED, fast>, bytes);
+    give_shared(message_kernel<F, false, TABLE_SHARED, fast>, bytes);
+    give_shared(edges_kernel<F, true, TABLE_SHARED, fast>, bytes);
+    give_shared(edges_kernel<F, false, TABLE_SHARED, fast>, bytes);
 }
 
 // Where a block has too little shared memory for the filter table, plans leave it in global memory.

@@ -12,19 +12,19 @@ template <bool fast> static constexpr int table_entries()
 }
 
 // The table of a layer as a block sees it: entry (interval, block b) of the lane's two features.
-template <bool in_shared, int F, bool fast> struct filter_table {
-    static const int SLICE = table_entries<fast>(), INTERVAL = in_shared ? SLICE : F / PAINN_CUDA_SLICE * SLICE;
+template <bool in_shared, bool fast> struct filter_table {
+    static const int INTERVAL = table_entries<fast>(), ENTRIES = PAINN_CUDA_INTERVALS * INTERVAL;
     const float4 *base;
     __device__ __forceinline__ filter_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
     {
-        base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * SLICE) + threadIdx.x % 8;
+        base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * ENTRIES) + threadIdx.x % 8;
     }
     struct entry {
         float4 first, second; // of two features; in the fast modes the first has both
     };
     __device__ __forceinline__ entry fetch(int interval, int b) const
     {
-        const float4 *at = base + interval * INTERVAL + b * (SLICE / 3);
+        const float4 *at = base + interval * INTERVAL + b * (INTERVAL / 3);
         entry c;
         c.first = in_shared ? at[0] : __ldg(at);
         if (!fast) c.second = in_shared ? at[8] : __ldg(at + 8);
@@ -50,12 +50,17 @@ template <bool in_shared, int F, bool fast> struct filter_table {
         W = fmaf(t, b1, c.x);
         if (derivative) dW = fmaf(t, fmaf(t, fmaf(t, c34.y, b3), b2), b1);
     }
-    // All of a slice into shared memory.
-    static __device__ __forceinline__ void load(const painn_cuda_layer &layer, uint4 *shared, int slice)
+    // All of a slice into shared memory, by blocks of THREADS, whose loads are all on their way at once.
+    template <int THREADS> static __device__ __forceinline__ void load(const painn_cuda_layer &layer, uint4 *shared, int slice)
     {
-        const uint4 *table = (const uint4 *)layer.filter + slice * SLICE;
-        for (int k = threadIdx.x; k < PAINN_CUDA_INTERVALS * SLICE; k += blockDim.x)
-            shared[k] = __ldg(table + (size_t)(k / SLICE) * (F / PAINN_CUDA_SLICE * SLICE) + k % SLICE);
+        const int EACH = ENTRIES / THREADS;
+        static_assert(ENTRIES % THREADS == 0, "all threads have as many");
+        const uint4 *from = (const uint4 *)layer.filter + slice * ENTRIES + threadIdx.x;
+        uint4 v[EACH];
+#pragma unroll
+        for (int k = 0; k < EACH; k++) v[k] = __ldg(from + k * THREADS);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) shared[k * THREADS + threadIdx.x] = v[k];
     }
 };
 

@@ -259,7 +259,7 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
         const bool first_layer = l == 0; // μ is zero, and x a function of the element
         const int SLICES = K_TILES, stride = 8, start = warp % 2 * 4;
         const int i = first + warp / 2, quarter = lane / 8, f = 2 * (lane % 8);
-        typedef filter_table<false, 128, Numbers::PRODUCTS == 1> table_type;
+        typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
         const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
         const int width = first_layer ? 32 : 96;
@@ -325,7 +325,7 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
         const bool first_layer = l == 0;
         const int SLICES = K_TILES, stride = 8, start = warp % 2 * 4;
         const int j = first + warp / 2, quarter = lane / 8, f = 2 * (lane % 8);
-        typedef filter_table<false, 128, Numbers::PRODUCTS == 1> table_type;
+        typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
         const float scale = step.table_scale; // dt/dd
         const bool accumulate = l + 1 < step.n_layers;

@@ -149,7 +149,7 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
         for (int f = 0; f < 3 * F; f++) {
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
             int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
-            size_t entry = ((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block;
+            size_t entry = ((size_t)slice * T + i) * 3 + block;
             if (exact) {
                 float *to = (float *)place + (entry * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
                 uint16_t halves[2] = {cuda_to_half(from[3]), cuda_to_half(from[4])};
