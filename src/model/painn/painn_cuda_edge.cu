@@ -79,20 +79,20 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     edge_tasks task(SLICES, step.call->n_atoms, mode);
     filter_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
-    const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
     const int width = first_layer ? 32 : 96;
+    const float *rows = (first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f;
     edge_chunk next;
     edge_view<BLOCKS, false> e;
-    if (task.atom < task.end) next.load(step.edges, step.row_length, step.row_capacity, task.atom, 0);
+    if (task.atom < task.end) next.load(step, step.edges, step.row_length, task.atom, 0);
     if (!first_layer) begin_stage(step, stage_message(l));
 
     for (int i = task.atom; i < task.end; i += task.stride) {
         message_sums sums;
         edge_chunk chunk = next;
-        if (i + task.stride < task.end) next.load(step.edges, step.row_length, step.row_capacity, i + task.stride, 0);
+        if (i + task.stride < task.end) next.load(step, step.edges, step.row_length, i + task.stride, 0);
         const int length = chunk.length;
         for (int begin = 0; begin < length; begin += 32) {
-            if (begin > 0) chunk.load(step.edges, step.row_length, step.row_capacity, i, begin);
+            if (begin > 0) chunk.load(step, step.edges, step.row_length, i, begin);
             const int packed =
                 first_layer ? __float_as_int(chunk.b.z) * PAINN_CUDA_INTERVALS + __float_as_int(chunk.b.x) % PAINN_CUDA_INTERVALS
                             : __float_as_int(chunk.b.x);
@@ -100,22 +100,22 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
             // A block a row: the next edge's filters are made while this one's features come. Else there are warps enough.
             if (mode == ROW_BLOCK && task.begin < n) {
                 e.locate(chunk, packed, task.begin);
-                e.filter(table, task.begin + quarter < n);
+                e.filter(table);
             }
             for (int k = task.begin; k < n; k += task.step) {
                 if (mode != ROW_BLOCK) e.locate(chunk, packed, k);
-                const float *x = rows + (size_t)(e.j * SLICES + task.slice) * width;
+                const float *x = rows + (size_t)(unsigned)e.j * (SLICES * width);
                 const float4 x0 = *(const float4 *)x; // q, R of two features
                 float4 x1, x2;
                 if (!first_layer) {
                     x1 = *(const float4 *)(x + 32); // μ_x, μ_y
                     x2 = *(const float4 *)(x + 64); // μ_z, x^μ
                 }
-                if (mode != ROW_BLOCK) e.filter(table, k + quarter < n);
+                if (mode != ROW_BLOCK) e.filter(table);
                 const edge_view<BLOCKS, false> now = e;
                 if (mode == ROW_BLOCK && k + task.step < n) {
                     e.locate(chunk, packed, k + task.step);
-                    e.filter(table, k + task.step + quarter < n);
+                    e.filter(table);
                 }
                 sums.add<first_layer>(now, x0, x1, x2);
             }
@@ -138,11 +138,6 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     }
 }
 
-// What a lambda is called with to be compiled for it.
-template <bool v> struct constant {
-    static const bool value = v;
-};
-
 template <int F, bool first_layer, int mode, bool fast>
 static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128)
     edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
@@ -164,7 +159,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     const float4 *adjoint = (const float4 *)step.adjoint + task.slice * 16 + lane % 8;
     edge_chunk next;
     edge_view<BLOCKS, true> e;
-    if (task.atom < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, task.atom, 0);
+    if (task.atom < task.end) next.load(step, step.incoming, step.incoming_length, task.atom, 0);
     begin_stage(step, stage_edges(step.n_layers, l)); // all but the adjoints is there already
 
     for (int j = task.atom; j < task.end; j += task.stride) {
@@ -173,29 +168,29 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
         reverse_sums sums;
         sums.load(own, first_layer);
         edge_chunk chunk = next;
-        if (j + task.stride < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, j + task.stride, 0);
+        if (j + task.stride < task.end) next.load(step, step.incoming, step.incoming_length, j + task.stride, 0);
         const int length = chunk.length;
         float *gradient =
             step.edge_gradient + ((size_t)task.slice * step.atom_capacity + j) * step.row_capacity * 4 + mine_of * 4 + lane % 4;
         for (int begin = 0; begin < length; begin += 32) {
-            if (begin > 0) chunk.load(step.incoming, step.incoming_length, step.row_capacity, j, begin);
+            if (begin > 0) chunk.load(step, step.incoming, step.incoming_length, j, begin);
             const int packed = __float_as_int(chunk.b.x), n = min(32, length - begin);
             if (mode == ROW_BLOCK && task.begin < n) {
                 e.locate(chunk, packed, task.begin);
-                e.filter(table, task.begin + quarter < n);
+                e.filter(table);
             }
             float *at = gradient + (begin + task.begin) * 4, before = 0;
             // Read a step ahead: it comes from far.
             if (accumulate && task.begin + mine_of < n) before = *at;
-            const auto four = [&](int k, auto whole) {
+            const auto four = [&](int k) {
                 if (mode != ROW_BLOCK) e.locate(chunk, packed, k);
-                const float4 *bar = adjoint + (unsigned)e.j * (SLICES * 16);
+                const float4 *bar = adjoint + (size_t)(unsigned)e.j * (SLICES * 16);
                 const float4 bar0 = bar[0], bar1 = bar[8];
-                if (mode != ROW_BLOCK) e.filter(table, whole.value || k + quarter < n);
+                if (mode != ROW_BLOCK) e.filter(table);
                 const edge_view<BLOCKS, true> now = e;
                 if (mode == ROW_BLOCK && k + task.step < n) {
                     e.locate(chunk, packed, k + task.step);
-                    e.filter(table, k + task.step + quarter < n);
+                    e.filter(table);
                 }
                 return sums.terms<first_layer>(now, bar0, bar1);
             };
@@ -209,16 +204,10 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
                     share(share(share(u.x, v.x, 4), share(u.z, v.z, 4), 2), share(share(u.y, v.y, 4), share(u.w, v.w, 4), 2), 1);
                 if (active) *here = fmaf(mine, scale, so_far);
             };
-            int k = task.begin;
             const float4 none = make_float4(0, 0, 0, 0);
-            // Without selects for idle quarters; with all filters a second copy of the loop costs more than these.
-            for (; mode != ROW_BLOCK && first_layer && k + 8 <= n; k += 8) {
-                const float4 u = four(k, constant<true>());
-                eight(k, u, four(k + 4, constant<true>()));
-            }
-            for (; k < n; k += STEP) {
-                const float4 u = four(k, constant<false>());
-                eight(k, u, mode != ROW_BLOCK && k + 4 < n ? four(k + 4, constant<false>()) : none);
+            for (int k = task.begin; k < n; k += STEP) {
+                const float4 u = four(k);
+                eight(k, u, mode != ROW_BLOCK && k + 4 < n ? four(k + 4) : none);
             }
         }
         if (first_layer) continue;

@@ -91,21 +91,23 @@ static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
     return make_float2(a.x * b.x, a.y * b.y);
 }
 
-// Up to 32 edges of a row, one a lane; where there is none, a harmless one to the row's own atom.
+// Up to 32 edges of a row, one a lane; where there is none, one to the atom and the species behind the last, which are zeros: it
+// adds nothing.
 struct edge_chunk {
     float4 a, b;
     int length; // of the row
-    __device__ __forceinline__ void load(const painn_cuda_edge *rows, const int32_t *lengths, int capacity, int i, int begin)
+    __device__ __forceinline__ void load(const painn_cuda_step &step, const painn_cuda_edge *rows, const int32_t *lengths, int i,
+                                         int begin)
     {
         const int k = begin + (int)(threadIdx.x % 32);
         length = lengths[i];
         // Not waiting for the length: what lies behind it in the row is memory, and is replaced.
-        const painn_cuda_edge *edge = rows + (size_t)i * capacity + min(k, capacity - 1);
+        const painn_cuda_edge *edge = rows + (size_t)i * step.row_capacity + min(k, step.row_capacity - 1);
         a = *(const float4 *)edge->u;
         b = *(const float4 *)&edge->packed;
         if (k >= length) {
             a = make_float4(0, 0, 0, 1);
-            b = make_float4(__int_as_float(i * PAINN_CUDA_INTERVALS), 0, 0, 0);
+            b = make_float4(__int_as_float(step.atom_capacity * PAINN_CUDA_INTERVALS), 0, __int_as_float(step.n_species), 0);
         }
     }
 };
@@ -128,11 +130,11 @@ template <int BLOCKS, bool derivative> struct edge_view {
         j = (int)(place / PAINN_CUDA_INTERVALS);
         interval = (int)(place % PAINN_CUDA_INTERVALS);
     }
-    template <typename Table> __device__ __forceinline__ void filter(const Table &table, bool active)
+    template <typename Table> __device__ __forceinline__ void filter(const Table &table)
     {
         typename Table::entry entries[BLOCKS];
         fetch(table, entries);
-        evaluate<Table>(entries, active);
+        evaluate<Table>(entries);
     }
     // The two halves of it: what the table has, and what is made of that.
     template <typename Table>
@@ -142,13 +144,10 @@ template <int BLOCKS, bool derivative> struct edge_view {
         for (int b = 0; b < BLOCKS; b++) entries[b] = table.fetch(interval, b);
     }
     template <typename Table>
-    __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS], bool active)
+    __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS])
     {
 #pragma unroll
-        for (int b = 0; b < BLOCKS; b++) {
-            Table::template evaluate<derivative>(entries[b], t, W[b], dW[b]);
-            if (!active) W[b] = dW[b] = make_float2(0, 0);
-        }
+        for (int b = 0; b < BLOCKS; b++) Table::template evaluate<derivative>(entries[b], t, W[b], dW[b]);
     }
 };
 

@@ -293,7 +293,7 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
                 }
                 gather(x, k);
             }
-            e.template evaluate<table_type>(entries, k + quarter < length);
+            e.template evaluate<table_type>(entries);
             const edge_view<3, false> now = e;
             const float4 y0 = x[0], y1 = x[1], y2 = x[2];
             if (k + stride < end) {
@@ -362,7 +362,7 @@ template <typename Numbers> struct layers : layers_block<Numbers> {
             }
             const bool active = k + quarter < length;
             find_edge(e, table, entries, k + quarter);
-            e.template evaluate<table_type>(entries, active);
+            e.template evaluate<table_type>(entries);
             const float mine = back.template add<false>(e, bar[0][0], bar[0][1], scale);
             if (active && lane % 2 == 0) gradient[k * 4] = before[0] + mine;
             bar[0][0] = bar[1][0], bar[0][1] = bar[1][1], before[0] = before[1];

@@ -326,7 +326,7 @@ template <typename Numbers> struct layers_block : activations {
     __device__ __forceinline__ void take_row(int atom, int begin)
     {
         edge_chunk chunk;
-        chunk.load(step.edges, step.row_length, step.row_capacity, atom, begin);
+        chunk.load(step, step.edges, step.row_length, atom, begin);
         __syncwarp();
         row[lane] = chunk.a;
         row[32 + lane] = chunk.b;

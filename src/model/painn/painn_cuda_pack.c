@@ -163,15 +163,16 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
     free(a);
 }
 
-// Message input x (blocks q, R) of layer 0: its q is the element's embedding, so x is a function of the element.
-static const float *pack_x0(packer *p, const painn_parameters *parameters)
+// Message input x (blocks q, R) of layer 0: its q is the element's embedding, so x is a function of the element. Behind the last
+// element there are zeros.
+static const float *pack_x0(packer *p, const painn_parameters *parameters, int n_species)
 {
     int F = parameters->n_features;
     const painn_layer *layer = &parameters->layer[0];
     const void *device;
-    float *place = take(p, (size_t)parameters->n_species * 2 * F * sizeof(float), &device);
+    float *place = take(p, (size_t)(n_species + 1) * 2 * F * sizeof(float), &device);
     if (!place) return device;
-    for (int z = 0; z < parameters->n_species; z++) {
+    for (int z = 0; z < n_species; z++) {
         double a[PAINN_MAX_FEATURES];
         const float *q = parameters->embedding + (size_t)z * F;
         for (int f = 0; f < F; f++) {
@@ -341,7 +342,7 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
         to->c2 = pack_floats(&p, from->c2, 3 * F);
     }
     step->embedding = pack_floats(&p, parameters->embedding, (size_t)parameters->n_species * F); // a slice is 16 in a row already
-    step->x0 = pack_x0(&p, parameters);
+    step->x0 = pack_x0(&p, parameters, step->n_species);
     // The same again as operand A, in the same order: everything at one distance.
     painn_cuda_step turned = *step;
     p.rows = 1;
@@ -407,9 +408,10 @@ size_t painn_cuda_arena(painn_cuda_step *step, void *base)
     PLACE(candidates, n * (size_t)step->candidate_capacity * sizeof(int32_t));
     PLACE(candidate_length, n * sizeof(int32_t));
     PLACE(q, n * F * real);
-    for (int l = 1; l < step->n_layers; l++) PLACE(state[l], n * 6 * F * real);
+    // Of what edges gather there is an atom more, which stays zero: that of an edge that is none.
+    for (int l = 1; l < step->n_layers; l++) PLACE(state[l], (n + 1) * 6 * F * real);
     PLACE(prime, n * 4 * F * real);
-    PLACE(adjoint, n * 4 * F * real);
+    PLACE(adjoint, (n + 1) * 4 * F * real);
     PLACE(sender, n * 6 * F * real);
     PLACE(saved, n * PAINN_CUDA_SAVED * F * (size_t)step->n_layers * real);
     PLACE(edge_gradient, e * slices * 4 * real);
