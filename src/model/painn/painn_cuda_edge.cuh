@@ -14,20 +14,28 @@ template <bool fast> static constexpr int table_entries()
 // The table of a layer as a block sees it: entry (interval, block b) of the lane's two features.
 template <bool in_shared, bool fast> struct filter_table {
     static const int INTERVAL = table_entries<fast>(), ENTRIES = PAINN_CUDA_INTERVALS * INTERVAL;
-    const float4 *base;
+    const uint4 *near; // one of the two
+    const float4 *far;
+    const uint32_t lane;
     __device__ __forceinline__ filter_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
+        : near(shared), far((const float4 *)layer.filter + slice * ENTRIES + threadIdx.x % 8), lane(threadIdx.x % 8 * 16)
     {
-        base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * ENTRIES) + threadIdx.x % 8;
     }
     struct entry {
         float4 first, second; // of two features; in the fast modes the first has both
     };
     __device__ __forceinline__ entry fetch(int interval, int b) const
     {
-        const float4 *at = base + interval * INTERVAL + b * (INTERVAL / 3);
         entry c;
-        c.first = in_shared ? at[0] : __ldg(at);
-        if (!fast) c.second = in_shared ? at[8] : __ldg(at + 8);
+        if (in_shared) {
+            const uint32_t at = (uint32_t)interval * (INTERVAL * 16) + lane;
+            c.first = read_shared<float4>(near, at + b * (INTERVAL / 3 * 16));
+            if (!fast) c.second = read_shared<float4>(near, at + (b * (INTERVAL / 3) + 8) * 16);
+        } else {
+            const float4 *at = far + interval * INTERVAL + b * (INTERVAL / 3);
+            c.first = __ldg(at);
+            if (!fast) c.second = __ldg(at + 8);
+        }
         return c;
     }
     template <bool derivative> static __device__ __forceinline__ void evaluate(const entry &c, float t, float2 &W, float2 &dW)
@@ -50,19 +58,76 @@ template <bool in_shared, bool fast> struct filter_table {
         W = fmaf(t, b1, c.x);
         if (derivative) dW = fmaf(t, fmaf(t, fmaf(t, c34.y, b3), b2), b1);
     }
-    // All of a slice into shared memory, by blocks of THREADS, whose loads are all on their way at once.
-    template <int THREADS> static __device__ __forceinline__ void load(const painn_cuda_layer &layer, uint4 *shared, int slice)
+    // The filters of an edge.
+    template <int BLOCKS, bool derivative>
+    __device__ __forceinline__ void look_up(int interval, float t, float2 (&W)[BLOCKS], float2 (&dW)[BLOCKS]) const
     {
-        const int EACH = ENTRIES / THREADS;
-        static_assert(ENTRIES % THREADS == 0, "all threads have as many");
-        const uint4 *from = (const uint4 *)layer.filter + slice * ENTRIES + threadIdx.x;
-        uint4 v[EACH];
+        entry entries[BLOCKS];
 #pragma unroll
-        for (int k = 0; k < EACH; k++) v[k] = __ldg(from + k * THREADS);
+        for (int b = 0; b < BLOCKS; b++) entries[b] = fetch(interval, b);
 #pragma unroll
-        for (int k = 0; k < EACH; k++) shared[k * THREADS + threadIdx.x] = v[k];
+        for (int b = 0; b < BLOCKS; b++) evaluate<derivative>(entries[b], t, W[b], dW[b]);
+    }
+    static __device__ __forceinline__ const uint4 *of_slice(const painn_cuda_layer &layer, int slice)
+    {
+        return (const uint4 *)layer.filter + slice * ENTRIES;
     }
 };
+
+// The same for the way forward: values only.
+template <bool in_shared, bool fast> struct value_table : filter_table<in_shared, true> {
+    using filter_table<in_shared, true>::filter_table;
+};
+template <bool in_shared> struct value_table<in_shared, false> {
+    static const int ENTRIES = PAINN_CUDA_INTERVALS * PAINN_CUDA_VALUES / 16;
+    const uint4 *near; // one of the two
+    const char *far;
+    const uint32_t lane;
+    __device__ __forceinline__ value_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
+        : near(shared), far((const char *)of_slice(layer, slice)), lane(threadIdx.x % 8)
+    {
+    }
+    template <typename T> __device__ __forceinline__ T read(uint32_t offset) const
+    {
+        return in_shared ? read_shared<T>(near, offset) : __ldg((const T *)(far + offset));
+    }
+    template <int BLOCKS, bool derivative>
+    __device__ __forceinline__ void look_up(int interval, float t, float2 (&W)[BLOCKS], float2 (&)[BLOCKS]) const
+    {
+        const uint32_t at = (uint32_t)interval * PAINN_CUDA_VALUES + lane * 16, t2 = pack_half2(t, t);
+        float4 c01[BLOCKS];
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) c01[b] = read<float4>(at + b * 128);
+        const float4 qR = read<float4>(at + 3 * 128);
+        float2 c23[3] = {make_float2(qR.x, qR.y), make_float2(qR.z, qR.w)};
+        if (BLOCKS > 2) c23[2] = read<float2>(at - lane * 8 + 4 * 128);
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            const float2 b2 = unpack_half2(fma_half2(t2, __float_as_uint(c23[b].y), __float_as_uint(c23[b].x)));
+            W[b].x = fmaf(t, fmaf(t, b2.x, c01[b].y), c01[b].x);
+            W[b].y = fmaf(t, fmaf(t, b2.y, c01[b].w), c01[b].z);
+        }
+    }
+    static __device__ __forceinline__ const uint4 *of_slice(const painn_cuda_layer &layer, int slice)
+    {
+        return (const uint4 *)layer.values + slice * ENTRIES;
+    }
+};
+
+// All of a table's slice into shared memory, by blocks of THREADS, whose loads are all on their way at once.
+template <typename Table, int THREADS>
+static __device__ __forceinline__ void load_table(const painn_cuda_layer &layer, uint4 *shared, int slice)
+{
+    const int EACH = (Table::ENTRIES + THREADS - 1) / THREADS;
+    const uint4 *from = Table::of_slice(layer, slice);
+    uint4 v[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) v[k] = __ldg(from + min(k * THREADS + (int)threadIdx.x, Table::ENTRIES - 1));
+#pragma unroll
+    for (int k = 0; k < EACH; k++)
+        if (k * THREADS + (int)threadIdx.x < Table::ENTRIES) shared[k * THREADS + threadIdx.x] = v[k];
+    __syncthreads();
+}
 
 // Lanes with `bit` keep b, the others a; each adds what the lane opposite had of it.
 static __device__ __forceinline__ float share(float a, float b, int bit)
@@ -105,10 +170,13 @@ struct edge_chunk {
         const painn_cuda_edge *edge = rows + (size_t)i * step.row_capacity + min(k, step.row_capacity - 1);
         a = *(const float4 *)edge->u;
         b = *(const float4 *)&edge->packed;
-        if (k >= length) {
-            a = make_float4(0, 0, 0, 1);
-            b = make_float4(__int_as_float(step.atom_capacity * PAINN_CUDA_INTERVALS), 0, __int_as_float(step.n_species), 0);
-        }
+    }
+    // When it is wanted: this waits for what was read.
+    __device__ __forceinline__ void close(const painn_cuda_step &step, int begin)
+    {
+        if (begin + (int)(threadIdx.x % 32) < length) return;
+        a = make_float4(0, 0, 0, 1);
+        b = make_float4(__int_as_float(step.atom_capacity * PAINN_CUDA_INTERVALS), 0, __int_as_float(step.n_species), 0);
     }
 };
 
@@ -119,9 +187,9 @@ template <int BLOCKS, bool derivative> struct edge_view {
     float2 W[BLOCKS], dW[BLOCKS];
     float t;
     int interval;
-    __device__ __forceinline__ void locate(const edge_chunk &chunk, int packed, int k)
+    // The chunk's edge `source`, which may differ between quarters.
+    __device__ __forceinline__ void locate(const edge_chunk &chunk, int packed, int source)
     {
-        const int source = (k + (int)(threadIdx.x % 32) / 8) % 32;
         ux = __shfl_sync(~0u, chunk.a.x, source);
         uy = __shfl_sync(~0u, chunk.a.y, source);
         uz = __shfl_sync(~0u, chunk.a.z, source);
@@ -132,11 +200,9 @@ template <int BLOCKS, bool derivative> struct edge_view {
     }
     template <typename Table> __device__ __forceinline__ void filter(const Table &table)
     {
-        typename Table::entry entries[BLOCKS];
-        fetch(table, entries);
-        evaluate<Table>(entries);
+        table.template look_up<BLOCKS, derivative>(interval, t, W, dW);
     }
-    // The two halves of it: what the table has, and what is made of that.
+    // In two parts: what the table has, and what is made of that.
     template <typename Table>
     __device__ __forceinline__ void fetch(const Table &table, typename Table::entry (&entries)[BLOCKS]) const
     {
@@ -184,12 +250,13 @@ struct message_sums {
     }
 };
 
-// Of the way back: an atom's own message inputs and vectors, and its sums.
+// Of the way back: an atom's own message inputs and vectors, and its sums; x, y, z are those of W^μ∘μ̄', of which the row's end makes
+// Σ W^μ∘Q and Σ W^μ∘x^μ∘μ̄' at once, since μ and x^μ are its own.
 struct reverse_sums {
-    float2 xq, xR, xm, mux, muy, muz, bq, bR, bm, bx, by, bz;
+    float2 xq, xR, xm, mux, muy, muz, bq, bR, x, y, z;
     __device__ __forceinline__ reverse_sums()
     {
-        xq = xR = xm = mux = muy = muz = bq = bR = bm = bx = by = bz = make_float2(0, 0);
+        xq = xR = xm = mux = muy = muz = bq = bR = x = y = z = make_float2(0, 0);
     }
     __device__ __forceinline__ void load(const float *own, bool first_layer)
     {
@@ -220,12 +287,10 @@ struct reverse_sums {
             Q = mul2(mx, mux);
             fma2(Q, my, muy);
             fma2(Q, mz, muz);
-            fma2(bm, e.W[BLOCKS - 1], Q);
             fma2(kappa, e.dW[BLOCKS - 1], mul2(xm, Q));
-            const float2 r = mul2(e.W[BLOCKS - 1], xm);
-            fma2(bx, r, mx);
-            fma2(by, r, my);
-            fma2(bz, r, mz);
+            fma2(x, e.W[BLOCKS - 1], mx);
+            fma2(y, e.W[BLOCKS - 1], my);
+            fma2(z, e.W[BLOCKS - 1], mz);
         }
         return make_float4(kappa.x + kappa.y, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
                            fmaf(s.x, mz.x, s.y * mz.y));
@@ -240,8 +305,11 @@ struct reverse_sums {
     __device__ __forceinline__ void finish(float2 (&mine)[2]) const
     {
         const float2 none = make_float2(0, 0);
-        mine[0] = sum_quarters(bq, bR, bm, none);
-        mine[1] = sum_quarters(none, bx, by, bz);
+        float2 m = mul2(x, mux);
+        fma2(m, y, muy);
+        fma2(m, z, muz);
+        mine[0] = sum_quarters(bq, bR, m, none);
+        mine[1] = sum_quarters(none, mul2(x, xm), mul2(y, xm), mul2(z, xm));
     }
 };
 

@@ -327,6 +327,7 @@ template <typename Numbers> struct layers_block : activations {
     {
         edge_chunk chunk;
         chunk.load(step, step.edges, step.row_length, atom, begin);
+        chunk.close(step, begin);
         __syncwarp();
         row[lane] = chunk.a;
         row[32 + lane] = chunk.b;

@@ -131,21 +131,26 @@ static double *fit_filter(const painn_parameters *parameters, const painn_layer 
     return a;
 }
 
+// The fitted polynomials of degree n − 1 at a new place of `bytes`, or numbers that are none, so that no energy will come out.
+static char *take_table(packer *p, size_t bytes, const painn_parameters *parameters, const painn_layer *layer,
+                        void (*radial)(const painn_parameters *, double, double *, double *), int n, const void **device_out,
+                        double **fitted_out)
+{
+    char *place = take(p, bytes, device_out);
+    *fitted_out = place ? fit_filter(parameters, layer, radial, n) : NULL;
+    if (place && !*fitted_out) memset(place, 0xff, bytes);
+    return place;
+}
+
 static void pack_filter(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_cuda_layer *out,
                         void (*radial)(const painn_parameters *, double, double *, double *))
 {
     int F = parameters->n_features, T = PAINN_CUDA_INTERVALS, exact = p->numbers == PAINN_CUDA_SPLIT_HALVES;
-    size_t n = (size_t)T * 3 * F, bytes = exact ? n * 16 : n * 8;
-    const void *device;
-    void *place = take(p, bytes, &device);
-    out->filter = device;
-    if (!place) return;
-    double *a = fit_filter(parameters, layer, radial, exact ? 5 : 4);
-    if (!a) {
-        memset(place, 0xff, bytes); // not a number: no energy will come out
-        return;
-    }
-    for (int i = 0; i < T; i++)
+    size_t n = (size_t)T * 3 * F;
+    double *a;
+    char *place = take_table(p, exact ? n * 16 : n * 8, parameters, layer, radial, exact ? 5 : 4, &out->filter, &a);
+    out->values = out->filter;
+    for (int i = 0; a && i < T; i++)
         for (int f = 0; f < 3 * F; f++) {
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
             int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
@@ -158,6 +163,27 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
             } else {
                 uint16_t *to = (uint16_t *)place + entry * PAINN_CUDA_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
                 for (int k = 0; k < 4; k++) to[2 * k] = cuda_to_half(from[k]);
+            }
+        }
+    free(a);
+}
+
+static void pack_values(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_cuda_layer *out,
+                        void (*radial)(const painn_parameters *, double, double *, double *))
+{
+    const int F = parameters->n_features, T = PAINN_CUDA_INTERVALS, slices = F / PAINN_CUDA_SLICE;
+    double *a;
+    char *place = take_table(p, (size_t)T * slices * PAINN_CUDA_VALUES, parameters, layer, radial, 4, &out->values, &a);
+    for (int i = 0; a && i < T; i++)
+        for (int f = 0; f < 3 * F; f++) {
+            const double *from = a + ((size_t)i * 3 * F + f) * 5;
+            const int block = f / F, lane = f % PAINN_CUDA_SLICE / 2, second = f % 2;
+            char *entry = place + ((size_t)(f % F / PAINN_CUDA_SLICE) * T + i) * PAINN_CUDA_VALUES;
+            float *to = (float *)entry + (block * 8 + lane) * 4 + 2 * second;
+            uint16_t *halves = (uint16_t *)(entry + 3 * 8 * 16) + (block < 2 ? lane * 8 + block * 4 : 8 * 8 + lane * 4) + second;
+            for (int k = 0; k < 2; k++) {
+                to[k] = (float)from[k];
+                halves[2 * k] = cuda_to_half(from[2 + k]);
             }
         }
     free(a);
@@ -336,6 +362,7 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
         const painn_layer *from = &parameters->layer[l];
         painn_cuda_layer *to = &step->layer[l];
         pack_filter(&p, parameters, from, to, radial);
+        if (p.numbers == PAINN_CUDA_SPLIT_HALVES) pack_values(&p, parameters, from, to, radial);
         to->b1 = pack_floats(&p, from->b1, F);
         to->b2 = pack_floats(&p, from->b2, 3 * F);
         to->c1 = pack_floats(&p, from->c1, F);
