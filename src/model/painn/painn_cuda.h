@@ -42,7 +42,7 @@ enum {
 enum { PAINN_CUDA_SPLIT_HALVES = CUDA_SPLIT_HALVES, PAINN_CUDA_HALVES = CUDA_HALVES, PAINN_CUDA_BFLOATS = CUDA_BFLOATS };
 #define PAINN_CUDA_OPERAND_SCALE 16.0f
 typedef struct painn_cuda_layer {
-    /* [F/16][intervals][3][16] 16 bytes: c0, c1, c2, half2(c3, c4). In the fast modes a cubic of halves, two features
+    /* [F/16][intervals][3][2][8] 16 bytes: c0, c1, c2 of one of a lane's two features, and c3 of both, or c4, as halves. In the fast modes a cubic of halves, two features
      * together: [F/16][intervals][3][8] 16 bytes: half2 c0, c1, c2, c3. */
     const void *filter;
     /* What the way forward of larger batches looks up, of degree 3 and without a derivative; lanes have two features each:

@@ -158,15 +158,16 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     float *gradients = step.edge_gradient + (size_t)task.slice * step.atom_capacity * step.row_capacity * 4 + mine_of * 4 + lane % 4;
     edge_chunk next;
     edge_view<BLOCKS, true> e;
-    if (task.atom < task.end) next.load(step, step.incoming, step.incoming_length, task.atom, 0);
+    if (first_layer && task.atom < task.end) next.load(step, step.incoming, step.incoming_length, task.atom, 0);
     begin_stage(step, stage_edges(step.n_layers, l)); // all but the adjoints is there already
 
     for (int j = task.atom; j < task.end; j += task.stride) {
         reverse_sums sums;
         sums.load(own + (first_layer ? (size_t)step.species[j] * (2 * F) : (size_t)(unsigned)j * (6 * F)), first_layer);
         edge_chunk chunk = next;
+        if (!first_layer) chunk.load(step, step.incoming, step.incoming_length, j, 0);
         chunk.close(step, 0);
-        if (j + task.stride < task.end) next.load(step, step.incoming, step.incoming_length, j + task.stride, 0);
+        if (first_layer && j + task.stride < task.end) next.load(step, step.incoming, step.incoming_length, j + task.stride, 0);
         const int length = chunk.length;
         float *gradient = gradients + (size_t)j * step.row_capacity * 4;
         for (int begin = 0; begin < length; begin += 32) {
@@ -179,9 +180,10 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
                 e.locate(chunk, packed, task.begin + quarter);
                 e.filter(table);
             }
+            const int n_before = accumulate ? n : 0; // of which there are gradients already
             float *at = gradient + (begin + task.begin) * 4, before = 0;
             // Read a step ahead: it comes from far.
-            if (accumulate && task.begin + mine_of < n) before = *at;
+            if (task.begin + mine_of < n_before) before = *at;
             const auto four = [&](int mine) {
                 if (mode != ROW_BLOCK) e.locate(chunk, packed, mine);
                 const float4 *bar = (const float4 *)(adjoint + (size_t)(unsigned)e.j * (SLICES * 64 * sizeof(float)));
@@ -199,17 +201,22 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
                 float *const here = at;
                 const float so_far = before;
                 at += 4 * STEP;
-                if (accumulate && k + STEP + mine_of < n) before = *at;
+                if (k + STEP + mine_of < n_before) before = *at;
                 const float mine =
                     share(share(share(u.x, v.x, 4), share(u.z, v.z, 4), 2), share(share(u.y, v.y, 4), share(u.w, v.w, 4), 2), 1);
                 if (k + mine_of < n) *here = fmaf(mine, scale, so_far);
             };
             int k = task.begin;
-            for (; mode != ROW_BLOCK && k + 4 < n; k += 8) {
+            // In pairs without a condition between; with all filters a second copy of the loop costs more than that.
+            for (; mode != ROW_BLOCK && first_layer && k + 4 < n; k += 8) {
                 const float4 u = four(k + quarter);
                 eight(k, u, four(k + 4 + quarter));
             }
-            for (; k < n; k += STEP) eight(k, four(k + quarter), make_float4(0, 0, 0, 0));
+            for (; k < n; k += STEP) {
+                const bool both = mode != ROW_BLOCK && !first_layer && k + 4 < n;
+                const float4 u = four(k + quarter);
+                eight(k, u, both ? four(k + 4 + quarter) : make_float4(0, 0, 0, 0));
+            }
         }
         if (first_layer) continue;
         float2 mine[2];

@@ -40,23 +40,27 @@ template <bool in_shared, bool fast> struct filter_table {
     }
     template <bool derivative> static __device__ __forceinline__ void evaluate(const entry &c, float t, float2 &W, float2 &dW)
     {
+        const uint32_t t2 = pack_half2(t, t);
         if (fast) {
             const uint32_t c0 = __float_as_uint(c.first.x), c1 = __float_as_uint(c.first.y), c2 = __float_as_uint(c.first.z),
-                           c3 = __float_as_uint(c.first.w), t2 = pack_half2(t, t);
+                           c3 = __float_as_uint(c.first.w);
             const uint32_t b2 = fma_half2(t2, c3, c2), b1 = fma_half2(t2, b2, c1);
             W = unpack_half2(fma_half2(t2, b1, c0));
             if (derivative) dW = unpack_half2(fma_half2(t2, fma_half2(t2, c3, b2), b1));
         } else {
-            one<derivative>(c.first, t, W.x, dW.x);
-            one<derivative>(c.second, t, W.y, dW.y);
+            const uint32_t c3 = __float_as_uint(c.first.w), c4 = __float_as_uint(c.second.w), b3 = fma_half2(t2, c4, c3);
+            const float2 high = unpack_half2(b3), slope = unpack_half2(fma_half2(t2, c4, b3));
+            one<derivative>(c.first, t, high.x, slope.x, W.x, dW.x);
+            one<derivative>(c.second, t, high.y, slope.y, W.y, dW.y);
         }
     }
-    template <bool derivative> static __device__ __forceinline__ void one(float4 c, float t, float &W, float &dW)
+    // high: c3 + t c4, slope: c3 + 2 t c4.
+    template <bool derivative>
+    static __device__ __forceinline__ void one(float4 c, float t, float high, float slope, float &W, float &dW)
     {
-        const float2 c34 = unpack_half2(__float_as_uint(c.w));
-        const float b3 = fmaf(t, c34.y, c34.x), b2 = fmaf(t, b3, c.z), b1 = fmaf(t, b2, c.y);
+        const float b2 = fmaf(t, high, c.z), b1 = fmaf(t, b2, c.y);
         W = fmaf(t, b1, c.x);
-        if (derivative) dW = fmaf(t, fmaf(t, fmaf(t, c34.y, b3), b2), b1);
+        if (derivative) dW = fmaf(t, fmaf(t, slope, b2), b1);
     }
     // The filters of an edge.
     template <int BLOCKS, bool derivative>

@@ -88,12 +88,6 @@ static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, i
     return device;
 }
 
-// Feature f of a slice stands at this place of the table, so that a lane's two features are 8 apart.
-static int table_place(int f)
-{
-    return f / 2 + 8 * (f % 2);
-}
-
 // Coefficients of W(d) = [A | b] ψ(d), column by column and interval by interval: the polynomial through `n` Chebyshev
 // points in a variable from −1/range to 1/range, which makes them normal numbers in halves for any weights of common size.
 static double *fit_filter(const painn_parameters *parameters, const painn_layer *layer,
@@ -156,10 +150,10 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
             int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
             size_t entry = ((size_t)slice * T + i) * 3 + block;
             if (exact) {
-                float *to = (float *)place + (entry * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
-                uint16_t halves[2] = {cuda_to_half(from[3]), cuda_to_half(from[4])};
+                // Of a lane's two features the first stands in the first eight places: with c3 of both, and the other with c4.
+                float *pair = (float *)place + (entry * PAINN_CUDA_SLICE + in_slice / 2) * 4, *to = pair + in_slice % 2 * 32;
                 for (int k = 0; k < 3; k++) to[k] = (float)from[k];
-                memcpy(to + 3, halves, sizeof halves);
+                for (int k = 0; k < 2; k++) ((uint16_t *)(pair + 32 * k + 3))[in_slice % 2] = cuda_to_half(from[3 + k]);
             } else {
                 uint16_t *to = (uint16_t *)place + entry * PAINN_CUDA_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
                 for (int k = 0; k < 4; k++) to[2 * k] = cuda_to_half(from[k]);
