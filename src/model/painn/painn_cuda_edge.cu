@@ -9,12 +9,13 @@
 //   forces:  g = κ u + (ū − u (u·ū))/d ;  F_i = Σ_row g_(i,j) − g_(j,i) ;  dE/dε = Σ g⊗r
 //
 // W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each (in the fast modes of degree 3, in halves);
-// dW is the derivative of that polynomial.
+// dW is the derivative of that polynomial. It is dW that needs degree 4: the way forward has a table of its own, of degree 3.
 // A warp owns one atom and a slice of 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge,
 // and the quarters are added at the end: nothing is added atomically, the order is fixed. κ and ū of eight edges are summed
 // together, so that each lane writes one number. Gathered rows are 128 bytes
 // a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
-// slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1.
+// slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1. An edge that a
+// quarter does not have goes to an atom of zeros.
 #include "painn_cuda_edge.cuh"
 #include "painn_cuda_sums.cuh"
 
@@ -22,7 +23,8 @@
 // block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
 enum edge_mode { ROW_WARP, TABLE_SHARED, ROW_BLOCK };
 
-enum { FORWARD_THREADS = 1024, BACKWARD_THREADS = 768 }; // of a block that walks: as many as registers allow
+// Threads of a block that walks: as many as registers allow, in the first layer more than in others.
+enum { FORWARD_THREADS = 1024, BACKWARD_THREADS_FIRST = 1024, BACKWARD_THREADS = 768 };
 // Atoms of this block: slice, and a contiguous range walked by its warps. Without the table in shared memory a warp has one task.
 struct edge_tasks {
     int slice, atom, end, stride;
@@ -79,8 +81,9 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     const int width = first_layer ? 32 : 96;
     const char *rows = kept((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
     // What the sums are added to: q of the first quarter, a component of μ of the others, two features of it.
-    const float *own = quarter == 0 ? step.q + task.slice * 16 + f
-                                    : step.state[l] + place_paired<F, STATE_PAIRS>(0, STATE_MUX + quarter - 1, task.slice * 16 + f);
+    const float *own = quarter == 0
+                           ? step.q + task.slice * 16 + f
+                           : step.state[l] + place_paired<F, STATE_PAIRS>(0, STATE_MUX + quarter - 1, task.slice * 16 + f);
     const unsigned own_stride = quarter == 0 ? F : 6 * F, own_second = quarter == 0 ? 1 : 2;
     float *prime = step.prime + (task.slice * 4 + quarter) * 16 + f;
     edge_chunk next;
@@ -137,13 +140,16 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
 }
 
 template <int F, bool first_layer, int mode, bool fast>
-static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128)
+static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
+                                         : first_layer        ? BACKWARD_THREADS_FIRST
+                                                              : BACKWARD_THREADS)
     edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
-    const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
+    const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3,
+              THREADS = first_layer ? BACKWARD_THREADS_FIRST : BACKWARD_THREADS;
     const bool in_shared = mode == TABLE_SHARED;
-    if (in_shared) load_table<filter_table<true, fast>, BACKWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
+    if (in_shared) load_table<filter_table<true, fast>, THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
     edge_tasks task(SLICES, step.call->n_atoms, mode);
     filter_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
@@ -155,7 +161,8 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
     const float *own = (first_layer ? step.x0 + task.slice * 32 : step.state[l] + task.slice * 96) + 2 * f;
     float *out = step.sender + (task.slice * 6 + quarter) * 16 + f; // x̄ of the first three quarters, μ̄ of the last three
     const float *start = step.adjoint + place_paired<F, ADJOINT_PAIRS>(0, ADJOINT_Q + quarter, task.slice * 16 + f);
-    float *gradients = step.edge_gradient + (size_t)task.slice * step.atom_capacity * step.row_capacity * 4 + mine_of * 4 + lane % 4;
+    float *gradients =
+        step.edge_gradient + (size_t)task.slice * step.atom_capacity * step.row_capacity * 4 + mine_of * 4 + lane % 4;
     edge_chunk next;
     edge_view<BLOCKS, true> e;
     if (first_layer && task.atom < task.end) next.load(step, step.incoming, step.incoming_length, task.atom, 0);
@@ -355,7 +362,10 @@ template <bool fast> static constexpr int table_bytes(bool back)
 template <int F, int mode, bool fast>
 static int launch_edge(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
-    const int slices = F / PAINN_CUDA_SLICE, threads = mode != TABLE_SHARED ? 128 : back ? BACKWARD_THREADS : FORWARD_THREADS;
+    const int slices = F / PAINN_CUDA_SLICE, threads = mode != TABLE_SHARED ? 128
+                                                       : !back              ? FORWARD_THREADS
+                                                       : layer == 0         ? BACKWARD_THREADS_FIRST
+                                                                            : BACKWARD_THREADS;
     int blocks = mode == TABLE_SHARED ? plan->n_multiprocessors / slices * slices
                  : mode == ROW_BLOCK  ? plan->n_atoms * slices
                                       : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);

@@ -213,8 +213,7 @@ template <int BLOCKS, bool derivative> struct edge_view {
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) entries[b] = table.fetch(interval, b);
     }
-    template <typename Table>
-    __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS])
+    template <typename Table> __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS])
     {
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) Table::template evaluate<derivative>(entries[b], t, W[b], dW[b]);

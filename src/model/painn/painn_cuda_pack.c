@@ -143,7 +143,6 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
     size_t n = (size_t)T * 3 * F;
     double *a;
     char *place = take_table(p, exact ? n * 16 : n * 8, parameters, layer, radial, exact ? 5 : 4, &out->filter, &a);
-    out->values = out->filter;
     for (int i = 0; a && i < T; i++)
         for (int f = 0; f < 3 * F; f++) {
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
