@@ -287,6 +287,14 @@ static inline void mailbox_wait(uint64_t *mailbox)
 {
     while (*(volatile uint64_t *)mailbox != 0) emulate::yield();
 }
+template <typename T> static inline T read_shared(const uint4 *base, uint32_t offset)
+{
+    return *(const T *)((const char *)base + offset);
+}
+static inline const char *kept(const void *pointer)
+{
+    return (const char *)pointer;
+}
 struct mail_base {
     char *shared;
     size_t first; /* fiber of that block */

@@ -292,6 +292,7 @@ cudaError_t set_attribute(const void *kernel, cudaFuncAttribute attribute, int b
         nonportable.insert(kernel);
         return cudaSuccess;
     }
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (bytes > shared_bytes()) return answer(cudaErrorInvalidValue);
     shared_limits[kernel] = bytes;
     return cudaSuccess;

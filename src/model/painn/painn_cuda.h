@@ -28,6 +28,7 @@ enum {
     PAINN_CUDA_INTERVALS = 128,  /* of the filter table */
     PAINN_CUDA_TABLE_RANGE = 8,  /* the variable goes from −1/8 to 1/8 in an interval */
     PAINN_CUDA_SLICE = 16,       /* features */
+    PAINN_CUDA_VALUES = 576,     /* bytes of a slice's interval in the table of values: 12 a feature and filter */
     PAINN_CUDA_SAVED = 10,       /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
     PAINN_CUDA_SMALL_WARPS = 16, /* of a block that has a small system for itself … */
     PAINN_CUDA_SMALL = 32,       /* … of so many atoms */
@@ -41,9 +42,13 @@ enum {
 enum { PAINN_CUDA_SPLIT_HALVES = CUDA_SPLIT_HALVES, PAINN_CUDA_HALVES = CUDA_HALVES, PAINN_CUDA_BFLOATS = CUDA_BFLOATS };
 #define PAINN_CUDA_OPERAND_SCALE 16.0f
 typedef struct painn_cuda_layer {
-    /* [intervals][F/16][3][16] 16 bytes: c0, c1, c2, half2(c3, c4). In the fast modes a cubic of halves, two features
-     * together: [intervals][F/16][3][8] 16 bytes: half2 c0, c1, c2, c3. */
+    /* [F/16][intervals][3][2][8] 16 bytes: c0, c1, c2 of one of a lane's two features, and c3 of both, or c4, as halves. In the fast modes a cubic of halves, two features
+     * together: [F/16][intervals][3][8] 16 bytes: half2 c0, c1, c2, c3. */
     const void *filter;
+    /* What the way forward looks up, but for the kernel of all layers and the fast modes: of degree 3, without a derivative, lanes with
+     * two features each. [F/16][intervals]: [3][8] c0, c1 of one, c0, c1 of the other; then halves of both, [8] c2, c3 of q and of R,
+     * [8] c2, c3 of μ. */
+    const void *values;
     const void *U, *M1, *M2, *W1, *W2;      /* y = x wᵀ */
     const void *Ut, *M1t, *M2t, *W1t, *W2t; /* y = x w; rows of M2t in the order q, t, μ */
     const float *c1, *c2, *b1, *b2;

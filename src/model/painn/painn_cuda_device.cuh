@@ -152,6 +152,30 @@ static __device__ __forceinline__ uint32_t shared_address(const void *pointer)
 {
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
+/* What stands at an offset from `base`, by an address that is 32 bits from the beginning. */
+template <typename T> static __device__ __forceinline__ T read_shared(const uint4 *base, uint32_t offset);
+template <> __device__ __forceinline__ float4 read_shared(const uint4 *base, uint32_t offset)
+{
+    float4 v;
+    asm("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+        : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+        : "r"(shared_address(base) + offset));
+    return v;
+}
+template <> __device__ __forceinline__ float2 read_shared(const uint4 *base, uint32_t offset)
+{
+    float2 v;
+    asm("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(shared_address(base) + offset));
+    return v;
+}
+/* A pointer to global memory that stays in its registers: the compiler, which short of these would make it anew at each use, does
+ * not know that it is the lane's own. By whole warps. */
+static __device__ __forceinline__ const char *kept(const void *pointer)
+{
+    const char *same = (const char *)__shfl_sync(~0u, (unsigned long long)pointer, threadIdx.x % 32);
+    __builtin_assume(__isGlobal(same));
+    return same;
+}
 /* A mailbox opens when `bytes` have come, from whichever blocks of the cluster. Used once. */
 static __device__ __forceinline__ void mailbox_init(uint64_t *mailbox, int bytes)
 {

@@ -9,12 +9,13 @@
 //   forces:  g = κ u + (ū − u (u·ū))/d ;  F_i = Σ_row g_(i,j) − g_(j,i) ;  dE/dε = Σ g⊗r
 //
 // W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each (in the fast modes of degree 3, in halves);
-// dW is the derivative of that polynomial.
+// dW is the derivative of that polynomial. It is dW that needs degree 4: the way forward has a table of its own, of degree 3.
 // A warp owns one atom and a slice of 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge,
 // and the quarters are added at the end: nothing is added atomically, the order is fixed. κ and ū of eight edges are summed
 // together, so that each lane writes one number. Gathered rows are 128 bytes
 // a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
-// slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1.
+// slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1. An edge that a
+// quarter does not have goes to an atom of zeros.
 #include "painn_cuda_edge.cuh"
 #include "painn_cuda_sums.cuh"
 
@@ -22,7 +23,8 @@
 // block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
 enum edge_mode { ROW_WARP, TABLE_SHARED, ROW_BLOCK };
 
-enum { FORWARD_THREADS = 1024, BACKWARD_THREADS = 768 }; // of a block that walks: as many as registers allow
+// Threads of a block that walks: as many as registers allow, in the first layer more than in others.
+enum { FORWARD_THREADS = 1024, BACKWARD_THREADS_FIRST = 1024, BACKWARD_THREADS = 768 };
 // Atoms of this block: slice, and a contiguous range walked by its warps. Without the table in shared memory a warp has one task.
 struct edge_tasks {
     int slice, atom, end, stride;
@@ -70,168 +72,169 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
     const bool in_shared = mode == TABLE_SHARED;
-    if (in_shared) {
-        filter_table<true, F, fast>::load(step.layer[l], shared, blockIdx.x % SLICES);
-        __syncthreads();
-    }
+    if (in_shared) load_table<value_table<true, fast>, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
     // Rows are there long before the features of layer 1 and above.
     if (first_layer) begin_stage(step, stage_message(l));
     edge_tasks task(SLICES, step.call->n_atoms, mode);
-    filter_table<in_shared, F, fast> table(step.layer[l], shared, task.slice);
+    value_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
-    const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
     const int width = first_layer ? 32 : 96;
+    const char *rows = kept((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
+    // What the sums are added to: q of the first quarter, a component of μ of the others, two features of it.
+    const float *own = quarter == 0
+                           ? step.q + task.slice * 16 + f
+                           : step.state[l] + place_paired<F, STATE_PAIRS>(0, STATE_MUX + quarter - 1, task.slice * 16 + f);
+    const unsigned own_stride = quarter == 0 ? F : 6 * F, own_second = quarter == 0 ? 1 : 2;
+    float *prime = step.prime + (task.slice * 4 + quarter) * 16 + f;
     edge_chunk next;
     edge_view<BLOCKS, false> e;
-    if (task.atom < task.end) next.load(step.edges, step.row_length, step.row_capacity, task.atom, 0);
+    if (task.atom < task.end) next.load(step, step.edges, step.row_length, task.atom, 0);
     if (!first_layer) begin_stage(step, stage_message(l));
 
     for (int i = task.atom; i < task.end; i += task.stride) {
         message_sums sums;
         edge_chunk chunk = next;
-        if (i + task.stride < task.end) next.load(step.edges, step.row_length, step.row_capacity, i + task.stride, 0);
+        chunk.close(step, 0);
+        if (i + task.stride < task.end) next.load(step, step.edges, step.row_length, i + task.stride, 0);
         const int length = chunk.length;
         for (int begin = 0; begin < length; begin += 32) {
-            if (begin > 0) chunk.load(step.edges, step.row_length, step.row_capacity, i, begin);
+            if (begin > 0) {
+                chunk.load(step, step.edges, step.row_length, i, begin);
+                chunk.close(step, begin);
+            }
             const int packed =
                 first_layer ? __float_as_int(chunk.b.z) * PAINN_CUDA_INTERVALS + __float_as_int(chunk.b.x) % PAINN_CUDA_INTERVALS
                             : __float_as_int(chunk.b.x);
             const int n = min(32, length - begin);
             // A block a row: the next edge's filters are made while this one's features come. Else there are warps enough.
             if (mode == ROW_BLOCK && task.begin < n) {
-                e.locate(chunk, packed, task.begin);
-                e.filter(table, task.begin + quarter < n);
+                e.locate(chunk, packed, task.begin + quarter);
+                e.filter(table);
             }
-            for (int k = task.begin; k < n; k += task.step) {
-                if (mode != ROW_BLOCK) e.locate(chunk, packed, k);
-                const float *x = rows + (size_t)(e.j * SLICES + task.slice) * width;
-                const float4 x0 = *(const float4 *)x; // q, R of two features
+            for (int k = task.begin, mine = k + quarter; k < n; k += task.step, mine += task.step) {
+                if (mode != ROW_BLOCK) e.locate(chunk, packed, mine);
+                const float4 *x = (const float4 *)(rows + (size_t)(unsigned)e.j * (SLICES * width * sizeof(float)));
+                const float4 x0 = x[0]; // q, R of two features
                 float4 x1, x2;
                 if (!first_layer) {
-                    x1 = *(const float4 *)(x + 32); // μ_x, μ_y
-                    x2 = *(const float4 *)(x + 64); // μ_z, x^μ
+                    x1 = x[8];  // μ_x, μ_y
+                    x2 = x[16]; // μ_z, x^μ
                 }
-                if (mode != ROW_BLOCK) e.filter(table, k + quarter < n);
+                if (mode != ROW_BLOCK) e.filter(table);
                 const edge_view<BLOCKS, false> now = e;
                 if (mode == ROW_BLOCK && k + task.step < n) {
-                    e.locate(chunk, packed, k + task.step);
-                    e.filter(table, k + task.step + quarter < n);
+                    e.locate(chunk, packed, mine + task.step);
+                    e.filter(table);
                 }
                 sums.add<first_layer>(now, x0, x1, x2);
             }
         }
-        float2 mine = sums.finish(), own = make_float2(0, 0);
-        if (first_layer) {
-            if (quarter == 0) own = *(const float2 *)(step.embedding + ((size_t)step.species[i] * SLICES + task.slice) * 16 + f);
-        } else {
-            size_t at = (size_t)i * SLICES + task.slice;
-            if (quarter == 0) {
-                own = *(const float2 *)(step.q + at * 16 + f);
-            } else {
-                const float *mu = step.state[l] + place_paired<F, STATE_PAIRS>(i, STATE_MUX + quarter - 1, task.slice * 16 + f);
-                own = make_float2(mu[0], mu[2]);
-            }
-        }
+        float2 mine = sums.finish(), before = make_float2(0, 0);
+        if (!first_layer)
+            before = make_float2(own[(size_t)i * own_stride], own[(size_t)i * own_stride + own_second]);
+        else if (quarter == 0)
+            before = *(const float2 *)(step.embedding + ((size_t)step.species[i] * SLICES + task.slice) * 16 + f);
         if (mode == ROW_BLOCK && !add_warps<1>(&mine)) return;
-        *(float2 *)(step.prime + (((size_t)i * SLICES + task.slice) * 4 + quarter) * 16 + f) =
-            make_float2(own.x + mine.x, own.y + mine.y);
+        *(float2 *)(prime + (size_t)(unsigned)i * (4 * F)) = make_float2(before.x + mine.x, before.y + mine.y);
     }
 }
 
-// What a lambda is called with to be compiled for it.
-template <bool v> struct constant {
-    static const bool value = v;
-};
-
 template <int F, bool first_layer, int mode, bool fast>
-static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS : 128)
+static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
+                                         : first_layer        ? BACKWARD_THREADS_FIRST
+                                                              : BACKWARD_THREADS)
     edges_kernel(const __grid_constant__ painn_cuda_step step, int l)
 {
     DYNAMIC_SHARED(shared);
-    const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3;
+    const int SLICES = F / PAINN_CUDA_SLICE, BLOCKS = first_layer ? 2 : 3,
+              THREADS = first_layer ? BACKWARD_THREADS_FIRST : BACKWARD_THREADS;
     const bool in_shared = mode == TABLE_SHARED;
-    if (in_shared) {
-        filter_table<true, F, fast>::load(step.layer[l], shared, blockIdx.x % SLICES);
-        __syncthreads();
-    }
+    if (in_shared) load_table<filter_table<true, fast>, THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
     edge_tasks task(SLICES, step.call->n_atoms, mode);
-    filter_table<in_shared, F, fast> table(step.layer[l], shared, task.slice);
+    filter_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float scale = lane % 4 == 0 ? step.table_scale : 1.0f; // dt/dd for κ
     // Of κ and ū of eight edges each lane gets one: of the edge that is its quarter, or four further; in a block a row of four.
     const int mine_of = (mode == ROW_BLOCK ? (lane & 4) << 20 : lane & 4) + quarter, STEP = mode == ROW_BLOCK ? 16 : 8;
     const bool accumulate = l + 1 < step.n_layers;
-    const float4 *adjoint = (const float4 *)step.adjoint + task.slice * 16 + lane % 8;
+    const char *adjoint = kept((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
+    const float *own = (first_layer ? step.x0 + task.slice * 32 : step.state[l] + task.slice * 96) + 2 * f;
+    float *out = step.sender + (task.slice * 6 + quarter) * 16 + f; // x̄ of the first three quarters, μ̄ of the last three
+    const float *start = step.adjoint + place_paired<F, ADJOINT_PAIRS>(0, ADJOINT_Q + quarter, task.slice * 16 + f);
+    float *gradients =
+        step.edge_gradient + (size_t)task.slice * step.atom_capacity * step.row_capacity * 4 + mine_of * 4 + lane % 4;
     edge_chunk next;
     edge_view<BLOCKS, true> e;
-    if (task.atom < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, task.atom, 0);
+    if (first_layer && task.atom < task.end) next.load(step, step.incoming, step.incoming_length, task.atom, 0);
     begin_stage(step, stage_edges(step.n_layers, l)); // all but the adjoints is there already
 
     for (int j = task.atom; j < task.end; j += task.stride) {
-        const float *own = first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + task.slice) * 32 + 2 * f
-                                       : step.state[l] + ((size_t)j * SLICES + task.slice) * 96 + 2 * f;
         reverse_sums sums;
-        sums.load(own, first_layer);
+        sums.load(own + (first_layer ? (size_t)step.species[j] * (2 * F) : (size_t)(unsigned)j * (6 * F)), first_layer);
         edge_chunk chunk = next;
-        if (j + task.stride < task.end) next.load(step.incoming, step.incoming_length, step.row_capacity, j + task.stride, 0);
+        if (!first_layer) chunk.load(step, step.incoming, step.incoming_length, j, 0);
+        chunk.close(step, 0);
+        if (first_layer && j + task.stride < task.end) next.load(step, step.incoming, step.incoming_length, j + task.stride, 0);
         const int length = chunk.length;
-        float *gradient =
-            step.edge_gradient + ((size_t)task.slice * step.atom_capacity + j) * step.row_capacity * 4 + mine_of * 4 + lane % 4;
+        float *gradient = gradients + (size_t)j * step.row_capacity * 4;
         for (int begin = 0; begin < length; begin += 32) {
-            if (begin > 0) chunk.load(step.incoming, step.incoming_length, step.row_capacity, j, begin);
+            if (begin > 0) {
+                chunk.load(step, step.incoming, step.incoming_length, j, begin);
+                chunk.close(step, begin);
+            }
             const int packed = __float_as_int(chunk.b.x), n = min(32, length - begin);
             if (mode == ROW_BLOCK && task.begin < n) {
-                e.locate(chunk, packed, task.begin);
-                e.filter(table, task.begin + quarter < n);
+                e.locate(chunk, packed, task.begin + quarter);
+                e.filter(table);
             }
+            const int n_before = accumulate ? n : 0; // of which there are gradients already
             float *at = gradient + (begin + task.begin) * 4, before = 0;
             // Read a step ahead: it comes from far.
-            if (accumulate && task.begin + mine_of < n) before = *at;
-            const auto four = [&](int k, auto whole) {
-                if (mode != ROW_BLOCK) e.locate(chunk, packed, k);
-                const float4 *bar = adjoint + (unsigned)e.j * (SLICES * 16);
+            if (task.begin + mine_of < n_before) before = *at;
+            const auto four = [&](int mine) {
+                if (mode != ROW_BLOCK) e.locate(chunk, packed, mine);
+                const float4 *bar = (const float4 *)(adjoint + (size_t)(unsigned)e.j * (SLICES * 64 * sizeof(float)));
                 const float4 bar0 = bar[0], bar1 = bar[8];
-                if (mode != ROW_BLOCK) e.filter(table, whole.value || k + quarter < n);
+                if (mode != ROW_BLOCK) e.filter(table);
                 const edge_view<BLOCKS, true> now = e;
-                if (mode == ROW_BLOCK && k + task.step < n) {
-                    e.locate(chunk, packed, k + task.step);
-                    e.filter(table, k + task.step + quarter < n);
+                if (mode == ROW_BLOCK && mine - quarter + task.step < n) {
+                    e.locate(chunk, packed, mine + task.step);
+                    e.filter(table);
                 }
                 return sums.terms<first_layer>(now, bar0, bar1);
             };
             // Of eight edges each lane gets a number: two steps of four, the second of which may be none.
             const auto eight = [&](int k, float4 u, float4 v) {
-                float *const here = at, so_far = before;
-                const bool active = k + mine_of < n;
+                float *const here = at;
+                const float so_far = before;
                 at += 4 * STEP;
-                if (accumulate && k + STEP + mine_of < n) before = *at;
+                if (k + STEP + mine_of < n_before) before = *at;
                 const float mine =
                     share(share(share(u.x, v.x, 4), share(u.z, v.z, 4), 2), share(share(u.y, v.y, 4), share(u.w, v.w, 4), 2), 1);
-                if (active) *here = fmaf(mine, scale, so_far);
+                if (k + mine_of < n) *here = fmaf(mine, scale, so_far);
             };
             int k = task.begin;
-            const float4 none = make_float4(0, 0, 0, 0);
-            // Without selects for idle quarters; with all filters a second copy of the loop costs more than these.
-            for (; mode != ROW_BLOCK && first_layer && k + 8 <= n; k += 8) {
-                const float4 u = four(k, constant<true>());
-                eight(k, u, four(k + 4, constant<true>()));
+            // In pairs without a condition between; with all filters a second copy of the loop costs more than that.
+            for (; mode != ROW_BLOCK && first_layer && k + 4 < n; k += 8) {
+                const float4 u = four(k + quarter);
+                eight(k, u, four(k + 4 + quarter));
             }
             for (; k < n; k += STEP) {
-                const float4 u = four(k, constant<false>());
-                eight(k, u, mode != ROW_BLOCK && k + 4 < n ? four(k + 4, constant<false>()) : none);
+                const bool both = mode != ROW_BLOCK && !first_layer && k + 4 < n;
+                const float4 u = four(k + quarter);
+                eight(k, u, both ? four(k + 4 + quarter) : make_float4(0, 0, 0, 0));
             }
         }
         if (first_layer) continue;
         float2 mine[2];
         sums.finish(mine);
         if (mode == ROW_BLOCK && !add_warps<2>(mine)) return;
-        size_t at = (size_t)j * SLICES + task.slice;
-        float *out = step.sender + at * 96 + f;
-        if (quarter < 3) *(float2 *)(out + 16 * quarter) = mine[0];
+        float *to = out + (size_t)(unsigned)j * (6 * F);
+        if (quarter < 3) *(float2 *)to = mine[0];
         if (quarter > 0) {
             // μ̄_j begins as its own μ̄'_j.
-            const float *start = step.adjoint + place_paired<F, ADJOINT_PAIRS>(j, ADJOINT_Q + quarter, task.slice * 16 + f);
-            *(float2 *)(out + 16 * (2 + quarter)) = make_float2(start[0] + mine[1].x, start[2] + mine[1].y);
+            const float *from = start + (size_t)(unsigned)j * (4 * F);
+            *(float2 *)(to + 32) = make_float2(from[0] + mine[1].x, from[2] + mine[1].y);
         }
     }
 }
@@ -351,15 +354,18 @@ static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <bool fast> static constexpr int table_bytes()
+template <bool fast> static constexpr int table_bytes(bool back)
 {
-    return PAINN_CUDA_INTERVALS * table_entries<fast>() * (int)sizeof(uint4);
+    return (back ? filter_table<true, fast>::ENTRIES : value_table<true, fast>::ENTRIES) * (int)sizeof(uint4);
 }
 
 template <int F, int mode, bool fast>
 static int launch_edge(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, bool back, void *stream)
 {
-    const int slices = F / PAINN_CUDA_SLICE, threads = mode != TABLE_SHARED ? 128 : back ? BACKWARD_THREADS : FORWARD_THREADS;
+    const int slices = F / PAINN_CUDA_SLICE, threads = mode != TABLE_SHARED ? 128
+                                                       : !back              ? FORWARD_THREADS
+                                                       : layer == 0         ? BACKWARD_THREADS_FIRST
+                                                                            : BACKWARD_THREADS;
     int blocks = mode == TABLE_SHARED ? plan->n_multiprocessors / slices * slices
                  : mode == ROW_BLOCK  ? plan->n_atoms * slices
                                       : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
@@ -367,7 +373,7 @@ static int launch_edge(const painn_cuda_step *step, const painn_cuda_plan *plan,
         back         ? layer == 0 ? edges_kernel<F, true, mode, fast> : edges_kernel<F, false, mode, fast>
                 : layer == 0 ? message_kernel<F, true, mode, fast>
                      : message_kernel<F, false, mode, fast>;
-    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? table_bytes<fast>() : 0, 1, plan->overlap, stream, *step,
+    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? table_bytes<fast>(back) : 0, 1, plan->overlap, stream, *step,
                   layer);
 }
 
@@ -418,13 +424,19 @@ int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan 
     return step->n_features == 64 ? launch_forces<4>(step, plan, stream) : launch_forces<8>(step, plan, stream);
 }
 
+// Room for the table, and no more: what is left of the memory is the first cache, which the gathers want.
+template <typename Kernel> static void give_shared(Kernel *kernel, int bytes)
+{
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxL1);
+}
+
 template <int F, bool fast> static void raise()
 {
-    const int bytes = table_bytes<fast>();
-    cudaFuncSetAttribute(message_kernel<F, true, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(message_kernel<F, false, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(edges_kernel<F, true, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    cudaFuncSetAttribute(edges_kernel<F, false, TABLE_SHARED, fast>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    give_shared(message_kernel<F, true, TABLE_SHARED, fast>, table_bytes<fast>(false));
+    give_shared(message_kernel<F, false, TABLE_SHARED, fast>, table_bytes<fast>(false));
+    give_shared(edges_kernel<F, true, TABLE_SHARED, fast>, table_bytes<fast>(true));
+    give_shared(edges_kernel<F, false, TABLE_SHARED, fast>, table_bytes<fast>(true));
 }
 
 // Where a block has too little shared memory for the filter table, plans leave it in global memory.

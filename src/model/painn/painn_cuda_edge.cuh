@@ -12,52 +12,126 @@ template <bool fast> static constexpr int table_entries()
 }
 
 // The table of a layer as a block sees it: entry (interval, block b) of the lane's two features.
-template <bool in_shared, int F, bool fast> struct filter_table {
-    static const int SLICE = table_entries<fast>(), INTERVAL = in_shared ? SLICE : F / PAINN_CUDA_SLICE * SLICE;
-    const float4 *base;
+template <bool in_shared, bool fast> struct filter_table {
+    static const int INTERVAL = table_entries<fast>(), ENTRIES = PAINN_CUDA_INTERVALS * INTERVAL;
+    const uint4 *near; // one of the two
+    const float4 *far;
+    const uint32_t lane;
     __device__ __forceinline__ filter_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
+        : near(shared), far((const float4 *)layer.filter + slice * ENTRIES + threadIdx.x % 8), lane(threadIdx.x % 8 * 16)
     {
-        base = (in_shared ? (const float4 *)shared : (const float4 *)layer.filter + slice * SLICE) + threadIdx.x % 8;
     }
     struct entry {
         float4 first, second; // of two features; in the fast modes the first has both
     };
     __device__ __forceinline__ entry fetch(int interval, int b) const
     {
-        const float4 *at = base + interval * INTERVAL + b * (SLICE / 3);
         entry c;
-        c.first = in_shared ? at[0] : __ldg(at);
-        if (!fast) c.second = in_shared ? at[8] : __ldg(at + 8);
+        if (in_shared) {
+            const uint32_t at = (uint32_t)interval * (INTERVAL * 16) + lane;
+            c.first = read_shared<float4>(near, at + b * (INTERVAL / 3 * 16));
+            if (!fast) c.second = read_shared<float4>(near, at + (b * (INTERVAL / 3) + 8) * 16);
+        } else {
+            const float4 *at = far + interval * INTERVAL + b * (INTERVAL / 3);
+            c.first = __ldg(at);
+            if (!fast) c.second = __ldg(at + 8);
+        }
         return c;
     }
     template <bool derivative> static __device__ __forceinline__ void evaluate(const entry &c, float t, float2 &W, float2 &dW)
     {
+        const uint32_t t2 = pack_half2(t, t);
         if (fast) {
             const uint32_t c0 = __float_as_uint(c.first.x), c1 = __float_as_uint(c.first.y), c2 = __float_as_uint(c.first.z),
-                           c3 = __float_as_uint(c.first.w), t2 = pack_half2(t, t);
+                           c3 = __float_as_uint(c.first.w);
             const uint32_t b2 = fma_half2(t2, c3, c2), b1 = fma_half2(t2, b2, c1);
             W = unpack_half2(fma_half2(t2, b1, c0));
             if (derivative) dW = unpack_half2(fma_half2(t2, fma_half2(t2, c3, b2), b1));
         } else {
-            one<derivative>(c.first, t, W.x, dW.x);
-            one<derivative>(c.second, t, W.y, dW.y);
+            const uint32_t c3 = __float_as_uint(c.first.w), c4 = __float_as_uint(c.second.w), b3 = fma_half2(t2, c4, c3);
+            const float2 high = unpack_half2(b3), slope = unpack_half2(fma_half2(t2, c4, b3));
+            one<derivative>(c.first, t, high.x, slope.x, W.x, dW.x);
+            one<derivative>(c.second, t, high.y, slope.y, W.y, dW.y);
         }
     }
-    template <bool derivative> static __device__ __forceinline__ void one(float4 c, float t, float &W, float &dW)
+    // high: c3 + t c4, slope: c3 + 2 t c4.
+    template <bool derivative>
+    static __device__ __forceinline__ void one(float4 c, float t, float high, float slope, float &W, float &dW)
     {
-        const float2 c34 = unpack_half2(__float_as_uint(c.w));
-        const float b3 = fmaf(t, c34.y, c34.x), b2 = fmaf(t, b3, c.z), b1 = fmaf(t, b2, c.y);
+        const float b2 = fmaf(t, high, c.z), b1 = fmaf(t, b2, c.y);
         W = fmaf(t, b1, c.x);
-        if (derivative) dW = fmaf(t, fmaf(t, fmaf(t, c34.y, b3), b2), b1);
+        if (derivative) dW = fmaf(t, fmaf(t, slope, b2), b1);
     }
-    // All of a slice into shared memory.
-    static __device__ __forceinline__ void load(const painn_cuda_layer &layer, uint4 *shared, int slice)
+    // The filters of an edge.
+    template <int BLOCKS, bool derivative>
+    __device__ __forceinline__ void look_up(int interval, float t, float2 (&W)[BLOCKS], float2 (&dW)[BLOCKS]) const
     {
-        const uint4 *table = (const uint4 *)layer.filter + slice * SLICE;
-        for (int k = threadIdx.x; k < PAINN_CUDA_INTERVALS * SLICE; k += blockDim.x)
-            shared[k] = __ldg(table + (size_t)(k / SLICE) * (F / PAINN_CUDA_SLICE * SLICE) + k % SLICE);
+        entry entries[BLOCKS];
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) entries[b] = fetch(interval, b);
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) evaluate<derivative>(entries[b], t, W[b], dW[b]);
+    }
+    static __device__ __forceinline__ const uint4 *of_slice(const painn_cuda_layer &layer, int slice)
+    {
+        return (const uint4 *)layer.filter + slice * ENTRIES;
     }
 };
+
+// The same for the way forward: values only.
+template <bool in_shared, bool fast> struct value_table : filter_table<in_shared, true> {
+    using filter_table<in_shared, true>::filter_table;
+};
+template <bool in_shared> struct value_table<in_shared, false> {
+    static const int ENTRIES = PAINN_CUDA_INTERVALS * PAINN_CUDA_VALUES / 16;
+    const uint4 *near; // one of the two
+    const char *far;
+    const uint32_t lane;
+    __device__ __forceinline__ value_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
+        : near(shared), far((const char *)of_slice(layer, slice)), lane(threadIdx.x % 8)
+    {
+    }
+    template <typename T> __device__ __forceinline__ T read(uint32_t offset) const
+    {
+        return in_shared ? read_shared<T>(near, offset) : __ldg((const T *)(far + offset));
+    }
+    template <int BLOCKS, bool derivative>
+    __device__ __forceinline__ void look_up(int interval, float t, float2 (&W)[BLOCKS], float2 (&)[BLOCKS]) const
+    {
+        const uint32_t at = (uint32_t)interval * PAINN_CUDA_VALUES + lane * 16, t2 = pack_half2(t, t);
+        float4 c01[BLOCKS];
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) c01[b] = read<float4>(at + b * 128);
+        const float4 qR = read<float4>(at + 3 * 128);
+        float2 c23[3] = {make_float2(qR.x, qR.y), make_float2(qR.z, qR.w)};
+        if (BLOCKS > 2) c23[2] = read<float2>(at - lane * 8 + 4 * 128);
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            const float2 b2 = unpack_half2(fma_half2(t2, __float_as_uint(c23[b].y), __float_as_uint(c23[b].x)));
+            W[b].x = fmaf(t, fmaf(t, b2.x, c01[b].y), c01[b].x);
+            W[b].y = fmaf(t, fmaf(t, b2.y, c01[b].w), c01[b].z);
+        }
+    }
+    static __device__ __forceinline__ const uint4 *of_slice(const painn_cuda_layer &layer, int slice)
+    {
+        return (const uint4 *)layer.values + slice * ENTRIES;
+    }
+};
+
+// All of a table's slice into shared memory, by blocks of THREADS, whose loads are all on their way at once.
+template <typename Table, int THREADS>
+static __device__ __forceinline__ void load_table(const painn_cuda_layer &layer, uint4 *shared, int slice)
+{
+    const int EACH = (Table::ENTRIES + THREADS - 1) / THREADS;
+    const uint4 *from = Table::of_slice(layer, slice);
+    uint4 v[EACH];
+#pragma unroll
+    for (int k = 0; k < EACH; k++) v[k] = __ldg(from + min(k * THREADS + (int)threadIdx.x, Table::ENTRIES - 1));
+#pragma unroll
+    for (int k = 0; k < EACH; k++)
+        if (k * THREADS + (int)threadIdx.x < Table::ENTRIES) shared[k * THREADS + threadIdx.x] = v[k];
+    __syncthreads();
+}
 
 // Lanes with `bit` keep b, the others a; each adds what the lane opposite had of it.
 static __device__ __forceinline__ float share(float a, float b, int bit)
@@ -86,22 +160,27 @@ static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
     return make_float2(a.x * b.x, a.y * b.y);
 }
 
-// Up to 32 edges of a row, one a lane; where there is none, a harmless one to the row's own atom.
+// Up to 32 edges of a row, one a lane; where there is none, one to the atom and the species behind the last, which are zeros: it
+// adds nothing.
 struct edge_chunk {
     float4 a, b;
     int length; // of the row
-    __device__ __forceinline__ void load(const painn_cuda_edge *rows, const int32_t *lengths, int capacity, int i, int begin)
+    __device__ __forceinline__ void load(const painn_cuda_step &step, const painn_cuda_edge *rows, const int32_t *lengths, int i,
+                                         int begin)
     {
         const int k = begin + (int)(threadIdx.x % 32);
         length = lengths[i];
         // Not waiting for the length: what lies behind it in the row is memory, and is replaced.
-        const painn_cuda_edge *edge = rows + (size_t)i * capacity + min(k, capacity - 1);
+        const painn_cuda_edge *edge = rows + (size_t)i * step.row_capacity + min(k, step.row_capacity - 1);
         a = *(const float4 *)edge->u;
         b = *(const float4 *)&edge->packed;
-        if (k >= length) {
-            a = make_float4(0, 0, 0, 1);
-            b = make_float4(__int_as_float(i * PAINN_CUDA_INTERVALS), 0, 0, 0);
-        }
+    }
+    // When it is wanted: this waits for what was read.
+    __device__ __forceinline__ void close(const painn_cuda_step &step, int begin)
+    {
+        if (begin + (int)(threadIdx.x % 32) < length) return;
+        a = make_float4(0, 0, 0, 1);
+        b = make_float4(__int_as_float(step.atom_capacity * PAINN_CUDA_INTERVALS), 0, __int_as_float(step.n_species), 0);
     }
 };
 
@@ -112,9 +191,9 @@ template <int BLOCKS, bool derivative> struct edge_view {
     float2 W[BLOCKS], dW[BLOCKS];
     float t;
     int interval;
-    __device__ __forceinline__ void locate(const edge_chunk &chunk, int packed, int k)
+    // The chunk's edge `source`, which may differ between quarters.
+    __device__ __forceinline__ void locate(const edge_chunk &chunk, int packed, int source)
     {
-        const int source = (k + (int)(threadIdx.x % 32) / 8) % 32;
         ux = __shfl_sync(~0u, chunk.a.x, source);
         uy = __shfl_sync(~0u, chunk.a.y, source);
         uz = __shfl_sync(~0u, chunk.a.z, source);
@@ -123,27 +202,21 @@ template <int BLOCKS, bool derivative> struct edge_view {
         j = (int)(place / PAINN_CUDA_INTERVALS);
         interval = (int)(place % PAINN_CUDA_INTERVALS);
     }
-    template <typename Table> __device__ __forceinline__ void filter(const Table &table, bool active)
+    template <typename Table> __device__ __forceinline__ void filter(const Table &table)
     {
-        typename Table::entry entries[BLOCKS];
-        fetch(table, entries);
-        evaluate<Table>(entries, active);
+        table.template look_up<BLOCKS, derivative>(interval, t, W, dW);
     }
-    // The two halves of it: what the table has, and what is made of that.
+    // In two parts: what the table has, and what is made of that.
     template <typename Table>
     __device__ __forceinline__ void fetch(const Table &table, typename Table::entry (&entries)[BLOCKS]) const
     {
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) entries[b] = table.fetch(interval, b);
     }
-    template <typename Table>
-    __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS], bool active)
+    template <typename Table> __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS])
     {
 #pragma unroll
-        for (int b = 0; b < BLOCKS; b++) {
-            Table::template evaluate<derivative>(entries[b], t, W[b], dW[b]);
-            if (!active) W[b] = dW[b] = make_float2(0, 0);
-        }
+        for (int b = 0; b < BLOCKS; b++) Table::template evaluate<derivative>(entries[b], t, W[b], dW[b]);
     }
 };
 
@@ -180,12 +253,13 @@ struct message_sums {
     }
 };
 
-// Of the way back: an atom's own message inputs and vectors, and its sums.
+// Of the way back: an atom's own message inputs and vectors, and its sums; x, y, z are those of W^μ∘μ̄', of which the row's end makes
+// Σ W^μ∘Q and Σ W^μ∘x^μ∘μ̄' at once, since μ and x^μ are its own.
 struct reverse_sums {
-    float2 xq, xR, xm, mux, muy, muz, bq, bR, bm, bx, by, bz;
+    float2 xq, xR, xm, mux, muy, muz, bq, bR, x, y, z;
     __device__ __forceinline__ reverse_sums()
     {
-        xq = xR = xm = mux = muy = muz = bq = bR = bm = bx = by = bz = make_float2(0, 0);
+        xq = xR = xm = mux = muy = muz = bq = bR = x = y = z = make_float2(0, 0);
     }
     __device__ __forceinline__ void load(const float *own, bool first_layer)
     {
@@ -216,12 +290,10 @@ struct reverse_sums {
             Q = mul2(mx, mux);
             fma2(Q, my, muy);
             fma2(Q, mz, muz);
-            fma2(bm, e.W[BLOCKS - 1], Q);
             fma2(kappa, e.dW[BLOCKS - 1], mul2(xm, Q));
-            const float2 r = mul2(e.W[BLOCKS - 1], xm);
-            fma2(bx, r, mx);
-            fma2(by, r, my);
-            fma2(bz, r, mz);
+            fma2(x, e.W[BLOCKS - 1], mx);
+            fma2(y, e.W[BLOCKS - 1], my);
+            fma2(z, e.W[BLOCKS - 1], mz);
         }
         return make_float4(kappa.x + kappa.y, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
                            fmaf(s.x, mz.x, s.y * mz.y));
@@ -236,8 +308,11 @@ struct reverse_sums {
     __device__ __forceinline__ void finish(float2 (&mine)[2]) const
     {
         const float2 none = make_float2(0, 0);
-        mine[0] = sum_quarters(bq, bR, bm, none);
-        mine[1] = sum_quarters(none, bx, by, bz);
+        float2 m = mul2(x, mux);
+        fma2(m, y, muy);
+        fma2(m, z, muz);
+        mine[0] = sum_quarters(bq, bR, m, none);
+        mine[1] = sum_quarters(none, mul2(x, xm), mul2(y, xm), mul2(z, xm));
     }
 };
 

@@ -328,7 +328,7 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
         const int SLICES = K_TILES, stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
         choose(warp / WARPS_OF_TILE);
         const int i = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
-        typedef filter_table<false, 128, Numbers::PRODUCTS == 1> table_type;
+        typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
         const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
         const int width = first_layer ? 32 : 96;
@@ -362,7 +362,7 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
                 }
                 gather(x, k);
             }
-            e.template evaluate<table_type>(entries, k + quarter < length);
+            e.template evaluate<table_type>(entries);
             const edge_view<3, false> now = e;
             const float4 y0 = x[0], y1 = x[1], y2 = x[2];
             if (k + stride < end) {
@@ -395,7 +395,7 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
         const int SLICES = K_TILES, stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
         choose(warp / WARPS_OF_TILE);
         const int j = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
-        typedef filter_table<false, 128, Numbers::PRODUCTS == 1> table_type;
+        typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
         const float scale = step.table_scale; // dt/dd
         const bool accumulate = l + 1 < step.n_layers;
@@ -432,7 +432,7 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
             }
             const bool active = k + quarter < length;
             find_edge(e, table, entries, k + quarter);
-            e.template evaluate<table_type>(entries, active);
+            e.template evaluate<table_type>(entries);
             const float mine = back.template add<false>(e, bar[0][0], bar[0][1], scale);
             if (active && lane % 2 == 0) gradient[k * 4] = before[0] + mine;
             bar[0][0] = bar[1][0], bar[0][1] = bar[1][1], before[0] = before[1];

@@ -354,7 +354,8 @@ template <typename Numbers, int TILES> struct layers_block : activations {
     __device__ __forceinline__ void take_row(int atom, int begin)
     {
         edge_chunk chunk;
-        chunk.load(step.edges, step.row_length, step.row_capacity, atom, begin);
+        chunk.load(step, step.edges, step.row_length, atom, begin);
+        chunk.close(step, begin);
         __syncwarp();
         row[lane] = chunk.a;
         row[32 + lane] = chunk.b;

@@ -88,12 +88,6 @@ static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, i
     return device;
 }
 
-// Feature f of a slice stands at this place of the table, so that a lane's two features are 8 apart.
-static int table_place(int f)
-{
-    return f / 2 + 8 * (f % 2);
-}
-
 // Coefficients of W(d) = [A | b] ψ(d), column by column and interval by interval: the polynomial through `n` Chebyshev
 // points in a variable from −1/range to 1/range, which makes them normal numbers in halves for any weights of common size.
 static double *fit_filter(const painn_parameters *parameters, const painn_layer *layer,
@@ -131,30 +125,34 @@ static double *fit_filter(const painn_parameters *parameters, const painn_layer 
     return a;
 }
 
+// The fitted polynomials of degree n − 1 at a new place of `bytes`, or numbers that are none, so that no energy will come out.
+static char *take_table(packer *p, size_t bytes, const painn_parameters *parameters, const painn_layer *layer,
+                        void (*radial)(const painn_parameters *, double, double *, double *), int n, const void **device_out,
+                        double **fitted_out)
+{
+    char *place = take(p, bytes, device_out);
+    *fitted_out = place ? fit_filter(parameters, layer, radial, n) : NULL;
+    if (place && !*fitted_out) memset(place, 0xff, bytes);
+    return place;
+}
+
 static void pack_filter(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_cuda_layer *out,
                         void (*radial)(const painn_parameters *, double, double *, double *))
 {
     int F = parameters->n_features, T = PAINN_CUDA_INTERVALS, exact = p->numbers == PAINN_CUDA_SPLIT_HALVES;
-    size_t n = (size_t)T * 3 * F, bytes = exact ? n * 16 : n * 8;
-    const void *device;
-    void *place = take(p, bytes, &device);
-    out->filter = device;
-    if (!place) return;
-    double *a = fit_filter(parameters, layer, radial, exact ? 5 : 4);
-    if (!a) {
-        memset(place, 0xff, bytes); // not a number: no energy will come out
-        return;
-    }
-    for (int i = 0; i < T; i++)
+    size_t n = (size_t)T * 3 * F;
+    double *a;
+    char *place = take_table(p, exact ? n * 16 : n * 8, parameters, layer, radial, exact ? 5 : 4, &out->filter, &a);
+    for (int i = 0; a && i < T; i++)
         for (int f = 0; f < 3 * F; f++) {
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
             int block = f / F, feature = f % F, slice = feature / PAINN_CUDA_SLICE, in_slice = feature % PAINN_CUDA_SLICE;
-            size_t entry = ((size_t)i * (F / PAINN_CUDA_SLICE) + slice) * 3 + block;
+            size_t entry = ((size_t)slice * T + i) * 3 + block;
             if (exact) {
-                float *to = (float *)place + (entry * PAINN_CUDA_SLICE + table_place(in_slice)) * 4;
-                uint16_t halves[2] = {cuda_to_half(from[3]), cuda_to_half(from[4])};
+                // Of a lane's two features the first stands in the first eight places: with c3 of both, and the other with c4.
+                float *pair = (float *)place + (entry * PAINN_CUDA_SLICE + in_slice / 2) * 4, *to = pair + in_slice % 2 * 32;
                 for (int k = 0; k < 3; k++) to[k] = (float)from[k];
-                memcpy(to + 3, halves, sizeof halves);
+                for (int k = 0; k < 2; k++) ((uint16_t *)(pair + 32 * k + 3))[in_slice % 2] = cuda_to_half(from[3 + k]);
             } else {
                 uint16_t *to = (uint16_t *)place + entry * PAINN_CUDA_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
                 for (int k = 0; k < 4; k++) to[2 * k] = cuda_to_half(from[k]);
@@ -163,15 +161,37 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
     free(a);
 }
 
-// Message input x (blocks q, R) of layer 0: its q is the element's embedding, so x is a function of the element.
-static const float *pack_x0(packer *p, const painn_parameters *parameters)
+static void pack_values(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_cuda_layer *out,
+                        void (*radial)(const painn_parameters *, double, double *, double *))
+{
+    const int F = parameters->n_features, T = PAINN_CUDA_INTERVALS, slices = F / PAINN_CUDA_SLICE;
+    double *a;
+    char *place = take_table(p, (size_t)T * slices * PAINN_CUDA_VALUES, parameters, layer, radial, 4, &out->values, &a);
+    for (int i = 0; a && i < T; i++)
+        for (int f = 0; f < 3 * F; f++) {
+            const double *from = a + ((size_t)i * 3 * F + f) * 5;
+            const int block = f / F, lane = f % PAINN_CUDA_SLICE / 2, second = f % 2;
+            char *entry = place + ((size_t)(f % F / PAINN_CUDA_SLICE) * T + i) * PAINN_CUDA_VALUES;
+            float *to = (float *)entry + (block * 8 + lane) * 4 + 2 * second;
+            uint16_t *halves = (uint16_t *)(entry + 3 * 8 * 16) + (block < 2 ? lane * 8 + block * 4 : 8 * 8 + lane * 4) + second;
+            for (int k = 0; k < 2; k++) {
+                to[k] = (float)from[k];
+                halves[2 * k] = cuda_to_half(from[2 + k]);
+            }
+        }
+    free(a);
+}
+
+// Message input x (blocks q, R) of layer 0: its q is the element's embedding, so x is a function of the element. Behind the last
+// element there are zeros.
+static const float *pack_x0(packer *p, const painn_parameters *parameters, int n_species)
 {
     int F = parameters->n_features;
     const painn_layer *layer = &parameters->layer[0];
     const void *device;
-    float *place = take(p, (size_t)parameters->n_species * 2 * F * sizeof(float), &device);
+    float *place = take(p, (size_t)(n_species + 1) * 2 * F * sizeof(float), &device);
     if (!place) return device;
-    for (int z = 0; z < parameters->n_species; z++) {
+    for (int z = 0; z < n_species; z++) {
         double a[PAINN_MAX_FEATURES];
         const float *q = parameters->embedding + (size_t)z * F;
         for (int f = 0; f < F; f++) {
@@ -335,13 +355,14 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
         const painn_layer *from = &parameters->layer[l];
         painn_cuda_layer *to = &step->layer[l];
         pack_filter(&p, parameters, from, to, radial);
+        if (p.numbers == PAINN_CUDA_SPLIT_HALVES) pack_values(&p, parameters, from, to, radial);
         to->b1 = pack_floats(&p, from->b1, F);
         to->b2 = pack_floats(&p, from->b2, 3 * F);
         to->c1 = pack_floats(&p, from->c1, F);
         to->c2 = pack_floats(&p, from->c2, 3 * F);
     }
     step->embedding = pack_floats(&p, parameters->embedding, (size_t)parameters->n_species * F); // a slice is 16 in a row already
-    step->x0 = pack_x0(&p, parameters);
+    step->x0 = pack_x0(&p, parameters, step->n_species);
     // The same again as operand A, in the same order: everything at one distance.
     painn_cuda_step turned = *step;
     p.rows = 1;
@@ -407,9 +428,10 @@ size_t painn_cuda_arena(painn_cuda_step *step, void *base)
     PLACE(candidates, n * (size_t)step->candidate_capacity * sizeof(int32_t));
     PLACE(candidate_length, n * sizeof(int32_t));
     PLACE(q, n * F * real);
-    for (int l = 1; l < step->n_layers; l++) PLACE(state[l], n * 6 * F * real);
+    // Of what edges gather there is an atom more, which stays zero: that of an edge that is none.
+    for (int l = 1; l < step->n_layers; l++) PLACE(state[l], (n + 1) * 6 * F * real);
     PLACE(prime, n * 4 * F * real);
-    PLACE(adjoint, n * 4 * F * real);
+    PLACE(adjoint, (n + 1) * 4 * F * real);
     PLACE(sender, n * 6 * F * real);
     PLACE(saved, n * PAINN_CUDA_SAVED * F * (size_t)step->n_layers * real);
     PLACE(edge_gradient, e * slices * 4 * real);
