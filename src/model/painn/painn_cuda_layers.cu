@@ -65,10 +65,10 @@ static __constant__ unsigned char parts_back[LAYERS_WARPS][2] = {{TILE_1 + 3, TI
                                                                  {WARP_Q_BAR, WARP_Q_PRIME},
                                                                  {WARP_FETCH, WARP_FETCH}};
 
-template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TILES> {
-    typedef layers_block<Numbers, TILES> block;
+template <typename Numbers, int TILES, bool paired> struct layers : layers_block<Numbers, TILES, paired> {
+    typedef layers_block<Numbers, TILES, paired> block;
     using block::activate, block::adjoint_of, block::arrive, block::bias, block::choose, block::early_mail_of, block::exchanged,
-        block::fetch, block::find_edge, block::first, block::gates, block::give_part, block::kept, block::lane, block::mail_of,
+        block::fetch, block::ask, block::first, block::gates, block::give_part, block::kept, block::lane, block::mail_of,
         block::meet, block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::packed_of,
         block::product_of, block::products, block::put, block::q_bar, block::rank, block::row, block::row_length, block::set_own,
         block::slope, block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts, block::take_row,
@@ -178,10 +178,10 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
             for (int c = 0; c < 3; c++) {
                 const float4 mu = fma4(v, kept(l, 3 + c), sum_of(1 + c));
                 set_own(1 + c, mu);
-                block::template write<STATE_PAIRS>(step.state[l + 1], STATE_MUX + c, mu);
+                block::template write<STATE_PAIRS>(step.state[l + 1], STATE_MUX + c, mu, l);
             }
         } else if (role >= WARPS_X && role < WARPS_X + 3) {
-            block::template write<STATE_PAIRS>(step.state[l + 1], f.block == 2 ? (int)STATE_XM : f.block, v);
+            block::template write<STATE_PAIRS>(step.state[l + 1], f.block == 2 ? (int)STATE_XM : f.block, v, l);
         } else if (last && role == WARP_H) {
             write_energies(e);
         }
@@ -286,7 +286,7 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
             at += role * UNIT;
         } else {
             const int c = mu_bar ? 1 + which : 0;
-            block::template write<ADJOINT_PAIRS>(step.adjoint, c, v);
+            block::template write<ADJOINT_PAIRS>(step.adjoint, c, v, block::meeting_back(l));
             set_own(c, v);
             units = 0;
         }
@@ -330,22 +330,22 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
         const int i = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
         typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
-        const float *rows = (first_layer ? step.x0 : step.state[l]) + 2 * f;
-        const int width = first_layer ? 32 : 96;
-        edge_view<3, false> e;
         typename table_type::entry entries[3];
         message_sums messages;
         if (first_layer || row_length > 32) take_row(i, 0);
         const int length = row_length;
-        if (start < length) find_edge(e, table, entries, start + quarter);
-        if (!first_layer) meet();
+        if (start < length) ask(table, entries, start + quarter);
+        typename block::slices rows = {(float *)step.x0 + rank * 32, SLICES * 32};
+        if (!first_layer) {
+            rows = block::template slices_of<STATE_PAIRS>(step.state[l], l - 1);
+            meet(l - 1);
+        }
         stamp(stage_message(l));
         float4 x[3]; // of two features: q, R; μ_x, μ_y; μ_z, x^μ
         x[0] = x[1] = x[2] = make_float4(0, 0, 0, 0);
         const auto gather = [&](float4(&to)[3], int k) {
-            const int j =
-                first_layer ? __float_as_int(row[32 + (k + quarter) % 32].z) : packed_of(k + quarter) / PAINN_CUDA_INTERVALS;
-            const float *at = rows + (size_t)(j * SLICES + rank) * width;
+            const int j = first_layer ? __float_as_int(row[32 + (k + quarter) % 32].z) : block::neighbor_of(k + quarter);
+            const float *at = rows.base + (size_t)j * rows.stride + 2 * f;
             to[0] = *(const float4 *)at;
             if (!first_layer) {
                 to[1] = *(const float4 *)(at + 32);
@@ -358,18 +358,17 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
             if (k % 32 == start) {
                 if (k >= 32) {
                     take_row(i, k - start);
-                    find_edge(e, table, entries, k + quarter);
+                    ask(table, entries, k + quarter);
                 }
                 gather(x, k);
             }
-            e.template evaluate<table_type>(entries);
-            const edge_view<3, false> now = e;
+            const auto now = block::template edge_of<table_type, edge_view<3, false>>(entries, k + quarter);
             const float4 y0 = x[0], y1 = x[1], y2 = x[2];
-            if (k + stride < end) {
-                find_edge(e, table, entries, k + stride + quarter);
-                gather(x, k + stride);
-            }
+            const bool more = k + stride < end;
+            if (more) ask(table, entries, k + stride + quarter);
+            if (more && !paired) gather(x, k + stride); // from L2; what is near is at hand
             messages.template add<false>(now, y0, y1, y2);
+            if (more && paired) gather(x, k + stride);
         }
         float2 mine = messages.finish();
         const int at = quarter * FEATURES + atom_of() * ATOM_ROW + f;
@@ -401,7 +400,6 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
         const bool accumulate = l + 1 < step.n_layers;
         float *gradient =
             step.edge_gradient + ((size_t)rank * step.atom_capacity + j) * step.row_capacity * 4 + (lane % 8) / 2 + quarter * 4;
-        edge_view<3, true> e;
         typename table_type::entry entries[3];
         if (row_length > 32) take_row(j, 0);
         const int length = row_length;
@@ -410,33 +408,43 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
             back.load(first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + rank) * 32 + 2 * f
                                   : step.state[l] + ((size_t)j * SLICES + rank) * 96 + 2 * f,
                       first_layer);
-        meet();
+        const int meeting = block::meeting_back(l);
+        const typename block::slices rows = block::template slices_of<ADJOINT_PAIRS>(step.adjoint, meeting);
+        // What the table has is far, and depends on no neighbour; but for pairs of halves there are no registers where neighbours are
+        // far too.
+        const bool ahead = paired || Numbers::PRODUCTS == 1;
+        if (ahead && start < length) ask(table, entries, start + quarter);
+        meet(meeting);
         stamp(stage_edges(step.n_layers, l));
-        float4 bar[2][2]; // q̄', μ̄'_x; μ̄'_y, μ̄'_z of this edge and of the next
-        float before[2] = {0, 0};
-#pragma unroll
-        for (int b = 0; b < 4; b++) bar[b / 2][b % 2] = make_float4(0, 0, 0, 0);
-        const auto gather = [&](float4(&to)[2], float &so_far, int k) {
-            const int i = packed_of(k + quarter) / PAINN_CUDA_INTERVALS;
-            const float *at = step.adjoint + ((size_t)i * SLICES + rank) * 64 + 2 * f;
-            to[0] = *(const float4 *)at;
-            to[1] = *(const float4 *)(at + 32);
-            if (accumulate && k + quarter < length) so_far = gradient[k * 4];
+        float4 bar0 = make_float4(0, 0, 0, 0), bar1 = bar0; // q̄', μ̄'_x; μ̄'_y, μ̄'_z
+        float before = 0;
+        const auto gather = [&](int k) {
+            const float *at = rows.base + (size_t)block::neighbor_of(k + quarter) * rows.stride + 2 * f;
+            bar0 = *(const float4 *)at;
+            bar1 = *(const float4 *)(at + 32);
+            if (accumulate && k + quarter < length) before = gradient[k * 4];
         };
 #pragma unroll 1
         for (int k = start; k < length; k += stride) {
+            const int end = min(length, k / 32 * 32 + 32); // of what is at hand of the row
             if (k % 32 == start) {
-                if (k >= 32) take_row(j, k - start);
-                gather(bar[0], before[0], k);
-                if (k + stride < length) gather(bar[1], before[1], k + stride);
+                if (k >= 32) {
+                    take_row(j, k - start);
+                    if (ahead) ask(table, entries, k + quarter);
+                }
+                gather(k);
             }
             const bool active = k + quarter < length;
-            find_edge(e, table, entries, k + quarter);
-            e.template evaluate<table_type>(entries);
-            const float mine = back.template add<false>(e, bar[0][0], bar[0][1], scale);
-            if (active && lane % 2 == 0) gradient[k * 4] = before[0] + mine;
-            bar[0][0] = bar[1][0], bar[0][1] = bar[1][1], before[0] = before[1];
-            if (k + 2 * stride < min(length, k / 32 * 32 + 32)) gather(bar[1], before[1], k + 2 * stride);
+            if (!ahead) ask(table, entries, k + quarter);
+            const auto now = block::template edge_of<table_type, edge_view<3, true>>(entries, k + quarter);
+            const bool more = k + stride < end;
+            const float4 y0 = bar0, y1 = bar1;
+            const float so_far = before;
+            if (ahead && more) ask(table, entries, k + stride + quarter);
+            if (more && !paired) gather(k + stride);
+            const float mine = back.template add<false>(now, y0, y1, scale);
+            if (active && lane % 2 == 0) gradient[k * 4] = so_far + mine;
+            if (more && paired) gather(k + stride);
         }
         if (first_layer) return;
         // μ̄ begins as the atom's own μ̄'.
@@ -457,19 +465,18 @@ template <typename Numbers, int TILES> struct layers : layers_block<Numbers, TIL
     }
 };
 
-template <typename Numbers, int TILES>
+template <typename Numbers, int TILES, bool paired>
 static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
-    layers_kernel(const __grid_constant__ painn_cuda_step step, int cluster, int forces)
+    layers_kernel(const __grid_constant__ painn_cuda_step step, int forces)
 {
     DYNAMIC_SHARED(shared);
-    layers<Numbers, TILES> n(step, shared, cluster, forces);
+    layers<Numbers, TILES, paired> n(step, shared, forces);
     n.prepare();
     begin_stage(step, stage_message(0));
     const int L = step.n_layers;
     if (n.first >= n.n_atoms) {
         cluster_wait();
         if (n.warp == WARP_FETCH) n.wait_for_weights();
-        for (int k = 1; cluster == (int)gridDim.x && k < (forces ? 2 : 1) * L; k++) n.meet();
         return;
     }
 #pragma unroll 1
@@ -491,20 +498,20 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <typename Numbers, int TILES>
+template <typename Numbers, int TILES, bool paired>
 static int launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
     const int tiles = (plan->n_atoms + PAINN_CUDA_TILE_ATOMS - 1) / PAINN_CUDA_TILE_ATOMS,
-              n_blocks = (tiles + TILES - 1) / TILES * PAINN_CUDA_TILE_BLOCKS,
-              cluster = plan->whole == PAINN_CUDA_PAIRED ? n_blocks : PAINN_CUDA_TILE_BLOCKS;
-    return launch(layers_kernel<Numbers, TILES>, n_blocks, LAYERS_WARPS * 32,
-                  layers_bytes<TILES>(step, sizeof(typename Numbers::piece)), cluster, plan->overlap | LAUNCH_TOGETHER, stream,
-                  *step, cluster, plan->forces);
+              n_blocks = (tiles + TILES - 1) / TILES * PAINN_CUDA_TILE_BLOCKS;
+    return launch(layers_kernel<Numbers, TILES, paired>, n_blocks, LAYERS_WARPS * 32,
+                  layers_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)), paired ? n_blocks : PAINN_CUDA_TILE_BLOCKS,
+                  plan->overlap | (paired ? 0 : LAUNCH_TOGETHER), stream, *step, plan->forces);
 }
 template <typename Numbers> static int launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    return plan->whole == PAINN_CUDA_DOUBLED ? launch_layers<Numbers, 2>(step, plan, stream)
-                                             : launch_layers<Numbers, 1>(step, plan, stream);
+    return plan->whole == PAINN_CUDA_DOUBLED ? launch_layers<Numbers, 2, false>(step, plan, stream)
+           : plan->whole == PAINN_CUDA_APART ? launch_layers<Numbers, 1, false>(step, plan, stream)
+                                             : launch_layers<Numbers, 1, true>(step, plan, stream);
 }
 
 int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
@@ -514,25 +521,25 @@ int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan 
                                                 : launch_layers<split_halves>(step, plan, stream);
 }
 
-// How many clusters for so many tiles each run at once.
-template <typename Numbers, int TILES> static int prepare_layers(const painn_cuda_step *step, int cluster)
+// How many clusters of so many blocks run at once.
+template <typename Numbers, int TILES, bool paired> static int prepare_layers(const painn_cuda_step *step)
 {
-    const int bytes = layers_bytes<TILES>(step, sizeof(typename Numbers::piece));
+    const int bytes = layers_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)),
+              cluster = (paired ? 2 : 1) * PAINN_CUDA_TILE_BLOCKS;
     const auto set = [](cudaFuncAttribute attribute, int value) {
-        return cudaFuncSetAttribute(layers_kernel<Numbers, TILES>, attribute, value) == cudaSuccess;
+        return cudaFuncSetAttribute(layers_kernel<Numbers, TILES, paired>, attribute, value) == cudaSuccess;
     };
     const bool can = set(cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) &&
-                     (cluster <= PAINN_CUDA_TILE_BLOCKS || set(cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+                     (!paired || set(cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     cudaGetLastError();
-    return can ? clusters_at_once(layers_kernel<Numbers, TILES>, cluster, LAYERS_WARPS * 32, bytes) : 0;
+    return can ? clusters_at_once(layers_kernel<Numbers, TILES, paired>, cluster, LAYERS_WARPS * 32, bytes) : 0;
 }
 template <typename Numbers> static int prepare_layers(const painn_cuda_step *step, int whole)
 {
-    const int blocks = PAINN_CUDA_TILE_BLOCKS;
-    return whole == PAINN_CUDA_DOUBLED                        ? 2 * prepare_layers<Numbers, 2>(step, blocks)
-           : whole == PAINN_CUDA_APART                        ? prepare_layers<Numbers, 1>(step, blocks)
-           : prepare_layers<Numbers, 1>(step, 2 * blocks) > 0 ? 2
-                                                              : 0;
+    return whole == PAINN_CUDA_DOUBLED                  ? 2 * prepare_layers<Numbers, 2, false>(step)
+           : whole == PAINN_CUDA_APART                  ? prepare_layers<Numbers, 1, false>(step)
+           : prepare_layers<Numbers, 1, true>(step) > 0 ? 2
+                                                        : 0;
 }
 
 int painn_cuda_prepare_layers(const painn_cuda_step *step, int whole)

@@ -14,7 +14,11 @@ enum {
     UNIT = PAINN_CUDA_UNIT,                      // pieces of F features of the tile, as operand
     ATOM_ROW = 20,                               // floats of an atom's features in shared memory: without bank conflicts
     FEATURES = PAINN_CUDA_TILE_ATOMS * ATOM_ROW, // floats of one component
-    EDGE_SUMS = 6 * FEATURES                     // of the edges of a tile, or of half of them
+    EDGE_SUMS = 6 * FEATURES,                    // of the edges of a tile, or of half of them
+    NEAR_ROW = 100,                              // floats of an atom's slice of a layer's input, or of its adjoint, likewise
+    NEAR_ATOMS = 2 * PAINN_CUDA_TILE_ATOMS,
+    NEAR_FLOATS = (NEAR_ATOMS + 1) * NEAR_ROW,                       // the last one is zeros
+    NEAR_BYTES = 2 * NEAR_FLOATS * 4 + 2 * PAINN_CUDA_MAX_LAYERS * 8 // of two meetings in turn, and a mailbox of each
 };
 
 // Who does what is said in painn_cuda_layers.cu; the weights' way is one thread's of this warp.
@@ -30,11 +34,11 @@ struct product_gates {
 
 // Floats of each tile of a block: three sums that warps exchange, q̄'', q and μ or q̄ and μ̄, sums over edges.
 template <int TILES> constexpr int tile_floats = 4 * 32 * 4 + 4 * FEATURES + 2 / TILES *EDGE_SUMS;
-template <int TILES> static int layers_bytes(const painn_cuda_step *step, int piece_bytes)
+template <int TILES, bool paired> static int layers_bytes(const painn_cuda_step *step, int piece_bytes)
 {
     return (TILES * PAINN_CUDA_OPERANDS + PAINN_CUDA_RING) * piece_bytes + LAYERS_WARPS * 2 * 32 * 16 +
            TILES * (tile_floats<TILES> * 4 + step->n_layers * PAINN_CUDA_SAVED * 32 * 16) +
-           step->n_products * (int)(TILES * sizeof(product_gates) + sizeof(painn_cuda_product));
+           step->n_products * (int)(TILES * sizeof(product_gates) + sizeof(painn_cuda_product)) + (paired ? NEAR_BYTES : 0);
 }
 
 // Weights of 16 features and 16 of k, of all lanes, as operand A.
@@ -73,7 +77,7 @@ template <bool bfloat> static __device__ __forceinline__ uint2 pack_turned(float
                       turn_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
 }
 
-template <typename Numbers, int TILES> struct layers_block : activations {
+template <typename Numbers, int TILES, bool paired> struct layers_block : activations {
     typedef typename Numbers::piece piece;
     static const int ATOM_WARPS = 2 / TILES; // that share an atom's edges
     char *shared;
@@ -82,31 +86,31 @@ template <typename Numbers, int TILES> struct layers_block : activations {
     float4 *keep, *exchanged, *q_bar; // sums of three warps; q̄'' of a layer
     float *own, *sums; // own: q, μ or q̄, μ̄ of this block's atoms; sums: of the edges, by warps that share an atom
     float4 *row;       // of this warp: 32 edges of its atom
+    float *near;       // paired: of all atoms, what a meeting is about
     product_gates *gates, *weights; // of the tile; of the first, which has those of weights
     painn_cuda_product *products;
     int lane, warp, rank, first;
     int n_atoms, n_blocks;             // blocks that have some
-    int cluster;                       // blocks of the cluster: of one tile, or all there are
-    int first_peer;                    // the place in it of the tile's first block
+    int first_peer;                    // the place in the cluster of the tile's first block
     int row_length;                    // of the edges of this warp's atom
     int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
     uint32_t turn;                     // of all blocks' barrier
     mail_base peers[PAINN_CUDA_TILE_BLOCKS];
 
-    __device__ __forceinline__ layers_block(const painn_cuda_step &s, uint4 *memory, int cluster_blocks, int forces)
-        : activations(s), cluster(cluster_blocks), n_products(forces ? s.n_products : s.n_products_forward), n_fetched(0),
-          n_read(0)
+    __device__ __forceinline__ layers_block(const painn_cuda_step &s, uint4 *memory, int forces)
+        : activations(s), n_products(forces ? s.n_products : s.n_products_forward), n_fetched(0), n_read(0)
     {
         shared = (char *)memory;
         ring = (piece *)memory + TILES * PAINN_CUDA_OPERANDS;
         row = (float4 *)(ring + PAINN_CUDA_RING);
-        values = (float *)(row + LAYERS_WARPS * 2 * 32);
+        near = (float *)(row + LAYERS_WARPS * 2 * 32);
+        values = near + (paired ? NEAR_BYTES / 4 : 0);
         weights = (product_gates *)(values + TILES * (tile_floats<TILES> + s.n_layers * PAINN_CUDA_SAVED * 32 * 4));
         products = (painn_cuda_product *)(weights + TILES * s.n_products);
         lane = threadIdx.x % 32;
         warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // the same in all lanes, as the compiler then knows
         row += warp * 2 * 32;
-        first_peer = TILES > 1 ? 0 : (int)blockIdx.x % cluster - (int)blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
+        first_peer = paired ? (int)blockIdx.x / PAINN_CUDA_TILE_BLOCKS * PAINN_CUDA_TILE_BLOCKS : 0;
         rank = blockIdx.x % PAINN_CUDA_TILE_BLOCKS;
         find(0);
 #pragma unroll
@@ -155,6 +159,10 @@ template <typename Numbers, int TILES> struct layers_block : activations {
                 gate_init(&g.done, p.warps);
             }
         }
+        for (int k = warp; paired && lane == 0 && k < 2 * step.n_layers - 1; k += LAYERS_WARPS)
+            mailbox_init(near_box(k), near_pieces(k) * 16);
+        if (paired && threadIdx.x < 2 * NEAR_ROW)
+            near_of(threadIdx.x / NEAR_ROW)[NEAR_ATOMS * NEAR_ROW + threadIdx.x % NEAR_ROW] = 0;
         mailbox_publish();
         __syncthreads();
         cluster_arrive();
@@ -224,15 +232,24 @@ template <typename Numbers, int TILES> struct layers_block : activations {
         const float2 b = __ldg((const float2 *)(p.bias[k] + 16 * (rank & (p.ranks - 1))) + lane / 4);
         return make_float4(b.x, b.x, b.y, b.y);
     }
-    // Component c of P pairs, of an array of atoms.
-    template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v) const
+    // Atoms' slices of P pairs of numbers, in `array` or in shared memory, and how far it is from one to the next.
+    struct slices {
+        float *base;
+        int stride;
+    };
+    template <int P> __device__ __forceinline__ slices slices_of(float *array, int meeting) const
     {
-        const int next = K_TILES * P * 32;
-        float *at = array + ((size_t)(first + 2 * (lane % 4)) * K_TILES + rank) * (P * 32) + c / 2 * 32 + lane / 4 * 4 + c % 2;
+        return paired ? slices{near_of(meeting), (int)NEAR_ROW} : slices{array + rank * (P * 32), K_TILES * P * 32};
+    }
+    // Component c of them, for those who come to this meeting.
+    template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v, int meeting) const
+    {
+        const slices to = slices_of<P>(array, meeting);
+        float *at = to.base + (size_t)(first + 2 * (lane % 4)) * to.stride + c / 2 * 32 + lane / 4 * 4 + c % 2;
         at[0] = v.x;
-        at[next] = v.y;
+        at[to.stride] = v.y;
         at[2] = v.z;
-        at[next + 2] = v.w;
+        at[to.stride + 2] = v.w;
     }
     // v as this block's k tile of the operand at `at`, to all blocks of the tile; box: offset of the mailbox.
     __device__ __forceinline__ void put(int box, int at, float4 v) const
@@ -337,13 +354,45 @@ template <typename Numbers, int TILES> struct layers_block : activations {
         t = fma4(kept(l, 1), kept(l, 4), t);
         return fma4(kept(l, 2), kept(l, 5), t);
     }
-    // ---- all blocks
-    __device__ __forceinline__ void meet()
+    // ---- between layers: meeting l is about the input of layer l + 1, and from n_layers − 1 on about adjoints, from above
+    __device__ __forceinline__ int meeting_back(int l) const
     {
-        if (cluster == (int)gridDim.x)
-            cluster_barrier<PAINN_CUDA_TILE_BLOCKS>(); // not by the way through L2
-        else
+        return 2 * step.n_layers - 2 - l;
+    }
+    // Who writes for a meeting has what was mailed after the last one: by then nobody reads the one before.
+    __device__ __forceinline__ float *near_of(int meeting) const
+    {
+        return near + meeting % 2 * NEAR_FLOATS;
+    }
+    __device__ __forceinline__ uint64_t *near_box(int meeting) const
+    {
+        return (uint64_t *)(near + 2 * NEAR_FLOATS) + meeting;
+    }
+    // 16 bytes each, of a tile.
+    __device__ __forceinline__ int near_pieces(int meeting) const
+    {
+        return (meeting < step.n_layers - 1 ? STATE_PAIRS : ADJOINT_PAIRS) * 8 * PAINN_CUDA_TILE_ATOMS;
+    }
+    // All blocks; of a pair each those of its own features. A layer's input is read again on the way back, from `array`.
+    __device__ __forceinline__ void meet(int meeting)
+    {
+        if (!paired) {
             grid_barrier(step.meeting, n_blocks, turn);
+            return;
+        }
+        __syncthreads();
+        const bool input = meeting < step.n_layers - 1;
+        const bool two = n_atoms > PAINN_CUDA_TILE_ATOMS;
+        if ((int)threadIdx.x < near_pieces(meeting)) {
+            const int width = (input ? STATE_PAIRS : ADJOINT_PAIRS) * 8, atom = first + (int)threadIdx.x / width,
+                      k = (int)threadIdx.x % width;
+            const uint4 *at = (const uint4 *)(near_of(meeting) + atom * NEAR_ROW) + k, v = *at;
+            if (two)
+                mail(find_peer(shared, (first_peer ^ PAINN_CUDA_TILE_BLOCKS) + rank), (uint32_t)((char *)at - shared),
+                     (uint32_t)((char *)near_box(meeting) - shared), v);
+            if (input) ((uint4 *)step.state[meeting + 1])[((size_t)atom * K_TILES + rank) * width + k] = v;
+        }
+        if (two) mailbox_wait(near_box(meeting));
     }
     __device__ __forceinline__ void stamp(int number) const
     {
@@ -362,19 +411,34 @@ template <typename Numbers, int TILES> struct layers_block : activations {
         row_length = __shfl_sync(~0u, atom < n_atoms ? chunk.length : 0, 0);
         __syncwarp();
     }
-    // Where edge k of it is in the table, and its neighbour; the four quarters of a warp have each its own edge.
+    // Neighbour and interval of edge k of it; the four quarters of a warp have each its own edge.
     __device__ __forceinline__ int packed_of(int k) const
     {
         return __float_as_int(row[32 + k % 32].x);
     }
-    // Edge k, and what the table has for it, which is asked for but not waited for.
-    template <typename View, typename Table>
-    __device__ __forceinline__ void find_edge(View &e, const Table &table, typename Table::entry (&entries)[3], int k) const
+    // Behind the last atom one of zeros stands, for edges that are none.
+    __device__ __forceinline__ int neighbor_of(int k) const
     {
-        const float4 a = row[k % 32], b = row[32 + k % 32];
-        e.ux = a.x, e.uy = a.y, e.uz = a.z, e.t = b.y;
-        e.interval = __float_as_int(b.x) % PAINN_CUDA_INTERVALS;
-        e.fetch(table, entries);
+        const int j = packed_of(k) / PAINN_CUDA_INTERVALS;
+        return paired ? min(j, (int)NEAR_ATOMS) : j;
+    }
+    // What the table has for edge k, which is asked for but not waited for.
+    template <typename Table>
+    __device__ __forceinline__ void ask(const Table &table, typename Table::entry (&entries)[3], int k) const
+    {
+        const int interval = packed_of(k) % PAINN_CUDA_INTERVALS;
+#pragma unroll
+        for (int b = 0; b < 3; b++) entries[b] = table.fetch(interval, b);
+    }
+    // Edge k with its filters.
+    template <typename Table, typename View>
+    __device__ __forceinline__ View edge_of(const typename Table::entry (&entries)[3], int k) const
+    {
+        const float4 a = row[k % 32];
+        View e;
+        e.ux = a.x, e.uy = a.y, e.uz = a.z, e.t = row[32 + k % 32].y;
+        e.template evaluate<Table>(entries);
+        return e;
     }
 };
 
