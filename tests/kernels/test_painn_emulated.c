@@ -79,7 +79,9 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
     plan.n_systems = batch->n_systems;
     plan.forces = 1;
     plan.n_multiprocessors = 16;
-    int error = painn_cuda_launch_list(step, &plan, NULL) | painn_cuda_launch_reverse(step, &plan, NULL);
+    const int own_reverses = plan.whole && !batch->pairs;
+    int error = painn_cuda_launch_list(step, &plan, NULL);
+    if (!own_reverses) error |= painn_cuda_launch_reverse(step, &plan, NULL);
     if (plan.whole) {
         assert_true(painn_cuda_prepare_layers(step, plan.whole) > 0);
         error |= painn_cuda_launch_layers(step, &plan, NULL);
@@ -90,7 +92,7 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
         error |= painn_cuda_launch_edges(step, &plan, l, NULL);
         if (l > 0) error |= painn_cuda_launch_mix(step, &plan, l, 1, NULL);
     }
-    error |= painn_cuda_launch_forces(step, &plan, NULL);
+    error |= painn_cuda_launch_forces(step, &plan, own_reverses, NULL);
     assert_int_equal(error, 0);
     base_free(system_of);
     base_free(systems);

@@ -58,11 +58,19 @@ static __device__ __forceinline__ void keep_atom(const painn_cuda_step &step, in
     step.owned[i] = owned;
 }
 
-// Of the kernel before it, if there is one, a list needs nothing: its first kernel waits for it last, so that those which follow
-// find both done.
+// Of the kernel before it, if there is one, a list needs nothing but atoms that this one moves: its first kernel waits for it last, so
+// that those which follow find both done.
 static __device__ __forceinline__ void begin_rows(const painn_cuda_step &step)
 {
     let_next_start();
+    if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
+}
+
+// Before an atom is looked at.
+static __device__ __forceinline__ void wait_for_motion(const painn_cuda_step &step)
+{
+    if (!step.follows_motion) return;
+    wait_for_previous();
     if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
 }
 
@@ -205,30 +213,31 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
     painn_cuda_system &system = own.system;
     const painn_cuda_call call = *step.call_in;
     const int i = blockIdx.x, thread = threadIdx.x;
-    if (i == 0 && thread == 0) {
-        *step.call = call;
-        step.list->n_atoms = -1;
-    }
     if (i >= call.n_atoms) return -1;
     // Of one system all can be fetched at once.
     const int s = call.n_systems == 1 ? 0 : call.system_of[i], first = call.n_systems == 1 ? 0 : call.systems[s].first,
               n = call.n_systems == 1 ? call.n_atoms : call.systems[s].n;
     const int z = thread < n ? call.species[first + thread] : 0;
     const unsigned char owned = call.owned ? call.owned[i] : 1;
+    const bool known = is_known(step, z);
+#pragma unroll 1
+    for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += blockDim.x)
+        ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
+    wait_for_motion(step);
+    if (i == 0 && thread == 0) {
+        *step.call = call;
+        step.list->n_atoms = -1;
+    }
     const double *origin = call.positions + (size_t)first * 3;
     double raw[3] = {0, 0, 0};
     if (thread < n)
         for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
     const double begin[3] = {origin[0], origin[1], origin[2]};
-#pragma unroll 1
-    for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += blockDim.x)
-        ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
     __syncthreads();
     if (system.pending) {
         if (thread == 0) complete_system(step, call, s, system);
         __syncthreads();
     }
-    const bool known = is_known(step, z);
     if (thread < n) {
         const wrapped_atom atom = wrap_atom(system, raw, begin);
         for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];

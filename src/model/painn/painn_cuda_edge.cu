@@ -16,6 +16,8 @@
 // a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
 // slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1.
 #include "painn_cuda_edge.cuh"
+#include "painn_cuda_motion.cuh"
+#include "painn_cuda_rows.cuh"
 #include "painn_cuda_sums.cuh"
 
 // How a grid is cut: a warp a row's slice; the same with blocks that walk, their slice of the table in shared memory; or a
@@ -238,97 +240,116 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
 
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
-// g = dE/dr of the pair whose reverse is entry `at` of `incoming`: it ends in the row's atom; its u is minus the entry's.
+// g = dE/dr of a pair, by u and d of its own; the place of its reverse in `incoming`.
 template <int SLICES> static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 u)
 {
     const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
     float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int s = 0; s < SLICES; s++) sum = sum + *(const float4 *)(step.edge_gradient + (s * slice + at) * 4);
-    float ux = -u.x, uy = -u.y, uz = -u.z, inverse = 1.0f / u.w;
-    float along = sum.x - (ux * sum.y + uy * sum.z + uz * sum.w) * inverse;
-    return make_float3(fmaf(along, ux, sum.y * inverse), fmaf(along, uy, sum.z * inverse), fmaf(along, uz, sum.w * inverse));
+    const float inverse = 1.0f / u.w, along = sum.x - (u.x * sum.y + u.y * sum.z + u.z * sum.w) * inverse;
+    return make_float3(fmaf(along, u.x, sum.y * inverse), fmaf(along, u.y, sum.z * inverse), fmaf(along, u.z, sum.w * inverse));
 }
 
-// What the list says of an atom's pairs, one a lane: there long before the edges' gradients. (Not indices of reverses: another stream
-// makes these, which this one has only waited for when its stage begins.)
+// Where the reverse of each of an atom's pairs stands, which nobody else has looked for. By the lanes of a warp.
+static __device__ __forceinline__ void find_reverses(const painn_cuda_step &step, int i)
+{
+    bool found;
+    for (int k = threadIdx.x % 32; k < step.row_length[i]; k += 32)
+        step.reverse[(size_t)i * step.row_capacity + k] = find_reverse(step, i, k, &found);
+}
+
+// What the list says of an atom's pairs, of which a lane has one of each kind: there long before the edges' gradients.
 struct pairs_of_atom {
     int i, n_in, n_out; // n_in and n_out are the same, where each pair has its reverse
-    float4 u;
     size_t row;
-    __device__ __forceinline__ pairs_of_atom(const painn_cuda_step &step, int atom)
-        : i(atom), n_in(step.incoming_length[atom]), n_out(step.row_length[atom]), row((size_t)atom * step.row_capacity)
+    float4 in, out; // u and d of the pair that ends in the atom, turned round; and of the one that begins there
+    int back;       // place of the latter's reverse
+
+    // Reverses that another stream looks for are there only when this one's stage has begun.
+    __device__ __forceinline__ pairs_of_atom(const painn_cuda_step &step, int atom, bool reverses_are_there)
+        : i(atom), n_in(step.incoming_length[atom]), n_out(step.row_length[atom]), row((size_t)atom * step.row_capacity), back(-1)
     {
-        find(step, threadIdx.x % 32);
+        const int lane = threadIdx.x % 32;
+        if (reverses_are_there && lane < n_out) back = step.reverse[row + lane];
+        look_at(step, lane);
     }
-    __device__ __forceinline__ void find(const painn_cuda_step &step, int k)
+    __device__ __forceinline__ void look_at(const painn_cuda_step &step, int k)
     {
-        u = k < n_in ? *(const float4 *)step.incoming[row + k].u : make_float4(0, 0, 0, 1);
+        in = k < n_in ? *(const float4 *)step.incoming[row + k].u : make_float4(0, 0, 0, 1);
+        out = k < n_out ? *(const float4 *)step.edges[row + k].u : make_float4(0, 0, 0, 1);
     }
 };
 
-// By the lanes of a warp.
+// By the lanes of a warp, of which each of the first three gets a component.
 template <int SLICES>
-static __device__ __forceinline__ void forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call,
-                                                      pairs_of_atom &pairs)
+static __device__ __forceinline__ double forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call,
+                                                        pairs_of_atom &pairs)
 {
     const int lane = threadIdx.x % 32, i = pairs.i;
     const bool want_virial = call.want_virial;
     float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     for (int k = lane; k < max(pairs.n_in, pairs.n_out); k += 32) {
-        if (k >= 32) pairs.find(step, k);
-        const float4 u = pairs.u;
+        if (k >= 32) pairs.look_at(step, k);
         float3 in = make_float3(0, 0, 0), out = in;
-        if (k < pairs.n_in) in = pair_gradient<SLICES>(step, pairs.row + k, u); // pair (j, i)
-        if (k < pairs.n_out) {
-            const int back = step.reverse[pairs.row + k];
-            out = pair_gradient<SLICES>(step, back, *(const float4 *)step.incoming[back].u);
-        }
+        const float4 r = make_float4(-pairs.in.x, -pairs.in.y, -pairs.in.z, pairs.in.w);
+        if (k < pairs.n_in) in = pair_gradient<SLICES>(step, pairs.row + k, r); // pair (j, i)
+        if (k < pairs.n_out)
+            out = pair_gradient<SLICES>(step, k < 32 && pairs.back >= 0 ? pairs.back : step.reverse[pairs.row + k], pairs.out);
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;
         if (want_virial) {
-            // r of the pair (j, i) is −d u; dE/dε += g ⊗ r, the virial is its negative.
-            float rx = u.w * u.x, ry = u.w * u.y, rz = u.w * u.z;
+            // dE/dε += g ⊗ r, the virial is its negative.
+            const float rx = -r.w * r.x, ry = -r.w * r.y, rz = -r.w * r.z;
             w[0] += in.x * rx, w[1] += in.x * ry, w[2] += in.x * rz;
             w[3] += in.y * rx, w[4] += in.y * ry, w[5] += in.y * rz;
             w[6] += in.z * rx, w[7] += in.z * ry, w[8] += in.z * rz;
         }
     }
-    double f[3] = {sum_warp(fx), sum_warp(fy), sum_warp(fz)};
-    double unit = step.energy_unit / step.length_unit;
-    if (lane < 3 && call.forces) call.forces[(size_t)i * 3 + lane] = unit * f[lane];
+    const double f[3] = {sum_warp(fx), sum_warp(fy), sum_warp(fz)};
+    const double force = step.energy_unit / step.length_unit * (lane == 0 ? f[0] : lane == 1 ? f[1] : f[2]);
+    if (lane < 3 && call.forces) call.forces[(size_t)i * 3 + lane] = force;
     if (want_virial)
         for (int c = 0; c < 9; c++) {
             double v = sum_warp(w[c]);
             if (lane == c) step.atom_virial[(size_t)i * 9 + c] = step.energy_unit * v;
         }
+    return force;
 }
 
-template <int SLICES>
-static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int unused_number)
+template <int SLICES, bool moves>
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int own_reverses)
 {
     const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     const painn_cuda_call call = *step.call;
-    pairs_of_atom pairs(step, min(i, call.n_atoms - 1));
-    begin_stage(step, 1 + 4 * step.n_layers);
-    if (i < call.n_atoms) forces_of_atom<SLICES>(step, call, pairs);
+    if (own_reverses && i < call.n_atoms) find_reverses(step, i);
+    pairs_of_atom pairs(step, min(i, call.n_atoms - 1), own_reverses && i < call.n_atoms);
+    if (moves) {
+        moving_atom atom(step.motion, i, step.motion.place + 1);
+        begin_stage(step, 1 + 4 * step.n_layers);
+        if (i < call.n_atoms) move_atom(step, atom, forces_of_atom<SLICES>(step, call, pairs));
+    } else {
+        begin_stage(step, 1 + 4 * step.n_layers);
+        if (i < call.n_atoms) forces_of_atom<SLICES>(step, call, pairs);
+    }
 }
 
 // Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order. Small systems'
 // forces too.
 template <int SLICES, bool small>
 static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024)
-    sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
+    sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces, int own_reverses)
 {
     const int s = blockIdx.x, warp = threadIdx.x / 32;
     const painn_cuda_call call = *step.call;
     if (small && s < call.n_systems) {
         const int first = step.systems[s].first, n = step.systems[s].n, stride = blockDim.x / 32;
-        pairs_of_atom pairs(step, first + min(warp, n - 1));
+        for (int k = warp; k < n && own_reverses; k += stride) find_reverses(step, first + k);
+        pairs_of_atom pairs(step, first + min(warp, n - 1), own_reverses && warp < n);
         begin_stage(step, 1 + 4 * step.n_layers);
         for (int k = warp; k < n; k += stride) {
-            if (k != warp) pairs = pairs_of_atom(step, first + k);
+            if (k != warp) pairs = pairs_of_atom(step, first + k, own_reverses);
             forces_of_atom<SLICES>(step, call, pairs);
         }
         __syncthreads();
@@ -402,20 +423,28 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
     return dispatch(step, plan, layer, true, stream);
 }
 
-template <int SLICES> static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+template <int SLICES>
+static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int own_reverses, void *stream)
 {
-    int error = 0, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
-    if (plan->forces && plan->small)
-        return launch(sums_kernel<SLICES, true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, 1);
-    if (plan->forces) error = launch(forces_kernel<SLICES>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
-    if (error == 0)
-        error = launch(sums_kernel<SLICES, false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+    const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    const bool moves = step->motion.n_atoms > 0;
+    int error = 0;
+    if (plan->forces && plan->small && !moves)
+        return launch(sums_kernel<SLICES, true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, 1,
+                      own_reverses);
+    if (plan->forces)
+        error = launch(moves ? forces_kernel<SLICES, true> : forces_kernel<SLICES, false>, blocks, 128, 0, 1, plan->overlap, stream,
+                       *step, own_reverses);
+    // Of dynamics nobody looks at the energies before a graph's last step.
+    if (error == 0 && (!moves || step->motion.place + 1 == step->motion.n_steps))
+        error = launch(sums_kernel<SLICES, false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces, 0);
     return error;
 }
 
-int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int own_reverses, void *stream)
 {
-    return step->n_features == 64 ? launch_forces<4>(step, plan, stream) : launch_forces<8>(step, plan, stream);
+    return step->n_features == 64 ? launch_forces<4>(step, plan, own_reverses, stream)
+                                  : launch_forces<8>(step, plan, own_reverses, stream);
 }
 
 template <int F, bool fast> static void raise()

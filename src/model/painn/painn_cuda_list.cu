@@ -85,6 +85,7 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
     begin_rows(step);
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const painn_cuda_call call = *step.call_in;
+    wait_for_motion(step);
     if (i == 0) {
         *step.call = call;
         if (!bins) step.list->n_atoms = -1; // its systems are not kept any longer
@@ -217,6 +218,7 @@ static __global__ void __launch_bounds__(PAINN_CUDA_SMALL_WARPS * 32)
     begin_rows(step);
     const painn_cuda_call call = *step.call_in;
     const int s = blockIdx.x, warp = threadIdx.x / 32;
+    wait_for_motion(step);
     if (s == 0 && threadIdx.x == 0) {
         *step.call = call;
         step.list->n_atoms = -1;
