@@ -199,6 +199,10 @@ static inline float __fdividef(float a, float b)
 {
     return a / b;
 }
+static inline double rsqrt(double v)
+{
+    return 1.0 / sqrt(v);
+}
 static inline float rsqrtf(float v)
 {
     return 1.0f / sqrtf(v);

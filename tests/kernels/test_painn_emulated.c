@@ -79,9 +79,9 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
     plan.n_systems = batch->n_systems;
     plan.forces = 1;
     plan.n_multiprocessors = 16;
-    const int own_reverses = plan.whole && !batch->pairs;
+    const int beside_layers = plan.whole && !batch->pairs;
     int error = painn_cuda_launch_list(step, &plan, NULL);
-    if (!own_reverses) error |= painn_cuda_launch_reverse(step, &plan, NULL);
+    if (!beside_layers) error |= painn_cuda_launch_reverse(step, &plan, NULL);
     if (plan.whole) {
         assert_true(painn_cuda_prepare_layers(step, plan.whole) > 0);
         error |= painn_cuda_launch_layers(step, &plan, NULL);
@@ -92,7 +92,7 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
         error |= painn_cuda_launch_edges(step, &plan, l, NULL);
         if (l > 0) error |= painn_cuda_launch_mix(step, &plan, l, 1, NULL);
     }
-    error |= painn_cuda_launch_forces(step, &plan, own_reverses, NULL);
+    error |= painn_cuda_launch_forces(step, &plan, beside_layers, NULL);
     assert_int_equal(error, 0);
     base_free(system_of);
     base_free(systems);

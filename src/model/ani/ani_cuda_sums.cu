@@ -135,20 +135,13 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
     if (!with_forces) wait_for_previous();
     const bool there = i < step.list.call->n_atoms;
     if (there) add_energy(step, i, lane);
-    const auto add = [&](const auto &use) {
+    const moving_atom atom(step.list.motion, moves ? i : INT32_MAX, step.list.motion.place + 1);
 #pragma unroll 1
-        for (int pass = with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
-            if (pass == 1) begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
-            if (!there || !with_forces) continue;
-            const double force = add_forces(step, i, lane, pass == 1);
-            if (pass == 1) use(force);
-        }
-    };
-    if (moves) {
-        moving_atom atom(step.list.motion, i, step.list.motion.place + 1);
-        add([&](double force) { move_atom(step.list, atom, force); });
-    } else {
-        add([](double) {});
+    for (int pass = with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
+        if (pass == 1) begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
+        if (!there || !with_forces) continue;
+        const double force = add_forces(step, i, lane, pass == 1);
+        if (moves) move_atom(step.list, atom, force, pass == 1);
     }
 }
 

@@ -260,8 +260,8 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
 int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
 /* All layers at once, instead of messages, edges and mixes; only of pairs that have their reverses. */
 int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
-/* own_reverses: it looks for the pairs' reverses itself. */
-int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int own_reverses, void *stream);
+/* beside_layers: follows the kernel of all layers, beside which it looks for the pairs' reverses itself. */
+int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream);
 /* Its parts, compiled one by one. */
 int painn_cuda_launch_mix_tf32(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
 int painn_cuda_launch_mix_bf16(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);

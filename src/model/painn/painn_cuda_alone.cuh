@@ -142,9 +142,10 @@ static __device__ __forceinline__ void queue_candidates(const painn_cuda_step &s
 }
 
 // Row i from its queue, a thread an entry; answers its length. of(j), species(j): coordinates and element of the system's atom j.
+// Without `keep` for nothing: a rehearsal.
 template <class Place, class Species>
 static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, const painn_cuda_system &system, int i,
-                                                  const row_queue &queue, const Place &of, const Species &species)
+                                                  const row_queue &queue, const Place &of, const Species &species, bool keep)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     int total = 0, longest = 0, length = 0;
@@ -165,7 +166,7 @@ static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, c
             j = system.first + (int)entry.x;
             p = see_pair(system, of(i - system.first), of((int)entry.x), (int)(entry.y & 1023) - 512,
                          (int)(entry.y >> 10 & 1023) - 512, (int)(entry.y >> 20 & 1023) - 512);
-            inside = is_neighbor(step, p, i, j);
+            inside = is_neighbor(step, p, i, j, keep);
         }
         const unsigned found = __ballot_sync(~0u, inside);
         if (lane == 0) queue.inside[warp] = __popc(found);
@@ -177,12 +178,12 @@ static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, c
             length += queue.inside[v];
         }
         if (inside && slot < step.row_capacity)
-            write_edge(step, i, slot, j, species(j - system.first), p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2);
+            write_edge(step, i, slot, j, species(j - system.first), p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2, keep);
         __syncthreads();
     }
     // No room for all candidates: as many rows longer as these would need.
     if (longest > queue.room) length = max(length, (int)((long long)longest * step.row_capacity / queue.room) + 1);
-    if (warp == 0) close_row(step, i, length);
+    if (warp == 0 && keep) close_row(step, i, length);
     return min(length, step.row_capacity);
 }
 
@@ -219,48 +220,54 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
               n = call.n_systems == 1 ? call.n_atoms : call.systems[s].n;
     const int z = thread < n ? call.species[first + thread] : 0;
     const unsigned char owned = call.owned ? call.owned[i] : 1;
-    const bool known = is_known(step, z);
-#pragma unroll 1
-    for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += blockDim.x)
-        ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
-    wait_for_motion(step);
-    if (i == 0 && thread == 0) {
-        *step.call = call;
-        step.list->n_atoms = -1;
-    }
     const double *origin = call.positions + (size_t)first * 3;
-    double raw[3] = {0, 0, 0};
-    if (thread < n)
-        for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
-    const double begin[3] = {origin[0], origin[1], origin[2]};
-    __syncthreads();
-    if (system.pending) {
-        if (thread == 0) complete_system(step, call, s, system);
+    int length = 0;
+    // While it waits for the atoms to be moved, once for nothing, so that the code is at hand.
+#pragma unroll 1
+    for (int pass = step.follows_motion ? 0 : 1; pass < 2; pass++) {
+        const bool keep = pass == 1;
+        if (keep) wait_for_motion(step);
+        double raw[3] = {0, 0, 0};
+        if (thread < n)
+            for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
+        const double begin[3] = {origin[0], origin[1], origin[2]};
+        if (i == 0 && thread == 0 && keep) {
+            *step.call = call;
+            step.list->n_atoms = -1;
+        }
+#pragma unroll 1
+        for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += blockDim.x)
+            ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
         __syncthreads();
-    }
-    if (thread < n) {
-        const wrapped_atom atom = wrap_atom(system, raw, begin);
-        for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
-        if (first + thread == i) keep_atom(step, i, s, z, owned, atom);
-        if (first == i && thread == 0) {
-            if (system.flags) raise_flag(step, system.flags, i, -1);
-            step.systems[s] = system;
+        if (system.pending) {
+            if (thread == 0) complete_system(step, call, s, system);
+            __syncthreads();
         }
-    }
-    __syncthreads();
-    if (step.stamps && i == 0 && thread == 0) step.stamps[1] = gpu_timer();
-    const row_queue queue = {entries, own.counts, own.inside, room};
-    const double *at = places[i - first];
-    queue_candidates(step, system, n, queue, [&](int j, float *d) {
-        for (int a = 0; a < 3; a++) {
-            const double e = places[j][a] - at[a];
-            d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
+        if (thread < n) {
+            const wrapped_atom atom = wrap_atom(system, raw, begin);
+            for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
+            if (first + thread == i && keep) keep_atom(step, i, s, z, owned, atom);
+            if (first == i && thread == 0 && keep) {
+                if (system.flags) raise_flag(step, system.flags, i, -1);
+                step.systems[s] = system;
+            }
         }
-    });
-    if (thread < n) species[thread] = known ? z : 0;
-    __syncthreads();
-    return close_queue(
-        step, system, i, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; });
+        __syncthreads();
+        if (step.stamps && i == 0 && thread == 0 && keep) step.stamps[1] = gpu_timer();
+        const row_queue queue = {entries, own.counts, own.inside, room};
+        const double *at = places[i - first];
+        queue_candidates(step, system, n, queue, [&](int j, float *d) {
+            for (int a = 0; a < 3; a++) {
+                const double e = places[j][a] - at[a];
+                d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
+            }
+        });
+        if (thread < n) species[thread] = is_known(step, z) ? z : 0;
+        __syncthreads();
+        length = close_queue(
+            step, system, i, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; }, keep);
+    }
+    return length;
 }
 
 #endif

@@ -240,16 +240,27 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? BACKWARD_THREADS
 
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
-// g = dE/dr of a pair, by u and d of its own; the place of its reverse in `incoming`.
-template <int SLICES> static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 u)
-{
-    const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
-    float4 sum = make_float4(0, 0, 0, 0);
+// κ and ū of the entry `at` of `incoming`, by slices: to be asked for before one is waited for.
+template <int SLICES> struct edge_gradients {
+    float4 part[SLICES];
+    __device__ __forceinline__ edge_gradients(const painn_cuda_step &step, size_t at)
+    {
+        const float4 *from = (const float4 *)step.edge_gradient + at;
+        const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
 #pragma unroll
-    for (int s = 0; s < SLICES; s++) sum = sum + *(const float4 *)(step.edge_gradient + (s * slice + at) * 4);
-    const float inverse = 1.0f / u.w, along = sum.x - (u.x * sum.y + u.y * sum.z + u.z * sum.w) * inverse;
-    return make_float3(fmaf(along, u.x, sum.y * inverse), fmaf(along, u.y, sum.z * inverse), fmaf(along, u.z, sum.w * inverse));
-}
+        for (int s = 0; s < SLICES; s++) part[s] = from[s * slice];
+    }
+    // g = dE/dr of the pair whose reverse that entry is; by u and d of its own.
+    __device__ __forceinline__ float3 of_pair(float4 u) const
+    {
+        float4 sum = part[0];
+#pragma unroll
+        for (int s = 1; s < SLICES; s++) sum = sum + part[s];
+        const float inverse = __fdividef(1.0f, u.w), along = sum.x - (u.x * sum.y + u.y * sum.z + u.z * sum.w) * inverse;
+        return make_float3(fmaf(along, u.x, sum.y * inverse), fmaf(along, u.y, sum.z * inverse),
+                           fmaf(along, u.z, sum.w * inverse));
+    }
+};
 
 // Where the reverse of each of an atom's pairs stands, which nobody else has looked for. By the lanes of a warp.
 static __device__ __forceinline__ void find_reverses(const painn_cuda_step &step, int i)
@@ -281,21 +292,36 @@ struct pairs_of_atom {
     }
 };
 
-// By the lanes of a warp, of which each of the first three gets a component.
+// Of three sums over a warp lanes 0, 1 and 2 get one each: they are parted on the way.
+static __device__ __forceinline__ double sum_three(double x, double y, double z)
+{
+    const int lane = threadIdx.x % 32;
+    double sum = (lane & 1 ? y : x) + __shfl_xor_sync(~0u, lane & 1 ? x : y, 1);
+    z += __shfl_xor_sync(~0u, z, 1);
+    sum = (lane & 2 ? z : sum) + __shfl_xor_sync(~0u, lane & 2 ? sum : z, 2);
+#pragma unroll
+    for (int mask = 4; mask < 32; mask *= 2) sum += __shfl_xor_sync(~0u, sum, mask);
+    return sum;
+}
+
+// By the lanes of a warp, of which each of the first three gets a component. Without `keep` for nothing: a rehearsal, of 32 pairs.
 template <int SLICES>
 static __device__ __forceinline__ double forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call,
-                                                        pairs_of_atom &pairs)
+                                                        pairs_of_atom &pairs, bool keep)
 {
     const int lane = threadIdx.x % 32, i = pairs.i;
     const bool want_virial = call.want_virial;
     float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int k = lane; k < max(pairs.n_in, pairs.n_out); k += 32) {
+    const int n = max(pairs.n_in, pairs.n_out), end = keep ? n : min(n, 32);
+    for (int k = lane; k < end; k += 32) {
         if (k >= 32) pairs.look_at(step, k);
-        float3 in = make_float3(0, 0, 0), out = in;
+        // Who has no pair reads along.
+        const int back = k >= pairs.n_out ? 0 : k < 32 && pairs.back >= 0 ? pairs.back : step.reverse[pairs.row + k];
+        const edge_gradients<SLICES> of_in(step, k < pairs.n_in ? pairs.row + k : 0), of_out(step, back);
         const float4 r = make_float4(-pairs.in.x, -pairs.in.y, -pairs.in.z, pairs.in.w);
-        if (k < pairs.n_in) in = pair_gradient<SLICES>(step, pairs.row + k, r); // pair (j, i)
-        if (k < pairs.n_out)
-            out = pair_gradient<SLICES>(step, k < 32 && pairs.back >= 0 ? pairs.back : step.reverse[pairs.row + k], pairs.out);
+        float3 in = of_in.of_pair(r), out = of_out.of_pair(pairs.out); // pairs (j, i) and (i, j)
+        if (k >= pairs.n_in) in = make_float3(0, 0, 0);
+        if (k >= pairs.n_out) out = make_float3(0, 0, 0);
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;
@@ -307,66 +333,77 @@ static __device__ __forceinline__ double forces_of_atom(const painn_cuda_step &s
             w[6] += in.z * rx, w[7] += in.z * ry, w[8] += in.z * rz;
         }
     }
-    const double f[3] = {sum_warp(fx), sum_warp(fy), sum_warp(fz)};
-    const double force = step.energy_unit / step.length_unit * (lane == 0 ? f[0] : lane == 1 ? f[1] : f[2]);
-    if (lane < 3 && call.forces) call.forces[(size_t)i * 3 + lane] = force;
+    const double force = step.energy_unit / step.length_unit * sum_three(fx, fy, fz);
+    if (lane < 3 && call.forces && keep) call.forces[(size_t)i * 3 + lane] = force;
     if (want_virial)
         for (int c = 0; c < 9; c++) {
             double v = sum_warp(w[c]);
-            if (lane == c) step.atom_virial[(size_t)i * 9 + c] = step.energy_unit * v;
+            if (lane == c && keep) step.atom_virial[(size_t)i * 9 + c] = step.energy_unit * v;
         }
     return force;
 }
 
+// Registers for all that a lane asks for: with fewer it would wait for one after the other.
+// beside_layers: it is there while the kernel of all layers runs, with time to look for the reverses and to go through the code once,
+// for nothing, so that it is at hand.
 template <int SLICES, bool moves>
-static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int own_reverses)
+static __global__ void __launch_bounds__(128, 1) forces_kernel(const __grid_constant__ painn_cuda_step step, int beside_layers)
 {
-    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (beside_layers) let_next_start();
     const painn_cuda_call call = *step.call;
-    if (own_reverses && i < call.n_atoms) find_reverses(step, i);
-    pairs_of_atom pairs(step, min(i, call.n_atoms - 1), own_reverses && i < call.n_atoms);
-    if (moves) {
-        moving_atom atom(step.motion, i, step.motion.place + 1);
-        begin_stage(step, 1 + 4 * step.n_layers);
-        if (i < call.n_atoms) move_atom(step, atom, forces_of_atom<SLICES>(step, call, pairs));
-    } else {
-        begin_stage(step, 1 + 4 * step.n_layers);
-        if (i < call.n_atoms) forces_of_atom<SLICES>(step, call, pairs);
+    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const bool there = i < call.n_atoms;
+    if (beside_layers && there) find_reverses(step, i);
+    pairs_of_atom pairs(step, there ? i : 0, beside_layers && there);
+    const moving_atom atom(step.motion, moves ? i : INT32_MAX, step.motion.place + 1);
+#pragma unroll 1
+    for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
+        if (pass == 1) begin_stage(step, 1 + 4 * step.n_layers);
+        if (!there) continue;
+        const double force = forces_of_atom<SLICES>(step, call, pairs, pass == 1);
+        if (moves) move_atom(step, atom, force, pass == 1);
     }
 }
 
 // Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order. Small systems'
 // forces too.
 template <int SLICES, bool small>
-static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024)
-    sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces, int own_reverses)
+static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024, 1)
+    sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces, int beside_layers)
 {
-    const int s = blockIdx.x, warp = threadIdx.x / 32;
+    const int s = blockIdx.x, warp = threadIdx.x / 32, stride = blockDim.x / 32;
     const painn_cuda_call call = *step.call;
-    if (small && s < call.n_systems) {
-        const int first = step.systems[s].first, n = step.systems[s].n, stride = blockDim.x / 32;
-        for (int k = warp; k < n && own_reverses; k += stride) find_reverses(step, first + k);
-        pairs_of_atom pairs(step, first + min(warp, n - 1), own_reverses && warp < n);
-        begin_stage(step, 1 + 4 * step.n_layers);
-        for (int k = warp; k < n; k += stride) {
-            if (k != warp) pairs = pairs_of_atom(step, first + k, own_reverses);
-            forces_of_atom<SLICES>(step, call, pairs);
+    const bool there = s < call.n_systems;
+    const int first = there ? step.systems[s].first : 0, n = there ? step.systems[s].n : 0;
+    for (int k = warp; small && beside_layers && k < n; k += stride) find_reverses(step, first + k);
+    pairs_of_atom pairs(step, small ? first + min(warp, max(n - 1, 0)) : 0, small && beside_layers && warp < n);
+#pragma unroll 1
+    for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
+        const bool keep = pass == 1;
+        if (keep) begin_stage(step, (small ? 1 : 2) + 4 * step.n_layers);
+        if (small) {
+            for (int k = warp; k < n; k += stride) {
+                if (k != warp) pairs = pairs_of_atom(step, first + k, beside_layers);
+                forces_of_atom<SLICES>(step, call, pairs, keep);
+                if (!keep) break;
+            }
+            __syncthreads();
+            if (step.stamps && s == 0 && threadIdx.x == 0 && keep) step.stamps[2 + 4 * step.n_layers] = gpu_timer();
         }
-        __syncthreads();
-        if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[2 + 4 * step.n_layers] = gpu_timer();
-    } else {
-        begin_stage(step, (small ? 1 : 2) + 4 * step.n_layers);
-    }
-    hand_over_report(step, call);
-    if (s >= call.n_systems) return;
-    sum_system(step, call, with_forces != 0, false, [&](int atom, double &own) {
-        const bool owned = step.owned[atom];
-        double raw = owned ? step.o2 : 0.0;
+        if (keep) hand_over_report(step, call);
+        if (!there) continue;
+        sum_system(
+            step, call, with_forces != 0, false,
+            [&](int atom, double &own) {
+                const bool owned = step.owned[atom];
+                double raw = owned ? step.o2 : 0.0;
 #pragma unroll
-        for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
-        own = owned ? step.offset[step.species[atom]] : 0.0;
-        return raw * step.energy_unit;
-    });
+                for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
+                own = owned ? step.offset[step.species[atom]] : 0.0;
+                return raw * step.energy_unit;
+            },
+            keep);
+    }
     if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[3 + 4 * step.n_layers] = gpu_timer();
 }
 
@@ -424,27 +461,27 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
 }
 
 template <int SLICES>
-static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int own_reverses, void *stream)
+static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream)
 {
     const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
     const bool moves = step->motion.n_atoms > 0;
     int error = 0;
     if (plan->forces && plan->small && !moves)
         return launch(sums_kernel<SLICES, true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, 1,
-                      own_reverses);
+                      beside_layers);
     if (plan->forces)
         error = launch(moves ? forces_kernel<SLICES, true> : forces_kernel<SLICES, false>, blocks, 128, 0, 1, plan->overlap, stream,
-                       *step, own_reverses);
+                       *step, beside_layers);
     // Of dynamics nobody looks at the energies before a graph's last step.
     if (error == 0 && (!moves || step->motion.place + 1 == step->motion.n_steps))
-        error = launch(sums_kernel<SLICES, false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces, 0);
+        error = launch(sums_kernel<SLICES, false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces, beside_layers);
     return error;
 }
 
-int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int own_reverses, void *stream)
+int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream)
 {
-    return step->n_features == 64 ? launch_forces<4>(step, plan, own_reverses, stream)
-                                  : launch_forces<8>(step, plan, own_reverses, stream);
+    return step->n_features == 64 ? launch_forces<4>(step, plan, beside_layers, stream)
+                                  : launch_forces<8>(step, plan, beside_layers, stream);
 }
 
 template <int F, bool fast> static void raise()

@@ -195,11 +195,11 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
     __syncthreads();
     close_queue(
         step, system, i, queue, [&](int j) { return places + (size_t)j * 3; },
-        [&](int j) { return step.species[system.first + j]; });
+        [&](int j) { return step.species[system.first + j]; }, true);
 }
 
 // The same of few and small systems: a block wraps the atoms of its row's system itself.
-static __global__ void __launch_bounds__(PAINN_CUDA_ALONE) alone_kernel(const __grid_constant__ painn_cuda_step step, int room)
+static __global__ void __launch_bounds__(PAINN_CUDA_ALONE, 1) alone_kernel(const __grid_constant__ painn_cuda_step step, int room)
 {
     DYNAMIC_SHARED(shared);
     __shared__ alone_system system;

@@ -11,7 +11,7 @@ static __global__ void __launch_bounds__(128) advance_kernel(const __grid_consta
     moving_atom atom(motion, i, 0);
     if (blockIdx.x == 0 && threadIdx.x == 0 && atom.number == atom.begun) motion.times[0] = gpu_timer();
     atom.advance(atom.moves ? motion.forces[atom.at()] : 0.0);
-    atom.keep();
+    atom.store(true);
 }
 
 static __global__ void __launch_bounds__(32) finish_kernel(const __grid_constant__ painn_cuda_motion motion, int unused)

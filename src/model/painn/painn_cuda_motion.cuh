@@ -39,18 +39,19 @@ struct moving_atom {
 
     // `place`: of the step that is to begin, in its graph.
     __device__ __forceinline__ moving_atom(const painn_cuda_motion &m, int atom, int place)
-        : motion(m), begun(m.step[1]), number(m.step[0] + place), i(atom), moves(false), inverse_mass(0), v(0), x(0), heat(0),
-          kick(0), noise(0)
+        : motion(m), begun(0), number(0), i(atom), moves(false), inverse_mass(0), v(0), x(0), heat(0), kick(0), noise(0)
     {
         const int c = threadIdx.x % 32;
         if (i >= motion.n_atoms || c >= 3) return;
+        begun = motion.step[1];
+        number = motion.step[0] + place;
         inverse_mass = motion.inverse_mass[i];
         moves = inverse_mass != 0;
         v = motion.velocities[at()];
         x = motion.positions[at()];
         kick = 0.5 * motion.timestep_fs * inverse_mass;
         if (!moves || !motion.langevin) return;
-        if (c == 0) heat = motion.heat[i];
+        heat = motion.heat[i];
         noise = sqrt(motion.noise * inverse_mass) * random_normal(motion.seed, at(), (uint64_t)number);
     }
     __device__ __forceinline__ size_t at() const
@@ -60,41 +61,40 @@ struct moving_atom {
     // The end of a step …
     __device__ __forceinline__ void finish(double force)
     {
-        if (moves) v = fma(kick, force, v);
+        v = fma(kick, force, v);
     }
     // … and the begin of the next.
     __device__ __forceinline__ void advance(double force)
     {
         const double drift = motion.langevin ? 0.5 * motion.timestep_fs : motion.timestep_fs;
-        double gain = 0;
-        if (moves) {
-            v = fma(kick, force, v);
-            x = fma(drift, v, x);
-            if (motion.langevin) {
-                const double before = v;
-                v = fma(motion.keep, v, noise);
-                gain = v * v - before * before;
-                x = fma(drift, v, x);
-            }
-            motion.positions[at()] = x;
-        }
+        v = fma(kick, force, v);
+        x = fma(drift, v, x);
         if (!motion.langevin) return;
-        gain += __shfl_sync(~0u, gain, 1) + __shfl_sync(~0u, gain, 2);
-        if (moves && threadIdx.x % 32 == 0) motion.heat[i] = heat + 0.5 * gain / inverse_mass;
+        const double before = v;
+        v = fma(motion.keep, v, noise);
+        x = fma(drift, v, x);
+        const double gain = v * v - before * before;
+        heat += 0.5 * (gain + __shfl_sync(~0u, gain, 1) + __shfl_sync(~0u, gain, 2)) / inverse_mass; // in the first lane
     }
-    __device__ __forceinline__ void keep() const
+    __device__ __forceinline__ void store(bool advanced) const
     {
-        if (moves) motion.velocities[at()] = v;
+        if (!moves) return;
+        motion.velocities[at()] = v;
+        if (!advanced) return;
+        motion.positions[at()] = x;
+        if (motion.langevin && threadIdx.x % 32 == 0) motion.heat[i] = heat;
     }
 };
 
 // An atom whose force's components the first three lanes have: the end of a step and, but for a graph's last, the begin of the next.
-static __device__ __forceinline__ void move_atom(const painn_cuda_step &step, moving_atom &atom, double force)
+// Without `keep` for nothing: a rehearsal.
+static __device__ __forceinline__ void move_atom(const painn_cuda_step &step, moving_atom atom, double force, bool keep)
 {
     const bool last = step.motion.place + 1 == step.motion.n_steps;
     atom.finish(force);
     if (!last) atom.advance(force);
-    atom.keep();
+    if (!keep) return;
+    atom.store(!last);
     if (last || blockIdx.x > 0 || threadIdx.x > 0) return;
     step.report->n_pairs = 0; // of the last step; all else is of all
     step.motion.times[atom.number - atom.begun] = gpu_timer();
