@@ -80,7 +80,13 @@ struct row_queue {
     int *counts;    // [warps], also those for which there was no room
     int *inside;    // [warps] of those looked at together, the ones inside
     int room;
+    int all; // not 0: no entries, but so many atoms of the system, the nearest image of each
 };
+
+static __device__ __forceinline__ bool has_one_image(const painn_cuda_system &system)
+{
+    return !(system.images[0] || system.images[1] || system.images[2]);
+}
 
 // A warp's part of row i's candidates. difference(j, d) gives j's coordinates less i's, on wrapped axes to the nearest image.
 template <class Difference>
@@ -90,7 +96,7 @@ static __device__ __forceinline__ void queue_candidates(const painn_cuda_step &s
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const double reach = step.cutoff + 0.01;
     const near_test test(system, reach);
-    const bool one_image = !(system.images[0] || system.images[1] || system.images[2]);
+    const bool one_image = has_one_image(system);
     float range[3] = {0, 0, 0}; // along each axis, in cells
     for (int a = 0; a < 3 && !one_image; a++) {
         const float v0 = (float)system.inverse[a], v1 = (float)system.inverse[3 + a], v2 = (float)system.inverse[6 + a];
@@ -148,9 +154,9 @@ static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, c
                                                   const row_queue &queue, const Place &of, const Species &species, bool keep)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    int total = 0, longest = 0, length = 0;
+    int total = queue.all, longest = 0, length = 0;
 #pragma unroll 1
-    for (int w = 0; w < warps; w++) {
+    for (int w = 0; w < warps && !queue.all; w++) {
         longest = max(longest, queue.counts[w]);
         total += min(queue.counts[w], queue.room);
     }
@@ -161,8 +167,11 @@ static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, c
         seen_pair p = {};
         int j = 0;
         if (k < total) {
-            while (k >= min(queue.counts[w], queue.room)) k -= min(queue.counts[w++], queue.room);
-            const uint2 entry = queue.entries[w * queue.room + k];
+            uint2 entry = make_uint2(k, NO_SHIFT);
+            if (!queue.all) {
+                while (k >= min(queue.counts[w], queue.room)) k -= min(queue.counts[w++], queue.room);
+                entry = queue.entries[w * queue.room + k];
+            }
             j = system.first + (int)entry.x;
             p = see_pair(system, of(i - system.first), of((int)entry.x), (int)(entry.y & 1023) - 512,
                          (int)(entry.y >> 10 & 1023) - 512, (int)(entry.y >> 20 & 1023) - 512);
@@ -246,6 +255,7 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
         if (thread < n) {
             const wrapped_atom atom = wrap_atom(system, raw, begin);
             for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
+            species[thread] = is_known(step, z) ? z : 0;
             if (first + thread == i && keep) keep_atom(step, i, s, z, owned, atom);
             if (first == i && thread == 0 && keep) {
                 if (system.flags) raise_flag(step, system.flags, i, -1);
@@ -254,16 +264,18 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
         }
         __syncthreads();
         if (step.stamps && i == 0 && thread == 0 && keep) step.stamps[1] = gpu_timer();
-        const row_queue queue = {entries, own.counts, own.inside, room};
-        const double *at = places[i - first];
-        queue_candidates(step, system, n, queue, [&](int j, float *d) {
-            for (int a = 0; a < 3; a++) {
-                const double e = places[j][a] - at[a];
-                d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
-            }
-        });
-        if (thread < n) species[thread] = is_known(step, z) ? z : 0;
-        __syncthreads();
+        // Each thread can decide about an atom itself, if that has but one image to look at.
+        const row_queue queue = {entries, own.counts, own.inside, room, has_one_image(system) ? n : 0};
+        if (!queue.all) {
+            const double *at = places[i - first];
+            queue_candidates(step, system, n, queue, [&](int j, float *d) {
+                for (int a = 0; a < 3; a++) {
+                    const double e = places[j][a] - at[a];
+                    d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
+                }
+            });
+            __syncthreads();
+        }
         length = close_queue(
             step, system, i, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; }, keep);
     }

@@ -178,7 +178,7 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
     const painn_cuda_system &system = step.systems[step.system_of[i]];
     const float *own = step.fractional_float + (size_t)i * 4;
     const double *places = step.fractional + (size_t)system.first * 3, *exact = step.fractional + (size_t)i * 3;
-    const row_queue queue = {(uint2 *)shared, counts, inside, room};
+    const row_queue queue = {(uint2 *)shared, counts, inside, room, 0};
     const near_test test(system, 0);
     const float4 at = *(const float4 *)own;
     queue_candidates(step, system, system.n, queue, [&](int j, float *d) {
