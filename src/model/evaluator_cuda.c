@@ -584,6 +584,7 @@ mlff_status cuda_evaluator_compute(cuda_evaluator *e, const mlff_batch *batch, c
                                  .handed_pairs = handed_pairs,
                                  .stamps = e->clock_on};
         cudaGraphExec_t graph = NULL;
+        wanted.plan.virial = results->virials || results->stresses;
         if (on_device) {
             PLUGIN_TRY(cuda_evaluator_send_call(e, batch, results, stream));
         } else {

@@ -163,13 +163,13 @@ static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1
         if (pass == 1) begin_stage(list, small ? ANI_CUDA_STAMP_FORCES : ANI_CUDA_STAMP_SUMS);
         for (int k = warp; small && k < n && with_forces; k += warps) add_forces(step, first + k, lane, pass == 1);
     }
-    hand_over_report(list, call);
+    if (s == 0) hand_over_report(list, call);
     if (n == 0) return;
     if (small) {
         __syncthreads();
         if (list.stamps && s == 0 && threadIdx.x == 0) list.stamps[ANI_CUDA_STAMP_SUMS] = gpu_timer();
     }
-    sum_system(list, call, with_forces != 0, step.groups->failed != 0, [&](int i, double &own) {
+    sum_system(list, call, s, with_forces != 0, step.groups->failed != 0, [&](int i, double &own) {
         own = step.energy[2 * (size_t)i + 1];
         return step.energy[2 * (size_t)i];
     });

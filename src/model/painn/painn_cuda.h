@@ -242,6 +242,7 @@ typedef struct painn_cuda_plan {
     int chained;            /* 1: the list's first kernel may start while the one before it runs */
     int n_multiprocessors;
     int forces; /* 0: energies only */
+    int virial; /* 1: virials or stresses too, for whose sums all forces must be there */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
     int alone;  /* 1: a block a row wraps its system's atoms itself: few and small systems */
     int whole;  /* 1: all layers in one kernel; 2: and two tiles in one cluster; 0: a kernel for each part */

@@ -343,66 +343,67 @@ static __device__ __forceinline__ double forces_of_atom(const painn_cuda_step &s
     return force;
 }
 
-// Registers for all that a lane asks for: with fewer it would wait for one after the other.
-// beside_layers: it is there while the kernel of all layers runs, with time to look for the reverses and to go through the code once,
-// for nothing, so that it is at hand.
-template <int SLICES, bool moves>
-static __global__ void __launch_bounds__(128, 1) forces_kernel(const __grid_constant__ painn_cuda_step step, int beside_layers)
+// Energy of system s, and with forces its virial and stress; energies of its atoms.
+template <int SLICES>
+static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, const painn_cuda_call &call, int s, bool with_forces,
+                                                  bool keep)
+{
+    sum_system(
+        step, call, s, with_forces, false,
+        [&](int atom, double &own) {
+            const bool owned = step.owned[atom];
+            double raw = owned ? step.o2 : 0.0;
+#pragma unroll
+            for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
+            own = owned ? step.offset[step.species[atom]] : 0.0;
+            return raw * step.energy_unit;
+        },
+        keep);
+}
+
+// What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
+// through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
+// `sums_from` on sum a system's energies, which need no forces. Registers are for all that a lane asks for: with fewer it would wait for
+// one after the other.
+template <int SLICES, bool moves, bool sums>
+static __global__ void __launch_bounds__(128, 1)
+    forces_kernel(const __grid_constant__ painn_cuda_step step, int beside_layers, int sums_from)
 {
     if (beside_layers) let_next_start();
     const painn_cuda_call call = *step.call;
-    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const bool sum = sums && (int)blockIdx.x >= sums_from;
+    const int i = sum ? INT32_MAX : blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, s = blockIdx.x - sums_from;
     const bool there = i < call.n_atoms;
     if (beside_layers && there) find_reverses(step, i);
     pairs_of_atom pairs(step, there ? i : 0, beside_layers && there);
     const moving_atom atom(step.motion, moves ? i : INT32_MAX, step.motion.place + 1);
 #pragma unroll 1
     for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
-        if (pass == 1) begin_stage(step, 1 + 4 * step.n_layers);
+        const bool keep = pass == 1;
+        if (keep) begin_stage(step, 1 + 4 * step.n_layers);
+        if (sum && s < call.n_systems) sum_system<SLICES>(step, call, s, false, keep);
+        if (sum && s == 0 && keep) hand_over_report(step, call);
         if (!there) continue;
-        const double force = forces_of_atom<SLICES>(step, call, pairs, pass == 1);
-        if (moves) move_atom(step, atom, force, pass == 1);
+        const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
+        if (moves) move_atom(step, atom, force, keep);
     }
+    if (sums && step.stamps && blockIdx.x == 0 && threadIdx.x == 0)
+        step.stamps[2 + 4 * step.n_layers] = step.stamps[3 + 4 * step.n_layers] = gpu_timer();
 }
 
-// Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order. Small systems'
-// forces too.
-template <int SLICES, bool small>
-static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024, 1)
+// Sums of systems that are large, or whose virials are asked for: a block each, in a fixed order.
+template <int SLICES>
+static __global__ void __launch_bounds__(1024)
     sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces, int beside_layers)
 {
-    const int s = blockIdx.x, warp = threadIdx.x / 32, stride = blockDim.x / 32;
+    const int s = blockIdx.x;
     const painn_cuda_call call = *step.call;
-    const bool there = s < call.n_systems;
-    const int first = there ? step.systems[s].first : 0, n = there ? step.systems[s].n : 0;
-    for (int k = warp; small && beside_layers && k < n; k += stride) find_reverses(step, first + k);
-    pairs_of_atom pairs(step, small ? first + min(warp, max(n - 1, 0)) : 0, small && beside_layers && warp < n);
 #pragma unroll 1
     for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
         const bool keep = pass == 1;
-        if (keep) begin_stage(step, (small ? 1 : 2) + 4 * step.n_layers);
-        if (small) {
-            for (int k = warp; k < n; k += stride) {
-                if (k != warp) pairs = pairs_of_atom(step, first + k, beside_layers);
-                forces_of_atom<SLICES>(step, call, pairs, keep);
-                if (!keep) break;
-            }
-            __syncthreads();
-            if (step.stamps && s == 0 && threadIdx.x == 0 && keep) step.stamps[2 + 4 * step.n_layers] = gpu_timer();
-        }
-        if (keep) hand_over_report(step, call);
-        if (!there) continue;
-        sum_system(
-            step, call, with_forces != 0, false,
-            [&](int atom, double &own) {
-                const bool owned = step.owned[atom];
-                double raw = owned ? step.o2 : 0.0;
-#pragma unroll
-                for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
-                own = owned ? step.offset[step.species[atom]] : 0.0;
-                return raw * step.energy_unit;
-            },
-            keep);
+        if (keep) begin_stage(step, 2 + 4 * step.n_layers);
+        if (s == 0 && keep) hand_over_report(step, call);
+        if (s < call.n_systems) sum_system<SLICES>(step, call, s, with_forces, keep);
     }
     if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[3 + 4 * step.n_layers] = gpu_timer();
 }
@@ -466,15 +467,16 @@ static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *pla
     const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
     const bool moves = step->motion.n_atoms > 0;
     int error = 0;
-    if (plan->forces && plan->small && !moves)
-        return launch(sums_kernel<SLICES, true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, 1,
-                      beside_layers);
+    if (plan->forces && !plan->virial && (plan->small || plan->alone) && !moves)
+        return launch(forces_kernel<SLICES, false, true>, blocks + plan->n_systems, 128, 0, 1, plan->overlap, stream, *step,
+                      beside_layers, blocks);
     if (plan->forces)
-        error = launch(moves ? forces_kernel<SLICES, true> : forces_kernel<SLICES, false>, blocks, 128, 0, 1, plan->overlap, stream,
-                       *step, beside_layers);
+        error = launch(moves ? forces_kernel<SLICES, true, false> : forces_kernel<SLICES, false, false>, blocks, 128, 0, 1,
+                       plan->overlap, stream, *step, beside_layers, blocks);
     // Of dynamics nobody looks at the energies before a graph's last step.
     if (error == 0 && (!moves || step->motion.place + 1 == step->motion.n_steps))
-        error = launch(sums_kernel<SLICES, false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces, beside_layers);
+        error = launch(sums_kernel<SLICES>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces,
+                       beside_layers);
     return error;
 }
 

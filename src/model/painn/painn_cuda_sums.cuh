@@ -11,14 +11,14 @@ static __device__ __forceinline__ double sum_warp(double v)
     return v;
 }
 
-/* Energy, and with forces virial and stress, of system blockIdx.x. energy(atom, own) answers the model's part of an atom's
+/* Energy, and with forces virial and stress, of system s. energy(atom, own) answers the model's part of an atom's
  * energy in eV and its offset; both are summed apart. A block has at most 1024 threads. Without `keep` for nothing: a rehearsal. */
 template <class Energy>
-static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, const painn_cuda_call &call, bool with_forces,
-                                                  bool failed, const Energy &energy, bool keep = true)
+static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, const painn_cuda_call &call, int s,
+                                                  bool with_forces, bool failed, const Energy &energy, bool keep = true)
 {
     __shared__ double part[32][11], total[11];
-    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const painn_cuda_system &system = step.systems[s];
     const int first = system.first, n = system.n, n_sums = call.want_virial && with_forces ? 11 : 2;
     double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -58,10 +58,10 @@ static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, c
     }
 }
 
-/* The report goes to where the host looks, and a new one begins. */
+/* The report goes to where the host looks, and a new one begins. By the first thread of one block. */
 static __device__ __forceinline__ void hand_over_report(const painn_cuda_step &step, const painn_cuda_call &call)
 {
-    if (blockIdx.x > 0 || threadIdx.x > 0) return;
+    if (threadIdx.x > 0) return;
     *call.report = *step.report;
     painn_cuda_report empty = {};
     *step.report = empty;
