@@ -188,8 +188,8 @@ int ani_cuda_launch_forces(const ani_cuda_step *step, const painn_cuda_plan *pla
     if (plan->small && !moves)
         return launch(sums_kernel<true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, plan->forces);
     const int threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
-    int error = launch(moves ? forces_kernel<true> : forces_kernel<false>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream,
-                       *step, plan->forces);
+    int error = launch(moves ? forces_kernel<true> : forces_kernel<false>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap,
+                       stream, *step, plan->forces);
     // Of dynamics nobody looks at the energies before a graph's last step.
     if (error == 0 && (!moves || motion->place + 1 == motion->n_steps))
         error = launch(sums_kernel<false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);

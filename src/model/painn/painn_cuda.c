@@ -116,7 +116,8 @@ static void read_stamps_of_painn(cuda_evaluator *e, int forces)
         }
         int next = stage + 1;
         if (!forces && stage == 1 + 2 * L) next = last - 1;
-        e->time_ns[k++] = (double)(t[next] - t[stage]);
+        // What is done beside the stage before it may end first.
+        e->time_ns[k++] = t[next] > t[stage] ? (double)(t[next] - t[stage]) : 0.0;
     }
 }
 

@@ -41,19 +41,21 @@ static __device__ __forceinline__ wrapped_atom wrap_atom(const painn_cuda_system
     return atom;
 }
 
-static __device__ __forceinline__ bool is_known(const painn_cuda_step &step, int z)
+// Of an element that the model does not know it is not finite.
+static __device__ __forceinline__ double offset_of(const painn_cuda_step &step, int z)
 {
-    return z >= 0 && z < step.n_species && isfinite(step.offset[z]);
+    return z >= 0 && z < step.n_species ? step.offset[z] : INFINITY;
 }
 
-// What the host says of atom i, and what is wrong with it.
-static __device__ __forceinline__ void keep_atom(const painn_cuda_step &step, int i, int s, int z, unsigned char owned,
-                                                 const wrapped_atom &atom)
+// What the host says of atom i, and what is wrong with it. `offset`: of element z.
+static __device__ __forceinline__ void keep_atom(const painn_cuda_step &step, int i, int s, int z, double offset,
+                                                 unsigned char owned, const wrapped_atom &atom)
 {
+    const bool known = isfinite(offset);
     if (!atom.finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
     if (atom.wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
-    if (!is_known(step, z)) raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
-    step.species[i] = is_known(step, z) ? z : 0;
+    if (!known) raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
+    step.species[i] = known ? z : 0;
     step.system_of[i] = s;
     step.owned[i] = owned;
 }
@@ -239,7 +241,7 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
         double raw[3] = {0, 0, 0};
         if (thread < n)
             for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
-        const double begin[3] = {origin[0], origin[1], origin[2]};
+        const double begin[3] = {origin[0], origin[1], origin[2]}, offset = offset_of(step, z);
         if (i == 0 && thread == 0 && keep) {
             *step.call = call;
             step.list->n_atoms = -1;
@@ -252,15 +254,11 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
             if (thread == 0) complete_system(step, call, s, system);
             __syncthreads();
         }
+        wrapped_atom atom = {};
         if (thread < n) {
-            const wrapped_atom atom = wrap_atom(system, raw, begin);
+            atom = wrap_atom(system, raw, begin);
             for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
-            species[thread] = is_known(step, z) ? z : 0;
-            if (first + thread == i && keep) keep_atom(step, i, s, z, owned, atom);
-            if (first == i && thread == 0 && keep) {
-                if (system.flags) raise_flag(step, system.flags, i, -1);
-                step.systems[s] = system;
-            }
+            species[thread] = z >= 0 && z < step.n_species ? z : 0;
         }
         __syncthreads();
         if (step.stamps && i == 0 && thread == 0 && keep) step.stamps[1] = gpu_timer();
@@ -278,6 +276,12 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
         }
         length = close_queue(
             step, system, i, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; }, keep);
+        if (thread >= n || !keep) continue;
+        if (first + thread == i) keep_atom(step, i, s, z, offset, owned, atom);
+        if (first == i && thread == 0) {
+            if (system.flags) raise_flag(step, system.flags, i, -1);
+            step.systems[s] = system;
+        }
     }
     return length;
 }

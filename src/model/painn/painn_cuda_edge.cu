@@ -345,8 +345,8 @@ static __device__ __forceinline__ double forces_of_atom(const painn_cuda_step &s
 
 // Energy of system s, and with forces its virial and stress; energies of its atoms.
 template <int SLICES>
-static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, const painn_cuda_call &call, int s, bool with_forces,
-                                                  bool keep)
+static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, const painn_cuda_call &call, int s,
+                                                  bool with_forces, bool keep)
 {
     sum_system(
         step, call, s, with_forces, false,
@@ -360,6 +360,8 @@ static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, c
         },
         keep);
 }
+
+enum { BESIDE_FORCES = 512 }; // atoms of a system whose energies are summed while forces are
 
 // What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
 // through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
@@ -387,8 +389,8 @@ static __global__ void __launch_bounds__(128, 1)
         const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
         if (moves) move_atom(step, atom, force, keep);
     }
-    if (sums && step.stamps && blockIdx.x == 0 && threadIdx.x == 0)
-        step.stamps[2 + 4 * step.n_layers] = step.stamps[3 + 4 * step.n_layers] = gpu_timer();
+    if (sums && step.stamps && (blockIdx.x == 0 || s == 0) && threadIdx.x == 0)
+        step.stamps[(sum ? 3 : 2) + 4 * step.n_layers] = gpu_timer();
 }
 
 // Sums of systems that are large, or whose virials are asked for: a block each, in a fixed order.
@@ -467,7 +469,7 @@ static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *pla
     const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
     const bool moves = step->motion.n_atoms > 0;
     int error = 0;
-    if (plan->forces && !plan->virial && (plan->small || plan->alone) && !moves)
+    if (plan->forces && !plan->virial && plan->n_atoms / plan->n_systems <= BESIDE_FORCES && !moves)
         return launch(forces_kernel<SLICES, false, true>, blocks + plan->n_systems, 128, 0, 1, plan->overlap, stream, *step,
                       beside_layers, blocks);
     if (plan->forces)

@@ -36,18 +36,20 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
     bool stale = bins && (anew || step.list->n_atoms != call.n_atoms || step.list->n_systems != call.n_systems);
     const int s = call.n_systems == 1 ? 0 : call.system_of[i], z = call.species[i]; // one load after the other else
     const unsigned char owned = call.owned ? call.owned[i] : 1;
-    const double raw[3] = {call.positions[(size_t)i * 3], call.positions[(size_t)i * 3 + 1], call.positions[(size_t)i * 3 + 2]};
+    const int first = call.n_systems == 1 ? 0 : call.systems[s].first;
+    const double *const at = call.positions + (size_t)i * 3, *const from = call.positions + (size_t)first * 3;
+    const double raw[3] = {at[0], at[1], at[2]}, origin[3] = {from[0], from[1], from[2]};
     painn_cuda_system system = call.systems[s];
     if (system.pending) {
         complete_system(step, call, s, system);
         if (bins) cell_bins(cell_reach(&step), &system);
     }
-    if (i == system.first) {
+    if (i == first) {
         if (system.flags) raise_flag(step, system.flags, i, -1);
         if (bins && !stale) stale = differ(system, step.systems[s]);
         step.systems[s] = system;
     }
-    const wrapped_atom atom = wrap_atom(system, raw, call.positions + (size_t)system.first * 3);
+    const wrapped_atom atom = wrap_atom(system, raw, origin);
     double moved[3] = {0, 0, 0};
     int place[3] = {0, 0, 0};
     for (int a = 0; a < 3; a++) {
@@ -61,7 +63,7 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         step.fractional_float[(size_t)i * 4 + a] = (float)f;
         if (step.handed_pairs) step.positions[(size_t)i * 3 + a] = atom.finite ? raw[a] : 0.0;
     }
-    keep_atom(step, i, s, z, owned, atom);
+    keep_atom(step, i, s, z, offset_of(step, z), owned, atom);
     if (step.handed_pairs == 2) step.arrivals[i] = 0;
     if (!bins) return;
     // The first atom of a system is where coordinates begin: a distance changes by no more than two of these.

@@ -80,7 +80,7 @@ static mlff_status capture(cuda_dynamics *d, int n_steps, uint64_t *stamps, cuda
     step.motion.n_steps = n_steps;
     step.follows_motion = 1;
     CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
-    // A graph begins with what was copied and ends with what will be: there is no overlap with that.
+    // Before a graph's first kernel may stand a copy: nothing to overlap with.
     cudaError_t error = painn_cuda_launch_advance(&step.motion, 0, d->stream);
     for (int k = 0; k < n_steps && error == cudaSuccess && status == MLFF_OK; k++) {
         step.motion.place = k;

@@ -86,7 +86,8 @@ static __device__ __forceinline__ seen_pair see_pair(const painn_cuda_system &sy
 }
 
 // Whether a pair belongs into row i.
-static __device__ __forceinline__ bool is_neighbor(const painn_cuda_step &step, const seen_pair &p, int i, int j, bool keep = true)
+static __device__ __forceinline__ bool is_neighbor(const painn_cuda_step &step, const seen_pair &p, int i, int j,
+                                                   bool keep = true)
 {
     const bool inside = p.square < step.cutoff * step.cutoff && (j != i || p.s0 != 0 || p.s1 != 0 || p.s2 != 0);
     if (!inside || p.square >= 1e-8) return inside;
