@@ -86,7 +86,7 @@ struct fiber {
     bool done;
     char *shared;
     warp_state *warp;
-    barrier_state *block_barrier, *cluster_barrier;
+    barrier_state *block_barrier /* [16] */, *cluster_barrier;
     int block_threads, cluster_threads;
 };
 extern fiber *current;
@@ -150,6 +150,10 @@ static inline unsigned __ballot_sync(unsigned, bool v)
     /* The values stay in their half of the buffer until the collective after the next. */
     for (int k = 0; k < 32; k++) mask |= (unsigned)(w.in[(w.generation - 1) & 1][k] & 1) << k;
     return mask;
+}
+static inline void group_barrier(int number, int threads)
+{
+    emulate::wait(emulate::self().block_barrier[number], threads);
 }
 static inline void __syncwarp()
 {

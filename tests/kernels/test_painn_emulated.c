@@ -426,7 +426,7 @@ static void test_bins(void **state)
 static void test_rows(void **state)
 {
     (void)state;
-    static const painn_cuda_plan plans[2] = {{.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 16, .alone = 1}};
+    static const painn_cuda_plan plans[2] = {{.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 16, .alone = PAINN_CUDA_ALONE}};
     mlff_model *model = untrained(64, 1, "gaussian");
     boxes b;
     memset(&b, 0, sizeof b);

@@ -247,7 +247,7 @@ typedef struct painn_cuda_plan {
     int forces; /* 0: energies only */
     int virial; /* 1: virials or stresses too, for whose sums all forces must be there */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
-    int alone;  /* 1: a block a row wraps its system's atoms itself: few and small systems */
+    int alone;  /* threads that make a row and wrap its system's atoms themselves: of few and small systems; 0: of others */
     int whole;  /* 1: all layers in one kernel; 2: and two tiles in one cluster; 0: a kernel for each part */
     int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
 } painn_cuda_plan;

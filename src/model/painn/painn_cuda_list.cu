@@ -183,7 +183,8 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
     const row_queue queue = {(uint2 *)shared, counts, inside, room, 0};
     const near_test test(system, 0);
     const float4 at = *(const float4 *)own;
-    queue_candidates(step, system, system.n, queue, [&](int j, float *d) {
+    const row_group group = {i, (int)blockDim.x, 0};
+    queue_candidates(step, system, group, system.n, queue, [&](int j, float *d) {
         const float4 other = *(const float4 *)(step.fractional_float + (size_t)(system.first + j) * 4);
         d[0] = test.wrap(other.x - at.x, test.w0);
         d[1] = test.wrap(other.y - at.y, test.w1);
@@ -196,17 +197,21 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
     });
     __syncthreads();
     close_queue(
-        step, system, i, queue, [&](int j) { return places + (size_t)j * 3; },
+        step, system, group, queue, [&](int j) { return places + (size_t)j * 3; },
         [&](int j) { return step.species[system.first + j]; }, true);
 }
 
-// The same of few and small systems: a block wraps the atoms of its row's system itself.
-static __global__ void __launch_bounds__(PAINN_CUDA_ALONE, 1) alone_kernel(const __grid_constant__ painn_cuda_step step, int room)
+// The same of few and small systems: some warps of a block wrap the atoms of their row's system themselves. Some 16 blocks for all
+// rows: the kernel of all layers is set up meanwhile, on multiprocessors that have no other block.
+static __global__ void __launch_bounds__(ALONE_THREADS, 1)
+    alone_kernel(const __grid_constant__ painn_cuda_step step, int threads, int room)
 {
     DYNAMIC_SHARED(shared);
-    __shared__ alone_system system;
+    const int number = threadIdx.x / threads;
+    const row_group group = {(int)(blockIdx.x * (blockDim.x / threads)) + number, threads, number};
+    char *own = (char *)shared + number * alone_bytes(threads, room);
     begin_rows(step);
-    make_row(step, system, (uint2 *)shared, room);
+    make_row(step, group, *(alone_system *)own, (uint2 *)(own + sizeof(alone_system)), room);
     wait_for_previous();
 }
 
@@ -338,9 +343,12 @@ int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *p
     const int warps = each <= 64 ? 2 : 4;
     const bool by_rows = step->row_capacity <= ROW_CAPACITY && plan->n_atoms < 2048;
     const size_t bytes = (size_t)(warps * room) * sizeof(uint2);
-    if (makes_rows_alone(step, plan))
-        return launch(alone_kernel, plan->n_atoms, PAINN_CUDA_ALONE, (size_t)(PAINN_CUDA_ALONE / 32 * room) * sizeof(uint2), 1,
-                      plan->chained, stream, *step, room);
+    if (makes_rows_alone(step, plan)) {
+        const int threads = plan->alone, each_bytes = alone_bytes(threads, room);
+        const int rows = max(1, min(min(ALONE_THREADS / threads, 48 * 1024 / each_bytes), (plan->n_atoms + 15) / 16));
+        return launch(alone_kernel, (plan->n_atoms + rows - 1) / rows, rows * threads, (size_t)(rows * each_bytes), 1,
+                      plan->chained, stream, *step, threads, room);
+    }
     if (plan->small && !plan->bins && !step->handed_pairs)
         return launch(small_kernel, plan->n_systems, plan->small * 32, 0, 1, plan->chained, stream, *step, 0);
     int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,
