@@ -257,12 +257,15 @@ painn_cuda_plan cuda_evaluator_make_plan(const cuda_evaluator *e, int n_atoms, i
                             .forces = forces,
                             // The search keeps four rows of candidates in 48 KB of shared memory.
                             .bins = largest >= BINS_FROM && e->step.candidate_capacity <= 3000,
-                            .alone = largest <= PAINN_CUDA_ALONE && atoms <= 512,
+                            .alone = atoms > 512 || largest > PAINN_CUDA_ALONE ? 0
+                                     : largest > 64                            ? 128
+                                     : largest > 32                            ? 64
+                                                                               : 32,
                             .small = largest <= PAINN_CUDA_SMALL ? class_of_systems(largest) : 0};
     if (plan.small > PAINN_CUDA_SMALL_WARPS) plan.small = PAINN_CUDA_SMALL_WARPS;
     if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
     if (e->forced.bins >= 0) plan.bins = e->forced.bins;
-    if (e->forced.alone >= 0) plan.alone = plan.alone && e->forced.alone;
+    if (e->forced.alone >= 0) plan.alone = e->forced.alone ? plan.alone : 0;
     if (e->forced.small >= 0) plan.small = plan.small ? e->forced.small : 0;
     e->kind->plan(e, &plan);
     return plan;
@@ -584,6 +587,7 @@ mlff_status cuda_evaluator_compute(cuda_evaluator *e, const mlff_batch *batch, c
                                  .handed_pairs = handed_pairs,
                                  .stamps = e->clock_on};
         cudaGraphExec_t graph = NULL;
+        wanted.plan.virial = results->virials || results->stresses;
         if (on_device) {
             PLUGIN_TRY(cuda_evaluator_send_call(e, batch, results, stream));
         } else {

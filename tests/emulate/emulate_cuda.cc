@@ -43,7 +43,7 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, int together
     static std::vector<char *> &stacks = *new std::vector<char *>; // kept for the launches to come, to the very end
     while (stacks.size() < all.size()) stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
     for (int first = 0; first < blocks; first += together) {
-        std::vector<barrier_state> barriers((size_t)together), of_clusters((size_t)together / cluster);
+        std::vector<barrier_state> barriers((size_t)together * 16), of_clusters((size_t)together / cluster);
         std::vector<warp_state> warps((size_t)together * threads / 32);
         std::vector<char *> shared;
         of_grid = barrier_state();
@@ -67,7 +67,7 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, int together
                           false,
                           shared[r],
                           &warps[((size_t)r * threads + t) / 32],
-                          &barriers[r],
+                          &barriers[(size_t)r * 16],
                           &of_clusters[r / cluster],
                           threads,
                           threads * cluster};

@@ -87,7 +87,7 @@ struct fiber {
     bool done;
     char *shared;
     warp_state *warp;
-    barrier_state *block_barrier, *cluster_barrier;
+    barrier_state *block_barrier /* [16] */, *cluster_barrier;
     int block_threads, cluster_threads;
 };
 extern fiber *current;
@@ -152,6 +152,10 @@ static inline unsigned __ballot_sync(unsigned, bool v)
     for (int k = 0; k < 32; k++) mask |= (unsigned)(w.in[(w.generation - 1) & 1][k] & 1) << k;
     return mask;
 }
+static inline void group_barrier(int number, int threads)
+{
+    emulate::wait(emulate::self().block_barrier[number], threads);
+}
 static inline void __syncwarp()
 {
     emulate::exchange(0, 0);
@@ -199,6 +203,10 @@ static inline float __uint_as_float(uint32_t v)
 static inline float __fdividef(float a, float b)
 {
     return a / b;
+}
+static inline double rsqrt(double v)
+{
+    return 1.0 / sqrt(v);
 }
 static inline float rsqrtf(float v)
 {

@@ -61,6 +61,7 @@ static ani_cuda_step step_of(const cuda_evaluator *base, const painn_cuda_step *
 {
     ani_cuda_step step = ((const ani_evaluator *)base)->step;
     step.list = *list;
+    if (ani_cuda_chained(plan)) step.list.follows_motion = 0; // the sort of atoms stands between
     step.tile = plan->tile;
     step.cluster = plan->cluster;
     step.rehearse = plan->overlap && plan->n_atoms <= plan->n_multiprocessors; // a block on each, beside the networks
@@ -85,7 +86,7 @@ static mlff_status enqueue_rows(cuda_evaluator *base, const painn_cuda_step *lis
         CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
     }
     if (!ani_cuda_makes_rows(&step, plan))
-        CUDA_TRY(painn_cuda_launch_list(list, &rows, stream), "launching the neighbour search");
+        CUDA_TRY(painn_cuda_launch_list(&step.list, &rows, stream), "launching the neighbour search");
     if (!chained) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
     if (plan->forces && (!chained || list->handed_pairs == 2)) {
         CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");

@@ -108,7 +108,8 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
     int length = -1;
     if (ALONE) {
         if (step.list.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.list.stamps[0] = gpu_timer();
-        length = make_row(step.list, *(alone_system *)all_shared, (uint2 *)shared, queue_room(capacity));
+        length = make_row(step.list, {(int)blockIdx.x, (int)blockDim.x, 0}, *(alone_system *)all_shared, (uint2 *)shared,
+                          queue_room(capacity));
         __syncthreads();
         wait_for_previous();
         let_next_start(); // the networks look at the groups at once

@@ -6,6 +6,7 @@
 // `arrange` is one block: a warp counts its piece of the atoms, and puts them into slots in their order. `forces` gives a
 // warp to each atom, `sums` a block to each system; all sums in double and in one order.
 #include "ani_cuda.h"
+#include "model/painn/painn_cuda_motion.cuh"
 #include "model/painn/painn_cuda_rows.cuh"
 #include "model/painn/painn_cuda_sums.cuh"
 
@@ -102,8 +103,8 @@ static __device__ void add_energy(const ani_cuda_step &step, int i, int lane)
     step.energy[2 * (size_t)i + 1] = own;
 }
 
-// By the lanes of a warp. Without `keep` for nothing: a rehearsal.
-static __device__ __forceinline__ void add_forces(const ani_cuda_step &step, int i, int lane, bool keep)
+// By the lanes of a warp, of which each of the first three gets a component. Without `keep` for nothing: a rehearsal.
+static __device__ __forceinline__ double add_forces(const ani_cuda_step &step, int i, int lane, bool keep)
 {
     const painn_cuda_step &list = step.list;
     const int n = list.incoming_length[i];
@@ -117,23 +118,30 @@ static __device__ __forceinline__ void add_forces(const ani_cuda_step &step, int
         f[2] += (double)one.z + two.z;
     }
     const double unit = list.energy_unit / list.length_unit;
+    double force = 0;
     for (int c = 0; c < 3; c++) {
         const double v = sum_warp(f[c]);
-        if (keep && lane == c && list.call->forces) list.call->forces[(size_t)i * 3 + c] = unit * (centre - v);
+        if (lane == c) force = unit * (centre - v);
     }
+    if (keep && lane < 3 && list.call->forces) list.call->forces[(size_t)i * 3 + lane] = force;
+    return force;
 }
 
 // The networks are done before a kernel that follows the AEVs' way back begins; only forces wait for it.
+template <bool moves>
 static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_cuda_step step, int with_forces)
 {
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (!with_forces) wait_for_previous();
     const bool there = i < step.list.call->n_atoms;
     if (there) add_energy(step, i, lane);
+    const moving_atom atom(step.list.motion, moves ? i : INT32_MAX, step.list.motion.place + 1);
 #pragma unroll 1
     for (int pass = with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
         if (pass == 1) begin_stage(step.list, ANI_CUDA_STAMP_FORCES);
-        if (there && with_forces) add_forces(step, i, lane, pass == 1);
+        if (!there || !with_forces) continue;
+        const double force = add_forces(step, i, lane, pass == 1);
+        if (moves) move_atom(step.list, atom, force, pass == 1);
     }
 }
 
@@ -155,13 +163,13 @@ static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1
         if (pass == 1) begin_stage(list, small ? ANI_CUDA_STAMP_FORCES : ANI_CUDA_STAMP_SUMS);
         for (int k = warp; small && k < n && with_forces; k += warps) add_forces(step, first + k, lane, pass == 1);
     }
-    hand_over_report(list, call);
+    if (s == 0) hand_over_report(list, call);
     if (n == 0) return;
     if (small) {
         __syncthreads();
         if (list.stamps && s == 0 && threadIdx.x == 0) list.stamps[ANI_CUDA_STAMP_SUMS] = gpu_timer();
     }
-    sum_system(list, call, with_forces != 0, step.groups->failed != 0, [&](int i, double &own) {
+    sum_system(list, call, s, with_forces != 0, step.groups->failed != 0, [&](int i, double &own) {
         own = step.energy[2 * (size_t)i + 1];
         return step.energy[2 * (size_t)i];
     });
@@ -175,11 +183,15 @@ int ani_cuda_launch_arrange(const ani_cuda_step *step, const painn_cuda_plan *pl
 
 int ani_cuda_launch_forces(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    if (plan->small)
+    const painn_cuda_motion *motion = &step->list.motion;
+    const bool moves = motion->n_atoms > 0;
+    if (plan->small && !moves)
         return launch(sums_kernel<true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, plan->forces);
     const int threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
-    int error = launch(forces_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, plan->forces);
-    if (error == 0)
+    int error = launch(moves ? forces_kernel<true> : forces_kernel<false>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap,
+                       stream, *step, plan->forces);
+    // Of dynamics nobody looks at the energies before a graph's last step.
+    if (error == 0 && (!moves || motion->place + 1 == motion->n_steps))
         error = launch(sums_kernel<false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
     return error;
 }

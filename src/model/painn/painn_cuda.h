@@ -7,6 +7,9 @@
  *   prepare > search (by bins: scan > sort > search > filter) > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
  *   > edges 0 > forces > sums;         reverse (the index of each pair's reverse) beside them, before forces
  *
+ * Few atoms have all layers in one kernel; then forces look for the reverses themselves, while it runs. Energies of small systems are
+ * summed beside the forces. In dynamics `forces` moves the atoms and the next list follows; sums are left to the last step of a graph.
+ *
  * The reverse pass gathers: for the pair (i, j) whose sender j owns the row, the row of j holds the reverse pair, with
  * the same length and the opposite direction. So nothing is scattered and no float is added atomically.
  *
@@ -104,6 +107,22 @@ typedef struct painn_cuda_list {
     int32_t stale;              /* this step makes a new one */
     int32_t n_lists;
 } painn_cuda_list;
+
+/* Dynamics: atoms move as soon as their forces are there (painn_cuda_motion.cuh). Pointers are the device's, but for `trouble`, which
+ * is mapped host memory. */
+typedef struct painn_cuda_motion {
+    int32_t n_atoms, langevin;       /* n_atoms 0: the step is none of dynamics */
+    int32_t place, n_steps;          /* of the step in its graph; of the graph */
+    double timestep_fs, keep, noise; /* c = exp(−friction dt) and (1 − c²) k_B T, eV */
+    uint64_t seed;
+    double *positions, *velocities, *forces; /* [n_atoms][3] */
+    const double *inverse_mass;              /* [n_atoms] Å²/(fs² eV); 0: the atom is fixed */
+    double *heat;                            /* [n_atoms] eV that the bath gave */
+    int64_t *step;                           /* number of the graph's first step; and of the one this chunk began with */
+    uint64_t *times;                         /* [chunk + 1] the GPU's timer: begin, end of each step */
+    const painn_cuda_report *report;         /* of the graph's steps together */
+    painn_cuda_report *trouble;              /* flags of all graphs together */
+} painn_cuda_motion;
 
 /* One edge of a row: geometry, and its place in the filter table. */
 typedef struct __attribute__((aligned(16))) painn_cuda_edge {
@@ -215,7 +234,10 @@ typedef struct painn_cuda_step {
     uint32_t *meeting;           /* counts blocks at barriers of a whole kernel */
 
     uint64_t *stamps;          /* [4 layers + 4] the GPU's timer at the beginning of each kernel and the end; NULL: off */
-    painn_cuda_report *report; /* zero at the beginning and at the end of a step */
+    painn_cuda_report *report; /* zero at the beginning and at the end of a step; of dynamics, of a graph of steps */
+
+    painn_cuda_motion motion;
+    int32_t follows_motion; /* 1: the kernel before the list's first moves the atoms */
 } painn_cuda_step;
 
 /* Clusters of the kernel of all layers: 16 blocks for two tiles, if these are all; 8 for one tile; 8 for two. */
@@ -229,11 +251,12 @@ typedef struct painn_cuda_plan {
     int four_warps;         /* 1: 16 atoms are by products of four warps */
     int edge_mode;          /* 0: a warp a row's slice; 1: and the filter table in shared memory; 2: a block a row's slice */
     int overlap;            /* programmatic launches: a kernel starts while the one before it ends */
-    int chained;            /* 1: the list's first kernel may start while the one before it runs, of which it needs nothing */
+    int chained;            /* 1: the list's first kernel may start while the one before it runs */
     int n_multiprocessors;
     int forces; /* 0: energies only */
+    int virial; /* 1: virials or stresses too, for whose sums all forces must be there */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
-    int alone;  /* 1: a block a row wraps its system's atoms itself: few and small systems */
+    int alone;  /* threads that make a row and wrap its system's atoms themselves: of few and small systems; 0: of others */
     int whole;  /* all layers in one kernel, and its clusters: PAINN_CUDA_PAIRED …; 0: a kernel for each part */
     int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
 } painn_cuda_plan;
@@ -252,7 +275,8 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
 int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
 /* All layers at once, instead of messages, edges and mixes; only of pairs that have their reverses. */
 int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
-int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+/* beside_layers: follows the kernel of all layers, beside which it looks for the pairs' reverses itself. */
+int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream);
 /* Its parts, compiled one by one. */
 int painn_cuda_launch_mix_tf32(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
 int painn_cuda_launch_mix_bf16(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_cuda_alone.cuh: a block that makes a row, and one that wraps the atoms of its row's system itself. */
+/* painn_cuda_alone.cuh: threads that make a row together, and such that wrap the atoms of their row's system themselves. */
 #ifndef PAINN_CUDA_ALONE_CUH
 #define PAINN_CUDA_ALONE_CUH
 
 #include "painn_cuda_rows.cuh"
 
-enum { ROW_WARPS = 8, ROW_CAPACITY = 1024, /* at most, of a block's row */ NO_SHIFT = 512 | 512 << 10 | 512 << 20 };
+enum {
+    ROW_WARPS = 8,
+    ALONE_THREADS = 512,
+    ROW_CAPACITY = 1024,
+    /* at most, of a block's row */ NO_SHIFT = 512 | 512 << 10 | 512 << 20
+};
 
 // The system as the host says it, or as the GPU has to complete it.
 static __device__ __noinline__ void complete_system(const painn_cuda_step &step, const painn_cuda_call &call, int s,
@@ -41,30 +46,53 @@ static __device__ __forceinline__ wrapped_atom wrap_atom(const painn_cuda_system
     return atom;
 }
 
-static __device__ __forceinline__ bool is_known(const painn_cuda_step &step, int z)
+// Of an element that the model does not know it is not finite.
+static __device__ __forceinline__ double offset_of(const painn_cuda_step &step, int z)
 {
-    return z >= 0 && z < step.n_species && isfinite(step.offset[z]);
+    return z >= 0 && z < step.n_species ? step.offset[z] : INFINITY;
 }
 
-// What the host says of atom i, and what is wrong with it.
-static __device__ __forceinline__ void keep_atom(const painn_cuda_step &step, int i, int s, int z, unsigned char owned,
-                                                 const wrapped_atom &atom)
+// What the host says of atom i, and what is wrong with it. `offset`: of element z.
+static __device__ __forceinline__ void keep_atom(const painn_cuda_step &step, int i, int s, int z, double offset,
+                                                 unsigned char owned, const wrapped_atom &atom)
 {
+    const bool known = isfinite(offset);
     if (!atom.finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
     if (atom.wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
-    if (!is_known(step, z)) raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
-    step.species[i] = is_known(step, z) ? z : 0;
+    if (!known) raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
+    step.species[i] = known ? z : 0;
     step.system_of[i] = s;
     step.owned[i] = owned;
 }
 
-// Of the kernel before it, if there is one, a list needs nothing: its first kernel waits for it last, so that those which follow
-// find both done.
+// Of the kernel before it, if there is one, a list needs nothing but atoms that this one moves: its first kernel waits for it last, so
+// that those which follow find both done.
 static __device__ __forceinline__ void begin_rows(const painn_cuda_step &step)
 {
     let_next_start();
     if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
 }
+
+// Before an atom is looked at.
+static __device__ __forceinline__ void wait_for_motion(const painn_cuda_step &step)
+{
+    if (!step.follows_motion) return;
+    wait_for_previous();
+    if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
+}
+
+// Threads that make a row: a block, or some of its warps.
+struct row_group {
+    int row, threads, number; // `number`: of the group in its block, less than 16
+    __device__ __forceinline__ int thread() const
+    {
+        return (int)threadIdx.x - number * threads;
+    }
+    __device__ __forceinline__ void barrier() const
+    {
+        group_barrier(number, threads);
+    }
+};
 
 // What may be inside a row, found by one warp after the other's part of the atoms, each in order.
 struct row_queue {
@@ -72,17 +100,24 @@ struct row_queue {
     int *counts;    // [warps], also those for which there was no room
     int *inside;    // [warps] of those looked at together, the ones inside
     int room;
+    int all; // not 0: no entries, but so many atoms of the system, the nearest image of each
 };
+
+static __device__ __forceinline__ bool has_one_image(const painn_cuda_system &system)
+{
+    return !(system.images[0] || system.images[1] || system.images[2]);
+}
 
 // A warp's part of row i's candidates. difference(j, d) gives j's coordinates less i's, on wrapped axes to the nearest image.
 template <class Difference>
-static __device__ __forceinline__ void queue_candidates(const painn_cuda_step &step, const painn_cuda_system &system, int n,
-                                                        const row_queue &queue, const Difference &difference)
+static __device__ __forceinline__ void queue_candidates(const painn_cuda_step &step, const painn_cuda_system &system,
+                                                        const row_group &group, int n, const row_queue &queue,
+                                                        const Difference &difference)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32, warp = group.thread() / 32, warps = group.threads / 32;
     const double reach = step.cutoff + 0.01;
     const near_test test(system, reach);
-    const bool one_image = !(system.images[0] || system.images[1] || system.images[2]);
+    const bool one_image = has_one_image(system);
     float range[3] = {0, 0, 0}; // along each axis, in cells
     for (int a = 0; a < 3 && !one_image; a++) {
         const float v0 = (float)system.inverse[a], v1 = (float)system.inverse[3 + a], v2 = (float)system.inverse[6 + a];
@@ -133,35 +168,40 @@ static __device__ __forceinline__ void queue_candidates(const painn_cuda_step &s
     if (lane == 0) queue.counts[warp] = length;
 }
 
-// Row i from its queue, a thread an entry; answers its length. of(j), species(j): coordinates and element of the system's atom j.
+// The group's row from its queue, a thread an entry; answers its length. of(j), species(j): coordinates and element of the system's atom j.
+// Without `keep` for nothing: a rehearsal.
 template <class Place, class Species>
-static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, const painn_cuda_system &system, int i,
-                                                  const row_queue &queue, const Place &of, const Species &species)
+static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, const painn_cuda_system &system,
+                                                  const row_group &group, const row_queue &queue, const Place &of,
+                                                  const Species &species, bool keep)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    int total = 0, longest = 0, length = 0;
+    const int i = group.row, lane = threadIdx.x % 32, warp = group.thread() / 32, warps = group.threads / 32;
+    int total = queue.all, longest = 0, length = 0;
 #pragma unroll 1
-    for (int w = 0; w < warps; w++) {
+    for (int w = 0; w < warps && !queue.all; w++) {
         longest = max(longest, queue.counts[w]);
         total += min(queue.counts[w], queue.room);
     }
 #pragma unroll 1
-    for (int base = 0; base < total; base += blockDim.x) {
-        int k = base + threadIdx.x, w = 0;
+    for (int base = 0; base < total; base += group.threads) {
+        int k = base + group.thread(), w = 0;
         bool inside = false;
         seen_pair p = {};
         int j = 0;
         if (k < total) {
-            while (k >= min(queue.counts[w], queue.room)) k -= min(queue.counts[w++], queue.room);
-            const uint2 entry = queue.entries[w * queue.room + k];
+            uint2 entry = make_uint2(k, NO_SHIFT);
+            if (!queue.all) {
+                while (k >= min(queue.counts[w], queue.room)) k -= min(queue.counts[w++], queue.room);
+                entry = queue.entries[w * queue.room + k];
+            }
             j = system.first + (int)entry.x;
             p = see_pair(system, of(i - system.first), of((int)entry.x), (int)(entry.y & 1023) - 512,
                          (int)(entry.y >> 10 & 1023) - 512, (int)(entry.y >> 20 & 1023) - 512);
-            inside = is_neighbor(step, p, i, j);
+            inside = is_neighbor(step, p, i, j, keep);
         }
         const unsigned found = __ballot_sync(~0u, inside);
         if (lane == 0) queue.inside[warp] = __popc(found);
-        __syncthreads();
+        group.barrier();
         int slot = length + __popc(found & ((1u << lane) - 1));
 #pragma unroll 1
         for (int v = 0; v < warps; v++) {
@@ -169,12 +209,12 @@ static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, c
             length += queue.inside[v];
         }
         if (inside && slot < step.row_capacity)
-            write_edge(step, i, slot, j, species(j - system.first), p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2);
-        __syncthreads();
+            write_edge(step, i, slot, j, species(j - system.first), p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2, keep);
+        group.barrier();
     }
     // No room for all candidates: as many rows longer as these would need.
     if (longest > queue.room) length = max(length, (int)((long long)longest * step.row_capacity / queue.room) + 1);
-    if (warp == 0) close_row(step, i, length);
+    if (warp == 0 && keep) close_row(step, i, length);
     return min(length, step.row_capacity);
 }
 
@@ -191,24 +231,27 @@ static PAINN_CUDA_BOTH inline int queue_room(int row_capacity)
     return row_capacity + row_capacity / 4 + 32;
 }
 
+// Of a group: its system, and what may be inside its row.
+static PAINN_CUDA_BOTH inline int alone_bytes(int threads, int room)
+{
+    return (int)sizeof(alone_system) + (threads / 32 * room * (int)sizeof(uint2) + 15) / 16 * 16;
+}
+
 static inline bool makes_rows_alone(const painn_cuda_step *step, const painn_cuda_plan *plan)
 {
     return plan->alone && !plan->bins && !step->handed_pairs && step->row_capacity <= ROW_CAPACITY;
 }
 
-// Row blockIdx.x, and its atom. The block has at least as many threads as the system atoms. Answers the row's length, −1 if
-// there is no such atom.
-static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alone_system &own, uint2 *entries, int room)
+// The group's row, and its atom. It has at least as many threads as the system atoms. Answers the row's length, −1 if there is no such
+// atom.
+static __device__ __forceinline__ int make_row(const painn_cuda_step &step, const row_group &group, alone_system &own,
+                                               uint2 *entries, int room)
 {
     double(*const places)[3] = own.places;
     int *const species = own.species;
     painn_cuda_system &system = own.system;
     const painn_cuda_call call = *step.call_in;
-    const int i = blockIdx.x, thread = threadIdx.x;
-    if (i == 0 && thread == 0) {
-        *step.call = call;
-        step.list->n_atoms = -1;
-    }
+    const int i = group.row, thread = group.thread();
     if (i >= call.n_atoms) return -1;
     // Of one system all can be fetched at once.
     const int s = call.n_systems == 1 ? 0 : call.system_of[i], first = call.n_systems == 1 ? 0 : call.systems[s].first,
@@ -216,42 +259,59 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, alon
     const int z = thread < n ? call.species[first + thread] : 0;
     const unsigned char owned = call.owned ? call.owned[i] : 1;
     const double *origin = call.positions + (size_t)first * 3;
-    double raw[3] = {0, 0, 0};
-    if (thread < n)
-        for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
-    const double begin[3] = {origin[0], origin[1], origin[2]};
+    int length = 0;
+    // While it waits for the atoms to be moved, once for nothing, so that the code is at hand.
 #pragma unroll 1
-    for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += blockDim.x)
-        ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
-    __syncthreads();
-    if (system.pending) {
-        if (thread == 0) complete_system(step, call, s, system);
-        __syncthreads();
-    }
-    const bool known = is_known(step, z);
-    if (thread < n) {
-        const wrapped_atom atom = wrap_atom(system, raw, begin);
-        for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
-        if (first + thread == i) keep_atom(step, i, s, z, owned, atom);
+    for (int pass = step.follows_motion ? 0 : 1; pass < 2; pass++) {
+        const bool keep = pass == 1;
+        if (keep) wait_for_motion(step);
+        double raw[3] = {0, 0, 0};
+        if (thread < n)
+            for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
+        const double begin[3] = {origin[0], origin[1], origin[2]}, offset = offset_of(step, z);
+        if (i == 0 && thread == 0 && keep) {
+            *step.call = call;
+            step.list->n_atoms = -1;
+        }
+#pragma unroll 1
+        for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += group.threads)
+            ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
+        group.barrier();
+        if (system.pending) {
+            if (thread == 0) complete_system(step, call, s, system);
+            group.barrier();
+        }
+        wrapped_atom atom = {};
+        if (thread < n) {
+            atom = wrap_atom(system, raw, begin);
+            for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
+            species[thread] = z >= 0 && z < step.n_species ? z : 0;
+        }
+        group.barrier();
+        if (step.stamps && i == 0 && thread == 0 && keep) step.stamps[1] = gpu_timer();
+        // Each thread can decide about an atom itself, if that has but one image to look at.
+        const row_queue queue = {entries, own.counts, own.inside, room, has_one_image(system) ? n : 0};
+        if (!queue.all) {
+            const double *at = places[i - first];
+            queue_candidates(step, system, group, n, queue, [&](int j, float *d) {
+                for (int a = 0; a < 3; a++) {
+                    const double e = places[j][a] - at[a];
+                    d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
+                }
+            });
+            group.barrier();
+        }
+        length = close_queue(
+            step, system, group, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; },
+            keep);
+        if (thread >= n || !keep) continue;
+        if (first + thread == i) keep_atom(step, i, s, z, offset, owned, atom);
         if (first == i && thread == 0) {
             if (system.flags) raise_flag(step, system.flags, i, -1);
             step.systems[s] = system;
         }
     }
-    __syncthreads();
-    if (step.stamps && i == 0 && thread == 0) step.stamps[1] = gpu_timer();
-    const row_queue queue = {entries, own.counts, own.inside, room};
-    const double *at = places[i - first];
-    queue_candidates(step, system, n, queue, [&](int j, float *d) {
-        for (int a = 0; a < 3; a++) {
-            const double e = places[j][a] - at[a];
-            d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
-        }
-    });
-    if (thread < n) species[thread] = known ? z : 0;
-    __syncthreads();
-    return close_queue(
-        step, system, i, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; });
+    return length;
 }
 
 #endif

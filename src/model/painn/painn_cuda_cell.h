@@ -21,9 +21,14 @@ static inline PAINN_CUDA_BOTH void cell_cross(const double *a, const double *b, 
     c[2] = a[0] * b[1] - a[1] * b[0];
 }
 
+static inline PAINN_CUDA_BOTH double cell_square(const double *a)
+{
+    return a[0] * a[0] + a[1] * a[1] + a[2] * a[2];
+}
+
 static inline PAINN_CUDA_BOTH double cell_length(const double *a)
 {
-    return sqrt(a[0] * a[0] + a[1] * a[1] + a[2] * a[2]);
+    return sqrt(cell_square(a));
 }
 
 /* A vector of length 1 for axis a, perpendicular to the others that are there. */
@@ -71,14 +76,16 @@ static inline PAINN_CUDA_BOTH int cell_complete(const double *cell, const unsign
     cell_cross(h + 6, h, n + 3);
     cell_cross(h, h + 3, n + 6);
     for (int c = 0; c < 3; c++) volume += h[c] * n[c];
-    double scale = cell_length(h) * cell_length(h + 3) * cell_length(h + 6);
+    /* Few roots and quotients: on the GPU a thread waits for each, and all others for that thread. */
+    double scale = sqrt(cell_square(h) * cell_square(h + 3) * cell_square(h + 6));
     if (!(fabs(volume) > 1e-8 * scale)) { /* also not finite */
         flags = isfinite(volume) && isfinite(scale) ? PAINN_CUDA_NO_VOLUME : PAINN_CUDA_NOT_FINITE;
         volume = 1.0;
     }
+    double part = 1.0 / volume;
     for (int a = 0; a < 3; a++) {
-        for (int c = 0; c < 3; c++) system->inverse[3 * c + a] = n[3 * a + c] / volume;
-        double reach = ceil(cutoff * cell_length(n + 3 * a) / fabs(volume) - 0.5);
+        for (int c = 0; c < 3; c++) system->inverse[3 * c + a] = n[3 * a + c] * part;
+        double reach = ceil(cutoff * cell_length(n + 3 * a) * fabs(part) - 0.5);
         if (system->wrapped[a] && reach > 0) system->images[a] = reach < 500.0 ? (int)reach : 500;
     }
     return flags;

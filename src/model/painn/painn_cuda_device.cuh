@@ -126,6 +126,11 @@ template <int C> static __device__ __forceinline__ void cluster_barrier()
 #endif
     __syncthreads();
 }
+/* Of `threads` threads of a block, whole warps; `number`: of such a group, less than 16. */
+static __device__ __forceinline__ void group_barrier(int number, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
 /* A barrier of `n_blocks` blocks, the first among them, all of which run: what they wrote before it is seen after it. The counter's
  * highest bit turns when all have come; `turn` is that bit, read by the block's first thread before its first barrier. */
 static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks, uint32_t &turn)

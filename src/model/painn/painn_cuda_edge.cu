@@ -17,6 +17,8 @@
 // slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1. An edge that a
 // quarter does not have goes to an atom of zeros.
 #include "painn_cuda_edge.cuh"
+#include "painn_cuda_motion.cuh"
+#include "painn_cuda_rows.cuh"
 #include "painn_cuda_sums.cuh"
 
 // How a grid is cut: a warp a row's slice; the same with blocks that walk, their slice of the table in shared memory; or a
@@ -241,114 +243,173 @@ static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
 
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
-// g = dE/dr of the pair whose reverse is entry `at` of `incoming`: it ends in the row's atom; its u is minus the entry's.
-template <int SLICES> static __device__ __forceinline__ float3 pair_gradient(const painn_cuda_step &step, size_t at, float4 u)
-{
-    const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
-    float4 sum = make_float4(0, 0, 0, 0);
+// κ and ū of the entry `at` of `incoming`, by slices: to be asked for before one is waited for.
+template <int SLICES> struct edge_gradients {
+    float4 part[SLICES];
+    __device__ __forceinline__ edge_gradients(const painn_cuda_step &step, size_t at)
+    {
+        const float4 *from = (const float4 *)step.edge_gradient + at;
+        const size_t slice = (size_t)step.atom_capacity * step.row_capacity;
 #pragma unroll
-    for (int s = 0; s < SLICES; s++) sum = sum + *(const float4 *)(step.edge_gradient + (s * slice + at) * 4);
-    float ux = -u.x, uy = -u.y, uz = -u.z, inverse = 1.0f / u.w;
-    float along = sum.x - (ux * sum.y + uy * sum.z + uz * sum.w) * inverse;
-    return make_float3(fmaf(along, ux, sum.y * inverse), fmaf(along, uy, sum.z * inverse), fmaf(along, uz, sum.w * inverse));
-}
-
-// What the list says of an atom's pairs, one a lane: there long before the edges' gradients. (Not indices of reverses: another stream
-// makes these, which this one has only waited for when its stage begins.)
-struct pairs_of_atom {
-    int i, n_in, n_out; // n_in and n_out are the same, where each pair has its reverse
-    float4 u;
-    size_t row;
-    __device__ __forceinline__ pairs_of_atom(const painn_cuda_step &step, int atom)
-        : i(atom), n_in(step.incoming_length[atom]), n_out(step.row_length[atom]), row((size_t)atom * step.row_capacity)
-    {
-        find(step, threadIdx.x % 32);
+        for (int s = 0; s < SLICES; s++) part[s] = from[s * slice];
     }
-    __device__ __forceinline__ void find(const painn_cuda_step &step, int k)
+    // g = dE/dr of the pair whose reverse that entry is; by u and d of its own.
+    __device__ __forceinline__ float3 of_pair(float4 u) const
     {
-        u = k < n_in ? *(const float4 *)step.incoming[row + k].u : make_float4(0, 0, 0, 1);
+        float4 sum = part[0];
+#pragma unroll
+        for (int s = 1; s < SLICES; s++) sum = sum + part[s];
+        const float inverse = __fdividef(1.0f, u.w), along = sum.x - (u.x * sum.y + u.y * sum.z + u.z * sum.w) * inverse;
+        return make_float3(fmaf(along, u.x, sum.y * inverse), fmaf(along, u.y, sum.z * inverse),
+                           fmaf(along, u.z, sum.w * inverse));
     }
 };
 
-// By the lanes of a warp.
+// Where the reverse of each of an atom's pairs stands, which nobody else has looked for. By the lanes of a warp.
+static __device__ __forceinline__ void find_reverses(const painn_cuda_step &step, int i)
+{
+    bool found;
+    for (int k = threadIdx.x % 32; k < step.row_length[i]; k += 32)
+        step.reverse[(size_t)i * step.row_capacity + k] = find_reverse(step, i, k, &found);
+}
+
+// What the list says of an atom's pairs, of which a lane has one of each kind: there long before the edges' gradients.
+struct pairs_of_atom {
+    int i, n_in, n_out; // n_in and n_out are the same, where each pair has its reverse
+    size_t row;
+    float4 in, out; // u and d of the pair that ends in the atom, turned round; and of the one that begins there
+    int back;       // place of the latter's reverse
+
+    // Reverses that another stream looks for are there only when this one's stage has begun.
+    __device__ __forceinline__ pairs_of_atom(const painn_cuda_step &step, int atom, bool reverses_are_there)
+        : i(atom), n_in(step.incoming_length[atom]), n_out(step.row_length[atom]), row((size_t)atom * step.row_capacity), back(-1)
+    {
+        const int lane = threadIdx.x % 32;
+        if (reverses_are_there && lane < n_out) back = step.reverse[row + lane];
+        look_at(step, lane);
+    }
+    __device__ __forceinline__ void look_at(const painn_cuda_step &step, int k)
+    {
+        in = k < n_in ? *(const float4 *)step.incoming[row + k].u : make_float4(0, 0, 0, 1);
+        out = k < n_out ? *(const float4 *)step.edges[row + k].u : make_float4(0, 0, 0, 1);
+    }
+};
+
+// Of three sums over a warp lanes 0, 1 and 2 get one each: they are parted on the way.
+static __device__ __forceinline__ double sum_three(double x, double y, double z)
+{
+    const int lane = threadIdx.x % 32;
+    double sum = (lane & 1 ? y : x) + __shfl_xor_sync(~0u, lane & 1 ? x : y, 1);
+    z += __shfl_xor_sync(~0u, z, 1);
+    sum = (lane & 2 ? z : sum) + __shfl_xor_sync(~0u, lane & 2 ? sum : z, 2);
+#pragma unroll
+    for (int mask = 4; mask < 32; mask *= 2) sum += __shfl_xor_sync(~0u, sum, mask);
+    return sum;
+}
+
+// By the lanes of a warp, of which each of the first three gets a component. Without `keep` for nothing: a rehearsal, of 32 pairs.
 template <int SLICES>
-static __device__ __forceinline__ void forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call,
-                                                      pairs_of_atom &pairs)
+static __device__ __forceinline__ double forces_of_atom(const painn_cuda_step &step, const painn_cuda_call &call,
+                                                        pairs_of_atom &pairs, bool keep)
 {
     const int lane = threadIdx.x % 32, i = pairs.i;
     const bool want_virial = call.want_virial;
     float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    for (int k = lane; k < max(pairs.n_in, pairs.n_out); k += 32) {
-        if (k >= 32) pairs.find(step, k);
-        const float4 u = pairs.u;
-        float3 in = make_float3(0, 0, 0), out = in;
-        if (k < pairs.n_in) in = pair_gradient<SLICES>(step, pairs.row + k, u); // pair (j, i)
-        if (k < pairs.n_out) {
-            const int back = step.reverse[pairs.row + k];
-            out = pair_gradient<SLICES>(step, back, *(const float4 *)step.incoming[back].u);
-        }
+    const int n = max(pairs.n_in, pairs.n_out), end = keep ? n : min(n, 32);
+    for (int k = lane; k < end; k += 32) {
+        if (k >= 32) pairs.look_at(step, k);
+        // Who has no pair reads along.
+        const int back = k >= pairs.n_out ? 0 : k < 32 && pairs.back >= 0 ? pairs.back : step.reverse[pairs.row + k];
+        const edge_gradients<SLICES> of_in(step, k < pairs.n_in ? pairs.row + k : 0), of_out(step, back);
+        const float4 r = make_float4(-pairs.in.x, -pairs.in.y, -pairs.in.z, pairs.in.w);
+        float3 in = of_in.of_pair(r), out = of_out.of_pair(pairs.out); // pairs (j, i) and (i, j)
+        if (k >= pairs.n_in) in = make_float3(0, 0, 0);
+        if (k >= pairs.n_out) out = make_float3(0, 0, 0);
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;
         if (want_virial) {
-            // r of the pair (j, i) is −d u; dE/dε += g ⊗ r, the virial is its negative.
-            float rx = u.w * u.x, ry = u.w * u.y, rz = u.w * u.z;
+            // dE/dε += g ⊗ r, the virial is its negative.
+            const float rx = -r.w * r.x, ry = -r.w * r.y, rz = -r.w * r.z;
             w[0] += in.x * rx, w[1] += in.x * ry, w[2] += in.x * rz;
             w[3] += in.y * rx, w[4] += in.y * ry, w[5] += in.y * rz;
             w[6] += in.z * rx, w[7] += in.z * ry, w[8] += in.z * rz;
         }
     }
-    double f[3] = {sum_warp(fx), sum_warp(fy), sum_warp(fz)};
-    double unit = step.energy_unit / step.length_unit;
-    if (lane < 3 && call.forces) call.forces[(size_t)i * 3 + lane] = unit * f[lane];
+    const double force = step.energy_unit / step.length_unit * sum_three(fx, fy, fz);
+    if (lane < 3 && call.forces && keep) call.forces[(size_t)i * 3 + lane] = force;
     if (want_virial)
         for (int c = 0; c < 9; c++) {
             double v = sum_warp(w[c]);
-            if (lane == c) step.atom_virial[(size_t)i * 9 + c] = step.energy_unit * v;
+            if (lane == c && keep) step.atom_virial[(size_t)i * 9 + c] = step.energy_unit * v;
         }
+    return force;
 }
 
+// Energy of system s, and with forces its virial and stress; energies of its atoms.
 template <int SLICES>
-static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ painn_cuda_step step, int unused_number)
+static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, const painn_cuda_call &call, int s,
+                                                  bool with_forces, bool keep)
 {
-    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    const painn_cuda_call call = *step.call;
-    pairs_of_atom pairs(step, min(i, call.n_atoms - 1));
-    begin_stage(step, 1 + 4 * step.n_layers);
-    if (i < call.n_atoms) forces_of_atom<SLICES>(step, call, pairs);
+    sum_system(
+        step, call, s, with_forces, false,
+        [&](int atom, double &own) {
+            const bool owned = step.owned[atom];
+            double raw = owned ? step.o2 : 0.0;
+#pragma unroll
+            for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
+            own = owned ? step.offset[step.species[atom]] : 0.0;
+            return raw * step.energy_unit;
+        },
+        keep);
 }
 
-// Energies, virials and stresses of systems, energies of atoms: one block a system, sums in a fixed order. Small systems'
-// forces too.
-template <int SLICES, bool small>
-static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1024)
-    sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces)
+enum { BESIDE_FORCES = 512 }; // atoms of a system whose energies are summed while forces are
+
+// What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
+// through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
+// `sums_from` on sum a system's energies, which need no forces. Registers are for all that a lane asks for: with fewer it would wait for
+// one after the other.
+template <int SLICES, bool moves, bool sums>
+static __global__ void __launch_bounds__(128, 1)
+    forces_kernel(const __grid_constant__ painn_cuda_step step, int beside_layers, int sums_from)
 {
-    const int s = blockIdx.x, warp = threadIdx.x / 32;
+    if (beside_layers) let_next_start();
     const painn_cuda_call call = *step.call;
-    if (small && s < call.n_systems) {
-        const int first = step.systems[s].first, n = step.systems[s].n, stride = blockDim.x / 32;
-        pairs_of_atom pairs(step, first + min(warp, n - 1));
-        begin_stage(step, 1 + 4 * step.n_layers);
-        for (int k = warp; k < n; k += stride) {
-            if (k != warp) pairs = pairs_of_atom(step, first + k);
-            forces_of_atom<SLICES>(step, call, pairs);
-        }
-        __syncthreads();
-        if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[2 + 4 * step.n_layers] = gpu_timer();
-    } else {
-        begin_stage(step, (small ? 1 : 2) + 4 * step.n_layers);
+    const bool sum = sums && (int)blockIdx.x >= sums_from;
+    const int i = sum ? INT32_MAX : blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, s = blockIdx.x - sums_from;
+    const bool there = i < call.n_atoms;
+    if (beside_layers && there) find_reverses(step, i);
+    pairs_of_atom pairs(step, there ? i : 0, beside_layers && there);
+    const moving_atom atom(step.motion, moves ? i : INT32_MAX, step.motion.place + 1);
+#pragma unroll 1
+    for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
+        const bool keep = pass == 1;
+        if (keep) begin_stage(step, 1 + 4 * step.n_layers);
+        if (sum && s < call.n_systems) sum_system<SLICES>(step, call, s, false, keep);
+        if (sum && s == 0 && keep) hand_over_report(step, call);
+        if (!there) continue;
+        const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
+        if (moves) move_atom(step, atom, force, keep);
     }
-    hand_over_report(step, call);
-    if (s >= call.n_systems) return;
-    sum_system(step, call, with_forces != 0, false, [&](int atom, double &own) {
-        const bool owned = step.owned[atom];
-        double raw = owned ? step.o2 : 0.0;
-#pragma unroll
-        for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.atom_capacity + atom];
-        own = owned ? step.offset[step.species[atom]] : 0.0;
-        return raw * step.energy_unit;
-    });
+    if (sums && step.stamps && (blockIdx.x == 0 || s == 0) && threadIdx.x == 0)
+        step.stamps[(sum ? 3 : 2) + 4 * step.n_layers] = gpu_timer();
+}
+
+// Sums of systems that are large, or whose virials are asked for: a block each, in a fixed order.
+template <int SLICES>
+static __global__ void __launch_bounds__(1024)
+    sums_kernel(const __grid_constant__ painn_cuda_step step, int with_forces, int beside_layers)
+{
+    const int s = blockIdx.x;
+    const painn_cuda_call call = *step.call;
+#pragma unroll 1
+    for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
+        const bool keep = pass == 1;
+        if (keep) begin_stage(step, 2 + 4 * step.n_layers);
+        if (s == 0 && keep) hand_over_report(step, call);
+        if (s < call.n_systems) sum_system<SLICES>(step, call, s, with_forces, keep);
+    }
     if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[3 + 4 * step.n_layers] = gpu_timer();
 }
 
@@ -408,20 +469,29 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
     return dispatch(step, plan, layer, true, stream);
 }
 
-template <int SLICES> static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+template <int SLICES>
+static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream)
 {
-    int error = 0, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
-    if (plan->forces && plan->small)
-        return launch(sums_kernel<SLICES, true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, 1);
-    if (plan->forces) error = launch(forces_kernel<SLICES>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
-    if (error == 0)
-        error = launch(sums_kernel<SLICES, false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+    const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    const bool moves = step->motion.n_atoms > 0;
+    int error = 0;
+    if (plan->forces && !plan->virial && plan->n_atoms / plan->n_systems <= BESIDE_FORCES && !moves)
+        return launch(forces_kernel<SLICES, false, true>, blocks + plan->n_systems, 128, 0, 1, plan->overlap, stream, *step,
+                      beside_layers, blocks);
+    if (plan->forces)
+        error = launch(moves ? forces_kernel<SLICES, true, false> : forces_kernel<SLICES, false, false>, blocks, 128, 0, 1,
+                       plan->overlap, stream, *step, beside_layers, blocks);
+    // Of dynamics nobody looks at the energies before a graph's last step.
+    if (error == 0 && (!moves || step->motion.place + 1 == step->motion.n_steps))
+        error = launch(sums_kernel<SLICES>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces,
+                       beside_layers);
     return error;
 }
 
-int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream)
 {
-    return step->n_features == 64 ? launch_forces<4>(step, plan, stream) : launch_forces<8>(step, plan, stream);
+    return step->n_features == 64 ? launch_forces<4>(step, plan, beside_layers, stream)
+                                  : launch_forces<8>(step, plan, beside_layers, stream);
 }
 
 // Room for the table, and no more: what is left of the memory is the first cache, which the gathers want.

@@ -36,18 +36,20 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
     bool stale = bins && (anew || step.list->n_atoms != call.n_atoms || step.list->n_systems != call.n_systems);
     const int s = call.n_systems == 1 ? 0 : call.system_of[i], z = call.species[i]; // one load after the other else
     const unsigned char owned = call.owned ? call.owned[i] : 1;
-    const double raw[3] = {call.positions[(size_t)i * 3], call.positions[(size_t)i * 3 + 1], call.positions[(size_t)i * 3 + 2]};
+    const int first = call.n_systems == 1 ? 0 : call.systems[s].first;
+    const double *const at = call.positions + (size_t)i * 3, *const from = call.positions + (size_t)first * 3;
+    const double raw[3] = {at[0], at[1], at[2]}, origin[3] = {from[0], from[1], from[2]};
     painn_cuda_system system = call.systems[s];
     if (system.pending) {
         complete_system(step, call, s, system);
         if (bins) cell_bins(cell_reach(&step), &system);
     }
-    if (i == system.first) {
+    if (i == first) {
         if (system.flags) raise_flag(step, system.flags, i, -1);
         if (bins && !stale) stale = differ(system, step.systems[s]);
         step.systems[s] = system;
     }
-    const wrapped_atom atom = wrap_atom(system, raw, call.positions + (size_t)system.first * 3);
+    const wrapped_atom atom = wrap_atom(system, raw, origin);
     double moved[3] = {0, 0, 0};
     int place[3] = {0, 0, 0};
     for (int a = 0; a < 3; a++) {
@@ -61,7 +63,7 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         step.fractional_float[(size_t)i * 4 + a] = (float)f;
         if (step.handed_pairs) step.positions[(size_t)i * 3 + a] = atom.finite ? raw[a] : 0.0;
     }
-    keep_atom(step, i, s, z, owned, atom);
+    keep_atom(step, i, s, z, offset_of(step, z), owned, atom);
     if (step.handed_pairs == 2) step.arrivals[i] = 0;
     if (!bins) return;
     // The first atom of a system is where coordinates begin: a distance changes by no more than two of these.
@@ -85,6 +87,7 @@ static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_consta
     begin_rows(step);
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const painn_cuda_call call = *step.call_in;
+    wait_for_motion(step);
     if (i == 0) {
         *step.call = call;
         if (!bins) step.list->n_atoms = -1; // its systems are not kept any longer
@@ -177,10 +180,11 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
     const painn_cuda_system &system = step.systems[step.system_of[i]];
     const float *own = step.fractional_float + (size_t)i * 4;
     const double *places = step.fractional + (size_t)system.first * 3, *exact = step.fractional + (size_t)i * 3;
-    const row_queue queue = {(uint2 *)shared, counts, inside, room};
+    const row_queue queue = {(uint2 *)shared, counts, inside, room, 0};
     const near_test test(system, 0);
     const float4 at = *(const float4 *)own;
-    queue_candidates(step, system, system.n, queue, [&](int j, float *d) {
+    const row_group group = {i, (int)blockDim.x, 0};
+    queue_candidates(step, system, group, system.n, queue, [&](int j, float *d) {
         const float4 other = *(const float4 *)(step.fractional_float + (size_t)(system.first + j) * 4);
         d[0] = test.wrap(other.x - at.x, test.w0);
         d[1] = test.wrap(other.y - at.y, test.w1);
@@ -193,17 +197,21 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
     });
     __syncthreads();
     close_queue(
-        step, system, i, queue, [&](int j) { return places + (size_t)j * 3; },
-        [&](int j) { return step.species[system.first + j]; });
+        step, system, group, queue, [&](int j) { return places + (size_t)j * 3; },
+        [&](int j) { return step.species[system.first + j]; }, true);
 }
 
-// The same of few and small systems: a block wraps the atoms of its row's system itself.
-static __global__ void __launch_bounds__(PAINN_CUDA_ALONE) alone_kernel(const __grid_constant__ painn_cuda_step step, int room)
+// The same of few and small systems: some warps of a block wrap the atoms of their row's system themselves. Some 16 blocks for all
+// rows: the kernel of all layers is set up meanwhile, on multiprocessors that have no other block.
+static __global__ void __launch_bounds__(ALONE_THREADS, 1)
+    alone_kernel(const __grid_constant__ painn_cuda_step step, int threads, int room)
 {
     DYNAMIC_SHARED(shared);
-    __shared__ alone_system system;
+    const int number = threadIdx.x / threads;
+    const row_group group = {(int)(blockIdx.x * (blockDim.x / threads)) + number, threads, number};
+    char *own = (char *)shared + number * alone_bytes(threads, room);
     begin_rows(step);
-    make_row(step, system, (uint2 *)shared, room);
+    make_row(step, group, *(alone_system *)own, (uint2 *)(own + sizeof(alone_system)), room);
     wait_for_previous();
 }
 
@@ -217,6 +225,7 @@ static __global__ void __launch_bounds__(PAINN_CUDA_SMALL_WARPS * 32)
     begin_rows(step);
     const painn_cuda_call call = *step.call_in;
     const int s = blockIdx.x, warp = threadIdx.x / 32;
+    wait_for_motion(step);
     if (s == 0 && threadIdx.x == 0) {
         *step.call = call;
         step.list->n_atoms = -1;
@@ -334,9 +343,12 @@ int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *p
     const int warps = each <= 64 ? 2 : 4;
     const bool by_rows = step->row_capacity <= ROW_CAPACITY && plan->n_atoms < 2048;
     const size_t bytes = (size_t)(warps * room) * sizeof(uint2);
-    if (makes_rows_alone(step, plan))
-        return launch(alone_kernel, plan->n_atoms, PAINN_CUDA_ALONE, (size_t)(PAINN_CUDA_ALONE / 32 * room) * sizeof(uint2), 1,
-                      plan->chained, stream, *step, room);
+    if (makes_rows_alone(step, plan)) {
+        const int threads = plan->alone, each_bytes = alone_bytes(threads, room);
+        const int rows = max(1, min(min(ALONE_THREADS / threads, 48 * 1024 / each_bytes), (plan->n_atoms + 15) / 16));
+        return launch(alone_kernel, (plan->n_atoms + rows - 1) / rows, rows * threads, (size_t)(rows * each_bytes), 1,
+                      plan->chained, stream, *step, threads, room);
+    }
     if (plan->small && !plan->bins && !step->handed_pairs)
         return launch(small_kernel, plan->n_systems, plan->small * 32, 0, 1, plan->chained, stream, *step, 0);
     int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// painn_cuda_motion.c: dynamics that stay on the GPU: steps are captured into a graph, several at once, and nothing
+// painn_cuda_motion.c: dynamics that stay on the GPU: steps are captured into graphs, many at once, and nothing
 // leaves the device until it is asked for. Rows that become too long are seen after a chunk of steps, which is then
 // taken again from its beginning with longer rows: the trajectory is the same as if they had been long enough. A chunk
 // that goes wrong is taken again step by step, so that the step is known and the atoms stand before it.
@@ -11,7 +11,8 @@
 
 #include "model/evaluator_cuda.h"
 
-enum { CHUNK = 1000, STEPS_A_GRAPH = 10 };
+enum { CHUNK = 1000, GRAPHS = 3 };
+static const int steps_of_graph[GRAPHS] = {100, 10, 1};
 
 struct cuda_dynamics {
     cuda_evaluator *evaluator;
@@ -21,7 +22,7 @@ struct cuda_dynamics {
     int32_t first_atom[2];
     unsigned char periodic[3];
     cudaStream_t stream;
-    cudaGraphExec_t many, one, stamped; // the last with stamps of the stages; NULL until asked for
+    cudaGraphExec_t graphs[GRAPHS], stamped; // the last of one step, with stamps of the stages; NULL until asked for
     void *block, *pinned;
     size_t state_bytes;        // positions, velocities, forces, heat, step, energy: one piece, copied for going back
     char *state, *kept;        // on the device
@@ -40,10 +41,12 @@ static const double *seen(const cuda_dynamics *d, const double *array)
 
 static void forget(cuda_dynamics *d)
 {
-    if (d->many) cudaGraphExecDestroy(d->many);
-    if (d->one) cudaGraphExecDestroy(d->one);
+    for (int k = 0; k < GRAPHS; k++) {
+        if (d->graphs[k]) cudaGraphExecDestroy(d->graphs[k]);
+        d->graphs[k] = NULL;
+    }
     if (d->stamped) cudaGraphExecDestroy(d->stamped);
-    d->many = d->one = d->stamped = NULL;
+    d->stamped = NULL;
 }
 
 void painn_cuda_dynamics_destroy(cuda_dynamics *d)
@@ -69,17 +72,23 @@ static mlff_status capture(cuda_dynamics *d, int n_steps, uint64_t *stamps, cuda
     painn_cuda_step step = e->step;
     painn_cuda_plan plan = cuda_evaluator_make_plan(e, d->motion.n_atoms, 1, d->motion.n_atoms, 1);
     d->bins = plan.bins;
+    plan.chained = plan.overlap;
     step.call_in = e->staged;
     painn_cuda_choose_rows(&step, 0);
     step.stamps = stamps;
+    step.motion = d->motion;
+    step.motion.n_steps = n_steps;
+    step.follows_motion = 1;
     CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
-    for (int k = 0; k < n_steps && status == MLFF_OK; k++) {
-        cudaError_t error = painn_cuda_launch_advance(&d->motion, d->stream);
-        if (error == cudaSuccess) status = cuda_evaluator_enqueue(e, &step, &plan, d->stream);
-        if (error == cudaSuccess && status == MLFF_OK) error = painn_cuda_launch_finish(&d->motion, d->stream);
-        if (error != cudaSuccess) status = cuda_failed(error, "launching the integrator");
+    // Before a graph's first kernel may stand a copy: nothing to overlap with.
+    cudaError_t error = painn_cuda_launch_advance(&step.motion, 0, d->stream);
+    for (int k = 0; k < n_steps && error == cudaSuccess && status == MLFF_OK; k++) {
+        step.motion.place = k;
+        status = cuda_evaluator_enqueue(e, &step, &plan, d->stream);
     }
-    cudaError_t error = cudaStreamEndCapture(d->stream, &graph);
+    if (error == cudaSuccess && status == MLFF_OK) error = painn_cuda_launch_finish(&step.motion, plan.overlap, d->stream);
+    if (error != cudaSuccess) status = cuda_failed(error, "launching the integrator");
+    error = cudaStreamEndCapture(d->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing dynamics");
     if (status != MLFF_OK) goto done;
     CUDA_TRY(cudaGraphInstantiate(graph_out, graph, 0), "making a graph of dynamics");
@@ -100,8 +109,7 @@ static mlff_status settle(cuda_dynamics *d)
     CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
     e->report = (painn_cuda_report *)(uintptr_t)d->motion.report;
     PLUGIN_TRY(cuda_evaluator_send_call(e, &d->batch, &d->results, d->stream));
-    PLUGIN_TRY(capture(d, STEPS_A_GRAPH, NULL, &d->many));
-    PLUGIN_TRY(capture(d, 1, NULL, &d->one));
+    for (int k = 0; k < GRAPHS; k++) PLUGIN_TRY(capture(d, steps_of_graph[k], NULL, &d->graphs[k]));
     CUDA_TRY(cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
 done:
     return status;
@@ -224,11 +232,9 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     CUDA_TRY(cudaMemcpyAsync(d->motion.step + 1, d->motion.step, sizeof(int64_t), cudaMemcpyDeviceToDevice, d->stream),
              "dynamics");
     CUDA_TRY(cudaMemcpyAsync(d->kept, d->state, d->state_bytes, cudaMemcpyDeviceToDevice, d->stream), "dynamics");
-    for (int k = 0; k < n_plain;) {
-        bool many = n_plain - k >= STEPS_A_GRAPH;
-        CUDA_TRY(cudaGraphLaunch(many ? d->many : d->one, d->stream), "starting dynamics");
-        k += many ? STEPS_A_GRAPH : 1;
-    }
+    for (int k = 0, left = n_plain; k < GRAPHS; k++)
+        for (; left >= steps_of_graph[k]; left -= steps_of_graph[k])
+            CUDA_TRY(cudaGraphLaunch(d->graphs[k], d->stream), "starting dynamics");
     if (n_plain < n_steps) CUDA_TRY(cudaGraphLaunch(d->stamped, d->stream), "starting dynamics");
     CUDA_TRY(
         cudaMemcpyAsync(d->times, d->motion.times, (size_t)(n_steps + 1) * sizeof(uint64_t), cudaMemcpyDeviceToHost, d->stream),

@@ -17,21 +17,22 @@ static __device__ void raise_flag(const painn_cuda_step &step, int flag, int ato
 
 // Writes entry `slot` of row i.
 static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, int i, int slot, int j, int species, double rx,
-                                                  double ry, double rz, double square, int sx, int sy, int sz)
+                                                  double ry, double rz, double square, int sx, int sy, int sz, bool keep = true)
 {
     painn_cuda_edge edge;
-    double d = sqrt(square), inverse = 1.0 / d, along = d * ((double)PAINN_CUDA_INTERVALS / step.cutoff);
+    // The quotients are of the step alone: made before there is an edge.
+    const double inverse = rsqrt(square), d = square * inverse, along = d * (PAINN_CUDA_INTERVALS / step.cutoff);
     int interval = (int)along;
     if (interval > PAINN_CUDA_INTERVALS - 1) interval = PAINN_CUDA_INTERVALS - 1;
     edge.u[0] = (float)(rx * inverse);
     edge.u[1] = (float)(ry * inverse);
     edge.u[2] = (float)(rz * inverse);
-    edge.d = (float)(d / step.length_unit);
+    edge.d = (float)(d * (1.0 / step.length_unit));
     edge.packed = j * PAINN_CUDA_INTERVALS + interval;
     edge.t = (float)((2.0 * (along - interval) - 1.0) / PAINN_CUDA_TABLE_RANGE);
     edge.species = species;
     edge.shift = (sx + 512) | (sy + 512) << 10 | (sz + 512) << 20;
-    step.edges[(size_t)i * step.row_capacity + slot] = edge;
+    if (keep) step.edges[(size_t)i * step.row_capacity + slot] = edge;
 }
 
 static __device__ void close_row(const painn_cuda_step &step, int i, int length)
@@ -85,11 +86,12 @@ static __device__ __forceinline__ seen_pair see_pair(const painn_cuda_system &sy
 }
 
 // Whether a pair belongs into row i.
-static __device__ __forceinline__ bool is_neighbor(const painn_cuda_step &step, const seen_pair &p, int i, int j)
+static __device__ __forceinline__ bool is_neighbor(const painn_cuda_step &step, const seen_pair &p, int i, int j,
+                                                   bool keep = true)
 {
     const bool inside = p.square < step.cutoff * step.cutoff && (j != i || p.s0 != 0 || p.s1 != 0 || p.s2 != 0);
     if (!inside || p.square >= 1e-8) return inside;
-    raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
+    if (keep) raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
     return false;
 }
 

@@ -11,21 +11,21 @@ static __device__ __forceinline__ double sum_warp(double v)
     return v;
 }
 
-/* Energy, and with forces virial and stress, of system blockIdx.x. energy(atom, own) answers the model's part of an atom's
- * energy in eV and its offset; both are summed apart. A block has at most 1024 threads. */
+/* Energy, and with forces virial and stress, of system s. energy(atom, own) answers the model's part of an atom's
+ * energy in eV and its offset; both are summed apart. A block has at most 1024 threads. Without `keep` for nothing: a rehearsal. */
 template <class Energy>
-static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, const painn_cuda_call &call, bool with_forces,
-                                                  bool failed, const Energy &energy)
+static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, const painn_cuda_call &call, int s,
+                                                  bool with_forces, bool failed, const Energy &energy, bool keep = true)
 {
     __shared__ double part[32][11], total[11];
-    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const painn_cuda_system &system = step.systems[s];
     const int first = system.first, n = system.n, n_sums = call.want_virial && with_forces ? 11 : 2;
     double sum[11] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     for (int i = first + threadIdx.x; i < first + n; i += blockDim.x) {
         double own = 0;
         const double raw = energy(i, own);
-        if (call.atom_energies) call.atom_energies[i] = raw + own;
+        if (call.atom_energies && keep) call.atom_energies[i] = raw + own;
         sum[0] += raw;
         sum[1] += own;
 #pragma unroll
@@ -43,11 +43,11 @@ static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, c
         double v = 0;
         for (int k = 0; k < (int)blockDim.x / 32; k++) v += part[k][threadIdx.x];
         total[threadIdx.x] = v;
-        if (threadIdx.x >= 2 && call.virials) call.virials[(size_t)s * 9 + threadIdx.x - 2] = v;
+        if (threadIdx.x >= 2 && call.virials && keep) call.virials[(size_t)s * 9 + threadIdx.x - 2] = v;
     }
     __syncthreads();
-    if (threadIdx.x == 0 && call.energies) call.energies[s] = failed ? nan("") : total[0] + total[1];
-    if (threadIdx.x < 6 && n_sums == 11 && call.stresses) {
+    if (threadIdx.x == 0 && call.energies && keep) call.energies[s] = failed ? nan("") : total[0] + total[1];
+    if (threadIdx.x < 6 && n_sums == 11 && call.stresses && keep) {
         /* Voigt xx yy zz yz xz xy; of no meaning without three periods. */
         const double *h = system.cell;
         double volume =
@@ -58,10 +58,10 @@ static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, c
     }
 }
 
-/* The report goes to where the host looks, and a new one begins. */
+/* The report goes to where the host looks, and a new one begins. By the first thread of one block. */
 static __device__ __forceinline__ void hand_over_report(const painn_cuda_step &step, const painn_cuda_call &call)
 {
-    if (blockIdx.x > 0 || threadIdx.x > 0) return;
+    if (threadIdx.x > 0) return;
     *call.report = *step.report;
     painn_cuda_report empty = {};
     *step.report = empty;
