@@ -253,7 +253,7 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     if (trouble->flags) PLUGIN_TRY(cuda_evaluator_judge(e, trouble));
     double energy = *seen(d, d->results.energies);
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
-    if (n_plain < n_steps) cuda_evaluator_read_stamps(e, 1, STEPS_A_GRAPH);
+    if (n_plain < n_steps) cuda_evaluator_read_stamps(e, 1, steps_of_graph[0]);
 done:
     return status;
 }
