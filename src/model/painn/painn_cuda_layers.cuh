@@ -434,10 +434,11 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     template <typename Table, typename View>
     __device__ __forceinline__ View edge_of(const typename Table::entry (&entries)[3], int k) const
     {
-        const float4 a = row[k % 32];
         View e;
-        e.ux = a.x, e.uy = a.y, e.uz = a.z, e.t = row[32 + k % 32].y;
+        e.t = row[32 + k % 32].y;
         e.template evaluate<Table>(entries);
+        const float4 a = row[k % 32];
+        e.ux = a.x, e.uy = a.y, e.uz = a.z;
         return e;
     }
 };
