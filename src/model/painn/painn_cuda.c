@@ -93,6 +93,13 @@ static mlff_status enqueue_model(cuda_evaluator *e, const painn_cuda_step *step,
         CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 0, stream), "launching an update");
         if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
     }
+    if (painn_cuda_sums_apart(step, plan)) {
+        // Beside the way back, behind the reverse pairs.
+        CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(e->side, e->forked, 0), "forking");
+        CUDA_TRY(painn_cuda_launch_sums(step, plan, e->side), "launching the sums");
+        CUDA_TRY(cudaEventRecord(e->joined, e->side), "joining");
+    }
     if (plan->forces) {
         for (int l = L - 1; l >= 0 && !whole; l--) {
             CUDA_TRY(painn_cuda_launch_edges(step, plan, l, stream), "launching a message's reverse");

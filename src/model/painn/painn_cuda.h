@@ -275,6 +275,10 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
 int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
 /* All layers at once, instead of messages, edges and mixes; only of pairs that have their reverses. */
 int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
+/* Whether energies of systems, which are large, are not summed with or behind the forces, but by painn_cuda_launch_sums, once the last
+ * layer's are there. */
+bool painn_cuda_sums_apart(const painn_cuda_step *step, const painn_cuda_plan *plan);
+int painn_cuda_launch_sums(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 /* beside_layers: follows the kernel of all layers, beside which it looks for the pairs' reverses itself. */
 int painn_cuda_launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream);
 /* Its parts, compiled one by one. */

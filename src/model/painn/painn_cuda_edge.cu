@@ -368,7 +368,7 @@ enum { BESIDE_FORCES = 512 }; // atoms of a system whose energies are summed whi
 
 // What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
 // through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
-// `sums_from` on sum a system's energies, which need no forces. Registers are for all that a lane asks for: with fewer it would wait for
+// `sums_from` on sum a system's energies, which need no forces (0: these are summed elsewhere). Registers are for all that a lane asks for: with fewer it would wait for
 // one after the other.
 template <int SLICES, bool moves, bool sums>
 static __global__ void __launch_bounds__(128, 1)
@@ -392,8 +392,10 @@ static __global__ void __launch_bounds__(128, 1)
         const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
         if (moves) move_atom(step, atom, force, keep);
     }
-    if (sums && step.stamps && (blockIdx.x == 0 || s == 0) && threadIdx.x == 0)
-        step.stamps[(sum ? 3 : 2) + 4 * step.n_layers] = gpu_timer();
+    if (!step.stamps || threadIdx.x > 0) return;
+    uint64_t *const end = step.stamps + 2 + 4 * step.n_layers;
+    if (sums && (blockIdx.x == 0 || s == 0)) end[sum ? 1 : 0] = gpu_timer();
+    if (sums_from == 0 && blockIdx.x == gridDim.x - 1) end[0] = end[1] = gpu_timer();
 }
 
 // Sums of systems that are large, or whose virials are asked for: a block each, in a fixed order.
@@ -469,18 +471,31 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
     return dispatch(step, plan, layer, true, stream);
 }
 
+bool painn_cuda_sums_apart(const painn_cuda_step *step, const painn_cuda_plan *plan)
+{
+    return plan->forces && !plan->virial && plan->n_atoms / plan->n_systems > BESIDE_FORCES && step->motion.n_atoms == 0;
+}
+
+int painn_cuda_launch_sums(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    painn_cuda_step quiet = *step;
+    quiet.stamps = NULL; // it is a stage of none
+    return launch(step->n_features == 64 ? sums_kernel<4> : sums_kernel<8>, plan->n_systems, 1024, 0, 1, 0, stream, quiet, 0, 0);
+}
+
 template <int SLICES>
 static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream)
 {
     const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
-    const bool moves = step->motion.n_atoms > 0;
+    const bool moves = step->motion.n_atoms > 0, apart = painn_cuda_sums_apart(step, plan);
     int error = 0;
     if (plan->forces && !plan->virial && plan->n_atoms / plan->n_systems <= BESIDE_FORCES && !moves)
         return launch(forces_kernel<SLICES, false, true>, blocks + plan->n_systems, 128, 0, 1, plan->overlap, stream, *step,
                       beside_layers, blocks);
     if (plan->forces)
         error = launch(moves ? forces_kernel<SLICES, true, false> : forces_kernel<SLICES, false, false>, blocks, 128, 0, 1,
-                       plan->overlap, stream, *step, beside_layers, blocks);
+                       plan->overlap, stream, *step, beside_layers, apart ? 0 : blocks);
+    if (apart) return error;
     // Of dynamics nobody looks at the energies before a graph's last step.
     if (error == 0 && (!moves || step->motion.place + 1 == step->motion.n_steps))
         error = launch(sums_kernel<SLICES>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces,

@@ -117,15 +117,10 @@ static __device__ int look_closely(const painn_cuda_step &step, const painn_cuda
 }
 
 // Where in row j, of n entries, the pair (j, i) with this shift stands; −1: nowhere. Rows of a search are in the order
-// (neighbour, shift), handed ones in any.
+// (neighbour, shift), and so are most that are handed in, but these may be in any.
 static __device__ __forceinline__ int find_entry(const painn_cuda_edge *row, int n, int i, int shift, bool ordered_row)
 {
     const auto neighbor = [&](int m) { return row[m].packed / PAINN_CUDA_INTERVALS; };
-    if (!ordered_row) {
-        for (int m = 0; m < n; m++)
-            if (neighbor(m) == i && row[m].shift == shift) return m;
-        return -1;
-    }
     const auto ordered = [](int v) { return (v & 1023) << 20 | (v >> 10 & 1023) << 10 | (v >> 20 & 1023); };
     int low = 0, high = n;
     while (low < high) {
@@ -135,7 +130,10 @@ static __device__ __forceinline__ int find_entry(const painn_cuda_edge *row, int
         else
             high = m;
     }
-    return low < n && neighbor(low) == i && row[low].shift == shift ? low : -1;
+    if (low < n && neighbor(low) == i && row[low].shift == shift) return low;
+    for (int m = 0; m < n && !ordered_row; m++)
+        if (neighbor(m) == i && row[m].shift == shift) return m;
+    return -1;
 }
 
 // Index of the reverse of entry k of row i. After an overflow rows are cut and some are not there; such a step is repeated.
