@@ -522,6 +522,7 @@ template <int F, bool fast> static void raise()
     give_shared(message_kernel<F, false, TABLE_SHARED, fast>, table_bytes<fast>(false));
     give_shared(edges_kernel<F, true, TABLE_SHARED, fast>, table_bytes<fast>(true));
     give_shared(edges_kernel<F, false, TABLE_SHARED, fast>, table_bytes<fast>(true));
+    give_shared(forces_kernel<F / PAINN_CUDA_SLICE, false, false>, 0);
 }
 
 // Where a block has too little shared memory for the filter table, plans leave it in global memory.
