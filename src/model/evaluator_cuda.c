@@ -308,7 +308,6 @@ static mlff_status capture(cuda_evaluator *e, captured_graph *slot)
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
     if (status != MLFF_OK) goto done;
     CUDA_TRY(cudaGraphInstantiate(&slot->graph, graph, 0), "making a graph of a step");
-    e->n_captures++;
 done:
     if (graph) cudaGraphDestroy(graph);
     return status;
@@ -551,7 +550,10 @@ static mlff_status step_by_hand(cuda_evaluator *e, const captured_graph *wanted,
         return MLFF_OK; // the caller looks at the report
     }
     status = e->kind->enqueue_model(e, &step, &wanted->plan, stream);
-    if (status != MLFF_OK) cudaMemsetAsync(step.report, 0, sizeof *step.report, stream);
+    if (status != MLFF_OK) {
+        cudaStreamSynchronize(e->side); // where sums may be under way
+        cudaMemsetAsync(step.report, 0, sizeof *step.report, stream);
+    }
 done:
     return status;
 }
@@ -611,7 +613,7 @@ mlff_status cuda_evaluator_compute(cuda_evaluator *e, const mlff_batch *batch, c
         PLUGIN_TRY(cuda_evaluator_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));
     }
     if (!on_device) take_results(e, batch, results);
-    if (e->clock_on) cuda_evaluator_read_stamps(e, gradient, 1);
+    if (e->clock_on) cuda_evaluator_read_stamps(e, gradient, e->has_halo ? 0 : 1);
     e->n_computes++;
 done:
     return status;
@@ -688,9 +690,9 @@ mlff_status cuda_evaluator_set_stages(cuda_evaluator *e, const mlff_stage *stage
     return MLFF_OK;
 }
 
-void cuda_evaluator_read_stamps(cuda_evaluator *e, int forces, int steps)
+void cuda_evaluator_read_stamps(cuda_evaluator *e, int forces, double graphs)
 {
-    e->time_ns[0] = e->launch_ns / steps;
+    e->time_ns[0] = graphs * e->launch_ns;
     e->kind->read_stamps(e, forces, e->time_ns + 1);
 }
 

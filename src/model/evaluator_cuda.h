@@ -92,7 +92,7 @@ struct cuda_evaluator {
     const double *cell_there; // of dynamics: a cell on the GPU that the host knows; completing it there takes 4 µs a step
     double cell_here[9];
     painn_cuda_report *report; // where device batches leave their report; NULL: in page-locked memory
-    int64_t n_computes, n_pairs, n_growths, n_captures, n_rebuilds;
+    int64_t n_computes, n_pairs, n_growths, n_rebuilds;
     int32_t lists_seen; // of those made of candidates
     int one_way;        // pairs without their reverses were handed in: rows for them
 };
@@ -105,8 +105,8 @@ typedef void (*cuda_pack_model)(void *context, void *block, size_t *bytes, const
 mlff_status cuda_evaluator_upload(cuda_evaluator *evaluator, cuda_pack_model pack, void *context);
 /* The stages of a step: "launch", then the kind's, whose times come from `n_stamps` stamps. */
 mlff_status cuda_evaluator_set_stages(cuda_evaluator *evaluator, const mlff_stage *stages, int n_stages, int n_stamps);
-/* Times of the stages of the last step that left stamps, one of `steps` in its graph. */
-void cuda_evaluator_read_stamps(cuda_evaluator *evaluator, int forces, int steps);
+/* Times of the stages of the last step that left stamps; `graphs`: that were started for it, or its share of one. */
+void cuda_evaluator_read_stamps(cuda_evaluator *evaluator, int forces, double graphs);
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
 mlff_status cuda_evaluator_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
 /* `largest`: atoms of the largest system. */

@@ -252,6 +252,13 @@ static void test_large(void **state)
         support_results expected = support_compute(all_pairs, &j.batch), got = support_compute(gpu, &j.batch);
         assert_memory_equal(got.r.forces, expected.r.forces, sizeof(double) * 3 * (size_t)expected.n_atoms);
         assert_memory_equal(got.r.virials, expected.r.virials, sizeof(double) * 36);
+        // Without virials energies are summed beside the way back.
+        double energies[4] = {NAN, NAN, NAN, NAN};
+        mlff_results some = {.energies = energies, .forces = expected.r.forces};
+        memset(some.forces, 0, sizeof(double) * 3 * (size_t)expected.n_atoms);
+        assert_ok(mlff_evaluator_compute(gpu, &j.batch, &some));
+        assert_memory_equal(energies, got.r.energies, sizeof energies);
+        assert_memory_equal(some.forces, got.r.forces, sizeof(double) * 3 * (size_t)expected.n_atoms);
         support_results_free(&expected);
         support_results_free(&got);
         unjoin(&j);

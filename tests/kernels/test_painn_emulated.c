@@ -89,6 +89,7 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
     }
     for (int l = 0; l < step->n_layers && !plan.whole; l++)
         error |= painn_cuda_launch_message(step, &plan, l, NULL) | painn_cuda_launch_mix(step, &plan, l, 0, NULL);
+    if (painn_cuda_sums_apart(step, &plan)) error |= painn_cuda_launch_sums(step, &plan, NULL);
     for (int l = step->n_layers - 1; l >= 0 && !plan.whole; l--) {
         error |= painn_cuda_launch_edges(step, &plan, l, NULL);
         if (l > 0) error |= painn_cuda_launch_mix(step, &plan, l, 1, NULL);

@@ -165,6 +165,52 @@ static void test_host(void **state)
     free_scene(&s);
 }
 
+// More than 512 atoms, without virials: energies are summed beside the way back, on a stream of their own. The same bits as with virials,
+// where all sums come last; and the stages' clocks do without them.
+static void test_sums_apart(void **state)
+{
+    (void)state;
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_system *system;
+    mlff_evaluator *evaluator;
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    assert_ok(mlff_system_build("silicon", 1000, 0, &system));
+    assert_ok(mlff_system_perturb(system, 300.0, 3));
+    mlff_batch_from_system(system, first_atom, &batch);
+    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+    support_results expected = reference_of(model, &batch), all = support_compute(evaluator, &batch);
+    compare("silicon 1000", &all, &expected);
+    double energy, *atom_energies = calloc(1000, sizeof *atom_energies), *forces = calloc(3000, sizeof *forces);
+    const mlff_results some = {.energies = &energy, .atom_energies = atom_energies, .forces = forces};
+    int n_stages;
+    const mlff_stage *stages = mlff_evaluator_stages(evaluator, &n_stages);
+    double *time_ns = calloc((size_t)n_stages, sizeof *time_ns);
+    for (int clocks = 0; clocks < 2; clocks++) {
+        energy = NAN;
+        forces[2999] = NAN;
+        assert_ok(mlff_evaluator_stage_clock_set(evaluator, clocks));
+        assert_ok(mlff_evaluator_compute(evaluator, &batch, &some));
+        assert_memory_equal(&energy, all.r.energies, sizeof energy);
+        assert_memory_equal(atom_energies, all.r.atom_energies, 1000 * sizeof *atom_energies);
+        assert_memory_equal(forces, all.r.forces, 3000 * sizeof *forces);
+    }
+    mlff_evaluator_stage_times(evaluator, time_ns);
+    for (int k = 0; k < n_stages; k++) {
+        const bool sums = strcmp(stages[k].name, "sums") == 0;
+        assert_true(sums ? time_ns[k] == 0 : time_ns[k] > 0);
+    }
+    assert_string_equal(stages[0].name, "launch");
+    free(time_ns);
+    free(atom_energies);
+    free(forces);
+    support_results_free(&expected);
+    support_results_free(&all);
+    mlff_evaluator_destroy(evaluator);
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
 // Batch and results on the device: from the second call on nothing is waited for, and what is read after the wait is right.
 static void test_device(void **state)
 {
@@ -576,6 +622,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices),
                                        cmocka_unit_test(test_host),
+                                       cmocka_unit_test(test_sums_apart),
                                        cmocka_unit_test(test_device),
                                        cmocka_unit_test(test_out_of_memory),
                                        cmocka_unit_test(test_every_failure),

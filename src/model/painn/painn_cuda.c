@@ -86,14 +86,15 @@ static mlff_status exchange(cuda_evaluator *e, const painn_cuda_step *step, int 
 static mlff_status enqueue_model(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
-    const int L = step->n_layers, whole = in_one_kernel(e, step, plan), beside = beside_layers(e, step, plan);
+    const int L = step->n_layers, whole = in_one_kernel(e, step, plan), beside = beside_layers(e, step, plan),
+              apart = painn_cuda_sums_apart(step, plan);
     if (whole) CUDA_TRY(painn_cuda_launch_layers(step, plan, stream), "launching the layers");
     for (int l = 0; l < L && !whole; l++) {
         CUDA_TRY(painn_cuda_launch_message(step, plan, l, stream), "launching a message");
         CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 0, stream), "launching an update");
         if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
     }
-    if (painn_cuda_sums_apart(step, plan)) {
+    if (apart) {
         // Beside the way back, behind the reverse pairs.
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(e->side, e->forked, 0), "forking");
@@ -107,7 +108,7 @@ static mlff_status enqueue_model(cuda_evaluator *e, const painn_cuda_step *step,
             PLUGIN_TRY(exchange(e, step, 0, l, stream));
             CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
         }
-        if (!beside) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
+        if (!beside || apart) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
     }
     CUDA_TRY(painn_cuda_launch_forces(step, plan, beside, stream), "launching the forces");
 done:

@@ -7,8 +7,8 @@
  *   prepare > search (by bins: scan > sort > search > filter) > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
  *   > edges 0 > forces > sums;         reverse (the index of each pair's reverse) beside them, before forces
  *
- * Few atoms have all layers in one kernel; then forces look for the reverses themselves, while it runs. Energies of small systems are
- * summed beside the forces. In dynamics `forces` moves the atoms and the next list follows; sums are left to the last step of a graph.
+ * Few atoms have all layers in one kernel; then forces look for the reverses themselves, while it runs. Energies are
+ * summed beside the forces (systems of up to 512 atoms) or beside the way back; with virials behind the forces. In dynamics `forces` moves the atoms and the next list follows; sums are left to the last step of a graph.
  *
  * The reverse pass gathers: for the pair (i, j) whose sender j owns the row, the row of j holds the reverse pair, with
  * the same length and the opposite direction. So nothing is scattered and no float is added atomically.

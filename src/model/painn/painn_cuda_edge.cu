@@ -395,7 +395,7 @@ static __global__ void __launch_bounds__(128, 1)
     if (!step.stamps || threadIdx.x > 0) return;
     uint64_t *const end = step.stamps + 2 + 4 * step.n_layers;
     if (sums && (blockIdx.x == 0 || s == 0)) end[sum ? 1 : 0] = gpu_timer();
-    if (sums_from == 0 && blockIdx.x == gridDim.x - 1) end[0] = end[1] = gpu_timer();
+    if (sums_from == 0 && (int)blockIdx.x == (call.n_atoms - 1) / (int)(blockDim.x / 32)) end[0] = end[1] = gpu_timer();
 }
 
 // Sums of systems that are large, or whose virials are asked for: a block each, in a fixed order.

@@ -206,13 +206,7 @@ template <int BLOCKS, bool derivative> struct edge_view {
     {
         table.template look_up<BLOCKS, derivative>(interval, t, W, dW);
     }
-    // In two parts: what the table has, and what is made of that.
-    template <typename Table>
-    __device__ __forceinline__ void fetch(const Table &table, typename Table::entry (&entries)[BLOCKS]) const
-    {
-#pragma unroll
-        for (int b = 0; b < BLOCKS; b++) entries[b] = table.fetch(interval, b);
-    }
+    // The same of what the table has for it, which was asked for before.
     template <typename Table> __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS])
     {
 #pragma unroll

@@ -473,6 +473,7 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     layers<Numbers, TILES, paired> n(step, shared, forces);
     n.prepare();
     begin_stage(step, stage_message(0));
+    n.turn = *(volatile uint32_t *)step.meeting & 0x80000000u;
     const int L = step.n_layers;
     if (n.first >= n.n_atoms) {
         cluster_wait();

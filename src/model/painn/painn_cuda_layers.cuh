@@ -134,11 +134,10 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         if (TILES > 1) find(tile);
     }
 
-    // The table, mailboxes, gates, and the first weights on their way. What is read here was there before the list was begun. Mail may
-    // be sent after cluster_wait.
+    // The table, mailboxes, gates, and the first weights on their way. What is read here no step writes: in dynamics the one before
+    // may still be at work. Mail may be sent after cluster_wait.
     __device__ __forceinline__ void prepare()
     {
-        turn = *(volatile uint32_t *)step.meeting & 0x80000000u;
         n_atoms = step.call_in->n_atoms;
         const int atoms = TILES * PAINN_CUDA_TILE_ATOMS;
         n_blocks = (n_atoms + atoms - 1) / atoms * PAINN_CUDA_TILE_BLOCKS;
@@ -371,7 +370,7 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     // 16 bytes each, of a tile.
     __device__ __forceinline__ int near_pieces(int meeting) const
     {
-        return (meeting < step.n_layers - 1 ? STATE_PAIRS : ADJOINT_PAIRS) * 8 * PAINN_CUDA_TILE_ATOMS;
+        return (meeting < step.n_layers - 1 ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8 * PAINN_CUDA_TILE_ATOMS;
     }
     // All blocks; of a pair each those of its own features. A layer's input is read again on the way back, from `array`.
     __device__ __forceinline__ void meet(int meeting)
@@ -384,7 +383,7 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         const bool input = meeting < step.n_layers - 1;
         const bool two = n_atoms > PAINN_CUDA_TILE_ATOMS;
         if ((int)threadIdx.x < near_pieces(meeting)) {
-            const int width = (input ? STATE_PAIRS : ADJOINT_PAIRS) * 8, atom = first + (int)threadIdx.x / width,
+            const int width = (input ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8, atom = first + (int)threadIdx.x / width,
                       k = (int)threadIdx.x % width;
             const uint4 *at = (const uint4 *)(near_of(meeting) + atom * NEAR_ROW) + k, v = *at;
             if (two)

@@ -232,8 +232,9 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     CUDA_TRY(cudaMemcpyAsync(d->motion.step + 1, d->motion.step, sizeof(int64_t), cudaMemcpyDeviceToDevice, d->stream),
              "dynamics");
     CUDA_TRY(cudaMemcpyAsync(d->kept, d->state, d->state_bytes, cudaMemcpyDeviceToDevice, d->stream), "dynamics");
+    int n_graphs = n_steps - n_plain;
     for (int k = 0, left = n_plain; k < GRAPHS; k++)
-        for (; left >= steps_of_graph[k]; left -= steps_of_graph[k])
+        for (; left >= steps_of_graph[k]; left -= steps_of_graph[k], n_graphs++)
             CUDA_TRY(cudaGraphLaunch(d->graphs[k], d->stream), "starting dynamics");
     if (n_plain < n_steps) CUDA_TRY(cudaGraphLaunch(d->stamped, d->stream), "starting dynamics");
     CUDA_TRY(
@@ -253,7 +254,7 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     if (trouble->flags) PLUGIN_TRY(cuda_evaluator_judge(e, trouble));
     double energy = *seen(d, d->results.energies);
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
-    if (n_plain < n_steps) cuda_evaluator_read_stamps(e, 1, steps_of_graph[0]);
+    if (n_plain < n_steps) cuda_evaluator_read_stamps(e, 1, (double)n_graphs / n_steps);
 done:
     return status;
 }

@@ -150,11 +150,12 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
             size_t entry = ((size_t)slice * T + i) * 3 + block;
             if (exact) {
                 // Of a lane's two features the first stands in the first eight places: with c3 of both, and the other with c4.
-                float *pair = (float *)place + (entry * PAINN_CUDA_SLICE + in_slice / 2) * 4, *to = pair + in_slice % 2 * 32;
+                float *pair = (float *)(void *)place + (entry * PAINN_CUDA_SLICE + in_slice / 2) * 4,
+                      *to = pair + in_slice % 2 * 32;
                 for (int k = 0; k < 3; k++) to[k] = (float)from[k];
-                for (int k = 0; k < 2; k++) ((uint16_t *)(pair + 32 * k + 3))[in_slice % 2] = cuda_to_half(from[3 + k]);
+                for (int k = 0; k < 2; k++) ((uint16_t *)(void *)(pair + 32 * k + 3))[in_slice % 2] = cuda_to_half(from[3 + k]);
             } else {
-                uint16_t *to = (uint16_t *)place + entry * PAINN_CUDA_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
+                uint16_t *to = (uint16_t *)(void *)place + entry * PAINN_CUDA_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
                 for (int k = 0; k < 4; k++) to[2 * k] = cuda_to_half(from[k]);
             }
         }
@@ -172,8 +173,9 @@ static void pack_values(packer *p, const painn_parameters *parameters, const pai
             const double *from = a + ((size_t)i * 3 * F + f) * 5;
             const int block = f / F, lane = f % PAINN_CUDA_SLICE / 2, second = f % 2;
             char *entry = place + ((size_t)(f % F / PAINN_CUDA_SLICE) * T + i) * PAINN_CUDA_VALUES;
-            float *to = (float *)entry + (block * 8 + lane) * 4 + 2 * second;
-            uint16_t *halves = (uint16_t *)(entry + 3 * 8 * 16) + (block < 2 ? lane * 8 + block * 4 : 8 * 8 + lane * 4) + second;
+            float *to = (float *)(void *)entry + (block * 8 + lane) * 4 + 2 * second;
+            uint16_t *halves =
+                (uint16_t *)(void *)(entry + 3 * 8 * 16) + (block < 2 ? lane * 8 + block * 4 : 8 * 8 + lane * 4) + second;
             for (int k = 0; k < 2; k++) {
                 to[k] = (float)from[k];
                 halves[2 * k] = cuda_to_half(from[2 + k]);
