@@ -299,7 +299,11 @@ template <typename T> static inline T read_shared(const uint4 *base, uint32_t of
 {
     return *(const T *)((const char *)base + offset);
 }
-static inline const char *kept(const void *pointer)
+static inline float keep_in_register(float v)
+{
+    return v;
+}
+static inline const char *keep_in_register(const void *pointer)
 {
     return (const char *)pointer;
 }

@@ -8,8 +8,8 @@
 enum {
     ROW_WARPS = 8,
     ALONE_THREADS = 512,
-    ROW_CAPACITY = 1024,
-    /* at most, of a block's row */ NO_SHIFT = 512 | 512 << 10 | 512 << 20
+    ROW_CAPACITY = 1024, /* at most, of a row that is made together */
+    NO_SHIFT = 512 | 512 << 10 | 512 << 20
 };
 
 // The system as the host says it, or as the GPU has to complete it.

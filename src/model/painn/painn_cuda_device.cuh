@@ -173,9 +173,14 @@ template <> __device__ __forceinline__ float2 read_shared(const uint4 *base, uin
     asm("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(shared_address(base) + offset));
     return v;
 }
-/* A pointer to global memory that stays in its registers: the compiler, which short of these would make it anew at each use, does
- * not know that it is the lane's own. By whole warps. */
-static __device__ __forceinline__ const char *kept(const void *pointer)
+/* What the compiler, short of registers, would read or make anew at each use stays where it is: it does not know that it is the same. */
+static __device__ __forceinline__ float keep_in_register(float v)
+{
+    asm("fma.rn.f32 %0, %1, 0f00000000, %0;" : "+f"(v) : "f"((float)(threadIdx.x % 32)));
+    return v;
+}
+/* A pointer to global memory; by whole warps. */
+static __device__ __forceinline__ const char *keep_in_register(const void *pointer)
 {
     const char *same = (const char *)__shfl_sync(~0u, (unsigned long long)pointer, threadIdx.x % 32);
     __builtin_assume(__isGlobal(same));

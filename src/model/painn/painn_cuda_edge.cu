@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     value_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const int width = first_layer ? 32 : 96;
-    const char *rows = kept((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
+    const char *rows = keep_in_register((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
     // What the sums are added to: q of the first quarter, a component of μ of the others, two features of it.
     const float *own = quarter == 0
                            ? step.q + task.slice * 16 + f
@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
     // Of κ and ū of eight edges each lane gets one: of the edge that is its quarter, or four further; in a block a row of four.
     const int mine_of = (mode == ROW_BLOCK ? (lane & 4) << 20 : lane & 4) + quarter, STEP = mode == ROW_BLOCK ? 16 : 8;
     const bool accumulate = l + 1 < step.n_layers;
-    const char *adjoint = kept((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
+    const char *adjoint = keep_in_register((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
     const float *own = (first_layer ? step.x0 + task.slice * 32 : step.state[l] + task.slice * 96) + 2 * f;
     float *out = step.sender + (task.slice * 6 + quarter) * 16 + f; // x̄ of the first three quarters, μ̄ of the last three
     const float *start = step.adjoint + place_paired<F, ADJOINT_PAIRS>(0, ADJOINT_Q + quarter, task.slice * 16 + f);
@@ -364,8 +364,6 @@ static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, c
         keep);
 }
 
-enum { BESIDE_FORCES = 512 }; // atoms of a system whose energies are summed while forces are
-
 // What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
 // through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
 // `sums_from` on sum a system's energies, which need no forces (0: these are summed elsewhere). Registers are for all that a lane asks for: with fewer it would wait for
@@ -471,9 +469,19 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
     return dispatch(step, plan, layer, true, stream);
 }
 
+// Where energies are summed: virials want all forces first, and in dynamics nobody looks before a graph's last step. A block that sums
+// few atoms is done while forces are made, one with many while the way back is.
+enum sums_place { BESIDE_FORCES, BESIDE_WAY_BACK, BEHIND_FORCES };
+enum { FEW_ATOMS = 512 };
+static sums_place place_of_sums(const painn_cuda_step *step, const painn_cuda_plan *plan)
+{
+    if (!plan->forces || plan->virial || step->motion.n_atoms > 0) return BEHIND_FORCES;
+    return plan->n_atoms / plan->n_systems <= FEW_ATOMS ? BESIDE_FORCES : BESIDE_WAY_BACK;
+}
+
 bool painn_cuda_sums_apart(const painn_cuda_step *step, const painn_cuda_plan *plan)
 {
-    return plan->forces && !plan->virial && plan->n_atoms / plan->n_systems > BESIDE_FORCES && step->motion.n_atoms == 0;
+    return place_of_sums(step, plan) == BESIDE_WAY_BACK;
 }
 
 int painn_cuda_launch_sums(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
@@ -486,10 +494,10 @@ int painn_cuda_launch_sums(const painn_cuda_step *step, const painn_cuda_plan *p
 template <int SLICES>
 static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream)
 {
-    const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems <= FEW_ATOMS ? 128 : 1024;
     const bool moves = step->motion.n_atoms > 0, apart = painn_cuda_sums_apart(step, plan);
     int error = 0;
-    if (plan->forces && !plan->virial && plan->n_atoms / plan->n_systems <= BESIDE_FORCES && !moves)
+    if (place_of_sums(step, plan) == BESIDE_FORCES)
         return launch(forces_kernel<SLICES, false, true>, blocks + plan->n_systems, 128, 0, 1, plan->overlap, stream, *step,
                       beside_layers, blocks);
     if (plan->forces)

@@ -325,7 +325,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
     __device__ __forceinline__ void message(int l)
     {
         const bool first_layer = l == 0; // μ is zero, and x a function of the element
-        const int SLICES = K_TILES, stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
+        const int stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
         choose(warp / WARPS_OF_TILE);
         const int i = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
         typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
@@ -335,7 +335,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         if (first_layer || row_length > 32) take_row(i, 0);
         const int length = row_length;
         if (start < length) ask(table, entries, start + quarter);
-        typename block::slices rows = {(float *)step.x0 + rank * 32, SLICES * 32};
+        typename block::slices rows = {(float *)step.x0 + rank * 32, K_TILES * 32};
         if (!first_layer) {
             rows = block::template slices_of<STATE_PAIRS>(step.state[l], l - 1);
             meet(l - 1);
@@ -377,7 +377,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
             if (!first_layer)
                 before = *(const float2 *)(own + at);
             else if (quarter == 0 && i < n_atoms)
-                before = *(const float2 *)(step.embedding + ((size_t)step.species[i] * SLICES + rank) * 16 + f);
+                before = *(const float2 *)(step.embedding + ((size_t)step.species[i] * K_TILES + rank) * 16 + f);
             mine.x += before.x;
             mine.y += before.y;
         }
@@ -391,7 +391,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
     __device__ __forceinline__ void message_back(int l)
     {
         const bool first_layer = l == 0;
-        const int SLICES = K_TILES, stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
+        const int stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
         choose(warp / WARPS_OF_TILE);
         const int j = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
         typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
@@ -405,8 +405,8 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         const int length = row_length;
         reverse_sums back;
         if (j < n_atoms)
-            back.load(first_layer ? step.x0 + ((size_t)step.species[j] * SLICES + rank) * 32 + 2 * f
-                                  : step.state[l] + ((size_t)j * SLICES + rank) * 96 + 2 * f,
+            back.load(first_layer ? step.x0 + ((size_t)step.species[j] * K_TILES + rank) * 32 + 2 * f
+                                  : step.state[l] + ((size_t)j * K_TILES + rank) * 96 + 2 * f,
                       first_layer);
         const int meeting = block::meeting_back(l);
         const typename block::slices rows = block::template slices_of<ADJOINT_PAIRS>(step.adjoint, meeting);

@@ -40,12 +40,6 @@ static __device__ __forceinline__ void prefetch_to_l2(const void *at)
     asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(at));
 #endif
 }
-/* The compiler does not read it again where it is used. */
-static __device__ __forceinline__ float keep_in_register(float v)
-{
-    asm("fma.rn.f32 %0, %1, 0f00000000, %0;" : "+f"(v) : "f"((float)(threadIdx.x % 32)));
-    return v;
-}
 /* A warp's pieces of 8 of k × 8 columns: the first of two, and 8 of k, `k8` bytes, further on the second; low parts `part` bytes
  * further. A piece's row is 16 bytes, whose words are with four lanes in turn. */
 static __device__ __forceinline__ void store_pieces(char *at, int lane, int k8, int part, uint2 high, uint2 low)
@@ -160,10 +154,6 @@ static inline void prefetch_to_l2(const void *)
 }
 static inline void rows_publish()
 {
-}
-static inline float keep_in_register(float v)
-{
-    return v;
 }
 static inline void store_pieces(char *at, int lane, int k8, uint2 v)
 {
