@@ -9,7 +9,6 @@ namespace emulate
 fiber *current;
 std::vector<fiber> *fibers;
 
-barrier_state of_grid;
 static void *scheduler_pointer;
 static const std::function<void()> *body_of_all;
 enum { STACK_BYTES = 64 * 1024 };
@@ -46,7 +45,6 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, int together
         std::vector<barrier_state> barriers((size_t)together * 16), of_clusters((size_t)together / cluster);
         std::vector<warp_state> warps((size_t)together * threads / 32);
         std::vector<char *> shared;
-        of_grid = barrier_state();
         for (int r = 0; r < together; r++) {
             shared.push_back((char *)aligned_alloc(256, (shared_bytes + 511) / 256 * 256));
             memset(shared.back(), 0xff, (shared_bytes + 511) / 256 * 256);

@@ -98,7 +98,6 @@ inline fiber &self()
     return *current;
 }
 void yield();
-extern barrier_state of_grid;
 /* `together`: blocks that run at once, a multiple of the cluster. */
 void run(int blocks, int threads, size_t shared_bytes, int cluster, int together, const std::function<void()> &body);
 template <typename T> T exchange(T value, int source)
@@ -275,9 +274,15 @@ static inline void cluster_wait()
 {
     emulate::wait(*emulate::self().cluster_barrier, emulate::self().cluster_threads);
 }
-static inline void grid_barrier(uint32_t *, int n_blocks, uint32_t &)
+static inline void grid_barrier(uint32_t *counter, int n_blocks, bool first, uint32_t &turn)
 {
-    emulate::wait(emulate::of_grid, n_blocks * emulate::self().block_threads);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *counter += first ? 0x80000000u - (uint32_t)(n_blocks - 1) : 1;
+        turn ^= 0x80000000u;
+        while ((*(volatile uint32_t *)counter ^ turn) & 0x80000000u) emulate::yield();
+    }
+    __syncthreads();
 }
 template <int C> static inline int cluster_rank()
 {
@@ -300,6 +305,10 @@ template <typename T> static inline T read_shared(const uint4 *base, uint32_t of
     return *(const T *)((const char *)base + offset);
 }
 static inline float keep_in_register(float v)
+{
+    return v;
+}
+static inline int make_anew(int v)
 {
     return v;
 }

@@ -138,6 +138,7 @@ enum {
     PAINN_CUDA_LAYERS_F = 128,
     PAINN_CUDA_TILE_ATOMS = 8,
     PAINN_CUDA_TILE_BLOCKS = 8,
+    PAINN_CUDA_MEETING = 32,                         /* words from one count to the next */
     PAINN_CUDA_UNIT = PAINN_CUDA_LAYERS_F / 16 * 32, /* F features: q, three of region A, n, three of B */
     PAINN_CUDA_AT_Q = 0,
     PAINN_CUDA_AT_A = PAINN_CUDA_UNIT,
@@ -225,13 +226,13 @@ typedef struct painn_cuda_step {
     float *state
         [PAINN_CUDA_MAX_LAYERS]; /* [n_atoms][F/16][3][16][2] x^q x^R, μ_x μ_y, μ_z x^μ at the layer's input; none for layer 0 */
     float *prime;                /* [n_atoms][F/16][4][16] q', μ' */
-    float *adjoint;              /* [n_atoms][F/16][2][16][2] q̄' μ̄'_x, μ̄'_y μ̄'_z */
-    float *sender;               /* [n_atoms][F/16][6][16] x̄, μ̄ */
-    float *saved;                /* [layers][10][n_atoms/16][F/8][32][4] */
-    float *edge_gradient;        /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
-    float *raw_energy;           /* [F/16][n_atoms] by 8 hidden features of the readout, without its bias */
-    double *atom_virial;         /* [n_atoms][9] */
-    uint32_t *meeting;           /* counts blocks at barriers of a whole kernel */
+    float *adjoint; /* [2][n_atoms + 1][F/16][2][16][2] q̄' μ̄'_x, μ̄'_y μ̄'_z; the kernel of all layers takes both in turn */
+    float *sender;        /* [n_atoms][F/16][6][16] x̄, μ̄ */
+    float *saved;         /* [layers][10][n_atoms/16][F/8][32][4] */
+    float *edge_gradient; /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
+    float *raw_energy;    /* [F/16][n_atoms] by 8 hidden features of the readout, without its bias */
+    double *atom_virial;  /* [n_atoms][9] */
+    uint32_t *meeting;    /* [8][PAINN_CUDA_MEETING] each counts blocks of one rank at barriers of the kernel of all layers */
 
     uint64_t *stamps;          /* [4 layers + 4] the GPU's timer at the beginning of each kernel and the end; NULL: off */
     painn_cuda_report *report; /* zero at the beginning and at the end of a step; of dynamics, of a graph of steps */

@@ -131,14 +131,14 @@ static __device__ __forceinline__ void group_barrier(int number, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
-/* A barrier of `n_blocks` blocks, the first among them, all of which run: what they wrote before it is seen after it. The counter's
+/* A barrier of `n_blocks` blocks, all of which run and of which one is first: what they wrote before it is seen after it. The counter's
  * highest bit turns when all have come; `turn` is that bit, read by the block's first thread before its first barrier. */
-static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks, uint32_t &turn)
+static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks, bool first, uint32_t &turn)
 {
     __syncthreads();
 #if __CUDA_ARCH__ >= 700
     if (threadIdx.x == 0) {
-        const uint32_t mine = blockIdx.x == 0 ? 0x80000000u - (uint32_t)(n_blocks - 1) : 1;
+        const uint32_t mine = first ? 0x80000000u - (uint32_t)(n_blocks - 1) : 1;
         uint32_t now;
         asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(mine) : "memory");
         turn ^= 0x80000000u;
@@ -185,6 +185,11 @@ static __device__ __forceinline__ const char *keep_in_register(const void *point
     const char *same = (const char *)__shfl_sync(~0u, (unsigned long long)pointer, threadIdx.x % 32);
     __builtin_assume(__isGlobal(same));
     return same;
+}
+/* The other way round: a number, the same in all lanes, of which what is made of it is made anew in each round of a loop. */
+static __device__ __forceinline__ int make_anew(int v)
+{
+    return __shfl_sync(~0u, v, 0);
 }
 /* A mailbox opens when `bytes` have come, from whichever blocks of the cluster. Used once. */
 static __device__ __forceinline__ void mailbox_init(uint64_t *mailbox, int bytes)

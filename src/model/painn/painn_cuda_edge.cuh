@@ -15,43 +15,51 @@ template <bool fast> static constexpr int table_entries()
 template <bool in_shared, bool fast> struct filter_table {
     static const int INTERVAL = table_entries<fast>(), ENTRIES = PAINN_CUDA_INTERVALS * INTERVAL;
     const uint4 *near; // one of the two
-    const float4 *far;
+    const char *far;
     const uint32_t lane;
     __device__ __forceinline__ filter_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
-        : near(shared), far((const float4 *)layer.filter + slice * ENTRIES + threadIdx.x % 8), lane(threadIdx.x % 8 * 16)
+        : near(shared), far((const char *)((const float4 *)layer.filter + slice * ENTRIES + threadIdx.x % 8)),
+          lane(threadIdx.x % 8 * 16)
     {
     }
-    struct entry {
-        float4 first, second; // of two features; in the fast modes the first has both
+    // What it has for an edge.
+    template <int BLOCKS> struct entries {
+        float4 first[BLOCKS], second[BLOCKS]; // of two features; in the fast modes the first has both
     };
-    __device__ __forceinline__ entry fetch(int interval, int b) const
+    template <int BLOCKS> __device__ __forceinline__ void fetch(unsigned interval, entries<BLOCKS> &c) const
     {
-        entry c;
-        if (in_shared) {
-            const uint32_t at = (uint32_t)interval * (INTERVAL * 16) + lane;
-            c.first = read_shared<float4>(near, at + b * (INTERVAL / 3 * 16));
-            if (!fast) c.second = read_shared<float4>(near, at + (b * (INTERVAL / 3) + 8) * 16);
-        } else {
-            const float4 *at = far + interval * INTERVAL + b * (INTERVAL / 3);
-            c.first = __ldg(at);
-            if (!fast) c.second = __ldg(at + 8);
+        const uint32_t place = interval * (INTERVAL * 16) + lane;
+        const char *at = far + interval * (size_t)(INTERVAL * 16);
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) {
+            const int first = b * (INTERVAL / 3 * 16);
+            c.first[b] = in_shared ? read_shared<float4>(near, place + first) : __ldg((const float4 *)(at + first));
+            if (!fast)
+                c.second[b] =
+                    in_shared ? read_shared<float4>(near, place + first + 128) : __ldg((const float4 *)(at + first + 128));
         }
-        return c;
     }
-    template <bool derivative> static __device__ __forceinline__ void evaluate(const entry &c, float t, float2 &W, float2 &dW)
+    template <int BLOCKS, bool derivative>
+    static __device__ __forceinline__ void evaluate(const entries<BLOCKS> &c, float t, float2 (&W)[BLOCKS], float2 (&dW)[BLOCKS])
+    {
+#pragma unroll
+        for (int b = 0; b < BLOCKS; b++) both<derivative>(c.first[b], c.second[b], t, W[b], dW[b]);
+    }
+    template <bool derivative>
+    static __device__ __forceinline__ void both(float4 first, float4 second, float t, float2 &W, float2 &dW)
     {
         const uint32_t t2 = pack_half2(t, t);
         if (fast) {
-            const uint32_t c0 = __float_as_uint(c.first.x), c1 = __float_as_uint(c.first.y), c2 = __float_as_uint(c.first.z),
-                           c3 = __float_as_uint(c.first.w);
+            const uint32_t c0 = __float_as_uint(first.x), c1 = __float_as_uint(first.y), c2 = __float_as_uint(first.z),
+                           c3 = __float_as_uint(first.w);
             const uint32_t b2 = fma_half2(t2, c3, c2), b1 = fma_half2(t2, b2, c1);
             W = unpack_half2(fma_half2(t2, b1, c0));
             if (derivative) dW = unpack_half2(fma_half2(t2, fma_half2(t2, c3, b2), b1));
         } else {
-            const uint32_t c3 = __float_as_uint(c.first.w), c4 = __float_as_uint(c.second.w), b3 = fma_half2(t2, c4, c3);
+            const uint32_t c3 = __float_as_uint(first.w), c4 = __float_as_uint(second.w), b3 = fma_half2(t2, c4, c3);
             const float2 high = unpack_half2(b3), slope = unpack_half2(fma_half2(t2, c4, b3));
-            one<derivative>(c.first, t, high.x, slope.x, W.x, dW.x);
-            one<derivative>(c.second, t, high.y, slope.y, W.y, dW.y);
+            one<derivative>(first, t, high.x, slope.x, W.x, dW.x);
+            one<derivative>(second, t, high.y, slope.y, W.y, dW.y);
         }
     }
     // high: c3 + t c4, slope: c3 + 2 t c4.
@@ -61,16 +69,6 @@ template <bool in_shared, bool fast> struct filter_table {
         const float b2 = fmaf(t, high, c.z), b1 = fmaf(t, b2, c.y);
         W = fmaf(t, b1, c.x);
         if (derivative) dW = fmaf(t, fmaf(t, slope, b2), b1);
-    }
-    // The filters of an edge.
-    template <int BLOCKS, bool derivative>
-    __device__ __forceinline__ void look_up(int interval, float t, float2 (&W)[BLOCKS], float2 (&dW)[BLOCKS]) const
-    {
-        entry entries[BLOCKS];
-#pragma unroll
-        for (int b = 0; b < BLOCKS; b++) entries[b] = fetch(interval, b);
-#pragma unroll
-        for (int b = 0; b < BLOCKS; b++) evaluate<derivative>(entries[b], t, W[b], dW[b]);
     }
     static __device__ __forceinline__ const uint4 *of_slice(const painn_cuda_layer &layer, int slice)
     {
@@ -88,28 +86,39 @@ template <bool in_shared> struct value_table<in_shared, false> {
     const char *far;
     const uint32_t lane;
     __device__ __forceinline__ value_table(const painn_cuda_layer &layer, const uint4 *shared, int slice)
-        : near(shared), far((const char *)of_slice(layer, slice)), lane(threadIdx.x % 8)
+        : near(shared), far((const char *)of_slice(layer, slice) + threadIdx.x % 8 * 16), lane(threadIdx.x % 8)
     {
     }
-    template <typename T> __device__ __forceinline__ T read(uint32_t offset) const
+    template <int BLOCKS> struct entries {
+        float4 c01[BLOCKS], qR; // c2, c3 of q and R
+        float2 mu;
+    };
+    template <int BLOCKS> __device__ __forceinline__ void fetch(unsigned interval, entries<BLOCKS> &c) const
     {
-        return in_shared ? read_shared<T>(near, offset) : __ldg((const T *)(far + offset));
+        if (in_shared) {
+            const uint32_t at = interval * PAINN_CUDA_VALUES + lane * 16;
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++) c.c01[b] = read_shared<float4>(near, at + b * 128);
+            c.qR = read_shared<float4>(near, at + 3 * 128);
+            if (BLOCKS > 2) c.mu = read_shared<float2>(near, at - lane * 8 + 4 * 128);
+        } else {
+            const char *at = far + interval * (size_t)PAINN_CUDA_VALUES;
+#pragma unroll
+            for (int b = 0; b < BLOCKS; b++) c.c01[b] = __ldg((const float4 *)(at + b * 128));
+            c.qR = __ldg((const float4 *)(at + 3 * 128));
+            if (BLOCKS > 2) c.mu = __ldg((const float2 *)(at - lane * 8 + 4 * 128));
+        }
     }
     template <int BLOCKS, bool derivative>
-    __device__ __forceinline__ void look_up(int interval, float t, float2 (&W)[BLOCKS], float2 (&)[BLOCKS]) const
+    static __device__ __forceinline__ void evaluate(const entries<BLOCKS> &c, float t, float2 (&W)[BLOCKS], float2 (&)[BLOCKS])
     {
-        const uint32_t at = (uint32_t)interval * PAINN_CUDA_VALUES + lane * 16, t2 = pack_half2(t, t);
-        float4 c01[BLOCKS];
-#pragma unroll
-        for (int b = 0; b < BLOCKS; b++) c01[b] = read<float4>(at + b * 128);
-        const float4 qR = read<float4>(at + 3 * 128);
-        float2 c23[3] = {make_float2(qR.x, qR.y), make_float2(qR.z, qR.w)};
-        if (BLOCKS > 2) c23[2] = read<float2>(at - lane * 8 + 4 * 128);
+        const uint32_t t2 = pack_half2(t, t);
 #pragma unroll
         for (int b = 0; b < BLOCKS; b++) {
-            const float2 b2 = unpack_half2(fma_half2(t2, __float_as_uint(c23[b].y), __float_as_uint(c23[b].x)));
-            W[b].x = fmaf(t, fmaf(t, b2.x, c01[b].y), c01[b].x);
-            W[b].y = fmaf(t, fmaf(t, b2.y, c01[b].w), c01[b].z);
+            const float2 c23 = b == 0 ? make_float2(c.qR.x, c.qR.y) : b == 1 ? make_float2(c.qR.z, c.qR.w) : c.mu;
+            const float2 b2 = unpack_half2(fma_half2(t2, __float_as_uint(c23.y), __float_as_uint(c23.x)));
+            W[b].x = fmaf(t, fmaf(t, b2.x, c.c01[b].y), c.c01[b].x);
+            W[b].y = fmaf(t, fmaf(t, b2.y, c.c01[b].w), c.c01[b].z);
         }
     }
     static __device__ __forceinline__ const uint4 *of_slice(const painn_cuda_layer &layer, int slice)
@@ -204,13 +213,14 @@ template <int BLOCKS, bool derivative> struct edge_view {
     }
     template <typename Table> __device__ __forceinline__ void filter(const Table &table)
     {
-        table.template look_up<BLOCKS, derivative>(interval, t, W, dW);
+        typename Table::template entries<BLOCKS> entries;
+        table.fetch((unsigned)interval, entries);
+        evaluate<Table>(entries);
     }
     // The same of what the table has for it, which was asked for before.
-    template <typename Table> __device__ __forceinline__ void evaluate(const typename Table::entry (&entries)[BLOCKS])
+    template <typename Table> __device__ __forceinline__ void evaluate(const typename Table::template entries<BLOCKS> &entries)
     {
-#pragma unroll
-        for (int b = 0; b < BLOCKS; b++) Table::template evaluate<derivative>(entries[b], t, W[b], dW[b]);
+        Table::template evaluate<BLOCKS, derivative>(entries, t, W, dW);
     }
 };
 

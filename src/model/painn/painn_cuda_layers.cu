@@ -69,10 +69,10 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
     typedef layers_block<Numbers, TILES, paired> block;
     using block::activate, block::adjoint_of, block::arrive, block::bias, block::choose, block::early_mail_of, block::exchanged,
         block::fetch, block::ask, block::first, block::gates, block::give_part, block::kept, block::lane, block::mail_of,
-        block::meet, block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::packed_of,
-        block::product_of, block::products, block::put, block::q_bar, block::rank, block::row, block::row_length, block::set_own,
-        block::slope, block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts, block::take_row,
-        block::wait_for, block::warp, block::weights, block::ATOM_WARPS;
+        block::meet, block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::product_of,
+        block::products, block::put, block::q_bar, block::rank, block::row, block::row_length, block::set_own, block::slope,
+        block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts, block::wait_for, block::warp,
+        block::weights, block::ATOM_WARPS;
     typedef typename block::factors factors;
     using block::layers_block;
 
@@ -262,7 +262,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
             if (!last) b = own_of(0);
             t = t_of(l);
         } else {
-            if (role == WARP_FETCH) fetch(G_bar + 1, n_products);
+            if (role == WARP_FETCH) fetch(G_bar + 1, step.n_products);
             return;
         }
         product_gates &gate = gates[f.product];
@@ -286,7 +286,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
             at += role * UNIT;
         } else {
             const int c = mu_bar ? 1 + which : 0;
-            block::template write<ADJOINT_PAIRS>(step.adjoint, c, v, block::meeting_back(l));
+            block::template write<ADJOINT_PAIRS>(block::adjoints_at(block::meeting_back(l)), c, v, block::meeting_back(l));
             set_own(c, v);
             units = 0;
         }
@@ -301,10 +301,10 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
 
     // ---- messages: of one tile two warps an atom, each with half of its edges; of two tiles a warp an atom
     static const int WARPS_OF_TILE = LAYERS_WARPS / TILES;
-    // Which share of its atom's edges a warp has.
+    // Which share of its atom's edges a warp has: of a scheduler's warps, every fourth, two have the first, which may have more.
     __device__ __forceinline__ int share_of_edges() const
     {
-        return warp % ATOM_WARPS;
+        return (warp / 4 + warp) % ATOM_WARPS;
     }
     // The warp's atom, of its tile.
     __device__ __forceinline__ int atom_of() const
@@ -326,49 +326,51 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
     {
         const bool first_layer = l == 0; // μ is zero, and x a function of the element
         const int stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
-        choose(warp / WARPS_OF_TILE);
+        choose(make_anew(warp / WARPS_OF_TILE));
         const int i = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
-        typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
+        typedef value_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
-        typename table_type::entry entries[3];
+        typename table_type::template entries<3> entries;
         message_sums messages;
-        if (first_layer || row_length > 32) take_row(i, 0);
-        const int length = row_length;
-        if (start < length) ask(table, entries, start + quarter);
-        typename block::slices rows = {(float *)step.x0 + rank * 32, K_TILES * 32};
-        if (!first_layer) {
-            rows = block::template slices_of<STATE_PAIRS>(step.state[l], l - 1);
-            meet(l - 1);
-        }
+        if (first_layer || row_length() > 32) block::take_row(i, 0);
+        const int length = row_length();
+        const float4 *const mine_of_row = row + start + quarter;
+        if (start < length) ask(table, entries, mine_of_row);
+        const typename block::slices elements = {(float *)step.x0 + rank * 32, K_TILES * 32},
+                                     rows = block::template slices_of<STATE_PAIRS>(step.state[l], l - 1);
+        if (!first_layer) meet(l - 1);
         stamp(stage_message(l));
         float4 x[3]; // of two features: q, R; μ_x, μ_y; μ_z, x^μ
         x[0] = x[1] = x[2] = make_float4(0, 0, 0, 0);
-        const auto gather = [&](float4(&to)[3], int k) {
-            const int j = first_layer ? __float_as_int(row[32 + (k + quarter) % 32].z) : block::neighbor_of(k + quarter);
-            const float *at = rows.base + (size_t)j * rows.stride + 2 * f;
-            to[0] = *(const float4 *)at;
-            if (!first_layer) {
-                to[1] = *(const float4 *)(at + 32);
-                to[2] = *(const float4 *)(at + 64);
+        const auto gather = [&](const float4 *edge) {
+            if (first_layer) {
+                x[0] = *(const float4 *)(elements.of(block::species_of(edge)) + 2 * f);
+                return;
             }
+            const float *at = rows.of(block::neighbor_of(edge)) + 2 * f;
+            x[0] = *(const float4 *)at;
+            x[1] = *(const float4 *)(at + 32);
+            x[2] = *(const float4 *)(at + 64);
         };
+        if (start < length && !paired) gather(mine_of_row);
 #pragma unroll 1
-        for (int k = start; k < length; k += stride) {
-            const int end = min(length, k / 32 * 32 + 32); // of what is at hand of the row
-            if (k % 32 == start) {
-                if (k >= 32) {
-                    take_row(i, k - start);
-                    ask(table, entries, k + quarter);
+        for (int left = length;; left -= 32) {
+            const float4 *edge = mine_of_row;
+#pragma unroll 1
+            for (int k = min(left, 32) - start; k > 0; k -= stride, edge += stride) {
+                const auto now = block::template view<table_type, edge_view<3, false>>(entries, edge);
+                if (paired) gather(edge); // what is near is at hand
+                const float4 y0 = x[0], y1 = x[1], y2 = x[2];
+                if (k > stride) {
+                    ask(table, entries, edge + stride);
+                    if (!paired) gather(edge + stride);
                 }
-                gather(x, k);
+                messages.template add<false>(now, y0, y1, y2);
             }
-            const auto now = block::template edge_of<table_type, edge_view<3, false>>(entries, k + quarter);
-            const float4 y0 = x[0], y1 = x[1], y2 = x[2];
-            const bool more = k + stride < end;
-            if (more) ask(table, entries, k + stride + quarter);
-            if (more && !paired) gather(x, k + stride); // from L2; what is near is at hand
-            messages.template add<false>(now, y0, y1, y2);
-            if (more && paired) gather(x, k + stride);
+            if (left <= 32) break;
+            block::take_row(i, length - left + 32);
+            ask(table, entries, mine_of_row);
+            if (!paired) gather(mine_of_row);
         }
         float2 mine = messages.finish();
         const int at = quarter * FEATURES + atom_of() * ATOM_ROW + f;
@@ -392,59 +394,67 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
     {
         const bool first_layer = l == 0;
         const int stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
-        choose(warp / WARPS_OF_TILE);
+        choose(make_anew(warp / WARPS_OF_TILE));
         const int j = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
         typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
         const float scale = step.table_scale; // dt/dd
         const bool accumulate = l + 1 < step.n_layers;
-        float *gradient =
-            step.edge_gradient + ((size_t)rank * step.atom_capacity + j) * step.row_capacity * 4 + (lane % 8) / 2 + quarter * 4;
-        typename table_type::entry entries[3];
-        if (row_length > 32) take_row(j, 0);
-        const int length = row_length;
+        // Few atoms: 32 bits are enough.
+        float *gradient = step.edge_gradient + (((unsigned)rank * step.atom_capacity + j) * step.row_capacity * 4 +
+                                                (lane % 8) / 2 + (start + quarter) * 4);
+        typename table_type::template entries<3> entries;
+        if (row_length() > 32) block::take_row(j, 0);
+        const int length = row_length();
         reverse_sums back;
         if (j < n_atoms)
             back.load(first_layer ? step.x0 + ((size_t)step.species[j] * K_TILES + rank) * 32 + 2 * f
                                   : step.state[l] + ((size_t)j * K_TILES + rank) * 96 + 2 * f,
                       first_layer);
         const int meeting = block::meeting_back(l);
-        const typename block::slices rows = block::template slices_of<ADJOINT_PAIRS>(step.adjoint, meeting);
+        const typename block::slices rows = block::template slices_of<ADJOINT_PAIRS>(block::adjoints_at(meeting), meeting);
         // What the table has is far, and depends on no neighbour; but for pairs of halves there are no registers where neighbours are
         // far too.
         const bool ahead = paired || Numbers::PRODUCTS == 1;
-        if (ahead && start < length) ask(table, entries, start + quarter);
+        const float4 *const mine_of_row = row + start + quarter;
+        if (ahead && start < length) ask(table, entries, mine_of_row);
         meet(meeting);
         stamp(stage_edges(step.n_layers, l));
         float4 bar0 = make_float4(0, 0, 0, 0), bar1 = bar0; // q̄', μ̄'_x; μ̄'_y, μ̄'_z
         float before = 0;
-        const auto gather = [&](int k) {
-            const float *at = rows.base + (size_t)block::neighbor_of(k + quarter) * rows.stride + 2 * f;
+        const auto gather = [&](const float4 *edge) {
+            const float *at = rows.of(block::neighbor_of(edge)) + 2 * f;
             bar0 = *(const float4 *)at;
             bar1 = *(const float4 *)(at + 32);
-            if (accumulate && k + quarter < length) before = gradient[k * 4];
         };
+        // k: how many edges are left of those at hand, from the first quarter's on.
+        const auto gather_far = [&](const float4 *edge, int k) {
+            if (!paired) gather(edge);
+            if (accumulate && k > quarter) before = gradient[(edge - mine_of_row) * 4];
+        };
+        if (start < length) gather_far(mine_of_row, length - start);
 #pragma unroll 1
-        for (int k = start; k < length; k += stride) {
-            const int end = min(length, k / 32 * 32 + 32); // of what is at hand of the row
-            if (k % 32 == start) {
-                if (k >= 32) {
-                    take_row(j, k - start);
-                    if (ahead) ask(table, entries, k + quarter);
+        for (int left = length;; left -= 32) {
+            const float4 *edge = mine_of_row;
+#pragma unroll 1
+            for (int k = min(left, 32) - start; k > 0; k -= stride, edge += stride) {
+                if (!ahead) ask(table, entries, edge);
+                const auto now = block::template view<table_type, edge_view<3, true>>(entries, edge);
+                if (paired) gather(edge);
+                const float4 y0 = bar0, y1 = bar1;
+                const float so_far = before;
+                if (k > stride) {
+                    if (ahead) ask(table, entries, edge + stride);
+                    gather_far(edge + stride, k - stride);
                 }
-                gather(k);
+                const float mine = back.template add<false>(now, y0, y1, scale);
+                if (k > quarter && lane % 2 == 0) gradient[(edge - mine_of_row) * 4] = so_far + mine;
             }
-            const bool active = k + quarter < length;
-            if (!ahead) ask(table, entries, k + quarter);
-            const auto now = block::template edge_of<table_type, edge_view<3, true>>(entries, k + quarter);
-            const bool more = k + stride < end;
-            const float4 y0 = bar0, y1 = bar1;
-            const float so_far = before;
-            if (ahead && more) ask(table, entries, k + stride + quarter);
-            if (more && !paired) gather(k + stride);
-            const float mine = back.template add<false>(now, y0, y1, scale);
-            if (active && lane % 2 == 0) gradient[k * 4] = so_far + mine;
-            if (more && paired) gather(k + stride);
+            if (left <= 32) break;
+            block::take_row(j, length - left + 32);
+            gradient += 32 * 4;
+            if (ahead) ask(table, entries, mine_of_row);
+            gather_far(mine_of_row, left - 32 - start);
         }
         if (first_layer) return;
         // μ̄ begins as the atom's own μ̄'.
@@ -473,7 +483,7 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     layers<Numbers, TILES, paired> n(step, shared, forces);
     n.prepare();
     begin_stage(step, stage_message(0));
-    n.turn = *(volatile uint32_t *)step.meeting & 0x80000000u;
+    n.turn = *(volatile uint32_t *)n.count_of_meetings() & 0x80000000u;
     const int L = step.n_layers;
     if (n.first >= n.n_atoms) {
         cluster_wait();
@@ -481,7 +491,8 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
         return;
     }
 #pragma unroll 1
-    for (int l = 0; l < L; l++) {
+    for (int round = 0; round < L; round++) {
+        const int l = make_anew(round);
         n.message(l);
         n.stamp(stage_message(l) + 1);
 #pragma unroll 1
@@ -489,7 +500,8 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     }
     if (!forces) return;
 #pragma unroll 1
-    for (int l = L - 1; l >= 0; l--) {
+    for (int round = L - 1; round >= 0; round--) {
+        const int l = make_anew(round);
 #pragma unroll 1
         for (int k = 0; k < TILES; k++) n.back(l, n.template take_part<true>(k));
         n.message_back(l);

@@ -90,11 +90,10 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     product_gates *gates, *weights; // of the tile; of the first, which has those of weights
     painn_cuda_product *products;
     int lane, warp, rank, first;
-    int n_atoms, n_blocks;             // blocks that have some
+    int n_atoms, n_clusters;           // clusters that have some
     int first_peer;                    // the place in the cluster of the tile's first block
-    int row_length;                    // of the edges of this warp's atom
     int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
-    uint32_t turn;                     // of all blocks' barrier
+    uint32_t turn;                     // of the barrier of its rank's blocks
     mail_base peers[PAINN_CUDA_TILE_BLOCKS];
 
     __device__ __forceinline__ layers_block(const painn_cuda_step &s, uint4 *memory, int forces)
@@ -140,7 +139,7 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     {
         n_atoms = step.call_in->n_atoms;
         const int atoms = TILES * PAINN_CUDA_TILE_ATOMS;
-        n_blocks = (n_atoms + atoms - 1) / atoms * PAINN_CUDA_TILE_BLOCKS;
+        n_clusters = (n_atoms + atoms - 1) / atoms;
         const int words = step.n_products * (int)sizeof(painn_cuda_product) / 4, unit = UNIT * (int)sizeof(piece);
         for (int k = threadIdx.x; k < words; k += LAYERS_WARPS * 32)
             ((uint32_t *)products)[k] = __ldg((const uint32_t *)step.products + k);
@@ -234,17 +233,27 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     // Atoms' slices of P pairs of numbers, in `array` or in shared memory, and how far it is from one to the next.
     struct slices {
         float *base;
-        int stride;
+        unsigned stride;
+        __device__ __forceinline__ float *of(unsigned atom) const
+        {
+            return (float *)((char *)base + atom * (stride * (unsigned)sizeof(float)));
+        }
     };
     template <int P> __device__ __forceinline__ slices slices_of(float *array, int meeting) const
     {
-        return paired ? slices{near_of(meeting), (int)NEAR_ROW} : slices{array + rank * (P * 32), K_TILES * P * 32};
+        return paired ? slices{near_of(meeting), (unsigned)NEAR_ROW}
+                      : slices{array + rank * (P * 32), (unsigned)(K_TILES * P * 32)};
+    }
+    // Adjoints that a meeting is about: two in turn. Who writes one has been at the meeting before, whose blocks have read the last but one.
+    __device__ __forceinline__ float *adjoints_at(int meeting) const
+    {
+        return step.adjoint + (meeting % 2 ? (size_t)(step.atom_capacity + 1) * 4 * PAINN_CUDA_LAYERS_F : 0);
     }
     // Component c of them, for those who come to this meeting.
     template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v, int meeting) const
     {
         const slices to = slices_of<P>(array, meeting);
-        float *at = to.base + (size_t)(first + 2 * (lane % 4)) * to.stride + c / 2 * 32 + lane / 4 * 4 + c % 2;
+        float *at = to.of(first + 2 * (lane % 4)) + c / 2 * 32 + lane / 4 * 4 + c % 2;
         at[0] = v.x;
         at[to.stride] = v.y;
         at[2] = v.z;
@@ -372,11 +381,15 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     {
         return (meeting < step.n_layers - 1 ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8 * PAINN_CUDA_TILE_ATOMS;
     }
-    // All blocks; of a pair each those of its own features. A layer's input is read again on the way back, from `array`.
+    __device__ __forceinline__ uint32_t *count_of_meetings() const
+    {
+        return step.meeting + rank * PAINN_CUDA_MEETING;
+    }
+    // All blocks of one rank, which have the same features: no other reads what they write. A layer's input is read again on the way back, from `array`.
     __device__ __forceinline__ void meet(int meeting)
     {
         if (!paired) {
-            grid_barrier(step.meeting, n_blocks, turn);
+            grid_barrier(count_of_meetings(), n_clusters, blockIdx.x < PAINN_CUDA_TILE_BLOCKS, turn);
             return;
         }
         __syncthreads();
@@ -398,46 +411,49 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[number] = gpu_timer();
     }
 
-    // 32 edges of an atom's row, from `begin` on; all layers want the first of them.
+    // 32 edges of an atom's row, from `begin` on; all layers want the first of them. Of each u and its variable in the table, then
+    // neighbour, species, interval, and the row's length. Behind the last atom one of zeros stands, for edges that are none.
     __device__ __forceinline__ void take_row(int atom, int begin)
     {
         edge_chunk chunk;
         chunk.load(step, step.edges, step.row_length, atom, begin);
         chunk.close(step, begin);
+        const int packed = __float_as_int(chunk.b.x), j = packed / PAINN_CUDA_INTERVALS;
         __syncwarp();
-        row[lane] = chunk.a;
-        row[32 + lane] = chunk.b;
-        row_length = __shfl_sync(~0u, atom < n_atoms ? chunk.length : 0, 0);
+        row[lane] = make_float4(chunk.a.x, chunk.a.y, chunk.a.z, chunk.b.y);
+        row[32 + lane] =
+            make_float4(__int_as_float(paired ? min(j, (int)NEAR_ATOMS) : j), chunk.b.z,
+                        __int_as_float(packed % PAINN_CUDA_INTERVALS), __int_as_float(atom < n_atoms ? chunk.length : 0));
         __syncwarp();
     }
-    // Neighbour and interval of edge k of it; the four quarters of a warp have each its own edge.
-    __device__ __forceinline__ int packed_of(int k) const
+    __device__ __forceinline__ int row_length() const
     {
-        return __float_as_int(row[32 + k % 32].x);
+        return __float_as_int(row[32].w);
     }
-    // Behind the last atom one of zeros stands, for edges that are none.
-    __device__ __forceinline__ int neighbor_of(int k) const
+    // What an edge's place in it says; the four quarters of a warp have each its own edge.
+    static __device__ __forceinline__ unsigned neighbor_of(const float4 *edge)
     {
-        const int j = packed_of(k) / PAINN_CUDA_INTERVALS;
-        return paired ? min(j, (int)NEAR_ATOMS) : j;
+        return __float_as_uint(edge[32].x);
     }
-    // What the table has for edge k, which is asked for but not waited for.
+    static __device__ __forceinline__ unsigned species_of(const float4 *edge)
+    {
+        return __float_as_uint(edge[32].y);
+    }
+    // What the table has for it is asked for, but not waited for.
     template <typename Table>
-    __device__ __forceinline__ void ask(const Table &table, typename Table::entry (&entries)[3], int k) const
+    static __device__ __forceinline__ void ask(const Table &table, typename Table::template entries<3> &entries,
+                                               const float4 *edge)
     {
-        const int interval = packed_of(k) % PAINN_CUDA_INTERVALS;
-#pragma unroll
-        for (int b = 0; b < 3; b++) entries[b] = table.fetch(interval, b);
+        table.fetch(__float_as_uint(edge[32].z), entries);
     }
-    // Edge k with its filters.
+    // It with its filters.
     template <typename Table, typename View>
-    __device__ __forceinline__ View edge_of(const typename Table::entry (&entries)[3], int k) const
+    static __device__ __forceinline__ View view(const typename Table::template entries<3> &entries, const float4 *edge)
     {
         View e;
-        e.t = row[32 + k % 32].y;
+        e.ux = edge->x, e.uy = edge->y, e.uz = edge->z;
+        e.t = edge->w;
         e.template evaluate<Table>(entries);
-        const float4 a = row[k % 32];
-        e.ux = a.x, e.uy = a.y, e.uz = a.z;
         return e;
     }
 };

@@ -433,13 +433,13 @@ size_t painn_cuda_arena(painn_cuda_step *step, void *base)
     // Of what edges gather there is an atom more, which stays zero: that of an edge that is none.
     for (int l = 1; l < step->n_layers; l++) PLACE(state[l], (n + 1) * 6 * F * real);
     PLACE(prime, n * 4 * F * real);
-    PLACE(adjoint, (n + 1) * 4 * F * real);
+    PLACE(adjoint, 2 * (n + 1) * 4 * F * real);
     PLACE(sender, n * 6 * F * real);
     PLACE(saved, n * PAINN_CUDA_SAVED * F * (size_t)step->n_layers * real);
     PLACE(edge_gradient, e * slices * 4 * real);
     PLACE(raw_energy, n * slices * real);
     PLACE(atom_virial, n * 9 * sizeof(double));
-    PLACE(meeting, sizeof(uint32_t));
+    PLACE(meeting, PAINN_CUDA_TILE_BLOCKS * PAINN_CUDA_MEETING * sizeof(uint32_t));
 #undef PLACE
     painn_cuda_choose_rows(step, 0);
     return (p.common.at + 255) / 256 * 256;
