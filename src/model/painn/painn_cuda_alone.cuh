@@ -21,6 +21,12 @@ static __device__ __noinline__ void complete_system(const painn_cuda_step &step,
     system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.cutoff, &system);
 }
 
+static __device__ __forceinline__ void keep_system(const painn_cuda_step &step, int s, const painn_cuda_system &system)
+{
+    if (system.flags) raise_flag(step, system.flags, system.first, -1);
+    step.systems[s] = system;
+}
+
 // Coordinates of an atom by its system's cell vectors, beginning at the system's first atom.
 struct wrapped_atom {
     double f[3];
@@ -52,13 +58,19 @@ static __device__ __forceinline__ double offset_of(const painn_cuda_step &step, 
     return z >= 0 && z < step.n_species ? step.offset[z] : INFINITY;
 }
 
+// An element of which there are rows in the model's tables.
+static __device__ __forceinline__ int known_species(const painn_cuda_step &step, int z)
+{
+    return z >= 0 && z < step.n_species ? z : 0;
+}
+
 // What the host says of atom i, and what is wrong with it. `offset`: of element z.
 static __device__ __forceinline__ void keep_atom(const painn_cuda_step &step, int i, int s, int z, double offset,
-                                                 unsigned char owned, const wrapped_atom &atom)
+                                                 unsigned char owned, bool finite, bool wide)
 {
     const bool known = isfinite(offset);
-    if (!atom.finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
-    if (atom.wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
+    if (!finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
+    if (wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
     if (!known) raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
     step.species[i] = known ? z : 0;
     step.system_of[i] = s;
@@ -285,7 +297,7 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, cons
         if (thread < n) {
             atom = wrap_atom(system, raw, begin);
             for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
-            species[thread] = z >= 0 && z < step.n_species ? z : 0;
+            species[thread] = known_species(step, z);
         }
         group.barrier();
         if (step.stamps && i == 0 && thread == 0 && keep) step.stamps[1] = gpu_timer();
@@ -305,11 +317,8 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, cons
             step, system, group, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; },
             keep);
         if (thread >= n || !keep) continue;
-        if (first + thread == i) keep_atom(step, i, s, z, offset, owned, atom);
-        if (first == i && thread == 0) {
-            if (system.flags) raise_flag(step, system.flags, i, -1);
-            step.systems[s] = system;
-        }
+        if (first + thread == i) keep_atom(step, i, s, z, offset, owned, atom.finite, atom.wide);
+        if (first == i && thread == 0) keep_system(step, s, system);
     }
     return length;
 }

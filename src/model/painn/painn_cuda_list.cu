@@ -45,9 +45,8 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         if (bins) cell_bins(cell_reach(&step), &system);
     }
     if (i == first) {
-        if (system.flags) raise_flag(step, system.flags, i, -1);
         if (bins && !stale) stale = differ(system, step.systems[s]);
-        step.systems[s] = system;
+        keep_system(step, s, system);
     }
     const wrapped_atom atom = wrap_atom(system, raw, origin);
     double moved[3] = {0, 0, 0};
@@ -61,10 +60,8 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         }
         step.fractional[(size_t)i * 3 + a] = f;
         step.fractional_float[(size_t)i * 4 + a] = (float)f;
-        if (step.handed_pairs) step.positions[(size_t)i * 3 + a] = atom.finite ? raw[a] : 0.0;
     }
-    keep_atom(step, i, s, z, offset_of(step, z), owned, atom);
-    if (step.handed_pairs == 2) step.arrivals[i] = 0;
+    keep_atom(step, i, s, z, offset_of(step, z), owned, atom.finite, atom.wide);
     if (!bins) return;
     // The first atom of a system is where coordinates begin: a distance changes by no more than two of these.
     double square = 0;
@@ -239,37 +236,53 @@ static __global__ void __launch_bounds__(PAINN_CUDA_SMALL_WARPS * 32)
     wait_for_previous();
 }
 
-// Rows from pairs handed in: those inside the cutoff, in the order given.
-static __global__ void __launch_bounds__(128) pairs_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+// Rows from pairs handed in: those inside the cutoff, in the order given. No atom is wrapped, so a warp makes a row of what the call
+// says, and keeps its atom. Cells, of which only a stress or a report can want more, are completed beside, by blocks from `rows` on.
+static __global__ void __launch_bounds__(128) pairs_kernel(const __grid_constant__ painn_cuda_step step, int rows)
 {
-    begin_stage(step, 1);
+    begin_rows(step);
+    const painn_cuda_call call = *step.call_in;
+    if ((int)blockIdx.x >= rows) {
+        const int s = (blockIdx.x - rows) * blockDim.x + threadIdx.x;
+        if (s < call.n_systems) {
+            painn_cuda_system system = call.systems[s];
+            if (system.pending) complete_system(step, call, s, system);
+            keep_system(step, s, system);
+        }
+        return;
+    }
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= step.call->n_atoms) return;
-    const painn_cuda_call call = *step.call;
-    const double *cell = call.cells ? call.cells + (size_t)step.system_of[i] * 9 : NULL;
-    const int first = call.pair_first[i], end = call.pair_first[i + 1];
-    const double cutoff2 = step.cutoff * step.cutoff;
+    if (i >= call.n_atoms) return;
+    const int first = call.pair_first[i], end = call.pair_first[i + 1], z = call.species[i],
+              s = call.n_systems == 1 ? 0 : call.system_of[i];
+    const unsigned char owned = call.owned ? call.owned[i] : 1;
+    const double *const own = call.positions + (size_t)i * 3;
+    const double at[3] = {own[0], own[1], own[2]}, offset = offset_of(step, z), cutoff2 = step.cutoff * step.cutoff;
+    double cell[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    for (int c = 0; c < 9 && call.cells; c++) cell[c] = call.cells[(size_t)s * 9 + c];
+    if (step.stamps && i == 0 && lane == 0) step.stamps[1] = gpu_timer();
     int length = 0;
+#pragma unroll 1
     for (int begin = first; begin < end; begin += 32) {
         const int p = begin + lane;
         bool inside = false;
-        int j = 0, s[3] = {0, 0, 0};
+        int j = 0, species = 0, shift[3] = {0, 0, 0};
         double r[3] = {0, 0, 0}, square = 0;
         if (p < end) {
             j = call.pair_neighbor[p];
             if (call.pair_shift)
-                for (int c = 0; c < 3; c++) s[c] = call.pair_shift[(size_t)p * 3 + c];
-            for (int c = 0; c < 3; c++) {
-                double shift = cell ? s[0] * cell[c] + s[1] * cell[3 + c] + s[2] * cell[6 + c] : 0.0;
-                r[c] = step.positions[(size_t)j * 3 + c] - step.positions[(size_t)i * 3 + c] + shift;
-            }
+                for (int c = 0; c < 3; c++) shift[c] = call.pair_shift[(size_t)p * 3 + c];
+            species = known_species(step, call.species[j]);
+            for (int c = 0; c < 3; c++)
+                r[c] = call.positions[(size_t)j * 3 + c] - at[c] +
+                       (shift[0] * cell[c] + shift[1] * cell[3 + c] + shift[2] * cell[6 + c]);
             square = r[0] * r[0] + r[1] * r[1] + r[2] * r[2];
             inside = square < cutoff2;
             if (inside && square < 1e-8) {
                 raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
                 inside = false;
             }
-            if (inside && (abs(s[0]) > 511 || abs(s[1]) > 511 || abs(s[2]) > 511)) {
+            if (inside && (abs(shift[0]) > 511 || abs(shift[1]) > 511 || abs(shift[2]) > 511)) {
                 raise_flag(step, PAINN_CUDA_SHIFT_RANGE, i, j);
                 inside = false;
             }
@@ -277,23 +290,24 @@ static __global__ void __launch_bounds__(128) pairs_kernel(const __grid_constant
         const unsigned found = __ballot_sync(~0u, inside);
         const int slot = length + __popc(found & ((1u << lane) - 1));
         if (inside && slot < step.row_capacity)
-            write_edge(step, i, slot, j, step.species[j], r[0], r[1], r[2], square, s[0], s[1], s[2]);
+            write_edge(step, i, slot, j, species, r[0], r[1], r[2], square, shift[0], shift[1], shift[2]);
         length += __popc(found);
     }
     close_row(step, i, length);
+    wait_for_previous();
+    if (lane > 0) return;
+    keep_atom(step, i, s, z, offset, owned, isfinite(at[0]) && isfinite(at[1]) && isfinite(at[2]), false);
+    if (step.handed_pairs == 2) step.arrivals[i] = 0;
+    if (i > 0) return;
+    *step.call = call;
+    step.list->n_atoms = -1; // its systems are not kept any longer
 }
 
-// reverse[(i, k)]: where in row j the pair (j, i) with the opposite shift stands. A lane an entry.
+// A warp a row.
 static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_constant__ painn_cuda_step step, int unused)
 {
-    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= step.call->n_atoms) return;
-    const int length = step.row_length[i];
-    for (int k = lane; k < length; k += 32) {
-        bool found;
-        step.reverse[(size_t)i * step.row_capacity + k] = find_reverse(step, i, k, &found);
-        if (!found) raise_flag(step, PAINN_CUDA_NOT_SYMMETRIC, i, -1);
-    }
+    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i < step.call->n_atoms) find_reverses(step, i);
 }
 
 // Pairs without their reverses: each says to the atom it ends in where it stands …
@@ -343,19 +357,22 @@ int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *p
     const int warps = each <= 64 ? 2 : 4;
     const bool by_rows = step->row_capacity <= ROW_CAPACITY && plan->n_atoms < 2048;
     const size_t bytes = (size_t)(warps * room) * sizeof(uint2);
+    if (step->handed_pairs) {
+        const int rows = (plan->n_atoms + 3) / 4;
+        return launch(pairs_kernel, rows + (plan->n_systems + 127) / 128, 128, 0, 1, plan->chained, stream, *step, rows);
+    }
     if (makes_rows_alone(step, plan)) {
         const int threads = plan->alone, each_bytes = alone_bytes(threads, room);
         const int rows = max(1, min(min(ALONE_THREADS / threads, 48 * 1024 / each_bytes), (plan->n_atoms + 15) / 16));
         return launch(alone_kernel, (plan->n_atoms + rows - 1) / rows, rows * threads, (size_t)(rows * each_bytes), 1,
                       plan->chained, stream, *step, threads, room);
     }
-    if (plan->small && !plan->bins && !step->handed_pairs)
+    if (plan->small && !plan->bins)
         return launch(small_kernel, plan->n_systems, plan->small * 32, 0, 1, plan->chained, stream, *step, 0);
     int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,
                        plan->chained, stream, *step, plan->bins == 2 ? 1 : 0);
     if (error != 0) return error;
     if (plan->bins) return painn_cuda_launch_bins(step, plan, stream);
-    if (step->handed_pairs) return launch(pairs_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
     if (by_rows) return launch(row_kernel, plan->n_atoms, warps * 32, bytes, 1, plan->overlap, stream, *step, room);
     // Where there are rows enough for all warps, a warp takes two at once (four would leave the GPU half empty at 4096).
     if (plan->n_atoms < 16384)
