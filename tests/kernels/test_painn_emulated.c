@@ -496,6 +496,32 @@ static void test_rows(void **state)
     }
     support_results_free(&expected);
     support_results_free(&got);
+    // One after the other, each of them wrapped by a block for some of its rows.
+    for (int s = 0; s < 5; s++) {
+        const int at = b.first_atom[s], m = b.first_atom[s + 1] - at, one[2] = {0, m};
+        const mlff_batch own = {.n_systems = 1,
+                                .first_atom = one,
+                                .species = b.species + at,
+                                .positions = b.positions + 3 * at,
+                                .cells = b.cells + 9 * s,
+                                .periodic = b.periodic + 3 * s};
+        const painn_cuda_plan together = {.cluster = 1, .tile = 16, .alone = PAINN_CUDA_ALONE + 16};
+        support_results results = reference_of(model, &own);
+        rig by_block = make_rig(model, m, 1, PAINN_CUDA_SPLIT_HALVES, 112);
+        run_rig(&by_block, &own, &together, s % 2, &results, &reports[0]);
+        assert_int_equal(reports[0].flags, 0);
+        for (int i = 0; i < m; i++) {
+            const painn_cuda_edge *got_row = by_block.step.edges + i * 112, *row = all.step.edges + (size_t)(at + i) * 1040;
+            assert_int_equal(by_block.step.row_length[i], all.step.row_length[at + i]);
+            for (int k = 0; k < by_block.step.row_length[i]; k++) {
+                painn_cuda_edge edge = row[k];
+                edge.packed -= at * PAINN_CUDA_INTERVALS;
+                assert_memory_equal(&got_row[k], &edge, sizeof edge);
+            }
+        }
+        free_rig(&by_block);
+        support_results_free(&results);
+    }
     free_rig(&all);
     mlff_model_destroy(model);
 }
@@ -518,7 +544,8 @@ static void test_pairs_and_ghosts(void **state)
     m.batch.pairs = &pairs;
     m.batch.owned = owned;
     check(model, &m.batch, &plan, 0, 5e-6, "handed-in pairs, ghosts");
-    const painn_cuda_plan whole = {.cluster = 1, .tile = 16, .whole = PAINN_CUDA_APART}, bins = {.cluster = 1, .tile = 16, .bins = 1};
+    const painn_cuda_plan whole = {.cluster = 1, .tile = 16, .whole = PAINN_CUDA_APART},
+                          bins = {.cluster = 1, .tile = 16, .bins = 1};
     check(model, &m.batch, &whole, 0, 5e-6, "handed-in pairs, all layers in one kernel");
     // Shorter than the cutoff: no others are looked for.
     mlff_neighbors *near;

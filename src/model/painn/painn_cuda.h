@@ -7,7 +7,8 @@
  *   prepare > search (by bins: scan > sort > search > filter) > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
  *   > edges 0 > forces > sums;         reverse (the index of each pair's reverse) beside them, before forces
  *
- * Of pairs handed in a kernel makes the rows. Few atoms have all layers in one kernel; then forces look for the reverses themselves, while it runs. Energies are
+ * Of small systems, of one of up to 1024 atoms, and of pairs handed in one kernel makes the rows. Few atoms have all layers in one kernel;
+ * then forces look for the reverses themselves, while it runs. Energies are
  * summed beside the way back, or beside the forces where few atoms have one kernel; with virials behind the forces. In dynamics `forces` moves the atoms and the next list follows; sums are left to the last step of a graph.
  *
  * The reverse pass gathers: for the pair (i, j) whose sender j owns the row, the row of j holds the reverse pair, with
@@ -35,7 +36,7 @@ enum {
     PAINN_CUDA_SAVED = 10,       /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
     PAINN_CUDA_SMALL_WARPS = 16, /* of a block that has a small system for itself … */
     PAINN_CUDA_SMALL = 32,       /* … of so many atoms */
-    PAINN_CUDA_ALONE = 128,      /* atoms of a system that a row's block wraps itself */
+    PAINN_CUDA_ALONE = 128,      /* atoms of a system that a row's threads wrap themselves */
     PAINN_CUDA_BIN_BLOCK = 1024, /* bins that one block sums */
     PAINN_CUDA_ATOM_BLOCK = 96   /* atom capacities are multiples of it: tiles of 16, 24 and 32 */
 };
@@ -257,9 +258,9 @@ typedef struct painn_cuda_plan {
     int forces; /* 0: energies only */
     int virial; /* 1: virials or stresses too, for whose sums all forces must be there */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
-    int alone;  /* threads that make a row and wrap its system's atoms themselves: of few and small systems; 0: of others */
-    int whole;  /* all layers in one kernel, and its clusters: PAINN_CUDA_PAIRED …; 0: a kernel for each part */
-    int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
+    int alone; /* atoms of a system that who makes rows wraps: of small ones a row's threads, as many; of one larger a block; 0: neither */
+    int whole; /* all layers in one kernel, and its clusters: PAINN_CUDA_PAIRED …; 0: a kernel for each part */
+    int small; /* warps of a block that sums a small system for itself (ANI); 0: systems are too large */
 } painn_cuda_plan;
 
 /* What the kernels were compiled for that this GPU runs: to[0], on the device, compute capability times 10; to[1], 1: Hopper's own. */
