@@ -4,7 +4,7 @@
  * One step is a chain of kernels, captured once into a CUDA graph. `mix` is update l and message network l + 1, all
  * that is local to an atom, in one kernel; edges are summed by the atom that owns the row, forward and backward:
  *
- *   prepare > search (by bins: scan > sort > search > filter) > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
+ *   prepare > search (by bins: scan > sort > rows) > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
  *   > edges 0 > forces > sums;         reverse (the index of each pair's reverse) beside them, before forces
  *
  * Of small systems, of one of up to 1024 atoms, and of pairs handed in one kernel makes the rows. Few atoms have all layers in one kernel;
@@ -106,7 +106,7 @@ typedef struct painn_cuda_report {
 /* What the list of candidates was made of; zeros: nothing yet. */
 typedef struct painn_cuda_list {
     int32_t n_atoms, n_systems; /* −1: the list is not to be used again */
-    int32_t stale;              /* this step makes a new one */
+    int32_t stale, making;      /* there has to be a new one; this step makes it */
     int32_t n_lists;
 } painn_cuda_list;
 
