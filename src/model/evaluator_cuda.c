@@ -257,10 +257,10 @@ painn_cuda_plan cuda_evaluator_make_plan(const cuda_evaluator *e, int n_atoms, i
                             .forces = forces,
                             // The search keeps four rows of candidates in 48 KB of shared memory.
                             .bins = largest >= BINS_FROM && e->step.candidate_capacity <= 3000,
-                            .alone = atoms > 512 || largest > PAINN_CUDA_ALONE ? 0
-                                     : largest > 64                            ? 128
-                                     : largest > 32                            ? 64
-                                                                               : 32,
+                            .alone = largest <= 32                                 ? 32
+                                     : largest <= PAINN_CUDA_ALONE && atoms <= 512 ? largest <= 64 ? 64 : PAINN_CUDA_ALONE
+                                     : systems == 1 && atoms <= 1024               ? atoms
+                                                                                   : 0,
                             .small = largest <= PAINN_CUDA_SMALL ? class_of_systems(largest) : 0};
     if (plan.small > PAINN_CUDA_SMALL_WARPS) plan.small = PAINN_CUDA_SMALL_WARPS;
     if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;

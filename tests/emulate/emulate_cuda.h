@@ -230,6 +230,9 @@ static inline int atomicMax(int *p, int v)
     return old;
 }
 
+static inline void __threadfence()
+{
+}
 static inline void wait_for_previous()
 {
 }

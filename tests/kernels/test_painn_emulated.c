@@ -80,9 +80,8 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
     plan.forces = 1;
     plan.virial = call.want_virial;
     plan.n_multiprocessors = 16;
-    const int beside_layers = plan.whole && !batch->pairs;
     int error = painn_cuda_launch_list(step, &plan, NULL);
-    if (!beside_layers) error |= painn_cuda_launch_reverse(step, &plan, NULL);
+    if (!plan.whole) error |= painn_cuda_launch_reverse(step, &plan, NULL);
     if (plan.whole) {
         assert_true(painn_cuda_prepare_layers(step, plan.whole) > 0);
         error |= painn_cuda_launch_layers(step, &plan, NULL);
@@ -94,7 +93,7 @@ static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shap
         error |= painn_cuda_launch_edges(step, &plan, l, NULL);
         if (l > 0) error |= painn_cuda_launch_mix(step, &plan, l, 1, NULL);
     }
-    error |= painn_cuda_launch_forces(step, &plan, beside_layers, NULL);
+    error |= painn_cuda_launch_forces(step, &plan, plan.whole, NULL);
     assert_int_equal(error, 0);
     base_free(system_of);
     base_free(systems);
@@ -325,6 +324,17 @@ static void test_cells(void **state)
                         .periodic = periodic};
     check(model, &batch, &plan, 0, 5e-6, "triclinic, self-images");
     check(model, &batch, &plan, 1, 5e-6, "triclinic, cell on the device");
+    const painn_cuda_plan whole = {.whole = PAINN_CUDA_APART};
+    mlff_neighbors *list;
+    mlff_pairs pairs;
+    assert_ok(mlff_neighbors_create(5.0, 0.0, &list));
+    assert_ok(mlff_neighbors_update(list, &batch));
+    mlff_neighbors_get(list, &pairs, NULL, NULL);
+    pairs.symmetric = 1;
+    batch.pairs = &pairs;
+    check(model, &batch, &whole, 1, 5e-6, "triclinic, pairs handed in");
+    batch.pairs = NULL;
+    mlff_neighbors_destroy(list);
     positions[0] = -20.2; // images away
     positions[4] = 9;
     periodic[1] = 0;
@@ -486,6 +496,32 @@ static void test_rows(void **state)
     }
     support_results_free(&expected);
     support_results_free(&got);
+    // One after the other, each of them wrapped by a block for some of its rows.
+    for (int s = 0; s < 5; s++) {
+        const int at = b.first_atom[s], m = b.first_atom[s + 1] - at, one[2] = {0, m};
+        const mlff_batch own = {.n_systems = 1,
+                                .first_atom = one,
+                                .species = b.species + at,
+                                .positions = b.positions + 3 * at,
+                                .cells = b.cells + 9 * s,
+                                .periodic = b.periodic + 3 * s};
+        const painn_cuda_plan together = {.cluster = 1, .tile = 16, .alone = PAINN_CUDA_ALONE + 16};
+        support_results results = reference_of(model, &own);
+        rig by_block = make_rig(model, m, 1, PAINN_CUDA_SPLIT_HALVES, 112);
+        run_rig(&by_block, &own, &together, s % 2, &results, &reports[0]);
+        assert_int_equal(reports[0].flags, 0);
+        for (int i = 0; i < m; i++) {
+            const painn_cuda_edge *got_row = by_block.step.edges + i * 112, *row = all.step.edges + (size_t)(at + i) * 1040;
+            assert_int_equal(by_block.step.row_length[i], all.step.row_length[at + i]);
+            for (int k = 0; k < by_block.step.row_length[i]; k++) {
+                painn_cuda_edge edge = row[k];
+                edge.packed -= at * PAINN_CUDA_INTERVALS;
+                assert_memory_equal(&got_row[k], &edge, sizeof edge);
+            }
+        }
+        free_rig(&by_block);
+        support_results_free(&results);
+    }
     free_rig(&all);
     mlff_model_destroy(model);
 }
@@ -508,6 +544,28 @@ static void test_pairs_and_ghosts(void **state)
     m.batch.pairs = &pairs;
     m.batch.owned = owned;
     check(model, &m.batch, &plan, 0, 5e-6, "handed-in pairs, ghosts");
+    const painn_cuda_plan whole = {.cluster = 1, .tile = 16, .whole = PAINN_CUDA_APART},
+                          bins = {.cluster = 1, .tile = 16, .bins = 1};
+    check(model, &m.batch, &whole, 0, 5e-6, "handed-in pairs, all layers in one kernel");
+    // Shorter than the cutoff: no others are looked for.
+    mlff_neighbors *near;
+    mlff_pairs short_pairs;
+    assert_ok(mlff_neighbors_create(2.0, 0.0, &near));
+    assert_ok(mlff_neighbors_update(near, &m.batch));
+    mlff_neighbors_get(near, &short_pairs, NULL, NULL);
+    short_pairs.symmetric = 1;
+    m.batch.pairs = &short_pairs;
+    check(model, &m.batch, &bins, 0, 5e-6, "pairs handed in, of few neighbours");
+    // One of them without its reverse.
+    support_results all = reference_of(model, &m.batch), out = all;
+    painn_cuda_report report = {0};
+    out.r.virials = out.r.stresses = NULL;
+    for (int p = short_pairs.first[3]; p < short_pairs.first[4]; p++) ((int32_t *)(uintptr_t)short_pairs.neighbor)[p] = 4;
+    run_step(model, &m.batch, &whole, PAINN_CUDA_SPLIT_HALVES, 0, &out, &report);
+    assert_true(report.flags & PAINN_CUDA_NOT_SYMMETRIC);
+    support_results_free(&all);
+    mlff_neighbors_destroy(near);
+    m.batch.pairs = &pairs;
     // Without their reverses: some rows empty, and of the others every third pair.
     int32_t first[26] = {0}, neighbor[25 * 24];
     for (int i = 0; i < 25; i++) {

@@ -188,6 +188,8 @@ mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options 
     base->step.n_species = e->step.list.n_species;
     base->step.cutoff = e->step.list.cutoff;
     base->step.length_unit = e->step.list.length_unit;
+    base->step.inverse_unit = e->step.list.inverse_unit;
+    base->step.intervals_per_angstrom = e->step.list.intervals_per_angstrom;
     base->step.energy_unit = e->step.list.energy_unit;
     base->step.offset = e->step.list.offset;
     base->n_members = ani->n_members;

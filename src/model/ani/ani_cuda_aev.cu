@@ -102,14 +102,14 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
     aev_kernel(const __grid_constant__ ani_cuda_step step, int floats)
 {
     DYNAMIC_SHARED(all_shared);
-    uint4 *shared = all_shared + (ALONE ? sizeof(alone_system) / sizeof(uint4) : 0);
+    uint4 *shared = all_shared + (ALONE ? alone_bytes(PAINN_CUDA_ALONE) / sizeof(uint4) : 0);
     const atom_group<WIDE> g;
     const int capacity = step.list.row_capacity;
     int length = -1;
     if (ALONE) {
         if (step.list.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.list.stamps[0] = gpu_timer();
-        length = make_row(step.list, {(int)blockIdx.x, (int)blockDim.x, 0}, *(alone_system *)all_shared, (uint2 *)shared,
-                          queue_room(capacity));
+        const row_group block = {(int)blockIdx.x, 0, (int)blockDim.x, 0};
+        length = make_row<true>(step.list, block, block, (char *)all_shared, (char *)shared, queue_room(capacity));
         __syncthreads();
         wait_for_previous();
         let_next_start(); // the networks look at the groups at once
@@ -161,8 +161,8 @@ static int launch_aev(const ani_cuda_step *step, const painn_cuda_plan *plan, vo
     const int floats = floats_of(step, capacity, warps, false);
     size_t bytes = (size_t)(atoms * floats) * sizeof(float);
     if (ALONE) {
-        const size_t queue = (size_t)(warps * queue_room(capacity)) * sizeof(uint2);
-        bytes = sizeof(alone_system) + (bytes > queue ? bytes : queue);
+        const size_t queue = (size_t)queue_bytes(warps, queue_room(capacity));
+        bytes = alone_bytes(PAINN_CUDA_ALONE) + (bytes > queue ? bytes : queue);
     }
     return launch(aev_kernel<NS, NZ, WIDE, ALONE>, (plan->n_atoms + atoms - 1) / atoms, WIDE ? 32 * warps : 128, bytes, 1,
                   plan->overlap, stream, *step, floats);
@@ -188,7 +188,8 @@ int ani_cuda_chained(const painn_cuda_plan *plan)
 int ani_cuda_makes_rows(const ani_cuda_step *step, const painn_cuda_plan *plan)
 {
     // Without forces nothing would tell the sums what was wrong with rows.
-    return plan->forces && makes_rows_alone(&step->list, plan) && 32 * warps_of(plan) >= PAINN_CUDA_ALONE;
+    return plan->forces && makes_rows_alone(&step->list, plan) && plan->alone <= PAINN_CUDA_ALONE &&
+           32 * warps_of(plan) >= PAINN_CUDA_ALONE;
 }
 
 size_t ani_cuda_aev_bytes(const ani_cuda_step *step, int row_capacity)
@@ -199,8 +200,8 @@ size_t ani_cuda_aev_bytes(const ani_cuda_step *step, int row_capacity)
             const int floats = (warps == 1 ? 4 : 1) * floats_of(step, row_capacity, warps, back);
             if (floats > most) most = floats;
         }
-    return sizeof(alone_system) + sizeof(float) * (size_t)most +
-           (size_t)(MOST_THREADS / 32 * queue_room(row_capacity)) * sizeof(uint2);
+    return alone_bytes(PAINN_CUDA_ALONE) + sizeof(float) * (size_t)most +
+           (size_t)queue_bytes(MOST_THREADS / 32, queue_room(row_capacity));
 }
 
 template <int NS, int NZ> static int raise(int bytes)

@@ -156,6 +156,8 @@ static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_cud
     step->list.n_species = MLFF_MAX_ATOMIC_NUMBER + 1;
     step->list.cutoff = model->cutoff;
     step->list.length_unit = model->length_unit;
+    step->list.inverse_unit = 1.0 / model->length_unit;
+    step->list.intervals_per_angstrom = PAINN_CUDA_INTERVALS / model->cutoff;
     step->list.energy_unit = model->energy_unit;
 }
 

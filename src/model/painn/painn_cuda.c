@@ -44,23 +44,17 @@ static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
     if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
 }
 
+// Then forces, whose kernel is there while that of all layers runs, look for the pairs' reverses themselves.
 static int in_one_kernel(const cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan)
 {
     return plan->whole && step->handed_pairs != 2 && !e->has_halo;
-}
-
-// Forces, whose kernel is there while that of all layers runs, look for the pairs' reverses themselves. (Of pairs handed in some may have
-// none, which must be known before the report is handed over.)
-static int beside_layers(const cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan)
-{
-    return in_one_kernel(e, step, plan) && !step->handed_pairs;
 }
 
 static mlff_status enqueue_rows(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
     CUDA_TRY(painn_cuda_launch_list(step, plan, stream), "launching the neighbour search");
-    if (plan->forces && !beside_layers(e, step, plan)) {
+    if (plan->forces && !in_one_kernel(e, step, plan)) {
         // Rows of arriving pairs are what the layers' reverse goes by; indices of reverses only the forces need.
         cudaStream_t side = step->handed_pairs == 2 ? stream : e->side;
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
@@ -86,8 +80,7 @@ static mlff_status exchange(cuda_evaluator *e, const painn_cuda_step *step, int 
 static mlff_status enqueue_model(cuda_evaluator *e, const painn_cuda_step *step, const painn_cuda_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
-    const int L = step->n_layers, whole = in_one_kernel(e, step, plan), beside = beside_layers(e, step, plan),
-              apart = painn_cuda_sums_apart(step, plan);
+    const int L = step->n_layers, whole = in_one_kernel(e, step, plan), apart = painn_cuda_sums_apart(step, plan);
     if (whole) CUDA_TRY(painn_cuda_launch_layers(step, plan, stream), "launching the layers");
     for (int l = 0; l < L && !whole; l++) {
         CUDA_TRY(painn_cuda_launch_message(step, plan, l, stream), "launching a message");
@@ -108,9 +101,9 @@ static mlff_status enqueue_model(cuda_evaluator *e, const painn_cuda_step *step,
             PLUGIN_TRY(exchange(e, step, 0, l, stream));
             CUDA_TRY(painn_cuda_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
         }
-        if (!beside || apart) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
+        if (!whole || apart) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
     }
-    CUDA_TRY(painn_cuda_launch_forces(step, plan, beside, stream), "launching the forces");
+    CUDA_TRY(painn_cuda_launch_forces(step, plan, whole, stream), "launching the forces");
 done:
     return status;
 }

@@ -4,11 +4,12 @@
  * One step is a chain of kernels, captured once into a CUDA graph. `mix` is update l and message network l + 1, all
  * that is local to an atom, in one kernel; edges are summed by the atom that owns the row, forward and backward:
  *
- *   prepare > search (by bins: scan > sort > search > filter) > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
+ *   prepare > search (by bins: scan > sort > rows) > message 0 > mix 0 > message 1 > … > mix L-1 with readout and back > edges L-1 > mix back > …
  *   > edges 0 > forces > sums;         reverse (the index of each pair's reverse) beside them, before forces
  *
- * Few atoms have all layers in one kernel; then forces look for the reverses themselves, while it runs. Energies are
- * summed beside the forces (systems of up to 512 atoms) or beside the way back; with virials behind the forces. In dynamics `forces` moves the atoms and the next list follows; sums are left to the last step of a graph.
+ * Of small systems, of one of up to 1024 atoms, and of pairs handed in one kernel makes the rows. Few atoms have all layers in one kernel;
+ * then forces look for the reverses themselves, while it runs. Energies are
+ * summed beside the way back, or beside the forces where few atoms have one kernel; with virials behind the forces. In dynamics `forces` moves the atoms and the next list follows; sums are left to the last step of a graph.
  *
  * The reverse pass gathers: for the pair (i, j) whose sender j owns the row, the row of j holds the reverse pair, with
  * the same length and the opposite direction. So nothing is scattered and no float is added atomically.
@@ -35,7 +36,7 @@ enum {
     PAINN_CUDA_SAVED = 10,       /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
     PAINN_CUDA_SMALL_WARPS = 16, /* of a block that has a small system for itself … */
     PAINN_CUDA_SMALL = 32,       /* … of so many atoms */
-    PAINN_CUDA_ALONE = 128,      /* atoms of a system that a row's block wraps itself */
+    PAINN_CUDA_ALONE = 128,      /* atoms of a system that a row's threads wrap themselves */
     PAINN_CUDA_BIN_BLOCK = 1024, /* bins that one block sums */
     PAINN_CUDA_ATOM_BLOCK = 96   /* atom capacities are multiples of it: tiles of 16, 24 and 32 */
 };
@@ -98,13 +99,14 @@ enum {
 typedef struct painn_cuda_report {
     int32_t flags, longest_row, n_pairs, atom, other; /* `atom`, `other`: one that a flag is about */
     int32_t n_lists;                                  /* made of candidates, since the arrays are there */
-    int32_t unused[2];
+    int32_t n_looked;                                 /* blocks that have looked for the reverses of pairs handed in */
+    int32_t unused;
 } painn_cuda_report;
 
 /* What the list of candidates was made of; zeros: nothing yet. */
 typedef struct painn_cuda_list {
     int32_t n_atoms, n_systems; /* −1: the list is not to be used again */
-    int32_t stale;              /* this step makes a new one */
+    int32_t stale, making;      /* there has to be a new one; this step makes it */
     int32_t n_lists;
 } painn_cuda_list;
 
@@ -174,6 +176,7 @@ typedef struct painn_cuda_step {
     float weight_unit; /* of a product of operands: 1 / (16 · factor of the weights) */
     double cutoff;     /* Å */
     double length_unit, energy_unit;
+    double inverse_unit, intervals_per_angstrom; /* 1 / length_unit; of the filter table */
     painn_cuda_layer layer[PAINN_CUDA_MAX_LAYERS];
     const float *embedding; /* [n_species][F/16][16] */
     const float *x0;        /* [n_species][F/16][16][2]: message input x^q, x^R of layer 0, a function of the element */
@@ -201,7 +204,6 @@ typedef struct painn_cuda_step {
     unsigned char *owned;
     double *fractional;      /* [n_atoms][3], wrapped on periodic axes */
     float *fractional_float; /* [n_atoms][4], last one unused */
-    double *positions;       /* [n_atoms][3], handed-in pairs only */
     int32_t *row_length;     /* [n_atoms] */
     painn_cuda_edge *edges;  /* [n_atoms][row_capacity] */
     /* Rows of the pairs that end in an atom, each turned round: the edges themselves where every pair has its reverse. */
@@ -257,9 +259,9 @@ typedef struct painn_cuda_plan {
     int forces; /* 0: energies only */
     int virial; /* 1: virials or stresses too, for whose sums all forces must be there */
     int bins;   /* 1: neighbours by bins, for large systems; 2: and candidates never kept; 0: all pairs are looked at */
-    int alone;  /* threads that make a row and wrap its system's atoms themselves: of few and small systems; 0: of others */
-    int whole;  /* all layers in one kernel, and its clusters: PAINN_CUDA_PAIRED …; 0: a kernel for each part */
-    int small;  /* warps of a block that has a system for itself where blocks may; 0: systems are too large */
+    int alone; /* atoms of a system that who makes rows wraps: of small ones a row's threads, as many; of one larger a block; 0: neither */
+    int whole; /* all layers in one kernel, and its clusters: PAINN_CUDA_PAIRED …; 0: a kernel for each part */
+    int small; /* warps of a block that sums a small system for itself (ANI); 0: systems are too large */
 } painn_cuda_plan;
 
 /* What the kernels were compiled for that this GPU runs: to[0], on the device, compute capability times 10; to[1], 1: Hopper's own. */
@@ -276,8 +278,7 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
 int painn_cuda_launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream);
 /* All layers at once, instead of messages, edges and mixes; only of pairs that have their reverses. */
 int painn_cuda_launch_layers(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
-/* Whether energies of systems, which are large, are not summed with or behind the forces, but by painn_cuda_launch_sums, once the last
- * layer's are there. */
+/* Whether energies of systems are not summed with or behind the forces, but by painn_cuda_launch_sums, once the last layer's are there. */
 bool painn_cuda_sums_apart(const painn_cuda_step *step, const painn_cuda_plan *plan);
 int painn_cuda_launch_sums(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream);
 /* beside_layers: follows the kernel of all layers, beside which it looks for the pairs' reverses itself. */

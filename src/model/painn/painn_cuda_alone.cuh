@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_cuda_alone.cuh: threads that make a row together, and such that wrap the atoms of their row's system themselves. */
+/* painn_cuda_alone.cuh: threads that make a row together, and such that wrap the atoms of their rows' system themselves. */
 #ifndef PAINN_CUDA_ALONE_CUH
 #define PAINN_CUDA_ALONE_CUH
 
@@ -7,7 +7,6 @@
 
 enum {
     ROW_WARPS = 8,
-    ALONE_THREADS = 512,
     ROW_CAPACITY = 1024, /* at most, of a row that is made together */
     NO_SHIFT = 512 | 512 << 10 | 512 << 20
 };
@@ -19,6 +18,19 @@ static __device__ __noinline__ void complete_system(const painn_cuda_step &step,
     const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1],
                                        (unsigned char)system.wrapped[2]};
     system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.cutoff, &system);
+}
+
+// By some threads together.
+static __device__ __forceinline__ void copy_system(painn_cuda_system &to, const painn_cuda_system &from, int thread, int threads)
+{
+#pragma unroll 1
+    for (int w = thread; w < (int)(sizeof to / sizeof(int)); w += threads) ((int *)&to)[w] = ((const int *)&from)[w];
+}
+
+static __device__ __forceinline__ void keep_system(const painn_cuda_step &step, int s, const painn_cuda_system &system)
+{
+    if (system.flags) raise_flag(step, system.flags, system.first, -1);
+    step.systems[s] = system;
 }
 
 // Coordinates of an atom by its system's cell vectors, beginning at the system's first atom.
@@ -52,13 +64,19 @@ static __device__ __forceinline__ double offset_of(const painn_cuda_step &step, 
     return z >= 0 && z < step.n_species ? step.offset[z] : INFINITY;
 }
 
+// An element of which there are rows in the model's tables.
+static __device__ __forceinline__ int known_species(const painn_cuda_step &step, int z)
+{
+    return z >= 0 && z < step.n_species ? z : 0;
+}
+
 // What the host says of atom i, and what is wrong with it. `offset`: of element z.
 static __device__ __forceinline__ void keep_atom(const painn_cuda_step &step, int i, int s, int z, double offset,
-                                                 unsigned char owned, const wrapped_atom &atom)
+                                                 unsigned char owned, bool finite, bool wide)
 {
     const bool known = isfinite(offset);
-    if (!atom.finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
-    if (atom.wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
+    if (!finite) raise_flag(step, PAINN_CUDA_NOT_FINITE, i, -1);
+    if (wide) raise_flag(step, PAINN_CUDA_TOO_WIDE, i, -1);
     if (!known) raise_flag(step, PAINN_CUDA_ELEMENT, i, z);
     step.species[i] = known ? z : 0;
     step.system_of[i] = s;
@@ -81,12 +99,12 @@ static __device__ __forceinline__ void wait_for_motion(const painn_cuda_step &st
     if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
 }
 
-// Threads that make a row: a block, or some of its warps.
+// Threads that make a row, or all rows of a block: a block, or some of its warps.
 struct row_group {
-    int row, threads, number; // `number`: of the group in its block, less than 16
+    int row, begin, threads, number; // the first one's number in the block; of the group's barrier, less than 16
     __device__ __forceinline__ int thread() const
     {
-        return (int)threadIdx.x - number * threads;
+        return (int)threadIdx.x - begin;
     }
     __device__ __forceinline__ void barrier() const
     {
@@ -218,23 +236,28 @@ static __device__ __forceinline__ int close_queue(const painn_cuda_step &step, c
     return min(length, step.row_capacity);
 }
 
-// A small system in shared memory.
-struct __attribute__((aligned(16))) alone_system {
-    double places[PAINN_CUDA_ALONE][3];
-    painn_cuda_system system;
-    int species[PAINN_CUDA_ALONE], counts[ROW_WARPS], inside[ROW_WARPS];
-};
-
 // Candidates for which a warp has room.
 static PAINN_CUDA_BOTH inline int queue_room(int row_capacity)
 {
     return row_capacity + row_capacity / 4 + 32;
 }
 
-// Of a group: its system, and what may be inside its row.
-static PAINN_CUDA_BOTH inline int alone_bytes(int threads, int room)
+// Of a group, in shared memory.
+static PAINN_CUDA_BOTH inline int queue_bytes(int warps, int room)
 {
-    return (int)sizeof(alone_system) + (threads / 32 * room * (int)sizeof(uint2) + 15) / 16 * 16;
+    return warps * room * (int)sizeof(uint2) + (2 * warps * (int)sizeof(int) + 15) / 16 * 16;
+}
+
+static __device__ __forceinline__ row_queue place_queue(char *memory, int warps, int room, int all)
+{
+    int *const counts = (int *)(memory + warps * room * (int)sizeof(uint2));
+    return {(uint2 *)memory, counts, counts + warps, room, all};
+}
+
+// A system in shared memory, of at most so many atoms: itself, their places [3] and their elements.
+static PAINN_CUDA_BOTH constexpr int alone_bytes(int atoms)
+{
+    return ((int)sizeof(painn_cuda_system) + 8 + atoms * 28 + 15) / 16 * 16;
 }
 
 static inline bool makes_rows_alone(const painn_cuda_step *step, const painn_cuda_plan *plan)
@@ -242,60 +265,65 @@ static inline bool makes_rows_alone(const painn_cuda_step *step, const painn_cud
     return plan->alone && !plan->bins && !step->handed_pairs && step->row_capacity <= ROW_CAPACITY;
 }
 
-// The group's row, and its atom. It has at least as many threads as the system atoms. Answers the row's length, −1 if there is no such
-// atom.
-static __device__ __forceinline__ int make_row(const painn_cuda_step &step, const row_group &group, alone_system &own,
-                                               uint2 *entries, int room)
+// The group's row, and its atom; all of the row's system are wrapped by `team`: the group, or the block, whose rows all are of one system.
+// `own`: what the team keeps of it. Answers the row's length, −1 if there is no such atom. `moves`: the step may follow one of dynamics;
+// while it waits for the atoms to be moved it goes through all once for nothing, so that the code is at hand.
+template <bool moves>
+static __device__ __forceinline__ int make_row(const painn_cuda_step &step, const row_group &group, const row_group &team,
+                                               char *own, char *queued, int room)
 {
-    double(*const places)[3] = own.places;
-    int *const species = own.species;
-    painn_cuda_system &system = own.system;
     const painn_cuda_call call = *step.call_in;
-    const int i = group.row, thread = group.thread();
-    if (i >= call.n_atoms) return -1;
+    if (team.row >= call.n_atoms) return -1;
+    const bool there = group.row < call.n_atoms;
+    const int i = there ? group.row : team.row, thread = team.thread();
     // Of one system all can be fetched at once.
     const int s = call.n_systems == 1 ? 0 : call.system_of[i], first = call.n_systems == 1 ? 0 : call.systems[s].first,
               n = call.n_systems == 1 ? call.n_atoms : call.systems[s].n;
-    const int z = thread < n ? call.species[first + thread] : 0;
+    painn_cuda_system &system = *(painn_cuda_system *)own;
+    double(*const places)[3] = (double(*)[3])(own + (sizeof system + 7) / 8 * 8);
+    int *const species = (int *)(places + n);
+    const int z = call.species[i], element = thread < n ? call.species[first + thread] : 0;
     const unsigned char owned = call.owned ? call.owned[i] : 1;
     const double *origin = call.positions + (size_t)first * 3;
-    int length = 0;
-    // While it waits for the atoms to be moved, once for nothing, so that the code is at hand.
+    int length = there ? 0 : -1;
 #pragma unroll 1
-    for (int pass = step.follows_motion ? 0 : 1; pass < 2; pass++) {
-        const bool keep = pass == 1;
-        if (keep) wait_for_motion(step);
+    for (int pass = moves && step.follows_motion ? 0 : 1; pass < 2; pass++) {
+        const bool keep = !moves || pass == 1;
+        if (moves && keep) wait_for_motion(step);
         double raw[3] = {0, 0, 0};
         if (thread < n)
             for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
-        const double begin[3] = {origin[0], origin[1], origin[2]}, offset = offset_of(step, z);
+        const double begin[3] = {origin[0], origin[1], origin[2]},
+                     offset = offset_of(step, z); // waits for z: after all else is asked for
         if (i == 0 && thread == 0 && keep) {
             *step.call = call;
             step.list->n_atoms = -1;
         }
-#pragma unroll 1
-        for (int w = thread; w < (int)(sizeof(painn_cuda_system) / sizeof(int)); w += group.threads)
-            ((int *)&own.system)[w] = ((const int *)(call.systems + s))[w];
-        group.barrier();
+        copy_system(system, call.systems[s], thread, team.threads);
+        team.barrier();
         if (system.pending) {
             if (thread == 0) complete_system(step, call, s, system);
-            group.barrier();
+            team.barrier();
         }
-        wrapped_atom atom = {};
-        if (thread < n) {
-            atom = wrap_atom(system, raw, begin);
-            for (int a = 0; a < 3; a++) places[thread][a] = atom.f[a];
-            species[thread] = z >= 0 && z < step.n_species ? z : 0;
+#pragma unroll 1
+        for (int k = thread; k < n; k += team.threads) {
+            if (k != thread)
+                for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)k * 3 + c];
+            const wrapped_atom atom = wrap_atom(system, raw, begin);
+            for (int a = 0; a < 3; a++) places[k][a] = atom.finite ? atom.f[a] : NAN;
+            species[k] = known_species(step, k == thread ? element : call.species[first + k]);
         }
-        group.barrier();
+        team.barrier();
         if (step.stamps && i == 0 && thread == 0 && keep) step.stamps[1] = gpu_timer();
+        if (!there) continue; // it has helped to wrap
         // Each thread can decide about an atom itself, if that has but one image to look at.
-        const row_queue queue = {entries, own.counts, own.inside, room, has_one_image(system) ? n : 0};
+        const row_queue queue =
+            place_queue(queued, group.threads / 32, room, has_one_image(system) && n <= group.threads ? n : 0);
+        const double *const mine = places[i - first];
         if (!queue.all) {
-            const double *at = places[i - first];
             queue_candidates(step, system, group, n, queue, [&](int j, float *d) {
                 for (int a = 0; a < 3; a++) {
-                    const double e = places[j][a] - at[a];
+                    const double e = places[j][a] - mine[a];
                     d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
                 }
             });
@@ -304,12 +332,11 @@ static __device__ __forceinline__ int make_row(const painn_cuda_step &step, cons
         length = close_queue(
             step, system, group, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; },
             keep);
-        if (thread >= n || !keep) continue;
-        if (first + thread == i) keep_atom(step, i, s, z, offset, owned, atom);
-        if (first == i && thread == 0) {
-            if (system.flags) raise_flag(step, system.flags, i, -1);
-            step.systems[s] = system;
-        }
+        if (group.thread() > 0 || !keep) continue;
+        bool wide = false;
+        for (int a = 0; a < 3; a++) wide = wide || (!system.wrapped[a] && fabs(mine[a]) > 5e4);
+        keep_atom(step, i, s, z, offset, owned, !isnan(mine[0]), wide);
+        if (first == i) keep_system(step, s, system);
     }
     return length;
 }

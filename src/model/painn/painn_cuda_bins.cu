@@ -3,15 +3,15 @@
 // bins around an atom's own, rows from candidates.
 //
 //   prepare (painn_cuda_list.cu) counts atoms by bin > scan: where each bin begins > sort: atoms in the order of bins
-//   > search: candidates of each atom > filter: rows
+//   > rows: candidates of each atom, and its row from these
 //
-// Candidates are kept: while no atom has moved by half the skin and no cell has changed, which `prepare` finds out, scan,
-// sort and search have nothing to do. The filter decides each candidate anew, as the search of all pairs does. An atom's
+// Candidates are kept: while no atom has moved by half the skin and no cell has changed, which `prepare` finds out, scan
+// and sort have nothing to do, and rows come from the old ones. Each candidate is decided anew, as the search of all pairs does. An atom's
 // place within its bin depends on who counted first; candidates are put into the order (neighbour, image) afterwards, and
 // so rows have the same bits however they were found.
 #include "painn_cuda_rows.cuh"
 
-enum { SCAN_THREADS = PAINN_CUDA_BIN_BLOCK, SEARCH_WARPS = 4, SEGMENTS = 32 };
+enum { SCAN_THREADS = PAINN_CUDA_BIN_BLOCK, ROWS_WARPS = 4, SEGMENTS = 32 };
 
 static __device__ __forceinline__ int sum_warp(int v)
 {
@@ -27,9 +27,10 @@ static __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(const __grid_
     begin_stage(step, 1);
     const int n = step.call->n_atoms, bin = blockIdx.x * SCAN_THREADS + threadIdx.x, lane = threadIdx.x % 32,
               warp = threadIdx.x / 32;
-    const int count = bin < n ? step.bin_count[bin] : 0;
+    const int count = bin < n ? step.bin_count[bin] : 0, stale = step.list->stale;
     if (bin < n) step.bin_count[bin] = 0;
-    if (!step.list->stale) return;
+    if (blockIdx.x == 0 && threadIdx.x == 0) step.list->making = stale;
+    if (!stale) return;
     int before = 0; // in the blocks before this one
     for (int k = threadIdx.x; k < (int)blockIdx.x; k += SCAN_THREADS) before += step.bin_total[k];
     before = sum_warp(before);
@@ -49,9 +50,14 @@ static __global__ void __launch_bounds__(128) sort_kernel(const __grid_constant_
 {
     wait_for_previous();
     let_next_start();
-    const int i = blockIdx.x * blockDim.x + threadIdx.x, n = step.call->n_atoms;
+    const int i = blockIdx.x * blockDim.x + threadIdx.x, n = step.call->n_atoms, making = step.list->making;
     if (i <= n / PAINN_CUDA_BIN_BLOCK) step.bin_total[i] = 0;
-    if (i >= n || !step.list->stale) return;
+    if (i == 0) {
+        const int n_lists = step.list->n_lists + making;
+        *step.list = {n, step.call->n_systems, 0, making, n_lists};
+        step.report->n_lists = n_lists;
+    }
+    if (i >= n || !making) return;
     float4 at = *(const float4 *)(step.fractional_float + (size_t)i * 4);
     at.w = __int_as_float(i);
     *(float4 *)(step.binned + (size_t)(step.bin_first[step.bin[i]] + step.place_in_bin[i]) * 4) = at;
@@ -88,17 +94,13 @@ static __device__ __forceinline__ int find_segment(const painn_cuda_step &step, 
     return step.bin_first[first + high + 1] - *begin;
 }
 
-// Candidates of the atom that stands at one place in the order of bins: neighbours there are found in L1. A warp each.
-static __global__ void __launch_bounds__(SEARCH_WARPS * 32)
-    search_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+// Candidates of the atom that stands at one place in the order of bins, and which atom that is: neighbours there are found in L1. By a
+// warp, with room for them in shared memory.
+static __device__ __forceinline__ int list_candidates(const painn_cuda_step &step, int place, int *found)
 {
-    DYNAMIC_SHARED(shared);
-    __shared__ int segments[SEARCH_WARPS][2][SEGMENTS];
-    wait_for_previous();
-    let_next_start();
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = blockIdx.x * SEARCH_WARPS + warp;
-    if (place >= step.call->n_atoms || !step.list->stale) return;
-    int *found = (int *)shared + warp * step.candidate_capacity, *begins = segments[warp][0], *before = segments[warp][1];
+    __shared__ int segments[ROWS_WARPS][2][SEGMENTS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int *begins = segments[warp][0], *before = segments[warp][1];
     const float4 own = *(const float4 *)(step.binned + (size_t)place * 4);
     const int i = __float_as_int(own.w);
     const painn_cuda_system &system = step.systems[step.system_of[i]];
@@ -136,23 +138,19 @@ static __global__ void __launch_bounds__(SEARCH_WARPS * 32)
     n_found = min(n_found, step.candidate_capacity);
     int32_t *row = step.candidates + (size_t)i * step.candidate_capacity;
     for (int k = lane; k < n_found; k += 32) row[rank_among(found, n_found, found[k])] = found[k];
+    __syncwarp();
+    return i;
 }
 
-static __global__ void __launch_bounds__(128) filter_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+// Rows of candidates, which are made first if they have to be: a warp an atom.
+static __global__ void __launch_bounds__(ROWS_WARPS * 32) rows_kernel(const __grid_constant__ painn_cuda_step step, int unused)
 {
+    DYNAMIC_SHARED(shared);
     wait_for_previous();
     let_next_start();
-    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, n_atoms = step.call->n_atoms;
-    if (i == 0 && lane == 0) {
-        painn_cuda_list list = *step.list;
-        list.n_atoms = n_atoms;
-        list.n_systems = step.call->n_systems;
-        list.n_lists += list.stale;
-        list.stale = 0;
-        *step.list = list;
-        step.report->n_lists = list.n_lists;
-    }
-    if (i >= n_atoms) return;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, place = blockIdx.x * ROWS_WARPS + warp;
+    if (place >= step.call->n_atoms) return;
+    const int i = step.list->making ? list_candidates(step, place, (int *)shared + warp * step.candidate_capacity) : place;
     const painn_cuda_system &system = step.systems[step.system_of[i]];
     const int n1 = 2 * system.images[1] + 1, n2 = 2 * system.images[2] + 1, images = (2 * system.images[0] + 1) * n1 * n2;
     const int n = step.candidate_length[i];
@@ -168,11 +166,10 @@ static __global__ void __launch_bounds__(128) filter_kernel(const __grid_constan
 
 int painn_cuda_launch_bins(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    const int rows = (plan->n_atoms + SEARCH_WARPS - 1) / SEARCH_WARPS, shared = SEARCH_WARPS * 4 * step->candidate_capacity;
+    const int rows = (plan->n_atoms + ROWS_WARPS - 1) / ROWS_WARPS, shared = ROWS_WARPS * 4 * step->candidate_capacity;
     int error = launch(scan_kernel, (plan->n_atoms + SCAN_THREADS - 1) / SCAN_THREADS, SCAN_THREADS, 0, 1, plan->overlap, stream,
                        *step, 0);
     if (error == 0) error = launch(sort_kernel, plan->n_atoms / 128 + 1, 128, 0, 1, plan->overlap, stream, *step, 0);
-    if (error == 0) error = launch(search_kernel, rows, SEARCH_WARPS * 32, (size_t)shared, 1, plan->overlap, stream, *step, 0);
-    if (error == 0) error = launch(filter_kernel, rows, SEARCH_WARPS * 32, 0, 1, plan->overlap, stream, *step, 0);
+    if (error == 0) error = launch(rows_kernel, rows, ROWS_WARPS * 32, (size_t)shared, 1, plan->overlap, stream, *step, 0);
     return error;
 }

@@ -10,8 +10,10 @@
 
 #ifdef __CUDACC__
 #define PAINN_CUDA_BOTH __host__ __device__
+#define PAINN_CUDA_SELDOM __noinline__ /* its registers are not wanted where it is not called */
 #else
 #define PAINN_CUDA_BOTH
+#define PAINN_CUDA_SELDOM inline
 #endif
 
 static inline PAINN_CUDA_BOTH void cell_cross(const double *a, const double *b, double *c)
@@ -32,7 +34,7 @@ static inline PAINN_CUDA_BOTH double cell_length(const double *a)
 }
 
 /* A vector of length 1 for axis a, perpendicular to the others that are there. */
-static inline PAINN_CUDA_BOTH void cell_complete_axis(double *h, int a)
+static PAINN_CUDA_SELDOM PAINN_CUDA_BOTH void cell_complete_axis(double *h, int a)
 {
     double *v = h + 3 * a, *p = h + 3 * ((a + 1) % 3), *q = h + 3 * ((a + 2) % 3);
     int has_p = cell_length(p) > 0, has_q = cell_length(q) > 0;
@@ -50,6 +52,13 @@ static inline PAINN_CUDA_BOTH void cell_complete_axis(double *h, int a)
     }
     double length = cell_length(v);
     for (int c = 0; c < 3; c++) v[c] /= length;
+}
+
+/* A distance perpendicular to the other axes, in cells along axis a; in float, which whoever rounds it allows for. */
+static inline PAINN_CUDA_BOTH float cell_cells_in(const painn_cuda_system *system, int a, double distance)
+{
+    const double *v = system->inverse + a;
+    return (float)distance * sqrtf((float)(v[0] * v[0] + v[3] * v[3] + v[6] * v[6]));
 }
 
 /* Fills cell, inverse, images and wrapped; `cell` and `periodic` may be NULL. Answers flags of the report. */
@@ -76,17 +85,17 @@ static inline PAINN_CUDA_BOTH int cell_complete(const double *cell, const unsign
     cell_cross(h + 6, h, n + 3);
     cell_cross(h, h + 3, n + 6);
     for (int c = 0; c < 3; c++) volume += h[c] * n[c];
-    /* Few roots and quotients: on the GPU a thread waits for each, and all others for that thread. */
-    double scale = sqrt(cell_square(h) * cell_square(h + 3) * cell_square(h + 6));
-    if (!(fabs(volume) > 1e-8 * scale)) { /* also not finite */
-        flags = isfinite(volume) && isfinite(scale) ? PAINN_CUDA_NO_VOLUME : PAINN_CUDA_NOT_FINITE;
+    /* No double roots and one quotient: on the GPU a thread waits for each, and all others for that thread. */
+    double squares = cell_square(h) * cell_square(h + 3) * cell_square(h + 6);
+    if (!(volume * volume > 1e-16 * squares)) { /* also not finite */
+        flags = isfinite(volume) && isfinite(squares) ? PAINN_CUDA_NO_VOLUME : PAINN_CUDA_NOT_FINITE;
         volume = 1.0;
     }
     double part = 1.0 / volume;
     for (int a = 0; a < 3; a++) {
         for (int c = 0; c < 3; c++) system->inverse[3 * c + a] = n[3 * a + c] * part;
-        double reach = ceil(cutoff * cell_length(n + 3 * a) * fabs(part) - 0.5);
-        if (system->wrapped[a] && reach > 0) system->images[a] = reach < 500.0 ? (int)reach : 500;
+        float reach = ceilf(cell_cells_in(system, a, cutoff) - 0.49999f);
+        if (system->wrapped[a] && reach > 0) system->images[a] = reach < 500.0f ? (int)reach : 500;
     }
     return flags;
 }
@@ -104,9 +113,8 @@ static inline PAINN_CUDA_BOTH void cell_bins(double reach, painn_cuda_system *sy
     int *bins = system->bins, n_open = 0;
     double periodic = 1.0;
     for (int a = 0; a < 3; a++) {
-        const double *v = system->inverse + a;
-        double most = system->wrapped[a] ? floor(1.0 / (reach * sqrt(v[0] * v[0] + v[3] * v[3] + v[6] * v[6]))) : 1.0;
-        bins[a] = most >= 1.0 ? (int)fmin(most, 4096.0) : 1;
+        float most = system->wrapped[a] ? floorf(0.99999f / cell_cells_in(system, a, reach)) : 1.0f;
+        bins[a] = most >= 1.0f ? (int)fminf(most, 4096.0f) : 1;
         periodic *= bins[a];
         n_open += !system->wrapped[a];
     }

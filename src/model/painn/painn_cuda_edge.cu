@@ -265,14 +265,6 @@ template <int SLICES> struct edge_gradients {
     }
 };
 
-// Where the reverse of each of an atom's pairs stands, which nobody else has looked for. By the lanes of a warp.
-static __device__ __forceinline__ void find_reverses(const painn_cuda_step &step, int i)
-{
-    bool found;
-    for (int k = threadIdx.x % 32; k < step.row_length[i]; k += 32)
-        step.reverse[(size_t)i * step.row_capacity + k] = find_reverse(step, i, k, &found);
-}
-
 // What the list says of an atom's pairs, of which a lane has one of each kind: there long before the edges' gradients.
 struct pairs_of_atom {
     int i, n_in, n_out; // n_in and n_out are the same, where each pair has its reverse
@@ -364,6 +356,16 @@ static __device__ __forceinline__ void sum_system(const painn_cuda_step &step, c
         keep);
 }
 
+// Of pairs handed in some may lack their reverses, which the report must say: the block that is the last to have looked hands it over.
+// By the first thread.
+static __device__ __forceinline__ bool looked_last(const painn_cuda_step &step)
+{
+    __syncthreads();
+    if (threadIdx.x > 0) return false;
+    __threadfence();
+    return atomicAdd(&step.report->n_looked, 1) + 1 == (int)gridDim.x;
+}
+
 // What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
 // through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
 // `sums_from` on sum a system's energies, which need no forces (0: these are summed elsewhere). Registers are for all that a lane asks for: with fewer it would wait for
@@ -378,18 +380,20 @@ static __global__ void __launch_bounds__(128, 1)
     const int i = sum ? INT32_MAX : blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, s = blockIdx.x - sums_from;
     const bool there = i < call.n_atoms;
     if (beside_layers && there) find_reverses(step, i);
+    const bool reports = sums && beside_layers && step.handed_pairs ? looked_last(step) : sum && s == 0;
     pairs_of_atom pairs(step, there ? i : 0, beside_layers && there);
     const moving_atom atom(step.motion, moves ? i : INT32_MAX, step.motion.place + 1);
+    __syncwarp(); // what lanes do apart until here they would do apart to the end
 #pragma unroll 1
     for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
         const bool keep = pass == 1;
         if (keep) begin_stage(step, 1 + 4 * step.n_layers);
         if (sum && s < call.n_systems) sum_system<SLICES>(step, call, s, false, keep);
-        if (sum && s == 0 && keep) hand_over_report(step, call);
         if (!there) continue;
         const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
         if (moves) move_atom(step, atom, force, keep);
     }
+    if (reports) hand_over_report(step, call);
     if (!step.stamps || threadIdx.x > 0) return;
     uint64_t *const end = step.stamps + 2 + 4 * step.n_layers;
     if (sums && (blockIdx.x == 0 || s == 0)) end[sum ? 1 : 0] = gpu_timer();
@@ -469,14 +473,13 @@ int painn_cuda_launch_edges(const painn_cuda_step *step, const painn_cuda_plan *
     return dispatch(step, plan, layer, true, stream);
 }
 
-// Where energies are summed: virials want all forces first, and in dynamics nobody looks before a graph's last step. A block that sums
-// few atoms is done while forces are made, one with many while the way back is.
+// Where energies are summed: virials want all forces first, and in dynamics nobody looks before a graph's last step. Else beside the way
+// back; where that is of one kernel with the way forward, beside the forces.
 enum sums_place { BESIDE_FORCES, BESIDE_WAY_BACK, BEHIND_FORCES };
-enum { FEW_ATOMS = 512 };
 static sums_place place_of_sums(const painn_cuda_step *step, const painn_cuda_plan *plan)
 {
     if (!plan->forces || plan->virial || step->motion.n_atoms > 0) return BEHIND_FORCES;
-    return plan->n_atoms / plan->n_systems <= FEW_ATOMS ? BESIDE_FORCES : BESIDE_WAY_BACK;
+    return plan->whole ? BESIDE_FORCES : BESIDE_WAY_BACK;
 }
 
 bool painn_cuda_sums_apart(const painn_cuda_step *step, const painn_cuda_plan *plan)
@@ -484,17 +487,23 @@ bool painn_cuda_sums_apart(const painn_cuda_step *step, const painn_cuda_plan *p
     return place_of_sums(step, plan) == BESIDE_WAY_BACK;
 }
 
+static int threads_of_sums(const painn_cuda_plan *plan)
+{
+    return plan->n_atoms / plan->n_systems <= 512 ? 128 : 1024;
+}
+
 int painn_cuda_launch_sums(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
     painn_cuda_step quiet = *step;
     quiet.stamps = NULL; // it is a stage of none
-    return launch(step->n_features == 64 ? sums_kernel<4> : sums_kernel<8>, plan->n_systems, 1024, 0, 1, 0, stream, quiet, 0, 0);
+    return launch(step->n_features == 64 ? sums_kernel<4> : sums_kernel<8>, plan->n_systems, threads_of_sums(plan), 0, 1, 0,
+                  stream, quiet, 0, 0);
 }
 
 template <int SLICES>
 static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *plan, int beside_layers, void *stream)
 {
-    const int blocks = (plan->n_atoms + 3) / 4, threads = plan->n_atoms / plan->n_systems <= FEW_ATOMS ? 128 : 1024;
+    const int blocks = (plan->n_atoms + 3) / 4;
     const bool moves = step->motion.n_atoms > 0, apart = painn_cuda_sums_apart(step, plan);
     int error = 0;
     if (place_of_sums(step, plan) == BESIDE_FORCES)
@@ -506,8 +515,8 @@ static int launch_forces(const painn_cuda_step *step, const painn_cuda_plan *pla
     if (apart) return error;
     // Of dynamics nobody looks at the energies before a graph's last step.
     if (error == 0 && (!moves || step->motion.place + 1 == step->motion.n_steps))
-        error = launch(sums_kernel<SLICES>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces,
-                       beside_layers);
+        error = launch(sums_kernel<SLICES>, plan->n_systems, threads_of_sums(plan), 0, 1, plan->overlap, stream, *step,
+                       plan->forces, beside_layers);
     return error;
 }
 

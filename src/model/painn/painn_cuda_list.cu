@@ -4,10 +4,12 @@
 //
 //   s_i = (R_i − R_first) · cell⁻¹, wrapped on periodic axes ;  r = (s_j − s_i + S) · cell, S integer, |r| < cutoff
 //
-// `prepare` wraps atoms (a thread an atom). A block makes a row, of few and small systems wrapping their atoms itself: its
-// lanes take an atom each, test in float those of its images that can be near enough along each axis, and put what may be
-// inside into a queue, which is decided in double, a thread an entry. Of many atoms a warp makes rows: its lanes test 32
-// candidates (neighbour, image) at a time. Rows come out in the order (neighbour, image), with the same bits on each way.
+// Of small systems some warps make a row and wrap its system's atoms themselves, and of one of up to 1024 atoms a block wraps all
+// of them for its rows; else `prepare` wraps atoms (a thread an atom), and a block makes a row. A thread decides in double about an atom,
+// if that has but one image and there are threads enough; else lanes take an atom each, test in float those of its images that can be
+// near enough along each axis, and put what may be inside into a queue, which is decided in double, a thread an entry. Of many atoms a
+// warp makes rows: its lanes test 32 candidates (neighbour, image) at a time. Rows come out in the order (neighbour, image), with the
+// same bits on each way.
 // `reverse` finds the place of each pair's reverse. Differences are antisymmetric in floating point too, so both
 // directions of a pair always agree. Work is N² within a system, 16 float operations each.
 #include "model/wide_cuda.cuh"
@@ -29,25 +31,19 @@ static __device__ int bin_along(double f, int wrapped, int bins, double reach)
     return bin < 0 ? bin + bins : bin;
 }
 
-// Wraps atom i, keeps what the host says of it, and, with bins, counts it into one and looks whether it has moved.
+// Wraps atom i of system s, keeps what the host says of it, and, with bins, counts it into one and looks whether it has moved.
 template <bool bins>
-static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step, const painn_cuda_call &call, int i, int anew)
+static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step, const painn_cuda_call &call,
+                                                    const painn_cuda_system &system, int s, int i, int anew)
 {
     bool stale = bins && (anew || step.list->n_atoms != call.n_atoms || step.list->n_systems != call.n_systems);
-    const int s = call.n_systems == 1 ? 0 : call.system_of[i], z = call.species[i]; // one load after the other else
+    const int z = call.species[i];
     const unsigned char owned = call.owned ? call.owned[i] : 1;
-    const int first = call.n_systems == 1 ? 0 : call.systems[s].first;
-    const double *const at = call.positions + (size_t)i * 3, *const from = call.positions + (size_t)first * 3;
+    const double *const at = call.positions + (size_t)i * 3, *const from = call.positions + (size_t)system.first * 3;
     const double raw[3] = {at[0], at[1], at[2]}, origin[3] = {from[0], from[1], from[2]};
-    painn_cuda_system system = call.systems[s];
-    if (system.pending) {
-        complete_system(step, call, s, system);
-        if (bins) cell_bins(cell_reach(&step), &system);
-    }
-    if (i == first) {
-        if (system.flags) raise_flag(step, system.flags, i, -1);
+    if (i == system.first) {
         if (bins && !stale) stale = differ(system, step.systems[s]);
-        step.systems[s] = system;
+        keep_system(step, s, system);
     }
     const wrapped_atom atom = wrap_atom(system, raw, origin);
     double moved[3] = {0, 0, 0};
@@ -61,10 +57,8 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
         }
         step.fractional[(size_t)i * 3 + a] = f;
         step.fractional_float[(size_t)i * 4 + a] = (float)f;
-        if (step.handed_pairs) step.positions[(size_t)i * 3 + a] = atom.finite ? raw[a] : 0.0;
     }
-    keep_atom(step, i, s, z, offset_of(step, z), owned, atom);
-    if (step.handed_pairs == 2) step.arrivals[i] = 0;
+    keep_atom(step, i, s, z, offset_of(step, z), owned, atom.finite, atom.wide);
     if (!bins) return;
     // The first atom of a system is where coordinates begin: a distance changes by no more than two of these.
     double square = 0;
@@ -82,17 +76,41 @@ static __device__ __forceinline__ void prepare_atom(const painn_cuda_step &step,
 }
 
 template <bool bins>
+static __device__ __forceinline__ void complete_for_list(const painn_cuda_step &step, const painn_cuda_call &call, int s,
+                                                         painn_cuda_system &system)
+{
+    if (!system.pending) return;
+    complete_system(step, call, s, system);
+    if (bins) cell_bins(cell_reach(&step), &system);
+}
+
+template <bool bins>
 static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ painn_cuda_step step, int anew)
 {
+    __shared__ painn_cuda_system shared;
     begin_rows(step);
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const painn_cuda_call call = *step.call_in;
+    // One system is the block's; of several each thread has its own.
+    const bool one = call.n_systems == 1;
+    painn_cuda_system own;
+    int s = 0;
+    if (one) {
+        copy_system(shared, call.systems[0], threadIdx.x, blockDim.x);
+        __syncthreads();
+        if (threadIdx.x == 0) complete_for_list<bins>(step, call, 0, shared);
+        __syncthreads();
+    } else if (i < call.n_atoms) {
+        s = call.system_of[i];
+        own = call.systems[s];
+        complete_for_list<bins>(step, call, s, own);
+    }
     wait_for_motion(step);
     if (i == 0) {
         *step.call = call;
         if (!bins) step.list->n_atoms = -1; // its systems are not kept any longer
     }
-    if (i < call.n_atoms) prepare_atom<bins>(step, call, i, anew);
+    if (i < call.n_atoms) prepare_atom<bins>(step, call, one ? shared : own, s, i, anew);
     wait_for_previous();
 }
 
@@ -173,17 +191,16 @@ static __global__ void __launch_bounds__(128) search_kernel(const __grid_constan
 static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid_constant__ painn_cuda_step step, int room)
 {
     DYNAMIC_SHARED(shared);
-    __shared__ int counts[ROW_WARPS], inside[ROW_WARPS];
     begin_stage(step, 1);
     const int i = blockIdx.x;
     if (i >= step.call->n_atoms) return;
     const painn_cuda_system &system = step.systems[step.system_of[i]];
     const float *own = step.fractional_float + (size_t)i * 4;
     const double *places = step.fractional + (size_t)system.first * 3, *exact = step.fractional + (size_t)i * 3;
-    const row_queue queue = {(uint2 *)shared, counts, inside, room, 0};
+    const row_queue queue = place_queue((char *)shared, blockDim.x / 32, room, 0);
     const near_test test(system, 0);
     const float4 at = *(const float4 *)own;
-    const row_group group = {i, (int)blockDim.x, 0};
+    const row_group group = {i, 0, (int)blockDim.x, 0};
     queue_candidates(step, system, group, system.n, queue, [&](int j, float *d) {
         const float4 other = *(const float4 *)(step.fractional_float + (size_t)(system.first + j) * 4);
         d[0] = test.wrap(other.x - at.x, test.w0);
@@ -201,75 +218,86 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
         [&](int j) { return step.species[system.first + j]; }, true);
 }
 
-// The same of few and small systems: some warps of a block wrap the atoms of their row's system themselves. Some 16 blocks for all
-// rows: the kernel of all layers is set up meanwhile, on multiprocessors that have no other block.
-static __global__ void __launch_bounds__(ALONE_THREADS, 1)
-    alone_kernel(const __grid_constant__ painn_cuda_step step, int threads, int room)
+// Threads of a block at most: where blocks are few, and of many, of which a multiprocessor has three.
+enum { ALONE_FEW = 512, ALONE_MANY = 256 };
+
+// The same of systems whose atoms are wrapped by who makes their rows: of small ones by each row's warps; of one larger system by
+// a block for all of its rows.
+template <int THREADS, int BLOCKS, bool moves>
+static __global__ void __launch_bounds__(THREADS, BLOCKS)
+    alone_kernel(const __grid_constant__ painn_cuda_step step, int threads, int atoms, int together, int room)
 {
     DYNAMIC_SHARED(shared);
-    const int number = threadIdx.x / threads;
-    const row_group group = {(int)(blockIdx.x * (blockDim.x / threads)) + number, threads, number};
-    char *own = (char *)shared + number * alone_bytes(threads, room);
+    const int number = threadIdx.x / threads, rows = blockDim.x / threads, row = blockIdx.x * rows,
+              each = queue_bytes(threads / 32, room) + (together ? 0 : alone_bytes(atoms));
+    const row_group group = {row + number, number * threads, threads, number + together},
+                    team = together ? row_group{row, 0, (int)blockDim.x, 0} : group;
+    char *own = (char *)shared + (together ? 0 : number * each);
     begin_rows(step);
-    make_row(step, group, *(alone_system *)own, (uint2 *)(own + sizeof(alone_system)), room);
+    make_row<moves>(step, group, team, own, (char *)shared + alone_bytes(atoms) + number * each, room);
     wait_for_previous();
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-// A block a system of few atoms: prepares them and finds their neighbours.
-static __global__ void __launch_bounds__(PAINN_CUDA_SMALL_WARPS * 32)
-    small_kernel(const __grid_constant__ painn_cuda_step step, int unused)
+enum { PAIRS_WARPS = 12 };
+
+// Rows from pairs handed in: those inside the cutoff, in the order given. No atom is wrapped, so a warp makes a row of what the call
+// says, and keeps its atom. Cells, of which only a stress or a report can want more, are completed beside, by blocks from `rows` on.
+static __global__ void __launch_bounds__(PAIRS_WARPS * 32, 2) pairs_kernel(const __grid_constant__ painn_cuda_step step, int rows)
 {
-    __shared__ int queues[PAINN_CUDA_SMALL_WARPS][1][64];
+    DYNAMIC_SHARED(shared); // a system for each warp
     begin_rows(step);
     const painn_cuda_call call = *step.call_in;
-    const int s = blockIdx.x, warp = threadIdx.x / 32;
-    wait_for_motion(step);
-    if (s == 0 && threadIdx.x == 0) {
-        *step.call = call;
-        step.list->n_atoms = -1;
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, i = blockIdx.x * warps + warp;
+    if ((int)blockIdx.x >= rows) {
+        const int s = i - warps * rows;
+        if (s >= call.n_systems) return;
+        painn_cuda_system &system = ((painn_cuda_system *)shared)[warp];
+        copy_system(system, call.systems[s], lane, 32);
+        __syncwarp();
+        if (lane > 0) return;
+        if (system.pending) complete_system(step, call, s, system);
+        keep_system(step, s, system);
+        return;
     }
-    if (s >= call.n_systems) return;
-    const int first = call.systems[s].first, n = call.systems[s].n;
-    for (int k = threadIdx.x; k < n; k += blockDim.x) prepare_atom<false>(step, call, first + k, 0);
-    __syncthreads();
-    if (step.stamps && s == 0 && threadIdx.x == 0) step.stamps[1] = gpu_timer();
-    for (int k = warp; k < n; k += blockDim.x / 32) search_rows<1>(step, first + k, queues[warp]);
-    wait_for_previous();
-}
-
-// Rows from pairs handed in: those inside the cutoff, in the order given.
-static __global__ void __launch_bounds__(128) pairs_kernel(const __grid_constant__ painn_cuda_step step, int unused)
-{
-    begin_stage(step, 1);
-    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= step.call->n_atoms) return;
-    const painn_cuda_call call = *step.call;
-    const double *cell = call.cells ? call.cells + (size_t)step.system_of[i] * 9 : NULL;
-    const int first = call.pair_first[i], end = call.pair_first[i + 1];
-    const double cutoff2 = step.cutoff * step.cutoff;
+    if (i >= call.n_atoms) return;
+    if (i == 0 && lane == 0) {
+        *step.call = call;
+        step.list->n_atoms = -1; // its systems are not kept any longer
+    }
+    const int first = call.pair_first[i], end = call.pair_first[i + 1], z = call.species[i],
+              s = call.n_systems == 1 ? 0 : call.system_of[i];
+    const unsigned char owned = call.owned ? call.owned[i] : 1;
+    const double *const own = call.positions + (size_t)i * 3;
+    const double at[3] = {own[0], own[1], own[2]}, cutoff2 = step.cutoff * step.cutoff;
+    double cell[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    for (int c = 0; c < 9 && call.cells; c++) cell[c] = call.cells[(size_t)s * 9 + c];
+    const double offset = offset_of(step, z);
+    const bool finite = isfinite(at[0]) && isfinite(at[1]) && isfinite(at[2]);
+    if (step.stamps && i == 0 && lane == 0) step.stamps[1] = gpu_timer();
     int length = 0;
+#pragma unroll 1
     for (int begin = first; begin < end; begin += 32) {
         const int p = begin + lane;
         bool inside = false;
-        int j = 0, s[3] = {0, 0, 0};
+        int j = 0, species = 0, shift[3] = {0, 0, 0};
         double r[3] = {0, 0, 0}, square = 0;
         if (p < end) {
             j = call.pair_neighbor[p];
             if (call.pair_shift)
-                for (int c = 0; c < 3; c++) s[c] = call.pair_shift[(size_t)p * 3 + c];
-            for (int c = 0; c < 3; c++) {
-                double shift = cell ? s[0] * cell[c] + s[1] * cell[3 + c] + s[2] * cell[6 + c] : 0.0;
-                r[c] = step.positions[(size_t)j * 3 + c] - step.positions[(size_t)i * 3 + c] + shift;
-            }
+                for (int c = 0; c < 3; c++) shift[c] = call.pair_shift[(size_t)p * 3 + c];
+            species = known_species(step, call.species[j]);
+            for (int c = 0; c < 3; c++)
+                r[c] = call.positions[(size_t)j * 3 + c] - at[c] +
+                       (shift[0] * cell[c] + shift[1] * cell[3 + c] + shift[2] * cell[6 + c]);
             square = r[0] * r[0] + r[1] * r[1] + r[2] * r[2];
             inside = square < cutoff2;
             if (inside && square < 1e-8) {
                 raise_flag(step, PAINN_CUDA_SAME_POINT, i, j);
                 inside = false;
             }
-            if (inside && (abs(s[0]) > 511 || abs(s[1]) > 511 || abs(s[2]) > 511)) {
+            if (inside && (abs(shift[0]) > 511 || abs(shift[1]) > 511 || abs(shift[2]) > 511)) {
                 raise_flag(step, PAINN_CUDA_SHIFT_RANGE, i, j);
                 inside = false;
             }
@@ -277,23 +305,21 @@ static __global__ void __launch_bounds__(128) pairs_kernel(const __grid_constant
         const unsigned found = __ballot_sync(~0u, inside);
         const int slot = length + __popc(found & ((1u << lane) - 1));
         if (inside && slot < step.row_capacity)
-            write_edge(step, i, slot, j, step.species[j], r[0], r[1], r[2], square, s[0], s[1], s[2]);
+            write_edge(step, i, slot, j, species, r[0], r[1], r[2], square, shift[0], shift[1], shift[2]);
         length += __popc(found);
     }
     close_row(step, i, length);
+    wait_for_previous();
+    if (lane > 0) return;
+    keep_atom(step, i, s, z, offset, owned, finite, false);
+    if (step.handed_pairs == 2) step.arrivals[i] = 0;
 }
 
-// reverse[(i, k)]: where in row j the pair (j, i) with the opposite shift stands. A lane an entry.
+// A warp a row.
 static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_constant__ painn_cuda_step step, int unused)
 {
-    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (i >= step.call->n_atoms) return;
-    const int length = step.row_length[i];
-    for (int k = lane; k < length; k += 32) {
-        bool found;
-        step.reverse[(size_t)i * step.row_capacity + k] = find_reverse(step, i, k, &found);
-        if (!found) raise_flag(step, PAINN_CUDA_NOT_SYMMETRIC, i, -1);
-    }
+    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i < step.call->n_atoms) find_reverses(step, i);
 }
 
 // Pairs without their reverses: each says to the atom it ends in where it stands …
@@ -336,27 +362,79 @@ static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constan
     if (lane == 0) step.arrivals[j] = length;
 }
 
+// Rows of few atoms come from some 16 blocks: the kernel of all layers is set up meanwhile, on multiprocessors that have no other
+// block. Where it wants more than half of them they are clusters too, which leave others free by eights, as its own clusters want them.
+enum { FEW_BLOCKS = 16 };
+static int blocks_together(const painn_cuda_plan *plan)
+{
+    const int tiles = (plan->n_atoms + PAINN_CUDA_TILE_ATOMS - 1) / PAINN_CUDA_TILE_ATOMS,
+              clusters = plan->whole == PAINN_CUDA_DOUBLED ? (tiles + 1) / 2 : tiles;
+    return plan->whole && 2 * clusters * PAINN_CUDA_TILE_BLOCKS > plan->n_multiprocessors ? PAINN_CUDA_TILE_BLOCKS : 1;
+}
+static int whole_clusters(int blocks, int cluster)
+{
+    return (blocks + cluster - 1) / cluster * cluster;
+}
+
+static int launch_pairs(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
+{
+    const int warps = plan->whole ? min((int)PAIRS_WARPS, (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS) : 4;
+    const int rows = (plan->n_atoms + warps - 1) / warps, systems = (plan->n_systems + warps - 1) / warps,
+              cluster = blocks_together(plan);
+    return launch(pairs_kernel, whole_clusters(rows + systems, cluster), warps * 32, warps * sizeof(painn_cuda_system), cluster,
+                  plan->chained, stream, *step, rows);
+}
+
+// How systems' atoms are wrapped by who makes their rows: rows of a block (0: they are not), their threads, shared memory.
+struct alone_shape {
+    int rows, threads, together, many;
+    size_t bytes;
+};
+
+static alone_shape shape_of_alone(const painn_cuda_step *step, const painn_cuda_plan *plan, int room)
+{
+    alone_shape shape = {};
+    if (!makes_rows_alone(step, plan)) return shape;
+    shape.together = plan->alone > PAINN_CUDA_ALONE;
+    shape.many = !shape.together && plan->n_atoms > 512; // then in blocks that all run at once
+    const int share = (plan->n_atoms + plan->n_multiprocessors - 1) / plan->n_multiprocessors,
+              most = shape.together ? share
+                     : shape.many   ? ALONE_MANY / plan->alone
+                                    : min(ALONE_FEW / plan->alone, (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS);
+    shape.threads = shape.together ? max(1, min((int)ROW_WARPS, ALONE_FEW / 32 / most)) * 32 : plan->alone;
+    const int queue = queue_bytes(shape.threads / 32, room), own = alone_bytes(plan->alone), all = 48 * 1024;
+    shape.rows = min(min(most, ALONE_FEW / 32 - 1), shape.together ? (all - own) / queue : all / (own + queue));
+    shape.bytes = (size_t)(shape.together ? own + shape.rows * queue : shape.rows * (own + queue));
+    return shape;
+}
+
+static int launch_alone(const painn_cuda_step *step, const painn_cuda_plan *plan, const alone_shape &shape, int room,
+                        void *stream)
+{
+    const int cluster = blocks_together(plan);
+    void (*const kernel)(painn_cuda_step, int, int, int, int) = step->follows_motion ? alone_kernel<ALONE_FEW, 1, true>
+                                                                : shape.many         ? alone_kernel<ALONE_MANY, 3, false>
+                                                                                     : alone_kernel<ALONE_FEW, 1, false>;
+    return launch(kernel, whole_clusters((plan->n_atoms + shape.rows - 1) / shape.rows, cluster), shape.rows * shape.threads,
+                  shape.bytes, cluster, plan->chained, stream, *step, shape.threads, plan->alone, shape.together, room);
+}
+
 int painn_cuda_launch_list(const painn_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
     // Candidates of a row wait in shared memory, which a row of many hundreds would not leave to others.
     const int room = queue_room(step->row_capacity), each = plan->n_atoms / plan->n_systems;
     const int warps = each <= 64 ? 2 : 4;
     const bool by_rows = step->row_capacity <= ROW_CAPACITY && plan->n_atoms < 2048;
-    const size_t bytes = (size_t)(warps * room) * sizeof(uint2);
-    if (makes_rows_alone(step, plan)) {
-        const int threads = plan->alone, each_bytes = alone_bytes(threads, room);
-        const int rows = max(1, min(min(ALONE_THREADS / threads, 48 * 1024 / each_bytes), (plan->n_atoms + 15) / 16));
-        return launch(alone_kernel, (plan->n_atoms + rows - 1) / rows, rows * threads, (size_t)(rows * each_bytes), 1,
-                      plan->chained, stream, *step, threads, room);
-    }
-    if (plan->small && !plan->bins && !step->handed_pairs)
-        return launch(small_kernel, plan->n_systems, plan->small * 32, 0, 1, plan->chained, stream, *step, 0);
+    if (step->handed_pairs) return launch_pairs(step, plan, stream);
+    const alone_shape shape = shape_of_alone(step, plan, room);
+    if (shape.rows > 0) return launch_alone(step, plan, shape, room, stream);
     int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,
                        plan->chained, stream, *step, plan->bins == 2 ? 1 : 0);
     if (error != 0) return error;
     if (plan->bins) return painn_cuda_launch_bins(step, plan, stream);
-    if (step->handed_pairs) return launch(pairs_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
-    if (by_rows) return launch(row_kernel, plan->n_atoms, warps * 32, bytes, 1, plan->overlap, stream, *step, room);
+    if (by_rows)
+        return launch(row_kernel, plan->n_atoms, warps * 32, (size_t)queue_bytes(warps, room), 1, plan->overlap, stream, *step,
+                      room);
     // Where there are rows enough for all warps, a warp takes two at once (four would leave the GPU half empty at 4096).
     if (plan->n_atoms < 16384)
         return launch(search_kernel<2>, (plan->n_atoms + 7) / 8, 128, 0, 1, plan->overlap, stream, *step, 0);

@@ -352,6 +352,8 @@ void painn_cuda_pack(const painn_parameters *parameters, const mlff_model *model
     step->length_unit = model->length_unit;
     step->energy_unit = model->energy_unit;
     step->cutoff = parameters->cutoff * model->length_unit;
+    step->inverse_unit = 1.0 / step->length_unit;
+    step->intervals_per_angstrom = PAINN_CUDA_INTERVALS / step->cutoff;
     step->table_scale = (float)(2.0 * PAINN_CUDA_INTERVALS / PAINN_CUDA_TABLE_RANGE / parameters->cutoff);
     for (int l = 0; l < parameters->n_layers; l++) {
         const painn_layer *from = &parameters->layer[l];
@@ -407,7 +409,6 @@ size_t painn_cuda_arena(painn_cuda_step *step, void *base)
     PLACE(owned, n);
     PLACE(fractional, n * 3 * sizeof(double));
     PLACE(fractional_float, n * 4 * real);
-    PLACE(positions, n * 3 * sizeof(double));
     PLACE(row_length, n * sizeof(int32_t));
     PLACE(edges, e * sizeof(painn_cuda_edge));
     PLACE(reverse, e * sizeof(int32_t));

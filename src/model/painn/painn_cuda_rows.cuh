@@ -20,14 +20,13 @@ static __device__ __forceinline__ void write_edge(const painn_cuda_step &step, i
                                                   double ry, double rz, double square, int sx, int sy, int sz, bool keep = true)
 {
     painn_cuda_edge edge;
-    // The quotients are of the step alone: made before there is an edge.
-    const double inverse = rsqrt(square), d = square * inverse, along = d * (PAINN_CUDA_INTERVALS / step.cutoff);
+    const double inverse = rsqrt(square), d = square * inverse, along = d * step.intervals_per_angstrom;
     int interval = (int)along;
     if (interval > PAINN_CUDA_INTERVALS - 1) interval = PAINN_CUDA_INTERVALS - 1;
     edge.u[0] = (float)(rx * inverse);
     edge.u[1] = (float)(ry * inverse);
     edge.u[2] = (float)(rz * inverse);
-    edge.d = (float)(d * (1.0 / step.length_unit));
+    edge.d = (float)(d * step.inverse_unit);
     edge.packed = j * PAINN_CUDA_INTERVALS + interval;
     edge.t = (float)((2.0 * (along - interval) - 1.0) / PAINN_CUDA_TABLE_RANGE);
     edge.species = species;
@@ -146,6 +145,17 @@ static __device__ __forceinline__ int find_reverse(const painn_cuda_step &step, 
               found = find_entry(step.edges + other, step.row_length[j], i, wanted, !step.handed_pairs);
     *found_out = found >= 0;
     return other + max(found, 0);
+}
+
+// reverse[(i, k)], for all k: where in row j the pair (j, i) with the opposite shift stands. By a warp, a lane an entry.
+static __device__ __forceinline__ void find_reverses(const painn_cuda_step &step, int i)
+{
+    const int length = step.row_length[i];
+    for (int k = threadIdx.x % 32; k < length; k += 32) {
+        bool found;
+        step.reverse[(size_t)i * step.row_capacity + k] = find_reverse(step, i, k, &found);
+        if (!found) raise_flag(step, PAINN_CUDA_NOT_SYMMETRIC, i, -1);
+    }
 }
 
 // x less the nearest integer, for |x| < 2²² (by adding 1.5 · 2²³ and taking it off again: cheaper than a rounding).
