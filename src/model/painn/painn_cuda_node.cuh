@@ -37,7 +37,7 @@ template <typename S> static __device__ __forceinline__ void recall(const node<S
 }
 template <typename S> static __device__ __forceinline__ void dot(mixed<S> &v)
 {
-    v.t = make_float4(0, 0, 0, 0);
+    v.t = splat(0);
 #pragma unroll
     for (int c = 0; c < 3; c++) v.t = fma4(v.V[c], v.B[c], v.t);
 }
@@ -120,8 +120,8 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
         float4 sum[2][3];
         n.multiply(sum, n.r0, wU);
         if (n.leads()) {
-            float4 square = make_float4(n.step.epsilon, n.step.epsilon, n.step.epsilon, n.step.epsilon);
-            v.t = make_float4(0, 0, 0, 0);
+            float4 square = splat(n.step.epsilon);
+            v.t = splat(0);
 #pragma unroll
             for (int c = 0; c < 3; c++) {
                 float4 V = sum[0][c], B = sum[1][c];
@@ -260,7 +260,7 @@ static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &
         n.template put<true>(n.r1, n.ft, q_bar);
         n.template put<true>(n.r1, S::FT + n.ft, q_bar * v.t);
         if (!last) {
-            float4 gate = make_float4(0, 0, 0, 0);
+            float4 gate = splat(0);
 #pragma unroll
             for (int c = 0; c < 3; c++) gate = fma4(mu_bar[c], v.B[c], gate);
             n.template put<true>(n.r1, 2 * S::FT + n.ft, gate);
@@ -279,8 +279,7 @@ static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &
         float4 sum[2];
         n.multiply(sum, n.r2, w.M1);
         if (n.leads()) {
-            float e = n.step.epsilon;
-            float4 square = make_float4(e, e, e, e), t_bar = q_bar * v.yt;
+            float4 square = splat(n.step.epsilon), t_bar = q_bar * v.yt;
 #pragma unroll
             for (int c = 0; c < 3; c++) square = fma4(v.V[c], v.V[c], square);
             float4 ratio = sum[1] * make_float4(rsqrtf(square.x), rsqrtf(square.y), rsqrtf(square.z), rsqrtf(square.w));

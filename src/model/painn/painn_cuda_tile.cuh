@@ -18,9 +18,7 @@ struct split_halves {
     static const int PRODUCTS = 3;
     static __device__ __forceinline__ piece pack(float4 v)
     {
-        uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
-        float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-        return make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+        return pack_split(v);
     }
     /* Where in the 64 pieces of two feature tiles that of one lane stands; those that travel stand in a row. */
     template <bool travels> static __device__ __forceinline__ int place(int lane, int odd)
@@ -177,8 +175,7 @@ template <typename S> struct node : activations {
     // Puts v, the values of feature tile `tile`, into `buffer` as an operand, of all blocks of the cluster if `everywhere`.
     template <bool everywhere> __device__ __forceinline__ void put(piece *buffer, int tile, float4 v) const
     {
-        const float scale = PAINN_CUDA_OPERAND_SCALE;
-        const piece mine = Numbers::pack(make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale));
+        const piece mine = Numbers::pack(v * splat(PAINN_CUDA_OPERAND_SCALE));
         piece *at = buffer + tile / 2 * 64 + Numbers::template place<(S::C > 1)>(lane, tile % 2);
         if (everywhere && S::C > 1) {
 #pragma unroll
@@ -290,11 +287,11 @@ template <typename S> struct node : activations {
 #pragma unroll
                 for (int m = 0; m < TILES; m++) sum[b][m] = part[b][m];
         }
-        const float unit = step.weight_unit;
+        const float4 unit = splat(step.weight_unit);
 #pragma unroll
         for (int b = 0; b < NB; b++)
 #pragma unroll
-            for (int m = 0; m < TILES; m++) sum[b][m] = sum[b][m] * make_float4(unit, unit, unit, unit);
+            for (int m = 0; m < TILES; m++) sum[b][m] = sum[b][m] * unit;
     }
     template <int KT, int NB, int SPLIT>
     __device__ __forceinline__ void multiply(float4 (&sum)[NB], const piece *buffer, weights<KT, NB, SPLIT> &w,
