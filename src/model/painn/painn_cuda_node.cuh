@@ -5,13 +5,18 @@
 //   [V_c | B_c] = μ'_c Uᵀ ;  n = √(Σ V² + ε) ;  t = Σ V∘B ;  g = [q' | n] M1ᵀ + c1 ;  y = act(g) M2ᵀ + c2
 //   q'' = q' + y^q + y^t∘t ;  μ''_c = μ'_c + y^μ∘B_c ;  h = q'' W1ᵀ + b1 ;  x = act(h) W2ᵀ + b2
 //
-// A tile of 16 atoms goes through the whole chain in one block, or in a cluster of C blocks that share the
-// features; activations pass from product to product in shared memory, laid out as operands of the tensor cores and
-// split into two halves (three products: fp32-class), or, in the fast modes, rounded to one number (one product). A warp owns 8 features of all products, so that what stands
-// between two products is in its registers. With C > 1 several warps share the sums of a product over k; the first
-// of them adds these in order. Between blocks values travel as mail: stores into the others' shared memory that count
-// themselves in at the receiver's mailbox, so that no fence waits for anything else. Weights come from L2 as fragments, 16 bytes a lane. Bound by latency up to some
-// hundred atoms, by L2 reads of the weights to some thousand, by the tensor cores beyond.
+// A tile of 16 atoms goes through the whole chain in one block, or in a cluster of C blocks that share the features; activations pass
+// from product to product in shared memory, laid out as operands of the tensor cores and split into two halves (three products:
+// fp32-class), or, in the fast modes, rounded to one number (one product). A warp owns 8 features of all products, so that what
+// stands between two products is in its registers. With C > 1 several warps share the sums of a product over k; the first of them
+// adds these in order. Between blocks values travel as mail: stores into the others' shared memory that count themselves in at the
+// receiver's mailbox, so that no fence waits for anything else. Weights come from L2 as fragments, 16 bytes a lane. Bound by latency
+// up to some hundred atoms, by L2 reads of the weights to some thousand, by the tensor cores beyond.
+//
+// Which shapes are chosen (plan_of_painn): 64 features, C = 1, on any GPU; 128 features, C = 1, before Hopper and, of many atoms, on
+// what comes after it; C = 8, 4 and 2 there and on parts of a Hopper GPU (MIG) for as many tiles as run at once. On a whole Hopper GPU
+// C = 8 for up to 128 atoms whose layers are not in one kernel (halos, pairs without reverses), and in the fast modes C = 8 and 4 to
+// some 500 atoms; all else there are painn_cuda_wide.cuh's and painn_cuda_layers.cu's.
 #ifndef PAINN_CUDA_NODE_CUH
 #define PAINN_CUDA_NODE_CUH
 
