@@ -69,15 +69,8 @@ static mlff_status parse_members(const mlff_model *model, const char *text, int 
 static mlff_status choose_options(const mlff_evaluator_options *options, mlff_evaluator_options *chosen_out)
 {
     mlff_evaluator_options chosen = mlff_evaluator_options_default();
-    if (options) {
-        if (options->struct_size == 0 || options->struct_size > sizeof chosen)
-            return mlff_fail(MLFF_ERR_USAGE,
-                             "mlff_evaluator_create: struct_size is %zu, this library's is %zu; fill options with "
-                             "mlff_evaluator_options_default()",
-                             options->struct_size, sizeof chosen);
-        memcpy(&chosen, options, options->struct_size); // a caller of an older header has fewer fields
-        chosen.struct_size = sizeof chosen;
-    }
+    mlff_status status = base_take_options("mlff_evaluator_create", "mlff_evaluator_options", options, sizeof chosen, &chosen);
+    if (status != MLFF_OK) return status;
     if (!(chosen.skin_angstrom >= 0) || chosen.skin_angstrom > 100)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: a skin of %g Å; it must lie in 0 … 100 Å", chosen.skin_angstrom);
     if (chosen.n_threads < 0 || chosen.n_threads > 4096)
