@@ -74,13 +74,7 @@ mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, mlff_syst
     if (!system || !forces || !dynamics_out)
         return mlff_fail(MLFF_ERR_USAGE,
                          "mlff_dynamics_create: a system, a force function and a place for the result are needed");
-    if (options) {
-        if (options->struct_size == 0 || options->struct_size > sizeof wanted)
-            return mlff_fail(MLFF_ERR_USAGE,
-                             "mlff_dynamics_create: struct_size is %zu; begin with mlff_dynamics_options_default()",
-                             options->struct_size);
-        memcpy(&wanted, options, options->struct_size);
-    }
+    MLFF_TRY(base_take_options("mlff_dynamics_create", "mlff_dynamics_options", options, sizeof wanted, &wanted));
     MLFF_TRY(check_options(&wanted));
     MLFF_TRY(mlff_system_add_velocities(system));
     MLFF_TRY(mlff_system_add_masses(system));

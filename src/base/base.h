@@ -71,6 +71,10 @@ bool base_same_file(const char *a, const char *b);
 bool base_parse_double(const char *text, double *value_out);
 bool base_parse_int64(const char *text, int64_t *value_out);
 
+/* The caller's options, a struct of `size` bytes whose first member is a size_t with the size he knows, over the defaults in
+ * `options`; NULL: these stay. A caller of an older header has fewer members. MLFF_ERR_USAGE names the function and the struct. */
+mlff_status base_take_options(const char *function, const char *type, const void *given, size_t size, void *options);
+
 /* Counter-based random numbers (Philox 4x32-10, Salmon et al. 2011, doi:10.1145/2063384.2063405): value i of stream
  * (seed, stream) never depends on what was drawn before. */
 double base_random_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1) */

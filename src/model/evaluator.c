@@ -65,23 +65,12 @@ static mlff_status parse_members(const mlff_model *model, const char *text, int 
     return MLFF_OK;
 }
 
-mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_options *options, mlff_evaluator **evaluator_out)
+// The caller's options over the defaults, checked.
+static mlff_status choose_options(const mlff_evaluator_options *options, mlff_evaluator_options *chosen_out)
 {
-    mlff_status status = MLFF_OK;
-    mlff_evaluator *e = NULL;
-    int *members = NULL;
-    if (!model || !evaluator_out)
-        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: model and evaluator_out must be given");
     mlff_evaluator_options chosen = mlff_evaluator_options_default();
-    if (options) {
-        if (options->struct_size == 0 || options->struct_size > sizeof chosen)
-            return mlff_fail(MLFF_ERR_USAGE,
-                             "mlff_evaluator_create: struct_size is %zu, this library's is %zu; fill options with "
-                             "mlff_evaluator_options_default()",
-                             options->struct_size, sizeof chosen);
-        memcpy(&chosen, options, options->struct_size); // a caller of an older header has fewer fields
-        chosen.struct_size = sizeof chosen;
-    }
+    mlff_status status = base_take_options("mlff_evaluator_create", "mlff_evaluator_options", options, sizeof chosen, &chosen);
+    if (status != MLFF_OK) return status;
     if (!(chosen.skin_angstrom >= 0) || chosen.skin_angstrom > 100)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: a skin of %g Å; it must lie in 0 … 100 Å", chosen.skin_angstrom);
     if (chosen.n_threads < 0 || chosen.n_threads > 4096)
@@ -89,55 +78,75 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
     if (chosen.precision < MLFF_PRECISION_DEFAULT || chosen.precision > MLFF_BF16)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: unknown precision %d", (int)chosen.precision);
     if (chosen.precision == MLFF_PRECISION_DEFAULT) chosen.precision = MLFF_FLOAT32;
-    if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
-    e->model = model;
-    if (chosen.halo) {
-        e->halo = *chosen.halo;
-        chosen.halo = &e->halo;
-    }
-    int n_members = 0;
-    if (chosen.members) {
-        if (!(members = base_alloc((size_t)model->n_members, sizeof *members, "members"))) MLFF_TRY(MLFF_ERR_MEMORY);
-        MLFF_TRY(parse_members(model, chosen.members, members, &n_members));
-        chosen.members = NULL; // the caller's text is not kept
-    }
-    if (chosen.device.kind == MLFF_CUDA) {
-        if (!model->architecture->create_gpu)
-            MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use --device cpu", model->architecture->title);
-        e->options = chosen;
-        MLFF_TRY(device_plugin_get(&e->plugin));
-        MLFF_TRY(model->architecture->create_gpu(model, e->plugin, &chosen, members, n_members, &e->cuda));
-        *evaluator_out = e;
-        e = NULL;
-        goto done;
-    }
-    if (chosen.precision > MLFF_FLOAT64)
-        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s is a fast mode of GPUs; on the CPU use float32 or float64",
-                  chosen.precision == MLFF_TF32 ? "tf32" : "bf16");
-    if (chosen.n_threads == 0) chosen.n_threads = team_default_size();
-    if (chosen.n_threads > TEAM_MAX) chosen.n_threads = TEAM_MAX;
-    MLFF_TRY(cpu_path_choose(chosen.cpu_path, &chosen.cpu_path));
-    e->options = chosen;
-    cpu_options cpu = {.precision = chosen.precision,
-                       .n_threads = chosen.n_threads,
-                       .path = chosen.cpu_path,
-                       .halo = chosen.halo,
-                       .members = members,
-                       .n_members = n_members};
-    MLFF_TRY(model->architecture->create_cpu(model, &cpu, &e->backend));
-    MLFF_TRY(neighbors_create_on(model->cutoff, chosen.skin_angstrom, chosen.cpu_path, chosen.n_threads, &e->neighbors));
+    *chosen_out = chosen;
+    return MLFF_OK;
+}
+
+static mlff_status create_on_gpu(mlff_evaluator *e, const int *members, int n_members)
+{
+    mlff_status status = MLFF_OK;
+    const model_architecture *kind = e->model->architecture;
+    if (!kind->create_gpu) return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use --device cpu", kind->title);
+    MLFF_TRY(device_plugin_get(&e->plugin));
+    MLFF_TRY(kind->create_gpu(e->model, e->plugin, &e->options, members, n_members, &e->cuda));
+done:
+    return status;
+}
+
+static mlff_status create_on_cpu(mlff_evaluator *e, const int *members, int n_members)
+{
+    mlff_status status = MLFF_OK;
+    mlff_evaluator_options *chosen = &e->options;
+    if (chosen->precision > MLFF_FLOAT64)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s is a fast mode of GPUs; on the CPU use float32 or float64",
+                         chosen->precision == MLFF_TF32 ? "tf32" : "bf16");
+    if (chosen->n_threads == 0) chosen->n_threads = team_default_size();
+    if (chosen->n_threads > TEAM_MAX) chosen->n_threads = TEAM_MAX;
+    MLFF_TRY(cpu_path_choose(chosen->cpu_path, &chosen->cpu_path));
+    const cpu_options cpu = {.precision = chosen->precision,
+                             .n_threads = chosen->n_threads,
+                             .path = chosen->cpu_path,
+                             .halo = chosen->halo,
+                             .members = members,
+                             .n_members = n_members};
+    MLFF_TRY(e->model->architecture->create_cpu(e->model, &cpu, &e->backend));
+    MLFF_TRY(neighbors_create_on(e->model->cutoff, chosen->skin_angstrom, chosen->cpu_path, chosen->n_threads, &e->neighbors));
 
     e->n_stages = STAGE_BACKEND + e->backend->n_stages + 1;
     if (!(e->stages = base_alloc((size_t)e->n_stages, sizeof *e->stages, "stages")) ||
-        !(e->time_ns = base_alloc((size_t)e->n_stages, sizeof *e->time_ns, "stages"))) {
-        status = MLFF_ERR_MEMORY;
-        goto done;
-    }
+        !(e->time_ns = base_alloc((size_t)e->n_stages, sizeof *e->time_ns, "stages")))
+        return MLFF_ERR_MEMORY;
     e->stages[STAGE_NEIGHBORS] = (mlff_stage){"neighbors", "forward", -1, ""};
     e->stages[STAGE_GEOMETRY] = (mlff_stage){"geometry", "forward", -1, "input check"};
     memcpy(e->stages + STAGE_BACKEND, e->backend->stages, sizeof *e->stages * (size_t)e->backend->n_stages);
     e->stages[e->n_stages - 1] = (mlff_stage){"forces", "backward", -1, "energy sum, stress"};
     e->clock.time_ns = e->time_ns;
+done:
+    return status;
+}
+
+mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_options *options, mlff_evaluator **evaluator_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_evaluator_options chosen;
+    mlff_evaluator *e = NULL;
+    int *members = NULL, n_members = 0;
+    if (!model || !evaluator_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: model and evaluator_out must be given");
+    MLFF_TRY(choose_options(options, &chosen));
+    if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
+    e->model = model;
+    if (chosen.members) {
+        if (!(members = base_alloc((size_t)model->n_members, sizeof *members, "members"))) MLFF_TRY(MLFF_ERR_MEMORY);
+        MLFF_TRY(parse_members(model, chosen.members, members, &n_members));
+    }
+    e->options = chosen;
+    e->options.members = NULL; // the caller's text is not kept, nor its struct of hooks
+    if (chosen.halo) {
+        e->halo = *chosen.halo;
+        e->options.halo = &e->halo;
+    }
+    MLFF_TRY(chosen.device.kind == MLFF_CUDA ? create_on_gpu(e, members, n_members) : create_on_cpu(e, members, n_members));
     *evaluator_out = e;
     e = NULL;
 done:
@@ -394,59 +403,74 @@ done:
 
 // ---- the call ---------------------------------------------------------------------------------------------------
 
-mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+static mlff_status compute_on_gpu(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
 {
     mlff_status status = MLFF_OK;
-    if (!e) return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_compute: no evaluator");
-    const mlff_model *model = e->model;
-    if (e->clock.on) memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
-    e->clock.n_spans = 0;
-    stage_begin(&e->clock);
-    MLFF_TRY(check_batch(model, batch, results));
-    if (e->cuda) {
-        const bool on_host = batch->location == MLFF_HOST && results->location == MLFF_HOST;
-        if (wants_members(results) && !on_host)
-            MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "results of members are given to arrays of the host only");
-        if (wants_members(results)) MLFF_TRY(compute_members(e, batch, NULL, results));
-        MLFF_TRY(e->plugin->compute(e->cuda, batch, results));
-        if (on_host) MLFF_TRY(check_finite_results(batch, results));
-        goto done;
-    }
-    if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
-        MLFF_FAIL(MLFF_ERR_USAGE, "this evaluator runs on the CPU; batch and results must live in host memory");
-    stage_end(&e->clock, STAGE_GEOMETRY);
+    const bool on_host = batch->location == MLFF_HOST && results->location == MLFF_HOST;
+    if (wants_members(results) && !on_host)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "results of members are given to arrays of the host only");
+    if (wants_members(results)) MLFF_TRY(compute_members(e, batch, NULL, results));
+    MLFF_TRY(e->plugin->compute(e->cuda, batch, results));
+    if (on_host) MLFF_TRY(check_finite_results(batch, results));
+done:
+    return status;
+}
 
+// Rows of neighbours, the caller's or our own, with edge vectors in Å.
+static mlff_status find_pairs(mlff_evaluator *e, const mlff_batch *batch, model_graph *graph)
+{
+    mlff_status status = MLFF_OK;
+    mlff_pairs pairs;
+    if (batch->pairs) {
+        MLFF_TRY(pairs_filter_update(&e->handed, batch, e->model->cutoff));
+        pairs_filter_get(&e->handed, &pairs, &graph->vectors, &graph->reverse);
+    } else {
+        MLFF_TRY(mlff_neighbors_update(e->neighbors, batch));
+        mlff_neighbors_get(e->neighbors, &pairs, &graph->vectors, &graph->reverse);
+    }
+    graph->first = pairs.first;
+    graph->neighbor = pairs.neighbor;
+    graph->n_pairs = pairs.first[graph->n_atoms];
+done:
+    return status;
+}
+
+// Room for a call; edge vectors in the model's unit.
+static mlff_status prepare(mlff_evaluator *e, model_graph *graph, bool gradient)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n_pairs = (size_t)graph->n_pairs, old = e->vector_capacity + e->gradient_capacity + e->energy_capacity;
+    const double unit = e->model->length_unit;
+    if (unit != 1.0) {
+        MLFF_TRY(base_grow(&e->vectors, &e->vector_capacity, 3 * n_pairs, sizeof(double), "edge vectors"));
+        for (size_t k = 0; k < 3 * n_pairs; k++) e->vectors[k] = graph->vectors[k] / unit;
+        graph->vectors = e->vectors;
+    }
+    if (gradient) MLFF_TRY(base_grow(&e->pair_gradient, &e->gradient_capacity, 3 * n_pairs, sizeof(double), "pair gradients"));
+    MLFF_TRY(base_grow(&e->atom_energy, &e->energy_capacity, (size_t)graph->n_atoms, sizeof(double), "atom energies"));
+    if (old != e->vector_capacity + e->gradient_capacity + e->energy_capacity) e->n_growths++;
+done:
+    return status;
+}
+
+static mlff_status compute_on_cpu(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_model *model = e->model;
+    const bool gradient =
+        results->forces || results->stresses || results->virials || results->member_forces || results->force_deviations;
+    const double force_unit = model->energy_unit / model->length_unit;
     model_graph graph = {.n_atoms = batch->first_atom[batch->n_systems],
                          .species = batch->species,
                          .owned = batch->owned,
                          .halo = e->options.halo};
-    mlff_pairs pairs;
-    if (batch->pairs) {
-        MLFF_TRY(pairs_filter_update(&e->handed, batch, model->cutoff));
-        pairs_filter_get(&e->handed, &pairs, &graph.vectors, &graph.reverse);
-    } else {
-        MLFF_TRY(mlff_neighbors_update(e->neighbors, batch));
-        mlff_neighbors_get(e->neighbors, &pairs, &graph.vectors, &graph.reverse);
-    }
-    graph.first = pairs.first;
-    graph.neighbor = pairs.neighbor;
-    graph.n_pairs = pairs.first[graph.n_atoms];
-    stage_end(&e->clock, STAGE_NEIGHBORS);
-
-    size_t old = e->vector_capacity + e->gradient_capacity + e->energy_capacity;
-    bool gradient =
-        results->forces || results->stresses || results->virials || results->member_forces || results->force_deviations;
+    if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
+        return mlff_fail(MLFF_ERR_USAGE, "this evaluator runs on the CPU; batch and results must live in host memory");
+    stage_end(&e->clock, STAGE_GEOMETRY);
+    MLFF_TRY(find_pairs(e, batch, &graph));
     const double *vectors = graph.vectors;
-    if (model->length_unit != 1.0) {
-        MLFF_TRY(base_grow(&e->vectors, &e->vector_capacity, 3 * (size_t)graph.n_pairs, sizeof(double), "edge vectors"));
-        for (size_t k = 0; k < 3 * (size_t)graph.n_pairs; k++) e->vectors[k] = graph.vectors[k] / model->length_unit;
-        graph.vectors = e->vectors;
-    }
-    if (gradient)
-        MLFF_TRY(
-            base_grow(&e->pair_gradient, &e->gradient_capacity, 3 * (size_t)graph.n_pairs, sizeof(double), "pair gradients"));
-    MLFF_TRY(base_grow(&e->atom_energy, &e->energy_capacity, (size_t)graph.n_atoms, sizeof(double), "atom energies"));
-    if (old != e->vector_capacity + e->gradient_capacity + e->energy_capacity) e->n_growths++;
+    stage_end(&e->clock, STAGE_NEIGHBORS);
+    MLFF_TRY(prepare(e, &graph, gradient));
     stage_end(&e->clock, STAGE_GEOMETRY);
 
     if (wants_members(results)) MLFF_TRY(compute_members(e, batch, &graph, results));
@@ -456,13 +480,25 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     MLFF_TRY(check_finite(batch, &graph, e->atom_energy, gradient ? e->pair_gradient : NULL));
 
     graph.vectors = vectors;
-    double force_unit = model->energy_unit / model->length_unit;
     if (results->forces) assemble_forces(&graph, e->pair_gradient, force_unit, results->forces);
     if (results->stresses || results->virials) assemble_virials(batch, &graph, e->pair_gradient, force_unit, results);
     if (results->energies || results->atom_energies) assemble_energies(model, batch, e->atom_energy, results);
     stage_end(&e->clock, e->n_stages - 1);
     e->n_computes++;
     e->n_pairs = graph.n_pairs;
+done:
+    return status;
+}
+
+mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+{
+    mlff_status status = MLFF_OK;
+    if (!e) return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_compute: no evaluator");
+    if (e->clock.on) memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
+    e->clock.n_spans = 0;
+    stage_begin(&e->clock);
+    MLFF_TRY(check_batch(e->model, batch, results));
+    status = e->cuda ? compute_on_gpu(e, batch, results) : compute_on_cpu(e, batch, results);
 done:
     return status;
 }

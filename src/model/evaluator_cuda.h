@@ -4,7 +4,7 @@
 #ifndef EVALUATOR_CUDA_H
 #define EVALUATOR_CUDA_H
 
-#include "device/device_cuda.h"
+#include "call_cuda.h"
 #include "painn/painn_cuda.h"
 
 enum { MAX_GRAPHS = 16, FIRST_ROW = 64, BINS_FROM = 1536 /* atoms of a system */ };
@@ -15,28 +15,6 @@ typedef struct captured_graph {
     int64_t last_use;
     cudaGraphExec_t graph; // NULL: free
 } captured_graph;
-
-// What the GPU reads of a call, one block: for a host batch copied by the graph itself, for a device batch only the part
-// before `species`, and only when it changes. Offsets follow from the numbers of atoms and systems.
-typedef struct input_block {
-    painn_cuda_call *call;
-    painn_cuda_system *systems;
-    int32_t *system_of, *species;
-    double *cells, *positions;
-    unsigned char *owned;
-} input_block;
-
-// Page-locked memory: inputs of host batches as the graph copies them; results, which the GPU writes there.
-typedef struct host_arrays {
-    void *block;
-    size_t bytes, input_bytes;
-    int n_atoms, n_systems, n_pairs; // capacities
-    char *input;
-    painn_cuda_report *report;
-    int32_t *pair_first, *pair_neighbor, *pair_shift;
-    double *energies, *atom_energies, *forces, *virials, *stresses;
-    uint64_t *stamps;
-} host_arrays;
 
 /* What a kind of model adds. */
 typedef struct cuda_kind {
@@ -97,6 +75,21 @@ struct cuda_evaluator {
     int one_way;        // pairs without their reverses were handed in: rows for them
 };
 
+/* Sizes are rounded up by at most an eighth, so that a size that creeps up leads to few captures. */
+static inline int class_of(int n)
+{
+    int step = 16;
+    while (step * 16 < n) step *= 2;
+    return (n + step - 1) / step * step;
+}
+
+static inline int class_of_systems(int n)
+{
+    int c = 1;
+    while (c < n && c < 16) c *= 2;
+    return n <= 16 ? c : class_of(n);
+}
+
 /* What is common to all kinds: device, streams, events. On failure the caller destroys the evaluator. */
 mlff_status cuda_evaluator_open(cuda_evaluator *evaluator, const cuda_kind *kind, const mlff_model *model,
                                 const mlff_evaluator_options *options);
@@ -109,14 +102,13 @@ mlff_status cuda_evaluator_set_stages(cuda_evaluator *evaluator, const mlff_stag
 void cuda_evaluator_read_stamps(cuda_evaluator *evaluator, int forces, double graphs);
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
 mlff_status cuda_evaluator_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
+/* Waits for nothing: the caller has seen to it that none of them runs. */
+void cuda_evaluator_forget_graphs(cuda_evaluator *evaluator);
 /* `largest`: atoms of the largest system. */
 painn_cuda_plan cuda_evaluator_make_plan(const cuda_evaluator *evaluator, int n_atoms, int n_systems, int largest, int forces);
 /* A whole step, on a stream that is being captured. */
 mlff_status cuda_evaluator_enqueue(cuda_evaluator *evaluator, const painn_cuda_step *step, const painn_cuda_plan *plan,
                                    cudaStream_t stream);
-/* Device batch: what the host knows of it goes to evaluator->staged, in the stream's order. */
-mlff_status cuda_evaluator_send_call(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results,
-                                     cudaStream_t stream);
 /* The status that a report's flags mean. */
 mlff_status cuda_evaluator_judge(const cuda_evaluator *evaluator, const painn_cuda_report *report);
 

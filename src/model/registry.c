@@ -269,12 +269,7 @@ mlff_status mlff_model_import(const char *path, const mlff_import_options *optio
     enum file_kind kind = FILE_UNKNOWN;
 
     if (!path || !model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_import: path and model_out must be given");
-    if (options) {
-        if (options->struct_size == 0 || options->struct_size > sizeof wanted)
-            return mlff_fail(MLFF_ERR_USAGE, "mlff_model_import: struct_size is %zu; begin with mlff_import_options_default()",
-                             options->struct_size);
-        memcpy(&wanted, options, options->struct_size);
-    }
+    MLFF_TRY(base_take_options("mlff_model_import", "mlff_import_options", options, sizeof wanted, &wanted));
     MLFF_TRY(file_kind_of(path, &kind));
     if (kind == FILE_SAFETENSORS)
         MLFF_FAIL(MLFF_ERR_USAGE, "%s: is a safetensors file, nothing to import; load it as it is", path);
@@ -318,13 +313,7 @@ mlff_status mlff_model_create_painn(const mlff_painn_options *options, mlff_mode
     model_weights weights = {0};
 
     if (!model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_painn: model_out must be given");
-    if (options) {
-        if (options->struct_size == 0 || options->struct_size > sizeof wanted)
-            return mlff_fail(MLFF_ERR_USAGE,
-                             "mlff_model_create_painn: struct_size is %zu; begin with mlff_painn_options_default()",
-                             options->struct_size);
-        memcpy(&wanted, options, options->struct_size);
-    }
+    MLFF_TRY(base_take_options("mlff_model_create_painn", "mlff_painn_options", options, sizeof wanted, &wanted));
     MLFF_TRY(painn_new(&wanted, &weights));
     MLFF_TRY(model_from_weights(&weights, "new", model_out));
 done:
@@ -352,12 +341,7 @@ mlff_status mlff_model_create_ani(const mlff_ani_options *options, mlff_model **
     mlff_ani_options wanted = mlff_ani_options_default();
     model_weights weights = {0};
     if (!model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: model_out must be given");
-    if (options) {
-        if (options->struct_size == 0 || options->struct_size > sizeof wanted)
-            return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: struct_size is %zu; begin with mlff_ani_options_default()",
-                             options->struct_size);
-        memcpy(&wanted, options, options->struct_size);
-    }
+    MLFF_TRY(base_take_options("mlff_model_create_ani", "mlff_ani_options", options, sizeof wanted, &wanted));
     MLFF_TRY(ani_new(&wanted, &weights));
     MLFF_TRY(model_from_weights(&weights, "ani-untrained", model_out));
 done:

@@ -170,8 +170,15 @@ static void options_out_of_range_are_refused(void **state)
     REFUSED(options.elements = "119");
     REFUSED(options.elements = "Fm"); // 100: no row in the embedding
     REFUSED(options.struct_size = 0);
+    REFUSED(options.struct_size = sizeof options + 1); // of a newer library
 #undef REFUSED
     assert_null(model);
+    // A caller of an older header: what it does not know is not read.
+    small_painn(&options);
+    options.struct_size = offsetof(mlff_painn_options, elements);
+    options.elements = "Xx";
+    assert_int_equal(mlff_model_create_painn(&options, &model), MLFF_OK);
+    mlff_model_destroy(model);
 }
 
 static void lying_headers_are_refused(void **state)

@@ -179,7 +179,7 @@ static void network(const run *r, int member, int species, int n, const float *a
     mark(r, thread, ANI_NETWORK_BACKWARD);
 }
 
-// Mean over members of row's energies, and its pairs' gradients from the sum over members of dE/dAEV.
+// Mean over members of a row's energy, and its pairs' gradients from the sum over members of dE/dAEV.
 static void finish_rows(const run *r, int begin, int end, const float *energy, size_t energy_stride, const float *aev_bar,
                         int n_parts, size_t stride, ani_thread *t, int thread)
 {
@@ -209,7 +209,7 @@ static void row_block(const run *r, int k, int *species, int *begin, int *end)
     *end = *begin + r->block_rows < r->first_row[a + 1] ? *begin + r->block_rows : r->first_row[a + 1];
 }
 
-static void step_split(run *r, int n_row_blocks, ani_thread *t, const team_member *member)
+static void step_split(run *r, ani_thread *t, const team_member *member)
 {
     ani_cpu *c = r->cpu;
     int thread = member->thread;
@@ -218,7 +218,7 @@ static void step_split(run *r, int n_row_blocks, ani_thread *t, const team_membe
         aev_of_rows(r, row, row + AEV_ROWS < r->n_rows ? row + AEV_ROWS : r->n_rows, c->aev + (size_t)row * columns, t, thread);
     team_barrier(member);
     mark(r, thread, ANI_ANGULAR);
-    for (int task; (task = take(&r->next_task, 1)) < n_row_blocks * r->n_members;) {
+    for (int task; (task = take(&r->next_task, 1)) < r->n_row_blocks_in_all * r->n_members;) {
         int m = task % r->n_members, a, begin, end;
         row_block(r, task / r->n_members, &a, &begin, &end);
         network(r, r->first_member + m, r->species[a], end - begin, c->aev + (size_t)begin * columns,
@@ -234,12 +234,12 @@ static void step_split(run *r, int n_row_blocks, ani_thread *t, const team_membe
     mark(r, thread, ANI_AEV_BACKWARD);
 }
 
-static void step_blocks(run *r, int n_row_blocks, ani_thread *t, const team_member *member)
+static void step_blocks(run *r, ani_thread *t, const team_member *member)
 {
     ani_cpu *c = r->cpu;
     int thread = member->thread;
     float *aev = t->block, *aev_bar = aev + (size_t)ANI_BLOCK * (size_t)c->shape.n_columns;
-    for (int task; (task = take(&r->next_task, 1)) < n_row_blocks;) {
+    for (int task; (task = take(&r->next_task, 1)) < r->n_row_blocks_in_all;) {
         int a, begin, end;
         row_block(r, task, &a, &begin, &end);
         aev_of_rows(r, begin, end, aev, t, thread);
@@ -257,9 +257,9 @@ static void step(void *context, const team_member *member)
     run *r = context;
     ani_thread *t = &r->cpu->thread[member->thread];
     if (r->split)
-        step_split(r, r->n_row_blocks_in_all, t, member);
+        step_split(r, t, member);
     else
-        step_blocks(r, r->n_row_blocks_in_all, t, member);
+        step_blocks(r, t, member);
 }
 
 // ---- the backend --------------------------------------------------------------------------------------------------

@@ -60,8 +60,7 @@ typedef struct ani_cuda_groups {
 typedef struct ani_cuda_step {
     painn_cuda_step list; /* the call, systems, rows and their reverses; nothing of a PaiNN */
     /* ---- the model */
-    int32_t n_species, n_members; /* members that run */
-    int32_t n_radial, n_shifts, n_sections;
+    int32_t n_species, n_members;                                       /* members that run */
     int32_t stored_tiles;                                               /* of a first layer's weights */
     int32_t hidden_tiles;                                               /* most that a network's hidden layers have together */
     int32_t more_shifts;                                                /* 1: 8 shifts × 4 sections, 0: 4 × 8 */

@@ -96,6 +96,19 @@ static __device__ __forceinline__ void sum_angular(const ani_cuda_step &step, co
     }
 }
 
+// Puts columns c and c + 1 (even) of a slot's AEV into the operand of its tile.
+static __device__ __forceinline__ void put_aev(const ani_cuda_step &step, int n_tiles, int slot, int c, float a, float b)
+{
+    a *= ANI_CUDA_VALUE_SCALE;
+    b *= ANI_CUDA_VALUE_SCALE;
+    const uint32_t high = pack_half2(a, b);
+    const float2 rounded = unpack_half2(high);
+    const int row = slot % 16, lane = row % 8 * 4 + c % 8 / 2;
+    uint32_t *at = (uint32_t *)step.aev + ((((size_t)(slot / 16) * n_tiles + c / 16) * 2 + c / 8 % 2) * 32 + lane) * 4 + row / 8;
+    at[0] = high;
+    at[2] = pack_half2(a - rounded.x, b - rounded.y);
+}
+
 // ALONE: the block makes its atom's row first, for which it needs not know the atoms by species.
 template <int NS, int NZ, bool WIDE, bool ALONE>
 static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)

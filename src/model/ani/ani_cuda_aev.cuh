@@ -180,25 +180,6 @@ static __device__ __forceinline__ void find_triple(int n, int t, int &j, int &k)
     k = t - row_start(n, j) + j + 1;
 }
 
-// Number of an unordered pair of ranks p ≤ q.
-static __device__ __forceinline__ int pair_number(int n_present, int p, int q)
-{
-    return p * n_present - p * (p - 1) / 2 + q - p;
-}
-
-// Puts columns c and c + 1 (even) of a slot's AEV into the operand of its tile.
-static __device__ __forceinline__ void put_aev(const ani_cuda_step &step, int n_tiles, int slot, int c, float a, float b)
-{
-    a *= ANI_CUDA_VALUE_SCALE;
-    b *= ANI_CUDA_VALUE_SCALE;
-    const uint32_t high = pack_half2(a, b);
-    const float2 rounded = unpack_half2(high);
-    const int row = slot % 16, lane = row % 8 * 4 + c % 8 / 2;
-    uint32_t *at = (uint32_t *)step.aev + ((((size_t)(slot / 16) * n_tiles + c / 16) * 2 + c / 8 % 2) * 32 + lane) * 4 + row / 8;
-    at[0] = high;
-    at[2] = pack_half2(a - rounded.x, b - rounded.y);
-}
-
 /* ---- shared memory and warps of an atom */
 
 // Shared memory after the neighbours: partial sums of radial columns, of units.

@@ -2,6 +2,12 @@
 // ani_cuda_aev_back.cu: the way back of atomic environment vectors: gradients of pairs from dE/dG.
 #include "ani_cuda_aev.cuh"
 
+// Number of an unordered pair of ranks p ≤ q.
+static __device__ __forceinline__ int pair_number(int n_present, int p, int q)
+{
+    return p * n_present - p * (p - 1) / 2 + q - p;
+}
+
 // Places of dE/dAEV: a species' 16 radial columns take 20 and a pair's 32 angular ones 36, so that lanes with different
 // species meet in few banks.
 static __device__ __forceinline__ int radial_place(int rank)

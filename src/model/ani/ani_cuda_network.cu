@@ -148,7 +148,7 @@ template <int MT, int WARPS> struct tile {
         for (int g = 0; g < G; g++) {
             w[g] = weight + column_of<OUTPUT>(min(column + g, end - 1)) * (INPUT ? step.stored_tiles : n) * 32 + lane;
 #pragma unroll
-            for (int m = 0; m < MT; m++) sum[m][g] = make_float4(0, 0, 0, 0);
+            for (int m = 0; m < MT; m++) sum[m][g] = splat(0);
         }
         multiply<G, INPUT>(sum, rows, w, n, 0, 1, wait);
 #pragma unroll
@@ -176,9 +176,9 @@ template <int MT, int WARPS> struct tile {
         if constexpr (MT == 1) {
             if (2 * own <= WARPS && own > 0) { // several warps share the sum of a column
                 const int shares = WARPS / own, share = warp / own, column = begin + warp % own;
-                float4 sum[1][1] = {{make_float4(0, 0, 0, 0)}};
+                float4 sum[1][1] = {{splat(0)}};
                 const uint4 *w[1] = {weight + column_of<OUTPUT>(column) * (INPUT ? step.stored_tiles : n) * 32 + lane};
-                const float4 of_column = share == 0 ? constants(column) : make_float4(0, 0, 0, 0);
+                const float4 of_column = share == 0 ? constants(column) : splat(0);
                 multiply<1, INPUT>(sum, rows, w, share < shares ? n : 0, share, shares, true);
                 if (share > 0 && share < shares) ((float4 *)partial)[(warp - own) * 32 + lane] = sum[0][0];
                 __syncthreads();
@@ -212,11 +212,7 @@ template <int MT, int WARPS> struct tile {
     }
     __device__ __forceinline__ void put(uint4 *at, float4 v, float scale) const
     {
-        v = v * make_float4(scale, scale, scale, scale);
-        const uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
-        const float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-        const uint4 both =
-            make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+        const uint4 both = pack_split(v * splat(scale));
         if (cluster == 1) {
             *at = both;
             return;
@@ -263,19 +259,16 @@ static __device__ __forceinline__ float celu_slope(float h)
     return h > 0 ? 1.0f : 1.0f + 10.0f * h;
 }
 
-// One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: to what earlier members left.
+// All layers of a tile. Sums of the last one's values times the output's weights go to e, and what the way back begins with to the
+// operands: answers where.
 template <int MT, int WARPS>
-static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int n_tiles, float *adjoint, bool add, float share,
-                                  bool back, bool stamps)
+static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first, int n_tiles, bool back, float (&e)[MT][2])
 {
     const ani_cuda_step &step = t.step;
     const ani_cuda_network &net = *t.net;
     const int L = net.n_hidden, pair = 2 * (t.lane % 4);
-    const float unit = step.weight_unit / ANI_CUDA_VALUE_SCALE, unit_back = step.weight_unit / ANI_CUDA_ADJOINT_SCALE;
-    int rows = 0, buffer = 0; // where a layer's rows begin, and what it gives
-    float e[MT][2];
-    for (int m = 0; m < MT; m++) e[m][0] = e[m][1] = 0;
-    int n = n_tiles;
+    const float unit = step.weight_unit / ANI_CUDA_VALUE_SCALE;
+    int rows = 0, buffer = 0, n = n_tiles; // where a layer's rows begin, and what it gives; its inner dimension
     for (int l = 0; l < L; l++) {
         const int tiles = net.tiles[l];
         const float *bias = net.bias[l], *output = net.output;
@@ -308,8 +301,14 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
         n = tiles;
         buffer += MT * tiles * 64;
     }
+    return rows;
+}
 
-    // Energies: columns of a warp, of the block's warps, and (when atoms are summed) of the cluster's blocks.
+// Energies of slots: columns of a warp, of the block's warps, and (when atoms are summed) of the cluster's blocks.
+template <int MT, int WARPS>
+static __device__ __forceinline__ void add_energies(tile<MT, WARPS> &t, int member, int first, const float (&e)[MT][2])
+{
+    const ani_cuda_step &step = t.step;
 #pragma unroll
     for (int m = 0; m < MT; m++)
         for (int half = 0; half < 2; half++) {
@@ -320,31 +319,38 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
         }
     __syncthreads();
     if (threadIdx.x < 16 * MT) {
-        float v = t.rank == 0 ? net.output_bias : 0.0f;
+        float v = t.rank == 0 ? t.net->output_bias : 0.0f;
         for (int w = 0; w < WARPS; w++) v += t.energy[w * 16 * MT + threadIdx.x];
         step.member_energy[(size_t)(member * t.cluster + t.rank) * step.slot_capacity + first + threadIdx.x] = v;
     }
-    if (!back) return;
-    if (stamps) step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
+}
 
-    const auto none = [](int) { return make_float4(0, 0, 0, 0); };
-    for (int l = L - 1; l > 0; l--) {
+// From the adjoints in `rows` on to dE/dAEV; `add`: to what earlier members left.
+template <int MT, int WARPS>
+static __device__ __forceinline__ void run_back(tile<MT, WARPS> &t, int rows, int first, int n_tiles, float *adjoint, bool add,
+                                                float share)
+{
+    const ani_cuda_network &net = *t.net;
+    const float unit = t.step.weight_unit / ANI_CUDA_ADJOINT_SCALE;
+    const auto none = [](int) { return splat(0); };
+    for (int l = net.n_hidden - 1; l > 0; l--) {
         const int tiles = net.tiles[l - 1];
         const int to = rows - MT * tiles * 64;
         const auto finish = [&](int column, int m, float4 v, float4) {
             uint4 *at = t.piece(to, tiles, column, m);
             const float4 h = t.value(at);
-            v = make_float4(v.x * unit_back * celu_slope(h.x), v.y * unit_back * celu_slope(h.y),
-                            v.z * unit_back * celu_slope(h.z), v.w * unit_back * celu_slope(h.w));
+            v = make_float4(v.x * unit * celu_slope(h.x), v.y * unit * celu_slope(h.y), v.z * unit * celu_slope(h.z),
+                            v.w * unit * celu_slope(h.w));
             t.put(at, v, ANI_CUDA_ADJOINT_SCALE);
         };
         t.template layer<false, false>({rows}, net.back[l], net.tiles[l], 2 * tiles, none, finish);
         rows = to;
     }
     const auto finish = [&](int column, int m, float4 v, float4) {
-        float2 *upper = (float2 *)(adjoint + (size_t)(first + 16 * m + t.lane / 4) * (16 * n_tiles) + 8 * column + pair);
+        float2 *upper =
+            (float2 *)(adjoint + (size_t)(first + 16 * m + t.lane / 4) * (16 * n_tiles) + 8 * column + 2 * (t.lane % 4));
         float2 *lower = upper + 4 * 16 * n_tiles;
-        const float factor = unit_back * share;
+        const float factor = unit * share;
         float2 a = make_float2(v.x * factor, v.y * factor), b = make_float2(v.z * factor, v.w * factor);
         if (add) {
             a.x += upper->x, a.y += upper->y;
@@ -354,6 +360,20 @@ static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int
         *lower = b;
     };
     t.template layer<false, true>({rows}, net.back[0], net.tiles[0], 2 * n_tiles, none, finish);
+}
+
+// One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: to what earlier members left.
+template <int MT, int WARPS>
+static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int n_tiles, float *adjoint, bool add, float share,
+                                  bool back, bool stamps)
+{
+    float e[MT][2]; // energies of slots, of this thread's columns
+    for (int m = 0; m < MT; m++) e[m][0] = e[m][1] = 0;
+    const int rows = run_forward(t, first, n_tiles, back, e);
+    add_energies(t, member, first, e);
+    if (!back) return;
+    if (stamps) t.step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
+    run_back(t, rows, first, n_tiles, adjoint, add, share);
 }
 
 template <int MT, int WARPS>

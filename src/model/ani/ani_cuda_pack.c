@@ -137,9 +137,6 @@ static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_cud
 {
     const double log2e = 1.4426950408889634;
     step->n_species = P->n_species;
-    step->n_radial = P->n_radial;
-    step->n_shifts = P->n_shifts;
-    step->n_sections = P->n_sections;
     step->more_shifts = P->n_shifts > 4 || P->n_sections <= 4;
     step->stored_tiles = P->n_species + P->n_species * (P->n_species + 1);
     step->radial_cutoff = (float)P->radial_cutoff;

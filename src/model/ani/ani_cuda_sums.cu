@@ -10,7 +10,56 @@
 #include "model/painn/painn_cuda_rows.cuh"
 #include "model/painn/painn_cuda_sums.cuh"
 
-static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_constant__ ani_cuda_step step, int unused)
+// By one warp, a lane a species: places of the warps, slots that begin new tiles, ranks of those that are there; how many these are.
+static __device__ __forceinline__ int place_species(const ani_cuda_step &step, int warps, const int *present,
+                                                    int (*counts)[ANI_MAX_SPECIES], int *rank)
+{
+    const int lane = threadIdx.x % 32, n_species = step.n_species;
+    ani_cuda_groups &groups = *step.groups;
+    int total = 0;
+    for (int w = 0; w < warps && lane < n_species; w++) {
+        const int count = counts[w][lane];
+        counts[w][lane] = total;
+        total += count;
+    }
+    total = (total + step.tile - 1) / step.tile * step.tile;
+    const int first = sum_before(total);
+    const bool there = lane < n_species && present[lane];
+    const unsigned mask = __ballot_sync(~0u, there);
+    for (int w = 0; w < warps && lane < n_species; w++) counts[w][lane] += first;
+    if (lane < n_species) {
+        groups.first_slot[lane] = first;
+        rank[lane] = there ? __popc(mask & ((1u << lane) - 1)) : -1;
+    }
+    if (lane == n_species - 1) groups.first_slot[n_species] = first + total;
+    const int n = __popc(mask);
+    if (lane == 0) {
+        groups.failed = groups.next_item = 0;
+        groups.n_present = n;
+        groups.n_tiles = n + n * (n + 1);
+    }
+    return n;
+}
+
+// By the block: ranks of elements, and which tiles of the stored weights the AEVs' columns go with.
+static __device__ __forceinline__ void list_tiles(const ani_cuda_step &step, const int *species_of, const int *rank, int n)
+{
+    ani_cuda_groups &groups = *step.groups;
+    const int n_species = step.n_species;
+    for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x)
+        groups.rank_of[z] = species_of[z] >= 0 ? rank[species_of[z]] : -1;
+    for (int k = threadIdx.x; k < n_species * n_species; k += blockDim.x) {
+        const int p = k / n_species, q = k % n_species;
+        if (rank[p] < 0 || rank[q] < 0 || q < p) continue;
+        const int stored = p * n_species - p * (p - 1) / 2 + q - p,
+                  pair = rank[p] * n - rank[p] * (rank[p] - 1) / 2 + rank[q] - rank[p];
+        if (p == q) groups.stored_tile[rank[p]] = p;
+        groups.stored_tile[n + 2 * pair] = n_species + 2 * stored;
+        groups.stored_tile[n + 2 * pair + 1] = n_species + 2 * stored + 1;
+    }
+}
+
+static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_constant__ ani_cuda_step step)
 {
     __shared__ int species_of[MLFF_MAX_ATOMIC_NUMBER + 1], counts[32][ANI_MAX_SPECIES], present[ANI_MAX_SPECIES],
         rank[ANI_MAX_SPECIES], n_ranks;
@@ -19,7 +68,6 @@ static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_const
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, n_species = step.n_species;
     const int each = (call.n_atoms + 32 * warps - 1) / (32 * warps) * 32;
     const int begin = warp * each, end = min(begin + each, call.n_atoms);
-    ani_cuda_groups &groups = *step.groups;
     for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x) species_of[z] = step.species_of[z];
     if (threadIdx.x < ANI_MAX_SPECIES) present[threadIdx.x] = 0;
     __syncthreads();
@@ -47,43 +95,12 @@ static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_const
         if (lane < ANI_MAX_SPECIES) counts[warp][lane] = place;
         __syncthreads();
         if (warp == 0) {
-            // A lane a species: places of the warps, slots that begin new tiles, ranks of those that are there.
-            int total = 0;
-            for (int w = 0; w < warps && lane < n_species; w++) {
-                const int count = counts[w][lane];
-                counts[w][lane] = total;
-                total += count;
-            }
-            total = (total + step.tile - 1) / step.tile * step.tile;
-            const int first = sum_before(total);
-            const bool there = lane < n_species && present[lane];
-            const unsigned mask = __ballot_sync(~0u, there);
-            for (int w = 0; w < warps && lane < n_species; w++) counts[w][lane] += first;
-            if (lane < n_species) {
-                groups.first_slot[lane] = first;
-                rank[lane] = there ? __popc(mask & ((1u << lane) - 1)) : -1;
-            }
-            if (lane == n_species - 1) groups.first_slot[n_species] = first + total;
-            if (lane == 0) {
-                const int n = __popc(mask);
-                groups.failed = groups.next_item = 0;
-                groups.n_present = n_ranks = n;
-                groups.n_tiles = n + n * (n + 1);
-            }
+            const int n = place_species(step, warps, present, counts, rank);
+            if (lane == 0) n_ranks = n;
         }
         __syncthreads();
         place = lane < n_species ? counts[warp][lane] : 0;
-        for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x)
-            groups.rank_of[z] = species_of[z] >= 0 ? rank[species_of[z]] : -1;
-        for (int k = threadIdx.x; k < n_species * n_species; k += blockDim.x) {
-            const int p = k / n_species, q = k % n_species, n = n_ranks;
-            if (rank[p] < 0 || rank[q] < 0 || q < p) continue;
-            const int stored = p * n_species - p * (p - 1) / 2 + q - p,
-                      pair = rank[p] * n - rank[p] * (rank[p] - 1) / 2 + rank[q] - rank[p];
-            if (p == q) groups.stored_tile[rank[p]] = p;
-            groups.stored_tile[n + 2 * pair] = n_species + 2 * stored;
-            groups.stored_tile[n + 2 * pair + 1] = n_species + 2 * stored + 1;
-        }
+        list_tiles(step, species_of, rank, n_ranks);
     }
 }
 
@@ -178,7 +195,7 @@ static __global__ void __launch_bounds__(small ? PAINN_CUDA_SMALL_WARPS * 32 : 1
 
 int ani_cuda_launch_arrange(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)
 {
-    return launch(arrange_kernel, 1, plan->n_atoms <= 128 ? 128 : 1024, 0, 1, 0, stream, *step, 0);
+    return launch(arrange_kernel, 1, plan->n_atoms <= 128 ? 128 : 1024, 0, 1, 0, stream, *step);
 }
 
 int ani_cuda_launch_forces(const ani_cuda_step *step, const painn_cuda_plan *plan, void *stream)

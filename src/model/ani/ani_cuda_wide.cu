@@ -44,14 +44,6 @@ static __device__ __forceinline__ int count_items(const ani_cuda_step &step)
     return step.groups->first_slot[step.n_species] / ROWS * (step.list.call->member < 0 ? parts : 1);
 }
 
-// Four numbers of two rows, of columns c and c + 1, as a quarter of an operand A: high halves, low halves.
-static __device__ __forceinline__ uint4 split(float4 v)
-{
-    const uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
-    const float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-    return make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
-}
-
 // Tiles of AEV columns that are summed at once, where there are so many: 128 to ANI_CUDA_WIDE columns, a multiple of 32.
 static __device__ __forceinline__ int chunk_of(int n_tiles)
 {
@@ -212,18 +204,6 @@ struct computer {
     }
 };
 
-// 2^x; 0 where that is no normal number.
-static __device__ __forceinline__ float power_of_two(float x)
-{
-#ifdef MLFF_EMULATE
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
-
 // CELU's value, times `scale`, and its slope. `product_unit`: what a sum is to be multiplied with; biases are times `scale`.
 struct celu {
     float unit, exponent, negative;
@@ -235,8 +215,8 @@ struct celu {
     {
         const float4 x = make_float4(fmaf(sum[0], unit, bias.x), fmaf(sum[1], unit, bias.y), fmaf(sum[2], unit, bias.x),
                                      fmaf(sum[3], unit, bias.y));
-        slope = make_float4(power_of_two(exponent * fminf(x.x, 0)), power_of_two(exponent * fminf(x.y, 0)),
-                            power_of_two(exponent * fminf(x.z, 0)), power_of_two(exponent * fminf(x.w, 0)));
+        slope = make_float4(fast_exp2(exponent * fminf(x.x, 0)), fast_exp2(exponent * fminf(x.y, 0)),
+                            fast_exp2(exponent * fminf(x.z, 0)), fast_exp2(exponent * fminf(x.w, 0)));
         h = make_float4(fmaxf(x.x, 0) + fmaf(negative, slope.x, -negative), fmaxf(x.y, 0) + fmaf(negative, slope.y, -negative),
                         fmaxf(x.z, 0) + fmaf(negative, slope.z, -negative), fmaxf(x.w, 0) + fmaf(negative, slope.w, -negative));
     }
@@ -252,9 +232,102 @@ static __device__ __forceinline__ int from_here()
     return zero;
 }
 
-static __device__ __forceinline__ float4 times(float4 v, float f)
+// ---- what a layer's sums become, for a thread's two rows: a member's layers go through them in this order
+
+static constexpr int BLOCKS = ANI_CUDA_WIDE / 32; // of columns
+static constexpr int STRIDE = 32 * WARPS;         // from one of a thread's slopes to the next
+typedef float layer_sums[ANI_CUDA_WIDE / 2];
+
+// A hidden layer: its values are the next one's operand. `saved`: slopes, for the way back.
+static __device__ __forceinline__ void finish_hidden(const computer &c, const celu &activation, const layer_sums &sum, int width,
+                                                     float4 *saved, bool back)
 {
-    return v * make_float4(f, f, f, f);
+    const float2 *bias = (const float2 *)c.gates->bias + c.lane % 4;
+#pragma unroll
+    for (int q = 0; q < BLOCKS; q++) {
+        if (32 * q >= width) break;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float4 h, slope;
+            activation.apply(sum + 16 * q + 4 * j, bias[16 * q + 4 * j], h, slope);
+            c.operand[(4 * q + j) * 128] = pack_split(h);
+            if (back) saved[(4 * q + j) * STRIDE] = slope;
+        }
+    }
+}
+
+// The last hidden layer: parts of both rows' energies, and the first operand of the way back.
+static __device__ __forceinline__ void finish_last(const computer &c, const celu &activation, const layer_sums &sum, int width,
+                                                   float &upper, float &lower)
+{
+    const float2 *bias = (const float2 *)c.gates->bias + c.lane % 4, *output = (const float2 *)c.gates->output + c.lane % 4;
+#pragma unroll
+    for (int q = 0; q < BLOCKS; q++) {
+        if (32 * q >= width) break;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float2 of = output[16 * q + 4 * j];
+            float4 h, slope;
+            activation.apply(sum + 16 * q + 4 * j, bias[16 * q + 4 * j], h, slope);
+            upper += h.x * of.x + h.y * of.y;
+            lower += h.z * of.x + h.w * of.y;
+            c.operand[(4 * q + j) * 128] =
+                pack_split(make_float4(of.x, of.y, of.x, of.y) * slope * splat(ANI_CUDA_ADJOINT_SCALE));
+        }
+    }
+}
+
+// A hidden layer on the way back: its adjoint is the next operand.
+static __device__ __forceinline__ void finish_back(const computer &c, const layer_sums &sum, int width, const float4 *saved,
+                                                   float unit)
+{
+    float4 slope[2][4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) slope[0][j] = saved[j * STRIDE];
+#pragma unroll
+    for (int q = 0; q < BLOCKS; q++) {
+        if (32 * q >= width) break;
+#pragma unroll
+        for (int j = 0; j < 4 && q + 1 < BLOCKS; j++) slope[(q + 1) % 2][j] = saved[(4 * q + 4 + j) * STRIDE];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float *of = sum + 16 * q + 4 * j;
+            c.operand[(4 * q + j) * 128] = pack_split(make_float4(of[0], of[1], of[2], of[3]) * slope[q % 2][j] * splat(unit));
+        }
+    }
+}
+
+// dE/dAEV of `end` columns from `first` on, added to what earlier members left, which is asked for three blocks ahead.
+static __device__ __forceinline__ void finish_input(const layer_sums &sum, float *adjoint, int columns, int first, int end,
+                                                    bool add, float unit)
+{
+    const int DEEP = 3;
+    float4 old[DEEP + 1][4];
+    const auto look = [&](int q) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float *at = adjoint + min(first + 32 * q + 8 * j, columns - 8);
+            const float2 a = add ? *(const float2 *)at : make_float2(0, 0);
+            const float2 b = add ? *(const float2 *)(at + 8 * columns) : make_float2(0, 0);
+            old[q % (DEEP + 1)][j] = make_float4(a.x, a.y, b.x, b.y);
+        }
+    };
+#pragma unroll
+    for (int q = 0; q < DEEP; q++) look(q);
+#pragma unroll
+    for (int q = 0; q < BLOCKS; q++) {
+        if (32 * q >= end) break;
+        if (q + DEEP < BLOCKS) look(q + DEEP);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            if (32 * q + 8 * j >= end) break;
+            const float *v = sum + 16 * q + 4 * j;
+            const float4 before = old[q % (DEEP + 1)][j];
+            float *to = adjoint + first + 32 * q + 8 * j;
+            *(float2 *)to = make_float2(fmaf(v[0], unit, before.x), fmaf(v[1], unit, before.y));
+            *(float2 *)(to + 8 * columns) = make_float2(fmaf(v[2], unit, before.z), fmaf(v[3], unit, before.w));
+        }
+    }
 }
 
 // One member for 64 slots. All layers go through the same code, which the instruction cache holds. What is read of global
@@ -262,14 +335,12 @@ static __device__ __forceinline__ float4 times(float4 v, float f)
 static __device__ __forceinline__ void compute_member(computer &c, const ani_cuda_step &step, const work &w, int member, bool add,
                                                       float share, bool back, bool stamps)
 {
-    const int STRIDE = 32 * WARPS, BLOCKS = ANI_CUDA_WIDE / 32;
     const ani_cuda_network *net = step.network + member * step.n_species + w.species;
     const int L = net->n_hidden, n_tiles = step.groups->n_tiles, warp = threadIdx.x / 32, row = w.first + 16 * warp + c.lane / 4;
-    const int pair = 2 * (c.lane % 4), chunk = chunk_of(n_tiles), stages = back ? 2 * L - 1 + (n_tiles + chunk - 1) / chunk : L,
-              columns = 16 * n_tiles;
+    const int chunk = chunk_of(n_tiles), stages = back ? 2 * L - 1 + (n_tiles + chunk - 1) / chunk : L, columns = 16 * n_tiles;
     const float unit = step.weight_unit / ANI_CUDA_VALUE_SCALE, unit_back = step.weight_unit / ANI_CUDA_ADJOINT_SCALE * share;
     float4 *saved = (float4 *)step.saved + (size_t)blockIdx.x * (step.saved_columns / 8) * STRIDE + threadIdx.x;
-    float *adjoint = w.adjoint + (size_t)row * columns + pair;
+    float *adjoint = w.adjoint + (size_t)row * columns + 2 * (c.lane % 4);
     const celu activation(unit, ANI_CUDA_VALUE_SCALE);
     float upper = 0, lower = 0; // energies of two rows
 #pragma unroll 1
@@ -279,7 +350,7 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_cud
         const int width = to_input ? 16 * chunk : net->wide[forward ? l : l - 1];
         const int n = s == 0 ? n_tiles : net->wide[forward ? l - 1 : to_input ? 0 : l] / 16;
         const int first = (s - (2 * L - 1)) * 16 * chunk; // column of dE/dAEV
-        float sum[ANI_CUDA_WIDE / 2];
+        layer_sums sum;
 #pragma unroll
         for (int j = 0; j < ANI_CUDA_WIDE / 2; j++) sum[j] = 0;
         if (!forward && !to_input) saved -= width / 8 * STRIDE;
@@ -295,83 +366,14 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_cud
         }
         if (forward) gate_wait(&c.gates->constants_full, c.turn);
         if (to_input) {
-            float *there = adjoint + from_here();
-            const int end = min(width, columns - first);
-            const int DEEP = 3;
-            float4 old[DEEP + 1][4];
-            const auto look = [&](int q) {
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const float *at = there + min(first + 32 * q + 8 * j, columns - 8);
-                    const float2 a = add ? *(const float2 *)at : make_float2(0, 0);
-                    const float2 b = add ? *(const float2 *)(at + 8 * columns) : make_float2(0, 0);
-                    old[q % (DEEP + 1)][j] = make_float4(a.x, a.y, b.x, b.y);
-                }
-            };
-#pragma unroll
-            for (int q = 0; q < DEEP; q++) look(q);
-#pragma unroll
-            for (int q = 0; q < BLOCKS; q++) {
-                if (32 * q >= end) break;
-                if (q + DEEP < BLOCKS) look(q + DEEP);
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    if (32 * q + 8 * j >= end) break;
-                    const float *v = sum + 16 * q + 4 * j;
-                    const float4 before = old[q % (DEEP + 1)][j];
-                    float *to = there + first + 32 * q + 8 * j;
-                    *(float2 *)to = make_float2(fmaf(v[0], unit_back, before.x), fmaf(v[1], unit_back, before.y));
-                    *(float2 *)(to + 8 * columns) = make_float2(fmaf(v[2], unit_back, before.z), fmaf(v[3], unit_back, before.w));
-                }
-            }
+            finish_input(sum, adjoint + from_here(), columns, first, min(width, columns - first), add, unit_back);
         } else if (!forward) {
-            const float4 *from = saved + from_here();
-            float4 slope[2][4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) slope[0][j] = from[j * STRIDE];
-#pragma unroll
-            for (int q = 0; q < BLOCKS; q++) {
-                if (32 * q >= width) break;
-#pragma unroll
-                for (int j = 0; j < 4 && q + 1 < BLOCKS; j++) slope[(q + 1) % 2][j] = from[(4 * q + 4 + j) * STRIDE];
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const float *of = sum + 16 * q + 4 * j;
-                    c.operand[(4 * q + j) * 128] =
-                        split(times(make_float4(of[0], of[1], of[2], of[3]) * slope[q % 2][j], step.weight_unit));
-                }
-            }
+            finish_back(c, sum, width, saved + from_here(), step.weight_unit);
         } else if (!last) {
-            float4 *to = saved + from_here();
-            const float2 *bias = (const float2 *)(c.gates->bias + pair);
-#pragma unroll
-            for (int q = 0; q < BLOCKS; q++) {
-                if (32 * q >= width) break;
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    float4 h, grown;
-                    activation.apply(sum + 16 * q + 4 * j, bias[16 * q + 4 * j], h, grown);
-                    c.operand[(4 * q + j) * 128] = split(h);
-                    if (back) to[(4 * q + j) * STRIDE] = grown;
-                }
-            }
+            finish_hidden(c, activation, sum, width, saved + from_here(), back);
             saved += width / 8 * STRIDE;
         } else {
-            const float2 *bias = (const float2 *)(c.gates->bias + pair), *output = (const float2 *)(c.gates->output + pair);
-#pragma unroll
-            for (int q = 0; q < BLOCKS; q++) {
-                if (32 * q >= width) break;
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const float2 of = output[16 * q + 4 * j];
-                    float4 h, grown;
-                    activation.apply(sum + 16 * q + 4 * j, bias[16 * q + 4 * j], h, grown);
-                    upper += h.x * of.x + h.y * of.y;
-                    lower += h.z * of.x + h.w * of.y;
-                    c.operand[(4 * q + j) * 128] =
-                        split(times(make_float4(of.x, of.y, of.x, of.y) * grown, ANI_CUDA_ADJOINT_SCALE));
-                }
-            }
+            finish_last(c, activation, sum, width, upper, lower);
             if (stamps && back) step.list.stamps[ANI_CUDA_STAMP_NETWORK_BACK] = gpu_timer();
         }
         if (forward) {

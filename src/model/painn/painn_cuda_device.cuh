@@ -369,6 +369,13 @@ static __device__ __forceinline__ float4 splat(float v)
 {
     return make_float4(v, v, v, v);
 }
+/* Two halves a number, 22 bits together: high ones of the first two numbers and of the others, then the low ones. */
+static __device__ __forceinline__ uint4 pack_split(float4 v)
+{
+    const uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
+    const float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
+    return make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+}
 template <typename Function> static __device__ __forceinline__ float4 map4(Function f, float4 v)
 {
     return make_float4(f(v.x), f(v.y), f(v.z), f(v.w));

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "model/evaluator_cuda.h"
 
 enum { CHUNK = 1000, GRAPHS = 3 };
@@ -115,36 +116,76 @@ done:
     return status;
 }
 
+// What the GPU is told once.
+typedef struct told_atoms {
+    double *inverse_mass, *cell; // [n_atoms], [9]
+    int32_t *species;            // [n_atoms]
+} told_atoms;
+
+// Pointers relative to `base`; answers the bytes.
+static size_t lay_out(cuda_dynamics *d, void *base, told_atoms *told, double **energy)
+{
+    cuda_packer p = {NULL, base, 0};
+    const size_t n = (size_t)d->motion.n_atoms;
+    const void *at;
+#define PLACE(pointer, bytes) (cuda_pack(&p, bytes, &at), pointer = (void *)(uintptr_t)at)
+    PLACE(d->state, 0);
+    PLACE(d->motion.positions, 3 * n * sizeof(double));
+    PLACE(d->motion.velocities, 3 * n * sizeof(double));
+    PLACE(d->motion.forces, 3 * n * sizeof(double));
+    PLACE(d->motion.heat, n * sizeof(double));
+    PLACE(d->motion.step, 2 * sizeof(int64_t));
+    PLACE(*energy, sizeof(double));
+    d->state_bytes = p.at;
+    PLACE(d->kept, d->state_bytes);
+    PLACE(told->inverse_mass, n * sizeof(double));
+    d->motion.inverse_mass = told->inverse_mass;
+    PLACE(told->cell, 9 * sizeof(double));
+    PLACE(told->species, n * sizeof(int32_t));
+    PLACE(d->motion.report, sizeof *d->motion.report);
+    PLACE(d->motion.times, (CHUNK + 1) * sizeof(uint64_t));
+#undef PLACE
+    return p.at;
+}
+
+// The system's atoms to the GPU, where there is room for them.
+static mlff_status tell(cuda_dynamics *d, const mlff_system *system, int64_t first_step, const told_atoms *to)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n = (size_t)system->n_atoms;
+    double *inverse_mass = calloc(n, sizeof *inverse_mass);
+    if (!inverse_mass || !(d->masses = calloc(n, sizeof *d->masses))) {
+        status = host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        d->masses[i] = system->masses[i];
+        inverse_mass[i] = system->fixed && system->fixed[i] ? 0.0 : 1.0 / (BASE_AMU_ANG2_FS2_EV * d->masses[i]);
+    }
+    const struct {
+        void *to;
+        const void *from;
+        size_t bytes;
+    } copies[] = {{to->inverse_mass, inverse_mass, n * sizeof(double)},
+                  {d->motion.positions, system->positions, 3 * n * sizeof(double)},
+                  {d->motion.velocities, system->velocities, 3 * n * sizeof(double)},
+                  {d->motion.step, &first_step, sizeof first_step},
+                  {to->cell, system->cell, sizeof system->cell},
+                  {to->species, system->species, n * sizeof(int32_t)}};
+    for (size_t k = 0; k < sizeof copies / sizeof *copies; k++)
+        CUDA_TRY(cuda_copy(copies[k].to, copies[k].from, copies[k].bytes, cudaMemcpyHostToDevice), "copying atoms to the GPU");
+done:
+    free(inverse_mass);
+    return status;
+}
+
 static mlff_status place(cuda_dynamics *d, const mlff_system *system, int64_t first_step)
 {
     mlff_status status = MLFF_OK;
-    size_t n = (size_t)system->n_atoms, three = 3 * n * sizeof(double), one = (n * sizeof(double) + 255) / 256 * 256;
-    three = (three + 255) / 256 * 256;
-    d->state_bytes = 3 * three + one + 256;
-    size_t bytes =
-        2 * d->state_bytes + one + 256 + (n * sizeof(int32_t) + 255) / 256 * 256 + 256 + (CHUNK + 1) * sizeof(uint64_t) + 512;
-    PLUGIN_TRY(cuda_allocate(d->evaluator->device, bytes, "dynamics", &d->block));
-    char *at = d->block;
-    d->state = at;
-    d->kept = at + d->state_bytes;
-    d->motion.positions = (void *)at;
-    d->motion.velocities = (void *)(at + three);
-    d->motion.forces = (void *)(at + 2 * three);
-    d->motion.heat = (void *)(at + 3 * three);
-    d->motion.step = (int64_t *)(at + 3 * three + one);
-    double *energy = (void *)(at + 3 * three + one + 2 * sizeof(int64_t));
-    at += 2 * d->state_bytes;
-    double *inverse_mass = (void *)at;
-    d->motion.inverse_mass = inverse_mass;
-    at += one;
-    double *cell = (void *)at;
-    at += 256;
-    int32_t *species = (int32_t *)at;
-    at += (n * sizeof(int32_t) + 255) / 256 * 256;
-    d->motion.report = (painn_cuda_report *)at;
-    at += 256;
-    d->motion.times = (uint64_t *)at;
-
+    told_atoms told;
+    double *energy;
+    PLUGIN_TRY(cuda_allocate(d->evaluator->device, lay_out(d, NULL, &told, &energy), "dynamics", &d->block));
+    lay_out(d, d->block, &told, &energy);
     CUDA_TRY(cudaHostAlloc(&d->pinned, 512 + d->state_bytes + (CHUNK + 1) * sizeof(uint64_t), cudaHostAllocMapped),
              "page-locked memory for dynamics");
     memset(d->pinned, 0, 512);
@@ -152,30 +193,11 @@ static mlff_status place(cuda_dynamics *d, const mlff_system *system, int64_t fi
     d->report = (painn_cuda_report *)((char *)d->pinned + 256);
     d->seen = (char *)d->pinned + 512;
     d->times = (uint64_t *)(d->seen + d->state_bytes);
-
-    double *host_inverse = calloc(n, sizeof *host_inverse);
-    if (!host_inverse || !(d->masses = calloc(n, sizeof *d->masses))) {
-        free(host_inverse);
-        return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
-    }
-    for (size_t i = 0; i < n; i++) {
-        d->masses[i] = system->masses[i];
-        host_inverse[i] = system->fixed && system->fixed[i] ? 0.0 : 1.0 / (103.64269572045424 * d->masses[i]); // amu Å²/fs² in eV
-    }
-    cudaError_t error = cuda_copy(inverse_mass, host_inverse, n * sizeof(double), cudaMemcpyHostToDevice);
-    free(host_inverse);
-    CUDA_TRY(error, "copying atoms to the GPU");
-    CUDA_TRY(cuda_copy(d->motion.positions, system->positions, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
-             "copying atoms to the GPU");
-    CUDA_TRY(cuda_copy(d->motion.velocities, system->velocities, 3 * n * sizeof(double), cudaMemcpyHostToDevice),
-             "copying atoms to the GPU");
-    CUDA_TRY(cuda_copy(d->motion.step, &first_step, sizeof first_step, cudaMemcpyHostToDevice), "copying atoms to the GPU");
-    CUDA_TRY(cuda_copy(cell, system->cell, sizeof system->cell, cudaMemcpyHostToDevice), "copying atoms to the GPU");
-    CUDA_TRY(cuda_copy(species, system->species, n * sizeof(int32_t), cudaMemcpyHostToDevice), "copying atoms to the GPU");
-    d->batch.species = species;
+    PLUGIN_TRY(tell(d, system, first_step, &told));
+    d->batch.species = told.species;
     d->batch.positions = d->motion.positions;
-    d->batch.cells = cell;
-    d->evaluator->cell_there = cell;
+    d->batch.cells = told.cell;
+    d->evaluator->cell_there = told.cell;
     memcpy(d->evaluator->cell_here, system->cell, sizeof system->cell);
     d->results = (mlff_results){.energies = energy, .forces = d->motion.forces, .location = MLFF_DEVICE_MEMORY};
 done:
@@ -194,13 +216,12 @@ mlff_status painn_cuda_dynamics_create(cuda_evaluator *e, const mlff_system *sys
     if (!d) return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
     double damping = options->friction_per_fs * options->timestep_fs;
     d->evaluator = e;
-    d->motion =
-        (painn_cuda_motion){.n_atoms = system->n_atoms,
-                            .langevin = options->friction_per_fs > 0,
-                            .timestep_fs = options->timestep_fs,
-                            .keep = exp(-damping),
-                            .noise = -expm1(-2 * damping) * 8.617330337217213e-05 * options->temperature_kelvin, // k_B in eV/K
-                            .seed = options->seed};
+    d->motion = (painn_cuda_motion){.n_atoms = system->n_atoms,
+                                    .langevin = options->friction_per_fs > 0,
+                                    .timestep_fs = options->timestep_fs,
+                                    .keep = exp(-damping),
+                                    .noise = -expm1(-2 * damping) * BASE_KB_EV_PER_K * options->temperature_kelvin,
+                                    .seed = options->seed};
     d->first_atom[1] = system->n_atoms;
     memcpy(d->periodic, system->periodic, sizeof d->periodic);
     PLUGIN_TRY(cuda_use(e->device));
@@ -310,7 +331,7 @@ mlff_status painn_cuda_dynamics_get(cuda_dynamics *d, double *positions, double 
     energies[0] = *seen(d, d->results.energies);
     energies[1] = energies[2] = 0;
     for (size_t i = 0; i < n; i++) {
-        energies[1] += 0.5 * 103.64269572045424 * d->masses[i] *
+        energies[1] += 0.5 * BASE_AMU_ANG2_FS2_EV * d->masses[i] *
                        (v[3 * i] * v[3 * i] + v[3 * i + 1] * v[3 * i + 1] + v[3 * i + 2] * v[3 * i + 2]);
         energies[2] += heat[i];
     }

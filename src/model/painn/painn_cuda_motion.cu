@@ -3,7 +3,7 @@
 #include "painn_cuda_motion.cuh"
 #include "painn_cuda_motion.h"
 
-static __global__ void __launch_bounds__(128) advance_kernel(const __grid_constant__ painn_cuda_motion motion, int unused)
+static __global__ void __launch_bounds__(128) advance_kernel(const __grid_constant__ painn_cuda_motion motion)
 {
     wait_for_previous();
     let_next_start();
@@ -14,7 +14,7 @@ static __global__ void __launch_bounds__(128) advance_kernel(const __grid_consta
     atom.store(true);
 }
 
-static __global__ void __launch_bounds__(32) finish_kernel(const __grid_constant__ painn_cuda_motion motion, int unused)
+static __global__ void __launch_bounds__(32) finish_kernel(const __grid_constant__ painn_cuda_motion motion)
 {
     wait_for_previous();
     let_next_start();
@@ -32,10 +32,10 @@ static __global__ void __launch_bounds__(32) finish_kernel(const __grid_constant
 
 int painn_cuda_launch_advance(const painn_cuda_motion *motion, int overlap, void *stream)
 {
-    return launch(advance_kernel, (motion->n_atoms + 3) / 4, 128, 0, 1, overlap, stream, *motion, 0);
+    return launch(advance_kernel, (motion->n_atoms + 3) / 4, 128, 0, 1, overlap, stream, *motion);
 }
 
 int painn_cuda_launch_finish(const painn_cuda_motion *motion, int overlap, void *stream)
 {
-    return launch(finish_kernel, 1, 32, 0, 1, overlap, stream, *motion, 0);
+    return launch(finish_kernel, 1, 32, 0, 1, overlap, stream, *motion);
 }

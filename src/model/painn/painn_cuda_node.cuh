@@ -5,13 +5,18 @@
 //   [V_c | B_c] = μ'_c Uᵀ ;  n = √(Σ V² + ε) ;  t = Σ V∘B ;  g = [q' | n] M1ᵀ + c1 ;  y = act(g) M2ᵀ + c2
 //   q'' = q' + y^q + y^t∘t ;  μ''_c = μ'_c + y^μ∘B_c ;  h = q'' W1ᵀ + b1 ;  x = act(h) W2ᵀ + b2
 //
-// A tile of 16 atoms goes through the whole chain in one block, or in a cluster of C blocks that share the
-// features; activations pass from product to product in shared memory, laid out as operands of the tensor cores and
-// split into two halves (three products: fp32-class), or, in the fast modes, rounded to one number (one product). A warp owns 8 features of all products, so that what stands
-// between two products is in its registers. With C > 1 several warps share the sums of a product over k; the first
-// of them adds these in order. Between blocks values travel as mail: stores into the others' shared memory that count
-// themselves in at the receiver's mailbox, so that no fence waits for anything else. Weights come from L2 as fragments, 16 bytes a lane. Bound by latency up to some
-// hundred atoms, by L2 reads of the weights to some thousand, by the tensor cores beyond.
+// A tile of 16 atoms goes through the whole chain in one block, or in a cluster of C blocks that share the features; activations pass
+// from product to product in shared memory, laid out as operands of the tensor cores and split into two halves (three products:
+// fp32-class), or, in the fast modes, rounded to one number (one product). A warp owns 8 features of all products, so that what
+// stands between two products is in its registers. With C > 1 several warps share the sums of a product over k; the first of them
+// adds these in order. Between blocks values travel as mail: stores into the others' shared memory that count themselves in at the
+// receiver's mailbox, so that no fence waits for anything else. Weights come from L2 as fragments, 16 bytes a lane. Bound by latency
+// up to some hundred atoms, by L2 reads of the weights to some thousand, by the tensor cores beyond.
+//
+// Which shapes are chosen (plan_of_painn): 64 features, C = 1, on any GPU; 128 features, C = 1, before Hopper and, of many atoms, on
+// what comes after it; C = 8, 4 and 2 there and on parts of a Hopper GPU (MIG) for as many tiles as run at once. On a whole Hopper GPU
+// C = 8 for up to 128 atoms whose layers are not in one kernel (halos, pairs without reverses), and in the fast modes C = 8 and 4 to
+// some 500 atoms; all else there are painn_cuda_wide.cuh's and painn_cuda_layers.cu's.
 #ifndef PAINN_CUDA_NODE_CUH
 #define PAINN_CUDA_NODE_CUH
 
@@ -20,32 +25,26 @@
 
 // Values that stay with a leading warp between the parts of the chain.
 template <typename S> struct mixed {
-    float4 V[3][S::MT], B[3][S::MT], q[S::MT], mu[3][S::MT], t[S::MT], g[S::MT], ymu[S::MT], yt[S::MT];
+    float4 V[3], B[3], q, mu[3], t, g, ymu, yt;
 };
 
 // What an update saved for the way back.
 template <typename S> static __device__ __forceinline__ void recall(const node<S> &n, int layer, mixed<S> &v)
 {
 #pragma unroll
-    for (int m = 0; m < S::MT; m++) {
-#pragma unroll
-        for (int c = 0; c < 3; c++) {
-            v.V[c][m] = *n.saved(layer, c, m);
-            v.B[c][m] = *n.saved(layer, 3 + c, m);
-        }
-        v.g[m] = *n.saved(layer, 6, m);
-        v.yt[m] = *n.saved(layer, 8, m);
-        v.ymu[m] = *n.saved(layer, 7, m);
+    for (int c = 0; c < 3; c++) {
+        v.V[c] = *n.saved(layer, c);
+        v.B[c] = *n.saved(layer, 3 + c);
     }
+    v.g = *n.saved(layer, 6);
+    v.yt = *n.saved(layer, 8);
+    v.ymu = *n.saved(layer, 7);
 }
 template <typename S> static __device__ __forceinline__ void dot(mixed<S> &v)
 {
+    v.t = splat(0);
 #pragma unroll
-    for (int m = 0; m < S::MT; m++) {
-        v.t[m] = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int c = 0; c < 3; c++) v.t[m] = fma4(v.V[c][m], v.B[c][m], v.t[m]);
-    }
+    for (int c = 0; c < 3; c++) v.t = fma4(v.V[c], v.B[c], v.t);
 }
 
 // Weights of what follows an update, fetched while it still works.
@@ -72,7 +71,7 @@ template <typename S> struct readout_weights {
     int ht;
     bool works, failed;
     float2 o1, o2;
-    float owned[S::MT][2];
+    float owned[2];
     __device__ __forceinline__ void fetch(const node<S> &n, const painn_cuda_layer &)
     {
         works = n.ntl < LOCAL;
@@ -83,9 +82,7 @@ template <typename S> struct readout_weights {
         o1 = __ldg((const float2 *)(n.step.o1 + h));
         o2 = __ldg((const float2 *)(n.step.O2 + h));
         failed = n.step.report->flags != 0;
-#pragma unroll
-        for (int m = 0; m < S::MT; m++)
-            for (int k = 0; k < 2; k++) owned[m][k] = n.step.owned[n.first + 16 * m + n.lane / 4 + 8 * k] ? 1.0f : 0.0f;
+        for (int k = 0; k < 2; k++) owned[k] = n.step.owned[n.first + n.lane / 4 + 8 * k] ? 1.0f : 0.0f;
     }
 };
 
@@ -117,80 +114,65 @@ static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, Af
 
     // Every warp splits the values of one feature tile; a leading warp's is the one it keeps.
     const int tile = (cluster_rank<S::C>() * S::NTC + n.warp) % S::FT;
+    v.q = n.template load<4>(n.step.prime, 0, tile);
 #pragma unroll
-    for (int m = 0; m < S::MT; m++) {
-        v.q[m] = n.template load<4>(n.step.prime, m, 0, tile);
+    for (int c = 0; c < 3; c++) v.mu[c] = n.template load<4>(n.step.prime, 1 + c, tile);
+    n.template put<false>(n.r1, tile, v.q);
 #pragma unroll
-        for (int c = 0; c < 3; c++) v.mu[c][m] = n.template load<4>(n.step.prime, m, 1 + c, tile);
-    }
-#pragma unroll
-    for (int m = 0; m < S::MT; m++) {
-        n.template put<false>(n.r1, 2 * S::KF, m, tile, v.q[m]);
-#pragma unroll
-        for (int c = 0; c < 3; c++) n.template put<false>(n.r0, S::KF, c * S::MT + m, tile, v.mu[c][m]);
-    }
+    for (int c = 0; c < 3; c++) n.template put<false>(n.r0 + c * (S::KF * 64), tile, v.mu[c]);
     __syncthreads();
     {
-        float4 sum[2][3 * S::MT];
-        n.multiply(sum, n.r0, S::KF, wU, true);
+        float4 sum[2][3];
+        n.multiply(sum, n.r0, wU);
         if (n.leads()) {
+            float4 square = splat(n.step.epsilon);
+            v.t = splat(0);
 #pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                float4 square = make_float4(n.step.epsilon, n.step.epsilon, n.step.epsilon, n.step.epsilon);
-                v.t[m] = make_float4(0, 0, 0, 0);
-#pragma unroll
-                for (int c = 0; c < 3; c++) {
-                    float4 V = sum[0][c * S::MT + m], B = sum[1][c * S::MT + m];
-                    if (!last) {
-                        *n.saved(l, c, m) = V;
-                        *n.saved(l, 3 + c, m) = B;
-                    }
-                    square = fma4(V, V, square);
-                    v.t[m] = fma4(V, B, v.t[m]);
-                    v.V[c][m] = V;
-                    v.B[c][m] = B;
+            for (int c = 0; c < 3; c++) {
+                float4 V = sum[0][c], B = sum[1][c];
+                if (!last) {
+                    *n.saved(l, c) = V;
+                    *n.saved(l, 3 + c) = B;
                 }
-                n.template put<true>(n.r1, 2 * S::KF, m, S::FT + n.ft,
-                                     make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
+                square = fma4(V, V, square);
+                v.t = fma4(V, B, v.t);
+                v.V[c] = V;
+                v.B[c] = B;
             }
+            n.template put<true>(n.r1, S::FT + n.ft,
+                                 make_float4(sqrtf(square.x), sqrtf(square.y), sqrtf(square.z), sqrtf(square.w)));
         }
     }
     n.fetch(wM2, w.M2, columns_M2, S::KF);
     if (S::KS >= 8) after.fetch(n, n.step.layer[l + 1]);
     n.receive();
     {
-        float4 sum[1][S::MT];
-        n.multiply(sum, n.r1, 2 * S::KF, wM1, true);
-        if (n.leads())
-#pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                float4 g = sum[0][m] + c1;
-                if (!last) *n.saved(l, 6, m) = g;
-                v.g[m] = g;
-                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(g));
-            }
+        float4 sum[1];
+        n.multiply(sum, n.r1, wM1);
+        if (n.leads()) {
+            v.g = sum[0] + c1;
+            if (!last) *n.saved(l, 6) = v.g;
+            n.template put<true>(n.r2, n.ft, n.activate(v.g));
+        }
     }
     n.receive();
     {
-        float4 sum[last ? 2 : 3][S::MT];
-        n.multiply(sum, n.r2, S::KF, wM2, true);
+        float4 sum[last ? 2 : 3];
+        n.multiply(sum, n.r2, wM2);
         if (n.leads()) {
+            float4 yq = sum[0] + c2q, yt = sum[1] + c2t;
+            float4 q = v.q + fma4(yt, v.t, yq);
+            n.template put<true>(n.r3, n.ft, q);
+            if (!last) *n.saved(l, 8) = yt;
+            v.yt = yt;
+            if (!last) {
+                float4 ymu = sum[last ? 0 : 2] + c2mu, mu[3];
+                *n.saved(l, 7) = ymu;
+                n.store_q(q);
 #pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                float4 yq = sum[0][m] + c2q, yt = sum[1][m] + c2t;
-                float4 q = v.q[m] + fma4(yt, v.t[m], yq);
-                n.template put<true>(n.r3, S::KF, m, n.ft, q);
-                if (!last) *n.saved(l, 8, m) = yt;
-                v.yt[m] = yt;
-                if (!last) {
-                    float4 ymu = sum[last ? 0 : 2][m] + c2mu, mu[3];
-                    *n.saved(l, 7, m) = ymu;
-                    n.store_q(q, m);
-#pragma unroll
-                    for (int c = 0; c < 3; c++) mu[c] = fma4(ymu, v.B[c][m], v.mu[c][m]);
-                    n.template store_pair<STATE_PAIRS>(n.step.state[l + 1], m, STATE_MUX, mu[0], mu[1]);
-                    n.template store_one<STATE_PAIRS>(n.step.state[l + 1], m, STATE_MUZ, mu[2]);
-                }
+                for (int c = 0; c < 3; c++) mu[c] = fma4(ymu, v.B[c], v.mu[c]);
+                n.template store_pair<STATE_PAIRS>(n.step.state[l + 1], STATE_MUX, mu[0], mu[1]);
+                n.template store_one<STATE_PAIRS>(n.step.state[l + 1], STATE_MUZ, mu[2]);
             }
         }
     }
@@ -203,65 +185,55 @@ template <typename S> static __device__ __forceinline__ void network(node<S> &n,
     if (S::KS < 8) w.fetch(n, n.step.layer[l]);
     n.receive();
     {
-        float4 sum[1][S::MT];
-        n.multiply(sum, n.r3, S::KF, w.w1, true);
-        if (n.leads())
-#pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                float4 h = sum[0][m] + w.b1;
-                *n.saved(l, 9, m) = h;
-                n.template put<true>(n.r2, S::KF, m, n.ft, n.activate(h));
-            }
+        float4 sum[1];
+        n.multiply(sum, n.r3, w.w1);
+        if (n.leads()) {
+            const float4 h = sum[0] + w.b1;
+            *n.saved(l, 9) = h;
+            n.template put<true>(n.r2, n.ft, n.activate(h));
+        }
     }
     n.receive();
-    float4 sum[3][S::MT];
-    n.multiply(sum, n.r2, S::KF, w.w2, true);
-    if (n.leads())
-#pragma unroll
-        for (int m = 0; m < S::MT; m++) {
-            n.template store_pair<STATE_PAIRS>(n.step.state[l], m, STATE_XQ, sum[0][m] + w.b2q, sum[1][m] + w.b2R);
-            n.template store_one<STATE_PAIRS>(n.step.state[l], m, STATE_XM, sum[2][m] + w.b2m);
-        }
+    float4 sum[3];
+    n.multiply(sum, n.r2, w.w2);
+    if (n.leads()) {
+        n.template store_pair<STATE_PAIRS>(n.step.state[l], STATE_XQ, sum[0] + w.b2q, sum[1] + w.b2R);
+        n.template store_one<STATE_PAIRS>(n.step.state[l], STATE_XM, sum[2] + w.b2m);
+    }
 }
 
 // Energies of atoms and q̄ from q'' in r3.
-template <typename S> static __device__ __forceinline__ void readout(node<S> &n, float4 (&q_bar)[S::MT], readout_weights<S> &w)
+template <typename S> static __device__ __forceinline__ void readout(node<S> &n, float4 &q_bar, readout_weights<S> &w)
 {
-    const int KH = readout_weights<S>::KH;
     if (S::KS < 8) w.fetch(n, n.step.layer[0]);
     n.receive();
     {
-        float4 sum[1][S::MT];
-        n.multiply(sum, n.r3, S::KF, w.w1, w.works);
+        float4 sum[1];
+        n.multiply(sum, n.r3, w.w1, w.works);
         if (n.leads() && w.works) {
-#pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                float4 z = sum[0][m] + w.o1, s = n.activate(z), d = n.slope(z);
-                int atom = n.first + 16 * m + n.lane / 4;
-                // A ghost has no energy of its own: nothing flows back from it.
-                float upper = w.owned[m][0], lower = w.owned[m][1];
-                n.template put<true>(n.r2, KH, m, w.ht,
-                                     d * make_float4(w.o2.x * upper, w.o2.y * upper, w.o2.x * lower, w.o2.y * lower));
-                float e0 = s.x * w.o2.x + s.y * w.o2.y, e1 = s.z * w.o2.x + s.w * w.o2.y;
-                e0 += __shfl_xor_sync(~0u, e0, 1);
-                e1 += __shfl_xor_sync(~0u, e1, 1);
-                e0 += __shfl_xor_sync(~0u, e0, 2);
-                e1 += __shfl_xor_sync(~0u, e1, 2);
-                if (n.lane % 4 == 0) {
-                    // Who does not wait for the report sees from the energies that the step went wrong.
-                    if (w.failed) e0 = e1 = nanf("");
-                    float *at = n.step.raw_energy + (size_t)w.ht * n.step.atom_capacity + atom;
-                    at[0] = upper * e0;
-                    at[8] = lower * e1;
-                }
+            float4 z = sum[0] + w.o1, s = n.activate(z), d = n.slope(z);
+            int atom = n.first + n.lane / 4;
+            // A ghost has no energy of its own: nothing flows back from it.
+            float upper = w.owned[0], lower = w.owned[1];
+            n.template put<true>(n.r2, w.ht, d * make_float4(w.o2.x * upper, w.o2.y * upper, w.o2.x * lower, w.o2.y * lower));
+            float e0 = s.x * w.o2.x + s.y * w.o2.y, e1 = s.z * w.o2.x + s.w * w.o2.y;
+            e0 += __shfl_xor_sync(~0u, e0, 1);
+            e1 += __shfl_xor_sync(~0u, e1, 1);
+            e0 += __shfl_xor_sync(~0u, e0, 2);
+            e1 += __shfl_xor_sync(~0u, e1, 2);
+            if (n.lane % 4 == 0) {
+                // Who does not wait for the report sees from the energies that the step went wrong.
+                if (w.failed) e0 = e1 = nanf("");
+                float *at = n.step.raw_energy + (size_t)w.ht * n.step.atom_capacity + atom;
+                at[0] = upper * e0;
+                at[8] = lower * e1;
             }
         }
     }
     n.receive();
-    float4 sum[1][S::MT];
-    n.multiply(sum, n.r2, KH, w.w1t, true);
-#pragma unroll
-    for (int m = 0; m < S::MT; m++) q_bar[m] = sum[0][m];
+    float4 sum[1];
+    n.multiply(sum, n.r2, w.w1t);
+    q_bar = sum[0];
 }
 
 template <typename S, bool last> struct back_weights {
@@ -283,71 +255,59 @@ template <typename S, bool last> struct back_weights {
 
 // Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. v holds what the update left.
 template <typename S, bool last>
-static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 (&q_bar)[S::MT],
-                                                   float4 (&mu_bar)[3][S::MT], back_weights<S, last> &w)
+static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 &q_bar, float4 (&mu_bar)[3],
+                                                   back_weights<S, last> &w)
 {
     const painn_cuda_layer &layer = n.step.layer[l];
-    const int KY = (last ? 2 : 3) * S::KF;
     if (S::KS < 8) w.fetch(n, layer);
     if (n.leads()) {
         if (!last) dot<S>(v);
+        n.template put<true>(n.r1, n.ft, q_bar);
+        n.template put<true>(n.r1, S::FT + n.ft, q_bar * v.t);
+        if (!last) {
+            float4 gate = splat(0);
 #pragma unroll
-        for (int m = 0; m < S::MT; m++) {
-            n.template put<true>(n.r1, KY, m, n.ft, q_bar[m]);
-            n.template put<true>(n.r1, KY, m, S::FT + n.ft, q_bar[m] * v.t[m]);
-            if (!last) {
-                float4 gate = make_float4(0, 0, 0, 0);
-#pragma unroll
-                for (int c = 0; c < 3; c++) gate = fma4(mu_bar[c][m], v.B[c][m], gate);
-                n.template put<true>(n.r1, KY, m, 2 * S::FT + n.ft, gate);
-            }
+            for (int c = 0; c < 3; c++) gate = fma4(mu_bar[c], v.B[c], gate);
+            n.template put<true>(n.r1, 2 * S::FT + n.ft, gate);
         }
     }
     n.receive();
     {
         if (S::KS >= 8) w.fetch_U(n, layer);
-        float4 sum[1][S::MT];
-        n.multiply(sum, n.r1, KY, w.M2, true);
-        if (n.leads())
-#pragma unroll
-            for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(v.g[m]));
+        float4 sum[1];
+        n.multiply(sum, n.r1, w.M2);
+        if (n.leads()) n.template put<true>(n.r2, n.ft, sum[0] * n.slope(v.g));
     }
     if (S::KS < 8) w.fetch_U(n, layer);
     n.receive();
     {
-        float4 sum[2][S::MT];
-        n.multiply(sum, n.r2, S::KF, w.M1, true);
+        float4 sum[2];
+        n.multiply(sum, n.r2, w.M1);
         if (n.leads()) {
+            float4 square = splat(n.step.epsilon), t_bar = q_bar * v.yt;
 #pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                float e = n.step.epsilon;
-                float4 square = make_float4(e, e, e, e), t_bar = q_bar[m] * v.yt[m];
+            for (int c = 0; c < 3; c++) square = fma4(v.V[c], v.V[c], square);
+            float4 ratio = sum[1] * make_float4(rsqrtf(square.x), rsqrtf(square.y), rsqrtf(square.z), rsqrtf(square.w));
 #pragma unroll
-                for (int c = 0; c < 3; c++) square = fma4(v.V[c][m], v.V[c][m], square);
-                float4 ratio = sum[1][m] * make_float4(rsqrtf(square.x), rsqrtf(square.y), rsqrtf(square.z), rsqrtf(square.w));
-#pragma unroll
-                for (int c = 0; c < 3; c++) {
-                    float4 B_bar = t_bar * v.V[c][m];
-                    if (!last) B_bar = fma4(mu_bar[c][m], v.ymu[m], B_bar);
-                    n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, n.ft, fma4(t_bar, v.B[c][m], ratio * v.V[c][m]));
-                    n.template put<true>(n.r0, 2 * S::KF, c * S::MT + m, S::FT + n.ft, B_bar);
-                }
-                q_bar[m] = q_bar[m] + sum[0][m];
+            for (int c = 0; c < 3; c++) {
+                float4 B_bar = t_bar * v.V[c];
+                if (!last) B_bar = fma4(mu_bar[c], v.ymu, B_bar);
+                n.template put<true>(n.r0 + c * (2 * S::KF * 64), n.ft, fma4(t_bar, v.B[c], ratio * v.V[c]));
+                n.template put<true>(n.r0 + c * (2 * S::KF * 64), S::FT + n.ft, B_bar);
             }
+            q_bar = q_bar + sum[0];
         }
     }
     n.receive();
-    float4 sum[1][3 * S::MT];
-    n.multiply(sum, n.r0, 2 * S::KF, w.U, true);
-    if (n.leads())
+    float4 sum[1][3];
+    n.multiply(sum, n.r0, w.U);
+    if (n.leads()) {
+        float4 mu[3];
 #pragma unroll
-        for (int m = 0; m < S::MT; m++) {
-            float4 mu[3];
-#pragma unroll
-            for (int c = 0; c < 3; c++) mu[c] = last ? sum[0][c * S::MT + m] : sum[0][c * S::MT + m] + mu_bar[c][m];
-            n.template store_pair<ADJOINT_PAIRS>(n.step.adjoint, m, ADJOINT_Q, q_bar[m], mu[0]);
-            n.template store_pair<ADJOINT_PAIRS>(n.step.adjoint, m, ADJOINT_MUY, mu[1], mu[2]);
-        }
+        for (int c = 0; c < 3; c++) mu[c] = last ? sum[0][c] : sum[0][c] + mu_bar[c];
+        n.template store_pair<ADJOINT_PAIRS>(n.step.adjoint, ADJOINT_Q, q_bar, mu[0]);
+        n.template store_pair<ADJOINT_PAIRS>(n.step.adjoint, ADJOINT_MUY, mu[1], mu[2]);
+    }
 }
 
 template <typename S>
@@ -366,7 +326,7 @@ static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_last_kernel(const
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
     mixed<S> v;
-    float4 q_bar[S::MT], mu_bar[3][S::MT];
+    float4 q_bar, mu_bar[3];
     readout_weights<S> after;
     back_weights<S, true> back;
     if (!update<S, true>(n, l, v, after)) return;
@@ -390,42 +350,32 @@ static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const
     back_weights<S, false> back;
     if (S::KS >= 8) back.fetch(n, step.layer[l - 1]);
     const int bytes[4] = {S::UNIT, 3 * S::UNIT, S::UNIT, 6 * S::UNIT};
-    float4 h[S::MT], q_prime[S::MT], mu_bar[3][S::MT];
+    float4 h, q_prime, mu_bar[3];
     const int n_atoms = step.call->n_atoms;
     n.open(bytes);
     if (n.leads()) {
         recall(n, l - 1, v);
-#pragma unroll
-        for (int m = 0; m < S::MT; m++) {
-            h[m] = *n.saved(l, 9, m);
-            q_prime[m] = n.template load_paired<ADJOINT_PAIRS>(step.adjoint, m, ADJOINT_Q);
-        }
+        h = *n.saved(l, 9);
+        q_prime = n.template load_paired<ADJOINT_PAIRS>(step.adjoint, ADJOINT_Q);
     }
     begin_stage(step, stage_edges(step.n_layers, l) + 1);
     if (n.first >= n_atoms) return;
 
-    float4 x_bar[S::MT][3];
+    float4 x_bar[3];
 #pragma unroll
-    for (int m = 0; m < S::MT; m++)
+    for (int b = 0; b < 3; b++) {
+        x_bar[b] = n.template load<6>(step.sender, b, n.warp);
+        if (n.leads()) mu_bar[b] = n.template load<6>(step.sender, 3 + b, n.ft);
+    }
 #pragma unroll
-        for (int b = 0; b < 3; b++) {
-            x_bar[m][b] = n.template load<6>(step.sender, m, b, n.warp);
-            if (n.leads()) mu_bar[b][m] = n.template load<6>(step.sender, m, 3 + b, n.ft);
-        }
-#pragma unroll
-    for (int m = 0; m < S::MT; m++)
-#pragma unroll
-        for (int b = 0; b < 3; b++) n.template put<false>(n.r0, 3 * S::KF, m, b * S::FT + n.warp, x_bar[m][b]);
+    for (int b = 0; b < 3; b++) n.template put<false>(n.r0, b * S::FT + n.warp, x_bar[b]);
     __syncthreads();
-    float4 sum[1][S::MT], q_bar[S::MT];
-    n.multiply(sum, n.r0, 3 * S::KF, w2, true);
-    if (n.leads())
-#pragma unroll
-        for (int m = 0; m < S::MT; m++) n.template put<true>(n.r2, S::KF, m, n.ft, sum[0][m] * n.slope(h[m]));
+    float4 sum[1], q_bar;
+    n.multiply(sum, n.r0, w2);
+    if (n.leads()) n.template put<true>(n.r2, n.ft, sum[0] * n.slope(h));
     n.receive();
-    n.multiply(sum, n.r2, S::KF, w1, true);
-#pragma unroll
-    for (int m = 0; m < S::MT; m++) q_bar[m] = q_prime[m] + sum[0][m];
+    n.multiply(sum, n.r2, w1);
+    q_bar = q_prime + sum[0];
     update_back<S, false>(n, l - 1, v, q_bar, mu_bar, back);
 }
 
@@ -445,14 +395,14 @@ static int launch_mix(const painn_cuda_step *step, const painn_cuda_plan *plan, 
 template <typename Numbers>
 static int launch_mix_of(const painn_cuda_step *step, const painn_cuda_plan *plan, int layer, int back, void *stream)
 {
-    if (step->n_features == 64) return launch_mix<shape<64, 1, 1, Numbers>>(step, plan, layer, back, stream);
-    if (plan->cluster == 8) return launch_mix<shape<128, 8, 1, Numbers>>(step, plan, layer, back, stream);
-    if (plan->cluster == 4) return launch_mix<shape<128, 4, 1, Numbers>>(step, plan, layer, back, stream);
-    if (plan->cluster == 2) return launch_mix<shape<128, 2, 1, Numbers>>(step, plan, layer, back, stream);
+    if (step->n_features == 64) return launch_mix<shape<64, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 8) return launch_mix<shape<128, 8, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 4) return launch_mix<shape<128, 4, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 2) return launch_mix<shape<128, 2, Numbers>>(step, plan, layer, back, stream);
     if (plan->tile == 8) return launch_wide<wide_shape<1, typename Numbers::wide>>(step, plan, layer, back, stream);
     if (plan->tile == 16 && plan->four_warps)
         return launch_wide<wide_shape<2, typename Numbers::wide>>(step, plan, layer, back, stream);
-    if (plan->tile == 16) return launch_mix<shape<128, 1, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->tile == 16) return launch_mix<shape<128, 1, Numbers>>(step, plan, layer, back, stream);
     if (plan->tile == 24) return launch_wide<wide_shape<3, typename Numbers::wide>>(step, plan, layer, back, stream);
     return launch_wide<wide_shape<4, typename Numbers::wide>>(step, plan, layer, back, stream);
 }
@@ -473,14 +423,14 @@ template <typename S> static int clusters_at_once()
 // Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 225 KB.
 template <typename Numbers> static int prepare_mix_of(int n_features)
 {
-    cudaError_t e = n_features == 64 ? raise<shape<64, 1, 1, Numbers>>() : raise<shape<128, 1, 1, Numbers>>();
+    cudaError_t e = n_features == 64 ? raise<shape<64, 1, Numbers>>() : raise<shape<128, 1, Numbers>>();
     raise_wide<wide_shape<1, typename Numbers::wide>>();
     raise_wide<wide_shape<2, typename Numbers::wide>>();
     raise_wide<wide_shape<3, typename Numbers::wide>>();
     raise_wide<wide_shape<4, typename Numbers::wide>>();
-    raise<shape<128, 2, 1, Numbers>>();
-    raise<shape<128, 4, 1, Numbers>>();
-    raise<shape<128, 8, 1, Numbers>>();
+    raise<shape<128, 2, Numbers>>();
+    raise<shape<128, 4, Numbers>>();
+    raise<shape<128, 8, Numbers>>();
     cudaGetLastError();
     return (int)e;
 }
@@ -488,9 +438,9 @@ template <typename Numbers> static int prepare_mix_of(int n_features)
 // Tiles that are worked on at once by clusters of 2, 4 and 8 blocks.
 template <typename Numbers> static int tiles_at_once(int cluster)
 {
-    return cluster == 8   ? clusters_at_once<shape<128, 8, 1, Numbers>>()
-           : cluster == 4 ? clusters_at_once<shape<128, 4, 1, Numbers>>()
-                          : clusters_at_once<shape<128, 2, 1, Numbers>>();
+    return cluster == 8   ? clusters_at_once<shape<128, 8, Numbers>>()
+           : cluster == 4 ? clusters_at_once<shape<128, 4, Numbers>>()
+                          : clusters_at_once<shape<128, 2, Numbers>>();
 }
 
 #endif

@@ -94,13 +94,17 @@ static double *fit_filter(const painn_parameters *parameters, const painn_layer 
                           void (*radial)(const painn_parameters *, double, double *, double *), int n)
 {
     int F = parameters->n_features, K = parameters->n_radial, T = PAINN_CUDA_INTERVALS;
-    double *psi = malloc(sizeof(double) * (size_t)(7 * (K + 1))), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5), node[5];
+    double *psi = malloc(sizeof(double) * (size_t)(6 * (K + 1))), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5);
+    double node[5], chebyshev[5][5]; // and T_k there
     if (!psi || !a) {
         free(psi);
         free(a);
         return NULL;
     }
-    for (int m = 0; m < n; m++) node[m] = cos((2 * m + 1) * 3.14159265358979323846 / (2 * n));
+    for (int m = 0; m < n; m++) {
+        node[m] = cos((2 * m + 1) * 3.14159265358979323846 / (2 * n));
+        for (int k = 0; k < n; k++) chebyshev[k][m] = cos(k * acos(node[m]));
+    }
     for (int i = 0; i < T; i++) {
         for (int m = 0; m < n; m++)
             radial(parameters, (i + 0.5 + 0.5 * node[m]) * parameters->cutoff / T, psi + m * (K + 1), psi + 5 * (K + 1));
@@ -112,7 +116,7 @@ static double *fit_filter(const painn_parameters *parameters, const painn_layer 
                 for (int k = 0; k < K; k++) value[m] += layer->filter_weight[(size_t)f * K + k] * s[k];
             }
             for (int k = 0; k < n; k++)
-                for (int m = 0; m < n; m++) c[k] += (k ? 2.0 : 1.0) / n * value[m] * cos(k * acos(node[m]));
+                for (int m = 0; m < n; m++) c[k] += (k ? 2.0 : 1.0) / n * value[m] * chebyshev[k][m];
             double *to = a + ((size_t)i * 3 * F + f) * 5;
             to[0] = c[0] - c[2] + c[4];
             to[1] = (c[1] - 3 * c[3]) * grow;

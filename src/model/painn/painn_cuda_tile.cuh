@@ -18,9 +18,7 @@ struct split_halves {
     static const int PRODUCTS = 3;
     static __device__ __forceinline__ piece pack(float4 v)
     {
-        uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
-        float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-        return make_uint4(high.x, high.y, pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y));
+        return pack_split(v);
     }
     /* Where in the 64 pieces of two feature tiles that of one lane stands; those that travel stand in a row. */
     template <bool travels> static __device__ __forceinline__ int place(int lane, int odd)
@@ -76,23 +74,23 @@ template <bool bfloat> struct single_numbers {
     };
 };
 
-template <int F_, int C_, int MT_, typename Numbers_> struct shape {
+template <int F_, int C_, typename Numbers_> struct shape {
     typedef Numbers_ Numbers;
     typedef typename Numbers::piece piece;
-    static const int F = F_, C = C_, MT = MT_;
+    static const int F = F_, C = C_;
     static const int FT = F / 8;  // feature tiles
     static const int KF = F / 16; // k tiles of one block of F features
     static const int WARPS = C == 1 ? FT : 16;
     static const int NTC = FT / C;     // feature tiles of a block
     static const int KS = WARPS / NTC; // warps that share a sum over k
-    static const int TILE = 16 * MT;
+    static const int TILE = 16;        // atoms
     // Regions of shared memory: in operands of 16 × 16, 64 pieces each; `red` in KB.
-    static const int R0 = 3 * MT * 2 * KF, R1 = MT * 3 * KF, R2 = MT * KF, R3 = MT * KF;
-    static const int RED = KS > 1 ? ((KS - 1) * NTC * (KS >= 6 ? 1 : 3) * MT + 1) / 2 : 0;
+    static const int R0 = 3 * 2 * KF, R1 = 3 * KF, R2 = KF, R3 = KF;
+    static const int RED = KS > 1 ? ((KS - 1) * NTC * (KS >= 6 ? 1 : 3) + 1) / 2 : 0;
     static const int BYTES = (R0 + R1 + R2 + R3) * 64 * (int)sizeof(piece) + (RED + 1) * 1024;
     // Into how many groups the warps of a tile divide the items of a product before they divide the sum over k.
     static const int SPLIT_U = KS >= 6 ? 6 : KS >= 2 ? 2 : 1, SPLIT_2 = KS >= 2 ? 2 : 1, SPLIT_3 = KS >= 3 ? 3 : 1;
-    static const int UNIT = FT * 32 * MT * (int)sizeof(piece); // bytes of F features of a tile as operand
+    static const int UNIT = FT * 32 * (int)sizeof(piece); // bytes of F features of a tile as operand
 };
 
 template <typename S> struct node : activations {
@@ -127,23 +125,23 @@ template <typename S> struct node : activations {
         return S::KS == 1 || ks == 0;
     }
 
-    // ---- values of a thread: rows g and g + 8 of tile mt, two features
-    template <int C> __device__ __forceinline__ float4 load(const float *array, int mt, int c, int tile) const
+    // ---- values of a thread: rows g and g + 8 of the tile, two features
+    template <int C> __device__ __forceinline__ float4 load(const float *array, int c, int tile) const
     {
-        int f = 8 * tile + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        int f = 8 * tile + 2 * (lane % 4), atom = first + lane / 4;
         float2 a = *(const float2 *)(array + place<S::F, C>(atom, c, f)),
                b = *(const float2 *)(array + place<S::F, C>(atom + 8, c, f));
         return make_float4(a.x, a.y, b.x, b.y);
     }
-    template <int P> __device__ __forceinline__ float4 load_paired(const float *array, int mt, int c) const
+    template <int P> __device__ __forceinline__ float4 load_paired(const float *array, int c) const
     {
-        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        int f = 8 * ft + 2 * (lane % 4), atom = first + lane / 4;
         const float *a = array + place_paired<S::F, P>(atom, c, f), *b = array + place_paired<S::F, P>(atom + 8, c, f);
         return make_float4(a[0], a[2], b[0], b[2]);
     }
-    template <int P> __device__ __forceinline__ void store_one(float *array, int mt, int c, float4 v) const
+    template <int P> __device__ __forceinline__ void store_one(float *array, int c, float4 v) const
     {
-        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        int f = 8 * ft + 2 * (lane % 4), atom = first + lane / 4;
         float *a = array + place_paired<S::F, P>(atom, c, f), *b = array + place_paired<S::F, P>(atom + 8, c, f);
         a[0] = v.x;
         a[2] = v.y;
@@ -151,15 +149,15 @@ template <typename S> struct node : activations {
         b[2] = v.w;
     }
     // Components c (even) and c + 1.
-    template <int P> __device__ __forceinline__ void store_pair(float *array, int mt, int c, float4 v, float4 w) const
+    template <int P> __device__ __forceinline__ void store_pair(float *array, int c, float4 v, float4 w) const
     {
-        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        int f = 8 * ft + 2 * (lane % 4), atom = first + lane / 4;
         *(float4 *)(array + place_paired<S::F, P>(atom, c, f)) = make_float4(v.x, w.x, v.y, w.y);
         *(float4 *)(array + place_paired<S::F, P>(atom + 8, c, f)) = make_float4(v.z, w.z, v.w, w.w);
     }
-    __device__ __forceinline__ void store_q(float4 v, int mt) const
+    __device__ __forceinline__ void store_q(float4 v) const
     {
-        int f = 8 * ft + 2 * (lane % 4), atom = first + 16 * mt + lane / 4;
+        int f = 8 * ft + 2 * (lane % 4), atom = first + lane / 4;
         *(float2 *)(step.q + place<S::F, 1>(atom, 0, f)) = make_float2(v.x, v.y);
         *(float2 *)(step.q + place<S::F, 1>(atom + 8, 0, f)) = make_float2(v.z, v.w);
     }
@@ -167,20 +165,18 @@ template <typename S> struct node : activations {
     {
         return __ldg((const float2 *)(array + block * S::F + 8 * ft + 2 * (lane % 4)));
     }
-    __device__ __forceinline__ float4 *saved(int layer, int quantity, int mt) const
+    __device__ __forceinline__ float4 *saved(int layer, int quantity) const
     {
-        size_t tile = (size_t)first / 16 + mt, tiles = (size_t)step.atom_capacity / 16;
+        size_t tile = (size_t)first / 16, tiles = (size_t)step.atom_capacity / 16;
         return (float4 *)step.saved + (((layer * PAINN_CUDA_SAVED + quantity) * tiles + tile) * S::FT + ft) * 32 + lane;
     }
 
     // ---- operands
-    // Puts v, the values of feature tile `tile` in a buffer of `kt` k tiles a row tile, into `buffer` as an operand, of all
-    // blocks of the cluster if `everywhere`.
-    template <bool everywhere> __device__ __forceinline__ void put(piece *buffer, int kt, int mt, int tile, float4 v) const
+    // Puts v, the values of feature tile `tile`, into `buffer` as an operand, of all blocks of the cluster if `everywhere`.
+    template <bool everywhere> __device__ __forceinline__ void put(piece *buffer, int tile, float4 v) const
     {
-        const float scale = PAINN_CUDA_OPERAND_SCALE;
-        const piece mine = Numbers::pack(make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale));
-        piece *at = buffer + (mt * kt + tile / 2) * 64 + Numbers::template place<(S::C > 1)>(lane, tile % 2);
+        const piece mine = Numbers::pack(v * splat(PAINN_CUDA_OPERAND_SCALE));
+        piece *at = buffer + tile / 2 * 64 + Numbers::template place<(S::C > 1)>(lane, tile % 2);
         if (everywhere && S::C > 1) {
 #pragma unroll
             for (int r = 0; r < S::C; r++)
@@ -208,8 +204,9 @@ template <typename S> struct node : activations {
             __syncthreads();
     }
 
-    // ---- products: this warp's column tile of NB blocks, MTT row tiles, KT k tiles. The NB · MTT items are divided
-    // among `split` groups of the tile's warps, and the sum over k among the KS / split warps of a group.
+    // ---- products: this warp's column tile of NB blocks, one row tile or three (components, one behind the other in the buffer),
+    // KT k tiles. The NB · TILES items are divided among `split` groups of the tile's warps, and the sum over k among the KS / split
+    // warps of a group.
     template <int KT, int NB, int SPLIT> struct weights {
         static const int SHARES = S::KS / SPLIT, N = (KT + SHARES - 1) / SHARES, HELD = SPLIT == 1 ? NB : 1;
         static const int AHEAD = S::KS >= 8 ? 8 : HELD == 1 ? 4 : 2, D = N < AHEAD ? N : AHEAD; // k tiles fetched at a time
@@ -247,12 +244,12 @@ template <typename S> struct node : activations {
         fetch_chunk(w, 0);
     }
     // sum[b][m] over k; complete in the leading warps only. All warps of the block must come here.
-    template <int KT, int NB, int MTT, int SPLIT>
-    __device__ __forceinline__ void multiply(float4 (&sum)[NB][MTT], const piece *buffer, int buffer_kt,
-                                             weights<KT, NB, SPLIT> &w, bool active) const
+    template <int KT, int NB, int TILES, int SPLIT>
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB][TILES], const piece *buffer, weights<KT, NB, SPLIT> &w,
+                                             bool active = true) const
     {
         typedef weights<KT, NB, SPLIT> W;
-        const int ROWS = SPLIT == 1 ? MTT : NB * MTT / SPLIT; // row tiles of a group
+        const int ROWS = SPLIT == 1 ? TILES : NB * TILES / SPLIT; // row tiles of a group
         // Where a warp has few tiles the three products of each have sums of their own: no waiting for the one before.
         const int SUMS = S::KS >= 8 ? Numbers::PRODUCTS : 1;
         float4 part[W::HELD][ROWS], other[2][W::HELD][ROWS];
@@ -260,7 +257,7 @@ template <typename S> struct node : activations {
         for (int b = 0; b < W::HELD; b++)
 #pragma unroll
             for (int m = 0; m < ROWS; m++) part[b][m] = other[0][b][m] = other[1][b][m] = make_float4(0, 0, 0, 0);
-        const piece *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % MTT) * buffer_kt * 64;
+        const piece *rows = buffer + (SPLIT == 1 ? 0 : ks % SPLIT * ROWS % TILES) * KT * 64;
 #pragma unroll 1
         for (int i = 0; i < W::N; i += W::D) {
             weights<KT, NB, SPLIT> now = w;
@@ -270,9 +267,9 @@ template <typename S> struct node : activations {
                 int k = ks / SPLIT + (i + d) * W::SHARES;
                 if (k < KT && ks < SPLIT * W::SHARES && active) {
                     if (SUMS == 3)
-                        step_k(part, other[0], other[1], rows, buffer_kt, k, now.held, d);
+                        step_k<KT>(part, other[0], other[1], rows, k, now.held, d);
                     else
-                        step_k(part, part, part, rows, buffer_kt, k, now.held, d);
+                        step_k<KT>(part, part, part, rows, k, now.held, d);
                 }
             }
         }
@@ -283,33 +280,39 @@ template <typename S> struct node : activations {
                 for (int m = 0; m < ROWS; m++) part[b][m] = part[b][m] + (other[0][b][m] + other[1][b][m]);
         }
         if constexpr (S::KS > 1) {
-            reduce<NB, MTT, SPLIT>(sum, part);
+            reduce<NB, TILES, SPLIT>(sum, part);
         } else {
 #pragma unroll
             for (int b = 0; b < NB; b++)
 #pragma unroll
-                for (int m = 0; m < MTT; m++) sum[b][m] = part[b][m];
+                for (int m = 0; m < TILES; m++) sum[b][m] = part[b][m];
         }
-        const float unit = step.weight_unit;
+        const float4 unit = splat(step.weight_unit);
 #pragma unroll
         for (int b = 0; b < NB; b++)
 #pragma unroll
-            for (int m = 0; m < MTT; m++) sum[b][m] = sum[b][m] * make_float4(unit, unit, unit, unit);
+            for (int m = 0; m < TILES; m++) sum[b][m] = sum[b][m] * unit;
     }
-    template <int NB, int ROWS, int N>
+    template <int KT, int NB, int SPLIT>
+    __device__ __forceinline__ void multiply(float4 (&sum)[NB], const piece *buffer, weights<KT, NB, SPLIT> &w,
+                                             bool active = true) const
+    {
+        multiply(reinterpret_cast<float4(&)[NB][1]>(sum), buffer, w, active);
+    }
+    template <int KT, int NB, int ROWS, int N>
     __device__ __forceinline__ void step_k(float4 (&sum)[NB][ROWS], float4 (&sum_low)[NB][ROWS], float4 (&sum_weight)[NB][ROWS],
-                                           const piece *buffer, int buffer_kt, int k, const piece (&w)[NB][N], int i) const
+                                           const piece *buffer, int k, const piece (&w)[NB][N], int i) const
     {
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {
-            const typename Numbers::template operand<(S::C > 1)> a(buffer + (m * buffer_kt + k) * 64, lane);
+            const typename Numbers::template operand<(S::C > 1)> a(buffer + (m * KT + k) * 64, lane);
 #pragma unroll
             for (int b = 0; b < NB; b++) a.multiply(sum[b][m], sum_low[b][m], sum_weight[b][m], w[b][i]);
         }
     }
     // Items of all groups to the leading warp, the shares of each added in order.
-    template <int NB, int MTT, int SPLIT, int HELD, int ROWS>
-    __device__ __forceinline__ void reduce(float4 (&sum)[NB][MTT], const float4 (&part)[HELD][ROWS]) const
+    template <int NB, int TILES, int SPLIT, int HELD, int ROWS>
+    __device__ __forceinline__ void reduce(float4 (&sum)[NB][TILES], const float4 (&part)[HELD][ROWS]) const
     {
         const int SHARES = S::KS / SPLIT, ITEMS = HELD * ROWS;
         if (ks > 0) {
@@ -321,7 +324,7 @@ template <typename S> struct node : activations {
         __syncthreads();
         if (ks == 0) {
 #pragma unroll
-            for (int item = 0; item < NB * MTT; item++) {
+            for (int item = 0; item < NB * TILES; item++) {
                 float4 total = make_float4(0, 0, 0, 0);
                 const int group = SPLIT == 1 ? 0 : item / ROWS, own = SPLIT == 1 ? item : item % ROWS;
 #pragma unroll
@@ -330,7 +333,7 @@ template <typename S> struct node : activations {
                     total = total + (from == 0 ? part[own / ROWS][own % ROWS]
                                                : red[(((from - 1) * S::NTC + ntl) * ITEMS + own) * 32 + lane]);
                 }
-                sum[item / MTT][item % MTT] = total;
+                sum[item / TILES][item % TILES] = total;
             }
         }
     }

@@ -235,15 +235,12 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     // Rows of this warp in F features of an operand with 8 `columns` columns, columns 8 c …; `block`: which F features.
     __device__ __forceinline__ void put(int to, int columns, int block, int c, float4 v) const
     {
-        const float scale = PAINN_CUDA_OPERAND_SCALE;
         const int part = columns * 128, k8 = part * Numbers::PARTS;
         char *at = shared + to + (block * 2 * S::WARPS + 2 * warp) * k8 + c * 128;
-        v = make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+        v = v * splat(PAINN_CUDA_OPERAND_SCALE);
         if (Numbers::PARTS == 2) {
-            const uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
-            const float2 upper = unpack_half2(high.x), lower = unpack_half2(high.y);
-            store_pieces(at, lane, k8, part, high,
-                         make_uint2(pack_half2(v.x - upper.x, v.y - upper.y), pack_half2(v.z - lower.x, v.w - lower.y)));
+            const uint4 both = pack_split(v);
+            store_pieces(at, lane, k8, part, make_uint2(both.x, both.y), make_uint2(both.z, both.w));
         } else {
             store_pieces(at, lane, k8,
                          Numbers::BFLOAT ? make_uint2(pack_bfloat2(v.x, v.y), pack_bfloat2(v.z, v.w))
