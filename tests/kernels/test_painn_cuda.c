@@ -487,6 +487,38 @@ static void test_limits(void **state)
     mlff_model_destroy(model);
 }
 
+// Atoms with a hundred neighbours beside atoms with a few, in one kernel of all layers: who has little to do is there first, and must not
+// write what others still read.
+static void test_uneven(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = untrained(128);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA);
+    mlff_system *slab = built("silicon", 64, 1);
+    double top = 0;
+    for (int k = 0; k < 9; k++) slab->cell[k] *= 0.65;
+    for (int k = 0; k < 3 * 64; k++) slab->positions[k] *= 0.65;
+    slab->periodic[2] = 0;
+    for (int i = 0; i < 56; i++) top = fmax(top, slab->positions[3 * i + 2]);
+    for (int i = 56; i < 64; i++) {
+        slab->positions[3 * i] = (i - 56) % 4 * 0.25 * slab->cell[0];
+        slab->positions[3 * i + 1] = (i - 56) / 4 * 0.5 * slab->cell[4];
+        slab->positions[3 * i + 2] = top + 4.0;
+    }
+    check_systems(model, gpu, &slab, 1, "a slab and atoms above it");
+    support_results first = support_compute_system(gpu, slab);
+    for (int repeat = 0; repeat < 200; repeat++) {
+        support_results again = support_compute_system(gpu, slab);
+        assert_memory_equal(again.r.forces, first.r.forces, sizeof(double) * 3 * 64);
+        support_results_free(&again);
+    }
+    support_results_free(&first);
+    mlff_system_destroy(slab);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
 static mlff_status reference_forces(void *context, const mlff_system *system, double *energy, double *forces)
 {
     int32_t first_atom[2];
@@ -564,10 +596,10 @@ static void test_dynamics(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ragged),     cmocka_unit_test(test_trained),
-                                       cmocka_unit_test(test_repeats),    cmocka_unit_test(test_on_device),
-                                       cmocka_unit_test(test_fast_modes), cmocka_unit_test(test_large),
-                                       cmocka_unit_test(test_one_way),    cmocka_unit_test(test_halo),
-                                       cmocka_unit_test(test_limits),     cmocka_unit_test(test_dynamics)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ragged),    cmocka_unit_test(test_trained),    cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_on_device), cmocka_unit_test(test_fast_modes), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_one_way),   cmocka_unit_test(test_halo),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_uneven),    cmocka_unit_test(test_dynamics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
