@@ -34,7 +34,7 @@ uint16_t cuda_to_half(double value)
     return sign | (uint16_t)(((uint32_t)(exponent + 13) << 10) + mantissa);
 }
 
-static double from_half(uint16_t value)
+double cuda_from_half(uint16_t value)
 {
     int exponent = value >> 10 & 31, mantissa = value & 1023;
     double size = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
@@ -63,7 +63,7 @@ const void *cuda_pack_operand(cuda_packer *packer, int numbers, int n_columns, i
                     int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
                     double w = scale * value(context, n, k);
                     place[e] = numbers == CUDA_BFLOATS ? to_bfloat(w) : cuda_to_half(w);
-                    if (parts == 2) place[4 + e] = cuda_to_half(w - from_half(place[e]));
+                    if (parts == 2) place[4 + e] = cuda_to_half(w - cuda_from_half(place[e]));
                 }
     return device;
 }

@@ -28,5 +28,6 @@ const void *cuda_pack_operand(cuda_packer *packer, int numbers, int n_columns, i
 
 /* The half nearest to a number, ties to even. */
 uint16_t cuda_to_half(double value);
+double cuda_from_half(uint16_t value);
 
 #endif

@@ -50,13 +50,17 @@ static void check_case(const cJSON *c, int index)
     const double unit = BASE_KCAL_PER_MOL_EV;
     double raw = cJSON_GetObjectItem(c, "energy_raw")->valuedouble, mean = cJSON_GetObjectItem(c, "mean")->valuedouble;
     double scale = unit * support_largest(forces, 3 * (size_t)n);
+    // Atoms' energies cancel (to 1.6 of 15 kcal/mol in case 3), so errors are counted in what is summed.
+    double summed = 0;
+    for (int k = 0; k < n; k++) summed += fabs(atom_energies[k]);
     for (int k = 0; k < n; k++) atom_energies[k] = unit * (atom_energies[k] + mean);
     for (int k = 0; k < 3 * n; k++) forces[k] *= unit;
     for (int k = 0; k < 9; k++) strain[k] *= -unit;
     const struct {
         mlff_precision precision;
         double force, energy;
-    } runs[] = {{MLFF_FLOAT64, 1e-9, 1e-9}, {MLFF_FLOAT32, 2e-5, 1e-5}};
+    } runs[] = {{MLFF_FLOAT64, 1e-9, 1e-9},
+                {MLFF_FLOAT32, 2e-5, 1e-5}} /* a GPU's filters, of degree 3 on the way forward: 7e-6 */;
     for (int k = 0; k < 2; k++) {
         mlff_evaluator *evaluator = support_evaluator(model, runs[k].precision);
         support_results out = support_compute_system(evaluator, system);
@@ -64,15 +68,15 @@ static void check_case(const cJSON *c, int index)
         mlff_evaluator_info_get(evaluator, &info);
         assert_int_equal(info.n_pairs, cJSON_GetObjectItem(c, "n_edges")->valueint);
         double df = support_difference(out.r.forces, forces, 3 * (size_t)n) / scale;
-        double de = fabs(out.r.energies[0] / unit - mean * n - raw) / fabs(raw);
-        double da = support_difference(out.r.atom_energies, atom_energies, (size_t)n) / (unit * fabs(raw));
+        double de = fabs(out.r.energies[0] / unit - mean * n - raw) / summed;
+        double da = support_difference(out.r.atom_energies, atom_energies, (size_t)n) / (unit * summed);
         double dv = support_difference(out.r.virials, strain, 9) / support_largest(strain, 9);
         printf("case %2d %s float%d: energy %.1e, atom energies %.1e, forces %.1e, virial %.1e (relative)\n", index, name,
                k ? 32 : 64, de, da, df, dv);
         assert_true(df <= runs[k].force);
         // The offset of some 1e5 kcal/mol is added in double: its last bit is 1.5e-11 kcal/mol.
-        assert_true(de <= runs[k].energy + 3e-16 * fabs(mean * n / raw));
-        assert_true(da <= runs[k].energy + 3e-16 * fabs(mean / raw));
+        assert_true(de <= runs[k].energy + 3e-16 * fabs(mean * n / summed));
+        assert_true(da <= runs[k].energy + 3e-16 * fabs(mean / summed));
         assert_true(dv <= runs[k].force);
         support_results_free(&out);
         mlff_evaluator_destroy(evaluator);
