@@ -112,6 +112,8 @@ void cuda_evaluator_destroy(cuda_evaluator *e)
     if (e->forked) cudaEventDestroy(e->forked);
     if (e->joined) cudaEventDestroy(e->joined);
     if (e->io.block) cudaFreeHost(e->io.block);
+    if (e->clock) cudaGraphExecDestroy(e->clock);
+    cuda_release(e->device, e->clock_times);
     cuda_release(e->device, e->code);
     cuda_release(e->device, e->constants);
     cuda_release(e->device, e->arena);
@@ -231,7 +233,7 @@ done:
     return status;
 }
 
-static mlff_status find_graph(cuda_evaluator *e, const captured_graph *wanted, cudaGraphExec_t *graph_out)
+static mlff_status find_graph(cuda_evaluator *e, const captured_graph *wanted, captured_graph **graph_out)
 {
     mlff_status status = MLFF_OK;
     captured_graph *oldest = &e->graphs[0];
@@ -240,7 +242,7 @@ static mlff_status find_graph(cuda_evaluator *e, const captured_graph *wanted, c
         if (g->graph && memcmp(&g->plan, &wanted->plan, sizeof g->plan) == 0 && g->from_device == wanted->from_device &&
             g->handed_pairs == wanted->handed_pairs && g->stamps == wanted->stamps) {
             g->last_use = e->n_computes;
-            *graph_out = g->graph;
+            *graph_out = g;
             return MLFF_OK;
         }
         if (!g->graph || (oldest->graph && g->last_use < oldest->last_use)) oldest = g;
@@ -253,7 +255,7 @@ static mlff_status find_graph(cuda_evaluator *e, const captured_graph *wanted, c
     oldest->graph = NULL;
     oldest->last_use = e->n_computes;
     PLUGIN_TRY(capture(e, oldest));
-    *graph_out = oldest->graph;
+    *graph_out = oldest;
 done:
     return status;
 }
@@ -336,12 +338,12 @@ mlff_status cuda_evaluator_compute(cuda_evaluator *e, const mlff_batch *batch, c
     PLUGIN_TRY(cuda_evaluator_grow(e, n_atoms, batch->n_systems, e->step.row_capacity));
     PLUGIN_TRY(cuda_evaluator_grow_host(e, on_device ? 1 : n_atoms, on_device ? 1 : batch->n_systems, n_pairs));
 
+    captured_graph *graph = NULL;
     for (;;) {
         captured_graph wanted = {.plan = cuda_evaluator_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
                                  .from_device = on_device,
                                  .handed_pairs = handed_pairs,
                                  .stamps = e->clock_on};
-        cudaGraphExec_t graph = NULL;
         wanted.plan.virial = results->virials || results->stresses;
         if (on_device) {
             PLUGIN_TRY(cuda_evaluator_send_call(e, batch, results, stream));
@@ -352,7 +354,7 @@ mlff_status cuda_evaluator_compute(cuda_evaluator *e, const mlff_batch *batch, c
             PLUGIN_TRY(step_by_hand(e, &wanted, stream));
         } else {
             PLUGIN_TRY(find_graph(e, &wanted, &graph));
-            CUDA_TRY(cudaGraphLaunch(graph, stream), "starting a step");
+            CUDA_TRY(cudaGraphLaunch(graph->graph, stream), "starting a step");
         }
         if (on_device && n_atoms <= e->proven_atoms && !e->clock_on && !e->has_halo) break; // not waited for
         CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
@@ -366,7 +368,15 @@ mlff_status cuda_evaluator_compute(cuda_evaluator *e, const mlff_batch *batch, c
         PLUGIN_TRY(cuda_evaluator_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));
     }
     if (!on_device) cuda_evaluator_take_results(e, batch, results);
-    if (e->clock_on) cuda_evaluator_read_stamps(e, gradient, e->has_halo ? 0 : 1);
+    if (e->clock_on) {
+        if (graph && graph->launch_ns == 0) {
+            const int64_t rebuilds = e->n_rebuilds;
+            PLUGIN_TRY(cuda_evaluator_measure_launch(e, graph, stream));
+            count_lists(e, graph);
+            e->n_rebuilds = rebuilds; // its steps are nobody's
+        }
+        cuda_evaluator_read_stamps(e, gradient, graph ? graph->launch_ns : 0);
+    }
     e->n_computes++;
 done:
     return status;

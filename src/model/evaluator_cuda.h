@@ -14,6 +14,7 @@ typedef struct captured_graph {
     int from_device, handed_pairs, stamps;
     int64_t last_use;
     cudaGraphExec_t graph; // NULL: free
+    double launch_ns;      // between two of its steps, which its stamps do not see; 0: not measured yet
 } captured_graph;
 
 /* What a kind of model adds. */
@@ -62,7 +63,9 @@ struct cuda_evaluator {
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;
     double *time_ns;
-    double launch_ns;         // from a graph's turn to its first kernel, which has no clock inside the graph; 0: not measured yet
+    cudaGraphExec_t clock; // a kernel that notes its beginning and end, once clocks were on
+    void *clock_times;     // there: kernels so far, then two times of each
+    double launch_ns;      // between two of them
     int member;               // of an ensemble, the one that runs; −1: all
     int n_members;            // that run
     int row_limit;            // neighbours of an atom that the kernels hold
@@ -98,8 +101,10 @@ typedef void (*cuda_pack_model)(void *context, void *block, size_t *bytes, const
 mlff_status cuda_evaluator_upload(cuda_evaluator *evaluator, cuda_pack_model pack, void *context);
 /* The stages of a step: "launch", then the kind's, whose times come from `n_stamps` stamps. */
 mlff_status cuda_evaluator_set_stages(cuda_evaluator *evaluator, const mlff_stage *stages, int n_stages, int n_stamps);
-/* Times of the stages of the last step that left stamps; `graphs`: that were started for it, or its share of one. */
-void cuda_evaluator_read_stamps(cuda_evaluator *evaluator, int forces, double graphs);
+/* What lies between two steps by a graph that leaves stamps, ns: steps like the last one are taken for it, on its stream. */
+mlff_status cuda_evaluator_measure_launch(cuda_evaluator *evaluator, captured_graph *graph, cudaStream_t stream);
+/* Times of the stages of the last step that left stamps, and of what no stamp sees. */
+void cuda_evaluator_read_stamps(cuda_evaluator *evaluator, int forces, double launch_ns);
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
 mlff_status cuda_evaluator_grow(cuda_evaluator *evaluator, int n_atoms, int n_systems, int row);
 /* Waits for nothing: the caller has seen to it that none of them runs. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// stages_cuda.c: the stages of a step on a GPU and their clocks: stamps that kernels leave, and the start of the step's graph, which none
-// of them can see.
+// stages_cuda.c: the stages of a step on a GPU and their clocks: stamps that kernels leave, and the start and the end of the step's graph,
+// which none of them can see: S steps and clocks C, one behind the other, say what lies between steps: (C to S) + (S to C) − (C to C).
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,32 +19,58 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// The time between a graph's turn and its first kernel: what lies between two graphs of one kernel each, one right behind the other.
-static mlff_status measure_launch(cuda_evaluator *e)
+// A graph of one kernel, which notes its beginning and its end.
+static mlff_status make_clock(cuda_evaluator *e)
 {
-    enum { GRAPHS = 22 };
     mlff_status status = MLFF_OK;
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t ready = NULL;
-    void *there = NULL;
-    uint64_t times[1 + 2 * GRAPHS] = {0}, between[GRAPHS - 1];
-    PLUGIN_TRY(cuda_allocate(e->device, sizeof times, "clocks", &there));
-    CUDA_TRY(cuda_copy(there, times, sizeof times, cudaMemcpyHostToDevice), "setting clocks");
+    PLUGIN_TRY(cuda_allocate(e->device, sizeof(uint64_t) * 5, "clocks", &e->clock_times));
     CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a clock");
-    const int launched = painn_cuda_launch_clock(there, e->stream);
+    const int launched = painn_cuda_launch_clock(e->clock_times, e->stream);
     CUDA_TRY(cudaStreamEndCapture(e->stream, &graph), "capturing a clock");
     CUDA_TRY(launched, "launching a clock");
-    CUDA_TRY(cudaGraphInstantiate(&ready, graph, 0), "making a graph of a clock");
-    for (int k = 0; k < GRAPHS; k++) CUDA_TRY(cudaGraphLaunch(ready, e->stream), "starting a clock");
-    CUDA_TRY(cudaStreamSynchronize(e->stream), "a clock on the GPU");
-    CUDA_TRY(cuda_copy(times, there, sizeof times, cudaMemcpyDeviceToHost), "reading clocks");
-    for (int k = 0; k + 1 < GRAPHS; k++) between[k] = times[1 + 2 * (k + 1)] - times[2 + 2 * k];
-    qsort(between, GRAPHS - 1, sizeof *between, by_size);
-    e->launch_ns = (double)between[(GRAPHS - 1) / 2];
+    CUDA_TRY(cudaGraphInstantiate(&e->clock, graph, 0), "making a graph of a clock");
 done:
-    if (ready) cudaGraphExecDestroy(ready);
     if (graph) cudaGraphDestroy(graph);
-    cuda_release(e->device, there);
+    return status;
+}
+
+// From one clock's end to the beginning of the next, right behind it; with a step between them, less what its stamps see.
+static mlff_status time_between(cuda_evaluator *e, cudaGraphExec_t step, cudaStream_t stream, double *ns_out)
+{
+    enum { TURNS = 15 };
+    mlff_status status = MLFF_OK;
+    uint64_t between[TURNS];
+    for (int k = 0; k < TURNS; k++) {
+        uint64_t times[5] = {0};
+        CUDA_TRY(cuda_copy(e->clock_times, times, sizeof times, cudaMemcpyHostToDevice), "setting clocks");
+        CUDA_TRY(cudaGraphLaunch(e->clock, stream), "starting a clock");
+        if (step) CUDA_TRY(cudaGraphLaunch(step, stream), "starting a step");
+        CUDA_TRY(cudaGraphLaunch(e->clock, stream), "starting a clock");
+        CUDA_TRY(cudaStreamSynchronize(stream), "a clock on the GPU");
+        CUDA_TRY(cuda_copy(times, e->clock_times, sizeof times, cudaMemcpyDeviceToHost), "reading clocks");
+        between[k] = times[3] - times[2];
+        if (step) {
+            const uint64_t *stamps = e->io.stamps;
+            uint64_t last = stamps[0];
+            for (int n = 1; n < e->n_stamps; n++) // what is done beside the last stage may end first
+                if (stamps[n] > last) last = stamps[n];
+            between[k] -= last - stamps[0];
+        }
+    }
+    qsort(between, TURNS, sizeof *between, by_size);
+    *ns_out = (double)between[TURNS / 2];
+done:
+    return status;
+}
+
+mlff_status cuda_evaluator_measure_launch(cuda_evaluator *e, captured_graph *graph, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    double around;
+    PLUGIN_TRY(time_between(e, graph->graph, stream, &around));
+    graph->launch_ns = fmax(around - e->launch_ns, 1);
+done:
     return status;
 }
 
@@ -52,7 +79,10 @@ mlff_status cuda_evaluator_stage_clock_set(cuda_evaluator *e, int on)
     mlff_status status = MLFF_OK;
     memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
     PLUGIN_TRY(cuda_use(e->device));
-    if (on && e->launch_ns == 0) PLUGIN_TRY(measure_launch(e));
+    if (on && !e->clock) {
+        PLUGIN_TRY(make_clock(e));
+        PLUGIN_TRY(time_between(e, NULL, e->stream, &e->launch_ns));
+    }
     e->clock_on = on != 0;
 done:
     return status;
@@ -65,14 +95,14 @@ mlff_status cuda_evaluator_set_stages(cuda_evaluator *e, const mlff_stage *stage
     e->stages = calloc((size_t)e->n_stages, sizeof *e->stages);
     e->time_ns = calloc((size_t)e->n_stages, sizeof *e->time_ns);
     if (!e->stages || !e->time_ns) return host.fail(MLFF_ERR_MEMORY, "out of memory: stages");
-    e->stages[0] = (mlff_stage){"launch", "", -1, "start of the graph, measured apart"};
+    e->stages[0] = (mlff_stage){"launch", "", -1, "start and end of the graph, copies of inputs; measured apart"};
     memcpy(e->stages + 1, stages, sizeof *stages * (size_t)n_stages);
     return MLFF_OK;
 }
 
-void cuda_evaluator_read_stamps(cuda_evaluator *e, int forces, double graphs)
+void cuda_evaluator_read_stamps(cuda_evaluator *e, int forces, double launch_ns)
 {
-    e->time_ns[0] = graphs * e->launch_ns;
+    e->time_ns[0] = launch_ns;
     e->kind->read_stamps(e, forces, e->time_ns + 1);
 }
 

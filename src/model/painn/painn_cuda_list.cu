@@ -462,7 +462,7 @@ static __global__ void code_kernel(int32_t *const to)
     to[1] = WIDE_CUDA_HERE;
 }
 
-// Stamps its beginning and its end, behind those of the launches before it; lasts longer than a launch takes the host.
+// Stamps its beginning and its end, behind those of the launches before it; lasts longer than the next one's launch takes the host.
 static __global__ void clock_kernel(uint64_t *const times)
 {
     const uint64_t begin = gpu_timer();
@@ -470,7 +470,7 @@ static __global__ void clock_kernel(uint64_t *const times)
     const uint64_t n = times[0];
     times[0] = n + 1;
     times[1 + 2 * n] = begin;
-    while (gpu_timer() - begin < 10000) {}
+    while (gpu_timer() - begin < 30000) {}
     times[2 + 2 * n] = gpu_timer();
 }
 

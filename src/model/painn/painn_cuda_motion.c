@@ -275,7 +275,7 @@ static mlff_status run_chunk(cuda_dynamics *d, int n_steps, bool *again_out)
     if (trouble->flags) PLUGIN_TRY(cuda_evaluator_judge(e, trouble));
     double energy = *seen(d, d->results.energies);
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
-    if (n_plain < n_steps) cuda_evaluator_read_stamps(e, 1, (double)n_graphs / n_steps);
+    if (n_plain < n_steps) cuda_evaluator_read_stamps(e, 1, e->launch_ns * n_graphs / n_steps);
 done:
     return status;
 }
