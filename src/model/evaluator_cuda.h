@@ -63,9 +63,9 @@ struct cuda_evaluator {
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;
     double *time_ns;
-    cudaGraphExec_t clock; // a kernel that notes its beginning and end, once clocks were on
-    void *clock_times;     // there: kernels so far, then two times of each
-    double launch_ns;      // between two of them
+    cudaGraphExec_t clock;    // a kernel that notes its beginning and end, once clocks were on
+    void *clock_times;        // there: kernels so far, then two times of each
+    double launch_ns;         // between two of them
     int member;               // of an ensemble, the one that runs; −1: all
     int n_members;            // that run
     int row_limit;            // neighbours of an atom that the kernels hold
