@@ -50,10 +50,12 @@ static mlff_status time_between(cuda_evaluator *e, const captured_graph *step, c
         CUDA_TRY(cudaStreamSynchronize(stream), "a clock on the GPU");
         CUDA_TRY(cuda_copy(times, e->clock_times, sizeof times, cudaMemcpyDeviceToHost), "reading clocks");
         const uint64_t end = times[2], begin = times[3], *stamps = e->io.stamps;
+        between[k] = begin - end;
+        if (!step) continue;
         uint64_t last = stamps[0];
         for (int n = 1; n < e->n_stamps; n++) // what is done beside the last stage may end first
             if (stamps[n] > last) last = stamps[n];
-        between[k] = !step ? begin - end : step->from_device ? begin - last + (stamps[0] - end) : begin - last;
+        between[k] = begin - last + (step->from_device ? stamps[0] - end : 0);
     }
     qsort(between, TURNS, sizeof *between, by_size);
     *ns_out = (double)between[TURNS / 2];

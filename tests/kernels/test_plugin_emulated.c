@@ -211,6 +211,44 @@ static void test_sums_apart(void **state)
     mlff_model_destroy(model);
 }
 
+// Clocks that are on before the first call: what lies between steps is measured once for a graph, by steps like the first one.
+static void test_clocks(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s, 27);
+    emulate_counts before = counts();
+    mlff_evaluator *evaluator;
+    mlff_evaluator_info info;
+    assert_ok(create_on(s.model, MLFF_CUDA, &evaluator));
+    assert_ok(mlff_evaluator_stage_clock_set(evaluator, 1));
+    int n_stages;
+    assert_string_equal(mlff_evaluator_stages(evaluator, &n_stages)->name, "launch");
+    double *time_ns = calloc((size_t)n_stages, sizeof *time_ns), sum = 0;
+    support_results expected = reference_of(s.model, &s.batch), got = support_compute(evaluator, &s.batch);
+    compare("clocks from the first call on", &got, &expected);
+    mlff_evaluator_stage_times(evaluator, time_ns);
+    for (int k = 0; k < n_stages; k++) {
+        assert_true(time_ns[k] >= 0 && time_ns[k] < 1e9);
+        sum += time_ns[k];
+    }
+    assert_true(sum > time_ns[0] && time_ns[0] > 0);
+    emulate_counts settled = counts();
+    support_results again = support_compute(evaluator, &s.batch);
+    assert_int_equal(counts().graph_launches, settled.graph_launches + 1);
+    assert_int_equal(counts().captures, settled.captures);
+    assert_memory_equal(again.r.forces, got.r.forces, 3 * sizeof(double) * (size_t)s.first_atom[N_SYSTEMS]);
+    mlff_evaluator_info_get(evaluator, &info);
+    assert_int_equal(info.n_computes, 2);
+    free(time_ns);
+    support_results_free(&again);
+    support_results_free(&got);
+    mlff_evaluator_destroy(evaluator);
+    assert_given_back(&before, "clocks", 0);
+    support_results_free(&expected);
+    free_scene(&s);
+}
+
 // Batch and results on the device: from the second call on nothing is waited for, and what is read after the wait is right.
 static void test_device(void **state)
 {
@@ -623,6 +661,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_devices),
                                        cmocka_unit_test(test_host),
                                        cmocka_unit_test(test_sums_apart),
+                                       cmocka_unit_test(test_clocks),
                                        cmocka_unit_test(test_device),
                                        cmocka_unit_test(test_out_of_memory),
                                        cmocka_unit_test(test_every_failure),
