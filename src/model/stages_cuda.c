@@ -24,7 +24,7 @@ static mlff_status make_clock(cuda_evaluator *e)
 {
     mlff_status status = MLFF_OK;
     cudaGraph_t graph = NULL;
-    PLUGIN_TRY(cuda_allocate(e->device, sizeof(uint64_t) * 5, "clocks", &e->clock_times));
+    if (!e->clock_times) PLUGIN_TRY(cuda_allocate(e->device, sizeof(uint64_t) * 5, "clocks", &e->clock_times));
     CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a clock");
     const int launched = painn_cuda_launch_clock(e->clock_times, e->stream);
     CUDA_TRY(cudaStreamEndCapture(e->stream, &graph), "capturing a clock");
@@ -80,10 +80,8 @@ mlff_status cuda_evaluator_stage_clock_set(cuda_evaluator *e, int on)
     mlff_status status = MLFF_OK;
     memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
     PLUGIN_TRY(cuda_use(e->device));
-    if (on && !e->clock) {
-        PLUGIN_TRY(make_clock(e));
-        PLUGIN_TRY(time_between(e, NULL, e->stream, &e->launch_ns));
-    }
+    if (on && !e->clock) PLUGIN_TRY(make_clock(e));
+    if (on && e->launch_ns == 0) PLUGIN_TRY(time_between(e, NULL, e->stream, &e->launch_ns));
     e->clock_on = on != 0;
 done:
     return status;

@@ -221,7 +221,14 @@ static void test_clocks(void **state)
     mlff_evaluator *evaluator;
     mlff_evaluator_info info;
     assert_ok(create_on(s.model, MLFF_CUDA, &evaluator));
-    assert_ok(mlff_evaluator_stage_clock_set(evaluator, 1));
+    plan_failure("cudaMalloc", 1, OUT_OF_MEMORY);
+    assert_int_equal(mlff_evaluator_stage_clock_set(evaluator, 1), MLFF_ERR_MEMORY);
+    for (int nth = 1; nth < 4; nth += 2) {
+        plan_failure("cudaGraphLaunch", nth, UNKNOWN);
+        assert_int_equal(mlff_evaluator_stage_clock_set(evaluator, 1), MLFF_ERR_DEVICE);
+        assert_true(mend());
+    }
+    assert_ok(mlff_evaluator_stage_clock_set(evaluator, 1)); // as good as new
     int n_stages;
     assert_string_equal(mlff_evaluator_stages(evaluator, &n_stages)->name, "launch");
     double *time_ns = calloc((size_t)n_stages, sizeof *time_ns), sum = 0;

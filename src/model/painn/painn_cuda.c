@@ -38,6 +38,10 @@ static void plan_of_painn(const cuda_evaluator *e, painn_cuda_plan *plan)
         if (tiles_of_8 <= e->whole_tiles[whole]) plan->whole = whole;
     if (f->whole == 0 || (f->whole > 0 && f->whole <= PAINN_CUDA_DOUBLED && tiles_of_8 <= e->whole_tiles[f->whole]))
         plan->whole = f->whole;
+    // Its places are of 32 bits, in memory that an evaluator keeps from larger systems: 3 KB an atom, 128 bytes a neighbour's gradients.
+    const int64_t atoms = e->step.atom_capacity + 1;
+    if (atoms * 6 * e->step.n_features * (int64_t)sizeof(float) > UINT32_MAX || atoms * e->step.row_capacity * 32 > UINT32_MAX)
+        plan->whole = 0;
     if (f->cluster > 0 && wide && e->capability >= 90) plan->cluster = f->cluster;
     if (f->tile > 0) plan->tile = by_four_warps ? f->tile : 16;
     if (f->tile > 0 || f->cluster > 0) plan->four_warps = by_four_warps && plan->cluster == 1 && f->four_warps > 0;

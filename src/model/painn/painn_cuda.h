@@ -49,7 +49,7 @@ typedef struct painn_cuda_layer {
     /* [F/16][intervals][3][2][8] 16 bytes: c0, c1, c2 of one of a lane's two features, and c3 of both, or c4, as halves. In the fast modes a cubic of halves, two features
      * together: [F/16][intervals][3][8] 16 bytes: half2 c0, c1, c2, c3. */
     const void *filter;
-    /* What the way forward looks up, but for the kernel of all layers and the fast modes: of degree 3, without a derivative, lanes with
+    /* What the way forward looks up, but for the fast modes: of degree 3, without a derivative, lanes with
      * two features each. [F/16][intervals]: [3][8] c0, c1 of one, c0, c1 of the other; then halves of both, [8] c2, c3 of q and of R,
      * [8] c2, c3 of μ. */
     const void *values;

@@ -134,7 +134,7 @@ static __device__ __forceinline__ int list_candidates(const painn_cuda_step &ste
         }
     }
     __syncwarp();
-    if (lane == 0) step.candidate_length[i] = n_found; // if there are too many the filter says so
+    if (lane == 0) step.candidate_length[i] = n_found; // if there are too many, who makes the row says so
     n_found = min(n_found, step.candidate_capacity);
     int32_t *row = step.candidates + (size_t)i * step.candidate_capacity;
     for (int k = lane; k < n_found; k += 32) row[rank_among(found, n_found, found[k])] = found[k];

@@ -363,7 +363,9 @@ static __device__ __forceinline__ bool looked_last(const painn_cuda_step &step)
     __syncthreads();
     if (threadIdx.x > 0) return false;
     __threadfence();
-    return atomicAdd(&step.report->n_looked, 1) + 1 == (int)gridDim.x;
+    const bool last = atomicAdd(&step.report->n_looked, 1) + 1 == (int)gridDim.x;
+    if (last) __threadfence(); // what the others have raised is seen
+    return last;
 }
 
 // What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go

@@ -400,7 +400,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         const table_type table(step.layer[l], NULL, rank);
         const float scale = step.table_scale; // dt/dd
         const bool accumulate = l + 1 < step.n_layers;
-        // Few atoms: 32 bits are enough.
+        // 32 bits are enough (plan_of_painn).
         float *gradient = step.edge_gradient + (((unsigned)rank * step.atom_capacity + j) * step.row_capacity * 4 +
                                                 (lane % 8) / 2 + (start + quarter) * 4);
         typename table_type::template entries<3> entries;
