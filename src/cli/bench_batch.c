@@ -153,6 +153,8 @@ int bench_batch(cli_arguments *arguments)
     cli_json json = {.file = stdout}, *out = cli_given(arguments, "json") ? &json : NULL;
     bench_entry entry = {0};
     mlff_model_info info;
+    int n_sizes, n_structures[CLI_SIZES];
+    MLFF_TRY(cli_sizes("batch-sizes", sizes, "structures", 100000, n_structures, &n_sizes));
     MLFF_TRY(bench_entry_make(spec, &defaults, &entry));
     MLFF_TRY(cli_model_check_elements(entry.model, input.system, input.text));
     mlff_model_info_get(entry.model, &info);
@@ -168,20 +170,10 @@ int bench_batch(cli_arguments *arguments)
                entry.callable.device, input.text, "batch", "median/ms", "ms/structure", "structures/s", "speed-up", "memory/MB",
                "kB/structure", "ΔF eV/Å");
     }
-    for (const char *at = sizes; *at && status == MLFF_OK;) {
-        char number[16];
-        size_t length = strcspn(at, ",");
-        int64_t n;
-        snprintf(number, sizeof number, "%.*s", (int)(length < 12 ? length : 12), at);
-        if (!base_parse_int64(number, &n) || n < 1 || n > 100000) {
-            status = mlff_fail(MLFF_ERR_USAGE, "--batch-sizes '%s': '%s' is not a number of structures", sizes, number);
-            break;
-        }
+    for (int k = 0; k < n_sizes && status == MLFF_OK; k++) {
         double each_ms = 0.0;
-        status = measure(spec, &defaults, input.system, (int)n, n_calls, first_ms, &each_ms, out);
+        status = measure(spec, &defaults, input.system, n_structures[k], n_calls, first_ms, &each_ms, out);
         if (first_ms <= 0.0) first_ms = each_ms;
-        at += length;
-        at += *at == ',';
     }
     if (out) {
         cli_json_end(out, ']');

@@ -59,6 +59,10 @@ const char *cli_text(const cli_arguments *arguments, const char *name, const cha
 const char *cli_each(const cli_arguments *arguments, const char *name, int index);
 // A number out of [minimum, maximum]; what is not sets `failed`.
 int64_t cli_int(cli_arguments *arguments, const char *name, int64_t minimum, int64_t maximum, int64_t otherwise);
+/* Numbers of `what` that an option lists, as 32,64,128, each from 1 to `most`. MLFF_ERR_USAGE: one is none, or there are none, or more
+ * than CLI_SIZES. */
+enum { CLI_SIZES = 64 };
+mlff_status cli_sizes(const char *option, const char *list, const char *what, int most, int sizes[CLI_SIZES], int *n_out);
 double cli_number(cli_arguments *arguments, const char *name, double minimum, double maximum, double otherwise);
 // Index of the value in `choices` (NULL-terminated).
 int cli_choice(cli_arguments *arguments, const char *name, const char *const *choices, int otherwise);

@@ -208,3 +208,24 @@ int cli_choice(cli_arguments *arguments, const char *name, const char *const *ch
     refuse_value(arguments, name, value, wanted);
     return otherwise;
 }
+
+mlff_status cli_sizes(const char *option, const char *list, const char *what, int most, int sizes[CLI_SIZES], int *n_out)
+{
+    int n = 0;
+    const char *at = list;
+    do {
+        char number[24];
+        const size_t length = strcspn(at, ",");
+        int64_t size;
+        snprintf(number, sizeof number, "%.*s", (int)(length < 20 ? length : 20), at);
+        if (!base_parse_int64(number, &size) || size < 1 || size > most)
+            return mlff_fail(MLFF_ERR_USAGE, "--%s '%s': '%s' is not a number of %s from 1 to %d; give some, as in 32,64,128",
+                             option, list, number, what, most);
+        if (n == CLI_SIZES) return mlff_fail(MLFF_ERR_USAGE, "--%s: more than %d numbers", option, CLI_SIZES);
+        sizes[n++] = (int)size;
+        at += length;
+        at += *at == ',';
+    } while (*at);
+    *n_out = n;
+    return MLFF_OK;
+}

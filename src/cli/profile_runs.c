@@ -116,19 +116,14 @@ done:
 
 mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlff_profile ***profiles_out, int *n_out)
 {
-    enum { SIZES_MAX = 64 };
     mlff_status status = MLFF_OK;
-    mlff_profile **profiles = base_alloc(SIZES_MAX, sizeof *profiles, "sizes");
-    int n = 0;
+    mlff_profile **profiles = base_alloc(CLI_SIZES, sizeof *profiles, "sizes");
+    int n = 0, n_sizes, atoms[CLI_SIZES];
     if (!profiles) return MLFF_ERR_MEMORY;
-    for (const char *at = sizes; *at && n < SIZES_MAX;) {
+    MLFF_TRY(cli_sizes("system-sizes", sizes, "atoms", INT32_MAX, atoms, &n_sizes));
+    for (int k = 0; k < n_sizes; k++) {
         char number[24], what[64];
-        size_t length = strcspn(at, ",");
-        int64_t atoms;
-        snprintf(number, sizeof number, "%.*s", (int)(length < 20 ? length : 20), at);
-        if (!base_parse_int64(number, &atoms) || atoms < 1)
-            MLFF_FAIL(MLFF_ERR_USAGE, "--system-sizes '%s': '%s' is not a number of atoms; give some, as in 32,64,128", sizes,
-                      number);
+        snprintf(number, sizeof number, "%d", atoms[k]);
         snprintf(what, sizeof what, "%s atoms", number);
         const char *extra[] = {"n-atoms", number, NULL};
         status = profile_child(arguments, extra, what, &profiles[n]);
@@ -143,8 +138,6 @@ mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlf
         }
         MLFF_TRY(status);
         n++;
-        at += length;
-        at += *at == ',';
     }
     *profiles_out = profiles;
     *n_out = n;

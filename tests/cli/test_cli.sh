@@ -586,6 +586,8 @@ test_bench() {
     is "$(value runs.json runs)" 3 "profiles beside the comparison"
     grep -q 'On the same frames, in turns' page.html || fail "the page has no comparison"
     refused 2 'trajectory goes with --system' bench compare model.safetensors other.safetensors --input x.xyz --trajectory md
+    refused 2 'is not a number of structures' bench batch model.safetensors --batch-sizes 1,0
+    [ ! -s out ] || fail "a list with a number that is none: something was printed before the error"
     run 0 bench batch model.safetensors --n-atoms 8 --batch-sizes 1,4 --n-calls 5
     says 'structures/s'
     run 0 bench batch model.safetensors --n-atoms 8 --batch-sizes 1,4 --n-calls 5 --json

@@ -50,7 +50,7 @@ static void check_case(const cJSON *c, int index)
     const double unit = BASE_KCAL_PER_MOL_EV;
     double raw = cJSON_GetObjectItem(c, "energy_raw")->valuedouble, mean = cJSON_GetObjectItem(c, "mean")->valuedouble;
     double scale = unit * support_largest(forces, 3 * (size_t)n);
-    // Atoms' energies cancel (to 1.6 of 15 kcal/mol in case 3), so errors are counted in what is summed.
+    // Atoms' energies cancel (to 1.6 of 12 kcal/mol in case 3), so errors are counted in what is summed.
     double summed = 0;
     for (int k = 0; k < n; k++) summed += fabs(atom_energies[k]);
     for (int k = 0; k < n; k++) atom_energies[k] = unit * (atom_energies[k] + mean);

@@ -108,6 +108,13 @@ static void free_scene(scene *s)
     mlff_model_destroy(s->model);
 }
 
+static void make_scene_on_gpu(scene *s, uint64_t seed, emulate_counts *before, mlff_evaluator **evaluator_out)
+{
+    make_scene(s, seed);
+    *before = counts();
+    assert_ok(create_on(s->model, MLFF_CUDA, evaluator_out));
+}
+
 static support_results reference_of(const mlff_model *model, const mlff_batch *batch)
 {
     mlff_evaluator *reference;
@@ -123,10 +130,9 @@ static void test_host(void **state)
 {
     (void)state;
     scene s;
-    make_scene(&s, 11);
-    emulate_counts before = counts();
+    emulate_counts before;
     mlff_evaluator *evaluator;
-    assert_ok(create_on(s.model, MLFF_CUDA, &evaluator));
+    make_scene_on_gpu(&s, 11, &before, &evaluator);
     for (int k = 0; k < N_SYSTEMS; k++) { // the batch grows from the small to the large
         support_results one = support_compute_system(evaluator, s.systems[k]);
         support_results_free(&one);
@@ -216,11 +222,10 @@ static void test_clocks(void **state)
 {
     (void)state;
     scene s;
-    make_scene(&s, 27);
-    emulate_counts before = counts();
+    emulate_counts before;
     mlff_evaluator *evaluator;
     mlff_evaluator_info info;
-    assert_ok(create_on(s.model, MLFF_CUDA, &evaluator));
+    make_scene_on_gpu(&s, 27, &before, &evaluator);
     plan_failure("cudaMalloc", 1, OUT_OF_MEMORY);
     assert_int_equal(mlff_evaluator_stage_clock_set(evaluator, 1), MLFF_ERR_MEMORY);
     for (int nth = 1; nth < 4; nth += 2) {

@@ -180,15 +180,15 @@ static void pack_values(packer *p, const painn_parameters *parameters, const pai
             float *to = (float *)(void *)entry + (block * 8 + lane) * 4 + 2 * second;
             uint16_t *halves =
                 (uint16_t *)(void *)(entry + 3 * 8 * 16) + (block < 2 ? lane * 8 + block * 4 : 8 * 8 + lane * 4) + second;
-            // What rounding takes from t² and t³ comes back to 1 and t, as Chebyshev polynomials have them: t is at most 1/range.
-            const double range = 1.0 / PAINN_CUDA_TABLE_RANGE / PAINN_CUDA_TABLE_RANGE;
+            // What rounding takes from t² and t³ comes back to 1 and t, as Chebyshev polynomials have them: t² is at most `square`.
+            const double square = 1.0 / PAINN_CUDA_TABLE_RANGE / PAINN_CUDA_TABLE_RANGE;
             double lost[2];
             for (int k = 0; k < 2; k++) {
                 halves[2 * k] = cuda_to_half(from[2 + k]);
                 lost[k] = from[2 + k] - cuda_from_half(halves[2 * k]);
             }
-            to[0] = (float)(from[0] + 0.5 * range * lost[0]);
-            to[1] = (float)(from[1] + 0.75 * range * lost[1]);
+            to[0] = (float)(from[0] + 0.5 * square * lost[0]);
+            to[1] = (float)(from[1] + 0.75 * square * lost[1]);
         }
     free(a);
 }
