@@ -14,6 +14,8 @@
 typedef struct model_architecture model_architecture;
 struct device_plugin; /* device/device.h */
 struct cuda_evaluator;
+struct train_backend; /* model/train_backend.h */
+struct train_backend_options;
 
 /* A named array of a model file, float32 or float64, little-endian as stored. */
 typedef struct model_tensor {
@@ -140,6 +142,9 @@ struct model_architecture {
     /* One model on a GPU through the plugin, of an ensemble these members; NULL: on the CPU only. */
     mlff_status (*create_gpu)(const mlff_model *model, const struct device_plugin *plugin, const mlff_evaluator_options *options,
                               const int *members, int n_members, struct cuda_evaluator **evaluator_out);
+    /* Trains on a device (model/train_backend.h); NULL: the architecture cannot be trained. */
+    mlff_status (*create_train_backend)(const mlff_model *model, const struct train_backend_options *options,
+                                        struct train_backend **backend_out);
     void (*destroy)(mlff_model *model); /* frees model->parameters */
 };
 extern const model_architecture painn_architecture, ani_architecture;

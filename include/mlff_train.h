@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/* mlff_train.h: labelled structures and training of a model on energies, forces, stress, atomic energies and products of the
+ * Hessian with a vector. Conventions and the error contract: mlff_base.h. Gradients are exact (no automatic differentiation;
+ * src/train/README.md derives them).
+ *
+ *   mlff_dataset *data;        labelled structures, shared by trainers
+ *   mlff_trainer *trainer;     one model being trained on one device: weights, their average, the optimizer's state
+ *
+ *   mlff_dataset_create(&data);
+ *   mlff_dataset_read(data, "train.extxyz");
+ *   mlff_trainer_create(model, data, NULL, &trainer);
+ *   while (!done) mlff_trainer_run(trainer, 1000, &history);
+ *   mlff_trainer_model(trainer, &student);                       averaged weights */
+#ifndef MLFF_TRAIN_H
+#define MLFF_TRAIN_H
+
+#include "mlff.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- labelled structures ---------------------------------------------------------------------- */
+
+typedef struct mlff_dataset mlff_dataset;
+
+/* Labels of one structure; what is absent (NULL, NaN) is not trained on. Borrowed for the call. */
+typedef struct mlff_labels {
+    double energy;               /* eV, the teacher's total energy; NaN: absent */
+    const double *forces;        /* [n_atoms][3] eV/Å */
+    const double *stress;        /* [6] eV/Å³, Voigt order xx yy zz yz xz xy; needs three periodic axes */
+    const double *atom_energies; /* [n_atoms] eV, without the elements' own energies (mlff_dataset_shifts) */
+    double weight;               /* of this structure in the loss; 1 */
+} mlff_labels;
+
+/* Fails with MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_dataset_create(mlff_dataset **dataset_out);
+MLFF_API void mlff_dataset_destroy(mlff_dataset *dataset);
+
+/* Adds a copy of a structure. `labels` NULL: those of the system (label_energy, label_forces, label_stress).
+ * Fails with MLFF_ERR_VALUE for labels or positions that are not finite or a structure without any label,
+ * MLFF_ERR_UNSUPPORTED for a charge other than 0, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_dataset_add(mlff_dataset *dataset, const mlff_system *system, const mlff_labels *labels);
+
+/* Adds a Hessian probe: `system` displaced by +h and by -h along `direction` [n_atoms][3], each with its labels. The student is
+ * trained on the central difference -(F₊ - F₋)/2h as well as on both structures' labels, so that teacher and student share the
+ * stencil's truncation error. `step_angstrom` is h; both labels need forces. Fails as mlff_dataset_add. */
+MLFF_API mlff_status mlff_dataset_add_probe(mlff_dataset *dataset, const mlff_system *plus, const mlff_system *minus,
+                                            double step_angstrom, const mlff_labels *plus_labels,
+                                            const mlff_labels *minus_labels);
+
+/* Adds all frames of an extended XYZ file with their labels; on failure the dataset is as before. Fails with MLFF_ERR_IO,
+ * MLFF_ERR_FORMAT, and as mlff_dataset_add, naming the frame. */
+MLFF_API mlff_status mlff_dataset_read(mlff_dataset *dataset, const char *path);
+
+/* Structures (a probe counts as two). */
+MLFF_API int64_t mlff_dataset_size(const mlff_dataset *dataset);
+/* Copies structure `index` with its labels. Fails with MLFF_ERR_USAGE for an index out of range, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index, mlff_system **system_out);
+
+/* Energy of each element that fits the labels best: the minimum-norm least-squares solution of Σ n_z e_z = E (SVD, float64),
+ * eV, into shifts[119] by atomic number, 0 for absent elements. Fails with MLFF_ERR_VALUE if no structure has an energy. */
+MLFF_API mlff_status mlff_dataset_shifts(const mlff_dataset *dataset, double shifts[119]);
+
+/* ---- training --------------------------------------------------------------------------------- */
+
+typedef struct mlff_trainer mlff_trainer;
+
+/* Loss of a batch of B structures with N atoms in all, in the model's units (eV, Å for new students; SchNetPack's own units
+ * for imported models); Δ is prediction minus label, ω a structure's weight, N_s its atoms:
+ *   energy_weight/B Σ ω (ΔE/N_s^a)²   a = 1 if energy_per_atom
+ * + forces_weight/3N Σ ω |ΔF_i|²      + stress_weight/9B Σ ω |Δσ|² (full 3×3)
+ * + atom_energies_weight/N Σ ω Δε_i²  + hessian_weight/3N Σ ω |Δy_i|² of probes.
+ * With huber_forces δ > 0, |ΔF|² beyond |ΔF| = δ goes on as 2δ|ΔF| - δ² (rotation invariant). */
+typedef struct mlff_loss {
+    double energy_weight, forces_weight, stress_weight, atom_energies_weight, hessian_weight;
+    int energy_per_atom;
+    double huber_forces; /* 0: off */
+} mlff_loss;
+
+typedef enum mlff_schedule { MLFF_COSINE = 0, MLFF_PLATEAU = 1, MLFF_CONSTANT = 2 } mlff_schedule;
+
+typedef struct mlff_trainer_options {
+    size_t struct_size;
+    mlff_device device;
+    mlff_precision precision; /* MLFF_FLOAT32; MLFF_FLOAT64: the reference, CPU; MLFF_TF32: GPU */
+    int n_threads;            /* CPU; 0: all */
+    uint64_t seed;            /* of the order of structures */
+    int batch_size;           /* structures a step; 32 */
+    int64_t n_steps;          /* of the whole run: what the schedule spans */
+    mlff_loss loss;
+    double energy_boost;      /* energy_weight is multiplied by this in the last fifth of the run; 100 */
+    double learning_rate;     /* 1e-3, the peak */
+    double learning_rate_end; /* 1e-6 */
+    double warm_up;           /* fraction of the run in which the rate rises from 0; 0.02 */
+    mlff_schedule schedule; /* cosine to learning_rate_end; or × plateau_factor after plateau_patience validations without gain */
+    double plateau_factor;  /* 0.5 */
+    int plateau_patience;   /* 75 */
+    double beta1, beta2, epsilon, weight_decay; /* AdamW (Loshchilov & Hutter, arXiv:1711.05101): 0.9, 0.999, 1e-8, 0 */
+    double clip;                                /* largest Euclidean norm of the gradient; 0: off; 10 */
+    double average;                             /* decay of the exponential moving average of the weights; 0.999 */
+} mlff_trainer_options;
+MLFF_API mlff_trainer_options mlff_trainer_options_default(void);
+
+/* Begins with the weights of `model` (PaiNN). `data` is read now and not kept; elements the model does not know are refused.
+ * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision), MLFF_ERR_VALUE (an empty dataset, two
+ * atoms on one point), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. The model must outlive the trainer. */
+MLFF_API mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *data, const mlff_trainer_options *options,
+                                         mlff_trainer **trainer_out);
+MLFF_API void mlff_trainer_destroy(mlff_trainer *trainer);
+
+/* Means over the structures that were trained on or validated; NaN where no label is. Energies per atom eV, forces eV/Å by
+ * component, stress eV/Å³. */
+typedef struct mlff_training_errors {
+    int64_t n_frames, n_atoms;
+    double loss; /* model units */
+    double energy_mae, energy_rmse, force_mae, force_rmse, stress_mae;
+} mlff_training_errors;
+
+/* n_steps more steps (less at the run's end: *n_done_out). Structures come in an order drawn anew from the seed for each pass
+ * over the data. `errors_out` (or NULL): of the batches of these steps, as they were trained on; asking for it waits for the
+ * device. Fails with MLFF_ERR_UNSTABLE if the loss is not finite (the trainer stays at the last finite state asked for),
+ * MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
+MLFF_API mlff_status mlff_trainer_run(mlff_trainer *trainer, int64_t n_steps, int64_t *n_done_out,
+                                      mlff_training_errors *errors_out);
+
+/* Errors of the averaged weights over a dataset. Fails as mlff_trainer_create. */
+MLFF_API mlff_status mlff_trainer_validate(mlff_trainer *trainer, const mlff_dataset *data, mlff_training_errors *errors_out);
+
+/* Tells the plateau schedule the value it follows (a validation's loss or force error). */
+MLFF_API void mlff_trainer_report(mlff_trainer *trainer, double value);
+
+MLFF_API int64_t mlff_trainer_step(const mlff_trainer *trainer);
+MLFF_API double mlff_trainer_learning_rate(const mlff_trainer *trainer);
+
+/* A new model with the averaged weights (or, with `raw`, the weights being trained); its information says trained = 1.
+ * Fails with MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_trainer_model(mlff_trainer *trainer, int raw, mlff_model **model_out);
+
+/* Checkpoint: raw and averaged weights, moments, step, place in the data, schedule. Written whole or not at all, and
+ * checksummed. A run that goes on from it ends in the same bits as one that was never stopped. Save fails with MLFF_ERR_IO;
+ * restore with MLFF_ERR_IO, MLFF_ERR_FORMAT, or MLFF_ERR_VALUE where the file is of another model, dataset or options. */
+MLFF_API mlff_status mlff_trainer_save(mlff_trainer *trainer, const char *path);
+MLFF_API mlff_status mlff_trainer_restore(mlff_trainer *trainer, const char *path);
+
+/* Gradient of the loss of the structures frames[n_frames] of the trainer's data with respect to every trainable parameter of
+ * the raw weights, float64 into gradient_out[mlff_trainer_n_parameters()], in the order of the model file's tensors (dead and
+ * unused ones 0). For checks and for optimizers of one's own. Fails with MLFF_ERR_USAGE for an index out of range. */
+MLFF_API int64_t mlff_trainer_n_parameters(const mlff_trainer *trainer);
+MLFF_API mlff_status mlff_trainer_gradient(mlff_trainer *trainer, const int64_t *frames, int n_frames, double *gradient_out,
+                                           double *loss_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
