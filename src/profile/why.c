@@ -13,7 +13,7 @@ typedef struct reasons {
     int n;
 } reasons;
 
-// Kept if it weighs more than one that is there.
+// Inserted by weight; with WHY_LINES reasons already there, the lightest is dropped.
 static void add(reasons *r, double weight, const char *format, ...) MLFF_PRINTF(3, 4);
 static void add(reasons *r, double weight, const char *format, ...)
 {
@@ -22,8 +22,8 @@ static void add(reasons *r, double weight, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line.text, sizeof line.text, format, arguments);
     va_end(arguments);
+    if (r->n == WHY_LINES && r->lines[r->n - 1].weight >= weight) return;
     int place = r->n < WHY_LINES ? r->n++ : WHY_LINES - 1;
-    if (place == WHY_LINES - 1 && r->lines[place].weight >= weight) return;
     for (; place > 0 && r->lines[place - 1].weight < weight; place--) r->lines[place] = r->lines[place - 1];
     r->lines[place] = line;
 }

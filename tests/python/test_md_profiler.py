@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import types
@@ -318,6 +319,21 @@ class Memory(unittest.TestCase):
         self.assertAlmostEqual(resident["leak_bytes_per_step"], 65536, delta=8000)
         hotspots = identify_hotspots(result)
         self.assertTrue(hotspots["memory_leak"]["found"])
+
+    def test_distinct_frames_leave_no_objects_behind(self):
+        # An object kept for each frame is a kilobyte a step: on a clean calculator it was reported as a leak.
+        frames = support.copper_frames(900)
+        blocks = []
+
+        class Clean(Counting):
+            def calculate(self, atoms=None, properties=("energy",), system_changes=tuple(all_changes)):
+                super().calculate(atoms, properties, system_changes)
+                self.positions.clear(), self.asked.clear(), self.took_ms.clear()
+                if self.n in (100, 900):
+                    blocks.append(sys.getallocatedblocks())
+
+        MDProfiler(device="cpu").profile_calculator(Clean(energy_ms=0, forces_ms=0), frames, split=False)
+        self.assertLess(blocks[1] - blocks[0], 100)  # 800 frames apart; three objects a frame were 2400
 
     def test_measuring_leaks_nothing(self):
         calc, frames = StudentCalculator(support.untrained(), device="cpu", n_threads=1), support.ethanol_frames(4)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""ASE calculators as steps of the C profiler: every call is a real one, and waits until its work is done."""
+"""ASE calculators as steps of the C profiler: every call computes, and returns when its work is done."""
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Sequence
 from ctypes import c_double
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
@@ -17,7 +17,7 @@ from . import _library as lib
 from . import _structs as s
 from ._bridge import MASKS, doubles
 
-# Frames that repeat are shifted back and forth by this as a whole: energies and forces stay, caches do not hit.
+# A frame with the positions of the previous call is translated by this: energies and forces stay the same, and caches miss.
 SHIFT_ANGSTROM = 1e-3
 
 PROPERTIES = ("energy", "forces", "stress")
@@ -32,16 +32,16 @@ def offered_by(calculator: Any) -> list[str]:
 
 
 def _plain(calculator: Any) -> bool:
-    """True if ASE's own logic stands between a question and `calculate`: we can then ask for several properties at once."""
+    """True if `calculate` is called through ASE's own logic: several properties can then be requested in one call."""
     return isinstance(calculator, Calculator) and type(calculator).calculate is not Calculator.calculate
 
 
 class CalculatorStep:
-    """One step: positions into the atoms, the properties out of the calculator, the results to where C wants them.
+    """One step: copies positions into the atoms, runs the calculator, copies the results to the addresses that C gave.
 
     Attributes:
-        n_shifted: calls whose frame was that of the call before and was shifted.
-        one_shot: the forces were there although only the energy was asked for; None before that was asked.
+        n_shifted: calls with the positions of the previous call, which were translated.
+        one_shot: True if the calculator also computes forces when only the energy is requested; None: not known yet.
         host_ns: time of the last step outside `inner_ns`.
     """
 
@@ -55,9 +55,14 @@ class CalculatorStep:
         self.inner_ns: Callable[[], int] | None = None
         self._plain = _plain(calculator)
         self._lists = {mask: [p for p in PROPERTIES if mask & MASKS[p]] for mask in range(1, 8)}
-        self._seen: dict[int, tuple[s.mlff_system, int, npt.NDArray[np.float64]]] = {}
-        self._views: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
-        self._last = np.empty((0, 3))
+        # Everything a step needs exists before the first one: an object kept for each frame would look like a leak of the
+        # calculator's.
+        self._positions = [atoms.arrays["positions"] for atoms in self.frames]
+        self._addresses = [int(positions.ctypes.data) for positions in self._positions]
+        largest = max(len(atoms) for atoms in self.frames)
+        self._forces = np.empty((largest, 3))
+        self._last = np.empty((largest, 3))
+        self._n_last = 0
 
     def __call__(self, frame: int, wanted: int, energy: int | None, forces: int | None, stress: int | None) -> None:
         start = time.perf_counter_ns()
@@ -69,10 +74,8 @@ class CalculatorStep:
             c_double.from_address(energy).value = float(results["energy"])
         if forces:
             n = len(atoms)
-            view = self._views.get((forces, n))
-            if view is None:
-                view = self._views[forces, n] = doubles(forces, (n, 3))
-            view[:] = results["forces"]
+            self._forces[:n] = results["forces"]
+            ctypes.memmove(forces, self._forces.ctypes.data, 24 * n)
         if stress:
             values = np.asarray(results["stress"], dtype=np.float64)
             doubles(stress, 6)[:] = values if values.shape == (6,) else values.reshape(3, 3).flat[[0, 4, 8, 5, 2, 1]]
@@ -80,23 +83,21 @@ class CalculatorStep:
             self.host_ns = time.perf_counter_ns() - start - self.inner_ns()
 
     def _atoms_of(self, address: int) -> Atoms:
-        """The atoms of a C frame, moved to where it has them, and never where the call before had them."""
-        seen = self._seen.get(address)
-        if seen is None or seen[0].positions != seen[1] or len(seen[2]) != seen[0].n_atoms:
-            system = s.mlff_system.from_address(address)
-            if len(self._seen) > 4096:
-                self._seen.clear()
-                self._views.clear()
-            seen = (system, system.positions, doubles(system.positions, (system.n_atoms, 3)))
-            self._seen[address] = seen
-        label = seen[0].label_energy
-        atoms = self.frames[int(label) if label == label else 0]
-        positions = atoms.arrays["positions"]
-        positions[:] = seen[2]
-        if self._last.shape == positions.shape and (self._last == positions).all():
+        """The atoms of a C frame, moved to its positions, which always differ from those of the previous call."""
+        system = s.mlff_system.from_address(address)
+        label, n = system.label_energy, system.n_atoms
+        index = int(label) if label == label else 0
+        atoms, positions = self.frames[index], self._positions[index]
+        if atoms.arrays["positions"] is not positions:  # the calculator replaced the array
+            positions = self._positions[index] = np.ascontiguousarray(atoms.arrays["positions"], dtype=np.float64)
+            atoms.arrays["positions"] = positions
+            self._addresses[index] = int(positions.ctypes.data)
+        ctypes.memmove(self._addresses[index], system.positions, 24 * n)
+        if self._n_last == n and (self._last[:n] == positions).all():
             positions += SHIFT_ANGSTROM
             self.n_shifted += 1
-        self._last = positions.copy()
+        self._last[:n] = positions
+        self._n_last = n
         return atoms
 
     def _evaluate(self, atoms: Atoms, properties: list[str]) -> Any:
@@ -109,7 +110,7 @@ class CalculatorStep:
                 calculator.results.clear()
             if getattr(calculator, "use_cache", True):
                 calculator.atoms = atoms.copy()
-            # Atoms it has seen before the run: some, LAMMPSlib among them, compute nothing where nothing changed.
+            # For atoms seen before the run some calculators (LAMMPSlib) compute nothing unless a change is reported.
             calculator.calculate(atoms, list(properties), changes or list(all_changes))
             results = calculator.results
             missing = [p for p in properties if p not in results]
@@ -130,7 +131,7 @@ class CalculatorStep:
 
 
 class StudentStages:
-    """The stages of a student's evaluator, and one of our own: what Python and ASE take around it."""
+    """The stages of a student's evaluator, and a last one, "host": the time spent in Python and ASE around it."""
 
     def __init__(self, evaluator: Any, step: CalculatorStep) -> None:
         self.evaluator = evaluator

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// Purpose: the reasons at the top of a report are those of largest weight, in order of weight, and each of them is text that was
+// written: a report with as many reasons as there is room for has no line of uninitialized memory.
+#include "profile/profile.h"
+#include "unit/near.h"
+
+// A record with one reason for each part of why(): energies that are not finite (weight 3), a leak (2), a heavy stage (0.8),
+// rebuilds (0.4), a tail (0.2). Any subset is chosen by the bits of `parts`.
+enum { NOT_FINITE = 1, LEAK = 2, STAGE = 4, REBUILDS = 8, TAIL = 16, ALL = 31 };
+
+static mlff_profile *record_of(unsigned parts)
+{
+    mlff_profile *profile;
+    assert_int_equal(profile_new(&profile), MLFF_OK);
+    profile->summary.n_steps = 1000;
+    profile->summary.latency_ms = (mlff_statistics){.n = 1000, .mean = 1.0, .median = 1.0, .p95 = 1.0, .p99 = 1.0};
+    if (parts & NOT_FINITE) profile->n_not_finite = 7;
+    if (parts & LEAK) {
+        profile->ledgers = base_alloc(1, sizeof *profile->ledgers, "ledgers");
+        assert_non_null(profile->ledgers);
+        assert_int_equal(profile_set(&profile->ledgers[0].name, "resident"), MLFF_OK);
+        profile->ledgers[0].leak = (leak_verdict){.kind = LEAK_GROWING, .bytes_per_sample = 4096};
+        profile->n_ledgers = 1;
+    }
+    if (parts & STAGE) {
+        mlff_stage stage = {"message", "forward", 0, ""};
+        mlff_statistics time = {.mean = 0.8, .median = 0.8, .p95 = 0.8};
+        assert_int_equal(profile_add_stage(profile, &stage, &time), MLFF_OK);
+        profile->stages[0].shown.share = 0.8;
+    }
+    if (parts & REBUILDS) {
+        profile->summary.n_rebuilds = 100;
+        profile->rebuild_median_ms = 5.0;
+        profile->other_median_ms = 1.0;
+    }
+    if (parts & TAIL) {
+        profile->summary.latency_ms.median = 0.8;
+        profile->summary.latency_ms.p99 = 5.0;
+    }
+    return profile;
+}
+
+static void test_every_subset_of_reasons(void **state)
+{
+    (void)state;
+    static const char *const begins[] = {"the energy of 7 of 1000", "MEMORY LEAK", "most of a step is", "rebuilds of",
+                                         "slow steps"};
+    for (unsigned parts = 0; parts <= ALL; parts++) {
+        why_line lines[WHY_LINES];
+        mlff_profile *profile = record_of(parts);
+        memset(lines, 0x7f, sizeof lines); // weights and text that any line left unwritten would show
+        int n = why(profile, lines), at = 0;
+        for (int k = 0; k < 5 && at < WHY_LINES; k++) {
+            if (!(parts >> k & 1)) continue;
+            if (at >= n || strncmp(lines[at].text, begins[k], strlen(begins[k])) != 0)
+                fail_msg("parts %u, line %d of %d: \"%.60s\", expected \"%s…\"", parts, at + 1, n, lines[at].text, begins[k]);
+            at++;
+        }
+        assert_int_equal(n, at);
+        mlff_profile_destroy(profile);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset_of_reasons)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
