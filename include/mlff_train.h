@@ -30,7 +30,7 @@ typedef struct mlff_labels {
     const double *forces;        /* [n_atoms][3] eV/Å */
     const double *stress;        /* [6] eV/Å³, Voigt order xx yy zz yz xz xy; needs three periodic axes */
     const double *atom_energies; /* [n_atoms] eV, without the elements' own energies (mlff_dataset_shifts) */
-    double weight;               /* of this structure in the loss; 1 */
+    double weight;               /* of this structure in the loss, above 0; usually 1 */
 } mlff_labels;
 
 /* Fails with MLFF_ERR_MEMORY. */
@@ -42,9 +42,10 @@ MLFF_API void mlff_dataset_destroy(mlff_dataset *dataset);
  * MLFF_ERR_UNSUPPORTED for a charge other than 0, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_add(mlff_dataset *dataset, const mlff_system *system, const mlff_labels *labels);
 
-/* Adds a Hessian probe: `system` displaced by +h and by -h along `direction` [n_atoms][3], each with its labels. The student is
- * trained on the central difference -(F₊ - F₋)/2h as well as on both structures' labels, so that teacher and student share the
- * stencil's truncation error. `step_angstrom` is h; both labels need forces. Fails as mlff_dataset_add. */
+/* Adds a Hessian probe: one structure displaced by +h and by -h along a direction [n_atoms][3] of length 1, each with its labels
+ * (NULL: those of the system). The student is trained on the central difference -(F₊ - F₋)/2h as well as on both structures'
+ * labels, so that teacher and student share the stencil's truncation error. `step_angstrom` is h; both labels need forces.
+ * Fails as mlff_dataset_add, and with MLFF_ERR_VALUE where the structures differ in more than 2h along one direction. */
 MLFF_API mlff_status mlff_dataset_add_probe(mlff_dataset *dataset, const mlff_system *plus, const mlff_system *minus,
                                             double step_angstrom, const mlff_labels *plus_labels,
                                             const mlff_labels *minus_labels);
@@ -57,6 +58,18 @@ MLFF_API mlff_status mlff_dataset_read(mlff_dataset *dataset, const char *path);
 MLFF_API int64_t mlff_dataset_size(const mlff_dataset *dataset);
 /* Copies structure `index` with its labels. Fails with MLFF_ERR_USAGE for an index out of range, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index, mlff_system **system_out);
+
+/* Splits by group (mlff_system's `group`: frames of one trajectory), never by frame, since neighbors in time are near copies:
+ * whole groups, chosen by `seed`, make up about `fraction` (above 0, below 1) of the structures and become *validation_out; the
+ * rest becomes *training_out. Structures without a group are cut into 50 runs of consecutive ones, and so is a group that is
+ * alone. Both are copies. Fails with MLFF_ERR_USAGE for another fraction or fewer than two structures, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uint64_t seed, mlff_dataset **training_out,
+                                        mlff_dataset **validation_out);
+
+/* Looks for structures of other units or another method: fails with MLFF_ERR_VALUE and names the structure whose energy is
+ * farthest from the sum of its elements' energies (mlff_dataset_shifts), if that is more than 20 eV/atom and more than 20 times
+ * the median. */
+MLFF_API mlff_status mlff_dataset_check(const mlff_dataset *dataset);
 
 /* Energy of each element that fits the labels best: the minimum-norm least-squares solution of Σ n_z e_z = E (SVD, float64),
  * eV, into shifts[119] by atomic number, 0 for absent elements. Fails with MLFF_ERR_VALUE if no structure has an energy. */

@@ -50,6 +50,7 @@ typedef struct header {
     bool has_lattice, has_periodic, has_properties;
     unsigned char periodic[3];
     double energy, free_energy, charge, spin;
+    int64_t group;
     double stress[6], virial[6];
     const char *unreadable; // a known key whose value is not what it should be
     const char *unread;     // the same of charge and spin, which others write as words and nothing here needs
@@ -194,6 +195,13 @@ static bool parse_scalar(char *text, double *value_out)
     return true;
 }
 
+// The number of a trajectory; -1 for what others write under this name.
+static int64_t parse_group(const char *text)
+{
+    int64_t group;
+    return atoms_parse_integer(&text, &group) && group >= 0 ? group : -1;
+}
+
 // Six numbers in Voigt order, or nine of a matrix, of which the symmetric part is taken.
 static bool parse_tensor(char *text, double voigt[6])
 {
@@ -284,7 +292,8 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
     mlff_status status = MLFF_OK;
     char *key, *value, standard[] = "species:S:1:pos:R:3";
 
-    *head = (header){.energy = NAN, .free_energy = NAN, .charge = NAN, .spin = NAN, .stress = {NAN}, .virial = {NAN}};
+    *head =
+        (header){.energy = NAN, .free_energy = NAN, .charge = NAN, .spin = NAN, .group = -1, .stress = {NAN}, .virial = {NAN}};
     while (next_pair(&line, &key, &value)) {
         if (!value) continue;
         bool readable = true;
@@ -304,6 +313,8 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
             if (!parse_scalar(value, &head->charge)) head->unread = key;
         } else if (strcmp(key, "spin") == 0 || strcmp(key, "multiplicity") == 0) {
             if (!parse_scalar(value, &head->spin)) head->unread = key;
+        } else if (strcmp(key, "group") == 0) {
+            head->group = parse_group(value);
         } else if (strcmp(key, "stress") == 0) {
             readable = parse_tensor(value, head->stress);
         } else if (strcmp(key, "virial") == 0) {
@@ -485,6 +496,7 @@ static void take_header(mlff_reader *reader, const header *head, mlff_system *sy
     for (int axis = 0; axis < 3; axis++) system->periodic[axis] = head->has_periodic ? head->periodic[axis] : has_cell;
     system->charge = head->charge;
     system->spin = head->spin;
+    system->group = head->group;
     system->label_energy = isnan(head->energy) ? head->free_energy : head->energy;
     if (!isnan(head->stress[0])) {
         memcpy(system->label_stress, head->stress, sizeof system->label_stress);

@@ -110,6 +110,10 @@ static mlff_status add_comment(mlff_writer *writer, const char *path, const mlff
         snprintf(text, sizeof text, " step=%lld", (long long)results->step);
         add_text(writer, text);
     }
+    if (system->group >= 0) {
+        snprintf(text, sizeof text, " group=%lld", (long long)system->group);
+        add_text(writer, text);
+    }
     if (isfinite(results->time_fs)) add_key_number(writer, " time_fs=", results->time_fs);
     snprintf(text, sizeof text, " pbc=\"%c %c %c\"\n", system->periodic[0] ? 'T' : 'F', system->periodic[1] ? 'T' : 'F',
              system->periodic[2] ? 'T' : 'F');

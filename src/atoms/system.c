@@ -15,6 +15,7 @@ mlff_status mlff_system_create(int n_atoms, mlff_system **system_out)
     if (!(system = base_alloc(1, sizeof *system, "a system"))) return MLFF_ERR_MEMORY;
     system->n_atoms = n_atoms;
     system->charge = system->spin = system->label_energy = system->label_stress[0] = NAN;
+    system->group = -1;
     system->species = base_alloc((size_t)n_atoms, sizeof *system->species, "species");
     system->positions = base_alloc((size_t)n_atoms, 3 * sizeof(double), "positions");
     if (!system->species || !system->positions) {
@@ -75,6 +76,7 @@ mlff_status mlff_system_copy(const mlff_system *system, mlff_system **system_out
     memcpy(copy->periodic, system->periodic, sizeof copy->periodic);
     copy->charge = system->charge;
     copy->spin = system->spin;
+    copy->group = system->group;
     copy->label_energy = system->label_energy;
     memcpy(copy->label_stress, system->label_stress, sizeof copy->label_stress);
     MLFF_TRY(copy_optional(system, 1, copy));

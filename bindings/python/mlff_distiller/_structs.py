@@ -43,6 +43,7 @@ class mlff_system(Structure):
         ("label_energy", c_double),
         ("label_forces", c_void_p),
         ("label_stress", c_double * 6),
+        ("group", c_int64),
     ]
 
 

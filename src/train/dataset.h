@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* dataset.h: the content of a dataset, for the parts of src/train that read it directly (train_set.c, dataset_split.c). */
+#ifndef DATASET_H
+#define DATASET_H
+
+#include "base/base.h"
+#include "mlff_train.h"
+
+typedef struct dataset_frame {
+    mlff_system *system;   /* with label_energy, label_forces, label_stress; NaN or NULL where absent */
+    double *atom_energies; /* [n_atoms] eV, or NULL */
+    double weight;         /* in the loss, above 0 */
+    double probe_step;     /* Å, h > 0: this frame and the next are a probe's + and - displacement; else 0 */
+} dataset_frame;
+
+struct mlff_dataset {
+    dataset_frame *frames; /* [n_frames] */
+    size_t n_frames, capacity;
+};
+
+/* Adds a copy of a frame that another dataset holds. Fails with MLFF_ERR_MEMORY. */
+mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
+/* Removes the frames from index n_frames on. */
+void dataset_truncate(mlff_dataset *dataset, size_t n_frames);
+
+#endif

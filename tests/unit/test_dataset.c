@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+// Datasets: what may enter, energies of elements by least squares, splits by trajectory. Expected numbers are computed here.
+#include "support.h"
+
+#include "mlff_train.h"
+#include "train/least_squares.h"
+
+static mlff_system *molecule(const char *name)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_build(name, 0, 0, &system));
+    return system;
+}
+
+// E = Σ n_z e_z with these energies of H, C, N, O.
+static const double element_energies[4] = {-13.6, -1035.7, -1485.1, -2041.8};
+static int place_of(int z)
+{
+    return z == 1 ? 0 : z - 5;
+}
+
+static double sum_of_elements(const mlff_system *system)
+{
+    double energy = 0;
+    for (int i = 0; i < system->n_atoms; i++) energy += element_energies[place_of(system->species[i])];
+    return energy;
+}
+
+static void add_molecules(mlff_dataset *data, const char *const *names, int n)
+{
+    for (int k = 0; k < n; k++) {
+        mlff_system *system = molecule(names[k]);
+        system->label_energy = sum_of_elements(system);
+        assert_ok(mlff_dataset_add(data, system, NULL));
+        mlff_system_destroy(system);
+    }
+}
+
+static void test_shifts_of_full_rank(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ethanol", "methane", "caffeine", "aspirin", "h2o", "benzene"};
+    mlff_dataset *data;
+    double shifts[119];
+    assert_ok(mlff_dataset_create(&data));
+    add_molecules(data, names, 6);
+    assert_ok(mlff_dataset_shifts(data, shifts));
+    for (int z = 0; z < 119; z++) {
+        const double expected = z == 1 || (z >= 6 && z <= 8) ? element_energies[place_of(z)] : 0;
+        // 1e-9 eV: 6 rows of sums up to 3e4 eV, condition number some 10, rounding 2e-16
+        if (!(fabs(shifts[z] - expected) < 1e-9)) fail_msg("element %d: %.15g, expected %.15g", z, shifts[z], expected);
+    }
+    mlff_dataset_destroy(data);
+}
+
+// One molecule determines one direction only: the solution of least norm is E n / |n|².
+static void test_shifts_of_one_molecule(void **state)
+{
+    (void)state;
+    mlff_dataset *data;
+    double shifts[119];
+    assert_ok(mlff_dataset_create(&data));
+    mlff_system *system = molecule("ethanol"); // C2H6O: |n|² = 4 + 36 + 1
+    for (int k = 0; k < 1000; k++) {
+        system->label_energy = -4000 + (k % 2 ? 0.5 : -0.5);
+        assert_ok(mlff_dataset_add(data, system, NULL));
+    }
+    assert_ok(mlff_dataset_shifts(data, shifts));
+    const double expected[3] = {-4000.0 * 6 / 41, -4000.0 * 2 / 41, -4000.0 / 41};
+    const int z[3] = {1, 6, 8};
+    // 1e-8 eV: 1000 rotations of sums of 1e5 eV
+    for (int k = 0; k < 3; k++)
+        if (!(fabs(shifts[z[k]] - expected[k]) < 1e-8)) fail_msg("%d: %.15g, expected %.15g", z[k], shifts[z[k]], expected[k]);
+    mlff_system_destroy(system);
+    mlff_dataset_destroy(data);
+}
+
+// Random rows against the condition that the residual is orthogonal to every column, and the solution to the null space.
+static void test_least_squares(void **state)
+{
+    (void)state;
+    enum { N = 7, ROWS = 200 };
+    double rows[ROWS][N], b[ROWS], x[N];
+    least_squares problem;
+    assert_ok(least_squares_create(N, &problem));
+    for (int r = 0; r < ROWS; r++) {
+        for (int k = 0; k < N - 2; k++) rows[r][k] = base_random_normal(1, (uint64_t)k, (uint64_t)r);
+        rows[r][N - 2] = rows[r][0] + rows[r][1]; // null vectors (1, 1, 0, 0, 0, -1, 0) and (0, 0, 0, 0, 0, 0, 1)
+        rows[r][N - 1] = 0;
+        b[r] = base_random_normal(2, 0, (uint64_t)r);
+        least_squares_add(&problem, rows[r], b[r]);
+    }
+    assert_ok(least_squares_solve(&problem, x));
+    for (int k = 0; k < N; k++) {
+        double product = 0;
+        for (int r = 0; r < ROWS; r++) {
+            double residual = -b[r];
+            for (int j = 0; j < N; j++) residual += rows[r][j] * x[j];
+            product += rows[r][k] * residual;
+        }
+        // 1e-12: 200 products of size 1
+        if (!(fabs(product) < 1e-12)) fail_msg("column %d: residual along it %.3e", k, product);
+    }
+    assert_true(fabs(x[0] + x[1] - x[5]) < 1e-13);
+    assert_true(fabs(x[6]) < 1e-13);
+    least_squares_free(&problem);
+}
+
+static void assert_refused(mlff_status got, mlff_status expected, const char *words)
+{
+    if (got != expected || !strstr(mlff_last_error(), words))
+        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(got), mlff_last_error(), mlff_status_name(expected),
+                 words);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    mlff_dataset *data;
+    mlff_system *system = molecule("h2o");
+    double forces[9] = {0}, stress[6] = {0}, shifts[119];
+    assert_ok(mlff_dataset_create(&data));
+    assert_refused(mlff_dataset_shifts(data, shifts), MLFF_ERR_VALUE, "no structure");
+    assert_refused(mlff_dataset_add(data, system, NULL), MLFF_ERR_VALUE, "structure 0: no label");
+    mlff_labels labels = {.energy = -1, .forces = forces, .weight = 1};
+    forces[4] = NAN;
+    assert_refused(mlff_dataset_add(data, system, &labels), MLFF_ERR_VALUE, "the force on atom 1 is not finite");
+    forces[4] = 0;
+    labels.stress = stress;
+    assert_refused(mlff_dataset_add(data, system, &labels), MLFF_ERR_VALUE, "three periodic axes");
+    labels.stress = NULL;
+    labels.weight = 0;
+    assert_refused(mlff_dataset_add(data, system, &labels), MLFF_ERR_VALUE, "weight");
+    labels.weight = 1;
+    labels.energy = INFINITY;
+    assert_refused(mlff_dataset_add(data, system, &labels), MLFF_ERR_VALUE, "energy is not finite");
+    labels.energy = NAN; // absent; forces are there
+    system->charge = 1;
+    assert_refused(mlff_dataset_add(data, system, &labels), MLFF_ERR_UNSUPPORTED, "charge");
+    system->charge = 0;
+    assert_ok(mlff_dataset_add(data, system, &labels));
+    system->positions[0] = NAN;
+    assert_refused(mlff_dataset_add(data, system, &labels), MLFF_ERR_VALUE, "position of atom 0");
+    assert_int_equal(mlff_dataset_size(data), 1);
+    mlff_system *out;
+    assert_refused(mlff_dataset_get(data, 1, &out), MLFF_ERR_USAGE, "of a dataset of 1");
+    mlff_system_destroy(system);
+    mlff_dataset_destroy(data);
+}
+
+static void test_probes(void **state)
+{
+    (void)state;
+    mlff_dataset *data;
+    mlff_system *plus = molecule("h2o"), *minus = molecule("h2o"), *out;
+    double forces[9] = {1, 2, 3};
+    const mlff_labels labels = {.energy = NAN, .forces = forces, .weight = 1}, without = {.energy = -1, .weight = 1};
+    assert_ok(mlff_dataset_create(&data));
+    plus->positions[0] += 0.006; // h = 0.01 along (0.6, 0.8, 0)
+    plus->positions[1] += 0.008;
+    minus->positions[0] -= 0.006;
+    minus->positions[1] -= 0.008;
+    assert_refused(mlff_dataset_add_probe(data, plus, minus, 0.02, &labels, &labels), MLFF_ERR_VALUE, "0.02 Å apart");
+    assert_refused(mlff_dataset_add_probe(data, plus, minus, 0.01, &labels, &without), MLFF_ERR_VALUE, "no forces");
+    assert_int_equal(mlff_dataset_size(data), 0);
+    assert_ok(mlff_dataset_add_probe(data, plus, minus, 0.01, &labels, &labels));
+    assert_int_equal(mlff_dataset_size(data), 2);
+    assert_ok(mlff_dataset_get(data, 1, &out));
+    assert_true(out->label_forces[2] == 3 && isnan(out->label_energy) && out->positions[0] == minus->positions[0]);
+    mlff_system_destroy(out);
+    minus->species[1] = 8;
+    assert_refused(mlff_dataset_add_probe(data, plus, minus, 0.01, &labels, &labels), MLFF_ERR_VALUE, "differ in atoms");
+    mlff_system_destroy(plus);
+    mlff_system_destroy(minus);
+    mlff_dataset_destroy(data);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+#define GOOD_FRAME "2\nProperties=species:S:1:pos:R:3:forces:R:3 energy=-1.5 group=7\nH 0 0 0 0 0 1\nH 0 0 0.8 0 0 -1\n"
+
+static void test_files(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/test_dataset_XXXXXX.extxyz";
+    close(mkstemps(path, 7));
+    mlff_dataset *data;
+    mlff_system *out;
+    assert_ok(mlff_dataset_create(&data));
+    write_file(path, GOOD_FRAME GOOD_FRAME);
+    assert_ok(mlff_dataset_read(data, path));
+    assert_int_equal(mlff_dataset_size(data), 2);
+    assert_ok(mlff_dataset_get(data, 0, &out));
+    assert_true(out->label_energy == -1.5 && out->label_forces[2] == 1 && out->group == 7);
+    mlff_system_destroy(out);
+    // A bad frame leaves the dataset as it was.
+    write_file(path, GOOD_FRAME "1\nenergy=-1 charge=1 Properties=species:S:1:pos:R:3\nH 0 0 0\n");
+    assert_refused(mlff_dataset_read(data, path), MLFF_ERR_UNSUPPORTED, "frame 1: a charge of 1 e");
+    write_file(path, GOOD_FRAME "1\nenergy=-1 Properties=species:S:1:pos:R:3:forces:R:3\nH 0 0 0 nan 0 0\n");
+    assert_refused(mlff_dataset_read(data, path), MLFF_ERR_VALUE, "not finite");
+    write_file(path, "1\nProperties=species:S:1:pos:R:3\nH 0 0 0\n");
+    assert_refused(mlff_dataset_read(data, path), MLFF_ERR_VALUE, "frame 0: no label");
+    assert_refused(mlff_dataset_read(data, "/nowhere.extxyz"), MLFF_ERR_IO, "/nowhere.extxyz");
+    assert_int_equal(mlff_dataset_size(data), 2);
+    unlink(path);
+    mlff_dataset_destroy(data);
+}
+
+static void test_other_units(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"ethanol", "methane", "caffeine", "aspirin", "h2o", "benzene"};
+    mlff_dataset *data;
+    assert_ok(mlff_dataset_create(&data));
+    for (int k = 0; k < 10; k++) add_molecules(data, names, 6);
+    assert_ok(mlff_dataset_check(data));
+    mlff_system *system = molecule("ethanol");
+    system->label_energy = sum_of_elements(system) / 0.04336410390059322; // kcal/mol
+    assert_ok(mlff_dataset_add(data, system, NULL));
+    assert_refused(mlff_dataset_check(data), MLFF_ERR_VALUE, "structure 60");
+    mlff_system_destroy(system);
+    mlff_dataset_destroy(data);
+}
+
+// Groups of the frames of both parts, and whether a group is in both.
+static void check_split(const mlff_dataset *data, double fraction, int64_t n_validation)
+{
+    mlff_dataset *parts[2];
+    bool seen[2][64] = {{false}};
+    assert_ok(mlff_dataset_split(data, fraction, 3, &parts[0], &parts[1]));
+    assert_int_equal(mlff_dataset_size(parts[1]), n_validation);
+    assert_int_equal(mlff_dataset_size(parts[0]) + mlff_dataset_size(parts[1]), mlff_dataset_size(data));
+    for (int p = 0; p < 2; p++) {
+        for (int64_t k = 0; k < mlff_dataset_size(parts[p]); k++) {
+            mlff_system *system;
+            assert_ok(mlff_dataset_get(parts[p], k, &system));
+            if (system->group >= 0) seen[p][system->group] = true;
+            mlff_system_destroy(system);
+        }
+        mlff_dataset_destroy(parts[p]);
+    }
+    for (int g = 0; g < 64; g++) assert_false(seen[0][g] && seen[1][g]);
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    mlff_dataset *grouped, *loose, *none[2];
+    mlff_system *system = molecule("h2o");
+    assert_ok(mlff_dataset_create(&grouped));
+    assert_ok(mlff_dataset_create(&loose));
+    for (int k = 0; k < 200; k++) {
+        system->label_energy = k;
+        system->group = k / 10;
+        assert_ok(mlff_dataset_add(grouped, system, NULL));
+        system->group = -1;
+        assert_ok(mlff_dataset_add(loose, system, NULL));
+    }
+    check_split(grouped, 0.1, 20);
+    check_split(grouped, 0.01, 10); // no group is so small: the smallest
+    check_split(loose, 0.1, 20);
+    assert_refused(mlff_dataset_split(loose, 1, 0, &none[0], &none[1]), MLFF_ERR_USAGE, "share");
+    mlff_system_destroy(system);
+    mlff_dataset_destroy(grouped);
+    mlff_dataset_destroy(loose);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shifts_of_full_rank),
+                                       cmocka_unit_test(test_shifts_of_one_molecule),
+                                       cmocka_unit_test(test_least_squares),
+                                       cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_probes),
+                                       cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_other_units),
+                                       cmocka_unit_test(test_split)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
