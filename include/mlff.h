@@ -177,6 +177,15 @@ typedef struct mlff_model_info {
 } mlff_model_info;
 /* Strings and arrays are borrowed until the model is destroyed. */
 MLFF_API void mlff_model_info_get(const mlff_model *model, mlff_model_info *info_out);
+/* Results that evaluators of a model compute. A result that is not among them is refused with MLFF_ERR_UNSUPPORTED. */
+enum {
+    MLFF_OUTPUT_ENERGIES = 1,
+    MLFF_OUTPUT_ATOM_ENERGIES = 2,
+    MLFF_OUTPUT_FORCES = 4, /* derivatives of the energy where the model is conservative, else predicted directly */
+    MLFF_OUTPUT_STRESS = 8,
+    MLFF_OUTPUT_VIRIALS = 16
+};
+MLFF_API unsigned mlff_model_outputs(const mlff_model *model);
 /* Everything the file's metadata says, key and value by index; NULL past the end. Borrowed. */
 MLFF_API const char *mlff_model_metadata(const mlff_model *model, int index, const char **value_out);
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* dynamics.h: the state of a simulation, shared by the integrators (dynamics.c), the restart file (restart.c) and who makes
- * the steps in the host's place (model/resident.c). */
+/* dynamics.h: the state of a simulation, shared by the integrators (dynamics.c), the restart file (restart.c) and devices
+ * that integrate instead of the host (model/evaluator_gpu.c). */
 #ifndef DYNAMICS_H
 #define DYNAMICS_H
 
 #include "base/base.h"
 #include "mlff_atoms.h"
 
-/* A device on which the atoms stay while steps are made. */
+/* A GPU that integrates; the atoms stay there between steps. */
 typedef struct dynamics_resident {
-    void *context; /* NULL: there is none */
+    void *context; /* NULL: the host integrates */
+    int gpu_index;
     /* The atoms as they stand in dynamics->system go there, and their forces are computed there. */
     mlff_status (*put)(void *context, const mlff_dynamics *dynamics);
     /* times_ns (or NULL) gets the time of each step. A failure leaves the atoms at the end of the last good step, *n_done_out. */
@@ -34,11 +35,11 @@ struct mlff_dynamics {
     int64_t step;            /* steps made; also the counter of the noise */
     double time_fs;
     dynamics_resident resident;
-    bool placed;             /* the atoms are there */
+    bool placed;             /* the atoms are on the GPU */
     double bath_heat_before; /* eV, up to that */
 };
 
-/* From now on `resident`, which is taken over and has the atoms already, makes the steps. */
+/* From now on `resident` integrates. It has the atoms already, and is destroyed with the dynamics. */
 void dynamics_set_resident(mlff_dynamics *dynamics, const dynamics_resident *resident);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* model.h: what an architecture (painn/, ani/, orb/) is to the rest of the house.
+/* model.h: what an architecture (painn/, ani/) provides, and the model files, graphs and backends it works with.
  *
- * The data's way through one call on the CPU:
- *   batch ─ evaluator.c ─> graph (pairs, edge vectors) ─ backend ─> atom energies, dE/dr of each pair
- *         ─ evaluator.c ─> energies, forces, virials, stress in eV and Å
- * A GPU backend takes the whole batch instead and does all of it on the device (device/device.h). */
+ * Data flow of a call on the CPU:
+ *   batch ─ evaluator_cpu.c ─> graph (pairs, edge vectors) ─ backend ─> outputs in model units
+ *         ─ assemble.c ─> energies, forces, virials, stress in eV and Å
+ * On a GPU the plugin takes the whole batch and does all of it on the device (evaluator_gpu.c, device/device.h). */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -27,8 +27,8 @@ typedef struct model_tensor {
     void *data; /* float or double [n_elements] */
 } model_tensor;
 
-/* A model as a file holds it: tensors and string metadata. The one form in which importers, `new` and the
- * safetensors reader hand a model over. weights.c owns reading and writing it. */
+/* Contents of a model file: tensors and string metadata. Importers, constructors of untrained models and the
+ * safetensors reader all produce it; weights.c reads and writes it. */
 typedef struct model_weights {
     model_tensor *tensors;
     size_t n_tensors, tensor_capacity;
@@ -55,6 +55,16 @@ mlff_status schnetpack_read(const char *path, const mlff_import_options *options
 mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path, const mlff_import_options *options,
                              model_weights *weights_out);
 
+/* What a backend can compute. A model has MODEL_ATOM_ENERGY or MODEL_SYSTEM_ENERGY, and for forces MODEL_PAIR_GRADIENT
+ * (forces are the derivative of the energy) or MODEL_ATOM_FORCE (predicted directly; not conservative). */
+enum {
+    MODEL_ATOM_ENERGY = 1,   /* an energy of each atom; the system's energy is their sum */
+    MODEL_SYSTEM_ENERGY = 2, /* the energy of each system, without energies of atoms */
+    MODEL_PAIR_GRADIENT = 4, /* dE/dr of each pair, from which forces, virials and stress follow */
+    MODEL_ATOM_FORCE = 8,
+    MODEL_STRESS = 16 /* predicted directly */
+};
+
 struct mlff_model {
     const model_architecture *architecture;
     model_weights file; /* as loaded; saved back unchanged */
@@ -65,17 +75,24 @@ struct mlff_model {
     int64_t n_parameters;
     double energy_unit; /* eV per model unit */
     double length_unit; /* Å per model unit */
-    bool trained, conservative, has_atom_energies;
-    int n_elements; /* 0: unknown, all are let through that the embedding has */
+    bool trained;
+    unsigned outputs; /* MODEL_ATOM_ENERGY | … */
+    int n_elements;   /* 0: unknown; every element with an embedding is accepted */
     unsigned char elements[MLFF_MAX_ATOMIC_NUMBER];
     bool known[MLFF_MAX_ATOMIC_NUMBER + 1];    /* by atomic number */
     double offset[MLFF_MAX_ATOMIC_NUMBER + 1]; /* eV added to an atom's energy, by atomic number (mean and atomref) */
     void *parameters;                          /* the architecture's own, from `file` */
 };
 
+static inline bool model_is_conservative(const mlff_model *model)
+{
+    return (model->outputs & MODEL_PAIR_GRADIENT) != 0;
+}
+
 /* The graph a CPU backend works on; arrays are borrowed for the call. Vectors are in the model's length unit. */
 typedef struct model_graph {
-    int n_atoms, n_pairs;
+    int n_systems, n_atoms, n_pairs;
+    const int32_t *first_atom;  /* [n_systems + 1] */
     const int32_t *species;     /* [n_atoms] */
     const int32_t *first;       /* [n_atoms + 1] */
     const int32_t *neighbor;    /* [n_pairs] */
@@ -85,7 +102,16 @@ typedef struct model_graph {
     const mlff_halo *halo;      /* or NULL */
 } model_graph;
 
-/* Clocks of the stages. stage_end(clock, k) gives the time since the last mark to stage k. Called by one thread. */
+/* Where a backend writes, in model units; NULL: not wanted. Only outputs that the model has are asked for. */
+typedef struct model_outputs {
+    double *atom_energy;   /* [n_atoms] without offsets; 0 for ghosts */
+    double *system_energy; /* [n_systems] without offsets */
+    double *pair_gradient; /* [n_pairs][3] dE/dr */
+    double *atom_force;    /* [n_atoms][3] 0 for ghosts */
+    double *stress;        /* [n_systems][6] xx yy zz yz xz xy; unused where not all axes are periodic */
+} model_outputs;
+
+/* Clocks of the stages: stage_end(clock, k) adds the time since the last mark to stage k. Called by one thread. */
 enum { STAGE_SPANS_MAX = 128 };
 typedef struct stage_clock {
     bool on;
@@ -113,14 +139,14 @@ typedef struct model_backend model_backend;
 struct model_backend {
     const mlff_stage *stages; /* between the evaluator's own first (neighbors, geometry) and last (forces, stress) */
     int n_stages;
-    /* Energies of atoms in model units, without offsets, 0 for ghosts; with `pair_gradient` also dE/dr of each pair.
-     * `stage` is the index of the backend's first stage on the clock. */
-    mlff_status (*compute)(model_backend *backend, const model_graph *graph, double *atom_energy /* [n_atoms] */,
-                           double *pair_gradient /* [n_pairs][3] or NULL */, stage_clock *clock, int stage);
+    /* Fills the outputs that are not NULL; the energy always is wanted. `stage` is the index of the backend's first
+     * stage on the clock. */
+    mlff_status (*compute)(model_backend *backend, const model_graph *graph, const model_outputs *outputs, stage_clock *clock,
+                           int stage);
     void (*info)(const model_backend *backend, int64_t *bytes, int64_t *n_growths);
     void (*destroy)(model_backend *backend);
-    int n_members; /* of an ensemble this backend runs; 0 where the model is none */
-    /* Of an ensemble: compute() is of this one of them, or, with −1, of their mean. */
+    int n_members; /* of an ensemble that this backend runs; 0 where the model is not an ensemble */
+    /* Ensembles: compute() runs this member, or, with −1, their mean. NULL where the model is not an ensemble. */
     void (*select_member)(model_backend *backend, int member);
 };
 
@@ -136,6 +162,7 @@ typedef struct cpu_options {
 /* One row of the registry. */
 struct model_architecture {
     const char *name, *title, *reference;
+    bool ensemble; /* its models have members (n_members, possibly 1) that can be run one by one */
     /* Checks tensors and metadata and fills the model's fields; model->file is filled. */
     mlff_status (*load)(mlff_model *model);
     mlff_status (*create_cpu)(const mlff_model *model, const cpu_options *options, model_backend **backend_out);
@@ -148,16 +175,17 @@ struct model_architecture {
     void (*destroy)(mlff_model *model); /* frees model->parameters */
 };
 extern const model_architecture painn_architecture, ani_architecture;
-const model_architecture *model_architecture_find(const char *name);
-/* Takes over `weights` (also on failure), finds the architecture in its metadata and loads it. The model is named
+enum { MODEL_MAX_ARCHITECTURES = 16 };
+const model_architecture *model_architecture_find(const char *name); /* NULL: unknown */
+/* Adds an architecture, which is borrowed for ever; before other threads use the library. Fails with MLFF_ERR_USAGE if its
+ * name is taken, MLFF_ERR_LIMIT if there are too many. */
+mlff_status model_architecture_register(const model_architecture *architecture);
+/* Takes ownership of `weights` (also on failure), finds the architecture in the metadata and loads the model. It is named
  * after `path`, without folder and suffix. */
 mlff_status model_from_weights(model_weights *weights, const char *path, mlff_model **model_out);
 
-/* The evaluator's part on a GPU and the plugin it is of; NULL: it runs on the CPU. */
-struct cuda_evaluator *evaluator_on_gpu(mlff_evaluator *evaluator, const struct device_plugin **plugin_out);
-
-/* Path of a model file: `name` itself if it is one or has a folder, else the file of this name in the search path of
- * models (model_path.c). Freed with base_free. */
+/* Path of a model file: `name` itself if such a file exists or it has a folder, else the file of this name in the search
+ * path of models (model_path.c). Freed with base_free. */
 mlff_status model_path_find(const char *name, char **path_out);
 
 /* Metadata of a model being loaded, checked; errors name the model and the key. `choices` ends with NULL. */

@@ -3,19 +3,43 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/ani/ani_import.h"
 #include "model/model.h"
 #include "model/painn/painn.h"
 
-static const model_architecture *const architectures[] = {&painn_architecture, &ani_architecture};
+// The one place on the CPU that names architectures; the rest is NULL until model_architecture_register.
+static const model_architecture *architectures[MODEL_MAX_ARCHITECTURES] = {&painn_architecture, &ani_architecture};
 
 const model_architecture *model_architecture_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof architectures / sizeof *architectures; i++)
+    for (int i = 0; i < MODEL_MAX_ARCHITECTURES && architectures[i]; i++)
         if (strcmp(architectures[i]->name, name) == 0) return architectures[i];
     return NULL;
+}
+
+mlff_status model_architecture_register(const model_architecture *architecture)
+{
+    if (model_architecture_find(architecture->name))
+        return mlff_fail(MLFF_ERR_USAGE, "architecture \"%s\" is registered already", architecture->name);
+    for (int i = 0; i < MODEL_MAX_ARCHITECTURES; i++)
+        if (!architectures[i]) {
+            architectures[i] = architecture;
+            return MLFF_OK;
+        }
+    return mlff_fail(MLFF_ERR_LIMIT, "architecture \"%s\": there is room for %d only", architecture->name,
+                     MODEL_MAX_ARCHITECTURES);
+}
+
+// "painn, ani" into text.
+static const char *known_architectures(char *text, size_t text_bytes)
+{
+    size_t n = 0;
+    for (int i = 0; i < MODEL_MAX_ARCHITECTURES && architectures[i] && n < text_bytes; i++)
+        n += (size_t)snprintf(text + n, text_bytes - n, "%s%s", i ? ", " : "", architectures[i]->name);
+    return text;
 }
 
 // ---- metadata every architecture has
@@ -167,13 +191,15 @@ mlff_status model_from_weights(model_weights *weights, const char *path, mlff_mo
         status = MLFF_ERR_MEMORY;
         goto done;
     }
+    char known[256];
     const char *format = weights_get(&model->file, "format");
     const char *architecture = weights_get(&model->file, "architecture");
     if (!format || strcmp(format, "mlff") != 0 || !architecture)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata does not make it a model file of ours; make one with: mlff import", path);
     const model_architecture *found = model_architecture_find(architecture);
     if (!found)
-        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has painn and ani", path, architecture);
+        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has %s", path, architecture,
+                  known_architectures(known, sizeof known));
     MLFF_TRY(read_common(model));
     model->architecture = found;
     model->n_members = 1;
@@ -374,14 +400,25 @@ void mlff_model_info_get(const mlff_model *model, mlff_model_info *info_out)
         .n_parameters = model->n_parameters,
         .n_bytes = bytes,
         .trained = model->trained,
-        .conservative = model->conservative,
-        .has_atom_energies = model->has_atom_energies,
+        .conservative = model_is_conservative(model),
+        .has_atom_energies = (model->outputs & MODEL_ATOM_ENERGY) != 0,
         .energy_unit_ev = model->energy_unit,
         .length_unit_angstrom = model->length_unit,
         .n_elements = model->n_elements,
         .elements = model->elements,
         .n_members = model->n_members,
     };
+}
+
+unsigned mlff_model_outputs(const mlff_model *model)
+{
+    const unsigned has = model->outputs;
+    unsigned outputs = MLFF_OUTPUT_ENERGIES;
+    if (has & MODEL_ATOM_ENERGY) outputs |= MLFF_OUTPUT_ATOM_ENERGIES;
+    if (has & (MODEL_PAIR_GRADIENT | MODEL_ATOM_FORCE)) outputs |= MLFF_OUTPUT_FORCES;
+    if (has & (MODEL_PAIR_GRADIENT | MODEL_STRESS)) outputs |= MLFF_OUTPUT_STRESS;
+    if (has & MODEL_PAIR_GRADIENT) outputs |= MLFF_OUTPUT_VIRIALS;
+    return outputs;
 }
 
 const char *mlff_model_metadata(const mlff_model *model, int index, const char **value_out)

@@ -7,7 +7,7 @@
 
 typedef struct evaluator_callable {
     mlff_evaluator *evaluator;
-    char *name, *device, *architecture;
+    char *name, *device, *architecture, *notes;
     painn_size painn;
     double *forces; /* [n_atoms][3] where the caller wants them computed but not handed over */
     size_t forces_capacity;
@@ -84,6 +84,7 @@ static void evaluator_destroy(void *context)
     base_free(own->name);
     base_free(own->device);
     base_free(own->architecture);
+    base_free(own->notes);
     base_free(own->forces);
     base_free(own);
 }
@@ -109,6 +110,12 @@ painn_size callable_painn(const mlff_callable *callable, int *n_threads)
     return own->painn;
 }
 
+static unsigned properties_of(const mlff_model *model)
+{
+    const unsigned outputs = mlff_model_outputs(model);
+    return MLFF_ENERGY | (outputs & MLFF_OUTPUT_FORCES ? MLFF_FORCES : 0u) | (outputs & MLFF_OUTPUT_STRESS ? MLFF_STRESS : 0u);
+}
+
 mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_model *model, mlff_callable *callable_out)
 {
     if (!evaluator || !model || !callable_out) return mlff_fail(MLFF_ERR_USAGE, "callable: evaluator, model or output is NULL");
@@ -126,10 +133,16 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
     own->evaluator = evaluator;
     if (strcmp(model_info.architecture, "painn") == 0)
         own->painn = (painn_size){metadata_count(model, "n_features"), model_info.n_layers, metadata_count(model, "n_radial")};
-    char architecture[512];
+    char architecture[512], notes[256];
+    const bool direct = !model_info.conservative && mlff_model_outputs(model) & MLFF_OUTPUT_FORCES;
+    snprintf(notes, sizeof notes, "%s%s%s",
+             model_info.trained ? "" : "untrained: random weights, the numbers of this force field mean nothing but its speed",
+             model_info.trained || !direct ? "" : "; ",
+             direct ? "this force field predicts forces that are not the derivative of its energy: NVE dynamics drifts" : "");
     snprintf(architecture, sizeof architecture, "%.400s, %lld parameters", model_info.description,
              (long long)model_info.n_parameters);
     MLFF_TRY(profile_set(&own->architecture, architecture));
+    if (!model_info.trained || direct) MLFF_TRY(profile_set(&own->notes, notes));
     MLFF_TRY(profile_set(&own->name, model_info.name));
     MLFF_TRY(profile_set(&own->device, device));
 
@@ -137,10 +150,9 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
         .struct_size = sizeof callable,
         .name = own->name,
         .device = own->device,
-        .notes =
-            model_info.trained ? NULL : "untrained: random weights, the numbers of this force field mean nothing but its speed",
+        .notes = own->notes,
         .context = own,
-        .properties = MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS,
+        .properties = properties_of(model),
         .step = evaluator_step,
         .stage_clock_set = evaluator_clock_set,
         .stage_times = evaluator_times,

@@ -133,7 +133,8 @@ static void the_object_becomes_a_model(void **state)
     assert_int_equal(p->readout_width[1], 2);
     assert_true(p->basis == PAINN_GAUSSIAN && p->cutoff_function == PAINN_COSINE && p->activation == PAINN_SILU);
     assert_true(p->cutoff == 5.0 && p->epsilon == 1e-8 && p->center[2] == 5.0f && p->width[0] == 2.5f);
-    assert_true(model->trained && model->conservative && model->has_atom_energies);
+    assert_true(model->trained);
+    assert_int_equal(model->outputs, MODEL_ATOM_ENERGY | MODEL_PAIR_GRADIENT);
     assert_true(model->offset[6] == -12.5 * BASE_KCAL_PER_MOL_EV);
     assert_string_equal(weights_get(&model->file, "source"), "good");
     assert_string_equal(weights_get(&model->file, "source_version"), "2.1.1");

@@ -157,8 +157,7 @@ static mlff_status ani_load(mlff_model *model)
     model->cutoff = fmax(P->radial_cutoff, P->angular_cutoff);
     model->n_layers = 1;
     model->n_members = P->n_members;
-    model->conservative = true;
-    model->has_atom_energies = true;
+    model->outputs = MODEL_ATOM_ENERGY | MODEL_PAIR_GRADIENT;
     MLFF_TRY(describe(model));
 done:
     return status;
@@ -194,6 +193,7 @@ static void ani_destroy(mlff_model *model)
 const model_architecture ani_architecture = {
     .name = "ani",
     .title = "ANI",
+    .ensemble = true,
     .reference =
         "J. S. Smith, O. Isayev, A. E. Roitberg, ANI-1: an extensible neural network potential with DFT accuracy at force field "
         "computational cost, Chem. Sci. 2017, 8, 3192, doi:10.1039/C6SC05720A; ANI-2x: C. Devereux et al., J. Chem. Theory "

@@ -176,10 +176,11 @@ static void aev_backward(reference *r, int n, double *g)
         }
 }
 
-static mlff_status compute(model_backend *backend, const model_graph *graph, double *atom_energy, double *pair_gradient,
-                           stage_clock *clock, int stage)
+static mlff_status compute(model_backend *backend, const model_graph *graph, const model_outputs *outputs, stage_clock *clock,
+                           int stage)
 {
     mlff_status status = MLFF_OK;
+    double *atom_energy = outputs->atom_energy, *pair_gradient = outputs->pair_gradient;
     reference *r = (reference *)backend;
     const ani_parameters *P = r->parameters;
     double factor = 1.0 / (r->last - r->first);

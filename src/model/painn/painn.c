@@ -272,8 +272,7 @@ static mlff_status painn_load(mlff_model *model)
     model->cutoff = painn->parameters.cutoff * model->length_unit;
     model->n_layers = painn->parameters.n_layers;
     model->n_parameters = count_parameters(painn);
-    model->conservative = true;
-    model->has_atom_energies = true;
+    model->outputs = MODEL_ATOM_ENERGY | MODEL_PAIR_GRADIENT;
     MLFF_TRY(describe(model));
 done:
     return status;

@@ -326,10 +326,11 @@ static void step(void *context, const team_member *member)
 
 // ---- the backend --------------------------------------------------------------------------------------------------
 
-static mlff_status compute(model_backend *backend, const model_graph *graph, double *atom_energy, double *pair_gradient,
-                           stage_clock *clock, int stage)
+static mlff_status compute(model_backend *backend, const model_graph *graph, const model_outputs *outputs, stage_clock *clock,
+                           int stage)
 {
     mlff_status status = MLFF_OK;
+    double *atom_energy = outputs->atom_energy, *pair_gradient = outputs->pair_gradient;
     painn_cpu *c = (painn_cpu *)backend;
     run r = {
         .cpu = c, .graph = graph, .atom_energy = atom_energy, .pair_gradient = pair_gradient, .clock = clock, .stage = stage};

@@ -398,10 +398,11 @@ done:
     return status;
 }
 
-static mlff_status compute(model_backend *backend, const model_graph *graph, double *atom_energy, double *pair_gradient,
-                           stage_clock *clock, int stage)
+static mlff_status compute(model_backend *backend, const model_graph *graph, const model_outputs *outputs, stage_clock *clock,
+                           int stage)
 {
     mlff_status status = MLFF_OK;
+    double *atom_energy = outputs->atom_energy, *pair_gradient = outputs->pair_gradient;
     reference *r = (reference *)backend;
     const painn_parameters *P = &r->parameters;
     int n = graph->n_atoms, F = P->n_features, n_layers = P->n_layers, back = stage + STAGE_LAYERS + 2 * n_layers;

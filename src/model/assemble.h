@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* assemble.h: from a backend's outputs in model units to results in eV and Å. */
+#ifndef ASSEMBLE_H
+#define ASSEMBLE_H
+
+#include "model/model.h"
+
+/* Fails with MLFF_ERR_VALUE on the first output that is not finite, and names its atom. */
+mlff_status assemble_check_finite(const mlff_batch *batch, const model_graph *graph, const model_outputs *outputs);
+/* Fills what `results` wants, each from the outputs that the model has. `graph` has edge vectors in Å. */
+void assemble_results(const mlff_model *model, const mlff_batch *batch, const model_graph *graph, const model_outputs *outputs,
+                      const mlff_results *results);
+
+#endif

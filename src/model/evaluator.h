@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* evaluator.h: the interface that the evaluator of a device implements. evaluator.c checks inputs, runs ensembles member by
+ * member, and calls it; evaluator_cpu.c and evaluator_gpu.c implement it. */
+#ifndef EVALUATOR_H
+#define EVALUATOR_H
+
+#include "atoms/dynamics.h"
+#include "model/model.h"
+
+typedef struct evaluator_interface {
+    /* `options` are checked and are completed here (threads, fast path); they live as long as the evaluator. `members`
+     * [n_members] of an ensemble, to be run; n_members 0: all. Fails with MLFF_ERR_UNSUPPORTED, MLFF_ERR_DEVICE, MLFF_ERR_MEMORY. */
+    mlff_status (*create)(const mlff_model *model, mlff_evaluator_options *options, const int *members, int n_members,
+                          void **self_out);
+    void (*destroy)(void *self);
+
+    /* One call is begin, prepare, then compute once, or for each member and once more. `results` of prepare says all that the
+     * call needs; compute is for a batch that was prepared, and for no more than that. NULL begin: nothing to do. */
+    void (*begin)(void *self);
+    mlff_status (*prepare)(void *self, const mlff_batch *batch, const mlff_results *results);
+    mlff_status (*compute)(void *self, const mlff_batch *batch, const mlff_results *results);
+    /* Ensembles: compute() runs this member of those that run, or, with −1, their mean. */
+    void (*select_member)(void *self, int member);
+
+    const mlff_stage *(*stages)(const void *self, int *n_out);
+    mlff_status (*stage_clock_set)(void *self, int on);
+    void (*stage_times)(const void *self, double *time_ns);
+    int (*stage_spans)(const void *self, mlff_stage_span *spans, int capacity); /* NULL: not known */
+    void (*info)(const void *self, mlff_evaluator_info *info_out);              /* adds to what is there */
+
+    /* Integrates the atoms of `dynamics` on the evaluator's device; NULL: the host does. Fails with MLFF_ERR_UNSUPPORTED
+     * where the device cannot integrate this model or system. */
+    mlff_status (*dynamics_create)(void *self, const mlff_dynamics *dynamics, dynamics_resident *resident_out);
+} evaluator_interface;
+
+extern const evaluator_interface cpu_evaluator_interface, gpu_evaluator_interface;
+
+struct mlff_evaluator {
+    const mlff_model *model;
+    mlff_evaluator_options options;
+    mlff_halo halo; /* copy of the caller's, where options.halo is not NULL */
+    const evaluator_interface *interface;
+    void *self;                         /* the interface's */
+    double *member_value, *member_mean; /* [n_systems + 3 n_atoms] energies and forces of one member, and the mean so far */
+    size_t member_capacity, mean_capacity;
+    int64_t n_growths;
+};
+
+#endif

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+// Purpose: models that do not compute everything: energies of systems without energies of atoms, direct forces and stress, or
+// no forces at all. What a model computes arrives with its units; what it does not is refused with the reason.
+#include "mlff_profile.h"
+#include "model/model.h"
+#include "support.h"
+
+// Known answers, in model units: energy 0.5 n, force on atom i (i, 1, −2), stress (1, 2, 3, 4, 5, 6).
+static mlff_status fake_compute(model_backend *backend, const model_graph *graph, const model_outputs *outputs,
+                                stage_clock *clock, int stage)
+{
+    (void)backend;
+    assert_null(outputs->atom_energy);
+    assert_null(outputs->pair_gradient);
+    for (int s = 0; s < graph->n_systems; s++) {
+        outputs->system_energy[s] = 0.5 * (graph->first_atom[s + 1] - graph->first_atom[s]);
+        for (int k = 0; outputs->stress && k < 6; k++) outputs->stress[6 * s + k] = k + 1;
+    }
+    for (int i = 0; outputs->atom_force && i < graph->n_atoms; i++) {
+        outputs->atom_force[3 * i] = i;
+        outputs->atom_force[3 * i + 1] = 1;
+        outputs->atom_force[3 * i + 2] = -2;
+    }
+    stage_end(clock, stage);
+    return MLFF_OK;
+}
+
+static void fake_info(const model_backend *backend, int64_t *bytes, int64_t *n_growths)
+{
+    (void)backend;
+    *bytes = *n_growths = 0;
+}
+
+static void fake_destroy(model_backend *backend)
+{
+    (void)backend;
+}
+
+static mlff_status fake_create_cpu(const mlff_model *model, const cpu_options *options, model_backend **backend_out)
+{
+    (void)model, (void)options;
+    static const mlff_stage stages[] = {{"network", "forward", -1, ""}};
+    static model_backend backend = {
+        .stages = stages, .n_stages = 1, .compute = fake_compute, .info = fake_info, .destroy = fake_destroy};
+    *backend_out = &backend;
+    return MLFF_OK;
+}
+
+static mlff_status load(mlff_model *model, unsigned outputs)
+{
+    model->outputs = outputs;
+    model->cutoff = 4.0;
+    for (int z = 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        model->known[z] = true;
+        model->offset[z] = -10.0 * z;
+    }
+    return MLFF_OK;
+}
+
+static mlff_status load_direct(mlff_model *model)
+{
+    return load(model, MODEL_SYSTEM_ENERGY | MODEL_ATOM_FORCE | MODEL_STRESS);
+}
+
+static mlff_status load_energy(mlff_model *model)
+{
+    return load(model, MODEL_SYSTEM_ENERGY);
+}
+
+static void nothing_to_free(mlff_model *model)
+{
+    (void)model;
+}
+
+static const model_architecture direct = {
+    .name = "direct", .title = "Direct", .load = load_direct, .create_cpu = fake_create_cpu, .destroy = nothing_to_free};
+static const model_architecture energy_only = {
+    .name = "energy-only", .title = "Energy", .load = load_energy, .create_cpu = fake_create_cpu, .destroy = nothing_to_free};
+
+// Energies in units of 2 eV, lengths in units of 0.5 Å.
+static mlff_model *model_of(const char *architecture)
+{
+    model_weights weights = {0};
+    mlff_model *model;
+    assert_ok(weights_set(&weights, "format", "mlff"));
+    assert_ok(weights_set(&weights, "architecture", "%s", architecture));
+    assert_ok(weights_set(&weights, "energy_unit_ev", "2"));
+    assert_ok(weights_set(&weights, "length_unit_angstrom", "0.5"));
+    assert_ok(weights_set(&weights, "trained", "true"));
+    assert_ok(weights_set(&weights, "elements", "unknown"));
+    assert_ok(model_from_weights(&weights, architecture, &model));
+    return model;
+}
+
+static int register_models(void **state)
+{
+    (void)state;
+    assert_ok(model_architecture_register(&direct));
+    assert_ok(model_architecture_register(&energy_only));
+    assert_int_equal(model_architecture_register(&direct), MLFF_ERR_USAGE);
+    assert_non_null(strstr(mlff_last_error(), "registered already"));
+    return 0;
+}
+
+#define assert_refused(call, reason)                                                                                             \
+    do {                                                                                                                         \
+        assert_int_equal(call, MLFF_ERR_UNSUPPORTED);                                                                            \
+        assert_non_null(strstr(mlff_last_error(), reason));                                                                      \
+    } while (0)
+
+static void test_direct_forces(void **state)
+{
+    (void)state;
+    mlff_model *model = model_of("direct");
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
+    mlff_system *water;
+    mlff_model_info info;
+    mlff_callable callable;
+    mlff_batch batch;
+    int32_t first_atom[2];
+    double energy = NAN, forces[9], stress[6], atom_energies[3] = {7, 7, 7}, virial[9];
+    mlff_model_info_get(model, &info);
+    assert_int_equal(info.conservative, 0);
+    assert_int_equal(info.has_atom_energies, 0);
+    assert_int_equal(mlff_model_outputs(model), MLFF_OUTPUT_ENERGIES | MLFF_OUTPUT_FORCES | MLFF_OUTPUT_STRESS);
+
+    assert_ok(mlff_system_build("water", 3, 0, &water));
+    mlff_batch_from_system(water, first_atom, &batch);
+    assert_int_equal(water->n_atoms, 3);
+    assert_ok(
+        mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .forces = forces, .stresses = stress}));
+    assert_true(fabs(energy - (2.0 * 1.5 - 10.0 * (8 + 1 + 1))) < 1e-12);
+    for (int i = 0; i < 3; i++) assert_true(forces[3 * i] == 4.0 * i && forces[3 * i + 1] == 4.0 && forces[3 * i + 2] == -8.0);
+    for (int k = 0; k < 6; k++) assert_true(stress[k] == 16.0 * (k + 1)); // 2 eV / (0.5 Å)³
+
+    water->periodic[0] = 0; // without a volume there is no stress
+    assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.stresses = stress}));
+    for (int k = 0; k < 6; k++) assert_true(isnan(stress[k]));
+
+    assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.atom_energies = atom_energies}),
+                   "no energies of atoms");
+    assert_true(atom_energies[0] == 7); // not filled with zeros
+    assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.virials = virial}), "no virials");
+    assert_ok(mlff_callable_from_evaluator(evaluator, model, &callable));
+    assert_int_equal(callable.properties, MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS);
+    assert_non_null(strstr(callable.notes, "not the derivative of its energy"));
+    mlff_callable_destroy(&callable);
+    assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energy_deviations = &energy}), "no ensemble");
+    mlff_system_destroy(water);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
+static void count_warnings(void *context, const char *text)
+{
+    if (strstr(text, "not the derivative of its energy")) ++*(int *)context;
+}
+
+static void test_dynamics_warns_once(void **state)
+{
+    (void)state;
+    mlff_model *model = model_of("direct");
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    mlff_dynamics *dynamics;
+    mlff_system *water;
+    int n_warnings = 0;
+    assert_ok(mlff_system_build("water", 3, 0, &water));
+    mlff_warning_handler_set(count_warnings, &n_warnings);
+    options.timestep_fs = 1e-3;
+    assert_ok(mlff_dynamics_create_on(evaluator, &options, water, NULL, NULL, &dynamics));
+    assert_ok(mlff_dynamics_run(dynamics, 20, NULL));
+    assert_int_equal(n_warnings, 1);
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_dynamics_destroy(dynamics);
+    mlff_system_destroy(water);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
+static void test_energy_only(void **state)
+{
+    (void)state;
+    mlff_model *model = model_of("energy-only");
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    mlff_dynamics *dynamics;
+    mlff_callable callable;
+    mlff_system *water;
+    mlff_batch batch;
+    int32_t first_atom[2];
+    double energy, forces[9], stress[6];
+    assert_ok(mlff_system_build("water", 3, 0, &water));
+    mlff_batch_from_system(water, first_atom, &batch);
+    assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}));
+    assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.forces = forces}), "has no forces");
+    assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.stresses = stress}), "has no stress");
+    assert_refused(mlff_dynamics_create_on(evaluator, &options, water, NULL, NULL, &dynamics), "has no forces");
+    assert_ok(mlff_callable_from_evaluator(evaluator, model, &callable));
+    assert_int_equal(callable.properties, MLFF_ENERGY);
+    assert_null(callable.notes);
+    mlff_callable_destroy(&callable);
+    mlff_system_destroy(water);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_direct_forces), cmocka_unit_test(test_dynamics_warns_once),
+                                       cmocka_unit_test(test_energy_only)};
+    return cmocka_run_group_tests(tests, register_models, NULL);
+}
