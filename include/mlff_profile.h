@@ -337,6 +337,8 @@ MLFF_API mlff_status mlff_scaling_text(const mlff_scaling *scaling, char **text_
 /* What a step would take if stages were faster (Amdahl): "message=2x,readout=0,backward/update=1.5x". A name is a stage's
  * ("message": all layers and phases), with its phase or its whole path; 0 means free. One line for people. */
 MLFF_API mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *changes, double *step_ms_out, char **text_out);
+/* Checks such a list before anything is measured: MLFF_ERR_USAGE if it is malformed or names no stage of the callable. */
+MLFF_API mlff_status mlff_profile_what_if_check(const mlff_callable *callable, const char *changes);
 
 /* Sizes of the structs of this header in this build, by name ("mlff_callable"); 0 if unknown. Others: mlff_abi_size. */
 MLFF_API size_t mlff_profile_abi_size(const char *struct_name);

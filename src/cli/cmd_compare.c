@@ -31,6 +31,8 @@ static int run(cli_arguments *arguments)
     used.across = cli_given(arguments, "across");
     if (arguments->failed) return CLI_USAGE;
 
+    if (cli_outputs_collide(arguments->positional[0], arguments->positional[1]))
+        return cli_usage_error(arguments, "A and B are one file, '%s': there is nothing to compare", arguments->positional[0]);
     for (int k = 0; k < 2; k++) MLFF_TRY(mlff_profile_load_runs(arguments->positional[k], &runs[k], &n[k]));
     MLFF_TRY(mlff_profile_compare((const mlff_profile *const *)runs[0], n[0], (const mlff_profile *const *)runs[1], n[1], &used,
                                   &comparison));

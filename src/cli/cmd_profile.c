@@ -147,6 +147,13 @@ static int parse(cli_arguments *arguments, request *wanted)
         return cli_usage_error(arguments, "--trace needs a file, not standard output");
     if (cli_outputs_collide(wanted->json_path, wanted->options.trace_path))
         return cli_usage_error(arguments, "-o and --trace are one file, '%s'; give another to one of them", wanted->json_path);
+    for (int i = 0; i < arguments->n_positional; i++)
+        for (int k = 0; k < 2; k++)
+            if (cli_outputs_collide(k ? wanted->options.trace_path : wanted->json_path, arguments->positional[i]))
+                return cli_usage_error(arguments, "%s would overwrite the input '%s'; give it another name", k ? "--trace" : "-o",
+                                       arguments->positional[i]);
+    if (wanted->what_if && (wanted->n_runs > 1 || cli_given(arguments, "system-sizes")))
+        return cli_usage_error(arguments, "--what-if needs a single run; it excludes --runs and --system-sizes");
     if (cli_given(arguments, "system-sizes") && (path || cli_given(arguments, "n-atoms") || wanted->n_runs > 1))
         return cli_usage_error(arguments, "--system-sizes goes with --system, and excludes INPUT, --n-atoms and --runs");
     if (wanted->kind == FRAMES && !path) return cli_usage_error(arguments, "--trajectory file needs an INPUT");
@@ -173,6 +180,7 @@ static mlff_status report(const request *wanted, const mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
     char *text = NULL;
+    if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path)); // first: it is what cannot be made again
     MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : mlff_profile_text(profile, cli_width(), &text));
     fputs(text, stdout);
     if (*text && text[strlen(text) - 1] != '\n') putchar('\n');
@@ -182,7 +190,6 @@ static mlff_status report(const request *wanted, const mlff_profile *profile)
         MLFF_TRY(mlff_profile_what_if(profile, wanted->what_if, NULL, &text));
         printf("\n%s", text);
     }
-    if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path));
 done:
     mlff_text_free(text);
     return status;
@@ -267,6 +274,7 @@ static int run(cli_arguments *arguments)
     mlff_trajectory *trajectory = NULL;
     mlff_profile *profile = NULL;
     progress_state progress = {0};
+    mlff_profile_summary summary = {0};
     char cause[1100] = "";
 
     int exit_status = parse(arguments, &wanted);
@@ -287,6 +295,7 @@ static int run(cli_arguments *arguments)
     MLFF_TRY(cli_output_check(wanted.json_path));
     MLFF_TRY(cli_output_check(wanted.options.trace_path));
     MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));
+    if (wanted.what_if) MLFF_TRY(mlff_profile_what_if_check(&callable, wanted.what_if));
     MLFF_TRY(make_trajectory(&wanted, input.system, &trajectory));
     cli_interrupt_catch();
     wanted.options.progress = on_progress;
@@ -295,13 +304,17 @@ static int run(cli_arguments *arguments)
         printf("%s: %s; %s trajectory, %s, %s\n", arguments->positional[0], input.text, trajectories[wanted.kind], setup.device,
                setup.precision);
     fflush(stdout);
-    measured = cli_in(wanted.path, mlff_profile_run(&callable, trajectory, &wanted.options, &profile));
+    measured = mlff_profile_run(&callable, trajectory, &wanted.options, &profile);
     cli_progress_clear();
+    if (!wanted.options.trace_path || !strstr(mlff_last_error(), wanted.options.trace_path))
+        measured = cli_in(wanted.path, measured);
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     if (profile) MLFF_TRY(report(&wanted, profile));
     if (profile && mlff_profile_leaks(profile) > 0 && measured == MLFF_OK)
         MLFF_FAIL(MLFF_ERR_VALUE, "memory leaks: see \"Memory\" in the report");
-    if (measured != MLFF_OK) MLFF_FAIL(measured, "%s%s", cause, profile ? "; what was measured is kept, marked partial" : "");
+    if (profile) mlff_profile_summary_get(profile, &summary);
+    if (measured != MLFF_OK)
+        MLFF_FAIL(measured, "%s%s", cause, summary.partial ? "; what was measured is kept, marked partial" : "");
 done:
     mlff_profile_destroy(profile);
     mlff_trajectory_destroy(trajectory);

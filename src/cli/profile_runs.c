@@ -114,6 +114,33 @@ done:
     return status;
 }
 
+// The sizes that the system can have nearest to those asked for, each once; with a word for those that are left out. `system`
+// NULL: not known yet.
+static mlff_status built_sizes(const char *system, int *atoms, int *n_sizes)
+{
+    int n = 0;
+    for (int k = 0; system && k < *n_sizes; k++) {
+        mlff_system *built;
+        mlff_status status = mlff_system_build(system, atoms[k], 0, &built);
+        if (status != MLFF_OK) return status;
+        int n_atoms = built->n_atoms, known = 0;
+        mlff_system_destroy(built);
+        for (int i = 0; i < n; i++) known |= atoms[i] == n_atoms;
+        if (known) cli_say("%d atoms of %s are built as %d, which is measured already", atoms[k], system, n_atoms);
+        if (!known) atoms[n++] = n_atoms;
+    }
+    if (system) *n_sizes = n;
+    return MLFF_OK;
+}
+
+static bool same_size(const mlff_profile *a, const mlff_profile *b)
+{
+    mlff_profile_summary in_a, in_b;
+    mlff_profile_summary_get(a, &in_a);
+    mlff_profile_summary_get(b, &in_b);
+    return in_a.n_atoms == in_b.n_atoms;
+}
+
 mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlff_profile ***profiles_out, int *n_out)
 {
     mlff_status status = MLFF_OK;
@@ -121,6 +148,7 @@ mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlf
     int n = 0, n_sizes, atoms[CLI_SIZES];
     if (!profiles) return MLFF_ERR_MEMORY;
     MLFF_TRY(cli_sizes("system-sizes", sizes, "atoms", INT32_MAX, atoms, &n_sizes));
+    MLFF_TRY(built_sizes(cli_text(arguments, "system", NULL), atoms, &n_sizes));
     for (int k = 0; k < n_sizes; k++) {
         char number[24], what[64];
         snprintf(number, sizeof number, "%d", atoms[k]);
@@ -137,6 +165,11 @@ mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlf
             break;
         }
         MLFF_TRY(status);
+        if (n > 0 && same_size(profiles[n - 1], profiles[n])) { // without --system the model chose one: a molecule has one size
+            mlff_profile_destroy(profiles[n]);
+            profiles[n] = NULL;
+            continue;
+        }
         n++;
     }
     *profiles_out = profiles;

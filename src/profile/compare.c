@@ -310,11 +310,13 @@ static void write_answer(base_text *text, const mlff_comparison *c)
     else if (step->runs_needed)
         base_text_add(text, "%d and %d runs are too few to tell; measure %d a side: mlff profile --runs %d\n", c->n_a, c->n_b,
                       step->runs_needed, step->runs_needed + 1);
-    if (isfinite(c->detectable))
-        base_text_add(
-            text, "smallest change these %s would find nine times in ten: %.2f %% (they differ by %.2f %% among themselves)\n",
-            c->by_blocks ? "blocks" : "runs", fmax(c->detectable, c->floor) * 100.0, c->deviation * 100.0);
-    else
+    if (isfinite(c->detectable)) {
+        char spread[96] = "";
+        if (isfinite(c->deviation))
+            snprintf(spread, sizeof spread, " (standard deviation between runs of a side: %.2f %%)", c->deviation * 100.0);
+        base_text_add(text, "smallest change that these %s find with 90 %% power: %.2f %%%s\n", c->by_blocks ? "blocks" : "runs",
+                      fmax(c->detectable, c->floor) * 100.0, spread);
+    } else
         base_text_add(text, "smallest change these runs would find: none, however large\n");
     base_text_add(text,
                   "intervals: runs, blocks of steps and steps drawn again; p: exact permutation of runs (stages: of the draws)\n"

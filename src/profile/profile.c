@@ -418,7 +418,6 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
     profile->summary.partial = *ended != MLFF_OK;
     if (*ended != MLFF_OK) MLFF_TRY(profile_note(profile, "partial: %s", r->error));
     MLFF_TRY(profile_derive(profile));
-    MLFF_TRY(trace_write(r, profile));
 done:
     return status;
 }
@@ -449,6 +448,7 @@ mlff_status mlff_profile_run(const mlff_callable *callable, mlff_trajectory *tra
     clocks_off(&r);
     if (r.step.n > 0) {
         MLFF_TRY(run_record(&r, &ended, profile));
+        status = trace_write(&r, profile); // a timeline that cannot be written costs nothing of the record
         *profile_out = profile;
         profile = NULL;
     }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// steadiness.c: from which step on a run is itself, and percentiles of that part with intervals. Long runs are judged by the
-// thinned series: an interval is then wider than it need be, never narrower.
+// steadiness.c: the step from which on a run is steady, and percentiles of the steady part with intervals. Of long runs the
+// thinned series is used: an interval is then wider than necessary, never narrower.
 #include <math.h>
 #include <string.h>
 
 #include "profile.h"
+
+#define OVERHEAD_TOLD 0.05 // of a step: an upper bound on the cost of measuring above this says nothing
+#define BOUND_TOLD 1.0     // of a percentile: an interval that reaches further than this on one side says nothing
 
 const double profile_bound_fractions[N_BOUNDS] = {0.5, 0.95, 0.99};
 const char *const profile_bound_names[N_BOUNDS] = {"median", "P95", "P99"};
@@ -41,16 +44,18 @@ void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
 {
     const steady_state *s = &profile->steady;
     double percent = s->change * 100.0;
+    char cost[64] = ""; // outliers in the steady part can make its mean larger: the difference then says nothing
+    if (profile->before_cost_s > 0.0)
+        snprintf(cost, sizeof cost, ", %.3g s more than as many steady ones", profile->before_cost_s);
     text[0] = 0;
     switch (s->kind) {
     case STEADY_UNKNOWN: break;
     case STEADY_FLAT: snprintf(text, text_bytes, "flat: one level from the first measured step to the last"); break;
     case STEADY_WARM_UP:
-        snprintf(
-            text, text_bytes,
-            "warm-up: steady from step %lld on, at %s a step; the steps before it took %.3g s, %.3g s more than steady ones. "
-            "Intervals are of the steady part, all other numbers of all steps",
-            (long long)s->first, PROFILE_TIME(profile->steady_mean_ms), profile->before_s, profile->before_cost_s);
+        snprintf(text, text_bytes,
+                 "warm-up: steady from step %lld on, at %s a step; the steps before it took %.3g s%s. "
+                 "Intervals are of the steady part, all other numbers of all steps",
+                 (long long)s->first, PROFILE_TIME(profile->steady_mean_ms), profile->before_s, cost);
         break;
     case STEADY_SLOWDOWN:
         if (s->settled)
@@ -74,20 +79,40 @@ void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
 
 void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes)
 {
-    double step_ns = profile->summary.latency_ms.median * 1e6;
+    double step_ns = profile->summary.latency_ms.median * 1e6, low = profile->overhead_low_ns, high = profile->overhead_high_ns;
     text[0] = 0;
     if (!isfinite(profile->overhead_ns)) return;
-    snprintf(text, text_bytes,
-             "measuring adds %s to a step (%s to %s at 95 %%), %.2g %% of it: blocks of steps with and without, in turns",
-             PROFILE_TIME(profile->overhead_ns * 1e-6), PROFILE_TIME(profile->overhead_low_ns * 1e-6),
-             PROFILE_TIME(profile->overhead_high_ns * 1e-6), step_ns > 0.0 ? 100.0 * profile->overhead_ns / step_ns : 0.0);
+    if (low >= 0.0 && isfinite(high))
+        snprintf(
+            text, text_bytes,
+            "measuring adds %s to a step (%s to %s at 95 %%), %.2g %% of it, from interleaved blocks of steps with and without",
+            PROFILE_TIME(profile->overhead_ns * 1e-6), PROFILE_TIME(low * 1e-6), PROFILE_TIME(high * 1e-6),
+            step_ns > 0.0 ? 100.0 * profile->overhead_ns / step_ns : 0.0);
+    else if (high > 0.0 && high < OVERHEAD_TOLD * step_ns)
+        snprintf(text, text_bytes, "measuring adds at most %s to a step, %.2g %% of it (at 95 %%)", PROFILE_TIME(high * 1e-6),
+                 100.0 * high / step_ns);
+    else
+        snprintf(text, text_bytes,
+                 "the cost of measuring could not be measured on this machine: blocks of steps with and without differ more from "
+                 "block to block than by it");
+}
+
+// True if the interval says something about the value: within BOUND_TOLD of it on either side.
+static bool bound_tells(const percentile_bounds *b)
+{
+    return isfinite(b->low) && isfinite(b->high) && b->high - b->value <= BOUND_TOLD * b->value &&
+           b->value - b->low <= BOUND_TOLD * b->value;
 }
 
 void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, size_t text_bytes)
 {
     const percentile_bounds *b = &profile->bounds[bound];
     const char *name = profile_bound_names[bound];
-    if (isfinite(b->low) && isfinite(b->high))
+    if (isfinite(b->low) && isfinite(b->high) && !bound_tells(b))
+        snprintf(text, text_bytes,
+                 "%s %s; its error could not be bounded on this machine: step times vary too much for %.0f independent steps",
+                 name, PROFILE_TIME(b->value), b->n_effective);
+    else if (bound_tells(b))
         snprintf(text, text_bytes, "%s %s, between %s and %s at 95 %% (%.0f independent steps)", name, PROFILE_TIME(b->value),
                  PROFILE_TIME(b->low), PROFILE_TIME(b->high), b->n_effective);
     else if (isfinite(b->value))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// what_if.c: Amdahl: what a step would take if some of its stages were faster. Rows that no clock saw stay as they are.
+// what_if.c: Amdahl's law: the time of a step if some of its stages were faster.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +7,16 @@
 #include "energy.h"
 #include "profile.h"
 
+#define NO_STAGE "what-if: there is no stage '%s'; %s"
+
 // "message" is a stage of any phase and layer, "forward/message" of one phase, "forward/message/0" one row.
-static bool is_meant(const profile_stage *row, const char *name)
+static bool is_meant(const mlff_stage *row, const char *name)
 {
-    char path[256], both[256];
-    profile_stage_path(row, path, sizeof path);
+    char both[256], path[272];
     snprintf(both, sizeof both, "%s%s%s", row->phase, *row->phase ? "/" : "", row->name);
-    return strcmp(row->name, name) == 0 || strcmp(row->phase, name) == 0 || strcmp(both, name) == 0 || strcmp(path, name) == 0;
+    snprintf(path, sizeof path, "%s/%d", both, row->layer);
+    return strcmp(row->name, name) == 0 || strcmp(row->phase, name) == 0 || strcmp(both, name) == 0 ||
+           (row->layer >= 0 && strcmp(path, name) == 0);
 }
 
 // "2x": factor 2; "0": free, which is an infinite one.
@@ -65,6 +68,47 @@ static void write_interval(const mlff_profile *profile, const double *factors, c
                  gain_high);
 }
 
+// Names of stages, each once, as many as fit.
+static void list_names(const mlff_callable *callable, char *text, size_t text_bytes)
+{
+    size_t length = (size_t)snprintf(text, text_bytes, "known are");
+    for (int i = 0; i < callable->n_stages && length < text_bytes; i++) {
+        bool listed = false;
+        for (int k = 0; k < i && !listed; k++) listed = strcmp(callable->stages[k].name, callable->stages[i].name) == 0;
+        if (!listed)
+            length += (size_t)snprintf(text + length, text_bytes - length, "%s %s", i ? "," : "", callable->stages[i].name);
+    }
+}
+
+mlff_status mlff_profile_what_if_check(const mlff_callable *callable, const char *changes)
+{
+    if (!callable || !changes) return mlff_fail(MLFF_ERR_USAGE, "what-if: callable or changes is NULL");
+    static const mlff_stage others[] = {{"integrate", "", -1, ""},
+                                        {"unattributed", "", -1, ""},
+                                        {"energy", "", -1, ""},
+                                        {"forces", "", -1, ""},
+                                        {"stress", "", -1, ""}};
+    bool own = callable->n_stages > 0 && callable->stages;
+    mlff_status status = MLFF_OK;
+    for (const char *at = changes; *at;) {
+        char name[128], known[512];
+        double factor;
+        size_t length = strcspn(at, ",");
+        bool found = false;
+        MLFF_TRY(read_change(at, length, name, &factor));
+        for (int i = 0; own && i < callable->n_stages && !found; i++) found = is_meant(&callable->stages[i], name);
+        for (size_t i = 0; i < (own ? 2 : sizeof others / sizeof *others) && !found; i++) found = is_meant(&others[i], name);
+        if (!found) {
+            if (own) list_names(callable, known, sizeof known);
+            MLFF_FAIL(MLFF_ERR_USAGE, NO_STAGE, name, own ? known : "known are energy, forces, stress, integrate");
+        }
+        at += length;
+        at += *at == ',';
+    }
+done:
+    return status;
+}
+
 mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *changes, double *step_ms_out, char **text_out)
 {
     if (!profile || !changes || !text_out) return mlff_fail(MLFF_ERR_USAGE, "what-if: profile, changes or output is NULL");
@@ -81,17 +125,15 @@ mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *change
         int n_rows = 0;
         MLFF_TRY(read_change(at, length, name, &factor));
         for (int i = 0; i < profile->n_stages; i++) {
-            if (!is_meant(&profile->stages[i], name)) continue;
+            const profile_stage *row = &profile->stages[i];
+            if (!is_meant(&(mlff_stage){row->name, row->phase, row->shown.layer, ""}, name)) continue;
             if (factors[i] > 0.0) MLFF_FAIL(MLFF_ERR_USAGE, "what-if: '%s' names a stage that another change names too", name);
             factors[i] = factor;
             share += profile->stages[i].shown.share;
             then_ms -= profile->stages[i].shown.mean_ms * (1.0 - 1.0 / factor);
             n_rows++;
         }
-        if (n_rows == 0)
-            MLFF_FAIL(MLFF_ERR_USAGE,
-                      "what-if: the profile has no stage '%s'; its table names them, as in \"message\" or \"backward/update\"",
-                      name);
+        if (n_rows == 0) MLFF_FAIL(MLFF_ERR_USAGE, NO_STAGE, name, "its table of stages names them");
         if (isinf(factor))
             base_text_add(&text, "%s %s (%.1f %% of the step) were free", at == changes ? "" : " and", name, share * 100.0);
         else

@@ -444,6 +444,20 @@ test_profile() {
     model --elements H,O
     run 0 profile model.safetensors --n-steps 5
     says 'water|h2o'
+    # What is wrong with the command line is said before anything is measured, and nothing is written.
+    refused 2 "no stage 'mesage'; known are .*message" profile model.safetensors --what-if mesage=2x -o lost.json
+    refused 2 'excludes --runs' profile model.safetensors --what-if message=2x --runs 2
+    refused 2 'would overwrite the input' profile model.safetensors water.xyz -o ./water.xyz
+    refused 2 'would overwrite the input' profile model.safetensors water.xyz --trace model.safetensors
+    run 0 profile model.safetensors --system water --n-steps 5 --what-if message=2x -o kept.json
+    says 'a step would take' && value kept.json n_steps >/dev/null
+    # An error of writing names the output, and what was measured is printed all the same.
+    run 1 profile model.safetensors water.xyz --n-steps 5 --trace /dev/full
+    says '^mlff: /dev/full' err && says 'Profile of'
+    # A molecule has one size: it is measured once.
+    model --elements H,C,O
+    run 0 profile model.safetensors --system ethanol --system-sizes 32,64 --n-steps 5
+    is "$(grep -cE '^ +9 ' out)" 1 "rows of ethanol"
 }
 
 test_check() {
@@ -551,8 +565,12 @@ test_compare() {
     run 0 compare b.json a.json --json
     is "$(value out verdict)" faster verdict
     run 0 $one -o one.json
-    run 4 compare one.json one.json
+    refused 2 'one file' compare one.json ./one.json
+    cp one.json copy.json
+    run 4 compare one.json copy.json
     says 'UNCLEAR'
+    ! grep -q 'nan' out || fail "a number that is none is printed"
+    refused 2 'would overwrite the input' report a.json one.json -o one.json
     "$mlff" profile model.safetensors --system silicon --n-atoms 16 --n-steps 20 -o c.json >/dev/null 2>err || fail "another size"
     refused 1 'not comparable: system' compare a.json c.json
     run 0 report a.json b.json -o page.html

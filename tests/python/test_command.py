@@ -53,6 +53,15 @@ class Command(unittest.TestCase):
 
 
 class Teachers(unittest.TestCase):
+    def test_as_a_module(self):
+        done = run("-m", "mlff_distiller.profile_teachers", "--n-steps", "x")
+        self.assertEqual((done.returncode, "--n-steps" in done.stderr), (2, True), done.stderr)
+
+    def test_a_molecule_is_measured_once(self):
+        done, path = self.profile("molecule", "--model", str(support.untrained_path()), "--system", "ethanol", "--system-sizes", "32,64")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("9 atoms"), 1, done.stdout)
+
     def profile(self, folder, *words):
         path = support.scratch(folder)
         path.mkdir(exist_ok=True)

@@ -98,7 +98,7 @@ class Devices(unittest.TestCase):
         self.assertIn("cores", out.getvalue())
         self.assertIn("resident set", out.getvalue())
         if not GPU:
-            self.assertIn("no GPU", out.getvalue())
+            self.assertEqual(out.getvalue().count("no GPU"), 1)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from ase.calculators.calculator import Calculator, all_changes
 
 import support
 from mlff_distiller.cuda.md_profiler import MDProfiler
-from mlff_distiller.errors import MlffDeviceError, MlffFileError, MlffUsageError
-from mlff_distiller.models import FeNNolCalculator, OrbCalculator
+from mlff_distiller.engine import Model
+from mlff_distiller.errors import MlffDeviceError, MlffFileError, MlffUsageError, MlffWarning
+from mlff_distiller.models import FeNNolCalculator, OrbCalculator, StudentCalculator
 from mlff_distiller.models.teacher_wrappers import model_folders
 
 ABSENT = {name: None for name in ("orb_models", "orb_models.forcefield", "orb_models.forcefield.pretrained", "fennol", "fennol.ase")}
@@ -223,6 +224,20 @@ class FeNNol(unittest.TestCase):
             self.assertEqual(FeNNolCalculator(model_name="ani2x", device="cpu").name, "ani2x")
             with self.assertRaisesRegex(MlffFileError, "ani9z: no weights; looked for"):
                 FeNNolCalculator(model_name="ani9z", device="cpu")
+
+    def test_without_fennol_an_ani_model_runs_in_our_engine(self):
+        published = support.SHARED / "data" / "ani1x" / "ani1x-member0.fnx"
+        if not published.exists():
+            self.skipTest(f"{published} is not there; set MLFF_SHARED to the folder that has data/ani1x")
+        atoms = support.ethanol_frames(1)[0]
+        with mock.patch.dict(sys.modules, ABSENT), self.assertWarnsRegex(MlffWarning, "own engine.*fennol"):
+            calc = FeNNolCalculator(model_path=published, device="cpu", precision="float64")
+        own = StudentCalculator(Model.import_ani(published), device="cpu", precision="float64")
+        self.assertEqual(calc.get_potential_energy(atoms), own.get_potential_energy(atoms))
+        np.testing.assert_array_equal(calc.get_forces(atoms), own.get_forces(atoms))
+        self.assertIn("own engine", calc.profile_notes)
+        with mock.patch.dict(sys.modules, ABSENT), self.assertRaisesRegex(ImportError, "Our own engine does not run this model"):
+            FeNNolCalculator(model_path=self.path, device="cpu")  # an empty file
 
     def test_what_is_missing_is_said(self):
         with mock.patch.dict(sys.modules, ABSENT), self.assertRaisesRegex(ImportError, "pip install fennol.*mlff import"):

@@ -103,6 +103,24 @@ static void test_what_if(void **state)
     mlff_profile_destroy(profile);
 }
 
+// A list is checked against the stages before anything is measured.
+static void test_what_if_check(void **state)
+{
+    (void)state;
+    static const mlff_stage stages[] = {
+        {"message", "forward", 0, ""}, {"message", "backward", 0, ""}, {"readout", "forward", -1, ""}};
+    mlff_callable callable = {.struct_size = sizeof callable, .n_stages = 3, .stages = stages};
+    static const char *const good[] = {"message=2x", "backward/message=2x,readout=0", "forward/message/0=3x", "forward=2x",
+                                       "integrate=2x"};
+    static const char *const bad[] = {"mesage=2x", "message=2", "energy=2x", "message/0=2x", "readout=2x,nothing=0"};
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++) assert_ok(mlff_profile_what_if_check(&callable, good[k]));
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
+        if (mlff_profile_what_if_check(&callable, bad[k]) != MLFF_ERR_USAGE) fail_msg("'%s' is accepted", bad[k]);
+    callable.n_stages = 0; // a black box: the parts that are measured apart
+    assert_ok(mlff_profile_what_if_check(&callable, "forces=2x"));
+    assert_int_equal(mlff_profile_what_if_check(&callable, "message=2x"), MLFF_ERR_USAGE);
+}
+
 // A forecast says how far it may be off: of runs of 400 steps, one of whose two stages of 3 ± 0.3 ms would be twice as fast, the
 // interval holds the truth as often as it says.
 static void test_what_if_interval(void **state)
@@ -179,6 +197,7 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_what_if),
-                                       cmocka_unit_test(test_what_if_interval), cmocka_unit_test(test_bounds)};
+                                       cmocka_unit_test(test_what_if_check), cmocka_unit_test(test_what_if_interval),
+                                       cmocka_unit_test(test_bounds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

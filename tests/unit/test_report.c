@@ -140,6 +140,48 @@ static void test_round_trip(void **state)
     assert_null(again);
 }
 
+// What was measured below the noise is not printed as if it were a number.
+static void test_numbers_without_meaning(void **state)
+{
+    (void)state;
+    mlff_profile *profile;
+    char text[512];
+    static const struct {
+        double ns, low, high;
+        const char *expected;
+    } cases[] = {{2000, 1500, 2500, "measuring adds 2 µs to a step (1.5 µs to 2.5 µs at 95 %), 0.2 % of it"},
+                 {-731e3, -2e6, -1e3, "could not be measured on this machine"},
+                 {-731e3, -2e6, 4e6, "could not be measured on this machine"},
+                 {900, -300, 20e3, "at most 20 µs to a step, 2 % of it"},
+                 {2000, -INFINITY, INFINITY, "could not be measured on this machine"}};
+    assert_ok(profile_new(&profile));
+    profile->summary.latency_ms.median = 1.0;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        profile->overhead_ns = cases[k].ns;
+        profile->overhead_low_ns = cases[k].low;
+        profile->overhead_high_ns = cases[k].high;
+        overhead_text(profile, text, sizeof text);
+        if (!strstr(text, cases[k].expected)) fail_msg("case %zu: \"%s\", expected \"%s\"", k, text, cases[k].expected);
+        assert_null(strstr(text, "-"));
+    }
+    profile->bounds[0] = (percentile_bounds){.value = 0.2883, .low = 0.283, .high = 5.141, .n_effective = 7};
+    steadiness_bound_text(profile, 0, text, sizeof text);
+    assert_null(strstr(text, "5.141"));
+    assert_non_null(strstr(text, "could not be bounded"));
+    profile->bounds[0].high = 0.31;
+    steadiness_bound_text(profile, 0, text, sizeof text);
+    assert_non_null(strstr(text, "between 283 µs and 310 µs"));
+    profile->steady = (steady_state){.kind = STEADY_WARM_UP, .first = 20, .settled = true};
+    profile->before_s = 0.01;
+    profile->before_cost_s = -0.00208;
+    steadiness_text(profile, text, sizeof text);
+    assert_null(strstr(text, "-0.00208"));
+    profile->before_cost_s = 0.004;
+    steadiness_text(profile, text, sizeof text);
+    assert_non_null(strstr(text, "0.004 s more"));
+    mlff_profile_destroy(profile);
+}
+
 static void test_long_run_says_it_is_thinned(void **state)
 {
     (void)state;
@@ -511,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_keys_and_values),
         cmocka_unit_test(test_for_bindings),
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_numbers_without_meaning),
         cmocka_unit_test(test_long_run_says_it_is_thinned),
         cmocka_unit_test(test_contract_alone_is_enough),
         cmocka_unit_test(test_missing_keys),

@@ -109,6 +109,13 @@ class Model:
         return cls(out)
 
     @classmethod
+    def import_ani(cls, path: str | os.PathLike[str]) -> Model:
+        """Reads an ANI model of NeuroChem (its .info file) or of FeNNol (a .fnx file); nothing in the file is executed."""
+        out = c_void_p()
+        lib.core.mlff_model_import(lib.path_bytes(path), None, byref(out))
+        return cls(out)
+
+    @classmethod
     def new_painn(
         cls,
         elements: str | Iterable[str] | None = None,

@@ -139,12 +139,17 @@ def _compare_all(options: argparse.Namespace, profiler: MDProfiler) -> int:
     return 0
 
 
+def _built_sizes(options: argparse.Namespace) -> list[int]:
+    """The sizes that the system can have nearest to those asked for, each once: a molecule has one."""
+    return list(dict.fromkeys(len(build_system(options.system, n, options.seed)) for n in options.system_sizes))
+
+
 def _run(options: argparse.Namespace) -> int:
     profiler = MDProfiler(device=get_device(options.device, fallback=True), warmup_steps=options.warmup)
     if options.compare_all:
         return _compare_all(options, profiler)
     if options.system_sizes:
-        results = [_profile(options, profiler, options.model, n) for n in options.system_sizes]
+        results = [_profile(options, profiler, options.model, n) for n in _built_sizes(options)]
         _table(results)
         _save(options.output_dir, f"{_slug(options.model)}_scaling_{options.system}.json", results)
     else:
@@ -190,3 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MlffError, ImportError, OSError) as problem:
         print(f"mlff-profile: {problem}", file=sys.stderr)
         return 2 if isinstance(problem, MlffUsageError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -316,7 +316,7 @@ def print_device_summary(file: TextIO | None = None) -> None:
             detail = f"{raw.n_multiprocessors} cores, {memory}"
         print(f"{device:<8} {raw.name.decode('utf-8', 'replace')}: {detail}", file=out)
     if lib.core.mlff_device_count(lib.CUDA) == 0:
-        print(f"no GPU: {gpu_problem()}", file=out)
+        print(gpu_problem(), file=out)
 
 
 __all__ = [

@@ -19,7 +19,9 @@ from typing import Any
 from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 
-from ..errors import MlffDeviceError, MlffFileError, MlffUsageError
+from ..engine import Model
+from ..errors import MlffDeviceError, MlffError, MlffFileError, MlffUsageError, MlffWarning
+from .student import StudentCalculator
 
 
 def model_folders() -> list[pathlib.Path]:
@@ -241,6 +243,7 @@ class FeNNolCalculator(_Teacher):
     """ANI-2x and other models of the package fennol.
 
     It computes what is asked for: energy, energy and forces, or these and the stress, each a program of its own to compile.
+    Where fennol is not installed, ANI models run in this project's own engine, with a warning; `profile_notes` says so.
 
     Args:
         model_path: a .fnx file.
@@ -253,7 +256,7 @@ class FeNNolCalculator(_Teacher):
         calculator_options: handed to FENNIXCalculator ("use_atom_padding", "energy_terms").
 
     Raises:
-        ImportError: fennol is not installed; the text says how to, and how to run the model without it.
+        ImportError: fennol is not installed and the model is none that our engine runs; the text says how to install it.
         MlffDeviceError: a GPU was asked for and JAX sees none.
         MlffFileError: there is no such model file; the text says where it belongs.
     """
@@ -272,13 +275,18 @@ class FeNNolCalculator(_Teacher):
             raise MlffUsageError(f"precision {precision!r}: 'float32' or 'float64' is meant")
         if (model_path is None) == (model_name is None):
             raise MlffUsageError("FeNNolCalculator: model_path= or model_name= is meant, one of them")
-        module = _import(
-            "fennol.ase",
-            "FeNNolCalculator",
-            "pip install fennol 'jax[cuda12]' (or jax alone for the CPU). ANI models run without it in this project's own engine: "
-            "`mlff import ani2x.fnx -o ani2x.safetensors`, then StudentCalculator('ani2x.safetensors'); "
-            "with random weights, for its speed alone: `mlff profile fennol-ani2x --random-weights`, or StudentCalculator(Model.new_ani())",
-        )
+        try:
+            module = _import(
+                "fennol.ase",
+                "FeNNolCalculator",
+                "pip install fennol 'jax[cuda12]' (or jax alone for the CPU). ANI models run without it in this project's own engine: "
+                "`mlff import ani2x.fnx -o ani2x.safetensors`, then StudentCalculator('ani2x.safetensors'); with random "
+                "weights, to measure speed: `mlff profile fennol-ani2x --random-weights`, or StudentCalculator(Model.new_ani())",
+            )
+        except ImportError as missing:
+            self._device = None
+            self._run_in_engine(self._path(model_path, model_name, missing), device, precision, missing)
+            return
         path = self._path(model_path, model_name)
         self._device = _jax_device(device)
         on_gpu = self._device is not None and self._device.platform != "cpu"
@@ -294,12 +302,28 @@ class FeNNolCalculator(_Teacher):
             )
         super().__init__(inner, path.stem, "cuda" if on_gpu else "cpu", f"{precision}, matrix products {matmul_precision}")
 
+    def _run_in_engine(self, path: pathlib.Path, device: str | None, precision: str, missing: ImportError) -> None:
+        try:
+            inner = StudentCalculator(Model.import_ani(path), device=device or "auto", precision=precision)
+        except MlffDeviceError:
+            raise
+        except MlffError as problem:
+            raise ImportError(f"{missing}. Our own engine does not run this model: {problem}") from None
+        warnings.warn(
+            f"{path.name} runs in this project's own engine, because the package fennol cannot be imported", MlffWarning, stacklevel=3
+        )
+        super().__init__(inner, path.stem, inner.device, f"{precision}, in this project's own engine (fennol is not installed)")
+
     @staticmethod
-    def _path(model_path: str | os.PathLike[str] | None, model_name: str | None) -> pathlib.Path:
+    def _path(
+        model_path: str | os.PathLike[str] | None, model_name: str | None, missing: ImportError | None = None
+    ) -> pathlib.Path:
         patterns = _FENNOL_FILES.get(model_name or "", [f"{model_name}*.fnx"])
         path = pathlib.Path(model_path) if model_path is not None else _find_weights(patterns)
         if path is not None and path.is_file():
             return path
+        if missing is not None:
+            raise missing
         folders = ", ".join(str(folder / patterns[0]) for folder in model_folders())
         where = f"{path}: there is no such file" if model_path is not None else f"{model_name}: no weights; looked for {folders}"
         raise MlffFileError(
