@@ -191,8 +191,8 @@ static void span_atoms(const mlff_neighbors *neighbors, const neighbors_grid *gr
     *high_out = grid->n_atoms > 0 ? high : 0.0;
 }
 
-// Bins of half the range, or larger where that would make more bins than half the atoms: then each would cost more than it
-// holds.
+// Bins of half the range, or larger where that would make more bins than half the atoms. An axis that does not repeat and has
+// one bin gets the factor 0: its extent may be 0 or so small that its inverse overflows.
 static void choose_bins(const mlff_neighbors *neighbors, neighbors_grid *grid)
 {
     double length[3];
@@ -201,7 +201,6 @@ static void choose_bins(const mlff_neighbors *neighbors, neighbors_grid *grid)
         if (!grid->periodic[k]) span_atoms(neighbors, grid, k, &low, &high);
         grid->low[k] = low;
         length[k] = grid->periodic[k] ? grid->height[k] : high - low;
-        grid->n_per_fraction[k] = high > low ? 1 / (high - low) : 0.0;
     }
     for (double width = 0.5 * grid->range;; width *= 1.25) {
         double total = 1;
@@ -209,7 +208,10 @@ static void choose_bins(const mlff_neighbors *neighbors, neighbors_grid *grid)
         if (total > fmax(1.0, 0.5 * grid->n_atoms)) continue;
         for (int k = 0; k < 3; k++) {
             grid->n_bins[k] = (int)fmax(1.0, floor(length[k] / width));
-            grid->n_per_fraction[k] *= grid->n_bins[k];
+            if (grid->periodic[k])
+                grid->n_per_fraction[k] = grid->n_bins[k];
+            else
+                grid->n_per_fraction[k] = grid->n_bins[k] > 1 ? grid->n_bins[k] / length[k] : 0.0;
         }
         return;
     }

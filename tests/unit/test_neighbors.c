@@ -260,6 +260,33 @@ static void test_random_batches(void **state)
     free(expected.pairs);
 }
 
+// Extents along an axis that does not repeat from 0 through subnormal numbers, whose inverse is infinite, to ordinary ones.
+static void test_tiny_extents(void **state)
+{
+    (void)state;
+    static const double extents[] = {0, 5e-324, 1e-310, 2.3e-308, 1e-300, 1e-200, 1e-16, 1e-3};
+    enum { N = 3 };
+    const int32_t first_atom[2] = {0, N};
+    const double cells[9] = {0};
+    const unsigned char periodic[3] = {0, 0, 0};
+    pair_list expected = {0};
+    for (size_t e = 0; e < sizeof extents / sizeof *extents; e++)
+        for (int axis = 0; axis < 3; axis++)
+            for (int sign = -1; sign <= 1; sign += 2) {
+                char what[64];
+                double positions[3 * N] = {0, 0, 0, 0.96, 0.1, 0.2, -0.24, 0.93, -0.3};
+                for (int i = 0; i < N; i++) positions[3 * i + axis] = i == 1 ? sign * extents[e] : 0;
+                const mlff_batch batch = {
+                    .n_systems = 1, .first_atom = first_atom, .positions = positions, .cells = cells, .periodic = periodic};
+                snprintf(what, sizeof what, "extent %g along axis %d", sign * extents[e], axis);
+                mlff_neighbors *neighbors = make(5, 0.5);
+                update(neighbors, &batch, what);
+                compare(neighbors, &batch, 5, &expected, what);
+                mlff_neighbors_destroy(neighbors);
+            }
+    free(expected.pairs);
+}
+
 // A list with a skin, followed through moves, jumps by lattice vectors and changed cells, always hands out the same.
 static void test_random_motion(void **state)
 {
@@ -544,10 +571,15 @@ static void test_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_batches), cmocka_unit_test(test_random_motion),
-        cmocka_unit_test(test_large),          cmocka_unit_test(test_rebuilds_only_when_needed),
-        cmocka_unit_test(test_edges),          cmocka_unit_test(test_no_allocation_after_warm_up),
-        cmocka_unit_test(test_bad_input),      cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_random_batches),
+        cmocka_unit_test(test_tiny_extents),
+        cmocka_unit_test(test_random_motion),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_rebuilds_only_when_needed),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_no_allocation_after_warm_up),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
