@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "mlff_train.h"
+#include "model/model.h"
 
 /* One trainable tensor of a model: its place in the flat parameter vector. Tensors come in the order of the model file;
  * aliases (shared interactions) come once. */
@@ -23,7 +24,14 @@ typedef struct train_layout {
     train_tensor *tensors; /* [n_tensors] */
     int n_tensors;
     int64_t n_parameters;
+    int *of_file; /* [tensors of the model file] index in `tensors`, also of an alias; -1: not trainable */
 } train_layout;
+void train_layout_free(train_layout *layout);
+/* The weights of a model as the flat vector, rounded to float32 where the file has float64, values_out[n_parameters]. */
+void train_layout_read(const train_layout *layout, const mlff_model *model, double *values_out);
+/* A copy of the model's file with its trainable tensors, aliases included, set from values[n_parameters]. */
+mlff_status train_layout_write(const train_layout *layout, const mlff_model *model, const double *values,
+                               model_weights *weights_out);
 
 /* Labelled structures with their graphs, in the model's units; energies without the model's offsets. Built once by
  * train_set.c; borrowed by backends until the next set_data. Indices of atoms and pairs in `neighbor` and `reverse` count from the

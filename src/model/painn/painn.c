@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "model/tensors.h"
+#include "painn_trainable.h"
 
 // What model->parameters points to.
 typedef struct painn_model {
@@ -293,6 +294,13 @@ static mlff_status painn_create_gpu(const mlff_model *model, const struct device
     return plugin->painn_create(&painn, options, evaluator_out);
 }
 
+static mlff_status painn_create_train(const mlff_model *model, const train_backend_options *options, train_backend **backend_out)
+{
+    if (options->device.kind == MLFF_CPU && options->precision == MLFF_FLOAT64)
+        return painn_train_reference_create(model, options, backend_out);
+    return mlff_fail(MLFF_ERR_UNSUPPORTED, "PaiNN is not trained in this precision on this device; use float64 on the CPU");
+}
+
 static void painn_destroy(mlff_model *model)
 {
     painn_model *painn = model->parameters;
@@ -311,5 +319,6 @@ const model_architecture painn_architecture = {
     .load = painn_load,
     .create_cpu = painn_create_cpu,
     .create_gpu = painn_create_gpu,
+    .create_train_backend = painn_create_train,
     .destroy = painn_destroy,
 };

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "painn.h"
+#include "painn_plain.h"
 
 enum { STAGE_RADIAL, STAGE_LAYERS }; // then message and update of each layer, readout, and the same backward
 
@@ -35,24 +35,7 @@ typedef struct reference {
     double *psi, *dpsi, *psi_bar, *u_bar, *distance, *u; // per pair: [K+1] ×3, [3], 1, [3]
 } reference;
 
-// ---- the functions of one number -------------------------------------------------------------------------------
-
-static double sigmoid(double x)
-{
-    return 1.0 / (1.0 + exp(-x));
-}
-
-static double activation(enum painn_activation kind, double x)
-{
-    if (kind == PAINN_SILU) return x * sigmoid(x);
-    return (x > 0 ? x : 0) + log1p(exp(-fabs(x))) - 0.6931471805599453; // softplus - ln 2
-}
-
-static double activation_derivative(enum painn_activation kind, double x)
-{
-    double s = sigmoid(x);
-    return kind == PAINN_SILU ? s * (1.0 + x * (1.0 - s)) : s;
-}
+// ---- radial functions ---------------------------------------------------------------------------------------------
 
 void painn_radial(const painn_parameters *p, double d, double *psi, double *derivative)
 {
@@ -86,18 +69,6 @@ void painn_radial(const painn_parameters *p, double d, double *psi, double *deri
 
 // ---- matrices ---------------------------------------------------------------------------------------------------
 
-// y[n][b] += x[n][a] m[a][b]
-static void add_product(int n, int a, int b, const double *x, const double *m, double *y)
-{
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < a; k++) {
-            double factor = x[(size_t)i * a + k];
-            const double *row = m + (size_t)k * b;
-            double *out = y + (size_t)i * b;
-            for (int j = 0; j < b; j++) out[j] += factor * row[j];
-        }
-}
-
 static void set_rows(int n, int width, const float *bias, double *y)
 {
     for (int i = 0; i < n; i++)
@@ -108,7 +79,7 @@ static void set_rows(int n, int width, const float *bias, double *y)
 static void linear(int n, int in, int out, const double *x, const double *w_transposed, const float *bias, double *y)
 {
     set_rows(n, out, bias, y);
-    add_product(n, in, out, x, w_transposed, y);
+    plain_add_product(n, in, out, x, w_transposed, y);
 }
 
 static double *to_double(const float *w, int rows, int columns, bool transpose)
@@ -195,7 +166,7 @@ static void update(reference *r, int n, int l)
             context[(size_t)i * 2 * F + F + f] = L->n[k];
         }
     linear(n, 2 * F, F, context, L->M1t, w->c1, L->g);
-    for (size_t k = 0; k < (size_t)n * F; k++) r->scratch[k] = activation(P->activation, L->g[k]);
+    for (size_t k = 0; k < (size_t)n * F; k++) r->scratch[k] = plain_activation(P->activation, L->g[k]);
     linear(n, F, 3 * F, r->scratch, L->M2t, w->c2, L->y);
     for (int i = 0; i < n; i++)
         for (int f = 0; f < F; f++) {
@@ -217,7 +188,7 @@ static void readout(reference *r, const model_graph *graph, double *atom_energy)
         linear(n, P->readout_width[k], P->readout_width[k + 1], input, r->readout_t[k], P->readout_bias[k], r->readout_z[k]);
         if (k + 1 < P->n_readout)
             for (size_t e = 0; e < (size_t)n * P->readout_width[k + 1]; e++)
-                r->scratch[e] = activation(P->activation, r->readout_z[k][e]);
+                r->scratch[e] = plain_activation(P->activation, r->readout_z[k][e]);
         input = r->scratch;
     }
     for (int i = 0; i < n; i++) atom_energy[i] = graph->owned && !graph->owned[i] ? 0.0 : r->readout_z[P->n_readout - 1][i];
@@ -234,9 +205,10 @@ static void readout_backward(reference *r, const model_graph *graph)
     for (int k = P->n_readout - 1; k >= 0; k--) {
         int in = P->readout_width[k], out = P->readout_width[k + 1];
         memset(next, 0, sizeof(double) * (size_t)n * in);
-        add_product(n, out, in, bar, r->readout[k], next);
+        plain_add_product(n, out, in, bar, r->readout[k], next);
         if (k > 0)
-            for (size_t e = 0; e < (size_t)n * in; e++) next[e] *= activation_derivative(P->activation, r->readout_z[k - 1][e]);
+            for (size_t e = 0; e < (size_t)n * in; e++)
+                next[e] *= plain_activation_derivative(P->activation, r->readout_z[k - 1][e]);
         double *swap = bar;
         bar = next;
         next = swap;
@@ -262,10 +234,10 @@ static void update_backward(reference *r, int n, int l)
         }
     double *g_bar = r->scratch, *context_bar = r->scratch2;
     memset(g_bar, 0, sizeof(double) * (size_t)n * F);
-    add_product(n, 3 * F, F, r->y_bar, L->M2, g_bar);
-    for (size_t k = 0; k < (size_t)n * F; k++) g_bar[k] *= activation_derivative(P->activation, L->g[k]);
+    plain_add_product(n, 3 * F, F, r->y_bar, L->M2, g_bar);
+    for (size_t k = 0; k < (size_t)n * F; k++) g_bar[k] *= plain_activation_derivative(P->activation, L->g[k]);
     memset(context_bar, 0, sizeof(double) * (size_t)n * 2 * F);
-    add_product(n, F, 2 * F, g_bar, L->M1, context_bar);
+    plain_add_product(n, F, 2 * F, g_bar, L->M1, context_bar);
     for (int i = 0; i < n; i++)
         for (int f = 0; f < F; f++) {
             size_t k = (size_t)i * F + f;
@@ -279,7 +251,7 @@ static void update_backward(reference *r, int n, int l)
             }
             r->q_bar[k] += context_bar[(size_t)i * 2 * F + f];
         }
-    add_product(3 * n, 2 * F, F, r->UB_bar, L->U, r->mu_bar);
+    plain_add_product(3 * n, 2 * F, F, r->UB_bar, L->U, r->mu_bar);
 }
 
 static void message_backward(reference *r, const model_graph *graph, int l)
@@ -324,9 +296,9 @@ static void message_backward(reference *r, const model_graph *graph, int l)
         }
     double *h_bar = r->scratch;
     memset(h_bar, 0, sizeof(double) * (size_t)n * F);
-    add_product(n, 3 * F, F, r->x_bar, L->W2, h_bar);
-    for (size_t k = 0; k < (size_t)n * F; k++) h_bar[k] *= activation_derivative(P->activation, L->h[k]);
-    add_product(n, F, F, h_bar, L->W1, r->q_bar);
+    plain_add_product(n, 3 * F, F, r->x_bar, L->W2, h_bar);
+    for (size_t k = 0; k < (size_t)n * F; k++) h_bar[k] *= plain_activation_derivative(P->activation, L->h[k]);
+    plain_add_product(n, F, F, h_bar, L->W1, r->q_bar);
 }
 
 // g = (ψ̄·ψ') u + (ū − u (u·ū)) / d
@@ -418,7 +390,7 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
         reference_layer *L = &r->layer[l];
         memcpy(L->mu, r->mu, sizeof(double) * (size_t)n * 3 * F);
         linear(n, F, F, r->q, L->W1t, P->layer[l].b1, L->h);
-        for (size_t k = 0; k < (size_t)n * F; k++) r->scratch[k] = activation(P->activation, L->h[k]);
+        for (size_t k = 0; k < (size_t)n * F; k++) r->scratch[k] = plain_activation(P->activation, L->h[k]);
         linear(n, F, 3 * F, r->scratch, L->W2t, P->layer[l].b2, L->x);
         message(r, graph, l);
         stage_end(clock, stage + STAGE_LAYERS + 2 * l);

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+// train_set.c: graphs of labelled structures in the model's units.
+#include "train_set.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+// A set while it grows; the set's own pointers are constant and are filled at the end.
+typedef struct builder {
+    const mlff_model *model;
+    mlff_neighbors *neighbors;
+    train_set *set;
+    int64_t *first_atom, *first_pair;
+    int32_t *species, *neighbor, *reverse;
+    double *vectors, *volume, *energy, *forces, *stress, *atom_energies, *weight, *probe_step;
+    size_t neighbor_capacity, reverse_capacity, vector_capacity;
+} builder;
+
+static const int voigt_index[9] = {0, 5, 4, 5, 1, 3, 4, 3, 2}; // full 3×3 from xx yy zz yz xz xy
+
+void train_set_free(train_set *set)
+{
+    if (!set) return;
+    const void *arrays[] = {set->first_atom,    set->first_pair, set->species,   set->neighbor, set->reverse,
+                            set->vectors,       set->volume,     set->energy,    set->forces,   set->stress,
+                            set->atom_energies, set->weight,     set->probe_step};
+    for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) base_free((void *)arrays[a]);
+    base_free(set);
+}
+
+static void *allocate(size_t count, size_t size, mlff_status *status)
+{
+    void *array = *status == MLFF_OK ? base_alloc(count, size, "training data") : NULL;
+    if (!array) *status = MLFF_ERR_MEMORY;
+    return array;
+}
+
+// Arrays whose length does not depend on the number of pairs.
+static mlff_status allocate_arrays(builder *b, bool with_atom_energies, bool with_probes)
+{
+    mlff_status status = MLFF_OK;
+    size_t frames = (size_t)b->set->n_frames, atoms = (size_t)b->set->n_atoms;
+    b->first_atom = allocate(frames + 1, sizeof *b->first_atom, &status);
+    b->first_pair = allocate(atoms + 1, sizeof *b->first_pair, &status);
+    b->species = allocate(atoms, sizeof *b->species, &status);
+    b->volume = allocate(frames, sizeof(double), &status);
+    b->energy = allocate(frames, sizeof(double), &status);
+    b->forces = allocate(3 * atoms, sizeof(double), &status);
+    b->stress = allocate(9 * frames, sizeof(double), &status);
+    b->weight = allocate(frames, sizeof(double), &status);
+    if (with_atom_energies) b->atom_energies = allocate(atoms, sizeof(double), &status);
+    if (with_probes) b->probe_step = allocate(frames, sizeof(double), &status);
+    return status;
+}
+
+// The set owns what the builder has, whole or not.
+static void hand_over(builder *b)
+{
+    train_set *set = b->set;
+    set->first_atom = b->first_atom;
+    set->first_pair = b->first_pair;
+    set->species = b->species;
+    set->neighbor = b->neighbor;
+    set->reverse = b->reverse;
+    set->vectors = b->vectors;
+    set->volume = b->volume;
+    set->energy = b->energy;
+    set->forces = b->forces;
+    set->stress = b->stress;
+    set->atom_energies = b->atom_energies;
+    set->weight = b->weight;
+    set->probe_step = b->probe_step;
+}
+
+static mlff_status check_elements(const mlff_model *model, const mlff_system *system, int64_t frame)
+{
+    for (int i = 0; i < system->n_atoms; i++) {
+        int z = system->species[i];
+        if (z >= 1 && z <= MLFF_MAX_ATOMIC_NUMBER && model->known[z]) continue;
+        const char *symbol = mlff_element_symbol(z);
+        return mlff_fail(MLFF_ERR_ELEMENT,
+                         "frame %" PRId64 ": atom %d is %s (atomic number %d), which model '%s' does not know; leave the frame "
+                         "out or create a model with this element",
+                         frame, i, symbol ? symbol : "no element", z, model->name);
+    }
+    return MLFF_OK;
+}
+
+static mlff_status add_pairs(builder *b, const mlff_system *system, int64_t frame)
+{
+    mlff_status status = MLFF_OK;
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_pairs pairs;
+    const double *vectors;
+    const int32_t *reverse;
+    int64_t atom = b->first_atom[frame], at = b->first_pair[atom];
+
+    mlff_batch_from_system(system, first_atom, &batch);
+    status = mlff_neighbors_update(b->neighbors, &batch);
+    if (status != MLFF_OK) {
+        char reason[512];
+        snprintf(reason, sizeof reason, "%s", mlff_last_error());
+        return mlff_fail(status, "frame %" PRId64 ": %s", frame, reason);
+    }
+    mlff_neighbors_get(b->neighbors, &pairs, &vectors, &reverse);
+    size_t n = (size_t)pairs.first[system->n_atoms], end = (size_t)at + n + 1;
+    MLFF_TRY(base_grow(&b->neighbor, &b->neighbor_capacity, end, sizeof *b->neighbor, "training data"));
+    MLFF_TRY(base_grow(&b->reverse, &b->reverse_capacity, end, sizeof *b->reverse, "training data"));
+    MLFF_TRY(base_grow(&b->vectors, &b->vector_capacity, 3 * end, sizeof *b->vectors, "training data"));
+    memcpy(b->neighbor + at, pairs.neighbor, sizeof *b->neighbor * n);
+    memcpy(b->reverse + at, reverse, sizeof *b->reverse * n);
+    for (size_t k = 0; k < 3 * n; k++) b->vectors[3 * (size_t)at + k] = vectors[k] / b->model->length_unit;
+    for (int i = 0; i <= system->n_atoms; i++) b->first_pair[atom + i] = at + pairs.first[i];
+done:
+    return status;
+}
+
+static void add_labels(builder *b, const mlff_system *system, const mlff_labels *labels, double probe_step, int64_t frame)
+{
+    const mlff_model *model = b->model;
+    double length = model->length_unit, energy_unit = model->energy_unit, stress_unit = energy_unit / (length * length * length);
+    int64_t atom = b->first_atom[frame];
+    int n = system->n_atoms;
+    bool periodic = system->periodic[0] && system->periodic[1] && system->periodic[2];
+    double offset = 0;
+    for (int i = 0; i < n; i++) offset += model->offset[system->species[i]];
+    b->energy[frame] = (labels->energy - offset) / energy_unit;
+    b->volume[frame] = periodic ? mlff_system_volume(system) / (length * length * length) : NAN;
+    b->weight[frame] = labels->weight;
+    for (int a = 0; a < 9; a++)
+        b->stress[9 * frame + a] = labels->stress && periodic ? labels->stress[voigt_index[a]] / stress_unit : NAN;
+    for (int k = 0; k < 3 * n; k++) b->forces[3 * atom + k] = labels->forces ? labels->forces[k] * length / energy_unit : NAN;
+    for (int i = 0; b->atom_energies && i < n; i++)
+        b->atom_energies[atom + i] = labels->atom_energies ? labels->atom_energies[i] / energy_unit : NAN;
+    if (b->probe_step) b->probe_step[frame] = probe_step > 0 ? probe_step / length : 0;
+}
+
+static mlff_status check_probe(const mlff_system *const *systems, const double *probe_steps, int64_t n_frames, int64_t frame)
+{
+    if (!probe_steps || !(probe_steps[frame] > 0)) return MLFF_OK;
+    if (frame + 1 == n_frames || systems[frame + 1]->n_atoms != systems[frame]->n_atoms || probe_steps[frame + 1] > 0)
+        return mlff_fail(MLFF_ERR_VALUE, "frame %" PRId64 " begins a Hessian probe, but the next frame is not its other half",
+                         frame);
+    return MLFF_OK;
+}
+
+mlff_status train_set_build(const mlff_model *model, const mlff_system *const *systems, const mlff_labels *labels,
+                            const double *probe_steps, int64_t n_frames, train_set **set_out)
+{
+    mlff_status status = MLFF_OK;
+    bool with_atom_energies = false, with_probes = false;
+    builder b = {.model = model};
+    if (n_frames < 1) return mlff_fail(MLFF_ERR_VALUE, "there are no labelled structures; training needs at least one");
+    if (n_frames > INT32_MAX) return mlff_fail(MLFF_ERR_LIMIT, "%" PRId64 " structures are too many", n_frames);
+    if (!(b.set = base_alloc(1, sizeof *b.set, "training data"))) return MLFF_ERR_MEMORY;
+    b.set->n_frames = n_frames;
+    for (int64_t k = 0; k < n_frames; k++) {
+        MLFF_TRY(check_elements(model, systems[k], k));
+        MLFF_TRY(check_probe(systems, probe_steps, n_frames, k));
+        b.set->n_atoms += systems[k]->n_atoms;
+        if (systems[k]->n_atoms > b.set->largest_frame) b.set->largest_frame = systems[k]->n_atoms;
+        with_atom_energies = with_atom_energies || labels[k].atom_energies;
+        with_probes = with_probes || (probe_steps && probe_steps[k] > 0);
+    }
+    MLFF_TRY(allocate_arrays(&b, with_atom_energies, with_probes));
+    MLFF_TRY(mlff_neighbors_create(model->cutoff, 0.0, &b.neighbors));
+    for (int64_t k = 0; k < n_frames; k++) {
+        b.first_atom[k + 1] = b.first_atom[k] + systems[k]->n_atoms;
+        MLFF_TRY(add_pairs(&b, systems[k], k));
+        add_labels(&b, systems[k], &labels[k], probe_steps ? probe_steps[k] : 0, k);
+    }
+    b.set->n_pairs = b.first_pair[b.set->n_atoms];
+    hand_over(&b);
+    *set_out = b.set;
+    b.set = NULL;
+done:
+    mlff_neighbors_destroy(b.neighbors);
+    if (b.set) hand_over(&b);
+    train_set_free(b.set);
+    return status;
+}
