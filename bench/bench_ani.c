@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     if (xyz) return 0;
     mlff_model *model;
     mlff_evaluator *evaluator;
-    bench_check(path ? mlff_model_load(path, &model) : mlff_model_create_ani(NULL, &model));
+    bench_check(path ? mlff_model_load(path, &model) : mlff_model_create("ani", NULL, &model));
     bench_check(mlff_evaluator_create(model, &options, &evaluator));
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int wanted = optind == argc;

@@ -79,10 +79,9 @@ int main(int argc, char **argv)
         if (c == 's') with_stages = 1;
         if (c == '?') return 2;
     }
-    mlff_painn_options network = mlff_painn_options_default();
     mlff_model *model;
     mlff_evaluator *evaluator;
-    bench_check(mlff_model_create_painn(&network, &model));
+    bench_check(mlff_model_create("painn", NULL, &model));
     bench_check(mlff_evaluator_create(model, &options, &evaluator));
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int wanted = optind == argc && k < 3;

@@ -123,43 +123,26 @@ MLFF_API mlff_import_options mlff_import_options_default(void);
  * NeuroChem's files (the .info file names the others), an ANI of FeNNol (.fnx). The last two say their unit themselves. */
 MLFF_API mlff_status mlff_model_import(const char *path, const mlff_import_options *options, mlff_model **model_out);
 
-typedef struct mlff_painn_options {
-    size_t struct_size;
-    int n_features;              /* 128 */
-    int n_layers;                /* 3 */
-    int n_radial;                /* 20 */
-    double cutoff_angstrom;      /* 5.0 */
-    const char *radial_basis;    /* "gaussian" or "bessel" */
-    const char *cutoff_function; /* "cosine" or "mollifier" */
-    int shared_filters, shared_interactions;
-    const char *elements; /* "H,C,O" or NULL: every element 1..99 */
-    uint64_t seed;
-} mlff_painn_options;
-MLFF_API mlff_painn_options mlff_painn_options_default(void);
-/* An untrained PaiNN (Schütt et al. 2021, arXiv:2102.03150): SchNetPack's initialisation, deterministic in `seed`.
- * Its information says trained = 0, and so must every report that uses it. */
-MLFF_API mlff_status mlff_model_create_painn(const mlff_painn_options *options, mlff_model **model_out);
-
-typedef struct mlff_ani_options {
-    size_t struct_size;
-    int n_members;        /* 8 */
-    const char *elements; /* "H,C,N,O,S,F,Cl"; their order is that of the file */
-    const char *hidden;   /* widths of the hidden layers, "160,128,96", for every element; NULL: ANI-2x's, which differ */
-    double radial_cutoff_angstrom;      /* 5.1 */
-    double angular_cutoff_angstrom;     /* 3.5 */
-    int n_radial, n_shifts, n_sections; /* 16; 8 by 4 of the angular part */
-    uint64_t seed;
-} mlff_ani_options;
-MLFF_API mlff_ani_options mlff_ani_options_default(void);
-/* An untrained ensemble of ANIs (Smith et al. 2017, doi:10.1039/C6SC05720A), by default of ANI-2x's shape: to measure speed.
- * Deterministic in `seed`; its information says trained = 0. */
-MLFF_API mlff_status mlff_model_create_ani(const mlff_ani_options *options, mlff_model **model_out);
-/* What models may be as large as. */
-enum { MLFF_PAINN_MAX_FEATURES = 1024, MLFF_PAINN_MAX_LAYERS = 16, MLFF_PAINN_MAX_RADIAL = 256, MLFF_ANI_MAX_MEMBERS = 64 };
+/* One setting of a new model, as text. */
+typedef struct mlff_setting {
+    const char *name, *value; /* "n_features", "64" */
+} mlff_setting;
+/* An untrained model with random weights, deterministic in its setting "seed": to measure speed, or to train. Its information
+ * says trained = 0, and so must every report that uses it. `settings` ends with a name of NULL; NULL: all defaults.
+ *   mlff_model_create("painn", (mlff_setting[]){{"n_features", "64"}, {"elements", "H,C,O"}, {0}}, &model);
+ * Fails with MLFF_ERR_USAGE for an architecture, a setting or a value that is not known, MLFF_ERR_ELEMENT for elements that the
+ * architecture does not have, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_model_create(const char *architecture, const mlff_setting *settings, mlff_model **model_out);
+/* Name of an architecture by index: "painn", "ani"; NULL past the end. */
+MLFF_API const char *mlff_architecture_name(int index);
+/* Name of an architecture's setting by index; NULL past the end or for an unknown architecture. `default_out` (NULL in it: not
+ * set) and `description_out` may be NULL. Static. */
+MLFF_API const char *mlff_architecture_setting(const char *architecture, int index, const char **default_out,
+                                               const char **description_out);
 
 typedef struct mlff_model_info {
     const char *architecture; /* "painn", "ani" */
-    const char *name;         /* file name without folder and suffix, or "new" */
+    const char *name;         /* file name without folder and suffix, or "painn-untrained" */
     const char *description;  /* one line: "PaiNN, 128 features, 3 layers, …" */
     const char *reference;    /* paper and DOI */
     double cutoff_angstrom;   /* of the neighbour list */

@@ -125,19 +125,39 @@ SUPPORT double support_difference(const double *a, const double *b, size_t n)
     return largest;
 }
 
+/* mlff_model_create with settings as text: "n_features=%d; elements=H,C". */
+MLFF_PRINTF(3, 4)
+SUPPORT mlff_status support_create(mlff_model **model_out, const char *architecture, const char *format, ...)
+{
+    char text[512];
+    mlff_setting settings[16] = {{0}};
+    int n = 0;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    for (char *at = text; *at && n < 15; n++) {
+        char *equals = strchr(at, '='), *end = at + strcspn(at, ";");
+        assert_non_null(equals);
+        *equals = 0;
+        settings[n] = (mlff_setting){at, equals + 1};
+        at = end;
+        if (*at) *at++ = 0;
+        at += strspn(at, " ");
+    }
+    return mlff_model_create(architecture, settings, model_out);
+}
+
 /* An untrained model whose forces have the size of real ones: SchNetPack's start, F features, L layers. */
 SUPPORT mlff_model *support_model(int n_features, int n_layers, const char *basis, const char *cutoff_function, int shared,
                                   uint64_t seed)
 {
-    mlff_painn_options options = mlff_painn_options_default();
-    options.n_features = n_features;
-    options.n_layers = n_layers;
-    options.radial_basis = basis;
-    options.cutoff_function = cutoff_function;
-    options.shared_filters = options.shared_interactions = shared;
-    options.seed = seed;
+    const char *flag = shared ? "true" : "false";
     mlff_model *model;
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn",
+                             "n_features=%d; n_layers=%d; radial_basis=%s; cutoff_function=%s; shared_filters=%s; "
+                             "shared_interactions=%s; seed=%llu",
+                             n_features, n_layers, basis, cutoff_function, flag, flag, (unsigned long long)seed));
     return model;
 }
 

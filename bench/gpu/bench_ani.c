@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     if (xyz) return 0;
     const device_plugin *gpu;
     mlff_model *model;
-    must(file ? mlff_model_load(file, &model) : mlff_model_create_ani(NULL, &model), "model");
+    must(file ? mlff_model_load(file, &model) : mlff_model_create("ani", NULL, &model), "model");
     must(device_plugin_get(&gpu), "plugin");
     must(gpu->warm_up(0), "warm up");
     cuda_evaluator *e;

@@ -305,8 +305,7 @@ int main(int argc, char **argv)
     }
     const device_plugin *gpu;
     mlff_model *model;
-    mlff_painn_options o = mlff_painn_options_default();
-    must(file ? mlff_model_load(file, &model) : mlff_model_create_painn(&o, &model), "model");
+    must(file ? mlff_model_load(file, &model) : mlff_model_create("painn", NULL, &model), "model");
     must(device_plugin_get(&gpu), "plugin");
     must(gpu->warm_up(0), "warm up");
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {

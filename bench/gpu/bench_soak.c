@@ -50,8 +50,7 @@ static mlff_model *load(const char *path)
         options.energy_unit = "kcal/mol";
         must(mlff_model_import(path, &options, &model), "soak");
     } else {
-        mlff_painn_options options = mlff_painn_options_default();
-        must(mlff_model_create_painn(&options, &model), "soak");
+        must(mlff_model_create("painn", NULL, &model), "soak");
     }
     return model;
 }

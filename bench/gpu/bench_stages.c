@@ -155,8 +155,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[k], "--case") == 0) only = argv[k + 1];
     }
     mlff_model *model;
-    mlff_painn_options options = mlff_painn_options_default();
-    must(mlff_model_create_painn(&options, &model), "model");
+    must(mlff_model_create("painn", NULL, &model), "model");
     must(mlff_device_warm_up(gpu), "warm up");
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         if (!only || strcmp(only, cases[k].name) == 0) run(model, &cases[k], turns > 0 ? turns : cases[k].turns);

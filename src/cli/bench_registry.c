@@ -34,11 +34,11 @@ enum { N_IMPLEMENTATIONS = sizeof implementations / sizeof *implementations };
 
 static mlff_status make_model(int n_features, int n_layers, const char *elements, mlff_model **model_out)
 {
-    mlff_painn_options options = mlff_painn_options_default();
-    options.n_features = n_features;
-    options.n_layers = n_layers;
-    options.elements = elements;
-    return mlff_model_create_painn(&options, model_out);
+    char features[16], layers[16];
+    snprintf(features, sizeof features, "%d", n_features);
+    snprintf(layers, sizeof layers, "%d", n_layers);
+    const mlff_setting settings[] = {{"n_features", features}, {"n_layers", layers}, {"elements", elements}, {0}};
+    return mlff_model_create("painn", settings, model_out);
 }
 
 int bench_list(cli_arguments *arguments)

@@ -14,15 +14,13 @@
 // Energy and forces of a water molecule by a small random model, in both precisions.
 static mlff_status try_engine(double *difference)
 {
-    mlff_painn_options shape = mlff_painn_options_default();
-    shape.n_features = 16;
-    shape.n_layers = 1;
+    const mlff_setting settings[] = {{"n_features", "16"}, {"n_layers", "1"}, {0}};
     mlff_model *model = NULL;
     mlff_system *system = NULL;
     double energies[2] = {0}, forces[2][9] = {{0}};
 
     mlff_status status = mlff_system_build("h2o", 0, 0, &system);
-    if (status == MLFF_OK) status = mlff_model_create_painn(&shape, &model);
+    if (status == MLFF_OK) status = mlff_model_create("painn", settings, &model);
     for (int i = 0; status == MLFF_OK && i < 2; i++) {
         mlff_evaluator_options options = mlff_evaluator_options_default();
         options.precision = i == 0 ? MLFF_FLOAT64 : MLFF_FLOAT32;

@@ -17,7 +17,7 @@ static mlff_status random_model(const char *name, mlff_model **model_out)
         return mlff_fail(MLFF_ERR_USAGE,
                          "%s: --random-weights makes the shape of fennol-ani2x only; for another untrained model: mlff new",
                          name);
-    return mlff_model_create_ani(NULL, model_out);
+    return mlff_model_create("ani", NULL, model_out);
 }
 
 int cli_setup_make(cli_arguments *arguments, cli_setup *setup)

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "mlff.h"
+#include "model/settings.h"
 
 typedef struct model_architecture model_architecture;
 struct device_plugin; /* device/device.h */
@@ -173,6 +174,10 @@ struct model_architecture {
     mlff_status (*create_train_backend)(const mlff_model *model, const struct train_backend_options *options,
                                         struct train_backend **backend_out);
     void (*destroy)(mlff_model *model); /* frees model->parameters */
+    /* Untrained models: a table of settings, the struct they fill, and the weights made from it. NULL: none can be created. */
+    const model_setting *settings;
+    size_t options_bytes;
+    mlff_status (*create)(const void *options, model_weights *weights_out);
 };
 extern const model_architecture painn_architecture, ani_architecture;
 enum { MODEL_MAX_ARCHITECTURES = 16 };

@@ -319,60 +319,46 @@ done:
     return status;
 }
 
-mlff_painn_options mlff_painn_options_default(void)
-{
-    return (mlff_painn_options){
-        .struct_size = sizeof(mlff_painn_options),
-        .n_features = 128,
-        .n_layers = 3,
-        .n_radial = 20,
-        .cutoff_angstrom = 5.0,
-        .radial_basis = "gaussian",
-        .cutoff_function = "cosine",
-    };
-}
+// ---- new models
 
-mlff_status mlff_model_create_painn(const mlff_painn_options *options, mlff_model **model_out)
+mlff_status mlff_model_create(const char *architecture, const mlff_setting *settings, mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
-    mlff_painn_options wanted = mlff_painn_options_default();
     model_weights weights = {0};
-
-    if (!model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_painn: model_out must be given");
-    MLFF_TRY(base_take_options("mlff_model_create_painn", "mlff_painn_options", options, sizeof wanted, &wanted));
-    MLFF_TRY(painn_new(&wanted, &weights));
-    MLFF_TRY(model_from_weights(&weights, "new", model_out));
+    char text[256];
+    void *options = NULL;
+    if (!architecture || !model_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create: architecture and model_out must be given");
+    const model_architecture *found = model_architecture_find(architecture);
+    if (!found || !found->create)
+        return mlff_fail(MLFF_ERR_USAGE, "architecture '%.40s' is not one of %s", architecture,
+                         known_architectures(text, sizeof text));
+    if (!(options = base_alloc(1, found->options_bytes, "settings"))) return MLFF_ERR_MEMORY;
+    MLFF_TRY(model_settings_parse(architecture, found->settings, settings, options));
+    MLFF_TRY(found->create(options, &weights));
+    snprintf(text, sizeof text, "%.200s-untrained", architecture);
+    MLFF_TRY(model_from_weights(&weights, text, model_out));
 done:
+    base_free(options);
     weights_free(&weights);
     return status;
 }
 
-mlff_ani_options mlff_ani_options_default(void)
+const char *mlff_architecture_name(int index)
 {
-    return (mlff_ani_options){
-        .struct_size = sizeof(mlff_ani_options),
-        .n_members = 8,
-        .elements = "H,C,N,O,S,F,Cl",
-        .radial_cutoff_angstrom = 5.1,
-        .angular_cutoff_angstrom = 3.5,
-        .n_radial = 16,
-        .n_shifts = 8,
-        .n_sections = 4,
-    };
+    return index >= 0 && index < MODEL_MAX_ARCHITECTURES && architectures[index] ? architectures[index]->name : NULL;
 }
 
-mlff_status mlff_model_create_ani(const mlff_ani_options *options, mlff_model **model_out)
+const char *mlff_architecture_setting(const char *architecture, int index, const char **default_out, const char **description_out)
 {
-    mlff_status status = MLFF_OK;
-    mlff_ani_options wanted = mlff_ani_options_default();
-    model_weights weights = {0};
-    if (!model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create_ani: model_out must be given");
-    MLFF_TRY(base_take_options("mlff_model_create_ani", "mlff_ani_options", options, sizeof wanted, &wanted));
-    MLFF_TRY(ani_new(&wanted, &weights));
-    MLFF_TRY(model_from_weights(&weights, "ani-untrained", model_out));
-done:
-    weights_free(&weights);
-    return status;
+    const model_architecture *found = architecture ? model_architecture_find(architecture) : NULL;
+    if (!found || !found->settings || index < 0) return NULL;
+    for (int i = 0; i < index; i++)
+        if (!found->settings[i].name) return NULL;
+    const model_setting *setting = &found->settings[index];
+    if (setting->name && default_out) *default_out = setting->value;
+    if (setting->name && description_out) *description_out = setting->description;
+    return setting->name;
 }
 
 void mlff_model_destroy(mlff_model *model)
@@ -438,11 +424,10 @@ size_t mlff_abi_size(const char *struct_name)
         SIZE(mlff_system),           SIZE(mlff_pairs),          SIZE(mlff_batch),
         SIZE(mlff_frame_results),    SIZE(mlff_builder_info),   SIZE(mlff_neighbors_info),
         SIZE(mlff_dynamics_options), SIZE(mlff_dynamics_state), SIZE(mlff_device),
-        SIZE(mlff_import_options),   SIZE(mlff_painn_options),  SIZE(mlff_model_info),
+        SIZE(mlff_import_options),   SIZE(mlff_setting),        SIZE(mlff_model_info),
         SIZE(mlff_halo_array),       SIZE(mlff_halo),           SIZE(mlff_evaluator_options),
         SIZE(mlff_results),          SIZE(mlff_stage),          SIZE(mlff_evaluator_info),
         SIZE(mlff_stage_span),       SIZE(mlff_device_info),    SIZE(mlff_device_memory),
-        SIZE(mlff_ani_options),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

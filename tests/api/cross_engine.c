@@ -59,12 +59,9 @@ static int check(const mlff_model *model, const char *name, mlff_status *status)
 
 int main(void)
 {
-    mlff_painn_options options = mlff_painn_options_default();
     mlff_model *model = NULL;
-    options.n_features = 32;
-    options.n_layers = 2;
-    options.seed = 1;
-    mlff_status status = mlff_model_create_painn(&options, &model);
+    const mlff_setting settings[] = {{"n_features", "32"}, {"n_layers", "2"}, {"seed", "1"}, {0}};
+    mlff_status status = mlff_model_create("painn", settings, &model);
     int wrong = status != MLFF_OK;
     if (!wrong) wrong |= check(model, "ethanol", &status);
     if (!wrong) wrong |= check(model, "silicon", &status);

@@ -122,8 +122,8 @@ test_usage() {
     refused 2 "--arch NAME is missing" new -o x.safetensors
     refused 2 "-o FILE is missing" new --arch painn
     refused 2 "--arch 'gpt' is not one of" new --arch gpt -o x.safetensors
-    refused 2 "--layers '0' is not a whole number from 1" new --arch painn --layers 0 -o x.safetensors
-    refused 2 "--cutoff 'nan' is not a number" new --arch painn --cutoff nan -o x.safetensors
+    refused 2 "n_layers is '0', not a whole number from 1 to 16" new --arch painn --layers 0 -o x.safetensors
+    refused 2 "cutoff is 'nan', not a number" new --arch painn --cutoff nan -o x.safetensors
     refused 2 "--energy-unit 'erg' is not one of" import in -o out.safetensors --energy-unit erg
     refused 2 "-o FILE is missing" import in
     model
@@ -156,9 +156,9 @@ test_new() {
     refused 1 'no_such_folder' new --arch painn -o no_such_folder/a.safetensors
     refused 1 'folder' new --arch painn -o .
     run 0 new --arch painn --features 16 --radial-basis bessel --cutoff-function mollifier --shared-filters --shared-interactions -o c.safetensors
-    refused 2 "'1025' is not a whole number from 2 to 1024" new --arch painn --features 1025 -o d.safetensors
-    refused 2 'features goes with --arch painn' new --arch ani --features 64 -o d.safetensors
-    refused 2 'members goes with --arch ani' new --arch painn --members 2 -o d.safetensors
+    refused 2 "n_features is '1025', not a whole number from 2 to 1024" new --arch painn --features 1025 -o d.safetensors
+    refused 2 'features does not go with --arch ani' new --arch ani --features 64 -o d.safetensors
+    refused 2 'members does not go with --arch painn' new --arch painn --members 2 -o d.safetensors
     refused 2 'such as 160,128,96' new --arch ani --hidden 10,,10 -o d.safetensors
     refused 2 'such as H,C,N,O' new --arch ani --elements H,Q -o d.safetensors
     run 0 new --arch ani --members 2 --elements H,C,O --hidden 32,16 --seed 3 -o ani.safetensors

@@ -201,7 +201,7 @@ static void test_2x(void **state)
     } cases[] = {{"benzene", 0}, {"aspirin", 0}, {"water", 63}, {"water", 300}};
     if (!have_gpu()) return;
     mlff_model *model = ani_2x();
-    if (!model) assert_ok(mlff_model_create_ani(NULL, &model));
+    if (!model) assert_ok(mlff_model_create("ani", NULL, &model));
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, NULL);
     mlff_device_info info = {.struct_size = sizeof info};
     assert_ok(mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info));

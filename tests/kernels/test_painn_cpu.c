@@ -273,12 +273,8 @@ static void fold(const opened *o, double *forces, int n_owned)
 static void test_deep_halo(void **state)
 {
     (void)state;
-    mlff_painn_options options = mlff_painn_options_default();
-    options.n_features = 32;
-    options.n_layers = 2;
-    options.cutoff_angstrom = 4.0;
     mlff_model *model;
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn", "n_features=32; n_layers=2; cutoff=4"));
     mlff_system *system = support_random_system(12, 1, 1.4, 31);
     static opened o;
     open_up(system, 8.0, &o);

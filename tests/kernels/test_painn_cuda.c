@@ -7,10 +7,8 @@
 
 static mlff_model *untrained(int F)
 {
-    mlff_painn_options options = mlff_painn_options_default();
     mlff_model *model;
-    options.n_features = F;
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn", "n_features=%d", F));
     return model;
 }
 

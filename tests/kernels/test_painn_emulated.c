@@ -188,12 +188,8 @@ static void make_molecules(molecules *m)
 
 static mlff_model *untrained(int F, int L, const char *basis)
 {
-    mlff_painn_options options = mlff_painn_options_default();
     mlff_model *model;
-    options.n_features = F;
-    options.n_layers = L;
-    options.radial_basis = basis;
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn", "n_features=%d; n_layers=%d; radial_basis=%s", F, L, basis));
     return model;
 }
 

@@ -18,17 +18,12 @@ enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
 static mlff_model *small_model(const setting *s)
 {
-    mlff_painn_options options = mlff_painn_options_default();
-    options.n_features = 6;
-    options.n_layers = 3;
-    options.n_radial = 5;
-    options.cutoff_angstrom = 3.5;
-    options.radial_basis = s->basis;
-    options.cutoff_function = s->cutoff_function;
-    options.shared_filters = options.shared_interactions = s->shared;
-    options.seed = 5;
+    const char *shared = s->shared ? "true" : "false";
     mlff_model *model;
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn",
+                             "n_features=6; n_layers=3; n_radial=5; cutoff=3.5; radial_basis=%s; cutoff_function=%s; "
+                             "shared_filters=%s; shared_interactions=%s; seed=5",
+                             s->basis, s->cutoff_function, shared, shared));
     if (s->softplus) ((painn_parameters *)model->parameters)->activation = PAINN_SHIFTED_SOFTPLUS;
     return model;
 }

@@ -33,7 +33,7 @@ def scratch(name):
 def untrained():
     """A small PaiNN with random weights, which knows H, C, N, O, Si."""
     if "untrained" not in _made:
-        _made["untrained"] = Model.new_painn("H,C,N,O,Si", n_features=32, n_layers=2, cutoff=4.0, seed=7)
+        _made["untrained"] = Model.create("painn", elements="H,C,N,O,Si", n_features=32, n_layers=2, cutoff=4.0, seed=7)
     return _made["untrained"]
 
 

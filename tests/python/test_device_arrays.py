@@ -81,7 +81,7 @@ class ByDLPack:
 class DeviceArrays(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.model = Model.new_painn("H,C,O", n_features=64, n_layers=2, cutoff=4.0, seed=7)
+        cls.model = Model.create("painn", elements="H,C,O", n_features=64, n_layers=2, cutoff=4.0, seed=7)
         cls.evaluator = Evaluator(cls.model, device="cuda")
         cls.atoms = support.ethanol_frames(1)[0]
         cls.expected = cls.evaluator.compute(cls.atoms.numbers, cls.atoms.positions)

@@ -14,7 +14,7 @@ from mlff_distiller import Dynamics, Model, MlffError
 
 class TestDynamics(unittest.TestCase):
     def setUp(self):
-        self.model = Model.new_painn(["H", "C", "O"], n_features=16, n_layers=2)
+        self.model = Model.create("painn", elements=["H", "C", "O"], n_features=16, n_layers=2)
         self.atoms = molecule("CH3CH2OH")
 
     def make(self, **settings):

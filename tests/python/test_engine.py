@@ -223,7 +223,7 @@ class Models(unittest.TestCase):
 
 class Ensembles(unittest.TestCase):
     def test_members_and_how_far_they_differ(self):
-        model = Model.new_ani(n_members=3, seed=2)
+        model = Model.create("ani", n_members=3, seed=2)
         self.assertEqual((model.info.n_members, model.info.trained), (3, False))
         atoms = support.ethanol_frames(1)[0]
         evaluator = Evaluator(model, device="cpu", precision="float64", n_threads=1)

@@ -188,7 +188,7 @@ class Rules(unittest.TestCase):
 class Ensembles(unittest.TestCase):
     def test_uncertainty(self):
         atoms = support.ethanol_frames(1)[0]
-        calc = StudentCalculator(Model.new_ani(n_members=3), device="cpu", n_threads=1)
+        calc = StudentCalculator(Model.create("ani", n_members=3), device="cpu", n_threads=1)
         found = calc.ensemble(atoms)
         self.assertEqual(found["member_energies"].shape, (3,))
         self.assertGreater(found["energy_deviation"], 0)

@@ -50,26 +50,23 @@ static void expect_refusal(const char *header, const void *data, size_t data_byt
     free(bytes);
 }
 
-static void small_painn(mlff_painn_options *options)
-{
-    *options = mlff_painn_options_default();
-    options->n_features = 6;
-    options->n_layers = 2;
-    options->n_radial = 5;
-    options->elements = "O, H,6";
-    options->seed = 42;
-}
+#define SMALL "n_features=6; n_layers=2; n_radial=5; elements=O, H,6; seed=42"
+static const painn_options small = {.n_features = 6,
+                                    .n_layers = 2,
+                                    .n_radial = 5,
+                                    .cutoff = 5,
+                                    .radial_basis = "gaussian",
+                                    .cutoff_function = "cosine",
+                                    .elements = "O, H,6",
+                                    .seed = 42};
 
 static void save_load_save_is_the_same_file(void **state)
 {
     (void)state;
-    mlff_painn_options options;
     mlff_model *model, *again;
     mlff_model_info info;
     size_t length, length_again;
-    small_painn(&options);
-
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn", SMALL));
     assert_ok(mlff_model_save(model, temporary("a.b.safetensors")));
     assert_ok(mlff_model_load(temporary("a.b.safetensors"), &again));
     assert_ok(mlff_model_save(again, temporary("again")));
@@ -102,10 +99,9 @@ static void save_load_save_is_the_same_file(void **state)
 static void new_models_have_the_parameters_of_the_paper(void **state)
 {
     (void)state;
-    mlff_painn_options options = mlff_painn_options_default();
     mlff_model *model, *other;
     mlff_model_info info;
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(mlff_model_create("painn", NULL, &model));
     mlff_model_info_get(model, &info);
     assert_int_equal(info.n_parameters, 589057);
     assert_int_equal(info.n_elements, 99);
@@ -125,13 +121,10 @@ static void new_models_have_the_parameters_of_the_paper(void **state)
     assert_true(fabs((double)p->width[3] - 5.0 / 19) < 1e-6 && fabs((double)p->center[19] - 5.0) < 1e-6);
 
     // same seed, same numbers; another seed, other numbers
-    assert_ok(mlff_model_create_painn(&options, &other));
+    assert_ok(mlff_model_create("painn", NULL, &other));
     assert_memory_equal(p->embedding, ((painn_parameters *)other->parameters)->embedding, 100 * 128 * sizeof(float));
     mlff_model_destroy(other);
-    options.seed = 1;
-    options.shared_filters = options.shared_interactions = 1;
-    options.radial_basis = "bessel";
-    assert_ok(mlff_model_create_painn(&options, &other));
+    assert_ok(support_create(&other, "painn", "seed=1; shared_filters=true; shared_interactions=true; radial_basis=bessel"));
     assert_true(memcmp(p->embedding, ((painn_parameters *)other->parameters)->embedding, 100 * 128 * sizeof(float)) != 0);
     mlff_model_info_get(other, &info);
     assert_int_equal(info.n_parameters, 210433);
@@ -142,43 +135,62 @@ static void new_models_have_the_parameters_of_the_paper(void **state)
     mlff_model_destroy(other);
 }
 
-static void options_out_of_range_are_refused(void **state)
+static void settings_out_of_range_are_refused(void **state)
 {
     (void)state;
     mlff_model *model = NULL;
-    mlff_painn_options options;
-#define REFUSED(change)                                                                                                          \
-    do {                                                                                                                         \
-        small_painn(&options);                                                                                                   \
-        change;                                                                                                                  \
-        assert_true(mlff_model_create_painn(&options, &model) != MLFF_OK);                                                       \
-        assert_true(strlen(mlff_last_error()) > 0);                                                                              \
-    } while (0)
-    REFUSED(options.n_features = 0);
-    REFUSED(options.n_features = 1 << 30);
-    REFUSED(options.n_layers = 17);
-    REFUSED(options.n_radial = 1);
-    REFUSED(options.cutoff_angstrom = NAN);
-    REFUSED(options.cutoff_angstrom = -5);
-    REFUSED(options.radial_basis = "hat");
-    REFUSED(options.cutoff_function = NULL);
-    REFUSED(options.elements = "");
-    REFUSED(options.elements = "H,");
-    REFUSED(options.elements = "H C");
-    REFUSED(options.elements = "H,H");
-    REFUSED(options.elements = "Xx");
-    REFUSED(options.elements = "119");
-    REFUSED(options.elements = "Fm"); // 100: no row in the embedding
-    REFUSED(options.struct_size = 0);
-    REFUSED(options.struct_size = sizeof options + 1); // of a newer library
-#undef REFUSED
+    static const struct {
+        const char *setting, *part;
+    } cases[] = {
+        {"n_features=1", "n_features is '1', not a whole number from 2 to 1024"},
+        {"n_features=1073741824", "from 2 to 1024"},
+        {"n_features=2.5", "not a whole number"},
+        {"n_layers=17", "from 1 to 16"},
+        {"n_radial=1", "from 2 to 256"},
+        {"cutoff=nan", "cutoff is 'nan', not a number from 0.1 to 100"},
+        {"cutoff=-5", "not a number"},
+        {"radial_basis=hat", "radial_basis is 'hat'; expected one of gaussian, bessel"},
+        {"cutoff_function=", "expected one of cosine, mollifier"},
+        {"shared_filters=1", "expected true or false"},
+        {"seed=-1", "not a whole number from 0"},
+        {"elements=", "is not an element"},
+        {"elements=H,", "is not an element"},
+        {"elements=H C", "not a list"},
+        {"elements=H,H", "appears twice"},
+        {"elements=Xx", "is not an element"},
+        {"elements=119", "is not an element"},
+        {"elements=Fm", "a PaiNN has 1 to 99"}, // 100: no row in the embedding
+        {"n_members=3", "architecture 'painn' has no setting 'n_members'; it has n_features, "},
+        {"n_layers=2; n_layers=3", "setting 'n_layers' is given twice"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mlff_status status = support_create(&model, "painn", "%s", cases[i].setting);
+        if (status == MLFF_OK || !strstr(mlff_last_error(), cases[i].part))
+            fail_msg("%s gives %s \"%s\", expected \"%s\"", cases[i].setting, mlff_status_name(status), mlff_last_error(),
+                     cases[i].part);
+    }
+    assert_int_equal(mlff_model_create("gpt", NULL, &model), MLFF_ERR_USAGE);
+    assert_non_null(strstr(mlff_last_error(), "is not one of painn, ani"));
+    assert_int_equal(support_create(&model, "ani", "cutoff=3; angular_cutoff=4"), MLFF_ERR_USAGE);
     assert_null(model);
-    // A caller of an older header: what it does not know is not read.
-    small_painn(&options);
-    options.struct_size = offsetof(mlff_painn_options, elements);
-    options.elements = "Xx";
-    assert_int_equal(mlff_model_create_painn(&options, &model), MLFF_OK);
-    mlff_model_destroy(model);
+}
+
+static void settings_are_listed(void **state)
+{
+    (void)state;
+    const char *value = "", *description = NULL;
+    assert_string_equal(mlff_architecture_name(0), "painn");
+    assert_string_equal(mlff_architecture_name(1), "ani");
+    assert_null(mlff_architecture_name(2));
+    assert_null(mlff_architecture_name(-1));
+    assert_string_equal(mlff_architecture_setting("painn", 0, &value, &description), "n_features");
+    assert_string_equal(value, "128");
+    assert_non_null(strstr(description, "width"));
+    assert_string_equal(mlff_architecture_setting("painn", 8, &value, NULL), "elements");
+    assert_null(value);
+    assert_null(mlff_architecture_setting("painn", 10, NULL, NULL));
+    assert_null(mlff_architecture_setting("painn", 11, NULL, NULL));
+    assert_null(mlff_architecture_setting("gpt", 0, NULL, NULL));
 }
 
 static void lying_headers_are_refused(void **state)
@@ -245,11 +257,9 @@ static void header_lengths_are_bounded(void **state)
 static void every_truncation_is_noticed(void **state)
 {
     (void)state;
-    mlff_painn_options options;
     mlff_model *model;
     size_t length;
-    small_painn(&options);
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn", SMALL));
     assert_ok(mlff_model_save(model, temporary("whole")));
     mlff_model_destroy(model);
     char *bytes = bytes_of(temporary("whole"), &length);
@@ -402,8 +412,7 @@ static void metadata_and_tensors_must_fit(void **state)
         {other_cutoff_tensor, MLFF_ERR_FORMAT, "metadata cutoff is 5, tensor representation.cutoff_fn.cutoff 4"},
         {two_energies, MLFF_ERR_FORMAT, "its readout gives 3 numbers"},
     };
-    mlff_painn_options options;
-    small_painn(&options);
+    const painn_options options = small;
     int64_t held = base_allocated_bytes();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model_weights weights = {0};
@@ -423,8 +432,7 @@ static void metadata_and_tensors_must_fit(void **state)
 static void shared_interactions_may_be_stored_once_or_for_each_layer(void **state)
 {
     (void)state;
-    mlff_painn_options options;
-    small_painn(&options);
+    painn_options options = small;
     options.shared_interactions = 1;
     for (int differ = 0; differ <= 1; differ++) {
         model_weights weights = {0};
@@ -447,10 +455,9 @@ static void shared_interactions_may_be_stored_once_or_for_each_layer(void **stat
 static void offsets_are_in_electronvolts(void **state)
 {
     (void)state;
-    mlff_painn_options options;
+    const painn_options options = small;
     model_weights weights = {0};
     mlff_model *model;
-    small_painn(&options);
     assert_ok(painn_new(&options, &weights));
     assert_ok(weights_set(&weights, "energy_mean", "%.17g", -10786.226809289834));
     assert_ok(weights_set(&weights, "energy_unit_ev", "%.17g", BASE_KCAL_PER_MOL_EV));
@@ -466,10 +473,8 @@ static void offsets_are_in_electronvolts(void **state)
 static void files_that_cannot_be_are_errors(void **state)
 {
     (void)state;
-    mlff_painn_options options;
     mlff_model *model, *loaded = NULL;
-    small_painn(&options);
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn", SMALL));
     assert_int_equal(mlff_model_save(model, "/dev/full"), MLFF_ERR_IO);
     assert_int_equal(mlff_model_save(model, temporary("no/such/folder")), MLFF_ERR_IO);
     assert_int_equal(mlff_model_load(temporary("absent"), &loaded), MLFF_ERR_IO);
@@ -511,7 +516,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(save_load_save_is_the_same_file),
         cmocka_unit_test(new_models_have_the_parameters_of_the_paper),
-        cmocka_unit_test(options_out_of_range_are_refused),
+        cmocka_unit_test(settings_out_of_range_are_refused),
+        cmocka_unit_test(settings_are_listed),
         cmocka_unit_test(lying_headers_are_refused),
         cmocka_unit_test(header_lengths_are_bounded),
         cmocka_unit_test(every_truncation_is_noticed),

@@ -129,35 +129,8 @@ class mlff_import_options(Structure):
     _fields_ = [("struct_size", c_size_t), ("energy_unit", c_char_p), ("length_unit", c_char_p), ("elements", c_char_p)]
 
 
-class mlff_ani_options(Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("n_members", c_int),
-        ("elements", c_char_p),
-        ("hidden", c_char_p),
-        ("radial_cutoff_angstrom", c_double),
-        ("angular_cutoff_angstrom", c_double),
-        ("n_radial", c_int),
-        ("n_shifts", c_int),
-        ("n_sections", c_int),
-        ("seed", c_uint64),
-    ]
-
-
-class mlff_painn_options(Structure):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("n_features", c_int),
-        ("n_layers", c_int),
-        ("n_radial", c_int),
-        ("cutoff_angstrom", c_double),
-        ("radial_basis", c_char_p),
-        ("cutoff_function", c_char_p),
-        ("shared_filters", c_int),
-        ("shared_interactions", c_int),
-        ("elements", c_char_p),
-        ("seed", c_uint64),
-    ]
+class mlff_setting(Structure):
+    _fields_ = [("name", c_char_p), ("value", c_char_p)]
 
 
 class mlff_evaluator_options(Structure):
@@ -289,7 +262,7 @@ class mlff_comparison_options(Structure):
 # Of the engine's library and of the profiler's.
 CORE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_system, mlff_batch, mlff_results, mlff_device, mlff_device_info, mlff_device_memory, mlff_model_info,
-    mlff_import_options, mlff_painn_options, mlff_ani_options, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options, mlff_dynamics_state,
+    mlff_import_options, mlff_setting, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options, mlff_dynamics_state,
 )  # fmt: skip
 PROFILE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_callable, mlff_statistics, mlff_process_memory, mlff_profile_options, mlff_comparison_options,

@@ -44,6 +44,14 @@ _RESULTS = (
 PRECISIONS = {"default": 0, "float32": 1, "float64": 2, "tf32": 3, "bf16": 4}
 
 
+def _setting_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(entry) for entry in value)
+    return str(value)
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """What a model says of itself.
@@ -76,7 +84,7 @@ class ModelInfo:
 
 
 class Model:
-    """Weights and shape of a force field, read-only, shared by threads. Made by `load`, `import_schnetpack` or `new_painn`."""
+    """Weights and shape of a force field, read-only, shared by threads. Made by `load`, `import_schnetpack` or `create`."""
 
     def __init__(self, handle: c_void_p) -> None:
         self._handle = handle
@@ -116,48 +124,19 @@ class Model:
         return cls(out)
 
     @classmethod
-    def new_painn(
-        cls,
-        elements: str | Iterable[str] | None = None,
-        n_features: int = 128,
-        n_layers: int = 3,
-        n_radial: int = 20,
-        cutoff: float = 5.0,
-        seed: int = 0,
-        radial_basis: str = "gaussian",
-        cutoff_function: str = "cosine",
-    ) -> Model:
-        """An untrained PaiNN, deterministic in `seed`: right for measuring speed, meaningless for chemistry."""
-        options = lib.core.mlff_painn_options_default()
-        names = ",".join(elements) if elements is not None and not isinstance(elements, str) else elements
-        options.n_features, options.n_layers, options.n_radial = n_features, n_layers, n_radial
-        options.cutoff_angstrom, options.seed = cutoff, seed
-        options.radial_basis, options.cutoff_function = radial_basis.encode(), cutoff_function.encode()
-        options.elements = names.encode() if names else None
-        out = c_void_p()
-        lib.core.mlff_model_create_painn(byref(options), byref(out))
-        return cls(out)
+    def create(cls, architecture: str, **settings: object) -> Model:
+        """An untrained model, deterministic in its setting `seed`: right for measuring speed, meaningless for chemistry.
 
-    @classmethod
-    def new_ani(
-        cls,
-        n_members: int = 8,
-        seed: int = 0,
-        elements: str | Iterable[str] | None = None,
-        hidden: Iterable[int] | None = None,
-    ) -> Model:
-        """An untrained ensemble of ANIs, deterministic in `seed`: right for measuring speed, meaningless for chemistry.
-
-        Its shape is ANI-2x's where `elements` (H, C, N, O, S, F, Cl) and `hidden` (widths of the hidden layers) are not given.
+        Args:
+            architecture: "painn" or "ani".
+            settings: of the architecture, such as `n_features=64, elements="H,C,O"`; lists become "H,C,O", None is the default.
         """
-        options = lib.core.mlff_ani_options_default()
-        names = ",".join(elements) if elements is not None and not isinstance(elements, str) else elements
-        options.n_members, options.seed = n_members, seed
-        if names:
-            options.elements = names.encode()
-        options.hidden = ",".join(str(width) for width in hidden).encode() if hidden is not None else None
+        given = {name: _setting_text(value) for name, value in settings.items() if value is not None}
+        table = (s.mlff_setting * (len(given) + 1))()
+        for entry, (name, value) in zip(table, given.items()):
+            entry.name, entry.value = name.encode(), value.encode()
         out = c_void_p()
-        lib.core.mlff_model_create_ani(byref(options), byref(out))
+        lib.core.mlff_model_create(architecture.encode(), table, byref(out))
         return cls(out)
 
     def save(self, path: str | os.PathLike[str]) -> None:

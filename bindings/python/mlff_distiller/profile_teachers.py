@@ -55,7 +55,7 @@ def make_teacher(name: str, device: str, random_weights: bool) -> Any:
     if full.startswith("orb-"):
         return OrbCalculator(full, device=device, random_weights=random_weights)
     if full == "fennol-ani2x" and random_weights:
-        return StudentCalculator(Model.new_ani(), device=device)
+        return StudentCalculator(Model.create("ani"), device=device)
     return StudentCalculator(full, device=device)
 
 

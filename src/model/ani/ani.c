@@ -202,4 +202,7 @@ const model_architecture ani_architecture = {
     .create_cpu = ani_create_cpu,
     .create_gpu = ani_create_gpu,
     .destroy = ani_destroy,
+    .settings = ani_new_settings,
+    .options_bytes = sizeof(ani_options),
+    .create = ani_new,
 };

@@ -7,7 +7,7 @@
 
 enum {
     ANI_MAX_SPECIES = 16,
-    ANI_MAX_MEMBERS = MLFF_ANI_MAX_MEMBERS,
+    ANI_MAX_MEMBERS = 64,
     ANI_MAX_LAYERS = 8,
     ANI_MAX_GRID = 64, /* radial shifts, angular shifts, sections */
     ANI_MAX_WIDTH = 4096
@@ -69,7 +69,16 @@ int ani_length(const ani_settings *settings);
 /* Symbols of a list such as "H,C,N,O" one by one: fills `symbols`, returns their number, 0 where it is no such list. */
 int ani_species_parse(const char *list, char symbols[ANI_MAX_SPECIES][4]);
 
-/* An untrained ensemble: for speed only. */
-mlff_status ani_new(const mlff_ani_options *options, model_weights *weights_out);
+/* Settings of an untrained ensemble. */
+typedef struct ani_options {
+    int n_members, n_radial, n_shifts, n_sections;
+    double cutoff, angular_cutoff; /* Å */
+    const char *elements, *hidden; /* hidden: widths such as "160,128,96"; NULL: ANI-2x's, which differ by element */
+    uint64_t seed;
+} ani_options;
+extern const model_setting ani_new_settings[];
+/* Weights of an untrained ensemble. `options` is an ani_options within the ranges of ani_new_settings. Fails with
+ * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+mlff_status ani_new(const void *options, model_weights *weights_out);
 
 #endif

@@ -3,6 +3,7 @@
 #include "ani.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 int ani_length(const ani_settings *settings)
@@ -84,35 +85,38 @@ static mlff_status parse_widths(const char *text, widths *result)
                      ANI_MAX_LAYERS - 1, ANI_MAX_WIDTH);
 }
 
-static mlff_status check(const mlff_ani_options *o)
-{
-    const int grids[] = {o->n_radial, o->n_shifts, o->n_sections};
-    if (o->n_members < 1 || o->n_members > ANI_MAX_MEMBERS)
-        return mlff_fail(MLFF_ERR_USAGE, "an ANI of %d members; 1 to %d are possible", o->n_members, ANI_MAX_MEMBERS);
-    for (int k = 0; k < 3; k++)
-        if (grids[k] < 1 || grids[k] > ANI_MAX_GRID)
-            return mlff_fail(MLFF_ERR_USAGE, "an ANI with %d functions of a kind; expected 1 to %d", grids[k], ANI_MAX_GRID);
-    if (!(o->angular_cutoff_angstrom >= 1 && o->radial_cutoff_angstrom >= o->angular_cutoff_angstrom &&
-          o->radial_cutoff_angstrom <= 100))
-        return mlff_fail(MLFF_ERR_USAGE, "cutoffs of %g Å (angular) and %g Å (radial); expected 1 <= angular <= radial <= 100",
-                         o->angular_cutoff_angstrom, o->radial_cutoff_angstrom);
-    return MLFF_OK;
-}
+#define AT(field) offsetof(ani_options, field)
+const model_setting ani_new_settings[] = {
+    {"n_members", "8", "members of the ensemble", SETTING_COUNT, AT(n_members), 1, ANI_MAX_MEMBERS, NULL},
+    {"elements", "H,C,N,O,S,F,Cl", "elements; their order is that of the file", SETTING_TEXT, AT(elements), 0, 0, NULL},
+    {"hidden", NULL, "widths of the hidden layers of every element, as 160,128,96; not set: ANI-2x's", SETTING_TEXT, AT(hidden),
+     0, 0, NULL},
+    {"cutoff", "5.1", "cutoff radius of the radial part, Å", SETTING_NUMBER, AT(cutoff), 1, 100, NULL},
+    {"angular_cutoff", "3.5", "cutoff radius of the angular part, Å", SETTING_NUMBER, AT(angular_cutoff), 1, 100, NULL},
+    {"n_radial", "16", "radial functions", SETTING_COUNT, AT(n_radial), 1, ANI_MAX_GRID, NULL},
+    {"n_shifts", "8", "shifts of the angular part", SETTING_COUNT, AT(n_shifts), 1, ANI_MAX_GRID, NULL},
+    {"n_sections", "4", "angles of the angular part", SETTING_COUNT, AT(n_sections), 1, ANI_MAX_GRID, NULL},
+    {"seed", "0", "of the random weights", SETTING_SEED, AT(seed), 0, 0, NULL},
+    {0}};
+#undef AT
 
-static mlff_status settings_of(const mlff_ani_options *o, ani_settings *s, char symbols[ANI_MAX_SPECIES][4])
+static mlff_status settings_of(const ani_options *o, ani_settings *s, char symbols[ANI_MAX_SPECIES][4])
 {
     const double nearest = 0.8; // Å
+    if (o->angular_cutoff > o->cutoff)
+        return mlff_fail(MLFF_ERR_USAGE, "angular_cutoff is %g Å, more than the cutoff of the radial part, %g Å",
+                         o->angular_cutoff, o->cutoff);
     *s = (ani_settings){.n_members = o->n_members,
                         .n_radial = o->n_radial,
                         .n_shifts = o->n_shifts,
                         .n_sections = o->n_sections,
-                        .radial_cutoff = o->radial_cutoff_angstrom,
-                        .angular_cutoff = o->angular_cutoff_angstrom,
+                        .radial_cutoff = o->cutoff,
+                        .angular_cutoff = o->angular_cutoff,
                         .eta_radial = 19.7,
                         .eta_angular = 12.5,
                         .zeta = 14.1,
                         .energy_unit = BASE_HARTREE_EV};
-    snprintf(s->species, sizeof s->species, "%s", o->elements ? o->elements : "H,C,N,O,S,F,Cl");
+    snprintf(s->species, sizeof s->species, "%s", o->elements);
     s->n_species = ani_species_parse(s->species, symbols);
     if (s->n_species == 0)
         return mlff_fail(MLFF_ERR_USAGE, "elements \"%.60s\": expected up to %d different symbols such as H,C,N,O", o->elements,
@@ -144,14 +148,14 @@ static mlff_status add_network(model_weights *weights, const ani_settings *s, in
     return MLFF_OK;
 }
 
-mlff_status ani_new(const mlff_ani_options *options, model_weights *weights_out)
+mlff_status ani_new(const void *given, model_weights *weights_out)
 {
     mlff_status status = MLFF_OK;
+    const ani_options *options = given;
     model_weights weights = {0};
     char symbols[ANI_MAX_SPECIES][4];
     ani_settings s;
     widths hidden;
-    MLFF_TRY(check(options));
     MLFF_TRY(settings_of(options, &s, symbols));
     if (options->hidden) MLFF_TRY(parse_widths(options->hidden, &hidden));
     MLFF_TRY(ani_settings_write(&s, "untrained", &weights));

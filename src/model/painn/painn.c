@@ -321,4 +321,7 @@ const model_architecture painn_architecture = {
     .create_gpu = painn_create_gpu,
     .create_train_backend = painn_create_train,
     .destroy = painn_destroy,
+    .settings = painn_settings,
+    .options_bytes = sizeof(painn_options),
+    .create = painn_new,
 };

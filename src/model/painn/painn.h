@@ -20,12 +20,7 @@ typedef struct painn_layer {
     const float *M2, *c2;       /* [3F][F], [3F]   blocks q, μ, t */
 } painn_layer;
 
-enum {
-    PAINN_MAX_LAYERS = MLFF_PAINN_MAX_LAYERS,
-    PAINN_MAX_FEATURES = MLFF_PAINN_MAX_FEATURES,
-    PAINN_MAX_RADIAL = MLFF_PAINN_MAX_RADIAL,
-    PAINN_MAX_READOUT = 8
-};
+enum { PAINN_MAX_LAYERS = 16, PAINN_MAX_FEATURES = 1024, PAINN_MAX_RADIAL = 256, PAINN_MAX_READOUT = 8 };
 
 typedef struct painn_parameters {
     int n_features, n_layers, n_radial, n_species; /* n_species: rows of the embedding */
@@ -50,8 +45,19 @@ void painn_radial(const painn_parameters *parameters, double d, double *psi, dou
  * backward. Freed with base_free. */
 mlff_status painn_stages_create(int n_layers, mlff_stage **stages_out, int *n_out);
 
-/* Fills `weights` with an untrained model. */
-mlff_status painn_new(const mlff_painn_options *options, model_weights *weights_out);
+/* Settings of an untrained model. */
+typedef struct painn_options {
+    int n_features, n_layers, n_radial;
+    double cutoff; /* Å */
+    const char *radial_basis, *cutoff_function;
+    int shared_filters, shared_interactions;
+    const char *elements; /* "H,C,O"; NULL: every element 1 to 99 */
+    uint64_t seed;
+} painn_options;
+extern const model_setting painn_settings[];
+/* Weights of an untrained model: SchNetPack's initialization. `options` is a painn_options within the ranges of painn_settings.
+ * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_MEMORY. */
+mlff_status painn_new(const void *options, model_weights *weights_out);
 
 /* float64, plain, the paper: painn_reference.c. */
 mlff_status painn_reference_create(const mlff_model *model, const cpu_options *options, model_backend **backend_out);

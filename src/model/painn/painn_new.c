@@ -2,6 +2,7 @@
 // painn_new.c: an untrained PaiNN with SchNetPack's initialisation: Xavier-uniform weights, zero biases,
 // an embedding from N(0, 1). Each tensor draws from its own stream of the seed.
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "painn.h"
@@ -57,17 +58,17 @@ done:
 }
 
 // Gaussians: centres evenly from 0 to the cutoff, their distance as width. Bessel: frequencies (k + 1) π / cutoff.
-static mlff_status add_radial(struct maker *maker, const mlff_painn_options *options)
+static mlff_status add_radial(struct maker *maker, const painn_options *options)
 {
     int K = options->n_radial;
     int64_t shape[1] = {K};
     if (strcmp(options->radial_basis, "bessel") == 0) {
         model_tensor *frequency = weights_add(maker->weights, "representation.radial_basis.freqs", 0, 1, shape);
         if (!frequency) return MLFF_ERR_MEMORY;
-        for (int k = 0; k < K; k++) ((float *)frequency->data)[k] = (float)((k + 1) * BASE_PI / options->cutoff_angstrom);
+        for (int k = 0; k < K; k++) ((float *)frequency->data)[k] = (float)((k + 1) * BASE_PI / options->cutoff);
         return MLFF_OK;
     }
-    double spacing = options->cutoff_angstrom / (K - 1);
+    double spacing = options->cutoff / (K - 1);
     model_tensor *center = weights_add(maker->weights, "representation.radial_basis.offsets", 0, 1, shape);
     float *centers = center ? center->data : NULL;
     model_tensor *width = weights_add(maker->weights, "representation.radial_basis.widths", 0, 1, shape);
@@ -79,24 +80,22 @@ static mlff_status add_radial(struct maker *maker, const mlff_painn_options *opt
     return MLFF_OK;
 }
 
-static mlff_status check(const mlff_painn_options *options)
-{
-    if (options->n_features < 2 || options->n_features > PAINN_MAX_FEATURES)
-        return mlff_fail(MLFF_ERR_USAGE, "a PaiNN with %d features; expected 2 to %d", options->n_features, PAINN_MAX_FEATURES);
-    if (options->n_layers < 1 || options->n_layers > PAINN_MAX_LAYERS)
-        return mlff_fail(MLFF_ERR_USAGE, "a PaiNN with %d layers; expected 1 to %d", options->n_layers, PAINN_MAX_LAYERS);
-    if (options->n_radial < 2 || options->n_radial > PAINN_MAX_RADIAL)
-        return mlff_fail(MLFF_ERR_USAGE, "a PaiNN with %d radial functions; expected 2 to %d", options->n_radial,
-                         PAINN_MAX_RADIAL);
-    if (!(options->cutoff_angstrom >= 0.1 && options->cutoff_angstrom <= 100.0))
-        return mlff_fail(MLFF_ERR_USAGE, "a cutoff of %g Å; expected 0.1 to 100", options->cutoff_angstrom);
-    const char *basis = options->radial_basis, *cutoff = options->cutoff_function;
-    if (!basis || (strcmp(basis, "gaussian") != 0 && strcmp(basis, "bessel") != 0))
-        return mlff_fail(MLFF_ERR_USAGE, "radial basis \"%.40s\"; known are gaussian and bessel", basis ? basis : "");
-    if (!cutoff || (strcmp(cutoff, "cosine") != 0 && strcmp(cutoff, "mollifier") != 0))
-        return mlff_fail(MLFF_ERR_USAGE, "cutoff function \"%.40s\"; known are cosine and mollifier", cutoff ? cutoff : "");
-    return MLFF_OK;
-}
+static const char *const bases[] = {"gaussian", "bessel", NULL}, *const cutoffs[] = {"cosine", "mollifier", NULL};
+
+#define AT(field) offsetof(painn_options, field)
+const model_setting painn_settings[] = {
+    {"n_features", "128", "width of the atoms' features", SETTING_COUNT, AT(n_features), 2, PAINN_MAX_FEATURES, NULL},
+    {"n_layers", "3", "message-passing layers", SETTING_COUNT, AT(n_layers), 1, PAINN_MAX_LAYERS, NULL},
+    {"n_radial", "20", "radial basis functions", SETTING_COUNT, AT(n_radial), 2, PAINN_MAX_RADIAL, NULL},
+    {"cutoff", "5", "cutoff radius of a layer, Å", SETTING_NUMBER, AT(cutoff), 0.1, 100, NULL},
+    {"radial_basis", "gaussian", "gaussian or bessel", SETTING_TEXT, AT(radial_basis), 0, 0, bases},
+    {"cutoff_function", "cosine", "cosine or mollifier", SETTING_TEXT, AT(cutoff_function), 0, 0, cutoffs},
+    {"shared_filters", "false", "one filter network for all layers", SETTING_FLAG, AT(shared_filters), 0, 0, NULL},
+    {"shared_interactions", "false", "one set of weights for all layers", SETTING_FLAG, AT(shared_interactions), 0, 0, NULL},
+    {"elements", NULL, "elements that the model accepts, as H,C,O; not set: 1 to 99", SETTING_TEXT, AT(elements), 0, 0, NULL},
+    {"seed", "0", "of the random weights", SETTING_SEED, AT(seed), 0, 0, NULL},
+    {0}};
+#undef AT
 
 enum { N_SPECIES = 100 };
 
@@ -120,7 +119,7 @@ done:
     return status;
 }
 
-static mlff_status set_metadata(model_weights *weights, const mlff_painn_options *options)
+static mlff_status set_metadata(model_weights *weights, const painn_options *options)
 {
     mlff_status status = MLFF_OK;
     MLFF_TRY(weights_set(weights, "format", "mlff"));
@@ -128,7 +127,7 @@ static mlff_status set_metadata(model_weights *weights, const mlff_painn_options
     MLFF_TRY(weights_set(weights, "n_features", "%d", options->n_features));
     MLFF_TRY(weights_set(weights, "n_layers", "%d", options->n_layers));
     MLFF_TRY(weights_set(weights, "n_radial", "%d", options->n_radial));
-    MLFF_TRY(weights_set(weights, "cutoff", "%.17g", options->cutoff_angstrom));
+    MLFF_TRY(weights_set(weights, "cutoff", "%.17g", options->cutoff));
     MLFF_TRY(weights_set(weights, "radial_basis", "%s", options->radial_basis));
     MLFF_TRY(weights_set(weights, "cutoff_function", "%s", options->cutoff_function));
     MLFF_TRY(weights_set(weights, "activation", "silu"));
@@ -149,14 +148,14 @@ done:
     return status;
 }
 
-mlff_status painn_new(const mlff_painn_options *options, model_weights *weights_out)
+mlff_status painn_new(const void *settings, model_weights *weights_out)
 {
     mlff_status status = MLFF_OK;
+    const painn_options *options = settings;
     model_weights weights = {0};
     struct maker maker = {.weights = &weights, .seed = options->seed};
     int F = options->n_features, L = options->n_layers;
 
-    MLFF_TRY(check(options));
     MLFF_TRY(set_metadata(&weights, options));
     model_tensor *embedding = weights_add(&weights, "representation.embedding.weight", 0, 2, (int64_t[]){N_SPECIES, F});
     if (!embedding) {

@@ -281,7 +281,7 @@ class FeNNolCalculator(_Teacher):
                 "FeNNolCalculator",
                 "pip install fennol 'jax[cuda12]' (or jax alone for the CPU). ANI models run without it in this project's own engine: "
                 "`mlff import ani2x.fnx -o ani2x.safetensors`, then StudentCalculator('ani2x.safetensors'); with random "
-                "weights, to measure speed: `mlff profile fennol-ani2x --random-weights`, or StudentCalculator(Model.new_ani())",
+                "weights, to measure speed: `mlff profile fennol-ani2x --random-weights`, or StudentCalculator(Model.create('ani'))",
             )
         except ImportError as missing:
             self._device = None
