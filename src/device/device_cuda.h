@@ -35,21 +35,20 @@ cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyK
 /* Makes the device current for this thread. */
 mlff_status cuda_use(int index);
 
-mlff_status painn_cuda_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
-mlff_status ani_cuda_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
-void cuda_evaluator_select_member(cuda_evaluator *evaluator, int member);
-mlff_status cuda_evaluator_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
-const mlff_stage *cuda_evaluator_stages(const cuda_evaluator *evaluator, int *n_out);
-mlff_status cuda_evaluator_stage_clock_set(cuda_evaluator *evaluator, int on);
-void cuda_evaluator_stage_times(const cuda_evaluator *evaluator, double *time_ns);
-void cuda_evaluator_info(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out);
-void cuda_evaluator_destroy(cuda_evaluator *evaluator);
+mlff_status painn_gpu_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+mlff_status ani_gpu_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+void gpu_evaluator_select_member(cuda_evaluator *evaluator, int member);
+mlff_status gpu_evaluator_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
+const mlff_stage *gpu_evaluator_stages(const cuda_evaluator *evaluator, int *n_out);
+mlff_status gpu_evaluator_stage_clock_set(cuda_evaluator *evaluator, int on);
+void gpu_evaluator_stage_times(const cuda_evaluator *evaluator, double *time_ns);
+void gpu_evaluator_info(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out);
+void gpu_evaluator_destroy(cuda_evaluator *evaluator);
 
-mlff_status painn_cuda_dynamics_create(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
-                                       cuda_dynamics **dynamics_out);
-mlff_status painn_cuda_dynamics_run(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
-mlff_status painn_cuda_dynamics_get(cuda_dynamics *dynamics, double *positions, double *velocities, double *forces,
-                                    double *energies);
-void painn_cuda_dynamics_destroy(cuda_dynamics *dynamics);
+mlff_status gpu_dynamics_create(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
+                                cuda_dynamics **dynamics_out);
+mlff_status gpu_dynamics_run(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
+mlff_status gpu_dynamics_get(cuda_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
+void gpu_dynamics_destroy(cuda_dynamics *dynamics);
 
 #endif

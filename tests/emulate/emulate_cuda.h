@@ -422,8 +422,8 @@ template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uin
         }
 }
 
-/* ---- of model/wide_cuda.cuh */
-#define WIDE_CUDA_HERE 1
+/* ---- of wgmma.cuh */
+#define WGMMA_HERE 1
 
 /* A gate: bytes still to come, arrivals still to come (from bit 32), how many an opening takes (48), parity (63). */
 static inline void emulate_gate_change(uint64_t *gate, int64_t bytes, int arrivals)

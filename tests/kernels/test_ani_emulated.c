@@ -4,13 +4,13 @@
 // Tolerance: 2e-5 of the rms force, as the goals: float32 sums, and powers whose relative error is some 20 roundings;
 // energies 1e-6 of the atoms' sum.
 #include "ani_support.h"
-#include "model/ani/ani_cuda.h"
-#include "model/painn/painn_cuda_cell.h"
+#include "gpu/neighbors/cell.h"
+#include "model/ani/gpu/ani_gpu.h"
 
 typedef struct shape {
     const char *name;
     int tile, cluster, n_parts, n_multiprocessors; // few of these: an atom's AEV has one warp
-    int small, alone, wide;                        // wide: blocks of ani_cuda_wide.cu
+    int small, alone, wide;                        // wide: blocks of ani_wgmma.cu
 } shape;
 
 static int round_up(int n, int unit)
@@ -20,77 +20,78 @@ static int round_up(int n, int unit)
 
 // The step's arrays in host memory; what the evaluator does around the kernels.
 static void run_step(const mlff_model *model, const mlff_batch *batch, const shape *form, int member, support_results *out,
-                     painn_cuda_report *report)
+                     gpu_report *report)
 {
     const ani_parameters *P = model->parameters;
-    ani_cuda_step step = {0};
+    ani_gpu_step step = {0};
     int members[ANI_MAX_MEMBERS], n = batch->first_atom[batch->n_systems];
     size_t constants = 0;
     for (int m = 0; m < P->n_members; m++) members[m] = m;
     step.wide_blocks = form->wide;
-    ani_cuda_pack(P, model, members, P->n_members, NULL, &constants, NULL, &step);
+    ani_gpu_pack(P, model, members, P->n_members, NULL, &constants, NULL, &step);
     void *block = base_alloc(constants, 1, "constants");
-    ani_cuda_pack(P, model, members, P->n_members, block, &constants, block, &step);
-    step.list.atom_capacity = round_up(n, PAINN_CUDA_ATOM_BLOCK);
-    step.list.system_capacity = batch->n_systems;
-    step.list.row_capacity = 64;
+    ani_gpu_pack(P, model, members, P->n_members, block, &constants, block, &step);
+    step.gpu.neighbors.atom_capacity = round_up(n, GPU_ATOM_BLOCK);
+    step.gpu.neighbors.system_capacity = batch->n_systems;
+    step.gpu.neighbors.row_capacity = 64;
     step.tile = form->tile;
     step.cluster = form->cluster;
     step.rehearse = form->alone;
     step.n_parts = form->n_parts < P->n_members ? form->n_parts : P->n_members;
-    void *list_arena = base_alloc(painn_cuda_arena(&step.list, NULL) + 256, 1, "arena");
-    void *arena = base_alloc(ani_cuda_arena(&step, NULL) + 256, 1, "arena");
-    painn_cuda_arena(&step.list, (void *)(((uintptr_t)list_arena + 255) / 256 * 256));
-    ani_cuda_arena(&step, (void *)(((uintptr_t)arena + 255) / 256 * 256));
-    painn_cuda_system *systems = base_alloc((size_t)batch->n_systems, sizeof *systems, "systems");
+    void *list_arena = base_alloc(gpu_step_arena(&step.gpu, NULL) + 256, 1, "arena");
+    void *arena = base_alloc(ani_gpu_arena(&step, NULL) + 256, 1, "arena");
+    gpu_step_arena(&step.gpu, (void *)(((uintptr_t)list_arena + 255) / 256 * 256));
+    ani_gpu_arena(&step, (void *)(((uintptr_t)arena + 255) / 256 * 256));
+    gpu_system *systems = base_alloc((size_t)batch->n_systems, sizeof *systems, "systems");
     int32_t *system_of = base_alloc((size_t)n, sizeof *system_of, "systems");
     for (int s = 0; s < batch->n_systems; s++) {
         systems[s].first = batch->first_atom[s];
         systems[s].n = batch->first_atom[s + 1] - batch->first_atom[s];
-        systems[s].flags = cell_complete(batch->cells ? batch->cells + 9 * s : NULL,
-                                         batch->periodic ? batch->periodic + 3 * s : NULL, step.list.cutoff, &systems[s]);
+        systems[s].flags =
+            cell_complete(batch->cells ? batch->cells + 9 * s : NULL, batch->periodic ? batch->periodic + 3 * s : NULL,
+                          step.gpu.neighbors.cutoff, &systems[s]);
         for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++) system_of[i] = s;
     }
-    painn_cuda_call call = {.n_atoms = n,
-                            .n_systems = batch->n_systems,
-                            .want_virial = 1,
-                            .member = member,
-                            .systems = systems,
-                            .system_of = system_of,
-                            .cells = batch->cells,
-                            .species = batch->species,
-                            .positions = batch->positions,
-                            .owned = batch->owned,
-                            .report = report,
-                            .energies = out->r.energies,
-                            .atom_energies = out->r.atom_energies,
-                            .forces = out->r.forces,
-                            .virials = out->r.virials,
-                            .stresses = out->r.stresses};
+    gpu_call call = {.n_atoms = n,
+                     .n_systems = batch->n_systems,
+                     .want_virial = 1,
+                     .member = member,
+                     .systems = systems,
+                     .system_of = system_of,
+                     .cells = batch->cells,
+                     .species = batch->species,
+                     .positions = batch->positions,
+                     .owned = batch->owned,
+                     .report = report,
+                     .energies = out->r.energies,
+                     .atom_energies = out->r.atom_energies,
+                     .forces = out->r.forces,
+                     .virials = out->r.virials,
+                     .stresses = out->r.stresses};
     if (batch->pairs) {
         call.pair_first = batch->pairs->first;
         call.pair_neighbor = batch->pairs->neighbor;
         call.pair_shift = batch->pairs->shift;
-        step.list.handed_pairs = 1;
+        step.gpu.neighbors.handed_pairs = 1;
     }
-    step.list.call_in = &call;
-    const painn_cuda_plan plan = {.n_atoms = n,
-                                  .n_systems = batch->n_systems,
-                                  .forces = 1,
-                                  .n_multiprocessors = form->n_multiprocessors,
-                                  .small = form->small,
-                                  .alone = form->alone};
+    step.gpu.call_in = &call;
+    const gpu_plan plan = {.n_atoms = n,
+                           .n_systems = batch->n_systems,
+                           .forces = 1,
+                           .n_multiprocessors = form->n_multiprocessors,
+                           .small = form->small,
+                           .alone = form->alone};
     const int wide = step.wide_blocks > 0;
-    int can, error = wide ? ani_cuda_prepare_wide(232448, &can)
-                          : ani_cuda_prepare_network((int)ani_cuda_network_bytes(&step, form->tile));
-    error |= ani_cuda_prepare_aev((int)ani_cuda_aev_bytes(&step, step.list.row_capacity));
-    error |= ani_cuda_launch_arrange(&step, &plan, NULL);
-    if (!ani_cuda_makes_rows(&step, &plan)) error |= painn_cuda_launch_list(&step.list, &plan, NULL);
-    if (!ani_cuda_chained(&plan)) error |= painn_cuda_launch_reverse(&step.list, &plan, NULL);
-    error |= ani_cuda_launch_aev(&step, &plan, NULL);
-    error |= wide ? ani_cuda_launch_wide(&step, &plan, NULL) : ani_cuda_launch_network(&step, &plan, NULL);
-    error |= ani_cuda_launch_aev_back(&step, &plan, NULL);
-    error |= ani_cuda_launch_forces(&step, &plan, NULL);
+    int can, error = wide ? ani_gpu_prepare_wide(232448, &can)
+                          : ani_gpu_prepare_network((int)ani_gpu_network_bytes(&step, form->tile));
+    error |= ani_gpu_prepare_aev((int)ani_gpu_aev_bytes(&step, step.gpu.neighbors.row_capacity));
+    error |= ani_gpu_launch_arrange(&step, &plan, NULL);
+    if (!ani_gpu_makes_rows(&step, &plan)) error |= gpu_launch_neighbors(&step.gpu, &plan, NULL);
+    if (!ani_gpu_chained(&plan)) error |= gpu_launch_reverse(&step.gpu, &plan, NULL);
+    error |= ani_gpu_launch_aev(&step, &plan, NULL);
+    error |= wide ? ani_gpu_launch_wide(&step, &plan, NULL) : ani_gpu_launch_network(&step, &plan, NULL);
+    error |= ani_gpu_launch_aev_back(&step, &plan, NULL);
+    error |= ani_gpu_launch_forces(&step, &plan, NULL);
     assert_int_equal(error, 0);
     base_free(system_of);
     base_free(systems);
@@ -123,7 +124,7 @@ static support_results reference_of(const mlff_model *model, const mlff_batch *b
 static void check(const mlff_model *model, const mlff_batch *batch, const shape *form, int member, const char *what)
 {
     const double tolerance = 2e-5;
-    painn_cuda_report report = {0};
+    gpu_report report = {0};
     support_results expected = reference_of(model, batch, member), got = reference_of(model, batch, member);
     size_t n = (size_t)expected.n_atoms, s = (size_t)expected.n_systems;
     double size = 0, difference2 = 0;

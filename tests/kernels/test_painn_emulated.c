@@ -2,28 +2,33 @@
 // The GPU's kernels, run thread by thread on the CPU (emulate_cuda.h), against the float64 reference: every shape of
 // tile, cluster and edge kernel; self-images, slabs, ghosts, ragged batches, handed-in pairs. No GPU is needed.
 // Tolerance: 5e-6 of the rms force for Gaussian radial functions: float32 sums; energies 1e-6 of the atoms' sum.
-#include "model/painn/painn_cuda_cell.h"
+#include "gpu/neighbors/cell.h"
+#include "model/painn/gpu/painn_gpu.h"
 #include "support.h"
 
 // The step's arrays in host memory; what the evaluator does around the kernels.
 typedef struct rig {
     const mlff_model *model;
-    painn_cuda_step step;
+    painn_gpu_step step;
     void *block, *arena;
 } rig;
 
 static rig make_rig(const mlff_model *model, int n_atoms, int n_systems, int numbers, int row_capacity)
 {
-    rig r = {.model = model, .step = {.numbers = numbers, .skin = 0.5, .arrival_room = 1, .row_capacity = row_capacity}};
+    rig r = {.model = model,
+             .step = {.gpu.neighbors = {.skin = 0.5, .arrival_room = 1, .row_capacity = row_capacity}, .numbers = numbers}};
     size_t constants = 0;
-    painn_cuda_pack(model->parameters, model, painn_radial, NULL, &constants, NULL, &r.step);
+    painn_gpu_pack(model->parameters, model, painn_radial, NULL, &constants, NULL, &r.step);
     r.block = base_alloc(constants, 1, "constants");
-    painn_cuda_pack(model->parameters, model, painn_radial, r.block, &constants, r.block, &r.step);
-    r.step.atom_capacity = (n_atoms + PAINN_CUDA_ATOM_BLOCK - 1) / PAINN_CUDA_ATOM_BLOCK * PAINN_CUDA_ATOM_BLOCK;
-    r.step.system_capacity = n_systems;
-    r.arena = base_alloc(painn_cuda_arena(&r.step, NULL) + 256, 1, "arena");
-    painn_cuda_arena(&r.step, (void *)(((uintptr_t)r.arena + 255) / 256 * 256));
-    assert_int_equal(painn_cuda_prepare_node(numbers, r.step.n_features) | painn_cuda_prepare_edge(), 0);
+    painn_gpu_pack(model->parameters, model, painn_radial, r.block, &constants, r.block, &r.step);
+    r.step.gpu.neighbors.atom_capacity = (n_atoms + GPU_ATOM_BLOCK - 1) / GPU_ATOM_BLOCK * GPU_ATOM_BLOCK;
+    r.step.gpu.neighbors.system_capacity = n_systems;
+    const size_t own = gpu_step_arena(&r.step.gpu, NULL);
+    r.arena = base_alloc(own + painn_gpu_arena(&r.step, NULL) + 256, 1, "arena");
+    char *arena = (char *)(((uintptr_t)r.arena + 255) / 256 * 256);
+    gpu_step_arena(&r.step.gpu, arena);
+    painn_gpu_arena(&r.step, arena + own);
+    assert_int_equal(painn_gpu_prepare_node(numbers, r.step.n_features) | painn_gpu_prepare_edge(), 0);
     return r;
 }
 
@@ -33,74 +38,76 @@ static void free_rig(rig *r)
     base_free(r->block);
 }
 
-static void run_rig(rig *r, const mlff_batch *batch, const painn_cuda_plan *shape, int cells_on_device, support_results *out,
-                    painn_cuda_report *report)
+static void run_rig(rig *r, const mlff_batch *batch, const gpu_plan *shape, int cells_on_device, support_results *out,
+                    gpu_report *report)
 {
-    painn_cuda_step *step = &r->step;
-    painn_cuda_plan plan = *shape;
+    painn_gpu_step *step = &r->step;
+    gpu_plan plan = *shape;
     int n = batch->first_atom[batch->n_systems];
-    painn_cuda_system *systems = base_alloc((size_t)batch->n_systems, sizeof *systems, "systems");
+    gpu_system *systems = base_alloc((size_t)batch->n_systems, sizeof *systems, "systems");
     int32_t *system_of = base_alloc((size_t)n, sizeof *system_of, "systems");
     for (int s = 0; s < batch->n_systems; s++) {
         const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * s : NULL;
         systems[s].first = batch->first_atom[s];
         systems[s].n = batch->first_atom[s + 1] - batch->first_atom[s];
-        systems[s].flags = cell_complete(batch->cells ? batch->cells + 9 * s : NULL, periodic, step->cutoff, &systems[s]);
-        cell_bins(cell_reach(step), &systems[s]);
+        systems[s].flags =
+            cell_complete(batch->cells ? batch->cells + 9 * s : NULL, periodic, step->gpu.neighbors.cutoff, &systems[s]);
+        cell_bins(cell_reach(&step->gpu), &systems[s]);
         if (cells_on_device) {
             systems[s].pending = 1;
             for (int a = 0; a < 3; a++) systems[s].wrapped[a] = periodic[a];
         }
         for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++) system_of[i] = s;
     }
-    painn_cuda_call call = {.n_atoms = n,
-                            .n_systems = batch->n_systems,
-                            .want_virial = out->r.virials || out->r.stresses,
-                            .systems = systems,
-                            .system_of = system_of,
-                            .cells = batch->cells,
-                            .species = batch->species,
-                            .positions = batch->positions,
-                            .owned = batch->owned,
-                            .report = report,
-                            .energies = out->r.energies,
-                            .atom_energies = out->r.atom_energies,
-                            .forces = out->r.forces,
-                            .virials = out->r.virials,
-                            .stresses = out->r.stresses};
+    gpu_call call = {.n_atoms = n,
+                     .n_systems = batch->n_systems,
+                     .want_virial = out->r.virials || out->r.stresses,
+                     .systems = systems,
+                     .system_of = system_of,
+                     .cells = batch->cells,
+                     .species = batch->species,
+                     .positions = batch->positions,
+                     .owned = batch->owned,
+                     .report = report,
+                     .energies = out->r.energies,
+                     .atom_energies = out->r.atom_energies,
+                     .forces = out->r.forces,
+                     .virials = out->r.virials,
+                     .stresses = out->r.stresses};
     if (batch->pairs) {
         call.pair_first = batch->pairs->first;
         call.pair_neighbor = batch->pairs->neighbor;
         call.pair_shift = batch->pairs->shift;
     }
-    painn_cuda_choose_rows(step, !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2);
-    step->call_in = &call;
+    gpu_step_choose_rows(&step->gpu, !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2);
+    step->gpu.call_in = &call;
     plan.n_atoms = n;
     plan.n_systems = batch->n_systems;
     plan.forces = 1;
     plan.virial = call.want_virial;
     plan.n_multiprocessors = 16;
-    int error = painn_cuda_launch_list(step, &plan, NULL);
-    if (!plan.whole) error |= painn_cuda_launch_reverse(step, &plan, NULL);
+    painn_gpu_plan_rows(&plan);
+    int error = gpu_launch_neighbors(&step->gpu, &plan, NULL);
+    if (!plan.whole) error |= gpu_launch_reverse(&step->gpu, &plan, NULL);
     if (plan.whole) {
-        assert_true(painn_cuda_prepare_layers(step, plan.whole) > 0);
-        error |= painn_cuda_launch_layers(step, &plan, NULL);
+        assert_true(painn_gpu_prepare_layers(step, plan.whole) > 0);
+        error |= painn_gpu_launch_layers(step, &plan, NULL);
     }
     for (int l = 0; l < step->n_layers && !plan.whole; l++)
-        error |= painn_cuda_launch_message(step, &plan, l, NULL) | painn_cuda_launch_mix(step, &plan, l, 0, NULL);
-    if (painn_cuda_sums_apart(step, &plan)) error |= painn_cuda_launch_sums(step, &plan, NULL);
+        error |= painn_gpu_launch_message(step, &plan, l, NULL) | painn_gpu_launch_mix(step, &plan, l, 0, NULL);
+    if (painn_gpu_sums_apart(step, &plan)) error |= painn_gpu_launch_sums(step, &plan, NULL);
     for (int l = step->n_layers - 1; l >= 0 && !plan.whole; l--) {
-        error |= painn_cuda_launch_edges(step, &plan, l, NULL);
-        if (l > 0) error |= painn_cuda_launch_mix(step, &plan, l, 1, NULL);
+        error |= painn_gpu_launch_edges(step, &plan, l, NULL);
+        if (l > 0) error |= painn_gpu_launch_mix(step, &plan, l, 1, NULL);
     }
-    error |= painn_cuda_launch_forces(step, &plan, plan.whole, NULL);
+    error |= painn_gpu_launch_forces(step, &plan, plan.whole, NULL);
     assert_int_equal(error, 0);
     base_free(system_of);
     base_free(systems);
 }
 
-static void run_step(const mlff_model *model, const mlff_batch *batch, const painn_cuda_plan *shape, int numbers,
-                     int cells_on_device, support_results *out, painn_cuda_report *report)
+static void run_step(const mlff_model *model, const mlff_batch *batch, const gpu_plan *shape, int numbers, int cells_on_device,
+                     support_results *out, gpu_report *report)
 {
     rig r = make_rig(model, batch->first_atom[batch->n_systems], batch->n_systems, numbers, 64);
     run_rig(&r, batch, shape, cells_on_device, out, report);
@@ -125,10 +132,10 @@ static support_results reference_of(const mlff_model *model, const mlff_batch *b
     return expected;
 }
 
-static void check(const mlff_model *model, const mlff_batch *batch, const painn_cuda_plan *shape, int cells_on_device,
-                  double tolerance, const char *what)
+static void check(const mlff_model *model, const mlff_batch *batch, const gpu_plan *shape, int cells_on_device, double tolerance,
+                  const char *what)
 {
-    painn_cuda_report report = {0};
+    gpu_report report = {0};
     support_results expected = reference_of(model, batch), got = reference_of(model, batch);
     size_t n = (size_t)expected.n_atoms, s = (size_t)expected.n_systems;
     double size = 0;
@@ -137,7 +144,7 @@ static void check(const mlff_model *model, const mlff_batch *batch, const painn_
     size_t lengths[] = {s, n, 3 * n, 9 * s};
     for (int k = 0; k < 4; k++)
         for (size_t i = 0; i < lengths[k]; i++) arrays[k][i] = NAN; // every element must be written
-    run_step(model, batch, shape, PAINN_CUDA_SPLIT_HALVES, cells_on_device, &got, &report);
+    run_step(model, batch, shape, PAINN_GPU_SPLIT_HALVES, cells_on_device, &got, &report);
     double df = support_difference(got.r.forces, expected.r.forces, 3 * n), force = rms(expected.r.forces, 3 * n);
     double de = support_difference(got.r.energies, expected.r.energies, s),
            da = support_difference(got.r.atom_energies, expected.r.atom_energies, n);
@@ -149,7 +156,7 @@ static void check(const mlff_model *model, const mlff_batch *batch, const painn_
     // Without virials small systems' energies are summed beside the forces: the same bits.
     support_results without = reference_of(model, batch), all = without;
     without.r.virials = without.r.stresses = NULL;
-    run_step(model, batch, shape, PAINN_CUDA_SPLIT_HALVES, cells_on_device, &without, &report);
+    run_step(model, batch, shape, PAINN_GPU_SPLIT_HALVES, cells_on_device, &without, &report);
     assert_memory_equal(without.r.energies, got.r.energies, s * sizeof(double));
     assert_memory_equal(without.r.atom_energies, got.r.atom_energies, n * sizeof(double));
     assert_memory_equal(without.r.forces, got.r.forces, 3 * n * sizeof(double));
@@ -198,7 +205,7 @@ static void test_shapes(void **state)
     (void)state;
     static const struct {
         const char *name;
-        painn_cuda_plan plan;
+        gpu_plan plan;
     } shapes[] = {
         {"tile 16, warp rows", {.cluster = 1, .tile = 16}},
         {"tile 32, table in shared memory", {.cluster = 1, .tile = 32, .edge_mode = 1}},
@@ -228,8 +235,7 @@ static void test_shapes(void **state)
 static void test_layers(void **state)
 {
     (void)state;
-    const painn_cuda_plan one = {.whole = PAINN_CUDA_APART}, two = {.whole = PAINN_CUDA_PAIRED},
-                          doubled = {.whole = PAINN_CUDA_DOUBLED};
+    const gpu_plan one = {.whole = PAINN_GPU_APART}, two = {.whole = PAINN_GPU_PAIRED}, doubled = {.whole = PAINN_GPU_DOUBLED};
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *flat = untrained(128, 1, "gaussian");
@@ -245,8 +251,8 @@ static void test_layers(void **state)
         if (n <= 8) continue;
         check(model, &part, &two, 0, 5e-6, "two tiles a cluster of 16 blocks");
         support_results a = reference_of(model, &part), b = reference_of(model, &part);
-        painn_cuda_report report = {0};
-        for (int numbers = PAINN_CUDA_SPLIT_HALVES; numbers <= PAINN_CUDA_BFLOATS; numbers++) {
+        gpu_report report = {0};
+        for (int numbers = PAINN_GPU_SPLIT_HALVES; numbers <= PAINN_GPU_BFLOATS; numbers++) {
             run_step(model, &part, &one, numbers, 0, &a, &report);
             run_step(model, &part, &two, numbers, 0, &b, &report);
             assert_memory_equal(a.r.forces, b.r.forces, sizeof(double) * 36);
@@ -266,7 +272,7 @@ static void test_layers(void **state)
     check(model, &dense, &one, 0, 5e-6, "some 50 neighbours each");
     check(model, &dense, &doubled, 0, 5e-6, "some 50 neighbours each, two tiles a cluster");
     for (int mode = 0; mode < 3; mode++) {
-        const painn_cuda_plan apart = {.cluster = 1, .tile = 16, .edge_mode = mode};
+        const gpu_plan apart = {.cluster = 1, .tile = 16, .edge_mode = mode};
         check(model, &dense, &apart, 0, 5e-6, "some 50 neighbours each, a kernel for each part");
     }
     mlff_model_destroy(model);
@@ -277,20 +283,20 @@ static void test_layers(void **state)
 static void test_fast_modes(void **state)
 {
     (void)state;
-    static const painn_cuda_plan shapes[] = {{.cluster = 1, .tile = 16},
-                                             {.cluster = 1, .tile = 24},
-                                             {.cluster = 1, .tile = 32, .edge_mode = 1},
-                                             {.cluster = 8, .tile = 16, .edge_mode = 2},
-                                             {.whole = PAINN_CUDA_DOUBLED}};
+    static const gpu_plan shapes[] = {{.cluster = 1, .tile = 16},
+                                      {.cluster = 1, .tile = 24},
+                                      {.cluster = 1, .tile = 32, .edge_mode = 1},
+                                      {.cluster = 8, .tile = 16, .edge_mode = 2},
+                                      {.whole = PAINN_GPU_DOUBLED}};
     static const double most[] = {0, 4e-3, 2e-2}; // 64 untrained features: 2.0e-3
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *narrow = untrained(64, 2, "gaussian");
-    for (int numbers = PAINN_CUDA_HALVES; numbers <= PAINN_CUDA_BFLOATS; numbers++)
+    for (int numbers = PAINN_GPU_HALVES; numbers <= PAINN_GPU_BFLOATS; numbers++)
         for (int k = SUPPORT_SANITIZED ? 3 : 0; k < (SUPPORT_SANITIZED ? 4 : 6); k++) {
             const mlff_model *of = k < 5 ? model : narrow;
             support_results expected = reference_of(of, &m.batch), got = reference_of(of, &m.batch);
-            painn_cuda_report report = {0};
+            gpu_report report = {0};
             run_step(of, &m.batch, &shapes[k % 5], numbers, 0, &got, &report);
             for (int i = 0; i < 75; i++) got.r.forces[i] -= expected.r.forces[i];
             double error = rms(got.r.forces, 75) / rms(expected.r.forces, 75);
@@ -306,7 +312,7 @@ static void test_fast_modes(void **state)
 static void test_cells(void **state)
 {
     (void)state;
-    const painn_cuda_plan plan = {.cluster = 8, .tile = 16, .edge_mode = 2};
+    const gpu_plan plan = {.cluster = 8, .tile = 16, .edge_mode = 2};
     mlff_model *model = untrained(128, 3, "gaussian");
     int species[3] = {14, 8, 1};
     double positions[9] = {0, 0, 0, 1.5, 0.3, 0.2, 0.2, 1.4, 1.1}, cell[9] = {4.1, 0, 0, 0.7, 3.8, 0, -0.5, 0.6, 4.4};
@@ -320,7 +326,7 @@ static void test_cells(void **state)
                         .periodic = periodic};
     check(model, &batch, &plan, 0, 5e-6, "triclinic, self-images");
     check(model, &batch, &plan, 1, 5e-6, "triclinic, cell on the device");
-    const painn_cuda_plan whole = {.whole = PAINN_CUDA_APART};
+    const gpu_plan whole = {.whole = PAINN_GPU_APART};
     mlff_neighbors *list;
     mlff_pairs pairs;
     assert_ok(mlff_neighbors_create(5.0, 0.0, &list));
@@ -394,14 +400,14 @@ static void make_boxes(boxes *b)
 static void test_bins(void **state)
 {
     (void)state;
-    const painn_cuda_plan all_pairs = {.cluster = 1, .tile = 16}, bins = {.cluster = 1, .tile = 16, .bins = 1};
+    const gpu_plan all_pairs = {.cluster = 1, .tile = 16}, bins = {.cluster = 1, .tile = 16, .bins = 1};
     mlff_model *model = untrained(64, 1, "gaussian");
     boxes b;
     make_boxes(&b);
     support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
     size_t n = (size_t)b.first_atom[5];
-    rig of_bins = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES, 64),
-        of_all = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES, 64);
+    rig of_bins = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64),
+        of_all = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64);
     // What moves between steps (Å), the cell's change, and the lists made so far. The thin box asks for one each time.
     static const struct {
         double move, grow;
@@ -409,7 +415,7 @@ static void test_bins(void **state)
     } steps[] = {{0, 0, 0, 1200, 1, 1}, {0.2, 0, 500, 510, 1, 2}, {0, 0, 0, 0, 0, 3},   {0.1, 0, 0, 1000, 0, 3},
                  {0.06, 0, 5, 6, 0, 3}, {0.2, 0, 40, 50, 0, 4},   {0, 0.01, 0, 0, 0, 5}};
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
-        painn_cuda_report report = {0}, other = {0};
+        gpu_report report = {0}, other = {0};
         if (!steps[k].thin) b.cells[9] = 12.5; // wide enough
         for (int i = steps[k].first; i < steps[k].last; i++) b.positions[3 * i + i % 3] += steps[k].move;
         b.cells[0] += steps[k].grow;
@@ -418,10 +424,10 @@ static void test_bins(void **state)
         assert_int_equal(report.flags, 0);
         assert_int_equal(report.n_pairs, other.n_pairs);
         for (size_t i = 0; i < n; i++) {
-            size_t row = i * (size_t)of_all.step.row_capacity;
-            assert_int_equal(of_bins.step.row_length[i], of_all.step.row_length[i]);
-            assert_memory_equal(of_bins.step.edges + row, of_all.step.edges + row,
-                                sizeof *of_all.step.edges * (size_t)of_all.step.row_length[i]);
+            size_t row = i * (size_t)of_all.step.gpu.neighbors.row_capacity;
+            assert_int_equal(of_bins.step.gpu.neighbors.row_length[i], of_all.step.gpu.neighbors.row_length[i]);
+            assert_memory_equal(of_bins.step.gpu.neighbors.edges + row, of_all.step.gpu.neighbors.edges + row,
+                                sizeof *of_all.step.gpu.neighbors.edges * (size_t)of_all.step.gpu.neighbors.row_length[i]);
         }
         assert_memory_equal(got.r.forces, expected.r.forces, sizeof(double) * 3 * n);
         if (report.n_lists != steps[k].n_lists) fail_msg("step %zu: %d lists made", k, report.n_lists);
@@ -438,7 +444,7 @@ static void test_bins(void **state)
 static void test_rows(void **state)
 {
     (void)state;
-    static const painn_cuda_plan plans[2] = {{.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 16, .alone = PAINN_CUDA_ALONE}};
+    static const gpu_plan plans[2] = {{.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 16, .alone = GPU_FUSED_ATOMS}};
     mlff_model *model = untrained(64, 1, "gaussian");
     boxes b;
     memset(&b, 0, sizeof b);
@@ -473,19 +479,19 @@ static void test_rows(void **state)
                            .periodic = b.periodic};
     const size_t n = (size_t)b.first_atom[5];
     support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
-    rig all = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES, 1040);
-    painn_cuda_report reports[3] = {{0}};
+    rig all = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 1040);
+    gpu_report reports[3] = {{0}};
     run_rig(&all, &b.batch, &plans[0], 0, &expected, &reports[2]);
     assert_int_equal(reports[2].flags, 0);
     for (int k = 0; k < 2; k++) {
-        rig by_row = make_rig(model, (int)n, 5, PAINN_CUDA_SPLIT_HALVES, 112);
+        rig by_row = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 112);
         run_rig(&by_row, &b.batch, &plans[k], 1 - k, &got, &reports[k]);
         assert_int_equal(reports[k].flags, 0);
         assert_int_equal(reports[k].n_pairs, reports[2].n_pairs);
         for (size_t i = 0; i < n; i++) {
-            assert_int_equal(by_row.step.row_length[i], all.step.row_length[i]);
-            assert_memory_equal(by_row.step.edges + i * 112, all.step.edges + i * 1040,
-                                sizeof(painn_cuda_edge) * (size_t)all.step.row_length[i]);
+            assert_int_equal(by_row.step.gpu.neighbors.row_length[i], all.step.gpu.neighbors.row_length[i]);
+            assert_memory_equal(by_row.step.gpu.neighbors.edges + i * 112, all.step.gpu.neighbors.edges + i * 1040,
+                                sizeof(gpu_edge) * (size_t)all.step.gpu.neighbors.row_length[i]);
         }
         assert_memory_equal(got.r.forces, expected.r.forces, sizeof(double) * 3 * n);
         free_rig(&by_row);
@@ -501,17 +507,18 @@ static void test_rows(void **state)
                                 .positions = b.positions + 3 * at,
                                 .cells = b.cells + 9 * s,
                                 .periodic = b.periodic + 3 * s};
-        const painn_cuda_plan together = {.cluster = 1, .tile = 16, .alone = PAINN_CUDA_ALONE + 16};
+        const gpu_plan together = {.cluster = 1, .tile = 16, .alone = GPU_FUSED_ATOMS + 16};
         support_results results = reference_of(model, &own);
-        rig by_block = make_rig(model, m, 1, PAINN_CUDA_SPLIT_HALVES, 112);
+        rig by_block = make_rig(model, m, 1, PAINN_GPU_SPLIT_HALVES, 112);
         run_rig(&by_block, &own, &together, s % 2, &results, &reports[0]);
         assert_int_equal(reports[0].flags, 0);
         for (int i = 0; i < m; i++) {
-            const painn_cuda_edge *got_row = by_block.step.edges + i * 112, *row = all.step.edges + (size_t)(at + i) * 1040;
-            assert_int_equal(by_block.step.row_length[i], all.step.row_length[at + i]);
-            for (int k = 0; k < by_block.step.row_length[i]; k++) {
-                painn_cuda_edge edge = row[k];
-                edge.packed -= at * PAINN_CUDA_INTERVALS;
+            const gpu_edge *got_row = by_block.step.gpu.neighbors.edges + i * 112,
+                           *row = all.step.gpu.neighbors.edges + (size_t)(at + i) * 1040;
+            assert_int_equal(by_block.step.gpu.neighbors.row_length[i], all.step.gpu.neighbors.row_length[at + i]);
+            for (int k = 0; k < by_block.step.gpu.neighbors.row_length[i]; k++) {
+                gpu_edge edge = row[k];
+                edge.packed -= at * GPU_EDGE_INTERVALS;
                 assert_memory_equal(&got_row[k], &edge, sizeof edge);
             }
         }
@@ -525,7 +532,7 @@ static void test_rows(void **state)
 static void test_pairs_and_ghosts(void **state)
 {
     (void)state;
-    const painn_cuda_plan plan = {.cluster = 1, .tile = 16, .edge_mode = 0};
+    const gpu_plan plan = {.cluster = 1, .tile = 16, .edge_mode = 0};
     mlff_model *model = untrained(128, 2, "gaussian");
     molecules m;
     make_molecules(&m);
@@ -540,8 +547,7 @@ static void test_pairs_and_ghosts(void **state)
     m.batch.pairs = &pairs;
     m.batch.owned = owned;
     check(model, &m.batch, &plan, 0, 5e-6, "handed-in pairs, ghosts");
-    const painn_cuda_plan whole = {.cluster = 1, .tile = 16, .whole = PAINN_CUDA_APART},
-                          bins = {.cluster = 1, .tile = 16, .bins = 1};
+    const gpu_plan whole = {.cluster = 1, .tile = 16, .whole = PAINN_GPU_APART}, bins = {.cluster = 1, .tile = 16, .bins = 1};
     check(model, &m.batch, &whole, 0, 5e-6, "handed-in pairs, all layers in one kernel");
     // Shorter than the cutoff: no others are looked for.
     mlff_neighbors *near;
@@ -554,11 +560,11 @@ static void test_pairs_and_ghosts(void **state)
     check(model, &m.batch, &bins, 0, 5e-6, "pairs handed in, of few neighbours");
     // One of them without its reverse.
     support_results all = reference_of(model, &m.batch), out = all;
-    painn_cuda_report report = {0};
+    gpu_report report = {0};
     out.r.virials = out.r.stresses = NULL;
     for (int p = short_pairs.first[3]; p < short_pairs.first[4]; p++) ((int32_t *)(uintptr_t)short_pairs.neighbor)[p] = 4;
-    run_step(model, &m.batch, &whole, PAINN_CUDA_SPLIT_HALVES, 0, &out, &report);
-    assert_true(report.flags & PAINN_CUDA_NOT_SYMMETRIC);
+    run_step(model, &m.batch, &whole, PAINN_GPU_SPLIT_HALVES, 0, &out, &report);
+    assert_true(report.flags & GPU_NOT_SYMMETRIC);
     support_results_free(&all);
     mlff_neighbors_destroy(near);
     m.batch.pairs = &pairs;
@@ -572,7 +578,7 @@ static void test_pairs_and_ghosts(void **state)
     }
     pairs = (mlff_pairs){.first = first, .neighbor = neighbor};
     check(model, &m.batch, &plan, 0, 5e-6, "pairs without their reverses");
-    const painn_cuda_plan in_blocks = {.cluster = 8, .tile = 16, .edge_mode = 2};
+    const gpu_plan in_blocks = {.cluster = 8, .tile = 16, .edge_mode = 2};
     check(model, &m.batch, &in_blocks, 0, 5e-6, "pairs without their reverses, a block a row");
     mlff_neighbors_destroy(list);
     mlff_model_destroy(model);
@@ -581,25 +587,25 @@ static void test_pairs_and_ghosts(void **state)
 static void test_reports(void **state)
 {
     (void)state;
-    const painn_cuda_plan plan = {.cluster = 1, .tile = 16, .edge_mode = 0};
+    const gpu_plan plan = {.cluster = 1, .tile = 16, .edge_mode = 0};
     mlff_model *model = untrained(64, 1, "gaussian");
     molecules m;
     make_molecules(&m);
     support_results out = reference_of(model, &m.batch);
-    painn_cuda_report report = {0};
+    gpu_report report = {0};
     m.positions[7] = NAN;
-    run_step(model, &m.batch, &plan, PAINN_CUDA_SPLIT_HALVES, 0, &out, &report);
-    assert_true(report.flags & PAINN_CUDA_NOT_FINITE); // others follow from it
+    run_step(model, &m.batch, &plan, PAINN_GPU_SPLIT_HALVES, 0, &out, &report);
+    assert_true(report.flags & GPU_NOT_FINITE); // others follow from it
     assert_int_equal(report.atom, 2);
     assert_true(isnan(out.r.energies[0]));
     make_molecules(&m);
     memcpy(m.positions, m.positions + 3, 3 * sizeof(double));
-    run_step(model, &m.batch, &plan, PAINN_CUDA_SPLIT_HALVES, 0, &out, &report);
-    assert_int_equal(report.flags, PAINN_CUDA_SAME_POINT);
+    run_step(model, &m.batch, &plan, PAINN_GPU_SPLIT_HALVES, 0, &out, &report);
+    assert_int_equal(report.flags, GPU_SAME_POINT);
     make_molecules(&m);
     m.species[3] = 117;
-    run_step(model, &m.batch, &plan, PAINN_CUDA_SPLIT_HALVES, 0, &out, &report);
-    assert_int_equal(report.flags, PAINN_CUDA_ELEMENT);
+    run_step(model, &m.batch, &plan, PAINN_GPU_SPLIT_HALVES, 0, &out, &report);
+    assert_int_equal(report.flags, GPU_ELEMENT);
     support_results_free(&out);
     mlff_model_destroy(model);
 }

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: MIT
+// gpu_dynamics.c: dynamics that stay on the GPU: steps are captured into graphs, many at once, and nothing
+// leaves the device until it is asked for. Rows that become too long are seen after a chunk of steps, which is then
+// taken again from its beginning with longer rows: the trajectory is the same as if they had been long enough. A chunk
+// that goes wrong is taken again step by step, so that the step is known and the atoms stand before it.
+#include "integrate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "gpu/evaluator/gpu_evaluator.h"
+#include "gpu/gpu_pack.h"
+
+enum { CHUNK = 1000, GRAPHS = 3 };
+static const int steps_of_graph[GRAPHS] = {100, 10, 1};
+
+struct cuda_dynamics {
+    gpu_evaluator *evaluator;
+    gpu_motion motion;
+    mlff_batch batch;
+    mlff_results results;
+    int32_t first_atom[2];
+    unsigned char periodic[3];
+    cudaStream_t stream;
+    cudaGraphExec_t graphs[GRAPHS], stamped; // the last of one step, with stamps of the stages; NULL until asked for
+    void *block, *pinned;
+    size_t state_bytes; // positions, velocities, forces, heat, step, energy: one piece, copied for going back
+    char *state, *kept; // on the device
+    char *seen;         // page-locked: the state as it is there between calls
+    uint64_t *times;    // page-locked, [CHUNK + 1]
+    gpu_report *report; // page-locked, of the last step
+    double *masses;     // host, amu
+    int bins;           // neighbours come from bins, whose lists the device counts
+};
+
+// Where an array of the device's state stands in the host's copy of it.
+static const double *seen(const gpu_dynamics *d, const double *array)
+{
+    return (const double *)(const void *)(d->seen + ((const char *)array - d->state));
+}
+
+static void forget(gpu_dynamics *d)
+{
+    for (int k = 0; k < GRAPHS; k++) {
+        if (d->graphs[k]) cudaGraphExecDestroy(d->graphs[k]);
+        d->graphs[k] = NULL;
+    }
+    if (d->stamped) cudaGraphExecDestroy(d->stamped);
+    d->stamped = NULL;
+}
+
+void gpu_dynamics_destroy(gpu_dynamics *d)
+{
+    if (!d) return;
+    cuda_use(d->evaluator->device);
+    if (d->stream) cudaStreamSynchronize(d->stream);
+    d->evaluator->report = NULL;
+    d->evaluator->cell_there = NULL;
+    forget(d);
+    if (d->stream) cudaStreamDestroy(d->stream);
+    if (d->pinned) cudaFreeHost(d->pinned);
+    cuda_release(d->evaluator->device, d->block);
+    free(d->masses);
+    free(d);
+}
+
+static mlff_status capture(gpu_dynamics *d, int n_steps, uint64_t *stamps, cudaGraphExec_t *graph_out)
+{
+    mlff_status status = MLFF_OK;
+    gpu_evaluator *e = d->evaluator;
+    cudaGraph_t graph = NULL;
+    gpu_step step = e->step;
+    gpu_plan plan = gpu_evaluator_make_plan(e, d->motion.n_atoms, 1, d->motion.n_atoms, 1);
+    d->bins = plan.bins;
+    plan.chained = plan.overlap;
+    step.call_in = e->staged;
+    gpu_step_choose_rows(&step, 0);
+    step.stamps = stamps;
+    step.motion = d->motion;
+    step.motion.n_steps = n_steps;
+    step.follows_motion = 1;
+    CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
+    // Before a graph's first kernel may stand a copy: nothing to overlap with.
+    cudaError_t error = gpu_launch_advance(&step.motion, 0, d->stream);
+    for (int k = 0; k < n_steps && error == cudaSuccess && status == MLFF_OK; k++) {
+        step.motion.place = k;
+        status = gpu_evaluator_enqueue(e, &step, &plan, d->stream);
+    }
+    if (error == cudaSuccess && status == MLFF_OK) error = gpu_launch_finish(&step.motion, plan.overlap, d->stream);
+    if (error != cudaSuccess) status = cuda_failed(error, "launching the integrator");
+    error = cudaStreamEndCapture(d->stream, &graph);
+    if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing dynamics");
+    if (status != MLFF_OK) goto done;
+    CUDA_TRY(cudaGraphInstantiate(graph_out, graph, 0), "making a graph of dynamics");
+done:
+    if (graph) cudaGraphDestroy(graph);
+    return status;
+}
+
+// Forces where the atoms are, rows long enough for them, and graphs that know where all of it stands.
+static mlff_status settle(gpu_dynamics *d)
+{
+    mlff_status status = MLFF_OK;
+    gpu_evaluator *e = d->evaluator;
+    forget(d);
+    e->report = NULL;
+    e->proven_atoms = 0; // this call is waited for
+    PLUGIN_TRY(gpu_evaluator_compute(e, &d->batch, &d->results));
+    CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
+    e->report = (gpu_report *)(uintptr_t)d->motion.report;
+    PLUGIN_TRY(gpu_evaluator_send_call(e, &d->batch, &d->results, d->stream));
+    for (int k = 0; k < GRAPHS; k++) PLUGIN_TRY(capture(d, steps_of_graph[k], NULL, &d->graphs[k]));
+    CUDA_TRY(cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
+done:
+    return status;
+}
+
+// What the GPU is told once.
+typedef struct told_atoms {
+    double *inverse_mass, *cell; // [n_atoms], [9]
+    int32_t *species;            // [n_atoms]
+} told_atoms;
+
+// Pointers relative to `base`; answers the bytes.
+static size_t lay_out(gpu_dynamics *d, void *base, told_atoms *told, double **energy)
+{
+    gpu_packer p = {NULL, base, 0};
+    const size_t n = (size_t)d->motion.n_atoms;
+    const void *at;
+#define PLACE(pointer, bytes) (gpu_pack(&p, bytes, &at), pointer = (void *)(uintptr_t)at)
+    PLACE(d->state, 0);
+    PLACE(d->motion.positions, 3 * n * sizeof(double));
+    PLACE(d->motion.velocities, 3 * n * sizeof(double));
+    PLACE(d->motion.forces, 3 * n * sizeof(double));
+    PLACE(d->motion.heat, n * sizeof(double));
+    PLACE(d->motion.step, 2 * sizeof(int64_t));
+    PLACE(*energy, sizeof(double));
+    d->state_bytes = p.at;
+    PLACE(d->kept, d->state_bytes);
+    PLACE(told->inverse_mass, n * sizeof(double));
+    d->motion.inverse_mass = told->inverse_mass;
+    PLACE(told->cell, 9 * sizeof(double));
+    PLACE(told->species, n * sizeof(int32_t));
+    PLACE(d->motion.report, sizeof *d->motion.report);
+    PLACE(d->motion.times, (CHUNK + 1) * sizeof(uint64_t));
+#undef PLACE
+    return p.at;
+}
+
+// The system's atoms to the GPU, where there is room for them.
+static mlff_status tell(gpu_dynamics *d, const mlff_system *system, int64_t first_step, const told_atoms *to)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n = (size_t)system->n_atoms;
+    double *inverse_mass = calloc(n, sizeof *inverse_mass);
+    if (!inverse_mass || !(d->masses = calloc(n, sizeof *d->masses))) {
+        status = host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        d->masses[i] = system->masses[i];
+        inverse_mass[i] = system->fixed && system->fixed[i] ? 0.0 : 1.0 / (BASE_AMU_ANG2_FS2_EV * d->masses[i]);
+    }
+    const struct {
+        void *to;
+        const void *from;
+        size_t bytes;
+    } copies[] = {{to->inverse_mass, inverse_mass, n * sizeof(double)},
+                  {d->motion.positions, system->positions, 3 * n * sizeof(double)},
+                  {d->motion.velocities, system->velocities, 3 * n * sizeof(double)},
+                  {d->motion.step, &first_step, sizeof first_step},
+                  {to->cell, system->cell, sizeof system->cell},
+                  {to->species, system->species, n * sizeof(int32_t)}};
+    for (size_t k = 0; k < sizeof copies / sizeof *copies; k++)
+        CUDA_TRY(cuda_copy(copies[k].to, copies[k].from, copies[k].bytes, cudaMemcpyHostToDevice), "copying atoms to the GPU");
+done:
+    free(inverse_mass);
+    return status;
+}
+
+static mlff_status place(gpu_dynamics *d, const mlff_system *system, int64_t first_step)
+{
+    mlff_status status = MLFF_OK;
+    told_atoms told;
+    double *energy;
+    PLUGIN_TRY(cuda_allocate(d->evaluator->device, lay_out(d, NULL, &told, &energy), "dynamics", &d->block));
+    lay_out(d, d->block, &told, &energy);
+    CUDA_TRY(cudaHostAlloc(&d->pinned, 512 + d->state_bytes + (CHUNK + 1) * sizeof(uint64_t), cudaHostAllocMapped),
+             "page-locked memory for dynamics");
+    memset(d->pinned, 0, 512);
+    d->motion.trouble = d->pinned;
+    d->report = (gpu_report *)((char *)d->pinned + 256);
+    d->seen = (char *)d->pinned + 512;
+    d->times = (uint64_t *)(d->seen + d->state_bytes);
+    PLUGIN_TRY(tell(d, system, first_step, &told));
+    d->batch.species = told.species;
+    d->batch.positions = d->motion.positions;
+    d->batch.cells = told.cell;
+    d->evaluator->cell_there = told.cell;
+    memcpy(d->evaluator->cell_here, system->cell, sizeof system->cell);
+    d->results = (mlff_results){.energies = energy, .forces = d->motion.forces, .location = MLFF_DEVICE_MEMORY};
+done:
+    return status;
+}
+
+mlff_status gpu_dynamics_create(gpu_evaluator *e, const mlff_system *system, const gpu_dynamics_options *options,
+                                gpu_dynamics **dynamics_out)
+{
+    mlff_status status = MLFF_OK;
+    if (!system->velocities || !system->masses)
+        return host.fail(MLFF_ERR_USAGE, "dynamics on the GPU needs velocities and masses; add them to the system");
+    if (e->has_halo)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "dynamics on the GPU has no ghosts to exchange; use an evaluator without a halo");
+    gpu_dynamics *d = calloc(1, sizeof *d);
+    if (!d) return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
+    double damping = options->friction_per_fs * options->timestep_fs;
+    d->evaluator = e;
+    d->motion = (gpu_motion){.n_atoms = system->n_atoms,
+                             .langevin = options->friction_per_fs > 0,
+                             .timestep_fs = options->timestep_fs,
+                             .keep = exp(-damping),
+                             .noise = -expm1(-2 * damping) * BASE_KB_EV_PER_K * options->temperature_kelvin,
+                             .seed = options->seed};
+    d->first_atom[1] = system->n_atoms;
+    memcpy(d->periodic, system->periodic, sizeof d->periodic);
+    PLUGIN_TRY(cuda_use(e->device));
+    CUDA_TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream");
+    d->batch = (mlff_batch){.n_systems = 1,
+                            .first_atom = d->first_atom,
+                            .periodic = d->periodic,
+                            .location = MLFF_DEVICE_MEMORY,
+                            .stream = d->stream};
+    PLUGIN_TRY(place(d, system, options->first_step));
+    PLUGIN_TRY(settle(d));
+    *dynamics_out = d;
+    d = NULL;
+done:
+    gpu_dynamics_destroy(d);
+    return status;
+}
+
+// One chunk; false in *again_out if it stands. With the clocks on its last step is looked into.
+static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool *again_out)
+{
+    mlff_status status = MLFF_OK;
+    gpu_evaluator *e = d->evaluator;
+    gpu_report *trouble = d->motion.trouble;
+    int n_plain = e->clock_on ? n_steps - 1 : n_steps;
+    if (e->clock_on && !d->stamped) PLUGIN_TRY(capture(d, 1, e->io.stamps, &d->stamped));
+    memset(trouble, 0, sizeof *trouble);
+    *again_out = false;
+    CUDA_TRY(cudaMemcpyAsync(d->motion.step + 1, d->motion.step, sizeof(int64_t), cudaMemcpyDeviceToDevice, d->stream),
+             "dynamics");
+    CUDA_TRY(cudaMemcpyAsync(d->kept, d->state, d->state_bytes, cudaMemcpyDeviceToDevice, d->stream), "dynamics");
+    int n_graphs = n_steps - n_plain;
+    for (int k = 0, left = n_plain; k < GRAPHS; k++)
+        for (; left >= steps_of_graph[k]; left -= steps_of_graph[k], n_graphs++)
+            CUDA_TRY(cudaGraphLaunch(d->graphs[k], d->stream), "starting dynamics");
+    if (n_plain < n_steps) CUDA_TRY(cudaGraphLaunch(d->stamped, d->stream), "starting dynamics");
+    CUDA_TRY(
+        cudaMemcpyAsync(d->times, d->motion.times, (size_t)(n_steps + 1) * sizeof(uint64_t), cudaMemcpyDeviceToHost, d->stream),
+        "dynamics");
+    CUDA_TRY(cudaMemcpyAsync(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost, d->stream), "dynamics");
+    CUDA_TRY(cudaMemcpyAsync(d->report, d->motion.report, sizeof *d->report, cudaMemcpyDeviceToHost, d->stream), "dynamics");
+    CUDA_TRY(cudaStreamSynchronize(d->stream), "dynamics on the GPU");
+    if (trouble->flags & GPU_ROW_FULL) {
+        // Back to the beginning of the chunk, with longer rows.
+        CUDA_TRY(cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
+        PLUGIN_TRY(gpu_evaluator_grow(e, d->motion.n_atoms, 1, trouble->longest_row));
+        PLUGIN_TRY(settle(d));
+        *again_out = true;
+        return MLFF_OK;
+    }
+    if (trouble->flags) PLUGIN_TRY(gpu_evaluator_judge(e, trouble));
+    double energy = *seen(d, d->results.energies);
+    if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
+    if (n_plain < n_steps) gpu_evaluator_read_stamps(e, 1, e->launch_ns * n_graphs / n_steps);
+done:
+    return status;
+}
+
+// What the evaluator says of itself has these steps in it too.
+static void count(const gpu_dynamics *d, int n_steps)
+{
+    gpu_evaluator *e = d->evaluator;
+    e->n_computes += n_steps;
+    e->n_pairs = d->report->n_pairs;
+    if (!d->bins) return;
+    e->n_rebuilds += d->report->n_lists - e->lists_seen;
+    e->lists_seen = d->report->n_lists;
+}
+
+mlff_status gpu_dynamics_run(gpu_dynamics *d, int64_t n_steps, double *times_ns, int64_t *n_done_out)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n_done = 0, careful = 0; // up to there step by step
+    PLUGIN_TRY(cuda_use(d->evaluator->device));
+    while (n_done < n_steps) {
+        int chunk = n_done < careful ? 1 : n_steps - n_done < CHUNK ? (int)(n_steps - n_done) : CHUNK;
+        bool again;
+        status = run_chunk(d, chunk, &again);
+        if (status == MLFF_ERR_DEVICE || status == MLFF_ERR_MEMORY) break;
+        if (status != MLFF_OK) {
+            cudaError_t error = cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice);
+            if (error == cudaSuccess) error = cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost);
+            if (error != cudaSuccess) status = cuda_failed(error, "dynamics");
+            if (error != cudaSuccess || chunk == 1) break;
+            status = MLFF_OK;
+            careful = n_done + chunk;
+            continue;
+        }
+        if (again) continue;
+        for (int k = 0; times_ns && k < chunk; k++) times_ns[n_done + k] = (double)(d->times[k + 1] - d->times[k]);
+        n_done += chunk;
+        count(d, chunk);
+    }
+done:
+    *n_done_out = n_done;
+    return status;
+}
+
+mlff_status gpu_dynamics_get(gpu_dynamics *d, double *positions, double *velocities, double *forces, double *energies)
+{
+    size_t n = (size_t)d->motion.n_atoms, bytes = 3 * n * sizeof(double);
+    const double *v = seen(d, d->motion.velocities), *heat = seen(d, d->motion.heat);
+    if (positions) memcpy(positions, seen(d, d->motion.positions), bytes);
+    if (velocities) memcpy(velocities, v, bytes);
+    if (forces) memcpy(forces, seen(d, d->motion.forces), bytes);
+    if (!energies) return MLFF_OK;
+    energies[0] = *seen(d, d->results.energies);
+    energies[1] = energies[2] = 0;
+    for (size_t i = 0; i < n; i++) {
+        energies[1] += 0.5 * BASE_AMU_ANG2_FS2_EV * d->masses[i] *
+                       (v[3 * i] * v[3 * i] + v[3 * i + 1] * v[3 * i + 1] + v[3 * i + 2] * v[3 * i + 2]);
+        energies[2] += heat[i];
+    }
+    return MLFF_OK;
+}

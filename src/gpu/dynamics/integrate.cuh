@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* integrate.cuh: velocity Verlet and BAOAB on the GPU, in float64, by the warp that has made an atom's force; the formulas
+ * and the noise of src/atoms/dynamics.c.
+ *
+ *   B  v += dt/2 F/m     A  x += dt v (NVE), x += dt/2 v (Langevin)     O  v = c v + sqrt((1 − c²) k_B T/m) ξ
+ *   a step: B A, or B A O A; forces; B. The last B of a step and the begin of the next are done together. */
+#ifndef GPU_INTEGRATE_CUH
+#define GPU_INTEGRATE_CUH
+
+#include "gpu/gpu_stage.cuh"
+
+// Value `index` of a stream of normal deviates: Philox 4x32-10 (Salmon et al. 2011, doi:10.1145/2063384.2063405).
+static __device__ double random_normal(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
+        c3 = (uint32_t)p0;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    const double first = (double)((((uint64_t)c0 << 32) | c1) >> 11) * 0x1p-53,
+                 second = (double)((((uint64_t)c2 << 32) | c3) >> 11) * 0x1p-53;
+    return sqrt(-2.0 * log(1.0 - first)) * cos(2.0 * 3.14159265358979323846 * second);
+}
+
+// Component c of an atom, in lane c of a warp: what needs no force is read, and the noise made, before that is there. Sums are
+// written out, so that a trajectory has the same bits wherever its graphs begin.
+struct moving_atom {
+    const gpu_motion &motion;
+    int64_t begun, number; // the chunk's first step; the step that is to begin
+    int i;
+    bool moves;
+    double inverse_mass, v, x, heat, kick, noise;
+
+    // `place`: of the step that is to begin, in its graph.
+    __device__ __forceinline__ moving_atom(const gpu_motion &m, int atom, int place)
+        : motion(m), begun(0), number(0), i(atom), moves(false), inverse_mass(0), v(0), x(0), heat(0), kick(0), noise(0)
+    {
+        const int c = threadIdx.x % 32;
+        if (i >= motion.n_atoms || c >= 3) return;
+        begun = motion.step[1];
+        number = motion.step[0] + place;
+        inverse_mass = motion.inverse_mass[i];
+        moves = inverse_mass != 0;
+        v = motion.velocities[at()];
+        x = motion.positions[at()];
+        kick = 0.5 * motion.timestep_fs * inverse_mass;
+        if (!moves || !motion.langevin) return;
+        heat = motion.heat[i];
+        noise = sqrt(motion.noise * inverse_mass) * random_normal(motion.seed, at(), (uint64_t)number);
+    }
+    __device__ __forceinline__ size_t at() const
+    {
+        return (size_t)i * 3 + threadIdx.x % 32;
+    }
+    // The end of a step …
+    __device__ __forceinline__ void finish(double force)
+    {
+        v = fma(kick, force, v);
+    }
+    // … and the begin of the next.
+    __device__ __forceinline__ void advance(double force)
+    {
+        const double drift = motion.langevin ? 0.5 * motion.timestep_fs : motion.timestep_fs;
+        v = fma(kick, force, v);
+        x = fma(drift, v, x);
+        if (!motion.langevin) return;
+        const double before = v;
+        v = fma(motion.keep, v, noise);
+        x = fma(drift, v, x);
+        const double gain = v * v - before * before;
+        heat += 0.5 * (gain + __shfl_sync(~0u, gain, 1) + __shfl_sync(~0u, gain, 2)) / inverse_mass; // in the first lane
+    }
+    __device__ __forceinline__ void store(bool advanced) const
+    {
+        if (!moves) return;
+        motion.velocities[at()] = v;
+        if (!advanced) return;
+        motion.positions[at()] = x;
+        if (motion.langevin && threadIdx.x % 32 == 0) motion.heat[i] = heat;
+    }
+};
+
+// An atom whose force's components the first three lanes have: the end of a step and, but for a graph's last, the begin of the next.
+// Without `keep` for nothing: a rehearsal.
+static __device__ __forceinline__ void move_atom(const gpu_step &step, moving_atom atom, double force, bool keep)
+{
+    const bool last = step.motion.place + 1 == step.motion.n_steps;
+    atom.finish(force);
+    if (!last) atom.advance(force);
+    if (!keep) return;
+    atom.store(!last);
+    if (last || blockIdx.x > 0 || threadIdx.x > 0) return;
+    step.report->n_pairs = 0; // of the last step; all else is of all
+    step.motion.times[atom.number - atom.begun] = gpu_timer();
+}
+
+#endif

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT
+// gpu_evaluator.c: a model on one GPU, whichever it is: owns the memory, captures the step into CUDA graphs, and takes a batch
+// through one. What the model adds (its kernels, their memory and order) comes by its gpu_kind; inputs and results are gpu_call.c's.
+//
+// Kernels read atom counts and pointers from device memory, so a graph serves every batch up to the size it was made
+// for: neighbour counts never, atom counts only beyond their class, lead to a new capture.
+#include "gpu_evaluator.h"
+
+#include "gpu_clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- making one ---------------------------------------------------------------------------------------------------------
+
+// "cluster=8,tile=16,four_warps=0,edges=0,overlap=1,bins=0,whole=0,small=0,alone=0": what a developer wants to compare. −1: not asked for.
+static void read_forced_plan(gpu_plan *plan)
+{
+    *plan =
+        (gpu_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .whole = -1, .small = -1, .alone = -1};
+    const char *text = getenv("MLFF_CUDA_PLAN"), *at;
+    if (!text) return;
+    if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
+    if ((at = strstr(text, "tile="))) plan->tile = atoi(at + 5);
+    if ((at = strstr(text, "four_warps="))) plan->four_warps = atoi(at + 11);
+    if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
+    if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
+    if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);
+    if ((at = strstr(text, "alone="))) plan->alone = atoi(at + 6);
+    if ((at = strstr(text, "whole="))) plan->whole = atoi(at + 6);
+    if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
+}
+
+// A GPU may run code that was compiled for an older one, without what newer ones have.
+static mlff_status ask_code(gpu_evaluator *e)
+{
+    mlff_status status = MLFF_OK;
+    int32_t code[2] = {0};
+    PLUGIN_TRY(cuda_allocate(e->device, sizeof code, "a look at the kernels", &e->code));
+    CUDA_TRY(gpu_launch_code(e->code, e->stream), "looking at the kernels");
+    CUDA_TRY(cudaMemcpyAsync(code, e->code, sizeof code, cudaMemcpyDeviceToHost, e->stream), "looking at the kernels");
+    CUDA_TRY(cudaStreamSynchronize(e->stream), "looking at the kernels");
+    if (code[0] < e->capability) e->capability = code[0];
+    e->hopper = code[1] && e->capability == 90;
+done:
+    return status;
+}
+
+mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const char *model_name,
+                               const mlff_evaluator_options *options)
+{
+    mlff_status status = MLFF_OK;
+    struct cudaDeviceProp properties;
+    if (options->precision == MLFF_FLOAT64)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "float64 is the reference and runs on the CPU; use float32 on the GPU");
+    e->kind = kind;
+    e->model_name = model_name;
+    e->device = options->device.index;
+    PLUGIN_TRY(cuda_use(e->device));
+    CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "asking the GPU for its properties");
+    e->capability = 10 * properties.major + properties.minor;
+    e->n_multiprocessors = properties.multiProcessorCount;
+    e->shared_bytes = (int)properties.sharedMemPerBlockOptin;
+    CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "making an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "making an event");
+    e->step.neighbors.row_capacity = FIRST_ROW;
+    e->step.neighbors.skin = options->skin_angstrom;
+    e->row_limit = INT32_MAX;
+    e->n_members = 1;
+    e->member = -1;
+    read_forced_plan(&e->forced);
+    PLUGIN_TRY(ask_code(e));
+done:
+    return status;
+}
+
+mlff_status gpu_evaluator_upload(gpu_evaluator *e, gpu_pack_model pack, void *context)
+{
+    mlff_status status = MLFF_OK;
+    void *block = NULL;
+    pack(context, NULL, &e->constant_bytes, NULL);
+    PLUGIN_TRY(cuda_allocate(e->device, e->constant_bytes, "the model", &e->constants));
+    block = aligned_alloc(256, (e->constant_bytes + 255) / 256 * 256);
+    if (!block) {
+        status = host.fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for the model", (double)e->constant_bytes / 1048576.0);
+        goto done;
+    }
+    memset(block, 0, e->constant_bytes);
+    pack(context, block, &e->constant_bytes, e->constants);
+    CUDA_TRY(cuda_copy(e->constants, block, e->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
+done:
+    free(block);
+    return status;
+}
+
+void gpu_evaluator_forget_graphs(gpu_evaluator *e)
+{
+    for (int k = 0; k < MAX_GRAPHS; k++) {
+        if (e->graphs[k].graph) cudaGraphExecDestroy(e->graphs[k].graph);
+        e->graphs[k].graph = NULL;
+    }
+}
+
+void gpu_evaluator_destroy(gpu_evaluator *e)
+{
+    if (!e) return;
+    cuda_use(e->device);
+    if (e->stream) cudaStreamSynchronize(e->stream);
+    gpu_evaluator_forget_graphs(e);
+    if (e->stream) cudaStreamDestroy(e->stream);
+    if (e->side) cudaStreamDestroy(e->side);
+    if (e->forked) cudaEventDestroy(e->forked);
+    if (e->joined) cudaEventDestroy(e->joined);
+    if (e->io.block) cudaFreeHost(e->io.block);
+    if (e->clock) cudaGraphExecDestroy(e->clock);
+    cuda_release(e->device, e->clock_times);
+    cuda_release(e->device, e->code);
+    cuda_release(e->device, e->constants);
+    cuda_release(e->device, e->arena);
+    cuda_release(e->device, e->input);
+    cuda_release(e->device, e->staged);
+    free(e->sent);
+    free(e->seen);
+    free(e->stages);
+    free(e->time_ns);
+    free(e);
+}
+
+// ---- memory -------------------------------------------------------------------------------------------------------------
+
+mlff_status gpu_evaluator_grow(gpu_evaluator *e, int n_atoms, int n_systems, int row)
+{
+    mlff_status status = MLFF_OK;
+    gpu_step step = e->step;
+    if (e->arena && n_atoms <= step.neighbors.atom_capacity && n_systems <= step.neighbors.system_capacity &&
+        row <= step.neighbors.row_capacity && e->one_way <= step.neighbors.arrival_room)
+        return MLFF_OK;
+    step.neighbors.arrival_room = e->one_way;
+    int64_t atoms = class_of(n_atoms) > step.neighbors.atom_capacity ? class_of(n_atoms) : step.neighbors.atom_capacity;
+    atoms = (atoms + GPU_ATOM_BLOCK - 1) / GPU_ATOM_BLOCK * GPU_ATOM_BLOCK;
+    if (class_of_systems(n_systems) > step.neighbors.system_capacity)
+        step.neighbors.system_capacity = class_of_systems(n_systems);
+    if (row > step.neighbors.row_capacity) step.neighbors.row_capacity = (row + row / 8 + 15) / 16 * 16;
+    if (atoms * step.neighbors.row_capacity > INT32_MAX || atoms * GPU_EDGE_INTERVALS > INT32_MAX)
+        return host.fail(MLFF_ERR_LIMIT,
+                         "%d atoms with up to %d neighbours each are more than one GPU evaluator holds; split the batch", n_atoms,
+                         step.neighbors.row_capacity);
+    if (step.neighbors.row_capacity > e->row_limit)
+        return host.fail(MLFF_ERR_LIMIT, "an atom has %d neighbours; this model's kernels hold rows of %d; use --device cpu", row,
+                         e->row_limit);
+    step.neighbors.atom_capacity = (int32_t)atoms;
+    const size_t own_bytes = gpu_step_arena(&step, NULL), bytes = own_bytes + e->kind->arena(e, &step, NULL);
+    CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
+    gpu_evaluator_forget_graphs(e);
+    cuda_release(e->device, e->arena);
+    e->arena = NULL;
+    e->arena_bytes = 0;
+    e->proven_atoms = 0;
+    e->lists_seen = 0;
+    PLUGIN_TRY(cuda_allocate(e->device, bytes, "the atoms' features", &e->arena));
+    e->arena_bytes = bytes;
+    gpu_step_arena(&step, e->arena);
+    e->kind->arena(e, &step, (char *)e->arena + own_bytes);
+    e->step = step;
+    e->n_growths++;
+done:
+    return status;
+}
+
+// ---- graphs -------------------------------------------------------------------------------------------------------------
+
+gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_systems, int largest, int forces)
+{
+    int atoms = class_of(n_atoms), systems = class_of_systems(n_systems);
+    gpu_plan plan = {.n_atoms = atoms < e->step.neighbors.atom_capacity ? atoms : e->step.neighbors.atom_capacity,
+                     .n_systems = systems < e->step.neighbors.system_capacity ? systems : e->step.neighbors.system_capacity,
+                     .overlap = e->capability >= 90,
+                     .n_multiprocessors = e->n_multiprocessors,
+                     .forces = forces,
+                     // The search keeps four rows of candidates in 48 KB of shared memory.
+                     .bins = largest >= BINS_FROM && e->step.neighbors.candidate_capacity <= 3000,
+                     .alone = largest <= 32                                ? 32
+                              : largest <= GPU_FUSED_ATOMS && atoms <= 512 ? largest <= 64 ? 64 : GPU_FUSED_ATOMS
+                              : systems == 1 && atoms <= 1024              ? atoms
+                                                                           : 0,
+                     .small = largest <= GPU_SMALL ? class_of_systems(largest) : 0};
+    if (plan.small > GPU_SMALL_WARPS) plan.small = GPU_SMALL_WARPS;
+    if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
+    if (e->forced.bins >= 0) plan.bins = e->forced.bins;
+    if (e->forced.alone >= 0) plan.alone = e->forced.alone ? plan.alone : 0;
+    if (e->forced.small >= 0) plan.small = plan.small ? e->forced.small : 0;
+    e->kind->plan(e, &plan);
+    return plan;
+}
+
+// The step of a graph, or of a step that is none.
+static gpu_step step_of(const gpu_evaluator *e, const captured_graph *graph)
+{
+    gpu_step step = e->step;
+    step.call_in = graph->from_device ? e->staged : e->input;
+    step.stamps = graph->stamps ? e->io.stamps : NULL;
+    gpu_step_choose_rows(&step, graph->handed_pairs);
+    return step;
+}
+
+static cudaError_t copy_input(gpu_evaluator *e, const captured_graph *graph, cudaStream_t stream)
+{
+    input_block unused;
+    size_t bytes = gpu_place_input(&unused, NULL, graph->plan.n_atoms, graph->plan.n_systems);
+    return graph->from_device ? cudaSuccess : cudaMemcpyAsync(e->input, e->io.input, bytes, cudaMemcpyHostToDevice, stream);
+}
+
+mlff_status gpu_evaluator_enqueue(gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = e->kind->enqueue_rows(e, step, plan, stream);
+    return status == MLFF_OK ? e->kind->enqueue_model(e, step, plan, stream) : status;
+}
+
+static mlff_status capture(gpu_evaluator *e, captured_graph *slot)
+{
+    mlff_status status = MLFF_OK;
+    cudaGraph_t graph = NULL;
+    gpu_step step = step_of(e, slot);
+    CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
+    cudaError_t copied = copy_input(e, slot, e->stream);
+    if (copied != cudaSuccess) status = cuda_failed(copied, "capturing a step");
+    if (status == MLFF_OK) status = gpu_evaluator_enqueue(e, &step, &slot->plan, e->stream);
+    cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
+    if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
+    if (status != MLFF_OK) goto done;
+    CUDA_TRY(cudaGraphInstantiate(&slot->graph, graph, 0), "making a graph of a step");
+done:
+    if (graph) cudaGraphDestroy(graph);
+    return status;
+}
+
+static mlff_status find_graph(gpu_evaluator *e, const captured_graph *wanted, captured_graph **graph_out)
+{
+    mlff_status status = MLFF_OK;
+    captured_graph *oldest = &e->graphs[0];
+    for (int k = 0; k < MAX_GRAPHS; k++) {
+        captured_graph *g = &e->graphs[k];
+        if (g->graph && memcmp(&g->plan, &wanted->plan, sizeof g->plan) == 0 && g->from_device == wanted->from_device &&
+            g->handed_pairs == wanted->handed_pairs && g->stamps == wanted->stamps) {
+            g->last_use = e->n_computes;
+            *graph_out = g;
+            return MLFF_OK;
+        }
+        if (!g->graph || (oldest->graph && g->last_use < oldest->last_use)) oldest = g;
+    }
+    if (oldest->graph) {
+        CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
+        cudaGraphExecDestroy(oldest->graph);
+    }
+    *oldest = *wanted;
+    oldest->graph = NULL;
+    oldest->last_use = e->n_computes;
+    PLUGIN_TRY(capture(e, oldest));
+    *graph_out = oldest;
+done:
+    return status;
+}
+
+// ---- one call -----------------------------------------------------------------------------------------------------------
+
+mlff_status gpu_evaluator_judge(const gpu_evaluator *e, const gpu_report *report)
+{
+    int flags = report->flags, atom = report->atom, other = report->other;
+    if (flags & GPU_NOT_FINITE)
+        return host.fail(MLFF_ERR_VALUE, "atom %d (or its cell) has a coordinate that is not finite", atom);
+    if (flags & GPU_NO_VOLUME)
+        return host.fail(MLFF_ERR_VALUE, "the cell of atom %d has no volume, or an axis repeats without a cell vector", atom);
+    if (flags & GPU_ELEMENT)
+        return host.fail(MLFF_ERR_ELEMENT, "atom %d has atomic number %d, which model '%s' does not know", atom, other,
+                         e->model_name);
+    if (flags & GPU_SAME_POINT) return host.fail(MLFF_ERR_VALUE, "atoms %d and %d are on one point", atom, other);
+    if (flags & GPU_TOO_WIDE)
+        return host.fail(MLFF_ERR_LIMIT, "atom %d is more than 50000 Å from the first of its system; has the system flown apart?",
+                         atom);
+    if (flags & GPU_SHIFT_RANGE)
+        return host.fail(MLFF_ERR_LIMIT, "a pair of atoms %d and %d has an image shift beyond 511; wrap the atoms into the cell",
+                         atom, other);
+    if (flags & GPU_NOT_SYMMETRIC)
+        return host.fail(MLFF_ERR_VALUE, "the pair of atoms %d and %d was handed in without its reverse", atom, other);
+    return MLFF_OK;
+}
+
+static int count_pairs(const mlff_batch *batch, int n_atoms)
+{
+    return batch->pairs && batch->location == MLFF_HOST ? batch->pairs->first[n_atoms] : 0;
+}
+
+// A step that is no graph: the caller's hooks stand between its layers. They are called only once rows are known to be long enough and all
+// inputs good: other processes take part in an exchange, and none must be begun twice.
+static mlff_status step_by_hand(gpu_evaluator *e, const captured_graph *wanted, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    gpu_step step = step_of(e, wanted);
+    CUDA_TRY(copy_input(e, wanted, stream), "copying inputs to the GPU");
+    PLUGIN_TRY(e->kind->enqueue_rows(e, &step, &wanted->plan, stream));
+    if (wanted->plan.forces) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
+    CUDA_TRY(cudaMemcpyAsync(e->io.report, step.report, sizeof *e->io.report, cudaMemcpyDeviceToHost, stream), "the report");
+    CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
+    if (e->io.report->flags) {
+        CUDA_TRY(cudaMemsetAsync(step.report, 0, sizeof *step.report, stream), "the report");
+        return MLFF_OK; // the caller looks at the report
+    }
+    status = e->kind->enqueue_model(e, &step, &wanted->plan, stream);
+    if (status != MLFF_OK) {
+        cudaStreamSynchronize(e->side); // where sums may be under way
+        cudaMemsetAsync(step.report, 0, sizeof *step.report, stream);
+    }
+done:
+    return status;
+}
+
+// Lists of candidates made so far: the device counts them, and says so later. Where all pairs are looked at none is kept.
+static void count_lists(gpu_evaluator *e, const captured_graph *graph)
+{
+    if (graph->handed_pairs || !graph->plan.bins) return;
+    e->n_rebuilds += e->io.report->n_lists - e->lists_seen;
+    e->lists_seen = e->io.report->n_lists;
+}
+
+mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results)
+{
+    mlff_status status = MLFF_OK;
+    int on_device = batch->location == MLFF_DEVICE_MEMORY, n_atoms = batch->first_atom[batch->n_systems];
+    int gradient = results->forces || results->virials || results->stresses;
+    if (on_device != (results->location == MLFF_DEVICE_MEMORY))
+        return host.fail(MLFF_ERR_USAGE, "batch and results must live in the same place: both on the host or both on the GPU");
+    int handed_pairs = !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2, largest = 0;
+    for (int s = 0; s < batch->n_systems; s++)
+        if (batch->first_atom[s + 1] - batch->first_atom[s] > largest) largest = batch->first_atom[s + 1] - batch->first_atom[s];
+    if (handed_pairs == 2) e->one_way = 1;
+    PLUGIN_TRY(cuda_use(e->device));
+    cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
+    int n_pairs = count_pairs(batch, n_atoms);
+    PLUGIN_TRY(gpu_evaluator_grow(e, n_atoms, batch->n_systems, e->step.neighbors.row_capacity));
+    PLUGIN_TRY(gpu_evaluator_grow_host(e, on_device ? 1 : n_atoms, on_device ? 1 : batch->n_systems, n_pairs));
+
+    captured_graph *graph = NULL;
+    for (;;) {
+        captured_graph wanted = {.plan = gpu_evaluator_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
+                                 .from_device = on_device,
+                                 .handed_pairs = handed_pairs,
+                                 .stamps = e->clock_on};
+        wanted.plan.virial = results->virials || results->stresses;
+        if (on_device) {
+            PLUGIN_TRY(gpu_evaluator_send_call(e, batch, results, stream));
+        } else {
+            PLUGIN_TRY(gpu_evaluator_fill_host(e, batch, results, &wanted.plan));
+        }
+        if (e->has_halo) {
+            PLUGIN_TRY(step_by_hand(e, &wanted, stream));
+        } else {
+            PLUGIN_TRY(find_graph(e, &wanted, &graph));
+            CUDA_TRY(cudaGraphLaunch(graph->graph, stream), "starting a step");
+        }
+        if (on_device && n_atoms <= e->proven_atoms && !e->clock_on && !e->has_halo) break; // not waited for
+        CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
+        if (!(e->io.report->flags & GPU_ROW_FULL)) {
+            PLUGIN_TRY(gpu_evaluator_judge(e, e->io.report));
+            e->n_pairs = e->io.report->n_pairs;
+            count_lists(e, &wanted);
+            if (on_device) e->proven_atoms = n_atoms;
+            break;
+        }
+        PLUGIN_TRY(gpu_evaluator_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));
+    }
+    if (!on_device) gpu_evaluator_take_results(e, batch, results);
+    if (e->clock_on) {
+        if (graph && graph->launch_ns == 0) {
+            const int64_t rebuilds = e->n_rebuilds;
+            PLUGIN_TRY(gpu_evaluator_measure_launch(e, graph, stream));
+            count_lists(e, graph);
+            e->n_rebuilds = rebuilds; // its steps are nobody's
+        }
+        gpu_evaluator_read_stamps(e, gradient, graph ? graph->launch_ns : 0);
+    }
+    e->n_computes++;
+done:
+    return status;
+}
+
+void gpu_evaluator_select_member(gpu_evaluator *e, int member)
+{
+    e->member = member;
+}
+
+// ---- what it knows of itself --------------------------------------------------------------------------------------------
+
+void gpu_evaluator_info(const gpu_evaluator *e, mlff_evaluator_info *info_out)
+{
+    info_out->n_computes = e->n_computes;
+    info_out->n_pairs = e->n_pairs;
+    info_out->n_rebuilds = e->n_rebuilds;
+    info_out->n_growths = e->n_growths;
+    info_out->n_members = e->n_members;
+    info_out->host_bytes = (int64_t)(sizeof *e + e->io.bytes);
+    info_out->device_bytes = (int64_t)(e->constant_bytes + e->arena_bytes + e->staged_bytes + e->io.input_bytes);
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// gpu_stages.c: the stages of a step on a GPU and their clocks: stamps that kernels leave, and the start and the end of the step's graph,
+// which none of them can see: S steps and clocks C, one behind the other, say what lies between steps: (C to S) + (S to C) − (C to C).
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_clock.h"
+#include "gpu_evaluator.h"
+
+const mlff_stage *gpu_evaluator_stages(const gpu_evaluator *e, int *n_out)
+{
+    if (n_out) *n_out = e->n_stages;
+    return e->stages;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+// A graph of one kernel, which notes its beginning and its end.
+static mlff_status make_clock(gpu_evaluator *e)
+{
+    mlff_status status = MLFF_OK;
+    cudaGraph_t graph = NULL;
+    if (!e->clock_times) PLUGIN_TRY(cuda_allocate(e->device, sizeof(uint64_t) * 5, "clocks", &e->clock_times));
+    CUDA_TRY(cudaStreamBeginCapture(e->stream, cudaStreamCaptureModeThreadLocal), "capturing a clock");
+    const int launched = gpu_launch_clock(e->clock_times, e->stream);
+    CUDA_TRY(cudaStreamEndCapture(e->stream, &graph), "capturing a clock");
+    CUDA_TRY(launched, "launching a clock");
+    CUDA_TRY(cudaGraphInstantiate(&e->clock, graph, 0), "making a graph of a clock");
+done:
+    if (graph) cudaGraphDestroy(graph);
+    return status;
+}
+
+// From one clock's end to the beginning of the next right behind it; with a step between them, what its stamps do not see of that.
+static mlff_status time_between(gpu_evaluator *e, const captured_graph *step, cudaStream_t stream, double *ns_out)
+{
+    enum { TURNS = 15 };
+    mlff_status status = MLFF_OK;
+    uint64_t between[TURNS];
+    for (int k = 0; k < TURNS; k++) {
+        uint64_t times[5] = {0};
+        CUDA_TRY(cuda_copy(e->clock_times, times, sizeof times, cudaMemcpyHostToDevice), "setting clocks");
+        CUDA_TRY(cudaGraphLaunch(e->clock, stream), "starting a clock");
+        if (step) CUDA_TRY(cudaGraphLaunch(step->graph, stream), "starting a step");
+        CUDA_TRY(cudaGraphLaunch(e->clock, stream), "starting a clock");
+        CUDA_TRY(cudaStreamSynchronize(stream), "a clock on the GPU");
+        CUDA_TRY(cuda_copy(times, e->clock_times, sizeof times, cudaMemcpyDeviceToHost), "reading clocks");
+        const uint64_t end = times[2], begin = times[3], *stamps = e->io.stamps;
+        between[k] = begin - end;
+        if (!step) continue;
+        uint64_t last = stamps[0];
+        for (int n = 1; n < e->n_stamps; n++) // what is done beside the last stage may end first
+            if (stamps[n] > last) last = stamps[n];
+        between[k] = begin - last + (step->from_device ? stamps[0] - end : 0);
+    }
+    qsort(between, TURNS, sizeof *between, by_size);
+    *ns_out = (double)between[TURNS / 2];
+done:
+    return status;
+}
+
+// A host batch's step begins with a copy, which in a call of its own follows nothing, but takes 15 µs right behind a kernel: there the
+// start of a clock stands for its own.
+mlff_status gpu_evaluator_measure_launch(gpu_evaluator *e, captured_graph *graph, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    double around;
+    PLUGIN_TRY(time_between(e, graph, stream, &around));
+    graph->launch_ns = graph->from_device ? fmax(around - e->launch_ns, 1) : around;
+done:
+    return status;
+}
+
+mlff_status gpu_evaluator_stage_clock_set(gpu_evaluator *e, int on)
+{
+    mlff_status status = MLFF_OK;
+    memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
+    PLUGIN_TRY(cuda_use(e->device));
+    if (on && !e->clock) PLUGIN_TRY(make_clock(e));
+    if (on && e->launch_ns == 0) PLUGIN_TRY(time_between(e, NULL, e->stream, &e->launch_ns));
+    e->clock_on = on != 0;
+done:
+    return status;
+}
+
+mlff_status gpu_evaluator_set_stages(gpu_evaluator *e, const mlff_stage *stages, int n_stages, int n_stamps)
+{
+    e->n_stages = 1 + n_stages;
+    e->n_stamps = n_stamps;
+    e->stages = calloc((size_t)e->n_stages, sizeof *e->stages);
+    e->time_ns = calloc((size_t)e->n_stages, sizeof *e->time_ns);
+    if (!e->stages || !e->time_ns) return host.fail(MLFF_ERR_MEMORY, "out of memory: stages");
+    e->stages[0] = (mlff_stage){"launch", "", -1, "start and end of the graph, measured apart"};
+    memcpy(e->stages + 1, stages, sizeof *stages * (size_t)n_stages);
+    return MLFF_OK;
+}
+
+void gpu_evaluator_read_stamps(gpu_evaluator *e, int forces, double launch_ns)
+{
+    e->time_ns[0] = launch_ns;
+    e->kind->read_stamps(e, forces, e->time_ns + 1);
+}
+
+void gpu_evaluator_stage_times(const gpu_evaluator *e, double *time_ns)
+{
+    memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// gpu_pack.c: constants in one block; weights as operands of the tensor cores.
+#include "gpu_pack.h"
+
+#include <math.h>
+#include <string.h>
+
+void *gpu_pack(gpu_packer *packer, size_t bytes, const void **device_out)
+{
+    packer->at = (packer->at + 255) / 256 * 256;
+    void *place = packer->block ? packer->block + packer->at : NULL;
+    *device_out = packer->base + packer->at;
+    packer->at += bytes;
+    return place;
+}
+
+const float *gpu_pack_floats(gpu_packer *packer, const float *values, size_t n)
+{
+    const void *device;
+    void *place = gpu_pack(packer, n * sizeof(float), &device);
+    if (place) memcpy(place, values, n * sizeof(float));
+    return device;
+}
+
+uint16_t gpu_to_half(double value)
+{
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    double size = fabs(value);
+    if (size >= 65520.0) return sign | 0x7c00;
+    if (size < 6.103515625e-05) return sign | (uint16_t)nearbyint(size * 16777216.0); // subnormal, in units of 2⁻²⁴
+    int exponent;
+    double fraction = frexp(size, &exponent);                   // 0.5 … 1
+    uint32_t mantissa = (uint32_t)nearbyint(fraction * 2048.0); // a carry into the exponent is right as it comes
+    return sign | (uint16_t)(((uint32_t)(exponent + 13) << 10) + mantissa);
+}
+
+double gpu_from_half(uint16_t value)
+{
+    int exponent = value >> 10 & 31, mantissa = value & 1023;
+    double size = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+    return value & 0x8000 ? -size : size;
+}
+
+static uint16_t to_bfloat(double value)
+{
+    float single = (float)value; // rounded twice: a tie of 16 bits made by the first rounding is of no account
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, double scale,
+                             float (*value)(const void *context, int n, int k), const void *context)
+{
+    const void *device;
+    const size_t parts = numbers == GPU_SPLIT_HALVES ? 2 : 1;
+    uint16_t *place = gpu_pack(packer, (size_t)n_columns * n_rows * 2 * parts, &device);
+    if (!place) return device;
+    for (int tile = 0; tile < n_columns / 8; tile++)
+        for (int k_tile = 0; k_tile < n_rows / 16; k_tile++)
+            for (int lane = 0; lane < 32; lane++, place += 4 * parts)
+                for (int e = 0; e < 4; e++) {
+                    int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
+                    double w = scale * value(context, n, k);
+                    place[e] = numbers == GPU_BFLOATS ? to_bfloat(w) : gpu_to_half(w);
+                    if (parts == 2) place[4 + e] = gpu_to_half(w - gpu_from_half(place[e]));
+                }
+    return device;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_stage.cuh: how a kernel that is a stage of a step begins. */
+#ifndef GPU_STAGE_CUH
+#define GPU_STAGE_CUH
+
+#include "gpu/ptx/primitives.cuh"
+#include "gpu_step.h"
+
+/* Called once what does not depend on the previous kernel has been requested: waits for that kernel, lets the next one be set up,
+ * and stamps the time if stage clocks are on. */
+static __device__ __forceinline__ void begin_stage(const gpu_step &step, int stage)
+{
+    wait_for_previous();
+    let_next_start();
+    if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[stage] = gpu_timer();
+}
+
+#endif

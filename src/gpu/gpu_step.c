@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// gpu_step.c: the layout of a step's arrays that do not depend on the model. Runs on the host.
+#include "gpu_step.h"
+
+#include "gpu_pack.h"
+
+size_t gpu_step_arena(gpu_step *step, void *base)
+{
+    gpu_packer p = {NULL, base, 0};
+    gpu_neighbors *list = &step->neighbors;
+    const size_t n = (size_t)list->atom_capacity, e = n * (size_t)list->row_capacity;
+    const void *at;
+#define PLACE(pointer, bytes) (gpu_pack(&p, bytes, &at), pointer = (void *)(uintptr_t)at)
+    PLACE(step->call, sizeof(gpu_call));
+    PLACE(step->report, sizeof(gpu_report));
+    PLACE(list->systems, (size_t)list->system_capacity * sizeof(gpu_system));
+    PLACE(list->species, n * sizeof(int32_t));
+    PLACE(list->system_of, n * sizeof(int32_t));
+    PLACE(list->owned, n);
+    PLACE(list->fractional, n * 3 * sizeof(double));
+    PLACE(list->fractional_float, n * 4 * sizeof(float));
+    PLACE(list->row_length, n * sizeof(int32_t));
+    PLACE(list->edges, e * sizeof(gpu_edge));
+    PLACE(list->reverse, e * sizeof(int32_t));
+    if (list->arrival_room) {
+        PLACE(list->arrivals, n * sizeof(int32_t));
+        PLACE(list->arrival_keys, e * sizeof(int32_t));
+        PLACE(list->arrival_edges, e * sizeof(gpu_edge));
+    }
+    // As many as neighbors within cutoff and skin at the density that fills the rows, and an eighth more.
+    const double wider = (list->cutoff + list->skin) / list->cutoff;
+    list->candidate_capacity = (int32_t)(1.125 * wider * wider * wider * list->row_capacity) + 1;
+    PLACE(list->list, sizeof(gpu_verlet_list));
+    PLACE(list->bin, n * sizeof(int32_t));
+    PLACE(list->place_in_bin, n * sizeof(int32_t));
+    PLACE(list->bin_count, (n + 1) * sizeof(int32_t));
+    PLACE(list->bin_first, (n + 1) * sizeof(int32_t));
+    PLACE(list->bin_total, (n / GPU_SCAN_BLOCK + 1) * sizeof(int32_t));
+    PLACE(list->binned, n * 4 * sizeof(float));
+    PLACE(list->listed, n * 3 * sizeof(double));
+    PLACE(list->candidates, n * (size_t)list->candidate_capacity * sizeof(int32_t));
+    PLACE(list->candidate_length, n * sizeof(int32_t));
+    PLACE(step->atom_virial, n * 9 * sizeof(double));
+#undef PLACE
+    gpu_step_choose_rows(step, 0);
+    return (p.at + 255) / 256 * 256;
+}
+
+void gpu_step_choose_rows(gpu_step *step, int handed_pairs)
+{
+    gpu_neighbors *list = &step->neighbors;
+    list->handed_pairs = handed_pairs;
+    list->incoming = handed_pairs == 2 ? list->arrival_edges : list->edges;
+    list->incoming_length = handed_pairs == 2 ? list->arrivals : list->row_length;
+}

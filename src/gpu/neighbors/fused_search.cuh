@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT */
+/* fused_search.cuh: threads that make a row together, and such that wrap the atoms of their rows' system themselves. */
+#ifndef GPU_FUSED_SEARCH_CUH
+#define GPU_FUSED_SEARCH_CUH
+
+#include "rows.cuh"
+
+enum {
+    ROW_WARPS = 8,
+    ROW_CAPACITY = 1024, /* at most, of a row that is made together */
+    NO_SHIFT = 512 | 512 << 10 | 512 << 20
+};
+
+// The system as the host says it, or as the GPU has to complete it.
+static __device__ __noinline__ void complete_system(const gpu_step &step, const gpu_call &call, int s, gpu_system &system)
+{
+    const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1],
+                                       (unsigned char)system.wrapped[2]};
+    system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.neighbors.cutoff, &system);
+}
+
+// By some threads together.
+static __device__ __forceinline__ void copy_system(gpu_system &to, const gpu_system &from, int thread, int threads)
+{
+#pragma unroll 1
+    for (int w = thread; w < (int)(sizeof to / sizeof(int)); w += threads) ((int *)&to)[w] = ((const int *)&from)[w];
+}
+
+static __device__ __forceinline__ void keep_system(const gpu_step &step, int s, const gpu_system &system)
+{
+    if (system.flags) raise_flag(step, system.flags, system.first, -1);
+    step.neighbors.systems[s] = system;
+}
+
+// Coordinates of an atom by its system's cell vectors, beginning at the system's first atom.
+struct wrapped_atom {
+    double f[3];
+    bool finite, wide;
+};
+
+static __device__ __forceinline__ wrapped_atom wrap_atom(const gpu_system &system, const double *raw, const double *origin)
+{
+    wrapped_atom atom = {{0, 0, 0}, true, false};
+    double r[3];
+    for (int c = 0; c < 3; c++) {
+        r[c] = raw[c] - origin[c];
+        atom.finite = atom.finite && isfinite(r[c]);
+    }
+    for (int a = 0; a < 3; a++) {
+        double f = fma(r[2], system.inverse[6 + a], fma(r[1], system.inverse[3 + a], r[0] * system.inverse[a]));
+        if (system.wrapped[a])
+            f -= floor(f);
+        else
+            atom.wide = atom.wide || fabs(f) > 5e4;
+        atom.f[a] = atom.finite ? f : 0;
+    }
+    return atom;
+}
+
+// Of an element that the model does not know it is not finite.
+static __device__ __forceinline__ double offset_of(const gpu_step &step, int z)
+{
+    return z >= 0 && z < step.neighbors.n_species ? step.neighbors.offset[z] : INFINITY;
+}
+
+// An element of which there are rows in the model's tables.
+static __device__ __forceinline__ int known_species(const gpu_step &step, int z)
+{
+    return z >= 0 && z < step.neighbors.n_species ? z : 0;
+}
+
+// What the host says of atom i, and what is wrong with it. `offset`: of element z.
+static __device__ __forceinline__ void keep_atom(const gpu_step &step, int i, int s, int z, double offset, unsigned char owned,
+                                                 bool finite, bool wide)
+{
+    const bool known = isfinite(offset);
+    if (!finite) raise_flag(step, GPU_NOT_FINITE, i, -1);
+    if (wide) raise_flag(step, GPU_TOO_WIDE, i, -1);
+    if (!known) raise_flag(step, GPU_ELEMENT, i, z);
+    step.neighbors.species[i] = known ? z : 0;
+    step.neighbors.system_of[i] = s;
+    step.neighbors.owned[i] = owned;
+}
+
+// Of the kernel before it, if there is one, a list needs nothing but atoms that this one moves: its first kernel waits for it last, so
+// that those which follow find both done.
+static __device__ __forceinline__ void begin_rows(const gpu_step &step)
+{
+    let_next_start();
+    if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
+}
+
+// Before an atom is looked at.
+static __device__ __forceinline__ void wait_for_motion(const gpu_step &step)
+{
+    if (!step.follows_motion) return;
+    wait_for_previous();
+    if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
+}
+
+// Threads that make a row, or all rows of a block: a block, or some of its warps.
+struct row_group {
+    int row, begin, threads, number; // the first one's number in the block; of the group's barrier, less than 16
+    __device__ __forceinline__ int thread() const
+    {
+        return (int)threadIdx.x - begin;
+    }
+    __device__ __forceinline__ void barrier() const
+    {
+        group_barrier(number, threads);
+    }
+};
+
+// What may be inside a row, found by one warp after the other's part of the atoms, each in order.
+struct row_queue {
+    uint2 *entries; // [warps][room] neighbour of the system; image, three times 10 bits, + 512 each
+    int *counts;    // [warps], also those for which there was no room
+    int *inside;    // [warps] of those looked at together, the ones inside
+    int room;
+    int all; // not 0: no entries, but so many atoms of the system, the nearest image of each
+};
+
+static __device__ __forceinline__ bool has_one_image(const gpu_system &system)
+{
+    return !(system.images[0] || system.images[1] || system.images[2]);
+}
+
+// A warp's part of row i's candidates. difference(j, d) gives j's coordinates less i's, on wrapped axes to the nearest image.
+template <class Difference>
+static __device__ __forceinline__ void queue_candidates(const gpu_step &step, const gpu_system &system, const row_group &group,
+                                                        int n, const row_queue &queue, const Difference &difference)
+{
+    const int lane = threadIdx.x % 32, warp = group.thread() / 32, warps = group.threads / 32;
+    const double reach = step.neighbors.cutoff + 0.01;
+    const near_test test(system, reach);
+    const bool one_image = has_one_image(system);
+    float range[3] = {0, 0, 0}; // along each axis, in cells
+    for (int a = 0; a < 3 && !one_image; a++) {
+        const float v0 = (float)system.inverse[a], v1 = (float)system.inverse[3 + a], v2 = (float)system.inverse[6 + a];
+        range[a] = (float)reach * sqrtf(v0 * v0 + v1 * v1 + v2 * v2) + 1e-4f;
+    }
+    const int share = (n + 32 * warps - 1) / (32 * warps) * 32, end = min(n, (warp + 1) * share);
+    uint2 *own = queue.entries + warp * queue.room;
+    int length = 0;
+#pragma unroll 1
+    for (int j = warp * share + lane; j - lane < end; j += 32) {
+        float d[3];
+        if (j < end) difference(j, d);
+        if (one_image) {
+            const bool near = j < end && test.inside(d[0], d[1], d[2]);
+            const unsigned mask = __ballot_sync(~0u, near);
+            const int at = length + __popc(mask & ((1u << lane) - 1));
+            if (near && at < queue.room) own[at] = make_uint2(j, NO_SHIFT);
+            length += __popc(mask);
+            continue;
+        }
+        int low[3] = {0, 0, 0}, high[3] = {-1, -1, -1}, count = 0;
+#pragma unroll
+        for (int a = 0; a < 3 && j < end; a++) {
+            low[a] = max(-system.images[a], (int)ceilf(-range[a] - d[a]));
+            high[a] = min(system.images[a], (int)floorf(range[a] - d[a]));
+            if (system.images[a] == 0) low[a] = high[a] = 0;
+        }
+#pragma unroll 1
+        for (int s0 = low[0]; s0 <= high[0]; s0++)
+#pragma unroll 1
+            for (int s1 = low[1]; s1 <= high[1]; s1++)
+#pragma unroll 1
+                for (int s2 = low[2]; s2 <= high[2]; s2++) count += test.inside(d[0] + s0, d[1] + s1, d[2] + s2);
+        int at = length + sum_before(count);
+        length = __shfl_sync(~0u, at + count, 31);
+        if (count == 0) continue;
+#pragma unroll 1
+        for (int s0 = low[0]; s0 <= high[0]; s0++)
+#pragma unroll 1
+            for (int s1 = low[1]; s1 <= high[1]; s1++)
+#pragma unroll 1
+                for (int s2 = low[2]; s2 <= high[2]; s2++) {
+                    if (!test.inside(d[0] + s0, d[1] + s1, d[2] + s2)) continue;
+                    if (at < queue.room) own[at] = make_uint2(j, (s0 + 512) | (s1 + 512) << 10 | (s2 + 512) << 20);
+                    at++;
+                }
+    }
+    if (lane == 0) queue.counts[warp] = length;
+}
+
+// The group's row from its queue, a thread an entry; answers its length. of(j), species(j): coordinates and element of the system's atom j.
+// Without `keep` for nothing: a rehearsal.
+template <class Place, class Species>
+static __device__ __forceinline__ int close_queue(const gpu_step &step, const gpu_system &system, const row_group &group,
+                                                  const row_queue &queue, const Place &of, const Species &species, bool keep)
+{
+    const int i = group.row, lane = threadIdx.x % 32, warp = group.thread() / 32, warps = group.threads / 32;
+    int total = queue.all, longest = 0, length = 0;
+#pragma unroll 1
+    for (int w = 0; w < warps && !queue.all; w++) {
+        longest = max(longest, queue.counts[w]);
+        total += min(queue.counts[w], queue.room);
+    }
+#pragma unroll 1
+    for (int base = 0; base < total; base += group.threads) {
+        int k = base + group.thread(), w = 0;
+        bool inside = false;
+        seen_pair p = {};
+        int j = 0;
+        if (k < total) {
+            uint2 entry = make_uint2(k, NO_SHIFT);
+            if (!queue.all) {
+                while (k >= min(queue.counts[w], queue.room)) k -= min(queue.counts[w++], queue.room);
+                entry = queue.entries[w * queue.room + k];
+            }
+            j = system.first + (int)entry.x;
+            p = see_pair(system, of(i - system.first), of((int)entry.x), (int)(entry.y & 1023) - 512,
+                         (int)(entry.y >> 10 & 1023) - 512, (int)(entry.y >> 20 & 1023) - 512);
+            inside = is_neighbor(step, p, i, j, keep);
+        }
+        const unsigned found = __ballot_sync(~0u, inside);
+        if (lane == 0) queue.inside[warp] = __popc(found);
+        group.barrier();
+        int slot = length + __popc(found & ((1u << lane) - 1));
+#pragma unroll 1
+        for (int v = 0; v < warps; v++) {
+            if (v < warp) slot += queue.inside[v];
+            length += queue.inside[v];
+        }
+        if (inside && slot < step.neighbors.row_capacity)
+            write_edge(step, i, slot, j, species(j - system.first), p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2, keep);
+        group.barrier();
+    }
+    // No room for all candidates: as many rows longer as these would need.
+    if (longest > queue.room) length = max(length, (int)((long long)longest * step.neighbors.row_capacity / queue.room) + 1);
+    if (warp == 0 && keep) close_row(step, i, length);
+    return min(length, step.neighbors.row_capacity);
+}
+
+// Candidates for which a warp has room.
+static GPU_HOST_DEVICE inline int queue_room(int row_capacity)
+{
+    return row_capacity + row_capacity / 4 + 32;
+}
+
+// Of a group, in shared memory.
+static GPU_HOST_DEVICE inline int queue_bytes(int warps, int room)
+{
+    return warps * room * (int)sizeof(uint2) + (2 * warps * (int)sizeof(int) + 15) / 16 * 16;
+}
+
+static __device__ __forceinline__ row_queue place_queue(char *memory, int warps, int room, int all)
+{
+    int *const counts = (int *)(memory + warps * room * (int)sizeof(uint2));
+    return {(uint2 *)memory, counts, counts + warps, room, all};
+}
+
+// A system in shared memory, of at most so many atoms: itself, their places [3] and their elements.
+static GPU_HOST_DEVICE constexpr int alone_bytes(int atoms)
+{
+    return ((int)sizeof(gpu_system) + 8 + atoms * 28 + 15) / 16 * 16;
+}
+
+static inline bool makes_rows_alone(const gpu_step *step, const gpu_plan *plan)
+{
+    return plan->alone && !plan->bins && !step->neighbors.handed_pairs && step->neighbors.row_capacity <= ROW_CAPACITY;
+}
+
+// The group's row, and its atom; all of the row's system are wrapped by `team`: the group, or the block, whose rows all are of one system.
+// `own`: what the team keeps of it. Answers the row's length, −1 if there is no such atom. `moves`: the step may follow one of dynamics;
+// while it waits for the atoms to be moved it goes through all once for nothing, so that the code is at hand.
+template <bool moves>
+static __device__ __forceinline__ int make_row(const gpu_step &step, const row_group &group, const row_group &team, char *own,
+                                               char *queued, int room)
+{
+    const gpu_call call = *step.call_in;
+    if (team.row >= call.n_atoms) return -1;
+    const bool there = group.row < call.n_atoms;
+    const int i = there ? group.row : team.row, thread = team.thread();
+    // Of one system all can be fetched at once.
+    const int s = call.n_systems == 1 ? 0 : call.system_of[i], first = call.n_systems == 1 ? 0 : call.systems[s].first,
+              n = call.n_systems == 1 ? call.n_atoms : call.systems[s].n;
+    gpu_system &system = *(gpu_system *)own;
+    double(*const places)[3] = (double(*)[3])(own + (sizeof system + 7) / 8 * 8);
+    int *const species = (int *)(places + n);
+    const int z = call.species[i], element = thread < n ? call.species[first + thread] : 0;
+    const unsigned char owned = call.owned ? call.owned[i] : 1;
+    const double *origin = call.positions + (size_t)first * 3;
+    int length = there ? 0 : -1;
+#pragma unroll 1
+    for (int pass = moves && step.follows_motion ? 0 : 1; pass < 2; pass++) {
+        const bool keep = !moves || pass == 1;
+        if (moves && keep) wait_for_motion(step);
+        double raw[3] = {0, 0, 0};
+        if (thread < n)
+            for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
+        const double begin[3] = {origin[0], origin[1], origin[2]},
+                     offset = offset_of(step, z); // waits for z: after all else is asked for
+        if (i == 0 && thread == 0 && keep) {
+            *step.call = call;
+            step.neighbors.list->n_atoms = -1;
+        }
+        copy_system(system, call.systems[s], thread, team.threads);
+        team.barrier();
+        if (system.pending) {
+            if (thread == 0) complete_system(step, call, s, system);
+            team.barrier();
+        }
+#pragma unroll 1
+        for (int k = thread; k < n; k += team.threads) {
+            if (k != thread)
+                for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)k * 3 + c];
+            const wrapped_atom atom = wrap_atom(system, raw, begin);
+            for (int a = 0; a < 3; a++) places[k][a] = atom.finite ? atom.f[a] : NAN;
+            species[k] = known_species(step, k == thread ? element : call.species[first + k]);
+        }
+        team.barrier();
+        if (step.stamps && i == 0 && thread == 0 && keep) step.stamps[1] = gpu_timer();
+        if (!there) continue; // it has helped to wrap
+        // Each thread can decide about an atom itself, if that has but one image to look at.
+        const row_queue queue =
+            place_queue(queued, group.threads / 32, room, has_one_image(system) && n <= group.threads ? n : 0);
+        const double *const mine = places[i - first];
+        if (!queue.all) {
+            queue_candidates(step, system, group, n, queue, [&](int j, float *d) {
+                for (int a = 0; a < 3; a++) {
+                    const double e = places[j][a] - mine[a];
+                    d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
+                }
+            });
+            group.barrier();
+        }
+        length = close_queue(
+            step, system, group, queue, [&](int j) { return (const double *)places[j]; }, [&](int j) { return species[j]; },
+            keep);
+        if (group.thread() > 0 || !keep) continue;
+        bool wide = false;
+        for (int a = 0; a < 3; a++) wide = wide || (!system.wrapped[a] && fabs(mine[a]) > 5e4);
+        keep_atom(step, i, s, z, offset, owned, !isnan(mine[0]), wide);
+        if (first == i) keep_system(step, s, system);
+    }
+    return length;
+}
+
+#endif

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: MIT
+// neighbor_list.cu: neighbours and edge geometry on the GPU, made anew in each step: no skin, nothing to go stale; for
+// large systems candidates come from cell_list.cu.
+//
+//   s_i = (R_i − R_first) · cell⁻¹, wrapped on periodic axes ;  r = (s_j − s_i + S) · cell, S integer, |r| < cutoff
+//
+// Of small systems some warps make a row and wrap its system's atoms themselves, and of one of up to 1024 atoms a block wraps all
+// of them for its rows; else `prepare` wraps atoms (a thread an atom), and a block makes a row. A thread decides in double about an atom,
+// if that has but one image and there are threads enough; else lanes take an atom each, test in float those of its images that can be
+// near enough along each axis, and put what may be inside into a queue, which is decided in double, a thread an entry. Of many atoms a
+// warp makes rows: its lanes test 32 candidates (neighbour, image) at a time. Rows come out in the order (neighbour, image), with the
+// same bits on each way.
+// `reverse` finds the place of each pair's reverse. Differences are antisymmetric in floating point too, so both
+// directions of a pair always agree. Work is N² within a system, 16 float operations each.
+#include "fused_search.cuh"
+#include "gpu/ptx/wgmma.cuh"
+
+static __device__ bool differ(const gpu_system &a, const gpu_system &b)
+{
+    bool same = a.first == b.first && a.n == b.n;
+    for (int c = 0; c < 9; c++) same = same && a.cell[c] == b.cell[c];
+    for (int c = 0; c < 3; c++) same = same && a.wrapped[c] == b.wrapped[c];
+    return !same;
+}
+
+// The bin of a coordinate: of a cell's fraction, or of a length in Å, where bin k is also bin k + bins.
+static __device__ int bin_along(double f, int wrapped, int bins, double reach)
+{
+    if (wrapped) return min((int)(f * bins), bins - 1);
+    const int bin = (int)floor(f / reach) % bins;
+    return bin < 0 ? bin + bins : bin;
+}
+
+// Wraps atom i of system s, keeps what the host says of it, and, with bins, counts it into one and looks whether it has moved.
+template <bool bins>
+static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const gpu_call &call, const gpu_system &system, int s,
+                                                    int i, int anew)
+{
+    bool stale =
+        bins && (anew || step.neighbors.list->n_atoms != call.n_atoms || step.neighbors.list->n_systems != call.n_systems);
+    const int z = call.species[i];
+    const unsigned char owned = call.owned ? call.owned[i] : 1;
+    const double *const at = call.positions + (size_t)i * 3, *const from = call.positions + (size_t)system.first * 3;
+    const double raw[3] = {at[0], at[1], at[2]}, origin[3] = {from[0], from[1], from[2]};
+    if (i == system.first) {
+        if (bins && !stale) stale = differ(system, step.neighbors.systems[s]);
+        keep_system(step, s, system);
+    }
+    const wrapped_atom atom = wrap_atom(system, raw, origin);
+    double moved[3] = {0, 0, 0};
+    int place[3] = {0, 0, 0};
+    for (int a = 0; a < 3; a++) {
+        const double f = atom.f[a];
+        if (bins) {
+            moved[a] = f - step.neighbors.listed[(size_t)i * 3 + a];
+            if (system.wrapped[a]) moved[a] -= rint(moved[a]);
+            place[a] = bin_along(f, system.wrapped[a], system.bins[a], cell_reach(&step));
+        }
+        step.neighbors.fractional[(size_t)i * 3 + a] = f;
+        step.neighbors.fractional_float[(size_t)i * 4 + a] = (float)f;
+    }
+    keep_atom(step, i, s, z, offset_of(step, z), owned, atom.finite, atom.wide);
+    if (!bins) return;
+    // The first atom of a system is where coordinates begin: a distance changes by no more than two of these.
+    double square = 0;
+    for (int c = 0; c < 3; c++) {
+        const double x = moved[0] * system.cell[c] + moved[1] * system.cell[3 + c] + moved[2] * system.cell[6 + c];
+        square += x * x;
+    }
+    // Of a cell so thin that it is its own neighbour, which image is the nearest changes more often.
+    stale = stale || system.images[0] || system.images[1] || system.images[2] ||
+            !(square <= 0.25 * step.neighbors.skin * step.neighbors.skin);
+    if (stale) atomicOr(&step.neighbors.list->stale, 1);
+    const int bin = system.first + (place[2] * system.bins[1] + place[1]) * system.bins[0] + place[0];
+    step.neighbors.bin[i] = bin;
+    step.neighbors.place_in_bin[i] = atomicAdd(&step.neighbors.bin_count[bin], 1);
+    atomicAdd(&step.neighbors.bin_total[bin / GPU_SCAN_BLOCK], 1);
+}
+
+template <bool bins>
+static __device__ __forceinline__ void complete_for_list(const gpu_step &step, const gpu_call &call, int s, gpu_system &system)
+{
+    if (!system.pending) return;
+    complete_system(step, call, s, system);
+    if (bins) cell_bins(cell_reach(&step), &system);
+}
+
+template <bool bins> static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ gpu_step step, int anew)
+{
+    __shared__ gpu_system shared;
+    begin_rows(step);
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const gpu_call call = *step.call_in;
+    // One system is the block's; of several each thread has its own.
+    const bool one = call.n_systems == 1;
+    gpu_system own;
+    int s = 0;
+    if (one) {
+        copy_system(shared, call.systems[0], threadIdx.x, blockDim.x);
+        __syncthreads();
+        if (threadIdx.x == 0) complete_for_list<bins>(step, call, 0, shared);
+        __syncthreads();
+    } else if (i < call.n_atoms) {
+        s = call.system_of[i];
+        own = call.systems[s];
+        complete_for_list<bins>(step, call, s, own);
+    }
+    wait_for_motion(step);
+    if (i == 0) {
+        *step.call = call;
+        if (!bins) step.neighbors.list->n_atoms = -1; // its systems are not kept any longer
+    }
+    if (i < call.n_atoms) prepare_atom<bins>(step, call, one ? shared : own, s, i, anew);
+    wait_for_previous();
+}
+
+// Rows i … i + ROWS − 1 of one system: each candidate is read once for all of them.
+template <int ROWS> static __device__ void search_rows(const gpu_step &step, int i, int (*queue)[64])
+{
+    const int lane = threadIdx.x % 32;
+    const gpu_system &system = step.neighbors.systems[step.neighbors.system_of[i]];
+    const int first = system.first, n = system.n, n1 = 2 * system.images[1] + 1, n2 = 2 * system.images[2] + 1;
+    const int images = (2 * system.images[0] + 1) * n1 * n2;
+    const near_test test(system, step.neighbors.cutoff + 0.01);
+    float4 own[ROWS];
+    int length[ROWS], waiting[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        own[r] = *(const float4 *)(step.neighbors.fractional_float + (size_t)(i + r) * 4);
+        length[r] = waiting[r] = 0;
+    }
+    const int candidates = n * images;
+    for (int begin = 0; begin < candidates; begin += 32) {
+        const int candidate = begin + lane;
+        const bool there = candidate < candidates;
+        float4 other = own[0];
+        int s0 = 0, s1 = 0, s2 = 0;
+        if (there) {
+            const int j = images == 1 ? candidate : candidate / images;
+            other = *(const float4 *)(step.neighbors.fractional_float + (size_t)(first + j) * 4);
+            if (images > 1) {
+                const int image = candidate - j * images, plane = image / n2;
+                s0 = plane / n1 - system.images[0];
+                s1 = plane % n1 - system.images[1];
+                s2 = image - plane * n2 - system.images[2];
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const bool near = there && test.image(other.x - own[r].x, other.y - own[r].y, other.z - own[r].z, s0, s1, s2);
+            // What may be inside waits in a queue until there are 32 to look at closely.
+            const unsigned found = __ballot_sync(~0u, near);
+            if (found == 0) continue;
+            if (near) queue[r][waiting[r] + __popc(found & ((1u << lane) - 1))] = candidate;
+            waiting[r] += __popc(found);
+            __syncwarp();
+            if (waiting[r] >= 32) {
+                length[r] = look_closely(step, system, i + r, queue[r][lane], images, n1, n2, length[r]);
+                const int rest = queue[r][32 + lane];
+                __syncwarp();
+                queue[r][lane] = rest;
+                __syncwarp();
+                waiting[r] -= 32;
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (waiting[r] > 0)
+            length[r] = look_closely(step, system, i + r, lane < waiting[r] ? queue[r][lane] : -1, images, n1, n2, length[r]);
+        close_row(step, i + r, length[r]);
+    }
+}
+
+template <int ROWS> static __global__ void __launch_bounds__(128) search_kernel(const __grid_constant__ gpu_step step, int unused)
+{
+    __shared__ int queues[4][ROWS][64];
+    begin_stage(step, 1);
+    const int warp = threadIdx.x / 32, i = (blockIdx.x * 4 + warp) * ROWS, n_atoms = step.call->n_atoms;
+    if (i >= n_atoms) return;
+    if (ROWS > 1 && i + ROWS <= n_atoms && step.neighbors.system_of[i] == step.neighbors.system_of[i + ROWS - 1]) {
+        search_rows<ROWS>(step, i, queues[warp]);
+    } else {
+        for (int k = i; k < min(i + ROWS, n_atoms); k++) search_rows<1>(step, k, queues[warp]);
+    }
+}
+
+// ---- a block a row --------------------------------------------------------------------------------------------------
+
+static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid_constant__ gpu_step step, int room)
+{
+    DYNAMIC_SHARED(shared);
+    begin_stage(step, 1);
+    const int i = blockIdx.x;
+    if (i >= step.call->n_atoms) return;
+    const gpu_system &system = step.neighbors.systems[step.neighbors.system_of[i]];
+    const float *own = step.neighbors.fractional_float + (size_t)i * 4;
+    const double *places = step.neighbors.fractional + (size_t)system.first * 3,
+                 *exact = step.neighbors.fractional + (size_t)i * 3;
+    const row_queue queue = place_queue((char *)shared, blockDim.x / 32, room, 0);
+    const near_test test(system, 0);
+    const float4 at = *(const float4 *)own;
+    const row_group group = {i, 0, (int)blockDim.x, 0};
+    queue_candidates(step, system, group, system.n, queue, [&](int j, float *d) {
+        const float4 other = *(const float4 *)(step.neighbors.fractional_float + (size_t)(system.first + j) * 4);
+        d[0] = test.wrap(other.x - at.x, test.w0);
+        d[1] = test.wrap(other.y - at.y, test.w1);
+        d[2] = test.wrap(other.z - at.z, test.w2);
+        if (test.ambiguous(d[0], d[1], d[2]))
+            for (int a = 0; a < 3; a++) {
+                const double e = places[(size_t)j * 3 + a] - exact[a];
+                d[a] = (float)(system.wrapped[a] ? e - rint(e) : e);
+            }
+    });
+    __syncthreads();
+    close_queue(
+        step, system, group, queue, [&](int j) { return places + (size_t)j * 3; },
+        [&](int j) { return step.neighbors.species[system.first + j]; }, true);
+}
+
+// Threads of a block at most: where blocks are few, and of many, of which a multiprocessor has three.
+enum { ALONE_FEW = 512, ALONE_MANY = 256 };
+
+// The same of systems whose atoms are wrapped by who makes their rows: of small ones by each row's warps; of one larger system by
+// a block for all of its rows.
+template <int THREADS, int BLOCKS, bool moves>
+static __global__ void __launch_bounds__(THREADS, BLOCKS)
+    alone_kernel(const __grid_constant__ gpu_step step, int threads, int atoms, int together, int room)
+{
+    DYNAMIC_SHARED(shared);
+    const int number = threadIdx.x / threads, rows = blockDim.x / threads, row = blockIdx.x * rows,
+              each = queue_bytes(threads / 32, room) + (together ? 0 : alone_bytes(atoms));
+    const row_group group = {row + number, number * threads, threads, number + together},
+                    team = together ? row_group{row, 0, (int)blockDim.x, 0} : group;
+    char *own = (char *)shared + (together ? 0 : number * each);
+    begin_rows(step);
+    make_row<moves>(step, group, team, own, (char *)shared + alone_bytes(atoms) + number * each, room);
+    wait_for_previous();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+enum { PAIRS_WARPS = 12, FEW_BLOCKS = 16 };
+
+// Rows from pairs handed in: those inside the cutoff, in the order given. No atom is wrapped, so a warp makes a row of what the call
+// says, and keeps its atom. Cells, of which only a stress or a report can want more, are completed beside, by blocks from `rows` on.
+static __global__ void __launch_bounds__(PAIRS_WARPS * 32, 2) pairs_kernel(const __grid_constant__ gpu_step step, int rows)
+{
+    DYNAMIC_SHARED(shared); // a system for each warp
+    begin_rows(step);
+    const gpu_call call = *step.call_in;
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, i = blockIdx.x * warps + warp;
+    if ((int)blockIdx.x >= rows) {
+        const int s = i - warps * rows;
+        if (s >= call.n_systems) return;
+        gpu_system &system = ((gpu_system *)shared)[warp];
+        copy_system(system, call.systems[s], lane, 32);
+        __syncwarp();
+        if (lane > 0) return;
+        if (system.pending) complete_system(step, call, s, system);
+        keep_system(step, s, system);
+        return;
+    }
+    if (i >= call.n_atoms) return;
+    if (i == 0 && lane == 0) {
+        *step.call = call;
+        step.neighbors.list->n_atoms = -1; // its systems are not kept any longer
+    }
+    const int first = call.pair_first[i], end = call.pair_first[i + 1], z = call.species[i],
+              s = call.n_systems == 1 ? 0 : call.system_of[i];
+    const unsigned char owned = call.owned ? call.owned[i] : 1;
+    const double *const own = call.positions + (size_t)i * 3;
+    const double at[3] = {own[0], own[1], own[2]}, cutoff2 = step.neighbors.cutoff * step.neighbors.cutoff;
+    double cell[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    for (int c = 0; c < 9 && call.cells; c++) cell[c] = call.cells[(size_t)s * 9 + c];
+    const double offset = offset_of(step, z);
+    const bool finite = isfinite(at[0]) && isfinite(at[1]) && isfinite(at[2]);
+    if (step.stamps && i == 0 && lane == 0) step.stamps[1] = gpu_timer();
+    int length = 0;
+#pragma unroll 1
+    for (int begin = first; begin < end; begin += 32) {
+        const int p = begin + lane;
+        bool inside = false;
+        int j = 0, species = 0, shift[3] = {0, 0, 0};
+        double r[3] = {0, 0, 0}, square = 0;
+        if (p < end) {
+            j = call.pair_neighbor[p];
+            if (call.pair_shift)
+                for (int c = 0; c < 3; c++) shift[c] = call.pair_shift[(size_t)p * 3 + c];
+            species = known_species(step, call.species[j]);
+            for (int c = 0; c < 3; c++)
+                r[c] = call.positions[(size_t)j * 3 + c] - at[c] +
+                       (shift[0] * cell[c] + shift[1] * cell[3 + c] + shift[2] * cell[6 + c]);
+            square = r[0] * r[0] + r[1] * r[1] + r[2] * r[2];
+            inside = square < cutoff2;
+            if (inside && square < 1e-8) {
+                raise_flag(step, GPU_SAME_POINT, i, j);
+                inside = false;
+            }
+            if (inside && (abs(shift[0]) > 511 || abs(shift[1]) > 511 || abs(shift[2]) > 511)) {
+                raise_flag(step, GPU_SHIFT_RANGE, i, j);
+                inside = false;
+            }
+        }
+        const unsigned found = __ballot_sync(~0u, inside);
+        const int slot = length + __popc(found & ((1u << lane) - 1));
+        if (inside && slot < step.neighbors.row_capacity)
+            write_edge(step, i, slot, j, species, r[0], r[1], r[2], square, shift[0], shift[1], shift[2]);
+        length += __popc(found);
+    }
+    close_row(step, i, length);
+    wait_for_previous();
+    if (lane > 0) return;
+    keep_atom(step, i, s, z, offset, owned, finite, false);
+    if (step.neighbors.handed_pairs == 2) step.neighbors.arrivals[i] = 0;
+}
+
+// A warp a row.
+static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_constant__ gpu_step step, int unused)
+{
+    const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i < step.call->n_atoms) find_reverses(step, i);
+}
+
+// Pairs without their reverses: each says to the atom it ends in where it stands …
+static __global__ void __launch_bounds__(128) announce_kernel(const __grid_constant__ gpu_step step, int unused)
+{
+    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i >= step.call->n_atoms) return;
+    const int length = step.neighbors.row_length[i], row = i * step.neighbors.row_capacity;
+    for (int k = lane; k < length; k += 32) {
+        const int j = step.neighbors.edges[row + k].packed / GPU_EDGE_INTERVALS, slot = atomicAdd(&step.neighbors.arrivals[j], 1);
+        if (slot < step.neighbors.row_capacity)
+            step.neighbors.arrival_keys[(size_t)j * step.neighbors.row_capacity + slot] = row + k;
+    }
+}
+
+// … and that atom puts them into one order, whichever came first, and turns them round.
+static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constant__ gpu_step step, int unused)
+{
+    const int lane = threadIdx.x % 32, j = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (j >= step.call->n_atoms) return;
+    int length = step.neighbors.arrivals[j];
+    const int32_t *keys = step.neighbors.arrival_keys + (size_t)j * step.neighbors.row_capacity;
+    if (length > step.neighbors.row_capacity) {
+        if (lane == 0) {
+            atomicMax(&step.report->longest_row, length);
+            raise_flag(step, GPU_ROW_FULL, j, -1);
+        }
+        length = step.neighbors.row_capacity;
+    }
+    for (int k = lane; k < length; k += 32) {
+        const int key = keys[k], at = j * step.neighbors.row_capacity + rank_among(keys, length, key);
+        gpu_edge edge = step.neighbors.edges[key];
+        const int i = key / step.neighbors.row_capacity;
+        for (int c = 0; c < 3; c++) edge.u[c] = -edge.u[c];
+        edge.packed = i * GPU_EDGE_INTERVALS + edge.packed % GPU_EDGE_INTERVALS;
+        edge.species = step.neighbors.species[i];
+        step.neighbors.arrival_edges[at] = edge;
+        step.neighbors.reverse[key] = at;
+    }
+    __syncwarp();
+    if (lane == 0) step.neighbors.arrivals[j] = length;
+}
+
+// Blocks of a cluster, if the model's next kernel needs whole clusters of multiprocessors free.
+static int blocks_together(const gpu_plan *plan)
+{
+    return max(1, plan->row_cluster);
+}
+static int whole_clusters(int blocks, int cluster)
+{
+    return (blocks + cluster - 1) / cluster * cluster;
+}
+
+static int launch_pairs(const gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    const int warps = plan->row_warps ? min((int)PAIRS_WARPS, plan->row_warps) : 4;
+    const int rows = (plan->n_atoms + warps - 1) / warps, systems = (plan->n_systems + warps - 1) / warps,
+              cluster = blocks_together(plan);
+    return launch(pairs_kernel, whole_clusters(rows + systems, cluster), warps * 32, warps * sizeof(gpu_system), cluster,
+                  plan->chained, stream, *step, rows);
+}
+
+// How systems' atoms are wrapped by who makes their rows: rows of a block (0: they are not), their threads, shared memory.
+struct alone_shape {
+    int rows, threads, together, many;
+    size_t bytes;
+};
+
+static alone_shape shape_of_alone(const gpu_step *step, const gpu_plan *plan, int room)
+{
+    alone_shape shape = {};
+    if (!makes_rows_alone(step, plan)) return shape;
+    shape.together = plan->alone > GPU_FUSED_ATOMS;
+    shape.many = !shape.together && plan->n_atoms > 512; // then in blocks that all run at once
+    const int share = (plan->n_atoms + plan->n_multiprocessors - 1) / plan->n_multiprocessors,
+              most = shape.together ? share
+                     : shape.many   ? ALONE_MANY / plan->alone
+                                    : min(ALONE_FEW / plan->alone, (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS);
+    shape.threads = shape.together ? max(1, min((int)ROW_WARPS, ALONE_FEW / 32 / most)) * 32 : plan->alone;
+    const int queue = queue_bytes(shape.threads / 32, room), own = alone_bytes(plan->alone), all = 48 * 1024;
+    shape.rows = min(min(most, ALONE_FEW / 32 - 1), shape.together ? (all - own) / queue : all / (own + queue));
+    shape.bytes = (size_t)(shape.together ? own + shape.rows * queue : shape.rows * (own + queue));
+    return shape;
+}
+
+static int launch_alone(const gpu_step *step, const gpu_plan *plan, const alone_shape &shape, int room, void *stream)
+{
+    const int cluster = blocks_together(plan);
+    void (*const kernel)(gpu_step, int, int, int, int) = step->follows_motion ? alone_kernel<ALONE_FEW, 1, true>
+                                                         : shape.many         ? alone_kernel<ALONE_MANY, 3, false>
+                                                                              : alone_kernel<ALONE_FEW, 1, false>;
+    return launch(kernel, whole_clusters((plan->n_atoms + shape.rows - 1) / shape.rows, cluster), shape.rows * shape.threads,
+                  shape.bytes, cluster, plan->chained, stream, *step, shape.threads, plan->alone, shape.together, room);
+}
+
+int gpu_launch_neighbors(const gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    // Candidates of a row wait in shared memory, which a row of many hundreds would not leave to others.
+    const int room = queue_room(step->neighbors.row_capacity), each = plan->n_atoms / plan->n_systems;
+    const int warps = each <= 64 ? 2 : 4;
+    const bool by_rows = step->neighbors.row_capacity <= ROW_CAPACITY && plan->n_atoms < 2048;
+    if (step->neighbors.handed_pairs) return launch_pairs(step, plan, stream);
+    const alone_shape shape = shape_of_alone(step, plan, room);
+    if (shape.rows > 0) return launch_alone(step, plan, shape, room, stream);
+    int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,
+                       plan->chained, stream, *step, plan->bins == 2 ? 1 : 0);
+    if (error != 0) return error;
+    if (plan->bins) return gpu_launch_cell_list(step, plan, stream);
+    if (by_rows)
+        return launch(row_kernel, plan->n_atoms, warps * 32, (size_t)queue_bytes(warps, room), 1, plan->overlap, stream, *step,
+                      room);
+    // Where there are rows enough for all warps, a warp takes two at once (four would leave the GPU half empty at 4096).
+    if (plan->n_atoms < 16384)
+        return launch(search_kernel<2>, (plan->n_atoms + 7) / 8, 128, 0, 1, plan->overlap, stream, *step, 0);
+    return launch(search_kernel<4>, (plan->n_atoms + 15) / 16, 128, 0, 1, plan->overlap, stream, *step, 0);
+}
+
+int gpu_launch_reverse(const gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    const int blocks = (plan->n_atoms + 3) / 4;
+    if (step->neighbors.handed_pairs != 2) return launch(reverse_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    int error = launch(announce_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    return error ? error : launch(arrive_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+}

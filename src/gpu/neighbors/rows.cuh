@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/* rows.cuh: what all neighbour searches share: the exact decision about a candidate, and entries of rows. */
+#ifndef GPU_ROWS_CUH
+#define GPU_ROWS_CUH
+
+#include "cell.h"
+#include "gpu/gpu_stage.cuh"
+
+static __device__ void raise_flag(const gpu_step &step, int flag, int atom, int other)
+{
+    // The first trouble is told; others may follow from it.
+    if (atomicOr(&step.report->flags, flag) == 0) {
+        step.report->atom = atom;
+        step.report->other = other;
+    }
+}
+
+// Writes entry `slot` of row i.
+static __device__ __forceinline__ void write_edge(const gpu_step &step, int i, int slot, int j, int species, double rx, double ry,
+                                                  double rz, double square, int sx, int sy, int sz, bool keep = true)
+{
+    gpu_edge edge;
+    const double inverse = rsqrt(square), d = square * inverse, along = d * step.neighbors.intervals_per_angstrom;
+    int interval = (int)along;
+    if (interval > GPU_EDGE_INTERVALS - 1) interval = GPU_EDGE_INTERVALS - 1;
+    edge.u[0] = (float)(rx * inverse);
+    edge.u[1] = (float)(ry * inverse);
+    edge.u[2] = (float)(rz * inverse);
+    edge.d = (float)(d * step.neighbors.inverse_unit);
+    edge.packed = j * GPU_EDGE_INTERVALS + interval;
+    edge.t = (float)((2.0 * (along - interval) - 1.0) / GPU_EDGE_RANGE);
+    edge.species = species;
+    edge.shift = (sx + 512) | (sy + 512) << 10 | (sz + 512) << 20;
+    if (keep) step.neighbors.edges[(size_t)i * step.neighbors.row_capacity + slot] = edge;
+}
+
+static __device__ void close_row(const gpu_step &step, int i, int length)
+{
+    if (threadIdx.x % 32 != 0) return;
+    if (length > step.neighbors.row_capacity) {
+        atomicMax(&step.report->longest_row, length);
+        raise_flag(step, GPU_ROW_FULL, i, -1);
+        length = step.neighbors.row_capacity;
+    }
+    step.neighbors.row_length[i] = length;
+    atomicAdd(&step.report->n_pairs, length);
+}
+
+// Sum of v over the lanes before this one.
+static __device__ __forceinline__ int sum_before(int v)
+{
+    const int lane = threadIdx.x % 32;
+    int sum = v;
+#pragma unroll
+    for (int k = 1; k < 32; k *= 2) {
+        const int other = __shfl_sync(~0u, sum, lane - k);
+        if (lane >= k) sum += other;
+    }
+    return sum - v;
+}
+
+// Where atom j is seen from atom i: of wrapped coordinates, the image m0, m1, m2 cells from the nearest one.
+struct seen_pair {
+    double x, y, z, square;
+    int s0, s1, s2;
+};
+
+static __device__ __forceinline__ seen_pair see_pair(const gpu_system &system, const double *own, const double *other, int m0,
+                                                     int m1, int m2)
+{
+    seen_pair p;
+    double d0 = other[0] - own[0], d1 = other[1] - own[1], d2 = other[2] - own[2];
+    p.s0 = m0 - (system.wrapped[0] ? (int)rint(d0) : 0);
+    p.s1 = m1 - (system.wrapped[1] ? (int)rint(d1) : 0);
+    p.s2 = m2 - (system.wrapped[2] ? (int)rint(d2) : 0);
+    d0 += p.s0;
+    d1 += p.s1;
+    d2 += p.s2;
+    // Written out, so that each kernel that looks at a pair gets the same bits.
+    p.x = fma(d2, system.cell[6], fma(d1, system.cell[3], d0 * system.cell[0]));
+    p.y = fma(d2, system.cell[7], fma(d1, system.cell[4], d0 * system.cell[1]));
+    p.z = fma(d2, system.cell[8], fma(d1, system.cell[5], d0 * system.cell[2]));
+    p.square = fma(p.z, p.z, fma(p.y, p.y, p.x * p.x));
+    return p;
+}
+
+// Whether a pair belongs into row i.
+static __device__ __forceinline__ bool is_neighbor(const gpu_step &step, const seen_pair &p, int i, int j, bool keep = true)
+{
+    const bool inside =
+        p.square < step.neighbors.cutoff * step.neighbors.cutoff && (j != i || p.s0 != 0 || p.s1 != 0 || p.s2 != 0);
+    if (!inside || p.square >= 1e-8) return inside;
+    if (keep) raise_flag(step, GPU_SAME_POINT, i, j);
+    return false;
+}
+
+// Decides in double about 32 candidates (−1: none) and appends those inside to row i; answers the row's length.
+static __device__ int look_closely(const gpu_step &step, const gpu_system &system, int i, int candidate, int images, int n1,
+                                   int n2, int length)
+{
+    bool inside = false;
+    int j = 0;
+    seen_pair p = {};
+    if (candidate >= 0) {
+        j = system.first + candidate / images;
+        const int image = candidate % images;
+        p = see_pair(system, step.neighbors.fractional + (size_t)i * 3, step.neighbors.fractional + (size_t)j * 3,
+                     image / (n1 * n2) - system.images[0], image / n2 % n1 - system.images[1], image % n2 - system.images[2]);
+        inside = is_neighbor(step, p, i, j);
+    }
+    const unsigned found = __ballot_sync(~0u, inside);
+    const int slot = length + __popc(found & ((1u << (threadIdx.x % 32)) - 1));
+    if (inside && slot < step.neighbors.row_capacity)
+        write_edge(step, i, slot, j, step.neighbors.species[j], p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2);
+    return length + __popc(found);
+}
+
+// Where in row j, of n entries, the pair (j, i) with this shift stands; −1: nowhere. Rows of a search are in the order
+// (neighbour, shift), and so are most that are handed in, but these may be in any.
+static __device__ __forceinline__ int find_entry(const gpu_edge *row, int n, int i, int shift, bool ordered_row)
+{
+    const auto neighbor = [&](int m) { return row[m].packed / GPU_EDGE_INTERVALS; };
+    const auto ordered = [](int v) { return (v & 1023) << 20 | (v >> 10 & 1023) << 10 | (v >> 20 & 1023); };
+    int low = 0, high = n;
+    while (low < high) {
+        const int m = (low + high) / 2, other = neighbor(m);
+        if (other < i || (other == i && ordered(row[m].shift) < ordered(shift)))
+            low = m + 1;
+        else
+            high = m;
+    }
+    if (low < n && neighbor(low) == i && row[low].shift == shift) return low;
+    for (int m = 0; m < n && !ordered_row; m++)
+        if (neighbor(m) == i && row[m].shift == shift) return m;
+    return -1;
+}
+
+// Index of the reverse of entry k of row i. After an overflow rows are cut and some are not there; such a step is repeated.
+static __device__ __forceinline__ int find_reverse(const gpu_step &step, int i, int k, bool *found_out)
+{
+    const gpu_edge &edge = step.neighbors.edges[(size_t)i * step.neighbors.row_capacity + k];
+    const int j = edge.packed / GPU_EDGE_INTERVALS, shift = edge.shift;
+    const int wanted = (1024 - (shift & 1023)) | (1024 - (shift >> 10 & 1023)) << 10 | (1024 - (shift >> 20 & 1023)) << 20;
+    const int other = j * step.neighbors.row_capacity,
+              found =
+                  find_entry(step.neighbors.edges + other, step.neighbors.row_length[j], i, wanted, !step.neighbors.handed_pairs);
+    *found_out = found >= 0;
+    return other + max(found, 0);
+}
+
+// reverse[(i, k)], for all k: where in row j the pair (j, i) with the opposite shift stands. By a warp, a lane an entry.
+static __device__ __forceinline__ void find_reverses(const gpu_step &step, int i)
+{
+    const int length = step.neighbors.row_length[i];
+    for (int k = threadIdx.x % 32; k < length; k += 32) {
+        bool found;
+        step.neighbors.reverse[(size_t)i * step.neighbors.row_capacity + k] = find_reverse(step, i, k, &found);
+        // In rows made here one is missing only where rows are cut, which is said already, and the report may be on its way.
+        if (!found && step.neighbors.handed_pairs) raise_flag(step, GPU_NOT_SYMMETRIC, i, -1);
+    }
+}
+
+// x less the nearest integer, for |x| < 2²² (by adding 1.5 · 2²³ and taking it off again: cheaper than a rounding).
+static __device__ __forceinline__ float nearest_image(float x)
+{
+    return x - ((x + 12582912.0f) - 12582912.0f);
+}
+
+/* How many of `keys` are smaller: the key's place in order, for different keys. */
+static __device__ __forceinline__ int rank_among(const int32_t *keys, int n, int key)
+{
+    int rank = 0;
+    for (int k = 0; k < n; k++) rank += keys[k] < key;
+    return rank;
+}
+
+/* The float test of a candidate: whether its distance may be less than √reach2. Differences of wrapped coordinates. */
+struct near_test {
+    float w0, w1, w2, h[9], reach2;
+    __device__ __forceinline__ near_test(const gpu_system &system, double reach)
+    {
+        w0 = system.wrapped[0], w1 = system.wrapped[1], w2 = system.wrapped[2];
+#pragma unroll
+        for (int c = 0; c < 9; c++) h[c] = (float)system.cell[c];
+        reach2 = (float)(reach * reach);
+    }
+    /* Of the image s0, s1, s2 cells from the nearest one. Close to half a cell the doubles decide which that is. */
+    __device__ __forceinline__ bool image(float a0, float a1, float a2, int s0, int s1, int s2) const
+    {
+        float b0 = wrap(a0, w0), b1 = wrap(a1, w1), b2 = wrap(a2, w2);
+        return inside(b0 + (float)s0, b1 + (float)s1, b2 + (float)s2) || ambiguous(b0, b1, b2);
+    }
+    __device__ __forceinline__ float wrap(float a, float w) const
+    {
+        return fmaf(w, nearest_image(a) - a, a);
+    }
+    __device__ __forceinline__ bool inside(float a0, float a1, float a2) const
+    {
+        const float x = a0 * h[0] + a1 * h[3] + a2 * h[6], y = a0 * h[1] + a1 * h[4] + a2 * h[7],
+                    z = a0 * h[2] + a1 * h[5] + a2 * h[8];
+        return x * x + y * y + z * z < reach2;
+    }
+    __device__ __forceinline__ bool ambiguous(float a0, float a1, float a2) const
+    {
+        return fmaxf(w0 * fabsf(a0), fmaxf(w1 * fabsf(a1), w2 * fabsf(a2))) > 0.4999f;
+    }
+};
+
+#endif

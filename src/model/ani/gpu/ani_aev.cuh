@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* ani_aev.cuh: what atomic environment vectors and their way back share, one atom a block where atoms are few, else a warp.
+ *
+ *   G[16 p + k]            = Σ_j ¼ exp(−η (d − s_k)²) f(d)                       over neighbours j of species p
+ *   G[.. + 32 (p, q) + a z] = Σ_{j<k} P_a Q_z f(d_j) f(d_k),   P_a = exp(−η' (½(d_j + d_k) − s_a)²),
+ *   Q_z = 2 u^ζ, u = ½ (1 + X cos s_z + Y sin s_z), X = 0.95 cos θ, Y = √(1 − X²)  over pairs of species p, q
+ *
+ * Neighbours are sorted into shared memory, those inside the angular cutoff first, each part by species. Forward, a warp
+ * takes a unit of triples of one pair of species: a lane keeps 32 sums over its triples, and then lanes add up across the
+ * warp, so that each has one function. Back, a lane has a triple: it sums dE/dG · dG over the block of its species, and the
+ * three results wait in shared memory until each neighbour's lanes gather its triples in order. What does not need the
+ * networks is done while they run. Bound by the special function unit and issue; of few atoms, by the chain of a block. */
+#ifndef ANI_GPU_AEV_CUH
+#define ANI_GPU_AEV_CUH
+
+#include "ani_gpu.h"
+#include "gpu/evaluator/system_sums.cuh"
+#include "gpu/neighbors/fused_search.cuh"
+#include "gpu/ptx/primitives.cuh"
+
+enum { MOST_THREADS = 256 };
+
+// The warps that have an atom: a block's, or one.
+template <bool WIDE> struct atom_group {
+    int thread, warp, warps, n_threads, atom;
+    __device__ __forceinline__ atom_group()
+    {
+        warps = WIDE ? blockDim.x / 32 : 1;
+        n_threads = 32 * warps;
+        thread = threadIdx.x % n_threads;
+        warp = thread / 32;
+        atom = WIDE ? blockIdx.x : blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    }
+    __device__ __forceinline__ void barrier() const
+    {
+        if (WIDE)
+            __syncthreads();
+        else
+            __syncwarp();
+    }
+};
+
+// Neighbours of one atom in shared memory: angular ones by rank of species, then the others by rank.
+struct neighbors {
+    float *x, *y, *z, *d, *f, *e; // direction, distance, angular cutoff; forward the radial one, back the angular one's slope
+    int *rank, *slot;             // of the species; in the row
+    int *counts;                  // [chunks][keys] of 32 entries of the row
+    int *first;                   // [keys + 1] where a key's begin; angular neighbours end at first[n_present]
+    int *unit_first, *pair;       // [pairs + 1] where a pair of species' units begin; its ranks
+    int n, unit_rows;             // angular neighbours; lanes' rounds in a unit
+};
+enum { KEYS = 2 * ANI_MAX_SPECIES, PAIRS = ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1) / 2 };
+
+static GPU_HOST_DEVICE inline int neighbor_floats(int capacity)
+{
+    return 8 * capacity + KEYS * ((capacity + 31) / 32) + KEYS + 4 + 2 * PAIRS + 4;
+}
+
+static __device__ __forceinline__ neighbors place_neighbors(float *shared, int capacity)
+{
+    neighbors a;
+    float **floats[6] = {&a.x, &a.y, &a.z, &a.d, &a.f, &a.e};
+    for (int k = 0; k < 6; k++) *floats[k] = shared + k * capacity;
+    a.rank = (int *)(shared + 6 * capacity);
+    a.slot = a.rank + capacity;
+    a.counts = a.slot + capacity;
+    a.first = a.counts + KEYS * ((capacity + 31) / 32);
+    a.unit_first = a.first + KEYS + 4;
+    a.pair = a.unit_first + PAIRS + 4;
+    return a;
+}
+
+// Number of a row's entry `key` for its place: rank of an angular neighbour's species, or that of another's + n_present.
+static __device__ __forceinline__ int key_of(const ani_gpu_step &step, const ani_gpu_groups &groups, const gpu_edge &edge)
+{
+    const int rank = groups.rank_of[edge.species];
+    return rank < 0 ? -1 : edge.d <= step.angular_cutoff ? rank : groups.n_present + rank;
+}
+
+// By one warp: units of triples, `warps` of them or some more, none of two pairs of species.
+static __device__ __forceinline__ void divide_triples(const neighbors &a, int n_present, int rows)
+{
+    const int lane = threadIdx.x % 32, n_pairs = n_present * (n_present + 1) / 2;
+    int units = 0;
+#pragma unroll 1
+    for (int begin = 0; begin < n_pairs; begin += 32) {
+        int p = 0, rest = begin + lane, n = 0;
+        if (begin + lane < n_pairs) {
+            while (rest >= n_present - p) rest -= n_present - p++;
+            const int q = p + rest, n_p = a.first[p + 1] - a.first[p], n_q = a.first[q + 1] - a.first[q];
+            a.pair[begin + lane] = p | q << 8;
+            n = ((p == q ? n_p * (n_p - 1) / 2 : n_p * n_q) + 32 * rows - 1) / (32 * rows);
+        }
+        const int before = sum_before(n);
+        if (begin + lane < n_pairs) a.unit_first[begin + lane] = units + before;
+        units += __shfl_sync(~0u, before + n, 31);
+    }
+    if (lane == 0) a.unit_first[n_pairs] = units;
+}
+
+static __device__ __forceinline__ float radial_cutoff(const ani_gpu_step &step, float d)
+{
+    return d <= step.radial_cutoff ? 0.5f * __cosf(3.14159265f / step.radial_cutoff * d) + 0.5f : 0.0f;
+}
+
+// Sorts a row. For the group; ends with a barrier.
+template <bool WIDE, bool BACK>
+static __device__ __forceinline__ void sort_neighbors(const ani_gpu_step &step, const ani_gpu_groups &groups,
+                                                      const atom_group<WIDE> &g, int length, neighbors &a)
+{
+    const int lane = threadIdx.x % 32, n_present = groups.n_present, keys = 2 * n_present, chunks = (length + 31) / 32;
+    const gpu_edge *row = step.gpu.neighbors.edges + (size_t)g.atom * step.gpu.neighbors.row_capacity;
+    gpu_edge edge;
+    int key = -1, before = 0; // of the lane's entry; among those of its key in the chunk
+    const auto look = [&](int chunk, bool count) {
+        key = -1;
+        if (32 * chunk + lane < length) {
+            edge = row[32 * chunk + lane];
+            key = key_of(step, groups, edge);
+        }
+#pragma unroll 1
+        for (int r = 0; r < keys; r++) {
+            const unsigned same = __ballot_sync(~0u, key == r);
+            if (key == r) before = __popc(same & ((1u << lane) - 1));
+            if (count && lane == r) a.counts[KEYS * chunk + r] = __popc(same);
+        }
+    };
+    int last = g.warp;
+    while (last + g.warps < chunks) last += g.warps;
+#pragma unroll 1
+    for (int chunk = last; chunk >= g.warp && chunk < chunks; chunk -= g.warps) look(chunk, true); // leaves the warp's first
+    g.barrier();
+    int total = 0;
+#pragma unroll 1
+    for (int c = 0; c < chunks && lane < keys; c++) total += a.counts[KEYS * c + lane];
+    const int begin = sum_before(total); // where the key that is the lane begins
+    a.n = __shfl_sync(~0u, begin, n_present % 32);
+    a.unit_rows = max(1, (a.n * (a.n - 1) / 2 + g.n_threads - 1) / g.n_threads);
+    if (g.warp == 0) {
+        if (lane < keys) a.first[lane] = begin;
+        if (lane == keys - 1) a.first[keys] = begin + total;
+        __syncwarp();
+        if (!BACK) divide_triples(a, n_present, a.unit_rows);
+    }
+    const float turn = 3.14159265f / step.angular_cutoff;
+#pragma unroll 1
+    for (int chunk = g.warp; chunk < chunks; chunk += g.warps) {
+        if (chunk > g.warp) look(chunk, false);
+        int at = begin;
+#pragma unroll 1
+        for (int c = 0; c < chunk && lane < keys; c++) at += a.counts[KEYS * c + lane];
+        at = __shfl_sync(~0u, at, max(key, 0)) + before;
+        if (key < 0) continue;
+        a.x[at] = edge.u[0];
+        a.y[at] = edge.u[1];
+        a.z[at] = edge.u[2];
+        a.d[at] = edge.d;
+        a.slot[at] = 32 * chunk + lane;
+        a.rank[at] = key < n_present ? key : key - n_present;
+        a.f[at] = 0.5f * __cosf(turn * edge.d) + 0.5f;
+        a.e[at] = BACK ? -0.5f * turn * __sinf(turn * edge.d) : radial_cutoff(step, edge.d);
+    }
+    g.barrier();
+}
+
+// Row j of n neighbours' triples (j, k), j < k, begins here.
+static __device__ __forceinline__ int row_start(int n, int j)
+{
+    return j * (2 * n - 1 - j) / 2;
+}
+
+static __device__ __forceinline__ void find_triple(int n, int t, int &j, int &k)
+{
+    const float b = 2 * n - 1;
+    j = (int)(0.5f * (b - sqrtf(fmaxf(b * b - 8.0f * t, 0.0f))));
+    if (j > n - 2) j = n - 2;
+    if (row_start(n, j) > t) j--;
+    if (row_start(n, j + 1) <= t) j++;
+    k = t - row_start(n, j) + j + 1;
+}
+
+/* ---- shared memory and warps of an atom */
+
+// Shared memory after the neighbours: partial sums of radial columns, of units.
+static __device__ __forceinline__ int radial_parts(int warps, int n_present)
+{
+    return max(1, 2 * warps / n_present);
+}
+static GPU_HOST_DEVICE inline int forward_floats(int capacity, int n_species, int warps)
+{
+    const int radial = 2 * warps > n_species ? 2 * warps : n_species, units = n_species * (n_species + 1) / 2 + warps;
+    return neighbor_floats(capacity) + ANI_GPU_RADIAL * radial + ANI_GPU_ANGULAR * units;
+}
+
+// Shared memory after the neighbours: dE/dAEV, gradients of a row, and those of triples that wait.
+static GPU_HOST_DEVICE inline int triple_room(int capacity, int warps)
+{
+    const int room = warps > 4 ? 64 * warps : 256;
+    return capacity > room ? capacity : room;
+}
+static GPU_HOST_DEVICE inline int backward_floats(int capacity, int n_tiles, int warps)
+{
+    return neighbor_floats(capacity) + 20 * n_tiles + 3 * capacity + 3 * triple_room(capacity, warps);
+}
+
+/* Warps of an atom: as many as its triples can use while atoms do not fill the GPU, so that these do not wait for one another. */
+static inline int warps_of(const gpu_plan *plan)
+{
+    return plan->n_atoms <= 2 * plan->n_multiprocessors ? 8 : plan->n_atoms <= 8 * plan->n_multiprocessors ? 4 : 1;
+}
+static inline int floats_of(const ani_gpu_step *step, int capacity, int warps, bool back)
+{
+    const int floats =
+        back ? backward_floats(capacity, step->stored_tiles, warps) : forward_floats(capacity, step->n_species, warps);
+    return (floats + 3) / 4 * 4;
+}
+
+#endif

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+// ani_gpu.c: ANI on one GPU: its constants, its part of a step's memory and plan, and the order of its kernels. Calls, rows of
+// neighbours, memory and graphs are the common evaluator's.
+#include "ani_gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/evaluator/gpu_evaluator.h"
+
+enum { WIDE_FROM = 2048 /* atoms */ };
+
+typedef struct ani_evaluator {
+    gpu_evaluator base; // first: what the plugin hands about
+    ani_gpu_step step;  // its gpu is base.step
+} ani_evaluator;
+
+// ---- a step ---------------------------------------------------------------------------------------------------------
+
+static size_t arena(gpu_evaluator *base, const gpu_step *gpu, void *at)
+{
+    const ani_evaluator *e = (const ani_evaluator *)base;
+    ani_gpu_step step = e->step;
+    step.gpu = *gpu;
+    // Where tiles are many, a block takes members one after the other and adds up what they give: less memory.
+    step.n_parts = gpu->neighbors.atom_capacity <= 4096    ? step.n_members
+                   : gpu->neighbors.atom_capacity <= 65536 ? (step.n_members + 1) / 2
+                                                           : 1;
+    const size_t bytes = ani_gpu_arena(&step, at);
+    if (at) ((ani_evaluator *)base)->step = step;
+    return bytes;
+}
+
+// Tiles of slots as small as keep all multiprocessors busy, and clusters that share a tile's columns while they are not:
+// one block of 16 slots or two of 32 fit on a multiprocessor.
+static void plan(const gpu_evaluator *base, gpu_plan *plan)
+{
+    const ani_evaluator *e = (const ani_evaluator *)base;
+    const int members = e->step.n_members, atoms = plan->n_atoms, blocks = base->n_multiprocessors + base->n_multiprocessors / 10;
+    const int few = ((atoms + 15) / 16 + 1) * members, some = ((atoms + 31) / 32 + 1) * members;
+    const int clusters = base->capability >= 90 && e->step.n_parts == members ? 8 : 1;
+    plan->cluster = 1;
+    if (clusters > 1 && 2 * few <= blocks) {
+        plan->tile = 16;
+        plan->cluster = 8 * few <= blocks ? 8 : 4 * few <= blocks ? 4 : 2;
+    } else if (some <= 2 * blocks) {
+        plan->tile = 32;
+        if (clusters > 1) plan->cluster = 4 * some <= 2 * blocks ? 4 : 2 * some <= 2 * blocks ? 2 : 1;
+    } else {
+        plan->tile = atoms >= WIDE_FROM ? ANI_GPU_MAX_TILE : 64;
+    }
+    if (base->forced.tile > 0) plan->tile = base->forced.tile;
+    if (base->forced.cluster > 0 && clusters > 1) plan->cluster = base->forced.cluster;
+    if (plan->tile == ANI_GPU_MAX_TILE && e->step.wide_blocks == 0) plan->tile = 64;
+    while (plan->tile > 16 && plan->tile < ANI_GPU_MAX_TILE &&
+           ani_gpu_network_bytes(&e->step, plan->tile) > (size_t)base->shared_bytes)
+        plan->tile /= 2;
+    if (plan->tile >= 64) plan->cluster = 1;
+}
+
+static ani_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu, const gpu_plan *plan)
+{
+    ani_gpu_step step = ((const ani_evaluator *)base)->step;
+    step.gpu = *gpu;
+    if (ani_gpu_chained(plan)) step.gpu.follows_motion = 0; // the sort of atoms stands between
+    step.tile = plan->tile;
+    step.cluster = plan->cluster;
+    step.rehearse = plan->overlap && plan->n_atoms <= plan->n_multiprocessors; // a block on each, beside the networks
+    return step;
+}
+
+// Few atoms: one chain, in which the list's first kernel runs beside the sort of atoms. Many: what takes longer stands aside.
+static mlff_status enqueue_rows(gpu_evaluator *base, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    const ani_gpu_step step = step_of(base, gpu, plan);
+    const int chained = ani_gpu_chained(plan);
+    gpu_plan rows = *plan;
+    if (chained) {
+        rows.chained = plan->overlap;
+        CUDA_TRY(ani_gpu_launch_arrange(&step, plan, stream), "launching the sort of atoms");
+    } else {
+        CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
+        CUDA_TRY(ani_gpu_launch_arrange(&step, plan, base->side), "launching the sort of atoms");
+        CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
+    }
+    if (!ani_gpu_makes_rows(&step, plan))
+        CUDA_TRY(gpu_launch_neighbors(&step.gpu, &rows, stream), "launching the neighbour search");
+    if (!chained) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
+    if (plan->forces && (!chained || gpu->neighbors.handed_pairs == 2)) {
+        CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
+        CUDA_TRY(gpu_launch_reverse(gpu, plan, base->side), "launching the reverse pairs");
+        CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
+    }
+done:
+    return status;
+}
+
+static mlff_status enqueue_model(gpu_evaluator *base, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    const ani_gpu_step step = step_of(base, gpu, plan);
+    CUDA_TRY(ani_gpu_launch_aev(&step, plan, stream), "launching the AEVs");
+    CUDA_TRY(plan->tile == ANI_GPU_MAX_TILE ? ani_gpu_launch_wide(&step, plan, stream)
+                                            : ani_gpu_launch_network(&step, plan, stream),
+             "launching the networks");
+    if (plan->forces) {
+        if (!ani_gpu_chained(plan) || gpu->neighbors.handed_pairs == 2)
+            CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
+        CUDA_TRY(ani_gpu_launch_aev_back(&step, plan, stream), "launching the AEVs' reverse");
+    }
+    CUDA_TRY(ani_gpu_launch_forces(&step, plan, stream), "launching the forces");
+done:
+    return status;
+}
+
+static void read_stamps(const gpu_evaluator *base, int forces, double *time_ns)
+{
+    const uint64_t *t = base->io.stamps;
+    uint64_t last = t[0];
+    for (int stage = 0; stage < ANI_GPU_STAMP_END; stage++) {
+        // Without forces the ways back leave no stamps, nor does a block whose member was not asked for.
+        const int left_out = !forces && (stage + 1 == ANI_GPU_STAMP_NETWORK_BACK || stage + 1 == ANI_GPU_STAMP_AEV_BACK);
+        const uint64_t next = left_out || t[stage + 1] < last ? last : t[stage + 1];
+        time_ns[stage] = (double)(next - last);
+        last = next;
+    }
+    if (!forces) { // what follows the networks' beginning is theirs
+        time_ns[ANI_GPU_STAMP_NETWORK] += time_ns[ANI_GPU_STAMP_AEV_BACK];
+        time_ns[ANI_GPU_STAMP_AEV_BACK] = 0;
+    }
+}
+
+static const gpu_kind ani_kind = {arena, plan, enqueue_rows, enqueue_model, read_stamps};
+
+// ---- making one -----------------------------------------------------------------------------------------------------
+
+static mlff_status create_stages(gpu_evaluator *base)
+{
+    static const mlff_stage stages[ANI_GPU_STAMP_END] = {
+        {"transfer", "forward", -1, "input check, wrapping"},
+        {"neighbors", "forward", -1, "geometry, atoms by species"},
+        [ANI_GPU_STAMP_RADIAL] = {"aev_radial", "forward", -1, "cutoffs, sort of neighbours"},
+        [ANI_GPU_STAMP_ANGULAR] = {"aev_angular", "forward", -1, ""},
+        [ANI_GPU_STAMP_NETWORK] = {"network", "forward", -1, ""},
+        [ANI_GPU_STAMP_NETWORK_BACK] = {"network_backward", "backward", -1, ""},
+        [ANI_GPU_STAMP_AEV_BACK] = {"aev_backward", "backward", -1, "pair gradients"},
+        [ANI_GPU_STAMP_FORCES] = {"forces", "backward", -1, "geometry"},
+        [ANI_GPU_STAMP_SUMS] = {"sums", "", -1, "energy, stress, transfer"}};
+    return gpu_evaluator_set_stages(base, stages, ANI_GPU_STAMP_END, ANI_GPU_STAMP_END + 1);
+}
+
+// What gpu_evaluator_upload packs.
+typedef struct packed_ani {
+    const device_ani *ani;
+    ani_gpu_step *step;
+} packed_ani;
+
+static void pack_ani(void *context, void *block, size_t *bytes, const void *base)
+{
+    const packed_ani *p = context;
+    ani_gpu_pack(p->ani->parameters, p->ani->model, p->ani->members, p->ani->n_members, block, bytes, base, p->step);
+}
+
+mlff_status ani_gpu_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
+{
+    mlff_status status = MLFF_OK;
+    int wide = 0;
+    const mlff_model *model = ani->model;
+    if (ani->model_bytes != sizeof *model || ani->parameters_bytes != sizeof(ani_parameters))
+        return host.fail(
+            MLFF_ERR_DEVICE,
+            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
+    const char *lacks = ani_gpu_lacks(ani->parameters);
+    if (lacks) return host.fail(MLFF_ERR_UNSUPPORTED, "%s: on the GPU an ANI has %s; use --device cpu", model->name, lacks);
+    if (options->precision == MLFF_TF32 || options->precision == MLFF_BF16)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "ANI's energies do not bear products of few bits; use float32");
+    ani_evaluator *e = calloc(1, sizeof *e);
+    if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
+    gpu_evaluator *base = &e->base;
+    PLUGIN_TRY(gpu_evaluator_open(base, &ani_kind, model->name, options));
+    if (base->hopper) CUDA_TRY(ani_gpu_prepare_wide(base->shared_bytes, &wide), "setting up the kernels");
+    e->step.wide_blocks = wide ? base->n_multiprocessors : 0;
+    e->step.gpu = base->step;
+    PLUGIN_TRY(gpu_evaluator_upload(base, pack_ani, &(packed_ani){ani, &e->step}));
+    PLUGIN_TRY(create_stages(base));
+    base->step = e->step.gpu;
+    base->n_members = ani->n_members;
+    if (ani_gpu_network_bytes(&e->step, 16) > (size_t)base->shared_bytes) {
+        status =
+            host.fail(MLFF_ERR_UNSUPPORTED, "%s: its networks need %zu KB of shared memory, this GPU has %d; use --device cpu",
+                      model->name, ani_gpu_network_bytes(&e->step, 16) / 1024, base->shared_bytes / 1024);
+        goto done;
+    }
+    for (int row = FIRST_ROW; ani_gpu_aev_bytes(&e->step, row) <= (size_t)base->shared_bytes; row += 16) base->row_limit = row;
+    CUDA_TRY(ani_gpu_prepare_network(base->shared_bytes), "setting up the kernels");
+    CUDA_TRY(ani_gpu_prepare_aev(base->shared_bytes), "setting up the kernels");
+    *evaluator_out = base;
+    e = NULL;
+done:
+    if (e) gpu_evaluator_destroy(&e->base);
+    return status;
+}

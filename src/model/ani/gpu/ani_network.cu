@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: MIT
+// ani_network.cu: the networks of an ensemble, forward and back in one kernel.
+//
+//   h_l = CELU(W_l h_{l−1} + b_l), e = w·h_L + b ;   δ_L = w ∘ s(h_L), δ_{l−1} = W_lᵀ δ_l ∘ s(h_{l−1}), dE/dG = W_1ᵀ δ_1
+//   CELU(x) = x > 0 ? x : (e^{10x} − 1)/10,  s(h) = h > 0 ? 1 : 1 + 10 h
+//
+// A block, or a cluster of blocks that share the columns of each layer, takes a tile of 16, 32 or 64 slots of one species
+// through one member (or several, one after the other). What layers give stands in shared memory as operands of the
+// tensor cores, each number two halves; the way back writes its δ where the h was that it needed. Weights come from L2
+// straight to the one warp that has their columns, each lane copying its own ahead of the products. Sums in float32 and
+// in one order. Bound, in large systems, by the tensor cores and L2; in small ones by the chain of 2 L products.
+#include "ani_gpu.h"
+#include "gpu/ptx/primitives.cuh"
+
+// Bytes of shared memory after the operands, in this order.
+static int partial_bytes(int mt, int warps)
+{
+    return mt == 1 ? warps * 512 : 0;
+}
+
+// Where the rows of a product are: INPUT, in global memory; else in shared memory, counted from the first operand.
+template <bool INPUT> struct rows_at {
+    const uint4 *input;
+};
+template <> struct rows_at<false> {
+    int first;
+};
+
+// Columns that a warp works on at once, and how many tiles of their weights are on the way: L2 answers after some 700 cycles.
+static constexpr int columns_at_once(int mt)
+{
+    return mt == 1 ? 1 : 4;
+}
+static constexpr int depth_of(int mt)
+{
+    return mt == 2 ? 2 : 4;
+}
+
+template <int MT, int WARPS> struct tile {
+    static const int MOST = columns_at_once(MT), DEPTH = depth_of(MT);
+    const ani_gpu_step &step;
+    uint4 *operands, *ring, *partial; // ring: [WARPS][DEPTH][MOST][32]
+    float *energy;                    // [WARPS][16 MT]
+    uint64_t *boxes;
+    int *stored; // [n_tiles] of the first layer
+    ani_gpu_network *net;
+    int lane, warp, rank, cluster, stage; // stage: how many times operands were received
+
+    __device__ __forceinline__ tile(const ani_gpu_step &s, uint4 *shared) : step(s)
+    {
+        operands = shared;
+        ring = operands + s.hidden_tiles * MT * 64;
+        partial = ring + WARPS * DEPTH * MOST * 32;
+        energy = (float *)(partial + (MT == 1 ? WARPS * 32 : 0));
+        boxes = (uint64_t *)(energy + WARPS * 16 * MT);
+        net = (ani_gpu_network *)(boxes + 2 * ANI_GPU_MAX_HIDDEN);
+        stored = (int *)(net + 1);
+        lane = threadIdx.x % 32;
+        warp = threadIdx.x / 32;
+        cluster = s.cluster;
+        rank = blockIdx.x % cluster;
+        stage = 0;
+    }
+
+    __device__ __forceinline__ const uint4 *find(rows_at<true> rows) const
+    {
+        return rows.input;
+    }
+    __device__ __forceinline__ const uint4 *find(rows_at<false> rows) const
+    {
+        return operands + rows.first;
+    }
+
+    // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of `n` tiles of the inner dimension.
+    // With INPUT the rows come from global memory, and `stored` says where each of their tiles is in w; else they are waited
+    // for, if `wait`, when the first weights are on their way.
+    template <int G, bool INPUT>
+    __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], rows_at<INPUT> at_rows, const uint4 *const (&w)[G], int n,
+                                             int first, int stride, bool wait)
+    {
+        const int D = DEPTH;
+        const uint4 *rows = find(at_rows);
+        uint4 *mine = ring + warp * (D * MOST * 32) + lane; // this lane's own copies: no other waits for them
+        uint4 next[INPUT ? MT : 1][2];
+        const auto fetch = [&](int at, int slot) {
+            if (at < n) {
+                const int from = INPUT ? stored[at] : at;
+#pragma unroll
+                for (int g = 0; g < G; g++) copy_async(mine + (slot * MOST + g) * 32, w[g] + from * 32);
+            }
+            copy_commit();
+        };
+        const auto fetch_rows = [&](int at) {
+            if (INPUT && at < n) {
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    next[INPUT ? m : 0][0] = __ldg(rows + (m * n + at) * 64 + lane);
+                    next[INPUT ? m : 0][1] = __ldg(rows + (m * n + at) * 64 + 32 + lane);
+                }
+            }
+        };
+        for (int d = 0; d < D; d++) fetch(first + d * stride, d);
+        if (INPUT)
+            fetch_rows(first);
+        else if (wait)
+            receive();
+        int slot = 0;
+#pragma unroll 1
+        for (int at = first; at < n; at += stride) {
+            uint4 high[MT], low[MT], weight[G];
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                const uint4 even = INPUT ? next[INPUT ? m : 0][0] : rows[(m * n + at) * 64 + lane],
+                            odd = INPUT ? next[INPUT ? m : 0][1] : rows[(m * n + at) * 64 + 32 + lane];
+                high[m] = make_uint4(even.x, even.y, odd.x, odd.y);
+                low[m] = make_uint4(even.z, even.w, odd.z, odd.w);
+            }
+            fetch_rows(at + stride);
+            copy_wait<D - 1>();
+#pragma unroll
+            for (int g = 0; g < G; g++) weight[g] = mine[(slot * MOST + g) * 32];
+#pragma unroll
+            for (int g = 0; g < G; g++)
+#pragma unroll
+                for (int m = 0; m < MT; m++) product<false>(sum[m][g], low[m], weight[g].x, weight[g].y);
+#pragma unroll
+            for (int g = 0; g < G; g++)
+#pragma unroll
+                for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], weight[g].z, weight[g].w);
+#pragma unroll
+            for (int g = 0; g < G; g++)
+#pragma unroll
+                for (int m = 0; m < MT; m++) product<false>(sum[m][g], high[m], weight[g].x, weight[g].y);
+            fetch(at + D * stride, slot);
+            slot = slot + 1 == D ? 0 : slot + 1;
+        }
+        copy_wait<0>();
+    }
+
+    // `count` of G columns from `column` on: products and what becomes of them.
+    template <int G, bool INPUT, bool OUTPUT, class Fetch, class Finish>
+    __device__ __forceinline__ void columns(rows_at<INPUT> rows, const uint4 *weight, int n, int column, int end, bool wait,
+                                            const Fetch &constants, const Finish &finish)
+    {
+        float4 sum[MT][G];
+        const uint4 *w[G];
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            w[g] = weight + column_of<OUTPUT>(min(column + g, end - 1)) * (INPUT ? step.stored_tiles : n) * 32 + lane;
+#pragma unroll
+            for (int m = 0; m < MT; m++) sum[m][g] = splat(0);
+        }
+        multiply<G, INPUT>(sum, rows, w, n, 0, 1, wait);
+#pragma unroll
+        for (int g = 0; g < G; g++)
+            if (column + g < end) {
+                const float4 own = constants(column + g);
+#pragma unroll
+                for (int m = 0; m < MT; m++) finish(column + g, m, sum[m][g], own);
+            }
+    }
+
+    template <bool OUTPUT> __device__ __forceinline__ int column_of(int column) const
+    {
+        return OUTPUT ? stored[column / 2] * 2 + column % 2 : column;
+    }
+
+    // One product: `n` tiles of rows, times a matrix of n_columns tiles of 8, of which this block has its share. OUTPUT:
+    // these are AEV columns. finish(column, m, sum, constants(column)) gets each result once, in the warp that has the column.
+    template <bool INPUT, bool OUTPUT, class Fetch, class Finish>
+    __device__ __forceinline__ void layer(rows_at<INPUT> rows, const void *matrix, int n, int n_columns, const Fetch &constants,
+                                          const Finish &finish)
+    {
+        const int begin = n_columns * rank / cluster, end = n_columns * (rank + 1) / cluster, own = end - begin;
+        const uint4 *weight = (const uint4 *)matrix;
+        if constexpr (MT == 1) {
+            if (2 * own <= WARPS && own > 0) { // several warps share the sum of a column
+                const int shares = WARPS / own, share = warp / own, column = begin + warp % own;
+                float4 sum[1][1] = {{splat(0)}};
+                const uint4 *w[1] = {weight + column_of<OUTPUT>(column) * (INPUT ? step.stored_tiles : n) * 32 + lane};
+                const float4 of_column = share == 0 ? constants(column) : splat(0);
+                multiply<1, INPUT>(sum, rows, w, share < shares ? n : 0, share, shares, true);
+                if (share > 0 && share < shares) ((float4 *)partial)[(warp - own) * 32 + lane] = sum[0][0];
+                __syncthreads();
+                if (share == 0) {
+                    for (int s = 1; s < shares; s++)
+                        sum[0][0] = sum[0][0] + ((float4 *)partial)[((s - 1) * own + warp) * 32 + lane];
+                    finish(column, 0, sum[0][0], of_column);
+                }
+                return;
+            }
+        }
+        const int most = MOST, passes = (own + WARPS * most - 1) / (WARPS * most);
+        const int each = passes ? (own + WARPS * passes - 1) / (WARPS * passes) : 0;
+        bool wait = true;
+        for (int column = begin + warp * each; column < end; column += WARPS * each, wait = false) {
+            const int last = min(end, column + each);
+            if (each == 1) columns<1, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
+            if constexpr (MT > 1) {
+                if (each == 2) columns<2, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
+                if (each == 3) columns<3, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
+                if (each == 4) columns<4, INPUT, OUTPUT>(rows, weight, n, column, last, wait, constants, finish);
+            }
+        }
+        if (!INPUT && wait) receive(); // this warp had no columns
+    }
+
+    // ---- operands in shared memory: `buffer` has `tiles` tiles of 16 columns for each of MT tiles of rows
+    __device__ __forceinline__ uint4 *piece(int buffer, int tiles, int column, int m) const
+    {
+        return operands + buffer + (m * tiles + column / 2) * 64 + column % 2 * 32 + lane;
+    }
+    __device__ __forceinline__ void put(uint4 *at, float4 v, float scale) const
+    {
+        const uint4 both = pack_split(v * splat(scale));
+        if (cluster == 1) {
+            *at = both;
+            return;
+        }
+        const uint32_t offset = (uint32_t)((char *)at - (char *)operands),
+                       box = (uint32_t)((char *)(boxes + stage) - (char *)operands);
+        for (int r = 0; r < cluster; r++) mail(find_peer(operands, r), offset, box, both);
+    }
+    __device__ __forceinline__ float4 value(const uint4 *at) const
+    {
+        const uint4 v = *at;
+        const float2 a = unpack_half2(v.x), b = unpack_half2(v.y), c = unpack_half2(v.z), d = unpack_half2(v.w);
+        const float unit = 1.0f / ANI_GPU_VALUE_SCALE;
+        return make_float4((a.x + c.x) * unit, (a.y + c.y) * unit, (b.x + d.x) * unit, (b.y + d.y) * unit);
+    }
+    // Mailboxes, one for each time that operands are put, with the bytes they wait for.
+    __device__ __forceinline__ void open()
+    {
+        stage = 0;
+        if (cluster == 1) return;
+        if (threadIdx.x == 0) {
+            int k = 0;
+            for (int l = 0; l < net->n_hidden; l++) mailbox_init(boxes + k++, net->tiles[l] * MT * 1024);
+            for (int l = net->n_hidden - 2; l >= 0; l--) mailbox_init(boxes + k++, net->tiles[l] * MT * 1024);
+            mailbox_publish();
+        }
+        cluster_barrier<2>();
+    }
+    __device__ __forceinline__ void receive()
+    {
+        if (cluster == 1)
+            __syncthreads();
+        else
+            mailbox_wait(boxes + stage++);
+    }
+};
+
+static __device__ __forceinline__ float celu(float x)
+{
+    return x > 0 ? x : 0.1f * (__expf(10.0f * x) - 1.0f);
+}
+static __device__ __forceinline__ float celu_slope(float h)
+{
+    return h > 0 ? 1.0f : 1.0f + 10.0f * h;
+}
+
+// All layers of a tile. Sums of the last one's values times the output's weights go to e, and what the way back begins with to the
+// operands: answers where.
+template <int MT, int WARPS>
+static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first, int n_tiles, bool back, float (&e)[MT][2])
+{
+    const ani_gpu_step &step = t.step;
+    const ani_gpu_network &net = *t.net;
+    const int L = net.n_hidden, pair = 2 * (t.lane % 4);
+    const float unit = step.weight_unit / ANI_GPU_VALUE_SCALE;
+    int rows = 0, buffer = 0, n = n_tiles; // where a layer's rows begin, and what it gives; its inner dimension
+    for (int l = 0; l < L; l++) {
+        const int tiles = net.tiles[l];
+        const float *bias = net.bias[l], *output = net.output;
+        const bool last = l + 1 == L;
+        const auto constants = [&](int column) {
+            const float2 b = __ldg((const float2 *)(bias + 8 * column + pair));
+            const float2 w = last ? __ldg((const float2 *)(output + 8 * column + pair)) : b;
+            return make_float4(b.x, b.y, w.x, w.y);
+        };
+        const auto finish = [&](int column, int m, float4 v, float4 b) {
+            v = make_float4(celu(fmaf(v.x, unit, b.x)), celu(fmaf(v.y, unit, b.y)), celu(fmaf(v.z, unit, b.x)),
+                            celu(fmaf(v.w, unit, b.y)));
+            float scale = ANI_GPU_VALUE_SCALE;
+            if (last) {
+#pragma unroll
+                for (int k = 0; k < MT; k++)
+                    if (k == m) e[k][0] += v.x * b.z + v.y * b.w, e[k][1] += v.z * b.z + v.w * b.w;
+                v = make_float4(b.z * celu_slope(v.x), b.w * celu_slope(v.y), b.z * celu_slope(v.z), b.w * celu_slope(v.w));
+                scale = ANI_GPU_ADJOINT_SCALE;
+            }
+            // Without a way back nobody waits for what the last layer gives: mail must not come to a block that has left.
+            if (!last || back) t.put(t.piece(buffer, tiles, column, m), v, scale);
+        };
+        if (l == 0)
+            t.template layer<true, false>({(const uint4 *)step.aev + (size_t)(first / 16) * n_tiles * 64}, net.weight[l], n,
+                                          2 * tiles, constants, finish);
+        else
+            t.template layer<false, false>({rows}, net.weight[l], n, 2 * tiles, constants, finish);
+        rows = buffer;
+        n = tiles;
+        buffer += MT * tiles * 64;
+    }
+    return rows;
+}
+
+// Energies of slots: columns of a warp, of the block's warps, and (when atoms are summed) of the cluster's blocks.
+template <int MT, int WARPS>
+static __device__ __forceinline__ void add_energies(tile<MT, WARPS> &t, int member, int first, const float (&e)[MT][2])
+{
+    const ani_gpu_step &step = t.step;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+        for (int half = 0; half < 2; half++) {
+            float v = e[m][half];
+            v += __shfl_xor_sync(~0u, v, 1);
+            v += __shfl_xor_sync(~0u, v, 2);
+            if (t.lane % 4 == 0) t.energy[t.warp * 16 * MT + 16 * m + 8 * half + t.lane / 4] = v;
+        }
+    __syncthreads();
+    if (threadIdx.x < 16 * MT) {
+        float v = t.rank == 0 ? t.net->output_bias : 0.0f;
+        for (int w = 0; w < WARPS; w++) v += t.energy[w * 16 * MT + threadIdx.x];
+        step.member_energy[(size_t)(member * t.cluster + t.rank) * step.slot_capacity + first + threadIdx.x] = v;
+    }
+}
+
+// From the adjoints in `rows` on to dE/dAEV; `add`: to what earlier members left.
+template <int MT, int WARPS>
+static __device__ __forceinline__ void run_back(tile<MT, WARPS> &t, int rows, int first, int n_tiles, float *adjoint, bool add,
+                                                float share)
+{
+    const ani_gpu_network &net = *t.net;
+    const float unit = t.step.weight_unit / ANI_GPU_ADJOINT_SCALE;
+    const auto none = [](int) { return splat(0); };
+    for (int l = net.n_hidden - 1; l > 0; l--) {
+        const int tiles = net.tiles[l - 1];
+        const int to = rows - MT * tiles * 64;
+        const auto finish = [&](int column, int m, float4 v, float4) {
+            uint4 *at = t.piece(to, tiles, column, m);
+            const float4 h = t.value(at);
+            v = make_float4(v.x * unit * celu_slope(h.x), v.y * unit * celu_slope(h.y), v.z * unit * celu_slope(h.z),
+                            v.w * unit * celu_slope(h.w));
+            t.put(at, v, ANI_GPU_ADJOINT_SCALE);
+        };
+        t.template layer<false, false>({rows}, net.back[l], net.tiles[l], 2 * tiles, none, finish);
+        rows = to;
+    }
+    const auto finish = [&](int column, int m, float4 v, float4) {
+        float2 *upper =
+            (float2 *)(adjoint + (size_t)(first + 16 * m + t.lane / 4) * (16 * n_tiles) + 8 * column + 2 * (t.lane % 4));
+        float2 *lower = upper + 4 * 16 * n_tiles;
+        const float factor = unit * share;
+        float2 a = make_float2(v.x * factor, v.y * factor), b = make_float2(v.z * factor, v.w * factor);
+        if (add) {
+            a.x += upper->x, a.y += upper->y;
+            b.x += lower->x, b.y += lower->y;
+        }
+        *upper = a;
+        *lower = b;
+    };
+    t.template layer<false, true>({rows}, net.back[0], net.tiles[0], 2 * n_tiles, none, finish);
+}
+
+// One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: to what earlier members left.
+template <int MT, int WARPS>
+static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int n_tiles, float *adjoint, bool add, float share,
+                                  bool back, bool stamps)
+{
+    float e[MT][2]; // energies of slots, of this thread's columns
+    for (int m = 0; m < MT; m++) e[m][0] = e[m][1] = 0;
+    const int rows = run_forward(t, first, n_tiles, back, e);
+    add_energies(t, member, first, e);
+    if (!back) return;
+    if (stamps) t.step.gpu.stamps[ANI_GPU_STAMP_NETWORK_BACK] = gpu_timer();
+    run_back(t, rows, first, n_tiles, adjoint, add, share);
+}
+
+template <int MT, int WARPS>
+static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
+    network_kernel(const __grid_constant__ ani_gpu_step step, int back)
+{
+    DYNAMIC_SHARED(shared);
+    tile<MT, WARPS> t(step, shared);
+    // Atoms are sorted long before this kernel: blocks that have none leave at once, and come first so as to be in nobody's way.
+    const ani_gpu_groups &groups = *step.groups;
+    const int work = (gridDim.x - 1 - blockIdx.x) / t.cluster, part = work % step.n_parts,
+              first = work / step.n_parts * (16 * MT);
+    if (first >= groups.first_slot[step.n_species]) return; // the whole cluster
+    int species = 0;
+    while (first >= groups.first_slot[species + 1]) species++;
+    const int n_tiles = groups.n_tiles, wanted = step.gpu.call->member;
+    const int members = (step.n_members + step.n_parts - 1) / step.n_parts;
+    const float share = wanted < 0 ? 1.0f / step.n_members : 1.0f;
+    float *adjoint = step.adjoint + (size_t)part * step.slot_capacity * (16 * n_tiles);
+    for (int k = threadIdx.x; k < n_tiles; k += WARPS * 32) t.stored[k] = groups.stored_tile[k];
+    // The first block to begin notes the time: of the last tile.
+    const bool stamps = step.gpu.stamps && first + 16 * MT >= groups.first_slot[step.n_species] &&
+                        part == (wanted < 0 ? step.n_parts - 1 : wanted / members) && t.rank == 0 && threadIdx.x == 0;
+    bool add = false;
+    for (int member = part * members; member < min((part + 1) * members, step.n_members); member++) {
+        if (wanted >= 0 && member != wanted) continue;
+        const uint32_t *net = (const uint32_t *)(step.network + member * step.n_species + species);
+        if (add) __syncthreads(); // the last one's operands are read
+        if (threadIdx.x < sizeof(ani_gpu_network) / 4) ((uint32_t *)t.net)[threadIdx.x] = __ldg(net + threadIdx.x);
+        __syncthreads();
+        t.open();
+        if (!add) {
+            wait_for_previous();
+            let_next_start();
+            if (stamps) step.gpu.stamps[ANI_GPU_STAMP_NETWORK] = gpu_timer();
+        }
+        run_member(t, member, first, n_tiles, adjoint, add, share, back != 0, stamps && !add);
+        add = true;
+    }
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+size_t ani_gpu_network_bytes(const ani_gpu_step *step, int tile_slots)
+{
+    const int mt = tile_slots / 16, warps = mt == 1 ? 16 : 8;
+    return (size_t)(step->hidden_tiles * mt * 1024 + warps * depth_of(mt) * columns_at_once(mt) * 512 + partial_bytes(mt, warps) +
+                    warps * 16 * mt * 4 + 2 * ANI_GPU_MAX_HIDDEN * 8 + (int)sizeof(ani_gpu_network) + step->stored_tiles * 4);
+}
+
+int ani_gpu_launch_network(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    const int tiles =
+        (plan->n_atoms + step->tile - 1) / step->tile + (step->n_species < plan->n_atoms ? step->n_species : plan->n_atoms);
+    const int blocks = tiles * step->n_parts * step->cluster;
+    const size_t bytes = ani_gpu_network_bytes(step, step->tile);
+    if (step->tile == 16)
+        return launch(network_kernel<1, 16>, blocks, 512, bytes, step->cluster, plan->overlap, stream, *step, plan->forces);
+    if (step->tile == 32)
+        return launch(network_kernel<2, 8>, blocks, 256, bytes, step->cluster, plan->overlap, stream, *step, plan->forces);
+    return launch(network_kernel<4, 8>, blocks, 256, bytes, step->cluster, plan->overlap, stream, *step, plan->forces);
+}
+
+int ani_gpu_prepare_network(int bytes)
+{
+    cudaError_t e = cudaFuncSetAttribute(network_kernel<1, 16>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(network_kernel<2, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (e == cudaSuccess) e = cudaFuncSetAttribute(network_kernel<4, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    return (int)e;
+}

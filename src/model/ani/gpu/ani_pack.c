@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+// ani_pack.c: an ANI's constants as the kernels want them, and the layout of a step's arrays. Runs on the host.
+#include "ani_gpu.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gpu/gpu_pack.h"
+
+const char *ani_gpu_lacks(const ani_parameters *parameters)
+{
+    const int shifts = parameters->n_shifts, sections = parameters->n_sections;
+    if (parameters->n_radial > ANI_GPU_RADIAL) return "at most 16 radial shifts";
+    if (!((shifts <= 8 && sections <= 4) || (shifts <= 4 && sections <= 8))) return "at most 8 × 4 or 4 × 8 angular functions";
+    for (int m = 0; m < parameters->n_members; m++)
+        for (int s = 0; s < parameters->n_species; s++) {
+            const ani_network *network = &parameters->network[m][s];
+            if (network->n_layers - 1 > ANI_GPU_MAX_HIDDEN) return "at most 4 hidden layers";
+            int width = 0;
+            for (int l = 1; l < network->n_layers; l++) width += (network->width[l] + 15) / 16 * 16;
+            if (width > 1536) return "at most 1536 hidden features together";
+        }
+    return NULL;
+}
+
+// Which AEV element stands in column c of the stored first layers, −1: none.
+static int element_of(const ani_parameters *P, const ani_gpu_step *step, int c)
+{
+    const int n = P->n_species, radial = n * ANI_GPU_RADIAL, sections = step->more_shifts ? 4 : 8;
+    if (c < radial) return c % ANI_GPU_RADIAL < P->n_radial ? c / ANI_GPU_RADIAL * P->n_radial + c % ANI_GPU_RADIAL : -1;
+    c -= radial;
+    const int block = c / ANI_GPU_ANGULAR, shift = c % ANI_GPU_ANGULAR / sections, section = c % sections;
+    if (shift >= P->n_shifts || section >= P->n_sections) return -1;
+    return n * P->n_radial + (block * P->n_shifts + shift) * P->n_sections + section;
+}
+
+typedef struct layer {
+    const float *weight; // [out][in]
+    int in, out, is_input;
+    const ani_parameters *parameters;
+    const ani_gpu_step *step;
+} layer;
+
+static float weight_of(const layer *l, int out, int in)
+{
+    if (l->is_input) in = element_of(l->parameters, l->step, in);
+    return out < l->out && in >= 0 && in < l->in ? l->weight[(size_t)out * l->in + in] : 0.0f;
+}
+
+static float forward(const void *context, int n, int k)
+{
+    return weight_of(context, n, k);
+}
+
+static float backward(const void *context, int n, int k)
+{
+    return weight_of(context, k, n);
+}
+
+static const float *pack_padded(gpu_packer *p, const float *values, int n, double scale)
+{
+    const void *device;
+    size_t bytes = sizeof(float) * (size_t)(n < ANI_GPU_WIDE ? ANI_GPU_WIDE : (n + 15) / 16 * 16);
+    float *place = gpu_pack(p, bytes, &device);
+    if (place) {
+        memset(place, 0, bytes);
+        for (int k = 0; k < n; k++) place[k] = (float)(scale * values[k]);
+    }
+    return device;
+}
+
+static double largest_weight(const ani_parameters *P, const int *members, int n_members)
+{
+    double largest = 0;
+    for (int m = 0; m < n_members; m++)
+        for (int s = 0; s < P->n_species; s++) {
+            const ani_network *net = &P->network[members[m]][s];
+            for (int l = 0; l + 1 < net->n_layers; l++)
+                for (size_t k = 0; k < (size_t)net->width[l] * (size_t)net->width[l + 1]; k++)
+                    largest = fmax(largest, fabs(net->weight[l][k]));
+        }
+    return largest;
+}
+
+// Width of a hidden layer where tiles have 128 slots: one that the kernel is compiled for.
+static int wide_width(int width)
+{
+    return width <= 128 ? 128 : (width + 31) / 32 * 32;
+}
+
+// From an operand of gpu_pack_operand, of so many tiles of 8 columns and 16 rows, what bulk copies bring: pieces of 8 columns
+// × 16 rows, of each the high parts of 8 rows (column by column, 16 bytes each), of the other 8, and then the low parts, which is
+// how products of four warps want them. Pieces of `block` columns stand together, for one tile of rows after the other. What the
+// operand lacks of `columns` and `rows` is zero.
+static const void *pack_wide(gpu_packer *p, const void *operand, int column_tiles, int row_tiles, int columns, int rows,
+                             int block)
+{
+    const void *device;
+    uint32_t *place = gpu_pack(p, (size_t)columns * (size_t)rows * 4, &device);
+    if (!place) return device;
+    const uint32_t *from = (const uint32_t *)(p->block + ((const char *)operand - p->base));
+    for (int first = 0; first < columns / 8; first += block / 8)
+        for (int k = 0; k < rows / 16; k++)
+            for (int c = first; c < first + block / 8; c++, place += 128)
+                for (int lane = 0; lane < 32; lane++)
+                    for (int part = 0; part < 4; part++)
+                        place[32 * part + lane] =
+                            c < column_tiles && k < row_tiles
+                                ? from[((size_t)c * (size_t)row_tiles + (size_t)k) * 128 + (size_t)(4 * lane + part)]
+                                : 0;
+    return device;
+}
+
+static void pack_network(gpu_packer *p, const ani_parameters *P, const ani_gpu_step *step, const ani_network *from, double scale,
+                         ani_gpu_network *to)
+{
+    to->n_hidden = from->n_layers - 1;
+    for (int l = 0; l < to->n_hidden; l++) {
+        const layer source = {from->weight[l], from->width[l], from->width[l + 1], l == 0, P, step};
+        const int in = l ? (from->width[l] + 15) / 16 : step->stored_tiles, out = (from->width[l + 1] + 15) / 16;
+        to->tiles[l] = out;
+        to->weight[l] = gpu_pack_operand(p, GPU_SPLIT_HALVES, 16 * out, 16 * in, scale, forward, &source);
+        to->back[l] = gpu_pack_operand(p, GPU_SPLIT_HALVES, 16 * in, 16 * out, scale, backward, &source);
+        to->bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], 1.0);
+        if (step->wide_blocks == 0) continue;
+        const int columns = wide_width(from->width[l + 1]), rows = l ? wide_width(from->width[l]) : 16 * in;
+        to->wide[l] = columns;
+        to->wide_bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], ANI_GPU_VALUE_SCALE);
+        to->wide_weight[l] = pack_wide(p, to->weight[l], 2 * out, in, columns, rows, columns);
+        to->wide_back[l] = pack_wide(p, to->back[l], 2 * in, out, rows, columns, l ? rows : 16);
+    }
+    to->output = pack_padded(p, from->weight[to->n_hidden], from->width[to->n_hidden], 1.0);
+    to->output_bias = from->bias[to->n_hidden][0];
+}
+
+static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_gpu_step *step)
+{
+    const double log2e = 1.4426950408889634;
+    step->n_species = P->n_species;
+    step->more_shifts = P->n_shifts > 4 || P->n_sections <= 4;
+    step->stored_tiles = P->n_species + P->n_species * (P->n_species + 1);
+    step->radial_cutoff = (float)P->radial_cutoff;
+    step->angular_cutoff = (float)P->angular_cutoff;
+    step->eta_radial = (float)(P->eta_radial * log2e);
+    step->eta_angular = (float)(P->eta_angular * log2e);
+    step->zeta = (float)P->zeta;
+    for (int k = 0; k < P->n_radial; k++) step->radial_shift[k] = (float)P->radial_shift[k];
+    for (int k = 0; k < P->n_shifts; k++) step->angular_shift[k] = (float)P->angular_shift[k];
+    for (int k = 0; k < P->n_sections; k++) {
+        step->cosine[k] = (float)cos(P->section[k]);
+        step->sine[k] = (float)sin(P->section[k]);
+    }
+    step->gpu.neighbors.n_species = MLFF_MAX_ATOMIC_NUMBER + 1;
+    step->gpu.neighbors.cutoff = model->cutoff;
+    step->gpu.length_unit = model->length_unit;
+    step->gpu.neighbors.inverse_unit = 1.0 / model->length_unit;
+    step->gpu.neighbors.intervals_per_angstrom = GPU_EDGE_INTERVALS / model->cutoff;
+    step->gpu.energy_unit = model->energy_unit;
+}
+
+void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *members, int n_members, void *block, size_t *bytes,
+                  const void *base, ani_gpu_step *step)
+{
+    gpu_packer p = {block, base, 0};
+    const void *device;
+    const double largest = largest_weight(P, members, n_members);
+    // The largest weight just below 2¹³: its low part and those of weights 2⁻¹³ as large are normal halves.
+    const double scale = largest > 0 ? ldexp(1.0, 13 - (int)ceil(log2(largest))) : 1.0;
+    fill_shape(P, model, step);
+    step->n_members = n_members;
+    step->weight_unit = (float)(1.0 / scale);
+    step->hidden_tiles = step->saved_columns = 0;
+    for (int m = 0; m < n_members; m++)
+        for (int s = 0; s < P->n_species; s++) {
+            const ani_network *net = &P->network[members[m]][s];
+            int saved = 0;
+            for (int l = 1; l < net->n_layers; l++) {
+                if (net->width[l] > ANI_GPU_WIDE) step->wide_blocks = 0;
+                if (l + 1 < net->n_layers) saved += wide_width(net->width[l]);
+            }
+            if (saved > step->saved_columns) step->saved_columns = saved;
+        }
+
+    double *offset = gpu_pack(&p, sizeof(double) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
+    step->gpu.neighbors.offset = device;
+    int32_t *species_of = gpu_pack(&p, sizeof(int32_t) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
+    step->species_of = device;
+    for (int z = 0; block && z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        offset[z] = model->known[z] ? model->offset[z] : NAN;
+        species_of[z] = P->species_of[z];
+    }
+    ani_gpu_network *networks = gpu_pack(&p, sizeof *networks * (size_t)(n_members * P->n_species), &device), counted = {0};
+    step->network = device;
+    for (int m = 0; m < n_members; m++)
+        for (int s = 0; s < P->n_species; s++) {
+            ani_gpu_network *to = networks ? &networks[m * P->n_species + s] : &counted;
+            int tiles = 0;
+            pack_network(&p, P, step, &P->network[members[m]][s], scale, to);
+            for (int l = 0; l < to->n_hidden; l++) tiles += to->tiles[l];
+            if (tiles > step->hidden_tiles) step->hidden_tiles = tiles;
+        }
+    *bytes = p.at;
+}
+
+size_t ani_gpu_arena(ani_gpu_step *step, void *base)
+{
+    gpu_packer p = {NULL, base, 0};
+    const size_t n = (size_t)step->gpu.neighbors.atom_capacity, real = sizeof(float), columns = 16 * (size_t)step->stored_tiles;
+    const void *at;
+    step->slot_capacity = (step->gpu.neighbors.atom_capacity + ANI_GPU_MAX_TILE - 1) / ANI_GPU_MAX_TILE * ANI_GPU_MAX_TILE +
+                          step->n_species * ANI_GPU_MAX_TILE;
+    const size_t slots = (size_t)step->slot_capacity;
+#define PLACE(field, bytes) (gpu_pack(&p, bytes, &at), step->field = (void *)(uintptr_t)at)
+    PLACE(groups, sizeof(ani_gpu_groups));
+    PLACE(slot_of, n * sizeof(int32_t));
+    PLACE(aev, slots * columns * real);
+    PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
+    PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
+    PLACE(saved, ((size_t)step->wide_blocks * (size_t)step->saved_columns + ANI_GPU_WIDE) * 128 * real); // read past the end
+    PLACE(energy, n * 2 * sizeof(double));
+    PLACE(centre, n * 3 * sizeof(double));
+    PLACE(arrived, n * (size_t)step->gpu.neighbors.row_capacity * 4 * real);
+#undef PLACE
+    return (p.at + 255) / 256 * 256;
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// ani_sums.cu: before and after the networks: atoms sorted by species; forces, energies, virials.
+//
+//   F_i = Σ g of the pairs of i − Σ g of the pairs that end in i,  g = dE/dr of a pair's centre ;  virial = −Σ g ⊗ r
+//
+// `arrange` is one block: a warp counts its piece of the atoms, and puts them into slots in their order. `forces` gives a
+// warp to each atom, `sums` a block to each system; all sums in double and in one order.
+#include "ani_gpu.h"
+#include "gpu/dynamics/integrate.cuh"
+#include "gpu/evaluator/system_sums.cuh"
+#include "gpu/neighbors/rows.cuh"
+
+// By one warp, a lane a species: places of the warps, slots that begin new tiles, ranks of those that are there; how many these are.
+static __device__ __forceinline__ int place_species(const ani_gpu_step &step, int warps, const int *present,
+                                                    int (*counts)[ANI_MAX_SPECIES], int *rank)
+{
+    const int lane = threadIdx.x % 32, n_species = step.n_species;
+    ani_gpu_groups &groups = *step.groups;
+    int total = 0;
+    for (int w = 0; w < warps && lane < n_species; w++) {
+        const int count = counts[w][lane];
+        counts[w][lane] = total;
+        total += count;
+    }
+    total = (total + step.tile - 1) / step.tile * step.tile;
+    const int first = sum_before(total);
+    const bool there = lane < n_species && present[lane];
+    const unsigned mask = __ballot_sync(~0u, there);
+    for (int w = 0; w < warps && lane < n_species; w++) counts[w][lane] += first;
+    if (lane < n_species) {
+        groups.first_slot[lane] = first;
+        rank[lane] = there ? __popc(mask & ((1u << lane) - 1)) : -1;
+    }
+    if (lane == n_species - 1) groups.first_slot[n_species] = first + total;
+    const int n = __popc(mask);
+    if (lane == 0) {
+        groups.failed = groups.next_item = 0;
+        groups.n_present = n;
+        groups.n_tiles = n + n * (n + 1);
+    }
+    return n;
+}
+
+// By the block: ranks of elements, and which tiles of the stored weights the AEVs' columns go with.
+static __device__ __forceinline__ void list_tiles(const ani_gpu_step &step, const int *species_of, const int *rank, int n)
+{
+    ani_gpu_groups &groups = *step.groups;
+    const int n_species = step.n_species;
+    for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x)
+        groups.rank_of[z] = species_of[z] >= 0 ? rank[species_of[z]] : -1;
+    for (int k = threadIdx.x; k < n_species * n_species; k += blockDim.x) {
+        const int p = k / n_species, q = k % n_species;
+        if (rank[p] < 0 || rank[q] < 0 || q < p) continue;
+        const int stored = p * n_species - p * (p - 1) / 2 + q - p,
+                  pair = rank[p] * n - rank[p] * (rank[p] - 1) / 2 + rank[q] - rank[p];
+        if (p == q) groups.stored_tile[rank[p]] = p;
+        groups.stored_tile[n + 2 * pair] = n_species + 2 * stored;
+        groups.stored_tile[n + 2 * pair + 1] = n_species + 2 * stored + 1;
+    }
+}
+
+static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_constant__ ani_gpu_step step)
+{
+    __shared__ int species_of[MLFF_MAX_ATOMIC_NUMBER + 1], counts[32][ANI_MAX_SPECIES], present[ANI_MAX_SPECIES],
+        rank[ANI_MAX_SPECIES], n_ranks;
+    let_next_start();
+    const gpu_call call = *step.gpu.call_in;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, n_species = step.n_species;
+    const int each = (call.n_atoms + 32 * warps - 1) / (32 * warps) * 32;
+    const int begin = warp * each, end = min(begin + each, call.n_atoms);
+    for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x) species_of[z] = step.species_of[z];
+    if (threadIdx.x < ANI_MAX_SPECIES) present[threadIdx.x] = 0;
+    __syncthreads();
+    int place = 0; // of the species whose number is the lane
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = begin + lane; i - lane < end; i += 32) {
+            const int z = i < end ? call.species[i] : -1;
+            const int s = z >= 0 && z <= MLFF_MAX_ATOMIC_NUMBER ? species_of[z] : -1;
+            const bool owned = s >= 0 && (!call.owned || call.owned[i]);
+            int slot = -1;
+            for (int q = 0; q < n_species; q++) {
+                const unsigned same = __ballot_sync(~0u, s == q), own = __ballot_sync(~0u, owned && s == q);
+                if (pass == 0) {
+                    if (same && lane == 0) present[q] = 1;
+                    if (lane == q) place += __popc(own);
+                    continue;
+                }
+                const int from = __shfl_sync(~0u, place, q);
+                if (owned && s == q) slot = from + __popc(own & ((1u << lane) - 1));
+                if (lane == q) place += __popc(own);
+            }
+            if (pass == 1 && i < end) step.slot_of[i] = slot;
+        }
+        if (pass == 1) break;
+        if (lane < ANI_MAX_SPECIES) counts[warp][lane] = place;
+        __syncthreads();
+        if (warp == 0) {
+            const int n = place_species(step, warps, present, counts, rank);
+            if (lane == 0) n_ranks = n;
+        }
+        __syncthreads();
+        place = lane < n_species ? counts[warp][lane] : 0;
+        list_tiles(step, species_of, rank, n_ranks);
+    }
+}
+
+// Model energy and offset of an atom; of the ensemble the mean, or one member. A lane has a block's share of a member.
+static __device__ void add_energy(const ani_gpu_step &step, int i, int lane)
+{
+    const gpu_step &gpu = step.gpu;
+    const int slot = step.slot_of[i], member = gpu.call->member, first = member < 0 ? 0 : member;
+    const int n = member < 0 ? step.n_members : 1;
+    double energy = 0;
+    for (int k = lane; slot >= 0 && k < n * step.cluster; k += 32)
+        energy += step.member_energy[(size_t)(first * step.cluster + k) * step.slot_capacity + slot];
+    energy = sum_warp(energy) * gpu.energy_unit / n;
+    if (lane > 0) return;
+    const double own = slot >= 0 ? gpu.neighbors.offset[gpu.neighbors.species[i]] : 0.0;
+    step.energy[2 * (size_t)i] = energy;
+    step.energy[2 * (size_t)i + 1] = own;
+}
+
+// By the lanes of a warp, of which each of the first three gets a component. Without `keep` for nothing: a rehearsal.
+static __device__ __forceinline__ double add_forces(const ani_gpu_step &step, int i, int lane, bool keep)
+{
+    const gpu_step &gpu = step.gpu;
+    const int n = gpu.neighbors.incoming_length[i];
+    const float4 *arrived = (const float4 *)step.arrived + (size_t)i * gpu.neighbors.row_capacity;
+    const double centre = lane < 3 ? step.centre[3 * (size_t)i + lane] : 0.0;
+    double f[3] = {0, 0, 0};
+    for (int k = lane; k < n; k += 64) { // two at once: each waits for L2
+        const float4 one = arrived[k], two = k + 32 < n ? arrived[k + 32] : make_float4(0, 0, 0, 0);
+        f[0] += (double)one.x + two.x;
+        f[1] += (double)one.y + two.y;
+        f[2] += (double)one.z + two.z;
+    }
+    const double unit = gpu.energy_unit / gpu.length_unit;
+    double force = 0;
+    for (int c = 0; c < 3; c++) {
+        const double v = sum_warp(f[c]);
+        if (lane == c) force = unit * (centre - v);
+    }
+    if (keep && lane < 3 && gpu.call->forces) gpu.call->forces[(size_t)i * 3 + lane] = force;
+    return force;
+}
+
+// The networks are done before a kernel that follows the AEVs' way back begins; only forces wait for it.
+template <bool moves>
+static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_gpu_step step, int with_forces)
+{
+    const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (!with_forces) wait_for_previous();
+    const bool there = i < step.gpu.call->n_atoms;
+    if (there) add_energy(step, i, lane);
+    const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
+#pragma unroll 1
+    for (int pass = with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
+        if (pass == 1) begin_stage(step.gpu, ANI_GPU_STAMP_FORCES);
+        if (!there || !with_forces) continue;
+        const double force = add_forces(step, i, lane, pass == 1);
+        if (moves) move_atom(step.gpu, atom, force, pass == 1);
+    }
+}
+
+// Sums of a block's system; of a small one, what its atoms' warps gather first.
+template <bool small>
+static __global__ void __launch_bounds__(small ? GPU_SMALL_WARPS * 32 : 1024)
+    sums_kernel(const __grid_constant__ ani_gpu_step step, int with_forces)
+{
+    const gpu_step &gpu = step.gpu;
+    const gpu_call call = *gpu.call;
+    const int s = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int first = s < call.n_systems ? gpu.neighbors.systems[s].first : 0,
+              n = s < call.n_systems ? gpu.neighbors.systems[s].n : 0;
+    if (small) {
+        if (!with_forces) wait_for_previous();
+        for (int k = warp; k < n; k += warps) add_energy(step, first + k, lane);
+    }
+#pragma unroll 1
+    for (int pass = small && with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
+        if (pass == 1) begin_stage(gpu, small ? ANI_GPU_STAMP_FORCES : ANI_GPU_STAMP_SUMS);
+        for (int k = warp; small && k < n && with_forces; k += warps) add_forces(step, first + k, lane, pass == 1);
+    }
+    if (s == 0) hand_over_report(gpu, call);
+    if (n == 0) return;
+    if (small) {
+        __syncthreads();
+        if (gpu.stamps && s == 0 && threadIdx.x == 0) gpu.stamps[ANI_GPU_STAMP_SUMS] = gpu_timer();
+    }
+    sum_system(gpu, call, s, with_forces != 0, step.groups->failed != 0, [&](int i, double &own) {
+        own = step.energy[2 * (size_t)i + 1];
+        return step.energy[2 * (size_t)i];
+    });
+    if (gpu.stamps && s == 0 && threadIdx.x == 0) gpu.stamps[ANI_GPU_STAMP_END] = gpu_timer();
+}
+
+int ani_gpu_launch_arrange(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    return launch(arrange_kernel, 1, plan->n_atoms <= 128 ? 128 : 1024, 0, 1, 0, stream, *step);
+}
+
+int ani_gpu_launch_forces(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    const gpu_motion *motion = &step->gpu.motion;
+    const bool moves = motion->n_atoms > 0;
+    if (plan->small && !moves)
+        return launch(sums_kernel<true>, plan->n_systems, plan->small * 32, 0, 1, plan->overlap, stream, *step, plan->forces);
+    const int threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
+    int error = launch(moves ? forces_kernel<true> : forces_kernel<false>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap,
+                       stream, *step, plan->forces);
+    // Of dynamics nobody looks at the energies before a graph's last step.
+    if (error == 0 && (!moves || motion->place + 1 == motion->n_steps))
+        error = launch(sums_kernel<false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
+    return error;
+}

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: MIT
+// painn_edges.cu: sums over the edges of an atom, forward and backward, forces and virials from them.
+//
+//   forward, row of i:    q'_i = q_i + Σ W^q∘x^q_j ;  μ'_i = μ_i + Σ (W^R∘x^R_j) u + (W^μ∘x^μ_j)∘μ_j
+//   backward, row of j in `incoming` (its entry (j, i) is the pair (i, j) turned round: same d, u of opposite sign):
+//     P = Σ_c u_c μ̄'_i,c ;  Q = Σ_c μ̄'_i,c∘μ_j,c
+//     x̄_j += [W^q∘q̄'_i | W^R∘P | W^μ∘Q] ;  μ̄_j += (W^μ∘x^μ_j)∘μ̄'_i
+//     κ += Σ_f x^q∘q̄'∘dW^q + x^R∘P∘dW^R + x^μ∘Q∘dW^μ ;  ū_c += Σ_f W^R∘x^R∘μ̄'_i,c
+//   forces:  g = κ u + (ū − u (u·ū))/d ;  F_i = Σ_row g_(i,j) − g_(j,i) ;  dE/dε = Σ g⊗r
+//
+// W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each (in the fast modes of degree 3, in halves);
+// dW is the derivative of that polynomial. It is dW that needs degree 4: the way forward has a table of its own, of degree 3.
+// A warp owns one atom and a slice of 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge,
+// and the quarters are added at the end: nothing is added atomically, the order is fixed. κ and ū of eight edges are summed
+// together, so that each lane writes one number. Gathered rows are 128 bytes
+// a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
+// slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1. An edge that a
+// quarter does not have goes to an atom of zeros.
+#include "gpu/dynamics/integrate.cuh"
+#include "gpu/evaluator/system_sums.cuh"
+#include "gpu/neighbors/rows.cuh"
+#include "painn_edges.cuh"
+
+// How a grid is cut: a warp a row's slice; the same with blocks that walk, their slice of the table in shared memory; or a
+// block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
+enum edge_mode { ROW_WARP, TABLE_SHARED, ROW_BLOCK };
+
+// Threads of a block that walks: as many as registers allow, in the first layer more than in others.
+enum { FORWARD_THREADS = 1024, BACKWARD_THREADS_FIRST = 1024, BACKWARD_THREADS = 768 };
+// Atoms of this block: slice, and a contiguous range walked by its warps. Without the table in shared memory a warp has one task.
+struct edge_tasks {
+    int slice, atom, end, stride;
+    int begin, step; // edges of a row: this warp's first, and from one to the next
+    __device__ __forceinline__ edge_tasks(int n_slices, int n_atoms, int mode)
+    {
+        int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+        begin = mode == ROW_BLOCK ? 4 * warp : 0;
+        step = mode == ROW_BLOCK ? 16 : 4;
+        if (mode == TABLE_SHARED) {
+            int share = gridDim.x / n_slices, rank = blockIdx.x / n_slices;
+            slice = blockIdx.x % n_slices;
+            atom = (int)((long long)n_atoms * rank / share) + warp;
+            end = (int)((long long)n_atoms * (rank + 1) / share);
+            stride = warps;
+        } else {
+            int task = mode == ROW_BLOCK ? blockIdx.x : blockIdx.x * warps + warp;
+            slice = task % n_slices;
+            atom = task / n_slices;
+            end = min(atom + 1, n_atoms);
+            stride = 1;
+        }
+    }
+};
+
+// Adds N values of each lane over the 4 warps of the block into the first one; true there.
+template <int N> static __device__ __forceinline__ bool add_warps(float2 *v)
+{
+    __shared__ float2 parts[3][N][32];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int k = 0; k < N && warp > 0; k++) parts[warp - 1][k][lane] = v[k];
+    __syncthreads();
+    for (int k = 0; k < N && warp == 0; k++)
+        for (int w = 0; w < 3; w++) {
+            v[k].x += parts[w][k][lane].x;
+            v[k].y += parts[w][k][lane].y;
+        }
+    return warp == 0;
+}
+
+template <int F, bool first_layer, int mode, bool fast>
+static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS : 128)
+    message_kernel(const __grid_constant__ painn_gpu_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
+    const bool in_shared = mode == TABLE_SHARED;
+    if (in_shared) load_table<value_table<true, fast>, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
+    // Rows are there long before the features of layer 1 and above.
+    if (first_layer) begin_stage(step.gpu, stage_message(l));
+    edge_tasks task(SLICES, step.gpu.call->n_atoms, mode);
+    value_table<in_shared, fast> table(step.layer[l], shared, task.slice);
+    const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
+    const int width = first_layer ? 32 : 96;
+    const char *rows = keep_in_register((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
+    // What the sums are added to: q of the first quarter, a component of μ of the others, two features of it.
+    const float *own = quarter == 0
+                           ? step.q + task.slice * 16 + f
+                           : step.state[l] + place_paired<F, STATE_PAIRS>(0, STATE_MUX + quarter - 1, task.slice * 16 + f);
+    const unsigned own_stride = quarter == 0 ? F : 6 * F, own_second = quarter == 0 ? 1 : 2;
+    float *prime = step.prime + (task.slice * 4 + quarter) * 16 + f;
+    edge_chunk next;
+    edge_view<BLOCKS, false> e;
+    if (task.atom < task.end) next.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, task.atom, 0);
+    if (!first_layer) begin_stage(step.gpu, stage_message(l));
+
+    for (int i = task.atom; i < task.end; i += task.stride) {
+        message_sums sums;
+        edge_chunk chunk = next;
+        chunk.close(step, 0);
+        if (i + task.stride < task.end)
+            next.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, i + task.stride, 0);
+        const int length = chunk.length;
+        for (int begin = 0; begin < length; begin += 32) {
+            if (begin > 0) {
+                chunk.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, i, begin);
+                chunk.close(step, begin);
+            }
+            const int packed =
+                first_layer ? __float_as_int(chunk.b.z) * GPU_EDGE_INTERVALS + __float_as_int(chunk.b.x) % GPU_EDGE_INTERVALS
+                            : __float_as_int(chunk.b.x);
+            const int n = min(32, length - begin);
+            // A block a row: the next edge's filters are made while this one's features come. Else there are warps enough.
+            if (mode == ROW_BLOCK && task.begin < n) {
+                e.locate(chunk, packed, task.begin + quarter);
+                e.filter(table);
+            }
+            for (int k = task.begin, mine = k + quarter; k < n; k += task.step, mine += task.step) {
+                if (mode != ROW_BLOCK) e.locate(chunk, packed, mine);
+                const float4 *x = (const float4 *)(rows + (size_t)(unsigned)e.j * (SLICES * width * sizeof(float)));
+                const float4 x0 = x[0]; // q, R of two features
+                float4 x1, x2;
+                if (!first_layer) {
+                    x1 = x[8];  // μ_x, μ_y
+                    x2 = x[16]; // μ_z, x^μ
+                }
+                if (mode != ROW_BLOCK) e.filter(table);
+                const edge_view<BLOCKS, false> now = e;
+                if (mode == ROW_BLOCK && k + task.step < n) {
+                    e.locate(chunk, packed, mine + task.step);
+                    e.filter(table);
+                }
+                sums.add<first_layer>(now, x0, x1, x2);
+            }
+        }
+        float2 mine = sums.finish(), before = make_float2(0, 0);
+        if (!first_layer)
+            before = make_float2(own[(size_t)i * own_stride], own[(size_t)i * own_stride + own_second]);
+        else if (quarter == 0)
+            before = *(const float2 *)(step.embedding + ((size_t)step.gpu.neighbors.species[i] * SLICES + task.slice) * 16 + f);
+        if (mode == ROW_BLOCK && !add_warps<1>(&mine)) return;
+        *(float2 *)(prime + (size_t)(unsigned)i * (4 * F)) = make_float2(before.x + mine.x, before.y + mine.y);
+    }
+}
+
+template <int F, bool first_layer, int mode, bool fast>
+static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
+                                         : first_layer        ? BACKWARD_THREADS_FIRST
+                                                              : BACKWARD_THREADS)
+    edges_kernel(const __grid_constant__ painn_gpu_step step, int l)
+{
+    DYNAMIC_SHARED(shared);
+    const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3,
+              THREADS = first_layer ? BACKWARD_THREADS_FIRST : BACKWARD_THREADS;
+    const bool in_shared = mode == TABLE_SHARED;
+    if (in_shared) load_table<filter_table<true, fast>, THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
+    edge_tasks task(SLICES, step.gpu.call->n_atoms, mode);
+    filter_table<in_shared, fast> table(step.layer[l], shared, task.slice);
+    const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
+    const float scale = lane % 4 == 0 ? step.table_scale : 1.0f; // dt/dd for κ
+    // Of κ and ū of eight edges each lane gets one: of the edge that is its quarter, or four further; in a block a row of four.
+    const int mine_of = (mode == ROW_BLOCK ? (lane & 4) << 20 : lane & 4) + quarter, STEP = mode == ROW_BLOCK ? 16 : 8;
+    const bool accumulate = l + 1 < step.n_layers;
+    const char *adjoint = keep_in_register((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
+    const float *own = (first_layer ? step.x0 + task.slice * 32 : step.state[l] + task.slice * 96) + 2 * f;
+    float *out = step.sender + (task.slice * 6 + quarter) * 16 + f; // x̄ of the first three quarters, μ̄ of the last three
+    const float *start = step.adjoint + place_paired<F, ADJOINT_PAIRS>(0, ADJOINT_Q + quarter, task.slice * 16 + f);
+    float *gradients = step.edge_gradient +
+                       (size_t)task.slice * step.gpu.neighbors.atom_capacity * step.gpu.neighbors.row_capacity * 4 + mine_of * 4 +
+                       lane % 4;
+    edge_chunk next;
+    edge_view<BLOCKS, true> e;
+    if (first_layer && task.atom < task.end)
+        next.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, task.atom, 0);
+    begin_stage(step.gpu, stage_edges(step.n_layers, l)); // all but the adjoints is there already
+
+    for (int j = task.atom; j < task.end; j += task.stride) {
+        reverse_sums sums;
+        sums.load(own + (first_layer ? (size_t)step.gpu.neighbors.species[j] * (2 * F) : (size_t)(unsigned)j * (6 * F)),
+                  first_layer);
+        edge_chunk chunk = next;
+        if (!first_layer) chunk.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, j, 0);
+        chunk.close(step, 0);
+        if (first_layer && j + task.stride < task.end)
+            next.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, j + task.stride, 0);
+        const int length = chunk.length;
+        float *gradient = gradients + (size_t)j * step.gpu.neighbors.row_capacity * 4;
+        for (int begin = 0; begin < length; begin += 32) {
+            if (begin > 0) {
+                chunk.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, j, begin);
+                chunk.close(step, begin);
+            }
+            const int packed = __float_as_int(chunk.b.x), n = min(32, length - begin);
+            if (mode == ROW_BLOCK && task.begin < n) {
+                e.locate(chunk, packed, task.begin + quarter);
+                e.filter(table);
+            }
+            const int n_before = accumulate ? n : 0; // of which there are gradients already
+            float *at = gradient + (begin + task.begin) * 4, before = 0;
+            // Read a step ahead: it comes from far.
+            if (task.begin + mine_of < n_before) before = *at;
+            const auto four = [&](int mine) {
+                if (mode != ROW_BLOCK) e.locate(chunk, packed, mine);
+                const float4 *bar = (const float4 *)(adjoint + (size_t)(unsigned)e.j * (SLICES * 64 * sizeof(float)));
+                const float4 bar0 = bar[0], bar1 = bar[8];
+                if (mode != ROW_BLOCK) e.filter(table);
+                const edge_view<BLOCKS, true> now = e;
+                if (mode == ROW_BLOCK && mine - quarter + task.step < n) {
+                    e.locate(chunk, packed, mine + task.step);
+                    e.filter(table);
+                }
+                return sums.terms<first_layer>(now, bar0, bar1);
+            };
+            // Of eight edges each lane gets a number: two steps of four, the second of which may be none.
+            const auto eight = [&](int k, float4 u, float4 v) {
+                float *const here = at;
+                const float so_far = before;
+                at += 4 * STEP;
+                if (k + STEP + mine_of < n_before) before = *at;
+                const float mine =
+                    share(share(share(u.x, v.x, 4), share(u.z, v.z, 4), 2), share(share(u.y, v.y, 4), share(u.w, v.w, 4), 2), 1);
+                if (k + mine_of < n) *here = fmaf(mine, scale, so_far);
+            };
+            int k = task.begin;
+            // In pairs without a condition between; with all filters a second copy of the loop costs more than that.
+            for (; mode != ROW_BLOCK && first_layer && k + 4 < n; k += 8) {
+                const float4 u = four(k + quarter);
+                eight(k, u, four(k + 4 + quarter));
+            }
+            for (; k < n; k += STEP) {
+                const bool both = mode != ROW_BLOCK && !first_layer && k + 4 < n;
+                const float4 u = four(k + quarter);
+                eight(k, u, both ? four(k + 4 + quarter) : make_float4(0, 0, 0, 0));
+            }
+        }
+        if (first_layer) continue;
+        float2 mine[2];
+        sums.finish(mine);
+        if (mode == ROW_BLOCK && !add_warps<2>(mine)) return;
+        float *to = out + (size_t)(unsigned)j * (6 * F);
+        if (quarter < 3) *(float2 *)to = mine[0];
+        if (quarter > 0) {
+            // μ̄_j begins as its own μ̄'_j.
+            const float *from = start + (size_t)(unsigned)j * (4 * F);
+            *(float2 *)(to + 32) = make_float2(from[0] + mine[1].x, from[2] + mine[1].y);
+        }
+    }
+}
+
+// ---- forces ---------------------------------------------------------------------------------------------------------
+
+// κ and ū of the entry `at` of `incoming`, by slices: to be asked for before one is waited for.
+template <int SLICES> struct edge_gradients {
+    float4 part[SLICES];
+    __device__ __forceinline__ edge_gradients(const painn_gpu_step &step, size_t at)
+    {
+        const float4 *from = (const float4 *)step.edge_gradient + at;
+        const size_t slice = (size_t)step.gpu.neighbors.atom_capacity * step.gpu.neighbors.row_capacity;
+#pragma unroll
+        for (int s = 0; s < SLICES; s++) part[s] = from[s * slice];
+    }
+    // g = dE/dr of the pair whose reverse that entry is; by u and d of its own.
+    __device__ __forceinline__ float3 of_pair(float4 u) const
+    {
+        float4 sum = part[0];
+#pragma unroll
+        for (int s = 1; s < SLICES; s++) sum = sum + part[s];
+        const float inverse = __fdividef(1.0f, u.w), along = sum.x - (u.x * sum.y + u.y * sum.z + u.z * sum.w) * inverse;
+        return make_float3(fmaf(along, u.x, sum.y * inverse), fmaf(along, u.y, sum.z * inverse),
+                           fmaf(along, u.z, sum.w * inverse));
+    }
+};
+
+// What the list says of an atom's pairs, of which a lane has one of each kind: there long before the edges' gradients.
+struct pairs_of_atom {
+    int i, n_in, n_out; // n_in and n_out are the same, where each pair has its reverse
+    size_t row;
+    float4 in, out; // u and d of the pair that ends in the atom, turned round; and of the one that begins there
+    int back;       // place of the latter's reverse
+
+    // Reverses that another stream looks for are there only when this one's stage has begun.
+    __device__ __forceinline__ pairs_of_atom(const painn_gpu_step &step, int atom, bool reverses_are_there)
+        : i(atom), n_in(step.gpu.neighbors.incoming_length[atom]), n_out(step.gpu.neighbors.row_length[atom]),
+          row((size_t)atom * step.gpu.neighbors.row_capacity), back(-1)
+    {
+        const int lane = threadIdx.x % 32;
+        if (reverses_are_there && lane < n_out) back = step.gpu.neighbors.reverse[row + lane];
+        look_at(step, lane);
+    }
+    __device__ __forceinline__ void look_at(const painn_gpu_step &step, int k)
+    {
+        in = k < n_in ? *(const float4 *)step.gpu.neighbors.incoming[row + k].u : make_float4(0, 0, 0, 1);
+        out = k < n_out ? *(const float4 *)step.gpu.neighbors.edges[row + k].u : make_float4(0, 0, 0, 1);
+    }
+};
+
+// Of three sums over a warp lanes 0, 1 and 2 get one each: they are parted on the way.
+static __device__ __forceinline__ double sum_three(double x, double y, double z)
+{
+    const int lane = threadIdx.x % 32;
+    double sum = (lane & 1 ? y : x) + __shfl_xor_sync(~0u, lane & 1 ? x : y, 1);
+    z += __shfl_xor_sync(~0u, z, 1);
+    sum = (lane & 2 ? z : sum) + __shfl_xor_sync(~0u, lane & 2 ? sum : z, 2);
+#pragma unroll
+    for (int mask = 4; mask < 32; mask *= 2) sum += __shfl_xor_sync(~0u, sum, mask);
+    return sum;
+}
+
+// By the lanes of a warp, of which each of the first three gets a component. Without `keep` for nothing: a rehearsal, of 32 pairs.
+template <int SLICES>
+static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &step, const gpu_call &call, pairs_of_atom &pairs,
+                                                        bool keep)
+{
+    const int lane = threadIdx.x % 32, i = pairs.i;
+    const bool want_virial = call.want_virial;
+    float fx = 0, fy = 0, fz = 0, w[9] = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const int n = max(pairs.n_in, pairs.n_out), end = keep ? n : min(n, 32);
+    for (int k = lane; k < end; k += 32) {
+        if (k >= 32) pairs.look_at(step, k);
+        // Who has no pair reads along.
+        const int back = k >= pairs.n_out            ? 0
+                         : k < 32 && pairs.back >= 0 ? pairs.back
+                                                     : step.gpu.neighbors.reverse[pairs.row + k];
+        const edge_gradients<SLICES> of_in(step, k < pairs.n_in ? pairs.row + k : 0), of_out(step, back);
+        const float4 r = make_float4(-pairs.in.x, -pairs.in.y, -pairs.in.z, pairs.in.w);
+        float3 in = of_in.of_pair(r), out = of_out.of_pair(pairs.out); // pairs (j, i) and (i, j)
+        if (k >= pairs.n_in) in = make_float3(0, 0, 0);
+        if (k >= pairs.n_out) out = make_float3(0, 0, 0);
+        fx += out.x - in.x;
+        fy += out.y - in.y;
+        fz += out.z - in.z;
+        if (want_virial) {
+            // dE/dε += g ⊗ r, the virial is its negative.
+            const float rx = -r.w * r.x, ry = -r.w * r.y, rz = -r.w * r.z;
+            w[0] += in.x * rx, w[1] += in.x * ry, w[2] += in.x * rz;
+            w[3] += in.y * rx, w[4] += in.y * ry, w[5] += in.y * rz;
+            w[6] += in.z * rx, w[7] += in.z * ry, w[8] += in.z * rz;
+        }
+    }
+    const double force = step.gpu.energy_unit / step.gpu.length_unit * sum_three(fx, fy, fz);
+    if (lane < 3 && call.forces && keep) call.forces[(size_t)i * 3 + lane] = force;
+    if (want_virial)
+        for (int c = 0; c < 9; c++) {
+            double v = sum_warp(w[c]);
+            if (lane == c && keep) step.gpu.atom_virial[(size_t)i * 9 + c] = step.gpu.energy_unit * v;
+        }
+    return force;
+}
+
+// Energy of system s, and with forces its virial and stress; energies of its atoms.
+template <int SLICES>
+static __device__ __forceinline__ void sum_system(const painn_gpu_step &step, const gpu_call &call, int s, bool with_forces,
+                                                  bool keep)
+{
+    sum_system(
+        step.gpu, call, s, with_forces, false,
+        [&](int atom, double &own) {
+            const bool owned = step.gpu.neighbors.owned[atom];
+            double raw = owned ? step.o2 : 0.0;
+#pragma unroll
+            for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.gpu.neighbors.atom_capacity + atom];
+            own = owned ? step.gpu.neighbors.offset[step.gpu.neighbors.species[atom]] : 0.0;
+            return raw * step.gpu.energy_unit;
+        },
+        keep);
+}
+
+// Of pairs handed in some may lack their reverses, which the report must say: the block that is the last to have looked hands it over.
+// By the first thread.
+static __device__ __forceinline__ bool looked_last(const painn_gpu_step &step)
+{
+    __syncthreads();
+    if (threadIdx.x > 0) return false;
+    __threadfence();
+    const bool last = atomicAdd(&step.gpu.report->n_looked, 1) + 1 == (int)gridDim.x;
+    if (last) __threadfence(); // what the others have raised is seen
+    return last;
+}
+
+// What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
+// through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
+// `sums_from` on sum a system's energies, which need no forces (0: these are summed elsewhere). Registers are for all that a lane asks for: with fewer it would wait for
+// one after the other.
+template <int SLICES, bool moves, bool sums>
+static __global__ void __launch_bounds__(128, 1)
+    forces_kernel(const __grid_constant__ painn_gpu_step step, int beside_layers, int sums_from)
+{
+    if (beside_layers) let_next_start();
+    const gpu_call call = *step.gpu.call;
+    const bool sum = sums && (int)blockIdx.x >= sums_from;
+    const int i = sum ? INT32_MAX : blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, s = blockIdx.x - sums_from;
+    const bool there = i < call.n_atoms;
+    if (beside_layers && there) find_reverses(step.gpu, i);
+    const bool reports = sums && beside_layers && step.gpu.neighbors.handed_pairs ? looked_last(step) : sum && s == 0;
+    pairs_of_atom pairs(step, there ? i : 0, beside_layers && there);
+    const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
+    __syncwarp(); // what lanes do apart until here they would do apart to the end
+#pragma unroll 1
+    for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
+        const bool keep = pass == 1;
+        if (keep) begin_stage(step.gpu, 1 + 4 * step.n_layers);
+        if (sum && s < call.n_systems) sum_system<SLICES>(step, call, s, false, keep);
+        if (!there) continue;
+        const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
+        if (moves) move_atom(step.gpu, atom, force, keep);
+    }
+    if (reports) hand_over_report(step.gpu, call);
+    if (!step.gpu.stamps || threadIdx.x > 0) return;
+    uint64_t *const end = step.gpu.stamps + 2 + 4 * step.n_layers;
+    if (sums && (blockIdx.x == 0 || s == 0)) end[sum ? 1 : 0] = gpu_timer();
+    if (sums_from == 0 && (int)blockIdx.x == (call.n_atoms - 1) / (int)(blockDim.x / 32)) end[0] = end[1] = gpu_timer();
+}
+
+// Sums of systems that are large, or whose virials are asked for: a block each, in a fixed order.
+template <int SLICES>
+static __global__ void __launch_bounds__(1024)
+    sums_kernel(const __grid_constant__ painn_gpu_step step, int with_forces, int beside_layers)
+{
+    const int s = blockIdx.x;
+    const gpu_call call = *step.gpu.call;
+#pragma unroll 1
+    for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
+        const bool keep = pass == 1;
+        if (keep) begin_stage(step.gpu, 2 + 4 * step.n_layers);
+        if (s == 0 && keep) hand_over_report(step.gpu, call);
+        if (s < call.n_systems) sum_system<SLICES>(step, call, s, with_forces, keep);
+    }
+    if (step.gpu.stamps && s == 0 && threadIdx.x == 0) step.gpu.stamps[3 + 4 * step.n_layers] = gpu_timer();
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+template <bool fast> static constexpr int table_bytes(bool back)
+{
+    return (back ? filter_table<true, fast>::ENTRIES : value_table<true, fast>::ENTRIES) * (int)sizeof(uint4);
+}
+
+template <int F, int mode, bool fast>
+static int launch_edge(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
+{
+    const int slices = F / PAINN_GPU_SLICE, threads = mode != TABLE_SHARED ? 128
+                                                      : !back              ? FORWARD_THREADS
+                                                      : layer == 0         ? BACKWARD_THREADS_FIRST
+                                                                           : BACKWARD_THREADS;
+    int blocks = mode == TABLE_SHARED ? plan->n_multiprocessors / slices * slices
+                 : mode == ROW_BLOCK  ? plan->n_atoms * slices
+                                      : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
+    void (*kernel)(painn_gpu_step, int) =
+        back         ? layer == 0 ? edges_kernel<F, true, mode, fast> : edges_kernel<F, false, mode, fast>
+                : layer == 0 ? message_kernel<F, true, mode, fast>
+                     : message_kernel<F, false, mode, fast>;
+    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? table_bytes<fast>(back) : 0, 1, plan->overlap, stream, *step,
+                  layer);
+}
+
+template <int F, bool fast>
+static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
+{
+    if (plan->edge_mode == TABLE_SHARED) return launch_edge<F, TABLE_SHARED, fast>(step, plan, layer, back, stream);
+    if (plan->edge_mode == ROW_BLOCK) return launch_edge<F, ROW_BLOCK, fast>(step, plan, layer, back, stream);
+    return launch_edge<F, ROW_WARP, fast>(step, plan, layer, back, stream);
+}
+
+template <bool fast> static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
+{
+    return step->n_features == 64 ? dispatch<64, fast>(step, plan, layer, back, stream)
+                                  : dispatch<128, fast>(step, plan, layer, back, stream);
+}
+
+static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
+{
+    return step->numbers == PAINN_GPU_SPLIT_HALVES ? dispatch<false>(step, plan, layer, back, stream)
+                                                   : dispatch<true>(step, plan, layer, back, stream);
+}
+
+int painn_gpu_launch_message(const painn_gpu_step *step, const gpu_plan *plan, int layer, void *stream)
+{
+    return dispatch(step, plan, layer, false, stream);
+}
+
+int painn_gpu_launch_edges(const painn_gpu_step *step, const gpu_plan *plan, int layer, void *stream)
+{
+    return dispatch(step, plan, layer, true, stream);
+}
+
+// Where energies are summed: virials want all forces first, and in dynamics nobody looks before a graph's last step. Else beside the way
+// back; where that is of one kernel with the way forward, beside the forces.
+enum sums_place { BESIDE_FORCES, BESIDE_WAY_BACK, BEHIND_FORCES };
+static sums_place place_of_sums(const painn_gpu_step *step, const gpu_plan *plan)
+{
+    if (!plan->forces || plan->virial || step->gpu.motion.n_atoms > 0) return BEHIND_FORCES;
+    return plan->whole ? BESIDE_FORCES : BESIDE_WAY_BACK;
+}
+
+bool painn_gpu_sums_apart(const painn_gpu_step *step, const gpu_plan *plan)
+{
+    return place_of_sums(step, plan) == BESIDE_WAY_BACK;
+}
+
+static int threads_of_sums(const gpu_plan *plan)
+{
+    return plan->n_atoms / plan->n_systems <= 512 ? 128 : 1024;
+}
+
+int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    painn_gpu_step quiet = *step;
+    quiet.gpu.stamps = NULL; // it is a stage of none
+    return launch(step->n_features == 64 ? sums_kernel<4> : sums_kernel<8>, plan->n_systems, threads_of_sums(plan), 0, 1, 0,
+                  stream, quiet, 0, 0);
+}
+
+template <int SLICES> static int launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int beside_layers, void *stream)
+{
+    const int blocks = (plan->n_atoms + 3) / 4;
+    const bool moves = step->gpu.motion.n_atoms > 0, apart = painn_gpu_sums_apart(step, plan);
+    int error = 0;
+    if (place_of_sums(step, plan) == BESIDE_FORCES)
+        return launch(forces_kernel<SLICES, false, true>, blocks + plan->n_systems, 128, 0, 1, plan->overlap, stream, *step,
+                      beside_layers, blocks);
+    if (plan->forces)
+        error = launch(moves ? forces_kernel<SLICES, true, false> : forces_kernel<SLICES, false, false>, blocks, 128, 0, 1,
+                       plan->overlap, stream, *step, beside_layers, apart ? 0 : blocks);
+    if (apart) return error;
+    // Of dynamics nobody looks at the energies before a graph's last step.
+    if (error == 0 && (!moves || step->gpu.motion.place + 1 == step->gpu.motion.n_steps))
+        error = launch(sums_kernel<SLICES>, plan->n_systems, threads_of_sums(plan), 0, 1, plan->overlap, stream, *step,
+                       plan->forces, beside_layers);
+    return error;
+}
+
+int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int beside_layers, void *stream)
+{
+    return step->n_features == 64 ? launch_forces<4>(step, plan, beside_layers, stream)
+                                  : launch_forces<8>(step, plan, beside_layers, stream);
+}
+
+// Room for the table, and no more: what is left of the memory is the first cache, which the gathers want.
+template <typename Kernel> static void give_shared(Kernel *kernel, int bytes)
+{
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxL1);
+}
+
+template <int F, bool fast> static void raise()
+{
+    give_shared(message_kernel<F, true, TABLE_SHARED, fast>, table_bytes<fast>(false));
+    give_shared(message_kernel<F, false, TABLE_SHARED, fast>, table_bytes<fast>(false));
+    give_shared(edges_kernel<F, true, TABLE_SHARED, fast>, table_bytes<fast>(true));
+    give_shared(edges_kernel<F, false, TABLE_SHARED, fast>, table_bytes<fast>(true));
+    give_shared(forces_kernel<F / PAINN_GPU_SLICE, false, false>, 0);
+}
+
+// Where a block has too little shared memory for the filter table, plans leave it in global memory.
+int painn_gpu_prepare_edge(void)
+{
+    raise<64, false>();
+    raise<128, false>();
+    raise<64, true>();
+    raise<128, true>();
+    const cudaError_t error = cudaGetLastError();
+    return error == cudaErrorInvalidValue ? 0 : (int)error;
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT
+// painn_gpu.c: PaiNN on one GPU: its constants, its part of a step's memory and plan, and the order of its kernels. Calls, rows of
+// neighbours, memory and graphs are the common evaluator's (gpu_evaluator.c).
+#include <stdlib.h>
+
+#include "gpu/evaluator/gpu_evaluator.h"
+#include "painn_gpu.h"
+
+typedef struct painn_gpu_evaluator {
+    gpu_evaluator base;                              // first: what the plugin returns
+    painn_gpu_step step;                             // its gpu is base.step
+    int clusters_of_8, clusters_of_4, clusters_of_2; // that run at once
+    int large_tiles;                                 // 1: tiles of 32 atoms fit into shared memory
+    int fused_tiles[PAINN_GPU_DOUBLED + 1]; // of 8 atoms, held at once by the kernel of all layers, for each kind of cluster
+} painn_gpu_evaluator;
+
+// ---- a step -------------------------------------------------------------------------------------------------------------
+
+static size_t arena(gpu_evaluator *base, const gpu_step *gpu, void *at)
+{
+    painn_gpu_evaluator *e = (painn_gpu_evaluator *)base;
+    painn_gpu_step step = e->step;
+    step.gpu = *gpu;
+    const size_t bytes = painn_gpu_arena(&step, at);
+    if (at) e->step = step;
+    return bytes;
+}
+
+// With few atoms the rows come from some 16 blocks: the kernel of all layers is set up meanwhile, on multiprocessors without other
+// blocks. Where it needs more than half of them the row blocks form clusters too, which leaves others free in groups of eight, as the
+// clusters of that kernel need them.
+void painn_gpu_plan_rows(gpu_plan *plan)
+{
+    enum { FEW_BLOCKS = 16, MOST_WARPS = 12 };
+    plan->row_warps = plan->row_cluster = 0;
+    if (!plan->whole) return;
+    const int tiles = (plan->n_atoms + PAINN_GPU_TILE_ATOMS - 1) / PAINN_GPU_TILE_ATOMS,
+              clusters = plan->whole == PAINN_GPU_DOUBLED ? (tiles + 1) / 2 : tiles,
+              warps = (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS;
+    plan->row_warps = warps < MOST_WARPS ? warps : MOST_WARPS;
+    if (2 * clusters * PAINN_GPU_TILE_BLOCKS > plan->n_multiprocessors) plan->row_cluster = PAINN_GPU_TILE_BLOCKS;
+}
+
+static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
+{
+    const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
+    const gpu_plan *f = &base->forced;
+    int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
+    plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
+    const int by_four_warps = wide && base->hopper && e->large_tiles;
+    // Products of four warps: a tile of 8 n atoms takes some 5 + 3.4 n µs of a multiprocessor for itself. The size that is done first.
+    // Clusters of four blocks and more are faster where there are few atoms, or products are one instead of three.
+    const int clusters_from = e->step.numbers == PAINN_GPU_SPLIT_HALVES ? 16 : 4;
+    plan->four_warps = by_four_warps && plan->cluster < clusters_from && (plan->n_atoms > 128 || plan->cluster == 1);
+    if (plan->four_warps) plan->cluster = 1;
+    plan->tile = 16;
+    for (int size = 8, best = 0; plan->four_warps && size <= 32; size += 8) {
+        const int n = (plan->n_atoms + size - 1) / size;
+        const int time = (12 + size) * ((n + base->n_multiprocessors - 1) / base->n_multiprocessors);
+        if (n * size > base->step.neighbors.atom_capacity || (best > 0 && time > best)) continue;
+        best = time;
+        plan->tile = size;
+    }
+    plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
+    const int tiles_of_8 = (plan->n_atoms + 7) / 8;
+    for (int whole = PAINN_GPU_DOUBLED; whole > 0; whole--)
+        if (tiles_of_8 <= e->fused_tiles[whole]) plan->whole = whole;
+    if (f->whole == 0 || (f->whole > 0 && f->whole <= PAINN_GPU_DOUBLED && tiles_of_8 <= e->fused_tiles[f->whole]))
+        plan->whole = f->whole;
+    // Its places are of 32 bits, in memory that an evaluator keeps from larger systems: 3 KB an atom, 128 bytes a neighbour's gradients.
+    const int64_t atoms = base->step.neighbors.atom_capacity + 1;
+    if (atoms * 6 * e->step.n_features * (int64_t)sizeof(float) > UINT32_MAX ||
+        atoms * base->step.neighbors.row_capacity * 32 > UINT32_MAX)
+        plan->whole = 0;
+    if (f->cluster > 0 && wide && base->capability >= 90) plan->cluster = f->cluster;
+    if (f->tile > 0) plan->tile = by_four_warps ? f->tile : 16;
+    if (f->tile > 0 || f->cluster > 0) plan->four_warps = by_four_warps && plan->cluster == 1 && f->four_warps > 0;
+    if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
+    painn_gpu_plan_rows(plan);
+}
+
+static painn_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu)
+{
+    painn_gpu_step step = ((const painn_gpu_evaluator *)base)->step;
+    step.gpu = *gpu;
+    return step;
+}
+
+// Then forces, whose kernel is there while that of all layers runs, look for the pairs' reverses themselves.
+static int in_one_kernel(const gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan)
+{
+    return plan->whole && step->neighbors.handed_pairs != 2 && !e->has_halo;
+}
+
+static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    CUDA_TRY(gpu_launch_neighbors(step, plan, stream), "launching the neighbour search");
+    if (plan->forces && !in_one_kernel(e, step, plan)) {
+        // Rows of arriving pairs are what the layers' reverse goes by; indices of reverses only the forces need.
+        cudaStream_t side = step->neighbors.handed_pairs == 2 ? stream : e->side;
+        CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(side, e->forked, 0), "forking");
+        CUDA_TRY(gpu_launch_reverse(step, plan, side), "launching the reverse pairs");
+        CUDA_TRY(cudaEventRecord(e->joined, side), "joining");
+    }
+done:
+    return status;
+}
+
+// Ghosts' features from their owners, or what flows back to them: rows of an atom, whatever stands in them.
+static mlff_status exchange(gpu_evaluator *e, const painn_gpu_step *step, int forward, int layer, cudaStream_t stream)
+{
+    int F = step->n_features;
+    mlff_halo_array there[2] = {{step->state[layer + forward], 6 * F, sizeof(float)}, {step->q, F, sizeof(float)}},
+                    back[1] = {{step->sender, 6 * F, sizeof(float)}};
+    if (!e->has_halo) return MLFF_OK;
+    return forward ? e->halo.forward(e->halo.context, layer, there, 2, MLFF_DEVICE_MEMORY, stream)
+                   : e->halo.reverse(e->halo.context, layer, back, 1, MLFF_DEVICE_MEMORY, stream);
+}
+
+static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    const painn_gpu_step full = step_of(e, gpu), *step = &full;
+    const int L = step->n_layers, whole = in_one_kernel(e, gpu, plan), apart = painn_gpu_sums_apart(step, plan);
+    if (whole) CUDA_TRY(painn_gpu_launch_layers(step, plan, stream), "launching the layers");
+    for (int l = 0; l < L && !whole; l++) {
+        CUDA_TRY(painn_gpu_launch_message(step, plan, l, stream), "launching a message");
+        CUDA_TRY(painn_gpu_launch_mix(step, plan, l, 0, stream), "launching an update");
+        if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
+    }
+    if (apart) {
+        // Beside the way back, behind the reverse pairs.
+        CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
+        CUDA_TRY(cudaStreamWaitEvent(e->side, e->forked, 0), "forking");
+        CUDA_TRY(painn_gpu_launch_sums(step, plan, e->side), "launching the sums");
+        CUDA_TRY(cudaEventRecord(e->joined, e->side), "joining");
+    }
+    if (plan->forces) {
+        for (int l = L - 1; l >= 0 && !whole; l--) {
+            CUDA_TRY(painn_gpu_launch_edges(step, plan, l, stream), "launching a message's reverse");
+            if (l == 0) break;
+            PLUGIN_TRY(exchange(e, step, 0, l, stream));
+            CUDA_TRY(painn_gpu_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
+        }
+        if (!whole || apart) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
+    }
+    CUDA_TRY(painn_gpu_launch_forces(step, plan, whole, stream), "launching the forces");
+done:
+    return status;
+}
+
+static void read_stamps_of_painn(const gpu_evaluator *base, int forces, double *time_ns)
+{
+    const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
+    const uint64_t *t = base->io.stamps;
+    int L = e->step.n_layers, last = 4 * L + 3, k = 0;
+    for (int stage = 0; stage < last; stage++) {
+        if (!forces && stage >= 2 + 2 * L && stage < last - 1) {
+            time_ns[k++] = 0;
+            continue;
+        }
+        int next = stage + 1;
+        if (!forces && stage == 1 + 2 * L) next = last - 1;
+        // What is done beside the stage before it may end first.
+        time_ns[k++] = t[next] > t[stage] ? (double)(t[next] - t[stage]) : 0.0;
+    }
+}
+
+static const gpu_kind painn_kind = {arena, plan_of_painn, enqueue_rows, enqueue_model, read_stamps_of_painn};
+
+// ---- making one ---------------------------------------------------------------------------------------------------------
+
+static mlff_status create_stages(painn_gpu_evaluator *e)
+{
+    mlff_stage stages[4 * PAINN_GPU_MAX_LAYERS + 3];
+    int L = e->step.n_layers, k = 0;
+    stages[k++] = (mlff_stage){"transfer", "forward", -1, "input check, wrapping"};
+    stages[k++] = (mlff_stage){"neighbors", "forward", -1, "geometry"};
+    for (int l = 0; l < L; l++) {
+        stages[k++] = (mlff_stage){"message", "forward", l, "filter"};
+        stages[k++] =
+            (mlff_stage){"update", "forward", l, l + 1 < L ? "message network" : "readout, readout and update backward"};
+    }
+    for (int l = L - 1; l >= 0; l--) {
+        stages[k++] = (mlff_stage){"message", "backward", l, "filter, radial"};
+        if (l > 0) stages[k++] = (mlff_stage){"update", "backward", l - 1, "message network"};
+    }
+    stages[k++] = (mlff_stage){"forces", "backward", -1, "geometry"};
+    stages[k++] = (mlff_stage){"sums", "", -1, "energy, stress, transfer"};
+    return gpu_evaluator_set_stages(&e->base, stages, k, 4 * L + 4);
+}
+
+// What gpu_evaluator_upload packs.
+typedef struct packed_painn {
+    const device_painn *painn;
+    painn_gpu_step *step;
+} packed_painn;
+
+static void pack_painn(void *context, void *block, size_t *bytes, const void *base)
+{
+    const packed_painn *p = context;
+    painn_gpu_pack(p->painn->parameters, p->painn->model, p->painn->radial, block, bytes, base, p->step);
+}
+
+mlff_status painn_gpu_create(const device_painn *painn, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_model *model = painn->model;
+    if (painn->model_bytes != sizeof *model || painn->parameters_bytes != sizeof(painn_parameters))
+        return host.fail(
+            MLFF_ERR_DEVICE,
+            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
+    if (!painn_gpu_supported(painn->parameters))
+        return host.fail(
+            MLFF_ERR_UNSUPPORTED,
+            "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
+            model->name);
+    painn_gpu_evaluator *e = calloc(1, sizeof *e);
+    if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
+    gpu_evaluator *base = &e->base;
+    PLUGIN_TRY(gpu_evaluator_open(base, &painn_kind, model->name, options));
+    if (options->halo) {
+        base->halo = *options->halo;
+        base->has_halo = 1;
+    }
+    e->step.numbers = options->precision == MLFF_BF16   ? PAINN_GPU_BFLOATS
+                      : options->precision == MLFF_TF32 ? PAINN_GPU_HALVES
+                                                        : PAINN_GPU_SPLIT_HALVES;
+    cudaError_t error = painn_gpu_prepare_node(e->step.numbers, painn->parameters->n_features);
+    if (error == cudaErrorInvalidValue)
+        PLUGIN_TRY(host.fail(MLFF_ERR_UNSUPPORTED,
+                             "%s: %d features in float32 need more shared memory than the %d KB a block of this GPU has; use "
+                             "--precision tf32 or --device cpu",
+                             model->name, painn->parameters->n_features, (int)(base->shared_bytes / 1024)));
+    CUDA_TRY(error, "setting up the kernels");
+    CUDA_TRY(painn_gpu_prepare_edge(), "setting up the kernels");
+    if (base->capability >= 90) {
+        e->clusters_of_8 = painn_gpu_clusters_at_once(e->step.numbers, 8);
+        e->clusters_of_4 = painn_gpu_clusters_at_once(e->step.numbers, 4);
+        e->clusters_of_2 = painn_gpu_clusters_at_once(e->step.numbers, 2);
+    }
+    e->large_tiles = base->shared_bytes >= 200 * 1024;
+    e->step.gpu = base->step;
+    PLUGIN_TRY(gpu_evaluator_upload(base, pack_painn, &(packed_painn){painn, &e->step}));
+    base->step = e->step.gpu;
+    for (int whole = PAINN_GPU_DOUBLED; base->hopper && whole > 0; whole--)
+        e->fused_tiles[whole] = painn_gpu_prepare_layers(&e->step, whole);
+    PLUGIN_TRY(create_stages(e));
+    *evaluator_out = base;
+    e = NULL;
+done:
+    if (e) gpu_evaluator_destroy(&e->base);
+    return status;
+}

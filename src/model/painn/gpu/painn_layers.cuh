@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_layers.cuh: a block of the kernel of all layers (painn_layers.cu): where things lie in its shared memory, the weights'
+ * way there, values of a lane and their way to the other blocks of the tile, sums on the tensor cores, rows of edges. */
+#ifndef PAINN_GPU_LAYERS_CUH
+#define PAINN_GPU_LAYERS_CUH
+
+#include "gpu/ptx/wgmma.cuh"
+#include "painn_edges.cuh"
+#include "painn_tile.cuh"
+
+enum {
+    LAYERS_WARPS = 16,
+    K_TILES = PAINN_GPU_LAYERS_F / 16,          // of F features
+    UNIT = PAINN_GPU_UNIT,                      // pieces of F features of the tile, as operand
+    ATOM_ROW = 20,                              // floats of an atom's features in shared memory: without bank conflicts
+    FEATURES = PAINN_GPU_TILE_ATOMS * ATOM_ROW, // floats of one component
+    EDGE_SUMS = 6 * FEATURES,                   // of the edges of a tile, or of half of them
+    NEAR_ROW = 100,                             // floats of an atom's slice of a layer's input, or of its adjoint, likewise
+    NEAR_ATOMS = 2 * PAINN_GPU_TILE_ATOMS,
+    NEAR_FLOATS = (NEAR_ATOMS + 1) * NEAR_ROW,                      // the last one is zeros
+    NEAR_BYTES = 2 * NEAR_FLOATS * 4 + 2 * PAINN_GPU_MAX_LAYERS * 8 // of two meetings in turn, and a mailbox of each
+};
+
+// Who does what is said in painn_layers.cu; the weights' way is one thread's of this warp.
+enum { WARP_FETCH = LAYERS_WARPS - 1 };
+
+// Of a product, each used once.
+struct product_gates {
+    uint64_t mail, early; // mailboxes; what comes before the rest of an operand
+    uint64_t weights;     // there, as the first tile's gates say for all tiles
+    uint64_t part;        // sums that warps exchange
+    uint64_t done;        // what it leaves for other warps, its weights read
+};
+
+// Floats of each tile of a block: three sums that warps exchange, q̄'', q and μ or q̄ and μ̄, sums over edges.
+template <int TILES> constexpr int tile_floats = 4 * 32 * 4 + 4 * FEATURES + 2 / TILES *EDGE_SUMS;
+template <int TILES, bool paired> static int layers_bytes(const painn_gpu_step *step, int piece_bytes)
+{
+    return (TILES * PAINN_GPU_OPERANDS + PAINN_GPU_RING) * piece_bytes + LAYERS_WARPS * 2 * 32 * 16 +
+           TILES * (tile_floats<TILES> * 4 + step->n_layers * PAINN_GPU_SAVED * 32 * 16) +
+           step->n_products * (int)(TILES * sizeof(product_gates) + sizeof(painn_gpu_product)) + (paired ? NEAR_BYTES : 0);
+}
+
+// Weights of 16 features and 16 of k, of all lanes, as operand A.
+template <typename Numbers> struct weights_tile {
+    uint4 part[Numbers::wide::PARTS]; // high, low
+    __device__ __forceinline__ void load(const uint4 *at)
+    {
+#pragma unroll
+        for (int k = 0; k < Numbers::wide::PARTS; k++) part[k] = at[32 * k];
+    }
+};
+// Their products with 8 atoms.
+static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const weights_tile<split_halves> &w, const uint4 &v)
+{
+    product<false>(sum[1], w.part[1], v.x, v.y);
+    product<false>(sum[2], w.part[0], v.z, v.w);
+    product<false>(sum[0], w.part[0], v.x, v.y);
+}
+template <bool bfloat>
+static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const weights_tile<single_numbers<bfloat>> &w,
+                                                     const uint2 &v)
+{
+    product<bfloat>(sum[0], w.part[0], v.x, v.y);
+}
+// Sums of features × atoms as an operand of atoms: the tensor cores want features in pairs.
+static __device__ __forceinline__ uint4 pack_turned(float4 v, split_halves)
+{
+    const uint32_t lower = pack_half2(v.x, v.y), upper = pack_half2(v.z, v.w);
+    const float2 a = unpack_half2(lower), b = unpack_half2(upper);
+    return make_uint4(turn_tile(lower), turn_tile(upper), turn_tile(pack_half2(v.x - a.x, v.y - a.y)),
+                      turn_tile(pack_half2(v.z - b.x, v.w - b.y)));
+}
+template <bool bfloat> static __device__ __forceinline__ uint2 pack_turned(float4 v, single_numbers<bfloat>)
+{
+    return make_uint2(turn_tile(bfloat ? pack_bfloat2(v.x, v.y) : pack_half2(v.x, v.y)),
+                      turn_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
+}
+
+template <typename Numbers, int TILES, bool paired> struct layers_block : activations {
+    typedef typename Numbers::piece piece;
+    static const int ATOM_WARPS = 2 / TILES; // that share an atom's edges
+    char *shared;
+    piece *operands, *ring;
+    float *values;                    // of all tiles
+    float4 *keep, *exchanged, *q_bar; // sums of three warps; q̄'' of a layer
+    float *own, *sums; // own: q, μ or q̄, μ̄ of this block's atoms; sums: of the edges, by warps that share an atom
+    float4 *row;       // of this warp: 32 edges of its atom
+    float *near;       // paired: of all atoms, what a meeting is about
+    product_gates *gates, *weights; // of the tile; of the first, which has those of weights
+    painn_gpu_product *products;
+    int lane, warp, rank, first;
+    int n_atoms, n_clusters;           // clusters that have some
+    int first_peer;                    // the place in the cluster of the tile's first block
+    int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
+    uint32_t turn;                     // of the barrier of its rank's blocks
+    mail_base peers[PAINN_GPU_TILE_BLOCKS];
+
+    __device__ __forceinline__ layers_block(const painn_gpu_step &s, uint4 *memory, int forces)
+        : activations(s), n_products(forces ? s.n_products : s.n_products_forward), n_fetched(0), n_read(0)
+    {
+        shared = (char *)memory;
+        ring = (piece *)memory + TILES * PAINN_GPU_OPERANDS;
+        row = (float4 *)(ring + PAINN_GPU_RING);
+        near = (float *)(row + LAYERS_WARPS * 2 * 32);
+        values = near + (paired ? NEAR_BYTES / 4 : 0);
+        weights = (product_gates *)(values + TILES * (tile_floats<TILES> + s.n_layers * PAINN_GPU_SAVED * 32 * 4));
+        products = (painn_gpu_product *)(weights + TILES * s.n_products);
+        lane = threadIdx.x % 32;
+        warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // the same in all lanes, as the compiler then knows
+        row += warp * 2 * 32;
+        first_peer = paired ? (int)blockIdx.x / PAINN_GPU_TILE_BLOCKS * PAINN_GPU_TILE_BLOCKS : 0;
+        rank = blockIdx.x % PAINN_GPU_TILE_BLOCKS;
+        find(0);
+#pragma unroll
+        for (int r = 0; r < PAINN_GPU_TILE_BLOCKS; r++) peers[r] = find_peer(shared, first_peer + r);
+    }
+    __device__ __forceinline__ void find(int tile)
+    {
+        operands = (piece *)shared + tile * PAINN_GPU_OPERANDS;
+        exchanged = (float4 *)(values + tile * tile_floats<TILES>);
+        q_bar = exchanged + 3 * 32;
+        own = (float *)(q_bar + 32);
+        sums = own + 4 * FEATURES;
+        keep = (float4 *)(values + TILES * tile_floats<TILES>);
+        keep += tile * step.n_layers * PAINN_GPU_SAVED * 32;
+        gates = weights + tile * step.n_products;
+        first = ((int)(blockIdx.x / PAINN_GPU_TILE_BLOCKS) * TILES + tile) * PAINN_GPU_TILE_ATOMS;
+    }
+    // What follows is about this one of several tiles.
+    __device__ __forceinline__ void choose(int tile)
+    {
+        if (TILES > 1) find(tile);
+    }
+
+    // The table, mailboxes, gates, and the first weights on their way. What is read here no step writes: in dynamics the one before
+    // may still be at work. Mail may be sent after cluster_wait.
+    __device__ __forceinline__ void prepare()
+    {
+        n_atoms = step.gpu.call_in->n_atoms;
+        const int atoms = TILES * PAINN_GPU_TILE_ATOMS;
+        n_clusters = (n_atoms + atoms - 1) / atoms;
+        const int words = step.n_products * (int)sizeof(painn_gpu_product) / 4, unit = UNIT * (int)sizeof(piece);
+        for (int k = threadIdx.x; k < words; k += LAYERS_WARPS * 32)
+            ((uint32_t *)products)[k] = __ldg((const uint32_t *)step.products + k);
+        __syncthreads();
+        // By one lane of each warp: gates of several lanes are set up one by one.
+        for (int k = warp; lane == 0 && k < step.n_products; k += LAYERS_WARPS) {
+            const painn_gpu_product &p = products[k];
+#pragma unroll 1
+            for (int tile = 0; tile < TILES; tile++) {
+                product_gates &g = weights[tile * step.n_products + k];
+                mailbox_init(&g.mail, p.mail * unit / 2);
+                if (p.early) mailbox_init(&g.early, p.early * unit / 2);
+                if (tile == 0) gate_init(&g.weights, 1);
+                if (p.parts) gate_init(&g.part, p.parts);
+                gate_init(&g.done, p.warps);
+            }
+        }
+        for (int k = warp; paired && lane == 0 && k < 2 * step.n_layers - 1; k += LAYERS_WARPS)
+            mailbox_init(near_box(k), near_pieces(k) * 16);
+        if (paired && threadIdx.x < 2 * NEAR_ROW)
+            near_of(threadIdx.x / NEAR_ROW)[NEAR_ATOMS * NEAR_ROW + threadIdx.x % NEAR_ROW] = 0;
+        mailbox_publish();
+        __syncthreads();
+        cluster_arrive();
+        if (warp == WARP_FETCH) fetch(-1, 1); // of the others there is time after the first edges, which this warp has to do too
+    }
+    // The weights, of the first n products, for which there is room once product `last` has read its own. By one thread.
+    __device__ __forceinline__ void fetch(int last, int n)
+    {
+        if (lane == 0) {
+            while (n_fetched < n && products[n_fetched].after <= last) {
+                const painn_gpu_product &p = products[n_fetched];
+                for (; n_read <= p.after; n_read++) // all that came before, too
+                    for (int tile = 0; tile < TILES; tile++) gate_wait(&weights[tile * step.n_products + n_read].done, 0);
+                uint64_t *gate = &weights[n_fetched].weights;
+                gate_expect(gate, p.copies * p.bytes);
+                for (int k = 0; k < p.copies; k++)
+                    bulk_copy((char *)(ring + p.position) + k * p.bytes,
+                              (const char *)p.source[k] + (size_t)(rank & (p.ranks - 1)) * p.bytes, p.bytes, gate);
+                n_fetched++;
+            }
+        }
+        __syncwarp();
+    }
+    // They must not come when the block has left.
+    __device__ __forceinline__ void wait_for_weights()
+    {
+        for (int k = 0; lane == 0 && k < n_fetched; k++) gate_wait(&weights[k].weights, 0);
+    }
+    __device__ __forceinline__ void arrive(uint64_t &gate) const
+    {
+        __syncwarp();
+        if (lane == 0) gate_arrive(&gate);
+    }
+
+    // ---- values of a lane: two features, 2 (lane / 4) of the block's and the next (as rows of weights stand), each of the tile's
+    // atoms 2 (lane % 4) and the next
+    __device__ __forceinline__ float2 *place_of(float *array) const
+    {
+        return (float2 *)(array + 2 * (lane % 4) * ATOM_ROW + 2 * (lane / 4));
+    }
+    static __device__ __forceinline__ float4 gather(const float2 *at)
+    {
+        const float2 even = at[0], odd = at[ATOM_ROW / 2];
+        return make_float4(even.x, odd.x, even.y, odd.y);
+    }
+    __device__ __forceinline__ float4 own_of(int c) const
+    {
+        return gather(place_of(own + c * FEATURES));
+    }
+    __device__ __forceinline__ void set_own(int c, float4 v) const
+    {
+        float2 *at = place_of(own + c * FEATURES);
+        at[0] = make_float2(v.x, v.z);
+        at[ATOM_ROW / 2] = make_float2(v.y, v.w);
+    }
+    __device__ __forceinline__ float4 sum_of(int c) const
+    {
+        const float2 *at = place_of(sums + c * FEATURES);
+        return ATOM_WARPS == 1 ? gather(at) : gather(at) + gather(at + EDGE_SUMS / 2);
+    }
+    __device__ __forceinline__ float4 &kept(int layer, int quantity) const
+    {
+        return keep[(layer * PAINN_GPU_SAVED + quantity) * 32 + lane];
+    }
+    __device__ __forceinline__ float4 bias(const painn_gpu_product &p, int k) const
+    {
+        const float2 b = __ldg((const float2 *)(p.bias[k] + 16 * (rank & (p.ranks - 1))) + lane / 4);
+        return make_float4(b.x, b.x, b.y, b.y);
+    }
+    // Atoms' slices of P pairs of numbers, in `array` or in shared memory, and how far it is from one to the next.
+    struct slices {
+        float *base;
+        unsigned stride;
+        __device__ __forceinline__ float *of(unsigned atom) const
+        {
+            return (float *)((char *)base + atom * (stride * (unsigned)sizeof(float)));
+        }
+    };
+    template <int P> __device__ __forceinline__ slices slices_of(float *array, int meeting) const
+    {
+        return paired ? slices{near_of(meeting), (unsigned)NEAR_ROW}
+                      : slices{array + rank * (P * 32), (unsigned)(K_TILES * P * 32)};
+    }
+    // Adjoints that a meeting is about: two in turn. Who writes one has been at the meeting before, whose blocks have read the last but one.
+    __device__ __forceinline__ float *adjoints_at(int meeting) const
+    {
+        return step.adjoint + (meeting % 2 ? (size_t)(step.gpu.neighbors.atom_capacity + 1) * 4 * PAINN_GPU_LAYERS_F : 0);
+    }
+    // Component c of them, for those who come to this meeting.
+    template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v, int meeting) const
+    {
+        const slices to = slices_of<P>(array, meeting);
+        float *at = to.of(first + 2 * (lane % 4)) + c / 2 * 32 + lane / 4 * 4 + c % 2;
+        at[0] = v.x;
+        at[to.stride] = v.y;
+        at[2] = v.z;
+        at[to.stride + 2] = v.w;
+    }
+    // v as this block's k tile of the operand at `at`, to all blocks of the tile; box: offset of the mailbox.
+    __device__ __forceinline__ void put(int box, int at, float4 v) const
+    {
+        const auto mine = pack_turned(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
+        const uint32_t offset = offset_of(at + rank * 32 + lane);
+#pragma unroll
+        for (int k = 0; k < PAINN_GPU_TILE_BLOCKS; k++) mail(peers[k], offset, (uint32_t)box, mine);
+    }
+    // The same to N of them, from block r on.
+    template <int N> __device__ __forceinline__ void put_some(int box, int at, float4 v, int r) const
+    {
+        const auto mine = pack_turned(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
+        const uint32_t offset = offset_of(at + rank * 32 + lane);
+#pragma unroll
+        for (int k = 0; k < N; k++) mail(find_peer(shared, first_peer + r + k), offset, (uint32_t)box, mine);
+    }
+    // Of a piece of an operand, in each block's shared memory.
+    __device__ __forceinline__ uint32_t offset_of(int at) const
+    {
+        return (uint32_t)((char *)(operands + at) - shared);
+    }
+    __device__ __forceinline__ int mail_of(int product) const
+    {
+        return (int)((char *)gates - shared) + product * (int)sizeof(product_gates);
+    }
+    __device__ __forceinline__ int early_mail_of(int product) const
+    {
+        return mail_of(product) + 8;
+    }
+
+    // ---- products
+    // What a warp sums: a block of a product's weights (`stored` k tiles a block) over F features of k, or half as many, of the operand
+    // at `from`; before that over the other F, which come early.
+    struct factors {
+        int product, stored, block, k, from, early_from; // −1: nothing comes early
+        bool half;
+    };
+    __device__ __forceinline__ float4 multiply(const factors &f) const
+    {
+        const int NEXT = Numbers::wide::PARTS * 32, HALF = K_TILES / 2;
+        product_gates &g = gates[f.product];
+        float4 sum[2][3];
+#pragma unroll
+        for (int k = 0; k < 6; k++) sum[k / 3][k % 3] = splat(0);
+        gate_wait(&weights[f.product].weights, 0);
+        bool early = f.early_from >= 0;
+#pragma unroll 1
+        for (;;) {
+            const uint4 *at = (const uint4 *)(ring + products[f.product].position) +
+                              (f.block * f.stored + (early ? K_TILES - f.k : f.k)) * NEXT + lane;
+            const piece *v = operands + (early ? f.early_from : f.from) + lane;
+            weights_tile<Numbers> w[K_TILES];
+#pragma unroll
+            for (int i = 0; i < HALF; i++) w[i].load(at + i * NEXT);
+            mailbox_wait(early ? &g.early : &g.mail);
+#pragma unroll
+            for (int i = 0; i < HALF; i++) multiply_tile(sum[i % 2], w[i], v[i * 32]);
+            if (f.half) break;
+#pragma unroll
+            for (int i = HALF; i < K_TILES; i++) {
+                w[i].load(at + i * NEXT); // there are no registers for more
+                multiply_tile(sum[i % 2], w[i], v[i * 32]);
+            }
+            if (!early) break;
+            early = false;
+        }
+        if (Numbers::PRODUCTS == 1) return (sum[0][0] + sum[1][0]) * splat(step.weight_unit);
+        return ((sum[0][0] + sum[1][0]) + ((sum[0][1] + sum[1][1]) + (sum[0][2] + sum[1][2]))) * splat(step.weight_unit);
+    }
+    // Its own sum for the first of those that share one; that one gets all, added in their order.
+    __device__ __forceinline__ void give_part(product_gates &g, int which, float4 v) const
+    {
+        exchanged[which * 32 + lane] = v;
+        arrive(g.part);
+    }
+    __device__ __forceinline__ float4 take_parts(product_gates &g, float4 mine, int n) const
+    {
+        gate_wait(&g.part, 0);
+        const float4 two = mine + exchanged[32 + lane];
+        return n == 2 ? two : two + exchanged[64 + lane];
+    }
+
+    // Numbers of layer l's products: on the way back behind one of the readout.
+    __device__ __forceinline__ int product_of(int l, int kind) const
+    {
+        return 5 * l + kind;
+    }
+    __device__ __forceinline__ int adjoint_of(int l, int kind) const
+    {
+        return step.n_products_forward + 1 + 5 * (step.n_layers - 1 - l) + kind - TO_G_BAR;
+    }
+    __device__ __forceinline__ void wait_for(int product) const
+    {
+        gate_wait(&gates[product].done, 0);
+    }
+    // Σ V∘B.
+    __device__ __forceinline__ float4 t_of(int l) const
+    {
+        wait_for(product_of(l, TO_V));
+        float4 t = kept(l, 0) * kept(l, 3);
+        t = fma4(kept(l, 1), kept(l, 4), t);
+        return fma4(kept(l, 2), kept(l, 5), t);
+    }
+    // ---- between layers: meeting l is about the input of layer l + 1, and from n_layers − 1 on about adjoints, from above
+    __device__ __forceinline__ int meeting_back(int l) const
+    {
+        return 2 * step.n_layers - 2 - l;
+    }
+    // Who writes for a meeting has what was mailed after the last one: by then nobody reads the one before.
+    __device__ __forceinline__ float *near_of(int meeting) const
+    {
+        return near + meeting % 2 * NEAR_FLOATS;
+    }
+    __device__ __forceinline__ uint64_t *near_box(int meeting) const
+    {
+        return (uint64_t *)(near + 2 * NEAR_FLOATS) + meeting;
+    }
+    // 16 bytes each, of a tile.
+    __device__ __forceinline__ int near_pieces(int meeting) const
+    {
+        return (meeting < step.n_layers - 1 ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8 * PAINN_GPU_TILE_ATOMS;
+    }
+    __device__ __forceinline__ uint32_t *count_of_meetings() const
+    {
+        return step.meeting + rank * PAINN_GPU_MEETING;
+    }
+    // All blocks of one rank, which have the same features: no other reads what they write. A layer's input is read again on the way back, from `array`.
+    __device__ __forceinline__ void meet(int meeting)
+    {
+        if (!paired) {
+            grid_barrier(count_of_meetings(), n_clusters, blockIdx.x < PAINN_GPU_TILE_BLOCKS, turn);
+            return;
+        }
+        __syncthreads();
+        const bool input = meeting < step.n_layers - 1;
+        const bool two = n_atoms > PAINN_GPU_TILE_ATOMS;
+        if ((int)threadIdx.x < near_pieces(meeting)) {
+            const int width = (input ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8, atom = first + (int)threadIdx.x / width,
+                      k = (int)threadIdx.x % width;
+            const uint4 *at = (const uint4 *)(near_of(meeting) + atom * NEAR_ROW) + k, v = *at;
+            if (two)
+                mail(find_peer(shared, (first_peer ^ PAINN_GPU_TILE_BLOCKS) + rank), (uint32_t)((char *)at - shared),
+                     (uint32_t)((char *)near_box(meeting) - shared), v);
+            if (input) ((uint4 *)step.state[meeting + 1])[((size_t)atom * K_TILES + rank) * width + k] = v;
+        }
+        if (two) mailbox_wait(near_box(meeting));
+    }
+    __device__ __forceinline__ void stamp(int number) const
+    {
+        if (step.gpu.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.gpu.stamps[number] = gpu_timer();
+    }
+
+    // 32 edges of an atom's row, from `begin` on; all layers want the first of them. Of each u and its variable in the table, then
+    // neighbour, species, interval, and the row's length. Behind the last atom one of zeros stands, for edges that are none.
+    __device__ __forceinline__ void take_row(int atom, int begin)
+    {
+        edge_chunk chunk;
+        chunk.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, atom, begin);
+        chunk.close(step, begin);
+        const int packed = __float_as_int(chunk.b.x), j = packed / GPU_EDGE_INTERVALS;
+        __syncwarp();
+        row[lane] = make_float4(chunk.a.x, chunk.a.y, chunk.a.z, chunk.b.y);
+        row[32 + lane] =
+            make_float4(__int_as_float(paired ? min(j, (int)NEAR_ATOMS) : j), chunk.b.z,
+                        __int_as_float(packed % GPU_EDGE_INTERVALS), __int_as_float(atom < n_atoms ? chunk.length : 0));
+        __syncwarp();
+    }
+    __device__ __forceinline__ int row_length() const
+    {
+        return __float_as_int(row[32].w);
+    }
+    // What an edge's place in it says; the four quarters of a warp have each its own edge.
+    static __device__ __forceinline__ unsigned neighbor_of(const float4 *edge)
+    {
+        return __float_as_uint(edge[32].x);
+    }
+    static __device__ __forceinline__ unsigned species_of(const float4 *edge)
+    {
+        return __float_as_uint(edge[32].y);
+    }
+    // What the table has for it is asked for, but not waited for.
+    template <typename Table>
+    static __device__ __forceinline__ void ask(const Table &table, typename Table::template entries<3> &entries,
+                                               const float4 *edge)
+    {
+        table.fetch(__float_as_uint(edge[32].z), entries);
+    }
+    // It with its filters.
+    template <typename Table, typename View>
+    static __device__ __forceinline__ View view(const typename Table::template entries<3> &entries, const float4 *edge)
+    {
+        View e;
+        e.ux = edge->x, e.uy = edge->y, e.uz = edge->z;
+        e.t = edge->w;
+        e.template evaluate<Table>(entries);
+        return e;
+    }
+};
+
+#endif

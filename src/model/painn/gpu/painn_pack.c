@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: MIT
+// painn_pack.c: a PaiNN's constants as the kernels want them, and the layout of a step's arrays. Runs on the host.
+#include "painn_gpu.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/gpu_pack.h"
+
+// ---- pieces -------------------------------------------------------------------------------------------------------------
+
+typedef struct packer {
+    gpu_packer common; // first
+    double weight_scale;
+    int numbers;
+    int rows; // matrices as operand A
+} packer;
+
+static void *take(packer *p, size_t bytes, const void **device_out)
+{
+    return gpu_pack(&p->common, bytes, device_out);
+}
+
+static const float *pack_floats(packer *p, const float *values, size_t n)
+{
+    return gpu_pack_floats(&p->common, values, n);
+}
+
+// A matrix stored [out][in] as operand B: B[k][n] = w[n][k], or `transposed` (the way back) w[k][n]. With `in_pairs` features
+// stand so that a thread of a product has two that are neighbours, both as rows and as columns of a slice.
+typedef struct matrix {
+    const float *w;
+    int n_in, transposed, in_pairs;
+    const int *k_block_order;
+    int k_block;
+} matrix;
+
+static int in_pairs(int place)
+{
+    return place / 16 * 16 + place % 8 * 2 + place / 8 % 2;
+}
+
+static float element(const void *context, int n, int k)
+{
+    const matrix *m = context;
+    if (m->in_pairs) {
+        n = in_pairs(n);
+        k = in_pairs(k);
+    }
+    if (m->k_block_order) k = m->k_block_order[k / m->k_block] * m->k_block + k % m->k_block;
+    return m->transposed ? m->w[(size_t)k * m->n_in + n] : m->w[(size_t)n * m->n_in + k];
+}
+
+// An operand B of `columns` columns in `k_tiles` as operand A, whose rows they are: of two tiles of columns together, by k tile the
+// high parts of all lanes and then the low ones, 16 bytes a lane.
+static void turn_to_rows(char *place, int columns, int k_tiles, int parts)
+{
+    const size_t piece = (size_t)(8 * parts), half = (size_t)k_tiles * 32 * piece;
+    char *pair = malloc(2 * half);
+    if (!pair) { // not a number: no energy will come out
+        memset(place, 0xff, half * (size_t)(columns / 8));
+        return;
+    }
+    for (int tile = 0; tile < columns / 8; tile += 2, place += 2 * half) {
+        memcpy(pair, place, 2 * half);
+        for (int k = 0; k < k_tiles; k++)
+            for (int lane = 0; lane < 32; lane++)
+                for (int part = 0; part < parts; part++)
+                    for (int word = 0; word < 4; word++) // of the even tile, of the odd one, and both of the next k
+                        memcpy(place + (((size_t)k * parts + part) * 32 + lane) * 16 + 4 * word,
+                               pair + word % 2 * half + ((size_t)k * 32 + lane) * piece + 8 * part + word / 2 * 4, 4);
+    }
+    free(pair);
+}
+
+// `k_block_order` permutes blocks of k_block rows of B (NULL: as they are).
+static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, int transposed, const int *k_block_order,
+                               int k_block)
+{
+    const matrix m = {w, n_in, transposed, p->rows, k_block_order, k_block};
+    const int columns = transposed ? n_in : n_out, rows = transposed ? n_out : n_in;
+    const void *device = gpu_pack_operand(&p->common, p->numbers, columns, rows, p->weight_scale, element, &m);
+    if (p->rows && p->common.block) {
+        char *place = p->common.block + ((const char *)device - p->common.base);
+        turn_to_rows(place, columns, rows / 16, p->numbers == PAINN_GPU_SPLIT_HALVES ? 2 : 1);
+    }
+    return device;
+}
+
+// Coefficients of W(d) = [A | b] ψ(d), column by column and interval by interval: the polynomial through `n` Chebyshev
+// points in a variable from −1/range to 1/range, which makes them normal numbers in halves for any weights of common size.
+static double *fit_filter(const painn_parameters *parameters, const painn_layer *layer,
+                          void (*radial)(const painn_parameters *, double, double *, double *), int n)
+{
+    int F = parameters->n_features, K = parameters->n_radial, T = GPU_EDGE_INTERVALS;
+    double *psi = malloc(sizeof(double) * (size_t)(6 * (K + 1))), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5);
+    double node[5], chebyshev[5][5]; // and T_k there
+    if (!psi || !a) {
+        free(psi);
+        free(a);
+        return NULL;
+    }
+    for (int m = 0; m < n; m++) {
+        node[m] = cos((2 * m + 1) * 3.14159265358979323846 / (2 * n));
+        for (int k = 0; k < n; k++) chebyshev[k][m] = cos(k * acos(node[m]));
+    }
+    for (int i = 0; i < T; i++) {
+        for (int m = 0; m < n; m++)
+            radial(parameters, (i + 0.5 + 0.5 * node[m]) * parameters->cutoff / T, psi + m * (K + 1), psi + 5 * (K + 1));
+        for (int f = 0; f < 3 * F; f++) {
+            double value[5], c[5] = {0}, grow = GPU_EDGE_RANGE;
+            for (int m = 0; m < n; m++) {
+                const double *s = psi + m * (K + 1);
+                value[m] = layer->filter_bias[f] * s[K];
+                for (int k = 0; k < K; k++) value[m] += layer->filter_weight[(size_t)f * K + k] * s[k];
+            }
+            for (int k = 0; k < n; k++)
+                for (int m = 0; m < n; m++) c[k] += (k ? 2.0 : 1.0) / n * value[m] * chebyshev[k][m];
+            double *to = a + ((size_t)i * 3 * F + f) * 5;
+            to[0] = c[0] - c[2] + c[4];
+            to[1] = (c[1] - 3 * c[3]) * grow;
+            to[2] = (2 * c[2] - 8 * c[4]) * grow * grow;
+            to[3] = 4 * c[3] * grow * grow * grow;
+            to[4] = 8 * c[4] * grow * grow * grow * grow;
+        }
+    }
+    free(psi);
+    return a;
+}
+
+// The fitted polynomials of degree n − 1 at a new place of `bytes`, or numbers that are none, so that no energy will come out.
+static char *take_table(packer *p, size_t bytes, const painn_parameters *parameters, const painn_layer *layer,
+                        void (*radial)(const painn_parameters *, double, double *, double *), int n, const void **device_out,
+                        double **fitted_out)
+{
+    char *place = take(p, bytes, device_out);
+    *fitted_out = place ? fit_filter(parameters, layer, radial, n) : NULL;
+    if (place && !*fitted_out) memset(place, 0xff, bytes);
+    return place;
+}
+
+static void pack_filter(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_gpu_layer *out,
+                        void (*radial)(const painn_parameters *, double, double *, double *))
+{
+    int F = parameters->n_features, T = GPU_EDGE_INTERVALS, exact = p->numbers == PAINN_GPU_SPLIT_HALVES;
+    size_t n = (size_t)T * 3 * F;
+    double *a;
+    char *place = take_table(p, exact ? n * 16 : n * 8, parameters, layer, radial, exact ? 5 : 4, &out->filter, &a);
+    for (int i = 0; a && i < T; i++)
+        for (int f = 0; f < 3 * F; f++) {
+            const double *from = a + ((size_t)i * 3 * F + f) * 5;
+            int block = f / F, feature = f % F, slice = feature / PAINN_GPU_SLICE, in_slice = feature % PAINN_GPU_SLICE;
+            size_t entry = ((size_t)slice * T + i) * 3 + block;
+            if (exact) {
+                // Of a lane's two features the first stands in the first eight places: with c3 of both, and the other with c4.
+                float *pair = (float *)(void *)place + (entry * PAINN_GPU_SLICE + in_slice / 2) * 4,
+                      *to = pair + in_slice % 2 * 32;
+                for (int k = 0; k < 3; k++) to[k] = (float)from[k];
+                for (int k = 0; k < 2; k++) ((uint16_t *)(void *)(pair + 32 * k + 3))[in_slice % 2] = gpu_to_half(from[3 + k]);
+            } else {
+                uint16_t *to = (uint16_t *)(void *)place + entry * PAINN_GPU_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
+                for (int k = 0; k < 4; k++) to[2 * k] = gpu_to_half(from[k]);
+            }
+        }
+    free(a);
+}
+
+static void pack_values(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_gpu_layer *out,
+                        void (*radial)(const painn_parameters *, double, double *, double *))
+{
+    const int F = parameters->n_features, T = GPU_EDGE_INTERVALS, slices = F / PAINN_GPU_SLICE;
+    double *a;
+    char *place = take_table(p, (size_t)T * slices * PAINN_GPU_VALUES, parameters, layer, radial, 4, &out->values, &a);
+    for (int i = 0; a && i < T; i++)
+        for (int f = 0; f < 3 * F; f++) {
+            const double *from = a + ((size_t)i * 3 * F + f) * 5;
+            const int block = f / F, lane = f % PAINN_GPU_SLICE / 2, second = f % 2;
+            char *entry = place + ((size_t)(f % F / PAINN_GPU_SLICE) * T + i) * PAINN_GPU_VALUES;
+            float *to = (float *)(void *)entry + (block * 8 + lane) * 4 + 2 * second;
+            uint16_t *halves =
+                (uint16_t *)(void *)(entry + 3 * 8 * 16) + (block < 2 ? lane * 8 + block * 4 : 8 * 8 + lane * 4) + second;
+            // What rounding takes from t² and t³ comes back to 1 and t, as Chebyshev polynomials have them: t² is at most `square`.
+            const double square = 1.0 / GPU_EDGE_RANGE / GPU_EDGE_RANGE;
+            double lost[2];
+            for (int k = 0; k < 2; k++) {
+                halves[2 * k] = gpu_to_half(from[2 + k]);
+                lost[k] = from[2 + k] - gpu_from_half(halves[2 * k]);
+            }
+            to[0] = (float)(from[0] + 0.5 * square * lost[0]);
+            to[1] = (float)(from[1] + 0.75 * square * lost[1]);
+        }
+    free(a);
+}
+
+// Message input x (blocks q, R) of layer 0: its q is the element's embedding, so x is a function of the element. Behind the last
+// element there are zeros.
+static const float *pack_x0(packer *p, const painn_parameters *parameters, int n_species)
+{
+    int F = parameters->n_features;
+    const painn_layer *layer = &parameters->layer[0];
+    const void *device;
+    float *place = take(p, (size_t)(n_species + 1) * 2 * F * sizeof(float), &device);
+    if (!place) return device;
+    for (int z = 0; z < n_species; z++) {
+        double a[PAINN_MAX_FEATURES];
+        const float *q = parameters->embedding + (size_t)z * F;
+        for (int f = 0; f < F; f++) {
+            double h = layer->b1[f];
+            for (int k = 0; k < F; k++) h += (double)layer->W1[(size_t)f * F + k] * q[k];
+            a[f] = parameters->activation == PAINN_SILU ? h / (1.0 + exp(-h))
+                                                        : fmax(h, 0.0) + log1p(exp(-fabs(h))) - 0.6931471805599453;
+        }
+        for (int f = 0; f < 2 * F; f++) {
+            double x = layer->b2[f];
+            for (int k = 0; k < F; k++) x += (double)layer->W2[(size_t)f * F + k] * a[k];
+            place[((size_t)z * F + f % F) * 2 + f / F] = (float)x;
+        }
+    }
+    return device;
+}
+
+// ---- products of the kernel of all layers, in their order -------------------------------------------------------------------
+
+typedef struct product_table {
+    painn_gpu_product *at; // NULL: only counted
+    ptrdiff_t rows_distance;
+    int n, piece_bytes, next_slot, owner[PAINN_GPU_RING_SLOTS];
+} product_table;
+
+// `weights`: k_tiles of k, in column blocks of F, in `order`; the ring has them as operand A, a product's in a row.
+static painn_gpu_product *add_product(product_table *t, const void *weights, int k_tiles, int blocks, const int *order, int early,
+                                      int mail, int warps, int parts)
+{
+    static const int in_order[3] = {0, 1, 2};
+    static painn_gpu_product counted;
+    const int per_slot = PAINN_GPU_LAYERS_F / 16, slots = (k_tiles + per_slot - 1) / per_slot * blocks;
+    painn_gpu_product *p = t->at ? &t->at[t->n] : &counted;
+    if (t->next_slot + slots > PAINN_GPU_RING_SLOTS) t->next_slot = 0;
+    *p = (painn_gpu_product){.bytes = 2 * k_tiles * 32 * t->piece_bytes,
+                             .copies = blocks,
+                             .position = t->next_slot * PAINN_GPU_SLOT,
+                             .after = -1,
+                             .ranks = PAINN_GPU_TILE_BLOCKS,
+                             .mail = mail,
+                             .early = early,
+                             .warps = warps,
+                             .parts = parts};
+    for (int k = t->next_slot; k < t->next_slot + slots; k++) {
+        if (t->owner[k] > p->after) p->after = t->owner[k];
+        t->owner[k] = t->n;
+    }
+    for (int k = 0; k < blocks; k++)
+        p->source[k] = (const char *)weights + t->rows_distance +
+                       (size_t)(order ? order : in_order)[k] * PAINN_GPU_TILE_BLOCKS * (size_t)p->bytes;
+    t->next_slot += slots;
+    t->n++;
+    return p;
+}
+
+static void list_products(product_table *t, painn_gpu_step *step)
+{
+    static const int q_t_mu[3] = {0, 2, 1};
+    const int L = step->n_layers, K = PAINN_GPU_LAYERS_F / 16, F = PAINN_GPU_LAYERS_F;
+    t->n = t->next_slot = 0;
+    for (int k = 0; k < PAINN_GPU_RING_SLOTS; k++) t->owner[k] = -1;
+    for (int l = 0; l < L; l++) {
+        const painn_gpu_layer *w = &step->layer[l], *next = &step->layer[l + 1 < L ? l + 1 : l];
+        const int last = l + 1 == L, blocks = last ? 2 : 3; // of the update: q, t, and μ
+        add_product(t, w->U, K, 2, NULL, 0, 6, 6, 3);
+        add_product(t, w->M1, 2 * K, 1, NULL, 2, 2, 1, 0)->bias[0] = w->c1;
+        painn_gpu_product *p = add_product(t, w->M2, K, blocks, q_t_mu, 0, 2, blocks, 1);
+        for (int k = 0; k < blocks; k++) p->bias[k] = w->c2 + q_t_mu[k] * F;
+        if (last) break;
+        add_product(t, next->W1, K, 1, NULL, 0, 2, 1, 0)->bias[0] = next->b1;
+        p = add_product(t, next->W2, K, 3, NULL, 0, 2, 3, 0);
+        for (int k = 0; k < 3; k++) p->bias[k] = next->b2 + k * F;
+    }
+    painn_gpu_product *p = add_product(t, step->O1, K, 1, NULL, 0, 2, 1, 0);
+    p->ranks = PAINN_GPU_TILE_BLOCKS / 2; // half as many hidden features
+    p->bias[0] = step->o1;
+    p->bias[1] = step->O2;
+    step->n_products_forward = t->n;
+    add_product(t, step->O1t, K / 2, 1, NULL, 0, 1, 1, 0);
+    for (int l = L - 1; l >= 0; l--) {
+        const painn_gpu_layer *w = &step->layer[l];
+        const int parts = l + 1 == L ? 2 : 3; // no μ̄ yet
+        add_product(t, w->M2t, 3 * K, 1, NULL, 0, 2 * parts, parts, parts);
+        add_product(t, w->M1t, K, 2, NULL, 0, 2, 4, 0);
+        add_product(t, w->Ut, 2 * K, 1, NULL, 6, 6, 3, 0);
+        if (l == 0) break;
+        add_product(t, w->W2t, 3 * K, 1, NULL, 0, 6, 3, 3);
+        add_product(t, w->W1t, K, 1, NULL, 0, 2, 1, 0);
+    }
+    step->n_products = t->n;
+}
+
+// ---- the model ------------------------------------------------------------------------------------------------------------
+
+int painn_gpu_supported(const painn_parameters *parameters)
+{
+    int F = parameters->n_features;
+    return (F == 64 || F == 128) && parameters->n_readout == 2 && parameters->readout_width[1] == F / 2;
+}
+
+static float largest(const float *values, size_t n, float so_far)
+{
+    for (size_t k = 0; k < n; k++) so_far = fmaxf(so_far, fabsf(values[k]));
+    return so_far;
+}
+
+// The power of two that brings the largest weight of all products near 2¹⁰: far from overflow, and the low halves of
+// all but the smallest weights stay normal numbers.
+static double weight_scale(const painn_parameters *parameters)
+{
+    size_t FF = (size_t)parameters->n_features * parameters->n_features;
+    float size = largest(parameters->readout_weight[0], (size_t)parameters->readout_width[1] * parameters->n_features, 0);
+    for (int l = 0; l < parameters->n_layers; l++) {
+        const painn_layer *layer = &parameters->layer[l];
+        size = largest(layer->U, 2 * FF, largest(layer->M1, 2 * FF, largest(layer->M2, 3 * FF, size)));
+        size = largest(layer->W1, FF, largest(layer->W2, 3 * FF, size));
+    }
+    return size > 0 ? exp2(floor(10.0 - log2(size))) : 1.0;
+}
+
+static void pack_matrices(packer *p, const painn_parameters *parameters, painn_gpu_step *step)
+{
+    static const int q_t_mu[3] = {0, 2, 1};
+    const int F = parameters->n_features, H = parameters->readout_width[1];
+    for (int l = 0; l < parameters->n_layers; l++) {
+        const painn_layer *from = &parameters->layer[l];
+        painn_gpu_layer *to = &step->layer[l];
+        to->U = pack_matrix(p, from->U, 2 * F, F, 0, NULL, F);
+        to->Ut = pack_matrix(p, from->U, 2 * F, F, 1, NULL, F);
+        to->M1 = pack_matrix(p, from->M1, F, 2 * F, 0, NULL, F);
+        to->M1t = pack_matrix(p, from->M1, F, 2 * F, 1, NULL, F);
+        to->M2 = pack_matrix(p, from->M2, 3 * F, F, 0, NULL, F);
+        to->M2t = pack_matrix(p, from->M2, 3 * F, F, 1, q_t_mu, F);
+        to->W1 = pack_matrix(p, from->W1, F, F, 0, NULL, F);
+        to->W1t = pack_matrix(p, from->W1, F, F, 1, NULL, F);
+        to->W2 = pack_matrix(p, from->W2, 3 * F, F, 0, NULL, F);
+        to->W2t = pack_matrix(p, from->W2, 3 * F, F, 1, NULL, F);
+    }
+    step->O1 = pack_matrix(p, parameters->readout_weight[0], H, F, 0, NULL, F);
+    step->O1t = pack_matrix(p, parameters->readout_weight[0], H, F, 1, NULL, H);
+}
+
+void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
+                    void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
+                    const void *base, painn_gpu_step *step)
+{
+    packer p = {{block, base, 0}, weight_scale(parameters), step->numbers, 0};
+    int F = parameters->n_features, H = parameters->readout_width[1];
+    step->n_features = F;
+    step->n_layers = parameters->n_layers;
+    step->gpu.neighbors.n_species =
+        parameters->n_species < MLFF_MAX_ATOMIC_NUMBER + 1 ? parameters->n_species : MLFF_MAX_ATOMIC_NUMBER + 1;
+    step->n_hidden = H;
+    step->weight_unit = (float)(1.0 / (PAINN_GPU_OPERAND_SCALE * p.weight_scale));
+    step->softplus = parameters->activation == PAINN_SHIFTED_SOFTPLUS;
+    step->epsilon = (float)parameters->epsilon;
+    step->gpu.length_unit = model->length_unit;
+    step->gpu.energy_unit = model->energy_unit;
+    step->gpu.neighbors.cutoff = parameters->cutoff * model->length_unit;
+    step->gpu.neighbors.inverse_unit = 1.0 / step->gpu.length_unit;
+    step->gpu.neighbors.intervals_per_angstrom = GPU_EDGE_INTERVALS / step->gpu.neighbors.cutoff;
+    step->table_scale = (float)(2.0 * GPU_EDGE_INTERVALS / GPU_EDGE_RANGE / parameters->cutoff);
+    for (int l = 0; l < parameters->n_layers; l++) {
+        const painn_layer *from = &parameters->layer[l];
+        painn_gpu_layer *to = &step->layer[l];
+        pack_filter(&p, parameters, from, to, radial);
+        if (p.numbers == PAINN_GPU_SPLIT_HALVES) pack_values(&p, parameters, from, to, radial);
+        to->b1 = pack_floats(&p, from->b1, F);
+        to->b2 = pack_floats(&p, from->b2, 3 * F);
+        to->c1 = pack_floats(&p, from->c1, F);
+        to->c2 = pack_floats(&p, from->c2, 3 * F);
+    }
+    step->embedding = pack_floats(&p, parameters->embedding, (size_t)parameters->n_species * F); // a slice is 16 in a row already
+    step->x0 = pack_x0(&p, parameters, step->gpu.neighbors.n_species);
+    // The same again as operand A, in the same order: everything at one distance.
+    painn_gpu_step turned = *step;
+    p.rows = 1;
+    pack_matrices(&p, parameters, &turned);
+    p.rows = 0;
+    pack_matrices(&p, parameters, step);
+    step->rows_distance = (const char *)turned.O1 - (const char *)step->O1;
+    step->o1 = pack_floats(&p, parameters->readout_bias[0], H);
+    step->O2 = pack_floats(&p, parameters->readout_weight[1], H);
+    step->o2 = parameters->readout_bias[1][0];
+    const void *device;
+    step->n_products = step->n_products_forward = 0;
+    if (F == PAINN_GPU_LAYERS_F && H == F / 2) {
+        product_table table = {.rows_distance = step->rows_distance, .piece_bytes = p.numbers == PAINN_GPU_SPLIT_HALVES ? 16 : 8};
+        list_products(&table, step);
+        table.at = take(&p, (size_t)table.n * sizeof(painn_gpu_product), &device);
+        step->products = device;
+        if (table.at) list_products(&table, step);
+    }
+    double *offset = take(&p, sizeof(double) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
+    step->gpu.neighbors.offset = device;
+    if (offset)
+        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) offset[z] = model->known[z] ? model->offset[z] : NAN;
+    *bytes = p.common.at;
+}
+
+size_t painn_gpu_arena(painn_gpu_step *step, void *base)
+{
+    packer p = {{NULL, base, 0}, 1.0, 0, 0};
+    size_t n = (size_t)step->gpu.neighbors.atom_capacity, e = n * (size_t)step->gpu.neighbors.row_capacity;
+    size_t F = (size_t)step->n_features, slices = F / PAINN_GPU_SLICE, real = sizeof(float);
+    const void *at;
+#define PLACE(field, bytes) (take(&p, bytes, &at), step->field = (void *)(uintptr_t)at)
+    PLACE(q, n * F * real);
+    // Of what edges gather there is an atom more, which stays zero: that of an edge that is none.
+    for (int l = 1; l < step->n_layers; l++) PLACE(state[l], (n + 1) * 6 * F * real);
+    PLACE(prime, n * 4 * F * real);
+    PLACE(adjoint, 2 * (n + 1) * 4 * F * real);
+    PLACE(sender, n * 6 * F * real);
+    PLACE(saved, n * PAINN_GPU_SAVED * F * (size_t)step->n_layers * real);
+    PLACE(edge_gradient, e * slices * 4 * real);
+    PLACE(raw_energy, n * slices * real);
+    PLACE(meeting, PAINN_GPU_TILE_BLOCKS * PAINN_GPU_MEETING * sizeof(uint32_t));
+#undef PLACE
+    return (p.common.at + 255) / 256 * 256;
+}

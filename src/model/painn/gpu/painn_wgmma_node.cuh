@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_wgmma_node.cuh: a tile of the kernels of painn_wgmma.cuh: its shape, the order and the way of weights, products, operands,
+ * values of a thread and what an update saves. */
+#ifndef PAINN_GPU_WIDE_NODE_CUH
+#define PAINN_GPU_WIDE_NODE_CUH
+
+#include "painn_wgmma_product.cuh"
+
+/* ---- numbers: split into two halves (three products), or one half or bfloat16 (one product) */
+
+template <int parts, bool bfloat> struct wide_numbers {
+    static const int PARTS = parts;
+    static const bool BFLOAT = bfloat;
+};
+
+template <int NT_, typename Numbers_> struct wide_shape {
+    typedef Numbers_ Numbers;
+    static const int F = 128, NT = NT_, TILE = 8 * NT, WARPS = F / 16, THREADS = 32 * WARPS;
+    static const int KF = F / 16; // k tiles of F features
+    static const int RING = 8;
+    static const int UNIT = F * TILE * 2 * Numbers::PARTS; // bytes of F features of a tile as operand
+    static const int R1 = 3 * UNIT, R3 = 5 * UNIT, R2 = 6 * UNIT, STASH = 7 * UNIT, FLOATS = F * TILE * 4;
+    static const int KEPT = STASH + 6 * FLOATS, GATES = KEPT + (Numbers::PARTS == 2 ? 1 : 4) * FLOATS, BYTES = GATES + 64;
+};
+
+// Where a product's weights stand in the order in which a kernel reads them, in steps of 16 of k for 128 rows.
+enum wide_kind { WIDE_MIX, WIDE_LAST, WIDE_BACK };
+template <wide_kind kind> struct wide_order;
+template <> struct wide_order<WIDE_MIX> {
+    static const int U = 0, M1 = 16, M2 = 32, W1 = 56, W2 = 64, END = 88;
+};
+template <> struct wide_order<WIDE_LAST> {
+    static const int U = 0, M1 = 16, M2 = 32, O1 = 48, O1T = 56, M2T = 60, M1T = 76, UT = 92, END = 108;
+};
+template <> struct wide_order<WIDE_BACK> {
+    static const int W2T = 0, W1T = 24, M2T = 32, M1T = 56, UT = 72, END = 88;
+};
+
+template <typename S, wide_kind kind> struct wide_node : activations {
+    typedef typename S::Numbers Numbers;
+    const int l; // of the kernel
+    char *shared;
+    uint4 ring[S::RING][Numbers::PARTS]; // high, low
+    int lane, warp, first;
+    uint64_t policy;
+    float unit, epsilon; // of the step, in registers: from constant memory each use would be an instruction more
+
+    __device__ __forceinline__ wide_node(const painn_gpu_step &s, int layer, uint4 *shared_memory)
+        : activations(s), l(layer), policy(policy_of_weights()), unit(keep_in_register(s.weight_unit)),
+          epsilon(keep_in_register(s.epsilon))
+    {
+        shared = (char *)shared_memory;
+        lane = threadIdx.x % 32;
+        warp = threadIdx.x / 32;
+        first = (int)blockIdx.x * S::TILE;
+    }
+
+    // ---- weights
+    // k tile k of output block `block` (F features) of a matrix of k_tiles. Warps beyond those with rows take the first ones' again.
+    __device__ __forceinline__ void load(const void *matrix, int k_tiles, int block, int k, uint4 (&to)[Numbers::PARTS],
+                                         int warps = S::WARPS) const
+    {
+        const int K_TILE = 512 * Numbers::PARTS; // bytes of a warp
+        const char *at = (const char *)matrix + step.rows_distance + (warp % warps * (k_tiles * K_TILE) + lane * 16) +
+                         (size_t)((block * S::WARPS * k_tiles + k) * K_TILE);
+#pragma unroll
+        for (int part = 0; part < Numbers::PARTS; part++) load_weights(to[part], (const uint4 *)at + 32 * part, policy);
+    }
+    // Starts step s of the kernel's weights on its way.
+    __device__ __forceinline__ void fetch(int s)
+    {
+        uint4(&to)[Numbers::PARTS] = ring[s % S::RING];
+        typedef wide_order<kind> O;
+        const painn_gpu_layer &update = step.layer[kind == WIDE_BACK ? l - 1 : l],
+                              &network = step.layer[kind == WIDE_BACK ? l : l + 1];
+        if (s >= O::END) return;
+        if constexpr (kind != WIDE_MIX) {
+            if (s >= O::UT) return load(update.Ut, 16, 0, s - O::UT, to);
+            if (s >= O::M1T) return load(update.M1t, 8, 1 - (s - O::M1T) / 8, (s - O::M1T) % 8, to); // n̄, p̄
+            if (s >= O::M2T) return load(update.M2t, 24, 0, s - O::M2T, to);
+        }
+        if constexpr (kind == WIDE_BACK) {
+            if (s >= O::W1T) return load(network.W1t, 8, 0, s - O::W1T, to);
+            return load(network.W2t, 24, 0, s, to);
+        } else {
+            if (s < O::M1) return load(update.U, 8, s % 2, s / 2, to);
+            if (s < O::M2) return load(update.M1, 16, 0, s - O::M1, to);
+        }
+        if constexpr (kind == WIDE_MIX) {
+            if (s < O::W1) return load(update.M2, 8, s < O::M2 + 8 ? 0 : 3 - (s - O::M2) / 8, (s - O::M2) % 8, to); // q, t, μ
+            if (s < O::W2) return load(network.W1, 8, 0, s - O::W1, to);
+            return load(network.W2, 8, ((s - O::W2) / 8 + 2) % 3, (s - O::W2) % 8, to); // μ, q, R
+        }
+        if constexpr (kind == WIDE_LAST) {
+            if (s < O::O1) return load(update.M2, 8, (s - O::M2) / 8 * 2, (s - O::M2) % 8, to); // q, t
+            if (s < O::O1T) return load(step.O1, 8, 0, s - O::O1, to, S::WARPS / 2);
+            return load(step.O1t, 4, 0, s - O::O1T, to);
+        }
+    }
+    // Before that: all weights of the kernel into L2, a part by each block. Between two kernels that read them more has passed
+    // through it than it holds.
+    __device__ __forceinline__ void prefetch(const void *matrix, int k_tiles, int blocks) const
+    {
+        const int bytes = k_tiles * blocks * S::WARPS * 32 * Numbers::PARTS * 16;
+        for (int at = (blockIdx.x * S::THREADS + threadIdx.x) * 128; at < bytes; at += gridDim.x * S::THREADS * 128)
+            prefetch_to_l2((const char *)matrix + step.rows_distance + at);
+    }
+    __device__ __forceinline__ void fetch_first()
+    {
+        const painn_gpu_layer &network = step.layer[kind == WIDE_BACK ? l : l + 1],
+                              &update = step.layer[kind == WIDE_BACK ? l - 1 : l];
+        if (kind != WIDE_BACK) {
+            prefetch(update.U, 8, 2);
+            prefetch(update.M1, 16, 1);
+            prefetch(update.M2, 8, 3);
+        }
+        if (kind == WIDE_MIX) {
+            prefetch(network.W1, 8, 1);
+            prefetch(network.W2, 8, 3);
+        } else {
+            if (kind == WIDE_BACK) {
+                prefetch(network.W2t, 24, 1);
+                prefetch(network.W1t, 8, 1);
+            }
+            prefetch(update.M2t, 24, 1);
+            prefetch(update.M1t, 8, 2);
+            prefetch(update.Ut, 16, 1);
+        }
+#pragma unroll
+        for (int s = 0; s < S::RING; s++) fetch(s);
+    }
+
+    // ---- products
+    template <int J>
+    __device__ __forceinline__ void multiply_part(float4 (&sum)[J], const uint4 &a, rows_operand b, bool add) const
+    {
+        if (add)
+            rows_product<Numbers::BFLOAT, true>(sum, a, b);
+        else
+            rows_product<Numbers::BFLOAT, false>(sum, a, b);
+    }
+    template <int J>
+    __device__ __forceinline__ void multiply_step(float4 (&sum)[J], const uint4 (&a)[Numbers::PARTS], rows_operand b, int part,
+                                                  bool add) const
+    {
+        multiply_part(sum, a[0], b, add);
+        if (Numbers::PARTS == 2) {
+            multiply_part(sum, a[0], rows_operand_after(b, part), true);
+            multiply_part(sum, a[Numbers::PARTS - 1], b, true);
+        }
+    }
+    // Behind the products of steps s − 1 and s, of a product from step s0 on: when those before them are done, what they read from
+    // the ring may make room.
+    __device__ __forceinline__ void turn_ring(int s0, int s)
+    {
+        wide_commit();
+        if (s < 2) return;
+        wide_wait<1>();
+        fetch(s0 + s - 3 + S::RING);
+        fetch(s0 + s - 2 + S::RING);
+    }
+    __device__ __forceinline__ void end_ring(int s0, int steps)
+    {
+        wide_wait<0>();
+        fetch(s0 + steps - 2 + S::RING);
+        fetch(s0 + steps - 1 + S::RING);
+    }
+    // V and B, sum[0] and [1]: K tiles of k of the operand at byte `from` with three times NT columns, from step `s0` on.
+    template <int K, typename Function>
+    __device__ __forceinline__ void multiply_both(float4 (&sum)[2][3 * S::NT], int from, int s0, Function beside)
+    {
+        const int PART = 3 * S::NT * 128, K8 = PART * Numbers::PARTS;
+        rows_operand b = rows_operand_at(shared + from, K8);
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            wide_begin();
+#pragma unroll
+            for (int block = 0; block < 2; block++)
+                multiply_step(sum[block], ring[(s0 + 2 * k + block) % S::RING], b, PART, k > 0);
+            turn_ring(s0, 2 * k + 1);
+            beside(k);
+            b = rows_operand_after(b, 2 * K8);
+        }
+        end_ring(s0, 2 * K);
+        finish(sum[0]);
+        finish(sum[1]);
+    }
+    // The same of one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, of a short product up to NT − 1, is done while products run:
+    // stores above all, of which a multiprocessor gets rid at 32 bytes a clock.
+    template <int K, int J> __device__ __forceinline__ void multiply(float4 (&sum)[J], int from, int s0)
+    {
+        multiply<K>(sum, from, s0, [](int) {});
+    }
+    template <int K, int J, typename Function>
+    __device__ __forceinline__ void multiply(float4 (&sum)[J], int from, int s0, Function beside)
+    {
+        const int PART = J * 128, K8 = PART * Numbers::PARTS;
+        const bool BOTH = Numbers::PARTS == 2 && J == S::NT;
+        rows_operand b = rows_operand_at(shared + from, K8);
+        float4 both[BOTH ? 2 * J : J];
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const uint4(&a)[Numbers::PARTS] = ring[(s0 + k) % S::RING];
+            if (k % 2 == 0) wide_begin();
+            if constexpr (BOTH) {
+                // High and low parts of B side by side: two products instead of three, low times low for nothing.
+                multiply_part(both, a[0], b, k > 0);
+                multiply_part(both, a[1], b, true);
+            } else {
+                multiply_step(both, a, b, PART, k > 0);
+            }
+            if (k % 2 == 1) {
+                turn_ring(s0, k);
+                if (K > S::KF || k / 2 < S::NT) beside(k / 2);
+            }
+            b = rows_operand_after(b, 2 * K8);
+        }
+        end_ring(s0, K);
+        if constexpr (BOTH) {
+            rows_settle(both);
+#pragma unroll
+            for (int j = 0; j < J; j++) sum[j] = (both[j] + both[J + j]) * splat(unit);
+        } else {
+#pragma unroll
+            for (int j = 0; j < J; j++) sum[j] = both[j];
+            finish(sum);
+        }
+    }
+    template <int J> __device__ __forceinline__ void finish(float4 (&sum)[J]) const
+    {
+        rows_settle(sum);
+#pragma unroll
+        for (int j = 0; j < J; j++) sum[j] = sum[j] * splat(unit);
+    }
+    // Rows of this warp in F features of an operand with 8 `columns` columns, columns 8 c …; `block`: which F features.
+    __device__ __forceinline__ void put(int to, int columns, int block, int c, float4 v) const
+    {
+        const int part = columns * 128, k8 = part * Numbers::PARTS;
+        char *at = shared + to + (block * 2 * S::WARPS + 2 * warp) * k8 + c * 128;
+        v = v * splat(PAINN_GPU_OPERAND_SCALE);
+        if (Numbers::PARTS == 2) {
+            const uint4 both = pack_split(v);
+            store_pieces(at, lane, k8, part, make_uint2(both.x, both.y), make_uint2(both.z, both.w));
+        } else {
+            store_pieces(at, lane, k8,
+                         Numbers::BFLOAT ? make_uint2(pack_bfloat2(v.x, v.y), pack_bfloat2(v.z, v.w))
+                                         : make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w)));
+        }
+    }
+    __device__ __forceinline__ void pass_on() const
+    {
+        rows_publish();
+        __syncthreads();
+    }
+
+    // ---- values of a thread: features 16 warp + 2 g (x, y) and the next (z, w) of atoms 8 j + 2 t (x, z) and the next (y, w):
+    // weights' rows and k are stored so that row g of a product is feature 2 g, row g + 8 the next
+    template <int C> __device__ __forceinline__ float4 read(const float *array, int j, int c) const
+    {
+        const float *at = array + ((size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * C + c) * 16 + lane / 4 * 2;
+        const float2 even = *(const float2 *)at, odd = *(const float2 *)(at + S::KF * C * 16);
+        return make_float4(even.x, odd.x, even.y, odd.y);
+    }
+    template <int P> __device__ __forceinline__ size_t paired(int j, int c) const
+    {
+        return ((size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * P + c / 2) * 32 + lane / 4 * 4;
+    }
+    // Component c, which is even.
+    template <int P> __device__ __forceinline__ float4 read_paired(const float *array, int j, int c) const
+    {
+        const float *at = array + paired<P>(j, c);
+        const float4 even = *(const float4 *)at, odd = *(const float4 *)(at + S::KF * P * 32);
+        return make_float4(even.x, odd.x, even.z, odd.z);
+    }
+    // Components c (even) and c + 1.
+    template <int P> __device__ __forceinline__ void write_pair(float *array, int j, int c, float4 v, float4 w) const
+    {
+        float *at = array + paired<P>(j, c);
+        *(float4 *)at = make_float4(v.x, w.x, v.z, w.z);
+        *(float4 *)(at + S::KF * P * 32) = make_float4(v.y, w.y, v.w, w.w);
+    }
+    __device__ __forceinline__ void write_q(int j, float4 v) const
+    {
+        float *at = step.q + (size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * 16 + lane / 4 * 2;
+        *(float2 *)at = make_float2(v.x, v.z);
+        *(float2 *)(at + S::KF * 16) = make_float2(v.y, v.w);
+    }
+    __device__ __forceinline__ float2 bias(const float *array, int block) const
+    {
+        return __ldg((const float2 *)(array + block * S::F + 16 * warp + lane / 4 * 2));
+    }
+    static __device__ __forceinline__ float4 biased(float4 v, float2 b)
+    {
+        return make_float4(v.x + b.x, v.y + b.x, v.z + b.y, v.w + b.y);
+    }
+    // [layers][tiles][quantities][NT][threads], as in the stash.
+    __device__ __forceinline__ float4 *saved(int layer, int quantity, int j) const
+    {
+        const size_t tiles = (size_t)step.gpu.neighbors.atom_capacity / S::TILE;
+        const int TILE = PAINN_GPU_SAVED * S::NT * S::THREADS;
+        return (float4 *)step.saved + (layer * tiles + blockIdx.x) * TILE + threadIdx.x +
+               (size_t)((quantity * S::NT + j) * S::THREADS);
+    }
+    // Gate 0: h has come back, kept(3); gate 1: V and B, the stash, and g, y^μ, y^t, kept(0 … 2).
+    __device__ __forceinline__ uint64_t *gate(int which) const
+    {
+        return (uint64_t *)(shared + S::GATES) + which;
+    }
+    // By one thread, before the first barrier.
+    __device__ __forceinline__ void recall(int network, int update) const
+    {
+        gate_init(gate(0), 1);
+        gate_init(gate(1), 1);
+        mailbox_publish();
+        gate_expect(gate(0), S::FLOATS);
+        bulk_copy(&kept(3, 0), saved(network, 9, 0), S::FLOATS, gate(0));
+        gate_expect(gate(1), 9 * S::FLOATS);
+        bulk_copy(&stash(0, 0), saved(update, 0, 0), 6 * S::FLOATS, gate(1));
+        bulk_copy(&kept(0, 0), saved(update, 6, 0), 3 * S::FLOATS, gate(1));
+    }
+    // Four more; three of them, if operands are split, where no operand is until the product with Uᵀ.
+    __device__ __forceinline__ float4 &kept(int quantity, int j) const
+    {
+        const int at = Numbers::PARTS == 1 ? S::KEPT + quantity * S::FLOATS
+                       : quantity == 3     ? S::KEPT
+                                           : S::R1 + quantity * S::FLOATS;
+        return ((float4 *)(shared + at))[j * S::THREADS + threadIdx.x];
+    }
+    __device__ __forceinline__ float4 &stash(int quantity, int j) const
+    {
+        return ((float4 *)(shared + S::STASH))[(quantity * S::NT + j) * S::THREADS + threadIdx.x];
+    }
+};
+
+#endif
