@@ -75,6 +75,67 @@ MLFF_API mlff_status mlff_dataset_check(const mlff_dataset *dataset);
  * eV, into shifts[119] by atomic number, 0 for absent elements. Fails with MLFF_ERR_VALUE if no structure has an energy. */
 MLFF_API mlff_status mlff_dataset_shifts(const mlff_dataset *dataset, double shifts[119]);
 
+/* ---- teachers --------------------------------------------------------------------------------- */
+
+/* What computes labels: a model file, a quantum-chemical method, or a caller's function. Safe from several threads at once. */
+typedef struct mlff_teacher mlff_teacher;
+
+typedef struct mlff_teacher_options {
+    size_t struct_size;
+    mlff_device device;       /* of a model; the CPU */
+    mlff_precision precision; /* of a model; MLFF_PRECISION_DEFAULT */
+    int n_threads;            /* CPU threads of a model, processes of xtb; 0: all cores this process may use */
+    int deviations;           /* of an ensemble's members too, which takes each of them once more; 1 */
+    double timeout_s;         /* xtb: longest time for one structure; 120 */
+} mlff_teacher_options;
+MLFF_API mlff_teacher_options mlff_teacher_options_default(void);
+
+/* `name`: a model's file or name (mlff_model_load), "xtb:gfn2" or "xtb:gfn1" (GFN2-xTB, Bannwarth et al. 2019,
+ * doi:10.1021/acs.jctc.8b01176; GFN1-xTB, Grimme et al. 2017, doi:10.1021/acs.jctc.7b00118; by libxtb.so.6, opened at run time in
+ * processes of its own, so that a crash or a hang costs one structure). Fails with MLFF_ERR_UNSUPPORTED where libxtb is absent,
+ * MLFF_ERR_USAGE for another xtb method, and as mlff_model_load and mlff_evaluator_create. */
+MLFF_API mlff_status mlff_teacher_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out);
+/* A caller's function as teacher, called by one thread at a time. `name` identifies it: labels of one name are taken to be of
+ * one teacher. Fails with MLFF_ERR_USAGE for an empty name, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_teacher_create(const char *name, mlff_force_function function, void *context,
+                                         mlff_teacher **teacher_out);
+MLFF_API void mlff_teacher_destroy(mlff_teacher *teacher);
+
+typedef struct mlff_teacher_info {
+    const char *name;              /* "xtb:gfn2"; the model's name */
+    const char *description;       /* one line: "GFN2-xTB, libxtb.so.6.5.1, 2 processes" */
+    const char *hash;              /* 64 hexadecimal digits: SHA-256 of a model's file, or of name and version */
+    int n_elements;                /* 0: unknown */
+    const unsigned char *elements; /* [n_elements] atomic numbers, ascending */
+    int n_members;                 /* of an ensemble; 1 */
+    int has_stress, has_atom_energies;
+} mlff_teacher_info;
+/* Strings and arrays are borrowed until the teacher is destroyed. */
+MLFF_API void mlff_teacher_info_get(const mlff_teacher *teacher, mlff_teacher_info *info_out);
+
+/* Can this teacher label the system? Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (a charge, a cell), MLFF_ERR_VALUE, and
+ * as mlff_system_check; `name` (may be NULL) begins the text. */
+MLFF_API mlff_status mlff_teacher_check(const mlff_teacher *teacher, const mlff_system *system, const char *name);
+
+/* What a teacher says about one structure. */
+typedef struct mlff_label {
+    mlff_status status;      /* MLFF_OK, or why this structure has no label */
+    char problem[200];       /* one line if not MLFF_OK */
+    double energy;           /* eV */
+    double *forces;          /* [n_atoms][3] eV/Å */
+    double *atom_energies;   /* [n_atoms] eV, the elements' own energies included, or NULL */
+    double stress[6];        /* Voigt, eV/Å³; stress[0] is NaN if absent */
+    double energy_deviation; /* eV, standard deviation over an ensemble's members; NaN if absent */
+    double force_deviation;  /* eV/Å, the largest over atoms of sqrt(Σ_c σ_c²); NaN if absent */
+} mlff_label;
+
+/* Labels of n structures into labels[n], which are released by mlff_label_clear. A structure that cannot be labelled (a self-
+ * consistent field that does not converge, a crash, a timeout, a result that is not finite) fails alone, by labels[k].status.
+ * The call itself fails with MLFF_ERR_MEMORY, MLFF_ERR_DEVICE, or MLFF_ERR_INTERRUPTED, and labels[n] are then cleared. */
+MLFF_API mlff_status mlff_teacher_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels);
+/* Releases the arrays. */
+MLFF_API void mlff_label_clear(mlff_label *label);
+
 /* ---- training --------------------------------------------------------------------------------- */
 
 typedef struct mlff_trainer mlff_trainer;

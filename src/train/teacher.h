@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* teacher.h: what a kind of teacher provides: models (teacher_model.c), xtb (teacher_xtb.c), callers' functions (teacher.c). */
+#ifndef TEACHER_H
+#define TEACHER_H
+
+#include <pthread.h>
+
+#include "base/base.h"
+#include "base/sha256.h"
+#include "mlff_train.h"
+
+typedef struct teacher_kind {
+    /* labels[n] are empty, with status MLFF_OK; forces are allocated by the callee. Checks of elements, charge and finite results
+     * are the caller's. Not called by two threads at once unless `concurrent`. */
+    mlff_status (*compute)(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels);
+    /* Beyond elements and charge; may be NULL. */
+    mlff_status (*check)(const mlff_teacher *teacher, const mlff_system *system, const char *name);
+    void (*destroy)(mlff_teacher *teacher);
+    bool concurrent;
+} teacher_kind;
+
+struct mlff_teacher {
+    const teacher_kind *kind;
+    mlff_teacher_options options;
+    char name[256], description[512], hash[SHA256_TEXT_BYTES];
+    unsigned char elements[MLFF_MAX_ATOMIC_NUMBER]; /* [n_elements] */
+    int n_elements, n_members, n_parallel;          /* structures computed at once */
+    bool has_stress, has_atom_energies;
+    pthread_mutex_t lock; /* of a kind that is not concurrent */
+    void *state;          /* the kind's own */
+};
+
+/* An empty teacher of a kind. Fails with MLFF_ERR_MEMORY. */
+mlff_status teacher_allocate(const teacher_kind *kind, const mlff_teacher_options *options, mlff_teacher **teacher_out);
+/* Energy and forces of one system, for dynamics and relaxation; `context` is the teacher. */
+mlff_status teacher_force_function(void *context, const mlff_system *system, double *energy, double *forces);
+/* Marks a label as failed with the text of the last error. */
+void teacher_label_fail(mlff_label *label, mlff_status status);
+mlff_status teacher_label_allocate(mlff_label *label, int n_atoms, bool atom_energies);
+
+mlff_status teacher_model_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out);
+/* `method`: what follows "xtb:". */
+mlff_status teacher_xtb_open(const char *method, const mlff_teacher_options *options, mlff_teacher **teacher_out);
+/* The model's evaluator, or NULL for other teachers. */
+mlff_evaluator *teacher_evaluator(mlff_teacher *teacher);
+
+#endif

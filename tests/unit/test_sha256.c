@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// SHA-256 against the examples of FIPS 180-4 and, over every length up to two blocks, against Python's hashlib.
+#include "support.h"
+
+#include "base/sha256.h"
+
+static void check(const char *text, size_t n, const char *expected)
+{
+    unsigned char digest[SHA256_BYTES];
+    char got[SHA256_TEXT_BYTES];
+    sha256_of(text, n, digest);
+    sha256_text(digest, got);
+    assert_string_equal(got, expected);
+}
+
+static void test_standard(void **state)
+{
+    (void)state;
+    check("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    check("abc", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    check("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56,
+          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+}
+
+// Padding has a case for every length modulo 64, and pieces may end anywhere.
+static void test_lengths(void **state)
+{
+    (void)state;
+    unsigned char bytes[130], chain[SHA256_BYTES] = {0}, digest[SHA256_BYTES];
+    char text[SHA256_TEXT_BYTES];
+    for (int n = 0; n <= 130; n++) {
+        sha256 hash;
+        sha256_begin(&hash);
+        for (int k = 0; k < n; k++) bytes[k] = (unsigned char)k;
+        sha256_add(&hash, bytes, (size_t)n / 3);
+        sha256_add(&hash, bytes + n / 3, (size_t)(n - n / 3));
+        sha256_end(&hash, digest);
+        for (int k = 0; k < SHA256_BYTES; k++) chain[k] ^= digest[k];
+    }
+    sha256_text(chain, text);
+    // python3: XOR over n of hashlib.sha256(bytes(range(n))).digest()
+    assert_string_equal(text, "bbbf09b185c39acd9a905b21502aeb2b4588f4bebe456eeff99ecbf1505401ba");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_standard), cmocka_unit_test(test_lengths)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
