@@ -117,7 +117,8 @@ done:
     return status;
 }
 
-static void add_labels(builder *b, const mlff_system *system, const mlff_labels *labels, double probe_step, int64_t frame)
+static void add_species_and_labels(builder *b, const mlff_system *system, const mlff_labels *labels, double probe_step,
+                                   int64_t frame)
 {
     const mlff_model *model = b->model;
     double length = model->length_unit, energy_unit = model->energy_unit, stress_unit = energy_unit / (length * length * length);
@@ -125,7 +126,10 @@ static void add_labels(builder *b, const mlff_system *system, const mlff_labels 
     int n = system->n_atoms;
     bool periodic = system->periodic[0] && system->periodic[1] && system->periodic[2];
     double offset = 0;
-    for (int i = 0; i < n; i++) offset += model->offset[system->species[i]];
+    for (int i = 0; i < n; i++) {
+        b->species[atom + i] = system->species[i];
+        offset += model->offset[system->species[i]];
+    }
     b->energy[frame] = (labels->energy - offset) / energy_unit;
     b->volume[frame] = periodic ? mlff_system_volume(system) / (length * length * length) : NAN;
     b->weight[frame] = labels->weight;
@@ -169,7 +173,7 @@ mlff_status train_set_build(const mlff_model *model, const mlff_system *const *s
     for (int64_t k = 0; k < n_frames; k++) {
         b.first_atom[k + 1] = b.first_atom[k] + systems[k]->n_atoms;
         MLFF_TRY(add_pairs(&b, systems[k], k));
-        add_labels(&b, systems[k], &labels[k], probe_steps ? probe_steps[k] : 0, k);
+        add_species_and_labels(&b, systems[k], &labels[k], probe_steps ? probe_steps[k] : 0, k);
     }
     b.set->n_pairs = b.first_pair[b.set->n_atoms];
     hand_over(&b);

@@ -309,12 +309,130 @@ static void test_batch_is_sum_of_singles(void **state)
     mlff_model_destroy(model);
 }
 
+// Predictions are the evaluator's: evaluate() gives the errors of its energies, forces and stress.
+static void test_evaluate_is_the_evaluator(void **state)
+{
+    (void)state;
+    mlff_model *model = small_model(&settings[1]);
+    train_backend *backend = train_support_backend(model, MLFF_FLOAT64, 1, NULL);
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT64);
+    train_frames frames = {0};
+    add_structures(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    train_sums sums, expected = {0};
+    assert_ok(backend->evaluate(backend, set, &terms[0].loss, &sums));
+    for (int64_t k = 0; k < frames.n; k++) {
+        int n = frames.systems[k]->n_atoms;
+        support_results r = support_compute_system(evaluator, frames.systems[k]);
+        double delta = (r.r.energies[0] - frames.labels[k].energy) / n;
+        expected.energy_absolute += fabs(delta);
+        expected.energy_square += delta * delta;
+        for (int a = 0; a < 3 * n; a++) {
+            double error = r.r.forces[a] - frames.labels[k].forces[a];
+            expected.force_absolute += fabs(error);
+            expected.force_square += error * error;
+        }
+        for (int a = 0; frames.labels[k].stress && a < 6; a++)
+            expected.stress_absolute += (a < 3 ? 1 : 2) * fabs(r.r.stresses[a] - frames.labels[k].stress[a]);
+        support_results_free(&r);
+    }
+    assert_true(sums.finite && sums.n_steps == 1 && sums.n_frames == 3 && sums.n_atoms == set->n_atoms);
+    assert_true(sums.n_energies == 3 && sums.n_force_components == 3 * set->n_atoms && sums.n_stresses == 1);
+    const double pairs[][2] = {{sums.energy_absolute, expected.energy_absolute},
+                               {sums.energy_square, expected.energy_square},
+                               {sums.force_absolute, expected.force_absolute},
+                               {sums.force_square, expected.force_square},
+                               {sums.stress_absolute, expected.stress_absolute}};
+    for (int k = 0; k < 5; k++)
+        if (!(fabs(pairs[k][0] - pairs[k][1]) <= 1e-12 * pairs[k][1]))
+            fail_msg("sum %d: %.15g, expected %.15g", k, pairs[k][0], pairs[k][1]);
+    train_set_free(set);
+    train_frames_free(&frames);
+    mlff_evaluator_destroy(evaluator);
+    backend->destroy(backend);
+    mlff_model_destroy(model);
+}
+
+// Three steps of AdamW with clipping and average against the formula, element by element.
+static void test_step(void **state)
+{
+    (void)state;
+    mlff_model *model = small_model(&settings[0]);
+    train_backend *backend = train_support_backend(model, MLFF_FLOAT64, 1, NULL);
+    train_frames frames = {0};
+    add_structures(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    size_t n = (size_t)backend->layout.n_parameters;
+    double *w = train_support_weights(backend, 0, 0), *average = train_support_weights(backend, 0, 0), loss, total = 0;
+    double *m = calloc(n, sizeof *m), *v = calloc(n, sizeof *v), *got = calloc(n, sizeof *got);
+    int32_t batch[3] = {2, 0, 1};
+    assert_ok(backend->set_data(backend, set));
+    for (int s = 1; s <= 3; s++) {
+        double *g = calloc(n, sizeof *g), square = 0;
+        train_update u = {.learning_rate = 0.01,
+                          .beta1 = 0.9,
+                          .beta2 = 0.99,
+                          .epsilon = 1e-8,
+                          .weight_decay = 0.1,
+                          .clip = 0.5,
+                          .average = 0.9,
+                          .correction1 = 1 - pow(0.9, s),
+                          .correction2 = 1 - pow(0.99, s)};
+        assert_ok(backend->gradient(backend, batch, 3, &terms[N_TERMS - 1].loss, g, &loss));
+        total += loss;
+        for (size_t k = 0; k < n; k++) square += g[k] * g[k];
+        assert_true(sqrt(square) > u.clip);
+        for (int t = 0; t < backend->layout.n_tensors; t++) {
+            const train_tensor *tensor = &backend->layout.tensors[t];
+            for (int64_t k = tensor->offset; k < tensor->offset + tensor->n_elements; k++) {
+                double grad = g[k] * u.clip / sqrt(square);
+                m[k] = 0.9 * m[k] + 0.1 * grad;
+                v[k] = 0.99 * v[k] + 0.01 * grad * grad;
+                if (tensor->decays) w[k] -= 0.01 * 0.1 * w[k];
+                w[k] -= 0.01 * (m[k] / u.correction1) / (sqrt(v[k] / u.correction2) + 1e-8);
+                average[k] = 0.9 * average[k] + 0.1 * w[k];
+            }
+        }
+        assert_ok(backend->step(backend, batch, 3, &terms[N_TERMS - 1].loss, &u));
+        free(g);
+        assert_ok(backend->get(backend, TRAIN_WEIGHTS, got));
+        assert_true(support_difference(got, w, n) <= 1e-13);
+        assert_ok(backend->get(backend, TRAIN_AVERAGE, got));
+        assert_true(support_difference(got, average, n) <= 1e-13);
+    }
+    train_sums sums;
+    assert_ok(backend->sums(backend, &sums));
+    assert_true(sums.finite && sums.n_steps == 3 && sums.n_frames == 9 && fabs(sums.loss - total) <= 1e-12 * total);
+    // Weights that give no finite loss stay as they are.
+    for (size_t k = 0; k < n; k++) got[k] = 1e300;
+    assert_ok(backend->set(backend, TRAIN_WEIGHTS, got));
+    train_update u = {.learning_rate = 1, .correction1 = 1, .correction2 = 1};
+    assert_ok(backend->step(backend, batch, 3, &terms[N_TERMS - 1].loss, &u));
+    assert_ok(backend->get(backend, TRAIN_WEIGHTS, w));
+    assert_memory_equal(w, got, sizeof *w * n);
+    assert_ok(backend->sums(backend, &sums));
+    assert_true(!sums.finite && sums.n_steps == 1);
+    free(w);
+    free(average);
+    free(m);
+    free(v);
+    free(got);
+    train_set_free(set);
+    train_frames_free(&frames);
+    backend->destroy(backend);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_central_differences),     cmocka_unit_test(test_energy_tangent),
-        cmocka_unit_test(test_dead_parameters),         cmocka_unit_test(test_rotations),
+        cmocka_unit_test(test_central_differences),
+        cmocka_unit_test(test_energy_tangent),
+        cmocka_unit_test(test_dead_parameters),
+        cmocka_unit_test(test_rotations),
         cmocka_unit_test(test_batch_is_sum_of_singles),
+        cmocka_unit_test(test_evaluate_is_the_evaluator),
+        cmocka_unit_test(test_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

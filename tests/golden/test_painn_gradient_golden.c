@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+// Training gradients in float64 against an independent implementation (make_painn_gradient.py, NumPy): molecule, cell with
+// self-images, both radial bases, shared weights. 1e-11 of the sum of a tensor's elements' sizes: rounding of some 10³ terms.
+#include "train_support.h"
+
+#include <cjson/cJSON.h>
+
+#include "model/painn/painn_gradient.h"
+
+static int read_numbers(const cJSON *object, const char *key, double *values, int most)
+{
+    const cJSON *item;
+    int n = 0;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(object, key))
+    {
+        assert_true(n < most);
+        values[n++] = item->valuedouble;
+    }
+    return n;
+}
+
+static int count_of(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItem(object, key)->valueint;
+}
+
+// Element k of the tensor with the t-th smallest name is 0.4 sin(1.3 t + 0.7 k + 0.2).
+static void fill_weights(const train_layout *layout, double *weights)
+{
+    for (int a = 0; a < layout->n_tensors; a++) {
+        int t = 0;
+        for (int b = 0; b < layout->n_tensors; b++) t += strcmp(layout->tensors[b].name, layout->tensors[a].name) < 0;
+        for (int64_t k = 0; k < layout->tensors[a].n_elements; k++)
+            weights[layout->tensors[a].offset + k] = 0.4 * sin(1.3 * t + 0.7 * (double)k + 0.2);
+    }
+}
+
+static mlff_model *model_of(const cJSON *file, const cJSON *c)
+{
+    mlff_painn_options options = mlff_painn_options_default();
+    options.n_features = count_of(file, "n_features");
+    options.n_layers = count_of(file, "n_layers");
+    options.n_radial = count_of(file, "n_radial");
+    options.cutoff_angstrom = cJSON_GetObjectItem(file, "cutoff")->valuedouble;
+    options.radial_basis = cJSON_GetObjectItem(c, "basis")->valuestring;
+    options.shared_filters = options.shared_interactions = cJSON_IsTrue(cJSON_GetObjectItem(c, "shared"));
+    mlff_model *model;
+    assert_ok(mlff_model_create_painn(&options, &model));
+    return model;
+}
+
+static train_set *set_of(const cJSON *file, const cJSON *c, const mlff_model *model)
+{
+    double species[8];
+    mlff_system *system;
+    assert_ok(mlff_system_create(read_numbers(file, "species", species, 8), &system));
+    for (int i = 0; i < system->n_atoms; i++) system->species[i] = (int)species[i];
+    assert_int_equal(read_numbers(file, "positions", system->positions, 24), 3 * system->n_atoms);
+    for (int k = 0; k < 3; k++) system->periodic[k] = read_numbers(c, "cell", system->cell, 9) == 9;
+    train_set *set;
+    mlff_labels labels = {.energy = 0, .weight = 1};
+    assert_ok(train_set_build(model, (const mlff_system *const *)&system, &labels, NULL, 1, &set));
+    mlff_system_destroy(system);
+    return set;
+}
+
+static void check_sums(const train_layout *layout, const cJSON *c, const double *total)
+{
+    for (int t = 0; t < layout->n_tensors; t++) {
+        const train_tensor *tensor = &layout->tensors[t];
+        double expected[4], sum[3] = {0};
+        assert_int_equal(read_numbers(cJSON_GetObjectItem(c, "sums"), tensor->name, expected, 4), 4);
+        for (int64_t k = 0; k < tensor->n_elements; k++) {
+            double g = total[tensor->offset + k];
+            sum[0] += g;
+            sum[1] += g * cos((double)k);
+            sum[2] += g * sin(0.3 * (double)k);
+        }
+        for (int k = 0; k < 3; k++)
+            if (!(fabs(sum[k] - expected[k]) <= 1e-11 * expected[3]))
+                fail_msg("%s: sum %d is %.15g, expected %.15g, sizes sum to %.3g", tensor->name, k, sum[k], expected[k],
+                         expected[3]);
+    }
+}
+
+static void check_case(const cJSON *file, const cJSON *c)
+{
+    mlff_model *model = model_of(file, c);
+    train_set *set = set_of(file, c, model);
+    train_layout layout;
+    painn_trainable trainable;
+    painn_gradient *gradient;
+    assert_ok(painn_trainable_create(model, &layout, &trainable));
+    assert_ok(painn_gradient_create(model->parameters, &trainable, &gradient));
+    assert_int_equal(set->n_pairs, count_of(c, "pairs"));
+    size_t n = (size_t)layout.n_parameters, n_pairs = (size_t)set->n_pairs;
+    double *weights = calloc(n, sizeof *weights), *total = calloc(n, sizeof *total);
+    double *g = calloc(3 * n_pairs, sizeof *g), *w = calloc(3 * n_pairs, sizeof *w);
+    double seed[8], v[24], B[9], energies[8], expected[8];
+    int n_atoms = read_numbers(c, "c", seed, 8);
+    read_numbers(c, "v", v, 24);
+    read_numbers(c, "B", B, 9);
+    read_numbers(c, "energies", expected, 8);
+    for (int i = 0; i < n_atoms; i++)
+        for (int64_t p = set->first_pair[i]; p < set->first_pair[i + 1]; p++)
+            for (int a = 0; a < 3; a++) {
+                w[3 * p + a] = v[3 * i + a] - v[3 * set->neighbor[p] + a];
+                for (int b = 0; b < 3; b++) w[3 * p + a] += B[3 * a + b] * set->vectors[3 * p + b];
+            }
+    painn_gradient_frame frame = {n_atoms, set->species, set->first_pair, set->neighbor, set->vectors};
+    fill_weights(&layout, weights);
+    assert_ok(painn_gradient_base(gradient, &frame, weights, energies, g));
+    assert_true(support_difference(energies, expected, (size_t)n_atoms) <= 1e-13 * support_largest(expected, (size_t)n_atoms));
+    assert_ok(painn_gradient_add(gradient, &frame, weights, seed, w, total, NULL));
+    check_sums(&layout, c, total);
+    free(weights);
+    free(total);
+    free(g);
+    free(w);
+    painn_gradient_destroy(gradient);
+    train_layout_free(&layout);
+    train_set_free(set);
+    mlff_model_destroy(model);
+}
+
+static void test_against_numpy(void **state)
+{
+    (void)state;
+    char *text;
+    size_t length;
+    assert_ok(base_read_file("tests/golden/painn_gradient.json", 1 << 20, &text, &length));
+    cJSON *file = cJSON_Parse(text), *c;
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(file, "cases")), 5);
+    cJSON_ArrayForEach(c, cJSON_GetObjectItem(file, "cases")) check_case(file, c);
+    cJSON_Delete(file);
+    base_free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_numpy)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
