@@ -37,15 +37,14 @@ static void fill_weights(const train_layout *layout, double *weights)
 
 static mlff_model *model_of(const cJSON *file, const cJSON *c)
 {
-    mlff_painn_options options = mlff_painn_options_default();
-    options.n_features = count_of(file, "n_features");
-    options.n_layers = count_of(file, "n_layers");
-    options.n_radial = count_of(file, "n_radial");
-    options.cutoff_angstrom = cJSON_GetObjectItem(file, "cutoff")->valuedouble;
-    options.radial_basis = cJSON_GetObjectItem(c, "basis")->valuestring;
-    options.shared_filters = options.shared_interactions = cJSON_IsTrue(cJSON_GetObjectItem(c, "shared"));
+    const char *flag = cJSON_IsTrue(cJSON_GetObjectItem(c, "shared")) ? "true" : "false";
     mlff_model *model;
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn",
+                             "n_features=%d; n_layers=%d; n_radial=%d; cutoff=%g; radial_basis=%s; shared_filters=%s; "
+                             "shared_interactions=%s",
+                             count_of(file, "n_features"), count_of(file, "n_layers"), count_of(file, "n_radial"),
+                             cJSON_GetObjectItem(file, "cutoff")->valuedouble, cJSON_GetObjectItem(c, "basis")->valuestring, flag,
+                             flag));
     return model;
 }
 

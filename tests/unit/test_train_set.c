@@ -4,12 +4,8 @@
 
 static mlff_model *hydrogen_and_oxygen(void)
 {
-    mlff_painn_options options = mlff_painn_options_default();
-    options.n_features = 4;
-    options.n_layers = 1;
-    options.elements = "H,O";
     mlff_model *model;
-    assert_ok(mlff_model_create_painn(&options, &model));
+    assert_ok(support_create(&model, "painn", "n_features=4; n_layers=1; elements=H,O"));
     model->energy_unit = 0.5;
     model->length_unit = 2.0;
     model->offset[1] = -10;
