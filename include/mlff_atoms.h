@@ -122,6 +122,12 @@ typedef struct mlff_frame_results {
  * grown; each frame is flushed whole). "-" is standard output. */
 typedef struct mlff_writer mlff_writer;
 MLFF_API mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_out);
+/* Opens a trajectory of `n_atoms` atoms to go on behind the frame of `step`: frames with a later step and a last frame that is
+ * cut off are removed from the file, *n_removed_out (or NULL) of them; a file that is not there begins anew. Fails with
+ * MLFF_ERR_IO, and with MLFF_ERR_FORMAT where the file is no trajectory of so many atoms with a step in each frame: it is then
+ * as it was. */
+MLFF_API mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int64_t *n_removed_out,
+                                        mlff_writer **writer_out);
 /* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. */
 MLFF_API mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, const mlff_frame_results *results);
 /* Flushes, checks (a full disk is an error here) and names the file. The writer is gone afterwards, also on failure. */

@@ -113,6 +113,41 @@ void mlff_dynamics_destroy(mlff_dynamics *dynamics)
     base_free(dynamics);
 }
 
+// ---- energy and temperature -----------------------------------------------------------------------------------------------
+
+// The temperature is that of 3 degrees of freedom of each free atom. Without a bath and with nothing fixed the motion of the
+// centre of mass never becomes heat: its 3 degrees and its energy are then left out, as mlff_system_thermalize does.
+static void kinetic_state(const mlff_dynamics *dynamics, double *energy_out, double *temperature_out)
+{
+    const mlff_system *system = dynamics->system;
+    double energy = 0, mass = 0, momentum[3] = {0};
+    int n_free = 0;
+    for (int i = 0; i < system->n_atoms; i++) {
+        if (is_fixed(system, i)) continue;
+        const double *v = system->velocities + 3 * (size_t)i;
+        double m = system->masses[i] * BASE_AMU_ANG2_FS2_EV;
+        energy += 0.5 * m * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+        for (int c = 0; c < 3; c++) momentum[c] += m * v[c];
+        mass += m;
+        n_free++;
+    }
+    double thermal = energy, n_degrees = 3.0 * n_free;
+    if (dynamics->options.ensemble == MLFF_NVE && n_free == system->n_atoms && n_free > 1) {
+        thermal -= 0.5 * (momentum[0] * momentum[0] + momentum[1] * momentum[1] + momentum[2] * momentum[2]) / mass;
+        n_degrees -= 3;
+    }
+    *energy_out = energy;
+    *temperature_out = n_degrees > 0 ? fmax(0.0, 2 * thermal / (n_degrees * BASE_KB_EV_PER_K)) : 0.0;
+}
+
+// Conserved energy: potential and kinetic, less the heat that the bath gave.
+static double conserved_energy(const mlff_dynamics *dynamics)
+{
+    double kinetic, temperature;
+    kinetic_state(dynamics, &kinetic, &temperature);
+    return dynamics->potential_energy + kinetic - dynamics->bath_heat;
+}
+
 // ---- forces -----------------------------------------------------------------------------------------------------------
 
 static mlff_status unstable(const mlff_dynamics *dynamics, int64_t step, const char *what, int atom, double value,
@@ -152,6 +187,74 @@ static void take_forces(mlff_dynamics *dynamics, double energy)
     dynamics->has_forces = true;
 }
 
+// ---- explosions -----------------------------------------------------------------------------------------------------------
+
+// The integrator keeps the conserved energy, with a bath too, to some meV/atom. It has lost the trajectory where that energy
+// changes by EXPLODED eV for each free atom within WINDOW steps; or, in a large system, by LOST eV while an atom has a kinetic
+// energy of HOT eV (thermal at 100,000 K). A strained start heats up, but keeps the conserved energy.
+#define EXPLODED 0.5
+#define LOST 5.0
+#define HOT 10.0
+enum { WINDOW = 100 };
+
+static void restart_guard(mlff_dynamics *dynamics, double energy)
+{
+    dynamics->guard_energy = dynamics->guard_last = energy;
+    dynamics->guard_step = dynamics->step;
+    dynamics->guarded = true;
+}
+
+// Before a step: measures from here if the caller has changed the atoms since the last one.
+static void begin_guard(mlff_dynamics *dynamics)
+{
+    const double energy = conserved_energy(dynamics);
+    if (!dynamics->guarded || energy != dynamics->guard_last) restart_guard(dynamics, energy);
+}
+
+// The free atom with the highest kinetic energy, eV.
+static int hottest_atom(const mlff_system *system, double *energy_out)
+{
+    int hottest = 0;
+    *energy_out = 0;
+    for (int i = 0; i < system->n_atoms; i++) {
+        const double *v = system->velocities + 3 * (size_t)i;
+        const double energy = 0.5 * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]) * system->masses[i] * BASE_AMU_ANG2_FS2_EV;
+        if (!is_fixed(system, i) && energy > *energy_out) *energy_out = energy, hottest = i;
+    }
+    return hottest;
+}
+
+static int count_free(const mlff_system *system)
+{
+    int n = 0;
+    for (int i = 0; i < system->n_atoms; i++) n += !is_fixed(system, i);
+    return n > 0 ? n : 1;
+}
+
+// MLFF_ERR_UNSTABLE if the conserved energy has jumped since the guard's step; the caller goes back to where it was before.
+static mlff_status check_explosion(mlff_dynamics *dynamics)
+{
+    const mlff_system *system = dynamics->system;
+    const double energy = conserved_energy(dynamics);
+    double hot;
+    if (!dynamics->guarded) {
+        restart_guard(dynamics, energy);
+        return MLFF_OK;
+    }
+    const int64_t n_steps = dynamics->step - dynamics->guard_step;
+    const double change = energy - dynamics->guard_energy, windows = fmax(1.0, (double)n_steps / WINDOW);
+    const int atom = hottest_atom(system, &hot), n_free = count_free(system);
+    if (!(fabs(change) <= EXPLODED * windows * n_free) || (hot > HOT && !(fabs(change) <= LOST * windows)))
+        return mlff_fail(MLFF_ERR_UNSTABLE,
+                         "step %lld: the simulation has exploded: the conserved energy changed by %.3g eV within %lld step%s; "
+                         "atom %d has a kinetic energy of %.3g eV; halve the timestep (now %g fs) or relax the start",
+                         (long long)dynamics->step, change, (long long)n_steps, n_steps == 1 ? "" : "s", atom, hot,
+                         dynamics->options.timestep_fs);
+    dynamics->guard_last = energy;
+    if (n_steps >= WINDOW) restart_guard(dynamics, energy);
+    return MLFF_OK;
+}
+
 // ---- atoms on a device ------------------------------------------------------------------------------------------------
 
 void dynamics_set_resident(mlff_dynamics *dynamics, const dynamics_resident *resident)
@@ -181,15 +284,49 @@ static mlff_status fetch(mlff_dynamics *dynamics)
     return MLFF_OK;
 }
 
+// Where a step or a run of steps on a device begins, to go back to if it explodes; positions and velocities are copied into the
+// dynamics' own arrays, forces into those of the next step.
+typedef struct dynamics_place {
+    double potential_energy, bath_heat, time_fs;
+    int64_t step;
+} dynamics_place;
+
+static dynamics_place place_of(mlff_dynamics *dynamics)
+{
+    const size_t bytes = 3 * (size_t)dynamics->system->n_atoms * sizeof(double);
+    memcpy(dynamics->old_positions, dynamics->system->positions, bytes);
+    memcpy(dynamics->old_velocities, dynamics->system->velocities, bytes);
+    memcpy(dynamics->new_forces, dynamics->forces, bytes);
+    return (dynamics_place){dynamics->potential_energy, dynamics->bath_heat, dynamics->time_fs, dynamics->step};
+}
+
+static void go_back(mlff_dynamics *dynamics, const dynamics_place *to)
+{
+    const size_t bytes = 3 * (size_t)dynamics->system->n_atoms * sizeof(double);
+    memcpy(dynamics->system->positions, dynamics->old_positions, bytes);
+    memcpy(dynamics->system->velocities, dynamics->old_velocities, bytes);
+    memcpy(dynamics->forces, dynamics->new_forces, bytes);
+    dynamics->potential_energy = to->potential_energy;
+    dynamics->bath_heat = to->bath_heat;
+    dynamics->time_fs = to->time_fs;
+    dynamics->step = to->step;
+    dynamics->placed = false;
+}
+
 static mlff_status run_resident(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns)
 {
     int64_t n_done = 0;
     mlff_status status = place(dynamics), fetched;
     if (status != MLFF_OK) return status;
+    if (dynamics->has_forces) begin_guard(dynamics);
+    const dynamics_place before = place_of(dynamics);
     status = dynamics->resident.run(dynamics->resident.context, n_steps, times_ns, &n_done);
     dynamics->step += n_done;
     for (int64_t k = 0; k < n_done; k++) dynamics->time_fs += dynamics->options.timestep_fs; // the sum that single steps make
-    if (status == MLFF_OK) return fetch(dynamics);
+    if (status == MLFF_OK) {
+        if ((status = fetch(dynamics)) == MLFF_OK && (status = check_explosion(dynamics)) != MLFF_OK) go_back(dynamics, &before);
+        return status;
+    }
     char cause[900];
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     fetched = fetch(dynamics); // what it was before the step that failed
@@ -261,6 +398,8 @@ mlff_status mlff_dynamics_step(mlff_dynamics *dynamics)
     const mlff_dynamics_options *options = &dynamics->options;
     size_t bytes = 3 * (size_t)system->n_atoms * sizeof(double);
     double dt = options->timestep_fs, heat = 0, energy;
+    const double old_energy = dynamics->potential_energy;
+    begin_guard(dynamics);
     memcpy(dynamics->old_positions, system->positions, bytes);
     memcpy(dynamics->old_velocities, system->velocities, bytes);
 
@@ -282,6 +421,14 @@ mlff_status mlff_dynamics_step(mlff_dynamics *dynamics)
     kick(system, dynamics->forces, 0.5 * dt);
     dynamics->bath_heat += heat;
     dynamics->step++;
+    if ((status = check_explosion(dynamics)) != MLFF_OK) {
+        memcpy(system->positions, dynamics->old_positions, bytes);
+        memcpy(system->velocities, dynamics->old_velocities, bytes);
+        take_forces(dynamics, old_energy); // the old ones, which the exchange of arrays kept
+        dynamics->bath_heat -= heat;
+        dynamics->step--;
+        return status;
+    }
     dynamics->time_fs += dt;
     return MLFF_OK;
 }
@@ -302,31 +449,6 @@ done:
 }
 
 // ---- what can be seen ---------------------------------------------------------------------------------------------------
-
-// The temperature is that of 3 degrees of freedom of each free atom. Without a bath and with nothing fixed the motion of the
-// centre of mass never becomes heat: its 3 degrees and its energy are then left out, as mlff_system_thermalize does.
-static void kinetic_state(const mlff_dynamics *dynamics, double *energy_out, double *temperature_out)
-{
-    const mlff_system *system = dynamics->system;
-    double energy = 0, mass = 0, momentum[3] = {0};
-    int n_free = 0;
-    for (int i = 0; i < system->n_atoms; i++) {
-        if (is_fixed(system, i)) continue;
-        const double *v = system->velocities + 3 * (size_t)i;
-        double m = system->masses[i] * BASE_AMU_ANG2_FS2_EV;
-        energy += 0.5 * m * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
-        for (int c = 0; c < 3; c++) momentum[c] += m * v[c];
-        mass += m;
-        n_free++;
-    }
-    double thermal = energy, n_degrees = 3.0 * n_free;
-    if (dynamics->options.ensemble == MLFF_NVE && n_free == system->n_atoms && n_free > 1) {
-        thermal -= 0.5 * (momentum[0] * momentum[0] + momentum[1] * momentum[1] + momentum[2] * momentum[2]) / mass;
-        n_degrees -= 3;
-    }
-    *energy_out = energy;
-    *temperature_out = n_degrees > 0 ? fmax(0.0, 2 * thermal / (n_degrees * BASE_KB_EV_PER_K)) : 0.0;
-}
 
 mlff_status mlff_dynamics_state_get(mlff_dynamics *dynamics, mlff_dynamics_state *state_out)
 {

@@ -34,6 +34,9 @@ struct mlff_dynamics {
     double bath_heat;        /* eV that the Langevin bath has given so far */
     int64_t step;            /* steps made; also the counter of the noise */
     double time_fs;
+    double guard_energy, guard_last; /* eV: conserved energy at guard_step, from where explosions are measured; now */
+    int64_t guard_step;
+    bool guarded;
     dynamics_resident resident;
     bool placed;             /* the atoms are on the GPU */
     double bath_heat_before; /* eV, up to that */

@@ -306,6 +306,7 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     dynamics->potential_energy = energy;
     dynamics->has_forces = has_forces != 0;
     dynamics->placed = false; // a device has others
+    dynamics->guarded = false;
 done:
     return status;
 }

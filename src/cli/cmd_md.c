@@ -21,7 +21,8 @@ static const cli_option options[] = {
     {"every", 0, "K", "steps between lines of the table and frames of the trajectory (100)"},
     {"checkpoint", 0, "FILE", "write a restart file here, at the end and every --checkpoint-every steps"},
     {"checkpoint-every", 0, "K", "steps between restart files (10000)"},
-    {"restart", 0, "FILE", "go on from a restart file; the system must be the same, and -o is added to"},
+    {"restart", 0, "FILE",
+     "go on from a restart file; the system must be the same. Frames of -o after it are\nremoved, new ones are added"},
     {"profile", 0, "FILE", "profile the whole run as it goes, and write the report as JSON (mlff report FILE shows it)"},
     {"profile-every", 0, "K", "steps between memory samples of --profile (100)"},
     {"kernels", 0, "N",
@@ -104,8 +105,8 @@ static mlff_status write_frame(simulation *run)
     return mlff_writer_write(run->writer, run->input.system, &results);
 }
 
-// A trajectory grows in place, so that a run that is killed leaves its frames. A new run begins a new file, and
-// takes the old one away only once its own first forces are there.
+// A trajectory grows in place, so that a run that is killed leaves its frames. A new run replaces the file only once its first
+// forces are there; one that goes on from a restart file cuts it behind the restart's step.
 static mlff_status open_trajectory(simulation *run)
 {
     mlff_status status = MLFF_OK;
@@ -115,7 +116,13 @@ static mlff_status open_trajectory(simulation *run)
         MLFF_TRY(base_output_open(run->output, &empty));
         MLFF_TRY(base_output_commit(&empty));
     }
-    MLFF_TRY(mlff_writer_open(run->output, 1, &run->writer));
+    if (!run->restart) MLFF_TRY(mlff_writer_open(run->output, 1, &run->writer));
+    if (!run->restart) return MLFF_OK;
+    int64_t n_removed = 0;
+    MLFF_TRY(mlff_writer_resume(run->output, run->input.system->n_atoms, run->first.step, &n_removed, &run->writer));
+    if (n_removed > 0)
+        cli_say("%s: removed %" PRId64 " frame%s from after step %" PRId64 ", where the restart file begins", run->output,
+                n_removed, n_removed == 1 ? "" : "s", run->first.step);
 done:
     return status;
 }
@@ -254,6 +261,7 @@ static mlff_status steps(simulation *run)
     int64_t begun_ns = mlff_clock_ns();
 
     run->piece = 10;
+    if (run->checkpoint && !run->restart) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
     while (run->n_done < run->n_steps && !cli_interrupted()) {
         MLFF_TRY(make_piece(run));
         bool written = run->last.step % run->every == 0;

@@ -132,7 +132,7 @@ static void test_failed_step(void **state)
         {STATUS, MLFF_ERR_INTERRUPTED, {"asked to stop", "", ""}},
         {NAN_FORCE, MLFF_ERR_UNSTABLE, {"step 7", "force of atom 3", "halve the timestep (now 0.5 fs)"}},
         {NAN_ENERGY, MLFF_ERR_UNSTABLE, {"step 7", "energy", "relax the start"}},
-        {HUGE_FORCE, MLFF_ERR_UNSTABLE, {"step 8", "position of atom 2", "halve"}},
+        {HUGE_FORCE, MLFF_ERR_UNSTABLE, {"step 7", "exploded", "halve the timestep"}},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         wells w;
@@ -140,7 +140,7 @@ static void test_failed_step(void **state)
         mlff_dynamics *dynamics = make_dynamics(system, &w, MLFF_NVE);
         w.failure = (int)cases[k].failure;
         w.fail_at = 7; // the start and six steps are good
-        steps(dynamics, cases[k].failure == HUGE_FORCE ? 7 : 6);
+        steps(dynamics, 6);
         mlff_dynamics_state before, after;
         assert_int_equal(mlff_dynamics_state_get(dynamics, &before), MLFF_OK);
         double positions[3 * N], velocities[3 * N], forces[3 * N];
@@ -158,6 +158,37 @@ static void test_failed_step(void **state)
         mlff_dynamics_destroy(dynamics);
         mlff_system_destroy(system);
     }
+}
+
+// With a timestep beyond what the oscillators bear the run stops and the atoms are where the last good step ended,
+// with a bath and without. The caller's own change of velocities is no explosion.
+static void test_explosion(void **state)
+{
+    (void)state;
+    for (int ensemble = 0; ensemble < 2; ensemble++) {
+        wells w;
+        mlff_system *system = make_system(&w);
+        mlff_dynamics_options options = mlff_dynamics_options_default();
+        options.ensemble = ensemble ? MLFF_LANGEVIN : MLFF_NVE;
+        options.timestep_fs = 60;
+        mlff_dynamics *dynamics = NULL;
+        assert_int_equal(mlff_dynamics_create(&options, system, wells_forces, &w, &dynamics), MLFF_OK);
+        mlff_status status = mlff_dynamics_run(dynamics, 2000, NULL);
+        assert_failed(status, MLFF_ERR_UNSTABLE, "exploded");
+        assert_failed(status, MLFF_ERR_UNSTABLE, "kinetic energy");
+        for (int k = 0; k < 3 * system->n_atoms; k++) assert_true(fabs(system->positions[k]) < 1e3);
+        mlff_dynamics_destroy(dynamics);
+        mlff_system_destroy(system);
+    }
+    wells w;
+    mlff_system *system = make_system(&w);
+    mlff_dynamics *dynamics = make_dynamics(system, &w, MLFF_NVE);
+    for (int k = 0; k < 20; k++) {
+        steps(dynamics, 5);
+        for (int c = 0; c < 3 * system->n_atoms; c++) system->velocities[c] *= 1.1; // 45 times the kinetic energy in all
+    }
+    mlff_dynamics_destroy(dynamics);
+    mlff_system_destroy(system);
 }
 
 static void test_bad_start(void **state)
@@ -448,15 +479,11 @@ static void test_restart_masses_and_fixed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),
-        cmocka_unit_test(test_failed_step),
-        cmocka_unit_test(test_bad_start),
-        cmocka_unit_test(test_no_allocation),
-        cmocka_unit_test(test_degrees_of_freedom),
-        cmocka_unit_test(test_restart_continues),
-        cmocka_unit_test(test_bad_restart_files),
-        cmocka_unit_test(test_restart_warns),
-        cmocka_unit_test(test_restart_masses_and_fixed),
+        cmocka_unit_test(test_bad_options),       cmocka_unit_test(test_failed_step),
+        cmocka_unit_test(test_explosion),         cmocka_unit_test(test_bad_start),
+        cmocka_unit_test(test_no_allocation),     cmocka_unit_test(test_degrees_of_freedom),
+        cmocka_unit_test(test_restart_continues), cmocka_unit_test(test_bad_restart_files),
+        cmocka_unit_test(test_restart_warns),     cmocka_unit_test(test_restart_masses_and_fixed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -638,6 +638,68 @@ static void reads_trajectories(void **state)
     if (path) assert_int_equal(count_frames(path), 800);
 }
 
+// Steps of the frames of a trajectory, -1 after the last.
+static void assert_steps(const char *path, const int *expected)
+{
+    char *text = NULL, *at;
+    size_t length;
+    assert_ok(base_read_file(path, 1 << 20, &text, &length));
+    for (at = text; *expected >= 0; expected++) {
+        at = strstr(at, " step=");
+        assert_non_null(at);
+        assert_int_equal(atoi(at += 6), *expected);
+    }
+    assert_null(strstr(at, " step="));
+    base_free(text);
+}
+
+// A trajectory of 2 atoms with the steps 0, 2, 4, 6 and, if `partial` bytes are given, the begin of a fifth frame.
+static void write_trajectory(const char *path, int partial)
+{
+    char frame[128];
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int step = 0; step <= 8; step += 2) {
+        const int length = snprintf(frame, sizeof frame,
+                                    "2\nProperties=species:S:1:pos:R:3 step=%d pbc=\"F F F\"\nH 0 0 0\nH 0 0 %d\n", step, step);
+        fwrite(frame, 1, (size_t)(step < 8 ? length : partial), file);
+    }
+    fclose(file);
+}
+
+static void resumes_a_trajectory(void **state)
+{
+    (void)state;
+    const char *path = in_folder("resumed.extxyz");
+    for (int partial = 0; partial < 60; partial++) { // cut off at every byte of a frame
+        mlff_writer *writer;
+        int64_t n_removed;
+        write_trajectory(path, partial);
+        assert_ok(mlff_writer_resume(path, 2, 4, &n_removed, &writer));
+        assert_int_equal(n_removed, partial ? 2 : 1);
+        assert_steps(path, (int[]){0, 2, 4, -1});
+        mlff_system *system;
+        assert_ok(mlff_system_create(2, &system));
+        system->species[0] = system->species[1] = 1;
+        assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = 6, .time_fs = NAN}));
+        assert_ok(mlff_writer_close(writer));
+        mlff_system_destroy(system);
+        assert_steps(path, (int[]){0, 2, 4, 6, -1});
+        assert_int_equal(count_frames(path), 4);
+    }
+    mlff_writer *writer = NULL;
+    write_trajectory(path, 0);
+    assert_int_equal(mlff_writer_resume(path, 3, 4, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_non_null(strstr(mlff_last_error(), "another -o"));
+    assert_steps(path, (int[]){0, 2, 4, 6, -1}); // untouched
+    write_text(path, "2\nno step here\nH 0 0 0\nH 0 0 1\n");
+    assert_int_equal(mlff_writer_resume(path, 2, 4, NULL, &writer), MLFF_ERR_FORMAT);
+    unlink(path);
+    assert_ok(mlff_writer_resume(path, 2, 4, NULL, &writer)); // nothing there: it begins
+    assert_ok(mlff_writer_close(writer));
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -653,6 +715,7 @@ int main(void)
         cmocka_unit_test(refuses_binary),
         cmocka_unit_test(reads_back),
         cmocka_unit_test(appends),
+        cmocka_unit_test(resumes_a_trajectory),
         cmocka_unit_test(keeps_outputs_whole),
         cmocka_unit_test(tells_of_a_full_disk),
         cmocka_unit_test(ignores_the_locale),

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// extxyz_resume.c: where a trajectory is to be cut for a simulation that goes on from a restart file.
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "atoms/atoms.h"
+
+// One frame of a trajectory as its lines tell.
+typedef struct frame_scan {
+    FILE *file;
+    const char *path;
+    char *line;
+    size_t line_bytes;
+    int64_t line_number;
+} frame_scan;
+
+enum scanned { SCANNED, CUT_OFF, NOT_OURS };
+
+// One line with its end; false at the end of the file or in a line that is cut off.
+static bool next_line(frame_scan *scan)
+{
+    const ssize_t length = getline(&scan->line, &scan->line_bytes, scan->file);
+    scan->line_number++;
+    return length > 0 && scan->line[length - 1] == '\n';
+}
+
+static enum scanned scan_frame(frame_scan *scan, int n_atoms, int64_t *step_out)
+{
+    int64_t count;
+    if (!next_line(scan)) return CUT_OFF;
+    scan->line[strcspn(scan->line, " \n")] = 0;
+    if (!base_parse_int64(scan->line, &count) || count != n_atoms) return NOT_OURS;
+    if (!next_line(scan)) return CUT_OFF;
+    const char *key = strstr(scan->line, " step=");
+    if (!key) return NOT_OURS;
+    char *text = scan->line + (key - scan->line) + strlen(" step=");
+    text[strcspn(text, " \n")] = 0;
+    if (!base_parse_int64(text, step_out)) return NOT_OURS;
+    for (int i = 0; i < n_atoms; i++)
+        if (!next_line(scan)) return CUT_OFF;
+    return SCANNED;
+}
+
+// Bytes up to the end of the last frame that stays, and how many frames, whole or not, come after it.
+static mlff_status find_cut(frame_scan *scan, int n_atoms, int64_t step, off_t *keep_out, int64_t *n_removed_out)
+{
+    off_t keep = 0;
+    int64_t n_removed = 0;
+    for (;;) {
+        int64_t frame_step;
+        int c = getc(scan->file);
+        if (c == EOF) break;
+        ungetc(c, scan->file);
+        const enum scanned found = scan_frame(scan, n_atoms, &frame_step);
+        if (found == NOT_OURS)
+            return mlff_fail(MLFF_ERR_FORMAT,
+                             "%s:%" PRId64 ": not a frame of a trajectory of %d atoms with its step; give this run another -o",
+                             scan->path, scan->line_number, n_atoms);
+        if (found == CUT_OFF || frame_step > step) n_removed++;
+        if (found == CUT_OFF) break;
+        if (n_removed == 0) keep = ftello(scan->file);
+    }
+    if (ferror(scan->file)) return base_fail_reading(scan->path, errno);
+    *keep_out = keep;
+    *n_removed_out = n_removed;
+    return MLFF_OK;
+}
+
+mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int64_t *n_removed_out, mlff_writer **writer_out)
+{
+    mlff_status status = MLFF_OK;
+    off_t keep = 0;
+    int64_t n_removed = 0;
+    if (!path || !path[0] || n_atoms < 1 || !writer_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_writer_resume: a file, a number of atoms and writer_out must be given");
+    if (!base_is_stream(path)) {
+        frame_scan scan = {.path = path, .file = fopen(path, "rb")};
+        if (!scan.file && errno != ENOENT) return base_fail_reading(path, errno);
+        if (scan.file) {
+            status = find_cut(&scan, n_atoms, step, &keep, &n_removed);
+            free(scan.line);
+            fclose(scan.file);
+        }
+        if (status != MLFF_OK) return status;
+        if (n_removed > 0 && truncate(path, keep) != 0)
+            return mlff_fail(MLFF_ERR_IO, "%s: cannot remove the frames after step %" PRId64 ": %s", path, step, strerror(errno));
+    }
+    if (n_removed_out) *n_removed_out = n_removed;
+    return mlff_writer_open(path, 1, writer_out);
+}
