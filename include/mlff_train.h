@@ -172,7 +172,7 @@ typedef struct mlff_trainer_options {
     int plateau_patience;   /* 75 */
     double beta1, beta2, epsilon, weight_decay; /* AdamW (Loshchilov & Hutter, arXiv:1711.05101): 0.9, 0.999, 1e-8, 0 */
     double clip;                                /* largest Euclidean norm of the gradient; 0: off; 10 */
-    double average;                             /* decay of the exponential moving average of the weights; 0.999 */
+    double average; /* decay of the weights' moving average, 0.999; at step t at most (1 + t)/(10 + t) */
 } mlff_trainer_options;
 MLFF_API mlff_trainer_options mlff_trainer_options_default(void);
 
@@ -211,11 +211,50 @@ MLFF_API double mlff_trainer_learning_rate(const mlff_trainer *trainer);
  * Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_trainer_model(mlff_trainer *trainer, int raw, mlff_model **model_out);
 
+/* A copy of `model` whose elements have these energies (mlff_dataset_shifts), eV, in place of its own: what a new student
+ * begins with. Fails with MLFF_ERR_UNSUPPORTED for an architecture without such energies, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_model_with_shifts(const mlff_model *model, const double shifts[119], mlff_model **model_out);
+/* Notes a fact about a model's training in its metadata, under "training.KEY" (teacher, errors, domain, license). Fails with
+ * MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_model_note(mlff_model *model, const char *key, const char *value);
+
 /* Checkpoint: raw and averaged weights, moments, step, place in the data, schedule. Written whole or not at all, and
  * checksummed. A run that goes on from it ends in the same bits as one that was never stopped. Save fails with MLFF_ERR_IO;
  * restore with MLFF_ERR_IO, MLFF_ERR_FORMAT, or MLFF_ERR_VALUE where the file is of another model, dataset or options. */
 MLFF_API mlff_status mlff_trainer_save(mlff_trainer *trainer, const char *path);
 MLFF_API mlff_status mlff_trainer_restore(mlff_trainer *trainer, const char *path);
+
+/* ---- a whole run: validation, best weights, checkpoints, history ------------------------------ */
+
+/* What a run reports, at each validation and about twice a second between (validated = 0: errors are those of before). */
+typedef struct mlff_fit_progress {
+    int64_t step, n_steps;
+    int validated;
+    double learning_rate, structures_per_s, elapsed_s, remaining_s;
+    mlff_training_errors training, validation; /* since the last validation; of the averaged weights */
+    mlff_training_errors best; /* validation of the best weights so far: lowest force MAE, without forces energy MAE */
+    int64_t best_step;         /* 0: none yet */
+} mlff_fit_progress;
+/* Not 0 ends the run: a checkpoint is written and the call fails with MLFF_ERR_INTERRUPTED. */
+typedef int (*mlff_fit_callback)(void *context, const mlff_fit_progress *progress);
+
+typedef struct mlff_fit_options {
+    size_t struct_size;
+    int64_t validate_every;  /* steps; 0: a hundredth of the run, one epoch at least */
+    double checkpoint_every; /* seconds; 30 */
+    const char *checkpoint;  /* file that is gone on from if it is there, and written; NULL: none */
+    const char *best;        /* file that gets the best model so far (needed with `checkpoint`); NULL: none */
+    const char *history;     /* file that gets one JSON object a validation and line; NULL: none */
+    mlff_fit_callback callback;
+    void *context;
+} mlff_fit_options;
+MLFF_API mlff_fit_options mlff_fit_options_default(void);
+
+/* Trains to the end of the run and hands out the model with the lowest validation error (averaged weights). A run that was
+ * killed and goes on from its checkpoint gives the same bits. Fails with MLFF_ERR_INTERRUPTED, and as mlff_trainer_run,
+ * mlff_trainer_validate, mlff_trainer_save and mlff_trainer_restore. */
+MLFF_API mlff_status mlff_trainer_fit(mlff_trainer *trainer, const mlff_dataset *validation, const mlff_fit_options *options,
+                                      mlff_model **model_out);
 
 /* Gradient of the loss of the structures frames[n_frames] of the trainer's data with respect to every trainable parameter of
  * the raw weights, float64 into gradient_out[mlff_trainer_n_parameters()], in the order of the model file's tensors (dead and
@@ -223,6 +262,64 @@ MLFF_API mlff_status mlff_trainer_restore(mlff_trainer *trainer, const char *pat
 MLFF_API int64_t mlff_trainer_n_parameters(const mlff_trainer *trainer);
 MLFF_API mlff_status mlff_trainer_gradient(mlff_trainer *trainer, const int64_t *frames, int n_frames, double *gradient_out,
                                            double *loss_out);
+
+/* ---- verdict: may the student stand in for its teacher? ----------------------------------------- */
+
+/* Anything that gives energies and forces: a model's evaluator, a quantum chemistry program, a caller's own function. */
+typedef struct mlff_force_field {
+    const char *name;
+    mlff_force_function forces;
+    void *context;
+} mlff_force_field;
+
+typedef enum mlff_bar_state { MLFF_BAR_PASSED = 0, MLFF_BAR_FAILED = 1, MLFF_BAR_NOT_MEASURED = 2 } mlff_bar_state;
+
+/* One requirement and what was measured. A bar that was asked for and could not be measured fails the verdict. */
+typedef struct mlff_bar {
+    const char *name;   /* "error.forces", "speed", "stability.nve", "stability.hot", "core", "structure", "spectrum" */
+    const char *unit;   /* "meV/Å"; "" for a pure number */
+    double value;       /* NaN: not measured */
+    double uncertainty; /* half width of the 95 % interval; NaN where there is none */
+    double limit;
+    int at_least; /* 1: the value must reach the limit; 0: it must not exceed it */
+    mlff_bar_state state;
+    char text[240]; /* one line: what was done, or why it was not measured */
+} mlff_bar;
+
+typedef struct mlff_verdict_options {
+    size_t struct_size;
+    mlff_device device; /* of the student */
+    int n_threads;
+    uint64_t seed;
+    double timestep_fs;        /* 0.5 */
+    double temperature_kelvin; /* 300: of the NVE run and of the comparison with the teacher */
+    double hot_kelvin;         /* 500 */
+    double nve_ps;             /* 20; 0 leaves the bar out */
+    double hot_ps;             /* 50, in each of hot_runs runs; 0 leaves the bar out */
+    int hot_runs;              /* 3 */
+    double compare_ps;         /* 10: student and teacher each twice, for structure and spectrum; 0 leaves both out */
+    double max_force_error;    /* eV/Å, mean absolute; 0.05 */
+    double max_energy_error;   /* eV/atom; 0.005 */
+    double max_drift;          /* |slope| of the conserved energy, eV/atom/ps; 5e-5 */
+    double min_speed;          /* teacher's time over the student's; 1 */
+    int (*callback)(void *context, const char *what, double fraction); /* not 0: stop with MLFF_ERR_INTERRUPTED */
+    void *context;
+} mlff_verdict_options;
+MLFF_API mlff_verdict_options mlff_verdict_options_default(void);
+
+typedef struct mlff_verdict mlff_verdict;
+/* Judges a student on held-out labelled structures and in molecular dynamics from `start`. `teacher` NULL: bars that need one
+ * (speed, structure, spectrum) are not measured and therefore fail if they are asked for. Fails as mlff_evaluator_create,
+ * mlff_evaluator_compute, and with MLFF_ERR_INTERRUPTED; a student whose dynamics fail is a failed bar, no failure. */
+MLFF_API mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
+                                         const mlff_system *start, const mlff_verdict_options *options,
+                                         mlff_verdict **verdict_out);
+MLFF_API void mlff_verdict_destroy(mlff_verdict *verdict);
+MLFF_API const mlff_bar *mlff_verdict_bars(const mlff_verdict *verdict, int *n_out);
+/* 1 if every bar passed. */
+MLFF_API int mlff_verdict_passed(const mlff_verdict *verdict);
+/* Writes all bars and the settings as one JSON object. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path);
 
 #ifdef __cplusplus
 }

@@ -41,6 +41,8 @@ void weights_free(model_weights *weights);
 /* Adds an empty (zero) tensor and returns it, or NULL (error text set). */
 model_tensor *weights_add(model_weights *weights, const char *name, int is_double, int n_dimensions, const int64_t *shape);
 mlff_status weights_set(model_weights *weights, const char *key, const char *format, ...) MLFF_PRINTF(3, 4);
+/* Adds everything of `from` to the empty `to`. On failure `to` holds a part; the caller frees it. */
+mlff_status weights_copy(const model_weights *from, model_weights *to);
 const model_tensor *weights_find(const model_weights *weights, const char *name);
 const char *weights_get(const model_weights *weights, const char *key); /* NULL if absent */
 /* safetensors: 8-byte little-endian length, JSON header, raw data. Strict; every number must be finite. */
@@ -173,6 +175,8 @@ struct model_architecture {
     /* Trains on a device (model/train_backend.h); NULL: the architecture cannot be trained. */
     mlff_status (*create_train_backend)(const mlff_model *model, const struct train_backend_options *options,
                                         struct train_backend **backend_out);
+    /* Puts the elements' own energies, eV by atomic number, into a model file; NULL where the architecture has none. */
+    mlff_status (*set_shifts)(model_weights *weights, const double shifts[MLFF_MAX_ATOMIC_NUMBER + 1]);
     void (*destroy)(mlff_model *model); /* frees model->parameters */
     /* Untrained models: a table of settings, the struct they fill, and the weights made from it. NULL: none can be created. */
     const model_setting *settings;

@@ -26,22 +26,17 @@ mlff_status train_layout_write(const train_layout *layout, const mlff_model *mod
 {
     mlff_status status = MLFF_OK;
     model_weights weights = {0};
-    for (size_t i = 0; i < model->file.n_tensors; i++) {
-        const model_tensor *from = &model->file.tensors[i];
-        model_tensor *to = weights_add(&weights, from->name, from->is_double, from->n_dimensions, from->shape);
-        if (!to) {
-            status = MLFF_ERR_MEMORY;
-            goto done;
-        }
-        const double *trained = layout->of_file[i] < 0 ? NULL : values + layout->tensors[layout->of_file[i]].offset;
-        for (int64_t k = 0; k < from->n_elements; k++)
-            if (from->is_double)
-                ((double *)to->data)[k] = trained ? trained[k] : ((const double *)from->data)[k];
+    MLFF_TRY(weights_copy(&model->file, &weights));
+    for (size_t i = 0; i < weights.n_tensors; i++) {
+        model_tensor *tensor = &weights.tensors[i];
+        if (layout->of_file[i] < 0) continue;
+        const double *trained = values + layout->tensors[layout->of_file[i]].offset;
+        for (int64_t k = 0; k < tensor->n_elements; k++)
+            if (tensor->is_double)
+                ((double *)tensor->data)[k] = trained[k];
             else
-                ((float *)to->data)[k] = trained ? (float)trained[k] : ((const float *)from->data)[k];
+                ((float *)tensor->data)[k] = (float)trained[k];
     }
-    for (size_t i = 0; i < model->file.n_keys; i++)
-        MLFF_TRY(weights_set(&weights, model->file.keys[i], "%s", model->file.values[i]));
     *weights_out = weights;
     weights = (model_weights){0};
 done:

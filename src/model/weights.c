@@ -106,6 +106,20 @@ const char *weights_get(const model_weights *weights, const char *key)
     return NULL;
 }
 
+mlff_status weights_copy(const model_weights *from, model_weights *to)
+{
+    mlff_status status = MLFF_OK;
+    for (size_t k = 0; k < from->n_keys; k++) MLFF_TRY(weights_set(to, from->keys[k], "%s", from->values[k]));
+    for (size_t k = 0; k < from->n_tensors; k++) {
+        const model_tensor *tensor = &from->tensors[k];
+        model_tensor *copy = weights_add(to, tensor->name, tensor->is_double, tensor->n_dimensions, tensor->shape);
+        if (!copy) return MLFF_ERR_MEMORY;
+        memcpy(copy->data, tensor->data, (size_t)tensor->n_elements * (tensor->is_double ? sizeof(double) : sizeof(float)));
+    }
+done:
+    return status;
+}
+
 mlff_status weights_check_finite(const model_weights *weights, const char *path)
 {
     for (size_t i = 0; i < weights->n_tensors; i++) {

@@ -320,6 +320,7 @@ const model_architecture painn_architecture = {
     .create_cpu = painn_create_cpu,
     .create_gpu = painn_create_gpu,
     .create_train_backend = painn_create_train,
+    .set_shifts = painn_set_shifts,
     .destroy = painn_destroy,
     .settings = painn_settings,
     .options_bytes = sizeof(painn_options),

@@ -59,6 +59,9 @@ extern const model_setting painn_settings[];
  * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_MEMORY. */
 mlff_status painn_new(const void *options, model_weights *weights_out);
 
+/* The elements' own energies, eV by atomic number, as the file's tensor postprocessors.atomref; the mean becomes 0. */
+mlff_status painn_set_shifts(model_weights *weights, const double shifts[MLFF_MAX_ATOMIC_NUMBER + 1]);
+
 /* float64, plain, the paper: painn_reference.c. */
 mlff_status painn_reference_create(const mlff_model *model, const cpu_options *options, model_backend **backend_out);
 /* float32, fast: painn_cpu.c. */

@@ -177,3 +177,25 @@ done:
     weights_free(&weights);
     return status;
 }
+
+mlff_status painn_set_shifts(model_weights *weights, const double shifts[MLFF_MAX_ATOMIC_NUMBER + 1])
+{
+    static const char name[] = "postprocessors.atomref";
+    double unit = 1;
+    const char *text = weights_get(weights, "energy_unit_ev");
+    const model_tensor *embedding = weights_find(weights, "representation.embedding.weight");
+    if (!text || !base_parse_double(text, &unit) || !embedding)
+        return mlff_fail(MLFF_ERR_FORMAT, "the model has no energy unit or no embedding");
+    const model_tensor *found = weights_find(weights, name);
+    const int64_t n = embedding->shape[0];
+    model_tensor *tensor = found ? (model_tensor *)found : weights_add(weights, name, 1, 1, &n);
+    if (!tensor) return MLFF_ERR_MEMORY;
+    for (int64_t z = 0; z < tensor->n_elements; z++) {
+        const double shift = z <= MLFF_MAX_ATOMIC_NUMBER ? shifts[z] / unit : 0;
+        if (tensor->is_double)
+            ((double *)tensor->data)[z] = shift;
+        else
+            ((float *)tensor->data)[z] = (float)shift;
+    }
+    return weights_set(weights, "energy_mean", "0");
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* analysis.h: observables of trajectories that two force fields are compared by, and what they are compared with. */
+#ifndef ANALYSIS_H
+#define ANALYSIS_H
+
+#include "base/base.h"
+#include "mlff_atoms.h"
+
+/* Slope of y against equally spaced x = 0, dx, 2 dx, … by least squares, with the half width of its 95 % interval by the
+ * jackknife over `blocks` (3 to 10) equal parts, so that correlated residuals do not shrink it. n >= 2 blocks. */
+void analysis_slope(const double *y, int64_t n, double dx, int blocks, double *slope_out, double *half_width_out);
+
+/* Histogram of interatomic distances, minimum image along periodic axes: counts added into bins of `width` Å from 0. */
+typedef struct distance_histogram {
+    int n_bins;
+    double width;
+    double *count; /* [n_bins] */
+    double total;
+} distance_histogram;
+mlff_status distance_histogram_create(int n_bins, double width, distance_histogram *histogram);
+void distance_histogram_add(distance_histogram *histogram, const mlff_system *system);
+void distance_histogram_free(distance_histogram *histogram);
+
+/* Vibrational density of states: power spectrum of mass-weighted velocities, by the cosine transform of their autocorrelation
+ * under a Hann window. velocities [n_frames][3 n_atoms] at intervals of dt fs; spectrum [n_lags] at wavenumbers k·step_out
+ * (1/cm), scaled to the sum 1. n_lags <= n_frames / 2. */
+mlff_status analysis_spectrum(const double *velocities, int64_t n_frames, const double *masses, int n_atoms, double dt_fs,
+                              int n_lags, double *spectrum, double *step_out);
+
+/* Half the sum of |a/Σa - b/Σb|: 0 for equal, 1 for disjoint distributions. */
+double analysis_distance(const double *a, const double *b, int n);
+
+/* Pairs of atoms closer than 1.25 times the sum of their covalent radii: the bonds of a molecule at rest. */
+typedef struct bond_list {
+    int (*atoms)[2];
+    double *length; /* Å, of the structure the list was made of */
+    int n;
+    size_t atom_capacity, length_capacity;
+} bond_list;
+mlff_status bond_list_create(const mlff_system *system, bond_list *bonds);
+void bond_list_free(bond_list *bonds);
+/* The bond whose length differs most from its length at rest: its index, and by how much (Å); -1 without bonds. */
+int bond_list_worst(const bond_list *bonds, const mlff_system *system, double *stretch_out);
+
+#endif

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT
+// test_trainer.c: training runs: they learn, stop and go on to the same bits, and refuse what they cannot use.
+#include <unistd.h>
+
+#include "mlff_train.h"
+#include "support.h"
+
+enum { N_FRAMES = 24, N_STEPS = 40 };
+
+static char folder[] = P_tmpdir "/mlff-trainer-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char paths[8][256];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a.checkpoint", "a.best.safetensors", "a.jsonl", "damaged", "verdict.json"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(names[k]));
+    return rmdir(folder);
+}
+
+static mlff_model *make_model(const char *features, const char *seed)
+{
+    mlff_model *model = NULL;
+    const mlff_setting settings[] = {{"n_features", features},
+                                     {"n_layers", "2"},
+                                     {"n_radial", "8"},
+                                     {"cutoff", "4"},
+                                     {"elements", "H,O"},
+                                     {"seed", seed},
+                                     {"cutoff_function", "mollifier"},
+                                     {0}};
+    assert_int_equal(mlff_model_create("painn", settings, &model), MLFF_OK);
+    return model;
+}
+
+// Water molecules out of shape, labelled by a model with random weights.
+static mlff_dataset *make_data(const mlff_model *teacher, uint64_t seed, int n)
+{
+    mlff_dataset *data = NULL;
+    mlff_evaluator *evaluator = NULL;
+    const mlff_evaluator_options options = {
+        .struct_size = sizeof options, .precision = MLFF_FLOAT64, .skin_angstrom = 0.5, .n_threads = 1};
+    assert_int_equal(mlff_dataset_create(&data), MLFF_OK);
+    assert_int_equal(mlff_evaluator_create(teacher, &options, &evaluator), MLFF_OK);
+    for (int k = 0; k < n; k++) {
+        mlff_system *system = NULL;
+        mlff_batch batch;
+        int32_t first[2];
+        double energy, forces[9];
+        assert_int_equal(mlff_system_build("h2o", 0, 0, &system), MLFF_OK);
+        assert_int_equal(system->n_atoms, 3);
+        for (int c = 0; c < 9; c++) system->positions[c] += 0.2 * (base_random_uniform(seed, (uint64_t)k, (uint64_t)c) - 0.5);
+        mlff_batch_from_system(system, first, &batch);
+        assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .forces = forces}),
+                         MLFF_OK);
+        const mlff_labels labels = {.energy = energy, .forces = forces, .weight = 1};
+        assert_int_equal(mlff_dataset_add(data, system, &labels), MLFF_OK);
+        mlff_system_destroy(system);
+    }
+    mlff_evaluator_destroy(evaluator);
+    return data;
+}
+
+static mlff_trainer_options small_run(mlff_precision precision)
+{
+    mlff_trainer_options options = mlff_trainer_options_default();
+    options.precision = precision;
+    options.n_threads = 2;
+    options.batch_size = 5; // does not divide the data: the last batch of an epoch is smaller
+    options.n_steps = N_STEPS;
+    options.learning_rate = 5e-3;
+    return options;
+}
+
+static mlff_trainer *make_trainer(const mlff_model *student, const mlff_dataset *data, const mlff_trainer_options *options)
+{
+    mlff_trainer *trainer = NULL;
+    if (mlff_trainer_create(student, data, options, &trainer) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    return trainer;
+}
+
+// All weights of a model file as bytes: what bit-identity means.
+static char *file_of(const mlff_model *model, size_t *length_out)
+{
+    char *text = NULL;
+    const char *path = in_folder("a.best.safetensors");
+    assert_int_equal(mlff_model_save(model, path), MLFF_OK);
+    assert_int_equal(base_read_file(path, 1 << 24, &text, length_out), MLFF_OK);
+    return text;
+}
+
+static void assert_same_model(const mlff_model *a, const mlff_model *b)
+{
+    size_t n, m;
+    char *left = file_of(a, &n), *right = file_of(b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(left, right, n);
+    base_free(left);
+    base_free(right);
+}
+
+// ---- tests ----------------------------------------------------------------------------------------------------------
+
+static void test_learns(void **state)
+{
+    (void)state;
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2");
+    mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 11, 8);
+    for (int p = 0; p < 1; p++) {
+        mlff_trainer_options options = small_run(MLFF_FLOAT64);
+        mlff_training_errors before, after, trained;
+        int64_t done;
+        options.n_steps = 300;
+        mlff_trainer *trainer = make_trainer(student, data, &options);
+        assert_int_equal(mlff_trainer_validate(trainer, other, &before), MLFF_OK);
+        assert_int_equal(mlff_trainer_run(trainer, 1000, &done, &trained), MLFF_OK);
+        assert_int_equal(done, 300); // not beyond the run's end
+        assert_int_equal(mlff_trainer_step(trainer), 300);
+        assert_int_equal(mlff_trainer_validate(trainer, other, &after), MLFF_OK);
+        // Held-out errors, and those of the model that comes out, which the evaluator confirms.
+        assert_true(after.force_mae < 0.2 * before.force_mae && after.n_frames == 8 && after.n_atoms == 24);
+        assert_true(trained.n_frames >= 300 * 4 && isnan(trained.stress_mae) && trained.force_rmse >= trained.force_mae);
+        mlff_model *model = NULL;
+        mlff_model_info info;
+        assert_int_equal(mlff_trainer_model(trainer, 0, &model), MLFF_OK);
+        mlff_model_info_get(model, &info);
+        assert_true(info.trained);
+        mlff_evaluator *evaluator = NULL;
+        assert_int_equal(mlff_evaluator_create(model, NULL, &evaluator), MLFF_OK);
+        double sum = 0;
+        for (int64_t k = 0; k < 8; k++) {
+            mlff_system *system = NULL;
+            mlff_batch batch;
+            int32_t first[2];
+            double forces[9];
+            assert_int_equal(mlff_dataset_get(other, k, &system), MLFF_OK);
+            mlff_batch_from_system(system, first, &batch);
+            assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.forces = forces}), MLFF_OK);
+            for (int c = 0; c < 9; c++) sum += fabs(forces[c] - system->label_forces[c]) / 72;
+            mlff_system_destroy(system);
+        }
+        assert_true(fabs(sum - after.force_mae) < 1e-5 * before.force_mae); // float32 on both sides
+        mlff_evaluator_destroy(evaluator);
+        mlff_model_destroy(model);
+        mlff_trainer_destroy(trainer);
+    }
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(other);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
+static int stop_at(void *context, const mlff_fit_progress *progress)
+{
+    return progress->validated && progress->step >= *(int64_t *)context;
+}
+
+static mlff_status fit(const mlff_model *student, const mlff_dataset *data, const mlff_dataset *validation, int64_t stop,
+                       bool with_files, mlff_model **model_out)
+{
+    const mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    mlff_trainer *trainer = make_trainer(student, data, &options);
+    mlff_fit_options fit = mlff_fit_options_default();
+    fit.validate_every = 4;
+    fit.callback = stop_at;
+    fit.context = &stop;
+    if (with_files) {
+        fit.checkpoint = in_folder("a.checkpoint");
+        fit.best = in_folder("a.best.safetensors");
+        fit.history = in_folder("a.jsonl");
+    }
+    mlff_status status = mlff_trainer_fit(trainer, validation, &fit, model_out);
+    mlff_trainer_destroy(trainer);
+    return status;
+}
+
+// Stopped at every validation and gone on with, in processes' stead by new trainers: the same bits as in one go.
+static void test_resumes_to_the_same_bits(void **state)
+{
+    (void)state;
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2"), *whole = NULL, *pieces = NULL;
+    mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 11, 6);
+    assert_int_equal(fit(student, data, other, INT64_MAX, false, &whole), MLFF_OK);
+    for (int64_t stop = 4; stop < N_STEPS; stop += 4)
+        assert_int_equal(fit(student, data, other, stop, true, &pieces), MLFF_ERR_INTERRUPTED);
+    assert_int_equal(fit(student, data, other, INT64_MAX, true, &pieces), MLFF_OK);
+
+    char *history = NULL;
+    size_t length;
+    int64_t lines = 0;
+    assert_int_equal(base_read_file(in_folder("a.jsonl"), 1 << 20, &history, &length), MLFF_OK);
+    for (char *line = history; *line; line = strchr(line, '\n') + 1) { // each validation once, in order
+        long long step;
+        assert_int_equal(sscanf(line, "{\"step\": %lld", &step), 1);
+        assert_int_equal(step, 4 * ++lines);
+    }
+    assert_int_equal(lines, N_STEPS / 4);
+    base_free(history);
+    assert_same_model(whole, pieces);
+    unlink(in_folder("a.checkpoint"));
+    mlff_model_destroy(whole);
+    mlff_model_destroy(pieces);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(other);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
+static void assert_refused(mlff_status status, mlff_status expected, const char *words)
+{
+    if (status != expected || !strstr(mlff_last_error(), words))
+        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(status), mlff_last_error(), mlff_status_name(expected),
+                 words);
+}
+
+static void test_checkpoints_are_checked(void **state)
+{
+    (void)state;
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2");
+    mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 12, N_FRAMES);
+    mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    mlff_trainer *trainer = make_trainer(student, data, &options);
+    const char *path = in_folder("a.checkpoint");
+    assert_int_equal(mlff_trainer_run(trainer, 3, NULL, NULL), MLFF_OK);
+    assert_int_equal(mlff_trainer_save(trainer, path), MLFF_OK);
+    assert_int_equal(mlff_trainer_restore(trainer, path), MLFF_OK);
+    assert_int_equal(mlff_trainer_step(trainer), 3);
+
+    mlff_trainer *of_other = make_trainer(student, other, &options);
+    assert_refused(mlff_trainer_restore(of_other, path), MLFF_ERR_VALUE, "another run");
+    mlff_trainer_destroy(of_other);
+    options.learning_rate *= 2;
+    of_other = make_trainer(student, data, &options);
+    assert_refused(mlff_trainer_restore(of_other, path), MLFF_ERR_VALUE, "another run");
+    assert_int_equal(mlff_trainer_step(of_other), 0);
+    mlff_trainer_destroy(of_other);
+
+    char *bytes = NULL;
+    size_t length;
+    assert_int_equal(base_read_file(path, 1 << 24, &bytes, &length), MLFF_OK);
+    for (int k = 0; k < 64; k++) { // a bit anywhere, or the end cut off
+        const char *damaged = in_folder("damaged");
+        const size_t at = (size_t)(base_random_uniform(5, 0, (uint64_t)k) * (double)length);
+        FILE *file = fopen(damaged, "wb");
+        assert_non_null(file);
+        bytes[at] ^= k % 2 ? 0x10 : 0;
+        fwrite(bytes, 1, k % 2 ? length : at, file);
+        fclose(file);
+        bytes[at] ^= k % 2 ? 0x10 : 0;
+        if (mlff_trainer_restore(trainer, damaged) == MLFF_OK) fail_msg("byte %zu of %zu, case %d, is accepted", at, length, k);
+        assert_int_equal(mlff_trainer_step(trainer), 3);
+    }
+    base_free(bytes);
+    mlff_trainer_destroy(trainer);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(other);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    mlff_model *student = make_model("16", "2"), *ani = NULL;
+    mlff_dataset *data = make_data(student, 10, 3), *empty = NULL;
+    mlff_trainer *trainer = NULL;
+    mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    assert_int_equal(mlff_dataset_create(&empty), MLFF_OK);
+    assert_int_equal(mlff_model_create("ani", (mlff_setting[]){{"n_members", "1"}, {0}}, &ani), MLFF_OK);
+    assert_refused(mlff_trainer_create(student, empty, &options, &trainer), MLFF_ERR_VALUE, "no structure");
+    assert_refused(mlff_trainer_create(ani, data, &options, &trainer), MLFF_ERR_UNSUPPORTED, "cannot be trained");
+    options.learning_rate = NAN;
+    assert_refused(mlff_trainer_create(student, data, &options, &trainer), MLFF_ERR_USAGE, "learning_rate");
+    options = small_run(MLFF_FLOAT64);
+    options.loss = (mlff_loss){0};
+    assert_refused(mlff_trainer_create(student, data, &options, &trainer), MLFF_ERR_USAGE, "every weight of the loss is 0");
+    options = small_run(MLFF_FLOAT64);
+    options.learning_rate = 10; // weights soon overflow
+    options.clip = 0;
+    options.warm_up = 0;
+    options.n_steps = 4000;
+    trainer = make_trainer(student, data, &options);
+    mlff_training_errors errors;
+    mlff_status status = MLFF_OK;
+    for (int k = 0; k < 40 && status == MLFF_OK; k++) status = mlff_trainer_run(trainer, 100, NULL, &errors);
+    if (status != MLFF_OK) assert_refused(status, MLFF_ERR_UNSTABLE, "learning rate");
+    mlff_model *model = NULL; // finite in any case
+    assert_int_equal(mlff_trainer_model(trainer, 1, &model), MLFF_OK);
+    mlff_model_destroy(model);
+    mlff_trainer_destroy(trainer);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(empty);
+    mlff_model_destroy(student);
+    mlff_model_destroy(ani);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_resumes_to_the_same_bits),
+        cmocka_unit_test(test_checkpoints_are_checked),
+        cmocka_unit_test(test_refuses),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
