@@ -29,7 +29,7 @@ typedef struct mlff_labels {
     double energy;               /* eV, the teacher's total energy; NaN: absent */
     const double *forces;        /* [n_atoms][3] eV/Å */
     const double *stress;        /* [6] eV/Å³, Voigt order xx yy zz yz xz xy; needs three periodic axes */
-    const double *atom_energies; /* [n_atoms] eV, without the elements' own energies (mlff_dataset_shifts) */
+    const double *atom_energies; /* [n_atoms] eV, without the elements' means (mlff_dataset_center_atom_energies) */
     double weight;               /* of this structure in the loss, above 0; usually 1 */
 } mlff_labels;
 
@@ -50,9 +50,24 @@ MLFF_API mlff_status mlff_dataset_add_probe(mlff_dataset *dataset, const mlff_sy
                                             double step_angstrom, const mlff_labels *plus_labels,
                                             const mlff_labels *minus_labels);
 
-/* Adds all frames of an extended XYZ file with their labels; on failure the dataset is as before. Fails with MLFF_ERR_IO,
- * MLFF_ERR_FORMAT, and as mlff_dataset_add, naming the frame. */
+/* Adds all frames of an extended XYZ file with their labels, or all labels of a file of labels (mlff_shard_open) with their
+ * Hessian probes and atom energies, structures that failed left out; on failure the dataset is as before. Atom energies come as
+ * the teacher gave them: call mlff_dataset_center_atom_energies after the last file. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT, and
+ * as mlff_dataset_add, naming the frame. */
 MLFF_API mlff_status mlff_dataset_read(mlff_dataset *dataset, const char *path);
+
+typedef struct mlff_read_options {
+    size_t struct_size;
+    double largest_force;           /* eV/Å: structures with a larger force are left out; INFINITY */
+    double largest_force_deviation; /* eV/Å: structures of which an ensemble of teachers is less sure are left out; INFINITY */
+} mlff_read_options;
+MLFF_API mlff_read_options mlff_read_options_default(void);
+/* mlff_dataset_read with a choice; *n_left_out_out (or NULL) gets the number of structures left out by it. */
+MLFF_API mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, const mlff_read_options *options,
+                                            int64_t *n_left_out_out);
+
+/* Subtracts from every atom energy the mean of its element, which is arbitrary: only sums of atom energies are observable. */
+MLFF_API void mlff_dataset_center_atom_energies(mlff_dataset *dataset);
 
 /* Structures (a probe counts as two). */
 MLFF_API int64_t mlff_dataset_size(const mlff_dataset *dataset);
@@ -135,6 +150,75 @@ typedef struct mlff_label {
 MLFF_API mlff_status mlff_teacher_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels);
 /* Releases the arrays. */
 MLFF_API void mlff_label_clear(mlff_label *label);
+
+/* ---- structures to be labelled ---------------------------------------------------------------- */
+
+typedef struct mlff_samples mlff_samples;
+
+/* Fails with MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_samples_create(mlff_samples **samples_out);
+MLFF_API void mlff_samples_destroy(mlff_samples *samples);
+/* Adds a copy. `origin`: a word or two on where it comes from, at most 23 bytes, or NULL. Fails as mlff_system_check. */
+MLFF_API mlff_status mlff_samples_add(mlff_samples *samples, const mlff_system *system, const char *origin);
+/* Adds all frames of a file; on failure the samples are as before. Fails as mlff_reader_open, mlff_reader_next and
+ * mlff_system_check, naming the frame. */
+MLFF_API mlff_status mlff_samples_read(mlff_samples *samples, const char *path);
+/* Writes extended XYZ, without labels. Fails as mlff_writer_open. */
+MLFF_API mlff_status mlff_samples_write(const mlff_samples *samples, const char *path);
+MLFF_API int64_t mlff_samples_size(const mlff_samples *samples);
+/* Structure `index`, and its origin (or NULL), borrowed until the samples change; NULL for an index out of range. */
+MLFF_API const mlff_system *mlff_samples_get(const mlff_samples *samples, int64_t index, const char **origin_out);
+/* Adds Hessian probes: for each structure `per_structure` random directions of length 1 (without translation, deterministic in
+ * `seed`), and the structure displaced by ±step_angstrom along each; 0.01 Å is usual. Fails with MLFF_ERR_USAGE,
+ * MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_samples_add_probes(mlff_samples *samples, int per_structure, double step_angstrom, uint64_t seed);
+
+/* ---- files of labels -------------------------------------------------------------------------- */
+
+/* A file that grows by one label after the other, each with a checksum, all of one teacher. A process that is killed leaves an
+ * incomplete last label at most, which is dropped with a warning when the file is opened again. mlff_dataset_read reads it. */
+typedef struct mlff_shard mlff_shard;
+
+/* Opens or creates. Fails with MLFF_ERR_VALUE where its labels are of another teacher (by hash), MLFF_ERR_FORMAT (something
+ * else, or damaged before its end), MLFF_ERR_IO (also where another process is writing to it). */
+MLFF_API mlff_status mlff_shard_open(const char *path, const mlff_teacher *teacher, mlff_shard **shard_out);
+/* Syncs. The shard is gone afterwards, also on failure (MLFF_ERR_IO). NULL is fine. */
+MLFF_API mlff_status mlff_shard_close(mlff_shard *shard);
+
+typedef struct mlff_shard_info {
+    const char *teacher, *teacher_hash; /* name; 64 hexadecimal digits. Borrowed until the shard is closed */
+    int64_t n_labels, n_failed;         /* structures with a label; those that the teacher could not label */
+    int64_t n_bytes;
+} mlff_shard_info;
+MLFF_API void mlff_shard_info_get(const mlff_shard *shard, mlff_shard_info *info_out);
+
+typedef struct mlff_label_progress {
+    int64_t n_done, n_total, n_before; /* structures; of n_done those whose label was there before */
+    int64_t n_failed;                  /* in this call */
+    double elapsed_s;
+} mlff_label_progress;
+/* Not 0 stops, and the call fails with MLFF_ERR_INTERRUPTED; labels so far are kept. */
+typedef int (*mlff_label_callback)(void *context, const mlff_label_progress *progress);
+
+typedef struct mlff_label_options {
+    size_t struct_size;
+    mlff_label_callback callback; /* about three times a second; NULL */
+    void *context;
+} mlff_label_options;
+MLFF_API mlff_label_options mlff_label_options_default(void);
+
+/* Labels the samples that the file has not yet, in their order, and appends them: called again after an interruption, it goes
+ * on. Structures that fail are recorded, so that they are not tried again, and each is a warning. `progress_out` (or NULL) gets
+ * the last state, also on failure. Fails with MLFF_ERR_IO (a full disk: whole labels are kept), MLFF_ERR_INTERRUPTED,
+ * MLFF_ERR_VALUE for a teacher other than the file's, and as mlff_teacher_compute. */
+MLFF_API mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, const mlff_samples *samples,
+                                      const mlff_label_options *options, mlff_label_progress *progress_out);
+/* Appends one label that the caller has. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, and as mlff_system_check. */
+MLFF_API mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, const mlff_label *label, const char *origin);
+
+/* Writes the labels of a file as extended XYZ with energies, forces and stresses. Fails as mlff_shard_open and
+ * mlff_writer_open. */
+MLFF_API mlff_status mlff_shard_export(const char *path, const char *extxyz_path);
 
 /* ---- training --------------------------------------------------------------------------------- */
 

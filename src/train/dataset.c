@@ -152,6 +152,13 @@ mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame)
     return add_frame(dataset, frame->system, &labels, frame->probe_step);
 }
 
+mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, const char *name)
+{
+    mlff_labels labels = own_labels(system);
+    labels.atom_energies = atom_energies;
+    return add_named(dataset, system, &labels, name);
+}
+
 // The two structures of a probe differ in their positions alone, and by 2 h in all.
 static mlff_status check_probe(const mlff_system *plus, const mlff_system *minus, double step, const char *name)
 {
@@ -191,34 +198,6 @@ mlff_status mlff_dataset_add_probe(mlff_dataset *dataset, const mlff_system *plu
     for (int side = 0; side < 2; side++) MLFF_TRY(add_frame(dataset, systems[side], &labels[side], side ? 0 : step_angstrom));
 done:
     if (status != MLFF_OK) dataset_truncate(dataset, before);
-    return status;
-}
-
-mlff_status mlff_dataset_read(mlff_dataset *dataset, const char *path)
-{
-    mlff_status status = MLFF_OK;
-    mlff_reader *reader = NULL;
-    mlff_system *system = NULL;
-    const size_t before = dataset->n_frames;
-    base_text name = {0};
-
-    MLFF_TRY(mlff_reader_open(path, &reader));
-    for (int64_t frame = 0;; frame++) {
-        MLFF_TRY(mlff_reader_next(reader, &system));
-        if (!system) break;
-        name.length = 0;
-        base_text_add(&name, "%s: frame %" PRId64, path, frame);
-        MLFF_TRY(name.status);
-        MLFF_TRY(add_named(dataset, system, NULL, name.text));
-        mlff_system_destroy(system);
-        system = NULL;
-    }
-    if (dataset->n_frames == before) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
-done:
-    if (status != MLFF_OK) dataset_truncate(dataset, before);
-    base_text_free(&name);
-    mlff_system_destroy(system);
-    mlff_reader_destroy(reader);
     return status;
 }
 

@@ -18,6 +18,8 @@ struct mlff_dataset {
     size_t n_frames, capacity;
 };
 
+/* mlff_dataset_add of a system with labels of its own; `name` begins the error text. */
+mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, const char *name);
 /* Adds a copy of a frame that another dataset holds. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
 /* Removes the frames from index n_frames on. */

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* samples.h: structures to be labelled, as the sampling methods and the label file see them. */
+#ifndef SAMPLES_H
+#define SAMPLES_H
+
+#include "base/base.h"
+#include "mlff_train.h"
+
+enum { SAMPLE_ORIGIN_BYTES = 24 };
+
+enum sample_probe { SAMPLE_PLAIN = 0, SAMPLE_PLUS = 1, SAMPLE_MINUS = 2 };
+
+typedef struct sample {
+    mlff_system *system;
+    char origin[SAMPLE_ORIGIN_BYTES]; /* the method that made it: "md 600 K" */
+    enum sample_probe probe;          /* a SAMPLE_PLUS is followed by its SAMPLE_MINUS */
+    double probe_step;                /* Å, h; 0 */
+} sample;
+
+struct mlff_samples {
+    sample *samples; /* [n] */
+    size_t n, capacity;
+};
+
+/* As mlff_samples_add, but takes the system, also on failure. */
+mlff_status samples_take(mlff_samples *samples, mlff_system *system, const char *origin);
+/* Removes the samples from index n on. */
+void samples_truncate(mlff_samples *samples, size_t n);
+
+#endif

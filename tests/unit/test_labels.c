@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT
+// Files of labels: resumed, cut at every byte, damaged, of another teacher, on a full disk; read back as datasets.
+#include "support.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "train/dataset.h"
+
+static char folder[] = "/tmp/test_labels_XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char paths[4][256];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+// A teacher that counts its calls. E = Σ x, F = -1 along x; structures of methane cannot be labelled.
+static int n_calls;
+static mlff_status plane(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    (void)context;
+    n_calls++;
+    if (system->n_atoms == 5) return mlff_fail(MLFF_ERR_VALUE, "no methane");
+    *energy = 0;
+    for (int i = 0; i < system->n_atoms; i++) {
+        *energy += system->positions[3 * i];
+        forces[3 * i] = -1;
+        forces[3 * i + 1] = forces[3 * i + 2] = 0;
+    }
+    return MLFF_OK;
+}
+
+static mlff_teacher *teacher_of(const char *name)
+{
+    mlff_teacher *teacher;
+    assert_ok(mlff_teacher_create(name, plane, NULL, &teacher));
+    return teacher;
+}
+
+// n displaced waters, and one methane in their middle where `methane`.
+static mlff_samples *make_samples(int n, bool methane)
+{
+    mlff_samples *samples;
+    assert_ok(mlff_samples_create(&samples));
+    for (int k = 0; k < n; k++) {
+        mlff_system *system;
+        assert_ok(mlff_system_build(methane && k == n / 2 ? "methane" : "h2o", 0, 0, &system));
+        assert_ok(mlff_system_perturb(system, 300, (uint64_t)k));
+        system->group = k / 10;
+        assert_ok(mlff_samples_add(samples, system, "test"));
+        mlff_system_destroy(system);
+    }
+    return samples;
+}
+
+static void label_all(const char *path, mlff_teacher *teacher, const mlff_samples *samples)
+{
+    mlff_shard *shard;
+    assert_ok(mlff_shard_open(path, teacher, &shard));
+    assert_ok(mlff_shard_label(shard, teacher, samples, NULL, NULL));
+    assert_ok(mlff_shard_close(shard));
+}
+
+static char *read_all(const char *path, size_t *length)
+{
+    char *bytes;
+    assert_ok(base_read_file(path, 1 << 30, &bytes, length));
+    return bytes;
+}
+
+static void write_all(const char *path, const char *bytes, size_t length)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int stop_early(void *context, const mlff_label_progress *progress)
+{
+    *(mlff_label_progress *)context = *progress;
+    return 1;
+}
+
+static void test_resume(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = teacher_of("plane");
+    mlff_samples *samples = make_samples(40, true);
+    mlff_shard *shard;
+    mlff_label_progress progress;
+    mlff_shard_info info;
+    mlff_label_options options = mlff_label_options_default();
+    options.callback = stop_early;
+    options.context = &progress;
+    const char *path = in_folder("resume.labels");
+    n_calls = 0;
+    assert_ok(mlff_shard_open(path, teacher, &shard));
+    assert_int_equal(mlff_shard_label(shard, teacher, samples, &options, NULL), MLFF_ERR_INTERRUPTED);
+    const int first = n_calls;
+    assert_true(first > 0 && first < 40 && progress.n_done == first && progress.n_total == 40);
+    assert_ok(mlff_shard_close(shard));
+    assert_ok(mlff_shard_open(path, teacher, &shard));
+    assert_ok(mlff_shard_label(shard, teacher, samples, NULL, &progress));
+    assert_int_equal(n_calls, 40);
+    assert_int_equal(progress.n_before, first);
+    assert_int_equal(progress.n_failed, 1);
+    mlff_shard_info_get(shard, &info);
+    assert_true(info.n_labels == 39 && info.n_failed == 1 && strcmp(info.teacher, "plane") == 0);
+    // A failure is not tried again.
+    assert_ok(mlff_shard_label(shard, teacher, samples, NULL, NULL));
+    assert_int_equal(n_calls, 40);
+    mlff_shard *second;
+    assert_int_equal(mlff_shard_open(path, teacher, &second), MLFF_ERR_IO); // in use
+    assert_ok(mlff_shard_close(shard));
+
+    // A run that was never stopped gives the same bytes.
+    const char *whole = in_folder("whole.labels");
+    label_all(whole, teacher, samples);
+    size_t lengths[2];
+    char *bytes[2] = {read_all(path, &lengths[0]), read_all(whole, &lengths[1])};
+    assert_int_equal(lengths[0], lengths[1]);
+    assert_memory_equal(bytes[0], bytes[1], lengths[0]);
+    base_free(bytes[0]);
+    base_free(bytes[1]);
+    mlff_samples_destroy(samples);
+    mlff_teacher_destroy(teacher);
+}
+
+// Cut anywhere behind the header (every fifth byte: each cut syncs the disk twice), a file is good for its whole labels, and ends as one that was never cut.
+static void test_cut_everywhere(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = teacher_of("plane");
+    mlff_samples *samples = make_samples(3, false), *none = make_samples(0, false);
+    const char *path = in_folder("cut.labels");
+    size_t header, whole, length;
+    label_all(path, teacher, none);
+    base_free(read_all(path, &header));
+    label_all(path, teacher, samples);
+    char *bytes = read_all(path, &whole);
+    for (size_t cut = header; cut < whole; cut += SUPPORT_SANITIZED ? 35 : 5) {
+        write_all(path, bytes, cut);
+        label_all(path, teacher, samples);
+        char *again = read_all(path, &length);
+        if (length != whole || memcmp(bytes, again, whole) != 0)
+            fail_msg("cut at byte %zu of %zu: %zu bytes", cut, whole, length);
+        base_free(again);
+    }
+    base_free(bytes);
+    mlff_samples_destroy(samples);
+    mlff_samples_destroy(none);
+    mlff_teacher_destroy(teacher);
+}
+
+// A flipped bit is found wherever it is; only at the end is it taken for an unfinished label.
+static void test_damage(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = teacher_of("plane");
+    mlff_samples *samples = make_samples(3, false);
+    const char *path = in_folder("damage.labels");
+    mlff_shard *shard;
+    mlff_samples *none = make_samples(0, false);
+    size_t header, whole;
+    label_all(path, teacher, none);
+    base_free(read_all(path, &header));
+    label_all(path, teacher, samples);
+    char *bytes = read_all(path, &whole);
+    const size_t last = whole - (whole - header) / 3; // the last label begins here
+    for (size_t at = 0; at < whole; at += SUPPORT_SANITIZED ? 41 : 11) {
+        bytes[at] ^= 0x10;
+        write_all(path, bytes, whole);
+        bytes[at] ^= 0x10;
+        const mlff_status status = mlff_shard_open(path, teacher, &shard);
+        if (status == MLFF_OK) assert_ok(mlff_shard_close(shard));
+        if ((status == MLFF_OK) != (at >= last)) fail_msg("byte %zu of %zu: %s", at, whole, mlff_last_error());
+    }
+    write_all(path, "hello\n", 6);
+    assert_int_equal(mlff_shard_open(path, teacher, &shard), MLFF_ERR_FORMAT);
+    base_free(bytes);
+    mlff_samples_destroy(samples);
+    mlff_samples_destroy(none);
+    mlff_teacher_destroy(teacher);
+}
+
+static void test_other_teacher(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = teacher_of("plane"), *other = teacher_of("another plane");
+    mlff_samples *samples = make_samples(2, false);
+    mlff_shard *shard;
+    const char *path = in_folder("other.labels");
+    label_all(path, teacher, samples);
+    assert_int_equal(mlff_shard_open(path, other, &shard), MLFF_ERR_VALUE);
+    assert_non_null(strstr(mlff_last_error(), "of another teacher, plane"));
+    assert_ok(mlff_shard_open(path, teacher, &shard));
+    assert_int_equal(mlff_shard_label(shard, other, samples, NULL, NULL), MLFF_ERR_VALUE);
+    assert_ok(mlff_shard_close(shard));
+    mlff_samples_destroy(samples);
+    mlff_teacher_destroy(teacher);
+    mlff_teacher_destroy(other);
+}
+
+// A file that may not grow further (as on a full disk) keeps its whole labels.
+static void test_full_disk(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = teacher_of("plane");
+    mlff_samples *samples = make_samples(100, false);
+    mlff_shard *shard;
+    mlff_shard_info info;
+    struct rlimit before, tight;
+    const char *path = in_folder("full.labels");
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    tight = before;
+    tight.rlim_cur = 10000;
+    assert_ok(mlff_shard_open(path, teacher, &shard));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    const mlff_status status = mlff_shard_label(shard, teacher, samples, NULL, NULL);
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(status, MLFF_ERR_IO);
+    mlff_shard_info_get(shard, &info);
+    const int64_t kept = info.n_labels;
+    assert_ok(mlff_shard_close(shard));
+    assert_ok(mlff_shard_open(path, teacher, &shard));
+    mlff_shard_info_get(shard, &info);
+    assert_true(kept > 0 && kept < 100 && info.n_labels == kept);
+    assert_ok(mlff_shard_label(shard, teacher, samples, NULL, NULL));
+    mlff_shard_info_get(shard, &info);
+    assert_int_equal(info.n_labels, 100);
+    assert_ok(mlff_shard_close(shard));
+    mlff_samples_destroy(samples);
+    mlff_teacher_destroy(teacher);
+}
+
+// Killed at random moments and gone on with each time, the file ends as one that was never stopped.
+static void test_kills(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = teacher_of("plane");
+    mlff_samples *samples = make_samples(4000, false);
+    const char *path = in_folder("kill.labels"), *whole = in_folder("unkilled.labels");
+    size_t lengths[2];
+    label_all(whole, teacher, samples);
+    for (int k = 0; k < SUPPORT_CASES(20); k++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            label_all(path, teacher, samples);
+            _exit(0);
+        }
+        usleep((useconds_t)(200 + 9000 * base_random_uniform(5, 0, (uint64_t)k)));
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        if (access(path, R_OK) == 0 && k % 5 == 4) { // and power lost: the end is torn
+            char *torn = read_all(path, &lengths[0]);
+            write_all(path, torn, lengths[0] > 2000 ? lengths[0] - 333 : lengths[0]);
+            base_free(torn);
+        }
+    }
+    label_all(path, teacher, samples);
+    char *bytes[2] = {read_all(path, &lengths[0]), read_all(whole, &lengths[1])};
+    assert_int_equal(lengths[0], lengths[1]);
+    assert_memory_equal(bytes[0], bytes[1], lengths[0]);
+    base_free(bytes[0]);
+    base_free(bytes[1]);
+    mlff_samples_destroy(samples);
+    mlff_teacher_destroy(teacher);
+}
+
+static void test_dataset(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = teacher_of("plane");
+    mlff_samples *samples = make_samples(5, true); // the third is methane, which fails
+    mlff_dataset *data, *again;
+    mlff_shard *shard;
+    const char *path = in_folder("data.labels"), *text = in_folder("data.extxyz");
+    assert_ok(mlff_samples_add_probes(samples, 2, 0.01, 7));
+    assert_int_equal(mlff_samples_size(samples), 5 + 20);
+    label_all(path, teacher, samples);
+    assert_ok(mlff_dataset_create(&data));
+    assert_ok(mlff_dataset_read(data, path));
+    assert_int_equal(mlff_dataset_size(data), 4 + 16);
+    for (int64_t k = 0; k < 20; k++) {
+        mlff_system *system;
+        assert_ok(mlff_dataset_get(data, k, &system));
+        double sum = 0;
+        for (int i = 0; i < system->n_atoms; i++) sum += system->positions[3 * i];
+        assert_true(system->label_energy == sum && system->label_forces[0] == -1);
+        assert_int_equal(system->group, 0);
+        mlff_system_destroy(system);
+    }
+    int n_probes = 0;
+    for (size_t k = 0; k < data->n_frames; k++) n_probes += data->frames[k].probe_step == 0.01;
+    assert_int_equal(n_probes, 8);
+    assert_ok(mlff_shard_export(path, text));
+    assert_ok(mlff_dataset_create(&again));
+    assert_ok(mlff_dataset_read(again, text));
+    assert_int_equal(mlff_dataset_size(again), 20);
+
+    // A label of the caller's own, with atom energies, is centered.
+    mlff_label label = {.energy = -3, .stress = {NAN}, .energy_deviation = 0.1, .force_deviation = 0.5};
+    double forces[9] = {0, 0, 30}, atom_energies[3] = {-1, -0.5, -1.5};
+    label.forces = forces;
+    label.atom_energies = atom_energies;
+    mlff_system *water;
+    assert_ok(mlff_system_build("h2o", 0, 0, &water));
+    assert_ok(mlff_shard_open(path, teacher, &shard));
+    assert_ok(mlff_shard_append(shard, water, &label, "own"));
+    assert_ok(mlff_shard_close(shard));
+    mlff_read_options options = mlff_read_options_default();
+    int64_t n_left_out = 0;
+    options.largest_force = 29;
+    assert_ok(mlff_dataset_read_some(again, path, &options, &n_left_out));
+    assert_int_equal(n_left_out, 1);
+    options = mlff_read_options_default();
+    options.largest_force_deviation = 0.4;
+    assert_ok(mlff_dataset_read_some(again, path, &options, &n_left_out));
+    assert_int_equal(n_left_out, 1);
+    assert_ok(mlff_dataset_read_some(again, path, NULL, &n_left_out));
+    assert_int_equal(n_left_out, 0);
+    mlff_dataset_center_atom_energies(again);
+    const double *centered = again->frames[again->n_frames - 1].atom_energies;
+    assert_true(centered[0] == 0 && centered[1] == 0.5 && centered[2] == -0.5);
+    mlff_system_destroy(water);
+    mlff_dataset_destroy(again);
+    mlff_dataset_destroy(data);
+    mlff_samples_destroy(samples);
+    mlff_teacher_destroy(teacher);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resume),    cmocka_unit_test(test_cut_everywhere),
+                                       cmocka_unit_test(test_damage),    cmocka_unit_test(test_other_teacher),
+                                       cmocka_unit_test(test_full_disk), cmocka_unit_test(test_kills),
+                                       cmocka_unit_test(test_dataset)};
+    if (!mkdtemp(folder)) return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) != 0 || failed;
+}
