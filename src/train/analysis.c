@@ -125,6 +125,49 @@ mlff_status analysis_spectrum(const double *velocities, int64_t n_frames, const 
     return MLFF_OK;
 }
 
+// ω of the angular momentum L = I ω; a linear molecule's axis, about which nothing turns, is kept from a division by 0.
+static void angular_velocity(const double inertia[9], const double L[3], double omega[3])
+{
+    double m[9], inverse[9];
+    memcpy(m, inertia, sizeof m);
+    const double small = 1e-9 * (m[0] + m[4] + m[8]);
+    for (int c = 0; c < 3; c++) m[4 * c] += small;
+    if (!invert(m, inverse)) memset(inverse, 0, sizeof inverse);
+    for (int c = 0; c < 3; c++) omega[c] = inverse[3 * c] * L[0] + inverse[3 * c + 1] * L[1] + inverse[3 * c + 2] * L[2];
+}
+
+void analysis_internal_velocities(const mlff_system *system, double *out)
+{
+    double mass = 0, center[3] = {0}, drift[3] = {0}, inertia[9] = {0}, L[3] = {0}, omega[3] = {0};
+    for (int i = 0; i < system->n_atoms; i++) {
+        mass += system->masses[i];
+        for (int c = 0; c < 3; c++) {
+            center[c] += system->masses[i] * system->positions[3 * (size_t)i + c];
+            drift[c] += system->masses[i] * system->velocities[3 * (size_t)i + c];
+        }
+    }
+    for (int c = 0; c < 3; c++) center[c] /= mass, drift[c] /= mass;
+    const bool turns = !system->periodic[0] && !system->periodic[1] && !system->periodic[2] && system->n_atoms > 1;
+    for (int i = 0; turns && i < system->n_atoms; i++) {
+        const double m = system->masses[i], *x = system->positions + 3 * (size_t)i, *v = system->velocities + 3 * (size_t)i;
+        const double r[3] = {x[0] - center[0], x[1] - center[1], x[2] - center[2]},
+                     square = r[0] * r[0] + r[1] * r[1] + r[2] * r[2];
+        for (int a = 0; a < 3; a++) {
+            const int b = (a + 1) % 3, c = (a + 2) % 3;
+            L[a] += m * (r[b] * (v[c] - drift[c]) - r[c] * (v[b] - drift[b]));
+            for (int k = 0; k < 3; k++) inertia[3 * a + k] += m * ((a == k) * square - r[a] * r[k]);
+        }
+    }
+    if (turns) angular_velocity(inertia, L, omega);
+    for (int i = 0; i < system->n_atoms; i++) {
+        const double *x = system->positions + 3 * (size_t)i, *v = system->velocities + 3 * (size_t)i;
+        for (int a = 0; a < 3; a++) {
+            const int b = (a + 1) % 3, c = (a + 2) % 3;
+            out[3 * (size_t)i + a] = v[a] - drift[a] - (omega[b] * (x[c] - center[c]) - omega[c] * (x[b] - center[b]));
+        }
+    }
+}
+
 double analysis_distance(const double *a, const double *b, int n)
 {
     double sum_a = 0, sum_b = 0, distance = 0;

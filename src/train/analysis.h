@@ -27,6 +27,10 @@ void distance_histogram_free(distance_histogram *histogram);
 mlff_status analysis_spectrum(const double *velocities, int64_t n_frames, const double *masses, int n_atoms, double dt_fs,
                               int n_lags, double *spectrum, double *step_out);
 
+/* Velocities of the vibrations alone, out[n_atoms][3]: without the motion of the center of mass and, where nothing repeats, the
+ * rotation of the whole. The system has velocities and masses. */
+void analysis_internal_velocities(const mlff_system *system, double *out);
+
 /* Half the sum of |a/Σa - b/Σb|: 0 for equal, 1 for disjoint distributions. */
 double analysis_distance(const double *a, const double *b, int n);
 

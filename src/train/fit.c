@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "train/record.h"
+#include "train/train_record.h"
 #include "train/trainer.h"
 
 typedef struct fit {

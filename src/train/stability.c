@@ -283,19 +283,21 @@ static mlff_status observe(void *context, int64_t k, const mlff_system *system, 
     const size_t width = 3 * (size_t)system->n_atoms;
     (void)state;
     distance_histogram_add(&to->distances, system);
-    memcpy(to->velocities + (size_t)k * width, system->velocities, sizeof(double) * width);
+    analysis_internal_velocities(system, to->velocities + (size_t)k * width);
     return MLFF_OK;
 }
 
-static mlff_status observe_run(const verdict_run *run, const mlff_force_field *field, int k, int64_t n, observed *to)
+// Run k of the comparison: 0 and 1 by the teacher, 2 and 3 by the student; each has a seed of its own.
+static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observed *to)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
+    const mlff_force_field *field = k < 2 ? run->teacher : &run->student;
     trajectory t = {0};
     int64_t done;
     double step;
     char what[160];
-    snprintf(what, sizeof what, "dynamics of %.100s, run %d of 2", field->name, k + 1);
+    snprintf(what, sizeof what, "dynamics of %.100s, run %d of 2", field->name, k % 2 + 1);
     MLFF_TRY(distance_histogram_create(BINS, 0.05, &to->distances));
     if (!(to->velocities = base_alloc((size_t)n * 3 * (size_t)run->start->n_atoms, sizeof(double), "velocities")))
         MLFF_TRY(MLFF_ERR_MEMORY);
@@ -339,7 +341,7 @@ mlff_status verdict_compare(const verdict_run *run)
         return MLFF_OK;
     }
     for (int k = 0; k < 4; k++) {
-        status = observe_run(run, k < 2 ? run->teacher : &run->student, k % 2, n, &seen[k]);
+        status = observe_run(run, k, n, &seen[k]);
         if (status != MLFF_OK && !of_dynamics(status)) goto done;
         if (status != MLFF_OK) {
             char reason[240];

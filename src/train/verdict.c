@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/record.h"
+#include "train/train_record.h"
 
 mlff_verdict_options mlff_verdict_options_default(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* record.h: members of a JSON object, added to a text. Each begins with ", " unless `first`. */
-#ifndef RECORD_H
-#define RECORD_H
+/* train_record.h: members of a JSON object, added to a text. Each begins with ", " unless `first`. */
+#ifndef TRAIN_RECORD_H
+#define TRAIN_RECORD_H
 
 #include "base/base.h"
 

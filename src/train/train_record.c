@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// record.c: JSON of runs and verdicts, as it is written.
-#include "train/record.h"
+// train_record.c: JSON of runs and verdicts, as it is written.
+#include "train/train_record.h"
 
 #include <inttypes.h>
 #include <math.h>

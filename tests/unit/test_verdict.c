@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+// test_verdict.c: observables against closed forms, and verdicts against planted truth: a student that is its teacher passes, one
+// that differs fails the bars that it must.
+#include <unistd.h>
+
+#include "mlff_train.h"
+#include "support.h"
+#include "train/analysis.h"
+
+// ---- observables ----------------------------------------------------------------------------------------------------
+
+static void test_slope(void **state)
+{
+    (void)state;
+    enum { N = 2000 };
+    static double y[N];
+    int covered = 0;
+    for (int k = 0; k < N; k++) y[k] = 3 + 0.25 * k;
+    double slope, half;
+    analysis_slope(y, N, 0.5, 10, &slope, &half);
+    assert_true(fabs(slope - 0.5) < 1e-12 && half < 1e-12);
+    for (int trial = 0; trial < 200; trial++) { // correlated noise: the interval covers the planted slope about 95 times in 100
+        double noise = 0;
+        for (int k = 0; k < N; k++) {
+            noise = 0.98 * noise + base_random_normal(1, (uint64_t)trial, (uint64_t)k);
+            y[k] = 1e-3 * k + noise;
+        }
+        analysis_slope(y, N, 1, 10, &slope, &half);
+        covered += fabs(slope - 1e-3) <= half;
+    }
+    if (covered < 176 || covered > 199)
+        fail_msg("the 95 %% interval covers %d of 200", covered); // binomial at 0.9 … 0.98, 3 sigma
+}
+
+static void test_spectrum(void **state)
+{
+    (void)state;
+    enum { N = 4096, LAGS = 512 };
+    static double v[3 * N], spectrum[LAGS];
+    const double mass = 12, dt = 4, wavenumber = 1500; // 1/cm
+    for (int k = 0; k < N; k++) v[3 * k + 1] = cos(2 * BASE_PI * wavenumber * 2.99792458e-5 * dt * k);
+    double step, sum = 0;
+    int peak = 0;
+    assert_int_equal(analysis_spectrum(v, N, &mass, 1, dt, LAGS, spectrum, &step), MLFF_OK);
+    for (int k = 0; k < LAGS; k++) {
+        sum += spectrum[k];
+        if (spectrum[k] > spectrum[peak]) peak = k;
+    }
+    assert_true(fabs(sum - 1) < 1e-12);
+    assert_true(fabs(peak * step - wavenumber) <= step);
+    assert_true(fabs(LAGS * step - 1 / (2 * dt * 2.99792458e-5)) < 1e-9); // Nyquist's wavenumber
+}
+
+static void test_distances_and_bonds(void **state)
+{
+    (void)state;
+    mlff_system *system = NULL;
+    distance_histogram histogram;
+    bond_list bonds;
+    double stretch;
+    assert_int_equal(mlff_system_build("h2o", 0, 0, &system), MLFF_OK);
+    assert_int_equal(distance_histogram_create(100, 0.05, &histogram), MLFF_OK);
+    distance_histogram_add(&histogram, system);
+    assert_true(histogram.total == 3); // two O-H, one H-H
+    assert_int_equal(bond_list_create(system, &bonds), MLFF_OK);
+    assert_int_equal(bonds.n, 2); // no bond between the hydrogens
+    bond_list_worst(&bonds, system, &stretch);
+    assert_true(stretch < 1e-12);
+    const int h = bonds.atoms[1][system->species[bonds.atoms[1][0]] == 1 ? 0 : 1];
+    for (int c = 0; c < 3; c++) system->positions[3 * h + c] += 5;
+    assert_int_equal(bond_list_worst(&bonds, system, &stretch), 1);
+    assert_true(stretch > 3);
+    // Through a periodic cell the shifted molecule is whole again.
+    for (int c = 0; c < 3; c++) system->cell[4 * c] = 5, system->periodic[c] = 1;
+    bond_list_worst(&bonds, system, &stretch);
+    assert_true(stretch < 1e-9);
+    bond_list_free(&bonds);
+    distance_histogram_free(&histogram);
+    mlff_system_destroy(system);
+    assert_true(analysis_distance((double[]){1, 1}, (double[]){2, 2}, 2) == 0);
+    assert_true(analysis_distance((double[]){1, 0}, (double[]){0, 5}, 2) == 1);
+}
+
+// Rigid motion has no internal velocities; a stretch keeps its own.
+static void test_internal_velocities(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"h2o", "ethanol"};
+    for (int k = 0; k < 2; k++) {
+        mlff_system *system = NULL;
+        assert_int_equal(mlff_system_build(names[k], 0, 0, &system), MLFF_OK);
+        assert_int_equal(mlff_system_add_velocities(system), MLFF_OK);
+        assert_int_equal(mlff_system_add_masses(system), MLFF_OK);
+        double *internal = calloc(3 * (size_t)system->n_atoms, sizeof *internal), omega[3] = {0.01, -0.02, 0.03};
+        assert_non_null(internal);
+        for (int i = 0; i < system->n_atoms; i++)
+            for (int a = 0; a < 3; a++) {
+                const int b = (a + 1) % 3, c = (a + 2) % 3;
+                system->velocities[3 * i + a] =
+                    0.5 + omega[b] * system->positions[3 * i + c] - omega[c] * system->positions[3 * i + b];
+            }
+        analysis_internal_velocities(system, internal);
+        for (int c = 0; c < 3 * system->n_atoms; c++) assert_true(fabs(internal[c]) < 1e-8); // ε of the inertia: 1e-9
+        free(internal);
+        mlff_system_destroy(system);
+    }
+}
+
+// ---- verdicts -------------------------------------------------------------------------------------------------------
+
+// A teacher in closed form: springs between all atoms at their first distances, stiffer than any drift of 2 ps at 0.5 fs shows.
+typedef struct springs {
+    mlff_evaluator *evaluator; // or a model
+    double scale;              // of its forces and energy
+    int n_calls;
+} springs;
+
+static mlff_status evaluate(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    springs *teacher = context;
+    int32_t first[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first, &batch);
+    mlff_status status =
+        mlff_evaluator_compute(teacher->evaluator, &batch, &(mlff_results){.energies = energy, .forces = forces});
+    teacher->n_calls++;
+    *energy *= teacher->scale;
+    for (int k = 0; k < 3 * system->n_atoms; k++) forces[k] *= teacher->scale;
+    return status;
+}
+
+// A model of water trained for a second on harmonic labels about the built geometry, so that its dynamics hold together.
+static mlff_model *make_water(const mlff_system *rest, mlff_dataset **test_out)
+{
+    mlff_model *fresh = NULL, *model = NULL;
+    mlff_dataset *data = NULL, *parts[2];
+    mlff_trainer *trainer = NULL;
+    mlff_trainer_options options = mlff_trainer_options_default();
+    const mlff_setting settings[] = {{"n_features", "16"},
+                                     {"n_layers", "1"},
+                                     {"n_radial", "12"},
+                                     {"cutoff", "4"},
+                                     {"elements", "H,O"},
+                                     {"seed", "3"},
+                                     {"cutoff_function", "mollifier"},
+                                     {0}};
+    assert_int_equal(mlff_model_create("painn", settings, &fresh), MLFF_OK);
+    assert_int_equal(mlff_dataset_create(&data), MLFF_OK);
+    for (int k = 0; k < 240; k++) {
+        mlff_system *system = NULL;
+        double energy = 0, forces[9] = {0};
+        assert_int_equal(mlff_system_copy(rest, &system), MLFF_OK);
+        const double size = 0.05 + 0.5 * base_random_uniform(9, (uint64_t)k, 99);
+        for (int c = 0; c < 9; c++) system->positions[c] += size * (base_random_uniform(9, (uint64_t)k, (uint64_t)c) - 0.5);
+        for (int i = 0; i < 3; i++)
+            for (int j = i + 1; j < 3; j++) { // E = k/2 ln(d/d0)^2: repels without bound at short distances
+                double v[3], d = 0, d0 = 0;
+                for (int c = 0; c < 3; c++) {
+                    v[c] = system->positions[3 * j + c] - system->positions[3 * i + c];
+                    d += v[c] * v[c];
+                    const double w = rest->positions[3 * j + c] - rest->positions[3 * i + c];
+                    d0 += w * w;
+                }
+                d = sqrt(d), d0 = sqrt(d0);
+                energy += 0.5 * 20 * log(d / d0) * log(d / d0);
+                for (int c = 0; c < 3; c++) {
+                    const double pull = 20 * log(d / d0) / d * v[c] / d;
+                    forces[3 * i + c] += pull;
+                    forces[3 * j + c] -= pull;
+                }
+            }
+        assert_int_equal(mlff_dataset_add(data, system, &(mlff_labels){.energy = energy, .forces = forces, .weight = 1}),
+                         MLFF_OK);
+        mlff_system_destroy(system);
+    }
+    assert_int_equal(mlff_dataset_split(data, 0.1, 1, &parts[0], &parts[1]), MLFF_OK);
+    options.precision = MLFF_FLOAT64;
+    options.n_steps = 1500;
+    options.batch_size = 16;
+    options.learning_rate = 5e-3;
+    assert_int_equal(mlff_trainer_create(fresh, parts[0], &options, &trainer), MLFF_OK);
+    assert_int_equal(mlff_trainer_run(trainer, 1500, NULL, NULL), MLFF_OK);
+    assert_int_equal(mlff_trainer_model(trainer, 0, &model), MLFF_OK);
+    mlff_trainer_destroy(trainer);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(parts[0]);
+    mlff_model_destroy(fresh);
+    *test_out = parts[1];
+    return model;
+}
+
+static const mlff_bar *find_bar(const mlff_verdict *verdict, const char *name)
+{
+    int n;
+    const mlff_bar *bars = mlff_verdict_bars(verdict, &n);
+    for (int k = 0; k < n; k++)
+        if (strcmp(bars[k].name, name) == 0) return &bars[k];
+    fail_msg("no bar %s", name);
+    return NULL;
+}
+
+static void assert_bar(const mlff_verdict *verdict, const char *name, mlff_bar_state state)
+{
+    const mlff_bar *bar = find_bar(verdict, name);
+    if (bar->state != state)
+        fail_msg("%s: state %d, value %g, limit %g: %s", name, bar->state, bar->value, bar->limit, bar->text);
+}
+
+static void test_verdicts(void **state)
+{
+    (void)state;
+    mlff_system *rest = NULL;
+    mlff_dataset *test = NULL;
+    mlff_verdict *verdict = NULL;
+    assert_int_equal(mlff_system_build("h2o", 0, 0, &rest), MLFF_OK);
+    mlff_model *student = make_water(rest, &test);
+    mlff_verdict_options options = mlff_verdict_options_default();
+    options.n_threads = 1;
+    options.nve_ps = 4;
+    options.hot_ps = 1;
+    options.hot_runs = 2;
+    options.compare_ps = 4;
+    options.max_force_error = 0.3;
+    options.max_energy_error = 0.1;
+    options.max_drift = 1e-3;
+    options.min_speed = 0.2; // the same model on both sides: about 1, on any machine above this
+    springs teacher = {.scale = 1};
+    const mlff_evaluator_options one = {
+        .struct_size = sizeof one, .precision = MLFF_FLOAT32, .skin_angstrom = 0.5, .n_threads = 1};
+    assert_int_equal(mlff_evaluator_create(student, &one, &teacher.evaluator), MLFF_OK);
+    const mlff_force_field same = {"itself", evaluate, &teacher};
+
+    // The student is its teacher: structure and spectrum agree within the teacher's own noise.
+    assert_int_equal(mlff_verdict_create(student, &same, test, rest, &options, &verdict), MLFF_OK);
+    static const char *const all[] = {"error.forces",  "error.energy", "speed",   "stability.nve",
+                                      "stability.hot", "structure",    "spectrum"};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) assert_bar(verdict, all[k], MLFF_BAR_PASSED);
+    const double ratio = find_bar(verdict, "speed")->value;
+    assert_true(ratio > 0.2 && ratio < 5);
+    mlff_verdict_destroy(verdict);
+
+    // A teacher four times as stiff: vibrations at twice the wavenumber, narrower distances.
+    teacher.scale = 4;
+    options.hot_ps = options.nve_ps = 0;
+    assert_int_equal(mlff_verdict_create(student, &same, test, rest, &options, &verdict), MLFF_OK);
+    assert_bar(verdict, "spectrum", MLFF_BAR_FAILED);
+    assert_int_equal(mlff_verdict_passed(verdict), 0);
+    mlff_verdict_destroy(verdict);
+
+    // Without a teacher the bars that need one are not measured, and the verdict fails.
+    assert_int_equal(mlff_verdict_create(student, NULL, test, rest, &options, &verdict), MLFF_OK);
+    assert_bar(verdict, "speed", MLFF_BAR_NOT_MEASURED);
+    assert_bar(verdict, "structure", MLFF_BAR_NOT_MEASURED);
+    assert_int_equal(mlff_verdict_passed(verdict), 0);
+    mlff_verdict_destroy(verdict);
+
+    // Random weights: wrong forces, and dynamics that fall apart are failed bars, no failure of the call.
+    mlff_model *random = NULL;
+    assert_int_equal(
+        mlff_model_create("painn", (mlff_setting[]){{"n_features", "16"}, {"elements", "H,O"}, {"seed", "5"}, {0}}, &random),
+        MLFF_OK);
+    options.hot_ps = options.nve_ps = 1;
+    options.compare_ps = 0;
+    options.max_force_error = 0.1;
+    assert_int_equal(mlff_verdict_create(random, NULL, test, rest, &options, &verdict), MLFF_OK);
+    assert_bar(verdict, "error.forces", MLFF_BAR_FAILED);
+    mlff_verdict_destroy(verdict);
+    mlff_model_destroy(random);
+    mlff_evaluator_destroy(teacher.evaluator);
+    mlff_model_destroy(student);
+    mlff_dataset_destroy(test);
+    mlff_system_destroy(rest);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slope),
+        cmocka_unit_test(test_spectrum),
+        cmocka_unit_test(test_distances_and_bonds),
+        cmocka_unit_test(test_internal_velocities),
+        cmocka_unit_test(test_verdicts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
