@@ -60,6 +60,10 @@ typedef struct mlff_callable {
 
     /* When the stages of the last step ran, in order of time, by mlff_clock_ns; the number of spans, at most `capacity`. */
     int (*stage_spans)(void *context, mlff_stage_span *spans, int capacity);
+
+    /* Time that the caller's runtime has paused the program for so far, ns, which the caller counts on: Python's garbage
+     * collector. NULL: none is known. */
+    const int64_t *paused_ns;
 } mlff_callable;
 
 /* One of our evaluators (borrowed: it must outlive the callable) and its model. */
@@ -182,6 +186,9 @@ MLFF_API const mlff_profile_stage *mlff_profile_stages(const mlff_profile *profi
 MLFF_API const mlff_verdict *mlff_profile_verdicts(const mlff_profile *profile, int *n_out);
 /* Ledgers of this process whose growth is a leak: steady, not explained by atoms or pairs, not fragmentation. */
 MLFF_API int mlff_profile_leaks(const mlff_profile *profile);
+/* Part of the time of steps in which a thread of the process waited for a CPU, 0..1; NaN where not known. Above 0.05 the times
+ * say little about the force field. */
+MLFF_API double mlff_profile_cpu_wait(const mlff_profile *profile);
 /* Sentences: what was seen, which stage, and the lever to pull. */
 MLFF_API const char *const *mlff_profile_recommendations(const mlff_profile *profile, int *n_out);
 

@@ -52,6 +52,13 @@ static void child_command(const cli_arguments *arguments, const char *const *ext
     argv[n] = NULL;
 }
 
+static const char child_mark[] = "MLFF_PROFILE_CHILD"; // in the environment of a run that another mlff profile started
+
+bool profile_is_child(void)
+{
+    return getenv(child_mark) != NULL;
+}
+
 static mlff_status run_child(char **argv, const char *what, int *exit_out)
 {
     mlff_status status = MLFF_OK;
@@ -60,6 +67,7 @@ static mlff_status run_child(char **argv, const char *what, int *exit_out)
     int code, ended;
     if (posix_spawn_file_actions_init(&actions) != 0) return mlff_fail(MLFF_ERR_MEMORY, "%s cannot be started", what);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    if (setenv(child_mark, "1", 1) != 0) return mlff_fail(MLFF_ERR_MEMORY, "%s cannot be started", what);
     code = posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (code != 0) return mlff_fail(MLFF_ERR_IO, "%s cannot be started as a process of its own: %s", what, strerror(code));

@@ -7,6 +7,8 @@
 
 /* The command once more as a process, with other options (name, value, …, NULL). `what` names it in progress and errors. */
 mlff_status profile_child(const cli_arguments *arguments, const char *const *extra, const char *what, mlff_profile **profile_out);
+/* True in a process that profile_child started. */
+bool profile_is_child(void);
 /* One run for each of "32,64,128" atoms; where a larger one fails, those before it. */
 mlff_status profile_sizes(const cli_arguments *arguments, const char *sizes, mlff_profile ***profiles_out, int *n_out);
 void profile_sizes_print(mlff_profile *const *profiles, int n);

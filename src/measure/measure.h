@@ -18,10 +18,26 @@ double statistics_median(const double *values, int64_t n);
 
 enum { SERIES_SLOWEST = 16 };
 
+/* Parts of a step's time, ns, by which it is explained; NaN: not known. */
+enum step_part {
+    PART_CPU,       /* this thread ran */
+    PART_WAIT,      /* it was ready to run and had no CPU */
+    PART_TEAM_WAIT, /* the longest such wait of another thread of the process */
+    PART_OTHERS,    /* processor time of the other threads */
+    PART_SYSTEM,    /* processor time of the process in the kernel */
+    PART_PAUSE,     /* the caller's runtime paused the program: Python's garbage collector */
+    PART_CHILDREN,  /* processor time of child processes that ended */
+    PART_FAULTS,    /* estimated: pages touched for the first time × the cost of one */
+    PART_FILES,     /* estimated: bytes read and written, copied at 1 GB/s */
+    PART_DEVICE,    /* stages on a GPU */
+    N_PARTS
+};
+
 typedef struct series_slow {
     int64_t step;
     double value;
     uint32_t tags; /* what happened in that step, the caller's bits */
+    float parts[N_PARTS];
 } series_slow;
 
 /* Times of steps, ns. Up to `limit` values are all kept; beyond, `values` holds every `every`-th one and percentiles
@@ -32,6 +48,7 @@ typedef struct series {
     double min, max;
     double *values; /* [n_values]; entry i is of step i * every */
     uint16_t *tags; /* of those values, or NULL */
+    float *parts;   /* [n_values][N_PARTS], or NULL */
     int64_t n_values, capacity, every;
     uint32_t *counts;                    /* histogram of all values, or NULL if n_expected <= limit */
     series_slow slowest[SERIES_SLOWEST]; /* descending */
@@ -40,10 +57,12 @@ typedef struct series {
 
 /* Makes room for n_expected values now, so that adding never allocates. */
 mlff_status series_init(series *s, int64_t n_expected, int64_t limit);
-/* Before the first value: keeps the tags of all values that are kept, not of the slowest alone. */
+/* Before the first value: keeps the tags and the parts of all values that are kept, not of the slowest alone. */
 mlff_status series_keep_tags(series *s);
 /* At most n_expected values may be added. Negative ones are allowed. */
 void series_add(series *s, double value, uint32_t tags);
+/* The same with the parts of the step's time; NULL: not known. */
+void series_add_parts(series *s, double value, uint32_t tags, const float *parts);
 /* n = 0 gives zeros. Values are multiplied by `scale`. */
 mlff_status series_statistics(const series *s, double scale, mlff_statistics *statistics_out);
 void series_free(series *s);
@@ -78,18 +97,43 @@ void memory_series_add(memory_series *s, const int64_t *bytes);
 void memory_series_coarsen(memory_series *s);
 void memory_series_free(memory_series *s);
 
-/* ---- process_events.c, pace.c ----------------------------------------------------------------- */
+/* ---- process_events.c, process_watch.c, pace.c ------------------------------------------------- */
 
 typedef struct process_events {
-    int64_t n_preempted;   /* times the processor was taken from one of our threads */
-    int64_t n_faults;      /* pages touched for the first time */
-    int64_t n_file_blocks; /* read from or written to files, and pages fetched from them */
-    int64_t children_us;   /* processor time of child processes that ended: compilers */
-    int64_t n_loads;       /* shared objects loaded */
-    int64_t heap_end;      /* address at which malloc's heap ends */
-    int64_t n_allocations; /* of this library */
+    int64_t cpu_ns;                /* processor time of this thread; -1: not known */
+    int64_t process_us, system_us; /* processor time of the process; of it, in the kernel (counted in ticks of 4 ms or so) */
+    int64_t n_preempted;           /* times the processor was taken from one of our threads */
+    int64_t n_faults;              /* pages touched for the first time */
+    int64_t n_file_blocks;         /* read from or written to files, and pages fetched from them */
+    int64_t heap_end;              /* address at which malloc's heap ends */
+    int64_t n_allocations;         /* of this library */
 } process_events;
 void process_events_get(process_events *events_out);
+/* Reads again what is cheap to read and must not include the time between two steps: this thread's time, allocations. */
+void process_events_begin(process_events *events);
+
+/* What is read after slow steps only: each reading gives what happened since the one before. */
+enum { WATCH_THREADS = 64 };
+typedef struct process_watch {
+    bool open;
+    long thread;
+    int own_file, io_file, n_threads, thread_files[WATCH_THREADS];
+    int64_t waited_ns, thread_waited_ns[WATCH_THREADS], children_ns, n_loads, io_bytes, own_bytes, scanned_ns;
+    double fault_ns; /* cost of a page that is touched for the first time */
+} process_watch;
+typedef struct process_watch_seen {
+    int64_t wait_ns;      /* this thread was ready to run and had no CPU; -1: not known */
+    int64_t team_wait_ns; /* the same of the other thread that waited longest */
+    int64_t children_ns;  /* processor time of child processes that ended */
+    int64_t n_loads;      /* shared objects loaded: compiled code arrives so */
+    int64_t io_bytes;     /* read from and written to files, pipes and sockets */
+} process_watch_seen;
+/* For the calling thread, which is the only one that may use it. Failures leave the parts that cannot be read unknown. */
+void process_watch_open(process_watch *w);
+void process_watch_close(process_watch *w);
+void process_watch_read(process_watch *w, process_watch_seen *seen_out);
+/* Forgets the bytes read and written since the last reading: those of the profiler itself. */
+void process_watch_skip_files(process_watch *w);
 
 /* Time of a fixed chain of arithmetic on this core, ns: it grows where the core's clock falls. Some 1 µs. */
 double pace_ns(void);

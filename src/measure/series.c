@@ -55,18 +55,20 @@ mlff_status series_init(series *s, int64_t n_expected, int64_t limit)
 mlff_status series_keep_tags(series *s)
 {
     s->tags = base_alloc((size_t)s->capacity, sizeof *s->tags, "tags of steps");
-    return s->tags ? MLFF_OK : MLFF_ERR_MEMORY;
+    s->parts = base_alloc((size_t)s->capacity * N_PARTS, sizeof *s->parts, "parts of steps");
+    return s->tags && s->parts ? MLFF_OK : MLFF_ERR_MEMORY;
 }
 
 void series_free(series *s)
 {
     base_free(s->tags);
+    base_free(s->parts);
     base_free(s->values);
     base_free(s->counts);
     *s = (series){0};
 }
 
-static void keep_slow(series *s, double value, uint32_t tags)
+static void keep_slow(series *s, double value, uint32_t tags, const float *parts)
 {
     int place = s->n_slowest;
     if (place == SERIES_SLOWEST) {
@@ -77,11 +79,17 @@ static void keep_slow(series *s, double value, uint32_t tags)
     }
     for (; place > 0 && s->slowest[place - 1].value < value; place--) s->slowest[place] = s->slowest[place - 1];
     s->slowest[place] = (series_slow){.step = s->n, .value = value, .tags = tags};
+    for (int k = 0; k < N_PARTS; k++) s->slowest[place].parts[k] = parts ? parts[k] : NAN;
 }
 
 void series_add(series *s, double value, uint32_t tags)
 {
-    keep_slow(s, value, tags);
+    series_add_parts(s, value, tags, NULL);
+}
+
+void series_add_parts(series *s, double value, uint32_t tags, const float *parts)
+{
+    keep_slow(s, value, tags, parts);
     if (s->counts) {
         uint32_t *count = &s->counts[bucket_of(value)];
         if (*count < UINT32_MAX) ++*count;
@@ -91,11 +99,14 @@ void series_add(series *s, double value, uint32_t tags)
             assert(s->counts); // more values than series_init was told
             for (int64_t i = 0; 2 * i < s->n_values; i++) s->values[i] = s->values[2 * i];
             for (int64_t i = 0; s->tags && 2 * i < s->n_values; i++) s->tags[i] = s->tags[2 * i];
+            for (int64_t i = 0; s->parts && 2 * i < s->n_values; i++)
+                memmove(s->parts + i * N_PARTS, s->parts + 2 * i * N_PARTS, N_PARTS * sizeof *s->parts);
             s->n_values = (s->n_values + 1) / 2;
             s->every *= 2;
         }
         if (s->n % s->every == 0) {
             if (s->tags) s->tags[s->n_values] = (uint16_t)tags;
+            for (int k = 0; s->parts && k < N_PARTS; k++) s->parts[s->n_values * N_PARTS + k] = parts ? parts[k] : NAN;
             s->values[s->n_values++] = value;
         }
     }

@@ -92,9 +92,16 @@ static int heavier(const void *a, const void *b)
     return (x->share < y->share) - (x->share > y->share);
 }
 
+// Medians: on a busy machine the means of stages say which of them lost the processor.
+static double typical_ms(const profile_stage *row)
+{
+    return isfinite(row->shown.median_ms) ? row->shown.median_ms : row->shown.mean_ms;
+}
+
 static mlff_status groups_make(const mlff_profile *profile, group **groups_out, int *n_out)
 {
     int n = 0;
+    double total_ms = 0.0;
     group *groups = base_alloc((size_t)profile->n_stages, sizeof *groups, "stages");
     if (!groups) return MLFF_ERR_MEMORY;
     for (int i = 0; i < profile->n_stages; i++) {
@@ -102,11 +109,12 @@ static mlff_status groups_make(const mlff_profile *profile, group **groups_out, 
         int k = 0;
         while (k < n && (strcmp(groups[k].first->name, row->name) != 0 || strcmp(groups[k].first->phase, row->phase) != 0)) k++;
         if (k == n) groups[n++] = (group){.first = row, .heaviest = row};
-        groups[k].share += row->shown.share;
-        groups[k].time_ms += row->shown.mean_ms;
+        groups[k].time_ms += typical_ms(row);
+        total_ms += typical_ms(row);
         groups[k].n_rows++;
-        if (row->shown.share > groups[k].heaviest->shown.share) groups[k].heaviest = row;
+        if (typical_ms(row) > typical_ms(groups[k].heaviest)) groups[k].heaviest = row;
     }
+    for (int k = 0; k < n && total_ms > 0.0; k++) groups[k].share = groups[k].time_ms / total_ms;
     qsort(groups, (size_t)n, sizeof *groups, heavier);
     *groups_out = groups;
     *n_out = n;
@@ -140,7 +148,7 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     if (g->n_rows > 1) {
         snprintf(where, sizeof where, " (%.40s%s%d layers)", phase, *phase ? ", " : "", g->n_rows);
         snprintf(detail, sizeof detail, ", most of it layer %d with %s", g->heaviest->shown.layer,
-                 PROFILE_TIME(g->heaviest->shown.mean_ms));
+                 PROFILE_TIME(typical_ms(g->heaviest)));
     } else if (row->shown.layer >= 0) {
         snprintf(where, sizeof where, " (%.40s%slayer %d)", phase, *phase ? ", " : "", row->shown.layer);
     } else {
@@ -242,38 +250,48 @@ static mlff_status say_rebuilds(mlff_profile *profile)
     return MLFF_OK;
 }
 
-enum { PREEMPTED = 2 }; // of profile_tag_names
-// By cause, the last one for what nothing seen explains.
-static const char *const tail_levers[N_CAUSES] = {
-    "The neighbour list's rebuilds are the tail: raise the skin",
-    "Buffers still grow: warm up longer, with frames as dense as those of the run",
-    "Other programs, or more threads than cores, took the processor away: use fewer threads or an idle machine",
-    "Memory was touched for the first time: the force field allocates in its steps; let it reuse its buffers",
-    "The processor's clock fell: look at its governor, its temperature and its power limit",
-    "Files are read or written in the steps: write less often, or from another thread",
-    "Code is compiled or loaded in the steps: warm up with every shape that the run will have, or fix the shapes",
-    "The force field allocates in its steps: let it reuse its buffers",
-    "Look at frames of different size, waits for devices or locks, and what else runs on the machine",
+static const char *const tail_advice[N_CAUSES] = {
+    [CAUSE_REBUILD] = "Rebuilds of the neighbor list make these steps slow: raise the skin",
+    [CAUSE_GROWTH] = "Buffers still grow: warm up longer, with frames as dense as those of the run",
+    [CAUSE_CPU_WAIT] = "Other programs, or more threads than cores, took the processor: use fewer threads or an idle machine",
+    [CAUSE_FAULTS] = "Memory is touched for the first time in the steps: reuse buffers instead of allocating new ones",
+    [CAUSE_CLOCK] = "The processor's clock fell: look at its governor, its temperature and its power limit",
+    [CAUSE_FILES] = "Files are read or written in the steps: write less often, or from another thread",
+    [CAUSE_COMPILED] =
+        "Code is compiled or loaded in the steps: warm up with every shape that the run will have, or fix the shapes",
+    [CAUSE_ALLOCATED] = "The force field allocates in its steps: let it reuse its buffers",
+    [CAUSE_CHILD] = "Steps start other programs and wait for them: do that outside of the steps",
+    [CAUSE_PAUSE] = "Python's garbage collector runs in the steps: create fewer objects, or call gc.freeze() after the setup",
+    [CAUSE_THREADS] = "Steps wait while other threads of this process run: look at locks (in Python the global interpreter lock)",
+    [CAUSE_BLOCKED] =
+        "Steps stand still while nothing of this process runs: look for sleeps, locks, and waits for devices or other "
+        "machines",
+    [CAUSE_WORK] =
+        "These steps compute more: look at what the force field does in them and not in others (larger frames, logging, "
+        "analysis)",
+    [CAUSE_DEVICE_BUSY] = "The GPU computes longer in these steps: larger frames, a lower clock, or other programs on it",
+    [CAUSE_DEVICE_QUEUE] = "These steps wait for the GPU: other programs on it, or copies and synchronization of others",
+    [UNKNOWN_CAUSE] =
+        "Nothing that was measured explains it: look at frames of different size and at what else runs on the machine",
 };
 
-// The steps beyond P99 by what made them slow.
-static mlff_status say_tail(mlff_profile *profile)
+// What made steps slow, and what to do about the cause that took most of that time. Waiting for a CPU has a sentence of its own.
+static mlff_status say_tail(mlff_profile *profile, bool crowded)
 {
-    char causes[512], quiet[96] = "";
-    int order[N_CAUSES], heaviest = UNKNOWN_CAUSE;
+    char causes[1024];
+    int order[N_CAUSES];
     const mlff_statistics *t = &profile->summary.latency_ms;
     const profile_tail *tail = &profile->tail;
     bool long_tail = t->mean > 0.0 && (t->p99 >= 3.0 * t->mean || t->p95 >= 2.0 * t->mean);
-    if (!(long_tail || t->cv >= 0.2) || profile->n_slowest == 0) return MLFF_OK;
-
+    if (profile->n_slowest == 0) return MLFF_OK;
+    int n = tail_order(tail, true, order), first = UNKNOWN_CAUSE;
+    for (int i = n - 1; i >= 0; i--)
+        if (!crowded || order[i] != CAUSE_CPU_WAIT) first = order[i];
+    if (!(long_tail || t->cv >= 0.2 || (first != UNKNOWN_CAUSE && tail->share > 0.03))) return MLFF_OK;
+    if (crowded && first == UNKNOWN_CAUSE) return MLFF_OK;
     tail_text(profile, causes, sizeof causes);
-    if (tail_order(tail, order) > 0 && tail->excess_ms[order[0]] > 0.5 * tail_excess_ms(tail)) heaviest = order[0];
-    if (heaviest == UNKNOWN_CAUSE && (double)profile->n_tagged[PREEMPTED] > 0.2 * (double)profile->summary.n_steps)
-        heaviest = PREEMPTED; // a crowded machine
-    if (t->mean > 1.2 * t->median)
-        snprintf(quiet, sizeof quiet, "; without its tail a step takes about the median, %s", PROFILE_TIME(t->median));
-    return say(profile, "step times vary: CV %.0f %%, P99 %s, mean %s%s%s%s. %s", t->cv * 100.0, PROFILE_TIME(t->p99),
-               PROFILE_TIME(t->mean), quiet, *causes ? ". " : "", causes, tail_levers[heaviest]);
+    return say(profile, "step times vary: median %s, P99 %s%s%s. %s", PROFILE_TIME(t->median), PROFILE_TIME(t->p99),
+               *causes ? "; " : "", causes, tail_advice[first]);
 }
 
 // Medians of the first tenth, and of the second and the last quarter.
@@ -362,17 +380,20 @@ done:
 mlff_status hotspots_recommend(mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
+    char crowd[400];
     if (profile->n_not_finite > 0)
         MLFF_TRY(say(
             profile,
             "the energy of %lld of %lld steps was not a finite number: the time of a broken force field says nothing; check the "
             "frames",
             (long long)profile->n_not_finite, (long long)profile->summary.n_steps));
-    MLFF_TRY(say_stages(profile));
+    bool crowded = tail_crowded(profile, crowd, sizeof crowd);
+    if (crowded) MLFF_TRY(say(profile, "%s", crowd));
+    if (!crowded) MLFF_TRY(say_stages(profile)); // what a stage takes there says little about the model
     MLFF_TRY(say_launches(profile));
     MLFF_TRY(say_rebuilds(profile));
-    MLFF_TRY(say_tail(profile));
-    MLFF_TRY(say_drift(profile));
+    MLFF_TRY(say_tail(profile, crowded));
+    if (!crowded) MLFF_TRY(say_drift(profile));
     MLFF_TRY(say_memory(profile));
     MLFF_TRY(say_conditions(profile));
 done:

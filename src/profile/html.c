@@ -298,16 +298,20 @@ static void write_findings(base_text *page, const mlff_profile *profile)
 
 static void write_tail(base_text *page, const profile_tail *tail)
 {
-    int order[N_CAUSES], n = tail_order(tail, order);
+    int order[N_CAUSES], n = tail_order(tail, false, order);
     double excess = tail_excess_ms(tail);
-    HEADS(page, " P99 by cause", "steps", "of the steps", "of the excess", "");
+    HEADS(page, " cause", "steps", "each", "every", "of the excess", "");
     for (int i = 0; i < n; i++) {
         int k = order[i];
         double share = excess > 0.0 ? tail->excess_ms[k] / excess : 0.0;
         base_text_add(page, "<tr>");
-        element(page, "td", "class=\"text\"", tail_cause_name(k));
+        element(page, "td", "class=\"text\"", profile_cause_names[k]);
         cell(page, "%lld", (long long)tail->n_by_cause[k]);
-        cell(page, "%.0f %%", 100.0 * (double)tail->n_by_cause[k] / (double)tail->n_steps);
+        cell(page, "%s", PROFILE_TIME(tail->each_ms[k]));
+        if (tail->period[k] > 0)
+            cell(page, "%lld steps", (long long)tail->period[k]);
+        else
+            cell(page, "–");
         cell(page, "%.0f %%", share * 100.0);
         base_text_add(page, "<td class=\"bar\"><div style=\"width:%d%%\"></div></td></tr>\n",
                       (int)lround(fmin(fmax(share, 0.0), 1.0) * 100.0));
@@ -330,7 +334,7 @@ static void write_slowest(base_text *page, const mlff_profile *profile)
         base_text_add(page, "<tr>");
         cell(page, "%lld", (long long)slow->step);
         cell(page, "%s", PROFILE_TIME(slow->value));
-        element(page, "td", "class=\"text\"", tail_cause_name(tail_cause(profile, slow->tags, slow->value)));
+        element(page, "td", "class=\"text\"", profile_cause_names[profile->slowest_cause[i]]);
         base_text_add(page, "<td class=\"text\">");
         bool first = true;
         for (int k = 0; k < N_TAGS; k++) {

@@ -129,13 +129,15 @@ static void counters_refresh(run *r)
 
 // Reads events and counters: what they say of the step that ended just now. Files and allocations are left out, as the caller
 // may write and allocate between steps.
-static uint32_t look(mlff_monitor *m)
+static uint32_t look(mlff_monitor *m, int64_t time_ns, float parts[N_PARTS])
 {
     run *r = &m->r;
     process_events now;
     int64_t n_rebuilds = r->n_rebuilds, n_growths = r->n_growths;
     process_events_get(&now);
-    uint32_t tags = run_events(&m->events, &now) & ~(uint32_t)(TAG_FILES | TAG_ALLOCATED);
+    for (int k = 0; k < N_PARTS; k++) parts[k] = NAN;
+    uint32_t tags = (run_events(&m->events, &now) | run_watch(r, time_ns, parts)) & ~(uint32_t)(TAG_FILES | TAG_ALLOCATED);
+    parts[PART_FILES] = NAN;
     counters_refresh(r);
     if (r->n_rebuilds > n_rebuilds) tags |= TAG_REBUILD;
     if (r->n_growths > n_growths) tags |= TAG_GROWTH;
@@ -144,10 +146,10 @@ static uint32_t look(mlff_monitor *m)
     return tags;
 }
 
-static uint32_t look_at_slow(mlff_monitor *m, double ns)
+static uint32_t look_at_slow(mlff_monitor *m, double ns, float parts[N_PARTS])
 {
     run *r = &m->r;
-    uint32_t tags = look(m);
+    uint32_t tags = look(m, (int64_t)ns, parts);
     if (ns < 1.2 * r->typical_ns || m->n_steps - m->pace_step < PACE_EVERY) return tags;
     m->pace_step = m->n_steps;
     return tags | run_pace(r);
@@ -159,14 +161,16 @@ static bool note_light(mlff_monitor *m, int64_t time_ns)
     run *r = &m->r;
     double ns = (double)time_ns;
     uint32_t tags = 0;
+    float parts[N_PARTS];
+    r->watched_ns += time_ns;
     bool slow = ns > m->slow_ns, heavy = slow || m->n_steps - m->events_step >= WINDOW;
     if (m->slow_ns <= 0.0) m->slow_ns = ns;
     m->slow_ns *= slow ? 1.0 + 0.05 * (1.0 - SLOW_SHARE) : 1.0 - 0.05 * SLOW_SHARE;
     if (slow)
-        tags = look_at_slow(m, ns);
+        tags = look_at_slow(m, ns, parts);
     else if (heavy)
-        (void)look(m);
-    series_add(&r->step, ns, tags);
+        (void)look(m, time_ns, parts);
+    series_add_parts(&r->step, ns, tags, slow ? parts : NULL);
     r->n_not_finite += !isfinite(r->energy);
     return heavy;
 }
@@ -201,7 +205,7 @@ static mlff_status prepare(mlff_monitor *m, int64_t phase)
     r->force_ns = 0;
     r->n_force_calls = 0;
     if (r->n_stages > 0) memset(r->stage_step, 0, (size_t)r->n_stages * sizeof *r->stage_step);
-    if (m->on) process_events_get(&m->events);
+    if (m->on) run_prepare(r, &m->events);
 done:
     return status;
 }
@@ -439,7 +443,8 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     MLFF_TRY(status);
     for (int k = 0; k < N_TAGS; k++)
         profile->n_tagged[k] = (int64_t)((double)profile->n_tagged[k] * (double)m->n_steps / (double)m->n_seen);
-    tail_derive(profile, profile->latency_ms, r->step.tags, profile->n_latency);
+    if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
+    MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     profile->summary.mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)m->n_seen : -1.0;
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));

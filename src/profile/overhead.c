@@ -35,10 +35,12 @@ static void scratch_free(run *r, const run *saved)
     base_free(r->stages);
     const mlff_system *frame = r->frame; // what lives on: the frame, and the buffer of forces, which may have moved
     double *forces = r->forces;
+    process_watch watch = r->watch;
     size_t capacity = r->forces_capacity;
     *r = *saved;
     r->frame = frame;
     r->forces = forces;
+    r->watch = watch;
     r->forces_capacity = capacity;
 }
 
@@ -53,17 +55,19 @@ static mlff_status block(run *r, bool on, int n_stages, double *ns_a_step)
 {
     mlff_status status = MLFF_OK;
     double times[BLOCK];
+    process_events before, after;
+    process_events_get(&before);
     MLFF_TRY(switch_clocks(r, on, n_stages));
     for (int i = 0; i < BLOCK; i++) {
         int64_t time_ns;
-        process_events before = {0}, after;
         MLFF_TRY(run_frame_next(r));
         int64_t start = mlff_clock_ns();
-        if (on) process_events_get(&before);
+        if (on) run_prepare(r, &before);
         MLFF_TRY(run_step(r, &time_ns));
         if (on) {
             process_events_get(&after);
             run_note(r, time_ns, &before, &after);
+            before = after;
         }
         times[i] = (double)(mlff_clock_ns() - start);
     }
@@ -76,6 +80,7 @@ mlff_status run_overhead(run *r, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
     run saved = *r;
+    r->watched_ns = 0;
     double differences[PAIRS_MAX];
     int n = 0, n_stages = r->n_stages;
     int64_t begun = mlff_clock_ns();

@@ -9,7 +9,9 @@
 #include "run.h"
 
 // Latencies kept one by one; of a stage fewer, there are tens of them.
-enum { LATENCY_LIMIT = 100000, STAGE_LIMIT = 4096, MIN_FAULTS = 8 };
+enum { LATENCY_LIMIT = 100000, STAGE_LIMIT = 4096, MIN_FAULTS = 8, WATCH_EVERY = 64, FILE_BYTES = 4096 };
+#define OFF_NS 5000.0   // a step that did not run for longer than this, and for
+#define OFF_SHARE 0.02  // more than this of its time, is asked why
 #define CLOCK_DROP 1.15 // a chain of arithmetic takes this much longer than at its best
 
 // ---- making ready --------------------------------------------------------------------------------
@@ -113,6 +115,7 @@ void run_free(run *r)
     base_free(r->kernel_steps);
     activity_free(&r->activity);
     power_series_close(&r->power);
+    process_watch_close(&r->watch);
 }
 
 // ---- one step ------------------------------------------------------------------------------------
@@ -214,9 +217,70 @@ uint32_t run_events(const process_events *before, const process_events *after)
     if (after->n_preempted > before->n_preempted) tags |= TAG_PREEMPTED;
     if (after->n_faults - before->n_faults >= MIN_FAULTS) tags |= TAG_FAULTS;
     if (after->n_file_blocks > before->n_file_blocks) tags |= TAG_FILES;
-    if (after->n_loads > before->n_loads || after->children_us > before->children_us) tags |= TAG_COMPILED;
     if (after->heap_end > before->heap_end || after->n_allocations > before->n_allocations) tags |= TAG_ALLOCATED;
     return tags;
+}
+
+// Reading frames from a file touches pages and moves blocks: what is counted then begins after that.
+void run_prepare(run *r, process_events *before)
+{
+    bool reads = r->trajectory && strcmp(trajectory_kind(r->trajectory), "file") == 0;
+    if (reads) process_watch_skip_files(&r->watch);
+    r->paused_ns = r->callable.paused_ns ? *r->callable.paused_ns : 0;
+    if (reads)
+        process_events_get(before);
+    else
+        process_events_begin(before);
+}
+
+// Threads that wait for a CPU make steps long in the calling thread (which waits itself, or spins until the others are there).
+uint32_t run_watch(run *r, int64_t time_ns, float parts[N_PARTS])
+{
+    uint32_t tags = 0;
+    process_watch_seen seen;
+    process_watch_read(&r->watch, &seen);
+    double waited = (double)(seen.wait_ns > seen.team_wait_ns ? seen.wait_ns : seen.team_wait_ns);
+    if (seen.wait_ns >= 0) {
+        r->contended_ns += fmin(fmax(waited, 0.0), (double)r->watched_ns);
+        r->counted_ns += (double)r->watched_ns;
+        parts[PART_WAIT] = (float)fmin((double)seen.wait_ns, fmax((double)time_ns - fmax(parts[PART_CPU], 0.0), 0.0)); // or NaN
+    }
+    r->watched_ns = 0;
+    parts[PART_TEAM_WAIT] = (float)fmin((double)seen.team_wait_ns, (double)time_ns);
+    parts[PART_CHILDREN] = (float)seen.children_ns;
+    parts[PART_FILES] = (float)fmin((double)seen.io_bytes, (double)time_ns); // 1 ns a byte
+    if (seen.io_bytes >= FILE_BYTES) tags |= TAG_FILES;
+    if (seen.n_loads > 0) tags |= TAG_COMPILED;
+    if (seen.children_ns > 0) tags |= TAG_CHILD;
+    return tags;
+}
+
+// The parts of a step's time. What costs a reading of /proc is looked at after steps that were slow or did not run all the time,
+// and every WATCH_EVERY steps.
+static void parts_of(run *r, int64_t time_ns, const process_events *before, const process_events *after, float parts[N_PARTS],
+                     uint32_t *tags)
+{
+    bool known = after->cpu_ns >= 0 && before->cpu_ns >= 0;
+    for (int k = 0; k < N_PARTS; k++) parts[k] = known && k != PART_WAIT && k != PART_DEVICE ? 0.0f : NAN;
+    r->watched_ns += time_ns;
+    bool slow = (double)time_ns > 1.2 * r->typical_ns;
+    if (!known) {
+        if (slow || r->step.n % WATCH_EVERY == 0) *tags |= run_watch(r, time_ns, parts);
+        return;
+    }
+    double cpu = fmin((double)(after->cpu_ns - before->cpu_ns), (double)time_ns), off = (double)time_ns - cpu;
+    parts[PART_CPU] = (float)cpu;
+    parts[PART_WAIT] = 0.0f;
+    parts[PART_OTHERS] = (float)fmax((double)(after->process_us - before->process_us) * 1e3 - cpu, 0.0);
+    parts[PART_SYSTEM] = (float)((double)(after->system_us - before->system_us) * 1e3);
+    parts[PART_FAULTS] = (float)((double)(after->n_faults - before->n_faults) * r->watch.fault_ns);
+    if (r->callable.paused_ns) parts[PART_PAUSE] = (float)(*r->callable.paused_ns - r->paused_ns);
+    if (r->n_stages > 0 && r->callable.device && strncmp(r->callable.device, "cuda", 4) == 0) {
+        parts[PART_DEVICE] = 0.0f;
+        for (int k = 0; k < r->n_stages; k++) parts[PART_DEVICE] += (float)r->stage_step[k];
+    }
+    bool stood = off > fmax(OFF_NS, OFF_SHARE * (double)time_ns);
+    if (slow || stood || r->step.n % WATCH_EVERY == 0) *tags |= run_watch(r, time_ns, parts);
 }
 
 uint32_t run_pace(run *r)
@@ -238,7 +302,10 @@ static uint32_t clock_tag(run *r, double time_ns)
 
 uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const process_events *after)
 {
-    uint32_t tags = run_events(before, after) | clock_tag(r, (double)time_ns);
+    float parts[N_PARTS];
+    uint32_t tags = run_events(before, after);
+    parts_of(r, time_ns, before, after, parts, &tags);
+    tags |= clock_tag(r, (double)time_ns);
     int64_t n_pairs, n_rebuilds, n_growths;
     counters_read(r, &n_pairs, &n_rebuilds, &n_growths);
     if (n_rebuilds >= 0) {
@@ -254,7 +321,7 @@ uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const p
     r->n_not_finite += !isfinite(r->energy);
 
     for (int k = 0; k < N_TAGS; k++) r->n_tagged[k] += tags >> k & 1;
-    series_add(&r->step, (double)time_ns, tags);
+    series_add_parts(&r->step, (double)time_ns, tags, parts);
     if (r->md) series_add(&r->integrate, (double)(time_ns - r->force_ns), 0);
     if (r->n_stages > 0) {
         double rest = (double)r->force_ns;
@@ -269,6 +336,7 @@ uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const p
 
 void run_begin(run *r)
 {
+    if (!r->watch.open) process_watch_open(&r->watch);
     power_series_look(&r->power, 0, true);
     memory_read(r);
     memcpy(r->initial_bytes, r->now_bytes, (size_t)r->n_ledgers * sizeof *r->initial_bytes);
@@ -285,6 +353,7 @@ void run_sample(run *r, int64_t step)
     if (!memory_series_due(&r->memory, step)) return;
     memory_read(r);
     memory_series_add(&r->memory, r->now_bytes);
+    process_watch_skip_files(&r->watch); // what was read just now is the profiler's
 }
 
 void run_end(run *r)
@@ -333,7 +402,9 @@ static mlff_status measure(run *r)
     mlff_status status = MLFF_OK;
     int64_t n_steps = r->options.n_steps;
 
+    process_events before, after;
     run_begin(r);
+    process_events_get(&before);
     int64_t wall_start = mlff_clock_ns();
 
     for (int64_t i = 0; i <= n_steps; i++) {
@@ -342,9 +413,8 @@ static mlff_status measure(run *r)
         run_sample(r, i);
         if (i == n_steps) break;
         int64_t time_ns;
-        process_events before, after;
         MLFF_TRY(run_frame_next(r));
-        process_events_get(&before);
+        run_prepare(r, &before);
         int64_t start_ns = mlff_clock_ns();
         ranges_begin("step");
         status = run_step(r, &time_ns);
@@ -352,6 +422,7 @@ static mlff_status measure(run *r)
         if (status != MLFF_OK) goto done;
         process_events_get(&after);
         uint32_t tags = run_note(r, time_ns, &before, &after);
+        before = after;
         if (r->n_trace < r->trace_capacity) trace_step(r, start_ns, time_ns, tags);
         if (r->options.until_precision > 0.0 && i + 1 >= r->next_check && precise_enough(r)) break;
     }
@@ -409,7 +480,8 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
         MLFF_TRY(profile_note(profile, "kernels on the GPU were not traced: %s", mlff_last_error()));
     if (r->options.until_precision > 0.0) MLFF_TRY(note_precision(r, profile));
     MLFF_TRY(record_times(r, profile));
-    tail_derive(profile, profile->latency_ms, r->step.tags, profile->n_latency);
+    if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
+    MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));
     int n_threads;

@@ -25,27 +25,51 @@ const char *trajectory_kind(const mlff_trajectory *trajectory);
 /* ---- the record ------------------------------------------------------------------------------ */
 
 enum {
-    TAG_REBUILD = 1,    /* the neighbour list was rebuilt */
-    TAG_GROWTH = 2,     /* a buffer grew */
-    TAG_PREEMPTED = 4,  /* another process or thread took a core */
-    TAG_FAULTS = 8,     /* memory was touched for the first time */
-    TAG_CLOCK = 16,     /* the core ran slower just after the step */
-    TAG_FILES = 32,     /* files were read or written */
-    TAG_COMPILED = 64,  /* code was compiled or loaded */
-    TAG_ALLOCATED = 128 /* memory was allocated */
+    TAG_REBUILD = 1,     /* the neighbour list was rebuilt */
+    TAG_GROWTH = 2,      /* a buffer grew */
+    TAG_PREEMPTED = 4,   /* another process or thread took a core */
+    TAG_FAULTS = 8,      /* memory was touched for the first time */
+    TAG_CLOCK = 16,      /* the core ran slower just after the step */
+    TAG_FILES = 32,      /* files were read or written */
+    TAG_COMPILED = 64,   /* code was compiled or loaded */
+    TAG_ALLOCATED = 128, /* memory was allocated */
+    TAG_CHILD = 256      /* a child process ended */
 };
-enum { N_TAGS = 8, N_BOUNDS = 3 };
+enum { N_TAGS = 9, N_BOUNDS = 3 };
 extern const char *const profile_tag_names[N_TAGS];
 extern const char *const profile_leak_names[N_LEAK_KINDS];
 
 enum { PROFILE_SCHEMA_VERSION = 1, PROFILE_MAX_STAGES = 4096 };
 
-/* The steps beyond P99 by what made each of them slow: one cause a step, the last one of N_CAUSES is "unknown". */
-enum { UNKNOWN_CAUSE = N_TAGS, N_CAUSES };
+/* Where the time went that steps took beyond the median. The first N_TAGS are those of the tags. */
+enum profile_cause {
+    CAUSE_REBUILD,
+    CAUSE_GROWTH,
+    CAUSE_CPU_WAIT, /* ready to run, and no CPU */
+    CAUSE_FAULTS,
+    CAUSE_CLOCK,
+    CAUSE_FILES,
+    CAUSE_COMPILED,
+    CAUSE_ALLOCATED,
+    CAUSE_CHILD,
+    CAUSE_PAUSE,   /* Python's garbage collector */
+    CAUSE_THREADS, /* blocked while other threads of the process ran */
+    CAUSE_BLOCKED, /* blocked, and nothing of this process ran: sleep, lock, device, another machine */
+    CAUSE_WORK,    /* more computation than in other steps */
+    CAUSE_DEVICE_BUSY,
+    CAUSE_DEVICE_QUEUE,
+    UNKNOWN_CAUSE,
+    N_CAUSES
+};
 typedef struct profile_tail {
-    double threshold_ms, median_ms;
-    int64_t n_steps, n_by_cause[N_CAUSES]; /* of the steps that are kept one by one; n_steps 0: not known */
-    double excess_ms[N_CAUSES];            /* beyond the median, summed over those steps */
+    double threshold_ms, median_ms; /* P99 */
+    int64_t n_steps;                /* kept one by one that took 1.3 × the median or more */
+    int64_t n_by_cause[N_CAUSES];   /* those of which this cause took the largest part */
+    double excess_ms[N_CAUSES];     /* beyond the median, summed over all steps that are kept */
+    double each_ms[N_CAUSES];       /* median, of the steps that this cause made slow */
+    int64_t period[N_CAUSES];       /* they come every so many steps; 0: not regularly */
+    double share;                   /* of the time of all steps: the sum of excess_ms */
+    double cpu_wait_share;          /* of the time of all steps: a thread of the process waited for a CPU; NaN: not known */
 } profile_tail;
 
 typedef struct profile_ledger {
@@ -78,6 +102,7 @@ struct mlff_profile {
     double *latency_ms; /* [n_latency]; entry i is of step i * latency_every */
     int64_t n_latency, latency_every;
     series_slow slowest[SERIES_SLOWEST]; /* values in ms */
+    int slowest_cause[SERIES_SLOWEST];
     int n_slowest;
     int64_t n_tagged[N_TAGS]; /* steps, of all, in which each was seen */
     profile_tail tail;
@@ -185,17 +210,25 @@ void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char 
 /* True if the ledger is this process's own, so that its growth decides; the driver's counts neighbours too. */
 bool leaks_decides(const profile_ledger *ledger);
 
-/* tail.c: the one cause of a step with these tags, UNKNOWN_CAUSE if nothing seen explains it. */
-int tail_cause(const mlff_profile *profile, uint32_t tags, double ms);
-/* "unknown" for the last one. */
-const char *tail_cause_name(int cause);
-/* Fills profile->tail from the times (ms) and tags of steps; what the record counts of tags and rebuilds is used. */
-void tail_derive(mlff_profile *profile, const double *times_ms, const uint16_t *tags, int64_t n);
+/* causes.c: fills profile->tail and slowest_cause from the times (ms), tags and parts (or NULL) of steps; what the record counts of
+ * tags and rebuilds is used, and profile->slowest. */
+mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const uint16_t *tags, const float *parts, int64_t n);
+/* Period of the steps marked in hits[n]: of any `period` steps in a row one is hit, the same one; 0: none. */
+int64_t causes_period(const unsigned char *hits, int64_t n);
+
+/* tail.c: causes in words. */
+extern const char *const profile_cause_names[N_CAUSES];
 double tail_excess_ms(const profile_tail *tail);
-/* Causes by their share of the excess, largest first, into order; the number of those that occur. */
-int tail_order(const profile_tail *tail, int order[N_CAUSES]);
-/* One sentence: "the 10 steps beyond P99 …: 92 % of it rebuild (8 steps), …"; "" where it is not known. */
+/* Causes by their share of the excess, largest first, into order; the number of those that occur. With `named`, those alone that
+ * are worth a name: not UNKNOWN_CAUSE, and of a weight that chance does not give. */
+int tail_order(const profile_tail *tail, bool named, int order[N_CAUSES]);
+/* "sleep, lock or device 81 % (+5.1 ms in 50 steps, every 10 steps)" */
+void tail_cause_text(const profile_tail *tail, int cause, char *text, size_t text_bytes);
+/* One sentence: what part of the run lies beyond the median step, and by which causes; "" where it is not known. */
 void tail_text(const mlff_profile *profile, char *text, size_t text_bytes);
+/* True where threads waited for a CPU for so large a part of the time that times say little about the force field; the sentence
+ * that says so into text. */
+bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes);
 
 /* scaling.c: the fitted step, ms. */
 double scaling_ms(const mlff_scaling *s, double atoms);

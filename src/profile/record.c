@@ -9,8 +9,8 @@
 #include "energy.h"
 #include "gpu_kernels.h"
 
-const char *const profile_tag_names[N_TAGS] = {"rebuild",    "buffer growth", "preempted",   "page faults",
-                                               "clock drop", "file I/O",      "compilation", "allocation"};
+const char *const profile_tag_names[N_TAGS] = {"rebuild",  "buffer growth", "preempted",  "page faults",  "clock drop",
+                                               "file I/O", "compilation",   "allocation", "child process"};
 const char *const profile_leak_names[N_LEAK_KINDS] = {"too few samples", "stable",           "bounded growth", "growing",
                                                       "inconclusive",    "explained growth", "fragmentation"};
 
@@ -58,6 +58,7 @@ mlff_status profile_new(mlff_profile **profile_out)
     profile->overhead_ns = profile->overhead_low_ns = profile->overhead_high_ns = NAN;
     profile->timestep_fs = profile->wall_time_s = NAN;
     profile->rebuild_median_ms = profile->other_median_ms = NAN;
+    profile->tail.cpu_wait_share = NAN;
     profile->quantum_ns = profile->read_ns = NAN;
     char **texts[] = {&profile->name,      &profile->model_name, &profile->device,    &profile->system_size,
                       &profile->timestamp, &profile->notes,      &profile->trajectory};

@@ -225,23 +225,26 @@ static void write_pairs(json *j, const char *key, const environment *pairs)
     json_close(j, '}');
 }
 
-// P99 by causes: of the steps beyond it, and of the time they took beyond the median.
+// Where the time went that steps took beyond the median.
 static void write_tail(json *j, const profile_tail *tail)
 {
-    int order[N_CAUSES], n = tail_order(tail, order);
+    int order[N_CAUSES], n = tail_order(tail, false, order);
     double excess = tail_excess_ms(tail);
     json_open(j, "tail", '{');
     json_number(j, "threshold_ms", tail->threshold_ms);
     json_number(j, "median_ms", tail->median_ms);
     json_integer(j, "n_steps", tail->n_steps);
+    json_number(j, "share", tail->share);
+    json_number(j, "cpu_wait_share", tail->cpu_wait_share);
     json_open(j, "causes", '[');
     for (int i = 0; i < n; i++) {
         int k = order[i];
         json_open(j, NULL, '{');
-        json_string(j, "cause", tail_cause_name(k));
+        json_string(j, "cause", profile_cause_names[k]);
         json_integer(j, "n_steps", tail->n_by_cause[k]);
         json_number(j, "excess_ms", tail->excess_ms[k]);
-        json_number(j, "share_of_steps", (double)tail->n_by_cause[k] / (double)tail->n_steps);
+        json_number(j, "each_ms", tail->each_ms[k]);
+        json_integer(j, "period", tail->period[k]);
         json_number(j, "share_of_excess", excess > 0.0 ? tail->excess_ms[k] / excess : 0.0);
         json_close(j, '}');
     }
@@ -262,7 +265,7 @@ static void write_findings(json *j, const mlff_profile *profile)
             if (profile->slowest[i].tags >> k & 1) json_string(j, NULL, profile_tag_names[k]);
         json_close(j, ']');
         j->flat = false;
-        json_string(j, "cause", tail_cause_name(tail_cause(profile, profile->slowest[i].tags, profile->slowest[i].value)));
+        json_string(j, "cause", profile_cause_names[profile->slowest_cause[i]]);
         json_close(j, '}');
     }
     json_close(j, ']');

@@ -374,6 +374,16 @@ done:
     return status;
 }
 
+// A cause by its name; unknown for those of a newer mlff.
+static int cause_named(const char *name)
+{
+    int k = 0;
+    if (!name) return UNKNOWN_CAUSE;
+    if (strcmp(name, "preempted") == 0) return CAUSE_CPU_WAIT; // its name in older reports
+    while (k < UNKNOWN_CAUSE && strcmp(name, profile_cause_names[k]) != 0) k++;
+    return k;
+}
+
 static mlff_status read_slowest(const loader *l, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -389,6 +399,10 @@ static mlff_status read_slowest(const loader *l, mlff_profile *profile)
         MLFF_TRY(read_integer(&inner, "step", REQUIRED, 0, (int64_t)1 << 53, &slow->step));
         MLFF_TRY(read_number(&inner, "latency_ms", REQUIRED, &slow->value));
         MLFF_TRY(read_member(&inner, "seen", true, &seen));
+        char *cause = NULL;
+        MLFF_TRY(read_text(&inner, "cause", MAY_BE_NULL, &cause));
+        profile->slowest_cause[profile->n_slowest - 1] = cause_named(cause);
+        base_free(cause);
         cJSON_ArrayForEach(word, seen) for (int k = 0; k < N_TAGS;
                                             k++) if (cJSON_IsString(word) && strcmp(word->valuestring, profile_tag_names[k]) == 0)
             slow->tags |= 1u << k;
@@ -408,6 +422,9 @@ static mlff_status read_tail(const loader *l, profile_tail *tail)
     MLFF_TRY(read_number(&inner, "threshold_ms", MAY_BE_NULL, &tail->threshold_ms));
     MLFF_TRY(read_number(&inner, "median_ms", MAY_BE_NULL, &tail->median_ms));
     MLFF_TRY(read_member(&inner, "causes", true, &array));
+    tail->cpu_wait_share = NAN;
+    MLFF_TRY(read_number(&inner, "share", MAY_BE_NULL, &tail->share));
+    MLFF_TRY(read_number(&inner, "cpu_wait_share", MAY_BE_NULL, &tail->cpu_wait_share));
     cJSON_ArrayForEach(item, array)
     {
         snprintf(inside, sizeof inside, "tail.causes[%d].", n++);
@@ -418,13 +435,16 @@ static mlff_status read_tail(const loader *l, profile_tail *tail)
         MLFF_TRY(read_text(&row, "cause", REQUIRED, &cause));
         MLFF_TRY(read_integer(&row, "n_steps", REQUIRED, 1, (int64_t)1 << 40, &n_steps));
         MLFF_TRY(read_number(&row, "excess_ms", REQUIRED, &excess_ms));
-        while (k < UNKNOWN_CAUSE && strcmp(cause, profile_tag_names[k]) != 0) k++; // of a newer mlff: unknown here
+        k = cause_named(cause);
         tail->n_by_cause[k] += n_steps;
         tail->excess_ms[k] += excess_ms;
         tail->n_steps += n_steps;
+        MLFF_TRY(read_number(&row, "each_ms", MAY_BE_NULL, &tail->each_ms[k]));
+        MLFF_TRY(read_integer(&row, "period", 0, 0, (int64_t)1 << 40, &tail->period[k]));
         if (!isfinite(tail_excess_ms(tail)))
             MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"%sexcess_ms\" is larger than times can be", l->path, inside);
     }
+    MLFF_TRY(read_integer(&inner, "n_steps", 0, 0, (int64_t)1 << 53, &tail->n_steps));
 done:
     base_free(cause);
     return status;
@@ -509,6 +529,9 @@ static mlff_status read_run(const loader *l, int run, mlff_profile **profile_out
     MLFF_TRY(kernels_read(l->path, cJSON_GetObjectItemCaseSensitive(l->object, "gpu_kernels"), &profile->kernels));
     MLFF_TRY(energy_read(l->path, cJSON_GetObjectItemCaseSensitive(l->object, "energy"), &profile->energy));
     MLFF_TRY(read_tail(l, &profile->tail));
+    double run_ms = profile->summary.latency_ms.mean * (double)profile->n_latency;
+    if (profile->tail.share == 0.0 && run_ms > 0.0)
+        profile->tail.share = tail_excess_ms(&profile->tail) / run_ms; // an older report
     MLFF_TRY(read_pairs(l, "environment", &profile->environment));
     MLFF_TRY(read_pairs(l, "workload", &profile->workload));
     MLFF_TRY(read_pairs(l, "implementation", &profile->implementation));

@@ -434,7 +434,7 @@ static void write_slowest(page *p, const mlff_profile *profile)
     if (*sentence) wrapped(p, "", sentence);
     for (int i = 0; i < n; i++) {
         const series_slow *slow = &profile->slowest[i];
-        int cause = tail_cause(profile, slow->tags, slow->value);
+        int cause = profile->slowest_cause[i];
         size_t length = 0;
         seen[0] = 0;
         for (int k = 0; k < N_TAGS; k++)
@@ -443,7 +443,7 @@ static void write_slowest(page *p, const mlff_profile *profile)
                                            length ? ", " : "; also seen: ", profile_tag_names[k]);
         snprintf(step, sizeof step, "step %lld", (long long)slow->step);
         snprintf(label, sizeof label, "%s%s", padded(step, 16, copy), profile_time_text(slow->value, time));
-        row(p, label, 28, "%s%s", tail_cause_name(cause), seen);
+        row(p, label, 28, "%s%s", profile_cause_names[cause], seen);
     }
 }
 

@@ -45,6 +45,10 @@ typedef struct run {
     int64_t n_pairs, n_rebuilds, n_growths, first_rebuilds, first_growths; /* -1: unknown */
     int64_t n_not_finite, wall_ns, n_tagged[N_TAGS];
     double typical_ns, pace_ns; /* of a step, followed as it goes; of the core at its best */
+    process_watch watch;
+    int64_t watched_ns;              /* time of the steps since the watch was read */
+    double contended_ns, counted_ns; /* of the steps: a thread waited for a CPU; all */
+    int64_t paused_ns;               /* of the callable, before this step */
 
     int n_ledgers; /* OWN_LEDGERS, then the callable's; in `memory` the rows of WORK follow */
     memory_series memory;
@@ -80,11 +84,15 @@ mlff_status run_frame_next(run *r);
 mlff_status run_call(run *r, unsigned wanted, int64_t *time_ns);
 /* One step of the trajectory, stages collected. */
 mlff_status run_step(run *r, int64_t *time_ns);
+/* Before each step: what its parts are counted from. `before` holds the reading after the step before, and is updated. */
+void run_prepare(run *r, process_events *before);
 /* What is noted of a step after it; its tags. */
 uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const process_events *after);
 /* Tags of what the system did between two readings; of the core's pace now, against its best. */
 uint32_t run_events(const process_events *before, const process_events *after);
 uint32_t run_pace(run *r);
+/* Reads the watch after a step of that time: parts of it, and the tags of what is seen. */
+uint32_t run_watch(run *r, int64_t time_ns, float parts[N_PARTS]);
 bool run_stops(const run *r, int64_t done);
 
 /* ranges_cuda.c: a range of the tool that listens (NVTX), around steps and outside of their timing. Profiling thread only. */

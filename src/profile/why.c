@@ -72,16 +72,27 @@ static void add_tail(reasons *r, const mlff_profile *profile)
 {
     const mlff_statistics *t = &profile->summary.latency_ms;
     const profile_tail *tail = &profile->tail;
-    int order[N_CAUSES], n = tail_order(tail, order);
-    double share = 1.0 - t->median / fmax(t->mean, 1e-12);
-    if (t->p99 < 2.0 * t->median && share < 0.1) return;
-    if (n > 0)
-        add(r, fmax(share, 0.05), "slow steps: P99 is %s, %.1f × the median (%s); %.0f %% of their excess is %s",
-            PROFILE_TIME(t->p99), t->p99 / t->median, PROFILE_TIME(t->median),
-            100.0 * tail->excess_ms[order[0]] / fmax(tail_excess_ms(tail), 1e-12), tail_cause_name(order[0]));
-    else
-        add(r, fmax(share, 0.05), "slow steps: P99 is %s, %.1f × the median (%s)", PROFILE_TIME(t->p99), t->p99 / t->median,
-            PROFILE_TIME(t->median));
+    char text[400] = "", crowd[320];
+    int order[N_CAUSES], n = tail_order(tail, true, order), n_named = 0;
+    double share = fmax(tail->share, 1.0 - t->median / fmax(t->mean, 1e-12));
+    bool crowded = tail_crowded(profile, crowd, sizeof crowd);
+    size_t length = 0;
+    if (t->p99 < 2.0 * t->median && share < 0.03) return;
+    for (int i = 0; i < n && n_named < 3 && length < sizeof text - 1; i++) {
+        char cause[160];
+        if (crowded && order[i] == CAUSE_CPU_WAIT) continue; // has a line of its own
+        tail_cause_text(tail, order[i], cause, sizeof cause);
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", n_named++ ? ", " : ", of that ", cause);
+    }
+    if (crowded && n_named == 0) return;
+    add(r, share > 0.1 && n_named > 0 ? 1.5 : fmax(share, 0.05), "slow steps: %.0f %% of the run is beyond the median step%s%s",
+        100.0 * share, text, n_named == 0 ? "; no cause stands out" : "");
+}
+
+static void add_crowd(reasons *r, const mlff_profile *profile)
+{
+    char text[400];
+    if (tail_crowded(profile, text, sizeof text)) add(r, 1.9, "%s", text);
 }
 
 static void add_course(reasons *r, const mlff_profile *profile)
@@ -108,6 +119,7 @@ int why(const mlff_profile *profile, why_line lines[WHY_LINES])
         add(&r, 3.0, "the energy of %lld of %lld steps is not a finite number: these times say nothing",
             (long long)profile->n_not_finite, (long long)profile->summary.n_steps);
     add_leaks(&r, profile);
+    add_crowd(&r, profile);
     add_budget(&r, profile);
     add_stages(&r, profile);
     add_rebuilds(&r, profile);

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_void_p
 from types import FrameType, TracebackType
@@ -98,6 +99,27 @@ def _attach(error: BaseException, attribute: str, measured: Any) -> None:
         setattr(error, attribute, measured)
     except AttributeError:
         pass  # an exception with slots has no room for it
+
+
+class Pauses:
+    """Time that Python's garbage collector has taken so far, counted while the context is open, where C reads it."""
+
+    def __init__(self) -> None:
+        self.total = c_int64(0)
+        self._start = 0
+
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._start = time.perf_counter_ns()
+        elif self._start:
+            self.total.value += time.perf_counter_ns() - self._start
+
+    def __enter__(self) -> Pauses:
+        gc.callbacks.append(self._on_collection)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        gc.callbacks.remove(self._on_collection)
 
 
 # ---- profiles ------------------------------------------------------------------------------------------------------
@@ -238,8 +260,10 @@ def run_profile(
         c_callable.counters, c_callable.context = counters
 
     out = c_void_p()
-    gc.collect()  # garbage of before is not to be freed in the middle of what is watched
-    with interrupts:
+    pauses = Pauses()
+    c_callable.paused_ns = ctypes.addressof(pauses.total)
+    gc.collect()  # what is already garbage must not be freed in the middle of the measurement
+    with interrupts, pauses:
         status = lib.profile.mlff_profile_run(byref(c_callable), trajectory.handle, byref(options), byref(out))
     return (ProfileHandle(out) if out.value else None), status, interrupts
 

@@ -208,6 +208,7 @@ class mlff_callable(Structure):
         ("counters", c_void_p),
         ("destroy", c_void_p),
         ("stage_spans", c_void_p),
+        ("paused_ns", c_void_p),
     ]
 
 
