@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md profile report compare bench check devices"
+commands="import new info eval md profile report compare bench check devices kim"
 
 test_help() {
     run 0 --help

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT
+// driver.c: KIM model driver: a model file as a KIM portable model, for LAMMPS and every other KIM simulator.
+//
+// Simulators may create a model several times (LAMMPS does so twice) without computing: creation loads the weights, and the
+// first computation creates the evaluator. The neighbor list is built here from the coordinates, which KIM allows, so that KIM's
+// own list is never asked for.
+//
+// Environment variables: MLFF_DEVICE (auto), MLFF_PRECISION (float32), OMP_NUM_THREADS.
+#include "driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "halo.h"
+#include "KIM_ModelDriverHeaders.h"
+#include "ranks.h"
+
+typedef struct kim_model {
+    mlff_model *model;
+    mlff_evaluator *evaluator; // NULL until the first computation
+    halo *halo;
+    double length, energy;    // units of the simulator in one Å and one eV
+    double influence, cutoff; // in the simulator's unit of length; KIM keeps pointers to them
+    int no_ghost_lists;       // KIM keeps a pointer to it
+    size_t n_capacity;        // atoms that the arrays below hold
+    double *positions;        // [n][3] Å
+    double *forces;           // [n][3] eV/Å, of the batch
+    double *atom_energies;    // [n] eV, of the batch
+} kim_model;
+
+int model_driver_create(KIM_ModelDriverCreate *create, KIM_LengthUnit length, KIM_EnergyUnit energy, KIM_ChargeUnit charge,
+                        KIM_TemperatureUnit temperature, KIM_TimeUnit time);
+
+static void destroy(kim_model *m)
+{
+    if (!m) return;
+    mlff_evaluator_destroy(m->evaluator);
+    mlff_model_destroy(m->model);
+    halo_destroy(m->halo);
+    free(m->positions);
+    free(m->forces);
+    free(m->atom_energies);
+    free(m);
+}
+
+// ---- a computation ---------------------------------------------------------------------------------------------------------
+
+// What KIM hands over and wants; a result that is not wanted is NULL.
+typedef struct kim_call {
+    const int *n_atoms, *atomic_numbers, *contributing;
+    const double *coordinates; // [n_atoms][3] of the simulator's unit, as all below
+    double *energy, *forces, *atom_energies, *virial;
+} kim_call;
+
+static bool get_call(const KIM_ModelComputeArguments *arguments, kim_call *call)
+{
+    typedef struct {
+        KIM_ComputeArgumentName name;
+        double **to;
+    } row;
+    int *n = NULL, *codes = NULL, *contributing = NULL;
+    double *coordinates = NULL;
+    const row rows[] = {{KIM_COMPUTE_ARGUMENT_NAME_coordinates, &coordinates},
+                        {KIM_COMPUTE_ARGUMENT_NAME_partialEnergy, &call->energy},
+                        {KIM_COMPUTE_ARGUMENT_NAME_partialForces, &call->forces},
+                        {KIM_COMPUTE_ARGUMENT_NAME_partialParticleEnergy, &call->atom_energies},
+                        {KIM_COMPUTE_ARGUMENT_NAME_partialVirial, &call->virial}};
+    int failed =
+        KIM_ModelComputeArguments_GetArgumentPointerInteger(arguments, KIM_COMPUTE_ARGUMENT_NAME_numberOfParticles, &n) ||
+        KIM_ModelComputeArguments_GetArgumentPointerInteger(arguments, KIM_COMPUTE_ARGUMENT_NAME_particleSpeciesCodes, &codes) ||
+        KIM_ModelComputeArguments_GetArgumentPointerInteger(arguments, KIM_COMPUTE_ARGUMENT_NAME_particleContributing,
+                                                            &contributing);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        failed = failed || KIM_ModelComputeArguments_GetArgumentPointerDouble(arguments, rows[k].name, rows[k].to);
+    call->n_atoms = n;
+    call->atomic_numbers = codes;
+    call->contributing = contributing;
+    call->coordinates = coordinates;
+    return !failed;
+}
+
+static mlff_status choose_precision(mlff_precision *precision_out)
+{
+    static const char *const names[] = {"float32", "float64", "tf32", "bf16"}; // in the order of mlff_precision
+    const char *wanted = getenv("MLFF_PRECISION");
+    if (!wanted || !wanted[0]) return MLFF_OK;
+    for (int k = 0; k < 4; k++)
+        if (strcmp(wanted, names[k]) == 0) {
+            *precision_out = (mlff_precision)(MLFF_FLOAT32 + k);
+            return MLFF_OK;
+        }
+    return mlff_fail(MLFF_ERR_USAGE, "MLFF_PRECISION \"%s\" is not known; use float32, float64, tf32 or bf16", wanted);
+}
+
+// A device that was chosen, not asked for, may lack a path for this model or precision: then the CPU.
+static mlff_status create_evaluator(kim_model *m)
+{
+    const char *wanted = getenv("MLFF_DEVICE");
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_model_info info;
+    mlff_evaluator *evaluator = NULL;
+
+    mlff_status status = choose_precision(&options.precision);
+    if (status == MLFF_OK) status = ranks_device(wanted, &options.device);
+    if (status != MLFF_OK) return status;
+    if (ranks_count() > 1 && !getenv("OMP_NUM_THREADS")) options.n_threads = 1;
+    status = mlff_evaluator_create(m->model, &options, &evaluator);
+    if (status == MLFF_ERR_UNSUPPORTED && options.device.kind == MLFF_CUDA && (!wanted || strcmp(wanted, "auto") == 0)) {
+        options.device = (mlff_device){MLFF_CPU, 0};
+        status = mlff_evaluator_create(m->model, &options, &evaluator);
+    }
+    mlff_model_info_get(m->model, &info);
+    if (status == MLFF_OK) status = halo_create(info.cutoff_angstrom, info.n_layers, options.device.kind == MLFF_CPU, &m->halo);
+    if (status == MLFF_OK)
+        m->evaluator = evaluator;
+    else
+        mlff_evaluator_destroy(evaluator);
+    return status;
+}
+
+static mlff_status reserve(kim_model *m, size_t n)
+{
+    if (n <= m->n_capacity) return MLFF_OK;
+    n += n / 4;
+    free(m->positions);
+    free(m->forces);
+    free(m->atom_energies);
+    m->positions = malloc(3 * n * sizeof(double));
+    m->forces = malloc(3 * n * sizeof(double));
+    m->atom_energies = malloc(n * sizeof(double));
+    m->n_capacity = m->positions && m->forces && m->atom_energies ? n : 0;
+    return m->n_capacity ? MLFF_OK : mlff_fail(MLFF_ERR_MEMORY, "no memory for %zu atoms", n);
+}
+
+static void clear(const kim_call *call)
+{
+    const size_t n = (size_t)*call->n_atoms;
+    if (call->energy) *call->energy = 0;
+    if (call->forces) memset(call->forces, 0, sizeof(double) * 3 * n);
+    if (call->atom_energies) memset(call->atom_energies, 0, sizeof(double) * n);
+    if (call->virial) memset(call->virial, 0, sizeof(double) * 6);
+}
+
+// From the batch's atoms to the simulator's, in its units. KIM's virial is dE/dε, order xx yy zz yz xz xy.
+static void scatter(const kim_model *m, const kim_call *call, const int *atom, int n, double energy, const double *virial)
+{
+    static const int voigt[6] = {0, 4, 8, 5, 2, 1};
+    const double force_unit = m->energy / m->length;
+    if (call->energy) *call->energy = energy * m->energy;
+    for (int k = 0; k < n; k++) {
+        const size_t i = (size_t)atom[k];
+        for (int c = 0; call->forces && c < 3; c++)
+            call->forces[3 * i + (size_t)c] = m->forces[3 * (size_t)k + (size_t)c] * force_unit;
+        if (call->atom_energies) call->atom_energies[i] = m->atom_energies[k] * m->energy;
+    }
+    for (int k = 0; call->virial && k < 6; k++) call->virial[k] = -virial[voigt[k]] * m->energy;
+}
+
+static mlff_status compute_call(kim_model *m, const kim_call *call)
+{
+    const int n = *call->n_atoms;
+    const mlff_batch *batch;
+    const int *atom;
+    double energy, virial[9];
+
+    clear(call);
+    mlff_status status = m->evaluator ? MLFF_OK : create_evaluator(m);
+    if (status == MLFF_OK) status = reserve(m, (size_t)n);
+    if (status != MLFF_OK) return status;
+    for (size_t k = 0; k < 3 * (size_t)n; k++) m->positions[k] = call->coordinates[k] / m->length;
+    status = halo_update(m->halo, n, call->atomic_numbers, call->contributing, m->positions, &batch, &atom);
+    if (status != MLFF_OK || batch->first_atom[1] == 0) return status; // a process may own no atoms
+    const mlff_results results = {.energies = &energy,
+                                  .atom_energies = call->atom_energies ? m->atom_energies : NULL,
+                                  .forces = call->forces ? m->forces : NULL,
+                                  .virials = call->virial ? virial : NULL};
+    status = mlff_evaluator_compute(m->evaluator, batch, &results);
+    if (status == MLFF_OK) scatter(m, call, atom, batch->first_atom[1], energy, virial);
+    return status;
+}
+
+/* One line that users see, beside KIM's log: simulators print only that something failed. Where several processes run, the others
+ * would wait for this one for ever (LAMMPS asks all of them to report an error together), so the process ends, and the MPI
+ * launcher ends the rest. */
+static void fail_compute(const KIM_ModelCompute *compute, const char *text)
+{
+    KIM_ModelCompute_LogEntry(compute, KIM_LOG_VERBOSITY_error, text, __LINE__, __FILE__);
+    if (ranks_count() == 1) {
+        fprintf(stderr, "mlff: kim: %s\n", text);
+        return;
+    }
+    fprintf(stderr, "mlff: kim: rank %d: %s\n", ranks_own(), text);
+    fflush(NULL);
+    _exit(EXIT_FAILURE);
+}
+
+static int compute(const KIM_ModelCompute *compute, const KIM_ModelComputeArguments *arguments)
+{
+    kim_model *m;
+    kim_call call = {0};
+    KIM_ModelCompute_GetModelBufferPointer(compute, (void **)&m);
+    if (!get_call(arguments, &call)) {
+        fail_compute(compute, "the simulator's arguments cannot be read");
+        return 1;
+    }
+    if (compute_call(m, &call) != MLFF_OK) {
+        fail_compute(compute, mlff_last_error());
+        return 1;
+    }
+    return 0;
+}
+
+// ---- creation and destruction ----------------------------------------------------------------------------------------------
+
+static int arguments_create(const KIM_ModelCompute *compute, KIM_ModelComputeArgumentsCreate *create)
+{
+    (void)compute;
+    const KIM_ComputeArgumentName names[] = {KIM_COMPUTE_ARGUMENT_NAME_partialEnergy, KIM_COMPUTE_ARGUMENT_NAME_partialForces,
+                                             KIM_COMPUTE_ARGUMENT_NAME_partialParticleEnergy,
+                                             KIM_COMPUTE_ARGUMENT_NAME_partialVirial};
+    int failed = 0;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        failed =
+            failed || KIM_ModelComputeArgumentsCreate_SetArgumentSupportStatus(create, names[k], KIM_SUPPORT_STATUS_optional);
+    return failed;
+}
+
+static int arguments_destroy(const KIM_ModelCompute *compute, KIM_ModelComputeArgumentsDestroy *destroy_arguments)
+{
+    (void)compute;
+    (void)destroy_arguments;
+    return 0;
+}
+
+static int model_destroy(KIM_ModelDestroy *model)
+{
+    kim_model *m;
+    KIM_ModelDestroy_GetModelBufferPointer(model, (void **)&m);
+    destroy(m);
+    return 0;
+}
+
+static mlff_status load(const KIM_ModelDriverCreate *create, kim_model *m)
+{
+    int n_files = 0;
+    const char *folder, *file;
+    char path[4096];
+    KIM_ModelDriverCreate_GetNumberOfParameterFiles(create, &n_files);
+    if (n_files != 1 || KIM_ModelDriverCreate_GetParameterFileBasename(create, 0, &file))
+        return mlff_fail(MLFF_ERR_FORMAT, "%d parameter files, expected one; install the model with mlff kim install", n_files);
+    KIM_ModelDriverCreate_GetParameterFileDirectoryName(create, &folder);
+    if (snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path)
+        return mlff_fail(MLFF_ERR_LIMIT, "the path of the parameter file is too long");
+    mlff_status status = mlff_model_load(path, &m->model);
+    return status == MLFF_OK ? driver_check_model(m->model) : status;
+}
+
+// Every unit of length and energy that KIM knows is offered: results are converted from Å and eV.
+static mlff_status set_units(KIM_ModelDriverCreate *create, kim_model *m, KIM_LengthUnit length, KIM_EnergyUnit energy)
+{
+    if (KIM_LengthUnit_Equal(length, KIM_LENGTH_UNIT_unused)) length = KIM_LENGTH_UNIT_A;
+    if (KIM_EnergyUnit_Equal(energy, KIM_ENERGY_UNIT_unused)) energy = KIM_ENERGY_UNIT_eV;
+    const KIM_ChargeUnit charge = KIM_CHARGE_UNIT_unused;
+    const KIM_TemperatureUnit temperature = KIM_TEMPERATURE_UNIT_unused;
+    const KIM_TimeUnit time = KIM_TIME_UNIT_unused;
+    if (KIM_ModelDriverCreate_ConvertUnit(KIM_LENGTH_UNIT_A, KIM_ENERGY_UNIT_eV, charge, temperature, time, length, energy,
+                                          charge, temperature, time, 1, 0, 0, 0, 0, &m->length) ||
+        KIM_ModelDriverCreate_ConvertUnit(KIM_LENGTH_UNIT_A, KIM_ENERGY_UNIT_eV, charge, temperature, time, length, energy,
+                                          charge, temperature, time, 0, 1, 0, 0, 0, &m->energy) ||
+        KIM_ModelDriverCreate_SetUnits(create, length, energy, charge, temperature, time))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "the simulator's units cannot be converted from Å and eV");
+    return MLFF_OK;
+}
+
+static mlff_status describe(KIM_ModelDriverCreate *create, kim_model *m)
+{
+    mlff_model_info info;
+    mlff_model_info_get(m->model, &info);
+    m->cutoff = info.cutoff_angstrom * m->length;
+    m->influence = info.n_layers * m->cutoff;
+    m->no_ghost_lists = 1;
+    int failed = KIM_ModelDriverCreate_SetModelNumbering(create, KIM_NUMBERING_zeroBased);
+    for (int k = 0; k < info.n_elements; k++) {
+        const int z = info.elements[k];
+        failed = failed || KIM_ModelDriverCreate_SetSpeciesCode(create, KIM_SpeciesName_FromString(mlff_element_symbol(z)), z);
+    }
+    KIM_ModelDriverCreate_SetInfluenceDistancePointer(create, &m->influence);
+    KIM_ModelDriverCreate_SetNeighborListPointers(create, 1, &m->cutoff, &m->no_ghost_lists);
+    KIM_ModelDriverCreate_SetModelBufferPointer(create, m);
+    return failed ? mlff_fail(MLFF_ERR_UNSUPPORTED, "KIM refused an element of the model") : MLFF_OK;
+}
+
+static bool set_routines(KIM_ModelDriverCreate *create)
+{
+    typedef struct {
+        KIM_ModelRoutineName name;
+        KIM_Function *function;
+    } row;
+    const row rows[] = {{KIM_MODEL_ROUTINE_NAME_ComputeArgumentsCreate, (KIM_Function *)arguments_create},
+                        {KIM_MODEL_ROUTINE_NAME_Compute, (KIM_Function *)compute},
+                        {KIM_MODEL_ROUTINE_NAME_ComputeArgumentsDestroy, (KIM_Function *)arguments_destroy},
+                        {KIM_MODEL_ROUTINE_NAME_Destroy, (KIM_Function *)model_destroy}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (KIM_ModelDriverCreate_SetRoutinePointer(create, rows[k].name, KIM_LANGUAGE_NAME_c, 1, rows[k].function)) return false;
+    return true;
+}
+
+int model_driver_create(KIM_ModelDriverCreate *create, KIM_LengthUnit length, KIM_EnergyUnit energy, KIM_ChargeUnit charge,
+                        KIM_TemperatureUnit temperature, KIM_TimeUnit time)
+{
+    (void)charge, (void)temperature, (void)time; // of no result
+    kim_model *m = calloc(1, sizeof *m);
+    mlff_status status = m ? load(create, m) : mlff_fail(MLFF_ERR_MEMORY, "no memory for a KIM model");
+    if (status == MLFF_OK) status = set_units(create, m, length, energy);
+    if (status == MLFF_OK) status = describe(create, m);
+    if (status == MLFF_OK && !set_routines(create)) status = mlff_fail(MLFF_ERR_UNSUPPORTED, "KIM refused the model's routines");
+    if (status == MLFF_OK) return 0;
+    KIM_ModelDriverCreate_LogEntry(create, KIM_LOG_VERBOSITY_error, mlff_last_error(), __LINE__, __FILE__);
+    if (ranks_own() == 0) fprintf(stderr, "mlff: kim: %s\n", mlff_last_error()); // the same on every rank
+    destroy(m);
+    return 1;
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// ranks.c: rank and device of this process under an MPI launcher.
+#include "ranks.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The first variable that holds a number; `otherwise` where none does.
+static int read_first(const char *const *names, int otherwise)
+{
+    for (; *names; names++) {
+        const char *text = getenv(*names);
+        char *end;
+        if (!text || !text[0]) continue;
+        long value = strtol(text, &end, 10);
+        if (*end == '\0' && value >= 0 && value < 1 << 24) return (int)value;
+    }
+    return otherwise;
+}
+
+// Open MPI, MPICH and Intel MPI (Hydra), MVAPICH, Slurm.
+int ranks_local(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+                                        "SLURM_LOCALID", NULL};
+    return read_first(names, -1);
+}
+
+int ranks_count(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS", NULL};
+    return read_first(names, 1);
+}
+
+int ranks_own(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
+    return read_first(names, 0);
+}
+
+mlff_status ranks_device(const char *wanted, mlff_device *device_out)
+{
+    const bool any = !wanted || !wanted[0] || strcmp(wanted, "auto") == 0;
+    if (!any && strcmp(wanted, "cuda") != 0) return mlff_device_parse(wanted, device_out);
+    const int n_gpus = mlff_device_count(MLFF_CUDA), local = ranks_local();
+    if (n_gpus == 0) return mlff_device_parse(any ? "cpu" : "cuda", device_out);
+    *device_out = (mlff_device){MLFF_CUDA, local > 0 ? local % n_gpus : 0};
+    return MLFF_OK;
+}

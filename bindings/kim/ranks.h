@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* ranks.h: what the MPI launcher tells a process through environment variables; KIM hands no communicator to a model. */
+#ifndef RANKS_H
+#define RANKS_H
+
+#include "mlff.h"
+
+/* Rank of this process on its host; -1 where no launcher said one. */
+int ranks_local(void);
+/* Ranks of the job; 1 where no launcher said a number. */
+int ranks_count(void);
+/* Rank in the job; 0 where no launcher said one. */
+int ranks_own(void);
+
+/* The device of this process. wanted (MLFF_DEVICE, or NULL): "cpu", "cuda:1" as given; "cuda": the GPU of the local rank, modulo
+ * the number of GPUs; "auto" or NULL: the same where a GPU works, else the CPU. MLFF_ERR_USAGE or MLFF_ERR_DEVICE otherwise. */
+mlff_status ranks_device(const char *wanted, mlff_device *device_out);
+
+#endif

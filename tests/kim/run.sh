@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Models as KIM portable models, in collections of their own: mlff kim, and LAMMPS (pair_style kim) against mlff eval. Skipped (77),
+# with the reason, where LAMMPS, MPI or python3 are absent.
+#   run.sh BIN_FOLDER NAME
+set -uo pipefail
+bin=$(cd "$1" && pwd)
+name=$2
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+mlff=$bin/mlff
+export KIM_API_MODEL_DRIVERS_DIR=$work/drivers KIM_API_PORTABLE_MODELS_DIR=$work/models HOME=$work
+export MLFF_PRECISION=float64 MLFF_DEVICE=${MLFF_TEST_DEVICE:-cpu} OMP_NUM_THREADS=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+unset MLFF_MODEL_PATH
+
+fail() {
+    echo "FAILED: $*" >&2
+    for file in out err log.lammps; do
+        [ -s $file ] && { echo "--- $file" >&2; tail -c 2000 $file >&2; }
+    done
+    exit 1
+}
+
+needs() { # PROGRAM…
+    local program
+    for program in "$@"; do
+        command -v "$program" >/dev/null || { echo "skipped: no $program on PATH; install the Debian packages lammps, openmpi-bin and python3"; exit 77; }
+    done
+}
+
+run() { # STATUS ARGUMENTS…
+    local expected=$1
+    shift
+    "$mlff" "$@" >out 2>err </dev/null
+    local status=$?
+    [ $status = "$expected" ] || fail "exit status $status, expected $expected: mlff $*"
+}
+
+refused() { # STATUS PATTERN ARGUMENTS…: one line on stderr that matches; nothing is installed
+    local expected=$1 pattern=$2
+    shift 2
+    run "$expected" "$@"
+    grep -qE -- "$pattern" err || fail "stderr does not match '$pattern': mlff $*"
+    [ "$(grep -c . err)" = 1 ] || fail "stderr is not one line: mlff $*"
+    [ -z "$(ls -A models 2>/dev/null)" ] || fail "left behind: $(ls -A models)"
+}
+
+models() { # small untrained models: PaiNN of three layers for silicon, PaiNN and ANI for water; installed
+    "$mlff" new --arch painn --features 16 --layers 3 --rbf 8 --cutoff 4.0 --elements Si --seed 3 -o silicon.safetensors >/dev/null || fail "mlff new"
+    "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 3.5 --elements H,O --seed 5 -o water.safetensors >/dev/null || fail "mlff new"
+    "$mlff" new --arch ani --members 2 --hidden 16,8 --elements H,O --seed 7 -o ani.safetensors >/dev/null || fail "mlff new"
+    run 0 kim install silicon.safetensors --name Silicon_PaiNN
+    run 0 kim install water.safetensors --name Water_PaiNN
+    run 0 kim install ani.safetensors --name Water_ANI
+}
+
+# compare MODEL_FILE KIM_NAME RANKS SYSTEM_ARGUMENTS…: energies of atoms and forces of LAMMPS against mlff eval.
+compare() {
+    local file=$1 kim_name=$2 ranks=$3
+    shift 3
+    python3 "$here/systems.py" make "$@" || fail "systems.py make $*"
+    run 0 eval "$file" system.extxyz --precision float64 --device cpu -o expected.extxyz
+    lammps "$ranks" forces.in -var model "$kim_name"
+    python3 "$here/systems.py" compare >out || { cat out; fail "$kim_name on $ranks ranks differs from mlff eval: $*"; }
+    echo "$kim_name, $ranks ranks, $*: $(cat out)"
+}
+
+lammps() { # RANKS INPUT ARGUMENTS…
+    local ranks=$1 input=$2
+    shift 2
+    local launch=()
+    [ "$ranks" = 1 ] || launch=(mpirun --oversubscribe -np "$ranks")
+    rm -f log.lammps
+    timeout 200 "${launch[@]}" lmp -in "$here/$input" "$@" >out 2>err </dev/null || fail "lmp on $ranks ranks: $input $*"
+}
+
+# ---- tests ----------------------------------------------------------------------------------------------------------------
+
+test_install() {
+    models
+    [ -L drivers/MLFF_Distiller_Driver/libkim-api-model-driver.so ] || fail "no driver"
+    run 0 kim list
+    [ "$(grep -cE '^(Silicon_PaiNN|Water_PaiNN|Water_ANI) .*(PaiNN|ANI)' out)" = 3 ] || fail "list"
+    run 2 kim install silicon.safetensors --name Silicon_PaiNN
+    grep -q 'Silicon_PaiNN is the name of an installed KIM item' err || fail "installed twice"
+    run 0 kim remove Silicon_PaiNN
+    [ ! -e models/Silicon_PaiNN ] || fail "not removed"
+    run 0 kim remove Water_PaiNN
+    run 0 kim remove Water_ANI
+    [ -z "$(ls -A models drivers | grep -v :)" ] || fail "left behind: $(ls -A models drivers)"
+    run 0 kim list
+    [ ! -s out ] || fail "list of nothing"
+}
+
+test_refusals() {
+    "$mlff" new --arch painn --features 16 --layers 1 --rbf 8 --elements Si -o silicon.safetensors >/dev/null || fail "mlff new"
+    refused 2 '^mlff: kim: .*mlff kim --help' kim install silicon.safetensors
+    refused 2 "'sing' is not install" kim sing
+    refused 2 "'Si-model' is no KIM name" kim install silicon.safetensors --name Si-model
+    refused 2 "'../x' is no KIM name" kim install silicon.safetensors --name ../x
+    refused 1 'absent.safetensors' kim install absent.safetensors --name Absent
+    refused 2 'NAME is no model that mlff kim installed' kim remove NAME
+    refused 2 'is no model that mlff kim installed' kim remove ../drivers
+    mkdir -p full && chmod 555 full
+    if [ ! -w full ]; then
+        KIM_API_PORTABLE_MODELS_DIR=$work/full/models refused 1 'full/models: Permission denied' kim install silicon.safetensors --name Si
+    fi
+}
+
+test_lammps() {
+    needs lmp python3
+    models
+    compare silicon.safetensors Silicon_PaiNN 1 silicon 1
+    compare silicon.safetensors Silicon_PaiNN 1 silicon 3
+    compare silicon.safetensors Silicon_PaiNN 1 triclinic 2
+    compare water.safetensors Water_PaiNN 1 water 3
+    compare water.safetensors Water_PaiNN 1 molecule 1
+    compare ani.safetensors Water_ANI 1 molecule 1
+    compare ani.safetensors Water_ANI 1 water 3
+}
+
+test_mpi() {
+    needs lmp python3 mpirun
+    models
+    for ranks in 2 4; do
+        compare silicon.safetensors Silicon_PaiNN $ranks silicon 3
+        compare silicon.safetensors Silicon_PaiNN $ranks triclinic 2
+        compare water.safetensors Water_PaiNN $ranks molecule 1
+        compare ani.safetensors Water_ANI $ranks water 3
+    done
+}
+
+declare -F "test_$name" >/dev/null || fail "no test $name"
+"test_$name"

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""Systems for LAMMPS and for mlff from one set of numbers, and their results compared.
+
+systems.py make silicon|triclinic|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
+systems.py compare                                    forces.dump of LAMMPS against expected.extxyz of mlff eval
+"""
+import math
+import random
+import sys
+
+MASSES = {"H": 1.008, "O": 15.999, "Si": 28.085}
+
+
+def silicon(n, tilt):
+    """Diamond silicon, n cubic cells along each axis, atoms displaced by up to 0.08 Angstrom."""
+    numbers = random.Random(1)
+    basis = [(0, 0, 0), (0, 2, 2), (2, 0, 2), (2, 2, 0), (1, 1, 1), (1, 3, 3), (3, 1, 3), (3, 3, 1)]
+    length = 5.431 * n
+    cell = [[length, 0, 0], [tilt[0] * length, length, 0], [tilt[1] * length, tilt[2] * length, length]]
+    atoms = []
+    for i in range(n):
+        for j in range(n):
+            for k in range(n):
+                for b in basis:
+                    fraction = [(i + b[0] / 4) / n, (j + b[1] / 4) / n, (k + b[2] / 4) / n]
+                    ideal = [sum(fraction[a] * cell[a][c] for a in range(3)) for c in range(3)]
+                    atoms.append(("Si", [x + 0.2 + numbers.uniform(-0.08, 0.08) for x in ideal]))
+    return cell, atoms
+
+
+def water(n):
+    """n^3 molecules on a grid of 3.2 Angstrom, turned at random; n = 1: one molecule in the middle of a large box."""
+    numbers = random.Random(2)
+    atoms = []
+    for i in range(n):
+        for j in range(n):
+            for k in range(n):
+                centre = [3.2 * x + 1.5 + numbers.uniform(-0.1, 0.1) for x in (i, j, k)]
+                a, b = numbers.uniform(0, 2 * math.pi), numbers.uniform(0, math.pi)
+                axes = ([math.cos(a), math.sin(a), 0], [-math.sin(a) * math.cos(b), math.cos(a) * math.cos(b), math.sin(b)])
+                atoms.append(("O", centre))
+                for side in (1, -1):
+                    atoms.append(("H", [c + side * 0.76 * u + 0.58 * v for c, u, v in zip(centre, *axes)]))
+    length = 3.2 * n if n > 1 else 40.0
+    return [[length, 0, 0], [0, length, 0], [0, 0, length]], atoms
+
+
+def make(kind, n):
+    periodic = kind != "molecule"
+    if kind in ("silicon", "triclinic"):
+        cell, atoms = silicon(n, (0.1, 0.2, 0.15) if kind == "triclinic" else (0, 0, 0))
+    else:
+        cell, atoms = water(n)
+    if not periodic:
+        atoms = [(s, [x + 18 for x in p]) for s, p in atoms]
+    species = sorted({s for s, _ in atoms})
+    lattice = " ".join(repr(float(x)) for row in cell for x in row)
+    with open("system.extxyz", "w") as file:
+        file.write(f'{len(atoms)}\nLattice="{lattice}" Properties=species:S:1:pos:R:3 pbc="{" ".join(["T" if periodic else "F"] * 3)}"\n')
+        for s, p in atoms:
+            file.write(f"{s} {p[0]!r} {p[1]!r} {p[2]!r}\n")
+    with open("system.data", "w") as file:
+        file.write(f"{kind}\n\n{len(atoms)} atoms\n{len(species)} atom types\n")
+        for c, axis in enumerate("xyz"):
+            file.write(f"0 {float(cell[c][c])!r} {axis}lo {axis}hi\n")
+        if kind == "triclinic":
+            file.write(f"{cell[1][0]!r} {cell[2][0]!r} {cell[2][1]!r} xy xz yz\n")
+        file.write("\nMasses\n\n" + "".join(f"{k + 1} {MASSES[s]}\n" for k, s in enumerate(species)))
+        file.write("\nAtoms # atomic\n\n")
+        for i, (s, p) in enumerate(atoms):
+            file.write(f"{i + 1} {species.index(s) + 1} {p[0]!r} {p[1]!r} {p[2]!r}\n")
+    with open("system.in", "w") as file:
+        file.write(f"boundary {'p p p' if periodic else 'f f f'}\nvariable species string \"{' '.join(species)}\"\n")
+
+
+def compare():
+    lines = open("expected.extxyz").read().split("\n")
+    n = int(lines[0])
+    energy = float(lines[1].split("energy=")[1].split()[0])
+    forces = [[float(x) for x in line.split()[4:7]] for line in lines[2 : 2 + n]]
+    rows = [[float(x) for x in line.split()] for line in open("forces.dump").read().split("\n")[9 : 9 + n]]
+    total = float(open("energy.txt").read().split()[0])
+    energy_error = abs(sum(row[4] for row in rows) - energy) / n
+    total_error = abs(total - energy) / n
+    force_error = max(abs(a - b) for f, row in zip(forces, rows) for a, b in zip(f, row[1:4]))
+    largest = max(abs(x) for f in forces for x in f)
+    print(f"|dE| {total_error:.1e} eV/atom, sum of atom energies {energy_error:.1e}, |dF| {force_error:.1e} of {largest:.2g} eV/A")
+    # float64 in both: sums of at most some 10^4 terms in another order.
+    if not (energy_error <= 1e-11 and total_error <= 1e-11 and force_error <= 1e-11 and largest > 1e-3 and len(rows) == n):
+        sys.exit(1)
+
+
+if sys.argv[1] == "make":
+    make(sys.argv[2], int(sys.argv[3]))
+else:
+    compare()
