@@ -252,6 +252,25 @@ typedef struct mlff_stage {
 } mlff_stage;
 /* The fixed list of stages of this evaluator. Borrowed until it is destroyed. */
 MLFF_API const mlff_stage *mlff_evaluator_stages(const mlff_evaluator *evaluator, int *n_out);
+/* Size of a batch, as the work of a stage depends on it. */
+typedef struct mlff_work_size {
+    double n_systems, n_atoms;
+    double n_pairs; /* directed, within the cutoff */
+} mlff_work_size;
+/* Least work of a stage that the model's equations need; an implementation may do more. */
+typedef struct mlff_stage_work {
+    double flops;          /* a multiply-add counts as two */
+    double bytes;          /* read and written */
+    double resident_bytes; /* of the arrays involved: which level of cache they fit into */
+} mlff_stage_work;
+/* Work of a stage, by its index in the list of stages, for a batch of this size. 1: described; 0: not, `work_out` is zeros. */
+MLFF_API int mlff_evaluator_stage_work(const mlff_evaluator *evaluator, int stage, const mlff_work_size *size,
+                                       mlff_stage_work *work_out);
+/* What bounds a stage, and what makes it faster: one or two sentences; "" where nothing is known. Static. */
+MLFF_API const char *mlff_evaluator_stage_advice(const mlff_evaluator *evaluator, int stage);
+/* The stage that a GPU kernel of this name belongs to: "forward/message"; "" for a kernel that runs between steps; NULL for one
+ * that is not the evaluator's. `kernel` as profilers print it, with or without template arguments. Static. */
+MLFF_API const char *mlff_evaluator_kernel_stage(const mlff_evaluator *evaluator, const char *kernel);
 /* Switches the stages' clocks on or off (off at creation; off costs nothing). */
 MLFF_API mlff_status mlff_evaluator_stage_clock_set(mlff_evaluator *evaluator, int on);
 /* Time of each stage in the last compute, ns, [n_stages]; zeros if the clocks are off. */

@@ -64,6 +64,12 @@ typedef struct mlff_callable {
     /* Time that the caller's runtime has paused the program for so far, ns, which the caller counts on: Python's garbage
      * collector. NULL: none is known. */
     const int64_t *paused_ns;
+
+    /* What the force field says of its stages, by index: what makes a stage faster (NULL or "": not known), its least work for a
+     * batch (0: not described), and the stage that a GPU kernel belongs to, as "forward/message" (NULL: not known). */
+    const char *(*stage_advice)(void *context, int stage);
+    int (*stage_work)(void *context, int stage, const mlff_work_size *size, mlff_stage_work *work_out);
+    const char *(*kernel_stage)(void *context, const char *kernel);
 } mlff_callable;
 
 /* One of our evaluators (borrowed: it must outlive the callable) and its model. */

@@ -143,13 +143,9 @@ int main(int argc, char **argv)
     must(device_plugin_get(&gpu), "plugin");
     must(gpu->warm_up(0), "warm up");
     cuda_evaluator *e;
-    int members[ANI_MAX_MEMBERS];
     mlff_evaluator_options options = mlff_evaluator_options_default();
-    const ani_parameters *parameters = model->parameters;
-    for (int m = 0; m < parameters->n_members; m++) members[m] = m;
-    const device_ani ani = {model, sizeof *model, parameters, sizeof *parameters, members, parameters->n_members};
     options.device = (mlff_device){MLFF_CUDA, 0};
-    must(gpu->ani_create(&ani, &options, &e), "ani_create");
+    e = create_evaluator(gpu, model, &options);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         if (!only || strcmp(only, cases[k].name) == 0) run(model, gpu, e, &cases[k], calls, check);
     gpu->destroy(e);

@@ -113,21 +113,15 @@ static void errors(const expected *e, const problem *p, const mlff_results *got,
     *virial = vd / vm;
 }
 
-static device_painn painn_of(const mlff_model *model)
-{
-    return (device_painn){model, sizeof *model, model->parameters, sizeof(painn_parameters), painn_radial};
-}
-
 // `reference` may be NULL: errors are not looked at.
 static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, problem p, const expected *reference,
                 int precision, int calls)
 {
     cuda_evaluator *e;
     mlff_evaluator_options o = mlff_evaluator_options_default();
-    device_painn painn = painn_of(model);
     o.device = (mlff_device){MLFF_CUDA, 0};
     o.precision = precisions[precision].precision;
-    must(gpu->painn_create(&painn, &o, &e), "painn_create");
+    e = create_evaluator(gpu, model, &o);
     double *E = need(p.n_systems, 8), *F = need(3 * (size_t)p.n_atoms, 8), *V = need(9 * (size_t)p.n_systems, 8),
            *F2 = need(3 * (size_t)p.n_atoms, 8);
     mlff_results all = {.energies = E, .forces = F, .virials = V}, plain = {.energies = E, .forces = F2};
@@ -215,10 +209,9 @@ static void run_lists(const mlff_model *model, const device_plugin *gpu, const b
     for (int k = 0; k < 3; k++) {
         cuda_evaluator *e;
         mlff_evaluator_options o = mlff_evaluator_options_default();
-        device_painn painn = painn_of(model);
         o.device = (mlff_device){MLFF_CUDA, 0};
         setenv("MLFF_CUDA_PLAN", ways[k], 1);
-        must(gpu->painn_create(&painn, &o, &e), "painn_create");
+        e = create_evaluator(gpu, model, &o);
         unsetenv("MLFF_CUDA_PLAN");
         mlff_results results = {.energies = need(1, 8), .forces = k ? forces : first};
         must(gpu->compute(e, &p.batch, &results), "compute");
@@ -263,9 +256,8 @@ static void run_dynamics(const mlff_model *model, const device_plugin *gpu, cons
     must(mlff_system_add_masses(system), name);
     must(mlff_system_add_velocities(system), name);
     must(mlff_system_thermalize(system, 300.0, 3), name);
-    device_painn painn = painn_of(model);
     o.device = (mlff_device){MLFF_CUDA, 0};
-    must(gpu->painn_create(&painn, &o, &e), "painn_create");
+    e = create_evaluator(gpu, model, &o);
     must(gpu->dynamics_create(e, system, &motion, &d), "dynamics");
     double *times = need((size_t)n_steps, sizeof *times), before[3], after[3];
     must(gpu->dynamics_run(d, 100, NULL, &n_done), "dynamics");

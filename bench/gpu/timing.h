@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "device/device.h"
 #include "mlff_profile.h"
+#include "model/model.h"
 
 static inline void must(mlff_status status, const char *what)
 {
@@ -44,6 +45,21 @@ static inline void *to_device(const device_plugin *gpu, const void *from, size_t
     must(gpu->allocate(0, bytes, &memory), "allocate");
     if (from) must(gpu->copy(0, memory, from, bytes), "copy");
     return memory;
+}
+
+/* The plugin's evaluator of a model, without libmlff's around it. */
+static inline cuda_evaluator *create_evaluator(const device_plugin *gpu, const mlff_model *model,
+                                               const mlff_evaluator_options *options)
+{
+    cuda_evaluator *e;
+    const device_model described = {.architecture = model->architecture->name,
+                                    .title = model->architecture->title,
+                                    .model = model,
+                                    .model_bytes = sizeof *model,
+                                    .parameters = model->parameters,
+                                    .parameters_bytes = model->architecture->parameters_bytes};
+    must(gpu->evaluator_create(&described, options, &e), "evaluator_create");
+    return e;
 }
 
 /* Median device time of a step, ns, and its 5th percentile. */

@@ -19,27 +19,17 @@ typedef struct device_host {
     void (*warn)(const char *format, ...) MLFF_PRINTF(1, 2);
 } device_host;
 
-struct painn_parameters; /* model/painn/painn.h */
-struct ani_parameters;   /* model/ani/ani.h */
-
-/* A PaiNN as its part of the house hands it to the plugin. The sizes tell whether both were built from one source. */
-typedef struct device_painn {
+/* A model as libmlff passes it to the plugin; borrowed while the evaluator lives, but for `members`. The sizes tell whether both
+ * were built from the same sources. */
+typedef struct device_model {
+    const char *architecture, *title; /* "painn", "PaiNN" */
     const mlff_model *model;
     size_t model_bytes;
-    const struct painn_parameters *parameters;
+    const void *parameters; /* the architecture's own */
     size_t parameters_bytes;
-    void (*radial)(const struct painn_parameters *parameters, double d, double *psi, double *derivative); /* painn_radial */
-} device_painn;
-
-/* The same of an ANI, with the members that are to run. */
-typedef struct device_ani {
-    const mlff_model *model;
-    size_t model_bytes;
-    const struct ani_parameters *parameters;
-    size_t parameters_bytes;
-    const int *members; /* [n_members] */
+    const int *members; /* [n_members] of an ensemble, to be run; n_members 0: all. Read at creation */
     int n_members;
-} device_ani;
+} device_model;
 
 /* One model on one GPU, with its buffers and captured graphs. */
 typedef struct cuda_evaluator cuda_evaluator;
@@ -74,9 +64,10 @@ typedef struct device_plugin {
     void (*release)(int index, void *memory);
     mlff_status (*copy)(int index, void *to, const void *from, size_t bytes); /* any direction; waits */
 
-    /* ---- models on CUDA: options->device.index, options->precision */
-    mlff_status (*painn_create)(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
-    mlff_status (*ani_create)(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+    /* ---- evaluators: options->device.index, options->precision */
+    /* Fails with MLFF_ERR_UNSUPPORTED for an architecture, model or precision without GPU kernels. */
+    mlff_status (*evaluator_create)(const device_model *model, const mlff_evaluator_options *options,
+                                    cuda_evaluator **evaluator_out);
     /* Of an ensemble: compute() is of this one of the members that run, or, with -1, of their mean. */
     void (*select_member)(cuda_evaluator *evaluator, int member);
     /* Whole batch, whole step. With everything on the device the work is enqueued on batch->stream and not waited for. */
@@ -84,6 +75,8 @@ typedef struct device_plugin {
     const mlff_stage *(*stages)(const cuda_evaluator *evaluator, int *n_out);
     mlff_status (*stage_clock_set)(cuda_evaluator *evaluator, int on);
     void (*stage_times)(const cuda_evaluator *evaluator, double *time_ns);
+    /* Stage of a kernel: "forward/message"; "" between steps; NULL: not the evaluator's. */
+    const char *(*kernel_stage)(const cuda_evaluator *evaluator, const char *kernel);
     void (*evaluator_info)(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out); /* adds to what is there */
     void (*destroy)(cuda_evaluator *evaluator);
 
@@ -101,8 +94,8 @@ typedef struct device_plugin {
 /* Library and plugin must agree on this text: version and layout of everything that passes between them. */
 static inline void device_build_id(char *text, size_t text_bytes)
 {
-    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
-             sizeof(device_plugin) + sizeof(cuda_dynamics_options), sizeof(device_painn), sizeof(device_ani),
+    snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
+             sizeof(device_plugin) + sizeof(cuda_dynamics_options), sizeof(device_model),
              sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
              sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }

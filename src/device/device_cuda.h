@@ -35,8 +35,12 @@ cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyK
 /* Makes the device current for this thread. */
 mlff_status cuda_use(int index);
 
-mlff_status painn_gpu_create(const device_painn *painn, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
-mlff_status ani_gpu_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out);
+/* gpu/evaluator/gpu_registry.c: an evaluator of the architecture that the model names. Fails with MLFF_ERR_UNSUPPORTED where it has
+ * no GPU kernels, MLFF_ERR_DEVICE where library and plugin were built from different sources, or as the architecture does. */
+mlff_status gpu_evaluator_create(const device_model *model, const mlff_evaluator_options *options,
+                                 cuda_evaluator **evaluator_out);
+/* Stage of a kernel by its demangled name, template arguments ignored: the architecture's own kernels first. NULL: unknown. */
+const char *gpu_evaluator_kernel_stage(const cuda_evaluator *evaluator, const char *kernel);
 void gpu_evaluator_select_member(cuda_evaluator *evaluator, int member);
 mlff_status gpu_evaluator_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
 const mlff_stage *gpu_evaluator_stages(const cuda_evaluator *evaluator, int *n_out);

@@ -260,6 +260,33 @@ int mlff_evaluator_stage_spans(const mlff_evaluator *e, mlff_stage_span *spans, 
     return e->interface->stage_spans ? e->interface->stage_spans(e->self, spans, capacity) : 0;
 }
 
+static const model_stage *describe(const mlff_evaluator *e, int stage)
+{
+    int n;
+    const mlff_stage *stages = mlff_evaluator_stages(e, &n);
+    return stage >= 0 && stage < n ? model_stage_find(e->model, &stages[stage]) : NULL;
+}
+
+const char *mlff_evaluator_stage_advice(const mlff_evaluator *e, int stage)
+{
+    const model_stage *description = describe(e, stage);
+    return description ? description->advice : "";
+}
+
+int mlff_evaluator_stage_work(const mlff_evaluator *e, int stage, const mlff_work_size *size, mlff_stage_work *work_out)
+{
+    const model_stage *description = describe(e, stage);
+    *work_out = (mlff_stage_work){0};
+    if (!description || !description->work) return 0;
+    description->work(e->model, &mlff_evaluator_stages(e, NULL)[stage], size, work_out);
+    return 1;
+}
+
+const char *mlff_evaluator_kernel_stage(const mlff_evaluator *e, const char *kernel)
+{
+    return e->interface->kernel_stage ? e->interface->kernel_stage(e->self, kernel) : NULL;
+}
+
 void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_out)
 {
     *info_out =

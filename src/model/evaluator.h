@@ -26,6 +26,7 @@ typedef struct evaluator_interface {
     mlff_status (*stage_clock_set)(void *self, int on);
     void (*stage_times)(const void *self, double *time_ns);
     int (*stage_spans)(const void *self, mlff_stage_span *spans, int capacity); /* NULL: not known */
+    const char *(*kernel_stage)(const void *self, const char *kernel);          /* NULL: no kernels */
     void (*info)(const void *self, mlff_evaluator_info *info_out);              /* adds to what is there */
 
     /* Integrates the atoms of `dynamics` on the evaluator's device; NULL: the host does. Fails with MLFF_ERR_UNSUPPORTED

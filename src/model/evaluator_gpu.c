@@ -26,13 +26,19 @@ static mlff_status create(const mlff_model *model, mlff_evaluator_options *optio
     mlff_status status = MLFF_OK;
     const model_architecture *architecture = model->architecture;
     plugin_evaluator *e = NULL;
-    if (!architecture->create_gpu)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use --device cpu", architecture->title);
     if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
     e->model = model;
     e->device_index = options->device.index;
     MLFF_TRY(device_plugin_get(&e->plugin));
-    MLFF_TRY(architecture->create_gpu(model, e->plugin, options, members, n_members, &e->evaluator));
+    const device_model described = {.architecture = architecture->name,
+                                    .title = architecture->title,
+                                    .model = model,
+                                    .model_bytes = sizeof *model,
+                                    .parameters = model->parameters,
+                                    .parameters_bytes = architecture->parameters_bytes,
+                                    .members = members,
+                                    .n_members = n_members};
+    MLFF_TRY(e->plugin->evaluator_create(&described, options, &e->evaluator));
     *self_out = e;
     e = NULL;
 done:
@@ -92,6 +98,12 @@ static void stage_times(const void *self, double *time_ns)
 {
     const plugin_evaluator *e = self;
     e->plugin->stage_times(e->evaluator, time_ns);
+}
+
+static const char *kernel_stage(const void *self, const char *kernel)
+{
+    const plugin_evaluator *e = self;
+    return e->plugin->kernel_stage(e->evaluator, kernel);
 }
 
 static void info(const void *self, mlff_evaluator_info *info_out)
@@ -179,6 +191,7 @@ const evaluator_interface gpu_evaluator_interface = {
     .stages = stages,
     .stage_clock_set = stage_clock_set,
     .stage_times = stage_times,
+    .kernel_stage = kernel_stage,
     .info = info,
     .dynamics_create = dynamics_create,
 };

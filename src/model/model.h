@@ -11,10 +11,9 @@
 #include "base/base.h"
 #include "mlff.h"
 #include "model/settings.h"
+#include "model/stages.h"
 
 typedef struct model_architecture model_architecture;
-struct device_plugin; /* device/device.h */
-struct cuda_evaluator;
 struct train_backend; /* model/train_backend.h */
 struct train_backend_options;
 
@@ -165,13 +164,11 @@ typedef struct cpu_options {
 /* One row of the registry. */
 struct model_architecture {
     const char *name, *title, *reference;
-    bool ensemble; /* its models have members (n_members, possibly 1) that can be run one by one */
+    size_t parameters_bytes; /* of model->parameters, checked against the plugin's */
+    bool ensemble;           /* its models have members (n_members, possibly 1) that can be run one by one */
     /* Checks tensors and metadata and fills the model's fields; model->file is filled. */
     mlff_status (*load)(mlff_model *model);
     mlff_status (*create_cpu)(const mlff_model *model, const cpu_options *options, model_backend **backend_out);
-    /* One model on a GPU through the plugin, of an ensemble these members; NULL: on the CPU only. */
-    mlff_status (*create_gpu)(const mlff_model *model, const struct device_plugin *plugin, const mlff_evaluator_options *options,
-                              const int *members, int n_members, struct cuda_evaluator **evaluator_out);
     /* Trains on a device (model/train_backend.h); NULL: the architecture cannot be trained. */
     mlff_status (*create_train_backend)(const mlff_model *model, const struct train_backend_options *options,
                                         struct train_backend **backend_out);
@@ -182,6 +179,7 @@ struct model_architecture {
     const model_setting *settings;
     size_t options_bytes;
     mlff_status (*create)(const void *options, model_weights *weights_out);
+    const model_stage *stages; /* ends with a name of NULL; NULL: none is described */
 };
 extern const model_architecture painn_architecture, ani_architecture;
 enum { MODEL_MAX_ARCHITECTURES = 16 };

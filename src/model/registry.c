@@ -427,7 +427,8 @@ size_t mlff_abi_size(const char *struct_name)
         SIZE(mlff_import_options),   SIZE(mlff_setting),        SIZE(mlff_model_info),
         SIZE(mlff_halo_array),       SIZE(mlff_halo),           SIZE(mlff_evaluator_options),
         SIZE(mlff_results),          SIZE(mlff_stage),          SIZE(mlff_evaluator_info),
-        SIZE(mlff_stage_span),       SIZE(mlff_device_info),    SIZE(mlff_device_memory),
+        SIZE(mlff_work_size),        SIZE(mlff_stage_work),     SIZE(mlff_stage_span),
+        SIZE(mlff_device_info),      SIZE(mlff_device_memory),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
-// callable.c: our evaluators through the same door as anyone's force field; only mlff.h is used.
-
-#include <string.h>
+// callable.c: a callable of an evaluator; only mlff.h is used.
 
 #include "profile.h"
 
 typedef struct evaluator_callable {
     mlff_evaluator *evaluator;
     char *name, *device, *architecture, *notes;
-    painn_size painn;
     double *forces; /* [n_atoms][3] where the caller wants them computed but not handed over */
     size_t forces_capacity;
 } evaluator_callable;
@@ -89,25 +86,27 @@ static void evaluator_destroy(void *context)
     base_free(own);
 }
 
-static int metadata_count(const mlff_model *model, const char *key)
+static const char *evaluator_advice(void *context, int stage)
 {
-    const char *name, *value;
-    int64_t count;
-    for (int i = 0; (name = mlff_model_metadata(model, i, &value)); i++)
-        if (strcmp(name, key) == 0 && base_parse_int64(value, &count) && count > 0 && count < 100000) return (int)count;
-    return 0;
+    return mlff_evaluator_stage_advice(((evaluator_callable *)context)->evaluator, stage);
 }
 
-painn_size callable_painn(const mlff_callable *callable, int *n_threads)
+static int evaluator_work(void *context, int stage, const mlff_work_size *size, mlff_stage_work *work_out)
+{
+    return mlff_evaluator_stage_work(((evaluator_callable *)context)->evaluator, stage, size, work_out);
+}
+
+static const char *evaluator_kernel_stage(void *context, const char *kernel)
+{
+    return mlff_evaluator_kernel_stage(((evaluator_callable *)context)->evaluator, kernel);
+}
+
+int callable_ceiling_threads(const mlff_callable *callable)
 {
     mlff_evaluator_info info;
-    *n_threads = 0;
-    if (callable->step != evaluator_step) return (painn_size){0};
-    const evaluator_callable *own = callable->context;
-    mlff_evaluator_info_get(own->evaluator, &info);
-    if (info.device.kind != MLFF_CPU || info.precision == MLFF_FLOAT64) return (painn_size){0};
-    *n_threads = info.n_threads;
-    return own->painn;
+    if (callable->step != evaluator_step) return 0;
+    mlff_evaluator_info_get(((const evaluator_callable *)callable->context)->evaluator, &info);
+    return info.device.kind == MLFF_CPU && info.precision != MLFF_FLOAT64 ? info.n_threads : 0;
 }
 
 static unsigned properties_of(const mlff_model *model)
@@ -131,8 +130,6 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
     mlff_evaluator_info_get(evaluator, &info);
     mlff_device_text(info.device, device, sizeof device);
     own->evaluator = evaluator;
-    if (strcmp(model_info.architecture, "painn") == 0)
-        own->painn = (painn_size){metadata_count(model, "n_features"), model_info.n_layers, metadata_count(model, "n_radial")};
     char architecture[512], notes[256];
     const bool direct = !model_info.conservative && mlff_model_outputs(model) & MLFF_OUTPUT_FORCES;
     snprintf(notes, sizeof notes, "%s%s%s",
@@ -162,6 +159,9 @@ mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_m
         .ledgers = evaluator_ledgers,
         .counters = evaluator_counters,
         .destroy = evaluator_destroy,
+        .stage_advice = evaluator_advice,
+        .stage_work = evaluator_work,
+        .kernel_stage = evaluator_kernel_stage,
     };
     callable.stages = mlff_evaluator_stages(evaluator, &callable.n_stages);
     *callable_out = callable;

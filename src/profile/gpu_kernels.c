@@ -62,73 +62,44 @@ done:
 
 // ---- names ---------------------------------------------------------------------------------------
 
-const char *kernel_class(const char *name, bool ours)
+const char *kernel_class(const char *name)
 {
     static const struct {
-        const char *part, *stage;
-    } stages[] = {{"prepare_kernel", "forward/transfer"},
-                  {"search_kernel", "forward/neighbors"},
-                  {"pairs_kernel", "forward/neighbors"},
-                  {"reverse_kernel", "forward/neighbors"},
-                  {"small_kernel", "forward/neighbors"},
-                  {"scan_kernel", "forward/neighbors"},
-                  {"sort_kernel", "forward/neighbors"},
-                  {"filter_kernel", "forward/neighbors"},
-                  {"announce_kernel", "forward/neighbors"},
-                  {"arrive_kernel", "forward/neighbors"},
-                  {"alone_kernel", "forward/neighbors"},
-                  {"row_kernel", "forward/neighbors"},
-                  {"arrange_kernel", "forward/neighbors"},
-                  {"layers_kernel", "forward/message"},
-                  {"wide_last_kernel", "forward/update"},
-                  {"wide_back_kernel", "backward/update"},
-                  {"wide_kernel", "forward/network"},
-                  {"message_kernel", "forward/message"},
-                  {"mix_back_kernel", "backward/update"},
-                  {"mix_last_kernel", "forward/update"},
-                  {"mix_kernel", "forward/update"},
-                  {"edges_kernel", "backward/message"},
-                  {"aev_kernel", "forward/aev_radial"},
-                  {"network_kernel", "forward/network"},
-                  {"aev_back_kernel", "backward/aev_backward"},
-                  {"forces_kernel", "backward/forces"},
-                  {"sums_kernel", "sums"},
-                  {"advance_kernel", "integrate"},
-                  {"finish_kernel", "integrate"}},
-      classes[] = {{"gemm", "matrix product"},
-                   {"gemv", "matrix product"},
-                   {"cutlass", "matrix product"},
-                   {"xmma", "matrix product"},
-                   {"nvjet", "matrix product"},
-                   {"matmul", "matrix product"},
-                   {"splitkreduce", "matrix product"},
-                   {"nccl", "communication"},
-                   {"scatter", "gather, scatter"},
-                   {"gather", "gather, scatter"},
-                   {"index", "gather, scatter"},
-                   {"sort", "sort, scan"},
-                   {"scan", "sort, scan"},
-                   {"unique", "sort, scan"},
-                   {"cub::", "sort, scan"},
-                   {"fft", "FFT"},
-                   {"conv", "convolution"},
-                   {"softmax", "reduction"},
-                   {"norm", "reduction"},
-                   {"reduce", "reduction"},
-                   {"elementwise", "elementwise"},
-                   {"catarray", "copy"},
-                   {"transpose", "copy"},
-                   {"copy", "copy"},
-                   {"fill", "copy"},
-                   {"triton_", "compiled (Triton)"}};
+        const char *part, *kind;
+    } classes[] = {
+        {"gemm", "matrix product"},
+        {"gemv", "matrix product"},
+        {"cutlass", "matrix product"},
+        {"xmma", "matrix product"},
+        {"nvjet", "matrix product"},
+        {"matmul", "matrix product"},
+        {"splitkreduce", "matrix product"},
+        {"nccl", "communication"},
+        {"scatter", "gather, scatter"},
+        {"gather", "gather, scatter"},
+        {"index", "gather, scatter"},
+        {"sort", "sort, scan"},
+        {"scan", "sort, scan"},
+        {"unique", "sort, scan"},
+        {"cub::", "sort, scan"},
+        {"fft", "FFT"},
+        {"conv", "convolution"},
+        {"softmax", "reduction"},
+        {"norm", "reduction"},
+        {"reduce", "reduction"},
+        {"elementwise", "elementwise"},
+        {"catarray", "copy"},
+        {"transpose", "copy"},
+        {"copy", "copy"},
+        {"fill", "copy"},
+        {"triton_", "compiled (Triton)"},
+    };
     char lower[416];
     size_t n = 0;
-    for (size_t i = 0; ours && i < sizeof stages / sizeof *stages; i++)
-        if (strstr(name, stages[i].part)) return stages[i].stage;
     for (; name[n] && n + 1 < sizeof lower; n++) lower[n] = (char)tolower((unsigned char)name[n]);
     lower[n] = 0;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (strstr(lower, classes[i].part)) return classes[i].stage;
+        if (strstr(lower, classes[i].part)) return classes[i].kind;
     return "other";
 }
 
@@ -158,28 +129,24 @@ static void path_of(const mlff_stage *stage, char *path, size_t path_bytes)
     snprintf(path, path_bytes, "%s%s%s", stage->phase, *stage->phase ? "/" : "", stage->name);
 }
 
-// The stage that a kernel of this name is of, if the force field has such a stage; else what kind of kernel it seems to be.
-static const char *stage_name(const char *name, bool is_kernel, const mlff_stage *stages, int n_stages)
+// The stage that the force field gives to a kernel of this name; else what kind of kernel it seems to be.
+static const char *stage_name(const char *name, bool is_kernel, const mlff_callable *callable)
 {
-    const char *ours = is_kernel ? kernel_class(name, true) : "copy"; // a copy is of no stage: clocks begin after it
-    char path[256];
-    for (int k = 0; k < n_stages; k++) {
-        path_of(&stages[k], path, sizeof path);
-        if (strcmp(path, ours) == 0) return ours;
-    }
-    return is_kernel ? kernel_class(name, false) : "copy";
+    const char *stage = NULL;
+    if (!is_kernel) return "copy"; // belongs to no stage: clocks begin after it
+    if (callable && callable->kernel_stage) stage = callable->kernel_stage(callable->context, name);
+    return stage && *stage ? stage : kernel_class(name);
 }
 
-// The row of a record; NULL and an error if there is no room.
-static kernel_row *row_of(kernel_report *report, const activity *a, const activity_record *r, const mlff_stage *stages,
-                          int n_stages)
+// The row of a record; NULL and an error if out of memory.
+static kernel_row *row_of(kernel_report *report, const activity *a, const activity_record *r, const mlff_callable *callable)
 {
     const char *name = kernel_name(a, r);
     for (int i = 0; i < report->n_rows; i++)
         if (strcmp(report->rows[i].name, name) == 0) return &report->rows[i];
     if (report->n_rows == KERNELS_MAX_ROWS) return &report->rows[KERNELS_MAX_ROWS - 1];
     kernel_row *row = &report->rows[report->n_rows];
-    const char *stage = stage_name(name, r->kind == ACTIVITY_KERNEL, stages, n_stages);
+    const char *stage = stage_name(name, r->kind == ACTIVITY_KERNEL, callable);
     if (profile_set(&row->name, name) != MLFF_OK || profile_set(&row->stage, stage) != MLFF_OK) return NULL;
     report->n_rows++;
     return row;
@@ -205,7 +172,7 @@ static int64_t outside(int64_t begin, int64_t end, int64_t left, int64_t right)
 
 // Records [first, last) are of the step `s`: rows, and the parts of the step in ns.
 static mlff_status read_step(kernel_report *report, const activity *a, size_t first, size_t last, const kernel_step *s,
-                             const mlff_stage *stages, int n_stages)
+                             const mlff_callable *callable)
 {
     int64_t first_kernel = 0, last_kernel = 0, span_begin = 0, span_end = 0, busy = 0, waited = 0, waited_until = s->start_ns,
             begun = 0;
@@ -213,7 +180,7 @@ static mlff_status read_step(kernel_report *report, const activity *a, size_t fi
     for (size_t i = first; i < last; i++) {
         const activity_record *r = &a->records[i];
         if (r->kind == ACTIVITY_WAIT) continue;
-        kernel_row *row = row_of(report, a, r, stages, n_stages);
+        kernel_row *row = row_of(report, a, r, callable);
         kernel_stage *stage = row ? stage_of(report, row->stage) : NULL;
         if (!row || !stage) return MLFF_ERR_MEMORY;
         if (span_end == 0) span_begin = span_end = begun = r->start_ns;
@@ -291,7 +258,7 @@ done:
 }
 
 mlff_status kernels_analyse(kernel_report *report, const activity *a, const kernel_step *steps, int64_t n_steps, int64_t n_each,
-                            int64_t until_ns, const mlff_stage *stages, int n_stages)
+                            int64_t until_ns, const mlff_callable *callable)
 {
     mlff_status status = MLFF_OK;
     size_t at = 0;
@@ -304,7 +271,7 @@ mlff_status kernels_analyse(kernel_report *report, const activity *a, const kern
         size_t first = at;
         int64_t border = k + 1 < n_steps ? steps[k + 1].start_ns - steps[k + 1].before_ns / 2 : until_ns;
         while (at < a->n_records && a->records[at].start_ns < border) at++;
-        MLFF_TRY(read_step(report, a, first, at, &steps[k], stages, n_stages));
+        MLFF_TRY(read_step(report, a, first, at, &steps[k], callable));
     }
     double scale = 1.0 / (double)(n_steps * n_each);
     double *const sums[] = {&report->busy_ms,      &report->gap_ms,  &report->wait_ms,   &report->host_ms,
@@ -420,9 +387,9 @@ static mlff_status analyse(run *r, kernel_report *report, int64_t n_steps, bool 
     kernel_report energy = {0};
     const kernel_step *first = &r->kernel_steps[energy_alone ? n_steps : 0];
     int64_t until_ns = energy_alone ? first->start_ns - first->before_ns / 2 : INT64_MAX;
-    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, 1, until_ns, r->callable.stages, r->n_stages));
+    MLFF_TRY(kernels_analyse(report, &r->activity, r->kernel_steps, n_steps, 1, until_ns, r->n_stages > 0 ? &r->callable : NULL));
     if (!energy_alone) return MLFF_OK;
-    MLFF_TRY(kernels_analyse(&energy, &r->activity, first, n_steps, 1, INT64_MAX, NULL, 0));
+    MLFF_TRY(kernels_analyse(&energy, &r->activity, first, n_steps, 1, INT64_MAX, NULL));
     MLFF_TRY(kernels_tell_phases(report, &energy));
 done:
     kernel_report_clear(&energy);

@@ -51,9 +51,10 @@ typedef struct kernel_step {
     int64_t before_ns; /* since the end of the step before */
 } kernel_step;
 /* Fills the report from a window and what is in it: n_steps entries, each of `n_each` steps that follow without a break;
- * what begins at until_ns or later is left out; `stages` are the force field's. */
+ * what begins at until_ns or later is left out. `callable` names the stages of kernels; NULL: by kind. Fails with
+ * MLFF_ERR_MEMORY. */
 mlff_status kernels_analyse(kernel_report *report, const activity *window, const kernel_step *steps, int64_t n_steps,
-                            int64_t n_each, int64_t until_ns, const mlff_stage *stages, int n_stages);
+                            int64_t n_each, int64_t until_ns, const mlff_callable *callable);
 /* Says of each kernel of a force field without stages whether steps of the energy alone run it too ("energy: matrix product"),
  * or only steps with forces, or both run it, with forces oftener. */
 mlff_status kernels_tell_phases(kernel_report *full, const kernel_report *energy);
@@ -85,7 +86,7 @@ step_budget budget_of(const mlff_profile *profile);
 double budget_busy_share(const step_budget *budget);
 /* Who waits for whom on a GPU; "" elsewhere. */
 void budget_text(const step_budget *budget, char *text, size_t text_bytes);
-/* The stage of our models that such a kernel is of (`ours`), or what kind it seems to be: "matrix product"; static text. */
-const char *kernel_class(const char *name, bool ours);
+/* What kind of kernel a name seems to be: "matrix product"; "other". Static. */
+const char *kernel_class(const char *name);
 
 #endif

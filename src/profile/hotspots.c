@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// hotspots.c: what was seen, which stage, and the lever to pull. A gain is named only where it can be computed: a stage
+// hotspots.c: what was seen, in which stage, and advice. A gain is named only where it can be computed: a stage
 // with share s of the step, made free, speeds the step up by at most 1/(1-s) (Amdahl).
 #include <math.h>
 #include <stdarg.h>
@@ -29,54 +29,30 @@ static mlff_status say(mlff_profile *profile, const char *format, ...)
 
 // ---- stages --------------------------------------------------------------------------------------
 
-// What bounds a stage, and what a user can do about it; by phase and name, or by name alone.
+// Advice for the rows that the profiler makes itself; stages of a force field come with their own (mlff_callable.stage_advice).
 static const struct {
-    const char *stage, *lever;
-} levers[] = {
-    {"neighbors",
-     "the search for neighbours, or the check that the list still holds. Raise the evaluator's skin (fewer rebuilds, "
-     "a few more pairs to pass over); frames that do not follow from one another need a new list each time"},
-    {"geometry", "one pass over all pairs, bound by memory. Its cost goes with the number of pairs: a smaller cutoff has fewer"},
-    {"radial", "exponentials and cosines for each pair and basis function. Fewer radial functions or a smaller cutoff cost less"},
-    {"filter", "a matrix product for each pair. Fewer pairs (cutoff), fewer radial functions or shared filters cost less"},
-    {"message",
-     "the sum over pairs of products of features, bound by memory traffic per pair. A smaller cutoff, fewer features or "
-     "fewer layers cost less; more threads help while atoms suffice for them"},
-    {"update", "matrix products over atoms, bound by arithmetic. Its cost goes with the square of the number of features: fewer "
-               "features or layers, or more threads while atoms suffice for them"},
-    {"embedding", "a look-up for each atom, bound by memory, and rarely worth work"},
-    {"readout", "a small network for each atom, bound by arithmetic. More threads, or fewer features"},
-    {"backward/forces",
-     "pair gradients summed into forces, bound by memory. Its cost goes with the number of pairs: a smaller cutoff "
-     "has fewer"},
+    const char *stage, *advice;
+} own_rows[] = {
+    {"energy",
+     "the forward pass. A force field without stages gets faster by batching structures, by more threads or a GPU, by a lower "
+     "precision, or by a smaller model"},
     {"forces", "the gradient on top of the energy. Analytic gradients need about the time of the energy again, automatic "
                "differentiation several times that: look for a compiled or fused backward pass, or batch several structures"},
     {"stress", "the derivative by strain. Leave it out of the properties where the pressure is not needed"},
-    {"transfer",
-     "copies between host and device. Keep positions and results on the device, or put several structures into one call"},
-    {"integrate",
-     "the integrator, not the force field. It weighs when the force field is fast; NVE needs no random numbers, Langevin does"},
-    {"launch",
-     "the GPU takes up the step's graph: 2 to 3 µs however small the step. Put several structures into one call, or leave "
-     "the steps to the GPU (mlff md --device cuda)"},
+    {"integrate", "the integrator, not the force field. Its share is large when the force field is fast; NVE needs no random "
+                  "numbers, Langevin does"},
     {"launch gap",
      "the device waits for the host to launch work. Use a captured graph, fused kernels, or several structures in one call"},
     {"wait", "the host waits for the device. Give it several structures in one call, or a faster device"},
     {"host", "work of the host around the device's. Make fewer and larger calls"},
-    {"energy",
-     "the forward pass. A force field that cannot be looked into gets faster by batching structures, by more threads or a "
-     "GPU, by a lower precision, or by a smaller model"},
 };
 
-static const char *lever_of(const profile_stage *row)
+static const char *advice_of(const profile_stage *row)
 {
-    char both[256];
-    snprintf(both, sizeof both, "%s/%s", row->phase, row->name);
-    for (size_t i = 0; i < sizeof levers / sizeof *levers; i++)
-        if (strcmp(levers[i].stage, both) == 0) return levers[i].lever;
-    for (size_t i = 0; i < sizeof levers / sizeof *levers; i++)
-        if (strcmp(levers[i].stage, row->name) == 0) return levers[i].lever;
-    return "this stage is the first to look into";
+    if (*row->advice) return row->advice;
+    for (size_t i = 0; i < sizeof own_rows / sizeof *own_rows; i++)
+        if (!*row->phase && strcmp(own_rows[i].stage, row->name) == 0) return own_rows[i].advice;
+    return "no advice is known for this stage; look at it first";
 }
 
 // Rows of one name and phase, over all layers: a stage split over layers would otherwise hide below the threshold.
@@ -137,7 +113,7 @@ static mlff_status say_unattributed(mlff_profile *profile, const group *g)
                g->share * 100.0, PROFILE_TIME(g->time_ms), profile->model_name);
 }
 
-// `above`: a stage already told with the same lever, or NULL.
+// `above`: a heavier stage with the same advice, or NULL.
 static mlff_status say_stage(mlff_profile *profile, const group *g, const group *above)
 {
     char where[96], detail[128] = "", bound[96] = "", same[160];
@@ -156,9 +132,9 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     }
     if (g->share < 0.99)
         snprintf(bound, sizeof bound, ". Were it free, a step would be at most %.2f× as fast", 1.0 / (1.0 - g->share));
-    if (above) snprintf(same, sizeof same, "the same lever as for %.60s (%.60s)", above->first->name, above->first->phase);
+    if (above) snprintf(same, sizeof same, "the same advice as for %.60s (%.60s)", above->first->name, above->first->phase);
     return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s: %s%s", row->name, where, g->share * 100.0,
-               PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, above ? same : lever_of(row), bound);
+               PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, above ? same : advice_of(row), bound);
 }
 
 static mlff_status say_stages(mlff_profile *profile)
@@ -170,7 +146,7 @@ static mlff_status say_stages(mlff_profile *profile)
     for (int i = 0; i < n; i++) {
         const group *above = NULL;
         for (int k = 0; k < i && !above; k++)
-            if (groups[k].share > 0.10 && lever_of(groups[k].first) == lever_of(groups[i].first)) above = &groups[k];
+            if (groups[k].share > 0.10 && strcmp(advice_of(groups[k].first), advice_of(groups[i].first)) == 0) above = &groups[k];
         if (groups[i].share > 0.10) MLFF_TRY(say_stage(profile, &groups[i], above));
         if (strcmp(groups[i].first->name, "unattributed") == 0 && groups[i].share < -0.02)
             MLFF_TRY(say(profile,

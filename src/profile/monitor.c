@@ -322,7 +322,7 @@ static mlff_status window_read(mlff_monitor *m, const activity *window, const ke
     mlff_status status = MLFF_OK;
     kernel_report *report = base_alloc(1, sizeof *report, "a report on kernels");
     if (!report) return MLFF_ERR_MEMORY;
-    MLFF_TRY(kernels_analyse(report, window, all, 1, n_steps, INT64_MAX, m->r.callable.stages, m->n_stages));
+    MLFF_TRY(kernels_analyse(report, window, all, 1, n_steps, INT64_MAX, m->n_stages > 0 ? &m->r.callable : NULL));
     if (m->n_windows == 0) { // from here on steps are those after a window
         m->before_ms = m->unwatched_ns / (double)m->n_unwatched * 1e-6;
         m->unwatched_ns = 0.0;

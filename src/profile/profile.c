@@ -484,9 +484,7 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
     MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));
-    int n_threads;
-    painn_size size = callable_painn(&r->callable, &n_threads);
-    MLFF_TRY(bounds_derive(profile, &size, n_threads));
+    MLFF_TRY(bounds_derive(profile, &r->callable, callable_ceiling_threads(&r->callable)));
     profile->summary.partial = *ended != MLFF_OK;
     if (*ended != MLFF_OK) MLFF_TRY(profile_note(profile, "partial: %s", r->error));
     MLFF_TRY(profile_derive(profile));

@@ -84,16 +84,13 @@ enum { STAGE_BLOCKS = 40 };
 typedef struct profile_stage {
     mlff_profile_stage shown; /* strings are the fields below */
     char *name, *phase, *includes;
+    char *advice;                   /* what makes it faster, as the force field says; "" where it does not */
     double blocks_ms[STAGE_BLOCKS]; /* means of equal parts of the run */
     int n_blocks;                   /* STAGE_BLOCKS, or 0: not known */
     double flops, bytes, bound_ms;  /* least work of the stage, and the least time for it here; 0 where not known */
+    double resident_bytes;          /* of the arrays that the work involves; not kept in files */
     bool bound_by_memory;
 } profile_stage;
-
-/* Of a PaiNN; zeros for any other force field. */
-typedef struct painn_size {
-    int n_features, n_layers, n_radial;
-} painn_size;
 
 struct mlff_profile {
     mlff_profile_summary summary; /* strings are the fields below */
@@ -198,10 +195,11 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
 /* What measuring cost, one sentence; "" where it was not measured. */
 void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
-/* callable.c: the size of a PaiNN that runs on the CPU in float32, and its threads; zeros for anything else. */
-painn_size callable_painn(const mlff_callable *callable, int *n_threads);
-/* bounds.c: least work and least time of each stage. */
-mlff_status bounds_derive(mlff_profile *profile, const painn_size *size, int n_threads);
+/* callable.c: threads whose measured ceilings bound the callable's stages: those of an evaluator on the CPU in float32, else 0. */
+int callable_ceiling_threads(const mlff_callable *callable);
+/* bounds.c: least work of each stage as the callable states it, and its least time on n_threads (0: not bounded here). The first
+ * rows of the profile are the callable's stages. Fails with MLFF_ERR_MEMORY. */
+mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, int n_threads);
 
 /* leaks.c: reserved memory against what is used of it; called by profile_derive. */
 void leaks_relate(mlff_profile *profile);

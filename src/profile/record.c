@@ -84,6 +84,7 @@ void mlff_profile_destroy(mlff_profile *profile)
         base_free(profile->stages[i].name);
         base_free(profile->stages[i].phase);
         base_free(profile->stages[i].includes);
+        base_free(profile->stages[i].advice);
     }
     for (int i = 0; i < profile->n_verdicts; i++) base_free((char *)(uintptr_t)profile->verdicts[i].text);
     for (int i = 0; i < profile->n_recommendations; i++) base_free(profile->recommendations[i]);
@@ -135,12 +136,14 @@ mlff_status profile_add_stage(mlff_profile *profile, const mlff_stage *stage, co
     MLFF_TRY(profile_set(&row.name, stage->name));
     MLFF_TRY(profile_set(&row.phase, stage->phase));
     MLFF_TRY(profile_set(&row.includes, stage->includes));
+    MLFF_TRY(profile_set(&row.advice, ""));
     profile->stages[profile->n_stages++] = row;
     return MLFF_OK;
 done:
     base_free(row.name);
     base_free(row.phase);
     base_free(row.includes);
+    base_free(row.advice);
     return status;
 }
 

@@ -152,15 +152,18 @@ static void write_stages(json *j, const mlff_profile *profile)
         json_string(j, "phase", row->phase);
         json_integer(j, "layer", row->shown.layer);
         json_string(j, "includes", row->includes);
+        if (*row->advice) json_string(j, "advice", row->advice);
         json_number(j, "mean_ms", row->shown.mean_ms);
         json_number(j, "median_ms", row->shown.median_ms);
         json_number(j, "p95_ms", row->shown.p95_ms);
         json_number(j, "share", row->shown.share);
         json_boolean(j, "is_hotspot", row->shown.is_hotspot);
         if (row->n_blocks > 0) json_numbers(j, "blocks_ms", row->blocks_ms, row->n_blocks); // means of equal parts of the run
-        if (row->bound_ms > 0.0) { // the least work, and the least time this machine needs for it
+        if (row->flops > 0.0 || row->bytes > 0.0) {                                         // the least work
             json_number(j, "flops", row->flops);
             json_number(j, "bytes", row->bytes);
+        }
+        if (row->bound_ms > 0.0) { // the least time that this machine needs for it
             json_number(j, "bound_ms", row->bound_ms);
             json_boolean(j, "bound_by_memory", row->bound_by_memory);
         }

@@ -324,20 +324,23 @@ static mlff_status read_blocks(const loader *l, profile_stage *row)
 static mlff_status read_stage(const loader *l, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
-    char *name = NULL, *phase = NULL, *includes = NULL;
+    char *name = NULL, *phase = NULL, *includes = NULL, *advice = NULL;
     int64_t layer = -1;
     mlff_statistics time = {.median = NAN, .p95 = NAN};
     MLFF_TRY(profile_set(&phase, ""));
     MLFF_TRY(profile_set(&includes, ""));
+    MLFF_TRY(profile_set(&advice, ""));
     MLFF_TRY(read_text(l, "name", REQUIRED, &name));
     MLFF_TRY(read_text(l, "phase", MAY_BE_NULL, &phase));
     MLFF_TRY(read_text(l, "includes", MAY_BE_NULL, &includes));
+    MLFF_TRY(read_text(l, "advice", MAY_BE_NULL, &advice));
     MLFF_TRY(read_integer(l, "layer", 0, -1, 1000000, &layer));
     MLFF_TRY(read_number(l, "mean_ms", REQUIRED | MAY_BE_NEGATIVE, &time.mean));
     MLFF_TRY(read_number(l, "median_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.median));
     MLFF_TRY(read_number(l, "p95_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.p95));
     MLFF_TRY(profile_add_stage(profile, &(mlff_stage){name, phase, (int)layer, includes}, &time));
     profile_stage *row = &profile->stages[profile->n_stages - 1];
+    MLFF_TRY(profile_set(&row->advice, advice));
     MLFF_TRY(read_blocks(l, row));
     MLFF_TRY(read_number(l, "flops", MAY_BE_NULL, &row->flops));
     MLFF_TRY(read_number(l, "bytes", MAY_BE_NULL, &row->bytes));
@@ -347,6 +350,7 @@ done:
     base_free(name);
     base_free(phase);
     base_free(includes);
+    base_free(advice);
     return status;
 }
 

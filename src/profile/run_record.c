@@ -110,6 +110,9 @@ mlff_status record_stages(const run *r, mlff_profile *profile)
     for (int k = 0; k < r->n_stages; k++) {
         MLFF_TRY(series_statistics(&r->stages[k], 1e-6, &time));
         MLFF_TRY(profile_add_stage(profile, &r->callable.stages[k], &time));
+        if (r->callable.stage_advice)
+            MLFF_TRY(
+                profile_set(&profile->stages[profile->n_stages - 1].advice, r->callable.stage_advice(r->callable.context, k)));
         keep_blocks(&r->stages[k], &profile->stages[profile->n_stages - 1]);
     }
     if (r->n_stages == 0) MLFF_TRY(profile_add_split(profile));

@@ -160,37 +160,42 @@ static void test_what_if_interval(void **state)
     assert_true(n_holds >= DRAWS * (0.95 - 2.6 * sqrt(0.05 * 0.95 / DRAWS))); // 2.6 binomial errors are passed in 0.5 %
 }
 
-// Work of a small PaiNN counted by hand, and a bound that is that work over the ceiling, whichever is slower.
+// Work as a force field states it: the index of the stage tells what is expected of it.
+static int stated_work(void *context, int stage, const mlff_work_size *size, mlff_stage_work *work_out)
+{
+    (void)context;
+    *work_out = (mlff_stage_work){100.0 * size->n_pairs, 4.0 * size->n_atoms, 64.0};
+    if (stage == 1) *work_out = (mlff_stage_work){1.0, 8e9, 8e9}; // memory-bound
+    return stage != 2;
+}
+
+// Bounds from stated work: that work over the ceiling, whichever is slower.
 static void test_bounds(void **state)
 {
     (void)state;
-    static const mlff_stage stages[] = {{"message", "forward", 0, ""},
-                                        {"message", "forward", 1, ""},
-                                        {"update", "backward", 1, ""},
-                                        {"readout", "forward", -1, ""},
-                                        {"neighbors", "forward", -1, ""}};
+    static const mlff_stage stages[] = {
+        {"message", "forward", 0, ""}, {"copy", "forward", -1, ""}, {"neighbors", "forward", -1, ""}};
+    const mlff_callable callable = {.n_stages = 3, .stages = stages, .stage_work = stated_work};
     mlff_profile *profile = of_size(10, 1.0, 0.1);
     profile->stages_measured = true;
     profile->summary.mean_pairs = 100.0;
-    for (int k = 0; k < 5; k++) assert_ok(profile_add_stage(profile, &stages[k], &(mlff_statistics){.mean = 0.1, .median = 0.1}));
-    assert_ok(bounds_derive(profile, &(painn_size){8, 2, 20}, 1));
+    for (int k = 0; k < 3; k++) assert_ok(profile_add_stage(profile, &stages[k], &(mlff_statistics){.mean = 0.1, .median = 0.1}));
+    assert_ok(bounds_derive(profile, &callable, 0)); // on a device without ceilings: the work alone
     const profile_stage *rows = profile->stages;
-    assert_near(rows[0].flops, 8 * 10 * 64 + 100 * (0.5 * 12 * 24 + 80), 1e-9);
-    assert_near(rows[1].flops, 8 * 10 * 64 + 100 * (0.5 * 12 * 24 + 128), 1e-9);
-    assert_near(rows[0].bytes, 4 * 100 * 24, 1e-9);
-    assert_near(rows[1].bytes, 4 * 100 * 48, 1e-9);
-    assert_near(rows[2].flops, 22 * 10 * 64, 1e-9);
-    assert_near(rows[3].flops, 10 * (64 + 8), 1e-9);
-    assert_near(rows[4].bound_ms, 0.0, 0); // nothing is said of it
+    assert_near(rows[0].flops, 10000.0, 0);
+    assert_near(rows[0].bytes, 40.0, 0);
+    assert_near(rows[0].bound_ms, 0.0, 0);
+    assert_ok(bounds_derive(profile, &callable, 1));
+    assert_near(rows[2].flops, 0.0, 0); // not described
+    assert_near(rows[2].bound_ms, 0.0, 0);
     const ceilings *c = &profile->ceilings;
     printf("%.4g Gflop/s, %.3g to %.3g GB/s\n", c->flops_a_ns, c->bytes_a_ns[0], c->bytes_a_ns[CEILING_LEVELS - 1]);
     assert_true(c->flops_a_ns > 0.1 && c->flops_a_ns < 1e5);
     for (int k = 0; k < CEILING_LEVELS; k++) assert_true(c->bytes_a_ns[k] > 0.05 && c->bytes_a_ns[k] < 1e5);
-    for (int k = 0; k < 4; k++) {
-        double compute = rows[k].flops / c->flops_a_ns * 1e-6;
-        assert_true(rows[k].bound_ms >= compute * (1.0 - 1e-12));
-        assert_int_equal(rows[k].bound_by_memory, rows[k].bound_ms > compute * (1.0 + 1e-12));
-    }
+    assert_near(rows[0].bound_ms, 10000.0 / c->flops_a_ns * 1e-6, 1e-15);
+    assert_false(rows[0].bound_by_memory);
+    assert_near(rows[1].bound_ms, 8e9 / c->bytes_a_ns[CEILING_LEVELS - 1] * 1e-6, 1e-9);
+    assert_true(rows[1].bound_by_memory);
     mlff_profile_destroy(profile);
 }
 

@@ -209,6 +209,9 @@ class mlff_callable(Structure):
         ("destroy", c_void_p),
         ("stage_spans", c_void_p),
         ("paused_ns", c_void_p),
+        ("stage_advice", c_void_p),
+        ("stage_work", c_void_p),
+        ("kernel_stage", c_void_p),
     ]
 
 

@@ -33,7 +33,8 @@ typedef struct gpu_kind {
 
 struct cuda_evaluator {
     const gpu_kind *kind;
-    const char *model_name; // borrowed from the model
+    const struct gpu_architecture *architecture; // gpu_registry.h
+    const char *model_name;                      // borrowed from the model
     int device, n_multiprocessors, shared_bytes;
     int capability, hopper; // of the GPU, or less if its code was compiled for less; 1: code for Hopper alone
     gpu_step step;

@@ -169,17 +169,6 @@ static mlff_status ani_create_cpu(const mlff_model *model, const cpu_options *op
                                               : ani_cpu_create(model, options, backend_out);
 }
 
-static mlff_status ani_create_gpu(const mlff_model *model, const struct device_plugin *plugin,
-                                  const mlff_evaluator_options *options, const int *members, int n_members,
-                                  struct cuda_evaluator **evaluator_out)
-{
-    const ani_parameters *parameters = model->parameters;
-    int running[ANI_MAX_MEMBERS];
-    n_members = ani_members(parameters, &(cpu_options){.members = members, .n_members = n_members}, running);
-    const device_ani ani = {model, sizeof *model, parameters, sizeof *parameters, running, n_members};
-    return plugin->ani_create(&ani, options, evaluator_out);
-}
-
 static void ani_destroy(mlff_model *model)
 {
     ani_model *ani = model->parameters;
@@ -200,9 +189,10 @@ const model_architecture ani_architecture = {
         "Comput. 2020, 16, 4192, doi:10.1021/acs.jctc.0c00121",
     .load = ani_load,
     .create_cpu = ani_create_cpu,
-    .create_gpu = ani_create_gpu,
+    .parameters_bytes = sizeof(ani_parameters),
     .destroy = ani_destroy,
     .settings = ani_new_settings,
     .options_bytes = sizeof(ani_options),
     .create = ani_new,
+    .stages = ani_stage_descriptions,
 };

@@ -77,6 +77,7 @@ typedef struct ani_options {
     uint64_t seed;
 } ani_options;
 extern const model_setting ani_new_settings[];
+extern const model_stage ani_stage_descriptions[];
 /* Weights of an untrained ensemble. `options` is an ani_options within the ranges of ani_new_settings. Fails with
  * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 mlff_status ani_new(const void *options, model_weights *weights_out);

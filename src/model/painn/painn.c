@@ -266,6 +266,7 @@ static mlff_status painn_load(mlff_model *model)
     model->parameters = painn;
     MLFF_TRY(model_taken_create(model, &painn->taken));
 
+    painn->parameters.radial = painn_radial;
     MLFF_TRY(read_settings(model));
     MLFF_TRY(take_tensors(model));
     MLFF_TRY(take_offsets(model));
@@ -283,15 +284,6 @@ static mlff_status painn_create_cpu(const mlff_model *model, const cpu_options *
 {
     return options->precision == MLFF_FLOAT64 ? painn_reference_create(model, options, backend_out)
                                               : painn_cpu_create(model, options, backend_out);
-}
-
-static mlff_status painn_create_gpu(const mlff_model *model, const struct device_plugin *plugin,
-                                    const mlff_evaluator_options *options, const int *members, int n_members,
-                                    struct cuda_evaluator **evaluator_out)
-{
-    (void)members, (void)n_members;
-    const device_painn painn = {model, sizeof *model, model->parameters, sizeof(painn_parameters), painn_radial};
-    return plugin->painn_create(&painn, options, evaluator_out);
 }
 
 static mlff_status painn_create_train(const mlff_model *model, const train_backend_options *options, train_backend **backend_out)
@@ -318,11 +310,12 @@ const model_architecture painn_architecture = {
         "molecular spectra, ICML 2021, arXiv:2102.03150",
     .load = painn_load,
     .create_cpu = painn_create_cpu,
-    .create_gpu = painn_create_gpu,
+    .parameters_bytes = sizeof(painn_parameters),
     .create_train_backend = painn_create_train,
     .set_shifts = painn_set_shifts,
     .destroy = painn_destroy,
     .settings = painn_settings,
     .options_bytes = sizeof(painn_options),
     .create = painn_new,
+    .stages = painn_stage_descriptions,
 };

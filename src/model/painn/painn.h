@@ -22,7 +22,8 @@ typedef struct painn_layer {
 
 enum { PAINN_MAX_LAYERS = 16, PAINN_MAX_FEATURES = 1024, PAINN_MAX_RADIAL = 256, PAINN_MAX_READOUT = 8 };
 
-typedef struct painn_parameters {
+typedef struct painn_parameters painn_parameters;
+struct painn_parameters {
     int n_features, n_layers, n_radial, n_species; /* n_species: rows of the embedding */
     enum painn_basis basis;
     enum painn_cutoff cutoff_function;
@@ -36,7 +37,9 @@ typedef struct painn_parameters {
     int n_readout;                            /* linear layers of the readout, activation between */
     int readout_width[PAINN_MAX_READOUT + 1]; /* F, …, 1 */
     const float *readout_weight[PAINN_MAX_READOUT], *readout_bias[PAINN_MAX_READOUT]; /* [out][in], [out] */
-} painn_parameters;
+    /* painn_radial, for the plugin, which does not link the library. */
+    void (*radial)(const painn_parameters *parameters, double d, double *psi, double *derivative);
+};
 
 /* The radial functions and their derivative at distance d: psi[k] = φ_k(d) f(d), psi[K] = f(d); both [K + 1]. */
 void painn_radial(const painn_parameters *parameters, double d, double *psi, double *derivative);
@@ -55,6 +58,7 @@ typedef struct painn_options {
     uint64_t seed;
 } painn_options;
 extern const model_setting painn_settings[];
+extern const model_stage painn_stage_descriptions[];
 /* Weights of an untrained model: SchNetPack's initialization. `options` is a painn_options within the ranges of painn_settings.
  * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_MEMORY. */
 mlff_status painn_new(const void *options, model_weights *weights_out);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/evaluator/gpu_evaluator.h"
+#include "gpu/evaluator/gpu_registry.h"
 
 enum { WIDE_FROM = 2048 /* atoms */ };
 
@@ -154,26 +154,27 @@ static mlff_status create_stages(gpu_evaluator *base)
 
 // What gpu_evaluator_upload packs.
 typedef struct packed_ani {
-    const device_ani *ani;
+    const device_model *model;
+    const int *members;
+    int n_members;
     ani_gpu_step *step;
 } packed_ani;
 
 static void pack_ani(void *context, void *block, size_t *bytes, const void *base)
 {
     const packed_ani *p = context;
-    ani_gpu_pack(p->ani->parameters, p->ani->model, p->ani->members, p->ani->n_members, block, bytes, base, p->step);
+    ani_gpu_pack(p->model->parameters, p->model->model, p->members, p->n_members, block, bytes, base, p->step);
 }
 
-mlff_status ani_gpu_create(const device_ani *ani, const mlff_evaluator_options *options, cuda_evaluator **evaluator_out)
+static mlff_status create(const device_model *described, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out)
 {
     mlff_status status = MLFF_OK;
-    int wide = 0;
-    const mlff_model *model = ani->model;
-    if (ani->model_bytes != sizeof *model || ani->parameters_bytes != sizeof(ani_parameters))
-        return host.fail(
-            MLFF_ERR_DEVICE,
-            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
-    const char *lacks = ani_gpu_lacks(ani->parameters);
+    int wide = 0, members[ANI_MAX_MEMBERS];
+    const mlff_model *model = described->model;
+    const ani_parameters *parameters = described->parameters;
+    const int n_members = described->n_members ? described->n_members : parameters->n_members;
+    for (int m = 0; m < n_members; m++) members[m] = described->n_members ? described->members[m] : m;
+    const char *lacks = ani_gpu_lacks(parameters);
     if (lacks) return host.fail(MLFF_ERR_UNSUPPORTED, "%s: on the GPU an ANI has %s; use --device cpu", model->name, lacks);
     if (options->precision == MLFF_TF32 || options->precision == MLFF_BF16)
         return host.fail(MLFF_ERR_UNSUPPORTED, "ANI's energies do not bear products of few bits; use float32");
@@ -184,10 +185,10 @@ mlff_status ani_gpu_create(const device_ani *ani, const mlff_evaluator_options *
     if (base->hopper) CUDA_TRY(ani_gpu_prepare_wide(base->shared_bytes, &wide), "setting up the kernels");
     e->step.wide_blocks = wide ? base->n_multiprocessors : 0;
     e->step.gpu = base->step;
-    PLUGIN_TRY(gpu_evaluator_upload(base, pack_ani, &(packed_ani){ani, &e->step}));
+    PLUGIN_TRY(gpu_evaluator_upload(base, pack_ani, &(packed_ani){described, members, n_members, &e->step}));
     PLUGIN_TRY(create_stages(base));
     base->step = e->step.gpu;
-    base->n_members = ani->n_members;
+    base->n_members = n_members;
     if (ani_gpu_network_bytes(&e->step, 16) > (size_t)base->shared_bytes) {
         status =
             host.fail(MLFF_ERR_UNSUPPORTED, "%s: its networks need %zu KB of shared memory, this GPU has %d; use --device cpu",
@@ -203,3 +204,21 @@ done:
     if (e) gpu_evaluator_destroy(&e->base);
     return status;
 }
+
+static const gpu_kernel kernels[] = {{"arrange_kernel", "forward/neighbors"},
+                                     {"aev_kernel", "forward/aev_radial"},  // and angular
+                                     {"network_kernel", "forward/network"}, // and backward
+                                     {"wide_kernel", "forward/network"},
+                                     {"aev_back_kernel", "backward/aev_backward"},
+                                     {"forces_kernel", "backward/forces"},
+                                     {"sums_kernel", "sums"},
+                                     {0}};
+
+extern const gpu_architecture ani_gpu_architecture;
+const gpu_architecture ani_gpu_architecture = {
+    .name = "ani",
+    .model_bytes = sizeof(mlff_model),
+    .parameters_bytes = sizeof(ani_parameters),
+    .create = create,
+    .kernels = kernels,
+};

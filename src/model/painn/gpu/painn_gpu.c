@@ -3,7 +3,7 @@
 // neighbours, memory and graphs are the common evaluator's (gpu_evaluator.c).
 #include <stdlib.h>
 
-#include "gpu/evaluator/gpu_evaluator.h"
+#include "gpu/evaluator/gpu_registry.h"
 #include "painn_gpu.h"
 
 typedef struct painn_gpu_evaluator {
@@ -194,25 +194,23 @@ static mlff_status create_stages(painn_gpu_evaluator *e)
 
 // What gpu_evaluator_upload packs.
 typedef struct packed_painn {
-    const device_painn *painn;
+    const device_model *model;
     painn_gpu_step *step;
 } packed_painn;
 
 static void pack_painn(void *context, void *block, size_t *bytes, const void *base)
 {
     const packed_painn *p = context;
-    painn_gpu_pack(p->painn->parameters, p->painn->model, p->painn->radial, block, bytes, base, p->step);
+    const painn_parameters *parameters = p->model->parameters;
+    painn_gpu_pack(parameters, p->model->model, parameters->radial, block, bytes, base, p->step);
 }
 
-mlff_status painn_gpu_create(const device_painn *painn, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out)
+static mlff_status create(const device_model *described, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out)
 {
     mlff_status status = MLFF_OK;
-    const mlff_model *model = painn->model;
-    if (painn->model_bytes != sizeof *model || painn->parameters_bytes != sizeof(painn_parameters))
-        return host.fail(
-            MLFF_ERR_DEVICE,
-            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
-    if (!painn_gpu_supported(painn->parameters))
+    const mlff_model *model = described->model;
+    const painn_parameters *parameters = described->parameters;
+    if (!painn_gpu_supported(parameters))
         return host.fail(
             MLFF_ERR_UNSUPPORTED,
             "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
@@ -228,12 +226,12 @@ mlff_status painn_gpu_create(const device_painn *painn, const mlff_evaluator_opt
     e->step.numbers = options->precision == MLFF_BF16   ? PAINN_GPU_BFLOATS
                       : options->precision == MLFF_TF32 ? PAINN_GPU_HALVES
                                                         : PAINN_GPU_SPLIT_HALVES;
-    cudaError_t error = painn_gpu_prepare_node(e->step.numbers, painn->parameters->n_features);
+    cudaError_t error = painn_gpu_prepare_node(e->step.numbers, parameters->n_features);
     if (error == cudaErrorInvalidValue)
         PLUGIN_TRY(host.fail(MLFF_ERR_UNSUPPORTED,
                              "%s: %d features in float32 need more shared memory than the %d KB a block of this GPU has; use "
                              "--precision tf32 or --device cpu",
-                             model->name, painn->parameters->n_features, (int)(base->shared_bytes / 1024)));
+                             model->name, parameters->n_features, (int)(base->shared_bytes / 1024)));
     CUDA_TRY(error, "setting up the kernels");
     CUDA_TRY(painn_gpu_prepare_edge(), "setting up the kernels");
     if (base->capability >= 90) {
@@ -243,7 +241,7 @@ mlff_status painn_gpu_create(const device_painn *painn, const mlff_evaluator_opt
     }
     e->large_tiles = base->shared_bytes >= 200 * 1024;
     e->step.gpu = base->step;
-    PLUGIN_TRY(gpu_evaluator_upload(base, pack_painn, &(packed_painn){painn, &e->step}));
+    PLUGIN_TRY(gpu_evaluator_upload(base, pack_painn, &(packed_painn){described, &e->step}));
     base->step = e->step.gpu;
     for (int whole = PAINN_GPU_DOUBLED; base->hopper && whole > 0; whole--)
         e->fused_tiles[whole] = painn_gpu_prepare_layers(&e->step, whole);
@@ -254,3 +252,25 @@ done:
     if (e) gpu_evaluator_destroy(&e->base);
     return status;
 }
+
+static const gpu_kernel kernels[] = {{"message_kernel", "forward/message"},
+                                     {"mix_kernel", "forward/update"},
+                                     {"mix_last_kernel", "forward/update"},
+                                     {"wide_mix_kernel", "forward/update"},
+                                     {"wide_last_kernel", "forward/update"},
+                                     {"layers_kernel", "forward/message"}, // all layers, forward and backward
+                                     {"edges_kernel", "backward/message"},
+                                     {"mix_back_kernel", "backward/update"},
+                                     {"wide_back_kernel", "backward/update"},
+                                     {"forces_kernel", "backward/forces"},
+                                     {"sums_kernel", "sums"},
+                                     {0}};
+
+extern const gpu_architecture painn_gpu_architecture;
+const gpu_architecture painn_gpu_architecture = {
+    .name = "painn",
+    .model_bytes = sizeof(mlff_model),
+    .parameters_bytes = sizeof(painn_parameters),
+    .create = create,
+    .kernels = kernels,
+};

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// gpu_registry.c: the one place of the plugin that names architectures.
+#include "gpu_registry.h"
+
+#include <string.h>
+
+enum { MAX_ARCHITECTURES = 16 };
+
+extern const gpu_architecture painn_gpu_architecture, ani_gpu_architecture;
+
+static const gpu_architecture *architectures[MAX_ARCHITECTURES] = {&painn_gpu_architecture, &ani_gpu_architecture};
+
+const gpu_kernel gpu_common_kernels[] = {{"prepare_kernel", "forward/transfer"},
+                                         {"search_kernel", "forward/neighbors"},
+                                         {"alone_kernel", "forward/neighbors"},
+                                         {"pairs_kernel", "forward/neighbors"},
+                                         {"row_kernel", "forward/neighbors"},
+                                         {"rows_kernel", "forward/neighbors"},
+                                         {"scan_kernel", "forward/neighbors"},
+                                         {"sort_kernel", "forward/neighbors"},
+                                         {"reverse_kernel", "forward/neighbors"},
+                                         {"announce_kernel", "forward/neighbors"},
+                                         {"arrive_kernel", "forward/neighbors"},
+                                         {"advance_kernel", "integrate"},
+                                         {"finish_kernel", "integrate"},
+                                         {"clock_kernel", ""},
+                                         {"code_kernel", ""},
+                                         {0}};
+
+const gpu_architecture *gpu_architecture_find(const char *name)
+{
+    for (int i = 0; i < MAX_ARCHITECTURES && architectures[i]; i++)
+        if (strcmp(architectures[i]->name, name) == 0) return architectures[i];
+    return NULL;
+}
+
+bool gpu_architecture_register(const gpu_architecture *architecture)
+{
+    for (int i = 0; i < MAX_ARCHITECTURES; i++) {
+        if (architectures[i] && strcmp(architectures[i]->name, architecture->name) == 0) return false;
+        if (architectures[i]) continue;
+        architectures[i] = architecture;
+        return true;
+    }
+    return false;
+}
+
+mlff_status gpu_evaluator_create(const device_model *model, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out)
+{
+    const gpu_architecture *found = gpu_architecture_find(model->architecture);
+    if (!found) return host.fail(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use --device cpu", model->title);
+    if (model->model_bytes != found->model_bytes || model->parameters_bytes != found->parameters_bytes)
+        return host.fail(
+            MLFF_ERR_DEVICE,
+            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
+    mlff_status status = found->create(model, options, evaluator_out);
+    if (status == MLFF_OK) (*evaluator_out)->architecture = found;
+    return status;
+}
+
+// ---- kernels --------------------------------------------------------------------------------------------------------
+
+static bool is_identifier(char c)
+{
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+static const char *find_stage(const gpu_kernel *table, const char *name, size_t length)
+{
+    for (; table->name; table++)
+        if (strlen(table->name) == length && memcmp(table->name, name, length) == 0) return table->stage;
+    return NULL;
+}
+
+// "void shapes::message_kernel<128, 0>(gpu_step)": the identifier before the first "<" or "(".
+const char *gpu_evaluator_kernel_stage(const gpu_evaluator *e, const char *kernel)
+{
+    const char *end = kernel + strcspn(kernel, "<("), *begin = end;
+    while (begin > kernel && is_identifier(begin[-1])) begin--;
+    const size_t length = (size_t)(end - begin);
+    const char *stage = find_stage(e->architecture->kernels, begin, length);
+    return stage ? stage : find_stage(gpu_common_kernels, begin, length);
+}
