@@ -110,6 +110,10 @@ MLFF_API mlff_teacher_options mlff_teacher_options_default(void);
  * processes of its own, so that a crash or a hang costs one structure). Fails with MLFF_ERR_UNSUPPORTED where libxtb is absent,
  * MLFF_ERR_USAGE for another xtb method, and as mlff_model_load and mlff_evaluator_create. */
 MLFF_API mlff_status mlff_teacher_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out);
+/* A model in memory as teacher, or a student as what drives dynamics (mlff_explore). The model must outlive it. Fails as
+ * mlff_evaluator_create. */
+MLFF_API mlff_status mlff_teacher_create_model(const mlff_model *model, const mlff_teacher_options *options,
+                                               mlff_teacher **teacher_out);
 /* A caller's function as teacher, called by one thread at a time. `name` identifies it: labels of one name are taken to be of
  * one teacher. Fails with MLFF_ERR_USAGE for an empty name, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_teacher_create(const char *name, mlff_force_function function, void *context,
@@ -172,6 +176,88 @@ MLFF_API const mlff_system *mlff_samples_get(const mlff_samples *samples, int64_
  * `seed`), and the structure displaced by ±step_angstrom along each; 0.01 Å is usual. Fails with MLFF_ERR_USAGE,
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_samples_add_probes(mlff_samples *samples, int per_structure, double step_angstrom, uint64_t seed);
+
+/* Keeps the n structures that differ most from each other and from `known` (or NULL): farthest points of histograms of distances
+ * between elements, which do not change under rotation and renumbering. Deterministic; order is kept. Fails with
+ * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_samples_select(mlff_samples *samples, int64_t n, const mlff_samples *known);
+
+/* ---- sampling --------------------------------------------------------------------------------- */
+
+typedef struct mlff_sample_progress {
+    const char *method;      /* being made: "relax", "modes", "thermal", "rattle", "md", "pairs", "select" */
+    int64_t n_done, n_total; /* candidates, of all methods */
+    int64_t n_rejected;      /* atoms too close, or the teacher failed */
+    double elapsed_s;
+} mlff_sample_progress;
+/* Not 0 stops, and the call fails with MLFF_ERR_INTERRUPTED. */
+typedef int (*mlff_sample_callback)(void *context, const mlff_sample_progress *progress);
+
+enum { MLFF_SAMPLE_TEMPERATURES = 8 };
+typedef struct mlff_sample_options {
+    size_t struct_size;
+    int64_t n_samples;                             /* in all; 1000 */
+    const char *methods;                           /* some of "modes,thermal,rattle,md,pairs"; NULL: "modes,rattle,md,pairs" */
+    double temperatures[MLFF_SAMPLE_TEMPERATURES]; /* K, of modes, thermal and md; 300, 600, 1000 */
+    int n_temperatures;                            /* 3 */
+    double timestep_fs;                            /* of md; 1 */
+    double friction_per_fs;                        /* of md (Langevin); 0.02 */
+    double interval_fs;                            /* between two samples of a trajectory; 25 */
+    double rattle_angstrom;                        /* largest standard deviation of a rattled coordinate; 0.15 */
+    double closest;    /* structures with atoms closer than this part of the sum of their covalent radii are rejected; 0.55 */
+    double oversample; /* candidates made (but by md) for each sample that farthest-point selection keeps; 1: no selection; 2 */
+    int relax;         /* seeds are relaxed by the teacher first; 1 */
+    uint64_t seed;     /* of all random numbers */
+    mlff_sample_callback callback;
+    void *context;
+} mlff_sample_options;
+MLFF_API mlff_sample_options mlff_sample_options_default(void);
+
+/* Adds structures around the seeds, about the same number for each seed:
+ *   modes    normal modes of the relaxed seed (64 atoms at most, else as thermal), drawn at each temperature
+ *   thermal  independent displacements at each temperature (mlff_system_perturb)
+ *   rattle   random displacements of all atoms followed by 0 to 8 steps of relaxation, in chains (arXiv:2506.10956)
+ *   md       Langevin dynamics by the teacher at each temperature, one trajectory (group) for each
+ *   pairs    two near atoms pushed together to 0.6 to 0.95 of their distance, the rest thermal at the lowest temperature: a core
+ * and keeps n_samples of them by farthest-point selection, the relaxed seeds always. Deterministic in `seed` for a teacher whose
+ * results are. Fewer than asked for is a warning. Fails with MLFF_ERR_USAGE for a method or a number that cannot be meant, as
+ * mlff_teacher_check for the seeds, as mlff_teacher_compute, and with MLFF_ERR_INTERRUPTED. */
+MLFF_API mlff_status mlff_sample(mlff_teacher *teacher, const mlff_samples *seeds, const mlff_sample_options *options,
+                                 mlff_samples *samples);
+
+typedef struct mlff_explore_options {
+    size_t struct_size;
+    int64_t n_samples;                                /* wanted; 100 */
+    double temperatures[MLFF_SAMPLE_TEMPERATURES];    /* K; 300, 600, 1000 */
+    int n_temperatures;                               /* 3 */
+    int n_trajectories;                               /* of each temperature, from seeds in turn; 4 */
+    double duration_fs;                               /* of each; 5000 */
+    double timestep_fs, friction_per_fs, interval_fs; /* 0.5, 0.02, 25 */
+    double longest_bond;    /* a bond longer than this multiple of the sum of covalent radii ends a trajectory; 1.6 */
+    double closest;         /* so do atoms closer than this part of that sum; 0.55 */
+    double deviation_alarm; /* eV/Å: so does a larger deviation; 0: five times the median of the first tenth, adaptive */
+    uint64_t seed;
+    mlff_sample_callback callback;
+    void *context;
+} mlff_explore_options;
+MLFF_API mlff_explore_options mlff_explore_options_default(void);
+
+typedef struct mlff_explore_info {
+    int64_t n_frames;                      /* looked at */
+    int n_trajectories;                    /* made */
+    int n_bond_alarms, n_deviation_alarms; /* trajectories that ended early, by bonds or contacts, by deviation or a failure */
+    double simulated_fs;                   /* of all trajectories together */
+    double median_deviation;               /* eV/Å of the committee's forces over all frames; NaN for one member */
+    double upper_deviation;                /* its 90th percentile: converged when it no longer falls */
+    double deviation_level;                /* smallest deviation of a sample taken */
+} mlff_explore_info;
+
+/* Molecular dynamics by committee[0], with the deviation of all members' forces (the largest over atoms of the standard deviation
+ * of the force) as uncertainty: adds the frames worth a label. These are those with the highest deviations below the alarm (by
+ * farthest point where there is one member) and, of trajectories that ended by an alarm, the last frame before it. Fails as
+ * mlff_sample. */
+MLFF_API mlff_status mlff_explore(mlff_teacher *const *committee, int n_members, const mlff_samples *seeds,
+                                  const mlff_explore_options *options, mlff_samples *samples, mlff_explore_info *info_out);
 
 /* ---- files of labels -------------------------------------------------------------------------- */
 

@@ -168,18 +168,6 @@ mlff_status mlff_teacher_compute(mlff_teacher *teacher, const mlff_system *const
     return status;
 }
 
-mlff_status teacher_force_function(void *context, const mlff_system *system, double *energy, double *forces)
-{
-    mlff_label label;
-    mlff_status status = mlff_teacher_compute(context, &system, 1, &label);
-    if (status != MLFF_OK) return status;
-    if (label.status != MLFF_OK) return mlff_fail(label.status, "%s", label.problem);
-    *energy = label.energy;
-    memcpy(forces, label.forces, 3 * (size_t)system->n_atoms * sizeof *forces);
-    mlff_label_clear(&label);
-    return MLFF_OK;
-}
-
 // ---- a caller's function
 
 typedef struct function_state {

@@ -32,8 +32,6 @@ struct mlff_teacher {
 
 /* An empty teacher of a kind. Fails with MLFF_ERR_MEMORY. */
 mlff_status teacher_allocate(const teacher_kind *kind, const mlff_teacher_options *options, mlff_teacher **teacher_out);
-/* Energy and forces of one system, for dynamics and relaxation; `context` is the teacher. */
-mlff_status teacher_force_function(void *context, const mlff_system *system, double *energy, double *forces);
 /* Marks a label as failed with the text of the last error. */
 void teacher_label_fail(mlff_label *label, mlff_status status);
 mlff_status teacher_label_allocate(mlff_label *label, int n_atoms, bool atom_energies);
@@ -41,7 +39,5 @@ mlff_status teacher_label_allocate(mlff_label *label, int n_atoms, bool atom_ene
 mlff_status teacher_model_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out);
 /* `method`: what follows "xtb:". */
 mlff_status teacher_xtb_open(const char *method, const mlff_teacher_options *options, mlff_teacher **teacher_out);
-/* The model's evaluator, or NULL for other teachers. */
-mlff_evaluator *teacher_evaluator(mlff_teacher *teacher);
 
 #endif

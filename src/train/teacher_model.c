@@ -149,12 +149,6 @@ static mlff_status model_compute(mlff_teacher *teacher, const mlff_system *const
     return MLFF_OK;
 }
 
-mlff_evaluator *teacher_evaluator(mlff_teacher *teacher)
-{
-    model_state *state = teacher->state;
-    return teacher->kind->compute == model_compute ? state->evaluator : NULL;
-}
-
 static void model_state_free(model_state *state)
 {
     if (!state) return;
@@ -168,44 +162,88 @@ static void model_destroy(mlff_teacher *teacher)
     model_state_free(teacher->state);
 }
 
-mlff_status teacher_model_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out)
+static const teacher_kind model_kind = {.compute = model_compute, .destroy = model_destroy};
+
+// A teacher around state->model, which it takes only on success.
+static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_options *options, model_state *state,
+                                mlff_teacher **teacher_out)
 {
-    static const teacher_kind kind = {.compute = model_compute, .destroy = model_destroy};
     mlff_status status = MLFF_OK;
     mlff_teacher *teacher = NULL;
     mlff_model_info info;
     mlff_evaluator_options evaluator = mlff_evaluator_options_default();
-    char *path = NULL, device[16];
-    model_state *state = base_alloc(1, sizeof *state, "a teacher");
+    char device[16];
 
-    if (!state) return MLFF_ERR_MEMORY;
-    MLFF_TRY(mlff_model_load(name, &state->model));
-    mlff_model_info_get(state->model, &info);
+    mlff_model_info_get(model, &info);
     evaluator.device = options->device;
     evaluator.precision = options->precision;
     evaluator.n_threads = options->n_threads;
     evaluator.skin_angstrom = 0; // structures come in any order
-    MLFF_TRY(mlff_evaluator_create(state->model, &evaluator, &state->evaluator));
+    MLFF_TRY(mlff_evaluator_create(model, &evaluator, &state->evaluator));
     state->batch_atoms = options->device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU;
-    MLFF_TRY(teacher_allocate(&kind, options, &teacher));
-    MLFF_TRY(model_path_find(name, &path));
-    MLFF_TRY(sha256_file(path, teacher->hash));
+    MLFF_TRY(teacher_allocate(&model_kind, options, &teacher));
     mlff_device_text(options->device, device, sizeof device);
-    snprintf(teacher->name, sizeof teacher->name, "%s", info.name);
-    snprintf(teacher->description, sizeof teacher->description, "%s; on %s", info.description, device);
+    snprintf(teacher->name, sizeof teacher->name, "%.200s", info.name);
+    snprintf(teacher->description, sizeof teacher->description, "%.400s; on %s", info.description, device);
     teacher->n_members = info.n_members > 0 ? info.n_members : 1;
     teacher->has_atom_energies = info.has_atom_energies;
     teacher->has_stress = true;
     teacher->n_elements = info.n_elements;
     if (info.n_elements > 0) memcpy(teacher->elements, info.elements, (size_t)info.n_elements);
-    if (!info.trained) base_warn("the teacher %s is untrained: its labels mean nothing", teacher->name);
     teacher->state = state;
-    state = NULL;
     *teacher_out = teacher;
-    teacher = NULL;
+done:
+    return status;
+}
+
+mlff_status teacher_model_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out)
+{
+    mlff_status status = MLFF_OK;
+    char *path = NULL, hash[SHA256_TEXT_BYTES];
+    mlff_model_info info;
+    model_state *state = base_alloc(1, sizeof *state, "a teacher");
+
+    if (!state) return MLFF_ERR_MEMORY;
+    MLFF_TRY(mlff_model_load(name, &state->model));
+    MLFF_TRY(model_path_find(name, &path));
+    MLFF_TRY(sha256_file(path, hash));
+    MLFF_TRY(make_teacher(state->model, options, state, teacher_out));
+    state = NULL;
+    memcpy((*teacher_out)->hash, hash, sizeof hash);
+    mlff_model_info_get(((model_state *)(*teacher_out)->state)->model, &info);
+    if (!info.trained) base_warn("the teacher %s is untrained: its labels mean nothing", info.name);
 done:
     base_free(path);
-    mlff_teacher_destroy(teacher);
     model_state_free(state);
+    return status;
+}
+
+// Of a model that may be in no file: its tensors.
+static void hash_model(const mlff_model *model, char text[SHA256_TEXT_BYTES])
+{
+    sha256 hash;
+    unsigned char digest[SHA256_BYTES];
+    sha256_begin(&hash);
+    for (size_t k = 0; k < model->file.n_tensors; k++) {
+        const model_tensor *tensor = &model->file.tensors[k];
+        sha256_add(&hash, tensor->name, strlen(tensor->name) + 1);
+        sha256_add(&hash, tensor->data, (size_t)tensor->n_elements * (tensor->is_double ? sizeof(double) : sizeof(float)));
+    }
+    sha256_end(&hash, digest);
+    sha256_text(digest, text);
+}
+
+mlff_status mlff_teacher_create_model(const mlff_model *model, const mlff_teacher_options *given, mlff_teacher **teacher_out)
+{
+    mlff_teacher_options options = mlff_teacher_options_default();
+    mlff_status status = base_take_options(__func__, "mlff_teacher_options", given, sizeof options, &options);
+    if (status != MLFF_OK) return status;
+    model_state *state = base_alloc(1, sizeof *state, "a teacher");
+    if (!state) return MLFF_ERR_MEMORY;
+    status = make_teacher(model, &options, state, teacher_out);
+    if (status == MLFF_OK)
+        hash_model(model, (*teacher_out)->hash);
+    else
+        model_state_free(state);
     return status;
 }

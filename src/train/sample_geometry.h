@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* sample_geometry.h: is a structure physical: no two atoms too close, no bond broken. */
+#ifndef SAMPLE_GEOMETRY_H
+#define SAMPLE_GEOMETRY_H
+
+#include "base/base.h"
+#include "mlff_atoms.h"
+
+typedef struct sample_bond {
+    int first, second;
+    int shift[3]; /* cell vectors from the first's cell to the second's */
+    double radii; /* Å, sum of covalent radii */
+} sample_bond;
+
+typedef struct sample_bonds {
+    sample_bond *bonds; /* [n] */
+    size_t n, capacity;
+} sample_bonds;
+
+/* Shortest distance between two atoms as a multiple of the sum of their covalent radii; 1e9 where that is above 1,
+ * 0 for two atoms on one point. Fails with MLFF_ERR_MEMORY. */
+mlff_status sample_closest(const mlff_system *system, double *ratio_out);
+/* Pairs closer than 1.25 of the sum of their covalent radii. */
+mlff_status sample_bonds_find(const mlff_system *system, sample_bonds *bonds);
+/* Largest length of a bond as a multiple of that sum; 0 without bonds. Atoms must not have been wrapped since. */
+double sample_bonds_longest(const sample_bonds *bonds, const mlff_system *system);
+void sample_bonds_free(sample_bonds *bonds);
+
+#endif
