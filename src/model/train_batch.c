@@ -193,18 +193,36 @@ static double hessian_term(train_batch *batch, int k, const mlff_loss *loss)
     return sum;
 }
 
-double train_batch_loss(train_batch *batch, const mlff_loss *loss, train_sums *sums)
+double train_batch_loss(train_batch *batch, int begin, int end, const mlff_loss *loss, train_sums *sums)
 {
     double sum = 0;
-    memset(batch->c, 0, sizeof(double) * (size_t)batch->n_atoms);
-    memset(batch->v, 0, sizeof(double) * 3 * (size_t)batch->n_atoms);
-    memset(batch->B, 0, sizeof(double) * 9 * (size_t)batch->n_frames);
-    for (int k = 0; k < batch->n_frames; k++) {
+    int first = batch->first_atom[begin], n_atoms = batch->first_atom[end] - first;
+    memset(batch->c + first, 0, sizeof(double) * (size_t)n_atoms);
+    memset(batch->v + 3 * (size_t)first, 0, sizeof(double) * 3 * (size_t)n_atoms);
+    memset(batch->B + 9 * (size_t)begin, 0, sizeof(double) * 9 * (size_t)(end - begin));
+    for (int k = begin; k < end; k++) {
         sum += energy_term(batch, k, loss, sums) + atom_energies_term(batch, k, loss) + forces_term(batch, k, loss, sums) +
                stress_term(batch, k, loss, sums);
-        if (k + 1 < batch->n_frames) sum += hessian_term(batch, k, loss);
+        if (k + 1 < end) sum += hessian_term(batch, k, loss);
     }
-    sums->n_frames += batch->n_frames;
-    sums->n_atoms += batch->n_atoms;
+    sums->n_frames += end - begin;
+    sums->n_atoms += n_atoms;
     return sum;
+}
+
+void train_sums_add(train_sums *sums, const train_sums *more)
+{
+    sums->loss += more->loss;
+    sums->n_steps += more->n_steps;
+    sums->n_frames += more->n_frames;
+    sums->n_atoms += more->n_atoms;
+    sums->energy_absolute += more->energy_absolute;
+    sums->energy_square += more->energy_square;
+    sums->force_absolute += more->force_absolute;
+    sums->force_square += more->force_square;
+    sums->stress_absolute += more->stress_absolute;
+    sums->n_energies += more->n_energies;
+    sums->n_force_components += more->n_force_components;
+    sums->n_stresses += more->n_stresses;
+    sums->finite = sums->finite && more->finite;
 }

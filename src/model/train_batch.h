@@ -30,7 +30,10 @@ void train_batch_set_gradient(train_batch *batch, int k, const double *pair_grad
 /* w = v_i − v_j + B r of frame k's pairs: the tangent of the edge vectors along which dL/dθ is taken. */
 void train_batch_edge_tangent(const train_batch *batch, int k, double *w);
 
-/* The loss of the predictions; fills c, v and B and adds to `sums`. A probe's second frame must follow its first. */
-double train_batch_loss(train_batch *batch, const mlff_loss *loss, train_sums *sums);
+/* Share in the loss of frames begin .. end of the batch; fills their c, v and B and adds to `sums`. A probe's second frame must
+ * follow its first, in the same range. */
+double train_batch_loss(train_batch *batch, int begin, int end, const mlff_loss *loss, train_sums *sums);
+/* sums += more; `finite` only if both are. */
+void train_sums_add(train_sums *sums, const train_sums *more);
 
 #endif

@@ -290,7 +290,10 @@ static mlff_status painn_create_train(const mlff_model *model, const train_backe
 {
     if (options->device.kind == MLFF_CPU && options->precision == MLFF_FLOAT64)
         return painn_train_reference_create(model, options, backend_out);
-    return mlff_fail(MLFF_ERR_UNSUPPORTED, "PaiNN is not trained in this precision on this device; use float64 on the CPU");
+    if (options->device.kind == MLFF_CPU && options->precision == MLFF_FLOAT32)
+        return painn_train_cpu_create(model, options, backend_out);
+    return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                     "PaiNN is not trained in this precision on this device; use float32 or float64 on the CPU");
 }
 
 static void painn_destroy(mlff_model *model)

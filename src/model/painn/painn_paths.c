@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
-// painn_paths.c: the kernel table of a fast path.
+// painn_paths.c: kernel tables of each instruction set.
 #include <string.h>
 
 #include "painn_kernels.h"
+#include "painn_train_kernels.h"
 
 extern const painn_kernels painn_kernels_portable;
+extern const painn_train_kernels painn_train_kernels_portable;
 #if defined(__x86_64__)
 extern const painn_kernels painn_kernels_avx2, painn_kernels_avx512;
+extern const painn_train_kernels painn_train_kernels_avx2, painn_train_kernels_avx512;
 #endif
 
 const painn_kernels *painn_kernels_get(const char *path)
@@ -18,4 +21,15 @@ const painn_kernels *painn_kernels_get(const char *path)
     (void)path;
 #endif
     return &painn_kernels_portable;
+}
+
+const painn_train_kernels *painn_train_kernels_get(const char *path)
+{
+#if defined(__x86_64__)
+    if (strcmp(path, "avx512") == 0) return &painn_train_kernels_avx512;
+    if (strcmp(path, "avx2") == 0) return &painn_train_kernels_avx2;
+#else
+    (void)path;
+#endif
+    return &painn_train_kernels_portable;
 }

@@ -48,7 +48,7 @@ static mlff_status compute_gradient(reference_train *r, const int32_t *frames, i
 {
     mlff_status status = MLFF_OK;
     MLFF_TRY(predict(r, r->set, frames, n_frames, r->vectors[TRAIN_WEIGHTS]));
-    *loss_out = train_batch_loss(&r->batch, loss, sums);
+    *loss_out = train_batch_loss(&r->batch, 0, n_frames, loss, sums);
     memset(r->total, 0, sizeof *r->total * (size_t)r->backend.layout.n_parameters);
     for (int k = 0; k < n_frames; k++) {
         painn_gradient_frame frame = frame_of(r->set, frames[k]);
@@ -132,7 +132,7 @@ static mlff_status evaluate(train_backend *backend, const train_set *set, const 
         MLFF_TRY(predict(r, set, frames, n, r->vectors[TRAIN_AVERAGE]));
         r->batch.total_frames = set->n_frames;
         r->batch.total_atoms = set->n_atoms;
-        sums.loss += train_batch_loss(&r->batch, loss, &sums);
+        sums.loss += train_batch_loss(&r->batch, 0, n, loss, &sums);
         frame += n;
     }
     sums.finite = isfinite(sums.loss);

@@ -28,5 +28,7 @@ void painn_trainable_view(const painn_trainable *trainable, const float *weights
 /* float64, plain: painn_train_reference.c. */
 mlff_status painn_train_reference_create(const mlff_model *model, const train_backend_options *options,
                                          train_backend **backend_out);
+/* float32, fast: painn_train_cpu.c. */
+mlff_status painn_train_cpu_create(const mlff_model *model, const train_backend_options *options, train_backend **backend_out);
 
 #endif

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT
+// painn_train_cpu.c: training backend of PaiNN in float32 on the CPU.
+//
+// A batch is cut into groups of some 48 atoms, whole frames each; a thread takes a group through all passes (forward, reverse, loss,
+// tangents, gradient) while its activations are in the caches. Groups belong to up to 16 slots, each with a gradient of its own,
+// which are added up in order: how groups are cut and summed depends on the batch only, so that results have the same bits for any
+// number of threads.
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "painn_train_cpu.h"
+
+// One call, as all threads see it.
+typedef struct job {
+    painn_train_cpu *cpu;
+    const mlff_loss *loss;
+    enum train_vector which; // weights to use
+    bool with_gradient;
+    const train_update *update; // NULL: no update
+    _Atomic int next;           // slot, or group without gradient
+    double square;
+    bool finite;
+} job;
+
+// ---- buffers --------------------------------------------------------------------------------------------------------------
+
+static mlff_status regrow(float **array, size_t count, const char *what)
+{
+    base_free(*array);
+    *array = base_alloc(count, sizeof **array, what);
+    return *array ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
+// Rows for the species of a set beside those that are there.
+static mlff_status add_species(painn_train_cpu *c, const train_set *set)
+{
+    mlff_status status = MLFF_OK;
+    int before = c->n_rows;
+    for (int64_t i = 0; i < set->n_atoms; i++) {
+        int z = set->species[i];
+        if (c->species_row[z] >= 0) continue;
+        c->species_row[z] = c->n_rows;
+        c->row_species[c->n_rows++] = z;
+    }
+    if (c->n_rows == before) return MLFF_OK;
+    size_t rows = (size_t)c->n_rows, F = (size_t)c->F;
+    c->packed = -1;
+    c->group_atoms = 0; // the groups' arrays of species grow too
+    MLFF_TRY(regrow(&c->embedding, rows * F, "weights"));
+    MLFF_TRY(regrow(&c->a0, rows * F, "weights"));
+    MLFF_TRY(regrow(&c->slope0, rows * F, "weights"));
+    MLFF_TRY(regrow(&c->curve0, rows * F, "weights"));
+    MLFF_TRY(regrow(&c->x0, rows * 3 * F, "weights"));
+done:
+    return status;
+}
+
+// Groups as large as any batch of this set can need. cut() aims at CPU_GROUP_ATOMS atoms or one frame, and a group may have
+// almost one frame, or one probe, more than that.
+static mlff_status prepare(painn_train_cpu *c, const train_set *set)
+{
+    mlff_status status = MLFF_OK;
+    int64_t pairs_per_atom = 0;
+    MLFF_TRY(add_species(c, set));
+    for (int64_t k = 0; k < set->n_frames; k++) {
+        int64_t atoms = set->first_atom[k + 1] - set->first_atom[k];
+        int64_t edges = set->first_pair[set->first_atom[k + 1]] - set->first_pair[set->first_atom[k]];
+        int64_t density = (edges / 2 + atoms - 1) / atoms;
+        if (density > pairs_per_atom) pairs_per_atom = density;
+    }
+    int64_t largest = set->largest_frame, n_atoms = (largest > CPU_GROUP_ATOMS ? largest : CPU_GROUP_ATOMS) + largest;
+    if (set->probe_step) n_atoms += largest;
+    int64_t n_pairs = n_atoms * pairs_per_atom + 1;
+    if (n_pairs > INT32_MAX / 64)
+        MLFF_FAIL(MLFF_ERR_LIMIT, "structures of %d atoms are too large to train on", set->largest_frame);
+    if (n_atoms <= c->group_atoms && n_pairs <= c->group_pairs) goto done;
+    if (n_atoms < c->group_atoms) n_atoms = c->group_atoms;
+    if (n_pairs < c->group_pairs) n_pairs = c->group_pairs;
+    c->group_atoms = c->group_pairs = 0;
+    for (int t = 0; t < c->n_threads; t++) {
+        cpu_group *g = &c->groups[t];
+        base_free(g->arena);
+        g->arena = NULL;
+        size_t floats = painn_train_cpu_layout(c, g, (int)n_atoms, (int)n_pairs);
+        if (!(g->arena = base_alloc(floats, sizeof(float), "a training step"))) return MLFF_ERR_MEMORY;
+        painn_train_cpu_layout(c, g, (int)n_atoms, (int)n_pairs);
+    }
+    c->group_atoms = (int)n_atoms;
+    c->group_pairs = (int)n_pairs;
+done:
+    return status;
+}
+
+// Cuts the batch into n_groups: whole frames, a probe's two frames together, near to equal numbers of atoms.
+static mlff_status cut(painn_train_cpu *c, bool with_gradient)
+{
+    mlff_status status = MLFF_OK;
+    const train_batch *batch = &c->batch;
+    int wanted = 1;
+    while ((int64_t)wanted * CPU_GROUP_ATOMS < batch->n_atoms && wanted < batch->n_frames) wanted *= 2;
+    if (wanted > batch->n_frames) wanted = batch->n_frames;
+    MLFF_TRY(base_grow(&c->group_begin, &c->group_capacity, (size_t)wanted + 1, sizeof *c->group_begin, "a batch"));
+    MLFF_TRY(base_grow(&c->group_sums, &c->group_sums_capacity, (size_t)wanted, sizeof *c->group_sums, "a batch"));
+    c->n_groups = 0;
+    for (int k = 0; k < batch->n_frames; k++) {
+        bool second = k > 0 && batch->set->probe_step && batch->set->probe_step[batch->frames[k - 1]] > 0;
+        int64_t goal = (int64_t)batch->n_atoms * c->n_groups / wanted;
+        if (second || c->n_groups == wanted || batch->first_atom[k] < goal) continue;
+        c->group_begin[c->n_groups++] = k;
+    }
+    c->group_begin[c->n_groups] = batch->n_frames;
+    c->n_slots = c->n_groups < CPU_MAX_SLOTS ? c->n_groups : CPU_MAX_SLOTS;
+    for (int s = 0; with_gradient && s < c->n_slots; s++)
+        if (!c->slots[s]) MLFF_TRY(regrow(&c->slots[s], c->slot_floats, "a gradient"));
+done:
+    return status;
+}
+
+// ---- a team's work --------------------------------------------------------------------------------------------------------
+
+static void run_group(job *j, int thread, int index, float *slot)
+{
+    painn_train_cpu *c = j->cpu;
+    cpu_group *g = &c->groups[thread];
+    train_sums *sums = &c->group_sums[index];
+    g->begin = c->group_begin[index];
+    g->end = c->group_begin[index + 1];
+    *sums = (train_sums){.finite = true};
+    painn_train_cpu_base(c, g);
+    sums->loss = train_batch_loss(&c->batch, g->begin, g->end, j->loss, sums);
+    if (slot) painn_train_cpu_gradient(c, g, slot);
+}
+
+static void run_slot(job *j, int thread, int s)
+{
+    painn_train_cpu *c = j->cpu;
+    cpu_group *g = &c->groups[thread];
+    memset(c->slots[s], 0, sizeof(float) * c->slot_floats);
+    memset(g->species_x_bar, 0, sizeof(float) * (size_t)c->n_rows * 3 * (size_t)c->F);
+    for (int k = c->n_groups * s / c->n_slots; k < c->n_groups * (s + 1) / c->n_slots; k++) run_group(j, thread, k, c->slots[s]);
+    painn_train_cpu_finish_slot(c, g, c->slots[s]);
+}
+
+static void update(const job *j, const team_member *member)
+{
+    painn_train_cpu *c = j->cpu;
+    const train_update *u = j->update;
+    const train_layout *layout = &c->backend.layout;
+    double norm = sqrt(j->square), scale = u->clip > 0 && norm > u->clip ? u->clip / norm : 1;
+    nn_adamw a = {.gradient_scale = (float)scale,
+                  .beta1 = (float)u->beta1,
+                  .beta2 = (float)u->beta2,
+                  .epsilon = (float)u->epsilon,
+                  .rate = (float)(u->learning_rate / u->correction1),
+                  .root_scale = (float)(1 / sqrt(u->correction2)),
+                  .average_factor = (float)(1 - u->average)};
+    int64_t begin = layout->n_parameters * member->thread / member->n,
+            end = layout->n_parameters * (member->thread + 1) / member->n;
+    for (int t = 0; t < layout->n_tensors; t++) {
+        const train_tensor *tensor = &layout->tensors[t];
+        int64_t from = tensor->offset > begin ? tensor->offset : begin, to = tensor->offset + tensor->n_elements;
+        if (to > end) to = end;
+        if (from >= to) continue;
+        a.keep = tensor->decays ? (float)(1 - u->learning_rate * u->weight_decay) : 1.0f;
+        c->gradient->adamw(&a, (size_t)(to - from), c->total + from, c->vectors[TRAIN_WEIGHTS] + from,
+                           c->vectors[TRAIN_MOMENT1] + from, c->vectors[TRAIN_MOMENT2] + from, c->vectors[TRAIN_AVERAGE] + from);
+    }
+}
+
+static void work(void *context, const team_member *member)
+{
+    job *j = context;
+    painn_train_cpu *c = j->cpu;
+    if (c->packed != (int)j->which) painn_train_cpu_pack(c, j->which, member);
+    int n = j->with_gradient ? c->n_slots : c->n_groups;
+    for (int k; (k = atomic_fetch_add(&j->next, 1)) < n;)
+        if (j->with_gradient)
+            run_slot(j, member->thread, k);
+        else
+            run_group(j, member->thread, k, NULL);
+    team_barrier(member);
+    if (!j->with_gradient) return;
+    painn_train_cpu_reduce(c, member);
+    team_barrier(member);
+    if (member->thread == 0) {
+        double loss = 0;
+        for (int k = 0; k < c->n_groups; k++) loss += c->group_sums[k].loss;
+        for (int k = 0; k < painn_train_cpu_n_parts(c); k++) j->square += c->squares[k];
+        j->finite = isfinite(loss) && isfinite(j->square);
+    }
+    team_barrier(member);
+    if (j->update && j->finite) update(j, member);
+}
+
+static void run(job *j, train_sums *sums)
+{
+    painn_train_cpu *c = j->cpu;
+    int n_tasks = j->with_gradient ? c->n_slots : c->n_groups;
+    team_run(n_tasks < c->n_threads && !j->with_gradient ? n_tasks : c->n_threads, work, j);
+    for (int k = 0; k < c->n_groups; k++) train_sums_add(sums, &c->group_sums[k]);
+}
+
+// ---- the contract ---------------------------------------------------------------------------------------------------------
+
+static mlff_status set_data(train_backend *backend, const train_set *set)
+{
+    painn_train_cpu *c = (painn_train_cpu *)backend;
+    mlff_status status = prepare(c, set);
+    c->set = status == MLFF_OK ? set : NULL;
+    return status;
+}
+
+static mlff_status run_batch(painn_train_cpu *c, const int32_t *frames, int n_frames, job *j, train_sums *sums)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(prepare(c, c->set)); // grown already, unless another set came between
+    MLFF_TRY(train_batch_begin(&c->batch, c->set, frames, n_frames));
+    MLFF_TRY(cut(c, true));
+    j->cpu = c;
+    j->which = TRAIN_WEIGHTS;
+    j->with_gradient = true;
+    run(j, sums);
+done:
+    return status;
+}
+
+static mlff_status step(train_backend *backend, const int32_t *frames, int n_frames, const mlff_loss *loss, const train_update *u)
+{
+    mlff_status status = MLFF_OK;
+    painn_train_cpu *c = (painn_train_cpu *)backend;
+    job j = {.loss = loss, .update = u};
+    MLFF_TRY(run_batch(c, frames, n_frames, &j, &c->sums));
+    c->sums.n_steps++;
+    c->sums.finite = c->sums.finite && j.finite;
+    if (j.finite) c->packed = -1;
+done:
+    return status;
+}
+
+static mlff_status gradient(train_backend *backend, const int32_t *frames, int n_frames, const mlff_loss *loss,
+                            double *gradient_out, double *loss_out)
+{
+    mlff_status status = MLFF_OK;
+    painn_train_cpu *c = (painn_train_cpu *)backend;
+    job j = {.loss = loss};
+    train_sums sums = {0};
+    MLFF_TRY(run_batch(c, frames, n_frames, &j, &sums));
+    for (int64_t k = 0; k < backend->layout.n_parameters; k++) gradient_out[k] = (double)c->total[k];
+    *loss_out = sums.loss;
+done:
+    return status;
+}
+
+enum { EVALUATE_FRAMES = 1024 }; // at a time
+
+static mlff_status evaluate(train_backend *backend, const train_set *set, const mlff_loss *loss, train_sums *sums_out)
+{
+    mlff_status status = MLFF_OK;
+    painn_train_cpu *c = (painn_train_cpu *)backend;
+    train_sums sums = {.finite = true};
+    MLFF_TRY(prepare(c, set));
+    MLFF_TRY(base_grow(&c->frames, &c->frames_capacity, EVALUATE_FRAMES + 1, sizeof *c->frames, "a batch"));
+    for (int64_t frame = 0; frame < set->n_frames;) {
+        int n = 0;
+        job j = {.cpu = c, .loss = loss, .which = TRAIN_AVERAGE};
+        while (frame < set->n_frames && n < EVALUATE_FRAMES) {
+            c->frames[n++] = (int32_t)frame;
+            if (set->probe_step && set->probe_step[frame] > 0) c->frames[n++] = (int32_t)++frame;
+            frame++;
+        }
+        MLFF_TRY(train_batch_begin(&c->batch, set, c->frames, n));
+        c->batch.total_frames = set->n_frames;
+        c->batch.total_atoms = set->n_atoms;
+        MLFF_TRY(cut(c, false));
+        run(&j, &sums);
+    }
+    sums.n_steps = 1;
+    sums.finite = isfinite(sums.loss);
+    *sums_out = sums;
+done:
+    return status;
+}
+
+static mlff_status take_sums(train_backend *backend, train_sums *sums_out)
+{
+    painn_train_cpu *c = (painn_train_cpu *)backend;
+    *sums_out = c->sums;
+    c->sums = (train_sums){.finite = true};
+    return MLFF_OK;
+}
+
+static mlff_status get(train_backend *backend, enum train_vector which, double *values_out)
+{
+    const float *values = ((painn_train_cpu *)backend)->vectors[which];
+    for (int64_t k = 0; k < backend->layout.n_parameters; k++) values_out[k] = (double)values[k];
+    return MLFF_OK;
+}
+
+static mlff_status set(train_backend *backend, enum train_vector which, const double *values)
+{
+    painn_train_cpu *c = (painn_train_cpu *)backend;
+    for (int64_t k = 0; k < backend->layout.n_parameters; k++) c->vectors[which][k] = (float)values[k];
+    c->packed = -1;
+    return MLFF_OK;
+}
+
+static void destroy(train_backend *backend)
+{
+    if (!backend) return;
+    painn_train_cpu *c = (painn_train_cpu *)backend;
+    painn_train_cpu_free_weights(c);
+    for (int k = 0; k < TRAIN_VECTORS; k++) base_free(c->vectors[k]);
+    for (int s = 0; s < CPU_MAX_SLOTS; s++) base_free(c->slots[s]);
+    for (int t = 0; t < c->n_threads; t++) base_free(c->groups[t].arena);
+    void *arrays[] = {c->embedding, c->a0, c->slope0, c->curve0, c->x0, c->frames, c->group_begin, c->group_sums, c->total};
+    for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) base_free(arrays[a]);
+    train_batch_free(&c->batch);
+    train_layout_free(&backend->layout);
+    base_free(c);
+}
+
+static mlff_status create_vectors(painn_train_cpu *c, const mlff_model *model)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = (size_t)c->backend.layout.n_parameters;
+    double *values = base_alloc(n, sizeof *values, "weights");
+    if (!values) return MLFF_ERR_MEMORY;
+    for (int k = 0; k < TRAIN_VECTORS; k++) MLFF_TRY(regrow(&c->vectors[k], n, "weights"));
+    MLFF_TRY(regrow(&c->total, n, "a gradient"));
+    train_layout_read(&c->backend.layout, model, values);
+    for (size_t k = 0; k < n; k++) c->vectors[TRAIN_WEIGHTS][k] = c->vectors[TRAIN_AVERAGE][k] = (float)values[k];
+done:
+    base_free(values);
+    return status;
+}
+
+mlff_status painn_train_cpu_create(const mlff_model *model, const train_backend_options *options, train_backend **backend_out)
+{
+    mlff_status status = MLFF_OK;
+    painn_train_cpu *c = base_alloc(1, sizeof *c, "a trainer");
+    if (!c) return MLFF_ERR_MEMORY;
+    c->backend = (train_backend){.set_data = set_data,
+                                 .step = step,
+                                 .gradient = gradient,
+                                 .evaluate = evaluate,
+                                 .sums = take_sums,
+                                 .get = get,
+                                 .set = set,
+                                 .destroy = destroy};
+    c->sums.finite = true;
+    c->packed = -1;
+    c->parameters = *(const painn_parameters *)model->parameters;
+    c->activation = (enum nn_activation)c->parameters.activation;
+    c->nn = nn_kernels_get(options->cpu_path);
+    c->gradient = nn_gradient_kernels_get(options->cpu_path);
+    c->painn = painn_kernels_get(options->cpu_path);
+    c->train = painn_train_kernels_get(options->cpu_path);
+    int n_threads = options->n_threads > 0 ? options->n_threads : team_default_size();
+    c->n_threads = n_threads < TEAM_MAX ? n_threads : TEAM_MAX;
+    c->F = nn_padded(c->parameters.n_features);
+    c->K1 = c->parameters.n_radial + 1;
+    int n_layers = c->parameters.n_layers;
+    c->skips_last = n_layers == 1 || c->parameters.layer[n_layers - 1].M2 != c->parameters.layer[0].M2;
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) c->species_row[z] = -1;
+    MLFF_TRY(painn_trainable_create(model, &c->backend.layout, &c->trainable));
+    MLFF_TRY(create_vectors(c, model));
+    MLFF_TRY(painn_train_cpu_plan_weights(c));
+    *backend_out = &c->backend;
+    c = NULL;
+done:
+    destroy((train_backend *)c);
+    return status;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* gradient.h: float32 kernels of training: gradients of dense layers, activations with two derivatives, AdamW. */
+#ifndef GRADIENT_H
+#define GRADIENT_H
+
+#include "nn/nn.h"
+
+/* One pair of operands of a weight's gradient. */
+typedef struct nn_outer {
+    const float *a, *b; /* [k][lda], [k][ldb] */
+} nn_outer;
+
+/* AdamW on some elements: m = β1 m + (1 − β1) g, v = β2 v + (1 − β2) g², w = keep w − rate m / (√v scale + ε). */
+typedef struct nn_adamw {
+    float gradient_scale, beta1, beta2, keep, epsilon;
+    float rate;           /* learning rate / (1 − β1ᵗ) */
+    float root_scale;     /* 1 / √(1 − β2ᵗ) */
+    float average_factor; /* average += factor (w − average) */
+} nn_adamw;
+
+typedef struct nn_gradient_kernels {
+    /* c[m][n] += Σ over operands a1ᵀ b1 + a2ᵀ b2, sums over k rows in order; n is a multiple of NN_PAD, rows of b and c are
+     * aligned. n_operands is 1 or 2. */
+    void (*outer)(int m, int n, int k, int n_operands, const nn_outer *operands, int lda, int ldb, float *c, int ldc);
+    /* sum[n] += Σ over the k rows of a. */
+    void (*column_sums)(int n, int k, const float *a, int lda, float *sum);
+    /* x[i] = act(x[i]), slope = act', curve = act''; n is a multiple of NN_PAD. SiLU or shifted softplus. */
+    void (*activate)(enum nn_activation kind, size_t n, float *x, float *slope, float *curve);
+    /* out = a b */
+    void (*multiply)(size_t n, const float *a, const float *b, float *out);
+    /* a = a slope + b curve c: the tangent of an adjoint passing an activation. */
+    void (*multiply_dual)(size_t n, float *a, const float *slope, const float *b, const float *curve, const float *c);
+    void (*adamw)(const nn_adamw *update, size_t n, const float *g, float *w, float *m, float *v, float *average);
+} nn_gradient_kernels;
+/* `path` is one of mlff_cpu_paths(). */
+const nn_gradient_kernels *nn_gradient_kernels_get(const char *path);
+
+#endif
