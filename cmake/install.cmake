@@ -11,13 +11,13 @@ foreach(name mlff mlff_profile)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
 
-set_target_properties(mlff_profile PROPERTIES INSTALL_RPATH "$ORIGIN")
 install(TARGETS mlff mlff_profile EXPORT mlff-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET mlff_cuda) # looked for beside the library
   install(TARGETS mlff_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 install(TARGETS mlff_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES include/mlff_base.h include/mlff_atoms.h include/mlff.h include/mlff_profile.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+file(GLOB MLFF_PUBLIC_HEADERS CONFIGURE_DEPENDS include/*.h)
+install(FILES ${MLFF_PUBLIC_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT mlff-targets NAMESPACE mlff:: DESTINATION ${MLFF_CMAKE_FOLDER})

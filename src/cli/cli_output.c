@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // cli_output.c: errors, warnings, progress, interruption, and the honest end of standard output.
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -62,8 +63,20 @@ static void warn_once(void *context, const char *text)
     atomic_flag_clear(&busy);
 }
 
+// A descriptor 0, 1 or 2 that the caller closed would be given to the next file opened, and standard output would be written into
+// it. /dev/null is opened for reading, so that what is written to a closed output fails and is reported.
+static void reserve_descriptors(void)
+{
+    for (int fd; (fd = open("/dev/null", O_RDONLY)) >= 0;)
+        if (fd > 2) {
+            close(fd);
+            return;
+        }
+}
+
 void cli_output_start(void)
 {
+    reserve_descriptors();
     signal(SIGPIPE, SIG_IGN); // a reader that leaves early shows up as a failed write
     mlff_warning_handler_set(warn_once, NULL);
 }

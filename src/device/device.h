@@ -105,8 +105,8 @@ static inline void device_build_id(char *text, size_t text_bytes)
 typedef mlff_status (*device_plugin_entry)(const char *build_id, const device_host *host, const device_plugin **plugin_out);
 
 /* Opens the plugin (once a process) and checks driver and GPUs. MLFF_ERR_DEVICE with the reason if there is none that
- * works; the same answer is given at each later call. Looked for at $MLFF_CUDA_PLUGIN, else beside the library, else by
- * the loader's own search. */
+ * works; the same answer is given at each later call. Looked for at $MLFF_CUDA_PLUGIN, else by absolute path
+ * beside the library (or the program it is linked into) and in ../lib from there; nowhere else. */
 mlff_status device_plugin_get(const device_plugin **plugin_out);
 
 #ifdef __cplusplus

@@ -17,32 +17,35 @@ static const device_plugin *plugin;
 static mlff_status plugin_status;
 static char plugin_text[1024];
 
-// Folder of the object file that holds this function: the library's, or the program's if it is linked statically.
-static void own_path(char *path, size_t path_bytes)
+// Absolute folder of the object file that holds this function, with its last '/': the library's, or the program's if it is linked
+// statically. Empty if it is unknown: a relative path would open whatever lies in the current folder.
+static void own_folder(char *folder, size_t folder_bytes)
 {
     Dl_info info;
-    path[0] = '\0';
-    if (!dladdr((const void *)device_plugin_get, &info) || !info.dli_fname) return;
-    const char *slash = strrchr(info.dli_fname, '/');
-    int length = slash ? (int)(slash - info.dli_fname) : 1;
-    snprintf(path, path_bytes, "%.*s/" PLUGIN_FILE, length, slash ? info.dli_fname : ".");
+    char resolved[PATH_MAX];
+    const bool known = dladdr((const void *)device_plugin_get, &info) && info.dli_fname && strchr(info.dli_fname, '/');
+    folder[0] = '\0';
+    if (!realpath(known ? info.dli_fname : "/proc/self/exe", resolved)) return;
+    snprintf(folder, folder_bytes, "%.*s", (int)(strrchr(resolved, '/') - resolved) + 1, resolved);
 }
 
 static void *open_plugin(char *text, size_t text_bytes)
 {
     const char *wanted = getenv("MLFF_CUDA_PLUGIN");
-    char beside[PATH_MAX], lib[PATH_MAX + 16];
-    own_path(beside, sizeof beside);
-    snprintf(lib, sizeof lib, "%.*s../lib/" PLUGIN_FILE, (int)(strlen(beside) - strlen(PLUGIN_FILE)), beside);
-    const char *places[] = {beside, lib, PLUGIN_FILE};
-    int n = 3;
+    char folder[PATH_MAX], beside[PATH_MAX + 32], lib[PATH_MAX + 32];
+    own_folder(folder, sizeof folder);
+    snprintf(beside, sizeof beside, "%s" PLUGIN_FILE, folder);
+    snprintf(lib, sizeof lib, "%s../lib/" PLUGIN_FILE, folder);
+    const char *places[] = {beside, lib};
+    int n = folder[0] ? 2 : 0;
+    snprintf(text, text_bytes, "the library's own folder is unknown");
     if (wanted && wanted[0]) {
         places[0] = wanted;
         n = 1;
     }
-    text[0] = '\0';
+    if (n > 0) text[0] = '\0';
     for (int k = 0; k < n; k++) {
-        void *handle = places[k][0] ? dlopen(places[k], RTLD_NOW | RTLD_LOCAL) : NULL;
+        void *handle = dlopen(places[k], RTLD_NOW | RTLD_LOCAL);
         if (handle) return handle;
         const char *reason = dlerror();
         // The first place that holds a file gives the reason worth telling.

@@ -156,7 +156,9 @@ done:
 static mlff_status next_of_file(mlff_trajectory *trajectory)
 {
     mlff_system *frame = NULL;
-    mlff_status status = mlff_reader_next(trajectory->reader, &frame);
+    mlff_status status = MLFF_OK;
+    if (!trajectory->reader) MLFF_TRY(mlff_reader_open(trajectory->path, &trajectory->reader));
+    status = mlff_reader_next(trajectory->reader, &frame);
     if (status == MLFF_OK && !frame) { // the end: from the start again
         mlff_reader_destroy(trajectory->reader);
         trajectory->reader = NULL;

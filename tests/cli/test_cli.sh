@@ -879,6 +879,50 @@ test_ani() {
     says '^  members          8'
 }
 
+# Killed at random (MLFF_KILLS times, 6) and gone on with: every step is in the trajectory once, in order, no frame is cut off.
+test_md_killed() {
+    model
+    local options="--system h2o --timestep 0.1 --every 3 --device cpu"
+    for kill in $(seq "${MLFF_KILLS:-6}"); do
+        rm -f killed.extxyz killed.restart
+        "$mlff" md model.safetensors $options --n-steps 100000000 --checkpoint killed.restart --checkpoint-every 100 \
+            -o killed.extxyz >/dev/null 2>&1 </dev/null &
+        local process=$!
+        for wait in $(seq 200); do [ -s killed.restart ] && [ -s killed.extxyz ] && break; sleep 0.05; done
+        sleep 0.$((RANDOM % 4))$((RANDOM % 10))
+        kill -9 $process
+        wait $process 2>/dev/null
+        run 0 md model.safetensors $options --n-steps 30 --restart killed.restart -o killed.extxyz
+        awk '/ step=/ { sub(/.* step=/, ""); step = $1 + 0; if (n++ && step != last + 3) exit 1; last = step } END { exit n < 10 }' \
+            killed.extxyz || fail "steps are missing or repeated"
+        run 0 eval model.safetensors killed.extxyz --device cpu
+    done
+}
+
+# Descriptors 0 to 2 that the caller closed are not given to files: the table would be written into the trajectory.
+test_closed_descriptors() {
+    model
+    "$mlff" md model.safetensors --system h2o --n-steps 4 --every 2 --timestep 0.1 -o closed.extxyz --device cpu >&- 2>err </dev/null
+    is $? 1 "exit status with standard output closed"
+    says 'standard output' err
+    "$mlff" md model.safetensors --system h2o --n-steps 4 --every 2 --timestep 0.1 -o open.extxyz --device cpu >out 2>&- <&-
+    is $? 0 "exit status with the others closed"
+    cmp -s closed.extxyz open.extxyz || fail "the trajectories differ"
+}
+
+# The loader searches no folder but the program's own: neither an empty nor a relative entry, and no plugin in the current folder.
+test_search_paths() {
+    command -v readelf >/dev/null || { echo "skipped: no readelf"; return; }
+    readelf -d "$mlff" | sed -n 's/.*R.*PATH.*\[\(.*\)\]/\1/p' | tr ':' '\n' >paths
+    [ -s paths ] || fail "no library path in the program"
+    grep -qvE '^(\$ORIGIN|/)' paths && fail "a library path is relative or empty: $(tr '\n' ' ' <paths)"
+    readelf -d "$mlff" | grep -E 'R.*PATH.*(:\]|\[:|::)' && fail "a library path is empty"
+    printf 'not a library' >libmlff_cuda.so
+    run 0 devices
+    grep -q 'libmlff_cuda.so.*file too short\|invalid ELF header' out err && fail "the current folder was searched for the plugin"
+    return 0
+}
+
 if ! declare -F "test_$name" >/dev/null; then
     echo "test_cli.sh: no test '$name'" >&2
     exit 2
