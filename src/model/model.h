@@ -181,7 +181,6 @@ struct model_architecture {
     mlff_status (*create)(const void *options, model_weights *weights_out);
     const model_stage *stages; /* ends with a name of NULL; NULL: none is described */
 };
-extern const model_architecture painn_architecture, ani_architecture;
 enum { MODEL_MAX_ARCHITECTURES = 16 };
 const model_architecture *model_architecture_find(const char *name); /* NULL: unknown */
 /* Adds an architecture, which is borrowed for ever; before other threads use the library. Fails with MLFF_ERR_USAGE if its

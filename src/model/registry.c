@@ -10,6 +10,8 @@
 #include "model/model.h"
 #include "model/painn/painn.h"
 
+extern const model_architecture painn_architecture, ani_architecture;
+
 // The one place on the CPU that names architectures; the rest is NULL until model_architecture_register.
 static const model_architecture *architectures[MODEL_MAX_ARCHITECTURES] = {&painn_architecture, &ani_architecture};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu_evaluator.h: a model on one GPU: calls, rows of neighbours, memory, graphs. Models bring their kernels (painn_gpu.c,
- * ani_gpu.c); dynamics step with it (gpu_dynamics.c). */
+/* gpu_evaluator.h: a model on one GPU: calls, rows of neighbours, memory, graphs. Models bring their kernels (src/model/X/gpu,
+ * gpu_registry.c); dynamics step with it (gpu_dynamics.c). */
 #ifndef GPU_EVALUATOR_H
 #define GPU_EVALUATOR_H
 
