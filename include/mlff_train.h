@@ -122,7 +122,7 @@ MLFF_API void mlff_teacher_destroy(mlff_teacher *teacher);
 
 typedef struct mlff_teacher_info {
     const char *name;              /* "xtb:gfn2"; the model's name */
-    const char *description;       /* one line: "GFN2-xTB, libxtb.so.6.5.1, 2 processes" */
+    const char *description;       /* one line: "GFN2-xTB, libxtb.so.6.5.1" */
     const char *hash;              /* 64 hexadecimal digits: SHA-256 of a model's file, or of name and version */
     int n_elements;                /* 0: unknown */
     const unsigned char *elements; /* [n_elements] atomic numbers, ascending */

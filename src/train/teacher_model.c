@@ -172,7 +172,6 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     mlff_teacher *teacher = NULL;
     mlff_model_info info;
     mlff_evaluator_options evaluator = mlff_evaluator_options_default();
-    char device[16];
 
     mlff_model_info_get(model, &info);
     evaluator.device = options->device;
@@ -182,9 +181,8 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     MLFF_TRY(mlff_evaluator_create(model, &evaluator, &state->evaluator));
     state->batch_atoms = options->device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU;
     MLFF_TRY(teacher_allocate(&model_kind, options, &teacher));
-    mlff_device_text(options->device, device, sizeof device);
     snprintf(teacher->name, sizeof teacher->name, "%.200s", info.name);
-    snprintf(teacher->description, sizeof teacher->description, "%.400s; on %s", info.description, device);
+    snprintf(teacher->description, sizeof teacher->description, "%s", info.description);
     teacher->n_members = info.n_members > 0 ? info.n_members : 1;
     teacher->has_atom_energies = info.has_atom_energies;
     teacher->has_stress = true;

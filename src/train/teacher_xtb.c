@@ -266,8 +266,7 @@ mlff_status teacher_xtb_open(const char *method, const mlff_teacher_options *opt
 
     MLFF_TRY(teacher_allocate(&kind, options, &teacher));
     snprintf(teacher->name, sizeof teacher->name, "xtb:%s", method);
-    snprintf(teacher->description, sizeof teacher->description, "GFN%d-xTB, %s, %d process%s", number, state->library,
-             state->n_workers, state->n_workers == 1 ? "" : "es");
+    snprintf(teacher->description, sizeof teacher->description, "GFN%d-xTB, %s", number, state->library);
     snprintf(identity, sizeof identity, "xtb:%s %s", method, state->library);
     sha256_of(identity, strlen(identity), digest);
     sha256_text(digest, teacher->hash);

@@ -58,6 +58,7 @@ typedef struct xtb_library {
     void (*getError)(void *environment, char *text, const int *text_bytes);
     void *(*newMolecule)(void *environment, const int *n_atoms, const int *numbers, const double *positions, const double *charge,
                          const int *n_unpaired, const double *lattice, const bool *periodic);
+    void (*updateMolecule)(void *environment, void *molecule, const double *positions, const double *lattice);
     void (*delMolecule)(void **molecule);
     void *(*newCalculator)(void);
     void (*delCalculator)(void **calculator);
@@ -107,15 +108,16 @@ static mlff_status library_open(xtb_library *xtb, xtb_reply *reply)
     if (!h)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "xtb: %s cannot be opened (%s); install it: apt-get install libxtb6", LIBRARY,
                          dlerror());
-    const bool complete =
-        find(h, "xtb_newEnvironment", &xtb->newEnvironment) && find(h, "xtb_setVerbosity", &xtb->setVerbosity) &&
-        find(h, "xtb_checkEnvironment", &xtb->checkEnvironment) && find(h, "xtb_getError", &xtb->getError) &&
-        find(h, "xtb_newMolecule", &xtb->newMolecule) && find(h, "xtb_delMolecule", &xtb->delMolecule) &&
-        find(h, "xtb_newCalculator", &xtb->newCalculator) && find(h, "xtb_delCalculator", &xtb->delCalculator) &&
-        find(h, "xtb_loadGFN1xTB", &xtb->loadGFN1xTB) && find(h, "xtb_loadGFN2xTB", &xtb->loadGFN2xTB) &&
-        find(h, "xtb_setAccuracy", &xtb->setAccuracy) && find(h, "xtb_newResults", &xtb->newResults) &&
-        find(h, "xtb_delResults", &xtb->delResults) && find(h, "xtb_singlepoint", &xtb->singlepoint) &&
-        find(h, "xtb_getEnergy", &xtb->getEnergy) && find(h, "xtb_getGradient", &xtb->getGradient);
+    const bool complete = find(h, "xtb_newEnvironment", &xtb->newEnvironment) &&
+                          find(h, "xtb_setVerbosity", &xtb->setVerbosity) &&
+                          find(h, "xtb_checkEnvironment", &xtb->checkEnvironment) && find(h, "xtb_getError", &xtb->getError) &&
+                          find(h, "xtb_newMolecule", &xtb->newMolecule) && find(h, "xtb_updateMolecule", &xtb->updateMolecule) &&
+                          find(h, "xtb_delMolecule", &xtb->delMolecule) && find(h, "xtb_newCalculator", &xtb->newCalculator) &&
+                          find(h, "xtb_delCalculator", &xtb->delCalculator) && find(h, "xtb_loadGFN1xTB", &xtb->loadGFN1xTB) &&
+                          find(h, "xtb_loadGFN2xTB", &xtb->loadGFN2xTB) && find(h, "xtb_setAccuracy", &xtb->setAccuracy) &&
+                          find(h, "xtb_newResults", &xtb->newResults) && find(h, "xtb_delResults", &xtb->delResults) &&
+                          find(h, "xtb_singlepoint", &xtb->singlepoint) && find(h, "xtb_getEnergy", &xtb->getEnergy) &&
+                          find(h, "xtb_getGradient", &xtb->getGradient);
     if (!complete)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "xtb: %s lacks functions of its C API 1.0.0; install libxtb 6.5", LIBRARY);
     limit_threads(); // now those that came with it
@@ -138,52 +140,101 @@ static mlff_status check(const xtb_library *xtb, void *environment)
     return mlff_fail(MLFF_ERR_VALUE, "xtb: %.180s", text[0] ? text : "failed without saying why");
 }
 
-static mlff_status compute(const xtb_library *xtb, void *environment, int method, const xtb_request *request, const int *species,
-                           double *positions, double *energy_out, double *gradient)
+// A molecule and its calculator, kept for the next structure of the same atoms: making them takes as long as the calculation of a
+// small molecule.
+typedef struct prepared {
+    void *molecule, *calculator;
+    xtb_request request; // of which they are
+    int *species;        // [n_atoms]
+} prepared;
+
+typedef struct session {
+    xtb_library xtb;
+    void *environment;
+    int method;
+    prepared kept;
+} session;
+
+static void forget(session *s)
 {
-    mlff_status status = MLFF_OK;
-    void *molecule = NULL, *calculator = NULL, *results = NULL;
+    if (s->kept.calculator) s->xtb.delCalculator(&s->kept.calculator);
+    if (s->kept.molecule) s->xtb.delMolecule(&s->kept.molecule);
+    free(s->kept.species);
+    s->kept = (prepared){0};
+}
+
+// The same atoms, and no cell on either side.
+static bool fits(const prepared *kept, const xtb_request *request, const int *species)
+{
+    return kept->molecule && !request->periodic && !kept->request.periodic && kept->request.n_atoms == request->n_atoms &&
+           kept->request.n_unpaired == request->n_unpaired && kept->request.charge == request->charge &&
+           memcmp(kept->species, species, (size_t)request->n_atoms * sizeof *species) == 0;
+}
+
+// Brings the kept molecule to these positions (Bohr), or makes another.
+static mlff_status prepare(session *s, const xtb_request *request, const int *species, const double *positions)
+{
+    const xtb_library *xtb = &s->xtb;
     double lattice[9], charge = request->charge;
     bool periodic[3] = {request->periodic, request->periodic, request->periodic};
+    if (fits(&s->kept, request, species)) {
+        xtb->updateMolecule(s->environment, s->kept.molecule, positions, NULL);
+        return check(xtb, s->environment);
+    }
+    forget(s);
+    for (int k = 0; k < 9; k++) lattice[k] = request->cell[k] / BASE_BOHR_ANGSTROM;
+    s->kept.request = *request;
+    if (!(s->kept.species = malloc((size_t)request->n_atoms * sizeof *species)))
+        return mlff_fail(MLFF_ERR_MEMORY, "xtb: out of memory");
+    memcpy(s->kept.species, species, (size_t)request->n_atoms * sizeof *species);
+    s->kept.molecule = xtb->newMolecule(s->environment, &request->n_atoms, species, positions, &charge, &request->n_unpaired,
+                                        request->periodic ? lattice : NULL, request->periodic ? periodic : NULL);
+    mlff_status status = check(xtb, s->environment);
+    if (status != MLFF_OK) return status;
+    s->kept.calculator = xtb->newCalculator();
+    (s->method == 1 ? xtb->loadGFN1xTB : xtb->loadGFN2xTB)(s->environment, s->kept.molecule, s->kept.calculator, NULL);
+    if ((status = check(xtb, s->environment)) != MLFF_OK) return status;
+    xtb->setAccuracy(s->environment, s->kept.calculator, ACCURACY);
+    return check(xtb, s->environment);
+}
+
+static mlff_status compute(session *s, const xtb_request *request, const int *species, double *positions, double *energy_out,
+                           double *gradient)
+{
+    mlff_status status = MLFF_OK;
+    const xtb_library *xtb = &s->xtb;
+    void *results = NULL;
 
     for (size_t k = 0; k < 3 * (size_t)request->n_atoms; k++) positions[k] /= BASE_BOHR_ANGSTROM;
-    for (int k = 0; k < 9; k++) lattice[k] = request->cell[k] / BASE_BOHR_ANGSTROM;
-    molecule = xtb->newMolecule(environment, &request->n_atoms, species, positions, &charge, &request->n_unpaired,
-                                request->periodic ? lattice : NULL, request->periodic ? periodic : NULL);
-    MLFF_TRY(check(xtb, environment));
-    calculator = xtb->newCalculator();
-    (method == 1 ? xtb->loadGFN1xTB : xtb->loadGFN2xTB)(environment, molecule, calculator, NULL);
-    MLFF_TRY(check(xtb, environment));
-    xtb->setAccuracy(environment, calculator, ACCURACY);
+    MLFF_TRY(prepare(s, request, species, positions));
     results = xtb->newResults();
-    xtb->singlepoint(environment, molecule, calculator, results);
-    MLFF_TRY(check(xtb, environment));
-    xtb->getEnergy(environment, results, energy_out);
-    xtb->getGradient(environment, results, gradient);
-    MLFF_TRY(check(xtb, environment));
+    xtb->singlepoint(s->environment, s->kept.molecule, s->kept.calculator, results);
+    MLFF_TRY(check(xtb, s->environment));
+    xtb->getEnergy(s->environment, results, energy_out);
+    xtb->getGradient(s->environment, results, gradient);
+    MLFF_TRY(check(xtb, s->environment));
 done:
     if (results) xtb->delResults(&results);
-    if (calculator) xtb->delCalculator(&calculator);
-    if (molecule) xtb->delMolecule(&molecule);
+    if (status != MLFF_OK) forget(s); // whatever state a failure left
     return status;
 }
 
 // One request and its reply; false when the socket is closed.
-static bool serve(const xtb_library *xtb, void *environment, int method, int socket)
+static bool serve(session *s, int socket)
 {
     xtb_request request;
     if (!xtb_receive(socket, &request, sizeof request)) return false;
     const size_t n = (size_t)request.n_atoms;
     int *species = malloc(n * sizeof *species);
     double *positions = malloc(3 * n * sizeof *positions), *gradient = calloc(3 * n, sizeof *gradient);
-    xtb_reply reply = {.status = MLFF_ERR_MEMORY, .n_atoms = request.n_atoms, .text = "xtb: out of memory"};
+    xtb_reply reply = {.n_atoms = request.n_atoms};
     bool alive = species && positions && gradient && xtb_receive(socket, species, n * sizeof *species) &&
                  xtb_receive(socket, positions, 3 * n * sizeof *positions);
     if (alive) {
-        reply.status = compute(xtb, environment, method, &request, species, positions, &reply.energy, gradient);
+        reply.status = compute(s, &request, species, positions, &reply.energy, gradient);
         reply.energy *= BASE_HARTREE_EV;
         for (size_t k = 0; k < 3 * n; k++) gradient[k] *= -BASE_HARTREE_EV / BASE_BOHR_ANGSTROM;
-        snprintf(reply.text, sizeof reply.text, "%s", reply.status == MLFF_OK ? "" : mlff_last_error());
+        snprintf(reply.text, sizeof reply.text, "%.190s", reply.status == MLFF_OK ? "" : mlff_last_error());
         alive = xtb_send(socket, &reply, sizeof reply) &&
                 (reply.status != MLFF_OK || xtb_send(socket, gradient, 3 * n * sizeof *gradient));
     }
@@ -212,15 +263,15 @@ static int settle(int socket)
 
 void xtb_worker_run(int socket, int method)
 {
-    xtb_library xtb = {0};
+    session s = {.method = method};
     xtb_reply hello = {0};
     socket = settle(socket);
-    hello.status = library_open(&xtb, &hello);
-    if (hello.status != MLFF_OK) snprintf(hello.text, sizeof hello.text, "%s", mlff_last_error());
+    hello.status = library_open(&s.xtb, &hello);
+    if (hello.status != MLFF_OK) snprintf(hello.text, sizeof hello.text, "%.190s", mlff_last_error());
     if (xtb_send(socket, &hello, sizeof hello) && hello.status == MLFF_OK) {
-        void *environment = xtb.newEnvironment();
-        xtb.setVerbosity(environment, MUTED);
-        while (serve(&xtb, environment, method, socket)) continue;
+        s.environment = s.xtb.newEnvironment();
+        s.xtb.setVerbosity(s.environment, MUTED);
+        while (serve(&s, socket)) continue;
     }
     _exit(0);
 }

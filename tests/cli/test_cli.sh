@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md profile report compare bench check devices kim"
+commands="import new info eval md profile report compare bench check devices kim sample label"
 
 test_help() {
     run 0 --help
@@ -922,6 +922,9 @@ test_search_paths() {
     grep -q 'libmlff_cuda.so.*file too short\|invalid ELF header' out err && fail "the current folder was searched for the plugin"
     return 0
 }
+
+# shellcheck source=teacher_tests.sh
+. "$source_folder/tests/cli/teacher_tests.sh"
 
 if ! declare -F "test_$name" >/dev/null; then
     echo "test_cli.sh: no test '$name'" >&2

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// cli_teacher.h: what the commands that ask a teacher share.
+#ifndef CLI_TEACHER_H
+#define CLI_TEACHER_H
+
+#include "cli.h"
+#include "mlff_train.h"
+
+#define CLI_TEACHER_OPTIONS                                                                                                      \
+    {"device", 0, "DEVICE", "of a model: auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                         \
+        {"precision", 0, "PRECISION", "of a model: float32, float64 (CPU), or, on a GPU, tf32, bf16 (float32)"},                 \
+        {"threads", 0, "N", "CPU threads of a model, processes of xtb (all cores this process may use)"},                        \
+    {                                                                                                                            \
+        "timeout", 0, "SECONDS", "xtb: longest time for one structure, s (120)"                                                  \
+    }
+#define CLI_TEACHER_DETAILS                                                                                                      \
+    "TEACHER is a model (file or name; an ensemble such as ANI-2x also gives its uncertainty), or xtb:gfn2 or xtb:gfn1\n"        \
+    "(libxtb 6.5, Debian's libxtb6). Other calculators teach through Python: mlff_distiller.distill.\n"
+
+// Opens the teacher `name` with these options. An exit status; CLI_GOOD has set the teacher.
+int cli_teacher_open(cli_arguments *arguments, const char *name, mlff_teacher **teacher_out);
+// "300,600,1000" into values; the option's value must have 1 to `most` numbers above 0. Sets `failed` and says so if not.
+int cli_teacher_numbers(cli_arguments *arguments, const char *option, double *values, int most, int n_otherwise);
+
+#endif

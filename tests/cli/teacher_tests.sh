@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+# Tests of mlff sample and mlff label; read by test_cli.sh, whose helpers they use.
+
+# N displaced ethanols in samples.extxyz, made without asking the model.
+displaced() {
+    run 0 sample model.safetensors --system ethanol -o samples.extxyz --n-samples "$1" --methods thermal --oversample 1 --no-relax
+}
+
+test_sample() {
+    model
+    run 0 sample model.safetensors --system ethanol --system h2o -o a.extxyz --n-samples 40 --methods thermal,rattle,pairs \
+        --no-relax --json
+    is "$(value out n_samples)" 40 "structures"
+    is "$(value out n_by_method.seed)" 2 "seeds among them"
+    is "$(grep -c Properties a.extxyz)" 40 "frames written"
+    is "$(grep -c '^9$' a.extxyz)" "$((40 - $(grep -c '^3$' a.extxyz)))" "frames of two systems"
+    run 0 sample model.safetensors --system ethanol --system h2o -o b.extxyz --n-samples 40 --methods thermal,rattle,pairs --no-relax
+    cmp a.extxyz b.extxyz || fail "the same seed gives other structures"
+    run 0 sample model.safetensors a.extxyz -o c.extxyz --n-samples 50 --methods thermal --temperatures 100 --seed 1 --no-relax
+    is "$(grep -c Properties c.extxyz)" 50 "frames around seeds of a file"
+
+    refused 2 'o FILE is missing' sample model.safetensors --system ethanol
+    refused 2 'SEEDS or --system' sample model.safetensors -o x.extxyz
+    refused 2 "'guess' is no method" sample model.safetensors --system ethanol -o x.extxyz --methods md,guess
+    refused 2 "temperatures '300,-1'" sample model.safetensors --system ethanol -o x.extxyz --temperatures 300,-1
+    refused 2 'xtb:gfn9' sample xtb:gfn9 --system ethanol -o x.extxyz
+    refused 1 'nowhere.safetensors' sample nowhere.safetensors --system ethanol -o x.extxyz
+    printf '1\ncharge=1 Properties=species:S:1:pos:R:3\nH 0 0 0\n' >charged.xyz
+    refused 1 'seed 0: a charge of 1 e' sample model.safetensors charged.xyz -o x.extxyz
+    model --elements H,O
+    refused 1 'seed 0: the teacher model does not know C' sample model.safetensors --system ethanol -o x.extxyz
+}
+
+test_label() {
+    model
+    displaced 30
+    run 0 label model.safetensors samples.extxyz -o l.labels --json
+    is "$(value out n_labelled)" 30 "labels"
+    is "$(value out teacher_sha256)" "$(sha256sum model.safetensors | cut -d' ' -f1)" "the teacher's hash"
+    refused 2 'is there already; --resume' label model.safetensors samples.extxyz -o l.labels
+    run 0 label model.safetensors samples.extxyz -o l.labels --resume --json
+    is "$(value out n_before)" 30 "labels that were there"
+    is "$(value out n_labelled)" 0 "labels made again"
+
+    # As text, the same as mlff eval gives.
+    run 0 label model.safetensors samples.extxyz -o l.extxyz
+    [ -e l.extxyz.labels ] && fail "the file the text was made from is left"
+    run 0 eval model.safetensors l.extxyz --json errors.json --device cpu
+    is "$(value errors.json summary.n_frames)" 30 "frames of the text"
+    close_to "$(value errors.json summary.forces_mae_ev_per_ang)" 0 1e-6
+    # With Hessian probes, two more labels each.
+    run 0 label model.safetensors samples.extxyz -o p.labels --hvp 2 --json
+    is "$(value out n_structures)" 150 "structures with probes"
+    refused 2 'no Hessian-vector products' label model.safetensors samples.extxyz -o p.extxyz --hvp 2
+
+    # Another teacher, a file that is something else, structures that cannot be labelled.
+    mv model.safetensors first.safetensors
+    model --seed 9
+    refused 1 'of another teacher, first|of another teacher, model' label model.safetensors samples.extxyz -o l.labels --resume
+    echo hello >hello.labels
+    refused 1 'no file of labels' label model.safetensors samples.extxyz -o hello.labels --resume
+    is "$(cat hello.labels)" hello "a file of others"
+    printf '1\ncharge=1 Properties=species:S:1:pos:R:3\nH 0 0 0\n' >charged.xyz
+    cat charged.xyz samples.extxyz >mixed.xyz
+    run 0 label model.safetensors mixed.xyz -o mixed.labels --json
+    is "$(value out n_failed)" 1 "structures that failed"
+    is "$(value out n_labelled)" 30 "structures beside it"
+    says 'a charge of 1 e' err
+    run 1 label model.safetensors charged.xyz -o none.labels
+    says 'could not label any structure' err
+    [ -e /dev/full ] && refused 1 '/dev/full' label model.safetensors samples.extxyz -o /dev/full --resume
+    return 0
+}
+
+# Killed, stopped by Ctrl-C and on a disk that is full, the file goes on to the same bytes.
+test_label_resume() {
+    model
+    displaced 3000
+    run 0 label model.safetensors samples.extxyz -o whole.labels --device cpu
+    for signal in KILL INT TERM KILL; do
+        "$mlff" label model.safetensors samples.extxyz -o cut.labels --resume --threads 1 --device cpu >out 2>err </dev/null &
+        local pid=$! tries=0 before
+        before=$(stat -c %s cut.labels 2>/dev/null || echo 0)
+        while [ "$(stat -c %s cut.labels 2>/dev/null || echo 0)" -le "$((before + 1000))" ] && [ $tries -lt 500 ]; do
+            sleep 0.01
+            tries=$((tries + 1))
+        done
+        kill -$signal $pid 2>/dev/null
+        wait $pid
+        local status=$?
+        [ $status = 0 ] && break # done before the signal
+        [ $signal = INT ] && { is $status 130 "exit status after Ctrl-C"; says 'which are kept; go on with --resume' err; }
+    done
+    if [ "$(stat -c %s cut.labels)" -gt 100000 ]; then # a torn end, as after a power failure
+        truncate -s -333 cut.labels
+        run 0 label model.safetensors samples.extxyz -o cut.labels --resume --device cpu
+        says 'dropped an incomplete last label' err
+    fi
+    (ulimit -f 200; trap '' XFSZ; "$mlff" label model.safetensors samples.extxyz -o full.labels --device cpu >out 2>err)
+    is $? 1 "exit status with a full disk"
+    says 'cannot be written: .*labels are kept' err
+    run 0 label model.safetensors samples.extxyz -o full.labels --resume --device cpu
+    run 0 label model.safetensors samples.extxyz -o cut.labels --resume --device cpu
+    cmp whole.labels cut.labels || fail "a run that was stopped ends in other bytes"
+    cmp whole.labels full.labels || fail "a run on a full disk ends in other bytes"
+}
+
+test_label_xtb() {
+    "$mlff" sample xtb:gfn2 --system ethanol -o s.extxyz --n-samples 30 --methods modes,rattle >out 2>err || {
+        grep -q 'libxtb' err && { echo "skipped: libxtb is not here"; return; }
+        fail "mlff sample xtb:gfn2"
+    }
+    run 0 label xtb:gfn2 s.extxyz -o two.labels --threads 2
+    run 0 label xtb:gfn2 s.extxyz -o one.labels --threads 1
+    cmp one.labels two.labels || fail "labels depend on the number of processes"
+    refused 1 'of another teacher, xtb:gfn2' label xtb:gfn1 s.extxyz -o one.labels --resume
+    run 0 train two.labels -o student.safetensors --features 64 --layers 1 --steps 20 --device cpu
+    says 'structures trained'
+}
