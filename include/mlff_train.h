@@ -426,6 +426,9 @@ MLFF_API mlff_fit_options mlff_fit_options_default(void);
 MLFF_API mlff_status mlff_trainer_fit(mlff_trainer *trainer, const mlff_dataset *validation, const mlff_fit_options *options,
                                       mlff_model **model_out);
 
+/* Validation errors of the best weights that mlff_trainer_fit has found so far; n_frames is 0 before the first. */
+MLFF_API void mlff_trainer_best(const mlff_trainer *trainer, mlff_training_errors *errors_out);
+
 /* Gradient of the loss of the structures frames[n_frames] of the trainer's data with respect to every trainable parameter of
  * the raw weights, float64 into gradient_out[mlff_trainer_n_parameters()], in the order of the model file's tensors (dead and
  * unused ones 0). For checks and for optimizers of one's own. Fails with MLFF_ERR_USAGE for an index out of range. */
@@ -441,6 +444,10 @@ typedef struct mlff_force_field {
     mlff_force_function forces;
     void *context;
 } mlff_force_field;
+
+/* Energy and forces of one structure by a teacher: an mlff_force_function whose context is the mlff_teacher. Fails as
+ * mlff_teacher_compute, or as the structure's label does. */
+MLFF_API mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double *energy, double *forces);
 
 typedef enum mlff_bar_state { MLFF_BAR_PASSED = 0, MLFF_BAR_FAILED = 1, MLFF_BAR_NOT_MEASURED = 2 } mlff_bar_state;
 
@@ -490,6 +497,64 @@ MLFF_API const mlff_bar *mlff_verdict_bars(const mlff_verdict *verdict, int *n_o
 MLFF_API int mlff_verdict_passed(const mlff_verdict *verdict);
 /* Writes all bars and the settings as one JSON object. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path);
+
+/* ---- distillation: sample, label, train, judge -------------------------------------------------- */
+
+/* All of a run's settings; config.json holds them by these names. Strings are borrowed for the call. */
+typedef struct mlff_distill_config {
+    size_t struct_size;
+    const char *teacher; /* as mlff_teacher_open takes it */
+    const char *systems; /* "ethanol,water.xyz": built-in systems and files, separated by commas */
+    int n_atoms;         /* of built-in systems that have a choice; 0: their own default */
+    uint64_t seed;
+    /* structures */
+    int n_structures;                     /* to be labelled; 2000 */
+    double lowest_kelvin, highest_kelvin; /* of the teacher's dynamics and the displacements; 300, 1000 */
+    int n_probes;                         /* Hessian probes a hundred structures; 0 */
+    /* student */
+    int n_features, n_layers, n_radial; /* 64, 2, 20 */
+    double cutoff_angstrom;             /* 5 */
+    /* training */
+    int batch_size; /* 8 */
+    int64_t n_steps;
+    double learning_rate; /* the peak */
+    double huber_forces;  /* eV/Å, mlff_loss; 0.1 */
+    /* verdict */
+    double nve_ps, hot_ps, compare_ps; /* mlff_verdict_options */
+    int hot_runs;
+    double max_force_error, max_energy_error, max_drift, min_speed;
+} mlff_distill_config;
+/* "demo", "quick", "standard" or "thorough"; teacher and systems are NULL. Fails with MLFF_ERR_USAGE for another name. */
+MLFF_API mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out);
+/* Writes a configuration as JSON. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path);
+/* Reads one: keys that are absent keep what `config` has. Strings are stored in `text` of text_bytes. Fails with MLFF_ERR_IO,
+ * MLFF_ERR_FORMAT (not JSON, an unknown key, a value out of range). */
+MLFF_API mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *config, char *text, size_t text_bytes);
+
+typedef struct mlff_distill_progress {
+    const char *stage; /* "sample", "label", "train", "verdict" */
+    double fraction;   /* of the stage, 0 to 1 */
+    const char *text;  /* one line for people: counts, rates, errors, with units */
+    int milestone;     /* 1: worth a line of its own */
+} mlff_distill_progress;
+
+typedef struct mlff_distill_options {
+    size_t struct_size;
+    mlff_device device;                                                    /* that trains and runs the student; CPU */
+    int n_threads;                                                         /* 0: all */
+    mlff_teacher *teacher;                                                 /* in place of the one config.teacher names; NULL */
+    int (*callback)(void *context, const mlff_distill_progress *progress); /* not 0: stop with MLFF_ERR_INTERRUPTED */
+    void *context;
+} mlff_distill_options;
+MLFF_API mlff_distill_options mlff_distill_options_default(void);
+
+/* Runs every stage in `folder`, which is made if it is not there: config.json, samples.extxyz, labels.mlff, checkpoint,
+ * history.jsonl, student.safetensors, verdict.json, report.html. A folder with a config.json is gone on with (and `config` may be
+ * NULL): finished stages are kept, the others end in the same bits as without the interruption. *passed_out: the verdict. Fails
+ * with MLFF_ERR_VALUE where `config` is not that of the folder, MLFF_ERR_INTERRUPTED, and as the stages. */
+MLFF_API mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,
+                                  int *passed_out);
 
 #ifdef __cplusplus
 }

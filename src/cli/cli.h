@@ -47,8 +47,8 @@ struct cli_arguments {
 };
 
 extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, report_command,
-    compare_command, bench_command, serve_command, check_command, devices_command, train_command, sample_command, label_command,
-    kim_command;
+    compare_command, bench_command, serve_command, check_command, devices_command, kim_command, distill_command, sample_command,
+    label_command, train_command, verdict_command;
 
 void cli_command_help(const cli_command *command, FILE *file);
 // Runs a command on what follows its name on the command line.

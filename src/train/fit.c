@@ -227,3 +227,8 @@ done:
     base_text_free(&f.history);
     return status;
 }
+
+void mlff_trainer_best(const mlff_trainer *t, mlff_training_errors *errors_out)
+{
+    *errors_out = t->best;
+}

@@ -112,7 +112,8 @@ mlff_status verdict_nve(const verdict_run *run)
     if (status != MLFF_OK && !of_dynamics(status)) goto done;
     if (status == MLFF_OK && n >= 20) {
         const double scale = 1.0 / t.system->n_atoms;
-        for (int64_t k = 0; k < n; k++) conserved.value[k] = (conserved.value[k] - conserved.value[0]) * scale;
+        const double first = conserved.value[0];
+        for (int64_t k = 0; k < n; k++) conserved.value[k] = (conserved.value[k] - first) * scale;
         analysis_slope(conserved.value, n, EVERY * o->timestep_fs * 1e-3, 10, &slope, &half);
     }
     mlff_bar *bar =

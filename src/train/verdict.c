@@ -57,7 +57,7 @@ mlff_status verdict_tell(const verdict_run *run, const char *what, double fracti
     return MLFF_OK;
 }
 
-// ---- the student as a force field -----------------------------------------------------------------------------------
+// ---- student and teacher as force fields -----------------------------------------------------------------------------------
 
 static mlff_status student_forces(void *context, const mlff_system *system, double *energy, double *forces)
 {
@@ -66,6 +66,21 @@ static mlff_status student_forces(void *context, const mlff_system *system, doub
     const mlff_results results = {.energies = energy, .forces = forces};
     mlff_batch_from_system(system, first_atom, &batch);
     return mlff_evaluator_compute(context, &batch, &results);
+}
+
+mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double *energy, double *forces)
+{
+    mlff_label label = {0};
+    mlff_status status = mlff_teacher_compute(teacher, &system, 1, &label);
+    if (status != MLFF_OK) return status;
+    if (label.status == MLFF_OK) {
+        *energy = label.energy;
+        memcpy(forces, label.forces, 3 * sizeof(double) * (size_t)system->n_atoms);
+    } else {
+        status = mlff_fail(label.status, "%s", label.problem);
+    }
+    mlff_label_clear(&label);
+    return status;
 }
 
 // ---- errors ---------------------------------------------------------------------------------------------------------

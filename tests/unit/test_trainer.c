@@ -120,8 +120,8 @@ static void test_learns(void **state)
     (void)state;
     mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2");
     mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 11, 8);
-    for (int p = 0; p < 1; p++) {
-        mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    for (int p = 0; p < 2; p++) {
+        mlff_trainer_options options = small_run(p ? MLFF_FLOAT32 : MLFF_FLOAT64);
         mlff_training_errors before, after, trained;
         int64_t done;
         options.n_steps = 300;
@@ -172,7 +172,7 @@ static int stop_at(void *context, const mlff_fit_progress *progress)
 static mlff_status fit(const mlff_model *student, const mlff_dataset *data, const mlff_dataset *validation, int64_t stop,
                        bool with_files, mlff_model **model_out)
 {
-    const mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    const mlff_trainer_options options = small_run(MLFF_FLOAT32);
     mlff_trainer *trainer = make_trainer(student, data, &options);
     mlff_fit_options fit = mlff_fit_options_default();
     fit.validate_every = 4;

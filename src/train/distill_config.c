@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// distill_config.c: settings of a distillation, their presets and their JSON.
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "mlff_train.h"
+#include "train/train_record.h"
+
+enum kind { TEXT, INTEGER, LONG, SEED, NUMBER };
+
+// Every member once: its name in JSON, where it is, and what it may be.
+static const struct field {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    double least, most;
+} fields[] = {
+#define FIELD(member, kind, least, most)                                                                                         \
+    {                                                                                                                            \
+#member, kind, offsetof(mlff_distill_config, member), least, most                                                        \
+    }
+    FIELD(teacher, TEXT, 0, 0),
+    FIELD(systems, TEXT, 0, 0),
+    FIELD(n_atoms, INTEGER, 0, 1e7),
+    FIELD(seed, SEED, 0, 9007199254740992.0),
+    FIELD(n_structures, INTEGER, 20, 1e9),
+    FIELD(lowest_kelvin, NUMBER, 1, 1e5),
+    FIELD(highest_kelvin, NUMBER, 1, 1e5),
+    FIELD(n_probes, INTEGER, 0, 100),
+    FIELD(n_features, INTEGER, 4, 1024),
+    FIELD(n_layers, INTEGER, 1, 16),
+    FIELD(n_radial, INTEGER, 2, 256),
+    FIELD(cutoff_angstrom, NUMBER, 1, 20),
+    FIELD(batch_size, INTEGER, 1, 1 << 20),
+    FIELD(n_steps, LONG, 1, 1e12),
+    FIELD(learning_rate, NUMBER, 1e-9, 1),
+    FIELD(huber_forces, NUMBER, 0, 1e6),
+    FIELD(nve_ps, NUMBER, 0, 1e6),
+    FIELD(hot_ps, NUMBER, 0, 1e6),
+    FIELD(compare_ps, NUMBER, 0, 1e6),
+    FIELD(hot_runs, INTEGER, 1, 1000),
+    FIELD(max_force_error, NUMBER, 0, 1e6),
+    FIELD(max_energy_error, NUMBER, 0, 1e6),
+    FIELD(max_drift, NUMBER, 0, 1e6),
+    FIELD(min_speed, NUMBER, 0, 1e6),
+#undef FIELD
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_out)
+{
+    static const struct {
+        const char *name;
+        int n_structures, n_features, n_layers, hot_runs;
+        int64_t n_steps;
+        double learning_rate, nve_ps, hot_ps, compare_ps;
+    } presets[] = {{"demo", 600, 32, 2, 1, 12000, 6e-3, 5, 5, 0},
+                   {"quick", 2000, 64, 2, 2, 40000, 5e-3, 10, 20, 0},
+                   {"standard", 8000, 64, 2, 3, 200000, 4e-3, 20, 50, 10},
+                   {"thorough", 30000, 128, 3, 3, 600000, 2e-3, 50, 300, 30}};
+    for (size_t k = 0; name && k < sizeof presets / sizeof *presets; k++) {
+        if (strcmp(presets[k].name, name) != 0) continue;
+        *config_out = (mlff_distill_config){.struct_size = sizeof(mlff_distill_config),
+                                            .n_structures = presets[k].n_structures,
+                                            .lowest_kelvin = 300,
+                                            .highest_kelvin = 1000,
+                                            .n_features = presets[k].n_features,
+                                            .n_layers = presets[k].n_layers,
+                                            .n_radial = 20,
+                                            .cutoff_angstrom = 5,
+                                            .batch_size = 8,
+                                            .learning_rate = presets[k].learning_rate,
+                                            .huber_forces = 0.1,
+                                            .n_steps = presets[k].n_steps,
+                                            .nve_ps = presets[k].nve_ps,
+                                            .hot_ps = presets[k].hot_ps,
+                                            .compare_ps = presets[k].compare_ps,
+                                            .hot_runs = presets[k].hot_runs,
+                                            .max_force_error = 0.05,
+                                            .max_energy_error = 0.005,
+                                            .max_drift = 5e-5,
+                                            .min_speed = 1};
+        return MLFF_OK;
+    }
+    return mlff_fail(MLFF_ERR_USAGE, "preset \"%.40s\" is unknown; there are demo, quick, standard and thorough",
+                     name ? name : "");
+}
+
+// ---- JSON -----------------------------------------------------------------------------------------------------------
+
+mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path)
+{
+    base_text text = {0};
+    base_text_add(&text, "{\n  ");
+    for (int k = 0; k < N_FIELDS; k++) {
+        const char *at = (const char *)config + fields[k].offset;
+        if (k) base_text_add(&text, ",\n  ");
+        switch (fields[k].kind) {
+        case TEXT: record_text(&text, true, fields[k].name, *(const char *const *)at); break;
+        case INTEGER: record_integer(&text, true, fields[k].name, *(const int *)at); break;
+        case LONG: record_integer(&text, true, fields[k].name, *(const int64_t *)at); break;
+        case SEED: record_integer(&text, true, fields[k].name, (int64_t) * (const uint64_t *)at); break;
+        case NUMBER: record_number(&text, true, fields[k].name, *(const double *)at); break;
+        }
+    }
+    base_text_add(&text, "\n}\n");
+    mlff_status status = record_write(&text, path);
+    base_text_free(&text);
+    return status;
+}
+
+static mlff_status take_text(const char *path, const struct field *field, const cJSON *item, char **room, size_t *left, char *at)
+{
+    if (cJSON_IsNull(item)) return MLFF_OK;
+    if (!cJSON_IsString(item)) return mlff_fail(MLFF_ERR_FORMAT, "%s: %s is not a text", path, field->name);
+    const size_t bytes = strlen(item->valuestring) + 1;
+    if (bytes > *left) return mlff_fail(MLFF_ERR_LIMIT, "%s: %s is too long", path, field->name);
+    memcpy(*room, item->valuestring, bytes);
+    *(const char **)at = *room;
+    *room += bytes;
+    *left -= bytes;
+    return MLFF_OK;
+}
+
+static mlff_status take_number(const char *path, const struct field *field, const cJSON *item, char *at)
+{
+    const double value = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+    const bool whole = field->kind == NUMBER || value == floor(value);
+    if (!(value >= field->least && value <= field->most) || !whole)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: %s must be a %snumber from %g to %g", path, field->name,
+                         field->kind == NUMBER ? "" : "whole ", field->least, field->most);
+    switch (field->kind) {
+    case INTEGER: *(int *)at = (int)value; break;
+    case LONG: *(int64_t *)at = (int64_t)value; break;
+    case SEED: *(uint64_t *)at = (uint64_t)value; break;
+    default: *(double *)at = value; break;
+    }
+    return MLFF_OK;
+}
+
+mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *config, char *text, size_t text_bytes)
+{
+    mlff_status status = MLFF_OK;
+    char *bytes = NULL;
+    size_t length = 0;
+    cJSON *root = NULL;
+    mlff_distill_config read = *config;
+    MLFF_TRY(base_read_file(path, 1 << 20, &bytes, &length));
+    root = cJSON_ParseWithLength(bytes, length);
+    if (!cJSON_IsObject(root)) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a JSON object", path);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, root)
+    {
+        int k = 0;
+        while (k < N_FIELDS && strcmp(fields[k].name, item->string) != 0) k++;
+        if (k == N_FIELDS)
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"%.60s\" is no setting; mlff distill --print-config shows them", path, item->string);
+        char *at = (char *)&read + fields[k].offset;
+        MLFF_TRY(fields[k].kind == TEXT ? take_text(path, &fields[k], item, &text, &text_bytes, at)
+                                        : take_number(path, &fields[k], item, at));
+    }
+    if (read.highest_kelvin < read.lowest_kelvin) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: highest_kelvin is below lowest_kelvin", path);
+    *config = read;
+done:
+    cJSON_Delete(root);
+    base_free(bytes);
+    return status;
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+// test_distill.c: a whole run from teacher to verdict in seconds; interrupted and killed runs end in the same bits; settings.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mlff_train.h"
+#include "support.h"
+#include "unit/log_springs.h"
+
+static char folder[] = P_tmpdir "/mlff-distill-XXXXXX";
+static mlff_system *rest;
+
+static const char *in_folder(const char *run, const char *name)
+{
+    static char paths[8][300];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s%s%s", folder, run, name[0] ? "/" : "", name);
+    return path;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) && mlff_system_build("h2o", 0, 0, &rest) == MLFF_OK ? 0 : -1;
+}
+
+static void remove_run(const char *run)
+{
+    static const char *const names[] = {"config.json",   "samples.extxyz",      "labels.mlff",  "checkpoint", "best.safetensors",
+                                        "history.jsonl", "student.safetensors", "verdict.json", "report.html"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(run, names[k]));
+    rmdir(in_folder(run, ""));
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    mlff_system_destroy(rest);
+    return rmdir(folder); // fails if a run left a file that is not one of its own
+}
+
+static mlff_distill_config small_config(void)
+{
+    mlff_distill_config config;
+    assert_int_equal(mlff_distill_preset("demo", &config), MLFF_OK);
+    config.teacher = "springs";
+    config.systems = "h2o";
+    config.n_structures = 60;
+    config.n_features = 8;
+    config.n_layers = 1;
+    config.n_radial = 8;
+    config.cutoff_angstrom = 4;
+    config.batch_size = 8;
+    config.n_steps = 120;
+    config.nve_ps = 0.2;
+    config.hot_ps = 0.1;
+    config.seed = 7;
+    return config;
+}
+
+static mlff_status run_with(const mlff_distill_config *config, const char *run,
+                            int (*callback)(void *, const mlff_distill_progress *), void *context, int *passed)
+{
+    mlff_distill_options options = mlff_distill_options_default();
+    mlff_teacher *teacher = NULL;
+    assert_int_equal(mlff_teacher_create("springs", log_springs, rest, &teacher), MLFF_OK);
+    options.teacher = teacher;
+    options.n_threads = 1;
+    options.callback = callback;
+    options.context = context;
+    mlff_status status = mlff_distill(config, in_folder(run, ""), &options, passed);
+    mlff_teacher_destroy(teacher);
+    return status;
+}
+
+static void assert_same_file(const char *name)
+{
+    char *a = NULL, *b = NULL;
+    size_t n, m;
+    assert_int_equal(base_read_file(in_folder("whole", name), 1 << 24, &a, &n), MLFF_OK);
+    assert_int_equal(base_read_file(in_folder("pieces", name), 1 << 24, &b, &m), MLFF_OK);
+    if (n != m || memcmp(a, b, n) != 0) fail_msg("%s differs", name);
+    base_free(a);
+    base_free(b);
+}
+
+static void make_whole(void)
+{
+    const mlff_distill_config config = small_config();
+    int passed = -1;
+    if (access(in_folder("whole", "verdict.json"), F_OK) == 0) return;
+    if (run_with(&config, "whole", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    assert_int_equal(passed, 0); // 120 steps make no student that meets 50 meV/Å
+}
+
+// ---- tests ----------------------------------------------------------------------------------------------------------
+
+static void test_whole_run(void **state)
+{
+    (void)state;
+    make_whole();
+    mlff_model *student = NULL;
+    assert_int_equal(mlff_model_load(in_folder("whole", "student.safetensors"), &student), MLFF_OK);
+    const char *key, *value;
+    int noted = 0;
+    for (int k = 0; (key = mlff_model_metadata(student, k, &value)); k++) {
+        if (strcmp(key, "training.teacher") == 0) noted += strcmp(value, "springs") == 0;
+        if (strcmp(key, "training.error") == 0) noted += strstr(value, "meV/Å") != NULL;
+    }
+    assert_int_equal(noted, 2);
+    mlff_model_destroy(student);
+    assert_int_equal(access(in_folder("whole", "checkpoint"), F_OK), -1); // no longer needed
+    char *page = NULL, *json = NULL;
+    size_t length;
+    assert_int_equal(base_read_file(in_folder("whole", "report.html"), 1 << 24, &page, &length), MLFF_OK);
+    assert_true(strstr(page, "error.forces") && strstr(page, "<polyline") && strstr(page, "<circle") && !strstr(page, "http"));
+    assert_int_equal(base_read_file(in_folder("whole", "verdict.json"), 1 << 24, &json, &length), MLFF_OK);
+    assert_non_null(strstr(json, "\"verdict\": \"failed\""));
+    base_free(page);
+    base_free(json);
+}
+
+static int stop_sometimes(void *context, const mlff_distill_progress *progress)
+{
+    int *left = context;
+    (void)progress;
+    return --*left < 0;
+}
+
+static void test_interrupted_runs(void **state)
+{
+    (void)state;
+    const mlff_distill_config config = small_config();
+    int passed = -1, n_interrupted = 0;
+    make_whole();
+    for (int calls = 0;; calls += 3) { // later and later
+        int left = calls;
+        mlff_status status = run_with(calls % 2 && calls > 3 ? NULL : &config, "pieces", stop_sometimes, &left, &passed);
+        if (status == MLFF_OK) break;
+        if (status != MLFF_ERR_INTERRUPTED) fail_msg("%s", mlff_last_error());
+        n_interrupted++;
+        assert_true(n_interrupted < 500);
+    }
+    assert_true(n_interrupted > 3);
+    assert_same_file("samples.extxyz");
+    assert_same_file("student.safetensors");
+    remove_run("pieces");
+}
+
+// kill -9 after random times until a run gets through: MLFF_KILLS times at most (8).
+static void test_killed_runs(void **state)
+{
+    (void)state;
+    const mlff_distill_config config = small_config();
+    const char *asked = getenv("MLFF_KILLS");
+    const int kills = asked ? atoi(asked) : 8;
+    int passed = -1;
+    make_whole();
+    for (int k = 0; k < kills; k++) {
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            for (;;) {
+                run_with(&config, "pieces", NULL, NULL, &passed);
+                remove_run("pieces"); // finished before it was killed: again from the start
+            }
+        }
+        usleep((useconds_t)(5000 + 400000 * base_random_uniform(3, (uint64_t)getpid(), (uint64_t)k)));
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    }
+    if (run_with(&config, "pieces", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    assert_same_file("student.safetensors");
+    remove_run("pieces");
+}
+
+static void assert_refused(mlff_status status, mlff_status expected, const char *words)
+{
+    if (status != expected || !strstr(mlff_last_error(), words))
+        fail_msg("%s \"%s\", expected %s with \"%s\"", mlff_status_name(status), mlff_last_error(), mlff_status_name(expected),
+                 words);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    mlff_distill_config config = small_config();
+    mlff_teacher *other = NULL;
+    mlff_distill_options options = mlff_distill_options_default();
+    int passed;
+    make_whole();
+    config.seed = 8;
+    assert_refused(run_with(&config, "whole", NULL, NULL, &passed), MLFF_ERR_VALUE, "another run");
+    assert_refused(run_with(NULL, "nowhere", NULL, NULL, &passed), MLFF_ERR_IO, "no run to go on with");
+    rmdir(in_folder("nowhere", ""));
+    assert_int_equal(mlff_teacher_create("changed", log_springs, rest, &other), MLFF_OK); // labels name their teacher
+    options.teacher = other;
+    options.n_threads = 1;
+    assert_refused(mlff_distill(NULL, in_folder("whole", ""), &options, &passed), MLFF_ERR_VALUE, "teacher");
+    mlff_teacher_destroy(other);
+    assert_refused(mlff_distill_preset("fast", &config), MLFF_ERR_USAGE, "thorough");
+    remove_run("whole");
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    const char *path = in_folder("config", "");
+    mlff_distill_config config = small_config(), read;
+    char text[1000];
+    assert_int_equal(mlff_distill_config_save(&config, path), MLFF_OK);
+    assert_int_equal(mlff_distill_preset("thorough", &read), MLFF_OK);
+    assert_int_equal(mlff_distill_config_read(path, &read, text, sizeof text), MLFF_OK);
+    assert_string_equal(read.teacher, config.teacher);
+    assert_string_equal(read.systems, config.systems);
+    assert_true(read.seed == 7 && read.n_steps == 120 && read.cutoff_angstrom == 4 && read.nve_ps == 0.2);
+    static const char *const bad[][2] = {{"[1]", "not a JSON object"},
+                                         {"{\"n_steps\": 0}", "n_steps"},
+                                         {"{\"n_steps\": 1.5}", "whole"},
+                                         {"{\"mesage\": 1}", "no setting"},
+                                         {"{\"cutoff_angstrom\": \"5\"}", "cutoff_angstrom"},
+                                         {"{\"teacher\": 3}", "not a text"},
+                                         {"{\"n_structures\": 1e300}", "n_structures"},
+                                         {"{", "not a JSON object"},
+                                         {"{\"lowest_kelvin\": 900, \"highest_kelvin\": 300}", "below"}};
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        const mlff_distill_config before = read;
+        write_text(path, bad[k][0]);
+        assert_refused(mlff_distill_config_read(path, &read, text + 500, 500), MLFF_ERR_FORMAT, bad[k][1]);
+        assert_memory_equal(&before, &read, sizeof read);
+    }
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole_run), cmocka_unit_test(test_interrupted_runs), cmocka_unit_test(test_killed_runs),
+        cmocka_unit_test(test_settings),  cmocka_unit_test(test_refuses), // removes the whole run
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
