@@ -250,7 +250,8 @@ MLFF_API mlff_status mlff_monitor_profile(mlff_monitor *monitor, const char *nam
 /* ---- comparison ------------------------------------------------------------------------------ */
 
 /* Two groups of runs of the same work on the same machine. A run is one number, its median step: steps of one run are
- * not independent, runs (each a process of its own) are. Four runs a side can tell something at the 5 % level; with
+ * not independent, runs (each a process of its own) are. Ratios are those of Hodges and Lehmann, which an outlier does not
+ * move, intervals and p those of the exact rank-sum test. Four runs a side can tell something at the 5 % level; with
  * fewer, blocks of steps stand in for runs, and only a noise floor that somebody has measured makes that an answer. */
 typedef enum mlff_change { MLFF_UNCLEAR = 0, MLFF_SAME = 1, MLFF_FASTER = 2, MLFF_SLOWER = 3 } mlff_change;
 
@@ -259,15 +260,15 @@ typedef struct mlff_comparison_options {
     double noise_floor; /* 0.01 = 1 %; changes below it are never called faster or slower. NaN: 1 %, not measured */
     double margin;      /* 0.01: "same" means that the whole interval lies within it */
     int across;         /* 1: compare also what is not comparable (another machine, other work); it is said */
+    int paired;         /* 1: run i of one group was measured beside run i of the other; six pairs can tell something */
 } mlff_comparison_options;
 MLFF_API mlff_comparison_options mlff_comparison_options_default(void);
 
 typedef struct mlff_comparison_row {
     const char *name;        /* "step", "forward/message/0" */
     double a_ms, b_ms;       /* mean over runs of the medians */
-    double ratio, low, high; /* b over a, and its interval at 95 % by hierarchical bootstrap (run, block, step); 0 and
-                              * infinity where it cannot be told */
-    double p;                /* two-sided: of the step by exact permutation of the runs, of a stage by the bootstrap */
+    double ratio, low, high; /* b over a, and its interval at 95 %; 0 and infinity where it cannot be told */
+    double p;                /* two-sided: of the step and the metrics by exact ranks, of a stage by the bootstrap */
     mlff_change change;      /* of a stage: with Holm's correction over the stages */
     int runs_needed;         /* runs a side with which this row could be told; 0: enough */
 } mlff_comparison_row;
@@ -277,8 +278,19 @@ typedef struct mlff_comparison mlff_comparison;
 MLFF_API mlff_status mlff_profile_compare(const mlff_profile *const *a, int n_a, const mlff_profile *const *b, int n_b,
                                           const mlff_comparison_options *options, mlff_comparison **comparison_out);
 MLFF_API void mlff_comparison_destroy(mlff_comparison *comparison);
-/* Row 0 is the step. Borrowed until the comparison is destroyed. */
+/* Row 0 is the step (the median). Borrowed until the comparison is destroyed. */
 MLFF_API const mlff_comparison_row *mlff_comparison_rows(const mlff_comparison *comparison, int *n_out);
+/* Judged apart from it: "mean" (and with it ns/day), "P95", "P99". Borrowed as above. */
+MLFF_API const mlff_comparison_row *mlff_comparison_metrics(const mlff_comparison *comparison, int *n_out);
+/* Of median and mean together: faster or slower if one of them is and the other is not the opposite. */
+MLFF_API mlff_change mlff_comparison_verdict(const mlff_comparison *comparison);
+/* The same judgement for any positive numbers measured in two groups, one a run or a round. `row_out` has no name; options may be
+ * NULL. */
+MLFF_API mlff_status mlff_compare_values(const double *a, int n_a, const double *b, int n_b,
+                                         const mlff_comparison_options *options, mlff_comparison_row *row_out);
+/* "B is SLOWER than A (+2.1 %, between +1.7 and +2.6 % at 95 %)" */
+MLFF_API void mlff_comparison_row_text(const mlff_comparison_row *row, const char *name_a, const char *name_b, char *text,
+                                       size_t text_bytes);
 /* Smallest change that these runs would find nine times in ten, 0.02 = 2 %; infinite where none. */
 MLFF_API double mlff_comparison_detectable(const mlff_comparison *comparison);
 MLFF_API mlff_status mlff_comparison_text(const mlff_comparison *comparison, char **text_out);

@@ -3,9 +3,11 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "cli.h"
+#include "compare_runs.h"
 
 static const cli_option options[] = {
+    {"run", 0, "COMMAND", "given twice: run both commands in turns and compare them, in place of files"},
+    {"rounds", 0, "N", "with --run: runs of each command, after one that is not counted (10; 5 tell something)"},
     {"noise-floor", 0, "PCT",
      "changes below this are not called faster or slower, % (1, assumed). Measure it: compare two sets\n"
      "of runs of the same thing, and give what they differ by"},
@@ -14,34 +16,34 @@ static const cli_option options[] = {
     {"json", 0, NULL, "as JSON on standard output"},
     {0}};
 
-enum { CLI_SLOWER = 3, CLI_UNCLEAR = 4 };
-
 static int run(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
     mlff_profile **runs[2] = {NULL, NULL};
-    int n[2] = {0, 0}, n_rows;
+    int n[2] = {0, 0};
     mlff_comparison *comparison = NULL;
-    char *text = NULL;
     int verdict = CLI_GOOD;
     mlff_comparison_options used = mlff_comparison_options_default();
     used.margin = cli_number(arguments, "margin", 1e-6, 100, 1) / 100;
     double noise_floor = cli_number(arguments, "noise-floor", 0, 100, 1) / 100;
     if (cli_given(arguments, "noise-floor")) used.noise_floor = noise_floor;
     used.across = cli_given(arguments, "across");
+    const char *const commands[] = {cli_each(arguments, "run", 0), cli_each(arguments, "run", 1)};
+    int n_rounds = (int)cli_int(arguments, "rounds", 1, 200, 10);
     if (arguments->failed) return CLI_USAGE;
+    if (commands[0] && (!commands[1] || cli_each(arguments, "run", 2) || arguments->n_positional > 0))
+        return cli_usage_error(arguments, "--run is given twice, and excludes files");
+    if (!commands[0] && (arguments->n_positional != 2 || cli_given(arguments, "rounds")))
+        return cli_usage_error(arguments, "two files of runs are compared, or two commands: --run A --run B [--rounds N]");
+    if (commands[0]) return compare_runs(commands, n_rounds, &used, cli_given(arguments, "json"));
 
     if (cli_outputs_collide(arguments->positional[0], arguments->positional[1]))
         return cli_usage_error(arguments, "A and B are one file, '%s': there is nothing to compare", arguments->positional[0]);
     for (int k = 0; k < 2; k++) MLFF_TRY(mlff_profile_load_runs(arguments->positional[k], &runs[k], &n[k]));
     MLFF_TRY(mlff_profile_compare((const mlff_profile *const *)runs[0], n[0], (const mlff_profile *const *)runs[1], n[1], &used,
                                   &comparison));
-    MLFF_TRY(cli_given(arguments, "json") ? mlff_comparison_json(comparison, &text) : mlff_comparison_text(comparison, &text));
-    fputs(text, stdout);
-    mlff_change change = mlff_comparison_rows(comparison, &n_rows)[0].change;
-    verdict = change == MLFF_SLOWER ? CLI_SLOWER : change == MLFF_UNCLEAR ? CLI_UNCLEAR : CLI_GOOD;
+    verdict = compare_report(comparison, cli_given(arguments, "json"), &status);
 done:
-    mlff_text_free(text);
     mlff_comparison_destroy(comparison);
     for (int k = 0; k < 2; k++) mlff_profile_destroy_runs(runs[k], n[k]);
     return status == MLFF_OK ? verdict : cli_exit(status);
@@ -49,18 +51,23 @@ done:
 
 const cli_command compare_command = {
     .name = "compare",
-    .summary = "is B faster than A? two sets of saved runs",
-    .usage = "A.json B.json [--noise-floor PCT] [--margin PCT] [--across] [--json]",
+    .summary = "is B faster than A? two sets of saved runs, or two commands",
+    .usage = "A.json B.json | --run 'COMMAND A' --run 'COMMAND B' [--rounds N]\n"
+             " [--noise-floor PCT] [--margin PCT] [--across] [--json]",
     .details =
-        "Compares the runs of two files (mlff profile --runs 5 -o A.json). A run is one number, its median step, since steps of\n"
-        "one run are not independent; the p-value is that of the exact permutation test of runs, the interval that test\n"
-        "inverted. Fewer than four runs a side can tell nothing at 95 %. Stages are compared each, corrected for their number.\n"
-        "What did other work, or ran on another machine, is refused, and told why.\n"
+        "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands in turns, so that a machine "
+        "that\n"
+        "changes meets both alike. Commands that are mlff profile are compared by their profiles, others by their time and\n"
+        "processor time. A run is one number, its median step, since steps of one run are not independent; mean and tail are\n"
+        "judged apart. Ratios are Hodges and Lehmann's, which an outlier does not move, intervals and p those of the exact\n"
+        "rank-sum test. Fewer than four runs a side can tell nothing at 95 %. Stages are compared each, corrected for their\n"
+        "number. What did other work, or ran on another machine, is refused, with the reason.\n"
         "Exit status: 0 the same or faster, 3 slower, 4 unclear, 1 failed or not comparable.",
     .examples = "mlff profile painn.safetensors --system silicon --runs 5 -o before.json\n"
+                "mlff compare --run 'mlff profile a.safetensors' --run 'mlff profile b.safetensors' --rounds 5\n"
                 "mlff compare before.json after.json || echo \"slower, or not certain\"",
     .options = options,
-    .min_positional = 2,
+    .min_positional = 0,
     .max_positional = 2,
     .run = run,
 };

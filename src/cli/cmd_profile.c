@@ -2,10 +2,12 @@
 // cmd_profile.c: mlff profile: where the time of a step goes.
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "cli.h"
+#include "compare_runs.h"
 #include "profile_runs.h"
 
 static const cli_option options[] = {
@@ -180,6 +182,8 @@ static mlff_status report(const request *wanted, const mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
     char *text = NULL;
+    const char *asked = getenv(COMPARE_REPORT); // by mlff compare --run
+    if (asked) MLFF_TRY(mlff_profile_save(profile, asked));
     if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path)); // first: it is what cannot be made again
     MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : mlff_profile_text(profile, cli_width(), &text));
     fputs(text, stdout);

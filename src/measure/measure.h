@@ -166,6 +166,19 @@ leak_verdict leak_judge_physics(const double *bytes, const double *const *work, 
 /* Fewest samples that can be judged. */
 enum { LEAK_MIN_SAMPLES = 72 };
 
+/* ---- shift.c --------------------------------------------------------------------------------- */
+
+typedef struct shift_result {
+    double shift, low, high; /* of b against a, and its interval at 1 - alpha or a little more; infinite: too few values */
+    double p;                /* two-sided */
+} shift_result;
+/* Robust against outliers, exact for any distribution. n_a, n_b >= 1. */
+mlff_status shift_of_groups(const double *a, int n_a, const double *b, int n_b, double alpha, shift_result *result_out);
+/* Of n pairs (a[i], b[i]), measured side by side. */
+mlff_status shift_of_pairs(const double *a, const double *b, int n, double alpha, shift_result *result_out);
+/* Fewest pairs with which that test can find anything at this level: 6 at 5 %. */
+int shift_pairs_needed(double alpha);
+
 /* ---- permutation.c, bootstrap.c -------------------------------------------------------------- */
 
 /* Two-sided p of the difference of means, by permutation: exact up to 20 values. n_a, n_b >= 1. */

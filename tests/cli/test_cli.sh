@@ -557,11 +557,11 @@ test_compare() {
     says '"runs"'
     "$mlff" $one --precision float64 --runs 4 -o b.json >/dev/null 2>err || fail "runs in float64"
     run 3 compare a.json b.json
-    says 'SLOWER'
+    says 'median step: B is SLOWER'
     says 'precision float32 → float64'
     says 'smallest change'
     run 0 compare b.json a.json
-    says 'FASTER'
+    says 'median step: B is FASTER'
     run 0 compare b.json a.json --json
     is "$(value out verdict)" faster verdict
     run 0 $one -o one.json
@@ -571,6 +571,14 @@ test_compare() {
     says 'UNCLEAR'
     ! grep -q 'nan' out || fail "a number that is none is printed"
     refused 2 'would overwrite the input' report a.json one.json -o one.json
+    # Two commands in turns: profiles are compared by their steps, others by their time; a command that fails is no answer.
+    run 3 compare --run "$mlff $one --n-steps 20" --run "$mlff $one --n-steps 20 --precision float64" --rounds 5
+    says 'median step: B is SLOWER' && says 'mean step: B is' && says 'ns/day:'
+    run 3 compare --run "sleep 0.01" --run "sleep 0.2" --rounds 5 --json
+    is "$(value out wall_ms.verdict)" slower "verdict on the time"
+    refused 1 'exit status 7' compare --run true --run "exit 7"
+    refused 2 'given twice' compare --run true
+    refused 2 'two files of runs are compared' compare a.json
     "$mlff" profile model.safetensors --system silicon --n-atoms 16 --n-steps 20 -o c.json >/dev/null 2>err || fail "another size"
     refused 1 'not comparable: system' compare a.json c.json
     run 0 report a.json b.json -o page.html

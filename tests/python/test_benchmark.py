@@ -18,6 +18,7 @@ import numpy as np
 
 import support
 from mlff_distiller._devices import Device
+from mlff_distiller.cuda import benchmark_utils
 from mlff_distiller.cuda.benchmark_utils import (
     CUDATimer,
     ProfilerContext,
@@ -167,6 +168,25 @@ class Comparisons(unittest.TestCase):
         found = compare_implementations({"a": lambda x: called.append(x), "b": lambda x: None}, 7, n_warmup=1, n_calls=10, device="cpu")
         self.assertEqual([(name, result.name, result.n_calls) for name, result in found.items()], [("a", "a", 10), ("b", "b", 10)])
         self.assertEqual(called, [7] * 11)
+        self.assertIsNone(found["a"].speed)
+        self.assertIn(found["b"].to_dict()["speed"]["change"], ("faster", "unclear", "same", "slower"))
+
+    def test_the_verdict_is_the_librarys(self):
+        # 20 rounds on a machine that is twice as slow in half of them, with outliers: pairs of rounds meet the same.
+        random = np.random.default_rng(5)
+        machine = np.where(np.arange(20) % 7 < 3, 2.0, 1.0)
+        same, n_wrong = machine * random.lognormal(sigma=0.003, size=20), 0
+        slower = machine * 1.05 * random.lognormal(sigma=0.003, size=20)
+        slower[3] *= 9.0
+        speed = benchmark_utils._speed(same, slower)
+        self.assertEqual(speed.change, "slower")
+        self.assertTrue(1.03 < speed.low < speed.ratio < speed.high < 1.08 and speed.p < 0.001, speed)
+        self.assertEqual(benchmark_utils._speed(slower, same).change, "faster")
+        for _ in range(200):
+            a, b = (machine * random.lognormal(sigma=0.01, size=20) for _ in "ab")
+            n_wrong += benchmark_utils._speed(a, b).change in ("faster", "slower")
+        self.assertLessEqual(n_wrong, 2)
+        self.assertEqual(benchmark_utils._speed([1.0] * 5, [2.0] * 5).change, "unclear")  # fewer than six rounds
 
     def test_table(self):
         results = {"slow": planted("slow", np.full(10, 2e6)), "fast": planted("fast", np.full(10, 5e5))}
@@ -175,7 +195,8 @@ class Comparisons(unittest.TestCase):
         lines = out.getvalue().splitlines()
         self.assertEqual(len(lines), 3)
         self.assertIn("1.00×", lines[1])
-        self.assertEqual(lines[2].split()[-1], "4.00×")
+        self.assertIn(" 4.00× ", lines[2])
+        self.assertEqual(lines[2].split()[-1], "unclear")  # two single runs tell nothing
         with self.assertRaises(MlffUsageError):
             compare_implementations({})
 

@@ -120,6 +120,9 @@ _PROFILE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_comparison_options_default": (s.mlff_comparison_options, []),
     "mlff_profile_compare": (None, [_PP, c_int, _PP, c_int, POINTER(s.mlff_comparison_options), _PP]),
     "mlff_comparison_text": (None, [_P, _PP]),
+    "mlff_compare_values": (
+        None, [_P, c_int, _P, c_int, POINTER(s.mlff_comparison_options), POINTER(s.mlff_comparison_row)],
+    ),
     "mlff_comparison_json": (None, [_P, _PP]),
     "mlff_comparison_destroy": ("void", [_P]),
     "mlff_text_free": ("void", [_P]),

@@ -259,8 +259,22 @@ class mlff_profile_options(Structure):
     ]
 
 
+class mlff_comparison_row(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("a_ms", c_double),
+        ("b_ms", c_double),
+        ("ratio", c_double),
+        ("low", c_double),
+        ("high", c_double),
+        ("p", c_double),
+        ("change", c_int),
+        ("runs_needed", c_int),
+    ]
+
+
 class mlff_comparison_options(Structure):
-    _fields_ = [("struct_size", c_size_t), ("noise_floor", c_double), ("margin", c_double), ("across", c_int)]
+    _fields_ = [("struct_size", c_size_t), ("noise_floor", c_double), ("margin", c_double), ("across", c_int), ("paired", c_int)]
 
 
 # Of the engine's library and of the profiler's.
@@ -270,4 +284,5 @@ CORE_STRUCTS: tuple[type[Structure], ...] = (
 )  # fmt: skip
 PROFILE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_callable, mlff_statistics, mlff_process_memory, mlff_profile_options, mlff_comparison_options,
+    mlff_comparison_row,
 )  # fmt: skip

@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_double, c_void_p
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, TextIO
 
@@ -41,6 +41,25 @@ from .device_utils import GB, get_device, get_gpu_memory_info, synchronize_devic
 _FIELDS = ("mean", "median", "std", "min", "max", "p95", "p99")
 
 
+@dataclass(frozen=True)
+class Speed:
+    """How fast an implementation is against the first one.
+
+    Attributes:
+        ratio: its time over the first one's, by Hodges and Lehmann's estimate, which an outlier does not move.
+        low, high: interval of the ratio at 95 %; 0 and infinity where there are too few rounds.
+        p: two-sided, of the exact signed-rank test of rounds.
+        change: "faster", "slower", "same" (the interval lies within 1 %) or "unclear"; differences below 1 % are never called
+            faster or slower.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    p: float
+    change: str
+
+
 @dataclass
 class BenchmarkResult:
     """Times of a function's calls in ms and memory in GB (2³⁰ bytes).
@@ -53,6 +72,7 @@ class BenchmarkResult:
         leak: of `benchmark_md_trajectory` the statistical verdict on the resident memory, "stable", "bounded growth",
             "growing" or "too few samples"; else "".
         partial: the function raised or was interrupted; these are the calls before that.
+        speed: of `compare_implementations`, how fast it is against the first; None for the first.
     """
 
     name: str
@@ -73,6 +93,7 @@ class BenchmarkResult:
     n_outliers: int = 0
     leak: str = ""
     partial: bool = False
+    speed: Speed | None = None
 
     @property
     def memory_delta_gb(self) -> float:
@@ -110,7 +131,9 @@ class BenchmarkResult:
         """As a dictionary for JSON."""
         names = [name for name in self.__dataclass_fields__]
         derived = ("memory_delta_gb", "total_time_s", "calls_per_second")
-        return {name: getattr(self, name) for name in (*names, *derived)}
+        found = {name: getattr(self, name) for name in (*names, *derived)}
+        found["speed"] = asdict(self.speed) if self.speed is not None else None
+        return found
 
     def to_pandas(self) -> Any:
         """Calls as a pandas DataFrame with "call" and "time_ms" (needs pandas)."""
@@ -313,6 +336,10 @@ def _from_profile(handle: ProfileHandle) -> BenchmarkResult:
     )
 
 
+ROUNDS = 20
+_CHANGES = ("unclear", "same", "faster", "slower")
+
+
 def compare_implementations(
     implementations: Mapping[str, Callable[..., Any]],
     *args: Any,
@@ -322,28 +349,74 @@ def compare_implementations(
     **kwargs: Any,
 ) -> dict[str, BenchmarkResult]:
     """Benchmarks several functions on the same arguments; results by name, in the order given. The first is the baseline of
-    `print_comparison_table`."""
+    `print_comparison_table`.
+
+    The calls are interleaved in up to 20 rounds, each of which begins with another function, so that a busy machine meets all
+    of them alike. Every result but the first has the comparison with the first in `speed`: of the lower quartiles of the rounds,
+    which a busy machine changes least. Six rounds (calls) or more can tell
+    a difference.
+
+    Raises:
+        What a function raises, or KeyboardInterrupt; the round that was interrupted is in its attribute `benchmark`.
+    """
     if not implementations:
         raise MlffUsageError("compare_implementations: there are no implementations")
-    return {
-        name: benchmark_function(f, *args, n_warmup=n_warmup, n_calls=n_calls, device=device, name=name, **kwargs)
-        for name, f in implementations.items()
-    }
+    chosen = get_device(device, fallback=True)
+    n_rounds = max(1, min(ROUNDS, n_calls))
+    parts: dict[str, list[BenchmarkResult]] = {name: [] for name in implementations}
+    names = list(implementations)
+    for i in range(n_rounds):
+        calls = n_calls * (i + 1) // n_rounds - n_calls * i // n_rounds
+        for k in range(len(names)):
+            name = names[(i + k) % len(names)]
+            warmup = n_warmup if i == 0 else 0
+            parts[name].append(
+                benchmark_function(implementations[name], *args, n_warmup=warmup, n_calls=calls, device=chosen, name=name, **kwargs)
+            )
+    results = {name: _joined(name, chosen, found) for name, found in parts.items()}
+    rounds = {name: [float(np.percentile(part.times_ms, 25)) for part in found] for name, found in parts.items()}
+    for name in names[1:]:
+        results[name].speed = _speed(rounds[names[0]], rounds[name])
+    return results
+
+
+def _joined(name: str, device: Device, parts: Sequence[BenchmarkResult]) -> BenchmarkResult:
+    times = np.array([ms for part in parts for ms in part.times_ms]) * 1e6
+    peak = max(part.peak_memory_gb for part in parts)
+    return _result(name, device, times, parts[0].memory_before_gb, parts[-1].memory_after_gb, peak)
+
+
+def _speed(base: Sequence[float], times: Sequence[float]) -> Speed:
+    a, b = (np.maximum(np.array(values, dtype=np.float64), 1e-9) for values in (base, times))
+    options = lib.profile.mlff_comparison_options_default()
+    options.paired = 1
+    row = s.mlff_comparison_row()
+    lib.profile.mlff_compare_values(a.ctypes.data, len(a), b.ctypes.data, len(b), byref(options), byref(row))
+    return Speed(row.ratio, row.low, row.high, row.p, _CHANGES[row.change])
 
 
 def print_comparison_table(results: Mapping[str, BenchmarkResult], file: TextIO | None = None) -> None:
-    """Prints a table with speed-ups against the first (ratio of means)."""
+    """Prints a table with the speed-up of each against the first, its interval at 95 % and a verdict."""
     rows = list(results.items())
     if not rows:
         return
     width = max(14, *(len(name) for name, _ in rows))
     out = file or sys.stdout
-    print(f"{'implementation':<{width}} {'mean':>11} {'std':>11} {'median':>11} {'P95':>11} {'P99':>11} {'speed-up':>9}", file=out)
-    first = rows[0][1].mean_ms
+    print(
+        f"{'implementation':<{width}} {'mean':>11} {'std':>11} {'median':>11} {'P95':>11} {'P99':>11} {'speed-up':>9} "
+        f"{'95 % interval':>16}  verdict",
+        file=out,
+    )
     for name, result in rows:
         cells = (result.mean_ms, result.std_ms, result.median_ms, result.p95_ms, result.p99_ms)
-        ratio = f"{first / result.mean_ms:8.2f}×" if result.mean_ms > 0 else "-"
-        print(f"{name:<{width}} " + " ".join(f"{_time(cell):>11}" for cell in cells) + f" {ratio:>9}", file=out)
+        speed = result.speed or (_speed([rows[0][1].median_ms], [result.median_ms]) if result is not rows[0][1] else None)
+        gain, interval, verdict = "1.00×", "", "baseline"
+        if speed is not None:
+            gain, verdict = f"{1 / speed.ratio:.2f}×", speed.change
+            interval = f"{1 / speed.high:.2f} to {1 / speed.low:.2f}×" if speed.low > 0 else "–"
+        print(
+            f"{name:<{width}} " + " ".join(f"{_time(cell):>11}" for cell in cells) + f" {gain:>9} {interval:>16}  {verdict}", file=out
+        )
 
 
 def crossing_cost_ns(n_calls: int = 100_000) -> float:

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+// compare_runs.c: mlff compare --run A --run B. A machine that is busy changes from minute to minute: runs of A and B that alternate
+// meet the same changes, and rounds that begin with A alternate with rounds that begin with B. A failing command ends it.
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "compare_runs.h"
+
+extern char **environ;
+
+enum { ROUNDS_MAX = 200, WALL = 0, PROCESSOR = 1, MEASURES = 2, PAIRS_NEEDED = 6, CLI_SLOWER = 3, CLI_UNCLEAR = 4 };
+
+typedef struct group {
+    const char *command;
+    double ms[MEASURES][ROUNDS_MAX];
+    mlff_profile *profiles[ROUNDS_MAX];
+    int n, n_profiles;
+} group;
+
+int compare_exit(mlff_change change)
+{
+    return change == MLFF_SLOWER ? CLI_SLOWER : change == MLFF_UNCLEAR ? CLI_UNCLEAR : CLI_GOOD;
+}
+
+int compare_report(const mlff_comparison *comparison, bool json, mlff_status *status_out)
+{
+    char *text = NULL;
+    *status_out = json ? mlff_comparison_json(comparison, &text) : mlff_comparison_text(comparison, &text);
+    if (*status_out != MLFF_OK) return CLI_FAILED;
+    fputs(text, stdout);
+    mlff_text_free(text);
+    return compare_exit(mlff_comparison_verdict(comparison));
+}
+
+static double milliseconds(const struct timeval *time)
+{
+    return (double)time->tv_sec * 1e3 + (double)time->tv_usec * 1e-3;
+}
+
+// One run by the shell, its output dropped; its errors are the user's to see.
+static mlff_status run_once(const char *command, double ms[MEASURES])
+{
+    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)command, NULL};
+    posix_spawn_file_actions_t actions;
+    struct rusage usage;
+    pid_t child;
+    int ended;
+    if (posix_spawn_file_actions_init(&actions) != 0) return mlff_fail(MLFF_ERR_MEMORY, "%s: cannot be started", command);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    int64_t start = mlff_clock_ns();
+    int code = posix_spawn(&child, "/bin/sh", &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (code != 0) return mlff_fail(MLFF_ERR_IO, "/bin/sh: %s", strerror(code));
+    while (wait4(child, &ended, 0, &usage) < 0)
+        if (errno != EINTR) return mlff_fail(MLFF_ERR_IO, "%s: %s", command, strerror(errno));
+    ms[WALL] = (double)(mlff_clock_ns() - start) * 1e-6;
+    ms[PROCESSOR] = milliseconds(&usage.ru_utime) + milliseconds(&usage.ru_stime);
+    if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
+    if (WIFSIGNALED(ended)) return mlff_fail(MLFF_ERR_CALLBACK, "%s: ended by signal %d", command, WTERMSIG(ended));
+    if (WEXITSTATUS(ended) != 0)
+        return mlff_fail(MLFF_ERR_CALLBACK, "%s: exit status %d; what fails is not compared", command, WEXITSTATUS(ended));
+    return MLFF_OK;
+}
+
+static mlff_status run_counted(group *g, const char *report)
+{
+    mlff_status status = MLFF_OK;
+    double ms[MEASURES];
+    unlink(report);
+    MLFF_TRY(run_once(g->command, ms));
+    for (int k = 0; k < MEASURES; k++) g->ms[k][g->n] = ms[k];
+    g->n++;
+    if (access(report, R_OK) == 0) MLFF_TRY(mlff_profile_load(report, &g->profiles[g->n_profiles++]));
+done:
+    return status;
+}
+
+static mlff_status run_rounds(group groups[2], int n_rounds, const char *report)
+{
+    mlff_status status = MLFF_OK;
+    double ignored[MEASURES];
+    for (int side = 0; side < 2; side++) {
+        cli_progress("compare: warm-up of %c", 'A' + side);
+        MLFF_TRY(run_once(groups[side].command, ignored));
+    }
+    for (int round = 0; round < n_rounds; round++)
+        for (int k = 0; k < 2; k++) {
+            int side = (k + round) % 2;
+            cli_progress("compare: round %d of %d, %c", round + 1, n_rounds, 'A' + side);
+            MLFF_TRY(run_counted(&groups[side], report));
+        }
+done:
+    cli_progress_clear();
+    return status;
+}
+
+// The processes themselves: time on the clock, and on processors, which other programs change less.
+static mlff_status report_processes(const group groups[2], const mlff_comparison_options *options, bool json, int *exit_out)
+{
+    static const char *const names[MEASURES] = {"time", "processor time"}, *const keys[MEASURES] = {"wall_ms", "processor_ms"};
+    static const char *const verdicts[] = {"unclear", "same", "faster", "slower"};
+    mlff_status status = MLFF_OK;
+    mlff_comparison_row rows[MEASURES] = {{0}};
+    char sentence[400];
+    for (int k = 0; k < MEASURES; k++)
+        MLFF_TRY(mlff_compare_values(groups[0].ms[k], groups[0].n, groups[1].ms[k], groups[1].n, options, &rows[k]));
+    if (json) {
+        cli_json out = {.file = stdout};
+        cli_json_object(&out, NULL);
+        cli_json_text(&out, "verdict", verdicts[rows[WALL].change]);
+        cli_json_text(&out, "a", groups[0].command);
+        cli_json_text(&out, "b", groups[1].command);
+        cli_json_int(&out, "n_runs", groups[0].n);
+        for (int k = 0; k < MEASURES; k++) {
+            cli_json_object(&out, keys[k]);
+            cli_json_number(&out, "a", rows[k].a_ms);
+            cli_json_number(&out, "b", rows[k].b_ms);
+            cli_json_number(&out, "ratio", rows[k].ratio);
+            cli_json_number(&out, "low", rows[k].low);
+            cli_json_number(&out, "high", rows[k].high);
+            cli_json_number(&out, "p", rows[k].p);
+            cli_json_text(&out, "verdict", verdicts[rows[k].change]);
+            cli_json_end(&out, '}');
+        }
+        cli_json_end(&out, '}');
+        printf("\n");
+    } else {
+        printf("A: %s\nB: %s\n%d runs each, in turns, medians:\n", groups[0].command, groups[1].command, groups[0].n);
+        for (int k = 0; k < MEASURES; k++) {
+            mlff_comparison_row_text(&rows[k], "A", "B", sentence, sizeof sentence);
+            printf("%-15s %10.5g ms %10.5g ms  %s\n", names[k], rows[k].a_ms, rows[k].b_ms, sentence);
+        }
+    }
+    *exit_out = compare_exit(rows[WALL].change);
+done:
+    return status;
+}
+
+int compare_runs(const char *const commands[2], int n_rounds, const mlff_comparison_options *given, bool json)
+{
+    mlff_status status = MLFF_OK;
+    mlff_comparison_options with_pairs = *given, *options = &with_pairs;
+    int verdict = CLI_FAILED;
+    mlff_comparison *comparison = NULL;
+    char folder[] = "/tmp/mlff-compare-XXXXXX", report[64] = "";
+    group *groups = base_alloc(2, sizeof *groups, "runs");
+    if (!groups) return cli_exit(MLFF_ERR_MEMORY);
+    for (int side = 0; side < 2; side++) groups[side].command = commands[side];
+    if (!mkdtemp(folder)) MLFF_FAIL(MLFF_ERR_IO, "no folder in /tmp for the reports of runs: %s", strerror(errno));
+    snprintf(report, sizeof report, "%s/run.json", folder);
+    if (setenv(COMPARE_REPORT, report, 1) != 0) MLFF_FAIL(MLFF_ERR_MEMORY, "no memory for a variable of the environment");
+    options->paired = n_rounds >= PAIRS_NEEDED;
+    cli_interrupt_catch();
+    MLFF_TRY(run_rounds(groups, n_rounds, report));
+    if (groups[0].n_profiles == n_rounds && groups[1].n_profiles == n_rounds) {
+        MLFF_TRY(mlff_profile_compare((const mlff_profile *const *)groups[0].profiles, n_rounds,
+                                      (const mlff_profile *const *)groups[1].profiles, n_rounds, options, &comparison));
+        verdict = compare_report(comparison, json, &status);
+    } else {
+        MLFF_TRY(report_processes(groups, options, json, &verdict));
+    }
+done:
+    mlff_comparison_destroy(comparison);
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < groups[side].n_profiles; i++) mlff_profile_destroy(groups[side].profiles[i]);
+    base_free(groups);
+    if (*report) {
+        unlink(report);
+        rmdir(folder);
+    }
+    return status == MLFF_OK ? verdict : cli_exit(status);
+}
