@@ -231,7 +231,7 @@ static void write_pairs(json *j, const char *key, const environment *pairs)
 // Where the time went that steps took beyond the median.
 static void write_tail(json *j, const profile_tail *tail)
 {
-    int order[N_CAUSES], n = tail_order(tail, false, order);
+    int order[N_CAUSES], n = tail_order(tail, false, order), named[N_CAUSES], n_named = tail_order(tail, true, named);
     double excess = tail_excess_ms(tail);
     json_open(j, "tail", '{');
     json_number(j, "threshold_ms", tail->threshold_ms);
@@ -248,6 +248,9 @@ static void write_tail(json *j, const profile_tail *tail)
         json_number(j, "excess_ms", tail->excess_ms[k]);
         json_number(j, "each_ms", tail->each_ms[k]);
         json_integer(j, "period", tail->period[k]);
+        bool is_named = false;
+        for (int m = 0; m < n_named; m++) is_named = is_named || named[m] == k;
+        json_boolean(j, "named", is_named);
         json_number(j, "share_of_excess", excess > 0.0 ? tail->excess_ms[k] / excess : 0.0);
         json_close(j, '}');
     }
