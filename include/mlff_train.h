@@ -218,7 +218,8 @@ MLFF_API mlff_sample_options mlff_sample_options_default(void);
  *   thermal  independent displacements at each temperature (mlff_system_perturb)
  *   rattle   random displacements of all atoms followed by 0 to 8 steps of relaxation, in chains (arXiv:2506.10956)
  *   md       Langevin dynamics by the teacher at each temperature, one trajectory (group) for each
- *   pairs    two near atoms pushed together to 0.6 to 0.95 of their distance, the rest thermal at the lowest temperature: a core
+ *   pairs    two near atoms pushed together, to 0.95 of their distance down to `closest`, the rest thermal at the lowest
+ *            temperature: what a core is learned from
  * and keeps n_samples of them by farthest-point selection, the relaxed seeds always. Deterministic in `seed` for a teacher whose
  * results are. Fewer than asked for is a warning. Fails with MLFF_ERR_USAGE for a method or a number that cannot be meant, as
  * mlff_teacher_check for the seeds, as mlff_teacher_compute, and with MLFF_ERR_INTERRUPTED. */
@@ -475,7 +476,7 @@ typedef struct mlff_verdict_options {
     double hot_ps;             /* 50, in each of hot_runs runs; 0 leaves the bar out */
     int hot_runs;              /* 3 */
     double compare_ps;         /* 10: student and teacher each twice, for structure and spectrum; 0 leaves both out */
-    double max_force_error;    /* eV/Å, mean absolute; 0.05 */
+    double max_force_error;    /* eV/Å, mean absolute over structures without a force above 20 eV/Å; 0.05 */
     double max_energy_error;   /* eV/atom; 0.005 */
     double max_drift;          /* |slope| of the conserved energy, eV/atom/ps; 5e-5 */
     double min_speed;          /* teacher's time over the student's; 1 */

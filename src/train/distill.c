@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "mlff_train.h"
+#include "train/dataset.h"
 #include "train/distill.h"
+#include "train/verdict.h"
 
 enum { TEXT_BYTES = 8192 };
 
@@ -243,17 +245,33 @@ done:
     return status;
 }
 
+// Validation chooses the best weights for dynamics: structures with a force above VERDICT_STRAINED would decide its mean.
+static mlff_status keep_usual(const mlff_dataset *from, mlff_dataset **to_out)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(mlff_dataset_create(to_out));
+    for (size_t k = 0; k < from->n_frames; k++)
+        if (verdict_largest_force(from->frames[k].system) <= VERDICT_STRAINED)
+            MLFF_TRY(dataset_add_copy(*to_out, &from->frames[k]));
+    if ((*to_out)->n_frames == 0)
+        MLFF_FAIL(MLFF_ERR_VALUE, "every structure for validation has a force above %g eV/Å", VERDICT_STRAINED);
+done:
+    return status;
+}
+
 // A tenth each for the test and the validation, by trajectory.
 static mlff_status split_data(distill *d)
 {
     mlff_status status = MLFF_OK;
-    mlff_dataset *all = NULL, *rest = NULL;
+    mlff_dataset *all = NULL, *rest = NULL, *validation = NULL;
     MLFF_TRY(mlff_dataset_create(&all));
     MLFF_TRY(mlff_dataset_read(all, d->path[LABELS]));
     MLFF_TRY(mlff_dataset_check(all));
     MLFF_TRY(mlff_dataset_split(all, 0.1, d->config.seed, &rest, &d->test));
-    MLFF_TRY(mlff_dataset_split(rest, 0.1, d->config.seed + 1, &d->train, &d->validation));
+    MLFF_TRY(mlff_dataset_split(rest, 0.1, d->config.seed + 1, &d->train, &validation));
+    MLFF_TRY(keep_usual(validation, &d->validation));
 done:
+    mlff_dataset_destroy(validation);
     mlff_dataset_destroy(all);
     mlff_dataset_destroy(rest);
     return status;

@@ -56,11 +56,11 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
         const char *name;
         int n_structures, n_features, n_layers, hot_runs;
         int64_t n_steps;
-        double learning_rate, nve_ps, hot_ps, compare_ps;
-    } presets[] = {{"demo", 600, 32, 2, 1, 12000, 6e-3, 5, 5, 0},
-                   {"quick", 2000, 64, 2, 2, 40000, 5e-3, 10, 20, 0},
-                   {"standard", 8000, 64, 2, 3, 200000, 4e-3, 20, 50, 10},
-                   {"thorough", 30000, 128, 3, 3, 600000, 2e-3, 50, 300, 30}};
+        double learning_rate, nve_ps, hot_ps, compare_ps, max_force_error;
+    } presets[] = {{"demo", 600, 32, 2, 1, 12000, 6e-3, 5, 5, 0, 0.1},
+                   {"quick", 2000, 64, 2, 2, 40000, 5e-3, 10, 20, 0, 0.06},
+                   {"standard", 8000, 64, 2, 3, 200000, 4e-3, 20, 50, 10, 0.03},
+                   {"thorough", 30000, 128, 3, 3, 600000, 2e-3, 50, 300, 30, 0.02}};
     for (size_t k = 0; name && k < sizeof presets / sizeof *presets; k++) {
         if (strcmp(presets[k].name, name) != 0) continue;
         *config_out = (mlff_distill_config){.struct_size = sizeof(mlff_distill_config),
@@ -79,7 +79,7 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
                                             .hot_ps = presets[k].hot_ps,
                                             .compare_ps = presets[k].compare_ps,
                                             .hot_runs = presets[k].hot_runs,
-                                            .max_force_error = 0.05,
+                                            .max_force_error = presets[k].max_force_error,
                                             .max_energy_error = 0.005,
                                             .max_drift = 5e-5,
                                             .min_speed = 1};

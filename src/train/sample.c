@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/covalent.h"
 #include "train/normal_modes.h"
 #include "train/samples.h"
 #include "train/walkers.h"
@@ -321,7 +322,11 @@ static mlff_status compress_pair(const sampling *s, mlff_neighbors *neighbors, m
     if (status != MLFF_OK) return status;
     const int i = (int)(system->n_atoms * base_random_uniform(seed, stream, 0));
     if (!choose_pair(neighbors, i, base_random_uniform(seed, stream, 1), &j, vector)) return MLFF_OK;
-    const double factor = 0.6 + 0.35 * base_random_uniform(seed, stream, 2);
+    // From just above the closest that is accepted, so that pairs that are no bond get a core too, up to 0.95 of their distance.
+    const double distance = sqrt(vector[0] * vector[0] + vector[1] * vector[1] + vector[2] * vector[2]);
+    const double radii = covalent_radius(system->species[i]) + covalent_radius(system->species[j]);
+    const double least = fmin(0.9, 1.02 * s->options.closest * radii / distance);
+    const double factor = least + (0.95 - least) * base_random_uniform(seed, stream, 2);
     for (size_t c = 0; c < 3; c++) {
         system->positions[3 * (size_t)i + c] += 0.5 * (1 - factor) * vector[c];
         system->positions[3 * (size_t)j + c] -= 0.5 * (1 - factor) * vector[c];

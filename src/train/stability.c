@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/covalent.h"
 #include "train/analysis.h"
 #include "train/verdict.h"
 
@@ -218,14 +219,14 @@ static int find_closest(const mlff_system *system, closest_pair *pairs, int most
     return n;
 }
 
-// Force that pushes the pair apart, eV/Å, with atom b moved towards a to `scale` of their distance.
-static mlff_status repulsion(const verdict_run *run, mlff_system *system, const closest_pair *pair, double scale, double *forces,
-                             double *push_out)
+// Force that pushes the pair apart, eV/Å, with atom b moved along their line to `distance` from a.
+static mlff_status repulsion(const verdict_run *run, mlff_system *system, const closest_pair *pair, double distance,
+                             double *forces, double *push_out)
 {
     double energy, *b = system->positions + 3 * (size_t)pair->b, u[3];
     const double *a = system->positions + 3 * (size_t)pair->a;
     for (int c = 0; c < 3; c++) u[c] = (b[c] - a[c]) / pair->distance;
-    for (int c = 0; c < 3; c++) b[c] = a[c] + u[c] * scale * pair->distance;
+    for (int c = 0; c < 3; c++) b[c] = a[c] + u[c] * distance;
     mlff_status status = run->student.forces(run->student.context, system, &energy, forces);
     const double *f = forces + 3 * (size_t)pair->b;
     *push_out = f[0] * u[0] + f[1] * u[1] + f[2] * u[2];
@@ -250,19 +251,21 @@ mlff_status verdict_core(const verdict_run *run)
     for (int k = 0; k < n; k++)
         for (int s = 0; s < 4; s++) {
             double push;
-            status = repulsion(run, system, &pairs[k], scales[s], forces, &push);
+            const int z[2] = {system->species[pairs[k].a], system->species[pairs[k].b]};
+            const double distance = scales[s] * (covalent_radius(z[0]) + covalent_radius(z[1]));
+            status = repulsion(run, system, &pairs[k], distance, forces, &push);
             if (status != MLFF_OK && !of_dynamics(status)) goto done;
             n_tried++;
             if (status == MLFF_OK && push > 0)
                 n_good++;
             else if (!reason[0])
-                snprintf(reason, sizeof reason, "; %s-%s at %.2f Å attracts", mlff_element_symbol(system->species[pairs[k].a]),
-                         mlff_element_symbol(system->species[pairs[k].b]), scales[s] * pairs[k].distance);
+                snprintf(reason, sizeof reason, "; %s-%s at %.2f Å attracts", mlff_element_symbol(z[0]),
+                         mlff_element_symbol(z[1]), distance);
             status = MLFF_OK;
         }
     mlff_bar *bar = verdict_add(run->verdict, "core", "", n_tried ? (double)n_good / n_tried : NAN, NAN, 1, 1);
-    verdict_say(bar, "closest pair of each two elements, at 0.8 to 0.5 of its distance: %d of %d repel%s", n_good, n_tried,
-                reason);
+    verdict_say(bar, "closest pair of each two elements, at 0.8 to 0.5 of the sum of their covalent radii: %d of %d repel%s",
+                n_good, n_tried, reason);
 done:
     mlff_system_destroy(system);
     base_free(forces);

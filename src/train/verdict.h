@@ -8,6 +8,11 @@
 
 enum { VERDICT_MAX_BARS = 16 };
 
+/* Structures with a force component above this, eV/Å, are no part of any simulation; a few of them would decide a mean. */
+#define VERDICT_STRAINED 20.0
+/* The largest component of the labelled forces, eV/Å; 0 without. */
+double verdict_largest_force(const mlff_system *system);
+
 struct mlff_verdict {
     mlff_verdict_options options;
     char student[128], teacher[128]; /* names */
