@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* mlff_atoms.h: systems and batches, their files, builders of common ones, neighbour lists, dynamics.
+/* mlff_atoms.h: systems and batches, their files, builders of common ones, neighbor lists, dynamics.
  * Conventions and the error contract: mlff_base.h. */
 #ifndef MLFF_ATOMS_H
 #define MLFF_ATOMS_H
@@ -37,7 +37,7 @@ typedef struct mlff_system {
     double charge;             /* e; NaN where not given */
     double spin;               /* multiplicity 2S+1; NaN where not given */
 
-    /* Labels, from a file: what somebody else computed. NaN or NULL where absent. */
+    /* Labels from a file: reference results. NaN or NULL where absent. */
     double label_energy;    /* eV, or NaN */
     double *label_forces;   /* [n_atoms][3] eV/Å, or NULL */
     double label_stress[6]; /* Voigt, eV/Å³; label_stress[0] is NaN if absent */
@@ -45,18 +45,21 @@ typedef struct mlff_system {
     int64_t group; /* trajectory that the frame belongs to, >= 0 ("group" in extended XYZ); -1 where not given */
 } mlff_system;
 
-/* n_atoms >= 1; species 0, positions 0, no cell, everything optional absent. */
+/* n_atoms >= 1; species 0, positions 0, no cell, everything optional absent. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_create(int n_atoms, mlff_system **system_out);
+/* A copy with all its arrays. Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_copy(const mlff_system *system, mlff_system **system_out);
-/* The system repeated n[0] × n[1] × n[2] times along its cell vectors; cell and arrays grow, labels are dropped. */
+/* The system repeated n[0] × n[1] × n[2] times along its cell vectors; cell and arrays grow, labels are dropped. Fails with
+ * MLFF_ERR_USAGE for an n below 1 or an axis without a cell vector, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_repeat(const mlff_system *system, const int n[3], mlff_system **system_out);
 MLFF_API void mlff_system_destroy(mlff_system *system);
-/* Adds the array (zeros; masses: the elements') if it is absent. */
+/* Adds the array (zeros; masses: the elements') if it is absent. Fails with MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_add_velocities(mlff_system *system);
 MLFF_API mlff_status mlff_system_add_masses(mlff_system *system);
 MLFF_API mlff_status mlff_system_add_fixed(mlff_system *system);
-/* Checks what a computation needs: species in 1..118, finite positions and cell, a periodic axis has a cell
- * vector, the periodic vectors are independent. `name` (may be NULL) begins the error text. */
+/* Checks what a computation needs: species in 1..118, finite positions and cell, a periodic axis has a cell vector, the
+ * periodic vectors are independent. `name` (may be NULL) begins the error text. Fails with MLFF_ERR_ELEMENT, MLFF_ERR_VALUE,
+ * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_system_check(const mlff_system *system, const char *name);
 /* |det cell| in Å³; 0 without a cell. */
 MLFF_API double mlff_system_volume(const mlff_system *system);
@@ -67,7 +70,7 @@ MLFF_API void mlff_system_formula(const mlff_system *system, char *text, size_t 
 
 typedef enum mlff_location { MLFF_HOST = 0, MLFF_DEVICE_MEMORY = 1 } mlff_location;
 
-/* Pairs handed in by the caller (an MD engine's list) instead of one made by the evaluator.
+/* Pairs given by the caller (an MD engine's list) instead of the evaluator's own list.
  * Pair p of row i runs from atom i to the image of neighbor[p]:
  *   r_p = positions[neighbor[p]] - positions[i] + shift[p] · cell
  * Pairs beyond the model's cutoff are allowed and ignored; i to itself with zero shift is not. */
@@ -101,14 +104,16 @@ MLFF_API void mlff_batch_from_system(const mlff_system *system, int32_t first_at
  * (comments of any form, any column order, Lattice, Properties, pbc; energy, forces, stress, virial and
  * momenta as ASE writes them, velocities in Å/fs) or POSCAR/CONTCAR (VASP 5). "-" is standard input. */
 typedef struct mlff_reader mlff_reader;
+/* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out);
-/* Next frame, or *system_out = NULL at the end. The frame is the caller's. */
+/* Next frame, or *system_out = NULL at the end. The frame is the caller's. Fails with MLFF_ERR_FORMAT, MLFF_ERR_VALUE,
+ * MLFF_ERR_ELEMENT, each naming file and line, MLFF_ERR_IO, MLFF_ERR_UNSUPPORTED, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out);
-/* Frames handed out so far. */
+/* Frames read so far. */
 MLFF_API int64_t mlff_reader_n_frames(const mlff_reader *reader);
 MLFF_API void mlff_reader_destroy(mlff_reader *reader);
 
-/* What stands beside the atoms in a written frame; NULL or NaN where absent. */
+/* Results written with a frame; NULL or NaN where absent. */
 typedef struct mlff_frame_results {
     double energy;        /* eV, or NaN */
     const double *forces; /* [n_atoms][3] eV/Å, or NULL */
@@ -121,6 +126,7 @@ typedef struct mlff_frame_results {
  * (mlff_writer_close); with `append`, an existing file is added to frame by frame (a trajectory being
  * grown; each frame is flushed whole). "-" is standard output. */
 typedef struct mlff_writer mlff_writer;
+/* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_out);
 /* Opens a trajectory of `n_atoms` atoms to go on behind the frame of `step`: frames with a later step and a last frame that is
  * cut off are removed from the file, *n_removed_out (or NULL) of them; a file that is not there begins anew. Fails with
@@ -128,11 +134,13 @@ MLFF_API mlff_status mlff_writer_open(const char *path, int append, mlff_writer 
  * as it was. */
 MLFF_API mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int64_t *n_removed_out,
                                         mlff_writer **writer_out);
-/* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. */
+/* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. Fails with
+ * MLFF_ERR_VALUE for numbers that are not finite, MLFF_ERR_ELEMENT, MLFF_ERR_IO, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_writer_write(mlff_writer *writer, const mlff_system *system, const mlff_frame_results *results);
-/* Flushes, checks (a full disk is an error here) and names the file. The writer is gone afterwards, also on failure. */
+/* Flushes, checks (a full disk is an error here) and names the file. The writer is gone afterwards, also on failure. Fails
+ * with MLFF_ERR_IO. */
 MLFF_API mlff_status mlff_writer_close(mlff_writer *writer);
-/* Gives up: a file not yet closed is removed (frames of an appended one stay). NULL is fine. */
+/* Cancels: a file not yet closed is removed (frames of an appended one stay). NULL is fine. */
 MLFF_API void mlff_writer_destroy(mlff_writer *writer);
 
 /* ---- builders -------------------------------------------------------------------------------- */
@@ -144,30 +152,33 @@ typedef struct mlff_builder_info {
 /* Known systems: silicon, aluminum, iron, water (liquid density, periodic), and the molecules h2o, methane,
  * ethanol, benzene, aspirin, caffeine. Static. */
 MLFF_API const mlff_builder_info *mlff_builders(int *n_out);
-/* Builds `name` with the number of atoms nearest to n_atoms that it allows (crystals: the most cubic
- * repetition; water: whole molecules; a molecule: its own count, n_atoms is not asked). n_atoms <= 0 takes
- * the default (64 for what can grow). `seed` orients the waters. */
+/* Builds `name` with the number of atoms nearest to n_atoms that it allows (crystals: the most cubic repetition; water:
+ * whole molecules; a molecule: its own count, n_atoms is not asked). n_atoms <= 0 takes the default (64 for what can grow).
+ * `seed` orients the waters. Fails with MLFF_ERR_USAGE for an unknown name, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_build(const char *name, int n_atoms, uint64_t seed, mlff_system **system_out);
 
 /* ---- random motion --------------------------------------------------------------------------- */
 
-/* Displaces free atoms by normal deviates with the standard deviation of a harmonic atom,
- * sqrt(k_B T / (m ω²)) with ħω = 25 meV·sqrt(28/m) (silicon-like), at most 0.3 Å a component. Deterministic in `seed`.
- * Labels, which are not of the new positions, are dropped. */
+/* Displaces free atoms by normal deviates with the standard deviation of a harmonic atom, sqrt(k_B T / (m ω²)) with ħω = 25
+ * meV·sqrt(28/m) (silicon-like), at most 0.3 Å a component. Deterministic in `seed`. Labels, which are not of the new
+ * positions, are dropped. Fails with MLFF_ERR_VALUE for a temperature that is negative or not finite. */
 MLFF_API mlff_status mlff_system_perturb(mlff_system *system, double temperature_kelvin, uint64_t seed);
-/* Maxwell-Boltzmann velocities, centre-of-mass motion removed if nothing is fixed, scaled to the exact temperature. */
+/* Maxwell-Boltzmann velocities, center-of-mass motion removed if nothing is fixed, scaled to the exact temperature. Fails
+ * with MLFF_ERR_VALUE for a temperature that is negative or not finite, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_system_thermalize(mlff_system *system, double temperature_kelvin, uint64_t seed);
 
-/* ---- neighbour list -------------------------------------------------------------------------- */
+/* ---- neighbor list --------------------------------------------------------------------------- */
 
-/* A full list (each pair in both directions), rows in canonical order (neighbour, then shift), images as
+/* A full list (each pair in both directions), rows in canonical order (neighbor, then shift), images as
  * integer shifts, per-axis periodicity, any cell with self-images. Cell list: time linear in atoms. */
 typedef struct mlff_neighbors mlff_neighbors;
-/* cutoff_angstrom > 0. Pairs within cutoff + skin are kept, and the list is rebuilt when two atoms may have
- * come closer by `skin`, when an atom was wrapped, or when cell, species count or periodicity change.
- * The pairs handed out are exactly those with r < cutoff. */
+/* cutoff_angstrom > 0. Pairs within cutoff + skin are kept, and the list is rebuilt when two atoms may have come closer by
+ * `skin`, when an atom was wrapped, or when cell, species count or periodicity change. The pairs returned are exactly
+ * those with r < cutoff. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, mlff_neighbors **neighbors_out);
-/* Brings the list up to date with a batch (positions on the host; `pairs` of the batch is not looked at). */
+/* Brings the list up to date with a batch (positions on the host; `pairs` of the batch is not looked at). Fails with
+ * MLFF_ERR_VALUE for positions or cells that are not finite or two atoms at one position, MLFF_ERR_USAGE, MLFF_ERR_LIMIT,
+ * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_neighbors_update(mlff_neighbors *neighbors, const mlff_batch *batch);
 /* The current pairs; borrowed until the next update. `vectors` (may be NULL) gets [n_pairs][3] r_p in Å,
  * `reverse` (may be NULL) gets [n_pairs] the index of each pair's reverse. Any output may be NULL. */
@@ -190,9 +201,9 @@ typedef struct mlff_dynamics_options {
     size_t struct_size;
     mlff_ensemble ensemble;    /* NVE: velocity Verlet; Langevin: BAOAB (Leimkuhler & Matthews, doi:10.1093/amrx/abs010) */
     double timestep_fs;        /* 0.5 */
-    double temperature_kelvin; /* 300; Langevin's bath */
+    double temperature_kelvin; /* 300; Langevin thermostat */
     double friction_per_fs;    /* 0.01 */
-    uint64_t seed;             /* Langevin's noise; a counter-based generator, so that restarts continue it exactly */
+    uint64_t seed;             /* of the Langevin noise; a counter-based generator, so that restarts continue it exactly */
 } mlff_dynamics_options;
 MLFF_API mlff_dynamics_options mlff_dynamics_options_default(void);
 
@@ -205,24 +216,32 @@ typedef struct mlff_dynamics_state {
     double potential_energy;   /* eV */
     double kinetic_energy;     /* eV */
     double temperature_kelvin; /* of the free degrees of freedom */
-    double conserved_energy;   /* eV: total energy; with Langevin, less the heat the bath gave */
+    double conserved_energy;   /* eV: total energy; with Langevin, less the heat that the thermostat gave */
     const double *forces;      /* [n_atoms][3] eV/Å, borrowed until the next step */
 } mlff_dynamics_state;
 
 /* Integrates `system` in place (borrowed; velocities and masses are added if absent). Fixed atoms stay and
  * have no kinetic energy. The first step computes the forces of the start. */
 typedef struct mlff_dynamics mlff_dynamics;
+/* Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, mlff_system *system, mlff_force_function forces,
                                           void *context, mlff_dynamics **dynamics_out);
-/* One step. MLFF_ERR_UNSTABLE if energy, forces or positions stop being finite (the text names step, atom and mend). */
+/* One step. Fails with MLFF_ERR_UNSTABLE if energy, forces or positions stop being finite (the text names step, atom and
+ * remedy), and as the force function does. */
 MLFF_API mlff_status mlff_dynamics_step(mlff_dynamics *dynamics);
-/* n_steps, one after the other. times_ns (NULL, or [n_steps]) gets each step's time by the clock of the device that made it.
- * After a failure the system is at the end of the last good step, and the state tells which that was. */
+/* n_steps, one after the other. times_ns (NULL, or [n_steps]) gets each step's time by the clock of the device that integrates.
+ * After a failure the system is at the end of the last good step, and the state tells which that was. Fails as
+ * mlff_dynamics_step. */
 MLFF_API mlff_status mlff_dynamics_run(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns);
+/* The state after the last step; where a GPU integrates, the system is updated first. Fails with MLFF_ERR_USAGE,
+ * MLFF_ERR_DEVICE. */
 MLFF_API mlff_status mlff_dynamics_state_get(mlff_dynamics *dynamics, mlff_dynamics_state *state_out);
-/* Restart file: everything to continue bit for bit. Written beside its name, then renamed. */
+/* Restart file: everything to continue bit for bit. Written beside its name, then renamed. Fails with MLFF_ERR_IO,
+ * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const char *path);
-/* Sets step, time, positions, velocities, forces and noise counter from a restart file; the file must match the system. */
+/* Sets step, time, positions, velocities, forces and noise counter from a restart file; the file must match the system.
+ * Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT, MLFF_ERR_VALUE where the file is of another system, MLFF_ERR_LIMIT,
+ * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path);
 MLFF_API void mlff_dynamics_destroy(mlff_dynamics *dynamics);
 

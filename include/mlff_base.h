@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* mlff_base.h: status codes, the error text, warnings, versions. Included by every other public header.
  *
- * The contract of the whole library, said once:
+ * Conventions of the whole library:
  *  - Every function that can fail returns an mlff_status. On failure its outputs are untouched and
- *    mlff_last_error() gives one line, of this thread, that names the thing and the mend.
+ *    mlff_last_error() gives one line, of this thread, that names the cause and the remedy.
  *  - The library never prints and never exits. Warnings go to the handler of mlff_warning_handler_set().
  *  - `x_create` / `x_load` hand out an object, `x_destroy(NULL)` does nothing. A `const T *` that is
  *    returned is borrowed; its comment says until when.
@@ -32,18 +32,18 @@ extern "C" {
 
 typedef enum mlff_status {
     MLFF_OK = 0,
-    MLFF_ERR_USAGE = 1,        /* an argument that cannot be meant: NULL, a negative count, an unknown name */
+    MLFF_ERR_USAGE = 1,        /* an invalid argument: NULL, a negative count, an unknown name */
     MLFF_ERR_IO = 2,           /* a file cannot be opened, read, written or is full */
-    MLFF_ERR_FORMAT = 3,       /* a file does not say what its format promises */
-    MLFF_ERR_VALUE = 4,        /* a number that cannot be: NaN, infinite, a cell without volume */
+    MLFF_ERR_FORMAT = 3,       /* a file is not of its format */
+    MLFF_ERR_VALUE = 4,        /* an invalid number: NaN, infinite, a cell without volume */
     MLFF_ERR_ELEMENT = 5,      /* an element that is unknown, or that the model does not know */
     MLFF_ERR_LIMIT = 6,        /* larger than this library or this machine handles */
     MLFF_ERR_MEMORY = 7,       /* out of host or device memory */
     MLFF_ERR_DEVICE = 8,       /* no such device, a driver too old, a device lost */
-    MLFF_ERR_UNSUPPORTED = 9,  /* meant and legal, but not offered here */
+    MLFF_ERR_UNSUPPORTED = 9,  /* valid, but not available here */
     MLFF_ERR_UNSTABLE = 10,    /* a simulation whose energy or positions are no longer finite */
     MLFF_ERR_INTERRUPTED = 11, /* the caller asked to stop; what was done so far is kept */
-    MLFF_ERR_CALLBACK = 12     /* a caller's function failed; its own text, if it set one, is the error */
+    MLFF_ERR_CALLBACK = 12     /* a caller's function failed; its text, if it set one, is the error */
 } mlff_status;
 
 /* Name of a status, "MLFF_ERR_IO"; never NULL. */
@@ -52,14 +52,14 @@ MLFF_API const char *mlff_status_name(mlff_status status);
 /* Text of this thread's last failure, one line without newline; "" if none. Borrowed until the next failure. */
 MLFF_API const char *mlff_last_error(void);
 
-/* Sets this thread's error text and returns `status`: how a caller's own function (a force callback,
- * a callable to be measured) reports a failure through us. printf-style. */
+/* Sets this thread's error text and returns `status`: how a caller's function (a force callback,
+ * a callable to be measured) reports a failure through the library. printf-style. */
 MLFF_API mlff_status mlff_fail(mlff_status status, const char *format, ...) MLFF_PRINTF(2, 3);
 
 /* Receives warnings, one line each, from any thread. NULL drops them (the default). */
 typedef void (*mlff_warning_handler)(void *context, const char *text);
 MLFF_API void mlff_warning_handler_set(mlff_warning_handler handler, void *context);
-/* Hands one line to that handler: how a caller's own function warns through us. printf-style. */
+/* Hands one line to that handler: how a caller's function warns through the library. printf-style. */
 MLFF_API void mlff_warn(const char *format, ...) MLFF_PRINTF(1, 2);
 
 /* "0.1.0". */

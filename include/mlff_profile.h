@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* mlff_profile.h: measures any force field, ours or not, and says where the time of a step went.
+/* mlff_profile.h: measures any force field, of this library or not, and shows where the time of a step goes.
  * Conventions and the error contract: mlff_base.h.
  *
  *   mlff_callable callable;   mlff_callable_from_evaluator(evaluator, &callable);     or fill in your own
@@ -26,7 +26,7 @@ MLFF_API void mlff_clock_calibration(double *quantum_ns, double *read_ns);
 
 enum { MLFF_ENERGY = 1, MLFF_FORCES = 2, MLFF_STRESS = 4 };
 
-/* Any force field. Our evaluators come through the same door as a caller's function. `step`, `name` and
+/* Any force field: an evaluator of this library, or a caller's function. `step`, `name` and
  * `properties` are required, all else may be NULL or 0. Functions are called from the profiling thread. */
 typedef struct mlff_callable {
     size_t struct_size;
@@ -46,7 +46,7 @@ typedef struct mlff_callable {
     mlff_status (*stage_clock_set)(void *context, int on);
     void (*stage_times)(void *context, double *time_ns);
 
-    /* Memory ledgers beside the ones measured for every process (resident, heap): bytes now. On a device other than
+    /* Memory counters beside those measured for every process (resident, heap): bytes now. On a device other than
      * the CPU, those whose name begins with "device" count as memory of the run. */
     int n_ledgers;
     const char *const *ledger_names;
@@ -72,7 +72,7 @@ typedef struct mlff_callable {
     const char *(*kernel_stage)(void *context, const char *kernel);
 } mlff_callable;
 
-/* One of our evaluators (borrowed: it must outlive the callable) and its model. */
+/* An evaluator (borrowed: it must outlive the callable) and its model. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_callable_from_evaluator(mlff_evaluator *evaluator, const mlff_model *model,
                                                   mlff_callable *callable_out);
 MLFF_API void mlff_callable_destroy(mlff_callable *callable);
@@ -87,9 +87,11 @@ typedef struct mlff_statistics {
     int64_t n_outliers;                           /* beyond Tukey's outer fences (3 IQR): labelled, never dropped */
     double fence_low, fence_high;                 /* those fences */
 } mlff_statistics;
+/* Fails with MLFF_ERR_USAGE for n below 1, MLFF_ERR_VALUE for a number that is not finite, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_statistics_of(const double *values, int64_t n, mlff_statistics *statistics_out);
 
-/* Calls function(context) n_warmup + n_calls times; times_ns gets the n_calls last ones. */
+/* Calls function(context) n_warmup + n_calls times; times_ns gets the n_calls last ones. Fails with MLFF_ERR_USAGE,
+ * MLFF_ERR_MEMORY, and as the function does. */
 MLFF_API mlff_status mlff_benchmark(mlff_status (*function)(void *context), void *context, int64_t n_warmup, int64_t n_calls,
                                     double *times_ns, mlff_statistics *statistics_out);
 
@@ -105,16 +107,19 @@ MLFF_API void mlff_process_memory_get(mlff_process_memory *memory_out);
 
 /* Where the frames of a profile come from. */
 typedef struct mlff_trajectory mlff_trajectory;
-/* Independent thermal displacements of a system, a new one each step. The system is copied. */
+/* Independent thermal displacements of a system, a new one each step. The system is copied. Fails with MLFF_ERR_USAGE,
+ * MLFF_ERR_VALUE, MLFF_ERR_ELEMENT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_trajectory_thermal(const mlff_system *system, double temperature_kelvin, uint64_t seed,
                                              mlff_trajectory **trajectory_out);
-/* MD driven by the measured force field itself; the integrator's time is part of the step. The system is copied, and
- * given velocities of the options' temperature if it has none. */
+/* MD driven by the measured force field itself; the integrator's time is part of the step. The system is copied, and given
+ * velocities of the options' temperature if it has none. Fails with MLFF_ERR_USAGE, MLFF_ERR_VALUE, MLFF_ERR_ELEMENT,
+ * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_options *options,
                                         mlff_trajectory **trajectory_out);
-/* Frames of a file, from the start again when they end; read outside the timed step. */
+/* Frames of a file, from the start again when they end; read outside the timed step. Fails with MLFF_ERR_IO, and as
+ * mlff_reader_next on the first frame. */
 MLFF_API mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_out);
-/* Frames given in memory, cycled; copied. */
+/* Frames given in memory, cycled; copied. Fails with MLFF_ERR_USAGE, MLFF_ERR_VALUE, MLFF_ERR_ELEMENT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_trajectory_frames(const mlff_system *const *frames, int n_frames, mlff_trajectory **trajectory_out);
 MLFF_API void mlff_trajectory_destroy(mlff_trajectory *trajectory);
 
@@ -145,8 +150,10 @@ typedef struct mlff_profile_options {
 MLFF_API mlff_profile_options mlff_profile_options_default(void);
 
 typedef struct mlff_profile mlff_profile;
-/* Measures. A step that fails ends the run; if steps were measured before it, *profile_out holds them, marked
- * partial, beside the error status; else it is left alone. */
+/* Measures. A step that fails ends the run; if steps were measured before it, *profile_out holds them, marked partial,
+ * beside the error status; else it is left alone. Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_UNSUPPORTED
+ * for properties that the callable does not have, MLFF_ERR_INTERRUPTED, MLFF_ERR_MEMORY, MLFF_ERR_IO (the trace), and as the
+ * callable and the trajectory do. */
 MLFF_API mlff_status mlff_profile_run(const mlff_callable *callable, mlff_trajectory *trajectory,
                                       const mlff_profile_options *options, mlff_profile **profile_out);
 MLFF_API void mlff_profile_destroy(mlff_profile *profile);
@@ -161,7 +168,7 @@ typedef struct mlff_profile_stage {
     int is_hotspot; /* share > 0.10 */
 } mlff_profile_stage;
 
-/* Verdict on one target of the requirements. */
+/* Verdict on one target. */
 typedef struct mlff_verdict {
     const char *target; /* "P95 < 2 × mean" */
     double value, limit;
@@ -195,27 +202,35 @@ MLFF_API int mlff_profile_leaks(const mlff_profile *profile);
 /* Part of the time of steps in which a thread of the process waited for a CPU, 0..1; NaN where not known. Above 0.05 the times
  * say little about the force field. */
 MLFF_API double mlff_profile_cpu_wait(const mlff_profile *profile);
-/* Sentences: what was seen, which stage, and the lever to pull. */
+/* Sentences: what was seen, in which stage, and advice. */
 MLFF_API const char *const *mlff_profile_recommendations(const mlff_profile *profile, int *n_out);
 
-/* The JSON of the contract (requirements section 4), one object, keys added but none left out. */
+/* The report as JSON, one object; its keys: docs/guide/read-a-report.md. Fails with MLFF_ERR_IO,
+ * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_save(const mlff_profile *profile, const char *path);
-/* The same as text; free with mlff_text_free. */
+/* The same as text; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_json(const mlff_profile *profile, char **text_out);
+/* Reads such a file. Fails with MLFF_ERR_IO, MLFF_ERR_FORMAT, MLFF_ERR_LIMIT, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_load(const char *path, mlff_profile **profile_out);
-/* Several runs in one file, {"runs": […]}; a file of one profile is one run. */
+/* Several runs in one file, {"runs": […]}; a file of one profile is one run. Fails with MLFF_ERR_IO, MLFF_ERR_USAGE,
+ * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_save_runs(const mlff_profile *const *profiles, int n_profiles, const char *path);
+/* Reads such a file; the profiles are released by mlff_profile_destroy_runs. Fails as mlff_profile_load. */
 MLFF_API mlff_status mlff_profile_load_runs(const char *path, mlff_profile ***profiles_out, int *n_out);
 MLFF_API void mlff_profile_destroy_runs(mlff_profile **profiles, int n_profiles);
 /* The object "hotspots" of that JSON with another threshold (percent of the mean step; 10 in the report): total_time_ms,
- * components {name: {time_ms, percentage, is_hotspot}}. Free with mlff_text_free. */
+ * components {name: {time_ms, percentage, is_hotspot}}. Free with mlff_text_free. Fails with MLFF_ERR_USAGE,
+ * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_hotspots_json(const mlff_profile *profile, double threshold_pct, char **text_out);
-/* The report people read in a terminal: tables, shares, verdicts, recommendations. `width` columns (0: 100). UTF-8. */
+/* The report people read in a terminal: tables, shares, verdicts, recommendations. `width` columns (0: 100). UTF-8. Fails
+ * with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **text_out);
-/* A page for a browser: one file that needs no network, with charts where this build has a plotting library (the page
- * says if not), readable on a phone and on paper. `title` NULL: the first profile's name. Free with mlff_text_free. */
+/* A page for a browser: one file that needs no network, with charts where this build has a plotting library (the page says
+ * if not), readable on a phone and on paper. `title` NULL: the first profile's name. Free with mlff_text_free. Fails with
+ * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profiles, const char *title, char **text_out);
-/* The same with the first n_first profiles compared with the others, or with why they are not comparable. */
+/* The same with the first n_first profiles compared with the others, or with why they are not comparable. Fails with
+ * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_html_compared(const mlff_profile *const *profiles, int n_profiles, int n_first,
                                                 const char *title, char **text_out);
 MLFF_API void mlff_text_free(char *text);
@@ -230,21 +245,23 @@ MLFF_API void mlff_text_free(char *text);
  *   for (…) mlff_monitor_step(monitor, dynamics);
  *   mlff_monitor_profile(monitor, "production", &profile); */
 typedef struct mlff_monitor mlff_monitor;
-/* The callable's context and the system are borrowed until the monitor is destroyed. memory_every: steps between samples. */
+/* The callable's context and the system are borrowed until the monitor is destroyed. memory_every: steps between samples.
+ * Fails with MLFF_ERR_USAGE, MLFF_ERR_UNSUPPORTED, MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
 MLFF_API mlff_status mlff_monitor_create(const mlff_callable *callable, const mlff_system *system, double timestep_fs,
                                          int64_t memory_every, mlff_monitor **monitor_out);
 MLFF_API void mlff_monitor_destroy(mlff_monitor *monitor);
-/* The callable as MD's force function (mlff_force_function); the context is the monitor. */
+/* The callable as MD's force function (mlff_force_function); the context is the monitor. Fails as the callable does. */
 MLFF_API mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double *energy, double *forces);
-/* mlff_dynamics_step, timed. */
+/* mlff_dynamics_step, timed. Fails as mlff_dynamics_step. */
 MLFF_API mlff_status mlff_monitor_step(mlff_monitor *monitor, mlff_dynamics *dynamics);
-/* mlff_dynamics_run, timed. Where the atoms stay on a GPU (mlff_dynamics_create_on), each step's time is that of the GPU's own
- * timer, and stages are seen in the last one before each sample of memory. */
+/* mlff_dynamics_run, timed. Where the atoms stay on a GPU (mlff_dynamics_create_on), each step's time is that of the GPU's
+ * own timer, and stages are seen in the last one before each sample of memory. Fails as mlff_dynamics_run, and with
+ * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_monitor_run(mlff_monitor *monitor, mlff_dynamics *dynamics, int64_t n_steps);
 /* Windows of n_steps (20 tell enough; 0: none) in which every kernel on the GPU is named and timed, in mlff_monitor_run: so
- * seldom that they cost no more than 0.2 % of the run's time; the first one after a second or so. */
+ * seldom that they cost no more than 0.2 % of the run's time; the first one after a second or so. Fails with MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_monitor_kernels(mlff_monitor *monitor, int64_t n_steps);
-/* What was measured so far; the run may go on. At least one step. */
+/* What was measured so far; the run may go on. At least one step. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_monitor_profile(mlff_monitor *monitor, const char *name, const char *notes, mlff_profile **profile_out);
 
 /* ---- comparison ------------------------------------------------------------------------------ */
@@ -252,7 +269,7 @@ MLFF_API mlff_status mlff_monitor_profile(mlff_monitor *monitor, const char *nam
 /* Two groups of runs of the same work on the same machine. A run is one number, its median step: steps of one run are
  * not independent, runs (each a process of its own) are. Ratios are those of Hodges and Lehmann, which an outlier does not
  * move, intervals and p those of the exact rank-sum test. Four runs a side can tell something at the 5 % level; with
- * fewer, blocks of steps stand in for runs, and only a noise floor that somebody has measured makes that an answer. */
+ * fewer, blocks of steps replace runs, and only a measured noise floor makes that an answer. */
 typedef enum mlff_change { MLFF_UNCLEAR = 0, MLFF_SAME = 1, MLFF_FASTER = 2, MLFF_SLOWER = 3 } mlff_change;
 
 typedef struct mlff_comparison_options {
@@ -285,21 +302,22 @@ MLFF_API const mlff_comparison_row *mlff_comparison_metrics(const mlff_compariso
 /* Of median and mean together: faster or slower if one of them is and the other is not the opposite. */
 MLFF_API mlff_change mlff_comparison_verdict(const mlff_comparison *comparison);
 /* The same judgement for any positive numbers measured in two groups, one a run or a round. `row_out` has no name; options may be
- * NULL. */
+ * NULL. Fails with MLFF_ERR_USAGE, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_compare_values(const double *a, int n_a, const double *b, int n_b,
                                          const mlff_comparison_options *options, mlff_comparison_row *row_out);
 /* "B is SLOWER than A (+2.1 %, between +1.7 and +2.6 % at 95 %)" */
 MLFF_API void mlff_comparison_row_text(const mlff_comparison_row *row, const char *name_a, const char *name_b, char *text,
                                        size_t text_bytes);
-/* Smallest change that these runs would find nine times in ten, 0.02 = 2 %; infinite where none. */
+/* Smallest change that these runs find with 90 % power, 0.02 = 2 %; infinite where none. */
 MLFF_API double mlff_comparison_detectable(const mlff_comparison *comparison);
+/* The comparison for a terminal and as JSON; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_comparison_text(const mlff_comparison *comparison, char **text_out);
 MLFF_API mlff_status mlff_comparison_json(const mlff_comparison *comparison, char **text_out);
 
-/* ---- rivals ---------------------------------------------------------------------------------- */
+/* ---- implementations side by side ---------------------------------------------------------------------------------- */
 
-/* Several implementations of one force field (or several force fields) on the same fresh frames, in turns, with their
- * energies and forces held against the first one's, and against labels where frames have them. */
+/* Several implementations of one force field (or several force fields) on the same new frames, interleaved, with their
+ * energies and forces compared with the first one's, and against labels where frames have them. */
 typedef struct mlff_rivals_options {
     size_t struct_size;
     int n_rounds;            /* 20; ratios are taken within a round */
@@ -330,15 +348,18 @@ typedef struct mlff_rival {
 } mlff_rival;
 
 typedef struct mlff_rivals mlff_rivals;
+/* Measures all of them. Fails with MLFF_ERR_USAGE, MLFF_ERR_UNSUPPORTED, MLFF_ERR_INTERRUPTED, MLFF_ERR_MEMORY, and as the
+ * callables and the trajectory do. */
 MLFF_API mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables, mlff_trajectory *trajectory,
                                          const mlff_rivals_options *options, mlff_rivals **rivals_out);
 MLFF_API void mlff_rivals_destroy(mlff_rivals *rivals);
 /* Borrowed until the rivals are destroyed. */
 MLFF_API const mlff_rival *mlff_rivals_rows(const mlff_rivals *rivals, int *n_out);
+/* The result for a terminal and as JSON; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out);
 MLFF_API mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out);
 /* A page as mlff_profile_html's that begins with the comparison: speeds, energies along the frames, forces against the first
- * one's. `profiles` of the implementations follow; there may be none. */
+ * one's. `profiles` of the implementations follow; there may be none. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_rivals_html(const mlff_rivals *rivals, const mlff_profile *const *profiles, int n_profiles,
                                       const char *title, char **text_out);
 
@@ -356,13 +377,17 @@ typedef struct mlff_scaling {
     double bytes_per_atom;  /* NaN where memory does not follow atoms */
     double max_atoms;       /* that free memory holds; -1: not known */
 } mlff_scaling;
+/* Fails with MLFF_ERR_USAGE for fewer than two sizes, MLFF_ERR_VALUE. */
 MLFF_API mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_profiles, mlff_scaling *scaling_out);
+/* The fit for a terminal; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_scaling_text(const mlff_scaling *scaling, char **text_out);
 
 /* What a step would take if stages were faster (Amdahl): "message=2x,readout=0,backward/update=1.5x". A name is a stage's
- * ("message": all layers and phases), with its phase or its whole path; 0 means free. One line for people. */
+ * ("message": all layers and phases), with its phase or its whole path; 0 means free. One line for people. Fails with
+ * MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_what_if(const mlff_profile *profile, const char *changes, double *step_ms_out, char **text_out);
-/* Checks such a list before anything is measured: MLFF_ERR_USAGE if it is malformed or names no stage of the callable. */
+/* Checks such a list before anything is measured. Fails with MLFF_ERR_USAGE if it is malformed or names no stage of the
+ * callable. */
 MLFF_API mlff_status mlff_profile_what_if_check(const mlff_callable *callable, const char *changes);
 
 /* Sizes of the structs of this header in this build, by name ("mlff_callable"); 0 if unknown. Others: mlff_abi_size. */

@@ -62,7 +62,8 @@ typedef struct mlff_read_options {
     double largest_force_deviation; /* eV/Å: structures of which an ensemble of teachers is less sure are left out; INFINITY */
 } mlff_read_options;
 MLFF_API mlff_read_options mlff_read_options_default(void);
-/* mlff_dataset_read with a choice; *n_left_out_out (or NULL) gets the number of structures left out by it. */
+/* mlff_dataset_read with a choice; *n_left_out_out (or NULL) gets the number of structures left out by it.
+ * Fails as mlff_dataset_read. */
 MLFF_API mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, const mlff_read_options *options,
                                             int64_t *n_left_out_out);
 
@@ -269,7 +270,7 @@ typedef struct mlff_shard mlff_shard;
 /* Opens or creates. Fails with MLFF_ERR_VALUE where its labels are of another teacher (by hash), MLFF_ERR_FORMAT (something
  * else, or damaged before its end), MLFF_ERR_IO (also where another process is writing to it). */
 MLFF_API mlff_status mlff_shard_open(const char *path, const mlff_teacher *teacher, mlff_shard **shard_out);
-/* Syncs. The shard is gone afterwards, also on failure (MLFF_ERR_IO). NULL is fine. */
+/* Syncs. The shard is gone afterwards, also on failure. NULL is fine. Fails with MLFF_ERR_IO. */
 MLFF_API mlff_status mlff_shard_close(mlff_shard *shard);
 
 typedef struct mlff_shard_info {
