@@ -301,7 +301,9 @@ MLFF_API mlff_label_options mlff_label_options_default(void);
  * MLFF_ERR_VALUE for a teacher other than the file's, and as mlff_teacher_compute. */
 MLFF_API mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, const mlff_samples *samples,
                                       const mlff_label_options *options, mlff_label_progress *progress_out);
-/* Appends one label that the caller has. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, and as mlff_system_check. */
+/* 1 if the file has a label of this structure (the same atoms, positions and cell), or a record that it failed; else 0. */
+MLFF_API int mlff_shard_has(const mlff_shard *shard, const mlff_system *system);
+/* Appends one label that the caller has; with a status other than MLFF_OK, the record that the structure failed. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, and as mlff_system_check. */
 MLFF_API mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, const mlff_label *label, const char *origin);
 
 /* Writes the labels of a file as extended XYZ with energies, forces and stresses. Fails as mlff_shard_open and

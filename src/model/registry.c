@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "mlff_train.h"
 #include "model/ani/ani_import.h"
 #include "model/model.h"
 #include "model/painn/painn.h"
@@ -423,14 +424,41 @@ size_t mlff_abi_size(const char *struct_name)
         size_t size;
     } sizes[] = {
 #define SIZE(type) {#type, sizeof(type)}
-        SIZE(mlff_system),           SIZE(mlff_pairs),          SIZE(mlff_batch),
-        SIZE(mlff_frame_results),    SIZE(mlff_builder_info),   SIZE(mlff_neighbors_info),
-        SIZE(mlff_dynamics_options), SIZE(mlff_dynamics_state), SIZE(mlff_device),
-        SIZE(mlff_import_options),   SIZE(mlff_setting),        SIZE(mlff_model_info),
-        SIZE(mlff_halo_array),       SIZE(mlff_halo),           SIZE(mlff_evaluator_options),
-        SIZE(mlff_results),          SIZE(mlff_stage),          SIZE(mlff_evaluator_info),
-        SIZE(mlff_work_size),        SIZE(mlff_stage_work),     SIZE(mlff_stage_span),
-        SIZE(mlff_device_info),      SIZE(mlff_device_memory),
+        SIZE(mlff_system),
+        SIZE(mlff_pairs),
+        SIZE(mlff_batch),
+        SIZE(mlff_frame_results),
+        SIZE(mlff_builder_info),
+        SIZE(mlff_neighbors_info),
+        SIZE(mlff_dynamics_options),
+        SIZE(mlff_dynamics_state),
+        SIZE(mlff_device),
+        SIZE(mlff_import_options),
+        SIZE(mlff_setting),
+        SIZE(mlff_model_info),
+        SIZE(mlff_halo_array),
+        SIZE(mlff_halo),
+        SIZE(mlff_evaluator_options),
+        SIZE(mlff_results),
+        SIZE(mlff_stage),
+        SIZE(mlff_evaluator_info),
+        SIZE(mlff_work_size),
+        SIZE(mlff_stage_work),
+        SIZE(mlff_stage_span),
+        SIZE(mlff_device_info),
+        SIZE(mlff_device_memory),
+        SIZE(mlff_labels),
+        SIZE(mlff_read_options),
+        SIZE(mlff_teacher_options),
+        SIZE(mlff_teacher_info),
+        SIZE(mlff_label),
+        SIZE(mlff_shard_info),
+        SIZE(mlff_label_progress),
+        SIZE(mlff_label_options),
+        SIZE(mlff_sample_options),
+        SIZE(mlff_sample_progress),
+        SIZE(mlff_explore_options),
+        SIZE(mlff_explore_info),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

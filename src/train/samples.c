@@ -31,14 +31,14 @@ void mlff_samples_destroy(mlff_samples *samples)
 
 mlff_status samples_take(mlff_samples *samples, mlff_system *system, const char *origin)
 {
+    sample added = {.system = system};
+    snprintf(added.origin, sizeof added.origin, "%s", origin ? origin : ""); // may be one of these samples', which move now
     mlff_status status = base_grow(&samples->samples, &samples->capacity, samples->n + 1, sizeof *samples->samples, "samples");
     if (status != MLFF_OK) {
         mlff_system_destroy(system);
         return status;
     }
-    sample *added = &samples->samples[samples->n++];
-    *added = (sample){.system = system};
-    snprintf(added->origin, sizeof added->origin, "%s", origin ? origin : "");
+    samples->samples[samples->n++] = added;
     return MLFF_OK;
 }
 

@@ -240,6 +240,11 @@ done:
     return status;
 }
 
+int mlff_shard_has(const mlff_shard *shard, const mlff_system *system)
+{
+    return has_key(shard, shard_key(system));
+}
+
 mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, const mlff_label *label, const char *origin)
 {
     sample s = {.system = (mlff_system *)system}; // read only

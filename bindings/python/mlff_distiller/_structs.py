@@ -278,9 +278,111 @@ class mlff_comparison_options(Structure):
 
 
 # Of the engine's library and of the profiler's.
+FORCE_FUNCTION = CFUNCTYPE(Status, c_void_p, c_void_p, c_void_p, c_void_p)
+LABEL_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
+SAMPLE_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
+
+
+class mlff_labels(Structure):
+    _fields_ = [
+        ("energy", c_double),
+        ("forces", c_void_p),
+        ("stress", c_void_p),
+        ("atom_energies", c_void_p),
+        ("weight", c_double),
+    ]
+
+
+class mlff_read_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("largest_force", c_double), ("largest_force_deviation", c_double)]
+
+
+class mlff_teacher_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", mlff_device),
+        ("precision", c_int),
+        ("n_threads", c_int),
+        ("deviations", c_int),
+        ("timeout_s", c_double),
+    ]
+
+
+class mlff_teacher_info(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("description", c_char_p),
+        ("hash", c_char_p),
+        ("n_elements", c_int),
+        ("elements", c_void_p),
+        ("n_members", c_int),
+        ("has_stress", c_int),
+        ("has_atom_energies", c_int),
+    ]
+
+
+class mlff_label(Structure):
+    _fields_ = [
+        ("status", c_int),
+        ("problem", c_char * 200),
+        ("energy", c_double),
+        ("forces", c_void_p),
+        ("atom_energies", c_void_p),
+        ("stress", c_double * 6),
+        ("energy_deviation", c_double),
+        ("force_deviation", c_double),
+    ]
+
+
+class mlff_shard_info(Structure):
+    _fields_ = [
+        ("teacher", c_char_p),
+        ("teacher_hash", c_char_p),
+        ("n_labels", c_int64),
+        ("n_failed", c_int64),
+        ("n_bytes", c_int64),
+    ]
+
+
+class mlff_label_progress(Structure):
+    _fields_ = [
+        ("n_done", c_int64),
+        ("n_total", c_int64),
+        ("n_before", c_int64),
+        ("n_failed", c_int64),
+        ("elapsed_s", c_double),
+    ]
+
+
+class mlff_label_options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("callback", c_void_p), ("context", c_void_p)]
+
+
+class mlff_sample_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("n_samples", c_int64),
+        ("methods", c_char_p),
+        ("temperatures", c_double * 8),
+        ("n_temperatures", c_int),
+        ("timestep_fs", c_double),
+        ("friction_per_fs", c_double),
+        ("interval_fs", c_double),
+        ("rattle_angstrom", c_double),
+        ("closest", c_double),
+        ("oversample", c_double),
+        ("relax", c_int),
+        ("seed", c_uint64),
+        ("callback", c_void_p),
+        ("context", c_void_p),
+    ]
+
+
 CORE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_system, mlff_batch, mlff_results, mlff_device, mlff_device_info, mlff_device_memory, mlff_model_info,
     mlff_import_options, mlff_setting, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options, mlff_dynamics_state,
+    mlff_labels, mlff_read_options, mlff_teacher_options, mlff_teacher_info, mlff_label, mlff_shard_info, mlff_label_progress,
+    mlff_label_options, mlff_sample_options,
 )  # fmt: skip
 PROFILE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_callable, mlff_statistics, mlff_process_memory, mlff_profile_options, mlff_comparison_options,

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""Teachers, sampling, labels and datasets from Python. Expected numbers are those of ASE's EMT and of the engine."""
+
+import unittest
+import warnings
+
+import numpy as np
+from ase.build import bulk, molecule
+from ase.calculators.calculator import Calculator
+from ase.calculators.emt import EMT
+from support import scratch, untrained, untrained_path
+
+from mlff_distiller.distill import Dataset, Teacher, label, label_with_calculator, sample, select
+from mlff_distiller.engine import Evaluator
+from mlff_distiller.errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffValueError
+
+
+class Moody(EMT):
+    """EMT that cannot compute structures of more than eight atoms."""
+
+    n_calls = 0
+
+    def calculate(self, atoms=None, *arguments, **keywords):
+        Moody.n_calls += 1
+        if len(atoms) > 8:
+            raise RuntimeError("too large")
+        super().calculate(atoms, *arguments, **keywords)
+
+
+def copper(n=4):
+    frames = []
+    for seed in range(n):
+        atoms = bulk("Cu", cubic=True)
+        atoms.rattle(0.05, seed=seed)
+        atoms.info["group"] = seed
+        frames.append(atoms)
+    return frames
+
+
+class Teachers(unittest.TestCase):
+    def test_model(self):
+        teacher = Teacher(untrained(), device="cpu")
+        other = Teacher(untrained_path(), device="cpu")
+        self.assertEqual(len(teacher.hash), 64)
+        self.assertEqual(teacher.elements, other.elements)
+        atoms = molecule("CH3CH2OH")
+        found = teacher.compute([atoms, molecule("H2O")])
+        expected = Evaluator(untrained(), device="cpu").compute(atoms.numbers, atoms.positions)
+        self.assertAlmostEqual(found[0].energy, expected["energies"][0], places=5)
+        np.testing.assert_allclose(found[0].forces, expected["forces"], atol=1e-5)
+        self.assertEqual(found[0].problem, "")
+        self.assertIsNone(found[0].stress)
+
+    def test_calculator(self):
+        teacher = Teacher(Moody())
+        self.assertIn("Moody", teacher.name)
+        frames = [*copper(2), bulk("Cu", cubic=True) * (2, 2, 1)]
+        found = teacher.compute(frames)
+        for atoms, one in zip(frames[:2], found):
+            atoms.calc = EMT()
+            self.assertAlmostEqual(one.energy, atoms.get_potential_energy(), places=10)
+            np.testing.assert_allclose(one.forces, atoms.get_forces(), atol=1e-12)
+        self.assertIn("too large", found[2].problem)
+        self.assertIsNone(found[2].forces)
+
+    def test_interrupted(self):
+        class Stopped(Calculator):
+            implemented_properties = ["energy", "forces"]
+
+            def calculate(self, *arguments, **keywords):
+                raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            Teacher(Stopped()).compute(copper(1))
+
+    def test_unknown(self):
+        with self.assertRaises(MlffUsageError):
+            Teacher("xtb:gfn9")
+        with self.assertRaises(MlffUsageError):
+            Teacher(untrained(), precision="float16")
+
+
+class Sampling(unittest.TestCase):
+    def test_sample(self):
+        teacher = Teacher(EMT())
+        keywords = dict(n_samples=20, methods=["thermal", "rattle", "md"], temperatures=[300.0], interval_fs=5.0)
+        frames = sample(teacher, copper(1), **keywords)
+        again = sample(teacher, copper(1), **keywords)
+        self.assertEqual(len(frames), 20)
+        for a, b in zip(frames, again):
+            np.testing.assert_allclose(a.positions, b.positions, atol=1e-10)  # EMT itself repeats to 1e-15 only
+            self.assertTrue(all(a.pbc))
+            self.assertGreaterEqual(a.info["group"], 0)
+        self.assertEqual(frames[0].info["origin"], "seed")
+        self.assertIn("md 300 K", {atoms.info["origin"] for atoms in frames})
+        self.assertEqual(len(select(frames, 5)), 5)
+        with self.assertRaises(MlffUsageError):
+            sample(teacher, copper(1), methods=["guess"])
+        with self.assertRaises(MlffUsageError):
+            sample(teacher, copper(1), n_sample=3)
+
+    def test_refused(self):
+        atoms = molecule("H2O")
+        atoms.info["charge"] = 1
+        with self.assertRaisesRegex(MlffUnsupportedError, "charge of 1 e"):
+            sample(Teacher(EMT()), [atoms])
+
+
+class Labels(unittest.TestCase):
+    def test_label_and_go_on(self):
+        path = scratch("moody.labels")
+        frames = [*copper(3), bulk("Cu", cubic=True) * (2, 2, 1), *copper(6)[3:]]
+        Moody.n_calls = 0
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            done = label_with_calculator(Moody(), frames[:5], path, stress=True)
+            self.assertTrue(any("too large" in str(w.message) for w in caught))
+            self.assertEqual((done.n_labels, done.n_failed, done.n_new), (4, 1, 5))
+            done = label_with_calculator(Moody(), frames, path, stress=True)
+        self.assertEqual((done.n_labels, done.n_failed, done.n_new), (6, 1, 2))
+        data = Dataset.read(path)
+        self.assertEqual(len(data), 6)
+        for atoms, found in zip(copper(6), data):
+            atoms.calc = EMT()
+            self.assertAlmostEqual(found.get_potential_energy(), atoms.get_potential_energy(), places=10)
+            np.testing.assert_allclose(found.get_forces(), atoms.get_forces(), atol=1e-10)
+            np.testing.assert_allclose(found.get_stress(), atoms.get_stress(), atol=1e-10)
+            self.assertEqual(found.info["group"], atoms.info["group"])
+        with self.assertRaisesRegex(MlffValueError, "of another teacher"):
+            label_with_calculator(EMT(), frames, path)
+        # The same calculator by the C library's loop: the file has all of it already.
+        self.assertEqual(label(Moody(), frames, path).n_new, 0)
+
+    def test_probes(self):
+        path = scratch("probes.labels")
+        teacher = Teacher(untrained(), device="cpu")
+        done = label(teacher, [molecule("H2O"), molecule("CH4")], path, hvp=2)
+        self.assertEqual(done.n_labels, 2 + 2 * 2 * 2)
+        self.assertEqual(len(Dataset.read(path)), 10)
+        self.assertLess(len(Dataset.read(path, largest_force=0.0001)), 10)
+
+
+class Datasets(unittest.TestCase):
+    def test_add(self):
+        data = Dataset()
+        atoms = molecule("H2O")
+        with self.assertRaisesRegex(MlffValueError, "no label"):
+            data.add(atoms)
+        data.add(atoms, energy=-10.0, forces=np.zeros((3, 3)))
+        with self.assertRaisesRegex(MlffValueError, "not finite"):
+            data.add(atoms, energy=-10.0, forces=np.full((3, 3), np.nan))
+        self.assertEqual(len(data), 1)
+        self.assertEqual(data[-1].get_potential_energy(), -10.0)
+        with self.assertRaises(IndexError):
+            data[1]
+        # one molecule: the solution of least norm, E n / |n|²
+        shifts = data.shifts()
+        self.assertAlmostEqual(shifts[1], -10.0 * 2 / 5)
+        self.assertAlmostEqual(shifts[8], -10.0 * 1 / 5)
+
+    def test_split_and_units(self):
+        data = Dataset()
+        for k in range(40):
+            atoms = copper(1)[0]
+            atoms.info["group"] = k // 4
+            data.add(atoms, energy=-14.0 + 0.01 * k)
+        training, validation = data.split(0.2, seed=1)
+        self.assertEqual((len(training), len(validation)), (32, 8))
+        groups = [{atoms.info["group"] for atoms in part} for part in (training, validation)]
+        self.assertFalse(groups[0] & groups[1])
+        data.check()
+        data.add(copper(1)[0], energy=-14.0 * 23.06)
+        with self.assertRaisesRegex(MlffError, "structure 40"):
+            data.check()
+
+
+if __name__ == "__main__":
+    unittest.main()
