@@ -64,6 +64,9 @@ mlff_status base_fail_reading(const char *path, int error);
 bool base_is_folder(const char *path);
 /* "-", or something that is there and neither a file nor a folder: a pipe, a terminal, a device. Opened once only. */
 bool base_is_stream(const char *path);
+/* Where writing to `path` must go: false if it is no symbolic link; else the file that the chain of links ends at, which need not
+ * exist (a dangling link). `target` has PATH_MAX bytes. */
+bool base_link_target(const char *path, char *target);
 /* Do both names lead to the same file? Also where neither is there yet. */
 bool base_same_file(const char *a, const char *b);
 

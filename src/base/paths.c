@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base.h"
 
@@ -33,13 +34,37 @@ bool base_is_stream(const char *path)
 // The folder of a file that need not be there yet, and the file's name in it.
 static bool place_of(const char *path, char folder[PATH_MAX], char name[PATH_MAX])
 {
-    char copy[PATH_MAX];
+    char copy[PATH_MAX], target[PATH_MAX];
+    if (base_link_target(path, target)) path = target;
     if (strlen(path) >= sizeof copy) return false;
     strcpy(copy, path);
     if (!realpath(dirname(copy), folder)) return false;
     const char *slash = strrchr(path, '/');
     strcpy(name, slash ? slash + 1 : path);
     return true;
+}
+
+bool base_link_target(const char *path, char *target)
+{
+    enum { MAX_LINKS = 40 }; // as Linux follows
+    char next[PATH_MAX], at[PATH_MAX];
+    struct stat there;
+    if (strlen(path) >= sizeof at || lstat(path, &there) != 0 || !S_ISLNK(there.st_mode)) return false;
+    if (realpath(path, target)) return true;
+    strcpy(at, path);
+    for (int k = 0; k < MAX_LINKS; k++) {
+        const ssize_t length = readlink(at, next, sizeof next - 1);
+        if (length < 0) { // no link: a file that does not exist yet
+            strcpy(target, at);
+            return errno == ENOENT;
+        }
+        next[length] = 0;
+        char *slash = strrchr(at, '/'); // a relative link starts from the folder of the link
+        const size_t folder = next[0] == '/' || !slash ? 0 : (size_t)(slash - at) + 1;
+        if (folder + (size_t)length >= sizeof at) return false;
+        memcpy(at + folder, next, (size_t)length + 1);
+    }
+    return false;
 }
 
 bool base_same_file(const char *a, const char *b)

@@ -77,7 +77,7 @@ mlff_status base_output_open(const char *path, base_output *output)
             }
         }
         char target[PATH_MAX]; // what a link leads to is replaced, not the link
-        if (mode && realpath(path, target)) {
+        if (base_link_target(path, target)) {
             base_free(opened.path);
             if (!(opened.path = base_strdup(target))) return MLFF_ERR_MEMORY;
         }

@@ -140,6 +140,7 @@ typedef struct comparison {
     mlff_profile *profiles[ENTRIES_MAX];
     int models[ENTRIES_MAX]; // index of the first entry of the same model
     int n, n_profiles;
+    int exit_status; // of the files
     cli_input input;
     mlff_trajectory *trajectory;
     mlff_rivals *rivals;
@@ -194,24 +195,31 @@ done:
     return status;
 }
 
-static mlff_status write_files(const comparison *c, const char *page, const char *json)
+static mlff_status write_page(const comparison *c, const char *page)
 {
     mlff_status status = MLFF_OK;
-    const mlff_profile *const *profiles = (const mlff_profile *const *)c->profiles;
     base_output output = {0};
     char *text = NULL, title[640];
-    if (json) MLFF_TRY(mlff_profile_save_runs(profiles, c->n_profiles, json));
-    if (page) {
-        snprintf(title, sizeof title, "%d implementations on %.500s", c->n, c->input.text);
-        MLFF_TRY(mlff_rivals_html(c->rivals, profiles, c->n_profiles, title, &text));
-        MLFF_TRY(base_output_open(page, &output));
-        fputs(text, output.file);
-        MLFF_TRY(base_output_commit(&output));
-    }
+    snprintf(title, sizeof title, "%d implementations on %.500s", c->n, c->input.text);
+    MLFF_TRY(mlff_rivals_html(c->rivals, (const mlff_profile *const *)c->profiles, c->n_profiles, title, &text));
+    MLFF_TRY(base_output_open(page, &output));
+    fputs(text, output.file);
+    MLFF_TRY(base_output_commit(&output));
 done:
     if (output.file) base_output_abandon(&output);
     mlff_text_free(text);
     return status;
+}
+
+// The profiles first: a page can be made from them again. Each is written whatever befell the other. An exit status.
+static int write_files(const comparison *c, const char *page, const char *json)
+{
+    int exit_status = CLI_GOOD;
+    if (json)
+        exit_status =
+            cli_first(exit_status, mlff_profile_save_runs((const mlff_profile *const *)c->profiles, c->n_profiles, json));
+    if (page) exit_status = cli_first(exit_status, write_page(c, page));
+    return exit_status;
 }
 
 static int verdict_of(const mlff_rivals *rivals)
@@ -246,8 +254,8 @@ static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_
     fputs(text, stdout);
     fflush(stdout);
     if (page || runs) MLFF_TRY(profile_all(c));
-    MLFF_TRY(write_files(c, page, runs));
-    if (page && !json) printf("%s: open it in a browser\n", page);
+    c->exit_status = write_files(c, page, runs);
+    if (c->exit_status == CLI_GOOD && page && !json) printf("%s: open it in a browser\n", page);
 done:
     cli_progress_clear();
     mlff_text_free(text);
@@ -278,7 +286,7 @@ int bench_compare(cli_arguments *arguments)
     if (exit_status != CLI_GOOD) return exit_status;
 
     mlff_status status = compare(&c, arguments, &defaults, &options);
-    int verdict = status == MLFF_OK ? verdict_of(c.rivals) : cli_exit(status);
+    int verdict = status != MLFF_OK ? cli_exit(status) : c.exit_status != CLI_GOOD ? c.exit_status : verdict_of(c.rivals);
     for (int k = 0; k < c.n_profiles; k++) mlff_profile_destroy(c.profiles[k]);
     mlff_rivals_destroy(c.rivals);
     mlff_trajectory_destroy(c.trajectory);

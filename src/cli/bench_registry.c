@@ -119,6 +119,16 @@ static bool chosen(const cli_arguments *arguments, const char *name)
 
 enum { PROFILES_MAX = 64 };
 
+// Reports how it ended, and saves what was measured, also before a failure.
+static int finish(mlff_status status, mlff_profile **profiles, int n, const char *path)
+{
+    int exit_status = cli_exit(status);
+    if (path && n > 0)
+        exit_status = cli_first(exit_status, mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    for (int i = 0; i < n; i++) mlff_profile_destroy(profiles[i]);
+    return exit_status;
+}
+
 int bench_run(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
@@ -145,10 +155,8 @@ int bench_run(cli_arguments *arguments)
             n++;
         }
     }
-    if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
 done:
-    for (int i = 0; i < n; i++) mlff_profile_destroy(profiles[i]);
-    return cli_exit(status);
+    return finish(status, profiles, n, path);
 }
 
 // ---- the worked example --------------------------------------------------------------------------
@@ -254,7 +262,6 @@ int bench_example(cli_arguments *arguments)
     MLFF_TRY(mlff_scaling_text(&scaling, &text));
     printf("%s", text);
     if (path) {
-        MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
         printf("\n5. mlff report %s -o report.html shows all of it in a browser;\n", path);
     } else {
         printf("\n5. With -o example.json, mlff report example.json -o report.html shows all of it in a browser;\n");
@@ -263,6 +270,5 @@ int bench_example(cli_arguments *arguments)
 done:
     cli_progress_clear();
     mlff_text_free(text);
-    for (int i = 0; i < n; i++) mlff_profile_destroy(profiles[i]);
-    return cli_exit(status);
+    return finish(status, profiles, n, path);
 }

@@ -80,12 +80,12 @@ int cli_output_end(int exit_status);
 void cli_say(const char *format, ...) MLFF_PRINTF(1, 2);
 // Reports the library's last error if status is one; returns the exit status that belongs to it.
 int cli_exit(mlff_status status);
+// Reports the library's last error if `status` is one, and keeps the first failure: for commands that go on after one.
+int cli_first(int exit_status, mlff_status status);
 // Puts the input's name in front of the library's error, if there is one that does not say it already. Returns `status`.
 mlff_status cli_in(const char *path, mlff_status status);
 // Fails if a file of this name could not be written at the end of a long run. NULL and "-" are fine.
 mlff_status cli_output_check(const char *path);
-// Would two outputs be written over each other? Names of one file; NULL, "-" and what is no file never are.
-bool cli_outputs_collide(const char *a, const char *b);
 
 // One line on a terminal's stderr that is overwritten, at most ten times a second; nothing where stderr is no terminal.
 void cli_progress(const char *format, ...) MLFF_PRINTF(1, 2);
@@ -98,6 +98,19 @@ bool cli_interrupted(void);
 
 // Columns of the terminal on stdout, between 60 and 160; 100 where there is none.
 int cli_width(void);
+
+/* ---- files of a command line: cli_files.c ------------------------------------------------------- */
+
+// Refuses a command line where an output is also an input or another output. Called for every command before it runs: an option
+// shown with FILE is an output unless cli_files.c lists it as an input, every argument is an input. An exit status.
+int cli_files_check(const cli_arguments *arguments);
+// Are two names the same file, by device and inode or, where neither exists yet, by folder and name? NULL, "-" and streams never are.
+bool cli_outputs_collide(const char *a, const char *b);
+// The same where `input` may be a model known by name, or have settings behind colons.
+bool cli_overwrites(const char *output, const char *input);
+// CLI_USAGE unless `path` (or NULL, "-", a stream) ends in one of `suffixes`, NULL-terminated: the form of a file is known by its name.
+extern const char *const cli_frames[], *const cli_models[]; // suffixes of trajectories, and of model files
+int cli_suffix_check(const cli_arguments *arguments, const char *option, const char *path, const char *const *suffixes);
 
 /* ---- JSON, written as it comes: cli_json.c ------------------------------------------------------ */
 

@@ -131,7 +131,8 @@ int cli_command_run(const cli_command *command, int argc, char **argv)
                                arguments.n_positional == 0 ? "an argument is missing" : "another argument is missing");
     if (arguments.n_positional > command->max_positional)
         return cli_usage_error(&arguments, "'%s' is one argument too many", arguments.positional[command->max_positional]);
-    return command->run(&arguments);
+    const int exit_status = cli_files_check(&arguments);
+    return exit_status == CLI_GOOD ? command->run(&arguments) : exit_status;
 }
 
 // A name that the command's table does not have is our own mistake: it would silently give the default.

@@ -37,6 +37,12 @@ int cli_exit(mlff_status status)
     return status == MLFF_ERR_USAGE ? CLI_USAGE : status == MLFF_ERR_INTERRUPTED ? CLI_INTERRUPTED : CLI_FAILED;
 }
 
+int cli_first(int exit_status, mlff_status status)
+{
+    const int next = cli_exit(status);
+    return exit_status == CLI_GOOD ? next : exit_status;
+}
+
 mlff_status cli_in(const char *path, mlff_status status)
 {
     if (status == MLFF_OK || status == MLFF_ERR_INTERRUPTED || !path || strstr(mlff_last_error(), path)) return status;
@@ -104,11 +110,6 @@ mlff_status cli_output_check(const char *path)
     mlff_status status = base_output_open(path, &output);
     if (status == MLFF_OK) base_output_abandon(&output);
     return status;
-}
-
-bool cli_outputs_collide(const char *a, const char *b)
-{
-    return a && b && strcmp(a, "-") != 0 && strcmp(b, "-") != 0 && !base_is_stream(a) && base_same_file(a, b);
 }
 
 /* ---- progress --------------------------------------------------------------------------------------- */

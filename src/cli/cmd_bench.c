@@ -28,15 +28,45 @@ static const cli_option options[] = {
     {"json", 0, NULL, "as JSON on standard output"},
     {0}};
 
+#define SYSTEM " input system n-atoms "
+static const struct {
+    const char *name, *options; // those that it has, each between blanks
+    int (*run)(cli_arguments *arguments);
+} commands[] = {
+    {"compare",
+     " model trajectory rounds frames energy-tolerance force-tolerance noise-floor html output temperature seed device threads "
+     "json" SYSTEM,
+     bench_compare},
+    {"batch", " model batch-sizes n-calls device threads json temperature seed" SYSTEM, bench_batch},
+    {"precision", " model rounds frames temperature seed device threads json" SYSTEM, bench_precision},
+    {"list", " ", bench_list},
+    {"run", " n-calls threads output json ", bench_run},
+    {"example", " n-calls n-trajectory-steps threads output ", bench_example},
+};
+
+// The first option given that is none of `known`, or NULL.
+static const char *foreign_option(const cli_arguments *arguments, const char *known)
+{
+    for (int i = 0; i < arguments->n_given; i++) {
+        const char *name = arguments->command->options[arguments->given_row[i]].name;
+        char word[64];
+        snprintf(word, sizeof word, " %s ", name);
+        if (!strstr(known, word)) return name;
+    }
+    return NULL;
+}
+
 static int run(cli_arguments *arguments)
 {
-    static const struct {
-        const char *name;
-        int (*run)(cli_arguments *arguments);
-    } commands[] = {{"compare", bench_compare}, {"batch", bench_batch}, {"precision", bench_precision},
-                    {"list", bench_list},       {"run", bench_run},     {"example", bench_example}};
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(arguments->positional[0], commands[i].name) == 0) return commands[i].run(arguments);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(arguments->positional[0], commands[i].name) != 0) continue;
+        const char *foreign = foreign_option(arguments, commands[i].options);
+        if (foreign) return cli_usage_error(arguments, "%s has no option --%s", commands[i].name, foreign);
+        if (strcmp(commands[i].name, "list") == 0 || strcmp(commands[i].name, "example") == 0)
+            if (arguments->n_positional > 1)
+                return cli_usage_error(arguments, "%s takes no argument '%s'", commands[i].name, arguments->positional[1]);
+        return commands[i].run(arguments);
+    }
     return cli_usage_error(arguments, "'%s' is none of compare, batch, precision, list, run, example", arguments->positional[0]);
 }
 

@@ -93,6 +93,7 @@ typedef struct evaluation {
     outcome out;
     int64_t n_frames, n_atoms, n_stress;
     int64_t compute_ns;
+    int exit_status;         // of the files: one that failed does not keep the others from being completed
     deviation energy, force; // of the energy per atom, eV, and of force components, eV/Å
     double *energy_errors;   // [energy.n] eV/atom: the MAE about their mean needs them all
     size_t energy_error_capacity;
@@ -408,13 +409,10 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
     if (run->to_json) {
         json_end(run, cli_interrupted());
         run->to_json = false;
-        MLFF_TRY(base_output_commit(&run->json_output));
+        run->exit_status = cli_first(run->exit_status, base_output_commit(&run->json_output));
     }
-    if (run->writer) {
-        mlff_writer *writer = run->writer;
-        run->writer = NULL;
-        MLFF_TRY(mlff_writer_close(writer));
-    }
+    if (run->writer) run->exit_status = cli_first(run->exit_status, mlff_writer_close(run->writer)); // also if the JSON failed
+    run->writer = NULL;
     if (run->table) print_summary(run);
     if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " frames; they are kept", run->n_frames);
 done:
@@ -444,8 +442,7 @@ static int run_eval(cli_arguments *arguments)
 
     if (json_to_stdout && frames_to_stdout)
         return cli_usage_error(arguments, "--json - and -o - cannot both have standard output");
-    if (cli_outputs_collide(json_path, output_path))
-        return cli_usage_error(arguments, "--json and -o are one file, '%s'; give another to one of them", json_path);
+    if (cli_suffix_check(arguments, "-o", output_path, cli_frames) != CLI_GOOD) return CLI_USAGE;
     run.table = !json_to_stdout && !frames_to_stdout;
     run.stress = cli_given(arguments, "stress");
     run.uncertainty = cli_given(arguments, "uncertainty");
@@ -473,7 +470,7 @@ done:
     mlff_writer_destroy(run.writer);
     mlff_reader_destroy(reader);
     evaluation_free(&run);
-    return cli_exit(status);
+    return cli_first(run.exit_status, status);
 }
 
 const cli_command eval_command = {

@@ -17,6 +17,7 @@ static int run(cli_arguments *arguments)
     mlff_import_options import = mlff_import_options_default();
 
     if (!path) return cli_usage_error(arguments, "-o FILE is missing");
+    if (cli_suffix_check(arguments, "-o", path, cli_models) != CLI_GOOD) return CLI_USAGE;
     cli_choice(arguments, "energy-unit", energy_units, 0);
     cli_choice(arguments, "length-unit", length_units, 0);
     if (arguments->failed) return CLI_USAGE;

@@ -157,7 +157,8 @@ static void print_summary(simulation *run, bool partial)
     mlff_evaluator_info_get(run->setup.evaluator, &info);
     if (run->table) {
         printf("\n%" PRId64 " steps%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
-               partial ? " (interrupted)" : "", seconds, rate, n > 0 ? 1e3 * seconds / n : 0.0, ns_per_day);
+               partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "", seconds, rate, n > 0 ? 1e3 * seconds / n : 0.0,
+               ns_per_day);
         printf("mean temperature %.2f K", temperature);
         if (run->resident && run->n_states) printf(" (of %" PRId64 " states)", run->n_states);
         printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
@@ -255,6 +256,19 @@ static mlff_status make_piece(simulation *run)
     return status == MLFF_OK ? seen : mlff_fail(status, "%s", cause);
 }
 
+// After an explosion the atoms are back at the last good step: its frame and restart file are kept. Returns `cause`.
+static mlff_status keep_last_good(simulation *run, mlff_status cause)
+{
+    char text[1100];
+    if (cause != MLFF_ERR_UNSTABLE) return cause;
+    snprintf(text, sizeof text, "%s", mlff_last_error());
+    const bool written = run->last.step % run->every == 0;
+    if (!written) show(run);
+    if (!written) cli_exit(write_frame(run));
+    if (run->checkpoint) cli_exit(mlff_dynamics_save(run->dynamics, run->checkpoint));
+    return mlff_fail(cause, "%s", text);
+}
+
 static mlff_status steps(simulation *run)
 {
     mlff_status status = MLFF_OK;
@@ -263,7 +277,7 @@ static mlff_status steps(simulation *run)
     run->piece = 10;
     if (run->checkpoint && !run->restart) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
     while (run->n_done < run->n_steps && !cli_interrupted()) {
-        MLFF_TRY(make_piece(run));
+        MLFF_TRY(keep_last_good(run, make_piece(run)));
         bool written = run->last.step % run->every == 0;
         if (written || !run->resident) {
             run->n_states++;
@@ -329,9 +343,7 @@ static int parse(cli_arguments *arguments, simulation *run)
         return cli_usage_error(arguments, "--checkpoint-every needs --checkpoint FILE");
     if (run->checkpoint && strcmp(run->checkpoint, "-") == 0)
         return cli_usage_error(arguments, "--checkpoint needs a file, not standard output");
-    if (cli_outputs_collide(run->output, run->checkpoint) || cli_outputs_collide(run->output, run->restart))
-        return cli_usage_error(arguments, "-o and %s are one file, '%s'; give another to one of them",
-                               cli_outputs_collide(run->output, run->checkpoint) ? "--checkpoint" : "--restart", run->output);
+    if (cli_suffix_check(arguments, "-o", run->output, cli_frames) != CLI_GOOD) return CLI_USAGE;
     if (run->to_json && frames_to_stdout) return cli_usage_error(arguments, "--json and -o - cannot both have standard output");
     return CLI_GOOD;
 }
@@ -359,12 +371,10 @@ static int run_md(cli_arguments *arguments)
     char cause[1100];
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     print_summary(&run, run.n_done < run.n_steps);
-    if (run.writer) { // also after a failed step: its frames are how one finds out why
-        mlff_writer *writer = run.writer;
-        run.writer = NULL;
-        MLFF_TRY(mlff_writer_close(writer));
-    }
-    MLFF_TRY(save_profile(&run));
+    // Each file is completed whatever befell the others, also after a failed step: its frames show why it failed.
+    if (run.writer) exit_status = cli_first(exit_status, mlff_writer_close(run.writer));
+    run.writer = NULL;
+    exit_status = cli_first(exit_status, save_profile(&run));
     if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s", cause);
     warn_if_absurd(&run);
     if (run.n_done < run.n_steps)
@@ -377,7 +387,7 @@ done:
     mlff_callable_destroy(&run.callable);
     cli_input_free(&run.input);
     cli_setup_free(&run.setup);
-    return cli_exit(status);
+    return cli_first(exit_status, status);
 }
 
 const cli_command md_command = {

@@ -72,6 +72,7 @@ static int run(cli_arguments *arguments)
 
     if (!cli_given(arguments, "arch")) return cli_usage_error(arguments, "--arch NAME is missing");
     if (!path) return cli_usage_error(arguments, "-o FILE is missing");
+    if (cli_suffix_check(arguments, "-o", path, cli_models) != CLI_GOOD) return CLI_USAGE;
     const char *architecture = architectures[cli_choice(arguments, "arch", architectures, 0)];
     if (arguments->failed) return CLI_USAGE;
     if ((other = collect_settings(arguments, architecture, settings)))

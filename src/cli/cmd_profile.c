@@ -147,13 +147,6 @@ static int parse(cli_arguments *arguments, request *wanted)
         return cli_usage_error(arguments, "--precision-of needs --until-precision");
     if (wanted->options.trace_path && strcmp(wanted->options.trace_path, "-") == 0)
         return cli_usage_error(arguments, "--trace needs a file, not standard output");
-    if (cli_outputs_collide(wanted->json_path, wanted->options.trace_path))
-        return cli_usage_error(arguments, "-o and --trace are one file, '%s'; give another to one of them", wanted->json_path);
-    for (int i = 0; i < arguments->n_positional; i++)
-        for (int k = 0; k < 2; k++)
-            if (cli_outputs_collide(k ? wanted->options.trace_path : wanted->json_path, arguments->positional[i]))
-                return cli_usage_error(arguments, "%s would overwrite the input '%s'; give it another name", k ? "--trace" : "-o",
-                                       arguments->positional[i]);
     if (wanted->what_if && (wanted->n_runs > 1 || cli_given(arguments, "system-sizes")))
         return cli_usage_error(arguments, "--what-if needs a single run; it excludes --runs and --system-sizes");
     if (cli_given(arguments, "system-sizes") && (path || cli_given(arguments, "n-atoms") || wanted->n_runs > 1))

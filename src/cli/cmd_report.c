@@ -55,8 +55,8 @@ static int run(cli_arguments *arguments)
 
     if (cli_given(arguments, "text") && cli_given(arguments, "output"))
         return cli_usage_error(arguments, "--text writes to standard output; it excludes -o");
-    for (int i = 0; i < arguments->n_positional && !cli_given(arguments, "text"); i++)
-        if (cli_outputs_collide(path, arguments->positional[i]))
+    for (int i = 0; i < arguments->n_positional && !cli_given(arguments, "text"); i++) // also the default name
+        if (cli_overwrites(path, arguments->positional[i]))
             return cli_usage_error(arguments, "-o would overwrite the input '%s'; give it another name",
                                    arguments->positional[i]);
     for (int i = 0; i < arguments->n_positional; i++) {

@@ -115,6 +115,7 @@ static int parse(cli_arguments *arguments, training *run)
     run->to_json = cli_given(arguments, "json");
     if (arguments->failed) return CLI_USAGE;
     if (!run->output) return cli_usage_error(arguments, "-o FILE is missing");
+    if (cli_suffix_check(arguments, "-o", run->output, cli_models) != CLI_GOOD) return CLI_USAGE;
     if (cli_given(arguments, "steps") && cli_given(arguments, "epochs"))
         return cli_usage_error(arguments, "--steps and --epochs exclude each other");
     if (run->validation && cli_given(arguments, "split")) return cli_usage_error(arguments, "--split goes without --validation");

@@ -78,3 +78,17 @@ mlff_status model_path_find(const char *name, char **path_out)
     base_text_free(&folders);
     return status;
 }
+
+mlff_status mlff_model_find(const char *name, char *path, size_t path_bytes)
+{
+    char *found = NULL;
+    if (!name || !path) return mlff_fail(MLFF_ERR_USAGE, "model: name or path is NULL");
+    mlff_status status = model_path_find(name, &found);
+    if (status != MLFF_OK) return status;
+    if (strlen(found) < path_bytes)
+        memcpy(path, found, strlen(found) + 1);
+    else
+        status = mlff_fail(MLFF_ERR_LIMIT, "%s: its path is longer than %zu bytes", name, path_bytes);
+    base_free(found);
+    return status;
+}

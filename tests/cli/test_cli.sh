@@ -354,9 +354,19 @@ test_md() {
     # A run that cannot be believed ends with a warning that names the mend; a good one with none.
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 100
     [ ! -s err ] || fail "a good run warns"
-    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 100 --timestep 100
-    says 'warning: the conserved energy drifted by .* meV/atom.*halve --timestep.*relax' err
-    says 'warning: the temperature is .* 300 K was asked for.*relax' err
+    for ensemble in nve langevin; do # an exploded run stops; its last good step is kept as a frame and as a restart file
+        rm -f exploded.*
+        run 1 md model.safetensors --system silicon --n-atoms 8 --n-steps 100 --timestep 100 --ensemble $ensemble \
+            -o exploded.extxyz --checkpoint exploded.restart
+        is "$(grep -c . err)" 1 "lines on stderr"
+        says 'step [0-9]+: the simulation has exploded.*atom [0-9]+ .*halve the timestep.*relax' err
+        local stopped=$(sed -n 's/.*step \([0-9]*\):.*/\1/p' err)
+        is "$(sed -n 's/.* step=\([0-9]*\).*/\1/p' exploded.extxyz | tail -1)" $((stopped - 1)) "last frame's step"
+        run 0 eval model.safetensors exploded.extxyz
+        run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 2 --timestep 0.1 --restart exploded.restart
+    done
+    run 0 md model.safetensors --system water --n-atoms 24 --n-steps 100 --timestep 0.2 --temperature 0.5 # far from its minimum
+    says 'warning: the temperature is .* K where .* was asked for.*relax' err
 }
 
 test_md_restart() {
@@ -730,12 +740,13 @@ test_outputs() {
     is "$(value out runs)" 2 runs
     # Two outputs of one name.
     mkdir folder
-    refused 2 'are one file' eval model.safetensors water.xyz --json x -o x
-    refused 2 'are one file' eval model.safetensors water.xyz --json x -o folder/../x
+    refused 2 'are one file' eval model.safetensors water.xyz --json x.xyz -o x.xyz
+    refused 2 'are one file' eval model.safetensors water.xyz --json x.xyz -o folder/../x.xyz
     ln -s water.xyz link
-    refused 2 'are one file' eval model.safetensors water.xyz --json link -o water.xyz
-    refused 2 'are one file' md model.safetensors water.xyz -o x --checkpoint ./x
-    refused 2 'are one file' md model.safetensors water.xyz -o x --restart x
+    cp water.xyz copy.xyz; ln -sf copy.xyz link
+    refused 2 'are one file' eval model.safetensors water.xyz --json link -o copy.xyz
+    refused 2 'are one file' md model.safetensors water.xyz -o x.xyz --checkpoint ./x.xyz
+    refused 2 'would overwrite the input' md model.safetensors water.xyz -o x.xyz --restart x.xyz
     refused 2 'needs a file' md model.safetensors water.xyz --checkpoint -
     refused 2 'are one file' $one -o x --trace x
     refused 2 'needs a file' $one --trace -
@@ -761,6 +772,50 @@ test_outputs() {
     is "$(grep -c Properties got.extxyz)" 3 "frames of MD through a pipe"
     through_pipe got.json $one -o live
     is "$(value got.json n_steps)" 5 n_steps
+}
+
+# No output may be an input or another output, whatever the names: refused before anything is read, and nothing is changed.
+test_overwrites() {
+    model
+    water
+    local one="profile model.safetensors --system silicon --n-atoms 8 --n-steps 5"
+    run 0 $one -o r.json
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --checkpoint w.restart
+    cp model.safetensors kept.safetensors
+    ln model.safetensors hard.xyz
+    ln -s not-there.json dangling
+    mkdir models
+    cp model.safetensors models/byname.safetensors
+    sha256sum ./*.* models/* >before.sums
+    refused 2 'would overwrite' report r.json -o r.json
+    refused 2 'would overwrite' eval model.safetensors water.xyz -o water.xyz
+    refused 2 'would overwrite' eval model.safetensors water.xyz -o hard.xyz
+    refused 2 'would overwrite' eval model.safetensors water.xyz --json model.safetensors
+    refused 2 'would overwrite' md model.safetensors water.xyz -o ./water.xyz
+    refused 2 'would overwrite' md model.safetensors water.xyz --checkpoint model.safetensors
+    refused 2 'would overwrite' md model.safetensors water.xyz --profile water.xyz
+    refused 2 'would overwrite' md model.safetensors water.xyz --restart w.restart --profile w.restart
+    refused 2 'would overwrite' profile model.safetensors -o model.safetensors
+    refused 2 'would overwrite' profile model.safetensors --trace ./model.safetensors
+    refused 2 'would overwrite' bench compare model.safetensors:float64 model.safetensors -o model.safetensors
+    refused 2 'would overwrite' bench compare --model model.safetensors:t1 --model model.safetensors --html model.safetensors
+    refused 2 'would overwrite' import model.safetensors -o model.safetensors
+    refused 2 'would overwrite' train water.xyz --validation r.json --history r.json -o new.safetensors
+    MLFF_MODEL_PATH=models refused 2 'would overwrite' eval byname water.xyz --json models/byname.safetensors
+    refused 2 'are one file' bench compare model.safetensors model.safetensors:float64 -o page --html page
+    refused 2 'are one file' md model.safetensors water.xyz -o f.xyz --profile f.xyz
+    refused 2 'are one file' md model.safetensors water.xyz --checkpoint f --profile models/../f
+    refused 2 'are one file' $one -o dangling --trace not-there.json
+    refused 2 'must end in .extxyz or .xyz' eval model.safetensors water.xyz -o water.cif
+    refused 2 'must end in .extxyz or .xyz' md model.safetensors water.xyz -o water.pdb
+    refused 2 'must end in .safetensors' new --arch painn -o model.pt
+    refused 2 'list has no option --n-calls' bench list --n-calls x
+    refused 2 'example takes no argument' bench example model.safetensors
+    sha256sum -c --quiet before.sums || fail "a file was changed"
+    # A run that continues may replace its own restart file; a dangling link is followed, not replaced.
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --restart w.restart --checkpoint w.restart
+    run 0 $one -o dangling
+    [ -L dangling ] && is "$(value not-there.json n_steps)" 5 n_steps
 }
 
 test_full_disk() {
