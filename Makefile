@@ -21,7 +21,7 @@ $(BUILD)/build.ninja: CMakeLists.txt | setup
 build: setup $(BUILD)/build.ninja ## build the libraries, the command and the tests into BUILD
 	@cmake --build $(BUILD)
 
-demo: build ## make a model, profile MD of 64 silicon atoms with it, run a short MD
+demo: build ## distil GFN2-xTB into a student of ethanol, judge it, run and profile it
 	@tools/demo $(BUILD)
 
 test: build ## build, then run every test
