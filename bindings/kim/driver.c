@@ -257,19 +257,42 @@ static mlff_status load(const KIM_ModelDriverCreate *create, kim_model *m)
     return status == MLFF_OK ? driver_check_model(m->model) : status;
 }
 
-// Every unit of length and energy that KIM knows is offered: results are converted from Å and eV.
+/* Every unit of length and energy of KIM 2.3 is offered: results are converted from Å and eV, by CODATA 2014 as all of mlff.
+ * KIM_ModelDriverCreate_ConvertUnit is not used: it takes an erg for 10^7 J. */
+static bool unit_factors(KIM_LengthUnit length, KIM_EnergyUnit energy, double *length_out, double *energy_out)
+{
+    const struct {
+        KIM_LengthUnit unit;
+        double factor; // in one Å
+    } lengths[] = {{KIM_LENGTH_UNIT_A, 1},
+                   {KIM_LENGTH_UNIT_Bohr, 1 / 0.5291772105638411},
+                   {KIM_LENGTH_UNIT_cm, 1e-8},
+                   {KIM_LENGTH_UNIT_m, 1e-10},
+                   {KIM_LENGTH_UNIT_nm, 0.1}};
+    const struct {
+        KIM_EnergyUnit unit;
+        double factor; // in one eV
+    } energies[] = {{KIM_ENERGY_UNIT_eV, 1},
+                    {KIM_ENERGY_UNIT_kcal_mol, 1 / 0.04336410390059322},
+                    {KIM_ENERGY_UNIT_Hartree, 1 / 27.211386024367243},
+                    {KIM_ENERGY_UNIT_J, 1.6021766208e-19},
+                    {KIM_ENERGY_UNIT_erg, 1.6021766208e-12},
+                    {KIM_ENERGY_UNIT_amu_A2_per_ps2, 1 / 1.036426957050445e-4}};
+    *length_out = *energy_out = 0;
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        if (KIM_LengthUnit_Equal(lengths[k].unit, length)) *length_out = lengths[k].factor;
+    for (size_t k = 0; k < sizeof energies / sizeof *energies; k++)
+        if (KIM_EnergyUnit_Equal(energies[k].unit, energy)) *energy_out = energies[k].factor;
+    return *length_out > 0 && *energy_out > 0;
+}
+
 static mlff_status set_units(KIM_ModelDriverCreate *create, kim_model *m, KIM_LengthUnit length, KIM_EnergyUnit energy)
 {
     if (KIM_LengthUnit_Equal(length, KIM_LENGTH_UNIT_unused)) length = KIM_LENGTH_UNIT_A;
     if (KIM_EnergyUnit_Equal(energy, KIM_ENERGY_UNIT_unused)) energy = KIM_ENERGY_UNIT_eV;
-    const KIM_ChargeUnit charge = KIM_CHARGE_UNIT_unused;
-    const KIM_TemperatureUnit temperature = KIM_TEMPERATURE_UNIT_unused;
-    const KIM_TimeUnit time = KIM_TIME_UNIT_unused;
-    if (KIM_ModelDriverCreate_ConvertUnit(KIM_LENGTH_UNIT_A, KIM_ENERGY_UNIT_eV, charge, temperature, time, length, energy,
-                                          charge, temperature, time, 1, 0, 0, 0, 0, &m->length) ||
-        KIM_ModelDriverCreate_ConvertUnit(KIM_LENGTH_UNIT_A, KIM_ENERGY_UNIT_eV, charge, temperature, time, length, energy,
-                                          charge, temperature, time, 0, 1, 0, 0, 0, &m->energy) ||
-        KIM_ModelDriverCreate_SetUnits(create, length, energy, charge, temperature, time))
+    if (!unit_factors(length, energy, &m->length, &m->energy) ||
+        KIM_ModelDriverCreate_SetUnits(create, length, energy, KIM_CHARGE_UNIT_unused, KIM_TEMPERATURE_UNIT_unused,
+                                       KIM_TIME_UNIT_unused))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "the simulator's units cannot be converted from Å and eV");
     return MLFF_OK;
 }

@@ -192,8 +192,8 @@ static void gather_near(halo *h, const int *atomic_numbers, const int *contribut
 
 // ---- reachable atoms and their rows -----------------------------------------------------------------------------------------
 
-// Breadth-first search from the owned atoms, n_layers edges deep.
-static void find_levels(halo *h, const mlff_pairs *pairs)
+// Breadth-first search from the owned atoms, n_layers edges deep. Returns the number of atoms found, in `queue`.
+static int find_levels(halo *h, const mlff_pairs *pairs)
 {
     int n_queued = 0;
     for (int i = 0; i < h->n_near; i++) {
@@ -209,38 +209,35 @@ static void find_levels(halo *h, const mlff_pairs *pairs)
             h->queue[n_queued++] = j;
         }
     }
+    return n_queued;
 }
 
-// Drops unreachable atoms; the order of the others stays. Returns whether every row is needed.
-static bool keep_reachable(halo *h, int *n_out)
+// Atoms by their number of edges from an owned atom, which lets the evaluator end each layer early. Returns how many have a row.
+static int gather_reachable(halo *h, int n_queued)
 {
-    bool all_rows = true;
-    int n = 0;
-    for (int k = 0; k < h->n_near; k++) {
-        if (h->level[k] < 0) continue;
+    int n_rows = 0;
+    for (int n = 0; n < n_queued; n++) {
+        const int k = h->queue[n];
         h->local[k] = n;
         h->atom[n] = h->near[k];
         h->kept_species[n] = h->species[k];
         h->kept_owned[n] = h->owned[k];
         memcpy(h->kept_positions + 3 * (size_t)n, h->positions + 3 * (size_t)k, 3 * sizeof(double));
-        all_rows = all_rows && h->level[k] < h->n_layers;
-        n++;
+        if (h->level[k] < h->n_layers) n_rows = n + 1;
     }
-    *n_out = n;
-    return all_rows;
+    return n_rows;
 }
 
-static int32_t copy_rows(halo *h, const mlff_pairs *pairs)
+static void copy_rows(halo *h, const mlff_pairs *pairs, int n_queued, int n_rows)
 {
-    int32_t n_pairs = 0, n = 0;
-    for (int k = 0; k < h->n_near; k++) {
-        if (h->level[k] < 0) continue;
-        h->row_first[n++] = n_pairs;
-        if (h->level[k] == h->n_layers) continue;
-        for (int p = pairs->first[k]; p < pairs->first[k + 1]; p++) h->neighbor[n_pairs++] = h->local[pairs->neighbor[p]];
+    int32_t n_pairs = 0;
+    for (int n = 0; n < n_queued; n++) {
+        const int k = h->queue[n];
+        h->row_first[n] = n_pairs;
+        for (int p = pairs->first[k]; n < n_rows && p < pairs->first[k + 1]; p++)
+            h->neighbor[n_pairs++] = h->local[pairs->neighbor[p]];
     }
-    h->row_first[n] = n_pairs;
-    return n_pairs;
+    h->row_first[n_queued] = n_pairs;
 }
 
 static mlff_status add_pairs(halo *h)
@@ -250,10 +247,10 @@ static mlff_status add_pairs(halo *h)
     if (status != MLFF_OK) return status;
     mlff_neighbors_get(h->neighbors, &all, NULL, NULL);
     if ((status = reserve_pairs(h, (size_t)all.first[h->n_near] + 1)) != MLFF_OK) return status;
-    find_levels(h, &all);
-    const bool symmetric = keep_reachable(h, &h->first_atom[1]);
-    copy_rows(h, &all);
-    h->pairs = (mlff_pairs){.first = h->row_first, .neighbor = h->neighbor, .symmetric = symmetric};
+    const int n = find_levels(h, &all), n_rows = gather_reachable(h, n);
+    copy_rows(h, &all, n, n_rows);
+    h->first_atom[1] = n;
+    h->pairs = (mlff_pairs){.first = h->row_first, .neighbor = h->neighbor, .symmetric = n_rows == n};
     h->batch.species = h->kept_species;
     h->batch.positions = h->kept_positions;
     h->batch.owned = h->kept_owned;

@@ -3,7 +3,8 @@
  *
  * KIM hands over owned ("contributing") and ghost atoms out to the influence distance and, under LAMMPS, a skin beyond it.
  * A model of L layers passes messages over L edges: atoms that cannot be reached from an owned atom in L steps are dropped,
- * and those reached only in L steps need no row of their own in the neighbor list. */
+ * and those reached only in L steps need no row of their own in the neighbor list. Atoms are sorted by that number of steps, which
+ * lets evaluators on the CPU end each layer early. */
 #ifndef HALO_H
 #define HALO_H
 

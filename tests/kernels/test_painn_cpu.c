@@ -263,6 +263,13 @@ static void open_up(const mlff_system *system, double reach, opened *o)
     }
 }
 
+static bool near(const opened *o, int i, int j, double cutoff)
+{
+    double square = 0;
+    for (int c = 0; c < 3; c++) square += pow(o->positions[3 * i + c] - o->positions[3 * j + c], 2);
+    return square < cutoff * cutoff;
+}
+
 static void fold(const opened *o, double *forces, int n_owned)
 {
     for (int i = n_owned; i < o->n; i++)
@@ -290,6 +297,63 @@ static void test_deep_halo(void **state)
         support_results_free(&expected);
         support_results_free(&got);
         mlff_evaluator_destroy(evaluator);
+    }
+    mlff_system_destroy(system);
+    mlff_model_destroy(model);
+}
+
+// Rows of atoms that owned ones depend on, atoms sorted by their number of edges from an owned one (what the KIM driver hands over:
+// layers then end early), or the same in another order.
+static void test_truncated_rows(void **state)
+{
+    (void)state;
+    enum { LAYERS = 3 };
+    static const double cutoff = 2.6;
+    mlff_model *model;
+    assert_ok(support_create(&model, "painn", "n_features=32; n_layers=3; cutoff=2.6"));
+    mlff_system *system = support_random_system(14, 1, 1.4, 32);
+    static opened all, o;
+    static int level[4096];
+    static int32_t first[4097], neighbor[200000];
+    open_up(system, LAYERS * cutoff, &all);
+    for (int i = 0; i < all.n; i++) level[i] = all.owned[i] ? 0 : LAYERS + 1;
+    for (int k = 0; k < LAYERS; k++)
+        for (int i = 0; i < all.n; i++)
+            for (int j = 0; level[i] == k && j < all.n; j++)
+                if (level[j] > k + 1 && near(&all, i, j, cutoff)) level[j] = k + 1;
+    for (int sorted = 0; sorted < 2; sorted++) {
+        int level_of[4096], n_pairs = 0;
+        o.n = 0;
+        for (int k = 0; k <= LAYERS; k++)
+            for (int i = 0; i < all.n; i++) {
+                if (sorted ? level[i] != k : k > 0 || level[i] > LAYERS) continue;
+                o.species[o.n] = all.species[i];
+                o.owner[o.n] = all.owner[i];
+                o.owned[o.n] = all.owned[i];
+                memcpy(o.positions + 3 * o.n, all.positions + 3 * i, 3 * sizeof(double));
+                level_of[o.n++] = level[i];
+            }
+        for (int i = 0; i < o.n; i++) {
+            first[i] = n_pairs;
+            for (int j = 0; j < o.n && level_of[i] < LAYERS; j++)
+                if (i != j && near(&o, i, j, cutoff)) neighbor[n_pairs++] = j;
+        }
+        first[o.n] = n_pairs;
+        assert_true(level_of[o.n - 1] == LAYERS || !sorted);
+        const mlff_pairs pairs = {first, neighbor, NULL, 0};
+        int32_t first_atom[2] = {0, o.n};
+        mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, &pairs, MLFF_HOST, NULL};
+        for (int n_threads = 1; n_threads <= 3; n_threads++) {
+            mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, NULL, n_threads);
+            support_results expected = support_compute_system(evaluator, system), got = support_compute(evaluator, &batch);
+            for (int i = 14; i < o.n; i++) assert_true(got.r.atom_energies[i] == 0);
+            fold(&o, got.r.forces, 14);
+            got.n_atoms = 14;
+            compare(sorted ? "truncated rows, sorted" : "truncated rows", &got, &expected);
+            support_results_free(&expected);
+            support_results_free(&got);
+            mlff_evaluator_destroy(evaluator);
+        }
     }
     mlff_system_destroy(system);
     mlff_model_destroy(model);
@@ -476,8 +540,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_systems), cmocka_unit_test(test_many_atoms),     cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_batch),          cmocka_unit_test(test_handed_pairs),   cmocka_unit_test(test_deep_halo),
-        cmocka_unit_test(test_exchanged_halo), cmocka_unit_test(test_beyond_float32), cmocka_unit_test(test_no_allocation),
-        cmocka_unit_test(test_stage_clock),
+        cmocka_unit_test(test_truncated_rows), cmocka_unit_test(test_exchanged_halo), cmocka_unit_test(test_beyond_float32),
+        cmocka_unit_test(test_no_allocation),  cmocka_unit_test(test_stage_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ compare() {
     local file=$1 kim_name=$2 ranks=$3
     shift 3
     python3 "$here/systems.py" make "$@" || fail "systems.py make $*"
-    run 0 eval "$file" system.extxyz --precision float64 --device cpu -o expected.extxyz
+    run 0 eval "$file" system.extxyz --precision float64 --device cpu --stress -o expected.extxyz
     lammps "$ranks" forces.in -var model "$kim_name"
     python3 "$here/systems.py" compare >out || { cat out; fail "$kim_name on $ranks ranks differs from mlff eval: $*"; }
     echo "$kim_name, $ranks ranks, $*: $(cat out)"
@@ -110,6 +110,16 @@ test_refusals() {
     fi
 }
 
+test_simulator() {
+    models
+    "$bin/test_kim_model" || fail "test_kim_model"
+    if [ -x /usr/libexec/kim-api/kim-api-shared-library-test ]; then
+        for library in models/*/libkim-api-portable-model.so drivers/*/libkim-api-model-driver.so; do
+            /usr/libexec/kim-api/kim-api-shared-library-test "$library" >out 2>err || fail "kim-api-shared-library-test $library"
+        done
+    fi
+}
+
 test_lammps() {
     needs lmp python3
     models
@@ -131,6 +141,84 @@ test_mpi() {
         compare water.safetensors Water_PaiNN $ranks molecule 1
         compare ani.safetensors Water_ANI $ranks water 3
     done
+}
+
+# The same trajectory on one and two ranks, energy conserved. Velocity Verlet's error falls with the square of the timestep.
+test_nve() {
+    needs lmp python3 mpirun
+    models
+    export MLFF_PRECISION=float32
+    python3 "$here/systems.py" make silicon 3 || fail "systems.py"
+    for ranks in 1 2; do
+        lammps $ranks nve.in -var model Silicon_PaiNN -var temperature 1000 -var every 10 -var steps 200
+        # 1e-5 eV/atom: 1e-6 measured, the integrator at 0.5 fs and 1000 K.
+        python3 "$here/systems.py" drift 200 1e-5 >drift.$ranks || { cat drift.$ranks; fail "energy drifts on $ranks ranks"; }
+        echo "$ranks ranks: $(cat drift.$ranks)"
+    done
+    # float32 sums in another order, over 100 fs.
+    is_close "$(sed 's/.* //' drift.1)" "$(sed 's/.* //' drift.2)" 1e-6
+}
+
+is_close() { # A B RELATIVE
+    awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; m = a < 0 ? -a : a; exit !(d <= t * m) }' || fail "$1 and $2 differ"
+}
+
+# Two atoms in metal, real, electron, si and cgs units against metal, by CODATA 2014.
+test_units() {
+    needs lmp
+    models
+    local metal_energy metal_force units length energy_factor energy force
+    while read -r units length energy_factor; do
+        # boxes of 40 Å, in the unit
+        lammps 1 units.in -var model Water_PaiNN -var units "$units" -var length "$(awk -v l="$length" 'BEGIN { printf "%.15g", 40 * l }')"
+        read -r energy force <units.txt
+        [ "$units" = metal ] && metal_energy=$energy && metal_force=$force
+        is_close "$energy" "$(awk -v e="$metal_energy" -v f="$energy_factor" 'BEGIN { printf "%.15g", e * f }')" 1e-8
+        is_close "$force" "$(awk -v e="$metal_force" -v f="$energy_factor" -v l="$length" 'BEGIN { printf "%.15g", e * f / l }')" 1e-8
+        echo "$units: energy $energy, force $force"
+    done <<'END'
+metal 1 1
+real 1 23.060548012
+electron 1.88972612584 0.03674932247496
+si 1e-10 1.6021766208e-19
+cgs 1e-8 1.6021766208e-12
+END
+}
+
+# LAMMPS's exit status is not 0, the reason stands once on stderr, and no rank waits for another.
+test_failures() {
+    needs lmp python3 mpirun
+    models
+    python3 "$here/systems.py" make silicon 2 || fail "systems.py"
+    lammps_fails 1 "mlff: kim: MLFF_PRECISION \"float16\" is not known" MLFF_PRECISION=float16 -var model Silicon_PaiNN
+    lammps_fails 1 "mlff: kim: device \"tpu\" is not known" MLFF_DEVICE=tpu -var model Silicon_PaiNN
+    lammps_fails 1 "symbol not found: Si" X=0 -var model Water_PaiNN
+    python3 - <<'END'
+lines = open("system.data").read().split("\n")
+at = lines.index("Atoms # atomic") + 2
+lines[at + 1] = " ".join(["2"] + lines[at].split()[1:])
+open("system.data", "w").write("\n".join(lines))
+END
+    lammps_fails 1 "mlff: kim: atoms .* are on one point" X=0 -var model Silicon_PaiNN
+    # One rank of two fails, and the other does not know.
+    python3 "$here/systems.py" make silicon 2 || fail "systems.py"
+    timeout 60 mpirun --oversubscribe -np 1 lmp -in "$here/forces.in" -var model Silicon_PaiNN : \
+        -np 1 env MLFF_PRECISION=float16 lmp -in "$here/forces.in" -var model Silicon_PaiNN >out 2>err </dev/null
+    local status=$?
+    [ $status != 0 ] && [ $status != 124 ] || fail "exit status $status where one rank fails (124: it hung)"
+    [ "$(grep -c '^mlff: kim: rank 1: MLFF_PRECISION' err)" = 1 ] || fail "reason of rank 1"
+    # A model whose file is gone or cut.
+    : >models/Silicon_PaiNN/model.safetensors
+    lammps_fails 1 "^mlff: kim: .*model.safetensors" X=0 -var model Silicon_PaiNN
+}
+
+lammps_fails() { # RANKS PATTERN NAME=VALUE ARGUMENTS…
+    local pattern=$2 setting=$3
+    shift 3
+    timeout 60 env "$setting" lmp -in "$here/forces.in" "$@" >out 2>err </dev/null
+    local status=$?
+    [ $status != 0 ] && [ $status != 124 ] || fail "exit status $status: $setting $*"
+    cat out err | grep -qE -- "$pattern" || fail "no '$pattern': $setting $*"
 }
 
 declare -F "test_$name" >/dev/null || fail "no test $name"

@@ -2,6 +2,7 @@
 """Systems for LAMMPS and for mlff from one set of numbers, and their results compared.
 
 systems.py make silicon|triclinic|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
+systems.py drift STEPS TOLERANCE                      total energy of log.lammps (nve.in), eV/atom
 systems.py compare                                    forces.dump of LAMMPS against expected.extxyz of mlff eval
 """
 import math
@@ -79,18 +80,37 @@ def compare():
     energy = float(lines[1].split("energy=")[1].split()[0])
     forces = [[float(x) for x in line.split()[4:7]] for line in lines[2 : 2 + n]]
     rows = [[float(x) for x in line.split()] for line in open("forces.dump").read().split("\n")[9 : 9 + n]]
-    total = float(open("energy.txt").read().split()[0])
+    total, *pressure = [float(x) for x in open("energy.txt").read().split()]
     energy_error = abs(sum(row[4] for row in rows) - energy) / n
     total_error = abs(total - energy) / n
     force_error = max(abs(a - b) for f, row in zip(forces, rows) for a, b in zip(f, row[1:4]))
     largest = max(abs(x) for f in forces for x in f)
-    print(f"|dE| {total_error:.1e} eV/atom, sum of atom energies {energy_error:.1e}, |dF| {force_error:.1e} of {largest:.2g} eV/A")
+    pressure_error = 0.0
+    if "stress=" in lines[1]:
+        stress = [float(x) for x in lines[1].split('stress="')[1].split('"')[0].split()]
+        # bar in one eV/A^3 as LAMMPS has it; the sign is the other way round.
+        pressure_error = max(abs(p / 1.6021765e6 + stress[k]) for p, k in zip(pressure, (0, 4, 8, 5, 2, 1)))
+    print(f"|dE| {total_error:.1e} eV/atom, sum of atom energies {energy_error:.1e}, |dF| {force_error:.1e} of {largest:.2g} eV/A, |dP| {pressure_error:.1e} eV/A^3")
     # float64 in both: sums of at most some 10^4 terms in another order.
-    if not (energy_error <= 1e-11 and total_error <= 1e-11 and force_error <= 1e-11 and largest > 1e-3 and len(rows) == n):
+    good = energy_error <= 1e-11 and total_error <= 1e-11 and force_error <= 1e-11 and pressure_error <= 1e-11
+    if not (good and largest > 1e-3 and len(rows) == n):
+        sys.exit(1)
+
+
+def drift(steps, tolerance):
+    """Largest deviation of the total energy from its first value in log.lammps; prints it and the last potential energy."""
+    rows = [line.split() for line in open("log.lammps") if line.split() and line.split()[0].isdigit() and len(line.split()) == 3]
+    n = int(open("system.extxyz").readline())
+    energies = [float(row[1]) for row in rows]
+    worst = max(abs(e - energies[0]) for e in energies) / n
+    print(f"{worst:.2e} eV/atom over {rows[-1][0]} steps, potential energy {rows[-1][2]}")
+    if not (int(rows[-1][0]) == steps and worst <= tolerance):
         sys.exit(1)
 
 
 if sys.argv[1] == "make":
     make(sys.argv[2], int(sys.argv[3]))
+elif sys.argv[1] == "drift":
+    drift(int(sys.argv[2]), float(sys.argv[3]))
 else:
     compare()

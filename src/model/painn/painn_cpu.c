@@ -5,6 +5,8 @@
 // (reverse) of others, so one barrier a layer and direction is enough: 2 L + 1 in a step. Within a range, blocks of
 // BLOCK atoms go through a chain of layers together, so that activations stay in the second cache.
 // Exact savings: x of layer 0 depends on the element only (a table); μ of layer 0 is zero; the last layer's μ is unused.
+//
+// Ghost atoms: layer l of L matters for atoms that are at most L − 1 − l edges away from an owned atom (painn_cpu_ghosts.c).
 #include <string.h>
 
 #include "device/team.h"
@@ -17,6 +19,7 @@ typedef struct run {
     painn_cpu *cpu;
     const model_graph *graph;
     const int32_t *in_first, *in_pair, *in_center;
+    int reach[PAINN_MAX_LAYERS + 1]; // atoms that are at most k edges away from an owned atom: the first ones
     double *atom_energy, *pair_gradient;
     stage_clock *clock;
     int stage;
@@ -71,35 +74,6 @@ static mlff_status resize(painn_cpu *c, const model_graph *graph)
         MLFF_TRY(regrow(&c->pair_bar, 4 * NN_PAD * n_pairs, "pairs"));
         c->pair_capacity = n_pairs;
     }
-done:
-    return status;
-}
-
-// Where the list is not symmetric, the pairs that end in each atom are collected by counting, in list order.
-static mlff_status collect_incoming(painn_cpu *c, const model_graph *graph)
-{
-    mlff_status status = MLFF_OK;
-    size_t needed = (size_t)graph->n_atoms + 1 > (size_t)graph->n_pairs ? (size_t)graph->n_atoms + 1 : (size_t)graph->n_pairs;
-    if (needed > c->incoming_capacity || !c->incoming_first) {
-        size_t wanted = needed + needed / 4, none;
-        c->n_growths++;
-        MLFF_TRY((none = 0, base_grow(&c->incoming_first, &none, wanted, sizeof(int32_t), "pairs")));
-        MLFF_TRY((none = 0, base_grow(&c->incoming_pair, &none, wanted, sizeof(int32_t), "pairs")));
-        MLFF_TRY((none = 0, base_grow(&c->incoming_center, &none, wanted, sizeof(int32_t), "pairs")));
-        c->incoming_capacity = wanted;
-    }
-    int32_t *first = c->incoming_first;
-    memset(first, 0, sizeof *first * ((size_t)graph->n_atoms + 1));
-    for (int p = 0; p < graph->n_pairs; p++) first[graph->neighbor[p] + 1]++;
-    for (int i = 0; i < graph->n_atoms; i++) first[i + 1] += first[i];
-    for (int i = 0; i < graph->n_atoms; i++)
-        for (int p = graph->first[i]; p < graph->first[i + 1]; p++) {
-            int32_t at = first[graph->neighbor[p]]++;
-            c->incoming_pair[at] = p;
-            c->incoming_center[at] = i;
-        }
-    for (int i = graph->n_atoms; i > 0; i--) first[i] = first[i - 1];
-    first[0] = 0;
 done:
     return status;
 }
@@ -212,6 +186,17 @@ static void update_backward(painn_cpu *c, int l, span s, float *q_bar, float *mu
     c->nn->product(3 * n, F, 2 * F, VB_bar, 2 * F, L->U_back, NULL, mu, F, !last);
 }
 
+// Pairs that end in these atoms are read as far as their centers matter for a layer: further than for the layer above.
+static void advance_incoming(painn_cpu *c, span s, int n_centers)
+{
+    for (int j = s.begin; j < s.end; j++) {
+        int32_t at = c->incoming_last[j];
+        c->incoming_before[j] = at;
+        while (at < c->incoming_first[j + 1] && c->incoming_center[at] < n_centers) at++;
+        c->incoming_last[j] = at;
+    }
+}
+
 static void message_backward(const run *r, int l, span s, const float *q_bar, const float *mu_bar, float *q_next, float *mu_next)
 {
     painn_cpu *c = r->cpu;
@@ -232,7 +217,13 @@ static void message_backward(const run *r, int l, span s, const float *q_bar, co
     edges.x_bar = x_bar;
     edges.mu_bar_out = mu_next;
     edges.pair_bar = c->pair_bar;
-    edges.start = l == c->parameters.n_layers - 1;
+    edges.last = r->graph->reverse ? r->in_first + 1 : c->incoming_last;
+    if (!r->graph->reverse) {
+        advance_incoming(c, s, r->reach[c->parameters.n_layers - 1 - l]);
+        edges.first_new = c->incoming_before;
+    } else {
+        edges.first_new = l == c->parameters.n_layers - 1 ? r->in_first : r->in_first + 1;
+    }
     c->painn->message_backward(&edges);
     if (l == 0) return;
     c->nn->product(n, F, 3 * F, x_bar, 3 * F, L->W2_back, NULL, h_bar, F, 0);
@@ -259,11 +250,15 @@ static void halo(run *r, const team_member *member, bool forward, int layer, flo
     for (span s = {(from), (from) + BLOCK < (to) ? (from) + BLOCK : (to), (memory)}; s.begin < (to);                             \
          s.begin += BLOCK, s.end = s.begin + BLOCK < (to) ? s.begin + BLOCK : (to))
 
+typedef struct range {
+    int from, to;
+} range;
+
 // First atom of a thread: ranges of like work. An atom's dense layers cost about as much as 40 of its pairs.
-static int range_begin(const model_graph *graph, int thread, int n_threads)
+static int range_begin(const model_graph *graph, int n_atoms, int thread, int n_threads)
 {
-    int64_t goal = ((int64_t)graph->n_pairs + 40 * (int64_t)graph->n_atoms) * thread / n_threads;
-    int low = 0, high = graph->n_atoms;
+    int64_t goal = ((int64_t)graph->first[n_atoms] + 40 * (int64_t)n_atoms) * thread / n_threads;
+    int low = 0, high = n_atoms;
     while (low < high) {
         int middle = low + (high - low) / 2;
         if (graph->first[middle] + 40 * (int64_t)middle < goal)
@@ -274,41 +269,68 @@ static int range_begin(const model_graph *graph, int thread, int n_threads)
     return low;
 }
 
-static void step(void *context, const team_member *member)
+// This thread's of the atoms that are at most k edges away from an owned one.
+static range range_of(const run *r, const team_member *member, int k)
 {
-    run *r = context;
-    int thread = member->thread;
+    return (range){range_begin(r->graph, r->reach[k], member->thread, member->n),
+                   range_begin(r->graph, r->reach[k], member->thread + 1, member->n)};
+}
+
+static void forward(run *r, const team_member *member)
+{
     painn_cpu *c = r->cpu;
     const model_graph *graph = r->graph;
-    int from = range_begin(graph, thread, member->n), to = range_begin(graph, thread + 1, member->n), L = c->parameters.n_layers,
-        F = c->F, back = 1 + 2 * L;
+    const int L = c->parameters.n_layers, F = c->F, thread = member->thread;
     float *memory = c->scratch[thread];
+    range own = range_of(r, member, L - 1);
 
-    c->painn->geometry(graph->first[from], graph->first[to], graph->vectors, c->n_intervals, c->parameters.cutoff, c->pairs);
-    for (int i = from; i < to; i++)
+    c->painn->geometry(graph->first[own.from], graph->first[own.to], graph->vectors, c->n_intervals, c->parameters.cutoff,
+                       c->pairs);
+    for (int i = own.from; i < own.to; i++)
         memcpy(c->q + (size_t)i * F, c->embedding + (size_t)graph->species[i] * F, sizeof(float) * (size_t)F);
     mark(r, thread, 0);
 
     for (int l = 0; l < L; l++) {
         if (l > 0) {
-            BLOCKS(s, from, to, memory) message_network(c, l, s);
+            BLOCKS(s, own.from, own.to, memory) message_network(c, l, s);
             team_barrier(member);
+            own = range_of(r, member, L - 1 - l);
         }
-        BLOCKS(s, from, to, memory) message(r, l, s);
+        BLOCKS(s, own.from, own.to, memory) message(r, l, s);
         mark(r, thread, 1 + 2 * l);
-        BLOCKS(s, from, to, memory) update(c, l, s);
+        BLOCKS(s, own.from, own.to, memory) update(c, l, s);
         if (l + 1 < L) halo(r, member, true, l, c->q, c->layer[l + 1].mu);
         mark(r, thread, 2 + 2 * l);
     }
+}
+
+// What a layer passes back to atoms that it computed nothing of is zero before their messages are added.
+static void clear_bars(const run *r, const team_member *member, int l, float *q_bar, float *mu_bar)
+{
+    const int F = r->cpu->F, begin = r->reach[r->cpu->parameters.n_layers - 1 - l],
+              end = r->reach[r->cpu->parameters.n_layers - l];
+    const int64_t n = end - begin;
+    const int from = begin + (int)(n * member->thread / member->n), to = begin + (int)(n * (member->thread + 1) / member->n);
+    memset(q_bar + (size_t)from * F, 0, sizeof(float) * (size_t)(to - from) * F);
+    memset(mu_bar + 3 * (size_t)from * F, 0, 3 * sizeof(float) * (size_t)(to - from) * F);
+}
+
+static void backward(run *r, const team_member *member)
+{
+    painn_cpu *c = r->cpu;
+    const model_graph *graph = r->graph;
+    const int L = c->parameters.n_layers, thread = member->thread, back = 1 + 2 * L;
+    float *memory = c->scratch[thread];
     float *q_bar = c->q_bar[0], *mu_bar = c->mu_bar[0], *q_next = c->q_bar[1], *mu_next = c->mu_bar[1];
-    BLOCKS(s, from, to, memory) readout(r, s, q_bar, thread);
-    if (!r->pair_gradient) return;
+    range own = range_of(r, member, 0);
 
     for (int l = L - 1; l >= 0; l--) {
-        BLOCKS(s, from, to, memory) update_backward(c, l, s, q_bar, mu_bar);
+        BLOCKS(s, own.from, own.to, memory) update_backward(c, l, s, q_bar, mu_bar);
         mark(r, thread, back + 2 + 2 * (L - 1 - l));
+        clear_bars(r, member, l, q_bar, mu_bar);
         team_barrier(member);
-        BLOCKS(s, from, to, memory) message_backward(r, l, s, q_bar, mu_bar, q_next, mu_next);
+        own = range_of(r, member, L - l);
+        BLOCKS(s, own.from, own.to, memory) message_backward(r, l, s, q_bar, mu_bar, q_next, mu_next);
         if (l > 0) halo(r, member, false, l, q_next, mu_next);
         mark(r, thread, back + 3 + 2 * (L - 1 - l));
         float *swap = q_bar;
@@ -319,9 +341,23 @@ static void step(void *context, const team_member *member)
         mu_next = swap;
     }
     team_barrier(member);
-    c->painn->gradient(graph->first[from], graph->first[to], graph->vectors, c->pair_bar, r->pair_gradient);
+    own = range_of(r, member, L - 1);
+    c->painn->gradient(graph->first[own.from], graph->first[own.to], graph->vectors, c->pair_bar, r->pair_gradient);
+    if (thread == 0) { // rows that no owned atom depends on
+        const size_t n_pairs = (size_t)graph->first[r->reach[L - 1]];
+        memset(r->pair_gradient + 3 * n_pairs, 0, 3 * sizeof(double) * ((size_t)graph->n_pairs - n_pairs));
+    }
     team_barrier(member);
     mark(r, thread, back + 2 + 2 * L);
+}
+
+static void step(void *context, const team_member *member)
+{
+    run *r = context;
+    const range owned = range_of(r, member, 0);
+    forward(r, member);
+    BLOCKS(s, owned.from, owned.to, r->cpu->scratch[member->thread]) readout(r, s, r->cpu->q_bar[0], member->thread);
+    if (r->pair_gradient) backward(r, member);
 }
 
 // ---- the backend --------------------------------------------------------------------------------------------------
@@ -335,12 +371,14 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
     run r = {
         .cpu = c, .graph = graph, .atom_energy = atom_energy, .pair_gradient = pair_gradient, .clock = clock, .stage = stage};
     MLFF_TRY(resize(c, graph));
+    MLFF_TRY(painn_cpu_find_reach(c, graph, r.reach));
+    memset(atom_energy + r.reach[0], 0, sizeof(double) * (size_t)(graph->n_atoms - r.reach[0]));
     if (graph->reverse) {
         r.in_first = graph->first;
         r.in_pair = graph->reverse;
         r.in_center = graph->neighbor;
     } else if (pair_gradient) {
-        MLFF_TRY(collect_incoming(c, graph));
+        MLFF_TRY(painn_cpu_collect_incoming(c, graph, r.reach[c->parameters.n_layers - 1]));
         r.in_first = c->incoming_first;
         r.in_pair = c->incoming_pair;
         r.in_center = c->incoming_center;
@@ -358,7 +396,8 @@ static void info(const model_backend *backend, int64_t *bytes, int64_t *n_growth
     int64_t F = c->F, layers = c->parameters.n_layers, per_atom = (17 * layers - 7 + 12) * F;
     int64_t weights = layers * (2 * 17 * F * F + (int64_t)c->slice * F / NN_PAD) + 4 * F * c->parameters.n_species;
     *bytes = 4 * ((int64_t)c->atom_capacity * per_atom + weights + (int64_t)c->scratch_floats * c->n_threads) +
-             (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * 4 * NN_PAD) + 12 * (int64_t)c->incoming_capacity;
+             (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * 4 * NN_PAD) + 20 * (int64_t)c->incoming_capacity +
+             (int64_t)c->level_capacity;
     *n_growths = c->n_growths;
 }
 
@@ -378,9 +417,23 @@ static void destroy(model_backend *backend)
         base_free(c->readout_bias[k]);
     }
     for (int t = 0; t < TEAM_MAX; t++) base_free(c->scratch[t]);
-    void *arrays[] = {c->stages,        c->embedding,      c->x0,        c->q,     c->mu1,      c->q_bar[0],
-                      c->q_bar[1],      c->mu_bar[0],      c->mu_bar[1], c->pairs, c->pair_bar, c->incoming_first,
-                      c->incoming_pair, c->incoming_center};
+    void *arrays[] = {c->stages,
+                      c->embedding,
+                      c->x0,
+                      c->q,
+                      c->mu1,
+                      c->q_bar[0],
+                      c->q_bar[1],
+                      c->mu_bar[0],
+                      c->mu_bar[1],
+                      c->pairs,
+                      c->pair_bar,
+                      c->incoming_first,
+                      c->incoming_pair,
+                      c->incoming_center,
+                      c->incoming_last,
+                      c->incoming_before,
+                      c->level};
     for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) base_free(arrays[a]);
     base_free(c);
 }

@@ -30,19 +30,27 @@ typedef struct painn_cpu {
     int readout_width[PAINN_MAX_READOUT + 1]; // padded
     float *readout[PAINN_MAX_READOUT], *readout_back[PAINN_MAX_READOUT], *readout_bias[PAINN_MAX_READOUT];
 
-    size_t atom_capacity, pair_capacity, incoming_capacity;
+    size_t atom_capacity, pair_capacity, incoming_capacity, level_capacity;
     int64_t n_growths;
-    float *q, *mu1;                                            // [n_atoms][F], [3F]
-    float *q_bar[2], *mu_bar[2];                               // alternate from layer to layer
-    painn_pair *pairs;                                         // [n_pairs]
-    float *pair_bar;                                           // [n_pairs][4][16]
-    int32_t *incoming_first, *incoming_pair, *incoming_center; // where the list is not symmetric
-    float *scratch[TEAM_MAX];                                  // [BLOCK][12 F or the readout's]
+    float *q, *mu1;              // [n_atoms][F], [3F]
+    float *q_bar[2], *mu_bar[2]; // alternate from layer to layer
+    painn_pair *pairs;           // [n_pairs]
+    float *pair_bar;             // [n_pairs][4][16]
+    // Where the list is not symmetric: pairs that end in each atom, by center; how far a layer reads them, and the one before it.
+    int32_t *incoming_first, *incoming_pair, *incoming_center, *incoming_last, *incoming_before;
+    unsigned char *level;     // [n_atoms] edges from an owned atom
+    float *scratch[TEAM_MAX]; // [BLOCK][12 F or the readout's]
     size_t scratch_floats;
 } painn_cpu;
 
 /* Fills everything that comes from the parameters: packed layers, filter tables, the table of elements, the readout.
  * cpu->parameters, nn and F are set; on failure what was made is freed with the evaluator. */
 mlff_status painn_cpu_load_weights(painn_cpu *cpu);
+
+/* painn_cpu_ghosts.c. reach[k], k = 0..n_layers: atoms that are at most k edges away from an owned atom, where the caller sorted
+ * atoms by that number and the list is not symmetric; else all atoms. */
+mlff_status painn_cpu_find_reach(painn_cpu *cpu, const model_graph *graph, int reach[PAINN_MAX_LAYERS + 1]);
+/* The pairs of the first n_rows rows by the atom they end in, in list order: incoming_first, _pair, _center; incoming_last = first. */
+mlff_status painn_cpu_collect_incoming(painn_cpu *cpu, const model_graph *graph, int n_rows);
 
 #endif

@@ -97,7 +97,7 @@ static void message(const painn_edges *e)
 SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu, const float *table, int f)
 {
     size_t F = (size_t)e->F;
-    int lane = f % NN_PAD, start = e->start && f < NN_PAD;
+    const int lane = f % NN_PAD;
     for (int j = e->begin; j < e->end; j++) {
         size_t x_row = with_mu ? (size_t)j : (size_t)e->x_row[j];
         const float *x = e->x + x_row * 3 * F + f, *mu = e->mu + (size_t)j * 3 * F + f;
@@ -110,7 +110,8 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
                 mu_j_bar[c] = simd_load(e->mu_bar + ((size_t)j * 3 + (size_t)c) * F + f);
             }
         }
-        for (int k = e->first[j]; k < e->first[j + 1]; k++) {
+        const int first_new = f < NN_PAD ? e->first_new[j] : e->last[j];
+        for (int k = e->first[j]; k < e->last[j]; k++) {
             size_t p = (size_t)(e->pair ? e->pair[k] : k), i = (size_t)e->other[k];
             const painn_pair *pair = &e->pairs[p];
             const float *T = table + (size_t)pair->knot * ROW;
@@ -149,7 +150,7 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
             }
             float *out = e->pair_bar + p * 4 * NN_PAD + lane;
             for (int c = 0; c < 4; c++) {
-                if (!start) sum[c] += simd_load(out + c * NN_PAD);
+                if (k < first_new) sum[c] += simd_load(out + c * NN_PAD);
                 simd_store(out + c * NN_PAD, sum[c]);
             }
         }

@@ -31,7 +31,8 @@ typedef struct painn_edges {
     const float *q_bar, *mu_bar; /* reverse, read at the centres */
     float *x_bar, *mu_bar_out;   /* reverse: x_bar [end − begin][3][F], mu_bar_out [n][3][F] = mu_bar + …; NULL in layer 0 */
     float *pair_bar;             /* reverse: [n_pairs][4][16] partial sums of dE/dd and ū, 16 lanes to be added up */
-    int start;                   /* reverse: 1 sets pair_bar, 0 adds to it */
+    /* reverse: rows end at last[j]; from first_new[j] on, pair_bar is set, before it is added to */
+    const int32_t *last, *first_new;
 } painn_edges;
 
 typedef struct painn_kernels {
