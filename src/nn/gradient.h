@@ -22,6 +22,12 @@ typedef struct nn_gradient_kernels {
     /* c[m][n] += Σ over operands a1ᵀ b1 + a2ᵀ b2, sums over k rows in order; n is a multiple of NN_PAD, rows of b and c are
      * aligned. n_operands is 1 or 2. */
     void (*outer)(int m, int n, int k, int n_operands, const nn_outer *operands, int lda, int ldb, float *c, int ldc);
+    /* Packs wᵀ for product(): w is row-major [n][k], both multiples of NN_PAD. */
+    void (*pack_transposed)(int k, int n, const float *w, float *packed);
+    /* out[n] = Σ over `count` arrays, in order. */
+    void (*sum_arrays)(size_t n, int count, const float *const *arrays, float *out);
+    /* Σ x², blocks of 4096 in float32, their sum in float64. */
+    double (*square_sum)(size_t n, const float *x);
     /* sum[n] += Σ over the k rows of a. */
     void (*column_sums)(int n, int k, const float *a, int lda, float *sum);
     /* x[i] = act(x[i]), slope = act', curve = act''; n is a multiple of NN_PAD. SiLU or shifted softplus. */

@@ -3,6 +3,8 @@
 //
 // outer: c += aᵀ b with both operands as they are, row-major over k. A block of 6 rows and a panel of columns of c stay in
 // registers while k runs; each step of k loads one panel row of b and 6 neighboring numbers of a, so nothing is packed.
+#include <string.h>
+
 #include "nn/gradient.h"
 #include "nn/simd.h"
 
@@ -61,6 +63,51 @@ static void outer(int m, int n, int k, int n_operands, const nn_outer *operands,
         default: break;
         }
     }
+}
+
+// Squares of 16 × 16 numbers stay in the first cache on both sides.
+static void pack_transposed(int k, int n, const float *w, float *packed)
+{
+    for (int begin = 0; begin < n; begin += PANEL) {
+        int width = n - begin < PANEL ? n - begin : PANEL;
+        for (int row = 0; row < k; row += NN_PAD)
+            for (int c = 0; c < width; c++) {
+                const float *from = w + (size_t)(begin + c) * (size_t)k + row;
+                float *to = packed + (size_t)row * (size_t)width + c;
+                for (int r = 0; r < NN_PAD; r++) to[(size_t)r * (size_t)width] = from[r];
+            }
+        packed += (size_t)k * (size_t)width;
+    }
+}
+
+static void sum_arrays(size_t n, int count, const float *const *arrays, float *restrict out)
+{
+    const float *restrict first = arrays[0];
+    if (count == 1) {
+        memcpy(out, first, sizeof *out * n);
+        return;
+    }
+    const float *restrict second = arrays[1];
+    for (size_t i = 0; i < n; i++) out[i] = first[i] + second[i];
+    for (int a = 2; a < count; a++) {
+        const float *restrict more = arrays[a];
+        for (size_t i = 0; i < n; i++) out[i] += more[i];
+    }
+}
+
+static double square_sum(size_t n, const float *x)
+{
+    double total = 0;
+    for (size_t begin = 0; begin < n; begin += 4096) {
+        size_t end = n - begin < 4096 ? n : begin + 4096, i = begin;
+        float lanes[4 * SIMD_WIDTH] = {0}, sum = 0;
+        for (; i + 4 * SIMD_WIDTH <= end; i += 4 * SIMD_WIDTH)
+            for (int k = 0; k < 4 * SIMD_WIDTH; k++) lanes[k] += x[i + (size_t)k] * x[i + (size_t)k];
+        for (; i < end; i++) sum += x[i] * x[i];
+        for (int k = 0; k < 4 * SIMD_WIDTH; k++) sum += lanes[k];
+        total += (double)sum;
+    }
+    return total;
 }
 
 static void column_sums(int n, int k, const float *a, int lda, float *sum)
@@ -123,4 +170,14 @@ static void adamw(const nn_adamw *u, size_t n, const float *restrict g, float *r
     }
 }
 
-const nn_gradient_kernels SIMD_SYMBOL(nn_gradient_kernels) = {outer, column_sums, activate, multiply, multiply_dual, adamw};
+const nn_gradient_kernels SIMD_SYMBOL(nn_gradient_kernels) = {
+    .outer = outer,
+    .pack_transposed = pack_transposed,
+    .sum_arrays = sum_arrays,
+    .square_sum = square_sum,
+    .column_sums = column_sums,
+    .activate = activate,
+    .multiply = multiply,
+    .multiply_dual = multiply_dual,
+    .adamw = adamw,
+};

@@ -46,13 +46,18 @@ static mlff_status add_species(painn_train_cpu *c, const train_set *set)
     if (c->n_rows == before) return MLFF_OK;
     size_t rows = (size_t)c->n_rows, F = (size_t)c->F;
     c->packed = -1;
-    c->group_atoms = 0; // the groups' arrays of species grow too
+    c->groups_stale = true; // their arrays of species grow too
     MLFF_TRY(regrow(&c->embedding, rows * F, "weights"));
     MLFF_TRY(regrow(&c->a0, rows * F, "weights"));
     MLFF_TRY(regrow(&c->slope0, rows * F, "weights"));
     MLFF_TRY(regrow(&c->curve0, rows * F, "weights"));
     MLFF_TRY(regrow(&c->x0, rows * 3 * F, "weights"));
 done:
+    if (status != MLFF_OK) { // no row is there
+        c->n_rows = 0;
+        for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) c->species_row[z] = -1;
+        c->set = NULL;
+    }
     return status;
 }
 
@@ -74,20 +79,18 @@ static mlff_status prepare(painn_train_cpu *c, const train_set *set)
     int64_t n_pairs = n_atoms * pairs_per_atom + 1;
     if (n_pairs > INT32_MAX / 64)
         MLFF_FAIL(MLFF_ERR_LIMIT, "structures of %d atoms are too large to train on", set->largest_frame);
-    if (n_atoms <= c->group_atoms && n_pairs <= c->group_pairs) goto done;
-    if (n_atoms < c->group_atoms) n_atoms = c->group_atoms;
-    if (n_pairs < c->group_pairs) n_pairs = c->group_pairs;
-    c->group_atoms = c->group_pairs = 0;
-    for (int t = 0; t < c->n_threads; t++) {
+    if (n_atoms > c->group_atoms || n_pairs > c->group_pairs) c->groups_stale = true;
+    if (n_atoms > c->group_atoms) c->group_atoms = (int)n_atoms;
+    if (n_pairs > c->group_pairs) c->group_pairs = (int)n_pairs;
+    for (int t = 0; c->groups_stale && t < c->n_threads; t++) {
         cpu_group *g = &c->groups[t];
         base_free(g->arena);
         g->arena = NULL;
-        size_t floats = painn_train_cpu_layout(c, g, (int)n_atoms, (int)n_pairs);
+        size_t floats = painn_train_cpu_layout(c, g, c->group_atoms, c->group_pairs);
         if (!(g->arena = base_alloc(floats, sizeof(float), "a training step"))) return MLFF_ERR_MEMORY;
-        painn_train_cpu_layout(c, g, (int)n_atoms, (int)n_pairs);
+        painn_train_cpu_layout(c, g, c->group_atoms, c->group_pairs);
     }
-    c->group_atoms = (int)n_atoms;
-    c->group_pairs = (int)n_pairs;
+    c->groups_stale = false;
 done:
     return status;
 }
@@ -97,8 +100,8 @@ static mlff_status cut(painn_train_cpu *c, bool with_gradient)
 {
     mlff_status status = MLFF_OK;
     const train_batch *batch = &c->batch;
-    int wanted = 1;
-    while ((int64_t)wanted * CPU_GROUP_ATOMS < batch->n_atoms && wanted < batch->n_frames) wanted *= 2;
+    // An even number, so that two threads have equal shares.
+    int wanted = (batch->n_atoms + 2 * CPU_GROUP_ATOMS - 1) / (2 * CPU_GROUP_ATOMS) * 2;
     if (wanted > batch->n_frames) wanted = batch->n_frames;
     MLFF_TRY(base_grow(&c->group_begin, &c->group_capacity, (size_t)wanted + 1, sizeof *c->group_begin, "a batch"));
     MLFF_TRY(base_grow(&c->group_sums, &c->group_sums_capacity, (size_t)wanted, sizeof *c->group_sums, "a batch"));
@@ -110,7 +113,8 @@ static mlff_status cut(painn_train_cpu *c, bool with_gradient)
         c->group_begin[c->n_groups++] = k;
     }
     c->group_begin[c->n_groups] = batch->n_frames;
-    c->n_slots = c->n_groups < CPU_MAX_SLOTS ? c->n_groups : CPU_MAX_SLOTS;
+    int per_slot = (c->n_groups + CPU_MAX_SLOTS - 1) / CPU_MAX_SLOTS;
+    c->n_slots = (c->n_groups + per_slot - 1) / per_slot;
     for (int s = 0; with_gradient && s < c->n_slots; s++)
         if (!c->slots[s]) MLFF_TRY(regrow(&c->slots[s], c->slot_floats, "a gradient"));
 done:
@@ -214,7 +218,8 @@ static mlff_status set_data(train_backend *backend, const train_set *set)
 static mlff_status run_batch(painn_train_cpu *c, const int32_t *frames, int n_frames, job *j, train_sums *sums)
 {
     mlff_status status = MLFF_OK;
-    MLFF_TRY(prepare(c, c->set)); // grown already, unless another set came between
+    if (!c->set) MLFF_FAIL(MLFF_ERR_USAGE, "no data are set to train on");
+    if (c->groups_stale) MLFF_TRY(prepare(c, c->set)); // after a failure
     MLFF_TRY(train_batch_begin(&c->batch, c->set, frames, n_frames));
     MLFF_TRY(cut(c, true));
     j->cpu = c;

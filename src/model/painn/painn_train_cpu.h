@@ -118,6 +118,7 @@ typedef struct painn_train_cpu {
     double *squares;              /* of each tensor's part of the gradient */
     cpu_group groups[TEAM_MAX];   /* of each thread */
     int group_atoms, group_pairs; /* capacity */
+    bool groups_stale;            /* not yet allocated for it */
 } painn_train_cpu;
 
 /* Fills weights, filters and layers, and allocates their packed forms. */

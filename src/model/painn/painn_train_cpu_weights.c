@@ -16,6 +16,11 @@ static int padded_index(int index, int block, int skipped)
     return b * nn_padded(block) + index % block;
 }
 
+static int column_of(const cpu_weight *w, int column)
+{
+    return w->is_vector ? 0 : padded_index(column, w->column_block, -1);
+}
+
 static int add_weight(painn_train_cpu *c, cpu_weight w)
 {
     for (int k = 0; k < c->n_weights; k++)
@@ -108,7 +113,7 @@ mlff_status painn_train_cpu_plan_weights(painn_train_cpu *c)
     size_t slice = (size_t)c->K1 * 3 * NN_PAD;
     for (int k = 0; k < c->n_filters; k++) MLFF_TRY(allocate(&c->filters[k].packed, slice * (size_t)(c->F / NN_PAD)));
     if (slice > largest) largest = slice;
-    for (int t = 0; t < c->n_threads; t++) MLFF_TRY(allocate(&c->pack_scratch[t], 2 * largest));
+    for (int t = 0; t < c->n_threads; t++) MLFF_TRY(allocate(&c->pack_scratch[t], largest));
     c->squares = base_alloc((size_t)painn_train_cpu_n_parts(c), sizeof *c->squares, "a gradient");
     if (!c->squares) status = MLFF_ERR_MEMORY;
 done:
@@ -128,26 +133,28 @@ void painn_train_cpu_free_weights(painn_train_cpu *c)
 
 // ---- packing --------------------------------------------------------------------------------------------------------------
 
-static void pack_weight(painn_train_cpu *c, cpu_weight *w, const float *flat, float *scratch)
+// The weight with rows and columns padded: where it lies, if nothing is padded or left out, or in `scratch`.
+static const float *padded_weight(const cpu_weight *w, const float *values, float *scratch)
 {
-    const float *values = flat + w->flat;
-    size_t size = (size_t)w->padded_rows * (size_t)w->padded_columns;
-    float *plain = scratch, *turned = scratch + size;
-    if (w->is_vector) plain = w->forward;
-    memset(plain, 0, sizeof *plain * size);
+    if (w->padded_rows == w->rows && w->padded_columns == w->columns) return values;
+    memset(scratch, 0, sizeof *scratch * (size_t)w->padded_rows * (size_t)w->padded_columns);
     for (int r = 0; r < w->rows; r++) {
         int row = padded_index(r, w->row_block, w->skipped_block);
-        if (row < 0) continue;
-        for (int b = 0; b < w->columns; b += w->column_block)
-            memcpy(plain + (size_t)row * (size_t)w->padded_columns + (w->is_vector ? 0 : padded_index(b, w->column_block, -1)),
-                   values + (size_t)r * (size_t)w->columns + b, sizeof *plain * (size_t)w->column_block);
+        for (int b = 0; row >= 0 && b < w->columns; b += w->column_block)
+            memcpy(scratch + (size_t)row * (size_t)w->padded_columns + column_of(w, b),
+                   values + (size_t)r * (size_t)w->columns + b, sizeof *scratch * (size_t)w->column_block);
     }
-    if (w->is_vector) return;
-    for (int r0 = 0; r0 < w->padded_rows; r0 += NN_PAD) // transposed in squares of 16, which stay in the first cache
-        for (int k = 0; k < w->padded_columns; k++)
-            for (int r = r0; r < r0 + NN_PAD; r++)
-                turned[(size_t)k * (size_t)w->padded_rows + r] = plain[(size_t)r * (size_t)w->padded_columns + k];
-    c->nn->pack(w->padded_columns, w->padded_rows, turned, w->forward);
+    return scratch;
+}
+
+static void pack_weight(painn_train_cpu *c, cpu_weight *w, const float *flat, float *scratch)
+{
+    const float *plain = padded_weight(w, flat + w->flat, w->is_vector ? w->forward : scratch);
+    if (w->is_vector) {
+        if (plain != w->forward) memcpy(w->forward, plain, sizeof *plain * (size_t)w->rows);
+        return;
+    }
+    c->gradient->pack_transposed(w->padded_columns, w->padded_rows, plain, w->forward);
     c->nn->pack(w->padded_rows, w->padded_columns, plain, w->back);
 }
 
@@ -216,21 +223,12 @@ int painn_train_cpu_n_parts(const painn_train_cpu *c)
     return c->n_weights + c->n_filters + 1;
 }
 
-static double square_sum(const float *x, size_t n)
-{
-    double sum = 0;
-    for (size_t k = 0; k < n; k++) sum += (double)x[k] * x[k];
-    return sum;
-}
-
 // out[k] = Σ over slots of the n floats at `at`.
 static void sum_slots(const painn_train_cpu *c, size_t at, size_t n, float *out)
 {
-    memcpy(out, c->slots[0] + at, sizeof *out * n);
-    for (int s = 1; s < c->n_slots; s++) {
-        const float *more = c->slots[s] + at;
-        for (size_t k = 0; k < n; k++) out[k] += more[k];
-    }
+    const float *parts[CPU_MAX_SLOTS];
+    for (int s = 0; s < c->n_slots; s++) parts[s] = c->slots[s] + at;
+    c->gradient->sum_arrays(n, c->n_slots, parts, out);
 }
 
 static double reduce_weight(painn_train_cpu *c, const cpu_weight *w)
@@ -244,12 +242,10 @@ static double reduce_weight(painn_train_cpu *c, const cpu_weight *w)
             continue;
         }
         for (int b = 0; b < w->columns; b += w->column_block)
-            sum_slots(c,
-                      w->gradient + (size_t)row * (size_t)w->padded_columns +
-                          (w->is_vector ? 0 : padded_index(b, w->column_block, -1)),
-                      (size_t)w->column_block, out + b);
+            sum_slots(c, w->gradient + (size_t)row * (size_t)w->padded_columns + (size_t)column_of(w, b), (size_t)w->column_block,
+                      out + b);
     }
-    return square_sum(total, (size_t)w->rows * (size_t)w->columns);
+    return c->gradient->square_sum((size_t)w->rows * (size_t)w->columns, total);
 }
 
 static double reduce_filter(painn_train_cpu *c, const cpu_filter *filter)
@@ -265,8 +261,8 @@ static double reduce_filter(painn_train_cpu *c, const cpu_filter *filter)
                 for (int s = 0; s < c->n_slots; s++) sum += c->slots[s][at];
                 c->total[k < K ? filter->flat_weight + row * K + k : filter->flat_bias + row] = sum;
             }
-    return square_sum(c->total + filter->flat_weight, 3 * (size_t)F * (size_t)K) +
-           square_sum(c->total + filter->flat_bias, 3 * (size_t)F);
+    return c->gradient->square_sum(3 * (size_t)F * (size_t)K, c->total + filter->flat_weight) +
+           c->gradient->square_sum(3 * (size_t)F, c->total + filter->flat_bias);
 }
 
 static double reduce_embedding(painn_train_cpu *c)
@@ -274,7 +270,7 @@ static double reduce_embedding(painn_train_cpu *c)
     size_t F = (size_t)c->parameters.n_features;
     for (int z = 0; z < c->parameters.n_species; z++)
         sum_slots(c, c->embedding_gradient + (size_t)z * (size_t)c->F, F, c->total + c->trainable.embedding + (size_t)z * F);
-    return square_sum(c->total + c->trainable.embedding, (size_t)c->parameters.n_species * F);
+    return c->gradient->square_sum((size_t)c->parameters.n_species * F, c->total + c->trainable.embedding);
 }
 
 void painn_train_cpu_reduce(painn_train_cpu *c, const team_member *member)
