@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Training gradients in float64 against an independent implementation (make_painn_gradient.py, NumPy): molecule, cell with
-// self-images, both radial bases, shared weights. 1e-11 of the sum of a tensor's elements' sizes: rounding of some 10³ terms.
+// Training in float64 against an independent implementation (make_painn_gradient.py, NumPy): gradients of a molecule and a cell with
+// self-images, both radial bases, shared weights, to 1e-11 of the sum of a tensor's elements' sizes (rounding of some 10³ terms);
+// and a run of 100 steps with SchNetPack's recipe, its losses to 1e-9.
 #include "train_support.h"
 
 #include <cjson/cJSON.h>
@@ -122,21 +123,109 @@ static void check_case(const cJSON *file, const cJSON *c)
     mlff_model_destroy(model);
 }
 
-static void test_against_numpy(void **state)
+static cJSON *read_file(void)
 {
-    (void)state;
     char *text;
     size_t length;
     assert_ok(base_read_file("tests/golden/painn_gradient.json", 1 << 20, &text, &length));
-    cJSON *file = cJSON_Parse(text), *c;
+    cJSON *file = cJSON_Parse(text);
+    base_free(text);
+    assert_non_null(file);
+    return file;
+}
+
+static void test_against_numpy(void **state)
+{
+    (void)state;
+    cJSON *file = read_file(), *c;
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(file, "cases")), 5);
     cJSON_ArrayForEach(c, cJSON_GetObjectItem(file, "cases")) check_case(file, c);
     cJSON_Delete(file);
-    base_free(text);
+}
+
+// ---- a training run -------------------------------------------------------------------------------------------------------
+
+static const cJSON *item(const cJSON *array, int index)
+{
+    return cJSON_GetArrayItem(array, index);
+}
+
+static void check_weights(train_backend *backend, enum train_vector which, const cJSON *expected, double *values)
+{
+    assert_ok(backend->get(backend, which, values));
+    for (int t = 0; t < backend->layout.n_tensors; t++) {
+        const train_tensor *tensor = &backend->layout.tensors[t];
+        const cJSON *sums = cJSON_GetObjectItem(expected, tensor->name);
+        double sum = 0, size = item(sums, 1)->valuedouble;
+        for (int64_t k = 0; k < tensor->n_elements; k++) sum += values[tensor->offset + k];
+        if (!(fabs(sum - item(sums, 0)->valuedouble) <= 1e-9 * size))
+            fail_msg("%s: weights sum to %.12g, expected %.12g", tensor->name, sum, item(sums, 0)->valuedouble);
+    }
+}
+
+// 100 steps with SchNetPack's loss, optimizer and average: every loss within 1e-9, weights and averages at the end.
+static void test_training_run(void **state)
+{
+    (void)state;
+    cJSON *file = read_file();
+    const cJSON *run = cJSON_GetObjectItem(file, "training");
+    mlff_model *model = model_of(file, item(cJSON_GetObjectItem(file, "cases"), 0));
+    enum { N = 6 };
+    double forces[N][16], species[8];
+    mlff_system *systems[N];
+    mlff_labels labels[N];
+    int n_atoms = read_numbers(file, "species", species, 8);
+    for (int k = 0; k < N; k++) {
+        assert_ok(mlff_system_create(n_atoms, &systems[k]));
+        for (int i = 0; i < n_atoms; i++) systems[k]->species[i] = (int)species[i];
+        for (int a = 0; a < 3 * n_atoms; a++) {
+            systems[k]->positions[a] = item(item(cJSON_GetObjectItem(run, "positions"), k), a)->valuedouble;
+            forces[k][a] = item(item(cJSON_GetObjectItem(run, "forces"), k), a)->valuedouble;
+        }
+        labels[k] =
+            (mlff_labels){.energy = item(cJSON_GetObjectItem(run, "energies"), k)->valuedouble, .forces = forces[k], .weight = 1};
+    }
+    train_set *set;
+    assert_ok(train_set_build(model, (const mlff_system *const *)systems, labels, NULL, N, &set));
+    train_backend *backend = train_support_backend(model, MLFF_FLOAT64, 1, NULL);
+    double *values = calloc((size_t)backend->layout.n_parameters, sizeof *values);
+    fill_weights(&backend->layout, values);
+    assert_ok(backend->set(backend, TRAIN_WEIGHTS, values));
+    assert_ok(backend->set(backend, TRAIN_AVERAGE, values));
+    assert_ok(backend->set_data(backend, set));
+    const mlff_loss loss = {.energy_weight = 0.01, .forces_weight = 0.99};
+    const cJSON *losses = cJSON_GetObjectItem(run, "losses");
+    int batch = count_of(run, "batch"), n_steps = cJSON_GetArraySize(losses);
+    assert_int_equal(n_steps, 100);
+    for (int step = 0; step < n_steps; step++) {
+        int32_t frames[N];
+        train_sums sums;
+        train_update update = {.learning_rate = cJSON_GetObjectItem(run, "rate")->valuedouble,
+                               .beta1 = 0.9,
+                               .beta2 = 0.999,
+                               .epsilon = 1e-8,
+                               .average = cJSON_GetObjectItem(run, "average")->valuedouble,
+                               .correction1 = 1 - pow(0.9, step + 1),
+                               .correction2 = 1 - pow(0.999, step + 1)};
+        for (int k = 0; k < batch; k++) frames[k] = (batch * step + k) % N;
+        assert_ok(backend->step(backend, frames, batch, &loss, &update));
+        assert_ok(backend->sums(backend, &sums));
+        double expected = item(losses, step)->valuedouble;
+        if (!(fabs(sums.loss - expected) <= 1e-9 * expected))
+            fail_msg("step %d: loss %.15g, expected %.15g", step, sums.loss, expected);
+    }
+    check_weights(backend, TRAIN_WEIGHTS, cJSON_GetObjectItem(run, "weights"), values);
+    check_weights(backend, TRAIN_AVERAGE, cJSON_GetObjectItem(run, "averages"), values);
+    free(values);
+    backend->destroy(backend);
+    train_set_free(set);
+    for (int k = 0; k < N; k++) mlff_system_destroy(systems[k]);
+    mlff_model_destroy(model);
+    cJSON_Delete(file);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_numpy)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_numpy), cmocka_unit_test(test_training_run)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
