@@ -225,6 +225,10 @@ static void test_threads_and_allocations(void **state)
         for (int s = 0; s < 5; s++) assert_ok(backend->step(backend, batch + s, (int)set->n_frames - 4 - s, &all_terms, &u));
         assert_ok(backend->evaluate(backend, set, &all_terms, &sums));
         assert_ok(backend->gradient(backend, batch, 3, &all_terms, weights, &sums.loss));
+        int32_t alone = 11; // one atom without neighbors
+        assert_int_equal(set->first_atom[12] - set->first_atom[11], 1);
+        assert_ok(backend->gradient(backend, &alone, 1, &all_terms, weights, &sums.loss));
+        assert_true(isfinite(sums.loss) && support_largest(weights, n) > 0);
         assert_int_equal(base_allocation_count(), allocations);
         assert_ok(backend->get(backend, TRAIN_WEIGHTS, weights));
         if (expected) {
