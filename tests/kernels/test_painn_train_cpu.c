@@ -127,6 +127,19 @@ static void add_ethanols(train_frames *frames)
     }
 }
 
+// Structures larger than a group's aim, in any order.
+static void add_large(train_frames *frames)
+{
+    static const int sizes[] = {60, 5, 110, 30, 97, 2};
+    for (uint64_t k = 0; k < 6; k++) train_frames_add(frames, support_random_system(sizes[k], k % 2, 1.3, k), 0, k);
+}
+
+static void test_gradient_of_large_structures(void **state)
+{
+    (void)state;
+    check_gradient(&(setting){"large structures", 16, 2, "gaussian", "cosine", 0, 0}, add_large, false);
+}
+
 static void test_gradient(void **state)
 {
     (void)state;
@@ -283,8 +296,11 @@ static void test_not_finite(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gradient),   cmocka_unit_test(test_gradient_of_molecules),
-        cmocka_unit_test(test_steps),      cmocka_unit_test(test_threads_and_allocations),
+        cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_gradient_of_molecules),
+        cmocka_unit_test(test_gradient_of_large_structures),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_threads_and_allocations),
         cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

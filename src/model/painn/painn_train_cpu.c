@@ -61,8 +61,15 @@ done:
     return status;
 }
 
-// Groups as large as any batch of this set can need. cut() aims at CPU_GROUP_ATOMS atoms or one frame, and a group may have
-// almost one frame, or one probe, more than that.
+// Most atoms of a group: two groups' aim, or one structure (a probe has two) if that is more. Of the set alone, so that groups do
+// not depend on what was evaluated before.
+static int64_t most_atoms(const train_set *set)
+{
+    int64_t largest = set->largest_frame * (set->probe_step ? 2 : 1);
+    return largest > 2 * CPU_GROUP_ATOMS ? largest : 2 * CPU_GROUP_ATOMS;
+}
+
+// Groups as large as any batch of this set can need.
 static mlff_status prepare(painn_train_cpu *c, const train_set *set)
 {
     mlff_status status = MLFF_OK;
@@ -74,8 +81,7 @@ static mlff_status prepare(painn_train_cpu *c, const train_set *set)
         int64_t density = (edges / 2 + atoms - 1) / atoms;
         if (density > pairs_per_atom) pairs_per_atom = density;
     }
-    int64_t largest = set->largest_frame, n_atoms = (largest > CPU_GROUP_ATOMS ? largest : CPU_GROUP_ATOMS) + largest;
-    if (set->probe_step) n_atoms += largest;
+    int64_t n_atoms = most_atoms(set);
     int64_t n_pairs = n_atoms * pairs_per_atom + 1;
     if (n_pairs > INT32_MAX / 64)
         MLFF_FAIL(MLFF_ERR_LIMIT, "structures of %d atoms are too large to train on", set->largest_frame);
@@ -95,27 +101,38 @@ done:
     return status;
 }
 
+// Is frame k + 1 of the batch the second half of k's probe?
+static bool next_is_second(const train_batch *batch, int k)
+{
+    return k + 1 < batch->n_frames && batch->set->probe_step && batch->set->probe_step[batch->frames[k]] > 0 &&
+           batch->frames[k + 1] == batch->frames[k] + 1;
+}
+
 // Cuts the batch into n_groups: whole frames, a probe's two frames together, near to equal numbers of atoms.
 static mlff_status cut(painn_train_cpu *c, bool with_gradient)
 {
     mlff_status status = MLFF_OK;
     const train_batch *batch = &c->batch;
     // An even number, so that two threads have equal shares.
-    int wanted = (batch->n_atoms + 2 * CPU_GROUP_ATOMS - 1) / (2 * CPU_GROUP_ATOMS) * 2;
+    int wanted = (batch->n_atoms + 2 * CPU_GROUP_ATOMS - 1) / (2 * CPU_GROUP_ATOMS) * 2, started = 0;
     if (wanted > batch->n_frames) wanted = batch->n_frames;
-    MLFF_TRY(base_grow(&c->group_begin, &c->group_capacity, (size_t)wanted + 1, sizeof *c->group_begin, "a batch"));
-    MLFF_TRY(base_grow(&c->group_sums, &c->group_sums_capacity, (size_t)wanted, sizeof *c->group_sums, "a batch"));
+    size_t most = (size_t)batch->n_frames;
+    MLFF_TRY(base_grow(&c->group_begin, &c->group_capacity, most + 1, sizeof *c->group_begin, "a batch"));
+    MLFF_TRY(base_grow(&c->group_sums, &c->group_sums_capacity, most, sizeof *c->group_sums, "a batch"));
     c->n_groups = 0;
-    for (int k = 0; k < batch->n_frames; k++) {
-        bool second = k > 0 && batch->set->probe_step && batch->set->probe_step[batch->frames[k - 1]] > 0;
-        int64_t goal = (int64_t)batch->n_atoms * c->n_groups / wanted;
-        if (second || c->n_groups == wanted || batch->first_atom[k] < goal) continue;
-        c->group_begin[c->n_groups++] = k;
+    for (int k = 0, next; k < batch->n_frames; k = next) {
+        next = k + 1 + (next_is_second(batch, k) ? 1 : 0);
+        bool due =
+            k == 0 || batch->first_atom[next] - batch->first_atom[c->group_begin[c->n_groups - 1]] > most_atoms(batch->set);
+        for (; started < wanted && batch->first_atom[k] >= (int64_t)batch->n_atoms * started / wanted; started++) due = true;
+        if (due) c->group_begin[c->n_groups++] = k;
     }
     c->group_begin[c->n_groups] = batch->n_frames;
     int per_slot = (c->n_groups + CPU_MAX_SLOTS - 1) / CPU_MAX_SLOTS;
     c->n_slots = (c->n_groups + per_slot - 1) / per_slot;
-    for (int s = 0; with_gradient && s < c->n_slots; s++)
+    int room = c->n_slots + c->n_slots / 2 + 1; // later batches of as many structures may have more atoms
+    bool missing = with_gradient && !c->slots[c->n_slots - 1];
+    for (int s = 0; missing && s < room && s < CPU_MAX_SLOTS; s++)
         if (!c->slots[s]) MLFF_TRY(regrow(&c->slots[s], c->slot_floats, "a gradient"));
 done:
     return status;
