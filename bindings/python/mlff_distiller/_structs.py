@@ -280,6 +280,7 @@ class mlff_comparison_options(Structure):
 # Of the engine's library and of the profiler's.
 FORCE_FUNCTION = CFUNCTYPE(Status, c_void_p, c_void_p, c_void_p, c_void_p)
 LABEL_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
+DISTILL_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
 SAMPLE_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
 
 
@@ -378,11 +379,108 @@ class mlff_sample_options(Structure):
     ]
 
 
+class mlff_loss(Structure):
+    _fields_ = [
+        ("energy_weight", c_double),
+        ("forces_weight", c_double),
+        ("stress_weight", c_double),
+        ("atom_energies_weight", c_double),
+        ("hessian_weight", c_double),
+        ("energy_per_atom", c_int),
+        ("huber_forces", c_double),
+    ]
+
+
+class mlff_trainer_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", mlff_device),
+        ("precision", c_int),
+        ("n_threads", c_int),
+        ("seed", c_uint64),
+        ("batch_size", c_int),
+        ("n_steps", c_int64),
+        ("loss", mlff_loss),
+        ("energy_boost", c_double),
+        ("learning_rate", c_double),
+        ("learning_rate_end", c_double),
+        ("warm_up", c_double),
+        ("schedule", c_int),
+        ("plateau_factor", c_double),
+        ("plateau_patience", c_int),
+        ("beta1", c_double),
+        ("beta2", c_double),
+        ("epsilon", c_double),
+        ("weight_decay", c_double),
+        ("clip", c_double),
+        ("average", c_double),
+    ]
+
+
+class mlff_training_errors(Structure):
+    _fields_ = [
+        ("n_frames", c_int64),
+        ("n_atoms", c_int64),
+        ("loss", c_double),
+        ("energy_mae", c_double),
+        ("energy_rmse", c_double),
+        ("force_mae", c_double),
+        ("force_rmse", c_double),
+        ("stress_mae", c_double),
+    ]
+
+
+class mlff_distill_config(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("teacher", c_char_p),
+        ("systems", c_char_p),
+        ("n_atoms", c_int),
+        ("seed", c_uint64),
+        ("n_structures", c_int),
+        ("lowest_kelvin", c_double),
+        ("highest_kelvin", c_double),
+        ("n_probes", c_int),
+        ("n_features", c_int),
+        ("n_layers", c_int),
+        ("n_radial", c_int),
+        ("cutoff_angstrom", c_double),
+        ("batch_size", c_int),
+        ("n_steps", c_int64),
+        ("learning_rate", c_double),
+        ("huber_forces", c_double),
+        ("nve_ps", c_double),
+        ("hot_ps", c_double),
+        ("compare_ps", c_double),
+        ("hot_runs", c_int),
+        ("max_force_error", c_double),
+        ("max_energy_error", c_double),
+        ("max_drift", c_double),
+        ("min_speed", c_double),
+    ]
+
+
+class mlff_distill_progress(Structure):
+    _fields_ = [("stage", c_char_p), ("fraction", c_double), ("text", c_char_p), ("milestone", c_int)]
+
+
+class mlff_distill_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", mlff_device),
+        ("n_threads", c_int),
+        ("teacher", c_void_p),
+        ("callback", c_void_p),
+        ("context", c_void_p),
+    ]
+
+
 CORE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_system, mlff_batch, mlff_results, mlff_device, mlff_device_info, mlff_device_memory, mlff_model_info,
     mlff_import_options, mlff_setting, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options, mlff_dynamics_state,
     mlff_labels, mlff_read_options, mlff_teacher_options, mlff_teacher_info, mlff_label, mlff_shard_info, mlff_label_progress,
-    mlff_label_options, mlff_sample_options,
+    mlff_label_options, mlff_sample_options, mlff_loss, mlff_trainer_options, mlff_training_errors, mlff_distill_config,
+    mlff_distill_progress, mlff_distill_options,
 )  # fmt: skip
 PROFILE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_callable, mlff_statistics, mlff_process_memory, mlff_profile_options, mlff_comparison_options,

@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: MIT
+"""Training of students, and whole distillations.
+
+    run = distill("xtb:gfn2", [molecule("CH3CH2OH")], "ethanol.run", preset="quick")
+    print(run.passed, run.verdict["bars"], run.history["validation_force_mae"])
+
+    trainer = Trainer(Model.create("painn", elements="H,C,O"), training, n_steps=20000)    # one's own loop
+    while trainer.step < trainer.n_steps:
+        errors = trainer.run(1000)
+        print(trainer.step, errors.force_mae, trainer.validate(validation).force_mae)
+    trainer.model().save("student.safetensors")
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import byref, c_double, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _library as lib
+from . import _structs as s
+from ._bridge import Interrupts
+from ._devices import parse_device
+from .distill import Dataset, Teacher
+from .engine import PRECISIONS, Array, Model
+from .errors import MlffUsageError
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+__all__ = ["Errors", "Distillation", "Trainer", "distill", "read_history"]
+
+LOSS = ("energy_weight", "forces_weight", "stress_weight", "atom_energies_weight", "hessian_weight", "energy_per_atom", "huber_forces")
+OPTIONS = (
+    "batch_size", "energy_boost", "learning_rate", "learning_rate_end", "warm_up", "schedule", "plateau_factor",
+    "plateau_patience", "beta1", "beta2", "epsilon", "weight_decay", "clip", "average",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Means over structures; NaN where there is no label.
+
+    Attributes:
+        n_frames: structures.
+        n_atoms: atoms.
+        loss: mean over the steps, in the model's units.
+        energy_mae: eV/atom; energy_rmse likewise.
+        energy_rmse: eV/atom.
+        force_mae: eV/Å, of components; force_rmse likewise.
+        force_rmse: eV/Å.
+        stress_mae: eV/Å³.
+    """
+
+    n_frames: int
+    n_atoms: int
+    loss: float
+    energy_mae: float
+    energy_rmse: float
+    force_mae: float
+    force_rmse: float
+    stress_mae: float
+
+
+def _errors(row: s.mlff_training_errors) -> Errors:
+    return Errors(*(getattr(row, name) for name, _ in row._fields_))
+
+
+def _set_options(options: Any, names: Sequence[str], given: dict[str, Any]) -> None:
+    for name in [name for name in given if name in names]:
+        setattr(options, name, given.pop(name))
+
+
+class Trainer:
+    """One model being trained.
+
+    Args:
+        model: a PaiNN; it keeps its weights, `model()` gives the trained ones.
+        data: labelled structures.
+        n_steps: of the whole run, which the learning rate's schedule spans.
+        shifts: begin with the energies of the elements that fit the labels best.
+        device: as Evaluator's.
+        precision: "float32", "float64" (the reference, CPU) or, on a GPU, "tf32".
+        n_threads: CPU; 0: all cores this process may use.
+        seed: of the order of structures.
+        options: of the loss (energy_weight, forces_weight, stress_weight, atom_energies_weight, hessian_weight,
+            energy_per_atom, huber_forces) and of the optimizer (batch_size, learning_rate, clip, average, ...), as in
+            `mlff_trainer_options`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        data: Dataset,
+        n_steps: int = 10000,
+        shifts: bool = True,
+        device: str = "auto",
+        precision: str = "float32",
+        n_threads: int = 0,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        self._handle: c_void_p | None = None
+        asked = lib.core.mlff_trainer_options_default()
+        _set_options(asked.loss, LOSS, options)
+        _set_options(asked, OPTIONS, options)
+        if options:
+            raise MlffUsageError(f"{next(iter(options))} is no option of Trainer")
+        if precision not in PRECISIONS:
+            raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
+        asked.n_steps, asked.n_threads, asked.seed, asked.precision = n_steps, n_threads, seed, PRECISIONS[precision]
+        asked.device = parse_device("cpu" if precision == "float64" else device).struct
+        self.n_steps = n_steps
+        self._model = model  # the C trainer borrows it
+        if shifts:
+            values, out = (c_double * 119)(), c_void_p()
+            lib.core.mlff_dataset_shifts(data._handle, values)
+            lib.core.mlff_model_with_shifts(model._handle, values, byref(out))
+            self._model = Model(out)
+        out = c_void_p()
+        lib.core.mlff_trainer_create(self._model._handle, data._handle, byref(asked), byref(out))
+        self._handle = out
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) and lib is not None and lib.core is not None:
+            lib.core.mlff_trainer_destroy(self._handle)
+
+    @property
+    def step(self) -> int:
+        """Steps made."""
+        return int(lib.core.mlff_trainer_step(self._handle))
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return float(lib.core.mlff_trainer_learning_rate(self._handle))
+
+    def run(self, n_steps: int) -> Errors:
+        """n_steps more steps, less at the run's end; the errors are those of their batches as they were trained on."""
+        row = s.mlff_training_errors()
+        lib.core.mlff_trainer_run(self._handle, n_steps, None, byref(row))
+        return _errors(row)
+
+    def validate(self, data: Dataset) -> Errors:
+        """Errors of the averaged weights."""
+        row = s.mlff_training_errors()
+        lib.core.mlff_trainer_validate(self._handle, data._handle, byref(row))
+        return _errors(row)
+
+    def report(self, value: float) -> None:
+        """Tells the plateau schedule the value it follows."""
+        lib.core.mlff_trainer_report(self._handle, value)
+
+    def gradient(self, frames: Sequence[int]) -> tuple[float, Array]:
+        """Loss and its gradient with respect to every trainable parameter, of structures by index in the data."""
+        n = len(frames)
+        out = np.empty(lib.core.mlff_trainer_n_parameters(self._handle))
+        loss = c_double()
+        lib.core.mlff_trainer_gradient(self._handle, (c_int64 * n)(*frames), n, out.ctypes.data, byref(loss))
+        return loss.value, out
+
+    def model(self, raw: bool = False) -> Model:
+        """A new model with the averaged weights, or those being trained."""
+        out = c_void_p()
+        lib.core.mlff_trainer_model(self._handle, int(raw), byref(out))
+        return Model(out)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint, whole or not at all."""
+        lib.core.mlff_trainer_save(self._handle, lib.path_bytes(path))
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Goes on from a checkpoint of the same model, data and options, to the same bits."""
+        lib.core.mlff_trainer_restore(self._handle, lib.path_bytes(path))
+
+
+# ---- a whole run -----------------------------------------------------------------------------------------------------
+
+
+def read_history(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """A run's history.jsonl as arrays by name: step, learning_rate, training_force_mae, validation_energy_mae, ...
+
+    Energies are eV/atom, forces eV/Å, stress eV/Å³; NaN where there is no label.
+    """
+    columns: dict[str, list[float]] = {}
+    for line in pathlib.Path(path).read_text().splitlines():
+        row = json.loads(line)
+        flat = {key: value for key, value in row.items() if not isinstance(value, dict)}
+        for part in ("training", "validation"):
+            flat.update({f"{part}_{key.split('_ev')[0]}": value for key, value in row[part].items()})
+        for key, value in flat.items():
+            columns.setdefault(key, []).append(float("nan") if value is None else float(value))
+    return {key: np.array(values) for key, values in columns.items()}
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """A finished run.
+
+    Attributes:
+        folder: of the run; report.html in it is for people.
+        passed: every bar of the verdict passed.
+        verdict: verdict.json: `bars` with name, state, value, limit, unit, text.
+        history: `read_history`.
+    """
+
+    folder: pathlib.Path
+    passed: bool
+    verdict: dict[str, Any]
+    history: dict[str, Array]
+
+    def student(self) -> Model:
+        """The student."""
+        return Model.load(self.folder / "student.safetensors")
+
+
+def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, given: dict[str, Any]) -> s.mlff_distill_config:
+    config = s.mlff_distill_config()
+    lib.core.mlff_distill_preset(preset.encode(), byref(config))
+    config.teacher = teacher.name.encode()
+    if isinstance(seeds, (str, os.PathLike)):
+        config.systems = lib.path_bytes(seeds)
+    else:
+        from ase.io import write
+
+        folder.mkdir(exist_ok=True)
+        path = folder / "seeds.extxyz"
+        if not path.exists():
+            write(path, [atoms.copy() for atoms in seeds], format="extxyz")
+        config.systems = lib.path_bytes(path)
+    known = {name for name, _ in config._fields_} - {"struct_size", "teacher", "systems"}
+    for name, value in given.items():
+        if name not in known:
+            raise MlffUsageError(f"{name} is no setting of distill; there are {', '.join(sorted(known))}")
+        setattr(config, name, value)
+    return config
+
+
+def distill(
+    teacher: Teacher | str | os.PathLike[str] | Model | Any,
+    seeds: str | os.PathLike[str] | Iterable[Atoms],
+    out: str | os.PathLike[str],
+    preset: str = "quick",
+    device: str = "auto",
+    n_threads: int = 0,
+    progress: Callable[[str, float, str], None] | None = None,
+    **config: Any,
+) -> Distillation:
+    """From a teacher to a judged student; a folder that holds an unfinished run of the same settings is gone on with.
+
+    Args:
+        teacher: as Teacher takes it, an ASE calculator too.
+        seeds: structures, or names of built-in systems and files, separated by commas.
+        out: folder of the run.
+        preset: "demo", "quick", "standard" or "thorough".
+        device: that trains and runs the student.
+        progress: called with stage, fraction done and a line of text.
+        config: settings over the preset's, by their names in config.json.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; the same call goes on from there.
+    """
+    chosen = teacher if isinstance(teacher, Teacher) else Teacher(teacher, n_threads=n_threads)
+    folder = pathlib.Path(out)
+    asked = _configure(preset, folder, chosen, seeds, config)
+    options = lib.core.mlff_distill_options_default()
+    options.device, options.n_threads, options.teacher = parse_device(device).struct, n_threads, chosen._handle
+    passed = c_int()
+    with Interrupts() as interrupts:
+
+        def tell(context: Any, address: int) -> int:
+            row = s.mlff_distill_progress.from_address(address)
+            try:
+                if progress is not None:
+                    progress(row.stage.decode(), row.fraction, row.text.decode())
+            except BaseException as error:
+                interrupts.keep(error)
+                return 1
+            return int(interrupts.pending)
+
+        callback = s.DISTILL_PROGRESS(tell)
+        options.callback = ctypes.cast(callback, c_void_p)
+        chosen._interrupts = interrupts
+        status = lib.core.mlff_distill(byref(asked), lib.path_bytes(folder), byref(options), byref(passed))
+        chosen._interrupts = None
+    interrupts.finish(status, None, "partial")
+    lib.show_warnings()
+    verdict = json.loads((folder / "verdict.json").read_text())
+    return Distillation(folder, bool(passed.value), verdict, read_history(folder / "history.jsonl"))

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""Training and distillation from Python, on copper by ASE's EMT: errors fall, gradients agree with the loss, runs go on."""
+
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+from ase.build import bulk
+from ase.calculators.emt import EMT
+
+from mlff_distiller.distill import Dataset, Teacher
+from mlff_distiller.engine import Evaluator, Model
+from mlff_distiller.errors import MlffUsageError, MlffValueError
+from mlff_distiller.training import Trainer, distill, read_history
+
+
+def copper(n, first=0):
+    data = Dataset()
+    for seed in range(first, first + n):
+        atoms = bulk("Cu", cubic=True)
+        atoms.rattle(0.1, seed=seed)
+        atoms.calc = EMT()
+        data.add(atoms, energy=atoms.get_potential_energy(), forces=atoms.get_forces())
+    return data
+
+
+def student(seed=0):
+    return Model.create("painn", n_features=8, n_layers=1, n_radial=8, cutoff=3.5, elements="Cu", seed=seed)
+
+
+def energy(model, atoms):
+    evaluator = Evaluator(model, device="cpu")
+    return float(evaluator.compute(atoms.numbers, atoms.positions, atoms.cell[:], atoms.pbc)["energies"][0])
+
+
+class Training(unittest.TestCase):
+    def test_errors_fall_and_runs_go_on(self):
+        data, other = copper(12), copper(4, 100)
+        settings = dict(n_steps=120, batch_size=4, learning_rate=5e-3, device="cpu", n_threads=1)
+        whole = Trainer(student(), data, **settings)
+        before = whole.validate(other)
+        whole.run(60)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "run.checkpoint"
+            whole.save(path)
+            errors = whole.run(1000)
+            self.assertEqual(whole.step, 120)
+            after = whole.validate(other)
+            self.assertLess(after.force_mae, 0.7 * before.force_mae)
+            self.assertTrue(np.isnan(errors.stress_mae) and errors.n_frames > 0)
+            again = Trainer(student(), data, **settings)
+            again.restore(path)
+            self.assertEqual(again.step, 60)
+            again.run(60)
+            frame = other[0]
+            energies = [energy(t.model(), frame) for t in (whole, again)]
+            self.assertEqual(*energies)  # to the bit
+            with self.assertRaises(MlffValueError):
+                Trainer(student(1), copper(3), **settings).restore(path)
+
+    def test_gradient_is_the_derivative_of_the_loss(self):
+        data = copper(2)
+        trainer = Trainer(student(), data, precision="float64", energy_per_atom=0, forces_weight=1.0)
+        loss, gradient = trainer.gradient([0, 1])
+        one, first = trainer.gradient([0])
+        other, second = trainer.gradient([1])
+        self.assertAlmostEqual(loss, 0.5 * (one + other), delta=1e-12 * loss)  # equal sizes: the mean of both
+        self.assertLess(np.abs(gradient - 0.5 * (first + second)).max(), 1e-12 * np.abs(gradient).max())
+        self.assertEqual(len(gradient), len(first))
+
+    def test_bad_input(self):
+        with self.assertRaisesRegex(MlffUsageError, "batchsize"):
+            Trainer(student(), copper(1), batchsize=3)
+        with self.assertRaisesRegex(MlffUsageError, "batch_size"):
+            Trainer(student(), copper(1), batch_size=0)
+
+
+class Distilling(unittest.TestCase):
+    def test_whole_run_by_an_ase_calculator(self):
+        atoms = bulk("Cu", cubic=True)
+        seen = []
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "copper.run"
+            settings = dict(n_structures=40, n_features=8, n_layers=1, n_radial=8, cutoff_angstrom=3.5, n_steps=60,
+                            nve_ps=0.05, hot_ps=0.05, highest_kelvin=600)  # fmt: skip
+
+            def tell(stage, fraction, text):
+                seen.append(stage)
+                if len(seen) == 20:
+                    raise KeyboardInterrupt
+
+            with self.assertRaises(KeyboardInterrupt):
+                distill(Teacher(EMT(), "emt"), [atoms], out, "demo", device="cpu", n_threads=1, progress=tell, **settings)
+            run = distill(Teacher(EMT(), "emt"), [atoms], out, "demo", device="cpu", n_threads=1, progress=tell, **settings)
+            self.assertFalse(run.passed)  # 60 steps
+            self.assertIn("error.forces", [bar["name"] for bar in run.verdict["bars"]])
+            self.assertEqual(run.history["step"][-1], 60)
+            self.assertTrue(np.isfinite(run.history["validation_force_mae"]).all())
+            self.assertEqual(read_history(out / "history.jsonl").keys(), run.history.keys())
+            self.assertTrue(np.isfinite(energy(run.student(), atoms)))
+            with self.assertRaises(MlffValueError):  # other settings
+                distill(Teacher(EMT(), "emt"), [atoms], out, "demo", device="cpu", **{**settings, "n_steps": 61})
+            with self.assertRaises(MlffUsageError):
+                distill(Teacher(EMT(), "emt"), [atoms], out, steps=3)
+
+
+if __name__ == "__main__":
+    unittest.main()
