@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """ANI-2x (8 members) on the CPU, ours against TorchANI, in short turns: for each structure our bench and then the peer, each with 1
-and 2 threads, positions moved before each call, energy and forces, neighbour list included in both. The peer runs in both forms
+and 2 threads, positions moved before each call, energy and forces, neighbor list included in both. The peer runs in both forms
 it offers on a CPU: its plain ensemble, and the one it makes for inference (to_infer_model: the members' layers as batched
 products). Quoted is the fastest of all the peer's against ours, each a median over rounds. A turn in which other programs used more
 than a tenth of the machine is taken again while --patience lasts, and is not quoted beside quiet ones; their share is in the file.
@@ -200,7 +200,7 @@ def main():
     if a.output:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True).stdout.strip()
         with open(a.output, "w") as f:
-            json.dump({"what": "ANI-2x, 8 members, energy + forces, neighbour list included in both", "date": str(datetime.date.today()),
+            json.dump({"what": "ANI-2x, 8 members, energy + forces, neighbor list included in both", "date": str(datetime.date.today()),
                        "weights": "ANI-2x" if a.info else "random, of ANI-2x's shape", "processor": processor(), "cores": os.cpu_count(),
                        "commit": commit, "peer": versions, "command": f"bench/ani_peer.py --rounds {a.rounds}", "cases": rows}, f, indent=1)
             f.write("\n")

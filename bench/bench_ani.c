@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // bench_ani.c: time of one energy + forces call of an ensemble of ANI-2x's shape (8 members; untrained, or a model file) on
-// the CPU, neighbour list included, positions moved before each call. One JSON line a case.
+// the CPU, neighbor list included, positions moved before each call. One JSON line a case.
 // Usage: bench_ani [--model FILE] [--threads N] [--path avx512|avx2|portable] [--members 0,3] [--stages] [CASE …]
 //        bench_ani --xyz CASE     its structure as extended XYZ
 // Cases: benzene hcno64 water64 water192 water1000 hcno1000

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // bench_monitor.c: what watching a run costs (mlff_monitor), against the same steps without: blocks of the monitor's period in
-// turns, the median of the differences of neighbours in processor time. The force field is arithmetic of a length that is given, with stages,
+// turns, the median of the differences of neighbors in processor time. The force field is arithmetic of a length that is given, with stages,
 // counters and nothing else, so that a step of a GPU-resident run is imitated too.
 //   bench_monitor [µs a step] [blocks]
 #include <math.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// bench_neighbors.c: time of the neighbour list: updates of small systems inside an MD step, and builds of large ones.
+// bench_neighbors.c: time of the neighbor list: updates of small systems inside an MD step, and builds of large ones.
 // One line for each case: median and 95th percentile over many calls, positions moved before each.
 #include <math.h>
 #include <stdio.h>

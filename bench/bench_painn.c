@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // bench_painn.c: time of one energy + forces call of an untrained PaiNN (F = 128, L = 3, 20 radial functions, 5 Å) on
-// the CPU, neighbour list included, positions moved before each call. One JSON line a case.
+// the CPU, neighbor list included, positions moved before each call. One JSON line a case.
 // Usage: bench_painn [--threads N] [--path avx512|avx2|portable] [--stages] [CASE …]   cases: benzene si64 si512 si4096 water1000
 #include <getopt.h>
 #include <math.h>

@@ -53,7 +53,7 @@ def main():
     if a.output:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True).stdout.strip()
         with open(a.output, "w") as f:
-            json.dump({"what": "PaiNN F=128 L=3, energy + forces, neighbour list included in ours", "date": str(datetime.date.today()),
+            json.dump({"what": "PaiNN F=128 L=3, energy + forces, neighbor list included in ours", "date": str(datetime.date.today()),
                        "processor": processor(), "cores": os.cpu_count(), "commit": commit,
                        "command": "bench/cpu_peer.py " + f"--rounds {a.rounds}", "cases": rows}, f, indent=1)
 

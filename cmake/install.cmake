@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# What is installed, and how others find it: pkg-config (mlff, mlff_profile) and CMake (find_package(mlff), targets
+# Installation, and how other projects find it: pkg-config (mlff, mlff_profile) and CMake (find_package(mlff), targets
 # mlff::mlff and mlff::mlff_profile). All paths are relative to the files themselves: the installed tree may be moved.
 include(CMakePackageConfigHelpers)
 

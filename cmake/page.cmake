@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # The report for browsers: style, script and a plotting library as byte arrays in one C file. The library is Chart.js, from
-# the system's package (packages.txt), with its licence. Without it everything is built, and reports say what is missing.
+# the system's package (packages.txt), with its license. Without it everything is built, and reports say what is missing.
 find_file(MLFF_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js NO_DEFAULT_PATH)
 find_file(MLFF_CHART_JS_LICENCE copyright PATHS /usr/share/doc/libjs-chart.js NO_DEFAULT_PATH)
 set(MLFF_CHARTS ON CACHE BOOL "Embed Chart.js into reports if the system has it")
@@ -18,10 +18,10 @@ endfunction()
 
 set(MLFF_PAGE_SOURCE ${PROJECT_BINARY_DIR}/page_bytes.c)
 set(chart "")
-set(licence "")
+set(license "")
 if(MLFF_CHARTS AND MLFF_CHART_JS AND MLFF_CHART_JS_LICENCE)
   set(chart ${MLFF_CHART_JS})
-  set(licence ${MLFF_CHART_JS_LICENCE})
+  set(license ${MLFF_CHART_JS_LICENCE})
   message(STATUS "Charts in reports: ${MLFF_CHART_JS}")
 else()
   message(STATUS "Charts in reports: none, Chart.js (Debian package libjs-chart.js) is not here or switched off; reports have tables")
@@ -29,5 +29,5 @@ endif()
 page_bytes(page_style ${PROJECT_SOURCE_DIR}/src/profile/page/report.css style_c)
 page_bytes(page_script ${PROJECT_SOURCE_DIR}/src/profile/page/report.js script_c)
 page_bytes(page_chart_library "${chart}" chart_c)
-page_bytes(page_chart_licence "${licence}" licence_c)
+page_bytes(page_chart_licence "${license}" licence_c)
 file(CONFIGURE OUTPUT ${MLFF_PAGE_SOURCE} CONTENT "#include \"profile/page.h\"\n@style_c@@script_c@@chart_c@@licence_c@" @ONLY)

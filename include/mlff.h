@@ -38,7 +38,8 @@ typedef enum mlff_precision {
  * this version does not have, MLFF_ERR_VALUE for weights that are not finite, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY,
  * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_model_load(const char *path, mlff_model **model_out);
-/* The file that mlff_model_load reads for a name: the name itself if it is a path, else found in the folders of models. */
+/* The file that mlff_model_load reads for a name: the name itself if it is a path, else found in the folders of models. Fails with MLFF_ERR_IO where there is no
+ * such file, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_find(const char *name, char *path, size_t path_bytes);
 /* Writes a model file, which appears whole or not at all. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_model_save(const mlff_model *model, const char *path);

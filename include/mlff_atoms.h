@@ -129,7 +129,7 @@ typedef struct mlff_writer mlff_writer;
 /* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_out);
 /* Opens a trajectory of `n_atoms` atoms to go on behind the frame of `step`: frames with a later step and a last frame that is
- * cut off are removed from the file, *n_removed_out (or NULL) of them; a file that is not there begins anew. Fails with
+ * cut off are removed from the file, *n_removed_out (or NULL) of them; an absent file is created. Fails with
  * MLFF_ERR_IO, and with MLFF_ERR_FORMAT where the file is no trajectory of so many atoms with a step in each frame: it is then
  * as it was. */
 MLFF_API mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int64_t *n_removed_out,

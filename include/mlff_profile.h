@@ -36,7 +36,7 @@ typedef struct mlff_callable {
     void *context;
     unsigned properties; /* MLFF_ENERGY | …: what `step` can be asked for */
 
-    /* Computes `wanted` of the frame and returns when the results are there (devices synchronised).
+    /* Computes `wanted` of the frame and returns when the results are there (devices synchronized).
      * energy: 1 value, forces: [n_atoms][3], stress: [6]; a NULL pointer is not wanted as a value. MD needs forces. */
     mlff_status (*step)(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces, double *stress);
 

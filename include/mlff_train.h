@@ -365,7 +365,7 @@ typedef struct mlff_training_errors {
     double energy_mae, energy_rmse, force_mae, force_rmse, stress_mae;
 } mlff_training_errors;
 
-/* n_steps more steps (less at the run's end: *n_done_out). Structures come in an order drawn anew from the seed for each pass
+/* n_steps more steps (less at the run's end: *n_done_out). Structures come in an order that the seed determines for each pass
  * over the data. `errors_out` (or NULL): of the batches of these steps, as they were trained on; asking for it waits for the
  * device. Fails with MLFF_ERR_UNSTABLE if the loss is not finite (the trainer stays at the last finite state asked for),
  * MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */

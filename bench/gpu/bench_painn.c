@@ -2,8 +2,8 @@
 // bench_painn.c: PaiNN on the GPU against the float64 reference (force error) and the clock.
 //
 // For each case of the goals and each precision: error of energy, forces and virial; device time of a step by events, with
-// pairs handed in on the device and with the neighbour list made in the step; wall time of a call with host arrays.
-// With --lists, steps of large systems by how their neighbours are found. Medians. One JSON object a line on standard
+// pairs handed in on the device and with the neighbor list made in the step; wall time of a call with host arrays.
+// With --lists, steps of large systems by how their neighbors are found. Medians. One JSON object a line on standard
 // output. Usage: bench_painn [--calls N] [--case NAME] [--precision NAME] [--no-check] [--lists] [--dynamics STEPS]
 // [--model FILE]
 #include <math.h>
@@ -198,7 +198,7 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
     gpu->destroy(e);
 }
 
-// Steps of a large system by how neighbours are found: all pairs looked at, candidates kept, candidates made in each step.
+// Steps of a large system by how neighbors are found: all pairs looked at, candidates kept, candidates made in each step.
 static void run_lists(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls)
 {
     static const char *const ways[] = {"bins=0", "bins=1", "bins=2"}, *const names[] = {"all_pairs", "kept", "anew"};

@@ -116,7 +116,7 @@ void mlff_dynamics_destroy(mlff_dynamics *dynamics)
 // ---- energy and temperature -----------------------------------------------------------------------------------------------
 
 // The temperature is that of 3 degrees of freedom of each free atom. Without a bath and with nothing fixed the motion of the
-// centre of mass never becomes heat: its 3 degrees and its energy are then left out, as mlff_system_thermalize does.
+// center of mass never becomes heat: its 3 degrees and its energy are then left out, as mlff_system_thermalize does.
 static void kinetic_state(const mlff_dynamics *dynamics, double *energy_out, double *temperature_out)
 {
     const mlff_system *system = dynamics->system;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // liquid.c: water at its density, disordered, without close contacts: a start for molecular dynamics, not a sample of it.
 //
-// Oxygens sit, a little displaced, on the sites of the cubic lattice (simple, body- or face-centred) on which they are
+// Oxygens sit, a little displaced, on the sites of the cubic lattice (simple, body- or face-centered) on which they are
 // farthest apart; surplus sites stay empty at random. Then each molecule is turned at random until its hydrogens are clear of
-// its neighbours; the few that are not are turned again in later sweeps, now with all neighbours in place.
+// its neighbors; the few that are not are turned again in later sweeps, now with all neighbors in place.
 // Molecules are rigid, of TIP3P's geometry: 0.9572 Å, 104.52° (Jorgensen 1983, doi:10.1063/1.445869).
 #include <math.h>
 #include <string.h>
@@ -34,10 +34,10 @@ typedef struct liquid {
     uint64_t seed;
     double *oxygen;        // [n][3]
     double (*hydrogen)[6]; // [n] both, relative to the oxygen
-    size_t *first;         // [n + 1] neighbours of molecule i are first[i] .. first[i + 1]
+    size_t *first;         // [n + 1] neighbors of molecule i are first[i] .. first[i + 1]
     struct image {
         int molecule;
-        double offset[3]; // from molecule i's oxygen to the neighbour's
+        double offset[3]; // from molecule i's oxygen to the neighbor's
     } * neighbors;
     size_t neighbor_capacity;
 } liquid;
@@ -47,7 +47,7 @@ typedef struct liquid {
 typedef struct lattice {
     int n_sites;        // in a cell
     double sites[4][3]; // in cells
-    double nearest;     // distance of neighbours, in cells
+    double nearest;     // distance of neighbors, in cells
 } lattice;
 
 static const lattice lattices[] = {
@@ -70,7 +70,7 @@ static void place_oxygens(liquid *water)
         best = &lattices[k];
         n_cells = cells;
     }
-    // Displacements of two neighbours, along the diagonal in the worst case, leave them the least distance.
+    // Displacements of two neighbors, along the diagonal in the worst case, leave them the least distance.
     double jitter = fmin(0.2, fmax(0.0, (spacing - OXYGEN_OXYGEN) / (2.0 * sqrt(3.0))));
 
     int64_t n_left = (int64_t)n_cells * n_cells * n_cells * best->n_sites;
@@ -90,7 +90,7 @@ static void place_oxygens(liquid *water)
     }
 }
 
-// ---- neighbours
+// ---- neighbors
 
 static mlff_status add_neighbors(liquid *water, int i, int other, const double shift[3])
 {
@@ -102,7 +102,7 @@ static mlff_status add_neighbors(liquid *water, int i, int other, const double s
     }
     if (square >= REACH * REACH || square == 0.0) return MLFF_OK;
     size_t at = water->first[i + 1]++;
-    mlff_status status = base_grow(&water->neighbors, &water->neighbor_capacity, at + 1, sizeof image, "neighbours");
+    mlff_status status = base_grow(&water->neighbors, &water->neighbor_capacity, at + 1, sizeof image, "neighbors");
     if (status == MLFF_OK) water->neighbors[at] = image;
     return status;
 }
@@ -179,7 +179,7 @@ static double distance_square(const double a[3], const double b[3], const double
     return x * x + y * y + z * z;
 }
 
-// The least distance between molecule i, turned so, and its neighbours, as a fraction of the one to be kept (squared).
+// The least distance between molecule i, turned so, and its neighbors, as a fraction of the one to be kept (squared).
 // In the first sweep only molecules before i have hydrogens.
 static double clearance(const liquid *water, int i, const double hydrogen[6], bool is_first_sweep)
 {

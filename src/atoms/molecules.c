@@ -3,7 +3,7 @@
 //
 // Built from standard bond lengths, angles and dihedrals (aspirin: carboxyl hydrogen beside its carbonyl oxygen, acetyl
 // group out of the ring's plane) and relaxed with GFN2-xTB (xtb 6, --opt vtight), then turned to their principal axes
-// around the centre of mass and rounded to 0.0001 Å.
+// around the center of mass and rounded to 0.0001 Å.
 #include "atoms/atoms.h"
 
 static const struct atoms_site h2o_sites[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// neighbors.c: the neighbour list. Keeps all pairs within cutoff + skin (made in neighbors_cells.c) as long as no atom has
+// neighbors.c: the neighbor list. Keeps all pairs within cutoff + skin (made in neighbors_cells.c) as long as no atom has
 // moved by more than half the skin, and hands out those within the cutoff, with vectors formed in double
 //   r_p = (positions[neighbor] - positions[atom]) + (S0 a + S1 b + S2 c)
 // from the caller's own positions: neither the pairs nor a bit of the vectors depends on when the list was built.
@@ -23,7 +23,7 @@ mlff_status neighbors_grow(mlff_neighbors *neighbors, void *pointer, size_t *cap
     void *old;
     memcpy(&old, pointer, sizeof old);
     if (old && count <= before) return MLFF_OK;
-    mlff_status status = base_grow(pointer, capacity, count + count / 8, size, "the neighbour list");
+    mlff_status status = base_grow(pointer, capacity, count + count / 8, size, "the neighbor list");
     if (status == MLFF_OK) {
         neighbors->n_growths++;
         neighbors->bytes += (int64_t)((*capacity - before) * size);
@@ -64,7 +64,7 @@ mlff_status neighbors_create_on(double cutoff_angstrom, double skin_angstrom, co
         return mlff_fail(MLFF_ERR_USAGE, "a skin of %g Å cannot be meant; give 0 or more", skin_angstrom);
     mlff_status status = cpu_path_choose(path, &path);
     if (status != MLFF_OK) return status;
-    mlff_neighbors *neighbors = base_alloc(1, sizeof *neighbors, "the neighbour list");
+    mlff_neighbors *neighbors = base_alloc(1, sizeof *neighbors, "the neighbor list");
     if (!neighbors) return MLFF_ERR_MEMORY;
     neighbors->kernels = choose_kernels(path);
     neighbors->max_threads = max_threads > 0 ? max_threads : team_default_size();
@@ -130,16 +130,16 @@ static bool moved_too_far(const mlff_neighbors *neighbors, const double *positio
 static mlff_status check_batch(const mlff_batch *batch)
 {
     if (!batch->first_atom || batch->n_systems < 1)
-        return mlff_fail(MLFF_ERR_USAGE, "a batch of %d systems has no neighbours; give n_systems and first_atom",
+        return mlff_fail(MLFF_ERR_USAGE, "a batch of %d systems has no neighbors; give n_systems and first_atom",
                          batch->n_systems);
     if (batch->location != MLFF_HOST)
-        return mlff_fail(MLFF_ERR_USAGE, "this neighbour list is made on the host; copy the positions there");
+        return mlff_fail(MLFF_ERR_USAGE, "this neighbor list is made on the host; copy the positions there");
     if (batch->first_atom[0] != 0) return mlff_fail(MLFF_ERR_USAGE, "first_atom[0] is %d; it must be 0", batch->first_atom[0]);
     for (int s = 0; s < batch->n_systems; s++)
         if (batch->first_atom[s + 1] < batch->first_atom[s])
             return mlff_fail(MLFF_ERR_USAGE, "system %d has %d atoms; first_atom must not descend", s,
                              batch->first_atom[s + 1] - batch->first_atom[s]);
-    if (!batch->positions) return mlff_fail(MLFF_ERR_USAGE, "a batch without positions has no neighbours; give positions");
+    if (!batch->positions) return mlff_fail(MLFF_ERR_USAGE, "a batch without positions has no neighbors; give positions");
     return MLFF_OK;
 }
 
@@ -223,7 +223,7 @@ static void find_reverses(mlff_neighbors *neighbors, int begin, int end, int32_t
     int32_t *restrict reverse = neighbors->reverse;
     for (int i = 0; i < neighbors->n_atoms; i++) {
         int32_t low = first[i], high = first[i + 1];
-        while (begin > 0 && low < high) { // the row's first pair with a neighbour >= begin
+        while (begin > 0 && low < high) { // the row's first pair with a neighbor >= begin
             int32_t middle = low + (high - low) / 2;
             if (neighbor[middle] < begin)
                 low = middle + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* neighbors.h: the neighbour list inside: the grid of cells (neighbors_cells.c), the search in it
+/* neighbors.h: the neighbor list inside: the grid of cells (neighbors_cells.c), the search in it
  * (neighbors_kernels.c) that lists all pairs within cutoff + skin, and the pass over that list (neighbors.c) that hands out the
  * pairs within the cutoff.
  *

@@ -15,7 +15,7 @@
 #include "atoms/neighbors.h"
 #include "device/team.h"
 
-// Coordinates beyond this have lost the 1e-7 Å that neighbours need.
+// Coordinates beyond this have lost the 1e-7 Å that neighbors need.
 #define MAX_COORDINATE 1e9
 // An atom further out has been wrapped by nobody for longer than any trajectory; three spans multiplied stay below 2^63.
 #define MAX_WRAP 131072

@@ -109,7 +109,7 @@ static inline int64_t sift_run(const mlff_neighbors *neighbors, int32_t begin, i
 #endif
 
 // Counts what lies in range of an atom, itself included. With `scratch` also lists which (in sorted order) and in which images,
-// those of one neighbour in the order of their shifts; -1 if it does not have the room. *room_out becomes the room needed.
+// those of one neighbor in the order of their shifts; -1 if it does not have the room. *room_out becomes the room needed.
 static inline __attribute__((always_inline)) int64_t search_row(const mlff_neighbors *neighbors, const neighbors_grid *grid,
                                                                 int32_t place, const neighbors_scratch *scratch, int64_t room,
                                                                 int64_t *room_out)

@@ -139,7 +139,7 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
     {"device", 0, "DEVICE", "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                                     \
         {"precision", 0, "PRECISION", "float32, float64 (the reference, CPU), or, on a GPU, tf32, bf16 (float32)"},              \
         {"threads", 0, "N", "CPU threads (all cores this process may use)"},                                                     \
-        {"skin", 0, "ANGSTROM", "of the neighbour list: a larger one is rebuilt less often (0.5)"},                              \
+        {"skin", 0, "ANGSTROM", "of the neighbor list: a larger one is rebuilt less often (0.5)"},                               \
         {"members", 0, "LIST", "of an ensemble, those to run, as 0,3 (all)"},                                                    \
     {                                                                                                                            \
         "random-weights", 0, NULL, "MODEL is fennol-ani2x with random weights: to measure speed"                                 \

@@ -160,7 +160,7 @@ static void print_elements(const mlff_model_info *info)
     fputs("  elements         ", stdout);
     if (info->n_elements == 0) fputs("unknown: the file does not say what it was trained on", stdout);
     for (int i = 0; i < info->n_elements; i++) {
-        int last = i; // runs of neighbours in the periodic table are shortened: H-Es
+        int last = i; // runs of neighbors in the periodic table are shortened: H-Es
         while (last + 1 < info->n_elements && info->elements[last + 1] == info->elements[last] + 1) last++;
         if (i) fputs(", ", stdout);
         fputs(mlff_element_symbol(info->elements[i]), stdout);

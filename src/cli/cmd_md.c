@@ -163,7 +163,7 @@ static void print_summary(simulation *run, bool partial)
         if (run->resident && run->n_states) printf(" (of %" PRId64 " states)", run->n_states);
         printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
                run->last.time_fs - run->first.time_fs);
-        printf("neighbour list rebuilt %" PRId64 " times\n", info.n_rebuilds);
+        printf("neighbor list rebuilt %" PRId64 " times\n", info.n_rebuilds);
     }
     if (!run->to_json) return;
     cli_json *json = &run->json;

@@ -13,7 +13,7 @@
 // ---- what we know of CUPTI -----------------------------------------------------------------------
 
 enum { KIND_COPY = 1, KIND_FILL = 2, KIND_KERNEL = 10, KIND_SYNCHRONIZATION = 38 }; // CUpti_ActivityKind
-enum { DEVICE_WAITS_FOR_EVENT = 2 };                                                // a synchronisation that blocks no host
+enum { DEVICE_WAITS_FOR_EVENT = 2 };                                                // a synchronization that blocks no host
 enum { NOT_COMPATIBLE = 14, NO_PRIVILEGES = 35, OTHER_SUBSCRIBER = 39 };            // CUptiResult
 enum { FLUSH_FORCED = 1 };
 enum { OLDEST_VERSION = 12, FIRST_UNKNOWN_VERSION = 140000 }; // CUDA 11.0; CUDA 14

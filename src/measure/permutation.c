@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // permutation.c: are two groups of runs different? A run is one number here, the logarithm of its median step: steps of one run
-// share its memory layout, its clock and its neighbours on the machine, so that tests on steps find differences where there are
+// share its memory layout, its clock and its neighbors on the machine, so that tests on steps find differences where there are
 // none. The test is the exact permutation test of the difference of means; it holds for any distribution.
 #include <math.h>
 #include <string.h>

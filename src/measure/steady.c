@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // steady.c: from which step on is a run itself? Medians of blocks of steps, in logarithms, are cut where their level
 // changes (optimal partitioning, Jackson et al. 2005, with a squared cost on values that a running median has freed of lone
-// outliers); neighbouring pieces whose levels do not differ by what matters are joined again. Nothing is dropped here: the
+// outliers); neighboring pieces whose levels do not differ by what matters are joined again. Nothing is dropped here: the
 // caller is told what stands before the steady part, and what it cost. Blocks make the work the same for any length.
 #include <math.h>
 #include <string.h>
@@ -91,7 +91,7 @@ static void cut(pieces *p)
     p->first[n] = m;
 }
 
-// Joins the two neighbours that differ least, as long as their difference does not matter.
+// Joins the two neighbors that differ least, as long as their difference does not matter.
 static void join(pieces *p)
 {
     while (p->n > 1) {
@@ -180,7 +180,7 @@ static double binomial_below(int64_t n, double q, int64_t k)
     return fmin(sum, 1.0);
 }
 
-// n over 1 + 2 Σρ of the series "below the percentile or not", summed as long as neighbours' sums are positive (Geyer).
+// n over 1 + 2 Σρ of the series "below the percentile or not", summed as long as neighbors' sums are positive (Geyer).
 static double effective_size(const double *values, int64_t n, double percentile, double fraction)
 {
     enum { LAGS_MAX = 2000, WORK_MAX = 20000000, CORRELATION_MIN = 30 };

@@ -73,7 +73,7 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         MLFF_TRY(parse_members(model, chosen.members, members, &n_members));
     }
     e->options = chosen;
-    e->options.members = NULL; // the caller's text is not kept, nor its struct of hooks
+    e->options.members = NULL; // neither the caller's text nor its struct of hooks is kept
     if (chosen.halo) {
         e->halo = *chosen.halo;
         e->options.halo = &e->halo;
@@ -131,7 +131,7 @@ static mlff_status check_batch(const mlff_model *model, const mlff_batch *batch,
         if (batch->first_atom[s + 1] <= batch->first_atom[s])
             return mlff_fail(MLFF_ERR_USAGE, "system %d of the batch has %d atoms; each needs at least 1", s,
                              (int)(batch->first_atom[s + 1] - batch->first_atom[s]));
-    int n_atoms = batch->location == MLFF_HOST ? batch->first_atom[batch->n_systems] : 0; // on the device the device looks
+    int n_atoms = batch->location == MLFF_HOST ? batch->first_atom[batch->n_systems] : 0; // on the device the plugin checks
     for (int i = 0; i < n_atoms; i++) {
         int z = batch->species[i];
         if (z < 1 || z > MLFF_MAX_ATOMIC_NUMBER || !model->known[z]) return unknown_element(model, batch, i);

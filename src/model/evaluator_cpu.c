@@ -103,7 +103,7 @@ static void begin(void *self)
     stage_begin(&e->clock);
 }
 
-// Neighbor list rows, from the caller's pairs or our own list, with edge vectors in Å.
+// Neighbor list rows, from the caller's pairs or the evaluator's list, with edge vectors in Å.
 static mlff_status find_pairs(cpu_evaluator *e, const mlff_batch *batch, model_graph *graph)
 {
     mlff_status status = MLFF_OK;

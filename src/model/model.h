@@ -99,7 +99,7 @@ typedef struct model_graph {
     const int32_t *first;       /* [n_atoms + 1] */
     const int32_t *neighbor;    /* [n_pairs] */
     const int32_t *reverse;     /* [n_pairs], or NULL: the list is not symmetric, scatter */
-    const double *vectors;      /* [n_pairs][3] from centre to neighbour */
+    const double *vectors;      /* [n_pairs][3] from center to neighbor */
     const unsigned char *owned; /* [n_atoms] or NULL */
     const mlff_halo *halo;      /* or NULL */
 } model_graph;

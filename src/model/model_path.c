@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// model_path.c: a model by name: looked for in the folders of MLFF_MODEL_PATH (separated by ":"), then in the user's data
+// model_path.c: a model by name: searched in the folders of MLFF_MODEL_PATH (separated by ":"), then in the user's data
 // folder, $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models.
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #include "model/model.h"
 
-// Models known by name: what their files may be called, and where their weights come from.
+// Models known by name: names of their files, and where their weights can be had.
 static const struct {
     const char *names[4];
     const char *source;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// pairs.c: pairs handed in by a caller, cut to the model's cutoff and put in canonical order, so that bits do not
-// depend on the order in which an MD engine happened to list them.
+// pairs.c: pairs given by a caller, cut to the model's cutoff and put in canonical order, so that bits do not
+// depend on the order in which an MD engine lists them.
 #include "model/pairs.h"
 
 #include <math.h>
@@ -53,13 +53,13 @@ static mlff_status read_row(pairs_filter *filter, const mlff_batch *batch, int s
     int n = filter->n_pairs - begin;
     pairs_entry *row = filter->entries + begin;
     for (int k = 1; k < n; k++)
-        if (compare(&row[k - 1], &row[k]) >= 0) { // most engines hand over rows in some other order
+        if (compare(&row[k - 1], &row[k]) >= 0) { // most engines have rows in another order
             qsort(row, (size_t)n, sizeof *row, compare_void);
             break;
         }
     for (int k = 1; k < n; k++)
         if (compare(&row[k - 1], &row[k]) == 0)
-            return mlff_fail(MLFF_ERR_VALUE, "atom %d lists its neighbour %d twice with the same shift", i, (int)row[k].neighbor);
+            return mlff_fail(MLFF_ERR_VALUE, "atom %d lists its neighbor %d twice with the same shift", i, (int)row[k].neighbor);
     return MLFF_OK;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pairs.h: pairs handed in by a caller, cut to the model's cutoff and put in canonical order. */
+/* pairs.h: pairs given by a caller, cut to the model's cutoff and put in canonical order. */
 #ifndef PAIRS_H
 #define PAIRS_H
 
@@ -21,7 +21,7 @@ typedef struct pairs_filter {
     int64_t n_growths;
 } pairs_filter;
 
-/* Takes batch->pairs; fails if a pair names an atom outside its system, if two atoms lie on one point, or if a
+/* Takes batch->pairs; fails if a pair names an atom outside its system, if two atoms are at one position, or if a
  * pair of a list said to be symmetric has no reverse. */
 mlff_status pairs_filter_update(pairs_filter *filter, const mlff_batch *batch, double cutoff);
 /* As mlff_neighbors_get; reverse is NULL if the list is not symmetric. */

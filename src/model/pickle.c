@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // pickle.c: the stack machine of Python's pickle, without the part that runs code.
 //
-// Values live in one arena with a fixed budget, so that a small file cannot claim a large memory; nothing here
-// recurses, so that depth costs nothing.
+// Values live in one arena with a fixed budget, so that a small file cannot claim much memory; nothing here
+// recurses, so that depth needs no stack.
 #include "pickle.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ enum {
     MAX_STACK = 1000000,
     MAX_MEMO = 1000000,
     MAX_MARKS = 10000,
-    MAX_DICT_ITEMS = 20000, // keys and values; whoever looks up keys does so in linear time
+    MAX_DICT_ITEMS = 20000, // keys and values; a lookup takes linear time
     MAX_TEXT_BYTES = 1 << 20,
 };
 
@@ -147,7 +147,7 @@ static mlff_status collect(pickle *p, pickle_kind kind, size_t first)
     return status == MLFF_OK ? push(p, container) : status;
 }
 
-// stack[first] … go into the container just below them. An inert object takes them too and forgets them.
+// stack[first] … are added to the container just below them. An inert object accepts and drops them.
 static mlff_status add_items(pickle *p, size_t first, bool pairs)
 {
     size_t floor = p->n_marks ? p->marks[p->n_marks - 1] : 0;
@@ -209,7 +209,7 @@ static mlff_status build(pickle *p)
     if (status != MLFF_OK) return status;
     if (values[0]->kind == PICKLE_OBJECT)
         values[0]->items[2] = values[1];
-    else if (values[0]->kind != PICKLE_DICT) // an OrderedDict's attributes carry nothing we read
+    else if (values[0]->kind != PICKLE_DICT) // the attributes of an OrderedDict are not read
         return fail(p, "state for something that is no object");
     p->n_stack--;
     return MLFF_OK;
@@ -298,7 +298,7 @@ static mlff_status push_real(pickle *p)
     mlff_status status = take(p, 8, &bytes);
     if (status != MLFF_OK) return status;
     uint64_t bits = 0;
-    for (int i = 0; i < 8; i++) bits = bits << 8 | bytes[i]; // big-endian, alone among the opcodes
+    for (int i = 0; i < 8; i++) bits = bits << 8 | bytes[i]; // the only big-endian opcode
     pickle_value *value = make(p, PICKLE_REAL);
     if (value) memcpy(&value->real, &bits, sizeof bits);
     return push_made(p, value);
@@ -546,7 +546,7 @@ void pickle_destroy(pickle *p)
     base_free(p);
 }
 
-// ---- looking at values
+// ---- access to values
 
 const pickle_value *pickle_get(const pickle_value *dict, const char *key)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pickle.h: a pickle read as data. Nothing in it is ever executed or looked up: a class is its name, an object is
- * {class, arguments, state}. The values form a graph that may share parts and refer to itself, so whoever walks it
+ * {class, arguments, state}. The values form a graph that may share parts and refer to itself, so code that walks it
  * bounds the walk. Binary opcodes of protocols 2 to 5, as torch.save writes them. */
 #ifndef PICKLE_H
 #define PICKLE_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// registry.c: the architectures this library has, and the way from a file to a loaded model and back.
+// registry.c: architectures by name; loading, saving, importing and creating models.
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -45,7 +45,7 @@ static const char *known_architectures(char *text, size_t text_bytes)
     return text;
 }
 
-// ---- metadata every architecture has
+// ---- metadata of every architecture
 
 mlff_status model_metadata_number(const mlff_model *model, const char *key, double least, double most, double *value_out)
 {
@@ -189,7 +189,7 @@ mlff_status model_from_weights(model_weights *weights, const char *path, mlff_mo
     model->file = *weights;
     *weights = (model_weights){0};
     char *name = name_of(path);
-    model->name = base_strdup(path); // until all is checked, for errors
+    model->name = base_strdup(path); // named by its path in errors, until all is checked
     if (!name || !model->name) {
         status = MLFF_ERR_MEMORY;
         goto done;
@@ -198,7 +198,7 @@ mlff_status model_from_weights(model_weights *weights, const char *path, mlff_mo
     const char *format = weights_get(&model->file, "format");
     const char *architecture = weights_get(&model->file, "architecture");
     if (!format || strcmp(format, "mlff") != 0 || !architecture)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata does not make it a model file of ours; make one with: mlff import", path);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its metadata is not that of a model file; make one with: mlff import", path);
     const model_architecture *found = model_architecture_find(architecture);
     if (!found)
         MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: its architecture is \"%.40s\"; this version has %s", path, architecture,
@@ -264,13 +264,11 @@ mlff_status mlff_model_load(const char *name, mlff_model **model_out)
     MLFF_TRY(model_path_find(name, &path));
     MLFF_TRY(file_kind_of(path, &kind));
     if (kind == FILE_ZIP || kind == FILE_PICKLE)
-        MLFF_FAIL(MLFF_ERR_FORMAT,
-                  "%s: is a PyTorch file, not a model file of ours; convert it once: mlff import %s -o NAME.safetensors", path,
-                  path);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is a PyTorch file, not a model file; convert it once: mlff import %s -o NAME.safetensors",
+                  path, path);
     if (kind == FILE_NEUROCHEM || kind == FILE_FNX)
-        MLFF_FAIL(MLFF_ERR_FORMAT,
-                  "%s: is a %s file, not a model file of ours; convert it once: mlff import %s -o NAME.safetensors", path,
-                  kind == FILE_FNX ? "FeNNol" : "NeuroChem", path);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is a %s file, not a model file; convert it once: mlff import %s -o NAME.safetensors",
+                  path, kind == FILE_FNX ? "FeNNol" : "NeuroChem", path);
     MLFF_TRY(weights_read(path, &weights));
     MLFF_TRY(model_from_weights(&weights, path, model_out));
 done:
@@ -301,7 +299,7 @@ mlff_status mlff_model_import(const char *path, const mlff_import_options *optio
     MLFF_TRY(base_take_options("mlff_model_import", "mlff_import_options", options, sizeof wanted, &wanted));
     MLFF_TRY(file_kind_of(path, &kind));
     if (kind == FILE_SAFETENSORS)
-        MLFF_FAIL(MLFF_ERR_USAGE, "%s: is a safetensors file, nothing to import; load it as it is", path);
+        MLFF_FAIL(MLFF_ERR_USAGE, "%s: is a safetensors file: nothing to import; load it directly", path);
     if (kind == FILE_PICKLE || kind == FILE_UNKNOWN)
         MLFF_FAIL(MLFF_ERR_FORMAT,
                   "%s: not a SchNetPack model (a zip as torch.save writes it since PyTorch 1.6)%s, nor NeuroChem's (.info) or "

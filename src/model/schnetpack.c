@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // schnetpack.c: a SchNetPack `best_model` (a torch.save of the whole model: a zip with one pickle and one raw array
-// for each storage) as weights and metadata. Every object whose class bears on the result must be one that is known
-// here, and is refused by its name otherwise: that is how a silently different model is avoided.
+// for each storage) as weights and metadata. Every object whose class affects the result must be known here; others are
+// refused by name, so that a different model is never read silently.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static mlff_status expect_class(const reader *r, const pickle_value *object, con
                      name);
 }
 
-// A module may hold nothing but `members` (a list ended by NULL): an extra one would change its result unseen.
+// A module may hold nothing but `members` (a list ended by NULL): an extra one would change the result without notice.
 static mlff_status expect_members(const reader *r, const pickle_value *module, const char *where, const char *const *members)
 {
     static const char *const groups[] = {"_parameters", "_buffers", "_modules"};
@@ -398,7 +398,7 @@ done:
     return status;
 }
 
-// ---- what is done to the energy afterwards
+// ---- postprocessors of the energy
 
 // Nothing happens if there is no such tensor.
 static void scale_tensor(reader *r, const char *name, double scale)
@@ -505,7 +505,7 @@ done:
     return status;
 }
 
-// ---- the whole
+// ---- the whole file
 
 static mlff_status set_units(reader *r, const mlff_import_options *options)
 {

@@ -18,7 +18,7 @@ mlff_status model_take(const mlff_model *model, model_taken *taken, bool optiona
                        const int64_t *shape, const char *name);
 /* The vector `name` of this length, copied as doubles. */
 mlff_status model_take_doubles(const mlff_model *model, model_taken *taken, double *data, int64_t length, const char *name);
-/* Fails on the first tensor that nobody took. */
+/* Fails with MLFF_ERR_FORMAT on the first tensor that was not taken. */
 mlff_status model_taken_all(const mlff_model *model, const model_taken *taken);
 
 #endif

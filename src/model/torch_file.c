@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // torch_file.c: what torch.save writes: a zip whose entries are all stored, with one pickle and one raw array for
-// each storage. Sizes are believed only where they agree with each other and with the bytes that are there.
+// each storage. Sizes are accepted only if they agree with each other and with the length of the file.
 #include "torch_file.h"
 
 #include <inttypes.h>

@@ -79,7 +79,7 @@ static void put(uint8_t *record, size_t offset, const void *value, size_t bytes)
     memcpy(record + offset, value, bytes);
 }
 
-// Times are of the test's clock; `detail` is a copy's direction or a synchronisation's type.
+// Times are of the test's clock; `detail` is a copy's direction or a synchronization's type.
 void fake_cupti_record(int kind, const char *name, int detail, uint32_t stream, int64_t start_ns, int64_t end_ns)
 {
     if (kind < 0 || kind >= 64 || !enabled[kind] || n_records == RECORDS_MAX) return;

@@ -89,7 +89,7 @@ static void test_random_systems(void **state)
 }
 
 // One atom; atoms out of reach; pairs at both cutoffs; a straight line; a cell smaller than the cutoff; a crowd in which
-// one atom has more neighbours than a flush of triples takes.
+// one atom has more neighbors than a flush of triples takes.
 static void test_extremes(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void test_extremes(void **state)
     check_system(model, tiny, "one atom and its images");
     mlff_system_destroy(tiny);
     mlff_system *crowd = ani_random_system(80, 7, 0, 1.1, 8);
-    for (int k = 0; k < 240; k++) crowd->positions[k] *= 0.6; // some 40 neighbours within 3.5 Å: 800 triples an atom
+    for (int k = 0; k < 240; k++) crowd->positions[k] *= 0.6; // some 40 neighbors within 3.5 Å: 800 triples an atom
     check_system(model, crowd, "crowd");
     mlff_system_destroy(crowd);
     mlff_model_destroy(model);
@@ -347,7 +347,7 @@ static void test_members(void **state)
     mlff_model_destroy(model);
 }
 
-// After the first calls nothing is allocated, although neighbours and species change.
+// After the first calls nothing is allocated, although neighbors and species change.
 static void test_no_allocation(void **state)
 {
     (void)state;

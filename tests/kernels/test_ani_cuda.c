@@ -70,7 +70,7 @@ static void test_forms(void **state)
     }
 }
 
-// Pairs at both cutoffs and in contact; a straight line; a cell smaller than the cutoff; more neighbours than rows first hold.
+// Pairs at both cutoffs and in contact; a straight line; a cell smaller than the cutoff; more neighbors than rows first hold.
 static void test_extremes(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void test_extremes(void **state)
     check_system(model, gpu, tiny, "one atom and its images");
     mlff_system_destroy(tiny);
     mlff_system *crowd = ani_random_system(80, 7, 0, 1.1, 8);
-    for (int k = 0; k < 240; k++) crowd->positions[k] *= 0.6; // some 40 neighbours within 3.5 Å: 800 triples an atom
+    for (int k = 0; k < 240; k++) crowd->positions[k] *= 0.6; // some 40 neighbors within 3.5 Å: 800 triples an atom
     check_system(model, gpu, crowd, "crowd");
     mlff_system_destroy(crowd);
     mlff_evaluator_destroy(gpu);

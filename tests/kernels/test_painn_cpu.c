@@ -474,7 +474,7 @@ static void test_beyond_float32(void **state)
     mlff_model_destroy(model);
 }
 
-// After the first calls nothing is allocated, whatever the neighbours do within the skin's list.
+// After the first calls nothing is allocated, whatever the neighbors do within the skin's list.
 static void test_no_allocation(void **state)
 {
     (void)state;

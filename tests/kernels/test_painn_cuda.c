@@ -94,7 +94,7 @@ static void test_trained(void **state)
     }
 }
 
-// The same bits each time; no memory taken after the first calls of a size; sizes and neighbour counts free to change.
+// The same bits each time; no memory taken after the first calls of a size; sizes and neighbor counts free to change.
 static void test_repeats(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void test_fast_modes(void **state)
     mlff_model_destroy(model);
 }
 
-// A large system's neighbours come from bins, and candidates are kept for some steps: the same bits as by looking at all
+// A large system's neighbors come from bins, and candidates are kept for some steps: the same bits as by looking at all
 // pairs, in boxes of all kinds.
 static void test_large(void **state)
 {
@@ -243,7 +243,7 @@ static void test_large(void **state)
                               built("silicon", 1728, 4)};
     memset(systems[2]->periodic, 0, 3);
     systems[3]->periodic[1] = 0;
-    for (int k = 0; k < 3; k++) systems[0]->cell[3 + k] += 0.3 * systems[0]->cell[k]; // triclinic, and other neighbours
+    for (int k = 0; k < 3; k++) systems[0]->cell[3 + k] += 0.3 * systems[0]->cell[k]; // triclinic, and other neighbors
     mlff_evaluator_info info;
     for (int step = 0; step < 12; step++) {
         joined j = join(systems, 4);
@@ -439,7 +439,7 @@ static void test_halo(void **state)
     mlff_model_destroy(model);
 }
 
-// More neighbours than a row first holds; errors named; stages that add up.
+// More neighbors than a row first holds; errors named; stages that add up.
 static void test_limits(void **state)
 {
     (void)state;
@@ -485,7 +485,7 @@ static void test_limits(void **state)
     mlff_model_destroy(model);
 }
 
-// Atoms with a hundred neighbours beside atoms with a few, in one kernel of all layers: who has little to do is there first, and must not
+// Atoms with a hundred neighbors beside atoms with a few, in one kernel of all layers: who has little to do is there first, and must not
 // write what others still read.
 static void test_uneven(void **state)
 {

@@ -269,11 +269,11 @@ static void test_layers(void **state)
                         .positions = positions,
                         .cells = cell,
                         .periodic = periodic};
-    check(model, &dense, &one, 0, 5e-6, "some 50 neighbours each");
-    check(model, &dense, &doubled, 0, 5e-6, "some 50 neighbours each, two tiles a cluster");
+    check(model, &dense, &one, 0, 5e-6, "some 50 neighbors each");
+    check(model, &dense, &doubled, 0, 5e-6, "some 50 neighbors each, two tiles a cluster");
     for (int mode = 0; mode < 3; mode++) {
         const gpu_plan apart = {.cluster = 1, .tile = 16, .edge_mode = mode};
-        check(model, &dense, &apart, 0, 5e-6, "some 50 neighbours each, a kernel for each part");
+        check(model, &dense, &apart, 0, 5e-6, "some 50 neighbors each, a kernel for each part");
     }
     mlff_model_destroy(model);
     mlff_model_destroy(flat);
@@ -363,7 +363,7 @@ static void make_boxes(boxes *b)
         double cell[9];
         unsigned char periodic[3];
     } kinds[5] = {{500, {26, 0, 0, 6, 24, 0, -5, 4, 25}, {1, 1, 1}}, // three bins and more along each axis
-                  {200, {9, 0, 0, 0, 31, 0, 2, 0, 18}, {1, 1, 0}},   // its own neighbour along x
+                  {200, {9, 0, 0, 0, 31, 0, 2, 0, 18}, {1, 1, 0}},   // its own neighbor along x
                   {300, {14, 0, 0, 0, 14, 0, 0, 0, 60}, {0, 0, 1}},
                   {180, {25, 0, 0, 0, 25, 0, 0, 0, 40}, {0, 0, 0}},
                   {20, {40, 0, 0, 0, 40, 0, 0, 0, 40}, {1, 1, 1}}}; // a gas: bins are larger than they need be
@@ -396,7 +396,7 @@ static void make_boxes(boxes *b)
                             .periodic = b->periodic};
 }
 
-// Neighbours by bins give the rows that all pairs give, bit for bit, whether candidates are new or kept.
+// Neighbors by bins give the rows that all pairs give, bit for bit, whether candidates are new or kept.
 static void test_bins(void **state)
 {
     (void)state;
@@ -557,7 +557,7 @@ static void test_pairs_and_ghosts(void **state)
     mlff_neighbors_get(near, &short_pairs, NULL, NULL);
     short_pairs.symmetric = 1;
     m.batch.pairs = &short_pairs;
-    check(model, &m.batch, &bins, 0, 5e-6, "pairs handed in, of few neighbours");
+    check(model, &m.batch, &bins, 0, 5e-6, "pairs handed in, of few neighbors");
     // One of them without its reverse.
     support_results all = reference_of(model, &m.batch), out = all;
     gpu_report report = {0};

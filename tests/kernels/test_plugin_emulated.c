@@ -125,7 +125,7 @@ static support_results reference_of(const mlff_model *model, const mlff_batch *b
 }
 
 // Ragged batches equal the reference, and their systems one by one; after the first call of a size nothing is allocated
-// and nothing captured, whatever the numbers of neighbours.
+// and nothing captured, whatever the numbers of neighbors.
 static void test_host(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void test_host(void **state)
     int64_t pairs = 0;
     for (int step = 0; step < 4; step++) {
         mlff_evaluator_info info;
-        for (int k = 0; k < 9 * N_SYSTEMS; k++) s.cells[k] *= 1.05; // fewer and fewer neighbours
+        for (int k = 0; k < 9 * N_SYSTEMS; k++) s.cells[k] *= 1.05; // fewer and fewer neighbors
         for (int k = 0; k < 3 * 18; k++) s.positions[k] *= 1.05;
         support_results next = support_compute(evaluator, &s.batch), then = reference_of(s.model, &s.batch);
         compare("expanded batch", &next, &then);
@@ -535,7 +535,7 @@ static void test_dynamics(void **state)
     follow(bath, MLFF_LANGEVIN, 600, 0);
     mlff_system_destroy(molecule);
     mlff_system_destroy(bath);
-    // 64 neighbours fit a row at first: a hot crowd that begins with 62 and has 67 after ten steps.
+    // 64 neighbors fit a row at first: a hot crowd that begins with 62 and has 67 after ten steps.
     crowd = support_random_system(8, 1, 1.2, 16);
     for (int k = 0; k < 9; k++) crowd->cell[k] *= 0.77;
     for (int k = 0; k < 24; k++) crowd->positions[k] *= 0.77;

@@ -36,12 +36,12 @@ def water(n):
     for i in range(n):
         for j in range(n):
             for k in range(n):
-                centre = [3.2 * x + 1.5 + numbers.uniform(-0.1, 0.1) for x in (i, j, k)]
+                center = [3.2 * x + 1.5 + numbers.uniform(-0.1, 0.1) for x in (i, j, k)]
                 a, b = numbers.uniform(0, 2 * math.pi), numbers.uniform(0, math.pi)
                 axes = ([math.cos(a), math.sin(a), 0], [-math.sin(a) * math.cos(b), math.cos(a) * math.cos(b), math.sin(b)])
-                atoms.append(("O", centre))
+                atoms.append(("O", center))
                 for side in (1, -1):
-                    atoms.append(("H", [c + side * 0.76 * u + 0.58 * v for c, u, v in zip(centre, *axes)]))
+                    atoms.append(("H", [c + side * 0.76 * u + 0.58 * v for c, u, v in zip(center, *axes)]))
     length = 3.2 * n if n > 1 else 40.0
     return [[length, 0, 0], [0, length, 0], [0, 0, length]], atoms
 

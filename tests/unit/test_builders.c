@@ -146,7 +146,7 @@ static void builds_crystals(void **state)
                 double distance;
                 int n = count_nearest(system, i, &distance);
                 if (n != cases[k].n_neighbors || fabs(distance - cases[k].distance) > 1e-9)
-                    fail_msg("%s, %d atoms, atom %d: %d neighbours at %.6f Å", cases[k].name, system->n_atoms, i, n, distance);
+                    fail_msg("%s, %d atoms, atom %d: %d neighbors at %.6f Å", cases[k].name, system->n_atoms, i, n, distance);
             }
             mlff_system_destroy(system);
         }

@@ -225,7 +225,7 @@ static void test_no_allocation(void **state)
 
 // ---- temperature --------------------------------------------------------------------------------------------------------
 
-// The degrees of freedom: 3 of each free atom; without bath and fixed atoms, those of the centre of mass are no heat.
+// The degrees of freedom: 3 of each free atom; without bath and fixed atoms, those of the center of mass are no heat.
 static void test_degrees_of_freedom(void **state)
 {
     (void)state;

@@ -102,7 +102,7 @@ static void test_charts_or_a_word(void **state)
     int n;
     char *page = page_of(hostile, &n);
     if (page_chart_library[0]) {
-        assert_non_null(strstr(page, "Permission is hereby granted")); // its licence goes with it
+        assert_non_null(strstr(page, "Permission is hereby granted")); // its license goes with it
         assert_null(strstr(page, "Without charts"));
     } else {
         assert_non_null(strstr(page, "Without charts"));

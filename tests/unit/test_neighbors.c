@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// test_neighbors.c: the neighbour list against the definition: all pairs of all images, one by one.
+// test_neighbors.c: the neighbor list against the definition: all pairs of all images, one by one.
 // Pairs, shifts and vectors are compared exactly: both sides form r = (x_j - x_i) + (S0 a + S1 b + S2 c) in double.
 #include "atoms/neighbors.h"
 #include "support.h"

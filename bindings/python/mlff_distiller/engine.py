@@ -59,7 +59,7 @@ class ModelInfo:
     Attributes:
         elements: atomic numbers it knows, ascending; empty where unknown.
         n_members: of an ensemble, whose mean the energy is; 1 where it is none.
-        cutoff: Å, of the neighbour list.
+        cutoff: Å, of the neighbor list.
         trained: False for random weights, of which only the speed means something.
         conservative: forces are the derivative of the energy.
         energy_unit: the file's unit in eV.
@@ -204,7 +204,7 @@ def _text(value: bytes | None) -> str:
 
 
 class Evaluator:
-    """One model on one device in one precision, with its buffers and its neighbour list.
+    """One model on one device in one precision, with its buffers and its neighbor list.
 
     Calls from several threads wait for each other; for speed give each thread its own evaluator (the model is shared).
 
@@ -212,7 +212,7 @@ class Evaluator:
         model: a Model, or the path of a model file.
         device: "cpu", "cuda", "cuda:1", or "auto": a GPU where one works, else the CPU.
         precision: "float32", "float64" (the reference, on the CPU), or, on a GPU, "tf32" or "bf16".
-        skin: Å, of the neighbour list; 0 rebuilds it at each call.
+        skin: Å, of the neighbor list; 0 rebuilds it at each call.
         n_threads: of the CPU; 0 takes all cores this process may use.
         cpu_path: "avx512", "avx2", "portable"; None takes the best there is.
         members: of an ensemble, those to run, as [0, 3]; None: all.

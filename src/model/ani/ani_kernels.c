@@ -2,7 +2,7 @@
 // ani_kernels.c: ANI's own pieces of the float32 step, compiled once per instruction set.
 //
 //   radial    G_R[p][k] += ¼ exp(−η_R (d − s_k)²) f(d; R_cr)
-//   angular   with X = 0.95 cos θ, Y = √(1 − X²), u_z = ½(1 + X cos s_z + Y sin s_z) of neighbours j < k:
+//   angular   with X = 0.95 cos θ, Y = √(1 − X²), u_z = ½(1 + X cos s_z + Y sin s_z) of neighbors j < k:
 //             G_A[pq][a][z] += P_a Q_z f_j f_k,   P_a = exp(−η_A (½(d_j + d_k) − s_a)²),   Q_z = 2 u_z^ζ
 // Triples are laid out flat, row j after row j (k = j + 1 …), so that exponentials and powers run over full vectors; the
 // sums over triples then run in quads of four sections, with the block of a pair of species in registers. The reverse pass
@@ -141,7 +141,7 @@ static void radial(const ani_shape *shape, const ani_row *row, const ani_neighbo
     }
 }
 
-// slope[k] = dE/dd of each neighbour's radial part.
+// slope[k] = dE/dd of each neighbor's radial part.
 static void radial_backward(const ani_shape *shape, const ani_row *row, const ani_neighbors *neighbors, const float *bar,
                             float *slope)
 {
@@ -370,7 +370,7 @@ static void block_sums_of_any(int n_shifts, int n_sections, ani_scratch *s, int 
     }
 }
 
-// Row j of triples: its parts of dE/dr of neighbour j and of each k.
+// Row j of triples: its parts of dE/dr of neighbor j and of each k.
 static void triples_backward(ani_scratch *s, int n, int j, int t)
 {
     const float *S0 = s->S + t, *Sr = S0 + s->triple_capacity, *SX = Sr + s->triple_capacity;

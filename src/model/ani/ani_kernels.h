@@ -22,7 +22,7 @@ typedef struct ani_shape {
     int pair_column[ANI_MAX_SPECIES][ANI_MAX_SPECIES]; /* first column of the block of two active species */
 } ani_shape;
 
-/* Neighbours of one atom, those within the angular cutoff first, each part by species: run r ends before end[r]; runs
+/* Neighbors of one atom, those within the angular cutoff first, each part by species: run r ends before end[r]; runs
  * 0 … n_active − 1 are the angular part's, n_active … 2 n_active − 1 the rest's. Arrays of a row are aligned. */
 typedef struct ani_row {
     int n, n_angular;

@@ -11,7 +11,7 @@
 typedef struct edge {
     int pair; // index in the graph's list
     int species;
-    double d, u[3];          // distance and direction from the centre
+    double d, u[3];          // distance and direction from the center
     double fr, dfr, fa, dfa; // cutoffs of the radial and the angular part, and their slopes
 } edge;
 

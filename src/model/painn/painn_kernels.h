@@ -11,7 +11,7 @@
 
 /* A directed pair: one cache line. */
 typedef struct painn_pair {
-    float u[3];        /* direction from centre to neighbour */
+    float u[3];        /* direction from center to neighbor */
     int32_t knot;      /* interval of the filter table */
     float w[6], dw[6]; /* weights of its six rows: for W and for dW/dd */
 } painn_pair;
@@ -21,14 +21,14 @@ typedef struct painn_edges {
     int F, begin, end;
     const float *table;
     size_t slice;                 /* floats from one slice of 16 features to the next */
-    const int32_t *first, *other; /* rows of each atom: in the forward sum its own pairs and their neighbours, in the
-                                     reverse sum the pairs that end in it and their centres */
+    const int32_t *first, *other; /* rows of each atom: in the forward sum its own pairs and their neighbors, in the
+                                     reverse sum the pairs that end in it and their centers */
     const int32_t *pair;          /* index of the pair in `pairs`, or NULL: the row's own */
     const painn_pair *pairs;
     const float *x, *mu;         /* layer input: x [n][3][F] (layer 0: [species][3][F]), mu [n][3][F] (layer 0: NULL) */
     const int32_t *x_row;        /* layer 0: species; else NULL: row j of x is atom j */
     float *q, *mu_out;           /* forward: q += Δq in place; mu_out = mu + Δμ */
-    const float *q_bar, *mu_bar; /* reverse, read at the centres */
+    const float *q_bar, *mu_bar; /* reverse, read at the centers */
     float *x_bar, *mu_bar_out;   /* reverse: x_bar [end − begin][3][F], mu_bar_out [n][3][F] = mu_bar + …; NULL in layer 0 */
     float *pair_bar;             /* reverse: [n_pairs][4][16] partial sums of dE/dd and ū, 16 lanes to be added up */
     /* reverse: rows end at last[j]; from first_new[j] on, pair_bar is set, before it is added to */

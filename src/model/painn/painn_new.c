@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// painn_new.c: an untrained PaiNN with SchNetPack's initialisation: Xavier-uniform weights, zero biases,
+// painn_new.c: an untrained PaiNN with SchNetPack's initialization: Xavier-uniform weights, zero biases,
 // an embedding from N(0, 1). Each tensor draws from its own stream of the seed.
 #include <math.h>
 #include <stddef.h>
@@ -57,7 +57,7 @@ done:
     return status;
 }
 
-// Gaussians: centres evenly from 0 to the cutoff, their distance as width. Bessel: frequencies (k + 1) π / cutoff.
+// Gaussians: centers evenly from 0 to the cutoff, their distance as width. Bessel: frequencies (k + 1) π / cutoff.
 static mlff_status add_radial(struct maker *maker, const painn_options *options)
 {
     int K = options->n_radial;

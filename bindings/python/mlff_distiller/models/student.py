@@ -28,7 +28,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         model: path of a model file (.safetensors), or a `Model`.
         device: "auto" (a GPU where one works, else the CPU), "cpu", "cuda", "cuda:1".
         precision: "float32"; "float64", the reference, of the CPU; "tf32", "bf16", fast modes of GPUs.
-        skin: Å, of the neighbour list; more means fewer rebuilds and more pairs.
+        skin: Å, of the neighbor list; more means fewer rebuilds and more pairs.
         n_threads: of the CPU; 0 takes all cores this process may use.
         members: of an ensemble, those to run, as [0, 3]; None: all, and the results are their mean.
         uncertainty: True adds what `ensemble` gives to the results of each calculation (of an ensemble, on the CPU).

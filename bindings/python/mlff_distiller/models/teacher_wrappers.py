@@ -250,7 +250,7 @@ class FeNNolCalculator(_Teacher):
         model_name: "ani2x", …: NAME*.fnx in the folders above; instead of `model_path`.
         device: "cuda", "cuda:1", "cpu"; None: what JAX prefers.
         precision: "float32" or "float64".
-        gpu_preprocessing: neighbour lists on the GPU (fennol's own default is a list on the CPU, quadratic in atoms); None:
+        gpu_preprocessing: neighbor lists on the GPU (fennol's own default is a list on the CPU, quadratic in atoms); None:
             on where the device is a GPU.
         matmul_precision: "default", "high", "highest": of products in float32.
         calculator_options: handed to FENNIXCalculator ("use_atom_padding", "energy_terms").
