@@ -222,8 +222,10 @@ MLFF_API void mlff_profile_destroy_runs(mlff_profile **profiles, int n_profiles)
  * components {name: {time_ms, percentage, is_hotspot}}. Free with mlff_text_free. Fails with MLFF_ERR_USAGE,
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_hotspots_json(const mlff_profile *profile, double threshold_pct, char **text_out);
-/* The report people read in a terminal: tables, shares, verdicts, recommendations. `width` columns (0: 100). UTF-8. Fails
- * with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+/* The report on one screen, some 20 to 30 lines: the numbers, one bar of the step's parts, three reasons, targets that are missed,
+ * what to do first. `width` columns (0: 100). UTF-8. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_profile_text_short(const mlff_profile *profile, int width, char **text_out);
+/* The whole report: tables, shares, verdicts, recommendations. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_text(const mlff_profile *profile, int width, char **text_out);
 /* A page for a browser: one file that needs no network, with charts where this build has a plotting library (the page says
  * if not), readable on a phone and on paper. `title` NULL: the first profile's name. Free with mlff_text_free. Fails with

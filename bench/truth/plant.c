@@ -193,7 +193,8 @@ int main(int argc, char **argv)
     options.split = options.overhead = 0;
     if (mlff_system_build("silicon", 8, 0, &system) != MLFF_OK ||
         mlff_trajectory_thermal(system, 300.0, 0, &trajectory) != MLFF_OK ||
-        mlff_profile_run(&callable, trajectory, &options, &profile) != MLFF_OK || mlff_profile_save(profile, argv[2]) != MLFF_OK) {
+        mlff_profile_run(&callable, trajectory, &options, &profile) != MLFF_OK ||
+        mlff_profile_save(profile, argv[2]) != MLFF_OK) {
         fprintf(stderr, "plant: %s\n", mlff_last_error());
         return 1;
     }

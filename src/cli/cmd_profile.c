@@ -24,6 +24,8 @@ static const cli_option options[] = {
     {"print-nsys", 0, NULL, "print the Nsight Systems and Compute commands for this run, and do not run"},
     {"properties", 0, "LIST", "of energy, forces, stress (energy,forces)"},
     {"output", 'o', "FILE", "write the report as JSON; - is --json"},
+    {"full", 0, NULL, "print the whole report, in place of the one that fits on a screen"},
+    {"quiet", 0, NULL, "print nothing; for use with --output"},
     {"json", 0, NULL, "the report as JSON on standard output, in place of the text"},
     {"until-precision", 0, "PCT",
      "end before --n-steps once the percentile of --precision-of is known within ± this, % (at 95 %)"},
@@ -103,7 +105,7 @@ typedef struct request {
     mlff_dynamics_options dynamics;
     mlff_profile_options options;
     const char *path, *json_path, *what_if;
-    bool json;
+    bool json, full, quiet;
     int n_runs;
 } request;
 
@@ -116,6 +118,8 @@ static int parse(cli_arguments *arguments, request *wanted)
     wanted->json_path = cli_text(arguments, "output", NULL);
     wanted->what_if = cli_text(arguments, "what-if", NULL);
     wanted->json = cli_given(arguments, "json");
+    wanted->full = cli_given(arguments, "full");
+    wanted->quiet = cli_given(arguments, "quiet");
     if (wanted->json_path && strcmp(wanted->json_path, "-") == 0) { // one thing on standard output
         wanted->json = true;
         wanted->json_path = NULL;
@@ -143,6 +147,8 @@ static int parse(cli_arguments *arguments, request *wanted)
     wanted->options.properties = parse_properties(properties);
     if (!wanted->options.properties)
         return cli_usage_error(arguments, "--properties '%s' is not a list of energy, forces, stress", properties);
+    if (wanted->quiet && (wanted->full || wanted->json))
+        return cli_usage_error(arguments, "--quiet prints nothing; it excludes --full and --json");
     if (cli_given(arguments, "precision-of") && !cli_given(arguments, "until-precision"))
         return cli_usage_error(arguments, "--precision-of needs --until-precision");
     if (wanted->options.trace_path && strcmp(wanted->options.trace_path, "-") == 0)
@@ -171,6 +177,12 @@ done:
     return status;
 }
 
+static mlff_status report_text(const request *wanted, const mlff_profile *profile, char **text_out)
+{
+    return wanted->full ? mlff_profile_text(profile, cli_width(), text_out)
+                        : mlff_profile_text_short(profile, cli_width(), text_out);
+}
+
 static mlff_status report(const request *wanted, const mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -178,7 +190,8 @@ static mlff_status report(const request *wanted, const mlff_profile *profile)
     const char *asked = getenv(COMPARE_REPORT); // by mlff compare --run
     if (asked) MLFF_TRY(mlff_profile_save(profile, asked));
     if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path)); // first: it is what cannot be made again
-    MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : mlff_profile_text(profile, cli_width(), &text));
+    if (wanted->quiet) return MLFF_OK;
+    MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : report_text(wanted, profile, &text));
     fputs(text, stdout);
     if (*text && text[strlen(text) - 1] != '\n') putchar('\n');
     if (wanted->what_if && !wanted->json) {
@@ -221,8 +234,8 @@ static int run_many(cli_arguments *arguments, const request *wanted)
     cli_interrupt_catch();
     MLFF_TRY(profile_runs(arguments, wanted->n_runs, &profiles, &n));
     if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
-    if (!wanted->json) {
-        MLFF_TRY(mlff_profile_text(profile_runs_middle(profiles, n), cli_width(), &text));
+    if (!wanted->json && !wanted->quiet) {
+        MLFF_TRY(report_text(wanted, profile_runs_middle(profiles, n), &text));
         fputs(text, stdout);
         profile_runs_print(profiles, n);
     }
@@ -243,7 +256,7 @@ static int run_sizes(cli_arguments *arguments, const request *wanted, const char
     cli_interrupt_catch();
     MLFF_TRY(profile_sizes(arguments, sizes, &profiles, &n));
     if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
-    if (!wanted->json) profile_sizes_print(profiles, n);
+    if (!wanted->json && !wanted->quiet) profile_sizes_print(profiles, n);
 done:
     profile_runs_free(profiles, n);
     return cli_exit(status);
@@ -315,7 +328,7 @@ static int run(cli_arguments *arguments)
     cli_interrupt_catch();
     wanted.options.progress = on_progress;
     wanted.options.progress_context = &progress;
-    if (!wanted.json)
+    if (!wanted.json && !wanted.quiet)
         printf("%s: %s; %s trajectory, %s, %s\n", arguments->positional[0], input.text, trajectories[wanted.kind], setup.device,
                setup.precision);
     fflush(stdout);
@@ -325,7 +338,7 @@ static int run(cli_arguments *arguments)
         measured = cli_in(wanted.path, measured);
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     if (profile) MLFF_TRY(report(&wanted, profile));
-    if (profile && measured == MLFF_OK && !wanted.json) try_one_thread(arguments, &setup, profile);
+    if (profile && measured == MLFF_OK && !wanted.json && !wanted.quiet) try_one_thread(arguments, &setup, profile);
     if (profile && mlff_profile_leaks(profile) > 0 && measured == MLFF_OK)
         MLFF_FAIL(MLFF_ERR_VALUE, "memory leaks: see \"Memory\" in the report");
     if (profile) mlff_profile_summary_get(profile, &summary);
@@ -346,11 +359,10 @@ const cli_command profile_command = {
     .usage = "MODEL [INPUT | --system NAME --n-atoms N] [--trajectory thermal|md|file] [--n-steps K]\n"
              " [--warmup W] [--properties energy,forces,stress] [-o REPORT.json] [OPTIONS]",
     .details =
-        "Measures each step of a trajectory and says where the time goes: mean, median, spread and tail of the latency (ms), "
-        "the\n"
-        "stages of a step with their shares, memory along the run, what stands out and what to do about it, and how the run\n"
-        "stands against the targets (verdicts inform: a missed target is no failure of the command, exit status 0; a memory leak "
-        "is, 1).\n"
+        "Measures each step of a trajectory and says where the time goes: median, mean and tail of the latency, the parts of a\n"
+        "step, why it takes so long, which targets are missed and what to do first, on one screen; --full adds the tables\n"
+        "(stages, slow steps and their causes, memory, environment). A missed target is no failure of the command (exit status\n"
+        "0); a memory leak is (1).\n"
         "A file with several frames of different atoms is measured as it is; of INPUT, thermal and md take the first frame.\n"
         "Ctrl-C ends the run, exit status 130; what was measured is reported and written, marked partial.",
     .examples = "mlff profile painn.safetensors\n"

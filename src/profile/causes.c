@@ -11,6 +11,8 @@
 #define USUAL 0.5             // a tag in more than this part of all steps explains none of them
 #define REBUILD_REACH 1.3     // a rebuild alone takes no longer than this times the median of steps with one
 #define WORK_LEAST 0.3        // of the usual processor time: less than this beyond it is jitter of caches and clocks, not work
+#define COLD_NS 2e5           // nor is so much, where other programs run: they empty the caches
+#define COLD_SHARE 0.01       // of the time waiting for a CPU
 #define KERNEL_SHARE 0.5      // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
 
@@ -79,8 +81,9 @@ static void take(float *excess, int cause, double *pool, double amount)
 static void divide_blocked(const analysis *a, const float *parts, uint32_t tags, double off, float *excess)
 {
     bool gpu = strncmp(a->profile->device, "cuda", 4) == 0;
-    double others = beyond(a, parts, PART_OTHERS);
-    take(excess, CAUSE_CPU_WAIT, &off, beyond(a, parts, PART_TEAM_WAIT));
+    double others = fmin(beyond(a, parts, PART_OTHERS), off), for_threads = off - others;
+    take(excess, CAUSE_CPU_WAIT, &for_threads, beyond(a, parts, PART_TEAM_WAIT)); // another thread was waited for, and it waited
+    off = others + for_threads;
     if (isnan(parts[PART_WAIT]) && tags & TAG_PREEMPTED) take(excess, CAUSE_CPU_WAIT, &off, off);
     if (tags & TAG_CHILD) take(excess, CAUSE_CHILD, &off, off);
     if (tags & TAG_FILES) take(excess, CAUSE_FILES, &off, off);
@@ -106,7 +109,8 @@ static void divide_running(const analysis *a, const float *parts, uint32_t tags,
     if (touches_memory(a, parts)) take(excess, memory, &cpu, a->kernel_heavy ? cpu : beyond(a, parts, PART_FAULTS));
     take(excess, CAUSE_FILES, &cpu, beyond(a, parts, PART_FILES));
     if (tags & TAG_CLOCK) take(excess, CAUSE_CLOCK, &cpu, WORK_LEAST * a->usual.cpu);
-    take(excess, cpu > WORK_LEAST * a->usual.cpu && !gpu ? CAUSE_WORK : UNKNOWN_CAUSE, &cpu, cpu);
+    bool work = cpu > WORK_LEAST * a->usual.cpu && !(p->tail.cpu_wait_share > COLD_SHARE && cpu < COLD_NS);
+    take(excess, work && !gpu ? CAUSE_WORK : UNKNOWN_CAUSE, &cpu, cpu);
 }
 
 // The excess of one step, ns, over causes.

@@ -68,12 +68,6 @@ static int heavier(const void *a, const void *b)
     return (x->share < y->share) - (x->share > y->share);
 }
 
-// Medians: on a busy machine the means of stages say which of them lost the processor.
-static double typical_ms(const profile_stage *row)
-{
-    return isfinite(row->shown.median_ms) ? row->shown.median_ms : row->shown.mean_ms;
-}
-
 static mlff_status groups_make(const mlff_profile *profile, group **groups_out, int *n_out)
 {
     int n = 0;
@@ -85,10 +79,10 @@ static mlff_status groups_make(const mlff_profile *profile, group **groups_out, 
         int k = 0;
         while (k < n && (strcmp(groups[k].first->name, row->name) != 0 || strcmp(groups[k].first->phase, row->phase) != 0)) k++;
         if (k == n) groups[n++] = (group){.first = row, .heaviest = row};
-        groups[k].time_ms += typical_ms(row);
-        total_ms += typical_ms(row);
+        groups[k].time_ms += profile_stage_typical_ms(row);
+        total_ms += profile_stage_typical_ms(row);
         groups[k].n_rows++;
-        if (typical_ms(row) > typical_ms(groups[k].heaviest)) groups[k].heaviest = row;
+        if (profile_stage_typical_ms(row) > profile_stage_typical_ms(groups[k].heaviest)) groups[k].heaviest = row;
     }
     for (int k = 0; k < n && total_ms > 0.0; k++) groups[k].share = groups[k].time_ms / total_ms;
     qsort(groups, (size_t)n, sizeof *groups, heavier);
@@ -124,7 +118,7 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     if (g->n_rows > 1) {
         snprintf(where, sizeof where, " (%.40s%s%d layers)", phase, *phase ? ", " : "", g->n_rows);
         snprintf(detail, sizeof detail, ", most of it layer %d with %s", g->heaviest->shown.layer,
-                 PROFILE_TIME(typical_ms(g->heaviest)));
+                 PROFILE_TIME(profile_stage_typical_ms(g->heaviest)));
     } else if (row->shown.layer >= 0) {
         snprintf(where, sizeof where, " (%.40s%slayer %d)", phase, *phase ? ", " : "", row->shown.layer);
     } else {
@@ -319,7 +313,7 @@ done:
     return status;
 }
 
-static mlff_status say_conditions(mlff_profile *profile)
+static mlff_status say_conditions(mlff_profile *profile, bool crowded)
 {
     mlff_status status = MLFF_OK;
     const char *build = environment_find(&profile->environment, "build");
@@ -334,7 +328,7 @@ static mlff_status say_conditions(mlff_profile *profile)
         MLFF_TRY(say(profile,
                      "the processor's governor is \"%s\": its clock follows the load; set \"performance\" for steady times",
                      governor));
-    if (load && cores && atof(load) > 0.5 + 0.5 * atof(cores))
+    if (!crowded && load && cores && atof(load) > 0.5 + 0.5 * atof(cores))
         MLFF_TRY(say(
             profile,
             "the machine was busy when the run began (load %s on %s cores): times are longer and vary more than on an idle one",
@@ -371,7 +365,7 @@ mlff_status hotspots_recommend(mlff_profile *profile)
     MLFF_TRY(say_tail(profile, crowded));
     if (!crowded) MLFF_TRY(say_drift(profile));
     MLFF_TRY(say_memory(profile));
-    MLFF_TRY(say_conditions(profile));
+    MLFF_TRY(say_conditions(profile, crowded));
 done:
     return status;
 }

@@ -102,7 +102,9 @@ static void write_head(base_text *page, const mlff_profile *profile)
     base_text_add(page, "<p class=\"soft\">");
     html_textf(page, "%s on %s, %s, %s; %lld steps after %lld of warm-up", profile->model_name, profile->device,
                profile->system_size, profile->timestamp, (long long)s->n_steps, (long long)s->n_warmup);
-    base_text_add(page, "</p>\n<div class=\"cards\">\n");
+    base_text_add(page, "</p>\n");
+    html_verdict(page, profile);
+    base_text_add(page, "<div class=\"cards\">\n");
     card(page, "median step", "%s", PROFILE_TIME(s->latency_ms.median));
     card(page, "mean step", "%s", PROFILE_TIME(s->latency_ms.mean));
     card(page, "P95", "%s", PROFILE_TIME(s->latency_ms.p95));
@@ -114,11 +116,6 @@ static void write_head(base_text *page, const mlff_profile *profile)
     card(page, "per atom", "%.4g µs", s->us_per_atom);
     card(page, "memory", "%+.2f MB", s->memory_delta_gb * 1024.0);
     base_text_add(page, "</div>\n");
-    why_line lines[WHY_LINES];
-    int n_lines = why(profile, lines);
-    if (n_lines > 0) base_text_add(page, "<p>Why a step takes %s:</p>\n<ol>\n", PROFILE_TIME(s->latency_ms.mean));
-    for (int i = 0; i < n_lines; i++) element(page, "li", "", lines[i].text);
-    if (n_lines > 0) base_text_add(page, "</ol>\n");
     if (*profile->notes) {
         base_text_add(page, "<p>Notes: ");
         html_text(page, profile->notes);
@@ -196,12 +193,12 @@ static void write_budget(base_text *page, const mlff_profile *profile)
                       (int)lround(fmin(fmax(b.ms[k] / b.step_ms, 0.0), 1.0) * 100.0));
     }
     base_text_add(page, "<tr>");
-    cell(page, "%s", b.traced ? "step (watched)" : "step");
+    cell(page, "%s", b.traced ? "step (traced)" : "step");
     cell(page, "%s", PROFILE_TIME(b.step_ms));
     base_text_add(page, "<td></td><td class=\"bar\"></td></tr>\n");
     if (b.usual_ms > 0.0) {
         base_text_add(page, "<tr>");
-        cell(page, "step (nobody watches)");
+        cell(page, "step (not traced)");
         cell(page, "%s", PROFILE_TIME(b.usual_ms));
         base_text_add(page, "<td></td><td class=\"bar\"></td></tr>\n");
     }
@@ -364,7 +361,7 @@ static void write_environment(base_text *page, const mlff_profile *profile)
         element(page, "td", "class=\"text\"", sentence);
         energy_clock_text(profile->energy, sentence, sizeof sentence);
         base_text_add(page, "</tr>\n<tr><td>GPU</td>");
-        element(page, "td", "class=\"text\"", *sentence ? sentence : "no clock was told");
+        element(page, "td", "class=\"text\"", *sentence ? sentence : "clock not available");
         base_text_add(page, "</tr>\n");
     }
     if (isfinite(profile->quantum_ns)) {
@@ -449,23 +446,6 @@ static void write_foot(base_text *page, const html_contents *contents)
     base_text_add(page, "</script>\n<script>%s</script>\n<script>%s</script>\n</body></html>\n", page_chart_library, page_script);
 }
 
-static void write_comparison(base_text *page, const mlff_profile *const *profiles, int n, int n_first)
-{
-    mlff_comparison *comparison = NULL;
-    char *text = NULL;
-    base_text_add(page, "<h2>Comparison</h2>\n");
-    if (mlff_profile_compare(profiles, n_first, profiles + n_first, n - n_first, NULL, &comparison) != MLFF_OK ||
-        mlff_comparison_text(comparison, &text) != MLFF_OK) {
-        element(page, "p", "class=\"warn\"", mlff_last_error());
-    } else {
-        base_text_add(page, "<div class=\"scroll\"><pre>");
-        html_text(page, text);
-        base_text_add(page, "</pre></div>\n");
-    }
-    mlff_text_free(text);
-    mlff_comparison_destroy(comparison);
-}
-
 mlff_status mlff_profile_html(const mlff_profile *const *profiles, int n_profiles, const char *title, char **text_out)
 {
     return mlff_profile_html_compared(profiles, n_profiles, 0, title, text_out);
@@ -496,8 +476,8 @@ mlff_status html_page(const html_contents *contents, char **text_out)
     html_text(&page, contents->title);
     base_text_add(&page, "</h1>\n");
     if (contents->rivals) html_rivals(&page, contents->rivals);
+    if (contents->n_first > 0) html_comparison(&page, profiles, n_profiles, contents->n_first);
     if (n_profiles > 1) write_overview(&page, profiles, n_profiles);
-    if (contents->n_first > 0) write_comparison(&page, profiles, n_profiles, contents->n_first);
     if (n_profiles > 0) write_scaling(&page, profiles, n_profiles);
     for (int i = 0; i < n_profiles; i++) write_run(&page, profiles[i], i, n_profiles);
     write_foot(&page, contents);

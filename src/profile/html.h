@@ -26,4 +26,9 @@ void html_data(base_text *page, const html_contents *contents);
 void html_rivals(base_text *page, const mlff_rivals *rivals);
 void html_rivals_data(json *j, const mlff_rivals *rivals);
 
+/* html_verdict.c: the verdict on a run, the reasons, and one stacked bar. */
+void html_verdict(base_text *page, const mlff_profile *profile);
+/* The first n_first profiles against the others, or why they are not comparable. */
+void html_comparison(base_text *page, const mlff_profile *const *profiles, int n, int n_first);
+
 #endif

@@ -163,6 +163,7 @@ static bool note_light(mlff_monitor *m, int64_t time_ns)
     uint32_t tags = 0;
     float parts[N_PARTS];
     r->watched_ns += time_ns;
+    r->watched_off_ns += ns;
     bool slow = ns > m->slow_ns, heavy = slow || m->n_steps - m->events_step >= WINDOW;
     if (m->slow_ns <= 0.0) m->slow_ns = ns;
     m->slow_ns *= slow ? 1.0 + 0.05 * (1.0 - SLOW_SHARE) : 1.0 - 0.05 * SLOW_SHARE;

@@ -239,13 +239,15 @@ uint32_t run_watch(run *r, int64_t time_ns, float parts[N_PARTS])
     uint32_t tags = 0;
     process_watch_seen seen;
     process_watch_read(&r->watch, &seen);
-    double waited = (double)(seen.wait_ns > seen.team_wait_ns ? seen.wait_ns : seen.team_wait_ns);
+    // What the thread itself waited between steps is not of the steps; another one has nothing to do between them.
+    double waited = fmax(fmin((double)seen.wait_ns, r->watched_off_ns), fmin((double)seen.team_wait_ns, (double)r->watched_ns));
     if (seen.wait_ns >= 0) {
-        r->contended_ns += fmin(fmax(waited, 0.0), (double)r->watched_ns);
+        r->contended_ns += fmax(waited, 0.0);
         r->counted_ns += (double)r->watched_ns;
         parts[PART_WAIT] = (float)fmin((double)seen.wait_ns, fmax((double)time_ns - fmax(parts[PART_CPU], 0.0), 0.0)); // or NaN
     }
     r->watched_ns = 0;
+    r->watched_off_ns = 0.0;
     parts[PART_TEAM_WAIT] = (float)fmin((double)seen.team_wait_ns, (double)time_ns);
     parts[PART_CHILDREN] = (float)seen.children_ns;
     parts[PART_FILES] = (float)fmin((double)seen.io_bytes, (double)time_ns); // 1 ns a byte
@@ -264,6 +266,7 @@ static void parts_of(run *r, int64_t time_ns, const process_events *before, cons
     for (int k = 0; k < N_PARTS; k++) parts[k] = known && k != PART_WAIT && k != PART_DEVICE ? 0.0f : NAN;
     r->watched_ns += time_ns;
     bool slow = (double)time_ns > 1.2 * r->typical_ns;
+    r->watched_off_ns += known ? fmax((double)(time_ns - after->cpu_ns + before->cpu_ns), 0.0) : (double)time_ns;
     if (!known) {
         if (slow || r->step.n % WATCH_EVERY == 0) *tags |= run_watch(r, time_ns, parts);
         return;

@@ -228,6 +228,16 @@ void tail_text(const mlff_profile *profile, char *text, size_t text_bytes);
  * that says so into text. */
 bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes);
 
+/* shares.c: a step in a handful of parts ("forward", "backward", "neighbors", …), by medians; their number. */
+enum { PROFILE_PARTS = 8 };
+typedef struct profile_part {
+    const char *name; /* the profile's, or a constant */
+    double ms, share; /* of all parts, 0..1 */
+} profile_part;
+int profile_parts(const mlff_profile *profile, profile_part parts[PROFILE_PARTS]);
+/* Median of a stage, or its mean where there is none. */
+double profile_stage_typical_ms(const profile_stage *row);
+
 /* scaling.c: the fitted step, ms. */
 double scaling_ms(const mlff_scaling *s, double atoms);
 

@@ -47,6 +47,7 @@ typedef struct run {
     double typical_ns, pace_ns; /* of a step, followed as it goes; of the core at its best */
     process_watch watch;
     int64_t watched_ns;              /* time of the steps since the watch was read */
+    double watched_off_ns;           /* of it, in which this thread did not run */
     double contended_ns, counted_ns; /* of the steps: a thread waited for a CPU; all */
     int64_t paused_ns;               /* of the callable, before this step */
 

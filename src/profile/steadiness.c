@@ -82,7 +82,7 @@ void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes)
     double step_ns = profile->summary.latency_ms.median * 1e6, low = profile->overhead_low_ns, high = profile->overhead_high_ns;
     text[0] = 0;
     if (!isfinite(profile->overhead_ns)) return;
-    if (low >= 0.0 && isfinite(high))
+    if (low >= 0.0 && high - low <= 2.0 * profile->overhead_ns && high < step_ns)
         snprintf(
             text, text_bytes,
             "measuring adds %s to a step (%s to %s at 95 %%), %.2g %% of it, from interleaved blocks of steps with and without",

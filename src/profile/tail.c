@@ -6,7 +6,7 @@
 
 #include "profile.h"
 
-#define NAMED_OF_EXCESS 0.05 // a cause of less of the excess than this is not named,
+#define NAMED_OF_EXCESS 0.05 // a cause of less of the excess (waits for a CPU apart) than this is not named,
 #define NAMED_OF_RUN 0.01    // nor one of less of all time than this
 #define CROWDED 0.05         // of all time waiting for a CPU: times then say little about the force field
 
@@ -27,11 +27,11 @@ int tail_order(const profile_tail *tail, bool named, int order[N_CAUSES])
 {
     int n = 0;
     double excess = tail_excess_ms(tail), run_ms = tail->share > 0.0 ? excess / tail->share : 0.0;
+    double own = excess - tail->excess_ms[CAUSE_CPU_WAIT]; // what other programs add does not hide what the force field does
     for (int k = 0; k < N_CAUSES; k++) {
         if (tail->n_by_cause[k] == 0) continue;
-        if (named &&
-            (k == UNKNOWN_CAUSE || tail->excess_ms[k] < NAMED_OF_EXCESS * excess || tail->excess_ms[k] < NAMED_OF_RUN * run_ms))
-            continue;
+        double least = fmax(NAMED_OF_EXCESS * own, NAMED_OF_RUN * run_ms);
+        if (named && (k == UNKNOWN_CAUSE || tail->excess_ms[k] < least)) continue;
         int place = n++;
         for (; place > 0 && tail->excess_ms[order[place - 1]] < tail->excess_ms[k]; place--) order[place] = order[place - 1];
         order[place] = k;

@@ -429,7 +429,7 @@ test_profile() {
     model
     water
     run 0 profile model.safetensors --system silicon --n-atoms 10 --n-steps 12 --warmup 3 -o report.json
-    says 'silicon, 8 atoms' && says 'untrained' && says 'unattributed'
+    says 'silicon, 8 atoms' && says 'UNTRAINED' && says 'unattributed'
     for key in name model_name n_steps device latencies_ms mean_latency_ms median_latency_ms std_latency_ms min_latency_ms \
         max_latency_ms p95_latency_ms p99_latency_ms energy_time_ms forces_time_ms stress_time_ms memory_initial_gb memory_final_gb \
         memory_peak_gb memory_per_step_gb n_atoms system_size total_time_s steps_per_second timestamp notes; do
@@ -454,6 +454,16 @@ test_profile() {
     model --elements H,O
     run 0 profile model.safetensors --n-steps 5
     says 'water|h2o'
+    # The default report fits on a screen; --full has the tables, --quiet prints nothing.
+    run 0 profile model.safetensors --n-steps 30
+    [ "$(wc -l <out)" -le 32 ] || fail "the report has $(wc -l <out) lines"
+    says 'median .*P99' && says 'targets met' && says '█ .*%'
+    run 0 profile model.safetensors --n-steps 30 --full
+    says 'Where the time goes' && says 'Measured on'
+    run 0 profile model.safetensors --n-steps 30 --quiet -o quiet.json
+    [ ! -s out ] || fail "--quiet prints"
+    is "$(value quiet.json n_steps)" 30 "steps of the quiet run"
+    refused 2 'excludes --full' profile model.safetensors --quiet --full
     # What is wrong with the command line is said before anything is measured, and nothing is written.
     refused 2 "no stage 'mesage'; known are .*message" profile model.safetensors --what-if mesage=2x -o lost.json
     refused 2 'excludes --runs' profile model.safetensors --what-if message=2x --runs 2
@@ -463,7 +473,7 @@ test_profile() {
     says 'a step would take' && value kept.json n_steps >/dev/null
     # An error of writing names the output, and what was measured is printed all the same.
     run 1 profile model.safetensors water.xyz --n-steps 5 --trace /dev/full
-    says '^mlff: /dev/full' err && says 'Profile of'
+    says '^mlff: /dev/full' err && says 'median'
     # A molecule has one size: it is measured once.
     model --elements H,C,O
     run 0 profile model.safetensors --system ethanol --system-sizes 32,64 --n-steps 5

@@ -142,8 +142,9 @@ class ProfileHandle:
         found: dict[str, Any] = json.loads(lib.take_text(lib.profile.mlff_profile_json, self._handle))
         return found
 
-    def text(self, width: int) -> str:
-        return lib.take_text(lib.profile.mlff_profile_text, self._handle, width)
+    def text(self, width: int, full: bool) -> str:
+        write = lib.profile.mlff_profile_text if full else lib.profile.mlff_profile_text_short
+        return lib.take_text(write, self._handle, width)
 
     def hotspots(self, threshold_pct: float) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(lib.take_text(lib.profile.mlff_profile_hotspots_json, self._handle, threshold_pct))

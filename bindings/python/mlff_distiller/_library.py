@@ -172,6 +172,7 @@ _PROFILE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_profile_html": (None, [_PP, c_int, c_char_p, _PP]),
     "mlff_comparison_options_default": (s.mlff_comparison_options, []),
     "mlff_profile_compare": (None, [_PP, c_int, _PP, c_int, POINTER(s.mlff_comparison_options), _PP]),
+    "mlff_profile_text_short": (None, [_P, c_int, _PP]),
     "mlff_comparison_text": (None, [_P, _PP]),
     "mlff_compare_values": (
         None, [_P, c_int, _P, c_int, POINTER(s.mlff_comparison_options), POINTER(s.mlff_comparison_row)],

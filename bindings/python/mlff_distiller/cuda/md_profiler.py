@@ -111,9 +111,9 @@ class MDProfileResult:
         """Writes the report as one page with its charts, to be opened in a browser."""
         save_html([self], path)
 
-    def summary(self, width: int = 100) -> str:
-        """The report people read: tables, shares, verdicts, recommendations."""
-        return self.handle.text(width)
+    def summary(self, width: int = 100, full: bool = False) -> str:
+        """The report on one screen: numbers, parts of the step, reasons, missed targets, advice; `full`: with all tables."""
+        return self.handle.text(width, full)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a dictionary, as `save_json` writes it."""
