@@ -103,4 +103,48 @@ SUPPORT double *train_support_gradient(train_backend *backend, const train_set *
     return gradient;
 }
 
+/* Relative L2 error. */
+SUPPORT double train_support_error(const double *got, const double *expected, size_t n)
+{
+    double difference = 0, size = 0;
+    for (size_t k = 0; k < n; k++) {
+        difference += (got[k] - expected[k]) * (got[k] - expected[k]);
+        size += expected[k] * expected[k];
+    }
+    return sqrt(difference / size);
+}
+
+/* Each tensor within `tolerance` of its largest element; zeros where zeros are expected. */
+SUPPORT void train_support_check_tensors(const char *name, const train_layout *layout, const double *got, const double *expected,
+                                         double tolerance)
+{
+    for (int t = 0; t < layout->n_tensors; t++) {
+        const train_tensor *tensor = &layout->tensors[t];
+        const double *part = expected + tensor->offset;
+        double largest = support_largest(part, (size_t)tensor->n_elements);
+        double difference = support_difference(got + tensor->offset, part, (size_t)tensor->n_elements);
+        if (!(difference <= tolerance * largest))
+            fail_msg("%s, %s: off by %.3g of %.3g", name, tensor->name, difference, largest);
+        for (int64_t k = 0; k < tensor->n_elements; k++)
+            if (part[k] == 0 && got[tensor->offset + k] != 0) fail_msg("%s, %s: element %d is not 0", name, tensor->name, (int)k);
+    }
+}
+
+// How much the gradient moves when weights move by the rounding of float32. In random structures some |V| nearly vanish, and the
+// gradient of the norm √(Σ V² + 1e-8) is as ill-conditioned as they are small.
+SUPPORT double train_support_sensitivity(train_backend *reference, const train_set *set, const mlff_loss *loss_terms,
+                                         const double *weights, const double *expected)
+{
+    size_t n = (size_t)reference->layout.n_parameters;
+    double *moved = calloc(n, sizeof *moved), loss;
+    for (size_t k = 0; k < n; k++) moved[k] = weights[k] * (1 + 6e-8 * base_random_normal(1, 2, k));
+    assert_ok(reference->set(reference, TRAIN_WEIGHTS, moved));
+    double *gradient = train_support_gradient(reference, set, loss_terms, &loss),
+           change = train_support_error(gradient, expected, n);
+    assert_ok(reference->set(reference, TRAIN_WEIGHTS, weights));
+    free(gradient);
+    free(moved);
+    return change;
+}
+
 #endif

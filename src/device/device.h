@@ -31,6 +31,21 @@ typedef struct device_model {
     int n_members;
 } device_model;
 
+struct train_layout; /* model/train_backend.h */
+struct train_backend;
+struct train_backend_options;
+
+/* A model to be trained; borrowed for the call, but for what `model` borrows. `*layout` is taken over on success and released
+ * by layout_free. */
+typedef struct device_trainee {
+    device_model model;
+    const struct train_layout *layout;
+    void (*layout_free)(struct train_layout *layout);
+    const void *trainable; /* the architecture's own: where its arrays stand in the flat vector */
+    size_t trainable_bytes;
+    const double *weights; /* the flat vector */
+} device_trainee;
+
 /* One model on one GPU, with its buffers and captured graphs. */
 typedef struct cuda_evaluator cuda_evaluator;
 /* Atoms that are integrated on the GPU, step after step, without leaving it. */
@@ -80,6 +95,10 @@ typedef struct device_plugin {
     void (*evaluator_info)(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out); /* adds to what is there */
     void (*destroy)(cuda_evaluator *evaluator);
 
+    /* ---- training: the backend of model/train_backend.h. Fails with MLFF_ERR_UNSUPPORTED as evaluator_create does. */
+    mlff_status (*trainer_create)(const device_trainee *trainee, const struct train_backend_options *options,
+                                  struct train_backend **backend_out);
+
     /* ---- dynamics on the GPU; the evaluator is borrowed and is not to be used for anything else meanwhile */
     mlff_status (*dynamics_create)(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
                                    cuda_dynamics **dynamics_out);
@@ -95,7 +114,7 @@ typedef struct device_plugin {
 static inline void device_build_id(char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
-             sizeof(device_plugin) + sizeof(cuda_dynamics_options), sizeof(device_model),
+             sizeof(device_plugin) + sizeof(cuda_dynamics_options), sizeof(device_trainee),
              sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
              sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }

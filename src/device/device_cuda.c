@@ -322,6 +322,7 @@ static const device_plugin plugin = {
     .release = cuda_release,
     .copy = copy,
     .evaluator_create = gpu_evaluator_create,
+    .trainer_create = gpu_trainer_create,
     .kernel_stage = gpu_evaluator_kernel_stage,
     .select_member = gpu_evaluator_select_member,
     .compute = gpu_evaluator_compute,

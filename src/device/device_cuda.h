@@ -39,6 +39,9 @@ mlff_status cuda_use(int index);
  * no GPU kernels, MLFF_ERR_DEVICE where library and plugin were built from different sources, or as the architecture does. */
 mlff_status gpu_evaluator_create(const device_model *model, const mlff_evaluator_options *options,
                                  cuda_evaluator **evaluator_out);
+/* The same for training. */
+mlff_status gpu_trainer_create(const device_trainee *trainee, const struct train_backend_options *options,
+                               struct train_backend **backend_out);
 /* Stage of a kernel by its demangled name, template arguments ignored: the architecture's own kernels first. NULL: unknown. */
 const char *gpu_evaluator_kernel_stage(const cuda_evaluator *evaluator, const char *kernel);
 void gpu_evaluator_select_member(cuda_evaluator *evaluator, int member);

@@ -108,4 +108,9 @@ typedef struct train_backend_options {
 typedef mlff_status (*train_backend_create)(const mlff_model *model, const train_backend_options *options,
                                             train_backend **backend_out);
 
+/* The backend of the GPU plugin. `layout` (taken over, also on failure) and `trainable`, the architecture's own places in the
+ * flat vector, describe the model. Fails as train_backend_create. */
+mlff_status train_backend_create_gpu(const mlff_model *model, const train_backend_options *options, train_layout *layout,
+                                     const void *trainable, size_t trainable_bytes, train_backend **backend_out);
+
 #endif

@@ -65,6 +65,7 @@ struct emulate_index {
     int x;
 };
 using std::isfinite;
+using std::isnan;
 using std::max;
 using std::min;
 
@@ -420,6 +421,22 @@ template <bool bfloat> static inline void product(float4 &d, const uint4 &a, uin
             }
             *out[row][c] += sum;
         }
+}
+
+/* ---- of tf32_product.cuh */
+static inline void tf32_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    emulate::warp_state &w = *emulate::self().warp;
+    const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
+    const unsigned half = w.generation & 1;
+    for (int k = 0; k < 4; k++) w.operand[half][lane][k] = __uint_as_float(a[k] & 0xffffe000u);
+    for (int k = 0; k < 2; k++) w.operand[half][lane][4 + k] = __uint_as_float(b[k] & 0xffffe000u);
+    emulate::exchange(0, 0);
+    for (int row = 0; row < 2; row++)
+        for (int c = 0; c < 2; c++)
+            for (int k = 0; k < 8; k++)
+                d[2 * row + c] +=
+                    w.operand[half][g * 4 + k % 4][2 * (k / 4) + row] * w.operand[half][(2 * t + c) * 4 + k % 4][4 + k / 4];
 }
 
 /* ---- of wgmma.cuh */

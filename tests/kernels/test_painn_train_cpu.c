@@ -47,44 +47,6 @@ static void add_structures(train_frames *frames)
     }
 }
 
-static double relative_error(const double *got, const double *expected, size_t n)
-{
-    double difference = 0, size = 0;
-    for (size_t k = 0; k < n; k++) {
-        difference += (got[k] - expected[k]) * (got[k] - expected[k]);
-        size += expected[k] * expected[k];
-    }
-    return sqrt(difference / size);
-}
-
-static void check_tensors(const char *name, const train_layout *layout, const double *got, const double *expected)
-{
-    for (int t = 0; t < layout->n_tensors; t++) {
-        const train_tensor *tensor = &layout->tensors[t];
-        const double *part = expected + tensor->offset;
-        double largest = support_largest(part, (size_t)tensor->n_elements);
-        double difference = support_difference(got + tensor->offset, part, (size_t)tensor->n_elements);
-        if (!(difference <= 2e-5 * largest)) fail_msg("%s, %s: off by %.3g of %.3g", name, tensor->name, difference, largest);
-        for (int64_t k = 0; k < tensor->n_elements; k++)
-            if (part[k] == 0 && got[tensor->offset + k] != 0) fail_msg("%s, %s: element %d is not 0", name, tensor->name, (int)k);
-    }
-}
-
-// How much the gradient moves when weights move by the rounding of float32. In random structures some |V| nearly vanish, and the
-// gradient of the norm √(Σ V² + 1e-8) is as ill-conditioned as they are small.
-static double rounding_sensitivity(train_backend *reference, const train_set *set, const double *weights, const double *expected)
-{
-    size_t n = (size_t)reference->layout.n_parameters;
-    double *moved = calloc(n, sizeof *moved), loss;
-    for (size_t k = 0; k < n; k++) moved[k] = weights[k] * (1 + 6e-8 * base_random_normal(1, 2, k));
-    assert_ok(reference->set(reference, TRAIN_WEIGHTS, moved));
-    double *gradient = train_support_gradient(reference, set, &all_terms, &loss), change = relative_error(gradient, expected, n);
-    assert_ok(reference->set(reference, TRAIN_WEIGHTS, weights));
-    free(gradient);
-    free(moved);
-    return change;
-}
-
 static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)
 {
     mlff_model *model = model_of(s);
@@ -96,15 +58,16 @@ static void check_gradient(const setting *s, void (*fill)(train_frames *frames),
     train_set *set = train_frames_set(&frames, model);
     assert_ok(reference->set(reference, TRAIN_WEIGHTS, weights));
     double *expected = train_support_gradient(reference, set, &all_terms, &expected_loss);
-    double sensitivity = rounding_sensitivity(reference, set, weights, expected);
+    double sensitivity = train_support_sensitivity(reference, set, &all_terms, weights, expected);
     for (const char *const *path = mlff_cpu_paths(); *path; path++) {
         train_backend *backend = train_support_backend(model, MLFF_FLOAT32, 2, *path);
         assert_ok(backend->set(backend, TRAIN_WEIGHTS, weights));
-        double *gradient = train_support_gradient(backend, set, &all_terms, &loss), error = relative_error(gradient, expected, n);
+        double *gradient = train_support_gradient(backend, set, &all_terms, &loss),
+               error = train_support_error(gradient, expected, n);
         printf("%s, %s: relative error of the gradient %.1e (weights' rounding: %.1e), of the loss %.1e\n", s->name, *path, error,
                sensitivity, fabs(loss - expected_loss) / expected_loss);
         assert_true(fabs(loss - expected_loss) <= 2e-6 * expected_loss);
-        check_tensors(s->name, &backend->layout, gradient, expected);
+        train_support_check_tensors(s->name, &backend->layout, gradient, expected, 2e-5);
         assert_true(error <= (well_conditioned ? TOLERANCE : fmax(TOLERANCE, 8 * sensitivity)));
         free(gradient);
         backend->destroy(backend);
@@ -195,15 +158,15 @@ static void test_steps(void **state)
     double moved = 0;
     for (size_t k = 0; k < n; k++) moved = fmax(moved, fabs(vectors[0][TRAIN_WEIGHTS][k] - vectors[0][TRAIN_AVERAGE][k]));
     assert_true(moved > 1e-4);
-    assert_true(relative_error(vectors[1][TRAIN_MOMENT1], vectors[0][TRAIN_MOMENT1], n) <= 2e-5);
-    assert_true(relative_error(vectors[1][TRAIN_MOMENT2], vectors[0][TRAIN_MOMENT2], n) <= 2e-5);
+    assert_true(train_support_error(vectors[1][TRAIN_MOMENT1], vectors[0][TRAIN_MOMENT1], n) <= 2e-5);
+    assert_true(train_support_error(vectors[1][TRAIN_MOMENT2], vectors[0][TRAIN_MOMENT2], n) <= 2e-5);
     for (size_t k = 0; k < n; k++)
         for (int b = 0; b < 2; b++) vectors[b][TRAIN_WEIGHTS][k] -= start[k], vectors[b][TRAIN_AVERAGE][k] -= start[k];
     printf("steps: %.1e of the weights' way, %.1e of the average's\n",
-           relative_error(vectors[1][TRAIN_WEIGHTS], vectors[0][TRAIN_WEIGHTS], n),
-           relative_error(vectors[1][TRAIN_AVERAGE], vectors[0][TRAIN_AVERAGE], n));
-    assert_true(relative_error(vectors[1][TRAIN_WEIGHTS], vectors[0][TRAIN_WEIGHTS], n) <= 2e-3);
-    assert_true(relative_error(vectors[1][TRAIN_AVERAGE], vectors[0][TRAIN_AVERAGE], n) <= 2e-3);
+           train_support_error(vectors[1][TRAIN_WEIGHTS], vectors[0][TRAIN_WEIGHTS], n),
+           train_support_error(vectors[1][TRAIN_AVERAGE], vectors[0][TRAIN_AVERAGE], n));
+    assert_true(train_support_error(vectors[1][TRAIN_WEIGHTS], vectors[0][TRAIN_WEIGHTS], n) <= 2e-3);
+    assert_true(train_support_error(vectors[1][TRAIN_AVERAGE], vectors[0][TRAIN_AVERAGE], n) <= 2e-3);
     free(start);
     for (int b = 0; b < 2; b++) {
         for (int v = 0; v < TRAIN_VECTORS; v++) free(vectors[b][v]);

@@ -45,15 +45,34 @@ bool gpu_architecture_register(const gpu_architecture *architecture)
     return false;
 }
 
-mlff_status gpu_evaluator_create(const device_model *model, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out)
+static mlff_status find_for(const device_model *model, const gpu_architecture **found_out)
 {
-    const gpu_architecture *found = gpu_architecture_find(model->architecture);
+    const gpu_architecture *found = *found_out = gpu_architecture_find(model->architecture);
     if (!found) return host.fail(MLFF_ERR_UNSUPPORTED, "%s runs on the CPU only; use --device cpu", model->title);
     if (model->model_bytes != found->model_bytes || model->parameters_bytes != found->parameters_bytes)
         return host.fail(
             MLFF_ERR_DEVICE,
             "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
-    mlff_status status = found->create(model, options, evaluator_out);
+    return MLFF_OK;
+}
+
+mlff_status gpu_trainer_create(const device_trainee *trainee, const struct train_backend_options *options,
+                               struct train_backend **backend_out)
+{
+    const gpu_architecture *found;
+    mlff_status status = find_for(&trainee->model, &found);
+    if (status != MLFF_OK) return status;
+    if (!found->create_trainer)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "%s is trained on the CPU only; use --device cpu", trainee->model.title);
+    return found->create_trainer(trainee, options, backend_out);
+}
+
+mlff_status gpu_evaluator_create(const device_model *model, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out)
+{
+    const gpu_architecture *found;
+    mlff_status status = find_for(model, &found);
+    if (status != MLFF_OK) return status;
+    status = found->create(model, options, evaluator_out);
     if (status == MLFF_OK) (*evaluator_out)->architecture = found;
     return status;
 }

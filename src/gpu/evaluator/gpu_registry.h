@@ -15,6 +15,9 @@ typedef struct gpu_architecture {
     size_t model_bytes, parameters_bytes; /* of the structs it was compiled with */
     /* Fails with MLFF_ERR_UNSUPPORTED for a model or precision that the kernels do not have, MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
     mlff_status (*create)(const device_model *model, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out);
+    /* NULL: not trained on GPUs. */
+    mlff_status (*create_trainer)(const device_trainee *trainee, const struct train_backend_options *options,
+                                  struct train_backend **backend_out);
     const gpu_kernel *kernels; /* its own; ends with a name of NULL */
 } gpu_architecture;
 

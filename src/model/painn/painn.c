@@ -292,8 +292,14 @@ static mlff_status painn_create_train(const mlff_model *model, const train_backe
         return painn_train_reference_create(model, options, backend_out);
     if (options->device.kind == MLFF_CPU && options->precision == MLFF_FLOAT32)
         return painn_train_cpu_create(model, options, backend_out);
-    return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                     "PaiNN is not trained in this precision on this device; use float32 or float64 on the CPU");
+    if (options->device.kind == MLFF_CUDA) {
+        train_layout layout;
+        painn_trainable trainable;
+        mlff_status status = painn_trainable_create(model, &layout, &trainable);
+        if (status != MLFF_OK) return status;
+        return train_backend_create_gpu(model, options, &layout, &trainable, sizeof trainable, backend_out);
+    }
+    return mlff_fail(MLFF_ERR_UNSUPPORTED, "PaiNN is not trained in this precision on the CPU; use float32 or float64");
 }
 
 static void painn_destroy(mlff_model *model)

@@ -266,11 +266,16 @@ static const gpu_kernel kernels[] = {{"message_kernel", "forward/message"},
                                      {"sums_kernel", "sums"},
                                      {0}};
 
+// painn_trainer_gpu.c
+mlff_status painn_trainer_gpu_create(const device_trainee *trainee, const struct train_backend_options *options,
+                                     struct train_backend **backend_out);
+
 extern const gpu_architecture painn_gpu_architecture;
 const gpu_architecture painn_gpu_architecture = {
     .name = "painn",
     .model_bytes = sizeof(mlff_model),
     .parameters_bytes = sizeof(painn_parameters),
     .create = create,
+    .create_trainer = painn_trainer_gpu_create,
     .kernels = kernels,
 };

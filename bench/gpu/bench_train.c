@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+// bench_train.c: time of a training step of PaiNN on a GPU (energies, forces, loss, gradients, AdamW), as JSON lines.
+//   bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient]
+// Cases: 10, 100 and 1000 ethanols, one water box of 192 atoms and 16 of them, all without repeated frames. Times are medians
+// over batches of steps that are enqueued together and waited for once. --gradient: one gradient and no times, for a profiler.
+#include "timing.h"
+
+#include "model/train_backend.h"
+#include "train/train_set.h"
+
+typedef struct setting {
+    mlff_precision precision;
+    int features, layers, only, steps, gradient;
+} setting;
+
+typedef struct bench_case {
+    const char *name, *system;
+    int atoms, copies;
+} bench_case;
+
+static const bench_case cases[] = {{"ethanol", "ethanol", 0, 10},
+                                   {"ethanol", "ethanol", 0, 100},
+                                   {"ethanol", "ethanol", 0, 1000},
+                                   {"water 192", "water", 192, 1},
+                                   {"water 192", "water", 192, 16}};
+enum { N_CASES = sizeof cases / sizeof *cases, REPEATS = 11 };
+
+static mlff_model *create_model(const setting *s)
+{
+    mlff_model *model;
+    char features[16], layers[16];
+    snprintf(features, sizeof features, "%d", s->features);
+    snprintf(layers, sizeof layers, "%d", s->layers);
+    const mlff_setting settings[] = {
+        {"n_features", features}, {"n_layers", layers}, {"cutoff", "5"}, {"seed", "1"}, {NULL, NULL}};
+    must(mlff_model_create("painn", settings, &model), "model");
+    return model;
+}
+
+static train_set *create_set(const mlff_model *model, const bench_case *c)
+{
+    mlff_system **systems = need((size_t)c->copies, sizeof *systems);
+    mlff_labels *labels = need((size_t)c->copies, sizeof *labels);
+    train_set *set;
+    for (int k = 0; k < c->copies; k++) {
+        must(mlff_system_build(c->system, c->atoms, 0, &systems[k]), "system");
+        must(mlff_system_perturb(systems[k], 300, (uint64_t)k), "system");
+        double *forces = need((size_t)systems[k]->n_atoms * 3, sizeof *forces);
+        for (int a = 0; a < 3 * systems[k]->n_atoms; a++) forces[a] = base_random_normal(1, (uint64_t)k, (uint64_t)a);
+        labels[k] = (mlff_labels){.energy = base_random_normal(2, 0, (uint64_t)k), .forces = forces, .weight = 1};
+    }
+    must(train_set_build(model, (const mlff_system *const *)systems, labels, NULL, c->copies, &set), "data");
+    for (int k = 0; k < c->copies; k++) {
+        free((void *)(uintptr_t)labels[k].forces);
+        mlff_system_destroy(systems[k]);
+    }
+    free(systems);
+    free(labels);
+    return set;
+}
+
+static double time_steps(train_backend *backend, const int32_t *frames, int n, const mlff_loss *loss, int steps)
+{
+    const train_update update = {1e-4, 0.9, 0.999, 1e-8, 0, 10, 0.999, 0.1, 0.001};
+    train_sums sums;
+    double times[REPEATS];
+    for (int r = -2; r < REPEATS; r++) {
+        int64_t start = mlff_clock_ns();
+        for (int s = 0; s < steps; s++) must(backend->step(backend, frames, n, loss, &update), "step");
+        must(backend->sums(backend, &sums), "sums");
+        if (r >= 0) times[r] = (double)(mlff_clock_ns() - start) / steps / 1e6;
+        if (!sums.finite) must(mlff_fail(MLFF_ERR_UNSTABLE, "the loss is not finite"), "step");
+    }
+    return median(times, REPEATS);
+}
+
+static void run_case(const setting *s, const mlff_model *model, const bench_case *c)
+{
+    const mlff_device device = {MLFF_CUDA, 0};
+    const train_backend_options options = {.device = device, .precision = s->precision};
+    const mlff_loss loss = {.energy_weight = 0.01, .forces_weight = 0.99};
+    train_set *set = create_set(model, c);
+    train_backend *backend;
+    mlff_device_memory before, after;
+    must(mlff_device_memory_get(device, &before), "memory");
+    must(model->architecture->create_train_backend(model, &options, &backend), "trainer");
+    must(backend->set_data(backend, set), "data");
+    int32_t *frames = need((size_t)c->copies, sizeof *frames);
+    for (int k = 0; k < c->copies; k++) frames[k] = k;
+    if (s->gradient) {
+        double value, *gradient = need((size_t)backend->layout.n_parameters, sizeof *gradient);
+        must(backend->gradient(backend, frames, c->copies, &loss, gradient, &value), "gradient");
+        free(gradient);
+    } else {
+        double ms = time_steps(backend, frames, c->copies, &loss, s->steps);
+        must(mlff_device_memory_get(device, &after), "memory");
+        printf("{\"case\": \"%s\", \"copies\": %d, \"atoms\": %d, \"pairs\": %d, \"features\": %d, \"layers\": %d, \"tf32\": %s, "
+               "\"step_ms\": %.4f, \"structures_per_s\": %.0f, \"memory_mb\": %.0f}\n",
+               c->name, c->copies, (int)set->n_atoms, (int)set->n_pairs, s->features, s->layers,
+               s->precision == MLFF_TF32 ? "true" : "false", ms, 1e3 * c->copies / ms,
+               (double)(after.allocated - before.allocated) / 1e6);
+        fflush(stdout);
+    }
+    backend->destroy(backend);
+    train_set_free(set);
+    free(frames);
+}
+
+int main(int argc, char **argv)
+{
+    setting s = {MLFF_FLOAT32, 128, 3, -1, 50, 0};
+    for (int a = 1; a < argc; a++) {
+        int *number = strcmp(argv[a], "--features") == 0 ? &s.features
+                      : strcmp(argv[a], "--layers") == 0 ? &s.layers
+                      : strcmp(argv[a], "--case") == 0   ? &s.only
+                      : strcmp(argv[a], "--steps") == 0  ? &s.steps
+                                                         : NULL;
+        if (number && a + 1 < argc) {
+            *number = atoi(argv[++a]);
+        } else if (strcmp(argv[a], "--tf32") == 0) {
+            s.precision = MLFF_TF32;
+        } else if (strcmp(argv[a], "--gradient") == 0) {
+            s.gradient = 1;
+        } else {
+            fprintf(stderr, "usage: bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient]\n");
+            return 2;
+        }
+    }
+    mlff_model *model = create_model(&s);
+    for (int k = 0; k < N_CASES; k++)
+        if (s.only < 0 || s.only == k) run_case(&s, model, &cases[k]);
+    mlff_model_destroy(model);
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_train.h: what training on a GPU shares between architectures: a batch's header, gradients of weights as matrix products
+ * over the rows of a batch, their sums in fixed order, and the optimizer. Read by C and by C++ (nvcc). */
+#ifndef GPU_TRAIN_H
+#define GPU_TRAIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- one step */
+
+/* What the host says of a step; first in its slot of mapped memory. Loss and update as in mlff_loss and train_update. */
+typedef struct gpu_train_call {
+    int32_t n_frames, n_atoms, n_pairs;
+    int32_t energy_per_atom;
+    double total_frames, total_atoms; /* that the loss is a mean over */
+    double energy_weight, forces_weight, stress_weight, atom_energies_weight, hessian_weight, huber_forces;
+    double learning_rate, beta1, beta2, epsilon, weight_decay, clip, average, correction1, correction2;
+} gpu_train_call;
+
+/* Sums over steps, as train_sums; and of one frame of a step. */
+typedef struct gpu_train_sums {
+    double loss, energy_absolute, energy_square, force_absolute, force_square, stress_absolute;
+    double n_energies, n_force_components, n_stresses;
+    double n_steps, n_frames, n_atoms, n_failed; /* n_failed: steps whose loss or gradient was not finite */
+} gpu_train_sums;
+enum { GPU_TRAIN_FRAME_SUMS = 9 }; /* of the first fields */
+
+/* ---- gradients of weights */
+
+enum { GPU_WEIGHT_TILE = 64 }; /* rows and columns of a tile of a weight matrix */
+
+/* One weight matrix y = x Wᵀ (+ bias) and the rows it was used on: G = ȳ̇ᵀ x + ȳᵀ ẋ, of the bias Σ ȳ̇. n_in 0: only column
+ * sums of `left_tangent`. */
+typedef struct gpu_weight_job {
+    const float *left, *left_tangent;   /* ȳ, ȳ̇ [rows][n_out] */
+    const float *right, *right_tangent; /* x, ẋ [rows][n_in] */
+    int32_t n_out, n_in, rows_per_atom, has_bias;
+    int32_t first_block, n_tiles, n_splits; /* blocks n_tiles · n_splits: split s has rows from s · split_rows on */
+    int32_t split_rows;
+    float *partial; /* [n_splits][n_out n_in + (has_bias ? n_out : 0)] */
+} gpu_weight_job;
+
+/* Where the gradient of a tensor comes from: partial sums of equal layout. */
+typedef struct gpu_gradient_source {
+    const float *partial;
+    int64_t stride;       /* floats between two partial sums */
+    int32_t rows_per_sum; /* rows of the batch in one sum: ceil(n_atoms rows_per_atom / rows_per_sum) count; 0: n_sums */
+    int32_t rows_per_atom, n_sums;
+} gpu_gradient_source;
+
+enum { GPU_GRADIENT_SOURCES = 16 }; /* layers that share a tensor */
+
+/* One tensor, or a part of one, and its gradient: element (r, c) of n_rows × n_columns stands at offset + r · row_stride + c in
+ * the vector of weights, and at c · column_stride + r · partial_row_stride in a partial sum. */
+typedef struct gpu_gradient_part {
+    int64_t offset;
+    int32_t n_rows, n_columns, row_stride, partial_row_stride, column_stride;
+    int32_t first_block; /* of GPU_GRADIENT_BLOCK elements each */
+    int32_t n_sources;
+    gpu_gradient_source source[GPU_GRADIENT_SOURCES];
+} gpu_gradient_part;
+enum { GPU_GRADIENT_BLOCK = 256 };
+
+typedef struct gpu_optimizer {
+    int64_t n; /* weights, padding included */
+    float *weights, *average, *m, *v, *gradient;
+    const unsigned char *decays;    /* [n] weight decay applies */
+    const gpu_gradient_part *parts; /* [n_parts] */
+    int32_t n_parts, n_blocks;      /* of gpu_launch_gradient_sums */
+    double *squares;                /* [n_blocks] sum of squares of each block's elements */
+    const double *frame_sums;       /* [frames][GPU_TRAIN_FRAME_SUMS] */
+    double *loss;                   /* [1] of this step */
+    gpu_train_sums *sums;
+    const gpu_train_call *call;
+} gpu_optimizer;
+
+/* ---- launches; results are cudaError_t. `stream` is a cudaStream_t. `parts` 1: TF32, 3: close to float32. */
+int gpu_launch_weight_gradients(const gpu_weight_job *jobs, int n_jobs, int n_blocks, const gpu_train_call *call, int parts,
+                                int overlap, void *stream);
+/* Adds up the partial sums into `gradient`, frame sums into `loss`. */
+int gpu_launch_gradient_sums(const gpu_optimizer *optimizer, int overlap, void *stream);
+/* Clipping, AdamW, moving average; adds this step to `sums`. A step that is not finite changes no weight. */
+int gpu_launch_update(const gpu_optimizer *optimizer, int overlap, void *stream);
+/* Adds this step's frame sums to `sums` without an update. */
+int gpu_launch_count(const gpu_optimizer *optimizer, int overlap, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// optimizer.cu: from partial sums to new weights.
+//
+//   g = Σ partial sums          in the order of layers and splits
+//   g ← g · min(1, clip / |g|)
+//   m ← β₁ m + (1 − β₁) g ;  v ← β₂ v + (1 − β₂) g²
+//   w ← w (1 − rate · decay) − rate · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)          AdamW
+//   w̃ ← w̃ + (1 − average) (w − w̃)
+//
+// One thread per element; sums of squares by blocks, added by every block of the update in the same order, so that equal inputs
+// give equal bits. Bound by memory: five vectors of weights and the partial sums.
+#include "gpu/ptx/primitives.cuh"
+#include "gpu/train/gpu_train.h"
+
+enum { THREADS = GPU_GRADIENT_BLOCK };
+
+// Sum over a block, the same in all threads; any number of calls.
+static __device__ double block_sum(double value)
+{
+    __shared__ double sums[THREADS / 32];
+    __syncthreads();
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = 0;
+    for (int w = 0; w < THREADS / 32; w++) value += sums[w];
+    return value;
+}
+
+static __device__ float sum_of_sources(const gpu_gradient_part &part, const gpu_train_call &call, size_t place)
+{
+    float sum = 0;
+    for (int s = 0; s < part.n_sources; s++) {
+        const gpu_gradient_source &source = part.source[s];
+        const int rows = call.n_atoms * source.rows_per_atom;
+        const int n = source.rows_per_sum ? (rows + source.rows_per_sum - 1) / source.rows_per_sum : source.n_sums;
+        const float *from = source.partial + place;
+#pragma unroll 4
+        for (int k = 0; k < n; k++) sum += from[k * source.stride];
+    }
+    return sum;
+}
+
+static __global__ void __launch_bounds__(THREADS) gradient_sums(gpu_optimizer o)
+{
+    wait_for_previous();
+    let_next_start();
+    int p = 0;
+    while (p + 1 < o.n_parts && (int)blockIdx.x >= o.parts[p + 1].first_block) p++;
+    const gpu_gradient_part &part = o.parts[p];
+    const int element = ((int)blockIdx.x - part.first_block) * THREADS + (int)threadIdx.x;
+    float g = 0;
+    if (element < part.n_rows * part.n_columns) {
+        // Neighbouring threads read neighbouring places of a partial sum.
+        const bool by_rows = part.partial_row_stride == 1;
+        const int r = by_rows ? element % part.n_rows : element / part.n_columns;
+        const int c = by_rows ? element / part.n_rows : element % part.n_columns;
+        g = sum_of_sources(part, *o.call, (size_t)c * part.column_stride + (size_t)r * part.partial_row_stride);
+        o.gradient[part.offset + (int64_t)r * part.row_stride + c] = g;
+    }
+    const double square = block_sum((double)g * g);
+    if (threadIdx.x == 0) o.squares[blockIdx.x] = square;
+    if (blockIdx.x > 0) return;
+    double loss = 0;
+    for (int k = (int)threadIdx.x; k < o.call->n_frames; k += THREADS) loss += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS];
+    loss = block_sum(loss);
+    if (threadIdx.x == 0) *o.loss = loss;
+}
+
+// By the first block: this step's errors.
+static __device__ void add_sums(const gpu_optimizer &o, bool finite)
+{
+    double *to = (double *)o.sums;
+    for (int field = 0; field < GPU_TRAIN_FRAME_SUMS; field++) {
+        double sum = 0;
+        for (int k = (int)threadIdx.x; k < o.call->n_frames; k += THREADS)
+            sum += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + field];
+        sum = block_sum(sum);
+        if (threadIdx.x == 0) to[field] += sum;
+    }
+    if (threadIdx.x > 0) return;
+    o.sums->n_steps += 1;
+    o.sums->n_frames += o.call->n_frames;
+    o.sums->n_atoms += o.call->n_atoms;
+    o.sums->n_failed += finite ? 0 : 1;
+}
+
+static __global__ void __launch_bounds__(THREADS) update_weights(gpu_optimizer o)
+{
+    wait_for_previous();
+    let_next_start();
+    const gpu_train_call &call = *o.call;
+    double square = 0;
+    for (int k = (int)threadIdx.x; k < o.n_blocks; k += THREADS) square += o.squares[k];
+    square = block_sum(square);
+    const bool finite = isfinite(square) && isfinite(*o.loss);
+    if (blockIdx.x == 0) add_sums(o, finite);
+    const int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (!finite || k >= o.n) return;
+    const double norm = sqrt(square), scale = call.clip > 0 && norm > call.clip ? call.clip / norm : 1.0;
+    const float g = (float)(scale * o.gradient[k]);
+    const float m = (float)(call.beta1 * o.m[k] + (1 - call.beta1) * g);
+    const float v = (float)(call.beta2 * o.v[k] + (1 - call.beta2) * ((double)g * g));
+    const double keep = o.decays[k] ? 1 - call.learning_rate * call.weight_decay : 1.0;
+    const float w =
+        (float)(keep * o.weights[k] - call.learning_rate * (m / call.correction1) / (sqrt(v / call.correction2) + call.epsilon));
+    o.m[k] = m;
+    o.v[k] = v;
+    o.weights[k] = w;
+    o.average[k] = (float)(o.average[k] + (1 - call.average) * ((double)w - o.average[k]));
+}
+
+static __global__ void __launch_bounds__(THREADS) count_step(gpu_optimizer o)
+{
+    wait_for_previous();
+    let_next_start();
+    double loss = 0;
+    for (int k = (int)threadIdx.x; k < o.call->n_frames; k += THREADS) loss += o.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS];
+    loss = block_sum(loss);
+    add_sums(o, isfinite(loss));
+}
+
+extern "C" int gpu_launch_gradient_sums(const gpu_optimizer *optimizer, int overlap, void *stream)
+{
+    return launch(gradient_sums, optimizer->n_blocks, THREADS, 0, 1, overlap, stream, *optimizer);
+}
+
+extern "C" int gpu_launch_update(const gpu_optimizer *optimizer, int overlap, void *stream)
+{
+    return launch(update_weights, (int)((optimizer->n + THREADS - 1) / THREADS), THREADS, 0, 1, overlap, stream, *optimizer);
+}
+
+extern "C" int gpu_launch_count(const gpu_optimizer *optimizer, int overlap, void *stream)
+{
+    return launch(count_step, 1, THREADS, 0, 1, overlap, stream, *optimizer);
+}

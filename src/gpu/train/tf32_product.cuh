@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* tf32_product.cuh: matrix products of float32 numbers on the tensor cores (mma.m16n8k8, TF32).
+ *
+ * Each operand is split into a TF32 number and the TF32 rounding of what is left: a = a₁ + a₂. With PARTS = 3 the product is
+ * a₁b₁ + a₁b₂ + a₂b₁, of relative error 2⁻²², close to float32; with PARTS = 1 it is a₁b₁, of relative error 2⁻¹¹. */
+#ifndef TF32_PRODUCT_CUH
+#define TF32_PRODUCT_CUH
+
+#include "gpu/ptx/primitives.cuh"
+
+/* Padding of a row in shared memory, floats: with it a warp's 16-byte loads of 8 rows use all banks evenly. */
+enum { TF32_ROW_PAD = 16 };
+
+#ifndef MLFF_EMULATE
+/* d[16][8] += a[16][8] b[8][8]; lane (g, t) = (lane / 4, lane % 4) holds a: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4),
+ * b: (t, g), (t + 4, g), d: (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). Needs compute capability 8.0. */
+static __device__ __forceinline__ void tf32_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+#endif
+
+/* `high` and, with PARTS = 3, `low` of a number. The mma itself ignores the last 13 bits. */
+template <int PARTS> static __device__ __forceinline__ void tf32_split(float value, uint32_t &high, uint32_t &low)
+{
+    high = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
+    low = PARTS == 3 ? __float_as_uint(value - __uint_as_float(high)) : 0u;
+}
+
+template <int PARTS>
+static __device__ __forceinline__ void tf32_product(float (&d)[4], const uint32_t (&a_high)[4], const uint32_t (&a_low)[4],
+                                                    const uint32_t (&b_high)[2], const uint32_t (&b_low)[2])
+{
+    if (PARTS == 3) {
+        tf32_mma(d, a_low, b_high);
+        tf32_mma(d, a_high, b_low);
+    }
+    tf32_mma(d, a_high, b_high);
+}
+
+/* sum[m][c][b] += A W for one warp: 16 MT rows of `a` (shared memory, row stride `a_stride`) times the columns
+ * n0 + 8 c + b · block of W, c < NC, b < NB, over `depth` (a multiple of 16) terms. Forward: W[column][k], as y = x Wᵀ;
+ * else W[k][column], as x̄ = ȳ W. `w_stride` is W's row stride. Sums are laid out as those of tf32_mma. */
+template <int PARTS, int MT, int NC, int NB, bool FORWARD>
+static __device__ __forceinline__ void tf32_tile(const float *a, int a_stride, int depth, const float *__restrict__ w,
+                                                 int w_stride, int n0, int block, float (&sum)[MT][NC][NB][4])
+{
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll 2
+    for (int k = 0; k < depth; k += 16) { // lane t has terms k + 4t … k + 4t + 3: any order of terms will do
+        uint32_t a_high[MT][2][4], a_low[MT][2][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            const float4 upper = *(const float4 *)(a + (16 * m + g) * a_stride + k + 4 * t);
+            const float4 lower = *(const float4 *)(a + (16 * m + g + 8) * a_stride + k + 4 * t);
+            tf32_split<PARTS>(upper.x, a_high[m][0][0], a_low[m][0][0]);
+            tf32_split<PARTS>(lower.x, a_high[m][0][1], a_low[m][0][1]);
+            tf32_split<PARTS>(upper.y, a_high[m][0][2], a_low[m][0][2]);
+            tf32_split<PARTS>(lower.y, a_high[m][0][3], a_low[m][0][3]);
+            tf32_split<PARTS>(upper.z, a_high[m][1][0], a_low[m][1][0]);
+            tf32_split<PARTS>(lower.z, a_high[m][1][1], a_low[m][1][1]);
+            tf32_split<PARTS>(upper.w, a_high[m][1][2], a_low[m][1][2]);
+            tf32_split<PARTS>(lower.w, a_high[m][1][3], a_low[m][1][3]);
+        }
+#pragma unroll
+        for (int c = 0; c < NC; c++)
+#pragma unroll
+            for (int b = 0; b < NB; b++) {
+                const int column = n0 + 8 * c + b * block + g;
+                float4 v;
+                if (FORWARD) {
+                    v = *(const float4 *)(w + (size_t)column * w_stride + k + 4 * t);
+                } else {
+                    const float *row = w + (size_t)(k + 4 * t) * w_stride + column;
+                    v = make_float4(row[0], row[w_stride], row[2 * w_stride], row[3 * w_stride]);
+                }
+                uint32_t b_high[2][2], b_low[2][2];
+                tf32_split<PARTS>(v.x, b_high[0][0], b_low[0][0]);
+                tf32_split<PARTS>(v.y, b_high[0][1], b_low[0][1]);
+                tf32_split<PARTS>(v.z, b_high[1][0], b_low[1][0]);
+                tf32_split<PARTS>(v.w, b_high[1][1], b_low[1][1]);
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+#pragma unroll
+                    for (int m = 0; m < MT; m++)
+                        tf32_product<PARTS>(sum[m][c][b], a_high[m][half], a_low[m][half], b_high[half], b_low[half]);
+            }
+    }
+}
+
+#endif

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT
+// painn_train_arena.c: memory of a training step, the weight matrices' products, and where each tensor's gradient comes from.
+#include <string.h>
+
+#include "painn_trainer_gpu.h"
+
+typedef struct placer {
+    char *base; /* NULL: only counts */
+    size_t at;
+} placer;
+
+static void *place(placer *p, size_t bytes)
+{
+    void *there = p->base ? p->base + p->at : NULL;
+    p->at = (p->at + bytes + 255) / 256 * 256;
+    return there;
+}
+
+static float *place_floats(placer *p, size_t n)
+{
+    return place(p, sizeof(float) * n);
+}
+
+static painn_dual place_dual(placer *p, size_t n)
+{
+    painn_dual dual;
+    dual.value = place_floats(p, n);
+    dual.tangent = place_floats(p, n);
+    return dual;
+}
+
+// ---- arrays -------------------------------------------------------------------------------------------------------------
+
+static void place_layer(placer *p, painn_train_step *s, int l, const painn_dual *shared)
+{
+    painn_train_layer *L = &s->layer[l];
+    const size_t NF = (size_t)s->atom_capacity * (size_t)s->n_features;
+    painn_dual *single[] = {&L->h, &L->a, &L->g, &L->s, &L->t, &L->g_bar, &L->h_bar};
+    painn_dual *triple[] = {&L->x, &L->mu1, &L->y, &L->y_bar, &L->x_bar};
+    float **values[] = {&L->s_bar, &L->a_bar, &L->k};
+    for (size_t k = 0; k < sizeof single / sizeof *single; k++) *single[k] = place_dual(p, NF);
+    for (size_t k = 0; k < sizeof triple / sizeof *triple; k++) *triple[k] = place_dual(p, 3 * NF);
+    for (size_t k = 0; k < sizeof values / sizeof *values; k++) *values[k] = place_floats(p, NF);
+    L->context = place_dual(p, 2 * NF);
+    L->VB = place_dual(p, 6 * NF);
+    L->VB_bar = place_dual(p, 6 * NF);
+    L->q1_bar = (painn_dual){place_floats(p, NF), shared[0].tangent};
+    L->mu1_bar = (painn_dual){place_floats(p, 3 * NF), shared[1].tangent};
+    s->filter_sums_of[l] = place_floats(p, (size_t)s->filter_sums * (size_t)s->basis_rows * 3 * (size_t)s->n_features);
+}
+
+// Features at the borders of layers. Of adjoints two tangents, used in turn, suffice: q̄̇ and μ̄̇ of one border lead to the next.
+static void place_borders(placer *p, painn_train_step *s)
+{
+    const size_t NF = (size_t)s->atom_capacity * (size_t)s->n_features;
+    float *q_tangent[2], *mu_tangent[2];
+    for (int k = 0; k < 2; k++) {
+        q_tangent[k] = place_floats(p, NF);
+        mu_tangent[k] = place_floats(p, 3 * NF);
+    }
+    for (int l = 0; l <= s->n_layers; l++) {
+        s->q[l] = place_dual(p, NF);
+        s->mu[l] = l && l < s->n_layers ? place_dual(p, 3 * NF) : (painn_dual){0}; // μ⁰ = 0, the last μ is not used
+        s->q_bar[l] = (painn_dual){place_floats(p, NF), q_tangent[l % 2]};
+        s->mu_bar[l] = l && l < s->n_layers ? (painn_dual){place_floats(p, 3 * NF), mu_tangent[l % 2]} : (painn_dual){0};
+    }
+}
+
+static void place_pairs(placer *p, painn_train_step *s)
+{
+    const size_t P = (size_t)s->pair_capacity;
+    s->neighbor = place(p, sizeof(int32_t) * P);
+    s->reverse = place(p, sizeof(int32_t) * P);
+    s->edge = place_floats(p, 4 * P);
+    s->edge_tangent = place_floats(p, 4 * P);
+    s->psi = place_floats(p, (size_t)s->basis_stride * P);
+    s->dpsi = place_floats(p, (size_t)s->basis_stride * P);
+    s->pair_gradient = place_floats(p, (size_t)s->n_features / 32 * 4 * P);
+}
+
+static void place_call(placer *p, painn_train_step *s)
+{
+    const size_t room = (size_t)s->frame_capacity;
+    char *call = place(p, s->slot_bytes);
+    s->call = (gpu_train_call *)(void *)call;
+    if (call) {
+        s->frames = (int32_t *)(void *)(call + sizeof(gpu_train_call));
+        s->first_atom = s->frames + room;
+        s->first_pair = s->first_atom + room + 1;
+    }
+    s->B = place_floats(p, 9 * room);
+    s->frame_sums = place(p, sizeof(double) * GPU_TRAIN_FRAME_SUMS * room);
+}
+
+static void place_step(placer *p, painn_train_step *s)
+{
+    const size_t N = (size_t)s->atom_capacity, NF = N * (size_t)s->n_features, H = (size_t)s->n_hidden;
+    int32_t **integers[] = {&s->species, &s->frame, &s->element};
+    struct {
+        float **array;
+        size_t width;
+    } floats[] = {{&s->atom_energy, 1}, {&s->forces, 3}, {&s->strain, 9},
+                  {&s->c, 1},           {&s->v, 3},      {&s->readout_term, H + PAINN_TRAIN_TERM_PAD}};
+    const painn_dual shared[2] = {{NULL, place_floats(p, NF)}, {NULL, place_floats(p, 3 * NF)}};
+    place_call(p, s);
+    for (size_t k = 0; k < sizeof integers / sizeof *integers; k++) *integers[k] = place(p, sizeof(int32_t) * N);
+    s->row = place(p, sizeof(int32_t) * (N + 1));
+    for (size_t k = 0; k < sizeof floats / sizeof *floats; k++) *floats[k].array = place_floats(p, floats[k].width * N);
+    s->z = place_dual(p, H * N);
+    s->z_bar = place_dual(p, H * N);
+    place_borders(p, s);
+    for (int l = 0; l < s->n_layers; l++) place_layer(p, s, l, shared);
+    s->embedding_sums = place_floats(p, (N + PAINN_TRAIN_EMBEDDING_ATOMS - 1) / PAINN_TRAIN_EMBEDDING_ATOMS *
+                                            (size_t)(s->n_elements * s->n_features));
+    place_pairs(p, s);
+    s->filter = place_floats(p, (size_t)s->n_layers * (size_t)s->basis_rows * 3 * (size_t)s->n_features);
+}
+
+// ---- gradients of weights -----------------------------------------------------------------------------------------------
+
+enum { MAX_PARTS = 11 * PAINN_TRAIN_MAX_LAYERS + 4 + MLFF_MAX_ATOMIC_NUMBER };
+
+typedef struct gradient_tables {
+    gpu_weight_job job[PAINN_TRAIN_MAX_JOBS];
+    gpu_gradient_part part[MAX_PARTS];
+    int n_jobs, n_parts;
+    int atoms; // capacity
+    int split_rows;
+} gradient_tables;
+
+// Adds a source to the part at `offset`, which is made if it is not there: layers may share tensors.
+static void add_part(gradient_tables *t, gpu_gradient_part part, gpu_gradient_source source)
+{
+    int k = 0;
+    while (k < t->n_parts && t->part[k].offset != part.offset) k++;
+    if (k == t->n_parts) t->part[t->n_parts++] = part;
+    t->part[k].source[t->part[k].n_sources++] = source;
+}
+
+static void add_job(gradient_tables *t, placer *p, gpu_weight_job job, int64_t weight, int64_t bias)
+{
+    const int tiles_out = (job.n_out + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE;
+    const int tiles_in = (job.n_in + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE;
+    const int size = job.n_out * job.n_in, stride = size + (job.has_bias ? job.n_out : 0);
+    job.n_tiles = tiles_out * (tiles_in ? tiles_in : 1);
+    job.split_rows = t->split_rows;
+    job.n_splits = (t->atoms * job.rows_per_atom + t->split_rows - 1) / t->split_rows;
+    job.partial = place_floats(p, (size_t)stride * (size_t)job.n_splits);
+    if (t->n_jobs)
+        job.first_block = t->job[t->n_jobs - 1].first_block + t->job[t->n_jobs - 1].n_tiles * t->job[t->n_jobs - 1].n_splits;
+    t->job[t->n_jobs++] = job;
+    const gpu_gradient_source source = {job.partial, stride, job.split_rows, job.rows_per_atom, 0};
+    if (size)
+        add_part(t,
+                 (gpu_gradient_part){.offset = weight,
+                                     .n_rows = job.n_out,
+                                     .n_columns = job.n_in,
+                                     .row_stride = job.n_in,
+                                     .partial_row_stride = job.n_in,
+                                     .column_stride = 1},
+                 source);
+    gpu_gradient_source behind = source;
+    if (behind.partial) behind.partial += size;
+    if (job.has_bias && size)
+        add_part(t, (gpu_gradient_part){.offset = bias, .n_rows = 1, .n_columns = job.n_out, .column_stride = 1}, behind);
+}
+
+static gpu_weight_job job_of(painn_dual left, int n_out, painn_dual right, int n_in, int rows_per_atom, int has_bias)
+{
+    return (gpu_weight_job){left.value, left.tangent, right.value, right.tangent, n_out, n_in, rows_per_atom, has_bias, 0, 0, 0,
+                            0,          NULL};
+}
+
+static void add_layer(gradient_tables *t, placer *p, const painn_train_step *s, int l)
+{
+    const int F = s->n_features, K = s->n_radial;
+    const painn_train_layer *L = &s->layer[l];
+    add_job(t, p, job_of(L->h_bar, F, s->q[l], F, 1, 1), s->weights.layer[l].W1, s->weights.layer[l].b1);
+    add_job(t, p, job_of(L->x_bar, 3 * F, L->a, F, 1, 1), s->weights.layer[l].W2, s->weights.layer[l].b2);
+    add_job(t, p, job_of(L->VB_bar, 2 * F, L->mu1, F, 3, 0), s->weights.layer[l].U, 0);
+    add_job(t, p, job_of(L->g_bar, F, L->context, 2 * F, 1, 1), s->weights.layer[l].M1, s->weights.layer[l].c1);
+    add_job(t, p, job_of(L->y_bar, 3 * F, L->s, F, 1, 1), s->weights.layer[l].M2, s->weights.layer[l].c2);
+    gpu_gradient_source source = {s->filter_sums_of[l], (int64_t)s->basis_rows * 3 * F, 0, 0, s->filter_sums};
+    add_part(t,
+             (gpu_gradient_part){.offset = s->weights.layer[l].filter_weight,
+                                 .n_rows = 3 * F,
+                                 .n_columns = K,
+                                 .row_stride = K,
+                                 .partial_row_stride = 1,
+                                 .column_stride = 3 * F},
+             source);
+    if (source.partial) source.partial += (size_t)K * 3 * (size_t)F;
+    add_part(t,
+             (gpu_gradient_part){.offset = s->weights.layer[l].filter_bias, .n_rows = 1, .n_columns = 3 * F, .column_stride = 1},
+             source);
+}
+
+static void add_readout(gradient_tables *t, placer *p, const painn_train_step *s)
+{
+    const int H = s->n_hidden;
+    add_job(t, p, job_of(s->z_bar, H, s->q[s->n_layers], s->n_features, 1, 1), s->weights.O1, s->weights.o1);
+    const painn_dual term = {s->readout_term, s->readout_term}, nothing = {0};
+    add_job(t, p, job_of(term, H + PAINN_TRAIN_TERM_PAD, nothing, 0, 1, 1), 0, 0);
+    const gpu_weight_job *job = &t->job[t->n_jobs - 1];
+    gpu_gradient_source source = {job->partial, H + PAINN_TRAIN_TERM_PAD, job->split_rows, 1, 0};
+    add_part(t, (gpu_gradient_part){.offset = s->weights.O2, .n_rows = 1, .n_columns = H, .column_stride = 1}, source);
+    if (source.partial) source.partial += H;
+    add_part(t, (gpu_gradient_part){.offset = s->weights.o2, .n_rows = 1, .n_columns = 1, .column_stride = 1}, source);
+}
+
+static void add_embedding(gradient_tables *t, const painn_train_step *s, const painn_gpu_set *set)
+{
+    const int F = s->n_features;
+    for (int e = 0; e < s->n_elements; e++) {
+        const gpu_gradient_source source = {s->embedding_sums ? s->embedding_sums + (size_t)e * (size_t)F : NULL,
+                                            (int64_t)s->n_elements * F, PAINN_TRAIN_EMBEDDING_ATOMS, 1, 0};
+        add_part(
+            t,
+            (gpu_gradient_part){
+                .offset = s->weights.embedding + (int64_t)set->element[e] * F, .n_rows = 1, .n_columns = F, .column_stride = 1},
+            source);
+    }
+}
+
+// Rows of a split such that tiles and splits together fill the GPU a few times.
+static int split_rows_of(const painn_train_step *s, int n_multiprocessors)
+{
+    const int F = s->n_features, unit = (F + GPU_WEIGHT_TILE - 1) / GPU_WEIGHT_TILE;
+    const int tiles = s->n_layers * unit * unit * 15; // U counts three times
+    int splits = (4 * n_multiprocessors + tiles - 1) / tiles, rows = (s->atom_capacity + splits - 1) / splits;
+    rows = (rows + 15) / 16 * 16;
+    return rows < 64 ? 64 : rows;
+}
+
+static void fill_tables(const painn_trainer *trainer, placer *p, painn_train_step *s, gradient_tables *t)
+{
+    *t = (gradient_tables){.atoms = s->atom_capacity, .split_rows = split_rows_of(s, trainer->n_multiprocessors)};
+    for (int l = 0; l < s->n_layers; l++) add_layer(t, p, s, l);
+    add_readout(t, p, s);
+    add_embedding(t, s, &trainer->training);
+    int block = 0;
+    for (int k = 0; k < t->n_parts; k++) {
+        t->part[k].first_block = block;
+        block += (t->part[k].n_rows * t->part[k].n_columns + GPU_GRADIENT_BLOCK - 1) / GPU_GRADIENT_BLOCK;
+    }
+}
+
+// ---- all of it ----------------------------------------------------------------------------------------------------------
+
+static size_t place_arena(painn_trainer *trainer, char *base, painn_train_step *s, gradient_tables *t, gpu_optimizer *o)
+{
+    placer p = {base, 0};
+    place_step(&p, s);
+    fill_tables(trainer, &p, s, t);
+    const gpu_gradient_part *last = &t->part[t->n_parts - 1];
+    o->n_parts = t->n_parts;
+    o->n_blocks = last->first_block + (last->n_rows * last->n_columns + GPU_GRADIENT_BLOCK - 1) / GPU_GRADIENT_BLOCK;
+    trainer->jobs = place(&p, sizeof *t->job * (size_t)t->n_jobs);
+    o->parts = place(&p, sizeof *t->part * (size_t)t->n_parts);
+    o->squares = place(&p, sizeof(double) * (size_t)o->n_blocks);
+    o->frame_sums = s->frame_sums;
+    o->call = s->call;
+    return p.at;
+}
+
+static mlff_status create_slots(painn_trainer *trainer, painn_train_step *s)
+{
+    mlff_status status = MLFF_OK;
+    void *slots = NULL;
+    if (trainer->slots) cudaFreeHost(trainer->slots);
+    trainer->slots = NULL;
+    s->slot_bytes = (sizeof(gpu_train_call) + sizeof(int32_t) * (3 * (size_t)s->frame_capacity + 2) + 63) / 64 * 64;
+    CUDA_TRY(cudaHostAlloc(&slots, s->slot_bytes * PAINN_TRAIN_SLOTS, cudaHostAllocMapped | cudaHostAllocPortable),
+             "page-locked memory for batches");
+    memset(slots, 0, s->slot_bytes * PAINN_TRAIN_SLOTS);
+    trainer->slots = slots;
+    s->slots = slots;
+done:
+    return status;
+}
+
+mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n_atoms, int n_pairs)
+{
+    mlff_status status = MLFF_OK;
+    painn_train_step step = trainer->step;
+    static _Thread_local gradient_tables tables; // too large for a stack
+    const int groups = PAINN_TRAIN_EDGE_THREADS / step.n_features, blocks = (n_atoms + groups - 1) / groups;
+    CUDA_TRY(cudaStreamSynchronize(trainer->stream), "waiting for the last step");
+    painn_trainer_forget_graphs(trainer);
+    cuda_release(trainer->device, trainer->arena);
+    trainer->arena = NULL;
+    trainer->step.atom_capacity = trainer->step.frame_capacity = trainer->step.pair_capacity = 0;
+    step.frame_capacity = n_frames;
+    step.atom_capacity = n_atoms;
+    step.pair_capacity = n_pairs > 0 ? n_pairs : 1;
+    step.n_elements = trainer->training.n_elements;
+    step.filter_sums = groups * (blocks < 3 * trainer->n_multiprocessors ? blocks : 3 * trainer->n_multiprocessors);
+    PLUGIN_TRY(create_slots(trainer, &step));
+    const size_t bytes = place_arena(trainer, NULL, &step, &tables, &trainer->optimizer);
+    PLUGIN_TRY(cuda_allocate(trainer->device, bytes, "a training step; choose a smaller batch size", &trainer->arena));
+    place_arena(trainer, trainer->arena, &step, &tables, &trainer->optimizer);
+    trainer->n_jobs = tables.n_jobs;
+    const gpu_weight_job *last = &tables.job[tables.n_jobs - 1];
+    trainer->n_job_blocks = last->first_block + last->n_tiles * last->n_splits;
+    CUDA_TRY(cuda_copy(trainer->jobs, tables.job, sizeof *tables.job * (size_t)tables.n_jobs, cudaMemcpyHostToDevice),
+             "copying tables to the GPU");
+    CUDA_TRY(cuda_copy((void *)(uintptr_t)trainer->optimizer.parts, tables.part, sizeof *tables.part * (size_t)tables.n_parts,
+                       cudaMemcpyHostToDevice),
+             "copying tables to the GPU");
+    trainer->step = step;
+done:
+    return status;
+}

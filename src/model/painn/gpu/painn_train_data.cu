@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT
+// painn_train_data.cu: what surrounds the network in a training step: the batch is gathered from the data set, radial functions
+// are made, forces and the loss are summed, edges get their tangents.
+//
+//   ψ_k(d) = φ_k(d) f(d), ψ_K = f ;  F_i = Σ_e g_rev(e') − g_e ;  dE/dε = Σ g ⊗ r
+//   c_i = ∂L/∂ε_i ;  v_i = ∂L/∂F_i ;  B = (1/V) ∂L/∂σ                (the loss: model/train_batch.c)
+//   w_e = v_i − v_j + B r_e ;  ḋ = u·w ;  u̇ = (w − u ḋ)/d
+// A warp has an atom and its lanes the pairs; a block has a frame's loss, in float64. Bound by latency and memory.
+#include "painn_train_math.cuh"
+
+#include "gpu/ptx/primitives.cuh"
+
+enum { THREADS = 128, WARPS = THREADS / 32, BEGIN_THREADS = 256 };
+
+// ---- begin --------------------------------------------------------------------------------------------------------------
+
+// The slot of this call, and [A | b] by columns.
+static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s)
+{
+    wait_for_previous();
+    let_next_start();
+    const int F3 = 3 * s.n_features, K = s.n_radial, rows = s.basis_rows, n_filter = s.n_layers * rows * F3;
+    const int thread = (int)(blockIdx.x * blockDim.x + threadIdx.x), n_threads = (int)(gridDim.x * blockDim.x);
+    const int words = (int)(sizeof(gpu_train_call) / 4) + 3 * s.frame_capacity + 2;
+    const uint32_t *slot = (const uint32_t *)((const char *)s.slots + (size_t)(*s.turn % PAINN_TRAIN_SLOTS) * s.slot_bytes);
+    for (int k = thread; k < words; k += n_threads) ((uint32_t *)s.call)[k] = slot[k];
+    for (int k = thread; k < n_filter; k += n_threads) {
+        const int l = k / (rows * F3), r = k / F3 % rows, f = k % F3;
+        const float *w = s.weights.base;
+        s.filter[k] = r < K    ? w[s.weights.layer[l].filter_weight + (int64_t)f * K + r]
+                      : r == K ? w[s.weights.layer[l].filter_bias + f]
+                               : 0.0f;
+    }
+}
+
+// ---- gather -------------------------------------------------------------------------------------------------------------
+
+// Index k with first[k] ≤ x < first[k + 1].
+static __device__ __forceinline__ int find_frame(const int32_t *first, int n, int x)
+{
+    int low = 0, high = n;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (first[middle] <= x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// Sine and cosine of an angle that is reduced in float64 first.
+static __device__ __forceinline__ void sine_cosine(double angle, float &sine, float &cosine)
+{
+    const float rest = (float)(angle - 6.283185307179586 * rint(angle * 0.15915494309189535));
+    sine = sinf(rest);
+    cosine = cosf(rest);
+}
+
+static __device__ __forceinline__ void cutoff_of(const painn_train_step &s, double d, float &f, float &df)
+{
+    f = df = 0;
+    if (s.cutoff_function == 0) { // cosine
+        if (d >= s.cutoff) return;
+        const double k = 3.141592653589793 / s.cutoff;
+        float sine, cosine;
+        sine_cosine(k * d, sine, cosine);
+        f = 0.5f * (1.0f + cosine);
+        df = -0.5f * (float)k * sine;
+    } else if (d + 1e-7 < s.cutoff) {
+        const double x = d / s.cutoff, w = (1.0 - x) * (1.0 + x);
+        f = expf((float)(1.0 - 1.0 / w));
+        df = f > 0 ? (float)(-f * 2.0 * x / (s.cutoff * w * w)) : 0.0f;
+    }
+}
+
+static __device__ __forceinline__ void radial_function(const painn_train_step &s, int k, double d, float &phi, float &dphi)
+{
+    if (s.basis == 0) { // Gaussian
+        const float w = s.width[k], z = (float)((d - s.center[k]) / w);
+        phi = expf(-0.5f * z * z);
+        dphi = -z / w * phi;
+    } else {
+        const float w = s.frequency[k], inverse = (float)(1.0 / d);
+        float sine, cosine;
+        sine_cosine(w * d, sine, cosine);
+        phi = sine * inverse;
+        dphi = (w * cosine - phi) * inverse;
+    }
+}
+
+static __device__ void write_basis(const painn_train_step &s, double d, float *psi, float *dpsi)
+{
+    float f, df;
+    cutoff_of(s, d, f, df);
+    for (int k = 0; k < s.basis_stride; k += 4) {
+        float value[4], slope[4];
+        for (int j = 0; j < 4; j++) {
+            value[j] = slope[j] = 0;
+            if (k + j == s.n_radial) {
+                value[j] = f;
+                slope[j] = df;
+            } else if (k + j < s.n_radial) {
+                float phi, dphi;
+                radial_function(s, k + j, d, phi, dphi);
+                value[j] = phi * f;
+                slope[j] = dphi * f + phi * df;
+            }
+        }
+        *(float4 *)(psi + k) = make_float4(value[0], value[1], value[2], value[3]);
+        *(float4 *)(dpsi + k) = make_float4(slope[0], slope[1], slope[2], slope[3]);
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS) gather(painn_train_step s)
+{
+    wait_for_previous();
+    let_next_start();
+    const gpu_train_call &call = *s.call;
+    const int lane = (int)threadIdx.x % 32, atom = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *s.turn += 1;
+    if (atom >= call.n_atoms) return;
+    const int k = find_frame(s.first_atom, call.n_frames, atom), from_atom = s.first_atom[k];
+    const int64_t first = s.data.first_atom[s.frames[k]], there = first + (atom - from_atom);
+    const int64_t first_pair = s.data.first_pair[first], begin_there = s.data.first_pair[there];
+    const int n_pairs = (int)(s.data.first_pair[there + 1] - begin_there);
+    const int row = s.first_pair[k] + (int)(begin_there - first_pair), species = s.data.species[there];
+    if (lane == 0) {
+        s.species[atom] = species;
+        s.frame[atom] = k;
+        s.element[atom] = s.element_of[species];
+        s.row[atom] = row;
+        if (atom == call.n_atoms - 1) s.row[atom + 1] = row + n_pairs;
+    }
+    const float *embedding = s.weights.base + s.weights.embedding + (int64_t)species * s.n_features;
+    for (int f = lane; f < s.n_features; f += 32) s.q[0].value[(size_t)atom * s.n_features + f] = embedding[f];
+    for (int e = lane; e < n_pairs; e += 32) {
+        const int64_t from = begin_there + e;
+        const size_t p = (size_t)row + e;
+        const float4 edge = *(const float4 *)(s.data.edge + 4 * from);
+        *(float4 *)(s.edge + 4 * p) = edge;
+        s.neighbor[p] = from_atom + s.data.neighbor[from];
+        s.reverse[p] = s.first_pair[k] + s.data.reverse[from];
+        write_basis(s, s.data.distance[from], s.psi + p * s.basis_stride, s.dpsi + p * s.basis_stride);
+    }
+}
+
+// ---- forces -------------------------------------------------------------------------------------------------------------
+
+// dE/dr of the reverse of pair p: κ u + (ū − u (u·ū))/d with u = −u_p.
+static __device__ __forceinline__ void gradient_of(const painn_train_step &s, size_t p, const float4 &edge, float (&g)[3])
+{
+    const int pieces = s.n_features / 32;
+    float bar[3] = {}, kappa = 0;
+    for (int k = 0; k < pieces; k++) {
+        const float4 v = *(const float4 *)(s.pair_gradient + (p * pieces + k) * 4);
+        bar[0] += v.x;
+        bar[1] += v.y;
+        bar[2] += v.z;
+        kappa += v.w;
+    }
+    const float u[3] = {-edge.x, -edge.y, -edge.z}, along = u[0] * bar[0] + u[1] * bar[1] + u[2] * bar[2];
+    for (int c = 0; c < 3; c++) g[c] = kappa * u[c] + (bar[c] - u[c] * along) / edge.w;
+}
+
+static __global__ void __launch_bounds__(THREADS) forces(painn_train_step s)
+{
+    wait_for_previous();
+    let_next_start();
+    const int lane = (int)threadIdx.x % 32, atom = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
+    if (atom >= s.call->n_atoms) return;
+    float sum[12] = {}; // force, dE/dε
+    for (int p = s.row[atom] + lane; p < s.row[atom + 1]; p += 32) {
+        const size_t reverse = (size_t)s.reverse[p];
+        const float4 edge = *(const float4 *)(s.edge + 4 * (size_t)p);
+        float own[3], other[3];
+        gradient_of(s, (size_t)p, edge, own);
+        gradient_of(s, reverse, make_float4(-edge.x, -edge.y, -edge.z, edge.w), other);
+        const float r[3] = {edge.x * edge.w, edge.y * edge.w, edge.z * edge.w};
+        for (int a = 0; a < 3; a++) {
+            sum[a] += other[a] - own[a];
+            for (int b = 0; b < 3; b++) sum[3 + 3 * a + b] += other[a] * r[b];
+        }
+    }
+    for (int k = 0; k < 12; k++)
+        for (int offset = 16; offset > 0; offset /= 2) sum[k] += __shfl_xor_sync(0xffffffffu, sum[k], offset);
+    if (lane > 0) return;
+    for (int a = 0; a < 3; a++) s.forces[3 * (size_t)atom + a] = sum[a];
+    for (int a = 0; a < 9; a++) s.strain[9 * (size_t)atom + a] = sum[3 + a];
+}
+
+// ---- loss ---------------------------------------------------------------------------------------------------------------
+
+static __device__ double block_sum(double value)
+{
+    __shared__ double sums[WARPS];
+    __syncthreads();
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = 0;
+    for (int w = 0; w < WARPS; w++) value += sums[w];
+    return value;
+}
+
+// One frame of the batch, in the data set and in the batch.
+struct frame_of_batch {
+    int k, begin, end, frame;
+    int64_t first;
+};
+
+static __device__ __forceinline__ frame_of_batch frame_of(const painn_train_step &s, int k)
+{
+    return {k, s.first_atom[k], s.first_atom[k + 1], s.frames[k], s.data.first_atom[s.frames[k]]};
+}
+
+// ∂L/∂E of the frame; its share of the loss, by one thread. The sum over atoms is `energy`.
+static __device__ double energy_term(const painn_train_step &s, const frame_of_batch &b, double energy, double *sums)
+{
+    const gpu_train_call &call = *s.call;
+    const double label = s.data.energy[b.frame];
+    if (isnan(label)) return 0;
+    const int n = b.end - b.begin;
+    const double per = call.energy_per_atom ? n : 1.0, delta = energy - label;
+    const double factor = call.energy_weight * s.data.weight[b.frame] / call.total_frames / (per * per);
+    sums[0] += factor * delta * delta;
+    sums[1] = fabs(delta) / n;
+    sums[2] = delta * delta / ((double)n * n);
+    sums[6] = 1;
+    return 2 * factor * delta;
+}
+
+static __device__ void stress_term(const painn_train_step &s, const frame_of_batch &b, const double *strain, double *sums)
+{
+    const gpu_train_call &call = *s.call;
+    const double *label = s.data.stress + 9 * (int64_t)b.frame, volume = s.data.volume[b.frame];
+    const bool there = !isnan(label[0]) && !isnan(volume);
+    const double factor = call.stress_weight * s.data.weight[b.frame] / (9.0 * call.total_frames);
+    for (int a = 0; a < 9; a++) {
+        const double delta = there ? strain[a] / volume - label[a] : 0.0;
+        s.B[9 * (size_t)b.k + a] = there ? (float)(2 * factor * delta / volume) : 0.0f;
+        sums[0] += factor * delta * delta;
+        sums[5] += fabs(delta);
+    }
+    sums[8] = there ? 1 : 0;
+}
+
+// v of one atom by its own force label.
+static __device__ void force_term(const painn_train_step &s, const frame_of_batch &b, int atom, double (&v)[3], double *sums)
+{
+    const gpu_train_call &call = *s.call;
+    const double *label = s.data.forces + 3 * (b.first + atom - b.begin);
+    const float *force = s.forces + 3 * (size_t)atom;
+    const double factor = call.forces_weight * s.data.weight[b.frame] / (3.0 * call.total_atoms), limit = call.huber_forces;
+    double delta[3], square = 0;
+    for (int a = 0; a < 3; a++) {
+        delta[a] = force[a] - label[a];
+        square += delta[a] * delta[a];
+        sums[3] += fabs(delta[a]);
+    }
+    sums[4] += square;
+    const double size = sqrt(square);
+    const bool beyond = limit > 0 && size > limit;
+    sums[0] += factor * (beyond ? 2 * limit * size - limit * limit : square);
+    for (int a = 0; a < 3; a++) v[a] += 2 * factor * (beyond ? limit / size : 1.0) * delta[a];
+}
+
+// v of one atom of a Hessian probe: `side` 1 of its + frame, −1 of its − frame, which is `other`.
+static __device__ void probe_term(const painn_train_step &s, const frame_of_batch &b, const frame_of_batch &other, int side,
+                                  int atom, double (&v)[3], double *sums)
+{
+    const gpu_train_call &call = *s.call;
+    const int at = atom - b.begin, plus_frame = side > 0 ? b.frame : other.frame;
+    const double *label = s.data.forces + 3 * (b.first + at), *label_other = s.data.forces + 3 * (other.first + at);
+    const float *force = s.forces + 3 * (size_t)atom, *force_other = s.forces + 3 * (size_t)(other.begin + at);
+    const double per_step = 0.5 / s.data.probe_step[plus_frame];
+    const double factor = call.hessian_weight * s.data.weight[plus_frame] / (3.0 * call.total_atoms);
+    for (int a = 0; a < 3; a++) { // side · Δy
+        const double delta = -per_step * (((double)force[a] - force_other[a]) - (label[a] - label_other[a]));
+        v[a] -= 2 * factor * delta * per_step;
+        if (side > 0) sums[0] += factor * delta * delta;
+    }
+}
+
+static __device__ __forceinline__ bool is_probe(const painn_train_step &s, int plus)
+{
+    return s.data.probe_step && plus >= 0 && plus + 1 < s.call->n_frames && s.data.probe_step[s.frames[plus]] > 0 &&
+           s.frames[plus + 1] == s.frames[plus] + 1;
+}
+
+static __global__ void __launch_bounds__(THREADS) loss(painn_train_step s)
+{
+    wait_for_previous();
+    let_next_start();
+    const int k = (int)blockIdx.x;
+    if (k >= s.call->n_frames) return;
+    const gpu_train_call &call = *s.call;
+    const frame_of_batch b = frame_of(s, k);
+    const bool have_forces = !isnan(s.data.forces[3 * b.first]), plus = is_probe(s, k), minus = is_probe(s, k - 1);
+    const bool have_atoms = s.data.atom_energies && !isnan(s.data.atom_energies[b.first]);
+    const frame_of_batch other = plus ? frame_of(s, k + 1) : minus ? frame_of(s, k - 1) : b;
+    const bool probe = (plus || minus) && have_forces && !isnan(s.data.forces[3 * other.first]);
+    double sums[GPU_TRAIN_FRAME_SUMS] = {}, energy = 0, strain[9] = {};
+    for (int i = b.begin + (int)threadIdx.x; i < b.end; i += THREADS) {
+        energy += s.atom_energy[i];
+        for (int a = 0; a < 9; a++) strain[a] += s.strain[9 * (size_t)i + a];
+    }
+    energy = block_sum(energy);
+    for (int a = 0; a < 9; a++) strain[a] = block_sum(strain[a]);
+    double ignored[GPU_TRAIN_FRAME_SUMS] = {};
+    const double c = energy_term(s, b, energy, threadIdx.x ? ignored : sums);
+    if (threadIdx.x == 0) stress_term(s, b, strain, sums);
+    const double atoms_factor = call.atom_energies_weight * s.data.weight[b.frame] / call.total_atoms;
+    for (int i = b.begin + (int)threadIdx.x; i < b.end; i += THREADS) {
+        double v[3] = {}, own = 0;
+        if (have_forces) force_term(s, b, i, v, sums);
+        if (probe && plus) probe_term(s, b, other, 1, i, v, sums);
+        if (probe && minus) probe_term(s, b, other, -1, i, v, sums);
+        if (have_atoms) {
+            own = s.atom_energy[i] - s.data.atom_energies[b.first + i - b.begin];
+            sums[0] += atoms_factor * own * own;
+        }
+        s.c[i] = (float)(c + 2 * atoms_factor * own);
+        for (int a = 0; a < 3; a++) s.v[3 * (size_t)i + a] = (float)v[a];
+    }
+    if (threadIdx.x == 0 && have_forces) sums[7] = 3.0 * (b.end - b.begin);
+    for (int a = 0; a < GPU_TRAIN_FRAME_SUMS; a++) {
+        const double sum = block_sum(sums[a]);
+        if (threadIdx.x == 0) s.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + a] = sum;
+    }
+}
+
+// ---- tangents of pairs --------------------------------------------------------------------------------------------------
+
+static __global__ void __launch_bounds__(THREADS) pair_tangents(painn_train_step s)
+{
+    wait_for_previous();
+    let_next_start();
+    const int lane = (int)threadIdx.x % 32, atom = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
+    if (atom >= s.call->n_atoms) return;
+    const float *v = s.v + 3 * (size_t)atom, *B = s.B + 9 * (size_t)s.frame[atom];
+    for (int p = s.row[atom] + lane; p < s.row[atom + 1]; p += 32) {
+        const float4 edge = *(const float4 *)(s.edge + 4 * (size_t)p);
+        const float *v_j = s.v + 3 * (size_t)s.neighbor[p], u[3] = {edge.x, edge.y, edge.z};
+        float w[3], along = 0;
+        for (int a = 0; a < 3; a++) {
+            w[a] = v[a] - v_j[a] + edge.w * (B[3 * a] * u[0] + B[3 * a + 1] * u[1] + B[3 * a + 2] * u[2]);
+            along += u[a] * w[a];
+        }
+        *(float4 *)(s.edge_tangent + 4 * (size_t)p) =
+            make_float4((w[0] - u[0] * along) / edge.w, (w[1] - u[1] * along) / edge.w, (w[2] - u[2] * along) / edge.w, along);
+    }
+}
+
+// ---- gradient of the embedding ------------------------------------------------------------------------------------------
+
+enum { ELEMENTS_AT_ONCE = 64 };
+
+// Sums of q̄̇ by element over some atoms: a thread has a feature, so that no two threads add to one sum.
+static __global__ void embedding_gradient(painn_train_step s)
+{
+    DYNAMIC_SHARED(memory);
+    wait_for_previous();
+    let_next_start();
+    const int F = s.n_features, f = (int)threadIdx.x, n = s.call->n_atoms;
+    const int first = (int)blockIdx.x * PAINN_TRAIN_EMBEDDING_ATOMS, last = min(n, first + PAINN_TRAIN_EMBEDDING_ATOMS);
+    if (first >= n) return;
+    float *sums = (float *)memory + f, *to = s.embedding_sums + (size_t)blockIdx.x * s.n_elements * F + f;
+    for (int from = 0; from < s.n_elements; from += ELEMENTS_AT_ONCE) {
+        const int count = min((int)ELEMENTS_AT_ONCE, s.n_elements - from);
+        for (int e = 0; e < count; e++) sums[e * F] = 0;
+        for (int i = first; i < last; i++) {
+            const int e = s.element[i] - from;
+            if (e >= 0 && e < count) sums[e * F] += s.q_bar[0].tangent[(size_t)i * F + f];
+        }
+        for (int e = 0; e < count; e++) to[(from + e) * F] = sums[e * F];
+    }
+}
+
+// ---- launches -----------------------------------------------------------------------------------------------------------
+
+static int blocks_of_atoms(const painn_train_plan *plan)
+{
+    return (plan->n_atoms + WARPS - 1) / WARPS;
+}
+
+extern "C" int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream)
+{
+    const int n = step->n_layers * step->basis_rows * 3 * step->n_features;
+    return launch(begin, (n + 4 * BEGIN_THREADS - 1) / (4 * BEGIN_THREADS), BEGIN_THREADS, 0, 1, plan->overlap, stream, *step);
+}
+
+extern "C" int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream)
+{
+    return launch(gather, blocks_of_atoms(plan), THREADS, 0, 1, plan->overlap, stream, *step);
+}
+
+extern "C" int painn_train_launch_forces(const painn_train_step *step, const painn_train_plan *plan, void *stream)
+{
+    return launch(forces, blocks_of_atoms(plan), THREADS, 0, 1, plan->overlap, stream, *step);
+}
+
+extern "C" int painn_train_launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream)
+{
+    return launch(loss, plan->n_frames, THREADS, 0, 1, plan->overlap, stream, *step);
+}
+
+extern "C" int painn_train_launch_pair_tangents(const painn_train_step *step, const painn_train_plan *plan, void *stream)
+{
+    return launch(pair_tangents, blocks_of_atoms(plan), THREADS, 0, 1, plan->overlap, stream, *step);
+}
+
+extern "C" int painn_train_launch_embedding(const painn_train_step *step, const painn_train_plan *plan, void *stream)
+{
+    const int n = (plan->n_atoms + PAINN_TRAIN_EMBEDDING_ATOMS - 1) / PAINN_TRAIN_EMBEDDING_ATOMS;
+    const int at_once = step->n_elements < ELEMENTS_AT_ONCE ? step->n_elements : ELEMENTS_AT_ONCE;
+    return launch(embedding_gradient, n, step->n_features, sizeof(float) * (size_t)(at_once * step->n_features), 1, plan->overlap,
+                  stream, *step);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_train_gpu.h: a training step of PaiNN on a GPU: its arrays and kernels. Read by C and by C++ (nvcc).
+ *
+ * Data flow of a step, one CUDA graph:
+ *   slot of mapped memory ─ begin ─> call, frames        data set ─ gather ─> atoms, pairs, radial functions
+ *   ─ message network, message, update of each layer ─ readout ─> energies ─ the same backwards ─> dE/dr of pairs
+ *   ─ forces ─ loss ─> c, v, B ─ tangents ─> u̇, ḋ of pairs
+ *   ─ layers, readout and the way back once more for tangents ─> adjoints and their tangents
+ *   ─ weight gradients ─ sums ─ update ─> weights (gpu/train)
+ * Symbols: README.md of model/painn, "Training". A `dual` is a value and its tangent. */
+#ifndef PAINN_TRAIN_GPU_H
+#define PAINN_TRAIN_GPU_H
+
+#include "gpu/train/gpu_train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    PAINN_TRAIN_MAX_LAYERS = 6,
+    PAINN_TRAIN_MAX_FEATURES = 128,
+    PAINN_TRAIN_EDGE_THREADS = 128,
+    PAINN_TRAIN_SMALL_BASIS = 21, /* K + 1 of kernels with as many registers, rows of 24 */
+    PAINN_TRAIN_LARGE_BASIS = 32,
+    PAINN_TRAIN_EMBEDDING_ATOMS = 64, /* of a partial sum */
+    PAINN_TRAIN_TERM_PAD = 4,         /* columns behind n_hidden of readout_term */
+    PAINN_TRAIN_SLOTS = 64            /* calls that the host may be ahead of the device, a power of two */
+};
+
+typedef struct painn_dual {
+    float *value, *tangent;
+} painn_dual;
+
+/* Labelled structures on the device, as train_set; vectors as direction and distance. */
+typedef struct painn_train_data {
+    const int64_t *first_atom, *first_pair;
+    const int32_t *species, *neighbor, *reverse;
+    const float *edge;      /* [n_pairs][4] u, d */
+    const double *distance; /* [n_pairs] d for the radial functions, whose arguments are many times 2π */
+    const double *volume, *energy, *forces, *stress, *atom_energies, *weight, *probe_step; /* the two NULL where the set's are */
+} painn_train_data;
+
+typedef struct painn_train_weights {
+    const float *base; /* of the vector of weights; all below are offsets into it */
+    int64_t embedding, O1, o1, O2, o2;
+    struct {
+        int64_t filter_weight, filter_bias, W1, b1, W2, b2, U, M1, c1, M2, c2;
+    } layer[PAINN_TRAIN_MAX_LAYERS];
+} painn_train_weights;
+
+/* Arrays of a layer, per atom. Of adjoints the tangents of q1_bar and mu1_bar are shared by all layers. */
+typedef struct painn_train_layer {
+    painn_dual h, a;            /* [F] message network; a = act(h) */
+    painn_dual x;               /* [3F] */
+    painn_dual context;         /* [2F] q', n */
+    painn_dual mu1;             /* [3][F] μ' */
+    painn_dual VB;              /* [3][2F] */
+    painn_dual g, s, t;         /* [F] update network, s = act(g); V·B */
+    painn_dual y;               /* [3F] */
+    painn_dual y_bar;           /* [3F] */
+    painn_dual g_bar;           /* [F] */
+    painn_dual VB_bar;          /* [3][2F] */
+    painn_dual q1_bar, mu1_bar; /* [F], [3][F] */
+    painn_dual x_bar, h_bar;    /* [3F], [F] */
+    float *s_bar, *a_bar, *k;   /* [F] values only; k = n̄/n */
+} painn_train_layer;
+
+typedef struct painn_train_step {
+    /* ---- the model */
+    int32_t n_features, n_layers, n_radial, n_hidden; /* n_hidden: width of the readout */
+    int32_t basis, cutoff_function, activation;       /* enum painn_basis, … */
+    int32_t basis_rows, basis_stride;                 /* K + 1, or more, as a kernel has it; floats of a row of psi */
+    double cutoff;
+    float epsilon;
+    const float *center, *width, *frequency; /* [K] */
+    painn_train_weights weights;
+    painn_train_data data;
+
+    /* ---- capacities */
+    int32_t frame_capacity, atom_capacity, pair_capacity;
+    int32_t n_elements, filter_sums; /* elements of the data; partial sums of a layer's filter gradient */
+
+    /* ---- the call */
+    const void *slots; /* [PAINN_TRAIN_SLOTS] mapped memory: each a gpu_train_call, then frames, first atoms, first pairs */
+    size_t slot_bytes;
+    uint32_t *turn;                            /* calls so far, modulo PAINN_TRAIN_SLOTS the slot of this one */
+    gpu_train_call *call;                      /* copy of the slot on the device */
+    int32_t *frames, *first_atom, *first_pair; /* [frame_capacity (+ 1)] */
+
+    /* ---- per atom of the batch */
+    int32_t *species, *frame, *element;                                       /* element: index among the data's elements */
+    const int32_t *element_of;                                                /* [n_species] */
+    int32_t *row;                                                             /* [atoms + 1] first pair */
+    painn_dual q[PAINN_TRAIN_MAX_LAYERS + 1], mu[PAINN_TRAIN_MAX_LAYERS + 1]; /* [F], [3][F] input of a layer */
+    painn_dual q_bar[PAINN_TRAIN_MAX_LAYERS + 1], mu_bar[PAINN_TRAIN_MAX_LAYERS + 1]; /* adjoints of q, mu */
+    painn_train_layer layer[PAINN_TRAIN_MAX_LAYERS];
+    painn_dual z, z_bar; /* [n_hidden] readout */
+    float *readout_term; /* [n_hidden + PAINN_TRAIN_TERM_PAD] gradient of the readout's last row and, in the next column, bias */
+    float *atom_energy;  /* [1] */
+    float *forces;       /* [3] */
+    float *strain;       /* [9] share of dE/dε */
+    float *c, *v;        /* [1] ∂L/∂ε, [3] ∂L/∂F */
+    float *embedding_sums; /* [atoms / PAINN_TRAIN_EMBEDDING_ATOMS][n_elements][F] */
+
+    /* ---- per pair */
+    int32_t *neighbor, *reverse; /* of the batch */
+    float *edge;                 /* [4] u, d */
+    float *edge_tangent;         /* [4] u̇, ḋ */
+    float *psi, *dpsi;           /* [basis_stride] ψ, dψ/dd */
+    float *pair_gradient;        /* [F / 32][4] of the reverse of a pair: ū and dE/dd, by groups of 32 features */
+
+    /* ---- per frame */
+    float *B;           /* [9] */
+    double *frame_sums; /* [GPU_TRAIN_FRAME_SUMS] */
+
+    float *filter;                                 /* [n_layers][basis_rows][3F] columns of [A | b], zeros behind K + 1 */
+    float *filter_sums_of[PAINN_TRAIN_MAX_LAYERS]; /* [filter_sums][basis_rows][3F] partial gradients */
+} painn_train_step;
+
+/* How a step is divided: blocks are for these upper bounds. */
+typedef struct painn_train_plan {
+    int n_frames, n_atoms, n_pairs;
+    int parts;   /* of products: 1 TF32, 3 float32 */
+    int overlap; /* programmatic launches */
+    int small;   /* tiles of 16 atoms, columns divided among blocks; else tiles of 64 */
+    int n_multiprocessors;
+} painn_train_plan;
+
+/* Dynamic shared memory of the kernels is granted; once for each device. cudaError_t. */
+int painn_train_prepare(const painn_train_step *step, size_t shared_bytes);
+
+int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream);
+int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream);
+/* Node kernels of layer l; tangent 0: values, 1: tangents. */
+int painn_train_launch_message_net(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
+int painn_train_launch_update_vector(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
+                                     void *stream);
+int painn_train_launch_update_net(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
+int painn_train_launch_readout(const painn_train_step *step, const painn_train_plan *plan, int tangent, void *stream);
+int painn_train_launch_update_net_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
+                                       void *stream);
+int painn_train_launch_update_vector_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
+                                          void *stream);
+int painn_train_launch_message_net_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
+                                        void *stream);
+/* Pair kernels. The tangent of the way back also sums the filters' gradients. */
+int painn_train_launch_message(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
+int painn_train_launch_message_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
+int painn_train_launch_forces(const painn_train_step *step, const painn_train_plan *plan, void *stream);
+int painn_train_launch_loss(const painn_train_step *step, const painn_train_plan *plan, void *stream);
+int painn_train_launch_pair_tangents(const painn_train_step *step, const painn_train_plan *plan, void *stream);
+int painn_train_launch_embedding(const painn_train_step *step, const painn_train_plan *plan, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT
+// The training backend of the GPU, a real one or the emulated one of MLFF_CUDA_PLUGIN, against the float64 reference: gradients,
+// losses, steps, evaluate(); the same bits each time; no allocation after the first batch.
+#include "gpu_support.h"
+#include "train_support.h"
+
+#include "model/painn/painn.h"
+
+// Relative L2 error of a gradient: products of numbers split in two, float32 sums of some 10² to 10³ terms.
+#define TOLERANCE 2e-6
+
+static const mlff_loss all_terms = {0.3, 1, 2, 0.5, 0.2, 1, 1.5};
+
+typedef struct setting {
+    const char *name;
+    int n_features, n_layers;
+    const char *basis, *cutoff_function;
+    int shared, softplus, n_radial;
+} setting;
+
+static const setting settings[] = {
+    {"32 features", 32, 2, "gaussian", "cosine", 0, 0, 20},
+    {"64 features, Bessel, mollifier", 64, 2, "bessel", "mollifier", 0, 0, 24},
+    {"shared weights, softplus", 32, 3, "gaussian", "mollifier", 1, 1, 7},
+    {"128 features, one layer", 128, 1, "bessel", "cosine", 0, 0, 20},
+};
+enum { N_SETTINGS = sizeof settings / sizeof *settings };
+
+static mlff_model *model_of(const setting *s)
+{
+    const char *shared = s->shared ? "true" : "false";
+    mlff_model *model;
+    assert_ok(support_create(&model, "painn",
+                             "n_features=%d; n_layers=%d; n_radial=%d; cutoff=4; radial_basis=%s; cutoff_function=%s; "
+                             "shared_filters=%s; shared_interactions=%s; seed=5",
+                             s->n_features, s->n_layers, s->n_radial, s->basis, s->cutoff_function, shared, shared));
+    if (s->softplus) ((painn_parameters *)model->parameters)->activation = PAINN_SHIFTED_SOFTPLUS;
+    return model;
+}
+
+static train_backend *gpu_backend(const mlff_model *model, mlff_precision precision)
+{
+    train_backend_options options = {.device = {MLFF_CUDA, 0}, .precision = precision};
+    train_backend *backend;
+    assert_ok(model->architecture->create_train_backend(model, &options, &backend));
+    return backend;
+}
+
+// A ragged batch: molecules, a triclinic cell with self-images, one atom alone, a Hessian probe.
+static void add_structures(train_frames *frames)
+{
+    for (int k = 0; k < 3; k++)
+        train_frames_add(frames, support_random_system(4 + 3 * k, k == 1, 1.0, (uint64_t)k), 0, (uint64_t)k);
+    train_frames_add(frames, support_random_system(2, 1, 1.6, 20), 0, 20);
+    train_frames_add(frames, support_random_system(1, 0, 1.0, 21), 0, 21);
+    mlff_system *probed = support_random_system(5, 0, 1.1, 30);
+    train_frames_add_probe(frames, probed, 0.02, 30);
+    mlff_system_destroy(probed);
+}
+
+static void add_ethanols(train_frames *frames)
+{
+    for (uint64_t k = 0; k < 3; k++) {
+        mlff_system *system;
+        assert_ok(mlff_system_build("ethanol", 0, 0, &system));
+        assert_ok(mlff_system_perturb(system, 600, k));
+        train_frames_add(frames, system, 0, k);
+    }
+}
+
+static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)
+{
+    mlff_model *model = model_of(s);
+    train_backend *reference = train_support_backend(model, MLFF_FLOAT64, 1, NULL), *backend = gpu_backend(model, MLFF_FLOAT32);
+    double *weights = train_support_weights(reference, 0.02, 9), loss, expected_loss;
+    size_t n = (size_t)reference->layout.n_parameters;
+    train_frames frames = {0};
+    fill(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    assert_ok(reference->set(reference, TRAIN_WEIGHTS, weights));
+    assert_ok(backend->set(backend, TRAIN_WEIGHTS, weights));
+    double *expected = train_support_gradient(reference, set, &all_terms, &expected_loss);
+    double sensitivity = train_support_sensitivity(reference, set, &all_terms, weights, expected);
+    double *gradient = train_support_gradient(backend, set, &all_terms, &loss);
+    double error = train_support_error(gradient, expected, n);
+    printf("%s: relative error of the gradient %.1e (weights' rounding: %.1e), of the loss %.1e\n", s->name, error, sensitivity,
+           fabs(loss - expected_loss) / expected_loss);
+    assert_true(fabs(loss - expected_loss) <= 2e-6 * expected_loss);
+    train_support_check_tensors(s->name, &backend->layout, gradient, expected, fmax(2e-5, 8 * sensitivity));
+    assert_true(error <= (well_conditioned ? TOLERANCE : fmax(TOLERANCE, 8 * sensitivity)));
+    free(gradient);
+    free(expected);
+    free(weights);
+    train_set_free(set);
+    train_frames_free(&frames);
+    backend->destroy(backend);
+    reference->destroy(reference);
+    mlff_model_destroy(model);
+}
+
+static void test_gradient(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    for (int s = 0; s < N_SETTINGS; s++) check_gradient(&settings[s], add_structures, false);
+}
+
+static void test_gradient_of_molecules(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    for (int s = 0; s < N_SETTINGS; s++) check_gradient(&settings[s], add_ethanols, true);
+}
+
+// 20 steps, sums and evaluate() as those of the CPU backend. Adam divides by the gradient's size, so that relative errors of small
+// elements count: the weights' way agrees to 5e-3 of its length.
+static void test_steps(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    enum { STEPS = 20 };
+    mlff_model *model = model_of(&settings[0]);
+    train_frames frames = {0};
+    add_structures(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    train_backend *backends[2] = {train_support_backend(model, MLFF_FLOAT32, 2, NULL), gpu_backend(model, MLFF_FLOAT32)};
+    size_t n = (size_t)backends[0]->layout.n_parameters;
+    double *weights[2], *start = train_support_weights(backends[0], 0, 0);
+    train_sums sums[2], errors[2];
+    for (int b = 0; b < 2; b++) {
+        static const int32_t batches[2][4] = {{5, 6, 0, 4}, {3, 1, 2, 0}};
+        weights[b] = calloc(n, sizeof(double));
+        assert_ok(backends[b]->set_data(backends[b], set));
+        for (int s = 1; s <= STEPS; s++) {
+            train_update u = {1e-3, 0.9, 0.999, 1e-8, 0.1, 10, 0.9, 1 - pow(0.9, s), 1 - pow(0.999, s)};
+            assert_ok(backends[b]->step(backends[b], batches[s % 2], s % 3 ? 4 : 3, &all_terms, &u));
+        }
+        assert_ok(backends[b]->sums(backends[b], &sums[b]));
+        assert_ok(backends[b]->evaluate(backends[b], set, &all_terms, &errors[b]));
+        assert_ok(backends[b]->get(backends[b], TRAIN_WEIGHTS, weights[b]));
+    }
+    const double pairs[][2] = {{sums[0].loss, sums[1].loss},
+                               {sums[0].energy_absolute, sums[1].energy_absolute},
+                               {sums[0].force_square, sums[1].force_square},
+                               {errors[0].loss, errors[1].loss},
+                               {errors[0].energy_square, errors[1].energy_square},
+                               {errors[0].force_absolute, errors[1].force_absolute},
+                               {errors[0].stress_absolute, errors[1].stress_absolute}};
+    for (int k = 0; k < 7; k++)
+        if (!(fabs(pairs[k][0] - pairs[k][1]) <= 2e-4 * pairs[k][0]))
+            fail_msg("sum %d: %.12g, CPU %.12g", k, pairs[k][1], pairs[k][0]);
+    assert_true(sums[1].finite && sums[1].n_steps == STEPS && sums[1].n_frames == sums[0].n_frames);
+    assert_true(sums[1].n_atoms == sums[0].n_atoms && sums[1].n_stresses == sums[0].n_stresses);
+    assert_true(sums[1].n_force_components == sums[0].n_force_components && sums[1].n_energies == sums[0].n_energies);
+    assert_true(errors[1].n_steps == 1 && errors[1].n_frames == set->n_frames && errors[1].n_atoms == set->n_atoms);
+    for (size_t k = 0; k < n; k++)
+        for (int b = 0; b < 2; b++) weights[b][k] -= start[k];
+    double error = train_support_error(weights[1], weights[0], n);
+    printf("steps: %.1e of the weights' way\n", error);
+    assert_true(error <= 5e-3);
+    free(start);
+    for (int b = 0; b < 2; b++) {
+        free(weights[b]);
+        backends[b]->destroy(backends[b]);
+    }
+    train_set_free(set);
+    train_frames_free(&frames);
+    mlff_model_destroy(model);
+}
+
+// Two trainers end in the same bits, whatever was evaluated between, and allocate nothing after the first batch.
+static void test_bits_and_allocations(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = model_of(&settings[0]);
+    train_frames frames = {0};
+    add_structures(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    double *expected = NULL;
+    for (int turn = 0; turn < 2; turn++) {
+        train_backend *backend = gpu_backend(model, turn == 0 ? MLFF_FLOAT32 : MLFF_PRECISION_DEFAULT);
+        size_t n = (size_t)backend->layout.n_parameters;
+        double *weights = calloc(n, sizeof *weights);
+        train_update u = {1e-3, 0.9, 0.999, 1e-8, 0, 10, 0.9, 0.1, 0.001};
+        train_sums sums;
+        mlff_device_memory before, after;
+        int32_t batch[TRAIN_FRAMES_MAX];
+        for (int k = 0; k < set->n_frames; k++) batch[k] = k;
+        assert_ok(backend->set_data(backend, set));
+        assert_ok(backend->step(backend, batch, (int)set->n_frames, &all_terms, &u));
+        assert_ok(backend->evaluate(backend, set, &all_terms, &sums));
+        assert_ok(mlff_device_memory_get((mlff_device){MLFF_CUDA, 0}, &before));
+        for (int s = 0; s < 4; s++) {
+            assert_ok(backend->step(backend, batch, (int)set->n_frames - s, &all_terms, &u));
+            if (turn) assert_ok(backend->evaluate(backend, set, &all_terms, &sums));
+        }
+        assert_ok(mlff_device_memory_get((mlff_device){MLFF_CUDA, 0}, &after));
+        assert_true(before.allocated > 0 && after.allocated == before.allocated);
+        assert_ok(backend->get(backend, TRAIN_WEIGHTS, weights));
+        if (expected)
+            assert_memory_equal(weights, expected, sizeof *weights * n);
+        else
+            expected = weights;
+        if (turn) free(weights);
+        backend->destroy(backend);
+    }
+    free(expected);
+    train_set_free(set);
+    train_frames_free(&frames);
+    mlff_model_destroy(model);
+}
+
+// Weights without a finite loss stay as they are, and training goes on once better ones are set. TF32 is close to float32.
+static void test_not_finite_and_tf32(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = model_of(&settings[3]);
+    train_frames frames = {0};
+    add_ethanols(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    train_backend *backends[2] = {gpu_backend(model, MLFF_FLOAT32), gpu_backend(model, MLFF_TF32)};
+    size_t n = (size_t)backends[0]->layout.n_parameters;
+    double *bad = calloc(n, sizeof *bad), *got = calloc(n, sizeof *got), *good = train_support_weights(backends[0], 0, 0), loss;
+    train_update u = {1e-3, 0.9, 0.999, 1e-8, 0, 10, 0.9, 0.1, 0.001};
+    int32_t batch[3] = {0, 1, 2};
+    train_sums sums;
+    for (size_t k = 0; k < n; k++) bad[k] = 1e30;
+    assert_ok(backends[0]->set_data(backends[0], set));
+    assert_ok(backends[0]->set(backends[0], TRAIN_WEIGHTS, bad));
+    assert_ok(backends[0]->step(backends[0], batch, 3, &all_terms, &u));
+    assert_ok(backends[0]->get(backends[0], TRAIN_WEIGHTS, got));
+    for (size_t k = 0; k < n; k++) assert_true((float)got[k] == 1e30f);
+    assert_ok(backends[0]->sums(backends[0], &sums));
+    assert_true(!sums.finite && sums.n_steps == 1);
+    assert_ok(backends[0]->set(backends[0], TRAIN_WEIGHTS, good));
+    assert_ok(backends[0]->step(backends[0], batch, 3, &all_terms, &u));
+    assert_ok(backends[0]->sums(backends[0], &sums));
+    assert_true(sums.finite && sums.n_steps == 1 && isfinite(sums.loss));
+
+    assert_ok(backends[0]->set(backends[0], TRAIN_WEIGHTS, good));
+    double *exact = train_support_gradient(backends[0], set, &all_terms, &loss);
+    double *rounded = train_support_gradient(backends[1], set, &all_terms, &loss), error = train_support_error(rounded, exact, n);
+    printf("TF32: relative error of the gradient %.1e\n", error);
+    assert_true(error > 1e-6 && error < 2e-2);
+    free(exact);
+    free(rounded);
+    free(bad);
+    free(got);
+    free(good);
+    for (int b = 0; b < 2; b++) backends[b]->destroy(backends[b]);
+    train_set_free(set);
+    train_frames_free(&frames);
+    mlff_model_destroy(model);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *narrow = support_model(24, 1, "gaussian", "cosine", 0, 5);
+    train_backend_options options = {.device = {MLFF_CUDA, 0}, .precision = MLFF_FLOAT32};
+    train_backend *backend;
+    assert_int_equal(narrow->architecture->create_train_backend(narrow, &options, &backend), MLFF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mlff_last_error(), "32, 64 or 128 features"));
+    options.precision = MLFF_FLOAT64;
+    assert_int_equal(narrow->architecture->create_train_backend(narrow, &options, &backend), MLFF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mlff_last_error(), "--device cpu"));
+    mlff_model_destroy(narrow);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradient),
+        cmocka_unit_test(test_gradient_of_molecules),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_bits_and_allocations),
+        cmocka_unit_test(test_not_finite_and_tf32),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
