@@ -61,17 +61,22 @@ static void write_reasons(text_page *p, const mlff_profile *profile)
     }
 }
 
+// The missed ones by their numbers; the whole report has the sentences.
 static void write_targets(text_page *p, const mlff_profile *profile)
 {
+    char missed[512] = "";
     int n_met = 0, n_judged = 0;
-    base_text_add(&p->text, "\n");
+    size_t length = 0;
     for (int i = 0; i < profile->n_verdicts; i++) {
         const mlff_verdict *v = &profile->verdicts[i];
         n_judged += v->passed >= 0;
         n_met += v->passed > 0;
-        if (v->passed == 0) page_wrappedf(p, "✗ ", "%s: %s", v->target, v->text);
+        if (v->passed == 0 && length < sizeof missed)
+            length += (size_t)snprintf(missed + length, sizeof missed - length, "%s%.60s (%.3g %.10s)",
+                                       length ? ", " : "; missed: ", v->target, v->value, v->unit);
     }
-    page_wrappedf(p, n_met == n_judged ? "✓ " : "  ", "%d of %d targets met", n_met, n_judged);
+    base_text_add(&p->text, "\n");
+    page_wrappedf(p, n_met == n_judged ? "✓ " : "✗ ", "%d of %d targets met%s", n_met, n_judged, missed);
 }
 
 // What a reason above says already is not said again.
