@@ -8,9 +8,10 @@ import numpy as np
 from ase.build import bulk, molecule
 from ase.calculators.calculator import Calculator
 from ase.calculators.emt import EMT
+from ase.db import connect
 from support import scratch, untrained, untrained_path
 
-from mlff_distiller.distill import Dataset, Teacher, label, label_with_calculator, sample, select
+from mlff_distiller.distill import Dataset, Teacher, label, label_with_calculator, sample, seeds_from_smiles, select
 from mlff_distiller.engine import Evaluator
 from mlff_distiller.errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffValueError
 
@@ -106,6 +107,20 @@ class Sampling(unittest.TestCase):
             sample(Teacher(EMT()), [atoms])
 
 
+    def test_smiles(self):
+        try:
+            import rdkit  # noqa: F401
+        except ImportError:
+            self.skipTest("RDKit is not installed")
+        frames = seeds_from_smiles("CCO", n_conformers=3, seed=1)
+        self.assertEqual([atoms.get_chemical_formula() for atoms in frames], ["C2H6O"] * 3)
+        distances = frames[0].get_all_distances()[np.triu_indices(9, 1)]
+        self.assertGreater(distances.min(), 0.9)
+        for bad in ("C(", "C[NH3+]"):
+            with self.assertRaisesRegex(MlffUsageError, "C"):
+                seeds_from_smiles(bad)
+
+
 class Labels(unittest.TestCase):
     def test_label_and_go_on(self):
         path = scratch("moody.labels")
@@ -157,6 +172,18 @@ class Datasets(unittest.TestCase):
         shifts = data.shifts()
         self.assertAlmostEqual(shifts[1], -10.0 * 2 / 5)
         self.assertAlmostEqual(shifts[8], -10.0 * 1 / 5)
+
+    def test_database(self):
+        path = str(scratch("frames.db"))
+        with connect(path) as database:
+            for atoms in copper(3):
+                atoms.calc = EMT()
+                atoms.get_forces()
+                database.write(atoms)
+        data = Dataset.read(path)
+        self.assertEqual(len(data), 3)
+        self.assertAlmostEqual(data[2].get_potential_energy(), atoms.get_potential_energy())
+        self.assertEqual(len(Dataset.read(path, largest_force=1e-6)), 0)
 
     def test_split_and_units(self):
         data = Dataset()

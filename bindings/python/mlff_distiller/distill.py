@@ -30,7 +30,9 @@ from .errors import MlffUnsupportedError, MlffUsageError
 if TYPE_CHECKING:
     from ase import Atoms
 
-__all__ = ["Dataset", "Label", "LabelSummary", "Teacher", "label", "label_with_calculator", "sample", "select"]
+__all__ = [
+    "Dataset", "Label", "LabelSummary", "Teacher", "label", "label_with_calculator", "sample", "seeds_from_smiles", "select",
+]  # fmt: skip
 
 # ---- structures ----------------------------------------------------------------------------------------------------
 
@@ -100,6 +102,32 @@ class _Samples:
     def __del__(self) -> None:
         if getattr(self, "handle", None) and lib is not None and lib.core is not None:
             lib.core.mlff_samples_destroy(self.handle)
+
+
+def seeds_from_smiles(smiles: str, n_conformers: int = 1, seed: int = 0) -> list[Atoms]:
+    """Conformers of a molecule by its SMILES, hydrogens added; RDKit's ETKDG embedding, relaxed by MMFF94 where it knows the atoms.
+
+    Raises:
+        MlffUsageError: a SMILES that cannot be read, or a molecule that carries a charge.
+        ImportError: RDKit is not installed (Debian: python3-rdkit).
+    """
+    from ase import Atoms
+    from rdkit import Chem
+    from rdkit.Chem import AllChem
+
+    plain = Chem.MolFromSmiles(smiles)
+    if plain is None:
+        raise MlffUsageError(f"{smiles!r}: RDKit cannot read it as SMILES")
+    if Chem.GetFormalCharge(plain):
+        raise MlffUsageError(f"{smiles!r}: a charge of {Chem.GetFormalCharge(plain)} e; students know neutral systems only")
+    molecule = Chem.AddHs(plain)
+    ids = list(AllChem.EmbedMultipleConfs(molecule, n_conformers, randomSeed=seed))
+    if not ids:
+        raise MlffUsageError(f"{smiles!r}: RDKit finds no conformer")
+    if AllChem.MMFFHasAllMoleculeParams(molecule):
+        AllChem.MMFFOptimizeMoleculeConfs(molecule)
+    numbers = [atom.GetAtomicNum() for atom in molecule.GetAtoms()]
+    return [Atoms(numbers, np.array(molecule.GetConformer(k).GetPositions())) for k in ids]
 
 
 # ---- teachers ------------------------------------------------------------------------------------------------------
@@ -485,7 +513,7 @@ class Dataset:
     def read(
         cls, *paths: str | os.PathLike[str], largest_force: float = float("inf"), largest_force_deviation: float = float("inf")
     ) -> Dataset:
-        """Files of labels (`label`) and extended XYZ.
+        """Files of labels (`label`), extended XYZ, and ASE's databases (.db).
 
         Args:
             largest_force: eV/Å; structures with a larger force are left out.
@@ -495,9 +523,21 @@ class Dataset:
         options = lib.core.mlff_read_options_default()
         options.largest_force, options.largest_force_deviation = largest_force, largest_force_deviation
         for path in paths:
+            if os.fspath(path).endswith(".db"):
+                made._read_database(path, largest_force)
+                continue
             lib.core.mlff_dataset_read_some(made._handle, lib.path_bytes(path), byref(options), byref(c_int64()))
         lib.core.mlff_dataset_center_atom_energies(made._handle)
         return made
+
+    def _read_database(self, path: str | os.PathLike[str], largest_force: float) -> None:
+        from ase.db import connect
+
+        for row in connect(os.fspath(path)).select():
+            atoms = row.toatoms()
+            if "forces" in row and np.linalg.norm(row.forces, axis=1).max() > largest_force:
+                continue
+            self.add(atoms)
 
     def add(
         self, atoms: Atoms, energy: float | None = None, forces: Any = None, stress: Any = None, weight: float = 1.0

@@ -70,7 +70,7 @@ class Errors:
 
 
 def _errors(row: s.mlff_training_errors) -> Errors:
-    return Errors(*(getattr(row, name) for name, _ in row._fields_))
+    return Errors(*(getattr(row, field[0]) for field in row._fields_))
 
 
 def _set_options(options: Any, names: Sequence[str], given: dict[str, Any]) -> None:
@@ -235,7 +235,7 @@ def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, 
         if not path.exists():
             write(path, [atoms.copy() for atoms in seeds], format="extxyz")
         config.systems = lib.path_bytes(path)
-    known = {name for name, _ in config._fields_} - {"struct_size", "teacher", "systems"}
+    known = {field[0] for field in config._fields_} - {"struct_size", "teacher", "systems"}
     for name, value in given.items():
         if name not in known:
             raise MlffUsageError(f"{name} is no setting of distill; there are {', '.join(sorted(known))}")
