@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +86,10 @@ static mlff_status worker_start(xtb_state *state, worker *w)
     }
     w->process = process;
     w->socket = sockets[0];
+    // A worker that hangs takes nothing from a full socket, and may have sent half of a reply.
+    const struct timeval limit = {.tv_sec = (time_t)state->timeout_s + 1};
+    setsockopt(w->socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    setsockopt(w->socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (!wait_readable(w->socket, START_TIMEOUT_MS) || !xtb_receive(w->socket, &hello, sizeof hello)) {
         worker_end(w, 0);
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "xtb: its process did not start; does the command xtb work here?");
@@ -129,7 +134,6 @@ static mlff_status worker_compute(xtb_state *state, worker *w, const mlff_system
     mlff_status status = MLFF_OK;
     xtb_reply reply;
 
-    if (w->process <= 0) MLFF_TRY(worker_start(state, w));
     if (!worker_send(w, system)) MLFF_TRY(lost(w));
     if (!wait_readable(w->socket, (int64_t)(1000 * state->timeout_s))) {
         worker_end(w, 0);
@@ -174,8 +178,20 @@ typedef struct job {
     const mlff_system *const *systems;
     mlff_label *labels;
     int n, next;
-    pthread_mutex_t lock; // of `next`
+    mlff_status status;   // of the call: no worker could be started
+    char text[256];       // its error
+    pthread_mutex_t lock; // of `next`, `status` and `text`
 } job;
+
+// Ends the call.
+static void job_fail(job *j, mlff_status status)
+{
+    pthread_mutex_lock(&j->lock);
+    j->status = status;
+    snprintf(j->text, sizeof j->text, "%.250s", mlff_last_error());
+    j->next = j->n;
+    pthread_mutex_unlock(&j->lock);
+}
 
 static void *run_job(void *context)
 {
@@ -185,13 +201,14 @@ static void *run_job(void *context)
         const int k = j->next++;
         pthread_mutex_unlock(&j->lock);
         if (k >= j->n) return NULL;
+        worker *w = take_worker(j->state);
         mlff_status status = teacher_label_allocate(&j->labels[k], j->systems[k]->n_atoms, false);
-        if (status == MLFF_OK) {
-            worker *w = take_worker(j->state);
-            status = worker_compute(j->state, w, j->systems[k], &j->labels[k]);
-            give_worker(j->state, w);
-        }
-        if (status != MLFF_OK) teacher_label_fail(&j->labels[k], status);
+        if (status == MLFF_OK && w->process <= 0) status = worker_start(j->state, w);
+        if (status != MLFF_OK)
+            job_fail(j, status);
+        else if ((status = worker_compute(j->state, w, j->systems[k], &j->labels[k])) != MLFF_OK)
+            teacher_label_fail(&j->labels[k], status);
+        give_worker(j->state, w);
     }
 }
 
@@ -208,7 +225,7 @@ static mlff_status xtb_compute(mlff_teacher *teacher, const mlff_system *const *
     run_job(&j);
     for (int t = 0; t < n_threads; t++) pthread_join(threads[t], NULL);
     pthread_mutex_destroy(&j.lock);
-    return MLFF_OK;
+    return j.status == MLFF_OK ? MLFF_OK : mlff_fail(j.status, "%s", j.text);
 }
 
 static mlff_status xtb_check(const mlff_teacher *teacher, const mlff_system *system, const char *name)

@@ -247,8 +247,11 @@ static bool serve(session *s, int socket)
 // Of the parent's, nothing but the socket: no terminal, no files, no signals of its own.
 static int settle(int socket)
 {
-    signal(SIGINT, SIG_IGN); // Ctrl-C is the parent's to handle
-    signal(SIGTERM, SIG_DFL);
+    // What ends the parent reaches its group: a worker that died of it would look like a structure that cannot be computed. It ends
+    // when the parent's socket closes.
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     signal(SIGSEGV, SIG_DFL);
     signal(SIGBUS, SIG_DFL);
     signal(SIGFPE, SIG_DFL);

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "mlff_train.h"
@@ -147,6 +148,33 @@ static int find_children(pid_t *children, int most)
     return n;
 }
 
+// Where no process can be started, the call fails, not a structure, which would be recorded as one that cannot be labelled.
+static void test_xtb_no_process(void **state)
+{
+    (void)state;
+    mlff_teacher *teacher = xtb("xtb:gfn2", 1, 60);
+    mlff_system *system = molecule("h2o");
+    const mlff_system *const systems[] = {system};
+    mlff_label label;
+    pid_t child;
+    struct rlimit before, none;
+    if (find_children(&child, 1) != 1) skip();
+    kill(child, SIGKILL);
+    assert_ok(mlff_teacher_compute(teacher, systems, 1, &label)); // the worker is lost
+    assert_int_not_equal(label.status, MLFF_OK);
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = before;
+    none.rlim_cur = 0; // no descriptor for its socket
+    setrlimit(RLIMIT_NOFILE, &none);
+    const mlff_status status = mlff_teacher_compute(teacher, systems, 1, &label);
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(status, MLFF_ERR_LIMIT);
+    assert_non_null(strstr(mlff_last_error(), "no socket"));
+    assert_true(isfinite(energy_of(teacher, system)));
+    mlff_system_destroy(system);
+    mlff_teacher_destroy(teacher);
+}
+
 // A worker that dies costs its structure; the next one is computed by a new process.
 static void test_xtb_crash(void **state)
 {
@@ -158,6 +186,10 @@ static void test_xtb_crash(void **state)
     pid_t child;
     const double energy = energy_of(teacher, system);
     if (find_children(&child, 1) != 1) skip(); // a kernel without that list
+    // What ends a whole group of processes is the parent's to handle: no structure fails by it.
+    kill(child, SIGTERM);
+    kill(child, SIGINT);
+    assert_true(energy_of(teacher, system) == energy);
     kill(child, SIGSEGV);
     assert_ok(mlff_teacher_compute(teacher, systems, 1, &label));
     assert_int_not_equal(label.status, MLFF_OK);
@@ -250,6 +282,36 @@ static void test_model(void **state)
     unlink(path);
 }
 
+// ANI-2x: an ensemble's deviations, atom energies that add up.
+static void test_ensemble(void **state)
+{
+    (void)state;
+    const char *info_path = support_shared("data/ani2x/ani-2x_8x.info");
+    if (!info_path) skip();
+    mlff_model *model;
+    mlff_teacher *teacher;
+    mlff_teacher_info info;
+    mlff_label label;
+    assert_ok(mlff_model_import(info_path, NULL, &model));
+    assert_ok(mlff_teacher_create_model(model, NULL, &teacher));
+    mlff_teacher_info_get(teacher, &info);
+    assert_int_equal(info.n_members, 8);
+    mlff_system *ethanol = molecule("ethanol");
+    assert_ok(mlff_system_perturb(ethanol, 300, 1));
+    const mlff_system *const systems[] = {ethanol};
+    assert_ok(mlff_teacher_compute(teacher, systems, 1, &label));
+    double sum = 0;
+    for (int i = 0; i < 9; i++) sum += label.atom_energies[i];
+    printf("ANI-2x, ethanol: deviations %.4f eV, %.4f eV/Å\n", label.energy_deviation, label.force_deviation);
+    assert_true(fabs(sum - label.energy) < 1e-3); // float32 sums of 4200 eV
+    assert_true(label.energy_deviation > 1e-4 && label.energy_deviation < 1);
+    assert_true(label.force_deviation > 1e-3 && label.force_deviation < 1);
+    mlff_label_clear(&label);
+    mlff_system_destroy(ethanol);
+    mlff_teacher_destroy(teacher);
+    mlff_model_destroy(model);
+}
+
 static mlff_status spring(void *context, const mlff_system *system, double *energy, double *forces)
 {
     const int *fail_on = context;
@@ -292,8 +354,9 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_xtb_forces), cmocka_unit_test(test_xtb_energies), cmocka_unit_test(test_xtb_batch),
-        cmocka_unit_test(test_xtb_crash),  cmocka_unit_test(test_xtb_timeout),  cmocka_unit_test(test_xtb_periodic),
-        cmocka_unit_test(test_model),      cmocka_unit_test(test_function),     cmocka_unit_test(test_names)};
+        cmocka_unit_test(test_xtb_forces),   cmocka_unit_test(test_xtb_energies),   cmocka_unit_test(test_xtb_batch),
+        cmocka_unit_test(test_xtb_crash),    cmocka_unit_test(test_xtb_no_process), cmocka_unit_test(test_xtb_timeout),
+        cmocka_unit_test(test_xtb_periodic), cmocka_unit_test(test_model),          cmocka_unit_test(test_ensemble),
+        cmocka_unit_test(test_function),     cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
