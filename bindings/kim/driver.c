@@ -196,6 +196,19 @@ static void fail_compute(const KIM_ModelCompute *compute, const char *text)
     _exit(EXIT_FAILURE);
 }
 
+// One line in KIM's log: which device and precision this process took.
+static void log_device(const KIM_ModelCompute *compute, const kim_model *m)
+{
+    static const char *const precisions[] = {"", "float32", "float64", "tf32", "bf16"}; // by mlff_precision
+    char device[16], text[128];
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(m->evaluator, &info);
+    mlff_device_text(info.device, device, sizeof device);
+    snprintf(text, sizeof text, "rank %d on %s, %s, %d CPU threads", ranks_own(), device,
+             precisions[info.precision ? info.precision : MLFF_FLOAT32], info.n_threads);
+    KIM_ModelCompute_LogEntry(compute, KIM_LOG_VERBOSITY_information, text, __LINE__, __FILE__);
+}
+
 static int compute(const KIM_ModelCompute *compute, const KIM_ModelComputeArguments *arguments)
 {
     kim_model *m;
@@ -205,10 +218,12 @@ static int compute(const KIM_ModelCompute *compute, const KIM_ModelComputeArgume
         fail_compute(compute, "the simulator's arguments cannot be read");
         return 1;
     }
+    const bool first = !m->evaluator;
     if (compute_call(m, &call) != MLFF_OK) {
         fail_compute(compute, mlff_last_error());
         return 1;
     }
+    if (first) log_device(compute, m);
     return 0;
 }
 

@@ -64,7 +64,7 @@ compare() {
     python3 "$here/systems.py" make "$@" || fail "systems.py make $*"
     run 0 eval "$file" system.extxyz --precision float64 --device cpu --stress -o expected.extxyz
     lammps "$ranks" forces.in -var model "$kim_name"
-    python3 "$here/systems.py" compare >out || { cat out; fail "$kim_name on $ranks ranks differs from mlff eval: $*"; }
+    python3 "$here/systems.py" compare ${tolerance:-1e-11} >out || { cat out; fail "$kim_name on $ranks ranks differs from mlff eval: $*"; }
     echo "$kim_name, $ranks ranks, $*: $(cat out)"
 }
 
@@ -161,6 +161,59 @@ test_nve() {
 
 is_close() { # A B RELATIVE
     awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; m = a < 0 ? -a : a; exit !(d <= t * m) }' || fail "$1 and $2 differ"
+}
+
+# An emulated GPU (MLFF_CUDA_PLUGIN): one water molecule and its ghosts, and each rank its own device.
+test_gpu() {
+    needs lmp python3 mpirun
+    [ -n "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin"; exit 77; }
+    export MLFF_PRECISION=float32 MLFF_DEVICE=cuda MLFF_EMULATE_DEVICES=2
+    "$mlff" new --arch painn --features 64 --layers 2 --rbf 8 --cutoff 3.5 --elements H,O --seed 5 -o water.safetensors >/dev/null || fail "mlff new"
+    run 0 kim install water.safetensors --name Water_PaiNN
+    tolerance=1e-5 # eV, eV/Å: float32 sums
+    compare water.safetensors Water_PaiNN 1 molecule 1
+    compare water.safetensors Water_PaiNN 2 molecule 1
+    grep -q 'on cuda:0' kim.log && grep -q 'on cuda:1' kim.log || fail "the ranks' devices: $(grep -o 'on cuda:.' kim.log | sort | uniq -c)"
+    MLFF_EMULATE_DEVICES=0 lammps_fails 1 "mlff: kim: " X=0 -var model Water_PaiNN
+}
+
+# ASE's KIM calculator, where ASE and kimpy are.
+test_ase() {
+    local python=
+    for candidate in ${MLFF_PYTHON:-} python3 /usr/bin/python3; do
+        "$candidate" -c 'import ase.calculators.kim, kimpy' 2>/dev/null && python=$candidate && break
+    done
+    [ -n "$python" ] || { echo "skipped: no python3 with ase and kimpy"; exit 77; }
+    models
+    python3 "$here/systems.py" make triclinic 1 || fail "systems.py"
+    run 0 eval silicon.safetensors system.extxyz --precision float64 --device cpu --stress -o expected.extxyz
+    "$python" - <<'END' || fail "ASE's KIM calculator differs from mlff eval"
+import ase.io
+import numpy as np
+from ase.calculators.kim import KIM
+
+expected = ase.io.read("expected.extxyz")
+atoms = ase.io.read("system.extxyz")
+atoms.calc = KIM("Silicon_PaiNN")
+for name, value in [("energy", atoms.get_potential_energy()), ("forces", atoms.get_forces()), ("stress", atoms.get_stress())]:
+    error = np.abs(value - expected.calc.results[name]).max()
+    print(name, error)
+    assert error <= 1e-11, name
+END
+}
+
+# The guide's blocks, as they stand: sh is run, lammps is in.silicon.
+test_guide() {
+    needs lmp mpirun
+    local guide=$here/../../docs/guide/lammps.md
+    awk '/^```lammps/ { on = 1; next } /^```/ { on = 0 } on' "$guide" >in.silicon
+    awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on' "$guide" >guide.sh
+    [ -s in.silicon ] && [ "$(grep -c '^m' guide.sh)" -ge 4 ] || fail "blocks of the guide"
+    PATH=$bin:$PATH MLFF_PRECISION=float32 timeout 300 bash -euo pipefail guide.sh >out 2>err </dev/null || fail "guide.sh"
+    [ "$(grep -c '^Loop time .* for 100 steps with 216 atoms' out)" = 2 ] || fail "two runs of 100 steps"
+    echo "neighbor 5.0 bin" | sed '/^kim interactions/r /dev/stdin' in.silicon >in.skin
+    lmp -in in.skin >out 2>err </dev/null && fail "a skin beyond the cutoff"
+    grep -q 'force cutoff <= skin' out || fail "message of a skin beyond the cutoff"
 }
 
 # Two atoms in metal, real, electron, si and cgs units against metal, by CODATA 2014.
