@@ -184,8 +184,9 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     printf("  parameters       %lld (%.2f MB)\n", (long long)info->n_parameters, (double)info->n_bytes / 1048576.0);
     printf("  cutoff           %g Å, %d layers: an atom feels others up to %g Å away\n", info->cutoff_angstrom, info->n_layers,
            info->n_layers * info->cutoff_angstrom);
-    printf("  forces           %s\n",
-           info->conservative ? "the exact derivative of the energy" : "not the derivative of the energy");
+    printf("  forces           %s\n", info->conservative                               ? "the exact derivative of the energy"
+                                      : mlff_model_outputs(model) & MLFF_OUTPUT_FORCES ? "not the derivative of the energy"
+                                                                                       : "none");
     printf("  energy of atoms  %s\n", info->has_atom_energies ? "yes" : "no");
     printf("  units inside     energy %.15g eV, length %.15g Å\n", info->energy_unit_ev, info->length_unit_angstrom);
     if (m)
@@ -197,6 +198,16 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++)
         printf("    %-24s %.70s%s\n", key, value, strlen(value) > 70 ? " …" : "");
 }
+
+static const struct {
+    unsigned flag;
+    const char *name;
+} outputs[] = {{MLFF_OUTPUT_ENERGIES, "energies"},
+               {MLFF_OUTPUT_ATOM_ENERGIES, "atom_energies"},
+               {MLFF_OUTPUT_FORCES, "forces"},
+               {MLFF_OUTPUT_STRESS, "stresses"},
+               {MLFF_OUTPUT_VIRIALS, "virials"}};
+enum { N_OUTPUTS = sizeof outputs / sizeof *outputs };
 
 static void print_json(const mlff_model *model, const mlff_model_info *info, const char *path, const measurement *m)
 {
@@ -220,6 +231,10 @@ static void print_json(const mlff_model *model, const mlff_model_info *info, con
     cli_json_number(&json, "influence_distance_angstrom", info->n_layers * info->cutoff_angstrom);
     cli_json_bool(&json, "conservative", info->conservative);
     cli_json_bool(&json, "has_atom_energies", info->has_atom_energies);
+    cli_json_compact_array(&json, "outputs");
+    for (int i = 0; i < N_OUTPUTS; i++)
+        if (mlff_model_outputs(model) & outputs[i].flag) cli_json_text(&json, NULL, outputs[i].name);
+    cli_json_end(&json, ']');
     cli_json_number(&json, "energy_unit_ev", info->energy_unit_ev);
     cli_json_number(&json, "length_unit_angstrom", info->length_unit_angstrom);
     if (m) print_measured_json(&json, m);

@@ -180,6 +180,7 @@ test_info() {
     is "$(value info.json trained)" false trained
     is "$(value info.json elements)" 3 "number of elements"
     is "$(value info.json n_layers)" 2 layers
+    is "$(value info.json outputs.4)" virials "results of the model"
     is "$(value info.json cutoff_angstrom)" 4 cutoff
     run 0 info model.safetensors --precisions --json
     cp out info.json

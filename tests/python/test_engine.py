@@ -187,6 +187,7 @@ class Models(unittest.TestCase):
         info = support.untrained().info
         self.assertEqual((info.architecture, info.n_layers, info.cutoff, info.trained), ("painn", 2, 4.0, False))
         self.assertEqual(info.elements, (1, 6, 7, 8, 14))
+        self.assertEqual(info.outputs, ("energies", "atom_energies", "forces", "stresses", "virials"))
         self.assertIn("untrained", repr(support.untrained()))
 
     def test_saved_and_pickled_models_are_the_same(self):

@@ -14,7 +14,7 @@ import os
 import pathlib
 import threading
 import warnings
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any, NoReturn
 
 from . import _structs as s
@@ -75,6 +75,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_model_import": (None, [c_char_p, POINTER(s.mlff_import_options), _PP]),
     "mlff_import_options_default": (s.mlff_import_options, []),
     "mlff_model_create": (None, [c_char_p, POINTER(s.mlff_setting), _PP]),
+    "mlff_model_outputs": (c_uint, [_P]),
     "mlff_model_info_get": ("void", [_P, POINTER(s.mlff_model_info)]),
     "mlff_model_metadata": (c_char_p, [_P, c_int, POINTER(c_char_p)]),
     "mlff_model_destroy": ("void", [_P]),

@@ -41,6 +41,7 @@ _RESULTS = (
     "energies", "forces", "stresses", "atom_energies", "virials",
     "member_energies", "member_forces", "energy_deviations", "force_deviations",
 )  # fmt: skip
+_OUTPUTS = {1: "energies", 2: "atom_energies", 4: "forces", 8: "stresses", 16: "virials"}
 PRECISIONS = {"default": 0, "float32": 1, "float64": 2, "tf32": 3, "bf16": 4}
 
 
@@ -62,6 +63,7 @@ class ModelInfo:
         cutoff: Å, of the neighbor list.
         trained: False for random weights, of which only the speed means something.
         conservative: forces are the derivative of the energy.
+        outputs: results that an evaluator computes: "energies", "atom_energies", "forces", "stresses", "virials". Others are refused.
         energy_unit: the file's unit in eV.
         length_unit: the file's unit in Å.
     """
@@ -81,6 +83,7 @@ class ModelInfo:
     length_unit: float
     elements: tuple[int, ...]
     n_members: int
+    outputs: tuple[str, ...]
 
 
 class Model:
@@ -165,6 +168,7 @@ class Model:
             length_unit=raw.length_unit_angstrom,
             elements=tuple(elements),
             n_members=raw.n_members,
+            outputs=tuple(name for flag, name in _OUTPUTS.items() if lib.core.mlff_model_outputs(self._handle) & flag),
         )
 
     @property

@@ -15,6 +15,10 @@ from .._arrays import host_array
 from ..engine import Evaluator, Model, ModelInfo
 
 
+# Which output of a model a property of ASE needs.
+_OUTPUT_OF = {"forces": "forces", "stress": "stresses", "energies": "atom_energies"}
+
+
 class StudentCalculator(Calculator):  # type: ignore[misc]
     """Energies, forces and stress of a model file, for ASE's dynamics, optimisers, vibrations and everything else.
 
@@ -65,8 +69,9 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         self._name = f"student {info.name}"
         super().__init__(**kwargs)
         self.parameters.update(self._settings, model=info.name)
-        if not info.has_atom_energies:
-            self.implemented_properties = [name for name in self.implemented_properties if name != "energies"]
+        missing = {name for name, output in _OUTPUT_OF.items() if output not in info.outputs}
+        if missing:
+            self.implemented_properties = [name for name in self.implemented_properties if name not in missing]
 
     @property
     def name(self) -> str:
