@@ -5,7 +5,7 @@
 
 #include "gpu_evaluator.h"
 
-/* A kernel and its stage: "forward/message", "integrate", or "" for a kernel that runs between steps. */
+/* A kernel and its stage: "forward/message", "integrate", "train/loss", or "" for a kernel that runs between steps. */
 typedef struct gpu_kernel {
     const char *name, *stage;
 } gpu_kernel;
