@@ -15,6 +15,21 @@ foreach(name IN LISTS CLI_TESTS)
   set_tests_properties(cli_${name} PROPERTIES TIMEOUT 300)
 endforeach()
 
+# One allocation or one system call that fails, in every command. The injectors need Linux on x86-64 with glibc, and no sanitizer.
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND NOT MLFF_SANITIZE)
+  add_library(fail_allocation MODULE tests/faults/fail_allocation.c)
+  target_link_libraries(fail_allocation PRIVATE mlff_flags)
+  add_executable(fail_call tests/faults/fail_call.c)
+  target_link_libraries(fail_call PRIVATE mlff_flags)
+  set_target_properties(fail_allocation fail_call PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults)
+  foreach(kind memory calls)
+    add_test(NAME faults_${kind} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/faults/test_faults.sh ${kind}
+      $<TARGET_FILE:mlff_cli> ${PROJECT_BINARY_DIR}/faults)
+    set_tests_properties(faults_${kind} PROPERTIES TIMEOUT 3600)
+  endforeach()
+endif()
+
 if(TARGET mlff_cuda_emulated)
   set_tests_properties(cli_md_cuda cli_devices_cuda PROPERTIES ENVIRONMENT "MLFF_CUDA_PLUGIN=$<TARGET_FILE:mlff_cuda_emulated>")
 endif()

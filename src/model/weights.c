@@ -373,35 +373,41 @@ static int64_t tensor_bytes(const model_tensor *tensor)
     return tensor->n_elements * (tensor->is_double ? 8 : 4);
 }
 
-static cJSON *tensor_json(const model_tensor *tensor, int64_t begin)
+// Adds a tensor's entry; false if memory ran out, and what was added stays with `root`.
+static bool add_entry(cJSON *root, const model_tensor *tensor, int64_t begin)
 {
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "dtype", tensor->is_double ? "F64" : "F32");
+    cJSON *json = cJSON_AddObjectToObject(root, tensor->name);
+    if (!cJSON_AddStringToObject(json, "dtype", tensor->is_double ? "F64" : "F32")) return false;
     cJSON *shape = cJSON_AddArrayToObject(json, "shape");
-    for (int d = 0; d < tensor->n_dimensions; d++) cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->shape[d]));
-    cJSON *offsets = cJSON_AddArrayToObject(json, "data_offsets");
-    cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)begin));
-    cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)(begin + tensor_bytes(tensor))));
-    return json;
+    for (int d = 0; d < tensor->n_dimensions; d++)
+        if (!cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->shape[d]))) return false;
+    const double range[2] = {(double)begin, (double)(begin + tensor_bytes(tensor))};
+    return shape && cJSON_AddItemToObject(json, "data_offsets", cJSON_CreateDoubleArray(range, 2));
 }
 
-// NULL if memory ran out. Doubles come first, so that every tensor is aligned to its own type.
+static bool add_metadata(cJSON *root, const model_weights *weights)
+{
+    if (weights->n_keys == 0) return true;
+    cJSON *metadata = cJSON_AddObjectToObject(root, "__metadata__");
+    for (size_t i = 0; i < weights->n_keys; i++)
+        if (!cJSON_AddStringToObject(metadata, weights->keys[i], weights->values[i])) return false;
+    return true;
+}
+
+// NULL if memory ran out: a header must be whole or not be. Doubles come first, so that every tensor is aligned to its own type.
 static char *header_text(const model_weights *weights)
 {
     cJSON *root = cJSON_CreateObject();
-    if (weights->n_keys > 0) {
-        cJSON *metadata = cJSON_AddObjectToObject(root, "__metadata__");
-        for (size_t i = 0; i < weights->n_keys; i++) cJSON_AddStringToObject(metadata, weights->keys[i], weights->values[i]);
-    }
+    bool good = root && add_metadata(root, weights);
     int64_t begin = 0;
     for (int is_double = 1; is_double >= 0; is_double--)
-        for (size_t i = 0; i < weights->n_tensors; i++) {
+        for (size_t i = 0; i < weights->n_tensors && good; i++) {
             const model_tensor *tensor = &weights->tensors[i];
             if (!tensor->is_double != !is_double) continue;
-            cJSON_AddItemToObject(root, tensor->name, tensor_json(tensor, begin));
+            good = add_entry(root, tensor, begin);
             begin += tensor_bytes(tensor);
         }
-    char *text = cJSON_PrintUnformatted(root);
+    char *text = good ? cJSON_PrintUnformatted(root) : NULL;
     cJSON_Delete(root);
     return text;
 }
