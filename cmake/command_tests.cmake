@@ -5,7 +5,7 @@ target_link_libraries(json_get PRIVATE mlff_flags PkgConfig::CJSON)
 
 set(CLI_TESTS help usage new info import eval eval_batch eval_labels md md_restart md_cuda profile compare bench check devices devices_cuda interrupt_md interrupt_profile
   interrupt_eval interrupt_idle outputs full_disk unreadable hostile ani closed_descriptors search_paths
-  md_killed sample label label_resume label_xtb overwrites)
+  md_killed sample label label_resume label_xtb overwrites hostile_texts)
 if(MLFF_SANITIZE) # a minute of repeats there; what it calls has tests of its own
   list(REMOVE_ITEM CLI_TESTS bench)
 endif()
@@ -22,7 +22,7 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_6
   add_executable(fail_call tests/faults/fail_call.c)
   target_link_libraries(fail_call PRIVATE mlff_flags)
   set_target_properties(fail_allocation fail_call PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults
-    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults)
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults C_VISIBILITY_PRESET default)
   foreach(kind memory calls)
     add_test(NAME faults_${kind} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/faults/test_faults.sh ${kind}
       $<TARGET_FILE:mlff_cli> ${PROJECT_BINARY_DIR}/faults)

@@ -16,6 +16,7 @@ static const char magic[] = "mlff restart file";
 static const char columns[] = "position_angstrom[3] velocity_angstrom_per_fs[3] force_ev_per_angstrom[3]";
 static const char *const ensemble_names[] = {"nve", "langevin"};
 
+#define MAX_STEP (INT64_MAX / 2) // further steps can be counted without overflow
 enum { LINE_BYTES = 512, ROW_VALUES = 9 };
 
 // FNV-1a, byte after byte from the lowest.
@@ -286,7 +287,7 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     double time_fs, bath_heat, energy, *forces = dynamics->forces;
     MLFF_TRY(read_system(reader, system));
     MLFF_TRY(read_options(reader, &dynamics->options));
-    MLFF_TRY(named_integer(reader, "step", 0, INT64_MAX - 1, &step));
+    MLFF_TRY(named_integer(reader, "step", 0, MAX_STEP, &step));
     MLFF_TRY(named_doubles(reader, "time_fs", 1, &time_fs));
     MLFF_TRY(named_doubles(reader, "bath_heat_ev", 1, &bath_heat));
     MLFF_TRY(named_integer(reader, "has_forces", 0, 1, &has_forces));

@@ -2,6 +2,7 @@
 // weights.c: named tensors and metadata, and their file: safetensors (an 8-byte little-endian length, a JSON
 // header, raw data), read strictly and written whole, with the same bytes for the same content.
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -297,7 +298,9 @@ static mlff_status parse_header(const char *bytes, size_t length, const char *pa
         return mlff_fail(MLFF_ERR_FORMAT, "%s: its header is not UTF-8 text", path);
 
     const char *end = NULL;
+    errno = 0; // cJSON does not tell a mistake in the text from missing memory
     cJSON *root = cJSON_ParseWithLengthOpts(header, header_bytes, &end, 0);
+    if (!root && errno == ENOMEM) return mlff_fail(MLFF_ERR_MEMORY, "out of memory: the header of %s", path);
     size_t parsed = root ? (size_t)(end - header) : 0;
     while (parsed < header_bytes && header[parsed] == ' ') parsed++;
     if (!cJSON_IsObject(root) || parsed != header_bytes) {
@@ -373,6 +376,14 @@ static int64_t tensor_bytes(const model_tensor *tensor)
     return tensor->n_elements * (tensor->is_double ? 8 : 4);
 }
 
+// Takes over `item`, which may be NULL. False if memory ran out.
+static bool add_item(cJSON *parent, const char *name, cJSON *item)
+{
+    const bool added = item && (name ? cJSON_AddItemToObject(parent, name, item) : cJSON_AddItemToArray(parent, item));
+    if (!added) cJSON_Delete(item);
+    return added;
+}
+
 // Adds a tensor's entry; false if memory ran out, and what was added stays with `root`.
 static bool add_entry(cJSON *root, const model_tensor *tensor, int64_t begin)
 {
@@ -380,9 +391,9 @@ static bool add_entry(cJSON *root, const model_tensor *tensor, int64_t begin)
     if (!cJSON_AddStringToObject(json, "dtype", tensor->is_double ? "F64" : "F32")) return false;
     cJSON *shape = cJSON_AddArrayToObject(json, "shape");
     for (int d = 0; d < tensor->n_dimensions; d++)
-        if (!cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)tensor->shape[d]))) return false;
+        if (!add_item(shape, NULL, cJSON_CreateNumber((double)tensor->shape[d]))) return false;
     const double range[2] = {(double)begin, (double)(begin + tensor_bytes(tensor))};
-    return shape && cJSON_AddItemToObject(json, "data_offsets", cJSON_CreateDoubleArray(range, 2));
+    return shape && add_item(json, "data_offsets", cJSON_CreateDoubleArray(range, 2));
 }
 
 static bool add_metadata(cJSON *root, const model_weights *weights)
@@ -394,7 +405,7 @@ static bool add_metadata(cJSON *root, const model_weights *weights)
     return true;
 }
 
-// NULL if memory ran out: a header must be whole or not be. Doubles come first, so that every tensor is aligned to its own type.
+// NULL if memory ran out: a header is complete or is not written. Doubles come first, so that every tensor is aligned to its own type.
 static char *header_text(const model_weights *weights)
 {
     cJSON *root = cJSON_CreateObject();

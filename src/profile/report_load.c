@@ -2,6 +2,7 @@
 // report_load.c: a record back from JSON. What can be derived (shares, verdicts, recommendations) is derived again, so
 // that files of other programs that keep the contract's keys are judged by the same rules.
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -493,7 +494,9 @@ static mlff_status parse(const char *path, const char *text, size_t length, cJSO
     if (memchr(text, 0, length)) return mlff_fail(MLFF_ERR_FORMAT, "%s: holds zero bytes; it is not a text file", path);
 
     const char *end = NULL;
+    errno = 0; // cJSON does not tell a mistake in the text from missing memory
     cJSON *root = cJSON_ParseWithLengthOpts(text, length + 1, &end, 1); // with the closing 0, so that nothing may follow
+    if (!root && errno == ENOMEM) return mlff_fail(MLFF_ERR_MEMORY, "out of memory: the report %s", path);
     if (!root) return syntax_error(path, text, length, end);
     *root_out = root;
     return MLFF_OK;

@@ -785,6 +785,28 @@ test_outputs() {
     is "$(value got.json n_steps)" 5 n_steps
 }
 
+# What a file says must not reach the terminal as an escape sequence, nor a counter overflow.
+test_hostile_texts() {
+    model
+    python3 - model.safetensors escapes.safetensors <<'PY' || { echo "skipped: no python3"; return; }
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + n])
+header["__metadata__"]["note\x1b[2J"] = "\x1b]0;title\x07"
+text = json.dumps(header).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
+PY
+    run 0 info escapes.safetensors
+    says 'title'
+    ! grep -q $'\x1b' out || fail "an escape sequence reached the terminal"
+    water
+    run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --checkpoint w.restart
+    sed 's/^step .*/step 9223372036854775806/' w.restart >late.restart
+    refused 1 'step' md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --restart late.restart
+}
+
 # No output may be an input or another output, whatever the names: refused before anything is read, and nothing is changed.
 test_overwrites() {
     model
