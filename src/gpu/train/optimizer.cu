@@ -35,7 +35,7 @@ static __device__ float sum_of_sources(const gpu_gradient_part &part, const gpu_
         const int rows = call.n_atoms * source.rows_per_atom;
         const int n = source.rows_per_sum ? (rows + source.rows_per_sum - 1) / source.rows_per_sum : source.n_sums;
         const float *from = source.partial + place;
-#pragma unroll 4
+#pragma unroll 16
         for (int k = 0; k < n; k++) sum += from[k * source.stride];
     }
     return sum;

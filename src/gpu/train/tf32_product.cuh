@@ -42,6 +42,54 @@ static __device__ __forceinline__ void tf32_product(float (&d)[4], const uint32_
     tf32_mma(d, a_high, b_high);
 }
 
+/* Four terms of one column of the weights. */
+template <bool FORWARD>
+static __device__ __forceinline__ float4 tf32_weights(const float *__restrict__ w, int w_stride, int k, int column)
+{
+    if (FORWARD) return *(const float4 *)(w + (size_t)column * w_stride + k);
+    const float *row = w + (size_t)k * w_stride + column;
+    return make_float4(row[0], row[w_stride], row[2 * w_stride], row[3 * w_stride]);
+}
+
+/* 16 terms. The tensor cores truncate their sums, so they add up only these terms, and float32 additions the rest. */
+template <int PARTS, int MT, int NC, int NB>
+static __device__ __forceinline__ void tf32_step(const float *a, int a_stride, const float4 (&v)[NC][NB],
+                                                 float (&sum)[MT][NC][NB][4])
+{
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    uint32_t a_high[MT][2][4], a_low[MT][2][4];
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        const float4 upper = *(const float4 *)(a + (16 * m + g) * a_stride + 4 * t);
+        const float4 lower = *(const float4 *)(a + (16 * m + g + 8) * a_stride + 4 * t);
+        tf32_split<PARTS>(upper.x, a_high[m][0][0], a_low[m][0][0]);
+        tf32_split<PARTS>(lower.x, a_high[m][0][1], a_low[m][0][1]);
+        tf32_split<PARTS>(upper.y, a_high[m][0][2], a_low[m][0][2]);
+        tf32_split<PARTS>(lower.y, a_high[m][0][3], a_low[m][0][3]);
+        tf32_split<PARTS>(upper.z, a_high[m][1][0], a_low[m][1][0]);
+        tf32_split<PARTS>(lower.z, a_high[m][1][1], a_low[m][1][1]);
+        tf32_split<PARTS>(upper.w, a_high[m][1][2], a_low[m][1][2]);
+        tf32_split<PARTS>(lower.w, a_high[m][1][3], a_low[m][1][3]);
+    }
+#pragma unroll
+    for (int c = 0; c < NC; c++)
+#pragma unroll
+        for (int b = 0; b < NB; b++) {
+            uint32_t b_high[2][2], b_low[2][2];
+            tf32_split<PARTS>(v[c][b].x, b_high[0][0], b_low[0][0]);
+            tf32_split<PARTS>(v[c][b].y, b_high[0][1], b_low[0][1]);
+            tf32_split<PARTS>(v[c][b].z, b_high[1][0], b_low[1][0]);
+            tf32_split<PARTS>(v[c][b].w, b_high[1][1], b_low[1][1]);
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                float part[4] = {0, 0, 0, 0};
+                for (int half = 0; half < 2; half++)
+                    tf32_product<PARTS>(part, a_high[m][half], a_low[m][half], b_high[half], b_low[half]);
+                for (int e = 0; e < 4; e++) sum[m][c][b][e] += part[e];
+            }
+        }
+}
+
 /* sum[m][c][b] += A W for one warp: 16 MT rows of `a` (shared memory, row stride `a_stride`) times the columns
  * n0 + 8 c + b · block of W, c < NC, b < NB, over `depth` (a multiple of 16) terms. Forward: W[column][k], as y = x Wᵀ;
  * else W[k][column], as x̄ = ȳ W. `w_stride` is W's row stride. Sums are laid out as those of tf32_mma. */
@@ -49,46 +97,21 @@ template <int PARTS, int MT, int NC, int NB, bool FORWARD>
 static __device__ __forceinline__ void tf32_tile(const float *a, int a_stride, int depth, const float *__restrict__ w,
                                                  int w_stride, int n0, int block, float (&sum)[MT][NC][NB][4])
 {
+    enum { AHEAD = MT == 1 ? 8 : 4 };
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll 2
-    for (int k = 0; k < depth; k += 16) { // lane t has terms k + 4t … k + 4t + 3: any order of terms will do
-        uint32_t a_high[MT][2][4], a_low[MT][2][4];
+    for (int k0 = 0; k0 < depth; k0 += 16 * AHEAD) { // lane t has terms k + 4t … k + 4t + 3: any order of terms will do
+        float4 v[AHEAD][NC][NB];
 #pragma unroll
-        for (int m = 0; m < MT; m++) {
-            const float4 upper = *(const float4 *)(a + (16 * m + g) * a_stride + k + 4 * t);
-            const float4 lower = *(const float4 *)(a + (16 * m + g + 8) * a_stride + k + 4 * t);
-            tf32_split<PARTS>(upper.x, a_high[m][0][0], a_low[m][0][0]);
-            tf32_split<PARTS>(lower.x, a_high[m][0][1], a_low[m][0][1]);
-            tf32_split<PARTS>(upper.y, a_high[m][0][2], a_low[m][0][2]);
-            tf32_split<PARTS>(lower.y, a_high[m][0][3], a_low[m][0][3]);
-            tf32_split<PARTS>(upper.z, a_high[m][1][0], a_low[m][1][0]);
-            tf32_split<PARTS>(lower.z, a_high[m][1][1], a_low[m][1][1]);
-            tf32_split<PARTS>(upper.w, a_high[m][1][2], a_low[m][1][2]);
-            tf32_split<PARTS>(lower.w, a_high[m][1][3], a_low[m][1][3]);
-        }
+        for (int ahead = 0; ahead < AHEAD; ahead++)
 #pragma unroll
-        for (int c = 0; c < NC; c++)
+            for (int c = 0; c < NC; c++)
 #pragma unroll
-            for (int b = 0; b < NB; b++) {
-                const int column = n0 + 8 * c + b * block + g;
-                float4 v;
-                if (FORWARD) {
-                    v = *(const float4 *)(w + (size_t)column * w_stride + k + 4 * t);
-                } else {
-                    const float *row = w + (size_t)(k + 4 * t) * w_stride + column;
-                    v = make_float4(row[0], row[w_stride], row[2 * w_stride], row[3 * w_stride]);
-                }
-                uint32_t b_high[2][2], b_low[2][2];
-                tf32_split<PARTS>(v.x, b_high[0][0], b_low[0][0]);
-                tf32_split<PARTS>(v.y, b_high[0][1], b_low[0][1]);
-                tf32_split<PARTS>(v.z, b_high[1][0], b_low[1][0]);
-                tf32_split<PARTS>(v.w, b_high[1][1], b_low[1][1]);
+                for (int b = 0; b < NB; b++)
+                    if (k0 + 16 * ahead < depth)
+                        v[ahead][c][b] = tf32_weights<FORWARD>(w, w_stride, k0 + 16 * ahead + 4 * t, n0 + 8 * c + b * block + g);
 #pragma unroll
-                for (int half = 0; half < 2; half++)
-#pragma unroll
-                    for (int m = 0; m < MT; m++)
-                        tf32_product<PARTS>(sum[m][c][b], a_high[m][half], a_low[m][half], b_high[half], b_low[half]);
-            }
+        for (int ahead = 0; ahead < AHEAD; ahead++)
+            if (k0 + 16 * ahead < depth) tf32_step<PARTS, MT, NC, NB>(a + k0 + 16 * ahead, a_stride, v[ahead], sum);
     }
 }
 

@@ -365,13 +365,22 @@ static __global__ void embedding_gradient(painn_train_step s)
     const int F = s.n_features, f = (int)threadIdx.x, n = s.call->n_atoms;
     const int first = (int)blockIdx.x * PAINN_TRAIN_EMBEDDING_ATOMS, last = min(n, first + PAINN_TRAIN_EMBEDDING_ATOMS);
     if (first >= n) return;
+    float value[PAINN_TRAIN_EMBEDDING_ATOMS];
+    int element[PAINN_TRAIN_EMBEDDING_ATOMS];
+#pragma unroll
+    for (int k = 0; k < PAINN_TRAIN_EMBEDDING_ATOMS; k++) {
+        const int i = min(first + k, last - 1);
+        element[k] = first + k < last ? s.element[i] : -1;
+        value[k] = s.q_bar[0].tangent[(size_t)i * F + f];
+    }
     float *sums = (float *)memory + f, *to = s.embedding_sums + (size_t)blockIdx.x * s.n_elements * F + f;
     for (int from = 0; from < s.n_elements; from += ELEMENTS_AT_ONCE) {
         const int count = min((int)ELEMENTS_AT_ONCE, s.n_elements - from);
         for (int e = 0; e < count; e++) sums[e * F] = 0;
-        for (int i = first; i < last; i++) {
-            const int e = s.element[i] - from;
-            if (e >= 0 && e < count) sums[e * F] += s.q_bar[0].tangent[(size_t)i * F + f];
+#pragma unroll
+        for (int k = 0; k < PAINN_TRAIN_EMBEDDING_ATOMS; k++) {
+            const int e = element[k] - from;
+            if (element[k] >= 0 && e >= 0 && e < count) sums[e * F] += value[k];
         }
         for (int e = 0; e < count; e++) to[(from + e) * F] = sums[e * F];
     }

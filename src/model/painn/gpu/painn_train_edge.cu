@@ -33,7 +33,7 @@ static __device__ __forceinline__ float4 load4(const float *from)
     return *(const float4 *)from;
 }
 
-// W (and W' if SLOPES) of up to PAIRS pairs from p on, of feature f; pairs from `end` on repeat the last one.
+// W (and W' if SLOPES) of up to PAIRS pairs from p on, of feature f; pairs from `end` on have zeros.
 template <int BASIS, int PAIRS, bool SLOPES>
 static __device__ __forceinline__ void make_filters(const painn_train_step &s, int l, int p, int end, int f, float (&W)[PAIRS][3],
                                                     float (&dW)[PAIRS][3])
@@ -64,6 +64,30 @@ static __device__ __forceinline__ void make_filters(const painn_train_step &s, i
                 }
         }
     }
+#pragma unroll
+    for (int e = 1; e < PAIRS; e++)
+#pragma unroll
+        for (int b = 0; b < 3; b++) {
+            W[e][b] = p + e < end ? W[e][b] : 0.0f;
+            if (SLOPES) dW[e][b] = p + e < end ? dW[e][b] : 0.0f;
+        }
+}
+
+// Neighbors and geometry of up to PAIRS pairs from p on, requested together and before they are needed.
+template <int PAIRS> struct pairs_ahead {
+    int neighbor[PAIRS];
+    float4 u[PAIRS];
+};
+
+template <int PAIRS>
+static __device__ __forceinline__ void load_pairs(const painn_train_step &s, int p, int end, pairs_ahead<PAIRS> &pairs)
+{
+#pragma unroll
+    for (int e = 0; e < PAIRS; e++) {
+        const int at = min(p + e, end - 1);
+        pairs.neighbor[e] = s.neighbor[at];
+        pairs.u[e] = load4(s.edge + 4 * (size_t)at);
+    }
 }
 
 // ---- forward ------------------------------------------------------------------------------------------------------------
@@ -80,13 +104,14 @@ template <int BASIS> static __global__ void __launch_bounds__(THREADS) message(e
     float dq = 0, dmu[3] = {};
     for (int p = s.row[atom]; p < end; p += MESSAGE_PAIRS) {
         float W[MESSAGE_PAIRS][3], unused[MESSAGE_PAIRS][3];
+        pairs_ahead<MESSAGE_PAIRS> pairs;
+        load_pairs(s, p, end, pairs);
         make_filters<BASIS, MESSAGE_PAIRS, false>(s, l, p, end, f, W, unused);
 #pragma unroll
         for (int e = 0; e < MESSAGE_PAIRS; e++) {
-            if (p + e >= end) continue;
-            const int j = s.neighbor[p + e];
-            const float4 u = load4(s.edge + 4 * (size_t)(p + e));
-            const float *x = s.layer[l].x.value + (size_t)j * 3 * F + f, *mu = s.mu[l].value + (size_t)j * 3 * F + f;
+            const size_t j = (size_t)pairs.neighbor[e] * 3 * F + f;
+            const float4 u = pairs.u[e];
+            const float *x = s.layer[l].x.value + j, *mu = s.mu[l].value + j;
             dq += W[e][0] * x[0];
             const float R = W[e][1] * x[F];
             dmu[0] += R * u.x;
@@ -116,12 +141,13 @@ template <int BASIS> static __global__ void __launch_bounds__(THREADS) message_t
     float dq = 0, dmu[3] = {};
     for (int p = s.row[atom]; p < end; p += GRADIENT_PAIRS) {
         float W[GRADIENT_PAIRS][3], dW[GRADIENT_PAIRS][3];
+        pairs_ahead<GRADIENT_PAIRS> pairs;
+        load_pairs(s, p, end, pairs);
         make_filters<BASIS, GRADIENT_PAIRS, true>(s, l, p, end, f, W, dW);
 #pragma unroll
         for (int e = 0; e < GRADIENT_PAIRS; e++) {
-            if (p + e >= end) continue;
-            const size_t j = (size_t)s.neighbor[p + e] * 3 * F + f;
-            const float4 u = load4(s.edge + 4 * (size_t)(p + e)), du = load4(s.edge_tangent + 4 * (size_t)(p + e));
+            const size_t j = (size_t)pairs.neighbor[e] * 3 * F + f;
+            const float4 u = pairs.u[e], du = load4(s.edge_tangent + 4 * (size_t)min(p + e, end - 1));
             const float *x = s.layer[l].x.value + j, *dx = s.layer[l].x.tangent + j;
             const float *mu = s.mu[l].value + j, *moved = s.mu[l].tangent + j;
             dq += dW[e][0] * du.w * x[0] + W[e][0] * dx[0];
@@ -184,16 +210,17 @@ template <int BASIS> static __global__ void __launch_bounds__(THREADS, 3) messag
     }
     for (int p = s.row[atom]; p < end; p += MESSAGE_PAIRS) {
         float W[MESSAGE_PAIRS][3], dW[MESSAGE_PAIRS][3], sums[4 * MESSAGE_PAIRS];
+        pairs_ahead<MESSAGE_PAIRS> pairs;
+        load_pairs(s, p, end, pairs);
         make_filters<BASIS, MESSAGE_PAIRS, true>(s, l, p, end, f, W, dW);
 #pragma unroll
         for (int e = 0; e < MESSAGE_PAIRS; e++) {
-            const bool there = p + e < end;
-            const size_t i = (size_t)s.neighbor[there ? p + e : end - 1];
-            const float4 u = load4(s.edge + 4 * (size_t)(there ? p + e : end - 1));
-            const float q1 = there ? L.q1_bar.value[i * F + f] : 0.0f;
+            const size_t i = (size_t)pairs.neighbor[e];
+            const float4 u = pairs.u[e];
+            const float q1 = L.q1_bar.value[i * F + f];
             float m[3], P = 0, Q = 0;
             for (int c = 0; c < 3; c++) {
-                m[c] = there ? L.mu1_bar.value[i * 3 * F + c * F + f] : 0.0f;
+                m[c] = L.mu1_bar.value[i * 3 * F + c * F + f];
                 P -= component(u, c) * m[c];
                 Q += m[c] * mu[c];
             }
@@ -243,12 +270,15 @@ template <int BASIS> static __global__ void __launch_bounds__(THREADS, 2) messag
         }
         for (int p = s.row[atom]; p < end; p += GRADIENT_PAIRS) {
             float W[GRADIENT_PAIRS][3], dW[GRADIENT_PAIRS][3];
+            pairs_ahead<GRADIENT_PAIRS> pairs;
+            load_pairs(s, p, end, pairs);
             make_filters<BASIS, GRADIENT_PAIRS, true>(s, l, p, end, f, W, dW);
 #pragma unroll
             for (int e = 0; e < GRADIENT_PAIRS; e++) {
-                if (p + e >= end) continue;
-                const size_t i = (size_t)s.neighbor[p + e];
-                const float4 u = load4(s.edge + 4 * (size_t)(p + e)), du = load4(s.edge_tangent + 4 * (size_t)(p + e));
+                const bool there = p + e < end;
+                const int at = there ? p + e : end - 1;
+                const size_t i = (size_t)pairs.neighbor[e];
+                const float4 u = pairs.u[e], du = load4(s.edge_tangent + 4 * (size_t)at);
                 float D[3], dD[3], m[3], dm[3];
                 D[0] = L.q1_bar.value[i * F + f];
                 dD[0] = L.q1_bar.tangent[i * F + f];
@@ -265,14 +295,14 @@ template <int BASIS> static __global__ void __launch_bounds__(THREADS, 2) messag
                 for (int b = 0; b < 3; b++) {
                     dW[e][b] *= du.w;
                     x_bar[b] += dW[e][b] * D[b] + W[e][b] * dD[b];
-                    bar[b] = x[b] * D[b] * du.w;
-                    bar_tangent[b] = dx[b] * D[b] + x[b] * dD[b];
+                    bar[b] = there ? x[b] * D[b] * du.w : 0.0f;
+                    bar_tangent[b] = there ? dx[b] * D[b] + x[b] * dD[b] : 0.0f;
                 }
                 const float Y = W[e][2] * x[2], dY = dW[e][2] * x[2] + W[e][2] * dx[2];
                 for (int c = 0; c < 3; c++) mu_bar[c] += dY * m[c] + Y * dm[c];
 #pragma unroll
                 for (int k = 0; k < BASIS; k += 4) {
-                    const size_t row = (size_t)(p + e) * s.basis_stride + k;
+                    const size_t row = (size_t)at * s.basis_stride + k;
                     const float4 psi = load4(s.psi + row), dpsi = load4(s.dpsi + row);
 #pragma unroll
                     for (int j = 0; j < 4 && k + j < BASIS; j++)

@@ -23,7 +23,7 @@ enum {
     PAINN_TRAIN_EDGE_THREADS = 128,
     PAINN_TRAIN_SMALL_BASIS = 21, /* K + 1 of kernels with as many registers, rows of 24 */
     PAINN_TRAIN_LARGE_BASIS = 32,
-    PAINN_TRAIN_EMBEDDING_ATOMS = 64, /* of a partial sum */
+    PAINN_TRAIN_EMBEDDING_ATOMS = 32, /* of a partial sum */
     PAINN_TRAIN_TERM_PAD = 4,         /* columns behind n_hidden of readout_term */
     PAINN_TRAIN_SLOTS = 64            /* calls that the host may be ahead of the device, a power of two */
 };
@@ -123,7 +123,7 @@ typedef struct painn_train_plan {
     int n_frames, n_atoms, n_pairs;
     int parts;   /* of products: 1 TF32, 3 float32 */
     int overlap; /* programmatic launches */
-    int small;   /* tiles of 16 atoms, columns divided among blocks; else tiles of 64 */
+    int small;   /* tiles of 16 atoms, columns divided among blocks; else tiles of 32 */
     int n_multiprocessors;
 } painn_train_plan;
 

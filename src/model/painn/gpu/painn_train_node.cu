@@ -521,7 +521,7 @@ template <int PARTS, int MT, int TANGENT> static __global__ void message_net_bac
 
 // ---- launches -----------------------------------------------------------------------------------------------------------
 
-enum { SMALL_TILES = 1, LARGE_TILES = 4 };
+enum { SMALL_TILES = 1, LARGE_TILES = 2 };
 
 // Slices of a tile's columns such that all blocks together fill the GPU once.
 static int slices_of(const painn_train_step *step, const painn_train_plan *plan, int tile_atoms)

@@ -94,7 +94,7 @@ static int at_most(int n, int capacity)
 
 static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *call)
 {
-    const size_t large = sizeof(float) * 64 * (size_t)(4 * t->step.n_features + 32);
+    const size_t large = sizeof(float) * 32 * (size_t)(4 * t->step.n_features + 32);
     painn_train_plan plan = {.n_frames = at_most(class_of(call->n_frames), t->step.frame_capacity),
                              .n_atoms = at_most(class_of(call->n_atoms), t->step.atom_capacity),
                              .n_pairs = at_most(class_of(call->n_pairs), t->step.pair_capacity),
