@@ -169,7 +169,7 @@ static void choose(halo *h, int n_atoms, const int *contributing, const double *
         }
         if (contributing[i] || square <= reach * reach) h->near[h->n_near++] = i;
     }
-    memcpy(h->chosen_positions, positions, sizeof(double) * 3 * (size_t)n_atoms);
+    if (n_atoms > 0) memcpy(h->chosen_positions, positions, sizeof(double) * 3 * (size_t)n_atoms);
     h->n_chosen_from = n_atoms;
 }
 

@@ -113,7 +113,8 @@ test_refusals() {
 test_simulator() {
     models
     "$bin/test_kim_model" || fail "test_kim_model"
-    if [ -x /usr/libexec/kim-api/kim-api-shared-library-test ]; then
+    # A sanitized library cannot be opened by KIM's own program.
+    if [ -x /usr/libexec/kim-api/kim-api-shared-library-test ] && ! ldd "$bin/test_kim_model" | grep -q libasan; then
         for library in models/*/libkim-api-portable-model.so drivers/*/libkim-api-model-driver.so; do
             /usr/libexec/kim-api/kim-api-shared-library-test "$library" >out 2>err || fail "kim-api-shared-library-test $library"
         done
