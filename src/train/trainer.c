@@ -404,7 +404,7 @@ mlff_status mlff_trainer_model(mlff_trainer *t, int raw, mlff_model **model_out)
     MLFF_TRY(train_layout_write(layout, t->model, values, &weights));
     MLFF_TRY(weights_check_finite(&weights, "the trained model"));
     MLFF_TRY(weights_set(&weights, "trained", "true"));
-    MLFF_TRY(model_from_weights(&weights, t->model->name, model_out));
+    MLFF_TRY(model_from_weights(&weights, "student", model_out));
 done:
     weights_free(&weights);
     base_free(values);

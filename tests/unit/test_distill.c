@@ -118,6 +118,7 @@ static void test_whole_run(void **state)
     assert_true(strstr(page, "error.forces") && strstr(page, "<polyline") && strstr(page, "<circle") && !strstr(page, "http"));
     assert_int_equal(base_read_file(in_folder("whole", "verdict.json"), 1 << 24, &json, &length), MLFF_OK);
     assert_non_null(strstr(json, "\"verdict\": \"failed\""));
+    assert_non_null(strstr(json, "\"student\": \"student\"")); // not the name of the untrained model it began as
     base_free(page);
     base_free(json);
 }
