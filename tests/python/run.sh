@@ -7,15 +7,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$(cd "$1" && pwd)
 shift
 
-python=
-for candidate in ${MLFF_PYTHON:-} python3 /usr/bin/python3; do
-    if "$candidate" -c 'import sys, numpy, ase; assert sys.version_info >= (3, 10)' 2>/dev/null; then
-        python=$candidate
-        break
-    fi
-done
-if [ -z "$python" ]; then
-    echo "skipped: no python3 (3.10 or newer) with numpy and ase was found; install python3-ase, or set MLFF_PYTHON"
+if ! python=$("$root/tests/python/find_python" "$build"); then
+    echo "skipped: no python3 (3.10 or newer) with numpy and ase was found; tools/test_needs $build makes one, or set MLFF_PYTHON"
     exit 77
 fi
 
