@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// bootstrap.c: how far the difference of two groups of runs may be off. What varies is drawn again where it varies: runs with
+// bootstrap.c: how far the difference of two groups of runs may be off. It resamples what varies, where it varies: runs with
 // replacement, in a run its blocks of steps, in a block its steps (Kalibera and Jones, ISMM 2013); numbers are logarithms of
 // times. A draw of few runs varies too little by (n-1)/n, and its percentiles are those of a normal distribution where few runs
 // ask for Student's: deviations are widened by both, so that the interval keeps its 95 % at five runs a side.
@@ -51,7 +51,7 @@ double student_quantile(double fraction, double nu)
 
 // ---- runs ----------------------------------------------------------------------------------------
 
-// Drawn steps of a block have the median that is the order statistic of a normal place around the middle.
+// The median of resampled steps of a block is the order statistic at a normally distributed place around the middle.
 mlff_status bootstrap_run_of_steps(const double *steps, int64_t n, bootstrap_run *run_out)
 {
     bootstrap_run run = {.n_blocks = (int)(n / BLOCK_MIN < BOOTSTRAP_BLOCKS ? n / BLOCK_MIN : BOOTSTRAP_BLOCKS)};
@@ -82,13 +82,13 @@ void bootstrap_run_of_value(double value, bootstrap_run *run_out)
     *run_out = run;
 }
 
-// ---- draws ---------------------------------------------------------------------------------------
+// ---- resamples ---------------------------------------------------------------------------------------
 
 typedef struct group {
     const bootstrap_run *runs;
     int n;
     double mean, widening, freedom, variance;
-    double between; // what is drawn of the deviation of a run: the rest is there already, as that of its blocks
+    double between; // part of the deviation of a run that is added; the rest comes with its blocks
 } group;
 
 // Of a run's value, by how its blocks differ.

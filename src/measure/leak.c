@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // leak.c: does memory grow without end? Comparing the last sample with the first calls every cache that fills and every
-// buffer that grew once a leak. So: the first tenth is left out, the rest cut into blocks, each block told by its lower
+// buffer that grew once a leak. So: the first tenth is left out, the rest cut into blocks, each block replaced by its lower
 // envelope, and growth must be monotone (Mann-Kendall with the variance of Hamed and Rao for autocorrelated data,
 // doi:10.1016/S0022-1694(97)00125-X), go on in every quarter, and be more than noise.
 #include <math.h>

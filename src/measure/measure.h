@@ -78,7 +78,7 @@ typedef struct process_memory {
 } process_memory;
 void process_memory_get(process_memory *memory_out);
 
-/* Bytes that this process could still get: of the system, or what its control group leaves; -1 where nobody tells. */
+/* Bytes that this process could still get: of the system, or what its control group leaves; -1: not known. */
 int64_t process_memory_available(void);
 
 /* Samples of several ledgers along a run: at most MEMORY_SAMPLES, then every second one is dropped and the interval doubled. */
@@ -145,7 +145,7 @@ typedef enum leak_kind {
     LEAK_STABLE,
     LEAK_BOUNDED,      /* grew, and stopped */
     LEAK_GROWING,      /* a leak */
-    LEAK_INCONCLUSIVE, /* grew to the end, but not as a leak does: a longer run tells */
+    LEAK_INCONCLUSIVE, /* grew to the end, but not as a leak does: a longer run decides */
     LEAK_EXPLAINED,    /* follows the number of atoms or pairs */
     LEAK_FRAGMENTED,   /* reserved memory grows, what is used of it does not */
     N_LEAK_KINDS
@@ -191,7 +191,7 @@ double normal_quantile(double fraction);
 double student_below(double t, double nu);
 double student_quantile(double fraction, double nu);
 
-/* A run as its blocks, each by what the logarithm of its median is when its steps are drawn again. */
+/* A run as its blocks, each by the logarithm of its median when its steps are resampled. */
 enum { BOOTSTRAP_BLOCKS = 12, BOOTSTRAP_LEVELS = 64 };
 typedef struct bootstrap_run {
     double value; /* mean of all */
@@ -207,9 +207,9 @@ typedef struct bootstrap_result {
     double difference, low, high; /* of logarithms, b less a, and its interval at 1 - alpha */
     double p;                     /* two-sided, as if the means of runs were normal */
     double deviation;             /* pooled standard deviation of a run within its group; NaN for 1 + 1 */
-    double detectable;            /* smallest difference that is found nine times in ten */
+    double detectable;            /* smallest difference that is found with 90 % power */
 } bootstrap_result;
-/* By drawing runs, blocks and steps again. n_a, n_b >= 1; a side of one run knows only how its blocks differ. */
+/* By resampling runs, blocks and steps. n_a, n_b >= 1; a side of one run knows only how its blocks differ. */
 mlff_status bootstrap_difference(const bootstrap_run *a, int n_a, const bootstrap_run *b, int n_b, double alpha,
                                  bootstrap_result *result_out);
 

@@ -11,11 +11,11 @@ enum { POWER_CAP = 0x4, POWER_SLOWDOWN = 0x8, POWER_THERMAL_SOFT = 0x20, POWER_T
 
 typedef struct power_sample {
     int64_t time_ns, step;
-    double joules;                         /* of a counter that only grows, from somewhere on; NaN: not told */
+    double joules;                         /* of a counter that only grows, from somewhere on; NaN: not known */
     double watts;                          /* now; NaN */
-    int sm_mhz, memory_mhz, temperature_c; /* -1: not told */
+    int sm_mhz, memory_mhz, temperature_c; /* -1: not known */
     uint32_t reasons;
-    int64_t whole_bytes, process_bytes; /* of device memory: the whole GPU, this process; -1: not told */
+    int64_t whole_bytes, process_bytes; /* of device memory: the whole GPU, this process; -1: not known */
 } power_sample;
 
 typedef struct power_meter {

@@ -96,7 +96,7 @@ void series_add_parts(series *s, double value, uint32_t tags, const float *parts
     }
     if (s->n % s->every == 0) {
         if (s->n_values == s->capacity) {
-            assert(s->counts); // more values than series_init was told
+            assert(s->counts); // more values than series_init was given
             for (int64_t i = 0; 2 * i < s->n_values; i++) s->values[i] = s->values[2 * i];
             for (int64_t i = 0; s->tags && 2 * i < s->n_values; i++) s->tags[i] = s->tags[2 * i];
             for (int64_t i = 0; s->parts && 2 * i < s->n_values; i++)

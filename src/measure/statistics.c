@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// statistics.c: the numbers a list of times is told by.
+// statistics.c: the numbers that describe a list of times.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// budget.c: the books of a step, in the same rows for every force field: where the device was busy, where it waited for work,
-// where the host waited for it, and what the host did meanwhile.
+// budget.c: the budget of a step, in the same rows for every force field: the device was busy, the device waited for work, the host
+// waited for the device, the host worked.
 #include <math.h>
 #include <string.h>
 
@@ -56,9 +56,9 @@ void budget_text(const step_budget *b, char *text, size_t text_bytes)
            added_ms = b->step_ms - b->usual_ms;
     text[0] = 0;
     if (isnan(share)) return;
-    if (added_ms > 0.02 * b->step_ms) snprintf(watching, sizeof watching, ", of which watching adds %s", PROFILE_TIME(added_ms));
+    if (added_ms > 0.02 * b->step_ms) snprintf(watching, sizeof watching, ", of which tracing adds %s", PROFILE_TIME(added_ms));
     snprintf(text, text_bytes,
-             "%s: the GPU works in %.0f %% of a step; of a watched one it is idle for %s (gaps %s, waits %s, host %s)%s",
+             "%s: the GPU works in %.0f %% of a step; of a traced one it is idle for %s (gaps %s, waits %s, host %s)%s",
              share < 0.5 ? "launch-bound" : "bound by the GPU", 100.0 * share, PROFILE_TIME(idle_ms),
              PROFILE_TIME(b->ms[BUDGET_GAPS]), PROFILE_TIME(b->ms[BUDGET_WAITS]), PROFILE_TIME(b->ms[BUDGET_HOST]), watching);
 }

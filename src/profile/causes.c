@@ -34,7 +34,7 @@ typedef struct analysis {
 static const int by_weight[N_TAGS] = {CAUSE_COMPILED, CAUSE_CHILD,   CAUSE_GROWTH,    CAUSE_FILES, CAUSE_CLOCK,
                                       CAUSE_CPU_WAIT, CAUSE_REBUILD, CAUSE_ALLOCATED, CAUSE_FAULTS};
 
-static uint32_t telling(const mlff_profile *profile, uint32_t tags)
+static uint32_t unusual(const mlff_profile *profile, uint32_t tags)
 {
     double n = (double)profile->summary.n_steps;
     for (int k = 0; k < N_TAGS; k++)
@@ -48,7 +48,7 @@ static int cause_by_tags(const mlff_profile *profile, uint32_t tags, double ms, 
         if (parts[PART_WAIT] * 1e-6 > 0.5 * excess_ms) return CAUSE_CPU_WAIT;
         tags &= ~(uint32_t)TAG_PREEMPTED;
     }
-    tags = telling(profile, tags);
+    tags = unusual(profile, tags);
     // A rebuild is expected, and its usual cost known: an accident on top of it shows in the time.
     if (tags & TAG_REBUILD && ms <= REBUILD_REACH * profile->rebuild_median_ms) return CAUSE_REBUILD;
     for (int i = 0; i < N_TAGS; i++)
@@ -130,7 +130,7 @@ static void divide(const analysis *a, double ms, uint32_t tags, const float *par
         cpu *= total / sum;
         off *= total / sum;
     }
-    tags = telling(a->profile, tags);
+    tags = unusual(a->profile, tags);
     excess[UNKNOWN_CAUSE] = (float)fmax(total - wait - cpu - off, 0.0);
     take(excess, CAUSE_CPU_WAIT, &wait, wait);
     double pause = beyond(a, parts, PART_PAUSE), from_cpu = fmin(pause, cpu);

@@ -172,7 +172,7 @@ double hotspots_in_short(const mlff_profile *profile, char *text, size_t text_by
 
 // ---- the run as a whole --------------------------------------------------------------------------
 
-// Who waits for whom on a GPU; and how to find out where nobody looked.
+// How much of a step the GPU works, or how to measure it.
 static mlff_status say_launches(mlff_profile *profile)
 {
     step_budget b = budget_of(profile);
@@ -180,7 +180,7 @@ static mlff_status say_launches(mlff_profile *profile)
     if (strncmp(profile->device, "cuda", 4) != 0) return MLFF_OK;
     if (!profile->kernels && !profile->stages_measured)
         return say(profile,
-                   "what runs on the GPU was not watched: --kernels 20 (in Python kernels=20) names every kernel and tells "
+                   "the kernels on the GPU were not traced: --kernels 20 (in Python kernels=20) names every kernel and separates "
                    "its work from launch gaps and waits");
     double share = budget_busy_share(&b), rest = (1.0 - share) / share;
     if (!(share > 0.0 && share < 0.5)) return MLFF_OK; // also for NaN

@@ -75,8 +75,7 @@ void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char 
         if (profile->available_bytes > 0 && leak->bytes_per_sample > 0.0 && strstr(ledger->name, "device") == NULL)
             snprintf(end, sizeof end, ": memory ends in %.2g steps", (double)profile->available_bytes / leak->bytes_per_sample);
         snprintf(rest, room, "%s %s a step (%s to %s at 95 %%)%s",
-                 leak->kind == LEAK_GROWING ? " by"
-                                            : ": grew to the end, but not as steadily as a leak; a longer run tells. At most",
+                 leak->kind == LEAK_GROWING ? " by" : ": grew to the end, but not as steadily as a leak; measure longer. At most",
                  bytes_text(leak->bytes_per_sample, slope), bytes_text(leak->low, low), bytes_text(leak->high, high), end);
         break;
     case LEAK_EXPLAINED:

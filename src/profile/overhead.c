@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // overhead.c: what measuring costs. After the run, short blocks of steps with everything on (stage clocks, counters, resource
-// usage, series, memory samples) take turns with blocks of bare steps, in the order on off off on, so that a drift of the
+// usage, series, memory samples) are interleaved with blocks of bare steps, in the order on off off on, so that a drift of the
 // machine meets both alike. The difference of neighbours is the overhead of a step.
 #include <math.h>
 #include <string.h>

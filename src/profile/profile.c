@@ -446,7 +446,7 @@ static void keep_error(run *r, mlff_status status)
         snprintf(r->error, sizeof r->error, "%s", mlff_last_error());
 }
 
-// A failure to switch clocks off changes nothing that was measured, and the next run switches them anew.
+// A failure to switch clocks off changes nothing that was measured, and the next run switches them on again.
 static void clocks_off(run *r)
 {
     if (r->clocks_running) (void)r->callable.stage_clock_set(r->callable.context, 0);
@@ -464,7 +464,7 @@ static mlff_status note_precision(const run *r, mlff_profile *profile)
                         r->options.precision_of * 100.0, asked);
 }
 
-// Turns what was measured into a record; `ended` is how the steps ended.
+// Makes the record of what was measured; `ended` is how the steps ended.
 static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;

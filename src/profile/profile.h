@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* profile.h: what the files of this room share: the trajectory, the record of a run, and who fills which part of it.
+/* profile.h: what the files of this folder share: the trajectory, the record of a run, and which file fills which part of it.
  *
  *   callable + trajectory ─ profile.c ─> record (times, stages, memory) ─ hotspots.c, verdicts.c ─> findings
  *   record <─ report_load.c ─ JSON ─ report_json.c <─ record ─ report_text.c ─> terminal */
@@ -25,7 +25,7 @@ const char *trajectory_kind(const mlff_trajectory *trajectory);
 /* ---- the record ------------------------------------------------------------------------------ */
 
 enum {
-    TAG_REBUILD = 1,     /* the neighbour list was rebuilt */
+    TAG_REBUILD = 1,     /* the neighbor list was rebuilt */
     TAG_GROWTH = 2,      /* a buffer grew */
     TAG_PREEMPTED = 4,   /* another process or thread took a core */
     TAG_FAULTS = 8,      /* memory was touched for the first time */
@@ -246,7 +246,7 @@ mlff_status hotspots_recommend(mlff_profile *profile);
 /* "forward/message 41 %, backward/message 30 %": the heaviest stages, or ""; returns the share of the heaviest. */
 double hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes);
 
-/* why.c: what weighs most in this run, first things first; the number of lines. */
+/* why.c: what weighs most in this run, by weight; the number of lines. */
 enum { WHY_LINES = 4 };
 typedef struct why_line {
     double weight;

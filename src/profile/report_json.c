@@ -84,7 +84,7 @@ static void write_added(json *j, const mlff_profile *profile)
     json_numbers(j, "level_bytes", profile->ceilings.level_bytes, CEILING_LEVELS);
     json_numbers(j, "gbytes_per_s", profile->ceilings.bytes_a_ns, CEILING_LEVELS);
     json_close(j, '}');
-    json_open(j, "overhead", '{'); // of measuring, a step; by blocks with and without in turns
+    json_open(j, "overhead", '{'); // of measuring, a step; from interleaved blocks with and without
     json_number(j, "ns", profile->overhead_ns);
     json_number(j, "low_ns", profile->overhead_low_ns);
     json_number(j, "high_ns", profile->overhead_high_ns);

@@ -99,10 +99,10 @@ static void write_includes(text_page *p, const mlff_profile *profile)
 {
     for (int i = 0; i < profile->n_stages; i++) {
         const profile_stage *row = &profile->stages[i];
-        bool told = !*row->includes;
-        for (int k = 0; k < i && !told; k++)
-            told = strcmp(profile->stages[k].name, row->name) == 0 && strcmp(profile->stages[k].phase, row->phase) == 0;
-        if (!told) page_wrappedf(p, "  ", "%s%s%s includes %s", row->phase, *row->phase ? "/" : "", row->name, row->includes);
+        bool listed = !*row->includes;
+        for (int k = 0; k < i && !listed; k++)
+            listed = strcmp(profile->stages[k].name, row->name) == 0 && strcmp(profile->stages[k].phase, row->phase) == 0;
+        if (!listed) page_wrappedf(p, "  ", "%s%s%s includes %s", row->phase, *row->phase ? "/" : "", row->name, row->includes);
     }
 }
 
@@ -156,10 +156,10 @@ static void write_stages(text_page *p, const mlff_profile *profile)
                       isnan(s->forces_time_ms) ? "– (not measured)" : profile_time_text(s->forces_time_ms, forces),
                       isnan(s->stress_time_ms) ? "– (not measured)" : profile_time_text(s->stress_time_ms, stress));
     if (s->mean_pairs >= 0.0)
-        page_wrappedf(p, "", "%.0f pairs within the cutoff on average (%.1f neighbours an atom).", s->mean_pairs,
+        page_wrappedf(p, "", "%.0f pairs within the cutoff on average (%.1f neighbors an atom).", s->mean_pairs,
                       s->n_atoms > 0 ? s->mean_pairs / s->n_atoms : 0.0);
     if (s->n_rebuilds >= 0)
-        page_wrappedf(p, "", "The neighbour list was rebuilt in %lld of %lld steps (%.1f %%); buffers grew %lld time%s.",
+        page_wrappedf(p, "", "The neighbor list was rebuilt in %lld of %lld steps (%.1f %%); buffers grew %lld time%s.",
                       (long long)s->n_rebuilds, (long long)s->n_steps,
                       100.0 * (double)s->n_rebuilds / (double)(s->n_steps > 0 ? s->n_steps : 1),
                       (long long)(profile->n_growths > 0 ? profile->n_growths : 0), profile->n_growths == 1 ? "" : "s");
@@ -237,11 +237,11 @@ static void write_bounds(text_page *p, const mlff_profile *profile)
     for (int i = 0; i < profile->n_stages; i++) {
         const profile_stage *first = &profile->stages[i];
         double flops = 0.0, bytes = 0.0, bound = 0.0, time = 0.0;
-        bool told = first->bound_ms <= 0.0;
+        bool listed = first->bound_ms <= 0.0;
         char name[128];
-        for (int k = 0; k < i && !told; k++)
-            told = strcmp(profile->stages[k].name, first->name) == 0 && strcmp(profile->stages[k].phase, first->phase) == 0;
-        if (told) continue;
+        for (int k = 0; k < i && !listed; k++)
+            listed = strcmp(profile->stages[k].name, first->name) == 0 && strcmp(profile->stages[k].phase, first->phase) == 0;
+        if (listed) continue;
         for (int k = i; k < profile->n_stages; k++) {
             const profile_stage *s = &profile->stages[k];
             if (strcmp(s->name, first->name) != 0 || strcmp(s->phase, first->phase) != 0) continue;

@@ -102,7 +102,7 @@ void ranges_end(void);
 
 /* split.c: energy alone against steps with forces and stress; after the run. */
 mlff_status run_split(run *r, mlff_profile *profile);
-/* overhead.c: blocks of steps with everything that measures, and without, in turns; after the run. */
+/* overhead.c: interleaved blocks of steps with and without measurement; after the run. */
 mlff_status run_overhead(run *r, mlff_profile *profile);
 /* gpu_kernels.c: steps with every kernel on the GPU named; after the run. */
 mlff_status run_kernels(run *r, mlff_profile *profile);

@@ -19,11 +19,11 @@ static bool counts_as_memory(const run *r, int ledger)
                                   strncmp(r->callable.ledger_names[ledger - OWN_LEDGERS], "device", 6) == 0);
 }
 
-// NVML tells the memory of the whole GPU, and of this process where it knows it by its number.
+// NVML knows the memory of the whole GPU, and of this process where it sees its process id.
 static bool gpu_ledger_known(const run *r, int ledger)
 {
     if (r->power.n == 0) return false;
-    for (int k = OWN_LEDGERS; k < r->n_ledgers && ledger == GPU_WHOLE; k++) // a force field that tells it itself
+    for (int k = OWN_LEDGERS; k < r->n_ledgers && ledger == GPU_WHOLE; k++) // measured by the force field itself
         if (strncmp(r->callable.ledger_names[k - OWN_LEDGERS], "driver", 6) == 0) return false;
     const power_sample *first = &r->power.samples[0];
     return (ledger == GPU_WHOLE ? first->whole_bytes : first->process_bytes) > 0;
@@ -84,7 +84,7 @@ mlff_status record_memory(const run *r, mlff_profile *profile)
         summary->heap_initial_gb = gigabytes((double)r->initial_bytes[HEAP]);
         summary->heap_final_gb = gigabytes((double)r->final_bytes[HEAP]);
     }
-    if (!r->resident_known) MLFF_TRY(profile_note(profile, "this system does not tell the resident memory"));
+    if (!r->resident_known) MLFF_TRY(profile_note(profile, "the resident memory of this system is not known"));
 done:
     return status;
 }

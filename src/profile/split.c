@@ -7,7 +7,7 @@
 
 // Energy alone, then with forces, then with stress, interleaved so that a drift of the machine meets all alike. Frames that
 // we make ourselves are new for each call, as in the run; frames of a file differ in size, so there the calls share one
-// and take turns in being first. The first round is not counted: it meets buffers not yet made.
+// and alternate in being first. The first round is not counted: it meets buffers not yet made.
 enum { SPLIT_ROUNDS = 50, SPLIT_NS = 2000000000 };
 
 static mlff_status split_round(run *r, const unsigned *masks, int n_masks, int round, double *times)
@@ -50,7 +50,7 @@ mlff_status run_split(run *r, mlff_profile *profile)
     MLFF_TRY(split_round(r, masks, n_masks, 0, times));
     do {
         if (run_stops(r, r->options.n_steps))
-            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after the last step, while energy and forces were told apart");
+            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after the last step, while energy and forces were measured apart");
         MLFF_TRY(split_round(r, masks, n_masks, rounds, times));
         rounds++;
     } while (rounds < max_rounds && mlff_clock_ns() - start < SPLIT_NS);

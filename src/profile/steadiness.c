@@ -98,7 +98,7 @@ void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes)
 }
 
 // True if the interval says something about the value: within BOUND_TOLD of it on either side.
-static bool bound_tells(const percentile_bounds *b)
+static bool bound_informs(const percentile_bounds *b)
 {
     return isfinite(b->low) && isfinite(b->high) && b->high - b->value <= BOUND_TOLD * b->value &&
            b->value - b->low <= BOUND_TOLD * b->value;
@@ -108,11 +108,11 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
 {
     const percentile_bounds *b = &profile->bounds[bound];
     const char *name = profile_bound_names[bound];
-    if (isfinite(b->low) && isfinite(b->high) && !bound_tells(b))
+    if (isfinite(b->low) && isfinite(b->high) && !bound_informs(b))
         snprintf(text, text_bytes,
                  "%s %s; its error could not be bounded on this machine: step times vary too much for %.0f independent steps",
                  name, PROFILE_TIME(b->value), b->n_effective);
-    else if (bound_tells(b))
+    else if (bound_informs(b))
         snprintf(text, text_bytes, "%s %s, between %s and %s at 95 %% (%.0f independent steps)", name, PROFILE_TIME(b->value),
                  PROFILE_TIME(b->low), PROFILE_TIME(b->high), b->n_effective);
     else if (isfinite(b->value))

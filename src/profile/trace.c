@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // trace.c: the first steps as a timeline that chrome://tracing, Perfetto and TensorBoard read: one track of steps, one of
-// stages, counters of pairs and memory. Stages stand where they ran if the force field tells (our evaluators on the CPU do); where
+// stages, counters of pairs and memory. Stages stand where they ran if the force field records it (our evaluators on the CPU do); where
 // their durations alone are known they are laid end to end from the start of their step, and the file says so.
 #include <math.h>
 #include <string.h>
@@ -174,7 +174,7 @@ static void write_kernels(json *j, const run *r)
     for (int64_t i = 0; i < r->n_kernel_steps; i++) {
         char name[48];
         const kernel_step *s = &r->kernel_steps[i];
-        snprintf(name, sizeof name, "watched step %lld", (long long)i);
+        snprintf(name, sizeof name, "traced step %lld", (long long)i);
         event(j, "X", name, 1, (double)(s->start_ns - zero) * 1e-3);
         json_number(j, "dur", (double)(s->end_ns - s->start_ns) * 1e-3);
         event_end(j);

@@ -107,7 +107,7 @@ mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_
     mlff_reader *reader = NULL;
     mlff_system *first = NULL;
 
-    // The first frame is looked at now, so that a wrong file is told before anything is measured.
+    // The first frame is read now, so that a wrong file is reported before anything is measured.
     MLFF_TRY(mlff_reader_open(path, &reader));
     MLFF_TRY(mlff_reader_next(reader, &first));
     if (!first) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);

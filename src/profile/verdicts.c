@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// verdicts.c: the targets a run is judged against. An estimate from too few steps is told, and told to be one.
+// verdicts.c: the targets a run is judged against. An estimate from too few steps is given, and marked as one.
 #include <math.h>
 
 #include "profile.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// why.c: the answer to "why is this slow" in a few lines, for the top of a report: what weighs most first. The tables below it
-// say the rest, and "What was seen, and what to do" has the levers.
+// why.c: why a step takes so long, in a few lines for the top of a report, by weight. The tables below have the rest, and "What was
+// seen, and what to do" the advice.
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -57,14 +57,13 @@ static void add_rebuilds(reasons *r, const mlff_profile *profile)
     bool thermal = strcmp(profile->trajectory, "thermal") == 0;
     for (int i = 0; i < profile->n_stages; i++)
         if (strcmp(profile->stages[i].name, "neighbors") == 0) neighbors += profile->stages[i].shown.share;
-    if (share > 0.5) // so often that nothing tells what a step without a rebuild takes
+    if (share > 0.5) // so often that the time of a step without a rebuild is not known
         add(r, fmax(fmax(neighbors, isfinite(extra) ? extra : 0.0), 0.06),
-            "the neighbour list is rebuilt in %s step (%.0f %% of them)%s", share > 0.99 ? "every" : "almost every",
-            share * 100.0,
+            "the neighbor list is rebuilt in %s step (%.0f %% of them)%s", share > 0.99 ? "every" : "almost every", share * 100.0,
             thermal ? ": thermal frames do not follow from one another; --trajectory md shows what your simulation will take"
                     : "; a list should last for ten or more: raise the skin");
     else if (extra > 0.05)
-        add(r, extra, "rebuilds of the neighbour list cost %.0f %% of the run (%.0f %% of steps rebuild, %s each beyond others)",
+        add(r, extra, "rebuilds of the neighbor list cost %.0f %% of the run (%.0f %% of steps rebuild, %s each beyond others)",
             extra * 100.0, share * 100.0, PROFILE_TIME(profile->rebuild_median_ms - profile->other_median_ms));
 }
 

@@ -126,6 +126,8 @@ static void test_our_evaluator(void **state)
         callable.n_ledgers = 0;
         callable.ledgers = NULL;
         callable.destroy = NULL;
+        callable.stage_advice = NULL; // of the context that was replaced
+        callable.stage_work = NULL;
         assert_ok(md ? mlff_trajectory_md(system, &dynamics, &trajectory)
                      : mlff_trajectory_thermal(system, 300.0, 0, &trajectory));
         cJSON *root = timeline_of(&callable, trajectory);
