@@ -15,7 +15,7 @@
 
 static bool progress_shown;
 static int64_t progress_time_ns;
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, child; // child: process that SIGTERM is passed on to, or 0
 
 /* ---- errors and warnings -------------------------------------------------------------------------- */
 
@@ -160,8 +160,8 @@ void cli_progress_clear(void)
 static void on_signal(int number)
 {
     static const char text[] = "\r\033[Kmlff: ending after this step; once more to stop at once\n";
-    (void)number;
     interrupted = 1;
+    if (child > 0 && number == SIGTERM) kill((pid_t)child, SIGTERM); // Ctrl-C goes to both from the terminal
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     if (isatty(STDERR_FILENO)) {
@@ -177,6 +177,12 @@ void cli_interrupt_catch(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+void cli_child_set(int process)
+{
+    child = process;
+    if (process > 0 && interrupted) kill((pid_t)process, SIGTERM); // the signal came before the process was known
 }
 
 bool cli_interrupted(void)

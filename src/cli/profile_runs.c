@@ -71,8 +71,13 @@ static mlff_status run_child(char **argv, const char *what, int *exit_out)
     code = posix_spawn(&child, "/proc/self/exe", &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (code != 0) return mlff_fail(MLFF_ERR_IO, "%s cannot be started as a process of its own: %s", what, strerror(code));
+    cli_child_set(child);
     while (waitpid(child, &ended, 0) < 0)
-        if (errno != EINTR) return mlff_fail(MLFF_ERR_IO, "%s: %s", what, strerror(errno));
+        if (errno != EINTR) {
+            cli_child_set(0);
+            return mlff_fail(MLFF_ERR_IO, "%s: %s", what, strerror(errno));
+        }
+    cli_child_set(0);
     *exit_out = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
     return status;
 }

@@ -785,6 +785,23 @@ test_outputs() {
     is "$(value got.json n_steps)" 5 n_steps
 }
 
+# SIGTERM to a profile of several runs ends the run's own process as well, and removes its folder.
+test_interrupt_runs() {
+    model
+    cp model.safetensors "only$$.safetensors"
+    "$mlff" profile "only$$.safetensors" --system silicon --n-atoms 8 --runs 3 --n-steps 100000000 --device cpu \
+        >out 2>err </dev/null &
+    local process=$! wait
+    for wait in $(seq 200); do [ "$(pgrep -fc "only$$.safetensors")" = 2 ] && break; sleep 0.05; done
+    is "$(pgrep -fc "only$$.safetensors")" 2 "processes"
+    sleep 0.5
+    kill -TERM $process
+    for wait in $(seq 400); do pgrep -f "only$$.safetensors" >/dev/null || break; sleep 0.05; done
+    ! pgrep -f "only$$.safetensors" >/dev/null || fail "the run's process goes on"
+    wait $process
+    is $? 130 "exit status"
+}
+
 # What a file says must not reach the terminal as an escape sequence, nor a counter overflow.
 test_hostile_texts() {
     model
