@@ -5,7 +5,7 @@
 // pairs handed in on the device and with the neighbor list made in the step; wall time of a call with host arrays.
 // With --lists, steps of large systems by how their neighbors are found. Medians. One JSON object a line on standard
 // output. Usage: bench_painn [--calls N] [--case NAME] [--precision NAME] [--no-check] [--lists] [--dynamics STEPS]
-// [--model FILE]
+// [--model FILE] [--system NAME --atoms N [--copies K]] (that case alone)
 #include <math.h>
 
 #include "model/painn/painn.h"
@@ -285,12 +285,17 @@ static void run_dynamics(const mlff_model *model, const device_plugin *gpu, cons
 int main(int argc, char **argv)
 {
     int calls = 1000, check = 1, steps = 0, lists = 0;
+    bench_case one = {.copies = 1, .device_calls = 1};
+    char one_name[64];
     const char *only = NULL, *file = NULL, *precision = NULL;
     for (int k = 1; k < argc; k++) {
         if (strcmp(argv[k], "--calls") == 0 && k + 1 < argc) calls = atoi(argv[++k]);
         if (strcmp(argv[k], "--case") == 0 && k + 1 < argc) only = argv[++k];
         if (strcmp(argv[k], "--precision") == 0 && k + 1 < argc) precision = argv[++k];
         if (strcmp(argv[k], "--model") == 0 && k + 1 < argc) file = argv[++k];
+        if (strcmp(argv[k], "--system") == 0 && k + 1 < argc) one.system = argv[++k];
+        if (strcmp(argv[k], "--atoms") == 0 && k + 1 < argc) one.n_atoms = atoi(argv[++k]);
+        if (strcmp(argv[k], "--copies") == 0 && k + 1 < argc) one.copies = atoi(argv[++k]);
         if (strcmp(argv[k], "--no-check") == 0) check = 0;
         if (strcmp(argv[k], "--lists") == 0) lists = 1;
         if (strcmp(argv[k], "--dynamics") == 0 && k + 1 < argc) steps = atoi(argv[++k]);
@@ -300,15 +305,18 @@ int main(int argc, char **argv)
     must(file ? mlff_model_load(file, &model) : mlff_model_create("painn", NULL, &model), "model");
     must(device_plugin_get(&gpu), "plugin");
     must(gpu->warm_up(0), "warm up");
-    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        if (only && strcmp(only, cases[k].name) != 0) continue;
+    snprintf(one_name, sizeof one_name, "%s %d x%d", one.system ? one.system : "", one.n_atoms, one.copies);
+    one.name = one_name;
+    const bench_case *list = one.system ? &one : cases;
+    for (size_t k = 0; k < (one.system ? 1 : sizeof cases / sizeof *cases); k++) {
+        if (only && strcmp(only, list[k].name) != 0) continue;
         problem p;
         expected reference = {0};
-        build(&cases[k], &p);
+        build(&list[k], &p);
         if (check) reference = reference_of(model, &p);
         for (int m = 0; m < 3; m++)
             if (!precision || strcmp(precision, precisions[m].name) == 0)
-                run(model, gpu, &cases[k], p, check ? &reference : NULL, m, calls);
+                run(model, gpu, &list[k], p, check ? &reference : NULL, m, calls);
     }
     for (size_t k = 0; lists && k < sizeof large / sizeof *large; k++) run_lists(model, gpu, &large[k], calls < 50 ? calls : 50);
     if (steps > 0) {
