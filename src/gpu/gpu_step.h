@@ -13,13 +13,11 @@ extern "C" {
 #endif
 
 enum {
-    GPU_EDGE_INTERVALS = 128, /* equal intervals of the cutoff in which an edge's distance is located */
-    GPU_EDGE_RANGE = 8,       /* position in an interval: from −1/8 to 1/8 */
-    GPU_FUSED_ATOMS = 128,    /* largest system whose atoms each row group of the fused search wraps for itself */
-    GPU_SCAN_BLOCK = 1024,    /* cells that one block sums */
-    GPU_ATOM_BLOCK = 96,      /* atom capacities are multiples of it: tiles of 16, 24 and 32 atoms */
-    GPU_SMALL_WARPS = 16,     /* warps of a block that sums a whole small system … */
-    GPU_SMALL = 32            /* … of at most so many atoms */
+    GPU_FUSED_ATOMS = 128, /* largest system whose atoms each row group of the fused search wraps for itself */
+    GPU_SCAN_BLOCK = 1024, /* cells that one block sums */
+    GPU_ATOM_BLOCK = 96,   /* atom capacities are multiples of it: tiles of 16, 24 and 32 atoms */
+    GPU_SMALL_WARPS = 16,  /* warps of a block that sums a whole small system … */
+    GPU_SMALL = 32         /* … of at most so many atoms */
 };
 
 /* ---- the call */
@@ -80,21 +78,24 @@ typedef struct gpu_verlet_list {
     int32_t n_lists;
 } gpu_verlet_list;
 
-/* One edge of a row. */
+/* One edge of a row. Its tag is the place of its distance on the model's radial grid (gpu_neighbors), for models that look their
+ * radial functions up in tables. */
 typedef struct __attribute__((aligned(16))) gpu_edge {
-    float u[3], d;   /* direction from the row's atom to the neighbor, and distance, in model units */
-    int32_t packed;  /* neighbor · GPU_EDGE_INTERVALS + interval of the distance */
-    float t;         /* position of the distance in the interval */
-    int32_t species; /* of the neighbor */
-    int32_t shift;   /* of its image: three times 10 bits, + 512 each */
+    float u[3], d; /* direction from the row's atom to the neighbor, and distance, in model units */
+    int32_t neighbor;
+    float position;             /* tag: position in the interval, −1 … 1 */
+    uint16_t species, interval; /* species: atomic number of the neighbor; interval: tag */
+    int32_t shift;              /* of its image: three times 10 bits, + 512 each */
 } gpu_edge;
 
 typedef struct gpu_neighbors {
     /* ---- set by the model */
-    double cutoff;                               /* Å */
-    double inverse_unit, intervals_per_angstrom; /* 1 / length unit of the model; GPU_EDGE_INTERVALS / cutoff */
-    int32_t n_species;                           /* atomic numbers 0 … n_species − 1 have table rows */
-    const double *offset;                        /* [n_species] eV per atom; not finite: an element the model does not have */
+    double cutoff;                 /* Å */
+    double inverse_unit;           /* 1 / length unit of the model */
+    double intervals_per_angstrom; /* radial grid: n_intervals / cutoff; 0: the model uses no tag */
+    int32_t n_intervals;           /* at most 65536 */
+    int32_t n_species;             /* atomic numbers 0 … n_species − 1 have table rows */
+    const double *offset;          /* [n_species] eV per atom; not finite: an element the model does not have */
 
     /* ---- sizes */
     int32_t atom_capacity, system_capacity, row_capacity;

@@ -67,7 +67,7 @@ mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const cha
     CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "making an event");
     e->step.neighbors.row_capacity = FIRST_ROW;
     e->step.neighbors.skin = options->skin_angstrom;
-    e->row_limit = INT32_MAX;
+    e->row_limit = e->atom_limit = INT32_MAX;
     e->n_members = 1;
     e->member = -1;
     read_forced_plan(&e->forced);
@@ -143,7 +143,7 @@ mlff_status gpu_evaluator_grow(gpu_evaluator *e, int n_atoms, int n_systems, int
     if (class_of_systems(n_systems) > step.neighbors.system_capacity)
         step.neighbors.system_capacity = class_of_systems(n_systems);
     if (row > step.neighbors.row_capacity) step.neighbors.row_capacity = (row + row / 8 + 15) / 16 * 16;
-    if (atoms * step.neighbors.row_capacity > INT32_MAX || atoms * GPU_EDGE_INTERVALS > INT32_MAX)
+    if (atoms * step.neighbors.row_capacity > INT32_MAX || atoms > e->atom_limit)
         return host.fail(MLFF_ERR_LIMIT,
                          "%d atoms with up to %d neighbours each are more than one GPU evaluator holds; split the batch", n_atoms,
                          step.neighbors.row_capacity);

@@ -59,14 +59,14 @@ struct cuda_evaluator {
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;
     double *time_ns;
-    cudaGraphExec_t clock;    // a kernel that notes its beginning and end, once clocks were on
-    void *clock_times;        // there: kernels so far, then two times of each
-    double launch_ns;         // between two of them
-    int member;               // of an ensemble, the one that runs; −1: all
-    int n_members;            // that run
-    int row_limit;            // neighbours of an atom that the kernels hold
-    gpu_plan forced;          // from MLFF_CUDA_PLAN
-    const double *cell_there; // of dynamics: a cell on the GPU that the host knows; completing it there takes 4 µs a step
+    cudaGraphExec_t clock;     // a kernel that notes its beginning and end, once clocks were on
+    void *clock_times;         // there: kernels so far, then two times of each
+    double launch_ns;          // between two of them
+    int member;                // of an ensemble, the one that runs; −1: all
+    int n_members;             // that run
+    int atom_limit, row_limit; // atoms, and neighbors of an atom, that the kernels hold
+    gpu_plan forced;           // from MLFF_CUDA_PLAN
+    const double *cell_there;  // of dynamics: a cell on the GPU that the host knows; completing it there takes 4 µs a step
     double cell_here[9];
     gpu_report *report; // where device batches leave their report; NULL: in page-locked memory
     int64_t n_computes, n_pairs, n_growths, n_rebuilds;

@@ -329,7 +329,7 @@ static __global__ void __launch_bounds__(128) announce_kernel(const __grid_const
     if (i >= step.call->n_atoms) return;
     const int length = step.neighbors.row_length[i], row = i * step.neighbors.row_capacity;
     for (int k = lane; k < length; k += 32) {
-        const int j = step.neighbors.edges[row + k].packed / GPU_EDGE_INTERVALS, slot = atomicAdd(&step.neighbors.arrivals[j], 1);
+        const int j = step.neighbors.edges[row + k].neighbor, slot = atomicAdd(&step.neighbors.arrivals[j], 1);
         if (slot < step.neighbors.row_capacity)
             step.neighbors.arrival_keys[(size_t)j * step.neighbors.row_capacity + slot] = row + k;
     }
@@ -354,8 +354,8 @@ static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constan
         gpu_edge edge = step.neighbors.edges[key];
         const int i = key / step.neighbors.row_capacity;
         for (int c = 0; c < 3; c++) edge.u[c] = -edge.u[c];
-        edge.packed = i * GPU_EDGE_INTERVALS + edge.packed % GPU_EDGE_INTERVALS;
-        edge.species = step.neighbors.species[i];
+        edge.neighbor = i;
+        edge.species = (uint16_t)step.neighbors.species[i];
         step.neighbors.arrival_edges[at] = edge;
         step.neighbors.reverse[key] = at;
     }

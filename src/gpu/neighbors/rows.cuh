@@ -22,14 +22,15 @@ static __device__ __forceinline__ void write_edge(const gpu_step &step, int i, i
     gpu_edge edge;
     const double inverse = rsqrt(square), d = square * inverse, along = d * step.neighbors.intervals_per_angstrom;
     int interval = (int)along;
-    if (interval > GPU_EDGE_INTERVALS - 1) interval = GPU_EDGE_INTERVALS - 1;
+    if (interval > step.neighbors.n_intervals - 1) interval = step.neighbors.n_intervals - 1;
     edge.u[0] = (float)(rx * inverse);
     edge.u[1] = (float)(ry * inverse);
     edge.u[2] = (float)(rz * inverse);
     edge.d = (float)(d * step.neighbors.inverse_unit);
-    edge.packed = j * GPU_EDGE_INTERVALS + interval;
-    edge.t = (float)((2.0 * (along - interval) - 1.0) / GPU_EDGE_RANGE);
-    edge.species = species;
+    edge.neighbor = j;
+    edge.position = (float)(2.0 * (along - interval) - 1.0);
+    edge.species = (uint16_t)species;
+    edge.interval = (uint16_t)interval;
     edge.shift = (sx + 512) | (sy + 512) << 10 | (sz + 512) << 20;
     if (keep) step.neighbors.edges[(size_t)i * step.neighbors.row_capacity + slot] = edge;
 }
@@ -119,7 +120,7 @@ static __device__ int look_closely(const gpu_step &step, const gpu_system &syste
 // (neighbour, shift), and so are most that are handed in, but these may be in any.
 static __device__ __forceinline__ int find_entry(const gpu_edge *row, int n, int i, int shift, bool ordered_row)
 {
-    const auto neighbor = [&](int m) { return row[m].packed / GPU_EDGE_INTERVALS; };
+    const auto neighbor = [&](int m) { return row[m].neighbor; };
     const auto ordered = [](int v) { return (v & 1023) << 20 | (v >> 10 & 1023) << 10 | (v >> 20 & 1023); };
     int low = 0, high = n;
     while (low < high) {
@@ -139,7 +140,7 @@ static __device__ __forceinline__ int find_entry(const gpu_edge *row, int n, int
 static __device__ __forceinline__ int find_reverse(const gpu_step &step, int i, int k, bool *found_out)
 {
     const gpu_edge &edge = step.neighbors.edges[(size_t)i * step.neighbors.row_capacity + k];
-    const int j = edge.packed / GPU_EDGE_INTERVALS, shift = edge.shift;
+    const int j = edge.neighbor, shift = edge.shift;
     const int wanted = (1024 - (shift & 1023)) | (1024 - (shift >> 10 & 1023)) << 10 | (1024 - (shift >> 20 & 1023)) << 20;
     const int other = j * step.neighbors.row_capacity,
               found =

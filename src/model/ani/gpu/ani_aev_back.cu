@@ -234,7 +234,7 @@ static __device__ __forceinline__ void find_reverses(const ani_gpu_step &step, c
         arrives[k] = find_reverse(step.gpu, g.atom, k, &found);
         if (found) continue;
         raise_flag(step.gpu, GPU_NOT_SYMMETRIC, g.atom,
-                   step.gpu.neighbors.edges[(size_t)g.atom * step.gpu.neighbors.row_capacity + k].packed / GPU_EDGE_INTERVALS);
+                   step.gpu.neighbors.edges[(size_t)g.atom * step.gpu.neighbors.row_capacity + k].neighbor);
         atomicOr(&step.groups->failed, GPU_NOT_SYMMETRIC);
     }
 }

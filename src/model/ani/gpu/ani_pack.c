@@ -154,7 +154,7 @@ static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_gpu
     step->gpu.neighbors.cutoff = model->cutoff;
     step->gpu.length_unit = model->length_unit;
     step->gpu.neighbors.inverse_unit = 1.0 / model->length_unit;
-    step->gpu.neighbors.intervals_per_angstrom = GPU_EDGE_INTERVALS / model->cutoff;
+    step->gpu.neighbors.n_intervals = 1; // no radial grid
     step->gpu.energy_unit = model->energy_unit;
 }
 

@@ -13,7 +13,7 @@ template <bool fast> static constexpr int table_entries()
 
 // The table of a layer as a block sees it: entry (interval, block b) of the lane's two features.
 template <bool in_shared, bool fast> struct filter_table {
-    static const int INTERVAL = table_entries<fast>(), ENTRIES = GPU_EDGE_INTERVALS * INTERVAL;
+    static const int INTERVAL = table_entries<fast>(), ENTRIES = PAINN_GPU_INTERVALS * INTERVAL;
     const uint4 *near; // one of the two
     const char *far;
     const uint32_t lane;
@@ -81,7 +81,7 @@ template <bool in_shared, bool fast> struct value_table : filter_table<in_shared
     using filter_table<in_shared, true>::filter_table;
 };
 template <bool in_shared> struct value_table<in_shared, false> {
-    static const int ENTRIES = GPU_EDGE_INTERVALS * PAINN_GPU_VALUES / 16;
+    static const int ENTRIES = PAINN_GPU_INTERVALS * PAINN_GPU_VALUES / 16;
     const uint4 *near; // one of the two
     const char *far;
     const uint32_t lane;
@@ -169,10 +169,12 @@ static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
     return make_float2(a.x * b.x, a.y * b.y);
 }
 
-// Up to 32 edges of a row, one a lane; where there is none, one to the atom and the species behind the last, which are zeros: it
-// adds nothing.
+// Up to 32 edges of a row, one a lane. A lane without an edge has one to the atom and the species behind the last, whose features are
+// zeros: it adds nothing.
 struct edge_chunk {
-    float4 a, b;
+    float4 a; // direction and distance
+    int neighbor, species, interval;
+    float t;    // the variable of the filter table in the interval
     int length; // of the row
     __device__ __forceinline__ void load(const painn_gpu_step &step, const gpu_edge *rows, const int32_t *lengths, int i,
                                          int begin)
@@ -182,15 +184,30 @@ struct edge_chunk {
         // Not waiting for the length: what lies behind it in the row is memory, and is replaced.
         const gpu_edge *edge = rows + (size_t)i * step.gpu.neighbors.row_capacity + min(k, step.gpu.neighbors.row_capacity - 1);
         a = *(const float4 *)edge->u;
-        b = *(const float4 *)&edge->packed;
+        const uint4 b = *(const uint4 *)&edge->neighbor;
+        neighbor = (int)b.x;
+        t = __uint_as_float(b.y);
+        species = (int)b.z; // and the interval, in its upper half
     }
-    // When it is wanted: this waits for what was read.
+    // When the edges are needed: this waits for the loads.
     __device__ __forceinline__ void close(const painn_gpu_step &step, int begin)
     {
-        if (begin + (int)(threadIdx.x % 32) < length) return;
+        if (begin + (int)(threadIdx.x % 32) < length) {
+            interval = (int)((unsigned)species >> 16);
+            species &= 0xffff;
+            t *= 1.0f / PAINN_GPU_TABLE_RANGE;
+            return;
+        }
         a = make_float4(0, 0, 0, 1);
-        b = make_float4(__int_as_float(step.gpu.neighbors.atom_capacity * GPU_EDGE_INTERVALS), 0,
-                        __int_as_float(step.gpu.neighbors.n_species), 0);
+        neighbor = step.gpu.neighbors.atom_capacity;
+        species = step.gpu.neighbors.n_species;
+        interval = 0;
+        t = 0;
+    }
+    // A number, of an atom or a species, with the interval: what lanes hand to each other.
+    __device__ __forceinline__ int packed(int number) const
+    {
+        return number * PAINN_GPU_INTERVALS + interval;
     }
 };
 
@@ -208,9 +225,9 @@ template <int BLOCKS, bool derivative> struct edge_view {
         uy = __shfl_sync(~0u, chunk.a.y, source);
         uz = __shfl_sync(~0u, chunk.a.z, source);
         const unsigned place = (unsigned)__shfl_sync(~0u, packed, source);
-        t = __shfl_sync(~0u, chunk.b.y, source);
-        j = (int)(place / GPU_EDGE_INTERVALS);
-        interval = (int)(place % GPU_EDGE_INTERVALS);
+        t = __shfl_sync(~0u, chunk.t, source);
+        j = (int)(place / PAINN_GPU_INTERVALS);
+        interval = (int)(place % PAINN_GPU_INTERVALS);
     }
     template <typename Table> __device__ __forceinline__ void filter(const Table &table)
     {

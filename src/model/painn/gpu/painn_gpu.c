@@ -243,6 +243,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     e->step.gpu = base->step;
     PLUGIN_TRY(gpu_evaluator_upload(base, pack_painn, &(packed_painn){described, &e->step}));
     base->step = e->step.gpu;
+    base->atom_limit = INT32_MAX / PAINN_GPU_INTERVALS; // an atom and an interval share 32 bits
     for (int whole = PAINN_GPU_DOUBLED; base->hopper && whole > 0; whole--)
         e->fused_tiles[whole] = painn_gpu_prepare_layers(&e->step, whole);
     PLUGIN_TRY(create_stages(e));

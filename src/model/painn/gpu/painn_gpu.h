@@ -30,9 +30,11 @@ extern "C" {
 
 enum {
     PAINN_GPU_MAX_LAYERS = PAINN_MAX_LAYERS,
-    PAINN_GPU_SLICE = 16,   /* features */
-    PAINN_GPU_VALUES = 576, /* bytes of a slice's interval in the table of values: 12 a feature and filter */
-    PAINN_GPU_SAVED = 10,   /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
+    PAINN_GPU_INTERVALS = 128, /* of the filter table */
+    PAINN_GPU_TABLE_RANGE = 8, /* the variable goes from −1/8 to 1/8 in an interval */
+    PAINN_GPU_SLICE = 16,      /* features */
+    PAINN_GPU_VALUES = 576,    /* bytes of a slice's interval in the table of values: 12 a feature and filter */
+    PAINN_GPU_SAVED = 10,      /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
 };
 
 /* Numbers as operands of the tensor cores: two halves each (three products), or one half, or one bfloat16. Powers of two keep

@@ -418,12 +418,11 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         edge_chunk chunk;
         chunk.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, atom, begin);
         chunk.close(step, begin);
-        const int packed = __float_as_int(chunk.b.x), j = packed / GPU_EDGE_INTERVALS;
+        const int j = chunk.neighbor;
         __syncwarp();
-        row[lane] = make_float4(chunk.a.x, chunk.a.y, chunk.a.z, chunk.b.y);
-        row[32 + lane] =
-            make_float4(__int_as_float(paired ? min(j, (int)NEAR_ATOMS) : j), chunk.b.z,
-                        __int_as_float(packed % GPU_EDGE_INTERVALS), __int_as_float(atom < n_atoms ? chunk.length : 0));
+        row[lane] = make_float4(chunk.a.x, chunk.a.y, chunk.a.z, chunk.t);
+        row[32 + lane] = make_float4(__int_as_float(paired ? min(j, (int)NEAR_ATOMS) : j), __int_as_float(chunk.species),
+                                     __int_as_float(chunk.interval), __int_as_float(atom < n_atoms ? chunk.length : 0));
         __syncwarp();
     }
     __device__ __forceinline__ int row_length() const

@@ -93,7 +93,7 @@ static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, i
 static double *fit_filter(const painn_parameters *parameters, const painn_layer *layer,
                           void (*radial)(const painn_parameters *, double, double *, double *), int n)
 {
-    int F = parameters->n_features, K = parameters->n_radial, T = GPU_EDGE_INTERVALS;
+    int F = parameters->n_features, K = parameters->n_radial, T = PAINN_GPU_INTERVALS;
     double *psi = malloc(sizeof(double) * (size_t)(6 * (K + 1))), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5);
     double node[5], chebyshev[5][5]; // and T_k there
     if (!psi || !a) {
@@ -109,7 +109,7 @@ static double *fit_filter(const painn_parameters *parameters, const painn_layer 
         for (int m = 0; m < n; m++)
             radial(parameters, (i + 0.5 + 0.5 * node[m]) * parameters->cutoff / T, psi + m * (K + 1), psi + 5 * (K + 1));
         for (int f = 0; f < 3 * F; f++) {
-            double value[5], c[5] = {0}, grow = GPU_EDGE_RANGE;
+            double value[5], c[5] = {0}, grow = PAINN_GPU_TABLE_RANGE;
             for (int m = 0; m < n; m++) {
                 const double *s = psi + m * (K + 1);
                 value[m] = layer->filter_bias[f] * s[K];
@@ -143,7 +143,7 @@ static char *take_table(packer *p, size_t bytes, const painn_parameters *paramet
 static void pack_filter(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_gpu_layer *out,
                         void (*radial)(const painn_parameters *, double, double *, double *))
 {
-    int F = parameters->n_features, T = GPU_EDGE_INTERVALS, exact = p->numbers == PAINN_GPU_SPLIT_HALVES;
+    int F = parameters->n_features, T = PAINN_GPU_INTERVALS, exact = p->numbers == PAINN_GPU_SPLIT_HALVES;
     size_t n = (size_t)T * 3 * F;
     double *a;
     char *place = take_table(p, exact ? n * 16 : n * 8, parameters, layer, radial, exact ? 5 : 4, &out->filter, &a);
@@ -169,7 +169,7 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
 static void pack_values(packer *p, const painn_parameters *parameters, const painn_layer *layer, painn_gpu_layer *out,
                         void (*radial)(const painn_parameters *, double, double *, double *))
 {
-    const int F = parameters->n_features, T = GPU_EDGE_INTERVALS, slices = F / PAINN_GPU_SLICE;
+    const int F = parameters->n_features, T = PAINN_GPU_INTERVALS, slices = F / PAINN_GPU_SLICE;
     double *a;
     char *place = take_table(p, (size_t)T * slices * PAINN_GPU_VALUES, parameters, layer, radial, 4, &out->values, &a);
     for (int i = 0; a && i < T; i++)
@@ -181,7 +181,7 @@ static void pack_values(packer *p, const painn_parameters *parameters, const pai
             uint16_t *halves =
                 (uint16_t *)(void *)(entry + 3 * 8 * 16) + (block < 2 ? lane * 8 + block * 4 : 8 * 8 + lane * 4) + second;
             // What rounding takes from t² and t³ comes back to 1 and t, as Chebyshev polynomials have them: t² is at most `square`.
-            const double square = 1.0 / GPU_EDGE_RANGE / GPU_EDGE_RANGE;
+            const double square = 1.0 / PAINN_GPU_TABLE_RANGE / PAINN_GPU_TABLE_RANGE;
             double lost[2];
             for (int k = 0; k < 2; k++) {
                 halves[2 * k] = gpu_to_half(from[2 + k]);
@@ -363,8 +363,9 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
     step->gpu.energy_unit = model->energy_unit;
     step->gpu.neighbors.cutoff = parameters->cutoff * model->length_unit;
     step->gpu.neighbors.inverse_unit = 1.0 / step->gpu.length_unit;
-    step->gpu.neighbors.intervals_per_angstrom = GPU_EDGE_INTERVALS / step->gpu.neighbors.cutoff;
-    step->table_scale = (float)(2.0 * GPU_EDGE_INTERVALS / GPU_EDGE_RANGE / parameters->cutoff);
+    step->gpu.neighbors.n_intervals = PAINN_GPU_INTERVALS;
+    step->gpu.neighbors.intervals_per_angstrom = PAINN_GPU_INTERVALS / step->gpu.neighbors.cutoff;
+    step->table_scale = (float)(2.0 * PAINN_GPU_INTERVALS / PAINN_GPU_TABLE_RANGE / parameters->cutoff);
     for (int l = 0; l < parameters->n_layers; l++) {
         const painn_layer *from = &parameters->layer[l];
         painn_gpu_layer *to = &step->layer[l];
