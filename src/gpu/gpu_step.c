@@ -22,10 +22,10 @@ size_t gpu_step_arena(gpu_step *step, void *base)
     PLACE(list->row_length, n * sizeof(int32_t));
     PLACE(list->edges, e * sizeof(gpu_edge));
     PLACE(list->reverse, e * sizeof(int32_t));
-    if (list->arrival_room) {
-        PLACE(list->arrivals, n * sizeof(int32_t));
-        PLACE(list->arrival_keys, e * sizeof(int32_t));
-        PLACE(list->arrival_edges, e * sizeof(gpu_edge));
+    if (list->incoming_room) {
+        PLACE(list->incoming_count, n * sizeof(int32_t));
+        PLACE(list->incoming_keys, e * sizeof(int32_t));
+        PLACE(list->incoming_edges, e * sizeof(gpu_edge));
     }
     // As many as neighbors within cutoff and skin at the density that fills the rows, and an eighth more.
     const double wider = (list->cutoff + list->skin) / list->cutoff;
@@ -46,10 +46,10 @@ size_t gpu_step_arena(gpu_step *step, void *base)
     return (p.at + 255) / 256 * 256;
 }
 
-void gpu_step_choose_rows(gpu_step *step, int handed_pairs)
+void gpu_step_choose_rows(gpu_step *step, int given_pairs)
 {
     gpu_neighbors *list = &step->neighbors;
-    list->handed_pairs = handed_pairs;
-    list->incoming = handed_pairs == 2 ? list->arrival_edges : list->edges;
-    list->incoming_length = handed_pairs == 2 ? list->arrivals : list->row_length;
+    list->given_pairs = given_pairs;
+    list->incoming = given_pairs == 2 ? list->incoming_edges : list->edges;
+    list->incoming_length = given_pairs == 2 ? list->incoming_count : list->row_length;
 }

@@ -65,7 +65,7 @@ enum {
 typedef struct gpu_report {
     int32_t flags, longest_row, n_pairs, atom, other; /* `atom`, `other`: an atom or pair that a flag is about */
     int32_t n_lists;                                  /* Verlet lists built since the arrays were allocated */
-    int32_t n_looked;                                 /* blocks that have searched for the reverses of given pairs */
+    int32_t n_searched;                                 /* blocks that have searched for the reverses of given pairs */
     int32_t unused;
 } gpu_report;
 
@@ -99,8 +99,8 @@ typedef struct gpu_neighbors {
 
     /* ---- sizes */
     int32_t atom_capacity, system_capacity, row_capacity;
-    int32_t handed_pairs;       /* 1: rows come from the caller's pairs; 2: from an asymmetric list of pairs */
-    int32_t arrival_room;       /* 1: arrays for asymmetric lists are allocated */
+    int32_t given_pairs;       /* 1: rows come from the caller's pairs; 2: from an asymmetric list of pairs */
+    int32_t incoming_room;       /* 1: arrays for asymmetric lists are allocated */
     int32_t candidate_capacity; /* of a row of the Verlet list */
     double skin;                /* Å, of the Verlet list */
 
@@ -118,8 +118,8 @@ typedef struct gpu_neighbors {
     int32_t *reverse; /* [n_atoms][row_capacity] index in `incoming` of each edge */
 
     /* ---- only for asymmetric lists */
-    int32_t *arrivals, *arrival_keys; /* [n_atoms] incoming edges; [n_atoms][row_capacity] their indices in `edges` */
-    gpu_edge *arrival_edges;          /* [n_atoms][row_capacity] */
+    int32_t *incoming_count, *incoming_keys; /* [n_atoms] incoming edges; [n_atoms][row_capacity] their indices in `edges` */
+    gpu_edge *incoming_edges;          /* [n_atoms][row_capacity] */
 
     /* ---- cell list, and the Verlet list kept while no atom moves by half the skin */
     gpu_verlet_list *list;
@@ -172,7 +172,7 @@ typedef struct gpu_plan {
     int forces; /* 0: energies only */
     int virial; /* 1: virials or stresses too, whose sums need all forces */
     int bins;   /* 1: cell list and Verlet list, for large systems; 2: the same, rebuilt in every step; 0: all pairs */
-    int alone;  /* fused search: atoms wrapped by the search kernel itself, up to GPU_FUSED_ATOMS by each row group, more by a
+    int fused_search;  /* fused search: atoms wrapped by the search kernel itself, up to GPU_FUSED_ATOMS by each row group, more by a
                    block; 0: a separate kernel wraps atoms */
     int row_warps,
         row_cluster; /* warps of a block, for given pairs, and blocks of a cluster in the list's first kernel; 0: default */
@@ -180,13 +180,13 @@ typedef struct gpu_plan {
     /* ---- the model's kernels */
     int cluster;                             /* blocks that share a tile of atoms: 1, 2, 4 or 8 */
     int tile;                                /* atoms of a tile */
-    int four_warps, edge_mode, whole, small; /* defined by the model */
+    int four_warps, edge_mode, fused, small; /* defined by the model */
 } gpu_plan;
 
 /* Arrays of a step whose sizes are set: pointers relative to `base`; returns their bytes. */
 size_t gpu_step_arena(gpu_step *step, void *base);
-/* Where the rows of a step come from; `handed_pairs` as in gpu_neighbors. */
-void gpu_step_choose_rows(gpu_step *step, int handed_pairs);
+/* Where the rows of a step come from; `given_pairs` as in gpu_neighbors. */
+void gpu_step_choose_rows(gpu_step *step, int given_pairs);
 
 /* ---- launches. `stream` is a cudaStream_t, the result a cudaError_t. Sizes must have been checked. */
 

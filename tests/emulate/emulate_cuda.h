@@ -278,13 +278,13 @@ static inline void cluster_wait()
 {
     emulate::wait(*emulate::self().cluster_barrier, emulate::self().cluster_threads);
 }
-static inline void grid_barrier(uint32_t *counter, int n_blocks, bool first, uint32_t &turn)
+static inline void grid_barrier(uint32_t *counter, int n_blocks, bool first, uint32_t &phase)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
         *counter += first ? 0x80000000u - (uint32_t)(n_blocks - 1) : 1;
-        turn ^= 0x80000000u;
-        while ((*(volatile uint32_t *)counter ^ turn) & 0x80000000u) emulate::yield();
+        phase ^= 0x80000000u;
+        while ((*(volatile uint32_t *)counter ^ phase) & 0x80000000u) emulate::yield();
     }
     __syncthreads();
 }
@@ -293,53 +293,53 @@ template <int C> static inline int cluster_rank()
     return C > 1 ? emulate::self().block % C : 0;
 }
 /* A mailbox holds the bytes still to come. */
-static inline void mailbox_init(uint64_t *mailbox, int bytes)
+static inline void mbarrier_init_bytes(uint64_t *mbarrier, int bytes)
 {
-    *mailbox = (uint64_t)bytes;
+    *mbarrier = (uint64_t)bytes;
 }
-static inline void mailbox_publish()
+static inline void mbarrier_init_fence()
 {
 }
-static inline void mailbox_wait(uint64_t *mailbox)
+static inline void mbarrier_wait_bytes(uint64_t *mbarrier)
 {
-    while (*(volatile uint64_t *)mailbox != 0) emulate::yield();
+    while (*(volatile uint64_t *)mbarrier != 0) emulate::yield();
 }
 template <typename T> static inline T read_shared(const uint4 *base, uint32_t offset)
 {
     return *(const T *)((const char *)base + offset);
 }
-static inline float keep_in_register(float v)
+static inline float pin_in_register(float v)
 {
     return v;
 }
-static inline int make_anew(int v)
+static inline int recompute(int v)
 {
     return v;
 }
-static inline const char *keep_in_register(const void *pointer)
+static inline const char *pin_in_register(const void *pointer)
 {
     return (const char *)pointer;
 }
-struct mail_base {
+struct cluster_base {
     char *shared;
     size_t first; /* fiber of that block */
 };
-static inline mail_base find_peer(const void *base, int rank)
+static inline cluster_base cluster_map(const void *base, int rank)
 {
     emulate::fiber &me = emulate::self();
     const size_t first = (size_t)(me.cluster_first + rank) * me.block_threads;
     return {(*emulate::fibers)[first].shared + ((const char *)base - me.shared), first};
 }
-template <typename T> static inline void mail(mail_base peer, uint32_t offset, uint32_t mailbox, T v)
+template <typename T> static inline void store_async(cluster_base peer, uint32_t offset, uint32_t mbarrier, T v)
 {
     int left = 0;
     const int n = emulate::self().block_threads;
     while (left < n && (*emulate::fibers)[peer.first + left].done) left++;
     if (left == n) abort(); /* nobody is there any more */
     *(T *)(peer.shared + offset) = v;
-    uint64_t *box = (uint64_t *)(peer.shared + mailbox);
-    if (*box < sizeof v) abort(); /* more than was expected */
-    *box -= sizeof v;
+    uint64_t *bytes = (uint64_t *)(peer.shared + mbarrier);
+    if (*bytes < sizeof v) abort(); /* more than was expected */
+    *bytes -= sizeof v;
 }
 static inline void copy_async(void *shared, const void *global)
 {
@@ -390,7 +390,7 @@ static inline uint32_t pack_bfloat2(float a, float b)
     };
     return round(a) | round(b) << 16;
 }
-static inline uint32_t turn_tile(uint32_t v)
+static inline uint32_t transpose_tile(uint32_t v)
 {
     const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;
     const uint32_t even = emulate::exchange(v, 8 * t + g / 2), odd = emulate::exchange(v, 8 * t + 4 + g / 2);
@@ -443,67 +443,67 @@ static inline void tf32_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_
 #define WGMMA_HERE 1
 
 /* A gate: bytes still to come, arrivals still to come (from bit 32), how many an opening takes (48), parity (63). */
-static inline void emulate_gate_change(uint64_t *gate, int64_t bytes, int arrivals)
+static inline void emulate_mbarrier_change(uint64_t *mbarrier, int64_t bytes, int arrivals)
 {
-    const uint64_t old = *gate, whole = old >> 48 & 0x7fff;
+    const uint64_t old = *mbarrier, whole = old >> 48 & 0x7fff;
     const int64_t left = (int64_t)(old & 0xffffffff) + bytes, pending = (int64_t)(old >> 32 & 0xffff) - arrivals;
     if (left < 0 || pending < 0) abort(); /* more than was expected */
-    *gate = left == 0 && pending == 0 ? ((old >> 63) ^ 1) << 63 | whole << 48 | whole << 32
+    *mbarrier = left == 0 && pending == 0 ? ((old >> 63) ^ 1) << 63 | whole << 48 | whole << 32
                                       : (old >> 48) << 48 | (uint64_t)pending << 32 | (uint64_t)left;
 }
-static inline void gate_init(uint64_t *gate, int arrivals)
+static inline void mbarrier_init(uint64_t *mbarrier, int arrivals)
 {
-    *gate = (uint64_t)arrivals << 48 | (uint64_t)arrivals << 32;
+    *mbarrier = (uint64_t)arrivals << 48 | (uint64_t)arrivals << 32;
 }
-static inline void gate_arrive(uint64_t *gate)
+static inline void mbarrier_arrive(uint64_t *mbarrier)
 {
-    emulate_gate_change(gate, 0, 1);
+    emulate_mbarrier_change(mbarrier, 0, 1);
 }
-static inline void gate_expect(uint64_t *gate, int bytes)
+static inline void mbarrier_expect(uint64_t *mbarrier, int bytes)
 {
-    emulate_gate_change(gate, bytes, 1);
+    emulate_mbarrier_change(mbarrier, bytes, 1);
 }
-static inline void gate_wait(uint64_t *gate, int parity)
+static inline void mbarrier_wait(uint64_t *mbarrier, int parity)
 {
-    while ((int)(*(volatile uint64_t *)gate >> 63) == parity) emulate::yield();
+    while ((int)(*(volatile uint64_t *)mbarrier >> 63) == parity) emulate::yield();
 }
-static inline void bulk_copy(void *shared, const void *global, int bytes, uint64_t *gate)
+static inline void bulk_copy(void *shared, const void *global, int bytes, uint64_t *mbarrier)
 {
     if (bytes % 16 || (uintptr_t)shared % 16 || (uintptr_t)global % 16) abort();
     memcpy(shared, global, (size_t)bytes);
-    emulate_gate_change(gate, -(int64_t)bytes, 0);
+    emulate_mbarrier_change(mbarrier, -(int64_t)bytes, 0);
 }
 static inline void bulk_prefetch(const void *, int)
 {
 }
-template <int N> static inline void wide_fewer_registers()
+template <int N> static inline void wgmma_release_registers()
 {
 }
-template <int N> static inline void wide_more_registers()
+template <int N> static inline void wgmma_claim_registers()
 {
 }
-static inline void wide_begin()
+static inline void wgmma_begin()
 {
 }
-static inline void wide_commit()
+static inline void wgmma_commit()
 {
 }
-template <int N> static inline void wide_wait()
+template <int N> static inline void wgmma_wait()
 {
 }
-struct wide_operand {
+struct wgmma_operand {
     const char *at;
     int k_stride, column_stride;
 };
-static inline wide_operand wide_operand_at(const void *shared, int k_stride, int column_stride)
+static inline wgmma_operand wgmma_operand_at(const void *shared, int k_stride, int column_stride)
 {
     return {(const char *)shared, k_stride, column_stride};
 }
-static inline wide_operand wide_operand_after(wide_operand b, int bytes)
+static inline wgmma_operand wgmma_operand_after(wgmma_operand b, int bytes)
 {
     return {b.at + bytes, b.k_stride, b.column_stride};
 }
-template <int SUMS> static inline void wide_product(float (&d)[SUMS], const uint4 &a, wide_operand b, int add)
+template <int SUMS> static inline void wgmma_product(float (&d)[SUMS], const uint4 &a, wgmma_operand b, int add)
 {
     emulate::warp_state &w = *emulate::self().warp;
     const int lane = emulate::self().thread % 32, g = lane / 4, t = lane % 4;

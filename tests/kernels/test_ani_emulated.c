@@ -10,7 +10,7 @@
 typedef struct shape {
     const char *name;
     int tile, cluster, n_parts, n_multiprocessors; // few of these: an atom's AEV has one warp
-    int small, alone, wide;                        // wide: blocks of ani_wgmma.cu
+    int small, fused_search, wgmma;                        // wide: blocks of ani_wgmma.cu
 } shape;
 
 static int round_up(int n, int unit)
@@ -27,7 +27,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     int members[ANI_MAX_MEMBERS], n = batch->first_atom[batch->n_systems];
     size_t constants = 0;
     for (int m = 0; m < P->n_members; m++) members[m] = m;
-    step.wide_blocks = form->wide;
+    step.wgmma_blocks = form->wgmma;
     ani_gpu_pack(P, model, members, P->n_members, NULL, &constants, NULL, &step);
     void *block = base_alloc(constants, 1, "constants");
     ani_gpu_pack(P, model, members, P->n_members, block, &constants, block, &step);
@@ -36,7 +36,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     step.gpu.neighbors.row_capacity = 64;
     step.tile = form->tile;
     step.cluster = form->cluster;
-    step.rehearse = form->alone;
+    step.warm_code = form->fused_search;
     step.n_parts = form->n_parts < P->n_members ? form->n_parts : P->n_members;
     void *list_arena = base_alloc(gpu_step_arena(&step.gpu, NULL) + 256, 1, "arena");
     void *arena = base_alloc(ani_gpu_arena(&step, NULL) + 256, 1, "arena");
@@ -72,7 +72,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
         call.pair_first = batch->pairs->first;
         call.pair_neighbor = batch->pairs->neighbor;
         call.pair_shift = batch->pairs->shift;
-        step.gpu.neighbors.handed_pairs = 1;
+        step.gpu.neighbors.given_pairs = 1;
     }
     step.gpu.call_in = &call;
     const gpu_plan plan = {.n_atoms = n,
@@ -80,16 +80,16 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
                            .forces = 1,
                            .n_multiprocessors = form->n_multiprocessors,
                            .small = form->small,
-                           .alone = form->alone};
-    const int wide = step.wide_blocks > 0;
-    int can, error = wide ? ani_gpu_prepare_wide(232448, &can)
+                           .fused_search = form->fused_search};
+    const int wide = step.wgmma_blocks > 0;
+    int can, error = wide ? ani_gpu_prepare_wgmma(232448, &can)
                           : ani_gpu_prepare_network((int)ani_gpu_network_bytes(&step, form->tile));
     error |= ani_gpu_prepare_aev((int)ani_gpu_aev_bytes(&step, step.gpu.neighbors.row_capacity));
     error |= ani_gpu_launch_arrange(&step, &plan, NULL);
-    if (!ani_gpu_makes_rows(&step, &plan)) error |= gpu_launch_neighbors(&step.gpu, &plan, NULL);
+    if (!ani_gpu_fuses_search(&step, &plan)) error |= gpu_launch_neighbors(&step.gpu, &plan, NULL);
     if (!ani_gpu_chained(&plan)) error |= gpu_launch_reverse(&step.gpu, &plan, NULL);
     error |= ani_gpu_launch_aev(&step, &plan, NULL);
-    error |= wide ? ani_gpu_launch_wide(&step, &plan, NULL) : ani_gpu_launch_network(&step, &plan, NULL);
+    error |= wide ? ani_gpu_launch_wgmma(&step, &plan, NULL) : ani_gpu_launch_network(&step, &plan, NULL);
     error |= ani_gpu_launch_aev_back(&step, &plan, NULL);
     error |= ani_gpu_launch_forces(&step, &plan, NULL);
     assert_int_equal(error, 0);

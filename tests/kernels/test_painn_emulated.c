@@ -16,7 +16,7 @@ typedef struct rig {
 static rig make_rig(const mlff_model *model, int n_atoms, int n_systems, int numbers, int row_capacity)
 {
     rig r = {.model = model,
-             .step = {.gpu.neighbors = {.skin = 0.5, .arrival_room = 1, .row_capacity = row_capacity}, .numbers = numbers}};
+             .step = {.gpu.neighbors = {.skin = 0.5, .incoming_room = 1, .row_capacity = row_capacity}, .numbers = numbers}};
     size_t constants = 0;
     painn_gpu_pack(model->parameters, model, painn_radial, NULL, &constants, NULL, &r.step);
     r.block = base_alloc(constants, 1, "constants");
@@ -88,19 +88,19 @@ static void run_rig(rig *r, const mlff_batch *batch, const gpu_plan *shape, int 
     plan.n_multiprocessors = 16;
     painn_gpu_plan_rows(&plan);
     int error = gpu_launch_neighbors(&step->gpu, &plan, NULL);
-    if (!plan.whole) error |= gpu_launch_reverse(&step->gpu, &plan, NULL);
-    if (plan.whole) {
-        assert_true(painn_gpu_prepare_layers(step, plan.whole) > 0);
-        error |= painn_gpu_launch_layers(step, &plan, NULL);
+    if (!plan.fused) error |= gpu_launch_reverse(&step->gpu, &plan, NULL);
+    if (plan.fused) {
+        assert_true(painn_gpu_prepare_fused(step, plan.fused) > 0);
+        error |= painn_gpu_launch_fused(step, &plan, NULL);
     }
-    for (int l = 0; l < step->n_layers && !plan.whole; l++)
-        error |= painn_gpu_launch_message(step, &plan, l, NULL) | painn_gpu_launch_mix(step, &plan, l, 0, NULL);
-    if (painn_gpu_sums_apart(step, &plan)) error |= painn_gpu_launch_sums(step, &plan, NULL);
-    for (int l = step->n_layers - 1; l >= 0 && !plan.whole; l--) {
+    for (int l = 0; l < step->n_layers && !plan.fused; l++)
+        error |= painn_gpu_launch_message(step, &plan, l, NULL) | painn_gpu_launch_update(step, &plan, l, 0, NULL);
+    if (painn_gpu_sums_separate(step, &plan)) error |= painn_gpu_launch_sums(step, &plan, NULL);
+    for (int l = step->n_layers - 1; l >= 0 && !plan.fused; l--) {
         error |= painn_gpu_launch_edges(step, &plan, l, NULL);
-        if (l > 0) error |= painn_gpu_launch_mix(step, &plan, l, 1, NULL);
+        if (l > 0) error |= painn_gpu_launch_update(step, &plan, l, 1, NULL);
     }
-    error |= painn_gpu_launch_forces(step, &plan, plan.whole, NULL);
+    error |= painn_gpu_launch_forces(step, &plan, plan.fused, NULL);
     assert_int_equal(error, 0);
     base_free(system_of);
     base_free(systems);
@@ -235,7 +235,7 @@ static void test_shapes(void **state)
 static void test_layers(void **state)
 {
     (void)state;
-    const gpu_plan one = {.whole = PAINN_GPU_APART}, two = {.whole = PAINN_GPU_PAIRED}, doubled = {.whole = PAINN_GPU_DOUBLED};
+    const gpu_plan one = {.fused = PAINN_GPU_ONE_TILE}, two = {.fused = PAINN_GPU_CLUSTER_OF_TWO}, doubled = {.fused = PAINN_GPU_TWO_TILES};
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *flat = untrained(128, 1, "gaussian");
@@ -287,7 +287,7 @@ static void test_fast_modes(void **state)
                                       {.cluster = 1, .tile = 24},
                                       {.cluster = 1, .tile = 32, .edge_mode = 1},
                                       {.cluster = 8, .tile = 16, .edge_mode = 2},
-                                      {.whole = PAINN_GPU_DOUBLED}};
+                                      {.fused = PAINN_GPU_TWO_TILES}};
     static const double most[] = {0, 4e-3, 2e-2}; // 64 untrained features: 2.0e-3
     molecules m;
     make_molecules(&m);
@@ -326,7 +326,7 @@ static void test_cells(void **state)
                         .periodic = periodic};
     check(model, &batch, &plan, 0, 5e-6, "triclinic, self-images");
     check(model, &batch, &plan, 1, 5e-6, "triclinic, cell on the device");
-    const gpu_plan whole = {.whole = PAINN_GPU_APART};
+    const gpu_plan whole = {.fused = PAINN_GPU_ONE_TILE};
     mlff_neighbors *list;
     mlff_pairs pairs;
     assert_ok(mlff_neighbors_create(5.0, 0.0, &list));
@@ -444,7 +444,7 @@ static void test_bins(void **state)
 static void test_rows(void **state)
 {
     (void)state;
-    static const gpu_plan plans[2] = {{.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 16, .alone = GPU_FUSED_ATOMS}};
+    static const gpu_plan plans[2] = {{.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 16, .fused_search = GPU_FUSED_ATOMS}};
     mlff_model *model = untrained(64, 1, "gaussian");
     boxes b;
     memset(&b, 0, sizeof b);
@@ -507,7 +507,7 @@ static void test_rows(void **state)
                                 .positions = b.positions + 3 * at,
                                 .cells = b.cells + 9 * s,
                                 .periodic = b.periodic + 3 * s};
-        const gpu_plan together = {.cluster = 1, .tile = 16, .alone = GPU_FUSED_ATOMS + 16};
+        const gpu_plan together = {.cluster = 1, .tile = 16, .fused_search = GPU_FUSED_ATOMS + 16};
         support_results results = reference_of(model, &own);
         rig by_block = make_rig(model, m, 1, PAINN_GPU_SPLIT_HALVES, 112);
         run_rig(&by_block, &own, &together, s % 2, &results, &reports[0]);
@@ -547,7 +547,7 @@ static void test_pairs_and_ghosts(void **state)
     m.batch.pairs = &pairs;
     m.batch.owned = owned;
     check(model, &m.batch, &plan, 0, 5e-6, "handed-in pairs, ghosts");
-    const gpu_plan whole = {.cluster = 1, .tile = 16, .whole = PAINN_GPU_APART}, bins = {.cluster = 1, .tile = 16, .bins = 1};
+    const gpu_plan whole = {.cluster = 1, .tile = 16, .fused = PAINN_GPU_ONE_TILE}, bins = {.cluster = 1, .tile = 16, .bins = 1};
     check(model, &m.batch, &whole, 0, 5e-6, "handed-in pairs, all layers in one kernel");
     // Shorter than the cutoff: no others are looked for.
     mlff_neighbors *near;

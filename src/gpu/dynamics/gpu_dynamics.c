@@ -57,7 +57,7 @@ void gpu_dynamics_destroy(gpu_dynamics *d)
     cuda_use(d->evaluator->device);
     if (d->stream) cudaStreamSynchronize(d->stream);
     d->evaluator->report = NULL;
-    d->evaluator->cell_there = NULL;
+    d->evaluator->device_cell = NULL;
     forget(d);
     if (d->stream) cudaStreamDestroy(d->stream);
     if (d->pinned) cudaFreeHost(d->pinned);
@@ -100,13 +100,13 @@ done:
 }
 
 // Forces where the atoms are, rows long enough for them, and graphs that know where all of it stands.
-static mlff_status settle(gpu_dynamics *d)
+static mlff_status recapture(gpu_dynamics *d)
 {
     mlff_status status = MLFF_OK;
     gpu_evaluator *e = d->evaluator;
     forget(d);
     e->report = NULL;
-    e->proven_atoms = 0; // this call is waited for
+    e->trusted_atoms = 0; // this call is waited for
     PLUGIN_TRY(gpu_evaluator_compute(e, &d->batch, &d->results));
     CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
     e->report = (gpu_report *)(uintptr_t)d->motion.report;
@@ -118,13 +118,13 @@ done:
 }
 
 // What the GPU is told once.
-typedef struct told_atoms {
+typedef struct uploaded_atoms {
     double *inverse_mass, *cell; // [n_atoms], [9]
     int32_t *species;            // [n_atoms]
-} told_atoms;
+} uploaded_atoms;
 
 // Pointers relative to `base`; answers the bytes.
-static size_t lay_out(gpu_dynamics *d, void *base, told_atoms *told, double **energy)
+static size_t place_arrays(gpu_dynamics *d, void *base, uploaded_atoms *uploaded, double **energy)
 {
     gpu_packer p = {NULL, base, 0};
     const size_t n = (size_t)d->motion.n_atoms;
@@ -139,10 +139,10 @@ static size_t lay_out(gpu_dynamics *d, void *base, told_atoms *told, double **en
     PLACE(*energy, sizeof(double));
     d->state_bytes = p.at;
     PLACE(d->kept, d->state_bytes);
-    PLACE(told->inverse_mass, n * sizeof(double));
-    d->motion.inverse_mass = told->inverse_mass;
-    PLACE(told->cell, 9 * sizeof(double));
-    PLACE(told->species, n * sizeof(int32_t));
+    PLACE(uploaded->inverse_mass, n * sizeof(double));
+    d->motion.inverse_mass = uploaded->inverse_mass;
+    PLACE(uploaded->cell, 9 * sizeof(double));
+    PLACE(uploaded->species, n * sizeof(int32_t));
     PLACE(d->motion.report, sizeof *d->motion.report);
     PLACE(d->motion.times, (CHUNK + 1) * sizeof(uint64_t));
 #undef PLACE
@@ -150,7 +150,7 @@ static size_t lay_out(gpu_dynamics *d, void *base, told_atoms *told, double **en
 }
 
 // The system's atoms to the GPU, where there is room for them.
-static mlff_status tell(gpu_dynamics *d, const mlff_system *system, int64_t first_step, const told_atoms *to)
+static mlff_status upload(gpu_dynamics *d, const mlff_system *system, int64_t first_step, const uploaded_atoms *to)
 {
     mlff_status status = MLFF_OK;
     const size_t n = (size_t)system->n_atoms;
@@ -183,10 +183,10 @@ done:
 static mlff_status place(gpu_dynamics *d, const mlff_system *system, int64_t first_step)
 {
     mlff_status status = MLFF_OK;
-    told_atoms told;
+    uploaded_atoms uploaded;
     double *energy;
-    PLUGIN_TRY(cuda_allocate(d->evaluator->device, lay_out(d, NULL, &told, &energy), "dynamics", &d->block));
-    lay_out(d, d->block, &told, &energy);
+    PLUGIN_TRY(cuda_allocate(d->evaluator->device, place_arrays(d, NULL, &uploaded, &energy), "dynamics", &d->block));
+    place_arrays(d, d->block, &uploaded, &energy);
     CUDA_TRY(cudaHostAlloc(&d->pinned, 512 + d->state_bytes + (CHUNK + 1) * sizeof(uint64_t), cudaHostAllocMapped),
              "page-locked memory for dynamics");
     memset(d->pinned, 0, 512);
@@ -194,12 +194,12 @@ static mlff_status place(gpu_dynamics *d, const mlff_system *system, int64_t fir
     d->report = (gpu_report *)((char *)d->pinned + 256);
     d->seen = (char *)d->pinned + 512;
     d->times = (uint64_t *)(d->seen + d->state_bytes);
-    PLUGIN_TRY(tell(d, system, first_step, &told));
-    d->batch.species = told.species;
+    PLUGIN_TRY(upload(d, system, first_step, &uploaded));
+    d->batch.species = uploaded.species;
     d->batch.positions = d->motion.positions;
-    d->batch.cells = told.cell;
-    d->evaluator->cell_there = told.cell;
-    memcpy(d->evaluator->cell_here, system->cell, sizeof system->cell);
+    d->batch.cells = uploaded.cell;
+    d->evaluator->device_cell = uploaded.cell;
+    memcpy(d->evaluator->host_cell, system->cell, sizeof system->cell);
     d->results = (mlff_results){.energies = energy, .forces = d->motion.forces, .location = MLFF_DEVICE_MEMORY};
 done:
     return status;
@@ -233,7 +233,7 @@ mlff_status gpu_dynamics_create(gpu_evaluator *e, const mlff_system *system, con
                             .location = MLFF_DEVICE_MEMORY,
                             .stream = d->stream};
     PLUGIN_TRY(place(d, system, options->first_step));
-    PLUGIN_TRY(settle(d));
+    PLUGIN_TRY(recapture(d));
     *dynamics_out = d;
     d = NULL;
 done:
@@ -269,11 +269,11 @@ static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool *again_out)
         // Back to the beginning of the chunk, with longer rows.
         CUDA_TRY(cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
         PLUGIN_TRY(gpu_evaluator_grow(e, d->motion.n_atoms, 1, trouble->longest_row));
-        PLUGIN_TRY(settle(d));
+        PLUGIN_TRY(recapture(d));
         *again_out = true;
         return MLFF_OK;
     }
-    if (trouble->flags) PLUGIN_TRY(gpu_evaluator_judge(e, trouble));
+    if (trouble->flags) PLUGIN_TRY(gpu_evaluator_report_status(e, trouble));
     double energy = *seen(d, d->results.energies);
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
     if (n_plain < n_steps) gpu_evaluator_read_stamps(e, 1, e->launch_ns * n_graphs / n_steps);
@@ -288,8 +288,8 @@ static void count(const gpu_dynamics *d, int n_steps)
     e->n_computes += n_steps;
     e->n_pairs = d->report->n_pairs;
     if (!d->bins) return;
-    e->n_rebuilds += d->report->n_lists - e->lists_seen;
-    e->lists_seen = d->report->n_lists;
+    e->n_rebuilds += d->report->n_lists - e->lists_counted;
+    e->lists_counted = d->report->n_lists;
 }
 
 mlff_status gpu_dynamics_run(gpu_dynamics *d, int64_t n_steps, double *times_ns, int64_t *n_done_out)

@@ -55,12 +55,12 @@ mlff_status gpu_evaluator_grow_host(gpu_evaluator *e, int n_atoms, int n_systems
     if (class_of_systems(n_systems) > io.n_systems) io.n_systems = class_of_systems(n_systems);
     if (n_pairs > io.n_pairs) io.n_pairs = n_pairs + n_pairs / 4;
     CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
-    gpu_evaluator_forget_graphs(e); // they know where the input stands
+    gpu_evaluator_drop_graphs(e); // they know where the input stands
     if (e->io.block) cudaFreeHost(e->io.block);
     cuda_release(e->device, e->input);
     e->input = NULL;
     e->io = (host_arrays){0};
-    e->seen_bytes = 0;
+    e->known_bytes = 0;
     io.bytes = place_host(&io, NULL, e->n_stamps);
     CUDA_TRY(cudaHostAlloc(&io.block, io.bytes, cudaHostAllocMapped | cudaHostAllocPortable),
              "page-locked memory for inputs and results");
@@ -84,7 +84,7 @@ static void fill_systems(const gpu_evaluator *e, const mlff_batch *batch, input_
         const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)s : NULL;
         const double *cell = batch->cells ? batch->cells + 9 * (size_t)s : NULL;
         *system = (gpu_system){.first = batch->first_atom[s], .n = batch->first_atom[s + 1] - batch->first_atom[s]};
-        const double *known = batch->location == MLFF_HOST ? cell : cell && cell == e->cell_there ? e->cell_here : NULL;
+        const double *known = batch->location == MLFF_HOST ? cell : cell && cell == e->device_cell ? e->host_cell : NULL;
         if (known || !cell || !periodic || !(periodic[0] || periodic[1] || periodic[2])) {
             system->flags = cell_complete(known, periodic, e->step.neighbors.cutoff, system);
             if (!cell && periodic && (periodic[0] || periodic[1] || periodic[2])) system->flags |= GPU_NO_VOLUME;
@@ -101,22 +101,22 @@ static mlff_status remember(gpu_evaluator *e, const mlff_batch *batch, const gpu
 {
     size_t s = (size_t)batch->n_systems, first = sizeof(int32_t) * (s + 1), cells = batch->cells ? sizeof(double) * 9 * s : 0;
     size_t periodic = batch->periodic ? 3 * s : 0, bytes = first + cells + periodic + 1;
-    *same_out = bytes == e->seen_bytes && plan->n_atoms == e->seen_atoms && plan->n_systems == e->seen_systems &&
+    *same_out = bytes == e->known_bytes && plan->n_atoms == e->known_atoms && plan->n_systems == e->known_systems &&
                 memcmp(e->seen, batch->first_atom, first) == 0 && (!cells || memcmp(e->seen + first, batch->cells, cells) == 0) &&
                 (!periodic || memcmp(e->seen + first + cells, batch->periodic, periodic) == 0);
     if (*same_out) return MLFF_OK;
-    if (bytes > e->seen_capacity) {
+    if (bytes > e->known_capacity) {
         free(e->seen);
-        e->seen_bytes = e->seen_capacity = 0;
+        e->known_bytes = e->known_capacity = 0;
         if (!(e->seen = malloc(bytes))) return host.fail(MLFF_ERR_MEMORY, "out of memory: inputs");
-        e->seen_capacity = bytes;
+        e->known_capacity = bytes;
     }
     memcpy(e->seen, batch->first_atom, first);
     if (cells) memcpy(e->seen + first, batch->cells, cells);
     if (periodic) memcpy(e->seen + first + cells, batch->periodic, periodic);
-    e->seen_bytes = bytes;
-    e->seen_atoms = plan->n_atoms;
-    e->seen_systems = plan->n_systems;
+    e->known_bytes = bytes;
+    e->known_atoms = plan->n_atoms;
+    e->known_systems = plan->n_systems;
     return MLFF_OK;
 }
 
@@ -184,7 +184,7 @@ static mlff_status grow_staged(gpu_evaluator *e, size_t bytes, cudaStream_t stre
     if (bytes <= e->staged_bytes) return MLFF_OK;
     size_t wanted = bytes + bytes / 4;
     CUDA_TRY(cudaStreamSynchronize(stream), "waiting for the last step");
-    gpu_evaluator_forget_graphs(e);
+    gpu_evaluator_drop_graphs(e);
     cuda_release(e->device, e->staged);
     e->staged = NULL;
     e->staged_bytes = e->sent_bytes = 0;

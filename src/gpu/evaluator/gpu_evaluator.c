@@ -17,7 +17,7 @@
 static void read_forced_plan(gpu_plan *plan)
 {
     *plan =
-        (gpu_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .whole = -1, .small = -1, .alone = -1};
+        (gpu_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .fused = -1, .small = -1, .fused_search = -1};
     const char *text = getenv("MLFF_CUDA_PLAN"), *at;
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
@@ -26,13 +26,13 @@ static void read_forced_plan(gpu_plan *plan)
     if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
     if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);
-    if ((at = strstr(text, "alone="))) plan->alone = atoi(at + 6);
-    if ((at = strstr(text, "whole="))) plan->whole = atoi(at + 6);
+    if ((at = strstr(text, "alone="))) plan->fused_search = atoi(at + 6);
+    if ((at = strstr(text, "whole="))) plan->fused = atoi(at + 6);
     if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
 }
 
 // A GPU may run code that was compiled for an older one, without what newer ones have.
-static mlff_status ask_code(gpu_evaluator *e)
+static mlff_status query_code(gpu_evaluator *e)
 {
     mlff_status status = MLFF_OK;
     int32_t code[2] = {0};
@@ -71,7 +71,7 @@ mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const cha
     e->n_members = 1;
     e->member = -1;
     read_forced_plan(&e->forced);
-    PLUGIN_TRY(ask_code(e));
+    PLUGIN_TRY(query_code(e));
 done:
     return status;
 }
@@ -95,7 +95,7 @@ done:
     return status;
 }
 
-void gpu_evaluator_forget_graphs(gpu_evaluator *e)
+void gpu_evaluator_drop_graphs(gpu_evaluator *e)
 {
     for (int k = 0; k < MAX_GRAPHS; k++) {
         if (e->graphs[k].graph) cudaGraphExecDestroy(e->graphs[k].graph);
@@ -108,7 +108,7 @@ void gpu_evaluator_destroy(gpu_evaluator *e)
     if (!e) return;
     cuda_use(e->device);
     if (e->stream) cudaStreamSynchronize(e->stream);
-    gpu_evaluator_forget_graphs(e);
+    gpu_evaluator_drop_graphs(e);
     if (e->stream) cudaStreamDestroy(e->stream);
     if (e->side) cudaStreamDestroy(e->side);
     if (e->forked) cudaEventDestroy(e->forked);
@@ -135,9 +135,9 @@ mlff_status gpu_evaluator_grow(gpu_evaluator *e, int n_atoms, int n_systems, int
     mlff_status status = MLFF_OK;
     gpu_step step = e->step;
     if (e->arena && n_atoms <= step.neighbors.atom_capacity && n_systems <= step.neighbors.system_capacity &&
-        row <= step.neighbors.row_capacity && e->one_way <= step.neighbors.arrival_room)
+        row <= step.neighbors.row_capacity && e->asymmetric <= step.neighbors.incoming_room)
         return MLFF_OK;
-    step.neighbors.arrival_room = e->one_way;
+    step.neighbors.incoming_room = e->asymmetric;
     int64_t atoms = class_of(n_atoms) > step.neighbors.atom_capacity ? class_of(n_atoms) : step.neighbors.atom_capacity;
     atoms = (atoms + GPU_ATOM_BLOCK - 1) / GPU_ATOM_BLOCK * GPU_ATOM_BLOCK;
     if (class_of_systems(n_systems) > step.neighbors.system_capacity)
@@ -153,12 +153,12 @@ mlff_status gpu_evaluator_grow(gpu_evaluator *e, int n_atoms, int n_systems, int
     step.neighbors.atom_capacity = (int32_t)atoms;
     const size_t own_bytes = gpu_step_arena(&step, NULL), bytes = own_bytes + e->kind->arena(e, &step, NULL);
     CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
-    gpu_evaluator_forget_graphs(e);
+    gpu_evaluator_drop_graphs(e);
     cuda_release(e->device, e->arena);
     e->arena = NULL;
     e->arena_bytes = 0;
-    e->proven_atoms = 0;
-    e->lists_seen = 0;
+    e->trusted_atoms = 0;
+    e->lists_counted = 0;
     PLUGIN_TRY(cuda_allocate(e->device, bytes, "the atoms' features", &e->arena));
     e->arena_bytes = bytes;
     gpu_step_arena(&step, e->arena);
@@ -181,7 +181,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
                      .forces = forces,
                      // The search keeps four rows of candidates in 48 KB of shared memory.
                      .bins = largest >= BINS_FROM && e->step.neighbors.candidate_capacity <= 3000,
-                     .alone = largest <= 32                                ? 32
+                     .fused_search = largest <= 32                                ? 32
                               : largest <= GPU_FUSED_ATOMS && atoms <= 512 ? largest <= 64 ? 64 : GPU_FUSED_ATOMS
                               : systems == 1 && atoms <= 1024              ? atoms
                                                                            : 0,
@@ -189,7 +189,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
     if (plan.small > GPU_SMALL_WARPS) plan.small = GPU_SMALL_WARPS;
     if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
     if (e->forced.bins >= 0) plan.bins = e->forced.bins;
-    if (e->forced.alone >= 0) plan.alone = e->forced.alone ? plan.alone : 0;
+    if (e->forced.fused_search >= 0) plan.fused_search = e->forced.fused_search ? plan.fused_search : 0;
     if (e->forced.small >= 0) plan.small = plan.small ? e->forced.small : 0;
     e->kind->plan(e, &plan);
     return plan;
@@ -201,7 +201,7 @@ static gpu_step step_of(const gpu_evaluator *e, const captured_graph *graph)
     gpu_step step = e->step;
     step.call_in = graph->from_device ? e->staged : e->input;
     step.stamps = graph->stamps ? e->io.stamps : NULL;
-    gpu_step_choose_rows(&step, graph->handed_pairs);
+    gpu_step_choose_rows(&step, graph->given_pairs);
     return step;
 }
 
@@ -243,7 +243,7 @@ static mlff_status find_graph(gpu_evaluator *e, const captured_graph *wanted, ca
     for (int k = 0; k < MAX_GRAPHS; k++) {
         captured_graph *g = &e->graphs[k];
         if (g->graph && memcmp(&g->plan, &wanted->plan, sizeof g->plan) == 0 && g->from_device == wanted->from_device &&
-            g->handed_pairs == wanted->handed_pairs && g->stamps == wanted->stamps) {
+            g->given_pairs == wanted->given_pairs && g->stamps == wanted->stamps) {
             g->last_use = e->n_computes;
             *graph_out = g;
             return MLFF_OK;
@@ -265,7 +265,7 @@ done:
 
 // ---- one call -----------------------------------------------------------------------------------------------------------
 
-mlff_status gpu_evaluator_judge(const gpu_evaluator *e, const gpu_report *report)
+mlff_status gpu_evaluator_report_status(const gpu_evaluator *e, const gpu_report *report)
 {
     int flags = report->flags, atom = report->atom, other = report->other;
     if (flags & GPU_NOT_FINITE)
@@ -294,7 +294,7 @@ static int count_pairs(const mlff_batch *batch, int n_atoms)
 
 // A step that is no graph: the caller's hooks stand between its layers. They are called only once rows are known to be long enough and all
 // inputs good: other processes take part in an exchange, and none must be begun twice.
-static mlff_status step_by_hand(gpu_evaluator *e, const captured_graph *wanted, cudaStream_t stream)
+static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wanted, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
     gpu_step step = step_of(e, wanted);
@@ -319,9 +319,9 @@ done:
 // Lists of candidates made so far: the device counts them, and says so later. Where all pairs are looked at none is kept.
 static void count_lists(gpu_evaluator *e, const captured_graph *graph)
 {
-    if (graph->handed_pairs || !graph->plan.bins) return;
-    e->n_rebuilds += e->io.report->n_lists - e->lists_seen;
-    e->lists_seen = e->io.report->n_lists;
+    if (graph->given_pairs || !graph->plan.bins) return;
+    e->n_rebuilds += e->io.report->n_lists - e->lists_counted;
+    e->lists_counted = e->io.report->n_lists;
 }
 
 mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results)
@@ -331,10 +331,10 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     int gradient = results->forces || results->virials || results->stresses;
     if (on_device != (results->location == MLFF_DEVICE_MEMORY))
         return host.fail(MLFF_ERR_USAGE, "batch and results must live in the same place: both on the host or both on the GPU");
-    int handed_pairs = !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2, largest = 0;
+    int given_pairs = !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2, largest = 0;
     for (int s = 0; s < batch->n_systems; s++)
         if (batch->first_atom[s + 1] - batch->first_atom[s] > largest) largest = batch->first_atom[s + 1] - batch->first_atom[s];
-    if (handed_pairs == 2) e->one_way = 1;
+    if (given_pairs == 2) e->asymmetric = 1;
     PLUGIN_TRY(cuda_use(e->device));
     cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
     int n_pairs = count_pairs(batch, n_atoms);
@@ -345,7 +345,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     for (;;) {
         captured_graph wanted = {.plan = gpu_evaluator_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
                                  .from_device = on_device,
-                                 .handed_pairs = handed_pairs,
+                                 .given_pairs = given_pairs,
                                  .stamps = e->clock_on};
         wanted.plan.virial = results->virials || results->stresses;
         if (on_device) {
@@ -354,18 +354,18 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
             PLUGIN_TRY(gpu_evaluator_fill_host(e, batch, results, &wanted.plan));
         }
         if (e->has_halo) {
-            PLUGIN_TRY(step_by_hand(e, &wanted, stream));
+            PLUGIN_TRY(run_without_graph(e, &wanted, stream));
         } else {
             PLUGIN_TRY(find_graph(e, &wanted, &graph));
             CUDA_TRY(cudaGraphLaunch(graph->graph, stream), "starting a step");
         }
-        if (on_device && n_atoms <= e->proven_atoms && !e->clock_on && !e->has_halo) break; // not waited for
+        if (on_device && n_atoms <= e->trusted_atoms && !e->clock_on && !e->has_halo) break; // not waited for
         CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
         if (!(e->io.report->flags & GPU_ROW_FULL)) {
-            PLUGIN_TRY(gpu_evaluator_judge(e, e->io.report));
+            PLUGIN_TRY(gpu_evaluator_report_status(e, e->io.report));
             e->n_pairs = e->io.report->n_pairs;
             count_lists(e, &wanted);
-            if (on_device) e->proven_atoms = n_atoms;
+            if (on_device) e->trusted_atoms = n_atoms;
             break;
         }
         PLUGIN_TRY(gpu_evaluator_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));

@@ -10,7 +10,7 @@ enum { MAX_GRAPHS = 16, FIRST_ROW = 64, BINS_FROM = 1536 /* atoms of a system */
 
 typedef struct captured_graph {
     gpu_plan plan;
-    int from_device, handed_pairs, stamps;
+    int from_device, given_pairs, stamps;
     int64_t last_use;
     cudaGraphExec_t graph; // NULL: free
     double launch_ns;      // between two of its steps, which its stamps do not see; 0: not measured yet
@@ -48,9 +48,9 @@ struct cuda_evaluator {
     size_t staged_bytes, sent_bytes;
     cudaStream_t sent_on;
     char *seen; // first_atom, cells and periodic that the input block's systems were made from
-    size_t seen_bytes, seen_capacity;
-    int seen_atoms, seen_systems; // and its sizes
-    int proven_atoms;             // a device batch of so many atoms went through with rows of this capacity
+    size_t known_bytes, known_capacity;
+    int known_atoms, known_systems; // and its sizes
+    int trusted_atoms;             // a device batch of so many atoms went through with rows of this capacity
     cudaStream_t stream, side;
     cudaEvent_t forked, joined;
     mlff_halo halo; // if has_halo: between layers the caller exchanges ghosts' features; such steps are no graphs
@@ -66,12 +66,12 @@ struct cuda_evaluator {
     int n_members;             // that run
     int atom_limit, row_limit; // atoms, and neighbors of an atom, that the kernels hold
     gpu_plan forced;           // from MLFF_CUDA_PLAN
-    const double *cell_there;  // of dynamics: a cell on the GPU that the host knows; completing it there takes 4 µs a step
-    double cell_here[9];
+    const double *device_cell;  // of dynamics: a cell on the GPU that the host knows; completing it there takes 4 µs a step
+    double host_cell[9];
     gpu_report *report; // where device batches leave their report; NULL: in page-locked memory
     int64_t n_computes, n_pairs, n_growths, n_rebuilds;
-    int32_t lists_seen; // of those made of candidates
-    int one_way;        // pairs without their reverses were handed in: rows for them
+    int32_t lists_counted; // of those made of candidates
+    int asymmetric;        // pairs without their reverses were handed in: rows for them
 };
 
 /* Sizes are rounded up by at most an eighth, so that a size that creeps up leads to few captures. */
@@ -104,12 +104,12 @@ void gpu_evaluator_read_stamps(gpu_evaluator *evaluator, int forces, double laun
 /* Room for a batch, rows of `row` neighbours at least; forgets graphs if anything moved. */
 mlff_status gpu_evaluator_grow(gpu_evaluator *evaluator, int n_atoms, int n_systems, int row);
 /* Waits for nothing: the caller has seen to it that none of them runs. */
-void gpu_evaluator_forget_graphs(gpu_evaluator *evaluator);
+void gpu_evaluator_drop_graphs(gpu_evaluator *evaluator);
 /* `largest`: atoms of the largest system. */
 gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *evaluator, int n_atoms, int n_systems, int largest, int forces);
 /* A whole step, on a stream that is being captured. */
 mlff_status gpu_evaluator_enqueue(gpu_evaluator *evaluator, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream);
 /* The status that a report's flags mean. */
-mlff_status gpu_evaluator_judge(const gpu_evaluator *evaluator, const gpu_report *report);
+mlff_status gpu_evaluator_report_status(const gpu_evaluator *evaluator, const gpu_report *report);
 
 #endif

@@ -59,7 +59,7 @@ static __device__ __forceinline__ void sum_system(const gpu_step &step, const gp
 }
 
 /* The report goes to where the host looks, and a new one begins. By the first thread of one block. */
-static __device__ __forceinline__ void hand_over_report(const gpu_step &step, const gpu_call &call)
+static __device__ __forceinline__ void publish_report(const gpu_step &step, const gpu_call &call)
 {
     if (threadIdx.x > 0) return;
     *call.report = *step.report;

@@ -55,7 +55,7 @@ static GPU_NOINLINE GPU_HOST_DEVICE void cell_complete_axis(double *h, int a)
 }
 
 /* A distance perpendicular to the other axes, in cells along axis a; in float, which whoever rounds it allows for. */
-static inline GPU_HOST_DEVICE float cell_cells_in(const gpu_system *system, int a, double distance)
+static inline GPU_HOST_DEVICE float cell_count_along(const gpu_system *system, int a, double distance)
 {
     const double *v = system->inverse + a;
     return (float)distance * sqrtf((float)(v[0] * v[0] + v[3] * v[3] + v[6] * v[6]));
@@ -94,7 +94,7 @@ static inline GPU_HOST_DEVICE int cell_complete(const double *cell, const unsign
     double part = 1.0 / volume;
     for (int a = 0; a < 3; a++) {
         for (int c = 0; c < 3; c++) system->inverse[3 * c + a] = n[3 * a + c] * part;
-        float reach = ceilf(cell_cells_in(system, a, cutoff) - 0.49999f);
+        float reach = ceilf(cell_count_along(system, a, cutoff) - 0.49999f);
         if (system->wrapped[a] && reach > 0) system->images[a] = reach < 500.0f ? (int)reach : 500;
     }
     return flags;
@@ -113,7 +113,7 @@ static inline GPU_HOST_DEVICE void cell_bins(double reach, gpu_system *system)
     int *bins = system->bins, n_open = 0;
     double periodic = 1.0;
     for (int a = 0; a < 3; a++) {
-        float most = system->wrapped[a] ? floorf(0.99999f / cell_cells_in(system, a, reach)) : 1.0f;
+        float most = system->wrapped[a] ? floorf(0.99999f / cell_count_along(system, a, reach)) : 1.0f;
         bins[a] = most >= 1.0f ? (int)fminf(most, 4096.0f) : 1;
         periodic *= bins[a];
         n_open += !system->wrapped[a];

@@ -91,7 +91,7 @@ static __device__ __forceinline__ void begin_rows(const gpu_step &step)
 }
 
 // Before an atom is looked at.
-static __device__ __forceinline__ void wait_for_motion(const gpu_step &step)
+static __device__ __forceinline__ void wait_for_integrator(const gpu_step &step)
 {
     if (!step.follows_motion) return;
     wait_for_previous();
@@ -201,7 +201,7 @@ static __device__ __forceinline__ int close_queue(const gpu_step &step, const gp
     for (int base = 0; base < total; base += group.threads) {
         int k = base + group.thread(), w = 0;
         bool inside = false;
-        seen_pair p = {};
+        pair_vector p = {};
         int j = 0;
         if (k < total) {
             uint2 entry = make_uint2(k, NO_SHIFT);
@@ -210,7 +210,7 @@ static __device__ __forceinline__ int close_queue(const gpu_step &step, const gp
                 entry = queue.entries[w * queue.room + k];
             }
             j = system.first + (int)entry.x;
-            p = see_pair(system, of(i - system.first), of((int)entry.x), (int)(entry.y & 1023) - 512,
+            p = pair_of(system, of(i - system.first), of((int)entry.x), (int)(entry.y & 1023) - 512,
                          (int)(entry.y >> 10 & 1023) - 512, (int)(entry.y >> 20 & 1023) - 512);
             inside = is_neighbor(step, p, i, j, keep);
         }
@@ -252,14 +252,14 @@ static __device__ __forceinline__ row_queue place_queue(char *memory, int warps,
 }
 
 // A system in shared memory, of at most so many atoms: itself, their places [3] and their elements.
-static GPU_HOST_DEVICE constexpr int alone_bytes(int atoms)
+static GPU_HOST_DEVICE constexpr int fused_search_bytes(int atoms)
 {
     return ((int)sizeof(gpu_system) + 8 + atoms * 28 + 15) / 16 * 16;
 }
 
-static inline bool makes_rows_alone(const gpu_step *step, const gpu_plan *plan)
+static inline bool uses_fused_search(const gpu_step *step, const gpu_plan *plan)
 {
-    return plan->alone && !plan->bins && !step->neighbors.handed_pairs && step->neighbors.row_capacity <= ROW_CAPACITY;
+    return plan->fused_search && !plan->bins && !step->neighbors.given_pairs && step->neighbors.row_capacity <= ROW_CAPACITY;
 }
 
 // The group's row, and its atom; all of the row's system are wrapped by `team`: the group, or the block, whose rows all are of one system.
@@ -286,7 +286,7 @@ static __device__ __forceinline__ int make_row(const gpu_step &step, const row_g
 #pragma unroll 1
     for (int pass = moves && step.follows_motion ? 0 : 1; pass < 2; pass++) {
         const bool keep = !moves || pass == 1;
-        if (moves && keep) wait_for_motion(step);
+        if (moves && keep) wait_for_integrator(step);
         double raw[3] = {0, 0, 0};
         if (thread < n)
             for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];

@@ -105,7 +105,7 @@ template <bool bins> static __global__ void __launch_bounds__(128) prepare_kerne
         own = call.systems[s];
         complete_for_list<bins>(step, call, s, own);
     }
-    wait_for_motion(step);
+    wait_for_integrator(step);
     if (i == 0) {
         *step.call = call;
         if (!bins) step.neighbors.list->n_atoms = -1; // its systems are not kept any longer
@@ -155,7 +155,7 @@ template <int ROWS> static __device__ void search_rows(const gpu_step &step, int
             waiting[r] += __popc(found);
             __syncwarp();
             if (waiting[r] >= 32) {
-                length[r] = look_closely(step, system, i + r, queue[r][lane], images, n1, n2, length[r]);
+                length[r] = decide_candidates(step, system, i + r, queue[r][lane], images, n1, n2, length[r]);
                 const int rest = queue[r][32 + lane];
                 __syncwarp();
                 queue[r][lane] = rest;
@@ -167,7 +167,7 @@ template <int ROWS> static __device__ void search_rows(const gpu_step &step, int
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         if (waiting[r] > 0)
-            length[r] = look_closely(step, system, i + r, lane < waiting[r] ? queue[r][lane] : -1, images, n1, n2, length[r]);
+            length[r] = decide_candidates(step, system, i + r, lane < waiting[r] ? queue[r][lane] : -1, images, n1, n2, length[r]);
         close_row(step, i + r, length[r]);
     }
 }
@@ -219,7 +219,7 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
 }
 
 // Threads of a block at most: where blocks are few, and of many, of which a multiprocessor has three.
-enum { ALONE_FEW = 512, ALONE_MANY = 256 };
+enum { FUSED_FEW = 512, FUSED_MANY = 256 };
 
 // The same of systems whose atoms are wrapped by who makes their rows: of small ones by each row's warps; of one larger system by
 // a block for all of its rows.
@@ -229,12 +229,12 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
 {
     DYNAMIC_SHARED(shared);
     const int number = threadIdx.x / threads, rows = blockDim.x / threads, row = blockIdx.x * rows,
-              each = queue_bytes(threads / 32, room) + (together ? 0 : alone_bytes(atoms));
+              each = queue_bytes(threads / 32, room) + (together ? 0 : fused_search_bytes(atoms));
     const row_group group = {row + number, number * threads, threads, number + together},
                     team = together ? row_group{row, 0, (int)blockDim.x, 0} : group;
     char *own = (char *)shared + (together ? 0 : number * each);
     begin_rows(step);
-    make_row<moves>(step, group, team, own, (char *)shared + alone_bytes(atoms) + number * each, room);
+    make_row<moves>(step, group, team, own, (char *)shared + fused_search_bytes(atoms) + number * each, room);
     wait_for_previous();
 }
 
@@ -312,7 +312,7 @@ static __global__ void __launch_bounds__(PAIRS_WARPS * 32, 2) pairs_kernel(const
     wait_for_previous();
     if (lane > 0) return;
     keep_atom(step, i, s, z, offset, owned, finite, false);
-    if (step.neighbors.handed_pairs == 2) step.neighbors.arrivals[i] = 0;
+    if (step.neighbors.given_pairs == 2) step.neighbors.incoming_count[i] = 0;
 }
 
 // A warp a row.
@@ -329,9 +329,9 @@ static __global__ void __launch_bounds__(128) announce_kernel(const __grid_const
     if (i >= step.call->n_atoms) return;
     const int length = step.neighbors.row_length[i], row = i * step.neighbors.row_capacity;
     for (int k = lane; k < length; k += 32) {
-        const int j = step.neighbors.edges[row + k].neighbor, slot = atomicAdd(&step.neighbors.arrivals[j], 1);
+        const int j = step.neighbors.edges[row + k].neighbor, slot = atomicAdd(&step.neighbors.incoming_count[j], 1);
         if (slot < step.neighbors.row_capacity)
-            step.neighbors.arrival_keys[(size_t)j * step.neighbors.row_capacity + slot] = row + k;
+            step.neighbors.incoming_keys[(size_t)j * step.neighbors.row_capacity + slot] = row + k;
     }
 }
 
@@ -340,8 +340,8 @@ static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constan
 {
     const int lane = threadIdx.x % 32, j = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (j >= step.call->n_atoms) return;
-    int length = step.neighbors.arrivals[j];
-    const int32_t *keys = step.neighbors.arrival_keys + (size_t)j * step.neighbors.row_capacity;
+    int length = step.neighbors.incoming_count[j];
+    const int32_t *keys = step.neighbors.incoming_keys + (size_t)j * step.neighbors.row_capacity;
     if (length > step.neighbors.row_capacity) {
         if (lane == 0) {
             atomicMax(&step.report->longest_row, length);
@@ -356,19 +356,19 @@ static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constan
         for (int c = 0; c < 3; c++) edge.u[c] = -edge.u[c];
         edge.neighbor = i;
         edge.species = (uint16_t)step.neighbors.species[i];
-        step.neighbors.arrival_edges[at] = edge;
+        step.neighbors.incoming_edges[at] = edge;
         step.neighbors.reverse[key] = at;
     }
     __syncwarp();
-    if (lane == 0) step.neighbors.arrivals[j] = length;
+    if (lane == 0) step.neighbors.incoming_count[j] = length;
 }
 
 // Blocks of a cluster, if the model's next kernel needs whole clusters of multiprocessors free.
-static int blocks_together(const gpu_plan *plan)
+static int row_cluster_of(const gpu_plan *plan)
 {
     return max(1, plan->row_cluster);
 }
-static int whole_clusters(int blocks, int cluster)
+static int round_up_blocks(int blocks, int cluster)
 {
     return (blocks + cluster - 1) / cluster * cluster;
 }
@@ -377,42 +377,42 @@ static int launch_pairs(const gpu_step *step, const gpu_plan *plan, void *stream
 {
     const int warps = plan->row_warps ? min((int)PAIRS_WARPS, plan->row_warps) : 4;
     const int rows = (plan->n_atoms + warps - 1) / warps, systems = (plan->n_systems + warps - 1) / warps,
-              cluster = blocks_together(plan);
-    return launch(pairs_kernel, whole_clusters(rows + systems, cluster), warps * 32, warps * sizeof(gpu_system), cluster,
+              cluster = row_cluster_of(plan);
+    return launch(pairs_kernel, round_up_blocks(rows + systems, cluster), warps * 32, warps * sizeof(gpu_system), cluster,
                   plan->chained, stream, *step, rows);
 }
 
 // How systems' atoms are wrapped by who makes their rows: rows of a block (0: they are not), their threads, shared memory.
-struct alone_shape {
+struct fused_search_shape {
     int rows, threads, together, many;
     size_t bytes;
 };
 
-static alone_shape shape_of_alone(const gpu_step *step, const gpu_plan *plan, int room)
+static fused_search_shape shape_of_fused_search(const gpu_step *step, const gpu_plan *plan, int room)
 {
-    alone_shape shape = {};
-    if (!makes_rows_alone(step, plan)) return shape;
-    shape.together = plan->alone > GPU_FUSED_ATOMS;
+    fused_search_shape shape = {};
+    if (!uses_fused_search(step, plan)) return shape;
+    shape.together = plan->fused_search > GPU_FUSED_ATOMS;
     shape.many = !shape.together && plan->n_atoms > 512; // then in blocks that all run at once
     const int share = (plan->n_atoms + plan->n_multiprocessors - 1) / plan->n_multiprocessors,
               most = shape.together ? share
-                     : shape.many   ? ALONE_MANY / plan->alone
-                                    : min(ALONE_FEW / plan->alone, (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS);
-    shape.threads = shape.together ? max(1, min((int)ROW_WARPS, ALONE_FEW / 32 / most)) * 32 : plan->alone;
-    const int queue = queue_bytes(shape.threads / 32, room), own = alone_bytes(plan->alone), all = 48 * 1024;
-    shape.rows = min(min(most, ALONE_FEW / 32 - 1), shape.together ? (all - own) / queue : all / (own + queue));
+                     : shape.many   ? FUSED_MANY / plan->fused_search
+                                    : min(FUSED_FEW / plan->fused_search, (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS);
+    shape.threads = shape.together ? max(1, min((int)ROW_WARPS, FUSED_FEW / 32 / most)) * 32 : plan->fused_search;
+    const int queue = queue_bytes(shape.threads / 32, room), own = fused_search_bytes(plan->fused_search), all = 48 * 1024;
+    shape.rows = min(min(most, FUSED_FEW / 32 - 1), shape.together ? (all - own) / queue : all / (own + queue));
     shape.bytes = (size_t)(shape.together ? own + shape.rows * queue : shape.rows * (own + queue));
     return shape;
 }
 
-static int launch_alone(const gpu_step *step, const gpu_plan *plan, const alone_shape &shape, int room, void *stream)
+static int launch_fused_search(const gpu_step *step, const gpu_plan *plan, const fused_search_shape &shape, int room, void *stream)
 {
-    const int cluster = blocks_together(plan);
-    void (*const kernel)(gpu_step, int, int, int, int) = step->follows_motion ? alone_kernel<ALONE_FEW, 1, true>
-                                                         : shape.many         ? alone_kernel<ALONE_MANY, 3, false>
-                                                                              : alone_kernel<ALONE_FEW, 1, false>;
-    return launch(kernel, whole_clusters((plan->n_atoms + shape.rows - 1) / shape.rows, cluster), shape.rows * shape.threads,
-                  shape.bytes, cluster, plan->chained, stream, *step, shape.threads, plan->alone, shape.together, room);
+    const int cluster = row_cluster_of(plan);
+    void (*const kernel)(gpu_step, int, int, int, int) = step->follows_motion ? alone_kernel<FUSED_FEW, 1, true>
+                                                         : shape.many         ? alone_kernel<FUSED_MANY, 3, false>
+                                                                              : alone_kernel<FUSED_FEW, 1, false>;
+    return launch(kernel, round_up_blocks((plan->n_atoms + shape.rows - 1) / shape.rows, cluster), shape.rows * shape.threads,
+                  shape.bytes, cluster, plan->chained, stream, *step, shape.threads, plan->fused_search, shape.together, room);
 }
 
 int gpu_launch_neighbors(const gpu_step *step, const gpu_plan *plan, void *stream)
@@ -421,9 +421,9 @@ int gpu_launch_neighbors(const gpu_step *step, const gpu_plan *plan, void *strea
     const int room = queue_room(step->neighbors.row_capacity), each = plan->n_atoms / plan->n_systems;
     const int warps = each <= 64 ? 2 : 4;
     const bool by_rows = step->neighbors.row_capacity <= ROW_CAPACITY && plan->n_atoms < 2048;
-    if (step->neighbors.handed_pairs) return launch_pairs(step, plan, stream);
-    const alone_shape shape = shape_of_alone(step, plan, room);
-    if (shape.rows > 0) return launch_alone(step, plan, shape, room, stream);
+    if (step->neighbors.given_pairs) return launch_pairs(step, plan, stream);
+    const fused_search_shape shape = shape_of_fused_search(step, plan, room);
+    if (shape.rows > 0) return launch_fused_search(step, plan, shape, room, stream);
     int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,
                        plan->chained, stream, *step, plan->bins == 2 ? 1 : 0);
     if (error != 0) return error;
@@ -440,7 +440,7 @@ int gpu_launch_neighbors(const gpu_step *step, const gpu_plan *plan, void *strea
 int gpu_launch_reverse(const gpu_step *step, const gpu_plan *plan, void *stream)
 {
     const int blocks = (plan->n_atoms + 3) / 4;
-    if (step->neighbors.handed_pairs != 2) return launch(reverse_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    if (step->neighbors.given_pairs != 2) return launch(reverse_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
     int error = launch(announce_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
     return error ? error : launch(arrive_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
 }

@@ -61,15 +61,15 @@ static __device__ __forceinline__ int sum_before(int v)
 }
 
 // Where atom j is seen from atom i: of wrapped coordinates, the image m0, m1, m2 cells from the nearest one.
-struct seen_pair {
+struct pair_vector {
     double x, y, z, square;
     int s0, s1, s2;
 };
 
-static __device__ __forceinline__ seen_pair see_pair(const gpu_system &system, const double *own, const double *other, int m0,
+static __device__ __forceinline__ pair_vector pair_of(const gpu_system &system, const double *own, const double *other, int m0,
                                                      int m1, int m2)
 {
-    seen_pair p;
+    pair_vector p;
     double d0 = other[0] - own[0], d1 = other[1] - own[1], d2 = other[2] - own[2];
     p.s0 = m0 - (system.wrapped[0] ? (int)rint(d0) : 0);
     p.s1 = m1 - (system.wrapped[1] ? (int)rint(d1) : 0);
@@ -86,7 +86,7 @@ static __device__ __forceinline__ seen_pair see_pair(const gpu_system &system, c
 }
 
 // Whether a pair belongs into row i.
-static __device__ __forceinline__ bool is_neighbor(const gpu_step &step, const seen_pair &p, int i, int j, bool keep = true)
+static __device__ __forceinline__ bool is_neighbor(const gpu_step &step, const pair_vector &p, int i, int j, bool keep = true)
 {
     const bool inside =
         p.square < step.neighbors.cutoff * step.neighbors.cutoff && (j != i || p.s0 != 0 || p.s1 != 0 || p.s2 != 0);
@@ -96,16 +96,16 @@ static __device__ __forceinline__ bool is_neighbor(const gpu_step &step, const s
 }
 
 // Decides in double about 32 candidates (−1: none) and appends those inside to row i; answers the row's length.
-static __device__ int look_closely(const gpu_step &step, const gpu_system &system, int i, int candidate, int images, int n1,
+static __device__ int decide_candidates(const gpu_step &step, const gpu_system &system, int i, int candidate, int images, int n1,
                                    int n2, int length)
 {
     bool inside = false;
     int j = 0;
-    seen_pair p = {};
+    pair_vector p = {};
     if (candidate >= 0) {
         j = system.first + candidate / images;
         const int image = candidate % images;
-        p = see_pair(system, step.neighbors.fractional + (size_t)i * 3, step.neighbors.fractional + (size_t)j * 3,
+        p = pair_of(system, step.neighbors.fractional + (size_t)i * 3, step.neighbors.fractional + (size_t)j * 3,
                      image / (n1 * n2) - system.images[0], image / n2 % n1 - system.images[1], image % n2 - system.images[2]);
         inside = is_neighbor(step, p, i, j);
     }
@@ -144,7 +144,7 @@ static __device__ __forceinline__ int find_reverse(const gpu_step &step, int i, 
     const int wanted = (1024 - (shift & 1023)) | (1024 - (shift >> 10 & 1023)) << 10 | (1024 - (shift >> 20 & 1023)) << 20;
     const int other = j * step.neighbors.row_capacity,
               found =
-                  find_entry(step.neighbors.edges + other, step.neighbors.row_length[j], i, wanted, !step.neighbors.handed_pairs);
+                  find_entry(step.neighbors.edges + other, step.neighbors.row_length[j], i, wanted, !step.neighbors.given_pairs);
     *found_out = found >= 0;
     return other + max(found, 0);
 }
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void find_reverses(const gpu_step &step, int i
         bool found;
         step.neighbors.reverse[(size_t)i * step.neighbors.row_capacity + k] = find_reverse(step, i, k, &found);
         // In rows made here one is missing only where rows are cut, which is said already, and the report may be on its way.
-        if (!found && step.neighbors.handed_pairs) raise_flag(step, GPU_NOT_SYMMETRIC, i, -1);
+        if (!found && step.neighbors.given_pairs) raise_flag(step, GPU_NOT_SYMMETRIC, i, -1);
     }
 }
 

@@ -133,7 +133,7 @@ static __device__ __forceinline__ void group_barrier(int number, int threads)
 }
 /* A barrier of `n_blocks` blocks, all of which run and of which one is first: what they wrote before it is seen after it. The counter's
  * highest bit turns when all have come; `turn` is that bit, read by the block's first thread before its first barrier. */
-static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks, bool first, uint32_t &turn)
+static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks, bool first, uint32_t &phase)
 {
     __syncthreads();
 #if __CUDA_ARCH__ >= 700
@@ -141,10 +141,10 @@ static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blo
         const uint32_t mine = first ? 0x80000000u - (uint32_t)(n_blocks - 1) : 1;
         uint32_t now;
         asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(mine) : "memory");
-        turn ^= 0x80000000u;
+        phase ^= 0x80000000u;
         do {
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-        } while ((now ^ turn) & 0x80000000u);
+        } while ((now ^ phase) & 0x80000000u);
     }
 #endif
     __syncthreads();
@@ -174,53 +174,53 @@ template <> __device__ __forceinline__ float2 read_shared(const uint4 *base, uin
     return v;
 }
 /* What the compiler, short of registers, would read or make anew at each use stays where it is: it does not know that it is the same. */
-static __device__ __forceinline__ float keep_in_register(float v)
+static __device__ __forceinline__ float pin_in_register(float v)
 {
     asm("fma.rn.f32 %0, %1, 0f00000000, %0;" : "+f"(v) : "f"((float)(threadIdx.x % 32)));
     return v;
 }
 /* A pointer to global memory; by whole warps. */
-static __device__ __forceinline__ const char *keep_in_register(const void *pointer)
+static __device__ __forceinline__ const char *pin_in_register(const void *pointer)
 {
     const char *same = (const char *)__shfl_sync(~0u, (unsigned long long)pointer, threadIdx.x % 32);
     __builtin_assume(__isGlobal(same));
     return same;
 }
 /* The other way round: a number, the same in all lanes, of which what is made of it is made anew in each round of a loop. */
-static __device__ __forceinline__ int make_anew(int v)
+static __device__ __forceinline__ int recompute(int v)
 {
     return __shfl_sync(~0u, v, 0);
 }
 /* A mailbox opens when `bytes` have come, from whichever blocks of the cluster. Used once. */
-static __device__ __forceinline__ void mailbox_init(uint64_t *mailbox, int bytes)
+static __device__ __forceinline__ void mbarrier_init_bytes(uint64_t *mbarrier, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(mailbox)) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(mbarrier)) : "memory");
     asm volatile(
-        "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(shared_address(mailbox)),
+        "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(shared_address(mbarrier)),
         "r"(bytes)
         : "memory");
 #endif
 }
 /* After all mailboxes of a block are set up, before the barrier that tells the cluster so. */
-static __device__ __forceinline__ void mailbox_publish()
+static __device__ __forceinline__ void mbarrier_init_fence()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-static __device__ __forceinline__ void mailbox_wait(uint64_t *mailbox)
+static __device__ __forceinline__ void mbarrier_wait_bytes(uint64_t *mbarrier)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("{\n.reg .pred open;\nagain:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 open, [%0], 0;\n"
-                 "@open bra.uni done;\nbra.uni again;\ndone:\n}" ::"r"(shared_address(mailbox))
+                 "@open bra.uni done;\nbra.uni again;\ndone:\n}" ::"r"(shared_address(mbarrier))
                  : "memory");
 #endif
 }
 /* Where the shared memory of block `rank` of the cluster begins, if this block's begins at `base`. */
-typedef uint32_t mail_base;
-static __device__ __forceinline__ mail_base find_peer(const void *base, int rank)
+typedef uint32_t cluster_base;
+static __device__ __forceinline__ cluster_base cluster_map(const void *base, int rank)
 {
     uint32_t there = 0;
 #if __CUDA_ARCH__ >= 900
@@ -229,30 +229,30 @@ static __device__ __forceinline__ mail_base find_peer(const void *base, int rank
     return there;
 }
 /* Stores 16 bytes at `offset` there and tells the mailbox at offset `mailbox`. Not waited for. */
-static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint4 v)
+static __device__ __forceinline__ void store_async(cluster_base peer, uint32_t offset, uint32_t mbarrier, uint4 v)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
         "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(peer + offset),
-        "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(peer + mailbox)
+        "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(peer + mbarrier)
         : "memory");
 #endif
 }
 
-static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint2 v)
+static __device__ __forceinline__ void store_async(cluster_base peer, uint32_t offset, uint32_t mbarrier, uint2 v)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(peer + offset),
-                 "r"(v.x), "r"(v.y), "r"(peer + mailbox)
+                 "r"(v.x), "r"(v.y), "r"(peer + mbarrier)
                  : "memory");
 #endif
 }
 
-static __device__ __forceinline__ void mail(mail_base peer, uint32_t offset, uint32_t mailbox, uint32_t v)
+static __device__ __forceinline__ void store_async(cluster_base peer, uint32_t offset, uint32_t mbarrier, uint32_t v)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(peer + offset), "r"(v),
-                 "r"(peer + mailbox)
+                 "r"(peer + mbarrier)
                  : "memory");
 #endif
 }
@@ -304,7 +304,7 @@ static __device__ __forceinline__ uint32_t pack_bfloat2(float a, float b)
 }
 
 /* A tile of 8 × 8 numbers of 16 bits, two of row lane / 4 in each lane, columns for rows. */
-static __device__ __forceinline__ uint32_t turn_tile(uint32_t v)
+static __device__ __forceinline__ uint32_t transpose_tile(uint32_t v)
 {
 #if __CUDA_ARCH__ >= 750
     asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(v));

@@ -21,43 +21,43 @@
 
 /* ---- gates: open and close in turn. The n-th wait of a thread is with `parity` n % 2 */
 
-/* Opens when so many have arrived and all bytes have come that were announced. By one thread, before mailbox_publish and a barrier. */
-static __device__ __forceinline__ void gate_init(uint64_t *gate, int arrivals)
+/* Opens when so many have arrived and all bytes have come that were announced. By one thread, before mbarrier_init_fence and a barrier. */
+static __device__ __forceinline__ void mbarrier_init(uint64_t *mbarrier, int arrivals)
 {
 #if WGMMA_HERE
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(gate)), "r"(arrivals) : "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(mbarrier)), "r"(arrivals) : "memory");
 #endif
 }
-static __device__ __forceinline__ void gate_arrive(uint64_t *gate)
+static __device__ __forceinline__ void mbarrier_arrive(uint64_t *mbarrier)
 {
 #if WGMMA_HERE
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(gate)) : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(mbarrier)) : "memory");
 #endif
 }
 /* Arrives, and announces bytes that bulk copies will bring. */
-static __device__ __forceinline__ void gate_expect(uint64_t *gate, int bytes)
+static __device__ __forceinline__ void mbarrier_expect(uint64_t *mbarrier, int bytes)
 {
 #if WGMMA_HERE
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(gate)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mbarrier)), "r"(bytes) : "memory");
 #endif
 }
-static __device__ __forceinline__ void gate_wait(uint64_t *gate, int parity)
+static __device__ __forceinline__ void mbarrier_wait(uint64_t *mbarrier, int parity)
 {
 #if WGMMA_HERE
     asm volatile("{\n.reg .pred open;\nagain:\n"
                  "mbarrier.try_wait.parity.shared::cta.b64 open, [%0], %1;\n"
-                 "@open bra.uni done;\nbra.uni again;\ndone:\n}" ::"r"(shared_address(gate)),
+                 "@open bra.uni done;\nbra.uni again;\ndone:\n}" ::"r"(shared_address(mbarrier)),
                  "r"(parity)
                  : "memory");
 #endif
 }
 /* Bytes (a multiple of 16, as are both addresses) from global to shared memory; the gate is told. By one thread. */
-static __device__ __forceinline__ void bulk_copy(void *shared, const void *global, int bytes, uint64_t *gate)
+static __device__ __forceinline__ void bulk_copy(void *shared, const void *global, int bytes, uint64_t *mbarrier)
 {
 #if WGMMA_HERE
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
-        "l"(global), "r"(bytes), "r"(shared_address(gate))
+        "l"(global), "r"(bytes), "r"(shared_address(mbarrier))
         : "memory");
 #endif
 }
@@ -71,13 +71,13 @@ static __device__ __forceinline__ void bulk_prefetch(const void *global, int byt
 }
 
 /* Registers of each thread from here on, of four warps that all come here: what some give up others may take. */
-template <int N> static __device__ __forceinline__ void wide_fewer_registers()
+template <int N> static __device__ __forceinline__ void wgmma_release_registers()
 {
 #if WGMMA_HERE
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 #endif
 }
-template <int N> static __device__ __forceinline__ void wide_more_registers()
+template <int N> static __device__ __forceinline__ void wgmma_claim_registers()
 {
 #if WGMMA_HERE
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
@@ -86,13 +86,13 @@ template <int N> static __device__ __forceinline__ void wide_more_registers()
 
 /* ---- products: begin, some products, commit; not done before a wait. All four warps, with the same operand B */
 
-static __device__ __forceinline__ void wide_begin()
+static __device__ __forceinline__ void wgmma_begin()
 {
 #if WGMMA_HERE
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-static __device__ __forceinline__ void wide_commit()
+static __device__ __forceinline__ void wgmma_commit()
 {
 #if WGMMA_HERE
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -101,7 +101,7 @@ static __device__ __forceinline__ void wide_commit()
 /* Until no more than N groups of products are under way. What a product may still read or sum is to be set on every way that leads
  * here, or the compiler keeps registers for it from the kernel's beginning: sums before their first product, and operands A of a
  * product that is under way when a loop goes round. */
-template <int N> static __device__ __forceinline__ void wide_wait()
+template <int N> static __device__ __forceinline__ void wgmma_wait()
 {
 #if WGMMA_HERE
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -109,63 +109,63 @@ template <int N> static __device__ __forceinline__ void wide_wait()
 }
 
 /* An operand B of 16 of k in shared memory: bytes from a block to that of the next 8 of k, and of the next 8 columns. */
-typedef uint64_t wide_operand;
-static __device__ __forceinline__ wide_operand wide_operand_at(const void *shared, int k_stride, int column_stride)
+typedef uint64_t wgmma_operand;
+static __device__ __forceinline__ wgmma_operand wgmma_operand_at(const void *shared, int k_stride, int column_stride)
 {
-    return (wide_operand)(shared_address(shared) >> 4 & 0x3fff) | (wide_operand)(k_stride >> 4) << 16 |
-           (wide_operand)(column_stride >> 4) << 32;
+    return (wgmma_operand)(shared_address(shared) >> 4 & 0x3fff) | (wgmma_operand)(k_stride >> 4) << 16 |
+           (wgmma_operand)(column_stride >> 4) << 32;
 }
 /* The same, so many bytes further on. */
-static __device__ __forceinline__ wide_operand wide_operand_after(wide_operand b, int bytes)
+static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operand b, int bytes)
 {
-    return b + (wide_operand)(bytes >> 4);
+    return b + (wgmma_operand)(bytes >> 4);
 }
 
-#define WIDE_P16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                                 \
+#define WGMMA_P16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                                 \
     "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h ",%" #i ",%" #j ",%" #k ",%" #l ",%" #m ",%" #n ",%" #o ","   \
     "%" #p
-#define WIDE_N32 WIDE_P16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
-#define WIDE_N64 WIDE_N32 "," WIDE_P16(16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)
-#define WIDE_N96 WIDE_N64 "," WIDE_P16(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)
-#define WIDE_N128 WIDE_N96 "," WIDE_P16(48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63)
-#define WIDE_N160 WIDE_N128 "," WIDE_P16(64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79)
-#define WIDE_N192 WIDE_N160 "," WIDE_P16(80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95)
-#define WIDE_N224 WIDE_N192 "," WIDE_P16(96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111)
-#define WIDE_N256 WIDE_N224 "," WIDE_P16(112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127)
-#define WIDE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define WIDE_D16(i) WIDE_D4(i), WIDE_D4(i + 4), WIDE_D4(i + 8), WIDE_D4(i + 12)
-#define WIDE_D32 WIDE_D16(0)
-#define WIDE_D64 WIDE_D32, WIDE_D16(16)
-#define WIDE_D96 WIDE_D64, WIDE_D16(32)
-#define WIDE_D128 WIDE_D96, WIDE_D16(48)
-#define WIDE_D160 WIDE_D128, WIDE_D16(64)
-#define WIDE_D192 WIDE_D160, WIDE_D16(80)
-#define WIDE_D224 WIDE_D192, WIDE_D16(96)
-#define WIDE_D256 WIDE_D224, WIDE_D16(112)
+#define WGMMA_N32 WGMMA_P16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define WGMMA_N64 WGMMA_N32 "," WGMMA_P16(16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31)
+#define WGMMA_N96 WGMMA_N64 "," WGMMA_P16(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)
+#define WGMMA_N128 WGMMA_N96 "," WGMMA_P16(48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63)
+#define WGMMA_N160 WGMMA_N128 "," WGMMA_P16(64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79)
+#define WGMMA_N192 WGMMA_N160 "," WGMMA_P16(80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 92, 93, 94, 95)
+#define WGMMA_N224 WGMMA_N192 "," WGMMA_P16(96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111)
+#define WGMMA_N256 WGMMA_N224 "," WGMMA_P16(112, 113, 114, 115, 116, 117, 118, 119, 120, 121, 122, 123, 124, 125, 126, 127)
+#define WGMMA_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WGMMA_D16(i) WGMMA_D4(i), WGMMA_D4(i + 4), WGMMA_D4(i + 8), WGMMA_D4(i + 12)
+#define WGMMA_D32 WGMMA_D16(0)
+#define WGMMA_D64 WGMMA_D32, WGMMA_D16(16)
+#define WGMMA_D96 WGMMA_D64, WGMMA_D16(32)
+#define WGMMA_D128 WGMMA_D96, WGMMA_D16(48)
+#define WGMMA_D160 WGMMA_D128, WGMMA_D16(64)
+#define WGMMA_D192 WGMMA_D160, WGMMA_D16(80)
+#define WGMMA_D224 WGMMA_D192, WGMMA_D16(96)
+#define WGMMA_D256 WGMMA_D224, WGMMA_D16(112)
 /* a0 …: numbers of the operands that follow N/2 sums. */
-#define WIDE_PRODUCT(N, a0, a1, a2, a3, bb, more)                                                                                \
-    static __device__ __forceinline__ void wide_product(float(&d)[N / 2], const uint4 &a, wide_operand b, int add)               \
+#define WGMMA_PRODUCT(N, a0, a1, a2, a3, bb, more)                                                                                \
+    static __device__ __forceinline__ void wgmma_product(float(&d)[N / 2], const uint4 &a, wgmma_operand b, int add)               \
     {                                                                                                                            \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #more ", 0;\n"                                                     \
-                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" WIDE_N##N "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" WGMMA_N##N "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 \
                                                                                           "}, %" #bb ", add, 1, 1, 0;\n}"        \
-                     : WIDE_D##N                                                                                                 \
+                     : WGMMA_D##N                                                                                                 \
                      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b), "r"(add));                                                \
     }
 #if WGMMA_HERE
 /* d = a b, with `add` d += a b, of 64 × 16 and 16 × N halves. */
-WIDE_PRODUCT(64, 32, 33, 34, 35, 36, 37)
-WIDE_PRODUCT(96, 48, 49, 50, 51, 52, 53)
-WIDE_PRODUCT(128, 64, 65, 66, 67, 68, 69)
-WIDE_PRODUCT(160, 80, 81, 82, 83, 84, 85)
-WIDE_PRODUCT(192, 96, 97, 98, 99, 100, 101)
-WIDE_PRODUCT(224, 112, 113, 114, 115, 116, 117)
-WIDE_PRODUCT(256, 128, 129, 130, 131, 132, 133)
+WGMMA_PRODUCT(64, 32, 33, 34, 35, 36, 37)
+WGMMA_PRODUCT(96, 48, 49, 50, 51, 52, 53)
+WGMMA_PRODUCT(128, 64, 65, 66, 67, 68, 69)
+WGMMA_PRODUCT(160, 80, 81, 82, 83, 84, 85)
+WGMMA_PRODUCT(192, 96, 97, 98, 99, 100, 101)
+WGMMA_PRODUCT(224, 112, 113, 114, 115, 116, 117)
+WGMMA_PRODUCT(256, 128, 129, 130, 131, 132, 133)
 #else
-template <int SUMS> static __device__ __forceinline__ void wide_product(float (&)[SUMS], const uint4 &, wide_operand, int)
+template <int SUMS> static __device__ __forceinline__ void wgmma_product(float (&)[SUMS], const uint4 &, wgmma_operand, int)
 {
 }
 #endif
-#undef WIDE_PRODUCT
+#undef WGMMA_PRODUCT
 #endif
 #endif

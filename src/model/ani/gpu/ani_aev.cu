@@ -115,7 +115,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
     aev_kernel(const __grid_constant__ ani_gpu_step step, int floats)
 {
     DYNAMIC_SHARED(all_shared);
-    uint4 *shared = all_shared + (ALONE ? alone_bytes(GPU_FUSED_ATOMS) / sizeof(uint4) : 0);
+    uint4 *shared = all_shared + (ALONE ? fused_search_bytes(GPU_FUSED_ATOMS) / sizeof(uint4) : 0);
     const atom_group<WIDE> g;
     const int capacity = step.gpu.neighbors.row_capacity;
     int length = -1;
@@ -175,7 +175,7 @@ static int launch_aev(const ani_gpu_step *step, const gpu_plan *plan, void *stre
     size_t bytes = (size_t)(atoms * floats) * sizeof(float);
     if (ALONE) {
         const size_t queue = (size_t)queue_bytes(warps, queue_room(capacity));
-        bytes = alone_bytes(GPU_FUSED_ATOMS) + (bytes > queue ? bytes : queue);
+        bytes = fused_search_bytes(GPU_FUSED_ATOMS) + (bytes > queue ? bytes : queue);
     }
     return launch(aev_kernel<NS, NZ, WIDE, ALONE>, (plan->n_atoms + atoms - 1) / atoms, WIDE ? 32 * warps : 128, bytes, 1,
                   plan->overlap, stream, *step, floats);
@@ -183,7 +183,7 @@ static int launch_aev(const ani_gpu_step *step, const gpu_plan *plan, void *stre
 
 template <int NS, int NZ> static int dispatch(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return ani_gpu_makes_rows(step, plan) ? launch_aev<NS, NZ, true, true>(step, plan, stream)
+    return ani_gpu_fuses_search(step, plan) ? launch_aev<NS, NZ, true, true>(step, plan, stream)
            : warps_of(plan) > 1           ? launch_aev<NS, NZ, true, false>(step, plan, stream)
                                           : launch_aev<NS, NZ, false, false>(step, plan, stream);
 }
@@ -198,10 +198,10 @@ int ani_gpu_chained(const gpu_plan *plan)
     return warps_of(plan) > 1;
 }
 
-int ani_gpu_makes_rows(const ani_gpu_step *step, const gpu_plan *plan)
+int ani_gpu_fuses_search(const ani_gpu_step *step, const gpu_plan *plan)
 {
     // Without forces nothing would tell the sums what was wrong with rows.
-    return plan->forces && makes_rows_alone(&step->gpu, plan) && plan->alone <= GPU_FUSED_ATOMS &&
+    return plan->forces && uses_fused_search(&step->gpu, plan) && plan->fused_search <= GPU_FUSED_ATOMS &&
            32 * warps_of(plan) >= GPU_FUSED_ATOMS;
 }
 
@@ -213,7 +213,7 @@ size_t ani_gpu_aev_bytes(const ani_gpu_step *step, int row_capacity)
             const int floats = (warps == 1 ? 4 : 1) * floats_of(step, row_capacity, warps, back);
             if (floats > most) most = floats;
         }
-    return alone_bytes(GPU_FUSED_ATOMS) + sizeof(float) * (size_t)most +
+    return fused_search_bytes(GPU_FUSED_ATOMS) + sizeof(float) * (size_t)most +
            (size_t)queue_bytes(MOST_THREADS / 32, queue_room(row_capacity));
 }
 

@@ -142,7 +142,7 @@ static __device__ __forceinline__ void sort_neighbors(const ani_gpu_step &step, 
         __syncwarp();
         if (!BACK) divide_triples(a, n_present, a.unit_rows);
     }
-    const float turn = 3.14159265f / step.angular_cutoff;
+    const float frequency = 3.14159265f / step.angular_cutoff;
 #pragma unroll 1
     for (int chunk = g.warp; chunk < chunks; chunk += g.warps) {
         if (chunk > g.warp) look(chunk, false);
@@ -157,8 +157,8 @@ static __device__ __forceinline__ void sort_neighbors(const ani_gpu_step &step, 
         a.d[at] = edge.d;
         a.slot[at] = 32 * chunk + lane;
         a.rank[at] = key < n_present ? key : key - n_present;
-        a.f[at] = 0.5f * __cosf(turn * edge.d) + 0.5f;
-        a.e[at] = BACK ? -0.5f * turn * __sinf(turn * edge.d) : radial_cutoff(step, edge.d);
+        a.f[at] = 0.5f * __cosf(frequency * edge.d) + 0.5f;
+        a.e[at] = BACK ? -0.5f * frequency * __sinf(frequency * edge.d) : radial_cutoff(step, edge.d);
     }
     g.barrier();
 }

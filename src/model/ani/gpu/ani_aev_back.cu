@@ -72,14 +72,14 @@ static __device__ __forceinline__ void radial_back(const ani_gpu_step &step, con
                                                    int length, const float *bar, float *gradient)
 {
     const int lane = threadIdx.x % 32, quarter = lane % 4, capacity = step.gpu.neighbors.row_capacity;
-    const float turn = 3.14159265f / step.radial_cutoff, eta = step.eta_radial * 0.69314718f;
+    const float frequency = 3.14159265f / step.radial_cutoff, eta = step.eta_radial * 0.69314718f;
 #pragma unroll 1
     for (int begin = 8 * g.warp; begin < length; begin += 8 * g.warps) {
         const int m = min(begin + lane / 4, length - 1);
         const float d = a.d[m];
         float slope = 0;
         if (d <= step.radial_cutoff) {
-            const float f = 0.5f * __cosf(turn * d) + 0.5f, df = -0.5f * turn * __sinf(turn * d);
+            const float f = 0.5f * __cosf(frequency * d) + 0.5f, df = -0.5f * frequency * __sinf(frequency * d);
             const float4 of = *(const float4 *)(bar + radial_place(a.rank[m]) + 4 * quarter);
             const float4 x = make_float4(d - step.radial_shift[4 * quarter], d - step.radial_shift[4 * quarter + 1],
                                          d - step.radial_shift[4 * quarter + 2], d - step.radial_shift[4 * quarter + 3]);
@@ -255,18 +255,18 @@ static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
     const int n_present = groups.n_present, n_tiles = groups.n_tiles, member = step.gpu.call->member;
     if (slot >= 0) sort_neighbors<WIDE, true>(step, groups, g, length, a);
     int *arrives = a.counts; // not needed any longer
-    if (WIDE && step.gpu.neighbors.handed_pairs != 2)
+    if (WIDE && step.gpu.neighbors.given_pairs != 2)
         find_reverses(step, g, length, arrives);
     else
 #pragma unroll 1
         for (int k = g.thread; k < length; k += g.n_threads)
             arrives[k] = step.gpu.neighbors.reverse[(size_t)g.atom * capacity + k];
     float *bar = mine + neighbor_floats(capacity), *gradient = bar + 20 * n_tiles, *result = gradient + 3 * capacity;
-    float4 *arrived = (float4 *)step.arrived;
+    float4 *incoming_gradient = (float4 *)step.incoming_gradient;
     // While the networks run all is done once for nothing: then pages of memory and instructions are at hand, 3 of 9 µs at 64
     // atoms.
 #pragma unroll 1
-    for (int pass = WIDE && step.rehearse ? 0 : 1; pass < 2; pass++) {
+    for (int pass = WIDE && step.warm_code ? 0 : 1; pass < 2; pass++) {
         if (pass == 1) {
             begin_stage(step.gpu, ANI_GPU_STAMP_AEV_BACK);
             if (blockIdx.x == 0 && threadIdx.x == 0) atomicOr(&step.groups->failed, step.gpu.report->flags); // of rows made alone
@@ -286,7 +286,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
         }
 #pragma unroll 1
         for (int k = g.thread; k < length; k += g.n_threads)
-            arrived[arrives[k]] = slot < 0 ? make_float4(0, 0, 0, 0)
+            incoming_gradient[arrives[k]] = slot < 0 ? make_float4(0, 0, 0, 0)
                                            : make_float4(gradient[k], gradient[capacity + k], gradient[2 * capacity + k], 0);
         g.barrier();
     }

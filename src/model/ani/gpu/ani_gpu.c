@@ -51,7 +51,7 @@ static void plan(const gpu_evaluator *base, gpu_plan *plan)
     }
     if (base->forced.tile > 0) plan->tile = base->forced.tile;
     if (base->forced.cluster > 0 && clusters > 1) plan->cluster = base->forced.cluster;
-    if (plan->tile == ANI_GPU_MAX_TILE && e->step.wide_blocks == 0) plan->tile = 64;
+    if (plan->tile == ANI_GPU_MAX_TILE && e->step.wgmma_blocks == 0) plan->tile = 64;
     while (plan->tile > 16 && plan->tile < ANI_GPU_MAX_TILE &&
            ani_gpu_network_bytes(&e->step, plan->tile) > (size_t)base->shared_bytes)
         plan->tile /= 2;
@@ -65,7 +65,7 @@ static ani_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu, cons
     if (ani_gpu_chained(plan)) step.gpu.follows_motion = 0; // the sort of atoms stands between
     step.tile = plan->tile;
     step.cluster = plan->cluster;
-    step.rehearse = plan->overlap && plan->n_atoms <= plan->n_multiprocessors; // a block on each, beside the networks
+    step.warm_code = plan->overlap && plan->n_atoms <= plan->n_multiprocessors; // a block on each, beside the networks
     return step;
 }
 
@@ -85,10 +85,10 @@ static mlff_status enqueue_rows(gpu_evaluator *base, const gpu_step *gpu, const 
         CUDA_TRY(ani_gpu_launch_arrange(&step, plan, base->side), "launching the sort of atoms");
         CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
     }
-    if (!ani_gpu_makes_rows(&step, plan))
+    if (!ani_gpu_fuses_search(&step, plan))
         CUDA_TRY(gpu_launch_neighbors(&step.gpu, &rows, stream), "launching the neighbour search");
     if (!chained) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
-    if (plan->forces && (!chained || gpu->neighbors.handed_pairs == 2)) {
+    if (plan->forces && (!chained || gpu->neighbors.given_pairs == 2)) {
         CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(base->side, base->forked, 0), "forking");
         CUDA_TRY(gpu_launch_reverse(gpu, plan, base->side), "launching the reverse pairs");
@@ -103,11 +103,11 @@ static mlff_status enqueue_model(gpu_evaluator *base, const gpu_step *gpu, const
     mlff_status status = MLFF_OK;
     const ani_gpu_step step = step_of(base, gpu, plan);
     CUDA_TRY(ani_gpu_launch_aev(&step, plan, stream), "launching the AEVs");
-    CUDA_TRY(plan->tile == ANI_GPU_MAX_TILE ? ani_gpu_launch_wide(&step, plan, stream)
+    CUDA_TRY(plan->tile == ANI_GPU_MAX_TILE ? ani_gpu_launch_wgmma(&step, plan, stream)
                                             : ani_gpu_launch_network(&step, plan, stream),
              "launching the networks");
     if (plan->forces) {
-        if (!ani_gpu_chained(plan) || gpu->neighbors.handed_pairs == 2)
+        if (!ani_gpu_chained(plan) || gpu->neighbors.given_pairs == 2)
             CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
         CUDA_TRY(ani_gpu_launch_aev_back(&step, plan, stream), "launching the AEVs' reverse");
     }
@@ -182,8 +182,8 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     gpu_evaluator *base = &e->base;
     PLUGIN_TRY(gpu_evaluator_open(base, &ani_kind, model->name, options));
-    if (base->hopper) CUDA_TRY(ani_gpu_prepare_wide(base->shared_bytes, &wide), "setting up the kernels");
-    e->step.wide_blocks = wide ? base->n_multiprocessors : 0;
+    if (base->hopper) CUDA_TRY(ani_gpu_prepare_wgmma(base->shared_bytes, &wide), "setting up the kernels");
+    e->step.wgmma_blocks = wide ? base->n_multiprocessors : 0;
     e->step.gpu = base->step;
     PLUGIN_TRY(gpu_evaluator_upload(base, pack_ani, &(packed_ani){described, members, n_members, &e->step}));
     PLUGIN_TRY(create_stages(base));

@@ -28,7 +28,7 @@ enum {
     ANI_GPU_MAX_HIDDEN = 4,
     ANI_GPU_MAX_TILES = ANI_MAX_SPECIES + ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1), /* of 16 columns */
     ANI_GPU_MAX_TILE = 128,                                                        /* slots */
-    ANI_GPU_WIDE = 256 /* features of a hidden layer, at most, where tiles have 128 slots */
+    ANI_GPU_WGMMA_WIDTH = 256 /* features of a hidden layer, at most, where tiles have 128 slots */
 };
 
 /* What operands of the tensor cores are multiplied with, so that both halves stay in a half's range. */
@@ -43,9 +43,9 @@ typedef struct ani_gpu_network {
     const float *bias[ANI_GPU_MAX_HIDDEN];
     const float *output; /* weights of the last layer */
     /* For tiles of 128 slots: widths, weights in blocks of 8 columns × 16 inputs, 512 bytes each (see ani_pack.c). */
-    int32_t wide[ANI_GPU_MAX_HIDDEN];
-    const void *wide_weight[ANI_GPU_MAX_HIDDEN], *wide_back[ANI_GPU_MAX_HIDDEN];
-    const float *wide_bias[ANI_GPU_MAX_HIDDEN]; /* times ANI_GPU_VALUE_SCALE */
+    int32_t wgmma_width[ANI_GPU_MAX_HIDDEN];
+    const void *wgmma_weight[ANI_GPU_MAX_HIDDEN], *wgmma_back[ANI_GPU_MAX_HIDDEN];
+    const float *wgmma_bias[ANI_GPU_MAX_HIDDEN]; /* times ANI_GPU_VALUE_SCALE */
 } ani_gpu_network;
 
 /* Atoms by species, made in each step. Species that are there are numbered by rank. */
@@ -73,8 +73,8 @@ typedef struct ani_gpu_step {
     /* ---- on the device */
     int32_t slot_capacity, n_parts; /* n_parts: members that share an adjoint are summed as they come */
     int32_t tile, cluster;          /* slots of a tile; blocks that share its columns */
-    int32_t rehearse;               /* 1: kernels that wait for others do their work for nothing first */
-    int32_t wide_blocks;            /* that take tiles of 128 slots; 0: there are none */
+    int32_t warm_code;               /* 1: kernels that wait for others do their work for nothing first */
+    int32_t wgmma_blocks;            /* that take tiles of 128 slots; 0: there are none */
     int32_t saved_columns;          /* slopes that a row of such a tile keeps for the way back */
     ani_gpu_groups *groups;
     int32_t *slot_of;     /* [n_atoms]; −1: a ghost */
@@ -84,7 +84,7 @@ typedef struct ani_gpu_step {
     float *saved;         /* [wide_blocks][saved_columns][128] slopes */
     double *energy;       /* [n_atoms][2] eV: the model's, the offset */
     double *centre;       /* [n_atoms][3] dE/dr summed over the pairs of an atom */
-    float *arrived;       /* [n_atoms][row_capacity][4] dE/dr of each pair, in the row of the atom the pair ends in */
+    float *incoming_gradient;       /* [n_atoms][row_capacity][4] dE/dr of each pair, in the row of the atom the pair ends in */
 } ani_gpu_step;
 
 /* Stamps of the stages after the list's own two; the last is the end. */
@@ -104,10 +104,10 @@ int ani_gpu_launch_arrange(const ani_gpu_step *step, const gpu_plan *plan, void 
 /* 1 if atoms are so few that a step is one chain: the AEVs' way back finds the pairs' reverses itself. */
 int ani_gpu_chained(const gpu_plan *plan);
 /* 1 if the AEVs' kernel makes the rows of neighbours too. */
-int ani_gpu_makes_rows(const ani_gpu_step *step, const gpu_plan *plan);
+int ani_gpu_fuses_search(const ani_gpu_step *step, const gpu_plan *plan);
 int ani_gpu_launch_aev(const ani_gpu_step *step, const gpu_plan *plan, void *stream);
 int ani_gpu_launch_network(const ani_gpu_step *step, const gpu_plan *plan, void *stream);
-int ani_gpu_launch_wide(const ani_gpu_step *step, const gpu_plan *plan, void *stream); /* tiles of 128 slots */
+int ani_gpu_launch_wgmma(const ani_gpu_step *step, const gpu_plan *plan, void *stream); /* tiles of 128 slots */
 int ani_gpu_launch_aev_back(const ani_gpu_step *step, const gpu_plan *plan, void *stream);
 int ani_gpu_launch_forces(const ani_gpu_step *step, const gpu_plan *plan, void *stream);
 /* Shared memory of a block of the network kernel with this tile, in bytes. */
@@ -119,7 +119,7 @@ int ani_gpu_prepare_network(int bytes);
 int ani_gpu_prepare_aev(int bytes);
 int ani_gpu_prepare_aev_back(int bytes); /* its part */
 /* The same for tiles of 128 slots; whether this GPU can. */
-int ani_gpu_prepare_wide(int shared_bytes, int *can);
+int ani_gpu_prepare_wgmma(int shared_bytes, int *can);
 
 /* NULL if the kernels have this shape, else what they lack. */
 const char *ani_gpu_lacks(const ani_parameters *parameters);

@@ -41,7 +41,7 @@ template <int MT, int WARPS> struct tile {
     const ani_gpu_step &step;
     uint4 *operands, *ring, *partial; // ring: [WARPS][DEPTH][MOST][32]
     float *energy;                    // [WARPS][16 MT]
-    uint64_t *boxes;
+    uint64_t *barriers;
     int *stored; // [n_tiles] of the first layer
     ani_gpu_network *net;
     int lane, warp, rank, cluster, stage; // stage: how many times operands were received
@@ -52,8 +52,8 @@ template <int MT, int WARPS> struct tile {
         ring = operands + s.hidden_tiles * MT * 64;
         partial = ring + WARPS * DEPTH * MOST * 32;
         energy = (float *)(partial + (MT == 1 ? WARPS * 32 : 0));
-        boxes = (uint64_t *)(energy + WARPS * 16 * MT);
-        net = (ani_gpu_network *)(boxes + 2 * ANI_GPU_MAX_HIDDEN);
+        barriers = (uint64_t *)(energy + WARPS * 16 * MT);
+        net = (ani_gpu_network *)(barriers + 2 * ANI_GPU_MAX_HIDDEN);
         stored = (int *)(net + 1);
         lane = threadIdx.x % 32;
         warp = threadIdx.x / 32;
@@ -218,8 +218,8 @@ template <int MT, int WARPS> struct tile {
             return;
         }
         const uint32_t offset = (uint32_t)((char *)at - (char *)operands),
-                       box = (uint32_t)((char *)(boxes + stage) - (char *)operands);
-        for (int r = 0; r < cluster; r++) mail(find_peer(operands, r), offset, box, both);
+                       barrier = (uint32_t)((char *)(barriers + stage) - (char *)operands);
+        for (int r = 0; r < cluster; r++) store_async(cluster_map(operands, r), offset, barrier, both);
     }
     __device__ __forceinline__ float4 value(const uint4 *at) const
     {
@@ -235,9 +235,9 @@ template <int MT, int WARPS> struct tile {
         if (cluster == 1) return;
         if (threadIdx.x == 0) {
             int k = 0;
-            for (int l = 0; l < net->n_hidden; l++) mailbox_init(boxes + k++, net->tiles[l] * MT * 1024);
-            for (int l = net->n_hidden - 2; l >= 0; l--) mailbox_init(boxes + k++, net->tiles[l] * MT * 1024);
-            mailbox_publish();
+            for (int l = 0; l < net->n_hidden; l++) mbarrier_init_bytes(barriers + k++, net->tiles[l] * MT * 1024);
+            for (int l = net->n_hidden - 2; l >= 0; l--) mbarrier_init_bytes(barriers + k++, net->tiles[l] * MT * 1024);
+            mbarrier_init_fence();
         }
         cluster_barrier<2>();
     }
@@ -246,7 +246,7 @@ template <int MT, int WARPS> struct tile {
         if (cluster == 1)
             __syncthreads();
         else
-            mailbox_wait(boxes + stage++);
+            mbarrier_wait_bytes(barriers + stage++);
     }
 };
 

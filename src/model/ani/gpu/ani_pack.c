@@ -60,7 +60,7 @@ static float backward(const void *context, int n, int k)
 static const float *pack_padded(gpu_packer *p, const float *values, int n, double scale)
 {
     const void *device;
-    size_t bytes = sizeof(float) * (size_t)(n < ANI_GPU_WIDE ? ANI_GPU_WIDE : (n + 15) / 16 * 16);
+    size_t bytes = sizeof(float) * (size_t)(n < ANI_GPU_WGMMA_WIDTH ? ANI_GPU_WGMMA_WIDTH : (n + 15) / 16 * 16);
     float *place = gpu_pack(p, bytes, &device);
     if (place) {
         memset(place, 0, bytes);
@@ -83,7 +83,7 @@ static double largest_weight(const ani_parameters *P, const int *members, int n_
 }
 
 // Width of a hidden layer where tiles have 128 slots: one that the kernel is compiled for.
-static int wide_width(int width)
+static int padded_width(int width)
 {
     return width <= 128 ? 128 : (width + 31) / 32 * 32;
 }
@@ -92,7 +92,7 @@ static int wide_width(int width)
 // × 16 rows, of each the high parts of 8 rows (column by column, 16 bytes each), of the other 8, and then the low parts, which is
 // how products of four warps want them. Pieces of `block` columns stand together, for one tile of rows after the other. What the
 // operand lacks of `columns` and `rows` is zero.
-static const void *pack_wide(gpu_packer *p, const void *operand, int column_tiles, int row_tiles, int columns, int rows,
+static const void *pack_wgmma(gpu_packer *p, const void *operand, int column_tiles, int row_tiles, int columns, int rows,
                              int block)
 {
     const void *device;
@@ -122,12 +122,12 @@ static void pack_network(gpu_packer *p, const ani_parameters *P, const ani_gpu_s
         to->weight[l] = gpu_pack_operand(p, GPU_SPLIT_HALVES, 16 * out, 16 * in, scale, forward, &source);
         to->back[l] = gpu_pack_operand(p, GPU_SPLIT_HALVES, 16 * in, 16 * out, scale, backward, &source);
         to->bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], 1.0);
-        if (step->wide_blocks == 0) continue;
-        const int columns = wide_width(from->width[l + 1]), rows = l ? wide_width(from->width[l]) : 16 * in;
-        to->wide[l] = columns;
-        to->wide_bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], ANI_GPU_VALUE_SCALE);
-        to->wide_weight[l] = pack_wide(p, to->weight[l], 2 * out, in, columns, rows, columns);
-        to->wide_back[l] = pack_wide(p, to->back[l], 2 * in, out, rows, columns, l ? rows : 16);
+        if (step->wgmma_blocks == 0) continue;
+        const int columns = padded_width(from->width[l + 1]), rows = l ? padded_width(from->width[l]) : 16 * in;
+        to->wgmma_width[l] = columns;
+        to->wgmma_bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], ANI_GPU_VALUE_SCALE);
+        to->wgmma_weight[l] = pack_wgmma(p, to->weight[l], 2 * out, in, columns, rows, columns);
+        to->wgmma_back[l] = pack_wgmma(p, to->back[l], 2 * in, out, rows, columns, l ? rows : 16);
     }
     to->output = pack_padded(p, from->weight[to->n_hidden], from->width[to->n_hidden], 1.0);
     to->output_bias = from->bias[to->n_hidden][0];
@@ -175,8 +175,8 @@ void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *m
             const ani_network *net = &P->network[members[m]][s];
             int saved = 0;
             for (int l = 1; l < net->n_layers; l++) {
-                if (net->width[l] > ANI_GPU_WIDE) step->wide_blocks = 0;
-                if (l + 1 < net->n_layers) saved += wide_width(net->width[l]);
+                if (net->width[l] > ANI_GPU_WGMMA_WIDTH) step->wgmma_blocks = 0;
+                if (l + 1 < net->n_layers) saved += padded_width(net->width[l]);
             }
             if (saved > step->saved_columns) step->saved_columns = saved;
         }
@@ -216,10 +216,10 @@ size_t ani_gpu_arena(ani_gpu_step *step, void *base)
     PLACE(aev, slots * columns * real);
     PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
     PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
-    PLACE(saved, ((size_t)step->wide_blocks * (size_t)step->saved_columns + ANI_GPU_WIDE) * 128 * real); // read past the end
+    PLACE(saved, ((size_t)step->wgmma_blocks * (size_t)step->saved_columns + ANI_GPU_WGMMA_WIDTH) * 128 * real); // read past the end
     PLACE(energy, n * 2 * sizeof(double));
     PLACE(centre, n * 3 * sizeof(double));
-    PLACE(arrived, n * (size_t)step->gpu.neighbors.row_capacity * 4 * real);
+    PLACE(incoming_gradient, n * (size_t)step->gpu.neighbors.row_capacity * 4 * real);
 #undef PLACE
     return (p.at + 255) / 256 * 256;
 }

@@ -125,11 +125,11 @@ static __device__ __forceinline__ double add_forces(const ani_gpu_step &step, in
 {
     const gpu_step &gpu = step.gpu;
     const int n = gpu.neighbors.incoming_length[i];
-    const float4 *arrived = (const float4 *)step.arrived + (size_t)i * gpu.neighbors.row_capacity;
+    const float4 *incoming_gradient = (const float4 *)step.incoming_gradient + (size_t)i * gpu.neighbors.row_capacity;
     const double centre = lane < 3 ? step.centre[3 * (size_t)i + lane] : 0.0;
     double f[3] = {0, 0, 0};
     for (int k = lane; k < n; k += 64) { // two at once: each waits for L2
-        const float4 one = arrived[k], two = k + 32 < n ? arrived[k + 32] : make_float4(0, 0, 0, 0);
+        const float4 one = incoming_gradient[k], two = k + 32 < n ? incoming_gradient[k + 32] : make_float4(0, 0, 0, 0);
         f[0] += (double)one.x + two.x;
         f[1] += (double)one.y + two.y;
         f[2] += (double)one.z + two.z;
@@ -154,7 +154,7 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
     if (there) add_energy(step, i, lane);
     const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
 #pragma unroll 1
-    for (int pass = with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
+    for (int pass = with_forces && step.warm_code ? 0 : 1; pass < 2; pass++) {
         if (pass == 1) begin_stage(step.gpu, ANI_GPU_STAMP_FORCES);
         if (!there || !with_forces) continue;
         const double force = add_forces(step, i, lane, pass == 1);
@@ -177,11 +177,11 @@ static __global__ void __launch_bounds__(small ? GPU_SMALL_WARPS * 32 : 1024)
         for (int k = warp; k < n; k += warps) add_energy(step, first + k, lane);
     }
 #pragma unroll 1
-    for (int pass = small && with_forces && step.rehearse ? 0 : 1; pass < 2; pass++) {
+    for (int pass = small && with_forces && step.warm_code ? 0 : 1; pass < 2; pass++) {
         if (pass == 1) begin_stage(gpu, small ? ANI_GPU_STAMP_FORCES : ANI_GPU_STAMP_SUMS);
         for (int k = warp; small && k < n && with_forces; k += warps) add_forces(step, first + k, lane, pass == 1);
     }
-    if (s == 0) hand_over_report(gpu, call);
+    if (s == 0) publish_report(gpu, call);
     if (n == 0) return;
     if (small) {
         __syncthreads();

@@ -9,15 +9,15 @@
 #include "ani_gpu.h"
 #include "gpu/ptx/wgmma.cuh"
 
-static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS, OPERAND_BYTES = ROWS * ANI_GPU_WIDE * 4;
-static constexpr int K_TILES = ANI_GPU_WIDE / 16;               // of a thread's own operand
-static constexpr int SLOTS = 6, SLOT_BYTES = ANI_GPU_WIDE * 64; // 16 inputs of a layer
+static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS, OPERAND_BYTES = ROWS * ANI_GPU_WGMMA_WIDTH * 4;
+static constexpr int K_TILES = ANI_GPU_WGMMA_WIDTH / 16;               // of a thread's own operand
+static constexpr int SLOTS = 6, SLOT_BYTES = ANI_GPU_WGMMA_WIDTH * 64; // 16 inputs of a layer
 static constexpr int AHEAD = 12;                                // tiles of AEVs on their way, fewer than K_TILES
 
-struct wide_gates {
+struct ring_barriers {
     uint64_t full[SLOTS], empty[SLOTS], item_full, item_empty, constants_full, constants_empty;
     int item, unused[3];
-    float bias[ANI_GPU_WIDE], output[ANI_GPU_WIDE]; // of a layer; output: of the last
+    float bias[ANI_GPU_WGMMA_WIDTH], output[ANI_GPU_WGMMA_WIDTH]; // of a layer; output: of the last
 };
 
 // What block and item stand for.
@@ -55,8 +55,8 @@ static __device__ __forceinline__ int chunk_of(int n_tiles)
 
 struct fetcher {
     char *ring;
-    wide_gates *gates;
-    int slot, parity, turn, lane, n_tiles,
+    ring_barriers *barriers;
+    int slot, parity, phase, lane, n_tiles,
         tile[2]; // turn: of constants; tile: of AEV columns, those numbered by the lane and 32 more
 
     __device__ __forceinline__ int stored(int k) const
@@ -67,21 +67,21 @@ struct fetcher {
     // `pieces` copies of `bytes`, each lane its own.
     __device__ __forceinline__ void put(const char *from, int pieces, int bytes)
     {
-        gate_wait(gates->empty + slot, parity ^ 1);
-        if (lane == 0) gate_expect(gates->full + slot, pieces * bytes);
+        mbarrier_wait(barriers->empty + slot, parity ^ 1);
+        if (lane == 0) mbarrier_expect(barriers->full + slot, pieces * bytes);
         __syncwarp();
-        if (lane < pieces) bulk_copy(ring + slot * SLOT_BYTES + lane * bytes, from, bytes, gates->full + slot);
+        if (lane < pieces) bulk_copy(ring + slot * SLOT_BYTES + lane * bytes, from, bytes, barriers->full + slot);
         if (++slot == SLOTS) slot = 0, parity ^= 1;
     }
     __device__ __forceinline__ void put_constants(const float *bias, const float *output)
     {
-        const int bytes = ANI_GPU_WIDE * (int)sizeof(float);
-        gate_wait(&gates->constants_empty, turn ^ 1);
-        turn ^= 1;
+        const int bytes = ANI_GPU_WGMMA_WIDTH * (int)sizeof(float);
+        mbarrier_wait(&barriers->constants_empty, phase ^ 1);
+        phase ^= 1;
         if (lane > 0) return;
-        gate_expect(&gates->constants_full, output ? 2 * bytes : bytes);
-        bulk_copy(gates->bias, bias, bytes, &gates->constants_full);
-        if (output) bulk_copy(gates->output, output, bytes, &gates->constants_full);
+        mbarrier_expect(&barriers->constants_full, output ? 2 * bytes : bytes);
+        bulk_copy(barriers->bias, bias, bytes, &barriers->constants_full);
+        if (output) bulk_copy(barriers->output, output, bytes, &barriers->constants_full);
     }
 };
 
@@ -89,51 +89,51 @@ static __device__ __forceinline__ void fetch_member(fetcher &f, const ani_gpu_st
 {
     const int L = net->n_hidden, n_tiles = f.n_tiles;
     for (int l = 0; l < L; l++) {
-        const int bytes = net->wide[l] * 64, n = l ? net->wide[l - 1] / 16 : n_tiles;
-        const char *from = (const char *)net->wide_weight[l];
+        const int bytes = net->wgmma_width[l] * 64, n = l ? net->wgmma_width[l - 1] / 16 : n_tiles;
+        const char *from = (const char *)net->wgmma_weight[l];
 #pragma unroll 1
         for (int k = 0; k < n; k++) {
             f.put(from + (size_t)(l ? k : f.stored(k)) * bytes, 1, bytes);
             // Later than the weights, so that these do not wait for the layer before to be done with its constants.
-            if (k == min(n - 1, SLOTS)) f.put_constants(net->wide_bias[l], l + 1 == L ? net->output : NULL);
+            if (k == min(n - 1, SLOTS)) f.put_constants(net->wgmma_bias[l], l + 1 == L ? net->output : NULL);
         }
     }
     if (!back) return;
     for (int l = L - 1; l > 0; l--) {
-        const int bytes = net->wide[l - 1] * 64, n = net->wide[l] / 16;
-        const char *from = (const char *)net->wide_back[l];
+        const int bytes = net->wgmma_width[l - 1] * 64, n = net->wgmma_width[l] / 16;
+        const char *from = (const char *)net->wgmma_back[l];
 #pragma unroll 1
         for (int k = 0; k < n; k++) f.put(from + (size_t)k * bytes, 1, bytes);
     }
-    const int n = net->wide[0] / 16, most = chunk_of(n_tiles);
+    const int n = net->wgmma_width[0] / 16, most = chunk_of(n_tiles);
     for (int chunk = 0; chunk < n_tiles; chunk += most) {
         const int pieces = min(n_tiles - chunk, most);
-        const char *from = (const char *)net->wide_back[0] + (size_t)f.stored(chunk + min(f.lane, pieces - 1)) * n * 1024;
+        const char *from = (const char *)net->wgmma_back[0] + (size_t)f.stored(chunk + min(f.lane, pieces - 1)) * n * 1024;
 #pragma unroll 1
         for (int k = 0; k < n; k++) f.put(from + k * 1024, pieces, 1024);
     }
 }
 
-static __device__ __forceinline__ void fetch_all(const ani_gpu_step &step, char *ring, wide_gates *gates, int items, bool back)
+static __device__ __forceinline__ void fetch_all(const ani_gpu_step &step, char *ring, ring_barriers *barriers, int items, bool back)
 {
     const ani_gpu_groups &groups = *step.groups;
     const int lane = threadIdx.x % 32;
     fetcher f = {ring,
-                 gates,
+                 barriers,
                  0,
                  0,
                  0,
                  lane,
                  groups.n_tiles,
                  {groups.stored_tile[lane], groups.stored_tile[min(lane + 32, ANI_GPU_MAX_TILES - 1)]}};
-    for (int turn = 0;; turn ^= 1) {
+    for (int phase = 0;; phase ^= 1) {
         int item = 0;
         if (f.lane == 0) item = atomicAdd(&step.groups->next_item, 1);
         item = __shfl_sync(~0u, item, 0);
-        gate_wait(&gates->item_empty, turn ^ 1);
+        mbarrier_wait(&barriers->item_empty, phase ^ 1);
         if (f.lane == 0) {
-            gates->item = item;
-            gate_arrive(&gates->item_full);
+            barriers->item = item;
+            mbarrier_arrive(&barriers->item_full);
         }
         if (item >= items) return;
         const work w(step, item);
@@ -147,15 +147,15 @@ static __device__ __forceinline__ void fetch_all(const ani_gpu_step &step, char 
 struct computer {
     uint4 *operand; // [K_TILES][2][128]: this thread's
     char *ring;
-    wide_gates *gates;
-    int slot, parity, turn, lane;
+    ring_barriers *barriers;
+    int slot, parity, phase, lane;
 
     __device__ __forceinline__ void wait_for_weights() const
     {
-        gate_wait(gates->full + slot, parity);
+        mbarrier_wait(barriers->full + slot, parity);
     }
     // sum += `n` tiles of the operand times what the ring brings; with `input` they are fetched from there first.
-    template <int N> __device__ __forceinline__ void multiply(float (&sums)[ANI_GPU_WIDE / 2], int n, const uint4 *input)
+    template <int N> __device__ __forceinline__ void multiply(float (&sums)[ANI_GPU_WGMMA_WIDTH / 2], int n, const uint4 *input)
     {
         float(&sum)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
         uint4 high[2], low[2];
@@ -172,13 +172,13 @@ struct computer {
             low[d] = make_uint4(even.z, even.w, odd.z, odd.w);
         };
         const auto one = [&](int d, int k) { // three products: low × high, high × low, high × high
-            const wide_operand b = wide_operand_at(ring + slot * SLOT_BYTES, 128, 512);
-            uint64_t *empty = gates->empty + slot;
-            wide_begin();
-            wide_product(sum, low[d], b, 1);
-            wide_product(sum, high[d], wide_operand_after(b, 256), 1);
-            wide_product(sum, high[d], b, 1);
-            wide_commit();
+            const wgmma_operand b = wgmma_operand_at(ring + slot * SLOT_BYTES, 128, 512);
+            uint64_t *empty = barriers->empty + slot;
+            wgmma_begin();
+            wgmma_product(sum, low[d], b, 1);
+            wgmma_product(sum, high[d], wgmma_operand_after(b, 256), 1);
+            wgmma_product(sum, high[d], b, 1);
+            wgmma_commit();
             if (++slot == SLOTS) slot = 0, parity ^= 1;
             if (input) {
                 fetch(k + AHEAD);
@@ -186,8 +186,8 @@ struct computer {
             }
             load(d ^ 1, k + 1);
             if (k + 1 < n) wait_for_weights();
-            wide_wait<0>(); // the other four warps' products go on
-            if (lane == 0) gate_arrive(empty);
+            wgmma_wait<0>(); // the other four warps' products go on
+            if (lane == 0) mbarrier_arrive(empty);
         };
         if (input) {
             for (int k = 0; k < AHEAD; k++) fetch(k);
@@ -234,15 +234,15 @@ static __device__ __forceinline__ int from_here()
 
 // ---- what a layer's sums become, for a thread's two rows: a member's layers go through them in this order
 
-static constexpr int BLOCKS = ANI_GPU_WIDE / 32; // of columns
+static constexpr int BLOCKS = ANI_GPU_WGMMA_WIDTH / 32; // of columns
 static constexpr int STRIDE = 32 * WARPS;        // from one of a thread's slopes to the next
-typedef float layer_sums[ANI_GPU_WIDE / 2];
+typedef float layer_sums[ANI_GPU_WGMMA_WIDTH / 2];
 
 // A hidden layer: its values are the next one's operand. `saved`: slopes, for the way back.
 static __device__ __forceinline__ void finish_hidden(const computer &c, const celu &activation, const layer_sums &sum, int width,
                                                      float4 *saved, bool back)
 {
-    const float2 *bias = (const float2 *)c.gates->bias + c.lane % 4;
+    const float2 *bias = (const float2 *)c.barriers->bias + c.lane % 4;
 #pragma unroll
     for (int q = 0; q < BLOCKS; q++) {
         if (32 * q >= width) break;
@@ -260,7 +260,7 @@ static __device__ __forceinline__ void finish_hidden(const computer &c, const ce
 static __device__ __forceinline__ void finish_last(const computer &c, const celu &activation, const layer_sums &sum, int width,
                                                    float &upper, float &lower)
 {
-    const float2 *bias = (const float2 *)c.gates->bias + c.lane % 4, *output = (const float2 *)c.gates->output + c.lane % 4;
+    const float2 *bias = (const float2 *)c.barriers->bias + c.lane % 4, *output = (const float2 *)c.barriers->output + c.lane % 4;
 #pragma unroll
     for (int q = 0; q < BLOCKS; q++) {
         if (32 * q >= width) break;
@@ -346,12 +346,12 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_gpu
     for (int s = 0; s < stages; s++) {
         const bool forward = s < L, last = s == L - 1, to_input = s >= 2 * L - 1;
         const int l = forward ? s : 2 * L - 1 - s; // back: δ_{l−1} from δ_l, but from δ_1 dE/dAEV, chunk by chunk
-        const int width = to_input ? 16 * chunk : net->wide[forward ? l : l - 1];
-        const int n = s == 0 ? n_tiles : net->wide[forward ? l - 1 : to_input ? 0 : l] / 16;
+        const int width = to_input ? 16 * chunk : net->wgmma_width[forward ? l : l - 1];
+        const int n = s == 0 ? n_tiles : net->wgmma_width[forward ? l - 1 : to_input ? 0 : l] / 16;
         const int first = (s - (2 * L - 1)) * 16 * chunk; // column of dE/dAEV
         layer_sums sum;
 #pragma unroll
-        for (int j = 0; j < ANI_GPU_WIDE / 2; j++) sum[j] = 0;
+        for (int j = 0; j < ANI_GPU_WGMMA_WIDTH / 2; j++) sum[j] = 0;
         if (!forward && !to_input) saved -= width / 8 * STRIDE;
         const uint4 *input = s == 0 ? (const uint4 *)step.aev + (size_t)(w.first / 16 + warp) * n_tiles * 64 + c.lane : NULL;
         if (to_input && add && c.lane < 16) // what earlier members left, to L2
@@ -363,7 +363,7 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_gpu
         case 224: c.multiply<224>(sum, n, input); break;
         default: c.multiply<256>(sum, n, input);
         }
-        if (forward) gate_wait(&c.gates->constants_full, c.turn);
+        if (forward) mbarrier_wait(&c.barriers->constants_full, c.phase);
         if (to_input) {
             finish_input(sum, adjoint + from_here(), columns, first, min(width, columns - first), add, unit_back);
         } else if (!forward) {
@@ -376,9 +376,9 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_gpu
             if (stamps && back) step.gpu.stamps[ANI_GPU_STAMP_NETWORK_BACK] = gpu_timer();
         }
         if (forward) {
-            c.turn ^= 1;
+            c.phase ^= 1;
             __syncwarp();
-            if (c.lane == 0) gate_arrive(&c.gates->constants_empty);
+            if (c.lane == 0) mbarrier_arrive(&c.barriers->constants_empty);
         }
     }
     for (int k = 1; k < 4; k *= 2) {
@@ -397,11 +397,11 @@ static __device__ __forceinline__ void compute_all(computer &c, const ani_gpu_st
     const float share = step.gpu.call->member < 0 ? 1.0f / step.n_members : 1.0f;
     wait_for_previous();
     let_next_start();
-    for (int turn = 0;; turn ^= 1) {
-        gate_wait(&c.gates->item_full, turn);
-        const int item = c.gates->item;
+    for (int phase = 0;; phase ^= 1) {
+        mbarrier_wait(&c.barriers->item_full, phase);
+        const int item = c.barriers->item;
         __syncwarp();
-        if (c.lane == 0) gate_arrive(&c.gates->item_empty);
+        if (c.lane == 0) mbarrier_arrive(&c.barriers->item_empty);
         if (item >= items) return;
         const bool stamps = step.gpu.stamps && item == 0 && threadIdx.x == 0;
         if (stamps) step.gpu.stamps[ANI_GPU_STAMP_NETWORK] = gpu_timer();
@@ -418,40 +418,40 @@ static __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_co
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint4 *operands = shared;
     char *ring = (char *)shared + OPERAND_BYTES;
-    wide_gates *gates = (wide_gates *)(ring + SLOTS * SLOT_BYTES);
+    ring_barriers *barriers = (ring_barriers *)(ring + SLOTS * SLOT_BYTES);
     const int items = count_items(step);
     if (threadIdx.x == 0) {
         for (int k = 0; k < SLOTS; k++) {
-            gate_init(gates->full + k, 1);
-            gate_init(gates->empty + k, WARPS);
+            mbarrier_init(barriers->full + k, 1);
+            mbarrier_init(barriers->empty + k, WARPS);
         }
-        gate_init(&gates->item_full, 1);
-        gate_init(&gates->item_empty, WARPS);
-        gate_init(&gates->constants_full, 1);
-        gate_init(&gates->constants_empty, WARPS);
-        mailbox_publish();
+        mbarrier_init(&barriers->item_full, 1);
+        mbarrier_init(&barriers->item_empty, WARPS);
+        mbarrier_init(&barriers->constants_full, 1);
+        mbarrier_init(&barriers->constants_empty, WARPS);
+        mbarrier_init_fence();
     }
     __syncthreads();
     if (warp >= WARPS) {
-        wide_fewer_registers<40>();
-        if (warp == WARPS) fetch_all(step, ring, gates, items, back != 0);
+        wgmma_release_registers<40>();
+        if (warp == WARPS) fetch_all(step, ring, barriers, items, back != 0);
     } else {
-        wide_more_registers<232>();
-        computer c = {operands + warp / 4 * (K_TILES * 256) + threadIdx.x % 128, ring, gates, 0, 0, 0, lane};
+        wgmma_claim_registers<232>();
+        computer c = {operands + warp / 4 * (K_TILES * 256) + threadIdx.x % 128, ring, barriers, 0, 0, 0, lane};
         compute_all(c, step, items, back != 0);
     }
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-static const int SHARED_BYTES = OPERAND_BYTES + SLOTS * SLOT_BYTES + (int)sizeof(wide_gates);
+static const int SHARED_BYTES = OPERAND_BYTES + SLOTS * SLOT_BYTES + (int)sizeof(ring_barriers);
 
-int ani_gpu_launch_wide(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
+int ani_gpu_launch_wgmma(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return launch(wide_kernel, step->wide_blocks, THREADS, SHARED_BYTES, 1, plan->overlap, stream, *step, plan->forces);
+    return launch(wide_kernel, step->wgmma_blocks, THREADS, SHARED_BYTES, 1, plan->overlap, stream, *step, plan->forces);
 }
 
-int ani_gpu_prepare_wide(int shared_bytes, int *can)
+int ani_gpu_prepare_wgmma(int shared_bytes, int *can)
 {
     *can = 0;
     if (shared_bytes < SHARED_BYTES) return 0;

@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
     value_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const int width = first_layer ? 32 : 96;
-    const char *rows = keep_in_register((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
+    const char *rows = pin_in_register((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
     // What the sums are added to: q of the first quarter, a component of μ of the others, two features of it.
     const float *own = quarter == 0
                            ? step.q + task.slice * 16 + f
@@ -158,7 +158,7 @@ static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
     // Of κ and ū of eight edges each lane gets one: of the edge that is its quarter, or four further; in a block a row of four.
     const int mine_of = (mode == ROW_BLOCK ? (lane & 4) << 20 : lane & 4) + quarter, STEP = mode == ROW_BLOCK ? 16 : 8;
     const bool accumulate = l + 1 < step.n_layers;
-    const char *adjoint = keep_in_register((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
+    const char *adjoint = pin_in_register((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
     const float *own = (first_layer ? step.x0 + task.slice * 32 : step.state[l] + task.slice * 96) + 2 * f;
     float *out = step.sender + (task.slice * 6 + quarter) * 16 + f; // x̄ of the first three quarters, μ̄ of the last three
     const float *start = step.adjoint + place_paired<F, ADJOINT_PAIRS>(0, ADJOINT_Q + quarter, task.slice * 16 + f);
@@ -364,36 +364,36 @@ static __device__ __forceinline__ void sum_system(const painn_gpu_step &step, co
 
 // Of pairs handed in some may lack their reverses, which the report must say: the block that is the last to have looked hands it over.
 // By the first thread.
-static __device__ __forceinline__ bool looked_last(const painn_gpu_step &step)
+static __device__ __forceinline__ bool last_to_search(const painn_gpu_step &step)
 {
     __syncthreads();
     if (threadIdx.x > 0) return false;
     __threadfence();
-    const bool last = atomicAdd(&step.gpu.report->n_looked, 1) + 1 == (int)gridDim.x;
+    const bool last = atomicAdd(&step.gpu.report->n_searched, 1) + 1 == (int)gridDim.x;
     if (last) __threadfence(); // what the others have raised is seen
     return last;
 }
 
-// What ends a step. `beside_layers`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
+// What ends a step. `after_fused`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
 // through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
 // `sums_from` on sum a system's energies, which need no forces (0: these are summed elsewhere). Registers are for all that a lane asks for: with fewer it would wait for
 // one after the other.
 template <int SLICES, bool moves, bool sums>
 static __global__ void __launch_bounds__(128, 1)
-    forces_kernel(const __grid_constant__ painn_gpu_step step, int beside_layers, int sums_from)
+    forces_kernel(const __grid_constant__ painn_gpu_step step, int after_fused, int sums_from)
 {
-    if (beside_layers) let_next_start();
+    if (after_fused) let_next_start();
     const gpu_call call = *step.gpu.call;
     const bool sum = sums && (int)blockIdx.x >= sums_from;
     const int i = sum ? INT32_MAX : blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, s = blockIdx.x - sums_from;
     const bool there = i < call.n_atoms;
-    if (beside_layers && there) find_reverses(step.gpu, i);
-    const bool reports = sums && beside_layers && step.gpu.neighbors.handed_pairs ? looked_last(step) : sum && s == 0;
-    pairs_of_atom pairs(step, there ? i : 0, beside_layers && there);
+    if (after_fused && there) find_reverses(step.gpu, i);
+    const bool reports = sums && after_fused && step.gpu.neighbors.given_pairs ? last_to_search(step) : sum && s == 0;
+    pairs_of_atom pairs(step, there ? i : 0, after_fused && there);
     const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
     __syncwarp(); // what lanes do apart until here they would do apart to the end
 #pragma unroll 1
-    for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
+    for (int pass = after_fused ? 0 : 1; pass < 2; pass++) {
         const bool keep = pass == 1;
         if (keep) begin_stage(step.gpu, 1 + 4 * step.n_layers);
         if (sum && s < call.n_systems) sum_system<SLICES>(step, call, s, false, keep);
@@ -401,7 +401,7 @@ static __global__ void __launch_bounds__(128, 1)
         const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
         if (moves) move_atom(step.gpu, atom, force, keep);
     }
-    if (reports) hand_over_report(step.gpu, call);
+    if (reports) publish_report(step.gpu, call);
     if (!step.gpu.stamps || threadIdx.x > 0) return;
     uint64_t *const end = step.gpu.stamps + 2 + 4 * step.n_layers;
     if (sums && (blockIdx.x == 0 || s == 0)) end[sum ? 1 : 0] = gpu_timer();
@@ -411,15 +411,15 @@ static __global__ void __launch_bounds__(128, 1)
 // Sums of systems that are large, or whose virials are asked for: a block each, in a fixed order.
 template <int SLICES>
 static __global__ void __launch_bounds__(1024)
-    sums_kernel(const __grid_constant__ painn_gpu_step step, int with_forces, int beside_layers)
+    sums_kernel(const __grid_constant__ painn_gpu_step step, int with_forces, int after_fused)
 {
     const int s = blockIdx.x;
     const gpu_call call = *step.gpu.call;
 #pragma unroll 1
-    for (int pass = beside_layers ? 0 : 1; pass < 2; pass++) {
+    for (int pass = after_fused ? 0 : 1; pass < 2; pass++) {
         const bool keep = pass == 1;
         if (keep) begin_stage(step.gpu, 2 + 4 * step.n_layers);
-        if (s == 0 && keep) hand_over_report(step.gpu, call);
+        if (s == 0 && keep) publish_report(step.gpu, call);
         if (s < call.n_systems) sum_system<SLICES>(step, call, s, with_forces, keep);
     }
     if (step.gpu.stamps && s == 0 && threadIdx.x == 0) step.gpu.stamps[3 + 4 * step.n_layers] = gpu_timer();
@@ -482,16 +482,16 @@ int painn_gpu_launch_edges(const painn_gpu_step *step, const gpu_plan *plan, int
 
 // Where energies are summed: virials want all forces first, and in dynamics nobody looks before a graph's last step. Else beside the way
 // back; where that is of one kernel with the way forward, beside the forces.
-enum sums_place { BESIDE_FORCES, BESIDE_WAY_BACK, BEHIND_FORCES };
+enum sums_place { WITH_FORCES, DURING_BACKWARD, AFTER_FORCES };
 static sums_place place_of_sums(const painn_gpu_step *step, const gpu_plan *plan)
 {
-    if (!plan->forces || plan->virial || step->gpu.motion.n_atoms > 0) return BEHIND_FORCES;
-    return plan->whole ? BESIDE_FORCES : BESIDE_WAY_BACK;
+    if (!plan->forces || plan->virial || step->gpu.motion.n_atoms > 0) return AFTER_FORCES;
+    return plan->fused ? WITH_FORCES : DURING_BACKWARD;
 }
 
-bool painn_gpu_sums_apart(const painn_gpu_step *step, const gpu_plan *plan)
+bool painn_gpu_sums_separate(const painn_gpu_step *step, const gpu_plan *plan)
 {
-    return place_of_sums(step, plan) == BESIDE_WAY_BACK;
+    return place_of_sums(step, plan) == DURING_BACKWARD;
 }
 
 static int threads_of_sums(const gpu_plan *plan)
@@ -507,29 +507,29 @@ int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void
                   stream, quiet, 0, 0);
 }
 
-template <int SLICES> static int launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int beside_layers, void *stream)
+template <int SLICES> static int launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int after_fused, void *stream)
 {
     const int blocks = (plan->n_atoms + 3) / 4;
-    const bool moves = step->gpu.motion.n_atoms > 0, apart = painn_gpu_sums_apart(step, plan);
+    const bool moves = step->gpu.motion.n_atoms > 0, apart = painn_gpu_sums_separate(step, plan);
     int error = 0;
-    if (place_of_sums(step, plan) == BESIDE_FORCES)
+    if (place_of_sums(step, plan) == WITH_FORCES)
         return launch(forces_kernel<SLICES, false, true>, blocks + plan->n_systems, 128, 0, 1, plan->overlap, stream, *step,
-                      beside_layers, blocks);
+                      after_fused, blocks);
     if (plan->forces)
         error = launch(moves ? forces_kernel<SLICES, true, false> : forces_kernel<SLICES, false, false>, blocks, 128, 0, 1,
-                       plan->overlap, stream, *step, beside_layers, apart ? 0 : blocks);
+                       plan->overlap, stream, *step, after_fused, apart ? 0 : blocks);
     if (apart) return error;
     // Of dynamics nobody looks at the energies before a graph's last step.
     if (error == 0 && (!moves || step->gpu.motion.place + 1 == step->gpu.motion.n_steps))
         error = launch(sums_kernel<SLICES>, plan->n_systems, threads_of_sums(plan), 0, 1, plan->overlap, stream, *step,
-                       plan->forces, beside_layers);
+                       plan->forces, after_fused);
     return error;
 }
 
-int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int beside_layers, void *stream)
+int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int after_fused, void *stream)
 {
-    return step->n_features == 64 ? launch_forces<4>(step, plan, beside_layers, stream)
-                                  : launch_forces<8>(step, plan, beside_layers, stream);
+    return step->n_features == 64 ? launch_forces<4>(step, plan, after_fused, stream)
+                                  : launch_forces<8>(step, plan, after_fused, stream);
 }
 
 // Room for the table, and no more: what is left of the memory is the first cache, which the gathers want.

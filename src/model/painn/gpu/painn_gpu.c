@@ -11,7 +11,7 @@ typedef struct painn_gpu_evaluator {
     painn_gpu_step step;                             // its gpu is base.step
     int clusters_of_8, clusters_of_4, clusters_of_2; // that run at once
     int large_tiles;                                 // 1: tiles of 32 atoms fit into shared memory
-    int fused_tiles[PAINN_GPU_DOUBLED + 1]; // of 8 atoms, held at once by the kernel of all layers, for each kind of cluster
+    int fused_tiles[PAINN_GPU_TWO_TILES + 1]; // of 8 atoms, held at once by the kernel of all layers, for each kind of cluster
 } painn_gpu_evaluator;
 
 // ---- a step -------------------------------------------------------------------------------------------------------------
@@ -33,9 +33,9 @@ void painn_gpu_plan_rows(gpu_plan *plan)
 {
     enum { FEW_BLOCKS = 16, MOST_WARPS = 12 };
     plan->row_warps = plan->row_cluster = 0;
-    if (!plan->whole) return;
+    if (!plan->fused) return;
     const int tiles = (plan->n_atoms + PAINN_GPU_TILE_ATOMS - 1) / PAINN_GPU_TILE_ATOMS,
-              clusters = plan->whole == PAINN_GPU_DOUBLED ? (tiles + 1) / 2 : tiles,
+              clusters = plan->fused == PAINN_GPU_TWO_TILES ? (tiles + 1) / 2 : tiles,
               warps = (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS;
     plan->row_warps = warps < MOST_WARPS ? warps : MOST_WARPS;
     if (2 * clusters * PAINN_GPU_TILE_BLOCKS > plan->n_multiprocessors) plan->row_cluster = PAINN_GPU_TILE_BLOCKS;
@@ -45,9 +45,9 @@ static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
 {
     const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
     const gpu_plan *f = &base->forced;
-    int tiles = (plan->n_atoms + 15) / 16, wide = e->step.n_features == 128;
-    plan->cluster = !wide ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
-    const int by_four_warps = wide && base->hopper && e->large_tiles;
+    int tiles = (plan->n_atoms + 15) / 16, f128 = e->step.n_features == 128;
+    plan->cluster = !f128 ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
+    const int by_four_warps = f128 && base->hopper && e->large_tiles;
     // Products of four warps: a tile of 8 n atoms takes some 5 + 3.4 n µs of a multiprocessor for itself. The size that is done first.
     // Clusters of four blocks and more are faster where there are few atoms, or products are one instead of three.
     const int clusters_from = e->step.numbers == PAINN_GPU_SPLIT_HALVES ? 16 : 4;
@@ -63,16 +63,16 @@ static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
     }
     plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
     const int tiles_of_8 = (plan->n_atoms + 7) / 8;
-    for (int whole = PAINN_GPU_DOUBLED; whole > 0; whole--)
-        if (tiles_of_8 <= e->fused_tiles[whole]) plan->whole = whole;
-    if (f->whole == 0 || (f->whole > 0 && f->whole <= PAINN_GPU_DOUBLED && tiles_of_8 <= e->fused_tiles[f->whole]))
-        plan->whole = f->whole;
+    for (int fused = PAINN_GPU_TWO_TILES; fused > 0; fused--)
+        if (tiles_of_8 <= e->fused_tiles[fused]) plan->fused = fused;
+    if (f->fused == 0 || (f->fused > 0 && f->fused <= PAINN_GPU_TWO_TILES && tiles_of_8 <= e->fused_tiles[f->fused]))
+        plan->fused = f->fused;
     // Its places are of 32 bits, in memory that an evaluator keeps from larger systems: 3 KB an atom, 128 bytes a neighbour's gradients.
     const int64_t atoms = base->step.neighbors.atom_capacity + 1;
     if (atoms * 6 * e->step.n_features * (int64_t)sizeof(float) > UINT32_MAX ||
         atoms * base->step.neighbors.row_capacity * 32 > UINT32_MAX)
-        plan->whole = 0;
-    if (f->cluster > 0 && wide && base->capability >= 90) plan->cluster = f->cluster;
+        plan->fused = 0;
+    if (f->cluster > 0 && f128 && base->capability >= 90) plan->cluster = f->cluster;
     if (f->tile > 0) plan->tile = by_four_warps ? f->tile : 16;
     if (f->tile > 0 || f->cluster > 0) plan->four_warps = by_four_warps && plan->cluster == 1 && f->four_warps > 0;
     if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
@@ -87,18 +87,18 @@ static painn_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu)
 }
 
 // Then forces, whose kernel is there while that of all layers runs, look for the pairs' reverses themselves.
-static int in_one_kernel(const gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan)
+static int uses_fused_layers(const gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan)
 {
-    return plan->whole && step->neighbors.handed_pairs != 2 && !e->has_halo;
+    return plan->fused && step->neighbors.given_pairs != 2 && !e->has_halo;
 }
 
 static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
     CUDA_TRY(gpu_launch_neighbors(step, plan, stream), "launching the neighbour search");
-    if (plan->forces && !in_one_kernel(e, step, plan)) {
+    if (plan->forces && !uses_fused_layers(e, step, plan)) {
         // Rows of arriving pairs are what the layers' reverse goes by; indices of reverses only the forces need.
-        cudaStream_t side = step->neighbors.handed_pairs == 2 ? stream : e->side;
+        cudaStream_t side = step->neighbors.given_pairs == 2 ? stream : e->side;
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(side, e->forked, 0), "forking");
         CUDA_TRY(gpu_launch_reverse(step, plan, side), "launching the reverse pairs");
@@ -123,14 +123,14 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
 {
     mlff_status status = MLFF_OK;
     const painn_gpu_step full = step_of(e, gpu), *step = &full;
-    const int L = step->n_layers, whole = in_one_kernel(e, gpu, plan), apart = painn_gpu_sums_apart(step, plan);
-    if (whole) CUDA_TRY(painn_gpu_launch_layers(step, plan, stream), "launching the layers");
-    for (int l = 0; l < L && !whole; l++) {
+    const int L = step->n_layers, fused = uses_fused_layers(e, gpu, plan), separate = painn_gpu_sums_separate(step, plan);
+    if (fused) CUDA_TRY(painn_gpu_launch_fused(step, plan, stream), "launching the layers");
+    for (int l = 0; l < L && !fused; l++) {
         CUDA_TRY(painn_gpu_launch_message(step, plan, l, stream), "launching a message");
-        CUDA_TRY(painn_gpu_launch_mix(step, plan, l, 0, stream), "launching an update");
+        CUDA_TRY(painn_gpu_launch_update(step, plan, l, 0, stream), "launching an update");
         if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
     }
-    if (apart) {
+    if (separate) {
         // Beside the way back, behind the reverse pairs.
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(e->side, e->forked, 0), "forking");
@@ -138,15 +138,15 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
         CUDA_TRY(cudaEventRecord(e->joined, e->side), "joining");
     }
     if (plan->forces) {
-        for (int l = L - 1; l >= 0 && !whole; l--) {
+        for (int l = L - 1; l >= 0 && !fused; l--) {
             CUDA_TRY(painn_gpu_launch_edges(step, plan, l, stream), "launching a message's reverse");
             if (l == 0) break;
             PLUGIN_TRY(exchange(e, step, 0, l, stream));
-            CUDA_TRY(painn_gpu_launch_mix(step, plan, l, 1, stream), "launching an update's reverse");
+            CUDA_TRY(painn_gpu_launch_update(step, plan, l, 1, stream), "launching an update's reverse");
         }
-        if (!whole || apart) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
+        if (!fused || separate) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
     }
-    CUDA_TRY(painn_gpu_launch_forces(step, plan, whole, stream), "launching the forces");
+    CUDA_TRY(painn_gpu_launch_forces(step, plan, fused, stream), "launching the forces");
 done:
     return status;
 }
@@ -213,7 +213,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (!painn_gpu_supported(parameters))
         return host.fail(
             MLFF_ERR_UNSUPPORTED,
-            "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
+            "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as f128; use --device cpu",
             model->name);
     painn_gpu_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
@@ -244,8 +244,8 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     PLUGIN_TRY(gpu_evaluator_upload(base, pack_painn, &(packed_painn){described, &e->step}));
     base->step = e->step.gpu;
     base->atom_limit = INT32_MAX / PAINN_GPU_INTERVALS; // an atom and an interval share 32 bits
-    for (int whole = PAINN_GPU_DOUBLED; base->hopper && whole > 0; whole--)
-        e->fused_tiles[whole] = painn_gpu_prepare_layers(&e->step, whole);
+    for (int fused = PAINN_GPU_TWO_TILES; base->hopper && fused > 0; fused--)
+        e->fused_tiles[fused] = painn_gpu_prepare_fused(&e->step, fused);
     PLUGIN_TRY(create_stages(e));
     *evaluator_out = base;
     e = NULL;

@@ -56,11 +56,11 @@ typedef struct painn_gpu_layer {
 
 /* The kernel of all layers. Operands of a tile in its blocks' shared memory, and a ring for weights; in pieces (of a lane). */
 enum {
-    PAINN_GPU_LAYERS_F = 128,
+    PAINN_GPU_FUSED_F = 128,
     PAINN_GPU_TILE_ATOMS = 8,
     PAINN_GPU_TILE_BLOCKS = 8,
-    PAINN_GPU_MEETING = 32,                        /* words from one count to the next */
-    PAINN_GPU_UNIT = PAINN_GPU_LAYERS_F / 16 * 32, /* F features: q, three of region A, n, three of B */
+    PAINN_GPU_COUNTER_STRIDE = 32,                        /* words from one count to the next */
+    PAINN_GPU_UNIT = PAINN_GPU_FUSED_F / 16 * 32, /* F features: q, three of region A, n, three of B */
     PAINN_GPU_AT_Q = 0,
     PAINN_GPU_AT_A = PAINN_GPU_UNIT,
     PAINN_GPU_AT_N = 4 * PAINN_GPU_UNIT,
@@ -82,7 +82,7 @@ typedef struct painn_gpu_product {
     int32_t position;     /* in the ring */
     int32_t after;        /* the product that must have read its weights before these may come; −1: none */
     int32_t ranks;        /* blocks with features of their own, in turn */
-    int32_t mail, early;  /* halves of F features that come before it, and before these */
+    int32_t operand, early;  /* halves of F features that come before it, and before these */
     int32_t warps, parts; /* that work on it, and that have a part for others of a sum */
 } painn_gpu_product;
 
@@ -116,26 +116,26 @@ typedef struct painn_gpu_step {
     float *saved;         /* [layers][10][n_atoms/16][F/8][32][4] */
     float *edge_gradient; /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
     float *raw_energy;    /* [F/16][n_atoms] by 8 hidden features of the readout, without its bias */
-    uint32_t *meeting;    /* [8][PAINN_GPU_MEETING] each counts blocks of one rank at barriers of the kernel of all layers */
+    uint32_t *exchange_count;    /* [8][PAINN_GPU_COUNTER_STRIDE] each counts blocks of one rank at barriers of the kernel of all layers */
 } painn_gpu_step;
 
 /* Clusters of the kernel of all layers: 16 blocks for two tiles, if these are all; 8 for one tile; 8 for two. */
-enum { PAINN_GPU_PAIRED = 1, PAINN_GPU_APART, PAINN_GPU_DOUBLED };
+enum { PAINN_GPU_CLUSTER_OF_TWO = 1, PAINN_GPU_ONE_TILE, PAINN_GPU_TWO_TILES };
 
 int painn_gpu_launch_message(const painn_gpu_step *step, const gpu_plan *plan, int layer, void *stream);
 int painn_gpu_launch_edges(const painn_gpu_step *step, const gpu_plan *plan, int layer, void *stream);
 /* back: the reverse of message network `layer` and update `layer` − 1. */
-int painn_gpu_launch_mix(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
+int painn_gpu_launch_update(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
 /* All layers at once, instead of messages, edges and mixes; only of pairs that have their reverses. */
-int painn_gpu_launch_layers(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
+int painn_gpu_launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
 /* Whether energies of systems are not summed with or behind the forces, but by painn_gpu_launch_sums, once the last layer's are there. */
-bool painn_gpu_sums_apart(const painn_gpu_step *step, const gpu_plan *plan);
+bool painn_gpu_sums_separate(const painn_gpu_step *step, const gpu_plan *plan);
 int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
-/* beside_layers: follows the kernel of all layers, beside which it looks for the pairs' reverses itself. */
-int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int beside_layers, void *stream);
+/* after_fused: follows the kernel of all layers, beside which it looks for the pairs' reverses itself. */
+int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int after_fused, void *stream);
 /* Its parts, compiled one by one. */
-int painn_gpu_launch_mix_tf32(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
-int painn_gpu_launch_mix_bf16(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
+int painn_gpu_launch_update_tf32(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
+int painn_gpu_launch_update_bf16(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
 int painn_gpu_prepare_node_tf32(int n_features);
 int painn_gpu_prepare_node_bf16(int n_features);
 int painn_gpu_clusters_at_once_tf32(int cluster);
@@ -144,7 +144,7 @@ int painn_gpu_clusters_at_once_bf16(int cluster);
 int painn_gpu_prepare_node(int numbers, int n_features);
 int painn_gpu_prepare_edge(void);
 /* Tiles that the kernel of all layers holds at once in these clusters; 0: it does not fit this model or GPU. */
-int painn_gpu_prepare_layers(const painn_gpu_step *step, int whole);
+int painn_gpu_prepare_fused(const painn_gpu_step *step, int whole);
 /* Tiles that are worked on at once by clusters of 2, 4 or 8 blocks. */
 int painn_gpu_clusters_at_once(int numbers, int cluster);
 

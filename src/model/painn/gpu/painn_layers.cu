@@ -32,7 +32,7 @@ enum { AT_B_BAR = PAINN_GPU_AT_A + UNIT }; // where q̄'' has come, the others o
 // With two tiles a warp has two of these parts, in the order of products: what it waits for never waits for what it does later.
 // Warps that finish sums of both tiles at the same time are of different schedulers.
 enum { TILE_1 = 16, NONE = 13 }; // + a part of the second tile; none, on the way forward
-static __constant__ unsigned char parts_forward[LAYERS_WARPS][2] = {{0, TILE_1 + WARPS_X},
+static __constant__ unsigned char parts_forward[FUSED_WARPS][2] = {{0, TILE_1 + WARPS_X},
                                                                     {1, TILE_1 + WARPS_X + 1},
                                                                     {2, TILE_1 + WARPS_X + 2},
                                                                     {TILE_1 + 7, WARP_MU},
@@ -48,7 +48,7 @@ static __constant__ unsigned char parts_forward[LAYERS_WARPS][2] = {{0, TILE_1 +
                                                                     {7, TILE_1 + WARP_T},
                                                                     {TILE_1 + 3, WARP_T},
                                                                     {WARP_FETCH, NONE}};
-static __constant__ unsigned char parts_back[LAYERS_WARPS][2] = {{TILE_1 + 3, TILE_1 + WARPS_MU_BAR + 2},
+static __constant__ unsigned char parts_back[FUSED_WARPS][2] = {{TILE_1 + 3, TILE_1 + WARPS_MU_BAR + 2},
                                                                  {TILE_1 + 13, TILE_1 + WARPS_MU_BAR + 1},
                                                                  {TILE_1 + 12, TILE_1 + WARPS_MU_BAR},
                                                                  {3, WARPS_MU_BAR + 2},
@@ -65,16 +65,16 @@ static __constant__ unsigned char parts_back[LAYERS_WARPS][2] = {{TILE_1 + 3, TI
                                                                  {WARP_Q_BAR, WARP_Q_PRIME},
                                                                  {WARP_FETCH, WARP_FETCH}};
 
-template <typename Numbers, int TILES, bool paired> struct layers : layers_block<Numbers, TILES, paired> {
-    typedef layers_block<Numbers, TILES, paired> block;
-    using block::activate, block::adjoint_of, block::arrive, block::bias, block::choose, block::early_mail_of, block::exchanged,
-        block::fetch, block::ask, block::first, block::gates, block::give_part, block::kept, block::lane, block::mail_of,
-        block::meet, block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::product_of,
+template <typename Numbers, int TILES, bool paired> struct layers : fused_block<Numbers, TILES, paired> {
+    typedef fused_block<Numbers, TILES, paired> block;
+    using block::activate, block::adjoint_of, block::arrive, block::bias, block::choose, block::early_barrier, block::exchanged,
+        block::fetch, block::ask, block::first, block::barriers, block::give_part, block::kept, block::lane, block::operand_barrier,
+        block::exchange_features, block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::product_of,
         block::products, block::put, block::q_bar, block::rank, block::row, block::row_length, block::set_own, block::slope,
         block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts, block::wait_for, block::warp,
         block::weights, block::ATOM_WARPS;
     typedef typename block::factors factors;
-    using block::layers_block;
+    using block::fused_block;
 
     // Part k of what this warp does, and the tile it is about.
     template <bool way_back> __device__ __forceinline__ int take_part(int k)
@@ -99,7 +99,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         } else if (role % 4 == 3) {
             f.block = 1;
             f.from += role / 4 * UNIT;
-            gate_wait(&gates[V].part, 0); // V comes first: both want to read much of shared memory
+            mbarrier_wait(&barriers[V].part, 0); // V comes first: both want to read much of shared memory
         } else if (role == WARP_G) {
             f = {V + TO_G, 2 * K_TILES, 0, K_TILES, PAINN_GPU_AT_N, PAINN_GPU_AT_Q, false};
             b = bias(products[f.product], 0);
@@ -109,9 +109,9 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
             const painn_gpu_product &p = products[f.product];
             if (last) {
                 if (rank >= p.ranks) { // has no hidden features; but nothing may come for a block that has left
-                    gate_wait(&weights[f.product].weights, 0);
-                    mailbox_wait(&gates[f.product].mail);
-                    arrive(gates[f.product].done);
+                    mbarrier_wait(&weights[f.product].weights, 0);
+                    mbarrier_wait_bytes(&barriers[f.product].operand);
+                    arrive(barriers[f.product].done);
                     return;
                 }
                 const int atom = first + 2 * (lane % 4);
@@ -137,7 +137,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         } else {
             return;
         }
-        product_gates &gate = gates[f.product];
+        product_barriers &barrier = barriers[f.product];
         float4 v = multiply(f) + b, e = b;
         int at = -1; // of what is mailed
         if (role == WARP_G || role == WARP_H) {
@@ -153,23 +153,23 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
                 if (role == WARP_G) at = PAINN_GPU_AT_B;
             }
         } else if (role == WARP_Q) {
-            gate_wait(&gate.part, 0);
+            mbarrier_wait(&barrier.part, 0);
             v = v + exchanged[lane];
             set_own(0, v);
             at = PAINN_GPU_AT_Q;
         } else if (role < 3) {
             kept(l, role) = v;
-            give_part(gate, role, v * v);
+            give_part(barrier, role, v * v);
             if (role == 0) {
-                v = take_parts(gate, v * v, 3) + splat(step.epsilon);
+                v = take_parts(barrier, v * v, 3) + splat(step.epsilon);
                 v = v * map4(rsqrtf, v);
                 at = PAINN_GPU_AT_N;
             }
         } else if (role == WARP_T) {
-            give_part(gate, 0, v * t);
+            give_part(barrier, 0, v * t);
             kept(l, 8) = v;
         }
-        if (at >= 0) put(mail_of(f.product + 1), at, v);
+        if (at >= 0) put(operand_barrier(f.product + 1), at, v);
         if (role % 4 == 3) {
             kept(l, 3 + role / 4) = v;
         } else if (role == WARP_MU) {
@@ -185,7 +185,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         } else if (last && role == WARP_H) {
             write_energies(e);
         }
-        arrive(gate.done);
+        arrive(barrier.done);
     }
     // Of the atoms, by eight hidden features.
     __device__ __forceinline__ void write_energies(float4 e) const
@@ -217,14 +217,14 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         float4 a = splat(0), b = a, t = a;
         if (role < 3 || role == WARP_GATE) {
             // What is mailed before the product, or without one: B̄, or Σ μ̄∘B.
-            int at = PAINN_GPU_AT_B + 2 * UNIT, box = mail_of(G_bar);
+            int at = PAINN_GPU_AT_B + 2 * UNIT, barrier = operand_barrier(G_bar);
             if (role == WARP_GATE) {
                 if (last) return;
 #pragma unroll 1
                 for (int c = 0; c < 3; c++) t = fma4(sum_of(3 + c), kept(l, 3 + c), t);
             } else {
                 at = AT_B_BAR + role * UNIT;
-                box = early_mail_of(G_bar + 2);
+                barrier = early_barrier(G_bar + 2);
                 wait_for(V);
                 wait_for(V + TO_Q);
                 a = splat(step.epsilon);
@@ -237,7 +237,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
                 if (!last) t = fma4(sum_of(3 + role), kept(l, 7), t);
                 b = b * kept(l, 3 + role);
             }
-            put(box, at, t);
+            put(barrier, at, t);
             if (role == WARP_GATE) return;
         } else if (hidden) {
             if (which >= parts || (last && hidden_above)) return;
@@ -265,17 +265,17 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
             if (role == WARP_FETCH) fetch(G_bar + 1, step.n_products);
             return;
         }
-        product_gates &gate = gates[f.product];
+        product_barriers &barrier = barriers[f.product];
         const float4 sum = multiply(f);
         float4 v = sum + b;
         int at = PAINN_GPU_AT_B, units = 1;
         if (hidden) {
             if (which > 0) {
-                give_part(gate, which, sum);
+                give_part(barrier, which, sum);
                 units = 0;
             } else {
-                arrive(gate.part);
-                v = take_parts(gate, sum, parts) * a;
+                arrive(barrier.part);
+                v = take_parts(barrier, sum, parts) * a;
                 at = hidden_above ? PAINN_GPU_AT_Q : PAINN_GPU_AT_A;
             }
         } else if (role == WARP_Q_BAR) {
@@ -286,21 +286,21 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
             at += role * UNIT;
         } else {
             const int c = mu_bar ? 1 + which : 0;
-            block::template write<ADJOINT_PAIRS>(block::adjoints_at(block::meeting_back(l)), c, v, block::meeting_back(l));
+            block::template write<ADJOINT_PAIRS>(block::adjoints_at(block::exchange_back(l)), c, v, block::exchange_back(l));
             set_own(c, v);
             units = 0;
         }
 #pragma unroll 1
         for (; units > 0; units--) {
-            put(mail_of(f.product + 1), at, v);
+            put(operand_barrier(f.product + 1), at, v);
             at += UNIT;
             v = v * t;
         }
-        arrive(gate.done); // of q̄'' as well: its mail goes before that of B̄
+        arrive(barrier.done); // of q̄'' as well: its mail goes before that of B̄
     }
 
     // ---- messages: of one tile two warps an atom, each with half of its edges; of two tiles a warp an atom
-    static const int WARPS_OF_TILE = LAYERS_WARPS / TILES;
+    static const int WARPS_OF_TILE = FUSED_WARPS / TILES;
     // Which share of its atom's edges a warp has: of a scheduler's warps, every fourth, two have the first, which may have more.
     __device__ __forceinline__ int share_of_edges() const
     {
@@ -312,21 +312,21 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         return warp % WARPS_OF_TILE / ATOM_WARPS;
     }
     // Four sums of a tile are mailed by as many groups of its warps, to all blocks: which one by this warp.
-    __device__ __forceinline__ int mailed_sum() const
+    __device__ __forceinline__ int sent_sum() const
     {
         return warp % WARPS_OF_TILE / (WARPS_OF_TILE / 4);
     }
-    __device__ __forceinline__ void mail_sum(int box, int at) const
+    __device__ __forceinline__ void send_sum(int barrier, int at) const
     {
         const int BLOCKS = PAINN_GPU_TILE_BLOCKS / (WARPS_OF_TILE / 4);
-        block::template put_some<BLOCKS>(box, at, sum_of(mailed_sum()), warp % (WARPS_OF_TILE / 4) * BLOCKS);
+        block::template put_some<BLOCKS>(barrier, at, sum_of(sent_sum()), warp % (WARPS_OF_TILE / 4) * BLOCKS);
     }
 
     __device__ __forceinline__ void message(int l)
     {
         const bool first_layer = l == 0; // μ is zero, and x a function of the element
         const int stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
-        choose(make_anew(warp / WARPS_OF_TILE));
+        choose(recompute(warp / WARPS_OF_TILE));
         const int i = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
         typedef value_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
@@ -338,7 +338,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         if (start < length) ask(table, entries, mine_of_row);
         const typename block::slices elements = {(float *)step.x0 + rank * 32, K_TILES * 32},
                                      rows = block::template slices_of<STATE_PAIRS>(step.state[l], l - 1);
-        if (!first_layer) meet(l - 1);
+        if (!first_layer) exchange_features(l - 1);
         stamp(stage_message(l));
         float4 x[3]; // of two features: q, R; μ_x, μ_y; μ_z, x^μ
         x[0] = x[1] = x[2] = make_float4(0, 0, 0, 0);
@@ -386,15 +386,15 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
         *(float2 *)(sums + share_of_edges() * EDGE_SUMS + at) = mine;
         if (first_layer) cluster_wait(); // for all mailboxes to be set up
         __syncthreads();
-        const int c = mailed_sum(), n = product_of(l, TO_V);
-        mail_sum(c == 0 ? early_mail_of(n + 1) : mail_of(n), c == 0 ? PAINN_GPU_AT_Q : PAINN_GPU_AT_A + (c - 1) * UNIT);
+        const int c = sent_sum(), n = product_of(l, TO_V);
+        send_sum(c == 0 ? early_barrier(n + 1) : operand_barrier(n), c == 0 ? PAINN_GPU_AT_Q : PAINN_GPU_AT_A + (c - 1) * UNIT);
     }
 
     __device__ __forceinline__ void message_back(int l)
     {
         const bool first_layer = l == 0;
         const int stride = 4 * ATOM_WARPS, start = 4 * share_of_edges();
-        choose(make_anew(warp / WARPS_OF_TILE));
+        choose(recompute(warp / WARPS_OF_TILE));
         const int j = first + atom_of(), quarter = lane / 8, f = 2 * (lane % 8);
         typedef filter_table<false, Numbers::PRODUCTS == 1> table_type;
         const table_type table(step.layer[l], NULL, rank);
@@ -412,14 +412,14 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
             back.load(first_layer ? step.x0 + ((size_t)step.gpu.neighbors.species[j] * K_TILES + rank) * 32 + 2 * f
                                   : step.state[l] + ((size_t)j * K_TILES + rank) * 96 + 2 * f,
                       first_layer);
-        const int meeting = block::meeting_back(l);
-        const typename block::slices rows = block::template slices_of<ADJOINT_PAIRS>(block::adjoints_at(meeting), meeting);
+        const int exchange = block::exchange_back(l);
+        const typename block::slices rows = block::template slices_of<ADJOINT_PAIRS>(block::adjoints_at(exchange), exchange);
         // What the table has is far, and depends on no neighbour; but for pairs of halves there are no registers where neighbours are
         // far too.
         const bool ahead = paired || Numbers::PRODUCTS == 1;
         const float4 *const mine_of_row = row + start + quarter;
         if (ahead && start < length) ask(table, entries, mine_of_row);
-        meet(meeting);
+        exchange_features(exchange);
         stamp(stage_edges(step.n_layers, l));
         float4 bar0 = make_float4(0, 0, 0, 0), bar1 = bar0; // q̄', μ̄'_x; μ̄'_y, μ̄'_z
         float before = 0;
@@ -472,19 +472,19 @@ template <typename Numbers, int TILES, bool paired> struct layers : layers_block
             *(float2 *)(sums + share + (2 + quarter) * FEATURES + at) = mine[1];
         }
         __syncthreads();
-        if (mailed_sum() < 3) mail_sum(mail_of(adjoint_of(l, TO_H_BAR)), PAINN_GPU_AT_A + mailed_sum() * UNIT);
+        if (sent_sum() < 3) send_sum(operand_barrier(adjoint_of(l, TO_H_BAR)), PAINN_GPU_AT_A + sent_sum() * UNIT);
     }
 };
 
 template <typename Numbers, int TILES, bool paired>
-static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
+static __global__ void __launch_bounds__(FUSED_WARPS * 32, 1)
     layers_kernel(const __grid_constant__ painn_gpu_step step, int forces)
 {
     DYNAMIC_SHARED(shared);
     layers<Numbers, TILES, paired> n(step, shared, forces);
     n.prepare();
     begin_stage(step.gpu, stage_message(0));
-    n.turn = *(volatile uint32_t *)n.count_of_meetings() & 0x80000000u;
+    n.phase = *(volatile uint32_t *)n.exchange_counter() & 0x80000000u;
     const int L = step.n_layers;
     if (n.first >= n.n_atoms) {
         cluster_wait();
@@ -493,7 +493,7 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     }
 #pragma unroll 1
     for (int round = 0; round < L; round++) {
-        const int l = make_anew(round);
+        const int l = recompute(round);
         n.message(l);
         n.stamp(stage_message(l) + 1);
 #pragma unroll 1
@@ -502,7 +502,7 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
     if (!forces) return;
 #pragma unroll 1
     for (int round = L - 1; round >= 0; round--) {
-        const int l = make_anew(round);
+        const int l = recompute(round);
 #pragma unroll 1
         for (int k = 0; k < TILES; k++) n.back(l, n.template take_part<true>(k));
         n.message_back(l);
@@ -513,32 +513,32 @@ static __global__ void __launch_bounds__(LAYERS_WARPS * 32, 1)
 // ---- launches -------------------------------------------------------------------------------------------------------
 
 template <typename Numbers, int TILES, bool paired>
-static int launch_layers(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
+static int launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
 {
     const int tiles = (plan->n_atoms + PAINN_GPU_TILE_ATOMS - 1) / PAINN_GPU_TILE_ATOMS,
               n_blocks = (tiles + TILES - 1) / TILES * PAINN_GPU_TILE_BLOCKS;
-    return launch(layers_kernel<Numbers, TILES, paired>, n_blocks, LAYERS_WARPS * 32,
-                  layers_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)), paired ? n_blocks : PAINN_GPU_TILE_BLOCKS,
+    return launch(layers_kernel<Numbers, TILES, paired>, n_blocks, FUSED_WARPS * 32,
+                  fused_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)), paired ? n_blocks : PAINN_GPU_TILE_BLOCKS,
                   plan->overlap | (paired ? 0 : LAUNCH_TOGETHER), stream, *step, plan->forces);
 }
-template <typename Numbers> static int launch_layers(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
+template <typename Numbers> static int launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return plan->whole == PAINN_GPU_DOUBLED ? launch_layers<Numbers, 2, false>(step, plan, stream)
-           : plan->whole == PAINN_GPU_APART ? launch_layers<Numbers, 1, false>(step, plan, stream)
-                                            : launch_layers<Numbers, 1, true>(step, plan, stream);
+    return plan->fused == PAINN_GPU_TWO_TILES ? launch_fused<Numbers, 2, false>(step, plan, stream)
+           : plan->fused == PAINN_GPU_ONE_TILE ? launch_fused<Numbers, 1, false>(step, plan, stream)
+                                            : launch_fused<Numbers, 1, true>(step, plan, stream);
 }
 
-int painn_gpu_launch_layers(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
+int painn_gpu_launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return step->numbers == PAINN_GPU_BFLOATS  ? launch_layers<single_numbers<true>>(step, plan, stream)
-           : step->numbers == PAINN_GPU_HALVES ? launch_layers<single_numbers<false>>(step, plan, stream)
-                                               : launch_layers<split_halves>(step, plan, stream);
+    return step->numbers == PAINN_GPU_BFLOATS  ? launch_fused<single_numbers<true>>(step, plan, stream)
+           : step->numbers == PAINN_GPU_HALVES ? launch_fused<single_numbers<false>>(step, plan, stream)
+                                               : launch_fused<split_halves>(step, plan, stream);
 }
 
 // How many clusters of so many blocks run at once.
-template <typename Numbers, int TILES, bool paired> static int prepare_layers(const painn_gpu_step *step)
+template <typename Numbers, int TILES, bool paired> static int prepare_fused(const painn_gpu_step *step)
 {
-    const int bytes = layers_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)),
+    const int bytes = fused_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)),
               cluster = (paired ? 2 : 1) * PAINN_GPU_TILE_BLOCKS;
     const auto set = [](cudaFuncAttribute attribute, int value) {
         return cudaFuncSetAttribute(layers_kernel<Numbers, TILES, paired>, attribute, value) == cudaSuccess;
@@ -546,20 +546,20 @@ template <typename Numbers, int TILES, bool paired> static int prepare_layers(co
     const bool can = set(cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) &&
                      (!paired || set(cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     cudaGetLastError();
-    return can ? clusters_at_once(layers_kernel<Numbers, TILES, paired>, cluster, LAYERS_WARPS * 32, bytes) : 0;
+    return can ? clusters_at_once(layers_kernel<Numbers, TILES, paired>, cluster, FUSED_WARPS * 32, bytes) : 0;
 }
-template <typename Numbers> static int prepare_layers(const painn_gpu_step *step, int whole)
+template <typename Numbers> static int prepare_fused(const painn_gpu_step *step, int whole)
 {
-    return whole == PAINN_GPU_DOUBLED                   ? 2 * prepare_layers<Numbers, 2, false>(step)
-           : whole == PAINN_GPU_APART                   ? prepare_layers<Numbers, 1, false>(step)
-           : prepare_layers<Numbers, 1, true>(step) > 0 ? 2
+    return whole == PAINN_GPU_TWO_TILES                   ? 2 * prepare_fused<Numbers, 2, false>(step)
+           : whole == PAINN_GPU_ONE_TILE                   ? prepare_fused<Numbers, 1, false>(step)
+           : prepare_fused<Numbers, 1, true>(step) > 0 ? 2
                                                         : 0;
 }
 
-int painn_gpu_prepare_layers(const painn_gpu_step *step, int whole)
+int painn_gpu_prepare_fused(const painn_gpu_step *step, int whole)
 {
     if (!step->n_products) return 0;
-    return step->numbers == PAINN_GPU_BFLOATS  ? prepare_layers<single_numbers<true>>(step, whole)
-           : step->numbers == PAINN_GPU_HALVES ? prepare_layers<single_numbers<false>>(step, whole)
-                                               : prepare_layers<split_halves>(step, whole);
+    return step->numbers == PAINN_GPU_BFLOATS  ? prepare_fused<single_numbers<true>>(step, whole)
+           : step->numbers == PAINN_GPU_HALVES ? prepare_fused<single_numbers<false>>(step, whole)
+                                               : prepare_fused<split_halves>(step, whole);
 }

@@ -9,8 +9,8 @@
 #include "painn_tile.cuh"
 
 enum {
-    LAYERS_WARPS = 16,
-    K_TILES = PAINN_GPU_LAYERS_F / 16,          // of F features
+    FUSED_WARPS = 16,
+    K_TILES = PAINN_GPU_FUSED_F / 16,          // of F features
     UNIT = PAINN_GPU_UNIT,                      // pieces of F features of the tile, as operand
     ATOM_ROW = 20,                              // floats of an atom's features in shared memory: without bank conflicts
     FEATURES = PAINN_GPU_TILE_ATOMS * ATOM_ROW, // floats of one component
@@ -22,11 +22,11 @@ enum {
 };
 
 // Who does what is said in painn_layers.cu; the weights' way is one thread's of this warp.
-enum { WARP_FETCH = LAYERS_WARPS - 1 };
+enum { WARP_FETCH = FUSED_WARPS - 1 };
 
 // Of a product, each used once.
-struct product_gates {
-    uint64_t mail, early; // mailboxes; what comes before the rest of an operand
+struct product_barriers {
+    uint64_t operand, early; // mailboxes; what comes before the rest of an operand
     uint64_t weights;     // there, as the first tile's gates say for all tiles
     uint64_t part;        // sums that warps exchange
     uint64_t done;        // what it leaves for other warps, its weights read
@@ -34,20 +34,20 @@ struct product_gates {
 
 // Floats of each tile of a block: three sums that warps exchange, q̄'', q and μ or q̄ and μ̄, sums over edges.
 template <int TILES> constexpr int tile_floats = 4 * 32 * 4 + 4 * FEATURES + 2 / TILES *EDGE_SUMS;
-template <int TILES, bool paired> static int layers_bytes(const painn_gpu_step *step, int piece_bytes)
+template <int TILES, bool paired> static int fused_bytes(const painn_gpu_step *step, int piece_bytes)
 {
-    return (TILES * PAINN_GPU_OPERANDS + PAINN_GPU_RING) * piece_bytes + LAYERS_WARPS * 2 * 32 * 16 +
+    return (TILES * PAINN_GPU_OPERANDS + PAINN_GPU_RING) * piece_bytes + FUSED_WARPS * 2 * 32 * 16 +
            TILES * (tile_floats<TILES> * 4 + step->n_layers * PAINN_GPU_SAVED * 32 * 16) +
-           step->n_products * (int)(TILES * sizeof(product_gates) + sizeof(painn_gpu_product)) + (paired ? NEAR_BYTES : 0);
+           step->n_products * (int)(TILES * sizeof(product_barriers) + sizeof(painn_gpu_product)) + (paired ? NEAR_BYTES : 0);
 }
 
 // Weights of 16 features and 16 of k, of all lanes, as operand A.
 template <typename Numbers> struct weights_tile {
-    uint4 part[Numbers::wide::PARTS]; // high, low
+    uint4 part[Numbers::stored::PARTS]; // high, low
     __device__ __forceinline__ void load(const uint4 *at)
     {
 #pragma unroll
-        for (int k = 0; k < Numbers::wide::PARTS; k++) part[k] = at[32 * k];
+        for (int k = 0; k < Numbers::stored::PARTS; k++) part[k] = at[32 * k];
     }
 };
 // Their products with 8 atoms.
@@ -64,20 +64,20 @@ static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const wei
     product<bfloat>(sum[0], w.part[0], v.x, v.y);
 }
 // Sums of features × atoms as an operand of atoms: the tensor cores want features in pairs.
-static __device__ __forceinline__ uint4 pack_turned(float4 v, split_halves)
+static __device__ __forceinline__ uint4 pack_transposed(float4 v, split_halves)
 {
     const uint32_t lower = pack_half2(v.x, v.y), upper = pack_half2(v.z, v.w);
     const float2 a = unpack_half2(lower), b = unpack_half2(upper);
-    return make_uint4(turn_tile(lower), turn_tile(upper), turn_tile(pack_half2(v.x - a.x, v.y - a.y)),
-                      turn_tile(pack_half2(v.z - b.x, v.w - b.y)));
+    return make_uint4(transpose_tile(lower), transpose_tile(upper), transpose_tile(pack_half2(v.x - a.x, v.y - a.y)),
+                      transpose_tile(pack_half2(v.z - b.x, v.w - b.y)));
 }
-template <bool bfloat> static __device__ __forceinline__ uint2 pack_turned(float4 v, single_numbers<bfloat>)
+template <bool bfloat> static __device__ __forceinline__ uint2 pack_transposed(float4 v, single_numbers<bfloat>)
 {
-    return make_uint2(turn_tile(bfloat ? pack_bfloat2(v.x, v.y) : pack_half2(v.x, v.y)),
-                      turn_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
+    return make_uint2(transpose_tile(bfloat ? pack_bfloat2(v.x, v.y) : pack_half2(v.x, v.y)),
+                      transpose_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
 }
 
-template <typename Numbers, int TILES, bool paired> struct layers_block : activations {
+template <typename Numbers, int TILES, bool paired> struct fused_block : activations {
     typedef typename Numbers::piece piece;
     static const int ATOM_WARPS = 2 / TILES; // that share an atom's edges
     char *shared;
@@ -87,24 +87,24 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     float *own, *sums; // own: q, μ or q̄, μ̄ of this block's atoms; sums: of the edges, by warps that share an atom
     float4 *row;       // of this warp: 32 edges of its atom
     float *near;       // paired: of all atoms, what a meeting is about
-    product_gates *gates, *weights; // of the tile; of the first, which has those of weights
+    product_barriers *barriers, *weights; // of the tile; of the first, which has those of weights
     painn_gpu_product *products;
     int lane, warp, rank, first;
     int n_atoms, n_clusters;           // clusters that have some
     int first_peer;                    // the place in the cluster of the tile's first block
     int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
-    uint32_t turn;                     // of the barrier of its rank's blocks
-    mail_base peers[PAINN_GPU_TILE_BLOCKS];
+    uint32_t phase;                     // of the barrier of its rank's blocks
+    cluster_base peers[PAINN_GPU_TILE_BLOCKS];
 
-    __device__ __forceinline__ layers_block(const painn_gpu_step &s, uint4 *memory, int forces)
+    __device__ __forceinline__ fused_block(const painn_gpu_step &s, uint4 *memory, int forces)
         : activations(s), n_products(forces ? s.n_products : s.n_products_forward), n_fetched(0), n_read(0)
     {
         shared = (char *)memory;
         ring = (piece *)memory + TILES * PAINN_GPU_OPERANDS;
         row = (float4 *)(ring + PAINN_GPU_RING);
-        near = (float *)(row + LAYERS_WARPS * 2 * 32);
+        near = (float *)(row + FUSED_WARPS * 2 * 32);
         values = near + (paired ? NEAR_BYTES / 4 : 0);
-        weights = (product_gates *)(values + TILES * (tile_floats<TILES> + s.n_layers * PAINN_GPU_SAVED * 32 * 4));
+        weights = (product_barriers *)(values + TILES * (tile_floats<TILES> + s.n_layers * PAINN_GPU_SAVED * 32 * 4));
         products = (painn_gpu_product *)(weights + TILES * s.n_products);
         lane = threadIdx.x % 32;
         warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // the same in all lanes, as the compiler then knows
@@ -113,7 +113,7 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         rank = blockIdx.x % PAINN_GPU_TILE_BLOCKS;
         find(0);
 #pragma unroll
-        for (int r = 0; r < PAINN_GPU_TILE_BLOCKS; r++) peers[r] = find_peer(shared, first_peer + r);
+        for (int r = 0; r < PAINN_GPU_TILE_BLOCKS; r++) peers[r] = cluster_map(shared, first_peer + r);
     }
     __device__ __forceinline__ void find(int tile)
     {
@@ -124,7 +124,7 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         sums = own + 4 * FEATURES;
         keep = (float4 *)(values + TILES * tile_floats<TILES>);
         keep += tile * step.n_layers * PAINN_GPU_SAVED * 32;
-        gates = weights + tile * step.n_products;
+        barriers = weights + tile * step.n_products;
         first = ((int)(blockIdx.x / PAINN_GPU_TILE_BLOCKS) * TILES + tile) * PAINN_GPU_TILE_ATOMS;
     }
     // What follows is about this one of several tiles.
@@ -141,27 +141,27 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         const int atoms = TILES * PAINN_GPU_TILE_ATOMS;
         n_clusters = (n_atoms + atoms - 1) / atoms;
         const int words = step.n_products * (int)sizeof(painn_gpu_product) / 4, unit = UNIT * (int)sizeof(piece);
-        for (int k = threadIdx.x; k < words; k += LAYERS_WARPS * 32)
+        for (int k = threadIdx.x; k < words; k += FUSED_WARPS * 32)
             ((uint32_t *)products)[k] = __ldg((const uint32_t *)step.products + k);
         __syncthreads();
         // By one lane of each warp: gates of several lanes are set up one by one.
-        for (int k = warp; lane == 0 && k < step.n_products; k += LAYERS_WARPS) {
+        for (int k = warp; lane == 0 && k < step.n_products; k += FUSED_WARPS) {
             const painn_gpu_product &p = products[k];
 #pragma unroll 1
             for (int tile = 0; tile < TILES; tile++) {
-                product_gates &g = weights[tile * step.n_products + k];
-                mailbox_init(&g.mail, p.mail * unit / 2);
-                if (p.early) mailbox_init(&g.early, p.early * unit / 2);
-                if (tile == 0) gate_init(&g.weights, 1);
-                if (p.parts) gate_init(&g.part, p.parts);
-                gate_init(&g.done, p.warps);
+                product_barriers &g = weights[tile * step.n_products + k];
+                mbarrier_init_bytes(&g.operand, p.operand * unit / 2);
+                if (p.early) mbarrier_init_bytes(&g.early, p.early * unit / 2);
+                if (tile == 0) mbarrier_init(&g.weights, 1);
+                if (p.parts) mbarrier_init(&g.part, p.parts);
+                mbarrier_init(&g.done, p.warps);
             }
         }
-        for (int k = warp; paired && lane == 0 && k < 2 * step.n_layers - 1; k += LAYERS_WARPS)
-            mailbox_init(near_box(k), near_pieces(k) * 16);
+        for (int k = warp; paired && lane == 0 && k < 2 * step.n_layers - 1; k += FUSED_WARPS)
+            mbarrier_init_bytes(near_barrier(k), near_pieces(k) * 16);
         if (paired && threadIdx.x < 2 * NEAR_ROW)
             near_of(threadIdx.x / NEAR_ROW)[NEAR_ATOMS * NEAR_ROW + threadIdx.x % NEAR_ROW] = 0;
-        mailbox_publish();
+        mbarrier_init_fence();
         __syncthreads();
         cluster_arrive();
         if (warp == WARP_FETCH) fetch(-1, 1); // of the others there is time after the first edges, which this warp has to do too
@@ -173,12 +173,12 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
             while (n_fetched < n && products[n_fetched].after <= last) {
                 const painn_gpu_product &p = products[n_fetched];
                 for (; n_read <= p.after; n_read++) // all that came before, too
-                    for (int tile = 0; tile < TILES; tile++) gate_wait(&weights[tile * step.n_products + n_read].done, 0);
-                uint64_t *gate = &weights[n_fetched].weights;
-                gate_expect(gate, p.copies * p.bytes);
+                    for (int tile = 0; tile < TILES; tile++) mbarrier_wait(&weights[tile * step.n_products + n_read].done, 0);
+                uint64_t *barrier = &weights[n_fetched].weights;
+                mbarrier_expect(barrier, p.copies * p.bytes);
                 for (int k = 0; k < p.copies; k++)
                     bulk_copy((char *)(ring + p.position) + k * p.bytes,
-                              (const char *)p.source[k] + (size_t)(rank & (p.ranks - 1)) * p.bytes, p.bytes, gate);
+                              (const char *)p.source[k] + (size_t)(rank & (p.ranks - 1)) * p.bytes, p.bytes, barrier);
                 n_fetched++;
             }
         }
@@ -187,12 +187,12 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     // They must not come when the block has left.
     __device__ __forceinline__ void wait_for_weights()
     {
-        for (int k = 0; lane == 0 && k < n_fetched; k++) gate_wait(&weights[k].weights, 0);
+        for (int k = 0; lane == 0 && k < n_fetched; k++) mbarrier_wait(&weights[k].weights, 0);
     }
-    __device__ __forceinline__ void arrive(uint64_t &gate) const
+    __device__ __forceinline__ void arrive(uint64_t &barrier) const
     {
         __syncwarp();
-        if (lane == 0) gate_arrive(&gate);
+        if (lane == 0) mbarrier_arrive(&barrier);
     }
 
     // ---- values of a lane: two features, 2 (lane / 4) of the block's and the next (as rows of weights stand), each of the tile's
@@ -239,20 +239,20 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
             return (float *)((char *)base + atom * (stride * (unsigned)sizeof(float)));
         }
     };
-    template <int P> __device__ __forceinline__ slices slices_of(float *array, int meeting) const
+    template <int P> __device__ __forceinline__ slices slices_of(float *array, int exchange) const
     {
-        return paired ? slices{near_of(meeting), (unsigned)NEAR_ROW}
+        return paired ? slices{near_of(exchange), (unsigned)NEAR_ROW}
                       : slices{array + rank * (P * 32), (unsigned)(K_TILES * P * 32)};
     }
     // Adjoints that a meeting is about: two in turn. Who writes one has been at the meeting before, whose blocks have read the last but one.
-    __device__ __forceinline__ float *adjoints_at(int meeting) const
+    __device__ __forceinline__ float *adjoints_at(int exchange) const
     {
-        return step.adjoint + (meeting % 2 ? (size_t)(step.gpu.neighbors.atom_capacity + 1) * 4 * PAINN_GPU_LAYERS_F : 0);
+        return step.adjoint + (exchange % 2 ? (size_t)(step.gpu.neighbors.atom_capacity + 1) * 4 * PAINN_GPU_FUSED_F : 0);
     }
     // Component c of them, for those who come to this meeting.
-    template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v, int meeting) const
+    template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v, int exchange) const
     {
-        const slices to = slices_of<P>(array, meeting);
+        const slices to = slices_of<P>(array, exchange);
         float *at = to.of(first + 2 * (lane % 4)) + c / 2 * 32 + lane / 4 * 4 + c % 2;
         at[0] = v.x;
         at[to.stride] = v.y;
@@ -260,33 +260,33 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         at[to.stride + 2] = v.w;
     }
     // v as this block's k tile of the operand at `at`, to all blocks of the tile; box: offset of the mailbox.
-    __device__ __forceinline__ void put(int box, int at, float4 v) const
+    __device__ __forceinline__ void put(int barrier, int at, float4 v) const
     {
-        const auto mine = pack_turned(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
+        const auto mine = pack_transposed(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
         const uint32_t offset = offset_of(at + rank * 32 + lane);
 #pragma unroll
-        for (int k = 0; k < PAINN_GPU_TILE_BLOCKS; k++) mail(peers[k], offset, (uint32_t)box, mine);
+        for (int k = 0; k < PAINN_GPU_TILE_BLOCKS; k++) store_async(peers[k], offset, (uint32_t)barrier, mine);
     }
     // The same to N of them, from block r on.
-    template <int N> __device__ __forceinline__ void put_some(int box, int at, float4 v, int r) const
+    template <int N> __device__ __forceinline__ void put_some(int barrier, int at, float4 v, int r) const
     {
-        const auto mine = pack_turned(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
+        const auto mine = pack_transposed(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
         const uint32_t offset = offset_of(at + rank * 32 + lane);
 #pragma unroll
-        for (int k = 0; k < N; k++) mail(find_peer(shared, first_peer + r + k), offset, (uint32_t)box, mine);
+        for (int k = 0; k < N; k++) store_async(cluster_map(shared, first_peer + r + k), offset, (uint32_t)barrier, mine);
     }
     // Of a piece of an operand, in each block's shared memory.
     __device__ __forceinline__ uint32_t offset_of(int at) const
     {
         return (uint32_t)((char *)(operands + at) - shared);
     }
-    __device__ __forceinline__ int mail_of(int product) const
+    __device__ __forceinline__ int operand_barrier(int product) const
     {
-        return (int)((char *)gates - shared) + product * (int)sizeof(product_gates);
+        return (int)((char *)barriers - shared) + product * (int)sizeof(product_barriers);
     }
-    __device__ __forceinline__ int early_mail_of(int product) const
+    __device__ __forceinline__ int early_barrier(int product) const
     {
-        return mail_of(product) + 8;
+        return operand_barrier(product) + 8;
     }
 
     // ---- products
@@ -298,12 +298,12 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     };
     __device__ __forceinline__ float4 multiply(const factors &f) const
     {
-        const int NEXT = Numbers::wide::PARTS * 32, HALF = K_TILES / 2;
-        product_gates &g = gates[f.product];
+        const int NEXT = Numbers::stored::PARTS * 32, HALF = K_TILES / 2;
+        product_barriers &g = barriers[f.product];
         float4 sum[2][3];
 #pragma unroll
         for (int k = 0; k < 6; k++) sum[k / 3][k % 3] = splat(0);
-        gate_wait(&weights[f.product].weights, 0);
+        mbarrier_wait(&weights[f.product].weights, 0);
         bool early = f.early_from >= 0;
 #pragma unroll 1
         for (;;) {
@@ -313,7 +313,7 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
             weights_tile<Numbers> w[K_TILES];
 #pragma unroll
             for (int i = 0; i < HALF; i++) w[i].load(at + i * NEXT);
-            mailbox_wait(early ? &g.early : &g.mail);
+            mbarrier_wait_bytes(early ? &g.early : &g.operand);
 #pragma unroll
             for (int i = 0; i < HALF; i++) multiply_tile(sum[i % 2], w[i], v[i * 32]);
             if (f.half) break;
@@ -329,14 +329,14 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         return ((sum[0][0] + sum[1][0]) + ((sum[0][1] + sum[1][1]) + (sum[0][2] + sum[1][2]))) * splat(step.weight_unit);
     }
     // Its own sum for the first of those that share one; that one gets all, added in their order.
-    __device__ __forceinline__ void give_part(product_gates &g, int which, float4 v) const
+    __device__ __forceinline__ void give_part(product_barriers &g, int which, float4 v) const
     {
         exchanged[which * 32 + lane] = v;
         arrive(g.part);
     }
-    __device__ __forceinline__ float4 take_parts(product_gates &g, float4 mine, int n) const
+    __device__ __forceinline__ float4 take_parts(product_barriers &g, float4 mine, int n) const
     {
-        gate_wait(&g.part, 0);
+        mbarrier_wait(&g.part, 0);
         const float4 two = mine + exchanged[32 + lane];
         return n == 2 ? two : two + exchanged[64 + lane];
     }
@@ -352,7 +352,7 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
     }
     __device__ __forceinline__ void wait_for(int product) const
     {
-        gate_wait(&gates[product].done, 0);
+        mbarrier_wait(&barriers[product].done, 0);
     }
     // Σ V∘B.
     __device__ __forceinline__ float4 t_of(int l) const
@@ -363,48 +363,48 @@ template <typename Numbers, int TILES, bool paired> struct layers_block : activa
         return fma4(kept(l, 2), kept(l, 5), t);
     }
     // ---- between layers: meeting l is about the input of layer l + 1, and from n_layers − 1 on about adjoints, from above
-    __device__ __forceinline__ int meeting_back(int l) const
+    __device__ __forceinline__ int exchange_back(int l) const
     {
         return 2 * step.n_layers - 2 - l;
     }
     // Who writes for a meeting has what was mailed after the last one: by then nobody reads the one before.
-    __device__ __forceinline__ float *near_of(int meeting) const
+    __device__ __forceinline__ float *near_of(int exchange) const
     {
-        return near + meeting % 2 * NEAR_FLOATS;
+        return near + exchange % 2 * NEAR_FLOATS;
     }
-    __device__ __forceinline__ uint64_t *near_box(int meeting) const
+    __device__ __forceinline__ uint64_t *near_barrier(int exchange) const
     {
-        return (uint64_t *)(near + 2 * NEAR_FLOATS) + meeting;
+        return (uint64_t *)(near + 2 * NEAR_FLOATS) + exchange;
     }
     // 16 bytes each, of a tile.
-    __device__ __forceinline__ int near_pieces(int meeting) const
+    __device__ __forceinline__ int near_pieces(int exchange) const
     {
-        return (meeting < step.n_layers - 1 ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8 * PAINN_GPU_TILE_ATOMS;
+        return (exchange < step.n_layers - 1 ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8 * PAINN_GPU_TILE_ATOMS;
     }
-    __device__ __forceinline__ uint32_t *count_of_meetings() const
+    __device__ __forceinline__ uint32_t *exchange_counter() const
     {
-        return step.meeting + rank * PAINN_GPU_MEETING;
+        return step.exchange_count + rank * PAINN_GPU_COUNTER_STRIDE;
     }
     // All blocks of one rank, which have the same features: no other reads what they write. A layer's input is read again on the way back, from `array`.
-    __device__ __forceinline__ void meet(int meeting)
+    __device__ __forceinline__ void exchange_features(int exchange)
     {
         if (!paired) {
-            grid_barrier(count_of_meetings(), n_clusters, blockIdx.x < PAINN_GPU_TILE_BLOCKS, turn);
+            grid_barrier(exchange_counter(), n_clusters, blockIdx.x < PAINN_GPU_TILE_BLOCKS, phase);
             return;
         }
         __syncthreads();
-        const bool input = meeting < step.n_layers - 1;
+        const bool input = exchange < step.n_layers - 1;
         const bool two = n_atoms > PAINN_GPU_TILE_ATOMS;
-        if ((int)threadIdx.x < near_pieces(meeting)) {
+        if ((int)threadIdx.x < near_pieces(exchange)) {
             const int width = (input ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8, atom = first + (int)threadIdx.x / width,
                       k = (int)threadIdx.x % width;
-            const uint4 *at = (const uint4 *)(near_of(meeting) + atom * NEAR_ROW) + k, v = *at;
+            const uint4 *at = (const uint4 *)(near_of(exchange) + atom * NEAR_ROW) + k, v = *at;
             if (two)
-                mail(find_peer(shared, (first_peer ^ PAINN_GPU_TILE_BLOCKS) + rank), (uint32_t)((char *)at - shared),
-                     (uint32_t)((char *)near_box(meeting) - shared), v);
-            if (input) ((uint4 *)step.state[meeting + 1])[((size_t)atom * K_TILES + rank) * width + k] = v;
+                store_async(cluster_map(shared, (first_peer ^ PAINN_GPU_TILE_BLOCKS) + rank), (uint32_t)((char *)at - shared),
+                     (uint32_t)((char *)near_barrier(exchange) - shared), v);
+            if (input) ((uint4 *)step.state[exchange + 1])[((size_t)atom * K_TILES + rank) * width + k] = v;
         }
-        if (two) mailbox_wait(near_box(meeting));
+        if (two) mbarrier_wait_bytes(near_barrier(exchange));
     }
     __device__ __forceinline__ void stamp(int number) const
     {

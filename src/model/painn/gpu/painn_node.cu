@@ -2,18 +2,18 @@
 // painn_node.cu: the kernels of painn_node.cuh for float32-class products, and the choice among all.
 #include "painn_node.cuh"
 
-int painn_gpu_launch_mix(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
+int painn_gpu_launch_update(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
-    return step->numbers == PAINN_GPU_BFLOATS  ? painn_gpu_launch_mix_bf16(step, plan, layer, back, stream)
-           : step->numbers == PAINN_GPU_HALVES ? painn_gpu_launch_mix_tf32(step, plan, layer, back, stream)
-                                               : launch_mix_of<split_halves>(step, plan, layer, back, stream);
+    return step->numbers == PAINN_GPU_BFLOATS  ? painn_gpu_launch_update_bf16(step, plan, layer, back, stream)
+           : step->numbers == PAINN_GPU_HALVES ? painn_gpu_launch_update_tf32(step, plan, layer, back, stream)
+                                               : launch_update_of<split_halves>(step, plan, layer, back, stream);
 }
 
 int painn_gpu_prepare_node(int numbers, int n_features)
 {
     return numbers == PAINN_GPU_BFLOATS  ? painn_gpu_prepare_node_bf16(n_features)
            : numbers == PAINN_GPU_HALVES ? painn_gpu_prepare_node_tf32(n_features)
-                                         : prepare_mix_of<split_halves>(n_features);
+                                         : prepare_update_of<split_halves>(n_features);
 }
 
 int painn_gpu_clusters_at_once(int numbers, int cluster)

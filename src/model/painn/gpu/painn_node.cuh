@@ -24,12 +24,12 @@
 #include "painn_wgmma.cuh"
 
 // Values that stay with a leading warp between the parts of the chain.
-template <typename S> struct mixed {
+template <typename S> struct update_values {
     float4 V[3], B[3], q, mu[3], t, g, ymu, yt;
 };
 
 // What an update saved for the way back.
-template <typename S> static __device__ __forceinline__ void recall(const node<S> &n, int layer, mixed<S> &v)
+template <typename S> static __device__ __forceinline__ void recall(const node<S> &n, int layer, update_values<S> &v)
 {
 #pragma unroll
     for (int c = 0; c < 3; c++) {
@@ -40,7 +40,7 @@ template <typename S> static __device__ __forceinline__ void recall(const node<S
     v.yt = *n.saved(layer, 8);
     v.ymu = *n.saved(layer, 7);
 }
-template <typename S> static __device__ __forceinline__ void dot(mixed<S> &v)
+template <typename S> static __device__ __forceinline__ void dot(update_values<S> &v)
 {
     v.t = splat(0);
 #pragma unroll
@@ -89,7 +89,7 @@ template <typename S> struct readout_weights {
 // Update of layer l. Leaves q'' in r3 as an operand (not yet behind a barrier) and, but for the last layer, in step.q
 // and μ'' in step.state[l + 1]. False if the tile has no atoms.
 template <typename S, bool last, typename After>
-static __device__ __forceinline__ bool update(node<S> &n, int l, mixed<S> &v, After &after)
+static __device__ __forceinline__ bool update(node<S> &n, int l, update_values<S> &v, After &after)
 {
     const painn_gpu_layer &w = n.step.layer[l];
     typename node<S>::template weights<S::KF, 2, S::SPLIT_U> wU;
@@ -255,7 +255,7 @@ template <typename S, bool last> struct back_weights {
 
 // Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. v holds what the update left.
 template <typename S, bool last>
-static __device__ __forceinline__ void update_back(node<S> &n, int l, mixed<S> &v, float4 &q_bar, float4 (&mu_bar)[3],
+static __device__ __forceinline__ void update_back(node<S> &n, int l, update_values<S> &v, float4 &q_bar, float4 (&mu_bar)[3],
                                                    back_weights<S, last> &w)
 {
     const painn_gpu_layer &layer = n.step.layer[l];
@@ -315,7 +315,7 @@ static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_kernel(const __gr
 {
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
-    mixed<S> v;
+    update_values<S> v;
     network_weights<S> after;
     if (update<S, false>(n, l, v, after)) network<S>(n, l + 1, after);
 }
@@ -325,7 +325,7 @@ static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_last_kernel(const
 {
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
-    mixed<S> v;
+    update_values<S> v;
     float4 q_bar, mu_bar[3];
     readout_weights<S> after;
     back_weights<S, true> back;
@@ -341,7 +341,7 @@ static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const
 {
     DYNAMIC_SHARED(shared);
     node<S> n(step, shared);
-    mixed<S> v;
+    update_values<S> v;
     typename node<S>::template weights<3 * S::KF, 1, 1> w2;
     typename node<S>::template weights<S::KF, 1, 1> w1;
     const int columns[1] = {n.ft};
@@ -381,7 +381,7 @@ static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <typename S> static int launch_mix(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
+template <typename S> static int launch_update(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
     int blocks = (plan->n_atoms + S::TILE - 1) / S::TILE * S::C;
     void (*kernel)(painn_gpu_step, int) = back                          ? mix_back_kernel<S>
@@ -392,18 +392,18 @@ template <typename S> static int launch_mix(const painn_gpu_step *step, const gp
 
 // Update `layer` and message network `layer` + 1, or, with `back`, their reverse.
 template <typename Numbers>
-static int launch_mix_of(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
+static int launch_update_of(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
-    if (step->n_features == 64) return launch_mix<shape<64, 1, Numbers>>(step, plan, layer, back, stream);
-    if (plan->cluster == 8) return launch_mix<shape<128, 8, Numbers>>(step, plan, layer, back, stream);
-    if (plan->cluster == 4) return launch_mix<shape<128, 4, Numbers>>(step, plan, layer, back, stream);
-    if (plan->cluster == 2) return launch_mix<shape<128, 2, Numbers>>(step, plan, layer, back, stream);
-    if (plan->tile == 8) return launch_wide<wide_shape<1, typename Numbers::wide>>(step, plan, layer, back, stream);
+    if (step->n_features == 64) return launch_update<shape<64, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 8) return launch_update<shape<128, 8, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 4) return launch_update<shape<128, 4, Numbers>>(step, plan, layer, back, stream);
+    if (plan->cluster == 2) return launch_update<shape<128, 2, Numbers>>(step, plan, layer, back, stream);
+    if (plan->tile == 8) return launch_wgmma<wgmma_shape<1, typename Numbers::stored>>(step, plan, layer, back, stream);
     if (plan->tile == 16 && plan->four_warps)
-        return launch_wide<wide_shape<2, typename Numbers::wide>>(step, plan, layer, back, stream);
-    if (plan->tile == 16) return launch_mix<shape<128, 1, Numbers>>(step, plan, layer, back, stream);
-    if (plan->tile == 24) return launch_wide<wide_shape<3, typename Numbers::wide>>(step, plan, layer, back, stream);
-    return launch_wide<wide_shape<4, typename Numbers::wide>>(step, plan, layer, back, stream);
+        return launch_wgmma<wgmma_shape<2, typename Numbers::stored>>(step, plan, layer, back, stream);
+    if (plan->tile == 16) return launch_update<shape<128, 1, Numbers>>(step, plan, layer, back, stream);
+    if (plan->tile == 24) return launch_wgmma<wgmma_shape<3, typename Numbers::stored>>(step, plan, layer, back, stream);
+    return launch_wgmma<wgmma_shape<4, typename Numbers::stored>>(step, plan, layer, back, stream);
 }
 
 template <typename S> static cudaError_t raise()
@@ -420,13 +420,13 @@ template <typename S> static int clusters_at_once()
 }
 
 // Shapes that do not fit the shared memory of this GPU are not chosen: clusters need Hopper, tiles of 32 atoms 225 KB.
-template <typename Numbers> static int prepare_mix_of(int n_features)
+template <typename Numbers> static int prepare_update_of(int n_features)
 {
     cudaError_t e = n_features == 64 ? raise<shape<64, 1, Numbers>>() : raise<shape<128, 1, Numbers>>();
-    raise_wide<wide_shape<1, typename Numbers::wide>>();
-    raise_wide<wide_shape<2, typename Numbers::wide>>();
-    raise_wide<wide_shape<3, typename Numbers::wide>>();
-    raise_wide<wide_shape<4, typename Numbers::wide>>();
+    raise_wgmma<wgmma_shape<1, typename Numbers::stored>>();
+    raise_wgmma<wgmma_shape<2, typename Numbers::stored>>();
+    raise_wgmma<wgmma_shape<3, typename Numbers::stored>>();
+    raise_wgmma<wgmma_shape<4, typename Numbers::stored>>();
     raise<shape<128, 2, Numbers>>();
     raise<shape<128, 4, Numbers>>();
     raise<shape<128, 8, Numbers>>();

@@ -230,11 +230,11 @@ typedef struct product_table {
 
 // `weights`: k_tiles of k, in column blocks of F, in `order`; the ring has them as operand A, a product's in a row.
 static painn_gpu_product *add_product(product_table *t, const void *weights, int k_tiles, int blocks, const int *order, int early,
-                                      int mail, int warps, int parts)
+                                      int operand, int warps, int parts)
 {
     static const int in_order[3] = {0, 1, 2};
     static painn_gpu_product counted;
-    const int per_slot = PAINN_GPU_LAYERS_F / 16, slots = (k_tiles + per_slot - 1) / per_slot * blocks;
+    const int per_slot = PAINN_GPU_FUSED_F / 16, slots = (k_tiles + per_slot - 1) / per_slot * blocks;
     painn_gpu_product *p = t->at ? &t->at[t->n] : &counted;
     if (t->next_slot + slots > PAINN_GPU_RING_SLOTS) t->next_slot = 0;
     *p = (painn_gpu_product){.bytes = 2 * k_tiles * 32 * t->piece_bytes,
@@ -242,7 +242,7 @@ static painn_gpu_product *add_product(product_table *t, const void *weights, int
                              .position = t->next_slot * PAINN_GPU_SLOT,
                              .after = -1,
                              .ranks = PAINN_GPU_TILE_BLOCKS,
-                             .mail = mail,
+                             .operand = operand,
                              .early = early,
                              .warps = warps,
                              .parts = parts};
@@ -261,7 +261,7 @@ static painn_gpu_product *add_product(product_table *t, const void *weights, int
 static void list_products(product_table *t, painn_gpu_step *step)
 {
     static const int q_t_mu[3] = {0, 2, 1};
-    const int L = step->n_layers, K = PAINN_GPU_LAYERS_F / 16, F = PAINN_GPU_LAYERS_F;
+    const int L = step->n_layers, K = PAINN_GPU_FUSED_F / 16, F = PAINN_GPU_FUSED_F;
     t->n = t->next_slot = 0;
     for (int k = 0; k < PAINN_GPU_RING_SLOTS; k++) t->owner[k] = -1;
     for (int l = 0; l < L; l++) {
@@ -390,7 +390,7 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
     step->o2 = parameters->readout_bias[1][0];
     const void *device;
     step->n_products = step->n_products_forward = 0;
-    if (F == PAINN_GPU_LAYERS_F && H == F / 2) {
+    if (F == PAINN_GPU_FUSED_F && H == F / 2) {
         product_table table = {.rows_distance = step->rows_distance, .piece_bytes = p.numbers == PAINN_GPU_SPLIT_HALVES ? 16 : 8};
         list_products(&table, step);
         table.at = take(&p, (size_t)table.n * sizeof(painn_gpu_product), &device);
@@ -420,7 +420,7 @@ size_t painn_gpu_arena(painn_gpu_step *step, void *base)
     PLACE(saved, n * PAINN_GPU_SAVED * F * (size_t)step->n_layers * real);
     PLACE(edge_gradient, e * slices * 4 * real);
     PLACE(raw_energy, n * slices * real);
-    PLACE(meeting, PAINN_GPU_TILE_BLOCKS * PAINN_GPU_MEETING * sizeof(uint32_t));
+    PLACE(exchange_count, PAINN_GPU_TILE_BLOCKS * PAINN_GPU_COUNTER_STRIDE * sizeof(uint32_t));
 #undef PLACE
     return (p.common.at + 255) / 256 * 256;
 }

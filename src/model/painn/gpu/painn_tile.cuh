@@ -14,7 +14,7 @@
 /* Float32-class: each number is two halves, together 22 bits; their product is three (low × low is left out). */
 struct split_halves {
     typedef uint4 piece; /* high, low */
-    typedef wide_numbers<2, false> wide;
+    typedef wgmma_numbers<2, false> stored;
     static const int PRODUCTS = 3;
     static __device__ __forceinline__ piece pack(float4 v)
     {
@@ -45,7 +45,7 @@ struct split_halves {
 /* One product. Halves: 11 significant bits, as TF32 has, at twice its rate; bfloat16: 8 bits, of any size. */
 template <bool bfloat> struct single_numbers {
     typedef uint2 piece;
-    typedef wide_numbers<1, bfloat> wide;
+    typedef wgmma_numbers<1, bfloat> stored;
     static const int PRODUCTS = 1;
     static __device__ __forceinline__ piece pack(float4 v)
     {
@@ -98,8 +98,8 @@ template <typename S> struct node : activations {
     typedef typename S::Numbers Numbers;
     piece *r0, *r1, *r2, *r3;
     float4 *red;
-    uint64_t *boxes;
-    mail_base peers[S::C];
+    uint64_t *barriers;
+    cluster_base peers[S::C];
     int stage = 0; // of mail
     int lane, warp, ks, ntl, ft, first;
 
@@ -110,9 +110,9 @@ template <typename S> struct node : activations {
         r2 = r1 + S::R1 * 64;
         r3 = r2 + S::R2 * 64;
         red = (float4 *)(r3 + S::R3 * 64);
-        boxes = (uint64_t *)(red + S::RED * 64);
+        barriers = (uint64_t *)(red + S::RED * 64);
 #pragma unroll
-        for (int r = 0; r < S::C; r++) peers[r] = find_peer(shared, r);
+        for (int r = 0; r < S::C; r++) peers[r] = cluster_map(shared, r);
         lane = threadIdx.x % 32;
         warp = threadIdx.x / 32;
         ntl = warp % S::NTC;
@@ -180,7 +180,7 @@ template <typename S> struct node : activations {
         if (everywhere && S::C > 1) {
 #pragma unroll
             for (int r = 0; r < S::C; r++)
-                mail(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(boxes + stage) - (char *)r0), mine);
+                store_async(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(barriers + stage) - (char *)r0), mine);
         } else {
             *at = mine;
         }
@@ -190,8 +190,8 @@ template <typename S> struct node : activations {
     {
         if (S::C > 1 && threadIdx.x == 0) {
 #pragma unroll
-            for (int k = 0; k < N; k++) mailbox_init(boxes + k, bytes[k]);
-            mailbox_publish();
+            for (int k = 0; k < N; k++) mbarrier_init_bytes(barriers + k, bytes[k]);
+            mbarrier_init_fence();
         }
         cluster_barrier<S::C>();
     }
@@ -199,7 +199,7 @@ template <typename S> struct node : activations {
     __device__ __forceinline__ void receive()
     {
         if (S::C > 1)
-            mailbox_wait(boxes + stage++);
+            mbarrier_wait_bytes(barriers + stage++);
         else
             __syncthreads();
     }

@@ -9,20 +9,20 @@
 // that no other thread looks at (the stash). What an update saves for the way back is laid out for the thread that saved it,
 // and comes back by bulk copies. Code is run once by each warp and comes from L2 as weights do: few instructions, no branches, and
 // what a product does not need (stores, the next product's other operands) beside it.
-#ifndef PAINN_GPU_WIDE_CUH
-#define PAINN_GPU_WIDE_CUH
+#ifndef PAINN_WGMMA_CUH
+#define PAINN_WGMMA_CUH
 
 #include "painn_wgmma_node.cuh"
 
 // Update of layer l up to q'' in R3 as an operand. V and B go to the stash if `last`, else to memory, and μ'' to the stash, 1 to 3.
-template <typename S, wide_kind kind>
-static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4 (&q_out)[S::NT], float4 (&g_out)[S::NT],
+template <typename S, wgmma_kind kind>
+static __device__ __forceinline__ bool wgmma_update(wgmma_node<S, kind> &n, float4 (&q_out)[S::NT], float4 (&g_out)[S::NT],
                                                    float4 (&yt_out)[S::NT], float4 (&ymu_out)[S::NT])
 {
-    const bool last = kind == WIDE_LAST;
+    const bool last = kind == WGMMA_LAST;
     const int NT = S::NT, l = n.l;
     const painn_gpu_layer &w = n.step.layer[l];
-    typedef wide_order<kind> O;
+    typedef wgmma_order<kind> O;
     n.fetch_first();
     const int n_atoms = n.step.gpu.call->n_atoms;
     begin_stage(n.step.gpu, stage_message(l) + 1);
@@ -37,14 +37,14 @@ static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4
             if (!last) n.stash(1 + c, j) = v;
             n.put(0, 3 * NT, 0, c * NT + j, v);
         }
-    n.pass_on();
+    n.publish();
     n.template multiply_both<S::KF>(VB, 0, O::U, [&](int k) {
         if (k < NT)
             q[k] = n.template read<4>(n.step.prime, k, 0);
         else if (k < 2 * NT)
             n.put(S::R1, NT, 0, k - NT, q[k - NT]);
     });
-    n.pass_on();
+    n.publish();
     {
         const float2 c1 = n.bias(w.c1, 0);
         float4 g[NT];
@@ -65,7 +65,7 @@ static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4
                 n.kept(3, i) = t;
                 n.put(S::R1, NT, 1, i, map4(fast_sqrt, square));
             }
-            if (i == S::KF / 2 - 1) n.pass_on();
+            if (i == S::KF / 2 - 1) n.publish();
             for (int k = i; !last && k < 3 * NT; k += S::KF) __stcs(n.saved(l, k / NT, k % NT), VB[0][k]);
         });
 #pragma unroll
@@ -80,7 +80,7 @@ static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4
 #pragma unroll
         for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, g[j]);
     }
-    n.pass_on();
+    n.publish();
     const float2 c2q = n.bias(w.c2, 0), c2mu = n.bias(w.c2, 1), c2t = n.bias(w.c2, 2);
     float4 y[3][NT] = {}; // q, t, μ
     const auto finish_q = [&](int j) {
@@ -108,7 +108,7 @@ static __device__ __forceinline__ bool wide_update(wide_node<S, kind> &n, float4
             for (int c = 0; c < 3; c++) n.stash(1 + c, j) = fma4(ymu_out[j], VB[1][c * NT + j], n.stash(1 + c, j));
         }
     }
-    n.pass_on();
+    n.publish();
     return true;
 }
 
@@ -117,12 +117,12 @@ template <typename S>
 static __global__ void __launch_bounds__(S::THREADS, 1) wide_mix_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
-    typedef wide_order<WIDE_MIX> O;
+    typedef wgmma_order<WGMMA_UPDATE> O;
     const int NT = S::NT;
-    wide_node<S, WIDE_MIX> n(step, l, shared);
+    wgmma_node<S, WGMMA_UPDATE> n(step, l, shared);
     float4 q[NT], none[NT], yt[NT], ymu[NT];
     const painn_gpu_layer &w = step.layer[l + 1];
-    if (!wide_update<S, WIDE_MIX>(n, q, none, yt, ymu)) return;
+    if (!wgmma_update<S, WGMMA_UPDATE>(n, q, none, yt, ymu)) return;
     {
         const float2 b1 = n.bias(w.b1, 0);
         float4 h[NT];
@@ -139,7 +139,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_mix_kernel(const __
 #pragma unroll
         for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, h[j]);
     }
-    n.pass_on();
+    n.publish();
     const float2 b2q = n.bias(w.b2, 0), b2R = n.bias(w.b2, 1), b2m = n.bias(w.b2, 2);
     float4 x[3][NT]; // m, q, R
     n.template multiply<S::KF>(x[0], S::R2, O::W2, [&](int j) {
@@ -156,9 +156,9 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_mix_kernel(const __
 }
 
 // Energies of atoms and q̄ from q'' in R3.
-template <typename S> static __device__ __forceinline__ void wide_readout(wide_node<S, WIDE_LAST> &n, float4 (&q_bar)[S::NT])
+template <typename S> static __device__ __forceinline__ void wgmma_readout(wgmma_node<S, WGMMA_LAST> &n, float4 (&q_bar)[S::NT])
 {
-    typedef wide_order<WIDE_LAST> O;
+    typedef wgmma_order<WGMMA_LAST> O;
     const int NT = S::NT;
     const painn_gpu_step &step = n.step;
     // H = F / 2 hidden features: half of the warps only take part in the product.
@@ -216,7 +216,7 @@ template <typename S> static __device__ __forceinline__ void wide_readout(wide_n
             *(float2 *)(step.raw_energy + (size_t)(2 * n.warp + odd) * step.gpu.neighbors.atom_capacity + atom) = v;
         }
     }
-    n.pass_on();
+    n.publish();
     float4 sum[1][NT];
     n.template multiply<S::KF / 2>(sum[0], S::R2, O::O1T);
 #pragma unroll
@@ -225,7 +225,7 @@ template <typename S> static __device__ __forceinline__ void wide_readout(wide_n
 
 // t, and ȳ^μ as an operand, of one j.
 template <typename S>
-static __device__ __forceinline__ void wide_gate(wide_node<S, WIDE_BACK> &n, int j, float4 &t, const float4 (&mu_bar)[3][S::NT])
+static __device__ __forceinline__ void wgmma_gate(wgmma_node<S, WGMMA_BACK> &n, int j, float4 &t, const float4 (&mu_bar)[3][S::NT])
 {
     float4 gate = splat(0);
     t = splat(0);
@@ -239,13 +239,13 @@ static __device__ __forceinline__ void wide_gate(wide_node<S, WIDE_BACK> &n, int
 }
 
 // Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. V and B are in the stash.
-template <typename S, wide_kind kind>
-static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, float4 (&q_bar)[S::NT], const float4 (&t)[S::NT],
+template <typename S, wgmma_kind kind>
+static __device__ __forceinline__ void wgmma_update_back(wgmma_node<S, kind> &n, float4 (&q_bar)[S::NT], const float4 (&t)[S::NT],
                                                         const float4 (&mu_bar)[3][S::NT], const float4 (&g_last)[S::NT],
                                                         const float4 (&yt_last)[S::NT])
 {
-    const bool last = kind == WIDE_LAST;
-    typedef wide_order<kind> O;
+    const bool last = kind == WGMMA_LAST;
+    typedef wgmma_order<kind> O;
     const int NT = S::NT;
     float4 yt[NT], ymu[NT];
 #pragma unroll
@@ -253,7 +253,7 @@ static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, f
         n.put(0, NT, 0, j, q_bar[j]);
         n.put(0, NT, 1, j, q_bar[j] * t[j]);
     }
-    n.pass_on();
+    n.publish();
     {
         float4 sum[NT], slope[NT];
         n.template multiply<(last ? 2 : 3) * S::KF>(sum, 0, O::M2T);
@@ -267,7 +267,7 @@ static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, f
 #pragma unroll
         for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, sum[j] * slope[j]);
     }
-    n.pass_on();
+    n.publish();
     float4 n_bar[NT], p_bar[NT];
     n.template multiply<S::KF>(n_bar, S::R2, O::M1T, [&](int j) {
         const float4 t_bar = q_bar[j] * yt[j];
@@ -292,7 +292,7 @@ static __device__ __forceinline__ void wide_update_back(wide_node<S, kind> &n, f
     });
 #pragma unroll
     for (int j = 0; j < NT; j++) q_bar[j] = q_bar[j] + p_bar[j];
-    n.pass_on();
+    n.publish();
     float4 sum[1][3 * NT];
     n.template multiply<2 * S::KF>(sum[0], 0, O::UT);
 #pragma unroll
@@ -310,13 +310,13 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_last_kernel(const _
 {
     DYNAMIC_SHARED(shared);
     const int NT = S::NT;
-    wide_node<S, WIDE_LAST> n(step, l, shared);
+    wgmma_node<S, WGMMA_LAST> n(step, l, shared);
     float4 q[NT], none[NT], no_mu[3][NT], g[NT], yt[NT], q_bar[NT], t[NT];
-    if (!wide_update<S, WIDE_LAST>(n, q, g, yt, none)) return;
-    wide_readout<S>(n, q_bar);
+    if (!wgmma_update<S, WGMMA_LAST>(n, q, g, yt, none)) return;
+    wgmma_readout<S>(n, q_bar);
 #pragma unroll
     for (int j = 0; j < NT; j++) t[j] = n.kept(3, j);
-    wide_update_back<S, WIDE_LAST>(n, q_bar, t, no_mu, g, yt);
+    wgmma_update_back<S, WGMMA_LAST>(n, q_bar, t, no_mu, g, yt);
 }
 
 // Reverse of the message network of layer l (h̄ = (x̄ W2)∘act'(h), q̄ = q̄' + h̄ W1), then of the update of layer l − 1.
@@ -324,9 +324,9 @@ template <typename S>
 static __global__ void __launch_bounds__(S::THREADS, 1) wide_back_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
-    typedef wide_order<WIDE_BACK> O;
+    typedef wgmma_order<WGMMA_BACK> O;
     const int NT = S::NT;
-    wide_node<S, WIDE_BACK> n(step, l, shared);
+    wgmma_node<S, WGMMA_BACK> n(step, l, shared);
     n.fetch_first();
     const int n_atoms = step.gpu.call->n_atoms;
     // What the way forward left is in memory since the kernel before the last one, at least: it may set out before the adjoints are there.
@@ -341,39 +341,39 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_back_kernel(const _
         for (int j = 0; j < NT; j++) x_bar[b][j] = n.template read<6>(step.sender, j, b);
 #pragma unroll
     for (int j = 0; j < NT; j++) n.put(0, NT, 0, j, x_bar[0][j]);
-    n.pass_on();
+    n.publish();
     n.template multiply<3 * S::KF>(sum, 0, O::W2T, [&](int i) {
         // The next of x̄ while one is multiplied; μ̄ is wanted by the product after this one.
         const int b = i / (S::KF / 2) + 1, j = i % (S::KF / 2);
         if (b < 3) {
             if (j < NT) n.put(0, NT, b, j, x_bar[b][j]);
-            if (j == S::KF / 2 - 1) n.pass_on();
+            if (j == S::KF / 2 - 1) n.publish();
         } else if (j < NT) {
 #pragma unroll
             for (int c = 0; c < 3; c++) mu_bar[c][j] = n.template read<6>(step.sender, j, 3 + c);
         }
     });
     float4 slope[NT];
-    gate_wait(n.gate(0), 0);
+    mbarrier_wait(n.returned(0), 0);
 #pragma unroll
     for (int j = 0; j < NT; j++) slope[j] = n.kept(3, j);
     n.slope(slope);
 #pragma unroll
     for (int j = 0; j < NT; j++) n.put(S::R2, NT, 0, j, sum[j] * slope[j]);
-    n.pass_on();
-    gate_wait(n.gate(1), 0);
+    n.publish();
+    mbarrier_wait(n.returned(1), 0);
     n.template multiply<S::KF>(sum, S::R2, O::W1T, [&](int j) {
         q_bar[j] = n.template read_paired<ADJOINT_PAIRS>(step.adjoint, j, ADJOINT_Q);
-        wide_gate<S>(n, j, t[j], mu_bar);
+        wgmma_gate<S>(n, j, t[j], mu_bar);
     });
 #pragma unroll
     for (int j = 0; j < NT; j++) q_bar[j] = q_bar[j] + sum[j];
-    wide_update_back<S, WIDE_BACK>(n, q_bar, t, mu_bar, q_bar, q_bar);
+    wgmma_update_back<S, WGMMA_BACK>(n, q_bar, t, mu_bar, q_bar, q_bar);
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <typename S> static int launch_wide(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
+template <typename S> static int launch_wgmma(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
     void (*kernel)(painn_gpu_step, int) = back                          ? wide_back_kernel<S>
                                           : layer + 1 == step->n_layers ? wide_last_kernel<S>
@@ -381,7 +381,7 @@ template <typename S> static int launch_wide(const painn_gpu_step *step, const g
     return launch(kernel, (plan->n_atoms + S::TILE - 1) / S::TILE, S::THREADS, S::BYTES, 1, plan->overlap, stream, *step, layer);
 }
 
-template <typename S> static void raise_wide()
+template <typename S> static void raise_wgmma()
 {
     cudaFuncSetAttribute(wide_mix_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
     cudaFuncSetAttribute(wide_last_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);

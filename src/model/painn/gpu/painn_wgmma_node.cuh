@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* painn_wgmma_node.cuh: a tile of the kernels of painn_wgmma.cuh: its shape, the order and the way of weights, products, operands,
  * values of a thread and what an update saves. */
-#ifndef PAINN_GPU_WIDE_NODE_CUH
-#define PAINN_GPU_WIDE_NODE_CUH
+#ifndef PAINN_WGMMA_NODE_CUH
+#define PAINN_WGMMA_NODE_CUH
 
 #include "painn_wgmma_product.cuh"
 
 /* ---- numbers: split into two halves (three products), or one half or bfloat16 (one product) */
 
-template <int parts, bool bfloat> struct wide_numbers {
+template <int parts, bool bfloat> struct wgmma_numbers {
     static const int PARTS = parts;
     static const bool BFLOAT = bfloat;
 };
 
-template <int NT_, typename Numbers_> struct wide_shape {
+template <int NT_, typename Numbers_> struct wgmma_shape {
     typedef Numbers_ Numbers;
     static const int F = 128, NT = NT_, TILE = 8 * NT, WARPS = F / 16, THREADS = 32 * WARPS;
     static const int KF = F / 16; // k tiles of F features
@@ -24,19 +24,19 @@ template <int NT_, typename Numbers_> struct wide_shape {
 };
 
 // Where a product's weights stand in the order in which a kernel reads them, in steps of 16 of k for 128 rows.
-enum wide_kind { WIDE_MIX, WIDE_LAST, WIDE_BACK };
-template <wide_kind kind> struct wide_order;
-template <> struct wide_order<WIDE_MIX> {
+enum wgmma_kind { WGMMA_UPDATE, WGMMA_LAST, WGMMA_BACK };
+template <wgmma_kind kind> struct wgmma_order;
+template <> struct wgmma_order<WGMMA_UPDATE> {
     static const int U = 0, M1 = 16, M2 = 32, W1 = 56, W2 = 64, END = 88;
 };
-template <> struct wide_order<WIDE_LAST> {
+template <> struct wgmma_order<WGMMA_LAST> {
     static const int U = 0, M1 = 16, M2 = 32, O1 = 48, O1T = 56, M2T = 60, M1T = 76, UT = 92, END = 108;
 };
-template <> struct wide_order<WIDE_BACK> {
+template <> struct wgmma_order<WGMMA_BACK> {
     static const int W2T = 0, W1T = 24, M2T = 32, M1T = 56, UT = 72, END = 88;
 };
 
-template <typename S, wide_kind kind> struct wide_node : activations {
+template <typename S, wgmma_kind kind> struct wgmma_node : activations {
     typedef typename S::Numbers Numbers;
     const int l; // of the kernel
     char *shared;
@@ -45,9 +45,9 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     uint64_t policy;
     float unit, epsilon; // of the step, in registers: from constant memory each use would be an instruction more
 
-    __device__ __forceinline__ wide_node(const painn_gpu_step &s, int layer, uint4 *shared_memory)
-        : activations(s), l(layer), policy(policy_of_weights()), unit(keep_in_register(s.weight_unit)),
-          epsilon(keep_in_register(s.epsilon))
+    __device__ __forceinline__ wgmma_node(const painn_gpu_step &s, int layer, uint4 *shared_memory)
+        : activations(s), l(layer), policy(policy_of_weights()), unit(pin_in_register(s.weight_unit)),
+          epsilon(pin_in_register(s.epsilon))
     {
         shared = (char *)shared_memory;
         lane = threadIdx.x % 32;
@@ -70,28 +70,28 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     __device__ __forceinline__ void fetch(int s)
     {
         uint4(&to)[Numbers::PARTS] = ring[s % S::RING];
-        typedef wide_order<kind> O;
-        const painn_gpu_layer &update = step.layer[kind == WIDE_BACK ? l - 1 : l],
-                              &network = step.layer[kind == WIDE_BACK ? l : l + 1];
+        typedef wgmma_order<kind> O;
+        const painn_gpu_layer &update = step.layer[kind == WGMMA_BACK ? l - 1 : l],
+                              &network = step.layer[kind == WGMMA_BACK ? l : l + 1];
         if (s >= O::END) return;
-        if constexpr (kind != WIDE_MIX) {
+        if constexpr (kind != WGMMA_UPDATE) {
             if (s >= O::UT) return load(update.Ut, 16, 0, s - O::UT, to);
             if (s >= O::M1T) return load(update.M1t, 8, 1 - (s - O::M1T) / 8, (s - O::M1T) % 8, to); // n̄, p̄
             if (s >= O::M2T) return load(update.M2t, 24, 0, s - O::M2T, to);
         }
-        if constexpr (kind == WIDE_BACK) {
+        if constexpr (kind == WGMMA_BACK) {
             if (s >= O::W1T) return load(network.W1t, 8, 0, s - O::W1T, to);
             return load(network.W2t, 24, 0, s, to);
         } else {
             if (s < O::M1) return load(update.U, 8, s % 2, s / 2, to);
             if (s < O::M2) return load(update.M1, 16, 0, s - O::M1, to);
         }
-        if constexpr (kind == WIDE_MIX) {
+        if constexpr (kind == WGMMA_UPDATE) {
             if (s < O::W1) return load(update.M2, 8, s < O::M2 + 8 ? 0 : 3 - (s - O::M2) / 8, (s - O::M2) % 8, to); // q, t, μ
             if (s < O::W2) return load(network.W1, 8, 0, s - O::W1, to);
             return load(network.W2, 8, ((s - O::W2) / 8 + 2) % 3, (s - O::W2) % 8, to); // μ, q, R
         }
-        if constexpr (kind == WIDE_LAST) {
+        if constexpr (kind == WGMMA_LAST) {
             if (s < O::O1) return load(update.M2, 8, (s - O::M2) / 8 * 2, (s - O::M2) % 8, to); // q, t
             if (s < O::O1T) return load(step.O1, 8, 0, s - O::O1, to, S::WARPS / 2);
             return load(step.O1t, 4, 0, s - O::O1T, to);
@@ -107,18 +107,18 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     }
     __device__ __forceinline__ void fetch_first()
     {
-        const painn_gpu_layer &network = step.layer[kind == WIDE_BACK ? l : l + 1],
-                              &update = step.layer[kind == WIDE_BACK ? l - 1 : l];
-        if (kind != WIDE_BACK) {
+        const painn_gpu_layer &network = step.layer[kind == WGMMA_BACK ? l : l + 1],
+                              &update = step.layer[kind == WGMMA_BACK ? l - 1 : l];
+        if (kind != WGMMA_BACK) {
             prefetch(update.U, 8, 2);
             prefetch(update.M1, 16, 1);
             prefetch(update.M2, 8, 3);
         }
-        if (kind == WIDE_MIX) {
+        if (kind == WGMMA_UPDATE) {
             prefetch(network.W1, 8, 1);
             prefetch(network.W2, 8, 3);
         } else {
-            if (kind == WIDE_BACK) {
+            if (kind == WGMMA_BACK) {
                 prefetch(network.W2t, 24, 1);
                 prefetch(network.W1t, 8, 1);
             }
@@ -132,20 +132,20 @@ template <typename S, wide_kind kind> struct wide_node : activations {
 
     // ---- products
     template <int J>
-    __device__ __forceinline__ void multiply_part(float4 (&sum)[J], const uint4 &a, rows_operand b, bool add) const
+    __device__ __forceinline__ void multiply_part(float4 (&sum)[J], const uint4 &a, row_operand b, bool add) const
     {
         if (add)
-            rows_product<Numbers::BFLOAT, true>(sum, a, b);
+            row_product<Numbers::BFLOAT, true>(sum, a, b);
         else
-            rows_product<Numbers::BFLOAT, false>(sum, a, b);
+            row_product<Numbers::BFLOAT, false>(sum, a, b);
     }
     template <int J>
-    __device__ __forceinline__ void multiply_step(float4 (&sum)[J], const uint4 (&a)[Numbers::PARTS], rows_operand b, int part,
+    __device__ __forceinline__ void multiply_step(float4 (&sum)[J], const uint4 (&a)[Numbers::PARTS], row_operand b, int part,
                                                   bool add) const
     {
         multiply_part(sum, a[0], b, add);
         if (Numbers::PARTS == 2) {
-            multiply_part(sum, a[0], rows_operand_after(b, part), true);
+            multiply_part(sum, a[0], row_operand_after(b, part), true);
             multiply_part(sum, a[Numbers::PARTS - 1], b, true);
         }
     }
@@ -153,15 +153,15 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     // the ring may make room.
     __device__ __forceinline__ void turn_ring(int s0, int s)
     {
-        wide_commit();
+        wgmma_commit();
         if (s < 2) return;
-        wide_wait<1>();
+        wgmma_wait<1>();
         fetch(s0 + s - 3 + S::RING);
         fetch(s0 + s - 2 + S::RING);
     }
     __device__ __forceinline__ void end_ring(int s0, int steps)
     {
-        wide_wait<0>();
+        wgmma_wait<0>();
         fetch(s0 + steps - 2 + S::RING);
         fetch(s0 + steps - 1 + S::RING);
     }
@@ -170,16 +170,16 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     __device__ __forceinline__ void multiply_both(float4 (&sum)[2][3 * S::NT], int from, int s0, Function beside)
     {
         const int PART = 3 * S::NT * 128, K8 = PART * Numbers::PARTS;
-        rows_operand b = rows_operand_at(shared + from, K8);
+        row_operand b = row_operand_at(shared + from, K8);
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            wide_begin();
+            wgmma_begin();
 #pragma unroll
             for (int block = 0; block < 2; block++)
                 multiply_step(sum[block], ring[(s0 + 2 * k + block) % S::RING], b, PART, k > 0);
             turn_ring(s0, 2 * k + 1);
             beside(k);
-            b = rows_operand_after(b, 2 * K8);
+            b = row_operand_after(b, 2 * K8);
         }
         end_ring(s0, 2 * K);
         finish(sum[0]);
@@ -196,12 +196,12 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     {
         const int PART = J * 128, K8 = PART * Numbers::PARTS;
         const bool BOTH = Numbers::PARTS == 2 && J == S::NT;
-        rows_operand b = rows_operand_at(shared + from, K8);
+        row_operand b = row_operand_at(shared + from, K8);
         float4 both[BOTH ? 2 * J : J];
 #pragma unroll
         for (int k = 0; k < K; k++) {
             const uint4(&a)[Numbers::PARTS] = ring[(s0 + k) % S::RING];
-            if (k % 2 == 0) wide_begin();
+            if (k % 2 == 0) wgmma_begin();
             if constexpr (BOTH) {
                 // High and low parts of B side by side: two products instead of three, low times low for nothing.
                 multiply_part(both, a[0], b, k > 0);
@@ -213,11 +213,11 @@ template <typename S, wide_kind kind> struct wide_node : activations {
                 turn_ring(s0, k);
                 if (K > S::KF || k / 2 < S::NT) beside(k / 2);
             }
-            b = rows_operand_after(b, 2 * K8);
+            b = row_operand_after(b, 2 * K8);
         }
         end_ring(s0, K);
         if constexpr (BOTH) {
-            rows_settle(both);
+            operand_settle(both);
 #pragma unroll
             for (int j = 0; j < J; j++) sum[j] = (both[j] + both[J + j]) * splat(unit);
         } else {
@@ -228,7 +228,7 @@ template <typename S, wide_kind kind> struct wide_node : activations {
     }
     template <int J> __device__ __forceinline__ void finish(float4 (&sum)[J]) const
     {
-        rows_settle(sum);
+        operand_settle(sum);
 #pragma unroll
         for (int j = 0; j < J; j++) sum[j] = sum[j] * splat(unit);
     }
@@ -247,9 +247,9 @@ template <typename S, wide_kind kind> struct wide_node : activations {
                                          : make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w)));
         }
     }
-    __device__ __forceinline__ void pass_on() const
+    __device__ __forceinline__ void publish() const
     {
-        rows_publish();
+        operand_fence();
         __syncthreads();
     }
 
@@ -302,21 +302,21 @@ template <typename S, wide_kind kind> struct wide_node : activations {
                (size_t)((quantity * S::NT + j) * S::THREADS);
     }
     // Gate 0: h has come back, kept(3); gate 1: V and B, the stash, and g, y^μ, y^t, kept(0 … 2).
-    __device__ __forceinline__ uint64_t *gate(int which) const
+    __device__ __forceinline__ uint64_t *returned(int which) const
     {
         return (uint64_t *)(shared + S::GATES) + which;
     }
     // By one thread, before the first barrier.
     __device__ __forceinline__ void recall(int network, int update) const
     {
-        gate_init(gate(0), 1);
-        gate_init(gate(1), 1);
-        mailbox_publish();
-        gate_expect(gate(0), S::FLOATS);
-        bulk_copy(&kept(3, 0), saved(network, 9, 0), S::FLOATS, gate(0));
-        gate_expect(gate(1), 9 * S::FLOATS);
-        bulk_copy(&stash(0, 0), saved(update, 0, 0), 6 * S::FLOATS, gate(1));
-        bulk_copy(&kept(0, 0), saved(update, 6, 0), 3 * S::FLOATS, gate(1));
+        mbarrier_init(returned(0), 1);
+        mbarrier_init(returned(1), 1);
+        mbarrier_init_fence();
+        mbarrier_expect(returned(0), S::FLOATS);
+        bulk_copy(&kept(3, 0), saved(network, 9, 0), S::FLOATS, returned(0));
+        mbarrier_expect(returned(1), 9 * S::FLOATS);
+        bulk_copy(&stash(0, 0), saved(update, 0, 0), 6 * S::FLOATS, returned(1));
+        bulk_copy(&kept(0, 0), saved(update, 6, 0), 3 * S::FLOATS, returned(1));
     }
     // Four more; three of them, if operands are split, where no operand is until the product with Uᵀ.
     __device__ __forceinline__ float4 &kept(int quantity, int j) const

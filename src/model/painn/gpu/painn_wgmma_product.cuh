@@ -3,14 +3,14 @@
  * registers, atoms are columns, operand B, in shared memory and there as their own warps' sums leave them: two atoms of a
  * feature side by side. A thread's sums d[j] are rows 16 warp + g and that + 8 of atoms 8 j + 2 t and the next; as weights are
  * packed these rows are features 16 warp + 2 g and the next. */
-#ifndef PAINN_GPU_WIDE_PRODUCT_CUH
-#define PAINN_GPU_WIDE_PRODUCT_CUH
+#ifndef PAINN_WGMMA_PRODUCT_CUH
+#define PAINN_WGMMA_PRODUCT_CUH
 
 #include "gpu/ptx/wgmma.cuh"
 
 #ifndef MLFF_EMULATE
 /* What was stored to shared memory is seen by products behind the next barrier. */
-static __device__ __forceinline__ void rows_publish()
+static __device__ __forceinline__ void operand_fence()
 {
 #if WGMMA_HERE
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -59,15 +59,15 @@ static __device__ __forceinline__ void store_pieces(char *at, int lane, int k8, 
 #endif
 }
 /* Operand B of 16 of k: blocks of 8 of k × 8 columns, 16 bytes (8 columns) each of k; bytes from 8 of k to the next. */
-typedef uint64_t rows_operand;
-static __device__ __forceinline__ rows_operand rows_operand_at(const void *shared, int k_stride)
+typedef uint64_t row_operand;
+static __device__ __forceinline__ row_operand row_operand_at(const void *shared, int k_stride)
 {
-    return (rows_operand)(shared_address(shared) >> 4 & 0x3fff) | (rows_operand)(k_stride >> 4) << 16 |
-           (rows_operand)(128 >> 4) << 32;
+    return (row_operand)(shared_address(shared) >> 4 & 0x3fff) | (row_operand)(k_stride >> 4) << 16 |
+           (row_operand)(128 >> 4) << 32;
 }
-static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b, int bytes)
+static __device__ __forceinline__ row_operand row_operand_after(row_operand b, int bytes)
 {
-    return b + (rows_operand)(bytes >> 4);
+    return b + (row_operand)(bytes >> 4);
 }
 #if WGMMA_HERE
 /* The first product of a sum has it as output only. Were it an input too, of no value yet, the compiler would give it the
@@ -106,7 +106,7 @@ static __device__ __forceinline__ rows_operand rows_operand_after(rows_operand b
 /* d = a b, or with `add` d += a b, of 64 × 16 and 16 × N numbers; SUMS a fourth of N / 2, L and A lists of N / 2. */
 #define ROWS_PRODUCTS(N, SUMS, L)                                                                                                \
     template <bool bfloat, bool add>                                                                                             \
-    static __device__ __forceinline__ void rows_product(float4(&d)[SUMS], const uint4 &a, rows_operand b)                        \
+    static __device__ __forceinline__ void row_product(float4(&d)[SUMS], const uint4 &a, row_operand b)                        \
     {                                                                                                                            \
         if (bfloat && add)                                                                                                       \
             ROWS_PRODUCT(N, "bf16", "1", ROWS_L##L, ROWS_A##L, ROWS_D##SUMS(ROWS_IN_OUT));                                       \
@@ -126,17 +126,17 @@ ROWS_PRODUCTS(64, 8, 32)
 ROWS_PRODUCTS(72, 9, 36)
 ROWS_PRODUCTS(96, 12, 48)
 /* Behind a wait: what is done with the sums stays behind it. */
-template <int J> static __device__ __forceinline__ void rows_settle(float4 (&d)[J])
+template <int J> static __device__ __forceinline__ void operand_settle(float4 (&d)[J])
 {
 #pragma unroll
     for (int i = 0; i < J; i++) asm volatile("" : "+f"(d[i].x), "+f"(d[i].y), "+f"(d[i].z), "+f"(d[i].w)::"memory");
 }
 #else
 template <bool bfloat, bool add, int J>
-static __device__ __forceinline__ void rows_product(float4 (&)[J], const uint4 &, rows_operand)
+static __device__ __forceinline__ void row_product(float4 (&)[J], const uint4 &, row_operand)
 {
 }
-template <int J> static __device__ __forceinline__ void rows_settle(float4 (&)[J])
+template <int J> static __device__ __forceinline__ void operand_settle(float4 (&)[J])
 {
 }
 #endif
@@ -152,7 +152,7 @@ static inline void load_weights(uint4 &v, const uint4 *at, uint64_t)
 static inline void prefetch_to_l2(const void *)
 {
 }
-static inline void rows_publish()
+static inline void operand_fence()
 {
 }
 static inline void store_pieces(char *at, int lane, int k8, uint2 v)
@@ -165,22 +165,22 @@ static inline void store_pieces(char *at, int lane, int k8, int part, uint2 high
     store_pieces(at, lane, k8, high);
     store_pieces(at + part, lane, k8, low);
 }
-struct rows_operand {
+struct row_operand {
     const char *at;
     int k_stride;
 };
-static inline rows_operand rows_operand_at(const void *shared, int k_stride)
+static inline row_operand row_operand_at(const void *shared, int k_stride)
 {
     return {(const char *)shared, k_stride};
 }
-static inline rows_operand rows_operand_after(rows_operand b, int bytes)
+static inline row_operand row_operand_after(row_operand b, int bytes)
 {
     return {b.at + bytes, b.k_stride};
 }
-template <int J> static inline void rows_settle(float4 (&)[J])
+template <int J> static inline void operand_settle(float4 (&)[J])
 {
 }
-template <bool bfloat, bool add, int J> static inline void rows_product(float4 (&d)[J], const uint4 &a, rows_operand b)
+template <bool bfloat, bool add, int J> static inline void row_product(float4 (&d)[J], const uint4 &a, row_operand b)
 {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     for (int j = 0; j < J; j++) {
