@@ -65,7 +65,7 @@ enum {
 typedef struct gpu_report {
     int32_t flags, longest_row, n_pairs, atom, other; /* `atom`, `other`: an atom or pair that a flag is about */
     int32_t n_lists;                                  /* Verlet lists built since the arrays were allocated */
-    int32_t n_searched;                                 /* blocks that have searched for the reverses of given pairs */
+    int32_t n_searched;                               /* blocks that have searched for the reverses of given pairs */
     int32_t unused;
 } gpu_report;
 
@@ -78,29 +78,30 @@ typedef struct gpu_verlet_list {
     int32_t n_lists;
 } gpu_verlet_list;
 
-/* One edge of a row. Its tag is the place of its distance on the model's radial grid (gpu_neighbors), for models that look their
- * radial functions up in tables. */
+/* One edge of a row. Its tag is the place of its distance on the model's radial grid, for models that look their radial functions up
+ * in tables: an interval, of gpu_neighbors.tag_bits bits, and the position in it. */
 typedef struct __attribute__((aligned(16))) gpu_edge {
-    float u[3], d; /* direction from the row's atom to the neighbor, and distance, in model units */
-    int32_t neighbor;
-    float position;             /* tag: position in the interval, −1 … 1 */
-    uint16_t species, interval; /* species: atomic number of the neighbor; interval: tag */
-    int32_t shift;              /* of its image: three times 10 bits, + 512 each */
+    float u[3], d;   /* direction from the row's atom to the neighbor, and distance, in model units */
+    int32_t packed;  /* neighbor << tag_bits | interval */
+    float position;  /* in the interval, −1 … 1 times gpu_neighbors.position_scale */
+    int32_t species; /* atomic number of the neighbor */
+    int32_t shift;   /* of its image: three times 10 bits, + 512 each */
 } gpu_edge;
 
 typedef struct gpu_neighbors {
     /* ---- set by the model */
     double cutoff;                 /* Å */
     double inverse_unit;           /* 1 / length unit of the model */
-    double intervals_per_angstrom; /* radial grid: n_intervals / cutoff; 0: the model uses no tag */
-    int32_t n_intervals;           /* at most 65536 */
-    int32_t n_species;             /* atomic numbers 0 … n_species − 1 have table rows */
-    const double *offset;          /* [n_species] eV per atom; not finite: an element the model does not have */
+    double intervals_per_angstrom; /* radial grid: 2^tag_bits / cutoff; 0: the model uses no tag */
+    double position_scale;
+    int32_t tag_bits;
+    int32_t n_species;    /* atomic numbers 0 … n_species − 1 have table rows */
+    const double *offset; /* [n_species] eV per atom; not finite: an element the model does not have */
 
     /* ---- sizes */
     int32_t atom_capacity, system_capacity, row_capacity;
-    int32_t given_pairs;       /* 1: rows come from the caller's pairs; 2: from an asymmetric list of pairs */
-    int32_t incoming_room;       /* 1: arrays for asymmetric lists are allocated */
+    int32_t given_pairs;        /* 1: rows come from the caller's pairs; 2: from an asymmetric list of pairs */
+    int32_t incoming_room;      /* 1: arrays for asymmetric lists are allocated */
     int32_t candidate_capacity; /* of a row of the Verlet list */
     double skin;                /* Å, of the Verlet list */
 
@@ -119,7 +120,7 @@ typedef struct gpu_neighbors {
 
     /* ---- only for asymmetric lists */
     int32_t *incoming_count, *incoming_keys; /* [n_atoms] incoming edges; [n_atoms][row_capacity] their indices in `edges` */
-    gpu_edge *incoming_edges;          /* [n_atoms][row_capacity] */
+    gpu_edge *incoming_edges;                /* [n_atoms][row_capacity] */
 
     /* ---- cell list, and the Verlet list kept while no atom moves by half the skin */
     gpu_verlet_list *list;
@@ -169,10 +170,10 @@ typedef struct gpu_plan {
     int overlap;            /* programmatic launches: a kernel starts while the one before it ends */
     int chained;            /* 1: the neighbor list's first kernel may start while the one before it runs */
     int n_multiprocessors;
-    int forces; /* 0: energies only */
-    int virial; /* 1: virials or stresses too, whose sums need all forces */
-    int bins;   /* 1: cell list and Verlet list, for large systems; 2: the same, rebuilt in every step; 0: all pairs */
-    int fused_search;  /* fused search: atoms wrapped by the search kernel itself, up to GPU_FUSED_ATOMS by each row group, more by a
+    int forces;       /* 0: energies only */
+    int virial;       /* 1: virials or stresses too, whose sums need all forces */
+    int bins;         /* 1: cell list and Verlet list, for large systems; 2: the same, rebuilt in every step; 0: all pairs */
+    int fused_search; /* fused search: atoms wrapped by the search kernel itself, up to GPU_FUSED_ATOMS by each row group, more by a
                    block; 0: a separate kernel wraps atoms */
     int row_warps,
         row_cluster; /* warps of a block, for given pairs, and blocks of a cluster in the list's first kernel; 0: default */

@@ -518,7 +518,7 @@ static void test_rows(void **state)
             assert_int_equal(by_block.step.gpu.neighbors.row_length[i], all.step.gpu.neighbors.row_length[at + i]);
             for (int k = 0; k < by_block.step.gpu.neighbors.row_length[i]; k++) {
                 gpu_edge edge = row[k];
-                edge.neighbor -= at;
+                edge.packed -= at * PAINN_GPU_INTERVALS;
                 assert_memory_equal(&got_row[k], &edge, sizeof edge);
             }
         }

@@ -16,8 +16,8 @@
 // "cluster=8,tile=16,four_warps=0,edges=0,overlap=1,bins=0,whole=0,small=0,alone=0": what a developer wants to compare. −1: not asked for.
 static void read_forced_plan(gpu_plan *plan)
 {
-    *plan =
-        (gpu_plan){.cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .fused = -1, .small = -1, .fused_search = -1};
+    *plan = (gpu_plan){
+        .cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .fused = -1, .small = -1, .fused_search = -1};
     const char *text = getenv("MLFF_CUDA_PLAN"), *at;
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
@@ -182,9 +182,9 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
                      // The search keeps four rows of candidates in 48 KB of shared memory.
                      .bins = largest >= BINS_FROM && e->step.neighbors.candidate_capacity <= 3000,
                      .fused_search = largest <= 32                                ? 32
-                              : largest <= GPU_FUSED_ATOMS && atoms <= 512 ? largest <= 64 ? 64 : GPU_FUSED_ATOMS
-                              : systems == 1 && atoms <= 1024              ? atoms
-                                                                           : 0,
+                                     : largest <= GPU_FUSED_ATOMS && atoms <= 512 ? largest <= 64 ? 64 : GPU_FUSED_ATOMS
+                                     : systems == 1 && atoms <= 1024              ? atoms
+                                                                                  : 0,
                      .small = largest <= GPU_SMALL ? class_of_systems(largest) : 0};
     if (plan.small > GPU_SMALL_WARPS) plan.small = GPU_SMALL_WARPS;
     if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;

@@ -50,7 +50,7 @@ struct cuda_evaluator {
     char *seen; // first_atom, cells and periodic that the input block's systems were made from
     size_t known_bytes, known_capacity;
     int known_atoms, known_systems; // and its sizes
-    int trusted_atoms;             // a device batch of so many atoms went through with rows of this capacity
+    int trusted_atoms;              // a device batch of so many atoms went through with rows of this capacity
     cudaStream_t stream, side;
     cudaEvent_t forked, joined;
     mlff_halo halo; // if has_halo: between layers the caller exchanges ghosts' features; such steps are no graphs
@@ -66,7 +66,7 @@ struct cuda_evaluator {
     int n_members;             // that run
     int atom_limit, row_limit; // atoms, and neighbors of an atom, that the kernels hold
     gpu_plan forced;           // from MLFF_CUDA_PLAN
-    const double *device_cell;  // of dynamics: a cell on the GPU that the host knows; completing it there takes 4 µs a step
+    const double *device_cell; // of dynamics: a cell on the GPU that the host knows; completing it there takes 4 µs a step
     double host_cell[9];
     gpu_report *report; // where device batches leave their report; NULL: in page-locked memory
     int64_t n_computes, n_pairs, n_growths, n_rebuilds;

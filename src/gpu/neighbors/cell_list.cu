@@ -159,7 +159,8 @@ static __global__ void __launch_bounds__(ROWS_WARPS * 32) rows_kernel(const __gr
     const int32_t *row = step.neighbors.candidates + (size_t)i * step.neighbors.candidate_capacity;
     int length = 0;
     for (int begin = 0; begin < min(n, step.neighbors.candidate_capacity); begin += 32)
-        length = decide_candidates(step, system, i, begin + lane < min(n, step.neighbors.candidate_capacity) ? row[begin + lane] : -1,
+        length =
+            decide_candidates(step, system, i, begin + lane < min(n, step.neighbors.candidate_capacity) ? row[begin + lane] : -1,
                               images, n1, n2, length);
     // Too many candidates: as many rows longer as these would need.
     if (n > step.neighbors.candidate_capacity)

@@ -211,7 +211,7 @@ static __device__ __forceinline__ int close_queue(const gpu_step &step, const gp
             }
             j = system.first + (int)entry.x;
             p = pair_of(system, of(i - system.first), of((int)entry.x), (int)(entry.y & 1023) - 512,
-                         (int)(entry.y >> 10 & 1023) - 512, (int)(entry.y >> 20 & 1023) - 512);
+                        (int)(entry.y >> 10 & 1023) - 512, (int)(entry.y >> 20 & 1023) - 512);
             inside = is_neighbor(step, p, i, j, keep);
         }
         const unsigned found = __ballot_sync(~0u, inside);

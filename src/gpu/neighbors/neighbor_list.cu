@@ -167,7 +167,8 @@ template <int ROWS> static __device__ void search_rows(const gpu_step &step, int
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         if (waiting[r] > 0)
-            length[r] = decide_candidates(step, system, i + r, lane < waiting[r] ? queue[r][lane] : -1, images, n1, n2, length[r]);
+            length[r] =
+                decide_candidates(step, system, i + r, lane < waiting[r] ? queue[r][lane] : -1, images, n1, n2, length[r]);
         close_row(step, i + r, length[r]);
     }
 }
@@ -329,7 +330,8 @@ static __global__ void __launch_bounds__(128) announce_kernel(const __grid_const
     if (i >= step.call->n_atoms) return;
     const int length = step.neighbors.row_length[i], row = i * step.neighbors.row_capacity;
     for (int k = lane; k < length; k += 32) {
-        const int j = step.neighbors.edges[row + k].neighbor, slot = atomicAdd(&step.neighbors.incoming_count[j], 1);
+        const int j = step.neighbors.edges[row + k].packed >> step.neighbors.tag_bits,
+                  slot = atomicAdd(&step.neighbors.incoming_count[j], 1);
         if (slot < step.neighbors.row_capacity)
             step.neighbors.incoming_keys[(size_t)j * step.neighbors.row_capacity + slot] = row + k;
     }
@@ -354,8 +356,8 @@ static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constan
         gpu_edge edge = step.neighbors.edges[key];
         const int i = key / step.neighbors.row_capacity;
         for (int c = 0; c < 3; c++) edge.u[c] = -edge.u[c];
-        edge.neighbor = i;
-        edge.species = (uint16_t)step.neighbors.species[i];
+        edge.packed = i << step.neighbors.tag_bits | (edge.packed & ((1 << step.neighbors.tag_bits) - 1));
+        edge.species = step.neighbors.species[i];
         step.neighbors.incoming_edges[at] = edge;
         step.neighbors.reverse[key] = at;
     }
@@ -405,7 +407,8 @@ static fused_search_shape shape_of_fused_search(const gpu_step *step, const gpu_
     return shape;
 }
 
-static int launch_fused_search(const gpu_step *step, const gpu_plan *plan, const fused_search_shape &shape, int room, void *stream)
+static int launch_fused_search(const gpu_step *step, const gpu_plan *plan, const fused_search_shape &shape, int room,
+                               void *stream)
 {
     const int cluster = row_cluster_of(plan);
     void (*const kernel)(gpu_step, int, int, int, int) = step->follows_motion ? alone_kernel<FUSED_FEW, 1, true>

@@ -22,15 +22,14 @@ static __device__ __forceinline__ void write_edge(const gpu_step &step, int i, i
     gpu_edge edge;
     const double inverse = rsqrt(square), d = square * inverse, along = d * step.neighbors.intervals_per_angstrom;
     int interval = (int)along;
-    if (interval > step.neighbors.n_intervals - 1) interval = step.neighbors.n_intervals - 1;
+    interval = min(interval, (1 << step.neighbors.tag_bits) - 1);
     edge.u[0] = (float)(rx * inverse);
     edge.u[1] = (float)(ry * inverse);
     edge.u[2] = (float)(rz * inverse);
     edge.d = (float)(d * step.neighbors.inverse_unit);
-    edge.neighbor = j;
-    edge.position = (float)(2.0 * (along - interval) - 1.0);
-    edge.species = (uint16_t)species;
-    edge.interval = (uint16_t)interval;
+    edge.packed = j << step.neighbors.tag_bits | interval;
+    edge.position = (float)((2.0 * (along - interval) - 1.0) * step.neighbors.position_scale);
+    edge.species = species;
     edge.shift = (sx + 512) | (sy + 512) << 10 | (sz + 512) << 20;
     if (keep) step.neighbors.edges[(size_t)i * step.neighbors.row_capacity + slot] = edge;
 }
@@ -67,7 +66,7 @@ struct pair_vector {
 };
 
 static __device__ __forceinline__ pair_vector pair_of(const gpu_system &system, const double *own, const double *other, int m0,
-                                                     int m1, int m2)
+                                                      int m1, int m2)
 {
     pair_vector p;
     double d0 = other[0] - own[0], d1 = other[1] - own[1], d2 = other[2] - own[2];
@@ -97,7 +96,7 @@ static __device__ __forceinline__ bool is_neighbor(const gpu_step &step, const p
 
 // Decides in double about 32 candidates (−1: none) and appends those inside to row i; answers the row's length.
 static __device__ int decide_candidates(const gpu_step &step, const gpu_system &system, int i, int candidate, int images, int n1,
-                                   int n2, int length)
+                                        int n2, int length)
 {
     bool inside = false;
     int j = 0;
@@ -106,7 +105,7 @@ static __device__ int decide_candidates(const gpu_step &step, const gpu_system &
         j = system.first + candidate / images;
         const int image = candidate % images;
         p = pair_of(system, step.neighbors.fractional + (size_t)i * 3, step.neighbors.fractional + (size_t)j * 3,
-                     image / (n1 * n2) - system.images[0], image / n2 % n1 - system.images[1], image % n2 - system.images[2]);
+                    image / (n1 * n2) - system.images[0], image / n2 % n1 - system.images[1], image % n2 - system.images[2]);
         inside = is_neighbor(step, p, i, j);
     }
     const unsigned found = __ballot_sync(~0u, inside);
@@ -118,9 +117,9 @@ static __device__ int decide_candidates(const gpu_step &step, const gpu_system &
 
 // Where in row j, of n entries, the pair (j, i) with this shift stands; −1: nowhere. Rows of a search are in the order
 // (neighbour, shift), and so are most that are handed in, but these may be in any.
-static __device__ __forceinline__ int find_entry(const gpu_edge *row, int n, int i, int shift, bool ordered_row)
+static __device__ __forceinline__ int find_entry(const gpu_edge *row, int tag_bits, int n, int i, int shift, bool ordered_row)
 {
-    const auto neighbor = [&](int m) { return row[m].neighbor; };
+    const auto neighbor = [&](int m) { return row[m].packed >> tag_bits; };
     const auto ordered = [](int v) { return (v & 1023) << 20 | (v >> 10 & 1023) << 10 | (v >> 20 & 1023); };
     int low = 0, high = n;
     while (low < high) {
@@ -140,11 +139,11 @@ static __device__ __forceinline__ int find_entry(const gpu_edge *row, int n, int
 static __device__ __forceinline__ int find_reverse(const gpu_step &step, int i, int k, bool *found_out)
 {
     const gpu_edge &edge = step.neighbors.edges[(size_t)i * step.neighbors.row_capacity + k];
-    const int j = edge.neighbor, shift = edge.shift;
+    const int j = edge.packed >> step.neighbors.tag_bits, shift = edge.shift;
     const int wanted = (1024 - (shift & 1023)) | (1024 - (shift >> 10 & 1023)) << 10 | (1024 - (shift >> 20 & 1023)) << 20;
     const int other = j * step.neighbors.row_capacity,
-              found =
-                  find_entry(step.neighbors.edges + other, step.neighbors.row_length[j], i, wanted, !step.neighbors.given_pairs);
+              found = find_entry(step.neighbors.edges + other, step.neighbors.tag_bits, step.neighbors.row_length[j], i, wanted,
+                                 !step.neighbors.given_pairs);
     *found_out = found >= 0;
     return other + max(found, 0);
 }

@@ -121,7 +121,7 @@ static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operan
     return b + (wgmma_operand)(bytes >> 4);
 }
 
-#define WGMMA_P16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                                 \
+#define WGMMA_P16(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                                \
     "%" #a ",%" #b ",%" #c ",%" #d ",%" #e ",%" #f ",%" #g ",%" #h ",%" #i ",%" #j ",%" #k ",%" #l ",%" #m ",%" #n ",%" #o ","   \
     "%" #p
 #define WGMMA_N32 WGMMA_P16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -143,13 +143,13 @@ static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operan
 #define WGMMA_D224 WGMMA_D192, WGMMA_D16(96)
 #define WGMMA_D256 WGMMA_D224, WGMMA_D16(112)
 /* a0 …: numbers of the operands that follow N/2 sums. */
-#define WGMMA_PRODUCT(N, a0, a1, a2, a3, bb, more)                                                                                \
-    static __device__ __forceinline__ void wgmma_product(float(&d)[N / 2], const uint4 &a, wgmma_operand b, int add)               \
+#define WGMMA_PRODUCT(N, a0, a1, a2, a3, bb, more)                                                                               \
+    static __device__ __forceinline__ void wgmma_product(float(&d)[N / 2], const uint4 &a, wgmma_operand b, int add)             \
     {                                                                                                                            \
         asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #more ", 0;\n"                                                     \
-                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" WGMMA_N##N "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 \
-                                                                                          "}, %" #bb ", add, 1, 1, 0;\n}"        \
-                     : WGMMA_D##N                                                                                                 \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" WGMMA_N##N                                       \
+                     "}, {%" #a0 ",%" #a1 ",%" #a2 ",%" #a3 "}, %" #bb ", add, 1, 1, 0;\n}"                                      \
+                     : WGMMA_D##N                                                                                                \
                      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b), "r"(add));                                                \
     }
 #if WGMMA_HERE

@@ -184,8 +184,8 @@ static int launch_aev(const ani_gpu_step *step, const gpu_plan *plan, void *stre
 template <int NS, int NZ> static int dispatch(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
     return ani_gpu_fuses_search(step, plan) ? launch_aev<NS, NZ, true, true>(step, plan, stream)
-           : warps_of(plan) > 1           ? launch_aev<NS, NZ, true, false>(step, plan, stream)
-                                          : launch_aev<NS, NZ, false, false>(step, plan, stream);
+           : warps_of(plan) > 1             ? launch_aev<NS, NZ, true, false>(step, plan, stream)
+                                            : launch_aev<NS, NZ, false, false>(step, plan, stream);
 }
 
 int ani_gpu_launch_aev(const ani_gpu_step *step, const gpu_plan *plan, void *stream)

@@ -234,7 +234,7 @@ static __device__ __forceinline__ void find_reverses(const ani_gpu_step &step, c
         arrives[k] = find_reverse(step.gpu, g.atom, k, &found);
         if (found) continue;
         raise_flag(step.gpu, GPU_NOT_SYMMETRIC, g.atom,
-                   step.gpu.neighbors.edges[(size_t)g.atom * step.gpu.neighbors.row_capacity + k].neighbor);
+                   step.gpu.neighbors.edges[(size_t)g.atom * step.gpu.neighbors.row_capacity + k].packed);
         atomicOr(&step.groups->failed, GPU_NOT_SYMMETRIC);
     }
 }
@@ -286,8 +286,9 @@ static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
         }
 #pragma unroll 1
         for (int k = g.thread; k < length; k += g.n_threads)
-            incoming_gradient[arrives[k]] = slot < 0 ? make_float4(0, 0, 0, 0)
-                                           : make_float4(gradient[k], gradient[capacity + k], gradient[2 * capacity + k], 0);
+            incoming_gradient[arrives[k]] = slot < 0
+                                                ? make_float4(0, 0, 0, 0)
+                                                : make_float4(gradient[k], gradient[capacity + k], gradient[2 * capacity + k], 0);
         g.barrier();
     }
 }

@@ -73,18 +73,18 @@ typedef struct ani_gpu_step {
     /* ---- on the device */
     int32_t slot_capacity, n_parts; /* n_parts: members that share an adjoint are summed as they come */
     int32_t tile, cluster;          /* slots of a tile; blocks that share its columns */
-    int32_t warm_code;               /* 1: kernels that wait for others do their work for nothing first */
-    int32_t wgmma_blocks;            /* that take tiles of 128 slots; 0: there are none */
+    int32_t warm_code;              /* 1: kernels that wait for others do their work for nothing first */
+    int32_t wgmma_blocks;           /* that take tiles of 128 slots; 0: there are none */
     int32_t saved_columns;          /* slopes that a row of such a tile keeps for the way back */
     ani_gpu_groups *groups;
-    int32_t *slot_of;     /* [n_atoms]; −1: a ghost */
-    void *aev;            /* [slots/16][n_tiles][2][32] 16 bytes: operands A, high and low halves */
-    float *adjoint;       /* [n_parts][slots][16 n_tiles] dE/dAEV of a part's members */
-    float *member_energy; /* [n_members][cluster][slots], a block's share */
-    float *saved;         /* [wide_blocks][saved_columns][128] slopes */
-    double *energy;       /* [n_atoms][2] eV: the model's, the offset */
-    double *centre;       /* [n_atoms][3] dE/dr summed over the pairs of an atom */
-    float *incoming_gradient;       /* [n_atoms][row_capacity][4] dE/dr of each pair, in the row of the atom the pair ends in */
+    int32_t *slot_of;         /* [n_atoms]; −1: a ghost */
+    void *aev;                /* [slots/16][n_tiles][2][32] 16 bytes: operands A, high and low halves */
+    float *adjoint;           /* [n_parts][slots][16 n_tiles] dE/dAEV of a part's members */
+    float *member_energy;     /* [n_members][cluster][slots], a block's share */
+    float *saved;             /* [wide_blocks][saved_columns][128] slopes */
+    double *energy;           /* [n_atoms][2] eV: the model's, the offset */
+    double *centre;           /* [n_atoms][3] dE/dr summed over the pairs of an atom */
+    float *incoming_gradient; /* [n_atoms][row_capacity][4] dE/dr of each pair, in the row of the atom the pair ends in */
 } ani_gpu_step;
 
 /* Stamps of the stages after the list's own two; the last is the end. */

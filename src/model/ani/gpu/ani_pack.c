@@ -93,7 +93,7 @@ static int padded_width(int width)
 // how products of four warps want them. Pieces of `block` columns stand together, for one tile of rows after the other. What the
 // operand lacks of `columns` and `rows` is zero.
 static const void *pack_wgmma(gpu_packer *p, const void *operand, int column_tiles, int row_tiles, int columns, int rows,
-                             int block)
+                              int block)
 {
     const void *device;
     uint32_t *place = gpu_pack(p, (size_t)columns * (size_t)rows * 4, &device);
@@ -154,7 +154,7 @@ static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_gpu
     step->gpu.neighbors.cutoff = model->cutoff;
     step->gpu.length_unit = model->length_unit;
     step->gpu.neighbors.inverse_unit = 1.0 / model->length_unit;
-    step->gpu.neighbors.n_intervals = 1; // no radial grid
+    step->gpu.neighbors.tag_bits = 0; // no radial grid: an edge's `packed` is the neighbor
     step->gpu.energy_unit = model->energy_unit;
 }
 
@@ -216,7 +216,8 @@ size_t ani_gpu_arena(ani_gpu_step *step, void *base)
     PLACE(aev, slots * columns * real);
     PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
     PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
-    PLACE(saved, ((size_t)step->wgmma_blocks * (size_t)step->saved_columns + ANI_GPU_WGMMA_WIDTH) * 128 * real); // read past the end
+    PLACE(saved,
+          ((size_t)step->wgmma_blocks * (size_t)step->saved_columns + ANI_GPU_WGMMA_WIDTH) * 128 * real); // read past the end
     PLACE(energy, n * 2 * sizeof(double));
     PLACE(centre, n * 3 * sizeof(double));
     PLACE(incoming_gradient, n * (size_t)step->gpu.neighbors.row_capacity * 4 * real);

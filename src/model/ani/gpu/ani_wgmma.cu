@@ -12,7 +12,7 @@
 static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS, OPERAND_BYTES = ROWS * ANI_GPU_WGMMA_WIDTH * 4;
 static constexpr int K_TILES = ANI_GPU_WGMMA_WIDTH / 16;               // of a thread's own operand
 static constexpr int SLOTS = 6, SLOT_BYTES = ANI_GPU_WGMMA_WIDTH * 64; // 16 inputs of a layer
-static constexpr int AHEAD = 12;                                // tiles of AEVs on their way, fewer than K_TILES
+static constexpr int AHEAD = 12;                                       // tiles of AEVs on their way, fewer than K_TILES
 
 struct ring_barriers {
     uint64_t full[SLOTS], empty[SLOTS], item_full, item_empty, constants_full, constants_empty;
@@ -114,7 +114,8 @@ static __device__ __forceinline__ void fetch_member(fetcher &f, const ani_gpu_st
     }
 }
 
-static __device__ __forceinline__ void fetch_all(const ani_gpu_step &step, char *ring, ring_barriers *barriers, int items, bool back)
+static __device__ __forceinline__ void fetch_all(const ani_gpu_step &step, char *ring, ring_barriers *barriers, int items,
+                                                 bool back)
 {
     const ani_gpu_groups &groups = *step.groups;
     const int lane = threadIdx.x % 32;
@@ -235,7 +236,7 @@ static __device__ __forceinline__ int from_here()
 // ---- what a layer's sums become, for a thread's two rows: a member's layers go through them in this order
 
 static constexpr int BLOCKS = ANI_GPU_WGMMA_WIDTH / 32; // of columns
-static constexpr int STRIDE = 32 * WARPS;        // from one of a thread's slopes to the next
+static constexpr int STRIDE = 32 * WARPS;               // from one of a thread's slopes to the next
 typedef float layer_sums[ANI_GPU_WGMMA_WIDTH / 2];
 
 // A hidden layer: its values are the next one's operand. `saved`: slopes, for the way back.

@@ -105,7 +105,8 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
                 chunk.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, i, begin);
                 chunk.close(step, begin);
             }
-            const int packed = chunk.packed(first_layer ? chunk.species : chunk.neighbor);
+            const int packed =
+                first_layer ? chunk.species * PAINN_GPU_INTERVALS + chunk.packed % PAINN_GPU_INTERVALS : chunk.packed;
             const int n = min(32, length - begin);
             // A block a row: the next edge's filters are made while this one's features come. Else there are warps enough.
             if (mode == ROW_BLOCK && task.begin < n) {
@@ -187,7 +188,7 @@ static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
                 chunk.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, j, begin);
                 chunk.close(step, begin);
             }
-            const int packed = chunk.packed(chunk.neighbor), n = min(32, length - begin);
+            const int packed = chunk.packed, n = min(32, length - begin);
             if (mode == ROW_BLOCK && task.begin < n) {
                 e.locate(chunk, packed, task.begin + quarter);
                 e.filter(table);

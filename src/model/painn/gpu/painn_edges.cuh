@@ -172,10 +172,10 @@ static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
 // Up to 32 edges of a row, one a lane. A lane without an edge has one to the atom and the species behind the last, whose features are
 // zeros: it adds nothing.
 struct edge_chunk {
-    float4 a; // direction and distance
-    int neighbor, species, interval;
-    float t;    // the variable of the filter table in the interval
-    int length; // of the row
+    float4 a;            // direction and distance
+    int packed, species; // neighbor and interval
+    float t;             // the variable of the filter table in the interval
+    int length;          // of the row
     __device__ __forceinline__ void load(const painn_gpu_step &step, const gpu_edge *rows, const int32_t *lengths, int i,
                                          int begin)
     {
@@ -184,30 +184,19 @@ struct edge_chunk {
         // Not waiting for the length: what lies behind it in the row is memory, and is replaced.
         const gpu_edge *edge = rows + (size_t)i * step.gpu.neighbors.row_capacity + min(k, step.gpu.neighbors.row_capacity - 1);
         a = *(const float4 *)edge->u;
-        const uint4 b = *(const uint4 *)&edge->neighbor;
-        neighbor = (int)b.x;
-        t = __uint_as_float(b.y);
-        species = (int)b.z; // and the interval, in its upper half
+        const float4 b = *(const float4 *)&edge->packed;
+        packed = __float_as_int(b.x);
+        t = b.y;
+        species = __float_as_int(b.z);
     }
     // When the edges are needed: this waits for the loads.
     __device__ __forceinline__ void close(const painn_gpu_step &step, int begin)
     {
-        if (begin + (int)(threadIdx.x % 32) < length) {
-            interval = (int)((unsigned)species >> 16);
-            species &= 0xffff;
-            t *= 1.0f / PAINN_GPU_TABLE_RANGE;
-            return;
-        }
+        if (begin + (int)(threadIdx.x % 32) < length) return;
         a = make_float4(0, 0, 0, 1);
-        neighbor = step.gpu.neighbors.atom_capacity;
+        packed = step.gpu.neighbors.atom_capacity * PAINN_GPU_INTERVALS;
         species = step.gpu.neighbors.n_species;
-        interval = 0;
         t = 0;
-    }
-    // A number, of an atom or a species, with the interval: what lanes hand to each other.
-    __device__ __forceinline__ int packed(int number) const
-    {
-        return number * PAINN_GPU_INTERVALS + interval;
     }
 };
 

@@ -30,11 +30,12 @@ extern "C" {
 
 enum {
     PAINN_GPU_MAX_LAYERS = PAINN_MAX_LAYERS,
-    PAINN_GPU_INTERVALS = 128, /* of the filter table */
-    PAINN_GPU_TABLE_RANGE = 8, /* the variable goes from −1/8 to 1/8 in an interval */
-    PAINN_GPU_SLICE = 16,      /* features */
-    PAINN_GPU_VALUES = 576,    /* bytes of a slice's interval in the table of values: 12 a feature and filter */
-    PAINN_GPU_SAVED = 10,      /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
+    PAINN_GPU_TAG_BITS = 7,
+    PAINN_GPU_INTERVALS = 1 << PAINN_GPU_TAG_BITS, /* of the filter table */
+    PAINN_GPU_TABLE_RANGE = 8,                     /* the variable goes from −1/8 to 1/8 in an interval */
+    PAINN_GPU_SLICE = 16,                          /* features */
+    PAINN_GPU_VALUES = 576, /* bytes of a slice's interval in the table of values: 12 a feature and filter */
+    PAINN_GPU_SAVED = 10,   /* values an atom's feature keeps for the way back: V, B [3] each, g, y^mu, y^t, h */
 };
 
 /* Numbers as operands of the tensor cores: two halves each (three products), or one half, or one bfloat16. Powers of two keep
@@ -59,7 +60,7 @@ enum {
     PAINN_GPU_FUSED_F = 128,
     PAINN_GPU_TILE_ATOMS = 8,
     PAINN_GPU_TILE_BLOCKS = 8,
-    PAINN_GPU_COUNTER_STRIDE = 32,                        /* words from one count to the next */
+    PAINN_GPU_COUNTER_STRIDE = 32,                /* words from one count to the next */
     PAINN_GPU_UNIT = PAINN_GPU_FUSED_F / 16 * 32, /* F features: q, three of region A, n, three of B */
     PAINN_GPU_AT_Q = 0,
     PAINN_GPU_AT_A = PAINN_GPU_UNIT,
@@ -79,11 +80,11 @@ typedef struct painn_gpu_product {
     const void *source[3]; /* of its weights: of the first block; `copies` of `bytes` each */
     const float *bias[3];  /* added to its sums, or NULL; of the first block */
     int32_t bytes, copies;
-    int32_t position;     /* in the ring */
-    int32_t after;        /* the product that must have read its weights before these may come; −1: none */
-    int32_t ranks;        /* blocks with features of their own, in turn */
-    int32_t operand, early;  /* halves of F features that come before it, and before these */
-    int32_t warps, parts; /* that work on it, and that have a part for others of a sum */
+    int32_t position;       /* in the ring */
+    int32_t after;          /* the product that must have read its weights before these may come; −1: none */
+    int32_t ranks;          /* blocks with features of their own, in turn */
+    int32_t operand, early; /* halves of F features that come before it, and before these */
+    int32_t warps, parts;   /* that work on it, and that have a part for others of a sum */
 } painn_gpu_product;
 
 typedef struct painn_gpu_step {
@@ -116,7 +117,8 @@ typedef struct painn_gpu_step {
     float *saved;         /* [layers][10][n_atoms/16][F/8][32][4] */
     float *edge_gradient; /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
     float *raw_energy;    /* [F/16][n_atoms] by 8 hidden features of the readout, without its bias */
-    uint32_t *exchange_count;    /* [8][PAINN_GPU_COUNTER_STRIDE] each counts blocks of one rank at barriers of the kernel of all layers */
+    uint32_t *
+        exchange_count; /* [8][PAINN_GPU_COUNTER_STRIDE] each counts blocks of one rank at barriers of the kernel of all layers */
 } painn_gpu_step;
 
 /* Clusters of the kernel of all layers: 16 blocks for two tiles, if these are all; 8 for one tile; 8 for two. */

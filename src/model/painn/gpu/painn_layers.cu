@@ -33,46 +33,46 @@ enum { AT_B_BAR = PAINN_GPU_AT_A + UNIT }; // where q̄'' has come, the others o
 // Warps that finish sums of both tiles at the same time are of different schedulers.
 enum { TILE_1 = 16, NONE = 13 }; // + a part of the second tile; none, on the way forward
 static __constant__ unsigned char parts_forward[FUSED_WARPS][2] = {{0, TILE_1 + WARPS_X},
-                                                                    {1, TILE_1 + WARPS_X + 1},
-                                                                    {2, TILE_1 + WARPS_X + 2},
-                                                                    {TILE_1 + 7, WARP_MU},
-                                                                    {WARP_G, WARP_H},
-                                                                    {3, WARP_Q},
-                                                                    {11, TILE_1 + WARP_Q},
-                                                                    {TILE_1 + WARP_G, TILE_1 + WARP_H},
-                                                                    {TILE_1 + 11, TILE_1 + WARP_MU},
-                                                                    {TILE_1 + 1, WARPS_X + 1},
-                                                                    {TILE_1 + 2, WARPS_X + 2},
-                                                                    {TILE_1, WARPS_X},
-                                                                    {NONE, NONE},
-                                                                    {7, TILE_1 + WARP_T},
-                                                                    {TILE_1 + 3, WARP_T},
-                                                                    {WARP_FETCH, NONE}};
+                                                                   {1, TILE_1 + WARPS_X + 1},
+                                                                   {2, TILE_1 + WARPS_X + 2},
+                                                                   {TILE_1 + 7, WARP_MU},
+                                                                   {WARP_G, WARP_H},
+                                                                   {3, WARP_Q},
+                                                                   {11, TILE_1 + WARP_Q},
+                                                                   {TILE_1 + WARP_G, TILE_1 + WARP_H},
+                                                                   {TILE_1 + 11, TILE_1 + WARP_MU},
+                                                                   {TILE_1 + 1, WARPS_X + 1},
+                                                                   {TILE_1 + 2, WARPS_X + 2},
+                                                                   {TILE_1, WARPS_X},
+                                                                   {NONE, NONE},
+                                                                   {7, TILE_1 + WARP_T},
+                                                                   {TILE_1 + 3, WARP_T},
+                                                                   {WARP_FETCH, NONE}};
 static __constant__ unsigned char parts_back[FUSED_WARPS][2] = {{TILE_1 + 3, TILE_1 + WARPS_MU_BAR + 2},
-                                                                 {TILE_1 + 13, TILE_1 + WARPS_MU_BAR + 1},
-                                                                 {TILE_1 + 12, TILE_1 + WARPS_MU_BAR},
-                                                                 {3, WARPS_MU_BAR + 2},
-                                                                 {WARPS_H_BAR, TILE_1},
-                                                                 {WARPS_H_BAR + 1, TILE_1 + 1},
-                                                                 {WARPS_H_BAR + 2, TILE_1 + 2},
-                                                                 {WARP_GATE, TILE_1 + WARP_Q_BAR},
-                                                                 {TILE_1 + WARP_GATE, TILE_1 + WARP_Q_PRIME},
-                                                                 {TILE_1 + WARPS_H_BAR + 1, 1},
-                                                                 {TILE_1 + WARPS_H_BAR + 2, 2},
-                                                                 {TILE_1 + WARPS_H_BAR, 0},
-                                                                 {12, WARPS_MU_BAR},
-                                                                 {13, WARPS_MU_BAR + 1},
-                                                                 {WARP_Q_BAR, WARP_Q_PRIME},
-                                                                 {WARP_FETCH, WARP_FETCH}};
+                                                                {TILE_1 + 13, TILE_1 + WARPS_MU_BAR + 1},
+                                                                {TILE_1 + 12, TILE_1 + WARPS_MU_BAR},
+                                                                {3, WARPS_MU_BAR + 2},
+                                                                {WARPS_H_BAR, TILE_1},
+                                                                {WARPS_H_BAR + 1, TILE_1 + 1},
+                                                                {WARPS_H_BAR + 2, TILE_1 + 2},
+                                                                {WARP_GATE, TILE_1 + WARP_Q_BAR},
+                                                                {TILE_1 + WARP_GATE, TILE_1 + WARP_Q_PRIME},
+                                                                {TILE_1 + WARPS_H_BAR + 1, 1},
+                                                                {TILE_1 + WARPS_H_BAR + 2, 2},
+                                                                {TILE_1 + WARPS_H_BAR, 0},
+                                                                {12, WARPS_MU_BAR},
+                                                                {13, WARPS_MU_BAR + 1},
+                                                                {WARP_Q_BAR, WARP_Q_PRIME},
+                                                                {WARP_FETCH, WARP_FETCH}};
 
 template <typename Numbers, int TILES, bool paired> struct layers : fused_block<Numbers, TILES, paired> {
     typedef fused_block<Numbers, TILES, paired> block;
     using block::activate, block::adjoint_of, block::arrive, block::bias, block::choose, block::early_barrier, block::exchanged,
-        block::fetch, block::ask, block::first, block::barriers, block::give_part, block::kept, block::lane, block::operand_barrier,
-        block::exchange_features, block::multiply, block::n_atoms, block::n_products, block::own, block::own_of, block::product_of,
-        block::products, block::put, block::q_bar, block::rank, block::row, block::row_length, block::set_own, block::slope,
-        block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts, block::wait_for, block::warp,
-        block::weights, block::ATOM_WARPS;
+        block::fetch, block::ask, block::first, block::barriers, block::give_part, block::kept, block::lane,
+        block::operand_barrier, block::exchange_features, block::multiply, block::n_atoms, block::n_products, block::own,
+        block::own_of, block::product_of, block::products, block::put, block::q_bar, block::rank, block::row, block::row_length,
+        block::set_own, block::slope, block::stamp, block::step, block::sum_of, block::sums, block::t_of, block::take_parts,
+        block::wait_for, block::warp, block::weights, block::ATOM_WARPS;
     typedef typename block::factors factors;
     using block::fused_block;
 
@@ -523,9 +523,9 @@ static int launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *
 }
 template <typename Numbers> static int launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return plan->fused == PAINN_GPU_TWO_TILES ? launch_fused<Numbers, 2, false>(step, plan, stream)
+    return plan->fused == PAINN_GPU_TWO_TILES  ? launch_fused<Numbers, 2, false>(step, plan, stream)
            : plan->fused == PAINN_GPU_ONE_TILE ? launch_fused<Numbers, 1, false>(step, plan, stream)
-                                            : launch_fused<Numbers, 1, true>(step, plan, stream);
+                                               : launch_fused<Numbers, 1, true>(step, plan, stream);
 }
 
 int painn_gpu_launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
@@ -550,10 +550,10 @@ template <typename Numbers, int TILES, bool paired> static int prepare_fused(con
 }
 template <typename Numbers> static int prepare_fused(const painn_gpu_step *step, int whole)
 {
-    return whole == PAINN_GPU_TWO_TILES                   ? 2 * prepare_fused<Numbers, 2, false>(step)
-           : whole == PAINN_GPU_ONE_TILE                   ? prepare_fused<Numbers, 1, false>(step)
+    return whole == PAINN_GPU_TWO_TILES                ? 2 * prepare_fused<Numbers, 2, false>(step)
+           : whole == PAINN_GPU_ONE_TILE               ? prepare_fused<Numbers, 1, false>(step)
            : prepare_fused<Numbers, 1, true>(step) > 0 ? 2
-                                                        : 0;
+                                                       : 0;
 }
 
 int painn_gpu_prepare_fused(const painn_gpu_step *step, int whole)

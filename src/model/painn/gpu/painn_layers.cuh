@@ -10,7 +10,7 @@
 
 enum {
     FUSED_WARPS = 16,
-    K_TILES = PAINN_GPU_FUSED_F / 16,          // of F features
+    K_TILES = PAINN_GPU_FUSED_F / 16,           // of F features
     UNIT = PAINN_GPU_UNIT,                      // pieces of F features of the tile, as operand
     ATOM_ROW = 20,                              // floats of an atom's features in shared memory: without bank conflicts
     FEATURES = PAINN_GPU_TILE_ATOMS * ATOM_ROW, // floats of one component
@@ -27,9 +27,9 @@ enum { WARP_FETCH = FUSED_WARPS - 1 };
 // Of a product, each used once.
 struct product_barriers {
     uint64_t operand, early; // mailboxes; what comes before the rest of an operand
-    uint64_t weights;     // there, as the first tile's gates say for all tiles
-    uint64_t part;        // sums that warps exchange
-    uint64_t done;        // what it leaves for other warps, its weights read
+    uint64_t weights;        // there, as the first tile's gates say for all tiles
+    uint64_t part;           // sums that warps exchange
+    uint64_t done;           // what it leaves for other warps, its weights read
 };
 
 // Floats of each tile of a block: three sums that warps exchange, q̄'', q and μ or q̄ and μ̄, sums over edges.
@@ -93,7 +93,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     int n_atoms, n_clusters;           // clusters that have some
     int first_peer;                    // the place in the cluster of the tile's first block
     int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
-    uint32_t phase;                     // of the barrier of its rank's blocks
+    uint32_t phase;                    // of the barrier of its rank's blocks
     cluster_base peers[PAINN_GPU_TILE_BLOCKS];
 
     __device__ __forceinline__ fused_block(const painn_gpu_step &s, uint4 *memory, int forces)
@@ -401,7 +401,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
             const uint4 *at = (const uint4 *)(near_of(exchange) + atom * NEAR_ROW) + k, v = *at;
             if (two)
                 store_async(cluster_map(shared, (first_peer ^ PAINN_GPU_TILE_BLOCKS) + rank), (uint32_t)((char *)at - shared),
-                     (uint32_t)((char *)near_barrier(exchange) - shared), v);
+                            (uint32_t)((char *)near_barrier(exchange) - shared), v);
             if (input) ((uint4 *)step.state[exchange + 1])[((size_t)atom * K_TILES + rank) * width + k] = v;
         }
         if (two) mbarrier_wait_bytes(near_barrier(exchange));
@@ -418,11 +418,12 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         edge_chunk chunk;
         chunk.load(step, step.gpu.neighbors.edges, step.gpu.neighbors.row_length, atom, begin);
         chunk.close(step, begin);
-        const int j = chunk.neighbor;
+        const int j = chunk.packed / PAINN_GPU_INTERVALS;
         __syncwarp();
         row[lane] = make_float4(chunk.a.x, chunk.a.y, chunk.a.z, chunk.t);
-        row[32 + lane] = make_float4(__int_as_float(paired ? min(j, (int)NEAR_ATOMS) : j), __int_as_float(chunk.species),
-                                     __int_as_float(chunk.interval), __int_as_float(atom < n_atoms ? chunk.length : 0));
+        row[32 + lane] =
+            make_float4(__int_as_float(paired ? min(j, (int)NEAR_ATOMS) : j), __int_as_float(chunk.species),
+                        __int_as_float(chunk.packed % PAINN_GPU_INTERVALS), __int_as_float(atom < n_atoms ? chunk.length : 0));
         __syncwarp();
     }
     __device__ __forceinline__ int row_length() const

@@ -381,7 +381,8 @@ static __global__ void __launch_bounds__(S::WARPS * 32, 1) mix_back_kernel(const
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-template <typename S> static int launch_update(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
+template <typename S>
+static int launch_update(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
     int blocks = (plan->n_atoms + S::TILE - 1) / S::TILE * S::C;
     void (*kernel)(painn_gpu_step, int) = back                          ? mix_back_kernel<S>

@@ -363,7 +363,8 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
     step->gpu.energy_unit = model->energy_unit;
     step->gpu.neighbors.cutoff = parameters->cutoff * model->length_unit;
     step->gpu.neighbors.inverse_unit = 1.0 / step->gpu.length_unit;
-    step->gpu.neighbors.n_intervals = PAINN_GPU_INTERVALS;
+    step->gpu.neighbors.tag_bits = PAINN_GPU_TAG_BITS;
+    step->gpu.neighbors.position_scale = 1.0 / PAINN_GPU_TABLE_RANGE;
     step->gpu.neighbors.intervals_per_angstrom = PAINN_GPU_INTERVALS / step->gpu.neighbors.cutoff;
     step->table_scale = (float)(2.0 * PAINN_GPU_INTERVALS / PAINN_GPU_TABLE_RANGE / parameters->cutoff);
     for (int l = 0; l < parameters->n_layers; l++) {

@@ -180,7 +180,8 @@ template <typename S> struct node : activations {
         if (everywhere && S::C > 1) {
 #pragma unroll
             for (int r = 0; r < S::C; r++)
-                store_async(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(barriers + stage) - (char *)r0), mine);
+                store_async(peers[r], (uint32_t)((char *)at - (char *)r0), (uint32_t)((char *)(barriers + stage) - (char *)r0),
+                            mine);
         } else {
             *at = mine;
         }

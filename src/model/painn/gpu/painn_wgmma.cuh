@@ -17,7 +17,7 @@
 // Update of layer l up to q'' in R3 as an operand. V and B go to the stash if `last`, else to memory, and μ'' to the stash, 1 to 3.
 template <typename S, wgmma_kind kind>
 static __device__ __forceinline__ bool wgmma_update(wgmma_node<S, kind> &n, float4 (&q_out)[S::NT], float4 (&g_out)[S::NT],
-                                                   float4 (&yt_out)[S::NT], float4 (&ymu_out)[S::NT])
+                                                    float4 (&yt_out)[S::NT], float4 (&ymu_out)[S::NT])
 {
     const bool last = kind == WGMMA_LAST;
     const int NT = S::NT, l = n.l;
@@ -225,7 +225,8 @@ template <typename S> static __device__ __forceinline__ void wgmma_readout(wgmma
 
 // t, and ȳ^μ as an operand, of one j.
 template <typename S>
-static __device__ __forceinline__ void wgmma_gate(wgmma_node<S, WGMMA_BACK> &n, int j, float4 &t, const float4 (&mu_bar)[3][S::NT])
+static __device__ __forceinline__ void wgmma_gate(wgmma_node<S, WGMMA_BACK> &n, int j, float4 &t,
+                                                  const float4 (&mu_bar)[3][S::NT])
 {
     float4 gate = splat(0);
     t = splat(0);
@@ -241,8 +242,8 @@ static __device__ __forceinline__ void wgmma_gate(wgmma_node<S, WGMMA_BACK> &n, 
 // Reverse of the update of layer l from q̄'' and, but for the last layer, μ̄'': writes q̄', μ̄'. V and B are in the stash.
 template <typename S, wgmma_kind kind>
 static __device__ __forceinline__ void wgmma_update_back(wgmma_node<S, kind> &n, float4 (&q_bar)[S::NT], const float4 (&t)[S::NT],
-                                                        const float4 (&mu_bar)[3][S::NT], const float4 (&g_last)[S::NT],
-                                                        const float4 (&yt_last)[S::NT])
+                                                         const float4 (&mu_bar)[3][S::NT], const float4 (&g_last)[S::NT],
+                                                         const float4 (&yt_last)[S::NT])
 {
     const bool last = kind == WGMMA_LAST;
     typedef wgmma_order<kind> O;

@@ -106,7 +106,7 @@ static __device__ __forceinline__ row_operand row_operand_after(row_operand b, i
 /* d = a b, or with `add` d += a b, of 64 × 16 and 16 × N numbers; SUMS a fourth of N / 2, L and A lists of N / 2. */
 #define ROWS_PRODUCTS(N, SUMS, L)                                                                                                \
     template <bool bfloat, bool add>                                                                                             \
-    static __device__ __forceinline__ void row_product(float4(&d)[SUMS], const uint4 &a, row_operand b)                        \
+    static __device__ __forceinline__ void row_product(float4(&d)[SUMS], const uint4 &a, row_operand b)                          \
     {                                                                                                                            \
         if (bfloat && add)                                                                                                       \
             ROWS_PRODUCT(N, "bf16", "1", ROWS_L##L, ROWS_A##L, ROWS_D##SUMS(ROWS_IN_OUT));                                       \
