@@ -10,7 +10,7 @@
 typedef struct shape {
     const char *name;
     int tile, cluster, n_parts, n_multiprocessors; // few of these: an atom's AEV has one warp
-    int small, fused_search, wgmma;                        // wide: blocks of ani_wgmma.cu
+    int small, fused_search, wgmma;                // wide: blocks of ani_wgmma.cu
 } shape;
 
 static int round_up(int n, int unit)

@@ -207,15 +207,12 @@ static void test_shapes(void **state)
         const char *name;
         gpu_plan plan;
     } shapes[] = {
-        {"tile 16, warp rows", {.cluster = 1, .tile = 16}},
-        {"tile 32, table in shared memory", {.cluster = 1, .tile = 32, .edge_mode = 1}},
-        {"cluster 2", {.cluster = 2, .tile = 16}},
-        {"cluster 4", {.cluster = 4, .tile = 16, .edge_mode = 1}},
-        {"cluster 8, block rows", {.cluster = 8, .tile = 16, .edge_mode = 2}},
-        {"a block a system", {.cluster = 4, .tile = 16, .edge_mode = 2, .small = 4}},
-        {"tile 24, warp rows", {.cluster = 1, .tile = 24}},
-        {"tile 8", {.cluster = 1, .tile = 8}},
-        {"tile 16 by four warps", {.cluster = 1, .tile = 16, .four_warps = 1}},
+        {"tile 16, table in shared memory", {.tile = 16}},
+        {"wgmma tile 32, table in shared memory", {.tile = 32, .wgmma = 1, .edge_mode = PAINN_GPU_TABLE_SHARED}},
+        {"tile 16, a block for each row", {.tile = 16, .edge_mode = PAINN_GPU_ROW_BLOCK}},
+        {"wgmma tile 24, a block for each row", {.tile = 24, .wgmma = 1, .edge_mode = PAINN_GPU_ROW_BLOCK}},
+        {"wgmma tile 8", {.tile = 8, .wgmma = 1}},
+        {"wgmma tile 16", {.tile = 16, .wgmma = 1}},
     };
     molecules m;
     make_molecules(&m);
@@ -235,7 +232,8 @@ static void test_shapes(void **state)
 static void test_layers(void **state)
 {
     (void)state;
-    const gpu_plan one = {.fused = PAINN_GPU_ONE_TILE}, two = {.fused = PAINN_GPU_CLUSTER_OF_TWO}, doubled = {.fused = PAINN_GPU_TWO_TILES};
+    const gpu_plan one = {.fused = PAINN_GPU_ONE_TILE}, two = {.fused = PAINN_GPU_CLUSTER_OF_TWO},
+                   doubled = {.fused = PAINN_GPU_TWO_TILES};
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *flat = untrained(128, 1, "gaussian");
@@ -271,8 +269,8 @@ static void test_layers(void **state)
                         .periodic = periodic};
     check(model, &dense, &one, 0, 5e-6, "some 50 neighbors each");
     check(model, &dense, &doubled, 0, 5e-6, "some 50 neighbors each, two tiles a cluster");
-    for (int mode = 0; mode < 3; mode++) {
-        const gpu_plan apart = {.cluster = 1, .tile = 16, .edge_mode = mode};
+    for (int mode = PAINN_GPU_TABLE_SHARED; mode <= PAINN_GPU_ROW_BLOCK; mode++) {
+        const gpu_plan apart = {.tile = 16, .edge_mode = mode};
         check(model, &dense, &apart, 0, 5e-6, "some 50 neighbors each, a kernel for each part");
     }
     mlff_model_destroy(model);
@@ -283,10 +281,10 @@ static void test_layers(void **state)
 static void test_fast_modes(void **state)
 {
     (void)state;
-    static const gpu_plan shapes[] = {{.cluster = 1, .tile = 16},
-                                      {.cluster = 1, .tile = 24},
-                                      {.cluster = 1, .tile = 32, .edge_mode = 1},
-                                      {.cluster = 8, .tile = 16, .edge_mode = 2},
+    static const gpu_plan shapes[] = {{.tile = 16},
+                                      {.tile = 24, .wgmma = 1},
+                                      {.tile = 32, .wgmma = 1, .edge_mode = PAINN_GPU_TABLE_SHARED},
+                                      {.tile = 16, .edge_mode = PAINN_GPU_ROW_BLOCK},
                                       {.fused = PAINN_GPU_TWO_TILES}};
     static const double most[] = {0, 4e-3, 2e-2}; // 64 untrained features: 2.0e-3
     molecules m;
@@ -312,7 +310,7 @@ static void test_fast_modes(void **state)
 static void test_cells(void **state)
 {
     (void)state;
-    const gpu_plan plan = {.cluster = 8, .tile = 16, .edge_mode = 2};
+    const gpu_plan plan = {.tile = 16, .edge_mode = PAINN_GPU_ROW_BLOCK};
     mlff_model *model = untrained(128, 3, "gaussian");
     int species[3] = {14, 8, 1};
     double positions[9] = {0, 0, 0, 1.5, 0.3, 0.2, 0.2, 1.4, 1.1}, cell[9] = {4.1, 0, 0, 0.7, 3.8, 0, -0.5, 0.6, 4.4};
@@ -400,7 +398,7 @@ static void make_boxes(boxes *b)
 static void test_bins(void **state)
 {
     (void)state;
-    const gpu_plan all_pairs = {.cluster = 1, .tile = 16}, bins = {.cluster = 1, .tile = 16, .bins = 1};
+    const gpu_plan all_pairs = {.tile = 16}, bins = {.tile = 16, .bins = 1};
     mlff_model *model = untrained(64, 1, "gaussian");
     boxes b;
     make_boxes(&b);
@@ -444,7 +442,7 @@ static void test_bins(void **state)
 static void test_rows(void **state)
 {
     (void)state;
-    static const gpu_plan plans[2] = {{.cluster = 1, .tile = 16}, {.cluster = 1, .tile = 16, .fused_search = GPU_FUSED_ATOMS}};
+    static const gpu_plan plans[2] = {{.tile = 16}, {.tile = 16, .fused_search = GPU_FUSED_ATOMS}};
     mlff_model *model = untrained(64, 1, "gaussian");
     boxes b;
     memset(&b, 0, sizeof b);
@@ -507,7 +505,7 @@ static void test_rows(void **state)
                                 .positions = b.positions + 3 * at,
                                 .cells = b.cells + 9 * s,
                                 .periodic = b.periodic + 3 * s};
-        const gpu_plan together = {.cluster = 1, .tile = 16, .fused_search = GPU_FUSED_ATOMS + 16};
+        const gpu_plan together = {.tile = 16, .fused_search = GPU_FUSED_ATOMS + 16};
         support_results results = reference_of(model, &own);
         rig by_block = make_rig(model, m, 1, PAINN_GPU_SPLIT_HALVES, 112);
         run_rig(&by_block, &own, &together, s % 2, &results, &reports[0]);
@@ -532,7 +530,7 @@ static void test_rows(void **state)
 static void test_pairs_and_ghosts(void **state)
 {
     (void)state;
-    const gpu_plan plan = {.cluster = 1, .tile = 16, .edge_mode = 0};
+    const gpu_plan plan = {.tile = 16};
     mlff_model *model = untrained(128, 2, "gaussian");
     molecules m;
     make_molecules(&m);
@@ -547,7 +545,7 @@ static void test_pairs_and_ghosts(void **state)
     m.batch.pairs = &pairs;
     m.batch.owned = owned;
     check(model, &m.batch, &plan, 0, 5e-6, "handed-in pairs, ghosts");
-    const gpu_plan whole = {.cluster = 1, .tile = 16, .fused = PAINN_GPU_ONE_TILE}, bins = {.cluster = 1, .tile = 16, .bins = 1};
+    const gpu_plan whole = {.tile = 16, .fused = PAINN_GPU_ONE_TILE}, bins = {.tile = 16, .bins = 1};
     check(model, &m.batch, &whole, 0, 5e-6, "handed-in pairs, all layers in one kernel");
     // Shorter than the cutoff: no others are looked for.
     mlff_neighbors *near;
@@ -578,7 +576,7 @@ static void test_pairs_and_ghosts(void **state)
     }
     pairs = (mlff_pairs){.first = first, .neighbor = neighbor};
     check(model, &m.batch, &plan, 0, 5e-6, "pairs without their reverses");
-    const gpu_plan in_blocks = {.cluster = 8, .tile = 16, .edge_mode = 2};
+    const gpu_plan in_blocks = {.tile = 16, .edge_mode = PAINN_GPU_ROW_BLOCK};
     check(model, &m.batch, &in_blocks, 0, 5e-6, "pairs without their reverses, a block a row");
     mlff_neighbors_destroy(list);
     mlff_model_destroy(model);
@@ -587,7 +585,7 @@ static void test_pairs_and_ghosts(void **state)
 static void test_reports(void **state)
 {
     (void)state;
-    const gpu_plan plan = {.cluster = 1, .tile = 16, .edge_mode = 0};
+    const gpu_plan plan = {.tile = 16};
     mlff_model *model = untrained(64, 1, "gaussian");
     molecules m;
     make_molecules(&m);

@@ -112,7 +112,7 @@ static void test_names(void **state)
     (void)state;
     gpu_evaluator e = {.architecture = gpu_architecture_find("painn")};
     assert_string_equal(gpu_evaluator_kernel_stage(&e, "message_kernel<128, 0>"), "forward/message");
-    assert_string_equal(gpu_evaluator_kernel_stage(&e, "void mix_back_kernel<shape<64, 1, 1> >(painn_gpu_step)"),
+    assert_string_equal(gpu_evaluator_kernel_stage(&e, "void update_back_kernel<shape<64, 1, 1> >(painn_gpu_step)"),
                         "backward/update");
     assert_string_equal(gpu_evaluator_kernel_stage(&e, "search_kernel"), "forward/neighbors");
     assert_string_equal(gpu_evaluator_kernel_stage(&e, "advance_kernel"), "integrate");

@@ -78,7 +78,7 @@ static const char *planted_stage(void *context, const char *kernel)
 {
     (void)context;
     if (strstr(kernel, "prepare_kernel")) return "forward/transfer";
-    if (strstr(kernel, "mix_last_kernel")) return "forward/update";
+    if (strstr(kernel, "update_last_kernel")) return "forward/update";
     return strstr(kernel, "message_kernel") ? "forward/message" : NULL;
 }
 
@@ -190,7 +190,7 @@ static void test_stages_against_clocks(void **state)
         {.start_ns = 1320000, .end_ns = 1330000, .name = 0}, {.start_ns = 1330000, .end_ns = 1350000, .name = 1},
         {.start_ns = 1350000, .end_ns = 1360000, .name = 2},
     };
-    char *names[] = {"prepare_kernel", "message_kernel<128>", "mix_last_kernel<shape<128, 1, 1> >"};
+    char *names[] = {"prepare_kernel", "message_kernel<128>", "update_last_kernel<shape<128, 1, 1> >"};
     window = (activity){.records = records, .n_records = 7, .names = names, .n_names = 3};
     static const mlff_stage stages[] = {
         {"transfer", "forward", -1, ""}, {"message", "forward", 0, ""}, {"update", "forward", 0, ""}};

@@ -22,7 +22,7 @@ static void read_forced_plan(gpu_plan *plan)
     if (!text) return;
     if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
     if ((at = strstr(text, "tile="))) plan->tile = atoi(at + 5);
-    if ((at = strstr(text, "four_warps="))) plan->four_warps = atoi(at + 11);
+    if ((at = strstr(text, "four_warps="))) plan->wgmma = atoi(at + 11);
     if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
     if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
     if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);

@@ -226,7 +226,7 @@ enum { FUSED_FEW = 512, FUSED_MANY = 256 };
 // a block for all of its rows.
 template <int THREADS, int BLOCKS, bool moves>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
-    alone_kernel(const __grid_constant__ gpu_step step, int threads, int atoms, int together, int room)
+    fused_search_kernel(const __grid_constant__ gpu_step step, int threads, int atoms, int together, int room)
 {
     DYNAMIC_SHARED(shared);
     const int number = threadIdx.x / threads, rows = blockDim.x / threads, row = blockIdx.x * rows,
@@ -324,7 +324,7 @@ static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_consta
 }
 
 // Pairs without their reverses: each says to the atom it ends in where it stands …
-static __global__ void __launch_bounds__(128) announce_kernel(const __grid_constant__ gpu_step step, int unused)
+static __global__ void __launch_bounds__(128) transpose_count_kernel(const __grid_constant__ gpu_step step, int unused)
 {
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (i >= step.call->n_atoms) return;
@@ -338,7 +338,7 @@ static __global__ void __launch_bounds__(128) announce_kernel(const __grid_const
 }
 
 // … and that atom puts them into one order, whichever came first, and turns them round.
-static __global__ void __launch_bounds__(128) arrive_kernel(const __grid_constant__ gpu_step step, int unused)
+static __global__ void __launch_bounds__(128) transpose_fill_kernel(const __grid_constant__ gpu_step step, int unused)
 {
     const int lane = threadIdx.x % 32, j = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (j >= step.call->n_atoms) return;
@@ -411,9 +411,9 @@ static int launch_fused_search(const gpu_step *step, const gpu_plan *plan, const
                                void *stream)
 {
     const int cluster = row_cluster_of(plan);
-    void (*const kernel)(gpu_step, int, int, int, int) = step->follows_motion ? alone_kernel<FUSED_FEW, 1, true>
-                                                         : shape.many         ? alone_kernel<FUSED_MANY, 3, false>
-                                                                              : alone_kernel<FUSED_FEW, 1, false>;
+    void (*const kernel)(gpu_step, int, int, int, int) = step->follows_motion ? fused_search_kernel<FUSED_FEW, 1, true>
+                                                         : shape.many         ? fused_search_kernel<FUSED_MANY, 3, false>
+                                                                              : fused_search_kernel<FUSED_FEW, 1, false>;
     return launch(kernel, round_up_blocks((plan->n_atoms + shape.rows - 1) / shape.rows, cluster), shape.rows * shape.threads,
                   shape.bytes, cluster, plan->chained, stream, *step, shape.threads, plan->fused_search, shape.together, room);
 }
@@ -444,6 +444,6 @@ int gpu_launch_reverse(const gpu_step *step, const gpu_plan *plan, void *stream)
 {
     const int blocks = (plan->n_atoms + 3) / 4;
     if (step->neighbors.given_pairs != 2) return launch(reverse_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
-    int error = launch(announce_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
-    return error ? error : launch(arrive_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    int error = launch(transpose_count_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
+    return error ? error : launch(transpose_fill_kernel, blocks, 128, 0, 1, 0, stream, *step, 0);
 }

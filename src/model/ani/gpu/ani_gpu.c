@@ -205,10 +205,10 @@ done:
     return status;
 }
 
-static const gpu_kernel kernels[] = {{"arrange_kernel", "forward/neighbors"},
+static const gpu_kernel kernels[] = {{"sort_species_kernel", "forward/neighbors"},
                                      {"aev_kernel", "forward/aev_radial"},  // and angular
                                      {"network_kernel", "forward/network"}, // and backward
-                                     {"wide_kernel", "forward/network"},
+                                     {"network_wgmma_kernel", "forward/network"},
                                      {"aev_back_kernel", "backward/aev_backward"},
                                      {"forces_kernel", "backward/forces"},
                                      {"sums_kernel", "sums"},

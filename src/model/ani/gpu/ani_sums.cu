@@ -59,7 +59,7 @@ static __device__ __forceinline__ void list_tiles(const ani_gpu_step &step, cons
     }
 }
 
-static __global__ void __launch_bounds__(1024) arrange_kernel(const __grid_constant__ ani_gpu_step step)
+static __global__ void __launch_bounds__(1024) sort_species_kernel(const __grid_constant__ ani_gpu_step step)
 {
     __shared__ int species_of[MLFF_MAX_ATOMIC_NUMBER + 1], counts[32][ANI_MAX_SPECIES], present[ANI_MAX_SPECIES],
         rank[ANI_MAX_SPECIES], n_ranks;
@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(small ? GPU_SMALL_WARPS * 32 : 1024)
 
 int ani_gpu_launch_arrange(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return launch(arrange_kernel, 1, plan->n_atoms <= 128 ? 128 : 1024, 0, 1, 0, stream, *step);
+    return launch(sort_species_kernel, 1, plan->n_atoms <= 128 ? 128 : 1024, 0, 1, 0, stream, *step);
 }
 
 int ani_gpu_launch_forces(const ani_gpu_step *step, const gpu_plan *plan, void *stream)

@@ -412,7 +412,7 @@ static __device__ __forceinline__ void compute_all(computer &c, const ani_gpu_st
     }
 }
 
-static __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant__ ani_gpu_step step, int back)
+static __global__ void __launch_bounds__(THREADS, 1) network_wgmma_kernel(const __grid_constant__ ani_gpu_step step, int back)
 {
     DYNAMIC_SHARED(shared);
     if (!WGMMA_HERE) return;
@@ -449,7 +449,7 @@ static const int SHARED_BYTES = OPERAND_BYTES + SLOTS * SLOT_BYTES + (int)sizeof
 
 int ani_gpu_launch_wgmma(const ani_gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    return launch(wide_kernel, step->wgmma_blocks, THREADS, SHARED_BYTES, 1, plan->overlap, stream, *step, plan->forces);
+    return launch(network_wgmma_kernel, step->wgmma_blocks, THREADS, SHARED_BYTES, 1, plan->overlap, stream, *step, plan->forces);
 }
 
 int ani_gpu_prepare_wgmma(int shared_bytes, int *can)
@@ -457,5 +457,5 @@ int ani_gpu_prepare_wgmma(int shared_bytes, int *can)
     *can = 0;
     if (shared_bytes < SHARED_BYTES) return 0;
     *can = 1;
-    return (int)cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
+    return (int)cudaFuncSetAttribute(network_wgmma_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
 }

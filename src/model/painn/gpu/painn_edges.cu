@@ -21,31 +21,27 @@
 #include "gpu/neighbors/rows.cuh"
 #include "painn_edges.cuh"
 
-// How a grid is cut: a warp a row's slice; the same with blocks that walk, their slice of the table in shared memory; or a
-// block of 4 warps a row's slice, for systems too small to fill the GPU otherwise.
-enum edge_mode { ROW_WARP, TABLE_SHARED, ROW_BLOCK };
-
 // Threads of a block that walks: as many as registers allow, in the first layer more than in others.
 enum { FORWARD_THREADS = 1024, BACKWARD_THREADS_FIRST = 1024, BACKWARD_THREADS = 768 };
-// Atoms of this block: slice, and a contiguous range walked by its warps. Without the table in shared memory a warp has one task.
+// Atoms of this block: a slice of features, and with the table in shared memory a contiguous range walked by its warps.
 struct edge_tasks {
     int slice, atom, end, stride;
     int begin, step; // edges of a row: this warp's first, and from one to the next
-    __device__ __forceinline__ edge_tasks(int n_slices, int n_atoms, int mode)
+    __device__ __forceinline__ edge_tasks(int n_slices, int n_atoms, bool in_shared)
     {
-        int warp = threadIdx.x / 32, warps = blockDim.x / 32;
-        begin = mode == ROW_BLOCK ? 4 * warp : 0;
-        step = mode == ROW_BLOCK ? 16 : 4;
-        if (mode == TABLE_SHARED) {
-            int share = gridDim.x / n_slices, rank = blockIdx.x / n_slices;
-            slice = blockIdx.x % n_slices;
+        const int warp = threadIdx.x / 32, rank = blockIdx.x / n_slices;
+        slice = blockIdx.x % n_slices;
+        if (in_shared) {
+            const int share = gridDim.x / n_slices;
+            begin = 0;
+            step = 4;
             atom = (int)((long long)n_atoms * rank / share) + warp;
             end = (int)((long long)n_atoms * (rank + 1) / share);
-            stride = warps;
+            stride = blockDim.x / 32;
         } else {
-            int task = mode == ROW_BLOCK ? blockIdx.x : blockIdx.x * warps + warp;
-            slice = task % n_slices;
-            atom = task / n_slices;
+            begin = 4 * warp;
+            step = 16;
+            atom = rank;
             end = min(atom + 1, n_atoms);
             stride = 1;
         }
@@ -67,17 +63,16 @@ template <int N> static __device__ __forceinline__ bool add_warps(float2 *v)
     return warp == 0;
 }
 
-template <int F, bool first_layer, int mode, bool fast>
-static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS : 128)
+template <int F, bool first_layer, bool in_shared, bool fast>
+static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
     message_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
-    const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) load_table<value_table<true, fast>, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
     // Rows are there long before the features of layer 1 and above.
     if (first_layer) begin_stage(step.gpu, stage_message(l));
-    edge_tasks task(SLICES, step.gpu.call->n_atoms, mode);
+    edge_tasks task(SLICES, step.gpu.call->n_atoms, in_shared);
     value_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const int width = first_layer ? 32 : 96;
@@ -109,12 +104,12 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
                 first_layer ? chunk.species * PAINN_GPU_INTERVALS + chunk.packed % PAINN_GPU_INTERVALS : chunk.packed;
             const int n = min(32, length - begin);
             // A block a row: the next edge's filters are made while this one's features come. Else there are warps enough.
-            if (mode == ROW_BLOCK && task.begin < n) {
+            if (!in_shared && task.begin < n) {
                 e.locate(chunk, packed, task.begin + quarter);
                 e.filter(table);
             }
             for (int k = task.begin, mine = k + quarter; k < n; k += task.step, mine += task.step) {
-                if (mode != ROW_BLOCK) e.locate(chunk, packed, mine);
+                if (in_shared) e.locate(chunk, packed, mine);
                 const float4 *x = (const float4 *)(rows + (size_t)(unsigned)e.j * (SLICES * width * sizeof(float)));
                 const float4 x0 = x[0]; // q, R of two features
                 float4 x1, x2;
@@ -122,9 +117,9 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
                     x1 = x[8];  // μ_x, μ_y
                     x2 = x[16]; // μ_z, x^μ
                 }
-                if (mode != ROW_BLOCK) e.filter(table);
+                if (in_shared) e.filter(table);
                 const edge_view<BLOCKS, false> now = e;
-                if (mode == ROW_BLOCK && k + task.step < n) {
+                if (!in_shared && k + task.step < n) {
                     e.locate(chunk, packed, mine + task.step);
                     e.filter(table);
                 }
@@ -136,28 +131,27 @@ static __global__ void __launch_bounds__(mode == TABLE_SHARED ? FORWARD_THREADS 
             before = make_float2(own[(size_t)i * own_stride], own[(size_t)i * own_stride + own_second]);
         else if (quarter == 0)
             before = *(const float2 *)(step.embedding + ((size_t)step.gpu.neighbors.species[i] * SLICES + task.slice) * 16 + f);
-        if (mode == ROW_BLOCK && !add_warps<1>(&mine)) return;
+        if (!in_shared && !add_warps<1>(&mine)) return;
         *(float2 *)(prime + (size_t)(unsigned)i * (4 * F)) = make_float2(before.x + mine.x, before.y + mine.y);
     }
 }
 
-template <int F, bool first_layer, int mode, bool fast>
-static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
-                                         : first_layer        ? BACKWARD_THREADS_FIRST
-                                                              : BACKWARD_THREADS)
-    edges_kernel(const __grid_constant__ painn_gpu_step step, int l)
+template <int F, bool first_layer, bool in_shared, bool fast>
+static __global__ void __launch_bounds__(!in_shared    ? 128
+                                         : first_layer ? BACKWARD_THREADS_FIRST
+                                                       : BACKWARD_THREADS)
+    message_back_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3,
               THREADS = first_layer ? BACKWARD_THREADS_FIRST : BACKWARD_THREADS;
-    const bool in_shared = mode == TABLE_SHARED;
     if (in_shared) load_table<filter_table<true, fast>, THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
-    edge_tasks task(SLICES, step.gpu.call->n_atoms, mode);
+    edge_tasks task(SLICES, step.gpu.call->n_atoms, in_shared);
     filter_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float scale = lane % 4 == 0 ? step.table_scale : 1.0f; // dt/dd for κ
     // Of κ and ū of eight edges each lane gets one: of the edge that is its quarter, or four further; in a block a row of four.
-    const int mine_of = (mode == ROW_BLOCK ? (lane & 4) << 20 : lane & 4) + quarter, STEP = mode == ROW_BLOCK ? 16 : 8;
+    const int mine_of = (in_shared ? lane & 4 : (lane & 4) << 20) + quarter, STEP = in_shared ? 8 : 16;
     const bool accumulate = l + 1 < step.n_layers;
     const char *adjoint = pin_in_register((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
     const float *own = (first_layer ? step.x0 + task.slice * 32 : step.state[l] + task.slice * 96) + 2 * f;
@@ -189,7 +183,7 @@ static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
                 chunk.close(step, begin);
             }
             const int packed = chunk.packed, n = min(32, length - begin);
-            if (mode == ROW_BLOCK && task.begin < n) {
+            if (!in_shared && task.begin < n) {
                 e.locate(chunk, packed, task.begin + quarter);
                 e.filter(table);
             }
@@ -198,12 +192,12 @@ static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
             // Read a step ahead: it comes from far.
             if (task.begin + mine_of < n_before) before = *at;
             const auto four = [&](int mine) {
-                if (mode != ROW_BLOCK) e.locate(chunk, packed, mine);
+                if (in_shared) e.locate(chunk, packed, mine);
                 const float4 *bar = (const float4 *)(adjoint + (size_t)(unsigned)e.j * (SLICES * 64 * sizeof(float)));
                 const float4 bar0 = bar[0], bar1 = bar[8];
-                if (mode != ROW_BLOCK) e.filter(table);
+                if (in_shared) e.filter(table);
                 const edge_view<BLOCKS, true> now = e;
-                if (mode == ROW_BLOCK && mine - quarter + task.step < n) {
+                if (!in_shared && mine - quarter + task.step < n) {
                     e.locate(chunk, packed, mine + task.step);
                     e.filter(table);
                 }
@@ -221,12 +215,12 @@ static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
             };
             int k = task.begin;
             // In pairs without a condition between; with all filters a second copy of the loop costs more than that.
-            for (; mode != ROW_BLOCK && first_layer && k + 4 < n; k += 8) {
+            for (; in_shared && first_layer && k + 4 < n; k += 8) {
                 const float4 u = four(k + quarter);
                 eight(k, u, four(k + 4 + quarter));
             }
             for (; k < n; k += STEP) {
-                const bool both = mode != ROW_BLOCK && !first_layer && k + 4 < n;
+                const bool both = in_shared && !first_layer && k + 4 < n;
                 const float4 u = four(k + quarter);
                 eight(k, u, both ? four(k + 4 + quarter) : make_float4(0, 0, 0, 0));
             }
@@ -234,7 +228,7 @@ static __global__ void __launch_bounds__(mode != TABLE_SHARED ? 128
         if (first_layer) continue;
         float2 mine[2];
         sums.finish(mine);
-        if (mode == ROW_BLOCK && !add_warps<2>(mine)) return;
+        if (!in_shared && !add_warps<2>(mine)) return;
         float *to = out + (size_t)(unsigned)j * (6 * F);
         if (quarter < 3) *(float2 *)to = mine[0];
         if (quarter > 0) {
@@ -433,30 +427,26 @@ template <bool fast> static constexpr int table_bytes(bool back)
     return (back ? filter_table<true, fast>::ENTRIES : value_table<true, fast>::ENTRIES) * (int)sizeof(uint4);
 }
 
-template <int F, int mode, bool fast>
+template <int F, bool in_shared, bool fast>
 static int launch_edge(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
 {
-    const int slices = F / PAINN_GPU_SLICE, threads = mode != TABLE_SHARED ? 128
-                                                      : !back              ? FORWARD_THREADS
-                                                      : layer == 0         ? BACKWARD_THREADS_FIRST
-                                                                           : BACKWARD_THREADS;
-    int blocks = mode == TABLE_SHARED ? plan->n_multiprocessors / slices * slices
-                 : mode == ROW_BLOCK  ? plan->n_atoms * slices
-                                      : (plan->n_atoms * slices + threads / 32 - 1) / (threads / 32);
+    const int slices = F / PAINN_GPU_SLICE, threads = !in_shared   ? 128
+                                                      : !back      ? FORWARD_THREADS
+                                                      : layer == 0 ? BACKWARD_THREADS_FIRST
+                                                                   : BACKWARD_THREADS;
+    const int blocks = in_shared ? plan->n_multiprocessors / slices * slices : plan->n_atoms * slices;
     void (*kernel)(painn_gpu_step, int) =
-        back         ? layer == 0 ? edges_kernel<F, true, mode, fast> : edges_kernel<F, false, mode, fast>
-                : layer == 0 ? message_kernel<F, true, mode, fast>
-                     : message_kernel<F, false, mode, fast>;
-    return launch(kernel, blocks, threads, mode == TABLE_SHARED ? table_bytes<fast>(back) : 0, 1, plan->overlap, stream, *step,
-                  layer);
+        back         ? layer == 0 ? message_back_kernel<F, true, in_shared, fast> : message_back_kernel<F, false, in_shared, fast>
+                : layer == 0 ? message_kernel<F, true, in_shared, fast>
+                     : message_kernel<F, false, in_shared, fast>;
+    return launch(kernel, blocks, threads, in_shared ? table_bytes<fast>(back) : 0, 1, plan->overlap, stream, *step, layer);
 }
 
 template <int F, bool fast>
 static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
 {
-    if (plan->edge_mode == TABLE_SHARED) return launch_edge<F, TABLE_SHARED, fast>(step, plan, layer, back, stream);
-    if (plan->edge_mode == ROW_BLOCK) return launch_edge<F, ROW_BLOCK, fast>(step, plan, layer, back, stream);
-    return launch_edge<F, ROW_WARP, fast>(step, plan, layer, back, stream);
+    return plan->edge_mode == PAINN_GPU_ROW_BLOCK ? launch_edge<F, false, fast>(step, plan, layer, back, stream)
+                                                  : launch_edge<F, true, fast>(step, plan, layer, back, stream);
 }
 
 template <bool fast> static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
@@ -542,11 +532,16 @@ template <typename Kernel> static void give_shared(Kernel *kernel, int bytes)
 
 template <int F, bool fast> static void raise()
 {
-    give_shared(message_kernel<F, true, TABLE_SHARED, fast>, table_bytes<fast>(false));
-    give_shared(message_kernel<F, false, TABLE_SHARED, fast>, table_bytes<fast>(false));
-    give_shared(edges_kernel<F, true, TABLE_SHARED, fast>, table_bytes<fast>(true));
-    give_shared(edges_kernel<F, false, TABLE_SHARED, fast>, table_bytes<fast>(true));
+    give_shared(message_kernel<F, true, true, fast>, table_bytes<fast>(false));
+    give_shared(message_kernel<F, false, true, fast>, table_bytes<fast>(false));
+    give_shared(message_back_kernel<F, true, true, fast>, table_bytes<fast>(true));
+    give_shared(message_back_kernel<F, false, true, fast>, table_bytes<fast>(true));
     give_shared(forces_kernel<F / PAINN_GPU_SLICE, false, false>, 0);
+}
+
+int painn_gpu_table_bytes(int numbers)
+{
+    return numbers == PAINN_GPU_SPLIT_HALVES ? table_bytes<false>(true) : table_bytes<true>(true);
 }
 
 // Where a block has too little shared memory for the filter table, plans leave it in global memory.

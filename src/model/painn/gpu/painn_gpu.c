@@ -7,10 +7,10 @@
 #include "painn_gpu.h"
 
 typedef struct painn_gpu_evaluator {
-    gpu_evaluator base;                              // first: what the plugin returns
-    painn_gpu_step step;                             // its gpu is base.step
-    int clusters_of_8, clusters_of_4, clusters_of_2; // that run at once
-    int large_tiles;                                 // 1: tiles of 32 atoms fit into shared memory
+    gpu_evaluator base;                       // first: what the plugin returns
+    painn_gpu_step step;                      // its gpu is base.step
+    int large_tiles;                          // 1: tiles of 32 atoms fit into shared memory
+    int shared_table;                         // 1: so does a slice of a filter table
     int fused_tiles[PAINN_GPU_TWO_TILES + 1]; // of 8 atoms, held at once by the kernel of all layers, for each kind of cluster
 } painn_gpu_evaluator;
 
@@ -41,41 +41,47 @@ void painn_gpu_plan_rows(gpu_plan *plan)
     if (2 * clusters * PAINN_GPU_TILE_BLOCKS > plan->n_multiprocessors) plan->row_cluster = PAINN_GPU_TILE_BLOCKS;
 }
 
-static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
+// Atoms of a wgmma tile: of the sizes that fit the arrays, the one whose waves of blocks end first. A tile of 8 n atoms takes some
+// 5 + 3.4 n µs of a multiprocessor.
+static int choose_tile(const gpu_evaluator *base, int n_atoms)
 {
-    const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
-    const gpu_plan *f = &base->forced;
-    int tiles = (plan->n_atoms + 15) / 16, f128 = e->step.n_features == 128;
-    plan->cluster = !f128 ? 1 : tiles <= e->clusters_of_8 ? 8 : tiles <= e->clusters_of_4 ? 4 : tiles <= e->clusters_of_2 ? 2 : 1;
-    const int by_four_warps = f128 && base->hopper && e->large_tiles;
-    // Products of four warps: a tile of 8 n atoms takes some 5 + 3.4 n µs of a multiprocessor for itself. The size that is done first.
-    // Clusters of four blocks and more are faster where there are few atoms, or products are one instead of three.
-    const int clusters_from = e->step.numbers == PAINN_GPU_SPLIT_HALVES ? 16 : 4;
-    plan->four_warps = by_four_warps && plan->cluster < clusters_from && (plan->n_atoms > 128 || plan->cluster == 1);
-    if (plan->four_warps) plan->cluster = 1;
-    plan->tile = 16;
-    for (int size = 8, best = 0; plan->four_warps && size <= 32; size += 8) {
-        const int n = (plan->n_atoms + size - 1) / size;
+    int tile = 8, best = 0;
+    for (int size = 8; size <= 32; size += 8) {
+        const int n = (n_atoms + size - 1) / size;
         const int time = (12 + size) * ((n + base->n_multiprocessors - 1) / base->n_multiprocessors);
         if (n * size > base->step.neighbors.atom_capacity || (best > 0 && time > best)) continue;
         best = time;
-        plan->tile = size;
+        tile = size;
     }
-    plan->edge_mode = plan->n_atoms <= 128 ? 2 : e->large_tiles ? 1 : 0;
-    const int tiles_of_8 = (plan->n_atoms + 7) / 8;
-    for (int fused = PAINN_GPU_TWO_TILES; fused > 0; fused--)
-        if (tiles_of_8 <= e->fused_tiles[fused]) plan->fused = fused;
-    if (f->fused == 0 || (f->fused > 0 && f->fused <= PAINN_GPU_TWO_TILES && tiles_of_8 <= e->fused_tiles[f->fused]))
-        plan->fused = f->fused;
-    // Its places are of 32 bits, in memory that an evaluator keeps from larger systems: 3 KB an atom, 128 bytes a neighbour's gradients.
-    const int64_t atoms = base->step.neighbors.atom_capacity + 1;
-    if (atoms * 6 * e->step.n_features * (int64_t)sizeof(float) > UINT32_MAX ||
-        atoms * base->step.neighbors.row_capacity * 32 > UINT32_MAX)
-        plan->fused = 0;
-    if (f->cluster > 0 && f128 && base->capability >= 90) plan->cluster = f->cluster;
-    if (f->tile > 0) plan->tile = by_four_warps ? f->tile : 16;
-    if (f->tile > 0 || f->cluster > 0) plan->four_warps = by_four_warps && plan->cluster == 1 && f->four_warps > 0;
-    if (f->edge_mode >= 0) plan->edge_mode = f->edge_mode;
+    return tile;
+}
+
+// Which kind of fused kernel holds all tiles at once; 0: none. Its indices have 32 bits, which larger arrays exceed: 3 KB an atom,
+// 128 bytes of gradients a neighbor.
+static int choose_fused(const painn_gpu_evaluator *e, int n_atoms)
+{
+    const gpu_neighbors *list = &e->base.step.neighbors;
+    const int tiles = (n_atoms + PAINN_GPU_TILE_ATOMS - 1) / PAINN_GPU_TILE_ATOMS, forced = e->base.forced.fused;
+    const int64_t atoms = list->atom_capacity + 1;
+    int fused = 0;
+    for (int kind = PAINN_GPU_TWO_TILES; kind > 0; kind--)
+        if (tiles <= e->fused_tiles[kind]) fused = kind;
+    if (forced == 0 || (forced > 0 && forced <= PAINN_GPU_TWO_TILES && tiles <= e->fused_tiles[forced])) fused = forced;
+    const bool fits =
+        atoms * 6 * e->step.n_features * (int64_t)sizeof(float) <= UINT32_MAX && atoms * list->row_capacity * 32 <= UINT32_MAX;
+    return fits ? fused : 0;
+}
+
+static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
+{
+    const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
+    const gpu_plan *forced = &base->forced;
+    plan->wgmma = e->step.n_features == 128 && base->hopper && e->large_tiles;
+    if (plan->wgmma && forced->tile > 0) plan->wgmma = forced->wgmma > 0;
+    plan->tile = !plan->wgmma ? 16 : forced->tile > 0 ? forced->tile : choose_tile(base, plan->n_atoms);
+    plan->edge_mode = plan->n_atoms <= 96 || !e->shared_table ? PAINN_GPU_ROW_BLOCK : PAINN_GPU_TABLE_SHARED;
+    if (forced->edge_mode > 0) plan->edge_mode = forced->edge_mode;
+    plan->fused = choose_fused(e, plan->n_atoms);
     painn_gpu_plan_rows(plan);
 }
 
@@ -213,7 +219,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (!painn_gpu_supported(parameters))
         return host.fail(
             MLFF_ERR_UNSUPPORTED,
-            "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as f128; use --device cpu",
+            "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
             model->name);
     painn_gpu_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
@@ -234,12 +240,8 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
                              model->name, parameters->n_features, (int)(base->shared_bytes / 1024)));
     CUDA_TRY(error, "setting up the kernels");
     CUDA_TRY(painn_gpu_prepare_edge(), "setting up the kernels");
-    if (base->capability >= 90) {
-        e->clusters_of_8 = painn_gpu_clusters_at_once(e->step.numbers, 8);
-        e->clusters_of_4 = painn_gpu_clusters_at_once(e->step.numbers, 4);
-        e->clusters_of_2 = painn_gpu_clusters_at_once(e->step.numbers, 2);
-    }
     e->large_tiles = base->shared_bytes >= 200 * 1024;
+    e->shared_table = base->shared_bytes >= painn_gpu_table_bytes(e->step.numbers);
     e->step.gpu = base->step;
     PLUGIN_TRY(gpu_evaluator_upload(base, pack_painn, &(packed_painn){described, &e->step}));
     base->step = e->step.gpu;
@@ -255,14 +257,14 @@ done:
 }
 
 static const gpu_kernel kernels[] = {{"message_kernel", "forward/message"},
-                                     {"mix_kernel", "forward/update"},
-                                     {"mix_last_kernel", "forward/update"},
-                                     {"wide_mix_kernel", "forward/update"},
-                                     {"wide_last_kernel", "forward/update"},
-                                     {"layers_kernel", "forward/message"}, // all layers, forward and backward
-                                     {"edges_kernel", "backward/message"},
-                                     {"mix_back_kernel", "backward/update"},
-                                     {"wide_back_kernel", "backward/update"},
+                                     {"update_kernel", "forward/update"},
+                                     {"update_last_kernel", "forward/update"},
+                                     {"wgmma_update_kernel", "forward/update"},
+                                     {"wgmma_last_kernel", "forward/update"},
+                                     {"fused_layers_kernel", "forward/message"}, // all layers, forward and backward
+                                     {"message_back_kernel", "backward/message"},
+                                     {"update_back_kernel", "backward/update"},
+                                     {"wgmma_back_kernel", "backward/update"},
                                      {"forces_kernel", "backward/forces"},
                                      {"sums_kernel", "sums"},
                                      {"begin", "train/gather"},

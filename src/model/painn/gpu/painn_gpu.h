@@ -121,6 +121,10 @@ typedef struct painn_gpu_step {
         exchange_count; /* [8][PAINN_GPU_COUNTER_STRIDE] each counts blocks of one rank at barriers of the kernel of all layers */
 } painn_gpu_step;
 
+/* gpu_plan.edge_mode: blocks that walk over atoms, their slice of the filter table in shared memory; or a block for each row's slice,
+ * for few atoms, or if the table does not fit. */
+enum { PAINN_GPU_TABLE_SHARED = 1, PAINN_GPU_ROW_BLOCK };
+
 /* Clusters of the kernel of all layers: 16 blocks for two tiles, if these are all; 8 for one tile; 8 for two. */
 enum { PAINN_GPU_CLUSTER_OF_TWO = 1, PAINN_GPU_ONE_TILE, PAINN_GPU_TWO_TILES };
 
@@ -140,15 +144,13 @@ int painn_gpu_launch_update_tf32(const painn_gpu_step *step, const gpu_plan *pla
 int painn_gpu_launch_update_bf16(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
 int painn_gpu_prepare_node_tf32(int n_features);
 int painn_gpu_prepare_node_bf16(int n_features);
-int painn_gpu_clusters_at_once_tf32(int cluster);
-int painn_gpu_clusters_at_once_bf16(int cluster);
 /* Raises the shared memory limits of all kernels; once per device. */
 int painn_gpu_prepare_node(int numbers, int n_features);
 int painn_gpu_prepare_edge(void);
+/* Largest slice of a filter table, which blocks keep in shared memory in mode PAINN_GPU_TABLE_SHARED. */
+int painn_gpu_table_bytes(int numbers);
 /* Tiles that the kernel of all layers holds at once in these clusters; 0: it does not fit this model or GPU. */
 int painn_gpu_prepare_fused(const painn_gpu_step *step, int whole);
-/* Tiles that are worked on at once by clusters of 2, 4 or 8 blocks. */
-int painn_gpu_clusters_at_once(int numbers, int cluster);
 
 /* The blocks of the list's first kernel, so that the kernel of all layers can be set up beside it. Sets row_warps and row_cluster. */
 void painn_gpu_plan_rows(gpu_plan *plan);

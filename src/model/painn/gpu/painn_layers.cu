@@ -478,7 +478,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
 
 template <typename Numbers, int TILES, bool paired>
 static __global__ void __launch_bounds__(FUSED_WARPS * 32, 1)
-    layers_kernel(const __grid_constant__ painn_gpu_step step, int forces)
+    fused_layers_kernel(const __grid_constant__ painn_gpu_step step, int forces)
 {
     DYNAMIC_SHARED(shared);
     layers<Numbers, TILES, paired> n(step, shared, forces);
@@ -517,7 +517,7 @@ static int launch_fused(const painn_gpu_step *step, const gpu_plan *plan, void *
 {
     const int tiles = (plan->n_atoms + PAINN_GPU_TILE_ATOMS - 1) / PAINN_GPU_TILE_ATOMS,
               n_blocks = (tiles + TILES - 1) / TILES * PAINN_GPU_TILE_BLOCKS;
-    return launch(layers_kernel<Numbers, TILES, paired>, n_blocks, FUSED_WARPS * 32,
+    return launch(fused_layers_kernel<Numbers, TILES, paired>, n_blocks, FUSED_WARPS * 32,
                   fused_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)), paired ? n_blocks : PAINN_GPU_TILE_BLOCKS,
                   plan->overlap | (paired ? 0 : LAUNCH_TOGETHER), stream, *step, plan->forces);
 }
@@ -541,12 +541,12 @@ template <typename Numbers, int TILES, bool paired> static int prepare_fused(con
     const int bytes = fused_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)),
               cluster = (paired ? 2 : 1) * PAINN_GPU_TILE_BLOCKS;
     const auto set = [](cudaFuncAttribute attribute, int value) {
-        return cudaFuncSetAttribute(layers_kernel<Numbers, TILES, paired>, attribute, value) == cudaSuccess;
+        return cudaFuncSetAttribute(fused_layers_kernel<Numbers, TILES, paired>, attribute, value) == cudaSuccess;
     };
     const bool can = set(cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) &&
                      (!paired || set(cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
     cudaGetLastError();
-    return can ? clusters_at_once(layers_kernel<Numbers, TILES, paired>, cluster, FUSED_WARPS * 32, bytes) : 0;
+    return can ? clusters_at_once(fused_layers_kernel<Numbers, TILES, paired>, cluster, FUSED_WARPS * 32, bytes) : 0;
 }
 template <typename Numbers> static int prepare_fused(const painn_gpu_step *step, int whole)
 {

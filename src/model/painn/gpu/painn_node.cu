@@ -15,10 +15,3 @@ int painn_gpu_prepare_node(int numbers, int n_features)
            : numbers == PAINN_GPU_HALVES ? painn_gpu_prepare_node_tf32(n_features)
                                          : prepare_update_of<split_halves>(n_features);
 }
-
-int painn_gpu_clusters_at_once(int numbers, int cluster)
-{
-    return numbers == PAINN_GPU_BFLOATS  ? painn_gpu_clusters_at_once_bf16(cluster)
-           : numbers == PAINN_GPU_HALVES ? painn_gpu_clusters_at_once_tf32(cluster)
-                                         : tiles_at_once<split_halves>(cluster);
-}

@@ -11,8 +11,3 @@ int painn_gpu_prepare_node_tf32(int n_features)
 {
     return prepare_update_of<single_numbers<false>>(n_features);
 }
-
-int painn_gpu_clusters_at_once_tf32(int cluster)
-{
-    return tiles_at_once<single_numbers<false>>(cluster);
-}

@@ -114,7 +114,7 @@ static __device__ __forceinline__ bool wgmma_update(wgmma_node<S, kind> &n, floa
 
 // Update of layer l, message network of layer l + 1.
 template <typename S>
-static __global__ void __launch_bounds__(S::THREADS, 1) wide_mix_kernel(const __grid_constant__ painn_gpu_step step, int l)
+static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_update_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     typedef wgmma_order<WGMMA_UPDATE> O;
@@ -307,7 +307,7 @@ static __device__ __forceinline__ void wgmma_update_back(wgmma_node<S, kind> &n,
 }
 
 template <typename S>
-static __global__ void __launch_bounds__(S::THREADS, 1) wide_last_kernel(const __grid_constant__ painn_gpu_step step, int l)
+static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_last_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     const int NT = S::NT;
@@ -322,7 +322,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_last_kernel(const _
 
 // Reverse of the message network of layer l (h̄ = (x̄ W2)∘act'(h), q̄ = q̄' + h̄ W1), then of the update of layer l − 1.
 template <typename S>
-static __global__ void __launch_bounds__(S::THREADS, 1) wide_back_kernel(const __grid_constant__ painn_gpu_step step, int l)
+static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_back_kernel(const __grid_constant__ painn_gpu_step step, int l)
 {
     DYNAMIC_SHARED(shared);
     typedef wgmma_order<WGMMA_BACK> O;
@@ -376,17 +376,17 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wide_back_kernel(const _
 
 template <typename S> static int launch_wgmma(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
-    void (*kernel)(painn_gpu_step, int) = back                          ? wide_back_kernel<S>
-                                          : layer + 1 == step->n_layers ? wide_last_kernel<S>
-                                                                        : wide_mix_kernel<S>;
+    void (*kernel)(painn_gpu_step, int) = back                          ? wgmma_back_kernel<S>
+                                          : layer + 1 == step->n_layers ? wgmma_last_kernel<S>
+                                                                        : wgmma_update_kernel<S>;
     return launch(kernel, (plan->n_atoms + S::TILE - 1) / S::TILE, S::THREADS, S::BYTES, 1, plan->overlap, stream, *step, layer);
 }
 
 template <typename S> static void raise_wgmma()
 {
-    cudaFuncSetAttribute(wide_mix_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
-    cudaFuncSetAttribute(wide_last_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
-    cudaFuncSetAttribute(wide_back_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    cudaFuncSetAttribute(wgmma_update_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    cudaFuncSetAttribute(wgmma_last_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    cudaFuncSetAttribute(wgmma_back_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
 }
 
 #endif
