@@ -179,12 +179,11 @@ typedef struct gpu_plan {
         row_cluster; /* warps of a block, for given pairs, and blocks of a cluster in the list's first kernel; 0: default */
 
     /* ---- the model's kernels */
-    int cluster; /* blocks that share a tile of atoms (ANI): 1, 2, 4 or 8 */
-    int tile;    /* atoms of a tile */
-    int wgmma;   /* 1: tiles by wgmma, on Hopper alone */
-    int edge_mode,
-        fused; /* PaiNN: PAINN_GPU_TABLE_SHARED …; all layers in one kernel, its clusters: PAINN_GPU_CLUSTER_OF_TWO … */
-    int small; /* ANI: warps of a block that sums a whole small system; 0: systems are too large */
+    int cluster;          /* blocks that share a tile of atoms: 1, 2, 4 or 8 */
+    int tile;             /* atoms of a tile */
+    int wgmma;            /* 1: tiles by wgmma, on Hopper alone */
+    int small;            /* warps of a block that sums a whole small system; 0: systems are too large */
+    int edge_mode, fused; /* defined by the model */
 } gpu_plan;
 
 /* Arrays of a step whose sizes are set: pointers relative to `base`; returns their bytes. */

@@ -449,7 +449,7 @@ static inline void emulate_mbarrier_change(uint64_t *mbarrier, int64_t bytes, in
     const int64_t left = (int64_t)(old & 0xffffffff) + bytes, pending = (int64_t)(old >> 32 & 0xffff) - arrivals;
     if (left < 0 || pending < 0) abort(); /* more than was expected */
     *mbarrier = left == 0 && pending == 0 ? ((old >> 63) ^ 1) << 63 | whole << 48 | whole << 32
-                                      : (old >> 48) << 48 | (uint64_t)pending << 32 | (uint64_t)left;
+                                          : (old >> 48) << 48 | (uint64_t)pending << 32 | (uint64_t)left;
 }
 static inline void mbarrier_init(uint64_t *mbarrier, int arrivals)
 {

@@ -41,7 +41,7 @@ static mlff_status enqueue_rows(gpu_evaluator *base, const gpu_step *gpu, const 
     mlff_status status = MLFF_OK;
     (void)base;
     CUDA_TRY(gpu_launch_neighbors(gpu, plan, stream), "launching the neighbor search");
-    if (gpu->neighbors.handed_pairs == 2) CUDA_TRY(gpu_launch_reverse(gpu, plan, stream), "launching the transpose");
+    if (gpu->neighbors.given_pairs == 2) CUDA_TRY(gpu_launch_reverse(gpu, plan, stream), "launching the transpose");
 done:
     return status;
 }
@@ -95,7 +95,6 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     gpu->length_unit = gpu->energy_unit = 1.0;
     gpu->neighbors.cutoff = e->step.parameters.cutoff;
     gpu->neighbors.inverse_unit = 1.0;
-    gpu->neighbors.intervals_per_angstrom = GPU_EDGE_INTERVALS / gpu->neighbors.cutoff;
     gpu->neighbors.n_species = MLFF_MAX_ATOMIC_NUMBER + 1;
     void *context[2] = {(void *)(uintptr_t)described->model, &gpu->neighbors};
     PLUGIN_TRY(gpu_evaluator_upload(&e->base, pack, context));

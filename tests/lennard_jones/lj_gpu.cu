@@ -32,15 +32,15 @@ struct pair_sums {
 static __device__ void sum_pairs(const lj_gpu_step &step, int i, int lane, pair_sums &sums)
 {
     const gpu_neighbors &list = step.gpu.neighbors;
-    const bool apart = list.handed_pairs == 2;
+    const bool apart = list.given_pairs == 2;
     const double own = list.owned[i] ? 0.5 : 0.0;
     const gpu_edge *row = list.edges + (size_t)i * list.row_capacity, *incoming = list.incoming + (size_t)i * list.row_capacity;
     for (int k = lane; k < list.row_length[i]; k += 32) {
-        const double other = list.owned[row[k].packed / GPU_EDGE_INTERVALS] ? 0.5 : 0.0;
+        const double other = list.owned[row[k].packed] ? 0.5 : 0.0;
         sums.add(step.parameters, row[k], own, apart ? own : own + other);
     }
     for (int k = lane; apart && k < list.incoming_length[i]; k += 32)
-        sums.add(step.parameters, incoming[k], 0.0, list.owned[incoming[k].packed / GPU_EDGE_INTERVALS] ? 0.5 : 0.0);
+        sums.add(step.parameters, incoming[k], 0.0, list.owned[incoming[k].packed] ? 0.5 : 0.0);
 }
 
 static __global__ void __launch_bounds__(32 * WARPS) lj_pair_kernel(const __grid_constant__ lj_gpu_step step, int moves)
