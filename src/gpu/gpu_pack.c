@@ -30,7 +30,7 @@ uint16_t gpu_to_half(double value)
     if (size < 6.103515625e-05) return sign | (uint16_t)nearbyint(size * 16777216.0); // subnormal, in units of 2⁻²⁴
     int exponent;
     double fraction = frexp(size, &exponent);                   // 0.5 … 1
-    uint32_t mantissa = (uint32_t)nearbyint(fraction * 2048.0); // a carry into the exponent is right as it comes
+    uint32_t mantissa = (uint32_t)nearbyint(fraction * 2048.0); // a carry into the exponent is correct
     return sign | (uint16_t)(((uint32_t)(exponent + 13) << 10) + mantissa);
 }
 
@@ -43,7 +43,7 @@ double gpu_from_half(uint16_t value)
 
 static uint16_t to_bfloat(double value)
 {
-    float single = (float)value; // rounded twice: a tie of 16 bits made by the first rounding is of no account
+    float single = (float)value; // rounded twice: ties of 16 bits caused by the first rounding are negligible
     uint32_t bits;
     memcpy(&bits, &single, sizeof bits);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);

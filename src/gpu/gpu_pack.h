@@ -7,22 +7,21 @@
 #include <stdint.h>
 
 typedef struct gpu_packer {
-    char *block;      /* NULL: only counts */
-    const char *base; /* where the block will stand on the device */
+    char *block;      /* NULL: count only */
+    const char *base; /* address of the block on the device */
     size_t at;        /* bytes so far */
 } gpu_packer;
 
-/* Room for `bytes`, 256-byte aligned: where it is in the block (NULL if only counting) and on the device. */
+/* Reserves `bytes`, 256-byte aligned; returns the place in the block (NULL if only counting) and sets the device address. */
 void *gpu_pack(gpu_packer *packer, size_t bytes, const void **device_out);
 const float *gpu_pack_floats(gpu_packer *packer, const float *values, size_t n);
 
-/* How numbers become operands of the tensor cores: split into two halves (high, low: 22 bits together), or rounded to one
- * half (11 bits) or one bfloat16 (8 bits). */
+/* Operands of the tensor cores: numbers split into two halves (high, low: 22 bits together), or rounded to one half (11 bits) or one
+ * bfloat16 (8 bits). */
 enum { GPU_SPLIT_HALVES, GPU_HALVES, GPU_BFLOATS };
 
-/* Operand B of the product y[n] = Σ_k a[k] B[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column
- * n = g, of split halves the high parts and then the low ones. `value(context, n, k)` gives B[k][n]; it is stored times
- * `scale`. */
+/* Operand B of the product y[n] = Σ_k a[k] B[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column n = g; of split
+ * halves the high parts, then the low ones. `value(context, n, k)` returns B[k][n]; it is stored times `scale`. */
 const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, double scale,
                              float (*value)(const void *context, int n, int k), const void *context);
 

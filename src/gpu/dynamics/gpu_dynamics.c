@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// gpu_dynamics.c: dynamics that stay on the GPU: steps are captured into graphs, many at once, and nothing
-// leaves the device until it is asked for. Rows that become too long are seen after a chunk of steps, which is then
-// taken again from its beginning with longer rows: the trajectory is the same as if they had been long enough. A chunk
-// that goes wrong is taken again step by step, so that the step is known and the atoms stand before it.
+// gpu_dynamics.c: dynamics on the GPU: many steps are captured into each graph, and nothing leaves the device until requested. Rows that
+// become too long are detected after a chunk of steps. The chunk is then repeated from its beginning with longer rows, with the
+// trajectory that longer rows would have given. A chunk that fails is repeated step by step, so that the failing step is known and the
+// atoms remain as before it.
 #include "integrate.h"
 
 #include <math.h>
@@ -24,18 +24,18 @@ struct cuda_dynamics {
     int32_t first_atom[2];
     unsigned char periodic[3];
     cudaStream_t stream;
-    cudaGraphExec_t graphs[GRAPHS], stamped; // the last of one step, with stamps of the stages; NULL until asked for
+    cudaGraphExec_t graphs[GRAPHS], stamped; // stamped: one step with stage stamps; NULL until requested
     void *block, *pinned;
-    size_t state_bytes; // positions, velocities, forces, heat, step, energy: one piece, copied for going back
-    char *state, *kept; // on the device
-    char *seen;         // page-locked: the state as it is there between calls
+    size_t state_bytes; // positions, velocities, forces, heat, step, energy: contiguous, saved to restart a chunk
+    char *state, *kept; // on the device; `kept`: the state at the beginning of the chunk
+    char *seen;         // page-locked: copy of the state between calls
     uint64_t *times;    // page-locked, [CHUNK + 1]
     gpu_report *report; // page-locked, of the last step
     double *masses;     // host, amu
-    int bins;           // neighbours come from bins, whose lists the device counts
+    int bins;           // 1: the device counts Verlet lists
 };
 
-// Where an array of the device's state stands in the host's copy of it.
+// Address of a state array in the host's copy.
 static const double *seen(const gpu_dynamics *d, const double *array)
 {
     return (const double *)(const void *)(d->seen + ((const char *)array - d->state));
@@ -82,7 +82,7 @@ static mlff_status capture(gpu_dynamics *d, int n_steps, uint64_t *stamps, cudaG
     step.motion.n_steps = n_steps;
     step.follows_motion = 1;
     CUDA_TRY(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal), "capturing dynamics");
-    // Before a graph's first kernel may stand a copy: nothing to overlap with.
+    // A copy may precede a graph's first kernel: nothing to overlap with.
     cudaError_t error = gpu_launch_advance(&step.motion, 0, d->stream);
     for (int k = 0; k < n_steps && error == cudaSuccess && status == MLFF_OK; k++) {
         step.motion.place = k;
@@ -93,20 +93,20 @@ static mlff_status capture(gpu_dynamics *d, int n_steps, uint64_t *stamps, cudaG
     error = cudaStreamEndCapture(d->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing dynamics");
     if (status != MLFF_OK) goto done;
-    CUDA_TRY(cudaGraphInstantiate(graph_out, graph, 0), "making a graph of dynamics");
+    CUDA_TRY(cudaGraphInstantiate(graph_out, graph, 0), "instantiating the graph of dynamics");
 done:
     if (graph) cudaGraphDestroy(graph);
     return status;
 }
 
-// Forces where the atoms are, rows long enough for them, and graphs that know where all of it stands.
+// Computes forces at the current positions with long enough rows, and captures graphs for the current addresses.
 static mlff_status recapture(gpu_dynamics *d)
 {
     mlff_status status = MLFF_OK;
     gpu_evaluator *e = d->evaluator;
     forget(d);
     e->report = NULL;
-    e->trusted_atoms = 0; // this call is waited for
+    e->trusted_atoms = 0; // wait for this call
     PLUGIN_TRY(gpu_evaluator_compute(e, &d->batch, &d->results));
     CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
     e->report = (gpu_report *)(uintptr_t)d->motion.report;
@@ -117,13 +117,13 @@ done:
     return status;
 }
 
-// What the GPU is told once.
+// Arrays that are uploaded once.
 typedef struct uploaded_atoms {
     double *inverse_mass, *cell; // [n_atoms], [9]
     int32_t *species;            // [n_atoms]
 } uploaded_atoms;
 
-// Pointers relative to `base`; answers the bytes.
+// Sets pointers relative to `base`; returns the bytes.
 static size_t place_arrays(gpu_dynamics *d, void *base, uploaded_atoms *uploaded, double **energy)
 {
     gpu_packer p = {NULL, base, 0};
@@ -149,7 +149,7 @@ static size_t place_arrays(gpu_dynamics *d, void *base, uploaded_atoms *uploaded
     return p.at;
 }
 
-// The system's atoms to the GPU, where there is room for them.
+// Copies the system's atoms to the GPU.
 static mlff_status upload(gpu_dynamics *d, const mlff_system *system, int64_t first_step, const uploaded_atoms *to)
 {
     mlff_status status = MLFF_OK;
@@ -212,7 +212,7 @@ mlff_status gpu_dynamics_create(gpu_evaluator *e, const mlff_system *system, con
     if (!system->velocities || !system->masses)
         return host.fail(MLFF_ERR_USAGE, "dynamics on the GPU needs velocities and masses; add them to the system");
     if (e->has_halo)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "dynamics on the GPU has no ghosts to exchange; use an evaluator without a halo");
+        return host.fail(MLFF_ERR_UNSUPPORTED, "dynamics on the GPU does not exchange ghosts; use an evaluator without a halo");
     gpu_dynamics *d = calloc(1, sizeof *d);
     if (!d) return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
     double damping = options->friction_per_fs * options->timestep_fs;
@@ -226,7 +226,7 @@ mlff_status gpu_dynamics_create(gpu_evaluator *e, const mlff_system *system, con
     d->first_atom[1] = system->n_atoms;
     memcpy(d->periodic, system->periodic, sizeof d->periodic);
     PLUGIN_TRY(cuda_use(e->device));
-    CUDA_TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "creating a stream");
     d->batch = (mlff_batch){.n_systems = 1,
                             .first_atom = d->first_atom,
                             .periodic = d->periodic,
@@ -241,7 +241,7 @@ done:
     return status;
 }
 
-// One chunk; false in *again_out if it stands. With the clocks on its last step is looked into.
+// Runs one chunk; *again_out: it must be repeated. With stage clocks on, its last step is stamped.
 static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool *again_out)
 {
     mlff_status status = MLFF_OK;
@@ -266,7 +266,7 @@ static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool *again_out)
     CUDA_TRY(cudaMemcpyAsync(d->report, d->motion.report, sizeof *d->report, cudaMemcpyDeviceToHost, d->stream), "dynamics");
     CUDA_TRY(cudaStreamSynchronize(d->stream), "dynamics on the GPU");
     if (trouble->flags & GPU_ROW_FULL) {
-        // Back to the beginning of the chunk, with longer rows.
+        // Restore the beginning of the chunk, with longer rows.
         CUDA_TRY(cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
         PLUGIN_TRY(gpu_evaluator_grow(e, d->motion.n_atoms, 1, trouble->longest_row));
         PLUGIN_TRY(recapture(d));
@@ -281,7 +281,7 @@ done:
     return status;
 }
 
-// What the evaluator says of itself has these steps in it too.
+// Adds these steps to the evaluator's counters.
 static void count(const gpu_dynamics *d, int n_steps)
 {
     gpu_evaluator *e = d->evaluator;
@@ -295,7 +295,7 @@ static void count(const gpu_dynamics *d, int n_steps)
 mlff_status gpu_dynamics_run(gpu_dynamics *d, int64_t n_steps, double *times_ns, int64_t *n_done_out)
 {
     mlff_status status = MLFF_OK;
-    int64_t n_done = 0, careful = 0; // up to there step by step
+    int64_t n_done = 0, careful = 0; // up to this step, chunks of one step
     PLUGIN_TRY(cuda_use(d->evaluator->device));
     while (n_done < n_steps) {
         int chunk = n_done < careful ? 1 : n_steps - n_done < CHUNK ? (int)(n_steps - n_done) : CHUNK;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// integrate.cu: how a graph of steps of dynamics begins and ends.
+// integrate.cu: first and last kernel of a graph of dynamics steps.
 #include "integrate.cuh"
 #include "integrate.h"
 

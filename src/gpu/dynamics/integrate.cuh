@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* integrate.cuh: velocity Verlet and BAOAB on the GPU, in float64, by the warp that has made an atom's force; the formulas
- * and the noise of src/atoms/dynamics.c.
+/* integrate.cuh: velocity Verlet and BAOAB on the GPU, in float64, by the warp that has computed an atom's force; formulas and noise as in
+ * src/atoms/dynamics.c.
  *
  *   B  v += dt/2 F/m     A  x += dt v (NVE), x += dt/2 v (Langevin)     O  v = c v + sqrt((1 − c²) k_B T/m) ξ
- *   a step: B A, or B A O A; forces; B. The last B of a step and the begin of the next are done together. */
+ *   a step: B A, or B A O A; forces; B. The last B of a step and the beginning of the next are done together. */
 #ifndef GPU_INTEGRATE_CUH
 #define GPU_INTEGRATE_CUH
 
@@ -28,16 +28,16 @@ static __device__ double random_normal(uint64_t seed, uint64_t stream, uint64_t 
     return sqrt(-2.0 * log(1.0 - first)) * cos(2.0 * 3.14159265358979323846 * second);
 }
 
-// Component c of an atom, in lane c of a warp: what needs no force is read, and the noise made, before that is there. Sums are
-// written out, so that a trajectory has the same bits wherever its graphs begin.
+// Component c of an atom, in lane c of a warp: values that do not depend on the force are read, and the noise generated, before the force
+// is known. The order of operations is fixed, so that a trajectory has the same bits wherever its graphs begin.
 struct moving_atom {
     const gpu_motion &motion;
-    int64_t begun, number; // the chunk's first step; the step that is to begin
+    int64_t begun, number; // number of the chunk's first step; of the step that begins
     int i;
     bool moves;
     double inverse_mass, v, x, heat, kick, noise;
 
-    // `place`: of the step that is to begin, in its graph.
+    // `place`: index in its graph of the step that begins.
     __device__ __forceinline__ moving_atom(const gpu_motion &m, int atom, int place)
         : motion(m), begun(0), number(0), i(atom), moves(false), inverse_mass(0), v(0), x(0), heat(0), kick(0), noise(0)
     {
@@ -58,12 +58,12 @@ struct moving_atom {
     {
         return (size_t)i * 3 + threadIdx.x % 32;
     }
-    // The end of a step …
+    // End of a step …
     __device__ __forceinline__ void finish(double force)
     {
         v = fma(kick, force, v);
     }
-    // … and the begin of the next.
+    // … and beginning of the next.
     __device__ __forceinline__ void advance(double force)
     {
         const double drift = motion.langevin ? 0.5 * motion.timestep_fs : motion.timestep_fs;
@@ -74,7 +74,7 @@ struct moving_atom {
         v = fma(motion.keep, v, noise);
         x = fma(drift, v, x);
         const double gain = v * v - before * before;
-        heat += 0.5 * (gain + __shfl_sync(~0u, gain, 1) + __shfl_sync(~0u, gain, 2)) / inverse_mass; // in the first lane
+        heat += 0.5 * (gain + __shfl_sync(~0u, gain, 1) + __shfl_sync(~0u, gain, 2)) / inverse_mass; // valid in the first lane
     }
     __device__ __forceinline__ void store(bool advanced) const
     {
@@ -86,8 +86,8 @@ struct moving_atom {
     }
 };
 
-// An atom whose force's components the first three lanes have: the end of a step and, but for a graph's last, the begin of the next.
-// Without `keep` for nothing: a rehearsal.
+// Moves an atom whose force components are in the first three lanes: the end of a step and, except at the end of a graph, the beginning
+// of the next. Without `keep`: a dry run that warms the instruction cache; results are discarded.
 static __device__ __forceinline__ void move_atom(const gpu_step &step, moving_atom atom, double force, bool keep)
 {
     const bool last = step.motion.place + 1 == step.motion.n_steps;
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void move_atom(const gpu_step &step, moving_at
     if (!keep) return;
     atom.store(!last);
     if (last || blockIdx.x > 0 || threadIdx.x > 0) return;
-    step.report->n_pairs = 0; // of the last step; all else is of all
+    step.report->n_pairs = 0; // of the last step; other fields are of all steps
     step.motion.times[atom.number - atom.begun] = gpu_timer();
 }
 

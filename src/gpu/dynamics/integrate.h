@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* integrate.h: what begins and ends a graph of steps of dynamics; between its steps atoms are moved where their forces are
- * made. */
+/* integrate.h: first and last kernel of a graph of dynamics steps; between its steps atoms are moved by the kernel that computes their
+ * forces. */
 #ifndef GPU_INTEGRATE_H
 #define GPU_INTEGRATE_H
 
@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* The half step before a graph's first forces; and after its last ones what is told of its steps. `stream` is a cudaStream_t, the
- * answer a cudaError_t. */
+/* The half step before a graph's first forces; after its last ones, the report on its steps. `stream` is a cudaStream_t, the result a
+ * cudaError_t. */
 int gpu_launch_advance(const gpu_motion *motion, int overlap, void *stream);
 int gpu_launch_finish(const gpu_motion *motion, int overlap, void *stream);
 

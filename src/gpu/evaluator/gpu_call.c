@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// gpu_call.c: what a call brings and takes: where its inputs stand in memory, how they come to the GPU, and how results come back.
+// gpu_call.c: inputs and results of a call: their layout in memory, and their transfer.
 #include "gpu_call.h"
 
 #include <stdlib.h>
@@ -55,7 +55,7 @@ mlff_status gpu_evaluator_grow_host(gpu_evaluator *e, int n_atoms, int n_systems
     if (class_of_systems(n_systems) > io.n_systems) io.n_systems = class_of_systems(n_systems);
     if (n_pairs > io.n_pairs) io.n_pairs = n_pairs + n_pairs / 4;
     CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
-    gpu_evaluator_drop_graphs(e); // they know where the input stands
+    gpu_evaluator_drop_graphs(e); // they contain the input's address
     if (e->io.block) cudaFreeHost(e->io.block);
     cuda_release(e->device, e->input);
     e->input = NULL;
@@ -76,7 +76,7 @@ done:
 
 // ---- a call -------------------------------------------------------------------------------------------------------------
 
-// Systems and the map of atoms to them; cells that live on the GPU are left to it.
+// Systems and the system of each atom; cells in GPU memory are completed there.
 static void fill_systems(const gpu_evaluator *e, const mlff_batch *batch, input_block *to)
 {
     for (int s = 0; s < batch->n_systems; s++) {
@@ -120,7 +120,7 @@ static mlff_status remember(gpu_evaluator *e, const mlff_batch *batch, const gpu
     return MLFF_OK;
 }
 
-// Host batch: everything into page-locked memory; pointers of the call say where the graph's copy puts it.
+// Host batch: everything into page-locked memory; pointers of the call are addresses after the graph's copy.
 mlff_status gpu_evaluator_fill_host(gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results, const gpu_plan *plan)
 {
     host_arrays *io = &e->io;
@@ -198,8 +198,8 @@ done:
     return status;
 }
 
-// Device batch: what the host knows (pointers, systems) goes to the GPU in the stream's order, if it is not what is
-// there already; a pageable copy of this size is staged at once, so nothing here is waited for.
+// Device batch: what the host knows (pointers, systems) is copied to the GPU in stream order unless it is there already. A pageable copy of
+// this size is staged by the driver at once, so the host does not wait.
 mlff_status gpu_evaluator_send_call(gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;

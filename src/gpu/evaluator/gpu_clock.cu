@@ -3,7 +3,7 @@
 #include "gpu/ptx/wgmma.cuh"
 #include "gpu_clock.h"
 
-// Written by the code that this GPU runs: the architecture it was compiled for, and whether it is Hopper's own.
+// Reports the architecture that the running code was compiled for, and whether it is code for Hopper alone.
 static __global__ void code_kernel(int32_t *const to)
 {
 #ifdef __CUDA_ARCH__
@@ -16,7 +16,7 @@ static __global__ void code_kernel(int32_t *const to)
     to[1] = WGMMA_HERE;
 }
 
-// Stamps its beginning and its end, behind those of the launches before it; lasts longer than the next one's launch takes the host.
+// Stamps its beginning and its end after those of earlier launches; runs longer than the host needs for the next launch.
 static __global__ void clock_kernel(uint64_t *const times)
 {
     const uint64_t begin = gpu_timer();

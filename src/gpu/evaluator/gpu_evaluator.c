@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// gpu_evaluator.c: a model on one GPU, whichever it is: owns the memory, captures the step into CUDA graphs, and takes a batch
-// through one. What the model adds (its kernels, their memory and order) comes by its gpu_kind; inputs and results are gpu_call.c's.
+// gpu_evaluator.c: any model on one GPU: owns the memory, captures steps into CUDA graphs and runs batches through them. The model's part
+// (kernels, their memory and order) comes through its gpu_kind; transfers are in gpu_call.c.
 //
-// Kernels read atom counts and pointers from device memory, so a graph serves every batch up to the size it was made
-// for: neighbour counts never, atom counts only beyond their class, lead to a new capture.
+// Kernels read atom counts and pointers from device memory, so a graph serves every batch up to the size it was captured for. Neighbor
+// counts never lead to a new capture, atom counts only beyond their size class.
 #include "gpu_evaluator.h"
 
 #include "gpu_clock.h"
@@ -13,7 +13,7 @@
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
-// "cluster=8,tile=16,four_warps=0,edges=0,overlap=1,bins=0,whole=0,small=0,alone=0": what a developer wants to compare. −1: not asked for.
+// "cluster=8,tile=16,four_warps=0,edges=1,overlap=1,bins=0,whole=0,small=0,alone=0": plans that a developer compares. −1: not set.
 static void read_forced_plan(gpu_plan *plan)
 {
     *plan = (gpu_plan){
@@ -31,15 +31,15 @@ static void read_forced_plan(gpu_plan *plan)
     if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
 }
 
-// A GPU may run code that was compiled for an older one, without what newer ones have.
+// A GPU may run code that was compiled for an older one, without newer features.
 static mlff_status query_code(gpu_evaluator *e)
 {
     mlff_status status = MLFF_OK;
     int32_t code[2] = {0};
-    PLUGIN_TRY(cuda_allocate(e->device, sizeof code, "a look at the kernels", &e->code));
-    CUDA_TRY(gpu_launch_code(e->code, e->stream), "looking at the kernels");
-    CUDA_TRY(cudaMemcpyAsync(code, e->code, sizeof code, cudaMemcpyDeviceToHost, e->stream), "looking at the kernels");
-    CUDA_TRY(cudaStreamSynchronize(e->stream), "looking at the kernels");
+    PLUGIN_TRY(cuda_allocate(e->device, sizeof code, "kernel properties", &e->code));
+    CUDA_TRY(gpu_launch_code(e->code, e->stream), "querying the kernels");
+    CUDA_TRY(cudaMemcpyAsync(code, e->code, sizeof code, cudaMemcpyDeviceToHost, e->stream), "querying the kernels");
+    CUDA_TRY(cudaStreamSynchronize(e->stream), "querying the kernels");
     if (code[0] < e->capability) e->capability = code[0];
     e->hopper = code[1] && e->capability == 90;
 done:
@@ -57,14 +57,14 @@ mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const cha
     e->model_name = model_name;
     e->device = options->device.index;
     PLUGIN_TRY(cuda_use(e->device));
-    CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "asking the GPU for its properties");
+    CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "querying the GPU");
     e->capability = 10 * properties.major + properties.minor;
     e->n_multiprocessors = properties.multiProcessorCount;
     e->shared_bytes = (int)properties.sharedMemPerBlockOptin;
-    CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "making a stream");
-    CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "making a stream");
-    CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "making an event");
-    CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "making an event");
+    CUDA_TRY(cudaStreamCreateWithFlags(&e->stream, cudaStreamNonBlocking), "creating a stream");
+    CUDA_TRY(cudaStreamCreateWithFlags(&e->side, cudaStreamNonBlocking), "creating a stream");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->forked, cudaEventDisableTiming), "creating an event");
+    CUDA_TRY(cudaEventCreateWithFlags(&e->joined, cudaEventDisableTiming), "creating an event");
     e->step.neighbors.row_capacity = FIRST_ROW;
     e->step.neighbors.skin = options->skin_angstrom;
     e->row_limit = e->atom_limit = INT32_MAX;
@@ -145,10 +145,10 @@ mlff_status gpu_evaluator_grow(gpu_evaluator *e, int n_atoms, int n_systems, int
     if (row > step.neighbors.row_capacity) step.neighbors.row_capacity = (row + row / 8 + 15) / 16 * 16;
     if (atoms * step.neighbors.row_capacity > INT32_MAX || atoms > e->atom_limit)
         return host.fail(MLFF_ERR_LIMIT,
-                         "%d atoms with up to %d neighbours each are more than one GPU evaluator holds; split the batch", n_atoms,
+                         "%d atoms with up to %d neighbors each are more than one GPU evaluator holds; split the batch", n_atoms,
                          step.neighbors.row_capacity);
     if (step.neighbors.row_capacity > e->row_limit)
-        return host.fail(MLFF_ERR_LIMIT, "an atom has %d neighbours; this model's kernels hold rows of %d; use --device cpu", row,
+        return host.fail(MLFF_ERR_LIMIT, "an atom has %d neighbors; this model's kernels hold rows of %d; use --device cpu", row,
                          e->row_limit);
     step.neighbors.atom_capacity = (int32_t)atoms;
     const size_t own_bytes = gpu_step_arena(&step, NULL), bytes = own_bytes + e->kind->arena(e, &step, NULL);
@@ -159,7 +159,7 @@ mlff_status gpu_evaluator_grow(gpu_evaluator *e, int n_atoms, int n_systems, int
     e->arena_bytes = 0;
     e->trusted_atoms = 0;
     e->lists_counted = 0;
-    PLUGIN_TRY(cuda_allocate(e->device, bytes, "the atoms' features", &e->arena));
+    PLUGIN_TRY(cuda_allocate(e->device, bytes, "arrays of a step", &e->arena));
     e->arena_bytes = bytes;
     gpu_step_arena(&step, e->arena);
     e->kind->arena(e, &step, (char *)e->arena + own_bytes);
@@ -179,7 +179,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
                      .overlap = e->capability >= 90,
                      .n_multiprocessors = e->n_multiprocessors,
                      .forces = forces,
-                     // The search keeps four rows of candidates in 48 KB of shared memory.
+                     // The cell list keeps four rows of candidates in 48 KB of shared memory.
                      .bins = largest >= BINS_FROM && e->step.neighbors.candidate_capacity <= 3000,
                      .fused_search = largest <= 32                                ? 32
                                      : largest <= GPU_FUSED_ATOMS && atoms <= 512 ? largest <= 64 ? 64 : GPU_FUSED_ATOMS
@@ -195,7 +195,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
     return plan;
 }
 
-// The step of a graph, or of a step that is none.
+// The step of a graph, or of a step without a graph.
 static gpu_step step_of(const gpu_evaluator *e, const captured_graph *graph)
 {
     gpu_step step = e->step;
@@ -230,7 +230,7 @@ static mlff_status capture(gpu_evaluator *e, captured_graph *slot)
     cudaError_t error = cudaStreamEndCapture(e->stream, &graph);
     if (status == MLFF_OK && error != cudaSuccess) status = cuda_failed(error, "capturing a step");
     if (status != MLFF_OK) goto done;
-    CUDA_TRY(cudaGraphInstantiate(&slot->graph, graph, 0), "making a graph of a step");
+    CUDA_TRY(cudaGraphInstantiate(&slot->graph, graph, 0), "instantiating the graph of a step");
 done:
     if (graph) cudaGraphDestroy(graph);
     return status;
@@ -271,19 +271,19 @@ mlff_status gpu_evaluator_report_status(const gpu_evaluator *e, const gpu_report
     if (flags & GPU_NOT_FINITE)
         return host.fail(MLFF_ERR_VALUE, "atom %d (or its cell) has a coordinate that is not finite", atom);
     if (flags & GPU_NO_VOLUME)
-        return host.fail(MLFF_ERR_VALUE, "the cell of atom %d has no volume, or an axis repeats without a cell vector", atom);
+        return host.fail(MLFF_ERR_VALUE, "the cell of atom %d has no volume, or a periodic axis without a cell vector", atom);
     if (flags & GPU_ELEMENT)
         return host.fail(MLFF_ERR_ELEMENT, "atom %d has atomic number %d, which model '%s' does not know", atom, other,
                          e->model_name);
     if (flags & GPU_SAME_POINT) return host.fail(MLFF_ERR_VALUE, "atoms %d and %d are on one point", atom, other);
     if (flags & GPU_TOO_WIDE)
-        return host.fail(MLFF_ERR_LIMIT, "atom %d is more than 50000 Å from the first of its system; has the system flown apart?",
-                         atom);
+        return host.fail(MLFF_ERR_LIMIT,
+                         "atom %d is more than 50000 Å from the first atom of its system; the system may be unstable", atom);
     if (flags & GPU_SHIFT_RANGE)
         return host.fail(MLFF_ERR_LIMIT, "a pair of atoms %d and %d has an image shift beyond 511; wrap the atoms into the cell",
                          atom, other);
     if (flags & GPU_NOT_SYMMETRIC)
-        return host.fail(MLFF_ERR_VALUE, "the pair of atoms %d and %d was handed in without its reverse", atom, other);
+        return host.fail(MLFF_ERR_VALUE, "the pair of atoms %d and %d was given without its reverse", atom, other);
     return MLFF_OK;
 }
 
@@ -292,8 +292,8 @@ static int count_pairs(const mlff_batch *batch, int n_atoms)
     return batch->pairs && batch->location == MLFF_HOST ? batch->pairs->first[n_atoms] : 0;
 }
 
-// A step that is no graph: the caller's hooks stand between its layers. They are called only once rows are known to be long enough and all
-// inputs good: other processes take part in an exchange, and none must be begun twice.
+// A step without a graph: the caller's hooks run between its layers. They are called only when rows are known to be long enough and all
+// inputs valid: other processes take part in an exchange, and none may be started twice.
 static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wanted, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
@@ -305,18 +305,18 @@ static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wan
     CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
     if (e->io.report->flags) {
         CUDA_TRY(cudaMemsetAsync(step.report, 0, sizeof *step.report, stream), "the report");
-        return MLFF_OK; // the caller looks at the report
+        return MLFF_OK; // the caller handles the report
     }
     status = e->kind->enqueue_model(e, &step, &wanted->plan, stream);
     if (status != MLFF_OK) {
-        cudaStreamSynchronize(e->side); // where sums may be under way
+        cudaStreamSynchronize(e->side); // sums may be running there
         cudaMemsetAsync(step.report, 0, sizeof *step.report, stream);
     }
 done:
     return status;
 }
 
-// Lists of candidates made so far: the device counts them, and says so later. Where all pairs are looked at none is kept.
+// Counts rebuilt Verlet lists; the device counts them and reports later. The search of all pairs keeps no list.
 static void count_lists(gpu_evaluator *e, const captured_graph *graph)
 {
     if (graph->given_pairs || !graph->plan.bins) return;
@@ -330,7 +330,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     int on_device = batch->location == MLFF_DEVICE_MEMORY, n_atoms = batch->first_atom[batch->n_systems];
     int gradient = results->forces || results->virials || results->stresses;
     if (on_device != (results->location == MLFF_DEVICE_MEMORY))
-        return host.fail(MLFF_ERR_USAGE, "batch and results must live in the same place: both on the host or both on the GPU");
+        return host.fail(MLFF_ERR_USAGE, "batch and results must both be on the host or both on the GPU");
     int given_pairs = !batch->pairs ? 0 : batch->pairs->symmetric ? 1 : 2, largest = 0;
     for (int s = 0; s < batch->n_systems; s++)
         if (batch->first_atom[s + 1] - batch->first_atom[s] > largest) largest = batch->first_atom[s + 1] - batch->first_atom[s];
@@ -376,7 +376,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
             const int64_t rebuilds = e->n_rebuilds;
             PLUGIN_TRY(gpu_evaluator_measure_launch(e, graph, stream));
             count_lists(e, graph);
-            e->n_rebuilds = rebuilds; // its steps are nobody's
+            e->n_rebuilds = rebuilds; // exclude timing steps from the count
         }
         gpu_evaluator_read_stamps(e, gradient, graph ? graph->launch_ns : 0);
     }
@@ -390,7 +390,7 @@ void gpu_evaluator_select_member(gpu_evaluator *e, int member)
     e->member = member;
 }
 
-// ---- what it knows of itself --------------------------------------------------------------------------------------------
+// ---- information about the evaluator ----------------------------------------------------------------------------------
 
 void gpu_evaluator_info(const gpu_evaluator *e, mlff_evaluator_info *info_out)
 {

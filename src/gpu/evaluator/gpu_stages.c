@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// gpu_stages.c: the stages of a step on a GPU and their clocks: stamps that kernels leave, and the start and the end of the step's graph,
-// which none of them can see: S steps and clocks C, one behind the other, say what lies between steps: (C to S) + (S to C) − (C to C).
+// gpu_stages.c: the stages of a step on a GPU and their times, from stamps that kernels write. Stamps do not cover the start and the end of
+// the step's graph. They follow from clock kernels C around steps S: time between steps = (C to S) + (S to C) − (C to C).
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// A graph of one kernel, which notes its beginning and its end.
+// A graph of one kernel that stamps its beginning and its end.
 static mlff_status make_clock(gpu_evaluator *e)
 {
     mlff_status status = MLFF_OK;
@@ -30,13 +30,13 @@ static mlff_status make_clock(gpu_evaluator *e)
     const int launched = gpu_launch_clock(e->clock_times, e->stream);
     CUDA_TRY(cudaStreamEndCapture(e->stream, &graph), "capturing a clock");
     CUDA_TRY(launched, "launching a clock");
-    CUDA_TRY(cudaGraphInstantiate(&e->clock, graph, 0), "making a graph of a clock");
+    CUDA_TRY(cudaGraphInstantiate(&e->clock, graph, 0), "instantiating the graph of a clock");
 done:
     if (graph) cudaGraphDestroy(graph);
     return status;
 }
 
-// From one clock's end to the beginning of the next right behind it; with a step between them, what its stamps do not see of that.
+// Time from one clock's end to the beginning of the next one behind it; with a step between them, the part not covered by its stamps.
 static mlff_status time_between(gpu_evaluator *e, const captured_graph *step, cudaStream_t stream, double *ns_out)
 {
     enum { TURNS = 15 };
@@ -54,7 +54,7 @@ static mlff_status time_between(gpu_evaluator *e, const captured_graph *step, cu
         between[k] = begin - end;
         if (!step) continue;
         uint64_t last = stamps[0];
-        for (int n = 1; n < e->n_stamps; n++) // what is done beside the last stage may end first
+        for (int n = 1; n < e->n_stamps; n++) // concurrent work may end before the last stage
             if (stamps[n] > last) last = stamps[n];
         between[k] = begin - last + (step->from_device ? stamps[0] - end : 0);
     }
@@ -64,8 +64,8 @@ done:
     return status;
 }
 
-// A host batch's step begins with a copy, which in a call of its own follows nothing, but takes 15 µs right behind a kernel: there the
-// start of a clock stands for its own.
+// A host batch's step begins with a copy. In a call of its own the copy follows nothing, but right behind a kernel it takes 15 µs: the
+// start of a clock kernel is taken for that of the copy.
 mlff_status gpu_evaluator_measure_launch(gpu_evaluator *e, captured_graph *graph, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* system_sums.cuh: sums over the atoms of a system, by one block, in a fixed order and in double. */
+/* system_sums.cuh: sums over the atoms of a system, by one block, in a fixed order and in double precision. */
 #ifndef GPU_SYSTEM_SUMS_CUH
 #define GPU_SYSTEM_SUMS_CUH
 
@@ -11,8 +11,9 @@ static __device__ __forceinline__ double sum_warp(double v)
     return v;
 }
 
-/* Energy, and with forces virial and stress, of system s. energy(atom, own) answers the model's part of an atom's
- * energy in eV and its offset; both are summed apart. A block has at most 1024 threads. Without `keep` for nothing: a rehearsal. */
+/* Energy, and with forces virial and stress, of system s. energy(atom, own) returns the model's part of an atom's energy in eV and sets
+ * its offset; the two are summed separately. A block has at most 1024 threads. Without `keep`: a dry run that warms the instruction
+ * cache; results are discarded. */
 template <class Energy>
 static __device__ __forceinline__ void sum_system(const gpu_step &step, const gpu_call &call, int s, bool with_forces,
                                                   bool failed, const Energy &energy, bool keep = true)
@@ -48,7 +49,7 @@ static __device__ __forceinline__ void sum_system(const gpu_step &step, const gp
     __syncthreads();
     if (threadIdx.x == 0 && call.energies && keep) call.energies[s] = failed ? nan("") : total[0] + total[1];
     if (threadIdx.x < 6 && n_sums == 11 && call.stresses && keep) {
-        /* Voigt xx yy zz yz xz xy; of no meaning without three periods. */
+        /* Voigt xx yy zz yz xz xy; NaN without three periodic axes. */
         const double *h = system.cell;
         double volume =
             h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]);
@@ -58,7 +59,7 @@ static __device__ __forceinline__ void sum_system(const gpu_step &step, const gp
     }
 }
 
-/* The report goes to where the host looks, and a new one begins. By the first thread of one block. */
+/* Copies the report to the host and clears it. By the first thread of one block. */
 static __device__ __forceinline__ void publish_report(const gpu_step &step, const gpu_call &call)
 {
     if (threadIdx.x > 0) return;

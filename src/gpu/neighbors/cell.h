@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cell.h: what the neighbour search must know of a cell; computed by the host, or by the GPU where cells live
- * there. Plain C that both compilers read. */
+/* cell.h: what the neighbor search needs to know about a cell; computed by the host, or by the GPU where cells are in its memory. Plain
+ * C for both compilers. */
 #ifndef GPU_CELL_H
 #define GPU_CELL_H
 
@@ -10,7 +10,7 @@
 
 #ifdef __CUDACC__
 #define GPU_HOST_DEVICE __host__ __device__
-#define GPU_NOINLINE __noinline__ /* its registers are not wanted where it is not called */
+#define GPU_NOINLINE __noinline__ /* keeps its registers out of the callers' usual path */
 #else
 #define GPU_HOST_DEVICE
 #define GPU_NOINLINE inline
@@ -33,7 +33,7 @@ static inline GPU_HOST_DEVICE double cell_length(const double *a)
     return sqrt(cell_square(a));
 }
 
-/* A vector of length 1 for axis a, perpendicular to the others that are there. */
+/* A unit vector for axis a, perpendicular to the other vectors that exist. */
 static GPU_NOINLINE GPU_HOST_DEVICE void cell_complete_axis(double *h, int a)
 {
     double *v = h + 3 * a, *p = h + 3 * ((a + 1) % 3), *q = h + 3 * ((a + 2) % 3);
@@ -54,14 +54,14 @@ static GPU_NOINLINE GPU_HOST_DEVICE void cell_complete_axis(double *h, int a)
     for (int c = 0; c < 3; c++) v[c] /= length;
 }
 
-/* A distance perpendicular to the other axes, in cells along axis a; in float, which whoever rounds it allows for. */
+/* A distance perpendicular to the other axes, in cells along axis a; in float: callers allow for the rounding. */
 static inline GPU_HOST_DEVICE float cell_count_along(const gpu_system *system, int a, double distance)
 {
     const double *v = system->inverse + a;
     return (float)distance * sqrtf((float)(v[0] * v[0] + v[3] * v[3] + v[6] * v[6]));
 }
 
-/* Fills cell, inverse, images and wrapped; `cell` and `periodic` may be NULL. Answers flags of the report. */
+/* Fills cell, inverse, images and wrapped; `cell` and `periodic` may be NULL. Returns flags of the report. */
 static inline GPU_HOST_DEVICE int cell_complete(const double *cell, const unsigned char *periodic, double cutoff,
                                                 gpu_system *system)
 {
@@ -70,7 +70,7 @@ static inline GPU_HOST_DEVICE int cell_complete(const double *cell, const unsign
     for (int a = 0; a < 3; a++) {
         system->wrapped[a] = cell && periodic && periodic[a];
         any = any || system->wrapped[a];
-        /* A cell vector of an axis that does not repeat says nothing about distances. */
+        /* The cell vector of an axis without a period is ignored. */
         for (int c = 0; c < 3; c++) h[3 * a + c] = system->wrapped[a] ? cell[3 * a + c] : 0.0;
         system->images[a] = 0;
     }
@@ -85,7 +85,7 @@ static inline GPU_HOST_DEVICE int cell_complete(const double *cell, const unsign
     cell_cross(h + 6, h, n + 3);
     cell_cross(h, h + 3, n + 6);
     for (int c = 0; c < 3; c++) volume += h[c] * n[c];
-    /* No double roots and one quotient: on the GPU a thread waits for each, and all others for that thread. */
+    /* Square roots in float and one division: on the GPU one thread computes this while the others wait. */
     double squares = cell_square(h) * cell_square(h + 3) * cell_square(h + 6);
     if (!(volume * volume > 1e-16 * squares)) { /* also not finite */
         flags = isfinite(volume) && isfinite(squares) ? GPU_NO_VOLUME : GPU_NOT_FINITE;
@@ -100,14 +100,14 @@ static inline GPU_HOST_DEVICE int cell_complete(const double *cell, const unsign
     return flags;
 }
 
-/* Distance up to which candidates are listed, and the width of bins. */
+/* Radius of the Verlet list, and width of the cells of the cell list. */
 static inline GPU_HOST_DEVICE double cell_reach(const gpu_step *step)
 {
     return step->neighbors.cutoff + step->neighbors.skin + 0.01;
 }
 
-/* Bins of a completed system, at least as wide as `reach`, no more than atoms. Where an axis repeats they divide the
- * cell's height; else bin k is also bin k + bins, so that no one needs to know how far the atoms reach. */
+/* Cells ("bins") of the cell list of a completed system: at least as wide as `reach`, at most as many as atoms. On a periodic axis they
+ * divide the cell's height; else bin k is also bin k + bins, so that the extent of the atoms need not be known. */
 static inline GPU_HOST_DEVICE void cell_bins(double reach, gpu_system *system)
 {
     int *bins = system->bins, n_open = 0;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// cell_list.cu: neighbours of large systems: atoms sorted into bins as wide as cutoff and skin, candidates from the
-// bins around an atom's own, rows from candidates.
+// cell_list.cu: neighbors of large systems: atoms sorted into bins as wide as cutoff and skin, a Verlet list (the candidates) from the
+// bins around each atom's own, rows from the Verlet list.
 //
-//   prepare (neighbor_list.cu) counts atoms by bin > scan: where each bin begins > sort: atoms in the order of bins
+//   prepare (neighbor_list.cu) counts atoms by bin > scan: first index of each bin > sort: atoms in the order of bins
 //   > rows: candidates of each atom, and its row from these
 //
-// Candidates are kept: while no atom has moved by half the skin and no cell has changed, which `prepare` finds out, scan
-// and sort have nothing to do, and rows come from the old ones. Each candidate is decided anew, as the search of all pairs does. An atom's
-// place within its bin depends on who counted first; candidates are put into the order (neighbour, image) afterwards, and
-// so rows have the same bits however they were found.
+// The Verlet list is kept while no atom has moved by half the skin and no cell has changed, which `prepare` tests; scan and sort then
+// return at once. Each candidate is tested exactly in every step, as in the search of all pairs. An atom's place within its bin depends
+// on the order of atomic counts; candidates are sorted by (neighbor, image) afterwards, so rows have the same bits however they were
+// found.
 #include "rows.cuh"
 
 enum { SCAN_THREADS = GPU_SCAN_BLOCK, ROWS_WARPS = 4, SEGMENTS = 32 };
@@ -20,7 +20,7 @@ static __device__ __forceinline__ int sum_warp(int v)
     return v;
 }
 
-// bin_first from bin_count, which is left zero. The bins of all systems stand one after the other, as atoms do.
+// bin_first from bin_count, which is reset to zero. The bins of all systems are contiguous, as atoms are.
 static __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(const __grid_constant__ gpu_step step, int unused)
 {
     __shared__ int warp_count[32], warp_before[32];
@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(const __grid_
     if (bin < n) step.neighbors.bin_count[bin] = 0;
     if (blockIdx.x == 0 && threadIdx.x == 0) step.neighbors.list->making = stale;
     if (!stale) return;
-    int before = 0; // in the blocks before this one
+    int before = 0; // atoms in the blocks before this one
     for (int k = threadIdx.x; k < (int)blockIdx.x; k += SCAN_THREADS) before += step.neighbors.bin_total[k];
     before = sum_warp(before);
     const int in_warp = sum_before(count);
@@ -65,12 +65,12 @@ static __global__ void __launch_bounds__(128) sort_kernel(const __grid_constant_
     for (int a = 0; a < 3; a++) step.neighbors.listed[(size_t)i * 3 + a] = step.neighbors.fractional[(size_t)i * 3 + a];
 }
 
-// Lane k gets the k-th stretch of bins that follow each other in memory, of those around bin x, y, z: begin and length.
+// Lane k gets the k-th contiguous range of bins around bin x, y, z: its first index and its length.
 static __device__ __forceinline__ int find_segment(const gpu_step &step, const gpu_system &system, int bin, int *begin)
 {
     const int *bins = system.bins, lane = threadIdx.x % 32, x = bin % bins[0], y = bin / bins[0] % bins[1],
               z = bin / bins[0] / bins[1];
-    // Three bins along an axis, or all there are. Along x the three are one stretch, or two where they go round.
+    // Three bins along an axis, or all if fewer. Along x the three are one range, or two where they wrap around.
     const int n1 = min(3, bins[1]), n2 = min(3, bins[2]), part = lane % 2, row = lane / 2;
     if (row >= n1 * n2) return *begin = 0;
     const int yy = bins[1] < 3 ? row % n1 : (y + row % n1 - 1 + bins[1]) % bins[1];
@@ -94,8 +94,8 @@ static __device__ __forceinline__ int find_segment(const gpu_step &step, const g
     return step.neighbors.bin_first[first + high + 1] - *begin;
 }
 
-// Candidates of the atom that stands at one place in the order of bins, and which atom that is: neighbours there are found in L1. By a
-// warp, with room for them in shared memory.
+// Candidates of the atom at index `place` in the order of bins; returns the atom. In this order neighbors are found in the L1 cache. By
+// a warp, with shared memory for the candidates.
 static __device__ __forceinline__ int list_candidates(const gpu_step &step, int place, int *found)
 {
     __shared__ int segments[ROWS_WARPS][2][SEGMENTS];
@@ -117,7 +117,7 @@ static __device__ __forceinline__ int list_candidates(const gpu_step &step, int 
     int n_found = 0;
     for (int base = 0; base < total; base += 32) {
         const int k = base + lane;
-        int segment = 0; // the last one that begins at k or before
+        int segment = 0; // the last segment that begins at k or before
         for (int step_size = SEGMENTS / 2; step_size > 0; step_size /= 2)
             if (before[segment + step_size] <= k) segment += step_size;
         const bool there = k < total;
@@ -134,7 +134,7 @@ static __device__ __forceinline__ int list_candidates(const gpu_step &step, int 
         }
     }
     __syncwarp();
-    if (lane == 0) step.neighbors.candidate_length[i] = n_found; // if there are too many, who makes the row says so
+    if (lane == 0) step.neighbors.candidate_length[i] = n_found; // if they do not fit, the row is flagged later
     n_found = min(n_found, step.neighbors.candidate_capacity);
     int32_t *row = step.neighbors.candidates + (size_t)i * step.neighbors.candidate_capacity;
     for (int k = lane; k < n_found; k += 32) row[rank_among(found, n_found, found[k])] = found[k];
@@ -142,7 +142,7 @@ static __device__ __forceinline__ int list_candidates(const gpu_step &step, int 
     return i;
 }
 
-// Rows of candidates, which are made first if they have to be: a warp an atom.
+// Rows from candidates, which are listed first if the Verlet list is stale: one warp for each atom.
 static __global__ void __launch_bounds__(ROWS_WARPS * 32) rows_kernel(const __grid_constant__ gpu_step step, int unused)
 {
     DYNAMIC_SHARED(shared);
@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(ROWS_WARPS * 32) rows_kernel(const __gr
         length =
             decide_candidates(step, system, i, begin + lane < min(n, step.neighbors.candidate_capacity) ? row[begin + lane] : -1,
                               images, n1, n2, length);
-    // Too many candidates: as many rows longer as these would need.
+    // Some candidates did not fit: ask for a row that would be long enough at the same ratio.
     if (n > step.neighbors.candidate_capacity)
         length = max(length, (int)((long long)n * step.neighbors.row_capacity / step.neighbors.candidate_capacity) + 1);
     close_row(step, i, length);

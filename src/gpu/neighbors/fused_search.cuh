@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fused_search.cuh: threads that make a row together, and such that wrap the atoms of their rows' system themselves. */
+/* fused_search.cuh: the search that wraps the atoms of a system itself: groups of threads that build one row of the list together. */
 #ifndef GPU_FUSED_SEARCH_CUH
 #define GPU_FUSED_SEARCH_CUH
 
@@ -7,11 +7,11 @@
 
 enum {
     ROW_WARPS = 8,
-    ROW_CAPACITY = 1024, /* at most, of a row that is made together */
+    ROW_CAPACITY = 1024, /* longest row of a fused search */
     NO_SHIFT = 512 | 512 << 10 | 512 << 20
 };
 
-// The system as the host says it, or as the GPU has to complete it.
+// Completes the system's cell on the GPU, where the host has not seen it.
 static __device__ __noinline__ void complete_system(const gpu_step &step, const gpu_call &call, int s, gpu_system &system)
 {
     const unsigned char periodic[3] = {(unsigned char)system.wrapped[0], (unsigned char)system.wrapped[1],
@@ -19,7 +19,7 @@ static __device__ __noinline__ void complete_system(const gpu_step &step, const 
     system.flags = cell_complete(call.cells + (size_t)s * 9, periodic, step.neighbors.cutoff, &system);
 }
 
-// By some threads together.
+// Called by several threads together.
 static __device__ __forceinline__ void copy_system(gpu_system &to, const gpu_system &from, int thread, int threads)
 {
 #pragma unroll 1
@@ -32,7 +32,7 @@ static __device__ __forceinline__ void keep_system(const gpu_step &step, int s, 
     step.neighbors.systems[s] = system;
 }
 
-// Coordinates of an atom by its system's cell vectors, beginning at the system's first atom.
+// An atom's position in units of its system's cell vectors, relative to the system's first atom.
 struct wrapped_atom {
     double f[3];
     bool finite, wide;
@@ -57,19 +57,19 @@ static __device__ __forceinline__ wrapped_atom wrap_atom(const gpu_system &syste
     return atom;
 }
 
-// Of an element that the model does not know it is not finite.
+// Energy offset of an element; not finite if the model does not have it.
 static __device__ __forceinline__ double offset_of(const gpu_step &step, int z)
 {
     return z >= 0 && z < step.neighbors.n_species ? step.neighbors.offset[z] : INFINITY;
 }
 
-// An element of which there are rows in the model's tables.
+// The element, or 0 if it has no row in the model's tables.
 static __device__ __forceinline__ int known_species(const gpu_step &step, int z)
 {
     return z >= 0 && z < step.neighbors.n_species ? z : 0;
 }
 
-// What the host says of atom i, and what is wrong with it. `offset`: of element z.
+// Stores what the call says of atom i and flags what is wrong with it. `offset`: of element z.
 static __device__ __forceinline__ void keep_atom(const gpu_step &step, int i, int s, int z, double offset, unsigned char owned,
                                                  bool finite, bool wide)
 {
@@ -82,15 +82,15 @@ static __device__ __forceinline__ void keep_atom(const gpu_step &step, int i, in
     step.neighbors.owned[i] = owned;
 }
 
-// Of the kernel before it, if there is one, a list needs nothing but atoms that this one moves: its first kernel waits for it last, so
-// that those which follow find both done.
+// Of the previous kernel the neighbor list needs only the atoms that it moves. The list's first kernel waits for the previous kernel at
+// its end, so that the kernels after it find both complete.
 static __device__ __forceinline__ void begin_rows(const gpu_step &step)
 {
     let_next_start();
     if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
 }
 
-// Before an atom is looked at.
+// Called before an atom's position is read.
 static __device__ __forceinline__ void wait_for_integrator(const gpu_step &step)
 {
     if (!step.follows_motion) return;
@@ -98,9 +98,9 @@ static __device__ __forceinline__ void wait_for_integrator(const gpu_step &step)
     if (step.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.stamps[0] = gpu_timer();
 }
 
-// Threads that make a row, or all rows of a block: a block, or some of its warps.
+// Threads that build a row, or all rows of a block: a block, or some of its warps.
 struct row_group {
-    int row, begin, threads, number; // the first one's number in the block; of the group's barrier, less than 16
+    int row, begin, threads, number; // index of its first thread in the block; number of its barrier, less than 16
     __device__ __forceinline__ int thread() const
     {
         return (int)threadIdx.x - begin;
@@ -111,13 +111,13 @@ struct row_group {
     }
 };
 
-// What may be inside a row, found by one warp after the other's part of the atoms, each in order.
+// Atoms that may be inside the cutoff of a row. Each warp has tested its part of the atoms, in order.
 struct row_queue {
-    uint2 *entries; // [warps][room] neighbour of the system; image, three times 10 bits, + 512 each
-    int *counts;    // [warps], also those for which there was no room
-    int *inside;    // [warps] of those looked at together, the ones inside
+    uint2 *entries; // [warps][room] index in the system; image, three times 10 bits, + 512 each
+    int *counts;    // [warps], entries found, including those that do not fit
+    int *inside;    // [warps] neighbors among the entries just tested
     int room;
-    int all; // not 0: no entries, but so many atoms of the system, the nearest image of each
+    int all; // not 0: no entries; all so many atoms of the system are tested, the nearest image of each
 };
 
 static __device__ __forceinline__ bool has_one_image(const gpu_system &system)
@@ -125,7 +125,7 @@ static __device__ __forceinline__ bool has_one_image(const gpu_system &system)
     return !(system.images[0] || system.images[1] || system.images[2]);
 }
 
-// A warp's part of row i's candidates. difference(j, d) gives j's coordinates less i's, on wrapped axes to the nearest image.
+// A warp's part of the candidates of row i. difference(j, d): position of j relative to i; on wrapped axes, to the nearest image.
 template <class Difference>
 static __device__ __forceinline__ void queue_candidates(const gpu_step &step, const gpu_system &system, const row_group &group,
                                                         int n, const row_queue &queue, const Difference &difference)
@@ -134,7 +134,7 @@ static __device__ __forceinline__ void queue_candidates(const gpu_step &step, co
     const double reach = step.neighbors.cutoff + 0.01;
     const near_test test(system, reach);
     const bool one_image = has_one_image(system);
-    float range[3] = {0, 0, 0}; // along each axis, in cells
+    float range[3] = {0, 0, 0}; // reach along each axis, in cells
     for (int a = 0; a < 3 && !one_image; a++) {
         const float v0 = (float)system.inverse[a], v1 = (float)system.inverse[3 + a], v2 = (float)system.inverse[6 + a];
         range[a] = (float)reach * sqrtf(v0 * v0 + v1 * v1 + v2 * v2) + 1e-4f;
@@ -184,8 +184,8 @@ static __device__ __forceinline__ void queue_candidates(const gpu_step &step, co
     if (lane == 0) queue.counts[warp] = length;
 }
 
-// The group's row from its queue, a thread an entry; answers its length. of(j), species(j): coordinates and element of the system's atom j.
-// Without `keep` for nothing: a rehearsal.
+// Builds the group's row from its queue, one thread for each entry; returns its length. of(j), species(j): position and element of atom j
+// of the system. Without `keep` it is a dry run that warms the instruction cache: nothing is stored.
 template <class Place, class Species>
 static __device__ __forceinline__ int close_queue(const gpu_step &step, const gpu_system &system, const row_group &group,
                                                   const row_queue &queue, const Place &of, const Species &species, bool keep)
@@ -227,19 +227,19 @@ static __device__ __forceinline__ int close_queue(const gpu_step &step, const gp
             write_edge(step, i, slot, j, species(j - system.first), p.x, p.y, p.z, p.square, p.s0, p.s1, p.s2, keep);
         group.barrier();
     }
-    // No room for all candidates: as many rows longer as these would need.
+    // Some candidates did not fit: ask for a row that would be long enough at the same ratio.
     if (longest > queue.room) length = max(length, (int)((long long)longest * step.neighbors.row_capacity / queue.room) + 1);
     if (warp == 0 && keep) close_row(step, i, length);
     return min(length, step.neighbors.row_capacity);
 }
 
-// Candidates for which a warp has room.
+// Candidates that fit into a warp's queue.
 static GPU_HOST_DEVICE inline int queue_room(int row_capacity)
 {
     return row_capacity + row_capacity / 4 + 32;
 }
 
-// Of a group, in shared memory.
+// Shared memory of a group's queue.
 static GPU_HOST_DEVICE inline int queue_bytes(int warps, int room)
 {
     return warps * room * (int)sizeof(uint2) + (2 * warps * (int)sizeof(int) + 15) / 16 * 16;
@@ -251,7 +251,7 @@ static __device__ __forceinline__ row_queue place_queue(char *memory, int warps,
     return {(uint2 *)memory, counts, counts + warps, room, all};
 }
 
-// A system in shared memory, of at most so many atoms: itself, their places [3] and their elements.
+// Shared memory of a system with at most so many atoms: the system, positions [3] and elements.
 static GPU_HOST_DEVICE constexpr int fused_search_bytes(int atoms)
 {
     return ((int)sizeof(gpu_system) + 8 + atoms * 28 + 15) / 16 * 16;
@@ -262,9 +262,9 @@ static inline bool uses_fused_search(const gpu_step *step, const gpu_plan *plan)
     return plan->fused_search && !plan->bins && !step->neighbors.given_pairs && step->neighbors.row_capacity <= ROW_CAPACITY;
 }
 
-// The group's row, and its atom; all of the row's system are wrapped by `team`: the group, or the block, whose rows all are of one system.
-// `own`: what the team keeps of it. Answers the row's length, −1 if there is no such atom. `moves`: the step may follow one of dynamics;
-// while it waits for the atoms to be moved it goes through all once for nothing, so that the code is at hand.
+// Builds the group's row and stores its atom. The atoms of the row's system are wrapped by `team`: the group, or the block if all its
+// rows belong to one system. `own`: the team's shared memory. Returns the row's length, −1 if there is no such atom. `moves`: the step
+// may follow an integrator step; while it waits for the atoms it does a dry run that warms the instruction cache.
 template <bool moves>
 static __device__ __forceinline__ int make_row(const gpu_step &step, const row_group &group, const row_group &team, char *own,
                                                char *queued, int room)
@@ -273,7 +273,7 @@ static __device__ __forceinline__ int make_row(const gpu_step &step, const row_g
     if (team.row >= call.n_atoms) return -1;
     const bool there = group.row < call.n_atoms;
     const int i = there ? group.row : team.row, thread = team.thread();
-    // Of one system all can be fetched at once.
+    // With one system, all values can be requested at once.
     const int s = call.n_systems == 1 ? 0 : call.system_of[i], first = call.n_systems == 1 ? 0 : call.systems[s].first,
               n = call.n_systems == 1 ? call.n_atoms : call.systems[s].n;
     gpu_system &system = *(gpu_system *)own;
@@ -291,7 +291,7 @@ static __device__ __forceinline__ int make_row(const gpu_step &step, const row_g
         if (thread < n)
             for (int c = 0; c < 3; c++) raw[c] = origin[(size_t)thread * 3 + c];
         const double begin[3] = {origin[0], origin[1], origin[2]},
-                     offset = offset_of(step, z); // waits for z: after all else is asked for
+                     offset = offset_of(step, z); // waits for z: last, after all other requests
         if (i == 0 && thread == 0 && keep) {
             *step.call = call;
             step.neighbors.list->n_atoms = -1;
@@ -312,8 +312,8 @@ static __device__ __forceinline__ int make_row(const gpu_step &step, const row_g
         }
         team.barrier();
         if (step.stamps && i == 0 && thread == 0 && keep) step.stamps[1] = gpu_timer();
-        if (!there) continue; // it has helped to wrap
-        // Each thread can decide about an atom itself, if that has but one image to look at.
+        if (!there) continue; // this group only helped to wrap
+        // With one image per atom and a thread for each atom, no queue is needed.
         const row_queue queue =
             place_queue(queued, group.threads / 32, room, has_one_image(system) && n <= group.threads ? n : 0);
         const double *const mine = places[i - first];

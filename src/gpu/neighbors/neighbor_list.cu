@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
-// neighbor_list.cu: neighbours and edge geometry on the GPU, made anew in each step: no skin, nothing to go stale; for
-// large systems candidates come from cell_list.cu.
+// neighbor_list.cu: neighbors and edge geometry on the GPU, recomputed in each step; for large systems candidates come from a Verlet
+// list (cell_list.cu).
 //
 //   s_i = (R_i − R_first) · cell⁻¹, wrapped on periodic axes ;  r = (s_j − s_i + S) · cell, S integer, |r| < cutoff
 //
-// Of small systems some warps make a row and wrap its system's atoms themselves, and of one of up to 1024 atoms a block wraps all
-// of them for its rows; else `prepare` wraps atoms (a thread an atom), and a block makes a row. A thread decides in double about an atom,
-// if that has but one image and there are threads enough; else lanes take an atom each, test in float those of its images that can be
-// near enough along each axis, and put what may be inside into a queue, which is decided in double, a thread an entry. Of many atoms a
-// warp makes rows: its lanes test 32 candidates (neighbour, image) at a time. Rows come out in the order (neighbour, image), with the
-// same bits on each way.
-// `reverse` finds the place of each pair's reverse. Differences are antisymmetric in floating point too, so both
-// directions of a pair always agree. Work is N² within a system, 16 float operations each.
+// Four ways lead to the same rows, in the order (neighbor, image) and with the same bits:
+//   fused search   systems up to 128 atoms: each row group wraps the atoms of its system itself; one system up to 1024 atoms: each block
+//   row            `prepare` wraps the atoms, one thread for each; then one block for each row
+//   search         the same, with many atoms: one warp for several rows, whose lanes test 32 candidates (neighbor, image) at a time
+//   cell list      large systems
+// With one image per atom and enough threads, a thread tests an atom in double precision directly. Otherwise candidates are tested in
+// float first, those that may be inside wait in a queue, and the queue is tested in double precision, one thread for each entry.
+// `reverse` finds the index of each pair's reverse. Differences are antisymmetric in floating point too, so both directions of a pair
+// always agree. Work is N² within a system, 16 float operations for each candidate.
 #include "fused_search.cuh"
 #include "gpu/ptx/wgmma.cuh"
 
@@ -23,7 +24,7 @@ static __device__ bool differ(const gpu_system &a, const gpu_system &b)
     return !same;
 }
 
-// The bin of a coordinate: of a cell's fraction, or of a length in Å, where bin k is also bin k + bins.
+// The bin of a coordinate: a cell's fraction, or a length in Å, for which bin k is also bin k + bins.
 static __device__ int bin_along(double f, int wrapped, int bins, double reach)
 {
     if (wrapped) return min((int)(f * bins), bins - 1);
@@ -31,7 +32,7 @@ static __device__ int bin_along(double f, int wrapped, int bins, double reach)
     return bin < 0 ? bin + bins : bin;
 }
 
-// Wraps atom i of system s, keeps what the host says of it, and, with bins, counts it into one and looks whether it has moved.
+// Wraps atom i of system s and stores it; with bins, counts it in its bin and tests whether it has moved by more than half the skin.
 template <bool bins>
 static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const gpu_call &call, const gpu_system &system, int s,
                                                     int i, int anew)
@@ -61,13 +62,13 @@ static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const 
     }
     keep_atom(step, i, s, z, offset_of(step, z), owned, atom.finite, atom.wide);
     if (!bins) return;
-    // The first atom of a system is where coordinates begin: a distance changes by no more than two of these.
+    // Coordinates are relative to the system's first atom: a distance changes by at most twice the largest displacement.
     double square = 0;
     for (int c = 0; c < 3; c++) {
         const double x = moved[0] * system.cell[c] + moved[1] * system.cell[3 + c] + moved[2] * system.cell[6 + c];
         square += x * x;
     }
-    // Of a cell so thin that it is its own neighbour, which image is the nearest changes more often.
+    // In a cell so thin that atoms neighbor their own images, the nearest image changes more often: always rebuild.
     stale = stale || system.images[0] || system.images[1] || system.images[2] ||
             !(square <= 0.25 * step.neighbors.skin * step.neighbors.skin);
     if (stale) atomicOr(&step.neighbors.list->stale, 1);
@@ -91,7 +92,7 @@ template <bool bins> static __global__ void __launch_bounds__(128) prepare_kerne
     begin_rows(step);
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     const gpu_call call = *step.call_in;
-    // One system is the block's; of several each thread has its own.
+    // One system is shared by the block; with several, each thread has its own.
     const bool one = call.n_systems == 1;
     gpu_system own;
     int s = 0;
@@ -108,7 +109,7 @@ template <bool bins> static __global__ void __launch_bounds__(128) prepare_kerne
     wait_for_integrator(step);
     if (i == 0) {
         *step.call = call;
-        if (!bins) step.neighbors.list->n_atoms = -1; // its systems are not kept any longer
+        if (!bins) step.neighbors.list->n_atoms = -1; // its systems are overwritten
     }
     if (i < call.n_atoms) prepare_atom<bins>(step, call, one ? shared : own, s, i, anew);
     wait_for_previous();
@@ -148,7 +149,7 @@ template <int ROWS> static __device__ void search_rows(const gpu_step &step, int
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const bool near = there && test.image(other.x - own[r].x, other.y - own[r].y, other.z - own[r].z, s0, s1, s2);
-            // What may be inside waits in a queue until there are 32 to look at closely.
+            // Candidates that may be inside wait in a queue until there are 32 to test exactly.
             const unsigned found = __ballot_sync(~0u, near);
             if (found == 0) continue;
             if (near) queue[r][waiting[r] + __popc(found & ((1u << lane) - 1))] = candidate;
@@ -186,7 +187,7 @@ template <int ROWS> static __global__ void __launch_bounds__(128) search_kernel(
     }
 }
 
-// ---- a block a row --------------------------------------------------------------------------------------------------
+// ---- one block for each row -----------------------------------------------------------------------------------------
 
 static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid_constant__ gpu_step step, int room)
 {
@@ -219,11 +220,10 @@ static __global__ void __launch_bounds__(ROW_WARPS * 32) row_kernel(const __grid
         [&](int j) { return step.neighbors.species[system.first + j]; }, true);
 }
 
-// Threads of a block at most: where blocks are few, and of many, of which a multiprocessor has three.
+// Threads of a block at most: with few blocks; with many, of which a multiprocessor runs three.
 enum { FUSED_FEW = 512, FUSED_MANY = 256 };
 
-// The same of systems whose atoms are wrapped by who makes their rows: of small ones by each row's warps; of one larger system by
-// a block for all of its rows.
+// Fused search: the atoms of small systems are wrapped by each row's warps, those of one larger system by each block for all its rows.
 template <int THREADS, int BLOCKS, bool moves>
 static __global__ void __launch_bounds__(THREADS, BLOCKS)
     fused_search_kernel(const __grid_constant__ gpu_step step, int threads, int atoms, int together, int room)
@@ -243,11 +243,11 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS)
 
 enum { PAIRS_WARPS = 12, FEW_BLOCKS = 16 };
 
-// Rows from pairs handed in: those inside the cutoff, in the order given. No atom is wrapped, so a warp makes a row of what the call
-// says, and keeps its atom. Cells, of which only a stress or a report can want more, are completed beside, by blocks from `rows` on.
+// Rows from given pairs: those inside the cutoff, in the order given. Atoms are not wrapped: a warp builds a row from the call and stores
+// its atom. Blocks from `rows` on complete the cells, which only stress and reports need.
 static __global__ void __launch_bounds__(PAIRS_WARPS * 32, 2) pairs_kernel(const __grid_constant__ gpu_step step, int rows)
 {
-    DYNAMIC_SHARED(shared); // a system for each warp
+    DYNAMIC_SHARED(shared); // one system for each warp
     begin_rows(step);
     const gpu_call call = *step.call_in;
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, i = blockIdx.x * warps + warp;
@@ -265,7 +265,7 @@ static __global__ void __launch_bounds__(PAIRS_WARPS * 32, 2) pairs_kernel(const
     if (i >= call.n_atoms) return;
     if (i == 0 && lane == 0) {
         *step.call = call;
-        step.neighbors.list->n_atoms = -1; // its systems are not kept any longer
+        step.neighbors.list->n_atoms = -1; // its systems are overwritten
     }
     const int first = call.pair_first[i], end = call.pair_first[i + 1], z = call.species[i],
               s = call.n_systems == 1 ? 0 : call.system_of[i];
@@ -316,14 +316,14 @@ static __global__ void __launch_bounds__(PAIRS_WARPS * 32, 2) pairs_kernel(const
     if (step.neighbors.given_pairs == 2) step.neighbors.incoming_count[i] = 0;
 }
 
-// A warp a row.
+// One warp for each row.
 static __global__ void __launch_bounds__(128) reverse_kernel(const __grid_constant__ gpu_step step, int unused)
 {
     const int i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (i < step.call->n_atoms) find_reverses(step, i);
 }
 
-// Pairs without their reverses: each says to the atom it ends in where it stands …
+// Transpose of an asymmetric list, first part: each edge enters its index in the list of the atom it ends in …
 static __global__ void __launch_bounds__(128) transpose_count_kernel(const __grid_constant__ gpu_step step, int unused)
 {
     const int lane = threadIdx.x % 32, i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
@@ -337,7 +337,7 @@ static __global__ void __launch_bounds__(128) transpose_count_kernel(const __gri
     }
 }
 
-// … and that atom puts them into one order, whichever came first, and turns them round.
+// … second part: that atom sorts them, since the order of atomic counts varies, and reverses them.
 static __global__ void __launch_bounds__(128) transpose_fill_kernel(const __grid_constant__ gpu_step step, int unused)
 {
     const int lane = threadIdx.x % 32, j = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
@@ -365,7 +365,7 @@ static __global__ void __launch_bounds__(128) transpose_fill_kernel(const __grid
     if (lane == 0) step.neighbors.incoming_count[j] = length;
 }
 
-// Blocks of a cluster, if the model's next kernel needs whole clusters of multiprocessors free.
+// Blocks of a cluster, so that the model's next kernel finds whole clusters of multiprocessors free.
 static int row_cluster_of(const gpu_plan *plan)
 {
     return max(1, plan->row_cluster);
@@ -384,7 +384,7 @@ static int launch_pairs(const gpu_step *step, const gpu_plan *plan, void *stream
                   plan->chained, stream, *step, rows);
 }
 
-// How systems' atoms are wrapped by who makes their rows: rows of a block (0: they are not), their threads, shared memory.
+// Launch of the fused search: rows of a block (0: not used), threads of a row, shared memory.
 struct fused_search_shape {
     int rows, threads, together, many;
     size_t bytes;
@@ -420,7 +420,7 @@ static int launch_fused_search(const gpu_step *step, const gpu_plan *plan, const
 
 int gpu_launch_neighbors(const gpu_step *step, const gpu_plan *plan, void *stream)
 {
-    // Candidates of a row wait in shared memory, which a row of many hundreds would not leave to others.
+    // Candidates of a row wait in shared memory; with rows of many hundreds, few blocks would fit.
     const int room = queue_room(step->neighbors.row_capacity), each = plan->n_atoms / plan->n_systems;
     const int warps = each <= 64 ? 2 : 4;
     const bool by_rows = step->neighbors.row_capacity <= ROW_CAPACITY && plan->n_atoms < 2048;
@@ -434,7 +434,7 @@ int gpu_launch_neighbors(const gpu_step *step, const gpu_plan *plan, void *strea
     if (by_rows)
         return launch(row_kernel, plan->n_atoms, warps * 32, (size_t)queue_bytes(warps, room), 1, plan->overlap, stream, *step,
                       room);
-    // Where there are rows enough for all warps, a warp takes two at once (four would leave the GPU half empty at 4096).
+    // With enough rows for all warps, a warp takes two at once (four would leave the GPU half empty at 4096 atoms).
     if (plan->n_atoms < 16384)
         return launch(search_kernel<2>, (plan->n_atoms + 7) / 8, 128, 0, 1, plan->overlap, stream, *step, 0);
     return launch(search_kernel<4>, (plan->n_atoms + 15) / 16, 128, 0, 1, plan->overlap, stream, *step, 0);

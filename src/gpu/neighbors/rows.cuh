@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* rows.cuh: what all neighbour searches share: the exact decision about a candidate, and entries of rows. */
+/* rows.cuh: what all neighbor searches share: the exact test of a candidate, and the entries of rows. */
 #ifndef GPU_ROWS_CUH
 #define GPU_ROWS_CUH
 
@@ -8,7 +8,7 @@
 
 static __device__ void raise_flag(const gpu_step &step, int flag, int atom, int other)
 {
-    // The first trouble is told; others may follow from it.
+    // The first flag names its atoms; later ones may follow from it.
     if (atomicOr(&step.report->flags, flag) == 0) {
         step.report->atom = atom;
         step.report->other = other;
@@ -46,7 +46,7 @@ static __device__ void close_row(const gpu_step &step, int i, int length)
     atomicAdd(&step.report->n_pairs, length);
 }
 
-// Sum of v over the lanes before this one.
+// Sum of v over the lanes before this one (exclusive scan).
 static __device__ __forceinline__ int sum_before(int v)
 {
     const int lane = threadIdx.x % 32;
@@ -59,7 +59,7 @@ static __device__ __forceinline__ int sum_before(int v)
     return sum - v;
 }
 
-// Where atom j is seen from atom i: of wrapped coordinates, the image m0, m1, m2 cells from the nearest one.
+// Vector from atom i to atom j, from wrapped coordinates: the image m0, m1, m2 cells from the nearest one.
 struct pair_vector {
     double x, y, z, square;
     int s0, s1, s2;
@@ -76,7 +76,7 @@ static __device__ __forceinline__ pair_vector pair_of(const gpu_system &system, 
     d0 += p.s0;
     d1 += p.s1;
     d2 += p.s2;
-    // Written out, so that each kernel that looks at a pair gets the same bits.
+    // In a fixed order of operations, so that all search kernels get the same bits.
     p.x = fma(d2, system.cell[6], fma(d1, system.cell[3], d0 * system.cell[0]));
     p.y = fma(d2, system.cell[7], fma(d1, system.cell[4], d0 * system.cell[1]));
     p.z = fma(d2, system.cell[8], fma(d1, system.cell[5], d0 * system.cell[2]));
@@ -84,7 +84,7 @@ static __device__ __forceinline__ pair_vector pair_of(const gpu_system &system, 
     return p;
 }
 
-// Whether a pair belongs into row i.
+// Whether a pair belongs to row i.
 static __device__ __forceinline__ bool is_neighbor(const gpu_step &step, const pair_vector &p, int i, int j, bool keep = true)
 {
     const bool inside =
@@ -94,7 +94,7 @@ static __device__ __forceinline__ bool is_neighbor(const gpu_step &step, const p
     return false;
 }
 
-// Decides in double about 32 candidates (−1: none) and appends those inside to row i; answers the row's length.
+// Tests 32 candidates (−1: none) in double precision and appends the neighbors to row i; returns the row's length.
 static __device__ int decide_candidates(const gpu_step &step, const gpu_system &system, int i, int candidate, int images, int n1,
                                         int n2, int length)
 {
@@ -115,8 +115,8 @@ static __device__ int decide_candidates(const gpu_step &step, const gpu_system &
     return length + __popc(found);
 }
 
-// Where in row j, of n entries, the pair (j, i) with this shift stands; −1: nowhere. Rows of a search are in the order
-// (neighbour, shift), and so are most that are handed in, but these may be in any.
+// Index in row j, of n entries, of the pair (j, i) with this shift; −1: not there. Rows of a search are ordered by (neighbor, shift); rows
+// of given pairs may have any order.
 static __device__ __forceinline__ int find_entry(const gpu_edge *row, int tag_bits, int n, int i, int shift, bool ordered_row)
 {
     const auto neighbor = [&](int m) { return row[m].packed >> tag_bits; };
@@ -135,7 +135,7 @@ static __device__ __forceinline__ int find_entry(const gpu_edge *row, int tag_bi
     return -1;
 }
 
-// Index of the reverse of entry k of row i. After an overflow rows are cut and some are not there; such a step is repeated.
+// Index of the reverse of entry k of row i. After an overflow rows are truncated and some reverses are missing; such a step is repeated.
 static __device__ __forceinline__ int find_reverse(const gpu_step &step, int i, int k, bool *found_out)
 {
     const gpu_edge &edge = step.neighbors.edges[(size_t)i * step.neighbors.row_capacity + k];
@@ -148,25 +148,25 @@ static __device__ __forceinline__ int find_reverse(const gpu_step &step, int i, 
     return other + max(found, 0);
 }
 
-// reverse[(i, k)], for all k: where in row j the pair (j, i) with the opposite shift stands. By a warp, a lane an entry.
+// reverse[(i, k)] for all k: index of the pair (j, i) with the opposite shift. By a warp, one lane for each entry.
 static __device__ __forceinline__ void find_reverses(const gpu_step &step, int i)
 {
     const int length = step.neighbors.row_length[i];
     for (int k = threadIdx.x % 32; k < length; k += 32) {
         bool found;
         step.neighbors.reverse[(size_t)i * step.neighbors.row_capacity + k] = find_reverse(step, i, k, &found);
-        // In rows made here one is missing only where rows are cut, which is said already, and the report may be on its way.
+        // In rows found by a search a reverse is missing only if rows are truncated, which is flagged already.
         if (!found && step.neighbors.given_pairs) raise_flag(step, GPU_NOT_SYMMETRIC, i, -1);
     }
 }
 
-// x less the nearest integer, for |x| < 2²² (by adding 1.5 · 2²³ and taking it off again: cheaper than a rounding).
+// x minus the nearest integer, for |x| < 2²² (adding and subtracting 1.5 · 2²³ is cheaper than rounding).
 static __device__ __forceinline__ float nearest_image(float x)
 {
     return x - ((x + 12582912.0f) - 12582912.0f);
 }
 
-/* How many of `keys` are smaller: the key's place in order, for different keys. */
+/* How many of `keys` are smaller: the key's rank, for different keys. */
 static __device__ __forceinline__ int rank_among(const int32_t *keys, int n, int key)
 {
     int rank = 0;
@@ -174,7 +174,7 @@ static __device__ __forceinline__ int rank_among(const int32_t *keys, int n, int
     return rank;
 }
 
-/* The float test of a candidate: whether its distance may be less than √reach2. Differences of wrapped coordinates. */
+/* The float test of a candidate: whether its distance may be below √reach2. Takes differences of wrapped coordinates. */
 struct near_test {
     float w0, w1, w2, h[9], reach2;
     __device__ __forceinline__ near_test(const gpu_system &system, double reach)
@@ -184,7 +184,7 @@ struct near_test {
         for (int c = 0; c < 9; c++) h[c] = (float)system.cell[c];
         reach2 = (float)(reach * reach);
     }
-    /* Of the image s0, s1, s2 cells from the nearest one. Close to half a cell the doubles decide which that is. */
+    /* The image s0, s1, s2 cells from the nearest one. Close to half a cell only the exact test can tell which image is nearest. */
     __device__ __forceinline__ bool image(float a0, float a1, float a2, int s0, int s1, int s2) const
     {
         float b0 = wrap(a0, w0), b1 = wrap(a1, w1), b2 = wrap(a2, w2);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* primitives.cuh: the few primitives all kernels of PaiNN share: products on tensor cores, values split into two
- * halves, blocks of a cluster, launches. With MLFF_EMULATE the same kernels are compiled for the CPU (tests/emulate). */
+/* primitives.cuh: launches, barriers of a cluster, asynchronous stores, products on tensor cores, values split into two halves. With
+ * MLFF_EMULATE the same kernels are compiled for the CPU (tests/emulate). */
 #ifndef GPU_PRIMITIVES_CUH
 #define GPU_PRIMITIVES_CUH
 
 #include <stdint.h>
 
-#ifndef MLFF_EMULATE /* else the includer has brought its own primitives */
+#ifndef MLFF_EMULATE /* else the includer has its own primitives */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -14,7 +14,7 @@
 #endif
 #include <cuda_runtime.h>
 
-/* What launches are asked for: to start while the kernel before ends (1), and that all blocks run at once. */
+/* Bits of `overlap`: 1, the kernel may start while the previous one ends; this one, all blocks run at once (cooperative launch). */
 enum { LAUNCH_TOGETHER = 2 };
 
 template <typename Step, typename... Extra>
@@ -46,7 +46,7 @@ static int launch(void (*kernel)(Step, Extra...), int n_blocks, int n_threads, s
     return (int)cudaLaunchKernelEx(&config, kernel, step, extra...);
 }
 
-/* Clusters of so many blocks that run at once; 0: none. */
+/* How many clusters of `cluster` blocks run at once; 0: none. */
 template <typename Kernel> static int clusters_at_once(Kernel *kernel, int cluster, int n_threads, size_t shared_bytes)
 {
     cudaLaunchConfig_t config = {};
@@ -66,14 +66,14 @@ template <typename Kernel> static int clusters_at_once(Kernel *kernel, int clust
 }
 
 #ifndef MLFF_EMULATE
-/* Waits until the kernel before this one is done; what does not depend on it may be fetched before. */
+/* Waits until the previous kernel is complete; what does not depend on it may be requested before. */
 static __device__ __forceinline__ void wait_for_previous()
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/* The next kernel may be set up. */
+/* Lets the next kernel be set up. */
 static __device__ __forceinline__ void let_next_start()
 {
 #if __CUDA_ARCH__ >= 900
@@ -88,7 +88,7 @@ static __device__ __forceinline__ uint64_t gpu_timer()
     return time;
 }
 
-/* One instruction each, of relative error 2^-22: not for numbers below 2^-126. */
+/* One instruction each, relative error 2^-22; not for numbers below 2^-126. */
 #define ONE_INSTRUCTION(name, instruction)                                                                                       \
     static __device__ __forceinline__ float name(float v)                                                                        \
     {                                                                                                                            \
@@ -126,13 +126,13 @@ template <int C> static __device__ __forceinline__ void cluster_barrier()
 #endif
     __syncthreads();
 }
-/* Of `threads` threads of a block, whole warps; `number`: of such a group, less than 16. */
+/* A barrier of `threads` threads of a block, in whole warps; `number`: of the barrier, less than 16. */
 static __device__ __forceinline__ void group_barrier(int number, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
-/* A barrier of `n_blocks` blocks, all of which run and of which one is first: what they wrote before it is seen after it. The counter's
- * highest bit turns when all have come; `turn` is that bit, read by the block's first thread before its first barrier. */
+/* A barrier of `n_blocks` blocks that all run at once; one of them has `first` set. Writes before it are visible after it. The counter's
+ * highest bit flips when all blocks have arrived; `phase` is that bit, read by the block's first thread before its first barrier. */
 static __device__ __forceinline__ void grid_barrier(uint32_t *counter, int n_blocks, bool first, uint32_t &phase)
 {
     __syncthreads();
@@ -157,7 +157,7 @@ static __device__ __forceinline__ uint32_t shared_address(const void *pointer)
 {
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
-/* What stands at an offset from `base`, by an address that is 32 bits from the beginning. */
+/* A value at `offset` from `base`, addressed with 32 bits. */
 template <typename T> static __device__ __forceinline__ T read_shared(const uint4 *base, uint32_t offset);
 template <> __device__ __forceinline__ float4 read_shared(const uint4 *base, uint32_t offset)
 {
@@ -173,25 +173,26 @@ template <> __device__ __forceinline__ float2 read_shared(const uint4 *base, uin
     asm("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(shared_address(base) + offset));
     return v;
 }
-/* What the compiler, short of registers, would read or make anew at each use stays where it is: it does not know that it is the same. */
+/* Pins a value in a register that the compiler, short of registers, would reload or recompute at each use: it cannot see that the result
+ * is the same value. */
 static __device__ __forceinline__ float pin_in_register(float v)
 {
     asm("fma.rn.f32 %0, %1, 0f00000000, %0;" : "+f"(v) : "f"((float)(threadIdx.x % 32)));
     return v;
 }
-/* A pointer to global memory; by whole warps. */
+/* The same for a pointer to global memory; by whole warps. */
 static __device__ __forceinline__ const char *pin_in_register(const void *pointer)
 {
     const char *same = (const char *)__shfl_sync(~0u, (unsigned long long)pointer, threadIdx.x % 32);
     __builtin_assume(__isGlobal(same));
     return same;
 }
-/* The other way round: a number, the same in all lanes, of which what is made of it is made anew in each round of a loop. */
+/* The opposite: a number, the same in all lanes, whose derived values are recomputed in each round of a loop. */
 static __device__ __forceinline__ int recompute(int v)
 {
     return __shfl_sync(~0u, v, 0);
 }
-/* A mailbox opens when `bytes` have come, from whichever blocks of the cluster. Used once. */
+/* An mbarrier for one use, complete when `bytes` have been stored by any blocks of the cluster. */
 static __device__ __forceinline__ void mbarrier_init_bytes(uint64_t *mbarrier, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
@@ -202,7 +203,7 @@ static __device__ __forceinline__ void mbarrier_init_bytes(uint64_t *mbarrier, i
         : "memory");
 #endif
 }
-/* After all mailboxes of a block are set up, before the barrier that tells the cluster so. */
+/* After all mbarriers of a block are initialized, before the barrier of the cluster. */
 static __device__ __forceinline__ void mbarrier_init_fence()
 {
 #if __CUDA_ARCH__ >= 900
@@ -218,7 +219,7 @@ static __device__ __forceinline__ void mbarrier_wait_bytes(uint64_t *mbarrier)
                  : "memory");
 #endif
 }
-/* Where the shared memory of block `rank` of the cluster begins, if this block's begins at `base`. */
+/* Address of the shared memory of block `rank` of the cluster that corresponds to `base` in this block. */
 typedef uint32_t cluster_base;
 static __device__ __forceinline__ cluster_base cluster_map(const void *base, int rank)
 {
@@ -228,7 +229,7 @@ static __device__ __forceinline__ cluster_base cluster_map(const void *base, int
 #endif
     return there;
 }
-/* Stores 16 bytes at `offset` there and tells the mailbox at offset `mailbox`. Not waited for. */
+/* Stores 16 bytes at `offset` there and counts them in the mbarrier at offset `mbarrier`. Asynchronous. */
 static __device__ __forceinline__ void store_async(cluster_base peer, uint32_t offset, uint32_t mbarrier, uint4 v)
 {
 #if __CUDA_ARCH__ >= 900
@@ -257,7 +258,7 @@ static __device__ __forceinline__ void store_async(cluster_base peer, uint32_t o
 #endif
 }
 
-/* 16 bytes from global to shared memory, not waited for; copies since the last commit are a group. */
+/* Asynchronous copy of 16 bytes from global to shared memory; copies since the last commit are a group. */
 static __device__ __forceinline__ void copy_async(void *shared, const void *global)
 {
 #if __CUDA_ARCH__ >= 800
@@ -272,7 +273,7 @@ static __device__ __forceinline__ void copy_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/* Until no more than N groups are on their way; for what the thread itself copied. */
+/* Waits until at most N groups of the thread's own copies are in flight. */
 template <int N> static __device__ __forceinline__ void copy_wait()
 {
 #if __CUDA_ARCH__ >= 800
@@ -290,7 +291,7 @@ static __device__ __forceinline__ float2 unpack_half2(uint32_t bits)
     return __half22float2(*reinterpret_cast<__half2 *>(&bits));
 }
 
-/* a b + c, of two halves each. */
+/* a b + c, for two halves each. */
 static __device__ __forceinline__ uint32_t fma_half2(uint32_t a, uint32_t b, uint32_t c)
 {
     uint32_t d;
@@ -303,7 +304,7 @@ static __device__ __forceinline__ uint32_t pack_bfloat2(float a, float b)
     return *reinterpret_cast<uint32_t *>(&pair);
 }
 
-/* A tile of 8 × 8 numbers of 16 bits, two of row lane / 4 in each lane, columns for rows. */
+/* Transposes a tile of 8 × 8 numbers of 16 bits; each lane has two of row lane / 4. */
 static __device__ __forceinline__ uint32_t transpose_tile(uint32_t v)
 {
 #if __CUDA_ARCH__ >= 750
@@ -325,7 +326,7 @@ template <bool bfloat> static __device__ __forceinline__ void product(float4 &d,
             : "+f"(d.x), "+f"(d.y), "+f"(d.z), "+f"(d.w)
             : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 #else
-    /* Before this shape of tensor core product: the same sums by shuffles. Lane (g, t) has rows g, g + 8 and columns 2t, 2t + 1. */
+    /* Before compute capability 8.0: the same sums by shuffles. Lane (g, t) has rows g, g + 8 and columns 2t, 2t + 1. */
     const auto unpack = [](uint32_t bits) {
         return bfloat ? make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)) : unpack_half2(bits);
     };
@@ -369,7 +370,7 @@ static __device__ __forceinline__ float4 splat(float v)
 {
     return make_float4(v, v, v, v);
 }
-/* Two halves a number, 22 bits together: high ones of the first two numbers and of the others, then the low ones. */
+/* A number as two halves, 22 bits together: the high halves of four numbers, then the low ones. */
 static __device__ __forceinline__ uint4 pack_split(float4 v)
 {
     const uint2 high = make_uint2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));

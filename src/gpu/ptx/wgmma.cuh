@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* wgmma.cuh: products of four warps together (wgmma), of 64 rows with up to 256 columns, and what feeds them: bulk copies
- * from global to shared memory, gates that tell when these have come and when they were read. Hopper only: where
- * WGMMA_HERE is 0 everything is empty, and a plan must not choose a kernel made of these. Emulated: tests/emulate.
+/* wgmma.cuh: products of four warps together (wgmma), of 64 rows with up to 256 columns, and their data transport: bulk copies from global
+ * to shared memory, mbarriers for arrival and reuse. Hopper only: where WGMMA_HERE is 0 all functions are empty, and a plan must not
+ * choose a kernel that uses them. Emulated: tests/emulate.
  *
  * Rows are operand A, in registers: thread (warp w, lane 4 g + t) of the four warps has rows 16 w + g and 16 w + g + 8, as for
- * `product`. Columns are operand B, in shared memory, in blocks of 8 columns × 8 of k: 16 bytes a column, 128 bytes a block.
- * Sums: d[4 j …] is (g, 8 j + 2 t), (g, 8 j + 2 t + 1), (g + 8, the same two): what a thread sums is, split into halves, its own
- * operand A of a next product. */
+ * `product`. Columns are operand B, in shared memory, in blocks of 8 columns × 8 of k: 16 bytes for a column, 128 bytes for a block.
+ * Sums: d[4 j …] is (g, 8 j + 2 t), (g, 8 j + 2 t + 1), (g + 8, the same two): a thread's sums, split into halves, are its operand A
+ * of a next product. */
 #ifndef GPU_WGMMA_CUH
 #define GPU_WGMMA_CUH
 
@@ -19,9 +19,9 @@
 #define WGMMA_HERE 0
 #endif
 
-/* ---- gates: open and close in turn. The n-th wait of a thread is with `parity` n % 2 */
+/* ---- mbarriers with phases. The n-th wait of a thread has `parity` n % 2 */
 
-/* Opens when so many have arrived and all bytes have come that were announced. By one thread, before mbarrier_init_fence and a barrier. */
+/* A phase completes after `arrivals` arrivals and all expected bytes. By one thread, before mbarrier_init_fence and a barrier. */
 static __device__ __forceinline__ void mbarrier_init(uint64_t *mbarrier, int arrivals)
 {
 #if WGMMA_HERE
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void mbarrier_arrive(uint64_t *mbarrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(mbarrier)) : "memory");
 #endif
 }
-/* Arrives, and announces bytes that bulk copies will bring. */
+/* Arrives, and expects bytes that bulk copies will bring. */
 static __device__ __forceinline__ void mbarrier_expect(uint64_t *mbarrier, int bytes)
 {
 #if WGMMA_HERE
@@ -51,7 +51,7 @@ static __device__ __forceinline__ void mbarrier_wait(uint64_t *mbarrier, int par
                  : "memory");
 #endif
 }
-/* Bytes (a multiple of 16, as are both addresses) from global to shared memory; the gate is told. By one thread. */
+/* Copies bytes (a multiple of 16, as are both addresses) from global to shared memory and counts them in the mbarrier. By one thread. */
 static __device__ __forceinline__ void bulk_copy(void *shared, const void *global, int bytes, uint64_t *mbarrier)
 {
 #if WGMMA_HERE
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void bulk_copy(void *shared, const void *globa
 #endif
 }
 
-/* Bytes (a multiple of 16, as is the address) to L2, if they are not there. */
+/* Prefetches bytes (a multiple of 16, as is the address) into L2. */
 static __device__ __forceinline__ void bulk_prefetch(const void *global, int bytes)
 {
 #if WGMMA_HERE
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void bulk_prefetch(const void *global, int byt
 #endif
 }
 
-/* Registers of each thread from here on, of four warps that all come here: what some give up others may take. */
+/* Sets the registers of each thread from here on; called by four whole warps. Registers released by some can be claimed by others. */
 template <int N> static __device__ __forceinline__ void wgmma_release_registers()
 {
 #if WGMMA_HERE
@@ -84,7 +84,7 @@ template <int N> static __device__ __forceinline__ void wgmma_claim_registers()
 #endif
 }
 
-/* ---- products: begin, some products, commit; not done before a wait. All four warps, with the same operand B */
+/* ---- products: begin, some products, commit; complete only after a wait. By all four warps, with the same operand B */
 
 static __device__ __forceinline__ void wgmma_begin()
 {
@@ -98,9 +98,9 @@ static __device__ __forceinline__ void wgmma_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/* Until no more than N groups of products are under way. What a product may still read or sum is to be set on every way that leads
- * here, or the compiler keeps registers for it from the kernel's beginning: sums before their first product, and operands A of a
- * product that is under way when a loop goes round. */
+/* Waits until at most N groups of products are in flight. Registers that a product in flight reads or writes must have been set on every
+ * path that leads here: sums before their first product, operands A before a loop repeats. Otherwise the compiler reserves registers for
+ * them from the beginning of the kernel. */
 template <int N> static __device__ __forceinline__ void wgmma_wait()
 {
 #if WGMMA_HERE
@@ -108,14 +108,14 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
 #endif
 }
 
-/* An operand B of 16 of k in shared memory: bytes from a block to that of the next 8 of k, and of the next 8 columns. */
+/* Descriptor of an operand B of 16 of k in shared memory; strides in bytes to the next 8 of k and to the next 8 columns. */
 typedef uint64_t wgmma_operand;
 static __device__ __forceinline__ wgmma_operand wgmma_operand_at(const void *shared, int k_stride, int column_stride)
 {
     return (wgmma_operand)(shared_address(shared) >> 4 & 0x3fff) | (wgmma_operand)(k_stride >> 4) << 16 |
            (wgmma_operand)(column_stride >> 4) << 32;
 }
-/* The same, so many bytes further on. */
+/* The same, `bytes` further. */
 static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operand b, int bytes)
 {
     return b + (wgmma_operand)(bytes >> 4);
@@ -142,7 +142,7 @@ static __device__ __forceinline__ wgmma_operand wgmma_operand_after(wgmma_operan
 #define WGMMA_D192 WGMMA_D160, WGMMA_D16(80)
 #define WGMMA_D224 WGMMA_D192, WGMMA_D16(96)
 #define WGMMA_D256 WGMMA_D224, WGMMA_D16(112)
-/* a0 …: numbers of the operands that follow N/2 sums. */
+/* a0 …: numbers of the asm operands after N/2 sums. */
 #define WGMMA_PRODUCT(N, a0, a1, a2, a3, bb, more)                                                                               \
     static __device__ __forceinline__ void wgmma_product(float(&d)[N / 2], const uint4 &a, wgmma_operand b, int add)             \
     {                                                                                                                            \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// ani_aev.cu: atomic environment vectors on the way forward, and their launches.
+// ani_aev.cu: atomic environment vectors, forward, and their launches.
 #include "ani_aev.cuh"
 
-// Half a warp takes a part of the neighbours of one species, a lane a column.
+// Half a warp sums a part of the neighbors of one species, one lane for each column.
 template <bool WIDE>
 static __device__ __forceinline__ void sum_radial(const ani_gpu_step &step, const atom_group<WIDE> &g, const neighbors &a,
                                                   int n_present, float *parts)
@@ -43,7 +43,7 @@ static __device__ __forceinline__ float sum_across(float (&v)[32])
     return v[0];
 }
 
-// The 32 functions of triple (j, k), added to v.
+// Adds the 32 functions of triple (j, k) to v.
 template <int NS, int NZ>
 static __device__ __forceinline__ void add_triple(const ani_gpu_step &step, const neighbors &a, int j, int k, float (&v)[32])
 {
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void sum_angular(const ani_gpu_step &step, con
     const int lane = threadIdx.x % 32, n_pairs = n_present * (n_present + 1) / 2;
 #pragma unroll 1
     for (int u = g.warp; u < a.unit_first[n_pairs]; u += g.warps) {
-        int b = -1; // the last pair that begins at u or before
+        int b = -1; // the last pair of species that begins at u or before
 #pragma unroll 1
         for (int k = 0; k < n_pairs; k += 32) b += __popc(__ballot_sync(~0u, k + lane < n_pairs && a.unit_first[k + lane] <= u));
         const int p = a.pair[b] & 255, q = a.pair[b] >> 8, first_p = a.first[p], first_q = a.first[q],
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void sum_angular(const ani_gpu_step &step, con
     }
 }
 
-// Puts columns c and c + 1 (even) of a slot's AEV into the operand of its tile.
+// Stores columns c and c + 1 (even) of a slot's AEV in the operand of its tile.
 static __device__ __forceinline__ void put_aev(const ani_gpu_step &step, int n_tiles, int slot, int c, float a, float b)
 {
     a *= ANI_GPU_VALUE_SCALE;
@@ -109,7 +109,7 @@ static __device__ __forceinline__ void put_aev(const ani_gpu_step &step, int n_t
     at[2] = pack_half2(a - rounded.x, b - rounded.y);
 }
 
-// ALONE: the block makes its atom's row first, for which it needs not know the atoms by species.
+// ALONE: the block first builds its atom's row (fused search), which does not need the atoms by species.
 template <int NS, int NZ, bool WIDE, bool ALONE>
 static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
     aev_kernel(const __grid_constant__ ani_gpu_step step, int floats)
@@ -125,7 +125,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
         length = make_row<true>(step.gpu, block, block, (char *)all_shared, (char *)shared, queue_room(capacity));
         __syncthreads();
         wait_for_previous();
-        let_next_start(); // the networks look at the groups at once
+        let_next_start(); // the network kernel reads the groups at its start
         if (step.gpu.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.gpu.stamps[ANI_GPU_STAMP_RADIAL] = gpu_timer();
     } else {
         begin_stage(step.gpu, ANI_GPU_STAMP_RADIAL);
@@ -135,7 +135,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, ALONE ? 1 : 4)
     }
     const ani_gpu_groups &groups = *step.groups;
     const int slot = step.slot_of[g.atom], n_present = groups.n_present, n_tiles = groups.n_tiles;
-    if (length < 0 || slot < 0) return; // all of the group
+    if (length < 0 || slot < 0) return; // the whole group returns
     float *mine = (float *)shared + (WIDE ? 0 : threadIdx.x / 32 * floats);
     neighbors a = place_neighbors(mine, capacity);
     sort_neighbors<WIDE, false>(step, groups, g, length, a);
@@ -200,7 +200,7 @@ int ani_gpu_chained(const gpu_plan *plan)
 
 int ani_gpu_fuses_search(const ani_gpu_step *step, const gpu_plan *plan)
 {
-    // Without forces nothing would tell the sums what was wrong with rows.
+    // Without forces no later kernel would pass errors in rows on to the sums.
     return plan->forces && uses_fused_search(&step->gpu, plan) && plan->fused_search <= GPU_FUSED_ATOMS &&
            32 * warps_of(plan) >= GPU_FUSED_ATOMS;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* ani_aev.cuh: what atomic environment vectors and their way back share, one atom a block where atoms are few, else a warp.
+/* ani_aev.cuh: shared by atomic environment vectors and their reverse: one block for each atom if atoms are few, else one warp.
  *
- *   G[16 p + k]            = Σ_j ¼ exp(−η (d − s_k)²) f(d)                       over neighbours j of species p
+ *   G[16 p + k]            = Σ_j ¼ exp(−η (d − s_k)²) f(d)                       over neighbors j of species p
  *   G[.. + 32 (p, q) + a z] = Σ_{j<k} P_a Q_z f(d_j) f(d_k),   P_a = exp(−η' (½(d_j + d_k) − s_a)²),
  *   Q_z = 2 u^ζ, u = ½ (1 + X cos s_z + Y sin s_z), X = 0.95 cos θ, Y = √(1 − X²)  over pairs of species p, q
  *
- * Neighbours are sorted into shared memory, those inside the angular cutoff first, each part by species. Forward, a warp
- * takes a unit of triples of one pair of species: a lane keeps 32 sums over its triples, and then lanes add up across the
- * warp, so that each has one function. Back, a lane has a triple: it sums dE/dG · dG over the block of its species, and the
- * three results wait in shared memory until each neighbour's lanes gather its triples in order. What does not need the
- * networks is done while they run. Bound by the special function unit and issue; of few atoms, by the chain of a block. */
+ * Neighbors are sorted into shared memory, those inside the angular cutoff first, each part by species. Forward, a warp takes a unit of
+ * triples of one pair of species: each lane accumulates 32 sums over its triples, then the lanes reduce across the warp, so that each has
+ * one function. Backward, a lane has a triple: it sums dE/dG · dG over the block of its species, and the three results wait in shared
+ * memory until each neighbor's lanes gather its triples in order. Work that does not depend on the networks overlaps with them. Bound by
+ * the special function unit and issue; with few atoms, by the latency of a block. */
 #ifndef ANI_GPU_AEV_CUH
 #define ANI_GPU_AEV_CUH
 
@@ -20,7 +20,7 @@
 
 enum { MOST_THREADS = 256 };
 
-// The warps that have an atom: a block's, or one.
+// The warps that work on an atom: a block's, or one.
 template <bool WIDE> struct atom_group {
     int thread, warp, warps, n_threads, atom;
     __device__ __forceinline__ atom_group()
@@ -40,14 +40,15 @@ template <bool WIDE> struct atom_group {
     }
 };
 
-// Neighbours of one atom in shared memory: angular ones by rank of species, then the others by rank.
+// Neighbors of one atom in shared memory: angular ones by rank of species, then the others by rank.
 struct neighbors {
-    float *x, *y, *z, *d, *f, *e; // direction, distance, angular cutoff; forward the radial one, back the angular one's slope
-    int *rank, *slot;             // of the species; in the row
-    int *counts;                  // [chunks][keys] of 32 entries of the row
-    int *first;                   // [keys + 1] where a key's begin; angular neighbours end at first[n_present]
-    int *unit_first, *pair;       // [pairs + 1] where a pair of species' units begin; its ranks
-    int n, unit_rows;             // angular neighbours; lanes' rounds in a unit
+    float *x, *y, *z, *d, *f,
+        *e;           // direction, distance, angular cutoff; forward the radial cutoff, backward the slope of the angular one
+    int *rank, *slot; // rank of the species; index in the row
+    int *counts;      // [chunks][keys] counts of 32 entries of the row
+    int *first;       // [keys + 1] first neighbor of each key; angular neighbors end at first[n_present]
+    int *unit_first, *pair; // [pairs + 1] first unit of a pair of species; its ranks
+    int n, unit_rows;       // angular neighbors; rounds of the lanes in a unit
 };
 enum { KEYS = 2 * ANI_MAX_SPECIES, PAIRS = ANI_MAX_SPECIES * (ANI_MAX_SPECIES + 1) / 2 };
 
@@ -70,14 +71,14 @@ static __device__ __forceinline__ neighbors place_neighbors(float *shared, int c
     return a;
 }
 
-// Number of a row's entry `key` for its place: rank of an angular neighbour's species, or that of another's + n_present.
+// Sort key of a row's entry: rank of an angular neighbor's species, or rank + n_present of another's.
 static __device__ __forceinline__ int key_of(const ani_gpu_step &step, const ani_gpu_groups &groups, const gpu_edge &edge)
 {
     const int rank = groups.rank_of[edge.species];
     return rank < 0 ? -1 : edge.d <= step.angular_cutoff ? rank : groups.n_present + rank;
 }
 
-// By one warp: units of triples, `warps` of them or some more, none of two pairs of species.
+// By one warp: divides the triples into `warps` units or slightly more, each of one pair of species.
 static __device__ __forceinline__ void divide_triples(const neighbors &a, int n_present, int rows)
 {
     const int lane = threadIdx.x % 32, n_pairs = n_present * (n_present + 1) / 2;
@@ -103,7 +104,7 @@ static __device__ __forceinline__ float radial_cutoff(const ani_gpu_step &step, 
     return d <= step.radial_cutoff ? 0.5f * __cosf(3.14159265f / step.radial_cutoff * d) + 0.5f : 0.0f;
 }
 
-// Sorts a row. For the group; ends with a barrier.
+// Sorts a row, by the group. Ends with a barrier.
 template <bool WIDE, bool BACK>
 static __device__ __forceinline__ void sort_neighbors(const ani_gpu_step &step, const ani_gpu_groups &groups,
                                                       const atom_group<WIDE> &g, int length, neighbors &a)
@@ -111,7 +112,7 @@ static __device__ __forceinline__ void sort_neighbors(const ani_gpu_step &step, 
     const int lane = threadIdx.x % 32, n_present = groups.n_present, keys = 2 * n_present, chunks = (length + 31) / 32;
     const gpu_edge *row = step.gpu.neighbors.edges + (size_t)g.atom * step.gpu.neighbors.row_capacity;
     gpu_edge edge;
-    int key = -1, before = 0; // of the lane's entry; among those of its key in the chunk
+    int key = -1, before = 0; // key of the lane's entry; its index among those of its key in the chunk
     const auto look = [&](int chunk, bool count) {
         key = -1;
         if (32 * chunk + lane < length) {
@@ -128,12 +129,13 @@ static __device__ __forceinline__ void sort_neighbors(const ani_gpu_step &step, 
     int last = g.warp;
     while (last + g.warps < chunks) last += g.warps;
 #pragma unroll 1
-    for (int chunk = last; chunk >= g.warp && chunk < chunks; chunk -= g.warps) look(chunk, true); // leaves the warp's first
+    for (int chunk = last; chunk >= g.warp && chunk < chunks; chunk -= g.warps)
+        look(chunk, true); // ends with the warp's first chunk
     g.barrier();
     int total = 0;
 #pragma unroll 1
     for (int c = 0; c < chunks && lane < keys; c++) total += a.counts[KEYS * c + lane];
-    const int begin = sum_before(total); // where the key that is the lane begins
+    const int begin = sum_before(total); // first index of the key equal to the lane
     a.n = __shfl_sync(~0u, begin, n_present % 32);
     a.unit_rows = max(1, (a.n * (a.n - 1) / 2 + g.n_threads - 1) / g.n_threads);
     if (g.warp == 0) {
@@ -163,7 +165,7 @@ static __device__ __forceinline__ void sort_neighbors(const ani_gpu_step &step, 
     g.barrier();
 }
 
-// Row j of n neighbours' triples (j, k), j < k, begins here.
+// First triple (j, k), j < k, of row j of n neighbors.
 static __device__ __forceinline__ int row_start(int n, int j)
 {
     return j * (2 * n - 1 - j) / 2;
@@ -181,7 +183,7 @@ static __device__ __forceinline__ void find_triple(int n, int t, int &j, int &k)
 
 /* ---- shared memory and warps of an atom */
 
-// Shared memory after the neighbours: partial sums of radial columns, of units.
+// Shared memory after the neighbors: partial sums of radial columns, and of units.
 static __device__ __forceinline__ int radial_parts(int warps, int n_present)
 {
     return max(1, 2 * warps / n_present);
@@ -192,7 +194,7 @@ static GPU_HOST_DEVICE inline int forward_floats(int capacity, int n_species, in
     return neighbor_floats(capacity) + ANI_GPU_RADIAL * radial + ANI_GPU_ANGULAR * units;
 }
 
-// Shared memory after the neighbours: dE/dAEV, gradients of a row, and those of triples that wait.
+// Shared memory after the neighbors: dE/dAEV, gradients of a row, and gradients of triples.
 static GPU_HOST_DEVICE inline int triple_room(int capacity, int warps)
 {
     const int room = warps > 4 ? 64 * warps : 256;
@@ -203,7 +205,7 @@ static GPU_HOST_DEVICE inline int backward_floats(int capacity, int n_tiles, int
     return neighbor_floats(capacity) + 20 * n_tiles + 3 * capacity + 3 * triple_room(capacity, warps);
 }
 
-/* Warps of an atom: as many as its triples can use while atoms do not fill the GPU, so that these do not wait for one another. */
+/* Warps for each atom: as many as its triples can use, while atoms do not fill the GPU. */
 static inline int warps_of(const gpu_plan *plan)
 {
     return plan->n_atoms <= 2 * plan->n_multiprocessors ? 8 : plan->n_atoms <= 8 * plan->n_multiprocessors ? 4 : 1;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// ani_aev_back.cu: the way back of atomic environment vectors: gradients of pairs from dE/dG.
+// ani_aev_back.cu: reverse of the atomic environment vectors: gradients of pairs from dE/dG.
 #include "ani_aev.cuh"
 
-// Number of an unordered pair of ranks p ≤ q.
+// Index of an unordered pair of ranks p ≤ q.
 static __device__ __forceinline__ int pair_number(int n_present, int p, int q)
 {
     return p * n_present - p * (p - 1) / 2 + q - p;
 }
 
-// Places of dE/dAEV: a species' 16 radial columns take 20 and a pair's 32 angular ones 36, so that lanes with different
-// species meet in few banks.
+// Offsets of dE/dAEV: a species' 16 radial columns take 20 and a pair's 32 angular ones 36, so that lanes with different species rarely
+// conflict in banks.
 static __device__ __forceinline__ int radial_place(int rank)
 {
     return 20 * rank;
@@ -26,8 +26,8 @@ static __device__ __forceinline__ int adjoint_place(int n_present, int column)
                        : angular_place(n_present, angular / ANI_GPU_ANGULAR) + angular % ANI_GPU_ANGULAR;
 }
 
-// dE/dAEV of the slot, members summed in order. Threads that have no columns of their own take others' later members, which
-// wait in `scratch` (4 floats a thread). Ends with a barrier.
+// dE/dAEV of the slot, members summed in order. Threads without columns of their own sum others' later members, through `scratch` (4
+// floats for each thread). Ends with a barrier.
 template <bool WIDE>
 static __device__ __forceinline__ void load_adjoint(const ani_gpu_step &step, const atom_group<WIDE> &g, int n_tiles,
                                                     int n_present, int slot, int member, float *bar, float *scratch)
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void load_adjoint(const ani_gpu_step &step, co
         const float4 zero = make_float4(0, 0, 0, 0), *at = from + c % columns;
         float4 v = zero;
 #pragma unroll 1
-        for (int p = begin; p < end; p += 4) { // four at once: each waits for L2
+        for (int p = begin; p < end; p += 4) { // four at once, to hide the latency of L2
             const float4 v0 = at[p * stride], v1 = p + 1 < end ? at[(p + 1) * stride] : zero,
                          v2 = p + 2 < end ? at[(p + 2) * stride] : zero, v3 = p + 3 < end ? at[(p + 3) * stride] : zero;
             v = v + v0 + v1 + v2 + v3;
@@ -66,7 +66,7 @@ static __device__ __forceinline__ void load_adjoint(const ani_gpu_step &step, co
     g.barrier();
 }
 
-// Four lanes a neighbour, each with four shifts.
+// Four lanes for each neighbor, each with four shifts.
 template <bool WIDE>
 static __device__ __forceinline__ void radial_back(const ani_gpu_step &step, const atom_group<WIDE> &g, const neighbors &a,
                                                    int length, const float *bar, float *gradient)
@@ -98,7 +98,7 @@ static __device__ __forceinline__ void radial_back(const ani_gpu_step &step, con
     }
 }
 
-// Gradients of triple (j, k): along each leg, and by the cosine.
+// Gradients of triple (j, k): along each leg, and with respect to the cosine.
 template <int NS, int NZ>
 static __device__ __forceinline__ float3 triple_back(const ani_gpu_step &step, const neighbors &a, int j, int k, const float *of)
 {
@@ -132,7 +132,7 @@ static __device__ __forceinline__ float3 triple_back(const ani_gpu_step &step, c
                        both + 2.0f * S * a.f[j] * a.e[k] - by_c * c / a.d[k], by_c);
 }
 
-// Each neighbour adds up its triples of rows `first` … `last` − 1, which begin at triple `begin`: several lanes each.
+// Each neighbor sums its triples of rows `first` … `last` − 1, which begin at triple `begin`: several lanes for each neighbor.
 template <bool WIDE>
 static __device__ __forceinline__ void gather_triples(const atom_group<WIDE> &g, const neighbors &a, int first, int last,
                                                       int begin, const float *result, int room, float *gradient, int capacity)
@@ -199,7 +199,7 @@ static __device__ __forceinline__ void angular_back(const ani_gpu_step &step, co
     }
 }
 
-// What pairs give their centre: force and virial, summed in double by a warp a component.
+// Force and virial of the central atom from its pairs, summed in double precision, one warp for each component.
 template <bool WIDE>
 static __device__ __forceinline__ void sum_row(const ani_gpu_step &step, const atom_group<WIDE> &g, const neighbors &a,
                                                int length, const float *gradient)
@@ -223,7 +223,7 @@ static __device__ __forceinline__ void sum_row(const ani_gpu_step &step, const a
     }
 }
 
-// Where the gradients of a row's pairs are to arrive.
+// Index of each pair's gradient among the incoming edges of the atom it ends in.
 template <bool WIDE>
 static __device__ __forceinline__ void find_reverses(const ani_gpu_step &step, const atom_group<WIDE> &g, int length,
                                                      int *arrives)
@@ -249,12 +249,12 @@ static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
     const ani_gpu_groups &groups = *step.groups;
     float *mine = (float *)shared + (WIDE ? 0 : threadIdx.x / 32 * floats);
     neighbors a = place_neighbors(mine, capacity);
-    // Rows and groups were there before the networks began.
+    // Rows and groups are complete before the networks begin.
     const bool there = g.atom < step.gpu.call->n_atoms;
     const int slot = there ? step.slot_of[g.atom] : -1, length = there ? step.gpu.neighbors.row_length[g.atom] : 0;
     const int n_present = groups.n_present, n_tiles = groups.n_tiles, member = step.gpu.call->member;
     if (slot >= 0) sort_neighbors<WIDE, true>(step, groups, g, length, a);
-    int *arrives = a.counts; // not needed any longer
+    int *arrives = a.counts; // no longer needed
     if (WIDE && step.gpu.neighbors.given_pairs != 2)
         find_reverses(step, g, length, arrives);
     else
@@ -263,13 +263,13 @@ static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
             arrives[k] = step.gpu.neighbors.reverse[(size_t)g.atom * capacity + k];
     float *bar = mine + neighbor_floats(capacity), *gradient = bar + 20 * n_tiles, *result = gradient + 3 * capacity;
     float4 *incoming_gradient = (float4 *)step.incoming_gradient;
-    // While the networks run all is done once for nothing: then pages of memory and instructions are at hand, 3 of 9 µs at 64
-    // atoms.
+    // While the networks run, a dry run warms the instruction cache and address translation: 3 of 9 µs at 64 atoms.
 #pragma unroll 1
     for (int pass = WIDE && step.warm_code ? 0 : 1; pass < 2; pass++) {
         if (pass == 1) {
             begin_stage(step.gpu, ANI_GPU_STAMP_AEV_BACK);
-            if (blockIdx.x == 0 && threadIdx.x == 0) atomicOr(&step.groups->failed, step.gpu.report->flags); // of rows made alone
+            if (blockIdx.x == 0 && threadIdx.x == 0)
+                atomicOr(&step.groups->failed, step.gpu.report->flags); // flags of the fused search
         }
         if (slot >= 0) {
             load_adjoint(step, g, n_tiles, n_present, slot, member, bar, result);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ani_gpu.c: ANI on one GPU: its constants, its part of a step's memory and plan, and the order of its kernels. Calls, rows of
-// neighbours, memory and graphs are the common evaluator's.
+// ani_gpu.c: ANI on one GPU: constants, memory and plan of a step, and the order of its kernels. Calls, neighbor rows, memory and graphs
+// are in src/gpu/evaluator.
 #include "ani_gpu.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 enum { WIDE_FROM = 2048 /* atoms */ };
 
 typedef struct ani_evaluator {
-    gpu_evaluator base; // first: what the plugin hands about
+    gpu_evaluator base; // first: what the plugin returns
     ani_gpu_step step;  // its gpu is base.step
 } ani_evaluator;
 
@@ -22,7 +22,7 @@ static size_t arena(gpu_evaluator *base, const gpu_step *gpu, void *at)
     const ani_evaluator *e = (const ani_evaluator *)base;
     ani_gpu_step step = e->step;
     step.gpu = *gpu;
-    // Where tiles are many, a block takes members one after the other and adds up what they give: less memory.
+    // With many tiles, a block computes members one after the other and accumulates their adjoints: less memory.
     step.n_parts = gpu->neighbors.atom_capacity <= 4096    ? step.n_members
                    : gpu->neighbors.atom_capacity <= 65536 ? (step.n_members + 1) / 2
                                                            : 1;
@@ -31,8 +31,8 @@ static size_t arena(gpu_evaluator *base, const gpu_step *gpu, void *at)
     return bytes;
 }
 
-// Tiles of slots as small as keep all multiprocessors busy, and clusters that share a tile's columns while they are not:
-// one block of 16 slots or two of 32 fit on a multiprocessor.
+// Tiles of slots as small as keep all multiprocessors busy, and clusters that share a tile's columns while they do not: one block of 16
+// slots or two of 32 fit on a multiprocessor.
 static void plan(const gpu_evaluator *base, gpu_plan *plan)
 {
     const ani_evaluator *e = (const ani_evaluator *)base;
@@ -62,14 +62,15 @@ static ani_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu, cons
 {
     ani_gpu_step step = ((const ani_evaluator *)base)->step;
     step.gpu = *gpu;
-    if (ani_gpu_chained(plan)) step.gpu.follows_motion = 0; // the sort of atoms stands between
+    if (ani_gpu_chained(plan)) step.gpu.follows_motion = 0; // the sort of atoms is in between
     step.tile = plan->tile;
     step.cluster = plan->cluster;
-    step.warm_code = plan->overlap && plan->n_atoms <= plan->n_multiprocessors; // a block on each, beside the networks
+    step.warm_code = plan->overlap &&
+                     plan->n_atoms <= plan->n_multiprocessors; // one block on each multiprocessor, concurrent with the networks
     return step;
 }
 
-// Few atoms: one chain, in which the list's first kernel runs beside the sort of atoms. Many: what takes longer stands aside.
+// Few atoms: one chain of kernels, in which the list's first kernel overlaps with the sort of atoms. Many: longer kernels on a side stream.
 static mlff_status enqueue_rows(gpu_evaluator *base, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
@@ -86,7 +87,7 @@ static mlff_status enqueue_rows(gpu_evaluator *base, const gpu_step *gpu, const 
         CUDA_TRY(cudaEventRecord(base->joined, base->side), "joining");
     }
     if (!ani_gpu_fuses_search(&step, plan))
-        CUDA_TRY(gpu_launch_neighbors(&step.gpu, &rows, stream), "launching the neighbour search");
+        CUDA_TRY(gpu_launch_neighbors(&step.gpu, &rows, stream), "launching the neighbor search");
     if (!chained) CUDA_TRY(cudaStreamWaitEvent(stream, base->joined, 0), "joining");
     if (plan->forces && (!chained || gpu->neighbors.given_pairs == 2)) {
         CUDA_TRY(cudaEventRecord(base->forked, stream), "forking");
@@ -121,13 +122,13 @@ static void read_stamps(const gpu_evaluator *base, int forces, double *time_ns)
     const uint64_t *t = base->io.stamps;
     uint64_t last = t[0];
     for (int stage = 0; stage < ANI_GPU_STAMP_END; stage++) {
-        // Without forces the ways back leave no stamps, nor does a block whose member was not asked for.
+        // Without forces the backward stages leave no stamps, nor does a block whose member was not requested.
         const int left_out = !forces && (stage + 1 == ANI_GPU_STAMP_NETWORK_BACK || stage + 1 == ANI_GPU_STAMP_AEV_BACK);
         const uint64_t next = left_out || t[stage + 1] < last ? last : t[stage + 1];
         time_ns[stage] = (double)(next - last);
         last = next;
     }
-    if (!forces) { // what follows the networks' beginning is theirs
+    if (!forces) { // what follows the beginning of the networks belongs to them
         time_ns[ANI_GPU_STAMP_NETWORK] += time_ns[ANI_GPU_STAMP_AEV_BACK];
         time_ns[ANI_GPU_STAMP_AEV_BACK] = 0;
     }
@@ -152,7 +153,7 @@ static mlff_status create_stages(gpu_evaluator *base)
     return gpu_evaluator_set_stages(base, stages, ANI_GPU_STAMP_END, ANI_GPU_STAMP_END + 1);
 }
 
-// What gpu_evaluator_upload packs.
+// Context of gpu_evaluator_upload.
 typedef struct packed_ani {
     const device_model *model;
     const int *members;
@@ -177,7 +178,8 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     const char *lacks = ani_gpu_lacks(parameters);
     if (lacks) return host.fail(MLFF_ERR_UNSUPPORTED, "%s: on the GPU an ANI has %s; use --device cpu", model->name, lacks);
     if (options->precision == MLFF_TF32 || options->precision == MLFF_BF16)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "ANI's energies do not bear products of few bits; use float32");
+        return host.fail(MLFF_ERR_UNSUPPORTED,
+                         "ANI has no reduced-precision mode: its energies need float32; use --precision float32");
     ani_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     gpu_evaluator *base = &e->base;

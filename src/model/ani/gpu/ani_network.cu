@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// ani_network.cu: the networks of an ensemble, forward and back in one kernel.
+// ani_network.cu: the networks of an ensemble, forward and backward in one kernel.
 //
 //   h_l = CELU(W_l h_{l−1} + b_l), e = w·h_L + b ;   δ_L = w ∘ s(h_L), δ_{l−1} = W_lᵀ δ_l ∘ s(h_{l−1}), dE/dG = W_1ᵀ δ_1
 //   CELU(x) = x > 0 ? x : (e^{10x} − 1)/10,  s(h) = h > 0 ? 1 : 1 + 10 h
 //
-// A block, or a cluster of blocks that share the columns of each layer, takes a tile of 16, 32 or 64 slots of one species
-// through one member (or several, one after the other). What layers give stands in shared memory as operands of the
-// tensor cores, each number two halves; the way back writes its δ where the h was that it needed. Weights come from L2
-// straight to the one warp that has their columns, each lane copying its own ahead of the products. Sums in float32 and
-// in one order. Bound, in large systems, by the tensor cores and L2; in small ones by the chain of 2 L products.
+// A block, or a cluster of blocks that share the columns of each layer, takes a tile of 16, 32 or 64 slots of one species through one
+// member (or several, one after the other). Results of a layer are stored in shared memory as operands of the tensor cores, each number as
+// two halves; the backward pass overwrites each h with its δ. Weights come from L2 straight to the one warp that has their columns, each
+// lane copying its own ahead of the products. Sums in float32 and in a fixed order. Bound, in large systems, by the tensor cores and L2;
+// in small ones by the latency of 2 L products.
 #include "ani_gpu.h"
 #include "gpu/ptx/primitives.cuh"
 
@@ -18,7 +18,7 @@ static int partial_bytes(int mt, int warps)
     return mt == 1 ? warps * 512 : 0;
 }
 
-// Where the rows of a product are: INPUT, in global memory; else in shared memory, counted from the first operand.
+// Source of a product's rows: INPUT, in global memory; else in shared memory, counted from the first operand.
 template <bool INPUT> struct rows_at {
     const uint4 *input;
 };
@@ -26,7 +26,7 @@ template <> struct rows_at<false> {
     int first;
 };
 
-// Columns that a warp works on at once, and how many tiles of their weights are on the way: L2 answers after some 700 cycles.
+// Columns that a warp works on at once, and tiles of their weights in flight: L2 answers after some 700 cycles.
 static constexpr int columns_at_once(int mt)
 {
     return mt == 1 ? 1 : 4;
@@ -42,9 +42,9 @@ template <int MT, int WARPS> struct tile {
     uint4 *operands, *ring, *partial; // ring: [WARPS][DEPTH][MOST][32]
     float *energy;                    // [WARPS][16 MT]
     uint64_t *barriers;
-    int *stored; // [n_tiles] of the first layer
+    int *stored; // [n_tiles] stored tiles of the first layer
     ani_gpu_network *net;
-    int lane, warp, rank, cluster, stage; // stage: how many times operands were received
+    int lane, warp, rank, cluster, stage; // stage: number of operands received
 
     __device__ __forceinline__ tile(const ani_gpu_step &s, uint4 *shared) : step(s)
     {
@@ -71,16 +71,16 @@ template <int MT, int WARPS> struct tile {
         return operands + rows.first;
     }
 
-    // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of `n` tiles of the inner dimension.
-    // With INPUT the rows come from global memory, and `stored` says where each of their tiles is in w; else they are waited
-    // for, if `wait`, when the first weights are on their way.
+    // sum[m][g] += rows of tile m times column g of w, over every `stride`-th of `n` tiles of the inner dimension. With INPUT the rows come
+    // from global memory, and `stored` gives the tile of w for each of theirs; else they are awaited, if `wait`, after the first weights
+    // have been requested.
     template <int G, bool INPUT>
     __device__ __forceinline__ void multiply(float4 (&sum)[MT][G], rows_at<INPUT> at_rows, const uint4 *const (&w)[G], int n,
                                              int first, int stride, bool wait)
     {
         const int D = DEPTH;
         const uint4 *rows = find(at_rows);
-        uint4 *mine = ring + warp * (D * MOST * 32) + lane; // this lane's own copies: no other waits for them
+        uint4 *mine = ring + warp * (D * MOST * 32) + lane; // this lane's own copies: no other lane reads them
         uint4 next[INPUT ? MT : 1][2];
         const auto fetch = [&](int at, int slot) {
             if (at < n) {
@@ -137,7 +137,7 @@ template <int MT, int WARPS> struct tile {
         copy_wait<0>();
     }
 
-    // `count` of G columns from `column` on: products and what becomes of them.
+    // `count` of G columns from `column` on: products and their results.
     template <int G, bool INPUT, bool OUTPUT, class Fetch, class Finish>
     __device__ __forceinline__ void columns(rows_at<INPUT> rows, const uint4 *weight, int n, int column, int end, bool wait,
                                             const Fetch &constants, const Finish &finish)
@@ -165,8 +165,8 @@ template <int MT, int WARPS> struct tile {
         return OUTPUT ? stored[column / 2] * 2 + column % 2 : column;
     }
 
-    // One product: `n` tiles of rows, times a matrix of n_columns tiles of 8, of which this block has its share. OUTPUT:
-    // these are AEV columns. finish(column, m, sum, constants(column)) gets each result once, in the warp that has the column.
+    // One product: `n` tiles of rows times a matrix of n_columns tiles of 8, of which this block has its share. OUTPUT: the columns are
+    // those of the AEV. finish(column, m, sum, constants(column)) is called once for each result, in the warp that has the column.
     template <bool INPUT, bool OUTPUT, class Fetch, class Finish>
     __device__ __forceinline__ void layer(rows_at<INPUT> rows, const void *matrix, int n, int n_columns, const Fetch &constants,
                                           const Finish &finish)
@@ -228,7 +228,7 @@ template <int MT, int WARPS> struct tile {
         const float unit = 1.0f / ANI_GPU_VALUE_SCALE;
         return make_float4((a.x + c.x) * unit, (a.y + c.y) * unit, (b.x + d.x) * unit, (b.y + d.y) * unit);
     }
-    // Mailboxes, one for each time that operands are put, with the bytes they wait for.
+    // Initializes mbarriers, one for each operand, with the bytes that each waits for.
     __device__ __forceinline__ void open()
     {
         stage = 0;
@@ -259,8 +259,8 @@ static __device__ __forceinline__ float celu_slope(float h)
     return h > 0 ? 1.0f : 1.0f + 10.0f * h;
 }
 
-// All layers of a tile. Sums of the last one's values times the output's weights go to e, and what the way back begins with to the
-// operands: answers where.
+// All layers of a tile. Sums of the last layer's values times the output's weights go to e; the first operand of the backward pass is
+// stored; returns its offset.
 template <int MT, int WARPS>
 static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first, int n_tiles, bool back, float (&e)[MT][2])
 {
@@ -268,7 +268,7 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
     const ani_gpu_network &net = *t.net;
     const int L = net.n_hidden, pair = 2 * (t.lane % 4);
     const float unit = step.weight_unit / ANI_GPU_VALUE_SCALE;
-    int rows = 0, buffer = 0, n = n_tiles; // where a layer's rows begin, and what it gives; its inner dimension
+    int rows = 0, buffer = 0, n = n_tiles; // offsets of a layer's rows and of its result; its inner dimension
     for (int l = 0; l < L; l++) {
         const int tiles = net.tiles[l];
         const float *bias = net.bias[l], *output = net.output;
@@ -289,7 +289,7 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
                 v = make_float4(b.z * celu_slope(v.x), b.w * celu_slope(v.y), b.z * celu_slope(v.z), b.w * celu_slope(v.w));
                 scale = ANI_GPU_ADJOINT_SCALE;
             }
-            // Without a way back nobody waits for what the last layer gives: mail must not come to a block that has left.
+            // Without a backward pass the last layer's result is not stored: a block that has exited must not be written to.
             if (!last || back) t.put(t.piece(buffer, tiles, column, m), v, scale);
         };
         if (l == 0)
@@ -304,7 +304,7 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
     return rows;
 }
 
-// Energies of slots: columns of a warp, of the block's warps, and (when atoms are summed) of the cluster's blocks.
+// Energies of slots: sums over columns of a warp, over the block's warps, and (when atoms are summed) over the cluster's blocks.
 template <int MT, int WARPS>
 static __device__ __forceinline__ void add_energies(tile<MT, WARPS> &t, int member, int first, const float (&e)[MT][2])
 {
@@ -325,7 +325,7 @@ static __device__ __forceinline__ void add_energies(tile<MT, WARPS> &t, int memb
     }
 }
 
-// From the adjoints in `rows` on to dE/dAEV; `add`: to what earlier members left.
+// From the adjoints in `rows` to dE/dAEV; `add`: accumulates over members.
 template <int MT, int WARPS>
 static __device__ __forceinline__ void run_back(tile<MT, WARPS> &t, int rows, int first, int n_tiles, float *adjoint, bool add,
                                                 float share)
@@ -362,7 +362,7 @@ static __device__ __forceinline__ void run_back(tile<MT, WARPS> &t, int rows, in
     t.template layer<false, true>({rows}, net.back[0], net.tiles[0], 2 * n_tiles, none, finish);
 }
 
-// One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: to what earlier members left.
+// One member: slots `first` … of a tile, forward and, with `back`, on to dE/dAEV; `add`: accumulates over members.
 template <int MT, int WARPS>
 static __device__ void run_member(tile<MT, WARPS> &t, int member, int first, int n_tiles, float *adjoint, bool add, float share,
                                   bool back, bool stamps)
@@ -382,11 +382,11 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
 {
     DYNAMIC_SHARED(shared);
     tile<MT, WARPS> t(step, shared);
-    // Atoms are sorted long before this kernel: blocks that have none leave at once, and come first so as to be in nobody's way.
+    // Atoms are sorted long before this kernel: blocks without atoms return at once, and come first so that they delay no other block.
     const ani_gpu_groups &groups = *step.groups;
     const int work = (gridDim.x - 1 - blockIdx.x) / t.cluster, part = work % step.n_parts,
               first = work / step.n_parts * (16 * MT);
-    if (first >= groups.first_slot[step.n_species]) return; // the whole cluster
+    if (first >= groups.first_slot[step.n_species]) return; // the whole cluster returns
     int species = 0;
     while (first >= groups.first_slot[species + 1]) species++;
     const int n_tiles = groups.n_tiles, wanted = step.gpu.call->member;
@@ -394,14 +394,14 @@ static __global__ void __launch_bounds__(WARPS * 32, MT == 2 ? 2 : 1)
     const float share = wanted < 0 ? 1.0f / step.n_members : 1.0f;
     float *adjoint = step.adjoint + (size_t)part * step.slot_capacity * (16 * n_tiles);
     for (int k = threadIdx.x; k < n_tiles; k += WARPS * 32) t.stored[k] = groups.stored_tile[k];
-    // The first block to begin notes the time: of the last tile.
+    // The first block to begin stamps the time: that of the last tile.
     const bool stamps = step.gpu.stamps && first + 16 * MT >= groups.first_slot[step.n_species] &&
                         part == (wanted < 0 ? step.n_parts - 1 : wanted / members) && t.rank == 0 && threadIdx.x == 0;
     bool add = false;
     for (int member = part * members; member < min((part + 1) * members, step.n_members); member++) {
         if (wanted >= 0 && member != wanted) continue;
         const uint32_t *net = (const uint32_t *)(step.network + member * step.n_species + species);
-        if (add) __syncthreads(); // the last one's operands are read
+        if (add) __syncthreads(); // the previous member's operands have been read
         if (threadIdx.x < sizeof(ani_gpu_network) / 4) ((uint32_t *)t.net)[threadIdx.x] = __ldg(net + threadIdx.x);
         __syncthreads();
         t.open();

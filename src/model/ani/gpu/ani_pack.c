@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ani_pack.c: an ANI's constants as the kernels want them, and the layout of a step's arrays. Runs on the host.
+// ani_pack.c: ANI's constants in the layout of the kernels, and the layout of a step's arrays. Runs on the host.
 #include "ani_gpu.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ const char *ani_gpu_lacks(const ani_parameters *parameters)
     return NULL;
 }
 
-// Which AEV element stands in column c of the stored first layers, −1: none.
+// The AEV element in column c of the stored first layers, −1: none.
 static int element_of(const ani_parameters *P, const ani_gpu_step *step, int c)
 {
     const int n = P->n_species, radial = n * ANI_GPU_RADIAL, sections = step->more_shifts ? 4 : 8;
@@ -82,16 +82,15 @@ static double largest_weight(const ani_parameters *P, const int *members, int n_
     return largest;
 }
 
-// Width of a hidden layer where tiles have 128 slots: one that the kernel is compiled for.
+// Width of a hidden layer for tiles of 128 slots: padded to one that the kernel is compiled for.
 static int padded_width(int width)
 {
     return width <= 128 ? 128 : (width + 31) / 32 * 32;
 }
 
-// From an operand of gpu_pack_operand, of so many tiles of 8 columns and 16 rows, what bulk copies bring: pieces of 8 columns
-// × 16 rows, of each the high parts of 8 rows (column by column, 16 bytes each), of the other 8, and then the low parts, which is
-// how products of four warps want them. Pieces of `block` columns stand together, for one tile of rows after the other. What the
-// operand lacks of `columns` and `rows` is zero.
+// Converts an operand of gpu_pack_operand, of tiles of 8 columns and 16 rows, into the pieces that bulk copies transfer: 8 columns × 16
+// rows, with the high parts of 8 rows (column by column, 16 bytes each), of the other 8, and then the low parts, as wgmma takes them.
+// Pieces of `block` columns are contiguous, one tile of rows after the other. Missing columns and rows are zero.
 static const void *pack_wgmma(gpu_packer *p, const void *operand, int column_tiles, int row_tiles, int columns, int rows,
                               int block)
 {
@@ -217,7 +216,8 @@ size_t ani_gpu_arena(ani_gpu_step *step, void *base)
     PLACE(adjoint, (size_t)step->n_parts * slots * columns * real);
     PLACE(member_energy, (size_t)step->n_members * 8 * slots * real);
     PLACE(saved,
-          ((size_t)step->wgmma_blocks * (size_t)step->saved_columns + ANI_GPU_WGMMA_WIDTH) * 128 * real); // read past the end
+          ((size_t)step->wgmma_blocks * (size_t)step->saved_columns + ANI_GPU_WGMMA_WIDTH) * 128 *
+              real); // the kernel reads past the end
     PLACE(energy, n * 2 * sizeof(double));
     PLACE(centre, n * 3 * sizeof(double));
     PLACE(incoming_gradient, n * (size_t)step->gpu.neighbors.row_capacity * 4 * real);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 // ani_sums.cu: before and after the networks: atoms sorted by species; forces, energies, virials.
 //
-//   F_i = Σ g of the pairs of i − Σ g of the pairs that end in i,  g = dE/dr of a pair's centre ;  virial = −Σ g ⊗ r
+//   F_i = Σ g of the pairs of i − Σ g of the incoming pairs of i,  g = dE/dr of a pair ;  virial = −Σ g ⊗ r
 //
-// `arrange` is one block: a warp counts its piece of the atoms, and puts them into slots in their order. `forces` gives a
-// warp to each atom, `sums` a block to each system; all sums in double and in one order.
+// The sort by species is one block: each warp counts its part of the atoms and assigns their slots in order. `forces` has one warp for each
+// atom, `sums` one block for each system; all sums are in double precision and in a fixed order.
 #include "ani_gpu.h"
 #include "gpu/dynamics/integrate.cuh"
 #include "gpu/evaluator/system_sums.cuh"
 #include "gpu/neighbors/rows.cuh"
 
-// By one warp, a lane a species: places of the warps, slots that begin new tiles, ranks of those that are there; how many these are.
+// By one warp, one lane for each species: offsets of the warps, slots that begin new tiles, ranks of the species present; returns their
+// number.
 static __device__ __forceinline__ int place_species(const ani_gpu_step &step, int warps, const int *present,
                                                     int (*counts)[ANI_MAX_SPECIES], int *rank)
 {
@@ -41,7 +42,7 @@ static __device__ __forceinline__ int place_species(const ani_gpu_step &step, in
     return n;
 }
 
-// By the block: ranks of elements, and which tiles of the stored weights the AEVs' columns go with.
+// By the block: ranks of elements, and the tiles of the stored weights for the AEVs' columns.
 static __device__ __forceinline__ void list_tiles(const ani_gpu_step &step, const int *species_of, const int *rank, int n)
 {
     ani_gpu_groups &groups = *step.groups;
@@ -71,7 +72,7 @@ static __global__ void __launch_bounds__(1024) sort_species_kernel(const __grid_
     for (int z = threadIdx.x; z <= MLFF_MAX_ATOMIC_NUMBER; z += blockDim.x) species_of[z] = step.species_of[z];
     if (threadIdx.x < ANI_MAX_SPECIES) present[threadIdx.x] = 0;
     __syncthreads();
-    int place = 0; // of the species whose number is the lane
+    int place = 0; // next slot of the species whose number is the lane
     for (int pass = 0; pass < 2; pass++) {
         for (int i = begin + lane; i - lane < end; i += 32) {
             const int z = i < end ? call.species[i] : -1;
@@ -104,7 +105,7 @@ static __global__ void __launch_bounds__(1024) sort_species_kernel(const __grid_
     }
 }
 
-// Model energy and offset of an atom; of the ensemble the mean, or one member. A lane has a block's share of a member.
+// Model energy and offset of an atom: the mean of the ensemble, or one member. A lane has a block's share of a member.
 static __device__ void add_energy(const ani_gpu_step &step, int i, int lane)
 {
     const gpu_step &gpu = step.gpu;
@@ -120,7 +121,8 @@ static __device__ void add_energy(const ani_gpu_step &step, int i, int lane)
     step.energy[2 * (size_t)i + 1] = own;
 }
 
-// By the lanes of a warp, of which each of the first three gets a component. Without `keep` for nothing: a rehearsal.
+// By the lanes of a warp; each of the first three gets a component. Without `keep`: a dry run that warms the instruction cache; results are
+// discarded.
 static __device__ __forceinline__ double add_forces(const ani_gpu_step &step, int i, int lane, bool keep)
 {
     const gpu_step &gpu = step.gpu;
@@ -128,7 +130,7 @@ static __device__ __forceinline__ double add_forces(const ani_gpu_step &step, in
     const float4 *incoming_gradient = (const float4 *)step.incoming_gradient + (size_t)i * gpu.neighbors.row_capacity;
     const double centre = lane < 3 ? step.centre[3 * (size_t)i + lane] : 0.0;
     double f[3] = {0, 0, 0};
-    for (int k = lane; k < n; k += 64) { // two at once: each waits for L2
+    for (int k = lane; k < n; k += 64) { // two at once, to hide the latency of L2
         const float4 one = incoming_gradient[k], two = k + 32 < n ? incoming_gradient[k + 32] : make_float4(0, 0, 0, 0);
         f[0] += (double)one.x + two.x;
         f[1] += (double)one.y + two.y;
@@ -144,7 +146,7 @@ static __device__ __forceinline__ double add_forces(const ani_gpu_step &step, in
     return force;
 }
 
-// The networks are done before a kernel that follows the AEVs' way back begins; only forces wait for it.
+// The networks are complete before a kernel that follows the AEVs' reverse begins; only the forces wait for that kernel.
 template <bool moves>
 static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constant__ ani_gpu_step step, int with_forces)
 {
@@ -162,7 +164,7 @@ static __global__ void __launch_bounds__(128) forces_kernel(const __grid_constan
     }
 }
 
-// Sums of a block's system; of a small one, what its atoms' warps gather first.
+// Sums of a block's system; for small systems the atoms' warps first gather energies and forces.
 template <bool small>
 static __global__ void __launch_bounds__(small ? GPU_SMALL_WARPS * 32 : 1024)
     sums_kernel(const __grid_constant__ ani_gpu_step step, int with_forces)
@@ -208,7 +210,7 @@ int ani_gpu_launch_forces(const ani_gpu_step *step, const gpu_plan *plan, void *
     const int threads = plan->n_atoms / plan->n_systems < 512 ? 128 : 1024;
     int error = launch(moves ? forces_kernel<true> : forces_kernel<false>, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap,
                        stream, *step, plan->forces);
-    // Of dynamics nobody looks at the energies before a graph's last step.
+    // In dynamics energies are read only after a graph's last step.
     if (error == 0 && (!moves || motion->place + 1 == motion->n_steps))
         error = launch(sums_kernel<false>, plan->n_systems, threads, 0, 1, plan->overlap, stream, *step, plan->forces);
     return error;

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT
-// ani_wgmma.cu: the networks of an ensemble in large systems, on Hopper: what ani_network.cu computes, 128 slots a tile.
+// ani_wgmma.cu: the networks of an ensemble in large systems, on Hopper: as ani_network.cu, with tiles of 128 slots.
 //
-// A block has eight warps that compute and one that fetches. Four of the eight take 64 slots of the tile through a member, all
-// layers forward and back: they sum all columns of a layer, so that what a thread sums is, as operand A, its own in the next
-// layer. It waits for that in shared memory that no other thread reads; slopes of hidden layers wait in global memory. Weights
-// come through a ring, 16 of a layer's inputs at a time, for both fours. Blocks stay and take tiles as they get to them, one
-// part of the members after the other. Bound by the tensor cores, then by reading the ring.
+// A block has eight warps that compute and one that fetches weights. Each four of the eight take 64 slots of the tile through a member, all
+// layers forward and backward: they sum all columns of a layer, so that a thread's sums are its own operand A of the next layer. They wait
+// for it in shared memory that no other thread reads; slopes of hidden layers are saved in global memory. Weights come through a ring
+// buffer, 16 of a layer's inputs at a time, for both groups. Blocks are persistent and take the next tile when they finish one, one part
+// of the members after the other. Bound by the tensor cores, then by reading the ring.
 #include "ani_gpu.h"
 #include "gpu/ptx/wgmma.cuh"
 
 static constexpr int WARPS = 8, THREADS = 32 * (WARPS + 4), ROWS = 16 * WARPS, OPERAND_BYTES = ROWS * ANI_GPU_WGMMA_WIDTH * 4;
-static constexpr int K_TILES = ANI_GPU_WGMMA_WIDTH / 16;               // of a thread's own operand
+static constexpr int K_TILES = ANI_GPU_WGMMA_WIDTH / 16;               // k tiles of a thread's own operand
 static constexpr int SLOTS = 6, SLOT_BYTES = ANI_GPU_WGMMA_WIDTH * 64; // 16 inputs of a layer
-static constexpr int AHEAD = 12;                                       // tiles of AEVs on their way, fewer than K_TILES
+static constexpr int AHEAD = 12;                                       // tiles of AEVs in flight, fewer than K_TILES
 
 struct ring_barriers {
     uint64_t full[SLOTS], empty[SLOTS], item_full, item_empty, constants_full, constants_empty;
     int item, unused[3];
-    float bias[ANI_GPU_WGMMA_WIDTH], output[ANI_GPU_WGMMA_WIDTH]; // of a layer; output: of the last
+    float bias[ANI_GPU_WGMMA_WIDTH], output[ANI_GPU_WGMMA_WIDTH]; // bias: of a layer; output: of the last one
 };
 
-// What block and item stand for.
+// The work item of a block.
 struct work {
-    int first, species, member, end; // slot; members of the part
+    int first, species, member, end; // first: slot; member … end: members of the part
     float *adjoint;
 
     __device__ __forceinline__ work(const ani_gpu_step &step, int item)
@@ -44,20 +44,20 @@ static __device__ __forceinline__ int count_items(const ani_gpu_step &step)
     return step.groups->first_slot[step.n_species] / ROWS * (step.gpu.call->member < 0 ? parts : 1);
 }
 
-// Tiles of AEV columns that are summed at once, where there are so many: 128 to ANI_GPU_WIDE columns, a multiple of 32.
+// Tiles of AEV columns that are summed at once, if there are enough: 128 to ANI_GPU_WGMMA_WIDTH columns, a multiple of 32.
 static __device__ __forceinline__ int chunk_of(int n_tiles)
 {
     const int chunks = (n_tiles + K_TILES - 1) / K_TILES, each = (n_tiles + chunks - 1) / chunks;
     return max((each + 1) / 2 * 2, 8);
 }
 
-// ---- the warp that fetches ------------------------------------------------------------------------------------------
+// ---- the fetching warp ----------------------------------------------------------------------------------------------
 
 struct fetcher {
     char *ring;
     ring_barriers *barriers;
     int slot, parity, phase, lane, n_tiles,
-        tile[2]; // turn: of constants; tile: of AEV columns, those numbered by the lane and 32 more
+        tile[2]; // phase: of constants; tile: of AEV columns, for columns numbered by the lane and 32 more
 
     __device__ __forceinline__ int stored(int k) const
     {
@@ -94,7 +94,7 @@ static __device__ __forceinline__ void fetch_member(fetcher &f, const ani_gpu_st
 #pragma unroll 1
         for (int k = 0; k < n; k++) {
             f.put(from + (size_t)(l ? k : f.stored(k)) * bytes, 1, bytes);
-            // Later than the weights, so that these do not wait for the layer before to be done with its constants.
+            // After the weights, so that these do not wait for the previous layer to release its constants.
             if (k == min(n - 1, SLOTS)) f.put_constants(net->wgmma_bias[l], l + 1 == L ? net->output : NULL);
         }
     }
@@ -143,10 +143,10 @@ static __device__ __forceinline__ void fetch_all(const ani_gpu_step &step, char 
     }
 }
 
-// ---- the warps that compute -----------------------------------------------------------------------------------------
+// ---- the computing warps --------------------------------------------------------------------------------------------
 
 struct computer {
-    uint4 *operand; // [K_TILES][2][128]: this thread's
+    uint4 *operand; // [K_TILES][2][128]: this thread's operand
     char *ring;
     ring_barriers *barriers;
     int slot, parity, phase, lane;
@@ -155,7 +155,7 @@ struct computer {
     {
         mbarrier_wait(barriers->full + slot, parity);
     }
-    // sum += `n` tiles of the operand times what the ring brings; with `input` they are fetched from there first.
+    // sum += `n` tiles of the operand times the weights of the ring; with `input` the operand is first loaded from there.
     template <int N> __device__ __forceinline__ void multiply(float (&sums)[ANI_GPU_WGMMA_WIDTH / 2], int n, const uint4 *input)
     {
         float(&sum)[N / 2] = reinterpret_cast<float(&)[N / 2]>(sums);
@@ -187,7 +187,7 @@ struct computer {
             }
             load(d ^ 1, k + 1);
             if (k + 1 < n) wait_for_weights();
-            wgmma_wait<0>(); // the other four warps' products go on
+            wgmma_wait<0>(); // products of the other four warps continue
             if (lane == 0) mbarrier_arrive(empty);
         };
         if (input) {
@@ -205,7 +205,7 @@ struct computer {
     }
 };
 
-// CELU's value, times `scale`, and its slope. `product_unit`: what a sum is to be multiplied with; biases are times `scale`.
+// CELU's value, times `scale`, and its slope. `product_unit`: scale of a sum; biases are times `scale`.
 struct celu {
     float unit, exponent, negative;
     __device__ __forceinline__ celu(float product_unit, float scale)
@@ -223,7 +223,7 @@ struct celu {
     }
 };
 
-// 0: what is counted from it is not computed, and kept in registers, before it is there.
+// 0, but opaque to the compiler: addresses derived from it are not computed, and kept in registers, earlier.
 static __device__ __forceinline__ int from_here()
 {
     int zero = 0;
@@ -233,13 +233,13 @@ static __device__ __forceinline__ int from_here()
     return zero;
 }
 
-// ---- what a layer's sums become, for a thread's two rows: a member's layers go through them in this order
+// ---- results of a layer, for a thread's two rows, in the order of a member's layers
 
 static constexpr int BLOCKS = ANI_GPU_WGMMA_WIDTH / 32; // of columns
-static constexpr int STRIDE = 32 * WARPS;               // from one of a thread's slopes to the next
+static constexpr int STRIDE = 32 * WARPS;               // distance between two slopes of a thread
 typedef float layer_sums[ANI_GPU_WGMMA_WIDTH / 2];
 
-// A hidden layer: its values are the next one's operand. `saved`: slopes, for the way back.
+// A hidden layer: its values are the next layer's operand. `saved`: slopes, for the backward pass.
 static __device__ __forceinline__ void finish_hidden(const computer &c, const celu &activation, const layer_sums &sum, int width,
                                                      float4 *saved, bool back)
 {
@@ -257,7 +257,7 @@ static __device__ __forceinline__ void finish_hidden(const computer &c, const ce
     }
 }
 
-// The last hidden layer: parts of both rows' energies, and the first operand of the way back.
+// The last hidden layer: parts of both rows' energies, and the first operand of the backward pass.
 static __device__ __forceinline__ void finish_last(const computer &c, const celu &activation, const layer_sums &sum, int width,
                                                    float &upper, float &lower)
 {
@@ -277,7 +277,7 @@ static __device__ __forceinline__ void finish_last(const computer &c, const celu
     }
 }
 
-// A hidden layer on the way back: its adjoint is the next operand.
+// A hidden layer in the backward pass: its adjoint is the next operand.
 static __device__ __forceinline__ void finish_back(const computer &c, const layer_sums &sum, int width, const float4 *saved,
                                                    float unit)
 {
@@ -297,7 +297,7 @@ static __device__ __forceinline__ void finish_back(const computer &c, const laye
     }
 }
 
-// dE/dAEV of `end` columns from `first` on, added to what earlier members left, which is asked for three blocks ahead.
+// dE/dAEV of `end` columns from `first` on, added to that of earlier members, which is requested three blocks ahead.
 static __device__ __forceinline__ void finish_input(const layer_sums &sum, float *adjoint, int columns, int first, int end,
                                                     bool add, float unit)
 {
@@ -330,8 +330,8 @@ static __device__ __forceinline__ void finish_input(const layer_sums &sum, float
     }
 }
 
-// One member for 64 slots. All layers go through the same code, which the instruction cache holds. What is read of global
-// memory is asked for in blocks of 32 columns, ahead of its use.
+// One member for 64 slots. All layers use the same code, which fits the instruction cache. Global memory is read in blocks of 32 columns,
+// requested ahead of their use.
 static __device__ __forceinline__ void compute_member(computer &c, const ani_gpu_step &step, const work &w, int member, bool add,
                                                       float share, bool back, bool stamps)
 {
@@ -346,7 +346,7 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_gpu
 #pragma unroll 1
     for (int s = 0; s < stages; s++) {
         const bool forward = s < L, last = s == L - 1, to_input = s >= 2 * L - 1;
-        const int l = forward ? s : 2 * L - 1 - s; // back: δ_{l−1} from δ_l, but from δ_1 dE/dAEV, chunk by chunk
+        const int l = forward ? s : 2 * L - 1 - s; // backward: δ_{l−1} from δ_l; from δ_1 dE/dAEV, chunk by chunk
         const int width = to_input ? 16 * chunk : net->wgmma_width[forward ? l : l - 1];
         const int n = s == 0 ? n_tiles : net->wgmma_width[forward ? l - 1 : to_input ? 0 : l] / 16;
         const int first = (s - (2 * L - 1)) * 16 * chunk; // column of dE/dAEV
@@ -355,9 +355,9 @@ static __device__ __forceinline__ void compute_member(computer &c, const ani_gpu
         for (int j = 0; j < ANI_GPU_WGMMA_WIDTH / 2; j++) sum[j] = 0;
         if (!forward && !to_input) saved -= width / 8 * STRIDE;
         const uint4 *input = s == 0 ? (const uint4 *)step.aev + (size_t)(w.first / 16 + warp) * n_tiles * 64 + c.lane : NULL;
-        if (to_input && add && c.lane < 16) // what earlier members left, to L2
+        if (to_input && add && c.lane < 16) // prefetch dE/dAEV of earlier members into L2
             bulk_prefetch(w.adjoint + (size_t)(w.first + 16 * warp + c.lane) * columns + first, 4 * min(width, columns - first));
-        switch (width) { // see wide_width in ani_pack.c
+        switch (width) { // see padded_width in ani_pack.c
         case 128: c.multiply<128>(sum, n, input); break;
         case 160: c.multiply<160>(sum, n, input); break;
         case 192: c.multiply<192>(sum, n, input); break;

@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: MIT
-// painn_edges.cu: sums over the edges of an atom, forward and backward, forces and virials from them.
+// painn_edges.cu: sums over the edges of an atom, forward and backward; forces and virials from them.
 //
 //   forward, row of i:    q'_i = q_i + Σ W^q∘x^q_j ;  μ'_i = μ_i + Σ (W^R∘x^R_j) u + (W^μ∘x^μ_j)∘μ_j
-//   backward, row of j in `incoming` (its entry (j, i) is the pair (i, j) turned round: same d, u of opposite sign):
+//   backward, row of j in `incoming` (its entry (j, i) is the pair (i, j) reversed: same d, u of opposite sign):
 //     P = Σ_c u_c μ̄'_i,c ;  Q = Σ_c μ̄'_i,c∘μ_j,c
 //     x̄_j += [W^q∘q̄'_i | W^R∘P | W^μ∘Q] ;  μ̄_j += (W^μ∘x^μ_j)∘μ̄'_i
 //     κ += Σ_f x^q∘q̄'∘dW^q + x^R∘P∘dW^R + x^μ∘Q∘dW^μ ;  ū_c += Σ_f W^R∘x^R∘μ̄'_i,c
 //   forces:  g = κ u + (ū − u (u·ū))/d ;  F_i = Σ_row g_(i,j) − g_(j,i) ;  dE/dε = Σ g⊗r
 //
-// W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each (in the fast modes of degree 3, in halves);
-// dW is the derivative of that polynomial. It is dW that needs degree 4: the way forward has a table of its own, of degree 3.
-// A warp owns one atom and a slice of 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge,
-// and the quarters are added at the end: nothing is added atomically, the order is fixed. κ and ū of eight edges are summed
-// together, so that each lane writes one number. Gathered rows are 128 bytes
-// a pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block keeps its
-// slice of the table in shared memory and walks over neighbouring atoms, so that their neighbours are found in L1. An edge that a
-// quarter does not have goes to an atom of zeros.
+// W_l(d) comes from a table: 128 intervals, a polynomial of degree 4 in each (in the fast modes of degree 3, in halves); dW is the
+// derivative of that polynomial. Only dW needs degree 4: the forward pass has a table of degree 3. A warp handles one atom and a slice of
+// 16 features; each of its quarters (8 lanes × 2 features) takes every fourth edge, and the quarters are added at the end: nothing is
+// added atomically, the order is fixed. κ and ū of eight edges are summed together, so that each lane writes one number. Gathered rows
+// are 128 bytes for each pair of components. Bound by latency for small systems, by L1 (table and gathers) for large ones: there a block
+// keeps its slice of the table in shared memory and walks over neighboring atoms, whose neighbors it finds in L1. A quarter without an
+// edge reads an atom of zeros.
 #include "gpu/dynamics/integrate.cuh"
 #include "gpu/evaluator/system_sums.cuh"
 #include "gpu/neighbors/rows.cuh"
 #include "painn_edges.cuh"
 
-// Threads of a block that walks: as many as registers allow, in the first layer more than in others.
+// Threads of a walking block: as many as registers allow, more in the first layer.
 enum { FORWARD_THREADS = 1024, BACKWARD_THREADS_FIRST = 1024, BACKWARD_THREADS = 768 };
-// Atoms of this block: a slice of features, and with the table in shared memory a contiguous range walked by its warps.
+// Atoms of this block: a slice of features and, with the table in shared memory, a contiguous range that its warps walk.
 struct edge_tasks {
     int slice, atom, end, stride;
     int begin, step; // edges of a row: this warp's first, and from one to the next
@@ -48,7 +47,7 @@ struct edge_tasks {
     }
 };
 
-// Adds N values of each lane over the 4 warps of the block into the first one; true there.
+// Adds N values of each lane over the 4 warps of the block; returns true in the first warp, which has the sums.
 template <int N> static __device__ __forceinline__ bool add_warps(float2 *v)
 {
     __shared__ float2 parts[3][N][32];
@@ -70,14 +69,14 @@ static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
     DYNAMIC_SHARED(shared);
     const int SLICES = F / PAINN_GPU_SLICE, BLOCKS = first_layer ? 2 : 3;
     if (in_shared) load_table<value_table<true, fast>, FORWARD_THREADS>(step.layer[l], shared, blockIdx.x % SLICES);
-    // Rows are there long before the features of layer 1 and above.
+    // For layer 1 and above, rows are read before the features are awaited.
     if (first_layer) begin_stage(step.gpu, stage_message(l));
     edge_tasks task(SLICES, step.gpu.call->n_atoms, in_shared);
     value_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const int width = first_layer ? 32 : 96;
     const char *rows = pin_in_register((first_layer ? step.x0 : step.state[l]) + task.slice * width + 2 * f);
-    // What the sums are added to: q of the first quarter, a component of μ of the others, two features of it.
+    // The sums are added to q in the first quarter, to a component of μ in the others; two features of it.
     const float *own = quarter == 0
                            ? step.q + task.slice * 16 + f
                            : step.state[l] + place_paired<F, STATE_PAIRS>(0, STATE_MUX + quarter - 1, task.slice * 16 + f);
@@ -103,7 +102,7 @@ static __global__ void __launch_bounds__(in_shared ? FORWARD_THREADS : 128)
             const int packed =
                 first_layer ? chunk.species * PAINN_GPU_INTERVALS + chunk.packed % PAINN_GPU_INTERVALS : chunk.packed;
             const int n = min(32, length - begin);
-            // A block a row: the next edge's filters are made while this one's features come. Else there are warps enough.
+            // With a block for each row, the next edge's filters are evaluated while this one's features are loaded.
             if (!in_shared && task.begin < n) {
                 e.locate(chunk, packed, task.begin + quarter);
                 e.filter(table);
@@ -150,7 +149,8 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
     filter_table<in_shared, fast> table(step.layer[l], shared, task.slice);
     const int lane = threadIdx.x % 32, quarter = lane / 8, f = 2 * (lane % 8);
     const float scale = lane % 4 == 0 ? step.table_scale : 1.0f; // dt/dd for κ
-    // Of κ and ū of eight edges each lane gets one: of the edge that is its quarter, or four further; in a block a row of four.
+    // Of κ and ū of eight edges each lane gets one number: of its quarter's edge, or of the one four further; with a block for each row,
+    // of four edges.
     const int mine_of = (in_shared ? lane & 4 : (lane & 4) << 20) + quarter, STEP = in_shared ? 8 : 16;
     const bool accumulate = l + 1 < step.n_layers;
     const char *adjoint = pin_in_register((const float4 *)step.adjoint + task.slice * 16 + lane % 8);
@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
     edge_view<BLOCKS, true> e;
     if (first_layer && task.atom < task.end)
         next.load(step, step.gpu.neighbors.incoming, step.gpu.neighbors.incoming_length, task.atom, 0);
-    begin_stage(step.gpu, stage_edges(step.n_layers, l)); // all but the adjoints is there already
+    begin_stage(step.gpu, stage_edges(step.n_layers, l)); // only the adjoints come from the previous kernel
 
     for (int j = task.atom; j < task.end; j += task.stride) {
         reverse_sums sums;
@@ -187,9 +187,9 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
                 e.locate(chunk, packed, task.begin + quarter);
                 e.filter(table);
             }
-            const int n_before = accumulate ? n : 0; // of which there are gradients already
+            const int n_before = accumulate ? n : 0; // edges that have gradients from the layer above
             float *at = gradient + (begin + task.begin) * 4, before = 0;
-            // Read a step ahead: it comes from far.
+            // Read one step ahead, to hide the latency.
             if (task.begin + mine_of < n_before) before = *at;
             const auto four = [&](int mine) {
                 if (in_shared) e.locate(chunk, packed, mine);
@@ -203,7 +203,7 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
                 }
                 return sums.terms<first_layer>(now, bar0, bar1);
             };
-            // Of eight edges each lane gets a number: two steps of four, the second of which may be none.
+            // Each lane gets a number of eight edges: two steps of four, the second of which may be empty.
             const auto eight = [&](int k, float4 u, float4 v) {
                 float *const here = at;
                 const float so_far = before;
@@ -214,7 +214,7 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
                 if (k + mine_of < n) *here = fmaf(mine, scale, so_far);
             };
             int k = task.begin;
-            // In pairs without a condition between; with all filters a second copy of the loop costs more than that.
+            // In pairs without a condition between; with all filters a second copy of the loop costs more than it saves.
             for (; in_shared && first_layer && k + 4 < n; k += 8) {
                 const float4 u = four(k + quarter);
                 eight(k, u, four(k + 4 + quarter));
@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
         float *to = out + (size_t)(unsigned)j * (6 * F);
         if (quarter < 3) *(float2 *)to = mine[0];
         if (quarter > 0) {
-            // μ̄_j begins as its own μ̄'_j.
+            // μ̄_j starts from its own μ̄'_j.
             const float *from = start + (size_t)(unsigned)j * (4 * F);
             *(float2 *)(to + 32) = make_float2(from[0] + mine[1].x, from[2] + mine[1].y);
         }
@@ -241,7 +241,7 @@ static __global__ void __launch_bounds__(!in_shared    ? 128
 
 // ---- forces ---------------------------------------------------------------------------------------------------------
 
-// κ and ū of the entry `at` of `incoming`, by slices: to be asked for before one is waited for.
+// κ and ū of entry `at` of `incoming`, by slices: all loads are issued before the first is awaited.
 template <int SLICES> struct edge_gradients {
     float4 part[SLICES];
     __device__ __forceinline__ edge_gradients(const painn_gpu_step &step, size_t at)
@@ -251,7 +251,7 @@ template <int SLICES> struct edge_gradients {
 #pragma unroll
         for (int s = 0; s < SLICES; s++) part[s] = from[s * slice];
     }
-    // g = dE/dr of the pair whose reverse that entry is; by u and d of its own.
+    // g = dE/dr of the pair whose reverse is that entry, from the pair's u and d.
     __device__ __forceinline__ float3 of_pair(float4 u) const
     {
         float4 sum = part[0];
@@ -263,14 +263,14 @@ template <int SLICES> struct edge_gradients {
     }
 };
 
-// What the list says of an atom's pairs, of which a lane has one of each kind: there long before the edges' gradients.
+// An atom's edges from the neighbor list, one incoming and one outgoing for each lane; known long before the gradients.
 struct pairs_of_atom {
-    int i, n_in, n_out; // n_in and n_out are the same, where each pair has its reverse
+    int i, n_in, n_out; // n_in = n_out in a symmetric list
     size_t row;
-    float4 in, out; // u and d of the pair that ends in the atom, turned round; and of the one that begins there
-    int back;       // place of the latter's reverse
+    float4 in, out; // u and d of an incoming edge, reversed, and of an outgoing one
+    int back;       // index of the outgoing edge's reverse
 
-    // Reverses that another stream looks for are there only when this one's stage has begun.
+    // Reverses found on another stream are available only after begin_stage.
     __device__ __forceinline__ pairs_of_atom(const painn_gpu_step &step, int atom, bool reverses_are_there)
         : i(atom), n_in(step.gpu.neighbors.incoming_length[atom]), n_out(step.gpu.neighbors.row_length[atom]),
           row((size_t)atom * step.gpu.neighbors.row_capacity), back(-1)
@@ -286,7 +286,7 @@ struct pairs_of_atom {
     }
 };
 
-// Of three sums over a warp lanes 0, 1 and 2 get one each: they are parted on the way.
+// Three sums over a warp; lanes 0, 1 and 2 get one each.
 static __device__ __forceinline__ double sum_three(double x, double y, double z)
 {
     const int lane = threadIdx.x % 32;
@@ -298,7 +298,8 @@ static __device__ __forceinline__ double sum_three(double x, double y, double z)
     return sum;
 }
 
-// By the lanes of a warp, of which each of the first three gets a component. Without `keep` for nothing: a rehearsal, of 32 pairs.
+// By the lanes of a warp; each of the first three gets a component. Without `keep`: a dry run over 32 pairs that warms the instruction
+// cache; results are discarded.
 template <int SLICES>
 static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &step, const gpu_call &call, pairs_of_atom &pairs,
                                                         bool keep)
@@ -309,7 +310,7 @@ static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &st
     const int n = max(pairs.n_in, pairs.n_out), end = keep ? n : min(n, 32);
     for (int k = lane; k < end; k += 32) {
         if (k >= 32) pairs.look_at(step, k);
-        // Who has no pair reads along.
+        // A lane without a pair reads a valid entry.
         const int back = k >= pairs.n_out            ? 0
                          : k < 32 && pairs.back >= 0 ? pairs.back
                                                      : step.gpu.neighbors.reverse[pairs.row + k];
@@ -339,7 +340,7 @@ static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &st
     return force;
 }
 
-// Energy of system s, and with forces its virial and stress; energies of its atoms.
+// Energy of system s, with forces its virial and stress, and energies of its atoms.
 template <int SLICES>
 static __device__ __forceinline__ void sum_system(const painn_gpu_step &step, const gpu_call &call, int s, bool with_forces,
                                                   bool keep)
@@ -357,22 +358,22 @@ static __device__ __forceinline__ void sum_system(const painn_gpu_step &step, co
         keep);
 }
 
-// Of pairs handed in some may lack their reverses, which the report must say: the block that is the last to have looked hands it over.
-// By the first thread.
+// Given pairs may lack their reverses, which the report must say: the last block to finish its search publishes it. Called by all threads;
+// true in the first thread of that block.
 static __device__ __forceinline__ bool last_to_search(const painn_gpu_step &step)
 {
     __syncthreads();
     if (threadIdx.x > 0) return false;
     __threadfence();
     const bool last = atomicAdd(&step.gpu.report->n_searched, 1) + 1 == (int)gridDim.x;
-    if (last) __threadfence(); // what the others have raised is seen
+    if (last) __threadfence(); // flags of other blocks are visible
     return last;
 }
 
-// What ends a step. `after_fused`: it is there while the kernel of all layers runs, with time to look for the reverses and to go
-// through the code once, for nothing, so that it is at hand. Atoms have a warp each, which in dynamics moves them; or blocks from
-// `sums_from` on sum a system's energies, which need no forces (0: these are summed elsewhere). Registers are for all that a lane asks for: with fewer it would wait for
-// one after the other.
+// The last kernel of a step. `after_fused`: starts while the fused layers run, with time to search for the reverses and for a dry run that
+// warms the instruction cache. One warp for each atom, which in dynamics moves it; blocks from `sums_from` on sum the systems' energies,
+// which need no forces (0: summed elsewhere). Registers suffice for all loads of a lane at once; with fewer, loads would wait for each
+// other.
 template <int SLICES, bool moves, bool sums>
 static __global__ void __launch_bounds__(128, 1)
     forces_kernel(const __grid_constant__ painn_gpu_step step, int after_fused, int sums_from)
@@ -386,7 +387,7 @@ static __global__ void __launch_bounds__(128, 1)
     const bool reports = sums && after_fused && step.gpu.neighbors.given_pairs ? last_to_search(step) : sum && s == 0;
     pairs_of_atom pairs(step, there ? i : 0, after_fused && there);
     const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
-    __syncwarp(); // what lanes do apart until here they would do apart to the end
+    __syncwarp(); // reconverge: lanes that diverged above would stay so
 #pragma unroll 1
     for (int pass = after_fused ? 0 : 1; pass < 2; pass++) {
         const bool keep = pass == 1;
@@ -403,7 +404,7 @@ static __global__ void __launch_bounds__(128, 1)
     if (sums_from == 0 && (int)blockIdx.x == (call.n_atoms - 1) / (int)(blockDim.x / 32)) end[0] = end[1] = gpu_timer();
 }
 
-// Sums of systems that are large, or whose virials are asked for: a block each, in a fixed order.
+// Sums of large systems, or with virials: one block for each system, in a fixed order.
 template <int SLICES>
 static __global__ void __launch_bounds__(1024)
     sums_kernel(const __grid_constant__ painn_gpu_step step, int with_forces, int after_fused)
@@ -471,8 +472,8 @@ int painn_gpu_launch_edges(const painn_gpu_step *step, const gpu_plan *plan, int
     return dispatch(step, plan, layer, true, stream);
 }
 
-// Where energies are summed: virials want all forces first, and in dynamics nobody looks before a graph's last step. Else beside the way
-// back; where that is of one kernel with the way forward, beside the forces.
+// Where energies are summed. Virials need all forces, and in dynamics energies are read only after a graph's last step. Otherwise during
+// the backward pass, or with the forces after fused layers.
 enum sums_place { WITH_FORCES, DURING_BACKWARD, AFTER_FORCES };
 static sums_place place_of_sums(const painn_gpu_step *step, const gpu_plan *plan)
 {
@@ -493,7 +494,7 @@ static int threads_of_sums(const gpu_plan *plan)
 int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void *stream)
 {
     painn_gpu_step quiet = *step;
-    quiet.gpu.stamps = NULL; // it is a stage of none
+    quiet.gpu.stamps = NULL; // runs concurrently: no stage
     return launch(step->n_features == 64 ? sums_kernel<4> : sums_kernel<8>, plan->n_systems, threads_of_sums(plan), 0, 1, 0,
                   stream, quiet, 0, 0);
 }
@@ -510,7 +511,7 @@ template <int SLICES> static int launch_forces(const painn_gpu_step *step, const
         error = launch(moves ? forces_kernel<SLICES, true, false> : forces_kernel<SLICES, false, false>, blocks, 128, 0, 1,
                        plan->overlap, stream, *step, after_fused, apart ? 0 : blocks);
     if (apart) return error;
-    // Of dynamics nobody looks at the energies before a graph's last step.
+    // In dynamics energies are read only after a graph's last step.
     if (error == 0 && (!moves || step->gpu.motion.place + 1 == step->gpu.motion.n_steps))
         error = launch(sums_kernel<SLICES>, plan->n_systems, threads_of_sums(plan), 0, 1, plan->overlap, stream, *step,
                        plan->forces, after_fused);
@@ -523,7 +524,7 @@ int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, in
                                   : launch_forces<8>(step, plan, after_fused, stream);
 }
 
-// Room for the table, and no more: what is left of the memory is the first cache, which the gathers want.
+// Shared memory for the table and no more: the rest of the memory is the L1 cache, which the gathers use.
 template <typename Kernel> static void give_shared(Kernel *kernel, int bytes)
 {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -544,7 +545,7 @@ int painn_gpu_table_bytes(int numbers)
     return numbers == PAINN_GPU_SPLIT_HALVES ? table_bytes<false>(true) : table_bytes<true>(true);
 }
 
-// Where a block has too little shared memory for the filter table, plans leave it in global memory.
+// If a block has too little shared memory for the filter table, plans choose the mode that leaves it in global memory.
 int painn_gpu_prepare_edge(void)
 {
     raise<64, false>();

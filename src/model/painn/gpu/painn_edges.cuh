@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_edges.cuh: edges of an atom's row: how a warp reads them, their filters from the table, sums over quarters. */
+/* painn_edges.cuh: how a warp reads the edges of a row, their filters from the table, and sums over the quarters of the warp. */
 #ifndef PAINN_GPU_EDGE_CUH
 #define PAINN_GPU_EDGE_CUH
 
 #include "painn_gpu.cuh"
 
-// Entries of 16 bytes in an interval's slice of the table; in the fast modes two features share one.
+// Entries of 16 bytes in an interval of the table, for one slice; in the fast modes two features share one.
 template <bool fast> static constexpr int table_entries()
 {
     return fast ? 3 * PAINN_GPU_SLICE / 2 : 3 * PAINN_GPU_SLICE;
 }
 
-// The table of a layer as a block sees it: entry (interval, block b) of the lane's two features.
+// A layer's table of filters: entry (interval, block b) of the lane's two features, in shared or global memory.
 template <bool in_shared, bool fast> struct filter_table {
     static const int INTERVAL = table_entries<fast>(), ENTRIES = PAINN_GPU_INTERVALS * INTERVAL;
-    const uint4 *near; // one of the two
+    const uint4 *near; // if in_shared; else `far`
     const char *far;
     const uint32_t lane;
     __device__ __forceinline__ filter_table(const painn_gpu_layer &layer, const uint4 *shared, int slice)
@@ -22,9 +22,9 @@ template <bool in_shared, bool fast> struct filter_table {
           lane(threadIdx.x % 8 * 16)
     {
     }
-    // What it has for an edge.
+    // Coefficients of an edge's interval.
     template <int BLOCKS> struct entries {
-        float4 first[BLOCKS], second[BLOCKS]; // of two features; in the fast modes the first has both
+        float4 first[BLOCKS], second[BLOCKS]; // of two features; in the fast modes `first` has both
     };
     template <int BLOCKS> __device__ __forceinline__ void fetch(unsigned interval, entries<BLOCKS> &c) const
     {
@@ -76,13 +76,13 @@ template <bool in_shared, bool fast> struct filter_table {
     }
 };
 
-// The same for the way forward: values only.
+// The same for the forward pass: values only.
 template <bool in_shared, bool fast> struct value_table : filter_table<in_shared, true> {
     using filter_table<in_shared, true>::filter_table;
 };
 template <bool in_shared> struct value_table<in_shared, false> {
     static const int ENTRIES = PAINN_GPU_INTERVALS * PAINN_GPU_VALUES / 16;
-    const uint4 *near; // one of the two
+    const uint4 *near; // if in_shared; else `far`
     const char *far;
     const uint32_t lane;
     __device__ __forceinline__ value_table(const painn_gpu_layer &layer, const uint4 *shared, int slice)
@@ -127,7 +127,7 @@ template <bool in_shared> struct value_table<in_shared, false> {
     }
 };
 
-// All of a table's slice into shared memory, by blocks of THREADS, whose loads are all on their way at once.
+// Copies a slice of the table into shared memory, by blocks of THREADS threads, with all loads in flight at once.
 template <typename Table, int THREADS>
 static __device__ __forceinline__ void load_table(const painn_gpu_layer &layer, uint4 *shared, int slice)
 {
@@ -142,7 +142,7 @@ static __device__ __forceinline__ void load_table(const painn_gpu_layer &layer, 
     __syncthreads();
 }
 
-// Lanes with `bit` keep b, the others a; each adds what the lane opposite had of it.
+// Lanes with `bit` set keep b, the others a; each adds the opposite lane's value of what it keeps.
 static __device__ __forceinline__ float share(float a, float b, int bit)
 {
     const bool upper = threadIdx.x & bit;
@@ -153,7 +153,7 @@ static __device__ __forceinline__ float2 share(float2 a, float2 b, int bit)
 {
     return make_float2(share(a.x, b.x, bit), share(a.y, b.y, bit));
 }
-// Of four values, each summed over the quarters of a warp, a quarter gets its own: the first one the first, and so on.
+// Four values, each summed over the quarters of a warp; the first quarter gets the first, and so on.
 static __device__ __forceinline__ float2 sum_quarters(float2 a, float2 b, float2 c, float2 d)
 {
     return share(share(a, c, 16), share(b, d, 16), 8);
@@ -169,11 +169,11 @@ static __device__ __forceinline__ float2 mul2(float2 a, float2 b)
     return make_float2(a.x * b.x, a.y * b.y);
 }
 
-// Up to 32 edges of a row, one a lane. A lane without an edge has one to the atom and the species behind the last, whose features are
-// zeros: it adds nothing.
+// Up to 32 edges of a row, one for each lane. A lane without an edge gets one to the atom and the species behind the last, whose features
+// are zeros.
 struct edge_chunk {
     float4 a;            // direction and distance
-    int packed, species; // neighbor and interval
+    int packed, species; // packed: neighbor and interval
     float t;             // the variable of the filter table in the interval
     int length;          // of the row
     __device__ __forceinline__ void load(const painn_gpu_step &step, const gpu_edge *rows, const int32_t *lengths, int i,
@@ -181,7 +181,7 @@ struct edge_chunk {
     {
         const int k = begin + (int)(threadIdx.x % 32);
         length = lengths[i];
-        // Not waiting for the length: what lies behind it in the row is memory, and is replaced.
+        // Does not wait for the length: memory behind the row's end is valid, and close() replaces it.
         const gpu_edge *edge = rows + (size_t)i * step.gpu.neighbors.row_capacity + min(k, step.gpu.neighbors.row_capacity - 1);
         a = *(const float4 *)edge->u;
         const float4 b = *(const float4 *)&edge->packed;
@@ -200,7 +200,7 @@ struct edge_chunk {
     }
 };
 
-// An edge, given to all lanes of a quarter from the lane that read it, with its filters.
+// An edge, broadcast to all lanes of a quarter from the lane that read it, with its filters.
 template <int BLOCKS, bool derivative> struct edge_view {
     float ux, uy, uz;
     int j;
@@ -224,24 +224,24 @@ template <int BLOCKS, bool derivative> struct edge_view {
         table.fetch((unsigned)interval, entries);
         evaluate<Table>(entries);
     }
-    // The same of what the table has for it, which was asked for before.
+    // Evaluates coefficients that were requested before.
     template <typename Table> __device__ __forceinline__ void evaluate(const typename Table::template entries<BLOCKS> &entries)
     {
         Table::template evaluate<BLOCKS, derivative>(entries, t, W, dW);
     }
 };
 
-// v's four numbers summed over the 8 lanes of a quarter: lanes 2c and 2c + 1 get number c.
+// Sums the four numbers of v over the 8 lanes of a quarter: lanes 2c and 2c + 1 get number c.
 static __device__ __forceinline__ float sum_quarter(float4 v)
 {
     const float mine = share(share(v.x, v.z, 4), share(v.y, v.w, 4), 2);
     return mine + __shfl_xor_sync(~0u, mine, 1);
 }
 
-// Sums of a message over edges, of a lane's two features (the formulas stand in painn_edges.cu).
+// Sums of a message over edges, for a lane's two features (formulas: painn_edges.cu).
 struct message_sums {
     float2 q = make_float2(0, 0), mx = q, my = q, mz = q;
-    // x: q, R; μ_x, μ_y; μ_z, x^μ of the neighbour. In the first layer there is but the first.
+    // x: q, R; μ_x, μ_y; μ_z, x^μ of the neighbor. The first layer has only q, R.
     template <bool first_layer, int BLOCKS>
     __device__ __forceinline__ void add(const edge_view<BLOCKS, false> &e, float4 x0, float4 x1, float4 x2)
     {
@@ -264,8 +264,8 @@ struct message_sums {
     }
 };
 
-// Of the way back: an atom's own message inputs and vectors, and its sums; x, y, z are those of W^μ∘μ̄', of which the row's end makes
-// Σ W^μ∘Q and Σ W^μ∘x^μ∘μ̄' at once, since μ and x^μ are its own.
+// Backward pass: an atom's own message inputs and vectors, and its sums. x, y, z are sums of W^μ∘μ̄'; at the end of the row they give
+// both Σ W^μ∘Q and Σ W^μ∘x^μ∘μ̄', since μ and x^μ are the atom's own.
 struct reverse_sums {
     float2 xq, xR, xm, mux, muy, muz, bq, bR, x, y, z;
     __device__ __forceinline__ reverse_sums()
@@ -283,7 +283,7 @@ struct reverse_sums {
         muz = make_float2(own2.x, own2.z);
         xm = make_float2(own2.y, own2.w);
     }
-    // bar: q̄', μ̄'_x; μ̄'_y, μ̄'_z. Answers the two features' part of κ (by the table's variable) and of ū.
+    // bar: q̄', μ̄'_x; μ̄'_y, μ̄'_z. Returns the two features' part of κ (with respect to the table's variable) and of ū.
     template <bool first_layer, int BLOCKS>
     __device__ __forceinline__ float4 terms(const edge_view<BLOCKS, true> &e, float4 bar0, float4 bar1)
     {
@@ -309,7 +309,7 @@ struct reverse_sums {
         return make_float4(kappa.x + kappa.y, fmaf(s.x, mx.x, s.y * mx.y), fmaf(s.x, my.x, s.y * my.y),
                            fmaf(s.x, mz.x, s.y * mz.y));
     }
-    // Answers κ or a component of ū, by the lanes of the quarter (sum_quarter); scale: dt/dd.
+    // Returns κ or a component of ū, by the lanes of the quarter (sum_quarter); scale: dt/dd.
     template <bool first_layer, int BLOCKS>
     __device__ __forceinline__ float add(const edge_view<BLOCKS, true> &e, float4 bar0, float4 bar1, float scale)
     {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// painn_gpu.c: PaiNN on one GPU: its constants, its part of a step's memory and plan, and the order of its kernels. Calls, rows of
-// neighbours, memory and graphs are the common evaluator's (gpu_evaluator.c).
+// painn_gpu.c: PaiNN on one GPU: constants, memory and plan of a step, and the order of its kernels. Calls, neighbor rows, memory and
+// graphs are in src/gpu/evaluator.
 #include <stdlib.h>
 
 #include "gpu/evaluator/gpu_registry.h"
@@ -10,8 +10,8 @@ typedef struct painn_gpu_evaluator {
     gpu_evaluator base;                       // first: what the plugin returns
     painn_gpu_step step;                      // its gpu is base.step
     int large_tiles;                          // 1: tiles of 32 atoms fit into shared memory
-    int shared_table;                         // 1: so does a slice of a filter table
-    int fused_tiles[PAINN_GPU_TWO_TILES + 1]; // of 8 atoms, held at once by the kernel of all layers, for each kind of cluster
+    int shared_table;                         // 1: a slice of a filter table fits
+    int fused_tiles[PAINN_GPU_TWO_TILES + 1]; // tiles of 8 atoms that the fused layers hold at once, for each kind of cluster
 } painn_gpu_evaluator;
 
 // ---- a step -------------------------------------------------------------------------------------------------------------
@@ -26,9 +26,9 @@ static size_t arena(gpu_evaluator *base, const gpu_step *gpu, void *at)
     return bytes;
 }
 
-// With few atoms the rows come from some 16 blocks: the kernel of all layers is set up meanwhile, on multiprocessors without other
-// blocks. Where it needs more than half of them the row blocks form clusters too, which leaves others free in groups of eight, as the
-// clusters of that kernel need them.
+// With few atoms the rows are built by some 16 blocks, so that the fused layers can be set up on other multiprocessors meanwhile. If they
+// need more than half of all multiprocessors, the row blocks form clusters too: this leaves others free in groups of eight, as clusters of
+// the fused layers need them.
 void painn_gpu_plan_rows(gpu_plan *plan)
 {
     enum { FEW_BLOCKS = 16, MOST_WARPS = 12 };
@@ -41,8 +41,8 @@ void painn_gpu_plan_rows(gpu_plan *plan)
     if (2 * clusters * PAINN_GPU_TILE_BLOCKS > plan->n_multiprocessors) plan->row_cluster = PAINN_GPU_TILE_BLOCKS;
 }
 
-// Atoms of a wgmma tile: of the sizes that fit the arrays, the one whose waves of blocks end first. A tile of 8 n atoms takes some
-// 5 + 3.4 n µs of a multiprocessor.
+// Atoms of a wgmma tile: of the sizes that fit the arrays, the one whose waves of blocks take least time. A tile of 8 n atoms takes some
+// 5 + 3.4 n µs.
 static int choose_tile(const gpu_evaluator *base, int n_atoms)
 {
     int tile = 8, best = 0;
@@ -56,8 +56,8 @@ static int choose_tile(const gpu_evaluator *base, int n_atoms)
     return tile;
 }
 
-// Which kind of fused kernel holds all tiles at once; 0: none. Its indices have 32 bits, which larger arrays exceed: 3 KB an atom,
-// 128 bytes of gradients a neighbor.
+// The kind of fused layers that holds all tiles at once; 0: none. Its indices have 32 bits, which larger arrays exceed: 3 KB for each
+// atom, 128 bytes of gradients for each neighbor.
 static int choose_fused(const painn_gpu_evaluator *e, int n_atoms)
 {
     const gpu_neighbors *list = &e->base.step.neighbors;
@@ -92,7 +92,7 @@ static painn_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu)
     return step;
 }
 
-// Then forces, whose kernel is there while that of all layers runs, look for the pairs' reverses themselves.
+// With fused layers the forces kernel searches for the pairs' reverses itself.
 static int uses_fused_layers(const gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan)
 {
     return plan->fused && step->neighbors.given_pairs != 2 && !e->has_halo;
@@ -101,9 +101,9 @@ static int uses_fused_layers(const gpu_evaluator *e, const gpu_step *step, const
 static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
-    CUDA_TRY(gpu_launch_neighbors(step, plan, stream), "launching the neighbour search");
+    CUDA_TRY(gpu_launch_neighbors(step, plan, stream), "launching the neighbor search");
     if (plan->forces && !uses_fused_layers(e, step, plan)) {
-        // Rows of arriving pairs are what the layers' reverse goes by; indices of reverses only the forces need.
+        // The transpose of an asymmetric list is needed by the backward pass, indices of reverses only by the forces.
         cudaStream_t side = step->neighbors.given_pairs == 2 ? stream : e->side;
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(side, e->forked, 0), "forking");
@@ -114,7 +114,7 @@ done:
     return status;
 }
 
-// Ghosts' features from their owners, or what flows back to them: rows of an atom, whatever stands in them.
+// Exchanges ghosts' features with their owners, or their adjoints: values of each atom, in any layout.
 static mlff_status exchange(gpu_evaluator *e, const painn_gpu_step *step, int forward, int layer, cudaStream_t stream)
 {
     int F = step->n_features;
@@ -137,7 +137,7 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
         if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
     }
     if (separate) {
-        // Beside the way back, behind the reverse pairs.
+        // Concurrent with the backward pass, after the search for reverses.
         CUDA_TRY(cudaEventRecord(e->forked, stream), "forking");
         CUDA_TRY(cudaStreamWaitEvent(e->side, e->forked, 0), "forking");
         CUDA_TRY(painn_gpu_launch_sums(step, plan, e->side), "launching the sums");
@@ -169,7 +169,7 @@ static void read_stamps_of_painn(const gpu_evaluator *base, int forces, double *
         }
         int next = stage + 1;
         if (!forces && stage == 1 + 2 * L) next = last - 1;
-        // What is done beside the stage before it may end first.
+        // Concurrent work may end before the previous stage.
         time_ns[k++] = t[next] > t[stage] ? (double)(t[next] - t[stage]) : 0.0;
     }
 }
@@ -198,7 +198,7 @@ static mlff_status create_stages(painn_gpu_evaluator *e)
     return gpu_evaluator_set_stages(&e->base, stages, k, 4 * L + 4);
 }
 
-// What gpu_evaluator_upload packs.
+// Context of gpu_evaluator_upload.
 typedef struct packed_painn {
     const device_model *model;
     painn_gpu_step *step;

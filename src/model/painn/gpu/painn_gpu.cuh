@@ -6,7 +6,7 @@
 #include "gpu/gpu_stage.cuh"
 #include "painn_gpu.h"
 
-/* The model's activation and its slope, of four numbers or of N times four: the choice stands once before all of them. */
+/* The model's activation and its slope, for four numbers or N times four; the choice is made once for all of them. */
 struct activations {
     const painn_gpu_step &step;
     __device__ __forceinline__ explicit activations(const painn_gpu_step &s) : step(s)
@@ -56,7 +56,7 @@ struct activations {
     }
 };
 
-/* Numbers of the stages, in order of time; the last stamp is the end of `sums`. */
+/* Stage numbers, in order of time; the last stamp is the end of `sums`. */
 static __device__ __forceinline__ int stage_message(int l)
 {
     return 2 + 2 * l;
@@ -66,12 +66,12 @@ static __device__ __forceinline__ int stage_edges(int n_layers, int l)
     return 2 + 2 * n_layers + 2 * (n_layers - 1 - l);
 }
 
-/* Place of component c, feature f of an atom in an array of C components. */
+/* Index of component c, feature f of an atom in an array of C components. */
 template <int F, int C> static __device__ __forceinline__ size_t place(int atom, int c, int f)
 {
     return (((size_t)atom * (F / PAINN_GPU_SLICE) + f / PAINN_GPU_SLICE) * C + c) * PAINN_GPU_SLICE + f % PAINN_GPU_SLICE;
 }
-/* The same where components stand in P pairs, a feature's two side by side: what edges gather, 128 bytes a pair. */
+/* The same for components in P pairs, the two of a feature adjacent: arrays that edges gather, 128 bytes for each pair. */
 template <int F, int P> static __device__ __forceinline__ size_t place_paired(int atom, int c, int f)
 {
     return (((size_t)atom * (F / PAINN_GPU_SLICE) + f / PAINN_GPU_SLICE) * P + c / 2) * 2 * PAINN_GPU_SLICE +

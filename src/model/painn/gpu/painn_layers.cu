@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT
-// painn_layers.cu: all layers of a small batch, forward and back, in one kernel: for systems whose step is bound by
-// the time between kernels and by the weights' way from L2.
+// painn_layers.cu: fused layers: all layers of a small batch, forward and backward, in one kernel, for systems whose step is bound by the
+// time between kernels and by reading the weights from L2.
 //
-// The mathematics is that of painn_node.cuh and painn_edges.cu. A cluster of 8 blocks has a tile of 8 atoms, each block
-// 16 of the features. In a product the weights are the rows (16 features) and the atoms the 8 columns, so that a stage sends few
-// bytes: what a block has computed goes as mail (stores that count themselves in) to the other blocks of its tile. Weights come
-// through a ring of bulk copies that runs ahead of the products. Between layers neighbours' features pass through L2, behind a
+// The mathematics is that of painn_node.cuh and painn_edges.cu. A cluster of 8 blocks has a tile of 8 atoms, each block 16 of the
+// features. In a product the weights are the rows (16 features) and the atoms the 8 columns, so that a stage sends few bytes: a block
+// stores its results asynchronously in the shared memory of the other blocks of its tile, counted by an mbarrier there. Weights come
+// through a ring buffer of bulk copies that runs ahead of the products. Between layers neighbors' features pass through L2, behind a
 // barrier of all tiles.
 //
-// With 3 layers there are 28 products, each of which waits for one mail: what stands between two mails decides the time. So each
-// product is one warp's, or has three that share its items or its k: the warp has fetched weights into registers when the mail
-// comes, sums all of k itself, makes the next operand of the sums in its registers and mails that. Warps of a block wait for one
-// another only where a sum of three is exchanged; what is not on the way to the next mail (B, μ'', half of the adjoints) is done
-// by other warps meanwhile. Gates tell within a block what is there. Edges are done by all warps together.
+// With 3 layers there are 28 products, each of which waits for one operand: the latency from one operand to the next decides the time. So
+// each product is computed by one warp, or by three that share its items or its k: the warp has loaded weights into registers before the
+// operand arrives, sums over all of k itself, packs the next operand in its registers and stores it to the other blocks. Warps of a block
+// wait for each other only where partial sums are added; work that the next operand does not need (B, μ'', half of the adjoints) is done
+// by other warps meanwhile. Within a block mbarriers tell what is complete. Edges are processed by all warps together.
 //
-// Where there are more tiles than clusters (beyond some 120 atoms), a cluster has two. Their weights come once, and both tiles'
-// products go ahead side by side: each of a product's warps has one tile, and the parts of two products, one after the other.
+// With more tiles than clusters (beyond some 120 atoms), a cluster has two tiles. Their weights are copied once, and the products of both
+// tiles advance concurrently: each of a product's warps works on one tile, and each warp has tasks of two products, one after the other.
 //
-// A step runs each instruction a few times only, so they are few: one loop over products for the way forward and one for the way
-// back, all edges in one loop each. What the kernel has beyond 64 KB of them, or a register that does not fit, costs microseconds.
+// A step executes each instruction only a few times, so there are few: one loop over products for each pass, all edges in one loop each.
+// Code beyond 64 KB, or registers that spill, cost microseconds.
 #include "painn_layers.cuh"
 
-// What warps do between two rounds of edges, on the way forward: V of three components; B of these by warps 3, 7 and 11, which are of
-// one scheduler; hidden features of the update; q''; hidden features of the message network, or of the readout; x of the next layer.
+// Tasks of warps between two rounds of edges, forward: V of three components; B of these by warps 3, 7 and 11, which share a scheduler;
+// hidden features of the update; q''; hidden features of the message network or of the readout; x of the next layer.
 enum { WARP_G = 4, WARP_Q = 5, WARP_H = 6, WARPS_X = 8, WARP_MU = 12, WARP_T = 14 };
-// And back: V̄ and B̄ of three components; adjoints of hidden features of the message network above, and of the update by warps 12, 13
-// and 3; the gate of μ; μ̄'; q̄'; q̄''.
+// Backward: V̄ and B̄ of three components; adjoints of hidden features of the message network above, and of the update by warps 12, 13 and
+// 3; the adjoint of y^μ; μ̄'; q̄'; q̄''.
 enum { WARPS_H_BAR = 4, WARP_GATE = 7, WARPS_MU_BAR = 8, WARP_Q_PRIME = 11, WARP_Q_BAR = 14 };
-enum { AT_B_BAR = PAINN_GPU_AT_A + UNIT }; // where q̄'' has come, the others of A, and n, are not needed any more
+enum { AT_B_BAR = PAINN_GPU_AT_A + UNIT }; // once q̄'' has arrived, region A and n are free
 
-// With two tiles a warp has two of these parts, in the order of products: what it waits for never waits for what it does later.
-// Warps that finish sums of both tiles at the same time are of different schedulers.
-enum { TILE_1 = 16, NONE = 13 }; // + a part of the second tile; none, on the way forward
+// With two tiles a warp has two of these tasks, in the order of products, so that no wait is circular. Warps that finish sums of both
+// tiles at the same time have different schedulers.
+enum { TILE_1 = 16, NONE = 13 }; // added to a task of the second tile; no task, in the forward pass
 static __constant__ unsigned char parts_forward[FUSED_WARPS][2] = {{0, TILE_1 + WARPS_X},
                                                                    {1, TILE_1 + WARPS_X + 1},
                                                                    {2, TILE_1 + WARPS_X + 2},
@@ -76,7 +76,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
     typedef typename block::factors factors;
     using block::fused_block;
 
-    // Part k of what this warp does, and the tile it is about.
+    // Task k of this warp; selects its tile.
     template <bool way_back> __device__ __forceinline__ int take_part(int k)
     {
         if (TILES == 1) return warp;
@@ -94,12 +94,12 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
         if (role < 3) {
             f.from += role * UNIT;
         } else if (role == WARP_FETCH) {
-            fetch(last ? V + TO_Q : V + TO_H, n_products); // not waiting for the last one: there are edges to do
+            fetch(last ? V + TO_Q : V + TO_H, n_products); // without waiting for the last one: edges come first
             return;
         } else if (role % 4 == 3) {
             f.block = 1;
             f.from += role / 4 * UNIT;
-            mbarrier_wait(&barriers[V].part, 0); // V comes first: both want to read much of shared memory
+            mbarrier_wait(&barriers[V].part, 0); // V first: both read much of shared memory
         } else if (role == WARP_G) {
             f = {V + TO_G, 2 * K_TILES, 0, K_TILES, PAINN_GPU_AT_N, PAINN_GPU_AT_Q, false};
             b = bias(products[f.product], 0);
@@ -108,14 +108,14 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
             f.from = PAINN_GPU_AT_Q;
             const painn_gpu_product &p = products[f.product];
             if (last) {
-                if (rank >= p.ranks) { // has no hidden features; but nothing may come for a block that has left
+                if (rank >= p.ranks) { // has no hidden features, but must not exit before stores to it arrive
                     mbarrier_wait(&weights[f.product].weights, 0);
                     mbarrier_wait_bytes(&barriers[f.product].operand);
                     arrive(barriers[f.product].done);
                     return;
                 }
                 const int atom = first + 2 * (lane % 4);
-                // A ghost has no energy of its own: nothing flows back from it.
+                // A ghost has no energy of its own: its adjoint is zero.
                 const float even = atom < n_atoms && step.gpu.neighbors.owned[atom] ? 1.0f : 0.0f,
                             odd = atom + 1 < n_atoms && step.gpu.neighbors.owned[atom + 1] ? 1.0f : 0.0f;
                 t = bias(p, 1) * make_float4(even, odd, even, odd);
@@ -139,7 +139,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
         }
         product_barriers &barrier = barriers[f.product];
         float4 v = multiply(f) + b, e = b;
-        int at = -1; // of what is mailed
+        int at = -1; // offset of the operand to store
         if (role == WARP_G || role == WARP_H) {
             e = activate(v);
             at = PAINN_GPU_AT_A;
@@ -187,14 +187,14 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
         }
         arrive(barrier.done);
     }
-    // Of the atoms, by eight hidden features.
+    // Energies of the atoms, sums over eight hidden features.
     __device__ __forceinline__ void write_energies(float4 e) const
     {
 #pragma unroll 1
         for (int mask = 4; mask <= 16; mask *= 2)
             e = e + make_float4(__shfl_xor_sync(~0u, e.x, mask), __shfl_xor_sync(~0u, e.y, mask), __shfl_xor_sync(~0u, e.z, mask),
                                 __shfl_xor_sync(~0u, e.w, mask));
-        // Who does not wait for the report sees from the energies that the step went wrong.
+        // A caller that does not wait for the report sees from the energies that the step failed.
         if (step.gpu.report->flags != 0) e.x = e.y = e.z = e.w = nanf("");
         if (lane < 4) {
             float *at = step.raw_energy + (size_t)(2 * rank) * step.gpu.neighbors.atom_capacity + first + 2 * lane;
@@ -205,7 +205,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
         }
     }
 
-    // ---- back: the message network above layer l or the readout, then the update
+    // ---- backward: the message network above layer l or the readout, then the update
     __device__ __forceinline__ void back(int l, int role)
     {
         const bool last = l + 1 == step.n_layers, hidden_above = role >= WARPS_H_BAR && role < WARPS_H_BAR + 3,
@@ -216,7 +216,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
         factors f = {G_bar + 1, K_TILES, 1, 0, PAINN_GPU_AT_A, -1, false};
         float4 a = splat(0), b = a, t = a;
         if (role < 3 || role == WARP_GATE) {
-            // What is mailed before the product, or without one: B̄, or Σ μ̄∘B.
+            // Operands stored before the product, or without one: B̄, or Σ μ̄∘B.
             int at = PAINN_GPU_AT_B + 2 * UNIT, barrier = operand_barrier(G_bar);
             if (role == WARP_GATE) {
                 if (last) return;
@@ -296,22 +296,22 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
             at += UNIT;
             v = v * t;
         }
-        arrive(barrier.done); // of q̄'' as well: its mail goes before that of B̄
+        arrive(barrier.done); // for q̄'' too: its operand is stored before B̄
     }
 
-    // ---- messages: of one tile two warps an atom, each with half of its edges; of two tiles a warp an atom
+    // ---- messages: with one tile two warps for each atom, each with half of its edges; with two tiles one warp for each atom
     static const int WARPS_OF_TILE = FUSED_WARPS / TILES;
-    // Which share of its atom's edges a warp has: of a scheduler's warps, every fourth, two have the first, which may have more.
+    // This warp's share of its atom's edges. Of a scheduler's warps, every fourth, two have the first share, which may be larger.
     __device__ __forceinline__ int share_of_edges() const
     {
         return (warp / 4 + warp) % ATOM_WARPS;
     }
-    // The warp's atom, of its tile.
+    // The warp's atom in its tile.
     __device__ __forceinline__ int atom_of() const
     {
         return warp % WARPS_OF_TILE / ATOM_WARPS;
     }
-    // Four sums of a tile are mailed by as many groups of its warps, to all blocks: which one by this warp.
+    // Four sums of a tile are stored in all blocks by four groups of its warps; the sum of this warp's group.
     __device__ __forceinline__ int sent_sum() const
     {
         return warp % WARPS_OF_TILE / (WARPS_OF_TILE / 4);
@@ -359,7 +359,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
 #pragma unroll 1
             for (int k = min(left, 32) - start; k > 0; k -= stride, edge += stride) {
                 const auto now = block::template view<table_type, edge_view<3, false>>(entries, edge);
-                if (paired) gather(edge); // what is near is at hand
+                if (paired) gather(edge); // in shared memory: no need to request it earlier
                 const float4 y0 = x[0], y1 = x[1], y2 = x[2];
                 if (k > stride) {
                     ask(table, entries, edge + stride);
@@ -384,7 +384,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
             mine.y += before.y;
         }
         *(float2 *)(sums + share_of_edges() * EDGE_SUMS + at) = mine;
-        if (first_layer) cluster_wait(); // for all mailboxes to be set up
+        if (first_layer) cluster_wait(); // until all blocks have initialized their barriers
         __syncthreads();
         const int c = sent_sum(), n = product_of(l, TO_V);
         send_sum(c == 0 ? early_barrier(n + 1) : operand_barrier(n), c == 0 ? PAINN_GPU_AT_Q : PAINN_GPU_AT_A + (c - 1) * UNIT);
@@ -400,7 +400,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
         const table_type table(step.layer[l], NULL, rank);
         const float scale = step.table_scale; // dt/dd
         const bool accumulate = l + 1 < step.n_layers;
-        // 32 bits are enough (plan_of_painn).
+        // 32 bits suffice (choose_fused).
         float *gradient =
             step.edge_gradient + (((unsigned)rank * step.gpu.neighbors.atom_capacity + j) * step.gpu.neighbors.row_capacity * 4 +
                                   (lane % 8) / 2 + (start + quarter) * 4);
@@ -414,8 +414,8 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
                       first_layer);
         const int exchange = block::exchange_back(l);
         const typename block::slices rows = block::template slices_of<ADJOINT_PAIRS>(block::adjoints_at(exchange), exchange);
-        // What the table has is far, and depends on no neighbour; but for pairs of halves there are no registers where neighbours are
-        // far too.
+        // Table entries are far away and depend on no neighbor: request them early, except with pairs of halves and neighbors in global
+        // memory, for which registers do not suffice.
         const bool ahead = paired || Numbers::PRODUCTS == 1;
         const float4 *const mine_of_row = row + start + quarter;
         if (ahead && start < length) ask(table, entries, mine_of_row);
@@ -428,7 +428,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
             bar0 = *(const float4 *)at;
             bar1 = *(const float4 *)(at + 32);
         };
-        // k: how many edges are left of those at hand, from the first quarter's on.
+        // k: edges left, counted from the first quarter's.
         const auto gather_far = [&](const float4 *edge, int k) {
             if (!paired) gather(edge);
             if (accumulate && k > quarter) before = gradient[(edge - mine_of_row) * 4];
@@ -458,7 +458,7 @@ template <typename Numbers, int TILES, bool paired> struct layers : fused_block<
             gather_far(mine_of_row, left - 32 - start);
         }
         if (first_layer) return;
-        // μ̄ begins as the atom's own μ̄'.
+        // μ̄ starts from the atom's own μ̄'.
         float2 mine[2];
         back.finish(mine);
         const int at = atom_of() * ATOM_ROW + f, share = share_of_edges() * EDGE_SUMS;
@@ -535,7 +535,7 @@ int painn_gpu_launch_fused(const painn_gpu_step *step, const gpu_plan *plan, voi
                                                : launch_fused<split_halves>(step, plan, stream);
 }
 
-// How many clusters of so many blocks run at once.
+// How many clusters run at once.
 template <typename Numbers, int TILES, bool paired> static int prepare_fused(const painn_gpu_step *step)
 {
     const int bytes = fused_bytes<TILES, paired>(step, sizeof(typename Numbers::piece)),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_layers.cuh: a block of the kernel of all layers (painn_layers.cu): where things lie in its shared memory, the weights'
- * way there, values of a lane and their way to the other blocks of the tile, sums on the tensor cores, rows of edges. */
+/* painn_layers.cuh: a block of the fused layers (painn_layers.cu): layout of its shared memory, transport of weights, values of a lane and
+ * their transport to the other blocks of the tile, sums on the tensor cores, rows of edges. */
 #ifndef PAINN_GPU_LAYERS_CUH
 #define PAINN_GPU_LAYERS_CUH
 
@@ -10,29 +10,29 @@
 
 enum {
     FUSED_WARPS = 16,
-    K_TILES = PAINN_GPU_FUSED_F / 16,           // of F features
+    K_TILES = PAINN_GPU_FUSED_F / 16,           // k tiles of F features
     UNIT = PAINN_GPU_UNIT,                      // pieces of F features of the tile, as operand
     ATOM_ROW = 20,                              // floats of an atom's features in shared memory: without bank conflicts
     FEATURES = PAINN_GPU_TILE_ATOMS * ATOM_ROW, // floats of one component
-    EDGE_SUMS = 6 * FEATURES,                   // of the edges of a tile, or of half of them
+    EDGE_SUMS = 6 * FEATURES,                   // sums over the edges of a tile, or over half of them
     NEAR_ROW = 100,                             // floats of an atom's slice of a layer's input, or of its adjoint, likewise
     NEAR_ATOMS = 2 * PAINN_GPU_TILE_ATOMS,
-    NEAR_FLOATS = (NEAR_ATOMS + 1) * NEAR_ROW,                      // the last one is zeros
-    NEAR_BYTES = 2 * NEAR_FLOATS * 4 + 2 * PAINN_GPU_MAX_LAYERS * 8 // of two meetings in turn, and a mailbox of each
+    NEAR_FLOATS = (NEAR_ATOMS + 1) * NEAR_ROW,                      // the last atom is zeros
+    NEAR_BYTES = 2 * NEAR_FLOATS * 4 + 2 * PAINN_GPU_MAX_LAYERS * 8 // double-buffered, and an mbarrier for each exchange
 };
 
-// Who does what is said in painn_layers.cu; the weights' way is one thread's of this warp.
+// The warps' tasks are listed in painn_layers.cu; one thread of this warp fetches the weights.
 enum { WARP_FETCH = FUSED_WARPS - 1 };
 
-// Of a product, each used once.
+// mbarriers of a product, each used once.
 struct product_barriers {
-    uint64_t operand, early; // mailboxes; what comes before the rest of an operand
-    uint64_t weights;        // there, as the first tile's gates say for all tiles
-    uint64_t part;           // sums that warps exchange
-    uint64_t done;           // what it leaves for other warps, its weights read
+    uint64_t operand, early; // its operand has arrived; a part of it that arrives earlier
+    uint64_t weights;        // its weights have arrived; for all tiles on the first tile's barrier
+    uint64_t part;           // partial sums of other warps
+    uint64_t done;           // its results for other warps are stored, and its weights read
 };
 
-// Floats of each tile of a block: three sums that warps exchange, q̄'', q and μ or q̄ and μ̄, sums over edges.
+// Floats of each tile of a block: three partial sums of warps, q̄'', q and μ or q̄ and μ̄, sums over edges.
 template <int TILES> constexpr int tile_floats = 4 * 32 * 4 + 4 * FEATURES + 2 / TILES *EDGE_SUMS;
 template <int TILES, bool paired> static int fused_bytes(const painn_gpu_step *step, int piece_bytes)
 {
@@ -41,7 +41,7 @@ template <int TILES, bool paired> static int fused_bytes(const painn_gpu_step *s
            step->n_products * (int)(TILES * sizeof(product_barriers) + sizeof(painn_gpu_product)) + (paired ? NEAR_BYTES : 0);
 }
 
-// Weights of 16 features and 16 of k, of all lanes, as operand A.
+// Weights of 16 features and 16 of k, for all lanes, as operand A.
 template <typename Numbers> struct weights_tile {
     uint4 part[Numbers::stored::PARTS]; // high, low
     __device__ __forceinline__ void load(const uint4 *at)
@@ -50,7 +50,7 @@ template <typename Numbers> struct weights_tile {
         for (int k = 0; k < Numbers::stored::PARTS; k++) part[k] = at[32 * k];
     }
 };
-// Their products with 8 atoms.
+// Products of the weights with 8 atoms.
 static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const weights_tile<split_halves> &w, const uint4 &v)
 {
     product<false>(sum[1], w.part[1], v.x, v.y);
@@ -63,7 +63,7 @@ static __device__ __forceinline__ void multiply_tile(float4 (&sum)[3], const wei
 {
     product<bfloat>(sum[0], w.part[0], v.x, v.y);
 }
-// Sums of features × atoms as an operand of atoms: the tensor cores want features in pairs.
+// Packs sums of features × atoms as an operand of atoms, transposed because the tensor cores take features in pairs.
 static __device__ __forceinline__ uint4 pack_transposed(float4 v, split_halves)
 {
     const uint32_t lower = pack_half2(v.x, v.y), upper = pack_half2(v.z, v.w);
@@ -79,21 +79,21 @@ template <bool bfloat> static __device__ __forceinline__ uint2 pack_transposed(f
 
 template <typename Numbers, int TILES, bool paired> struct fused_block : activations {
     typedef typename Numbers::piece piece;
-    static const int ATOM_WARPS = 2 / TILES; // that share an atom's edges
+    static const int ATOM_WARPS = 2 / TILES; // warps that share an atom's edges
     char *shared;
     piece *operands, *ring;
     float *values;                    // of all tiles
-    float4 *keep, *exchanged, *q_bar; // sums of three warps; q̄'' of a layer
-    float *own, *sums; // own: q, μ or q̄, μ̄ of this block's atoms; sums: of the edges, by warps that share an atom
-    float4 *row;       // of this warp: 32 edges of its atom
-    float *near;       // paired: of all atoms, what a meeting is about
-    product_barriers *barriers, *weights; // of the tile; of the first, which has those of weights
+    float4 *keep, *exchanged, *q_bar; // partial sums of three warps; q̄'' of a layer
+    float *own, *sums; // own: q, μ or q̄, μ̄ of this block's atoms; sums: over edges, by each of the warps that share an atom
+    float4 *row;       // 32 edges of this warp's atom
+    float *near;       // paired: the exchanged features of all atoms
+    product_barriers *barriers, *weights; // of the current tile; of the first tile, which has the barriers of weights
     painn_gpu_product *products;
     int lane, warp, rank, first;
-    int n_atoms, n_clusters;           // clusters that have some
-    int first_peer;                    // the place in the cluster of the tile's first block
-    int n_products, n_fetched, n_read; // the last two: of the thread that fetches weights
-    uint32_t phase;                    // of the barrier of its rank's blocks
+    int n_atoms, n_clusters;           // clusters that have atoms
+    int first_peer;                    // rank in the cluster of the tile's first block
+    int n_products, n_fetched, n_read; // n_fetched, n_read: of the thread that fetches weights
+    uint32_t phase;                    // phase of the barrier of its rank's blocks
     cluster_base peers[PAINN_GPU_TILE_BLOCKS];
 
     __device__ __forceinline__ fused_block(const painn_gpu_step &s, uint4 *memory, int forces)
@@ -107,7 +107,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         weights = (product_barriers *)(values + TILES * (tile_floats<TILES> + s.n_layers * PAINN_GPU_SAVED * 32 * 4));
         products = (painn_gpu_product *)(weights + TILES * s.n_products);
         lane = threadIdx.x % 32;
-        warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // the same in all lanes, as the compiler then knows
+        warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // so the compiler knows that it is the same in all lanes
         row += warp * 2 * 32;
         first_peer = paired ? (int)blockIdx.x / PAINN_GPU_TILE_BLOCKS * PAINN_GPU_TILE_BLOCKS : 0;
         rank = blockIdx.x % PAINN_GPU_TILE_BLOCKS;
@@ -127,14 +127,14 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         barriers = weights + tile * step.n_products;
         first = ((int)(blockIdx.x / PAINN_GPU_TILE_BLOCKS) * TILES + tile) * PAINN_GPU_TILE_ATOMS;
     }
-    // What follows is about this one of several tiles.
+    // Selects one of several tiles for what follows.
     __device__ __forceinline__ void choose(int tile)
     {
         if (TILES > 1) find(tile);
     }
 
-    // The table, mailboxes, gates, and the first weights on their way. What is read here no step writes: in dynamics the one before
-    // may still be at work. Mail may be sent after cluster_wait.
+    // Copies the product table, initializes barriers and requests the first weights. No step writes what is read here: in dynamics the
+    // previous step may still run. Asynchronous stores are allowed after cluster_wait.
     __device__ __forceinline__ void prepare()
     {
         n_atoms = step.gpu.call_in->n_atoms;
@@ -144,7 +144,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         for (int k = threadIdx.x; k < words; k += FUSED_WARPS * 32)
             ((uint32_t *)products)[k] = __ldg((const uint32_t *)step.products + k);
         __syncthreads();
-        // By one lane of each warp: gates of several lanes are set up one by one.
+        // By one lane of each warp: several lanes would execute one after the other.
         for (int k = warp; lane == 0 && k < step.n_products; k += FUSED_WARPS) {
             const painn_gpu_product &p = products[k];
 #pragma unroll 1
@@ -164,15 +164,15 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         mbarrier_init_fence();
         __syncthreads();
         cluster_arrive();
-        if (warp == WARP_FETCH) fetch(-1, 1); // of the others there is time after the first edges, which this warp has to do too
+        if (warp == WARP_FETCH) fetch(-1, 1); // the other weights after the first edges, which this warp has to process too
     }
-    // The weights, of the first n products, for which there is room once product `last` has read its own. By one thread.
+    // Requests the weights of the first n products that fit once product `last` has read its own. By one thread.
     __device__ __forceinline__ void fetch(int last, int n)
     {
         if (lane == 0) {
             while (n_fetched < n && products[n_fetched].after <= last) {
                 const painn_gpu_product &p = products[n_fetched];
-                for (; n_read <= p.after; n_read++) // all that came before, too
+                for (; n_read <= p.after; n_read++) // and all products before it
                     for (int tile = 0; tile < TILES; tile++) mbarrier_wait(&weights[tile * step.n_products + n_read].done, 0);
                 uint64_t *barrier = &weights[n_fetched].weights;
                 mbarrier_expect(barrier, p.copies * p.bytes);
@@ -184,7 +184,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         }
         __syncwarp();
     }
-    // They must not come when the block has left.
+    // Waits for requested weights: they must not arrive after the block has exited.
     __device__ __forceinline__ void wait_for_weights()
     {
         for (int k = 0; lane == 0 && k < n_fetched; k++) mbarrier_wait(&weights[k].weights, 0);
@@ -195,8 +195,8 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         if (lane == 0) mbarrier_arrive(&barrier);
     }
 
-    // ---- values of a lane: two features, 2 (lane / 4) of the block's and the next (as rows of weights stand), each of the tile's
-    // atoms 2 (lane % 4) and the next
+    // ---- values of a lane: features 2 (lane / 4) and the next of the block's 16 (in the order of rows of weights), for atoms 2 (lane % 4)
+    // and the next of the tile
     __device__ __forceinline__ float2 *place_of(float *array) const
     {
         return (float2 *)(array + 2 * (lane % 4) * ATOM_ROW + 2 * (lane / 4));
@@ -230,7 +230,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         const float2 b = __ldg((const float2 *)(p.bias[k] + 16 * (rank & (p.ranks - 1))) + lane / 4);
         return make_float4(b.x, b.x, b.y, b.y);
     }
-    // Atoms' slices of P pairs of numbers, in `array` or in shared memory, and how far it is from one to the next.
+    // Slices of P pairs of numbers for each atom, in `array` or in shared memory, and the distance from one atom to the next.
     struct slices {
         float *base;
         unsigned stride;
@@ -244,12 +244,12 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         return paired ? slices{near_of(exchange), (unsigned)NEAR_ROW}
                       : slices{array + rank * (P * 32), (unsigned)(K_TILES * P * 32)};
     }
-    // Adjoints that a meeting is about: two in turn. Who writes one has been at the meeting before, whose blocks have read the last but one.
+    // Adjoints of an exchange, double-buffered: a block that writes has received the previous exchange, so the one before has been read.
     __device__ __forceinline__ float *adjoints_at(int exchange) const
     {
         return step.adjoint + (exchange % 2 ? (size_t)(step.gpu.neighbors.atom_capacity + 1) * 4 * PAINN_GPU_FUSED_F : 0);
     }
-    // Component c of them, for those who come to this meeting.
+    // Writes component c of them for an exchange.
     template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v, int exchange) const
     {
         const slices to = slices_of<P>(array, exchange);
@@ -259,7 +259,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         at[2] = v.z;
         at[to.stride + 2] = v.w;
     }
-    // v as this block's k tile of the operand at `at`, to all blocks of the tile; box: offset of the mailbox.
+    // Stores v as this block's k tile of the operand at `at`, in all blocks of the tile; barrier: offset of the mbarrier.
     __device__ __forceinline__ void put(int barrier, int at, float4 v) const
     {
         const auto mine = pack_transposed(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
@@ -267,7 +267,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
 #pragma unroll
         for (int k = 0; k < PAINN_GPU_TILE_BLOCKS; k++) store_async(peers[k], offset, (uint32_t)barrier, mine);
     }
-    // The same to N of them, from block r on.
+    // The same in N of them, from block r on.
     template <int N> __device__ __forceinline__ void put_some(int barrier, int at, float4 v, int r) const
     {
         const auto mine = pack_transposed(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
@@ -275,7 +275,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
 #pragma unroll
         for (int k = 0; k < N; k++) store_async(cluster_map(shared, first_peer + r + k), offset, (uint32_t)barrier, mine);
     }
-    // Of a piece of an operand, in each block's shared memory.
+    // Offset of a piece of an operand, in each block's shared memory.
     __device__ __forceinline__ uint32_t offset_of(int at) const
     {
         return (uint32_t)((char *)(operands + at) - shared);
@@ -290,10 +290,10 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     }
 
     // ---- products
-    // What a warp sums: a block of a product's weights (`stored` k tiles a block) over F features of k, or half as many, of the operand
-    // at `from`; before that over the other F, which come early.
+    // What a warp sums: a block of a product's weights (`stored` k tiles) over F features of k, or half as many, of the operand at `from`;
+    // before that over the other F features, which arrive earlier.
     struct factors {
-        int product, stored, block, k, from, early_from; // −1: nothing comes early
+        int product, stored, block, k, from, early_from; // −1: nothing arrives earlier
         bool half;
     };
     __device__ __forceinline__ float4 multiply(const factors &f) const
@@ -319,7 +319,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
             if (f.half) break;
 #pragma unroll
             for (int i = HALF; i < K_TILES; i++) {
-                w[i].load(at + i * NEXT); // there are no registers for more
+                w[i].load(at + i * NEXT); // registers allow no earlier load
                 multiply_tile(sum[i % 2], w[i], v[i * 32]);
             }
             if (!early) break;
@@ -328,7 +328,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         if (Numbers::PRODUCTS == 1) return (sum[0][0] + sum[1][0]) * splat(step.weight_unit);
         return ((sum[0][0] + sum[1][0]) + ((sum[0][1] + sum[1][1]) + (sum[0][2] + sum[1][2]))) * splat(step.weight_unit);
     }
-    // Its own sum for the first of those that share one; that one gets all, added in their order.
+    // Partial sums go to the first of the warps that share a sum; it adds them in their order.
     __device__ __forceinline__ void give_part(product_barriers &g, int which, float4 v) const
     {
         exchanged[which * 32 + lane] = v;
@@ -341,7 +341,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         return n == 2 ? two : two + exchanged[64 + lane];
     }
 
-    // Numbers of layer l's products: on the way back behind one of the readout.
+    // Indices of layer l's products; in the backward pass they follow one of the readout.
     __device__ __forceinline__ int product_of(int l, int kind) const
     {
         return 5 * l + kind;
@@ -362,12 +362,12 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         t = fma4(kept(l, 1), kept(l, 4), t);
         return fma4(kept(l, 2), kept(l, 5), t);
     }
-    // ---- between layers: meeting l is about the input of layer l + 1, and from n_layers − 1 on about adjoints, from above
+    // ---- between layers: exchange l carries the input of layer l + 1; from n_layers − 1 on, adjoints from the last layer on
     __device__ __forceinline__ int exchange_back(int l) const
     {
         return 2 * step.n_layers - 2 - l;
     }
-    // Who writes for a meeting has what was mailed after the last one: by then nobody reads the one before.
+    // Double-buffered: a writer has already received the previous exchange, so nobody reads the one before.
     __device__ __forceinline__ float *near_of(int exchange) const
     {
         return near + exchange % 2 * NEAR_FLOATS;
@@ -376,7 +376,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     {
         return (uint64_t *)(near + 2 * NEAR_FLOATS) + exchange;
     }
-    // 16 bytes each, of a tile.
+    // Pieces of 16 bytes of a tile.
     __device__ __forceinline__ int near_pieces(int exchange) const
     {
         return (exchange < step.n_layers - 1 ? (int)STATE_PAIRS : (int)ADJOINT_PAIRS) * 8 * PAINN_GPU_TILE_ATOMS;
@@ -385,7 +385,8 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     {
         return step.exchange_count + rank * PAINN_GPU_COUNTER_STRIDE;
     }
-    // All blocks of one rank, which have the same features: no other reads what they write. A layer's input is read again on the way back, from `array`.
+    // Exchange between all blocks of one rank, which have the same features; no other block reads them. A layer's input is also stored in
+    // `array`, for the backward pass.
     __device__ __forceinline__ void exchange_features(int exchange)
     {
         if (!paired) {
@@ -411,8 +412,8 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         if (step.gpu.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.gpu.stamps[number] = gpu_timer();
     }
 
-    // 32 edges of an atom's row, from `begin` on; all layers want the first of them. Of each u and its variable in the table, then
-    // neighbour, species, interval, and the row's length. Behind the last atom one of zeros stands, for edges that are none.
+    // Loads 32 edges of an atom's row from `begin` on; all layers use the first 32. For each edge u and its variable in the table, then
+    // neighbor, species, interval, and the row's length. Lanes without an edge get one to the atom of zeros behind the last one.
     __device__ __forceinline__ void take_row(int atom, int begin)
     {
         edge_chunk chunk;
@@ -430,7 +431,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     {
         return __float_as_int(row[32].w);
     }
-    // What an edge's place in it says; the four quarters of a warp have each its own edge.
+    // Fields of an edge; each quarter of the warp has its own edge.
     static __device__ __forceinline__ unsigned neighbor_of(const float4 *edge)
     {
         return __float_as_uint(edge[32].x);
@@ -439,14 +440,14 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     {
         return __float_as_uint(edge[32].y);
     }
-    // What the table has for it is asked for, but not waited for.
+    // Requests the edge's table entries without waiting.
     template <typename Table>
     static __device__ __forceinline__ void ask(const Table &table, typename Table::template entries<3> &entries,
                                                const float4 *edge)
     {
         table.fetch(__float_as_uint(edge[32].z), entries);
     }
-    // It with its filters.
+    // The edge with its filters.
     template <typename Table, typename View>
     static __device__ __forceinline__ View view(const typename Table::template entries<3> &entries, const float4 *edge)
     {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// painn_pack.c: a PaiNN's constants as the kernels want them, and the layout of a step's arrays. Runs on the host.
+// painn_pack.c: PaiNN's constants in the layout of the kernels, and the layout of a step's arrays. Runs on the host.
 #include "painn_gpu.h"
 
 #include <math.h>
@@ -27,8 +27,8 @@ static const float *pack_floats(packer *p, const float *values, size_t n)
     return gpu_pack_floats(&p->common, values, n);
 }
 
-// A matrix stored [out][in] as operand B: B[k][n] = w[n][k], or `transposed` (the way back) w[k][n]. With `in_pairs` features
-// stand so that a thread of a product has two that are neighbours, both as rows and as columns of a slice.
+// A matrix stored [out][in] as operand B: B[k][n] = w[n][k], or `transposed` (backward pass) w[k][n]. With `in_pairs` features are permuted
+// so that a thread of a product has two adjacent ones, both as rows and as columns of a slice.
 typedef struct matrix {
     const float *w;
     int n_in, transposed, in_pairs;
@@ -52,13 +52,13 @@ static float element(const void *context, int n, int k)
     return m->transposed ? m->w[(size_t)k * m->n_in + n] : m->w[(size_t)n * m->n_in + k];
 }
 
-// An operand B of `columns` columns in `k_tiles` as operand A, whose rows they are: of two tiles of columns together, by k tile the
-// high parts of all lanes and then the low ones, 16 bytes a lane.
+// Converts an operand B of `columns` columns in `k_tiles` into operand A with these columns as rows: for each two tiles of columns, by k
+// tile, the high parts of all lanes and then the low ones, 16 bytes for each lane.
 static void turn_to_rows(char *place, int columns, int k_tiles, int parts)
 {
     const size_t piece = (size_t)(8 * parts), half = (size_t)k_tiles * 32 * piece;
     char *pair = malloc(2 * half);
-    if (!pair) { // not a number: no energy will come out
+    if (!pair) { // NaN: energies will not be finite
         memset(place, 0xff, half * (size_t)(columns / 8));
         return;
     }
@@ -67,7 +67,7 @@ static void turn_to_rows(char *place, int columns, int k_tiles, int parts)
         for (int k = 0; k < k_tiles; k++)
             for (int lane = 0; lane < 32; lane++)
                 for (int part = 0; part < parts; part++)
-                    for (int word = 0; word < 4; word++) // of the even tile, of the odd one, and both of the next k
+                    for (int word = 0; word < 4; word++) // even tile, odd tile, and both of the next k
                         memcpy(place + (((size_t)k * parts + part) * 32 + lane) * 16 + 4 * word,
                                pair + word % 2 * half + ((size_t)k * 32 + lane) * piece + 8 * part + word / 2 * 4, 4);
     }
@@ -88,8 +88,8 @@ static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, i
     return device;
 }
 
-// Coefficients of W(d) = [A | b] ψ(d), column by column and interval by interval: the polynomial through `n` Chebyshev
-// points in a variable from −1/range to 1/range, which makes them normal numbers in halves for any weights of common size.
+// Coefficients of W(d) = [A | b] ψ(d) by column and interval: the polynomial through `n` Chebyshev points in a variable from −1/range to
+// 1/range, for which they are normal numbers in halves with weights of usual size.
 static double *fit_filter(const painn_parameters *parameters, const painn_layer *layer,
                           void (*radial)(const painn_parameters *, double, double *, double *), int n)
 {
@@ -129,7 +129,7 @@ static double *fit_filter(const painn_parameters *parameters, const painn_layer 
     return a;
 }
 
-// The fitted polynomials of degree n − 1 at a new place of `bytes`, or numbers that are none, so that no energy will come out.
+// Fits polynomials of degree n − 1 for a table of `bytes`; without memory the table becomes NaN, so that energies are not finite.
 static char *take_table(packer *p, size_t bytes, const painn_parameters *parameters, const painn_layer *layer,
                         void (*radial)(const painn_parameters *, double, double *, double *), int n, const void **device_out,
                         double **fitted_out)
@@ -153,7 +153,7 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
             int block = f / F, feature = f % F, slice = feature / PAINN_GPU_SLICE, in_slice = feature % PAINN_GPU_SLICE;
             size_t entry = ((size_t)slice * T + i) * 3 + block;
             if (exact) {
-                // Of a lane's two features the first stands in the first eight places: with c3 of both, and the other with c4.
+                // The first of a lane's two features is in the first eight places, with c3 of both; the second with c4.
                 float *pair = (float *)(void *)place + (entry * PAINN_GPU_SLICE + in_slice / 2) * 4,
                       *to = pair + in_slice % 2 * 32;
                 for (int k = 0; k < 3; k++) to[k] = (float)from[k];
@@ -180,7 +180,7 @@ static void pack_values(packer *p, const painn_parameters *parameters, const pai
             float *to = (float *)(void *)entry + (block * 8 + lane) * 4 + 2 * second;
             uint16_t *halves =
                 (uint16_t *)(void *)(entry + 3 * 8 * 16) + (block < 2 ? lane * 8 + block * 4 : 8 * 8 + lane * 4) + second;
-            // What rounding takes from t² and t³ comes back to 1 and t, as Chebyshev polynomials have them: t² is at most `square`.
+            // Rounding errors of the t² and t³ terms are added to the terms 1 and t, by Chebyshev expansion: t² is at most `square`.
             const double square = 1.0 / PAINN_GPU_TABLE_RANGE / PAINN_GPU_TABLE_RANGE;
             double lost[2];
             for (int k = 0; k < 2; k++) {
@@ -193,8 +193,8 @@ static void pack_values(packer *p, const painn_parameters *parameters, const pai
     free(a);
 }
 
-// Message input x (blocks q, R) of layer 0: its q is the element's embedding, so x is a function of the element. Behind the last
-// element there are zeros.
+// Message input x (blocks q, R) of layer 0: its q is the element's embedding, so x is a function of the element. An entry of zeros follows
+// the last element.
 static const float *pack_x0(packer *p, const painn_parameters *parameters, int n_species)
 {
     int F = parameters->n_features;
@@ -220,7 +220,7 @@ static const float *pack_x0(packer *p, const painn_parameters *parameters, int n
     return device;
 }
 
-// ---- products of the kernel of all layers, in their order -------------------------------------------------------------------
+// ---- products of the fused layers, in their order ---------------------------------------------------------------------------
 
 typedef struct product_table {
     painn_gpu_product *at; // NULL: only counted
@@ -228,7 +228,7 @@ typedef struct product_table {
     int n, piece_bytes, next_slot, owner[PAINN_GPU_RING_SLOTS];
 } product_table;
 
-// `weights`: k_tiles of k, in column blocks of F, in `order`; the ring has them as operand A, a product's in a row.
+// `weights`: k_tiles of k, in column blocks of F, in `order`; in the ring buffer they are operand A, contiguous for each product.
 static painn_gpu_product *add_product(product_table *t, const void *weights, int k_tiles, int blocks, const int *order, int early,
                                       int operand, int warps, int parts)
 {
@@ -309,8 +309,8 @@ static float largest(const float *values, size_t n, float so_far)
     return so_far;
 }
 
-// The power of two that brings the largest weight of all products near 2¹⁰: far from overflow, and the low halves of
-// all but the smallest weights stay normal numbers.
+// The power of two that brings the largest weight of all products near 2¹⁰: far from overflow, and the low halves of all but the smallest
+// weights stay normal numbers.
 static double weight_scale(const painn_parameters *parameters)
 {
     size_t FF = (size_t)parameters->n_features * parameters->n_features;
@@ -377,9 +377,10 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
         to->c1 = pack_floats(&p, from->c1, F);
         to->c2 = pack_floats(&p, from->c2, 3 * F);
     }
-    step->embedding = pack_floats(&p, parameters->embedding, (size_t)parameters->n_species * F); // a slice is 16 in a row already
+    step->embedding =
+        pack_floats(&p, parameters->embedding, (size_t)parameters->n_species * F); // slices of 16 are contiguous already
     step->x0 = pack_x0(&p, parameters, step->gpu.neighbors.n_species);
-    // The same again as operand A, in the same order: everything at one distance.
+    // A second copy as operand A, in the same order, at one common distance.
     painn_gpu_step turned = *step;
     p.rows = 1;
     pack_matrices(&p, parameters, &turned);
@@ -413,7 +414,7 @@ size_t painn_gpu_arena(painn_gpu_step *step, void *base)
     const void *at;
 #define PLACE(field, bytes) (take(&p, bytes, &at), step->field = (void *)(uintptr_t)at)
     PLACE(q, n * F * real);
-    // Of what edges gather there is an atom more, which stays zero: that of an edge that is none.
+    // Arrays that edges gather have one more atom, which stays zero: for lanes without an edge.
     for (int l = 1; l < step->n_layers; l++) PLACE(state[l], (n + 1) * 6 * F * real);
     PLACE(prime, n * 4 * F * real);
     PLACE(adjoint, 2 * (n + 1) * 4 * F * real);

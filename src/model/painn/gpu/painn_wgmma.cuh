@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT
-// painn_wgmma.cuh: the same as painn_node.cuh, for many atoms of 128 features on Hopper; the equations are there.
+// painn_wgmma.cuh: the kernels of painn_node.cuh for 128 features on Hopper, by wgmma; the equations are there.
 //
-// A block has a tile of 8 NT atoms for itself and goes with it through the whole chain. Products stand the other way round:
-// rows are features, so the weights are operand A and go from L2 straight into registers, where a ring of RING steps of them is
-// kept on its way, across the products and what stands between them; columns are atoms (and components), operand B, in
-// shared memory, written by the warps that computed them. So each weight is read once by a block, and each of its 8 warps
-// has 16 features of all products: what stands between two products is in its registers, or in the part of shared memory
-// that no other thread looks at (the stash). What an update saves for the way back is laid out for the thread that saved it,
-// and comes back by bulk copies. Code is run once by each warp and comes from L2 as weights do: few instructions, no branches, and
-// what a product does not need (stores, the next product's other operands) beside it.
+// A block takes a tile of 8 NT atoms through the whole chain. Products are transposed: rows are features, so the weights are operand A and
+// are loaded from L2 straight into registers, by a ring of RING steps in flight, across products and the work between them; columns are
+// atoms (and components), operand B, in shared memory, written by the warps that computed them. So each weight is read once by a block,
+// and each of its 8 warps has 16 features of all products: values between two products stay in its registers, or in a part of shared
+// memory private to each thread (the stash). Values that an update saves for the backward pass are laid out for the thread that saved
+// them, and return by bulk copies. Each warp executes the code once and it comes from L2 as weights do: few instructions, no branches, and
+// work that a product does not need (stores, the next product's other operands) overlaps with it.
 #ifndef PAINN_WGMMA_CUH
 #define PAINN_WGMMA_CUH
 
 #include "painn_wgmma_node.cuh"
 
-// Update of layer l up to q'' in R3 as an operand. V and B go to the stash if `last`, else to memory, and μ'' to the stash, 1 to 3.
+// Update of layer l up to q'' in R3 as an operand. V and B go to the stash if `last`, else to memory; μ'' to the stash, 1 to 3.
 template <typename S, wgmma_kind kind>
 static __device__ __forceinline__ bool wgmma_update(wgmma_node<S, kind> &n, float4 (&q_out)[S::NT], float4 (&g_out)[S::NT],
                                                     float4 (&yt_out)[S::NT], float4 (&ymu_out)[S::NT])
@@ -49,7 +48,7 @@ static __device__ __forceinline__ bool wgmma_update(wgmma_node<S, kind> &n, floa
         const float2 c1 = n.bias(w.c1, 0);
         float4 g[NT];
         n.template multiply<2 * S::KF>(g, S::R1, O::M1, [&](int i) {
-            // n, the second half of k, while the first is multiplied.
+            // n, the second half of k, is computed while the first half is multiplied.
             if (i < NT) {
                 float4 square = splat(n.epsilon), t = splat(0);
 #pragma unroll
@@ -166,7 +165,7 @@ template <typename S> static __device__ __forceinline__ void wgmma_readout(wgmma
         const bool works = n.warp < S::WARPS / 2;
         const float2 zero = make_float2(0, 0), o1 = works ? n.bias(step.o1, 0) : zero, o2 = works ? n.bias(step.O2, 0) : zero;
         const bool failed = step.gpu.report->flags != 0;
-        float2 owned[4]; // a ghost has no energy of its own: nothing flows back from it
+        float2 owned[4]; // a ghost has no energy of its own: its adjoint is zero
 #pragma unroll
         for (int j = 0; j < NT; j++) {
             const int atom = n.first + 8 * j + 2 * (n.lane % 4);
@@ -185,7 +184,7 @@ template <typename S> static __device__ __forceinline__ void wgmma_readout(wgmma
             for (int j = 0; j < NT; j++)
                 n.put(S::R2, NT, 0, j, slopes[j] * o4 * make_float4(owned[j].x, owned[j].y, owned[j].x, owned[j].y));
         }
-        // Sums over the warp's 8 even and 8 odd features: lanes hand on what the other goes on with.
+        // Sums over the warp's 8 even and 8 odd features: each lane passes on the values that another lane continues with.
         const bool odd = n.lane & 16, upper = n.lane & 8, second = n.lane & 4;
         float2 e[4];
 #pragma unroll
@@ -210,7 +209,7 @@ template <typename S> static __device__ __forceinline__ void wgmma_readout(wgmma
         const int column = 2 * upper + second;
         if (works && column < NT) {
             const float2 own = upper ? (second ? owned[3] : owned[2]) : (second ? owned[1] : owned[0]);
-            // Who does not wait for the report sees from the energies that the step went wrong.
+            // A caller that does not wait for the report sees from the energies that the step failed.
             const float2 v = failed ? make_float2(nanf(""), nanf("")) : make_float2(all.x * own.x, all.y * own.y);
             const int atom = n.first + 8 * column + 2 * (n.lane % 4);
             *(float2 *)(step.raw_energy + (size_t)(2 * n.warp + odd) * step.gpu.neighbors.atom_capacity + atom) = v;
@@ -223,7 +222,7 @@ template <typename S> static __device__ __forceinline__ void wgmma_readout(wgmma
     for (int j = 0; j < NT; j++) q_bar[j] = sum[0][j];
 }
 
-// t, and ȳ^μ as an operand, of one j.
+// For one j: t, and ȳ^μ as an operand.
 template <typename S>
 static __device__ __forceinline__ void wgmma_gate(wgmma_node<S, WGMMA_BACK> &n, int j, float4 &t,
                                                   const float4 (&mu_bar)[3][S::NT])
@@ -330,7 +329,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_back_kernel(const 
     wgmma_node<S, WGMMA_BACK> n(step, l, shared);
     n.fetch_first();
     const int n_atoms = step.gpu.call->n_atoms;
-    // What the way forward left is in memory since the kernel before the last one, at least: it may set out before the adjoints are there.
+    // Values saved by the forward pass are complete since the kernel before the previous one at least: request them before the adjoints.
     if (n.first < n_atoms && threadIdx.x == 0) n.recall(l, l - 1);
     begin_stage(step.gpu, stage_edges(step.n_layers, l) + 1);
     if (n.first >= n_atoms) return;
@@ -344,7 +343,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1) wgmma_back_kernel(const 
     for (int j = 0; j < NT; j++) n.put(0, NT, 0, j, x_bar[0][j]);
     n.publish();
     n.template multiply<3 * S::KF>(sum, 0, O::W2T, [&](int i) {
-        // The next of x̄ while one is multiplied; μ̄ is wanted by the product after this one.
+        // Stores the next part of x̄ while one is multiplied; μ̄ is needed by the product after this one.
         const int b = i / (S::KF / 2) + 1, j = i % (S::KF / 2);
         if (b < 3) {
             if (j < NT) n.put(0, NT, b, j, x_bar[b][j]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_wgmma_node.cuh: a tile of the kernels of painn_wgmma.cuh: its shape, the order and the way of weights, products, operands,
- * values of a thread and what an update saves. */
+/* painn_wgmma_node.cuh: a tile of the kernels of painn_wgmma.cuh: its shape, order and transport of weights, products, operands, values of
+ * a thread, and values that an update saves. */
 #ifndef PAINN_WGMMA_NODE_CUH
 #define PAINN_WGMMA_NODE_CUH
 
@@ -23,7 +23,7 @@ template <int NT_, typename Numbers_> struct wgmma_shape {
     static const int KEPT = STASH + 6 * FLOATS, GATES = KEPT + (Numbers::PARTS == 2 ? 1 : 4) * FLOATS, BYTES = GATES + 64;
 };
 
-// Where a product's weights stand in the order in which a kernel reads them, in steps of 16 of k for 128 rows.
+// Order of a kernel's weights, in steps of 16 of k for 128 rows: first step of each product.
 enum wgmma_kind { WGMMA_UPDATE, WGMMA_LAST, WGMMA_BACK };
 template <wgmma_kind kind> struct wgmma_order;
 template <> struct wgmma_order<WGMMA_UPDATE> {
@@ -38,12 +38,12 @@ template <> struct wgmma_order<WGMMA_BACK> {
 
 template <typename S, wgmma_kind kind> struct wgmma_node : activations {
     typedef typename S::Numbers Numbers;
-    const int l; // of the kernel
+    const int l; // layer of the kernel
     char *shared;
     uint4 ring[S::RING][Numbers::PARTS]; // high, low
     int lane, warp, first;
     uint64_t policy;
-    float unit, epsilon; // of the step, in registers: from constant memory each use would be an instruction more
+    float unit, epsilon; // pinned in registers: from constant memory each use would cost an instruction
 
     __device__ __forceinline__ wgmma_node(const painn_gpu_step &s, int layer, uint4 *shared_memory)
         : activations(s), l(layer), policy(policy_of_weights()), unit(pin_in_register(s.weight_unit)),
@@ -56,7 +56,7 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
     }
 
     // ---- weights
-    // k tile k of output block `block` (F features) of a matrix of k_tiles. Warps beyond those with rows take the first ones' again.
+    // Loads k tile k of output block `block` (F features) of a matrix of k_tiles. Warps without rows load those of the first warps.
     __device__ __forceinline__ void load(const void *matrix, int k_tiles, int block, int k, uint4 (&to)[Numbers::PARTS],
                                          int warps = S::WARPS) const
     {
@@ -66,7 +66,7 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
 #pragma unroll
         for (int part = 0; part < Numbers::PARTS; part++) load_weights(to[part], (const uint4 *)at + 32 * part, policy);
     }
-    // Starts step s of the kernel's weights on its way.
+    // Requests step s of the kernel's weights.
     __device__ __forceinline__ void fetch(int s)
     {
         uint4(&to)[Numbers::PARTS] = ring[s % S::RING];
@@ -97,8 +97,8 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
             return load(step.O1t, 4, 0, s - O::O1T, to);
         }
     }
-    // Before that: all weights of the kernel into L2, a part by each block. Between two kernels that read them more has passed
-    // through it than it holds.
+    // Prefetches all weights of the kernel into L2, a part by each block: between two kernels that read them, more data than L2 holds has
+    // passed through it.
     __device__ __forceinline__ void prefetch(const void *matrix, int k_tiles, int blocks) const
     {
         const int bytes = k_tiles * blocks * S::WARPS * 32 * Numbers::PARTS * 16;
@@ -149,8 +149,8 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
             multiply_part(sum, a[Numbers::PARTS - 1], b, true);
         }
     }
-    // Behind the products of steps s − 1 and s, of a product from step s0 on: when those before them are done, what they read from
-    // the ring may make room.
+    // After the products of steps s − 1 and s, of a product that begins at step s0: when earlier ones are complete, their ring entries are
+    // refilled.
     __device__ __forceinline__ void turn_ring(int s0, int s)
     {
         wgmma_commit();
@@ -165,7 +165,7 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
         fetch(s0 + steps - 2 + S::RING);
         fetch(s0 + steps - 1 + S::RING);
     }
-    // V and B, sum[0] and [1]: K tiles of k of the operand at byte `from` with three times NT columns, from step `s0` on.
+    // V and B, sum[0] and [1]: K tiles of k of the operand at byte `from` with 3 NT columns, from step `s0` on.
     template <int K, typename Function>
     __device__ __forceinline__ void multiply_both(float4 (&sum)[2][3 * S::NT], int from, int s0, Function beside)
     {
@@ -185,8 +185,8 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
         finish(sum[0]);
         finish(sum[1]);
     }
-    // The same of one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, of a short product up to NT − 1, is done while products run:
-    // stores above all, of which a multiprocessor gets rid at 32 bytes a clock.
+    // The same for one block of F rows. `beside(i)`, i = 0 … K / 2 − 1, for a short product up to NT − 1, runs while products are in
+    // flight: mainly stores, which a multiprocessor writes at 32 bytes per clock.
     template <int K, int J> __device__ __forceinline__ void multiply(float4 (&sum)[J], int from, int s0)
     {
         multiply<K>(sum, from, s0, [](int) {});
@@ -203,7 +203,7 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
             const uint4(&a)[Numbers::PARTS] = ring[(s0 + k) % S::RING];
             if (k % 2 == 0) wgmma_begin();
             if constexpr (BOTH) {
-                // High and low parts of B side by side: two products instead of three, low times low for nothing.
+                // High and low parts of B together: two products instead of three; low × low costs nothing more.
                 multiply_part(both, a[0], b, k > 0);
                 multiply_part(both, a[1], b, true);
             } else {
@@ -232,7 +232,7 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
 #pragma unroll
         for (int j = 0; j < J; j++) sum[j] = sum[j] * splat(unit);
     }
-    // Rows of this warp in F features of an operand with 8 `columns` columns, columns 8 c …; `block`: which F features.
+    // Stores this warp's rows of F features into an operand with 8 `columns` columns, columns 8 c …; `block`: which F features.
     __device__ __forceinline__ void put(int to, int columns, int block, int c, float4 v) const
     {
         const int part = columns * 128, k8 = part * Numbers::PARTS;
@@ -253,8 +253,8 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
         __syncthreads();
     }
 
-    // ---- values of a thread: features 16 warp + 2 g (x, y) and the next (z, w) of atoms 8 j + 2 t (x, z) and the next (y, w):
-    // weights' rows and k are stored so that row g of a product is feature 2 g, row g + 8 the next
+    // ---- values of a thread: features 16 warp + 2 g (x, y) and the next (z, w) of atoms 8 j + 2 t (x, z) and the next (y, w): weights'
+    // rows and k are permuted so that row g of a product is feature 2 g, row g + 8 the next
     template <int C> __device__ __forceinline__ float4 read(const float *array, int j, int c) const
     {
         const float *at = array + ((size_t)((first + 8 * j + 2 * (lane % 4)) * S::KF + warp) * C + c) * 16 + lane / 4 * 2;
@@ -301,12 +301,12 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
         return (float4 *)step.saved + (layer * tiles + blockIdx.x) * TILE + threadIdx.x +
                (size_t)((quantity * S::NT + j) * S::THREADS);
     }
-    // Gate 0: h has come back, kept(3); gate 1: V and B, the stash, and g, y^μ, y^t, kept(0 … 2).
+    // mbarrier 0: h has returned, kept(3); mbarrier 1: V and B, the stash, and g, y^μ, y^t, kept(0 … 2).
     __device__ __forceinline__ uint64_t *returned(int which) const
     {
         return (uint64_t *)(shared + S::GATES) + which;
     }
-    // By one thread, before the first barrier.
+    // Requests saved values. By one thread, before the first barrier.
     __device__ __forceinline__ void recall(int network, int update) const
     {
         mbarrier_init(returned(0), 1);
@@ -318,7 +318,7 @@ template <typename S, wgmma_kind kind> struct wgmma_node : activations {
         bulk_copy(&stash(0, 0), saved(update, 0, 0), 6 * S::FLOATS, returned(1));
         bulk_copy(&kept(0, 0), saved(update, 6, 0), 3 * S::FLOATS, returned(1));
     }
-    // Four more; three of them, if operands are split, where no operand is until the product with Uᵀ.
+    // Four more quantities; with split operands three of them are stored where no operand is until the product with Uᵀ.
     __device__ __forceinline__ float4 &kept(int quantity, int j) const
     {
         const int at = Numbers::PARTS == 1 ? S::KEPT + quantity * S::FLOATS

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_wgmma_product.cuh: products of four warps (wgmma.cuh) whose rows are features: weights are operand A, in
- * registers, atoms are columns, operand B, in shared memory and there as their own warps' sums leave them: two atoms of a
- * feature side by side. A thread's sums d[j] are rows 16 warp + g and that + 8 of atoms 8 j + 2 t and the next; as weights are
- * packed these rows are features 16 warp + 2 g and the next. */
+/* painn_wgmma_product.cuh: products of four warps (wgmma.cuh) whose rows are features: weights are operand A, in registers; atoms are
+ * columns, operand B, in shared memory in the layout of the warps' sums: two atoms of a feature adjacent. A thread's sums d[j] are rows
+ * 16 warp + g and that + 8 of atoms 8 j + 2 t and the next; as weights are packed these rows are features 16 warp + 2 g and the next. */
 #ifndef PAINN_WGMMA_PRODUCT_CUH
 #define PAINN_WGMMA_PRODUCT_CUH
 
 #include "gpu/ptx/wgmma.cuh"
 
 #ifndef MLFF_EMULATE
-/* What was stored to shared memory is seen by products behind the next barrier. */
+/* Makes stores to shared memory visible to products after the next barrier. */
 static __device__ __forceinline__ void operand_fence()
 {
 #if WGMMA_HERE
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-/* Weights stay in L2 while what is read once passes through it. */
+/* Cache policy: weights stay in L2 while data that is read once passes through it. */
 static __device__ __forceinline__ uint64_t policy_of_weights()
 {
     uint64_t policy = 0;
@@ -25,7 +24,7 @@ static __device__ __forceinline__ uint64_t policy_of_weights()
 #endif
     return policy;
 }
-/* Stays where it stands: a ring is of no use if the compiler loads only where it needs. */
+/* A load that stays in program order: a ring is useless if the compiler sinks the loads to their uses. */
 static __device__ __forceinline__ void load_weights(uint4 &v, const uint4 *at, uint64_t policy)
 {
 #if WGMMA_HERE
@@ -40,8 +39,8 @@ static __device__ __forceinline__ void prefetch_to_l2(const void *at)
     asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(at));
 #endif
 }
-/* A warp's pieces of 8 of k × 8 columns: the first of two, and 8 of k, `k8` bytes, further on the second; low parts `part` bytes
- * further. A piece's row is 16 bytes, whose words are with four lanes in turn. */
+/* Stores a warp's pieces of 8 of k × 8 columns: one, and `k8` bytes further the next 8 of k; low parts `part` bytes further. A row of a
+ * piece is 16 bytes, from four lanes. */
 static __device__ __forceinline__ void store_pieces(char *at, int lane, int k8, int part, uint2 high, uint2 low)
 {
 #if WGMMA_HERE
@@ -58,7 +57,7 @@ static __device__ __forceinline__ void store_pieces(char *at, int lane, int k8, 
     asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(v.x), "r"(v.y) : "memory");
 #endif
 }
-/* Operand B of 16 of k: blocks of 8 of k × 8 columns, 16 bytes (8 columns) each of k; bytes from 8 of k to the next. */
+/* Operand B of 16 of k: blocks of 8 of k × 8 columns, 16 bytes (8 columns) for each k; k_stride: bytes to the next 8 of k. */
 typedef uint64_t row_operand;
 static __device__ __forceinline__ row_operand row_operand_at(const void *shared, int k_stride)
 {
@@ -70,8 +69,8 @@ static __device__ __forceinline__ row_operand row_operand_after(row_operand b, i
     return b + (row_operand)(bytes >> 4);
 }
 #if WGMMA_HERE
-/* The first product of a sum has it as output only. Were it an input too, of no value yet, the compiler would give it the
- * registers of another sum, and whoever still wants that one gets this one (nvcc 13.0: the readout's q̄). */
+/* The first product of a sum has it as output only. With an undefined input the compiler may assign it the registers of another sum that
+ * is still in use (nvcc 13.0: the readout's q̄). */
 #define ROWS_D(io, i) io(d[i].x), io(d[i].y), io(d[i].z), io(d[i].w)
 #define ROWS_D1(io) ROWS_D(io, 0)
 #define ROWS_D2(io) ROWS_D1(io), ROWS_D(io, 1)
@@ -125,7 +124,7 @@ ROWS_PRODUCTS(48, 6, 24)
 ROWS_PRODUCTS(64, 8, 32)
 ROWS_PRODUCTS(72, 9, 36)
 ROWS_PRODUCTS(96, 12, 48)
-/* Behind a wait: what is done with the sums stays behind it. */
+/* After a wait: keeps uses of the sums behind it. */
 template <int J> static __device__ __forceinline__ void operand_settle(float4 (&d)[J])
 {
 #pragma unroll
