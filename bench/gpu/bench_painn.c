@@ -2,10 +2,10 @@
 // bench_painn.c: PaiNN on the GPU against the float64 reference (force error) and the clock.
 //
 // For each case of the goals and each precision: error of energy, forces and virial; device time of a step by events, with
-// pairs handed in on the device and with the neighbor list made in the step; wall time of a call with host arrays.
-// With --lists, steps of large systems by how their neighbors are found. Medians. One JSON object a line on standard
+// pairs given on the device and with neighbors searched in the step; wall time of a call with host arrays.
+// With --lists, steps of large systems by how neighbors are found. Medians. One JSON object a line on standard
 // output. Usage: bench_painn [--calls N] [--case NAME] [--precision NAME] [--no-check] [--lists] [--dynamics STEPS]
-// [--model FILE] [--system NAME --atoms N [--copies K]] (that case alone)
+// [--model FILE] [--system NAME --atoms N [--copies K]] (only that case)
 #include <math.h>
 
 #include "model/painn/painn.h"
@@ -73,7 +73,7 @@ static void build(const bench_case *c, problem *p)
                             .periodic = p->periodic};
 }
 
-// What float64 says of a case, on the CPU.
+// Results of a case in float64 on the CPU.
 typedef struct expected {
     double *energies, *forces, *virials;
 } expected;
@@ -113,7 +113,7 @@ static void errors(const expected *e, const problem *p, const mlff_results *got,
     *virial = vd / vm;
 }
 
-// `reference` may be NULL: errors are not looked at.
+// `reference` may be NULL: errors are not computed.
 static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, problem p, const expected *reference,
                 int precision, int calls)
 {
@@ -135,7 +135,7 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
     }
     double host_ns = time_host(gpu, e, &p.batch, &plain, calls);
 
-    // On the device, pairs handed in.
+    // On the device, with given pairs.
     mlff_neighbors *list;
     mlff_pairs pairs;
     must(mlff_neighbors_create(model->cutoff, 0.0, &list), "list");
@@ -198,7 +198,7 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
     gpu->destroy(e);
 }
 
-// Steps of a large system by how neighbors are found: all pairs looked at, candidates kept, candidates made in each step.
+// Steps of a large system by how neighbors are found: all pairs, Verlet list kept, Verlet list rebuilt in each step.
 static void run_lists(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls)
 {
     static const char *const ways[] = {"bins=0", "bins=1", "bins=2"}, *const names[] = {"all_pairs", "kept", "anew"};
@@ -243,7 +243,7 @@ static void run_lists(const mlff_model *model, const device_plugin *gpu, const b
     fflush(stdout);
 }
 
-// Steps per second of dynamics that stay on the GPU, lists made in each step; energy drift of the run.
+// Steps per second of dynamics that stay on the GPU, neighbors searched in each step; energy drift of the run.
 static void run_dynamics(const mlff_model *model, const device_plugin *gpu, const char *name, int n_atoms, int n_steps)
 {
     mlff_system *system;

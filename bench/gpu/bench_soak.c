@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // bench_soak.c: a long NVE run of a small molecule: steps a second, memory from beginning to end, buffers that grew, and the
-// drift of the total energy, with its error, to be laid beside the same run in float64 on the CPU. One JSON object.
+// drift of the total energy, with its error, for comparison with the same run in float64 on the CPU. One JSON object.
 //
 //   bench_soak [--steps N] [--device cuda|cpu] [--precision float32|float64] [--model FILE] [--system NAME] [--timestep FS]
 //

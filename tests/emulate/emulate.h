@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* emulate.h: how a test asks the emulated GPU what was done with it, and makes it fail. The functions are found by dlsym in
- * libmlff_cuda_emulated.so. What is settled when the plugin is opened comes from the environment:
+ * libmlff_cuda_emulated.so. Settings read when the plugin is opened are environment variables:
  *
  *   MLFF_EMULATE_DEVICES=1         GPUs the machine has; 0: the driver sees none
- *   MLFF_EMULATE_DRIVER=12080      CUDA version of the driver; 0: there is no driver
+ *   MLFF_EMULATE_DRIVER=12080      CUDA version of the driver; 0: no driver
  *   MLFF_EMULATE_CAPABILITY=9.0    with it the shared memory of a block, and clusters from 9.0 on
  *   MLFF_EMULATE_MEMORY=1073741824 bytes of each GPU
  *   MLFF_EMULATE_FAIL=[function:]nth[:error]    as emulate_fail; without an error the GPU is lost (719)
@@ -21,16 +21,17 @@ extern "C" {
 #endif
 
 typedef struct emulate_counts {
-    int64_t calls, allocations, captures, launches, graph_launches, copies;         /* since the plugin was opened */
-    int64_t blocks, block_bytes, host_blocks, streams, events, graphs, executables; /* there now; graphs: not yet destroyed */
+    int64_t calls, allocations, captures, launches, graph_launches, copies; /* since the plugin was opened */
+    int64_t blocks, block_bytes, host_blocks, streams, events, graphs,
+        executables; /* that exist now; graphs: not yet destroyed */
 } emulate_counts;
 
-/* What there is, and has been. */
+/* Objects that exist, and counts so far. */
 typedef void (*emulate_counts_function)(emulate_counts *counts_out); /* emulate_counts_get */
 /* Call number `nth` from now (1: the next) of `function` (NULL: of any) answers `error`. An error that loses the GPU (700,
  * 714, 719, 214) stays until emulate_mend. nth 0: no failure is planned. */
 typedef void (*emulate_fail_function)(const char *function, int64_t nth, int error); /* emulate_fail */
-/* The GPU is as new; what it held is still there. Answers whether a planned failure came. */
+/* Resets errors of the GPU; its memory is kept. Returns whether a planned failure occurred. */
 typedef int (*emulate_mend_function)(void); /* emulate_mend */
 
 #ifdef __cplusplus

@@ -39,7 +39,7 @@ void run(int blocks, int threads, size_t shared_bytes, int cluster, int together
     body_of_all = &body;
     std::vector<fiber> all((size_t)together * threads);
     fibers = &all;
-    static std::vector<char *> &stacks = *new std::vector<char *>; // kept for the launches to come, to the very end
+    static std::vector<char *> &stacks = *new std::vector<char *>; // kept for later launches, never freed
     while (stacks.size() < all.size()) stacks.push_back((char *)aligned_alloc(64, STACK_BYTES));
     for (int first = 0; first < blocks; first += together) {
         std::vector<barrier_state> barriers((size_t)together * 16), of_clusters((size_t)together / cluster);

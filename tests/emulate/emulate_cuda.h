@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* emulate_cuda.h: enough of CUDA C++ to run the project's kernels on a CPU, thread by thread, where there is no GPU.
  *
- * Each CUDA thread is a fiber; blocks of a cluster run together, clusters one after the other (all together where asked for). A barrier, a shuffle or
- * a tensor-core product suspends a fiber until all that take part have come. Not fast, but every index, barrier and
+ * Each CUDA thread is a fiber; blocks of a cluster run together, clusters one after the other (all together for cooperative launches). A barrier, a shuffle or
+ * a tensor-core product suspends a fiber until all participants have arrived. Not fast, but every index, barrier and
  * sum of the real source is exercised, under the sanitizers too. Stands before each kernel source, with MLFF_EMULATE. */
 #ifndef EMULATE_CUDA_H
 #define EMULATE_CUDA_H
@@ -292,7 +292,7 @@ template <int C> static inline int cluster_rank()
 {
     return C > 1 ? emulate::self().block % C : 0;
 }
-/* A mailbox holds the bytes still to come. */
+/* An mbarrier for one use holds the bytes still expected. */
 static inline void mbarrier_init_bytes(uint64_t *mbarrier, int bytes)
 {
     *mbarrier = (uint64_t)bytes;
@@ -335,7 +335,7 @@ template <typename T> static inline void store_async(cluster_base peer, uint32_t
     int left = 0;
     const int n = emulate::self().block_threads;
     while (left < n && (*emulate::fibers)[peer.first + left].done) left++;
-    if (left == n) abort(); /* nobody is there any more */
+    if (left == n) abort(); /* the block has exited */
     *(T *)(peer.shared + offset) = v;
     uint64_t *bytes = (uint64_t *)(peer.shared + mbarrier);
     if (*bytes < sizeof v) abort(); /* more than was expected */
@@ -442,7 +442,7 @@ static inline void tf32_mma(float (&d)[4], const uint32_t (&a)[4], const uint32_
 /* ---- of wgmma.cuh */
 #define WGMMA_HERE 1
 
-/* A gate: bytes still to come, arrivals still to come (from bit 32), how many an opening takes (48), parity (63). */
+/* An mbarrier with phases: bytes still expected, arrivals still expected (from bit 32), arrivals of a phase (48), parity (63). */
 static inline void emulate_mbarrier_change(uint64_t *mbarrier, int64_t bytes, int arrivals)
 {
     const uint64_t old = *mbarrier, whole = old >> 48 & 0x7fff;

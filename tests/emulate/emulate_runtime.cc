@@ -3,9 +3,9 @@
 //
 // Device memory is counted host memory. A stream is a queue whose work is done when somebody waits for it, so that a wait
 // that is missing shows. The default stream is one of them: a cudaMemset, a cudaMemcpy inside the device or from memory that is
-// not page-locked may return before its bytes are there, and other streams do not wait for it. Kernels of the default stream
+// not page-locked may return before its bytes have arrived, and other streams do not wait for it. Kernels of the default stream
 // run at once. A capture is a list of that work with its parameters, in the
-// order in which it was asked for. Calls that CUDA refuses are refused here: a range outside of every block, a fork that
+// order of the calls. Calls that CUDA refuses are refused here: a range outside of every block, a fork that
 // is not joined, an allocation during a capture, more shared memory than a kernel was granted.
 #include <cstdint>
 #include <cstdio>
@@ -137,7 +137,7 @@ void read_failure()
     colon = strchr(number, ':');
     plan_failure(function.c_str(), strtoll(number, NULL, 10), colon ? atoi(colon + 1) : cudaErrorLaunchFailure);
 }
-// Every call begins here.
+// Every call of the runtime starts with this.
 cudaError_t enter(const char *function)
 {
     static bool read = (read_failure(), true);
@@ -369,7 +369,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int index)
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr, int index)
 {
     ENTER;
-    *value = 1000000; // kHz: clocks are all we are asked for
+    *value = 1000000; // kHz: the plugin asks for clocks only
     return legal_index(index) ? cudaSuccess : answer(cudaErrorInvalidDevice);
 }
 
@@ -457,7 +457,7 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
         emulate::clock_ns += LAUNCH_NS;
         memmove(to, from, bytes);
     });
-    // To pageable memory: there on return.
+    // To pageable memory: complete on return.
     if (error == cudaSuccess && !captured && !block_of(to, bytes)) drain(real(stream), real(stream)->asked);
     return error;
 }
@@ -573,7 +573,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         event->stream->joined = event->sequence;
         return cudaSuccess;
     }
-    if (event->capture) { // the stream is drawn into the capture
+    if (event->capture) { // the stream joins the capture
         stream->capture = event->capture;
         stream->captured = stream->joined = 0;
         return cudaSuccess;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ANI on a GPU, real or emulated, against the float64 reference: elements, cells, contacts, ragged batches, members, batches on the device,
-// handed-in pairs with and without their reverses, repeatability, flat memory, stages. Says so and passes where there is no GPU.
-// Tolerance: 2e-5 of the rms force, as the goals; one structure alone and in a batch agree to 5e-6 (sums in another order).
+// given pairs with and without their reverses, repeatability, flat memory, stages. Skipped with a message where there is no GPU.
+// Tolerance: 2e-5 of the rms force, as the goals; a structure by itself and in a batch agree to 5e-6 (sums in another order).
 #include "ani_support.h"
 #include "gpu_support.h"
 

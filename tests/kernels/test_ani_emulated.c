@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ANI's GPU kernels, run thread by thread on the CPU (emulate_cuda.h), against the float64 reference: every shape of tile
-// and cluster; self-images, slabs, ghosts, ragged batches, handed-in pairs, absent species, members. No GPU is needed.
+// and cluster; self-images, slabs, ghosts, ragged batches, given pairs, absent species, members. No GPU is needed.
 // Tolerance: 2e-5 of the rms force, as the goals: float32 sums, and powers whose relative error is some 20 roundings;
 // energies 1e-6 of the atoms' sum.
 #include "ani_support.h"
@@ -10,7 +10,7 @@
 typedef struct shape {
     const char *name;
     int tile, cluster, n_parts, n_multiprocessors; // few of these: an atom's AEV has one warp
-    int small, fused_search, wgmma;                // wide: blocks of ani_wgmma.cu
+    int small, fused_search, wgmma;                // wgmma: blocks of ani_wgmma.cu
 } shape;
 
 static int round_up(int n, int unit)

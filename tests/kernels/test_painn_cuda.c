@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// PaiNN on a real GPU against the float64 reference: ragged batches, cells, batches on the device, handed-in pairs,
-// large systems, fast modes, full rows, errors, repeatability, flat memory, stages. Says so and passes where there is no GPU.
-// Tolerance: 2e-5 of the rms force, as the goals; one structure alone and in a batch agree to 5e-6 (sums in another order).
+// PaiNN on a real GPU against the float64 reference: ragged batches, cells, batches on the device, given pairs,
+// large systems, fast modes, full rows, errors, repeatability, flat memory, stages. Skipped with a message where there is no GPU.
+// Tolerance: 2e-5 of the rms force, as the goals; a structure by itself and in a batch agree to 5e-6 (sums in another order).
 #include "gpu_support.h"
 #include "model/painn/painn.h"
 
@@ -94,7 +94,7 @@ static void test_trained(void **state)
     }
 }
 
-// The same bits each time; no memory taken after the first calls of a size; sizes and neighbor counts free to change.
+// The same bits each time; no memory allocated after the first calls of a size; sizes and neighbor counts may change.
 static void test_repeats(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void test_repeats(void **state)
     }
     assert_ok(mlff_device_memory_get((mlff_device){MLFF_CUDA, 0}, &after));
     mlff_evaluator_info_get(gpu, &info);
-    assert_true(info.n_growths <= growths + 1); // rows may have become longer once
+    assert_true(info.n_growths <= growths + 1); // rows may have grown once
     assert_true(after.allocated - before.allocated < 64 << 20);
     support_results_free(&first);
     mlff_system_destroy(system);
@@ -130,7 +130,7 @@ static void test_repeats(void **state)
     mlff_model_destroy(model);
 }
 
-// Batch and results on the device, with the evaluator's list and with pairs handed in.
+// Batch and results on the device, with the evaluator's list and with given pairs.
 static void test_on_device(void **state)
 {
     (void)state;
@@ -194,7 +194,7 @@ static void test_on_device(void **state)
     mlff_model_destroy(model);
 }
 
-// The fast modes are as exact as 11 and 8 bits, say, and the same each time.
+// The fast modes are as exact as 11 and 8 bits allow, and repeatable.
 static void test_fast_modes(void **state)
 {
     (void)state;
@@ -228,8 +228,8 @@ static void test_fast_modes(void **state)
     mlff_model_destroy(model);
 }
 
-// A large system's neighbors come from bins, and candidates are kept for some steps: the same bits as by looking at all
-// pairs, in boxes of all kinds.
+// A large system uses the cell list and keeps its Verlet list for some steps: the same bits as the search of all pairs, in all kinds of
+// cells.
 static void test_large(void **state)
 {
     (void)state;
@@ -250,7 +250,7 @@ static void test_large(void **state)
         support_results expected = support_compute(all_pairs, &j.batch), got = support_compute(gpu, &j.batch);
         assert_memory_equal(got.r.forces, expected.r.forces, sizeof(double) * 3 * (size_t)expected.n_atoms);
         assert_memory_equal(got.r.virials, expected.r.virials, sizeof(double) * 36);
-        // Without virials energies are summed beside the way back.
+        // Without virials energies are summed during the backward pass.
         double energies[4] = {NAN, NAN, NAN, NAN};
         mlff_results some = {.energies = energies, .forces = expected.r.forces};
         memset(some.forces, 0, sizeof(double) * 3 * (size_t)expected.n_atoms);
@@ -439,7 +439,7 @@ static void test_halo(void **state)
     mlff_model_destroy(model);
 }
 
-// More neighbors than a row first holds; errors named; stages that add up.
+// More neighbors than a row first holds; error messages; stages that add up.
 static void test_limits(void **state)
 {
     (void)state;
@@ -485,8 +485,8 @@ static void test_limits(void **state)
     mlff_model_destroy(model);
 }
 
-// Atoms with a hundred neighbors beside atoms with a few, in one kernel of all layers: who has little to do is there first, and must not
-// write what others still read.
+// Atoms with a hundred neighbors and atoms with a few, in the fused layers: a block with few edges reaches an exchange first, and must not
+// overwrite what others still read.
 static void test_uneven(void **state)
 {
     (void)state;
@@ -573,7 +573,7 @@ static void test_dynamics(void **state)
         assert_true(fabs(now.conserved_energy - then.conserved_energy) <= 1e-4);
         for (int k = 0; k < 60; k++) assert_true(times[k] > 0 && times[k] < 1e11);
 
-        // From the restart file on the same GPU to the bit, on the CPU as if it had gone there all along.
+        // Continued from the restart file on the same GPU to the bit, on the CPU as if the whole run had been there.
         memcpy(gone, start->positions, sizeof gone);
         assert_ok(mlff_dynamics_restore(dynamics, path));
         assert_ok(mlff_dynamics_run(dynamics, 23, NULL));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The GPU's kernels, run thread by thread on the CPU (emulate_cuda.h), against the float64 reference: every shape of
-// tile, cluster and edge kernel; self-images, slabs, ghosts, ragged batches, handed-in pairs. No GPU is needed.
+// tile and edge kernel; self-images, slabs, ghosts, ragged batches, given pairs. No GPU is needed.
 // Tolerance: 5e-6 of the rms force for Gaussian radial functions: float32 sums; energies 1e-6 of the atoms' sum.
 #include "gpu/neighbors/cell.h"
 #include "model/painn/gpu/painn_gpu.h"
@@ -153,7 +153,7 @@ static void check(const mlff_model *model, const mlff_batch *batch, const gpu_pl
         fail_msg(
             "%s: flags %d, forces off by %.2e of %.2e, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e of %.2e",
             what, report.flags, df, force, de, size, da, dv, virial);
-    // Without virials small systems' energies are summed beside the forces: the same bits.
+    // Without virials small systems' energies are summed concurrently with the forces: the same bits.
     support_results without = reference_of(model, batch), all = without;
     without.r.virials = without.r.stresses = NULL;
     run_step(model, batch, shape, PAINN_GPU_SPLIT_HALVES, cells_on_device, &without, &report);
@@ -227,8 +227,8 @@ static void test_shapes(void **state)
     mlff_model_destroy(flat);
 }
 
-// All layers in one kernel: tiles of 8 atoms, none to all of the last one's there; in clusters of one tile and of two; rows longer
-// than a warp, images among them; one layer; and the modes. Clusters of two tiles give the same bits as clusters of one.
+// Fused layers: tiles of 8 atoms, the last one with one to all atoms; in clusters of one tile and of two; rows longer than a warp, with
+// images; one layer; and the edge modes. Clusters of two tiles give the same bits as clusters of one.
 static void test_layers(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void test_layers(void **state)
     mlff_model_destroy(flat);
 }
 
-// The fast modes: forces as exact as operands of 11 and 8 bits make them, in tiles of every kind.
+// The fast modes: forces as exact as operands of 11 and 8 bits allow, with every kind of tile.
 static void test_fast_modes(void **state)
 {
     (void)state;
@@ -332,7 +332,7 @@ static void test_cells(void **state)
     mlff_neighbors_get(list, &pairs, NULL, NULL);
     pairs.symmetric = 1;
     batch.pairs = &pairs;
-    check(model, &batch, &whole, 1, 5e-6, "triclinic, pairs handed in");
+    check(model, &batch, &whole, 1, 5e-6, "triclinic, given pairs");
     batch.pairs = NULL;
     mlff_neighbors_destroy(list);
     positions[0] = -20.2; // images away
@@ -406,7 +406,7 @@ static void test_bins(void **state)
     size_t n = (size_t)b.first_atom[5];
     rig of_bins = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64),
         of_all = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64);
-    // What moves between steps (Å), the cell's change, and the lists made so far. The thin box asks for one each time.
+    // Displacements between steps (Å), change of the cell, and lists built so far. The thin box needs one in each step.
     static const struct {
         double move, grow;
         int first, last, thin, n_lists;
@@ -437,8 +437,8 @@ static void test_bins(void **state)
     mlff_model_destroy(model);
 }
 
-// A block a row gives the rows that a warp gives which looks at every image of every atom (which long rows are left to), bit
-// for bit: with systems wrapped before and by the row's block; thin cells, and a crystal whose atoms are half a cell apart.
+// The fused search and one block for each row give the rows of the search of all images (which long rows use), bit for bit: thin cells,
+// and a crystal whose atoms are half a cell apart.
 static void test_rows(void **state)
 {
     (void)state;
@@ -544,9 +544,9 @@ static void test_pairs_and_ghosts(void **state)
     pairs.symmetric = 1;
     m.batch.pairs = &pairs;
     m.batch.owned = owned;
-    check(model, &m.batch, &plan, 0, 5e-6, "handed-in pairs, ghosts");
+    check(model, &m.batch, &plan, 0, 5e-6, "given pairs, ghosts");
     const gpu_plan whole = {.tile = 16, .fused = PAINN_GPU_ONE_TILE}, bins = {.tile = 16, .bins = 1};
-    check(model, &m.batch, &whole, 0, 5e-6, "handed-in pairs, all layers in one kernel");
+    check(model, &m.batch, &whole, 0, 5e-6, "given pairs, fused layers");
     // Shorter than the cutoff: no others are looked for.
     mlff_neighbors *near;
     mlff_pairs short_pairs;
@@ -555,7 +555,7 @@ static void test_pairs_and_ghosts(void **state)
     mlff_neighbors_get(near, &short_pairs, NULL, NULL);
     short_pairs.symmetric = 1;
     m.batch.pairs = &short_pairs;
-    check(model, &m.batch, &bins, 0, 5e-6, "pairs handed in, of few neighbors");
+    check(model, &m.batch, &bins, 0, 5e-6, "given pairs, of few neighbors");
     // One of them without its reverse.
     support_results all = reference_of(model, &m.batch), out = all;
     gpu_report report = {0};

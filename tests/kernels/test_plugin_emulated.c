@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The whole GPU plugin on an emulated GPU (tests/emulate), through the public interface: batches on host and device,
 // growth, captures, dynamics, and a failure of every single call of the CUDA runtime. No GPU is needed.
-// Tolerance: 2e-5 of the rms force against float64; one structure alone and in a batch agree to 5e-6 (sums in another order).
+// Tolerance: 2e-5 of the rms force against float64; a structure by itself and in a batch agree to 5e-6 (sums in another order).
 #include <dlfcn.h>
 
 #include "emulate/emulate.h"
@@ -124,8 +124,8 @@ static support_results reference_of(const mlff_model *model, const mlff_batch *b
     return expected;
 }
 
-// Ragged batches equal the reference, and their systems one by one; after the first call of a size nothing is allocated
-// and nothing captured, whatever the numbers of neighbors.
+// Ragged batches equal the reference and single calls; after the first call of a size nothing is allocated and nothing captured, for any
+// number of neighbors.
 static void test_host(void **state)
 {
     (void)state;
@@ -171,8 +171,8 @@ static void test_host(void **state)
     free_scene(&s);
 }
 
-// More than 512 atoms, without virials: energies are summed beside the way back, on a stream of their own. The same bits as with virials,
-// where all sums come last; and the stages' clocks do without them.
+// More than 512 atoms, without virials: energies are summed on another stream during the backward pass. The same bits as with
+// virials, where all sums come last; stage clocks exclude them.
 static void test_sums_apart(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void test_clocks(void **state)
     free_scene(&s);
 }
 
-// Batch and results on the device: from the second call on nothing is waited for, and what is read after the wait is right.
+// Batch and results on the device: from the second call on the host does not wait, and results are correct after synchronization.
 static void test_device(void **state)
 {
     (void)state;
@@ -313,8 +313,8 @@ static void test_device(void **state)
     free_scene(&s);
 }
 
-// A call of the runtime after the other fails once: a status that names it, and nothing left behind. Where a failure is
-// not an error (of a call that only cleans up), the results are right.
+// Each call of the runtime in turn fails once: the status names it, and nothing leaks. If the failure is no error (a call that only cleans
+// up), the results are right.
 static void fail_each(const char *function, int error, mlff_status status_expected)
 {
     scene s;
@@ -323,7 +323,7 @@ static void fail_each(const char *function, int error, mlff_status status_expect
     double energies[N_SYSTEMS], forces[96];
     mlff_results results = {.energies = energies, .forces = forces};
     int failures = 0;
-    const int64_t stride = function ? 1 : 8 / SUPPORT_CASES(8); // of any function there are a hundred calls
+    const int64_t stride = function ? 1 : 8 / SUPPORT_CASES(8); // with any function there are a hundred calls
     for (int64_t nth = 1;; nth += stride) {
         mlff_evaluator *evaluator = NULL;
         emulate_counts before = counts();
@@ -413,7 +413,7 @@ static mlff_status hear(mlff_status status, const char *format, ...)
     return status;
 }
 
-// A library of another build is refused; so is a plan to use a GPU that is not there.
+// A library of another build is refused; so is a GPU that does not exist.
 static void test_wrong_build(void **state)
 {
     (void)state;
@@ -535,7 +535,7 @@ static void test_dynamics(void **state)
     follow(bath, MLFF_LANGEVIN, 600, 0);
     mlff_system_destroy(molecule);
     mlff_system_destroy(bath);
-    // 64 neighbors fit a row at first: a hot crowd that begins with 62 and has 67 after ten steps.
+    // Rows hold 64 neighbors at first: a hot, dense system that begins with 62 has 67 after ten steps.
     crowd = support_random_system(8, 1, 1.2, 16);
     for (int k = 0; k < 9; k++) crowd->cell[k] *= 0.77;
     for (int k = 0; k < 24; k++) crowd->positions[k] *= 0.77;
@@ -543,7 +543,7 @@ static void test_dynamics(void **state)
     mlff_system_destroy(crowd);
 }
 
-// The same for dynamics: each call fails once while they are made and run.
+// The same for dynamics: each call fails once during creation and run.
 static void test_dynamics_failures(void **state)
 {
     (void)state;
@@ -570,7 +570,7 @@ static void test_dynamics_failures(void **state)
         } else if (!came) {
             break;
         }
-        // Growths of the evaluator stay with it; all else goes with the dynamics. Its graphs may have been forgotten.
+        // Arrays of the evaluator remain; everything else is released with the dynamics. Its graphs may have been dropped.
         emulate_counts after = counts();
         if (after.streams != before.streams || after.host_blocks != before.host_blocks || after.graphs != before.graphs ||
             after.events != before.events || after.blocks > before.blocks + 1 || after.executables > before.executables + 1)
@@ -601,7 +601,7 @@ static void remember(void *context, const char *text)
     snprintf(context, 256, "%s", text);
 }
 
-// What the GPU cannot integrate the host does with the GPU's forces, and says so.
+// What the GPU cannot integrate, the host integrates with the GPU's forces, with a warning.
 static void test_dynamics_on_host(void **state)
 {
     (void)state;
@@ -635,8 +635,8 @@ static void test_dynamics_on_host(void **state)
     mlff_model_destroy(model);
 }
 
-// A run that goes wrong says at which step, and leaves the atoms before it. The last of three flies apart: 40,000 Å a step, where
-// 50,000 are too many.
+// A run that fails names the step, and leaves the atoms as before it. The last of three becomes unstable: 40,000 Å a step; 50,000 are
+// beyond the range of coordinates.
 static void test_dynamics_unstable(void **state)
 {
     (void)state;
