@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cpu.c: which fast paths this build has and this processor runs.
+// cpu.c: fast paths of this build that this processor supports.
 #include "device/cpu.h"
 
 #if defined(__x86_64__)
@@ -13,7 +13,7 @@
 static const char *const portable[] = {"portable", NULL};
 
 #if defined(__x86_64__)
-// What compilers use under x86-64-v3 beside AVX2, and virtual machines sometimes mask: BMI1, LZCNT, MOVBE, F16C.
+// Instructions of x86-64-v3 other than AVX2, which virtual machines sometimes mask: BMI1, LZCNT, MOVBE, F16C.
 static bool has_small_extensions(void)
 {
     unsigned a, b, c, d;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// device.c: devices by name and what they are; GPUs through the plugin, the CPU from the system.
+// device.c: devices by name and their properties; GPUs through the plugin, the CPU from the system.
 #include "device/device.h"
 
 #include <math.h>
@@ -189,7 +189,7 @@ mlff_status mlff_memory_scope_end(mlff_device device, const mlff_device_memory *
 mlff_status mlff_device_cache_empty(mlff_device device)
 {
     if (device.kind != MLFF_CPU) GPU_CALL(cache_empty(device.index));
-    return MLFF_OK; // the library keeps no pool of its own
+    return MLFF_OK; // the library has no memory pool
 }
 
 mlff_status mlff_device_synchronize(mlff_device device)

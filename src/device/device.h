@@ -13,13 +13,13 @@
 extern "C" {
 #endif
 
-/* What the plugin needs of libmlff. */
+/* Functions of libmlff that the plugin calls. */
 typedef struct device_host {
     mlff_status (*fail)(mlff_status status, const char *format, ...) MLFF_PRINTF(2, 3);
     void (*warn)(const char *format, ...) MLFF_PRINTF(1, 2);
 } device_host;
 
-/* A model as libmlff passes it to the plugin; borrowed while the evaluator lives, but for `members`. The sizes tell whether both
+/* A model as libmlff passes it to the plugin; borrowed while the evaluator lives, but for `members`. The sizes show whether both
  * were built from the same sources. */
 typedef struct device_model {
     const char *architecture, *title; /* "painn", "PaiNN" */
@@ -56,7 +56,7 @@ typedef struct cuda_dynamics_options {
     double temperature_kelvin; /* Langevin */
     double friction_per_fs;    /* 0: NVE */
     uint64_t seed;
-    int64_t first_step; /* number of the step that comes first: the noise counts with it */
+    int64_t first_step; /* number of the first step, which the noise depends on */
 } cuda_dynamics_options;
 
 typedef struct device_plugin {
@@ -92,7 +92,7 @@ typedef struct device_plugin {
     void (*stage_times)(const cuda_evaluator *evaluator, double *time_ns);
     /* Stage of a kernel: "forward/message"; "" between steps; NULL: not the evaluator's. */
     const char *(*kernel_stage)(const cuda_evaluator *evaluator, const char *kernel);
-    void (*evaluator_info)(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out); /* adds to what is there */
+    void (*evaluator_info)(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out); /* fills its own fields only */
     void (*destroy)(cuda_evaluator *evaluator);
 
     /* ---- training: the backend of model/train_backend.h. Fails with MLFF_ERR_UNSUPPORTED as evaluator_create does. */

@@ -14,7 +14,7 @@ device_host host;
 
 mlff_status cuda_failed(cudaError_t error, const char *what)
 {
-    cudaGetLastError(); // not to be found again by the next call
+    cudaGetLastError(); // clears the error for the next call
     switch (error) {
     case cudaErrorMemoryAllocation:
         return host.fail(MLFF_ERR_MEMORY, "out of GPU memory: %s; use a smaller system or batch", what);
@@ -32,7 +32,7 @@ mlff_status cuda_failed(cudaError_t error, const char *what)
     case cudaErrorLaunchFailure:
     case cudaErrorECCUncorrectable:
     case cudaErrorHardwareStackError:
-        return host.fail(MLFF_ERR_DEVICE, "%s: the GPU was lost (%s); start the program again", what, cudaGetErrorString(error));
+        return host.fail(MLFF_ERR_DEVICE, "%s: the GPU failed (%s); restart the program", what, cudaGetErrorString(error));
     default: return host.fail(MLFF_ERR_DEVICE, "%s: %s", what, cudaGetErrorString(error));
     }
 }
@@ -40,12 +40,12 @@ mlff_status cuda_failed(cudaError_t error, const char *what)
 mlff_status cuda_use(int index)
 {
     cudaError_t error = cudaSetDevice(index);
-    return error == cudaSuccess ? MLFF_OK : cuda_failed(error, "choosing the GPU");
+    return error == cudaSuccess ? MLFF_OK : cuda_failed(error, "selecting the GPU");
 }
 
 // ---- memory -------------------------------------------------------------------------------------------------------------
 
-// A list of what is held: few, large blocks.
+// A list of allocated blocks: few, large ones.
 typedef struct held_block {
     void *memory;
     size_t bytes;
@@ -53,8 +53,8 @@ typedef struct held_block {
     struct held_block *next;
 } held_block;
 
-static pthread_mutex_t ledger_lock = PTHREAD_MUTEX_INITIALIZER;
-static held_block *ledger;
+static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+static held_block *blocks;
 static int64_t live[MAX_DEVICES], peak[MAX_DEVICES];
 
 mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memory_out)
@@ -68,12 +68,12 @@ mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memo
     CUDA_TRY(cudaMemset(memory, 0, bytes), what);
     CUDA_TRY(cudaStreamSynchronize(0), what); // streams that do not block would not wait for the zeros
     *entry = (held_block){memory, bytes, index, NULL};
-    pthread_mutex_lock(&ledger_lock);
-    entry->next = ledger;
-    ledger = entry;
+    pthread_mutex_lock(&blocks_lock);
+    entry->next = blocks;
+    blocks = entry;
     live[index] += (int64_t)bytes;
     if (live[index] > peak[index]) peak[index] = live[index];
-    pthread_mutex_unlock(&ledger_lock);
+    pthread_mutex_unlock(&blocks_lock);
     *memory_out = memory;
     return MLFF_OK;
 done:
@@ -86,15 +86,15 @@ void cuda_release(int index, void *memory)
 {
     if (!memory) return;
     held_block *entry = NULL;
-    pthread_mutex_lock(&ledger_lock);
-    for (held_block **at = &ledger; *at; at = &(*at)->next)
+    pthread_mutex_lock(&blocks_lock);
+    for (held_block **at = &blocks; *at; at = &(*at)->next)
         if ((*at)->memory == memory) {
             entry = *at;
             *at = entry->next;
             live[entry->device] -= (int64_t)entry->bytes;
             break;
         }
-    pthread_mutex_unlock(&ledger_lock);
+    pthread_mutex_unlock(&blocks_lock);
     if (!entry) return;
     free(entry);
     if (cudaSetDevice(index) == cudaSuccess) cudaFree(memory);
@@ -124,14 +124,14 @@ static mlff_status device_memory(int index, mlff_device_memory *memory_out)
     mlff_status status = MLFF_OK;
     size_t free_bytes = 0, total_bytes = 0;
     PLUGIN_TRY(check_index(index));
-    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for GPU memory");
-    pthread_mutex_lock(&ledger_lock);
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes), "querying GPU memory");
+    pthread_mutex_lock(&blocks_lock);
     *memory_out = (mlff_device_memory){.allocated = live[index],
                                        .reserved = live[index], // blocks go back to the driver when they are released
                                        .peak = peak[index],
                                        .free = (int64_t)free_bytes,
                                        .total = (int64_t)total_bytes};
-    pthread_mutex_unlock(&ledger_lock);
+    pthread_mutex_unlock(&blocks_lock);
 done:
     return status;
 }
@@ -140,13 +140,13 @@ static mlff_status peak_reset(int index)
 {
     mlff_status status = check_index(index);
     if (status != MLFF_OK) return status;
-    pthread_mutex_lock(&ledger_lock);
+    pthread_mutex_lock(&blocks_lock);
     peak[index] = live[index];
-    pthread_mutex_unlock(&ledger_lock);
+    pthread_mutex_unlock(&blocks_lock);
     return MLFF_OK;
 }
 
-// Nothing is kept back but the driver's own pool.
+// Only the driver's own pool caches memory.
 static mlff_status cache_empty(int index)
 {
     mlff_status status = MLFF_OK;
@@ -189,11 +189,11 @@ static mlff_status device_info(int index, mlff_device_info *info_out)
     struct cudaDeviceProp p;
     int clock = 0, memory_clock = 0, driver = 0, runtime = 0;
     PLUGIN_TRY(check_index(index));
-    CUDA_TRY(cudaGetDeviceProperties(&p, index), "asking the GPU for its properties");
-    CUDA_TRY(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, index), "asking the GPU for its clock");
-    CUDA_TRY(cudaDeviceGetAttribute(&memory_clock, cudaDevAttrMemoryClockRate, index), "asking the GPU for its clock");
-    CUDA_TRY(cudaDriverGetVersion(&driver), "asking for the driver's version");
-    CUDA_TRY(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+    CUDA_TRY(cudaGetDeviceProperties(&p, index), "querying the GPU");
+    CUDA_TRY(cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, index), "querying the GPU");
+    CUDA_TRY(cudaDeviceGetAttribute(&memory_clock, cudaDevAttrMemoryClockRate, index), "querying the GPU");
+    CUDA_TRY(cudaDriverGetVersion(&driver), "querying the driver version");
+    CUDA_TRY(cudaRuntimeGetVersion(&runtime), "querying the runtime version");
     mlff_device_info info = {.struct_size = sizeof info,
                              .capability_major = p.major,
                              .capability_minor = p.minor,
@@ -244,7 +244,7 @@ static mlff_status stream_create(int index, void **stream_out)
     mlff_status status = MLFF_OK;
     cudaStream_t stream;
     PLUGIN_TRY(check_index(index));
-    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream");
     *stream_out = stream;
 done:
     return status;
@@ -269,7 +269,7 @@ static mlff_status event_create(int index, void **event_out)
     mlff_status status = MLFF_OK;
     cudaEvent_t event;
     PLUGIN_TRY(check_index(index));
-    CUDA_TRY(cudaEventCreate(&event), "making an event");
+    CUDA_TRY(cudaEventCreate(&event), "creating an event");
     *event_out = event;
 done:
     return status;

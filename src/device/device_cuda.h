@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* device_cuda.h: private to libmlff_cuda.so: errors, memory that is counted, and the parts the plugin's struct is made of. */
+/* device_cuda.h: private to libmlff_cuda.so: errors, counted memory, and functions of the plugin's struct. */
 #ifndef DEVICE_CUDA_H
 #define DEVICE_CUDA_H
 
@@ -7,7 +7,7 @@
 
 #include "device/device.h"
 
-extern device_host host; /* what libmlff lends us */
+extern device_host host; /* functions of libmlff, passed when the plugin is opened */
 
 /* Turns an error of the CUDA runtime into a status and a text: "what: reason". */
 mlff_status cuda_failed(cudaError_t error, const char *what);
@@ -30,7 +30,7 @@ mlff_status cuda_failed(cudaError_t error, const char *what);
 /* Device memory, zeroed, counted in mlff_device_memory_get. */
 mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memory_out);
 void cuda_release(int index, void *memory);
-/* A copy that is done when this returns, for every stream. */
+/* A copy that is complete when this returns, for every stream. */
 cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
 /* Makes the device current for this thread. */
 mlff_status cuda_use(int index);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// plugin.c: finds and opens libmlff_cuda.so, and says why if that is not possible.
+// plugin.c: finds and opens libmlff_cuda.so, or gives the reason why not.
 #include "device/device.h"
 
 #include <dlfcn.h>
@@ -48,7 +48,7 @@ static void *open_plugin(char *text, size_t text_bytes)
         void *handle = dlopen(places[k], RTLD_NOW | RTLD_LOCAL);
         if (handle) return handle;
         const char *reason = dlerror();
-        // The first place that holds a file gives the reason worth telling.
+        // The first place that has a file gives the reason that is reported.
         if (reason && (text[0] == '\0' || !strstr(reason, "No such file"))) snprintf(text, text_bytes, "%s", reason);
     }
     return NULL;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // team.c: threads that wait for work by spinning shortly, then sleeping on a futex.
 //
-// A run is announced by one 32-bit word, generation · 2⁸ + threads − 1, so that a worker decides from a single load whether
-// it takes part; only then does it look at the work. A run cannot end, and the next cannot begin, without its members.
+// A run is published as one 32-bit word, generation · 2⁸ + threads − 1, so that a worker decides from a single load whether
+// it takes part; only then does it read the work. A run cannot end, and the next cannot begin, before all its members are done.
 #include "device/team.h"
 
 #include <limits.h>
@@ -27,7 +27,7 @@ typedef struct word {
 
 static struct team {
     atomic_flag busy;
-    _Atomic int process; // workers exist in this process only: a forked child works alone
+    _Atomic int process; // workers exist in this process only: a forked child uses one thread
     _Atomic int n_workers;
     int n_cores;
     pthread_t workers[TEAM_MAX];
@@ -79,7 +79,7 @@ void team_barrier(const team_member *member)
     }
 }
 
-// A scheduler likes to wake a thread on the core of its waker, where the two would take turns instead of working at once.
+// A scheduler tends to wake a thread on the core of its waker, where the two would alternate instead of running in parallel.
 static void leave_core(int core)
 {
     cpu_set_t cores = team.caller_cores;
@@ -110,7 +110,7 @@ static void *worker(void *argument)
     }
 }
 
-// Signals are the program's own business: workers take none.
+// Signals are left to the program: workers block them.
 static void start_workers(int n)
 {
     sigset_t all, old;
@@ -118,7 +118,7 @@ static void start_workers(int n)
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (team.n_workers < n) {
         void *number = (void *)(intptr_t)(team.n_workers + 1);
-        if (pthread_create(&team.workers[team.n_workers], NULL, worker, number) != 0) break; // fewer do as well
+        if (pthread_create(&team.workers[team.n_workers], NULL, worker, number) != 0) break; // fewer suffice
         team.n_workers++;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -158,7 +158,7 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
     work(context, &member);
 }
 
-// Cores that a container's quota pays for (cgroup 2, then 1); TEAM_MAX where there is none.
+// Cores that a container's quota pays for (cgroup 2, then 1); TEAM_MAX without a quota.
 static int quota(void)
 {
     double allowed = 0, period = 100000;
@@ -184,7 +184,7 @@ int team_default_size(void)
     return n < 1 ? 1 : n < TEAM_MAX ? (int)n : TEAM_MAX;
 }
 
-// Before the library is unloaded its threads must be gone.
+// Threads must end before the library is unloaded.
 __attribute__((destructor)) static void end_workers(void)
 {
     if (team.n_workers == 0 || atomic_load(&team.process) != (int)getpid() || atomic_flag_test_and_set(&team.busy)) return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* team.h: the threads of the CPU. One team a process: whoever finds it busy works alone, so that several evaluators in
- * several threads never ask for more threads than there are cores. Waiting threads spin for some 30 µs, which a step's
- * barriers need, and then sleep, so that a busy machine is not made busier. */
+/* team.h: the threads of the CPU. One team for each process: a caller that finds it busy uses its own thread only, so that several evaluators in
+ * several threads never use more threads than there are cores. Waiting threads spin for some 30 µs, which a step's
+ * barriers need, and then sleep, so that they do not load a busy machine. */
 #ifndef TEAM_H
 #define TEAM_H
 
@@ -13,12 +13,12 @@ typedef struct team_member {
 enum { TEAM_MAX = 256 };
 
 /* Runs work(context, member) in up to `n_wanted` threads, the caller among them, and returns when all are done.
- * `work` must do with whatever member->n it finds. */
+ * `work` must accept any member->n. */
 void team_run(int n_wanted, void (*work)(void *context, const team_member *member), void *context);
 /* Waits for the other members of this run. */
 void team_barrier(const team_member *member);
-/* Cores this process may use, by its affinity and its container's quota; OMP_NUM_THREADS, where set, is what is taken
- * instead. At least 1, at most TEAM_MAX. */
+/* Cores this process may use, by its affinity and its container's quota; OMP_NUM_THREADS, if set, replaces this
+ * number. At least 1, at most TEAM_MAX. */
 int team_default_size(void);
 
 #endif

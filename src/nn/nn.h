@@ -24,7 +24,7 @@ typedef struct nn_kernels {
     /* Copies the k × n matrix b[k][n] into panels that product() reads in order; both paddded to NN_PAD columns. */
     void (*pack)(int k, int n, const float *b, float *packed);
     /* c[m][n] = a[m][k] b[k][n] + bias[n] (bias may be NULL), or c += … ; the order of each sum is that of k, whatever
-     * m is, so a row's bits do not depend on the rows beside it. */
+     * m is, so a row's bits do not depend on other rows. */
     void (*product)(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c, int ldc,
                     int accumulate);
     /* The same where a has columns for some rows of the k × n matrix only, those of `rows`, one after the other. */

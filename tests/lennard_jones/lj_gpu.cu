@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(128) lj_sum_kernel(const __grid_constan
     begin_stage(step.gpu, LJ_STAMP_SUMS);
     const gpu_call call = *step.gpu.call;
     const int s = blockIdx.x;
-    if (s == 0) hand_over_report(step.gpu, call);
+    if (s == 0) publish_report(step.gpu, call);
     if (s >= call.n_systems) return;
     sum_system(step.gpu, call, s, with_forces != 0, false, [&](int i, double &own) {
         own = step.energy[2 * (size_t)i + 1];

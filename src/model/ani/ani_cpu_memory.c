@@ -173,7 +173,7 @@ done:
     return status;
 }
 
-// n: neighbors of the atom that has most.
+// n: most neighbors of an atom.
 static mlff_status resize_scratch(const ani_cpu *c, ani_thread *t, size_t n)
 {
     mlff_status status = MLFF_OK;

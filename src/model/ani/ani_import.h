@@ -9,7 +9,7 @@ typedef struct neurochem_net {
     int n_layers, width[ANI_MAX_LAYERS], activation[ANI_MAX_LAYERS];
 } neurochem_net;
 
-/* The parts of the importer that read text; `text` is taken apart. Errors name `path`. */
+/* The parts of the importer that read text; `text` is modified. Errors name `path`. */
 mlff_status neurochem_params_parse(char *text, const char *path, ani_settings *settings);
 mlff_status neurochem_energies_parse(char *text, const char *path, ani_settings *settings);
 mlff_status neurochem_input_parse(const char *text, const char *path, const ani_settings *settings,

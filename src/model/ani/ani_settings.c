@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ani_settings.c: what an ANI's file says beside its networks, and an untrained ensemble of ANI-2x's shape.
+// ani_settings.c: the settings of an ANI model file, and an untrained ensemble of ANI-2x's shape.
 #include "ani.h"
 
 #include <math.h>

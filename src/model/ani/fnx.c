@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // fnx.c: an ANI model of FeNNol (.fnx: one MessagePack map, arrays as extension 1) as weights and metadata.
-// A module or a setting that is not known here is refused by its name: that is how a silently different model is avoided.
+// An unknown module or setting is refused by name, so that no different model is read silently.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -98,7 +98,7 @@ static mlff_status find_modules(fnx *f)
     return MLFF_OK;
 }
 
-// The cutoff of the graph of angles stands with the filter that makes it.
+// The cutoff of the graph of angles is stored with its filter.
 static mlff_status angular_cutoff(fnx *f)
 {
     msgpack_value graph, list, entry, settings, made, unused;

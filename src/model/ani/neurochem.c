@@ -6,7 +6,7 @@
 //   X/sae_linfit.dat             "H,0=-0.59…" a line, Hartree
 //   X/train0/inputtrain.ipt      widths and activations of the layers of every species
 //   X/train0/networks/ANN-H.nnf-l1.{wparam,bparam}     float32 little-endian, [out][in] and [out]
-// The .nnf files beside them (bzip2) say what inputtrain.ipt and the sizes of the weight files say, and are not read.
+// The .nnf files (bzip2) repeat inputtrain.ipt and the sizes of the weight files, and are not read.
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

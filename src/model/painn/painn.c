@@ -36,7 +36,7 @@ static mlff_status take_vector(mlff_model *model, const float **data_out, int64_
     return take(model, false, data_out, 1, (int64_t[]){length}, name);
 }
 
-// `name` holds "%d" where the layer's index stands. Shared interactions may be stored once, or once for each layer.
+// `name` holds "%d" for the layer's index. Shared interactions may be stored once, or once for each layer.
 static mlff_status take_of_layer(mlff_model *model, int l, const float **data_out, int64_t rows, int64_t columns,
                                  const char *block, const char *leaf)
 {

@@ -32,7 +32,7 @@ static mlff_status regrow(float **array, size_t count, const char *what)
     return *array ? MLFF_OK : MLFF_ERR_MEMORY;
 }
 
-// Rows for the species of a set beside those that are there.
+// Rows for the species of a set, in addition to those present.
 static mlff_status add_species(painn_train_cpu *c, const train_set *set)
 {
     mlff_status status = MLFF_OK;
