@@ -32,7 +32,7 @@ mlff_status cuda_failed(cudaError_t error, const char *what)
     case cudaErrorLaunchFailure:
     case cudaErrorECCUncorrectable:
     case cudaErrorHardwareStackError:
-        return host.fail(MLFF_ERR_DEVICE, "%s: the GPU failed (%s); restart the program", what, cudaGetErrorString(error));
+        return host.fail(MLFF_ERR_DEVICE, "%s: the GPU was lost (%s); restart the program", what, cudaGetErrorString(error));
     default: return host.fail(MLFF_ERR_DEVICE, "%s: %s", what, cudaGetErrorString(error));
     }
 }
