@@ -22,7 +22,7 @@ typedef struct painn_edges {
     const float *table;
     size_t slice;                 /* floats from one slice of 16 features to the next */
     const int32_t *first, *other; /* rows of each atom: in the forward sum its own pairs and their neighbors, in the
-                                     reverse sum the pairs that end in it and their centres */
+                                     reverse sum the pairs that end in it and their central atoms */
     const int32_t *pair;          /* index of the pair in `pairs`, or NULL: the row's own */
     const painn_pair *pairs;
     const float *x, *mu;         /* layer input: x [n][3][F] (layer 0: [species][3][F]), mu [n][3][F] (layer 0: NULL) */
