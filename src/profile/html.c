@@ -484,7 +484,7 @@ mlff_status html_page(const html_contents *contents, char **text_out)
     if (page.status != MLFF_OK) {
         mlff_status status = page.status;
         base_text_free(&page);
-        return status;
+        return status == MLFF_ERR_MEMORY ? mlff_fail(status, "out of memory: the page of %d profiles", n_profiles) : status;
     }
     *text_out = page.text;
     return MLFF_OK;

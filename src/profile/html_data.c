@@ -31,6 +31,7 @@ static void write_latency(json *j, const mlff_profile *profile)
             double value = profile->latency_ms[begin];
             for (int64_t i = begin; i < end && !pass; i++) value = fmax(value, profile->latency_ms[i]);
             if (pass) value = statistics_median(profile->latency_ms + begin, end - begin);
+            if (isnan(value) && !isnan(profile->latency_ms[begin])) j->text.status = MLFF_ERR_MEMORY; // a median needs a copy
             point(j, (double)(begin * profile->latency_every), value);
         }
         json_close(j, ']');
