@@ -686,7 +686,7 @@ test_interrupt_profile() {
     interrupted profile model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 -o run.json
     is "$(value run.json partial)" true partial
     [ "$(value run.json n_steps)" -gt 0 ] || fail "nothing was kept"
-    says 'partial|interrupted'
+    says 'PARTIAL|partial|interrupted'
 }
 
 test_interrupt_eval() {
