@@ -899,7 +899,7 @@ test_unreadable() {
     refused 1 'is a folder; give a file' info .
     refused 1 'is a folder; give a file' import / -o x.safetensors --energy-unit eV
     refused 1 'is a folder; give a file' md model.safetensors water.xyz --restart /
-    refused 1 'is a folder; give a file' compare / /
+    refused 1 'is a folder; give a file' compare / .
     # A folder hides no model of its name.
     mkdir -p models named
     cp model.safetensors models/named.safetensors
