@@ -72,6 +72,7 @@ static void remove_unfinished(const char *folder)
 {
     DIR *directory = opendir(folder);
     if (!directory) return;
+    // cppcheck-suppress readdirCalled ; safe in glibc: no other thread has this stream
     for (const struct dirent *entry; (entry = readdir(directory));)
         for (int k = 0; k < N_FILES; k++) {
             const size_t length = strlen(file_names[k]);

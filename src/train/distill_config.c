@@ -96,7 +96,7 @@ mlff_status mlff_distill_config_save(const mlff_distill_config *config, const ch
     base_text text = {0};
     base_text_add(&text, "{\n  ");
     for (int k = 0; k < N_FIELDS; k++) {
-        const char *at = (const char *)config + fields[k].offset;
+        const void *at = (const char *)config + fields[k].offset;
         if (k) base_text_add(&text, ",\n  ");
         switch (fields[k].kind) {
         case TEXT: record_text(&text, true, fields[k].name, *(const char *const *)at); break;
@@ -125,7 +125,7 @@ static mlff_status take_text(const char *path, const struct field *field, const 
     return MLFF_OK;
 }
 
-static mlff_status take_number(const char *path, const struct field *field, const cJSON *item, char *at)
+static mlff_status take_number(const char *path, const struct field *field, const cJSON *item, void *at)
 {
     const double value = cJSON_IsNumber(item) ? item->valuedouble : NAN;
     const bool whole = field->kind == NUMBER || value == floor(value);
@@ -158,7 +158,7 @@ mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *conf
         while (k < N_FIELDS && strcmp(fields[k].name, item->string) != 0) k++;
         if (k == N_FIELDS)
             MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"%.60s\" is no setting; mlff distill --print-config shows them", path, item->string);
-        char *at = (char *)&read + fields[k].offset;
+        void *at = (char *)&read + fields[k].offset;
         MLFF_TRY(fields[k].kind == TEXT ? take_text(path, &fields[k], item, &text, &text_bytes, at)
                                         : take_number(path, &fields[k], item, at));
     }

@@ -132,8 +132,8 @@ static mlff_status map_file(const char *path, mapped *map_out)
     }
     map.length = (size_t)file.st_size;
     if (map.length > 0) {
-        void *bytes = mmap(NULL, map.length, PROT_READ, MAP_PRIVATE, descriptor, 0);
-        map.bytes = bytes == MAP_FAILED ? NULL : bytes;
+        map.bytes = mmap(NULL, map.length, PROT_READ, MAP_PRIVATE, descriptor, 0);
+        if (map.bytes == MAP_FAILED) map.bytes = NULL;
     }
     close(descriptor);
     if (map.length > 0 && !map.bytes) return mlff_fail(MLFF_ERR_MEMORY, "%s: cannot be mapped: %s", path, strerror(errno));

@@ -62,10 +62,10 @@ size_t painn_train_cpu_layout(const painn_train_cpu *c, cpu_group *g, int n_atom
           {&g->dW, 3 * NN_PAD}, {&g->filter_bar, 3 * NN_PAD}, {&g->filter_moved, 3 * NN_PAD});
     size_t rows = (size_t)(c->n_rows > 0 ? c->n_rows : 1);
     CARVE(rows, {&g->species_x_bar, 3 * F}, {&g->species_a_bar, F}, {&g->species_gather, F});
-    g->first = (int32_t *)carve(arena, &at, n + 1);
-    g->species = (int32_t *)carve(arena, &at, n);
-    g->row = (int32_t *)carve(arena, &at, n);
-    g->atoms = (int32_t *)carve(arena, &at, 2 * m);
+    g->first = (int32_t *)(void *)carve(arena, &at, n + 1);
+    g->species = (int32_t *)(void *)carve(arena, &at, n);
+    g->row = (int32_t *)(void *)carve(arena, &at, n);
+    g->atoms = (int32_t *)(void *)carve(arena, &at, 2 * m);
     g->set_pair = (int64_t *)(void *)carve(arena, &at, 2 * m);
     g->edges = (painn_train_edge *)(void *)carve(arena, &at, 6 * m);
     return at;
