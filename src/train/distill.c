@@ -32,6 +32,7 @@ typedef struct distill {
     char text[TEXT_BYTES]; // strings of the configuration
     char *path[N_FILES];
     const char *stage;
+    bool is_new;                         // the folder holds no configuration yet
     mlff_teacher *teacher, *own_teacher; // own: opened here
     mlff_samples *seeds, *samples;
     mlff_dataset *train, *validation, *test;
@@ -92,14 +93,23 @@ static mlff_status make_paths(distill *d, const char *folder)
         d->path[k] = path.text;
         if (path.status != MLFF_OK) return path.status;
     }
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
-    if (!base_is_folder(folder)) return mlff_fail(MLFF_ERR_IO, "%s: is a file; a run needs a folder", folder);
+    if (access(folder, F_OK) == 0 && !base_is_folder(folder))
+        return mlff_fail(MLFF_ERR_IO, "%s: is a file; a run needs a folder", folder);
     remove_unfinished(folder);
     return MLFF_OK;
 }
 
-// Freezes a new run's configuration, or reads that of the folder and compares it with what is asked for.
+// Makes a new run's folder and freezes its configuration: once the teacher and the systems are known to be there, so that a mistyped
+// name leaves nothing behind.
+static mlff_status begin_folder(const distill *d, const char *folder)
+{
+    if (!d->is_new) return MLFF_OK;
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
+    return mlff_distill_config_save(&d->config, d->path[CONFIG]);
+}
+
+// The configuration of a new run, or that of the folder, compared with what is asked for.
 static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
 {
     mlff_status status = MLFF_OK;
@@ -109,9 +119,10 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
     if (!is_there(d, CONFIG)) {
         if (!asked) return mlff_fail(MLFF_ERR_IO, "%s: there is no run to go on with", d->path[CONFIG]);
         d->config = *asked;
+        d->is_new = true;
         if (!asked->teacher || !asked->systems)
             return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: a teacher and at least one system must be given");
-        return mlff_distill_config_save(asked, d->path[CONFIG]);
+        return MLFF_OK;
     }
     MLFF_TRY(mlff_distill_preset("standard", &d->config));
     MLFF_TRY(mlff_distill_config_read(d->path[CONFIG], &d->config, d->text, sizeof d->text));
@@ -455,6 +466,7 @@ mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, 
     MLFF_TRY(settle_config(d, config));
     MLFF_TRY(open_teacher(d));
     MLFF_TRY(make_seeds(d));
+    MLFF_TRY(begin_folder(d, folder));
     MLFF_TRY(sample_stage(d));
     MLFF_TRY(label_stage(d));
     MLFF_TRY(split_data(d));

@@ -203,7 +203,10 @@ static void test_refuses(void **state)
     config.seed = 8;
     assert_refused(run_with(&config, "whole", NULL, NULL, &passed), MLFF_ERR_VALUE, "another run");
     assert_refused(run_with(NULL, "nowhere", NULL, NULL, &passed), MLFF_ERR_IO, "no run to go on with");
-    rmdir(in_folder("nowhere", ""));
+    assert_int_equal(access(in_folder("nowhere", ""), F_OK), -1); // nothing is left behind
+    config.systems = "unobtainium";
+    assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_IO, "unobtainium");
+    assert_int_equal(access(in_folder("nowhere", ""), F_OK), -1);
     assert_int_equal(mlff_teacher_create("changed", log_springs, rest, &other), MLFF_OK); // labels name their teacher
     options.teacher = other;
     options.n_threads = 1;
