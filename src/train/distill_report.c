@@ -9,7 +9,7 @@
 #include "train/distill.h"
 #include "train/train_record.h"
 
-enum { WIDTH = 460, HEIGHT = 300, LEFT = 64, BOTTOM = 44, TOP = 12, RIGHT = 12, MOST_POINTS = 3000 };
+enum { WIDTH = 460, HEIGHT = 300, LEFT = 64, BOTTOM = 44, TOP = 12, RIGHT = 26, MOST_POINTS = 3000 };
 
 // Text of a page: what could be markup is escaped.
 static void add_text(base_text *page, const char *text)

@@ -183,8 +183,8 @@ mlff_status verdict_hot(const verdict_run *run)
         verdict_say(bar, "%d of %d runs of %g ps at %g K kept every bond; %s", n_good, o->hot_runs, o->hot_ps, o->hot_kelvin,
                     reason);
     else
-        verdict_say(bar, "%d runs of %g ps at %g K; %d bonds, largest change of a length %.2f Å (0.50 allowed)", o->hot_runs,
-                    o->hot_ps, o->hot_kelvin, watch.bonds.n, watch.worst);
+        verdict_say(bar, "%d run%s of %g ps at %g K; %d bonds, largest change of a length %.2f Å (0.50 allowed)", o->hot_runs,
+                    o->hot_runs == 1 ? "" : "s", o->hot_ps, o->hot_kelvin, watch.bonds.n, watch.worst);
 done:
     trajectory_free(&t);
     bond_list_free(&watch.bonds);
