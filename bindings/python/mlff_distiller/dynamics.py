@@ -81,7 +81,7 @@ class Dynamics:
 
     @property
     def device(self) -> str:
-        """Who makes the steps: "cpu", "cuda:0"."""
+        """Device that integrates: "cpu", "cuda:0"."""
         device = lib.core.mlff_dynamics_device(self._handle)
         return "cpu" if device.kind == 0 else f"cuda:{device.index}"
 
