@@ -124,8 +124,7 @@ static mlff_status say_stage(mlff_profile *profile, const group *g, const group 
     } else {
         snprintf(where, sizeof where, "%s%.40s%s", *phase ? " (" : "", phase, *phase ? ")" : "");
     }
-    if (g->share < 0.99)
-        snprintf(bound, sizeof bound, ". Were it free, a step would be at most %.2f× as fast", 1.0 / (1.0 - g->share));
+    if (g->share < 0.99) snprintf(bound, sizeof bound, ". Upper bound if eliminated: %.2f×", 1.0 / (1.0 - g->share));
     if (above) snprintf(same, sizeof same, "the same advice as for %.60s (%.60s)", above->first->name, above->first->phase);
     return say(profile, "%s%s takes %.0f %% of the step (%s%s)%s%s: %s%s", row->name, where, g->share * 100.0,
                PROFILE_TIME(g->time_ms), detail, *includes ? ", including " : "", includes, above ? same : advice_of(row), bound);
