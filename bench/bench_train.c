@@ -13,9 +13,9 @@
 
 #include "bench.h"
 #include "device/cpu.h"
-#include "model/train_backend.h"
+#include "model/training/train_backend.h"
 #include "nn/nn.h"
-#include "train/train_set.h"
+#include "train/fitting/train_set.h"
 
 enum { FRAMES_MAX = 1000 };
 

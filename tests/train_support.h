@@ -4,9 +4,9 @@
 #define TRAIN_SUPPORT_H
 
 #include "device/cpu.h"
-#include "model/train_backend.h"
+#include "model/training/train_backend.h"
 #include "support.h"
-#include "train/train_set.h"
+#include "train/fitting/train_set.h"
 
 enum { TRAIN_FRAMES_MAX = 64 };
 

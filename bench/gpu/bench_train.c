@@ -5,8 +5,8 @@
 // over batches of steps that are enqueued together and waited for once. --gradient: one gradient and no times, for a profiler.
 #include "timing.h"
 
-#include "model/train_backend.h"
-#include "train/train_set.h"
+#include "model/training/train_backend.h"
+#include "train/fitting/train_set.h"
 
 typedef struct setting {
     mlff_precision precision;

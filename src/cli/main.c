@@ -2,7 +2,7 @@
 // main.c: the table of subcommands, and help about it.
 #include <string.h>
 
-#include "cli.h"
+#include "cli/support/cli.h"
 
 // In the order of the help: models, simulation, distillation, measurement, other programs.
 static const cli_command *const commands[] = {&import_command,

@@ -10,8 +10,8 @@
 
 #include "base/base.h"
 #include "mlff.h"
-#include "model/settings.h"
 #include "model/stages.h"
+#include "model/weights/settings.h"
 
 typedef struct model_architecture model_architecture;
 struct train_backend; /* model/train_backend.h */

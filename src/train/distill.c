@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #include "mlff_train.h"
-#include "train/dataset.h"
+#include "train/data/dataset.h"
 #include "train/distill.h"
-#include "train/verdict.h"
+#include "train/judging/verdict.h"
 
 enum { TEXT_BYTES = 8192 };
 

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 #include "mlff_train.h"
-#include "train/train_record.h"
+#include "train/fitting/train_record.h"
 
 enum kind { TEXT, INTEGER, LONG, SEED, NUMBER };
 

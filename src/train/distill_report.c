@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "train/distill.h"
-#include "train/train_record.h"
+#include "train/fitting/train_record.h"
 
 enum { WIDTH = 460, HEIGHT = 300, LEFT = 64, BOTTOM = 44, TOP = 12, RIGHT = 26, MOST_POINTS = 3000 };
 

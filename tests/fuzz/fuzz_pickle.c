@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // fuzz_pickle.c: any bytes as a pickle: refused or read, and what was read can be looked at.
-#include "model/pickle.h"
+#include "model/import/pickle.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length);
 

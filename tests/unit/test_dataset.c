@@ -3,7 +3,7 @@
 #include "support.h"
 
 #include "mlff_train.h"
-#include "train/least_squares.h"
+#include "train/data/least_squares.h"
 
 static mlff_system *molecule(const char *name)
 {

@@ -3,8 +3,8 @@
 // script, and the charts' data is JSON with the numbers of the profile.
 #include <cjson/cJSON.h>
 
-#include "profile/page.h"
 #include "profile/profile.h"
+#include "profile/report/page.h"
 #include "unit/near.h"
 
 #define EVIL "</script><img src=x onerror=alert(1)>\\\"'&<!--\\u0000]]>"

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "train/dataset.h"
+#include "train/data/dataset.h"
 
 static char folder[] = "/tmp/test_labels_XXXXXX";
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The pickle reader: values come out as Python put them in, nothing runs, and no input makes it use much memory or time.
-#include "model/pickle.h"
+#include "model/import/pickle.h"
 #include "support.h"
 
 // Pickle from a string literal, NUL bytes included.

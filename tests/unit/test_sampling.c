@@ -4,9 +4,9 @@
 #include "support.h"
 
 #include "mlff_train.h"
-#include "train/normal_modes.h"
-#include "train/sample_geometry.h"
-#include "train/walkers.h"
+#include "train/sampling/normal_modes.h"
+#include "train/sampling/sample_geometry.h"
+#include "train/sampling/walkers.h"
 
 static mlff_system *molecule(const char *name)
 {

@@ -3,7 +3,7 @@
 // predictions, which here are random numbers.
 #include "train_support.h"
 
-#include "model/train_batch.h"
+#include "model/training/train_batch.h"
 
 enum { N_FRAMES = 5, PLUS = 3 }; // frames PLUS and PLUS + 1 are a probe
 static const double STEP = 0.05;

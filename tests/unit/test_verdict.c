@@ -5,7 +5,7 @@
 
 #include "mlff_train.h"
 #include "support.h"
-#include "train/analysis.h"
+#include "train/judging/analysis.h"
 #include "unit/log_springs.h"
 
 // ---- observables ----------------------------------------------------------------------------------------------------

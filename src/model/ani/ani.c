@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "device/device.h"
-#include "model/tensors.h"
+#include "model/weights/tensors.h"
 
 // What model->parameters points to.
 typedef struct ani_model {

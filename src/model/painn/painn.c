@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/tensors.h"
+#include "model/weights/tensors.h"
 #include "painn_trainable.h"
 
 // What model->parameters points to.

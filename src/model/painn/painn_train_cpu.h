@@ -5,7 +5,7 @@
 #define PAINN_TRAIN_CPU_H
 
 #include "device/team.h"
-#include "model/train_batch.h"
+#include "model/training/train_batch.h"
 #include "nn/gradient.h"
 #include "painn_kernels.h"
 #include "painn_train_kernels.h"

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "model/train_batch.h"
+#include "model/training/train_batch.h"
 #include "painn_gradient.h"
 
 typedef struct reference_train {

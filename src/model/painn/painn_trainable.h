@@ -3,7 +3,7 @@
 #ifndef PAINN_TRAINABLE_H
 #define PAINN_TRAINABLE_H
 
-#include "model/train_backend.h"
+#include "model/training/train_backend.h"
 #include "painn.h"
 
 /* Where each array of painn_layer begins in the flat vector. Layers that share tensors have equal offsets. */

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// cmd_distill.c: mlff distill: from a teacher to a judged student in one command.
+#include <inttypes.h>
+
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/support/cli.h"
+#include "mlff_train.h"
+
+static const cli_option options[] = {
+    {"output", 'o', "FOLDER", "folder of the run (required); one that is there is gone on with"},
+    {"system", 0, "NAME", "a built-in system or a file of structures; several times for several: " CLI_SYSTEM_NAMES},
+    {"n-atoms", 0, "N", "atoms of built-in systems that can be made of any size"},
+    {"preset", 0, "NAME", "demo (about a minute), quick, standard or thorough (quick)"},
+    {"config", 0, "FILE", "settings as JSON; options on the command line win"},
+    {"print-config", 0, NULL, "print the settings as JSON and end"},
+    {"resume", 0, NULL, "go on with the run in FOLDER with its own settings"},
+    {"structures", 0, "N", "structures to be labelled"},
+    {"features", 0, "N", "of the student: width of the atoms' features"},
+    {"layers", 0, "N", "of the student: message-passing layers"},
+    {"cutoff", 0, "ANGSTROM", "of the student, Å"},
+    {"steps", 0, "N", "steps of the optimizer"},
+    {"batch", 0, "N", "structures in a step"},
+    {"learning-rate", 0, "RATE", "highest learning rate"},
+    {"hvp", 0, "K", "Hessian probes of each structure (0)"},
+    {"max-force-error", 0, "EV_PER_ANGSTROM", "that the verdict allows on held-out structures, mean absolute, eV/Å"},
+    {"seed", 0, "S", "of everything that is random (0)"},
+    {"device", 0, "DEVICE", "that trains and runs the student: auto, cpu or cuda:0 (auto)"},
+    {"threads", 0, "N", "CPU threads (all cores this process may use)"},
+    {"json", 0, NULL, "the verdict as JSON on standard output"},
+    {0}};
+
+typedef struct distillation {
+    mlff_distill_config config;
+    mlff_distill_options run;
+    const char *folder, *from;
+    bool resume, to_json;
+    char systems[4096], text[8192];
+    int64_t begun_ns;
+} distillation;
+
+// The values of --system, joined by commas.
+static int join_systems(cli_arguments *arguments, distillation *d)
+{
+    size_t length = 0;
+    const char *name;
+    for (int k = 0; (name = cli_each(arguments, "system", k)); k++) {
+        if (strchr(name, ','))
+            return cli_usage_error(arguments, "--system \"%s\": give each system by an option of its own", name);
+        length += (size_t)snprintf(d->systems + length, sizeof d->systems - length, "%s%s", k ? "," : "", name);
+        if (length >= sizeof d->systems) return cli_usage_error(arguments, "the names of the systems are too long together");
+    }
+    if (length) d->config.systems = d->systems;
+    return CLI_GOOD;
+}
+
+static int parse(cli_arguments *arguments, distillation *d)
+{
+    mlff_distill_config *c = &d->config;
+    d->run = mlff_distill_options_default();
+    d->folder = cli_text(arguments, "output", NULL);
+    d->resume = cli_given(arguments, "resume");
+    d->to_json = cli_given(arguments, "json");
+    d->run.n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    mlff_status status = mlff_device_parse(cli_text(arguments, "device", "auto"), &d->run.device);
+    if (status == MLFF_OK) status = mlff_distill_preset(cli_text(arguments, "preset", "quick"), c);
+    if (status == MLFF_OK && cli_given(arguments, "config"))
+        status = mlff_distill_config_read(cli_text(arguments, "config", NULL), c, d->text, sizeof d->text);
+    if (status != MLFF_OK) return cli_exit(status);
+    if (arguments->n_positional > 0) c->teacher = arguments->positional[0];
+    int exit_status = join_systems(arguments, d);
+    if (exit_status != CLI_GOOD) return exit_status;
+    c->n_atoms = (int)cli_int(arguments, "n-atoms", 0, 10000000, c->n_atoms);
+    c->n_structures = (int)cli_int(arguments, "structures", 20, 1000000000, c->n_structures);
+    c->n_features = (int)cli_int(arguments, "features", 4, 1024, c->n_features);
+    c->n_layers = (int)cli_int(arguments, "layers", 1, 16, c->n_layers);
+    c->cutoff_angstrom = cli_number(arguments, "cutoff", 1, 20, c->cutoff_angstrom);
+    c->n_steps = cli_int(arguments, "steps", 1, INT64_C(1000000000000), c->n_steps);
+    c->batch_size = (int)cli_int(arguments, "batch", 1, 1 << 20, c->batch_size);
+    c->learning_rate = cli_number(arguments, "learning-rate", 1e-9, 1, c->learning_rate);
+    c->n_probes = (int)cli_int(arguments, "hvp", 0, 100, c->n_probes);
+    c->max_force_error = cli_number(arguments, "max-force-error", 0, 1e6, c->max_force_error);
+    c->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_C(9007199254740992), (int64_t)c->seed);
+    if (arguments->failed) return CLI_USAGE;
+    if (d->resume && (arguments->n_positional > 0 || c->systems || cli_given(arguments, "config")))
+        return cli_usage_error(arguments, "--resume takes the folder's own settings; give it -o FOLDER alone");
+    if (cli_given(arguments, "print-config")) return CLI_GOOD;
+    if (!d->folder) return cli_usage_error(arguments, "-o FOLDER is missing");
+    if (!d->resume && !c->teacher) return cli_usage_error(arguments, "a teacher is missing: a model file, xtb:gfn2 or xtb:gfn1");
+    if (!d->resume && !c->systems) return cli_usage_error(arguments, "--system NAME is missing, such as --system ethanol");
+    return CLI_GOOD;
+}
+
+static int show(void *context, const mlff_distill_progress *p)
+{
+    const distillation *d = context;
+    if (p->milestone && !d->to_json) {
+        cli_progress_clear();
+        printf("%-8s %7.1f s  %s\n", p->stage, (double)(mlff_clock_ns() - d->begun_ns) * 1e-9, p->text);
+        fflush(stdout);
+    }
+    cli_progress("%s: %3.0f %%, %s", p->stage, 100 * p->fraction, p->text);
+    return cli_interrupted();
+}
+
+static mlff_status print_file(const char *folder, const char *name)
+{
+    mlff_status status = MLFF_OK;
+    base_text path = {0};
+    char *text = NULL;
+    size_t length;
+    base_text_add(&path, "%s/%s", folder, name);
+    MLFF_TRY(path.status);
+    MLFF_TRY(base_read_file(path.text, 1 << 24, &text, &length));
+    fwrite(text, 1, length, stdout);
+done:
+    base_free(text);
+    base_text_free(&path);
+    return status;
+}
+
+static int run_distill(cli_arguments *arguments)
+{
+    distillation d = {.begun_ns = mlff_clock_ns()};
+    int passed = 0, exit_status = parse(arguments, &d);
+    if (exit_status != CLI_GOOD) return exit_status;
+    if (cli_given(arguments, "print-config")) return cli_exit(mlff_distill_config_save(&d.config, "-"));
+    cli_interrupt_catch();
+    d.run.callback = show;
+    d.run.context = &d;
+    mlff_status status = mlff_distill(d.resume ? NULL : &d.config, d.folder, &d.run, &passed);
+    cli_progress_clear();
+    if (status == MLFF_OK && d.to_json) status = print_file(d.folder, "verdict.json");
+    if (status != MLFF_OK) return cli_exit(status);
+    if (!d.to_json)
+        printf("\nverdict: %s in %.0f s; student %s/student.safetensors, page %s/report.html\n", passed ? "PASSED" : "FAILED",
+               (double)(mlff_clock_ns() - d.begun_ns) * 1e-9, d.folder, d.folder);
+    return passed ? CLI_GOOD : CLI_FAILED;
+}
+
+const cli_command distill_command = {
+    .name = "distill",
+    .summary = "from a slow teacher to a verified student",
+    .usage = "TEACHER --system NAME [--system NAME ...] -o FOLDER [--preset NAME] [OPTIONS]\n"
+             "--resume -o FOLDER",
+    .details =
+        "Samples structures around the systems (normal modes, rattling, dynamics by the teacher), labels them with the "
+        "teacher's\n"
+        "energies and forces, trains a PaiNN on them and judges it on held-out structures: errors, speed, energy drift, bonds "
+        "at\n"
+        "500 K, compressed pairs and, from the preset standard on, distances and vibrations beside the teacher's. TEACHER is a\n"
+        "model file, xtb:gfn2 or xtb:gfn1. A run that is interrupted goes on from where it was, to the same bits. Exit status:\n"
+        "0 passed, 1 a limit was not met or a stage failed.",
+    .examples = "mlff distill xtb:gfn2 --system ethanol -o ethanol.run\n"
+                "mlff distill ani2x.safetensors --system water --n-atoms 96 --features 128 --layers 3 -o water.run\n"
+                "mlff distill --resume -o ethanol.run\n"
+                "mlff distill --preset thorough --print-config",
+    .options = options,
+    .min_positional = 0,
+    .max_positional = 1,
+    .run = run_distill,
+};

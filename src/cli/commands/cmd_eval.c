@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: MIT
+// cmd_eval.c: mlff eval: energies, forces and stress of the frames of a file, some in a call, in the memory of those.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/support/cli.h"
+
+static const cli_option options[] = {{"stress", 0, NULL, "stress too, eV/Å³, where all three axes repeat"},
+                                     {"uncertainty", 0, NULL,
+                                      "of an ensemble: its members' energies and the deviation of energy and forces among\n"
+                                      "them, in --json"},
+                                     {"batch", 0, "B", "frames in one call; they may differ in size (1)"},
+                                     {"output", 'o', "FILE", "write frames and results as extended XYZ; - is standard output"},
+                                     {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
+                                     CLI_EVALUATOR_OPTIONS,
+                                     {0}};
+
+// Deviation of predictions from labels, summed up.
+typedef struct deviation {
+    int64_t n;
+    double absolute, square;         // sums of |error| and error²
+    double label_mean, label_square; // Welford: mean, and sum of squared distances from it
+    double error_mean, error_square; // the same of the error
+} deviation;
+
+static void deviation_add(deviation *sum, double prediction, double label)
+{
+    double error = prediction - label, from_mean = label - sum->label_mean;
+    sum->n++;
+    sum->absolute += fabs(error);
+    sum->square += error * error;
+    sum->label_mean += from_mean / (double)sum->n;
+    sum->label_square += from_mean * (label - sum->label_mean);
+    double from_mean_error = error - sum->error_mean;
+    sum->error_mean += from_mean_error / (double)sum->n;
+    sum->error_square += from_mean_error * (error - sum->error_mean);
+}
+
+// What is left of the error once its mean is taken away; nothing to speak of where there is but one.
+static double deviation_shifted_rmse(const deviation *sum)
+{
+    return sum->n > 1 ? sqrt(sum->error_square / (double)sum->n) : NAN;
+}
+
+static double deviation_mae(const deviation *sum)
+{
+    return sum->n ? sum->absolute / (double)sum->n : NAN;
+}
+
+static double deviation_rmse(const deviation *sum)
+{
+    return sum->n ? sqrt(sum->square / (double)sum->n) : NAN;
+}
+
+// Share of the labels' variance that is explained; not defined where they do not vary.
+static double deviation_r2(const deviation *sum)
+{
+    return sum->label_square > 0 ? 1.0 - sum->square / sum->label_square : NAN;
+}
+
+#define LARGE_SHIFT 10.0 // times the RMSE without it: nothing that training leaves behind
+
+// Of all frames in a call; arrays grow, and are used again.
+typedef struct outcome {
+    double *energies, *atom_energies, *forces, *stresses;     // [n_systems], [n_atoms], [n_atoms][3], [n_systems][6]
+    double *member_energies, *energy_deviations, *deviations; // [n_members][n_systems], [n_systems], [n_atoms][3]
+    size_t energy_capacity, atom_capacity, force_capacity, stress_capacity;
+    size_t member_capacity, energy_deviation_capacity, deviation_capacity;
+} outcome;
+
+// Of one of them.
+typedef struct frame_outcome {
+    const mlff_system *system;
+    double energy, energy_deviation;
+    const double *atom_energies, *forces, *stress, *deviations; // stress: NULL where there is none
+    const double *member_energies;                              // the k-th member's is [k * stride]
+    int stride;
+} frame_outcome;
+
+typedef struct evaluation {
+    cli_setup setup;
+    const char *input;
+    bool table, stress, uncertainty;
+    bool to_json;
+    base_output json_output;
+    cli_json json;
+    mlff_writer *writer;
+    mlff_system **waiting; // [batch]
+    int batch, n_waiting;
+    cli_batch in;
+    outcome out;
+    int64_t n_frames, n_atoms, n_stress;
+    int64_t compute_ns;
+    int exit_status;         // of the files: one that failed does not keep the others from being completed
+    deviation energy, force; // of the energy per atom, eV, and of force components, eV/Å
+    double *energy_errors;   // [energy.n] eV/atom: the MAE about their mean needs them all
+    size_t energy_error_capacity;
+} evaluation;
+
+static double shifted_mae(const evaluation *run)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < run->energy.n; i++) sum += fabs(run->energy_errors[i] - run->energy.error_mean);
+    return run->energy.n > 1 ? sum / (double)run->energy.n : NAN;
+}
+
+static void print_header(const evaluation *run)
+{
+    cli_setup_print(&run->setup);
+    printf("%8s %7s %18s %14s %12s %14s %13s\n", "frame", "atoms", "energy", "energy/atom", "max |F|", "energy error",
+           "force error");
+    printf("%8s %7s %18s %14s %12s %14s %13s\n", "", "", "eV", "eV", "eV/Å", "meV/atom", "MAE, eV/Å");
+}
+
+static void print_or_dash(int width, int digits, double value)
+{
+    if (isfinite(value))
+        printf(" %*.*f", width, digits, value);
+    else
+        printf(" %*s", width, "-");
+}
+
+static void print_row(const evaluation *run, const frame_outcome *frame)
+{
+    const mlff_system *system = frame->system;
+    size_t n = (size_t)system->n_atoms;
+    double energy = frame->energy, largest = 0, error = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double *f = frame->forces + 3 * i;
+        largest = fmax(largest, f[0] * f[0] + f[1] * f[1] + f[2] * f[2]);
+    }
+    for (size_t k = 0; system->label_forces && k < 3 * n; k++) error += fabs(frame->forces[k] - system->label_forces[k]);
+    printf("%8" PRId64 " %7d %18.6f %14.6f %12.5f", run->n_frames, system->n_atoms, energy, energy / (double)n, sqrt(largest));
+    print_or_dash(14, 3, 1000 * (energy - system->label_energy) / (double)n);
+    print_or_dash(13, 5, system->label_forces ? error / (3.0 * (double)n) : NAN);
+    putchar('\n');
+    fflush(stdout); // frames may come slowly, through a pipe
+}
+
+static void json_begin(evaluation *run)
+{
+    run->json.file = run->json_output.file;
+    cli_json_object(&run->json, NULL);
+    cli_json_array(&run->json, "frames");
+}
+
+static void json_forces(cli_json *json, const char *key, const double *values, int n_atoms)
+{
+    cli_json_compact_array(json, key);
+    for (int i = 0; i < n_atoms; i++) cli_json_numbers(json, NULL, values + 3 * (size_t)i, 3);
+    cli_json_end(json, ']');
+}
+
+static void json_frame(evaluation *run, const frame_outcome *frame)
+{
+    cli_json *json = &run->json;
+    int n_atoms = frame->system->n_atoms;
+    cli_json_object(json, NULL);
+    cli_json_int(json, "n_atoms", n_atoms);
+    cli_json_number(json, "energy_ev", frame->energy);
+    cli_json_numbers(json, "atom_energies_ev", frame->atom_energies, n_atoms);
+    json_forces(json, "forces_ev_per_ang", frame->forces, n_atoms);
+    cli_json_numbers(json, "stress_ev_per_ang3", frame->stress, 6);
+    if (run->uncertainty) {
+        cli_json_compact_array(json, "member_energies_ev");
+        for (int k = 0; k < run->setup.evaluator_info.n_members; k++)
+            cli_json_number(json, NULL, frame->member_energies[(size_t)k * (size_t)frame->stride]);
+        cli_json_end(json, ']');
+        cli_json_number(json, "energy_deviation_ev", frame->energy_deviation);
+        json_forces(json, "force_deviations_ev_per_ang", frame->deviations, n_atoms);
+    }
+    cli_json_end(json, '}');
+}
+
+static void json_end(evaluation *run, bool partial)
+{
+    cli_json *json = &run->json;
+    const cli_setup *setup = &run->setup;
+    cli_json_end(json, ']');
+    cli_json_object(json, "summary");
+    cli_json_int(json, "n_frames", run->n_frames);
+    cli_json_int(json, "n_atoms_total", run->n_atoms);
+    cli_json_bool(json, "partial", partial);
+    cli_json_text(json, "model", setup->info.name);
+    cli_json_text(json, "architecture", setup->info.architecture);
+    cli_json_bool(json, "trained", setup->info.trained);
+    cli_json_text(json, "device", setup->device);
+    cli_json_text(json, "precision", setup->precision);
+    cli_json_int(json, "batch", run->batch);
+    cli_json_number(json, "compute_time_s", (double)run->compute_ns * 1e-9);
+    cli_json_int(json, "n_labelled_energies", run->energy.n);
+    cli_json_int(json, "n_labelled_force_components", run->force.n);
+    if (run->energy.n) {
+        cli_json_number(json, "energy_mae_ev_per_atom", deviation_mae(&run->energy));
+        cli_json_number(json, "energy_rmse_ev_per_atom", deviation_rmse(&run->energy));
+        cli_json_number(json, "energy_r2", deviation_r2(&run->energy));
+        cli_json_number(json, "energy_shift_ev_per_atom", run->energy.error_mean);
+        cli_json_number(json, "energy_mae_shifted_ev_per_atom", shifted_mae(run));
+        cli_json_number(json, "energy_rmse_shifted_ev_per_atom", deviation_shifted_rmse(&run->energy));
+    }
+    if (run->force.n) {
+        cli_json_number(json, "forces_mae_ev_per_ang", deviation_mae(&run->force));
+        cli_json_number(json, "forces_rmse_ev_per_ang", deviation_rmse(&run->force));
+        cli_json_number(json, "forces_r2", deviation_r2(&run->force));
+    }
+    cli_json_end(json, '}');
+    cli_json_end(json, '}');
+}
+
+static void print_deviation(const char *name, const deviation *sum, const char *counted, double scale, const char *unit)
+{
+    if (!sum->n) return;
+    printf("%-12s MAE %.4f %s, RMSE %.4f %s, ", name, scale * deviation_mae(sum), unit, scale * deviation_rmse(sum), unit);
+    double r2 = deviation_r2(sum);
+    if (isfinite(r2))
+        printf("R² %.6g", r2);
+    else
+        fputs("R² not defined (the labels are all equal)", stdout);
+    printf(" (%" PRId64 " %s)\n", sum->n, counted);
+}
+
+// Labels may count from other zeros than the model does; how well the energies follow each other is then seen without the shift.
+static void print_shifted(const evaluation *run)
+{
+    double shift = run->energy.error_mean, rmse = deviation_shifted_rmse(&run->energy);
+    if (run->energy.n < 2) return;
+    printf("%-12s MAE %.4f meV, RMSE %.4f meV after removing the mean difference, %.6g eV\n", "", 1000 * shifted_mae(run),
+           1000 * rmse, shift);
+    if (fabs(shift) > LARGE_SHIFT * rmse)
+        printf("%-12s the mean difference is most of the error: do the labels have another zero of energy (atoms, elements)?\n",
+               "");
+}
+
+static void print_summary(const evaluation *run)
+{
+    double seconds = (double)run->compute_ns * 1e-9;
+    printf("\n%" PRId64 " frames, %" PRId64 " atoms, computed in %.3f s (%.3f ms a frame", run->n_frames, run->n_atoms, seconds,
+           run->n_frames ? 1e3 * seconds / (double)run->n_frames : 0.0);
+    if (run->batch > 1) printf(", %d in a call", run->batch);
+    printf(")\n");
+    print_deviation("energy/atom", &run->energy, "labelled frames", 1000, "meV");
+    print_shifted(run);
+    print_deviation("forces", &run->force, "labelled components", 1, "eV/Å");
+    if (run->stress && run->n_stress < run->n_frames)
+        printf("stress       none for %" PRId64 " frames: not all three axes repeat\n", run->n_frames - run->n_stress);
+}
+
+// Room for what is asked of the frames in run->in, and where it goes.
+static mlff_status make_room(evaluation *run, mlff_results *results)
+{
+    mlff_status status = MLFF_OK;
+    outcome *out = &run->out;
+    size_t n_systems = (size_t)run->in.batch.n_systems, n = (size_t)run->in.first_atom[n_systems];
+    MLFF_TRY(base_grow(&out->energies, &out->energy_capacity, n_systems, sizeof(double), "energies"));
+    MLFF_TRY(base_grow(&out->atom_energies, &out->atom_capacity, n, sizeof(double), "energies of atoms"));
+    MLFF_TRY(base_grow(&out->forces, &out->force_capacity, 3 * n, sizeof(double), "forces"));
+    MLFF_TRY(base_grow(&out->stresses, &out->stress_capacity, 6 * n_systems, sizeof(double), "stresses"));
+    *results = (mlff_results){.energies = out->energies,
+                              .atom_energies = run->setup.info.has_atom_energies ? out->atom_energies : NULL,
+                              .forces = out->forces,
+                              .stresses = run->stress ? out->stresses : NULL};
+    if (!run->uncertainty) goto done;
+    size_t n_members = (size_t)run->setup.evaluator_info.n_members;
+    MLFF_TRY(base_grow(&out->deviations, &out->deviation_capacity, 3 * n, sizeof(double), "deviations"));
+    MLFF_TRY(base_grow(&out->energy_deviations, &out->energy_deviation_capacity, n_systems, sizeof(double), "deviations"));
+    MLFF_TRY(
+        base_grow(&out->member_energies, &out->member_capacity, n_members * n_systems, sizeof(double), "energies of members"));
+    results->member_energies = out->member_energies;
+    results->energy_deviations = out->energy_deviations;
+    results->force_deviations = out->deviations;
+done:
+    return status;
+}
+
+static mlff_status compute(evaluation *run, mlff_system *const *systems, int n)
+{
+    mlff_status status = MLFF_OK;
+    mlff_results results;
+    MLFF_TRY(cli_batch_fill(&run->in, systems, n));
+    MLFF_TRY(make_room(run, &results));
+    int64_t start = mlff_clock_ns();
+    MLFF_TRY(mlff_evaluator_compute(run->setup.evaluator, &run->in.batch, &results));
+    run->compute_ns += mlff_clock_ns() - start;
+done:
+    return status;
+}
+
+static frame_outcome outcome_of(const evaluation *run, const mlff_system *system, int s)
+{
+    const outcome *out = &run->out;
+    size_t first = (size_t)run->in.first_atom[s];
+    const double *stress = out->stresses + 6 * (size_t)s;
+    return (frame_outcome){.system = system,
+                           .energy = out->energies[s],
+                           .energy_deviation = run->uncertainty ? out->energy_deviations[s] : NAN,
+                           .atom_energies = run->setup.info.has_atom_energies ? out->atom_energies + first : NULL,
+                           .forces = out->forces + 3 * first,
+                           .stress = run->stress && isfinite(stress[0]) ? stress : NULL,
+                           .deviations = run->uncertainty ? out->deviations + 3 * first : NULL,
+                           .member_energies = run->uncertainty ? out->member_energies + s : NULL,
+                           .stride = run->in.batch.n_systems};
+}
+
+// Shows, writes and counts one frame.
+static mlff_status take_frame(evaluation *run, const frame_outcome *frame)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_system *system = frame->system;
+    size_t n = (size_t)system->n_atoms;
+    double energy_error = (frame->energy - system->label_energy) / (double)n;
+    if (isfinite(energy_error)) {
+        MLFF_TRY(
+            base_grow(&run->energy_errors, &run->energy_error_capacity, (size_t)run->energy.n + 1, sizeof(double), "errors"));
+        run->energy_errors[run->energy.n] = energy_error;
+    }
+    if (run->writer) {
+        mlff_frame_results written = {
+            .energy = frame->energy, .forces = frame->forces, .stress = frame->stress, .step = -1, .time_fs = NAN};
+        MLFF_TRY(mlff_writer_write(run->writer, system, &written));
+    }
+    // Nothing fails from here on, so that what was shown is what is counted.
+    if (run->table) print_row(run, frame);
+    if (run->to_json) json_frame(run, frame);
+    run->n_frames++;
+    run->n_atoms += system->n_atoms;
+    run->n_stress += frame->stress != NULL;
+    if (isfinite(energy_error)) deviation_add(&run->energy, frame->energy / (double)n, system->label_energy / (double)n);
+    for (size_t k = 0; system->label_forces && k < 3 * n; k++)
+        deviation_add(&run->force, frame->forces[k], system->label_forces[k]);
+done:
+    return status;
+}
+
+static mlff_status take_frames(evaluation *run, mlff_system *const *systems, int n)
+{
+    mlff_status status = MLFF_OK;
+    for (int s = 0; s < n; s++) {
+        frame_outcome frame = outcome_of(run, systems[s], s);
+        MLFF_TRY(take_frame(run, &frame));
+    }
+done:
+    return status;
+}
+
+// Evaluates the frames that wait. If that fails for several at once, it is done one by one: what is before the frame that
+// fails is kept, and the frame is known.
+static mlff_status evaluate_waiting(evaluation *run)
+{
+    mlff_status status = MLFF_OK;
+    int n = run->n_waiting;
+    run->n_waiting = 0;
+    if (n == 0) return MLFF_OK;
+    status = compute(run, run->waiting, n);
+    if (status == MLFF_OK) {
+        status = take_frames(run, run->waiting, n);
+    } else if (n > 1) {
+        if (status == MLFF_ERR_MEMORY) mlff_warn("%d frames in a call: %s; one by one it is", n, mlff_last_error());
+        status = MLFF_OK;
+        for (int s = 0; s < n && status == MLFF_OK; s++) {
+            status = compute(run, run->waiting + s, 1);
+            if (status == MLFF_OK) status = take_frames(run, run->waiting + s, 1);
+        }
+    }
+    if (status != MLFF_OK) mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_frames, mlff_last_error());
+    for (int s = 0; s < n; s++) mlff_system_destroy(run->waiting[s]);
+    return status;
+}
+
+// The next frame, checked; NULL at the end.
+static mlff_status read_frame(evaluation *run, mlff_reader *reader, mlff_system **system_out)
+{
+    mlff_system *system = NULL;
+    mlff_status status = mlff_reader_next(reader, &system);
+    if (status == MLFF_ERR_INTERRUPTED && cli_interrupted()) return MLFF_OK; // it waited; the frames so far are whole
+    if (status != MLFF_OK) return status;
+    if (system) status = mlff_system_check(system, NULL);
+    if (system && status == MLFF_OK) status = cli_model_check_elements(run->setup.model, system, "elements");
+    if (status != MLFF_OK) {
+        mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_frames + run->n_waiting, mlff_last_error());
+        mlff_system_destroy(system);
+        return status;
+    }
+    *system_out = system;
+    return MLFF_OK;
+}
+
+static mlff_status evaluate(evaluation *run, mlff_reader *reader)
+{
+    mlff_status status = MLFF_OK, reading = MLFF_OK;
+    char cause[1100];
+    int64_t begun_ns = mlff_clock_ns();
+
+    while (!cli_interrupted()) {
+        mlff_system *system = NULL;
+        reading = read_frame(run, reader, &system);
+        if (reading != MLFF_OK) snprintf(cause, sizeof cause, "%s", mlff_last_error());
+        if (!system) break;
+        run->waiting[run->n_waiting++] = system;
+        if (run->n_waiting < run->batch) continue;
+        MLFF_TRY(evaluate_waiting(run));
+        cli_progress("eval: %" PRId64 " frames, %.4g a second", run->n_frames,
+                     1e9 * (double)run->n_frames / (double)(mlff_clock_ns() - begun_ns));
+    }
+    if (!cli_interrupted()) MLFF_TRY(evaluate_waiting(run)); // also those before a frame that cannot be read
+    if (reading != MLFF_OK) MLFF_FAIL(reading, "%s", cause);
+    if (run->n_frames == 0 && !cli_interrupted()) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", run->input);
+    if (run->to_json) {
+        json_end(run, cli_interrupted());
+        run->to_json = false;
+        run->exit_status = cli_first(run->exit_status, base_output_commit(&run->json_output));
+    }
+    if (run->writer) run->exit_status = cli_first(run->exit_status, mlff_writer_close(run->writer)); // also if the JSON failed
+    run->writer = NULL;
+    if (run->table) print_summary(run);
+    if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " frames; they are kept", run->n_frames);
+done:
+    return status;
+}
+
+static void evaluation_free(evaluation *run)
+{
+    outcome *out = &run->out;
+    double *arrays[] = {out->energies,        out->atom_energies,     out->forces,     out->stresses,
+                        out->member_energies, out->energy_deviations, out->deviations, run->energy_errors};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
+    for (int s = 0; s < run->n_waiting; s++) mlff_system_destroy(run->waiting[s]);
+    base_free(run->waiting);
+    cli_batch_free(&run->in);
+    cli_setup_free(&run->setup);
+}
+
+static int run_eval(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK;
+    evaluation run = {.input = arguments->positional[1], .table = true};
+    mlff_reader *reader = NULL;
+    const char *json_path = cli_text(arguments, "json", NULL), *output_path = cli_text(arguments, "output", NULL);
+    bool json_to_stdout = json_path && strcmp(json_path, "-") == 0,
+         frames_to_stdout = output_path && strcmp(output_path, "-") == 0;
+
+    if (json_to_stdout && frames_to_stdout)
+        return cli_usage_error(arguments, "--json - and -o - cannot both have standard output");
+    if (cli_suffix_check(arguments, "-o", output_path, cli_frames) != CLI_GOOD) return CLI_USAGE;
+    run.table = !json_to_stdout && !frames_to_stdout;
+    run.stress = cli_given(arguments, "stress");
+    run.uncertainty = cli_given(arguments, "uncertainty");
+    run.batch = (int)cli_int(arguments, "batch", 1, 100000, 1);
+    if (arguments->failed) return CLI_USAGE;
+    if (run.uncertainty && !json_path) return cli_usage_error(arguments, "--uncertainty goes into --json FILE");
+    int exit_status = cli_setup_make(arguments, &run.setup);
+    if (exit_status != CLI_GOOD) return exit_status;
+
+    cli_interrupt_catch();
+    if (!(run.waiting = base_alloc((size_t)run.batch, sizeof *run.waiting, "frames"))) MLFF_TRY(MLFF_ERR_MEMORY);
+    MLFF_TRY(mlff_reader_open(run.input, &reader));
+    if (json_path) {
+        MLFF_TRY(base_output_open(json_path, &run.json_output));
+        run.to_json = true;
+        json_begin(&run);
+    }
+    if (output_path) MLFF_TRY(mlff_writer_open(output_path, 0, &run.writer));
+    if (run.table) print_header(&run);
+    MLFF_TRY(evaluate(&run, reader));
+done:
+    // What has gone down a pipe is ended as JSON, if short of frames; a file does not come to be.
+    if (run.to_json && !run.json_output.temporary) json_end(&run, true);
+    if (run.to_json) base_output_abandon(&run.json_output);
+    mlff_writer_destroy(run.writer);
+    mlff_reader_destroy(reader);
+    evaluation_free(&run);
+    return cli_first(run.exit_status, status);
+}
+
+const cli_command eval_command = {
+    .name = "eval",
+    .summary = "energies, forces and stress of the frames of a file",
+    .usage = "MODEL INPUT [--batch B] [--stress] [--uncertainty] [-o OUT.extxyz] [--json FILE] [OPTIONS]",
+    .details =
+        "INPUT is extended XYZ (any number of frames, read one by one) or POSCAR; - is standard input. Energies include the\n"
+        "model's offsets. Where INPUT has energies or forces of its own, the errors against them are shown: MAE, RMSE and R²\n"
+        "of the energy per atom and of the force components. --batch B computes B frames at once, which a GPU and small\n"
+        "structures gain by; B frames are held in memory.\n"
+        "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
+        "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"
+        "with --uncertainty also \"member_energies_ev\", and \"energy_deviation_ev\" and \"force_deviations_ev_per_ang\", the\n"
+        "standard deviations over the members.",
+    .examples = "mlff eval ethanol.safetensors frames.extxyz\n"
+                "mlff eval ethanol.safetensors frames.extxyz -o results.extxyz --json results.json\n"
+                "mlff eval ethanol.safetensors frames.extxyz --batch 64 --device cuda -o results.extxyz\n"
+                "mlff eval silicon.safetensors POSCAR --stress --precision float64 --json -\n"
+                "mlff eval fennol-ani2x frames.extxyz --members 0,3 --uncertainty --json results.json",
+    .options = options,
+    .min_positional = 2,
+    .max_positional = 2,
+    .run = run_eval,
+};

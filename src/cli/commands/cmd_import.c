@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// cmd_import.c: mlff import: a trained model of another program into our one file form.
+#include "cli/support/cli.h"
+
+static const cli_option options[] = {
+    {"output", 'o', "FILE", "model file to write, .safetensors (required)"},
+    {"energy-unit", 0, "UNIT", "what the model computes: kcal/mol, eV or Hartree (required for a best_model)"},
+    {"length-unit", 0, "UNIT", "of the positions it was trained on: Ang or Bohr (Ang)"},
+    {"elements", 0, "LIST", "elements it was trained on, as H,C,O (unknown: a warning says so)"},
+    {0}};
+
+static int run(cli_arguments *arguments)
+{
+    static const char *const energy_units[] = {"kcal/mol", "eV", "Hartree", NULL};
+    static const char *const length_units[] = {"Ang", "Bohr", NULL};
+    const char *path = cli_text(arguments, "output", NULL);
+    mlff_import_options import = mlff_import_options_default();
+
+    if (!path) return cli_usage_error(arguments, "-o FILE is missing");
+    if (cli_suffix_check(arguments, "-o", path, cli_models) != CLI_GOOD) return CLI_USAGE;
+    cli_choice(arguments, "energy-unit", energy_units, 0);
+    cli_choice(arguments, "length-unit", length_units, 0);
+    if (arguments->failed) return CLI_USAGE;
+    import.energy_unit = cli_text(arguments, "energy-unit", NULL);
+    import.length_unit = cli_text(arguments, "length-unit", NULL);
+    import.elements = cli_text(arguments, "elements", NULL);
+
+    mlff_model *model = NULL;
+    mlff_status status = mlff_model_import(arguments->positional[0], &import, &model);
+    if (status == MLFF_OK) status = mlff_model_save(model, path);
+    if (status == MLFF_OK) {
+        mlff_model_info info;
+        mlff_model_info_get(model, &info);
+        printf("%s: %s, %lld parameters\n", path, info.description, (long long)info.n_parameters);
+    }
+    mlff_model_destroy(model);
+    return cli_exit(status);
+}
+
+const cli_command import_command = {
+    .name = "import",
+    .summary = "turn a SchNetPack best_model (PaiNN) or an ANI ensemble into a model file",
+    .usage = "IN -o OUT.safetensors [OPTIONS]",
+    .details =
+        "IN is what SchNetPack saves with torch.save: a zip with a pickle. Nothing in it is executed; a class that is not\n"
+        "known is refused by name. Or IN is an ensemble of ANI in NeuroChem's files, as their authors publish ANI-1x, ANI-1ccx "
+        "and\n"
+        "ANI-2x: the .info file, which names the others below its folder. Or one ANI model of FeNNol, a .fnx file. The written "
+        "file\n"
+        "holds all that mlff needs: weights, shape, units, elements. mlff looks for models by name in the folders of\n"
+        "MLFF_MODEL_PATH (separated by :), then in $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models.",
+    .examples = "mlff import best_model -o ethanol.safetensors --energy-unit kcal/mol --elements H,C,O\n"
+                "mlff import best_model -o silica.safetensors --energy-unit Hartree --length-unit Bohr --elements Si,O\n"
+                "mlff import resources/ani-2x_8x.info -o ~/.local/share/mlff/models/fennol-ani2x.safetensors\n"
+                "mlff import ani2x.fnx -o ani2x-member0.safetensors",
+    .options = options,
+    .min_positional = 1,
+    .max_positional = 1,
+    .run = run,
+};

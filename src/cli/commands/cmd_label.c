@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// cmd_label.c: mlff label: energies and forces of structures by a teacher, kept as they come.
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli/support/cli_teacher.h"
+
+static const cli_option options[] = {
+    {"output", 'o', "FILE", "labels to write; with the suffix .extxyz or .xyz: as extended XYZ (required)"},
+    {"hvp", 0, "K", "also K Hessian-vector products for each structure: two labels each, along a random direction (0)"},
+    {"hvp-step", 0, "ANGSTROM", "of their central differences, Å (0.01)"},
+    {"resume", 0, NULL, "go on with the labels that are there; without it an existing file is not touched"},
+    {"seed", 0, "S", "of the directions of --hvp (0)"},
+    {"json", 0, NULL, "the result as JSON on standard output"},
+    CLI_TEACHER_OPTIONS,
+    {0}};
+
+typedef struct labelling {
+    const char *output; // what was asked for
+    char shard[4096];   // the file that grows
+    bool to_text;       // output is extended XYZ, made from the shard at the end
+    bool resume, to_json;
+    int n_probes;
+    double probe_step;
+    uint64_t seed;
+    mlff_label_progress last;
+} labelling;
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), end_length = strlen(end);
+    return length > end_length && strcasecmp(text + length - end_length, end) == 0;
+}
+
+static int parse(cli_arguments *arguments, labelling *run)
+{
+    run->output = cli_text(arguments, "output", NULL);
+    run->n_probes = (int)cli_int(arguments, "hvp", 0, 1000, 0);
+    run->probe_step = cli_number(arguments, "hvp-step", 1e-4, 0.2, 0.01);
+    run->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    run->resume = cli_given(arguments, "resume");
+    run->to_json = cli_given(arguments, "json");
+    if (arguments->failed) return CLI_USAGE;
+    if (!run->output) return cli_usage_error(arguments, "-o FILE is missing");
+    if (strlen(run->output) > sizeof run->shard - 16) return cli_usage_error(arguments, "the name after -o is too long");
+    run->to_text = ends_with(run->output, ".extxyz") || ends_with(run->output, ".xyz");
+    if (run->to_text && run->n_probes > 0)
+        return cli_usage_error(arguments, "extended XYZ holds no Hessian-vector products; give -o another suffix, as .labels");
+    snprintf(run->shard, sizeof run->shard, run->to_text ? "%s.labels" : "%s", run->output);
+    return CLI_GOOD;
+}
+
+// Nothing that is there is written over.
+static mlff_status check_output(const labelling *run)
+{
+    if (!run->resume && access(run->shard, F_OK) == 0)
+        return mlff_fail(MLFF_ERR_USAGE, "%s: is there already; --resume goes on with it, or give another name", run->shard);
+    return run->to_text ? cli_output_check(run->output) : MLFF_OK;
+}
+
+static int show(void *context, const mlff_label_progress *p)
+{
+    labelling *run = context;
+    const int64_t n_new = p->n_done - p->n_before;
+    const double rate = p->elapsed_s > 0 ? (double)n_new / p->elapsed_s : 0;
+    run->last = *p;
+    cli_progress("label: %" PRId64 " of %" PRId64 ", %.0f labels/s, %" PRId64 " failed, %.0f s left", p->n_done, p->n_total, rate,
+                 p->n_failed, rate > 0 ? (double)(p->n_total - p->n_done) / rate : 0);
+    return cli_interrupted();
+}
+
+static void print_result(const labelling *run, const mlff_teacher_info *teacher)
+{
+    const mlff_label_progress *p = &run->last;
+    const int64_t n_new = p->n_done - p->n_before;
+    const double rate = p->elapsed_s > 0 ? (double)n_new / p->elapsed_s : 0;
+    if (run->to_json) {
+        cli_json json = {.file = stdout};
+        cli_json_object(&json, NULL);
+        cli_json_text(&json, "output", run->output);
+        cli_json_text(&json, "teacher", teacher->name);
+        cli_json_text(&json, "teacher_sha256", teacher->hash);
+        cli_json_int(&json, "n_structures", p->n_total);
+        cli_json_int(&json, "n_before", p->n_before);
+        cli_json_int(&json, "n_labelled", n_new - p->n_failed);
+        cli_json_int(&json, "n_failed", p->n_failed);
+        cli_json_number(&json, "time_s", p->elapsed_s);
+        cli_json_number(&json, "labels_per_s", rate);
+        cli_json_end(&json, '}');
+        putchar('\n');
+        return;
+    }
+    printf("%s: %" PRId64 " structures labelled by %s in %.1f s (%.0f labels/s)", run->output, n_new - p->n_failed,
+           teacher->description, p->elapsed_s, rate);
+    if (p->n_before > 0) printf(", %" PRId64 " were there", p->n_before);
+    if (p->n_failed > 0) printf(", %" PRId64 " failed and are left out", p->n_failed);
+    printf("; train on them: mlff train %s -o STUDENT.safetensors\n", run->output);
+}
+
+static mlff_status label(labelling *run, mlff_teacher *teacher, const mlff_samples *samples)
+{
+    mlff_status status = MLFF_OK;
+    mlff_shard *shard = NULL;
+    mlff_label_options label_options = mlff_label_options_default();
+    label_options.callback = show;
+    label_options.context = run;
+    MLFF_TRY(mlff_shard_open(run->shard, teacher, &shard));
+    status = mlff_shard_label(shard, teacher, samples, &label_options, &run->last);
+    cli_progress_clear();
+    if (status == MLFF_ERR_INTERRUPTED) mlff_fail(status, "%s; go on with --resume", mlff_last_error());
+    MLFF_TRY(status);
+    if (run->last.n_total == run->last.n_failed)
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: the teacher could not label any structure", run->output);
+done:;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", mlff_last_error());
+    const mlff_status closed = mlff_shard_close(shard);
+    if (status != MLFF_OK) return mlff_fail(status, "%s", text);
+    return closed;
+}
+
+static int run_label(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK;
+    labelling run = {0};
+    mlff_teacher *teacher = NULL;
+    mlff_samples *samples = NULL;
+    mlff_teacher_info info;
+    int exit_status = parse(arguments, &run);
+    if (exit_status != CLI_GOOD) return exit_status;
+
+    cli_interrupt_catch();
+    MLFF_TRY(check_output(&run));
+    MLFF_TRY(mlff_samples_create(&samples));
+    for (int k = 1; k < arguments->n_positional; k++) MLFF_TRY(mlff_samples_read(samples, arguments->positional[k]));
+    exit_status = cli_teacher_open(arguments, arguments->positional[0], &teacher);
+    if (exit_status != CLI_GOOD) goto done;
+    mlff_teacher_info_get(teacher, &info);
+    if (run.n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, run.n_probes, run.probe_step, run.seed));
+    MLFF_TRY(label(&run, teacher, samples));
+    if (run.to_text) {
+        MLFF_TRY(mlff_shard_export(run.shard, run.output));
+        unlink(run.shard); // all of it is in the text
+    }
+    print_result(&run, &info);
+done:
+    mlff_samples_destroy(samples);
+    mlff_teacher_destroy(teacher);
+    return exit_status != CLI_GOOD ? exit_status : cli_exit(status);
+}
+
+const cli_command label_command = {
+    .name = "label",
+    .summary = "compute energies and forces of structures by a teacher, to train on",
+    .usage = "TEACHER SAMPLES.extxyz ... -o LABELS [--hvp K] [--resume] [OPTIONS]",
+    .details = CLI_TEACHER_DETAILS
+    "Labels are appended to the file as they come, each with a checksum: whatever ends the command, --resume goes on, and\n"
+    "the file ends as if it had never been stopped. The file names its teacher by SHA-256 and refuses another. A structure\n"
+    "that the teacher cannot label (no convergence, a crash, a timeout) is left out and counted. With -o NAME.extxyz the\n"
+    "labels become extended XYZ at the end; until then they are in NAME.extxyz.labels.",
+    .examples = "mlff label xtb:gfn2 samples.extxyz -o samples.labels\n"
+                "mlff label xtb:gfn2 samples.extxyz -o samples.labels --resume\n"
+                "mlff label fennol-ani2x samples.extxyz -o samples.labels --hvp 2\n"
+                "mlff label xtb:gfn1 frames.extxyz -o frames-gfn1.extxyz --threads 4",
+    .options = options,
+    .min_positional = 2,
+    .max_positional = 256,
+    .run = run_label,
+};

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: MIT
+// cmd_md.c: mlff md: molecular dynamics by a model.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli/support/cli.h"
+
+static const cli_option options[] = {
+    CLI_SYSTEM_OPTIONS,
+    {"ensemble", 0, "NAME", "nve (velocity Verlet) or langevin (BAOAB) (nve)"},
+    {"temperature", 0, "K", "of Langevin's bath and of drawn velocities, K (300)"},
+    {"timestep", 0, "FS", "fs (0.5)"},
+    {"n-steps", 0, "N", "steps to go, also after a restart (1000)"},
+    {"friction", 0, "PER_FS", "of langevin, 1/fs (0.01)"},
+    {"seed", 0, "S", "of velocities and noise (0)"},
+    {"thermalize", 0, NULL, "draw velocities even if INPUT has some"},
+    {"output", 'o', "FILE", "trajectory to write, extended XYZ with energy, forces and velocities"},
+    {"every", 0, "K", "steps between lines of the table and frames of the trajectory (100)"},
+    {"checkpoint", 0, "FILE", "write a restart file here, at the end and every --checkpoint-every steps"},
+    {"checkpoint-every", 0, "K", "steps between restart files (10000)"},
+    {"restart", 0, "FILE",
+     "go on from a restart file; the system must be the same. Frames of -o after it are\nremoved, new ones are added"},
+    {"profile", 0, "FILE", "profile the whole run as it goes, and write the report as JSON (mlff report FILE shows it)"},
+    {"profile-every", 0, "K", "steps between memory samples of --profile (100)"},
+    {"kernels", 0, "N",
+     "of --profile: now and then watch N steps with CUPTI, every kernel on the GPU by name (0; 20 tell enough)"},
+    {"json", 0, NULL, "table and summary as JSON on standard output"},
+    CLI_EVALUATOR_OPTIONS,
+    {0}};
+
+// Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
+#define ABSURD_DRIFT 50.0 // meV/atom, NVE
+#define ABSURD_HEATING 10.0
+// A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer.
+#define PATIENCE_NS 100000000
+
+static const char *const ensembles[] = {"nve", "langevin", NULL};
+
+typedef struct simulation {
+    cli_setup setup;
+    cli_input input;
+    mlff_dynamics_options options;
+    mlff_dynamics *dynamics;
+    int64_t n_steps, every, checkpoint_every;
+    const char *output, *checkpoint, *restart, *velocities;
+    mlff_writer *writer;
+    const char *profile; // where the report goes, or NULL
+    int64_t profile_every, kernels;
+    mlff_callable callable;
+    mlff_monitor *monitor;
+    bool table, to_json, thermalize;
+    cli_json json;
+    mlff_dynamics_state first, last;
+    int64_t step_ns; // spent in steps, output left out
+    char integrated_on[16];
+    bool resident; // on a GPU, from where the atoms come at the end of a piece only
+    int64_t piece; // steps of one
+    double temperature_sum;
+    int64_t n_states, n_done; // of which temperatures were summed; steps
+} simulation;
+
+static double drift_mev_per_atom(const simulation *run)
+{
+    return 1000 * (run->last.conserved_energy - run->first.conserved_energy) / run->input.system->n_atoms;
+}
+
+static void print_header(const simulation *run)
+{
+    cli_setup_print(&run->setup);
+    printf("%s; %s, timestep %g fs; %s\n", run->input.text,
+           run->options.ensemble == MLFF_LANGEVIN ? "Langevin (BAOAB)" : "NVE (velocity Verlet)", run->options.timestep_fs,
+           run->velocities);
+    if (run->resident) printf("integrated on %s, where the atoms stay between lines and files\n", run->integrated_on);
+    printf("%10s %12s %16s %12s %10s %12s\n", "step", "time", "E_pot", "E_kin", "T", "drift");
+    printf("%10s %12s %16s %12s %10s %12s\n", "", "fs", "eV", "eV", "K", "meV/atom");
+}
+
+static void show(simulation *run)
+{
+    const mlff_dynamics_state *state = &run->last;
+    if (run->table)
+        printf("%10" PRId64 " %12.2f %16.6f %12.6f %10.2f %12.5f\n", state->step, state->time_fs, state->potential_energy,
+               state->kinetic_energy, state->temperature_kelvin, drift_mev_per_atom(run));
+    fflush(stdout); // each line as it comes, also into a pipe or a file
+    if (!run->to_json) return;
+    cli_json *json = &run->json;
+    cli_json_object(json, NULL);
+    cli_json_int(json, "step", state->step);
+    cli_json_number(json, "time_fs", state->time_fs);
+    cli_json_number(json, "potential_energy_ev", state->potential_energy);
+    cli_json_number(json, "kinetic_energy_ev", state->kinetic_energy);
+    cli_json_number(json, "temperature_kelvin", state->temperature_kelvin);
+    cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
+    cli_json_end(json, '}');
+}
+
+static mlff_status write_frame(simulation *run)
+{
+    if (!run->writer) return MLFF_OK;
+    mlff_frame_results results = {
+        .energy = run->last.potential_energy, .forces = run->last.forces, .step = run->last.step, .time_fs = run->last.time_fs};
+    return mlff_writer_write(run->writer, run->input.system, &results);
+}
+
+// A trajectory grows in place, so that a run that is killed leaves its frames. A new run replaces the file only once its first
+// forces are there; one that goes on from a restart file cuts it behind the restart's step.
+static mlff_status open_trajectory(simulation *run)
+{
+    mlff_status status = MLFF_OK;
+    if (!run->output) return MLFF_OK;
+    if (!run->restart && !base_is_stream(run->output)) {
+        base_output empty;
+        MLFF_TRY(base_output_open(run->output, &empty));
+        MLFF_TRY(base_output_commit(&empty));
+    }
+    if (!run->restart) MLFF_TRY(mlff_writer_open(run->output, 1, &run->writer));
+    if (!run->restart) return MLFF_OK;
+    int64_t n_removed = 0;
+    MLFF_TRY(mlff_writer_resume(run->output, run->input.system->n_atoms, run->first.step, &n_removed, &run->writer));
+    if (n_removed > 0)
+        cli_say("%s: removed %" PRId64 " frame%s from after step %" PRId64 ", where the restart file begins", run->output,
+                n_removed, n_removed == 1 ? "" : "s", run->first.step);
+done:
+    return status;
+}
+
+static double mean_temperature(const simulation *run)
+{
+    return run->n_states ? run->temperature_sum / (double)run->n_states : run->last.temperature_kelvin;
+}
+
+// A run can go wrong and stay finite; that its numbers are worth nothing is then said, or nobody looks.
+static void warn_if_absurd(const simulation *run)
+{
+    double drift = drift_mev_per_atom(run), hottest = fmax(mean_temperature(run), run->last.temperature_kelvin);
+    double asked = fmax(run->options.temperature_kelvin, run->first.temperature_kelvin);
+    fflush(stdout); // the summary goes before what is said of it
+    if (run->options.ensemble == MLFF_NVE && fabs(drift) > ABSURD_DRIFT)
+        cli_say("warning: the conserved energy drifted by %.3g meV/atom: this is no trajectory of the model; halve --timestep "
+                "(now %g fs) or relax the start",
+                drift, run->options.timestep_fs);
+    if (asked > 0 && hottest > ABSURD_HEATING * asked)
+        cli_say("warning: the temperature is %.4g K where %.4g K was asked for: the start was strained or the run has exploded; "
+                "relax the start or halve --timestep (now %g fs)",
+                hottest, asked, run->options.timestep_fs);
+}
+
+static void print_summary(simulation *run, bool partial)
+{
+    double seconds = (double)run->step_ns * 1e-9, n = (double)run->n_done;
+    double rate = seconds > 0 ? n / seconds : 0, ns_per_day = rate * run->options.timestep_fs * 0.0864;
+    double temperature = mean_temperature(run);
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(run->setup.evaluator, &info);
+    if (run->table) {
+        printf("\n%" PRId64 " steps%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
+               partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "", seconds, rate, n > 0 ? 1e3 * seconds / n : 0.0,
+               ns_per_day);
+        printf("mean temperature %.2f K", temperature);
+        if (run->resident && run->n_states) printf(" (of %" PRId64 " states)", run->n_states);
+        printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
+               run->last.time_fs - run->first.time_fs);
+        printf("neighbor list rebuilt %" PRId64 " times\n", info.n_rebuilds);
+    }
+    if (!run->to_json) return;
+    cli_json *json = &run->json;
+    cli_json_end(json, ']');
+    cli_json_object(json, "summary");
+    cli_json_text(json, "model", run->setup.info.name);
+    cli_json_bool(json, "trained", run->setup.info.trained);
+    cli_json_text(json, "device", run->setup.device);
+    cli_json_text(json, "precision", run->setup.precision);
+    cli_json_text(json, "integrated_on", run->integrated_on);
+    cli_json_text(json, "system", run->input.text);
+    cli_json_int(json, "n_atoms", run->input.system->n_atoms);
+    cli_json_text(json, "ensemble", ensembles[run->options.ensemble == MLFF_LANGEVIN]);
+    cli_json_number(json, "timestep_fs", run->options.timestep_fs);
+    cli_json_int(json, "n_steps", run->n_done);
+    cli_json_bool(json, "partial", partial);
+    cli_json_number(json, "total_time_s", seconds);
+    cli_json_number(json, "steps_per_second", rate);
+    cli_json_number(json, "ns_per_day", ns_per_day);
+    cli_json_number(json, "mean_temperature_kelvin", temperature);
+    cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
+    cli_json_int(json, "n_rebuilds", info.n_rebuilds);
+    cli_json_end(json, '}');
+    cli_json_end(json, '}');
+}
+
+static mlff_status start(simulation *run)
+{
+    mlff_status status = MLFF_OK;
+    mlff_system *system = run->input.system;
+
+    if (!run->restart) {
+        bool drawn = !system->velocities || run->thermalize;
+        if (drawn) MLFF_TRY(mlff_system_thermalize(system, run->options.temperature_kelvin, run->options.seed));
+        run->velocities = drawn ? "velocities drawn (Maxwell-Boltzmann)" : "velocities of the file";
+    } else {
+        run->velocities = "continued from a restart file";
+    }
+    if (run->profile) {
+        MLFF_TRY(mlff_callable_from_evaluator(run->setup.evaluator, run->setup.model, &run->callable));
+        MLFF_TRY(mlff_monitor_create(&run->callable, system, run->options.timestep_fs, run->profile_every, &run->monitor));
+        MLFF_TRY(mlff_monitor_kernels(run->monitor, run->kernels));
+    }
+    MLFF_TRY(mlff_dynamics_create_on(run->setup.evaluator, &run->options, system, run->monitor ? mlff_monitor_forces : NULL,
+                                     run->monitor, &run->dynamics));
+    mlff_device device = mlff_dynamics_device(run->dynamics);
+    mlff_device_text(device, run->integrated_on, sizeof run->integrated_on);
+    run->resident = device.kind != MLFF_CPU;
+    if (run->restart) MLFF_TRY(mlff_dynamics_restore(run->dynamics, run->restart));
+    MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->first));
+    run->last = run->first;
+    MLFF_TRY(open_trajectory(run));
+    if (!run->restart) MLFF_TRY(write_frame(run)); // the frame of a restart is the last of the run before
+    if (run->table) print_header(run);
+    if (run->to_json) {
+        run->json.file = stdout;
+        cli_json_object(&run->json, NULL);
+        cli_json_array(&run->json, "thermo");
+    }
+    show(run);
+done:
+    return status;
+}
+
+// Steps to the next line, frame or file; on the host one, whose state is looked at.
+static int64_t next_piece(const simulation *run)
+{
+    if (!run->resident) return 1;
+    int64_t n = run->n_steps - run->n_done, to_line = run->every - run->last.step % run->every;
+    int64_t to_checkpoint = run->checkpoint ? run->checkpoint_every - run->n_done % run->checkpoint_every : n;
+    if (to_line < n) n = to_line;
+    if (to_checkpoint < n) n = to_checkpoint;
+    return run->piece < n ? run->piece : n;
+}
+
+static mlff_status make_piece(simulation *run)
+{
+    mlff_status status;
+    mlff_dynamics_state before = run->last;
+    int64_t n = next_piece(run), start_ns = mlff_clock_ns();
+    status = run->monitor ? mlff_monitor_run(run->monitor, run->dynamics, n) : mlff_dynamics_run(run->dynamics, n, NULL);
+    int64_t time_ns = mlff_clock_ns() - start_ns;
+    run->step_ns += time_ns;
+    if (time_ns < PATIENCE_NS / 2 && run->piece < INT32_MAX) run->piece *= 2;
+    if (time_ns > PATIENCE_NS && run->piece > 1) run->piece /= 2;
+    char cause[1100];
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    mlff_status seen = mlff_dynamics_state_get(run->dynamics, &run->last); // also of steps before one that failed
+    if (seen == MLFF_OK) run->n_done += run->last.step - before.step;
+    return status == MLFF_OK ? seen : mlff_fail(status, "%s", cause);
+}
+
+// After an explosion the atoms are back at the last good step: its frame and restart file are kept. Returns `cause`.
+static mlff_status keep_last_good(simulation *run, mlff_status cause)
+{
+    char text[1100];
+    if (cause != MLFF_ERR_UNSTABLE) return cause;
+    snprintf(text, sizeof text, "%s", mlff_last_error());
+    const bool written = run->last.step % run->every == 0;
+    if (!written) show(run);
+    if (!written) cli_exit(write_frame(run));
+    if (run->checkpoint) cli_exit(mlff_dynamics_save(run->dynamics, run->checkpoint));
+    return mlff_fail(cause, "%s", text);
+}
+
+static mlff_status steps(simulation *run)
+{
+    mlff_status status = MLFF_OK;
+    int64_t begun_ns = mlff_clock_ns();
+
+    run->piece = 10;
+    if (run->checkpoint && !run->restart) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
+    while (run->n_done < run->n_steps && !cli_interrupted()) {
+        MLFF_TRY(keep_last_good(run, make_piece(run)));
+        bool written = run->last.step % run->every == 0;
+        if (written || !run->resident) {
+            run->n_states++;
+            run->temperature_sum += run->last.temperature_kelvin;
+        }
+        if (written) {
+            show(run);
+            MLFF_TRY(write_frame(run));
+        } else if (run->n_done == run->n_steps || cli_interrupted()) {
+            show(run); // the table ends with the last step; the trajectory keeps its even spacing
+        }
+        if (run->checkpoint && run->n_done % run->checkpoint_every == 0)
+            MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
+        cli_progress_steps("md", run->n_done, run->n_steps, begun_ns);
+    }
+    cli_progress_clear();
+    if (run->checkpoint) MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
+done:
+    return status;
+}
+
+// Also of a run that ended early: how it went until then is what one wants to see.
+static mlff_status save_profile(simulation *run)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile *profile = NULL;
+    if (!run->monitor || run->n_done == 0) return MLFF_OK;
+    MLFF_TRY(mlff_monitor_profile(run->monitor, NULL, NULL, &profile));
+    MLFF_TRY(mlff_profile_save(profile, run->profile));
+    if (run->table) printf("profile: %s (mlff report %s shows it)\n", run->profile, run->profile);
+done:
+    mlff_profile_destroy(profile);
+    return status;
+}
+
+static int parse(cli_arguments *arguments, simulation *run)
+{
+    run->options = mlff_dynamics_options_default();
+    run->options.ensemble = cli_choice(arguments, "ensemble", ensembles, 0) == 1 ? MLFF_LANGEVIN : MLFF_NVE;
+    run->options.temperature_kelvin = cli_number(arguments, "temperature", 0, 1e6, 300);
+    run->options.timestep_fs = cli_number(arguments, "timestep", 1e-6, 100, 0.5);
+    run->options.friction_per_fs = cli_number(arguments, "friction", 0, 1000, 0.01);
+    run->options.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    run->n_steps = cli_int(arguments, "n-steps", 0, INT64_MAX, 1000);
+    run->every = cli_int(arguments, "every", 1, INT64_MAX, 100);
+    run->checkpoint = cli_text(arguments, "checkpoint", NULL);
+    run->checkpoint_every = cli_int(arguments, "checkpoint-every", 1, INT64_MAX, 10000);
+    run->restart = cli_text(arguments, "restart", NULL);
+    run->output = cli_text(arguments, "output", NULL);
+    run->to_json = cli_given(arguments, "json");
+    run->profile = cli_text(arguments, "profile", NULL);
+    run->profile_every = cli_int(arguments, "profile-every", 1, INT64_MAX, 100);
+    run->kernels = cli_int(arguments, "kernels", 0, 10000, 0);
+    run->thermalize = cli_given(arguments, "thermalize");
+    bool frames_to_stdout = run->output && strcmp(run->output, "-") == 0;
+    run->table = !run->to_json && !frames_to_stdout;
+
+    if (arguments->failed) return CLI_USAGE;
+    if (cli_given(arguments, "profile-every") && !run->profile)
+        return cli_usage_error(arguments, "--profile-every needs --profile FILE");
+    if (cli_given(arguments, "kernels") && !run->profile) return cli_usage_error(arguments, "--kernels needs --profile FILE");
+    if (cli_given(arguments, "checkpoint-every") && !run->checkpoint)
+        return cli_usage_error(arguments, "--checkpoint-every needs --checkpoint FILE");
+    if (run->checkpoint && strcmp(run->checkpoint, "-") == 0)
+        return cli_usage_error(arguments, "--checkpoint needs a file, not standard output");
+    if (cli_suffix_check(arguments, "-o", run->output, cli_frames) != CLI_GOOD) return CLI_USAGE;
+    if (run->to_json && frames_to_stdout) return cli_usage_error(arguments, "--json and -o - cannot both have standard output");
+    return CLI_GOOD;
+}
+
+static int run_md(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK, stepped;
+    simulation run = {0};
+    const char *path = arguments->n_positional > 1 ? arguments->positional[1] : NULL;
+
+    int exit_status = parse(arguments, &run);
+    if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &run.setup);
+    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, NULL, run.options.seed, &run.input);
+    if (exit_status != CLI_GOOD) {
+        cli_setup_free(&run.setup);
+        return exit_status;
+    }
+
+    MLFF_TRY(cli_model_check_elements(run.setup.model, run.input.system, run.input.text));
+    MLFF_TRY(cli_output_check(run.checkpoint));
+    MLFF_TRY(cli_output_check(run.profile));
+    cli_interrupt_catch();
+    MLFF_TRY(cli_in(path, start(&run)));
+    stepped = cli_in(path, steps(&run));
+    char cause[1100];
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    print_summary(&run, run.n_done < run.n_steps);
+    // Each file is completed whatever befell the others, also after a failed step: its frames show why it failed.
+    if (run.writer) exit_status = cli_first(exit_status, mlff_writer_close(run.writer));
+    run.writer = NULL;
+    exit_status = cli_first(exit_status, save_profile(&run));
+    if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s", cause);
+    warn_if_absurd(&run);
+    if (run.n_done < run.n_steps)
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
+                  run.n_done, run.n_steps);
+done:
+    mlff_writer_destroy(run.writer);
+    mlff_dynamics_destroy(run.dynamics);
+    mlff_monitor_destroy(run.monitor);
+    mlff_callable_destroy(&run.callable);
+    cli_input_free(&run.input);
+    cli_setup_free(&run.setup);
+    return cli_first(exit_status, status);
+}
+
+const cli_command md_command = {
+    .name = "md",
+    .summary = "molecular dynamics by a model",
+    .usage = "MODEL INPUT|--system NAME [--n-atoms N] [--ensemble nve|langevin] [--temperature K] [--timestep FS]\n"
+             " [--n-steps N] [--seed S] [-o TRAJ.extxyz] [--every K] [OPTIONS]",
+    .details =
+        "Starts from the first frame of INPUT (- is standard input) or from a built-in system. Velocities are those of INPUT "
+        "where\n"
+        "it has some, else they are drawn from the Maxwell-Boltzmann distribution at --temperature. Fixed atoms of INPUT stay.\n"
+        "The table shows potential and kinetic energy (eV), temperature (K) and the drift of the conserved energy since the\n"
+        "start (meV/atom). The run ends with a clear error if energies or positions stop being finite. Ctrl-C ends it after the\n"
+        "step, exit status 130: trajectory and restart file are kept.",
+    .examples = "mlff md silicon.safetensors --system silicon --n-atoms 64 --n-steps 1000 -o silicon.extxyz\n"
+                "mlff md ethanol.safetensors ethanol.xyz --ensemble langevin --temperature 500 --timestep 0.5 --n-steps 20000\n"
+                "mlff md water.safetensors --system water --n-atoms 192 --checkpoint water.restart --n-steps 100000\n"
+                "mlff md water.safetensors --system water --n-atoms 192 --restart water.restart --n-steps 100000",
+    .options = options,
+    .min_positional = 1,
+    .max_positional = 2,
+    .run = run_md,
+};

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// cmd_new.c: mlff new: an untrained model, to measure speed or to start training.
+#include <string.h>
+
+#include "cli/support/cli.h"
+
+enum { MAX_ARCHITECTURES = 16 };
+
+static const cli_option options[] = {
+    {"arch", 0, "NAME", "architecture: painn or ani (required)"},
+    {"features", 0, "N", "painn: width of the atoms' features (128)"},
+    {"layers", 0, "N", "painn: message-passing layers (3)"},
+    {"rbf", 0, "N", "painn: radial basis functions (20)"},
+    {"cutoff", 0, "ANGSTROM", "cutoff radius of a layer, or of ani's radial part, Å (painn 5.0, ani 5.1)"},
+    {"radial-basis", 0, "NAME", "painn: gaussian or bessel (gaussian)"},
+    {"cutoff-function", 0, "NAME", "painn: cosine or mollifier (cosine)"},
+    {"shared-filters", 0, NULL, "painn: one filter network for all layers"},
+    {"shared-interactions", 0, NULL, "painn: one set of weights for all layers"},
+    {"members", 0, "N", "ani: members of the ensemble (8)"},
+    {"hidden", 0, "LIST", "ani: widths of the hidden layers of every element, as 160,128,96 (ANI-2x's, which differ)"},
+    {"angular-cutoff", 0, "ANGSTROM", "ani: cutoff radius of the angular part, Å (3.5)"},
+    {"elements", 0, "LIST", "elements that the model accepts, as H,C,O (painn: 1 to 99; ani: H,C,N,O,S,F,Cl)"},
+    {"seed", 0, "S", "of the random weights (0); the same seed gives the same file"},
+    {"output", 'o', "FILE", "model file to write, .safetensors (required)"},
+    {0}};
+
+// Options that are settings of an architecture.
+static const struct {
+    const char *option, *setting, *value; // value: of an option without one
+} names[] = {{"features", "n_features", NULL},
+             {"layers", "n_layers", NULL},
+             {"rbf", "n_radial", NULL},
+             {"cutoff", "cutoff", NULL},
+             {"radial-basis", "radial_basis", NULL},
+             {"cutoff-function", "cutoff_function", NULL},
+             {"shared-filters", "shared_filters", "true"},
+             {"shared-interactions", "shared_interactions", "true"},
+             {"members", "n_members", NULL},
+             {"hidden", "hidden", NULL},
+             {"angular-cutoff", "angular_cutoff", NULL},
+             {"elements", "elements", NULL},
+             {"seed", "seed", NULL}};
+enum { N_NAMES = sizeof names / sizeof *names };
+
+static bool has_setting(const char *architecture, const char *setting)
+{
+    const char *name;
+    for (int i = 0; (name = mlff_architecture_setting(architecture, i, NULL, NULL)); i++)
+        if (strcmp(name, setting) == 0) return true;
+    return false;
+}
+
+// Settings from the options that were given; the name of one that the architecture does not have, or NULL.
+static const char *collect_settings(cli_arguments *arguments, const char *architecture, mlff_setting settings[N_NAMES + 1])
+{
+    int n = 0;
+    for (int i = 0; i < N_NAMES; i++) {
+        if (!cli_given(arguments, names[i].option)) continue;
+        if (!has_setting(architecture, names[i].setting)) return names[i].option;
+        const char *value = names[i].value ? names[i].value : cli_text(arguments, names[i].option, NULL);
+        settings[n++] = (mlff_setting){names[i].setting, value};
+    }
+    settings[n] = (mlff_setting){0};
+    return NULL;
+}
+
+static int run(cli_arguments *arguments)
+{
+    const char *architectures[MAX_ARCHITECTURES + 1] = {0}, *path = cli_text(arguments, "output", NULL), *other;
+    mlff_setting settings[N_NAMES + 1];
+    for (int i = 0; i < MAX_ARCHITECTURES; i++) architectures[i] = mlff_architecture_name(i);
+
+    if (!cli_given(arguments, "arch")) return cli_usage_error(arguments, "--arch NAME is missing");
+    if (!path) return cli_usage_error(arguments, "-o FILE is missing");
+    if (cli_suffix_check(arguments, "-o", path, cli_models) != CLI_GOOD) return CLI_USAGE;
+    const char *architecture = architectures[cli_choice(arguments, "arch", architectures, 0)];
+    if (arguments->failed) return CLI_USAGE;
+    if ((other = collect_settings(arguments, architecture, settings)))
+        return cli_usage_error(arguments, "--%s does not go with --arch %s", other, architecture);
+
+    mlff_model *model = NULL;
+    mlff_status status = mlff_model_create(architecture, settings, &model);
+    if (status == MLFF_OK) status = mlff_model_save(model, path);
+    if (status == MLFF_OK) {
+        mlff_model_info info;
+        mlff_model_info_get(model, &info);
+        printf("%s: %s, %lld parameters, seed %s\n", path, info.description, (long long)info.n_parameters,
+               cli_text(arguments, "seed", "0"));
+    }
+    mlff_model_destroy(model);
+    return cli_exit(status);
+}
+
+const cli_command new_command = {
+    .name = "new",
+    .summary = "make an untrained model",
+    .usage = "--arch painn|ani [OPTIONS] -o OUT.safetensors",
+    .details = "The weights are random: the speed is that of a trained model of the same shape, the energies mean nothing,\n"
+               "and every report that uses the model says untrained.",
+    .examples = "mlff new --arch painn -o painn.safetensors\n"
+                "mlff new --arch painn --features 64 --layers 2 --cutoff 4.5 --elements H,C,N,O --seed 7 -o small.safetensors\n"
+                "mlff new --arch ani -o ani.safetensors\n"
+                "mlff new --arch ani --members 2 --elements H,C,N,O --hidden 64,48,32 -o small-ani.safetensors",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+// cmd_train.c: mlff train: a student from labelled structures.
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/support/cli.h"
+#include "mlff_train.h"
+
+static const cli_option options[] = {
+    {"output", 'o', "FILE", "model file to write, .safetensors (required)"},
+    {"validation", 0, "FILE", "labelled structures that are not trained on and choose the best weights"},
+    {"split", 0, "FRACTION", "without --validation: the last so many of the structures validate (0.1)"},
+    {"student", 0, "MODEL", "begin with this model's weights (default: a new PaiNN)"},
+    {"features", 0, "N", "of a new student: width of the atoms' features (64)"},
+    {"layers", 0, "N", "of a new student: message-passing layers (2)"},
+    {"rbf", 0, "N", "of a new student: radial basis functions (20)"},
+    {"cutoff", 0, "ANGSTROM", "of a new student, Å (5.0)"},
+    {"cutoff-function", 0, "NAME", "of a new student: mollifier (smooth at the cutoff) or cosine (mollifier)"},
+    {"recipe", 0, "NAME", "default, or schnetpack: batch 10, constant rate halved on plateaus, loss 0.01 E + 0.99 F (default)"},
+    {"steps", 0, "N", "steps of the optimizer (20000)"},
+    {"epochs", 0, "N", "passes over the data, in place of --steps"},
+    {"batch", 0, "N", "structures in a step (32; schnetpack: 10)"},
+    {"learning-rate", 0, "RATE", "highest (0.001 at batch 32, growing as the root of the batch)"},
+    {"energy-weight", 0, "W", "of the energy's squared error per atom², eV (1)"},
+    {"forces-weight", 0, "W", "of the forces' squared error, (eV/Å)² (100)"},
+    {"stress-weight", 0, "W", "of the stress' squared error, (eV/Å³)² (100)"},
+    {"huber", 0, "DELTA", "force errors beyond this count linearly, eV/Å (0: never)"},
+    {"validate-every", 0, "N", "steps (a hundredth of the run, one epoch at least)"},
+    {"checkpoint", 0, "FILE", "written every 30 s; a run goes on from it if it is there, to the same bits"},
+    {"history", 0, "FILE", "errors at each validation, one JSON object a line"},
+    {"device", 0, "DEVICE", "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},
+    {"precision", 0, "PRECISION", "float32, float64 (the reference, CPU), or, on a GPU, tf32 (float32)"},
+    {"threads", 0, "N", "CPU threads (all cores this process may use)"},
+    {"seed", 0, "S", "of the first weights and the order of structures (0)"},
+    {"json", 0, NULL, "the result as JSON on standard output"},
+    {0}};
+
+// Options that are settings of a new student, with what they are when not given.
+static const struct {
+    const char *option, *setting, *otherwise;
+} settings[] = {{"features", "n_features", "64"},
+                {"layers", "n_layers", "2"},
+                {"rbf", "n_radial", "20"},
+                {"cutoff", "cutoff", "5"},
+                {"cutoff-function", "cutoff_function", "mollifier"}};
+enum { N_SETTINGS = sizeof settings / sizeof *settings };
+
+typedef struct training {
+    mlff_trainer_options trainer;
+    const char *settings[N_SETTINGS];
+    char seed[24];
+    mlff_fit_options fit;
+    const char *data, *validation, *begin, *output;
+    double split;
+    int64_t epochs;
+    bool to_json;
+    mlff_training_errors errors; // of the best weights
+    char best[1100];             // of --checkpoint: the best model so far
+} training;
+
+// ---- options ------------------------------------------------------------------------------------------------------
+
+static void take_recipe(cli_arguments *arguments, mlff_trainer_options *o)
+{
+    static const char *const recipes[] = {"default", "schnetpack", NULL};
+    if (cli_choice(arguments, "recipe", recipes, 0) == 0) return;
+    o->batch_size = 10;
+    o->schedule = MLFF_PLATEAU;
+    o->warm_up = 0;
+    o->average = 0.995;
+    o->clip = 0;
+    o->energy_boost = 0;
+    o->loss = (mlff_loss){.energy_weight = 0.01, .forces_weight = 0.99};
+}
+
+static void take_device(cli_arguments *arguments, mlff_trainer_options *o, mlff_status *status)
+{
+    static const char *const precisions[] = {"float32", "float64", "tf32", NULL};
+    static const mlff_precision values[] = {MLFF_FLOAT32, MLFF_FLOAT64, MLFF_TF32};
+    o->precision = values[cli_choice(arguments, "precision", precisions, 0)];
+    o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    *status = mlff_device_parse(cli_text(arguments, "device", o->precision == MLFF_FLOAT64 ? "cpu" : "auto"), &o->device);
+}
+
+static int parse(cli_arguments *arguments, training *run)
+{
+    mlff_status status = MLFF_OK;
+    mlff_trainer_options *o = &run->trainer;
+    *o = mlff_trainer_options_default();
+    run->fit = mlff_fit_options_default();
+    take_recipe(arguments, o);
+    take_device(arguments, o, &status);
+    run->data = arguments->positional[0];
+    run->output = cli_text(arguments, "output", NULL);
+    run->validation = cli_text(arguments, "validation", NULL);
+    run->begin = cli_text(arguments, "student", NULL);
+    run->split = cli_number(arguments, "split", 1e-6, 0.9, 0.1);
+    for (int k = 0; k < N_SETTINGS; k++) run->settings[k] = cli_text(arguments, settings[k].option, settings[k].otherwise);
+    o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    o->n_steps = cli_int(arguments, "steps", 1, INT64_C(1000000000000), 20000);
+    run->epochs = cli_int(arguments, "epochs", 1, 100000000, 0);
+    o->batch_size = (int)cli_int(arguments, "batch", 1, 1 << 20, o->batch_size);
+    const bool scaled = o->schedule == MLFF_COSINE;
+    o->learning_rate = cli_number(arguments, "learning-rate", 0, 10, 1e-3 * (scaled ? sqrt(o->batch_size / 32.0) : 1));
+    o->loss.energy_weight = cli_number(arguments, "energy-weight", 0, 1e12, o->loss.energy_weight);
+    o->loss.forces_weight = cli_number(arguments, "forces-weight", 0, 1e12, o->loss.forces_weight);
+    o->loss.stress_weight = cli_number(arguments, "stress-weight", 0, 1e12, o->loss.stress_weight);
+    o->loss.huber_forces = cli_number(arguments, "huber", 0, 1e12, 0);
+    run->fit.validate_every = cli_int(arguments, "validate-every", 1, INT64_MAX, 0);
+    run->fit.checkpoint = cli_text(arguments, "checkpoint", NULL);
+    run->fit.history = cli_text(arguments, "history", NULL);
+    run->to_json = cli_given(arguments, "json");
+    if (arguments->failed) return CLI_USAGE;
+    if (!run->output) return cli_usage_error(arguments, "-o FILE is missing");
+    if (cli_suffix_check(arguments, "-o", run->output, cli_models) != CLI_GOOD) return CLI_USAGE;
+    if (cli_given(arguments, "steps") && cli_given(arguments, "epochs"))
+        return cli_usage_error(arguments, "--steps and --epochs exclude each other");
+    if (run->validation && cli_given(arguments, "split")) return cli_usage_error(arguments, "--split goes without --validation");
+    if (run->fit.checkpoint) {
+        snprintf(run->best, sizeof run->best, "%.1000s.best.safetensors", run->fit.checkpoint);
+        run->fit.best = run->best;
+    }
+    return cli_exit(status);
+}
+
+// ---- data and student -----------------------------------------------------------------------------------------------
+
+static mlff_status load_data(const training *run, mlff_dataset **train_out, mlff_dataset **validation_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *all = NULL;
+    MLFF_TRY(mlff_dataset_create(run->validation ? train_out : &all));
+    MLFF_TRY(mlff_dataset_read(run->validation ? *train_out : all, run->data));
+    if (run->validation) {
+        MLFF_TRY(mlff_dataset_create(validation_out));
+        MLFF_TRY(mlff_dataset_read(*validation_out, run->validation));
+    } else {
+        MLFF_TRY(cli_in(run->data, mlff_dataset_split(all, run->split, run->trainer.seed, train_out, validation_out)));
+    }
+    MLFF_TRY(mlff_dataset_check(*train_out));
+done:
+    mlff_dataset_destroy(all);
+    return status;
+}
+
+// "H,C,O" of the elements in a dataset.
+static mlff_status list_elements(const mlff_dataset *data, char *text, size_t text_bytes)
+{
+    mlff_status status = MLFF_OK;
+    bool present[119] = {false};
+    size_t length = 0;
+    for (int64_t k = 0; k < mlff_dataset_size(data); k++) {
+        mlff_system *system = NULL;
+        MLFF_TRY(mlff_dataset_get(data, k, &system));
+        for (int i = 0; i < system->n_atoms; i++) present[system->species[i]] = true;
+        mlff_system_destroy(system);
+    }
+    text[0] = 0;
+    for (int z = 1; z < 119; z++)
+        if (present[z] && length < text_bytes)
+            length += (size_t)snprintf(text + length, text_bytes - length, "%s%s", length ? "," : "", mlff_element_symbol(z));
+done:
+    return status;
+}
+
+// A new student knows the elements of the training data and begins with the energies that fit the labels best.
+static mlff_status make_student(training *run, const mlff_dataset *data, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    double shifts[119];
+    char elements[512];
+    mlff_model *bare = NULL;
+    mlff_setting chosen[N_SETTINGS + 3] = {{0}};
+    if (run->begin) return mlff_model_load(run->begin, model_out);
+    MLFF_TRY(list_elements(data, elements, sizeof elements));
+    MLFF_TRY(mlff_dataset_shifts(data, shifts));
+    snprintf(run->seed, sizeof run->seed, "%" PRIu64, run->trainer.seed);
+    for (int k = 0; k < N_SETTINGS; k++) chosen[k] = (mlff_setting){settings[k].setting, run->settings[k]};
+    chosen[N_SETTINGS] = (mlff_setting){"elements", elements};
+    chosen[N_SETTINGS + 1] = (mlff_setting){"seed", run->seed};
+    MLFF_TRY(mlff_model_create("painn", chosen, &bare));
+    MLFF_TRY(mlff_model_with_shifts(bare, shifts, model_out));
+done:
+    mlff_model_destroy(bare);
+    return status;
+}
+
+// ---- the run --------------------------------------------------------------------------------------------------------
+
+static int show(void *context, const mlff_fit_progress *p)
+{
+    training *run = context;
+    run->errors = p->best;
+    if (p->validated && !run->to_json) {
+        cli_progress_clear();
+        if (p->step == p->n_steps || p->best_step == p->step)
+            printf("step %9" PRId64 "  energy %8.3f meV/atom  force MAE %8.2f meV/Å  (validation%s)\n", p->step,
+                   1e3 * p->validation.energy_mae, 1e3 * p->validation.force_mae, p->best_step == p->step ? ", best so far" : "");
+        fflush(stdout);
+    }
+    cli_progress("train: step %" PRId64 " of %" PRId64 ", %.0f structures/s, best %.2f meV/Å, %.0f s left", p->step, p->n_steps,
+                 p->structures_per_s, 1e3 * p->best.force_mae, p->remaining_s);
+    return cli_interrupted();
+}
+
+static void print_result(const training *run, const mlff_trainer *trainer, int64_t n_train)
+{
+    const mlff_training_errors *e = &run->errors;
+    if (run->to_json) {
+        cli_json json = {.file = stdout};
+        cli_json_object(&json, NULL);
+        cli_json_text(&json, "student", run->output);
+        cli_json_int(&json, "steps", mlff_trainer_step(trainer));
+        cli_json_int(&json, "training_structures", n_train);
+        cli_json_int(&json, "validation_structures", e->n_frames);
+        cli_json_number(&json, "energy_mae_ev_per_atom", e->energy_mae);
+        cli_json_number(&json, "force_mae_ev_per_angstrom", e->force_mae);
+        cli_json_number(&json, "force_rmse_ev_per_angstrom", e->force_rmse);
+        cli_json_end(&json, '}');
+        putchar('\n');
+        return;
+    }
+    printf("%s: %" PRId64 " structures trained, %" PRId64 " validated: energy %.3f meV/atom, forces %.2f meV/Å (mean absolute)\n",
+           run->output, n_train, e->n_frames, 1e3 * e->energy_mae, 1e3 * e->force_mae);
+}
+
+static int run_train(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK;
+    training run = {0};
+    mlff_dataset *train = NULL, *validation = NULL;
+    mlff_model *student = NULL, *trained = NULL;
+    mlff_trainer *trainer = NULL;
+    int exit_status = parse(arguments, &run);
+    if (exit_status != CLI_GOOD) return exit_status;
+
+    cli_interrupt_catch();
+    status = cli_output_check(run.output);
+    if (status == MLFF_OK) status = load_data(&run, &train, &validation);
+    if (status == MLFF_OK) status = make_student(&run, train, &student);
+    if (status == MLFF_OK && run.epochs) {
+        const int64_t n = mlff_dataset_size(train), batch = run.trainer.batch_size;
+        run.trainer.n_steps = run.epochs * ((n + batch - 1) / batch);
+    }
+    if (status == MLFF_OK) status = mlff_trainer_create(student, train, &run.trainer, &trainer);
+    run.fit.callback = show;
+    run.fit.context = &run;
+    if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);
+    cli_progress_clear();
+    if (status == MLFF_OK) status = mlff_model_save(trained, run.output);
+    if (status == MLFF_OK) print_result(&run, trainer, mlff_dataset_size(train));
+    mlff_trainer_destroy(trainer);
+    mlff_model_destroy(trained);
+    mlff_model_destroy(student);
+    mlff_dataset_destroy(train);
+    mlff_dataset_destroy(validation);
+    return cli_exit(status);
+}
+
+const cli_command train_command = {
+    .name = "train",
+    .summary = "train a student on labelled structures",
+    .usage = "DATA.extxyz -o STUDENT.safetensors [--validation FILE] [--features N] [--layers N] [--steps N] [OPTIONS]",
+    .details =
+        "DATA holds frames with energies (eV) and forces (eV/Å), as `mlff label` or ASE write them. The student is a PaiNN; its\n"
+        "gradients are exact and its steps reproducible. The weights are averaged, and the average with the lowest error on\n"
+        "the validation structures is written. Ctrl-C ends the run with its checkpoint kept, exit status 130.",
+    .examples = "mlff train labels.extxyz -o student.safetensors --steps 20000\n"
+                "mlff train train.extxyz --validation test.extxyz --features 128 --layers 3 -o big.safetensors\n"
+                "mlff train labels.extxyz -o student.safetensors --checkpoint run.checkpoint --history history.jsonl",
+    .options = options,
+    .min_positional = 1,
+    .max_positional = 1,
+    .run = run_train,
+};

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// cmd_verdict.c: mlff verdict: may a student stand in for its teacher?
+#include "base/base.h"
+#include "cli/support/cli.h"
+#include "mlff_train.h"
+
+static const cli_option options[] = {
+    {"test", 0, "FILE", "labelled structures that the student was not trained on (required)"},
+    {"teacher", 0, "TEACHER", "a model file, xtb:gfn2 or xtb:gfn1: speed, structure and spectrum are measured beside it"},
+    {"output", 'o', "FILE", "the verdict as JSON"},
+    CLI_SYSTEM_OPTIONS,
+    {"temperature", 0, "K", "of the NVE run and of the comparison, K (300)"},
+    {"nve", 0, "PS", "length of the NVE run, ps (20; 0 leaves it out)"},
+    {"hot", 0, "PS", "length of each run at 500 K, ps (50; 0 leaves them out)"},
+    {"compare", 0, "PS", "length of each run beside the teacher, ps (10; 0 leaves them out)"},
+    {"timestep", 0, "FS", "fs (0.5)"},
+    {"max-force-error", 0, "EV_PER_ANGSTROM", "mean absolute, eV/Å (0.05)"},
+    {"max-energy-error", 0, "EV", "mean absolute, eV/atom (0.005)"},
+    {"max-drift", 0, "EV_PER_PS", "slope of the conserved energy, eV/atom/ps (5e-5)"},
+    {"min-speed", 0, "RATIO", "teacher's time over the student's (1)"},
+    {"seed", 0, "S", "of velocities and noise (0)"},
+    {"device", 0, "DEVICE", "of the student: auto, cpu or cuda:0 (auto)"},
+    {"threads", 0, "N", "CPU threads (all cores this process may use)"},
+    {0}};
+
+static int show(void *context, const char *what, double fraction)
+{
+    (void)context;
+    cli_progress("verdict: %s, %.0f %%", what, 100 * fraction);
+    return cli_interrupted();
+}
+
+static int parse(cli_arguments *arguments, mlff_verdict_options *o)
+{
+    *o = mlff_verdict_options_default();
+    o->temperature_kelvin = cli_number(arguments, "temperature", 1, 1e5, o->temperature_kelvin);
+    o->nve_ps = cli_number(arguments, "nve", 0, 1e6, o->nve_ps);
+    o->hot_ps = cli_number(arguments, "hot", 0, 1e6, o->hot_ps);
+    o->compare_ps = cli_number(arguments, "compare", 0, 1e6, o->compare_ps);
+    o->timestep_fs = cli_number(arguments, "timestep", 1e-3, 10, o->timestep_fs);
+    o->max_force_error = cli_number(arguments, "max-force-error", 0, 1e6, o->max_force_error);
+    o->max_energy_error = cli_number(arguments, "max-energy-error", 0, 1e6, o->max_energy_error);
+    o->max_drift = cli_number(arguments, "max-drift", 0, 1e6, o->max_drift);
+    o->min_speed = cli_number(arguments, "min-speed", 0, 1e6, o->min_speed);
+    o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
+    o->callback = show;
+    if (arguments->failed) return CLI_USAGE;
+    if (!cli_given(arguments, "test")) return cli_usage_error(arguments, "--test FILE is missing");
+    return cli_exit(mlff_device_parse(cli_text(arguments, "device", "auto"), &o->device));
+}
+
+static void print_bars(const mlff_verdict *verdict)
+{
+    static const char *const states[] = {"passed", "FAILED", "NOT MEASURED"};
+    int n;
+    const mlff_bar *bars = mlff_verdict_bars(verdict, &n);
+    printf("%-14s %-12s %12s %12s  %s\n", "bar", "", "measured", "limit", "");
+    for (int k = 0; k < n; k++)
+        printf("%-14s %-12s %12.4g %2s %9.4g  %s: %s\n", bars[k].name, states[bars[k].state], bars[k].value,
+               bars[k].at_least ? ">=" : "<=", bars[k].limit, bars[k].unit[0] ? bars[k].unit : "-", bars[k].text);
+    printf("\nverdict: %s\n", mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");
+}
+
+static int run_verdict(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK;
+    mlff_verdict_options wanted;
+    mlff_model *student = NULL;
+    mlff_teacher *teacher = NULL;
+    mlff_dataset *test = NULL;
+    mlff_verdict *verdict = NULL;
+    mlff_system *first = NULL;
+    cli_input input = {0};
+    int passed = 0;
+    const char *teacher_name = cli_text(arguments, "teacher", NULL), *output = cli_text(arguments, "output", NULL);
+    int exit_status = parse(arguments, &wanted);
+    if (exit_status != CLI_GOOD) return exit_status;
+    cli_interrupt_catch();
+    MLFF_TRY(cli_output_check(output));
+    MLFF_TRY(mlff_model_load(arguments->positional[0], &student));
+    MLFF_TRY(mlff_dataset_create(&test));
+    MLFF_TRY(mlff_dataset_read(test, cli_text(arguments, "test", NULL)));
+    if (teacher_name) MLFF_TRY(mlff_teacher_open(teacher_name, NULL, &teacher));
+    if (cli_given(arguments, "system")) {
+        exit_status = cli_input_make(arguments, NULL, NULL, wanted.seed, &input);
+        if (exit_status != CLI_GOOD) goto done;
+    } else {
+        MLFF_TRY(mlff_dataset_get(test, 0, &first));
+    }
+    const mlff_force_field field = {teacher_name, mlff_teacher_forces, teacher};
+    MLFF_TRY(mlff_verdict_create(student, teacher ? &field : NULL, test, first ? first : input.system, &wanted, &verdict));
+    cli_progress_clear();
+    if (output) MLFF_TRY(mlff_verdict_save(verdict, output));
+    print_bars(verdict);
+    passed = mlff_verdict_passed(verdict);
+done:
+    cli_progress_clear();
+    mlff_verdict_destroy(verdict);
+    mlff_dataset_destroy(test);
+    mlff_teacher_destroy(teacher);
+    mlff_model_destroy(student);
+    mlff_system_destroy(first);
+    cli_input_free(&input);
+    if (exit_status != CLI_GOOD || status != MLFF_OK) return status != MLFF_OK ? cli_exit(status) : exit_status;
+    return passed ? CLI_GOOD : CLI_FAILED;
+}
+
+const cli_command verdict_command = {
+    .name = "verdict",
+    .summary = "may a student stand in for its teacher?",
+    .usage = "STUDENT --test LABELS.extxyz [--teacher TEACHER] [--system NAME] [-o VERDICT.json] [OPTIONS]",
+    .details = "Measures errors on held-out structures, speed beside the teacher, the drift of the energy in NVE dynamics, bonds "
+               "at 500 K,\n"
+               "compressed pairs, and distances and vibrations beside the teacher's. What is asked for and cannot be measured "
+               "fails. The\n"
+               "dynamics begin with --system or the first structure of --test. Exit status: 0 passed, 1 not.",
+    .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
+                "mlff verdict student.safetensors --test test.extxyz --compare 0 --hot 10",
+    .options = options,
+    .min_positional = 1,
+    .max_positional = 1,
+    .run = run_verdict,
+};

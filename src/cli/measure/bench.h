@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* bench.h: what the subcommands of mlff bench share. */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "cli/support/cli.h"
+
+/* One implementation: a model file on a device in a precision. */
+typedef struct bench_entry {
+    char *name; /* as given: "painn.safetensors:float64" */
+    char *path; /* of the model: the name without its settings */
+    mlff_model *model;
+    mlff_evaluator *evaluator;
+    mlff_callable callable;
+} bench_entry;
+/* What an implementation is made with where it does not say. */
+typedef struct bench_defaults {
+    int threads;
+    mlff_device device;
+} bench_defaults;
+/* Of --threads and --device. An exit status. */
+int bench_defaults_get(cli_arguments *arguments, bench_defaults *defaults);
+/* "MODEL[:float32|float64|tf32|bf16][:cpu|cuda|cuda0][:avx512|avx2|portable][:tN]", the last ones in any order. */
+mlff_status bench_entry_make(const char *text, const bench_defaults *defaults, bench_entry *entry);
+void bench_entry_free(bench_entry *entry);
+
+int bench_compare(cli_arguments *arguments);
+int bench_batch(cli_arguments *arguments);
+int bench_precision(cli_arguments *arguments);
+int bench_list(cli_arguments *arguments);
+int bench_run(cli_arguments *arguments);
+int bench_example(cli_arguments *arguments);
+
+#endif

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT
+// cmd_profile.c: mlff profile: where the time of a step goes.
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/support/cli.h"
+#include "compare_runs.h"
+#include "profile_runs.h"
+
+static const cli_option options[] = {
+    CLI_SYSTEM_OPTIONS,
+    {"trajectory", 0, "KIND",
+     "thermal: a new thermal displacement at each step; md: MD run by the model itself; file: the\nframes of "
+     "INPUT, again from the start when they end (file for an INPUT, thermal for a --system)"},
+    {"n-steps", 0, "K", "steps that are measured (100; 1000 and more to see a leak)"},
+    {"warmup", 0, "W", "steps before that, told apart (10)"},
+    {"runs", 0, "N", "measure N times, each in a process of its own (1; 5 and more for mlff compare)"},
+    {"system-sizes", 0, "LIST",
+     "measure a --system of each of these numbers of atoms, as in 32,64,128,256, and how the step grows"},
+    {"what-if", 0, "LIST", "what a step would take if stages were faster: message=2x,readout=0"},
+    {"print-nsys", 0, NULL, "print the Nsight Systems and Compute commands for this run, and do not run"},
+    {"properties", 0, "LIST", "of energy, forces, stress (energy,forces)"},
+    {"output", 'o', "FILE", "write the report as JSON; - is --json"},
+    {"full", 0, NULL, "print the whole report, in place of the one that fits on a screen"},
+    {"quiet", 0, NULL, "print nothing; for use with --output"},
+    {"json", 0, NULL, "the report as JSON on standard output, in place of the text"},
+    {"until-precision", 0, "PCT",
+     "end before --n-steps once the percentile of --precision-of is known within ± this, % (at 95 %)"},
+    {"precision-of", 0, "NAME", "median, p95 or p99 (median)"},
+    {"trace", 0, "FILE", "write the first 200 steps as a timeline (Chrome trace: Perfetto, TensorBoard)"},
+    {"kernels", 0, "N",
+     "after the run, watch N steps more with CUPTI: every kernel on the GPU by name, and the device's part of\nthe step's budget "
+     "(0; 20 tell enough)"},
+    {"temperature", 0, "K", "of thermal displacements and of the start of MD, K (300)"},
+    {"timestep", 0, "FS", "of MD, and for ns/day, fs (0.5; ns/day without MD: 1)"},
+    {"ensemble", 0, "NAME", "of MD: nve or langevin (nve)"},
+    {"seed", 0, "S", "of all random numbers (0)"},
+    {"name", 0, "TEXT", "of this profile in reports (model and system)"},
+    CLI_EVALUATOR_OPTIONS,
+    {0}};
+
+enum { THERMAL, MD, FRAMES };
+static const char *const trajectories[] = {"thermal", "md", "file", NULL};
+static const char *const ensembles[] = {"nve", "langevin", NULL};
+
+// "energy,forces" as flags; 0 if it is not that.
+static unsigned parse_properties(const char *text)
+{
+    static const struct {
+        const char *name;
+        unsigned flag;
+    } known[] = {{"energy", MLFF_ENERGY}, {"forces", MLFF_FORCES}, {"stress", MLFF_STRESS}};
+    unsigned properties = 0;
+    while (*text) {
+        size_t length = strcspn(text, ",");
+        unsigned flag = 0;
+        for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+            if (strlen(known[i].name) == length && strncmp(text, known[i].name, length) == 0) flag = known[i].flag;
+        if (!flag) return 0;
+        properties |= flag;
+        text += length;
+        if (*text == ',' && *++text == 0) return 0;
+    }
+    return properties;
+}
+
+// Silicon, or the first built-in system whose elements the model knows.
+static const char *default_system(const cli_setup *setup)
+{
+    int n;
+    const mlff_builder_info *builders = mlff_builders(&n);
+    for (int i = -1; i < n; i++) {
+        mlff_system *system = NULL;
+        const char *name = i < 0 ? "silicon" : builders[i].name;
+        if (mlff_system_build(name, 0, 0, &system) != MLFF_OK) continue;
+        mlff_status known = cli_model_check_elements(setup->model, system, name);
+        mlff_system_destroy(system);
+        if (known == MLFF_OK) return name;
+    }
+    return "silicon";
+}
+
+typedef struct progress_state {
+    int64_t start_ns;
+} progress_state;
+
+static int on_progress(void *context, int64_t step, int64_t n_steps)
+{
+    progress_state *state = context;
+    if (step < 0) {
+        cli_progress("profile: warm-up");
+    } else {
+        if (!state->start_ns) state->start_ns = mlff_clock_ns();
+        cli_progress_steps("profile", step, n_steps, state->start_ns);
+    }
+    return cli_interrupted();
+}
+
+typedef struct request {
+    int kind;
+    double temperature;
+    mlff_dynamics_options dynamics;
+    mlff_profile_options options;
+    const char *path, *json_path, *what_if;
+    bool json, full, quiet;
+    int n_runs;
+} request;
+
+static int parse(cli_arguments *arguments, request *wanted)
+{
+    const char *path = arguments->n_positional > 1 ? arguments->positional[1] : NULL;
+    const char *properties = cli_text(arguments, "properties", "energy,forces");
+
+    wanted->path = path;
+    wanted->json_path = cli_text(arguments, "output", NULL);
+    wanted->what_if = cli_text(arguments, "what-if", NULL);
+    wanted->json = cli_given(arguments, "json");
+    wanted->full = cli_given(arguments, "full");
+    wanted->quiet = cli_given(arguments, "quiet");
+    if (wanted->json_path && strcmp(wanted->json_path, "-") == 0) { // one thing on standard output
+        wanted->json = true;
+        wanted->json_path = NULL;
+    }
+    wanted->kind = cli_choice(arguments, "trajectory", trajectories, path ? FRAMES : THERMAL);
+    wanted->temperature = cli_number(arguments, "temperature", 0, 1e6, 300);
+    wanted->dynamics = mlff_dynamics_options_default();
+    wanted->dynamics.timestep_fs = cli_number(arguments, "timestep", 1e-6, 100, 0.5);
+    wanted->dynamics.ensemble = cli_choice(arguments, "ensemble", ensembles, 0) == 1 ? MLFF_LANGEVIN : MLFF_NVE;
+    wanted->dynamics.temperature_kelvin = wanted->temperature;
+    wanted->dynamics.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
+    wanted->options = mlff_profile_options_default();
+    wanted->options.n_steps = cli_int(arguments, "n-steps", 1, INT64_MAX, 100);
+    wanted->options.n_warmup = cli_int(arguments, "warmup", 0, INT64_MAX, 10);
+    if (cli_given(arguments, "timestep")) wanted->options.timestep_fs = wanted->dynamics.timestep_fs;
+    static const char *const percentiles[] = {"median", "p95", "p99", NULL};
+    static const double fractions[] = {0.5, 0.95, 0.99};
+    wanted->options.until_precision = cli_number(arguments, "until-precision", 0.001, 100, 0) / 100;
+    wanted->options.precision_of = fractions[cli_choice(arguments, "precision-of", percentiles, 0)];
+    wanted->options.trace_path = cli_text(arguments, "trace", NULL);
+    wanted->options.kernels = cli_int(arguments, "kernels", 0, 10000, 0);
+    wanted->n_runs = (int)cli_int(arguments, "runs", 1, 1000, 1);
+    wanted->options.name = cli_text(arguments, "name", NULL);
+    if (arguments->failed) return CLI_USAGE;
+    wanted->options.properties = parse_properties(properties);
+    if (!wanted->options.properties)
+        return cli_usage_error(arguments, "--properties '%s' is not a list of energy, forces, stress", properties);
+    if (wanted->quiet && (wanted->full || wanted->json))
+        return cli_usage_error(arguments, "--quiet prints nothing; it excludes --full and --json");
+    if (cli_given(arguments, "precision-of") && !cli_given(arguments, "until-precision"))
+        return cli_usage_error(arguments, "--precision-of needs --until-precision");
+    if (wanted->options.trace_path && strcmp(wanted->options.trace_path, "-") == 0)
+        return cli_usage_error(arguments, "--trace needs a file, not standard output");
+    if (wanted->what_if && (wanted->n_runs > 1 || cli_given(arguments, "system-sizes")))
+        return cli_usage_error(arguments, "--what-if needs a single run; it excludes --runs and --system-sizes");
+    if (cli_given(arguments, "system-sizes") && (path || cli_given(arguments, "n-atoms") || wanted->n_runs > 1))
+        return cli_usage_error(arguments, "--system-sizes goes with --system, and excludes INPUT, --n-atoms and --runs");
+    if (wanted->kind == FRAMES && !path) return cli_usage_error(arguments, "--trajectory file needs an INPUT");
+    if (wanted->kind == MD && !(wanted->options.properties & MLFF_FORCES))
+        return cli_usage_error(arguments, "--trajectory md needs forces among --properties");
+    return CLI_GOOD;
+}
+
+static mlff_status make_trajectory(const request *wanted, mlff_system *system, mlff_trajectory **trajectory_out)
+{
+    mlff_status status = MLFF_OK;
+    switch (wanted->kind) {
+    case FRAMES: return mlff_trajectory_file(wanted->path, trajectory_out);
+    case MD:
+        if (!system->velocities) MLFF_TRY(mlff_system_thermalize(system, wanted->temperature, wanted->dynamics.seed));
+        return mlff_trajectory_md(system, &wanted->dynamics, trajectory_out);
+    default: return mlff_trajectory_thermal(system, wanted->temperature, wanted->dynamics.seed, trajectory_out);
+    }
+done:
+    return status;
+}
+
+static mlff_status report_text(const request *wanted, const mlff_profile *profile, char **text_out)
+{
+    return wanted->full ? mlff_profile_text(profile, cli_width(), text_out)
+                        : mlff_profile_text_short(profile, cli_width(), text_out);
+}
+
+static mlff_status report(const request *wanted, const mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    char *text = NULL;
+    const char *asked = getenv(COMPARE_REPORT); // by mlff compare --run
+    if (asked) MLFF_TRY(mlff_profile_save(profile, asked));
+    if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path)); // first: it is what cannot be made again
+    if (wanted->quiet) return MLFF_OK;
+    MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : report_text(wanted, profile, &text));
+    fputs(text, stdout);
+    if (*text && text[strlen(text) - 1] != '\n') putchar('\n');
+    if (wanted->what_if && !wanted->json) {
+        mlff_text_free(text);
+        text = NULL;
+        MLFF_TRY(mlff_profile_what_if(profile, wanted->what_if, NULL, &text));
+        printf("\n%s", text);
+    }
+done:
+    mlff_text_free(text);
+    return status;
+}
+
+// On a busy machine fewer threads may be faster: one is measured, in a process of its own, and named if it is.
+static void try_one_thread(const cli_arguments *arguments, const cli_setup *setup, const mlff_profile *profile)
+{
+    static const char *const extra[] = {"threads", "1", "n-steps", "100", NULL};
+    mlff_profile *one = NULL;
+    mlff_profile_summary now, then;
+    bool busy = mlff_profile_cpu_wait(profile) > 0.05, several = setup->evaluator_info.n_threads > 1;
+    if (!busy || !several || strncmp(setup->device, "cpu", 3) != 0 || profile_is_child() || cli_interrupted()) return;
+    if (profile_child(arguments, extra, "one thread", &one) != MLFF_OK) return;
+    mlff_profile_summary_get(profile, &now);
+    mlff_profile_summary_get(one, &then);
+    if (then.latency_ms.mean < 0.9 * now.latency_ms.mean)
+        printf("\nOn this busy machine one thread is faster: --threads 1 took %.4g ms a step (mean of %lld steps), %d threads "
+               "%.4g ms\n",
+               then.latency_ms.mean, (long long)then.n_steps, setup->evaluator_info.n_threads, now.latency_ms.mean);
+    mlff_profile_destroy(one);
+}
+
+static int run_many(cli_arguments *arguments, const request *wanted)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile **profiles = NULL;
+    const char *path = wanted->json_path ? wanted->json_path : wanted->json ? "-" : NULL;
+    char *text = NULL;
+    int n = 0;
+    MLFF_TRY(cli_output_check(wanted->json_path));
+    cli_interrupt_catch();
+    MLFF_TRY(profile_runs(arguments, wanted->n_runs, &profiles, &n));
+    if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    if (!wanted->json && !wanted->quiet) {
+        MLFF_TRY(report_text(wanted, profile_runs_middle(profiles, n), &text));
+        fputs(text, stdout);
+        profile_runs_print(profiles, n);
+    }
+    if (n < wanted->n_runs) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %d of %d runs; these are kept", n, wanted->n_runs);
+done:
+    mlff_text_free(text);
+    profile_runs_free(profiles, n);
+    return cli_exit(status);
+}
+
+static int run_sizes(cli_arguments *arguments, const request *wanted, const char *sizes)
+{
+    mlff_status status = MLFF_OK;
+    mlff_profile **profiles = NULL;
+    const char *path = wanted->json_path ? wanted->json_path : wanted->json ? "-" : NULL;
+    int n = 0;
+    MLFF_TRY(cli_output_check(wanted->json_path));
+    cli_interrupt_catch();
+    MLFF_TRY(profile_sizes(arguments, sizes, &profiles, &n));
+    if (path) MLFF_TRY(mlff_profile_save_runs((const mlff_profile *const *)profiles, n, path));
+    if (!wanted->json && !wanted->quiet) profile_sizes_print(profiles, n);
+done:
+    profile_runs_free(profiles, n);
+    return cli_exit(status);
+}
+
+// The command line as given, quoted for a shell, behind a tool's own.
+static void print_quoted(const char *text)
+{
+    if (*text && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+") == strlen(text)) {
+        printf(" %s", text);
+        return;
+    }
+    printf(" '");
+    for (; *text; text++) *text == '\'' ? printf("'\\''") : printf("%c", *text);
+    printf("'");
+}
+
+static int print_nsys(const cli_arguments *arguments)
+{
+    static const char *const tools[] = {
+        "nsys profile --trace=cuda,nvtx,osrt --cuda-graph-trace=node --sample=none -o mlff_profile",
+        "ncu --set full --launch-skip 200 --launch-count 40 -o mlff_kernels"};
+    for (int tool = 0; tool < 2; tool++) {
+        printf("%s mlff %s", tools[tool], arguments->command->name);
+        for (int i = 0; i < arguments->n_positional; i++) print_quoted(arguments->positional[i]);
+        for (int i = 0; arguments->command->options[i].name; i++) {
+            if (!arguments->values[i] || strcmp(arguments->command->options[i].name, "print-nsys") == 0) continue;
+            printf(" --%s", arguments->command->options[i].name);
+            if (arguments->command->options[i].value) print_quoted(arguments->values[i]);
+        }
+        printf("\n");
+    }
+    return CLI_GOOD;
+}
+
+static int run(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK, measured = MLFF_OK;
+    request wanted = {0};
+    cli_setup setup = {0};
+    cli_input input = {0};
+    mlff_callable callable = {0};
+    mlff_trajectory *trajectory = NULL;
+    mlff_profile *profile = NULL;
+    progress_state progress = {0};
+    mlff_profile_summary summary = {0};
+    char cause[1100] = "";
+
+    int exit_status = parse(arguments, &wanted);
+    if (exit_status == CLI_GOOD && cli_given(arguments, "print-nsys")) return print_nsys(arguments);
+    if (exit_status == CLI_GOOD && cli_given(arguments, "system-sizes"))
+        return run_sizes(arguments, &wanted, cli_text(arguments, "system-sizes", ""));
+    if (exit_status == CLI_GOOD && wanted.n_runs > 1) return run_many(arguments, &wanted);
+    if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &setup);
+    if (exit_status == CLI_GOOD)
+        exit_status =
+            cli_input_make(arguments, wanted.path, wanted.path ? NULL : default_system(&setup), wanted.dynamics.seed, &input);
+    if (exit_status != CLI_GOOD) {
+        cli_setup_free(&setup);
+        return exit_status;
+    }
+
+    MLFF_TRY(cli_model_check_elements(setup.model, input.system, input.text));
+    MLFF_TRY(cli_output_check(wanted.json_path));
+    MLFF_TRY(cli_output_check(wanted.options.trace_path));
+    MLFF_TRY(mlff_callable_from_evaluator(setup.evaluator, setup.model, &callable));
+    if (wanted.what_if) MLFF_TRY(mlff_profile_what_if_check(&callable, wanted.what_if));
+    MLFF_TRY(make_trajectory(&wanted, input.system, &trajectory));
+    cli_interrupt_catch();
+    wanted.options.progress = on_progress;
+    wanted.options.progress_context = &progress;
+    if (!wanted.json && !wanted.quiet)
+        printf("%s: %s; %s trajectory, %s, %s\n", arguments->positional[0], input.text, trajectories[wanted.kind], setup.device,
+               setup.precision);
+    fflush(stdout);
+    measured = mlff_profile_run(&callable, trajectory, &wanted.options, &profile);
+    cli_progress_clear();
+    if (!wanted.options.trace_path || !strstr(mlff_last_error(), wanted.options.trace_path))
+        measured = cli_in(wanted.path, measured);
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    if (profile) MLFF_TRY(report(&wanted, profile));
+    if (profile && measured == MLFF_OK && !wanted.json && !wanted.quiet) try_one_thread(arguments, &setup, profile);
+    if (profile && mlff_profile_leaks(profile) > 0 && measured == MLFF_OK)
+        MLFF_FAIL(MLFF_ERR_VALUE, "memory leaks: see \"Memory\" in the report");
+    if (profile) mlff_profile_summary_get(profile, &summary);
+    if (measured != MLFF_OK)
+        MLFF_FAIL(measured, "%s%s", cause, summary.partial ? "; what was measured is kept, marked partial" : "");
+done:
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+    mlff_callable_destroy(&callable);
+    cli_input_free(&input);
+    cli_setup_free(&setup);
+    return cli_exit(status);
+}
+
+const cli_command profile_command = {
+    .name = "profile",
+    .summary = "measure steps: latency, stages, memory, verdicts, what to do",
+    .usage = "MODEL [INPUT | --system NAME --n-atoms N] [--trajectory thermal|md|file] [--n-steps K]\n"
+             " [--warmup W] [--properties energy,forces,stress] [-o REPORT.json] [OPTIONS]",
+    .details =
+        "Measures each step of a trajectory and says where the time goes: median, mean and tail of the latency, the parts of a\n"
+        "step, why it takes so long, which targets are missed and what to do first, on one screen; --full adds the tables\n"
+        "(stages, slow steps and their causes, memory, environment). A missed target is no failure of the command (exit status\n"
+        "0); a memory leak is (1).\n"
+        "A file with several frames of different atoms is measured as it is; of INPUT, thermal and md take the first frame.\n"
+        "Ctrl-C ends the run, exit status 130; what was measured is reported and written, marked partial.",
+    .examples = "mlff profile painn.safetensors\n"
+                "mlff profile painn.safetensors --system silicon --n-atoms 512 --n-steps 1000 -o report.json\n"
+                "mlff profile ethanol.safetensors --system ethanol --trajectory md --timestep 0.5 --n-steps 10000\n"
+                "mlff profile ethanol.safetensors frames.extxyz --properties energy,forces --device cpu --threads 2",
+    .options = options,
+    .min_positional = 1,
+    .max_positional = 2,
+    .run = run,
+};

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// evaluator_dynamics.c: dynamics with the forces of an evaluator, integrated on its device where that can.
+#include "evaluator.h"
+
+static mlff_status evaluator_forces(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces});
+}
+
+// Moves the integration to the evaluator's device; where that cannot integrate, the host does, and a warning says why.
+static mlff_status integrate_on_device(mlff_evaluator *evaluator, mlff_system *system, mlff_dynamics *dynamics)
+{
+    dynamics_resident resident;
+    double energy;
+    if (!evaluator->interface->dynamics_create) return MLFF_OK;
+    // A device integrates without checks of the system; a call of the evaluator makes them.
+    mlff_status status = evaluator_forces(evaluator, system, &energy, dynamics->new_forces);
+    if (status != MLFF_OK) return status;
+    status = evaluator->interface->dynamics_create(evaluator->self, dynamics, &resident);
+    if (status == MLFF_OK) dynamics_set_resident(dynamics, &resident);
+    if (status != MLFF_ERR_UNSUPPORTED) return status;
+    mlff_warn("%s: the host integrates, with forces from the GPU", mlff_last_error());
+    return MLFF_OK;
+}
+
+mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
+                                    mlff_force_function forces, void *context, mlff_dynamics **dynamics_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dynamics *dynamics = NULL;
+    if (!evaluator || !dynamics_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_create_on: an evaluator and a place for the result are needed");
+    const mlff_model *model = evaluator->model;
+    if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which dynamics needs", model->name);
+    MLFF_TRY(mlff_dynamics_create(options, system, forces ? forces : evaluator_forces, forces ? context : evaluator, &dynamics));
+    MLFF_TRY(integrate_on_device(evaluator, system, dynamics));
+    if (!model_is_conservative(model))
+        mlff_warn("model '%s' predicts forces that are not the derivative of its energy: the total energy is not conserved in "
+                  "NVE dynamics",
+                  model->name);
+    *dynamics_out = dynamics;
+    dynamics = NULL;
+done:
+    mlff_dynamics_destroy(dynamics);
+    return status;
+}
+
+mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics)
+{
+    const dynamics_resident *resident = &dynamics->resident;
+    return resident->context ? (mlff_device){MLFF_CUDA, resident->gpu_index} : (mlff_device){.kind = MLFF_CPU};
+}

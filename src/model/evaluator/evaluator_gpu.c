@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// evaluator_gpu.c: evaluator and dynamics on a GPU: the plugin does the whole step.
+#include <math.h>
+
+#include "device/device.h"
+#include "evaluator.h"
+
+typedef struct plugin_evaluator {
+    const mlff_model *model;
+    const device_plugin *plugin;
+    cuda_evaluator *evaluator; // the plugin's
+    int device_index;
+} plugin_evaluator;
+
+static void destroy(void *self)
+{
+    plugin_evaluator *e = self;
+    if (!e) return;
+    if (e->evaluator) e->plugin->destroy(e->evaluator);
+    base_free(e);
+}
+
+static mlff_status create(const mlff_model *model, mlff_evaluator_options *options, const int *members, int n_members,
+                          void **self_out)
+{
+    mlff_status status = MLFF_OK;
+    const model_architecture *architecture = model->architecture;
+    plugin_evaluator *e = NULL;
+    if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
+    e->model = model;
+    e->device_index = options->device.index;
+    MLFF_TRY(device_plugin_get(&e->plugin));
+    const device_model described = {.architecture = architecture->name,
+                                    .title = architecture->title,
+                                    .model = model,
+                                    .model_bytes = sizeof *model,
+                                    .parameters = model->parameters,
+                                    .parameters_bytes = architecture->parameters_bytes,
+                                    .members = members,
+                                    .n_members = n_members};
+    MLFF_TRY(e->plugin->evaluator_create(&described, options, &e->evaluator));
+    *self_out = e;
+    e = NULL;
+done:
+    destroy(e);
+    return status;
+}
+
+// ---- a call -------------------------------------------------------------------------------------------------------
+
+static mlff_status prepare(void *self, const mlff_batch *batch, const mlff_results *results)
+{
+    (void)self, (void)batch, (void)results; // the plugin prepares in compute
+    return MLFF_OK;
+}
+
+// Results in host memory are checked here; in device memory they are the caller's to check.
+static mlff_status check_finite(const mlff_batch *batch, const mlff_results *results)
+{
+    double sum = 0;
+    if (batch->location != MLFF_HOST || results->location != MLFF_HOST) return MLFF_OK;
+    for (int s = 0; results->energies && s < batch->n_systems; s++) sum += results->energies[s] * 0.0;
+    for (int k = 0; results->forces && k < 3 * batch->first_atom[batch->n_systems]; k++) sum += results->forces[k] * 0.0;
+    return sum == 0.0 ? MLFF_OK
+                      : mlff_fail(MLFF_ERR_VALUE,
+                                  "energies or forces are not finite: atoms too close, or activations beyond the range of "
+                                  "the GPU's matrix products (some 4,000); look at the structure, try --device cpu");
+}
+
+static mlff_status compute(void *self, const mlff_batch *batch, const mlff_results *results)
+{
+    plugin_evaluator *e = self;
+    mlff_status status = e->plugin->compute(e->evaluator, batch, results);
+    return status == MLFF_OK ? check_finite(batch, results) : status;
+}
+
+static void select_member(void *self, int member)
+{
+    plugin_evaluator *e = self;
+    e->plugin->select_member(e->evaluator, member);
+}
+
+// ---- stages and information -----------------------------------------------------------------------------------------
+
+static const mlff_stage *stages(const void *self, int *n_out)
+{
+    const plugin_evaluator *e = self;
+    return e->plugin->stages(e->evaluator, n_out);
+}
+
+static mlff_status stage_clock_set(void *self, int on)
+{
+    plugin_evaluator *e = self;
+    return e->plugin->stage_clock_set(e->evaluator, on);
+}
+
+static void stage_times(const void *self, double *time_ns)
+{
+    const plugin_evaluator *e = self;
+    e->plugin->stage_times(e->evaluator, time_ns);
+}
+
+static const char *kernel_stage(const void *self, const char *kernel)
+{
+    const plugin_evaluator *e = self;
+    return e->plugin->kernel_stage(e->evaluator, kernel);
+}
+
+static void info(const void *self, mlff_evaluator_info *info_out)
+{
+    const plugin_evaluator *e = self;
+    e->plugin->evaluator_info(e->evaluator, info_out);
+}
+
+// ---- dynamics -------------------------------------------------------------------------------------------------------
+
+// The plugin's object takes its start when it is created; a restart creates a new one.
+typedef struct plugin_dynamics {
+    const device_plugin *plugin;
+    cuda_evaluator *evaluator;
+    cuda_dynamics *dynamics;
+} plugin_dynamics;
+
+static mlff_status dynamics_put(void *context, const mlff_dynamics *dynamics)
+{
+    plugin_dynamics *d = context;
+    const mlff_dynamics_options *options = &dynamics->options;
+    if (d->dynamics) d->plugin->dynamics_destroy(d->dynamics);
+    d->dynamics = NULL;
+    return d->plugin->dynamics_create(
+        d->evaluator, dynamics->system,
+        &(cuda_dynamics_options){.timestep_fs = options->timestep_fs,
+                                 .temperature_kelvin = options->temperature_kelvin,
+                                 .friction_per_fs = options->ensemble == MLFF_LANGEVIN ? options->friction_per_fs : 0.0,
+                                 .seed = options->seed,
+                                 .first_step = dynamics->step},
+        &d->dynamics);
+}
+
+static mlff_status dynamics_run(void *context, int64_t n_steps, double *times_ns, int64_t *n_done_out)
+{
+    plugin_dynamics *d = context;
+    return d->plugin->dynamics_run(d->dynamics, n_steps, times_ns, n_done_out);
+}
+
+static mlff_status dynamics_get(void *context, double *positions, double *velocities, double *forces, double *potential_energy,
+                                double *bath_heat)
+{
+    plugin_dynamics *d = context;
+    double energies[3];
+    mlff_status status = d->plugin->dynamics_get(d->dynamics, positions, velocities, forces, energies);
+    if (status != MLFF_OK) return status;
+    *potential_energy = energies[0];
+    *bath_heat = energies[2];
+    return MLFF_OK;
+}
+
+static void dynamics_destroy(void *context)
+{
+    plugin_dynamics *d = context;
+    if (d->dynamics) d->plugin->dynamics_destroy(d->dynamics);
+    base_free(d);
+}
+
+static mlff_status dynamics_create(void *self, const mlff_dynamics *dynamics, dynamics_resident *resident_out)
+{
+    plugin_evaluator *e = self;
+    plugin_dynamics *d = base_alloc(1, sizeof *d, "dynamics");
+    if (!d) return MLFF_ERR_MEMORY;
+    *d = (plugin_dynamics){.plugin = e->plugin, .evaluator = e->evaluator};
+    mlff_status status = dynamics_put(d, dynamics);
+    if (status != MLFF_OK) {
+        dynamics_destroy(d);
+        return status;
+    }
+    *resident_out = (dynamics_resident){.context = d,
+                                        .gpu_index = e->device_index,
+                                        .put = dynamics_put,
+                                        .run = dynamics_run,
+                                        .get = dynamics_get,
+                                        .destroy = dynamics_destroy};
+    return MLFF_OK;
+}
+
+const evaluator_interface gpu_evaluator_interface = {
+    .create = create,
+    .destroy = destroy,
+    .prepare = prepare,
+    .compute = compute,
+    .select_member = select_member,
+    .stages = stages,
+    .stage_clock_set = stage_clock_set,
+    .stage_times = stage_times,
+    .kernel_stage = kernel_stage,
+    .info = info,
+    .dynamics_create = dynamics_create,
+};

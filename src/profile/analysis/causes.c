@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+// causes.c: where the time went that steps took beyond the median. The excess of each step is divided by time, not by what
+// merely happened in it: its thread waited for a CPU so long, was blocked so long, ran so much longer than usual. What has a clock
+// of its own (waits for a CPU, pauses of the runtime) is taken out first, then what has a known cost (rebuilds, page faults, bytes
+// copied); what blocked the rest, or made it run longer, is named by what was seen.
+#include <math.h>
+#include <string.h>
+
+#include "profile/profile.h"
+
+#define USUAL 0.5             // a tag in more than this part of all steps explains none of them
+#define REBUILD_REACH 1.3     // a rebuild alone takes no longer than this times the median of steps with one
+#define WORK_LEAST 0.3        // of the usual processor time: less than this beyond it is jitter of caches and clocks, not work
+#define COLD_NS 2e5           // nor is so much, where other programs run: they empty the caches
+#define COLD_SHARE 0.01       // of the time waiting for a CPU
+#define KERNEL_SHARE 0.5      // of processor time in the kernel: page faults of large pages, which are few and dear
+#define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
+
+// Medians over all steps, ns.
+typedef struct usual {
+    double time, cpu, off, parts[N_PARTS];
+} usual;
+
+typedef struct analysis {
+    const mlff_profile *profile;
+    usual usual;
+    bool kernel_heavy; // steps with page faults spend their excess in the kernel
+    float *excess;     // [n][N_CAUSES] ns
+} analysis;
+
+// ---- without clocks: by what happened ----------------------------------------------------------
+
+// Tags from what explains most to what may merely accompany it: a buffer that grows is an allocation, and that is page faults.
+static const int by_weight[N_TAGS] = {CAUSE_COMPILED, CAUSE_CHILD,   CAUSE_GROWTH,    CAUSE_FILES, CAUSE_CLOCK,
+                                      CAUSE_CPU_WAIT, CAUSE_REBUILD, CAUSE_ALLOCATED, CAUSE_FAULTS};
+
+static uint32_t unusual(const mlff_profile *profile, uint32_t tags)
+{
+    double n = (double)profile->summary.n_steps;
+    for (int k = 0; k < N_TAGS; k++)
+        if ((double)profile->n_tagged[k] > USUAL * n) tags &= ~(1u << k);
+    return tags;
+}
+
+static int cause_by_tags(const mlff_profile *profile, uint32_t tags, double ms, double excess_ms, const float *parts)
+{
+    if (parts && parts[PART_WAIT] >= 0.0f) { // how long it waited is known
+        if (parts[PART_WAIT] * 1e-6 > 0.5 * excess_ms) return CAUSE_CPU_WAIT;
+        tags &= ~(uint32_t)TAG_PREEMPTED;
+    }
+    tags = unusual(profile, tags);
+    // A rebuild is expected, and its usual cost known: an accident on top of it shows in the time.
+    if (tags & TAG_REBUILD && ms <= REBUILD_REACH * profile->rebuild_median_ms) return CAUSE_REBUILD;
+    for (int i = 0; i < N_TAGS; i++)
+        if (tags >> by_weight[i] & 1) return by_weight[i];
+    return UNKNOWN_CAUSE;
+}
+
+// ---- by time -----------------------------------------------------------------------------------
+
+static double beyond(const analysis *a, const float *parts, enum step_part part)
+{
+    return isnan(parts[part]) ? 0.0 : fmax(parts[part] - a->usual.parts[part], 0.0);
+}
+
+// More pages than usual were touched for the first time.
+static bool touches_memory(const analysis *a, const float *parts)
+{
+    return beyond(a, parts, PART_FAULTS) > 0.0;
+}
+
+// Moves at most `amount` from a pool of time to a cause.
+static void take(float *excess, int cause, double *pool, double amount)
+{
+    double moved = fmin(fmax(amount, 0.0), *pool);
+    *pool -= moved;
+    excess[cause] += (float)moved;
+}
+
+// Time in which the thread neither ran nor waited for a CPU.
+static void divide_blocked(const analysis *a, const float *parts, uint32_t tags, double off, float *excess)
+{
+    bool gpu = strncmp(a->profile->device, "cuda", 4) == 0;
+    double others = fmin(beyond(a, parts, PART_OTHERS), off), for_threads = off - others;
+    take(excess, CAUSE_CPU_WAIT, &for_threads, beyond(a, parts, PART_TEAM_WAIT)); // another thread was waited for, and it waited
+    off = others + for_threads;
+    if (isnan(parts[PART_WAIT]) && tags & TAG_PREEMPTED) take(excess, CAUSE_CPU_WAIT, &off, off);
+    if (tags & TAG_CHILD) take(excess, CAUSE_CHILD, &off, off);
+    if (tags & TAG_FILES) take(excess, CAUSE_FILES, &off, off);
+    if (tags & TAG_COMPILED) take(excess, CAUSE_COMPILED, &off, off);
+    if (gpu) take(excess, CAUSE_DEVICE_BUSY, &off, beyond(a, parts, PART_DEVICE));
+    if (gpu) take(excess, CAUSE_DEVICE_QUEUE, &off, off);
+    take(excess, others > 0.5 * off ? CAUSE_THREADS : CAUSE_BLOCKED, &off, off);
+}
+
+// Time in which the thread ran longer than usual.
+static void divide_running(const analysis *a, const float *parts, uint32_t tags, double cpu, float *excess)
+{
+    const mlff_profile *p = a->profile;
+    bool gpu = strncmp(p->device, "cuda", 4) == 0;
+    double rebuild_ns = (p->rebuild_median_ms - p->other_median_ms) * 1e6;
+    take(excess, CAUSE_CPU_WAIT, &cpu, beyond(a, parts, PART_TEAM_WAIT)); // it spins until the others are there
+    if (tags & TAG_REBUILD) take(excess, CAUSE_REBUILD, &cpu, rebuild_ns > 0.0 ? REBUILD_REACH * rebuild_ns : cpu);
+    if (tags & TAG_CHILD) take(excess, CAUSE_CHILD, &cpu, cpu);
+    if (tags & TAG_COMPILED) take(excess, CAUSE_COMPILED, &cpu, cpu);
+    if (tags & TAG_GROWTH) take(excess, CAUSE_GROWTH, &cpu, cpu);
+    if (gpu) take(excess, CAUSE_DEVICE_BUSY, &cpu, beyond(a, parts, PART_DEVICE)); // a host that spins until the device is done
+    int memory = tags & TAG_ALLOCATED ? CAUSE_ALLOCATED : CAUSE_FAULTS;
+    if (touches_memory(a, parts)) take(excess, memory, &cpu, a->kernel_heavy ? cpu : beyond(a, parts, PART_FAULTS));
+    take(excess, CAUSE_FILES, &cpu, beyond(a, parts, PART_FILES));
+    if (tags & TAG_CLOCK) take(excess, CAUSE_CLOCK, &cpu, WORK_LEAST * a->usual.cpu);
+    bool work = cpu > WORK_LEAST * a->usual.cpu && !(p->tail.cpu_wait_share > COLD_SHARE && cpu < COLD_NS);
+    take(excess, work && !gpu ? CAUSE_WORK : UNKNOWN_CAUSE, &cpu, cpu);
+}
+
+// The excess of one step, ns, over causes.
+static void divide(const analysis *a, double ms, uint32_t tags, const float *parts, float *excess)
+{
+    double total = ms * 1e6 - a->usual.time;
+    memset(excess, 0, N_CAUSES * sizeof *excess);
+    if (!(total > 0.0)) return;
+    if (!parts || isnan(parts[PART_CPU])) {
+        excess[cause_by_tags(a->profile, tags, ms, total * 1e-6, parts)] = (float)total;
+        return;
+    }
+    double wait = beyond(a, parts, PART_WAIT), cpu = fmax(parts[PART_CPU] - a->usual.cpu, 0.0);
+    double off = fmax(ms * 1e6 - parts[PART_CPU] - fmax(parts[PART_WAIT], 0.0) - a->usual.off, 0.0), sum = wait + cpu + off;
+    if (sum > total) { // one part was shorter than usual: the others stand for it too
+        wait *= total / sum;
+        cpu *= total / sum;
+        off *= total / sum;
+    }
+    tags = unusual(a->profile, tags);
+    excess[UNKNOWN_CAUSE] = (float)fmax(total - wait - cpu - off, 0.0);
+    take(excess, CAUSE_CPU_WAIT, &wait, wait);
+    double pause = beyond(a, parts, PART_PAUSE), from_cpu = fmin(pause, cpu);
+    take(excess, CAUSE_PAUSE, &cpu, pause);
+    take(excess, CAUSE_PAUSE, &off, pause - from_cpu);
+    divide_blocked(a, parts, tags, off, excess);
+    divide_running(a, parts, tags, cpu, excess);
+}
+
+// ---- over all steps ------------------------------------------------------------------------------
+
+static mlff_status find_usual(analysis *a, const double *times_ms, const float *parts, int64_t n)
+{
+    double *values = base_alloc((size_t)n, sizeof *values, "parts of steps");
+    if (!values) return MLFF_ERR_MEMORY;
+    a->usual.time = statistics_median(times_ms, n) * 1e6;
+    for (int part = 0; parts && part < N_PARTS; part++) {
+        int64_t known = 0;
+        for (int64_t i = 0; i < n; i++)
+            if (!isnan(parts[i * N_PARTS + part])) values[known++] = parts[i * N_PARTS + part];
+        a->usual.parts[part] = known > 0 ? statistics_median(values, known) : 0.0;
+    }
+    a->usual.cpu = a->usual.parts[PART_CPU];
+    int64_t known = 0;
+    for (int64_t i = 0; parts && i < n; i++) {
+        const float *p = parts + i * N_PARTS;
+        if (!isnan(p[PART_CPU])) values[known++] = fmax(times_ms[i] * 1e6 - p[PART_CPU] - fmax(p[PART_WAIT], 0.0), 0.0);
+    }
+    a->usual.off = known > 0 ? statistics_median(values, known) : 0.0;
+    base_free(values);
+    return MLFF_OK;
+}
+
+// A page of 2 MB costs hundreds of small ones: where steps with page faults spend their excess in the kernel, it is these.
+static void find_kernel_share(analysis *a, const float *parts, int64_t n)
+{
+    double cpu = 0.0, kernel = 0.0;
+    for (int64_t i = 0; parts && i < n; i++) {
+        const float *p = parts + i * N_PARTS;
+        if (!touches_memory(a, p) || isnan(p[PART_CPU]) || p[PART_CPU] < (1.0 + WORK_LEAST) * a->usual.cpu) continue;
+        cpu += p[PART_CPU] - a->usual.cpu;
+        kernel += p[PART_SYSTEM] - a->usual.parts[PART_SYSTEM];
+    }
+    a->kernel_heavy = cpu > KERNEL_TICKS_NS && kernel > KERNEL_SHARE * cpu;
+}
+
+static int largest(const float *excess)
+{
+    int best = 0;
+    for (int k = 1; k < N_CAUSES; k++)
+        if (excess[k] > excess[best]) best = k;
+    return best;
+}
+
+// How often, how much each and how regularly a cause made steps slow. Steps count in which it took half of what it takes in those
+// that make up most of its time (the mean weighted by itself), so that its many small parts in other steps do not.
+static mlff_status describe(analysis *a, profile_tail *tail, int cause, int64_t n, int64_t every)
+{
+    double sum = 0.0, squares = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        double e = a->excess[i * N_CAUSES + cause];
+        sum += e;
+        squares += e * e;
+    }
+    tail->excess_ms[cause] = sum * 1e-6;
+    if (!(sum > 0.0)) return MLFF_OK;
+    mlff_status status = MLFF_OK;
+    unsigned char *hits = base_alloc((size_t)n, sizeof *hits, "slow steps");
+    double *sizes = base_alloc((size_t)n, sizeof *sizes, "slow steps");
+    int64_t n_hits = 0;
+    if (!hits || !sizes) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double e = a->excess[i * N_CAUSES + cause];
+        hits[i] = e > 0.0 && e >= 0.5 * squares / sum;
+        if (hits[i]) sizes[n_hits++] = e * 1e-6;
+    }
+    tail->n_by_cause[cause] = n_hits;
+    tail->each_ms[cause] = statistics_median(sizes, n_hits);
+    tail->period[cause] = every == 1 ? causes_period(hits, n) : 0;
+done:
+    base_free(hits);
+    base_free(sizes);
+    return status;
+}
+
+int64_t causes_period(const unsigned char *hits, int64_t n)
+{
+    enum { LAGS = 4, FIRSTS = 200, HITS_MIN = 4 };
+    int64_t places[FIRSTS + LAGS], n_hits = 0, best = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (hits[i]) {
+            if (n_hits < FIRSTS + LAGS) places[n_hits] = i;
+            n_hits++;
+        }
+    int64_t firsts = n_hits < FIRSTS + LAGS ? n_hits : FIRSTS + LAGS;
+    for (int64_t i = 0; i < firsts && n_hits >= HITS_MIN; i++) {
+        for (int lag = 1; lag <= LAGS && i + lag < firsts; lag++) { // an accident between two of them is passed over
+            int64_t period = places[i + lag] - places[i], on = 0, slots = 0;
+            if (period < 2 || (best > 0 && period >= best) || n / period < HITS_MIN) continue;
+            for (int64_t k = places[i] % period; k < n; k += period) {
+                on += hits[k];
+                slots++;
+            }
+            if (on * 10 >= slots * 8 && on * 10 >= n_hits * 7) best = period; // 8 of 10 slots are hit, 7 of 10 hits are in slots
+        }
+    }
+    return best;
+}
+
+mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const uint16_t *tags, const float *parts, int64_t n)
+{
+    mlff_status status = MLFF_OK;
+    profile_tail *tail = &profile->tail;
+    analysis a = {.profile = profile};
+    *tail = (profile_tail){.threshold_ms = profile->summary.latency_ms.p99,
+                           .median_ms = profile->summary.latency_ms.median,
+                           .cpu_wait_share = tail->cpu_wait_share};
+    double total = 0.0;
+    if (n < 1) return MLFF_OK;
+    a.excess = base_alloc((size_t)n * N_CAUSES, sizeof *a.excess, "causes of slow steps");
+    if (!a.excess) return MLFF_ERR_MEMORY;
+    MLFF_TRY(find_usual(&a, times_ms, parts, n));
+    find_kernel_share(&a, parts, n);
+    for (int64_t i = 0; i < n; i++) {
+        divide(&a, times_ms[i], tags[i], parts ? parts + i * N_PARTS : NULL, a.excess + i * N_CAUSES);
+        total += times_ms[i];
+        tail->n_steps += times_ms[i] * 1e6 > (1.0 + WORK_LEAST) * a.usual.time;
+    }
+    for (int cause = 0; cause < N_CAUSES; cause++) MLFF_TRY(describe(&a, tail, cause, n, profile->latency_every));
+    tail->share = total > 0.0 ? tail_excess_ms(tail) / total : 0.0;
+    for (int i = 0; i < profile->n_slowest; i++) {
+        const series_slow *slow = &profile->slowest[i];
+        float excess[N_CAUSES];
+        divide(&a, slow->value, slow->tags, slow->parts, excess);
+        profile->slowest_cause[i] = excess[largest(excess)] > 0.0f ? largest(excess) : UNKNOWN_CAUSE;
+    }
+done:
+    base_free(a.excess);
+    return status;
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// scaling.c: how the step grows with the number of atoms: an exponent, a floor that no smaller system goes below, the price
+// of an atom, and how many atoms memory holds.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile/profile.h"
+#include "profile/report/json.h"
+
+enum { POINTS_MAX = 256 };
+typedef struct point {
+    double atoms, ms, gb;
+} point;
+
+static int by_atoms(const void *a, const void *b)
+{
+    const point *x = a, *y = b;
+    return (x->atoms > y->atoms) - (x->atoms < y->atoms);
+}
+
+// Sum of squared relative errors of max(floor, a + b·N) with a and b fitted to the points from `first` on.
+static double fit_from(const point *p, int n, int first, double *floor, double *a, double *b)
+{
+    double w = 0.0, x = 0.0, y = 0.0, xx = 0.0, xy = 0.0, error = 0.0, below = 0.0;
+    for (int i = first; i < n; i++) { // least squares of relative errors: weights 1/t²
+        double weight = 1.0 / (p[i].ms * p[i].ms);
+        w += weight;
+        x += weight * p[i].atoms;
+        y += weight * p[i].ms;
+        xx += weight * p[i].atoms * p[i].atoms;
+        xy += weight * p[i].atoms * p[i].ms;
+    }
+    double determinant = w * xx - x * x;
+    *b = fabs(determinant) > 1e-30 * w * xx ? (w * xy - x * y) / determinant : 0.0;
+    *a = (y - *b * x) / w;
+    if (*a < 0.0) { // no step is done in less than no time
+        *a = 0.0;
+        *b = xy / xx;
+    }
+    for (int i = 0; i < first; i++) below += log(p[i].ms) / first;
+    *floor = first > 0 ? exp(below) : 0.0;
+    for (int i = 0; i < n; i++) {
+        double model = fmax(*floor, *a + *b * p[i].atoms), e = log(p[i].ms / fmax(model, 1e-12));
+        error += e * e;
+    }
+    return error;
+}
+
+// Slope of log t over log N among the larger half, and its interval (Student's, as in any regression).
+static void exponent_of(const point *p, int n, mlff_scaling *s)
+{
+    int first = n >= 8 ? n / 2 : n >= 5 ? n - 4 : 0, m = n - first;
+    double x = 0.0, y = 0.0, xx = 0.0, xy = 0.0, squares = 0.0;
+    for (int i = first; i < n; i++) {
+        x += log(p[i].atoms) / m;
+        y += log(p[i].ms) / m;
+    }
+    for (int i = first; i < n; i++) {
+        xx += (log(p[i].atoms) - x) * (log(p[i].atoms) - x);
+        xy += (log(p[i].atoms) - x) * (log(p[i].ms) - y);
+    }
+    s->exponent = xx > 0.0 ? xy / xx : NAN;
+    s->exponent_low = s->exponent_high = NAN;
+    if (m < 3) return;
+    for (int i = first; i < n; i++) {
+        double e = log(p[i].ms) - y - s->exponent * (log(p[i].atoms) - x);
+        squares += e * e;
+    }
+    double reach = student_quantile(0.975, m - 2) * sqrt(squares / (m - 2) / xx);
+    s->exponent_low = s->exponent - reach;
+    s->exponent_high = s->exponent + reach;
+}
+
+mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_profiles, mlff_scaling *scaling_out)
+{
+    point p[POINTS_MAX];
+    int n = 0;
+    double available = -1.0, slope_gb, explained = 0.0;
+    if (!profiles || !scaling_out) return mlff_fail(MLFF_ERR_USAGE, "scaling: profiles or output is NULL");
+    for (int i = 0; i < n_profiles && n < POINTS_MAX; i++) {
+        const mlff_profile_summary *s = &profiles[i]->summary;
+        double ms = profile_typical_ms(profiles[i]);
+        if (s->n_atoms < 1 || !(ms > 0.0)) continue;
+        p[n++] = (point){s->n_atoms, ms, s->memory_peak_gb};
+        if (profiles[i]->available_bytes > 0 && strncmp(profiles[i]->device, "cpu", 3) == 0)
+            available = (double)profiles[i]->available_bytes / 1073741824.0;
+    }
+    qsort(p, (size_t)n, sizeof *p, by_atoms);
+    int n_sizes = n > 0;
+    for (int i = 1; i < n; i++) n_sizes += p[i].atoms > p[i - 1].atoms;
+    if (n_sizes < 2)
+        return mlff_fail(MLFF_ERR_VALUE, "scaling: %d different number%s of atoms; two are needed, four or more tell something",
+                         n_sizes, n_sizes == 1 ? "" : "s");
+
+    mlff_scaling s = {.n_sizes = n_sizes, .max_atoms = -1.0};
+    double best = INFINITY;
+    for (int first = 0; first + 2 <= n; first++) {
+        double floor, a, b, error = fit_from(p, n, first, &floor, &a, &b);
+        if (first == 1 || b <= 0.0) continue; // one point is no floor
+        error *= 1.0 + 0.5 * (first > 0);     // a floor has to pay for itself
+        if (error >= best) continue;
+        best = error;
+        s.floor_ms = floor;
+        s.a_ms = a;
+        s.b_us = b * 1e3;
+    }
+    s.fit_error = sqrt(best / n);
+    s.crossover_atoms = s.floor_ms > s.a_ms && s.b_us > 0.0 ? (s.floor_ms - s.a_ms) / (s.b_us * 1e-3) : 0.0;
+    exponent_of(p, n, &s);
+
+    double mx = 0.0, my = 0.0, xx = 0.0, xy = 0.0, yy = 0.0;
+    for (int i = 0; i < n; i++) {
+        mx += p[i].atoms / n;
+        my += p[i].gb / n;
+    }
+    for (int i = 0; i < n; i++) {
+        xx += (p[i].atoms - mx) * (p[i].atoms - mx);
+        xy += (p[i].atoms - mx) * (p[i].gb - my);
+        yy += (p[i].gb - my) * (p[i].gb - my);
+    }
+    slope_gb = xy / xx;
+    explained = yy > 0.0 ? xy * xy / (xx * yy) : 0.0;
+    s.bytes_per_atom = slope_gb * 1073741824.0;
+    if (explained < 0.5 || slope_gb <= 0.0) s.bytes_per_atom = NAN; // memory does not follow atoms here
+    if (available > 0.0 && isfinite(s.bytes_per_atom)) s.max_atoms = p[n - 1].atoms + available / slope_gb;
+    *scaling_out = s;
+    return MLFF_OK;
+}
+
+double scaling_ms(const mlff_scaling *s, double atoms)
+{
+    return fmax(s->floor_ms, s->a_ms + s->b_us * 1e-3 * atoms);
+}
+
+mlff_status mlff_scaling_text(const mlff_scaling *s, char **text_out)
+{
+    base_text text = {0};
+    if (!s || !text_out) return mlff_fail(MLFF_ERR_USAGE, "scaling as text: scaling or output is NULL");
+    base_text_add(&text, "step ∝ atoms^%.2f", s->exponent);
+    if (isfinite(s->exponent_low)) base_text_add(&text, " (%.2f to %.2f at 95 %%)", s->exponent_low, s->exponent_high);
+    base_text_add(&text, " among the larger systems\nstep = ");
+    if (s->a_ms > 0.0) base_text_add(&text, "%s + ", PROFILE_TIME(s->a_ms));
+    base_text_add(&text, "%.4g µs an atom", s->b_us);
+    if (s->crossover_atoms > 0.0)
+        base_text_add(&text,
+                      ", but never less than %s: below %.0f atoms the step is bound by what does not depend on atoms\n"
+                      "(calls, launches, threads); there, put several structures into one call",
+                      PROFILE_TIME(s->floor_ms), s->crossover_atoms);
+    base_text_add(&text, " (within %.1f %%)\n", s->fit_error * 100.0);
+    if (isfinite(s->bytes_per_atom))
+        base_text_add(&text, "memory: %.4g kB an atom", s->bytes_per_atom / 1024.0);
+    else
+        base_text_add(&text, "memory: does not follow the number of atoms at these sizes; measure larger ones");
+    if (s->max_atoms > 0.0) base_text_add(&text, "; what is free holds about %.2g atoms", s->max_atoms);
+    base_text_add(&text, "\n");
+    if (s->n_sizes < 4) base_text_add(&text, "%d sizes are few: four or more tell something\n", s->n_sizes);
+    if (text.status == MLFF_OK)
+        *text_out = text.text;
+    else
+        base_text_free(&text);
+    return text.status;
+}

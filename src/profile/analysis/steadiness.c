@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// steadiness.c: the step from which on a run is steady, and percentiles of the steady part with intervals. Of long runs the
+// thinned series is used: an interval is then wider than necessary, never narrower.
+#include <math.h>
+#include <string.h>
+
+#include "profile/profile.h"
+
+#define OVERHEAD_TOLD 0.05 // of a step: an upper bound on the cost of measuring above this says nothing
+#define BOUND_TOLD 1.0     // of a percentile: an interval that reaches further than this on one side says nothing
+
+const double profile_bound_fractions[N_BOUNDS] = {0.5, 0.95, 0.99};
+const char *const profile_bound_names[N_BOUNDS] = {"median", "P95", "P99"};
+const char *const profile_steady_names[6] = {"too few steps", "flat", "warm-up", "slowdown", "cyclic", "none"};
+
+mlff_status steadiness_derive(mlff_profile *profile)
+{
+    mlff_status status = MLFF_OK;
+    const double *t = profile->latency_ms;
+    int64_t n = profile->n_latency, every = profile->latency_every;
+    steady_state s = steady_find(t, n);
+    int64_t first = s.first;
+    double mean = 0.0, before = 0.0;
+    for (int64_t i = 0; i < first; i++) before += t[i];
+    for (int64_t i = first; i < n; i++) mean += t[i];
+    profile->steady_mean_ms = n > first ? mean / (double)(n - first) : NAN;
+    profile->before_s = before * (double)every * 1e-3;
+    profile->before_cost_s = first > 0 ? (before - profile->steady_mean_ms * (double)first) * (double)every * 1e-3 : 0.0;
+    for (int k = 0; k < N_BOUNDS; k++)
+        MLFF_TRY(percentile_interval(t + first, n - first, profile_bound_fractions[k], &profile->bounds[k]));
+    s.first *= every;
+    profile->steady = s;
+done:
+    return status;
+}
+
+double profile_typical_ms(const mlff_profile *profile)
+{
+    bool found = profile->steady.kind != STEADY_UNKNOWN && profile->steady.settled;
+    return found ? profile->bounds[0].value : profile->summary.latency_ms.median;
+}
+
+void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
+{
+    const steady_state *s = &profile->steady;
+    double percent = s->change * 100.0;
+    char cost[64] = ""; // outliers in the steady part can make its mean larger: the difference then says nothing
+    if (profile->before_cost_s > 0.0)
+        snprintf(cost, sizeof cost, ", %.3g s more than as many steady ones", profile->before_cost_s);
+    text[0] = 0;
+    switch (s->kind) {
+    case STEADY_UNKNOWN: break;
+    case STEADY_FLAT: snprintf(text, text_bytes, "flat: one level from the first measured step to the last"); break;
+    case STEADY_WARM_UP:
+        snprintf(text, text_bytes,
+                 "warm-up: steady from step %lld on, at %s a step; the steps before it took %.3g s%s. "
+                 "Intervals are of the steady part, all other numbers of all steps",
+                 (long long)s->first, PROFILE_TIME(profile->steady_mean_ms), profile->before_s, cost);
+        break;
+    case STEADY_SLOWDOWN:
+        if (s->settled)
+            snprintf(text, text_bytes, "slowdown: from step %lld on, steps take %.1f %% more than at the start and stay there",
+                     (long long)s->first, percent);
+        else
+            snprintf(text, text_bytes,
+                     "slowdown: steps take %.1f %% more at the end than at the start, and there is no steady part", percent);
+        break;
+    case STEADY_CYCLIC:
+        snprintf(text, text_bytes, "cyclic: step times go back and forth between levels, %d pieces; percentiles are over all",
+                 s->n_pieces);
+        break;
+    case STEADY_NONE:
+        snprintf(text, text_bytes,
+                 "no steady state: %d levels, the last less than half of the run; measure longer before trusting a mean",
+                 s->n_pieces);
+        break;
+    }
+}
+
+void overhead_text(const mlff_profile *profile, char *text, size_t text_bytes)
+{
+    double step_ns = profile->summary.latency_ms.median * 1e6, low = profile->overhead_low_ns, high = profile->overhead_high_ns;
+    text[0] = 0;
+    if (!isfinite(profile->overhead_ns)) return;
+    if (low >= 0.0 && high - low <= 2.0 * profile->overhead_ns && high < step_ns)
+        snprintf(
+            text, text_bytes,
+            "measuring adds %s to a step (%s to %s at 95 %%), %.2g %% of it, from interleaved blocks of steps with and without",
+            PROFILE_TIME(profile->overhead_ns * 1e-6), PROFILE_TIME(low * 1e-6), PROFILE_TIME(high * 1e-6),
+            step_ns > 0.0 ? 100.0 * profile->overhead_ns / step_ns : 0.0);
+    else if (high > 0.0 && high < OVERHEAD_TOLD * step_ns)
+        snprintf(text, text_bytes, "measuring adds at most %s to a step, %.2g %% of it (at 95 %%)", PROFILE_TIME(high * 1e-6),
+                 100.0 * high / step_ns);
+    else
+        snprintf(text, text_bytes,
+                 "the cost of measuring could not be measured on this machine: blocks of steps with and without differ more from "
+                 "block to block than by it");
+}
+
+// True if the interval says something about the value: within BOUND_TOLD of it on either side.
+static bool bound_informs(const percentile_bounds *b)
+{
+    return isfinite(b->low) && isfinite(b->high) && b->high - b->value <= BOUND_TOLD * b->value &&
+           b->value - b->low <= BOUND_TOLD * b->value;
+}
+
+void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, size_t text_bytes)
+{
+    const percentile_bounds *b = &profile->bounds[bound];
+    const char *name = profile_bound_names[bound];
+    if (isfinite(b->low) && isfinite(b->high) && !bound_informs(b))
+        snprintf(text, text_bytes,
+                 "%s %s; its error could not be bounded on this machine: step times vary too much for %.0f independent steps",
+                 name, PROFILE_TIME(b->value), b->n_effective);
+    else if (bound_informs(b))
+        snprintf(text, text_bytes, "%s %s, between %s and %s at 95 %% (%.0f independent steps)", name, PROFILE_TIME(b->value),
+                 PROFILE_TIME(b->low), PROFILE_TIME(b->high), b->n_effective);
+    else if (isfinite(b->value))
+        snprintf(text, text_bytes, "%s: needs %lld steps, %lld are there; %s is an estimate without bounds", name,
+                 (long long)b->n_needed, (long long)profile->n_latency, PROFILE_TIME(b->value));
+    else
+        snprintf(text, text_bytes, "%s: no steps", name);
+}

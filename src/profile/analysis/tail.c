@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// tail.c: in words, where the time went that steps took beyond the median.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile/profile.h"
+
+#define NAMED_OF_EXCESS 0.05 // a cause of less of the excess (waits for a CPU apart) than this is not named,
+#define NAMED_OF_RUN 0.01    // nor one of less of all time than this
+#define NAMED_CROWDED 0.05 // where other programs run and it is not regular; the kernel counts threads that run in ticks of 4 ms
+#define CROWDED 0.05       // of all time waiting for a CPU: times then say little about the force field
+
+const char *const profile_cause_names[N_CAUSES] = {
+    "rebuild",           "buffer growth",      "waiting for a CPU", "page faults",
+    "clock drop",        "file I/O",           "compilation",       "allocation",
+    "child process",     "garbage collection", "other threads",     "sleep, lock or device",
+    "extra computation", "GPU busy",           "GPU queue",         "unknown"};
+
+double tail_excess_ms(const profile_tail *tail)
+{
+    double sum = 0.0;
+    for (int k = 0; k < N_CAUSES; k++) sum += tail->excess_ms[k];
+    return sum;
+}
+
+int tail_order(const profile_tail *tail, bool named, int order[N_CAUSES])
+{
+    int n = 0;
+    double excess = tail_excess_ms(tail), run_ms = tail->share > 0.0 ? excess / tail->share : 0.0;
+    double own = excess - tail->excess_ms[CAUSE_CPU_WAIT]; // what other programs add does not hide what the force field does
+    for (int k = 0; k < N_CAUSES; k++) {
+        if (tail->n_by_cause[k] == 0) continue;
+        bool alone = !(tail->cpu_wait_share > CROWDED) || tail->period[k] > 0;
+        double least = fmax(NAMED_OF_EXCESS * own, (alone ? NAMED_OF_RUN : NAMED_CROWDED) * run_ms);
+        if (named && (k == UNKNOWN_CAUSE || tail->excess_ms[k] < least)) continue;
+        int place = n++;
+        for (; place > 0 && tail->excess_ms[order[place - 1]] < tail->excess_ms[k]; place--) order[place] = order[place - 1];
+        order[place] = k;
+    }
+    return n;
+}
+
+void tail_cause_text(const profile_tail *tail, int cause, char *text, size_t text_bytes)
+{
+    char period[48] = "";
+    long long n = tail->n_by_cause[cause];
+    if (tail->period[cause] > 0) snprintf(period, sizeof period, ", every %lld steps", (long long)tail->period[cause]);
+    snprintf(text, text_bytes, "%s %.0f %% (+%s in %lld step%s%s)", profile_cause_names[cause],
+             100.0 * tail->excess_ms[cause] / fmax(tail_excess_ms(tail), 1e-12), PROFILE_TIME(tail->each_ms[cause]), n,
+             n == 1 ? "" : "s", period);
+}
+
+void tail_text(const mlff_profile *profile, char *text, size_t text_bytes)
+{
+    const profile_tail *tail = &profile->tail;
+    int order[N_CAUSES], n = tail_order(tail, false, order);
+    text[0] = 0;
+    if (!(tail_excess_ms(tail) > 0.0)) return;
+    size_t length =
+        (size_t)snprintf(text, text_bytes, "%.1f %% of the run is time that steps took beyond the median: ", 100.0 * tail->share);
+    for (int i = 0; i < n && i < 5 && length < text_bytes; i++) {
+        char cause[160];
+        if (i > 0 && tail->excess_ms[order[i]] < 0.01 * tail_excess_ms(tail)) break;
+        tail_cause_text(tail, order[i], cause, sizeof cause);
+        length += (size_t)snprintf(text + length, text_bytes - length, "%s%s", i ? ", " : "", cause);
+    }
+}
+
+double mlff_profile_cpu_wait(const mlff_profile *profile)
+{
+    return profile->tail.cpu_wait_share;
+}
+
+bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes)
+{
+    const char *load = environment_find(&profile->environment, "load_average_at_start");
+    const char *cores = environment_find(&profile->environment, "cores_online");
+    char where[96] = "";
+    text[0] = 0;
+    if (!(profile->tail.cpu_wait_share > CROWDED)) return false; // also for NaN
+    if (load && cores) snprintf(where, sizeof where, " (load %.16s on %.16s cores at the start)", load, cores);
+    snprintf(
+        text, text_bytes,
+        "the machine is busy: threads of this process waited for a CPU in %.0f %% of the time%s; these times say little about "
+        "the force field. Measure on an idle machine or with fewer threads",
+        100.0 * profile->tail.cpu_wait_share, where);
+    return true;
+}

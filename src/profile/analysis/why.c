@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// why.c: why a step takes so long, in a few lines for the top of a report, by weight. The tables below have the rest, and "What was
+// seen, and what to do" the advice.
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "profile/profile.h"
+#include "profile/run/gpu_kernels.h"
+
+typedef struct reasons {
+    why_line *lines;
+    int n;
+} reasons;
+
+// Inserted by weight; with WHY_LINES reasons already there, the lightest is dropped.
+static void add(reasons *r, double weight, const char *format, ...) MLFF_PRINTF(3, 4);
+static void add(reasons *r, double weight, const char *format, ...)
+{
+    why_line line = {.weight = weight};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line.text, sizeof line.text, format, arguments);
+    va_end(arguments);
+    if (r->n == WHY_LINES && r->lines[r->n - 1].weight >= weight) return;
+    int place = r->n < WHY_LINES ? r->n++ : WHY_LINES - 1;
+    for (; place > 0 && r->lines[place - 1].weight < weight; place--) r->lines[place] = r->lines[place - 1];
+    r->lines[place] = line;
+}
+
+static void add_leaks(reasons *r, const mlff_profile *profile)
+{
+    const profile_ledger *worst = NULL;
+    for (int k = 0; k < profile->n_ledgers; k++) {
+        const profile_ledger *ledger = &profile->ledgers[k];
+        if (ledger->leak.kind != LEAK_GROWING || !leaks_decides(ledger)) continue;
+        if (!worst || ledger->leak.bytes_per_sample > worst->leak.bytes_per_sample) worst = ledger;
+    }
+    char verdict[256];
+    if (!worst) return;
+    leaks_text(profile, worst, verdict, sizeof verdict);
+    add(r, 2.0, "MEMORY LEAK: \"%.60s\" is %.250s", worst->name, verdict);
+}
+
+static void add_stages(reasons *r, const mlff_profile *profile)
+{
+    char most[256];
+    double share = hotspots_in_short(profile, most, sizeof most);
+    if (*most) add(r, share, "most of a step is %s", most);
+}
+
+static void add_rebuilds(reasons *r, const mlff_profile *profile)
+{
+    const mlff_profile_summary *s = &profile->summary;
+    double share = s->n_rebuilds > 0 ? (double)s->n_rebuilds / (double)s->n_steps : 0.0, neighbors = 0.0;
+    double extra = (profile->rebuild_median_ms - profile->other_median_ms) * share / fmax(s->latency_ms.mean, 1e-9);
+    bool thermal = strcmp(profile->trajectory, "thermal") == 0;
+    for (int i = 0; i < profile->n_stages; i++)
+        if (strcmp(profile->stages[i].name, "neighbors") == 0) neighbors += profile->stages[i].shown.share;
+    if (share > 0.5) // so often that the time of a step without a rebuild is not known
+        add(r, fmax(fmax(neighbors, isfinite(extra) ? extra : 0.0), 0.06),
+            "the neighbor list is rebuilt in %s step (%.0f %% of them)%s", share > 0.99 ? "every" : "almost every", share * 100.0,
+            thermal ? ": thermal frames do not follow from one another; --trajectory md shows what your simulation will take"
+                    : "; a list should last for ten or more: raise the skin");
+    else if (extra > 0.05)
+        add(r, extra, "rebuilds of the neighbor list cost %.0f %% of the run (%.0f %% of steps rebuild, %s each beyond others)",
+            extra * 100.0, share * 100.0, PROFILE_TIME(profile->rebuild_median_ms - profile->other_median_ms));
+}
+
+static void add_tail(reasons *r, const mlff_profile *profile)
+{
+    const mlff_statistics *t = &profile->summary.latency_ms;
+    const profile_tail *tail = &profile->tail;
+    char text[400] = "", crowd[320];
+    int order[N_CAUSES], n = tail_order(tail, true, order), n_named = 0;
+    double share = fmax(tail->share, 1.0 - t->median / fmax(t->mean, 1e-12));
+    bool crowded = tail_crowded(profile, crowd, sizeof crowd);
+    size_t length = 0;
+    if (t->p99 < 2.0 * t->median && share < 0.03) return;
+    for (int i = 0; i < n && n_named < 3 && length < sizeof text - 1; i++) {
+        char cause[160];
+        if (crowded && order[i] == CAUSE_CPU_WAIT) continue; // has a line of its own
+        tail_cause_text(tail, order[i], cause, sizeof cause);
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", n_named++ ? ", " : ", of that ", cause);
+    }
+    if (crowded && n_named == 0) return;
+    add(r, share > 0.1 && n_named > 0 ? 1.5 : fmax(share, 0.05), "slow steps: %.0f %% of the run is beyond the median step%s%s",
+        100.0 * share, text, n_named == 0 ? "; no cause stands out" : "");
+}
+
+static void add_crowd(reasons *r, const mlff_profile *profile)
+{
+    char text[400];
+    if (tail_crowded(profile, text, sizeof text)) add(r, 1.9, "%s", text);
+}
+
+static void add_course(reasons *r, const mlff_profile *profile)
+{
+    char text[512];
+    const steady_state *s = &profile->steady;
+    if (s->kind != STEADY_SLOWDOWN && s->kind != STEADY_NONE && s->kind != STEADY_WARM_UP) return;
+    steadiness_text(profile, text, sizeof text);
+    add(r, s->kind == STEADY_WARM_UP ? 0.05 : fmax(fabs(s->change), 0.2), "along the run: %.400s", text);
+}
+
+static void add_budget(reasons *r, const mlff_profile *profile)
+{
+    char text[512];
+    step_budget budget = budget_of(profile);
+    budget_text(&budget, text, sizeof text);
+    if (*text) add(r, 0.9, "%.500s", text);
+}
+
+int why(const mlff_profile *profile, why_line lines[WHY_LINES])
+{
+    reasons r = {.lines = lines};
+    if (profile->n_not_finite > 0)
+        add(&r, 3.0, "the energy of %lld of %lld steps is not a finite number: these times say nothing",
+            (long long)profile->n_not_finite, (long long)profile->summary.n_steps);
+    add_leaks(&r, profile);
+    add_crowd(&r, profile);
+    add_budget(&r, profile);
+    add_stages(&r, profile);
+    add_rebuilds(&r, profile);
+    add_tail(&r, profile);
+    add_course(&r, profile);
+    return r.n;
+}

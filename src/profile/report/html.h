@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* html.h: what the files of the report for browsers share. */
+#ifndef PROFILE_HTML_H
+#define PROFILE_HTML_H
+
+#include "json.h"
+#include "profile/profile.h"
+
+/* Text of any origin into a page: nothing in it is markup, control characters and broken UTF-8 become U+FFFD. */
+void html_text(base_text *page, const char *text);
+void html_textf(base_text *page, const char *format, ...) MLFF_PRINTF(2, 3); /* cut at 2 kB */
+
+typedef struct html_contents {
+    const mlff_profile *const *profiles;
+    int n_profiles, n_first;   /* n_first > 0: so many are compared with the others */
+    const mlff_rivals *rivals; /* or NULL */
+    const char *title;
+} html_contents;
+/* The whole page. */
+mlff_status html_page(const html_contents *contents, char **text_out);
+
+/* html_data.c: what the charts show, as JSON for a script element. Long series are thinned to what a screen resolves. */
+void html_data(base_text *page, const html_contents *contents);
+
+/* html_rivals.c: implementations side by side, and their part of the data. */
+void html_rivals(base_text *page, const mlff_rivals *rivals);
+void html_rivals_data(json *j, const mlff_rivals *rivals);
+
+/* html_verdict.c: the verdict on a run, the reasons, and one stacked bar. */
+void html_verdict(base_text *page, const mlff_profile *profile);
+/* The first n_first profiles against the others, or why they are not comparable. */
+void html_comparison(base_text *page, const mlff_profile *const *profiles, int n, int n_first);
+
+#endif

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+// rivals.c: several implementations on the same fresh frames, in turns, with their results against one another: a fast wrong
+// answer is a wrong answer. In each round every implementation meets the same new frames, once, in an order that turns;
+// ratios are taken within a round, so that frames and a drift of the machine meet all alike.
+#include <math.h>
+#include <string.h>
+
+#include "profile/report/json.h"
+#include "rivals.h"
+
+mlff_rivals_options mlff_rivals_options_default(void)
+{
+    return (mlff_rivals_options){.struct_size = sizeof(mlff_rivals_options),
+                                 .n_rounds = 20,
+                                 .n_frames = 5,
+                                 .n_warmup = 3,
+                                 .energy_tolerance = 1e-4,
+                                 .force_tolerance = 1e-3,
+                                 .noise_floor = 0.01};
+}
+
+void mlff_rivals_destroy(mlff_rivals *rivals)
+{
+    if (!rivals) return;
+    for (int k = 0; rivals->own && k < rivals->n; k++) {
+        base_free((char *)(uintptr_t)rivals->own[k].shown.name);
+        base_free((char *)(uintptr_t)rivals->own[k].shown.device);
+        base_free((char *)(uintptr_t)rivals->own[k].shown.notes);
+        base_free(rivals->own[k].round_ms);
+        base_free(rivals->own[k].forces);
+        base_free(rivals->own[k].kept_energy);
+        base_free(rivals->own[k].kept_forces);
+    }
+    base_free(rivals->models);
+    base_free(rivals->own);
+    base_free(rivals->shown);
+    base_free(rivals);
+}
+
+static mlff_status call(const mlff_callable *callable, rival *own, const mlff_system *frame, double *time_ms)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(base_grow(&own->forces, &own->capacity, 3 * (size_t)frame->n_atoms, sizeof *own->forces, "forces"));
+    // What an implementation does not write must not pass for its answer.
+    own->energy = NAN;
+    for (int i = 0; i < 3 * frame->n_atoms; i++) own->forces[i] = NAN;
+    int64_t start = mlff_clock_ns();
+    status = callable->step(callable->context, frame, MLFF_ENERGY | MLFF_FORCES, &own->energy, own->forces, NULL);
+    *time_ms = (double)(mlff_clock_ns() - start) * 1e-6;
+    if (status != MLFF_OK) return mlff_fail(status, "%s: %s", callable->name, mlff_last_error());
+done:
+    return status;
+}
+
+// The same components of all.
+static void keep(mlff_rivals *r, const mlff_system *frame)
+{
+    if (r->n_kept == RIVALS_FRAMES) return;
+    for (int c = 0; c < RIVALS_COMPONENTS; c++) {
+        size_t at = (size_t)(base_random_uniform(0, (uint64_t)r->n_kept, (uint64_t)c) * 3.0 * frame->n_atoms);
+        for (int k = 0; k < r->n; k++) r->own[k].kept_forces[r->n_kept * RIVALS_COMPONENTS + c] = r->own[k].forces[at];
+    }
+    for (int k = 0; k < r->n; k++) r->own[k].kept_energy[r->n_kept] = r->own[k].energy / frame->n_atoms;
+    r->n_kept++;
+}
+
+// Results of a frame against the first implementation's and against labels.
+static void check(mlff_rivals *r, const mlff_system *frame)
+{
+    const rival *first = &r->own[0];
+    int n = 3 * frame->n_atoms;
+    keep(r, frame);
+    for (int k = 0; k < r->n; k++) {
+        rival *own = &r->own[k];
+        double difference = (own->energy - first->energy) / frame->n_atoms, before = difference - own->energy_mean;
+        if (!(fabs(difference) <= own->energy_largest)) own->energy_largest = isfinite(own->energy) ? fabs(difference) : INFINITY;
+        own->energy_mean += before / (double)++own->n_frames;
+        own->energy_squares += before * (difference - own->energy_mean);
+        for (int i = 0; i < n; i++) {
+            double d = fabs(own->forces[i] - first->forces[i]);
+            if (!(d <= own->force_largest)) own->force_largest = isfinite(own->forces[i]) ? d : INFINITY;
+            own->force_squares += own->forces[i] * own->forces[i];
+            own->difference_squares += d * d;
+        }
+        own->n_force_values += n;
+        if (isfinite(frame->label_energy)) {
+            own->energy_error += fabs(own->energy - frame->label_energy) / frame->n_atoms;
+            own->n_labelled++;
+        }
+        for (int i = 0; frame->label_forces && i < n; i++) own->force_error += fabs(own->forces[i] - frame->label_forces[i]);
+        own->n_force_labels += frame->label_forces ? n : 0;
+    }
+}
+
+// Ratios to the first, round by round: median and its order-statistic interval.
+static mlff_status judge(mlff_rivals *r, int k)
+{
+    mlff_status status = MLFF_OK;
+    rival *own = &r->own[k];
+    percentile_bounds time, ratio;
+    double *ratios = base_alloc((size_t)r->n_rounds, sizeof *ratios, "ratios");
+    if (!ratios) return MLFF_ERR_MEMORY;
+    for (int i = 0; i < r->n_rounds; i++) ratios[i] = own->round_ms[i] / r->own[0].round_ms[i];
+    MLFF_TRY(percentile_interval(own->round_ms, r->n_rounds, 0.5, &time));
+    MLFF_TRY(percentile_interval(ratios, r->n_rounds, 0.5, &ratio));
+    double floor = r->options.noise_floor, limit = r->options.force_tolerance * fmax(1.0, r->force_scale);
+    mlff_rival *s = &own->shown;
+    s->median_ms = time.value;
+    s->ratio = ratio.value;
+    s->low = k > 0 ? ratio.low : NAN;
+    s->high = k > 0 ? ratio.high : NAN;
+    s->energy_difference = own->energy_largest;
+    s->force_difference = own->force_largest;
+    s->energy_shift = own->energy_mean;
+    s->energy_rms = sqrt(own->energy_squares / (double)own->n_frames);
+    s->force_rms = sqrt(own->difference_squares / (double)own->n_force_values);
+    s->agrees = own->energy_largest <= r->options.energy_tolerance && own->force_largest <= limit;
+    if (r->models && r->models[k] != r->models[0] && isfinite(own->energy_largest + own->force_largest)) s->agrees = -1;
+    s->energy_error = own->n_labelled ? own->energy_error / (double)own->n_labelled : NAN;
+    s->force_error = own->n_force_labels ? own->force_error / (double)own->n_force_labels : NAN;
+    s->change = MLFF_UNCLEAR;
+    if (k == 0)
+        s->change = MLFF_SAME;
+    else if (ratio.low > 1.0 && ratio.value > 1.0 + floor)
+        s->change = MLFF_SLOWER;
+    else if (ratio.high < 1.0 && ratio.value < 1.0 - floor)
+        s->change = MLFF_FASTER;
+    else if (ratio.low > 1.0 - floor && ratio.high < 1.0 + floor)
+        s->change = MLFF_SAME;
+    r->shown[k] = *s;
+done:
+    base_free(ratios);
+    return status;
+}
+
+static mlff_status measure(mlff_rivals *r, const mlff_callable *callables, mlff_trajectory *trajectory)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_system *frame;
+    double time_ms, *times = base_alloc((size_t)(r->n * r->n_frames), sizeof *times, "times");
+    if (!times) return MLFF_ERR_MEMORY;
+    MLFF_TRY(trajectory_start(trajectory, NULL, NULL));
+    for (int64_t i = 0; i < r->options.n_warmup; i++) {
+        MLFF_TRY(trajectory_next(trajectory, &frame));
+        for (int k = 0; k < r->n; k++) MLFF_TRY(call(&callables[k], &r->own[k], frame, &time_ms));
+    }
+    for (int round = 0; round < r->n_rounds; round++) {
+        if (r->options.progress && r->options.progress(r->options.progress_context, round, r->n_rounds) != 0)
+            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %d of %d rounds", round, r->n_rounds);
+        for (int f = 0; f < r->n_frames; f++) {
+            MLFF_TRY(trajectory_next(trajectory, &frame));
+            for (int i = 0; i < r->n; i++) { // forth and back: a b c, c b a
+                int turn = (round + f) % 2 ? r->n - 1 - i : i;
+                MLFF_TRY(call(&callables[turn], &r->own[turn], frame, &times[turn * r->n_frames + f]));
+            }
+            check(r, frame);
+        }
+        for (int k = 0; k < r->n; k++) r->own[k].round_ms[round] = statistics_median(times + k * r->n_frames, r->n_frames);
+    }
+done:
+    base_free(times);
+    return status;
+}
+
+mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables, mlff_trajectory *trajectory,
+                                const mlff_rivals_options *options, mlff_rivals **rivals_out)
+{
+    if (!callables || !trajectory || !rivals_out || n_callables < 2)
+        return mlff_fail(MLFF_ERR_USAGE, "rivals: two callables or more, a trajectory and an output are needed");
+    if (trajectory_is_md(trajectory))
+        return mlff_fail(MLFF_ERR_USAGE, "rivals: MD is driven by one force field; give frames or thermal displacements");
+    mlff_status status = MLFF_OK;
+    mlff_rivals *r = base_alloc(1, sizeof *r, "a comparison");
+    if (!r) return MLFF_ERR_MEMORY;
+    r->options = mlff_rivals_options_default();
+    if (options)
+        memcpy(&r->options, options, options->struct_size < sizeof r->options ? options->struct_size : sizeof r->options);
+    if (r->options.n_rounds < 6 || r->options.n_rounds > 100000 || r->options.n_frames < 1 || r->options.n_frames > 100000)
+        MLFF_FAIL(MLFF_ERR_USAGE, "rivals: %d rounds of %d frames; 6 rounds or more, of 1 frame or more, are meant",
+                  r->options.n_rounds, r->options.n_frames);
+    r->n_rounds = r->options.n_rounds;
+    r->n_frames = r->options.n_frames;
+    r->own = base_alloc((size_t)n_callables, sizeof *r->own, "rivals");
+    r->shown = base_alloc((size_t)n_callables, sizeof *r->shown, "rivals");
+    if (!r->own || !r->shown) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    r->n = n_callables;
+    if (r->options.models) {
+        r->models = base_alloc((size_t)r->n, sizeof *r->models, "rivals");
+        if (!r->models) {
+            status = MLFF_ERR_MEMORY;
+            goto done;
+        }
+        memcpy(r->models, r->options.models, (size_t)r->n * sizeof *r->models);
+    }
+    for (int k = 0; k < r->n; k++) {
+        if (!(callables[k].properties & MLFF_FORCES))
+            MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s has no forces, and cannot be held against others", callables[k].name);
+        mlff_rival *shown = &r->own[k].shown;
+        shown->name = base_strdup(callables[k].name);
+        shown->device = base_strdup(callables[k].device ? callables[k].device : "cpu");
+        shown->notes = base_strdup(callables[k].notes ? callables[k].notes : "");
+        r->own[k].round_ms = base_alloc((size_t)r->n_rounds, sizeof *r->own[k].round_ms, "rounds");
+        r->own[k].kept_energy = base_alloc(RIVALS_FRAMES, sizeof(double), "frames");
+        r->own[k].kept_forces = base_alloc(RIVALS_FRAMES * RIVALS_COMPONENTS, sizeof(double), "frames");
+        if (!shown->name || !shown->device || !shown->notes || !r->own[k].round_ms || !r->own[k].kept_energy ||
+            !r->own[k].kept_forces) {
+            status = MLFF_ERR_MEMORY;
+            goto done;
+        }
+    }
+    MLFF_TRY(measure(r, callables, trajectory));
+    r->force_scale = sqrt(r->own[0].force_squares / (double)r->own[0].n_force_values);
+    for (int k = 0; k < r->n; k++) MLFF_TRY(judge(r, k));
+    *rivals_out = r;
+    r = NULL;
+done:
+    mlff_rivals_destroy(r);
+    return status;
+}
+
+const mlff_rival *mlff_rivals_rows(const mlff_rivals *rivals, int *n_out)
+{
+    if (n_out) *n_out = rivals->n;
+    return rivals->shown;
+}
+
+const char *rivals_change_name(const mlff_rival *row)
+{
+    static const char *const names[] = {"unclear", "same", "faster", "slower"};
+    return names[row->change];
+}
+
+const char *rivals_judgement(const mlff_rival *row)
+{
+    return row->agrees > 0 ? "agrees" : row->agrees == 0 ? "WRONG" : "another model";
+}
+
+mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out)
+{
+    base_text text = {0};
+    if (!rivals || !text_out) return mlff_fail(MLFF_ERR_USAGE, "rivals as text: rivals or output is NULL");
+    bool labels = isfinite(rivals->shown[0].energy_error) || isfinite(rivals->shown[0].force_error);
+    base_text_add(&text, "%-34s %11s %8s %-18s %12s %12s%s\n", "", "median", "× first", "95 % interval", "ΔE meV/atom",
+                  "ΔF meV/Å", labels ? "   MAE E, F to labels" : "");
+    for (int k = 0; k < rivals->n; k++) {
+        const mlff_rival *s = &rivals->shown[k];
+        char interval[40] = "–                 ";
+        if (isfinite(s->high)) snprintf(interval, sizeof interval, "%7.3f to %-7.3f", s->low, s->high);
+        base_text_add(&text, "%-34.34s %s %8.3f %s %12.3g %12.3g", s->name, PROFILE_TIME_RIGHT(s->median_ms, 11), s->ratio,
+                      interval, s->energy_difference * 1e3, s->force_difference * 1e3);
+        if (labels) base_text_add(&text, "   %.3g meV/atom, %.3g meV/Å", s->energy_error * 1e3, s->force_error * 1e3);
+        if (k > 0)
+            base_text_add(&text, "  %s%s", rivals_change_name(s),
+                          s->agrees > 0   ? ""
+                          : s->agrees < 0 ? " (another model)"
+                                          : ", but WRONG");
+        base_text_add(&text, "\n");
+    }
+    for (int k = 0; k < rivals->n; k++)
+        if (*rivals->shown[k].notes)
+            base_text_add(&text, "%s%.200s: %.300s\n", k ? "" : "\n", rivals->shown[k].name, rivals->shown[k].notes);
+    base_text_add(&text, "\n%d rounds of %d fresh frames, in turns; ΔE and ΔF are the largest differences from the first\n",
+                  rivals->n_rounds, rivals->n_frames);
+    for (int k = 1; k < rivals->n; k++) {
+        const mlff_rival *s = &rivals->shown[k];
+        if (s->agrees < 0)
+            base_text_add(&text,
+                          "%.200s and the first are different models: difference shown, not judged; RMS %.3g meV/atom beyond a "
+                          "mean difference of %.5g eV/atom, %.3g meV/Å where forces are %.3g meV/Å\n",
+                          s->name, s->energy_rms * 1e3, s->energy_shift, s->force_rms * 1e3, rivals->force_scale * 1e3);
+        if (s->agrees == 0)
+            base_text_add(
+                &text,
+                "%.200s gives other results than the first (allowed: %.3g meV/atom, %.3g meV/Å): it is not the same force "
+                "field, and its speed is that of another answer\n",
+                s->name, rivals->options.energy_tolerance * 1e3,
+                rivals->options.force_tolerance * fmax(1.0, rivals->force_scale) * 1e3);
+    }
+    base_text_add(
+        &text,
+        "one process: what differs from run to run is not in these intervals; mlff profile --runs 5 and mlff compare have it\n");
+    for (size_t i = 0; i < text.length; i++) // names may come from anywhere
+        if (((unsigned char)text.text[i] < 0x20 && text.text[i] != '\n') || text.text[i] == 0x7f) text.text[i] = '?';
+    if (text.status == MLFF_OK)
+        *text_out = text.text;
+    else
+        base_text_free(&text);
+    return text.status;
+}
+
+mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out)
+{
+    if (!rivals || !text_out) return mlff_fail(MLFF_ERR_USAGE, "rivals as JSON: rivals or output is NULL");
+    json j = {.empty = true};
+    json_open(&j, NULL, '{');
+    json_integer(&j, "n_rounds", rivals->n_rounds);
+    json_integer(&j, "n_frames", rivals->n_frames);
+    json_number(&j, "energy_tolerance_ev_per_atom", rivals->options.energy_tolerance);
+    json_number(&j, "force_tolerance_ev_per_angstrom", rivals->options.force_tolerance * fmax(1.0, rivals->force_scale));
+    json_open(&j, "rows", '[');
+    for (int k = 0; k < rivals->n; k++) {
+        const mlff_rival *s = &rivals->shown[k];
+        json_open(&j, NULL, '{');
+        json_string(&j, "name", s->name);
+        json_string(&j, "device", s->device);
+        json_string(&j, "notes", s->notes);
+        json_number(&j, "median_ms", s->median_ms);
+        json_number(&j, "ratio", s->ratio);
+        json_number(&j, "low", s->low);
+        json_number(&j, "high", s->high);
+        json_string(&j, "verdict", rivals_change_name(s));
+        json_boolean(&j, "same_model", s->agrees >= 0);
+        if (s->agrees >= 0)
+            json_boolean(&j, "agrees", s->agrees);
+        else
+            json_number(&j, "agrees", NAN);
+        json_number(&j, "energy_difference_ev_per_atom", s->energy_difference);
+        json_number(&j, "force_difference_ev_per_angstrom", s->force_difference);
+        json_number(&j, "energy_shift_ev_per_atom", s->energy_shift);
+        json_number(&j, "energy_rms_beyond_shift_ev_per_atom", s->energy_rms);
+        json_number(&j, "force_difference_rms_ev_per_angstrom", s->force_rms);
+        json_number(&j, "energy_error_ev_per_atom", s->energy_error);
+        json_number(&j, "force_error_ev_per_angstrom", s->force_error);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    json_close(&j, '}');
+    return json_take(&j, text_out);
+}

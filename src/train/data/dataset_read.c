@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// dataset_read.c: labelled structures from files: extended XYZ, and files of labels (shard.h).
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "dataset.h"
+#include "shard.h"
+
+mlff_read_options mlff_read_options_default(void)
+{
+    return (mlff_read_options){
+        .struct_size = sizeof(mlff_read_options), .largest_force = INFINITY, .largest_force_deviation = INFINITY};
+}
+
+// A file being read.
+typedef struct reading {
+    mlff_dataset *dataset;
+    const char *path;
+    mlff_read_options options;
+    int64_t n_frames, n_left_out;
+    base_text name;    // "path: frame 3"
+    double probe_step; // of a probe's first half, which is the dataset's last frame; 0
+} reading;
+
+static mlff_status name_frame(reading *r)
+{
+    r->name.length = 0;
+    base_text_add(&r->name, "%s: frame %" PRId64, r->path, r->n_frames);
+    return r->name.status;
+}
+
+static bool is_wanted(const reading *r, const mlff_system *system, double deviation)
+{
+    const double limit = r->options.largest_force;
+    if (deviation > r->options.largest_force_deviation) return false;
+    for (int i = 0; system->label_forces && i < system->n_atoms; i++) {
+        const double *f = system->label_forces + 3 * (size_t)i;
+        if (f[0] * f[0] + f[1] * f[1] + f[2] * f[2] > limit * limit) return false;
+    }
+    return true;
+}
+
+static mlff_status take_frame(reading *r, const mlff_system *system, const double *atom_energies, double deviation)
+{
+    mlff_status status = name_frame(r);
+    r->n_frames++;
+    if (status != MLFF_OK) return status;
+    if (!is_wanted(r, system, deviation)) {
+        r->n_left_out++;
+        return MLFF_OK;
+    }
+    return dataset_add_named(r->dataset, system, atom_energies, r->name.text);
+}
+
+static mlff_status read_frames(reading *r)
+{
+    mlff_status status = MLFF_OK;
+    mlff_reader *reader = NULL;
+    mlff_system *system = NULL;
+    MLFF_TRY(mlff_reader_open(r->path, &reader));
+    for (;;) {
+        MLFF_TRY(mlff_reader_next(reader, &system));
+        if (!system) break;
+        MLFF_TRY(take_frame(r, system, NULL, NAN));
+        mlff_system_destroy(system);
+        system = NULL;
+    }
+done:
+    mlff_system_destroy(system);
+    mlff_reader_destroy(reader);
+    return status;
+}
+
+// A probe is one where its second half follows its first; halves alone are structures like others.
+static mlff_status take_label(void *context, shard_label *label)
+{
+    reading *r = context;
+    const shard_head *head = &label->head;
+    const size_t before = r->dataset->n_frames;
+    if (head->flags & SHARD_FAILED) {
+        r->probe_step = 0;
+        return MLFF_OK;
+    }
+    mlff_status status = take_frame(r, label->system, label->atom_energies, head->force_deviation);
+    if (status != MLFF_OK) return status;
+    const bool added = r->dataset->n_frames > before;
+    if (added && head->flags & SHARD_MINUS && r->probe_step > 0 && head->probe_step == r->probe_step)
+        r->dataset->frames[before - 1].probe_step = r->probe_step;
+    r->probe_step = added && head->flags & SHARD_PLUS ? head->probe_step : 0;
+    return MLFF_OK;
+}
+
+mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *path, const mlff_read_options *given,
+                                   int64_t *n_left_out_out)
+{
+    mlff_status status = MLFF_OK;
+    const size_t before = dataset->n_frames;
+    reading r = {.dataset = dataset, .path = path, .options = mlff_read_options_default()};
+    int64_t good_bytes, file_bytes;
+
+    MLFF_TRY(base_take_options(__func__, "mlff_read_options", given, sizeof r.options, &r.options));
+    if (shard_is_file(path))
+        MLFF_TRY(shard_visit(path, take_label, &r, NULL, &good_bytes, &file_bytes));
+    else
+        MLFF_TRY(read_frames(&r));
+    if (r.n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
+    if (n_left_out_out) *n_left_out_out = r.n_left_out;
+done:
+    if (status != MLFF_OK) dataset_truncate(dataset, before);
+    base_text_free(&r.name);
+    return status;
+}
+
+mlff_status mlff_dataset_read(mlff_dataset *dataset, const char *path)
+{
+    return mlff_dataset_read_some(dataset, path, NULL, NULL);
+}
+
+void mlff_dataset_center_atom_energies(mlff_dataset *dataset)
+{
+    double sums[MLFF_MAX_ATOMIC_NUMBER + 1] = {0}, counts[MLFF_MAX_ATOMIC_NUMBER + 1] = {0};
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t f = 0; f < dataset->n_frames; f++) {
+            const dataset_frame *frame = &dataset->frames[f];
+            for (int i = 0; frame->atom_energies && i < frame->system->n_atoms; i++) {
+                const int z = frame->system->species[i];
+                if (pass == 0) {
+                    sums[z] += frame->atom_energies[i];
+                    counts[z]++;
+                } else {
+                    frame->atom_energies[i] -= sums[z] / counts[z];
+                }
+            }
+        }
+}
+
+// ---- labels for people
+
+typedef struct export
+{
+    mlff_writer *writer;
+}
+export;
+
+static mlff_status write_label(void *context, shard_label *label)
+{
+    const export *to = context;
+    const mlff_system *system = label->system;
+    if (label->head.flags & SHARD_FAILED) return MLFF_OK;
+    const mlff_frame_results results = {.energy = system->label_energy,
+                                        .forces = system->label_forces,
+                                        .stress = isnan(system->label_stress[0]) ? NULL : system->label_stress,
+                                        .step = -1,
+                                        .time_fs = NAN};
+    return mlff_writer_write(to->writer, system, &results);
+}
+
+mlff_status mlff_shard_export(const char *path, const char *extxyz_path)
+{
+    mlff_status status = MLFF_OK;
+    export to = {0};
+    int64_t good_bytes, file_bytes;
+    MLFF_TRY(mlff_writer_open(extxyz_path, 0, &to.writer));
+    MLFF_TRY(shard_visit(path, write_label, &to, NULL, &good_bytes, &file_bytes));
+    status = mlff_writer_close(to.writer);
+    to.writer = NULL;
+done:
+    mlff_writer_destroy(to.writer);
+    return status;
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+// shard.c: labels as bytes and back (the format: shard.h).
+#include "shard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sha256.h"
+
+uint64_t shard_key(const mlff_system *system)
+{
+    sha256 hash;
+    unsigned char digest[SHA256_BYTES];
+    uint64_t key;
+    const size_t n = (size_t)system->n_atoms;
+    sha256_begin(&hash);
+    sha256_add(&hash, system->species, n * sizeof *system->species);
+    sha256_add(&hash, system->positions, 3 * n * sizeof *system->positions);
+    sha256_add(&hash, system->periodic, sizeof system->periodic);
+    sha256_add(&hash, system->cell, sizeof system->cell);
+    sha256_add(&hash, &system->spin, sizeof system->spin);
+    sha256_end(&hash, digest);
+    memcpy(&key, digest, sizeof key);
+    return key;
+}
+
+void shard_label_free(shard_label *label)
+{
+    mlff_system_destroy(label->system);
+    base_free(label->atom_energies);
+    *label = (shard_label){0};
+}
+
+// ---- writing
+
+static uint64_t checksum(const void *payload, size_t n_payload)
+{
+    unsigned char digest[SHA256_BYTES];
+    uint64_t sum;
+    sha256_of(payload, n_payload, digest);
+    memcpy(&sum, digest, sizeof sum);
+    return sum;
+}
+
+static void add_bytes(char *bytes, size_t *length, const void *from, size_t n)
+{
+    memcpy(bytes + *length, from, n);
+    *length += n;
+}
+
+mlff_status shard_encode_frame(uint32_t marker, const void *payload, size_t n_payload, char **bytes, size_t *length,
+                               size_t *capacity)
+{
+    if (n_payload > SHARD_MAX_PAYLOAD)
+        return mlff_fail(MLFF_ERR_LIMIT, "a label of %zu bytes; a file of labels takes %d at most", n_payload, SHARD_MAX_PAYLOAD);
+    mlff_status status = base_grow(bytes, capacity, *length + n_payload + SHARD_FRAME_BYTES, 1, "labels");
+    if (status != MLFF_OK) return status;
+    const uint32_t size = (uint32_t)n_payload;
+    const uint64_t sum = checksum(payload, n_payload);
+    add_bytes(*bytes, length, &marker, sizeof marker);
+    add_bytes(*bytes, length, &size, sizeof size);
+    add_bytes(*bytes, length, payload, n_payload);
+    add_bytes(*bytes, length, &sum, sizeof sum);
+    return MLFF_OK;
+}
+
+static shard_head make_head(const sample *s, const mlff_label *label)
+{
+    const mlff_system *system = s->system;
+    const bool failed = label->status != MLFF_OK;
+    shard_head head = {.n_atoms = system->n_atoms,
+                       .key = shard_key(system),
+                       .group = system->group,
+                       .energy = failed ? NAN : label->energy,
+                       .energy_deviation = failed ? NAN : label->energy_deviation,
+                       .force_deviation = failed ? NAN : label->force_deviation,
+                       .probe_step = s->probe_step,
+                       .spin = system->spin,
+                       .stress = {NAN}};
+    head.flags = (failed ? SHARD_FAILED : 0) | (!failed && label->forces ? SHARD_FORCES : 0) |
+                 (!failed && label->atom_energies ? SHARD_ATOM_ENERGIES : 0) | (s->probe == SAMPLE_PLUS ? SHARD_PLUS : 0) |
+                 (s->probe == SAMPLE_MINUS ? SHARD_MINUS : 0);
+    memcpy(head.cell, system->cell, sizeof head.cell);
+    if (!failed) memcpy(head.stress, label->stress, sizeof head.stress);
+    memcpy(head.periodic, system->periodic, sizeof system->periodic);
+    memcpy(head.origin, s->origin, sizeof head.origin);
+    return head;
+}
+
+mlff_status shard_encode(const sample *s, const mlff_label *label, char **bytes, size_t *length, size_t *capacity)
+{
+    const size_t n = (size_t)s->system->n_atoms;
+    const shard_head head = make_head(s, label);
+    const size_t n_problem = head.flags & SHARD_FAILED ? strlen(label->problem) : 0;
+    size_t used = 0;
+    char *payload = base_alloc(sizeof head + n * (sizeof(int32_t) + 7 * sizeof(double)) + n_problem, 1, "a label");
+    if (!payload) return MLFF_ERR_MEMORY;
+    add_bytes(payload, &used, &head, sizeof head);
+    add_bytes(payload, &used, s->system->species, n * sizeof(int32_t));
+    add_bytes(payload, &used, s->system->positions, 3 * n * sizeof(double));
+    if (head.flags & SHARD_FORCES) add_bytes(payload, &used, label->forces, 3 * n * sizeof(double));
+    if (head.flags & SHARD_ATOM_ENERGIES) add_bytes(payload, &used, label->atom_energies, n * sizeof(double));
+    add_bytes(payload, &used, label->problem, n_problem);
+    const mlff_status status = shard_encode_frame(SHARD_MARKER_LABEL, payload, used, bytes, length, capacity);
+    base_free(payload);
+    return status;
+}
+
+// ---- reading
+
+// A file's bytes, mapped.
+typedef struct mapped {
+    const char *bytes;
+    size_t length;
+} mapped;
+
+static mlff_status map_file(const char *path, mapped *map_out)
+{
+    struct stat file;
+    mapped map = {0};
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return base_fail_reading(path, errno);
+    if (fstat(descriptor, &file) != 0 || !S_ISREG(file.st_mode)) {
+        close(descriptor);
+        return mlff_fail(MLFF_ERR_IO, "%s: is no regular file", path);
+    }
+    map.length = (size_t)file.st_size;
+    if (map.length > 0) {
+        map.bytes = mmap(NULL, map.length, PROT_READ, MAP_PRIVATE, descriptor, 0);
+        if (map.bytes == MAP_FAILED) map.bytes = NULL;
+    }
+    close(descriptor);
+    if (map.length > 0 && !map.bytes) return mlff_fail(MLFF_ERR_MEMORY, "%s: cannot be mapped: %s", path, strerror(errno));
+    *map_out = map;
+    return MLFF_OK;
+}
+
+static void unmap_file(mapped *map)
+{
+    if (map->bytes) munmap((void *)map->bytes, map->length);
+}
+
+// Bytes of a whole and undamaged frame at `at`; 0 if there is none.
+static size_t frame_at(const mapped *map, size_t at, uint32_t marker, const char **payload_out, size_t *n_payload_out)
+{
+    uint32_t found, size;
+    uint64_t sum;
+    if (map->length - at < SHARD_FRAME_BYTES) return 0;
+    memcpy(&found, map->bytes + at, sizeof found);
+    memcpy(&size, map->bytes + at + 4, sizeof size);
+    if (found != marker || size > SHARD_MAX_PAYLOAD || size > map->length - at - SHARD_FRAME_BYTES) return 0;
+    memcpy(&sum, map->bytes + at + 8 + size, sizeof sum);
+    if (sum != checksum(map->bytes + at + 8, size)) return 0;
+    *payload_out = map->bytes + at + 8;
+    *n_payload_out = size;
+    return size + (size_t)SHARD_FRAME_BYTES;
+}
+
+// Does a whole frame begin anywhere from `at` on?
+static bool any_frame_behind(const mapped *map, size_t at)
+{
+    static const uint32_t marker = SHARD_MARKER_LABEL;
+    const char *payload;
+    size_t n_payload;
+    for (; at + SHARD_FRAME_BYTES <= map->length; at++) {
+        const char *next = memmem(map->bytes + at, map->length - at, &marker, sizeof marker);
+        if (!next) return false;
+        at = (size_t)(next - map->bytes);
+        if (frame_at(map, at, marker, &payload, &n_payload) > 0) return true;
+    }
+    return false;
+}
+
+bool shard_is_file(const char *path)
+{
+    uint32_t marker = 0;
+    if (strcmp(path, "-") == 0 || base_is_stream(path)) return false;
+    FILE *file = fopen(path, "rb");
+    if (!file) return false;
+    const bool got = fread(&marker, sizeof marker, 1, file) == 1;
+    fclose(file);
+    return got && marker == SHARD_MARKER_HEADER;
+}
+
+// Takes n numbers of `size` bytes from the payload; false if it is too short.
+static bool take(const char **from, size_t *left, void *to, size_t n, size_t size)
+{
+    if (n * size > *left) return false;
+    memcpy(to, *from, n * size);
+    *from += n * size;
+    *left -= n * size;
+    return true;
+}
+
+static mlff_status decode(const char *payload, size_t left, shard_label *label_out)
+{
+    mlff_status status = MLFF_OK;
+    shard_label label = {0};
+    bool whole = take(&payload, &left, &label.head, 1, sizeof label.head) && label.head.n_atoms > 0 &&
+                 (size_t)label.head.n_atoms <= left / (sizeof(int32_t) + 3 * sizeof(double));
+    if (!whole) return mlff_fail(MLFF_ERR_FORMAT, "a label with impossible sizes");
+    const size_t n = (size_t)label.head.n_atoms;
+    mlff_system *system = NULL;
+    MLFF_TRY(mlff_system_create(label.head.n_atoms, &label.system));
+    system = label.system;
+    whole = take(&payload, &left, system->species, n, sizeof(int32_t)) &&
+            take(&payload, &left, system->positions, 3 * n, sizeof(double));
+    memcpy(system->cell, label.head.cell, sizeof system->cell);
+    memcpy(system->periodic, label.head.periodic, sizeof system->periodic);
+    system->group = label.head.group;
+    system->spin = label.head.spin;
+    system->label_energy = label.head.energy;
+    memcpy(system->label_stress, label.head.stress, sizeof system->label_stress);
+    if (label.head.flags & SHARD_FORCES) {
+        if (!(system->label_forces = base_alloc(3 * n, sizeof(double), "forces"))) MLFF_TRY(MLFF_ERR_MEMORY);
+        whole = whole && take(&payload, &left, system->label_forces, 3 * n, sizeof(double));
+    }
+    if (label.head.flags & SHARD_ATOM_ENERGIES) {
+        if (!(label.atom_energies = base_alloc(n, sizeof(double), "atom energies"))) MLFF_TRY(MLFF_ERR_MEMORY);
+        whole = whole && take(&payload, &left, label.atom_energies, n, sizeof(double));
+    }
+    if (label.head.flags & SHARD_FAILED)
+        snprintf(label.problem, sizeof label.problem, "%.*s", (int)(left < 199 ? left : 199), payload);
+    if (!whole) MLFF_FAIL(MLFF_ERR_FORMAT, "a label with impossible sizes");
+    label.head.origin[sizeof label.head.origin - 1] = 0;
+    *label_out = label;
+    label = (shard_label){0};
+done:
+    shard_label_free(&label);
+    return status;
+}
+
+mlff_status shard_visit(const char *path, shard_visitor visitor, void *context, char **header_out, int64_t *good_bytes_out,
+                        int64_t *file_bytes_out)
+{
+    mlff_status status = MLFF_OK;
+    mapped map = {0};
+    const char *payload = NULL;
+    char *header = NULL;
+    size_t n_payload = 0;
+    int64_t n_labels = 0;
+
+    MLFF_TRY(map_file(path, &map));
+    size_t at = frame_at(&map, 0, SHARD_MARKER_HEADER, &payload, &n_payload);
+    if (at == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is no file of labels, or its beginning is damaged", path);
+    if (!(header = base_alloc(n_payload + 1, 1, "a header"))) MLFF_TRY(MLFF_ERR_MEMORY);
+    memcpy(header, payload, n_payload);
+    for (size_t n; (n = frame_at(&map, at, SHARD_MARKER_LABEL, &payload, &n_payload)) > 0; at += n, n_labels++) {
+        shard_label label;
+        MLFF_TRY(decode(payload, n_payload, &label));
+        status = visitor ? visitor(context, &label) : MLFF_OK;
+        shard_label_free(&label);
+        MLFF_TRY(status);
+    }
+    if (at < map.length && any_frame_behind(&map, at))
+        MLFF_FAIL(MLFF_ERR_FORMAT,
+                  "%s: damaged after %" PRId64
+                  " labels, at byte %zu, with whole labels behind; the file was changed, restore it or "
+                  "cut it there (truncate -s %zu)",
+                  path, n_labels, at, at);
+    *good_bytes_out = (int64_t)at;
+    *file_bytes_out = (int64_t)map.length;
+    if (header_out) {
+        *header_out = header;
+        header = NULL;
+    }
+done:
+    base_free(header);
+    unmap_file(&map);
+    return status;
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT
+// shard_file.c: a file of labels that grows: opened for one teacher, repaired at its end, appended to and synced.
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shard.h"
+
+#define SYNC_INTERVAL_NS 2000000000
+
+struct mlff_shard {
+    char *path;
+    int descriptor;
+    int64_t good_bytes; // whole frames end here
+    int64_t synced_ns;
+    uint64_t *keys; // open addressing, 0: free; keys_capacity is a power of two
+    size_t n_keys, keys_capacity;
+    char *bytes; // frames being made
+    size_t bytes_capacity;
+    char teacher[256], hash[80];
+    int64_t n_labels, n_failed, n_dropped_bytes;
+};
+
+// ---- the set of keys
+
+static size_t key_place(const mlff_shard *shard, uint64_t key)
+{
+    size_t at = (size_t)(key & (shard->keys_capacity - 1));
+    while (shard->keys[at] && shard->keys[at] != key) at = (at + 1) & (shard->keys_capacity - 1);
+    return at;
+}
+
+static mlff_status add_key(mlff_shard *shard, uint64_t key)
+{
+    if (2 * (shard->n_keys + 1) > shard->keys_capacity) {
+        uint64_t *old = shard->keys;
+        const size_t old_capacity = shard->keys_capacity, capacity = old_capacity ? 2 * old_capacity : 1024;
+        uint64_t *grown = base_alloc(capacity, sizeof *grown, "keys of labels");
+        if (!grown) return MLFF_ERR_MEMORY;
+        shard->keys = grown;
+        shard->keys_capacity = capacity;
+        for (size_t k = 0; k < old_capacity; k++)
+            if (old[k]) grown[key_place(shard, old[k])] = old[k];
+        base_free(old);
+    }
+    const size_t at = key_place(shard, key);
+    shard->n_keys += shard->keys[at] == 0;
+    shard->keys[at] = key;
+    return MLFF_OK;
+}
+
+static bool has_key(const mlff_shard *shard, uint64_t key)
+{
+    return shard->keys_capacity > 0 && shard->keys[key_place(shard, key)] == key;
+}
+
+// ---- opening
+
+static mlff_status take_existing(void *context, shard_label *label)
+{
+    mlff_shard *shard = context;
+    if (label->head.flags & SHARD_FAILED)
+        shard->n_failed++;
+    else
+        shard->n_labels++;
+    return add_key(shard, label->head.key);
+}
+
+static void copy_text(const cJSON *json, const char *key, char *text, size_t text_bytes)
+{
+    const char *value = cJSON_GetStringValue(cJSON_GetObjectItem(json, key));
+    snprintf(text, text_bytes, "%s", value ? value : "");
+}
+
+static mlff_status read_header(mlff_shard *shard, const char *header)
+{
+    cJSON *json = cJSON_Parse(header);
+    if (!json) return mlff_fail(MLFF_ERR_FORMAT, "%s: its header is not JSON", shard->path);
+    copy_text(json, "teacher", shard->teacher, sizeof shard->teacher);
+    copy_text(json, "teacher_sha256", shard->hash, sizeof shard->hash);
+    cJSON_Delete(json);
+    return MLFF_OK;
+}
+
+// All of the bytes behind the good end, or nothing.
+static mlff_status append(mlff_shard *shard, size_t length)
+{
+    size_t done = 0;
+    int failed = 0;
+    while (done < length && !failed) {
+        const ssize_t n =
+            pwrite(shard->descriptor, shard->bytes + done, length - done, (off_t)(shard->good_bytes + (int64_t)done));
+        if (n < 0 && errno != EINTR) failed = errno;
+        if (n == 0) failed = ENOSPC;
+        if (n > 0) done += (size_t)n;
+    }
+    if (failed) {
+        if (ftruncate(shard->descriptor, (off_t)shard->good_bytes) != 0) failed = errno;
+        return mlff_fail(MLFF_ERR_IO, "%s: cannot be written: %s; its %" PRId64 " labels are kept, free space and go on",
+                         shard->path, strerror(failed), shard->n_labels);
+    }
+    shard->good_bytes += (int64_t)length;
+    const int64_t now = base_clock_ns();
+    if (now - shard->synced_ns > SYNC_INTERVAL_NS) {
+        fdatasync(shard->descriptor);
+        shard->synced_ns = now;
+    }
+    return MLFF_OK;
+}
+
+static mlff_status write_header(mlff_shard *shard, const mlff_teacher *teacher)
+{
+    mlff_status status = MLFF_OK;
+    mlff_teacher_info info;
+    size_t length = 0;
+    char *text = NULL;
+    cJSON *json = cJSON_CreateObject();
+
+    mlff_teacher_info_get(teacher, &info);
+    snprintf(shard->teacher, sizeof shard->teacher, "%s", info.name);
+    snprintf(shard->hash, sizeof shard->hash, "%s", info.hash);
+    const bool made = json && cJSON_AddStringToObject(json, "format", "mlff labels") &&
+                      cJSON_AddNumberToObject(json, "version", 1) && cJSON_AddStringToObject(json, "teacher", info.name) &&
+                      cJSON_AddStringToObject(json, "teacher_description", info.description) &&
+                      cJSON_AddStringToObject(json, "teacher_sha256", info.hash) &&
+                      cJSON_AddStringToObject(json, "units", "eV, Angstrom") && (text = cJSON_PrintUnformatted(json));
+    if (!made) MLFF_TRY(mlff_fail(MLFF_ERR_MEMORY, "out of memory for a header"));
+    MLFF_TRY(shard_encode_frame(SHARD_MARKER_HEADER, text, strlen(text), &shard->bytes, &length, &shard->bytes_capacity));
+    MLFF_TRY(append(shard, length));
+done:
+    cJSON_free(text);
+    cJSON_Delete(json);
+    return status;
+}
+
+// What the file holds; an incomplete last frame is cut off.
+static mlff_status take_file(mlff_shard *shard, const mlff_teacher *teacher)
+{
+    mlff_status status = MLFF_OK;
+    mlff_teacher_info info;
+    char *header = NULL;
+    int64_t file_bytes;
+
+    MLFF_TRY(shard_visit(shard->path, take_existing, shard, &header, &shard->good_bytes, &file_bytes));
+    MLFF_TRY(read_header(shard, header));
+    mlff_teacher_info_get(teacher, &info);
+    if (strcmp(shard->hash, info.hash) != 0)
+        MLFF_FAIL(MLFF_ERR_VALUE,
+                  "%s: its labels are of another teacher, %s with SHA-256 %.12s…; this is %s with %.12s…; write to another file",
+                  shard->path, shard->teacher, shard->hash, info.name, info.hash);
+    if (file_bytes > shard->good_bytes) {
+        shard->n_dropped_bytes = file_bytes - shard->good_bytes;
+        base_warn("%s: dropped an incomplete last label (%" PRId64 " bytes); %" PRId64 " labels are whole", shard->path,
+                  shard->n_dropped_bytes, shard->n_labels);
+        if (ftruncate(shard->descriptor, (off_t)shard->good_bytes) != 0)
+            MLFF_FAIL(MLFF_ERR_IO, "%s: %s", shard->path, strerror(errno));
+    }
+done:
+    base_free(header);
+    return status;
+}
+
+static void shard_free(mlff_shard *shard)
+{
+    if (!shard) return;
+    if (shard->descriptor >= 0) close(shard->descriptor);
+    base_free(shard->path);
+    base_free(shard->keys);
+    base_free(shard->bytes);
+    base_free(shard);
+}
+
+mlff_status mlff_shard_open(const char *path, const mlff_teacher *teacher, mlff_shard **shard_out)
+{
+    mlff_status status = MLFF_OK;
+    struct stat file;
+    mlff_shard *shard = base_alloc(1, sizeof *shard, "a file of labels");
+    if (!shard) return MLFF_ERR_MEMORY;
+
+    shard->descriptor = -1;
+    if (!(shard->path = base_strdup(path))) MLFF_TRY(MLFF_ERR_MEMORY);
+    shard->descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (shard->descriptor < 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+    if (fstat(shard->descriptor, &file) != 0 || !S_ISREG(file.st_mode))
+        MLFF_FAIL(MLFF_ERR_IO, "%s: is no regular file; labels need one that can grow", path);
+    if (flock(shard->descriptor, LOCK_EX | LOCK_NB) != 0)
+        MLFF_FAIL(MLFF_ERR_IO, "%s: another process is writing labels there", path);
+    shard->synced_ns = base_clock_ns();
+    if (file.st_size > 0 && !shard_is_file(path))
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is there and is no file of labels; give another name or remove it", path);
+    MLFF_TRY(file.st_size > 0 ? take_file(shard, teacher) : write_header(shard, teacher));
+    *shard_out = shard;
+    shard = NULL;
+done:
+    shard_free(shard);
+    return status;
+}
+
+mlff_status mlff_shard_close(mlff_shard *shard)
+{
+    mlff_status status = MLFF_OK;
+    if (!shard) return MLFF_OK;
+    if (fsync(shard->descriptor) != 0 && errno != EINVAL)
+        status = mlff_fail(MLFF_ERR_IO, "%s: cannot be synced: %s", shard->path, strerror(errno));
+    shard_free(shard);
+    return status;
+}
+
+void mlff_shard_info_get(const mlff_shard *shard, mlff_shard_info *info_out)
+{
+    *info_out = (mlff_shard_info){.teacher = shard->teacher,
+                                  .teacher_hash = shard->hash,
+                                  .n_labels = shard->n_labels,
+                                  .n_failed = shard->n_failed,
+                                  .n_bytes = shard->good_bytes};
+}
+
+// ---- labels
+
+static mlff_status append_labels(mlff_shard *shard, const sample *const *samples, const mlff_label *labels, int n)
+{
+    mlff_status status = MLFF_OK;
+    size_t length = 0;
+    for (int k = 0; k < n; k++) MLFF_TRY(shard_encode(samples[k], &labels[k], &shard->bytes, &length, &shard->bytes_capacity));
+    MLFF_TRY(append(shard, length));
+    for (int k = 0; k < n; k++) {
+        MLFF_TRY(add_key(shard, shard_key(samples[k]->system)));
+        if (labels[k].status == MLFF_OK)
+            shard->n_labels++;
+        else
+            shard->n_failed++;
+    }
+done:
+    return status;
+}
+
+int mlff_shard_has(const mlff_shard *shard, const mlff_system *system)
+{
+    return has_key(shard, shard_key(system));
+}
+
+mlff_status mlff_shard_append(mlff_shard *shard, const mlff_system *system, const mlff_label *label, const char *origin)
+{
+    sample s = {.system = (mlff_system *)system}; // read only
+    const sample *const list[1] = {&s};
+    mlff_status status = mlff_system_check(system, shard->path);
+    if (status != MLFF_OK) return status;
+    snprintf(s.origin, sizeof s.origin, "%s", origin ? origin : "");
+    return append_labels(shard, list, label, 1);
+}
+
+// Structures of one call to the teacher: so many that it takes about this time, so that little is lost by a kill and Ctrl-C need
+// not wait long.
+#define CALL_NS 300000000.0
+enum { FIRST_CALL = 8, LARGEST_CALL = 4096 };
+
+mlff_label_options mlff_label_options_default(void)
+{
+    return (mlff_label_options){.struct_size = sizeof(mlff_label_options)};
+}
+
+// The samples that the file has no label of, in their order.
+static mlff_status find_missing(const mlff_shard *shard, const mlff_samples *samples, const sample ***missing_out, size_t *n_out)
+{
+    const sample **missing = base_alloc(samples->n, sizeof *missing, "samples");
+    if (!missing) return MLFF_ERR_MEMORY;
+    size_t n = 0;
+    for (size_t k = 0; k < samples->n; k++)
+        if (!has_key(shard, shard_key(samples->samples[k].system))) missing[n++] = &samples->samples[k];
+    *missing_out = missing;
+    *n_out = n;
+    return MLFF_OK;
+}
+
+static mlff_status label_some(mlff_shard *shard, mlff_teacher *teacher, const sample *const *samples, int n)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_system **systems = base_alloc((size_t)n, sizeof *systems, "structures");
+    mlff_label *labels = base_alloc((size_t)n, sizeof *labels, "labels");
+    if (!systems || !labels) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (int k = 0; k < n; k++) systems[k] = samples[k]->system;
+    MLFF_TRY(mlff_teacher_compute(teacher, systems, n, labels));
+    status = append_labels(shard, samples, labels, n);
+    for (int k = 0; k < n; k++) {
+        if (labels[k].status != MLFF_OK) base_warn("skipped a structure: %s", labels[k].problem);
+        mlff_label_clear(&labels[k]);
+    }
+done:
+    base_free(systems);
+    base_free(labels);
+    return status;
+}
+
+mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, const mlff_samples *samples,
+                             const mlff_label_options *given, mlff_label_progress *progress_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_label_options options = mlff_label_options_default();
+    const sample **missing = NULL;
+    size_t n_missing = 0;
+    mlff_teacher_info info;
+    const int64_t start = base_clock_ns(), failed_before = shard->n_failed;
+
+    MLFF_TRY(base_take_options(__func__, "mlff_label_options", given, sizeof options, &options));
+    mlff_teacher_info_get(teacher, &info);
+    if (strcmp(info.hash, shard->hash) != 0)
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: was opened for the teacher %s, not for %s", shard->path, shard->teacher, info.name);
+    MLFF_TRY(find_missing(shard, samples, &missing, &n_missing));
+    mlff_label_progress progress = {.n_total = (int64_t)samples->n, .n_done = (int64_t)(samples->n - n_missing)};
+    progress.n_before = progress.n_done;
+    size_t wanted = FIRST_CALL;
+    for (size_t begin = 0; begin < n_missing;) {
+        const size_t n = wanted < n_missing - begin ? wanted : n_missing - begin;
+        const int64_t called = base_clock_ns();
+        MLFF_TRY(label_some(shard, teacher, missing + begin, (int)n));
+        const int64_t now = base_clock_ns();
+        progress.n_done += (int64_t)n;
+        progress.n_failed = shard->n_failed - failed_before;
+        progress.elapsed_s = 1e-9 * (double)(now - start);
+        if (progress_out) *progress_out = progress;
+        if (options.callback && options.callback(options.context, &progress) != 0)
+            MLFF_FAIL(MLFF_ERR_INTERRUPTED, "%s: interrupted after %" PRId64 " of %" PRId64 " labels, which are kept",
+                      shard->path, progress.n_done, progress.n_total);
+        wanted = (size_t)fmin(fmax((double)n * fmin(4, CALL_NS / (double)(now - called + 1)), 1), LARGEST_CALL);
+        begin += n;
+    }
+    if (progress_out) *progress_out = progress;
+done:
+    base_free(missing);
+    return status;
+}

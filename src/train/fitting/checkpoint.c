@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// checkpoint.c: the whole state of a training run in one file (safetensors): the backend's four vectors in float64, and in the
+// metadata the step, the schedule's memory, what the run is of, and a checksum.
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "trainer.h"
+
+static const char *const vector_names[TRAIN_VECTORS] = {
+    [TRAIN_WEIGHTS] = "weights", [TRAIN_AVERAGE] = "average", [TRAIN_MOMENT1] = "moment1", [TRAIN_MOMENT2] = "moment2"};
+
+// Everything a run's bits depend on beside the data; threads and device may change.
+static void describe_run(const mlff_trainer *t, base_text *text)
+{
+    const mlff_trainer_options *o = &t->options;
+    const mlff_loss *w = &o->loss;
+    base_text_add(text, "%s; %" PRId64 " parameters; %" PRId64 " structures %016" PRIx64 "; ", t->model->description,
+                  t->backend->layout.n_parameters, t->set->n_frames, t->data_hash);
+    base_text_add(text, "seed %" PRIu64 ", batch %d, steps %" PRId64 ", precision %d; ", o->seed, o->batch_size, o->n_steps,
+                  (int)o->precision);
+    base_text_add(text, "loss %a %a %a %a %a %d %a, boost %a; ", w->energy_weight, w->forces_weight, w->stress_weight,
+                  w->atom_energies_weight, w->hessian_weight, w->energy_per_atom, w->huber_forces, o->energy_boost);
+    base_text_add(text, "rate %a to %a, warm-up %a, schedule %d %a %d; ", o->learning_rate, o->learning_rate_end, o->warm_up,
+                  (int)o->schedule, o->plateau_factor, o->plateau_patience);
+    base_text_add(text, "AdamW %a %a %a %a, clip %a, average %a", o->beta1, o->beta2, o->epsilon, o->weight_decay, o->clip,
+                  o->average);
+}
+
+static uint64_t checksum(const model_weights *state)
+{
+    uint64_t hash = 14695981039346656037u; // FNV-1a, of 64-bit words
+    for (int v = 0; v < TRAIN_VECTORS; v++) {
+        const model_tensor *tensor = weights_find(state, vector_names[v]);
+        for (int64_t k = 0; tensor && k < tensor->n_elements; k++) {
+            uint64_t word;
+            memcpy(&word, (double *)tensor->data + k, sizeof word);
+            hash = (hash ^ word) * 1099511628211u;
+        }
+    }
+    return hash;
+}
+
+// The errors of the best weights, as they are written: eight numbers, those without labels NaN.
+#define BEST_FORMAT(f) f " " f " " f " " f " " f " " f " " f " " f
+static mlff_status read_best(const model_weights *state, const char *path, mlff_training_errors *best)
+{
+    const char *text = weights_get(state, "best");
+    double frames, atoms;
+    if (!text ||
+        sscanf(text, BEST_FORMAT("%lf"), &frames, &atoms, &best->loss, &best->energy_mae, &best->energy_rmse, &best->force_mae,
+               &best->force_rmse, &best->stress_mae) != 8 ||
+        !(frames >= 0 && frames < 1e15 && atoms >= 0 && atoms < 1e15))
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its errors of the best weights are not readable", path);
+    best->n_frames = (int64_t)frames;
+    best->n_atoms = (int64_t)atoms;
+    return MLFF_OK;
+}
+
+mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    model_weights state = {0};
+    base_text run = {0};
+    if (!t || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_save: trainer and path must be given");
+    const int64_t n = t->backend->layout.n_parameters;
+    const mlff_training_errors *b = &t->best;
+    for (int v = 0; v < TRAIN_VECTORS; v++) {
+        model_tensor *tensor = weights_add(&state, vector_names[v], 1, 1, &n);
+        if (!tensor) MLFF_TRY(MLFF_ERR_MEMORY);
+        MLFF_TRY(t->backend->get(t->backend, (enum train_vector)v, tensor->data));
+    }
+    describe_run(t, &run);
+    MLFF_TRY(run.status);
+    MLFF_TRY(weights_check_finite(&state, path));
+    MLFF_TRY(weights_set(&state, "format", "mlff-checkpoint"));
+    MLFF_TRY(weights_set(&state, "run", "%s", run.text));
+    MLFF_TRY(weights_set(&state, "step", "%" PRId64, t->step));
+    MLFF_TRY(weights_set(&state, "plateau_scale", "%.17g", t->plateau_scale));
+    MLFF_TRY(weights_set(&state, "plateau_best", "%.17g", t->plateau_best));
+    MLFF_TRY(weights_set(&state, "plateau_waited", "%d", t->plateau_waited));
+    MLFF_TRY(weights_set(&state, "best", BEST_FORMAT("%.17g"), (double)b->n_frames, (double)b->n_atoms, b->loss, b->energy_mae,
+                         b->energy_rmse, b->force_mae, b->force_rmse, b->stress_mae));
+    MLFF_TRY(weights_set(&state, "best_step", "%" PRId64, t->best_step));
+    MLFF_TRY(weights_set(&state, "checksum", "%016" PRIx64, checksum(&state)));
+    MLFF_TRY(weights_write(&state, path));
+done:
+    weights_free(&state);
+    base_text_free(&run);
+    return status;
+}
+
+// The metadata `key` as a number in range; plateau_best may be infinite.
+static mlff_status number_of(const model_weights *state, const char *path, const char *key, double least, double most,
+                             double *value_out)
+{
+    const char *text = weights_get(state, key);
+    if (text && strcmp(text, "inf") == 0 && isinf(most)) {
+        *value_out = most;
+        return MLFF_OK;
+    }
+    if (!text || !base_parse_double(text, value_out) || !(*value_out >= least && *value_out <= most))
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: its %s is \"%.40s\": not a checkpoint this program wrote", path, key,
+                         text ? text : "absent");
+    return MLFF_OK;
+}
+
+static mlff_status check_run(const mlff_trainer *t, const char *path, const model_weights *state)
+{
+    mlff_status status = MLFF_OK;
+    char sum[32];
+    base_text run = {0};
+    const char *format = weights_get(state, "format"), *saved = weights_get(state, "run"), *said = weights_get(state, "checksum");
+    const int64_t n = t->backend->layout.n_parameters;
+    if (!format || strcmp(format, "mlff-checkpoint") != 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a training checkpoint", path);
+    describe_run(t, &run);
+    MLFF_TRY(run.status);
+    if (!saved || strcmp(saved, run.text) != 0)
+        MLFF_FAIL(MLFF_ERR_VALUE,
+                  "%s: is of another run (model, data or options differ); resume with those it was begun with, or begin anew",
+                  path);
+    for (int v = 0; v < TRAIN_VECTORS; v++) {
+        const model_tensor *tensor = weights_find(state, vector_names[v]);
+        if (!tensor || !tensor->is_double || tensor->n_elements != n)
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its tensor \"%s\" is missing or has another size", path, vector_names[v]);
+    }
+    snprintf(sum, sizeof sum, "%016" PRIx64, checksum(state));
+    if (!said || strcmp(said, sum) != 0)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its checksum does not match its content: the file is damaged", path);
+done:
+    base_text_free(&run);
+    return status;
+}
+
+mlff_status mlff_trainer_restore(mlff_trainer *t, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    model_weights state = {0};
+    double step = 0, scale = 0, plateau = 0, waited = 0, best_step = 0;
+    mlff_training_errors best = {0};
+    if (!t || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_restore: trainer and path must be given");
+    MLFF_TRY(weights_read(path, &state));
+    MLFF_TRY(check_run(t, path, &state));
+    MLFF_TRY(number_of(&state, path, "step", 0, (double)t->options.n_steps, &step));
+    MLFF_TRY(number_of(&state, path, "plateau_scale", 0, 1, &scale));
+    MLFF_TRY(number_of(&state, path, "plateau_best", -DBL_MAX, INFINITY, &plateau));
+    MLFF_TRY(number_of(&state, path, "plateau_waited", 0, 1e9, &waited));
+    MLFF_TRY(read_best(&state, path, &best));
+    MLFF_TRY(number_of(&state, path, "best_step", 0, (double)t->options.n_steps, &best_step));
+    for (int v = 0; v < TRAIN_VECTORS; v++)
+        MLFF_TRY(t->backend->set(t->backend, (enum train_vector)v, weights_find(&state, vector_names[v])->data));
+    t->step = (int64_t)step;
+    t->plateau_scale = scale;
+    t->plateau_best = plateau;
+    t->plateau_waited = (int)waited;
+    t->best = best;
+    t->best_step = (int64_t)best_step;
+done:
+    weights_free(&state);
+    return status;
+}

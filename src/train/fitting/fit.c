@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+// fit.c: a training run from its beginning, or from its checkpoint, to its end.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train_record.h"
+#include "trainer.h"
+
+typedef struct fit {
+    mlff_trainer *trainer;
+    const mlff_dataset *validation;
+    mlff_fit_options options;
+    mlff_model *best;  // lowest validation error so far
+    base_text history; // lines so far
+    mlff_fit_progress progress;
+    int64_t begun_ns, saved_ns, shown_ns;
+    int64_t first_step;     // of this process
+    double structures_done; // of this process
+} fit;
+
+mlff_fit_options mlff_fit_options_default(void)
+{
+    return (mlff_fit_options){.struct_size = sizeof(mlff_fit_options), .checkpoint_every = 30};
+}
+
+// ---- history --------------------------------------------------------------------------------------------------------
+
+static void add_errors(base_text *line, const char *key, const mlff_training_errors *e)
+{
+    base_text_add(line, ", \"%s\": {", key);
+    record_integer(line, true, "structures", e->n_frames);
+    record_number(line, false, "loss", e->loss);
+    record_number(line, false, "energy_mae_ev_per_atom", e->energy_mae);
+    record_number(line, false, "energy_rmse_ev_per_atom", e->energy_rmse);
+    record_number(line, false, "force_mae_ev_per_angstrom", e->force_mae);
+    record_number(line, false, "force_rmse_ev_per_angstrom", e->force_rmse);
+    record_number(line, false, "stress_mae_ev_per_angstrom3", e->stress_mae);
+    base_text_add(line, "}");
+}
+
+static mlff_status add_history(fit *f)
+{
+    const mlff_fit_progress *p = &f->progress;
+    base_text_add(&f->history, "{");
+    record_integer(&f->history, true, "step", p->step);
+    record_number(&f->history, false, "epoch", (double)p->step / (double)f->trainer->per_epoch);
+    record_number(&f->history, false, "learning_rate", p->learning_rate);
+    add_errors(&f->history, "training", &p->training);
+    add_errors(&f->history, "validation", &p->validation);
+    record_number(&f->history, false, "structures_per_s", p->structures_per_s);
+    record_number(&f->history, false, "elapsed_s", p->elapsed_s);
+    base_text_add(&f->history, "}\n");
+    return f->options.history ? record_write(&f->history, f->options.history) : MLFF_OK;
+}
+
+// Lines of an earlier process up to the checkpoint's step; later ones are written again as the steps are made again.
+static mlff_status read_history(fit *f)
+{
+    mlff_status status = MLFF_OK;
+    char *text = NULL;
+    size_t length = 0;
+    if (!f->options.history || access(f->options.history, F_OK) != 0) return MLFF_OK;
+    MLFF_TRY(base_read_file(f->options.history, (size_t)1 << 30, &text, &length));
+    for (char *line = text; *line;) {
+        char *end = strchr(line, '\n');
+        long long step = 0;
+        if (!end || sscanf(line, "{\"step\": %lld", &step) != 1 || step > f->trainer->step) break;
+        base_text_add(&f->history, "%.*s", (int)(end - line + 1), line);
+        line = end + 1;
+    }
+    status = f->history.status;
+done:
+    base_free(text);
+    return status;
+}
+
+// ---- checkpoint and best --------------------------------------------------------------------------------------------
+
+static mlff_status save(fit *f)
+{
+    mlff_status status = MLFF_OK;
+    if (!f->options.checkpoint) return MLFF_OK;
+    MLFF_TRY(mlff_trainer_save(f->trainer, f->options.checkpoint));
+    f->saved_ns = base_clock_ns();
+done:
+    return status;
+}
+
+static mlff_status resume(fit *f)
+{
+    mlff_status status = MLFF_OK;
+    mlff_trainer *t = f->trainer;
+    if (!f->options.checkpoint || access(f->options.checkpoint, F_OK) != 0) return MLFF_OK;
+    MLFF_TRY(mlff_trainer_restore(t, f->options.checkpoint));
+    if (t->best_step > 0) MLFF_TRY(mlff_model_load(f->options.best, &f->best));
+    MLFF_TRY(read_history(f));
+done:
+    return status;
+}
+
+static double score_of(const mlff_training_errors *e)
+{
+    return isnan(e->force_mae) ? e->energy_mae : e->force_mae;
+}
+
+static mlff_status keep_best(fit *f)
+{
+    mlff_status status = MLFF_OK;
+    mlff_trainer *t = f->trainer;
+    mlff_model *model = NULL;
+    const double score = score_of(&f->progress.validation);
+    if (!isfinite(score) || (t->best_step > 0 && !(score < score_of(&t->best)))) return MLFF_OK;
+    MLFF_TRY(mlff_trainer_model(t, 0, &model));
+    if (f->options.best) MLFF_TRY(mlff_model_save(model, f->options.best));
+    t->best = f->progress.validation;
+    t->best_step = t->step;
+    mlff_model_destroy(f->best);
+    f->best = model;
+    model = NULL;
+done:
+    mlff_model_destroy(model);
+    return status;
+}
+
+// ---- the run --------------------------------------------------------------------------------------------------------
+
+static void update_progress(fit *f, int validated)
+{
+    mlff_fit_progress *p = &f->progress;
+    const mlff_trainer *t = f->trainer;
+    const double seconds = (double)(base_clock_ns() - f->begun_ns) * 1e-9;
+    p->step = t->step;
+    p->n_steps = t->options.n_steps;
+    p->validated = validated;
+    p->learning_rate = mlff_trainer_learning_rate(t);
+    p->elapsed_s = seconds;
+    p->structures_per_s = seconds > 0 ? f->structures_done / seconds : 0;
+    p->remaining_s = t->step > f->first_step ? seconds * (double)(p->n_steps - t->step) / (double)(t->step - f->first_step) : NAN;
+    p->best = t->best;
+    p->best_step = t->best_step;
+}
+
+// Calls the caller back; MLFF_ERR_INTERRUPTED, with the checkpoint written, if it asks to stop.
+static mlff_status report(fit *f)
+{
+    const mlff_trainer *t = f->trainer;
+    f->shown_ns = base_clock_ns();
+    if (!f->options.callback || f->options.callback(f->options.context, &f->progress) == 0) return MLFF_OK;
+    const mlff_status status = save(f);
+    if (status != MLFF_OK) return status;
+    return mlff_fail(MLFF_ERR_INTERRUPTED, "training stopped after step %" PRId64 " of %" PRId64 "%s", t->step,
+                     t->options.n_steps, f->options.checkpoint ? "; the checkpoint holds it" : "");
+}
+
+static mlff_status validate(fit *f)
+{
+    mlff_status status = MLFF_OK;
+    mlff_trainer *t = f->trainer;
+    MLFF_TRY(mlff_trainer_validate(t, f->validation, &f->progress.validation));
+    MLFF_TRY(keep_best(f));
+    mlff_trainer_report(t, score_of(&f->progress.validation));
+    update_progress(f, 1);
+    MLFF_TRY(add_history(f));
+    MLFF_TRY(report(f));
+done:
+    return status;
+}
+
+// Steps up to the next validation, in pieces short enough to report about twice a second.
+static mlff_status steps_until(fit *f, int64_t end)
+{
+    mlff_status status = MLFF_OK;
+    mlff_trainer *t = f->trainer;
+    int64_t piece = 1;
+    while (t->step < end) {
+        const int64_t before = base_clock_ns(), n = end - t->step < piece ? end - t->step : piece;
+        const bool last = t->step + n == end;
+        MLFF_TRY(mlff_trainer_run(t, n, NULL, last ? &f->progress.training : NULL));
+        f->structures_done += (double)n * t->options.batch_size;
+        const int64_t now = base_clock_ns(), took = now - before;
+        piece = took < 100000000 ? 2 * piece : took > 400000000 && piece > 1 ? piece / 2 : piece;
+        if (!last && now - f->shown_ns > 400000000) {
+            update_progress(f, 0);
+            MLFF_TRY(report(f));
+        }
+        if (!last && (double)(now - f->saved_ns) * 1e-9 > f->options.checkpoint_every) MLFF_TRY(save(f));
+    }
+done:
+    return status;
+}
+
+static int64_t default_interval(const mlff_trainer *t)
+{
+    const int64_t hundredth = t->options.n_steps / 100;
+    return hundredth > t->per_epoch ? hundredth : t->per_epoch;
+}
+
+mlff_status mlff_trainer_fit(mlff_trainer *t, const mlff_dataset *validation, const mlff_fit_options *options,
+                             mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    fit f = {.trainer = t, .validation = validation, .options = mlff_fit_options_default()};
+    if (!t || !validation || !model_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_fit: trainer, validation data and model_out must be given");
+    MLFF_TRY(base_take_options("mlff_trainer_fit", "mlff_fit_options", options, sizeof f.options, &f.options));
+    if (f.options.checkpoint && !f.options.best)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_fit: a checkpoint needs a file for the best model too");
+    const int64_t every = f.options.validate_every > 0 ? f.options.validate_every : default_interval(t);
+    MLFF_TRY(resume(&f));
+    f.begun_ns = f.saved_ns = base_clock_ns();
+    f.first_step = t->step;
+    while (t->step < t->options.n_steps) {
+        int64_t end = (t->step / every + 1) * every;
+        if (end > t->options.n_steps) end = t->options.n_steps;
+        MLFF_TRY(steps_until(&f, end));
+        MLFF_TRY(validate(&f));
+        if ((double)(base_clock_ns() - f.saved_ns) * 1e-9 > f.options.checkpoint_every) MLFF_TRY(save(&f));
+    }
+    MLFF_TRY(save(&f));
+    if (!f.best) MLFF_FAIL(MLFF_ERR_UNSTABLE, "no validation gave a finite error; lower the learning rate");
+    *model_out = f.best;
+    f.best = NULL;
+done:
+    mlff_model_destroy(f.best);
+    base_text_free(&f.history);
+    return status;
+}
+
+void mlff_trainer_best(const mlff_trainer *t, mlff_training_errors *errors_out)
+{
+    *errors_out = t->best;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// train_record.c: JSON of runs and verdicts, as it is written.
+#include "train_record.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static void add_key(base_text *text, bool first, const char *key)
+{
+    base_text_add(text, "%s\"%s\": ", first ? "" : ", ", key);
+}
+
+void record_number(base_text *text, bool first, const char *key, double value)
+{
+    add_key(text, first, key);
+    if (isfinite(value))
+        base_text_add(text, "%.9g", value);
+    else
+        base_text_add(text, "null");
+}
+
+void record_integer(base_text *text, bool first, const char *key, int64_t value)
+{
+    add_key(text, first, key);
+    base_text_add(text, "%" PRId64, value);
+}
+
+void record_text(base_text *text, bool first, const char *key, const char *value)
+{
+    add_key(text, first, key);
+    if (!value) {
+        base_text_add(text, "null");
+        return;
+    }
+    base_text_add(text, "\"");
+    for (const char *c = value; *c; c++)
+        if (*c == '"' || *c == '\\')
+            base_text_add(text, "\\%c", *c);
+        else if ((unsigned char)*c < 0x20)
+            base_text_add(text, "\\u%04x", (unsigned)*c);
+        else
+            base_text_add(text, "%c", *c);
+    base_text_add(text, "\"");
+}
+
+mlff_status record_write(const base_text *text, const char *path)
+{
+    mlff_status status = text->status;
+    base_output output = {0};
+    if (status != MLFF_OK) return status;
+    MLFF_TRY(base_output_open(path, &output));
+    if (text->length) fwrite(text->text, 1, text->length, output.file);
+    MLFF_TRY(base_output_commit(&output));
+done:
+    return status;
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: MIT
+// trainer.c: which structures a step takes, at which learning rate; errors in eV and Å; a model from the trained weights.
+#include "trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "device/cpu.h"
+#include "device/team.h"
+#include "model/model.h"
+#include "train/data/dataset.h"
+#include "train_set.h"
+
+mlff_trainer_options mlff_trainer_options_default(void)
+{
+    return (mlff_trainer_options){
+        .struct_size = sizeof(mlff_trainer_options),
+        .precision = MLFF_FLOAT32,
+        .batch_size = 32,
+        .n_steps = 10000,
+        .loss = {.energy_weight = 1, .forces_weight = 100, .stress_weight = 100, .energy_per_atom = 1},
+        .energy_boost = 100,
+        .learning_rate = 1e-3,
+        .learning_rate_end = 1e-6,
+        .warm_up = 0.02,
+        .schedule = MLFF_COSINE,
+        .plateau_factor = 0.5,
+        .plateau_patience = 75,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .epsilon = 1e-8,
+        .clip = 10,
+        .average = 0.999,
+    };
+}
+
+// ---- options ------------------------------------------------------------------------------------------------------
+
+typedef struct range {
+    const char *name;
+    double value, least, most;
+} range;
+
+static mlff_status check_options(const mlff_trainer_options *o)
+{
+    const range ranges[] = {
+        {"batch_size", o->batch_size, 1, 1 << 20},
+        {"n_steps", (double)o->n_steps, 1, 1e12},
+        {"learning_rate", o->learning_rate, 0, 10},
+        {"learning_rate_end", o->learning_rate_end, 0, 10},
+        {"warm_up", o->warm_up, 0, 1},
+        {"plateau_factor", o->plateau_factor, 1e-6, 1},
+        {"plateau_patience", o->plateau_patience, 0, 1e9},
+        {"beta1", o->beta1, 0, 0.999999},
+        {"beta2", o->beta2, 0, 0.999999999},
+        {"epsilon", o->epsilon, 1e-30, 1},
+        {"weight_decay", o->weight_decay, 0, 1},
+        {"clip", o->clip, 0, 1e30},
+        {"average", o->average, 0, 0.9999999},
+        {"energy_boost", o->energy_boost, 0, 1e12},
+        {"n_threads", o->n_threads, 0, 4096},
+        {"energy_weight", o->loss.energy_weight, 0, 1e12},
+        {"forces_weight", o->loss.forces_weight, 0, 1e12},
+        {"stress_weight", o->loss.stress_weight, 0, 1e12},
+        {"atom_energies_weight", o->loss.atom_energies_weight, 0, 1e12},
+        {"hessian_weight", o->loss.hessian_weight, 0, 1e12},
+        {"huber_forces", o->loss.huber_forces, 0, 1e12},
+    };
+    for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++)
+        if (!(ranges[k].value >= ranges[k].least && ranges[k].value <= ranges[k].most))
+            return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_create: %s is %g; it must lie in %g to %g", ranges[k].name,
+                             ranges[k].value, ranges[k].least, ranges[k].most);
+    if (o->schedule < MLFF_COSINE || o->schedule > MLFF_CONSTANT)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_create: unknown schedule %d", (int)o->schedule);
+    const mlff_loss *w = &o->loss;
+    if (w->energy_weight + w->forces_weight + w->stress_weight + w->atom_energies_weight + w->hessian_weight == 0)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_create: every weight of the loss is 0; there is nothing to train on");
+    return MLFF_OK;
+}
+
+// ---- creation -----------------------------------------------------------------------------------------------------
+
+static void hash_bytes(uint64_t *hash, const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+    for (size_t k = 0; k < bytes; k++) *hash = (*hash ^ byte[k]) * 1099511628211u; // FNV-1a
+}
+
+static uint64_t hash_of_set(const train_set *set)
+{
+    uint64_t hash = 14695981039346656037u;
+    const size_t frames = (size_t)set->n_frames, atoms = (size_t)set->n_atoms, pairs = (size_t)set->n_pairs;
+    hash_bytes(&hash, set->first_atom, sizeof *set->first_atom * (frames + 1));
+    hash_bytes(&hash, set->species, sizeof *set->species * atoms);
+    hash_bytes(&hash, set->neighbor, sizeof *set->neighbor * pairs);
+    hash_bytes(&hash, set->vectors, sizeof *set->vectors * 3 * pairs);
+    hash_bytes(&hash, set->energy, sizeof *set->energy * frames);
+    hash_bytes(&hash, set->forces, sizeof *set->forces * 3 * atoms);
+    hash_bytes(&hash, set->stress, sizeof *set->stress * 9 * frames);
+    hash_bytes(&hash, set->weight, sizeof *set->weight * frames);
+    if (set->probe_step) hash_bytes(&hash, set->probe_step, sizeof *set->probe_step * frames);
+    if (set->atom_energies) hash_bytes(&hash, set->atom_energies, sizeof *set->atom_energies * atoms);
+    return hash;
+}
+
+static mlff_status build_set(const mlff_model *model, const mlff_dataset *data, train_set **set_out)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n = data->n_frames;
+    const mlff_system **systems = base_alloc(n, sizeof *systems, "structures");
+    mlff_labels *labels = base_alloc(n, sizeof *labels, "labels");
+    double *probe_steps = base_alloc(n, sizeof *probe_steps, "labels");
+    if (!systems || !labels || !probe_steps) {
+        status = MLFF_ERR_MEMORY;
+        goto done;
+    }
+    if (n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the dataset holds no structure");
+    for (size_t k = 0; k < n; k++) {
+        const dataset_frame *frame = &data->frames[k];
+        const mlff_system *system = frame->system;
+        systems[k] = system;
+        labels[k] = (mlff_labels){.energy = system->label_energy,
+                                  .forces = system->label_forces,
+                                  .stress = isnan(system->label_stress[0]) ? NULL : system->label_stress,
+                                  .atom_energies = frame->atom_energies,
+                                  .weight = frame->weight};
+        probe_steps[k] = frame->probe_step;
+    }
+    MLFF_TRY(train_set_build(model, systems, labels, probe_steps, (int64_t)n, set_out));
+done:
+    base_free(systems);
+    base_free(labels);
+    base_free(probe_steps);
+    return status;
+}
+
+// The two frames of a Hessian probe are one unit: they must be in the same batch.
+static mlff_status find_units(mlff_trainer *t)
+{
+    const train_set *set = t->set;
+    if (set->n_frames > INT32_MAX)
+        return mlff_fail(MLFF_ERR_LIMIT, "%lld structures; at most %d can be trained on", (long long)set->n_frames, INT32_MAX);
+    if (!(t->unit = base_alloc((size_t)set->n_frames, sizeof *t->unit, "structures")) ||
+        !(t->order = base_alloc((size_t)set->n_frames, sizeof *t->order, "structures")) ||
+        !(t->frames = base_alloc(2 * (size_t)t->options.batch_size, sizeof *t->frames, "a batch")))
+        return MLFF_ERR_MEMORY;
+    for (int64_t f = 0; f < set->n_frames; f++) {
+        t->unit[t->n_units++] = (int32_t)f;
+        if (set->probe_step && set->probe_step[f] > 0) f++;
+    }
+    t->per_epoch = (t->n_units + t->options.batch_size - 1) / t->options.batch_size;
+    t->ordered_epoch = -1;
+    return MLFF_OK;
+}
+
+static mlff_status create_backend(mlff_trainer *t)
+{
+    mlff_status status = MLFF_OK;
+    const model_architecture *architecture = t->model->architecture;
+    train_backend_options wanted = {
+        .device = t->options.device, .precision = t->options.precision, .n_threads = t->options.n_threads};
+    if (!architecture->create_train_backend)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s cannot be trained here; a student is a PaiNN (mlff new --arch painn)",
+                         architecture->title);
+    if (wanted.precision == MLFF_PRECISION_DEFAULT) wanted.precision = MLFF_FLOAT32;
+    if (wanted.device.kind == MLFF_CPU) {
+        if (wanted.n_threads == 0) wanted.n_threads = team_default_size();
+        if (wanted.n_threads > TEAM_MAX) wanted.n_threads = TEAM_MAX;
+        MLFF_TRY(cpu_path_choose(NULL, &wanted.cpu_path));
+    }
+    MLFF_TRY(architecture->create_train_backend(t->model, &wanted, &t->backend));
+    MLFF_TRY(t->backend->set_data(t->backend, t->set));
+done:
+    return status;
+}
+
+mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *data, const mlff_trainer_options *options,
+                                mlff_trainer **trainer_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_trainer *t = NULL;
+    mlff_trainer_options chosen = mlff_trainer_options_default();
+    if (!model || !data || !trainer_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_create: model, data and trainer_out must be given");
+    MLFF_TRY(base_take_options("mlff_trainer_create", "mlff_trainer_options", options, sizeof chosen, &chosen));
+    MLFF_TRY(check_options(&chosen));
+    if (!(t = base_alloc(1, sizeof *t, "a trainer"))) return MLFF_ERR_MEMORY;
+    t->model = model;
+    t->options = chosen;
+    t->plateau_scale = 1;
+    t->plateau_best = INFINITY;
+    MLFF_TRY(build_set(model, data, &t->set));
+    t->data_hash = hash_of_set(t->set);
+    MLFF_TRY(find_units(t));
+    MLFF_TRY(create_backend(t));
+    *trainer_out = t;
+    t = NULL;
+done:
+    mlff_trainer_destroy(t);
+    return status;
+}
+
+void mlff_trainer_destroy(mlff_trainer *t)
+{
+    if (!t) return;
+    if (t->backend) t->backend->destroy(t->backend);
+    train_set_free(t->set);
+    train_set_free(t->validation_set);
+    base_free(t->unit);
+    base_free(t->order);
+    base_free(t->frames);
+    base_free(t);
+}
+
+// ---- steps ----------------------------------------------------------------------------------------------------------
+
+// Fisher-Yates, from the seed and the epoch alone.
+static void order_epoch(mlff_trainer *t, int64_t epoch)
+{
+    for (int64_t k = 0; k < t->n_units; k++) t->order[k] = (int32_t)k;
+    for (int64_t k = t->n_units - 1; k > 0; k--) {
+        int64_t other = (int64_t)(base_random_uniform(t->options.seed, (uint64_t)epoch, (uint64_t)k) * (double)(k + 1));
+        int32_t swap = t->order[k];
+        t->order[k] = t->order[other];
+        t->order[other] = swap;
+    }
+    t->ordered_epoch = epoch;
+}
+
+// Fills t->frames with the structures of a step; the last batch of an epoch is smaller. Returns their number.
+static int choose_frames(mlff_trainer *t, int64_t step)
+{
+    const int64_t epoch = step / t->per_epoch, first = step % t->per_epoch * t->options.batch_size;
+    int64_t end = first + t->options.batch_size;
+    int n = 0;
+    if (end > t->n_units) end = t->n_units;
+    if (t->ordered_epoch != epoch) order_epoch(t, epoch);
+    for (int64_t k = first; k < end; k++) {
+        const int32_t frame = t->unit[t->order[k]];
+        t->frames[n++] = frame;
+        if (t->set->probe_step && t->set->probe_step[frame] > 0) t->frames[n++] = frame + 1;
+    }
+    return n;
+}
+
+static double learning_rate(const mlff_trainer *t, int64_t step)
+{
+    const mlff_trainer_options *o = &t->options;
+    const double warm = o->warm_up * (double)o->n_steps, place = (double)step;
+    if (place < warm) return o->learning_rate * (place + 1) / (warm + 1);
+    if (o->schedule == MLFF_CONSTANT) return o->learning_rate;
+    if (o->schedule == MLFF_PLATEAU) return fmax(o->learning_rate * t->plateau_scale, o->learning_rate_end);
+    const double left = (double)o->n_steps - warm, fraction = left > 0 ? fmin((place - warm) / left, 1.0) : 1.0;
+    return o->learning_rate_end + 0.5 * (o->learning_rate - o->learning_rate_end) * (1 + cos(BASE_PI * fraction));
+}
+
+static mlff_loss loss_of_step(const mlff_trainer *t, int64_t step)
+{
+    mlff_loss loss = t->options.loss;
+    if (t->options.energy_boost > 0 && 5 * step >= 4 * t->options.n_steps) loss.energy_weight *= t->options.energy_boost;
+    return loss;
+}
+
+static mlff_status one_step(mlff_trainer *t)
+{
+    const mlff_trainer_options *o = &t->options;
+    const mlff_loss loss = loss_of_step(t, t->step);
+    const int n = choose_frames(t, t->step);
+    const double count = (double)(t->step + 1);
+    const train_update update = {.learning_rate = learning_rate(t, t->step),
+                                 .beta1 = o->beta1,
+                                 .beta2 = o->beta2,
+                                 .epsilon = o->epsilon,
+                                 .weight_decay = o->weight_decay,
+                                 .clip = o->clip,
+                                 .average = fmin(o->average, (1 + count) / (10 + count)), // the first weights are soon forgotten
+                                 .correction1 = 1 - pow(o->beta1, count),
+                                 .correction2 = 1 - pow(o->beta2, count)};
+    mlff_status status = t->backend->step(t->backend, t->frames, n, &loss, &update);
+    if (status == MLFF_OK) t->step++;
+    return status;
+}
+
+static double ratio(double sum, int64_t n)
+{
+    return n > 0 ? sum / (double)n : NAN;
+}
+
+static mlff_training_errors errors_of(const mlff_model *model, const train_sums *s)
+{
+    const double energy = model->energy_unit, force = energy / model->length_unit;
+    const double stress = force / (model->length_unit * model->length_unit);
+    return (mlff_training_errors){.n_frames = s->n_frames,
+                                  .n_atoms = s->n_atoms,
+                                  .loss = ratio(s->loss, s->n_steps),
+                                  .energy_mae = energy * ratio(s->energy_absolute, s->n_energies),
+                                  .energy_rmse = energy * sqrt(ratio(s->energy_square, s->n_energies)),
+                                  .force_mae = force * ratio(s->force_absolute, s->n_force_components),
+                                  .force_rmse = force * sqrt(ratio(s->force_square, s->n_force_components)),
+                                  .stress_mae = stress * ratio(s->stress_absolute, 9 * s->n_stresses)};
+}
+
+mlff_status mlff_trainer_run(mlff_trainer *t, int64_t n_steps, int64_t *n_done_out, mlff_training_errors *errors_out)
+{
+    mlff_status status = MLFF_OK;
+    int64_t n_done = 0;
+    train_sums sums;
+    if (!t || n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_run: a trainer and a number of steps must be given");
+    for (; n_done < n_steps && t->step < t->options.n_steps; n_done++) MLFF_TRY(one_step(t));
+    if (errors_out && n_done > 0) {
+        MLFF_TRY(t->backend->sums(t->backend, &sums));
+        *errors_out = errors_of(t->model, &sums);
+        if (!sums.finite)
+            MLFF_FAIL(MLFF_ERR_UNSTABLE,
+                      "the loss stopped being finite before step %lld; lower the learning rate (now %.2g) or look for labels "
+                      "that are too large",
+                      (long long)t->step, learning_rate(t, t->step));
+    }
+done:
+    if (n_done_out) *n_done_out = n_done;
+    return status;
+}
+
+mlff_status mlff_trainer_validate(mlff_trainer *t, const mlff_dataset *data, mlff_training_errors *errors_out)
+{
+    mlff_status status = MLFF_OK;
+    train_sums sums = {0};
+    if (!t || !data || !errors_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_validate: trainer, data and errors_out must be given");
+    if (t->validated != data || t->validated_size != mlff_dataset_size(data)) {
+        train_set_free(t->validation_set);
+        t->validation_set = NULL;
+        t->validated = NULL;
+        MLFF_TRY(build_set(t->model, data, &t->validation_set));
+        t->validated = data;
+        t->validated_size = mlff_dataset_size(data);
+    }
+    const mlff_loss loss = loss_of_step(t, t->step);
+    MLFF_TRY(t->backend->evaluate(t->backend, t->validation_set, &loss, &sums));
+    *errors_out = errors_of(t->model, &sums);
+done:
+    return status;
+}
+
+void mlff_trainer_report(mlff_trainer *t, double value)
+{
+    if (value < t->plateau_best) {
+        t->plateau_best = value;
+        t->plateau_waited = 0;
+    } else if (++t->plateau_waited > t->options.plateau_patience) {
+        t->plateau_scale *= t->options.plateau_factor;
+        t->plateau_waited = 0;
+    }
+}
+
+int64_t mlff_trainer_step(const mlff_trainer *t)
+{
+    return t->step;
+}
+
+double mlff_trainer_learning_rate(const mlff_trainer *t)
+{
+    return learning_rate(t, t->step);
+}
+
+int64_t mlff_trainer_n_parameters(const mlff_trainer *t)
+{
+    return t->backend->layout.n_parameters;
+}
+
+mlff_status mlff_trainer_gradient(mlff_trainer *t, const int64_t *frames, int n_frames, double *gradient_out, double *loss_out)
+{
+    mlff_status status = MLFF_OK;
+    int32_t *chosen = NULL;
+    if (!t || !frames || n_frames < 1 || !gradient_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_gradient: trainer, at least one frame and gradient_out must be given");
+    if (!(chosen = base_alloc((size_t)n_frames, sizeof *chosen, "a batch"))) return MLFF_ERR_MEMORY;
+    for (int k = 0; k < n_frames; k++) {
+        if (frames[k] < 0 || frames[k] >= t->set->n_frames)
+            MLFF_FAIL(MLFF_ERR_USAGE, "mlff_trainer_gradient: frame %lld of %lld", (long long)frames[k],
+                      (long long)t->set->n_frames);
+        chosen[k] = (int32_t)frames[k];
+    }
+    const mlff_loss loss = loss_of_step(t, t->step);
+    double value = 0;
+    MLFF_TRY(t->backend->gradient(t->backend, chosen, n_frames, &loss, gradient_out, &value));
+    if (loss_out) *loss_out = value;
+done:
+    base_free(chosen);
+    return status;
+}
+
+// ---- the trained model ----------------------------------------------------------------------------------------------
+
+mlff_status mlff_trainer_model(mlff_trainer *t, int raw, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    model_weights weights = {0};
+    double *values = NULL;
+    if (!t || !model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_model: trainer and model_out must be given");
+    const train_layout *layout = &t->backend->layout;
+    if (!(values = base_alloc((size_t)layout->n_parameters, sizeof *values, "weights"))) return MLFF_ERR_MEMORY;
+    MLFF_TRY(t->backend->get(t->backend, raw ? TRAIN_WEIGHTS : TRAIN_AVERAGE, values));
+    MLFF_TRY(train_layout_write(layout, t->model, values, &weights));
+    MLFF_TRY(weights_check_finite(&weights, "the trained model"));
+    MLFF_TRY(weights_set(&weights, "trained", "true"));
+    MLFF_TRY(model_from_weights(&weights, "student", model_out));
+done:
+    weights_free(&weights);
+    base_free(values);
+    return status;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* trainer.h: the trainer's state, shared by trainer.c (steps, schedule) and checkpoint.c. */
+#ifndef TRAINER_H
+#define TRAINER_H
+
+#include "base/base.h"
+#include "model/training/train_backend.h"
+
+/* The order of structures and the learning rate of a step depend on `step` and the members below alone, so these and the four
+ * vectors of the backend are the whole state of a run. */
+struct mlff_trainer {
+    const mlff_model *model;
+    mlff_trainer_options options;
+    train_backend *backend;
+    train_set *set;
+    uint64_t data_hash; /* FNV-1a of the set's arrays */
+    int32_t *unit;      /* [n_units] first frame of each structure or probe */
+    int64_t n_units, per_epoch;
+    int32_t *order; /* [n_units] units in the order of epoch `ordered_epoch` */
+    int64_t ordered_epoch;
+    int32_t *frames; /* [2 batch_size] of the batch being made */
+    int64_t step;
+    double plateau_scale, plateau_best; /* MLFF_PLATEAU: of the learning rate; best value reported */
+    int plateau_waited;                 /* reports without gain */
+    mlff_training_errors best;          /* validation of the best weights of a whole run (fit.c), and their step; 0: none yet */
+    int64_t best_step;
+    const mlff_dataset *validated; /* the dataset that validation_set was built from */
+    int64_t validated_size;
+    train_set *validation_set;
+};
+
+#endif

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT
+// stability.c: bars of a verdict that molecular dynamics give.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "analysis.h"
+#include "atoms/covalent.h"
+#include "verdict.h"
+
+enum { EVERY = 8 }; // steps between samples: 4 fs at 0.5 fs a step, which resolves up to 4170 1/cm
+
+// A run of one force field from a copy of the start.
+typedef struct trajectory {
+    mlff_system *system;
+    mlff_dynamics *dynamics;
+    const char *what;
+} trajectory;
+
+static void trajectory_free(trajectory *t)
+{
+    mlff_dynamics_destroy(t->dynamics);
+    mlff_system_destroy(t->system);
+    *t = (trajectory){0};
+}
+
+static mlff_status begin_dynamics(const verdict_run *run, const mlff_force_field *field, mlff_ensemble ensemble, double kelvin,
+                                  uint64_t seed, trajectory *t)
+{
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    options.ensemble = ensemble;
+    options.timestep_fs = run->verdict->options.timestep_fs;
+    options.temperature_kelvin = kelvin;
+    options.seed = seed;
+    mlff_dynamics_destroy(t->dynamics);
+    t->dynamics = NULL;
+    if (field == &run->student) return mlff_dynamics_create_on(run->evaluator, &options, t->system, NULL, NULL, &t->dynamics);
+    return mlff_dynamics_create(&options, t->system, field->forces, field->context, &t->dynamics);
+}
+
+// A copy of the start with velocities of the Maxwell-Boltzmann distribution.
+static mlff_status begin(const verdict_run *run, const mlff_force_field *field, mlff_ensemble ensemble, double kelvin,
+                         uint64_t seed, const char *what, trajectory *t)
+{
+    mlff_status status = MLFF_OK;
+    *t = (trajectory){.what = what};
+    MLFF_TRY(mlff_system_copy(run->start, &t->system));
+    MLFF_TRY(mlff_system_thermalize(t->system, kelvin, seed));
+    MLFF_TRY(begin_dynamics(run, field, ensemble, kelvin, seed, t));
+done:
+    return status;
+}
+
+// Runs n samples of EVERY steps; `sample` sees the system after each. Other failures than of the dynamics end the verdict.
+typedef mlff_status (*sample_function)(void *context, int64_t k, const mlff_system *system, const mlff_dynamics_state *state);
+static mlff_status sample(const verdict_run *run, trajectory *t, int64_t n, sample_function take, void *context,
+                          int64_t *n_done_out)
+{
+    mlff_status status = MLFF_OK;
+    for (*n_done_out = 0; *n_done_out < n; (*n_done_out)++) {
+        mlff_dynamics_state state;
+        MLFF_TRY(mlff_dynamics_run(t->dynamics, EVERY, NULL));
+        MLFF_TRY(mlff_dynamics_state_get(t->dynamics, &state));
+        if (take) MLFF_TRY(take(context, *n_done_out, t->system, &state));
+        if (*n_done_out % 16 == 0) MLFF_TRY(verdict_tell(run, t->what, (double)*n_done_out / (double)n));
+    }
+done:
+    return status;
+}
+
+static int64_t samples_of(const verdict_run *run, double picoseconds)
+{
+    const double n = picoseconds * 1000 / (EVERY * run->verdict->options.timestep_fs);
+    return n < 1 ? 1 : (int64_t)n;
+}
+
+static bool of_dynamics(mlff_status status)
+{
+    return status == MLFF_ERR_UNSTABLE || status == MLFF_ERR_VALUE;
+}
+
+// ---- conservation of energy -----------------------------------------------------------------------------------------
+
+typedef struct energies {
+    double *value;
+} energies;
+
+static mlff_status take_energy(void *context, int64_t k, const mlff_system *system, const mlff_dynamics_state *state)
+{
+    (void)system;
+    ((energies *)context)->value[k] = state->conserved_energy;
+    return MLFF_OK;
+}
+
+mlff_status verdict_nve(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_verdict_options *o = &run->verdict->options;
+    const int64_t n = samples_of(run, o->nve_ps);
+    trajectory t = {0};
+    energies conserved = {base_alloc((size_t)n, sizeof(double), "energies")};
+    double slope = NAN, half = NAN;
+    int64_t done = 0;
+    if (!conserved.value) return MLFF_ERR_MEMORY;
+    MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->temperature_kelvin, o->seed, "NVE: equilibration", &t));
+    status = sample(run, &t, samples_of(run, fmin(1.0, 0.1 * o->nve_ps)), NULL, NULL, &done);
+    done = 0;
+    if (status == MLFF_OK) {
+        MLFF_TRY(begin_dynamics(run, &run->student, MLFF_NVE, o->temperature_kelvin, o->seed, &t));
+        t.what = "NVE";
+        status = sample(run, &t, n, take_energy, &conserved, &done);
+    }
+    if (status != MLFF_OK && !of_dynamics(status)) goto done;
+    if (status == MLFF_OK && n >= 20) {
+        const double scale = 1.0 / t.system->n_atoms;
+        const double first = conserved.value[0];
+        for (int64_t k = 0; k < n; k++) conserved.value[k] = (conserved.value[k] - first) * scale;
+        analysis_slope(conserved.value, n, EVERY * o->timestep_fs * 1e-3, 10, &slope, &half);
+    }
+    mlff_bar *bar =
+        verdict_add(run->verdict, "stability.nve", "meV/atom/ps", 1e3 * fabs(slope), 1e3 * half, 1e3 * o->max_drift, 0);
+    if (status != MLFF_OK) {
+        bar->state = MLFF_BAR_FAILED;
+        verdict_say(bar, "the run ended after %.2f ps: %s", (double)done * EVERY * o->timestep_fs * 1e-3, mlff_last_error());
+    } else {
+        verdict_say(bar, "slope of the total energy over %g ps of NVE at %g K, timestep %g fs", o->nve_ps, o->temperature_kelvin,
+                    o->timestep_fs);
+    }
+    status = MLFF_OK;
+done:
+    trajectory_free(&t);
+    base_free(conserved.value);
+    return status;
+}
+
+// ---- bonds at high temperature --------------------------------------------------------------------------------------
+
+typedef struct bond_watch {
+    bond_list bonds;
+    double worst; // Å
+    char first[120];
+    double timestep_fs;
+} bond_watch;
+
+static mlff_status watch_bonds(void *context, int64_t k, const mlff_system *system, const mlff_dynamics_state *state)
+{
+    bond_watch *watch = context;
+    double stretch;
+    (void)state;
+    const int bond = bond_list_worst(&watch->bonds, system, &stretch);
+    if (stretch > watch->worst) watch->worst = stretch;
+    if (bond < 0 || stretch <= 0.5) return MLFF_OK;
+    const int a = watch->bonds.atoms[bond][0], b = watch->bonds.atoms[bond][1];
+    snprintf(watch->first, sizeof watch->first, "bond %s%d-%s%d off by %.2f Å after %.2f ps",
+             mlff_element_symbol(system->species[a]), a, mlff_element_symbol(system->species[b]), b, stretch,
+             (double)(k + 1) * EVERY * watch->timestep_fs * 1e-3);
+    return mlff_fail(MLFF_ERR_UNSTABLE, "%s", watch->first);
+}
+
+mlff_status verdict_hot(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_verdict_options *o = &run->verdict->options;
+    bond_watch watch = {.timestep_fs = o->timestep_fs};
+    trajectory t = {0};
+    int n_good = 0;
+    char reason[160] = "";
+    MLFF_TRY(bond_list_create(run->start, &watch.bonds));
+    for (int k = 0; k < o->hot_runs; k++) {
+        int64_t done;
+        char what[64];
+        snprintf(what, sizeof what, "%g K, run %d of %d", o->hot_kelvin, k + 1, o->hot_runs);
+        MLFF_TRY(begin(run, &run->student, MLFF_LANGEVIN, o->hot_kelvin, o->seed + 1000 + (uint64_t)k, what, &t));
+        status = sample(run, &t, samples_of(run, o->hot_ps), watch_bonds, &watch, &done);
+        if (status != MLFF_OK && !of_dynamics(status)) goto done;
+        n_good += status == MLFF_OK;
+        if (status != MLFF_OK && !reason[0]) snprintf(reason, sizeof reason, "run %d: %.140s", k, mlff_last_error());
+        trajectory_free(&t);
+    }
+    status = MLFF_OK;
+    mlff_bar *bar = verdict_add(run->verdict, "stability.hot", "runs", n_good, NAN, o->hot_runs, 1);
+    if (reason[0])
+        verdict_say(bar, "%d of %d runs of %g ps at %g K kept every bond; %s", n_good, o->hot_runs, o->hot_ps, o->hot_kelvin,
+                    reason);
+    else
+        verdict_say(bar, "%d run%s of %g ps at %g K; %d bonds, largest change of a length %.2f Å (0.50 allowed)", o->hot_runs,
+                    o->hot_runs == 1 ? "" : "s", o->hot_ps, o->hot_kelvin, watch.bonds.n, watch.worst);
+done:
+    trajectory_free(&t);
+    bond_list_free(&watch.bonds);
+    return status;
+}
+
+// ---- compressed pairs -----------------------------------------------------------------------------------------------
+
+// Of each pair of elements the closest pair of atoms.
+typedef struct closest_pair {
+    int a, b;
+    double distance;
+} closest_pair;
+
+static int find_closest(const mlff_system *system, closest_pair *pairs, int most)
+{
+    int n = 0;
+    for (int i = 0; i < system->n_atoms; i++)
+        for (int j = i + 1; j < system->n_atoms; j++) {
+            const double *a = system->positions + 3 * (size_t)i, *b = system->positions + 3 * (size_t)j;
+            const double d = sqrt((a[0] - b[0]) * (a[0] - b[0]) + (a[1] - b[1]) * (a[1] - b[1]) + (a[2] - b[2]) * (a[2] - b[2]));
+            int low = system->species[i], high = system->species[j], k = 0;
+            if (low > high) low = system->species[j], high = system->species[i];
+            for (; k < n; k++) {
+                int p = system->species[pairs[k].a], q = system->species[pairs[k].b];
+                if ((p == low && q == high) || (p == high && q == low)) break;
+            }
+            if (k == most) continue;
+            if (k == n) pairs[n++] = (closest_pair){i, j, d};
+            if (d < pairs[k].distance) pairs[k] = (closest_pair){i, j, d};
+        }
+    return n;
+}
+
+// Force that pushes the pair apart, eV/Å, with atom b moved along their line to `distance` from a.
+static mlff_status repulsion(const verdict_run *run, mlff_system *system, const closest_pair *pair, double distance,
+                             double *forces, double *push_out)
+{
+    double energy, *b = system->positions + 3 * (size_t)pair->b, u[3];
+    const double *a = system->positions + 3 * (size_t)pair->a;
+    for (int c = 0; c < 3; c++) u[c] = (b[c] - a[c]) / pair->distance;
+    for (int c = 0; c < 3; c++) b[c] = a[c] + u[c] * distance;
+    mlff_status status = run->student.forces(run->student.context, system, &energy, forces);
+    const double *f = forces + 3 * (size_t)pair->b;
+    *push_out = f[0] * u[0] + f[1] * u[1] + f[2] * u[2];
+    for (int c = 0; c < 3; c++) b[c] = a[c] + u[c] * pair->distance;
+    return status;
+}
+
+mlff_status verdict_core(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    enum { MOST = 64 };
+    static const double scales[] = {0.8, 0.7, 0.6, 0.5};
+    closest_pair pairs[MOST];
+    mlff_system *system = NULL;
+    double *forces = base_alloc(3 * (size_t)run->start->n_atoms, sizeof *forces, "forces");
+    int n_tried = 0, n_good = 0;
+    char reason[120] = "";
+    if (!forces) return MLFF_ERR_MEMORY;
+    MLFF_TRY(verdict_tell(run, "compressed pairs", 0));
+    MLFF_TRY(mlff_system_copy(run->start, &system));
+    const int n = find_closest(system, pairs, MOST);
+    for (int k = 0; k < n; k++)
+        for (int s = 0; s < 4; s++) {
+            double push;
+            const int z[2] = {system->species[pairs[k].a], system->species[pairs[k].b]};
+            const double distance = scales[s] * (covalent_radius(z[0]) + covalent_radius(z[1]));
+            status = repulsion(run, system, &pairs[k], distance, forces, &push);
+            if (status != MLFF_OK && !of_dynamics(status)) goto done;
+            n_tried++;
+            if (status == MLFF_OK && push > 0)
+                n_good++;
+            else if (!reason[0])
+                snprintf(reason, sizeof reason, "; %s-%s at %.2f Å attracts", mlff_element_symbol(z[0]),
+                         mlff_element_symbol(z[1]), distance);
+            status = MLFF_OK;
+        }
+    mlff_bar *bar = verdict_add(run->verdict, "core", "", n_tried ? (double)n_good / n_tried : NAN, NAN, 1, 1);
+    verdict_say(bar, "closest pair of each two elements, at 0.8 to 0.5 of the sum of their covalent radii: %d of %d repel%s",
+                n_good, n_tried, reason);
+done:
+    mlff_system_destroy(system);
+    base_free(forces);
+    return status;
+}
+
+// ---- beside the teacher ---------------------------------------------------------------------------------------------
+
+enum { BINS = 200, LAGS = 512 };
+typedef struct observed {
+    distance_histogram distances;
+    double *velocities; // [n][3 n_atoms]
+    double spectrum[LAGS];
+} observed;
+
+static mlff_status observe(void *context, int64_t k, const mlff_system *system, const mlff_dynamics_state *state)
+{
+    observed *to = context;
+    const size_t width = 3 * (size_t)system->n_atoms;
+    (void)state;
+    distance_histogram_add(&to->distances, system);
+    analysis_internal_velocities(system, to->velocities + (size_t)k * width);
+    return MLFF_OK;
+}
+
+// Run k of the comparison: 0 and 1 by the teacher, 2 and 3 by the student; each has a seed of its own.
+static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observed *to)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_verdict_options *o = &run->verdict->options;
+    const mlff_force_field *field = k < 2 ? run->teacher : &run->student;
+    trajectory t = {0};
+    int64_t done;
+    double step;
+    char what[160];
+    snprintf(what, sizeof what, "dynamics of %.100s, run %d of 2", field->name, k % 2 + 1);
+    MLFF_TRY(distance_histogram_create(BINS, 0.05, &to->distances));
+    if (!(to->velocities = base_alloc((size_t)n * 3 * (size_t)run->start->n_atoms, sizeof(double), "velocities")))
+        MLFF_TRY(MLFF_ERR_MEMORY);
+    MLFF_TRY(begin(run, field, MLFF_LANGEVIN, o->temperature_kelvin, o->seed + 2000 + (uint64_t)k, what, &t));
+    MLFF_TRY(sample(run, &t, n / 5 + 1, NULL, NULL, &done)); // equilibration
+    MLFF_TRY(sample(run, &t, n, observe, to, &done));
+    const int lags = n / 2 < LAGS ? (int)(n / 2) : LAGS;
+    MLFF_TRY(analysis_spectrum(to->velocities, n, t.system->masses, t.system->n_atoms, EVERY * o->timestep_fs, lags, to->spectrum,
+                               &step));
+done:
+    trajectory_free(&t);
+    return status;
+}
+
+// The mean of two runs of each against the difference of the teacher's own two.
+static void judge(const verdict_run *run, const char *name, const double *teacher_a, const double *teacher_b,
+                  const double *student_a, const double *student_b, int n, const char *of)
+{
+    double teacher[BINS + LAGS], student[BINS + LAGS];
+    for (int k = 0; k < n; k++) teacher[k] = teacher_a[k] + teacher_b[k], student[k] = student_a[k] + student_b[k];
+    const double noise = analysis_distance(teacher_a, teacher_b, n), distance = analysis_distance(teacher, student, n);
+    mlff_bar *bar = verdict_add(run->verdict, name, "", distance, NAN, 1.5 * noise + 0.01, 0);
+    verdict_say(bar, "%s over 2 x %g ps at %g K; two runs of the teacher differ by %.3f", of, run->verdict->options.compare_ps,
+                run->verdict->options.temperature_kelvin, noise);
+}
+
+static void not_compared(const verdict_run *run, const char *reason)
+{
+    static const char *const names[] = {"structure", "spectrum"};
+    for (int k = 0; k < 2; k++) verdict_say(verdict_add(run->verdict, names[k], "", NAN, NAN, NAN, 0), "%s", reason);
+}
+
+mlff_status verdict_compare(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const int64_t n = samples_of(run, run->verdict->options.compare_ps);
+    observed seen[4];
+    memset(seen, 0, sizeof seen);
+    if (!run->teacher) {
+        not_compared(run, "no teacher to compare with");
+        return MLFF_OK;
+    }
+    for (int k = 0; k < 4; k++) {
+        status = observe_run(run, k, n, &seen[k]);
+        if (status != MLFF_OK && !of_dynamics(status)) goto done;
+        if (status != MLFF_OK) {
+            char reason[240];
+            snprintf(reason, sizeof reason, "dynamics of %.60s failed: %.150s", k < 2 ? run->teacher->name : run->student.name,
+                     mlff_last_error());
+            not_compared(run, reason);
+            status = MLFF_OK;
+            goto done;
+        }
+    }
+    judge(run, "structure", seen[0].distances.count, seen[1].distances.count, seen[2].distances.count, seen[3].distances.count,
+          BINS, "distances of all pairs of atoms up to 10 Å");
+    const int lags = n / 2 < LAGS ? (int)(n / 2) : LAGS;
+    judge(run, "spectrum", seen[0].spectrum, seen[1].spectrum, seen[2].spectrum, seen[3].spectrum, lags,
+          "vibrational density of states");
+done:
+    for (int k = 0; k < 4; k++) {
+        distance_histogram_free(&seen[k].distances);
+        base_free(seen[k].velocities);
+    }
+    return status;
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT
+// verdict.c: the list of bars: errors on held-out structures, speed beside the teacher, and those of stability.c.
+#include "verdict.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/fitting/train_record.h"
+
+mlff_verdict_options mlff_verdict_options_default(void)
+{
+    return (mlff_verdict_options){.struct_size = sizeof(mlff_verdict_options),
+                                  .timestep_fs = 0.5,
+                                  .temperature_kelvin = 300,
+                                  .hot_kelvin = 500,
+                                  .nve_ps = 20,
+                                  .hot_ps = 50,
+                                  .hot_runs = 3,
+                                  .compare_ps = 10,
+                                  .max_force_error = 0.05,
+                                  .max_energy_error = 0.005,
+                                  .max_drift = 5e-5,
+                                  .min_speed = 1};
+}
+
+// ---- bars -----------------------------------------------------------------------------------------------------------
+
+mlff_bar *verdict_add(mlff_verdict *verdict, const char *name, const char *unit, double value, double uncertainty, double limit,
+                      int at_least)
+{
+    mlff_bar *bar = &verdict->bars[verdict->n_bars++];
+    *bar =
+        (mlff_bar){.name = name, .unit = unit, .value = value, .uncertainty = uncertainty, .limit = limit, .at_least = at_least};
+    if (!isfinite(value) || !isfinite(limit))
+        bar->state = MLFF_BAR_NOT_MEASURED;
+    else
+        bar->state = (at_least ? value >= limit : value <= limit) ? MLFF_BAR_PASSED : MLFF_BAR_FAILED;
+    return bar;
+}
+
+void verdict_say(mlff_bar *bar, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(bar->text, sizeof bar->text, format, arguments);
+    va_end(arguments);
+}
+
+mlff_status verdict_tell(const verdict_run *run, const char *what, double fraction)
+{
+    const mlff_verdict_options *o = &run->verdict->options;
+    if (o->callback && o->callback(o->context, what, fraction) != 0)
+        return mlff_fail(MLFF_ERR_INTERRUPTED, "verdict stopped during %s; nothing is written", what);
+    return MLFF_OK;
+}
+
+// ---- student and teacher as force fields -----------------------------------------------------------------------------------
+
+static mlff_status student_forces(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    const mlff_results results = {.energies = energy, .forces = forces};
+    mlff_batch_from_system(system, first_atom, &batch);
+    return mlff_evaluator_compute(context, &batch, &results);
+}
+
+mlff_status mlff_teacher_forces(void *teacher, const mlff_system *system, double *energy, double *forces)
+{
+    mlff_label label = {0};
+    mlff_status status = mlff_teacher_compute(teacher, &system, 1, &label);
+    if (status != MLFF_OK) return status;
+    if (label.status == MLFF_OK) {
+        *energy = label.energy;
+        memcpy(forces, label.forces, 3 * sizeof(double) * (size_t)system->n_atoms);
+    } else {
+        status = mlff_fail(label.status, "%s", label.problem);
+    }
+    mlff_label_clear(&label);
+    return status;
+}
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
+
+typedef struct error_sums {
+    double force_absolute, force_square, energy_absolute;
+    int64_t n_components, n_energies, n_structures;
+    double worst; // largest error of a force's component
+} error_sums;
+
+double verdict_largest_force(const mlff_system *system)
+{
+    double largest = 0;
+    for (int k = 0; system->label_forces && k < 3 * system->n_atoms; k++) largest = fmax(largest, fabs(system->label_forces[k]));
+    return largest;
+}
+
+static mlff_status add_errors(const verdict_run *run, const mlff_system *system, double *forces, error_sums *sums)
+{
+    double energy;
+    mlff_status status = run->student.forces(run->student.context, system, &energy, forces);
+    if (status != MLFF_OK) return status;
+    sums->n_structures++;
+    if (!isnan(system->label_energy)) {
+        sums->energy_absolute += fabs(energy - system->label_energy) / system->n_atoms;
+        sums->n_energies++;
+    }
+    for (int k = 0; system->label_forces && k < 3 * system->n_atoms; k++) {
+        const double error = fabs(forces[k] - system->label_forces[k]);
+        sums->force_absolute += error;
+        sums->force_square += error * error;
+        sums->n_components++;
+        if (error > sums->worst) sums->worst = error;
+    }
+    return MLFF_OK;
+}
+
+static void judge_errors(const verdict_run *run, const error_sums *usual, const error_sums *strained)
+{
+    const mlff_verdict_options *o = &run->verdict->options;
+    const double components = (double)usual->n_components;
+    char beside[120] = "";
+    if (strained->n_components > 0)
+        snprintf(beside, sizeof beside, "; %" PRId64 " more with forces above %g eV/Å: %.0f meV/Å", strained->n_structures,
+                 VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
+    mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
+                                1e3 * o->max_force_error, 0);
+    verdict_say(bar, "mean absolute of %" PRId64 " held-out structures; RMSE %.2f, largest %.0f meV/Å%s", usual->n_structures,
+                1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, beside);
+    bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
+                      1e3 * o->max_energy_error, 0);
+    verdict_say(bar, "mean absolute of the same structures");
+}
+
+static mlff_status measure_errors(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const int64_t n = mlff_dataset_size(run->test);
+    error_sums usual = {0}, strained = {0};
+    double *forces = NULL;
+    size_t capacity = 0;
+    mlff_system *system = NULL;
+    for (int64_t k = 0; k < n; k++) {
+        if (k % 32 == 0) MLFF_TRY(verdict_tell(run, "errors", (double)k / (double)n));
+        MLFF_TRY(mlff_dataset_get(run->test, k, &system));
+        MLFF_TRY(base_grow(&forces, &capacity, 3 * (size_t)system->n_atoms, sizeof *forces, "forces"));
+        MLFF_TRY(add_errors(run, system, forces, verdict_largest_force(system) > VERDICT_STRAINED ? &strained : &usual));
+        mlff_system_destroy(system);
+        system = NULL;
+    }
+    judge_errors(run, &usual, &strained);
+done:
+    mlff_system_destroy(system);
+    base_free(forces);
+    return status;
+}
+
+// ---- speed ----------------------------------------------------------------------------------------------------------
+
+static int ascending(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static mlff_status time_call(const mlff_force_field *field, const mlff_system *system, double *forces, double *ns_out)
+{
+    double energy;
+    const int64_t begin = base_clock_ns();
+    mlff_status status = field->forces(field->context, system, &energy, forces);
+    *ns_out = (double)(base_clock_ns() - begin);
+    return status;
+}
+
+// Calls alternate, so that both meet the same machine; the ratio is the median of the pairs' ratios, with the order statistics that
+// bound the median at 95 % (binomial).
+static mlff_status measure_speed(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    enum { PAIRS = 61, WARM_UP = 5, RANK = 22 }; // ranks 22 and 40 of 61 bound the median at 97 %
+    double ratio[PAIRS], student[PAIRS], teacher[PAIRS];
+    double *forces = NULL;
+    mlff_system *system = NULL;
+    if (!run->teacher) {
+        verdict_say(verdict_add(run->verdict, "speed", "x", NAN, NAN, run->verdict->options.min_speed, 1),
+                    "no teacher to measure beside");
+        return MLFF_OK;
+    }
+    MLFF_TRY(verdict_tell(run, "speed", 0));
+    MLFF_TRY(mlff_system_copy(run->start, &system));
+    if (!(forces = base_alloc(3 * (size_t)system->n_atoms, sizeof *forces, "forces"))) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (int k = -WARM_UP; k < PAIRS; k++) {
+        double a, b;
+        system->positions[0] += k % 2 ? 1e-4 : -1e-4; // no call may reuse the last one's result
+        MLFF_TRY(time_call(&run->student, system, forces, &a));
+        MLFF_TRY(time_call(run->teacher, system, forces, &b));
+        if (k < 0) continue;
+        student[k] = a, teacher[k] = b, ratio[k] = b / a;
+    }
+    qsort(ratio, PAIRS, sizeof *ratio, ascending);
+    qsort(student, PAIRS, sizeof *student, ascending);
+    qsort(teacher, PAIRS, sizeof *teacher, ascending);
+    mlff_bar *bar = verdict_add(run->verdict, "speed", "x", ratio[PAIRS / 2],
+                                fmax(ratio[PAIRS / 2] - ratio[RANK - 1], ratio[PAIRS - RANK] - ratio[PAIRS / 2]),
+                                run->verdict->options.min_speed, 1);
+    char device[16];
+    mlff_device_text(run->verdict->options.device, device, sizeof device);
+    verdict_say(
+        bar, "energy and forces of %d atoms, one structure a call, %d interleaved pairs: student (%s) %.1f µs, teacher %.1f µs%s",
+        system->n_atoms, PAIRS, device, 1e-3 * student[PAIRS / 2], 1e-3 * teacher[PAIRS / 2],
+        bar->state == MLFF_BAR_FAILED ? "; no faster than its teacher here" : "");
+done:
+    mlff_system_destroy(system);
+    base_free(forces);
+    return status;
+}
+
+// ---- the verdict ----------------------------------------------------------------------------------------------------
+
+static mlff_status measure(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_verdict_options *o = &run->verdict->options;
+    MLFF_TRY(measure_errors(run));
+    MLFF_TRY(measure_speed(run));
+    if (o->nve_ps > 0) MLFF_TRY(verdict_nve(run));
+    if (o->hot_ps > 0) MLFF_TRY(verdict_hot(run));
+    MLFF_TRY(verdict_core(run));
+    if (o->compare_ps > 0) MLFF_TRY(verdict_compare(run));
+done:
+    return status;
+}
+
+mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
+                                const mlff_system *start, const mlff_verdict_options *options, mlff_verdict **verdict_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_model_info info;
+    mlff_verdict *verdict = NULL;
+    mlff_evaluator *evaluator = NULL;
+    mlff_evaluator_options wanted = mlff_evaluator_options_default();
+    if (!student || !test || !start || !verdict_out)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create: student, test, start and verdict_out must be given");
+    if (mlff_dataset_size(test) == 0)
+        return mlff_fail(MLFF_ERR_VALUE, "no held-out structure to judge on; give some that were not trained on");
+    if (!(verdict = base_alloc(1, sizeof *verdict, "a verdict"))) return MLFF_ERR_MEMORY;
+    verdict->options = mlff_verdict_options_default();
+    MLFF_TRY(
+        base_take_options("mlff_verdict_create", "mlff_verdict_options", options, sizeof verdict->options, &verdict->options));
+    mlff_model_info_get(student, &info);
+    snprintf(verdict->student, sizeof verdict->student, "%s", info.name);
+    snprintf(verdict->teacher, sizeof verdict->teacher, "%s", teacher ? teacher->name : "");
+    wanted.device = verdict->options.device;
+    wanted.n_threads = verdict->options.n_threads;
+    MLFF_TRY(mlff_evaluator_create(student, &wanted, &evaluator));
+    const verdict_run run = {.verdict = verdict,
+                             .evaluator = evaluator,
+                             .student = {verdict->student, student_forces, evaluator},
+                             .teacher = teacher,
+                             .test = test,
+                             .start = start};
+    MLFF_TRY(measure(&run));
+    *verdict_out = verdict;
+    verdict = NULL;
+done:
+    mlff_evaluator_destroy(evaluator);
+    mlff_verdict_destroy(verdict);
+    return status;
+}
+
+void mlff_verdict_destroy(mlff_verdict *verdict)
+{
+    base_free(verdict);
+}
+
+const mlff_bar *mlff_verdict_bars(const mlff_verdict *verdict, int *n_out)
+{
+    *n_out = verdict->n_bars;
+    return verdict->bars;
+}
+
+int mlff_verdict_passed(const mlff_verdict *verdict)
+{
+    for (int k = 0; k < verdict->n_bars; k++)
+        if (verdict->bars[k].state != MLFF_BAR_PASSED) return 0;
+    return verdict->n_bars > 0;
+}
+
+mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
+{
+    static const char *const states[] = {"passed", "failed", "not measured"};
+    const mlff_verdict_options *o = &verdict->options;
+    base_text text = {0};
+    base_text_add(&text, "{\n  ");
+    record_text(&text, true, "verdict", mlff_verdict_passed(verdict) ? "passed" : "failed");
+    record_text(&text, false, "student", verdict->student);
+    record_text(&text, false, "teacher", verdict->teacher[0] ? verdict->teacher : NULL);
+    record_integer(&text, false, "seed", (int64_t)o->seed);
+    record_number(&text, false, "timestep_fs", o->timestep_fs);
+    record_number(&text, false, "temperature_k", o->temperature_kelvin);
+    base_text_add(&text, ",\n  \"bars\": [");
+    for (int k = 0; k < verdict->n_bars; k++) {
+        const mlff_bar *bar = &verdict->bars[k];
+        base_text_add(&text, "%s\n    {", k ? "," : "");
+        record_text(&text, true, "name", bar->name);
+        record_text(&text, false, "state", states[bar->state]);
+        record_number(&text, false, "value", bar->value);
+        record_number(&text, false, "uncertainty", bar->uncertainty);
+        record_number(&text, false, "limit", bar->limit);
+        record_text(&text, false, "must", bar->at_least ? "reach" : "not exceed");
+        record_text(&text, false, "unit", bar->unit);
+        record_text(&text, false, "text", bar->text);
+        base_text_add(&text, "}");
+    }
+    base_text_add(&text, "\n  ]\n}\n");
+    mlff_status status = record_write(&text, path);
+    base_text_free(&text);
+    return status;
+}

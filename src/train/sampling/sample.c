@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: MIT
+// sample.c: structures around seeds by several methods, and a choice of those that differ most.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "atoms/covalent.h"
+#include "normal_modes.h"
+#include "samples.h"
+#include "walkers.h"
+
+// Streams of random numbers, beside those of walkers (groups) and probes.
+enum { STREAM_MODES = 0x6d6f6465, STREAM_RATTLE = 0x72617474, STREAM_PAIRS = 0x70616972 };
+
+enum method { METHOD_MODES, METHOD_THERMAL, METHOD_RATTLE, METHOD_MD, METHOD_PAIRS, N_METHODS };
+static const char *const method_names[N_METHODS] = {"modes", "thermal", "rattle", "md", "pairs"};
+// Shares of the samples where all are asked for.
+static const double method_shares[N_METHODS] = {0.25, 0.25, 0.25, 0.4, 0.1};
+
+#define RELAXED_FORCE 0.02 // eV/Å
+enum { RELAX_STEPS = 300, CHAIN_LENGTH = 10, MAX_DESCENT_STEPS = 8, CHAINS_AT_ONCE = 64 };
+
+typedef struct sampling {
+    mlff_teacher *teacher;
+    mlff_sample_options options;
+    bool asked[N_METHODS];
+    mlff_samples *seeds; // relaxed copies
+    mlff_samples *candidates;
+    int64_t next_group;
+    mlff_sample_progress progress;
+    int64_t start_ns;
+} sampling;
+
+mlff_sample_options mlff_sample_options_default(void)
+{
+    return (mlff_sample_options){.struct_size = sizeof(mlff_sample_options),
+                                 .n_samples = 1000,
+                                 .temperatures = {300, 600, 1000},
+                                 .n_temperatures = 3,
+                                 .timestep_fs = 1,
+                                 .friction_per_fs = 0.02,
+                                 .interval_fs = 25,
+                                 .rattle_angstrom = 0.15,
+                                 .closest = 0.55,
+                                 .oversample = 2,
+                                 .relax = 1};
+}
+
+// ---- options
+
+static mlff_status parse_methods(const char *list, bool asked[N_METHODS])
+{
+    for (const char *at = list; *at;) {
+        const size_t length = strcspn(at, ",");
+        int found = -1;
+        for (int m = 0; m < N_METHODS; m++)
+            if (strlen(method_names[m]) == length && strncmp(method_names[m], at, length) == 0) found = m;
+        if (found < 0)
+            return mlff_fail(MLFF_ERR_USAGE, "'%.*s' is no method of sampling; modes, thermal, rattle, md and pairs are",
+                             (int)length, at);
+        asked[found] = true;
+        at += length + (at[length] == ',');
+    }
+    return MLFF_OK;
+}
+
+static mlff_status check_options(sampling *s)
+{
+    const mlff_sample_options *o = &s->options;
+    if (o->n_samples < 1) return mlff_fail(MLFF_ERR_USAGE, "%" PRId64 " samples; give 1 or more", o->n_samples);
+    if (o->n_temperatures < 1 || o->n_temperatures > MLFF_SAMPLE_TEMPERATURES)
+        return mlff_fail(MLFF_ERR_USAGE, "%d temperatures; give 1 to %d", o->n_temperatures, MLFF_SAMPLE_TEMPERATURES);
+    for (int t = 0; t < o->n_temperatures; t++)
+        if (!(o->temperatures[t] > 0 && o->temperatures[t] <= 1e5))
+            return mlff_fail(MLFF_ERR_USAGE, "a temperature of %g K; give one above 0", o->temperatures[t]);
+    if (!(o->timestep_fs > 0 && o->timestep_fs <= 10 && o->friction_per_fs > 0 && o->interval_fs >= o->timestep_fs))
+        return mlff_fail(MLFF_ERR_USAGE, "dynamics with a timestep of %g fs, a friction of %g /fs and samples each %g fs",
+                         o->timestep_fs, o->friction_per_fs, o->interval_fs);
+    if (!(o->rattle_angstrom > 0 && o->rattle_angstrom <= 1 && o->closest >= 0 && o->closest < 1 && o->oversample >= 1 &&
+          o->oversample <= 100))
+        return mlff_fail(MLFF_ERR_USAGE, "rattle of %g Å (0 to 1), closest %g (0 to 1), oversample %g (1 to 100)",
+                         o->rattle_angstrom, o->closest, o->oversample);
+    return parse_methods(o->methods ? o->methods : "modes,rattle,md,pairs", s->asked);
+}
+
+// ---- candidates
+
+static mlff_status report(sampling *s, const char *method)
+{
+    s->progress.method = method;
+    s->progress.n_done = (int64_t)s->candidates->n;
+    s->progress.elapsed_s = 1e-9 * (double)(base_clock_ns() - s->start_ns);
+    if (s->options.callback && s->options.callback(s->options.context, &s->progress) != 0)
+        return mlff_fail(MLFF_ERR_INTERRUPTED, "sampling was interrupted");
+    return MLFF_OK;
+}
+
+// Takes the system, and keeps it if it is physical.
+static mlff_status offer(sampling *s, mlff_system *system, const char *origin, int64_t group)
+{
+    double closest;
+    mlff_status status = sample_closest(system, &closest);
+    if (status == MLFF_OK && closest >= s->options.closest) {
+        base_free(system->velocities);
+        system->velocities = NULL;
+        system->group = group;
+        system->label_energy = system->label_stress[0] = NAN;
+        base_free(system->label_forces);
+        system->label_forces = NULL;
+        return samples_take(s->candidates, system, origin);
+    }
+    s->progress.n_rejected++;
+    mlff_system_destroy(system);
+    return status;
+}
+
+static mlff_status offer_copy(sampling *s, const mlff_system *system, const char *origin, int64_t group)
+{
+    mlff_system *copy;
+    const mlff_status status = mlff_system_copy(system, &copy);
+    return status == MLFF_OK ? offer(s, copy, origin, group) : status;
+}
+
+// The share k of n parts of a total.
+static int64_t part(int64_t total, int64_t n, int64_t k)
+{
+    return (k + 1) * total / n - k * total / n;
+}
+
+// ---- relaxed seeds
+
+static mlff_status relax_seeds(sampling *s, const mlff_samples *seeds)
+{
+    mlff_status status = MLFF_OK;
+    walkers w = {.teacher = s->teacher, .seed = s->options.seed};
+    int64_t n_lost = 0;
+
+    for (size_t k = 0; k < seeds->n; k++) {
+        char name[48];
+        snprintf(name, sizeof name, "seed %zu", k);
+        MLFF_TRY(mlff_teacher_check(s->teacher, seeds->samples[k].system, name));
+        MLFF_TRY(walkers_add(&w, seeds->samples[k].system, 0, 0));
+    }
+    if (s->options.relax) {
+        MLFF_TRY(report(s, "relax"));
+        MLFF_TRY(walkers_relax(&w, RELAXED_FORCE, RELAX_STEPS));
+    }
+    for (size_t k = 0; k < w.n; k++) {
+        if (!w.walkers[k].alive) {
+            n_lost++;
+            continue;
+        }
+        mlff_system *copy;
+        MLFF_TRY(mlff_system_copy(w.walkers[k].system, &copy));
+        MLFF_TRY(samples_take(s->seeds, copy, "seed"));
+    }
+    if (n_lost > 0) base_warn("%" PRId64 " of %zu seeds are left out: the teacher cannot compute them", n_lost, seeds->n);
+    if (s->seeds->n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the teacher cannot compute any of the seeds");
+done:
+    walkers_free(&w);
+    return status;
+}
+
+// ---- modes and thermal
+
+static mlff_status sample_displaced(sampling *s, size_t seed, int64_t n, bool by_modes)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_system *system = s->seeds->samples[seed].system;
+    const mlff_sample_options *o = &s->options;
+    normal_modes modes = {0};
+
+    // A Hessian takes 6 N labels: not for a handful of samples.
+    const bool bulk = system->periodic[0] || system->periodic[1] || system->periodic[2];
+    by_modes = by_modes && !bulk && system->n_atoms <= NORMAL_MODES_MAX_ATOMS && n >= system->n_atoms;
+    if (by_modes) MLFF_TRY(normal_modes_find(s->teacher, system, &modes));
+    for (int64_t k = 0; k < n; k++) {
+        char origin[SAMPLE_ORIGIN_BYTES];
+        const double temperature = o->temperatures[k % o->n_temperatures];
+        const uint64_t stream = ((uint64_t)STREAM_MODES << 32) + (uint64_t)s->next_group;
+        mlff_system *copy;
+        MLFF_TRY(mlff_system_copy(system, &copy));
+        snprintf(origin, sizeof origin, "%s %g K", by_modes ? "modes" : "thermal", temperature);
+        if (by_modes)
+            normal_modes_displace(&modes, copy, temperature, o->seed, stream);
+        else
+            mlff_system_perturb(copy, temperature, o->seed + stream);
+        MLFF_TRY(offer(s, copy, origin, s->next_group++));
+        if (k % 64 == 0) MLFF_TRY(report(s, by_modes ? "modes" : "thermal"));
+    }
+done:
+    normal_modes_free(&modes);
+    return status;
+}
+
+// ---- rattle and relax
+
+// A chain goes on from its last structure for CHAIN_LENGTH samples; each is rattled and then descends a random number of steps.
+static void rattle(const sampling *s, walker *chain, uint64_t draw)
+{
+    const uint64_t stream = ((uint64_t)STREAM_RATTLE << 32) + (uint64_t)chain->group;
+    mlff_system *system = chain->system;
+    const double width = s->options.rattle_angstrom * (0.2 + 0.8 * base_random_uniform(s->options.seed, stream, draw << 24));
+    for (size_t k = 0; k < 3 * (size_t)system->n_atoms; k++)
+        if (!(system->fixed && system->fixed[k / 3]))
+            system->positions[k] += width * base_random_normal(s->options.seed, stream, (draw << 24) + 1 + k);
+}
+
+static mlff_status run_chains(sampling *s, walkers *w, int length)
+{
+    mlff_status status = MLFF_OK;
+    for (int link = 0; link < length && walkers_alive(w) > 0; link++) {
+        for (size_t k = 0; k < w->n; k++) {
+            double closest;
+            if (!w->walkers[k].alive) continue;
+            rattle(s, &w->walkers[k], (uint64_t)link);
+            MLFF_TRY(sample_closest(w->walkers[k].system, &closest));
+            w->walkers[k].alive = closest >= 0.5 * s->options.closest; // else the teacher is not asked
+        }
+        const int n_steps = (int)((MAX_DESCENT_STEPS + 1) * base_random_uniform(s->options.seed, STREAM_RATTLE, (uint64_t)link));
+        if (n_steps > 0) MLFF_TRY(walkers_relax(w, RELAXED_FORCE, n_steps));
+        for (size_t k = 0; k < w->n; k++)
+            if (w->walkers[k].alive) MLFF_TRY(offer_copy(s, w->walkers[k].system, "rattle", w->walkers[k].group));
+        MLFF_TRY(report(s, "rattle"));
+    }
+done:
+    return status;
+}
+
+static mlff_status sample_rattled(sampling *s, int64_t n)
+{
+    mlff_status status = MLFF_OK;
+    walkers w = {0};
+    const int64_t n_seeds = (int64_t)s->seeds->n, n_chains = fmax((double)((n + CHAIN_LENGTH - 1) / CHAIN_LENGTH), 1);
+    for (int64_t first = 0; first < n_chains; first += CHAINS_AT_ONCE) {
+        const int64_t end = first + CHAINS_AT_ONCE < n_chains ? first + CHAINS_AT_ONCE : n_chains;
+        walkers_free(&w);
+        w = (walkers){.teacher = s->teacher, .seed = s->options.seed};
+        for (int64_t c = first; c < end; c++)
+            MLFF_TRY(walkers_add(&w, s->seeds->samples[c % n_seeds].system, 0, s->next_group++));
+        MLFF_TRY(run_chains(s, &w, n < CHAIN_LENGTH ? (int)n : CHAIN_LENGTH));
+    }
+done:
+    walkers_free(&w);
+    return status;
+}
+
+// ---- dynamics
+
+// Trajectories side by side: one for each temperature and seed, more where that keeps the teacher's processes busy.
+static int64_t count_trajectories(const sampling *s, int64_t n)
+{
+    const int64_t least = (int64_t)s->seeds->n * s->options.n_temperatures;
+    int64_t wanted = least;
+    while (wanted < 2 * s->teacher->n_parallel) wanted += least;
+    return wanted < n ? wanted : n;
+}
+
+static mlff_status sample_dynamics(sampling *s, int64_t n)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_sample_options *o = &s->options;
+    walkers w = {.teacher = s->teacher, .seed = o->seed};
+    const int64_t n_seeds = (int64_t)s->seeds->n, n_walkers = count_trajectories(s, n);
+    const int n_steps = (int)lround(o->interval_fs / o->timestep_fs);
+    uint64_t step = 0;
+
+    for (int64_t k = 0; k < n_walkers; k++) {
+        const double temperature = o->temperatures[k % o->n_temperatures];
+        MLFF_TRY(walkers_add(&w, s->seeds->samples[k / o->n_temperatures % n_seeds].system, temperature, s->next_group++));
+    }
+    MLFF_TRY(walkers_thermalize(&w));
+    MLFF_TRY(walkers_forces(&w));
+    const int64_t end = (int64_t)s->candidates->n + n;
+    while ((int64_t)s->candidates->n < end && walkers_alive(&w) > 0) {
+        MLFF_TRY(walkers_run(&w, n_steps, o->timestep_fs, o->friction_per_fs, &step));
+        for (size_t k = 0; k < w.n && (int64_t)s->candidates->n < end; k++) {
+            const walker *one = &w.walkers[k];
+            char origin[SAMPLE_ORIGIN_BYTES];
+            if (!one->alive) continue;
+            snprintf(origin, sizeof origin, "md %g K", one->temperature);
+            MLFF_TRY(offer_copy(s, one->system, origin, one->group));
+        }
+        MLFF_TRY(report(s, "md"));
+    }
+    if (walkers_alive(&w) < w.n)
+        base_warn(
+            "%zu of %zu trajectories ended early: the teacher failed or the system exploded; a lower temperature or a shorter "
+            "timestep may help",
+            w.n - walkers_alive(&w), w.n);
+done:
+    walkers_free(&w);
+    return status;
+}
+
+// ---- compressed pairs
+
+// The neighbor that `draw` chooses among those within 1.8 sums of covalent radii (bonds and next neighbors), by number of atoms i
+// and j and their vector; false if atom i has none.
+static bool choose_pair(const mlff_neighbors *neighbors, int i, double draw, int *j_out, double vector[3])
+{
+    mlff_pairs pairs;
+    const double *vectors;
+    mlff_neighbors_get(neighbors, &pairs, &vectors, NULL);
+    const int32_t n = pairs.first[i + 1] - pairs.first[i];
+    if (n == 0) return false;
+    const int32_t p = pairs.first[i] + (int32_t)(draw * n);
+    *j_out = pairs.neighbor[p];
+    memcpy(vector, vectors + 3 * (size_t)p, 3 * sizeof *vector);
+    return *j_out != i;
+}
+
+static mlff_status compress_pair(const sampling *s, mlff_neighbors *neighbors, mlff_system *system, uint64_t stream)
+{
+    const uint64_t seed = s->options.seed;
+    int32_t first_atom[2];
+    mlff_batch batch;
+    double vector[3];
+    int j;
+    mlff_batch_from_system(system, first_atom, &batch);
+    const mlff_status status = mlff_neighbors_update(neighbors, &batch);
+    if (status != MLFF_OK) return status;
+    const int i = (int)(system->n_atoms * base_random_uniform(seed, stream, 0));
+    if (!choose_pair(neighbors, i, base_random_uniform(seed, stream, 1), &j, vector)) return MLFF_OK;
+    // From just above the closest that is accepted, so that pairs that are no bond get a core too, up to 0.95 of their distance.
+    const double distance = sqrt(vector[0] * vector[0] + vector[1] * vector[1] + vector[2] * vector[2]);
+    const double radii = covalent_radius(system->species[i]) + covalent_radius(system->species[j]);
+    const double least = fmin(0.9, 1.02 * s->options.closest * radii / distance);
+    const double factor = least + (0.95 - least) * base_random_uniform(seed, stream, 2);
+    for (size_t c = 0; c < 3; c++) {
+        system->positions[3 * (size_t)i + c] += 0.5 * (1 - factor) * vector[c];
+        system->positions[3 * (size_t)j + c] -= 0.5 * (1 - factor) * vector[c];
+    }
+    return MLFF_OK;
+}
+
+static mlff_status sample_pairs(sampling *s, size_t seed, int64_t n)
+{
+    mlff_status status = MLFF_OK;
+    mlff_neighbors *neighbors = NULL;
+    double coldest = s->options.temperatures[0];
+    for (int t = 1; t < s->options.n_temperatures; t++) coldest = fmin(coldest, s->options.temperatures[t]);
+    MLFF_TRY(mlff_neighbors_create(3.0, 0, &neighbors)); // Å: bonds and next neighbors
+    for (int64_t k = 0; k < n; k++) {
+        const uint64_t stream = ((uint64_t)STREAM_PAIRS << 32) + (uint64_t)s->next_group;
+        mlff_system *copy;
+        MLFF_TRY(mlff_system_copy(s->seeds->samples[seed].system, &copy));
+        mlff_system_perturb(copy, coldest, s->options.seed + stream);
+        status = compress_pair(s, neighbors, copy, stream);
+        if (status != MLFF_OK) mlff_system_destroy(copy);
+        MLFF_TRY(status);
+        MLFF_TRY(offer(s, copy, "pairs", s->next_group++));
+    }
+    MLFF_TRY(report(s, "pairs"));
+done:
+    mlff_neighbors_destroy(neighbors);
+    return status;
+}
+
+// ---- all of them
+
+static mlff_status sample_by(sampling *s, enum method method, int64_t n)
+{
+    mlff_status status = MLFF_OK;
+    const int64_t n_seeds = (int64_t)s->seeds->n;
+    if (n < 1) return MLFF_OK;
+    if (method == METHOD_RATTLE) return sample_rattled(s, n);
+    if (method == METHOD_MD) return sample_dynamics(s, n);
+    for (int64_t seed = 0; seed < n_seeds; seed++) {
+        if (method == METHOD_PAIRS)
+            MLFF_TRY(sample_pairs(s, (size_t)seed, part(n, n_seeds, seed)));
+        else
+            MLFF_TRY(sample_displaced(s, (size_t)seed, part(n, n_seeds, seed), method == METHOD_MODES));
+    }
+done:
+    return status;
+}
+
+static mlff_status make_candidates(sampling *s)
+{
+    mlff_status status = MLFF_OK;
+    double shares = 0;
+    for (int m = 0; m < N_METHODS; m++) shares += s->asked[m] ? method_shares[m] : 0;
+    for (int m = 0; m < N_METHODS; m++) {
+        if (!s->asked[m]) continue;
+        // A structure of a trajectory takes interval/timestep calls of the teacher: no more of them than are wanted.
+        const int64_t n_all = m == METHOD_MD ? s->options.n_samples : s->progress.n_total;
+        const int64_t n = (int64_t)ceil((double)n_all * method_shares[m] / shares);
+        MLFF_TRY(sample_by(s, (enum method)m, n));
+    }
+done:
+    return status;
+}
+
+static mlff_status choose_candidates(sampling *s, int64_t n_wanted)
+{
+    mlff_status status = report(s, "select");
+    if (status != MLFF_OK) return status;
+    if (n_wanted < 1) {
+        samples_truncate(s->candidates, 0);
+        return MLFF_OK;
+    }
+    if ((int64_t)s->candidates->n < n_wanted)
+        base_warn("%zu structures in place of %" PRId64 ": %" PRId64 " candidates were rejected (atoms too close, or the teacher "
+                  "failed)",
+                  s->candidates->n, n_wanted, s->progress.n_rejected);
+    return mlff_samples_select(s->candidates, n_wanted, s->seeds);
+}
+
+// Moves all of `from` behind `to`.
+static mlff_status move_samples(mlff_samples *from, mlff_samples *to)
+{
+    mlff_status status = base_grow(&to->samples, &to->capacity, to->n + from->n, sizeof *to->samples, "samples");
+    if (status != MLFF_OK) return status;
+    memcpy(to->samples + to->n, from->samples, from->n * sizeof *to->samples);
+    to->n += from->n;
+    from->n = 0;
+    return MLFF_OK;
+}
+
+// The first number that no group of the samples has.
+static int64_t free_group(const mlff_samples *samples)
+{
+    int64_t group = 0;
+    for (size_t k = 0; k < samples->n; k++)
+        if (samples->samples[k].system->group >= group) group = samples->samples[k].system->group + 1;
+    return group;
+}
+
+mlff_status mlff_sample(mlff_teacher *teacher, const mlff_samples *seeds, const mlff_sample_options *given, mlff_samples *samples)
+{
+    mlff_status status = MLFF_OK;
+    sampling s = {.teacher = teacher, .options = mlff_sample_options_default(), .start_ns = base_clock_ns()};
+
+    MLFF_TRY(base_take_options(__func__, "mlff_sample_options", given, sizeof s.options, &s.options));
+    MLFF_TRY(check_options(&s));
+    if (seeds->n == 0) MLFF_FAIL(MLFF_ERR_USAGE, "sampling needs at least one seed structure");
+    MLFF_TRY(mlff_samples_create(&s.seeds));
+    MLFF_TRY(mlff_samples_create(&s.candidates));
+    s.next_group = free_group(samples);
+    s.progress.n_total = (int64_t)ceil((double)s.options.n_samples * s.options.oversample);
+    MLFF_TRY(relax_seeds(&s, seeds));
+    for (size_t k = 0; k < s.seeds->n; k++) {
+        mlff_system *seed = s.seeds->samples[k].system;
+        base_free(seed->velocities);
+        seed->velocities = NULL;
+        seed->group = s.next_group++;
+    }
+    if ((int64_t)s.seeds->n > s.options.n_samples) MLFF_TRY(mlff_samples_select(s.seeds, s.options.n_samples, NULL));
+    MLFF_TRY(make_candidates(&s));
+    MLFF_TRY(choose_candidates(&s, s.options.n_samples - (int64_t)s.seeds->n));
+    MLFF_TRY(move_samples(s.seeds, samples));
+    MLFF_TRY(move_samples(s.candidates, samples));
+done:
+    mlff_samples_destroy(s.seeds);
+    mlff_samples_destroy(s.candidates);
+    return status;
+}

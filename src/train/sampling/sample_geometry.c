@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// sample_geometry.c: distances as multiples of the sum of covalent radii (Cordero et al. 2008).
+#include "sample_geometry.h"
+
+#include <math.h>
+
+#include "atoms/covalent.h"
+
+#define BOND_LIMIT 1.25 // ethanol's bonds are 0.95 to 1.04 of the sum of radii, its closest other pair is 1.6
+
+// Calls `visit` for each pair closer than `limit` sums of radii, once in each direction.
+typedef void (*pair_visitor)(void *context, int i, int j, const int32_t *shift, double ratio, double radii);
+
+static mlff_status visit_pairs(const mlff_system *system, double limit, pair_visitor visit, void *context)
+{
+    mlff_status status = MLFF_OK;
+    mlff_neighbors *neighbors = NULL;
+    mlff_pairs pairs;
+    mlff_batch batch;
+    int32_t first_atom[2];
+    const double *vectors;
+    const int32_t none[3] = {0};
+    double largest = 0;
+
+    for (int i = 0; i < system->n_atoms; i++) largest = fmax(largest, covalent_radius(system->species[i]));
+    MLFF_TRY(mlff_neighbors_create(2 * limit * largest, 0, &neighbors));
+    mlff_batch_from_system(system, first_atom, &batch);
+    MLFF_TRY(mlff_neighbors_update(neighbors, &batch));
+    mlff_neighbors_get(neighbors, &pairs, &vectors, NULL);
+    for (int i = 0; i < system->n_atoms; i++)
+        for (int32_t p = pairs.first[i]; p < pairs.first[i + 1]; p++) {
+            const int j = pairs.neighbor[p];
+            const double *r = vectors + 3 * (size_t)p;
+            const double radii = covalent_radius(system->species[i]) + covalent_radius(system->species[j]);
+            const double ratio = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]) / radii;
+            if (ratio < limit) visit(context, i, j, pairs.shift ? pairs.shift + 3 * (size_t)p : none, ratio, radii);
+        }
+done:
+    mlff_neighbors_destroy(neighbors);
+    return status;
+}
+
+static void take_closest(void *context, int i, int j, const int32_t *shift, double ratio, double radii)
+{
+    double *closest = context;
+    (void)i, (void)j, (void)shift, (void)radii;
+    *closest = fmin(*closest, ratio);
+}
+
+mlff_status sample_closest(const mlff_system *system, double *ratio_out)
+{
+    double closest = 1e9;
+    const mlff_status status = visit_pairs(system, 1.0, take_closest, &closest);
+    if (status != MLFF_OK && status != MLFF_ERR_VALUE) return status;
+    *ratio_out = status == MLFF_ERR_VALUE ? 0 : closest; // two atoms on one point, or far away
+    return MLFF_OK;
+}
+
+typedef struct bond_search {
+    sample_bonds *bonds;
+    mlff_status status;
+} bond_search;
+
+static void take_bond(void *context, int i, int j, const int32_t *shift, double ratio, double radii)
+{
+    bond_search *search = context;
+    sample_bonds *bonds = search->bonds;
+    (void)ratio;
+    if (j < i || search->status != MLFF_OK) return; // once; an atom's own images come twice, which does no harm
+    search->status = base_grow(&bonds->bonds, &bonds->capacity, bonds->n + 1, sizeof *bonds->bonds, "bonds");
+    if (search->status != MLFF_OK) return;
+    bonds->bonds[bonds->n++] = (sample_bond){.first = i, .second = j, .shift = {shift[0], shift[1], shift[2]}, .radii = radii};
+}
+
+mlff_status sample_bonds_find(const mlff_system *system, sample_bonds *bonds)
+{
+    bond_search search = {bonds, MLFF_OK};
+    bonds->n = 0;
+    const mlff_status status = visit_pairs(system, BOND_LIMIT, take_bond, &search);
+    return status != MLFF_OK ? status : search.status;
+}
+
+double sample_bonds_longest(const sample_bonds *bonds, const mlff_system *system)
+{
+    double longest = 0;
+    for (size_t b = 0; b < bonds->n; b++) {
+        const sample_bond *bond = &bonds->bonds[b];
+        double square = 0;
+        for (int c = 0; c < 3; c++) {
+            double d =
+                system->positions[3 * (size_t)bond->second + (size_t)c] - system->positions[3 * (size_t)bond->first + (size_t)c];
+            for (int k = 0; k < 3; k++) d += bond->shift[k] * system->cell[3 * k + c];
+            square += d * d;
+        }
+        longest = fmax(longest, sqrt(square) / bond->radii);
+    }
+    return longest;
+}
+
+void sample_bonds_free(sample_bonds *bonds)
+{
+    base_free(bonds->bonds);
+    *bonds = (sample_bonds){0};
+}

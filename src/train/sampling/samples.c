@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+// samples.c: structures to be labelled: collected, read, written, and doubled into Hessian probes.
+#include "samples.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { STREAM_PROBE = 0x70726f62 };
+
+mlff_status mlff_samples_create(mlff_samples **samples_out)
+{
+    mlff_samples *samples = base_alloc(1, sizeof *samples, "samples");
+    if (!samples) return MLFF_ERR_MEMORY;
+    *samples_out = samples;
+    return MLFF_OK;
+}
+
+void samples_truncate(mlff_samples *samples, size_t n)
+{
+    while (samples->n > n) mlff_system_destroy(samples->samples[--samples->n].system);
+}
+
+void mlff_samples_destroy(mlff_samples *samples)
+{
+    if (!samples) return;
+    samples_truncate(samples, 0);
+    base_free(samples->samples);
+    base_free(samples);
+}
+
+mlff_status samples_take(mlff_samples *samples, mlff_system *system, const char *origin)
+{
+    sample added = {.system = system};
+    snprintf(added.origin, sizeof added.origin, "%s", origin ? origin : ""); // may be one of these samples', which move now
+    mlff_status status = base_grow(&samples->samples, &samples->capacity, samples->n + 1, sizeof *samples->samples, "samples");
+    if (status != MLFF_OK) {
+        mlff_system_destroy(system);
+        return status;
+    }
+    samples->samples[samples->n++] = added;
+    return MLFF_OK;
+}
+
+mlff_status mlff_samples_add(mlff_samples *samples, const mlff_system *system, const char *origin)
+{
+    mlff_system *copy;
+    mlff_status status = mlff_system_check(system, origin);
+    if (status == MLFF_OK) status = mlff_system_copy(system, &copy);
+    return status == MLFF_OK ? samples_take(samples, copy, origin) : status;
+}
+
+mlff_status mlff_samples_read(mlff_samples *samples, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    mlff_reader *reader = NULL;
+    mlff_system *system = NULL;
+    const size_t before = samples->n;
+    base_text name = {0};
+
+    MLFF_TRY(mlff_reader_open(path, &reader));
+    for (int64_t frame = 0;; frame++) {
+        MLFF_TRY(mlff_reader_next(reader, &system));
+        if (!system) break;
+        name.length = 0;
+        base_text_add(&name, "%s: frame %" PRId64, path, frame);
+        MLFF_TRY(name.status);
+        MLFF_TRY(mlff_system_check(system, name.text));
+        status = samples_take(samples, system, "file");
+        system = NULL;
+        MLFF_TRY(status);
+    }
+    if (samples->n == before) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
+done:
+    if (status != MLFF_OK) samples_truncate(samples, before);
+    base_text_free(&name);
+    mlff_system_destroy(system);
+    mlff_reader_destroy(reader);
+    return status;
+}
+
+mlff_status mlff_samples_write(const mlff_samples *samples, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    mlff_writer *writer = NULL;
+
+    MLFF_TRY(mlff_writer_open(path, 0, &writer));
+    for (size_t k = 0; k < samples->n; k++) MLFF_TRY(mlff_writer_write(writer, samples->samples[k].system, NULL));
+    status = mlff_writer_close(writer);
+    writer = NULL;
+done:
+    mlff_writer_destroy(writer);
+    return status;
+}
+
+int64_t mlff_samples_size(const mlff_samples *samples)
+{
+    return (int64_t)samples->n;
+}
+
+const mlff_system *mlff_samples_get(const mlff_samples *samples, int64_t index, const char **origin_out)
+{
+    if (index < 0 || index >= (int64_t)samples->n) return NULL;
+    if (origin_out) *origin_out = samples->samples[index].origin;
+    return samples->samples[index].system;
+}
+
+// The system displaced by `step` along a direction of length 1.
+static mlff_status displaced(const mlff_system *system, const double *direction, double step, mlff_system **system_out)
+{
+    mlff_system *copy;
+    mlff_status status = mlff_system_copy(system, &copy);
+    if (status != MLFF_OK) return status;
+    for (size_t k = 0; k < 3 * (size_t)system->n_atoms; k++) copy->positions[k] += step * direction[k];
+    *system_out = copy;
+    return MLFF_OK;
+}
+
+// A random direction without the translation, of which every probe is 0.
+static void random_direction(double *direction, int n_atoms, uint64_t seed, uint64_t stream)
+{
+    const size_t n = 3 * (size_t)n_atoms;
+    double mean[3] = {0}, square = 0;
+    for (size_t k = 0; k < n; k++) {
+        direction[k] = base_random_normal(seed, stream, k);
+        mean[k % 3] += direction[k] / n_atoms;
+    }
+    for (size_t k = 0; k < n; k++) {
+        if (n_atoms > 1) direction[k] -= mean[k % 3];
+        square += direction[k] * direction[k];
+    }
+    for (size_t k = 0; k < n; k++) direction[k] /= sqrt(square);
+}
+
+mlff_status mlff_samples_add_probes(mlff_samples *samples, int per_structure, double step_angstrom, uint64_t seed)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n_plain = samples->n;
+    double *direction = NULL;
+
+    if (per_structure < 0 || !(step_angstrom > 0 && step_angstrom < 0.5))
+        return mlff_fail(MLFF_ERR_USAGE, "%d probes of %g Å; give 0 or more, of a step above 0 and below 0.5 Å", per_structure,
+                         step_angstrom);
+    for (size_t s = 0; s < n_plain; s++) {
+        if (samples->samples[s].probe != SAMPLE_PLAIN) continue;
+        const mlff_system *system = samples->samples[s].system;
+        base_free(direction);
+        if (!(direction = base_alloc(3 * (size_t)system->n_atoms, sizeof *direction, "a direction"))) MLFF_TRY(MLFF_ERR_MEMORY);
+        for (int p = 0; p < per_structure; p++) {
+            random_direction(direction, system->n_atoms, seed,
+                             ((uint64_t)STREAM_PROBE << 32) + s * (size_t)per_structure + (size_t)p);
+            for (int side = 0; side < 2; side++) {
+                mlff_system *copy;
+                MLFF_TRY(displaced(system, direction, side ? -step_angstrom : step_angstrom, &copy));
+                MLFF_TRY(samples_take(samples, copy, samples->samples[s].origin));
+                samples->samples[samples->n - 1].probe = side ? SAMPLE_MINUS : SAMPLE_PLUS;
+                samples->samples[samples->n - 1].probe_step = step_angstrom;
+            }
+        }
+    }
+done:
+    if (status != MLFF_OK) samples_truncate(samples, n_plain);
+    base_free(direction);
+    return status;
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+// teacher.c: opens teachers by name, checks what goes in and what comes out; a caller's function as teacher.
+#include "teacher.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+mlff_teacher_options mlff_teacher_options_default(void)
+{
+    return (mlff_teacher_options){.struct_size = sizeof(mlff_teacher_options),
+                                  .device = {MLFF_CPU, 0},
+                                  .precision = MLFF_PRECISION_DEFAULT,
+                                  .deviations = 1,
+                                  .timeout_s = 120};
+}
+
+mlff_status teacher_allocate(const teacher_kind *kind, const mlff_teacher_options *options, mlff_teacher **teacher_out)
+{
+    mlff_teacher *teacher = base_alloc(1, sizeof *teacher, "a teacher");
+    if (!teacher) return MLFF_ERR_MEMORY;
+    teacher->kind = kind;
+    teacher->options = *options;
+    teacher->n_members = teacher->n_parallel = 1;
+    pthread_mutex_init(&teacher->lock, NULL);
+    *teacher_out = teacher;
+    return MLFF_OK;
+}
+
+mlff_status mlff_teacher_open(const char *name, const mlff_teacher_options *given, mlff_teacher **teacher_out)
+{
+    mlff_teacher_options options = mlff_teacher_options_default();
+    mlff_status status = base_take_options(__func__, "mlff_teacher_options", given, sizeof options, &options);
+    if (status != MLFF_OK) return status;
+    if (!name || !name[0]) return mlff_fail(MLFF_ERR_USAGE, "no teacher was named; give a model file or xtb:gfn2");
+    if (!(options.timeout_s > 0)) return mlff_fail(MLFF_ERR_USAGE, "a timeout of %g s; it must be above 0", options.timeout_s);
+    if (strncmp(name, "xtb:", 4) == 0) return teacher_xtb_open(name + 4, &options, teacher_out);
+    if (strncmp(name, "kim:", 4) == 0)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: KIM models teach through Python: label_with_calculator(KIM(\"%s\"), frames)",
+                         name, name + 4);
+    return teacher_model_open(name, &options, teacher_out);
+}
+
+void mlff_teacher_destroy(mlff_teacher *teacher)
+{
+    if (!teacher) return;
+    if (teacher->kind->destroy) teacher->kind->destroy(teacher);
+    pthread_mutex_destroy(&teacher->lock);
+    base_free(teacher);
+}
+
+void mlff_teacher_info_get(const mlff_teacher *teacher, mlff_teacher_info *info_out)
+{
+    *info_out = (mlff_teacher_info){.name = teacher->name,
+                                    .description = teacher->description,
+                                    .hash = teacher->hash,
+                                    .n_elements = teacher->n_elements,
+                                    .elements = teacher->elements,
+                                    .n_members = teacher->n_members,
+                                    .has_stress = teacher->has_stress,
+                                    .has_atom_energies = teacher->has_atom_energies};
+}
+
+// ---- checks
+
+static bool knows(const mlff_teacher *teacher, int z)
+{
+    for (int k = 0; k < teacher->n_elements; k++)
+        if (teacher->elements[k] == z) return true;
+    return teacher->n_elements == 0;
+}
+
+mlff_status mlff_teacher_check(const mlff_teacher *teacher, const mlff_system *system, const char *name)
+{
+    const char *colon = name ? ": " : "";
+    mlff_status status = mlff_system_check(system, name);
+    if (status != MLFF_OK) return status;
+    if (!name) name = "";
+    if (isfinite(system->charge) && system->charge != 0)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s%sa charge of %g e; students know neutral systems only, leave the structure out", name, colon,
+                         system->charge);
+    for (int i = 0; i < system->n_atoms; i++)
+        if (!knows(teacher, system->species[i]))
+            return mlff_fail(MLFF_ERR_ELEMENT,
+                             "%s%sthe teacher %s does not know %s (atom %d); take another teacher or leave it out", name, colon,
+                             teacher->name, mlff_element_symbol(system->species[i]), i);
+    return teacher->kind->check ? teacher->kind->check(teacher, system, name) : MLFF_OK;
+}
+
+void teacher_label_fail(mlff_label *label, mlff_status status)
+{
+    const mlff_label failed = {.status = status, .energy = NAN, .stress = {NAN}, .energy_deviation = NAN, .force_deviation = NAN};
+    mlff_label_clear(label);
+    *label = failed;
+    snprintf(label->problem, sizeof label->problem, "%s", mlff_last_error());
+}
+
+void mlff_label_clear(mlff_label *label)
+{
+    base_free(label->forces);
+    base_free(label->atom_energies);
+    label->forces = label->atom_energies = NULL;
+}
+
+mlff_status teacher_label_allocate(mlff_label *label, int n_atoms, bool atom_energies)
+{
+    label->forces = base_alloc(3 * (size_t)n_atoms, sizeof(double), "forces");
+    if (atom_energies) label->atom_energies = base_alloc((size_t)n_atoms, sizeof(double), "atom energies");
+    return label->forces && (label->atom_energies || !atom_energies) ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
+// A result that is not finite is a failure of its structure.
+static void check_label(const mlff_teacher *teacher, const mlff_system *system, mlff_label *label)
+{
+    bool finite = isfinite(label->energy);
+    for (size_t k = 0; finite && k < 3 * (size_t)system->n_atoms; k++) finite = isfinite(label->forces[k]);
+    if (finite) return;
+    mlff_fail(MLFF_ERR_VALUE, "%s gave an energy or a force that is not finite", teacher->name);
+    teacher_label_fail(label, MLFF_ERR_VALUE);
+}
+
+// ---- computing
+
+// Labels of the structures that pass the check, in the places of all.
+static mlff_status compute_checked(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_system **good = base_alloc((size_t)n, sizeof *good, "structures");
+    mlff_label *good_labels = base_alloc((size_t)n, sizeof *good_labels, "labels");
+    int n_good = 0;
+
+    if (!good || !good_labels) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (int k = 0; k < n; k++) {
+        const mlff_status checked = mlff_teacher_check(teacher, systems[k], NULL);
+        if (checked == MLFF_OK) {
+            good_labels[n_good] = labels[k];
+            good[n_good++] = systems[k];
+        } else {
+            teacher_label_fail(&labels[k], checked);
+        }
+    }
+    if (n_good > 0) status = teacher->kind->compute(teacher, good, n_good, good_labels);
+    for (int k = 0, g = 0; k < n && g < n_good; k++)
+        if (labels[k].status == MLFF_OK) labels[k] = good_labels[g++];
+done:
+    base_free(good);
+    base_free(good_labels);
+    return status;
+}
+
+mlff_status mlff_teacher_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
+{
+    mlff_status status;
+
+    if (n < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_teacher_compute: %d structures", n);
+    for (int k = 0; k < n; k++)
+        labels[k] = (mlff_label){.energy = NAN, .stress = {NAN}, .energy_deviation = NAN, .force_deviation = NAN};
+    if (!teacher->kind->concurrent) pthread_mutex_lock(&teacher->lock);
+    status = compute_checked(teacher, systems, n, labels);
+    if (!teacher->kind->concurrent) pthread_mutex_unlock(&teacher->lock);
+    for (int k = 0; k < n; k++) {
+        if (status != MLFF_OK)
+            mlff_label_clear(&labels[k]);
+        else if (labels[k].status == MLFF_OK)
+            check_label(teacher, systems[k], &labels[k]);
+    }
+    return status;
+}
+
+// ---- a caller's function
+
+typedef struct function_state {
+    mlff_force_function function;
+    void *context;
+} function_state;
+
+static mlff_status function_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
+{
+    const function_state *state = teacher->state;
+    for (int k = 0; k < n; k++) {
+        mlff_status status = teacher_label_allocate(&labels[k], systems[k]->n_atoms, false);
+        if (status != MLFF_OK) return status;
+        status = state->function(state->context, systems[k], &labels[k].energy, labels[k].forces);
+        if (status == MLFF_ERR_INTERRUPTED) return status;
+        if (status != MLFF_OK) teacher_label_fail(&labels[k], status);
+    }
+    return MLFF_OK;
+}
+
+static void function_destroy(mlff_teacher *teacher)
+{
+    base_free(teacher->state);
+}
+
+mlff_status mlff_teacher_create(const char *name, mlff_force_function function, void *context, mlff_teacher **teacher_out)
+{
+    static const teacher_kind kind = {.compute = function_compute, .destroy = function_destroy};
+    const mlff_teacher_options options = mlff_teacher_options_default();
+    mlff_teacher *teacher;
+    unsigned char digest[SHA256_BYTES];
+
+    if (!name || !name[0] || !function) return mlff_fail(MLFF_ERR_USAGE, "a teacher needs a name and a function");
+    function_state *state = base_alloc(1, sizeof *state, "a teacher");
+    if (!state) return MLFF_ERR_MEMORY;
+    mlff_status status = teacher_allocate(&kind, &options, &teacher);
+    if (status != MLFF_OK) {
+        base_free(state);
+        return status;
+    }
+    *state = (function_state){function, context};
+    teacher->state = state;
+    snprintf(teacher->name, sizeof teacher->name, "%s", name);
+    snprintf(teacher->description, sizeof teacher->description, "%s, a function of the caller", name);
+    sha256_of(name, strlen(name), digest);
+    sha256_text(digest, teacher->hash);
+    *teacher_out = teacher;
+    return MLFF_OK;
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+// teacher_model.c: a model file as teacher: structures go through the evaluator in batches.
+#include <math.h>
+#include <string.h>
+
+#include "model/model.h"
+#include "teacher.h"
+
+// Atoms of one call of the evaluator: enough to fill a processor, little enough that an error costs few repeats.
+enum { BATCH_ATOMS_CPU = 2048, BATCH_ATOMS_GPU = 32768 };
+
+typedef struct model_state {
+    mlff_model *model;
+    mlff_evaluator *evaluator;
+    int batch_atoms;
+} model_state;
+
+// One call's arrays, of n_systems structures with n_atoms atoms in all.
+typedef struct call {
+    mlff_batch batch;
+    int32_t *first_atom, *species;
+    double *positions, *cells;
+    unsigned char *periodic;
+    double *energies, *forces, *stresses, *atom_energies, *energy_deviations, *force_deviations;
+} call;
+
+static void call_free(call *c)
+{
+    void *arrays[] = {c->first_atom,    c->species,           c->positions,       c->cells,
+                      c->periodic,      c->energies,          c->forces,          c->stresses,
+                      c->atom_energies, c->energy_deviations, c->force_deviations};
+    for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
+}
+
+static mlff_status call_allocate(call *c, size_t n_systems, size_t n_atoms)
+{
+    *c = (call){.first_atom = base_alloc(n_systems + 1, sizeof(int32_t), "a batch"),
+                .species = base_alloc(n_atoms, sizeof(int32_t), "a batch"),
+                .positions = base_alloc(3 * n_atoms, sizeof(double), "a batch"),
+                .cells = base_alloc(9 * n_systems, sizeof(double), "a batch"),
+                .periodic = base_alloc(3 * n_systems, 1, "a batch"),
+                .energies = base_alloc(n_systems, sizeof(double), "energies"),
+                .forces = base_alloc(3 * n_atoms, sizeof(double), "forces"),
+                .stresses = base_alloc(6 * n_systems, sizeof(double), "stresses"),
+                .atom_energies = base_alloc(n_atoms, sizeof(double), "atom energies"),
+                .energy_deviations = base_alloc(n_systems, sizeof(double), "deviations"),
+                .force_deviations = base_alloc(3 * n_atoms, sizeof(double), "deviations")};
+    const bool complete = c->first_atom && c->species && c->positions && c->cells && c->periodic && c->energies && c->forces &&
+                          c->stresses && c->atom_energies && c->energy_deviations && c->force_deviations;
+    return complete ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
+static void call_fill(call *c, const mlff_system *const *systems, int n)
+{
+    for (int s = 0; s < n; s++) {
+        const mlff_system *system = systems[s];
+        const size_t first = (size_t)c->first_atom[s], n_atoms = (size_t)system->n_atoms;
+        c->first_atom[s + 1] = (int32_t)(first + n_atoms);
+        for (size_t i = 0; i < n_atoms; i++) c->species[first + i] = system->species[i];
+        memcpy(c->positions + 3 * first, system->positions, 3 * n_atoms * sizeof(double));
+        memcpy(c->cells + 9 * (size_t)s, system->cell, sizeof system->cell);
+        memcpy(c->periodic + 3 * (size_t)s, system->periodic, 3);
+    }
+    c->batch = (mlff_batch){.n_systems = n,
+                            .first_atom = c->first_atom,
+                            .species = c->species,
+                            .positions = c->positions,
+                            .cells = c->cells,
+                            .periodic = c->periodic};
+}
+
+// The largest over atoms of sqrt(Σ_c σ_c²).
+static double largest_deviation(const double *deviations, int n_atoms)
+{
+    double largest = 0;
+    for (int i = 0; i < n_atoms; i++) {
+        const double *d = deviations + 3 * (size_t)i;
+        largest = fmax(largest, d[0] * d[0] + d[1] * d[1] + d[2] * d[2]);
+    }
+    return sqrt(largest);
+}
+
+static mlff_status take_label(const mlff_teacher *teacher, const call *c, int s, const mlff_system *system, mlff_label *label)
+{
+    const size_t first = (size_t)c->first_atom[s], n_atoms = (size_t)system->n_atoms;
+    const bool bulk = system->periodic[0] && system->periodic[1] && system->periodic[2];
+    mlff_status status = teacher_label_allocate(label, system->n_atoms, teacher->has_atom_energies);
+    if (status != MLFF_OK) return status;
+    label->energy = c->energies[s];
+    memcpy(label->forces, c->forces + 3 * first, 3 * n_atoms * sizeof(double));
+    if (label->atom_energies) memcpy(label->atom_energies, c->atom_energies + first, n_atoms * sizeof(double));
+    if (teacher->has_stress && bulk) memcpy(label->stress, c->stresses + 6 * (size_t)s, sizeof label->stress);
+    if (teacher->n_members > 1 && teacher->options.deviations) {
+        label->energy_deviation = c->energy_deviations[s];
+        label->force_deviation = largest_deviation(c->force_deviations + 3 * first, system->n_atoms);
+    }
+    return MLFF_OK;
+}
+
+static mlff_status compute_batch(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
+{
+    mlff_status status = MLFF_OK;
+    model_state *state = teacher->state;
+    call c = {0};
+    size_t n_atoms = 0;
+    const bool deviations = teacher->n_members > 1 && teacher->options.deviations;
+    bool any_cell = false;
+
+    for (int s = 0; s < n; s++) {
+        n_atoms += (size_t)systems[s]->n_atoms;
+        any_cell = any_cell || systems[s]->periodic[0];
+    }
+    MLFF_TRY(call_allocate(&c, (size_t)n, n_atoms));
+    call_fill(&c, systems, n);
+    const mlff_results results = {.energies = c.energies,
+                                  .forces = c.forces,
+                                  .stresses = teacher->has_stress && any_cell ? c.stresses : NULL,
+                                  .atom_energies = teacher->has_atom_energies ? c.atom_energies : NULL,
+                                  .energy_deviations = deviations ? c.energy_deviations : NULL,
+                                  .force_deviations = deviations ? c.force_deviations : NULL};
+    status = mlff_evaluator_compute(state->evaluator, &c.batch, &results);
+    if (status == MLFF_ERR_VALUE && n > 1) { // one of them is bad: each by itself
+        status = MLFF_OK;
+        for (int s = 0; s < n && status == MLFF_OK; s++) status = compute_batch(teacher, systems + s, 1, labels + s);
+        goto done;
+    }
+    if (status == MLFF_ERR_VALUE) {
+        teacher_label_fail(labels, status);
+        status = MLFF_OK;
+        goto done;
+    }
+    MLFF_TRY(status);
+    for (int s = 0; s < n; s++) MLFF_TRY(take_label(teacher, &c, s, systems[s], &labels[s]));
+done:
+    call_free(&c);
+    return status;
+}
+
+static mlff_status model_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
+{
+    const model_state *state = teacher->state;
+    for (int begin = 0, end; begin < n; begin = end) {
+        int n_atoms = systems[begin]->n_atoms;
+        for (end = begin + 1; end < n && n_atoms + systems[end]->n_atoms <= state->batch_atoms; end++)
+            n_atoms += systems[end]->n_atoms;
+        const mlff_status status = compute_batch(teacher, systems + begin, end - begin, labels + begin);
+        if (status != MLFF_OK) return status;
+    }
+    return MLFF_OK;
+}
+
+static void model_state_free(model_state *state)
+{
+    if (!state) return;
+    mlff_evaluator_destroy(state->evaluator);
+    mlff_model_destroy(state->model);
+    base_free(state);
+}
+
+static void model_destroy(mlff_teacher *teacher)
+{
+    model_state_free(teacher->state);
+}
+
+static const teacher_kind model_kind = {.compute = model_compute, .destroy = model_destroy};
+
+// A teacher around state->model, which it takes only on success.
+static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_options *options, model_state *state,
+                                mlff_teacher **teacher_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_teacher *teacher = NULL;
+    mlff_model_info info;
+    mlff_evaluator_options evaluator = mlff_evaluator_options_default();
+
+    mlff_model_info_get(model, &info);
+    evaluator.device = options->device;
+    evaluator.precision = options->precision;
+    evaluator.n_threads = options->n_threads;
+    evaluator.skin_angstrom = 0; // structures come in any order
+    MLFF_TRY(mlff_evaluator_create(model, &evaluator, &state->evaluator));
+    state->batch_atoms = options->device.kind == MLFF_CUDA ? BATCH_ATOMS_GPU : BATCH_ATOMS_CPU;
+    MLFF_TRY(teacher_allocate(&model_kind, options, &teacher));
+    snprintf(teacher->name, sizeof teacher->name, "%.200s", info.name);
+    snprintf(teacher->description, sizeof teacher->description, "%s", info.description);
+    teacher->n_members = info.n_members > 0 ? info.n_members : 1;
+    teacher->has_atom_energies = info.has_atom_energies;
+    teacher->has_stress = true;
+    teacher->n_elements = info.n_elements;
+    if (info.n_elements > 0) memcpy(teacher->elements, info.elements, (size_t)info.n_elements);
+    teacher->state = state;
+    *teacher_out = teacher;
+done:
+    return status;
+}
+
+mlff_status teacher_model_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out)
+{
+    mlff_status status = MLFF_OK;
+    char *path = NULL, hash[SHA256_TEXT_BYTES];
+    mlff_model_info info;
+    model_state *state = base_alloc(1, sizeof *state, "a teacher");
+
+    if (!state) return MLFF_ERR_MEMORY;
+    MLFF_TRY(mlff_model_load(name, &state->model));
+    MLFF_TRY(model_path_find(name, &path));
+    MLFF_TRY(sha256_file(path, hash));
+    MLFF_TRY(make_teacher(state->model, options, state, teacher_out));
+    state = NULL;
+    memcpy((*teacher_out)->hash, hash, sizeof hash);
+    mlff_model_info_get(((model_state *)(*teacher_out)->state)->model, &info);
+    if (!info.trained) base_warn("the teacher %s is untrained: its labels mean nothing", info.name);
+done:
+    base_free(path);
+    model_state_free(state);
+    return status;
+}
+
+// Of a model that may be in no file: its tensors.
+static void hash_model(const mlff_model *model, char text[SHA256_TEXT_BYTES])
+{
+    sha256 hash;
+    unsigned char digest[SHA256_BYTES];
+    sha256_begin(&hash);
+    for (size_t k = 0; k < model->file.n_tensors; k++) {
+        const model_tensor *tensor = &model->file.tensors[k];
+        sha256_add(&hash, tensor->name, strlen(tensor->name) + 1);
+        sha256_add(&hash, tensor->data, (size_t)tensor->n_elements * (tensor->is_double ? sizeof(double) : sizeof(float)));
+    }
+    sha256_end(&hash, digest);
+    sha256_text(digest, text);
+}
+
+mlff_status mlff_teacher_create_model(const mlff_model *model, const mlff_teacher_options *given, mlff_teacher **teacher_out)
+{
+    mlff_teacher_options options = mlff_teacher_options_default();
+    mlff_status status = base_take_options(__func__, "mlff_teacher_options", given, sizeof options, &options);
+    if (status != MLFF_OK) return status;
+    model_state *state = base_alloc(1, sizeof *state, "a teacher");
+    if (!state) return MLFF_ERR_MEMORY;
+    status = make_teacher(model, &options, state, teacher_out);
+    if (status == MLFF_OK)
+        hash_model(model, (*teacher_out)->hash);
+    else
+        model_state_free(state);
+    return status;
+}
