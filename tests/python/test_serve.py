@@ -138,10 +138,10 @@ class Serve(unittest.TestCase):
 
     def test_nonsense(self):
         for name, words, pattern in (
-            ("word", b"HELLO       ", "no word of the i-PI protocol"),
+            ("word", b"HELLO       ", "not a message of the i-PI protocol"),
             ("early", b"GETFORCE    ", "before it has sent positions"),
             ("init", b"INIT        " + struct.pack("<ii", 0, -5), "announces -5 bytes"),
-            ("atoms", self.positions(4, [0.0] * 12), "sends 4 atoms.*has 3"),
+            ("atoms", self.positions(4, [0.0] * 12), "sent 4 atoms.*has 3"),
             ("nan", self.positions(3, [float("nan")] * 9), "atom 0 is not finite"),
             ("overlap", self.positions(3, [0.0] * 9), "atom"),
             ("cut", b"POSDATA     " + b"\0" * 30, "in the middle of a message"),
@@ -167,6 +167,26 @@ class Serve(unittest.TestCase):
             connection.sendall(b"STATUS      ")
             connection.recv(12)
             client.send_signal(signal.SIGINT)
+            self.ended(client, 130, "interrupted")
+
+    def test_signal_while_the_server_does_not_read(self):
+        with self.server("full") as (client, connection):
+            connection.sendall(b"STATUS      " * 5000)  # more answers than a socket's buffer holds
+            time.sleep(1)  # until the client waits for room
+            client.send_signal(signal.SIGTERM)
+            self.ended(client, 130, "interrupted while the server did not read")
+
+    def test_signal_while_connecting(self):
+        listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+        with contextlib.closing(listener), contextlib.ExitStack() as stack:
+            port = listener.getsockname()[1]
+            for _ in range(4):  # a full queue leaves further connections without an answer
+                filler = stack.enter_context(contextlib.closing(socket.socket()))
+                filler.setblocking(False)
+                filler.connect_ex(("127.0.0.1", port))
+            client = serve("connecting", molecule("H2O"), "--host", "127.0.0.1", "--port", str(port), "--wait", "60")
+            time.sleep(1)
+            client.send_signal(signal.SIGTERM)
             self.ended(client, 130, "interrupted")
 
 

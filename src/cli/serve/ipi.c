@@ -25,9 +25,16 @@
 #include "base/base.h"
 #include "cli/support/cli.h"
 
-enum { MESSAGE = 12, MAX_INIT = 1 << 20 };
+enum { MESSAGE = 12, MAX_INIT = 1 << 20, WAIT_MS = 200 };
 
 // ---- connecting ----------------------------------------------------------------------------------
+
+static int close_failed(int socket, int error)
+{
+    close(socket);
+    errno = error;
+    return -1;
+}
 
 static int connect_unix(const char *name)
 {
@@ -37,28 +44,43 @@ static int connect_unix(const char *name)
         errno = ENAMETOOLONG;
         return -1;
     }
-    int found = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (found >= 0 && connect(found, (struct sockaddr *)&address, sizeof address) != 0) {
-        int error = errno;
-        close(found);
-        errno = error;
-        return -1;
-    }
+    int found = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (found >= 0 && connect(found, (struct sockaddr *)&address, sizeof address) != 0) return close_failed(found, errno);
     return found;
 }
 
-static int connect_tcp(const struct addrinfo *hosts)
+// Waits until `events` may happen. Polling ends every WAIT_MS, for a signal that came just before the call.
+static bool wait_for(int socket, short events)
+{
+    struct pollfd waited = {.fd = socket, .events = events};
+    return poll(&waited, 1, WAIT_MS) > 0;
+}
+
+// Connects a nonblocking socket before `deadline_ns`; a connection in progress is waited for here, so that a signal ends it.
+static int finish_connect(int socket, const struct addrinfo *host, int64_t deadline_ns)
+{
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (connect(socket, host->ai_addr, host->ai_addrlen) == 0) return 0;
+    if (errno != EINPROGRESS) return errno;
+    while (!wait_for(socket, POLLOUT)) {
+        if (cli_interrupted()) return EINTR;
+        if (mlff_clock_ns() >= deadline_ns) return ETIMEDOUT;
+    }
+    return getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+static int connect_tcp(const struct addrinfo *hosts, int64_t deadline_ns)
 {
     for (const struct addrinfo *host = hosts; host; host = host->ai_next) {
-        int on = 1, found = socket(host->ai_family, host->ai_socktype | SOCK_CLOEXEC, host->ai_protocol);
+        int on = 1, found = socket(host->ai_family, host->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, host->ai_protocol);
         if (found < 0) continue;
-        if (connect(found, host->ai_addr, host->ai_addrlen) == 0) {
+        int error = finish_connect(found, host, deadline_ns);
+        if (error == 0) {
             setsockopt(found, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
             return found;
         }
-        int error = errno;
-        close(found);
-        errno = error;
+        close_failed(found, error);
     }
     return -1;
 }
@@ -69,7 +91,7 @@ mlff_status ipi_connect(const ipi_address *address, int *socket_out)
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *hosts = NULL;
     char port[16], name[300];
     int found = -1;
-    int64_t begun = mlff_clock_ns();
+    const int64_t deadline_ns = mlff_clock_ns() + (int64_t)(address->wait_s * 1e9);
 
     snprintf(port, sizeof port, "%d", address->port);
     if (address->unix_name)
@@ -81,11 +103,11 @@ mlff_status ipi_connect(const ipi_address *address, int *socket_out)
         if (problem) return mlff_fail(MLFF_ERR_IO, "%s: %s", name, gai_strerror(problem));
     }
     while (true) {
-        found = address->unix_name ? connect_unix(address->unix_name) : connect_tcp(hosts);
+        found = address->unix_name ? connect_unix(address->unix_name) : connect_tcp(hosts, deadline_ns);
         if (found >= 0) break;
-        bool may_come = errno == ENOENT || errno == ECONNREFUSED || errno == EINTR;
+        bool may_come = errno == ENOENT || errno == ECONNREFUSED || errno == EINTR || errno == EAGAIN; // EAGAIN: a full queue
         if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted while waiting for a server at %s", name);
-        if (!may_come || (double)(mlff_clock_ns() - begun) * 1e-9 >= address->wait_s)
+        if (!may_come || mlff_clock_ns() >= deadline_ns)
             MLFF_FAIL(MLFF_ERR_IO,
                       "%s: %s; start the server first (i-PI, or ASE's SocketIOCalculator), or give it time with --wait", name,
                       strerror(errno));
@@ -110,13 +132,11 @@ static mlff_status receive(int socket, void *data, size_t bytes, bool *closed)
         int on = 1;
         (void)setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
 #endif
-        // A read would go on after Ctrl-C; poll does not, and looks up now and then for one that came just before it.
-        struct pollfd waited = {.fd = socket, .events = POLLIN};
-        int events = poll(&waited, 1, 200);
+        bool ready = wait_for(socket, POLLIN);
         if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
-        if (events == 0 || (events < 0 && errno == EINTR)) continue;
+        if (!ready) continue;
         ssize_t got = recv(socket, at + had, bytes - had, 0);
-        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (got < 0) return mlff_fail(MLFF_ERR_IO, "reading from the server: %s", strerror(errno));
         if (got == 0) {
             if (closed && had == 0) {
@@ -134,9 +154,15 @@ static mlff_status transmit(int socket, const void *data, size_t bytes)
 {
     const char *at = data;
     while (bytes > 0) {
-        ssize_t sent = send(socket, at, bytes, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR && !cli_interrupted()) continue;
-        if (sent < 0) return mlff_fail(MLFF_ERR_IO, "writing to the server: %s", strerror(errno));
+        // Sent at once if there is room: only a server that does not read costs a poll.
+        ssize_t sent = send(socket, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno != EINTR && errno != EAGAIN)
+            return mlff_fail(MLFF_ERR_IO, "writing to the server: %s", strerror(errno));
+        if (sent < 0) {
+            if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted while the server did not read");
+            (void)wait_for(socket, POLLOUT);
+            continue;
+        }
         at += sent;
         bytes -= (size_t)sent;
     }
@@ -171,9 +197,8 @@ static mlff_status on_init(session *s)
     char byte;
     MLFF_TRY(receive(s->socket, &bead, sizeof bead, NULL));
     MLFF_TRY(receive(s->socket, &n, sizeof n, NULL));
-    if (n < 0 || n > MAX_INIT)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "the server announces %d bytes of INIT; 0 to %d are meant", n, MAX_INIT);
-    for (int i = 0; i < n; i++) MLFF_TRY(receive(s->socket, &byte, 1, NULL)); // nothing of it concerns us
+    if (n < 0 || n > MAX_INIT) MLFF_FAIL(MLFF_ERR_FORMAT, "the server announces %d bytes of INIT, expected 0 to %d", n, MAX_INIT);
+    for (int i = 0; i < n; i++) MLFF_TRY(receive(s->socket, &byte, 1, NULL)); // not used
     s->ready = true;
 done:
     return status;
@@ -190,11 +215,10 @@ static mlff_status on_positions(session *s)
     MLFF_TRY(receive(s->socket, inverse, sizeof inverse, NULL));
     MLFF_TRY(receive(s->socket, &n_atoms, sizeof n_atoms, NULL));
     if (n_atoms != system->n_atoms)
-        MLFF_FAIL(MLFF_ERR_FORMAT, "the server sends %d atoms, and the file that says which ones they are has %d", n_atoms,
-                  system->n_atoms);
+        MLFF_FAIL(MLFF_ERR_FORMAT, "the server sent %d atoms, the input file has %d", n_atoms, system->n_atoms);
     MLFF_TRY(receive(s->socket, system->positions, 3 * (size_t)n_atoms * sizeof(double), NULL));
     for (size_t k = 0; k < 3 * (size_t)n_atoms; k++) system->positions[k] *= BASE_BOHR_ANGSTROM;
-    if (system->periodic[0] || system->periodic[1] || system->periodic[2]) // a molecule's box means nothing
+    if (system->periodic[0] || system->periodic[1] || system->periodic[2]) // the box of a molecule is not used
         for (int a = 0; a < 3; a++)
             for (int b = 0; b < 3; b++) system->cell[3 * a + b] = cell[3 * b + a] * BASE_BOHR_ANGSTROM;
 
@@ -250,7 +274,7 @@ static mlff_status converse(session *s)
         else if (memcmp(message, "GETFORCE    ", MESSAGE) == 0)
             MLFF_TRY(on_getforce(s));
         else
-            MLFF_FAIL(MLFF_ERR_FORMAT, "the server says '%.12s', which is no word of the i-PI protocol", message);
+            MLFF_FAIL(MLFF_ERR_FORMAT, "the server sent '%.12s', which is not a message of the i-PI protocol", message);
     }
 done:
     return status;
