@@ -887,6 +887,12 @@ test_full_disk() {
         says 'standard output.*No space' err
         is "$(wc -l <err)" 1 "lines on stderr of mlff $arguments"
     done
+    # A verdict (exit status 3 or 4) that was not written is a failure.
+    run 0 profile model.safetensors water.xyz --n-steps 20 -o a.json
+    run 0 profile model.safetensors water.xyz --n-steps 20 -o b.json
+    "$mlff" compare a.json b.json >/dev/full 2>err </dev/null
+    is $? 1 "exit status of mlff compare with a full standard output"
+    says 'standard output.*No space' err
 }
 
 test_unreadable() {

@@ -96,7 +96,9 @@ int cli_output_end(int exit_status)
         failed = true;
         if (putchar('\n') != EOF) fflush(stdout);
     }
-    if (!failed || exit_status != CLI_GOOD) return exit_status;
+    // 3 and 4 are verdicts: they do not count if their text was not written.
+    const bool had_failed = exit_status == CLI_FAILED || exit_status == CLI_USAGE || exit_status == CLI_INTERRUPTED;
+    if (!failed || had_failed) return exit_status;
     cli_say("standard output: %s", errno ? strerror(errno) : "cannot be written");
     return CLI_FAILED;
 }
