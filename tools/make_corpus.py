@@ -282,6 +282,10 @@ def schnetpack_seeds():
     save_model("bad-layers", n_layers=3)
     save_model("bad-radial", n_rbf=1000)
 
+    # os.system("false") is called and its result popped: nothing refers to it.
+    data, storages = dumps(Model().make())
+    save("schnetpack", "bad-popped", archive(data[:2] + b"cos\nsystem\nX\x05\0\0\0false\x85R0" + data[2:], storages))
+
     def itself(model):
         model._modules["representation"]._modules["interactions"] = model
     save_model("bad-itself", change=itself)

@@ -56,6 +56,7 @@ static void wrong_files_are_refused_by_name(void **state)
         {"bad-features-negative", "n_features is \"-4\""},
         {"bad-layers", "n_interactions is 3, yet it holds 2"},
         {"bad-radial", "n_radial is \"1000\""},
+        {"bad-popped", "its pickle names os.system"},
         {"bad-itself", "representation.interactions is schnetpack.model.base.NeuralNetworkPotential"},
         {"bad-state-dict", "bare state_dict"},
         {"bad-checkpoint", "training checkpoint"},

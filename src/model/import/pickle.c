@@ -38,6 +38,8 @@ struct pickle {
     size_t n_stack, stack_capacity, n_memo, memo_capacity;
     uint32_t *marks;
     size_t n_marks, mark_capacity;
+    pickle_value **globals; // every one named, also where the stack no longer holds it
+    size_t n_globals, global_capacity;
     pickle_value *root;
 };
 
@@ -316,6 +318,9 @@ static mlff_status push_global(pickle *p, const char *module, size_t module_byte
     value->text = text;
     value->n = (uint32_t)(module_bytes + name_bytes + 1);
     if (memchr(text, 0, value->n) || !weights_utf8_valid(text, value->n)) return fail(p, "a class name that is not UTF-8");
+    mlff_status status = base_grow(&p->globals, &p->global_capacity, p->n_globals + 1, sizeof *p->globals, "a pickle");
+    if (status != MLFF_OK) return status;
+    p->globals[p->n_globals++] = value;
     return push(p, value);
 }
 
@@ -532,6 +537,11 @@ const pickle_value *pickle_root(const pickle *p)
     return p->root;
 }
 
+const char *pickle_global(const pickle *p, size_t index)
+{
+    return index < p->n_globals ? p->globals[index]->text : NULL;
+}
+
 void pickle_destroy(pickle *p)
 {
     if (!p) return;
@@ -543,6 +553,7 @@ void pickle_destroy(pickle *p)
     base_free(p->stack);
     base_free(p->memo);
     base_free(p->marks);
+    base_free(p->globals);
     base_free(p);
 }
 

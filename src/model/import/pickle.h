@@ -40,6 +40,9 @@ typedef struct pickle pickle;
 mlff_status pickle_parse(const char *bytes, size_t length, const char *name, pickle **pickle_out);
 /* Borrowed until the pickle is destroyed, as all values. */
 const pickle_value *pickle_root(const pickle *pickle);
+/* "module.name" of the class or function that the pickle names at this place, in the order of the file and also where no value
+ * refers to it; NULL from the number of them on. */
+const char *pickle_global(const pickle *pickle, size_t index);
 void pickle_destroy(pickle *pickle);
 
 /* Value of a text key; NULL if absent or if `dict` is NULL or no dictionary. */

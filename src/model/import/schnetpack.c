@@ -576,6 +576,28 @@ done:
     return status;
 }
 
+// Objects that the model does not refer to have no effect here, but Python would run what they name.
+static mlff_status check_globals(const reader *r)
+{
+    static const char *const known[] = {
+        "torch.",          "schnetpack.",       "numpy.",       "ase.",          "collections.OrderedDict",
+        "__builtin__.set", "__builtin__.slice", "builtins.set", "builtins.slice"};
+    const char *name;
+    for (size_t i = 0; (name = torch_file_global(r->file, i)); i++) {
+        bool found = false;
+        for (size_t k = 0; k < sizeof known / sizeof *known && !found; k++) {
+            size_t length = strlen(known[k]);
+            found = known[k][length - 1] == '.' ? strncmp(name, known[k], length) == 0 : strcmp(name, known[k]) == 0;
+        }
+        if (!found)
+            return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                             "%s: its pickle names %s, which is not of PyTorch, SchNetPack, NumPy or ASE; do not open this file "
+                             "with Python unless you trust its author",
+                             r->path, name);
+    }
+    return MLFF_OK;
+}
+
 mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path, const mlff_import_options *options,
                              model_weights *weights_out)
 {
@@ -584,6 +606,7 @@ mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path,
 
     MLFF_TRY(torch_file_parse(bytes, length, path, &r.file));
     MLFF_TRY(read_model(&r, torch_file_root(r.file), options));
+    MLFF_TRY(check_globals(&r));
     *weights_out = r.weights;
     r.weights = (model_weights){0};
 done:

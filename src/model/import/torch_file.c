@@ -280,6 +280,11 @@ const pickle_value *torch_file_root(const torch_file *file)
     return pickle_root(file->pickle);
 }
 
+const char *torch_file_global(const torch_file *file, size_t index)
+{
+    return pickle_global(file->pickle, index);
+}
+
 void torch_file_destroy(torch_file *file)
 {
     if (!file) return;
