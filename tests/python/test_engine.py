@@ -12,6 +12,7 @@ import numpy as np
 import support
 from mlff_distiller import _library, _structs
 from mlff_distiller._arrays import host_array
+from mlff_distiller._bridge import Trajectory
 from mlff_distiller.engine import Evaluator, Model
 from mlff_distiller.errors import (
     MlffDeviceError,
@@ -156,6 +157,18 @@ class Arrays(unittest.TestCase):
         self.assertTrue(np.all(np.isfinite(found["stresses"][5])))
         with self.assertRaises(MlffUsageError):
             self.evaluator.compute(self.numbers, self.positions, first_atom=[0, 3])
+
+    def test_atomic_numbers_do_not_wrap_around(self):
+        atoms = support.ethanol_frames(1)[0]
+        for large in (2**32, -(2**32), 2**31):
+            numbers = atoms.numbers.astype(np.int64)
+            numbers[0] += large
+            with self.assertRaisesRegex(MlffUsageError, "does not fit into int32"):
+                self.evaluator.compute(numbers, atoms.positions)
+            atoms_wrong = atoms.copy()
+            atoms_wrong.arrays["numbers"] = numbers
+            with self.assertRaisesRegex(MlffUsageError, "does not fit into int32"):
+                Trajectory.frames([atoms_wrong])
 
     def test_threads_share_an_evaluator(self):
         frames = support.ethanol_frames(8)

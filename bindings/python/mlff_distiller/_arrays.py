@@ -57,6 +57,11 @@ def host_array(value: Any, dtype: Any, shape: tuple[int, ...], name: str) -> npt
     if any(have != want for have, want in zip(array.shape, shape) if want >= 0) or array.ndim != len(shape):
         wanted = ", ".join("any" if n < 0 else str(n) for n in shape)
         raise MlffUsageError(f"{name}: shape {array.shape}, ({wanted}) is needed")
+    if np.issubdtype(dtype, np.integer) and array.size and array.dtype.kind in "iu":
+        limits = np.iinfo(dtype)  # a cast would wrap around
+        for value in (array.min(), array.max()):
+            if not limits.min <= int(value) <= limits.max:
+                raise MlffUsageError(f"{name}: {value} does not fit into {np.dtype(dtype).name}")
     return np.ascontiguousarray(array, dtype=dtype)
 
 

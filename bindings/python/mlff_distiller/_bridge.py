@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from . import _library as lib
 from . import _structs as s
+from ._arrays import host_array
 from ._devices import Device
 
 MASKS = {"energy": lib.ENERGY, "forces": lib.FORCES, "stress": lib.STRESS}
@@ -326,11 +327,12 @@ class Trajectory:
 def system_from_atoms(atoms: Any, index: int, motion: bool = False) -> int:
     """A C system of ASE's atoms; `index` goes into its label_energy. With `motion` velocities, masses and FixAtoms too."""
     n = len(atoms)
+    numbers = host_array(atoms.numbers, np.int32, (n,), "atomic numbers")
     out = c_void_p()
     lib.core.mlff_system_create(n, byref(out))
     address = out.value or 0
     system = s.mlff_system.from_address(address)
-    (c_int * n).from_address(system.species)[:] = [int(z) for z in atoms.numbers]
+    (c_int * n).from_address(system.species)[:] = numbers.tolist()
     doubles(system.positions, (n, 3))[:] = atoms.positions
     system.cell[:] = [float(x) for x in np.asarray(atoms.cell[:]).ravel()]
     system.periodic[:] = [int(flag) for flag in atoms.pbc]
