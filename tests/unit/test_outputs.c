@@ -205,9 +205,46 @@ static void test_energy_only(void **state)
     mlff_model_destroy(model);
 }
 
+static void count_magnitudes(void *context, const char *text)
+{
+    assert_non_null(strstr(text, "system 0: the model gives 1e+03 eV per atom besides its offsets"));
+    ++*(int *)context;
+}
+
+// Energies so large that float32 does not resolve them are reported once; the offsets, here −33 eV per atom, do not count.
+static void test_magnitude_beyond_float32(void **state)
+{
+    (void)state;
+    static const struct {
+        double ev_per_atom;
+        mlff_precision precision;
+        int n_warnings;
+    } cases[] = {{999, MLFF_FLOAT32, 0}, {1001, MLFF_FLOAT32, 1}, {-1001, MLFF_FLOAT64, 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_model *model = model_of("energy-only");
+        mlff_evaluator *evaluator = support_evaluator(model, cases[k].precision);
+        mlff_system *water;
+        mlff_batch batch;
+        int32_t first_atom[2];
+        int n_warnings = 0;
+        double energy;
+        assert_ok(mlff_system_build("water", 3, 0, &water));
+        mlff_batch_from_system(water, first_atom, &batch);
+        model->energy_unit = cases[k].ev_per_atom / 0.5;
+        mlff_warning_handler_set(count_magnitudes, &n_warnings);
+        for (int call = 0; call < 3; call++)
+            assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}));
+        mlff_warning_handler_set(NULL, NULL);
+        assert_int_equal(n_warnings, cases[k].n_warnings);
+        mlff_system_destroy(water);
+        mlff_evaluator_destroy(evaluator);
+        mlff_model_destroy(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_direct_forces), cmocka_unit_test(test_dynamics_warns_once),
-                                       cmocka_unit_test(test_energy_only)};
+                                       cmocka_unit_test(test_energy_only), cmocka_unit_test(test_magnitude_beyond_float32)};
     return cmocka_run_group_tests(tests, register_models, NULL);
 }

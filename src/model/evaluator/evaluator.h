@@ -45,6 +45,7 @@ struct mlff_evaluator {
     double *member_value, *member_mean; /* [n_systems + 3 n_atoms] energies and forces of one member, and the mean so far */
     size_t member_capacity, mean_capacity;
     int64_t n_growths;
+    bool warned_of_magnitude;
 };
 
 #endif
