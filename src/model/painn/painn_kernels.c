@@ -100,7 +100,7 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
     const int lane = f % NN_PAD;
     for (int j = e->begin; j < e->end; j++) {
         size_t x_row = with_mu ? (size_t)j : (size_t)e->x_row[j];
-        const float *x = e->x + x_row * 3 * F + f, *mu = e->mu + (size_t)j * 3 * F + f;
+        const float *x = e->x + x_row * 3 * F + f, *mu = with_mu ? e->mu + (size_t)j * 3 * F + f : NULL;
         simd xq = simd_load(x), xR = simd_load(x + F), xm = simd_set(0), mu_j[3], mu_j_bar[3];
         simd xq_bar = simd_set(0), xR_bar = simd_set(0), xm_bar = simd_set(0);
         if (with_mu) {
