@@ -136,6 +136,8 @@ struct mlff_profile {
     int n_verdicts;
     char **recommendations;
     int n_recommendations;
+    char heaviest[256]; /* stages, "forward/message 41 %, backward/message 30 %", or "" */
+    double heaviest_share;
 };
 
 /* record.c: an empty record; NaN and -1 where nothing is known. */
@@ -243,8 +245,6 @@ double scaling_ms(const mlff_scaling *s, double atoms);
 
 /* hotspots.c */
 mlff_status hotspots_recommend(mlff_profile *profile);
-/* "forward/message 41 %, backward/message 30 %": the heaviest stages, or ""; returns the share of the heaviest. */
-double hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes);
 
 /* why.c: what weighs most in this run, by weight; the number of lines. */
 enum { WHY_LINES = 4 };

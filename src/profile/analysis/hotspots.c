@@ -153,20 +153,22 @@ done:
     return status;
 }
 
-double hotspots_in_short(const mlff_profile *profile, char *text, size_t text_bytes)
+static mlff_status name_heaviest(mlff_profile *profile)
 {
     group *groups = NULL;
+    char *text = profile->heaviest;
     int n = 0;
     size_t length = 0;
+    mlff_status status = groups_make(profile, &groups, &n);
+    if (status != MLFF_OK) return status;
+    profile->heaviest_share = n > 0 ? groups[0].share : 0.0;
     text[0] = 0;
-    if (groups_make(profile, &groups, &n) != MLFF_OK) return 0.0; // the table below says it all
-    double heaviest = n > 0 ? groups[0].share : 0.0;
-    for (int i = 0; i < n && i < 3 && groups[i].share > 0.05 && length < text_bytes; i++)
-        length +=
-            (size_t)snprintf(text + length, text_bytes - length, "%s%.60s%s%.60s %.0f %%", i ? ", " : "", groups[i].first->phase,
-                             *groups[i].first->phase ? "/" : "", groups[i].first->name, groups[i].share * 100.0);
+    for (int i = 0; i < n && i < 3 && groups[i].share > 0.05 && length < sizeof profile->heaviest; i++)
+        length += (size_t)snprintf(text + length, sizeof profile->heaviest - length, "%s%.60s%s%.60s %.0f %%", i ? ", " : "",
+                                   groups[i].first->phase, *groups[i].first->phase ? "/" : "", groups[i].first->name,
+                                   groups[i].share * 100.0);
     base_free(groups);
-    return heaviest;
+    return MLFF_OK;
 }
 
 // ---- the run as a whole --------------------------------------------------------------------------
@@ -302,7 +304,7 @@ static mlff_status say_memory(mlff_profile *profile)
                      (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0,
                      ledger->leak.bytes_per_sample * 1e6 / 1073741824.0));
     }
-    if (!s->memory_stable && !named)
+    if (s->memory_stable == 0 && !named)
         MLFF_TRY(say(profile,
                      "memory grew by %.1f MB over %lld steps, but not steadily: caches that fill, or buffers that grew once; run "
                      "%s steps to tell a "
@@ -350,6 +352,7 @@ mlff_status hotspots_recommend(mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
     char crowd[400];
+    MLFF_TRY(name_heaviest(profile));
     if (profile->n_not_finite > 0)
         MLFF_TRY(say(
             profile,

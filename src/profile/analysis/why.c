@@ -44,9 +44,7 @@ static void add_leaks(reasons *r, const mlff_profile *profile)
 
 static void add_stages(reasons *r, const mlff_profile *profile)
 {
-    char most[256];
-    double share = hotspots_in_short(profile, most, sizeof most);
-    if (*most) add(r, share, "most of a step is %s", most);
+    if (*profile->heaviest) add(r, profile->heaviest_share, "most of a step is %s", profile->heaviest);
 }
 
 static void add_rebuilds(reasons *r, const mlff_profile *profile)
