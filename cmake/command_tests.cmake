@@ -21,13 +21,16 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_6
   target_link_libraries(fail_allocation PRIVATE mlff_flags)
   add_executable(fail_call tests/faults/fail_call.c)
   target_link_libraries(fail_call PRIVATE mlff_flags)
-  set_target_properties(fail_allocation fail_call PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults
+  add_library(hide_files MODULE tests/faults/hide_files.c)
+  target_link_libraries(hide_files PRIVATE mlff_flags ${CMAKE_DL_LIBS})
+  set_target_properties(fail_allocation fail_call hide_files PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults C_VISIBILITY_PRESET default)
   foreach(kind memory calls)
     add_test(NAME faults_${kind} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/faults/test_faults.sh ${kind}
       $<TARGET_FILE:mlff_cli> ${PROJECT_BINARY_DIR}/faults)
     set_tests_properties(faults_${kind} PROPERTIES TIMEOUT 3600)
   endforeach()
+  add_test(NAME faults_limits COMMAND bash ${PROJECT_SOURCE_DIR}/tests/faults/test_limits.sh $<TARGET_FILE:mlff_cli> ${PROJECT_BINARY_DIR}/faults)
 endif()
 
 if(TARGET mlff_cuda_emulated)

@@ -186,9 +186,9 @@ typedef struct mlff_profile_summary {
     double warmup_first_ms, warmup_mean_ms;
     double energy_time_ms, forces_time_ms, stress_time_ms; /* NaN where not measured */
     double memory_initial_gb, memory_final_gb, memory_peak_gb,
-        memory_delta_gb; /* 2^30 bytes; host resident, plus device ledgers on a GPU */
+        memory_delta_gb; /* 2^30 bytes; host resident, plus device ledgers on a GPU; NaN where not measured */
     double heap_initial_gb, heap_final_gb;
-    int memory_stable; /* growth < 10 MB */
+    int memory_stable; /* growth < 10 MB; -1 where not measured */
     double total_time_s, steps_per_second, us_per_atom, ns_per_day;
     double mean_pairs;  /* -1 where unknown */
     int64_t n_rebuilds; /* -1 where unknown */

@@ -178,10 +178,13 @@ mlff_status profile_parse_runs(const char *path, const char *text, size_t length
 mlff_status profile_write_file(const char *path, const char *text);
 /* A time with its unit, four digits: "41.2 µs". */
 const char *profile_time_text(double ms, char text[32]);
+/* Growth of the memory over the run, "+0.12 MB" or "not measured". */
+const char *profile_growth_text(const mlff_profile_summary *summary, char text[32]);
 /* Right-aligned in so many columns, where a letter of two bytes takes one. */
 const char *profile_right_text(const char *text, int columns, char cell[64]);
 #define PROFILE_TIME_RIGHT(ms, columns) profile_right_text(PROFILE_TIME(ms), columns, (char[64]){0})
 #define PROFILE_TIME(ms) profile_time_text(ms, (char[32]){0}) /* lives to the end of the block */
+#define PROFILE_GROWTH(summary) profile_growth_text(summary, (char[32]){0})
 
 /* steadiness.c: from which step on a run is itself, and percentiles of that part with intervals. */
 mlff_status steadiness_derive(mlff_profile *profile);

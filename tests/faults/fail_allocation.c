@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // fail_allocation.c: a library for LD_PRELOAD that makes one allocation of a process fail, as a machine short of memory does.
 //   MLFF_FAIL_AT=N     the Nth call of malloc, calloc, realloc, aligned_alloc or posix_memalign returns NULL (0: none)
+//   MLFF_FAIL_ABOVE=B  calls for more than B bytes return NULL
 //   MLFF_FAIL_COUNT=F  the number of calls is written to file F when the process exits
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +21,13 @@ void *__libc_memalign(size_t alignment, size_t size);
 
 static atomic_long n_calls;
 static long fail_at = -1; // -1: not known yet, no call is counted
+static size_t largest = SIZE_MAX;
 
 __attribute__((constructor)) static void begin(void)
 {
     const char *text = getenv("MLFF_FAIL_AT");
     fail_at = text ? atol(text) : 0;
+    if ((text = getenv("MLFF_FAIL_ABOVE"))) largest = (size_t)atol(text);
 }
 
 __attribute__((destructor)) static void end(void)
@@ -37,36 +41,36 @@ __attribute__((destructor)) static void end(void)
     close(file);
 }
 
-static int fails(void)
+static int fails(size_t size)
 {
-    if (fail_at < 0 || atomic_fetch_add(&n_calls, 1) + 1 != fail_at) return 0;
+    if (fail_at < 0 || (atomic_fetch_add(&n_calls, 1) + 1 != fail_at && size <= largest)) return 0;
     errno = ENOMEM;
     return 1;
 }
 
 void *malloc(size_t size)
 {
-    return fails() ? NULL : __libc_malloc(size);
+    return fails(size) ? NULL : __libc_malloc(size);
 }
 
 void *calloc(size_t count, size_t size)
 {
-    return fails() ? NULL : __libc_calloc(count, size);
+    return fails(size ? count * size : 0) ? NULL : __libc_calloc(count, size);
 }
 
 void *realloc(void *pointer, size_t size)
 {
-    return fails() ? NULL : __libc_realloc(pointer, size);
+    return fails(size) ? NULL : __libc_realloc(pointer, size);
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
 {
-    return fails() ? NULL : __libc_memalign(alignment, size);
+    return fails(size) ? NULL : __libc_memalign(alignment, size);
 }
 
 int posix_memalign(void **pointer, size_t alignment, size_t size)
 {
-    if (fails()) return ENOMEM;
+    if (fails(size)) return ENOMEM;
     *pointer = __libc_memalign(alignment, size);
     return *pointer ? 0 : ENOMEM;
 }

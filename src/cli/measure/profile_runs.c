@@ -243,8 +243,10 @@ void profile_runs_print(mlff_profile *const *profiles, int n)
     for (int i = 0; i < n; i++) {
         mlff_profile_summary s;
         mlff_profile_summary_get(profiles[i], &s);
-        printf("%4d  median %10.6g ms  P99 %10.6g ms  CV %5.1f %%  memory %+.2f MB%s\n", i + 1, s.latency_ms.median,
-               s.latency_ms.p99, s.latency_ms.cv * 100.0, s.memory_delta_gb * 1024.0, s.partial ? "  partial" : "");
+        printf("%4d  median %10.6g ms  P99 %10.6g ms  CV %5.1f %%", i + 1, s.latency_ms.median, s.latency_ms.p99,
+               s.latency_ms.cv * 100.0);
+        if (s.memory_stable >= 0) printf("  memory %+.2f MB", s.memory_delta_gb * 1024.0);
+        puts(s.partial ? "  partial" : "");
         mean += log(s.latency_ms.median) / n;
     }
     for (int i = 0; i < n; i++) squares += (log(median_ms(profiles[i])) - mean) * (log(median_ms(profiles[i])) - mean);

@@ -22,6 +22,8 @@ mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, 
     }
     if (!any || n_threads == 0) return MLFF_OK;
     mlff_status status = ceilings_get(n_threads, c);
+    if (status == MLFF_ERR_MEMORY) // the times of the run stay
+        return profile_note(profile, "stages are not compared with this machine's limits: no memory for the bandwidth test");
     if (status != MLFF_OK) return status;
     for (int i = 0; i < profile->n_stages; i++) {
         profile_stage *row = &profile->stages[i];

@@ -59,6 +59,10 @@ static mlff_status judge_memory(mlff_profile *profile)
     mlff_verdict verdict = {"memory growth < 10 MB", growth_mb, 10.0, "MB", growth_mb < 10.0, NULL};
     snprintf(text, sizeof text, "memory changed by %+.2f MB over %lld steps%s", growth_mb, n,
              n < 1000 ? "; a slow leak shows only in 1000 steps or more" : "");
+    if (isnan(growth_mb)) {
+        verdict.passed = -1;
+        snprintf(text, sizeof text, "the memory of the process was not measured");
+    }
     return add(profile, verdict, text);
 }
 

@@ -114,7 +114,7 @@ static void write_head(base_text *page, const mlff_profile *profile)
     if (profile->energy && isfinite(profile->energy->joules_per_step))
         card(page, "energy a step", "%.4g mJ", profile->energy->joules_per_step * 1e3);
     card(page, "per atom", "%.4g µs", s->us_per_atom);
-    card(page, "memory", "%+.2f MB", s->memory_delta_gb * 1024.0);
+    card(page, "memory", "%s", PROFILE_GROWTH(s));
     base_text_add(page, "</div>\n");
     if (*profile->notes) {
         base_text_add(page, "<p>Notes: ");
@@ -410,7 +410,7 @@ static void write_overview(base_text *page, const mlff_profile *const *profiles,
         cell(page, "%s", PROFILE_TIME(s->latency_ms.p95));
         cell(page, "%s", PROFILE_TIME(s->latency_ms.p99));
         cell(page, "%.4g", s->ns_per_day);
-        cell(page, "%+.2f MB", s->memory_delta_gb * 1024.0);
+        cell(page, "%s", PROFILE_GROWTH(s));
         base_text_add(page, "</tr>\n");
     }
     table_end(page);

@@ -59,7 +59,10 @@ static void write_added(json *j, const mlff_profile *profile)
     json_integer(j, "n_outliers", s->latency_ms.n_outliers);
     json_number(j, "wall_time_s", profile->wall_time_s);
     json_number(j, "memory_delta_gb", s->memory_delta_gb);
-    json_boolean(j, "memory_stable", s->memory_stable);
+    if (s->memory_stable < 0)
+        json_number(j, "memory_stable", NAN); // null
+    else
+        json_boolean(j, "memory_stable", s->memory_stable);
     json_integer(j, "memory_every", profile->memory_every);
     json_number(j, "heap_initial_gb", s->heap_initial_gb);
     json_number(j, "heap_final_gb", s->heap_final_gb);

@@ -149,9 +149,10 @@ static mlff_status read_contract(const loader *l, mlff_profile *profile)
     MLFF_TRY(read_number(l, "energy_time_ms", REQUIRED | MAY_BE_NULL, &s->energy_time_ms));
     MLFF_TRY(read_number(l, "forces_time_ms", REQUIRED | MAY_BE_NULL, &s->forces_time_ms));
     MLFF_TRY(read_number(l, "stress_time_ms", REQUIRED | MAY_BE_NULL, &s->stress_time_ms));
-    MLFF_TRY(read_number(l, "memory_initial_gb", REQUIRED, &s->memory_initial_gb));
-    MLFF_TRY(read_number(l, "memory_final_gb", REQUIRED, &s->memory_final_gb));
-    MLFF_TRY(read_number(l, "memory_peak_gb", REQUIRED, &s->memory_peak_gb));
+    s->memory_initial_gb = s->memory_final_gb = s->memory_peak_gb = NAN;
+    MLFF_TRY(read_number(l, "memory_initial_gb", REQUIRED | MAY_BE_NULL, &s->memory_initial_gb));
+    MLFF_TRY(read_number(l, "memory_final_gb", REQUIRED | MAY_BE_NULL, &s->memory_final_gb));
+    MLFF_TRY(read_number(l, "memory_peak_gb", REQUIRED | MAY_BE_NULL, &s->memory_peak_gb));
     MLFF_TRY(read_numbers(l, "memory_per_step_gb", &profile->memory_gb, &profile->n_memory));
     MLFF_TRY(read_integer(l, "n_atoms", REQUIRED, 0, INT_MAX, &n_atoms));
     s->n_atoms = (int)n_atoms;

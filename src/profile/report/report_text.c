@@ -293,9 +293,12 @@ static void write_memory(text_page *p, const mlff_profile *profile)
     char first[32], last[32], peak[32];
     const mlff_profile_summary *s = &profile->summary;
     page_heading(p, "Memory");
-    page_wrappedf(p, "", "%s at the start, %s at the end (%+.2f MB), %s at most", page_memory_text(s->memory_initial_gb, first),
-                  page_memory_text(s->memory_final_gb, last), s->memory_delta_gb * 1024.0,
-                  page_memory_text(s->memory_peak_gb, peak));
+    if (s->memory_stable < 0)
+        page_wrapped(p, "", "not measured");
+    else
+        page_wrappedf(p, "", "%s at the start, %s at the end (%+.2f MB), %s at most",
+                      page_memory_text(s->memory_initial_gb, first), page_memory_text(s->memory_final_gb, last),
+                      s->memory_delta_gb * 1024.0, page_memory_text(s->memory_peak_gb, peak));
     for (int k = 0; k < profile->n_ledgers; k++) {
         const profile_ledger *ledger = &profile->ledgers[k];
         char verdict[256] = "";

@@ -192,6 +192,15 @@ const char *profile_time_text(double ms, char text[32])
     return text;
 }
 
+const char *profile_growth_text(const mlff_profile_summary *summary, char text[32])
+{
+    if (isnan(summary->memory_delta_gb))
+        snprintf(text, 32, "not measured");
+    else
+        snprintf(text, 32, "%+.2f MB", summary->memory_delta_gb * 1024.0);
+    return text;
+}
+
 const char *profile_right_text(const char *text, int columns, char cell[64])
 {
     for (const char *at = text; *at; at++) columns -= ((unsigned char)*at & 0xC0) != 0x80;
@@ -223,7 +232,7 @@ mlff_status profile_derive(mlff_profile *profile)
     summary->timestamp = profile->timestamp;
     summary->notes = profile->notes;
     summary->memory_delta_gb = summary->memory_final_gb - summary->memory_initial_gb;
-    summary->memory_stable = summary->memory_delta_gb * 1024.0 < 10.0;
+    summary->memory_stable = isnan(summary->memory_delta_gb) ? -1 : summary->memory_delta_gb * 1024.0 < 10.0;
     summary->us_per_atom = summary->n_atoms > 0 ? mean_ms * 1000.0 / summary->n_atoms : 0.0;
     double timestep = isfinite(profile->timestep_fs) ? profile->timestep_fs : 1.0;
     summary->ns_per_day = summary->steps_per_second * timestep * 1e-6 * 86400.0;

@@ -84,7 +84,11 @@ mlff_status record_memory(const run *r, mlff_profile *profile)
         summary->heap_initial_gb = gigabytes((double)r->initial_bytes[HEAP]);
         summary->heap_final_gb = gigabytes((double)r->final_bytes[HEAP]);
     }
-    if (!r->resident_known) MLFF_TRY(profile_note(profile, "the resident memory of this system is not known"));
+    if (!r->resident_known) {
+        summary->memory_initial_gb = summary->memory_final_gb = summary->memory_peak_gb = NAN;
+        profile->n_memory = 0;
+        MLFF_TRY(profile_note(profile, "the memory of the process was not measured: /proc/self/statm cannot be read"));
+    }
 done:
     return status;
 }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import os
 import pathlib
 import shlex
@@ -118,7 +119,9 @@ class BenchmarkResult:
             f"  mean    {_time(self.mean_ms)}{spread} (n = {self.n_calls}), median {_time(self.median_ms)}",
             f"  range   {_time(self.min_ms)} to {_time(self.max_ms)}, P95 {_time(self.p95_ms)}, P99 {_time(self.p99_ms)}",
             f"  rate    {self.calls_per_second:.4g} calls/s, {self.total_time_s:.4g} s in all",
-            f"  memory  {self.memory_before_gb * 1024:.1f} MB before, {self.memory_after_gb * 1024:.1f} MB after "
+            "  memory  not measured"
+            if math.isnan(self.memory_delta_gb)
+            else f"  memory  {self.memory_before_gb * 1024:.1f} MB before, {self.memory_after_gb * 1024:.1f} MB after "
             f"({self.memory_delta_gb * 1024:+.2f} MB), peak {self.peak_memory_gb * 1024:.1f} MB",
         ]
         if self.leak:
@@ -313,6 +316,10 @@ def _one_atom() -> Trajectory:
     return Trajectory.frames([Atoms("H")])
 
 
+def _measured(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
 def _from_profile(handle: ProfileHandle) -> BenchmarkResult:
     data = handle.data()
     worst = {row["leak"] for row in data["memory_ledgers"] if row["name"] == "resident" or row["name"].startswith("device")}
@@ -326,9 +333,9 @@ def _from_profile(handle: ProfileHandle) -> BenchmarkResult:
         device=data["device"],
         times_ms=data["latencies_ms"],
         **{f"{key}_ms": data[f"{key}_latency_ms"] for key in _FIELDS},
-        memory_before_gb=data["memory_initial_gb"],
-        memory_after_gb=data["memory_final_gb"],
-        peak_memory_gb=data["memory_peak_gb"],
+        memory_before_gb=_measured(data["memory_initial_gb"]),
+        memory_after_gb=_measured(data["memory_final_gb"]),
+        peak_memory_gb=_measured(data["memory_peak_gb"]),
         outliers=np.flatnonzero((times < raw.fence_low) | (times > raw.fence_high)).tolist(),
         n_outliers=data["n_outliers"],
         leak=next((verdict for verdict in order if verdict in worst), ""),

@@ -49,7 +49,7 @@ class MDProfileResult:
         latencies_ms: each step, up to 10⁵; longer runs keep a thinned series (`data["n_samples"]`).
         energy_time_ms: an energy-only step; forces_time_ms, stress_time_ms: what each adds to that.
         memory_per_step_gb: along the run, at every `data["memory_every"]`-th step.
-        memory_stable: memory grew by less than 10 MB; the statistical leak verdicts are in `data["memory_ledgers"]`.
+        memory_stable: memory grew by less than 10 MB, None where it was not measured (then so are the memories); the statistical leak verdicts are in `data["memory_ledgers"]`.
         us_per_atom: mean time of a step and atom, µs.
         partial: the run ended early; what it holds was measured.
     """
@@ -69,9 +69,9 @@ class MDProfileResult:
     energy_time_ms: float | None
     forces_time_ms: float | None
     stress_time_ms: float | None
-    memory_initial_gb: float
-    memory_final_gb: float
-    memory_peak_gb: float
+    memory_initial_gb: float | None
+    memory_final_gb: float | None
+    memory_peak_gb: float | None
     memory_per_step_gb: list[float]
     n_atoms: int
     system_size: str
@@ -79,8 +79,8 @@ class MDProfileResult:
     steps_per_second: float
     timestamp: str
     notes: str
-    memory_delta_gb: float
-    memory_stable: bool
+    memory_delta_gb: float | None
+    memory_stable: bool | None
     us_per_atom: float
     partial: bool
     data: dict[str, Any] = field(repr=False)
@@ -415,8 +415,8 @@ def _notes(calc: Any, student: Any, native: bool, threads: Mapping[str, str], fr
 
 def _warn_of_leaks(result: MDProfileResult) -> None:
     growing = [row["name"] for row in result.data["memory_ledgers"] if row["leak"] == "growing"]
-    if not result.memory_stable or growing:
-        what = f"grew by {result.memory_delta_gb * 1024:.1f} MB over {result.n_steps} steps"
+    if result.memory_stable is False or growing:
+        what = f"grew by {(result.memory_delta_gb or 0.0) * 1024:.1f} MB over {result.n_steps} steps"
         steady = f"; steadily in: {', '.join(growing)}" if growing else ", not steadily"
         warnings.warn(f"{result.name}: memory {what}{steady}", MlffWarning, stacklevel=4)
 
@@ -495,7 +495,7 @@ def identify_hotspots(result: MDProfileResult, threshold_pct: float = 10.0) -> d
     judged = {verdict["target"]: verdict for verdict in result.data["verdicts"]}
     memory, variation = judged.get("memory growth < 10 MB"), judged.get("CV < 20 %")
     found["memory_leak"] = {
-        "found": bool(growing) or not result.memory_stable,
+        "found": bool(growing) or result.memory_stable is False,
         "ledgers": [row["name"] for row in growing],
         "text": memory["text"] if memory else "",
     }
