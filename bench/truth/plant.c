@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 // plant.c: a force field with a known cause of slow steps, profiled. bench/truth/run counts how often the profiler names it.
 //
-//   plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--slower PCT]
+//   plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT]
 //
 // A usual step computes for --work µs of processor time, counted in arithmetic so that it is the same amount on a busy machine;
-// every --every-th step also does what CAUSE says. --slower makes all steps do so much more, %.
+// every --every-th step also does what CAUSE says, for --plant µs where it is a matter of time. --slower makes all steps do so much
+// more, %.
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
+#include <math.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -23,9 +27,10 @@ extern char **environ;
 
 typedef struct plant {
     const char *cause;
-    int64_t n_calls, n_rebuilds, every;
+    int64_t n_calls, n_steps, n_rebuilds, n_growths, every;
     double rounds; // of arithmetic in a usual step
-    double rounds_ms;
+    double rounds_ms, ms;
+    int to_answerer, from_answerer; // pipes to a process that answers late
     pthread_mutex_t lock;
     pthread_cond_t wanted, taken;
     int holding;
@@ -67,7 +72,7 @@ static void *holder(void *context)
     for (;;) {
         while (!p->holding) pthread_cond_wait(&p->wanted, &p->lock);
         pthread_cond_signal(&p->taken);
-        compute(5.0 * p->rounds_ms);
+        compute(p->ms * p->rounds_ms);
         p->holding = 0;
     }
     return NULL;
@@ -120,31 +125,132 @@ static void leak(void)
     sink = block ? block[100] : 0;
 }
 
-static mlff_status step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces, double *stress)
+static void leak_mapping(void)
+{
+    char *block = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) exit(1);
+    block[0] = block[4096] = 1;
+}
+
+static void read_file(void)
+{
+    enum { BYTES = 8 << 20 };
+    static char block[BYTES];
+    static int file = -1;
+    if (file < 0) {
+        FILE *made = tmpfile();
+        if (!made || fwrite(block, 1, BYTES, made) != BYTES || fflush(made) != 0) exit(1);
+        file = fileno(made);
+    }
+    if (pread(file, block, BYTES, 0) != BYTES) exit(1);
+}
+
+static void *compute_in_thread(void *context)
 {
     plant *p = context;
-    const char *cause = p->cause;
-    (void)wanted;
-    (void)stress;
-    bool slow = ++p->n_calls % p->every == 0;
-    compute(p->rounds);
-    if (slow && strcmp(cause, "sleep") == 0) sleep_ms(5.0);
-    if (slow && strcmp(cause, "work") == 0) compute(5.0 * p->rounds_ms);
-    if (slow && strcmp(cause, "rebuild") == 0) {
-        compute(3.0 * p->rounds_ms);
-        p->n_rebuilds++;
+    compute(p->ms * p->rounds_ms);
+    return NULL;
+}
+
+static void run_threads(plant *p)
+{
+    pthread_t threads[2];
+    for (int k = 0; k < 2; k++)
+        if (pthread_create(&threads[k], NULL, compute_in_thread, p) != 0) exit(1);
+    for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
+}
+
+// Another process that answers after a while, as another machine does.
+static void start_answerer(plant *p)
+{
+    int there[2], back[2];
+    char c;
+    if (pipe(there) != 0 || pipe(back) != 0) exit(1);
+    pid_t child = fork();
+    if (child < 0) exit(1);
+    if (child == 0) {
+        close(there[1]);
+        while (read(there[0], &c, 1) == 1) {
+            sleep_ms(p->ms);
+            if (write(back[1], &c, 1) != 1) break;
+        }
+        _exit(0);
     }
-    if (slow && strcmp(cause, "faults") == 0) touch_pages(8 << 20);
-    if (slow && strcmp(cause, "files") == 0) write_file();
-    if (slow && strcmp(cause, "lock") == 0) wait_for_lock(p);
-    if (slow && strcmp(cause, "child") == 0) run_child();
+    close(there[0]);
+    p->to_answerer = there[1];
+    p->from_answerer = back[0];
+}
+
+static void ask_answerer(const plant *p)
+{
+    char c = 1;
+    if (write(p->to_answerer, &c, 1) != 1 || read(p->from_answerer, &c, 1) != 1) exit(1);
+}
+
+// A new object each time, as a compiler at run time makes them: copies of a small one of the C library.
+static void load_object(const plant *p)
+{
+    static char image[1 << 20];
+    static size_t bytes;
+    static int n_loaded;
+    char path[64];
+    struct link_map *map;
+    if (bytes == 0) {
+        void *small = dlopen("libutil.so.1", RTLD_NOW);
+        FILE *file = small && dlinfo(small, RTLD_DI_LINKMAP, &map) == 0 ? fopen(map->l_name, "rb") : NULL;
+        if (!file || (bytes = fread(image, 1, sizeof image, file)) == 0) exit(1);
+        fclose(file);
+    }
+    compute(p->ms * p->rounds_ms);
+    snprintf(path, sizeof path, "/tmp/mlff-truth-%d-%d.so", (int)getpid(), n_loaded++);
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(image, 1, bytes, file) != bytes || fclose(file) != 0 || !dlopen(path, RTLD_NOW)) exit(1);
+    unlink(path);
+}
+
+// What a cause does in a slow step.
+static void do_planted(plant *p)
+{
+    const char *cause = p->cause;
+    if (strcmp(cause, "sleep") == 0) sleep_ms(p->ms);
+    if (strcmp(cause, "work") == 0) compute(p->ms * p->rounds_ms);
+    if (strcmp(cause, "rebuild") == 0 || strcmp(cause, "growth") == 0) compute(0.6 * p->ms * p->rounds_ms);
+    p->n_rebuilds += strcmp(cause, "rebuild") == 0;
+    p->n_growths += strcmp(cause, "growth") == 0;
+    if (strcmp(cause, "faults") == 0) touch_pages(8 << 20);
+    if (strcmp(cause, "files") == 0) write_file();
+    if (strcmp(cause, "read") == 0) read_file();
+    if (strcmp(cause, "lock") == 0) wait_for_lock(p);
+    if (strcmp(cause, "threads") == 0) run_threads(p);
+    if (strcmp(cause, "answer") == 0) ask_answerer(p);
+    if (strcmp(cause, "child") == 0) run_child();
+    if (strcmp(cause, "load") == 0) load_object(p);
+}
+
+// What it does in every step; clean controls differ in what a healthy force field may do.
+static void do_always(plant *p)
+{
+    const char *cause = p->cause;
     if (strcmp(cause, "leak") == 0) leak();
-    // Clean controls differ in what a healthy force field may do in every step.
+    if (strcmp(cause, "leak-mapping") == 0) leak_mapping();
+    if (strcmp(cause, "drift") == 0) compute(p->rounds * (double)p->n_calls / (double)p->n_steps);
+    if (strcmp(cause, "once") == 0 && p->n_calls == p->n_steps / 2) sleep_ms(p->ms * (double)p->n_steps / (double)p->every);
     if (strcmp(cause, "clean-reuse") == 0) compute(0.02 * p->rounds_ms);
     if (strcmp(cause, "clean-malloc") == 0) free(malloc(1000));
     if (strcmp(cause, "clean-vary") == 0) compute(0.05 * p->rounds * (double)(p->n_calls * 7 % 5));
     if (strcmp(cause, "clean-rebuild") == 0) p->n_rebuilds++;
-    *energy = 1.0;
+}
+
+static mlff_status step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces, double *stress)
+{
+    plant *p = context;
+    (void)wanted;
+    (void)stress;
+    bool slow = ++p->n_calls % p->every == 0;
+    compute(p->rounds);
+    if (slow) do_planted(p);
+    do_always(p);
+    *energy = slow && strcmp(p->cause, "nan") == 0 ? NAN : 1.0;
     for (int i = 0; forces && i < 3 * frame->n_atoms; i++) forces[i] = 0.0;
     return MLFF_OK;
 }
@@ -153,7 +259,7 @@ static void counters(void *context, int64_t *n_pairs, int64_t *n_rebuilds, int64
 {
     *n_pairs = 100;
     *n_rebuilds = ((plant *)context)->n_rebuilds;
-    *n_growths = 0;
+    *n_growths = ((plant *)context)->n_growths;
 }
 
 static double option(int argc, char **argv, const char *name, double otherwise)
@@ -166,10 +272,14 @@ static double option(int argc, char **argv, const char *name, double otherwise)
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--slower PCT]\n");
+        fprintf(stderr, "usage: plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT]\n");
         return 2;
     }
-    plant p = {.cause = argv[1], .every = (int64_t)option(argc, argv, "--every", 10), .rounds_ms = calibrate()};
+    plant p = {.cause = argv[1],
+               .every = (int64_t)option(argc, argv, "--every", 10),
+               .n_steps = (int64_t)option(argc, argv, "--steps", 400),
+               .ms = 1e-3 * option(argc, argv, "--plant", 5000.0),
+               .rounds_ms = calibrate()};
     pthread_t thread;
     mlff_system *system;
     mlff_trajectory *trajectory;
@@ -180,6 +290,7 @@ int main(int argc, char **argv)
     pthread_mutex_init(&p.lock, NULL);
     pthread_cond_init(&p.wanted, NULL);
     pthread_cond_init(&p.taken, NULL);
+    if (strcmp(p.cause, "answer") == 0) start_answerer(&p);
     if (strcmp(p.cause, "lock") == 0 && pthread_create(&thread, NULL, holder, &p) != 0) return 1;
 
     mlff_callable callable = {.struct_size = sizeof callable,
@@ -189,7 +300,7 @@ int main(int argc, char **argv)
                               .step = step,
                               .counters = counters};
     mlff_profile_options options = mlff_profile_options_default();
-    options.n_steps = (int64_t)option(argc, argv, "--steps", 400);
+    options.n_steps = p.n_steps;
     options.split = options.overhead = 0;
     if (mlff_system_build("silicon", 8, 0, &system) != MLFF_OK ||
         mlff_trajectory_thermal(system, 300.0, 0, &trajectory) != MLFF_OK ||

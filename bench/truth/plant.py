@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""An ASE calculator with a known cause of slow steps, profiled: plant.py CAUSE REPORT.json [--steps N] [--every K].
+"""An ASE calculator with a known cause of slow steps, profiled: plant.py CAUSE REPORT.json [--steps N] [--every K] [--work US]
+[--plant US].
 
-A usual step computes for 0.5 ms of processor time; every K-th (10) also does what CAUSE says. bench/truth/run counts what the
-profiler names.
+A usual step computes for --work µs (500) of processor time; every K-th (10) also does what CAUSE says, for --plant µs (5000) where it
+is a matter of time. bench/truth/run counts what the profiler names.
 """
 
 import argparse
@@ -33,9 +34,10 @@ def compute(ms):
 class Planted(Calculator):
     implemented_properties = ["energy", "forces"]
 
-    def __init__(self, cause, every):
+    def __init__(self, cause, every, work_ms, plant_ms):
         super().__init__()
         self.cause, self.every, self.n_calls, self.kept = cause, every, 0, []
+        self.work_ms, self.plant_ms = work_ms, plant_ms
         self.garbage = [[i] for i in range(60000)] if cause == "gc" else []
         self.lock, self.wanted, self.taken = threading.Lock(), threading.Event(), threading.Event()
         if cause == "lock":
@@ -47,22 +49,22 @@ class Planted(Calculator):
             self.wanted.clear()
             with self.lock:
                 self.taken.set()
-                compute(5)
+                compute(self.plant_ms)
 
     def calculate(self, atoms=None, properties=("energy",), system_changes=tuple(all_changes)):
         super().calculate(atoms, properties, system_changes)
         self.n_calls += 1
-        compute(0.5)
+        compute(self.work_ms)
         if self.n_calls % self.every == 0:
             getattr(self, f"plant_{self.cause}", lambda: None)()
         getattr(self, f"always_{self.cause.replace('-', '_')}", lambda: None)()
         self.results = {"energy": 1.0, "forces": np.zeros((len(atoms), 3))}
 
     def plant_sleep(self):
-        time.sleep(0.005)
+        time.sleep(1e-3 * self.plant_ms)
 
     def plant_work(self):
-        compute(5)
+        compute(self.plant_ms)
 
     def plant_gc(self):
         gc.collect()
@@ -85,6 +87,14 @@ class Planted(Calculator):
         with self.lock:
             pass
 
+    def plant_threads(self):
+        thread = threading.Thread(target=compute, args=(self.plant_ms,))
+        thread.start()
+        thread.join()
+
+    def plant_arrays(self):
+        np.ones(5 << 20)  # beyond what malloc keeps for reuse
+
     def plant_child(self):
         subprocess.run(["/bin/sh", "-c", "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done"], check=True)
 
@@ -99,19 +109,24 @@ class Planted(Calculator):
         np.ones(2000).sum()
 
     def always_clean_vary(self):
-        compute(0.02 * (self.n_calls * 7 % 5))
+        compute(0.05 * self.work_ms * (self.n_calls * 7 % 5))
+
+    def always_clean_dict(self):
+        self.last = {"step": self.n_calls, "text": str(self.n_calls)}
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("cause")
     parser.add_argument("report")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--every", type=int, default=10)
-    options = parser.parse_args()
+    parser.add_argument("--work", type=float, default=500)
+    parser.add_argument("--plant", type=float, default=5000)
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     atoms = bulk("Cu", "fcc", a=3.6, cubic=True)
-    calculator = Planted(options.cause, options.every)
+    calculator = Planted(options.cause, options.every, 1e-3 * options.work, 1e-3 * options.plant)
     MDProfiler(device="cpu").profile_calculator(calculator, atoms, n_steps=options.steps, split=False).save_json(options.report)
 
 

@@ -89,7 +89,7 @@ typedef struct device_plugin {
     mlff_status (*compute)(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
     const mlff_stage *(*stages)(const cuda_evaluator *evaluator, int *n_out);
     mlff_status (*stage_clock_set)(cuda_evaluator *evaluator, int on);
-    void (*stage_times)(const cuda_evaluator *evaluator, double *time_ns);
+    void (*stage_times)(cuda_evaluator *evaluator, double *time_ns);
     /* Stage of a kernel: "forward/message"; "" between steps; NULL: not the evaluator's. */
     const char *(*kernel_stage)(const cuda_evaluator *evaluator, const char *kernel);
     void (*evaluator_info)(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out); /* fills its own fields only */

@@ -48,7 +48,7 @@ void gpu_evaluator_select_member(cuda_evaluator *evaluator, int member);
 mlff_status gpu_evaluator_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
 const mlff_stage *gpu_evaluator_stages(const cuda_evaluator *evaluator, int *n_out);
 mlff_status gpu_evaluator_stage_clock_set(cuda_evaluator *evaluator, int on);
-void gpu_evaluator_stage_times(const cuda_evaluator *evaluator, double *time_ns);
+void gpu_evaluator_stage_times(cuda_evaluator *evaluator, double *time_ns);
 void gpu_evaluator_info(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out);
 void gpu_evaluator_destroy(cuda_evaluator *evaluator);
 

@@ -28,8 +28,10 @@ enum step_part {
     PART_PAUSE,     /* the caller's runtime paused the program: Python's garbage collector */
     PART_CHILDREN,  /* processor time of child processes that ended */
     PART_FAULTS,    /* estimated: pages touched for the first time × the cost of one */
-    PART_FILES,     /* estimated: bytes read and written, copied at 1 GB/s */
+    PART_FILES,     /* estimated: bytes read and written, copied into or out of the system's cache */
     PART_DEVICE,    /* stages on a GPU */
+    PART_QUEUE,     /* between the host and the GPU: the start of its work, and until the host knows of the end */
+    PART_ENQUEUE,   /* the host's own work around the GPU's: inputs, the driver's call, results */
     N_PARTS
 };
 
@@ -118,11 +120,13 @@ typedef struct process_watch {
     bool open;
     long thread;
     int own_file, io_file, n_threads, thread_files[WATCH_THREADS];
-    int64_t waited_ns, thread_waited_ns[WATCH_THREADS], children_ns, n_loads, io_bytes, own_bytes, scanned_ns;
+    int64_t waited_ns, wall_ns, cpu_ns, thread_waited_ns[WATCH_THREADS], children_ns, n_loads, io_bytes, own_bytes, scanned_ns;
     double fault_ns; /* cost of a page that is touched for the first time */
 } process_watch;
 typedef struct process_watch_seen {
     int64_t wait_ns;      /* this thread was ready to run and had no CPU; -1: not known */
+    int64_t wall_ns;      /* since the reading before */
+    int64_t cpu_ns;       /* this thread ran */
     int64_t team_wait_ns; /* the same of the other thread that waited longest */
     int64_t children_ns;  /* processor time of child processes that ended */
     int64_t n_loads;      /* shared objects loaded: compiled code arrives so */

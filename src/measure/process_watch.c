@@ -38,6 +38,13 @@ static int64_t count_loads(void)
     return n_loads;
 }
 
+static int64_t thread_cpu_ns(void)
+{
+    struct timespec cpu = {0};
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+    return (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
+}
+
 static int64_t children_ns(void)
 {
     struct rusage usage;
@@ -160,9 +167,15 @@ void process_watch_close(process_watch *w)
 void process_watch_read(process_watch *w, process_watch_seen *seen_out)
 {
     process_watch_seen seen = {.wait_ns = -1};
-    int64_t now_ns = mlff_clock_ns(), waited = waited_ns(w, w->own_file), children = children_ns(), n_loads = count_loads();
+    // In this order: reading the thread's clock is where a thread loses the processor whose turn is over.
+    int64_t cpu = thread_cpu_ns(), now_ns = mlff_clock_ns(), waited = waited_ns(w, w->own_file);
+    int64_t children = children_ns(), n_loads = count_loads();
     if (waited >= 0) seen.wait_ns = waited - w->waited_ns;
+    seen.wall_ns = now_ns - w->wall_ns;
+    seen.cpu_ns = cpu - w->cpu_ns;
     w->waited_ns = waited >= 0 ? waited : 0;
+    w->wall_ns = now_ns;
+    w->cpu_ns = cpu;
     for (int i = 0; i < w->n_threads; i++) {
         int64_t total = waited_ns(w, w->thread_files[i]), more = total - w->thread_waited_ns[i];
         if (total < 0) continue; // it ended

@@ -27,6 +27,21 @@ static const model_stage evaluator_stages[] = {
      "the GPU starts the captured graph of the step: 2 to 3 µs however small the step. Put several structures into one call, or "
      "let the GPU integrate (mlff md --device cuda)",
      NULL},
+    {"host", "inputs",
+     "the host checks the call and copies positions for the GPU. Keep positions on the device, or put several structures into "
+     "one "
+     "call",
+     NULL},
+    {"host", "enqueue",
+     "the driver's call that starts the step, however small it is. Put several structures into one call, or let the GPU "
+     "integrate "
+     "(mlff md --device cuda)",
+     NULL},
+    {"host", "wait",
+     "the way of the start to the GPU and of its end back to the host. Put several structures into one call, or let the GPU "
+     "integrate (mlff md --device cuda)",
+     NULL},
+    {"host", "results", "the host copies energies and forces to the caller. Keep results on the device", NULL},
     {0}};
 
 static const model_stage *find(const model_stage *table, const mlff_stage *stage)

@@ -58,6 +58,7 @@ enum profile_cause {
     CAUSE_WORK,    /* more computation than in other steps */
     CAUSE_DEVICE_BUSY,
     CAUSE_DEVICE_QUEUE,
+    CAUSE_ENQUEUE, /* the host's calls around the GPU's work */
     UNKNOWN_CAUSE,
     N_CAUSES
 };
@@ -69,6 +70,7 @@ typedef struct profile_tail {
     double each_ms[N_CAUSES];       /* median, of the steps that this cause made slow */
     int64_t period[N_CAUSES];       /* they come every so many steps; 0: not regularly */
     double share;                   /* of the time of all steps: the sum of excess_ms */
+    double stretch;                 /* a thread's wall time over its processor time where it is never blocked; 0: not known */
     double cpu_wait_share;          /* of the time of all steps: a thread of the process waited for a CPU; NaN: not known */
 } profile_tail;
 
@@ -240,6 +242,8 @@ typedef struct profile_part {
     double ms, share; /* of all parts, 0..1 */
 } profile_part;
 int profile_parts(const mlff_profile *profile, profile_part parts[PROFILE_PARTS]);
+/* Part of a GPU's step that a stage is of: PART_DEVICE, PART_QUEUE or PART_ENQUEUE. */
+enum step_part profile_stage_part(const char *phase, const char *name);
 /* Median of a stage, or its mean where there is none. */
 double profile_stage_typical_ms(const profile_stage *row);
 

@@ -174,6 +174,58 @@ static void test_books_close(void **state)
     mlff_profile_destroy(profile);
 }
 
+// Without a trace the force field's own stages tell the GPU from the host around it, and the budget closes all the same.
+static mlff_status divided_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                                double *stress)
+{
+    (void)context;
+    (void)stress;
+    synthetic_wait(100);
+    if (energy) *energy = 0.0;
+    for (int i = 0; (wanted & MLFF_FORCES) && forces && i < 3 * frame->n_atoms; i++) forces[i] = 0.0;
+    return MLFF_OK;
+}
+
+static void divided_times(void *context, double *time_ns)
+{
+    static const double times[] = {5e3, 10e3, 3e3, 40e3, 36e3, 5e3};
+    (void)context;
+    memcpy(time_ns, times, sizeof times);
+}
+
+static void test_budget_of_stages(void **state)
+{
+    (void)state;
+    static const mlff_stage stages[] = {{"inputs", "host", -1, ""},    {"enqueue", "host", -1, ""}, {"launch", "", -1, ""},
+                                        {"message", "forward", 0, ""}, {"wait", "host", -1, ""},    {"results", "host", -1, ""}};
+    mlff_callable callable = {.struct_size = sizeof callable,
+                              .name = "divided",
+                              .device = "cuda:0",
+                              .properties = MLFF_ENERGY | MLFF_FORCES,
+                              .step = divided_step,
+                              .n_stages = 6,
+                              .stages = stages,
+                              .stage_times = divided_times};
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(40);
+    mlff_profile *profile;
+    options.split = 0;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    step_budget b = budget_of(profile);
+    assert_true(b.divided && !b.traced);
+    assert_near(b.ms[BUDGET_HOST], 0.020, 1e-9);
+    assert_near(b.ms[BUDGET_GAPS], 0.003, 1e-9);
+    assert_near(b.ms[BUDGET_BUSY], 0.040, 1e-9);
+    assert_near(b.ms[BUDGET_WAITS], 0.036, 1e-9);
+    assert_near(b.ms[BUDGET_UNATTRIBUTED], 0.001, 1e-4); // readings of the clock
+    assert_near(budget_busy_share(&b), 0.40, 0.001);
+    profile_part parts[PROFILE_PARTS];
+    assert_int_equal(profile_parts(profile, parts), 4); // host, launch and wait, forward, unattributed
+    assert_true(synthetic_recommended(profile, "launch-bound: the GPU works in 40 %"));
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+}
+
 // A planted evaluator's kernels get its stages: each lasts until the next one begins, as its stamps do.
 static void test_stages_against_clocks(void **state)
 {
@@ -439,15 +491,11 @@ static void test_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest refusals[] = {cmocka_unit_test(test_refusals)},
-                            tests[] = {cmocka_unit_test(test_without_cupti),
-                                       cmocka_unit_test(test_names_and_times),
-                                       cmocka_unit_test(test_books_close),
-                                       cmocka_unit_test(test_stages_against_clocks),
-                                       cmocka_unit_test(test_losses_are_counted),
-                                       cmocka_unit_test(test_phases_of_a_black_box),
-                                       cmocka_unit_test(test_reports),
-                                       cmocka_unit_test(test_hostile_reports),
-                                       cmocka_unit_test(test_classes),
+                            tests[] = {cmocka_unit_test(test_without_cupti),         cmocka_unit_test(test_names_and_times),
+                                       cmocka_unit_test(test_books_close),           cmocka_unit_test(test_budget_of_stages),
+                                       cmocka_unit_test(test_stages_against_clocks), cmocka_unit_test(test_losses_are_counted),
+                                       cmocka_unit_test(test_phases_of_a_black_box), cmocka_unit_test(test_reports),
+                                       cmocka_unit_test(test_hostile_reports),       cmocka_unit_test(test_classes),
                                        cmocka_unit_test(test_windows_of_a_run)};
     int failures = cmocka_run_group_tests(refusals, NULL, NULL); // before this process opens a library itself
     use_fake();

@@ -11,10 +11,16 @@
 static process_events planted_events = {.cpu_ns = -1}; // no clock of the thread: causes by what happens
 static process_watch_seen planted_seen = {.wait_ns = -1};
 static double planted_pace = 1000.0;
+static double planted_lost_us; // the processor is lost for so long where the thread's clock is read
 
 void process_events_get(process_events *events_out)
 {
     *events_out = planted_events;
+    if (planted_lost_us > 0.0) {
+        synthetic_wait(planted_lost_us);
+        planted_seen.wait_ns += (int64_t)(1e3 * planted_lost_us);
+    }
+    planted_lost_us = 0.0;
 }
 
 void process_events_begin(process_events *events)
@@ -34,8 +40,12 @@ void process_watch_close(process_watch *w)
 
 void process_watch_read(process_watch *w, process_watch_seen *seen_out)
 {
-    (void)w;
+    int64_t now = mlff_clock_ns();
     *seen_out = planted_seen;
+    seen_out->wall_ns = now - w->wall_ns;
+    seen_out->cpu_ns = planted_events.cpu_ns - w->cpu_ns;
+    w->wall_ns = now;
+    w->cpu_ns = planted_events.cpu_ns;
     planted_seen = (process_watch_seen){.wait_ns = planted_seen.wait_ns < 0 ? -1 : 0};
 }
 
@@ -217,7 +227,8 @@ static void test_what_is_usual_explains_nothing(void **state)
 
 // N steps of 1 ms, every tenth of them as given; which cause takes how much of the excess.
 enum { N = 1000 };
-static mlff_profile *divided(double ms, uint32_t tags, const float *parts_of_slow, double cpu_share)
+static double planted_stretch;
+static mlff_profile *divided_on(const char *device, double ms, uint32_t tags, const float *parts_of_slow, double cpu_share)
 {
     double *times = base_alloc(N, sizeof *times, "times");
     uint16_t *all_tags = base_alloc(N, sizeof *all_tags, "tags");
@@ -235,11 +246,18 @@ static mlff_profile *divided(double ms, uint32_t tags, const float *parts_of_slo
     profile->summary.n_steps = N;
     profile->rebuild_median_ms = 2.0;
     profile->other_median_ms = 1.0;
+    profile->tail.stretch = planted_stretch;
+    assert_ok(profile_set(&profile->device, device));
     assert_ok(causes_derive(profile, times, all_tags, parts_of_slow ? parts : NULL, N));
     base_free(times);
     base_free(all_tags);
     base_free(parts);
     return profile;
+}
+
+static mlff_profile *divided(double ms, uint32_t tags, const float *parts_of_slow, double cpu_share)
+{
+    return divided_on("cpu", ms, tags, parts_of_slow, cpu_share);
 }
 
 // Without a clock of the thread: of several things in one step the most telling one is the cause; a rebuild is, if the step took
@@ -355,6 +373,92 @@ static void test_periods(void **state)
     base_free(hits);
 }
 
+// A GPU's step: the GPU works longer, its work starts or is reported later, or the host's calls take longer; a host that spins
+// meanwhile does not compute more.
+static void test_causes_on_a_gpu(void **state)
+{
+    (void)state;
+    static const struct {
+        float parts[N_PARTS];
+        int expected;
+    } cases[] = {
+        {{[PART_CPU] = 6e6f, [PART_DEVICE] = 5e6f}, CAUSE_DEVICE_BUSY},
+        {{[PART_CPU] = 6e6f, [PART_QUEUE] = 5e6f}, CAUSE_DEVICE_QUEUE},
+        {{[PART_CPU] = 6e6f, [PART_ENQUEUE] = 5e6f}, CAUSE_ENQUEUE},
+        {{[PART_CPU] = 6e6f}, CAUSE_WORK},                              // around the evaluator
+        {{[PART_CPU] = 1e6f, [PART_QUEUE] = 5e6f}, CAUSE_DEVICE_QUEUE}, // a host that does not spin
+        {{[PART_CPU] = 1e6f}, CAUSE_BLOCKED},
+        {{[PART_CPU] = 1e6f, [PART_WAIT] = 5e6f, [PART_QUEUE] = 5e6f}, CAUSE_CPU_WAIT},
+        {{[PART_CPU] = 6e6f, [PART_DEVICE] = NAN, [PART_QUEUE] = NAN, [PART_ENQUEUE] = NAN}, UNKNOWN_CAUSE},
+        {{[PART_CPU] = 1e6f, [PART_DEVICE] = NAN, [PART_QUEUE] = NAN, [PART_ENQUEUE] = NAN}, CAUSE_DEVICE_QUEUE},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_profile *profile = divided_on("cuda:0", 6.0, 0, cases[k].parts, 1.0);
+        double share = profile->tail.excess_ms[cases[k].expected] / tail_excess_ms(&profile->tail);
+        if (!(share > 0.999)) fail_msg("case %zu: %.3f is %s", k, share, profile_cause_names[cases[k].expected]);
+        mlff_profile_destroy(profile);
+    }
+}
+
+// A thread that loses the processor after a step waits between steps: a sleep in the next one stays a sleep.
+static mlff_status sleepy_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                               double *stress)
+{
+    (void)wanted;
+    (void)stress;
+    bool slow = ++*(int64_t *)context % SLOW_EVERY == SLOW_AT;
+    synthetic_wait(slow ? 310.0 : 10.0);
+    planted_events.cpu_ns += 10000;
+    planted_lost_us = 50.0;
+    if (energy) *energy = 0.0;
+    for (int i = 0; forces && i < 3 * frame->n_atoms; i++) forces[i] = 0.0;
+    return MLFF_OK;
+}
+
+static void test_waits_between_steps(void **state)
+{
+    (void)state;
+    int64_t n_calls = 0;
+    mlff_callable callable = {.struct_size = sizeof callable,
+                              .name = "sleepy",
+                              .context = &n_calls,
+                              .properties = MLFF_ENERGY | MLFF_FORCES,
+                              .step = sleepy_step};
+    mlff_trajectory *trajectory = synthetic_thermal(8);
+    mlff_profile_options options = synthetic_options(STEPS);
+    mlff_profile *profile;
+    options.split = 0;
+    planted_events.cpu_ns = 0;
+    planted_seen.wait_ns = 0;
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    const profile_tail *tail = &profile->tail;
+    assert_near(tail->excess_ms[CAUSE_BLOCKED], 0.3 * STEPS / SLOW_EVERY, 0.02); // readings of the clock are 7 ns
+    assert_near(tail->excess_ms[CAUSE_CPU_WAIT], 0.0, 0.02);
+    assert_int_equal(tail->n_by_cause[CAUSE_BLOCKED], STEPS / SLOW_EVERY);
+    assert_true(tail->cpu_wait_share < 0.01);
+    assert_near(tail->stretch, 6.0, 0.1); // 10 µs of work, 50 of waiting
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+    planted_events = (process_events){.cpu_ns = -1};
+    planted_seen = (process_watch_seen){.wait_ns = -1};
+    planted_lost_us = 0.0;
+}
+
+// A thread that has ended may have waited for a CPU, as often as this one did.
+static void test_threads_that_end(void **state)
+{
+    (void)state;
+    static const float parts[N_PARTS] = {[PART_CPU] = 1e6f, [PART_OTHERS] = 2e6f};
+    for (int loaded = 0; loaded < 2; loaded++) {
+        planted_stretch = loaded ? 4.0 : 0.0;
+        mlff_profile *profile = divided(9.0, 0, parts, 1.0);
+        int expected = loaded ? CAUSE_THREADS : CAUSE_BLOCKED;
+        assert_near(profile->tail.excess_ms[expected], tail_excess_ms(&profile->tail), 1e-3);
+        mlff_profile_destroy(profile);
+    }
+    planted_stretch = 0.0;
+}
+
 // Waiting for a CPU: one plain sentence, and no advice about the model, whose stages are ranked by medians.
 static void test_crowded_machine(void **state)
 {
@@ -424,6 +528,9 @@ int main(void)
         cmocka_unit_test(test_what_is_usual_explains_nothing),
         cmocka_unit_test(test_one_cause_a_step),
         cmocka_unit_test(test_causes_by_time),
+        cmocka_unit_test(test_causes_on_a_gpu),
+        cmocka_unit_test(test_waits_between_steps),
+        cmocka_unit_test(test_threads_that_end),
         cmocka_unit_test(test_periods),
         cmocka_unit_test(test_crowded_machine),
         cmocka_unit_test(test_shares),

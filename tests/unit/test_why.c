@@ -62,8 +62,25 @@ static void test_every_subset_of_reasons(void **state)
     }
 }
 
+// On a crowded machine the course of a run is that of the other programs: it is not a reason.
+static void test_course_on_a_crowded_machine(void **state)
+{
+    (void)state;
+    for (int crowded = 0; crowded < 2; crowded++) {
+        why_line lines[WHY_LINES];
+        bool told = false;
+        mlff_profile *profile = record_of(0);
+        profile->steady = (steady_state){.kind = STEADY_SLOWDOWN, .settled = true, .first = 500, .change = 0.4};
+        profile->tail.cpu_wait_share = crowded ? 0.5 : 0.0;
+        for (int k = why(profile, lines) - 1; k >= 0; k--) told |= strstr(lines[k].text, "slowdown") != NULL;
+        assert_int_equal(told, !crowded);
+        mlff_profile_destroy(profile);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset_of_reasons)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset_of_reasons),
+                                       cmocka_unit_test(test_course_on_a_crowded_machine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

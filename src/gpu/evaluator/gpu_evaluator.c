@@ -327,6 +327,7 @@ static void count_lists(gpu_evaluator *e, const captured_graph *graph)
 mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results)
 {
     mlff_status status = MLFF_OK;
+    const int64_t begun = gpu_evaluator_host_clock(e);
     int on_device = batch->location == MLFF_DEVICE_MEMORY, n_atoms = batch->first_atom[batch->n_systems];
     int gradient = results->forces || results->virials || results->stresses;
     if (on_device != (results->location == MLFF_DEVICE_MEMORY))
@@ -342,6 +343,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     PLUGIN_TRY(gpu_evaluator_grow_host(e, on_device ? 1 : n_atoms, on_device ? 1 : batch->n_systems, n_pairs));
 
     captured_graph *graph = NULL;
+    host_times times = {.begun = begun};
     for (;;) {
         captured_graph wanted = {.plan = gpu_evaluator_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
                                  .from_device = on_device,
@@ -353,6 +355,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
         } else {
             PLUGIN_TRY(gpu_evaluator_fill_host(e, batch, results, &wanted.plan));
         }
+        times.filled = gpu_evaluator_host_clock(e);
         if (e->has_halo) {
             PLUGIN_TRY(run_without_graph(e, &wanted, stream));
         } else {
@@ -360,7 +363,9 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
             CUDA_TRY(cudaGraphLaunch(graph->graph, stream), "starting a step");
         }
         if (on_device && n_atoms <= e->trusted_atoms && !e->clock_on && !e->has_halo) break; // not waited for
+        times.enqueued = gpu_evaluator_host_clock(e);
         CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
+        times.waited = gpu_evaluator_host_clock(e);
         if (!(e->io.report->flags & GPU_ROW_FULL)) {
             PLUGIN_TRY(gpu_evaluator_report_status(e, e->io.report));
             e->n_pairs = e->io.report->n_pairs;
@@ -372,13 +377,14 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     }
     if (!on_device) gpu_evaluator_take_results(e, batch, results);
     if (e->clock_on) {
+        times.taken = gpu_evaluator_host_clock(e);
         if (graph && graph->launch_ns == 0) {
             const int64_t rebuilds = e->n_rebuilds;
             PLUGIN_TRY(gpu_evaluator_measure_launch(e, graph, stream));
             count_lists(e, graph);
             e->n_rebuilds = rebuilds; // exclude timing steps from the count
         }
-        gpu_evaluator_read_stamps(e, gradient, graph ? graph->launch_ns : 0);
+        gpu_evaluator_keep_stamps(e, gradient, graph ? graph->launch_ns : 0, &times);
     }
     e->n_computes++;
 done:

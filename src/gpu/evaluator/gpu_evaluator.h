@@ -16,6 +16,12 @@ typedef struct captured_graph {
     double launch_ns;      // between two of its steps, not covered by stamps; 0: not measured yet
 } captured_graph;
 
+/* Times of the host's clock in a call, ns. */
+typedef struct host_times {
+    int64_t begun, filled, enqueued, waited,
+        taken; // entered; inputs are ready; the step is enqueued; it is complete; results copied
+} host_times;
+
 /* The model's part of an evaluator. */
 typedef struct gpu_kind {
     /* The model's arrays of a step whose sizes are set: pointers relative to `base`; returns the bytes. With base NULL the evaluator is
@@ -59,6 +65,10 @@ struct cuda_evaluator {
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;
     double *time_ns;
+    host_times host_ns;        // of the last stamped step called by the host
+    bool stamps_unread;        // its stamps are not in time_ns yet
+    bool stamped_forces;       // it computed forces
+    double stamped_launch_ns;  // its graph's launch_ns
     cudaGraphExec_t clock;     // the clock kernel; NULL until clocks are on
     void *clock_times;         // its stamps: launches so far, then two times of each
     double launch_ns;          // between two clock kernels
@@ -96,12 +106,16 @@ mlff_status gpu_evaluator_open(gpu_evaluator *evaluator, const gpu_kind *kind, c
 /* Packs the model's constants: with block NULL only *bytes is set; pointers are relative to `base`. */
 typedef void (*gpu_pack_model)(void *context, void *block, size_t *bytes, const void *base);
 mlff_status gpu_evaluator_upload(gpu_evaluator *evaluator, gpu_pack_model pack, void *context);
-/* Sets the stages of a step: "launch", then the model's, whose times come from `n_stamps` stamps. */
+/* Sets the stages of a step: the evaluator's own around the model's, whose times come from `n_stamps` stamps. */
 mlff_status gpu_evaluator_set_stages(gpu_evaluator *evaluator, const mlff_stage *stages, int n_stages, int n_stamps);
 /* Measures the time between two steps of a stamped graph, ns, by repeating the last step on its stream. */
 mlff_status gpu_evaluator_measure_launch(gpu_evaluator *evaluator, captured_graph *graph, cudaStream_t stream);
-/* Reads the stage times of the last stamped step; launch_ns: the time not covered by stamps. */
+/* Reads the stage times of the last stamped step of dynamics; launch_ns: the time not covered by stamps. */
 void gpu_evaluator_read_stamps(gpu_evaluator *evaluator, int forces, double launch_ns);
+/* Keeps what the stage times of a stamped call are read from, when they are asked for. */
+void gpu_evaluator_keep_stamps(gpu_evaluator *evaluator, int forces, double launch_ns, const host_times *times);
+/* The host's clock, if stage clocks are on; else 0. */
+int64_t gpu_evaluator_host_clock(const gpu_evaluator *evaluator);
 /* Ensures room for a batch and rows of at least `row` neighbors; drops graphs if an array moved. Fails with MLFF_ERR_LIMIT,
  * MLFF_ERR_MEMORY or MLFF_ERR_DEVICE. */
 mlff_status gpu_evaluator_grow(gpu_evaluator *evaluator, int n_atoms, int n_systems, int row);

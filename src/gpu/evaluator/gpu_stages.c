@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
 // gpu_stages.c: the stages of a step on a GPU and their times, from stamps that kernels write. Stamps do not cover the start and the end of
 // the step's graph. They follow from clock kernels C around steps S: time between steps = (C to S) + (S to C) − (C to C).
+// Around the device's part of a call stand stages of the host, so that together they are the whole call: inputs | enqueue, launch, the
+// device's stages, wait | results. Of the time from the first enqueued work to the end, the device's own stages and the launch of the graph
+// are known; the enqueuing call is known too, and the wait is what they leave.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "gpu_clock.h"
 #include "gpu_evaluator.h"
+
+enum { INPUTS, ENQUEUE, LAUNCH, MODEL }; // then, behind the model's stages:
+enum { WAIT, RESULTS, STAGES_BEHIND };
 
 const mlff_stage *gpu_evaluator_stages(const gpu_evaluator *e, int *n_out)
 {
@@ -80,6 +87,7 @@ mlff_status gpu_evaluator_stage_clock_set(gpu_evaluator *e, int on)
 {
     mlff_status status = MLFF_OK;
     memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
+    e->stamps_unread = false;
     PLUGIN_TRY(cuda_use(e->device));
     if (on && !e->clock) PLUGIN_TRY(make_clock(e));
     if (on && e->launch_ns == 0) PLUGIN_TRY(time_between(e, NULL, e->stream, &e->launch_ns));
@@ -90,23 +98,68 @@ done:
 
 mlff_status gpu_evaluator_set_stages(gpu_evaluator *e, const mlff_stage *stages, int n_stages, int n_stamps)
 {
-    e->n_stages = 1 + n_stages;
+    static const mlff_stage before[MODEL] = {
+        {"inputs", "host", -1, "checks, and the copy into page-locked memory"},
+        {"enqueue", "host", -1, "the driver's call that starts the graph"},
+        {"launch", "", -1, "start and end of the graph, measured apart"},
+    };
+    static const mlff_stage behind[STAGES_BEHIND] = {
+        {"wait", "host", -1, "until the graph starts, and after it until the host knows"},
+        {"results", "host", -1, "the copy out of page-locked memory"},
+    };
+    e->n_stages = MODEL + n_stages + STAGES_BEHIND;
     e->n_stamps = n_stamps;
     e->stages = calloc((size_t)e->n_stages, sizeof *e->stages);
     e->time_ns = calloc((size_t)e->n_stages, sizeof *e->time_ns);
     if (!e->stages || !e->time_ns) return host.fail(MLFF_ERR_MEMORY, "out of memory: stages");
-    e->stages[0] = (mlff_stage){"launch", "", -1, "start and end of the graph, measured apart"};
-    memcpy(e->stages + 1, stages, sizeof *stages * (size_t)n_stages);
+    memcpy(e->stages, before, sizeof before);
+    memcpy(e->stages + MODEL, stages, sizeof *stages * (size_t)n_stages);
+    memcpy(e->stages + MODEL + n_stages, behind, sizeof behind);
     return MLFF_OK;
 }
 
 void gpu_evaluator_read_stamps(gpu_evaluator *e, int forces, double launch_ns)
 {
-    e->time_ns[0] = launch_ns;
-    e->kind->read_stamps(e, forces, e->time_ns + 1);
+    memset(e->time_ns, 0, sizeof(double) * (size_t)e->n_stages);
+    e->time_ns[LAUNCH] = launch_ns;
+    e->kind->read_stamps(e, forces, e->time_ns + MODEL);
+    e->stamps_unread = false;
 }
 
-void gpu_evaluator_stage_times(const gpu_evaluator *e, double *time_ns)
+int64_t gpu_evaluator_host_clock(const gpu_evaluator *e)
 {
+    struct timespec now;
+    if (!e->clock_on) return 0;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void gpu_evaluator_keep_stamps(gpu_evaluator *e, int forces, double launch_ns, const host_times *times)
+{
+    e->stamped_forces = forces;
+    e->stamped_launch_ns = launch_ns;
+    e->host_ns = *times;
+    e->stamps_unread = true;
+}
+
+// The device may begin before the enqueuing call returns: what is known first keeps its time.
+static void add_host_stages(double *time_ns, int n_stages, const host_times *t)
+{
+    double *behind = time_ns + n_stages - STAGES_BEHIND, left = (double)(t->waited - t->filled);
+    for (int k = MODEL; k < n_stages - STAGES_BEHIND; k++) left -= time_ns[k];
+    time_ns[LAUNCH] = fmin(time_ns[LAUNCH], fmax(left, 0.0));
+    left = fmax(left - time_ns[LAUNCH], 0.0);
+    time_ns[ENQUEUE] = fmin((double)(t->enqueued - t->filled), left);
+    behind[WAIT] = left - time_ns[ENQUEUE];
+    time_ns[INPUTS] = (double)(t->filled - t->begun);
+    behind[RESULTS] = (double)(t->taken - t->waited);
+}
+
+void gpu_evaluator_stage_times(gpu_evaluator *e, double *time_ns)
+{
+    if (e->stamps_unread) {
+        gpu_evaluator_read_stamps(e, e->stamped_forces, e->stamped_launch_ns);
+        add_host_stages(e->time_ns, e->n_stages, &e->host_ns);
+    }
     memcpy(time_ns, e->time_ns, sizeof(double) * (size_t)e->n_stages);
 }

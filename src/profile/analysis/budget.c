@@ -8,19 +8,28 @@
 
 const char *const budget_names[N_BUDGET] = {"device busy", "launch gaps", "waits", "host work", "integrator", "unattributed"};
 
+static int gpu_row(const profile_stage *stage)
+{
+    switch (profile_stage_part(stage->phase, stage->name)) {
+    case PART_QUEUE: return *stage->phase ? BUDGET_WAITS : BUDGET_GAPS;
+    case PART_ENQUEUE: return BUDGET_HOST;
+    default: return BUDGET_BUSY;
+    }
+}
+
 step_budget budget_of(const mlff_profile *profile)
 {
     step_budget b = {.step_ms = profile->summary.latency_ms.mean, .between_ms = NAN, .usual_ms = NAN};
     const kernel_report *kernels = profile->kernels;
     bool gpu = strncmp(profile->device, "cuda", 4) == 0;
-    double stages = 0.0, sum = 0.0;
+    double stages[N_BUDGET] = {0}, sum = 0.0;
     for (int k = 0; k < N_BUDGET; k++) b.ms[k] = NAN;
     for (int i = 0; i < profile->n_stages; i++) {
         const profile_stage *s = &profile->stages[i];
         if (strcmp(s->name, "integrate") == 0)
             b.ms[BUDGET_INTEGRATE] = s->shown.mean_ms;
         else if (strcmp(s->name, "unattributed") != 0)
-            stages += s->shown.mean_ms;
+            stages[gpu ? gpu_row(s) : BUDGET_BUSY] += s->shown.mean_ms;
     }
     if (kernels && kernels->n_rows > 0) {
         b.traced = true;
@@ -31,8 +40,11 @@ step_budget budget_of(const mlff_profile *profile)
         b.ms[BUDGET_WAITS] = kernels->wait_ms;
         b.ms[BUDGET_HOST] = kernels->host_ms;
         if (isfinite(b.ms[BUDGET_INTEGRATE])) b.ms[BUDGET_INTEGRATE] = kernels->integrate_ms;
+    } else if (profile->stages_measured && stages[BUDGET_HOST] > 0.0) {
+        b.divided = true; // busy with the gaps between kernels, which clocks do not see
+        for (int k = BUDGET_BUSY; k <= BUDGET_HOST; k++) b.ms[k] = stages[k];
     } else if (profile->stages_measured) {
-        b.ms[gpu ? BUDGET_BUSY : BUDGET_HOST] = stages; // on a GPU with the gaps between kernels, which clocks do not see
+        b.ms[gpu ? BUDGET_BUSY : BUDGET_HOST] = stages[BUDGET_BUSY] + stages[BUDGET_GAPS];
     }
     for (int k = 0; k < BUDGET_UNATTRIBUTED; k++) sum += isnan(b.ms[k]) ? 0.0 : b.ms[k];
     double rest = b.step_ms - sum;
@@ -46,7 +58,7 @@ step_budget budget_of(const mlff_profile *profile)
 double budget_busy_share(const step_budget *b)
 {
     double step_ms = b->usual_ms > 0.0 ? fmin(b->usual_ms, b->step_ms) : b->step_ms; // false for NaN
-    return b->traced && step_ms > 0.0 ? fmin(b->ms[BUDGET_BUSY] / step_ms, 1.0) : NAN;
+    return (b->traced || b->divided) && step_ms > 0.0 ? fmin(b->ms[BUDGET_BUSY] / step_ms, 1.0) : NAN;
 }
 
 void budget_text(const step_budget *b, char *text, size_t text_bytes)
@@ -57,8 +69,8 @@ void budget_text(const step_budget *b, char *text, size_t text_bytes)
     text[0] = 0;
     if (isnan(share)) return;
     if (added_ms > 0.02 * b->step_ms) snprintf(watching, sizeof watching, ", of which tracing adds %s", PROFILE_TIME(added_ms));
-    snprintf(text, text_bytes,
-             "%s: the GPU works in %.0f %% of a step; of a traced one it is idle for %s (gaps %s, waits %s, host %s)%s",
-             share < 0.5 ? "launch-bound" : "bound by the GPU", 100.0 * share, PROFILE_TIME(idle_ms),
-             PROFILE_TIME(b->ms[BUDGET_GAPS]), PROFILE_TIME(b->ms[BUDGET_WAITS]), PROFILE_TIME(b->ms[BUDGET_HOST]), watching);
+    snprintf(text, text_bytes, "%s: the GPU works in %.0f %% of a step%s is idle for %s (gaps %s, waits %s, host %s)%s",
+             share < 0.5 ? "launch-bound" : "bound by the GPU", 100.0 * share, b->traced ? "; of a traced one it" : " and",
+             PROFILE_TIME(idle_ms), PROFILE_TIME(b->ms[BUDGET_GAPS]), PROFILE_TIME(b->ms[BUDGET_WAITS]),
+             PROFILE_TIME(b->ms[BUDGET_HOST]), watching);
 }

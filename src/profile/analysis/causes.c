@@ -89,8 +89,10 @@ static void divide_blocked(const analysis *a, const float *parts, uint32_t tags,
     if (tags & TAG_FILES) take(excess, CAUSE_FILES, &off, off);
     if (tags & TAG_COMPILED) take(excess, CAUSE_COMPILED, &off, off);
     if (gpu) take(excess, CAUSE_DEVICE_BUSY, &off, beyond(a, parts, PART_DEVICE));
-    if (gpu) take(excess, CAUSE_DEVICE_QUEUE, &off, off);
-    take(excess, others > 0.5 * off ? CAUSE_THREADS : CAUSE_BLOCKED, &off, off);
+    if (gpu) take(excess, CAUSE_DEVICE_QUEUE, &off, isnan(parts[PART_QUEUE]) ? off : beyond(a, parts, PART_QUEUE));
+    // Waits of threads that have ended are not known: they lost the processor as often as this one.
+    double stretched = others * fmax(a->profile->tail.stretch, 1.0);
+    take(excess, stretched > 0.5 * off ? CAUSE_THREADS : CAUSE_BLOCKED, &off, off);
 }
 
 // Time in which the thread ran longer than usual.
@@ -105,12 +107,15 @@ static void divide_running(const analysis *a, const float *parts, uint32_t tags,
     if (tags & TAG_COMPILED) take(excess, CAUSE_COMPILED, &cpu, cpu);
     if (tags & TAG_GROWTH) take(excess, CAUSE_GROWTH, &cpu, cpu);
     if (gpu) take(excess, CAUSE_DEVICE_BUSY, &cpu, beyond(a, parts, PART_DEVICE)); // a host that spins until the device is done
+    if (gpu) take(excess, CAUSE_DEVICE_QUEUE, &cpu, beyond(a, parts, PART_QUEUE));
     int memory = tags & TAG_ALLOCATED ? CAUSE_ALLOCATED : CAUSE_FAULTS;
     if (touches_memory(a, parts)) take(excess, memory, &cpu, a->kernel_heavy ? cpu : beyond(a, parts, PART_FAULTS));
     take(excess, CAUSE_FILES, &cpu, beyond(a, parts, PART_FILES));
     if (tags & TAG_CLOCK) take(excess, CAUSE_CLOCK, &cpu, WORK_LEAST * a->usual.cpu);
+    if (gpu) take(excess, CAUSE_ENQUEUE, &cpu, beyond(a, parts, PART_ENQUEUE));
     bool work = cpu > WORK_LEAST * a->usual.cpu && !(p->tail.cpu_wait_share > COLD_SHARE && cpu < COLD_NS);
-    take(excess, work && !gpu ? CAUSE_WORK : UNKNOWN_CAUSE, &cpu, cpu);
+    bool divided = !gpu || !isnan(parts[PART_ENQUEUE]); // what a spinning host waits for is known
+    take(excess, work && divided ? CAUSE_WORK : UNKNOWN_CAUSE, &cpu, cpu);
 }
 
 // The excess of one step, ns, over causes.
@@ -250,6 +255,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
     analysis a = {.profile = profile};
     *tail = (profile_tail){.threshold_ms = profile->summary.latency_ms.p99,
                            .median_ms = profile->summary.latency_ms.median,
+                           .stretch = tail->stretch,
                            .cpu_wait_share = tail->cpu_wait_share};
     double total = 0.0;
     if (n < 1) return MLFF_OK;

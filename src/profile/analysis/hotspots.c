@@ -242,6 +242,9 @@ static const char *const tail_advice[N_CAUSES] = {
         "analysis)",
     [CAUSE_DEVICE_BUSY] = "The GPU computes longer in these steps: larger frames, a lower clock, or other programs on it",
     [CAUSE_DEVICE_QUEUE] = "These steps wait for the GPU: other programs on it, or copies and synchronization of others",
+    [CAUSE_ENQUEUE] =
+        "The host's calls of the GPU take longer in these steps: frames of new sizes (a graph is captured again), or "
+        "other threads that use the driver",
     [UNKNOWN_CAUSE] =
         "Nothing that was measured explains it: look at frames of different size and at what else runs on the machine",
 };

@@ -11,11 +11,20 @@ double profile_stage_typical_ms(const profile_stage *row)
     return isfinite(row->shown.median_ms) ? row->shown.median_ms : row->shown.mean_ms;
 }
 
+enum step_part profile_stage_part(const char *phase, const char *name)
+{
+    bool host = strcmp(phase, "host") == 0;
+    if (strcmp(name, host ? "wait" : "launch") == 0) return PART_QUEUE;
+    return host ? PART_ENQUEUE : PART_DEVICE;
+}
+
 static const char *part_of(const mlff_profile *profile, const profile_stage *row)
 {
     if (!profile->stages_measured || strcmp(row->name, "integrate") == 0 || strcmp(row->name, "unattributed") == 0)
         return row->name;
     if (strcmp(row->name, "neighbors") == 0) return "neighbors";
+    if (profile_stage_part(row->phase, row->name) == PART_QUEUE) return "launch and wait";
+    if (strcmp(row->phase, "host") == 0) return "host";
     if (strcmp(row->phase, "forward") == 0 || strcmp(row->phase, "backward") == 0) return row->phase;
     return "other stages";
 }

@@ -12,10 +12,9 @@
 #define CROWDED 0.05       // of all time waiting for a CPU: times then say little about the force field
 
 const char *const profile_cause_names[N_CAUSES] = {
-    "rebuild",           "buffer growth",      "waiting for a CPU", "page faults",
-    "clock drop",        "file I/O",           "compilation",       "allocation",
-    "child process",     "garbage collection", "other threads",     "sleep, lock or device",
-    "extra computation", "GPU busy",           "GPU queue",         "unknown"};
+    "rebuild",           "buffer growth", "waiting for a CPU", "page faults",        "clock drop",    "file I/O",
+    "compilation",       "allocation",    "child process",     "garbage collection", "other threads", "sleep, lock or device",
+    "extra computation", "GPU busy",      "GPU queue",         "calls of the GPU",   "unknown"};
 
 double tail_excess_ms(const profile_tail *tail)
 {

@@ -426,6 +426,7 @@ static mlff_status join_clocks(const run *r, kernel_report *report, const double
     report->clocks_us = r->n_stages > 0 ? 0.0 : NAN;
     for (int k = 0; k < r->n_stages; k++) {
         char path[256];
+        if (strcmp(r->callable.stages[k].phase, "host") == 0) continue; // has no kernels
         path_of(&r->callable.stages[k], path, sizeof path);
         kernel_stage *stage = stage_of(report, path);
         if (!stage) return MLFF_ERR_MEMORY;

@@ -79,6 +79,7 @@ typedef struct step_budget {
     double ms[N_BUDGET], step_ms;
     double between_ms; /* between two steps: frames, files, samples, the caller; not part of the step; NaN: not known */
     bool traced;       /* of the steps that CUPTI watched */
+    bool divided;      /* not traced, but the force field's own stages tell the GPU from the host's calls and waits */
     double usual_ms;   /* of such a step when nobody watches; NaN if not traced */
 } step_budget;
 step_budget budget_of(const mlff_profile *profile);

@@ -81,7 +81,7 @@ mlff_status run_overhead(run *r, mlff_profile *profile)
     mlff_status status = MLFF_OK;
     run saved = *r;
     r->watched_ns = 0;
-    r->watched_off_ns = 0.0;
+    r->watched_off_ns = r->watched_cpu_ns = 0.0;
     double differences[PAIRS_MAX];
     int n = 0, n_stages = r->n_stages;
     int64_t begun = mlff_clock_ns();

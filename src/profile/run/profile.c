@@ -10,9 +10,10 @@
 
 // Latencies kept one by one; of a stage fewer, there are tens of them.
 enum { LATENCY_LIMIT = 100000, STAGE_LIMIT = 4096, MIN_FAULTS = 8, WATCH_EVERY = 64, FILE_BYTES = 4096 };
-#define OFF_NS 5000.0   // a step that did not run for longer than this, and for
-#define OFF_SHARE 0.02  // more than this of its time, is asked why
-#define CLOCK_DROP 1.15 // a chain of arithmetic takes this much longer than at its best
+#define OFF_NS 5000.0        // a step that did not run for longer than this, and for
+#define OFF_SHARE 0.02       // more than this of its time, is asked why
+#define FILE_NS_PER_BYTE 3.0 // new pages of the system's cache and the copy: 0.5 to 1 on an idle machine
+#define CLOCK_DROP 1.15      // a chain of arithmetic takes this much longer than at its best
 
 // ---- making ready --------------------------------------------------------------------------------
 
@@ -75,15 +76,19 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     r->stages = base_alloc(n_stages, sizeof *r->stages, "stages");
     r->stage_now = base_alloc(n_stages, sizeof *r->stage_now, "stage times");
     r->stage_step = base_alloc(n_stages, sizeof *r->stage_step, "stage times");
+    r->stage_part = base_alloc(n_stages, sizeof *r->stage_part, "stages");
     r->initial_bytes = base_alloc(4 * (size_t)(r->n_ledgers + N_WORK), sizeof *r->initial_bytes, "memory ledgers");
-    if (!r->stages || !r->stage_now || !r->stage_step || !r->initial_bytes) {
+    if (!r->stages || !r->stage_now || !r->stage_step || !r->stage_part || !r->initial_bytes) {
         status = MLFF_ERR_MEMORY;
         goto done;
     }
     r->final_bytes = r->initial_bytes + r->n_ledgers + N_WORK;
     r->peak_bytes = r->final_bytes + r->n_ledgers + N_WORK;
     r->now_bytes = r->peak_bytes + r->n_ledgers + N_WORK;
-    for (size_t k = 0; k < n_stages; k++) MLFF_TRY(series_init(&r->stages[k], n_steps, STAGE_LIMIT));
+    for (size_t k = 0; k < n_stages; k++) {
+        r->stage_part[k] = (unsigned char)profile_stage_part(r->callable.stages[k].phase, r->callable.stages[k].name);
+        MLFF_TRY(series_init(&r->stages[k], n_steps, STAGE_LIMIT));
+    }
     MLFF_TRY(trace_init(r));
     MLFF_TRY(run_meter(r));
     MLFF_TRY(memory_series_init(&r->memory, r->n_ledgers + N_WORK, r->options.memory_every));
@@ -110,6 +115,7 @@ void run_free(run *r)
     base_free(r->stages);
     base_free(r->stage_now);
     base_free(r->stage_step);
+    base_free(r->stage_part);
     base_free(r->initial_bytes);
     base_free(r->forces);
     base_free(r->kernel_steps);
@@ -233,24 +239,33 @@ void run_prepare(run *r, process_events *before)
         process_events_begin(before);
 }
 
+// What of a wait for a CPU was in steps: between them this thread either runs or waits. A thread whose turn is over loses the
+// processor when it reads its own clock, which is after a step, so that this is much of all waiting.
+static double wait_in_steps(const run *r, const process_watch_seen *seen)
+{
+    double between = (double)(seen->wall_ns - r->watched_ns) - ((double)seen->cpu_ns - r->watched_cpu_ns);
+    return fmax(fmin((double)seen->wait_ns - fmax(between, 0.0), r->watched_off_ns), 0.0);
+}
+
 // Threads that wait for a CPU make steps long in the calling thread (which waits itself, or spins until the others are there).
 uint32_t run_watch(run *r, int64_t time_ns, float parts[N_PARTS])
 {
     uint32_t tags = 0;
     process_watch_seen seen;
     process_watch_read(&r->watch, &seen);
-    // What the thread itself waited between steps is not of the steps; another one has nothing to do between them.
-    double waited = fmax(fmin((double)seen.wait_ns, r->watched_off_ns), fmin((double)seen.team_wait_ns, (double)r->watched_ns));
+    double waited = r->watched_cpu_ns > 0.0 ? wait_in_steps(r, &seen) : fmin((double)seen.wait_ns, r->watched_off_ns);
     if (seen.wait_ns >= 0) {
-        r->contended_ns += fmax(waited, 0.0);
+        r->contended_ns += fmax(waited, fmin((double)seen.team_wait_ns, (double)r->watched_ns)); // others idle between steps
         r->counted_ns += (double)r->watched_ns;
-        parts[PART_WAIT] = (float)fmin((double)seen.wait_ns, fmax((double)time_ns - fmax(parts[PART_CPU], 0.0), 0.0)); // or NaN
+        r->waited_ns += (double)seen.wait_ns;
+        r->ran_ns += (double)seen.cpu_ns;
+        parts[PART_WAIT] = (float)fmin(waited, fmax((double)time_ns - fmax(parts[PART_CPU], 0.0), 0.0)); // or NaN
     }
     r->watched_ns = 0;
-    r->watched_off_ns = 0.0;
+    r->watched_off_ns = r->watched_cpu_ns = 0.0;
     parts[PART_TEAM_WAIT] = (float)fmin((double)seen.team_wait_ns, (double)time_ns);
     parts[PART_CHILDREN] = (float)seen.children_ns;
-    parts[PART_FILES] = (float)fmin((double)seen.io_bytes, (double)time_ns); // 1 ns a byte
+    parts[PART_FILES] = (float)fmin((double)seen.io_bytes * FILE_NS_PER_BYTE, (double)time_ns);
     if (seen.io_bytes >= FILE_BYTES) tags |= TAG_FILES;
     if (seen.n_loads > 0) tags |= TAG_COMPILED;
     if (seen.children_ns > 0) tags |= TAG_CHILD;
@@ -263,7 +278,7 @@ static void parts_of(run *r, int64_t time_ns, const process_events *before, cons
                      uint32_t *tags)
 {
     bool known = after->cpu_ns >= 0 && before->cpu_ns >= 0;
-    for (int k = 0; k < N_PARTS; k++) parts[k] = known && k != PART_WAIT && k != PART_DEVICE ? 0.0f : NAN;
+    for (int k = 0; k < N_PARTS; k++) parts[k] = known && k != PART_WAIT && k < PART_DEVICE ? 0.0f : NAN;
     r->watched_ns += time_ns;
     bool slow = (double)time_ns > 1.2 * r->typical_ns;
     r->watched_off_ns += known ? fmax((double)(time_ns - after->cpu_ns + before->cpu_ns), 0.0) : (double)time_ns;
@@ -272,6 +287,7 @@ static void parts_of(run *r, int64_t time_ns, const process_events *before, cons
         return;
     }
     double cpu = fmin((double)(after->cpu_ns - before->cpu_ns), (double)time_ns), off = (double)time_ns - cpu;
+    r->watched_cpu_ns += cpu;
     parts[PART_CPU] = (float)cpu;
     parts[PART_WAIT] = 0.0f;
     parts[PART_OTHERS] = (float)fmax((double)(after->process_us - before->process_us) * 1e3 - cpu, 0.0);
@@ -279,8 +295,8 @@ static void parts_of(run *r, int64_t time_ns, const process_events *before, cons
     parts[PART_FAULTS] = (float)((double)(after->n_faults - before->n_faults) * r->watch.fault_ns);
     if (r->callable.paused_ns) parts[PART_PAUSE] = (float)(*r->callable.paused_ns - r->paused_ns);
     if (r->n_stages > 0 && r->callable.device && strncmp(r->callable.device, "cuda", 4) == 0) {
-        parts[PART_DEVICE] = 0.0f;
-        for (int k = 0; k < r->n_stages; k++) parts[PART_DEVICE] += (float)r->stage_step[k];
+        parts[PART_DEVICE] = parts[PART_QUEUE] = parts[PART_ENQUEUE] = 0.0f;
+        for (int k = 0; k < r->n_stages; k++) parts[r->stage_part[k]] += (float)r->stage_step[k];
     }
     bool stood = off > fmax(OFF_NS, OFF_SHARE * (double)time_ns);
     if (slow || stood || r->step.n % WATCH_EVERY == 0) *tags |= run_watch(r, time_ns, parts);
@@ -484,6 +500,7 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
     if (r->options.until_precision > 0.0) MLFF_TRY(note_precision(r, profile));
     MLFF_TRY(record_times(r, profile));
     if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
+    if (r->ran_ns > 0.0) profile->tail.stretch = 1.0 + r->waited_ns / r->ran_ns;
     MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));

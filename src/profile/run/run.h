@@ -35,6 +35,7 @@ typedef struct run {
     unsigned wanted;
 
     double *stage_now, *stage_step; /* [n_stages] ns of the last force call, of the step */
+    unsigned char *stage_part;      /* [n_stages] of a GPU's: PART_DEVICE, PART_QUEUE or PART_ENQUEUE */
     int64_t force_ns;               /* spent in the callable during this step */
     int64_t force_start_ns;         /* of its last call */
     int n_force_calls;
@@ -48,7 +49,9 @@ typedef struct run {
     process_watch watch;
     int64_t watched_ns;              /* time of the steps since the watch was read */
     double watched_off_ns;           /* of it, in which this thread did not run */
+    double watched_cpu_ns;           /* of it, in which it did */
     double contended_ns, counted_ns; /* of the steps: a thread waited for a CPU; all */
+    double waited_ns, ran_ns;        /* this thread, in steps and between them */
     int64_t paused_ns;               /* of the callable, before this step */
 
     int n_ledgers; /* OWN_LEDGERS, then the callable's; in `memory` the rows of WORK follow */
