@@ -320,7 +320,7 @@ MLFF_API mlff_status mlff_comparison_json(const mlff_comparison *comparison, cha
 
 /* Several implementations of one force field (or several force fields) on the same new frames, interleaved, with their
  * energies and forces compared with the first one's, and against labels where frames have them. */
-typedef struct mlff_rivals_options {
+typedef struct mlff_implementations_options {
     size_t struct_size;
     int n_rounds;            /* 20; ratios are taken within a round */
     int n_frames;            /* 5 new frames a round */
@@ -332,10 +332,10 @@ typedef struct mlff_rivals_options {
     void *progress_context;
     const int
         *models; /* [n_callables] a number for each: results of another model than the first one's are not judged. NULL: one */
-} mlff_rivals_options;
-MLFF_API mlff_rivals_options mlff_rivals_options_default(void);
+} mlff_implementations_options;
+MLFF_API mlff_implementations_options mlff_implementations_options_default(void);
 
-typedef struct mlff_rival {
+typedef struct mlff_implementation {
     const char *name, *device, *notes; /* as the callable has them; "" where it has none */
     double median_ms;
     double ratio, low, high; /* to the first, and its interval at 95 % within this process */
@@ -347,23 +347,24 @@ typedef struct mlff_rival {
     double energy_rms;                /* root mean square of what differs beyond that, eV/atom */
     double force_rms;                 /* root mean square of components' differences, eV/Å */
     double energy_error, force_error; /* mean absolute ones to labels, eV/atom and eV/Å; NaN without labels */
-} mlff_rival;
+} mlff_implementation;
 
-typedef struct mlff_rivals mlff_rivals;
+typedef struct mlff_implementations mlff_implementations;
 /* Measures all of them. Fails with MLFF_ERR_USAGE, MLFF_ERR_UNSUPPORTED, MLFF_ERR_INTERRUPTED, MLFF_ERR_MEMORY, and as the
  * callables and the trajectory do. */
-MLFF_API mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables, mlff_trajectory *trajectory,
-                                         const mlff_rivals_options *options, mlff_rivals **rivals_out);
-MLFF_API void mlff_rivals_destroy(mlff_rivals *rivals);
-/* Borrowed until the rivals are destroyed. */
-MLFF_API const mlff_rival *mlff_rivals_rows(const mlff_rivals *rivals, int *n_out);
+MLFF_API mlff_status mlff_profile_implementations(const mlff_callable *callables, int n_callables, mlff_trajectory *trajectory,
+                                                  const mlff_implementations_options *options,
+                                                  mlff_implementations **implementations_out);
+MLFF_API void mlff_implementations_destroy(mlff_implementations *implementations);
+/* Borrowed until the implementations is destroyed. */
+MLFF_API const mlff_implementation *mlff_implementations_rows(const mlff_implementations *implementations, int *n_out);
 /* The result for a terminal and as JSON; free with mlff_text_free. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
-MLFF_API mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out);
-MLFF_API mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out);
+MLFF_API mlff_status mlff_implementations_text(const mlff_implementations *implementations, char **text_out);
+MLFF_API mlff_status mlff_implementations_json(const mlff_implementations *implementations, char **text_out);
 /* A page as mlff_profile_html's that begins with the comparison: speeds, energies along the frames, forces against the first
  * one's. `profiles` of the implementations follow; there may be none. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
-MLFF_API mlff_status mlff_rivals_html(const mlff_rivals *rivals, const mlff_profile *const *profiles, int n_profiles,
-                                      const char *title, char **text_out);
+MLFF_API mlff_status mlff_implementations_html(const mlff_implementations *implementations, const mlff_profile *const *profiles,
+                                               int n_profiles, const char *title, char **text_out);
 
 /* ---- scaling and forecasts ------------------------------------------------------------------- */
 

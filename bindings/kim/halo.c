@@ -79,7 +79,7 @@ void halo_destroy(halo *h)
     free(h);
 }
 
-// ---- memory: arrays that are filled anew in each call; old content is not kept ----------------------------------------------
+// ---- memory: arrays that are filled again in each call; old content is not kept ----------------------------------------------
 
 static bool renew(void *array, size_t count, size_t size)
 {

@@ -76,9 +76,9 @@ static const char *build_kind(void)
 #endif
 #endif
 #if defined(__OPTIMIZE__)
-    return "optimised";
+    return "optimized";
 #else
-    return "not optimised";
+    return "not optimized";
 #endif
 }
 

@@ -212,7 +212,7 @@ mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, 
 void leaks_relate(mlff_profile *profile);
 /* One line about a ledger: kind, slope with interval, steps to the end of memory, or the smallest slope that would show. */
 void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char *text, size_t text_bytes);
-/* True if the ledger is this process's own, so that its growth decides; the driver's counts neighbours too. */
+/* True if the ledger is this process's own, so that its growth decides; the driver's counts neighbors too. */
 bool leaks_decides(const profile_ledger *ledger);
 
 /* causes.c: fills profile->tail and slowest_cause from the times (ms), tags and parts (or NULL) of steps; what the record counts of

@@ -352,7 +352,7 @@ test_md() {
     run 0 md model.safetensors a.extxyz --n-steps 2 --every 1 -o -
     says '^8$' && says 'Lattice'
     grep -aq 'steps/s' out && fail "the table is among the frames"
-    # A run that cannot be believed ends with a warning that names the mend; a good one with none.
+    # A run that cannot be believed ends with a warning that names the remedy; a good one with none.
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 100
     [ ! -s err ] || fail "a good run warns"
     for ensemble in nve langevin; do # an exploded run stops; its last good step is kept as a frame and as a restart file
@@ -592,7 +592,7 @@ test_compare() {
     says 'UNCLEAR'
     ! grep -q 'nan' out || fail "a number that is none is printed"
     refused 2 'would overwrite the input' report a.json one.json -o one.json
-    # Two commands in turns: profiles are compared by their steps, others by their time; a command that fails is no answer.
+    # Two commands, interleaved: profiles are compared by their steps, others by their time; a command that fails is no answer.
     run 3 compare --run "$mlff $one --n-steps 20" --run "$mlff $one --n-steps 20 --precision float64" --rounds 5
     says 'median step: B is SLOWER' && says 'mean step: B is' && says 'ns/day:'
     run 3 compare --run "sleep 0.01" --run "sleep 0.2" --rounds 5 --json
@@ -631,7 +631,7 @@ test_bench() {
     is "$(value out rows.2.agrees)" true "agreement of a model with itself"
     grep -q 'Different models: difference shown, not judged' page.html || fail "the page does not say that models differ"
     is "$(value runs.json runs)" 3 "profiles beside the comparison"
-    grep -q 'On the same frames, in turns' page.html || fail "the page has no comparison"
+    grep -q 'On the same frames, interleaved' page.html || fail "the page has no comparison"
     refused 2 'trajectory goes with --system' bench compare model.safetensors other.safetensors --input x.xyz --trajectory md
     refused 2 'is not a number of structures' bench batch model.safetensors --batch-sizes 1,0
     [ ! -s out ] || fail "a list with a number that is none: something was printed before the error"

@@ -171,7 +171,7 @@ static void test_batch(void **state)
     mlff_model_destroy(model);
 }
 
-// Pairs handed in, in a scrambled order and with pairs beyond the cutoff, symmetric or said not to be: as the own list.
+// Pairs given by the caller, in a scrambled order and with pairs beyond the cutoff, symmetric or said not to be: as the own list.
 static void test_handed_pairs(void **state)
 {
     (void)state;

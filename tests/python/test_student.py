@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Purpose: the student keeps ASE's rules (caching, Voigt order, refusals), drops into ASE's own dynamics, optimisers and vibrations,
+"""Purpose: the student keeps ASE's rules (caching, Voigt order, refusals), drops into ASE's own dynamics, optimizers and vibrations,
 gives the bits that `mlff eval` gives, and does not grow."""
 
 import copy

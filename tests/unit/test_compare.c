@@ -90,7 +90,7 @@ static void test_small_slowdown_is_found(void **state)
                r.different * 100.0, r.detectable * 100.0);
         if (r.different < 0.90) fail_msg("run-to-run %.3f: found in %.3f only", betweens[k], r.different);
     }
-    // With the default floor of 1 % too, the minimum detectable change tells the truth: found about nine times in ten there.
+    // With the default floor of 1 % too, the minimum detectable change tells the truth: found with about 90 % power there.
     rates at = trials(300, 300, 5, log(1.0 + 4.1 * 0.005 * sqrt(2.0 / 5.0)), 0.005, 0.001, 0.0);
     assert_near(at.detectable, 4.1 * 0.005 * sqrt(2.0 / 5.0), 0.001);
     printf("at the minimum detectable change: found in %.1f %%\n", at.different * 100.0);

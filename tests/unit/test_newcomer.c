@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Purpose: whoever reads nothing but the first screen of the terminal's report learns why the force field is slow. Planted, and
+// Purpose: a reader of nothing but the first screen of the terminal's report learns why the force field is slow. Planted, and
 // found there by name: a stage that is slow, a leak, a list that is rebuilt in every step, steps that lose the processor.
 #include "profile/profile.h"
 #include "synthetic.h"

@@ -456,7 +456,7 @@ static void test_rebuilds_and_tail(void **state)
     int n_tagged = 0;
     for (int i = 0; i < profile->n_slowest; i++) n_tagged += (profile->slowest[i].tags & TAG_REBUILD) != 0;
     assert_int_equal(n_tagged, 15); // all rebuilds
-    assert_true(synthetic_recommended(profile, "steps that rebuild the neighbour list take"));
+    assert_true(synthetic_recommended(profile, "steps that rebuild the neighbor list take"));
     assert_true(synthetic_recommended(profile, "raise the skin"));
     assert_true(synthetic_recommended(profile, "step times vary"));
     int n;

@@ -328,7 +328,7 @@ static void test_unknown_keys_are_passed_over(void **state)
     mlff_profile *profile;
     char *text;
     assert_ok(parse_text(changed("\"notes\":\"\"",
-                                 "\"notes\":\"\",\"notes\":\"again\",\"colour\":{\"a\":[{}]},"
+                                 "\"notes\":\"\",\"notes\":\"again\",\"color\":{\"a\":[{}]},"
                                  "\"slowest_steps\":[{\"step\":1,\"latency_ms\":3,\"seen\":[\"comet\",7],\"mood\":null}],"
                                  "\"tail\":{\"threshold_ms\":2,\"median_ms\":2,\"causes\":[{\"cause\":\"comet\",\"n_steps\":1,"
                                  "\"excess_ms\":1,\"tale\":0}]},"

@@ -60,7 +60,7 @@ double pace_ns(void)
 }
 
 typedef struct cause {
-    const char *name, *lever;
+    const char *name, *advice;
     int64_t *counter; // that grows in a slow step; NULL: another way
     int64_t by;
 } cause;
@@ -163,8 +163,8 @@ static void test_each_cause(void **state)
         snprintf(expected, sizeof expected, "%s 100 %% (+", causes[k].name);
         if (!strstr(text, expected)) fail_msg("%s: \"%s\" is not in\n%s", causes[k].name, expected, text);
         assert_non_null(strstr(text, " in 10 steps, every 100 steps)"));
-        if (!synthetic_recommended(profile, causes[k].lever))
-            fail_msg("%s: no \"%s\" in\n%s", causes[k].name, causes[k].lever, text);
+        if (!synthetic_recommended(profile, causes[k].advice))
+            fail_msg("%s: no \"%s\" in\n%s", causes[k].name, causes[k].advice, text);
         assert_ok(mlff_profile_json(profile, &json));
         assert_near(share_in_json(json, causes[k].name), 1.0, 0.01); // the clock's jitter of 7 ns is excess of other steps
         assert_ok(mlff_profile_html((const mlff_profile *const *)&profile, 1, NULL, &page));

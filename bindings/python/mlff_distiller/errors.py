@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class MlffError(Exception):
-    """A call of the library failed. Its text is the library's own: one line that names the thing and the mend.
+    """A call of the library failed. Its text is the library's own: one line that names the thing and the remedy.
 
     Attributes:
         status: number of the C status (`mlff_status` in mlff_base.h).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// bench_compare.c: mlff bench compare: implementations in turns on the same fresh frames, with parity.
+// bench_compare.c: mlff bench compare: implementations, interleaved, on the same fresh frames, with parity.
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,7 +143,7 @@ typedef struct comparison {
     int exit_status; // of the files
     cli_input input;
     mlff_trajectory *trajectory;
-    mlff_rivals *rivals;
+    mlff_implementations *implementations;
 } comparison;
 
 static mlff_status load(comparison *c, const bench_defaults *defaults)
@@ -162,7 +162,8 @@ done:
     return status;
 }
 
-static mlff_status frames_of(comparison *c, cli_arguments *arguments, const char *path, const mlff_rivals_options *options)
+static mlff_status frames_of(comparison *c, cli_arguments *arguments, const char *path,
+                             const mlff_implementations_options *options)
 {
     static const char *const kinds[] = {"thermal", "md", NULL};
     double temperature = cli_number(arguments, "temperature", 0, 1e6, 300);
@@ -201,7 +202,8 @@ static mlff_status write_page(const comparison *c, const char *page)
     base_output output = {0};
     char *text = NULL, title[640];
     snprintf(title, sizeof title, "%d implementations on %.500s", c->n, c->input.text);
-    MLFF_TRY(mlff_rivals_html(c->rivals, (const mlff_profile *const *)c->profiles, c->n_profiles, title, &text));
+    MLFF_TRY(
+        mlff_implementations_html(c->implementations, (const mlff_profile *const *)c->profiles, c->n_profiles, title, &text));
     MLFF_TRY(base_output_open(page, &output));
     fputs(text, output.file);
     MLFF_TRY(base_output_commit(&output));
@@ -222,10 +224,10 @@ static int write_files(const comparison *c, const char *page, const char *json)
     return exit_status;
 }
 
-static int verdict_of(const mlff_rivals *rivals)
+static int verdict_of(const mlff_implementations *implementations)
 {
     int n, verdict = CLI_GOOD;
-    const mlff_rival *rows = mlff_rivals_rows(rivals, &n);
+    const mlff_implementation *rows = mlff_implementations_rows(implementations, &n);
     for (int k = 1; k < n; k++) {
         if (rows[k].change == MLFF_UNCLEAR && verdict == CLI_GOOD) verdict = CLI_UNCLEAR;
         if (rows[k].change == MLFF_SLOWER && verdict != CLI_FAILED) verdict = CLI_SLOWER;
@@ -234,7 +236,8 @@ static int verdict_of(const mlff_rivals *rivals)
     return verdict;
 }
 
-static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_defaults *defaults, mlff_rivals_options *options)
+static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_defaults *defaults,
+                           mlff_implementations_options *options)
 {
     mlff_status status = MLFF_OK;
     char *text = NULL;
@@ -247,9 +250,9 @@ static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_
     MLFF_TRY(frames_of(c, arguments, cli_text(arguments, "input", NULL), options));
     options->progress = on_progress;
     options->models = c->models;
-    MLFF_TRY(mlff_profile_rivals(c->callables, c->n, c->trajectory, options, &c->rivals));
+    MLFF_TRY(mlff_profile_implementations(c->callables, c->n, c->trajectory, options, &c->implementations));
     cli_progress_clear();
-    MLFF_TRY(json ? mlff_rivals_json(c->rivals, &text) : mlff_rivals_text(c->rivals, &text));
+    MLFF_TRY(json ? mlff_implementations_json(c->implementations, &text) : mlff_implementations_text(c->implementations, &text));
     if (!json) printf("%s\n\n", c->input.text);
     fputs(text, stdout);
     fflush(stdout);
@@ -267,7 +270,7 @@ int bench_compare(cli_arguments *arguments)
     const char *path = cli_text(arguments, "input", NULL);
     comparison c = {0};
     bench_defaults defaults;
-    mlff_rivals_options options = mlff_rivals_options_default();
+    mlff_implementations_options options = mlff_implementations_options_default();
     c.n = collect(arguments, c.names);
     options.n_rounds = (int)cli_int(arguments, "rounds", 6, 100000, options.n_rounds);
     options.n_frames = (int)cli_int(arguments, "frames", 1, 100000, options.n_frames);
@@ -286,9 +289,11 @@ int bench_compare(cli_arguments *arguments)
     if (exit_status != CLI_GOOD) return exit_status;
 
     mlff_status status = compare(&c, arguments, &defaults, &options);
-    int verdict = status != MLFF_OK ? cli_exit(status) : c.exit_status != CLI_GOOD ? c.exit_status : verdict_of(c.rivals);
+    int verdict = status != MLFF_OK           ? cli_exit(status)
+                  : c.exit_status != CLI_GOOD ? c.exit_status
+                                              : verdict_of(c.implementations);
     for (int k = 0; k < c.n_profiles; k++) mlff_profile_destroy(c.profiles[k]);
-    mlff_rivals_destroy(c.rivals);
+    mlff_implementations_destroy(c.implementations);
     mlff_trajectory_destroy(c.trajectory);
     for (int k = 0; k < c.n; k++) bench_entry_free(&c.entries[k]);
     cli_input_free(&c.input);

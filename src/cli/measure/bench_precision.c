@@ -52,7 +52,7 @@ static mlff_status load(sweep *s, const char *model, const bench_defaults *defau
     return status;
 }
 
-static void print_text(const sweep *s, const mlff_rival *rows, const char *model, const char *input)
+static void print_text(const sweep *s, const mlff_implementation *rows, const char *model, const char *input)
 {
     printf("%s: %s\n%-9s %-6s %12s %10s %-18s %14s %14s\n", model, input, "precision", "on", "median/ms", "speed-up",
            "95 % interval", "ΔF max meV/Å", "ΔF rms meV/Å");
@@ -69,10 +69,10 @@ static void print_text(const sweep *s, const mlff_rival *rows, const char *model
     for (int k = 1; k < N_MODES; k++) // one word for all modes of a device that is not there
         if (*s->missing[k] && strcmp(s->missing[k], s->missing[k - 1]) != 0)
             printf("not %s on the %s: %s\n", modes[k].precision, modes[k].device, s->missing[k]);
-    printf("differences are from float64 on the same fresh frames, in turns; intervals are of this process\n");
+    printf("differences are from float64 on the same new frames, interleaved; intervals are of this process\n");
 }
 
-static void print_json(const sweep *s, const mlff_rival *rows, const char *model, const char *input)
+static void print_json(const sweep *s, const mlff_implementation *rows, const char *model, const char *input)
 {
     cli_json json = {.file = stdout};
     cli_json_object(&json, NULL);
@@ -104,9 +104,9 @@ int bench_precision(cli_arguments *arguments)
     sweep s = {.n = 0};
     cli_input input = {0};
     mlff_trajectory *trajectory = NULL;
-    mlff_rivals *rivals = NULL;
+    mlff_implementations *implementations = NULL;
     bench_defaults defaults;
-    mlff_rivals_options options = mlff_rivals_options_default();
+    mlff_implementations_options options = mlff_implementations_options_default();
     options.n_rounds = (int)cli_int(arguments, "rounds", 6, 100000, options.n_rounds);
     options.n_frames = (int)cli_int(arguments, "frames", 1, 100000, options.n_frames);
     options.progress = on_progress;
@@ -121,12 +121,13 @@ int bench_precision(cli_arguments *arguments)
     MLFF_TRY(path ? mlff_trajectory_file(path, &trajectory)
                   : mlff_trajectory_thermal(input.system, temperature, seed, &trajectory));
     cli_interrupt_catch();
-    MLFF_TRY(mlff_profile_rivals(s.callables, s.n, trajectory, &options, &rivals));
+    MLFF_TRY(mlff_profile_implementations(s.callables, s.n, trajectory, &options, &implementations));
     cli_progress_clear();
-    (cli_given(arguments, "json") ? print_json : print_text)(&s, mlff_rivals_rows(rivals, NULL), model, input.text);
+    (cli_given(arguments, "json") ? print_json : print_text)(&s, mlff_implementations_rows(implementations, NULL), model,
+                                                             input.text);
 done:
     cli_progress_clear();
-    mlff_rivals_destroy(rivals);
+    mlff_implementations_destroy(implementations);
     mlff_trajectory_destroy(trajectory);
     for (int k = 0; k < s.n; k++) bench_entry_free(&s.entries[k]);
     cli_input_free(&input);

@@ -76,7 +76,7 @@ const cli_command bench_command = {
     .usage = "compare --model A --model B... [--input FILE | --system NAME [--trajectory md]] [--html PAGE] [OPTIONS]\n"
              " | batch MODEL [--batch-sizes 1,2,4] | precision MODEL | list | run [NAME...] [-o FILE] | example [-o FILE]",
     .details =
-        "compare  runs implementations in turns on the same fresh frames, and holds energies and forces against the first "
+        "compare  runs implementations, interleaved, on the same fresh frames, and holds energies and forces against the first "
         "one's:\n"
         "         a fast wrong answer is reported as wrong, other models' differences are shown and not judged. Exit status:\n"
         "         0 same or faster, 3 slower, 4 unclear, 1 wrong.\n"

@@ -6,7 +6,7 @@
 #include "compare_runs.h"
 
 static const cli_option options[] = {
-    {"run", 0, "COMMAND", "given twice: run both commands in turns and compare them, in place of files"},
+    {"run", 0, "COMMAND", "given twice: run both commands, interleaved, and compare them, in place of files"},
     {"rounds", 0, "N", "with --run: runs of each command, after one that is not counted (10; 5 tell something)"},
     {"noise-floor", 0, "PCT",
      "changes below this are not called faster or slower, % (1, assumed). Measure it: compare two sets\n"
@@ -55,7 +55,7 @@ const cli_command compare_command = {
     .usage = "A.json B.json | --run 'COMMAND A' --run 'COMMAND B' [--rounds N]\n"
              " [--noise-floor PCT] [--margin PCT] [--across] [--json]",
     .details =
-        "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands in turns, so that a machine "
+        "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands, interleaved, so that a machine "
         "that\n"
         "changes meets both alike. Commands that are mlff profile are compared by their profiles, others by their time and\n"
         "processor time. A run is one number, its median step, since steps of one run are not independent; mean and tail are\n"

@@ -133,7 +133,7 @@ static mlff_status report_processes(const group groups[2], const mlff_comparison
         cli_json_end(&out, '}');
         printf("\n");
     } else {
-        printf("A: %s\nB: %s\n%d runs each, in turns, medians:\n", groups[0].command, groups[1].command, groups[0].n);
+        printf("A: %s\nB: %s\n%d runs each, interleaved, medians:\n", groups[0].command, groups[1].command, groups[0].n);
         for (int k = 0; k < MEASURES; k++) {
             mlff_comparison_row_text(&rows[k], "A", "B", sentence, sizeof sentence);
             printf("%-15s %10.5g ms %10.5g ms  %s\n", names[k], rows[k].a_ms, rows[k].b_ms, sentence);

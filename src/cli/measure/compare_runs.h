@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* compare_runs.h: mlff compare --run A --run B: two commands, run in turns, each run a process of its own. */
+/* compare_runs.h: mlff compare --run A --run B: two commands, run interleaved, each run a process of its own. */
 #ifndef COMPARE_RUNS_H
 #define COMPARE_RUNS_H
 
@@ -8,7 +8,7 @@
 /* The environment variable by which a command that is run so is asked to write the report of its profile to a file. */
 #define COMPARE_REPORT "MLFF_PROFILE_REPORT"
 
-/* Runs both commands n_rounds times, and once before that without counting it, A first and B first in turns. Where each run was
+/* Runs both commands n_rounds times, and once before that without counting it, A first and B first alternately. Where each run was
  * an `mlff profile`, the profiles are compared, else the time and the processor time of the processes. The exit status. */
 int compare_runs(const char *const commands[2], int n_rounds, const mlff_comparison_options *options, bool json);
 /* What mlff compare says and returns of a comparison. */

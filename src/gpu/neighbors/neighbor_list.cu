@@ -35,10 +35,10 @@ static __device__ int bin_along(double f, int wrapped, int bins, double reach)
 // Wraps atom i of system s and stores it; with bins, counts it in its bin and tests whether it has moved by more than half the skin.
 template <bool bins>
 static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const gpu_call &call, const gpu_system &system, int s,
-                                                    int i, int anew)
+                                                    int i, int rebuild)
 {
     bool stale =
-        bins && (anew || step.neighbors.list->n_atoms != call.n_atoms || step.neighbors.list->n_systems != call.n_systems);
+        bins && (rebuild || step.neighbors.list->n_atoms != call.n_atoms || step.neighbors.list->n_systems != call.n_systems);
     const int z = call.species[i];
     const unsigned char owned = call.owned ? call.owned[i] : 1;
     const double *const at = call.positions + (size_t)i * 3, *const from = call.positions + (size_t)system.first * 3;
@@ -86,7 +86,8 @@ static __device__ __forceinline__ void complete_for_list(const gpu_step &step, c
     if (bins) cell_bins(cell_reach(&step), &system);
 }
 
-template <bool bins> static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ gpu_step step, int anew)
+template <bool bins>
+static __global__ void __launch_bounds__(128) prepare_kernel(const __grid_constant__ gpu_step step, int rebuild)
 {
     __shared__ gpu_system shared;
     begin_rows(step);
@@ -111,7 +112,7 @@ template <bool bins> static __global__ void __launch_bounds__(128) prepare_kerne
         *step.call = call;
         if (!bins) step.neighbors.list->n_atoms = -1; // its systems are overwritten
     }
-    if (i < call.n_atoms) prepare_atom<bins>(step, call, one ? shared : own, s, i, anew);
+    if (i < call.n_atoms) prepare_atom<bins>(step, call, one ? shared : own, s, i, rebuild);
     wait_for_previous();
 }
 

@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(THREADS) gradient_sums(gpu_optimizer o)
     const int element = ((int)blockIdx.x - part.first_block) * THREADS + (int)threadIdx.x;
     float g = 0;
     if (element < part.n_rows * part.n_columns) {
-        // Neighbouring threads read neighbouring places of a partial sum.
+        // Neighboring threads read neighboring places of a partial sum.
         const bool by_rows = part.partial_row_stride == 1;
         const int r = by_rows ? element % part.n_rows : element / part.n_columns;
         const int c = by_rows ? element / part.n_rows : element % part.n_columns;

@@ -202,20 +202,20 @@ static mlff_status say_rebuilds(mlff_profile *profile)
     double share = (double)s->n_rebuilds / (double)s->n_steps;
     if (isfinite(extra_ms) && extra_ms * share > 0.05 * s->latency_ms.mean)
         return say(profile,
-                   "steps that rebuild the neighbour list take %s, others %s (medians), and %.0f %% of steps rebuild: "
+                   "steps that rebuild the neighbor list take %s, others %s (medians), and %.0f %% of steps rebuild: "
                    "raise the skin; "
                    "rebuilds cost %.0f %% of the run",
                    PROFILE_TIME(profile->rebuild_median_ms), PROFILE_TIME(profile->other_median_ms), share * 100.0,
                    extra_ms * share / s->latency_ms.mean * 100.0);
     if (share > 0.5 && strcmp(profile->trajectory, "thermal") == 0)
         return say(profile,
-                   "%.0f %% of steps rebuild the neighbour list, because thermal frames do not follow from one another; with "
+                   "%.0f %% of steps rebuild the neighbor list, because thermal frames do not follow from one another; with "
                    "--trajectory md the list "
                    "lasts longer, as it will in your simulation",
                    share * 100.0);
     if (share > 0.5)
         return say(profile,
-                   "%.0f %% of steps rebuild the neighbour list although frames follow from one another: raise the skin, so that "
+                   "%.0f %% of steps rebuild the neighbor list although frames follow from one another: raise the skin, so that "
                    "a list lasts for ten steps or more",
                    share * 100.0);
     return MLFF_OK;
@@ -326,7 +326,7 @@ static mlff_status say_conditions(mlff_profile *profile, bool crowded)
     const char *cores = environment_find(&profile->environment, "cores_online");
     const mlff_profile_summary *s = &profile->summary;
 
-    if (build && strcmp(build, "optimised") != 0)
+    if (build && strncmp(build, "optimi", 6) != 0) // files of both spellings
         MLFF_TRY(say(profile, "this build is %s: its times are not those of a release build", build));
     if (governor && strcmp(governor, "performance") != 0)
         MLFF_TRY(say(profile,

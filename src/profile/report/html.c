@@ -437,8 +437,8 @@ static void write_foot(base_text *page, const html_contents *contents)
                   " Without charts: this build had no Chart.js (Debian package libjs-chart.js); every number is in the tables.");
     base_text_add(page, "</p>\n<noscript><p>Charts need JavaScript; every number is in the tables.</p></noscript>\n");
     if (*page_chart_library) {
-        base_text_add(page, "<details><summary>Charts: Chart.js, MIT licence</summary><pre>");
-        html_text(page, page_chart_licence);
+        base_text_add(page, "<details><summary>Charts: Chart.js, MIT license</summary><pre>");
+        html_text(page, page_chart_license);
         base_text_add(page, "</pre></details>\n");
     }
     base_text_add(page, "</footer>\n<script type=\"application/json\" id=\"data\">");
@@ -475,7 +475,7 @@ mlff_status html_page(const html_contents *contents, char **text_out)
     base_text_add(&page, "</title>\n<style>%s</style></head>\n<body>\n<h1>", page_style);
     html_text(&page, contents->title);
     base_text_add(&page, "</h1>\n");
-    if (contents->rivals) html_rivals(&page, contents->rivals);
+    if (contents->implementations) html_implementations(&page, contents->implementations);
     if (contents->n_first > 0) html_comparison(&page, profiles, n_profiles, contents->n_first);
     if (n_profiles > 1) write_overview(&page, profiles, n_profiles);
     if (n_profiles > 0) write_scaling(&page, profiles, n_profiles);

@@ -12,8 +12,8 @@ void html_textf(base_text *page, const char *format, ...) MLFF_PRINTF(2, 3); /* 
 
 typedef struct html_contents {
     const mlff_profile *const *profiles;
-    int n_profiles, n_first;   /* n_first > 0: so many are compared with the others */
-    const mlff_rivals *rivals; /* or NULL */
+    int n_profiles, n_first;                     /* n_first > 0: so many are compared with the others */
+    const mlff_implementations *implementations; /* or NULL */
     const char *title;
 } html_contents;
 /* The whole page. */
@@ -22,9 +22,9 @@ mlff_status html_page(const html_contents *contents, char **text_out);
 /* html_data.c: what the charts show, as JSON for a script element. Long series are thinned to what a screen resolves. */
 void html_data(base_text *page, const html_contents *contents);
 
-/* html_rivals.c: implementations side by side, and their part of the data. */
-void html_rivals(base_text *page, const mlff_rivals *rivals);
-void html_rivals_data(json *j, const mlff_rivals *rivals);
+/* html_implementations.c: implementations side by side, and their part of the data. */
+void html_implementations(base_text *page, const mlff_implementations *implementations);
+void html_implementations_data(json *j, const mlff_implementations *implementations);
 
 /* html_verdict.c: the verdict on a run, the reasons, and one stacked bar. */
 void html_verdict(base_text *page, const mlff_profile *profile);

@@ -153,7 +153,7 @@ void html_data(base_text *page, const html_contents *contents)
     json_close(&j, ']');
     if (n_profiles > 1) write_overview(&j, profiles, n_profiles);
     if (n_profiles > 0) write_scaling(&j, profiles, n_profiles);
-    if (contents->rivals) html_rivals_data(&j, contents->rivals);
+    if (contents->implementations) html_implementations_data(&j, contents->implementations);
     json_close(&j, '}');
     *page = j.text;
 }

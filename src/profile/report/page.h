@@ -4,7 +4,7 @@
 #define PROFILE_PAGE_H
 
 extern const char page_style[], page_script[];
-/* Chart.js and its licence; empty where the build did not have them. */
-extern const char page_chart_library[], page_chart_licence[];
+/* Chart.js and its license; empty where the build did not have them. */
+extern const char page_chart_library[], page_chart_license[];
 
 #endif

@@ -16,8 +16,8 @@ size_t mlff_profile_abi_size(const char *struct_name)
         SIZE(mlff_verdict),         SIZE(mlff_profile_stage),
         SIZE(mlff_profile_summary), SIZE(mlff_comparison_options),
         SIZE(mlff_comparison_row),  SIZE(mlff_comparison_options),
-        SIZE(mlff_comparison_row),  SIZE(mlff_rivals_options),
-        SIZE(mlff_rival),           SIZE(mlff_scaling),
+        SIZE(mlff_comparison_row),  SIZE(mlff_implementations_options),
+        SIZE(mlff_implementation),  SIZE(mlff_scaling),
 #undef SIZE
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // monitor.c: a production run profiled as it goes. Every step costs two readings of the clock and an entry in a histogram. In
 // blocks of BLOCK steps out of every PERIOD the rest is on: stage clocks, counters, events. The block after it is bare, and the
-// difference of neighbours, over the period, is what watching costs inside steps; what is done between steps is timed itself, of
+// difference of neighbors, over the period, is what watching costs inside steps; what is done between steps is timed itself, of
 // steps with nothing special one in LIGHT_TIMED. Causes of slow steps: events are read after each of the slowest 2 % and every
 // WINDOW steps; what happened since the reading before is the slow step's. Steps whose atoms stay on a GPU are timed by it, all of them; of each piece of steps the last one has stages.
 #include <math.h>
@@ -108,7 +108,7 @@ static mlff_status switch_on(mlff_monitor *m, bool on)
     return m->r.callable.stage_clock_set(m->r.callable.context, on);
 }
 
-// Two neighbouring blocks are there: the difference of their lower quartiles, thinned so that it stays bounded.
+// Two neighboring blocks are there: the difference of their lower quartiles, thinned so that it stays bounded.
 static void keep_pair(mlff_monitor *m)
 {
     if (m->n_pairs++ % m->keep_every != 0) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // overhead.c: what measuring costs. After the run, short blocks of steps with everything on (stage clocks, counters, resource
 // usage, series, memory samples) are interleaved with blocks of bare steps, in the order on off off on, so that a drift of the
-// machine meets both alike. The difference of neighbours is the overhead of a step.
+// machine meets both alike. The difference of neighbors is the overhead of a step.
 #include <math.h>
 #include <string.h>
 

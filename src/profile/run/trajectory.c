@@ -87,7 +87,7 @@ mlff_status mlff_trajectory_md(const mlff_system *system, const mlff_dynamics_op
 
     MLFF_TRY(trajectory_new(DYNAMICS, &system, 1, &trajectory));
     trajectory->dynamics_options = used;
-    // A system at rest would not move like MD, and its neighbour list would never be rebuilt.
+    // A system at rest would not move like MD, and its neighbor list would never be rebuilt.
     if (!system->velocities) MLFF_TRY(mlff_system_thermalize(trajectory->frames[0], used.temperature_kelvin, used.seed));
     *trajectory_out = trajectory;
     trajectory = NULL;
@@ -181,7 +181,7 @@ mlff_status trajectory_next(mlff_trajectory *trajectory, const mlff_system **fra
 
     switch (trajectory->kind) {
     case THERMAL:
-        // The golden ratio spreads seeds, so that neighbouring ones do not share frames shifted by a step.
+        // The golden ratio spreads seeds, so that neighboring ones do not share frames shifted by a step.
         memcpy(trajectory->work->positions, start->positions, 3 * (size_t)start->n_atoms * sizeof(double));
         MLFF_TRY(mlff_system_perturb(trajectory->work, trajectory->temperature,
                                      trajectory->seed * 0x9E3779B97F4A7C15u + (uint64_t)trajectory->step));

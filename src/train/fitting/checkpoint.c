@@ -119,7 +119,7 @@ static mlff_status check_run(const mlff_trainer *t, const char *path, const mode
     MLFF_TRY(run.status);
     if (!saved || strcmp(saved, run.text) != 0)
         MLFF_FAIL(MLFF_ERR_VALUE,
-                  "%s: is of another run (model, data or options differ); resume with those it was begun with, or begin anew",
+                  "%s: is of another run (model, data or options differ); resume with those it was begun with, or begin again",
                   path);
     for (int v = 0; v < TRAIN_VECTORS; v++) {
         const model_tensor *tensor = weights_find(state, vector_names[v]);

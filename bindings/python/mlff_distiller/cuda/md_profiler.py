@@ -209,7 +209,7 @@ class MDProfiler:
         Args:
             calc: any ASE calculator. A `StudentCalculator` shows the stages of its step too.
             trajectory: frames, or a file of them, taken again from the start when they end; or one `Atoms`, which is then
-                displaced thermally (300 K) anew at each step.
+                displaced thermally (300 K) again at each step.
             properties: of "energy", "forces", "stress".
             check_memory_leak: warn if the memory grew by 10 MB or more, or steadily.
             name: of the profile.

@@ -20,7 +20,7 @@ _OUTPUT_OF = {"forces": "forces", "stress": "stresses", "energies": "atom_energi
 
 
 class StudentCalculator(Calculator):  # type: ignore[misc]
-    """Energies, forces and stress of a model file, for ASE's dynamics, optimisers, vibrations and everything else.
+    """Energies, forces and stress of a model file, for ASE's dynamics, optimizers, vibrations and everything else.
 
     Results (ASE's units and signs): "energy" and "free_energy" eV, "energies" [n_atoms] eV, "forces" [n_atoms][3] eV/Å,
     "stress" [6] eV/Å³ in Voigt order xx yy zz yz xz xy, for cells that repeat along all three axes.

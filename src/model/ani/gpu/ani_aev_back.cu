@@ -217,7 +217,7 @@ static __device__ __forceinline__ void sum_row(const ani_gpu_step &step, const a
         sum = sum_warp(sum);
         if (lane > 0) continue;
         if (c < 3)
-            step.centre[3 * (size_t)g.atom + c] = sum;
+            step.center[3 * (size_t)g.atom + c] = sum;
         else
             step.gpu.atom_virial[9 * (size_t)g.atom + c - 3] = step.gpu.energy_unit * sum;
     }
@@ -280,7 +280,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, WIDE ? 4 : 1)
         } else if (there) {
 #pragma unroll 1
             for (int k = g.thread; k < 9; k += g.n_threads) {
-                if (k < 3) step.centre[3 * (size_t)g.atom + k] = 0;
+                if (k < 3) step.center[3 * (size_t)g.atom + k] = 0;
                 step.gpu.atom_virial[9 * (size_t)g.atom + k] = 0;
             }
         }

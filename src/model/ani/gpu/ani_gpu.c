@@ -143,7 +143,7 @@ static mlff_status create_stages(gpu_evaluator *base)
     static const mlff_stage stages[ANI_GPU_STAMP_END] = {
         {"transfer", "forward", -1, "input check, wrapping"},
         {"neighbors", "forward", -1, "geometry, atoms by species"},
-        [ANI_GPU_STAMP_RADIAL] = {"aev_radial", "forward", -1, "cutoffs, sort of neighbours"},
+        [ANI_GPU_STAMP_RADIAL] = {"aev_radial", "forward", -1, "cutoffs, sort of neighbors"},
         [ANI_GPU_STAMP_ANGULAR] = {"aev_angular", "forward", -1, ""},
         [ANI_GPU_STAMP_NETWORK] = {"network", "forward", -1, ""},
         [ANI_GPU_STAMP_NETWORK_BACK] = {"network_backward", "backward", -1, ""},

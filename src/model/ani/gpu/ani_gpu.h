@@ -82,7 +82,7 @@ typedef struct ani_gpu_step {
     float *member_energy;     /* [n_members][cluster][slots], a block's share */
     float *saved;             /* [wgmma_blocks][saved_columns][128] slopes */
     double *energy;           /* [n_atoms][2] eV: the model's, the offset */
-    double *centre;           /* [n_atoms][3] dE/dr summed over the pairs of an atom */
+    double *center;           /* [n_atoms][3] dE/dr summed over the pairs of an atom */
     float *incoming_gradient; /* [n_atoms][row_capacity][4] dE/dr of each pair, in the row of the atom the pair ends in */
 } ani_gpu_step;
 

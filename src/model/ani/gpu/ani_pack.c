@@ -219,7 +219,7 @@ size_t ani_gpu_arena(ani_gpu_step *step, void *base)
           ((size_t)step->wgmma_blocks * (size_t)step->saved_columns + ANI_GPU_WGMMA_WIDTH) * 128 *
               real); // the kernel reads past the end
     PLACE(energy, n * 2 * sizeof(double));
-    PLACE(centre, n * 3 * sizeof(double));
+    PLACE(center, n * 3 * sizeof(double));
     PLACE(incoming_gradient, n * (size_t)step->gpu.neighbors.row_capacity * 4 * real);
 #undef PLACE
     return (p.at + 255) / 256 * 256;

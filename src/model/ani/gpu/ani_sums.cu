@@ -128,7 +128,7 @@ static __device__ __forceinline__ double add_forces(const ani_gpu_step &step, in
     const gpu_step &gpu = step.gpu;
     const int n = gpu.neighbors.incoming_length[i];
     const float4 *incoming_gradient = (const float4 *)step.incoming_gradient + (size_t)i * gpu.neighbors.row_capacity;
-    const double centre = lane < 3 ? step.centre[3 * (size_t)i + lane] : 0.0;
+    const double center = lane < 3 ? step.center[3 * (size_t)i + lane] : 0.0;
     double f[3] = {0, 0, 0};
     for (int k = lane; k < n; k += 64) { // two at once, to hide the latency of L2
         const float4 one = incoming_gradient[k], two = k + 32 < n ? incoming_gradient[k + 32] : make_float4(0, 0, 0, 0);
@@ -140,7 +140,7 @@ static __device__ __forceinline__ double add_forces(const ani_gpu_step &step, in
     double force = 0;
     for (int c = 0; c < 3; c++) {
         const double v = sum_warp(f[c]);
-        if (lane == c) force = unit * (centre - v);
+        if (lane == c) force = unit * (center - v);
     }
     if (keep && lane < 3 && gpu.call->forces) gpu.call->forces[(size_t)i * 3 + lane] = force;
     return force;

@@ -105,39 +105,39 @@
     },
     options: { indexAxis: "y", scales: { x: axis("ms", { beginAtZero: true }), y: { ticks: { autoSkip: false } } } }
   });
-  if (pages.rivals) {
-    draw("rivals-speed", {
+  if (pages.implementations) {
+    draw("implementations-speed", {
       type: "bar",
       data: {
-        labels: pages.rivals.map(function (rival) { return rival.name; }),
-        datasets: [{ label: "median step", data: pages.rivals.map(function (rival) { return rival.median; }), backgroundColor: palette }]
+        labels: pages.implementations.map(function (implementation) { return implementation.name; }),
+        datasets: [{ label: "median step", data: pages.implementations.map(function (implementation) { return implementation.median; }), backgroundColor: palette }]
       },
       options: {
         indexAxis: "y", scales: { x: axis("ms", { beginAtZero: true }), y: { ticks: { autoSkip: false } } },
         plugins: { legend: { display: false }, tooltip: { callbacks: { label: function (c) { return time(c.parsed.x); } } } }
       }
     });
-    draw("rivals-energy", {
+    draw("implementations-energy", {
       type: "line",
       data: {
-        labels: pages.rivals[0].energy.map(function (e, i) { return i; }),
-        datasets: pages.rivals.map(function (rival, k) {
-          return { label: rival.name, data: rival.energy, borderColor: palette[k % palette.length], borderWidth: 1.5, pointRadius: 0 };
+        labels: pages.implementations[0].energy.map(function (e, i) { return i; }),
+        datasets: pages.implementations.map(function (implementation, k) {
+          return { label: implementation.name, data: implementation.energy, borderColor: palette[k % palette.length], borderWidth: 1.5, pointRadius: 0 };
         })
       },
       options: { interaction: { mode: "index", intersect: false }, scales: { x: axis("frame"), y: axis("energy less its own mean, meV/atom") } }
     });
-    var first = pages.rivals[0].forces, reach = Math.max.apply(null, first.map(Math.abs));
-    draw("rivals-forces", {
+    var first = pages.implementations[0].forces, reach = Math.max.apply(null, first.map(Math.abs));
+    draw("implementations-forces", {
       type: "scatter",
       data: {
-        datasets: pages.rivals.slice(1).map(function (rival, k) {
-          return { label: rival.name, data: rival.forces.map(function (f, i) { return { x: first[i], y: f }; }),
+        datasets: pages.implementations.slice(1).map(function (implementation, k) {
+          return { label: implementation.name, data: implementation.forces.map(function (f, i) { return { x: first[i], y: f }; }),
             backgroundColor: palette[(k + 1) % palette.length], pointRadius: 1.5 };
         }).concat([{ label: "the same", data: [{ x: -reach, y: -reach }, { x: reach, y: reach }], showLine: true, pointRadius: 0,
           borderColor: soft, borderWidth: 1, borderDash: [4, 3] }])
       },
-      options: { scales: { x: axis("component by " + pages.rivals[0].name + ", eV/Å"), y: axis("eV/Å") } }
+      options: { scales: { x: axis("component by " + pages.implementations[0].name + ", eV/Å"), y: axis("eV/Å") } }
     });
   }
   if (pages.scaling) draw("scaling", {

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: MIT
-// rivals.c: several implementations on the same fresh frames, in turns, with their results against one another: a fast wrong
+// implementations.c: several implementations on the same new frames, interleaved, with their results against one another: a fast wrong
 // answer is a wrong answer. In each round every implementation meets the same new frames, once, in an order that turns;
 // ratios are taken within a round, so that frames and a drift of the machine meet all alike.
 #include <math.h>
 #include <string.h>
 
+#include "implementations.h"
 #include "profile/report/json.h"
-#include "rivals.h"
 
-mlff_rivals_options mlff_rivals_options_default(void)
+mlff_implementations_options mlff_implementations_options_default(void)
 {
-    return (mlff_rivals_options){.struct_size = sizeof(mlff_rivals_options),
-                                 .n_rounds = 20,
-                                 .n_frames = 5,
-                                 .n_warmup = 3,
-                                 .energy_tolerance = 1e-4,
-                                 .force_tolerance = 1e-3,
-                                 .noise_floor = 0.01};
+    return (mlff_implementations_options){.struct_size = sizeof(mlff_implementations_options),
+                                          .n_rounds = 20,
+                                          .n_frames = 5,
+                                          .n_warmup = 3,
+                                          .energy_tolerance = 1e-4,
+                                          .force_tolerance = 1e-3,
+                                          .noise_floor = 0.01};
 }
 
-void mlff_rivals_destroy(mlff_rivals *rivals)
+void mlff_implementations_destroy(mlff_implementations *implementations)
 {
-    if (!rivals) return;
-    for (int k = 0; rivals->own && k < rivals->n; k++) {
-        base_free((char *)(uintptr_t)rivals->own[k].shown.name);
-        base_free((char *)(uintptr_t)rivals->own[k].shown.device);
-        base_free((char *)(uintptr_t)rivals->own[k].shown.notes);
-        base_free(rivals->own[k].round_ms);
-        base_free(rivals->own[k].forces);
-        base_free(rivals->own[k].kept_energy);
-        base_free(rivals->own[k].kept_forces);
+    if (!implementations) return;
+    for (int k = 0; implementations->own && k < implementations->n; k++) {
+        base_free((char *)(uintptr_t)implementations->own[k].shown.name);
+        base_free((char *)(uintptr_t)implementations->own[k].shown.device);
+        base_free((char *)(uintptr_t)implementations->own[k].shown.notes);
+        base_free(implementations->own[k].round_ms);
+        base_free(implementations->own[k].forces);
+        base_free(implementations->own[k].kept_energy);
+        base_free(implementations->own[k].kept_forces);
     }
-    base_free(rivals->models);
-    base_free(rivals->own);
-    base_free(rivals->shown);
-    base_free(rivals);
+    base_free(implementations->models);
+    base_free(implementations->own);
+    base_free(implementations->shown);
+    base_free(implementations);
 }
 
-static mlff_status call(const mlff_callable *callable, rival *own, const mlff_system *frame, double *time_ms)
+static mlff_status call(const mlff_callable *callable, implementation *own, const mlff_system *frame, double *time_ms)
 {
     mlff_status status = MLFF_OK;
     MLFF_TRY(base_grow(&own->forces, &own->capacity, 3 * (size_t)frame->n_atoms, sizeof *own->forces, "forces"));
@@ -53,25 +53,25 @@ done:
 }
 
 // The same components of all.
-static void keep(mlff_rivals *r, const mlff_system *frame)
+static void keep(mlff_implementations *r, const mlff_system *frame)
 {
-    if (r->n_kept == RIVALS_FRAMES) return;
-    for (int c = 0; c < RIVALS_COMPONENTS; c++) {
+    if (r->n_kept == IMPLEMENTATIONS_FRAMES) return;
+    for (int c = 0; c < IMPLEMENTATIONS_COMPONENTS; c++) {
         size_t at = (size_t)(base_random_uniform(0, (uint64_t)r->n_kept, (uint64_t)c) * 3.0 * frame->n_atoms);
-        for (int k = 0; k < r->n; k++) r->own[k].kept_forces[r->n_kept * RIVALS_COMPONENTS + c] = r->own[k].forces[at];
+        for (int k = 0; k < r->n; k++) r->own[k].kept_forces[r->n_kept * IMPLEMENTATIONS_COMPONENTS + c] = r->own[k].forces[at];
     }
     for (int k = 0; k < r->n; k++) r->own[k].kept_energy[r->n_kept] = r->own[k].energy / frame->n_atoms;
     r->n_kept++;
 }
 
 // Results of a frame against the first implementation's and against labels.
-static void check(mlff_rivals *r, const mlff_system *frame)
+static void check(mlff_implementations *r, const mlff_system *frame)
 {
-    const rival *first = &r->own[0];
+    const implementation *first = &r->own[0];
     int n = 3 * frame->n_atoms;
     keep(r, frame);
     for (int k = 0; k < r->n; k++) {
-        rival *own = &r->own[k];
+        implementation *own = &r->own[k];
         double difference = (own->energy - first->energy) / frame->n_atoms, before = difference - own->energy_mean;
         if (!(fabs(difference) <= own->energy_largest)) own->energy_largest = isfinite(own->energy) ? fabs(difference) : INFINITY;
         own->energy_mean += before / (double)++own->n_frames;
@@ -93,10 +93,10 @@ static void check(mlff_rivals *r, const mlff_system *frame)
 }
 
 // Ratios to the first, round by round: median and its order-statistic interval.
-static mlff_status judge(mlff_rivals *r, int k)
+static mlff_status judge(mlff_implementations *r, int k)
 {
     mlff_status status = MLFF_OK;
-    rival *own = &r->own[k];
+    implementation *own = &r->own[k];
     percentile_bounds time, ratio;
     double *ratios = base_alloc((size_t)r->n_rounds, sizeof *ratios, "ratios");
     if (!ratios) return MLFF_ERR_MEMORY;
@@ -104,7 +104,7 @@ static mlff_status judge(mlff_rivals *r, int k)
     MLFF_TRY(percentile_interval(own->round_ms, r->n_rounds, 0.5, &time));
     MLFF_TRY(percentile_interval(ratios, r->n_rounds, 0.5, &ratio));
     double floor = r->options.noise_floor, limit = r->options.force_tolerance * fmax(1.0, r->force_scale);
-    mlff_rival *s = &own->shown;
+    mlff_implementation *s = &own->shown;
     s->median_ms = time.value;
     s->ratio = ratio.value;
     s->low = k > 0 ? ratio.low : NAN;
@@ -133,7 +133,7 @@ done:
     return status;
 }
 
-static mlff_status measure(mlff_rivals *r, const mlff_callable *callables, mlff_trajectory *trajectory)
+static mlff_status measure(mlff_implementations *r, const mlff_callable *callables, mlff_trajectory *trajectory)
 {
     mlff_status status = MLFF_OK;
     const mlff_system *frame;
@@ -162,33 +162,34 @@ done:
     return status;
 }
 
-mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables, mlff_trajectory *trajectory,
-                                const mlff_rivals_options *options, mlff_rivals **rivals_out)
+mlff_status mlff_profile_implementations(const mlff_callable *callables, int n_callables, mlff_trajectory *trajectory,
+                                         const mlff_implementations_options *options, mlff_implementations **implementations_out)
 {
-    if (!callables || !trajectory || !rivals_out || n_callables < 2)
-        return mlff_fail(MLFF_ERR_USAGE, "rivals: two callables or more, a trajectory and an output are needed");
+    if (!callables || !trajectory || !implementations_out || n_callables < 2)
+        return mlff_fail(MLFF_ERR_USAGE, "implementations: two callables or more, a trajectory and an output are needed");
     if (trajectory_is_md(trajectory))
-        return mlff_fail(MLFF_ERR_USAGE, "rivals: MD is driven by one force field; give frames or thermal displacements");
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "implementations: MD is driven by one force field; give frames or thermal displacements");
     mlff_status status = MLFF_OK;
-    mlff_rivals *r = base_alloc(1, sizeof *r, "a comparison");
+    mlff_implementations *r = base_alloc(1, sizeof *r, "a comparison");
     if (!r) return MLFF_ERR_MEMORY;
-    r->options = mlff_rivals_options_default();
+    r->options = mlff_implementations_options_default();
     if (options)
         memcpy(&r->options, options, options->struct_size < sizeof r->options ? options->struct_size : sizeof r->options);
     if (r->options.n_rounds < 6 || r->options.n_rounds > 100000 || r->options.n_frames < 1 || r->options.n_frames > 100000)
-        MLFF_FAIL(MLFF_ERR_USAGE, "rivals: %d rounds of %d frames; 6 rounds or more, of 1 frame or more, are meant",
+        MLFF_FAIL(MLFF_ERR_USAGE, "implementations: %d rounds of %d frames; 6 rounds or more, of 1 frame or more, are meant",
                   r->options.n_rounds, r->options.n_frames);
     r->n_rounds = r->options.n_rounds;
     r->n_frames = r->options.n_frames;
-    r->own = base_alloc((size_t)n_callables, sizeof *r->own, "rivals");
-    r->shown = base_alloc((size_t)n_callables, sizeof *r->shown, "rivals");
+    r->own = base_alloc((size_t)n_callables, sizeof *r->own, "implementations");
+    r->shown = base_alloc((size_t)n_callables, sizeof *r->shown, "implementations");
     if (!r->own || !r->shown) {
         status = MLFF_ERR_MEMORY;
         goto done;
     }
     r->n = n_callables;
     if (r->options.models) {
-        r->models = base_alloc((size_t)r->n, sizeof *r->models, "rivals");
+        r->models = base_alloc((size_t)r->n, sizeof *r->models, "implementations");
         if (!r->models) {
             status = MLFF_ERR_MEMORY;
             goto done;
@@ -198,13 +199,13 @@ mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables,
     for (int k = 0; k < r->n; k++) {
         if (!(callables[k].properties & MLFF_FORCES))
             MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s has no forces, and cannot be held against others", callables[k].name);
-        mlff_rival *shown = &r->own[k].shown;
+        mlff_implementation *shown = &r->own[k].shown;
         shown->name = base_strdup(callables[k].name);
         shown->device = base_strdup(callables[k].device ? callables[k].device : "cpu");
         shown->notes = base_strdup(callables[k].notes ? callables[k].notes : "");
         r->own[k].round_ms = base_alloc((size_t)r->n_rounds, sizeof *r->own[k].round_ms, "rounds");
-        r->own[k].kept_energy = base_alloc(RIVALS_FRAMES, sizeof(double), "frames");
-        r->own[k].kept_forces = base_alloc(RIVALS_FRAMES * RIVALS_COMPONENTS, sizeof(double), "frames");
+        r->own[k].kept_energy = base_alloc(IMPLEMENTATIONS_FRAMES, sizeof(double), "frames");
+        r->own[k].kept_forces = base_alloc(IMPLEMENTATIONS_FRAMES * IMPLEMENTATIONS_COMPONENTS, sizeof(double), "frames");
         if (!shown->name || !shown->device || !shown->notes || !r->own[k].round_ms || !r->own[k].kept_energy ||
             !r->own[k].kept_forces) {
             status = MLFF_ERR_MEMORY;
@@ -214,70 +215,72 @@ mlff_status mlff_profile_rivals(const mlff_callable *callables, int n_callables,
     MLFF_TRY(measure(r, callables, trajectory));
     r->force_scale = sqrt(r->own[0].force_squares / (double)r->own[0].n_force_values);
     for (int k = 0; k < r->n; k++) MLFF_TRY(judge(r, k));
-    *rivals_out = r;
+    *implementations_out = r;
     r = NULL;
 done:
-    mlff_rivals_destroy(r);
+    mlff_implementations_destroy(r);
     return status;
 }
 
-const mlff_rival *mlff_rivals_rows(const mlff_rivals *rivals, int *n_out)
+const mlff_implementation *mlff_implementations_rows(const mlff_implementations *implementations, int *n_out)
 {
-    if (n_out) *n_out = rivals->n;
-    return rivals->shown;
+    if (n_out) *n_out = implementations->n;
+    return implementations->shown;
 }
 
-const char *rivals_change_name(const mlff_rival *row)
+const char *implementations_change_name(const mlff_implementation *row)
 {
     static const char *const names[] = {"unclear", "same", "faster", "slower"};
     return names[row->change];
 }
 
-const char *rivals_judgement(const mlff_rival *row)
+const char *implementations_judgement(const mlff_implementation *row)
 {
     return row->agrees > 0 ? "agrees" : row->agrees == 0 ? "WRONG" : "another model";
 }
 
-mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out)
+mlff_status mlff_implementations_text(const mlff_implementations *implementations, char **text_out)
 {
     base_text text = {0};
-    if (!rivals || !text_out) return mlff_fail(MLFF_ERR_USAGE, "rivals as text: rivals or output is NULL");
-    bool labels = isfinite(rivals->shown[0].energy_error) || isfinite(rivals->shown[0].force_error);
+    if (!implementations || !text_out)
+        return mlff_fail(MLFF_ERR_USAGE, "implementations as text: implementations or output is NULL");
+    bool labels = isfinite(implementations->shown[0].energy_error) || isfinite(implementations->shown[0].force_error);
     base_text_add(&text, "%-34s %11s %8s %-18s %12s %12s%s\n", "", "median", "× first", "95 % interval", "ΔE meV/atom",
                   "ΔF meV/Å", labels ? "   MAE E, F to labels" : "");
-    for (int k = 0; k < rivals->n; k++) {
-        const mlff_rival *s = &rivals->shown[k];
+    for (int k = 0; k < implementations->n; k++) {
+        const mlff_implementation *s = &implementations->shown[k];
         char interval[40] = "–                 ";
         if (isfinite(s->high)) snprintf(interval, sizeof interval, "%7.3f to %-7.3f", s->low, s->high);
         base_text_add(&text, "%-34.34s %s %8.3f %s %12.3g %12.3g", s->name, PROFILE_TIME_RIGHT(s->median_ms, 11), s->ratio,
                       interval, s->energy_difference * 1e3, s->force_difference * 1e3);
         if (labels) base_text_add(&text, "   %.3g meV/atom, %.3g meV/Å", s->energy_error * 1e3, s->force_error * 1e3);
         if (k > 0)
-            base_text_add(&text, "  %s%s", rivals_change_name(s),
+            base_text_add(&text, "  %s%s", implementations_change_name(s),
                           s->agrees > 0   ? ""
                           : s->agrees < 0 ? " (another model)"
                                           : ", but WRONG");
         base_text_add(&text, "\n");
     }
-    for (int k = 0; k < rivals->n; k++)
-        if (*rivals->shown[k].notes)
-            base_text_add(&text, "%s%.200s: %.300s\n", k ? "" : "\n", rivals->shown[k].name, rivals->shown[k].notes);
-    base_text_add(&text, "\n%d rounds of %d fresh frames, in turns; ΔE and ΔF are the largest differences from the first\n",
-                  rivals->n_rounds, rivals->n_frames);
-    for (int k = 1; k < rivals->n; k++) {
-        const mlff_rival *s = &rivals->shown[k];
+    for (int k = 0; k < implementations->n; k++)
+        if (*implementations->shown[k].notes)
+            base_text_add(&text, "%s%.200s: %.300s\n", k ? "" : "\n", implementations->shown[k].name,
+                          implementations->shown[k].notes);
+    base_text_add(&text, "\n%d rounds of %d fresh frames, interleaved; ΔE and ΔF are the largest differences from the first\n",
+                  implementations->n_rounds, implementations->n_frames);
+    for (int k = 1; k < implementations->n; k++) {
+        const mlff_implementation *s = &implementations->shown[k];
         if (s->agrees < 0)
             base_text_add(&text,
                           "%.200s and the first are different models: difference shown, not judged; RMS %.3g meV/atom beyond a "
                           "mean difference of %.5g eV/atom, %.3g meV/Å where forces are %.3g meV/Å\n",
-                          s->name, s->energy_rms * 1e3, s->energy_shift, s->force_rms * 1e3, rivals->force_scale * 1e3);
+                          s->name, s->energy_rms * 1e3, s->energy_shift, s->force_rms * 1e3, implementations->force_scale * 1e3);
         if (s->agrees == 0)
             base_text_add(
                 &text,
                 "%.200s gives other results than the first (allowed: %.3g meV/atom, %.3g meV/Å): it is not the same force "
                 "field, and its speed is that of another answer\n",
-                s->name, rivals->options.energy_tolerance * 1e3,
-                rivals->options.force_tolerance * fmax(1.0, rivals->force_scale) * 1e3);
+                s->name, implementations->options.energy_tolerance * 1e3,
+                implementations->options.force_tolerance * fmax(1.0, implementations->force_scale) * 1e3);
     }
     base_text_add(
         &text,
@@ -291,18 +294,20 @@ mlff_status mlff_rivals_text(const mlff_rivals *rivals, char **text_out)
     return text.status;
 }
 
-mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out)
+mlff_status mlff_implementations_json(const mlff_implementations *implementations, char **text_out)
 {
-    if (!rivals || !text_out) return mlff_fail(MLFF_ERR_USAGE, "rivals as JSON: rivals or output is NULL");
+    if (!implementations || !text_out)
+        return mlff_fail(MLFF_ERR_USAGE, "implementations as JSON: implementations or output is NULL");
     json j = {.empty = true};
     json_open(&j, NULL, '{');
-    json_integer(&j, "n_rounds", rivals->n_rounds);
-    json_integer(&j, "n_frames", rivals->n_frames);
-    json_number(&j, "energy_tolerance_ev_per_atom", rivals->options.energy_tolerance);
-    json_number(&j, "force_tolerance_ev_per_angstrom", rivals->options.force_tolerance * fmax(1.0, rivals->force_scale));
+    json_integer(&j, "n_rounds", implementations->n_rounds);
+    json_integer(&j, "n_frames", implementations->n_frames);
+    json_number(&j, "energy_tolerance_ev_per_atom", implementations->options.energy_tolerance);
+    json_number(&j, "force_tolerance_ev_per_angstrom",
+                implementations->options.force_tolerance * fmax(1.0, implementations->force_scale));
     json_open(&j, "rows", '[');
-    for (int k = 0; k < rivals->n; k++) {
-        const mlff_rival *s = &rivals->shown[k];
+    for (int k = 0; k < implementations->n; k++) {
+        const mlff_implementation *s = &implementations->shown[k];
         json_open(&j, NULL, '{');
         json_string(&j, "name", s->name);
         json_string(&j, "device", s->device);
@@ -311,7 +316,7 @@ mlff_status mlff_rivals_json(const mlff_rivals *rivals, char **text_out)
         json_number(&j, "ratio", s->ratio);
         json_number(&j, "low", s->low);
         json_number(&j, "high", s->high);
-        json_string(&j, "verdict", rivals_change_name(s));
+        json_string(&j, "verdict", implementations_change_name(s));
         json_boolean(&j, "same_model", s->agrees >= 0);
         if (s->agrees >= 0)
             json_boolean(&j, "agrees", s->agrees);

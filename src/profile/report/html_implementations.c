@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// html_rivals.c: the part of a page that sets implementations side by side: speed, energies along the frames, forces.
+// html_implementations.c: the part of a page that sets implementations side by side: speed, energies along the frames, forces.
 #include <math.h>
 
 #include "html.h"
-#include "profile/run/rivals.h"
+#include "profile/run/implementations.h"
 
 static void cell(base_text *page, const char *attributes, const char *text)
 {
@@ -12,9 +12,9 @@ static void cell(base_text *page, const char *attributes, const char *text)
     base_text_add(page, "</td>");
 }
 
-static void write_row(base_text *page, const mlff_rivals *rivals, int k)
+static void write_row(base_text *page, const mlff_implementations *implementations, int k)
 {
-    const mlff_rival *row = &rivals->shown[k];
+    const mlff_implementation *row = &implementations->shown[k];
     char text[160];
     base_text_add(page, "<tr>");
     cell(page, "", row->name);
@@ -29,22 +29,23 @@ static void write_row(base_text *page, const mlff_rivals *rivals, int k)
     snprintf(text, sizeof text, k ? "%.5g eV/atom" : "–", row->energy_shift);
     cell(page, "", text);
     snprintf(text, sizeof text, k ? "%.3g meV/Å (%.2g %%)" : "–", row->force_rms * 1e3,
-             100.0 * row->force_rms / rivals->force_scale);
+             100.0 * row->force_rms / implementations->force_scale);
     cell(page, "", text);
     if (isfinite(row->force_error) || isfinite(row->energy_error)) {
         snprintf(text, sizeof text, "%.4g meV/atom, %.4g meV/Å", row->energy_error * 1e3, row->force_error * 1e3);
         cell(page, "", text);
     }
-    snprintf(text, sizeof text, k ? "%s; %s" : "the first", rivals_change_name(row), rivals_judgement(row));
+    snprintf(text, sizeof text, k ? "%s; %s" : "the first", implementations_change_name(row), implementations_judgement(row));
     cell(page, row->agrees ? " class=\"text\"" : " class=\"text no\"", text);
     base_text_add(page, "</tr>\n");
 }
 
-void html_rivals(base_text *page, const mlff_rivals *rivals)
+void html_implementations(base_text *page, const mlff_implementations *implementations)
 {
-    bool labels = isfinite(rivals->shown[0].force_error) || isfinite(rivals->shown[0].energy_error), other = false;
-    for (int k = 0; k < rivals->n; k++) {
-        const mlff_rival *row = &rivals->shown[k];
+    bool labels = isfinite(implementations->shown[0].force_error) || isfinite(implementations->shown[0].energy_error),
+         other = false;
+    for (int k = 0; k < implementations->n; k++) {
+        const mlff_implementation *row = &implementations->shown[k];
         other = other || row->agrees < 0;
         if (!*row->notes) continue;
         base_text_add(page, "<p class=\"warn\">");
@@ -53,24 +54,25 @@ void html_rivals(base_text *page, const mlff_rivals *rivals)
     }
     base_text_add(
         page,
-        "<h2>On the same frames, in turns</h2>\n"
-        "<div class=\"chart\"><canvas id=\"rivals-speed\" role=\"img\" aria-label=\"median step of each\">"
+        "<h2>On the same frames, interleaved</h2>\n"
+        "<div class=\"chart\"><canvas id=\"implementations-speed\" role=\"img\" aria-label=\"median step of each\">"
         "</canvas></div>\n<div class=\"scroll\"><table><thead><tr><th></th><th>device</th><th>median</th><th>× first</th>"
         "<th>95 %% interval</th><th>ΔE, RMS</th><th>mean ΔE</th><th>ΔF, RMS</th>%s<th class=\"text\"></th></tr>"
         "</thead><tbody>\n",
         labels ? "<th>MAE to labels</th>" : "");
-    for (int k = 0; k < rivals->n; k++) write_row(page, rivals, k);
+    for (int k = 0; k < implementations->n; k++) write_row(page, implementations, k);
     base_text_add(page, "</tbody></table></div>\n<p class=\"soft\">");
     html_textf(page,
                "%d rounds of %d fresh frames; ratios are taken within a round, intervals are of this process. ΔE is what differs "
                "from the first beyond the mean difference, ΔF of force components, in %% of the first one's (RMS %.4g eV/Å).%s",
-               rivals->n_rounds, rivals->n_frames, rivals->force_scale,
+               implementations->n_rounds, implementations->n_frames, implementations->force_scale,
                other ? " Different models: difference shown, not judged." : "");
-    base_text_add(page, "</p>\n<h3>Energy along the frames</h3>\n"
-                        "<div class=\"chart\"><canvas id=\"rivals-energy\" role=\"img\" aria-label=\"energy of each frame\">"
-                        "</canvas></div>\n<h3>Forces against the first one's</h3>\n"
-                        "<div class=\"chart tall\"><canvas id=\"rivals-forces\" role=\"img\" "
-                        "aria-label=\"force components against the first one's\"></canvas></div>\n");
+    base_text_add(page,
+                  "</p>\n<h3>Energy along the frames</h3>\n"
+                  "<div class=\"chart\"><canvas id=\"implementations-energy\" role=\"img\" aria-label=\"energy of each frame\">"
+                  "</canvas></div>\n<h3>Forces against the first one's</h3>\n"
+                  "<div class=\"chart tall\"><canvas id=\"implementations-forces\" role=\"img\" "
+                  "aria-label=\"force components against the first one's\"></canvas></div>\n");
 }
 
 static void numbers(json *j, const char *key, const double *values, int n, double offset, double scale)
@@ -80,31 +82,31 @@ static void numbers(json *j, const char *key, const double *values, int n, doubl
     json_close(j, ']');
 }
 
-void html_rivals_data(json *j, const mlff_rivals *rivals)
+void html_implementations_data(json *j, const mlff_implementations *implementations)
 {
-    json_open(j, "rivals", '[');
-    for (int k = 0; k < rivals->n; k++) {
-        const rival *own = &rivals->own[k];
+    json_open(j, "implementations", '[');
+    for (int k = 0; k < implementations->n; k++) {
+        const implementation *own = &implementations->own[k];
         double mean = 0.0;
-        for (int i = 0; i < rivals->n_kept; i++) mean += own->kept_energy[i] / rivals->n_kept;
+        for (int i = 0; i < implementations->n_kept; i++) mean += own->kept_energy[i] / implementations->n_kept;
         json_open(j, NULL, '{');
         json_string(j, "name", own->shown.name);
         json_number(j, "median", own->shown.median_ms);
-        numbers(j, "energy", own->kept_energy, rivals->n_kept, mean, 1e3);
-        numbers(j, "forces", own->kept_forces, rivals->n_kept * RIVALS_COMPONENTS, 0.0, 1.0);
+        numbers(j, "energy", own->kept_energy, implementations->n_kept, mean, 1e3);
+        numbers(j, "forces", own->kept_forces, implementations->n_kept * IMPLEMENTATIONS_COMPONENTS, 0.0, 1.0);
         json_close(j, '}');
     }
     json_close(j, ']');
 }
 
-mlff_status mlff_rivals_html(const mlff_rivals *rivals, const mlff_profile *const *profiles, int n_profiles, const char *title,
-                             char **text_out)
+mlff_status mlff_implementations_html(const mlff_implementations *implementations, const mlff_profile *const *profiles,
+                                      int n_profiles, const char *title, char **text_out)
 {
-    if (!rivals || n_profiles < 0 || (n_profiles > 0 && !profiles) || !text_out)
-        return mlff_fail(MLFF_ERR_USAGE, "rivals as a page: rivals, profiles or output is NULL");
+    if (!implementations || n_profiles < 0 || (n_profiles > 0 && !profiles) || !text_out)
+        return mlff_fail(MLFF_ERR_USAGE, "implementations as a page: implementations, profiles or output is NULL");
     return html_page(&(html_contents){.profiles = profiles,
                                       .n_profiles = n_profiles,
-                                      .rivals = rivals,
+                                      .implementations = implementations,
                                       .title = title ? title : "Implementations side by side"},
                      text_out);
 }

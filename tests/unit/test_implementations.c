@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Purpose: implementations in turns: a planted slowdown is found, the same one twice is not told apart, and answers that are
+// Purpose: implementations, interleaved: a planted slowdown is found, the same one twice is not told apart, and answers that are
 // fast because they are wrong (zero forces, those of the frame before, not a number) are called wrong.
 #include "mlff_profile.h"
 #include "unit/near.h"
 #include "unit/synthetic_clock.h"
 
 typedef enum answer { RIGHT, ZERO_FORCES, STALE, NOT_A_NUMBER, NOT_WRITTEN, SLIGHTLY_OFF } answer;
-typedef struct rival_field {
+typedef struct test_field {
     double us;
     answer kind;
     double last_energy, last_forces[3 * 16];
-} rival_field;
+} test_field;
 
 // Springs to the origin.
 static mlff_status field_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
                               double *stress)
 {
-    rival_field *f = context;
+    test_field *f = context;
     double e = 0.0, now[3 * 16];
     (void)wanted;
     (void)stress;
@@ -34,7 +34,7 @@ static mlff_status field_step(void *context, const mlff_system *frame, unsigned 
     return MLFF_OK;
 }
 
-static mlff_callable callable_of(rival_field *f, const char *name)
+static mlff_callable callable_of(test_field *f, const char *name)
 {
     return (mlff_callable){.struct_size = sizeof(mlff_callable),
                            .name = name,
@@ -67,51 +67,51 @@ static mlff_trajectory *frames_of(int n_atoms, bool labels)
 static void test_wrong_answers(void **state)
 {
     (void)state;
-    rival_field fields[6];
+    test_field fields[6];
     mlff_callable callables[6];
     static const char *const names[] = {"right", "zero forces", "stale", "nan", "nothing", "slightly off"};
     for (int k = 0; k < 6; k++) {
-        fields[k] = (rival_field){.us = k == 0 || k == 5 ? 20 : 2, .kind = (answer)k};
+        fields[k] = (test_field){.us = k == 0 || k == 5 ? 20 : 2, .kind = (answer)k};
         callables[k] = callable_of(&fields[k], names[k]);
     }
     mlff_trajectory *trajectory = frames_of(16, false);
-    mlff_rivals_options options = mlff_rivals_options_default();
-    mlff_rivals *rivals;
+    mlff_implementations_options options = mlff_implementations_options_default();
+    mlff_implementations *implementations;
     char *text;
     int n;
     options.n_rounds = 8;
-    assert_ok(mlff_profile_rivals(callables, 6, trajectory, &options, &rivals));
-    const mlff_rival *rows = mlff_rivals_rows(rivals, &n);
+    assert_ok(mlff_profile_implementations(callables, 6, trajectory, &options, &implementations));
+    const mlff_implementation *rows = mlff_implementations_rows(implementations, &n);
     assert_int_equal(n, 6);
     for (int k = 0; k < 6; k++)
         if (rows[k].agrees != (k == RIGHT || k == SLIGHTLY_OFF)) fail_msg("%s: agrees %d", names[k], rows[k].agrees);
     assert_true(isinf(rows[NOT_A_NUMBER].force_difference));
     assert_true(isinf(rows[NOT_WRITTEN].energy_difference));
     assert_int_equal(rows[ZERO_FORCES].change, MLFF_FASTER);
-    assert_ok(mlff_rivals_text(rivals, &text));
+    assert_ok(mlff_implementations_text(implementations, &text));
     assert_non_null(strstr(text, "faster, but WRONG"));
     mlff_text_free(text);
-    assert_ok(mlff_rivals_json(rivals, &text));
+    assert_ok(mlff_implementations_json(implementations, &text));
     mlff_text_free(text);
-    mlff_rivals_destroy(rivals);
+    mlff_implementations_destroy(implementations);
     mlff_trajectory_destroy(trajectory);
 }
 
 static void test_speed(void **state)
 {
     (void)state;
-    rival_field fields[3] = {{.us = 50}, {.us = 50}, {.us = 80}};
+    test_field fields[3] = {{.us = 50}, {.us = 50}, {.us = 80}};
     mlff_callable callables[3];
     for (int k = 0; k < 3; k++) callables[k] = callable_of(&fields[k], "field");
     mlff_trajectory *trajectory = frames_of(4, false);
-    mlff_rivals *rivals;
+    mlff_implementations *implementations;
     int n;
-    assert_ok(mlff_profile_rivals(callables, 3, trajectory, NULL, &rivals));
-    const mlff_rival *rows = mlff_rivals_rows(rivals, &n);
+    assert_ok(mlff_profile_implementations(callables, 3, trajectory, NULL, &implementations));
+    const mlff_implementation *rows = mlff_implementations_rows(implementations, &n);
     assert_true(rows[1].change == MLFF_SAME || rows[1].change == MLFF_UNCLEAR);
     assert_int_equal(rows[2].change, MLFF_SLOWER);
     assert_true(rows[2].low > 1.2 && rows[2].ratio > 1.3); // 1.6 was planted; a busy machine blurs it
-    mlff_rivals_destroy(rivals);
+    mlff_implementations_destroy(implementations);
     mlff_trajectory_destroy(trajectory);
 }
 
@@ -119,59 +119,59 @@ static void test_speed(void **state)
 static void test_other_models(void **state)
 {
     (void)state;
-    rival_field fields[3] = {{.us = 2}, {.us = 2, .kind = ZERO_FORCES}, {.us = 2, .kind = NOT_A_NUMBER}};
+    test_field fields[3] = {{.us = 2}, {.us = 2, .kind = ZERO_FORCES}, {.us = 2, .kind = NOT_A_NUMBER}};
     mlff_callable callables[3] = {callable_of(&fields[0], "teacher"), callable_of(&fields[1], "<student>"),
                                   callable_of(&fields[2], "nan")};
     callables[1].notes = "untrained";
     mlff_trajectory *trajectory = frames_of(4, false);
-    mlff_rivals *rivals;
-    mlff_rivals_options options = mlff_rivals_options_default();
+    mlff_implementations *implementations;
+    mlff_implementations_options options = mlff_implementations_options_default();
     char *text;
     int n;
     options.n_rounds = 6;
     options.models = (const int[]){0, 1, 2};
-    assert_ok(mlff_profile_rivals(callables, 3, trajectory, &options, &rivals));
-    const mlff_rival *rows = mlff_rivals_rows(rivals, &n);
+    assert_ok(mlff_profile_implementations(callables, 3, trajectory, &options, &implementations));
+    const mlff_implementation *rows = mlff_implementations_rows(implementations, &n);
     assert_int_equal(rows[0].agrees, 1);
     assert_int_equal(rows[1].agrees, -1);
     assert_int_equal(rows[2].agrees, 0);
     assert_near(rows[1].energy_shift, 0.0, 0.0); // the same energies, no forces
     assert_true(rows[1].force_rms > 0.1 && rows[1].force_rms < rows[1].force_difference);
-    assert_ok(mlff_rivals_text(rivals, &text));
+    assert_ok(mlff_implementations_text(implementations, &text));
     assert_non_null(strstr(text, "different models: difference shown, not judged"));
     assert_non_null(strstr(text, "<student>: untrained"));
     mlff_text_free(text);
-    assert_ok(mlff_rivals_html(rivals, NULL, 0, NULL, &text));
+    assert_ok(mlff_implementations_html(implementations, NULL, 0, NULL, &text));
     assert_non_null(strstr(text, "Different models: difference shown, not judged"));
     assert_non_null(strstr(text, "&#60;student&#62;"));
     assert_null(strstr(text, "<student>"));
     mlff_text_free(text);
-    mlff_rivals_destroy(rivals);
+    mlff_implementations_destroy(implementations);
     mlff_trajectory_destroy(trajectory);
 }
 
 static void test_labels_and_refusals(void **state)
 {
     (void)state;
-    rival_field fields[2] = {{.us = 2}, {.us = 2}};
+    test_field fields[2] = {{.us = 2}, {.us = 2}};
     mlff_callable callables[2] = {callable_of(&fields[0], "a"), callable_of(&fields[1], "b")};
     mlff_trajectory *trajectory = frames_of(4, true);
-    mlff_rivals *rivals = NULL;
-    mlff_rivals_options options = mlff_rivals_options_default();
+    mlff_implementations *implementations = NULL;
+    mlff_implementations_options options = mlff_implementations_options_default();
     int n;
     options.n_rounds = 6;
-    assert_ok(mlff_profile_rivals(callables, 2, trajectory, &options, &rivals));
-    assert_near(mlff_rivals_rows(rivals, &n)[1].energy_error, 0.01, 1e-9);
-    assert_true(isnan(mlff_rivals_rows(rivals, &n)[1].force_error));
-    mlff_rivals_destroy(rivals);
-    rivals = NULL;
-    assert_int_equal(mlff_profile_rivals(callables, 1, trajectory, &options, &rivals), MLFF_ERR_USAGE);
+    assert_ok(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations));
+    assert_near(mlff_implementations_rows(implementations, &n)[1].energy_error, 0.01, 1e-9);
+    assert_true(isnan(mlff_implementations_rows(implementations, &n)[1].force_error));
+    mlff_implementations_destroy(implementations);
+    implementations = NULL;
+    assert_int_equal(mlff_profile_implementations(callables, 1, trajectory, &options, &implementations), MLFF_ERR_USAGE);
     options.n_rounds = 2;
-    assert_int_equal(mlff_profile_rivals(callables, 2, trajectory, &options, &rivals), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations), MLFF_ERR_USAGE);
     callables[1].properties = MLFF_ENERGY;
     options.n_rounds = 6;
-    assert_int_equal(mlff_profile_rivals(callables, 2, trajectory, &options, &rivals), MLFF_ERR_UNSUPPORTED);
-    assert_null(rivals);
+    assert_int_equal(mlff_profile_implementations(callables, 2, trajectory, &options, &implementations), MLFF_ERR_UNSUPPORTED);
+    assert_null(implementations);
     mlff_trajectory_destroy(trajectory);
 }
 
