@@ -41,7 +41,7 @@ double gpu_from_half(uint16_t value)
     return value & 0x8000 ? -size : size;
 }
 
-static uint16_t to_bfloat(double value)
+uint16_t gpu_to_bfloat(double value)
 {
     float single = (float)value; // rounded twice: ties of 16 bits caused by the first rounding are negligible
     uint32_t bits;
@@ -62,7 +62,7 @@ const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int
                 for (int e = 0; e < 4; e++) {
                     int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
                     double w = scale * value(context, n, k);
-                    place[e] = numbers == GPU_BFLOATS ? to_bfloat(w) : gpu_to_half(w);
+                    place[e] = numbers == GPU_BFLOATS ? gpu_to_bfloat(w) : gpu_to_half(w);
                     if (parts == 2) place[4 + e] = gpu_to_half(w - gpu_from_half(place[e]));
                 }
     return device;

@@ -27,6 +27,7 @@ const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int
 
 /* The half nearest to a number, ties to even. */
 uint16_t gpu_to_half(double value);
+uint16_t gpu_to_bfloat(double value);
 double gpu_from_half(uint16_t value);
 
 #endif

@@ -530,4 +530,29 @@ template <int SUMS> static inline void wgmma_product(float (&d)[SUMS], const uin
             for (int row = 0; row < 2; row++) d[4 * j + 2 * row + c] = (add ? d[4 * j + 2 * row + c] : 0.0f) + sum[row];
         }
 }
+template <int SUMS> static inline void wgmma_settle(float (&)[SUMS])
+{
+}
+template <bool bfloat, int SUMS>
+static inline void wgmma_shared_product(float (&d)[SUMS], wgmma_operand a, wgmma_operand b, int add)
+{
+    const int lane = emulate::self().thread % 32, warp = emulate::self().thread / 32 % 4, g = lane / 4, t = lane % 4;
+    const auto element = [](const wgmma_operand &m, int row, int k) {
+        uint16_t bits;
+        memcpy(&bits, m.at + row / 8 * m.column_stride + row % 8 * 16 + k / 8 * m.k_stride + k % 8 * 2, 2);
+        return bfloat ? __uint_as_float((uint32_t)bits << 16) : emulate_half(bits);
+    };
+    float rows[2][16]; /* of g and g + 8 */
+    for (int k = 0; k < 16; k++)
+        for (int row = 0; row < 2; row++) rows[row][k] = element(a, 16 * warp + g + 8 * row, k);
+    for (int j = 0; j < SUMS / 4; j++)
+        for (int c = 0; c < 2; c++) {
+            float sum[2] = {0, 0};
+            for (int k = 0; k < 16; k++) {
+                const float v = element(b, 8 * j + 2 * t + c, k);
+                for (int row = 0; row < 2; row++) sum[row] += rows[row][k] * v;
+            }
+            for (int row = 0; row < 2; row++) d[4 * j + 2 * row + c] = (add ? d[4 * j + 2 * row + c] : 0.0f) + sum[row];
+        }
+}
 #endif

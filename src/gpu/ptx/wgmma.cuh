@@ -167,5 +167,40 @@ template <int SUMS> static __device__ __forceinline__ void wgmma_product(float (
 }
 #endif
 #undef WGMMA_PRODUCT
+
+/* The same with operand A in shared memory too, 64 rows in blocks of 8 rows × 8 of k, laid out as operand B; halves or bfloat16. */
+#define WGMMA_BOTH_SHARED(N, type, aa, bb, more)                                                                                 \
+    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #more ", 0;\n"                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" WGMMA_N##N "}, %" #aa ", %" #bb            \
+                                                                                                 ", add, 1, 1, 0, 0;\n}"         \
+                 : WGMMA_D##N                                                                                                    \
+                 : "l"(a), "l"(b), "r"(add))
+#define WGMMA_SHARED_PRODUCT(N, aa, bb, more)                                                                                    \
+    template <bool bfloat>                                                                                                       \
+    static __device__ __forceinline__ void wgmma_shared_product(float(&d)[N / 2], wgmma_operand a, wgmma_operand b, int add)     \
+    {                                                                                                                            \
+        if (bfloat)                                                                                                              \
+            WGMMA_BOTH_SHARED(N, "bf16", aa, bb, more);                                                                          \
+        else                                                                                                                     \
+            WGMMA_BOTH_SHARED(N, "f16", aa, bb, more);                                                                           \
+    }
+#if WGMMA_HERE
+WGMMA_SHARED_PRODUCT(64, 32, 33, 34)
+WGMMA_SHARED_PRODUCT(128, 64, 65, 66)
+WGMMA_SHARED_PRODUCT(256, 128, 129, 130)
+#else
+template <bool bfloat, int SUMS>
+static __device__ __forceinline__ void wgmma_shared_product(float (&)[SUMS], wgmma_operand, wgmma_operand, int)
+{
+}
+#endif
+#undef WGMMA_SHARED_PRODUCT
+#undef WGMMA_BOTH_SHARED
+/* After a wait: keeps uses of the sums behind it. */
+template <int SUMS> static __device__ __forceinline__ void wgmma_settle(float (&d)[SUMS])
+{
+#pragma unroll
+    for (int i = 0; i < SUMS; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
 #endif
 #endif

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// dense.cu: dense layers of any model (linear.h).
+#include "dense.cuh"
+
+template <int NUMBERS, int WIDE>
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+    dense_kernel(const __grid_constant__ gpu_dense dense, int unused)
+{
+    DYNAMIC_SHARED(shared);
+    run_dense<NUMBERS, WIDE>(dense, shared);
+}
+
+template <int NUMBERS, int WIDE> static int launch_one(const gpu_dense *d, const gpu_linear_plan *plan, void *stream)
+{
+    typedef tile_of<NUMBERS, WIDE> tile;
+    return launch(dense_kernel<NUMBERS, WIDE>, tile_blocks<NUMBERS, WIDE>(d->product, *plan), tile::THREADS, tile::SHARED_BYTES,
+                  1, plan->overlap, stream, *d, 0);
+}
+
+int gpu_launch_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream)
+{
+    return FOR_PLAN(plan, launch_one, dense, plan, stream);
+}
+
+template <int NUMBERS, int WIDE> static int prepare_one(int unused)
+{
+    return (int)cudaFuncSetAttribute(dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     tile_of<NUMBERS, WIDE>::SHARED_BYTES);
+}
+
+int gpu_prepare_dense(int hopper)
+{
+    int error = 0;
+    for (int numbers = 0; numbers < 3 && error == 0; numbers++)
+        for (int wide = 0; wide < (hopper ? 3 : 1) && error == 0; wide++) {
+            const gpu_linear_plan plan = {(gpu_number)numbers, wide, 0, 0};
+            error = FOR_PLAN(&plan, prepare_one, 0);
+        }
+    return error;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* operand.cuh: eight adjacent columns of a row of an operand (linear.h): 16 bytes of each plane. */
+#ifndef GPU_OPERAND_CUH
+#define GPU_OPERAND_CUH
+
+#include "gpu/ptx/primitives.cuh"
+#include "linear.h"
+
+template <int NUMBERS> struct number_format {
+    static constexpr bool split = NUMBERS == GPU_NUMBER_FLOAT32, bfloat = NUMBERS == GPU_NUMBER_BF16;
+    static constexpr int planes = split ? 2 : 1; // that products read
+};
+
+struct eight {
+    float v[8];
+};
+
+/* Index, in units of 16 bytes, of columns c … c + 7 of row r. */
+static __device__ __forceinline__ size_t operand_index(const gpu_operand &m, int r, int c)
+{
+    return ((size_t)(r / GPU_SLAB) * (m.columns / 8) + c / 8) * GPU_SLAB + r % GPU_SLAB;
+}
+
+static __device__ __forceinline__ float2 unpack_bfloat2(uint32_t bits)
+{
+    return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
+}
+template <bool bfloat> static __device__ __forceinline__ uint32_t pack_pair(float a, float b)
+{
+    return bfloat ? pack_bfloat2(a, b) : pack_half2(a, b);
+}
+template <bool bfloat> static __device__ __forceinline__ float2 unpack_pair(uint32_t bits)
+{
+    return bfloat ? unpack_bfloat2(bits) : unpack_half2(bits);
+}
+
+template <bool bfloat> static __device__ __forceinline__ void unpack_eight(uint4 bits, eight &x)
+{
+    const uint32_t word[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float2 pair = unpack_pair<bfloat>(word[k]);
+        x.v[2 * k] = pair.x;
+        x.v[2 * k + 1] = pair.y;
+    }
+}
+template <bool bfloat> static __device__ __forceinline__ uint4 pack_eight(const eight &x)
+{
+    return make_uint4(pack_pair<bfloat>(x.v[0], x.v[1]), pack_pair<bfloat>(x.v[2], x.v[3]), pack_pair<bfloat>(x.v[4], x.v[5]),
+                      pack_pair<bfloat>(x.v[6], x.v[7]));
+}
+
+/* Stores the high parts and, if there is a plane for them, the rest. */
+template <int NUMBERS> static __device__ __forceinline__ void store_operand(const gpu_operand &m, int r, int c, const eight &x)
+{
+    constexpr bool bfloat = number_format<NUMBERS>::bfloat;
+    const size_t at = operand_index(m, r, c);
+    const uint4 high = pack_eight<bfloat>(x);
+    ((uint4 *)m.high)[at] = high;
+    if (!m.low) return;
+    eight rest, upper;
+    unpack_eight<bfloat>(high, upper);
+#pragma unroll
+    for (int k = 0; k < 8; k++) rest.v[k] = x.v[k] - upper.v[k];
+    ((uint4 *)m.low)[at] = pack_eight<bfloat>(rest);
+}
+/* The sum of both planes. */
+template <int NUMBERS> static __device__ __forceinline__ eight load_operand(const gpu_operand &m, int r, int c)
+{
+    constexpr bool bfloat = number_format<NUMBERS>::bfloat;
+    const size_t at = operand_index(m, r, c);
+    eight x, rest;
+    unpack_eight<bfloat>(((const uint4 *)m.high)[at], x);
+    if (!m.low) return x;
+    unpack_eight<bfloat>(((const uint4 *)m.low)[at], rest);
+#pragma unroll
+    for (int k = 0; k < 8; k++) x.v[k] += rest.v[k];
+    return x;
+}
+
+static __device__ __forceinline__ eight load_floats(const float *at)
+{
+    const float4 a = *(const float4 *)at, b = *(const float4 *)(at + 4);
+    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+/* Constants, which no kernel writes. */
+static __device__ __forceinline__ eight load_constants(const float *at)
+{
+    const float4 a = __ldg((const float4 *)at), b = __ldg((const float4 *)(at + 4));
+    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+static __device__ __forceinline__ void store_floats(float *at, const eight &x)
+{
+    *(float4 *)at = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
+    *(float4 *)(at + 4) = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
+}
+
+/* ---- activations and their derivatives; absolute error 2⁻²² */
+
+static __device__ __forceinline__ float logistic(float x)
+{
+    return fast_reciprocal(1.0f + fast_exp2(-1.4426950408889634f * fmaxf(x, -80.0f)));
+}
+static __device__ __forceinline__ float silu(float x)
+{
+    return x * logistic(x);
+}
+/* ln(1 + eˣ) − ln 2 */
+static __device__ __forceinline__ float shifted_softplus(float x)
+{
+    return fmaxf(x, 0.0f) + 0.69314718056f * (fast_log2(1.0f + fast_exp2(-1.4426950408889634f * fminf(fabsf(x), 80.0f))) - 1.0f);
+}
+/* The choice is outside of the loops, so that eight values are computed at once and not one behind the other. */
+static __device__ __forceinline__ void activate(int kind, eight &x)
+{
+    if (kind == GPU_SILU) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) x.v[k] = silu(x.v[k]);
+    } else if (kind == GPU_SHIFTED_SOFTPLUS) {
+#pragma unroll
+        for (int k = 0; k < 8; k++) x.v[k] = shifted_softplus(x.v[k]);
+    }
+}
+/* y times the activation's derivative at x. */
+static __device__ __forceinline__ void multiply_slope(int kind, const eight &x, eight &y)
+{
+    if (kind == GPU_IDENTITY) return;
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        const float s = logistic(x.v[k]);
+        y.v[k] *= kind == GPU_SILU ? s * (1.0f + x.v[k] * (1.0f - s)) : s;
+    }
+}
+
+#endif

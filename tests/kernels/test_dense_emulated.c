@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// Purpose: dense layers of src/gpu/nn, forward and backward, run thread by thread on the CPU (emulate_cuda.h), against sums in float64:
+// every precision and kind of tile, two operands side by side, ragged numbers of rows, later rows only.
+// Tolerances, of the largest result: 1e-6 for float32 (operands of 22 bits, weights too), 2e-3 for tf32 (11 bits), 2e-2 for bf16 (8 bits).
+#include <math.h>
+
+#include "gpu/nn/linear.h"
+#include "support.h"
+
+enum { ROWS = 150, OUTPUTS = 320, INPUTS = 192, FIRST = 128 };
+static const double tolerance[] = {1e-6, 2e-3, 2e-2};
+
+typedef struct case_data {
+    double x[ROWS][INPUTS], w[OUTPUTS][INPUTS], expected[ROWS][OUTPUTS];
+    float bias[OUTPUTS];
+} case_data;
+
+static double next_normal(uint64_t *state)
+{
+    return base_random_normal(3, 1, (*state)++);
+}
+
+static double weight(const void *context, int n, int k)
+{
+    return ((const case_data *)context)->w[n][k];
+}
+
+static double transposed_weight(const void *context, int n, int k)
+{
+    return ((const case_data *)context)->w[k][n];
+}
+
+static float from_bfloat(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float v;
+    memcpy(&v, &wide, sizeof v);
+    return v;
+}
+
+static size_t operand_at(int columns, int r, int c)
+{
+    return (((size_t)(r / GPU_SLAB) * (size_t)(columns / 8) + (size_t)(c / 8)) * GPU_SLAB + (size_t)(r % GPU_SLAB)) * 8 +
+           (size_t)(c % 8);
+}
+
+static gpu_operand new_operand(int columns)
+{
+    const size_t bytes = gpu_plane_bytes(256, columns);
+    return (gpu_operand){aligned_alloc(256, bytes), aligned_alloc(256, bytes), columns};
+}
+
+static void free_operand(gpu_operand m)
+{
+    free(m.high);
+    free(m.low);
+}
+
+static void set(gpu_operand m, enum gpu_number numbers, int r, int c, double v)
+{
+    uint16_t *high = (uint16_t *)m.high + operand_at(m.columns, r, c), *low = (uint16_t *)m.low + operand_at(m.columns, r, c);
+    *high = numbers == GPU_NUMBER_BF16 ? gpu_to_bfloat(v) : gpu_to_half(v);
+    *low = numbers == GPU_NUMBER_BF16 ? gpu_to_bfloat(v - from_bfloat(*high)) : gpu_to_half(v - gpu_from_half(*high));
+}
+
+static double get(gpu_operand m, enum gpu_number numbers, int r, int c)
+{
+    const uint16_t high = ((uint16_t *)m.high)[operand_at(m.columns, r, c)],
+                   low = ((uint16_t *)m.low)[operand_at(m.columns, r, c)];
+    return numbers == GPU_NUMBER_BF16 ? from_bfloat(high) + from_bfloat(low) : gpu_from_half(high) + gpu_from_half(low);
+}
+
+static void fill(case_data *d, uint64_t seed)
+{
+    uint64_t state = seed;
+    for (int n = 0; n < OUTPUTS; n++) {
+        d->bias[n] = (float)next_normal(&state);
+        for (int k = 0; k < INPUTS; k++) d->w[n][k] = next_normal(&state) / sqrt(INPUTS);
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < INPUTS; k++) d->x[r][k] = next_normal(&state);
+}
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+static double silu_slope(double x)
+{
+    const double s = 1 / (1 + exp(-x));
+    return s * (1 + x * (1 - s));
+}
+static double softplus(double x)
+{
+    return log1p(exp(x)) - log(2.0);
+}
+
+static void *new_block(enum gpu_number numbers, int outputs, int inputs, const float *bias, gpu_weight value, const case_data *d,
+                       gpu_linear *layer)
+{
+    gpu_packer p = {NULL, NULL, 0};
+    gpu_pack_linear(&p, numbers, outputs, inputs, bias, value, d);
+    char *block = aligned_alloc(256, (p.at + 255) / 256 * 256);
+    p = (gpu_packer){block, block, 0};
+    *layer = gpu_pack_linear(&p, numbers, outputs, inputs, bias, value, d);
+    return block;
+}
+
+// Forward with two operands, columns 0 … 63 and the rest; rows from `first` on.
+static double forward_error(case_data *d, enum gpu_number numbers, int wide, enum gpu_activation kind, int first)
+{
+    gpu_linear layer;
+    const int32_t n_rows = ROWS;
+    void *block = new_block(numbers, OUTPUTS, INPUTS, d->bias, weight, d, &layer);
+    gpu_operand a = new_operand(64), b = new_operand(INPUTS - 64), out = new_operand(OUTPUTS);
+    float *values = calloc((size_t)ROWS * OUTPUTS, sizeof *values);
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < INPUTS; k++) set(k < 64 ? a : b, numbers, r, k < 64 ? k : k - 64, d->x[r][k]);
+    const gpu_dense dense = {
+        .product = {.a = {a, b}, .layer = layer, .n_rows = &n_rows, .first_row = first, .rows = ROWS - first},
+        .activation = kind,
+        .out = out,
+        .values = values,
+        .stride = OUTPUTS};
+    const gpu_linear_plan plan = {numbers, wide, 3, 0};
+    assert_int_equal(gpu_launch_dense(&dense, &plan, NULL), 0);
+    double worst = 0, size = 0;
+    for (int r = first; r < ROWS; r++)
+        for (int n = 0; n < OUTPUTS; n++) {
+            double y = d->bias[n];
+            for (int k = 0; k < INPUTS; k++) y += d->w[n][k] * d->x[r][k];
+            y = kind == GPU_SILU ? silu(y) : kind == GPU_SHIFTED_SOFTPLUS ? softplus(y) : y;
+            size = fmax(size, fabs(y));
+            worst = fmax(worst, fabs(values[(size_t)r * OUTPUTS + (size_t)n] - y));
+            worst = fmax(worst, fabs(get(out, numbers, r, n) - y)); // NaN where a result is missing
+            if (!(fabs(get(out, numbers, r, n) - y) < 1))
+                fail_msg("row %d, output %d: %g, expected %g", r, n, get(out, numbers, r, n), y);
+        }
+    for (int r = 0; r < first; r++)
+        for (int n = 0; n < OUTPUTS; n++) assert_true(values[(size_t)r * OUTPUTS + (size_t)n] == 0);
+    free_operand(a), free_operand(b), free_operand(out), free(values), free(block);
+    return worst / size;
+}
+
+// Backward: x̄ = (ȳ W) f'(p) with the transposed weights and the saved p.
+static double backward_error(case_data *d, enum gpu_number numbers, int wide)
+{
+    gpu_linear layer;
+    const int32_t n_rows = ROWS;
+    uint64_t state = 11;
+    void *block = new_block(numbers, INPUTS, OUTPUTS, NULL, transposed_weight, d, &layer);
+    gpu_operand adjoint = new_operand(OUTPUTS), saved = new_operand(INPUTS), out = new_operand(INPUTS);
+    double worst = 0, size = 0, *bar = calloc((size_t)ROWS * OUTPUTS, sizeof *bar);
+    for (int r = 0; r < ROWS; r++) {
+        for (int n = 0; n < OUTPUTS; n++) set(adjoint, numbers, r, n, bar[r * OUTPUTS + n] = next_normal(&state));
+        for (int k = 0; k < INPUTS; k++) set(saved, numbers, r, k, d->x[r][k]);
+    }
+    const gpu_dense dense = {.product = {.a = {adjoint}, .layer = layer, .n_rows = &n_rows, .rows = ROWS},
+                             .activation = GPU_SILU,
+                             .out = out,
+                             .saved = saved};
+    const gpu_linear_plan plan = {numbers, wide, 3, 0};
+    assert_int_equal(gpu_launch_dense(&dense, &plan, NULL), 0);
+    for (int r = 0; r < ROWS; r++)
+        for (int k = 0; k < INPUTS; k++) {
+            double y = 0;
+            for (int n = 0; n < OUTPUTS; n++) y += bar[r * OUTPUTS + n] * d->w[n][k];
+            y *= silu_slope(d->x[r][k]);
+            size = fmax(size, fabs(y));
+            worst = fmax(worst, fabs(get(out, numbers, r, k) - y));
+        }
+    free_operand(adjoint), free_operand(saved), free_operand(out), free(bar), free(block);
+    return worst / size;
+}
+
+static void test_dense(void **state)
+{
+    (void)state;
+    case_data *d = malloc(sizeof *d);
+    fill(d, 5);
+    assert_int_equal(gpu_prepare_dense(1), 0);
+    for (int numbers = 0; numbers < 3; numbers++)
+        for (int wide = 0; wide < 3; wide++) {
+            const double forward = forward_error(d, (enum gpu_number)numbers, wide, (enum gpu_activation)wide, 0),
+                         back = backward_error(d, (enum gpu_number)numbers, wide);
+            printf("numbers %d, tiles %d: forward %.1e, backward %.1e\n", numbers, wide, forward, back);
+            assert_true(forward <= tolerance[numbers] && back <= tolerance[numbers]);
+        }
+    assert_true(forward_error(d, GPU_NUMBER_FLOAT32, 1, GPU_SILU, FIRST) <= tolerance[0]);
+    free(d);
+}
+
+// Tiles for few and for many rows, and without Hopper's instructions.
+static void test_choice(void **state)
+{
+    (void)state;
+    assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 240, 512, 132, 1).wide, 2);
+    assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 20480, 512, 132, 1).wide, 1);
+    assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 20480, 512, 132, 0).wide, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_choice)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
