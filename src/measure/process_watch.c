@@ -17,7 +17,7 @@
 
 #include "measure.h"
 
-enum { SCAN_NS = 500000000, FAULT_PAGES = 64 };
+enum { SCAN_NS = 500000000, FAULT_PAGES = 64, TRIES = 3, MOMENT_NS = 100000 };
 
 #ifdef __linux__
 // The first object knows how many were ever loaded: code that is compiled while the program runs arrives so.
@@ -167,8 +167,15 @@ void process_watch_close(process_watch *w)
 void process_watch_read(process_watch *w, process_watch_seen *seen_out)
 {
     process_watch_seen seen = {.wait_ns = -1};
-    // In this order: reading the thread's clock is where a thread loses the processor whose turn is over.
-    int64_t cpu = thread_cpu_ns(), now_ns = mlff_clock_ns(), waited = waited_ns(w, w->own_file);
+    int64_t cpu = 0, now_ns = 0, waited = -1;
+    // In this order: reading the thread's clock is where a thread loses the processor whose turn is over. The other two are of one
+    // moment if it did not lose it between them.
+    for (int try = 0; try < TRIES; try++) {
+        cpu = thread_cpu_ns();
+        now_ns = mlff_clock_ns();
+        waited = waited_ns(w, w->own_file);
+        if (mlff_clock_ns() - now_ns < MOMENT_NS) break;
+    }
     int64_t children = children_ns(), n_loads = count_loads();
     if (waited >= 0) seen.wait_ns = waited - w->waited_ns;
     seen.wall_ns = now_ns - w->wall_ns;

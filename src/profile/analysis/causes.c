@@ -13,6 +13,7 @@
 #define WORK_LEAST 0.3        // of the usual processor time: less than this beyond it is jitter of caches and clocks, not work
 #define COLD_NS 2e5           // nor is so much, where other programs run: they empty the caches
 #define COLD_SHARE 0.01       // of the time waiting for a CPU
+#define THREADS_LEAST 0.5     // of blocked time: so much work of other threads meanwhile is what was waited for
 #define KERNEL_SHARE 0.5      // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
 
@@ -24,8 +25,9 @@ typedef struct usual {
 typedef struct analysis {
     const mlff_profile *profile;
     usual usual;
-    bool kernel_heavy; // steps with page faults spend their excess in the kernel
-    float *excess;     // [n][N_CAUSES] ns
+    bool kernel_heavy;   // steps with page faults spend their excess in the kernel
+    bool threads_waited; // what steps were blocked for was other threads, some of which waited for a CPU
+    float *excess;       // [n][N_CAUSES] ns
 } analysis;
 
 // ---- without clocks: by what happened ----------------------------------------------------------
@@ -90,9 +92,8 @@ static void divide_blocked(const analysis *a, const float *parts, uint32_t tags,
     if (tags & TAG_COMPILED) take(excess, CAUSE_COMPILED, &off, off);
     if (gpu) take(excess, CAUSE_DEVICE_BUSY, &off, beyond(a, parts, PART_DEVICE));
     if (gpu) take(excess, CAUSE_DEVICE_QUEUE, &off, isnan(parts[PART_QUEUE]) ? off : beyond(a, parts, PART_QUEUE));
-    // Waits of threads that have ended are not known: they lost the processor as often as this one.
-    double stretched = others * fmax(a->profile->tail.stretch, 1.0);
-    take(excess, stretched > 0.5 * off ? CAUSE_THREADS : CAUSE_BLOCKED, &off, off);
+    bool threads = a->threads_waited || others > THREADS_LEAST * off;
+    take(excess, threads ? CAUSE_THREADS : CAUSE_BLOCKED, &off, off);
 }
 
 // Time in which the thread ran longer than usual.
@@ -182,6 +183,35 @@ static void find_kernel_share(analysis *a, const float *parts, int64_t n)
     a->kernel_heavy = cpu > KERNEL_TICKS_NS && kernel > KERNEL_SHARE * cpu;
 }
 
+// Where other programs run, threads of this process wait for a CPU too, and for how long is not known of those that have ended: a
+// step is then blocked for longer than they work. Steps in which they waited least tell what all of them waited for.
+static mlff_status find_threads(analysis *a, const float *parts, int64_t n)
+{
+    if (!parts || !(a->profile->tail.stretch > 1.0 + COLD_SHARE)) return MLFF_OK;
+    double *blocked = base_alloc((size_t)n, sizeof *blocked, "blocked steps");
+    double *others = base_alloc((size_t)n, sizeof *others, "blocked steps");
+    mlff_status status = blocked && others ? MLFF_OK : MLFF_ERR_MEMORY;
+    int64_t n_blocked = 0;
+    for (int64_t i = 0; status == MLFF_OK && i < n; i++) {
+        const float *excess = a->excess + i * N_CAUSES;
+        double ns = (double)excess[CAUSE_THREADS] + (double)excess[CAUSE_BLOCKED];
+        if (ns < WORK_LEAST * a->usual.time) continue;
+        blocked[n_blocked] = ns;
+        others[n_blocked++] = beyond(a, parts + i * N_PARTS, PART_OTHERS);
+    }
+    if (n_blocked > 0) statistics_sort(blocked, (size_t)n_blocked);
+    a->threads_waited =
+        n_blocked > 0 && statistics_median(others, n_blocked) > THREADS_LEAST * statistics_percentile(blocked, n_blocked, 0.10);
+    for (int64_t i = 0; a->threads_waited && i < n; i++) {
+        float *excess = a->excess + i * N_CAUSES;
+        excess[CAUSE_THREADS] += excess[CAUSE_BLOCKED];
+        excess[CAUSE_BLOCKED] = 0.0f;
+    }
+    base_free(blocked);
+    base_free(others);
+    return status;
+}
+
 static int largest(const float *excess)
 {
     int best = 0;
@@ -268,6 +298,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
         total += times_ms[i];
         tail->n_steps += times_ms[i] * 1e6 > (1.0 + WORK_LEAST) * a.usual.time;
     }
+    MLFF_TRY(find_threads(&a, parts, n));
     for (int cause = 0; cause < N_CAUSES; cause++) MLFF_TRY(describe(&a, tail, cause, n, profile->latency_every));
     tail->share = total > 0.0 ? tail_excess_ms(tail) / total : 0.0;
     for (int i = 0; i < profile->n_slowest; i++) {

@@ -6,10 +6,11 @@
 
 #include "profile/profile.h"
 
-#define NAMED_OF_EXCESS 0.05 // a cause of less of the excess (waits for a CPU apart) than this is not named,
-#define NAMED_OF_RUN 0.01    // nor one of less of all time than this
-#define NAMED_CROWDED 0.05 // where other programs run and it is not regular; the kernel counts threads that run in ticks of 4 ms
-#define CROWDED 0.05       // of all time waiting for a CPU: times then say little about the force field
+#define NAMED_OF_EXCESS 0.10 // a cause of less of the excess (waits for a CPU apart) than this is not named,
+#define NAMED_OF_RUN 0.01    // nor one of less of all time than this,
+#define NAMED_ALONE 0.05     // or than this where it is not regular and other programs run, or
+#define NAMED_STEPS 3        // it made fewer steps slow: a virtual machine loses its processor unseen now and then
+#define CROWDED 0.05         // of all time waiting for a CPU: times then say little about the force field
 
 const char *const profile_cause_names[N_CAUSES] = {
     "rebuild",           "buffer growth", "waiting for a CPU", "page faults",        "clock drop",    "file I/O",
@@ -30,8 +31,8 @@ int tail_order(const profile_tail *tail, bool named, int order[N_CAUSES])
     double own = excess - tail->excess_ms[CAUSE_CPU_WAIT]; // what other programs add does not hide what the force field does
     for (int k = 0; k < N_CAUSES; k++) {
         if (tail->n_by_cause[k] == 0) continue;
-        bool alone = !(tail->cpu_wait_share > CROWDED) || tail->period[k] > 0;
-        double least = fmax(NAMED_OF_EXCESS * own, (alone ? NAMED_OF_RUN : NAMED_CROWDED) * run_ms);
+        bool often = tail->n_by_cause[k] >= NAMED_STEPS && !(tail->cpu_wait_share > CROWDED);
+        double least = fmax(NAMED_OF_EXCESS * own, (often || tail->period[k] > 0 ? NAMED_OF_RUN : NAMED_ALONE) * run_ms);
         if (named && (k == UNKNOWN_CAUSE || tail->excess_ms[k] < least)) continue;
         int place = n++;
         for (; place > 0 && tail->excess_ms[order[place - 1]] < tail->excess_ms[k]; place--) order[place] = order[place - 1];

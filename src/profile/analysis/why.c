@@ -8,6 +8,8 @@
 #include "profile/profile.h"
 #include "profile/run/gpu_kernels.h"
 
+#define COURSE_TOLD 0.05 // a smaller rise of the level of step times is no reason
+
 typedef struct reasons {
     why_line *lines;
     int n;
@@ -96,7 +98,8 @@ static void add_course(reasons *r, const mlff_profile *profile)
 {
     char text[512];
     const steady_state *s = &profile->steady;
-    if (tail_crowded(profile, text, sizeof text)) return; // the course is that of the other programs
+    if (tail_crowded(profile, text, sizeof text)) return;              // the course is that of the other programs
+    if (s->kind == STEADY_SLOWDOWN && s->change < COURSE_TOLD) return; // clocks of processors move as much
     if (s->kind != STEADY_SLOWDOWN && s->kind != STEADY_NONE && s->kind != STEADY_WARM_UP) return;
     steadiness_text(profile, text, sizeof text);
     add(r, s->kind == STEADY_WARM_UP ? 0.05 : fmax(fabs(s->change), 0.2), "along the run: %.400s", text);
