@@ -7,37 +7,9 @@ set -uo pipefail
 bin=$(cd "$1" && pwd)
 name=$2
 here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-mlff=$bin/mlff
-export KIM_API_MODEL_DRIVERS_DIR=$work/drivers KIM_API_PORTABLE_MODELS_DIR=$work/models HOME=$work
-export MLFF_PRECISION=float64 MLFF_DEVICE=${MLFF_TEST_DEVICE:-cpu} OMP_NUM_THREADS=1
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-unset MLFF_MODEL_PATH
-
-fail() {
-    echo "FAILED: $*" >&2
-    for file in out err log.lammps; do
-        [ -s $file ] && { echo "--- $file" >&2; tail -c 2000 $file >&2; }
-    done
-    exit 1
-}
-
-needs() { # PROGRAM…
-    local program
-    for program in "$@"; do
-        command -v "$program" >/dev/null || { echo "skipped: no $program on PATH; install the Debian packages lammps, openmpi-bin and python3"; exit 77; }
-    done
-}
-
-run() { # STATUS ARGUMENTS…
-    local expected=$1
-    shift
-    "$mlff" "$@" >out 2>err </dev/null
-    local status=$?
-    [ $status = "$expected" ] || fail "exit status $status, expected $expected: mlff $*"
-}
+. "$here/helpers.sh"
+export KIM_API_MODEL_DRIVERS_DIR=$work/drivers KIM_API_PORTABLE_MODELS_DIR=$work/models
+export MLFF_PRECISION=float64 MLFF_DEVICE=${MLFF_TEST_DEVICE:-cpu}
 
 refused() { # STATUS PATTERN ARGUMENTS…: one line on stderr that matches; nothing is installed
     local expected=$1 pattern=$2
@@ -158,10 +130,6 @@ test_nve() {
     done
     # float32 sums in another order, over 100 fs.
     is_close "$(sed 's/.* //' drift.1)" "$(sed 's/.* //' drift.2)" 1e-6
-}
-
-is_close() { # A B RELATIVE
-    awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; m = a < 0 ? -a : a; exit !(d <= t * m) }' || fail "$1 and $2 differ"
 }
 
 # An emulated GPU (MLFF_CUDA_PLUGIN): one water molecule and its ghosts, and each rank its own device.

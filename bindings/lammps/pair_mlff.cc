@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// pair_mlff.cc: the pair style. Rows of the batch are the atoms that have an element, in LAMMPS's order: owned atoms, then ghosts.
+// Periodic images are ghosts too, so the batch has no cell. Forces on ghosts go to their owners by LAMMPS (newton on), and the virial
+// is the sum of f r over all atoms before that.
+#include "pair_mlff.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "atom.h"
+#include "comm.h"
+#include "error.h"
+#include "force.h"
+#include "memory.h"
+#include "update.h"
+
+extern "C" {
+#include "ranks.h"
+}
+
+using namespace LAMMPS_NS;
+
+static const double list_skin = 0.5; // of the engine's own list, Å
+static const double kcal_mol = 0.04336410390059322; // eV, CODATA 2014 as all of mlff
+
+PairMlff::PairMlff(LAMMPS *lammps) : Pair(lammps), options(mlff_evaluator_options_default())
+{
+    single_enable = 0;
+    restartinfo = 0; // the input names the model again
+    one_coeff = 1;
+    manybody_flag = 1;
+    centroidstressflag = CENTROID_NOTAVAIL;
+    unit_convert_flag = 0;
+}
+
+PairMlff::~PairMlff()
+{
+    mlff_evaluator_destroy(evaluator);
+    mlff_neighbors_destroy(neighbors);
+    mlff_model_destroy(model);
+    if (allocated) {
+        memory->destroy(setflag);
+        memory->destroy(cutsq);
+    }
+}
+
+// Any rank may fail alone; error->one ends the others too.
+void PairMlff::check(mlff_status status)
+{
+    if (status != MLFF_OK) error->one(FLERR, std::string("mlff: ") + mlff_last_error());
+}
+
+// The same on all ranks.
+void PairMlff::refuse(const std::string &text)
+{
+    error->all(FLERR, text);
+}
+
+// ---- input -----------------------------------------------------------------------------------------------------------------
+
+void PairMlff::settings(int n, char **words)
+{
+    static const char *const precisions[] = {"float32", "float64", "tf32", "bf16"}; // in the order of mlff_precision
+    const char *device = getenv("MLFF_DEVICE");
+
+    options = mlff_evaluator_options_default();
+    options.n_threads = comm->nprocs > 1 && !getenv("OMP_NUM_THREADS") ? 1 : 0;
+    if (n % 2) refuse(std::string("pair_style mlff: the keyword ") + words[n - 1] + " needs a value");
+    for (int k = 0; k + 1 < n; k += 2) {
+        const std::string key = words[k], value = words[k + 1];
+        if (key == "precision") {
+            int found = -1;
+            for (int p = 0; p < 4; p++)
+                if (value == precisions[p]) found = p;
+            if (found < 0) refuse("pair_style mlff: precision " + value + " is not float32, float64, tf32 or bf16");
+            options.precision = static_cast<mlff_precision>(MLFF_FLOAT32 + found);
+        } else if (key == "device") {
+            device = words[k + 1];
+        } else if (key == "threads") {
+            options.n_threads = utils::inumeric(FLERR, words[k + 1], false, lmp);
+            if (options.n_threads < 1) refuse("pair_style mlff: threads " + value + " is not a positive number");
+        } else {
+            refuse("pair_style mlff: " + key + " is not one of precision, device, threads");
+        }
+    }
+    check(ranks_device(device, &options.device));
+}
+
+void PairMlff::coeff(int n, char **words)
+{
+    const int n_types = atom->ntypes;
+    if (n != 3 + n_types)
+        refuse("pair_coeff of mlff: expected * * MODEL and an element or NULL for each of the " +
+                              std::to_string(n_types) + " atom types, found " + std::to_string(n) + " words");
+    if (strcmp(words[0], "*") != 0 || strcmp(words[1], "*") != 0)
+        refuse("pair_coeff of mlff: begins with * *, all types are given in one line");
+    mlff_evaluator_destroy(evaluator);
+    evaluator = nullptr;
+    mlff_model_destroy(model);
+    model = nullptr;
+    check(mlff_model_load(words[2], &model));
+
+    element_of_type.assign(static_cast<size_t>(n_types) + 1, 0);
+    for (int t = 1; t <= n_types; t++) {
+        const char *name = words[2 + t];
+        element_of_type[t] = strcmp(name, "NULL") == 0 ? 0 : mlff_element_number(name);
+        if (element_of_type[t] == 0 && strcmp(name, "NULL") != 0)
+            refuse(std::string("pair_coeff of mlff: ") + name + " is not an element");
+    }
+    mlff_model_info info;
+    mlff_model_info_get(model, &info);
+    cutoff = info.cutoff_angstrom;
+    for (int t = 1; t <= n_types; t++) {
+        bool known = element_of_type[t] == 0 || info.n_elements == 0;
+        for (int k = 0; k < info.n_elements; k++) known = known || info.elements[k] == element_of_type[t];
+        if (!known)
+            refuse(std::string("pair_coeff of mlff: the model ") + words[2] + " does not know " + words[2 + t]);
+    }
+    const unsigned outputs = mlff_model_outputs(model);
+    if (!info.conservative || !info.has_atom_energies || !(outputs & MLFF_OUTPUT_FORCES))
+        refuse(std::string("pair_coeff of mlff: the energy of ") + words[2] +
+                              " is not a sum over atoms with its derivative as forces; LAMMPS needs that");
+
+    if (!allocated) {
+        memory->create(setflag, n_types + 1, n_types + 1, "pair:setflag");
+        memory->create(cutsq, n_types + 1, n_types + 1, "pair:cutsq");
+        allocated = 1;
+    }
+    for (int i = 1; i <= n_types; i++)
+        for (int j = 1; j <= n_types; j++) {
+            setflag[i][j] = i <= j && element_of_type[i] && element_of_type[j];
+            cutsq[i][j] = 0;
+        }
+}
+
+void PairMlff::create_evaluator()
+{
+    mlff_model_info info;
+    mlff_model_info_get(model, &info);
+    mlff_halo halo = {forward_hook, reverse_hook, this};
+    options.halo = info.n_layers > 1 ? &halo : nullptr;
+    mlff_neighbors_destroy(neighbors);
+    neighbors = nullptr;
+    check(mlff_evaluator_create(model, &options, &evaluator));
+    options.halo = nullptr;
+    if (options.device.kind == MLFF_CPU) check(mlff_neighbors_create(cutoff, list_skin, &neighbors));
+    measure_exchanges();
+}
+
+// The evaluator says what it exchanges by doing so: a step of one atom, with hooks that only count.
+void PairMlff::measure_exchanges()
+{
+    int element = 0;
+    for (size_t t = 1; t < element_of_type.size() && !element; t++) element = element_of_type[t];
+    if (!element) refuse("pair_coeff of mlff: no atom type has an element");
+    const int32_t first_atom[2] = {0, 1}, one_species[1] = {element};
+    const double position[3] = {0, 0, 0};
+    double energy, force[3];
+    mlff_batch batch = {};
+    batch.n_systems = 1;
+    batch.first_atom = first_atom;
+    batch.species = one_species;
+    batch.positions = position;
+    mlff_results results = {};
+    results.energies = &energy;
+    results.forces = force;
+    n_forward = n_reverse = comm_forward = comm_reverse = 0;
+    measuring = true;
+    const mlff_status status = mlff_evaluator_compute(evaluator, &batch, &results);
+    measuring = false;
+    check(status);
+}
+
+void PairMlff::init_style()
+{
+    if (!model) refuse("pair_style mlff: pair_coeff * * MODEL SPECIES is missing");
+    if (!force->newton_pair) refuse("pair_style mlff needs newton on: forces on ghost atoms go to their owners");
+    if (atom->tag_enable == 0) refuse("pair_style mlff needs atom IDs");
+    const std::string units = update->unit_style;
+    if (units == "metal") energy_unit = 1;
+    else if (units == "real") energy_unit = 1 / kcal_mol;
+    else refuse("pair_style mlff: units " + units + " are not metal or real");
+    if (!evaluator) create_evaluator();
+    // A hybrid style asked for these before the model was known; LAMMPS sizes its buffers by them after this call.
+    force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);
+    force->pair->comm_reverse = std::max(force->pair->comm_reverse, comm_reverse);
+}
+
+double PairMlff::init_one(int, int)
+{
+    return cutoff;
+}
+
+// ---- a step ----------------------------------------------------------------------------------------------------------------
+
+void PairMlff::gather()
+{
+    const int n_all = atom->nlocal + atom->nghost;
+    atom_of_row.clear();
+    row_of_atom.assign(n_all, -1);
+    species.clear();
+    owned.clear();
+    positions.clear();
+    for (int i = 0; i < n_all; i++) {
+        const int element = element_of_type[atom->type[i]];
+        if (!element) continue;
+        row_of_atom[i] = static_cast<int>(atom_of_row.size());
+        atom_of_row.push_back(i);
+        species.push_back(element);
+        owned.push_back(i < atom->nlocal);
+        positions.insert(positions.end(), atom->x[i], atom->x[i] + 3);
+    }
+    forces.resize(positions.size());
+    atom_energies.resize(species.size());
+}
+
+void PairMlff::scatter(double energy)
+{
+    if (eflag_global) eng_vdwl += energy * energy_unit;
+    for (size_t r = 0; r < atom_of_row.size(); r++) {
+        const int i = atom_of_row[r];
+        for (int c = 0; c < 3; c++) atom->f[i][c] += forces[3 * r + c] * energy_unit;
+        if (eflag_atom && owned[r]) eatom[i] += atom_energies[r] * energy_unit;
+    }
+}
+
+void PairMlff::compute(int eflag, int vflag)
+{
+    ev_init(eflag, vflag);
+    if (vflag_atom) refuse("pair_style mlff has no virial of single atoms; the pressure is available");
+    gather();
+    const int32_t first_atom[2] = {0, static_cast<int32_t>(species.size())};
+    double energy = 0;
+    if (first_atom[1] == 0) { // the other ranks exchange
+        rows.clear();
+        for (int k = 0; k < n_forward; k++) comm->forward_comm_pair(this);
+        for (int k = 0; k < n_reverse; k++) comm->reverse_comm_pair(this);
+        return;
+    }
+    mlff_batch batch = {};
+    mlff_pairs pairs;
+    batch.n_systems = 1;
+    batch.first_atom = first_atom;
+    batch.species = species.data();
+    batch.positions = positions.data();
+    batch.owned = owned.data();
+    if (neighbors) { // rows of owned atoms come first; ghosts have none, as their owners compute them
+        check(mlff_neighbors_update(neighbors, &batch));
+        mlff_neighbors_get(neighbors, &pairs, nullptr, nullptr);
+        first.assign(pairs.first, pairs.first + species.size() + 1);
+        size_t n_owned = 0;
+        while (n_owned < owned.size() && owned[n_owned]) n_owned++;
+        for (size_t r = n_owned; r < first.size(); r++) first[r] = first[n_owned];
+        pairs.first = first.data();
+        pairs.symmetric = n_owned == owned.size();
+        batch.pairs = &pairs;
+    }
+    mlff_results results = {};
+    results.energies = &energy;
+    results.forces = forces.data();
+    results.atom_energies = eflag_atom ? atom_energies.data() : nullptr;
+    check(mlff_evaluator_compute(evaluator, &batch, &results));
+    scatter(energy);
+    if (vflag_fdotr) virial_fdotr_compute();
+}
+
+// ---- exchange of features and adjoints -------------------------------------------------------------------------------------
+
+mlff_status PairMlff::forward_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream)
+{
+    return static_cast<PairMlff *>(pair)->exchange(true, arrays, n_arrays, location, stream);
+}
+
+mlff_status PairMlff::reverse_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream)
+{
+    return static_cast<PairMlff *>(pair)->exchange(false, arrays, n_arrays, location, stream);
+}
+
+mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream)
+{
+    const size_t n = measuring ? 1 : species.size();
+    size_t bytes = 0;
+    rows.resize(n_arrays);
+    staged.resize(n_arrays);
+    for (int k = 0; k < n_arrays; k++) {
+        rows[k] = {static_cast<char *>(arrays[k].data), static_cast<size_t>(arrays[k].width) * arrays[k].element_bytes,
+                   arrays[k].element_bytes};
+        bytes += rows[k].bytes;
+    }
+    if (measuring) {
+        int &width = forward ? comm_forward : comm_reverse;
+        width = std::max(width, static_cast<int>((bytes + sizeof(double) - 1) / sizeof(double)));
+        ++(forward ? n_forward : n_reverse);
+        return MLFF_OK;
+    }
+    if (location == MLFF_DEVICE_MEMORY) {
+        const mlff_status status = mlff_stream_synchronize(options.device, stream);
+        if (status != MLFF_OK) return status;
+        for (int k = 0; k < n_arrays; k++) {
+            staged[k].resize(n * rows[k].bytes);
+            rows[k].data = staged[k].data();
+            const mlff_status copied = mlff_device_copy(options.device, rows[k].data, arrays[k].data, staged[k].size());
+            if (copied != MLFF_OK) return copied;
+        }
+    }
+    if (forward) {
+        comm->forward_comm_pair(this);
+    } else {
+        comm->reverse_comm_pair(this);
+        for (size_t r = 0; r < n; r++) // what a ghost had has gone to its owner
+            for (Rows &array : rows)
+                if (!owned[r]) memset(array.data + r * array.bytes, 0, array.bytes);
+    }
+    for (int k = 0; k < n_arrays && location == MLFF_DEVICE_MEMORY; k++) {
+        const mlff_status status = mlff_device_copy(options.device, arrays[k].data, rows[k].data, staged[k].size());
+        if (status != MLFF_OK) return status;
+    }
+    return MLFF_OK;
+}
+
+int PairMlff::pack_forward_comm(int n, int *atoms, double *buffer, int, int *)
+{
+    for (int k = 0; k < n; k++) {
+        char *to = reinterpret_cast<char *>(buffer + static_cast<size_t>(k) * comm_forward);
+        const int r = row_of_atom[atoms[k]];
+        for (const Rows &array : rows) {
+            if (r >= 0) memcpy(to, array.data + r * array.bytes, array.bytes);
+            to += array.bytes;
+        }
+    }
+    return n * comm_forward;
+}
+
+void PairMlff::unpack_forward_comm(int n, int first_ghost, double *buffer)
+{
+    for (int k = 0; k < n; k++) {
+        const char *from = reinterpret_cast<const char *>(buffer + static_cast<size_t>(k) * comm_forward);
+        const int r = row_of_atom[first_ghost + k];
+        for (const Rows &array : rows) {
+            if (r >= 0) memcpy(array.data + r * array.bytes, from, array.bytes);
+            from += array.bytes;
+        }
+    }
+}
+
+int PairMlff::pack_reverse_comm(int n, int first_ghost, double *buffer)
+{
+    for (int k = 0; k < n; k++) {
+        char *to = reinterpret_cast<char *>(buffer + static_cast<size_t>(k) * comm_reverse);
+        const int r = row_of_atom[first_ghost + k];
+        for (const Rows &array : rows) {
+            if (r >= 0) memcpy(to, array.data + r * array.bytes, array.bytes);
+            to += array.bytes;
+        }
+    }
+    return n * comm_reverse;
+}
+
+template <typename T> static void add_row(char *row, const char *addend, size_t bytes)
+{
+    T *to = reinterpret_cast<T *>(row);
+    const T *from = reinterpret_cast<const T *>(addend);
+    for (size_t k = 0; k < bytes / sizeof(T); k++) to[k] += from[k];
+}
+
+void PairMlff::unpack_reverse_comm(int n, int *atoms, double *buffer)
+{
+    for (int k = 0; k < n; k++) {
+        const char *from = reinterpret_cast<const char *>(buffer + static_cast<size_t>(k) * comm_reverse);
+        const int r = row_of_atom[atoms[k]];
+        for (const Rows &array : rows) {
+            if (r >= 0) (array.element_bytes == 4 ? add_row<float> : add_row<double>)(array.data + r * array.bytes, from, array.bytes);
+            from += array.bytes;
+        }
+    }
+}
+
+double PairMlff::memory_usage()
+{
+    double bytes = Pair::memory_usage();
+    for (const std::vector<char> &array : staged) bytes += static_cast<double>(array.capacity());
+    return bytes + static_cast<double>((positions.capacity() + forces.capacity() + atom_energies.capacity()) * sizeof(double));
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ * pair_mlff.h: a model file as a pair style of LAMMPS. A program that is linked with LAMMPS falls under LAMMPS's license, the GPL;
+ * this folder is a target apart, and nothing else of the project depends on it. */
+#ifndef PAIR_MLFF_H
+#define PAIR_MLFF_H
+
+#include "pair.h"
+
+#include <string>
+#include <vector>
+
+#include "mlff.h"
+
+namespace LAMMPS_NS {
+
+/*   pair_style mlff [precision float32|float64|tf32|bf16] [device auto|cpu|cuda|cuda:N] [threads N]
+ *   pair_coeff * * MODEL SPECIES…        one element or NULL for each atom type
+ * Ghost atoms reach one cutoff. After each layer the features of ghosts come from the ranks that own them, and in the reverse pass
+ * their adjoints go back, by LAMMPS's own communication. Energy (also of atoms), forces and virial; units metal and real. */
+class PairMlff : public Pair {
+public:
+    explicit PairMlff(LAMMPS *lammps);
+    ~PairMlff() override;
+    PairMlff(const PairMlff &) = delete;
+    PairMlff &operator=(const PairMlff &) = delete;
+
+    void compute(int eflag, int vflag) override;
+    void settings(int n, char **words) override;
+    void coeff(int n, char **words) override;
+    void init_style() override;
+    double init_one(int i, int j) override;
+    double memory_usage() override;
+    int pack_forward_comm(int n, int *atoms, double *buffer, int pbc_flag, int *pbc) override;
+    void unpack_forward_comm(int n, int first, double *buffer) override;
+    int pack_reverse_comm(int n, int first, double *buffer) override;
+    void unpack_reverse_comm(int n, int *atoms, double *buffer) override;
+
+private:
+    struct Rows { // of an array that is exchanged: host memory
+        char *data;
+        size_t bytes; // of a row
+        int element_bytes;
+    };
+
+    void check(mlff_status status);
+    [[noreturn]] void refuse(const std::string &text);
+    void create_evaluator();
+    void measure_exchanges();
+    void gather();
+    void scatter(double energy);
+    mlff_status exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream);
+    static mlff_status forward_hook(void *pair, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
+                                    void *stream);
+    static mlff_status reverse_hook(void *pair, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
+                                    void *stream);
+
+    mlff_evaluator_options options;
+    mlff_model *model = nullptr;
+    mlff_evaluator *evaluator = nullptr;
+    mlff_neighbors *neighbors = nullptr; // on the CPU: rows of owned atoms alone; on a GPU the evaluator makes its own list
+    double cutoff = 0;
+    double energy_unit = 1; // eV in the simulation's unit
+    std::vector<int> element_of_type;
+
+    // Atoms whose type has an element, owned ones first.
+    std::vector<int> atom_of_row, row_of_atom; // −1: no element
+    std::vector<int32_t> species, first;       // first: of the rows of pairs
+    std::vector<double> positions, forces, atom_energies;
+    std::vector<unsigned char> owned;
+
+    // Exchanges of a step: their number, also for a rank without atoms; the rows of the one in progress.
+    bool measuring = false;
+    int n_forward = 0, n_reverse = 0;
+    std::vector<Rows> rows;
+    std::vector<std::vector<char>> staged; // rows of a GPU's array
+};
+
+} // namespace LAMMPS_NS
+
+#endif

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+# helpers.sh: for the tests with LAMMPS (tests/kim, tests/lammps): a work folder, failures, comparison of numbers. $bin, $mlff: the build's
+# programs.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+mlff=$bin/mlff
+export HOME=$work OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+unset MLFF_MODEL_PATH
+
+fail() {
+    echo "FAILED: $*" >&2
+    for file in out err log.lammps; do
+        [ -s $file ] && { echo "--- $file" >&2; tail -c 2000 $file >&2; }
+    done
+    exit 1
+}
+
+needs() { # PROGRAM…
+    local program
+    for program in "$@"; do
+        command -v "$program" >/dev/null || { echo "skipped: no $program on PATH; install the Debian packages lammps, openmpi-bin and python3"; exit 77; }
+    done
+}
+
+run() { # STATUS ARGUMENTS…
+    local expected=$1
+    shift
+    "$mlff" "$@" >out 2>err </dev/null
+    local status=$?
+    [ $status = "$expected" ] || fail "exit status $status, expected $expected: mlff $*"
+}
+
+is_close() { # A B RELATIVE
+    awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; m = a < 0 ? -a : a; exit !(d <= t * m) }' || fail "$1 and $2 differ"
+}

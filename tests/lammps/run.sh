@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# lmp_mlff, LAMMPS with pair_style mlff, against mlff eval. Skipped (77), with the reason, where MPI or python3 are absent.
+#   run.sh BIN_FOLDER NAME
+set -uo pipefail
+bin=$(cd "$1" && pwd)
+name=$2
+here=$(cd "$(dirname "$0")" && pwd)
+systems=$here/../kim/systems.py
+. "$here/../kim/helpers.sh"
+export MLFF_DEVICE=cpu
+needs mpirun python3
+
+models() { # small untrained models: PaiNN of three layers for silicon, PaiNN and ANI for water
+    "$mlff" new --arch painn --features 16 --layers 3 --rbf 8 --cutoff 4.0 --elements Si --seed 3 -o silicon.safetensors >/dev/null || fail "mlff new"
+    "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 3.5 --elements H,O --seed 5 -o water.safetensors >/dev/null || fail "mlff new"
+    "$mlff" new --arch ani --members 2 --hidden 16,8 --elements H,O --seed 7 -o ani.safetensors >/dev/null || fail "mlff new"
+}
+
+lammps() { # RANKS INPUT ARGUMENTS…
+    local ranks=$1 input=$2
+    shift 2
+    rm -f log.lammps
+    timeout 200 mpirun --oversubscribe -np "$ranks" "$bin/lmp_mlff" -in "$here/$input" "$@" >out 2>err </dev/null || fail "lmp_mlff on $ranks ranks: $input $*"
+}
+
+# compare MODEL_FILE RANKS SYSTEM_ARGUMENTS…: energies of atoms and forces of LAMMPS against mlff eval.
+compare() {
+    local file=$1 ranks=$2
+    shift 2
+    python3 "$systems" make "$@" || fail "systems.py make $*"
+    run 0 eval "$file" system.extxyz --precision float64 --device cpu --stress -o expected.extxyz
+    lammps "$ranks" forces.in -var model "$file" -var precision ${precision:-float64}
+    python3 "$systems" compare ${tolerance:-1e-11} >out || { cat out; fail "$file on $ranks ranks differs from mlff eval: $*"; }
+    echo "$file, $ranks ranks, $*: $(cat out)"
+}
+
+test_forces() {
+    models
+    for ranks in 1 2 4; do
+        compare silicon.safetensors $ranks silicon 1 # a box smaller than the cutoff
+        compare silicon.safetensors $ranks silicon 3
+        compare silicon.safetensors $ranks triclinic 2
+        compare water.safetensors $ranks water 3
+        compare water.safetensors $ranks molecule 1 # ranks without atoms
+        compare ani.safetensors $ranks water 3
+    done
+    # 1e-5 eV, eV/Å: sums of float32.
+    precision=float32 tolerance=1e-5 compare silicon.safetensors 2 silicon 3
+}
+
+# The same trajectory on one and four ranks, energy conserved while atoms cross between ranks.
+test_nve() {
+    models
+    python3 "$systems" make silicon 3 || fail "systems.py"
+    for ranks in 1 4; do
+        lammps $ranks nve.in -var model silicon.safetensors -var precision float32 -var temperature 1000 -var every 10 -var steps 300
+        # 1e-5 eV/atom: 1e-6 measured, the integrator at 0.5 fs and 1000 K.
+        python3 "$systems" drift 300 1e-5 >drift.$ranks || { cat drift.$ranks; fail "energy drifts on $ranks ranks"; }
+        echo "$ranks ranks: $(cat drift.$ranks)"
+    done
+    is_close "$(sed 's/.* //' drift.1)" "$(sed 's/.* //' drift.4)" 1e-6 # sums of float32 in another order, over 150 fs
+}
+
+test_runs() {
+    models
+    python3 "$systems" make silicon 2 || fail "systems.py"
+    lammps 2 more.in -var model silicon.safetensors
+    grep -q 'Minimization stats' out || fail "minimize"
+    lammps 2 resume.in -var model silicon.safetensors
+    is_close "$(cut -d' ' -f1 straight.txt)" "$(cut -d' ' -f1 resumed.txt)" 1e-12 # LAMMPS sorts atoms at a restart
+}
+
+# The water of the model plus Lennard-Jones pairs of the atom without an element.
+test_hybrid() {
+    models
+    lammps 2 hybrid.in -var model water.safetensors
+    printf '3\nLattice="12 0 0 0 12 0 0 0 12" pbc="T T T"\nH 5 5 5\nH 5.7 5.6 5\nO 5 4.9 5.97\n' >three.xyz
+    run 0 eval water.safetensors three.xyz --precision float64 --device cpu -o three.extxyz
+    python3 - <<'END' || fail "hybrid: $(cat hybrid.txt)"
+import re, sys
+model = float(re.search(r"energy=(\S+)", open("three.extxyz").read())[1])
+he = (8, 5, 5)
+pairs = 0.0
+for atom in ((5, 5, 5), (5.7, 5.6, 5), (5, 4.9, 5.97)):
+    r2 = sum(min(abs(a - b), 12 - abs(a - b)) ** 2 for a, b in zip(atom, he))
+    if r2 < 36: pairs += 4 * 0.01 * ((6.25 / r2) ** 6 - (6.25 / r2) ** 3)
+sys.exit(abs(float(open("hybrid.txt").read()) - model - pairs) > 1e-9)
+END
+}
+
+# LAMMPS's exit status is not 0, the reason is there, and no rank waits for another.
+test_failures() {
+    models
+    python3 "$systems" make silicon 2 || fail "systems.py"
+    fails 'does not know Si' -var model water.safetensors -var precision float64
+    fails 'absent.safetensors' -var model absent.safetensors -var precision float64
+    fails 'precision float16 is not' -var model silicon.safetensors -var precision float16
+    python3 - <<'END'
+lines = open("system.data").read().split("\n")
+at = lines.index("Atoms # atomic") + 2
+lines[at + 1] = " ".join(["2"] + lines[at].split()[1:])
+open("system.data", "w").write("\n".join(lines))
+END
+    fails 'mlff: atoms .* are on one point' -var model silicon.safetensors -var precision float64
+}
+
+fails() { # PATTERN ARGUMENTS…
+    local pattern=$1
+    shift
+    timeout 60 mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in "$here/forces.in" "$@" >out 2>err </dev/null
+    local status=$?
+    [ $status != 0 ] && [ $status != 124 ] || fail "exit status $status (124: it hung): $*"
+    cat out err | grep -qE -- "$pattern" || fail "no '$pattern': $*"
+}
+
+# An emulated GPU (MLFF_CUDA_PLUGIN): rows are copied to the host for the exchange; each rank has its own device.
+test_gpu() {
+    [ -n "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin"; exit 77; }
+    export MLFF_DEVICE=cuda MLFF_EMULATE_DEVICES=2
+    "$mlff" new --arch painn --features 64 --layers 2 --rbf 8 --cutoff 3.5 --elements H,O --seed 5 -o water.safetensors >/dev/null || fail "mlff new"
+    tolerance=1e-5 precision=float32 # eV, eV/Å: float32 sums
+    compare water.safetensors 1 molecule 1
+    compare water.safetensors 2 molecule 1
+}
+
+declare -F "test_$name" >/dev/null || fail "no test $name"
+"test_$name"
