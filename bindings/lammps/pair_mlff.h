@@ -11,14 +11,16 @@
 
 #include "mlff.h"
 
-namespace LAMMPS_NS {
+namespace LAMMPS_NS
+{
 
 /*   pair_style mlff [precision float32|float64|tf32|bf16] [device auto|cpu|cuda|cuda:N] [threads N]
  *   pair_coeff * * MODEL SPECIES…        one element or NULL for each atom type
  * Ghost atoms reach one cutoff. After each layer the features of ghosts come from the ranks that own them, and in the reverse pass
  * their adjoints go back, by LAMMPS's own communication. Energy (also of atoms), forces and virial; units metal and real. */
-class PairMlff : public Pair {
-public:
+class PairMlff : public Pair
+{
+  public:
     explicit PairMlff(LAMMPS *lammps);
     ~PairMlff() override;
     PairMlff(const PairMlff &) = delete;
@@ -35,7 +37,7 @@ public:
     int pack_reverse_comm(int n, int first, double *buffer) override;
     void unpack_reverse_comm(int n, int *atoms, double *buffer) override;
 
-private:
+  private:
     struct Rows { // of an array that is exchanged: host memory
         char *data;
         size_t bytes; // of a row

@@ -6,7 +6,8 @@
 
 #include <string>
 
-namespace fmt {
+namespace fmt
+{
 class string_view;
 class format_args;
 template <typename... Declared, typename Format, typename... Given> format_args make_args_checked(const Format &, Given &&...);
