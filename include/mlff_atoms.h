@@ -93,6 +93,8 @@ typedef struct mlff_batch {
     const mlff_pairs *pairs;       /* NULL: the evaluator makes its own list */
     mlff_location location;        /* where species, positions, cells and pairs live */
     void *stream;                  /* CUDA stream of the caller, used if location is the device; NULL: default */
+    const double *charges;         /* [n_systems] e, NaN where not given; NULL: none is. Host. Read by models that depend on it */
+    const double *spins;           /* [n_systems] multiplicity 2S+1, NaN where not given; NULL: none is. Host */
 } mlff_batch;
 
 /* A batch of one system; borrows its arrays and needs `first_atom[2]` from the caller to point to. */

@@ -308,5 +308,7 @@ void mlff_batch_from_system(const mlff_system *system, int32_t first_atom[2], ml
         .cells = has_cell ? system->cell : NULL,
         .periodic = system->periodic,
         .location = MLFF_HOST,
+        .charges = &system->charge,
+        .spins = &system->spin,
     };
 }

@@ -102,6 +102,10 @@ typedef struct model_graph {
     const double *vectors;      /* [n_pairs][3] from center to neighbor */
     const unsigned char *owned; /* [n_atoms] or NULL */
     const mlff_halo *halo;      /* or NULL */
+    const double *positions;    /* [n_atoms][3] Å */
+    const double *cells;        /* [n_systems][9] Å, or NULL */
+    const double *charges;      /* [n_systems] e, NaN where not given, or NULL */
+    const double *spins;        /* [n_systems] multiplicity, NaN where not given, or NULL */
 } model_graph;
 
 /* Where a backend writes, in model units; NULL: not wanted. Only outputs that the model has are asked for. */

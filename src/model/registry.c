@@ -11,10 +11,12 @@
 #include "model/model.h"
 #include "model/painn/painn.h"
 
-extern const model_architecture painn_architecture, ani_architecture;
+extern const model_architecture painn_architecture, ani_architecture, orb_v2_architecture, orb_v3_direct_architecture,
+    orb_v3_conservative_architecture;
 
 // The one place on the CPU that names architectures; the rest is NULL until model_architecture_register.
-static const model_architecture *architectures[MODEL_MAX_ARCHITECTURES] = {&painn_architecture, &ani_architecture};
+static const model_architecture *architectures[MODEL_MAX_ARCHITECTURES] = {
+    &painn_architecture, &ani_architecture, &orb_v2_architecture, &orb_v3_direct_architecture, &orb_v3_conservative_architecture};
 
 const model_architecture *model_architecture_find(const char *name)
 {

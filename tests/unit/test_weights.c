@@ -181,7 +181,8 @@ static void settings_are_listed(void **state)
     const char *value = "", *description = NULL;
     assert_string_equal(mlff_architecture_name(0), "painn");
     assert_string_equal(mlff_architecture_name(1), "ani");
-    assert_null(mlff_architecture_name(2));
+    assert_string_equal(mlff_architecture_name(2), "orb-v2");
+    assert_null(mlff_architecture_name(5));
     assert_null(mlff_architecture_name(-1));
     assert_string_equal(mlff_architecture_setting("painn", 0, &value, &description), "n_features");
     assert_string_equal(value, "128");

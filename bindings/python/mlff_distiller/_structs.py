@@ -59,6 +59,8 @@ class mlff_batch(Structure):
         ("pairs", c_void_p),
         ("location", c_int),
         ("stream", c_void_p),
+        ("charges", c_void_p),
+        ("spins", c_void_p),
     ]
 
 

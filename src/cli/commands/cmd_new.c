@@ -7,9 +7,9 @@
 enum { MAX_ARCHITECTURES = 16 };
 
 static const cli_option options[] = {
-    {"arch", 0, "NAME", "architecture: painn or ani (required)"},
-    {"features", 0, "N", "painn: width of the atoms' features (128)"},
-    {"layers", 0, "N", "painn: message-passing layers (3)"},
+    {"arch", 0, "NAME", "architecture: painn, ani, orb-v2, orb-v3-direct or orb-v3-conservative (required)"},
+    {"features", 0, "N", "painn, orb: width of the features (128, orb 256)"},
+    {"layers", 0, "N", "painn, orb: message-passing layers (3, orb-v2 15, orb-v3 5)"},
     {"rbf", 0, "N", "painn: radial basis functions (20)"},
     {"cutoff", 0, "ANGSTROM", "cutoff radius of a layer, or of ani's radial part, Å (painn 5.0, ani 5.1)"},
     {"radial-basis", 0, "NAME", "painn: gaussian or bessel (gaussian)"},
@@ -17,9 +17,13 @@ static const cli_option options[] = {
     {"shared-filters", 0, NULL, "painn: one filter network for all layers"},
     {"shared-interactions", 0, NULL, "painn: one set of weights for all layers"},
     {"members", 0, "N", "ani: members of the ensemble (8)"},
-    {"hidden", 0, "LIST", "ani: widths of the hidden layers of every element, as 160,128,96 (ANI-2x's, which differ)"},
+    {"hidden", 0, "LIST",
+     "ani: widths of the hidden layers of every element, as 160,128,96 (ANI-2x's, which differ); orb: one width "
+     "(orb-v2 512, orb-v3 1024)"},
     {"angular-cutoff", 0, "ANGSTROM", "ani: cutoff radius of the angular part, Å (3.5)"},
-    {"elements", 0, "LIST", "elements that the model accepts, as H,C,O (painn: 1 to 99; ani: H,C,N,O,S,F,Cl)"},
+    {"max-neighbors", 0, "N", "orb: edges of an atom, the nearest (20; 120 for the models named inf)"},
+    {"conditioned", 0, NULL, "orb: by charge and spin, as OMol's models"},
+    {"elements", 0, "LIST", "elements that the model accepts, as H,C,O (painn: 1 to 99; ani: H,C,N,O,S,F,Cl; orb: 1 to 117)"},
     {"seed", 0, "S", "of the random weights (0); the same seed gives the same file"},
     {"output", 'o', "FILE", "model file to write, .safetensors (required)"},
     {0}};
@@ -38,6 +42,8 @@ static const struct {
              {"members", "n_members", NULL},
              {"hidden", "hidden", NULL},
              {"angular-cutoff", "angular_cutoff", NULL},
+             {"max-neighbors", "max_neighbors", NULL},
+             {"conditioned", "conditioned", "true"},
              {"elements", "elements", NULL},
              {"seed", "seed", NULL}};
 enum { N_NAMES = sizeof names / sizeof *names };
@@ -94,12 +100,13 @@ static int run(cli_arguments *arguments)
 const cli_command new_command = {
     .name = "new",
     .summary = "make an untrained model",
-    .usage = "--arch painn|ani [OPTIONS] -o OUT.safetensors",
+    .usage = "--arch painn|ani|orb-v2|orb-v3-direct|orb-v3-conservative [OPTIONS] -o OUT.safetensors",
     .details = "The weights are random: the speed is that of a trained model of the same shape, the energies mean nothing,\n"
                "and every report that uses the model says untrained.",
     .examples = "mlff new --arch painn -o painn.safetensors\n"
                 "mlff new --arch painn --features 64 --layers 2 --cutoff 4.5 --elements H,C,N,O --seed 7 -o small.safetensors\n"
                 "mlff new --arch ani -o ani.safetensors\n"
+                "mlff new --arch orb-v2 -o orb-v2.safetensors\n"
                 "mlff new --arch ani --members 2 --elements H,C,N,O --hidden 64,48,32 -o small-ani.safetensors",
     .options = options,
     .run = run,

@@ -185,9 +185,9 @@ void cli_input_free(cli_input *input);
 typedef struct cli_batch {
     mlff_batch batch; // of the arrays below
     int32_t *first_atom, *species;
-    double *positions, *cells;
+    double *positions, *cells, *charges; // charges: [2 n] charges, then spins
     unsigned char *periodic;
-    size_t first_capacity, species_capacity, position_capacity, cell_capacity, periodic_capacity;
+    size_t first_capacity, species_capacity, position_capacity, cell_capacity, charge_capacity, periodic_capacity;
 } cli_batch;
 // Copies the systems in; arrays grow, and are used again by the next call.
 mlff_status cli_batch_fill(cli_batch *batch, mlff_system *const *systems, int n);

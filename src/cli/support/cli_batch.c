@@ -16,6 +16,7 @@ mlff_status cli_batch_fill(cli_batch *b, mlff_system *const *systems, int n)
     MLFF_TRY(base_grow(&b->species, &b->species_capacity, n_atoms, sizeof *b->species, "a batch"));
     MLFF_TRY(base_grow(&b->positions, &b->position_capacity, 3 * n_atoms, sizeof *b->positions, "a batch"));
     MLFF_TRY(base_grow(&b->cells, &b->cell_capacity, 9 * n_systems, sizeof *b->cells, "a batch"));
+    MLFF_TRY(base_grow(&b->charges, &b->charge_capacity, 2 * n_systems, sizeof *b->charges, "a batch"));
     MLFF_TRY(base_grow(&b->periodic, &b->periodic_capacity, 3 * n_systems, 1, "a batch"));
     b->first_atom[0] = 0;
     for (int s = 0; s < n; s++) {
@@ -26,13 +27,17 @@ mlff_status cli_batch_fill(cli_batch *b, mlff_system *const *systems, int n)
         memcpy(b->positions + 3 * first, system->positions, 3 * count * sizeof *b->positions);
         memcpy(b->cells + 9 * (size_t)s, system->cell, sizeof system->cell);
         memcpy(b->periodic + 3 * (size_t)s, system->periodic, 3);
+        b->charges[s] = system->charge;
+        b->charges[n + s] = system->spin;
     }
     b->batch = (mlff_batch){.n_systems = n,
                             .first_atom = b->first_atom,
                             .species = b->species,
                             .positions = b->positions,
                             .cells = b->cells,
-                            .periodic = b->periodic};
+                            .periodic = b->periodic,
+                            .charges = b->charges,
+                            .spins = b->charges + n};
 done:
     return status;
 }
@@ -47,7 +52,9 @@ mlff_batch cli_batch_one(const cli_batch *b, int s, int32_t first_atom[2])
                         .species = b->species + first,
                         .positions = b->positions + 3 * first,
                         .cells = b->cells + 9 * (size_t)s,
-                        .periodic = b->periodic + 3 * (size_t)s};
+                        .periodic = b->periodic + 3 * (size_t)s,
+                        .charges = b->batch.charges + s,
+                        .spins = b->batch.spins + s};
 }
 
 void cli_batch_free(cli_batch *b)
@@ -56,6 +63,7 @@ void cli_batch_free(cli_batch *b)
     base_free(b->species);
     base_free(b->positions);
     base_free(b->cells);
+    base_free(b->charges);
     base_free(b->periodic);
     *b = (cli_batch){0};
 }

@@ -188,7 +188,11 @@ static mlff_status prepare(void *self, const mlff_batch *batch, const mlff_resul
                              .first_atom = batch->first_atom,
                              .species = batch->species,
                              .owned = batch->owned,
-                             .halo = e->options->halo};
+                             .halo = e->options->halo,
+                             .positions = batch->positions,
+                             .cells = batch->cells,
+                             .charges = batch->charges,
+                             .spins = batch->spins};
     stage_end(&e->clock, STAGE_GEOMETRY);
     MLFF_TRY(find_pairs(e, batch, &e->graph));
     e->vectors_angstrom = e->graph.vectors;

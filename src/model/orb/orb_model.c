@@ -137,6 +137,9 @@ static mlff_status read_settings(mlff_model *model)
     p->conditioned = choice == 1;
     if (p->conditioned && p->n_features % 4 != 0)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: n_features is %d; with conditioning it is a multiple of 4", model->name, p->n_features);
+    if (p->conservative && p->edge_input != ORB_BESSEL_HARMONICS)
+        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: conservative forces are known for the edge inputs bessel_harmonics only",
+                  model->name);
     if (p->conservative && orb->direct_stress)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: it has a direct stress, yet its forces are the derivative of the energy", model->name);
     p->n_edge_inputs = p->edge_input == ORB_GAUSSIAN_UNIT ? p->n_radial + 3 : p->n_radial * ORB_HARMONICS;
@@ -325,8 +328,12 @@ static void orb_destroy(mlff_model *model)
 
 static mlff_status orb_create_cpu(const mlff_model *model, const cpu_options *options, model_backend **backend_out)
 {
-    (void)options, (void)backend_out;
-    return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: %s cannot be evaluated on the CPU", model->name, model->architecture->title);
+    if (options->halo)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: an Orb model has no energies of atoms, so that a system cannot be divided among "
+                         "processes; run it in one process",
+                         model->name);
+    return orb_reference_create(model, options, backend_out);
 }
 
 static const char v2_paper[] = "M. Neumann et al., Orb: A Fast, Scalable Neural Network Potential, 2024, arXiv:2410.22570";

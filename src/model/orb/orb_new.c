@@ -27,7 +27,7 @@ static const double cutoff = 6.0, gaussian_span = 10.0, largest_error = 0.3; // 
     {                                                                                                                            \
         {"n_features",     "256", "width of the features of atoms and edges", SETTING_COUNT, AT(n_features), 4,                  \
          ORB_MAX_FEATURES, NULL},                                                                                                \
-            {"n_hidden", hidden, "width of the hidden layers", SETTING_COUNT, AT(n_hidden), 1, ORB_MAX_HIDDEN, NULL},            \
+            {"hidden", hidden, "width of the hidden layers", SETTING_COUNT, AT(n_hidden), 1, ORB_MAX_HIDDEN, NULL},              \
             {"n_layers", layers, "message-passing layers", SETTING_COUNT, AT(n_layers), 1, ORB_MAX_LAYERS, NULL},                \
             {"n_head", "256", "width of the heads", SETTING_COUNT, AT(n_head), 1, ORB_MAX_FEATURES, NULL},                       \
             {"max_neighbors",                                                                                                    \

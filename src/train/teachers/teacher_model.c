@@ -19,15 +19,15 @@ typedef struct model_state {
 typedef struct call {
     mlff_batch batch;
     int32_t *first_atom, *species;
-    double *positions, *cells;
+    double *positions, *cells, *charges, *spins;
     unsigned char *periodic;
     double *energies, *forces, *stresses, *atom_energies, *energy_deviations, *force_deviations;
 } call;
 
 static void call_free(call *c)
 {
-    void *arrays[] = {c->first_atom,    c->species,           c->positions,       c->cells,
-                      c->periodic,      c->energies,          c->forces,          c->stresses,
+    void *arrays[] = {c->first_atom,    c->species,           c->positions,       c->cells,  c->charges,
+                      c->spins,         c->periodic,          c->energies,        c->forces, c->stresses,
                       c->atom_energies, c->energy_deviations, c->force_deviations};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
 }
@@ -38,6 +38,8 @@ static mlff_status call_allocate(call *c, size_t n_systems, size_t n_atoms)
                 .species = base_alloc(n_atoms, sizeof(int32_t), "a batch"),
                 .positions = base_alloc(3 * n_atoms, sizeof(double), "a batch"),
                 .cells = base_alloc(9 * n_systems, sizeof(double), "a batch"),
+                .charges = base_alloc(n_systems, sizeof(double), "a batch"),
+                .spins = base_alloc(n_systems, sizeof(double), "a batch"),
                 .periodic = base_alloc(3 * n_systems, 1, "a batch"),
                 .energies = base_alloc(n_systems, sizeof(double), "energies"),
                 .forces = base_alloc(3 * n_atoms, sizeof(double), "forces"),
@@ -45,8 +47,9 @@ static mlff_status call_allocate(call *c, size_t n_systems, size_t n_atoms)
                 .atom_energies = base_alloc(n_atoms, sizeof(double), "atom energies"),
                 .energy_deviations = base_alloc(n_systems, sizeof(double), "deviations"),
                 .force_deviations = base_alloc(3 * n_atoms, sizeof(double), "deviations")};
-    const bool complete = c->first_atom && c->species && c->positions && c->cells && c->periodic && c->energies && c->forces &&
-                          c->stresses && c->atom_energies && c->energy_deviations && c->force_deviations;
+    const bool complete = c->first_atom && c->species && c->positions && c->cells && c->charges && c->spins && c->periodic &&
+                          c->energies && c->forces && c->stresses && c->atom_energies && c->energy_deviations &&
+                          c->force_deviations;
     return complete ? MLFF_OK : MLFF_ERR_MEMORY;
 }
 
@@ -60,13 +63,17 @@ static void call_fill(call *c, const mlff_system *const *systems, int n)
         memcpy(c->positions + 3 * first, system->positions, 3 * n_atoms * sizeof(double));
         memcpy(c->cells + 9 * (size_t)s, system->cell, sizeof system->cell);
         memcpy(c->periodic + 3 * (size_t)s, system->periodic, 3);
+        c->charges[s] = system->charge;
+        c->spins[s] = system->spin;
     }
     c->batch = (mlff_batch){.n_systems = n,
                             .first_atom = c->first_atom,
                             .species = c->species,
                             .positions = c->positions,
                             .cells = c->cells,
-                            .periodic = c->periodic};
+                            .periodic = c->periodic,
+                            .charges = c->charges,
+                            .spins = c->spins};
 }
 
 // The largest over atoms of sqrt(Σ_c σ_c²).
