@@ -197,15 +197,32 @@ MLFF_API void mlff_neighbors_destroy(mlff_neighbors *neighbors);
 
 /* ---- dynamics -------------------------------------------------------------------------------- */
 
-typedef enum mlff_ensemble { MLFF_NVE = 0, MLFF_LANGEVIN = 1 } mlff_ensemble;
+/* What is held constant. With nothing fixed all but MLFF_LANGEVIN conserve the momentum of the whole: the three degrees of freedom
+ * of its motion are then not counted, and those after MLFF_LANGEVIN remove it at creation. Those of constant pressure need three
+ * periodic axes and no fixed atoms. */
+typedef enum mlff_ensemble {
+    MLFF_NVE = 0,         /* velocity Verlet */
+    MLFF_LANGEVIN = 1,    /* BAOAB (Leimkuhler & Matthews, doi:10.1093/amrx/abs010) */
+    MLFF_BUSSI = 2,       /* stochastic velocity rescaling (Bussi, Donadio & Parrinello, doi:10.1063/1.2408420) */
+    MLFF_NOSE_HOOVER = 3, /* chains of three (Martyna, Klein & Tuckerman, doi:10.1063/1.463940) */
+    MLFF_SCR = 4,         /* stochastic cell rescaling (Bernetti & Bussi, doi:10.1063/5.0020514), velocities as MLFF_BUSSI */
+    MLFF_MTK = 5          /* Martyna-Tobias-Klein (doi:10.1063/1.467468), chains on atoms and cell */
+} mlff_ensemble;
 
 typedef struct mlff_dynamics_options {
     size_t struct_size;
-    mlff_ensemble ensemble;    /* NVE: velocity Verlet; Langevin: BAOAB (Leimkuhler & Matthews, doi:10.1093/amrx/abs010) */
+    mlff_ensemble ensemble;
     double timestep_fs;        /* 0.5 */
-    double temperature_kelvin; /* 300; Langevin thermostat */
-    double friction_per_fs;    /* 0.01 */
-    uint64_t seed;             /* of the Langevin noise; a counter-based generator, so that restarts continue it exactly */
+    double temperature_kelvin; /* 300; of the thermostat */
+    double friction_per_fs;    /* 0.01; MLFF_LANGEVIN */
+    uint64_t seed;             /* of the noise; a counter-based generator, so that restarts continue it exactly */
+    double thermostat_fs;      /* 100; time constant of the other thermostats */
+    double pressure;           /* 0; eV/Å³, of the barostat */
+    double barostat_fs;        /* 1000; its time constant */
+    double compressibility;    /* 72.1 Å³/eV, water's 4.5e-5/bar; MLFF_SCR, scales its time constant alone */
+    int anisotropic;           /* 0: the cell keeps its shape; 1: it is strained along x, y and z independently */
+    int64_t ramp_steps;        /* 0; until this step the temperature goes linearly from temperature_kelvin to … */
+    double ramp_end_kelvin;    /* 300; … this, where it stays. 0 steps: no ramp */
 } mlff_dynamics_options;
 MLFF_API mlff_dynamics_options mlff_dynamics_options_default(void);
 
@@ -218,16 +235,27 @@ typedef struct mlff_dynamics_state {
     double potential_energy;   /* eV */
     double kinetic_energy;     /* eV */
     double temperature_kelvin; /* of the free degrees of freedom */
-    double conserved_energy;   /* eV: total energy; with Langevin, less the heat that the thermostat gave */
+    double conserved_energy;   /* eV: total energy, with pressure times volume and the energy of thermostat and barostat; less the
+                                * heat that stochastic ones gave */
     const double *forces;      /* [n_atoms][3] eV/Å, borrowed until the next step */
+    double pressure;           /* eV/Å³, of atoms' motion and virial; NaN unless the ensemble is one of constant pressure */
+    double volume;             /* Å³; 0 without a cell */
 } mlff_dynamics_state;
 
-/* Integrates `system` in place (borrowed; velocities and masses are added if absent). Fixed atoms stay and
- * have no kinetic energy. The first step computes the forces of the start. */
+/* As mlff_force_function, with the virial -dE/dstrain, [3][3] eV. */
+typedef mlff_status (*mlff_virial_function)(void *context, const mlff_system *system, double *energy, double *forces,
+                                            double *virial);
+
+/* Integrates `system` in place (borrowed; velocities and masses are added if absent; at constant pressure its cell changes). Fixed
+ * atoms stay and have no kinetic energy. The first step computes the forces of the start. */
 typedef struct mlff_dynamics mlff_dynamics;
 /* Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_dynamics_create(const mlff_dynamics_options *options, mlff_system *system, mlff_force_function forces,
                                           void *context, mlff_dynamics **dynamics_out);
+/* Replaces the force function, with its context. Ensembles of constant pressure need it before the first step. */
+MLFF_API void mlff_dynamics_virial_set(mlff_dynamics *dynamics, mlff_virial_function function, void *context);
+/* Reverses velocities and the rates of the bath: NVE, Nosé-Hoover and MTK then go back. Not for a GPU that integrates. */
+MLFF_API void mlff_dynamics_reverse(mlff_dynamics *dynamics);
 /* One step. Fails with MLFF_ERR_UNSTABLE if energy, forces or positions stop being finite (the text names step, atom and
  * remedy), and as the force function does. */
 MLFF_API mlff_status mlff_dynamics_step(mlff_dynamics *dynamics);

@@ -18,6 +18,8 @@
 
 /* Mass of atom i: its own, or its element's. */
 double atoms_mass(const mlff_system *system, int i);
+/* Takes the momentum of the whole out of the velocities. */
+void atoms_stop_drift(mlff_system *system);
 /* Forgets what a file said about the energy, forces and stress of these positions. */
 void atoms_drop_labels(mlff_system *system);
 

@@ -370,6 +370,37 @@ test_md() {
     says 'warning: the temperature is .* K where .* was asked for.*relax' err
 }
 
+test_md_ensembles() {
+    model
+    local -a silicon=(--system silicon --n-atoms 8 --timestep 0.2 --temperature 250)
+    for ensemble in bussi nose-hoover scr mtk; do # each restarts to the bit, also along a ramp
+        local -a how=("${silicon[@]}" --ensemble $ensemble --ramp-to 300 --ramp-steps 30 --every 10 --json)
+        run 0 md model.safetensors "${how[@]}" --n-steps 40
+        cp out whole.json
+        run 0 md model.safetensors "${how[@]}" --n-steps 20 --checkpoint half.restart
+        run 0 md model.safetensors "${how[@]}" --n-steps 20 --restart half.restart
+        is "$(value whole.json summary.ensemble)" $ensemble ensemble
+        close_to "$(value whole.json thermo.0.temperature_kelvin)" 250 1e-9
+        for key in potential_energy_ev kinetic_energy_ev temperature_kelvin; do
+            is "$(value out thermo.2.$key)" "$(value whole.json thermo.4.$key)" "$key after a restart of $ensemble"
+        done
+        [ ! -s err ] || fail "a restart of $ensemble warns: $(cat err)"
+    done
+    is "$(value whole.json summary.mean_volume_ang3 | cut -d. -f1)" 160 "volume of mtk" # 8 atoms of silicon: 160.2 Å³
+    run 0 md model.safetensors "${silicon[@]}" --ensemble langevin --n-steps 0 --json
+    close_to "$(value out thermo.0.temperature_kelvin)" 250 1e-9 # with the 3 degrees of freedom of the whole
+    run 0 md model.safetensors "${silicon[@]}" --ensemble scr --anisotropic --pressure 5000 --n-steps 30
+    says 'NPT .stochastic cell rescaling' && says 'pressure' && says 'meV/atom/ps .fitted slope' && says 'mean volume'
+    printf '2\nProperties=species:S:1:pos:R:3\nSi 0 0 0\nSi 0 0 2.3\n' >pair.xyz
+    refused 1 'periodic along three axes' md model.safetensors pair.xyz --ensemble scr
+    refused 2 'needs --ensemble scr or mtk' md model.safetensors pair.xyz --pressure 3
+    refused 2 'needs a thermostat' md model.safetensors pair.xyz --ramp-to 400
+    refused 2 'needs --ramp-to' md model.safetensors pair.xyz --ramp-steps 400
+    refused 2 'thermostat-time needs' md model.safetensors pair.xyz --thermostat-time 50
+    refused 2 'constant volume' md model.safetensors --system silicon --ensemble mtk --profile p.json
+    refused 2 'temperature above 0' md model.safetensors pair.xyz --ensemble bussi --temperature 0
+}
+
 test_md_restart() {
     model
     local -a common=(--system silicon --n-atoms 8 --ensemble langevin --timestep 0.5 --every 10 --seed 2 --json)

@@ -176,6 +176,13 @@ class mlff_dynamics_options(Structure):
         ("temperature_kelvin", c_double),
         ("friction_per_fs", c_double),
         ("seed", c_uint64),
+        ("thermostat_fs", c_double),
+        ("pressure", c_double),
+        ("barostat_fs", c_double),
+        ("compressibility", c_double),
+        ("anisotropic", c_int),
+        ("ramp_steps", c_int64),
+        ("ramp_end_kelvin", c_double),
     ]
 
 
@@ -188,6 +195,8 @@ class mlff_dynamics_state(Structure):
         ("temperature_kelvin", c_double),
         ("conserved_energy", c_double),
         ("forces", c_void_p),
+        ("pressure", c_double),
+        ("volume", c_double),
     ]
 
 

@@ -6,12 +6,22 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "cli/commands/md_drift.h"
 #include "cli/support/cli.h"
 
 static const cli_option options[] = {
     CLI_SYSTEM_OPTIONS,
-    {"ensemble", 0, "NAME", "nve (velocity Verlet) or langevin (BAOAB) (nve)"},
-    {"temperature", 0, "K", "of Langevin's bath and of drawn velocities, K (300)"},
+    {"ensemble", 0, "NAME",
+     "nve (velocity Verlet); at constant temperature langevin (BAOAB), bussi (stochastic\nrescaling of velocities), nose-hoover "
+     "(chains); at constant pressure scr (stochastic\ncell rescaling, with bussi), mtk (Martyna-Tobias-Klein) (nve)"},
+    {"temperature", 0, "K", "of the thermostat and of drawn velocities, K (300)"},
+    {"ramp-to", 0, "K", "bring the thermostat to this temperature, linearly over --ramp-steps"},
+    {"ramp-steps", 0, "N", "steps of --ramp-to, counted from step 0 (--n-steps)"},
+    {"thermostat-time", 0, "FS", "time constant of bussi, nose-hoover, scr, mtk, fs (100)"},
+    {"pressure", 0, "BAR", "of scr and mtk, bar; 10000 bar are 1 GPa (1)"},
+    {"barostat-time", 0, "FS", "time constant of scr and mtk, fs (1000)"},
+    {"compressibility", 0, "PER_BAR", "of scr, 1/bar: scales its time constant alone (4.5e-5, water's)"},
+    {"anisotropic", 0, NULL, "of scr and mtk: strain the cell along x, y and z independently"},
     {"timestep", 0, "FS", "fs (0.5)"},
     {"n-steps", 0, "N", "steps to go, also after a restart (1000)"},
     {"friction", 0, "PER_FS", "of langevin, 1/fs (0.01)"},
@@ -37,7 +47,15 @@ static const cli_option options[] = {
 // A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer.
 #define PATIENCE_NS 100000000
 
-static const char *const ensembles[] = {"nve", "langevin", NULL};
+#define EV_ANG3_PER_BAR 6.241509074e-7 // 1e5 Pa in eV/Å³
+
+static const char *const ensembles[] = {"nve", "langevin", "bussi", "nose-hoover", "scr", "mtk", NULL}; // by mlff_ensemble
+static const char *const ensemble_titles[] = {"NVE (velocity Verlet)",
+                                              "Langevin (BAOAB)",
+                                              "NVT (stochastic velocity rescaling)",
+                                              "NVT (Nosé-Hoover chains)",
+                                              "NPT (stochastic cell rescaling)",
+                                              "NPT (Martyna-Tobias-Klein)"};
 
 typedef struct simulation {
     cli_setup setup;
@@ -56,10 +74,12 @@ typedef struct simulation {
     mlff_dynamics_state first, last;
     int64_t step_ns; // spent in steps, output left out
     char integrated_on[16];
-    bool resident; // on a GPU, from where the atoms come at the end of a piece only
-    int64_t piece; // steps of one
-    double temperature_sum;
+    bool resident;                 // on a GPU, from where the atoms come at the end of a piece only
+    int64_t piece;                 // steps of one
+    bool constant_pressure, drawn; // velocities were drawn
+    double temperature_sum, volume_sum, pressure_sum;
     int64_t n_states, n_done; // of which temperatures were summed; steps
+    md_drift drift;
 } simulation;
 
 static double drift_mev_per_atom(const simulation *run)
@@ -70,20 +90,24 @@ static double drift_mev_per_atom(const simulation *run)
 static void print_header(const simulation *run)
 {
     cli_setup_print(&run->setup);
-    printf("%s; %s, timestep %g fs; %s\n", run->input.text,
-           run->options.ensemble == MLFF_LANGEVIN ? "Langevin (BAOAB)" : "NVE (velocity Verlet)", run->options.timestep_fs,
+    printf("%s; %s, timestep %g fs; %s\n", run->input.text, ensemble_titles[run->options.ensemble], run->options.timestep_fs,
            run->velocities);
     if (run->resident) printf("integrated on %s, where the atoms stay between lines and files\n", run->integrated_on);
-    printf("%10s %12s %16s %12s %10s %12s\n", "step", "time", "E_pot", "E_kin", "T", "drift");
-    printf("%10s %12s %16s %12s %10s %12s\n", "", "fs", "eV", "eV", "K", "meV/atom");
+    printf("%10s %12s %16s %12s %10s %12s", "step", "time", "E_pot", "E_kin", "T", "drift");
+    if (run->constant_pressure) printf(" %12s %12s", "volume", "pressure");
+    printf("\n%10s %12s %16s %12s %10s %12s", "", "fs", "eV", "eV", "K", "meV/atom");
+    if (run->constant_pressure) printf(" %12s %12s", "Å³ ", "bar"); // one column: Å and ³ are two bytes each
+    putchar('\n');
 }
 
 static void show(simulation *run)
 {
     const mlff_dynamics_state *state = &run->last;
     if (run->table)
-        printf("%10" PRId64 " %12.2f %16.6f %12.6f %10.2f %12.5f\n", state->step, state->time_fs, state->potential_energy,
+        printf("%10" PRId64 " %12.2f %16.6f %12.6f %10.2f %12.5f", state->step, state->time_fs, state->potential_energy,
                state->kinetic_energy, state->temperature_kelvin, drift_mev_per_atom(run));
+    if (run->table && run->constant_pressure) printf(" %12.3f %12.1f", state->volume, state->pressure / EV_ANG3_PER_BAR);
+    if (run->table) putchar('\n');
     fflush(stdout); // each line as it comes, also into a pipe or a file
     if (!run->to_json) return;
     cli_json *json = &run->json;
@@ -94,6 +118,10 @@ static void show(simulation *run)
     cli_json_number(json, "kinetic_energy_ev", state->kinetic_energy);
     cli_json_number(json, "temperature_kelvin", state->temperature_kelvin);
     cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
+    if (run->constant_pressure) {
+        cli_json_number(json, "volume_ang3", state->volume);
+        cli_json_number(json, "pressure_bar", state->pressure / EV_ANG3_PER_BAR);
+    }
     cli_json_end(json, '}');
 }
 
@@ -132,6 +160,28 @@ static double mean_temperature(const simulation *run)
     return run->n_states ? run->temperature_sum / (double)run->n_states : run->last.temperature_kelvin;
 }
 
+// Fitted slope of the conserved energy and the half width of its 95 % interval, meV/atom/ps.
+static void drift_slope(const simulation *run, double *slope_out, double *half_out)
+{
+    const double unit = 1000 / (run->options.timestep_fs * 1e-3 * run->input.system->n_atoms);
+    md_drift_slope(&run->drift, slope_out, half_out);
+    *slope_out *= unit;
+    *half_out *= unit;
+}
+
+// Velocities drawn at an energy minimum: half of their energy becomes potential energy, by equipartition.
+static void hint_at_halved_temperature(const simulation *run)
+{
+    const double asked = run->options.temperature_kelvin, mean = mean_temperature(run);
+    if (run->options.ensemble != MLFF_NVE || !run->drawn || run->n_states < 100 || !(mean > 0.35 * asked && mean < 0.7 * asked))
+        return;
+    fflush(stdout);
+    cli_say("hint: the mean temperature is %.4g K, where velocities were drawn at %.4g K: from a start near an energy minimum, "
+            "half of "
+            "the kinetic energy becomes potential energy. Run with --ensemble bussi or langevin first, or draw at %.4g K",
+            mean, asked, 2 * asked);
+}
+
 // A run can go wrong and stay finite; that its numbers are worth nothing is then said, or nobody looks.
 static void warn_if_absurd(const simulation *run)
 {
@@ -152,7 +202,8 @@ static void print_summary(simulation *run, bool partial)
 {
     double seconds = (double)run->step_ns * 1e-9, n = (double)run->n_done;
     double rate = seconds > 0 ? n / seconds : 0, ns_per_day = rate * run->options.timestep_fs * 0.0864;
-    double temperature = mean_temperature(run);
+    double temperature = mean_temperature(run), slope, half;
+    drift_slope(run, &slope, &half);
     mlff_evaluator_info info;
     mlff_evaluator_info_get(run->setup.evaluator, &info);
     if (run->table) {
@@ -161,8 +212,15 @@ static void print_summary(simulation *run, bool partial)
                ns_per_day);
         printf("mean temperature %.2f K", temperature);
         if (run->resident && run->n_states) printf(" (of %" PRId64 " states)", run->n_states);
-        printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
-               run->last.time_fs - run->first.time_fs);
+        if (isfinite(slope))
+            printf(", drift of the conserved energy %.4g ± %.2g meV/atom/ps (fitted slope, 95 %%)\n", slope, half);
+        else
+            printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
+                   run->last.time_fs - run->first.time_fs);
+        if (run->constant_pressure && run->n_states)
+            printf("mean volume %.3f Å³, mean pressure %.1f bar (of %" PRId64 " states)\n",
+                   run->volume_sum / (double)run->n_states, run->pressure_sum / (double)run->n_states / EV_ANG3_PER_BAR,
+                   run->n_states);
         printf("neighbor list rebuilt %" PRId64 " times\n", info.n_rebuilds);
     }
     if (!run->to_json) return;
@@ -176,7 +234,7 @@ static void print_summary(simulation *run, bool partial)
     cli_json_text(json, "integrated_on", run->integrated_on);
     cli_json_text(json, "system", run->input.text);
     cli_json_int(json, "n_atoms", run->input.system->n_atoms);
-    cli_json_text(json, "ensemble", ensembles[run->options.ensemble == MLFF_LANGEVIN]);
+    cli_json_text(json, "ensemble", ensembles[run->options.ensemble]);
     cli_json_number(json, "timestep_fs", run->options.timestep_fs);
     cli_json_int(json, "n_steps", run->n_done);
     cli_json_bool(json, "partial", partial);
@@ -185,9 +243,28 @@ static void print_summary(simulation *run, bool partial)
     cli_json_number(json, "ns_per_day", ns_per_day);
     cli_json_number(json, "mean_temperature_kelvin", temperature);
     cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
+    cli_json_number(json, "drift_slope_mev_per_atom_per_ps", slope);
+    cli_json_number(json, "drift_slope_half_width", half);
+    if (run->constant_pressure && run->n_states) {
+        cli_json_number(json, "mean_volume_ang3", run->volume_sum / (double)run->n_states);
+        cli_json_number(json, "mean_pressure_bar", run->pressure_sum / (double)run->n_states / EV_ANG3_PER_BAR);
+    }
     cli_json_int(json, "n_rebuilds", info.n_rebuilds);
     cli_json_end(json, '}');
     cli_json_end(json, '}');
+}
+
+// Velocities without motion of the whole have 3 degrees of freedom less than Langevin dynamics, which drives that motion as well:
+// they are scaled, so that the start has the temperature asked for.
+static mlff_status draw_velocities(const simulation *run, mlff_system *system)
+{
+    mlff_status status = mlff_system_thermalize(system, run->options.temperature_kelvin, run->options.seed);
+    bool any_fixed = false;
+    for (int i = 0; system->fixed && i < system->n_atoms; i++) any_fixed = any_fixed || system->fixed[i];
+    if (status != MLFF_OK || run->options.ensemble != MLFF_LANGEVIN || any_fixed || system->n_atoms < 2) return status;
+    const double factor = sqrt(system->n_atoms / (system->n_atoms - 1.0));
+    for (size_t k = 0; k < 3 * (size_t)system->n_atoms; k++) system->velocities[k] *= factor;
+    return MLFF_OK;
 }
 
 static mlff_status start(simulation *run)
@@ -196,9 +273,9 @@ static mlff_status start(simulation *run)
     mlff_system *system = run->input.system;
 
     if (!run->restart) {
-        bool drawn = !system->velocities || run->thermalize;
-        if (drawn) MLFF_TRY(mlff_system_thermalize(system, run->options.temperature_kelvin, run->options.seed));
-        run->velocities = drawn ? "velocities drawn (Maxwell-Boltzmann)" : "velocities of the file";
+        run->drawn = !system->velocities || run->thermalize;
+        if (run->drawn) MLFF_TRY(draw_velocities(run, system));
+        run->velocities = run->drawn ? "velocities drawn (Maxwell-Boltzmann)" : "velocities of the file";
     } else {
         run->velocities = "continued from a restart file";
     }
@@ -253,6 +330,8 @@ static mlff_status make_piece(simulation *run)
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
     mlff_status seen = mlff_dynamics_state_get(run->dynamics, &run->last); // also of steps before one that failed
     if (seen == MLFF_OK) run->n_done += run->last.step - before.step;
+    if (seen == MLFF_OK && run->last.step > before.step)
+        md_drift_add(&run->drift, run->last.conserved_energy, run->last.step - before.step);
     return status == MLFF_OK ? seen : mlff_fail(status, "%s", cause);
 }
 
@@ -282,6 +361,8 @@ static mlff_status steps(simulation *run)
         if (written || !run->resident) {
             run->n_states++;
             run->temperature_sum += run->last.temperature_kelvin;
+            run->volume_sum += run->last.volume;
+            run->pressure_sum += run->last.pressure;
         }
         if (written) {
             show(run);
@@ -313,15 +394,42 @@ done:
     return status;
 }
 
+// Options that the ensemble does not have are refused: who gives them expects another ensemble.
+static int check_ensemble(cli_arguments *arguments, const simulation *run)
+{
+    static const char *const of_pressure[] = {"pressure", "barostat-time", "compressibility", "anisotropic", NULL};
+    const mlff_ensemble ensemble = run->options.ensemble;
+    for (int k = 0; of_pressure[k]; k++)
+        if (cli_given(arguments, of_pressure[k]) && !run->constant_pressure)
+            return cli_usage_error(arguments, "--%s needs --ensemble scr or mtk", of_pressure[k]);
+    if (cli_given(arguments, "thermostat-time") && ensemble < MLFF_BUSSI)
+        return cli_usage_error(arguments, "--thermostat-time needs --ensemble bussi, nose-hoover, scr or mtk");
+    if (cli_given(arguments, "ramp-steps") && !cli_given(arguments, "ramp-to"))
+        return cli_usage_error(arguments, "--ramp-steps needs --ramp-to K");
+    if (cli_given(arguments, "ramp-to") && ensemble == MLFF_NVE)
+        return cli_usage_error(arguments, "--ramp-to needs a thermostat; give --ensemble");
+    if (run->constant_pressure && run->profile)
+        return cli_usage_error(arguments, "--profile measures ensembles of constant volume; take another --ensemble");
+    return CLI_GOOD;
+}
+
 static int parse(cli_arguments *arguments, simulation *run)
 {
     run->options = mlff_dynamics_options_default();
-    run->options.ensemble = cli_choice(arguments, "ensemble", ensembles, 0) == 1 ? MLFF_LANGEVIN : MLFF_NVE;
+    run->options.ensemble = (mlff_ensemble)cli_choice(arguments, "ensemble", ensembles, MLFF_NVE);
+    run->constant_pressure = run->options.ensemble == MLFF_SCR || run->options.ensemble == MLFF_MTK;
     run->options.temperature_kelvin = cli_number(arguments, "temperature", 0, 1e6, 300);
     run->options.timestep_fs = cli_number(arguments, "timestep", 1e-6, 100, 0.5);
     run->options.friction_per_fs = cli_number(arguments, "friction", 0, 1000, 0.01);
     run->options.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     run->n_steps = cli_int(arguments, "n-steps", 0, INT64_MAX, 1000);
+    run->options.thermostat_fs = cli_number(arguments, "thermostat-time", 1e-6, 1e9, 100);
+    run->options.pressure = EV_ANG3_PER_BAR * cli_number(arguments, "pressure", -1e7, 1e8, 1);
+    run->options.barostat_fs = cli_number(arguments, "barostat-time", 1e-6, 1e9, 1000);
+    run->options.compressibility = cli_number(arguments, "compressibility", 1e-12, 1, 4.5e-5) / EV_ANG3_PER_BAR;
+    run->options.anisotropic = cli_given(arguments, "anisotropic");
+    run->options.ramp_end_kelvin = cli_number(arguments, "ramp-to", 0, 1e6, run->options.temperature_kelvin);
+    if (cli_given(arguments, "ramp-to")) run->options.ramp_steps = cli_int(arguments, "ramp-steps", 1, INT64_MAX, run->n_steps);
     run->every = cli_int(arguments, "every", 1, INT64_MAX, 100);
     run->checkpoint = cli_text(arguments, "checkpoint", NULL);
     run->checkpoint_every = cli_int(arguments, "checkpoint-every", 1, INT64_MAX, 10000);
@@ -336,6 +444,8 @@ static int parse(cli_arguments *arguments, simulation *run)
     run->table = !run->to_json && !frames_to_stdout;
 
     if (arguments->failed) return CLI_USAGE;
+    const int ensemble = check_ensemble(arguments, run);
+    if (ensemble != CLI_GOOD) return ensemble;
     if (cli_given(arguments, "profile-every") && !run->profile)
         return cli_usage_error(arguments, "--profile-every needs --profile FILE");
     if (cli_given(arguments, "kernels") && !run->profile) return cli_usage_error(arguments, "--kernels needs --profile FILE");
@@ -377,6 +487,7 @@ static int run_md(cli_arguments *arguments)
     exit_status = cli_first(exit_status, save_profile(&run));
     if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s", cause);
     warn_if_absurd(&run);
+    hint_at_halved_temperature(&run);
     if (run.n_done < run.n_steps)
         MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
                   run.n_done, run.n_steps);
@@ -393,17 +504,20 @@ done:
 const cli_command md_command = {
     .name = "md",
     .summary = "molecular dynamics by a model",
-    .usage = "MODEL INPUT|--system NAME [--n-atoms N] [--ensemble nve|langevin] [--temperature K] [--timestep FS]\n"
+    .usage = "MODEL INPUT|--system NAME [--n-atoms N] [--ensemble NAME] [--temperature K] [--timestep FS]\n"
              " [--n-steps N] [--seed S] [-o TRAJ.extxyz] [--every K] [OPTIONS]",
     .details =
         "Starts from the first frame of INPUT (- is standard input) or from a built-in system. Velocities are those of INPUT "
         "where\n"
         "it has some, else they are drawn from the Maxwell-Boltzmann distribution at --temperature. Fixed atoms of INPUT stay.\n"
         "The table shows potential and kinetic energy (eV), temperature (K) and the drift of the conserved energy since the\n"
-        "start (meV/atom). The run ends with a clear error if energies or positions stop being finite. Ctrl-C ends it after the\n"
+        "start (meV/atom); after the run its slope is fitted. The run ends with a clear error if energies or positions stop "
+        "being "
+        "finite. Ctrl-C ends it after the\n"
         "step, exit status 130: trajectory and restart file are kept.",
     .examples = "mlff md silicon.safetensors --system silicon --n-atoms 64 --n-steps 1000 -o silicon.extxyz\n"
                 "mlff md ethanol.safetensors ethanol.xyz --ensemble langevin --temperature 500 --timestep 0.5 --n-steps 20000\n"
+                "mlff md water.safetensors --system water --n-atoms 192 --ensemble scr --pressure 1 --n-steps 100000\n"
                 "mlff md water.safetensors --system water --n-atoms 192 --checkpoint water.restart --n-steps 100000\n"
                 "mlff md water.safetensors --system water --n-atoms 192 --restart water.restart --n-steps 100000",
     .options = options,

@@ -4,7 +4,7 @@
 #ifndef EVALUATOR_H
 #define EVALUATOR_H
 
-#include "atoms/dynamics.h"
+#include "atoms/dynamics/dynamics.h"
 #include "model/model.h"
 
 typedef struct evaluator_interface {

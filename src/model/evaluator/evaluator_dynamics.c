@@ -10,12 +10,43 @@ static mlff_status evaluator_forces(void *context, const mlff_system *system, do
     return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces});
 }
 
+static mlff_status evaluator_virial(void *context, const mlff_system *system, double *energy, double *forces, double *virial)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    return mlff_evaluator_compute(context, &batch, &(mlff_results){.energies = energy, .forces = forces, .virials = virial});
+}
+
+// The forces of constant pressure come with the virial.
+static mlff_status use_virial(mlff_evaluator *evaluator, mlff_dynamics *dynamics, bool own_forces)
+{
+    const mlff_model *model = evaluator->model;
+    if (!is_constant_pressure(dynamics->options.ensemble)) return MLFF_OK;
+    if (own_forces)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "constant pressure needs the evaluator's own forces, with their virial");
+    if (!(mlff_model_outputs(model) & MLFF_OUTPUT_VIRIALS))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no virial, which constant pressure needs", model->name);
+    mlff_dynamics_virial_set(dynamics, evaluator_virial, evaluator);
+    return MLFF_OK;
+}
+
+// Ensembles that devices integrate.
+static bool is_for_devices(const mlff_dynamics_options *options)
+{
+    return options->ensemble <= MLFF_LANGEVIN && options->ramp_steps <= 0;
+}
+
 // Moves the integration to the evaluator's device; where that cannot integrate, the host does, and a warning says why.
 static mlff_status integrate_on_device(mlff_evaluator *evaluator, mlff_system *system, mlff_dynamics *dynamics)
 {
     dynamics_resident resident;
     double energy;
     if (!evaluator->interface->dynamics_create) return MLFF_OK;
+    if (!is_for_devices(&dynamics->options)) {
+        mlff_warn("the host integrates this ensemble, with forces from the GPU");
+        return MLFF_OK;
+    }
     // A device integrates without checks of the system; a call of the evaluator makes them.
     mlff_status status = evaluator_forces(evaluator, system, &energy, dynamics->new_forces);
     if (status != MLFF_OK) return status;
@@ -37,6 +68,7 @@ mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynami
     if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which dynamics needs", model->name);
     MLFF_TRY(mlff_dynamics_create(options, system, forces ? forces : evaluator_forces, forces ? context : evaluator, &dynamics));
+    MLFF_TRY(use_virial(evaluator, dynamics, forces != NULL));
     MLFF_TRY(integrate_on_device(evaluator, system, dynamics));
     if (!model_is_conservative(model))
         mlff_warn("model '%s' predicts forces that are not the derivative of its energy: the total energy is not conserved in "

@@ -6,10 +6,6 @@
 #include "base/base.h"
 #include "mlff_atoms.h"
 
-/* Slope of y against equally spaced x = 0, dx, 2 dx, … by least squares, with the half width of its 95 % interval by the
- * jackknife over `blocks` (3 to 10) equal parts, so that correlated residuals do not shrink it. n >= 2 blocks. */
-void analysis_slope(const double *y, int64_t n, double dx, int blocks, double *slope_out, double *half_width_out);
-
 /* Histogram of interatomic distances, minimum image along periodic axes: counts added into bins of `width` Å from 0. */
 typedef struct distance_histogram {
     int n_bins;

@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "atoms/atoms.h"
-#include "atoms/dynamics.h"
+#include "atoms/dynamics/dynamics.h"
 
 static const char magic[] = "mlff restart file";
 static const char columns[] = "position_angstrom[3] velocity_angstrom_per_fs[3] force_ev_per_angstrom[3]";
-static const char *const ensemble_names[] = {"nve", "langevin"};
+static const char *const ensemble_names[] = {"nve", "langevin", "bussi", "nose-hoover", "scr", "mtk"}; // by mlff_ensemble
 
 #define MAX_STEP (INT64_MAX / 2) // further steps can be counted without overflow
 enum { LINE_BYTES = 512, ROW_VALUES = 9 };
@@ -48,11 +48,6 @@ static uint64_t hash_masses(const mlff_system *system)
     return hash;
 }
 
-static bool is_fixed(const mlff_system *system, int i)
-{
-    return system->fixed && system->fixed[i];
-}
-
 static uint64_t hash_fixed(const mlff_system *system)
 {
     uint64_t hash = hash_start;
@@ -61,6 +56,50 @@ static uint64_t hash_fixed(const mlff_system *system)
 }
 
 // ---- writing ------------------------------------------------------------------------------------------------------------
+
+// NVE and Langevin at one temperature have no further options and no state of a bath.
+static bool has_bath_lines(const mlff_dynamics_options *options)
+{
+    return options->ensemble > MLFF_LANGEVIN || options->ramp_steps > 0;
+}
+
+static void write_doubles(FILE *file, const char *name, const double *values, int n)
+{
+    fprintf(file, "%s", name);
+    for (int k = 0; k < n; k++) fprintf(file, " %a", values[k]);
+    fputc('\n', file);
+}
+
+enum { N_BATH_OPTIONS = 7, N_BATH = 4 * CHAIN_LENGTH + 3 };
+static const char bath_options_line[] = "bath_options"; // thermostat_fs pressure barostat_fs compressibility anisotropic ramp
+static const char bath_line[] = "bath";                 // chains on atoms and cell: positions, rates; strain rates
+static const char virial_line[] = "virial_ev";
+
+static void pack_bath_options(const mlff_dynamics_options *options, double values[N_BATH_OPTIONS])
+{
+    const double all[N_BATH_OPTIONS] = {options->thermostat_fs,   options->pressure,         options->barostat_fs,
+                                        options->compressibility, options->anisotropic != 0, (double)options->ramp_steps,
+                                        options->ramp_end_kelvin};
+    memcpy(values, all, sizeof all);
+}
+
+static void write_bath_options(FILE *file, const mlff_dynamics_options *options)
+{
+    double values[N_BATH_OPTIONS];
+    pack_bath_options(options, values);
+    write_doubles(file, bath_options_line, values, N_BATH_OPTIONS);
+}
+
+static void write_bath(FILE *file, const mlff_dynamics *dynamics)
+{
+    const dynamics_bath *bath = &dynamics->bath;
+    double values[N_BATH];
+    memcpy(values, &bath->on_atoms, sizeof bath->on_atoms);
+    memcpy(values + 2 * CHAIN_LENGTH, &bath->on_cell, sizeof bath->on_cell);
+    memcpy(values + 4 * CHAIN_LENGTH, bath->strain_rate, sizeof bath->strain_rate);
+    write_doubles(file, bath_line, values, N_BATH);
+    write_doubles(file, virial_line, dynamics->virial, 3);
+}
 
 static void write_state(FILE *file, const mlff_dynamics *dynamics)
 {
@@ -79,9 +118,11 @@ static void write_state(FILE *file, const mlff_dynamics *dynamics)
     fprintf(file, "temperature_kelvin %a\n", options->temperature_kelvin);
     fprintf(file, "friction_per_fs %a\n", options->friction_per_fs);
     fprintf(file, "seed %016" PRIx64 "\n", options->seed);
+    if (has_bath_lines(options)) write_bath_options(file, options);
     fprintf(file, "step %" PRId64 "\n", dynamics->step);
     fprintf(file, "time_fs %a\n", dynamics->time_fs);
-    fprintf(file, "bath_heat_ev %a\n", dynamics->bath_heat);
+    fprintf(file, "bath_heat_ev %a\n", dynamics->bath.heat);
+    if (has_bath_lines(options)) write_bath(file, dynamics);
     fprintf(file, "has_forces %d\n", dynamics->has_forces);
     fprintf(file, "potential_energy_ev %a\n", dynamics->potential_energy);
     fprintf(file, "atoms %s\n", columns);
@@ -189,13 +230,13 @@ static mlff_status named_hash(restart_reader *reader, const char *name, uint64_t
     return MLFF_OK;
 }
 
-// The lines that say of which system the file is.
-static mlff_status read_system(restart_reader *reader, const mlff_system *system)
+// The lines that say of which system the file is. `own_cell`: the run changes the cell, and continues with the file's.
+static mlff_status read_system(restart_reader *reader, const mlff_system *system, bool own_cell, double cell[9])
 {
     mlff_status status = MLFF_OK;
     int64_t n_atoms;
     uint64_t hash, masses, fixed;
-    double cell[9], periodic[3];
+    double periodic[3];
     status = next_line(reader);
     if (status == MLFF_ERR_IO) return status;
     if (status != MLFF_OK || strcmp(reader->line, magic) != 0)
@@ -214,7 +255,7 @@ static mlff_status read_system(restart_reader *reader, const mlff_system *system
     MLFF_TRY(named_doubles(reader, "cell_angstrom", 9, cell));
     MLFF_TRY(named_doubles(reader, "periodic", 3, periodic));
     for (int k = 0; k < 9; k++) // 1e-6 Å: the cell may have gone through a text file
-        if (!(fabs(cell[k] - system->cell[k]) <= 1e-6) || (periodic[k / 3] != 0) != (system->periodic[k / 3] != 0))
+        if ((!own_cell && !(fabs(cell[k] - system->cell[k]) <= 1e-6)) || (periodic[k / 3] != 0) != (system->periodic[k / 3] != 0))
             MLFF_FAIL(MLFF_ERR_VALUE, "%s: is of a system with another cell or periodicity; use the input the run began with",
                       reader->path);
     if (masses != hash_masses(system))
@@ -226,24 +267,67 @@ done:
     return status;
 }
 
-// The lines that say how the file's run was made; where this one is made otherwise, a warning says so.
-static mlff_status read_options(restart_reader *reader, const mlff_dynamics_options *now)
+// The line of options that only some ensembles have; where they differ, a warning says so.
+static mlff_status read_bath_options(restart_reader *reader, mlff_dynamics_options *then, const mlff_dynamics_options *now)
 {
     mlff_status status = MLFF_OK;
-    mlff_dynamics_options then;
+    double values[N_BATH_OPTIONS], ours[N_BATH_OPTIONS];
+    const int64_t at = reader->line_number;
+    const long place = ftell(reader->file);
+    MLFF_TRY(next_line(reader));
+    if (strncmp(reader->line, bath_options_line, strlen(bath_options_line)) != 0) { // a file without them
+        if (place < 0 || fseek(reader->file, place, SEEK_SET) != 0) MLFF_TRY(base_fail_reading(reader->path, errno));
+        reader->line_number = at;
+        return MLFF_OK;
+    }
+    MLFF_TRY(parse_doubles(reader, reader->line + sizeof bath_options_line, N_BATH_OPTIONS, values));
+    pack_bath_options(now, ours);
+    if (then->ensemble == now->ensemble && memcmp(values, ours, sizeof ours) != 0)
+        base_warn(
+            "%s: was written by a run with other settings of thermostat, barostat or ramp; this one continues with its own and "
+            "will not be the same to the bit",
+            reader->path);
+    then->ramp_steps = fabs(values[5]) < (double)MAX_STEP ? (int64_t)values[5] : 0;
+done:
+    return status;
+}
+
+// State of thermostat and barostat, where the file's ensemble has one.
+static mlff_status read_bath(restart_reader *reader, const mlff_dynamics_options *then, dynamics_bath *bath, double virial[3])
+{
+    mlff_status status = MLFF_OK;
+    double values[N_BATH];
+    if (!has_bath_lines(then)) return MLFF_OK;
+    MLFF_TRY(named_doubles(reader, bath_line, N_BATH, values));
+    MLFF_TRY(named_doubles(reader, virial_line, 3, virial));
+    memcpy(&bath->on_atoms, values, sizeof bath->on_atoms);
+    memcpy(&bath->on_cell, values + 2 * CHAIN_LENGTH, sizeof bath->on_cell);
+    memcpy(bath->strain_rate, values + 4 * CHAIN_LENGTH, sizeof bath->strain_rate);
+done:
+    return status;
+}
+
+// The lines that say how the file's run was made; where this one is made otherwise, a warning says so.
+static mlff_status read_options(restart_reader *reader, const mlff_dynamics_options *now, mlff_dynamics_options *then_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dynamics_options then = mlff_dynamics_options_default();
     MLFF_TRY(named_line(reader, "ensemble"));
     const char *name = reader->value;
-    if (strcmp(name, ensemble_names[MLFF_NVE]) != 0 && strcmp(name, ensemble_names[MLFF_LANGEVIN]) != 0)
+    int ensemble = 0;
+    while (ensemble <= MLFF_MTK && strcmp(name, ensemble_names[ensemble]) != 0) ensemble++;
+    if (ensemble > MLFF_MTK)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s:%" PRId64 ": ensemble \"%.40s\" is unknown", reader->path, reader->line_number, name);
-    then.ensemble = strcmp(name, ensemble_names[MLFF_NVE]) == 0 ? MLFF_NVE : MLFF_LANGEVIN;
+    then.ensemble = (mlff_ensemble)ensemble;
     MLFF_TRY(named_doubles(reader, "timestep_fs", 1, &then.timestep_fs));
     MLFF_TRY(named_doubles(reader, "temperature_kelvin", 1, &then.temperature_kelvin));
     MLFF_TRY(named_doubles(reader, "friction_per_fs", 1, &then.friction_per_fs));
     MLFF_TRY(named_hash(reader, "seed", &then.seed));
+    MLFF_TRY(read_bath_options(reader, &then, now));
     bool same = then.ensemble == now->ensemble && then.timestep_fs == now->timestep_fs;
-    if (now->ensemble == MLFF_LANGEVIN)
-        same = same && then.temperature_kelvin == now->temperature_kelvin && then.friction_per_fs == now->friction_per_fs &&
-               then.seed == now->seed;
+    if (now->ensemble != MLFF_NVE) same = same && then.temperature_kelvin == now->temperature_kelvin && then.seed == now->seed;
+    if (now->ensemble == MLFF_LANGEVIN) same = same && then.friction_per_fs == now->friction_per_fs;
+    *then_out = then;
     if (!same)
         base_warn(
             "%s: was written by a run with %s, %g fs, %g K, friction %g/fs, seed %" PRIu64
@@ -284,12 +368,16 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     mlff_system *system = dynamics->system;
     size_t bytes = 3 * (size_t)system->n_atoms * sizeof(double);
     int64_t step, has_forces;
-    double time_fs, bath_heat, energy, *forces = dynamics->forces;
-    MLFF_TRY(read_system(reader, system));
-    MLFF_TRY(read_options(reader, &dynamics->options));
+    double time_fs, energy, *forces = dynamics->forces, cell[9], virial[3] = {0};
+    dynamics_bath bath = {0};
+    mlff_dynamics_options then = mlff_dynamics_options_default();
+    const bool own_cell = is_constant_pressure(dynamics->options.ensemble);
+    MLFF_TRY(read_system(reader, system, own_cell, cell));
+    MLFF_TRY(read_options(reader, &dynamics->options, &then));
     MLFF_TRY(named_integer(reader, "step", 0, MAX_STEP, &step));
     MLFF_TRY(named_doubles(reader, "time_fs", 1, &time_fs));
-    MLFF_TRY(named_doubles(reader, "bath_heat_ev", 1, &bath_heat));
+    MLFF_TRY(named_doubles(reader, "bath_heat_ev", 1, &bath.heat));
+    MLFF_TRY(read_bath(reader, &then, &bath, virial));
     MLFF_TRY(named_integer(reader, "has_forces", 0, 1, &has_forces));
     MLFF_TRY(named_doubles(reader, "potential_energy_ev", 1, &energy));
     // Into the arrays that only a step uses, so that a file that fails changes nothing.
@@ -303,10 +391,13 @@ static mlff_status restore(mlff_dynamics *dynamics, restart_reader *reader)
     dynamics->new_forces = forces;
     dynamics->step = step;
     dynamics->time_fs = time_fs;
-    dynamics->bath_heat = bath_heat;
+    dynamics->bath = bath;
+    memcpy(dynamics->virial, virial, sizeof virial);
+    if (own_cell) memcpy(system->cell, cell, sizeof cell);
     dynamics->potential_energy = energy;
-    dynamics->has_forces = has_forces != 0;
-    dynamics->placed = false; // a device has others
+    dynamics->has_forces =
+        has_forces != 0 && is_constant_pressure(then.ensemble) >= own_cell; // with the virial, if that is needed
+    dynamics->placed = false;                                               // a device has others
     dynamics->guarded = false;
 done:
     return status;

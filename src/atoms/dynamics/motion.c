@@ -36,8 +36,7 @@ mlff_status mlff_system_perturb(mlff_system *system, double temperature_kelvin, 
     return MLFF_OK;
 }
 
-// Takes the momentum of the whole out of the velocities.
-static void stop_drift(mlff_system *system)
+void atoms_stop_drift(mlff_system *system)
 {
     double momentum[3] = {0}, total_mass = 0.0;
     for (int i = 0; i < system->n_atoms; i++) {
@@ -69,7 +68,7 @@ mlff_status mlff_system_thermalize(mlff_system *system, double temperature_kelvi
     }
     // A single atom has nothing but its drift.
     bool drifts = n_free == system->n_atoms && n_free > 1;
-    if (drifts) stop_drift(system);
+    if (drifts) atoms_stop_drift(system);
 
     double kinetic = 0.0; // eV
     for (int i = 0; i < system->n_atoms; i++)
