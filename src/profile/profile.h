@@ -82,12 +82,21 @@ typedef struct profile_ledger {
     int n_samples;
 } profile_ledger;
 
+/* Two steps whose stages are kept one by one: the one nearest to the median, and the slowest. */
+enum { EXAMPLE_MEDIAN, EXAMPLE_SLOW, N_EXAMPLES };
+extern const char *const profile_example_names[N_EXAMPLES];
+typedef struct profile_example {
+    int64_t step; /* -1: not kept */
+    double ms;
+} profile_example;
+
 enum { STAGE_BLOCKS = 40 };
 typedef struct profile_stage {
     mlff_profile_stage shown; /* strings are the fields below */
     char *name, *phase, *includes;
     char *advice;                   /* what makes it faster, as the force field says; "" where it does not */
     double blocks_ms[STAGE_BLOCKS]; /* means of equal parts of the run */
+    double example_ms[N_EXAMPLES];  /* in those steps; 0 where they are not kept */
     int n_blocks;                   /* STAGE_BLOCKS, or 0: not known */
     double flops, bytes, bound_ms;  /* least work of the stage, and the least time for it here; 0 where not known */
     double resident_bytes;          /* of the arrays that the work involves; not kept in files */
@@ -119,6 +128,7 @@ struct mlff_profile {
 
     profile_stage *stages;
     int n_stages;
+    profile_example examples[N_EXAMPLES];
     bool stages_measured;             /* by the force field's own clocks; else rows come from the split */
     mlff_profile_stage *shown_stages; /* [n_stages] what mlff_profile_stages hands out */
 

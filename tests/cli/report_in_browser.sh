@@ -30,5 +30,5 @@ opens() {
     [ "$drawn" -ge "$2" ] || { echo "FAILED: $1: $drawn charts are drawn, expected $2" >&2; exit 1; }
     echo "$1: $drawn charts drawn, console silent"
 }
-opens page.html 7
+opens page.html 8
 opens compare.html 10

@@ -18,7 +18,9 @@ static const char hostile[] =
     "\"memory_per_step_gb\":[1.0,1.5],\"n_atoms\":64,\"system_size\":\"" EVIL "\",\"total_time_s\":0.006,"
     "\"steps_per_second\":500,\"timestamp\":\"" EVIL "\",\"notes\":\"" EVIL "\",\"trajectory\":\"" EVIL "\","
     "\"memory_ledgers\":[{\"name\":\"" EVIL "\",\"initial_bytes\":1,\"final_bytes\":2,\"peak_bytes\":2}],"
-    "\"stages\":[{\"name\":\"" EVIL "\",\"phase\":\"" EVIL "\",\"includes\":\"" EVIL "\",\"mean_ms\":1.0}],"
+    "\"stages_measured\":true,\"stages\":[{\"name\":\"" EVIL "\",\"phase\":\"" EVIL "\",\"includes\":\"" EVIL
+    "\",\"mean_ms\":1.0,\"in_median_step_ms\":1.0,\"in_slowest_step_ms\":2.5}],"
+    "\"median_step\":{\"step\":2,\"time_ms\":2.0},\"slowest_step\":{\"step\":1,\"time_ms\":3.0},"
     "\"environment\":{\"" EVIL "\":\"" EVIL "\"}}]}";
 
 static int count(const char *text, const char *part)
@@ -66,6 +68,10 @@ static void test_hostile_texts(void **state)
     assert_int_equal(count(markup, "<script"), 3); // data, library (maybe empty), ours
     assert_int_equal(count(markup, "</script"), 3);
     assert_true(count(markup, "&#60;img src=x onerror=alert(1)&#62;") >= 10); // but it is shown
+    assert_int_equal(count(markup, "class=\"icicle\""), 1);
+    assert_int_equal(count(markup, "class=\"lane\""), 2);
+    assert_int_equal(count(markup, "slowest step (step 1, 3 ms)"), 1);
+    assert_int_equal(count(markup, "The slowest step takes longer in: "), 1);
     assert_int_equal(count(markup, "http-equiv=\"Content-Security-Policy\""), 1);
     assert_null(strstr(markup, "src=\"http")); // nothing is fetched
     assert_null(strstr(markup, "<link"));

@@ -388,6 +388,48 @@ static void test_bad_requests(void **state)
     mlff_trajectory_destroy(trajectory);
 }
 
+// A median step and the slowest one are kept with their stages, which add up to them; the record of a file is the same.
+static void test_examples(void **state)
+{
+    (void)state;
+    synthetic s = {.energy_us = 20, .forces_us = 30, .rebuild_us = 100, .rebuild_every = 7};
+    mlff_callable callable = synthetic_native(&s);
+    for (int md = 0; md < 2; md++) {
+        mlff_dynamics_options dynamics = mlff_dynamics_options_default();
+        mlff_profile_options options = synthetic_options(100);
+        mlff_trajectory *trajectory = synthetic_thermal(8);
+        mlff_system *system = synthetic_system(8);
+        mlff_profile *profile, *again;
+        char *json;
+        if (md) {
+            mlff_trajectory_destroy(trajectory);
+            assert_ok(mlff_trajectory_md(system, &dynamics, &trajectory));
+        }
+        mlff_system_destroy(system);
+        options.overhead = 1; // its steps are not of the run
+        assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+        const mlff_statistics *t = &profile->summary.latency_ms;
+        assert_near(profile->examples[EXAMPLE_SLOW].ms, t->max, 1e-12);
+        assert_int_equal(profile->examples[EXAMPLE_SLOW].step, profile->slowest[0].step);
+        assert_near(profile->examples[EXAMPLE_MEDIAN].ms, t->median, 1e-3);
+        for (int k = 0; k < N_EXAMPLES; k++) {
+            double sum = 0.0;
+            for (int i = 0; i < profile->n_stages; i++) sum += profile->stages[i].example_ms[k];
+            assert_near(sum, profile->examples[k].ms, 1e-9);
+        }
+        assert_ok(mlff_profile_json(profile, &json));
+        assert_ok(profile_parse("run.json", json, strlen(json), &again));
+        for (int k = 0; k < N_EXAMPLES; k++) {
+            assert_int_equal(again->examples[k].step, profile->examples[k].step);
+            assert_near(again->stages[0].example_ms[k], profile->stages[0].example_ms[k], 1e-12);
+        }
+        mlff_text_free(json);
+        mlff_profile_destroy(again);
+        mlff_profile_destroy(profile);
+        mlff_trajectory_destroy(trajectory);
+    }
+}
+
 // ---- memory and findings -------------------------------------------------------------------------
 
 static void test_planted_leak(void **state)
@@ -504,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_failing_step),
         cmocka_unit_test(test_interrupt),
         cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_examples),
         cmocka_unit_test(test_planted_leak),
         cmocka_unit_test(test_device_memory_counts_on_a_gpu),
         cmocka_unit_test(test_rebuilds_and_tail),

@@ -6,6 +6,8 @@
 
 #include "profile/profile.h"
 
+const char *const profile_example_names[N_EXAMPLES] = {"median_step", "slowest_step"};
+
 double profile_stage_typical_ms(const profile_stage *row)
 {
     return isfinite(row->shown.median_ms) ? row->shown.median_ms : row->shown.mean_ms;

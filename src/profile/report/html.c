@@ -34,7 +34,7 @@ void html_textf(base_text *page, const char *format, ...)
     html_text(page, text);
 }
 
-static void element(base_text *page, const char *tag, const char *attributes, const char *text)
+void html_element(base_text *page, const char *tag, const char *attributes, const char *text)
 {
     base_text_add(page, "<%s%s%s>", tag, *attributes ? " " : "", attributes);
     html_text(page, text);
@@ -49,7 +49,7 @@ static void cell(base_text *page, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    element(page, "td", "", text);
+    html_element(page, "td", "", text);
 }
 
 static void heads(base_text *page, const char *const *names, int n)
@@ -57,7 +57,7 @@ static void heads(base_text *page, const char *const *names, int n)
     base_text_add(page, "<div class=\"scroll\"><table><thead><tr>");
     for (int i = 0; i < n; i++) { // a name that begins with a blank heads a column of text
         bool text = names[i][0] == ' ';
-        element(page, "th", text ? "class=\"text\"" : "", names[i] + text);
+        html_element(page, "th", text ? "class=\"text\"" : "", names[i] + text);
     }
     base_text_add(page, "</tr></thead><tbody>\n");
 }
@@ -87,7 +87,7 @@ static void card(base_text *page, const char *label, const char *format, ...)
     va_end(arguments);
     base_text_add(page, "<div class=\"card\">");
     html_text(page, label);
-    element(page, "b", "", text);
+    html_element(page, "b", "", text);
     base_text_add(page, "</div>\n");
 }
 
@@ -97,8 +97,8 @@ static void write_head(base_text *page, const mlff_profile *profile)
 {
     const mlff_profile_summary *s = &profile->summary;
     if (profile_untrained(profile))
-        element(page, "p", "class=\"warn\"", "UNTRAINED weights: the times are real, energies and forces mean nothing.");
-    if (s->partial) element(page, "p", "class=\"warn\"", "PARTIAL: the run ended before its last step.");
+        html_element(page, "p", "class=\"warn\"", "UNTRAINED weights: the times are real, energies and forces mean nothing.");
+    if (s->partial) html_element(page, "p", "class=\"warn\"", "PARTIAL: the run ended before its last step.");
     base_text_add(page, "<p class=\"soft\">");
     html_textf(page, "%s on %s, %s, %s; %lld steps after %lld of warm-up", profile->model_name, profile->device,
                profile->system_size, profile->timestamp, (long long)s->n_steps, (long long)s->n_warmup);
@@ -145,15 +145,17 @@ static void write_latency(base_text *page, const mlff_profile *profile, int run)
         base_text_add(page, i + 1 < N_BOUNDS ? "; " : ".</p>\n");
     }
     steadiness_text(profile, sentence, sizeof sentence);
-    element(page, "p", "", sentence);
+    html_element(page, "p", "", sentence);
     if (profile->latency_every > 1)
-        element(page, "p", "class=\"soft\"", "Percentiles come from a histogram of 0.4 % steps; the curve is thinned.");
+        html_element(page, "p", "class=\"soft\"", "Percentiles come from a histogram of 0.4 % steps; the curve is thinned.");
 }
 
 static void write_stages(base_text *page, const mlff_profile *profile)
 {
     double sum_ms = 0.0;
     base_text_add(page, "<h3>Where the time goes</h3>\n");
+    html_icicle(page, profile);
+    html_examples(page, profile);
     HEADS(page, profile->stages_measured ? "stage" : "part", "mean", "median", "P95", "share", "");
     for (int i = 0; i < profile->n_stages; i++) {
         const profile_stage *row = &profile->stages[i];
@@ -170,7 +172,7 @@ static void write_stages(base_text *page, const mlff_profile *profile)
                       (int)lround(fmin(fmax(row->shown.share, 0.0), 1.0) * 100.0));
     }
     base_text_add(page, "<tr>");
-    element(page, "td", "", "step");
+    html_element(page, "td", "", "step");
     cell(page, "%s", PROFILE_TIME(sum_ms));
     base_text_add(page, "<td></td><td></td><td></td><td class=\"bar\"></td></tr>\n");
     table_end(page);
@@ -204,7 +206,7 @@ static void write_budget(base_text *page, const mlff_profile *profile)
     }
     table_end(page);
     budget_text(&b, sentence, sizeof sentence);
-    if (*sentence) element(page, "p", "", sentence);
+    if (*sentence) html_element(page, "p", "", sentence);
 }
 
 enum { KERNELS_ON_PAGE = 100 };
@@ -220,11 +222,11 @@ static void write_kernels(base_text *page, const mlff_profile *profile)
         const kernel_row *row = &kernels->rows[i];
         double share = kernels->busy_ms > 0.0 ? row->busy_us * 1e-3 / kernels->busy_ms : 0.0;
         base_text_add(page, "<tr>");
-        element(page, "td", "class=\"text\"", row->name);
+        html_element(page, "td", "class=\"text\"", row->name);
         cell(page, "%.1f", row->calls);
         cell(page, "%.2f", row->busy_us);
         cell(page, "%.1f %%", share * 100.0);
-        element(page, "td", "class=\"text\"", row->stage);
+        html_element(page, "td", "class=\"text\"", row->stage);
         base_text_add(page, "<td class=\"bar\"><div style=\"width:%d%%\"></div></td></tr>\n",
                       (int)lround(fmin(fmax(share, 0.0), 1.0) * 100.0));
     }
@@ -233,7 +235,7 @@ static void write_kernels(base_text *page, const mlff_profile *profile)
     for (int i = 0; i < kernels->n_stages; i++) {
         const kernel_stage *stage = &kernels->stages[i];
         base_text_add(page, "<tr>");
-        element(page, "td", "class=\"text\"", stage->name);
+        html_element(page, "td", "class=\"text\"", stage->name);
         cell(page, "%s", PROFILE_TIME(stage->busy_us * 1e-3));
         cell(page, "%s", PROFILE_TIME(stage->until_next_us * 1e-3));
         cell(page, "%s", PROFILE_TIME(stage->clock_us * 1e-3));
@@ -242,12 +244,12 @@ static void write_kernels(base_text *page, const mlff_profile *profile)
     table_end(page);
     if (kernels->n_rows > KERNELS_ON_PAGE) {
         snprintf(sentence, sizeof sentence, "%d more kernels are in the JSON.", kernels->n_rows - KERNELS_ON_PAGE);
-        element(page, "p", "class=\"soft\"", sentence);
+        html_element(page, "p", "class=\"soft\"", sentence);
     }
     kernels_clock_text(kernels, sentence, sizeof sentence);
-    if (*sentence) element(page, "p", "", sentence);
+    if (*sentence) html_element(page, "p", "", sentence);
     kernels_cost_text(kernels, sentence, sizeof sentence);
-    element(page, "p", "class=\"soft\"", sentence);
+    html_element(page, "p", "class=\"soft\"", sentence);
 }
 
 static void write_memory(base_text *page, const mlff_profile *profile, int run)
@@ -266,7 +268,7 @@ static void write_memory(base_text *page, const mlff_profile *profile, int run)
         cell(page, "%+.2f MB", (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0);
         char verdict[256];
         leaks_text(profile, ledger, verdict, sizeof verdict);
-        element(page, "td", ledger->leak.kind == LEAK_GROWING ? "class=\"text no\"" : "class=\"text\"", verdict);
+        html_element(page, "td", ledger->leak.kind == LEAK_GROWING ? "class=\"text no\"" : "class=\"text\"", verdict);
         base_text_add(page, "</tr>\n");
     }
     table_end(page);
@@ -275,8 +277,8 @@ static void write_memory(base_text *page, const mlff_profile *profile, int run)
 static void write_findings(base_text *page, const mlff_profile *profile)
 {
     base_text_add(page, "<h3>What was seen, and what to do</h3>\n<ol>\n");
-    for (int i = 0; i < profile->n_recommendations; i++) element(page, "li", "", profile->recommendations[i]);
-    if (profile->n_recommendations == 0) element(page, "li", "", "Nothing stands out.");
+    for (int i = 0; i < profile->n_recommendations; i++) html_element(page, "li", "", profile->recommendations[i]);
+    if (profile->n_recommendations == 0) html_element(page, "li", "", "Nothing stands out.");
     base_text_add(page, "</ol>\n<h3>Targets</h3>\n<ul class=\"plain\">\n");
     for (int i = 0; i < profile->n_verdicts; i++) {
         const mlff_verdict *v = &profile->verdicts[i];
@@ -302,7 +304,7 @@ static void write_tail(base_text *page, const profile_tail *tail)
         int k = order[i];
         double share = excess > 0.0 ? tail->excess_ms[k] / excess : 0.0;
         base_text_add(page, "<tr>");
-        element(page, "td", "class=\"text\"", profile_cause_names[k]);
+        html_element(page, "td", "class=\"text\"", profile_cause_names[k]);
         cell(page, "%lld", (long long)tail->n_by_cause[k]);
         cell(page, "%s", PROFILE_TIME(tail->each_ms[k]));
         if (tail->period[k] > 0)
@@ -323,7 +325,7 @@ static void write_slowest(base_text *page, const mlff_profile *profile)
     if (n == 0) return;
     base_text_add(page, "<h3>Slowest steps</h3>\n");
     tail_text(profile, sentence, sizeof sentence);
-    if (*sentence) element(page, "p", "", sentence);
+    if (*sentence) html_element(page, "p", "", sentence);
     if (*sentence) write_tail(page, &profile->tail);
     HEADS(page, "step", "time", " cause", " seen in it");
     for (int i = 0; i < n; i++) {
@@ -331,7 +333,7 @@ static void write_slowest(base_text *page, const mlff_profile *profile)
         base_text_add(page, "<tr>");
         cell(page, "%lld", (long long)slow->step);
         cell(page, "%s", PROFILE_TIME(slow->value));
-        element(page, "td", "class=\"text\"", profile_cause_names[profile->slowest_cause[i]]);
+        html_element(page, "td", "class=\"text\"", profile_cause_names[profile->slowest_cause[i]]);
         base_text_add(page, "<td class=\"text\">");
         bool first = true;
         for (int k = 0; k < N_TAGS; k++) {
@@ -351,17 +353,17 @@ static void write_environment(base_text *page, const mlff_profile *profile)
     for (int i = 0; i < profile->environment.n; i++) {
         base_text_add(page, "<tr>");
         cell(page, "%s", profile->environment.keys[i]);
-        element(page, "td", "class=\"text\"", profile->environment.values[i]);
+        html_element(page, "td", "class=\"text\"", profile->environment.values[i]);
         base_text_add(page, "</tr>\n");
     }
     if (profile->energy) {
         char sentence[512];
         energy_text(profile->energy, sentence, sizeof sentence);
         base_text_add(page, "<tr><td>energy</td>");
-        element(page, "td", "class=\"text\"", sentence);
+        html_element(page, "td", "class=\"text\"", sentence);
         energy_clock_text(profile->energy, sentence, sizeof sentence);
         base_text_add(page, "</tr>\n<tr><td>GPU</td>");
-        element(page, "td", "class=\"text\"", *sentence ? sentence : "clock not available");
+        html_element(page, "td", "class=\"text\"", *sentence ? sentence : "clock not available");
         base_text_add(page, "</tr>\n");
     }
     if (isfinite(profile->quantum_ns)) {

@@ -10,6 +10,9 @@
 void html_text(base_text *page, const char *text);
 void html_textf(base_text *page, const char *format, ...) MLFF_PRINTF(2, 3); /* cut at 2 kB */
 
+/* <tag attributes>text</tag>, the text escaped. */
+void html_element(base_text *page, const char *tag, const char *attributes, const char *text);
+
 typedef struct html_contents {
     const mlff_profile *const *profiles;
     int n_profiles, n_first;                     /* n_first > 0: so many are compared with the others */
@@ -25,6 +28,12 @@ void html_data(base_text *page, const html_contents *contents);
 /* html_implementations.c: implementations side by side, and their part of the data. */
 void html_implementations(base_text *page, const mlff_implementations *implementations);
 void html_implementations_data(json *j, const mlff_implementations *implementations);
+
+/* html_stages.c: phases, stages and layers of a step as nested bars, and a median step beside the slowest one. */
+/* The number of the color of a phase or part of a step, the same in all pictures: class s0 to s7. */
+int html_part_color(const char *name);
+void html_icicle(base_text *page, const mlff_profile *profile);
+void html_examples(base_text *page, const mlff_profile *profile);
 
 /* html_verdict.c: the verdict on a run, the reasons, and one stacked bar. */
 void html_verdict(base_text *page, const mlff_profile *profile);

@@ -51,7 +51,10 @@ static void write_histogram(json *j, const mlff_profile *profile)
         double bar = floor((profile->latency_ms[i] - low) / width);
         counts[bar < 0.0 ? 0 : bar >= BARS ? BARS - 1 : (int)bar]++;
     }
+    int64_t n_beyond = 0;
+    for (int64_t i = 0; i < profile->n_latency; i++) n_beyond += profile->latency_ms[i] > high;
     json_open(j, "histogram", '{');
+    json_number(j, "beyond", (double)(n_beyond * profile->latency_every));
     json_number(j, "low", low);
     json_number(j, "high", high);
     json_open(j, "bars", '[');
@@ -111,6 +114,42 @@ static void write_overview(json *j, const mlff_profile *const *profiles, int n)
     json_close(j, '}');
 }
 
+// Step times of A and of B on one axis, from the shortest to just over the larger P99: part of each one's steps, %, in each bar.
+static void write_compared(json *j, const mlff_profile *const *profiles, int n, int n_first)
+{
+    double low = INFINITY, high = 0.0;
+    for (int i = 0; i < n; i++) {
+        const mlff_statistics *t = &profiles[i]->summary.latency_ms;
+        low = fmin(low, t->min);
+        high = fmax(high, fmin(t->max, t->p99 + 0.2 * (t->p99 - t->min)));
+    }
+    if (!(high > low)) return;
+    double width = (high - low) / BARS;
+    json_open(j, "compared", '[');
+    for (int side = 0; side < 2; side++) {
+        int begin = side ? n_first : 0, end = side ? n : n_first;
+        double counts[BARS] = {0.0}, total = 0.0, beyond = 0.0;
+        for (int i = begin; i < end; i++) {
+            for (int64_t k = 0; k < profiles[i]->n_latency; k++) {
+                double bar = floor((profiles[i]->latency_ms[k] - low) / width);
+                total += 1.0;
+                if (bar >= BARS)
+                    beyond += 1.0;
+                else
+                    counts[bar < 0.0 ? 0 : (int)bar] += 1.0;
+            }
+        }
+        json_open(j, NULL, '{');
+        json_string(j, "name", profiles[begin]->name);
+        json_number(j, "beyond", total > 0.0 ? 100.0 * beyond / total : 0.0);
+        json_open(j, "points", '[');
+        for (int k = 0; k < BARS; k++) point(j, low + (k + 0.5) * width, total > 0.0 ? 100.0 * counts[k] / total : 0.0);
+        json_close(j, ']');
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
 static void write_scaling(json *j, const mlff_profile *const *profiles, int n)
 {
     mlff_scaling s;
@@ -152,6 +191,7 @@ void html_data(base_text *page, const html_contents *contents)
     }
     json_close(&j, ']');
     if (n_profiles > 1) write_overview(&j, profiles, n_profiles);
+    if (contents->n_first > 0) write_compared(&j, profiles, n_profiles, contents->n_first);
     if (n_profiles > 0) write_scaling(&j, profiles, n_profiles);
     if (contents->implementations) html_implementations_data(&j, contents->implementations);
     json_close(&j, '}');

@@ -6,13 +6,6 @@
 
 #include "html.h"
 
-static void element(base_text *page, const char *tag, const char *attributes, const char *text)
-{
-    base_text_add(page, "<%s%s%s>", tag, *attributes ? " " : "", attributes);
-    html_text(page, text);
-    base_text_add(page, "</%s>\n", tag);
-}
-
 // ---- one run -------------------------------------------------------------------------------------
 
 static void write_answer(base_text *page, const mlff_profile *profile)
@@ -29,7 +22,7 @@ static void write_answer(base_text *page, const mlff_profile *profile)
                 (size_t)snprintf(missed + length, sizeof missed - length, "%s%.60s", length ? ", " : "; missed: ", v->target);
     }
     snprintf(text, sizeof text, "%s%d of %d targets met%s", n_leaks ? "Memory leak. " : "", n_met, n_judged, missed);
-    element(page, "p", n_met == n_judged && !n_leaks ? "class=\"verdict good\"" : "class=\"verdict bad\"", text);
+    html_element(page, "p", n_met == n_judged && !n_leaks ? "class=\"verdict good\"" : "class=\"verdict bad\"", text);
 }
 
 static void write_stack(base_text *page, const mlff_profile *profile)
@@ -39,10 +32,11 @@ static void write_stack(base_text *page, const mlff_profile *profile)
     if (n == 0 || (n == 1 && strcmp(parts[0].name, "unattributed") == 0)) return;
     base_text_add(page, "<div class=\"stack\" role=\"img\" aria-label=\"parts of a median step\">");
     for (int k = 0; k < n; k++)
-        base_text_add(page, "<div class=\"s%d\" style=\"width:%.2f%%\"></div>", k, 100.0 * parts[k].share);
+        base_text_add(page, "<div class=\"s%d\" style=\"width:%.2f%%\"></div>", html_part_color(parts[k].name),
+                      100.0 * parts[k].share);
     base_text_add(page, "</div>\n<ul class=\"legend\">");
     for (int k = 0; k < n; k++) {
-        base_text_add(page, "<li><i class=\"s%d\"></i>", k);
+        base_text_add(page, "<li><i class=\"s%d\"></i>", html_part_color(parts[k].name));
         html_textf(page, "%.60s %.1f %% (%s)", parts[k].name, 100.0 * parts[k].share, PROFILE_TIME(parts[k].ms));
         base_text_add(page, "</li>");
     }
@@ -55,7 +49,7 @@ void html_verdict(base_text *page, const mlff_profile *profile)
     int n = why(profile, lines);
     write_answer(page, profile);
     if (n > 0) base_text_add(page, "<ol>\n");
-    for (int i = 0; i < n; i++) element(page, "li", "", lines[i].text);
+    for (int i = 0; i < n; i++) html_element(page, "li", "", lines[i].text);
     if (n > 0) base_text_add(page, "</ol>\n");
     write_stack(page, profile);
 }
@@ -101,7 +95,7 @@ void html_comparison(base_text *page, const mlff_profile *const *profiles, int n
     base_text_add(page, "<h2>Comparison</h2>\n");
     if (mlff_profile_compare(profiles, n_first, profiles + n_first, n - n_first, NULL, &comparison) != MLFF_OK ||
         mlff_comparison_text(comparison, &text) != MLFF_OK) {
-        element(page, "p", "class=\"warn\"", mlff_last_error());
+        html_element(page, "p", "class=\"warn\"", mlff_last_error());
         mlff_comparison_destroy(comparison);
         return;
     }
@@ -113,11 +107,11 @@ void html_comparison(base_text *page, const mlff_profile *const *profiles, int n
     snprintf(name_a, sizeof name_a, "A (%.50s)", profiles[0]->name);
     snprintf(name_b, sizeof name_b, "B (%.50s)", profiles[n_first]->name);
     mlff_comparison_row_text(&rows[0], name_a, name_b, sentence, sizeof sentence);
-    element(page, "p",
-            change == MLFF_SLOWER    ? "class=\"verdict bad\""
-            : change == MLFF_UNCLEAR ? "class=\"verdict\""
-                                     : "class=\"verdict good\"",
-            sentence);
+    html_element(page, "p",
+                 change == MLFF_SLOWER    ? "class=\"verdict bad\""
+                 : change == MLFF_UNCLEAR ? "class=\"verdict\""
+                                          : "class=\"verdict good\"",
+                 sentence);
     base_text_add(page, "<p><b class=\"in-a\">A</b> ");
     html_textf(page, "%.200s, %d run%s", profiles[0]->name, n_first, n_first == 1 ? "" : "s");
     base_text_add(page, " <b class=\"in-b\">B</b> ");
@@ -128,7 +122,9 @@ void html_comparison(base_text *page, const mlff_profile *const *profiles, int n
                   100.0 * reach);
     write_interval(page, "median step", &rows[0], reach);
     for (int k = 0; k < n_metrics; k++) write_interval(page, metrics[k].name, &metrics[k], reach);
-    base_text_add(page, "</tbody></table></div>\n<details><summary>All rows</summary><div class=\"scroll\"><pre>");
+    base_text_add(
+        page, "</tbody></table></div>\n<div class=\"chart\"><canvas id=\"compared\" role=\"img\" aria-label=\"step times of A "
+              "and of B\"></canvas></div>\n<details><summary>All rows</summary><div class=\"scroll\"><pre>");
     html_text(page, text);
     base_text_add(page, "</pre></div></details>\n");
     mlff_text_free(text);

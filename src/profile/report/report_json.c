@@ -146,6 +146,7 @@ static void write_memory(json *j, const mlff_profile *profile)
 
 static void write_stages(json *j, const mlff_profile *profile)
 {
+    static const char *const in_example[N_EXAMPLES] = {"in_median_step_ms", "in_slowest_step_ms"};
     json_boolean(j, "stages_measured", profile->stages_measured);
     json_open(j, "stages", '[');
     for (int i = 0; i < profile->n_stages; i++) {
@@ -161,6 +162,8 @@ static void write_stages(json *j, const mlff_profile *profile)
         json_number(j, "p95_ms", row->shown.p95_ms);
         json_number(j, "share", row->shown.share);
         json_boolean(j, "is_hotspot", row->shown.is_hotspot);
+        for (int k = 0; k < N_EXAMPLES; k++)
+            if (profile->examples[k].step >= 0) json_number(j, in_example[k], row->example_ms[k]);
         if (row->n_blocks > 0) json_numbers(j, "blocks_ms", row->blocks_ms, row->n_blocks); // means of equal parts of the run
         if (row->flops > 0.0 || row->bytes > 0.0) {                                         // the least work
             json_number(j, "flops", row->flops);
@@ -173,6 +176,13 @@ static void write_stages(json *j, const mlff_profile *profile)
         json_close(j, '}');
     }
     json_close(j, ']');
+    for (int k = 0; k < N_EXAMPLES; k++) {
+        if (profile->examples[k].step < 0) continue;
+        json_open(j, profile_example_names[k], '{');
+        json_integer(j, "step", profile->examples[k].step);
+        json_number(j, "time_ms", profile->examples[k].ms);
+        json_close(j, '}');
+    }
 }
 
 static void write_budget(json *j, const mlff_profile *profile)

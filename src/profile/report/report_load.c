@@ -344,6 +344,8 @@ static mlff_status read_stage(const loader *l, mlff_profile *profile)
     profile_stage *row = &profile->stages[profile->n_stages - 1];
     MLFF_TRY(profile_set(&row->advice, advice));
     MLFF_TRY(read_blocks(l, row));
+    MLFF_TRY(read_number(l, "in_median_step_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &row->example_ms[EXAMPLE_MEDIAN]));
+    MLFF_TRY(read_number(l, "in_slowest_step_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &row->example_ms[EXAMPLE_SLOW]));
     MLFF_TRY(read_number(l, "flops", MAY_BE_NULL, &row->flops));
     MLFF_TRY(read_number(l, "bytes", MAY_BE_NULL, &row->bytes));
     MLFF_TRY(read_number(l, "bound_ms", MAY_BE_NULL, &row->bound_ms));
@@ -353,6 +355,18 @@ done:
     base_free(phase);
     base_free(includes);
     base_free(advice);
+    return status;
+}
+
+static mlff_status read_example(const loader *l, const char *key, profile_example *example)
+{
+    mlff_status status = MLFF_OK;
+    loader inner = {.path = l->path, .inside = ""};
+    MLFF_TRY(read_member(l, key, false, &inner.object));
+    if (!inner.object) return MLFF_OK;
+    MLFF_TRY(read_integer(&inner, "step", REQUIRED, 0, (int64_t)1 << 53, &example->step));
+    MLFF_TRY(read_number(&inner, "time_ms", REQUIRED, &example->ms));
+done:
     return status;
 }
 
@@ -376,6 +390,7 @@ static mlff_status read_stages(const loader *l, mlff_profile *profile)
         snprintf(inside, sizeof inside, "stages[%d].", profile->n_stages);
         MLFF_TRY(read_stage(&(loader){l->path, item, inside}, profile));
     }
+    for (int k = 0; k < N_EXAMPLES; k++) MLFF_TRY(read_example(l, profile_example_names[k], &profile->examples[k]));
 done:
     return status;
 }

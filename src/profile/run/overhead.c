@@ -14,6 +14,7 @@ static mlff_status scratch_make(run *r, const run *saved)
 {
     mlff_status status = MLFF_OK;
     int64_t n = PAIRS_MAX * BLOCK + BLOCK;
+    r->slow_ns = INFINITY; // the slowest step stays that of the run
     r->step = r->with_rebuild = r->without = r->integrate = r->unattributed = (series){0};
     r->stages = base_alloc((size_t)saved->n_stages, sizeof *r->stages, "stages");
     if (!r->stages) return MLFF_ERR_MEMORY;

@@ -76,9 +76,10 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     r->stages = base_alloc(n_stages, sizeof *r->stages, "stages");
     r->stage_now = base_alloc(n_stages, sizeof *r->stage_now, "stage times");
     r->stage_step = base_alloc(n_stages, sizeof *r->stage_step, "stage times");
+    r->slow_stages = base_alloc(n_stages, sizeof *r->slow_stages, "stage times");
     r->stage_part = base_alloc(n_stages, sizeof *r->stage_part, "stages");
     r->initial_bytes = base_alloc(4 * (size_t)(r->n_ledgers + N_WORK), sizeof *r->initial_bytes, "memory ledgers");
-    if (!r->stages || !r->stage_now || !r->stage_step || !r->stage_part || !r->initial_bytes) {
+    if (!r->stages || !r->stage_now || !r->stage_step || !r->stage_part || !r->slow_stages || !r->initial_bytes) {
         status = MLFF_ERR_MEMORY;
         goto done;
     }
@@ -116,6 +117,7 @@ void run_free(run *r)
     base_free(r->stage_now);
     base_free(r->stage_step);
     base_free(r->stage_part);
+    base_free(r->slow_stages);
     base_free(r->initial_bytes);
     base_free(r->forces);
     base_free(r->kernel_steps);
@@ -319,6 +321,15 @@ static uint32_t clock_tag(run *r, double time_ns)
     return slow ? run_pace(r) : 0;
 }
 
+// Called after the step was counted.
+static void keep_slow(run *r, int64_t time_ns)
+{
+    memcpy(r->slow_stages, r->stage_step, (size_t)r->n_stages * sizeof *r->slow_stages);
+    r->slow_ns = (double)time_ns;
+    r->slow_force_ns = (double)r->force_ns;
+    r->slow_step = r->step.n - 1;
+}
+
 uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const process_events *after)
 {
     float parts[N_PARTS];
@@ -349,6 +360,7 @@ uint32_t run_note(run *r, int64_t time_ns, const process_events *before, const p
             rest -= r->stage_step[k];
         }
         series_add(&r->unattributed, rest, 0);
+        if ((double)time_ns > r->slow_ns) keep_slow(r, time_ns);
     }
     return tags;
 }

@@ -40,6 +40,9 @@ typedef struct run {
     int64_t force_start_ns;         /* of its last call */
     int n_force_calls;
 
+    double *slow_stages;           /* [n_stages] ns of the slowest step so far */
+    double slow_ns, slow_force_ns; /* and its time, that of the force field in it */
+    int64_t slow_step;
     series step, with_rebuild, without, integrate, unattributed, *stages;
     double warmup_first, warmup_sum;
     double pairs_sum;

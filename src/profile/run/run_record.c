@@ -104,6 +104,45 @@ static void keep_blocks(const series *s, profile_stage *row)
     }
 }
 
+// The step nearest to the median among those whose stages are kept one by one, as an index of the stages' series; -1: none.
+static int64_t find_median_step(const run *r, const mlff_profile *profile)
+{
+    const series *s = &r->unattributed;
+    int64_t best = -1, every = s->every, latency_every = profile->latency_every;
+    double nearest = INFINITY, median = profile->summary.latency_ms.median;
+    for (int64_t i = 0; i < s->n_values && s->n == r->step.n; i++) { // else the series are of some steps alone
+        int64_t at = i * every / latency_every;
+        if (i * every % latency_every != 0 || at >= profile->n_latency) continue;
+        double distance = fabs(profile->latency_ms[at] - median);
+        if (distance >= nearest) continue;
+        nearest = distance;
+        best = i;
+    }
+    return best;
+}
+
+// Stages of a median step and of the slowest one, side by side.
+static void record_examples(const run *r, mlff_profile *profile)
+{
+    int64_t i = r->n_stages > 0 && r->slow_ns > 0.0 ? find_median_step(r, profile) : -1, step = i * r->unattributed.every;
+    if (i < 0) return;
+    int last = profile->n_stages - 1, integrate = r->md && last > r->n_stages ? r->n_stages : -1;
+    double slow_rest_ns = r->slow_force_ns;
+    for (int k = 0; k < r->n_stages; k++) {
+        profile->stages[k].example_ms[EXAMPLE_MEDIAN] = r->stages[k].values[i] * 1e-6;
+        profile->stages[k].example_ms[EXAMPLE_SLOW] = r->slow_stages[k] * 1e-6;
+        slow_rest_ns -= r->slow_stages[k];
+    }
+    if (integrate >= 0) {
+        profile->stages[integrate].example_ms[EXAMPLE_MEDIAN] = r->integrate.values[i] * 1e-6;
+        profile->stages[integrate].example_ms[EXAMPLE_SLOW] = (r->slow_ns - r->slow_force_ns) * 1e-6;
+    }
+    profile->stages[last].example_ms[EXAMPLE_MEDIAN] = r->unattributed.values[i] * 1e-6;
+    profile->stages[last].example_ms[EXAMPLE_SLOW] = slow_rest_ns * 1e-6;
+    profile->examples[EXAMPLE_MEDIAN] = (profile_example){step, profile->latency_ms[step / profile->latency_every]};
+    profile->examples[EXAMPLE_SLOW] = (profile_example){r->slow_step, r->slow_ns * 1e-6};
+}
+
 mlff_status record_stages(const run *r, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
@@ -128,6 +167,7 @@ mlff_status record_stages(const run *r, mlff_profile *profile)
     time = (mlff_statistics){.median = NAN, .p95 = NAN};
     if (r->n_stages > 0) MLFF_TRY(series_statistics(&r->unattributed, 1e-6, &time));
     MLFF_TRY(profile_add_unattributed(profile, time.median, time.p95));
+    record_examples(r, profile);
 done:
     return status;
 }

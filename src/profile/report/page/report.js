@@ -75,8 +75,9 @@
       data: { datasets: [{ label: "steps", data: run.histogram.bars, backgroundColor: palette[0], barPercentage: 1, categoryPercentage: 1 }] },
       options: {
         parsing: false,
-        scales: { x: axis("ms", { type: "linear", min: run.histogram.low, max: run.histogram.high, offset: false, grid: { offset: false } }),
-          y: axis("steps") },
+        scales: { x: axis("ms" + (run.histogram.beyond ? "; the last bar has " + run.histogram.beyond + " steps beyond" : ""),
+          { type: "linear", min: run.histogram.low, max: run.histogram.high, offset: false, grid: { offset: false } }),
+          y: axis("steps", { type: "logarithmic", min: 0.7, ticks: { callback: function (v) { return /^10*$/.test(String(v)) ? v : ""; } } }) },
         plugins: { legend: { display: false }, marks: { at: run.histogram.marks },
           tooltip: { callbacks: { title: function (c) { return time(c[0].parsed.x); } } } }
       }
@@ -93,6 +94,17 @@
         scales: { x: axis("step", { type: "linear" }), y: axis("change since the start, MB") }
       }
     });
+  });
+  if (pages.compared) draw("compared", {
+    type: "line",
+    data: {
+      datasets: pages.compared.map(function (side, k) {
+        return { label: "AB"[k] + ": " + side.name + (side.beyond ? ", " + side.beyond.toPrecision(2) + " % beyond" : ""), data: side.points,
+          stepped: "middle", borderColor: palette[k], backgroundColor: palette[k] + "40", fill: true, borderWidth: 1.5, pointRadius: 0 };
+      })
+    },
+    options: { parsing: false, interaction: { mode: "index", intersect: false },
+      scales: { x: axis("ms", { type: "linear" }), y: axis("% of the steps", { beginAtZero: true }) } }
   });
   if (pages.overview) draw("overview", {
     type: "bar",
