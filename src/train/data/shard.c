@@ -229,6 +229,7 @@ static mlff_status decode(const char *payload, size_t left, shard_label *label_o
         snprintf(label.problem, sizeof label.problem, "%.*s", (int)(left < 199 ? left : 199), payload);
     if (!whole) MLFF_FAIL(MLFF_ERR_FORMAT, "a label with impossible sizes");
     label.head.origin[sizeof label.head.origin - 1] = 0;
+    MLFF_TRY(mlff_system_check(label.system, NULL));
     *label_out = label;
     label = (shard_label){0};
 done:
@@ -253,7 +254,10 @@ mlff_status shard_visit(const char *path, shard_visitor visitor, void *context, 
     memcpy(header, payload, n_payload);
     for (size_t n; (n = frame_at(&map, at, SHARD_MARKER_LABEL, &payload, &n_payload)) > 0; at += n, n_labels++) {
         shard_label label;
-        MLFF_TRY(decode(payload, n_payload, &label));
+        status = decode(payload, n_payload, &label);
+        if (status == MLFF_ERR_MEMORY) goto done;
+        if (status != MLFF_OK)
+            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: label %" PRId64 ", at byte %zu: %s", path, n_labels + 1, at, mlff_last_error());
         status = visitor ? visitor(context, &label) : MLFF_OK;
         shard_label_free(&label);
         MLFF_TRY(status);
