@@ -41,7 +41,7 @@ format: ## bring every C file into the project's form
 	@tools/setup check
 	@tools/check_format --fix
 
-fuzz: ## fuzz the file readers, FUZZ_SECONDS each
+fuzz: ## run the fuzz targets, FUZZ_SECONDS each
 	@tools/setup check
 	@tools/fuzz $(FUZZ_SECONDS)
 

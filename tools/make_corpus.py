@@ -3,7 +3,7 @@
 """Makes the seeds under tests/fuzz/corpus/{pickle,safetensors,schnetpack}: small files as torch.save and SchNetPack
 write them, and broken ones, from nothing but this script (standard library, same bytes each time).
 
-tests/unit/test_schnetpack.c and tests/unit/test_fuzz_replay_model.c read them.
+tests/unit/test_schnetpack.c and tests/fuzz/replay.c read them.
 Usage: tools/make_corpus.py [FOLDER]"""
 import collections
 import io

@@ -4,18 +4,8 @@
 #ifndef FUZZ_READER_H
 #define FUZZ_READER_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "atoms/atoms.h"
-
-static void fuzz_demand(int holds, const char *promise)
-{
-    if (holds) return;
-    fprintf(stderr, "broken promise: %s; last error: %s\n", promise, mlff_last_error());
-    abort();
-}
+#include "fuzz/fuzz_file.h"
 
 /* Returns the number of frames; `name` tells the format. */
 static int64_t fuzz_read(const char *name, const void *bytes, size_t n_bytes)

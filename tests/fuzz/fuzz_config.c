@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// fuzz_config.c: any bytes as the config.json of a distillation: refused, or settings that are written and read back the same.
+#include "fuzz/fuzz_file.h"
+#include "mlff_train.h"
+
+int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
+{
+    mlff_distill_config config, again;
+    char text[2000], text_again[2000];
+    if (length > 1 << 16 || mlff_distill_preset("demo", &config) != MLFF_OK) return 0;
+    again = config;
+    const mlff_status status = mlff_distill_config_read(fuzz_file(bytes, length), &config, text, sizeof text);
+    fuzz_demand_text(status);
+    if (status != MLFF_OK) {
+        fuzz_demand(memcmp(&config, &again, sizeof config) == 0, "settings that are refused change nothing");
+        return 0;
+    }
+    fuzz_demand(mlff_distill_config_save(&config, fuzz_second_path()) == MLFF_OK, "settings can be saved");
+    fuzz_demand(mlff_distill_config_read(fuzz_second_path(), &again, text_again, sizeof text_again) == MLFF_OK,
+                "what is saved can be read");
+    fuzz_demand(!config.teacher == !again.teacher && (!config.teacher || strcmp(config.teacher, again.teacher) == 0) &&
+                    !config.systems == !again.systems && (!config.systems || strcmp(config.systems, again.systems) == 0),
+                "texts read back");
+    again.teacher = config.teacher;
+    again.systems = config.systems;
+    fuzz_demand(memcmp(&config, &again, sizeof config) == 0, "numbers read back");
+    return 0;
+}
