@@ -77,6 +77,8 @@ struct mlff_model {
     int64_t n_parameters;
     double energy_unit; /* eV per model unit */
     double length_unit; /* Å per model unit */
+    double core_repulsion; /* onset, as a part of the sum of covalent radii; 0: none (evaluator/core_repulsion.h) */
+    double core_radius[MLFF_MAX_ATOMIC_NUMBER + 1]; /* Å, onset times covalent radius: a pair repels below the sum of two */
     bool trained;
     unsigned outputs; /* MODEL_ATOM_ENERGY | … */
     int n_elements;   /* 0: unknown; every element with an embedding is accepted */

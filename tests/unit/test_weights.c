@@ -187,10 +187,10 @@ static void settings_are_listed(void **state)
     assert_string_equal(mlff_architecture_setting("painn", 0, &value, &description), "n_features");
     assert_string_equal(value, "128");
     assert_non_null(strstr(description, "width"));
-    assert_string_equal(mlff_architecture_setting("painn", 8, &value, NULL), "elements");
+    assert_string_equal(mlff_architecture_setting("painn", 9, &value, NULL), "elements");
     assert_null(value);
-    assert_null(mlff_architecture_setting("painn", 10, NULL, NULL));
     assert_null(mlff_architecture_setting("painn", 11, NULL, NULL));
+    assert_null(mlff_architecture_setting("painn", 12, NULL, NULL));
     assert_null(mlff_architecture_setting("gpt", 0, NULL, NULL));
 }
 

@@ -21,6 +21,8 @@ static const cli_option options[] = {
      "ani: widths of the hidden layers of every element, as 160,128,96 (ANI-2x's, which differ); orb: one width "
      "(orb-v2 512, orb-v3 1024)"},
     {"angular-cutoff", 0, "ANGSTROM", "ani: cutoff radius of the angular part, Å (3.5)"},
+    {"core-repulsion", 0, "ONSET",
+     "painn: fixed repulsion of nuclei below this part of the sum of covalent radii (0: none; 0.7 is usual)"},
     {"max-neighbors", 0, "N", "orb: edges of an atom, the nearest (20; 120 for the models named inf)"},
     {"conditioned", 0, NULL, "orb: by charge and spin, as OMol's models"},
     {"elements", 0, "LIST", "elements that the model accepts, as H,C,O (painn: 1 to 99; ani: H,C,N,O,S,F,Cl; orb: 1 to 117)"},
@@ -39,6 +41,7 @@ static const struct {
              {"cutoff-function", "cutoff_function", NULL},
              {"shared-filters", "shared_filters", "true"},
              {"shared-interactions", "shared_interactions", "true"},
+             {"core-repulsion", "core_repulsion", NULL},
              {"members", "n_members", NULL},
              {"hidden", "hidden", NULL},
              {"angular-cutoff", "angular_cutoff", NULL},

@@ -19,6 +19,7 @@ static const cli_option options[] = {
     {"rbf", 0, "N", "of a new student: radial basis functions (20)"},
     {"cutoff", 0, "ANGSTROM", "of a new student, Å (5.0)"},
     {"cutoff-function", 0, "NAME", "of a new student: mollifier (smooth at the cutoff) or cosine (mollifier)"},
+    {"core-repulsion", 0, "ONSET", "of a new student: fixed repulsion of nuclei below this part of the sum of covalent radii (0: none)"},
     {"recipe", 0, "NAME", "default, or schnetpack: batch 10, constant rate halved on plateaus, loss 0.01 E + 0.99 F (default)"},
     {"steps", 0, "N", "steps of the optimizer (20000)"},
     {"epochs", 0, "N", "passes over the data, in place of --steps"},
@@ -45,7 +46,8 @@ static const struct {
                 {"layers", "n_layers", "2"},
                 {"rbf", "n_radial", "20"},
                 {"cutoff", "cutoff", "5"},
-                {"cutoff-function", "cutoff_function", "mollifier"}};
+                {"cutoff-function", "cutoff_function", "mollifier"},
+                {"core-repulsion", "core_repulsion", "0"}};
 enum { N_SETTINGS = sizeof settings / sizeof *settings };
 
 typedef struct training {

@@ -4,6 +4,7 @@
 
 #include "assemble.h"
 #include "atoms/neighbors.h"
+#include "core_repulsion.h"
 #include "device/cpu.h"
 #include "device/team.h"
 #include "evaluator.h"
@@ -211,9 +212,10 @@ static mlff_status compute(void *self, const mlff_batch *batch, const mlff_resul
     stage_begin(&e->clock);
     MLFF_TRY(e->backend->compute(e->backend, &e->graph, &outputs, &e->clock, STAGE_BACKEND));
     stage_begin(&e->clock);
-    MLFF_TRY(assemble_check_finite(batch, &e->graph, &outputs));
     model_graph graph = e->graph;
     graph.vectors = e->vectors_angstrom;
+    if (e->model->core_repulsion > 0) (void)core_repulsion_add(e->model, &graph, &outputs);
+    MLFF_TRY(assemble_check_finite(batch, &e->graph, &outputs));
     assemble_results(e->model, batch, &graph, &outputs, results);
     stage_end(&e->clock, e->n_stages - 1);
     if (e->member < 0) e->n_computes++;

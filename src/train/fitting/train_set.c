@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/evaluator/core_repulsion.h"
+
 // A set while it grows; the set's own pointers are constant and are filled at the end.
 typedef struct builder {
     const mlff_model *model;
@@ -141,6 +143,49 @@ static void add_species_and_labels(builder *b, const mlff_system *system, const 
     if (b->probe_step) b->probe_step[frame] = probe_step > 0 ? probe_step / length : 0;
 }
 
+// Labels of the part that is trained: without the model's fixed core repulsion.
+static mlff_status subtract_core_repulsion(builder *b, const mlff_system *system, int64_t frame)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_model *model = b->model;
+    const int n = system->n_atoms;
+    const int64_t atom = b->first_atom[frame], at = b->first_pair[atom];
+    const size_t n_pairs = (size_t)(b->first_pair[atom + n] - at);
+    double *energy = base_alloc((size_t)n, sizeof *energy, "training data");
+    double *gradient = base_alloc(3 * n_pairs + 1, sizeof *gradient, "training data");
+    double *vectors = base_alloc(3 * n_pairs + 1, sizeof *vectors, "training data");
+    int32_t *first = base_alloc((size_t)n + 1, sizeof *first, "training data");
+    if (!energy || !gradient || !vectors || !first) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (int i = 0; i <= n; i++) first[i] = (int32_t)(b->first_pair[atom + i] - at);
+    for (size_t k = 0; k < 3 * n_pairs; k++) vectors[k] = b->vectors[3 * (size_t)at + k] * model->length_unit;
+    const model_graph graph = {.n_systems = 1,
+                               .n_atoms = n,
+                               .n_pairs = (int)n_pairs,
+                               .species = b->species + atom,
+                               .first = first,
+                               .neighbor = b->neighbor + at,
+                               .vectors = vectors};
+    if (core_repulsion_add(model, &graph, &(model_outputs){.atom_energy = energy, .pair_gradient = gradient}) == 0) goto done;
+    for (int i = 0; i < n; i++) {
+        b->energy[frame] -= energy[i];
+        for (size_t p = (size_t)first[i]; p < (size_t)first[i + 1]; p++) {
+            const double *g = gradient + 3 * p, *r = b->vectors + 3 * ((size_t)at + p);
+            const int64_t j = atom + b->neighbor[(size_t)at + p];
+            for (int c = 0; c < 3; c++) {
+                b->forces[3 * (atom + i) + c] -= g[c];
+                b->forces[3 * j + c] += g[c];
+                for (int d = 0; d < 3; d++) b->stress[9 * frame + 3 * c + d] -= g[c] * r[d] / b->volume[frame];
+            }
+        }
+    }
+done:
+    base_free(energy);
+    base_free(gradient);
+    base_free(vectors);
+    base_free(first);
+    return status;
+}
+
 static mlff_status check_probe(const mlff_system *const *systems, const double *probe_steps, int64_t n_frames, int64_t frame)
 {
     if (!probe_steps || !(probe_steps[frame] > 0)) return MLFF_OK;
@@ -174,6 +219,7 @@ mlff_status train_set_build(const mlff_model *model, const mlff_system *const *s
         b.first_atom[k + 1] = b.first_atom[k] + systems[k]->n_atoms;
         MLFF_TRY(add_pairs(&b, systems[k], k));
         add_species_and_labels(&b, systems[k], &labels[k], probe_steps ? probe_steps[k] : 0, k);
+        if (model->core_repulsion > 0) MLFF_TRY(subtract_core_repulsion(&b, systems[k], k));
     }
     b.set->n_pairs = b.first_pair[b.set->n_atoms];
     hand_over(&b);
