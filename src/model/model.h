@@ -75,8 +75,8 @@ struct mlff_model {
     int n_layers;
     int n_members; /* of an ensemble; 1 where it is none */
     int64_t n_parameters;
-    double energy_unit; /* eV per model unit */
-    double length_unit; /* Å per model unit */
+    double energy_unit;    /* eV per model unit */
+    double length_unit;    /* Å per model unit */
     double core_repulsion; /* onset, as a part of the sum of covalent radii; 0: none (evaluator/core_repulsion.h) */
     double core_radius[MLFF_MAX_ATOMIC_NUMBER + 1]; /* Å, onset times covalent radius: a pair repels below the sum of two */
     bool trained;

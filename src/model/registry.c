@@ -9,7 +9,6 @@
 #include "atoms/covalent.h"
 #include "mlff_train.h"
 #include "model/ani/ani_import.h"
-#include "model/evaluator/core_repulsion.h"
 #include "model/model.h"
 #include "model/painn/painn.h"
 
@@ -167,8 +166,6 @@ static mlff_status read_common(mlff_model *model)
     MLFF_TRY(model_metadata_number(model, "length_unit_angstrom", 1e-6, 1e6, &model->length_unit));
     MLFF_TRY(model_metadata_choice(model, "trained", truth, &trained));
     model->trained = trained;
-    if (weights_get(&model->file, "core_repulsion"))
-        MLFF_TRY(model_metadata_number(model, "core_repulsion", 0, CORE_REPULSION_LARGEST, &model->core_repulsion));
     MLFF_TRY(read_elements(model));
 done:
     return status;
@@ -186,11 +183,12 @@ static mlff_status check_core_repulsion(mlff_model *model)
         if (model->known[z]) largest = fmax(largest, model->core_radius[z]);
     }
     if ((model->outputs & needed) != needed)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: its forces are no derivative of atoms' energies; it cannot have a core repulsion",
-                         model->name);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: its forces are no derivative of atoms' energies; it cannot have a core repulsion", model->name);
     if (2 * largest >= model->cutoff)
-        return mlff_fail(MLFF_ERR_VALUE, "%s: a core repulsion below %g of the covalent distance reaches beyond its cutoff of %g Å",
-                         model->name, model->core_repulsion, model->cutoff);
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "%s: a core repulsion below %g of the covalent distance reaches beyond its cutoff of %g Å", model->name,
+                         model->core_repulsion, model->cutoff);
     base_text_add(&text, "%s, core repulsion below %g of the covalent distance", model->description, model->core_repulsion);
     base_free(model->description);
     model->description = text.text;

@@ -227,6 +227,24 @@ static void test_shapes(void **state)
     mlff_model_destroy(flat);
 }
 
+// Two atoms of the first benzene pushed to 0.37 of their bond and the lone atom's neighbors left alone: the core repulsion, in energies,
+// forces and virials, with layers one by one and fused; its forces of some 1e3 eV/Å decide the tolerance, 5e-6 of them.
+static void test_core_repulsion(void **state)
+{
+    (void)state;
+    const gpu_plan apart = {.tile = 16}, fused = {.fused = PAINN_GPU_ONE_TILE};
+    mlff_model *narrow, *wide;
+    molecules m;
+    make_molecules(&m);
+    for (int c = 0; c < 3; c++) m.positions[3 + c] = m.positions[c] + 0.37 * (m.positions[3 + c] - m.positions[c]);
+    assert_ok(support_create(&narrow, "painn", "n_features=64; n_layers=1; core_repulsion=0.7; elements=H,C,O"));
+    assert_ok(support_create(&wide, "painn", "n_features=128; n_layers=1; core_repulsion=0.7; elements=H,C,O"));
+    check(narrow, &m.batch, &apart, 0, 5e-6, "core repulsion");
+    check(wide, &m.batch, &fused, 0, 5e-6, "core repulsion after fused layers");
+    mlff_model_destroy(narrow);
+    mlff_model_destroy(wide);
+}
+
 // Fused layers: tiles of 8 atoms, the last one with one to all atoms; in clusters of one tile and of two; rows longer than a warp, with
 // images; one layer; and the edge modes. Clusters of two tiles give the same bits as clusters of one.
 static void test_layers(void **state)
@@ -610,13 +628,10 @@ static void test_reports(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes),
-                                       cmocka_unit_test(test_layers),
-                                       cmocka_unit_test(test_fast_modes),
-                                       cmocka_unit_test(test_cells),
-                                       cmocka_unit_test(test_bins),
-                                       cmocka_unit_test(test_rows),
-                                       cmocka_unit_test(test_pairs_and_ghosts),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_core_repulsion),
+                                       cmocka_unit_test(test_layers), cmocka_unit_test(test_fast_modes),
+                                       cmocka_unit_test(test_cells),  cmocka_unit_test(test_bins),
+                                       cmocka_unit_test(test_rows),   cmocka_unit_test(test_pairs_and_ghosts),
                                        cmocka_unit_test(test_reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

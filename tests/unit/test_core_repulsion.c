@@ -2,8 +2,8 @@
 // test_core_repulsion.c: the fixed repulsion of nuclei: its slope and smoothness, its place in energies, forces and stress, what a
 // trainer makes of it. Values of the universal potential: Ziegler, Biersack and Littmark (1985), computed by hand.
 #include "atoms/covalent.h"
+#include "atoms/zbl.h"
 #include "mlff_train.h"
-#include "model/evaluator/core_repulsion.h"
 #include "support.h"
 
 enum { H = 1, C = 6, O = 8 };
@@ -11,7 +11,9 @@ enum { H = 1, C = 6, O = 8 };
 static mlff_model *make_model(const char *core)
 {
     mlff_model *model;
-    assert_ok(support_create(&model, "painn", "n_features=16; n_layers=2; n_radial=8; cutoff=4; core_repulsion=%s; elements=H,C,N,O,Si,Cl; seed=3", core));
+    assert_ok(support_create(&model, "painn",
+                             "n_features=16; n_layers=2; n_radial=8; cutoff=4; core_repulsion=%s; elements=H,C,N,O,Si,Cl; seed=3",
+                             core));
     return model;
 }
 
@@ -22,9 +24,9 @@ static void test_values(void **state)
     double slope;
     // H and H at 0.05 Å: a = 0.8854 · 0.529177/2 = 0.234267 Å, φ(0.213432) = 0.792894, V = 14.39964/0.05 · φ
     const double expected = 228.348, end = 1e3; // an onset so far away that s = 1 to 1e-12
-    assert_true(fabs(core_repulsion_pair(H, H, end, 0.05, &slope) - expected) < 1e-5 * expected);
-    assert_true(core_repulsion_pair(C, O, 1, 1, &slope) == 0 && slope == 0);
-    assert_true(core_repulsion_pair(C, O, 1, 2, &slope) == 0 && slope == 0);
+    assert_true(fabs(zbl_pair(H, H, end, 0.05, &slope) - expected) < 1e-5 * expected);
+    assert_true(zbl_pair(C, O, 1, 1, &slope) == 0 && slope == 0);
+    assert_true(zbl_pair(C, O, 1, 2, &slope) == 0 && slope == 0);
 }
 
 // dV/dr against central differences with h = 1e-5 Å: truncation V'''h²/6 below 1e-7 of V' here.
@@ -38,10 +40,9 @@ static void test_slope(void **state)
         double before = INFINITY;
         for (double t = 0.2; t < 0.99; t += 0.05) {
             double slope, unused;
-            const double v = core_repulsion_pair(a, b, end, t * end, &slope);
-            const double difference = (core_repulsion_pair(a, b, end, t * end + h, &unused) -
-                                       core_repulsion_pair(a, b, end, t * end - h, &unused)) /
-                                      (2 * h);
+            const double v = zbl_pair(a, b, end, t * end, &slope);
+            const double difference =
+                (zbl_pair(a, b, end, t * end + h, &unused) - zbl_pair(a, b, end, t * end - h, &unused)) / (2 * h);
             if (!(slope < 0 && v < before)) fail_msg("%d-%d at %g of the onset does not repel", a, b, t);
             if (!(fabs(slope - difference) <= 1e-6 * fabs(slope) + 1e-6))
                 fail_msg("%d-%d at %g of the onset: slope %g, difference %g", a, b, t, slope, difference);
@@ -56,9 +57,9 @@ static void test_end(void **state)
     (void)state;
     const double end = 0.7 * 2 * covalent_radius(C);
     double near_slope, far_slope;
-    const double near = core_repulsion_pair(C, C, end, end * (1 - 1e-3), &near_slope);
-    const double far = core_repulsion_pair(C, C, end, end * (1 - 1e-2), &far_slope);
-    assert_true(near > 0 && fabs(far / near - 1000) < 60);               // 3 % for the next order in 1 − t
+    const double near = zbl_pair(C, C, end, end * (1 - 1e-3), &near_slope);
+    const double far = zbl_pair(C, C, end, end * (1 - 1e-2), &far_slope);
+    assert_true(near > 0 && fabs(far / near - 1000) < 60); // 3 % for the next order in 1 − t
     assert_true(near_slope < 0 && fabs(far_slope / near_slope - 100) < 6);
 }
 
@@ -76,7 +77,7 @@ static void test_is_added(void **state)
             const double *a = system->positions + 3 * i, *b = system->positions + 3 * j;
             const double r = sqrt(pow(a[0] - b[0], 2) + pow(a[1] - b[1], 2) + pow(a[2] - b[2], 2));
             const double end = 0.7 * (covalent_radius(system->species[i]) + covalent_radius(system->species[j]));
-            sum += core_repulsion_pair(system->species[i], system->species[j], end, r, &slope);
+            sum += zbl_pair(system->species[i], system->species[j], end, r, &slope);
         }
     assert_true(sum > 10);
     for (int exact = 0; exact < 2; exact++) {
@@ -184,8 +185,12 @@ static void test_trainer_subtracts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),      cmocka_unit_test(test_slope),   cmocka_unit_test(test_end),
-        cmocka_unit_test(test_is_added),    cmocka_unit_test(test_derivatives), cmocka_unit_test(test_setting),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_slope),
+        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_is_added),
+        cmocka_unit_test(test_derivatives),
+        cmocka_unit_test(test_setting),
         cmocka_unit_test(test_trainer_subtracts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,6 +157,8 @@ static mlff_status read_settings(mlff_model *model)
     MLFF_TRY(model_metadata_count(model, "n_radial", 1, PAINN_MAX_RADIAL, &parameters->n_radial));
     MLFF_TRY(model_metadata_number(model, "cutoff", 1e-3, 1e3, &parameters->cutoff));
     MLFF_TRY(model_metadata_number(model, "epsilon", 1e-30, 1.0, &parameters->epsilon));
+    if (weights_get(&model->file, "core_repulsion"))
+        MLFF_TRY(model_metadata_number(model, "core_repulsion", 0, 1, &model->core_repulsion));
     MLFF_TRY(model_metadata_choice(model, "radial_basis", bases, &choice));
     parameters->basis = (enum painn_basis)choice;
     MLFF_TRY(model_metadata_choice(model, "cutoff_function", cutoffs, &choice));

@@ -55,7 +55,7 @@ typedef struct painn_options {
     const char *radial_basis, *cutoff_function;
     int shared_filters, shared_interactions;
     double core_repulsion; /* onset; 0: none */
-    const char *elements; /* "H,C,O"; NULL: every element 1 to 99 */
+    const char *elements;  /* "H,C,O"; NULL: every element 1 to 99 */
     uint64_t seed;
 } painn_options;
 extern const model_setting painn_settings[];

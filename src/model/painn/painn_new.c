@@ -92,8 +92,8 @@ const model_setting painn_settings[] = {
     {"cutoff_function", "cosine", "cosine or mollifier", SETTING_TEXT, AT(cutoff_function), 0, 0, cutoffs},
     {"shared_filters", "false", "one filter network for all layers", SETTING_FLAG, AT(shared_filters), 0, 0, NULL},
     {"shared_interactions", "false", "one set of weights for all layers", SETTING_FLAG, AT(shared_interactions), 0, 0, NULL},
-    {"core_repulsion", "0", "onset of a repulsion of nuclei, as a part of the sum of covalent radii (0.7); 0: none", SETTING_NUMBER,
-     AT(core_repulsion), 0, 1, NULL},
+    {"core_repulsion", "0", "onset of a repulsion of nuclei, as a part of the sum of covalent radii (0.7); 0: none",
+     SETTING_NUMBER, AT(core_repulsion), 0, 1, NULL},
     {"elements", NULL, "elements that the model accepts, as H,C,O; not set: 1 to 99", SETTING_TEXT, AT(elements), 0, 0, NULL},
     {"seed", "0", "of the random weights", SETTING_SEED, AT(seed), 0, 0, NULL},
     {0}};

@@ -18,6 +18,7 @@
 #include "gpu/dynamics/integrate.cuh"
 #include "gpu/evaluator/system_sums.cuh"
 #include "gpu/neighbors/rows.cuh"
+#include "painn_core.cuh"
 #include "painn_edges.cuh"
 
 // Threads of a walking block: as many as registers allow, more in the first layer.
@@ -319,6 +320,12 @@ static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &st
         float3 in = of_in.of_pair(r), out = of_out.of_pair(pairs.out); // pairs (j, i) and (i, j)
         if (k >= pairs.n_in) in = make_float3(0, 0, 0);
         if (k >= pairs.n_out) out = make_float3(0, 0, 0);
+        if (step.core_radius) {
+            const gpu_neighbors &list = step.gpu.neighbors;
+            const gpu_edge *const incoming = list.incoming + pairs.row + k;
+            if (k < pairs.n_in) add_core(step, incoming->packed >> list.tag_bits, list.species[i], r, in);
+            if (k < pairs.n_out) add_core(step, i, list.edges[pairs.row + k].species, pairs.out, out);
+        }
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;
@@ -352,6 +359,7 @@ static __device__ __forceinline__ void sum_system(const painn_gpu_step &step, co
             double raw = owned ? step.o2 : 0.0;
 #pragma unroll
             for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.gpu.neighbors.atom_capacity + atom];
+            if (step.core_radius && owned) raw += core_of_atom(step, atom);
             own = owned ? step.gpu.neighbors.offset[step.gpu.neighbors.species[atom]] : 0.0;
             return raw * step.gpu.energy_unit;
         },

@@ -101,6 +101,10 @@ typedef struct painn_gpu_step {
     ptrdiff_t rows_distance; /* bytes from each matrix to its copy as operand A */
     const float *o1, *O2;
     float o2;
+    /* The model's core repulsion (atoms/zbl.h), in model units. */
+    const float *core_radius; /* [MLFF_MAX_ATOMIC_NUMBER + 1] a pair repels below the sum of two; NULL: none */
+    float core_reach, core_coulomb, core_screening; /* the largest such sum; e²/(4π ε₀); 0.8854 a₀ */
+
     float table_scale; /* change of a table's variable with distance, 1/model length */
 
     const painn_gpu_product *products; /* [n_products] of the fused layers */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoms/zbl.h"
 #include "gpu/gpu_pack.h"
 
 // ---- pieces -------------------------------------------------------------------------------------------------------------
@@ -345,6 +346,24 @@ static void pack_matrices(packer *p, const painn_parameters *parameters, painn_g
     step->O1t = pack_matrix(p, parameters->readout_weight[0], H, F, 1, NULL, H);
 }
 
+// Radii of the core repulsion; none where the model has no such repulsion.
+static void pack_core_repulsion(packer *p, painn_gpu_step *step, const mlff_model *model)
+{
+    const void *device;
+    step->core_radius = NULL;
+    if (model->core_repulsion == 0) return;
+    float *radius = take(p, sizeof(float) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
+    double largest = 0;
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        if (radius) radius[z] = (float)(model->core_radius[z] / model->length_unit);
+        if (model->known[z]) largest = fmax(largest, model->core_radius[z]);
+    }
+    step->core_radius = device;
+    step->core_reach = (float)(2 * largest / model->length_unit);
+    step->core_coulomb = (float)(ZBL_COULOMB / (model->energy_unit * model->length_unit));
+    step->core_screening = (float)(ZBL_SCREENING / model->length_unit);
+}
+
 void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
                     void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
                     const void *base, painn_gpu_step *step)
@@ -403,6 +422,7 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
     step->gpu.neighbors.offset = device;
     if (offset)
         for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) offset[z] = model->known[z] ? model->offset[z] : NAN;
+    pack_core_repulsion(&p, step, model);
     *bytes = p.common.at;
 }
 

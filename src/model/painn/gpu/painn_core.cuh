@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_core.cuh: the model's core repulsion (atoms/zbl.h) on the GPU: rare, so that a step without a pair within
+ * it costs one comparison for each edge, and a model without it one for each atom. */
+#ifndef PAINN_CORE_CUH
+#define PAINN_CORE_CUH
+
+#include "painn_gpu.h"
+
+/* Half of V and of dV/dd at distance d of two elements, in model units. */
+static __device__ __noinline__ float2 core_of_pair(const painn_gpu_step &step, int z1, int z2, float d)
+{
+    const float weight[4] = {0.18175f, 0.50986f, 0.28022f, 0.02817f}, rate[4] = {3.19980f, 0.94229f, 0.40290f, 0.20162f};
+    const float end = step.core_radius[z1] + step.core_radius[z2], t = d / end, rest = 1.0f - t;
+    if (!(rest > 0.0f)) return make_float2(0, 0);
+    const float inverse = (powf((float)z1, 0.23f) + powf((float)z2, 0.23f)) / step.core_screening;
+    const float charge = 0.5f * step.core_coulomb * (float)z1 * (float)z2 / d;
+    float phi = 0, slope = 0;
+    for (int k = 0; k < 4; k++) {
+        const float term = weight[k] * expf(-rate[k] * inverse * d);
+        phi += term;
+        slope -= rate[k] * inverse * term;
+    }
+    const float s = rest * rest * rest * (1.0f + 3.0f * t + 6.0f * t * t), s_slope = -30.0f * t * t * rest * rest / end;
+    return make_float2(charge * phi * s, charge * ((slope - phi / d) * s + phi * s_slope));
+}
+
+/* Adds the repulsion to the gradient of a pair that begins at an owned atom; u: its direction and distance. */
+static __device__ __forceinline__ void add_core(const painn_gpu_step &step, int from, int species, float4 u, float3 &g)
+{
+    if (!(u.w < step.core_reach) || !step.gpu.neighbors.owned[from]) return;
+    const float slope = core_of_pair(step, step.gpu.neighbors.species[from], species, u.w).y;
+    g.x = fmaf(slope, u.x, g.x);
+    g.y = fmaf(slope, u.y, g.y);
+    g.z = fmaf(slope, u.z, g.z);
+}
+
+/* The repulsion in the energy of an owned atom, model units. */
+static __device__ __forceinline__ float core_of_atom(const painn_gpu_step &step, int i)
+{
+    const gpu_edge *const row = step.gpu.neighbors.edges + (size_t)i * step.gpu.neighbors.row_capacity;
+    const int n = step.gpu.neighbors.row_length[i], z = step.gpu.neighbors.species[i];
+    float sum = 0;
+    for (int k = 0; k < n; k++)
+        if (row[k].d < step.core_reach) sum += core_of_pair(step, z, row[k].species, row[k].d).x;
+    return sum;
+}
+
+#endif
