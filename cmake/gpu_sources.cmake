@@ -8,7 +8,7 @@ function(mlff_gpu_sources)
   endforeach()
 endfunction()
 
-foreach(folder src/gpu src/model/painn/gpu src/model/ani/gpu)
+foreach(folder src/gpu src/model/painn/gpu src/model/ani/gpu src/model/orb/gpu)
   add_subdirectory(${folder})
 endforeach()
 get_property(MLFF_GPU_C GLOBAL PROPERTY MLFF_GPU_SOURCES)

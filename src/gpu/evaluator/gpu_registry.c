@@ -6,9 +6,12 @@
 
 enum { MAX_ARCHITECTURES = 16 };
 
-extern const gpu_architecture painn_gpu_architecture, ani_gpu_architecture;
+extern const gpu_architecture painn_gpu_architecture, ani_gpu_architecture, orb_v2_gpu_architecture,
+    orb_v3_direct_gpu_architecture, orb_v3_conservative_gpu_architecture;
 
-static const gpu_architecture *architectures[MAX_ARCHITECTURES] = {&painn_gpu_architecture, &ani_gpu_architecture};
+static const gpu_architecture *architectures[MAX_ARCHITECTURES] = {&painn_gpu_architecture, &ani_gpu_architecture,
+                                                                   &orb_v2_gpu_architecture, &orb_v3_direct_gpu_architecture,
+                                                                   &orb_v3_conservative_gpu_architecture};
 
 const gpu_kernel gpu_common_kernels[] = {{"prepare_kernel", "forward/transfer"},
                                          {"search_kernel", "forward/neighbors"},

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+// bench_orb.c: Orb (untrained, or a model file) on the GPU: the clock, and the errors of energy and forces. Up to 16 atoms they are against
+// the float64 reference, above against the GPU's float32 with portable tiles or, of a fast mode, with any.
+//
+// For each case and precision: device time of a step by events, neighbors searched in the step; wall time of a call with host arrays.
+// Medians. One JSON object a line on standard output.
+// Usage: bench_orb [--calls N] [--case NAME] [--precision NAME] [--no-check] [--no-stages] [--arch NAME] [--model FILE] [--layers N]
+//        bench_orb --xyz CASE     its structure as extended XYZ (needs no GPU)
+#include <math.h>
+
+#include "timing.h"
+
+typedef struct bench_case {
+    const char *name, *builder;
+    int n_atoms;
+} bench_case;
+
+static const bench_case cases[] = {{"benzene", "benzene", 0},       {"water 12", "water", 12},     {"water 64", "water", 63},
+                                   {"water 256", "water", 255},     {"water 1024", "water", 1023}, {"water 10000", "water", 9999},
+                                   {"water 100000", "water", 99999}};
+enum { N_CASES = sizeof cases / sizeof *cases, CHECKED_ATOMS = 16, LARGE = 50000 };
+
+static const struct {
+    const char *name;
+    mlff_precision value;
+} precisions[] = {{"float32", MLFF_FLOAT32}, {"tf32", MLFF_TF32}, {"bf16", MLFF_BF16}};
+
+typedef struct run_options {
+    int calls, check, stages;
+} run_options;
+
+static mlff_system *structure_of(const bench_case *c)
+{
+    mlff_system *system;
+    must(mlff_system_build(c->builder, c->n_atoms, 0, &system), c->name);
+    must(mlff_system_perturb(system, 300.0, 7), c->name);
+    return system;
+}
+
+static void write_structure(const bench_case *c)
+{
+    mlff_system *system = structure_of(c);
+    mlff_writer *writer;
+    must(mlff_writer_open("-", 0, &writer), c->name);
+    must(mlff_writer_write(writer, system, NULL), c->name);
+    must(mlff_writer_close(writer), c->name);
+    mlff_system_destroy(system);
+}
+
+// Energy and forces to compare with: float64 on the CPU, or float32 on the GPU.
+static void reference_of(const mlff_model *model, const mlff_batch *batch, double *energy, double *forces)
+{
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_evaluator *reference;
+    if (batch->first_atom[1] <= CHECKED_ATOMS)
+        options.precision = MLFF_FLOAT64;
+    else
+        options.device.kind = MLFF_CUDA;
+    must(mlff_evaluator_create(model, &options, &reference), "reference");
+    must(mlff_evaluator_compute(reference, batch, &(mlff_results){.energies = energy, .forces = forces}), "reference");
+    mlff_evaluator_destroy(reference);
+}
+
+static void print_errors(const mlff_batch *batch, double energy, const double *forces, const mlff_results *got)
+{
+    const int n_atoms = batch->first_atom[1];
+    double difference = 0, size = 0;
+    for (int k = 0; k < 3 * n_atoms; k++) {
+        difference += pow(forces[k] - got->forces[k], 2);
+        size += pow(forces[k], 2);
+    }
+    printf("\"against\": \"%s\", \"force_rel_rms\": %.3g, \"energy_error_ev_per_atom\": %.3g, ",
+           n_atoms <= CHECKED_ATOMS ? "float64" : "float32 on the GPU", sqrt(difference / size),
+           fabs(energy - got->energies[0]) / n_atoms);
+}
+
+static void run(const mlff_model *model, const device_plugin *gpu, cuda_evaluator *e, const bench_case *c, const char *precision,
+                const run_options *o)
+{
+    mlff_system *system = structure_of(c);
+    mlff_batch batch;
+    int32_t first_atom[2];
+    mlff_batch_from_system(system, first_atom, &batch);
+    const size_t n = (size_t)system->n_atoms;
+    const int calls = n > LARGE ? 5 : n > 5000 ? o->calls / 10 + 1 : o->calls;
+    double energy, expected_energy = 0, *forces = need(3 * n, sizeof *forces), *again = need(3 * n, sizeof *again), p5;
+    double *expected = need(3 * n, sizeof *expected);
+    const mlff_results here = {.energies = &energy, .forces = forces}, repeated = {.energies = &energy, .forces = again};
+    must(gpu->compute(e, &batch, &here), "compute");
+    int same = 1;
+    for (int k = 0; k < 3; k++) {
+        must(gpu->compute(e, &batch, &repeated), "compute");
+        same = same && memcmp(forces, again, sizeof(double) * 3 * n) == 0;
+    }
+    double host_ns = time_host(gpu, e, &batch, &repeated, calls);
+    int32_t *species = need(n, sizeof *species);
+    for (size_t i = 0; i < n; i++) species[i] = system->species[i];
+    mlff_batch on = batch;
+    on.location = MLFF_DEVICE_MEMORY;
+    on.species = to_device(gpu, species, sizeof(int32_t) * n);
+    on.positions = to_device(gpu, batch.positions, sizeof(double) * 3 * n);
+    if (batch.cells) on.cells = to_device(gpu, batch.cells, sizeof(double) * 9);
+    must(gpu->stream_create(0, &on.stream), "stream");
+    const mlff_results there = {.energies = to_device(gpu, NULL, sizeof(double)),
+                                .forces = to_device(gpu, NULL, sizeof(double) * 3 * n),
+                                .location = MLFF_DEVICE_MEMORY};
+    double device_ns = time_device(gpu, e, &on, &there, calls, &p5);
+    must(gpu->stream_synchronize(0, on.stream), "wait");
+    must(gpu->copy(0, again, there.forces, sizeof(double) * 3 * n), "copy");
+    same = same && memcmp(forces, again, sizeof(double) * 3 * n) == 0;
+
+    mlff_evaluator_info info = {0};
+    gpu->evaluator_info(e, &info);
+    printf("{\"case\": \"%s\", \"precision\": \"%s\", \"atoms\": %zu, \"pairs\": %lld, \"device_us\": %.2f, \"p5_us\": %.2f, "
+           "\"host_call_us\": %.2f, ",
+           c->name, precision, n, (long long)info.n_pairs, device_ns / 1e3, p5 / 1e3, host_ns / 1e3);
+    if (o->check && n < LARGE) {
+        reference_of(model, &batch, &expected_energy, expected);
+        print_errors(&batch, expected_energy, expected, &here);
+    }
+    printf("\"bitwise_repeatable\": %d, \"device_mb\": %.1f", same, (double)info.device_bytes / 1048576.0);
+    if (o->stages) {
+        printf(", ");
+        print_stages(gpu, e, &batch, &here, calls < 20 ? 3 : 20);
+    }
+    printf("}\n");
+    fflush(stdout);
+    gpu->release(0, (void *)(uintptr_t)on.species);
+    gpu->release(0, (void *)(uintptr_t)on.positions);
+    if (on.cells) gpu->release(0, (void *)(uintptr_t)on.cells);
+    gpu->release(0, there.energies);
+    gpu->release(0, there.forces);
+    gpu->stream_destroy(0, on.stream);
+    free(species);
+    free(forces);
+    free(again);
+    free(expected);
+    mlff_system_destroy(system);
+}
+
+int main(int argc, char **argv)
+{
+    run_options o = {200, 1, 1};
+    const char *only = NULL, *file = NULL, *xyz = NULL, *precision = NULL, *architecture = "orb-v2";
+    mlff_setting settings[2] = {{0}};
+    for (int k = 1; k < argc; k++) {
+        const char *value = k + 1 < argc ? argv[k + 1] : "";
+        if (strcmp(argv[k], "--calls") == 0) o.calls = atoi(value), k++;
+        if (strcmp(argv[k], "--case") == 0) only = value;
+        if (strcmp(argv[k], "--precision") == 0) precision = value;
+        if (strcmp(argv[k], "--arch") == 0) architecture = value;
+        if (strcmp(argv[k], "--model") == 0) file = value;
+        if (strcmp(argv[k], "--layers") == 0) settings[0] = (mlff_setting){"n_layers", value};
+        if (strcmp(argv[k], "--xyz") == 0) xyz = value;
+        if (strcmp(argv[k], "--no-check") == 0) o.check = 0;
+        if (strcmp(argv[k], "--no-stages") == 0) o.stages = 0;
+    }
+    for (size_t k = 0; xyz && k < N_CASES; k++)
+        if (strcmp(xyz, cases[k].name) == 0) write_structure(&cases[k]);
+    if (xyz) return 0;
+    const device_plugin *gpu;
+    mlff_model *model;
+    must(file ? mlff_model_load(file, &model) : mlff_model_create(architecture, settings, &model), "model");
+    must(device_plugin_get(&gpu), "plugin");
+    must(gpu->warm_up(0), "warm up");
+    for (size_t p = 0; p < sizeof precisions / sizeof *precisions; p++) {
+        if (precision && strcmp(precision, precisions[p].name) != 0) continue;
+        mlff_evaluator_options options = mlff_evaluator_options_default();
+        options.device = (mlff_device){MLFF_CUDA, 0};
+        options.precision = precisions[p].value;
+        cuda_evaluator *e = create_evaluator(gpu, model, &options);
+        for (size_t k = 0; k < N_CASES; k++)
+            if (only ? strcmp(only, cases[k].name) == 0 : cases[k].n_atoms < LARGE)
+                run(model, gpu, e, &cases[k], precisions[p].name, &o);
+        gpu->destroy(e);
+    }
+    mlff_model_destroy(model);
+    return 0;
+}

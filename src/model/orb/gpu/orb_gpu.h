@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* orb_gpu.h: what the files of Orb on a GPU share: the arrays of a step, and the launches of its kernels.
+ *
+ *   neighbor list > graph (cap of each sender, edges, incoming edges) > encoder > layers > heads > forces > sums
+ *   a layer: projections of nodes > first, second, third edge layer > sums over edges > first, second, third node layer
+ *
+ * The first edge layer W [e | n_sender | n_receiver] is W_e e + (W_s n)_sender + (W_r n)_receiver: the projections W_s n + b and W_r n are
+ * computed once for each atom. Edges are processed in chunks, so that hidden features of a chunk stay in the L2 cache and need no memory
+ * in proportion to the edges. Latent features of edges and nodes are kept as two planes of 16 bits (gpu/nn/linear.h). */
+#ifndef ORB_GPU_H
+#define ORB_GPU_H
+
+#include "gpu/gpu_step.h"
+#include "gpu/nn/linear.h"
+#include "model/orb/orb_model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    ORB_GPU_LATENT = GPU_NORM_WIDTH,
+    ORB_GPU_CHUNK = 33792, /* edges, or atoms, processed together: 264 tiles of 128 */
+    ORB_GPU_MAX_LAYERS = 16,
+    ORB_GPU_GATE_PARTS = 4, /* blocks of a cluster that share a row */
+    ORB_GPU_MAX_CAP = 128
+};
+
+/* A multilayer perceptron of three layers, and the norm of its output: shift NULL: root mean square. */
+typedef struct orb_gpu_mlp {
+    gpu_linear layer[3];
+    const float *scale, *shift; /* [256] */
+} orb_gpu_mlp;
+
+typedef struct orb_gpu_layer {
+    gpu_linear project; /* 2 H outputs: W_s n + b, W_r n */
+    orb_gpu_mlp edge, node;
+    const float *gate; /* [2][256] weights of the sending and of the receiving gate */
+    float gate_bias[2];
+} orb_gpu_layer;
+
+/* One head, 256 → 256 → n. */
+typedef struct orb_gpu_output {
+    const float *weight, *bias; /* [n][256], [n] */
+} orb_gpu_output;
+
+/* Sums over the atoms of a system. */
+typedef struct orb_gpu_system {
+    double mean_force[3], center[3], torque[3]; /* torque: the mu of F += r × mu */
+} orb_gpu_system;
+
+/* Constants that only the host reads: they become arguments of products. */
+typedef struct orb_gpu_model {
+    orb_gpu_mlp encoder; /* of edges */
+    orb_gpu_layer layer[ORB_GPU_MAX_LAYERS];
+    gpu_linear force_hidden;  /* 256 → 256 */
+    gpu_linear system_hidden; /* 256 → 512: of energy and of stress */
+} orb_gpu_model;
+
+typedef struct orb_gpu_step {
+    gpu_step gpu; /* first: the call, the neighbor list, the integrator, the stamps */
+    /* ---- the model */
+    const orb_gpu_model *model; /* on the host */
+    int32_t numbers;            /* enum gpu_number */
+    int32_t activation;         /* enum gpu_activation */
+    int32_t n_layers, hidden;   /* hidden: width of the hidden layers */
+    int32_t edge_inputs;        /* columns of an edge's input, a multiple of 64 */
+    int32_t bessel;             /* 1: Bessel functions × spherical harmonics × envelope; 0: Gaussians and direction */
+    int32_t cap;                /* edges of a sender */
+    int32_t has_forces, has_stress;
+    int32_t stamp_heads; /* stamp of the heads, behind the layers' */
+    float norm_epsilon;
+    const float *node_table; /* [n_species][256] encoded nodes by atomic number */
+    orb_gpu_output energy, force, stress;
+    double energy_scale, energy_mean, force_scale, force_mean, stress_scale[6], stress_mean[6];
+    /* ---- on the device */
+    int32_t edge_capacity, chunk;               /* chunk: rows of the hidden arrays */
+    int32_t gate_parts;                         /* parts in which a layer's gates are stored: 1 or ORB_GPU_GATE_PARTS */
+    int32_t *n_edges;                           /* [1] */
+    int32_t *first_edge;                        /* [n_atoms + 1] */
+    int32_t *count;                             /* [n_atoms] edges of a sender, then of a receiver */
+    int32_t *incoming_first;                    /* [n_atoms + 1] */
+    int32_t *incoming_next;                     /* [n_atoms] */
+    int32_t *incoming_unsorted, *incoming_edge; /* [n_edges] edges by receiver */
+    int32_t *sender, *receiver;                 /* [n_edges] */
+    float *geometry;                            /* [n_edges][4] direction, distance in Å */
+    float *envelope;                            /* [n_edges] */
+    gpu_operand input;                          /* [chunk][edge_inputs] */
+    gpu_operand hidden_a, hidden_b;             /* [chunk][hidden] */
+    gpu_operand edges;                          /* [n_edges][256] */
+    float *message;                             /* [n_edges][256] */
+    float *gates;                               /* [n_edges][4][2] parts of the gates' sums, of senders and of receivers */
+    gpu_operand nodes;                          /* [n_atoms][256] */
+    gpu_operand gathered;                       /* [n_atoms][512] messages received, sent */
+    float *projection;                          /* [n_atoms][2 hidden] */
+    float *atom_hidden;                         /* [n_atoms][256] of the force head */
+    float *raw_force;                           /* [n_atoms][3] in units of the normalizer */
+    gpu_operand pooled;                         /* [n_systems][256] */
+    float *system_hidden_values;                /* [n_systems][512] */
+    orb_gpu_system *system;                     /* [n_systems] */
+} orb_gpu_step;
+
+/* Stamps of the stages after the neighbor list's two. Layers have two each. */
+enum orb_gpu_stamp { ORB_GPU_STAMP_GRAPH = 2, ORB_GPU_STAMP_ENCODER, ORB_GPU_STAMP_LAYERS };
+
+/* An edge's or a node's third layer: normalizes, then adds to the latent features. */
+typedef struct orb_gpu_update {
+    gpu_product product;
+    const float *scale, *shift;
+    float epsilon;
+    int32_t replaces; /* 1: the result is the latent feature itself */
+    int32_t keeps;    /* 1: latent features are not written */
+    gpu_operand latent;
+    const float *gate; /* [2][256], of edges */
+    float *gates;      /* [n_edges][4][2] */
+    float *message;    /* [n_edges][256] */
+} orb_gpu_update;
+
+/* An edge's first layer: adds the projections of both atoms. */
+typedef struct orb_gpu_gather {
+    gpu_product product;
+    int32_t activation;
+    gpu_operand out;
+    const float *projection;
+    const int32_t *sender, *receiver;
+} orb_gpu_gather;
+
+/* Launches. `stream` is a cudaStream_t, the result a cudaError_t. */
+int orb_gpu_launch_graph(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+int orb_gpu_launch_inputs(const orb_gpu_step *step, const gpu_plan *plan, int first, void *stream); /* of a chunk of edges */
+int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+int orb_gpu_launch_edge_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_node_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_head_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_gather(const orb_gpu_gather *gather, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_edge_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_node_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_sum_messages(const orb_gpu_step *step, const gpu_plan *plan, int layer, void *stream);
+int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
+int orb_gpu_launch_forces(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+int orb_gpu_launch_sums(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+/* Raises the kernels' limits of shared memory; once per device. */
+int orb_gpu_prepare_products(int hopper);
+int orb_gpu_prepare_updates(int hopper);
+
+/* All kernels of the model, behind the neighbor list. `tiles`: kind of the products' tiles (gpu_linear_plan.wide); -1: chosen by size. */
+int orb_gpu_enqueue(const orb_gpu_step *step, const gpu_plan *plan, int hopper, int tiles, void *stream);
+
+/* NULL if the kernels support this shape, else what they lack. */
+const char *orb_gpu_lacks(const orb_parameters *parameters);
+/* Constants in one block of *bytes, pointers of `step` and `model` relative to `base`; with block NULL only *bytes is set. Fails with
+ * MLFF_ERR_MEMORY by returning false. */
+bool orb_gpu_pack(const orb_parameters *parameters, const mlff_model *model, void *block, size_t *bytes, const void *base,
+                  orb_gpu_step *step, orb_gpu_model *host);
+/* Orb's arrays of a step whose sizes are set: pointers relative to `base`; returns the bytes. */
+size_t orb_gpu_arena(orb_gpu_step *step, void *base);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

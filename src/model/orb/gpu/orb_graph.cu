@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+// orb_graph.cu: the graph of a step. Each atom sends along its `cap` shortest edges; of equal distances the earlier in the neighbor row.
+// Edges are sorted by sender, then by distance. Incoming edges of an atom are listed in ascending order, so that sums have fixed bits.
+#include "gpu/gpu_stage.cuh"
+#include "gpu/nn/operand.cuh"
+#include "orb_gpu.h"
+
+enum { WARPS = 4, SCAN_THREADS = 1024 };
+
+static __device__ __forceinline__ const gpu_edge *row_of(const orb_gpu_step &step, int i)
+{
+    return step.gpu.neighbors.edges + (size_t)i * step.gpu.neighbors.row_capacity;
+}
+
+// ---- edges of each sender: how many, where they begin
+
+static __global__ void __launch_bounds__(128) orb_count_kernel(const __grid_constant__ orb_gpu_step step, int unused)
+{
+    begin_stage(step.gpu, ORB_GPU_STAMP_GRAPH);
+    const int i = blockIdx.x * 128 + threadIdx.x;
+    if (i >= step.gpu.call->n_atoms) return;
+    step.first_edge[i] = min(step.gpu.neighbors.row_length[i], step.cap); // summed by the scan
+    step.count[i] = 0;
+}
+
+// Exclusive sums of `values` in place, of n_atoms and one more. By one block; each thread sums adjacent atoms.
+static __device__ __forceinline__ int scan_block(int32_t *values, int n)
+{
+    __shared__ int part[SCAN_THREADS];
+    const int each = (n + SCAN_THREADS - 1) / SCAN_THREADS, begin = min((int)threadIdx.x * each, n), end = min(begin + each, n);
+    int sum = 0;
+    for (int k = begin; k < end; k++) sum += values[k];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (int step = 1; step < SCAN_THREADS; step *= 2) {
+        const int other = (int)threadIdx.x >= step ? part[threadIdx.x - step] : 0;
+        __syncthreads();
+        part[threadIdx.x] += other;
+        __syncthreads();
+    }
+    int before = part[threadIdx.x] - sum;
+    for (int k = begin; k < end; k++) {
+        const int own = values[k];
+        values[k] = before;
+        before += own;
+    }
+    return part[SCAN_THREADS - 1];
+}
+
+static __global__ void __launch_bounds__(SCAN_THREADS) orb_scan_kernel(const __grid_constant__ orb_gpu_step step, int incoming)
+{
+    wait_for_previous();
+    let_next_start();
+    const int n = step.gpu.call->n_atoms;
+    if (incoming)
+        for (int k = threadIdx.x; k < n; k += SCAN_THREADS) step.incoming_first[k] = step.count[k];
+    __syncthreads();
+    int32_t *values = incoming ? step.incoming_first : step.first_edge;
+    const int total = scan_block(values, n);
+    if (threadIdx.x == 0) {
+        values[n] = total;
+        if (!incoming) *step.n_edges = total;
+    }
+    __syncthreads();
+    if (incoming)
+        for (int k = threadIdx.x; k < n; k += SCAN_THREADS) step.incoming_next[k] = step.incoming_first[k];
+}
+
+// ---- a warp for each sender
+
+static __global__ void __launch_bounds__(32 * WARPS) orb_edge_kernel(const __grid_constant__ orb_gpu_step step, int unused)
+{
+    wait_for_previous();
+    let_next_start();
+    const int lane = threadIdx.x % 32, i = blockIdx.x * WARPS + threadIdx.x / 32;
+    if (i >= step.gpu.call->n_atoms) return;
+    const gpu_edge *row = row_of(step, i);
+    const int length = step.gpu.neighbors.row_length[i], first = step.first_edge[i];
+    const float unit = (float)step.gpu.length_unit, cutoff = (float)step.gpu.neighbors.cutoff;
+    for (int k = lane; k < length; k += 32) {
+        const gpu_edge edge = row[k];
+        int rank = 0;
+        for (int m = 0; m < length; m++) rank += row[m].d < edge.d || (row[m].d == edge.d && m < k);
+        if (rank >= step.cap) continue;
+        const int e = first + rank, j = edge.packed;
+        const float r = edge.d * unit, u = r / cutoff, u2 = u * u;
+        step.sender[e] = i;
+        step.receiver[e] = j;
+        ((float4 *)step.geometry)[e] = make_float4(edge.u[0], edge.u[1], edge.u[2], r);
+        step.envelope[e] = u < 1.0f ? 1.0f + u2 * u2 * (-15.0f + u * (24.0f - 10.0f * u)) : 0.0f;
+        atomicAdd(step.count + j, 1);
+    }
+}
+
+// Edges by receiver: in any order …
+static __global__ void __launch_bounds__(128) orb_incoming_kernel(const __grid_constant__ orb_gpu_step step, int unused)
+{
+    wait_for_previous();
+    let_next_start();
+    const int e = blockIdx.x * 128 + threadIdx.x;
+    if (e < *step.n_edges) step.incoming_unsorted[atomicAdd(step.incoming_next + step.receiver[e], 1)] = e;
+}
+
+// … then sorted, by a warp for each receiver.
+static __global__ void __launch_bounds__(32 * WARPS)
+    orb_incoming_sort_kernel(const __grid_constant__ orb_gpu_step step, int unused)
+{
+    wait_for_previous();
+    let_next_start();
+    const int lane = threadIdx.x % 32, j = blockIdx.x * WARPS + threadIdx.x / 32;
+    if (j >= step.gpu.call->n_atoms) return;
+    const int first = step.incoming_first[j], n = step.incoming_first[j + 1] - first;
+    const int32_t *keys = step.incoming_unsorted + first;
+    for (int k = lane; k < n; k += 32) {
+        const int key = keys[k];
+        int rank = 0;
+        for (int m = 0; m < n; m++) rank += keys[m] < key;
+        step.incoming_edge[first + rank] = key;
+    }
+}
+
+// ---- inputs of the encoder: eight columns for each thread
+
+static __device__ __forceinline__ void gaussians_and_direction(float4 g, int c, eight &x)
+{
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        const float d = g.w - 0.5f * (float)(c + k), direction = c + k == 20 ? g.x : c + k == 21 ? g.y : g.z;
+        x.v[k] = c + k < 20 ? fast_exp2(-1.4426950408889634f * d * d) : c + k < 23 ? direction : 0.0f;
+    }
+}
+
+// Real spherical harmonics to l = 3, each l times √(2l + 1), in the order of e3nn.
+static __device__ __forceinline__ void harmonics(float4 g, float *y)
+{
+    const float s3 = 1.7320508f, s5 = 2.2360680f, s7 = 2.6457513f, a = 0.91287093f /* √(5/6) */, b = 0.61237244f /* √(3/8) */;
+    const float x = g.x, v = g.y, z = g.z;
+    const float q0 = s3 * x * z, q1 = s3 * x * v, q2 = v * v - 0.5f * (x * x + z * z), q3 = s3 * v * z,
+                q4 = 0.5f * s3 * (z * z - x * x), w = 4.0f * v * v - x * x - z * z;
+    y[0] = 1.0f;
+    y[1] = s3 * x, y[2] = s3 * v, y[3] = s3 * z;
+    y[4] = s5 * q0, y[5] = s5 * q1, y[6] = s5 * q2, y[7] = s5 * q3, y[8] = s5 * q4;
+    y[9] = s7 * a * (q0 * z + q4 * x);
+    y[10] = s7 * s5 * q0 * v;
+    y[11] = s7 * b * w * x;
+    y[12] = s7 * 0.5f * v * (2.0f * v * v - 3.0f * x * x - 3.0f * z * z);
+    y[13] = s7 * b * z * w;
+    y[14] = s7 * s5 * q4 * v;
+    y[15] = s7 * a * (q4 * z - q0 * x);
+}
+
+static __device__ __forceinline__ void bessel_and_harmonics(float4 g, float cutoff, float envelope, int c, eight &x)
+{
+    float y[16];
+    harmonics(g, y);
+    const float n = (float)(c / 16 + 1);
+    const float radial = sqrtf(2.0f / cutoff) * sinf(n * 3.14159265f * (g.w / cutoff)) / g.w * envelope;
+#pragma unroll
+    for (int k = 0; k < 8; k++) x.v[k] = radial * (c % 16 ? y[8 + k] : y[k]);
+}
+
+template <int NUMBERS>
+static __global__ void __launch_bounds__(128) orb_input_kernel(const __grid_constant__ orb_gpu_step step, int chunk)
+{
+    wait_for_previous();
+    let_next_start();
+    if (step.gpu.stamps && chunk == 0 && blockIdx.x == 0 && threadIdx.x == 0)
+        step.gpu.stamps[ORB_GPU_STAMP_ENCODER] = gpu_timer();
+    const int groups = step.edge_inputs / 8, number = blockIdx.x * 128 + threadIdx.x, local = number / groups,
+              c = number % groups * 8, e = chunk + local;
+    if (local >= step.chunk || e >= *step.n_edges) return;
+    const float4 g = ((const float4 *)step.geometry)[e];
+    eight x;
+    if (step.bessel)
+        bessel_and_harmonics(g, (float)step.gpu.neighbors.cutoff, step.envelope[e], c, x);
+    else
+        gaussians_and_direction(g, c, x);
+    store_operand<NUMBERS>(step.input, local, c, x);
+}
+
+// ---- launches
+
+static int blocks_of(int n, int each)
+{
+    return (n + each - 1) / each;
+}
+
+int orb_gpu_launch_graph(const orb_gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    const int n = plan->n_atoms, on = plan->overlap, edges = min(step->edge_capacity, n * step->cap);
+    int error = launch(orb_count_kernel, blocks_of(n, 128), 128, 0, 1, on, stream, *step, 0);
+    if (error == 0) error = launch(orb_scan_kernel, 1, SCAN_THREADS, 0, 1, on, stream, *step, 0);
+    if (error == 0) error = launch(orb_edge_kernel, blocks_of(n, WARPS), 32 * WARPS, 0, 1, on, stream, *step, 0);
+    if (error == 0) error = launch(orb_scan_kernel, 1, SCAN_THREADS, 0, 1, on, stream, *step, 1);
+    if (error == 0) error = launch(orb_incoming_kernel, blocks_of(edges, 128), 128, 0, 1, on, stream, *step, 0);
+    if (error == 0) error = launch(orb_incoming_sort_kernel, blocks_of(n, WARPS), 32 * WARPS, 0, 1, on, stream, *step, 0);
+    return error;
+}
+
+int orb_gpu_launch_inputs(const orb_gpu_step *step, const gpu_plan *plan, int first, void *stream)
+{
+    const int rows = min(step->chunk, min(step->edge_capacity, plan->n_atoms * step->cap) - first);
+    const int blocks = blocks_of(rows * (step->edge_inputs / 8), 128);
+    void (*const kernel)(orb_gpu_step, int) = step->numbers == GPU_NUMBER_FLOAT32 ? orb_input_kernel<GPU_NUMBER_FLOAT32>
+                                              : step->numbers == GPU_NUMBER_TF32  ? orb_input_kernel<GPU_NUMBER_TF32>
+                                                                                  : orb_input_kernel<GPU_NUMBER_BF16>;
+    return launch(kernel, blocks, 128, 0, 1, plan->overlap, stream, *step, first);
+}

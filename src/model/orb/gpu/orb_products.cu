@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// orb_products.cu: the first and second layers of an MLP, and plain layers of nodes and heads, by the tiles of gpu/nn.
+#include "gpu/nn/dense.cuh"
+#include "orb_gpu.h"
+
+#define PRODUCT_KERNEL(name, type)                                                                                               \
+    template <int NUMBERS, int WIDE>                                                                                             \
+    static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)                                                 \
+        name(const __grid_constant__ type call, int unused)
+
+PRODUCT_KERNEL(orb_edge_dense_kernel, gpu_dense)
+{
+    DYNAMIC_SHARED(shared);
+    run_dense<NUMBERS, WIDE>(call, shared);
+}
+
+PRODUCT_KERNEL(orb_node_dense_kernel, gpu_dense)
+{
+    DYNAMIC_SHARED(shared);
+    run_dense<NUMBERS, WIDE>(call, shared);
+}
+
+PRODUCT_KERNEL(orb_head_dense_kernel, gpu_dense)
+{
+    DYNAMIC_SHARED(shared);
+    run_dense<NUMBERS, WIDE>(call, shared);
+}
+
+// First layer of an edge: f(W_e e + (W_s n + b)_sender + (W_r n)_receiver).
+PRODUCT_KERNEL(orb_gather_kernel, orb_gpu_gather)
+{
+    DYNAMIC_SHARED(shared);
+    constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
+    const gpu_linear &layer = call.product.layer;
+    run_tiles<NUMBERS, WIDE, false>(call.product, shared, [&](float(&sum)[COLUMNS / 2], const tile_place &place) {
+        const float *of_sender[2], *of_receiver[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = min(place.row + 8 * h, place.n_rows - 1);
+            of_sender[h] = of_receiver[h] = NULL;
+            if (r < 0) return;
+            of_sender[h] = call.projection + (size_t)call.sender[r] * (2 * layer.outputs);
+            of_receiver[h] = call.projection + (size_t)call.receiver[r] * (2 * layer.outputs) + layer.outputs;
+        }
+#pragma unroll
+        for (int q = 0; q < COLUMNS / 32; q++) {
+            const int c = place.column + 32 * q;
+            if (c >= layer.outputs) break;
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int r = place.row + 8 * h;
+                if (r >= place.n_rows) continue;
+                const eight s = load_floats(of_sender[h] + c), t = load_floats(of_receiver[h] + c);
+                eight x = sums_of(sum, q, h, layer.unit);
+#pragma unroll
+                for (int k = 0; k < 8; k++) x.v[k] += s.v[k] + t.v[k];
+                activate(call.activation, x);
+                store_operand<NUMBERS>(call.out, r, c, x);
+            }
+        }
+    });
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+#define LAUNCH_PRODUCT(name, kernel, type)                                                                                       \
+    template <int NUMBERS, int WIDE> static int launch_##name(const type *call, const gpu_linear_plan *plan, void *stream)       \
+    {                                                                                                                            \
+        typedef tile_of<NUMBERS, WIDE> tile;                                                                                     \
+        return launch(kernel<NUMBERS, WIDE>, tile_blocks<NUMBERS, WIDE>(call->product, *plan), tile::THREADS,                    \
+                      tile::SHARED_BYTES, 1, plan->overlap, stream, *call, 0);                                                   \
+    }                                                                                                                            \
+    int orb_gpu_launch_##name(const type *call, const gpu_linear_plan *plan, void *stream)                                       \
+    {                                                                                                                            \
+        return FOR_PLAN(plan, launch_##name, call, plan, stream);                                                                \
+    }
+LAUNCH_PRODUCT(edge_dense, orb_edge_dense_kernel, gpu_dense)
+LAUNCH_PRODUCT(node_dense, orb_node_dense_kernel, gpu_dense)
+LAUNCH_PRODUCT(head_dense, orb_head_dense_kernel, gpu_dense)
+LAUNCH_PRODUCT(gather, orb_gather_kernel, orb_gpu_gather)
+
+template <int NUMBERS, int WIDE> static int prepare_one(int unused)
+{
+    const int bytes = tile_of<NUMBERS, WIDE>::SHARED_BYTES;
+    int error =
+        (int)cudaFuncSetAttribute(orb_edge_dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error == 0)
+        error =
+            (int)cudaFuncSetAttribute(orb_node_dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error == 0)
+        error =
+            (int)cudaFuncSetAttribute(orb_head_dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error == 0)
+        error = (int)cudaFuncSetAttribute(orb_gather_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    return error;
+}
+
+int orb_gpu_prepare_products(int hopper)
+{
+    int error = 0;
+    for (int numbers = 0; numbers < 3 && error == 0; numbers++)
+        for (int wide = 0; wide < (hopper ? 3 : 1) && error == 0; wide++) {
+            const gpu_linear_plan plan = {(gpu_number)numbers, wide, 0, 0};
+            error = FOR_PLAN(&plan, prepare_one, 0);
+        }
+    return error;
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+// orb_update.cu: the third layer of an MLP: its rows are normalized and added to the latent features of edges or nodes. For few rows four
+// blocks of a cluster share a row and exchange mean and sum of squares.
+#include "gpu/nn/linear_tile.cuh"
+#include "orb_gpu.h"
+
+struct moments {
+    float mean, squares; // squares: Σ (x − mean)²
+};
+
+static __device__ __forceinline__ float sum_quad(float v)
+{
+    v += __shfl_xor_sync(~0u, v, 1);
+    return v + __shfl_xor_sync(~0u, v, 2);
+}
+
+// Moments of a thread's two rows over the columns of this block.
+template <int SUMS> static __device__ __forceinline__ void moments_of(const float (&x)[SUMS], moments (&of)[2])
+{
+    constexpr int COLUMNS = 2 * SUMS;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float sum = 0, squares = 0;
+#pragma unroll
+        for (int k = 0; k < SUMS; k += 4) sum += x[k + 2 * h] + x[k + 2 * h + 1];
+        of[h].mean = sum_quad(sum) * (1.0f / COLUMNS);
+#pragma unroll
+        for (int k = 0; k < SUMS; k += 4) {
+            const float a = x[k + 2 * h] - of[h].mean, b = x[k + 2 * h + 1] - of[h].mean;
+            squares += a * a + b * b;
+        }
+        of[h].squares = sum_quad(squares);
+    }
+}
+
+// Of the whole rows, from those of four blocks of 64 columns.
+static __device__ __forceinline__ void exchange_moments(const tile_place &place, moments (&of)[2])
+{
+    const int rank = cluster_rank<4>(), row = 16 * (place.warp % 4) + place.lane / 4, peer_rank = place.lane % 4;
+    const cluster_base peer = cluster_map(place.shared, peer_rank);
+    const float2 *all = (const float2 *)((const char *)place.shared + place.exchange);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        store_async(peer, place.exchange + (uint32_t)(rank * GPU_SLAB + row + 8 * h) * 8, place.arrived,
+                    make_uint2(__float_as_uint(of[h].mean), __float_as_uint(of[h].squares)));
+    mbarrier_wait_bytes((uint64_t *)((char *)place.shared + place.arrived));
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float mean = 0, squares = 0;
+        for (int k = 0; k < 4; k++) mean += 0.25f * all[k * GPU_SLAB + row + 8 * h].x;
+        for (int k = 0; k < 4; k++) {
+            const float2 part = all[k * GPU_SLAB + row + 8 * h];
+            squares += part.y + 64.0f * (part.x - mean) * (part.x - mean);
+        }
+        of[h].mean = mean;
+        of[h].squares = squares;
+    }
+}
+
+template <int NUMBERS, int WIDE, bool edges>
+static __device__ __forceinline__ void run_update(const orb_gpu_update &call, uint4 *shared)
+{
+    constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
+    const gpu_linear &layer = call.product.layer;
+    run_tiles<NUMBERS, WIDE, WIDE == 2>(call.product, shared, [&](float(&sum)[COLUMNS / 2], const tile_place &place) {
+        moments of[2];
+        float scale[2], shift[2], gate[2][2] = {{0, 0}, {0, 0}};
+#pragma unroll
+        for (int q = 0; q < COLUMNS / 32; q++) {
+            const eight bias = load_constants(layer.bias + place.column + 32 * q);
+#pragma unroll
+            for (int k = 0; k < 16; k++) {
+                const int j = k / 4, c = k % 2;
+                sum[16 * q + k] = fmaf(sum[16 * q + k], layer.unit, bias.v[2 * j + c]);
+            }
+        }
+        moments_of(sum, of);
+        if (WIDE == 2) exchange_moments(place, of);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float n = (float)ORB_GPU_LATENT, mean = call.shift ? of[h].mean : 0.0f,
+                        squares = call.shift ? of[h].squares : fmaf(n * of[h].mean, of[h].mean, of[h].squares);
+            scale[h] = 1.0f / sqrtf(squares * (1.0f / ORB_GPU_LATENT) + call.epsilon);
+            shift[h] = -mean * scale[h];
+        }
+#pragma unroll
+        for (int q = 0; q < COLUMNS / 32; q++) {
+            const int c = place.column + 32 * q;
+            const eight gamma = load_constants(call.scale + c);
+            eight beta = {};
+            if (call.shift) beta = load_constants(call.shift + c);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int r = place.row + 8 * h;
+                if (r >= place.n_rows) continue;
+                eight x = sums_of(sum, q, h, 1.0f);
+#pragma unroll
+                for (int k = 0; k < 8; k++) x.v[k] = fmaf(fmaf(x.v[k], scale[h], shift[h]), gamma.v[k], beta.v[k]);
+                if (!call.replaces) {
+                    const eight old = load_operand<NUMBERS>(call.latent, r, c);
+                    if (edges) {
+                        const eight sending = load_constants(call.gate + c),
+                                    receiving = load_constants(call.gate + ORB_GPU_LATENT + c);
+#pragma unroll
+                        for (int k = 0; k < 8; k++) {
+                            gate[h][0] = fmaf(old.v[k], sending.v[k], gate[h][0]);
+                            gate[h][1] = fmaf(old.v[k], receiving.v[k], gate[h][1]);
+                        }
+                        store_floats(call.message + (size_t)r * ORB_GPU_LATENT + c, x);
+                    }
+#pragma unroll
+                    for (int k = 0; k < 8; k++) x.v[k] += old.v[k];
+                }
+                if (!call.keeps) store_operand<NUMBERS>(call.latent, r, c, x);
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int r = place.row + 8 * h;
+            if (!edges || call.replaces) continue;
+            const float sending = sum_quad(gate[h][0]), receiving = sum_quad(gate[h][1]);
+            if (place.lane % 4 == 0 && r < place.n_rows)
+                ((float2 *)call.gates)[(size_t)r * ORB_GPU_GATE_PARTS + (WIDE == 2 ? cluster_rank<4>() : 0)] =
+                    make_float2(sending, receiving);
+        }
+    });
+}
+
+template <int NUMBERS, int WIDE>
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+    orb_edge_update_kernel(const __grid_constant__ orb_gpu_update call, int unused)
+{
+    DYNAMIC_SHARED(shared);
+    run_update<NUMBERS, WIDE, true>(call, shared);
+}
+
+template <int NUMBERS, int WIDE>
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+    orb_node_update_kernel(const __grid_constant__ orb_gpu_update call, int unused)
+{
+    DYNAMIC_SHARED(shared);
+    run_update<NUMBERS, WIDE, false>(call, shared);
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+#define LAUNCH_UPDATE(name, kernel)                                                                                              \
+    template <int NUMBERS, int WIDE>                                                                                             \
+    static int launch_##name(const orb_gpu_update *call, const gpu_linear_plan *plan, void *stream)                              \
+    {                                                                                                                            \
+        typedef tile_of<NUMBERS, WIDE> tile;                                                                                     \
+        return launch(kernel<NUMBERS, WIDE>, tile_blocks<NUMBERS, WIDE>(call->product, *plan), tile::THREADS,                    \
+                      tile::SHARED_BYTES, WIDE == 2 ? 4 : 1, plan->overlap, stream, *call, 0);                                   \
+    }                                                                                                                            \
+    int orb_gpu_launch_##name(const orb_gpu_update *call, const gpu_linear_plan *plan, void *stream)                             \
+    {                                                                                                                            \
+        return FOR_PLAN(plan, launch_##name, call, plan, stream);                                                                \
+    }
+LAUNCH_UPDATE(edge_update, orb_edge_update_kernel)
+LAUNCH_UPDATE(node_update, orb_node_update_kernel)
+
+template <int NUMBERS, int WIDE> static int prepare_one(int unused)
+{
+    const int bytes = tile_of<NUMBERS, WIDE>::SHARED_BYTES;
+    int error =
+        (int)cudaFuncSetAttribute(orb_edge_update_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error == 0)
+        error =
+            (int)cudaFuncSetAttribute(orb_node_update_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    return error;
+}
+
+int orb_gpu_prepare_updates(int hopper)
+{
+    int error = 0;
+    for (int numbers = 0; numbers < 3 && error == 0; numbers++)
+        for (int wide = 0; wide < (hopper ? 3 : 1) && error == 0; wide++) {
+            const gpu_linear_plan plan = {(gpu_number)numbers, wide, 0, 0};
+            error = FOR_PLAN(&plan, prepare_one, 0);
+        }
+    return error;
+}

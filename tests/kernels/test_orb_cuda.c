@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// Orb on a GPU, real or emulated, against the float64 reference: every kind of tile and every precision; molecules, skewed cells with more
+// neighbors than the cap, one atom, atoms without edges, ragged batches, given pairs, repeatability. Skipped with a message where there
+// is no GPU. The models are untrained and small: two layers, hidden layers of 128.
+// Tolerances, of the rms force (energies: of 1 eV for each atom; stress: of the largest): 2e-5 for float32, the goal; 5e-3 for tf32, whose
+// operands have 11 bits; 5e-2 for bf16, with 8 bits.
+#include "gpu_support.h"
+
+static const double tolerance[] = {[MLFF_FLOAT32] = 2e-5, [MLFF_TF32] = 5e-3, [MLFF_BF16] = 5e-2};
+
+static mlff_model *small_model(const char *architecture, uint64_t seed)
+{
+    mlff_model *model;
+    assert_ok(support_create(&model, architecture, "n_layers=2; hidden=128; seed=%llu", (unsigned long long)seed));
+    return model;
+}
+
+static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_device_kind kind, mlff_precision precision)
+{
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_evaluator *evaluator;
+    options.device.kind = kind;
+    options.precision = precision;
+    assert_ok(mlff_evaluator_create(model, &options, &evaluator));
+    return evaluator;
+}
+
+// Energies, forces, stress: what an Orb has.
+static support_results compute(mlff_evaluator *evaluator, const mlff_batch *batch)
+{
+    support_results s = {.n_systems = batch->n_systems, .n_atoms = batch->first_atom[batch->n_systems]};
+    s.r.energies = calloc((size_t)s.n_systems, sizeof(double));
+    s.r.forces = calloc((size_t)s.n_atoms * 3, sizeof(double));
+    s.r.stresses = calloc((size_t)s.n_systems * 6, sizeof(double));
+    assert_ok(mlff_evaluator_compute(evaluator, batch, &s.r));
+    return s;
+}
+
+static void check(const char *what, const mlff_model *model, mlff_evaluator *gpu, mlff_precision precision,
+                  const mlff_batch *batch)
+{
+    mlff_evaluator *reference = evaluator_on(model, MLFF_CPU, MLFF_FLOAT64);
+    support_results expected = compute(reference, batch), got = compute(gpu, batch), again = compute(gpu, batch);
+    const size_t n = 3 * (size_t)expected.n_atoms, s = (size_t)expected.n_systems;
+    double square = 0, worst = 0, stress = 0, largest = 1e-12;
+    for (size_t k = 0; k < n; k++) square += pow(got.r.forces[k] - expected.r.forces[k], 2);
+    for (size_t k = 0; k < s; k++) {
+        const double off = fabs(got.r.energies[k] - expected.r.energies[k]) / (batch->first_atom[k + 1] - batch->first_atom[k]);
+        if (!(off < INFINITY)) fail_msg("%s: energy %zu is %g, %g expected", what, k, got.r.energies[k], expected.r.energies[k]);
+        worst = fmax(worst, off);
+    }
+    for (size_t k = 0; k < 6 * s; k++) {
+        if (isnan(got.r.stresses[k]) != isnan(expected.r.stresses[k]))
+            fail_msg("%s: stress %zu is %g", what, k, got.r.stresses[k]);
+        if (isnan(got.r.stresses[k])) continue;
+        stress = fmax(stress, fabs(got.r.stresses[k] - expected.r.stresses[k]));
+        largest = fmax(largest, fabs(expected.r.stresses[k]));
+    }
+    const double force = sqrt(square / (double)n) / fmax(rms(expected.r.forces, n), 1e-2);
+    printf("%s: forces %.1e, energy %.1e eV per atom, stress %.1e\n", what, force, worst, stress / largest);
+    if (!(force <= tolerance[precision]) || worst > tolerance[precision] || stress > 2 * tolerance[precision] * largest)
+        fail_msg("%s: forces %.2e, energy %.2e eV per atom, stress %.2e of %.2e", what, force, worst, stress, largest);
+    assert_memory_equal(again.r.forces, got.r.forces, sizeof(double) * n);
+    assert_memory_equal(again.r.energies, got.r.energies, sizeof(double) * s);
+    support_results_free(&expected);
+    support_results_free(&got);
+    support_results_free(&again);
+    mlff_evaluator_destroy(reference);
+}
+
+static void check_system(const char *what, const mlff_model *model, mlff_evaluator *gpu, mlff_precision precision,
+                         mlff_system *system)
+{
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    check(what, model, gpu, precision, &batch);
+    mlff_system_destroy(system);
+}
+
+static void test_tiles_and_precisions(void **state)
+{
+    (void)state;
+    static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", ""};
+    if (!have_gpu()) return;
+    mlff_model *model = small_model("orb-v2", 3);
+    for (int t = 0; t < 4; t++)
+        for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
+            if (p == MLFF_FLOAT64) continue;
+            char what[64];
+            assert_int_equal(setenv("MLFF_CUDA_PLAN", tiles[t], 1), 0);
+            mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
+            snprintf(what, sizeof what, "%s, precision %d, 5 atoms", tiles[t], p);
+            check_system(what, model, gpu, (mlff_precision)p, support_random_system(5, 0, 1.0, 2));
+            mlff_evaluator_destroy(gpu);
+        }
+    unsetenv("MLFF_CUDA_PLAN");
+    mlff_model_destroy(model);
+}
+
+static void test_systems(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = small_model("orb-v2", 4);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
+    check_system("one atom", model, gpu, MLFF_FLOAT32, support_random_system(1, 0, 1.0, 5));
+    check_system("one atom in a cell", model, gpu, MLFF_FLOAT32, support_random_system(1, 1, 1.0, 5));
+    check_system("two atoms", model, gpu, MLFF_FLOAT32, support_random_system(2, 0, 1.0, 6));
+    check_system("7 atoms, periodic", model, gpu, MLFF_FLOAT32, support_random_system(7, 1, 1.2, 7));
+    mlff_system *apart = support_random_system(2, 0, 1.0, 6);
+    apart->positions[0] += 40;
+    check_system("no edges", model, gpu, MLFF_FLOAT32, apart);
+    mlff_system *systems[3] = {support_random_system(3, 0, 1.0, 8), support_random_system(4, 1, 1.2, 9),
+                               support_random_system(1, 0, 1.0, 10)};
+    joined all = join(systems, 3);
+    check("a batch", model, gpu, MLFF_FLOAT32, &all.batch);
+    unjoin(&all);
+    for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles_and_precisions), cmocka_unit_test(test_systems)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
