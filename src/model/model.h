@@ -53,7 +53,6 @@ mlff_status weights_check_finite(const model_weights *weights, const char *path)
 bool weights_utf8_valid(const char *bytes, size_t length);
 mlff_status weights_write(const model_weights *weights, const char *path);
 /* Restricted reader of a SchNetPack save: tensors under their state_dict names, hyper-parameters as metadata. */
-mlff_status schnetpack_read(const char *path, const mlff_import_options *options, model_weights *weights_out);
 mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path, const mlff_import_options *options,
                              model_weights *weights_out);
 

@@ -10,6 +10,7 @@
 #include "mlff_train.h"
 #include "model/ani/ani_import.h"
 #include "model/model.h"
+#include "model/orb/orb_import.h"
 #include "model/painn/painn.h"
 
 extern const model_architecture painn_architecture, ani_architecture, orb_v2_architecture, orb_v3_direct_architecture,
@@ -316,6 +317,27 @@ mlff_import_options mlff_import_options_default(void)
     return (mlff_import_options){.struct_size = sizeof(mlff_import_options)};
 }
 
+enum { MAX_TORCH_BYTES = 0x7fffffff };
+
+// A zip of torch.save: a SchNetPack model or an Orb checkpoint, told apart by what was saved.
+static mlff_status torch_read(const char *path, const mlff_import_options *options, model_weights *weights_out)
+{
+    mlff_status status = MLFF_OK;
+    torch_file *file = NULL;
+    char *bytes = NULL;
+    size_t length = 0;
+    MLFF_TRY(base_read_file(path, MAX_TORCH_BYTES, &bytes, &length));
+    MLFF_TRY(torch_file_parse(bytes, length, path, &file));
+    if (orb_checkpoint_matches(file))
+        MLFF_TRY(orb_checkpoint_read(file, path, options, weights_out));
+    else
+        MLFF_TRY(schnetpack_parse(bytes, length, path, options, weights_out));
+done:
+    torch_file_destroy(file);
+    base_free(bytes);
+    return status;
+}
+
 mlff_status mlff_model_import(const char *path, const mlff_import_options *options, mlff_model **model_out)
 {
     mlff_status status = MLFF_OK;
@@ -330,15 +352,15 @@ mlff_status mlff_model_import(const char *path, const mlff_import_options *optio
         MLFF_FAIL(MLFF_ERR_USAGE, "%s: is a safetensors file: nothing to import; load it directly", path);
     if (kind == FILE_PICKLE || kind == FILE_UNKNOWN)
         MLFF_FAIL(MLFF_ERR_FORMAT,
-                  "%s: not a SchNetPack model (a zip as torch.save writes it since PyTorch 1.6)%s, nor NeuroChem's (.info) or "
-                  "FeNNol's (.fnx)",
+                  "%s: neither a SchNetPack model nor an Orb checkpoint (a zip as torch.save writes it since PyTorch 1.6)%s, nor "
+                  "NeuroChem's (.info) or FeNNol's (.fnx)",
                   path, kind == FILE_PICKLE ? "; a bare pickle: save it again with a newer PyTorch" : "");
     if (kind == FILE_NEUROCHEM)
         MLFF_TRY(neurochem_read(path, &weights));
     else if (kind == FILE_FNX)
         MLFF_TRY(fnx_read(path, &weights));
     else
-        MLFF_TRY(schnetpack_read(path, &wanted, &weights));
+        MLFF_TRY(torch_read(path, &wanted, &weights));
     MLFF_TRY(model_from_weights(&weights, path, model_out));
     if ((*model_out)->n_elements == 0)
         base_warn("%s: the elements it was trained on are not in the file, so that no element is refused; say --elements H,C,O",

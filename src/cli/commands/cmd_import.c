@@ -39,20 +39,22 @@ static int run(cli_arguments *arguments)
 
 const cli_command import_command = {
     .name = "import",
-    .summary = "turn a SchNetPack best_model (PaiNN) or an ANI ensemble into a model file",
+    .summary = "turn a SchNetPack best_model (PaiNN), an ANI ensemble or an Orb checkpoint into a model file",
     .usage = "IN -o OUT.safetensors [OPTIONS]",
     .details =
         "IN is what SchNetPack saves with torch.save: a zip with a pickle. Nothing in it is executed; a class that is not\n"
         "of PyTorch, SchNetPack, NumPy or ASE, or that changes the result and is not known, is refused by name. Or IN is an "
         "ensemble of ANI in NeuroChem's files, as their authors publish ANI-1x, ANI-1ccx "
         "and\n"
-        "ANI-2x: the .info file, which names the others below its folder. Or one ANI model of FeNNol, a .fnx file. The written "
+        "ANI-2x: the .info file, which names the others below its folder. Or one ANI model of FeNNol, a .fnx file. Or a\n"
+        "checkpoint of orb-models, .ckpt, of 2024 or later. The written "
         "file\n"
         "holds all that mlff needs: weights, shape, units, elements. mlff looks for models by name in the folders of\n"
         "MLFF_MODEL_PATH (separated by :), then in $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models.",
     .examples = "mlff import best_model -o ethanol.safetensors --energy-unit kcal/mol --elements H,C,O\n"
                 "mlff import best_model -o silica.safetensors --energy-unit Hartree --length-unit Bohr --elements Si,O\n"
                 "mlff import resources/ani-2x_8x.info -o ~/.local/share/mlff/models/fennol-ani2x.safetensors\n"
+                "mlff import orb-v2-20241011.ckpt -o ~/.local/share/mlff/models/orb-v2.safetensors\n"
                 "mlff import ani2x.fnx -o ani2x-member0.safetensors",
     .options = options,
     .min_positional = 1,

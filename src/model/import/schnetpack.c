@@ -9,7 +9,6 @@
 #include "torch_file.h"
 
 enum { MAX_LIST = 64 }; // modules in a list
-#define MAX_FILE_BYTES ((size_t)2 << 30)
 
 typedef struct reader {
     const char *path;
@@ -612,17 +611,5 @@ mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path,
 done:
     weights_free(&r.weights);
     torch_file_destroy(r.file);
-    return status;
-}
-
-mlff_status schnetpack_read(const char *path, const mlff_import_options *options, model_weights *weights_out)
-{
-    mlff_status status = MLFF_OK;
-    char *bytes = NULL;
-    size_t length = 0;
-    MLFF_TRY(base_read_file(path, MAX_FILE_BYTES, &bytes, &length));
-    MLFF_TRY(schnetpack_parse(bytes, length, path, options, weights_out));
-done:
-    base_free(bytes);
     return status;
 }

@@ -7,6 +7,16 @@
 
 #include "model/model.h"
 
+// Orb: the authors' bucket has the file; its own name names the model. "orb-v3" is the conservative one for materials.
+#define PUBLISHED_AT(file)                                                                                                       \
+    "its weights are public (Apache-2.0): https://orbitalmaterials-public-models.s3.us-west-1.amazonaws.com/forcefields/" file   \
+    ".ckpt; then: mlff import that file -o NAME.safetensors in one of these folders; --random-weights measures speed without "   \
+    "them"
+#define PUBLISHED(name, file)                                                                                                    \
+    {                                                                                                                            \
+        {name}, PUBLISHED_AT(file)                                                                                               \
+    }
+
 // Models known by name: names of their files, and where their weights can be had.
 static const struct {
     const char *names[4];
@@ -16,6 +26,21 @@ static const struct {
      "its weights are public (MIT): ani-2x_8x.info and the files it names, in the folder resources of "
      "github.com/aiqm/ani-model-zoo; then: mlff import ani-2x_8x.info -o fennol-ani2x.safetensors in one of these folders; "
      "--random-weights measures speed without them"},
+    PUBLISHED("orb-v2", "orb-v2-20241011"),
+    PUBLISHED("orb-mptraj-only-v2", "orb-mptraj-only-v2-20241014"),
+    PUBLISHED("orb-d3-v2", "orb-d3-v2-20241011"),
+    PUBLISHED("orb-d3-sm-v2", "orb-d3-sm-v2-20241011"),
+    PUBLISHED("orb-d3-xs-v2", "orb-d3-xs-v2-20241011"),
+    PUBLISHED("orb-v3-direct-20-omat", "orb-v3/orb-v3-direct-20-omat-20250404"),
+    PUBLISHED("orb-v3-direct-20-mpa", "orb-v3/orb-v3-direct-20-mpa-20250404"),
+    PUBLISHED("orb-v3-direct-inf-omat", "orb-v3/orb-v3-direct-inf-omat-20250404"),
+    PUBLISHED("orb-v3-direct-inf-mpa", "orb-v3/orb-v3-direct-inf-mpa-20250404"),
+    PUBLISHED("orb-v3-direct-omol", "orb-v3-direct-omol-20250820"),
+    PUBLISHED("orb-v3-conservative-20-omat", "orb-v3/orb-v3-conservative-20-omat-20250404"),
+    PUBLISHED("orb-v3-conservative-20-mpa", "orb-v3/orb-v3-conservative-20-mpa-20250404"),
+    {{"orb-v3-conservative-inf-omat", "orb-v3"}, PUBLISHED_AT("orb-v3/orb-v3-conservative-inf-omat-20250404")},
+    PUBLISHED("orb-v3-conservative-inf-mpa", "orb-v3/orb-v3-conservative-inf-mpa-20250404"),
+    PUBLISHED("orb-v3-conservative-omol", "orb-v3-conservative-omol-20250820"),
 };
 
 // The names to look for: all of a known model's, or the one that was given. Returns the row of `known`, or −1.

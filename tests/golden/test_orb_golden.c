@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+// Orb against orb-models 0.5.5 in float64 (make_orb_vectors.py): checkpoints that its modules wrote, and energies, forces and
+// stress of molecules, crystals, self-images, one atom and no edges, with 20 and with 120 neighbors.
+// float64 to 1e-9 of the largest force, stress or energy: sums in another order differ by 1e-13. float32 to 2e-5.
+#include <cjson/cJSON.h>
+
+#include "model/model.h"
+#include "support.h"
+
+static const char *const models[] = {"v2", "v3-direct", "v3-conservative", "v3-direct-omol", "v3-conservative-omol"};
+enum { N_MODELS = sizeof models / sizeof *models };
+
+static int read_numbers(const cJSON *object, const char *key, double *values, int most)
+{
+    const cJSON *item;
+    int n = 0;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItem(object, key))
+    {
+        assert_true(n < most);
+        values[n++] = item->valuedouble;
+    }
+    return n;
+}
+
+static double number_of(const cJSON *object, const char *key)
+{
+    return cJSON_GetObjectItem(object, key)->valuedouble;
+}
+
+static cJSON *read_json(const char *path)
+{
+    char *text = NULL;
+    size_t length = 0;
+    assert_ok(base_read_file(path, 1 << 24, &text, &length));
+    cJSON *json = cJSON_Parse(text);
+    base_free(text);
+    assert_non_null(json);
+    return json;
+}
+
+static mlff_model *import_model(const char *name)
+{
+    char path[256];
+    mlff_import_options options = mlff_import_options_default();
+    mlff_model *model = NULL;
+    options.elements = "H,C,N,O,F,Na,Al,Si,Cl,Ar";
+    snprintf(path, sizeof path, "tests/golden/orb/orb-%s.ckpt", name);
+    assert_ok(mlff_model_import(path, &options, &model));
+    return model;
+}
+
+// The model with another cap, which a checkpoint does not hold.
+static mlff_model *with_cap(const mlff_model *model, const char *cap)
+{
+    model_weights weights = {0};
+    mlff_model *changed = NULL;
+    assert_ok(weights_copy(&model->file, &weights));
+    assert_ok(weights_set(&weights, "max_neighbors", "%s", cap));
+    assert_ok(model_from_weights(&weights, model->name, &changed));
+    return changed;
+}
+
+static mlff_system *system_of(const cJSON *record)
+{
+    double numbers[64];
+    mlff_system *system;
+    assert_ok(mlff_system_create(read_numbers(record, "numbers", numbers, 64), &system));
+    for (int i = 0; i < system->n_atoms; i++) system->species[i] = (int)numbers[i];
+    assert_int_equal(read_numbers(record, "positions", system->positions, 3 * system->n_atoms), 3 * system->n_atoms);
+    for (int k = 0; k < 3; k++) system->periodic[k] = read_numbers(record, "cell", system->cell, 9) == 9;
+    system->charge = number_of(record, "charge");
+    system->spin = number_of(record, "spin");
+    return system;
+}
+
+// The largest difference, relative to the largest expected number.
+static void compare(const char *what, const cJSON *record, int n, const double *expected, const double *found, double tolerance)
+{
+    double largest = 1e-3;
+    for (int k = 0; k < n; k++) largest = fmax(largest, fabs(expected[k]));
+    for (int k = 0; k < n; k++)
+        if (!(fabs(found[k] - expected[k]) <= tolerance * largest))
+            fail_msg("%s: %s[%d] is %.17g, orb-models has %.17g", record->string, what, k, found[k], expected[k]);
+}
+
+static void check_record(const cJSON *record, const mlff_model *model, mlff_evaluator *evaluator, double tolerance)
+{
+    double expected[192], energy = 0, forces[192], stress[6];
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_system *system = system_of(record);
+    const bool has_stress = cJSON_GetObjectItem(record, "stress") && mlff_model_outputs(model) & MLFF_OUTPUT_STRESS;
+    mlff_results results = {.energies = &energy, .forces = forces, .stresses = has_stress ? stress : NULL};
+    mlff_batch_from_system(system, first_atom, &batch);
+    assert_ok(mlff_evaluator_compute(evaluator, &batch, &results));
+    const double reference = number_of(record, "energy");
+    compare("energy", record, 1, &reference, &energy, tolerance);
+    compare("forces", record, read_numbers(record, "forces", expected, 192), expected, forces, tolerance);
+    if (has_stress) compare("stress", record, read_numbers(record, "stress", expected, 192), expected, stress, tolerance);
+    mlff_system_destroy(system);
+}
+
+// Every record with both caps.
+static void check_model(const char *name, mlff_precision precision, double tolerance)
+{
+    char path[256];
+    snprintf(path, sizeof path, "tests/golden/orb/orb-%s.json", name);
+    cJSON *json = read_json(path);
+    mlff_model *imported = import_model(name);
+    const cJSON *cap, *record;
+    int n_checked = 0;
+    cJSON_ArrayForEach(cap, cJSON_GetObjectItem(json, "max_neighbors"))
+    {
+        mlff_model *model = with_cap(imported, cap->string);
+        mlff_evaluator *evaluator = support_evaluator(model, precision);
+        cJSON_ArrayForEach(record, cap)
+        {
+            check_record(record, model, evaluator, tolerance);
+            n_checked++;
+        }
+        mlff_evaluator_destroy(evaluator);
+        mlff_model_destroy(model);
+    }
+    assert_true(n_checked >= 9);
+    mlff_model_destroy(imported);
+    cJSON_Delete(json);
+}
+
+static void float64_is_that_of_orb_models(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) check_model(models[m], MLFF_FLOAT64, 1e-9);
+}
+
+static void float32_is_within_its_rounding(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m++) check_model(models[m], MLFF_FLOAT32, 2e-5);
+}
+
+static void the_size_of_the_published_model(void **state)
+{
+    (void)state;
+    mlff_model *model;
+    mlff_model_info info;
+    assert_ok(mlff_model_create("orb-v2", NULL, &model));
+    mlff_model_info_get(model, &info);
+    assert_int_equal(info.n_parameters, 25213601);
+    assert_false(info.has_atom_energies);
+    assert_false(info.conservative);
+    mlff_model_destroy(model);
+}
+
+static void charge_and_spin_are_required_where_they_matter(void **state)
+{
+    (void)state;
+    mlff_model *model = import_model("v3-direct-omol");
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT64);
+    double energy, positions[3] = {0};
+    const int32_t species[1] = {8}, first_atom[2] = {0, 1};
+    mlff_batch batch = {.n_systems = 1, .first_atom = first_atom, .species = species, .positions = positions};
+    mlff_results results = {.energies = &energy};
+    assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &results), MLFF_ERR_VALUE);
+    assert_non_null(strstr(mlff_last_error(), "charge"));
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
+static void atom_energies_are_refused(void **state)
+{
+    (void)state;
+    mlff_model *model = import_model("v2");
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT64);
+    double energy, atom_energy, positions[3] = {0};
+    const int32_t species[1] = {8}, first_atom[2] = {0, 1};
+    mlff_batch batch = {.n_systems = 1, .first_atom = first_atom, .species = species, .positions = positions};
+    mlff_results results = {.energies = &energy, .atom_energies = &atom_energy};
+    assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &results), MLFF_ERR_UNSUPPORTED);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(float64_is_that_of_orb_models),   cmocka_unit_test(float32_is_within_its_rounding),
+        cmocka_unit_test(the_size_of_the_published_model), cmocka_unit_test(charge_and_spin_are_required_where_they_matter),
+        cmocka_unit_test(atom_energies_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
