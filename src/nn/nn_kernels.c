@@ -114,21 +114,26 @@ static void activate_celu(size_t n, float *restrict x, float *restrict derivativ
     }
 }
 
+// ln(1 + eˣ) − ln 2 = max(x, 0) + ln(1 + e^−|x|) − ln 2; derivative σ.
+static void activate_softplus(size_t n, float *restrict x, float *restrict derivative)
+{
+    for (size_t i = 0; i < n; i += SIMD_WIDTH) {
+        const simd v = simd_load(x + i), zero = simd_set(0);
+        const simd_int positive = v > zero;
+        const simd e = simd_exp(simd_select(positive, -v, v)), sum = 1.0f + e;
+        simd_store(x + i, simd_select(positive, v, zero) + (simd_log(sum) - 0.69314718f));
+        if (derivative) simd_store(derivative + i, simd_select(positive, simd_set(1), e) / sum);
+    }
+}
+
 static void activate(enum nn_activation kind, size_t n, float *x, float *derivative)
 {
-    if (kind == NN_SILU) {
+    if (kind == NN_SILU)
         activate_silu(n, x, derivative);
-        return;
-    }
-    if (kind == NN_CELU) {
+    else if (kind == NN_CELU)
         activate_celu(n, x, derivative);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        float v = x[i], e = __builtin_expf(v > 0 ? -v : v);
-        x[i] = (v > 0 ? v : 0.0f) + __builtin_log1pf(e) - 0.69314718f;
-        if (derivative) derivative[i] = v > 0 ? 1.0f / (1.0f + e) : e / (1.0f + e);
-    }
+    else
+        activate_softplus(n, x, derivative);
 }
 
 const nn_kernels SIMD_SYMBOL(nn_kernels) = {

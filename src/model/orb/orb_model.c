@@ -9,6 +9,7 @@
 
 #include "atoms/covalent.h"
 #include "model/weights/tensors.h"
+#include "orb_cpu.h"
 
 enum { NAME_BYTES = 128 };
 
@@ -333,7 +334,8 @@ static mlff_status orb_create_cpu(const mlff_model *model, const cpu_options *op
                          "%s: an Orb model has no energies of atoms, so that a system cannot be divided among "
                          "processes; run it in one process",
                          model->name);
-    return orb_reference_create(model, options, backend_out);
+    return options->precision == MLFF_FLOAT64 ? orb_reference_create(model, options, backend_out)
+                                              : orb_cpu_create(model, options, backend_out);
 }
 
 static const char v2_paper[] = "M. Neumann et al., Orb: A Fast, Scalable Neural Network Potential, 2024, arXiv:2410.22570";

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// orb_kernels.c: Orb's own pieces of the float32 step, compiled once per instruction set.
+#include "orb_kernels.h"
+
+#include <string.h>
+
+#include "nn/simd.h"
+
+extern const orb_kernels SIMD_SYMBOL(orb_kernels);
+
+SIMD_INLINE float lane_sum(simd v)
+{
+    float lanes[SIMD_WIDTH] __attribute__((aligned(SIMD_WIDTH * 4)));
+    simd_store(lanes, v);
+    for (int half = SIMD_WIDTH / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
+    return lanes[0];
+}
+
+static void start_hidden(const orb_edge_arrays *edges, int begin, int end, int H, const float *project, float *restrict h)
+{
+    for (int e = begin; e < end; e++, h += H) {
+        const float *s = project + (size_t)edges->sender[e] * 2 * (size_t)H,
+                    *r = project + ((size_t)edges->receiver[e] * 2 + 1) * (size_t)H;
+        for (int k = 0; k < H; k += SIMD_WIDTH) simd_store(h + k, simd_load(s + k) + simd_load(r + k));
+    }
+}
+
+// The padding of y is zero: it adds nothing to a sum of squares, and mean² for each element to one about the mean.
+static void norm(const orb_norm_layer *layer, int n, float *restrict y, float *restrict z, float *restrict inverse)
+{
+    const int F = layer->F;
+    const float scale = 1.0f / (float)layer->width;
+    for (int i = 0; i < n; i++, y += F) {
+        simd sum = simd_set(0), square = simd_set(0);
+        for (int k = 0; layer->bias && k < F; k += SIMD_WIDTH) sum += simd_load(y + k);
+        const float mean = layer->bias ? lane_sum(sum) * scale : 0.0f;
+        for (int k = 0; k < F; k += SIMD_WIDTH) {
+            const simd d = simd_load(y + k) - mean;
+            square += d * d;
+        }
+        const float variance = (lane_sum(square) - (float)(F - layer->width) * mean * mean) * scale;
+        const float factor = 1.0f / __builtin_sqrtf(variance + layer->epsilon);
+        for (int k = 0; k < F; k += SIMD_WIDTH) {
+            const simd v = (simd_load(y + k) - mean) * factor;
+            simd out = v * simd_load(layer->weight + k);
+            if (layer->bias) out += simd_load(layer->bias + k);
+            if (z) simd_store(z + (size_t)i * (size_t)F + k, v);
+            simd_store(y + k, out);
+        }
+        if (inverse) inverse[i] = factor;
+    }
+}
+
+static void norm_backward(const orb_norm_layer *layer, int n, const float *restrict z, const float *restrict inverse,
+                          const float *restrict out_bar, float *restrict y_bar)
+{
+    const int F = layer->F;
+    const float scale = 1.0f / (float)layer->width;
+    for (int i = 0; i < n; i++, z += F, out_bar += F, y_bar += F) {
+        simd sum = simd_set(0), along = simd_set(0);
+        for (int k = 0; k < F; k += SIMD_WIDTH) {
+            const simd g = simd_load(layer->weight + k) * simd_load(out_bar + k);
+            sum += g;
+            along += g * simd_load(z + k);
+        }
+        const float mean = layer->bias ? lane_sum(sum) * scale : 0.0f, mean_along = lane_sum(along) * scale;
+        for (int k = 0; k < F; k += SIMD_WIDTH) {
+            const simd g = simd_load(layer->weight + k) * simd_load(out_bar + k);
+            simd_store(y_bar + k, (g - mean - simd_load(z + k) * mean_along) * inverse[i]);
+        }
+    }
+}
+
+static void gates(int n, int F, const float *weights, const float bias[2], const float *restrict e, float *restrict gate)
+{
+    for (int i = 0; i < n; i++, e += F) {
+        simd sum[2] = {simd_set(0), simd_set(0)};
+        for (int k = 0; k < F; k += SIMD_WIDTH) {
+            const simd v = simd_load(e + k);
+            sum[0] += v * simd_load(weights + k);
+            sum[1] += v * simd_load(weights + F + k);
+        }
+        for (int g = 0; g < 2; g++) gate[2 * i + g] = 1.0f / (1.0f + __builtin_expf(-(lane_sum(sum[g]) + bias[g])));
+    }
+}
+
+SIMD_INLINE void add_scaled(int F, float factor, const float *restrict from, float *restrict to)
+{
+    for (int k = 0; k < F; k += SIMD_WIDTH) simd_store(to + k, simd_load(to + k) + factor * simd_load(from + k));
+}
+
+static void sum_messages(const orb_edge_arrays *edges, int begin, int end, int F, const float *nodes, const float *message,
+                         const float *gate, float *context)
+{
+    for (int i = begin; i < end; i++, context += 3 * (size_t)F) {
+        memcpy(context, nodes + (size_t)i * (size_t)F, sizeof *context * (size_t)F);
+        memset(context + F, 0, sizeof *context * 2 * (size_t)F);
+        for (int k = edges->first_incoming[i]; k < edges->first_incoming[i + 1]; k++) {
+            const size_t e = (size_t)edges->incoming[k];
+            add_scaled(F, gate[2 * e + 1] * edges->envelope[e], message + e * (size_t)F, context + F);
+        }
+        for (size_t e = (size_t)edges->first[i]; e < (size_t)edges->first[i + 1]; e++)
+            add_scaled(F, gate[2 * e] * edges->envelope[e], message + e * (size_t)F, context + 2 * (size_t)F);
+    }
+}
+
+static void sum_hidden(const orb_edge_arrays *edges, int begin, int end, int H, const float *h_bar, float *sums)
+{
+    for (int i = begin; i < end; i++, sums += 2 * (size_t)H) {
+        memset(sums, 0, sizeof *sums * 2 * (size_t)H);
+        for (size_t e = (size_t)edges->first[i]; e < (size_t)edges->first[i + 1]; e++)
+            add_scaled(H, 1.0f, h_bar + e * (size_t)H, sums);
+        for (int k = edges->first_incoming[i]; k < edges->first_incoming[i + 1]; k++)
+            add_scaled(H, 1.0f, h_bar + (size_t)edges->incoming[k] * (size_t)H, sums + H);
+    }
+}
+
+static void message_backward(const orb_edge_arrays *edges, int begin, int end, int F, const float *weights, const float *message,
+                             const float *gate, const float *sums_bar, float *e_bar, float *m_bar, float *envelope_bar)
+{
+    for (size_t e = (size_t)begin; e < (size_t)end; e++, m_bar += F) {
+        const float *sent = sums_bar + (2 * (size_t)edges->sender[e] + 1) * (size_t)F;
+        const float *received = sums_bar + 2 * (size_t)edges->receiver[e] * (size_t)F, *m = message + e * (size_t)F;
+        const float c = edges->envelope[e], gs = gate[2 * e], gr = gate[2 * e + 1];
+        float *bar = e_bar + e * (size_t)F;
+        simd send_sum = simd_set(0), receive_sum = simd_set(0);
+        for (int k = 0; k < F; k += SIMD_WIDTH) {
+            const simd v = simd_load(m + k), s = simd_load(sent + k), r = simd_load(received + k);
+            send_sum += v * s;
+            receive_sum += v * r;
+            simd_store(m_bar + k, simd_load(bar + k) + c * (gs * s + gr * r));
+        }
+        const float send = lane_sum(send_sum), receive = lane_sum(receive_sum);
+        envelope_bar[e] += gs * send + gr * receive;
+        const float by_send = send * c * gs * (1.0f - gs), by_receive = receive * c * gr * (1.0f - gr);
+        for (int k = 0; k < F; k += SIMD_WIDTH)
+            simd_store(bar + k, simd_load(bar + k) + by_send * simd_load(weights + k) + by_receive * simd_load(weights + F + k));
+    }
+}
+
+static void add(size_t n, float *restrict a, const float *restrict b)
+{
+    for (size_t i = 0; i < n; i += SIMD_WIDTH) simd_store(a + i, simd_load(a + i) + simd_load(b + i));
+}
+
+static void multiply(size_t n, float *restrict a, const float *restrict b)
+{
+    for (size_t i = 0; i < n; i += SIMD_WIDTH) simd_store(a + i, simd_load(a + i) * simd_load(b + i));
+}
+
+const orb_kernels SIMD_SYMBOL(orb_kernels) = {
+    .start_hidden = start_hidden,
+    .norm = norm,
+    .norm_backward = norm_backward,
+    .gates = gates,
+    .sum_messages = sum_messages,
+    .sum_hidden = sum_hidden,
+    .message_backward = message_backward,
+    .add = add,
+    .multiply = multiply,
+};
