@@ -19,6 +19,9 @@ install(TARGETS mlff_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 file(GLOB MLFF_PUBLIC_HEADERS CONFIGURE_DEPENDS include/*.h)
 install(FILES ${MLFF_PUBLIC_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Students that ship, found by name (src/model/weights/model_path.c).
+file(GLOB MLFF_SHIPPED_MODELS CONFIGURE_DEPENDS models/*.safetensors models/*.json models/README.md)
+install(FILES ${MLFF_SHIPPED_MODELS} DESTINATION ${CMAKE_INSTALL_DATADIR}/mlff/models)
 
 install(EXPORT mlff-targets NAMESPACE mlff:: DESTINATION ${MLFF_CMAKE_FOLDER})
 configure_package_config_file(cmake/mlff-config.cmake.in ${PROJECT_BINARY_DIR}/mlff-config.cmake

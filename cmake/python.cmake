@@ -21,3 +21,5 @@ install(RUNTIME_DEPENDENCY_SET mlff_needs
   PRE_EXCLUDE_REGEXES "^lib(mlff|mlff_profile|c|m|dl|rt|pthread)\\.so" "^ld-linux"
   LIBRARY DESTINATION ${MLFF_WHEEL}/lib COMPONENT python)
 install(FILES THIRD_PARTY.md DESTINATION ${MLFF_WHEEL} COMPONENT python)
+file(GLOB MLFF_SHIPPED_MODELS CONFIGURE_DEPENDS models/*.safetensors models/*.json models/README.md)
+install(FILES ${MLFF_SHIPPED_MODELS} DESTINATION ${MLFF_WHEEL}/models COMPONENT python)

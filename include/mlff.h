@@ -33,7 +33,8 @@ typedef enum mlff_precision {
 
 /* Loads a model file (safetensors, written by mlff_model_save). A text that is no path of a file and has no "/" is a name:
  * NAME.safetensors in the folders of MLFF_MODEL_PATH (separated by ":"), then in $XDG_DATA_HOME/mlff/models or
- * ~/.local/share/mlff/models. "fennol-ani2x" is a name whose absence is explained. Fails with MLFF_ERR_IO for a file that is
+ * ~/.local/share/mlff/models, then among the models that are installed with the library (ethanol, water, organic: models/README.md).
+ * "fennol-ani2x" is a name whose absence is explained. Fails with MLFF_ERR_IO for a file that is
  * absent or cannot be read, MLFF_ERR_FORMAT for one that is not a model file, MLFF_ERR_UNSUPPORTED for an architecture that
  * this version does not have, MLFF_ERR_VALUE for weights that are not finite, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY,
  * MLFF_ERR_USAGE. */

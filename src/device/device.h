@@ -128,6 +128,10 @@ typedef mlff_status (*device_plugin_entry)(const char *build_id, const device_ho
  * beside the library (or the program it is linked into) and in ../lib from there; nowhere else. */
 mlff_status device_plugin_get(const device_plugin **plugin_out);
 
+/* Absolute folder, with its last '/', of the library, or of the program that it is linked into. Empty if it is unknown: a relative path
+ * would open whatever lies in the current folder. `folder` has PATH_MAX bytes. */
+void device_own_folder(char *folder, size_t folder_bytes);
+
 #ifdef __cplusplus
 }
 #endif

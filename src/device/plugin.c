@@ -17,9 +17,7 @@ static const device_plugin *plugin;
 static mlff_status plugin_status;
 static char plugin_text[1024];
 
-// Absolute folder of the object file that holds this function, with its last '/': the library's, or the program's if it is linked
-// statically. Empty if it is unknown: a relative path would open whatever lies in the current folder.
-static void own_folder(char *folder, size_t folder_bytes)
+void device_own_folder(char *folder, size_t folder_bytes)
 {
     Dl_info info;
     char resolved[PATH_MAX];
@@ -33,7 +31,7 @@ static void *open_plugin(char *text, size_t text_bytes)
 {
     const char *wanted = getenv("MLFF_CUDA_PLUGIN");
     char folder[PATH_MAX], beside[PATH_MAX + 32], lib[PATH_MAX + 32];
-    own_folder(folder, sizeof folder);
+    device_own_folder(folder, sizeof folder);
     snprintf(beside, sizeof beside, "%s" PLUGIN_FILE, folder);
     snprintf(lib, sizeof lib, "%s../lib/" PLUGIN_FILE, folder);
     const char *places[] = {beside, lib};

@@ -937,6 +937,9 @@ test_unreadable() {
     refused 1 'is a folder; give a file' import / -o x.safetensors --energy-unit eV
     refused 1 'is a folder; give a file' md model.safetensors water.xyz --restart /
     refused 1 'is a folder; give a file' compare / .
+    # The students that ship are found from any folder, after those of the user; `models` of the current folder is not looked into.
+    MLFF_MODEL_PATH='' XDG_DATA_HOME=$work/nowhere run 0 info ethanol
+    says 'training.teacher  *ani2x'
     # A folder hides no model of its name.
     mkdir -p models named
     cp model.safetensors models/named.safetensors

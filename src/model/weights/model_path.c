@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // model_path.c: a model by name: searched in the folders of MLFF_MODEL_PATH (separated by ":"), then in the user's data
-// folder, $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models.
+// folder, $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models, then among the models that are installed with the library.
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "device/device.h"
 #include "model/model.h"
 
 // Orb: the authors' bucket has the file; its own name names the model. "orb-v3" is the conservative one for materials.
@@ -70,6 +72,19 @@ static char *find_in(const char *folder, size_t length, const char *const names[
     return NULL;
 }
 
+// Where the shipped models lie beside the library: as installed (lib, lib/TRIPLET), in a Python wheel (lib), in a build folder (build/lib,
+// build/bin); those that are there.
+static void add_shipped_folders(base_text *folders)
+{
+    static const char *const places[] = {"../share/mlff/models", "../../share/mlff/models", "../models", "../../models"};
+    char own[PATH_MAX], folder[PATH_MAX + 32], resolved[PATH_MAX];
+    device_own_folder(own, sizeof own);
+    for (size_t k = 0; own[0] && k < sizeof places / sizeof *places; k++) {
+        snprintf(folder, sizeof folder, "%s%s", own, places[k]);
+        if (realpath(folder, resolved) && base_is_folder(resolved)) base_text_add(folders, ":%s", resolved);
+    }
+}
+
 mlff_status model_path_find(const char *name, char **path_out)
 {
     const char *names[4] = {NULL}, *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME"), *listed = getenv("MLFF_MODEL_PATH");
@@ -84,6 +99,7 @@ mlff_status model_path_find(const char *name, char **path_out)
         base_text_add(&folders, "%s/mlff/models", data);
     else
         base_text_add(&folders, "%s/.local/share/mlff/models", home && *home ? home : ".");
+    add_shipped_folders(&folders);
     if (folders.status != MLFF_OK) {
         base_text_free(&folders);
         return MLFF_ERR_MEMORY;
@@ -97,7 +113,7 @@ mlff_status model_path_find(const char *name, char **path_out)
     if (found)
         *path_out = found;
     else
-        status = mlff_fail(MLFF_ERR_IO, "%s: %s, and no model of this name in %s (MLFF_MODEL_PATH, user data)%s%s", name,
+        status = mlff_fail(MLFF_ERR_IO, "%s: %s, and no model of this name in %s (MLFF_MODEL_PATH, user data, shipped)%s%s", name,
                            is_folder ? "is a folder; give a file" : "no such file", folders.text, row >= 0 ? "; " : "",
                            row >= 0 ? known[row].source : "");
     base_text_free(&folders);
