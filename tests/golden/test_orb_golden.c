@@ -2,6 +2,8 @@
 // Orb against orb-models 0.5.5 in float64 (make_orb_vectors.py): checkpoints that its modules wrote, and energies, forces and
 // stress of molecules, crystals, self-images, one atom and no edges, with 20 and with 120 neighbors.
 // float64 to 1e-9 of the largest force, stress or energy: sums in another order differ by 1e-13. float32 to 2e-5.
+#include <float.h>
+
 #include <cjson/cJSON.h>
 
 #include "model/model.h"
@@ -49,13 +51,15 @@ static mlff_model *import_model(const char *name)
     return model;
 }
 
-// The model with another cap, which a checkpoint does not hold.
+// The model with another cap, which a checkpoint does not hold, and, for PyTorch's float64, its ε of RMSNorm.
 static mlff_model *with_cap(const mlff_model *model, const char *cap)
 {
     model_weights weights = {0};
     mlff_model *changed = NULL;
     assert_ok(weights_copy(&model->file, &weights));
     assert_ok(weights_set(&weights, "max_neighbors", "%s", cap));
+    if (strcmp(weights_get(&weights, "norm"), "rms_norm") == 0)
+        assert_ok(weights_set(&weights, "norm_epsilon", "%.17g", DBL_EPSILON));
     assert_ok(model_from_weights(&weights, model->name, &changed));
     return changed;
 }

@@ -3,6 +3,7 @@
 //
 // Files of 2024 have older names: node_head, graph_head and stress_head are today's heads.forces, heads.energy and heads.stress,
 // a normaliser is a normalizer, and a base model that was wrapped once more has the prefix model.model.
+#include <float.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -174,6 +175,7 @@ static mlff_status set_metadata(reader *r, const shape *s, const mlff_import_opt
     MLFF_TRY(weights_set(w, "cutoff", "6"));
     MLFF_TRY(weights_set(w, "activation", "%s", s->v3 ? "silu" : "shifted_softplus"));
     MLFF_TRY(weights_set(w, "norm", "%s", s->v3 ? "rms_norm" : "layer_norm"));
+    MLFF_TRY(weights_set(w, "norm_epsilon", "%.9g", s->v3 ? (double)FLT_EPSILON : 1e-5)); // PyTorch's, of float32
     MLFF_TRY(weights_set(w, "edge_input", "%s", s->v3 ? "bessel_harmonics" : "gaussian_unit"));
     if (!s->v3) MLFF_TRY(weights_set(w, "gaussian_span", "10"));
     MLFF_TRY(weights_set(w, "repulsion", "%s", !s->v3 ? "none" : s->conservative ? "zbl_mean" : "zbl_sum"));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // orb_cpu_weights.c: weights of Orb packed for matrix products, padded with zeros, and transposed for the reverse pass.
-#include <float.h>
 #include <string.h>
 
 #include "orb_cpu.h"
@@ -78,7 +77,7 @@ static mlff_status pack_mlp(orb_cpu *cpu, const orb_mlp *mlp, int n_blocks, int 
     if (mlp->norm_bias) MLFF_TRY(pad(mlp->norm_bias, p->n_features, &out->norm_bias));
     out->norm = (orb_norm_layer){.F = cpu->F,
                                  .width = p->n_features,
-                                 .epsilon = p->norm == ORB_LAYER_NORM ? 1e-5f : FLT_EPSILON,
+                                 .epsilon = (float)p->norm_epsilon,
                                  .weight = out->norm_weight,
                                  .bias = out->norm_bias};
 done:

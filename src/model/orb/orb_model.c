@@ -127,6 +127,7 @@ static mlff_status read_settings(mlff_model *model)
     p->norm = (enum orb_norm)choice;
     MLFF_TRY(model_metadata_choice(model, "edge_input", inputs, &choice));
     p->edge_input = (enum orb_edge_input)choice;
+    MLFF_TRY(model_metadata_number(model, "norm_epsilon", 0, 1, &p->norm_epsilon));
     MLFF_TRY(model_metadata_choice(model, "repulsion", repulsions, &choice));
     p->repulsion = (enum orb_repulsion)choice;
     MLFF_TRY(model_metadata_choice(model, "forces", forces, &choice));

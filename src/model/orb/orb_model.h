@@ -24,7 +24,7 @@
 #include "model/model.h"
 
 enum orb_activation { ORB_SHIFTED_SOFTPLUS, ORB_SILU };
-enum orb_norm { ORB_LAYER_NORM, ORB_RMS_NORM }; /* LayerNorm: epsilon 1e-5, bias. RMSNorm: norm_epsilon of the precision, none */
+enum orb_norm { ORB_LAYER_NORM, ORB_RMS_NORM }; /* LayerNorm has a bias, RMSNorm none */
 enum orb_edge_input { ORB_GAUSSIAN_UNIT, ORB_BESSEL_HARMONICS };
 enum orb_repulsion { ORB_NO_REPULSION, ORB_REPULSION_SUM, ORB_REPULSION_MEAN };
 
@@ -72,8 +72,9 @@ typedef struct orb_parameters {
     enum orb_norm norm;
     enum orb_edge_input edge_input;
     enum orb_repulsion repulsion;
-    bool conservative; /* forces are the derivative of the energy; else of heads */
-    bool conditioned;  /* by charge and spin of the system */
+    double norm_epsilon; /* added to the mean of squares, in every precision */
+    bool conservative;   /* forces are the derivative of the energy; else of heads */
+    bool conditioned;    /* by charge and spin of the system */
 
     const float *embedding; /* [n_species][F] */
     orb_mlp node_encoder, edge_encoder;

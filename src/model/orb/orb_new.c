@@ -2,6 +2,7 @@
 // orb_new.c: an untrained Orb model with orb-models' initialization: weights and biases of a linear layer uniform in
 // ±1/√n_in, norms 1, embedding uniform in ±√3. Each tensor draws from its own stream of the seed. Normalizers are 0 and 1, and
 // reference energies 0: they come from training data.
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -256,6 +257,8 @@ static mlff_status set_metadata(struct maker *maker)
     MLFF_TRY(weights_set(weights, "cutoff", "%.17g", cutoff));
     MLFF_TRY(weights_set(weights, "activation", "%s", v->activation));
     MLFF_TRY(weights_set(weights, "norm", "%s", v->norm));
+    MLFF_TRY(weights_set(weights, "norm_epsilon", "%.9g",
+                         strcmp(v->norm, "rms_norm") == 0 ? (double)FLT_EPSILON : 1e-5)); // PyTorch's, of float32
     MLFF_TRY(weights_set(weights, "edge_input", "%s", v->edge_input));
     if (strcmp(v->edge_input, "gaussian_unit") == 0) MLFF_TRY(weights_set(weights, "gaussian_span", "%.17g", gaussian_span));
     MLFF_TRY(weights_set(weights, "repulsion", "%s", v->repulsion));

@@ -2,11 +2,10 @@
 // orb_plain.c: layers of Orb in float64, plain, with their reverse passes.
 //
 // Norms of a row y with F elements, weight w, bias b:
-//   LayerNorm  z = (y − μ)/s,  s = √(mean (y − μ)² + 1e-5),  out = w z + b;  ȳ = (ḡ − mean ḡ − z mean(ḡ z))/s,  ḡ = w ōut
+//   LayerNorm  z = (y − μ)/s,  s = √(mean (y − μ)² + ε),  out = w z + b;  ȳ = (ḡ − mean ḡ − z mean(ḡ z))/s,  ḡ = w ōut
 //   RMSNorm    z = y/s,        s = √(mean y² + ε),           out = w z;      ȳ = (ḡ − z mean(ḡ z))/s
 #include "orb_plain.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -55,12 +54,14 @@ double orb_plain_slope(enum orb_activation kind, double x)
 }
 
 // y becomes z; returns s.
-static double standardize(enum orb_norm kind, int F, double *y)
+static double standardize(const orb_parameters *p, double *y)
 {
+    const enum orb_norm kind = p->norm;
+    const int F = p->n_features;
     double mean = 0, square = 0;
     for (int f = 0; kind == ORB_LAYER_NORM && f < F; f++) mean += y[f] / F;
     for (int f = 0; f < F; f++) square += (y[f] - mean) * (y[f] - mean) / F;
-    const double s = sqrt(square + (kind == ORB_LAYER_NORM ? 1e-5 : DBL_EPSILON));
+    const double s = sqrt(square + p->norm_epsilon);
     for (int f = 0; f < F; f++) y[f] = (y[f] - mean) / s;
     return s;
 }
@@ -115,7 +116,7 @@ void orb_plain_mlp(const orb_parameters *p, const orb_mlp *mlp, int n, const dou
         block_forward(p, mlp, rows, x + (size_t)begin * (size_t)mlp->linear[0].n_in, scratch, scratch + wide, scratch + 2 * wide,
                       out);
         for (int i = 0; i < rows; i++, out += F) {
-            standardize(p->norm, p->n_features, out);
+            standardize(p, out);
             for (size_t f = 0; f < F; f++) out[f] = out[f] * mlp->norm_weight[f] + (mlp->norm_bias ? mlp->norm_bias[f] : 0);
         }
     }
@@ -132,7 +133,7 @@ void orb_plain_mlp_backward(const orb_parameters *p, const orb_mlp *mlp, int n, 
         const int rows = n - begin < ORB_PLAIN_ROWS ? n - begin : ORB_PLAIN_ROWS;
         block_forward(p, mlp, rows, x + (size_t)begin * n_in, z1, z2, h_bar, y);
         for (int i = 0; i < rows; i++) {
-            const double s = standardize(p->norm, p->n_features, y + (size_t)i * F);
+            const double s = standardize(p, y + (size_t)i * F);
             norm_backward(p->norm, p->n_features, mlp->norm_weight, y + (size_t)i * F, s, y_bar + (size_t)(begin + i) * F,
                           bar + (size_t)i * F);
         }
