@@ -186,6 +186,12 @@ MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const ml
 /* Device that integrates. */
 MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);
 
+/* Relaxes the structures of a queue, many at once, with one computation of forces a step for all of them. Fixed atoms stay. A structure
+ * whose forces cannot be computed, or whose cell cannot relax, ends as MLFF_RELAX_FAILED, and the others go on. `options` may be NULL.
+ * Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_UNSUPPORTED for a model without forces (for a cell that relaxes,
+ * virials), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE, and as `next` and `done` do. */
+MLFF_API mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *options, const mlff_relax_queue *queue);
+
 /* A named piece of the step. Phases: "forward", "backward", and "" for what stands outside both. */
 typedef struct mlff_stage {
     const char *name; /* "neighbors", "geometry", "radial", "message", "update", "readout", … */

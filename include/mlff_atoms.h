@@ -122,6 +122,7 @@ typedef struct mlff_frame_results {
     const double *stress; /* [6] Voigt, eV/Å³, or NULL */
     int64_t step;         /* -1 where absent */
     double time_fs;       /* NaN where absent */
+    const char *comment;  /* further pairs for the frame's second line, "key=value key=value", or NULL */
 } mlff_frame_results;
 
 /* Writes extended XYZ. A new file is written beside its name and takes the name only at a good end
@@ -274,6 +275,48 @@ MLFF_API mlff_status mlff_dynamics_save(const mlff_dynamics *dynamics, const cha
  * MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_dynamics_restore(mlff_dynamics *dynamics, const char *path);
 MLFF_API void mlff_dynamics_destroy(mlff_dynamics *dynamics);
+
+/* ---- relaxation ------------------------------------------------------------------------------ */
+
+/* FIRE (doi:10.1103/PhysRevLett.97.170201) needs no energies and survives rough ones; L-BFGS needs fewer steps. */
+typedef enum mlff_optimizer { MLFF_FIRE = 0, MLFF_LBFGS = 1 } mlff_optimizer;
+
+typedef struct mlff_relax_options {
+    size_t struct_size;
+    mlff_optimizer optimizer; /* MLFF_LBFGS */
+    double force_limit;       /* 0.05 eV/Å; the longest force on a free atom at the end */
+    int64_t max_steps;        /* 1000, of one structure */
+    int relax_cell;           /* 1: the cell relaxes too, to a minimum of E + P V */
+    double pressure;          /* 0 eV/Å³ */
+    double stress_limit; /* 3e-4 eV/Å³ (480 bar); the largest component of stress + pressure at the end, where the cell relaxes */
+    int n_at_once;       /* 64; structures in one batch. One that has ended is replaced by the next */
+} mlff_relax_options;
+MLFF_API mlff_relax_options mlff_relax_options_default(void);
+
+typedef enum mlff_relax_end {
+    MLFF_RELAX_CONVERGED = 0,
+    MLFF_RELAX_STEPS = 1,  /* max_steps were made before the limit was reached */
+    MLFF_RELAX_FAILED = 2, /* its forces could not be computed: `error` says why */
+    MLFF_RELAX_STOPPED = 3 /* `next` or `done` ended the run */
+} mlff_relax_end;
+
+typedef struct mlff_relaxed {
+    mlff_relax_end end;
+    int64_t n_steps;
+    double start_energy, energy; /* eV; NaN where not computed */
+    double largest_force;        /* eV/Å, on a free atom */
+    double largest_stress;       /* eV/Å³, of stress + pressure; NaN unless the cell relaxes */
+    const double *forces;        /* [n_atoms][3] eV/Å, of the system as it stands; NULL where not computed */
+    const char *error;           /* or "" */
+} mlff_relaxed;
+
+/* Where structures come from and go to. Systems are borrowed from `next` until `done`, and are changed (velocities are removed); they end in any order. Each
+ * function may return MLFF_ERR_INTERRUPTED: those under way then end as MLFF_RELAX_STOPPED. */
+typedef struct mlff_relax_queue {
+    mlff_status (*next)(void *context, mlff_system **system_out); /* NULL in it at the end */
+    mlff_status (*done)(void *context, mlff_system *system, const mlff_relaxed *result);
+    void *context;
+} mlff_relax_queue;
 
 #ifdef __cplusplus
 }

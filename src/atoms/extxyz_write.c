@@ -115,6 +115,10 @@ static mlff_status add_comment(mlff_writer *writer, const char *path, const mlff
         add_text(writer, text);
     }
     if (isfinite(results->time_fs)) add_key_number(writer, " time_fs=", results->time_fs);
+    if (results->comment) {
+        add_text(writer, " ");
+        add_text(writer, results->comment);
+    }
     snprintf(text, sizeof text, " pbc=\"%c %c %c\"\n", system->periodic[0] ? 'T' : 'F', system->periodic[1] ? 'T' : 'F',
              system->periodic[2] ? 'T' : 'F');
     add_text(writer, text);

@@ -5,25 +5,11 @@
 #include "cli/support/cli.h"
 
 // In the order of the help: models, simulation, distillation, measurement, other programs.
-static const cli_command *const commands[] = {&import_command,
-                                              &new_command,
-                                              &info_command,
-                                              &eval_command,
-                                              &md_command,
-                                              &distill_command,
-                                              &sample_command,
-                                              &label_command,
-                                              &train_command,
-                                              &verdict_command,
-                                              &profile_command,
-                                              &report_command,
-                                              &compare_command,
-                                              &bench_command,
-                                              &serve_command,
-                                              &kim_command,
-                                              &check_command,
-                                              &devices_command,
-                                              NULL};
+static const cli_command *const commands[] = {&import_command, &new_command,     &info_command,    &eval_command,
+                                              &md_command,     &relax_command,   &distill_command, &sample_command,
+                                              &label_command,  &train_command,   &verdict_command, &profile_command,
+                                              &report_command, &compare_command, &bench_command,   &serve_command,
+                                              &kim_command,    &check_command,   &devices_command, NULL};
 
 static const cli_command *find(const char *name)
 {

@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md profile report compare bench check devices kim sample label"
+commands="import new info eval md relax profile report compare bench check devices kim sample label"
 
 test_help() {
     run 0 --help
@@ -368,6 +368,42 @@ test_md() {
     done
     run 0 md model.safetensors --system water --n-atoms 24 --n-steps 100 --timestep 0.2 --temperature 0.5 # far from its minimum
     says 'warning: the temperature is .* K where .* was asked for.*relax' err
+}
+
+test_relax() {
+    local ethanol=$source_folder/models/ethanol.safetensors
+    run 0 md $ethanol --system ethanol --temperature 400 --n-steps 100 --every 20 -o hot.extxyz
+    run 0 relax $ethanol hot.extxyz -o relaxed.extxyz --fmax 0.01 --batch 4
+    says 'L-BFGS to forces below 0.01' && says '6 structures in' && says '6 converged, 0 reached'
+    is "$(grep -c 'relax_end=converged' relaxed.extxyz)" 6 "relaxed structures"
+    grep -q momenta relaxed.extxyz && fail "velocities of other positions are written"
+    run 0 eval $ethanol relaxed.extxyz --json relaxed.json # the energies written are those of the positions written
+    awk -v e="$(value relaxed.json summary.energy_mae_ev_per_atom)" 'BEGIN { exit !(e < 1e-5) }' || fail "energies of other positions"
+    cp relaxed.extxyz alone.extxyz
+    run 0 relax $ethanol hot.extxyz -o relaxed.extxyz --fmax 0.01 --batch 1 --json
+    is "$(value out summary.n_converged)" 6 converged
+    is "$(value out structures)" 6 structures
+    run 0 relax $ethanol alone.extxyz -o again.extxyz --fmax 0.02 --optimizer fire
+    is "$(grep -c 'relax_steps=0 ' again.extxyz)" 6 "structures at their minimum already"
+    run 0 relax $ethanol hot.extxyz -o - --max-steps 2
+    is "$(grep -c 'relax_end=max_steps relax_steps=2' out)" 6 "structures that were not given enough steps"
+    # One that cannot be computed is named, the others are relaxed.
+    { head -22 hot.extxyz; printf '2\n\nH 0 0 0\nH 0 0 0\n'; head -11 hot.extxyz; } >mixed.extxyz
+    run 1 relax $ethanol mixed.extxyz -o mixed-relaxed.extxyz
+    says 'mixed.extxyz, frame 2: .*atoms 0 and 1' err && says '1 of 4 structures could not be relaxed' err
+    is "$(grep -o 'relax_end=[a-z]*' mixed-relaxed.extxyz | tr '\n' ' ')" \
+        "relax_end=converged relax_end=converged relax_end=failed relax_end=converged " "order of the file"
+    refused 1 'does not know' relax $ethanol <(printf '1\n\nAu 0 0 0\n')
+    refused 2 'needs --cell' relax $ethanol hot.extxyz --pressure 1
+    run 1 relax $ethanol hot.extxyz --cell
+    says 'frame 5: .*periodic along three axes' err
+    refused 1 'no frame in it' relax $ethanol /dev/null
+    refused 2 'another argument is missing' relax $ethanol
+    model # a cell under pressure, and the same written twice
+    run 0 relax model.safetensors <("$mlff" md model.safetensors --system silicon --n-atoms 8 --n-steps 0 -o -) --cell --pressure 20000 \
+        --max-steps 5 -o cell.extxyz
+    grep -q 'Lattice' cell.extxyz || fail "no cell"
+    grep -q '5.431 0.0 0.0' cell.extxyz && fail "the cell has not moved"
 }
 
 test_md_ensembles() {

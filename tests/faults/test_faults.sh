@@ -99,6 +99,7 @@ commands() { # KIND
     check "$1" same new.safetensors new --arch ani --members 1 --hidden 4,4,4 --elements H,O -o new.safetensors
     check "$1" any - info model.safetensors
     check "$1" same results.extxyz eval model.safetensors frames.xyz --device cpu -o results.extxyz
+    check "$1" same relaxed.extxyz relax model.safetensors frames.xyz --device cpu --max-steps 3 -o relaxed.extxyz
     check "$1" timed results.json eval model.safetensors frames.xyz --device cpu --json results.json
     check "$1" prefix md.extxyz md model.safetensors frames.xyz --device cpu --n-steps 4 --every 2 --timestep 0.1 -o md.extxyz
     check "$1" restart first.restart md model.safetensors frames.xyz --device cpu --n-steps 2 --timestep 0.1 --checkpoint first.restart

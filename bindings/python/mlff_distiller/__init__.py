@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .cuda.device_utils import get_device
     from .cuda.md_profiler import MDProfiler, MDProfileResult, identify_hotspots
     from .dynamics import Dynamics
+    from .relaxation import Relaxed, relax
     from .engine import Evaluator, Model
     from .models import FeNNolCalculator, OrbCalculator, StudentCalculator
 
@@ -43,6 +44,8 @@ _HOMES = {
     "MDProfileResult": "cuda.md_profiler",
     "identify_hotspots": "cuda.md_profiler",
     "Dynamics": "dynamics",
+    "Relaxed": "relaxation",
+    "relax": "relaxation",
     "Evaluator": "engine",
     "Model": "engine",
     "FeNNolCalculator": "models",

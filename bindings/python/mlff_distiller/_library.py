@@ -95,6 +95,8 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_dynamics_save": (None, [_P, c_char_p]),
     "mlff_dynamics_restore": (None, [_P, c_char_p]),
     "mlff_dynamics_destroy": ("void", [_P]),
+    "mlff_relax_options_default": (s.mlff_relax_options, []),
+    "mlff_relax": (c_int, [_P, POINTER(s.mlff_relax_options), POINTER(s.mlff_relax_queue)]),
     "mlff_dataset_create": (None, [_PP]),
     "mlff_dataset_destroy": ("void", [_P]),
     "mlff_dataset_add": (None, [_P, _P, POINTER(s.mlff_labels)]),

@@ -200,6 +200,40 @@ class mlff_dynamics_state(Structure):
     ]
 
 
+class mlff_relax_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("optimizer", c_int),
+        ("force_limit", c_double),
+        ("max_steps", c_int64),
+        ("relax_cell", c_int),
+        ("pressure", c_double),
+        ("stress_limit", c_double),
+        ("n_at_once", c_int),
+    ]
+
+
+class mlff_relaxed(Structure):
+    _fields_ = [
+        ("end", c_int),
+        ("n_steps", c_int64),
+        ("start_energy", c_double),
+        ("energy", c_double),
+        ("largest_force", c_double),
+        ("largest_stress", c_double),
+        ("forces", c_void_p),
+        ("error", c_char_p),
+    ]
+
+
+RELAX_NEXT = CFUNCTYPE(Status, c_void_p, c_void_p)
+RELAX_DONE = CFUNCTYPE(Status, c_void_p, c_void_p, c_void_p)
+
+
+class mlff_relax_queue(Structure):
+    _fields_ = [("next", RELAX_NEXT), ("done", RELAX_DONE), ("context", c_void_p)]
+
+
 class mlff_callable(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -489,6 +523,7 @@ class mlff_distill_options(Structure):
 CORE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_system, mlff_batch, mlff_results, mlff_device, mlff_device_info, mlff_device_memory, mlff_model_info,
     mlff_import_options, mlff_setting, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options, mlff_dynamics_state,
+    mlff_relax_options, mlff_relaxed, mlff_relax_queue,
     mlff_labels, mlff_read_options, mlff_teacher_options, mlff_teacher_info, mlff_label, mlff_shard_info, mlff_label_progress,
     mlff_label_options, mlff_sample_options, mlff_loss, mlff_trainer_options, mlff_training_errors, mlff_distill_config,
     mlff_distill_progress, mlff_distill_options,

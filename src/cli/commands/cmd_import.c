@@ -43,9 +43,8 @@ const cli_command import_command = {
     .usage = "IN -o OUT.safetensors [OPTIONS]",
     .details =
         "IN is what SchNetPack saves with torch.save: a zip with a pickle. Nothing in it is executed; a class that is not\n"
-        "of PyTorch, SchNetPack, NumPy or ASE, or that changes the result and is not known, is refused by name. Or IN is an "
-        "ensemble of ANI in NeuroChem's files, as their authors publish ANI-1x, ANI-1ccx "
-        "and\n"
+        "of PyTorch, SchNetPack, NumPy or ASE, or that changes the result and is not known, is refused by name. Or IN is an\n"
+        "ensemble of ANI in NeuroChem's files, as their authors publish ANI-1x, ANI-1ccx and\n"
         "ANI-2x: the .info file, which names the others below its folder. Or one ANI model of FeNNol, a .fnx file. Or a\n"
         "checkpoint of orb-models, .ckpt, of 2024 or later. The written "
         "file\n"

@@ -47,8 +47,6 @@ static const cli_option options[] = {
 // A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer.
 #define PATIENCE_NS 100000000
 
-#define EV_ANG3_PER_BAR 6.241509074e-7 // 1e5 Pa in eV/Å³
-
 static const char *const ensembles[] = {"nve", "langevin", "bussi", "nose-hoover", "scr", "mtk", NULL}; // by mlff_ensemble
 static const char *const ensemble_titles[] = {"NVE (velocity Verlet)",
                                               "Langevin (BAOAB)",
@@ -106,7 +104,7 @@ static void show(simulation *run)
     if (run->table)
         printf("%10" PRId64 " %12.2f %16.6f %12.6f %10.2f %12.5f", state->step, state->time_fs, state->potential_energy,
                state->kinetic_energy, state->temperature_kelvin, drift_mev_per_atom(run));
-    if (run->table && run->constant_pressure) printf(" %12.3f %12.1f", state->volume, state->pressure / EV_ANG3_PER_BAR);
+    if (run->table && run->constant_pressure) printf(" %12.3f %12.1f", state->volume, state->pressure / CLI_EV_ANG3_PER_BAR);
     if (run->table) putchar('\n');
     fflush(stdout); // each line as it comes, also into a pipe or a file
     if (!run->to_json) return;
@@ -120,7 +118,7 @@ static void show(simulation *run)
     cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
     if (run->constant_pressure) {
         cli_json_number(json, "volume_ang3", state->volume);
-        cli_json_number(json, "pressure_bar", state->pressure / EV_ANG3_PER_BAR);
+        cli_json_number(json, "pressure_bar", state->pressure / CLI_EV_ANG3_PER_BAR);
     }
     cli_json_end(json, '}');
 }
@@ -219,7 +217,7 @@ static void print_summary(simulation *run, bool partial)
                    run->last.time_fs - run->first.time_fs);
         if (run->constant_pressure && run->n_states)
             printf("mean volume %.3f Å³, mean pressure %.1f bar (of %" PRId64 " states)\n",
-                   run->volume_sum / (double)run->n_states, run->pressure_sum / (double)run->n_states / EV_ANG3_PER_BAR,
+                   run->volume_sum / (double)run->n_states, run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR,
                    run->n_states);
         printf("neighbor list rebuilt %" PRId64 " times\n", info.n_rebuilds);
     }
@@ -247,7 +245,7 @@ static void print_summary(simulation *run, bool partial)
     cli_json_number(json, "drift_slope_half_width", half);
     if (run->constant_pressure && run->n_states) {
         cli_json_number(json, "mean_volume_ang3", run->volume_sum / (double)run->n_states);
-        cli_json_number(json, "mean_pressure_bar", run->pressure_sum / (double)run->n_states / EV_ANG3_PER_BAR);
+        cli_json_number(json, "mean_pressure_bar", run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR);
     }
     cli_json_int(json, "n_rebuilds", info.n_rebuilds);
     cli_json_end(json, '}');
@@ -424,9 +422,9 @@ static int parse(cli_arguments *arguments, simulation *run)
     run->options.seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     run->n_steps = cli_int(arguments, "n-steps", 0, INT64_MAX, 1000);
     run->options.thermostat_fs = cli_number(arguments, "thermostat-time", 1e-6, 1e9, 100);
-    run->options.pressure = EV_ANG3_PER_BAR * cli_number(arguments, "pressure", -1e7, 1e8, 1);
+    run->options.pressure = CLI_EV_ANG3_PER_BAR * cli_number(arguments, "pressure", -1e7, 1e8, 1);
     run->options.barostat_fs = cli_number(arguments, "barostat-time", 1e-6, 1e9, 1000);
-    run->options.compressibility = cli_number(arguments, "compressibility", 1e-12, 1, 4.5e-5) / EV_ANG3_PER_BAR;
+    run->options.compressibility = cli_number(arguments, "compressibility", 1e-12, 1, 4.5e-5) / CLI_EV_ANG3_PER_BAR;
     run->options.anisotropic = cli_given(arguments, "anisotropic");
     run->options.ramp_end_kelvin = cli_number(arguments, "ramp-to", 0, 1e6, run->options.temperature_kelvin);
     if (cli_given(arguments, "ramp-to")) run->options.ramp_steps = cli_int(arguments, "ramp-steps", 1, INT64_MAX, run->n_steps);

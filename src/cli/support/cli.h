@@ -46,9 +46,9 @@ struct cli_arguments {
     bool failed; // a value was refused, and said so; the command then ends with CLI_USAGE
 };
 
-extern const cli_command import_command, new_command, info_command, eval_command, md_command, profile_command, report_command,
-    compare_command, bench_command, serve_command, check_command, devices_command, kim_command, distill_command, sample_command,
-    label_command, train_command, verdict_command;
+extern const cli_command import_command, new_command, info_command, eval_command, md_command, relax_command, profile_command,
+    report_command, compare_command, bench_command, serve_command, check_command, devices_command, kim_command, distill_command,
+    sample_command, label_command, train_command, verdict_command;
 
 void cli_command_help(const cli_command *command, FILE *file);
 // Runs a command on what follows its name on the command line.
@@ -115,6 +115,8 @@ extern const char *const cli_frames[], *const cli_models[]; // suffixes of traje
 int cli_suffix_check(const cli_arguments *arguments, const char *option, const char *path, const char *const *suffixes);
 
 /* ---- JSON, written as it comes: cli_json.c ------------------------------------------------------ */
+
+#define CLI_EV_ANG3_PER_BAR 6.241509074e-7 // 1e5 Pa in eV/Å³
 
 enum { CLI_JSON_DEPTH = 8 };
 typedef struct cli_json {

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// lbfgs.c: limited-memory BFGS (Nocedal & Wright, Numerical Optimization, algorithm 7.4). A step that raises the energy is halved;
+// there is no other line search, since a full step is right near a minimum and each trial costs as much as a step.
+#include <math.h>
+#include <string.h>
+
+#include "atoms/relax/relax.h"
+
+#define FIRST_CURVATURE 70.0 // eV/Å²: stiff bonds', so that the first step is a careful one
+enum { MOST_HALVINGS = 5 };
+
+static double dot(const double *a, const double *b, size_t n)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++) sum += a[k] * b[k];
+    return sum;
+}
+
+// Keeps the last step and what it changed, unless the curvature along it was not positive.
+static void remember(relaxation *r)
+{
+    const size_t n = r->n;
+    const int slot = (r->newest + 1) % LBFGS_PAIRS;
+    double *step = r->steps + (size_t)slot * n, *change = r->changes + (size_t)slot * n;
+    for (size_t k = 0; k < n; k++) {
+        step[k] = r->x[k] - r->last_x[k];
+        change[k] = r->last_force[k] - r->force[k];
+    }
+    const double curvature = dot(step, change, n);
+    if (!(curvature > 1e-10 * dot(step, step, n))) return;
+    r->products[slot] = 1 / curvature;
+    r->newest = slot;
+    if (r->n_pairs < LBFGS_PAIRS) r->n_pairs++;
+}
+
+static void find_direction(relaxation *r)
+{
+    const size_t n = r->n;
+    double *d = r->direction, weight[LBFGS_PAIRS];
+    memcpy(d, r->force, n * sizeof *d);
+    for (int p = 0, slot = r->newest; p < r->n_pairs; p++, slot = (slot + LBFGS_PAIRS - 1) % LBFGS_PAIRS) {
+        weight[slot] = r->products[slot] * dot(r->steps + (size_t)slot * n, d, n);
+        for (size_t k = 0; k < n; k++) d[k] -= weight[slot] * r->changes[(size_t)slot * n + k];
+    }
+    double scale = 1 / FIRST_CURVATURE;
+    if (r->n_pairs > 0) {
+        const double *change = r->changes + (size_t)r->newest * n;
+        scale = fmin(1 / (r->products[r->newest] * dot(change, change, n)), 1.0);
+    }
+    for (size_t k = 0; k < n; k++) d[k] *= scale;
+    for (int p = r->n_pairs - 1; p >= 0; p--) {
+        const int slot = (r->newest + LBFGS_PAIRS - p) % LBFGS_PAIRS;
+        const double change = weight[slot] - r->products[slot] * dot(r->changes + (size_t)slot * n, d, n);
+        for (size_t k = 0; k < n; k++) d[k] += change * r->steps[(size_t)slot * n + k];
+    }
+    if (dot(d, r->force, n) > 0) return;
+    r->n_pairs = 0; // uphill: forget the pairs and follow the force
+    for (size_t k = 0; k < n; k++) d[k] = r->force[k] / FIRST_CURVATURE;
+}
+
+void lbfgs_step(relaxation *r)
+{
+    const size_t n = r->n;
+    // float32 energies are uncertain by some 1e-7 of themselves.
+    const double noise = 1e-5 + 1e-7 * fabs(r->objective);
+    if (r->n_steps > 0 && r->objective > r->last_objective + noise && r->n_halvings < MOST_HALVINGS) {
+        r->n_halvings++;
+        for (size_t k = 0; k < n; k++) r->x[k] = r->last_x[k] + (r->direction[k] *= 0.5);
+        return;
+    }
+    if (r->n_steps > 0) remember(r);
+    if (r->n_halvings == MOST_HALVINGS) r->n_pairs = 0;
+    r->n_halvings = 0;
+    find_direction(r);
+    relaxation_limit(r->direction, n);
+    memcpy(r->last_x, r->x, n * sizeof *r->x);
+    memcpy(r->last_force, r->force, n * sizeof *r->force);
+    r->last_objective = r->objective;
+    for (size_t k = 0; k < n; k++) r->x[k] += r->direction[k];
+}

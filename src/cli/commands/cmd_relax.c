@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT
+// cmd_relax.c: mlff relax: the structures of a file to minima of the energy, many at once; results in the order of the file.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/support/cli.h"
+
+static const cli_option options[] = {
+    {"output", 'o', "FILE",
+     "relaxed structures, extended XYZ with energy, forces, steps and how each ended; - is standard output"},
+    {"optimizer", 0, "NAME", "lbfgs or fire, which is slower and survives rough energies (lbfgs)"},
+    {"fmax", 0, "EV_PER_ANG", "the longest force on a free atom at the end, eV/Å (0.05)"},
+    {"max-steps", 0, "N", "steps of one structure (1000)"},
+    {"cell", 0, NULL, "relax the cell too, where it is periodic along three axes"},
+    {"pressure", 0, "BAR", "of --cell, bar; 10000 bar are 1 GPa (0)"},
+    {"stress-max", 0, "BAR", "of --cell: the largest component of stress and pressure together at the end, bar (500)"},
+    {"batch", 0, "B", "structures at once; one that has ended is replaced by the next (64; on a GPU 256)"},
+    {"json", 0, NULL, "results and summary as JSON on standard output"},
+    CLI_EVALUATOR_OPTIONS,
+    {0}};
+
+static const char *const optimizers[] = {"fire", "lbfgs", NULL};                         // by mlff_optimizer
+static const char *const ends[] = {"converged", "max_steps", "failed", "stopped", NULL}; // by mlff_relax_end
+
+// A structure from the reader until it is written, in the order of the file.
+typedef struct entry {
+    mlff_system *system;
+    mlff_relaxed result;
+    double *forces; // a copy
+    char *error;
+    bool finished;
+} entry;
+
+typedef struct relaxing {
+    cli_setup setup;
+    mlff_relax_options options;
+    const char *input, *output;
+    mlff_reader *reader;
+    mlff_writer *writer;
+    entry *entries; // [capacity] those not yet written: number n_written is the first
+    size_t capacity;
+    int64_t n_read, n_written;
+    bool table, to_json;
+    cli_json json;
+    int64_t n_ends[4], n_steps, begun_ns;
+} relaxing;
+
+static void print_header(const relaxing *run)
+{
+    const mlff_relax_options *o = &run->options;
+    cli_setup_print(&run->setup);
+    printf("%s to forces below %g eV/Å%s, %d at once\n", o->optimizer == MLFF_FIRE ? "FIRE" : "L-BFGS", o->force_limit,
+           o->relax_cell ? ", positions and cell" : "", o->n_at_once);
+    printf("%8s %7s %18s %14s %12s %7s %s\n", "frame", "atoms", "energy", "change", "max |F|", "steps", "end");
+    printf("%8s %7s %18s %14s %12s\n", "", "", "eV", "eV", "eV/Å");
+}
+
+static void show(relaxing *run, const entry *e)
+{
+    const mlff_relaxed *r = &e->result;
+    if (run->table) {
+        printf("%8" PRId64 " %7d", run->n_written, e->system->n_atoms);
+        if (isfinite(r->energy))
+            printf(" %18.6f %14.6f %12.5f", r->energy, r->energy - r->start_energy, r->largest_force);
+        else
+            printf(" %18s %14s %12s", "-", "-", "-");
+        printf(" %7" PRId64 " %s\n", r->n_steps, ends[r->end]);
+        fflush(stdout);
+    }
+    if (r->end == MLFF_RELAX_FAILED)
+        cli_say("%s, frame %" PRId64 ": %s", run->input, run->n_written, e->error ? e->error : "failed");
+    if (!run->to_json) return;
+    cli_json *json = &run->json;
+    cli_json_object(json, NULL);
+    cli_json_int(json, "n_atoms", e->system->n_atoms);
+    cli_json_text(json, "end", ends[r->end]);
+    cli_json_int(json, "n_steps", r->n_steps);
+    cli_json_number(json, "start_energy_ev", r->start_energy);
+    cli_json_number(json, "energy_ev", r->energy);
+    cli_json_number(json, "largest_force_ev_per_ang", r->largest_force);
+    if (run->options.relax_cell) cli_json_number(json, "largest_stress_bar", r->largest_stress / CLI_EV_ANG3_PER_BAR);
+    if (e->error) cli_json_text(json, "error", e->error);
+    cli_json_end(json, '}');
+}
+
+static void entry_free(entry *e)
+{
+    mlff_system_destroy(e->system);
+    base_free(e->forces);
+    base_free(e->error);
+    *e = (entry){0};
+}
+
+// Writes the finished structures that none is missing before.
+static mlff_status write_finished(relaxing *run)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = 0;
+    const size_t n_held = (size_t)(run->n_read - run->n_written);
+    for (; n < n_held && run->entries[n].finished && status == MLFF_OK; n++, run->n_written++) {
+        entry *e = &run->entries[n];
+        char comment[96];
+        snprintf(comment, sizeof comment, "relax_end=%s relax_steps=%" PRId64, ends[e->result.end], e->result.n_steps);
+        const mlff_frame_results results = {
+            .energy = e->result.energy, .forces = e->forces, .step = -1, .time_fs = NAN, .comment = comment};
+        show(run, e);
+        if (run->writer) status = mlff_writer_write(run->writer, e->system, &results);
+        entry_free(e);
+    }
+    memmove(run->entries, run->entries + n, (n_held - n) * sizeof *run->entries);
+    return status;
+}
+
+static mlff_status next(void *context, mlff_system **system_out)
+{
+    relaxing *run = context;
+    mlff_status status = MLFF_OK;
+    mlff_system *system = NULL;
+    if (cli_interrupted()) return mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted");
+    const size_t n_held = (size_t)(run->n_read - run->n_written);
+    MLFF_TRY(base_grow(&run->entries, &run->capacity, n_held + 1, sizeof *run->entries, "structures"));
+    MLFF_TRY(mlff_reader_next(run->reader, &system));
+    if (system && cli_model_check_elements(run->setup.model, system, "elements") != MLFF_OK)
+        MLFF_FAIL(MLFF_ERR_ELEMENT, "%s, frame %" PRId64 ": %s", run->input, run->n_read, mlff_last_error());
+    if (system) run->entries[n_held] = (entry){.system = system};
+    if (system) run->n_read++;
+    *system_out = system;
+    system = NULL;
+done:
+    mlff_system_destroy(system);
+    return status;
+}
+
+static mlff_status finished(void *context, mlff_system *system, const mlff_relaxed *result)
+{
+    relaxing *run = context;
+    entry *e = run->entries;
+    while (e->system != system) e++;
+    e->result = *result;
+    e->finished = true;
+    run->n_ends[result->end]++;
+    run->n_steps += result->n_steps;
+    if (result->forces) {
+        const size_t n = 3 * (size_t)system->n_atoms;
+        if (!(e->forces = base_alloc(n, sizeof *e->forces, "forces"))) return MLFF_ERR_MEMORY;
+        memcpy(e->forces, result->forces, n * sizeof *e->forces);
+    }
+    if (*result->error) e->error = base_strdup(result->error);
+    cli_progress("relax: %" PRId64 " of %" PRId64 " structures read have ended", run->n_ends[0] + run->n_ends[1] + run->n_ends[2],
+                 run->n_read);
+    if (result->end == MLFF_RELAX_STOPPED) return MLFF_OK;
+    const mlff_status status = write_finished(run);
+    return status == MLFF_OK && cli_interrupted() ? mlff_fail(MLFF_ERR_INTERRUPTED, "interrupted") : status;
+}
+
+static void summarize(relaxing *run, bool partial)
+{
+    const double seconds = (double)(mlff_clock_ns() - run->begun_ns) * 1e-9;
+    const int64_t n = run->n_ends[MLFF_RELAX_CONVERGED] + run->n_ends[MLFF_RELAX_STEPS] + run->n_ends[MLFF_RELAX_FAILED];
+    if (run->table)
+        printf("\n%" PRId64 " structures in %.3f s: %.2f structures/s, %.1f steps on average; %" PRId64 " converged, %" PRId64
+               " reached --max-steps, %" PRId64 " failed\n",
+               n, seconds, (double)n / seconds, n ? (double)run->n_steps / (double)n : 0.0, run->n_ends[MLFF_RELAX_CONVERGED],
+               run->n_ends[MLFF_RELAX_STEPS], run->n_ends[MLFF_RELAX_FAILED]);
+    if (!run->to_json) return;
+    cli_json *json = &run->json;
+    cli_json_end(json, ']');
+    cli_json_object(json, "summary");
+    cli_json_text(json, "model", run->setup.info.name);
+    cli_json_bool(json, "trained", run->setup.info.trained);
+    cli_json_text(json, "device", run->setup.device);
+    cli_json_text(json, "precision", run->setup.precision);
+    cli_json_text(json, "optimizer", optimizers[run->options.optimizer]);
+    cli_json_number(json, "force_limit_ev_per_ang", run->options.force_limit);
+    cli_json_bool(json, "partial", partial);
+    cli_json_int(json, "n_structures", n);
+    cli_json_int(json, "n_converged", run->n_ends[MLFF_RELAX_CONVERGED]);
+    cli_json_int(json, "n_max_steps", run->n_ends[MLFF_RELAX_STEPS]);
+    cli_json_int(json, "n_failed", run->n_ends[MLFF_RELAX_FAILED]);
+    cli_json_int(json, "n_steps", run->n_steps);
+    cli_json_number(json, "total_time_s", seconds);
+    cli_json_number(json, "structures_per_second", (double)n / seconds);
+    cli_json_end(json, '}');
+    cli_json_end(json, '}');
+}
+
+static int parse(cli_arguments *arguments, relaxing *run)
+{
+    mlff_relax_options *o = &run->options;
+    *o = mlff_relax_options_default();
+    o->optimizer = (mlff_optimizer)cli_choice(arguments, "optimizer", optimizers, MLFF_LBFGS);
+    o->force_limit = cli_number(arguments, "fmax", 1e-9, 1e3, 0.05);
+    o->max_steps = cli_int(arguments, "max-steps", 0, INT64_MAX, 1000);
+    o->relax_cell = cli_given(arguments, "cell");
+    o->pressure = CLI_EV_ANG3_PER_BAR * cli_number(arguments, "pressure", -1e7, 1e8, 0);
+    o->stress_limit = CLI_EV_ANG3_PER_BAR * cli_number(arguments, "stress-max", 1e-6, 1e8, 500);
+    o->n_at_once = (int)cli_int(arguments, "batch", 1, 65536, 64);
+    run->output = cli_text(arguments, "output", NULL);
+    run->to_json = cli_given(arguments, "json");
+    const bool frames_to_stdout = run->output && strcmp(run->output, "-") == 0;
+    run->table = !run->to_json && !frames_to_stdout;
+    if (arguments->failed) return CLI_USAGE;
+    if (run->to_json && frames_to_stdout) return cli_usage_error(arguments, "--json and -o - cannot both have standard output");
+    if (cli_given(arguments, "pressure") && !o->relax_cell) return cli_usage_error(arguments, "--pressure needs --cell");
+    if (cli_given(arguments, "stress-max") && !o->relax_cell) return cli_usage_error(arguments, "--stress-max needs --cell");
+    return cli_suffix_check(arguments, "-o", run->output, cli_frames);
+}
+
+static int run_relax(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK, relaxed;
+    char cause[1100];
+    relaxing run = {.input = arguments->positional[1]};
+    int exit_status = parse(arguments, &run);
+    if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &run.setup);
+    if (exit_status != CLI_GOOD) {
+        cli_setup_free(&run.setup);
+        return exit_status;
+    }
+    if (!cli_given(arguments, "batch") && run.setup.evaluator_info.device.kind != MLFF_CPU) run.options.n_at_once = 256;
+    MLFF_TRY(cli_output_check(run.output));
+    MLFF_TRY(mlff_reader_open(run.input, &run.reader));
+    if (run.output) MLFF_TRY(mlff_writer_open(run.output, 0, &run.writer));
+    cli_interrupt_catch();
+    run.begun_ns = mlff_clock_ns();
+    if (run.table) print_header(&run);
+    if (run.to_json) {
+        run.json.file = stdout;
+        cli_json_object(&run.json, NULL);
+        cli_json_array(&run.json, "structures");
+    }
+    relaxed = mlff_relax(run.setup.evaluator, &run.options, &(mlff_relax_queue){next, finished, &run});
+    snprintf(cause, sizeof cause, "%s", mlff_last_error());
+    cli_progress_clear();
+    summarize(&run, relaxed != MLFF_OK);
+    // What ended before an interruption is kept; after a failure there is no file.
+    if (run.writer && (relaxed == MLFF_OK || relaxed == MLFF_ERR_INTERRUPTED)) {
+        exit_status = cli_first(exit_status, mlff_writer_close(run.writer));
+        run.writer = NULL;
+    }
+    if (relaxed == MLFF_ERR_INTERRUPTED)
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " structures; those written are kept", run.n_written);
+    if (relaxed != MLFF_OK) MLFF_FAIL(relaxed, "%s", cause);
+    if (run.n_read == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no structures", run.input);
+    if (run.n_ends[MLFF_RELAX_FAILED] > 0)
+        MLFF_FAIL(MLFF_ERR_VALUE, "%" PRId64 " of %" PRId64 " structures could not be relaxed", run.n_ends[MLFF_RELAX_FAILED],
+                  run.n_read);
+done:
+    mlff_writer_destroy(run.writer);
+    mlff_reader_destroy(run.reader);
+    for (int64_t k = 0; k < run.n_read - run.n_written; k++) entry_free(&run.entries[k]);
+    base_free(run.entries);
+    cli_setup_free(&run.setup);
+    return cli_first(exit_status, status);
+}
+
+const cli_command relax_command = {
+    .name = "relax",
+    .summary = "structures to minima of the energy, many at once",
+    .usage = "MODEL INPUT [-o RELAXED.extxyz] [--fmax F] [--optimizer lbfgs|fire] [--cell] [OPTIONS]",
+    .details = "Relaxes every frame of INPUT (- is standard input), --batch of them at once; one that has ended is replaced by "
+               "the next. Fixed\n"
+               "atoms stay. The file has the structures in the order of INPUT, with energy, forces, relax_steps and relax_end: "
+               "converged, or\n"
+               "max_steps. A structure whose forces cannot be computed is named, written as it is with relax_end=failed, and the "
+               "others go\n"
+               "on: exit status 1. With --cell the minimum is that of E + P V.",
+    .examples = "mlff relax fennol-ani2x ligands.extxyz -o relaxed.extxyz --fmax 0.01\n"
+                "mlff relax silicon.safetensors POSCAR -o relaxed.extxyz --cell --pressure 10000",
+    .options = options,
+    .min_positional = 2,
+    .max_positional = 2,
+    .run = run_relax,
+};

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// evaluator_relax.c: many structures relaxed at once: a slot for each of the batch, filled again when its structure has ended.
+#include <math.h>
+#include <string.h>
+
+#include "atoms/relax/relax.h"
+#include "atoms/systems_batch.h"
+#include "evaluator.h"
+
+typedef struct relax_run {
+    mlff_evaluator *evaluator;
+    mlff_relax_options options;
+    mlff_relax_queue queue;
+    relaxation *slots;     /* [n_slots], the first n of them in use */
+    mlff_system **systems; /* [n_slots] */
+    int n_slots, n;
+    bool drained; /* the queue has no further structure */
+    systems_batch batch;
+    double *energies, *forces, *virials; /* [n_slots], [atoms][3], [n_slots][9] */
+    size_t force_capacity;
+} relax_run;
+
+mlff_relax_options mlff_relax_options_default(void)
+{
+    return (mlff_relax_options){.struct_size = sizeof(mlff_relax_options),
+                                .optimizer = MLFF_LBFGS,
+                                .force_limit = 0.05,
+                                .max_steps = 1000,
+                                .stress_limit = 3e-4,
+                                .n_at_once = 64};
+}
+
+static mlff_status check_options(const mlff_relax_options *options, const mlff_model *model)
+{
+    if (options->optimizer != MLFF_FIRE && options->optimizer != MLFF_LBFGS)
+        return mlff_fail(MLFF_ERR_USAGE, "optimizer %d is unknown; use MLFF_FIRE or MLFF_LBFGS", (int)options->optimizer);
+    if (!(options->force_limit > 0) || !(options->stress_limit > 0) || !isfinite(options->pressure) || options->max_steps < 0)
+        return mlff_fail(MLFF_ERR_USAGE, "limits of forces and stress must be above 0, the pressure finite, and steps 0 or more");
+    if (options->n_at_once < 1 || options->n_at_once > 1 << 20)
+        return mlff_fail(MLFF_ERR_USAGE, "%d structures at once cannot be meant; 16 to 1024 are usual", options->n_at_once);
+    if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which relaxing needs", model->name);
+    if (options->relax_cell && !(mlff_model_outputs(model) & MLFF_OUTPUT_VIRIALS))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no virial, which relaxing a cell needs", model->name);
+    return MLFF_OK;
+}
+
+// ---- the queue --------------------------------------------------------------------------------------------------------
+
+static mlff_status report(relax_run *run, int slot, mlff_relax_end end, const double *forces, const char *error)
+{
+    relaxation *r = &run->slots[slot];
+    const bool computed = forces != NULL;
+    mlff_relaxed result = {.end = end,
+                           .n_steps = r->n_steps,
+                           .start_energy = computed || r->n_steps > 0 ? r->start_energy : NAN,
+                           .energy = computed ? r->energy : NAN,
+                           .largest_force = computed ? r->largest_force : NAN,
+                           .largest_stress = computed && run->options.relax_cell ? r->largest_stress : NAN,
+                           .forces = forces,
+                           .error = error};
+    mlff_system *system = run->systems[slot];
+    relaxation_destroy(r);
+    return run->queue.done(run->queue.context, system, &result);
+}
+
+// Takes structures from the queue until all slots are in use. One that cannot relax is reported at once.
+static mlff_status refill(relax_run *run)
+{
+    const mlff_relax_options *o = &run->options;
+    const relax_settings settings = {.optimizer = o->optimizer,
+                                     .cell = o->relax_cell != 0,
+                                     .force_limit = o->force_limit,
+                                     .stress_limit = o->stress_limit,
+                                     .pressure = o->pressure};
+    while (run->n < run->n_slots && !run->drained) {
+        mlff_system *system = NULL;
+        mlff_status status = run->queue.next(run->queue.context, &system);
+        if (status != MLFF_OK) return status;
+        run->drained = !system;
+        if (!system) break;
+        run->systems[run->n] = system;
+        status = mlff_system_check(system, NULL);
+        if (status == MLFF_OK) status = relaxation_create(system, &settings, &run->slots[run->n]);
+        if (status == MLFF_ERR_MEMORY) return status;
+        if (status == MLFF_OK) {
+            run->n++;
+            continue;
+        }
+        char cause[600];
+        snprintf(cause, sizeof cause, "%s", mlff_last_error());
+        if ((status = report(run, run->n, MLFF_RELAX_FAILED, NULL, cause)) != MLFF_OK) return status;
+    }
+    return MLFF_OK;
+}
+
+// ---- forces -----------------------------------------------------------------------------------------------------------
+
+static mlff_status compute(relax_run *run, mlff_system *const *systems, int n, double *energies, double *forces, double *virials)
+{
+    mlff_status status = systems_batch_fill(&run->batch, systems, n);
+    if (status != MLFF_OK) return status;
+    const mlff_results results = {.energies = energies, .forces = forces, .virials = run->options.relax_cell ? virials : NULL};
+    return mlff_evaluator_compute(run->evaluator, &run->batch.batch, &results);
+}
+
+static void remove_slot(relax_run *run, int slot)
+{
+    run->n--;
+    run->slots[slot] = run->slots[run->n];
+    run->systems[slot] = run->systems[run->n];
+    run->slots[run->n] = (relaxation){0};
+}
+
+// A batch failed: each structure alone, and those that fail leave.
+static mlff_status compute_each(relax_run *run)
+{
+    for (int s = 0; s < run->n;) {
+        mlff_status status = compute(run, &run->systems[s], 1, run->energies, run->forces, run->virials);
+        if (status == MLFF_OK) {
+            s++;
+            continue;
+        }
+        if (status == MLFF_ERR_MEMORY || status == MLFF_ERR_DEVICE) return status;
+        char cause[600];
+        snprintf(cause, sizeof cause, "%s", mlff_last_error());
+        status = report(run, s, MLFF_RELAX_FAILED, NULL, cause);
+        remove_slot(run, s);
+        if (status != MLFF_OK) return status;
+    }
+    return run->n == 0 ? MLFF_OK : compute(run, run->systems, run->n, run->energies, run->forces, run->virials);
+}
+
+static mlff_status compute_all(relax_run *run)
+{
+    size_t n_atoms = 0;
+    for (int s = 0; s < run->n; s++) n_atoms += (size_t)run->systems[s]->n_atoms;
+    mlff_status status = base_grow(&run->forces, &run->force_capacity, 3 * n_atoms, sizeof(double), "forces");
+    if (status != MLFF_OK) return status;
+    status = compute(run, run->systems, run->n, run->energies, run->forces, run->virials);
+    if (status == MLFF_OK || status == MLFF_ERR_MEMORY || status == MLFF_ERR_DEVICE) return status;
+    return compute_each(run);
+}
+
+// ---- steps ------------------------------------------------------------------------------------------------------------
+
+// Takes the forces; structures that have arrived leave, the others move. Slots are visited from the last one, since one that leaves is
+// replaced by the last.
+static mlff_status move_all(relax_run *run)
+{
+    for (int s = run->n - 1; s >= 0; s--) {
+        relaxation *r = &run->slots[s];
+        const double *forces = run->forces + 3 * (size_t)run->batch.first_atom[s];
+        relaxation_put(r, run->energies[s], forces, run->virials + 9 * (size_t)s);
+        const bool arrived = relaxation_converged(r);
+        if (!arrived && r->n_steps < run->options.max_steps) continue;
+        const mlff_status status = report(run, s, arrived ? MLFF_RELAX_CONVERGED : MLFF_RELAX_STEPS, forces, "");
+        remove_slot(run, s);
+        if (status != MLFF_OK) return status;
+    }
+    for (int s = 0; s < run->n; s++) relaxation_step(&run->slots[s]);
+    return MLFF_OK;
+}
+
+// Those under way are given back as they stand.
+static void stop(relax_run *run)
+{
+    for (; run->n > 0; remove_slot(run, run->n - 1)) report(run, run->n - 1, MLFF_RELAX_STOPPED, NULL, "");
+}
+
+mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *options, const mlff_relax_queue *queue)
+{
+    mlff_status status = MLFF_OK;
+    relax_run run = {.evaluator = evaluator, .options = mlff_relax_options_default()};
+    if (!evaluator || !queue || !queue->next || !queue->done)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_relax: an evaluator and a queue with both functions are needed");
+    run.queue = *queue;
+    MLFF_TRY(base_take_options("mlff_relax", "mlff_relax_options", options, sizeof run.options, &run.options));
+    MLFF_TRY(check_options(&run.options, evaluator->model));
+    run.n_slots = run.options.n_at_once;
+    run.slots = base_alloc((size_t)run.n_slots, sizeof *run.slots, "relaxations");
+    run.systems = base_alloc((size_t)run.n_slots, sizeof *run.systems, "relaxations");
+    run.energies = base_alloc((size_t)run.n_slots, sizeof *run.energies, "energies");
+    run.virials = base_alloc(9 * (size_t)run.n_slots, sizeof *run.virials, "virials");
+    if (!run.slots || !run.systems || !run.energies || !run.virials) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (;;) {
+        MLFF_TRY(refill(&run));
+        if (run.n == 0) break;
+        MLFF_TRY(compute_all(&run));
+        MLFF_TRY(move_all(&run));
+    }
+done:
+    if (run.n > 0) {
+        char cause[1000];
+        snprintf(cause, sizeof cause, "%s", mlff_last_error());
+        stop(&run);
+        mlff_fail(status, "%s", cause);
+    }
+    systems_batch_free(&run.batch);
+    base_free(run.slots);
+    base_free(run.systems);
+    base_free(run.energies);
+    base_free(run.forces);
+    base_free(run.virials);
+    return status;
+}
