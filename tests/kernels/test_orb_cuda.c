@@ -121,8 +121,26 @@ static void test_systems(void **state)
     mlff_model_destroy(model);
 }
 
+// Bessel functions and harmonics, SiLU, root mean square norms, repulsion: atoms down to 0.6 Å; a cap of 6 edges.
+static void test_v3(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model;
+    assert_ok(support_create(&model, "orb-v3-direct", "n_layers=2; hidden=128; max_neighbors=6; seed=9"));
+    for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
+        if (p == MLFF_FLOAT64) continue;
+        mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
+        check_system("v3, 6 atoms, periodic", model, gpu, (mlff_precision)p, support_random_system(6, 1, 0.6, 12));
+        check_system("v3, 9 atoms", model, gpu, (mlff_precision)p, support_random_system(9, 0, 0.6, 13));
+        mlff_evaluator_destroy(gpu);
+    }
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles_and_precisions), cmocka_unit_test(test_systems)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles_and_precisions), cmocka_unit_test(test_systems),
+                                       cmocka_unit_test(test_v3)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,6 +159,7 @@ int orb_gpu_enqueue(const orb_gpu_step *step, const gpu_plan *plan, int hopper, 
     launcher l = {.step = step, .plan = plan, .hopper = hopper, .tiles = tiles, .stream = stream};
     l.n_edges = edges < step->edge_capacity ? (int)edges : step->edge_capacity;
     RUN(&l, orb_gpu_launch_graph(step, plan, stream));
+    if (step->repulsion_table) RUN(&l, orb_gpu_launch_repulsion(step, plan, stream));
     encode(&l);
     for (int t = 0; t < step->n_layers; t++) {
         send_messages(&l, t);

@@ -44,6 +44,11 @@ typedef struct orb_gpu_output {
     const float *weight, *bias; /* [n][256], [n] */
 } orb_gpu_output;
 
+/* Repulsion of an atom's edges: energy and stress (times the volume) of those it sends, force of all. */
+typedef struct orb_gpu_repulsion {
+    double energy, stress[6], force[3];
+} orb_gpu_repulsion;
+
 /* Sums over the atoms of a system. */
 typedef struct orb_gpu_system {
     double mean_force[3], center[3], torque[3]; /* torque: the mu of F += r × mu */
@@ -70,7 +75,8 @@ typedef struct orb_gpu_step {
     int32_t has_forces, has_stress;
     int32_t stamp_heads; /* stamp of the heads, behind the layers' */
     float norm_epsilon;
-    const float *node_table; /* [n_species][256] encoded nodes by atomic number */
+    const float *repulsion_table; /* [n_species][2] by atomic number Z: radius in Å, (Z + 1)^0.3; NULL: no repulsion */
+    const float *node_table;      /* [n_species][256] encoded nodes by atomic number */
     orb_gpu_output energy, force, stress;
     double energy_scale, energy_mean, force_scale, force_mean, stress_scale[6], stress_mean[6];
     /* ---- on the device */
@@ -97,6 +103,7 @@ typedef struct orb_gpu_step {
     float *raw_force;                           /* [n_atoms][3] in units of the normalizer */
     gpu_operand pooled;                         /* [n_systems][256] */
     float *system_hidden_values;                /* [n_systems][512] */
+    orb_gpu_repulsion *repulsion;               /* [n_atoms] */
     orb_gpu_system *system;                     /* [n_systems] */
 } orb_gpu_step;
 
@@ -137,6 +144,7 @@ int orb_gpu_launch_edge_update(const orb_gpu_update *update, const gpu_linear_pl
 int orb_gpu_launch_node_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_sum_messages(const orb_gpu_step *step, const gpu_plan *plan, int layer, void *stream);
 int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
+int orb_gpu_launch_repulsion(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_forces(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_sums(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 /* Raises the kernels' limits of shared memory; once per device. */

@@ -181,6 +181,7 @@ static __global__ void __launch_bounds__(128) orb_force_kernel(const __grid_cons
     // F += r × mu
     const double turned = (r[a] - system.center[a]) * system.torque[b] - (r[b] - system.center[b]) * system.torque[a];
     double force = (step.raw_force[(size_t)i * 3 + c] - system.mean_force[c] + turned) * step.force_scale + step.force_mean;
+    if (step.repulsion_table) force += step.repulsion[i].force[c];
     if (gpu.report->flags) force = nan("");
     __syncwarp();
     if (lane < 3 && call.forces) call.forces[(size_t)i * 3 + lane] = force;
@@ -202,18 +203,27 @@ static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_system_kernel(const
     }
     const gpu_system &system = step.gpu.neighbors.systems[s];
     const float *hidden = step.system_hidden_values + (size_t)s * 2 * ORB_GPU_LATENT;
-    double reference[1] = {0};
-    for (int i = threadIdx.x; i < system.n; i += SYSTEM_THREADS)
-        reference[0] += step.gpu.neighbors.offset[step.gpu.neighbors.species[system.first + i]];
-    sum_over_block(reference);
+    double sums[7] = {0, 0, 0, 0, 0, 0, 0}; // of offsets and repulsion
+    for (int i = threadIdx.x; i < system.n; i += SYSTEM_THREADS) {
+        sums[6] += step.gpu.neighbors.offset[step.gpu.neighbors.species[system.first + i]];
+        if (!step.repulsion_table) continue;
+        const orb_gpu_repulsion &repulsion = step.repulsion[system.first + i];
+        sums[6] += repulsion.energy;
+        for (int k = 0; k < 6; k++) sums[k] += repulsion.stress[k];
+    }
+    sum_over_block(sums);
     if (warp == 6) {
         const double y = dot_row(hidden, step.energy.weight, lane) + step.energy.bias[0];
-        if (lane == 0 && call.energies) call.energies[s] = (y * step.energy_scale + step.energy_mean) * system.n + reference[0];
+        if (lane == 0 && call.energies) call.energies[s] = (y * step.energy_scale + step.energy_mean) * system.n + sums[6];
     } else if (warp < 6 && step.has_stress) {
         const double y =
             dot_row(hidden + ORB_GPU_LATENT, step.stress.weight + warp * ORB_GPU_LATENT, lane) + step.stress.bias[warp];
         const bool periodic = system.wrapped[0] && system.wrapped[1] && system.wrapped[2];
-        if (lane == 0) stress[warp] = periodic ? y * step.stress_scale[warp] + step.stress_mean[warp] : nan("");
+        const double *h = system.cell, volume = h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) +
+                                                h[2] * (h[3] * h[7] - h[4] * h[6]);
+        double own = 0;
+        for (int k = 0; k < 6; k++) own = k == warp ? sums[k] : own;
+        if (lane == 0) stress[warp] = periodic ? y * step.stress_scale[warp] + step.stress_mean[warp] + own / volume : nan("");
     }
     __syncthreads();
     if (threadIdx.x < 6 && step.has_stress && call.stresses) call.stresses[(size_t)s * 6 + threadIdx.x] = stress[threadIdx.x];

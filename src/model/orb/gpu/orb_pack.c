@@ -15,7 +15,6 @@ const char *orb_gpu_lacks(const orb_parameters *P)
     if (P->edge_input == ORB_GAUSSIAN_UNIT ? P->n_radial != 20 : P->n_radial != 8) return "20 Gaussians or 8 Bessel functions";
     if (P->conservative) return "direct forces";
     if (P->conditioned) return "no charge and spin";
-    if (P->repulsion != ORB_NO_REPULSION) return "no repulsion term";
     return NULL;
 }
 
@@ -121,6 +120,17 @@ static bool pack_nodes(gpu_packer *p, const orb_parameters *P, double epsilon, c
     return true;
 }
 
+// orb-models takes radius and charge of the next element.
+static const float *pack_repulsion(gpu_packer *p, const orb_parameters *P)
+{
+    float table[MLFF_MAX_ATOMIC_NUMBER + 1][2];
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        table[z][0] = (float)P->repulsion_radius[z];
+        table[z][1] = (float)pow(z + 1.0, 0.3);
+    }
+    return gpu_pack_floats(p, table[0], 2 * (MLFF_MAX_ATOMIC_NUMBER + 1));
+}
+
 // ---- heads
 
 static orb_gpu_output pack_output(gpu_packer *p, const orb_linear *from)
@@ -185,6 +195,7 @@ bool orb_gpu_pack(const orb_parameters *P, const mlff_model *model, void *block,
     step->gpu.neighbors.offset = device;
     for (int z = 0; offset && z <= MLFF_MAX_ATOMIC_NUMBER; z++)
         offset[z] = model->known[z] && z < P->n_species ? model->offset[z] : NAN;
+    step->repulsion_table = P->repulsion == ORB_NO_REPULSION ? NULL : pack_repulsion(&p, P);
     if (!pack_nodes(&p, P, epsilon, &step->node_table)) return false;
     pack_mlp(&p, numbers, &P->edge_encoder, 0, &host->encoder);
     for (int t = 0; t < P->n_layers; t++)
@@ -242,6 +253,7 @@ size_t orb_gpu_arena(orb_gpu_step *step, void *base)
     PLACE(raw_force, n * 3 * real);
     place_operand(&p, &step->pooled, systems, ORB_GPU_LATENT, both);
     PLACE(system_hidden_values, systems * 2 * ORB_GPU_LATENT * real);
+    PLACE(repulsion, (step->repulsion_table ? n : 1) * sizeof(orb_gpu_repulsion));
     PLACE(system, systems * sizeof(orb_gpu_system));
 #undef PLACE
     return (p.at + 255) / 256 * 256;
