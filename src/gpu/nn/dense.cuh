@@ -9,30 +9,31 @@ template <int NUMBERS, int WIDE> static __device__ __forceinline__ void run_dens
 {
     constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
     const gpu_linear &layer = d.product.layer;
-    run_tiles<NUMBERS, WIDE, false>(d.product, shared, [&](float(&sum)[COLUMNS / 2], const tile_place &place) {
+    run_tiles<NUMBERS, WIDE, false>(d.product, shared, prepare_nothing,
+                                    [&](float(&sum)[COLUMNS / 2], const tile_place &place, nothing) {
 #pragma unroll
-        for (int q = 0; q < COLUMNS / 32; q++) {
-            const int c = place.column + 32 * q;
-            if (c >= layer.outputs) break;
-            eight bias = {};
-            if (layer.bias) bias = load_constants(layer.bias + c);
+                                        for (int q = 0; q < COLUMNS / 32; q++) {
+                                            const int c = place.column + 32 * q;
+                                            if (c >= layer.outputs) break;
+                                            eight bias = {};
+                                            if (layer.bias) bias = load_constants(layer.bias + c);
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int r = place.row + 8 * h;
-                if (r >= place.n_rows) continue;
-                eight x = sums_of(sum, q, h, layer.unit);
+                                            for (int h = 0; h < 2; h++) {
+                                                const int r = place.row + 8 * h;
+                                                if (r >= place.n_rows) continue;
+                                                eight x = sums_of(sum, q, h, layer.unit);
 #pragma unroll
-                for (int k = 0; k < 8; k++) x.v[k] += bias.v[k];
-                if (d.keep.high) store_operand<NUMBERS>(d.keep, r, c, x);
-                if (d.saved.high)
-                    multiply_slope(d.activation, load_operand<NUMBERS>(d.saved, r, c), x);
-                else
-                    activate(d.activation, x);
-                if (d.out.high) store_operand<NUMBERS>(d.out, r, c, x);
-                if (d.values) store_floats(d.values + (size_t)r * d.stride + c, x);
-            }
-        }
-    });
+                                                for (int k = 0; k < 8; k++) x.v[k] += bias.v[k];
+                                                if (d.keep.high) store_operand<NUMBERS>(d.keep, r, c, x);
+                                                if (d.saved.high)
+                                                    multiply_slope(d.activation, load_operand<NUMBERS>(d.saved, r, c), x);
+                                                else
+                                                    activate(d.activation, x);
+                                                if (d.out.high) store_operand<NUMBERS>(d.out, r, c, x);
+                                                if (d.values) store_floats(d.values + (size_t)r * d.stride + c, x);
+                                            }
+                                        }
+                                    });
 }
 
 #endif

@@ -50,6 +50,7 @@ typedef struct gpu_product {
     gpu_operand a[2]; /* the second may have 0 columns */
     gpu_linear layer;
     const int32_t *n_rows;   /* on the device */
+    int32_t early;           /* columns of the operands that are complete before the previous kernel begins, as n_rows is */
     int32_t first_row, rows; /* rows first_row … first_row + rows − 1 as far as they exist; first_row is a multiple of 128 */
     uint64_t *stamp;         /* where the GPU's time at the beginning is stored; NULL: nowhere */
 } gpu_product;

@@ -109,27 +109,35 @@ template <int NUMBERS, int WIDE> struct tile_runner {
         if (lane == 0) mbarrier_expect(barriers->full + at, tile::STAGE_BYTES);
         __syncwarp();
     }
-    // Weights of the first tile are requested before the previous kernel is complete. That tile is computed even if it has no rows.
+    // What does not depend on the previous kernel is requested before that is complete: weights and `early` columns of the first tile,
+    // which is computed even if it has no rows.
     __device__ __forceinline__ void fetch(int lane)
     {
-        const int ahead = min(steps, (int)tile::STAGES);
+        const int ahead = min(steps, (int)tile::STAGES), early = p.early / 8 / tile::K8, mine = blockIdx.x;
         for (int k = 0; k < ahead; k++) {
             expect(k, lane);
-            copy_weights(k, column_of(blockIdx.x), k, lane);
+            copy_weights(k, column_of(mine), k, lane);
+            if (k < early) copy_rows(k, row_of(mine), k, lane);
         }
-        wait_for_previous();
+        begin();
+        for (int k = early; k < ahead; k++) copy_rows(k, row_of(mine), k, lane);
+        slot = ahead % tile::STAGES;
+        parity = ahead / tile::STAGES;
         const int tiles = count();
-        for (int number = blockIdx.x; number == (int)blockIdx.x || number < tiles; number += gridDim.x)
-            for (int k = 0; k < steps; k++) {
-                const bool first = number == (int)blockIdx.x && k < ahead;
-                if (!first) {
-                    mbarrier_wait(barriers->empty + slot, parity ^ 1);
-                    expect(slot, lane);
-                    copy_weights(slot, column_of(number), k, lane);
-                }
+        for (int number = mine; number == mine || number < tiles; number += gridDim.x)
+            for (int k = number == mine ? ahead : 0; k < steps; k++) {
+                mbarrier_wait(barriers->empty + slot, parity ^ 1);
+                expect(slot, lane);
+                copy_weights(slot, column_of(number), k, lane);
                 copy_rows(slot, row_of(number), k, lane);
                 next();
             }
+    }
+    __device__ __forceinline__ void begin()
+    {
+        wait_for_previous();
+        let_next_start();
+        if (p.stamp && blockIdx.x == 0 && threadIdx.x % 32 == 0) *p.stamp = gpu_timer();
     }
     __device__ __forceinline__ int rows_here() const
     {
@@ -245,9 +253,11 @@ template <int SUMS> static __device__ __forceinline__ eight sums_of(const float 
     return x;
 }
 
-/* Runs all tiles of a block. `finish(sum, place)` is the epilogue; `clusters`: blocks exchange sums of rows in it. */
-template <int NUMBERS, int WIDE, bool clusters, class Finish>
-static __device__ __forceinline__ void run_tiles(const gpu_product &p, uint4 *shared, const Finish &finish)
+/* Runs all tiles of a block. `prepare(place)` returns what the epilogue needs and does not depend on the previous kernel, which may still
+ * run; `finish(sum, place, prepared)` is the epilogue; `clusters`: blocks exchange sums of rows in it. */
+template <int NUMBERS, int WIDE, bool clusters, class Prepare, class Finish>
+static __device__ __forceinline__ void run_tiles(const gpu_product &p, uint4 *shared, const Prepare &prepare,
+                                                 const Finish &finish)
 {
     typedef tile_of<NUMBERS, WIDE> tile;
     if (WIDE && !WGMMA_HERE) return;
@@ -265,13 +275,11 @@ static __device__ __forceinline__ void run_tiles(const gpu_product &p, uint4 *sh
             mbarrier_init_fence();
         }
         cluster_barrier<clusters ? 4 : 1>();
+    } else {
+        run.begin();
     }
     const auto compute = [&]() {
-        const int group = WIDE == 1 ? warp / 4 : 0;
-        wait_for_previous();
-        let_next_start();
-        if (p.stamp && blockIdx.x == 0 && threadIdx.x == 0) *p.stamp = gpu_timer();
-        const int tiles = run.count();
+        const int group = WIDE == 1 ? warp / 4 : 0, tiles = run.count();
         for (int number = blockIdx.x; (WIDE && number == (int)blockIdx.x) || number < tiles; number += gridDim.x) {
             float sum[tile::COLUMNS / 2];
 #pragma unroll
@@ -284,11 +292,13 @@ static __device__ __forceinline__ void run_tiles(const gpu_product &p, uint4 *sh
                                       shared,
                                       (uint32_t)(exchange - (char *)shared),
                                       (uint32_t)((char *)&barriers->exchange - (char *)shared)};
+            const auto prepared = prepare(place);
             if (WIDE)
                 run.multiply(sum, warp, lane);
             else
                 run.multiply_portable(sum, run.row_of(number), run.column_of(number), warp, lane);
-            finish(sum, place);
+            if (WIDE) wait_for_previous();
+            finish(sum, place, prepared);
         }
     };
     if (WIDE == 0) {
@@ -300,6 +310,14 @@ static __device__ __forceinline__ void run_tiles(const gpu_product &p, uint4 *sh
         if (WIDE == 1) wgmma_claim_registers<232>();
         compute();
     }
+}
+
+/* For epilogues that prepare nothing. */
+struct nothing {
+};
+static __device__ __forceinline__ nothing prepare_nothing(const tile_place &)
+{
+    return nothing();
 }
 
 /* Blocks of a launch. */

@@ -86,13 +86,14 @@ static void send_messages(launcher *l, int t)
     RUN(l, orb_gpu_launch_edge_dense(&projection, &of_nodes, l->stream));
     for (int first = 0; first < l->n_edges; first += s->chunk) {
         const int rows = l->n_edges - first < s->chunk ? l->n_edges - first : s->chunk;
-        const orb_gpu_gather gather = {.product = product(s->edges, &layer->edge.layer[0], s->n_edges, first, rows),
-                                       .activation = s->activation,
-                                       .out = from_row(s->hidden_a, first),
-                                       .projection = s->projection,
-                                       .sender = s->sender,
-                                       .receiver = s->receiver};
+        orb_gpu_gather gather = {.product = product(s->edges, &layer->edge.layer[0], s->n_edges, first, rows),
+                                 .activation = s->activation,
+                                 .out = from_row(s->hidden_a, first),
+                                 .projection = s->projection,
+                                 .sender = s->sender,
+                                 .receiver = s->receiver};
         orb_gpu_update update = {.keeps = t + 1 == s->n_layers, .gate = layer->gate};
+        gather.product.early = ORB_GPU_LATENT; // written in the previous layer
         RUN(l, orb_gpu_launch_gather(&gather, &of_edges, l->stream));
         finish_edges(l, &layer->edge, &update, first, rows);
     }
@@ -114,6 +115,7 @@ static void update_nodes(launcher *l, int t)
         gpu_dense hidden = {
             .product = product(s->nodes, &mlp->layer[0], n_atoms, first, rows), .activation = s->activation, .out = a};
         hidden.product.a[1] = s->gathered;
+        hidden.product.early = ORB_GPU_LATENT; // of nodes
         RUN(l, orb_gpu_launch_node_dense(&hidden, &middle, l->stream));
         hidden.product = product(a, &mlp->layer[1], n_atoms, first, rows);
         hidden.out = b;

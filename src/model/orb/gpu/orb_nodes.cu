@@ -30,13 +30,15 @@ static __global__ void __launch_bounds__(32 * SUM_WARPS)
     orb_sum_kernel(const __grid_constant__ orb_gpu_step step, float bias_sent, float bias_received, int stamp)
 {
     __shared__ float4 part[SUM_WARPS][2][32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, i = blockIdx.x, received = warp / HALF;
+    // The graph is older than the previous kernel.
+    const int32_t *first = received ? step.incoming_first : step.first_edge;
+    const bool exists = i < step.gpu.call->n_atoms;
+    const int begin = exists ? first[i] : 0, end = exists ? first[i + 1] : 0;
     wait_for_previous();
     let_next_start();
     if (step.gpu.stamps && blockIdx.x == 0 && threadIdx.x == 0) step.gpu.stamps[stamp] = gpu_timer();
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, i = blockIdx.x, received = warp / HALF;
-    if (i >= step.gpu.call->n_atoms) return;
-    const int32_t *first = received ? step.incoming_first : step.first_edge;
-    const int begin = first[i], end = first[i + 1];
+    if (!exists) return;
     const float bias = received ? bias_received : bias_sent;
     eight sum = {};
 #pragma unroll 4

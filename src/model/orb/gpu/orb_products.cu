@@ -26,22 +26,29 @@ PRODUCT_KERNEL(orb_head_dense_kernel, gpu_dense)
     run_dense<NUMBERS, WIDE>(call, shared);
 }
 
+// Projections of an edge's atoms, of a thread's two rows.
+struct gathered_rows {
+    const float *sender[2], *receiver[2];
+};
+
 // First layer of an edge: f(W_e e + (W_s n + b)_sender + (W_r n)_receiver).
 PRODUCT_KERNEL(orb_gather_kernel, orb_gpu_gather)
 {
     DYNAMIC_SHARED(shared);
     constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
     const gpu_linear &layer = call.product.layer;
-    run_tiles<NUMBERS, WIDE, false>(call.product, shared, [&](float(&sum)[COLUMNS / 2], const tile_place &place) {
-        const float *of_sender[2], *of_receiver[2];
+    const auto prepare = [&](const tile_place &place) {
+        gathered_rows rows = {{NULL, NULL}, {NULL, NULL}};
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int r = min(place.row + 8 * h, place.n_rows - 1);
-            of_sender[h] = of_receiver[h] = NULL;
-            if (r < 0) return;
-            of_sender[h] = call.projection + (size_t)call.sender[r] * (2 * layer.outputs);
-            of_receiver[h] = call.projection + (size_t)call.receiver[r] * (2 * layer.outputs) + layer.outputs;
+            const int r = place.row + 8 * h;
+            if (r >= place.n_rows) continue;
+            rows.sender[h] = call.projection + (size_t)call.sender[r] * (2 * layer.outputs);
+            rows.receiver[h] = call.projection + (size_t)call.receiver[r] * (2 * layer.outputs) + layer.outputs;
         }
+        return rows;
+    };
+    const auto finish = [&](float(&sum)[COLUMNS / 2], const tile_place &place, const gathered_rows &rows) {
 #pragma unroll
         for (int q = 0; q < COLUMNS / 32; q++) {
             const int c = place.column + 32 * q;
@@ -50,7 +57,7 @@ PRODUCT_KERNEL(orb_gather_kernel, orb_gpu_gather)
             for (int h = 0; h < 2; h++) {
                 const int r = place.row + 8 * h;
                 if (r >= place.n_rows) continue;
-                const eight s = load_floats(of_sender[h] + c), t = load_floats(of_receiver[h] + c);
+                const eight s = load_floats(rows.sender[h] + c), t = load_floats(rows.receiver[h] + c);
                 eight x = sums_of(sum, q, h, layer.unit);
 #pragma unroll
                 for (int k = 0; k < 8; k++) x.v[k] += s.v[k] + t.v[k];
@@ -58,7 +65,8 @@ PRODUCT_KERNEL(orb_gather_kernel, orb_gpu_gather)
                 store_operand<NUMBERS>(call.out, r, c, x);
             }
         }
-    });
+    };
+    run_tiles<NUMBERS, WIDE, false>(call.product, shared, prepare, finish);
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------

@@ -57,12 +57,28 @@ static __device__ __forceinline__ void exchange_moments(const tile_place &place,
     }
 }
 
+template <bool all> struct old_rows {
+    static constexpr int COUNT = all ? 4 : 1;
+    eight x[COUNT];
+};
+
 template <int NUMBERS, int WIDE, bool edges>
 static __device__ __forceinline__ void run_update(const orb_gpu_update &call, uint4 *shared)
 {
     constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
     const gpu_linear &layer = call.product.layer;
-    run_tiles<NUMBERS, WIDE, WIDE == 2>(call.product, shared, [&](float(&sum)[COLUMNS / 2], const tile_place &place) {
+    // Of few columns the old features are loaded early; they are older than the previous kernel.
+    const auto prepare = [&](const tile_place &place) {
+        old_rows<WIDE == 2> old;
+#pragma unroll
+        for (int k = 0; k < (WIDE == 2 ? old.COUNT : 0); k++) {
+            const int r = place.row + 8 * (k % 2);
+            old.x[k] = {};
+            if (r < place.n_rows && !call.replaces) old.x[k] = load_operand<NUMBERS>(call.latent, r, place.column + 32 * (k / 2));
+        }
+        return old;
+    };
+    const auto finish = [&](float(&sum)[COLUMNS / 2], const tile_place &place, const old_rows<WIDE == 2> &loaded) {
         moments of[2];
         float scale[2], shift[2], gate[2][2] = {{0, 0}, {0, 0}};
 #pragma unroll
@@ -97,7 +113,7 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
 #pragma unroll
                 for (int k = 0; k < 8; k++) x.v[k] = fmaf(fmaf(x.v[k], scale[h], shift[h]), gamma.v[k], beta.v[k]);
                 if (!call.replaces) {
-                    const eight old = load_operand<NUMBERS>(call.latent, r, c);
+                    const eight old = WIDE == 2 ? loaded.x[(2 * q + h) % loaded.COUNT] : load_operand<NUMBERS>(call.latent, r, c);
                     if (edges) {
                         const eight sending = load_constants(call.gate + c),
                                     receiving = load_constants(call.gate + ORB_GPU_LATENT + c);
@@ -123,7 +139,8 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
                 ((float2 *)call.gates)[(size_t)r * ORB_GPU_GATE_PARTS + (WIDE == 2 ? cluster_rank<4>() : 0)] =
                     make_float2(sending, receiving);
         }
-    });
+    };
+    run_tiles<NUMBERS, WIDE, WIDE == 2>(call.product, shared, prepare, finish);
 }
 
 template <int NUMBERS, int WIDE>
