@@ -7,160 +7,46 @@
 #include <math.h>
 #include <string.h>
 
+#include "json_members.h"
 #include "profile/run/energy.h"
 #include "profile/run/gpu_kernels.h"
 
 // A profile of 10^5 steps has 2 MB. A parsed number costs 80 bytes, so the count of values is bounded before parsing.
 enum { FILE_LIMIT = 128 << 20, VALUES_LIMIT = 4000000 };
 
-typedef struct loader {
-    const char *path;
-    const cJSON *object;
-    const char *inside; // "stages[3]." or ""
-} loader;
-
-static const char *type_text(const cJSON *item)
-{
-    if (cJSON_IsNumber(item)) return "a number";
-    if (cJSON_IsString(item)) return "a text";
-    if (cJSON_IsArray(item)) return "an array";
-    if (cJSON_IsObject(item)) return "an object";
-    return cJSON_IsNull(item) ? "null" : "true or false";
-}
-
-static mlff_status wrong_type(const loader *l, const char *key, const cJSON *item, const char *expected)
-{
-    return mlff_fail(MLFF_ERR_FORMAT, "%s: \"%s%s\" is %s, expected %s", l->path, l->inside, key, type_text(item), expected);
-}
-
-static mlff_status find(const loader *l, const char *key, bool required, const cJSON **item_out)
-{
-    *item_out = cJSON_GetObjectItemCaseSensitive(l->object, key);
-    if (!*item_out && required)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: key \"%s%s\" is missing; is this the JSON of a profile, and whole?", l->path,
-                         l->inside, key);
-    return MLFF_OK;
-}
-
-enum { REQUIRED = 1, MAY_BE_NULL = 2, MAY_BE_NEGATIVE = 4 };
-
-// Absent or null leave *value as it is.
-static mlff_status read_number(const loader *l, const char *key, int rules, double *value)
-{
-    const cJSON *item;
-    mlff_status status = find(l, key, rules & REQUIRED, &item);
-    if (status != MLFF_OK || !item) return status;
-    if (cJSON_IsNull(item) && rules & MAY_BE_NULL) return MLFF_OK;
-    if (!cJSON_IsNumber(item)) return wrong_type(l, key, item, rules & MAY_BE_NULL ? "a number or null" : "a number");
-    if (!isfinite(item->valuedouble))
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: \"%s%s\" is larger than a number can be", l->path, l->inside, key);
-    if (item->valuedouble < 0.0 && !(rules & MAY_BE_NEGATIVE))
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: \"%s%s\" is %g; it cannot be negative", l->path, l->inside, key,
-                         item->valuedouble);
-    *value = item->valuedouble;
-    return MLFF_OK;
-}
-
-static mlff_status read_integer(const loader *l, const char *key, int rules, int64_t min, int64_t max, int64_t *value)
-{
-    double number = NAN;
-    mlff_status status = read_number(l, key, rules | MAY_BE_NEGATIVE, &number);
-    if (status != MLFF_OK || isnan(number)) return status;
-    if (number != floor(number) || number < (double)min || number > (double)max)
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: \"%s%s\" is %g, expected a whole number from %lld to %lld", l->path, l->inside,
-                         key, number, (long long)min, (long long)max);
-    *value = (int64_t)number;
-    return MLFF_OK;
-}
-
-static mlff_status read_text(const loader *l, const char *key, int rules, char **text)
-{
-    const cJSON *item;
-    mlff_status status = find(l, key, rules & REQUIRED, &item);
-    if (status != MLFF_OK || !item) return status;
-    if (cJSON_IsNull(item) && rules & MAY_BE_NULL) return MLFF_OK;
-    if (!cJSON_IsString(item)) return wrong_type(l, key, item, rules & MAY_BE_NULL ? "a text or null" : "a text");
-    return profile_set(text, item->valuestring);
-}
-
-static mlff_status read_boolean(const loader *l, const char *key, bool *value)
-{
-    const cJSON *item;
-    (void)find(l, key, false, &item);
-    if (!item) return MLFF_OK;
-    if (!cJSON_IsBool(item)) return wrong_type(l, key, item, "true or false");
-    *value = cJSON_IsTrue(item);
-    return MLFF_OK;
-}
-
-static mlff_status read_numbers(const loader *l, const char *key, double **values_out, int64_t *n_out)
-{
-    mlff_status status = MLFF_OK;
-    const cJSON *array, *item;
-    double *values = NULL;
-    int64_t n = 0;
-    MLFF_TRY(find(l, key, true, &array));
-    if (!cJSON_IsArray(array)) return wrong_type(l, key, array, "an array of numbers");
-    values = base_alloc((size_t)cJSON_GetArraySize(array), sizeof *values, key);
-    if (!values) return MLFF_ERR_MEMORY;
-    cJSON_ArrayForEach(item, array)
-    {
-        if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble) || item->valuedouble < 0.0)
-            MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"%s\"[%lld] is not a finite number of 0 or more", l->path, key, (long long)n);
-        values[n++] = item->valuedouble;
-    }
-    *values_out = values;
-    *n_out = n;
-    values = NULL;
-done:
-    base_free(values);
-    return status;
-}
-
-// The member `key` if it is there and of the type; *item_out is NULL if it is absent.
-static mlff_status read_member(const loader *l, const char *key, bool array, const cJSON **item_out)
-{
-    const cJSON *item;
-    (void)find(l, key, false, &item);
-    if (item && !(array ? cJSON_IsArray(item) : cJSON_IsObject(item)))
-        return wrong_type(l, key, item, array ? "an array" : "an object");
-    *item_out = item;
-    return MLFF_OK;
-}
-
 static mlff_status read_contract(const loader *l, mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
     mlff_profile_summary *s = &profile->summary;
     int64_t n_atoms = 0;
-    MLFF_TRY(read_text(l, "name", REQUIRED, &profile->name));
-    MLFF_TRY(read_text(l, "model_name", REQUIRED, &profile->model_name));
-    MLFF_TRY(read_integer(l, "n_steps", REQUIRED, 1, (int64_t)1 << 53, &s->n_steps));
-    MLFF_TRY(read_text(l, "device", REQUIRED, &profile->device));
-    MLFF_TRY(read_numbers(l, "latencies_ms", &profile->latency_ms, &profile->n_latency));
+    MLFF_TRY(member_text(l, "name", REQUIRED, &profile->name));
+    MLFF_TRY(member_text(l, "model_name", REQUIRED, &profile->model_name));
+    MLFF_TRY(member_integer(l, "n_steps", REQUIRED, 1, (int64_t)1 << 53, &s->n_steps));
+    MLFF_TRY(member_text(l, "device", REQUIRED, &profile->device));
+    MLFF_TRY(member_numbers(l, "latencies_ms", &profile->latency_ms, &profile->n_latency));
     s->latency_ms.n = s->n_steps;
-    MLFF_TRY(read_number(l, "mean_latency_ms", REQUIRED, &s->latency_ms.mean));
-    MLFF_TRY(read_number(l, "median_latency_ms", REQUIRED, &s->latency_ms.median));
-    MLFF_TRY(read_number(l, "std_latency_ms", REQUIRED, &s->latency_ms.std));
-    MLFF_TRY(read_number(l, "min_latency_ms", REQUIRED, &s->latency_ms.min));
-    MLFF_TRY(read_number(l, "max_latency_ms", REQUIRED, &s->latency_ms.max));
-    MLFF_TRY(read_number(l, "p95_latency_ms", REQUIRED, &s->latency_ms.p95));
-    MLFF_TRY(read_number(l, "p99_latency_ms", REQUIRED, &s->latency_ms.p99));
-    MLFF_TRY(read_number(l, "energy_time_ms", REQUIRED | MAY_BE_NULL, &s->energy_time_ms));
-    MLFF_TRY(read_number(l, "forces_time_ms", REQUIRED | MAY_BE_NULL, &s->forces_time_ms));
-    MLFF_TRY(read_number(l, "stress_time_ms", REQUIRED | MAY_BE_NULL, &s->stress_time_ms));
+    MLFF_TRY(member_number(l, "mean_latency_ms", REQUIRED, &s->latency_ms.mean));
+    MLFF_TRY(member_number(l, "median_latency_ms", REQUIRED, &s->latency_ms.median));
+    MLFF_TRY(member_number(l, "std_latency_ms", REQUIRED, &s->latency_ms.std));
+    MLFF_TRY(member_number(l, "min_latency_ms", REQUIRED, &s->latency_ms.min));
+    MLFF_TRY(member_number(l, "max_latency_ms", REQUIRED, &s->latency_ms.max));
+    MLFF_TRY(member_number(l, "p95_latency_ms", REQUIRED, &s->latency_ms.p95));
+    MLFF_TRY(member_number(l, "p99_latency_ms", REQUIRED, &s->latency_ms.p99));
+    MLFF_TRY(member_number(l, "energy_time_ms", REQUIRED | MAY_BE_NULL, &s->energy_time_ms));
+    MLFF_TRY(member_number(l, "forces_time_ms", REQUIRED | MAY_BE_NULL, &s->forces_time_ms));
+    MLFF_TRY(member_number(l, "stress_time_ms", REQUIRED | MAY_BE_NULL, &s->stress_time_ms));
     s->memory_initial_gb = s->memory_final_gb = s->memory_peak_gb = NAN;
-    MLFF_TRY(read_number(l, "memory_initial_gb", REQUIRED | MAY_BE_NULL, &s->memory_initial_gb));
-    MLFF_TRY(read_number(l, "memory_final_gb", REQUIRED | MAY_BE_NULL, &s->memory_final_gb));
-    MLFF_TRY(read_number(l, "memory_peak_gb", REQUIRED | MAY_BE_NULL, &s->memory_peak_gb));
-    MLFF_TRY(read_numbers(l, "memory_per_step_gb", &profile->memory_gb, &profile->n_memory));
-    MLFF_TRY(read_integer(l, "n_atoms", REQUIRED, 0, INT_MAX, &n_atoms));
+    MLFF_TRY(member_number(l, "memory_initial_gb", REQUIRED | MAY_BE_NULL, &s->memory_initial_gb));
+    MLFF_TRY(member_number(l, "memory_final_gb", REQUIRED | MAY_BE_NULL, &s->memory_final_gb));
+    MLFF_TRY(member_number(l, "memory_peak_gb", REQUIRED | MAY_BE_NULL, &s->memory_peak_gb));
+    MLFF_TRY(member_numbers(l, "memory_per_step_gb", &profile->memory_gb, &profile->n_memory));
+    MLFF_TRY(member_integer(l, "n_atoms", REQUIRED, 0, INT_MAX, &n_atoms));
     s->n_atoms = (int)n_atoms;
-    MLFF_TRY(read_text(l, "system_size", REQUIRED, &profile->system_size));
-    MLFF_TRY(read_number(l, "total_time_s", REQUIRED, &s->total_time_s));
-    MLFF_TRY(read_number(l, "steps_per_second", REQUIRED, &s->steps_per_second));
-    MLFF_TRY(read_text(l, "timestamp", REQUIRED | MAY_BE_NULL, &profile->timestamp));
-    MLFF_TRY(read_text(l, "notes", REQUIRED | MAY_BE_NULL, &profile->notes));
+    MLFF_TRY(member_text(l, "system_size", REQUIRED, &profile->system_size));
+    MLFF_TRY(member_number(l, "total_time_s", REQUIRED, &s->total_time_s));
+    MLFF_TRY(member_number(l, "steps_per_second", REQUIRED, &s->steps_per_second));
+    MLFF_TRY(member_text(l, "timestamp", REQUIRED | MAY_BE_NULL, &profile->timestamp));
+    MLFF_TRY(member_text(l, "notes", REQUIRED | MAY_BE_NULL, &profile->notes));
 done:
     return status;
 }
@@ -171,12 +57,12 @@ static mlff_status read_ceilings(const loader *l, ceilings *c)
     loader inner = {.path = l->path, .inside = "ceilings."};
     double *values = NULL;
     int64_t n = 0, threads = 0;
-    MLFF_TRY(read_member(l, "ceilings", false, &inner.object));
+    MLFF_TRY(member_get(l, "ceilings", false, &inner.object));
     if (!inner.object) return MLFF_OK;
-    MLFF_TRY(read_integer(&inner, "threads", 0, 0, 100000, &threads));
-    MLFF_TRY(read_number(&inner, "gflops", MAY_BE_NULL, &c->flops_a_ns));
+    MLFF_TRY(member_integer(&inner, "threads", 0, 0, 100000, &threads));
+    MLFF_TRY(member_number(&inner, "gflops", MAY_BE_NULL, &c->flops_a_ns));
     for (int pass = 0; pass < 2; pass++) {
-        MLFF_TRY(read_numbers(&inner, pass ? "gbytes_per_s" : "level_bytes", &values, &n));
+        MLFF_TRY(member_numbers(&inner, pass ? "gbytes_per_s" : "level_bytes", &values, &n));
         for (int64_t k = 0; k < n && k < CEILING_LEVELS; k++) (pass ? c->bytes_a_ns : c->level_bytes)[k] = values[k];
         base_free(values);
         values = NULL;
@@ -191,27 +77,27 @@ static mlff_status read_counters(const loader *l, mlff_profile *profile)
     mlff_status status = MLFF_OK;
     mlff_profile_summary *s = &profile->summary;
     loader inner = {.path = l->path, .inside = "counters."};
-    MLFF_TRY(read_member(l, "counters", false, &inner.object));
-    MLFF_TRY(read_number(&inner, "mean_pairs", MAY_BE_NEGATIVE, &s->mean_pairs));
-    MLFF_TRY(read_integer(&inner, "n_rebuilds", 0, -1, INT64_MAX / 2, &s->n_rebuilds));
-    MLFF_TRY(read_integer(&inner, "n_growths", 0, -1, INT64_MAX / 2, &profile->n_growths));
-    MLFF_TRY(read_integer(&inner, "n_not_finite", 0, 0, INT64_MAX / 2, &profile->n_not_finite));
-    MLFF_TRY(read_number(&inner, "rebuild_median_ms", MAY_BE_NULL, &profile->rebuild_median_ms));
-    MLFF_TRY(read_number(&inner, "other_median_ms", MAY_BE_NULL, &profile->other_median_ms));
+    MLFF_TRY(member_get(l, "counters", false, &inner.object));
+    MLFF_TRY(member_number(&inner, "mean_pairs", MAY_BE_NEGATIVE, &s->mean_pairs));
+    MLFF_TRY(member_integer(&inner, "n_rebuilds", 0, -1, INT64_MAX / 2, &s->n_rebuilds));
+    MLFF_TRY(member_integer(&inner, "n_growths", 0, -1, INT64_MAX / 2, &profile->n_growths));
+    MLFF_TRY(member_integer(&inner, "n_not_finite", 0, 0, INT64_MAX / 2, &profile->n_not_finite));
+    MLFF_TRY(member_number(&inner, "rebuild_median_ms", MAY_BE_NULL, &profile->rebuild_median_ms));
+    MLFF_TRY(member_number(&inner, "other_median_ms", MAY_BE_NULL, &profile->other_median_ms));
     inner.inside = "steps_with.";
-    MLFF_TRY(read_member(l, "steps_with", false, &inner.object));
+    MLFF_TRY(member_get(l, "steps_with", false, &inner.object));
     for (int k = 0; k < N_TAGS; k++)
-        MLFF_TRY(read_integer(&inner, profile_tag_names[k], 0, 0, (int64_t)1 << 53, &profile->n_tagged[k]));
+        MLFF_TRY(member_integer(&inner, profile_tag_names[k], 0, 0, (int64_t)1 << 53, &profile->n_tagged[k]));
     inner.inside = "timer.";
-    MLFF_TRY(read_member(l, "timer", false, &inner.object));
-    MLFF_TRY(read_number(&inner, "quantum_ns", MAY_BE_NULL, &profile->quantum_ns));
-    MLFF_TRY(read_number(&inner, "read_ns", MAY_BE_NULL, &profile->read_ns));
+    MLFF_TRY(member_get(l, "timer", false, &inner.object));
+    MLFF_TRY(member_number(&inner, "quantum_ns", MAY_BE_NULL, &profile->quantum_ns));
+    MLFF_TRY(member_number(&inner, "read_ns", MAY_BE_NULL, &profile->read_ns));
     MLFF_TRY(read_ceilings(l, &profile->ceilings));
     inner.inside = "overhead.";
-    MLFF_TRY(read_member(l, "overhead", false, &inner.object));
-    MLFF_TRY(read_number(&inner, "ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_ns));
-    MLFF_TRY(read_number(&inner, "low_ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_low_ns));
-    MLFF_TRY(read_number(&inner, "high_ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_high_ns));
+    MLFF_TRY(member_get(l, "overhead", false, &inner.object));
+    MLFF_TRY(member_number(&inner, "ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_ns));
+    MLFF_TRY(member_number(&inner, "low_ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_low_ns));
+    MLFF_TRY(member_number(&inner, "high_ns", MAY_BE_NULL | MAY_BE_NEGATIVE, &profile->overhead_high_ns));
 done:
     return status;
 }
@@ -222,25 +108,25 @@ static mlff_status read_added(const loader *l, mlff_profile *profile)
     mlff_profile_summary *s = &profile->summary;
     int64_t version = PROFILE_SCHEMA_VERSION;
     bool partial = false;
-    MLFF_TRY(read_integer(l, "schema_version", 0, 1, INT_MAX, &version));
+    MLFF_TRY(member_integer(l, "schema_version", 0, 1, INT_MAX, &version));
     if (version > PROFILE_SCHEMA_VERSION)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: schema_version %lld is of a newer mlff than this one, which knows %d; update mlff",
                   l->path, (long long)version, PROFILE_SCHEMA_VERSION);
-    MLFF_TRY(read_integer(l, "latencies_every", 0, 1, (int64_t)1 << 53, &profile->latency_every));
-    MLFF_TRY(read_integer(l, "n_warmup", 0, 0, (int64_t)1 << 53, &s->n_warmup));
-    MLFF_TRY(read_number(l, "warmup_first_ms", MAY_BE_NULL, &s->warmup_first_ms));
-    MLFF_TRY(read_number(l, "warmup_mean_ms", MAY_BE_NULL, &s->warmup_mean_ms));
-    MLFF_TRY(read_boolean(l, "partial", &partial));
+    MLFF_TRY(member_integer(l, "latencies_every", 0, 1, (int64_t)1 << 53, &profile->latency_every));
+    MLFF_TRY(member_integer(l, "n_warmup", 0, 0, (int64_t)1 << 53, &s->n_warmup));
+    MLFF_TRY(member_number(l, "warmup_first_ms", MAY_BE_NULL, &s->warmup_first_ms));
+    MLFF_TRY(member_number(l, "warmup_mean_ms", MAY_BE_NULL, &s->warmup_mean_ms));
+    MLFF_TRY(member_boolean(l, "partial", &partial));
     s->partial = partial;
-    MLFF_TRY(read_text(l, "trajectory", MAY_BE_NULL, &profile->trajectory));
-    MLFF_TRY(read_number(l, "timestep_fs", MAY_BE_NULL, &profile->timestep_fs));
+    MLFF_TRY(member_text(l, "trajectory", MAY_BE_NULL, &profile->trajectory));
+    MLFF_TRY(member_number(l, "timestep_fs", MAY_BE_NULL, &profile->timestep_fs));
     s->latency_ms.cv = s->latency_ms.mean > 0.0 ? s->latency_ms.std / s->latency_ms.mean : 0.0;
-    MLFF_TRY(read_number(l, "cv", MAY_BE_NULL, &s->latency_ms.cv));
-    MLFF_TRY(read_integer(l, "n_outliers", 0, 0, (int64_t)1 << 53, &s->latency_ms.n_outliers));
-    MLFF_TRY(read_number(l, "wall_time_s", MAY_BE_NULL, &profile->wall_time_s));
-    MLFF_TRY(read_integer(l, "memory_every", 0, 1, (int64_t)1 << 53, &profile->memory_every));
-    MLFF_TRY(read_number(l, "heap_initial_gb", MAY_BE_NULL, &s->heap_initial_gb));
-    MLFF_TRY(read_number(l, "heap_final_gb", MAY_BE_NULL, &s->heap_final_gb));
+    MLFF_TRY(member_number(l, "cv", MAY_BE_NULL, &s->latency_ms.cv));
+    MLFF_TRY(member_integer(l, "n_outliers", 0, 0, (int64_t)1 << 53, &s->latency_ms.n_outliers));
+    MLFF_TRY(member_number(l, "wall_time_s", MAY_BE_NULL, &profile->wall_time_s));
+    MLFF_TRY(member_integer(l, "memory_every", 0, 1, (int64_t)1 << 53, &profile->memory_every));
+    MLFF_TRY(member_number(l, "heap_initial_gb", MAY_BE_NULL, &s->heap_initial_gb));
+    MLFF_TRY(member_number(l, "heap_final_gb", MAY_BE_NULL, &s->heap_final_gb));
     MLFF_TRY(read_counters(l, profile));
 
     int64_t expected = (s->n_steps - 1) / profile->latency_every + 1;
@@ -257,12 +143,12 @@ static mlff_status read_samples(const loader *l, profile_ledger *ledger)
 {
     const cJSON *array;
     int64_t n = 0;
-    mlff_status status = read_member(l, "samples", true, &array);
+    mlff_status status = member_get(l, "samples", true, &array);
     if (status != MLFF_OK || !array) return status;
     if (cJSON_GetArraySize(array) > MEMORY_SAMPLES)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: \"%ssamples\" has %d values, more than the %d a run keeps", l->path, l->inside,
                          cJSON_GetArraySize(array), MEMORY_SAMPLES);
-    status = read_numbers(l, "samples", &ledger->samples, &n);
+    status = member_numbers(l, "samples", &ledger->samples, &n);
     ledger->n_samples = (int)n;
     return status;
 }
@@ -272,8 +158,8 @@ static mlff_status read_ledgers(const loader *l, mlff_profile *profile)
     mlff_status status = MLFF_OK;
     char inside[48], *leak = NULL;
     const cJSON *array, *item;
-    MLFF_TRY(read_integer(l, "available_bytes", 0, -1, INT64_MAX / 2, &profile->available_bytes));
-    MLFF_TRY(read_member(l, "memory_ledgers", true, &array));
+    MLFF_TRY(member_integer(l, "available_bytes", 0, -1, INT64_MAX / 2, &profile->available_bytes));
+    MLFF_TRY(member_get(l, "memory_ledgers", true, &array));
     if (!array) return MLFF_OK;
     profile->ledgers = base_alloc((size_t)cJSON_GetArraySize(array), sizeof *profile->ledgers, "memory ledgers");
     if (!profile->ledgers) return MLFF_ERR_MEMORY;
@@ -282,21 +168,21 @@ static mlff_status read_ledgers(const loader *l, mlff_profile *profile)
         profile_ledger *ledger = &profile->ledgers[profile->n_ledgers];
         snprintf(inside, sizeof inside, "memory_ledgers[%d].", profile->n_ledgers++);
         loader inner = {l->path, item, inside};
-        MLFF_TRY(read_text(&inner, "name", REQUIRED, &ledger->name));
-        MLFF_TRY(read_integer(&inner, "initial_bytes", REQUIRED, INT64_MIN / 2, INT64_MAX / 2, &ledger->initial_bytes));
-        MLFF_TRY(read_integer(&inner, "final_bytes", REQUIRED, INT64_MIN / 2, INT64_MAX / 2, &ledger->final_bytes));
-        MLFF_TRY(read_integer(&inner, "peak_bytes", REQUIRED, INT64_MIN / 2, INT64_MAX / 2, &ledger->peak_bytes));
-        MLFF_TRY(read_number(&inner, "leak_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.bytes_per_sample));
+        MLFF_TRY(member_text(&inner, "name", REQUIRED, &ledger->name));
+        MLFF_TRY(member_integer(&inner, "initial_bytes", REQUIRED, INT64_MIN / 2, INT64_MAX / 2, &ledger->initial_bytes));
+        MLFF_TRY(member_integer(&inner, "final_bytes", REQUIRED, INT64_MIN / 2, INT64_MAX / 2, &ledger->final_bytes));
+        MLFF_TRY(member_integer(&inner, "peak_bytes", REQUIRED, INT64_MIN / 2, INT64_MAX / 2, &ledger->peak_bytes));
+        MLFF_TRY(member_number(&inner, "leak_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.bytes_per_sample));
         int64_t explained_by = 0;
         ledger->leak.detectable = NAN;
-        MLFF_TRY(read_number(&inner, "leak_low_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.low));
-        MLFF_TRY(read_number(&inner, "leak_high_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.high));
-        MLFF_TRY(read_number(&inner, "detectable_bytes_per_step", MAY_BE_NULL, &ledger->leak.detectable));
-        MLFF_TRY(read_integer(&inner, "explained_by", 0, 0, 1, &explained_by));
+        MLFF_TRY(member_number(&inner, "leak_low_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.low));
+        MLFF_TRY(member_number(&inner, "leak_high_bytes_per_step", MAY_BE_NEGATIVE | MAY_BE_NULL, &ledger->leak.high));
+        MLFF_TRY(member_number(&inner, "detectable_bytes_per_step", MAY_BE_NULL, &ledger->leak.detectable));
+        MLFF_TRY(member_integer(&inner, "explained_by", 0, 0, 1, &explained_by));
         ledger->leak.explained_by = (int)explained_by;
-        MLFF_TRY(read_number(&inner, "explained_bytes_per_unit", MAY_BE_NULL, &ledger->leak.bytes_per_unit));
+        MLFF_TRY(member_number(&inner, "explained_bytes_per_unit", MAY_BE_NULL, &ledger->leak.bytes_per_unit));
         MLFF_TRY(read_samples(&inner, ledger));
-        MLFF_TRY(read_text(&inner, "leak", MAY_BE_NULL, &leak));
+        MLFF_TRY(member_text(&inner, "leak", MAY_BE_NULL, &leak));
         for (int k = 0; leak && k < N_LEAK_KINDS; k++)
             if (strcmp(leak, profile_leak_names[k]) == 0) ledger->leak.kind = (leak_kind)k;
         base_free(leak);
@@ -312,9 +198,9 @@ static mlff_status read_blocks(const loader *l, profile_stage *row)
     const cJSON *array;
     double *values = NULL;
     int64_t n = 0;
-    mlff_status status = read_member(l, "blocks_ms", true, &array);
+    mlff_status status = member_get(l, "blocks_ms", true, &array);
     if (status != MLFF_OK || !array) return status;
-    status = read_numbers(l, "blocks_ms", &values, &n);
+    status = member_numbers(l, "blocks_ms", &values, &n);
     if (status == MLFF_OK && n == STAGE_BLOCKS) { // of another number nothing is made
         memcpy(row->blocks_ms, values, sizeof row->blocks_ms);
         row->n_blocks = STAGE_BLOCKS;
@@ -332,24 +218,24 @@ static mlff_status read_stage(const loader *l, mlff_profile *profile)
     MLFF_TRY(profile_set(&phase, ""));
     MLFF_TRY(profile_set(&includes, ""));
     MLFF_TRY(profile_set(&advice, ""));
-    MLFF_TRY(read_text(l, "name", REQUIRED, &name));
-    MLFF_TRY(read_text(l, "phase", MAY_BE_NULL, &phase));
-    MLFF_TRY(read_text(l, "includes", MAY_BE_NULL, &includes));
-    MLFF_TRY(read_text(l, "advice", MAY_BE_NULL, &advice));
-    MLFF_TRY(read_integer(l, "layer", 0, -1, 1000000, &layer));
-    MLFF_TRY(read_number(l, "mean_ms", REQUIRED | MAY_BE_NEGATIVE, &time.mean));
-    MLFF_TRY(read_number(l, "median_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.median));
-    MLFF_TRY(read_number(l, "p95_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.p95));
+    MLFF_TRY(member_text(l, "name", REQUIRED, &name));
+    MLFF_TRY(member_text(l, "phase", MAY_BE_NULL, &phase));
+    MLFF_TRY(member_text(l, "includes", MAY_BE_NULL, &includes));
+    MLFF_TRY(member_text(l, "advice", MAY_BE_NULL, &advice));
+    MLFF_TRY(member_integer(l, "layer", 0, -1, 1000000, &layer));
+    MLFF_TRY(member_number(l, "mean_ms", REQUIRED | MAY_BE_NEGATIVE, &time.mean));
+    MLFF_TRY(member_number(l, "median_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.median));
+    MLFF_TRY(member_number(l, "p95_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &time.p95));
     MLFF_TRY(profile_add_stage(profile, &(mlff_stage){name, phase, (int)layer, includes}, &time));
     profile_stage *row = &profile->stages[profile->n_stages - 1];
     MLFF_TRY(profile_set(&row->advice, advice));
     MLFF_TRY(read_blocks(l, row));
-    MLFF_TRY(read_number(l, "in_median_step_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &row->example_ms[EXAMPLE_MEDIAN]));
-    MLFF_TRY(read_number(l, "in_slowest_step_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &row->example_ms[EXAMPLE_SLOW]));
-    MLFF_TRY(read_number(l, "flops", MAY_BE_NULL, &row->flops));
-    MLFF_TRY(read_number(l, "bytes", MAY_BE_NULL, &row->bytes));
-    MLFF_TRY(read_number(l, "bound_ms", MAY_BE_NULL, &row->bound_ms));
-    MLFF_TRY(read_boolean(l, "bound_by_memory", &row->bound_by_memory));
+    MLFF_TRY(member_number(l, "in_median_step_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &row->example_ms[EXAMPLE_MEDIAN]));
+    MLFF_TRY(member_number(l, "in_slowest_step_ms", MAY_BE_NULL | MAY_BE_NEGATIVE, &row->example_ms[EXAMPLE_SLOW]));
+    MLFF_TRY(member_number(l, "flops", MAY_BE_NULL, &row->flops));
+    MLFF_TRY(member_number(l, "bytes", MAY_BE_NULL, &row->bytes));
+    MLFF_TRY(member_number(l, "bound_ms", MAY_BE_NULL, &row->bound_ms));
+    MLFF_TRY(member_boolean(l, "bound_by_memory", &row->bound_by_memory));
 done:
     base_free(name);
     base_free(phase);
@@ -362,10 +248,10 @@ static mlff_status read_example(const loader *l, const char *key, profile_exampl
 {
     mlff_status status = MLFF_OK;
     loader inner = {.path = l->path, .inside = ""};
-    MLFF_TRY(read_member(l, key, false, &inner.object));
+    MLFF_TRY(member_get(l, key, false, &inner.object));
     if (!inner.object) return MLFF_OK;
-    MLFF_TRY(read_integer(&inner, "step", REQUIRED, 0, (int64_t)1 << 53, &example->step));
-    MLFF_TRY(read_number(&inner, "time_ms", REQUIRED, &example->ms));
+    MLFF_TRY(member_integer(&inner, "step", REQUIRED, 0, (int64_t)1 << 53, &example->step));
+    MLFF_TRY(member_number(&inner, "time_ms", REQUIRED, &example->ms));
 done:
     return status;
 }
@@ -375,8 +261,8 @@ static mlff_status read_stages(const loader *l, mlff_profile *profile)
     mlff_status status = MLFF_OK;
     char inside[32];
     const cJSON *array, *item;
-    MLFF_TRY(read_boolean(l, "stages_measured", &profile->stages_measured));
-    MLFF_TRY(read_member(l, "stages", true, &array));
+    MLFF_TRY(member_boolean(l, "stages_measured", &profile->stages_measured));
+    MLFF_TRY(member_get(l, "stages", true, &array));
     if (cJSON_GetArraySize(array) == 0) {
         profile->stages_measured = false;
         MLFF_TRY(profile_add_split(profile));
@@ -410,18 +296,18 @@ static mlff_status read_slowest(const loader *l, mlff_profile *profile)
     mlff_status status = MLFF_OK;
     char inside[32];
     const cJSON *array, *item, *seen, *word;
-    MLFF_TRY(read_member(l, "slowest_steps", true, &array));
+    MLFF_TRY(member_get(l, "slowest_steps", true, &array));
     cJSON_ArrayForEach(item, array)
     {
         if (profile->n_slowest == SERIES_SLOWEST) break;
         series_slow *slow = &profile->slowest[profile->n_slowest];
         snprintf(inside, sizeof inside, "slowest_steps[%d].", profile->n_slowest++);
         loader inner = {l->path, item, inside};
-        MLFF_TRY(read_integer(&inner, "step", REQUIRED, 0, (int64_t)1 << 53, &slow->step));
-        MLFF_TRY(read_number(&inner, "latency_ms", REQUIRED, &slow->value));
-        MLFF_TRY(read_member(&inner, "seen", true, &seen));
+        MLFF_TRY(member_integer(&inner, "step", REQUIRED, 0, (int64_t)1 << 53, &slow->step));
+        MLFF_TRY(member_number(&inner, "latency_ms", REQUIRED, &slow->value));
+        MLFF_TRY(member_get(&inner, "seen", true, &seen));
         char *cause = NULL;
-        MLFF_TRY(read_text(&inner, "cause", MAY_BE_NULL, &cause));
+        MLFF_TRY(member_text(&inner, "cause", MAY_BE_NULL, &cause));
         profile->slowest_cause[profile->n_slowest - 1] = cause_named(cause);
         base_free(cause);
         cJSON_ArrayForEach(word, seen) for (int k = 0; k < N_TAGS;
@@ -439,13 +325,13 @@ static mlff_status read_tail(const loader *l, profile_tail *tail)
     const cJSON *array, *item;
     loader inner = {.path = l->path, .inside = "tail."};
     int n = 0;
-    MLFF_TRY(read_member(l, "tail", false, &inner.object));
-    MLFF_TRY(read_number(&inner, "threshold_ms", MAY_BE_NULL, &tail->threshold_ms));
-    MLFF_TRY(read_number(&inner, "median_ms", MAY_BE_NULL, &tail->median_ms));
-    MLFF_TRY(read_member(&inner, "causes", true, &array));
+    MLFF_TRY(member_get(l, "tail", false, &inner.object));
+    MLFF_TRY(member_number(&inner, "threshold_ms", MAY_BE_NULL, &tail->threshold_ms));
+    MLFF_TRY(member_number(&inner, "median_ms", MAY_BE_NULL, &tail->median_ms));
+    MLFF_TRY(member_get(&inner, "causes", true, &array));
     tail->cpu_wait_share = NAN;
-    MLFF_TRY(read_number(&inner, "share", MAY_BE_NULL, &tail->share));
-    MLFF_TRY(read_number(&inner, "cpu_wait_share", MAY_BE_NULL, &tail->cpu_wait_share));
+    MLFF_TRY(member_number(&inner, "share", MAY_BE_NULL, &tail->share));
+    MLFF_TRY(member_number(&inner, "cpu_wait_share", MAY_BE_NULL, &tail->cpu_wait_share));
     cJSON_ArrayForEach(item, array)
     {
         snprintf(inside, sizeof inside, "tail.causes[%d].", n++);
@@ -453,19 +339,19 @@ static mlff_status read_tail(const loader *l, profile_tail *tail)
         int64_t n_steps = 0;
         double excess_ms = 0.0;
         int k = 0;
-        MLFF_TRY(read_text(&row, "cause", REQUIRED, &cause));
-        MLFF_TRY(read_integer(&row, "n_steps", REQUIRED, 1, (int64_t)1 << 40, &n_steps));
-        MLFF_TRY(read_number(&row, "excess_ms", REQUIRED, &excess_ms));
+        MLFF_TRY(member_text(&row, "cause", REQUIRED, &cause));
+        MLFF_TRY(member_integer(&row, "n_steps", REQUIRED, 1, (int64_t)1 << 40, &n_steps));
+        MLFF_TRY(member_number(&row, "excess_ms", REQUIRED, &excess_ms));
         k = cause_named(cause);
         tail->n_by_cause[k] += n_steps;
         tail->excess_ms[k] += excess_ms;
         tail->n_steps += n_steps;
-        MLFF_TRY(read_number(&row, "each_ms", MAY_BE_NULL, &tail->each_ms[k]));
-        MLFF_TRY(read_integer(&row, "period", 0, 0, (int64_t)1 << 40, &tail->period[k]));
+        MLFF_TRY(member_number(&row, "each_ms", MAY_BE_NULL, &tail->each_ms[k]));
+        MLFF_TRY(member_integer(&row, "period", 0, 0, (int64_t)1 << 40, &tail->period[k]));
         if (!isfinite(tail_excess_ms(tail)))
             MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"%sexcess_ms\" is larger than times can be", l->path, inside);
     }
-    MLFF_TRY(read_integer(&inner, "n_steps", 0, 0, (int64_t)1 << 53, &tail->n_steps));
+    MLFF_TRY(member_integer(&inner, "n_steps", 0, 0, (int64_t)1 << 53, &tail->n_steps));
 done:
     base_free(cause);
     return status;
@@ -475,7 +361,7 @@ static mlff_status read_pairs(const loader *l, const char *key, environment *pai
 {
     mlff_status status = MLFF_OK;
     const cJSON *object, *item;
-    MLFF_TRY(read_member(l, key, false, &object));
+    MLFF_TRY(member_get(l, key, false, &object));
     cJSON_ArrayForEach(item, object)
     {
         if (pairs->n == ENVIRONMENT_MAX) break;
@@ -522,13 +408,13 @@ static mlff_status parse(const char *path, const char *text, size_t length, cJSO
 static mlff_status runs_of(const char *path, const cJSON *root, const cJSON **first_out, int *n_runs_out)
 {
     if (!cJSON_IsObject(root))
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: holds %s, expected the object of a profile", path, type_text(root));
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: holds %s, expected the object of a profile", path, member_type_text(root));
     const cJSON *runs = cJSON_GetObjectItemCaseSensitive(root, "runs");
     *first_out = root;
     *n_runs_out = 1;
     if (!runs) return MLFF_OK;
     if (!cJSON_IsArray(runs))
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: \"runs\" is %s, expected an array of profiles", path, type_text(runs));
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: \"runs\" is %s, expected an array of profiles", path, member_type_text(runs));
     int n = cJSON_GetArraySize(runs);
     if (n == 0) return mlff_fail(MLFF_ERR_FORMAT, "%s: \"runs\" is empty", path);
     *n_runs_out = n;
@@ -542,7 +428,7 @@ static mlff_status read_run(const loader *l, int run, mlff_profile **profile_out
     mlff_profile *profile = NULL;
     if (!cJSON_IsObject(l->object))
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: \"runs\"[%d] is %s, expected the object of a profile", l->path, run,
-                  type_text(l->object));
+                  member_type_text(l->object));
     MLFF_TRY(profile_new(&profile));
     MLFF_TRY(read_contract(l, profile));
     MLFF_TRY(read_added(l, profile));
