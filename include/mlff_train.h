@@ -518,6 +518,9 @@ typedef struct mlff_distill_config {
     /* student */
     int n_features, n_layers, n_radial; /* 64, 2, 20 */
     double cutoff_angstrom;             /* 5 */
+    double
+        core_repulsion; /* onset of a fixed repulsion of nuclei, as a part of the sum of covalent radii; structures with closer atoms
+                              are not sampled; 0: none; 0.7 */
     /* training */
     int batch_size; /* 8 */
     int64_t n_steps;

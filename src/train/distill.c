@@ -125,6 +125,7 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
         return MLFF_OK;
     }
     MLFF_TRY(mlff_distill_preset("standard", &d->config));
+    d->config.core_repulsion = 0; // of a folder from before this setting
     MLFF_TRY(mlff_distill_config_read(d->path[CONFIG], &d->config, d->text, sizeof d->text));
     if (!d->config.teacher || !d->config.systems)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: teacher or systems are missing", d->path[CONFIG]);
@@ -215,6 +216,7 @@ static mlff_status sample_stage(distill *d)
     options.temperatures[1] = sqrt(c->lowest_kelvin * c->highest_kelvin);
     options.temperatures[2] = c->highest_kelvin;
     options.seed = c->seed;
+    options.closest = fmax(options.closest, c->core_repulsion);
     options.callback = while_sampling;
     options.context = d;
     MLFF_TRY(mlff_sample(d->teacher, d->seeds, &options, d->samples));
@@ -306,7 +308,7 @@ static mlff_status new_student(distill *d, mlff_model **model_out)
     const mlff_distill_config *c = &d->config;
     mlff_model *bare = NULL;
     double shifts[119];
-    char features[16], layers[16], radial[16], cutoff[32], seed[24], elements[512];
+    char features[16], layers[16], radial[16], cutoff[32], core[32], seed[24], elements[512];
     bool present[119] = {false};
     size_t length = 0;
     for (int64_t s = 0; s < mlff_samples_size(d->seeds); s++) {
@@ -321,10 +323,17 @@ static mlff_status new_student(distill *d, mlff_model **model_out)
     snprintf(layers, sizeof layers, "%d", c->n_layers);
     snprintf(radial, sizeof radial, "%d", c->n_radial);
     snprintf(cutoff, sizeof cutoff, "%.17g", c->cutoff_angstrom);
+    snprintf(core, sizeof core, "%.17g", c->core_repulsion);
     snprintf(seed, sizeof seed, "%" PRIu64, c->seed);
-    const mlff_setting settings[] = {
-        {"n_features", features},         {"n_layers", layers},   {"n_radial", radial}, {"cutoff", cutoff},
-        {"cutoff_function", "mollifier"}, {"elements", elements}, {"seed", seed},       {0}};
+    const mlff_setting settings[] = {{"n_features", features},
+                                     {"n_layers", layers},
+                                     {"n_radial", radial},
+                                     {"cutoff", cutoff},
+                                     {"cutoff_function", "mollifier"},
+                                     {"core_repulsion", core},
+                                     {"elements", elements},
+                                     {"seed", seed},
+                                     {0}};
     MLFF_TRY(mlff_dataset_shifts(d->train, shifts));
     MLFF_TRY(mlff_model_create("painn", settings, &bare));
     MLFF_TRY(mlff_model_with_shifts(bare, shifts, model_out));
@@ -345,6 +354,8 @@ static mlff_status note_origin(distill *d, const mlff_training_errors *best)
     snprintf(text, sizeof text, "%" PRId64 " structures, %g to %g K", mlff_dataset_size(d->train), d->config.lowest_kelvin,
              d->config.highest_kelvin);
     MLFF_TRY(mlff_model_note(d->student, "data", text));
+    snprintf(text, sizeof text, "%g", d->config.highest_kelvin);
+    MLFF_TRY(mlff_model_note(d->student, "highest_kelvin", text));
     snprintf(text, sizeof text, "validation: forces %.2f meV/Å, energy %.3f meV/atom (mean absolute)", 1e3 * best->force_mae,
              1e3 * best->energy_mae);
     MLFF_TRY(mlff_model_note(d->student, "error", text));

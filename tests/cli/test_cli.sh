@@ -974,8 +974,14 @@ test_unreadable() {
     refused 1 'is a folder; give a file' md model.safetensors water.xyz --restart /
     refused 1 'is a folder; give a file' compare / .
     # The students that ship are found from any folder, after those of the user; `models` of the current folder is not looked into.
-    MLFF_MODEL_PATH='' XDG_DATA_HOME=$work/nowhere run 0 info ethanol
+    export MLFF_MODEL_PATH= XDG_DATA_HOME=$work/nowhere
+    run 0 info ethanol
     says 'training.teacher  *ani2x'
+    says 'core repulsion below 0.7'
+    run 0 md ethanol --system ethanol --n-steps 2 --temperature 500
+    grep -q 'trained at' err && fail "a temperature that the student was trained at is warned about"
+    run 0 md ethanol --system ethanol --n-steps 2 --timestep 0.1 --temperature 3000
+    [ "$(grep -c 'trained at up to 1000 K' err)" = 1 ] || fail "one warning about 3000 K is expected"
     # A folder hides no model of its name.
     mkdir -p models named
     cp model.safetensors models/named.safetensors

@@ -227,7 +227,8 @@ static void test_settings(void **state)
     assert_int_equal(mlff_distill_config_read(path, &read, text, sizeof text), MLFF_OK);
     assert_string_equal(read.teacher, config.teacher);
     assert_string_equal(read.systems, config.systems);
-    assert_true(read.seed == 7 && read.n_steps == 120 && read.cutoff_angstrom == 4 && read.nve_ps == 0.2);
+    assert_true(read.seed == 7 && read.n_steps == 120 && read.cutoff_angstrom == 4 && read.core_repulsion == 0.7 &&
+                read.nve_ps == 0.2);
     static const char *const bad[][2] = {{"[1]", "not a JSON object"},
                                          {"{\"n_steps\": 0}", "n_steps"},
                                          {"{\"n_steps\": 1.5}", "whole"},

@@ -490,6 +490,7 @@ class mlff_distill_config(Structure):
         ("n_layers", c_int),
         ("n_radial", c_int),
         ("cutoff_angstrom", c_double),
+        ("core_repulsion", c_double),
         ("batch_size", c_int),
         ("n_steps", c_int64),
         ("learning_rate", c_double),

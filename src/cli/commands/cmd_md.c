@@ -44,6 +44,7 @@ static const cli_option options[] = {
 // Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
 #define ABSURD_DRIFT 50.0 // meV/atom, NVE
 #define ABSURD_HEATING 10.0
+#define FAR_FROM_TRAINING 1.25 // times the highest temperature of the training data
 // A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer.
 #define PATIENCE_NS 100000000
 
@@ -180,6 +181,19 @@ static void hint_at_halved_temperature(const simulation *run)
             mean, asked, 2 * asked);
 }
 
+// Far above the temperatures that a student was trained at its forces are extrapolated.
+static void warn_if_far_from_training(const simulation *run)
+{
+    const char *key, *value;
+    const double asked = run->options.ramp_steps > 0 ? fmax(run->options.temperature_kelvin, run->options.ramp_end_kelvin)
+                                                     : run->options.temperature_kelvin;
+    double highest = INFINITY;
+    for (int k = 0; (key = mlff_model_metadata(run->setup.model, k, &value)); k++)
+        if (strcmp(key, "training.highest_kelvin") == 0 && !base_parse_double(value, &highest)) highest = INFINITY;
+    if (asked > FAR_FROM_TRAINING * highest)
+        cli_say("warning: the model was trained at up to %g K; at %g K its forces are extrapolated", highest, asked);
+}
+
 // A run can go wrong and stay finite; that its numbers are worth nothing is then said, or nobody looks.
 static void warn_if_absurd(const simulation *run)
 {
@@ -292,6 +306,7 @@ static mlff_status start(simulation *run)
     run->last = run->first;
     MLFF_TRY(open_trajectory(run));
     if (!run->restart) MLFF_TRY(write_frame(run)); // the frame of a restart is the last of the run before
+    warn_if_far_from_training(run);
     if (run->table) print_header(run);
     if (run->to_json) {
         run->json.file = stdout;
