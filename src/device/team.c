@@ -16,7 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "device/team_size.h"
 
 enum { SPINS = 2000 };
 
@@ -38,6 +41,8 @@ static struct team {
     void *context;
     int caller_core;
     cpu_set_t caller_cores; // that it may use
+    pace pace;
+    int64_t asleep_ns; // of the caller, at the barriers of this run
 } team = {.busy = ATOMIC_FLAG_INIT};
 
 static void relax(void)
@@ -49,16 +54,26 @@ static void relax(void)
 #endif
 }
 
-static void word_wait(word *w, uint32_t old, uint32_t group)
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+// Returns the time slept, ns: 0 where spinning was enough.
+static int64_t word_wait(word *w, uint32_t old, uint32_t group)
 {
     int spins = atomic_load_explicit(&team.n_workers, memory_order_relaxed) < team.n_cores ? SPINS : 0;
     for (int i = 0; i < spins; i++) {
-        if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return;
+        if (atomic_load_explicit(&w->value, memory_order_acquire) != old) return 0;
         relax();
     }
+    int64_t begin = now_ns();
     atomic_fetch_add(&w->sleepers, 1);
     while (atomic_load(&w->value) == old) syscall(SYS_futex, &w->value, FUTEX_WAIT_BITSET_PRIVATE, old, NULL, NULL, group);
     atomic_fetch_sub(&w->sleepers, 1);
+    return now_ns() - begin;
 }
 
 static void word_set(word *w, uint32_t value, uint32_t groups)
@@ -75,7 +90,8 @@ void team_barrier(const team_member *member)
         atomic_store(&team.n_arrived, 0);
         word_set(&team.arrived_phase, phase + 1, UINT32_MAX);
     } else {
-        word_wait(&team.arrived_phase, phase, UINT32_MAX);
+        int64_t asleep = word_wait(&team.arrived_phase, phase, UINT32_MAX);
+        if (member->thread == 0) team.asleep_ns += asleep;
     }
 }
 
@@ -128,6 +144,7 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
 {
     team_member member = {0, n_wanted < TEAM_MAX ? n_wanted : TEAM_MAX};
     if (member.n > 1 && !atomic_flag_test_and_set(&team.busy)) {
+        int64_t begin = now_ns(), end;
         int process = (int)getpid();
         if (atomic_load(&team.process) == 0) {
             atomic_store(&team.process, process);
@@ -136,6 +153,7 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
         if (atomic_load(&team.process) == process) {
             if (team.n_workers < member.n - 1) start_workers(member.n - 1);
             if (member.n > team.n_workers + 1) member.n = team.n_workers + 1;
+            member.n = pace_threads(&team.pace, member.n, begin);
         } else {
             member.n = 1;
         }
@@ -146,9 +164,12 @@ void team_run(int n_wanted, void (*work)(void *context, const team_member *membe
             if (sched_getaffinity(0, sizeof team.caller_cores, &team.caller_cores) != 0) CPU_ZERO(&team.caller_cores);
             uint32_t generation = atomic_load(&team.announced.value) >> 8, groups = 0;
             for (int t = 1; t < member.n; t++) groups |= group_of(t);
+            team.asleep_ns = 0;
             word_set(&team.announced, (generation + 1) << 8 | (uint32_t)(member.n - 1), groups);
             work(context, &member);
             team_barrier(&member);
+            end = now_ns();
+            pace_record(&team.pace, member.n, end - begin, team.asleep_ns, end);
             atomic_flag_clear(&team.busy);
             return;
         }

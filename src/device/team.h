@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* team.h: the threads of the CPU. One team for each process: a caller that finds it busy uses its own thread only, so that several evaluators in
  * several threads never use more threads than there are cores. Waiting threads spin for some 30 µs, which a step's
- * barriers need, and then sleep, so that they do not load a busy machine. */
+ * barriers need, and then sleep, so that they do not load a busy machine. Where other programs keep members off their cores, a run
+ * has fewer threads (team_size.h). */
 #ifndef TEAM_H
 #define TEAM_H
 
