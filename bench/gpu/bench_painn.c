@@ -5,7 +5,7 @@
 // pairs given on the device and with neighbors searched in the step; wall time of a call with host arrays.
 // With --lists, steps of large systems by how neighbors are found. Medians. One JSON object a line on standard
 // output. Usage: bench_painn [--calls N] [--case NAME] [--precision NAME] [--no-check] [--lists] [--dynamics STEPS]
-// [--model FILE] [--system NAME --atoms N [--copies K]] (only that case)
+// [--model FILE | --features F --layers L] [--system NAME --atoms N [--copies K]] (only that case)
 #include <math.h>
 
 #include "model/painn/painn.h"
@@ -287,12 +287,14 @@ int main(int argc, char **argv)
     int calls = 1000, check = 1, steps = 0, lists = 0;
     bench_case one = {.copies = 1, .device_calls = 1};
     char one_name[64];
-    const char *only = NULL, *file = NULL, *precision = NULL;
+    const char *only = NULL, *file = NULL, *precision = NULL, *features = "128", *layers = "3";
     for (int k = 1; k < argc; k++) {
         if (strcmp(argv[k], "--calls") == 0 && k + 1 < argc) calls = atoi(argv[++k]);
         if (strcmp(argv[k], "--case") == 0 && k + 1 < argc) only = argv[++k];
         if (strcmp(argv[k], "--precision") == 0 && k + 1 < argc) precision = argv[++k];
         if (strcmp(argv[k], "--model") == 0 && k + 1 < argc) file = argv[++k];
+        if (strcmp(argv[k], "--features") == 0 && k + 1 < argc) features = argv[++k];
+        if (strcmp(argv[k], "--layers") == 0 && k + 1 < argc) layers = argv[++k];
         if (strcmp(argv[k], "--system") == 0 && k + 1 < argc) one.system = argv[++k];
         if (strcmp(argv[k], "--atoms") == 0 && k + 1 < argc) one.n_atoms = atoi(argv[++k]);
         if (strcmp(argv[k], "--copies") == 0 && k + 1 < argc) one.copies = atoi(argv[++k]);
@@ -302,7 +304,8 @@ int main(int argc, char **argv)
     }
     const device_plugin *gpu;
     mlff_model *model;
-    must(file ? mlff_model_load(file, &model) : mlff_model_create("painn", NULL, &model), "model");
+    const mlff_setting untrained[] = {{"n_features", features}, {"n_layers", layers}, {0}};
+    must(file ? mlff_model_load(file, &model) : mlff_model_create("painn", untrained, &model), "model");
     must(device_plugin_get(&gpu), "plugin");
     must(gpu->warm_up(0), "warm up");
     snprintf(one_name, sizeof one_name, "%s %d x%d", one.system ? one.system : "", one.n_atoms, one.copies);

@@ -86,7 +86,7 @@ static void run_rig(rig *r, const mlff_batch *batch, const gpu_plan *shape, int 
     plan.forces = 1;
     plan.virial = call.want_virial;
     plan.n_multiprocessors = 16;
-    painn_gpu_plan_rows(&plan);
+    painn_gpu_plan_rows(&plan, step->n_features);
     int error = gpu_launch_neighbors(&step->gpu, &plan, NULL);
     if (!plan.fused) error |= gpu_launch_reverse(&step->gpu, &plan, NULL);
     if (plan.fused) {
@@ -217,13 +217,16 @@ static void test_shapes(void **state)
     molecules m;
     make_molecules(&m);
     mlff_model *model = untrained(128, 3, "gaussian"), *narrow = untrained(64, 2, "bessel"),
-               *flat = untrained(128, 1, "gaussian");
+               *narrowest = untrained(32, 2, "gaussian"), *flat = untrained(128, 1, "gaussian");
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) check(model, &m.batch, &shapes[k].plan, 0, 5e-6, shapes[k].name);
+    check(narrowest, &m.batch, &shapes[0].plan, 0, 5e-6, "32 features");
+    check(narrowest, &m.batch, &shapes[2].plan, 0, 5e-6, "32 features, a block for each row");
     // Bessel functions oscillate: 128 intervals hold them to 1e-5.
     for (size_t k = 0; k < 2; k++) check(narrow, &m.batch, &shapes[k].plan, 0, 2e-5, "64 features, Bessel");
     check(flat, &m.batch, &shapes[5].plan, 0, 5e-6, "one layer");
     mlff_model_destroy(model);
     mlff_model_destroy(narrow);
+    mlff_model_destroy(narrowest);
     mlff_model_destroy(flat);
 }
 
@@ -290,6 +293,17 @@ static void test_layers(void **state)
     for (int mode = PAINN_GPU_TABLE_SHARED; mode <= PAINN_GPU_ROW_BLOCK; mode++) {
         const gpu_plan apart = {.tile = 16, .edge_mode = mode};
         check(model, &dense, &apart, 0, 5e-6, "some 50 neighbors each, a kernel for each part");
+    }
+    for (int F = 32; F <= 64; F *= 2) { // fewer blocks for a tile, more slots for weights
+        mlff_model *narrow = untrained(F, F == 64 ? 2 : 3, "gaussian");
+        mlff_batch benzene = m.batch;
+        benzene.n_systems = 1;
+        benzene.first_atom = (int32_t[]){0, 12};
+        check(narrow, &m.batch, &one, 0, 5e-6, "few features, four tiles");
+        check(narrow, &m.batch, &doubled, 0, 5e-6, "few features, two tiles a cluster");
+        check(narrow, &benzene, &two, 0, 5e-6, "few features, one cluster for two tiles");
+        check(narrow, &dense, &doubled, 0, 5e-6, "few features, some 50 neighbors each");
+        mlff_model_destroy(narrow);
     }
     mlff_model_destroy(model);
     mlff_model_destroy(flat);

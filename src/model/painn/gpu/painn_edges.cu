@@ -460,8 +460,9 @@ static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer,
 
 template <bool fast> static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
 {
-    return step->n_features == 64 ? dispatch<64, fast>(step, plan, layer, back, stream)
-                                  : dispatch<128, fast>(step, plan, layer, back, stream);
+    return step->n_features == 32   ? dispatch<32, fast>(step, plan, layer, back, stream)
+           : step->n_features == 64 ? dispatch<64, fast>(step, plan, layer, back, stream)
+                                    : dispatch<128, fast>(step, plan, layer, back, stream);
 }
 
 static int dispatch(const painn_gpu_step *step, const gpu_plan *plan, int layer, bool back, void *stream)
@@ -503,8 +504,10 @@ int painn_gpu_launch_sums(const painn_gpu_step *step, const gpu_plan *plan, void
 {
     painn_gpu_step quiet = *step;
     quiet.gpu.stamps = NULL; // runs concurrently: no stage
-    return launch(step->n_features == 64 ? sums_kernel<4> : sums_kernel<8>, plan->n_systems, threads_of_sums(plan), 0, 1, 0,
-                  stream, quiet, 0, 0);
+    return launch(step->n_features == 32   ? sums_kernel<2>
+                  : step->n_features == 64 ? sums_kernel<4>
+                                           : sums_kernel<8>,
+                  plan->n_systems, threads_of_sums(plan), 0, 1, 0, stream, quiet, 0, 0);
 }
 
 template <int SLICES> static int launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int after_fused, void *stream)
@@ -528,8 +531,9 @@ template <int SLICES> static int launch_forces(const painn_gpu_step *step, const
 
 int painn_gpu_launch_forces(const painn_gpu_step *step, const gpu_plan *plan, int after_fused, void *stream)
 {
-    return step->n_features == 64 ? launch_forces<4>(step, plan, after_fused, stream)
-                                  : launch_forces<8>(step, plan, after_fused, stream);
+    return step->n_features == 32   ? launch_forces<2>(step, plan, after_fused, stream)
+           : step->n_features == 64 ? launch_forces<4>(step, plan, after_fused, stream)
+                                    : launch_forces<8>(step, plan, after_fused, stream);
 }
 
 // Shared memory for the table and no more: the rest of the memory is the L1 cache, which the gathers use.
@@ -556,8 +560,10 @@ int painn_gpu_table_bytes(int numbers)
 // If a block has too little shared memory for the filter table, plans choose the mode that leaves it in global memory.
 int painn_gpu_prepare_edge(void)
 {
+    raise<32, false>();
     raise<64, false>();
     raise<128, false>();
+    raise<32, true>();
     raise<64, true>();
     raise<128, true>();
     const cudaError_t error = cudaGetLastError();

@@ -27,18 +27,18 @@ static size_t arena(gpu_evaluator *base, const gpu_step *gpu, void *at)
 }
 
 // With few atoms the rows are built by some 16 blocks, so that the fused layers can be set up on other multiprocessors meanwhile. If they
-// need more than half of all multiprocessors, the row blocks form clusters too: this leaves others free in groups of eight, as clusters of
-// the fused layers need them.
-void painn_gpu_plan_rows(gpu_plan *plan)
+// need more than half of all multiprocessors, the row blocks form clusters too: this leaves others free in groups as clusters of the fused
+// layers need them.
+void painn_gpu_plan_rows(gpu_plan *plan, int n_features)
 {
     enum { FEW_BLOCKS = 16, MOST_WARPS = 12 };
     plan->row_warps = plan->row_cluster = 0;
     if (!plan->fused) return;
     const int tiles = (plan->n_atoms + PAINN_GPU_TILE_ATOMS - 1) / PAINN_GPU_TILE_ATOMS,
               clusters = plan->fused == PAINN_GPU_TWO_TILES ? (tiles + 1) / 2 : tiles,
-              warps = (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS;
+              warps = (plan->n_atoms + FEW_BLOCKS - 1) / FEW_BLOCKS, blocks = PAINN_GPU_TILE_BLOCKS(n_features);
     plan->row_warps = warps < MOST_WARPS ? warps : MOST_WARPS;
-    if (2 * clusters * PAINN_GPU_TILE_BLOCKS > plan->n_multiprocessors) plan->row_cluster = PAINN_GPU_TILE_BLOCKS;
+    if (2 * clusters * blocks > plan->n_multiprocessors) plan->row_cluster = blocks;
 }
 
 // Atoms of a wgmma tile: of the sizes that fit the arrays, the one whose waves of blocks take least time. A tile of 8 n atoms takes some
@@ -82,7 +82,7 @@ static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
     plan->edge_mode = plan->n_atoms <= 96 || !e->shared_table ? PAINN_GPU_ROW_BLOCK : PAINN_GPU_TABLE_SHARED;
     if (forced->edge_mode > 0) plan->edge_mode = forced->edge_mode;
     plan->fused = choose_fused(e, plan->n_atoms);
-    painn_gpu_plan_rows(plan);
+    painn_gpu_plan_rows(plan, e->step.n_features);
 }
 
 static painn_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu)
@@ -217,10 +217,10 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     const mlff_model *model = described->model;
     const painn_parameters *parameters = described->parameters;
     if (!painn_gpu_supported(parameters))
-        return host.fail(
-            MLFF_ERR_UNSUPPORTED,
-            "%s: on the GPU a PaiNN has 64 or 128 features and a readout of two layers, the first half as wide; use --device cpu",
-            model->name);
+        return host.fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: on the GPU a PaiNN has 32, 64 or 128 features and a readout of two layers, the first half as wide; "
+                         "use --device cpu",
+                         model->name);
     painn_gpu_evaluator *e = calloc(1, sizeof *e);
     if (!e) return host.fail(MLFF_ERR_MEMORY, "out of memory: an evaluator");
     gpu_evaluator *base = &e->base;

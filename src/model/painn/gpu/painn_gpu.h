@@ -54,22 +54,17 @@ typedef struct painn_gpu_layer {
     const float *c1, *c2, *b1, *b2;
 } painn_gpu_layer;
 
-/* Fused layers. Operands of a tile in its blocks' shared memory, and a ring buffer for weights; in pieces (one for each lane). */
+/* Fused layers: a tile of atoms in F / 16 blocks with 16 features each. Weights come through a ring buffer of slots; a slot has 16
+ * columns and F of k. With 128 features the slots hold a layer's weights, with fewer more than that. */
 enum {
-    PAINN_GPU_FUSED_F = 128,
     PAINN_GPU_TILE_ATOMS = 8,
-    PAINN_GPU_TILE_BLOCKS = 8,
-    PAINN_GPU_COUNTER_STRIDE = 32,                /* words from one counter to the next */
-    PAINN_GPU_UNIT = PAINN_GPU_FUSED_F / 16 * 32, /* F features: q, three of region A, n, three of B */
-    PAINN_GPU_AT_Q = 0,
-    PAINN_GPU_AT_A = PAINN_GPU_UNIT,
-    PAINN_GPU_AT_N = 4 * PAINN_GPU_UNIT,
-    PAINN_GPU_AT_B = 5 * PAINN_GPU_UNIT,
-    PAINN_GPU_OPERANDS = 8 * PAINN_GPU_UNIT,
-    PAINN_GPU_RING_SLOTS = 11, /* each 16 columns, F of k: a layer's weights */
-    PAINN_GPU_SLOT = 2 * PAINN_GPU_UNIT,
-    PAINN_GPU_RING = PAINN_GPU_RING_SLOTS * PAINN_GPU_SLOT
+    PAINN_GPU_MOST_BLOCKS = 128 / PAINN_GPU_SLICE, /* of a tile */
+    PAINN_GPU_COUNTER_STRIDE = 32,                 /* words from one counter to the next */
+    PAINN_GPU_MOST_SLOTS = 24
 };
+#define PAINN_GPU_TILE_BLOCKS(n_features) ((n_features) / PAINN_GPU_SLICE)
+#define PAINN_GPU_RING_SLOTS(n_features) ((n_features) > 64 ? 11 : PAINN_GPU_MOST_SLOTS)
+#define PAINN_GPU_SLOT(n_features) ((n_features) / 16 * 64) /* pieces: one for each lane */
 /* Products of the fused layers, named by their results: activations, five for each layer in this order (the last layer's fourth is the
  * readout); adjoints: one of the readout, then five for each layer from the last one. */
 enum { TO_V, TO_G, TO_Q, TO_H, TO_X };
@@ -120,15 +115,15 @@ typedef struct painn_gpu_step {
     float *saved;   /* [layers][10][n_atoms/16][F/8][32][4] */
     float *edge_gradient; /* [F/16][n_atoms][row_capacity][4] κ, ū by slice */
     float *raw_energy;    /* [F/16][n_atoms] sums over 8 hidden features of the readout, without its bias */
-    uint32_t
-        *exchange_count; /* [8][PAINN_GPU_COUNTER_STRIDE] barrier counters of the fused layers, one for the blocks of each rank */
+    uint32_t *
+        exchange_count; /* [PAINN_GPU_MOST_BLOCKS][PAINN_GPU_COUNTER_STRIDE] barrier counters of the fused layers, one for the blocks of each rank */
 } painn_gpu_step;
 
 /* gpu_plan.edge_mode: blocks that walk over atoms, their slice of the filter table in shared memory; or a block for each row's slice,
  * for few atoms, or if the table does not fit. */
 enum { PAINN_GPU_TABLE_SHARED = 1, PAINN_GPU_ROW_BLOCK };
 
-/* gpu_plan.fused, clusters of the fused layers: one cluster of 16 blocks for two tiles; 8 blocks for one tile; 8 blocks for two tiles. */
+/* gpu_plan.fused, clusters of the fused layers: one cluster with the blocks of two tiles; a tile's blocks for one tile, or for two. */
 enum { PAINN_GPU_CLUSTER_OF_TWO = 1, PAINN_GPU_ONE_TILE, PAINN_GPU_TWO_TILES };
 
 int painn_gpu_launch_message(const painn_gpu_step *step, const gpu_plan *plan, int layer, void *stream);
@@ -147,6 +142,10 @@ int painn_gpu_launch_update_tf32(const painn_gpu_step *step, const gpu_plan *pla
 int painn_gpu_launch_update_bf16(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
 int painn_gpu_prepare_node_tf32(int n_features);
 int painn_gpu_prepare_node_bf16(int n_features);
+int painn_gpu_launch_fused_64(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
+int painn_gpu_launch_fused_32(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
+int painn_gpu_prepare_fused_64(const painn_gpu_step *step, int whole);
+int painn_gpu_prepare_fused_32(const painn_gpu_step *step, int whole);
 /* Raises the shared memory limits of all kernels; once per device. */
 int painn_gpu_prepare_node(int numbers, int n_features);
 int painn_gpu_prepare_edge(void);
@@ -156,7 +155,7 @@ int painn_gpu_table_bytes(int numbers);
 int painn_gpu_prepare_fused(const painn_gpu_step *step, int whole);
 
 /* Sets row_warps and row_cluster so that the fused layers can be set up while the neighbor list is computed. */
-void painn_gpu_plan_rows(gpu_plan *plan);
+void painn_gpu_plan_rows(gpu_plan *plan, int n_features);
 
 /* 1 if the kernels support this shape. */
 int painn_gpu_supported(const painn_parameters *parameters);

@@ -10,8 +10,6 @@
 
 enum {
     FUSED_WARPS = 16,
-    K_TILES = PAINN_GPU_FUSED_F / 16,           // k tiles of F features
-    UNIT = PAINN_GPU_UNIT,                      // pieces of F features of the tile, as operand
     ATOM_ROW = 20,                              // floats of an atom's features in shared memory: without bank conflicts
     FEATURES = PAINN_GPU_TILE_ATOMS * ATOM_ROW, // floats of one component
     EDGE_SUMS = 6 * FEATURES,                   // sums over the edges of a tile, or over half of them
@@ -32,11 +30,17 @@ struct product_barriers {
     uint64_t done;           // its results for other warps are stored, and its weights read
 };
 
+// Operands of a tile in a block's shared memory, in units of F features: q, three of region A, n, three of B. In pieces, one for each lane.
+template <int F_> struct operand_places {
+    static const int F = F_, K_TILES = F / 16, UNIT = K_TILES * 32, AT_Q = 0, AT_A = UNIT, AT_N = 4 * UNIT, AT_B = 5 * UNIT,
+                     OPERANDS = 8 * UNIT, BLOCKS = PAINN_GPU_TILE_BLOCKS(F), RING = PAINN_GPU_RING_SLOTS(F) * PAINN_GPU_SLOT(F);
+};
+
 // Floats of each tile of a block: three partial sums of warps, q̄'', q and μ or q̄ and μ̄, sums over edges.
 template <int TILES> constexpr int tile_floats = 4 * 32 * 4 + 4 * FEATURES + 2 / TILES *EDGE_SUMS;
-template <int TILES, bool paired> static int fused_bytes(const painn_gpu_step *step, int piece_bytes)
+template <int F, int TILES, bool paired> static int fused_bytes(const painn_gpu_step *step, int piece_bytes)
 {
-    return (TILES * PAINN_GPU_OPERANDS + PAINN_GPU_RING) * piece_bytes + FUSED_WARPS * 2 * 32 * 16 +
+    return (TILES * operand_places<F>::OPERANDS + operand_places<F>::RING) * piece_bytes + FUSED_WARPS * 2 * 32 * 16 +
            TILES * (tile_floats<TILES> * 4 + step->n_layers * PAINN_GPU_SAVED * 32 * 16) +
            step->n_products * (int)(TILES * sizeof(product_barriers) + sizeof(painn_gpu_product)) + (paired ? NEAR_BYTES : 0);
 }
@@ -77,8 +81,10 @@ template <bool bfloat> static __device__ __forceinline__ uint2 pack_transposed(f
                       transpose_tile(bfloat ? pack_bfloat2(v.z, v.w) : pack_half2(v.z, v.w)));
 }
 
-template <typename Numbers, int TILES, bool paired> struct fused_block : activations {
+template <typename Numbers, int F, int TILES, bool paired> struct fused_block : activations, operand_places<F> {
     typedef typename Numbers::piece piece;
+    typedef operand_places<F> places;
+    using places::K_TILES, places::UNIT, places::BLOCKS;
     static const int ATOM_WARPS = 2 / TILES; // warps that share an atom's edges
     char *shared;
     piece *operands, *ring;
@@ -94,14 +100,14 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     int first_peer;                    // rank in the cluster of the tile's first block
     int n_products, n_fetched, n_read; // n_fetched, n_read: of the thread that fetches weights
     uint32_t phase;                    // phase of the barrier of its rank's blocks
-    cluster_base peers[PAINN_GPU_TILE_BLOCKS];
+    cluster_base peers[BLOCKS];
 
     __device__ __forceinline__ fused_block(const painn_gpu_step &s, uint4 *memory, int forces)
         : activations(s), n_products(forces ? s.n_products : s.n_products_forward), n_fetched(0), n_read(0)
     {
         shared = (char *)memory;
-        ring = (piece *)memory + TILES * PAINN_GPU_OPERANDS;
-        row = (float4 *)(ring + PAINN_GPU_RING);
+        ring = (piece *)memory + TILES * places::OPERANDS;
+        row = (float4 *)(ring + places::RING);
         near = (float *)(row + FUSED_WARPS * 2 * 32);
         values = near + (paired ? NEAR_BYTES / 4 : 0);
         weights = (product_barriers *)(values + TILES * (tile_floats<TILES> + s.n_layers * PAINN_GPU_SAVED * 32 * 4));
@@ -109,15 +115,15 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         lane = threadIdx.x % 32;
         warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0); // so the compiler knows that it is the same in all lanes
         row += warp * 2 * 32;
-        first_peer = paired ? (int)blockIdx.x / PAINN_GPU_TILE_BLOCKS * PAINN_GPU_TILE_BLOCKS : 0;
-        rank = blockIdx.x % PAINN_GPU_TILE_BLOCKS;
+        first_peer = paired ? (int)blockIdx.x / BLOCKS * BLOCKS : 0;
+        rank = blockIdx.x % BLOCKS;
         find(0);
 #pragma unroll
-        for (int r = 0; r < PAINN_GPU_TILE_BLOCKS; r++) peers[r] = cluster_map(shared, first_peer + r);
+        for (int r = 0; r < BLOCKS; r++) peers[r] = cluster_map(shared, first_peer + r);
     }
     __device__ __forceinline__ void find(int tile)
     {
-        operands = (piece *)shared + tile * PAINN_GPU_OPERANDS;
+        operands = (piece *)shared + tile * places::OPERANDS;
         exchanged = (float4 *)(values + tile * tile_floats<TILES>);
         q_bar = exchanged + 3 * 32;
         own = (float *)(q_bar + 32);
@@ -125,7 +131,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         keep = (float4 *)(values + TILES * tile_floats<TILES>);
         keep += tile * step.n_layers * PAINN_GPU_SAVED * 32;
         barriers = weights + tile * step.n_products;
-        first = ((int)(blockIdx.x / PAINN_GPU_TILE_BLOCKS) * TILES + tile) * PAINN_GPU_TILE_ATOMS;
+        first = ((int)(blockIdx.x / BLOCKS) * TILES + tile) * PAINN_GPU_TILE_ATOMS;
     }
     // Selects one of several tiles for what follows.
     __device__ __forceinline__ void choose(int tile)
@@ -247,7 +253,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     // Adjoints of an exchange, double-buffered: a block that writes has received the previous exchange, so the one before has been read.
     __device__ __forceinline__ float *adjoints_at(int exchange) const
     {
-        return step.adjoint + (exchange % 2 ? (size_t)(step.gpu.neighbors.atom_capacity + 1) * 4 * PAINN_GPU_FUSED_F : 0);
+        return step.adjoint + (exchange % 2 ? (size_t)(step.gpu.neighbors.atom_capacity + 1) * 4 * F : 0);
     }
     // Writes component c of them for an exchange.
     template <int P> __device__ __forceinline__ void write(float *array, int c, float4 v, int exchange) const
@@ -265,7 +271,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
         const auto mine = pack_transposed(v * splat(PAINN_GPU_OPERAND_SCALE), Numbers());
         const uint32_t offset = offset_of(at + rank * 32 + lane);
 #pragma unroll
-        for (int k = 0; k < PAINN_GPU_TILE_BLOCKS; k++) store_async(peers[k], offset, (uint32_t)barrier, mine);
+        for (int k = 0; k < BLOCKS; k++) store_async(peers[k], offset, (uint32_t)barrier, mine);
     }
     // The same in N of them, from block r on.
     template <int N> __device__ __forceinline__ void put_some(int barrier, int at, float4 v, int r) const
@@ -298,7 +304,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     };
     __device__ __forceinline__ float4 multiply(const factors &f) const
     {
-        const int NEXT = Numbers::stored::PARTS * 32, HALF = K_TILES / 2;
+        const int NEXT = Numbers::stored::PARTS * 32, HALF = K_TILES / 2, AHEAD = K_TILES > 4 ? HALF : K_TILES;
         product_barriers &g = barriers[f.product];
         float4 sum[2][3];
 #pragma unroll
@@ -312,14 +318,14 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
             const piece *v = operands + (early ? f.early_from : f.from) + lane;
             weights_tile<Numbers> w[K_TILES];
 #pragma unroll
-            for (int i = 0; i < HALF; i++) w[i].load(at + i * NEXT);
+            for (int i = 0; i < AHEAD; i++) w[i].load(at + i * NEXT);
             mbarrier_wait_bytes(early ? &g.early : &g.operand);
 #pragma unroll
             for (int i = 0; i < HALF; i++) multiply_tile(sum[i % 2], w[i], v[i * 32]);
             if (f.half) break;
 #pragma unroll
             for (int i = HALF; i < K_TILES; i++) {
-                w[i].load(at + i * NEXT); // registers allow no earlier load
+                if (i >= AHEAD) w[i].load(at + i * NEXT); // registers allow no earlier load
                 multiply_tile(sum[i % 2], w[i], v[i * 32]);
             }
             if (!early) break;
@@ -390,7 +396,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
     __device__ __forceinline__ void exchange_features(int exchange)
     {
         if (!paired) {
-            grid_barrier(exchange_counter(), n_clusters, blockIdx.x < PAINN_GPU_TILE_BLOCKS, phase);
+            grid_barrier(exchange_counter(), n_clusters, blockIdx.x < BLOCKS, phase);
             return;
         }
         __syncthreads();
@@ -401,7 +407,7 @@ template <typename Numbers, int TILES, bool paired> struct fused_block : activat
                       k = (int)threadIdx.x % width;
             const uint4 *at = (const uint4 *)(near_of(exchange) + atom * NEAR_ROW) + k, v = *at;
             if (two)
-                store_async(cluster_map(shared, (first_peer ^ PAINN_GPU_TILE_BLOCKS) + rank), (uint32_t)((char *)at - shared),
+                store_async(cluster_map(shared, (first_peer ^ BLOCKS) + rank), (uint32_t)((char *)at - shared),
                             (uint32_t)((char *)near_barrier(exchange) - shared), v);
             if (input) ((uint4 *)step.state[exchange + 1])[((size_t)atom * K_TILES + rank) * width + k] = v;
         }

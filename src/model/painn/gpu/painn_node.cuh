@@ -311,6 +311,7 @@ static int launch_update(const painn_gpu_step *step, const gpu_plan *plan, int l
 template <typename Numbers>
 static int launch_update_of(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
+    if (step->n_features == 32) return launch_update<shape<32, Numbers>>(step, plan, layer, back, stream);
     if (step->n_features == 64) return launch_update<shape<64, Numbers>>(step, plan, layer, back, stream);
     if (!plan->wgmma) return launch_update<shape<128, Numbers>>(step, plan, layer, back, stream);
     switch (plan->tile) {
@@ -332,7 +333,9 @@ template <typename S> static cudaError_t raise()
 // Raises the kernels' shared memory limits. Tiles of 32 atoms by wgmma need 225 KB: where they do not fit they are not chosen.
 template <typename Numbers> static int prepare_update_of(int n_features)
 {
-    cudaError_t e = n_features == 64 ? raise<shape<64, Numbers>>() : raise<shape<128, Numbers>>();
+    cudaError_t e = n_features == 32   ? raise<shape<32, Numbers>>()
+                    : n_features == 64 ? raise<shape<64, Numbers>>()
+                                       : raise<shape<128, Numbers>>();
     raise_wgmma<wgmma_shape<1, typename Numbers::stored>>();
     raise_wgmma<wgmma_shape<2, typename Numbers::stored>>();
     raise_wgmma<wgmma_shape<3, typename Numbers::stored>>();

@@ -226,7 +226,7 @@ static const float *pack_x0(packer *p, const painn_parameters *parameters, int n
 typedef struct product_table {
     painn_gpu_product *at; // NULL: only counted
     ptrdiff_t rows_distance;
-    int n, piece_bytes, next_slot, owner[PAINN_GPU_RING_SLOTS];
+    int n, n_features, piece_bytes, next_slot, owner[PAINN_GPU_MOST_SLOTS];
 } product_table;
 
 // `weights`: k_tiles of k, in column blocks of F, in `order`; in the ring buffer they are operand A, contiguous for each product.
@@ -235,14 +235,15 @@ static painn_gpu_product *add_product(product_table *t, const void *weights, int
 {
     static const int in_order[3] = {0, 1, 2};
     static painn_gpu_product counted;
-    const int per_slot = PAINN_GPU_FUSED_F / 16, slots = (k_tiles + per_slot - 1) / per_slot * blocks;
+    const int per_slot = t->n_features / 16, slots = (k_tiles + per_slot - 1) / per_slot * blocks,
+              tile_blocks = PAINN_GPU_TILE_BLOCKS(t->n_features);
     painn_gpu_product *p = t->at ? &t->at[t->n] : &counted;
-    if (t->next_slot + slots > PAINN_GPU_RING_SLOTS) t->next_slot = 0;
+    if (t->next_slot + slots > PAINN_GPU_RING_SLOTS(t->n_features)) t->next_slot = 0;
     *p = (painn_gpu_product){.bytes = 2 * k_tiles * 32 * t->piece_bytes,
                              .copies = blocks,
-                             .position = t->next_slot * PAINN_GPU_SLOT,
+                             .position = t->next_slot * PAINN_GPU_SLOT(t->n_features),
                              .after = -1,
-                             .ranks = PAINN_GPU_TILE_BLOCKS,
+                             .ranks = tile_blocks,
                              .operand = operand,
                              .early = early,
                              .warps = warps,
@@ -252,8 +253,8 @@ static painn_gpu_product *add_product(product_table *t, const void *weights, int
         t->owner[k] = t->n;
     }
     for (int k = 0; k < blocks; k++)
-        p->source[k] = (const char *)weights + t->rows_distance +
-                       (size_t)(order ? order : in_order)[k] * PAINN_GPU_TILE_BLOCKS * (size_t)p->bytes;
+        p->source[k] =
+            (const char *)weights + t->rows_distance + (size_t)(order ? order : in_order)[k] * tile_blocks * (size_t)p->bytes;
     t->next_slot += slots;
     t->n++;
     return p;
@@ -262,9 +263,9 @@ static painn_gpu_product *add_product(product_table *t, const void *weights, int
 static void list_products(product_table *t, painn_gpu_step *step)
 {
     static const int q_t_mu[3] = {0, 2, 1};
-    const int L = step->n_layers, K = PAINN_GPU_FUSED_F / 16, F = PAINN_GPU_FUSED_F;
+    const int L = step->n_layers, F = t->n_features, K = F / 16;
     t->n = t->next_slot = 0;
-    for (int k = 0; k < PAINN_GPU_RING_SLOTS; k++) t->owner[k] = -1;
+    for (int k = 0; k < PAINN_GPU_MOST_SLOTS; k++) t->owner[k] = -1;
     for (int l = 0; l < L; l++) {
         const painn_gpu_layer *w = &step->layer[l], *next = &step->layer[l + 1 < L ? l + 1 : l];
         const int last = l + 1 == L, blocks = last ? 2 : 3; // of the update: q, t, and μ
@@ -278,7 +279,7 @@ static void list_products(product_table *t, painn_gpu_step *step)
         for (int k = 0; k < 3; k++) p->bias[k] = next->b2 + k * F;
     }
     painn_gpu_product *p = add_product(t, step->O1, K, 1, NULL, 0, 2, 1, 0);
-    p->ranks = PAINN_GPU_TILE_BLOCKS / 2; // half as many hidden features
+    p->ranks = PAINN_GPU_TILE_BLOCKS(F) / 2; // half as many hidden features
     p->bias[0] = step->o1;
     p->bias[1] = step->O2;
     step->n_products_forward = t->n;
@@ -301,7 +302,7 @@ static void list_products(product_table *t, painn_gpu_step *step)
 int painn_gpu_supported(const painn_parameters *parameters)
 {
     int F = parameters->n_features;
-    return (F == 64 || F == 128) && parameters->n_readout == 2 && parameters->readout_width[1] == F / 2;
+    return (F == 32 || F == 64 || F == 128) && parameters->n_readout == 2 && parameters->readout_width[1] == F / 2;
 }
 
 static float largest(const float *values, size_t n, float so_far)
@@ -411,8 +412,9 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
     step->o2 = parameters->readout_bias[1][0];
     const void *device;
     step->n_products = step->n_products_forward = 0;
-    if (F == PAINN_GPU_FUSED_F && H == F / 2) {
-        product_table table = {.rows_distance = step->rows_distance, .piece_bytes = p.numbers == PAINN_GPU_SPLIT_HALVES ? 16 : 8};
+    if (H == F / 2) {
+        product_table table = {
+            .n_features = F, .rows_distance = step->rows_distance, .piece_bytes = p.numbers == PAINN_GPU_SPLIT_HALVES ? 16 : 8};
         list_products(&table, step);
         table.at = take(&p, (size_t)table.n * sizeof(painn_gpu_product), &device);
         step->products = device;
@@ -442,7 +444,7 @@ size_t painn_gpu_arena(painn_gpu_step *step, void *base)
     PLACE(saved, n * PAINN_GPU_SAVED * F * (size_t)step->n_layers * real);
     PLACE(edge_gradient, e * slices * 4 * real);
     PLACE(raw_energy, n * slices * real);
-    PLACE(exchange_count, PAINN_GPU_TILE_BLOCKS * PAINN_GPU_COUNTER_STRIDE * sizeof(uint32_t));
+    PLACE(exchange_count, PAINN_GPU_MOST_BLOCKS * PAINN_GPU_COUNTER_STRIDE * sizeof(uint32_t));
 #undef PLACE
     return (p.common.at + 255) / 256 * 256;
 }
