@@ -26,6 +26,7 @@ demo: build ## distil GFN2-xTB into a student of ethanol, judge it, run and prof
 
 test: build ## build, then run every test
 	@tools/test_needs $(BUILD)
+	@cmake --build $(BUILD) --target plugin_for_tests
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(shell nproc)
 
 check: ## all that is asked of a change: tests, format, include order, headers, sanitizers, cppcheck, aarch64

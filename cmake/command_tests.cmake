@@ -33,6 +33,11 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_6
   add_test(NAME faults_limits COMMAND bash ${PROJECT_SOURCE_DIR}/tests/faults/test_limits.sh $<TARGET_FILE:mlff_cli> ${PROJECT_BINARY_DIR}/faults)
 endif()
 
+# What `make test` builds beside `all`: the GPU plugin, that it compiles.
+add_custom_target(plugin_for_tests)
+if(TARGET mlff_cuda)
+  add_dependencies(plugin_for_tests mlff_cuda)
+endif()
 if(TARGET mlff_cuda_emulated)
   set_tests_properties(cli_md_cuda cli_devices_cuda PROPERTIES ENVIRONMENT "MLFF_CUDA_PLUGIN=$<TARGET_FILE:mlff_cuda_emulated>")
 endif()
@@ -42,6 +47,7 @@ add_test(NAME report_in_browser COMMAND bash ${PROJECT_SOURCE_DIR}/tests/cli/rep
 set_tests_properties(report_in_browser PROPERTIES TIMEOUT 200 SKIP_RETURN_CODE 77)
 
 find_program(MLFF_CXX NAMES c++ g++ clang++)
+add_test(NAME cuda_architectures COMMAND ${CMAKE_COMMAND} -P ${PROJECT_SOURCE_DIR}/tests/cmake/cuda_architectures.cmake)
 add_test(NAME headers_alone COMMAND ${PROJECT_SOURCE_DIR}/tools/check_headers ${CMAKE_C_COMPILER} ${MLFF_CXX})
 add_test(NAME install_and_link COMMAND bash ${PROJECT_SOURCE_DIR}/tests/api/install_and_link.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(install_and_link PROPERTIES TIMEOUT 300

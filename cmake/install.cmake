@@ -12,7 +12,7 @@ foreach(name mlff mlff_profile)
 endforeach()
 
 install(TARGETS mlff mlff_profile EXPORT mlff-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET mlff_cuda) # looked for beside the library
+if(MLFF_CUDA_PART_OF_ALL) # looked for beside the library
   install(TARGETS mlff_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 install(TARGETS mlff_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -14,7 +14,7 @@ endforeach()
 install(TARGETS mlff mlff_profile RUNTIME_DEPENDENCY_SET mlff_needs
   LIBRARY DESTINATION ${MLFF_WHEEL}/lib COMPONENT python NAMELINK_SKIP)
 install(TARGETS mlff_cli RUNTIME DESTINATION ${MLFF_WHEEL}/bin COMPONENT python)
-if(TARGET mlff_cuda)
+if(MLFF_CUDA_PART_OF_ALL)
   install(TARGETS mlff_cuda LIBRARY DESTINATION ${MLFF_WHEEL}/lib COMPONENT python)
 endif()
 install(RUNTIME_DEPENDENCY_SET mlff_needs
