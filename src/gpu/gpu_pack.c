@@ -3,6 +3,7 @@
 #include "gpu_pack.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 void *gpu_pack(gpu_packer *packer, size_t bytes, const void **device_out)
@@ -49,11 +50,20 @@ uint16_t gpu_to_bfloat(double value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+static double from_bfloat(uint16_t value)
+{
+    const uint32_t bits = (uint32_t)value << 16;
+    float single;
+    memcpy(&single, &bits, sizeof single);
+    return single;
+}
+
 const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, double scale,
                              float (*value)(const void *context, int n, int k), const void *context)
 {
     const void *device;
-    const size_t parts = numbers == GPU_SPLIT_HALVES ? 2 : 1;
+    const size_t parts = numbers == GPU_SPLIT_HALVES ? 2 : numbers == GPU_THREE_BFLOATS ? 3 : 1;
+    const bool bfloats = numbers == GPU_BFLOATS || numbers == GPU_THREE_BFLOATS;
     uint16_t *place = gpu_pack(packer, (size_t)n_columns * n_rows * 2 * parts, &device);
     if (!place) return device;
     for (int tile = 0; tile < n_columns / 8; tile++)
@@ -62,8 +72,11 @@ const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int
                 for (int e = 0; e < 4; e++) {
                     int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
                     double w = scale * value(context, n, k);
-                    place[e] = numbers == GPU_BFLOATS ? gpu_to_bfloat(w) : gpu_to_half(w);
-                    if (parts == 2) place[4 + e] = gpu_to_half(w - gpu_from_half(place[e]));
+                    for (size_t part = 0; part < parts; part++) {
+                        const uint16_t rounded = bfloats ? gpu_to_bfloat(w) : gpu_to_half(w);
+                        place[4 * part + e] = rounded;
+                        w -= bfloats ? from_bfloat(rounded) : gpu_from_half(rounded);
+                    }
                 }
     return device;
 }

@@ -17,11 +17,11 @@ void *gpu_pack(gpu_packer *packer, size_t bytes, const void **device_out);
 const float *gpu_pack_floats(gpu_packer *packer, const float *values, size_t n);
 
 /* Operands of the tensor cores: numbers split into two halves (high, low: 22 bits together), or rounded to one half (11 bits) or one
- * bfloat16 (8 bits). */
-enum { GPU_SPLIT_HALVES, GPU_HALVES, GPU_BFLOATS };
+ * bfloat16 (8 bits); or split into three bfloat16 (24 bits), which have float32's range. */
+enum { GPU_SPLIT_HALVES, GPU_HALVES, GPU_BFLOATS, GPU_THREE_BFLOATS };
 
 /* Operand B of the product y[n] = Σ_k a[k] B[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column n = g; of split
- * halves the high parts, then the low ones. `value(context, n, k)` returns B[k][n]; it is stored times `scale`. */
+ * numbers the high parts, then the lower ones. `value(context, n, k)` returns B[k][n]; it is stored times `scale`. */
 const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, double scale,
                              float (*value)(const void *context, int n, int k), const void *context);
 

@@ -66,7 +66,7 @@ typedef struct gpu_report {
     int32_t flags, longest_row, n_pairs, atom, other; /* `atom`, `other`: an atom or pair that a flag is about */
     int32_t n_lists;                                  /* Verlet lists built since the arrays were allocated */
     int32_t n_searched;                               /* blocks that have searched for the reverses of given pairs */
-    int32_t unused;
+    int32_t overflow;                                 /* in dynamics: an energy or a force was not finite (gpu_step.overflow) */
 } gpu_report;
 
 /* ---- the neighbor list */
@@ -161,6 +161,7 @@ typedef struct gpu_step {
     double length_unit, energy_unit; /* of the model, in Å and eV */
     uint64_t *stamps;                /* GPU timer at the beginning of each stage and at the end; NULL: off */
     gpu_report *report;              /* zero at the beginning and the end of a step; in dynamics, of a graph of steps */
+    int32_t *overflow;               /* mapped host memory: set to 1 if an energy or a force is not finite; or NULL */
     double *atom_virial;             /* [n_atoms][9] eV */
 } gpu_step;
 
@@ -182,6 +183,7 @@ typedef struct gpu_plan {
     int cluster;          /* blocks that share a tile of atoms: 1, 2, 4 or 8 */
     int tile;             /* atoms of a tile */
     int wgmma;            /* 1: tiles by wgmma, on Hopper alone */
+    int wide;             /* 1: kernels with float32's range, for a step whose activations exceeded what halves hold */
     int small;            /* warps of a block that sums a whole small system; 0: systems are too large */
     int edge_mode, fused; /* defined by the model */
 } gpu_plan;

@@ -2,7 +2,8 @@
 // gpu_dynamics.c: dynamics on the GPU: many steps are captured into each graph, and nothing leaves the device until requested. Rows that
 // become too long are detected after a chunk of steps. The chunk is then repeated from its beginning with longer rows, with the
 // trajectory that longer rows would have given. A chunk that fails is repeated step by step, so that the failing step is known and the
-// atoms remain as before it.
+// atoms remain as before it. So is a chunk in which activations exceeded what halves hold: its steps that do so are repeated with
+// float32's range, and others keep their bits, wherever chunks begin.
 #include "integrate.h"
 
 #include <math.h>
@@ -25,6 +26,7 @@ struct cuda_dynamics {
     unsigned char periodic[3];
     cudaStream_t stream;
     cudaGraphExec_t graphs[GRAPHS], stamped; // stamped: one step with stage stamps; NULL until requested
+    cudaGraphExec_t wide;                    // one step with float32's range; NULL until needed
     void *block, *pinned;
     size_t state_bytes; // positions, velocities, forces, heat, step, energy: contiguous, saved to restart a chunk
     char *state, *kept; // on the device; `kept`: the state at the beginning of the chunk
@@ -48,7 +50,8 @@ static void forget(gpu_dynamics *d)
         d->graphs[k] = NULL;
     }
     if (d->stamped) cudaGraphExecDestroy(d->stamped);
-    d->stamped = NULL;
+    if (d->wide) cudaGraphExecDestroy(d->wide);
+    d->stamped = d->wide = NULL;
 }
 
 void gpu_dynamics_destroy(gpu_dynamics *d)
@@ -66,18 +69,21 @@ void gpu_dynamics_destroy(gpu_dynamics *d)
     free(d);
 }
 
-static mlff_status capture(gpu_dynamics *d, int n_steps, uint64_t *stamps, cudaGraphExec_t *graph_out)
+static mlff_status capture(gpu_dynamics *d, int n_steps, uint64_t *stamps, bool wide, cudaGraphExec_t *graph_out)
 {
     mlff_status status = MLFF_OK;
     gpu_evaluator *e = d->evaluator;
     cudaGraph_t graph = NULL;
     gpu_step step = e->step;
+    e->wide = wide;
     gpu_plan plan = gpu_evaluator_make_plan(e, d->motion.n_atoms, 1, d->motion.n_atoms, 1);
+    e->wide = 0;
     d->bins = plan.bins;
     plan.chained = plan.overlap;
     step.call_in = e->staged;
     gpu_step_choose_rows(&step, 0);
     step.stamps = stamps;
+    step.overflow = &d->motion.trouble->overflow;
     step.motion = d->motion;
     step.motion.n_steps = n_steps;
     step.follows_motion = 1;
@@ -111,7 +117,7 @@ static mlff_status recapture(gpu_dynamics *d)
     CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
     e->report = (gpu_report *)(uintptr_t)d->motion.report;
     PLUGIN_TRY(gpu_evaluator_send_call(e, &d->batch, &d->results, d->stream));
-    for (int k = 0; k < GRAPHS; k++) PLUGIN_TRY(capture(d, steps_of_graph[k], NULL, &d->graphs[k]));
+    for (int k = 0; k < GRAPHS; k++) PLUGIN_TRY(capture(d, steps_of_graph[k], NULL, false, &d->graphs[k]));
     CUDA_TRY(cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "copying atoms from the GPU");
 done:
     return status;
@@ -241,24 +247,39 @@ done:
     return status;
 }
 
-// Runs one chunk; *again_out: it must be repeated. With stage clocks on, its last step is stamped.
-static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool *again_out)
+// Enqueues the graphs of a chunk; with `wide` it is one step with float32's range, else with stage clocks on its last step is stamped.
+static mlff_status launch_chunk(gpu_dynamics *d, int n_steps, bool wide, int *n_graphs_out)
+{
+    mlff_status status = MLFF_OK;
+    const bool stamped = d->evaluator->clock_on && !wide;
+    *n_graphs_out = 0;
+    if (stamped && !d->stamped) PLUGIN_TRY(capture(d, 1, d->evaluator->io.stamps, false, &d->stamped));
+    if (wide && !d->wide) PLUGIN_TRY(capture(d, 1, NULL, true, &d->wide));
+    for (int k = 0, left = stamped ? n_steps - 1 : wide ? 0 : n_steps; k < GRAPHS; k++)
+        for (; left >= steps_of_graph[k]; left -= steps_of_graph[k], ++*n_graphs_out)
+            CUDA_TRY(cudaGraphLaunch(d->graphs[k], d->stream), "starting dynamics");
+    if (!stamped && !wide) return MLFF_OK;
+    CUDA_TRY(cudaGraphLaunch(wide ? d->wide : d->stamped, d->stream), "starting dynamics");
+    ++*n_graphs_out;
+done:
+    return status;
+}
+
+// AGAIN: rows were too short. OVERFLOW: activations exceeded what halves hold.
+typedef enum chunk_outcome { CHUNK_DONE, CHUNK_AGAIN, CHUNK_OVERFLOW } chunk_outcome;
+
+static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool wide, chunk_outcome *outcome_out)
 {
     mlff_status status = MLFF_OK;
     gpu_evaluator *e = d->evaluator;
     gpu_report *trouble = d->motion.trouble;
-    int n_plain = e->clock_on ? n_steps - 1 : n_steps;
-    if (e->clock_on && !d->stamped) PLUGIN_TRY(capture(d, 1, e->io.stamps, &d->stamped));
+    int n_graphs;
     memset(trouble, 0, sizeof *trouble);
-    *again_out = false;
+    *outcome_out = CHUNK_DONE;
     CUDA_TRY(cudaMemcpyAsync(d->motion.step + 1, d->motion.step, sizeof(int64_t), cudaMemcpyDeviceToDevice, d->stream),
              "dynamics");
     CUDA_TRY(cudaMemcpyAsync(d->kept, d->state, d->state_bytes, cudaMemcpyDeviceToDevice, d->stream), "dynamics");
-    int n_graphs = n_steps - n_plain;
-    for (int k = 0, left = n_plain; k < GRAPHS; k++)
-        for (; left >= steps_of_graph[k]; left -= steps_of_graph[k], n_graphs++)
-            CUDA_TRY(cudaGraphLaunch(d->graphs[k], d->stream), "starting dynamics");
-    if (n_plain < n_steps) CUDA_TRY(cudaGraphLaunch(d->stamped, d->stream), "starting dynamics");
+    PLUGIN_TRY(launch_chunk(d, n_steps, wide, &n_graphs));
     CUDA_TRY(
         cudaMemcpyAsync(d->times, d->motion.times, (size_t)(n_steps + 1) * sizeof(uint64_t), cudaMemcpyDeviceToHost, d->stream),
         "dynamics");
@@ -270,13 +291,17 @@ static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool *again_out)
         CUDA_TRY(cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
         PLUGIN_TRY(gpu_evaluator_grow(e, d->motion.n_atoms, 1, trouble->longest_row));
         PLUGIN_TRY(recapture(d));
-        *again_out = true;
+        *outcome_out = CHUNK_AGAIN;
+        return MLFF_OK;
+    }
+    if (trouble->overflow && e->kind->widen && !wide) {
+        *outcome_out = CHUNK_OVERFLOW;
         return MLFF_OK;
     }
     if (trouble->flags) PLUGIN_TRY(gpu_evaluator_report_status(e, trouble));
     double energy = *seen(d, d->results.energies);
     if (!isfinite(energy)) return host.fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", energy);
-    if (n_plain < n_steps) gpu_evaluator_read_stamps(e, 1, e->launch_ns * n_graphs / n_steps);
+    if (e->clock_on && !wide) gpu_evaluator_read_stamps(e, 1, e->launch_ns * n_graphs / n_steps);
 done:
     return status;
 }
@@ -292,6 +317,27 @@ static void count(const gpu_dynamics *d, int n_steps)
     e->lists_counted = d->report->n_lists;
 }
 
+// Restores the beginning of the last chunk.
+static mlff_status restore(gpu_dynamics *d)
+{
+    mlff_status status = MLFF_OK;
+    CUDA_TRY(cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");
+    CUDA_TRY(cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost), "dynamics");
+done:
+    return status;
+}
+
+// One step that overflowed, with float32's range.
+static mlff_status repeat_wide(gpu_dynamics *d, chunk_outcome *outcome_out)
+{
+    bool can;
+    mlff_status status = restore(d);
+    if (status == MLFF_OK) status = gpu_evaluator_widen(d->evaluator, &can);
+    if (status != MLFF_OK) return status;
+    if (!can) return host.fail(MLFF_ERR_UNSTABLE, "activations are beyond what this GPU's kernels hold; use --device cpu");
+    return run_chunk(d, 1, true, outcome_out);
+}
+
 mlff_status gpu_dynamics_run(gpu_dynamics *d, int64_t n_steps, double *times_ns, int64_t *n_done_out)
 {
     mlff_status status = MLFF_OK;
@@ -299,19 +345,19 @@ mlff_status gpu_dynamics_run(gpu_dynamics *d, int64_t n_steps, double *times_ns,
     PLUGIN_TRY(cuda_use(d->evaluator->device));
     while (n_done < n_steps) {
         int chunk = n_done < careful ? 1 : n_steps - n_done < CHUNK ? (int)(n_steps - n_done) : CHUNK;
-        bool again;
-        status = run_chunk(d, chunk, &again);
+        chunk_outcome outcome;
+        status = run_chunk(d, chunk, false, &outcome);
+        if (status == MLFF_OK && outcome == CHUNK_OVERFLOW && chunk == 1) status = repeat_wide(d, &outcome);
         if (status == MLFF_ERR_DEVICE || status == MLFF_ERR_MEMORY) break;
-        if (status != MLFF_OK) {
-            cudaError_t error = cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice);
-            if (error == cudaSuccess) error = cuda_copy(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost);
-            if (error != cudaSuccess) status = cuda_failed(error, "dynamics");
-            if (error != cudaSuccess || chunk == 1) break;
+        if (status != MLFF_OK || outcome == CHUNK_OVERFLOW) {
+            const mlff_status restored = restore(d);
+            if (restored != MLFF_OK) status = restored;
+            if (restored != MLFF_OK || chunk == 1) break;
             status = MLFF_OK;
             careful = n_done + chunk;
             continue;
         }
-        if (again) continue;
+        if (outcome == CHUNK_AGAIN) continue;
         for (int k = 0; times_ns && k < chunk; k++) times_ns[n_done + k] = (double)(d->times[k + 1] - d->times[k]);
         n_done += chunk;
         count(d, chunk);

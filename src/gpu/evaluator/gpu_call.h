@@ -30,6 +30,7 @@ typedef struct host_arrays {
     int n_atoms, n_systems, n_pairs; // capacities
     char *input;
     gpu_report *report;
+    int32_t *overflow; // 1: an energy or a force of the last step is not finite
     int32_t *pair_first, *pair_neighbor, *pair_shift;
     double *energies, *atom_energies, *forces, *virials, *stresses;
     uint64_t *stamps;

@@ -76,23 +76,33 @@ done:
     return status;
 }
 
-mlff_status gpu_evaluator_upload(gpu_evaluator *e, gpu_pack_model pack, void *context)
+mlff_status gpu_evaluator_upload_more(gpu_evaluator *e, gpu_pack_model pack, void *context, void **constants_out)
 {
     mlff_status status = MLFF_OK;
-    void *block = NULL;
-    pack(context, NULL, &e->constant_bytes, NULL);
-    PLUGIN_TRY(cuda_allocate(e->device, e->constant_bytes, "the model", &e->constants));
-    block = aligned_alloc(256, (e->constant_bytes + 255) / 256 * 256);
+    void *block = NULL, *constants = NULL;
+    size_t bytes;
+    pack(context, NULL, &bytes, NULL);
+    PLUGIN_TRY(cuda_allocate(e->device, bytes, "the model", &constants));
+    block = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (!block) {
-        status = host.fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for the model", (double)e->constant_bytes / 1048576.0);
+        status = host.fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for the model", (double)bytes / 1048576.0);
         goto done;
     }
-    memset(block, 0, e->constant_bytes);
-    pack(context, block, &e->constant_bytes, e->constants);
-    CUDA_TRY(cuda_copy(e->constants, block, e->constant_bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
+    memset(block, 0, bytes);
+    pack(context, block, &bytes, constants);
+    CUDA_TRY(cuda_copy(constants, block, bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
+    e->constant_bytes += bytes;
+    *constants_out = constants;
+    constants = NULL;
 done:
+    cuda_release(e->device, constants);
     free(block);
     return status;
+}
+
+mlff_status gpu_evaluator_upload(gpu_evaluator *e, gpu_pack_model pack, void *context)
+{
+    return gpu_evaluator_upload_more(e, pack, context, &e->constants);
 }
 
 void gpu_evaluator_drop_graphs(gpu_evaluator *e)
@@ -115,6 +125,7 @@ void gpu_evaluator_destroy(gpu_evaluator *e)
     if (e->joined) cudaEventDestroy(e->joined);
     if (e->io.block) cudaFreeHost(e->io.block);
     if (e->clock) cudaGraphExecDestroy(e->clock);
+    if (e->kind && e->kind->release) e->kind->release(e);
     cuda_release(e->device, e->clock_times);
     cuda_release(e->device, e->code);
     cuda_release(e->device, e->constants);
@@ -179,6 +190,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
                      .overlap = e->capability >= 90,
                      .n_multiprocessors = e->n_multiprocessors,
                      .forces = forces,
+                     .wide = e->wide,
                      // The cell list keeps four rows of candidates in 48 KB of shared memory.
                      .bins = largest >= BINS_FROM && e->step.neighbors.candidate_capacity <= 3000,
                      .fused_search = largest <= 32                                ? 32
@@ -201,6 +213,7 @@ static gpu_step step_of(const gpu_evaluator *e, const captured_graph *graph)
     gpu_step step = e->step;
     step.call_in = graph->from_device ? e->staged : e->input;
     step.stamps = graph->stamps ? e->io.stamps : NULL;
+    step.overflow = e->io.overflow;
     gpu_step_choose_rows(&step, graph->given_pairs);
     return step;
 }
@@ -316,12 +329,38 @@ done:
     return status;
 }
 
+mlff_status gpu_evaluator_widen(gpu_evaluator *e, bool *can_out)
+{
+    *can_out = false;
+    if (!e->kind->widen || e->has_halo) return MLFF_OK;
+    const mlff_status status = e->kind->widen(e);
+    *can_out = status == MLFF_OK;
+    return status == MLFF_ERR_UNSUPPORTED ? MLFF_OK : status;
+}
+
 // Counts rebuilt Verlet lists; the device counts them and reports later. The search of all pairs keeps no list.
 static void count_lists(gpu_evaluator *e, const captured_graph *graph)
 {
     if (graph->given_pairs || !graph->plan.bins) return;
     e->n_rebuilds += e->io.report->n_lists - e->lists_counted;
     e->lists_counted = e->io.report->n_lists;
+}
+
+// The report of a step that is complete; *again_out: it must be repeated, with longer rows or with float32's range.
+static mlff_status examine(gpu_evaluator *e, const mlff_batch *batch, const captured_graph *graph, bool *again_out)
+{
+    const gpu_report *report = e->io.report;
+    const int n_atoms = batch->first_atom[batch->n_systems];
+    *again_out = (report->flags & GPU_ROW_FULL) != 0;
+    if (*again_out) return gpu_evaluator_grow(e, n_atoms, batch->n_systems, report->longest_row);
+    mlff_status status = gpu_evaluator_report_status(e, report);
+    if (status == MLFF_OK && *e->io.overflow && !e->wide) status = gpu_evaluator_widen(e, again_out);
+    e->wide |= *again_out;
+    if (status != MLFF_OK || *again_out) return status;
+    e->n_pairs = report->n_pairs;
+    count_lists(e, graph);
+    if (graph->from_device && !*e->io.overflow && !e->wide) e->trusted_atoms = n_atoms;
+    return MLFF_OK;
 }
 
 mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results)
@@ -344,7 +383,11 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
 
     captured_graph *graph = NULL;
     host_times times = {.begun = begun};
-    for (;;) {
+    bool again = true;
+    if (*e->io.overflow) e->trusted_atoms = 0; // in a device batch that was not waited for: wait for this one
+    e->wide = 0;
+    while (again) {
+        *e->io.overflow = 0;
         captured_graph wanted = {.plan = gpu_evaluator_make_plan(e, n_atoms, batch->n_systems, largest, gradient),
                                  .from_device = on_device,
                                  .given_pairs = given_pairs,
@@ -366,14 +409,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
         times.enqueued = gpu_evaluator_host_clock(e);
         CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
         times.waited = gpu_evaluator_host_clock(e);
-        if (!(e->io.report->flags & GPU_ROW_FULL)) {
-            PLUGIN_TRY(gpu_evaluator_report_status(e, e->io.report));
-            e->n_pairs = e->io.report->n_pairs;
-            count_lists(e, &wanted);
-            if (on_device) e->trusted_atoms = n_atoms;
-            break;
-        }
-        PLUGIN_TRY(gpu_evaluator_grow(e, n_atoms, batch->n_systems, e->io.report->longest_row));
+        PLUGIN_TRY(examine(e, batch, &wanted, &again));
     }
     if (!on_device) gpu_evaluator_take_results(e, batch, results);
     if (e->clock_on) {
@@ -388,6 +424,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     }
     e->n_computes++;
 done:
+    e->wide = 0;
     return status;
 }
 

@@ -35,6 +35,11 @@ typedef struct gpu_kind {
     mlff_status (*enqueue_model)(gpu_evaluator *evaluator, const gpu_step *step, const gpu_plan *plan, cudaStream_t stream);
     /* Times of its stages in ns, from the stamps of the last stamped step. */
     void (*read_stamps)(const gpu_evaluator *evaluator, int forces, double *time_ns);
+    /* Prepares steps with plan.wide, once, before the first of them; NULL: the model has none. Fails with MLFF_ERR_UNSUPPORTED if the GPU
+     * cannot run them, MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
+    mlff_status (*widen)(gpu_evaluator *evaluator);
+    /* Releases what the model allocated beyond its evaluator; NULL: nothing. */
+    void (*release)(gpu_evaluator *evaluator);
 } gpu_kind;
 
 struct cuda_evaluator {
@@ -61,6 +66,7 @@ struct cuda_evaluator {
     cudaEvent_t forked, joined;
     mlff_halo halo; // if has_halo: the caller exchanges ghosts' features between layers; such steps use no graph
     int has_halo;
+    int wide; // 1: this step is repeated with float32's range
     captured_graph graphs[MAX_GRAPHS];
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;
@@ -106,6 +112,11 @@ mlff_status gpu_evaluator_open(gpu_evaluator *evaluator, const gpu_kind *kind, c
 /* Packs the model's constants: with block NULL only *bytes is set; pointers are relative to `base`. */
 typedef void (*gpu_pack_model)(void *context, void *block, size_t *bytes, const void *base);
 mlff_status gpu_evaluator_upload(gpu_evaluator *evaluator, gpu_pack_model pack, void *context);
+/* The same for more constants of it: memory to be freed by cuda_release. */
+mlff_status gpu_evaluator_upload_more(gpu_evaluator *evaluator, gpu_pack_model pack, void *context, void **constants_out);
+/* Whether a step that overflowed can be repeated with plan.wide; prepares it. *can_out is false if model or GPU cannot, or if ghosts are
+ * exchanged, which other processes take part in. Fails with MLFF_ERR_MEMORY or MLFF_ERR_DEVICE. */
+mlff_status gpu_evaluator_widen(gpu_evaluator *evaluator, bool *can_out);
 /* Sets the stages of a step: the evaluator's own around the model's, whose times come from `n_stamps` stamps. */
 mlff_status gpu_evaluator_set_stages(gpu_evaluator *evaluator, const mlff_stage *stages, int n_stages, int n_stamps);
 /* Measures the time between two steps of a stamped graph, ns, by repeating the last step on its stream. */

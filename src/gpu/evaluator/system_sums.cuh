@@ -11,6 +11,12 @@ static __device__ __forceinline__ double sum_warp(double v)
     return v;
 }
 
+/* Tells the host about a result that is not finite. */
+static __device__ __forceinline__ void note_overflow(const gpu_step &step, double result)
+{
+    if (!isfinite(result) && step.overflow) *(volatile int32_t *)step.overflow = 1;
+}
+
 /* Energy, and with forces virial and stress, of system s. energy(atom, own) returns the model's part of an atom's energy in eV and sets
  * its offset; the two are summed separately. A block has at most 1024 threads. Without `keep`: a dry run that warms the instruction
  * cache; results are discarded. */
@@ -47,7 +53,11 @@ static __device__ __forceinline__ void sum_system(const gpu_step &step, const gp
         if (threadIdx.x >= 2 && call.virials && keep) call.virials[(size_t)s * 9 + threadIdx.x - 2] = v;
     }
     __syncthreads();
-    if (threadIdx.x == 0 && call.energies && keep) call.energies[s] = failed ? nan("") : total[0] + total[1];
+    if (threadIdx.x == 0 && keep) {
+        const double all = failed ? nan("") : total[0] + total[1];
+        if (call.energies) call.energies[s] = all;
+        note_overflow(step, all);
+    }
     if (threadIdx.x < 6 && n_sums == 11 && call.stresses && keep) {
         /* Voigt xx yy zz yz xz xy; NaN without three periodic axes. */
         const double *h = system.cell;

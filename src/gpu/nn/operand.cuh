@@ -21,10 +21,6 @@ static __device__ __forceinline__ size_t operand_index(const gpu_operand &m, int
     return ((size_t)(r / GPU_SLAB) * (m.columns / 8) + c / 8) * GPU_SLAB + r % GPU_SLAB;
 }
 
-static __device__ __forceinline__ float2 unpack_bfloat2(uint32_t bits)
-{
-    return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
-}
 template <bool bfloat> static __device__ __forceinline__ uint32_t pack_pair(float a, float b)
 {
     return bfloat ? pack_bfloat2(a, b) : pack_half2(a, b);

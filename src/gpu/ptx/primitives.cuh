@@ -65,6 +65,11 @@ template <typename Kernel> static int clusters_at_once(Kernel *kernel, int clust
     return n;
 }
 
+static __device__ __forceinline__ float2 unpack_bfloat2(uint32_t bits)
+{
+    return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
+}
+
 #ifndef MLFF_EMULATE
 /* Waits until the previous kernel is complete; what does not depend on it may be requested before. */
 static __device__ __forceinline__ void wait_for_previous()
@@ -327,9 +332,7 @@ template <bool bfloat> static __device__ __forceinline__ void product(float4 &d,
             : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 #else
     /* Before compute capability 8.0: the same sums by shuffles. Lane (g, t) has rows g, g + 8 and columns 2t, 2t + 1. */
-    const auto unpack = [](uint32_t bits) {
-        return bfloat ? make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)) : unpack_half2(bits);
-    };
+    const auto unpack = [](uint32_t bits) { return bfloat ? unpack_bfloat2(bits) : unpack_half2(bits); };
     int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     for (int k = 0; k < 4; k++) {
         uint32_t a0 = __shfl_sync(~0u, a.x, g * 4 + k), a1 = __shfl_sync(~0u, a.y, g * 4 + k);

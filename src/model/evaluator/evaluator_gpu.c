@@ -63,8 +63,9 @@ static mlff_status check_finite(const mlff_batch *batch, const mlff_results *res
     for (int k = 0; results->forces && k < 3 * batch->first_atom[batch->n_systems]; k++) sum += results->forces[k] * 0.0;
     return sum == 0.0 ? MLFF_OK
                       : mlff_fail(MLFF_ERR_VALUE,
-                                  "energies or forces are not finite: atoms too close, or activations beyond the range of "
-                                  "the GPU's matrix products (some 4,000); look at the structure, try --device cpu");
+                                  "energies or forces are not finite: atoms too close, or activations beyond the range of the "
+                                  "GPU's matrix products (PaiNN: float32's, ANI: some 4,000); look at the structure, try "
+                                  "--device cpu");
 }
 
 static mlff_status compute(void *self, const mlff_batch *batch, const mlff_results *results)

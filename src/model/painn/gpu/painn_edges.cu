@@ -339,6 +339,7 @@ static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &st
     }
     const double force = step.gpu.energy_unit / step.gpu.length_unit * sum_three(fx, fy, fz);
     if (lane < 3 && call.forces && keep) call.forces[(size_t)i * 3 + lane] = force;
+    if (lane < 3 && keep) note_overflow(step.gpu, force);
     if (want_virial)
         for (int c = 0; c < 9; c++) {
             double v = sum_warp(w[c]);

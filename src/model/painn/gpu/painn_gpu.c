@@ -9,6 +9,9 @@
 typedef struct painn_gpu_evaluator {
     gpu_evaluator base;                       // first: what the plugin returns
     painn_gpu_step step;                      // its gpu is base.step
+    painn_gpu_step wide;                      // matrices of steps with plan.wide, once one was needed
+    void *wide_constants;                     // on the device; NULL: none was needed yet
+    const painn_parameters *parameters;       // borrowed from the model
     int large_tiles;                          // 1: tiles of 32 atoms fit into shared memory
     int shared_table;                         // 1: a slice of a filter table fits
     int fused_tiles[PAINN_GPU_TWO_TILES + 1]; // tiles of 8 atoms that the fused layers hold at once, for each kind of cluster
@@ -64,7 +67,8 @@ static int choose_fused(const painn_gpu_evaluator *e, int n_atoms)
     const int tiles = (n_atoms + PAINN_GPU_TILE_ATOMS - 1) / PAINN_GPU_TILE_ATOMS, forced = e->base.forced.fused;
     const int64_t atoms = list->atom_capacity + 1;
     int fused = 0;
-    for (int kind = PAINN_GPU_TWO_TILES; kind > 0; kind--)
+    const bool measured = e->step.n_features == 128; // with fewer features only if forced
+    for (int kind = PAINN_GPU_TWO_TILES; kind > 0 && measured; kind--)
         if (tiles <= e->fused_tiles[kind]) fused = kind;
     if (forced == 0 || (forced > 0 && forced <= PAINN_GPU_TWO_TILES && tiles <= e->fused_tiles[forced])) fused = forced;
     const bool fits =
@@ -76,19 +80,30 @@ static void plan_of_painn(const gpu_evaluator *base, gpu_plan *plan)
 {
     const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
     const gpu_plan *forced = &base->forced;
-    plan->wgmma = e->step.n_features == 128 && base->hopper && e->large_tiles;
+    plan->wgmma = e->step.n_features == 128 && base->hopper && e->large_tiles && !plan->wide;
     if (plan->wgmma && forced->tile > 0) plan->wgmma = forced->wgmma > 0;
     plan->tile = !plan->wgmma ? 16 : forced->tile > 0 ? forced->tile : choose_tile(base, plan->n_atoms);
     plan->edge_mode = plan->n_atoms <= 96 || !e->shared_table ? PAINN_GPU_ROW_BLOCK : PAINN_GPU_TABLE_SHARED;
     if (forced->edge_mode > 0) plan->edge_mode = forced->edge_mode;
-    plan->fused = choose_fused(e, plan->n_atoms);
+    plan->fused = plan->wide ? 0 : choose_fused(e, plan->n_atoms);
     painn_gpu_plan_rows(plan, e->step.n_features);
 }
 
-static painn_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu)
+static painn_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu, const gpu_plan *plan)
 {
-    painn_gpu_step step = ((const painn_gpu_evaluator *)base)->step;
+    const painn_gpu_evaluator *e = (const painn_gpu_evaluator *)base;
+    painn_gpu_step step = e->step;
     step.gpu = *gpu;
+    if (!plan->wide) return step;
+    for (int l = 0; l < step.n_layers; l++) {
+        const painn_gpu_layer *from = &e->wide.layer[l];
+        painn_gpu_layer *to = &step.layer[l];
+        to->U = from->U, to->M1 = from->M1, to->M2 = from->M2, to->W1 = from->W1, to->W2 = from->W2;
+        to->Ut = from->Ut, to->M1t = from->M1t, to->M2t = from->M2t, to->W1t = from->W1t, to->W2t = from->W2t;
+    }
+    step.O1 = e->wide.O1;
+    step.O1t = e->wide.O1t;
+    step.weight_unit = e->wide.weight_unit;
     return step;
 }
 
@@ -128,7 +143,7 @@ static mlff_status exchange(gpu_evaluator *e, const painn_gpu_step *step, int fo
 static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
 {
     mlff_status status = MLFF_OK;
-    const painn_gpu_step full = step_of(e, gpu), *step = &full;
+    const painn_gpu_step full = step_of(e, gpu, plan), *step = &full;
     const int L = step->n_layers, fused = uses_fused_layers(e, gpu, plan), separate = painn_gpu_sums_separate(step, plan);
     if (fused) CUDA_TRY(painn_gpu_launch_fused(step, plan, stream), "launching the layers");
     for (int l = 0; l < L && !fused; l++) {
@@ -174,7 +189,32 @@ static void read_stamps_of_painn(const gpu_evaluator *base, int forces, double *
     }
 }
 
-static const gpu_kind painn_kind = {arena, plan_of_painn, enqueue_rows, enqueue_model, read_stamps_of_painn};
+static void pack_wide(void *context, void *block, size_t *bytes, const void *base)
+{
+    painn_gpu_evaluator *e = context;
+    painn_gpu_pack_wide(e->parameters, block, bytes, base, &e->wide);
+}
+
+static mlff_status widen(gpu_evaluator *base)
+{
+    painn_gpu_evaluator *e = (painn_gpu_evaluator *)base;
+    if (e->wide_constants) return MLFF_OK;
+    if (painn_gpu_prepare_node_wide(e->step.n_features) != cudaSuccess) return MLFF_ERR_UNSUPPORTED;
+    return gpu_evaluator_upload_more(base, pack_wide, e, &e->wide_constants);
+}
+
+static void release(gpu_evaluator *base)
+{
+    cuda_release(base->device, ((painn_gpu_evaluator *)base)->wide_constants);
+}
+
+static const gpu_kind painn_kind = {.arena = arena,
+                                    .plan = plan_of_painn,
+                                    .enqueue_rows = enqueue_rows,
+                                    .enqueue_model = enqueue_model,
+                                    .widen = widen,
+                                    .release = release,
+                                    .read_stamps = read_stamps_of_painn};
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
@@ -242,6 +282,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     CUDA_TRY(painn_gpu_prepare_edge(), "setting up the kernels");
     e->large_tiles = base->shared_bytes >= 200 * 1024;
     e->shared_table = base->shared_bytes >= painn_gpu_table_bytes(e->step.numbers);
+    e->parameters = parameters;
     e->step.gpu = base->step;
     PLUGIN_TRY(gpu_evaluator_upload(base, pack_painn, &(packed_painn){described, &e->step}));
     base->step = e->step.gpu;

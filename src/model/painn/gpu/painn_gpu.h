@@ -39,8 +39,14 @@ enum {
 };
 
 /* Operands of the tensor cores: two halves for a number (three products), or one half, or one bfloat16. Scaling by powers of two keeps
- * halves in range: weights have a common factor, activations a factor of 16. */
-enum { PAINN_GPU_SPLIT_HALVES = GPU_SPLIT_HALVES, PAINN_GPU_HALVES = GPU_HALVES, PAINN_GPU_BFLOATS = GPU_BFLOATS };
+ * halves in range: weights have a common factor, activations a factor of 16, so that they may have some 4,000. A step that exceeds this is
+ * repeated with three bfloat16 for a number (six products), which have float32's range (gpu_plan.wide). */
+enum {
+    PAINN_GPU_SPLIT_HALVES = GPU_SPLIT_HALVES,
+    PAINN_GPU_HALVES = GPU_HALVES,
+    PAINN_GPU_BFLOATS = GPU_BFLOATS,
+    PAINN_GPU_THREE_BFLOATS = GPU_THREE_BFLOATS
+};
 #define PAINN_GPU_OPERAND_SCALE 16.0f
 typedef struct painn_gpu_layer {
     /* [F/16][intervals][3][2][8] 16 bytes: c0, c1, c2 of one of a lane's two features, and c3 of both, or c4, as halves. In the fast modes
@@ -146,6 +152,9 @@ int painn_gpu_launch_fused_64(const painn_gpu_step *step, const gpu_plan *plan, 
 int painn_gpu_launch_fused_32(const painn_gpu_step *step, const gpu_plan *plan, void *stream);
 int painn_gpu_prepare_fused_64(const painn_gpu_step *step, int whole);
 int painn_gpu_prepare_fused_32(const painn_gpu_step *step, int whole);
+/* gpu_plan.wide: kernels with float32's range. */
+int painn_gpu_launch_update_wide(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream);
+int painn_gpu_prepare_node_wide(int n_features);
 /* Raises the shared memory limits of all kernels; once per device. */
 int painn_gpu_prepare_node(int numbers, int n_features);
 int painn_gpu_prepare_edge(void);
@@ -165,6 +174,8 @@ int painn_gpu_supported(const painn_parameters *parameters);
 void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
                     void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
                     const void *base, painn_gpu_step *step);
+/* The same for the matrices of steps with float32's range alone: sets them and weight_unit in a step that was packed before. */
+void painn_gpu_pack_wide(const painn_parameters *parameters, void *block, size_t *bytes, const void *base, painn_gpu_step *step);
 /* PaiNN's arrays of a step whose sizes are set: pointers relative to `base`; returns the bytes. */
 size_t painn_gpu_arena(painn_gpu_step *step, void *base);
 

@@ -4,6 +4,7 @@
 
 int painn_gpu_launch_update(const painn_gpu_step *step, const gpu_plan *plan, int layer, int back, void *stream)
 {
+    if (plan->wide) return painn_gpu_launch_update_wide(step, plan, layer, back, stream);
     return step->numbers == PAINN_GPU_BFLOATS  ? painn_gpu_launch_update_bf16(step, plan, layer, back, stream)
            : step->numbers == PAINN_GPU_HALVES ? painn_gpu_launch_update_tf32(step, plan, layer, back, stream)
                                                : launch_update_of<split_halves>(step, plan, layer, back, stream);

@@ -428,6 +428,14 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
     *bytes = p.common.at;
 }
 
+void painn_gpu_pack_wide(const painn_parameters *parameters, void *block, size_t *bytes, const void *base, painn_gpu_step *step)
+{
+    packer p = {{block, base, 0}, 1.0, PAINN_GPU_THREE_BFLOATS, 0}; // no factors: they would take from the range
+    pack_matrices(&p, parameters, step);
+    step->weight_unit = 1;
+    *bytes = p.common.at;
+}
+
 size_t painn_gpu_arena(painn_gpu_step *step, void *base)
 {
     packer p = {{NULL, base, 0}, 1.0, 0, 0};

@@ -15,6 +15,7 @@ struct split_halves {
     typedef uint4 piece; /* high, low */
     typedef wgmma_numbers<2, false> stored;
     static const int PRODUCTS = 3;
+    static constexpr float SCALE = PAINN_GPU_OPERAND_SCALE; /* of activations */
     static __device__ __forceinline__ piece pack(float4 v)
     {
         return pack_split(v);
@@ -46,6 +47,7 @@ template <bool bfloat> struct single_numbers {
     typedef uint2 piece;
     typedef wgmma_numbers<1, bfloat> stored;
     static const int PRODUCTS = 1;
+    static constexpr float SCALE = PAINN_GPU_OPERAND_SCALE;
     static __device__ __forceinline__ piece pack(float4 v)
     {
         return bfloat ? make_uint2(pack_bfloat2(v.x, v.y), pack_bfloat2(v.z, v.w))
@@ -66,6 +68,70 @@ template <bool bfloat> struct single_numbers {
         }
     };
 };
+
+/* Float32-class with float32's range: three bfloat16, together 24 bits; six products (those below 2⁻²⁴ are left out). */
+struct three_bfloats {
+    struct piece {
+        uint2 high, middle, low;
+    };
+    static constexpr float SCALE = 1;
+    static __device__ __forceinline__ piece pack(float4 v)
+    {
+        piece p;
+        p.high = split(v);
+        p.middle = split(v);
+        p.low = split(v);
+        return p;
+    }
+    static __device__ __forceinline__ int place(int lane, int odd)
+    {
+        return 32 * odd + lane;
+    }
+    struct operand {
+        uint4 high, middle, low;
+        __device__ __forceinline__ operand(const piece *tiles, int lane)
+        {
+            const piece even = tiles[lane], odd = tiles[32 + lane];
+            high = make_uint4(even.high.x, even.high.y, odd.high.x, odd.high.y);
+            middle = make_uint4(even.middle.x, even.middle.y, odd.middle.x, odd.middle.y);
+            low = make_uint4(even.low.x, even.low.y, odd.low.x, odd.low.y);
+        }
+        __device__ __forceinline__ void multiply(float4 &sum, const piece &w) const
+        {
+            product<true>(sum, low, w.high.x, w.high.y);
+            product<true>(sum, high, w.low.x, w.low.y);
+            product<true>(sum, middle, w.middle.x, w.middle.y);
+            product<true>(sum, middle, w.high.x, w.high.y);
+            product<true>(sum, high, w.middle.x, w.middle.y);
+            product<true>(sum, high, w.high.x, w.high.y);
+        }
+    };
+
+  private:
+    /* The four numbers rounded; v keeps what is left of them. */
+    static __device__ __forceinline__ uint2 split(float4 &v)
+    {
+        const uint2 rounded = make_uint2(pack_bfloat2(v.x, v.y), pack_bfloat2(v.z, v.w));
+        const float2 a = unpack_bfloat2(rounded.x), b = unpack_bfloat2(rounded.y);
+        v = make_float4(v.x - a.x, v.y - a.y, v.z - b.x, v.w - b.y);
+        return rounded;
+    }
+};
+
+/* Weights, which no kernel writes. */
+template <typename Piece> static __device__ __forceinline__ Piece read_constant(const Piece *at)
+{
+    return __ldg(at);
+}
+template <> __device__ __forceinline__ three_bfloats::piece read_constant(const three_bfloats::piece *at)
+{
+    const uint2 *parts = (const uint2 *)at;
+    three_bfloats::piece p;
+    p.high = __ldg(parts);
+    p.middle = __ldg(parts + 1);
+    p.low = __ldg(parts + 2);
+    return p;
+}
 
 template <int F_, typename Numbers_> struct shape {
     typedef Numbers_ Numbers;
@@ -145,7 +211,7 @@ template <typename S> struct node : activations {
     // Stores v, the values of feature tile `tile`, in `buffer` as an operand.
     __device__ __forceinline__ void put(piece *buffer, int tile, float4 v) const
     {
-        buffer[tile / 2 * 64 + Numbers::place(lane, tile % 2)] = Numbers::pack(v * splat(PAINN_GPU_OPERAND_SCALE));
+        buffer[tile / 2 * 64 + Numbers::place(lane, tile % 2)] = Numbers::pack(v * splat(Numbers::SCALE));
     }
 
     // ---- products: this warp's column tile of NB blocks, one row tile or three (components, one behind the other in the buffer),
@@ -163,7 +229,7 @@ template <typename S> struct node : activations {
         for (int b = 0; b < NB; b++)
 #pragma unroll
             for (int d = 0; d < W::D; d++)
-                if (k + d < KT) w.held[b][d] = __ldg(w.base[b] + (k + d) * 32);
+                if (k + d < KT) w.held[b][d] = read_constant(w.base[b] + (k + d) * 32);
     }
     // Requests the first weights ahead of their product. k_tiles: of the stored matrix.
     template <int KT, int NB>
