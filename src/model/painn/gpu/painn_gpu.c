@@ -67,8 +67,7 @@ static int choose_fused(const painn_gpu_evaluator *e, int n_atoms)
     const int tiles = (n_atoms + PAINN_GPU_TILE_ATOMS - 1) / PAINN_GPU_TILE_ATOMS, forced = e->base.forced.fused;
     const int64_t atoms = list->atom_capacity + 1;
     int fused = 0;
-    const bool measured = e->step.n_features == 128; // with fewer features only if forced
-    for (int kind = PAINN_GPU_TWO_TILES; kind > 0 && measured; kind--)
+    for (int kind = PAINN_GPU_TWO_TILES; kind > 0; kind--)
         if (tiles <= e->fused_tiles[kind]) fused = kind;
     if (forced == 0 || (forced > 0 && forced <= PAINN_GPU_TWO_TILES && tiles <= e->fused_tiles[forced])) fused = forced;
     const bool fits =

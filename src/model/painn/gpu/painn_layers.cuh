@@ -170,7 +170,9 @@ template <typename Numbers, int F, int TILES, bool paired> struct fused_block : 
         mbarrier_init_fence();
         __syncthreads();
         cluster_arrive();
-        if (warp == WARP_FETCH) fetch(-1, 1); // the other weights after the first edges, which this warp has to process too
+        // With 128 features the other weights come after the first edges, which this warp has to process too; with fewer they are as
+        // many bytes as one product's there.
+        if (warp == WARP_FETCH) fetch(-1, F == 128 ? 1 : n_products);
     }
     // Requests the weights of the first n products that fit once product `last` has read its own. By one thread.
     __device__ __forceinline__ void fetch(int last, int n)
