@@ -10,9 +10,16 @@
 
 enum { WIDE_FROM = 2048 /* atoms */ };
 
+// Tiles and clusters of the networks, those that take least time first.
+enum { N_SHAPES = 6 };
+static const struct {
+    int tile, cluster;
+} shapes[N_SHAPES] = {{16, 8}, {16, 4}, {16, 2}, {32, 4}, {32, 2}, {32, 1}};
+
 typedef struct ani_evaluator {
-    gpu_evaluator base; // first: what the plugin returns
-    ani_gpu_step step;  // its gpu is base.step
+    gpu_evaluator base;    // first: what the plugin returns
+    ani_gpu_step step;     // its gpu is base.step
+    int at_once[N_SHAPES]; // clusters that run at once
 } ani_evaluator;
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
@@ -31,26 +38,24 @@ static size_t arena(gpu_evaluator *base, const gpu_step *gpu, void *at)
     return bytes;
 }
 
-// Tiles of slots as small as keep all multiprocessors busy, and clusters that share a tile's columns while they do not: one block of 16
-// slots or two of 32 fit on a multiprocessor.
+// Tiles of slots as small, and clusters that share a tile's columns as large, as run all at once. A species' last tile is not full: one
+// tile more than atoms fill. Tiles of 16 slots without a cluster take longer than tiles of 32 in a cluster.
 static void plan(const gpu_evaluator *base, gpu_plan *plan)
 {
     const ani_evaluator *e = (const ani_evaluator *)base;
-    const int members = e->step.n_members, atoms = plan->n_atoms, blocks = base->n_multiprocessors + base->n_multiprocessors / 10;
-    const int few = ((atoms + 15) / 16 + 1) * members, some = ((atoms + 31) / 32 + 1) * members;
-    const int clusters = base->capability >= 90 && e->step.n_parts == members ? 8 : 1;
+    const int members = e->step.n_members, atoms = plan->n_atoms;
+    const bool clusters = e->step.n_parts == members;
+    plan->tile = atoms >= WIDE_FROM ? ANI_GPU_MAX_TILE : 64;
     plan->cluster = 1;
-    if (clusters > 1 && 2 * few <= blocks) {
-        plan->tile = 16;
-        plan->cluster = 8 * few <= blocks ? 8 : 4 * few <= blocks ? 4 : 2;
-    } else if (some <= 2 * blocks) {
-        plan->tile = 32;
-        if (clusters > 1) plan->cluster = 4 * some <= 2 * blocks ? 4 : 2 * some <= 2 * blocks ? 2 : 1;
-    } else {
-        plan->tile = atoms >= WIDE_FROM ? ANI_GPU_MAX_TILE : 64;
+    for (int k = 0; k < N_SHAPES; k++) {
+        const int n = ((atoms + shapes[k].tile - 1) / shapes[k].tile + 1) * members;
+        if (n > e->at_once[k] || (shapes[k].cluster > 1 && !clusters)) continue;
+        plan->tile = shapes[k].tile;
+        plan->cluster = shapes[k].cluster;
+        break;
     }
     if (base->forced.tile > 0) plan->tile = base->forced.tile;
-    if (base->forced.cluster > 0 && clusters > 1) plan->cluster = base->forced.cluster;
+    if (base->forced.cluster > 0 && clusters && base->capability >= 90) plan->cluster = base->forced.cluster;
     if (plan->tile == ANI_GPU_MAX_TILE && e->step.wgmma_blocks == 0) plan->tile = 64;
     while (plan->tile > 16 && plan->tile < ANI_GPU_MAX_TILE &&
            ani_gpu_network_bytes(&e->step, plan->tile) > (size_t)base->shared_bytes)
@@ -200,6 +205,11 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     for (int row = FIRST_ROW; ani_gpu_aev_bytes(&e->step, row) <= (size_t)base->shared_bytes; row += 16) base->row_limit = row;
     CUDA_TRY(ani_gpu_prepare_network(base->shared_bytes), "setting up the kernels");
     CUDA_TRY(ani_gpu_prepare_aev(base->shared_bytes), "setting up the kernels");
+    for (int k = 0; k < N_SHAPES; k++)
+        if (shapes[k].cluster == 1) // two of these blocks on a multiprocessor
+            e->at_once[k] = 2 * base->n_multiprocessors;
+        else if (base->capability >= 90 && ani_gpu_network_bytes(&e->step, shapes[k].tile) <= (size_t)base->shared_bytes)
+            e->at_once[k] = ani_gpu_clusters_at_once(&e->step, shapes[k].tile, shapes[k].cluster);
     *evaluator_out = base;
     e = NULL;
 done:

@@ -117,6 +117,8 @@ size_t ani_gpu_aev_bytes(const ani_gpu_step *step, int row_capacity);
 int ani_gpu_prepare_network(int bytes);
 int ani_gpu_prepare_aev(int bytes);
 int ani_gpu_prepare_aev_back(int bytes); /* its part */
+/* Clusters of `cluster` blocks for tiles of 16 or 32 slots that run at once; after ani_gpu_prepare_network. */
+int ani_gpu_clusters_at_once(const ani_gpu_step *step, int tile, int cluster);
 /* The same for tiles of 128 slots; *can: 1 if this GPU supports them. */
 int ani_gpu_prepare_wgmma(int shared_bytes, int *can);
 

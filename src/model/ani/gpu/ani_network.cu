@@ -444,3 +444,10 @@ int ani_gpu_prepare_network(int bytes)
     if (e == cudaSuccess) e = cudaFuncSetAttribute(network_kernel<4, 8>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     return (int)e;
 }
+
+int ani_gpu_clusters_at_once(const ani_gpu_step *step, int tile, int cluster)
+{
+    const size_t bytes = ani_gpu_network_bytes(step, tile);
+    return tile == 16 ? clusters_at_once(network_kernel<1, 16>, cluster, 512, bytes)
+                      : clusters_at_once(network_kernel<2, 8>, cluster, 256, bytes);
+}
