@@ -23,22 +23,30 @@ const float *gpu_pack_floats(gpu_packer *packer, const float *values, size_t n)
     return device;
 }
 
+// By integers: a model has up to 10⁸ numbers to convert.
 uint16_t gpu_to_half(double value)
 {
-    uint16_t sign = signbit(value) ? 0x8000 : 0;
-    double size = fabs(value);
-    if (size >= 65520.0) return sign | 0x7c00;
-    if (size < 6.103515625e-05) return sign | (uint16_t)nearbyint(size * 16777216.0); // subnormal, in units of 2⁻²⁴
-    int exponent;
-    double fraction = frexp(size, &exponent);                   // 0.5 … 1
-    uint32_t mantissa = (uint32_t)nearbyint(fraction * 2048.0); // a carry into the exponent is correct
-    return sign | (uint16_t)(((uint32_t)(exponent + 13) << 10) + mantissa);
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 48 & 0x8000);
+    const double size = fabs(value);
+    if (!(size < 65520.0)) return sign | 0x7c00;
+    // A subnormal half is a multiple of 2⁻²⁴: so is the sum with 2²⁸, in its last bits.
+    const double whole = size + 268435456.0;
+    if (size < 6.103515625e-05) {
+        memcpy(&bits, &whole, sizeof bits);
+        return sign | (uint16_t)(bits & 0xffff);
+    }
+    bits = (bits & INT64_MAX) + ((UINT64_C(1) << 41) - 1) + (bits >> 42 & 1); // a carry into the exponent is correct
+    return sign | (uint16_t)((bits >> 42) - (1008 << 10));
 }
 
 double gpu_from_half(uint16_t value)
 {
-    int exponent = value >> 10 & 31, mantissa = value & 1023;
-    double size = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+    const uint64_t exponent = value >> 10 & 31, mantissa = value & 1023;
+    double size = (double)mantissa * 0x1p-24;
+    const uint64_t bits = (exponent + 1008) << 52 | mantissa << 42;
+    if (exponent) memcpy(&size, &bits, sizeof size);
     return value & 0x8000 ? -size : size;
 }
 

@@ -36,14 +36,13 @@ static int element_of(const ani_parameters *P, const ani_gpu_step *step, int c)
 
 typedef struct layer {
     const float *weight; // [out][in]
-    int in, out, is_input;
-    const ani_parameters *parameters;
-    const ani_gpu_step *step;
+    int in, out;
+    const int *element; // of each stored column of a first layer: its input, −1: none; NULL: as it is
 } layer;
 
 static float weight_of(const layer *l, int out, int in)
 {
-    if (l->is_input) in = element_of(l->parameters, l->step, in);
+    if (l->element) in = l->element[in];
     return out < l->out && in >= 0 && in < l->in ? l->weight[(size_t)out * l->in + in] : 0.0f;
 }
 
@@ -71,13 +70,13 @@ static const float *pack_padded(gpu_packer *p, const float *values, int n, doubl
 
 static double largest_weight(const ani_parameters *P, const int *members, int n_members)
 {
-    double largest = 0;
+    float largest = 0;
     for (int m = 0; m < n_members; m++)
         for (int s = 0; s < P->n_species; s++) {
             const ani_network *net = &P->network[members[m]][s];
             for (int l = 0; l + 1 < net->n_layers; l++)
                 for (size_t k = 0; k < (size_t)net->width[l] * (size_t)net->width[l + 1]; k++)
-                    largest = fmax(largest, fabs(net->weight[l][k]));
+                    if (fabsf(net->weight[l][k]) > largest) largest = fabsf(net->weight[l][k]);
         }
     return largest;
 }
@@ -110,12 +109,12 @@ static const void *pack_wgmma(gpu_packer *p, const void *operand, int column_til
     return device;
 }
 
-static void pack_network(gpu_packer *p, const ani_parameters *P, const ani_gpu_step *step, const ani_network *from, double scale,
+static void pack_network(gpu_packer *p, const int *element, const ani_gpu_step *step, const ani_network *from, double scale,
                          ani_gpu_network *to)
 {
     to->n_hidden = from->n_layers - 1;
     for (int l = 0; l < to->n_hidden; l++) {
-        const layer source = {from->weight[l], from->width[l], from->width[l + 1], l == 0, P, step};
+        const layer source = {from->weight[l], from->width[l], from->width[l + 1], l == 0 ? element : NULL};
         const int in = l ? (from->width[l] + 15) / 16 : step->stored_tiles, out = (from->width[l + 1] + 15) / 16;
         to->tiles[l] = out;
         to->weight[l] = gpu_pack_operand(p, GPU_SPLIT_HALVES, 16 * out, 16 * in, scale, forward, &source);
@@ -162,7 +161,7 @@ void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *m
 {
     gpu_packer p = {block, base, 0};
     const void *device;
-    const double largest = largest_weight(P, members, n_members);
+    const double largest = block ? largest_weight(P, members, n_members) : 0;
     // The largest weight just below 2¹³: its low part and those of weights 2⁻¹³ as large are normal halves.
     const double scale = largest > 0 ? ldexp(1.0, 13 - (int)ceil(log2(largest))) : 1.0;
     fill_shape(P, model, step);
@@ -188,13 +187,15 @@ void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *m
         offset[z] = model->known[z] ? model->offset[z] : NAN;
         species_of[z] = P->species_of[z];
     }
+    int element[16 * ANI_GPU_MAX_TILES];
+    for (int c = 0; c < 16 * step->stored_tiles; c++) element[c] = element_of(P, step, c);
     ani_gpu_network *networks = gpu_pack(&p, sizeof *networks * (size_t)(n_members * P->n_species), &device), counted = {0};
     step->network = device;
     for (int m = 0; m < n_members; m++)
         for (int s = 0; s < P->n_species; s++) {
             ani_gpu_network *to = networks ? &networks[m * P->n_species + s] : &counted;
             int tiles = 0;
-            pack_network(&p, P, step, &P->network[members[m]][s], scale, to);
+            pack_network(&p, element, step, &P->network[members[m]][s], scale, to);
             for (int l = 0; l < to->n_hidden; l++) tiles += to->tiles[l];
             if (tiles > step->hidden_tiles) step->hidden_tiles = tiles;
         }
