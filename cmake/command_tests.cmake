@@ -5,7 +5,7 @@ target_link_libraries(json_get PRIVATE mlff_flags PkgConfig::CJSON)
 
 set(CLI_TESTS help usage new info import eval eval_batch eval_labels relax md md_ensembles md_restart md_cuda profile compare bench check devices devices_cuda interrupt_md interrupt_profile
   interrupt_eval interrupt_idle outputs full_disk unreadable hostile ani closed_descriptors search_paths
-  md_killed sample label label_resume label_xtb interrupt_runs overwrites hostile_texts)
+  md_killed gpu_faults sample label label_resume label_xtb interrupt_runs overwrites hostile_texts)
 if(MLFF_SANITIZE) # a minute of repeats there; what it calls has tests of its own
   list(REMOVE_ITEM CLI_TESTS bench)
 endif()
@@ -21,11 +21,13 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_6
   target_link_libraries(fail_allocation PRIVATE mlff_flags)
   add_executable(fail_call tests/faults/fail_call.c)
   target_link_libraries(fail_call PRIVATE mlff_flags)
+  add_executable(ipi_server tests/faults/ipi_server.c)
+  target_link_libraries(ipi_server PRIVATE mlff_flags)
   add_library(hide_files MODULE tests/faults/hide_files.c)
   target_link_libraries(hide_files PRIVATE mlff_flags ${CMAKE_DL_LIBS})
-  set_target_properties(fail_allocation fail_call hide_files PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults
+  set_target_properties(fail_allocation fail_call hide_files ipi_server PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/faults C_VISIBILITY_PRESET default)
-  foreach(kind memory calls)
+  foreach(kind memory calls kills)
     add_test(NAME faults_${kind} COMMAND bash ${PROJECT_SOURCE_DIR}/tests/faults/test_faults.sh ${kind}
       $<TARGET_FILE:mlff_cli> ${PROJECT_BINARY_DIR}/faults)
     set_tests_properties(faults_${kind} PROPERTIES TIMEOUT 3600)
@@ -39,7 +41,7 @@ if(TARGET mlff_cuda)
   add_dependencies(plugin_for_tests mlff_cuda)
 endif()
 if(TARGET mlff_cuda_emulated)
-  set_tests_properties(cli_md_cuda cli_devices_cuda PROPERTIES ENVIRONMENT "MLFF_CUDA_PLUGIN=$<TARGET_FILE:mlff_cuda_emulated>")
+  set_tests_properties(cli_md_cuda cli_devices_cuda cli_gpu_faults PROPERTIES ENVIRONMENT "MLFF_CUDA_PLUGIN=$<TARGET_FILE:mlff_cuda_emulated>")
 endif()
 
 # Needs a browser; says so and is skipped where there is none.

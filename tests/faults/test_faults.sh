@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: MIT
 # Every command with one allocation or one system call that fails: it must end with an exit status of its own (no signal), say why
 # when it fails, leave a right file or none, and no temporary file.
-#   test_faults.sh memory|calls MLFF FOLDER_OF_INJECTORS
+#   test_faults.sh memory|calls|kills MLFF FOLDER_OF_INJECTORS
+# kills: label and distill are killed at random times until one run ends; the result must have the bits of a run without a kill.
 # MLFF_FAULTS is the number of places tried for each command and call (memory 40, calls 6; "all": every one), spread evenly.
 set -uo pipefail
 kind=$1
 mlff=$(realpath "$2")
 injectors=$(realpath "$3")
+source_folder=$(cd "$(dirname "$0")/../.." && pwd)
 limit=${MLFF_FAULTS:-$([ "$kind" = memory ] && echo 40 || echo 6)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -26,11 +28,21 @@ failure() {
 injected() {
     local what=$1 at=$2
     shift 2
+    if [ "$2" = serve ]; then
+        "$injectors/ipi_server" socket &
+        server=$!
+    fi
     if [ "$what" = memory ]; then
         MLFF_FAIL_COUNT=count MLFF_FAIL_AT=$at LD_PRELOAD="$injectors/libfail_allocation.so" "$@" >out 2>err </dev/null
     else
         MLFF_FAIL_COUNT=count "$injectors/fail_call" ${what/:/ } "$at" "$@" >out 2>err </dev/null
     fi
+    local status=$?
+    if [ "$2" = serve ]; then
+        { kill -KILL $server; wait $server; } 2>/dev/null # where the client did not come
+        rm -f socket
+    fi
+    return $status
 }
 
 # The places tried of $1: evenly spread, at most $limit, the first and the last among them.
@@ -51,6 +63,16 @@ right() { # HOW FILE
     restart) # the last one or the one before it, whole
         "$mlff" md model.safetensors frames.xyz --device cpu --n-steps 0 --timestep 0.1 --restart "$2" >/dev/null 2>&1
         ;;
+    whole) # has times: as many lines, the last the same
+        [ "$(wc -l <"$2")" = "$(wc -l <expected)" ] && cmp -s <(tail -1 "$2") <(tail -1 expected)
+        ;;
+    lines) [ "$(wc -l <"$2")" = "$(wc -l <expected)" ] && right some_lines "$2" ;; # JSON objects with times
+    some_lines) ! grep -qv '^{.*}$' "$2" && [ -z "$(tail -c 1 "$2" | tr -d '\n')" ] ;;
+    resumed) # a folder: the same command goes on with it, to the same bits
+        "$mlff" "${command[@]}" >/dev/null 2>&1 && cmp -s "$2/student.safetensors" expected/student.safetensors &&
+            [ "$(ls -A "$2")" = "$(ls -A expected)" ]
+        ;;
+    tree) diff -r "$2" expected >/dev/null ;;
     prefix) cmp -s -n "$(stat -c %s "$2")" "$2" expected ;; # a trajectory grows in place
     esac
 }
@@ -59,14 +81,15 @@ right() { # HOW FILE
 check() {
     local what=$1 how=$2 file=$3 n at status before
     shift 3
-    rm -f "$file"
+    command=("$@")
+    rm -rf -- "$file" "$file.labels" expected
     injected "$what" 0 "$mlff" "$@" || { failure "without a fault: exit status $?: $*"; return; }
     n=$(cat count)
     [ "$n" -gt 0 ] || return # this command makes no such call
-    if [ "$file" = - ]; then cp out expected; else cp "$file" expected; fi
+    if [ "$file" = - ]; then cp out expected; else cp -r "$file" expected; fi
     for at in $(places "$n"); do
         [ "${what/ */}/$at" != mmap:ENOMEM/1 ] || continue # the loader's own first mapping: glibc crashes before main
-        rm -f "$file"
+        rm -rf -- "$file" "$file.labels" # label keeps what it has for --resume
         before=$(ls -A)
         injected "$what" "$at" "$mlff" "$@"
         status=$?
@@ -85,11 +108,11 @@ check() {
         1 | 2 | 127)
             [ -s err ] || failure "$what $at of $n: exit status $status without a word: $*"
             [ "$what" != memory ] || grep -qiE 'memory|allocate' err || failure "$what $at of $n: wrong cause: $*"
-            [ ! -e "$file" ] || right "$how" "$file" || failure "$what $at of $n: failed and left a wrong file: $*"
+            [ ! -e "$file" ] || right "${how/#lines/some_lines}" "$file" || failure "$what $at of $n: failed and left a wrong file: $*"
             ;;
         *) failure "$what $at of $n: exit status $status: $*" ;;
         esac
-        [ "$(ls -A | grep -vxF -e "$file")" = "$(grep -vxF -e "$file" <<<"$before")" ] ||
+        [ "$(ls -A | grep -vxF -e "$file" -e "$file.labels")" = "$(grep -vxF -e "$file" <<<"$before")" ] ||
             { failure "$what $at of $n: left files: $*: $(ls -A | tr '\n' ' ')"; rm -f ./*.????????; }
     done
 }
@@ -108,6 +131,15 @@ commands() { # KIND
     check "$1" report other.json profile model.safetensors --system h2o --device cpu --runs 2 --n-steps 2 -o other.json
     check "$1" report profile.json profile model.safetensors frames.xyz --device cpu --n-steps 2 --warmup 1 -o profile.json
     check "$1" any - devices
+    check "$1" same imported.safetensors import best_model -o imported.safetensors --energy-unit eV --elements H,C
+    check "$1" same seeds.extxyz sample model.safetensors --system h2o --n-samples 4 --device cpu -o seeds.extxyz
+    check "$1" prefix frames.labels label model.safetensors frames.xyz --device cpu -o frames.labels
+    check "$1" same labels.extxyz label model.safetensors frames.xyz --device cpu -o labels.extxyz
+    check "$1" same student.safetensors train start.labels $small --device cpu -o student.safetensors
+    check "$1" lines history.jsonl train start.labels $small --device cpu -o /dev/null --history history.jsonl
+    check "$1" whole verdict.json verdict trained.safetensors --test start.extxyz --teacher model.safetensors $lenient --device cpu -o verdict.json
+    check "$1" resumed run distill model.safetensors --system h2o --config config.json --device cpu -o run
+    check "$1" any - serve model.safetensors frames.xyz --device cpu --unix ./socket --wait 5
 }
 
 "$mlff" new --arch painn --features 8 --layers 1 --elements H,O -o model.safetensors >/dev/null || exit 1
@@ -117,11 +149,56 @@ done >frames.xyz
 "$mlff" profile model.safetensors frames.xyz --device cpu --n-steps 5 -o report.json >/dev/null || exit 1
 "$mlff" profile model.safetensors frames.xyz --device cpu --n-steps 5 -o other.json >/dev/null || exit 1
 "$mlff" md model.safetensors frames.xyz --device cpu --n-steps 2 --timestep 0.1 --checkpoint start.restart >/dev/null || exit 1
+cp "$source_folder/tests/fuzz/corpus/schnetpack/good" best_model
+small="--features 4 --layers 1 --rbf 2 --steps 3"
+lenient="--nve 0 --hot 0 --compare 0 --max-force-error 1000 --max-energy-error 1000 --min-speed 0"
+echo '{"n_structures": 20, "n_features": 4, "n_layers": 1, "n_radial": 2, "n_steps": 10, "nve_ps": 0, "hot_ps": 0, "compare_ps": 0,
+"max_force_error": 1000, "max_energy_error": 1000, "max_drift": 1000, "min_speed": 0}' >config.json
+"$mlff" label model.safetensors frames.xyz --device cpu -o start.labels >/dev/null 2>&1 || exit 1
+"$mlff" label model.safetensors frames.xyz --device cpu -o start.extxyz >/dev/null 2>&1 || exit 1
+"$mlff" train start.labels $small --device cpu -o trained.safetensors >/dev/null 2>&1 || exit 1
+
+# killed STATUS FILE ARGUMENTS…: the command, killed at random times of the time that it takes, until it ends.
+killed() {
+    local wanted=$1 file=$2 begin taken at status=0 n=0
+    shift 2
+    rm -rf "$file"* expected
+    begin=$(date +%s%N)
+    "$mlff" "$@" >out 2>err
+    status=$?
+    [ $status = "$wanted" ] || { failure "without a kill: exit status $status: $*"; return; }
+    taken=$(($(date +%s%N) - begin))
+    cp -r "$file" expected
+    for _ in $(seq "${MLFF_KILLS:-4}"); do
+        rm -rf "$file"*
+        for n in $(seq 20) without; do
+            at=$(awk -v t="$taken" -v r="$RANDOM" 'BEGIN { printf "%.4f", t * 1e-9 * r / 32768 }')
+            [ "$n" != without ] || at=600
+            (timeout -s KILL "$at" "$mlff" "$@" >out 2>err; exit $?) 2>/dev/null # the shell names what was killed
+            status=$?
+            [ $status = 137 ] || break
+            n_faults=$((n_faults + 1))
+        done
+        [ $status = "$wanted" ] || failure "after kills: exit status $status: $*"
+        if [ -d "$file" ]; then
+            cmp -s "$file/student.safetensors" expected/student.safetensors && [ "$(ls -A "$file")" = "$(ls -A expected)" ] ||
+                failure "after kills another result: $* ($(ls -A "$file" | tr '\n' ' '))"
+        else
+            cmp -s "$file" expected || failure "after kills another result: $*"
+        fi
+    done
+}
 
 if [ "$kind" = memory ]; then
     commands memory
+elif [ "$kind" = kills ]; then
+    # The student does not meet one of the verdict's limits: exit status 1.
+    sed 's/"n_structures": 20/"n_structures": 200/; s/"n_steps": 10/"n_steps": 4000/' config.json >longer.json
+    killed 1 run distill model.safetensors --system h2o --config longer.json --device cpu -o run
+    "$mlff" sample model.safetensors --system h2o --n-samples 3000 --methods rattle --no-relax --oversample 1 --device cpu -o many.extxyz >/dev/null 2>&1 || exit 1
+    killed 0 many.labels label model.safetensors many.extxyz --device cpu -o many.labels --resume
 else
     for call in open:EMFILE read:EIO write:ENOSPC fsync:EIO rename:EIO mmap:ENOMEM ftruncate:EIO; do commands $call; done
 fi
 echo "$kind: $n_faults faults injected, $n_good without effect on the result, $n_failures failures"
-[ $n_failures = 0 ] && [ $n_faults -gt 100 ] # none at all: the injector is not in effect
+[ $n_failures = 0 ] && [ $n_faults -gt "$([ "$kind" = kills ] && echo 3 || echo 100)" ] # else the injector is not in effect

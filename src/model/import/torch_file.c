@@ -3,6 +3,7 @@
 // each storage. Sizes are accepted only if they agree with each other and with the length of the file.
 #include "torch_file.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -45,8 +46,9 @@ static mlff_status read_entry(torch_file *file, const char *name, size_t limit, 
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    if (!(entry = zip_fopen(file->zip, name, 0)))
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: entry %s: %s", file->path, name, zip_strerror(file->zip));
+    if (!(entry = zip_fopen(file->zip, name, 0)) && zip_error_code_zip(zip_get_error(file->zip)) == ZIP_ER_MEMORY)
+        MLFF_FAIL(MLFF_ERR_MEMORY, "out of memory: reading %s", file->path);
+    if (!entry) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: entry %s: %s", file->path, name, zip_strerror(file->zip));
     char beyond;
     zip_int64_t got = zip_fread(entry, bytes, info.size);
     if (got == (zip_int64_t)info.size) got += zip_fread(entry, &beyond, 1); // only reading past the end checks the checksum
@@ -240,11 +242,17 @@ static mlff_status open_zip(const char *bytes, size_t length, const char *path, 
 {
     zip_error_t error;
     zip_error_init(&error);
+    errno = 0;
     zip_source_t *source = zip_source_buffer_create(bytes, length, 0, &error);
     zip_t *zip = source ? zip_open_from_source(source, ZIP_RDONLY | ZIP_CHECKCONS, &error) : NULL;
     mlff_status status = MLFF_OK;
     if (!zip) {
-        status = mlff_fail(MLFF_ERR_FORMAT, "%s: not a whole zip (%s); it may be truncated", path, zip_error_strerror(&error));
+        // Where memory runs out libzip may name another cause.
+        if (zip_error_code_zip(&error) == ZIP_ER_MEMORY || errno == ENOMEM)
+            status = mlff_fail(MLFF_ERR_MEMORY, "out of memory: reading %s", path);
+        else
+            status =
+                mlff_fail(MLFF_ERR_FORMAT, "%s: not a whole zip (%s); it may be truncated", path, zip_error_strerror(&error));
         if (source) zip_source_free(source);
     }
     zip_error_fini(&error);
