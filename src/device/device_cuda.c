@@ -33,12 +33,19 @@ mlff_status cuda_failed(cudaError_t error, const char *what)
     case cudaErrorECCUncorrectable:
     case cudaErrorHardwareStackError:
         return host.fail(MLFF_ERR_DEVICE, "%s: the GPU was lost (%s); restart the program", what, cudaGetErrorString(error));
+    case cudaErrorLaunchTimeout:
+        return host.fail(
+            MLFF_ERR_DEVICE,
+            "%s: the GPU did not finish in time: a kernel does not end; restart the program, or, for long steps, set "
+            "MLFF_GPU_TIMEOUT to more seconds",
+            what);
     default: return host.fail(MLFF_ERR_DEVICE, "%s: %s", what, cudaGetErrorString(error));
     }
 }
 
 mlff_status cuda_use(int index)
 {
+    if (cuda_stuck()) return cuda_failed(cudaErrorLaunchTimeout, "selecting the GPU");
     cudaError_t error = cudaSetDevice(index);
     return error == cudaSuccess ? MLFF_OK : cuda_failed(error, "selecting the GPU");
 }
@@ -61,6 +68,7 @@ mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memo
 {
     mlff_status status = MLFF_OK;
     void *memory = NULL;
+    if (cuda_stuck()) return cuda_failed(cudaErrorLaunchTimeout, what);
     held_block *entry = malloc(sizeof *entry);
     if (!entry) return host.fail(MLFF_ERR_MEMORY, "out of memory: %s", what);
     PLUGIN_TRY(cuda_use(index));
@@ -97,6 +105,7 @@ void cuda_release(int index, void *memory)
     pthread_mutex_unlock(&blocks_lock);
     if (!entry) return;
     free(entry);
+    if (cuda_stuck()) return;
     if (cudaSetDevice(index) == cudaSuccess) cudaFree(memory);
     cudaGetLastError();
 }
@@ -105,6 +114,7 @@ void cuda_release(int index, void *memory)
 // not block do not wait for them.
 cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
+    if (cuda_stuck()) return cudaErrorLaunchTimeout;
     cudaError_t error = cudaMemcpy(to, from, bytes, kind);
     return error == cudaSuccess ? cudaStreamSynchronize(0) : error;
 }
@@ -112,6 +122,7 @@ cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyK
 static mlff_status check_index(int index)
 {
     int n = 0;
+    if (cuda_stuck()) return cuda_failed(cudaErrorLaunchTimeout, "using the GPU");
     cudaError_t error = cudaGetDeviceCount(&n);
     if (error != cudaSuccess) return cuda_failed(error, "looking for GPUs");
     if (n > MAX_DEVICES) n = MAX_DEVICES;
@@ -254,14 +265,14 @@ static mlff_status stream_synchronize(int index, void *stream)
 {
     mlff_status status = MLFF_OK;
     PLUGIN_TRY(check_index(index));
-    CUDA_TRY(cudaStreamSynchronize(stream), "waiting for a stream");
+    CUDA_TRY(cuda_wait(stream, 0), "waiting for a stream");
 done:
     return status;
 }
 
 static void stream_destroy(int index, void *stream)
 {
-    if (stream && cudaSetDevice(index) == cudaSuccess) cudaStreamDestroy(stream);
+    if (stream && !cuda_stuck() && cudaSetDevice(index) == cudaSuccess) cudaStreamDestroy(stream);
 }
 
 static mlff_status event_create(int index, void **event_out)

@@ -4,6 +4,7 @@
 #define DEVICE_CUDA_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 
 #include "device/device.h"
 
@@ -32,6 +33,12 @@ mlff_status cuda_allocate(int index, size_t bytes, const char *what, void **memo
 void cuda_release(int index, void *memory);
 /* A copy that is complete when this returns, for every stream. */
 cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
+/* wait_cuda.c: waits for the work on a stream at most MLFF_GPU_TIMEOUT seconds (600) and 20 times what is expected (0: one step).
+ * Fails with cudaErrorLaunchTimeout; from then on the GPU is stuck, and no function that waits for it may be called, cudaFree
+ * included. */
+cudaError_t cuda_wait(cudaStream_t stream, double expected_s);
+bool cuda_stuck(void);
+double cuda_seconds(void); /* a monotonic clock */
 /* Makes the device current for this thread. */
 mlff_status cuda_use(int index);
 

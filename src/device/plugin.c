@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,26 @@ void device_own_folder(char *folder, size_t folder_bytes)
     snprintf(folder, folder_bytes, "%.*s", (int)(strrchr(resolved, '/') - resolved) + 1, resolved);
 }
 
+// Is the file shorter than the segments that its header promises? Loading it would end the process by a bus error.
+static bool is_cut_off(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    ElfW(Ehdr) header;
+    ElfW(Phdr) segment;
+    bool whole = true;
+    if (!file) return false; // dlopen says why
+    const bool known = fread(&header, sizeof header, 1, file) == 1 && memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
+                       header.e_phentsize == sizeof segment && fseek(file, 0, SEEK_END) == 0;
+    const long length = known ? ftell(file) : -1;
+    for (int k = 0; known && whole && k < header.e_phnum; k++) {
+        whole = fseek(file, (long)(header.e_phoff + (size_t)k * sizeof segment), SEEK_SET) == 0 &&
+                fread(&segment, sizeof segment, 1, file) == 1 && segment.p_offset <= (size_t)length &&
+                segment.p_filesz <= (size_t)length - segment.p_offset;
+    }
+    fclose(file);
+    return !whole;
+}
+
 static void *open_plugin(char *text, size_t text_bytes)
 {
     const char *wanted = getenv("MLFF_CUDA_PLUGIN");
@@ -43,6 +64,10 @@ static void *open_plugin(char *text, size_t text_bytes)
     }
     if (n > 0) text[0] = '\0';
     for (int k = 0; k < n; k++) {
+        if (is_cut_off(places[k])) {
+            snprintf(text, text_bytes, "%s: the file is cut off", places[k]);
+            return NULL;
+        }
         void *handle = dlopen(places[k], RTLD_NOW | RTLD_LOCAL);
         if (handle) return handle;
         const char *reason = dlerror();

@@ -461,6 +461,29 @@ test_md_restart() {
 
 # Dynamics on a GPU that is emulated on the CPU (MLFF_CUDA_PLUGIN): the CPU's trajectory within float32's rounding, restart
 # files that go from one to the other, to the bit on the same device.
+# A kernel that does not end: every command that waits for it ends by itself, with one line, and calls nothing that would wait again
+# (the emulated GPU aborts there).
+test_gpu_faults() {
+    [ -r "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin for an emulated GPU"; return; }
+    model --features 64 --layers 1
+    water
+    export MLFF_GPU_TIMEOUT=0.2
+    local n
+    for n in 1 2 3 4; do
+        MLFF_EMULATE_FAIL=cudaStreamQuery:$n:600 refused 1 'a kernel does not end' eval model.safetensors water.xyz --device cuda -o out.extxyz
+        MLFF_EMULATE_FAIL=cudaStreamQuery:$n:600 refused 1 'a kernel does not end' md model.safetensors water.xyz --device cuda --n-steps 5 --checkpoint a.restart
+        MLFF_EMULATE_FAIL=cudaStreamQuery:$n:600 refused 1 'a kernel does not end' profile model.safetensors water.xyz --device cuda --n-steps 5 -o p.json
+    done
+    unset MLFF_GPU_TIMEOUT
+    # The plugin of another build, and a file that is no plugin.
+    cp "$mlff" other.so
+    MLFF_CUDA_PLUGIN=$PWD/other.so refused 1 'libmlff_cuda.so cannot be opened' eval model.safetensors water.xyz --device cuda
+    sed 's/mlff %s layout/mlff %s LAYOUT/' "$MLFF_CUDA_PLUGIN" >other.so
+    MLFF_CUDA_PLUGIN=$PWD/other.so refused 1 'install both from one build' eval model.safetensors water.xyz --device cuda
+    head -c 8192 "$MLFF_CUDA_PLUGIN" >other.so # the loader maps what is not there: a bus error
+    MLFF_CUDA_PLUGIN=$PWD/other.so refused 1 'cannot be opened .*cut off' eval model.safetensors water.xyz --device cuda
+}
+
 test_md_cuda() {
     [ -r "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin for an emulated GPU"; return; }
     "$mlff" new --arch painn --features 64 --layers 1 --elements H,O --seed 2 -o model.safetensors >/dev/null 2>err || fail "mlff new"

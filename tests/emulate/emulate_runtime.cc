@@ -74,6 +74,7 @@ std::set<const void *> nonportable; // kernels that may have clusters of more th
 emulate_counts counts;
 planned_failure failure;
 cudaError_t lost_by;
+bool hung; // a kernel never ends
 thread_local cudaError_t last_error;
 thread_local std::shared_ptr<capture_state> capturing; // one at a time is enough for us
 enum { MULTIPROCESSORS = 32, LAUNCH_NS = 1000, UNASKED_SHARED = 48 * 1024 };
@@ -137,6 +138,17 @@ void read_failure()
     colon = strchr(number, ':');
     plan_failure(function.c_str(), strtoll(number, NULL, 10), colon ? atoi(colon + 1) : cudaErrorLaunchFailure);
 }
+// Calls that wait for a kernel that never ends.
+void check_waits(const char *function)
+{
+    static const char *const waiting[] = {"cudaFree", "cudaFreeHost", "cudaDeviceSynchronize", "cudaStreamSynchronize",
+                                          "cudaMemcpy", "cudaEventSynchronize", "cudaGraphExecDestroy"};
+    for (const char *name : waiting)
+        if (hung && strcmp(function, name) == 0) {
+            fprintf(stderr, "emulated GPU: %s waits for ever, for a kernel that does not end\n", function);
+            abort();
+        }
+}
 // Every call of the runtime starts with this.
 cudaError_t enter(const char *function)
 {
@@ -144,9 +156,11 @@ cudaError_t enter(const char *function)
     (void)read;
     counts.calls++;
     if (lost_by != cudaSuccess) return answer(lost_by);
+    check_waits(function);
     if (failure.left > 0 && (failure.function.empty() || failure.function == function) && --failure.left == 0) {
         failure.came = true;
         if (loses_device(failure.error)) lost_by = failure.error;
+        hung |= failure.error == cudaErrorNotReady;
         return answer(failure.error);
     }
     if (driver() < CUDART_VERSION / 1000 * 1000) return answer(cudaErrorInsufficientDriver);
@@ -503,9 +517,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return error;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+static cudaError_t wait_for(cudaStream_t stream)
 {
-    ENTER;
     stream = real(stream);
     if (streams.count(stream) == 0) return answer(cudaErrorInvalidResourceHandle);
     if (stream->capture) {
@@ -514,6 +527,19 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     }
     drain(stream, stream->asked);
     return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    ENTER;
+    return wait_for(stream);
+}
+
+// Asking is waiting here: the work is done now. Once a planned failure has answered cudaErrorNotReady, a kernel never ends.
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    ENTER;
+    return hung ? cudaErrorNotReady : wait_for(stream);
 }
 
 static cudaError_t create_event(cudaEvent_t *event, bool timing)
@@ -698,5 +724,6 @@ FOR_TESTS int emulate_mend(void)
     bool came = failure.came;
     failure = planned_failure();
     lost_by = cudaSuccess;
+    hung = false;
     return came;
 }

@@ -414,6 +414,7 @@ static void test_lost(void **state)
 {
     (void)state;
     fail_each("cudaStreamSynchronize", LOST, MLFF_ERR_DEVICE);
+    fail_each("cudaStreamQuery", LOST, MLFF_ERR_DEVICE);
     fail_each("cudaGraphLaunch", LOST, MLFF_ERR_DEVICE);
 }
 

@@ -28,6 +28,7 @@ struct cuda_dynamics {
     cudaGraphExec_t graphs[GRAPHS], stamped; // stamped: one step with stage stamps; NULL until requested
     cudaGraphExec_t wide;                    // one step with float32's range; NULL until needed
     void *block, *pinned;
+    double step_s;      // time of a step, as last measured
     size_t state_bytes; // positions, velocities, forces, heat, step, energy: contiguous, saved to restart a chunk
     char *state, *kept; // on the device; `kept`: the state at the beginning of the chunk
     char *seen;         // page-locked: copy of the state between calls
@@ -56,9 +57,9 @@ static void forget(gpu_dynamics *d)
 
 void gpu_dynamics_destroy(gpu_dynamics *d)
 {
-    if (!d) return;
+    if (!d || cuda_stuck()) return; // left to the end of the process
     cuda_use(d->evaluator->device);
-    if (d->stream) cudaStreamSynchronize(d->stream);
+    if (d->stream && cuda_wait(d->stream, CHUNK * d->step_s) == cudaErrorLaunchTimeout) return;
     d->evaluator->report = NULL;
     d->evaluator->device_cell = NULL;
     forget(d);
@@ -113,8 +114,10 @@ static mlff_status recapture(gpu_dynamics *d)
     forget(d);
     e->report = NULL;
     e->trusted_atoms = 0; // wait for this call
+    const double begin_s = cuda_seconds();
     PLUGIN_TRY(gpu_evaluator_compute(e, &d->batch, &d->results));
-    CUDA_TRY(cudaStreamSynchronize(d->stream), "a step on the GPU");
+    CUDA_TRY(cuda_wait(d->stream, 0), "a step on the GPU");
+    d->step_s = cuda_seconds() - begin_s;
     e->report = (gpu_report *)(uintptr_t)d->motion.report;
     PLUGIN_TRY(gpu_evaluator_send_call(e, &d->batch, &d->results, d->stream));
     for (int k = 0; k < GRAPHS; k++) PLUGIN_TRY(capture(d, steps_of_graph[k], NULL, false, &d->graphs[k]));
@@ -276,6 +279,7 @@ static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool wide, chunk_outc
     int n_graphs;
     memset(trouble, 0, sizeof *trouble);
     *outcome_out = CHUNK_DONE;
+    const double begin_s = cuda_seconds();
     CUDA_TRY(cudaMemcpyAsync(d->motion.step + 1, d->motion.step, sizeof(int64_t), cudaMemcpyDeviceToDevice, d->stream),
              "dynamics");
     CUDA_TRY(cudaMemcpyAsync(d->kept, d->state, d->state_bytes, cudaMemcpyDeviceToDevice, d->stream), "dynamics");
@@ -285,7 +289,8 @@ static mlff_status run_chunk(gpu_dynamics *d, int n_steps, bool wide, chunk_outc
         "dynamics");
     CUDA_TRY(cudaMemcpyAsync(d->seen, d->state, d->state_bytes, cudaMemcpyDeviceToHost, d->stream), "dynamics");
     CUDA_TRY(cudaMemcpyAsync(d->report, d->motion.report, sizeof *d->report, cudaMemcpyDeviceToHost, d->stream), "dynamics");
-    CUDA_TRY(cudaStreamSynchronize(d->stream), "dynamics on the GPU");
+    CUDA_TRY(cuda_wait(d->stream, n_steps * d->step_s), "dynamics on the GPU");
+    d->step_s = (cuda_seconds() - begin_s) / n_steps;
     if (trouble->flags & GPU_ROW_FULL) {
         // Restore the beginning of the chunk, with longer rows.
         CUDA_TRY(cuda_copy(d->state, d->kept, d->state_bytes, cudaMemcpyDeviceToDevice), "dynamics");

@@ -55,7 +55,7 @@ mlff_status gpu_evaluator_grow_host(gpu_evaluator *e, int n_atoms, int n_systems
     if (class_of(n_atoms) > io.n_atoms) io.n_atoms = class_of(n_atoms);
     if (class_of_systems(n_systems) > io.n_systems) io.n_systems = class_of_systems(n_systems);
     if (n_pairs > io.n_pairs) io.n_pairs = n_pairs + n_pairs / 4;
-    CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
+    CUDA_TRY(cuda_wait(e->stream, 0), "waiting for the last step");
     gpu_evaluator_drop_graphs(e); // they contain the input's address
     if (e->io.block) cudaFreeHost(e->io.block);
     cuda_release(e->device, e->input);
@@ -184,7 +184,7 @@ static mlff_status grow_staged(gpu_evaluator *e, size_t bytes, cudaStream_t stre
     mlff_status status = MLFF_OK;
     if (bytes <= e->staged_bytes) return MLFF_OK;
     size_t wanted = bytes + bytes / 4;
-    CUDA_TRY(cudaStreamSynchronize(stream), "waiting for the last step");
+    CUDA_TRY(cuda_wait(stream, 0), "waiting for the last step");
     gpu_evaluator_drop_graphs(e);
     cuda_release(e->device, e->staged);
     e->staged = NULL;

@@ -39,7 +39,7 @@ static mlff_status query_code(gpu_evaluator *e)
     PLUGIN_TRY(cuda_allocate(e->device, sizeof code, "kernel properties", &e->code));
     CUDA_TRY(gpu_launch_code(e->code, e->stream), "querying the kernels");
     CUDA_TRY(cudaMemcpyAsync(code, e->code, sizeof code, cudaMemcpyDeviceToHost, e->stream), "querying the kernels");
-    CUDA_TRY(cudaStreamSynchronize(e->stream), "querying the kernels");
+    CUDA_TRY(cuda_wait(e->stream, 0), "querying the kernels");
     if (code[0] < e->capability) e->capability = code[0];
     e->hopper = code[1] && e->capability == 90;
 done:
@@ -115,9 +115,9 @@ void gpu_evaluator_drop_graphs(gpu_evaluator *e)
 
 void gpu_evaluator_destroy(gpu_evaluator *e)
 {
-    if (!e) return;
+    if (!e || cuda_stuck()) return; // left to the end of the process
     cuda_use(e->device);
-    if (e->stream) cudaStreamSynchronize(e->stream);
+    if (e->stream && cuda_wait(e->stream, 0) == cudaErrorLaunchTimeout) return;
     gpu_evaluator_drop_graphs(e);
     if (e->stream) cudaStreamDestroy(e->stream);
     if (e->side) cudaStreamDestroy(e->side);
@@ -163,7 +163,7 @@ mlff_status gpu_evaluator_grow(gpu_evaluator *e, int n_atoms, int n_systems, int
                          e->row_limit);
     step.neighbors.atom_capacity = (int32_t)atoms;
     const size_t own_bytes = gpu_step_arena(&step, NULL), bytes = own_bytes + e->kind->arena(e, &step, NULL);
-    CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
+    CUDA_TRY(cuda_wait(e->stream, 0), "waiting for the last step");
     gpu_evaluator_drop_graphs(e);
     cuda_release(e->device, e->arena);
     e->arena = NULL;
@@ -264,7 +264,7 @@ static mlff_status find_graph(gpu_evaluator *e, const captured_graph *wanted, ca
         if (!g->graph || (oldest->graph && g->last_use < oldest->last_use)) oldest = g;
     }
     if (oldest->graph) {
-        CUDA_TRY(cudaStreamSynchronize(e->stream), "waiting for the last step");
+        CUDA_TRY(cuda_wait(e->stream, 0), "waiting for the last step");
         cudaGraphExecDestroy(oldest->graph);
     }
     *oldest = *wanted;
@@ -315,14 +315,14 @@ static mlff_status run_without_graph(gpu_evaluator *e, const captured_graph *wan
     PLUGIN_TRY(e->kind->enqueue_rows(e, &step, &wanted->plan, stream));
     if (wanted->plan.forces) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
     CUDA_TRY(cudaMemcpyAsync(e->io.report, step.report, sizeof *e->io.report, cudaMemcpyDeviceToHost, stream), "the report");
-    CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
+    CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
     if (e->io.report->flags) {
         CUDA_TRY(cudaMemsetAsync(step.report, 0, sizeof *step.report, stream), "the report");
         return MLFF_OK; // the caller handles the report
     }
     status = e->kind->enqueue_model(e, &step, &wanted->plan, stream);
     if (status != MLFF_OK) {
-        cudaStreamSynchronize(e->side); // sums may be running there
+        cuda_wait(e->side, 0); // sums may be running there
         cudaMemsetAsync(step.report, 0, sizeof *step.report, stream);
     }
 done:
@@ -407,7 +407,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
         }
         if (on_device && n_atoms <= e->trusted_atoms && !e->clock_on && !e->has_halo) break; // not waited for
         times.enqueued = gpu_evaluator_host_clock(e);
-        CUDA_TRY(cudaStreamSynchronize(stream), "a step on the GPU");
+        CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
         times.waited = gpu_evaluator_host_clock(e);
         PLUGIN_TRY(examine(e, batch, &wanted, &again));
     }

@@ -55,7 +55,7 @@ static mlff_status time_between(gpu_evaluator *e, const captured_graph *step, cu
         CUDA_TRY(cudaGraphLaunch(e->clock, stream), "starting a clock");
         if (step) CUDA_TRY(cudaGraphLaunch(step->graph, stream), "starting a step");
         CUDA_TRY(cudaGraphLaunch(e->clock, stream), "starting a clock");
-        CUDA_TRY(cudaStreamSynchronize(stream), "a clock on the GPU");
+        CUDA_TRY(cuda_wait(stream, 0), "a clock on the GPU");
         CUDA_TRY(cuda_copy(times, e->clock_times, sizeof times, cudaMemcpyDeviceToHost), "reading clocks");
         const uint64_t end = times[2], begin = times[3], *stamps = e->io.stamps;
         between[k] = begin - end;
