@@ -113,8 +113,8 @@ static mlff_status begin_folder(const distill *d, const char *folder)
 static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
 {
     mlff_status status = MLFF_OK;
-    base_text frozen = {0};
-    char *there = NULL, *wanted = NULL;
+    base_text wanted = {0};
+    char *there = NULL;
     size_t length;
     if (!is_there(d, CONFIG)) {
         if (!asked) return mlff_fail(MLFF_ERR_IO, "%s: there is no run to go on with", d->path[CONFIG]);
@@ -130,18 +130,14 @@ static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
     if (!d->config.teacher || !d->config.systems)
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: teacher or systems are missing", d->path[CONFIG]);
     if (!asked) goto done;
-    base_text_add(&frozen, "%s.asked", d->path[CONFIG]);
-    MLFF_TRY(frozen.status);
-    MLFF_TRY(mlff_distill_config_save(asked, frozen.text));
-    status = base_read_file(frozen.text, 1 << 20, &wanted, &length);
-    unlink(frozen.text);
-    if (status == MLFF_OK) status = base_read_file(d->path[CONFIG], 1 << 20, &there, &length);
-    if (status == MLFF_OK && strcmp(there, wanted) != 0)
+    distill_config_write(asked, &wanted);
+    MLFF_TRY(wanted.status);
+    MLFF_TRY(base_read_file(d->path[CONFIG], 1 << 20, &there, &length));
+    if (strcmp(there, wanted.text) != 0)
         status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run; go on with --resume, or give another folder", d->path[CONFIG]);
 done:
     base_free(there);
-    base_free(wanted);
-    base_text_free(&frozen);
+    base_text_free(&wanted);
     return status;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "mlff_train.h"
+#include "train/distill.h"
 #include "train/fitting/train_record.h"
 
 enum kind { TEXT, INTEGER, LONG, SEED, NUMBER };
@@ -93,22 +94,27 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------
 
+void distill_config_write(const mlff_distill_config *config, base_text *text)
+{
+    base_text_add(text, "{\n  ");
+    for (int k = 0; k < N_FIELDS; k++) {
+        const void *at = (const char *)config + fields[k].offset;
+        if (k) base_text_add(text, ",\n  ");
+        switch (fields[k].kind) {
+        case TEXT: record_text(text, true, fields[k].name, *(const char *const *)at); break;
+        case INTEGER: record_integer(text, true, fields[k].name, *(const int *)at); break;
+        case LONG: record_integer(text, true, fields[k].name, *(const int64_t *)at); break;
+        case SEED: record_integer(text, true, fields[k].name, (int64_t) * (const uint64_t *)at); break;
+        case NUMBER: record_number(text, true, fields[k].name, *(const double *)at); break;
+        }
+    }
+    base_text_add(text, "\n}\n");
+}
+
 mlff_status mlff_distill_config_save(const mlff_distill_config *config, const char *path)
 {
     base_text text = {0};
-    base_text_add(&text, "{\n  ");
-    for (int k = 0; k < N_FIELDS; k++) {
-        const void *at = (const char *)config + fields[k].offset;
-        if (k) base_text_add(&text, ",\n  ");
-        switch (fields[k].kind) {
-        case TEXT: record_text(&text, true, fields[k].name, *(const char *const *)at); break;
-        case INTEGER: record_integer(&text, true, fields[k].name, *(const int *)at); break;
-        case LONG: record_integer(&text, true, fields[k].name, *(const int64_t *)at); break;
-        case SEED: record_integer(&text, true, fields[k].name, (int64_t) * (const uint64_t *)at); break;
-        case NUMBER: record_number(&text, true, fields[k].name, *(const double *)at); break;
-        }
-    }
-    base_text_add(&text, "\n}\n");
+    distill_config_write(config, &text);
     mlff_status status = record_write(&text, path);
     base_text_free(&text);
     return status;
