@@ -102,7 +102,7 @@ class Orb(unittest.TestCase):
         for new in (True, False):
             modules, pretrained = orb_modules(new)
             with mock.patch.dict(sys.modules, modules):
-                calc = OrbCalculator("orb-v2", device="cpu", precision="float64", edge_method="knn")
+                calc = OrbCalculator("orb-v2", device="cpu", precision="float64", edge_method="knn", engine="orb-models")
             self.assertEqual(calc.inner.made[1:], ("adapter",) if new else ())
             self.assertEqual(calc.inner.options, {"device": "cpu", "edge_method": "knn"})
             self.assertEqual(
@@ -120,7 +120,7 @@ class Orb(unittest.TestCase):
     def test_it_is_profiled_and_known_as_one_shot(self):
         modules, _ = orb_modules(True)
         with mock.patch.dict(sys.modules, modules):
-            calc = OrbCalculator("orb-v2", device="cpu", random_weights=True)
+            calc = OrbCalculator("orb-v2", device="cpu", random_weights=True, engine="orb-models")
             self.assertFalse(calc.inner.made[0].trained)
             result = MDProfiler(device="cpu").profile_calculator(calc, support.copper_frames(3), n_steps=12)
             times = MDProfiler(device="cpu").property_times(calc, support.copper_frames(3))
@@ -136,29 +136,43 @@ class Orb(unittest.TestCase):
         modules, pretrained = orb_modules(True)
         with mock.patch.dict(sys.modules, modules), mock.patch.dict(os.environ, MLFF_MODEL_PATH=f"/nowhere:{folder}"):
             self.assertEqual(model_folders()[1], folder)
-            OrbCalculator("orb-v2", device="cpu")
+            OrbCalculator("orb-v2", device="cpu", engine="orb-models")
             self.assertEqual(pretrained.calls[-1]["weights_path"], str(folder / "orb-v2-20241011.ckpt"))
             with self.assertRaisesRegex(MlffFileError, "mine.ckpt"):
-                OrbCalculator("orb-v2", device="cpu", weights_path="mine.ckpt")
+                OrbCalculator("orb-v2", device="cpu", weights_path="mine.ckpt", engine="orb-models")
         modules, _ = orb_modules(True, weights=False)
         with mock.patch.dict(sys.modules, modules), self.assertRaisesRegex(MlffFileError, "orb-v2.*Looked for.*random_weights=True"):
-            OrbCalculator("orb-v2", device="cpu")
+            OrbCalculator("orb-v2", device="cpu", engine="orb-models")
 
     def test_what_is_missing_is_said(self):
         with mock.patch.dict(sys.modules, ABSENT), self.assertRaisesRegex(ImportError, "pip install orb-models"):
-            OrbCalculator(model_name="orb-v2", device="cuda", precision="float32-high")
+            OrbCalculator(model_name="orb-v2", device="cuda", precision="float32-high", engine="orb-models")
         modules, _ = orb_modules(True)
         with mock.patch.dict(sys.modules, modules):
             with self.assertRaisesRegex(MlffDeviceError, "device='cpu'"):
-                OrbCalculator(model_name="orb-v2", device="cuda")
+                OrbCalculator(model_name="orb-v2", device="cuda", engine="orb-models")
             with self.assertRaisesRegex(MlffUsageError, "this orb_models has orb-v2"):
-                OrbCalculator(model_name="orb-v9", device="cpu")
+                OrbCalculator(model_name="orb-v9", device="cpu", engine="orb-models")
             with self.assertRaises(MlffUsageError):
-                OrbCalculator(model_name="load-model", device="cpu")
+                OrbCalculator(model_name="load-model", device="cpu", engine="orb-models")
             with self.assertRaisesRegex(MlffUsageError, "builds it no more"):
-                OrbCalculator(model_name="orb-v1", device="cpu")
+                OrbCalculator(model_name="orb-v1", device="cpu", engine="orb-models")
             with self.assertRaises(MlffUsageError):
-                OrbCalculator(precision="float8", device="cpu")
+                OrbCalculator(precision="float8", device="cpu", engine="orb-models")
+
+    def test_it_runs_in_our_own_engine(self):
+        with mock.patch.dict(sys.modules, ABSENT):
+            calc = OrbCalculator("orb-d3-xs-v2", device="cpu", random_weights=True)
+            self.assertIn("untrained", calc.profile_notes)
+            atoms = support.copper_frames(1)[0]
+            atoms.calc = calc
+            self.assertEqual(atoms.get_forces().shape, (4, 3))
+            self.assertEqual(atoms.get_stress().shape, (6,))
+            self.assertNotIn("energies", calc.implemented_properties)
+            with self.assertRaisesRegex(MlffFileError, "orb-v2.*mlff import"):
+                OrbCalculator("orb-v2", device="cpu")
+            with self.assertRaisesRegex(MlffUsageError, "orb-models"):
+                OrbCalculator("orb-v2", device="cpu", edge_method="knn")
 
 
 def fennol_modules():

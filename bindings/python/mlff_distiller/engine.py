@@ -127,11 +127,16 @@ class Model:
         return cls(out)
 
     @classmethod
+    def import_orb(cls, path: str | os.PathLike[str]) -> Model:
+        """Reads a checkpoint of orb-models (.ckpt); nothing in the file is executed."""
+        return cls.import_ani(path)
+
+    @classmethod
     def create(cls, architecture: str, **settings: object) -> Model:
         """An untrained model, deterministic in its setting `seed`: right for measuring speed, meaningless for chemistry.
 
         Args:
-            architecture: "painn" or "ani".
+            architecture: "painn", "ani", "orb-v2", "orb-v3-direct" or "orb-v3-conservative".
             settings: of the architecture, such as `n_features=64, elements="H,C,O"`; lists become "H,C,O", None is the default.
         """
         given = {name: _setting_text(value) for name, value in settings.items() if value is not None}

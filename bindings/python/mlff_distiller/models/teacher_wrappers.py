@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The teachers as ASE calculators: Orb by the package orb_models (PyTorch), ANI-2x and others by the package fennol (JAX).
+"""The teachers as ASE calculators: Orb in our own engine or by the package orb_models (PyTorch), ANI-2x by the package fennol (JAX).
 
 Both packages are optional and are imported only when a calculator is made. Weights are looked for, by name, in the folders of
 the environment variable MLFF_MODEL_PATH (separated by ":"), then in $XDG_DATA_HOME/mlff/models (~/.local/share/mlff/models).
@@ -102,22 +102,24 @@ _ORB_PRECISIONS = ("float32-high", "float32-highest", "float64")
 
 
 class OrbCalculator(_Teacher):
-    """Orb-v2 and its kin, by the package orb_models.
+    """Orb-v2 and its kin, in this project's own engine or by the package orb_models.
 
-    One call always computes energy, forces and stress, whatever is asked for.
+    With the package, one call always computes energy, forces and stress, whatever is asked for.
 
     Args:
         model_name: "orb-v2", "orb-v3-direct-20-omat", "orb-v3-conservative-inf-omat", … as orb_models has them.
         device: "cuda", "cuda:1", "cpu"; None: a GPU if torch sees one.
-        precision: "float32-high" (TF32 products), "float32-highest", "float64".
-        weights_path: a checkpoint; None: MODEL*.ckpt in the folders above, else what orb_models downloads or has cached.
+        precision: "float32-high" (TF32 products on a GPU), "float32-highest", "float64".
+        weights_path: a checkpoint, or a model file; None: MODEL.safetensors or MODEL*.ckpt in the folders above, and with the package
+            else what orb_models downloads or has cached.
         random_weights: True builds the model without weights: right for measuring speed, meaningless for chemistry.
         compile: torch.compile; orb_models' own default is True but for the first calls it is very slow, and it fails on
             some machines.
+        engine: "native", this project's own; "orb-models", the package, which alone reads `compile` and `calculator_options`.
         calculator_options: handed to ORBCalculator ("edge_method", "max_num_neighbors").
 
     Raises:
-        ImportError: orb_models is not installed; the text says how to.
+        ImportError: orb_models was asked for and is not installed; the text says how to.
         MlffDeviceError: a GPU was asked for and torch sees none.
         MlffFileError: there are no weights; the text says where they belong.
     """
@@ -130,10 +132,19 @@ class OrbCalculator(_Teacher):
         weights_path: str | os.PathLike[str] | None = None,
         random_weights: bool = False,
         compile: bool = False,
+        engine: str = "native",
         **calculator_options: Any,
     ) -> None:
         if precision not in _ORB_PRECISIONS:
             raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, _ORB_PRECISIONS))} is meant")
+        if engine not in ("native", "orb-models"):
+            raise MlffUsageError(f"engine {engine!r}: 'native' or 'orb-models' is meant")
+        if engine == "native":
+            if compile or calculator_options:
+                given = ", ".join([*(["compile"] if compile else []), *calculator_options])
+                raise MlffUsageError(f"OrbCalculator: {given} are options of the package; add engine='orb-models'")
+            self._run_in_engine(model_name, device, precision, weights_path, random_weights)
+            return
         install = "pip install orb-models (Python 3.12 or newer and a GPU build of PyTorch for the newest)"
         pretrained = _import("orb_models.forcefield.pretrained", "OrbCalculator", install)
         torch = importlib.import_module("torch")
@@ -165,6 +176,19 @@ class OrbCalculator(_Teacher):
             notes = f"untrained: random weights, the numbers of this force field mean nothing but its speed; {notes}"
         super().__init__(inner, model_name, chosen, notes)
 
+    def _run_in_engine(
+        self, name: str, device: str | None, precision: str, weights_path: str | os.PathLike[str] | None, random_weights: bool
+    ) -> None:
+        model = _untrained_orb(name) if random_weights else _native_orb(name, weights_path)
+        chosen = device or "auto"
+        inner_precision = {"float32-high": "tf32" if chosen.startswith("cuda") else "float32", "float32-highest": "float32"}
+        inner = StudentCalculator(model, device=chosen, precision=inner_precision.get(precision, precision))
+        notes = f"precision {precision}, in this project's own engine"
+        if random_weights:
+            notes = f"untrained: random weights, the numbers of this force field mean nothing but its speed; {notes}"
+        self._torch = None
+        super().__init__(inner, name, inner.device, notes)
+
     @staticmethod
     def _load(pretrained: Any, load: Any, keywords: dict[str, Any], name: str, random_weights: bool) -> Any:
         if random_weights:
@@ -181,7 +205,7 @@ class OrbCalculator(_Teacher):
             ) from problem
 
     def _placed(self) -> AbstractContextManager[Any]:
-        return _torch_defaults(self._torch, self._torch_defaults)
+        return nullcontext() if self._torch is None else _torch_defaults(self._torch, self._torch_defaults)
 
     @staticmethod
     def _calculator(made: Any, device: str, options: dict[str, Any]) -> Any:
@@ -190,6 +214,28 @@ class OrbCalculator(_Teacher):
             return module.ORBCalculator(*made, device=device, **options)
         module = importlib.import_module("orb_models.forcefield.calculator")
         return module.ORBCalculator(made, device=device, **options)
+
+
+def _untrained_orb(name: str) -> Model:
+    """An Orb of the shape that its name says, with random weights."""
+    if name.startswith("orb-v3"):
+        architecture = "orb-v3-direct" if "direct" in name else "orb-v3-conservative"
+        return Model.create(architecture, max_neighbors=20 if "-20-" in name else 120, conditioned="omol" in name or None)
+    if not name.startswith("orb-") or not name.endswith("v2"):
+        raise MlffUsageError(f"model {name!r}: our engine has Orb-v2 and Orb-v3, as 'orb-v2' or 'orb-v3-conservative-inf-omat'")
+    return Model.create("orb-v2", n_layers=10 if "-sm-" in name else 5 if "-xs-" in name else 15)
+
+
+def _native_orb(name: str, weights_path: str | os.PathLike[str] | None) -> Model:
+    """The model file or the checkpoint of an Orb."""
+    path = pathlib.Path(weights_path) if weights_path is not None else None
+    if path is not None and not path.is_file():
+        raise MlffFileError(f"{path}: there is no such checkpoint")
+    if path is None and _find_weights([f"{name}.safetensors"]) is None:
+        path = _find_weights([f"{name}*.ckpt"])
+    if path is None:
+        return Model.load(name)  # its error says where the weights are published
+    return Model.load(path) if path.suffix == ".safetensors" else Model.import_orb(path)
 
 
 @contextmanager
