@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT
 // bench_train.c: time of a training step of PaiNN on a GPU (energies, forces, loss, gradients, AdamW), as JSON lines.
-//   bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient]
+//   bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient | --kernels]
 // Cases: 10, 100 and 1000 ethanols, one water box of 192 atoms and 16 of them, all without repeated frames. Times are medians
 // over batches of steps that are enqueued together and waited for once. --gradient: one gradient and no times, for a profiler.
+// --kernels: also the time of each kernel of a step, from the end of the kernel before it to its own (CUPTI).
 #include "timing.h"
+
+#include "measure/activity.h"
 
 #include "model/training/train_backend.h"
 #include "train/fitting/train_set.h"
 
 typedef struct setting {
     mlff_precision precision;
-    int features, layers, only, steps, gradient;
+    int features, layers, only, steps, gradient, kernels;
 } setting;
 
 typedef struct bench_case {
@@ -74,6 +77,40 @@ static double time_steps(train_backend *backend, const int32_t *frames, int n, c
     return median(times, REPEATS);
 }
 
+static int compare_ends(const void *a, const void *b)
+{
+    const int64_t x = ((const activity_record *)a)->end_ns, y = ((const activity_record *)b)->end_ns;
+    return (x > y) - (x < y);
+}
+
+// Time of each kernel as a share of a step: kernels overlap, so that a kernel is given the time from the end of the one that ended
+// before it. A gap between steps is the first kernel's.
+static void print_kernels(train_backend *backend, const int32_t *frames, int n, const mlff_loss *loss, int steps)
+{
+    const train_update update = {1e-4, 0.9, 0.999, 1e-8, 0, 10, 0.999, 0.1, 0.001};
+    activity window;
+    train_sums sums;
+    must(activity_begin(&window), "activity");
+    for (int s = 0; s < steps; s++) must(backend->step(backend, frames, n, loss, &update), "step");
+    must(backend->sums(backend, &sums), "sums");
+    must(activity_end(&window), "activity");
+    double *total = need((size_t)window.n_names, sizeof *total);
+    int *count = need((size_t)window.n_names, sizeof *count);
+    qsort(window.records, window.n_records, sizeof *window.records, compare_ends);
+    for (size_t k = 1; k < window.n_records; k++) {
+        const activity_record *r = &window.records[k];
+        if (r->kind != ACTIVITY_KERNEL || r->name < 0) continue;
+        total[r->name] += (double)(r->end_ns - window.records[k - 1].end_ns) / 1e3 / steps;
+        count[r->name]++;
+    }
+    for (int k = 0; k < window.n_names; k++)
+        if (count[k] >= steps)
+            printf("{\"kernel\": \"%s\", \"per_step\": %d, \"us_per_step\": %.2f}\n", window.names[k], count[k] / steps, total[k]);
+    free(total);
+    free(count);
+    activity_free(&window);
+}
+
 static void run_case(const setting *s, const mlff_model *model, const bench_case *c)
 {
     const mlff_device device = {MLFF_CUDA, 0};
@@ -99,6 +136,7 @@ static void run_case(const setting *s, const mlff_model *model, const bench_case
                c->name, c->copies, (int)set->n_atoms, (int)set->n_pairs, s->features, s->layers,
                s->precision == MLFF_TF32 ? "true" : "false", ms, 1e3 * c->copies / ms,
                (double)(after.allocated - before.allocated) / 1e6);
+        if (s->kernels) print_kernels(backend, frames, c->copies, &loss, s->steps);
         fflush(stdout);
     }
     backend->destroy(backend);
@@ -108,7 +146,7 @@ static void run_case(const setting *s, const mlff_model *model, const bench_case
 
 int main(int argc, char **argv)
 {
-    setting s = {MLFF_FLOAT32, 128, 3, -1, 50, 0};
+    setting s = {MLFF_FLOAT32, 128, 3, -1, 50, 0, 0};
     for (int a = 1; a < argc; a++) {
         int *number = strcmp(argv[a], "--features") == 0 ? &s.features
                       : strcmp(argv[a], "--layers") == 0 ? &s.layers
@@ -121,8 +159,10 @@ int main(int argc, char **argv)
             s.precision = MLFF_TF32;
         } else if (strcmp(argv[a], "--gradient") == 0) {
             s.gradient = 1;
+        } else if (strcmp(argv[a], "--kernels") == 0) {
+            s.kernels = 1;
         } else {
-            fprintf(stderr, "usage: bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient]\n");
+            fprintf(stderr, "usage: bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient | --kernels]\n");
             return 2;
         }
     }

@@ -73,9 +73,8 @@ static void place_pairs(placer *p, painn_train_step *s)
     s->reverse = place(p, sizeof(int32_t) * P);
     s->edge = place_floats(p, 4 * P);
     s->edge_tangent = place_floats(p, 4 * P);
-    s->psi = place_floats(p, (size_t)s->basis_stride * P);
-    s->dpsi = place_floats(p, (size_t)s->basis_stride * P);
-    s->pair_gradient = place_floats(p, (size_t)s->n_features / 32 * 4 * P);
+    s->basis_halves = place(p, sizeof(float) * 64 * P);
+    s->pair_gradient = place_floats(p, (size_t)s->n_features / 16 * 4 * P);
 }
 
 static void place_call(placer *p, painn_train_step *s)
@@ -113,7 +112,7 @@ static void place_step(placer *p, painn_train_step *s)
     s->embedding_sums = place_floats(p, (N + PAINN_TRAIN_EMBEDDING_ATOMS - 1) / PAINN_TRAIN_EMBEDDING_ATOMS *
                                             (size_t)(s->n_elements * s->n_features));
     place_pairs(p, s);
-    s->filter = place_floats(p, (size_t)s->n_layers * (size_t)s->basis_rows * 3 * (size_t)s->n_features);
+    s->filter_halves = place(p, sizeof(float) * 4 * 12 * 32 * (size_t)(s->n_layers * s->n_features / 16));
 }
 
 // ---- gradients of weights -----------------------------------------------------------------------------------------------
@@ -263,6 +262,13 @@ static size_t place_arena(painn_trainer *trainer, char *base, painn_train_step *
     return p.at;
 }
 
+// One for each group of atoms that has a warp for every 16 features; blocks of 4 warps, two on each multiprocessor, are whole.
+static int filter_sums_of(const painn_train_step *s, int n_multiprocessors)
+{
+    const int slices = s->n_features / 16, most = 8 * n_multiprocessors / slices;
+    return ((s->atom_capacity < most ? s->atom_capacity : most) + 1) / 2 * 2;
+}
+
 static mlff_status create_slots(painn_trainer *trainer, painn_train_step *s)
 {
     mlff_status status = MLFF_OK;
@@ -284,7 +290,6 @@ mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n
     mlff_status status = MLFF_OK;
     painn_train_step step = trainer->step;
     static _Thread_local gradient_tables tables; // too large for a stack
-    const int groups = PAINN_TRAIN_EDGE_THREADS / step.n_features, blocks = (n_atoms + groups - 1) / groups;
     CUDA_TRY(cudaStreamSynchronize(trainer->stream), "waiting for the last step");
     painn_trainer_forget_graphs(trainer);
     cuda_release(trainer->device, trainer->arena);
@@ -294,7 +299,7 @@ mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n
     step.atom_capacity = n_atoms;
     step.pair_capacity = n_pairs > 0 ? n_pairs : 1;
     step.n_elements = trainer->training.n_elements;
-    step.filter_sums = groups * (blocks < 3 * trainer->n_multiprocessors ? blocks : 3 * trainer->n_multiprocessors);
+    step.filter_sums = filter_sums_of(&step, trainer->n_multiprocessors);
     PLUGIN_TRY(create_slots(trainer, &step));
     const size_t bytes = place_arena(trainer, NULL, &step, &tables, &trainer->optimizer);
     PLUGIN_TRY(cuda_allocate(trainer->device, bytes, "a training step; choose a smaller batch size", &trainer->arena));

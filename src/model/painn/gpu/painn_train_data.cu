@@ -7,30 +7,56 @@
 //   w_e = v_i − v_j + B r_e ;  ḋ = u·w ;  u̇ = (w − u ḋ)/d
 // A warp has an atom and its lanes the pairs; a block has a frame's loss, in float64. Bound by latency and memory.
 #include "painn_train_math.cuh"
-
-#include "gpu/ptx/primitives.cuh"
+#include "painn_train_pairs.cuh"
 
 enum { THREADS = 128, WARPS = THREADS / 32, BEGIN_THREADS = 256 };
 
 // ---- begin --------------------------------------------------------------------------------------------------------------
 
-// The slot of this call, and [A | b] by columns.
+// Two numbers as high and low halves (painn_train_pairs.cuh).
+static __device__ __forceinline__ void split_halves(float a, float b, uint32_t &high, uint32_t &low)
+{
+    high = pack_half2(a, b);
+    const float2 rounded = unpack_half2(high);
+    low = pack_half2((a - rounded.x) * LOW_SCALE, (b - rounded.y) * LOW_SCALE);
+}
+
+// [A | b] of a feature and a place of a lane.
+static __device__ __forceinline__ float filter_weight(const painn_train_step &s, int l, int f, int t, int place)
+{
+    const int K = s.n_radial, of_lane = s.basis_rows / 4, k = of_lane * t + place;
+    if (place >= of_lane || k > K) return 0.0f;
+    const float *w = s.weights.base;
+    return k < K ? w[s.weights.layer[l].filter_weight + (int64_t)f * K + k] : w[s.weights.layer[l].filter_bias + f];
+}
+
+// Operand k of 128 bits for both of high and low halves.
+static __device__ void write_filter(const painn_train_step &s, int k)
+{
+    const int F = s.n_features, lane = k % 32, step = k / 32 % 2, b = k / 64 % 3, slice = k / 192 % (F / 16), l = k / (12 * F);
+    const int f = b * F + slice * 16 + lane / 4 * 2;
+    uint32_t high[4], low[4];
+    for (int r = 0; r < 4; r++) {
+        const int place = 4 * step + r / 2 * 2;
+        split_halves(filter_weight(s, l, f + r % 2, lane % 4, place), filter_weight(s, l, f + r % 2, lane % 4, place + 1), high[r],
+                     low[r]);
+    }
+    uint4 *to = (uint4 *)s.filter_halves + (size_t)(k / 32) * 64 + lane;
+    to[0] = make_uint4(high[0], high[1], high[2], high[3]);
+    to[32] = make_uint4(low[0], low[1], low[2], low[3]);
+}
+
+// The slot of this call, and the filters' weights as halves.
 static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s)
 {
     wait_for_previous();
     let_next_start();
-    const int F3 = 3 * s.n_features, K = s.n_radial, rows = s.basis_rows, n_filter = s.n_layers * rows * F3;
+    const int n_filter = s.n_layers * 12 * s.n_features;
     const int thread = (int)(blockIdx.x * blockDim.x + threadIdx.x), n_threads = (int)(gridDim.x * blockDim.x);
     const int words = (int)(sizeof(gpu_train_call) / 4) + 3 * s.frame_capacity + 2;
     const uint32_t *slot = (const uint32_t *)((const char *)s.slots + (size_t)(*s.turn % PAINN_TRAIN_SLOTS) * s.slot_bytes);
     for (int k = thread; k < words; k += n_threads) ((uint32_t *)s.call)[k] = slot[k];
-    for (int k = thread; k < n_filter; k += n_threads) {
-        const int l = k / (rows * F3), r = k / F3 % rows, f = k % F3;
-        const float *w = s.weights.base;
-        s.filter[k] = r < K    ? w[s.weights.layer[l].filter_weight + (int64_t)f * K + r]
-                      : r == K ? w[s.weights.layer[l].filter_bias + f]
-                               : 0.0f;
-    }
+    for (int k = thread; k < n_filter; k += n_threads) write_filter(s, k);
 }
 
 // ---- gather -------------------------------------------------------------------------------------------------------------
@@ -89,26 +115,31 @@ static __device__ __forceinline__ void radial_function(const painn_train_step &s
     }
 }
 
-static __device__ void write_basis(const painn_train_step &s, double d, float *psi, float *dpsi)
+static __device__ void write_basis(const painn_train_step &s, double d, uint4 *to)
 {
+    const int of_lane = s.basis_rows / 4;
     float f, df;
     cutoff_of(s, d, f, df);
-    for (int k = 0; k < s.basis_stride; k += 4) {
-        float value[4], slope[4];
-        for (int j = 0; j < 4; j++) {
-            value[j] = slope[j] = 0;
-            if (k + j == s.n_radial) {
-                value[j] = f;
-                slope[j] = df;
-            } else if (k + j < s.n_radial) {
-                float phi, dphi;
-                radial_function(s, k + j, d, phi, dphi);
-                value[j] = phi * f;
-                slope[j] = dphi * f + phi * df;
-            }
+    for (int t = 0; t < 4; t++) {
+        float value[8], slope[8];
+        for (int place = 0; place < 8; place++) {
+            const int k = of_lane * t + place;
+            value[place] = slope[place] = 0;
+            if (place >= of_lane || k > s.n_radial) continue;
+            float phi = 1, dphi = 0;
+            if (k < s.n_radial) radial_function(s, k, d, phi, dphi);
+            value[place] = phi * f;
+            slope[place] = dphi * f + phi * df;
         }
-        *(float4 *)(psi + k) = make_float4(value[0], value[1], value[2], value[3]);
-        *(float4 *)(dpsi + k) = make_float4(slope[0], slope[1], slope[2], slope[3]);
+        uint32_t high[2][4], low[2][4];
+        for (int r = 0; r < 4; r++) {
+            split_halves(value[2 * r], value[2 * r + 1], high[0][r], low[0][r]);
+            split_halves(slope[2 * r], slope[2 * r + 1], high[1][r], low[1][r]);
+        }
+        for (int which = 0; which < 2; which++) {
+            to[(2 * which) * 4 + t] = make_uint4(high[which][0], high[which][1], high[which][2], high[which][3]);
+            to[(2 * which + 1) * 4 + t] = make_uint4(low[which][0], low[which][1], low[which][2], low[which][3]);
+        }
     }
 }
 
@@ -141,7 +172,7 @@ static __global__ void __launch_bounds__(THREADS) gather(painn_train_step s)
         *(float4 *)(s.edge + 4 * p) = edge;
         s.neighbor[p] = from_atom + s.data.neighbor[from];
         s.reverse[p] = s.first_pair[k] + s.data.reverse[from];
-        write_basis(s, s.data.distance[from], s.psi + p * s.basis_stride, s.dpsi + p * s.basis_stride);
+        write_basis(s, s.data.distance[from], (uint4 *)s.basis_halves + p * 16);
     }
 }
 
@@ -150,7 +181,7 @@ static __global__ void __launch_bounds__(THREADS) gather(painn_train_step s)
 // dE/dr of the reverse of pair p: κ u + (ū − u (u·ū))/d with u = −u_p.
 static __device__ __forceinline__ void gradient_of(const painn_train_step &s, size_t p, const float4 &edge, float (&g)[3])
 {
-    const int pieces = s.n_features / 32;
+    const int pieces = s.n_features / 16;
     float bar[3] = {}, kappa = 0;
     for (int k = 0; k < pieces; k++) {
         const float4 v = *(const float4 *)(s.pair_gradient + (p * pieces + k) * 4);
@@ -395,8 +426,8 @@ static int blocks_of_atoms(const painn_train_plan *plan)
 
 extern "C" int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream)
 {
-    const int n = step->n_layers * step->basis_rows * 3 * step->n_features;
-    return launch(begin, (n + 4 * BEGIN_THREADS - 1) / (4 * BEGIN_THREADS), BEGIN_THREADS, 0, 1, plan->overlap, stream, *step);
+    const int n = step->n_layers * 12 * step->n_features;
+    return launch(begin, (n + BEGIN_THREADS - 1) / BEGIN_THREADS, BEGIN_THREADS, 0, 1, plan->overlap, stream, *step);
 }
 
 extern "C" int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream)

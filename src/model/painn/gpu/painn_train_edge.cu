@@ -6,15 +6,13 @@
 // and backwards, gathered by the sender j over its own row, whose pair e' = (j, i) is the reverse of e = (i, j): u_e = −u_e',
 //   P = Σ_c u_c μ̄'_ic ;  Q = Σ_c μ̄'_ic∘μ_jc ;  D = [q̄'_i | P | Q]
 //   x̄_j = Σ W∘D ;  μ̄_j = μ̄'_j + Σ (Wμ∘xμ_j)∘μ̄'_i ;  W̄ = x_j∘D ;  dE/dd = Σ_f W̄·W' ;  ū = Σ_f (WR∘xR_j) μ̄'_i
-//   G_[A|b] = Σ_e W̄̇ ψᵀ + W̄ ψ'ᵀ ḋ   (of tangents)
-// One thread per receiving atom and feature; it makes the filters of 8 (or 4) pairs at a time, so that a weight read is used
-// as often. All sums are by one thread in the order of the row: no atomics. Filters are bound by float32 arithmetic, the rest
-// by reads of neighbors' features from the caches.
-#include "painn_train_math.cuh"
+//   G_[A|b] = Σ_e W̄̇ ψᵀ + W̄ ψ'ᵀ ḋ   (of tangents; painn_train_filter.cu)
+// A warp has 16 features and some consecutive atoms, whose neighbors' features stay in the L1 cache (painn_train_pairs.cuh). Sums have
+// a fixed order: no atomics. Bound by the tensor cores and by instructions on a row's sums.
+#include "gpu/train/tf32_product.cuh"
+#include "painn_train_pairs.cuh"
 
-#include "gpu/ptx/primitives.cuh"
-
-enum { THREADS = PAINN_TRAIN_EDGE_THREADS, MESSAGE_PAIRS = 8, GRADIENT_PAIRS = 4 };
+enum { THREADS = PAINN_TRAIN_EDGE_THREADS };
 
 typedef struct edge_step {
     painn_train_step s;
@@ -23,336 +21,413 @@ typedef struct edge_step {
 
 static_assert(sizeof(edge_step) <= 4096, "parameters of a kernel");
 
-static __device__ __forceinline__ float component(const float4 &v, int k)
+static __device__ __forceinline__ float2 load2(const float *from)
 {
-    return k == 0 ? v.x : k == 1 ? v.y : k == 2 ? v.z : v.w;
+    return *(const float2 *)from;
+}
+static __device__ __forceinline__ float2 fma2(float a, const float2 &b, const float2 &c)
+{
+    return make_float2(fmaf(a, b.x, c.x), fmaf(a, b.y, c.y));
 }
 
-static __device__ __forceinline__ float4 load4(const float *from)
-{
-    return *(const float4 *)from;
-}
-
-// W (and W' if SLOPES) of up to PAIRS pairs from p on, of feature f; pairs from `end` on have zeros.
-template <int BASIS, int PAIRS, bool SLOPES>
-static __device__ __forceinline__ void make_filters(const painn_train_step &s, int l, int p, int end, int f, float (&W)[PAIRS][3],
-                                                    float (&dW)[PAIRS][3])
-{
-    const int F = s.n_features, stride = s.basis_stride;
-    const float *columns = s.filter + (size_t)l * BASIS * 3 * F + f;
-#pragma unroll
-    for (int e = 0; e < PAIRS; e++)
-#pragma unroll
-        for (int b = 0; b < 3; b++) W[e][b] = dW[e][b] = 0;
-#pragma unroll
-    for (int k = 0; k < BASIS; k += 4) {
-        float a[4][3];
-#pragma unroll
-        for (int j = 0; j < 4 && k + j < BASIS; j++)
-#pragma unroll
-            for (int b = 0; b < 3; b++) a[j][b] = __ldg(columns + (size_t)(k + j) * 3 * F + b * F);
-#pragma unroll
-        for (int e = 0; e < PAIRS; e++) {
-            const size_t row = (size_t)min(p + e, end - 1) * stride + k;
-            const float4 psi = load4(s.psi + row), dpsi = SLOPES ? load4(s.dpsi + row) : psi;
-#pragma unroll
-            for (int j = 0; j < 4 && k + j < BASIS; j++)
-#pragma unroll
-                for (int b = 0; b < 3; b++) {
-                    W[e][b] += a[j][b] * component(psi, j);
-                    if (SLOPES) dW[e][b] += a[j][b] * component(dpsi, j);
-                }
-        }
-    }
-#pragma unroll
-    for (int e = 1; e < PAIRS; e++)
-#pragma unroll
-        for (int b = 0; b < 3; b++) {
-            W[e][b] = p + e < end ? W[e][b] : 0.0f;
-            if (SLOPES) dW[e][b] = p + e < end ? dW[e][b] : 0.0f;
-        }
-}
-
-// Neighbors and geometry of up to PAIRS pairs from p on, requested together and before they are needed.
-template <int PAIRS> struct pairs_ahead {
-    int neighbor[PAIRS];
-    float4 u[PAIRS];
+// A warp's atoms [first, last).
+struct atom_range {
+    int first, last;
 };
-
-template <int PAIRS>
-static __device__ __forceinline__ void load_pairs(const painn_train_step &s, int p, int end, pairs_ahead<PAIRS> &pairs)
+static __device__ __forceinline__ atom_range atoms_of(int n, int group, int n_groups)
 {
-#pragma unroll
-    for (int e = 0; e < PAIRS; e++) {
-        const int at = min(p + e, end - 1);
-        pairs.neighbor[e] = s.neighbor[at];
-        pairs.u[e] = load4(s.edge + 4 * (size_t)at);
-    }
+    const int chunk = (n + n_groups - 1) / n_groups;
+    return {min(n, group * chunk), min(n, (group + 1) * chunk)};
 }
 
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
-template <int BASIS> static __global__ void __launch_bounds__(THREADS) message(edge_step step)
+// Sums of a row: Δq, Δμ of two features.
+struct message_sums {
+    float2 v[4];
+};
+
+// Adds them to q and μ of an atom, values or tangents. Without `q` or `mu`: to 0.
+static __device__ __forceinline__ void write_message(const message_sums &sums, const pair_lane &lane, int F, int atom, const float *q,
+                                                     const float *mu, float *context, float *mu1)
+{
+    const float2 sum = sum_over_pairs(sums.v, lane.t);
+    const size_t at_q = (size_t)atom * F + lane.f, at_mu = ((size_t)atom * 3 + lane.t - 1) * F + lane.f;
+    float2 before = make_float2(0, 0);
+    if (lane.t == 0 ? q != NULL : mu != NULL) before = lane.t == 0 ? load2(q + at_q) : load2(mu + at_mu);
+    *(float2 *)(lane.t == 0 ? context + 2 * at_q - lane.f : mu1 + at_mu) = make_float2(before.x + sum.x, before.y + sum.y);
+}
+
+template <int PARTS> static __global__ void __launch_bounds__(THREADS, 4) message(edge_step step)
 {
     wait_for_previous();
     let_next_start();
     const painn_train_step &s = step.s;
-    const int F = s.n_features, l = step.l, f = (int)threadIdx.x % F;
-    const int atom = (int)blockIdx.x * (THREADS / F) + (int)threadIdx.x / F;
-    if (atom >= s.call->n_atoms) return;
-    const int end = s.row[atom + 1];
-    float dq = 0, dmu[3] = {};
-    for (int p = s.row[atom]; p < end; p += MESSAGE_PAIRS) {
-        float W[MESSAGE_PAIRS][3], unused[MESSAGE_PAIRS][3];
-        pairs_ahead<MESSAGE_PAIRS> pairs;
-        load_pairs(s, p, end, pairs);
-        make_filters<BASIS, MESSAGE_PAIRS, false>(s, l, p, end, f, W, unused);
+    const int F = s.n_features, l = step.l;
+    int group, n_groups;
+    const pair_lane lane = lane_of_pairs(F, group, n_groups);
+    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
+    if (range.first >= range.last) return;
+    const pair_filters<PARTS> filters = load_filters<PARTS>(s, l, lane.slice);
+    const float *x = s.layer[l].x.value + lane.f, *mu = l ? s.mu[l].value : NULL;
+    for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
+        pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
+        int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
+        message_sums sums = {};
+        for (bool more = true; more;) {
+            const int atom = first + w.k;
+            const bool ends = row_ends(w);
+            float2 x_j[2][3], mu_j[2][3] = {};
+            float4 u[2];
 #pragma unroll
-        for (int e = 0; e < MESSAGE_PAIRS; e++) {
-            const size_t j = (size_t)pairs.neighbor[e] * 3 * F + f;
-            const float4 u = pairs.u[e];
-            const float *x = s.layer[l].x.value + j, *mu = s.mu[l].value + j;
-            dq += W[e][0] * x[0];
-            const float R = W[e][1] * x[F];
-            dmu[0] += R * u.x;
-            dmu[1] += R * u.y;
-            dmu[2] += R * u.z;
-            if (l == 0) continue; // μ = 0
-            const float M = W[e][2] * x[2 * F];
-            for (int c = 0; c < 3; c++) dmu[c] += M * mu[c * F];
+            for (int e = 0; e < 2; e++) {
+                const size_t j = (size_t)neighbor[e] * 3 * F;
+                for (int b = 0; b < 3; b++) x_j[e][b] = load2(x + j + b * F);
+                for (int c = 0; c < 3 && l > 0; c++) mu_j[e][c] = load2(mu + j + c * F + lane.f);
+                u[e] = edge_of(s.edge, w, lane.t, e);
+            }
+            const pair_basis basis = load_basis<PARTS, false>(s, w, lane);
+            more = walk_on(w);
+            for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
+            float4 W[3];
+            for (int b = 0; b < 3; b++) W[b] = filter_product<PARTS>(filters, b, basis.value);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const float2 Wq = make_float2(of_product(W[0], 0, e), of_product(W[0], 1, e));
+                const float2 R = make_float2(of_product(W[1], 0, e) * x_j[e][1].x, of_product(W[1], 1, e) * x_j[e][1].y);
+                const float2 M = make_float2(of_product(W[2], 0, e) * x_j[e][2].x, of_product(W[2], 1, e) * x_j[e][2].y);
+                sums.v[0].x += Wq.x * x_j[e][0].x;
+                sums.v[0].y += Wq.y * x_j[e][0].y;
+                for (int c = 0; c < 3; c++) {
+                    sums.v[1 + c] = fma2(of_axis(u[e], c), R, sums.v[1 + c]);
+                    sums.v[1 + c].x += M.x * mu_j[e][c].x;
+                    sums.v[1 + c].y += M.y * mu_j[e][c].y;
+                }
+            }
+            if (!ends) continue;
+            write_message(sums, lane, F, atom, s.q[l].value, mu, s.layer[l].context.value, s.layer[l].mu1.value);
+            sums = {};
         }
-    }
-    s.layer[l].context.value[(size_t)atom * 2 * F + f] = s.q[l].value[(size_t)atom * F + f] + dq;
-    for (int c = 0; c < 3; c++) {
-        const size_t at = ((size_t)atom * 3 + c) * F + f;
-        s.layer[l].mu1.value[at] = (l ? s.mu[l].value[at] : 0.0f) + dmu[c];
     }
 }
 
-template <int BASIS> static __global__ void __launch_bounds__(THREADS) message_tangent(edge_step step)
+template <int PARTS> static __global__ void __launch_bounds__(THREADS, 2) message_tangent(edge_step step)
 {
     wait_for_previous();
     let_next_start();
     const painn_train_step &s = step.s;
-    const int F = s.n_features, l = step.l, f = (int)threadIdx.x % F;
-    const int atom = (int)blockIdx.x * (THREADS / F) + (int)threadIdx.x / F;
-    if (atom >= s.call->n_atoms) return;
-    const int end = s.row[atom + 1];
-    float dq = 0, dmu[3] = {};
-    for (int p = s.row[atom]; p < end; p += GRADIENT_PAIRS) {
-        float W[GRADIENT_PAIRS][3], dW[GRADIENT_PAIRS][3];
-        pairs_ahead<GRADIENT_PAIRS> pairs;
-        load_pairs(s, p, end, pairs);
-        make_filters<BASIS, GRADIENT_PAIRS, true>(s, l, p, end, f, W, dW);
+    const int F = s.n_features, l = step.l;
+    int group, n_groups;
+    const pair_lane lane = lane_of_pairs(F, group, n_groups);
+    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
+    if (range.first >= range.last) return;
+    const pair_filters<PARTS> filters = load_filters<PARTS>(s, l, lane.slice);
+    const painn_train_layer &L = s.layer[l];
+    const float *mu = l ? s.mu[l].value : NULL, *moved = l ? s.mu[l].tangent : NULL;
+    for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
+        pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
+        int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
+        message_sums sums = {};
+        for (bool more = true; more;) {
+            const int atom = first + w.k;
+            const bool ends = row_ends(w);
+            float2 x_j[2][3], dx_j[2][3] = {}, mu_j[2][3] = {}, dmu_j[2][3] = {};
+            float4 u[2], du[2];
 #pragma unroll
-        for (int e = 0; e < GRADIENT_PAIRS; e++) {
-            const size_t j = (size_t)pairs.neighbor[e] * 3 * F + f;
-            const float4 u = pairs.u[e], du = load4(s.edge_tangent + 4 * (size_t)min(p + e, end - 1));
-            const float *x = s.layer[l].x.value + j, *dx = s.layer[l].x.tangent + j;
-            const float *mu = s.mu[l].value + j, *moved = s.mu[l].tangent + j;
-            dq += dW[e][0] * du.w * x[0] + W[e][0] * dx[0];
-            const float R = W[e][1] * x[F], dR = dW[e][1] * du.w * x[F] + W[e][1] * dx[F];
-            dmu[0] += dR * u.x + R * du.x;
-            dmu[1] += dR * u.y + R * du.y;
-            dmu[2] += dR * u.z + R * du.z;
-            if (l == 0) continue;
-            const float M = W[e][2] * x[2 * F], dM = dW[e][2] * du.w * x[2 * F] + W[e][2] * dx[2 * F];
-            for (int c = 0; c < 3; c++) dmu[c] += dM * mu[c * F] + M * moved[c * F];
+            for (int e = 0; e < 2; e++) {
+                const size_t j = (size_t)neighbor[e] * 3 * F + lane.f;
+                for (int b = 0; b < 3; b++) x_j[e][b] = load2(L.x.value + j + b * F);
+                for (int c = 0; c < 3 && l > 0; c++) { // tangents of the first layer's x are 0
+                    dx_j[e][c] = load2(L.x.tangent + j + c * F);
+                    mu_j[e][c] = load2(mu + j + c * F);
+                    dmu_j[e][c] = load2(moved + j + c * F);
+                }
+                u[e] = edge_of(s.edge, w, lane.t, e);
+                du[e] = edge_of(s.edge_tangent, w, lane.t, e);
+            }
+            const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
+            more = walk_on(w);
+            for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
+            float4 W[3], dW[3];
+            for (int b = 0; b < 3; b++) {
+                W[b] = filter_product<PARTS>(filters, b, basis.value);
+                dW[b] = filter_product<PARTS>(filters, b, basis.slope);
+            }
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    float y[3], dy[3]; // W∘x and its tangent
+                    for (int b = 0; b < 3; b++) {
+                        const float x = of_pair(x_j[e][b], j), filter = of_product(W[b], j, e);
+                        y[b] = filter * x;
+                        dy[b] = of_product(dW[b], j, e) * du[e].w * x + filter * of_pair(dx_j[e][b], j);
+                    }
+                    float add[4] = {dy[0]};
+                    for (int c = 0; c < 3; c++)
+                        add[1 + c] = dy[1] * of_axis(u[e], c) + y[1] * of_axis(du[e], c) + dy[2] * of_pair(mu_j[e][c], j) +
+                                     y[2] * of_pair(dmu_j[e][c], j);
+                    for (int k = 0; k < 4; k++) (j == 0 ? sums.v[k].x : sums.v[k].y) += add[k];
+                }
+            if (!ends) continue;
+            write_message(sums, lane, F, atom, l ? s.q[l].tangent : NULL, moved, L.context.tangent, L.mu1.tangent);
+            sums = {};
         }
-    }
-    s.layer[l].context.tangent[(size_t)atom * 2 * F + f] = (l ? s.q[l].tangent[(size_t)atom * F + f] : 0.0f) + dq;
-    for (int c = 0; c < 3; c++) {
-        const size_t at = ((size_t)atom * 3 + c) * F + f;
-        s.layer[l].mu1.tangent[at] = (l ? s.mu[l].tangent[at] : 0.0f) + dmu[c];
     }
 }
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
-// Halves the values of a lane: it keeps those whose index has the lane's bit OFFSET.
-template <int OFFSET> static __device__ __forceinline__ void halve_sums(float (&value)[32])
-{
-    const bool upper = ((int)threadIdx.x & OFFSET) != 0;
-#pragma unroll
-    for (int k = 0; k < OFFSET; k++) {
-        const float given = upper ? value[k] : value[k + OFFSET], kept = upper ? value[k + OFFSET] : value[k];
-        value[k] = kept + __shfl_xor_sync(0xffffffffu, given, OFFSET);
-    }
-}
-
-// Lane k gets the warp's sum of value[k].
-static __device__ __forceinline__ float sum_of_lane(float (&value)[32])
-{
-    halve_sums<16>(value);
-    halve_sums<8>(value);
-    halve_sums<4>(value);
-    halve_sums<2>(value);
-    halve_sums<1>(value);
-    return value[0];
-}
-
-template <int BASIS> static __global__ void __launch_bounds__(THREADS, 3) message_back(edge_step step)
+template <int PARTS> static __global__ void __launch_bounds__(THREADS, 3) message_back(edge_step step)
 {
     wait_for_previous();
     let_next_start();
     const painn_train_step &s = step.s;
-    const int F = s.n_features, l = step.l, f = (int)threadIdx.x % F, lane = (int)threadIdx.x % 32;
-    const int atom = (int)blockIdx.x * (THREADS / F) + (int)threadIdx.x / F;
-    if (atom >= s.call->n_atoms) return;
+    const int F = s.n_features, l = step.l, pieces = F / 16;
+    int group, n_groups;
+    const pair_lane lane = lane_of_pairs(F, group, n_groups);
+    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
+    if (range.first >= range.last) return;
+    const pair_filters<PARTS> filters = load_filters<PARTS>(s, l, lane.slice);
     const painn_train_layer &L = s.layer[l];
-    const size_t own = (size_t)atom * 3 * F + f;
-    const int end = s.row[atom + 1];
-    float x[3], mu[3], x_bar[3] = {}, mu_bar[3];
-    for (int c = 0; c < 3; c++) {
-        x[c] = L.x.value[own + c * F];
-        mu[c] = l ? s.mu[l].value[own + c * F] : 0.0f;
-        mu_bar[c] = L.mu1_bar.value[own + c * F];
-    }
-    for (int p = s.row[atom]; p < end; p += MESSAGE_PAIRS) {
-        float W[MESSAGE_PAIRS][3], dW[MESSAGE_PAIRS][3], sums[4 * MESSAGE_PAIRS];
-        pairs_ahead<MESSAGE_PAIRS> pairs;
-        load_pairs(s, p, end, pairs);
-        make_filters<BASIS, MESSAGE_PAIRS, true>(s, l, p, end, f, W, dW);
+    for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
+        pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
+        int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
+        float2 x_bar[3] = {}, mu_bar[3] = {};
+        for (bool more = true; more;) {
+            const int atom = first + w.k, own_pair = w.p + 2 * lane.t + lane.g / 4;
+            const bool ends = row_ends(w), writes = own_pair < w.end;
+            const size_t own = (size_t)atom * 3 * F + lane.f;
+            float *to = s.pair_gradient + ((size_t)own_pair * pieces + lane.slice) * 4 + lane.g % 4;
+            const float before = step.first_back || !writes ? 0.0f : *to;
+            float2 x[3], mu[3] = {}, q1[2], m[2][3];
+            float4 u[2];
+            for (int b = 0; b < 3; b++) x[b] = load2(L.x.value + own + b * F);
+            for (int c = 0; c < 3 && l > 0; c++) mu[c] = load2(s.mu[l].value + own + c * F);
 #pragma unroll
-        for (int e = 0; e < MESSAGE_PAIRS; e++) {
-            const size_t i = (size_t)pairs.neighbor[e];
-            const float4 u = pairs.u[e];
-            const float q1 = L.q1_bar.value[i * F + f];
-            float m[3], P = 0, Q = 0;
-            for (int c = 0; c < 3; c++) {
-                m[c] = L.mu1_bar.value[i * 3 * F + c * F + f];
-                P -= component(u, c) * m[c];
-                Q += m[c] * mu[c];
+            for (int e = 0; e < 2; e++) {
+                const size_t i = (size_t)neighbor[e];
+                q1[e] = load2(L.q1_bar.value + i * F + lane.f);
+                for (int c = 0; c < 3; c++) m[e][c] = load2(L.mu1_bar.value + (i * 3 + c) * F + lane.f);
+                u[e] = edge_of(s.edge, w, lane.t, e);
             }
-            x_bar[0] += W[e][0] * q1;
-            x_bar[1] += W[e][1] * P;
-            x_bar[2] += W[e][2] * Q;
-            for (int c = 0; c < 3; c++) {
-                mu_bar[c] += W[e][2] * x[2] * m[c];
-                sums[4 * e + c] = W[e][1] * x[1] * m[c];
+            const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
+            more = walk_on(w);
+            for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
+            float4 W[3], dW[3];
+            for (int b = 0; b < 3; b++) {
+                W[b] = filter_product<PARTS>(filters, b, basis.value);
+                dW[b] = filter_product<PARTS>(filters, b, basis.slope);
             }
-            sums[4 * e + 3] = x[0] * q1 * dW[e][0] + x[1] * P * dW[e][1] + x[2] * Q * dW[e][2];
+            float pair_sums[8] = {};
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    const float q = of_pair(q1[e], j);
+                    float P = 0, Q = 0;
+                    for (int c = 0; c < 3; c++) {
+                        P -= of_axis(u[e], c) * of_pair(m[e][c], j);
+                        Q += of_pair(m[e][c], j) * of_pair(mu[c], j);
+                    }
+                    const float R = of_product(W[1], j, e) * of_pair(x[1], j), M = of_product(W[2], j, e) * of_pair(x[2], j);
+                    (j == 0 ? x_bar[0].x : x_bar[0].y) += of_product(W[0], j, e) * q;
+                    (j == 0 ? x_bar[1].x : x_bar[1].y) += of_product(W[1], j, e) * P;
+                    (j == 0 ? x_bar[2].x : x_bar[2].y) += of_product(W[2], j, e) * Q;
+                    for (int c = 0; c < 3; c++) {
+                        (j == 0 ? mu_bar[c].x : mu_bar[c].y) += M * of_pair(m[e][c], j);
+                        pair_sums[4 * e + c] += R * of_pair(m[e][c], j);
+                    }
+                    pair_sums[4 * e + 3] += of_pair(x[0], j) * q * of_product(dW[0], j, e) +
+                                            of_pair(x[1], j) * P * of_product(dW[1], j, e) +
+                                            of_pair(x[2], j) * Q * of_product(dW[2], j, e);
+                }
+            const float sum = sum_over_features(pair_sums, lane.g);
+            if (writes) *to = before + sum;
+            if (!ends) continue;
+            float2 x_sum, mu_sum;
+            sum_over_pairs(x_bar, mu_bar, lane.t, x_sum, mu_sum);
+            if (lane.t < 3) {
+                const size_t at = own + lane.t * F;
+                *(float2 *)(L.x_bar.value + at) = x_sum;
+                if (l) {
+                    const float2 mu1 = load2(L.mu1_bar.value + at);
+                    *(float2 *)(s.mu_bar[l].value + at) = make_float2(mu1.x + mu_sum.x, mu1.y + mu_sum.y);
+                }
+            }
+            for (int c = 0; c < 3; c++) x_bar[c] = mu_bar[c] = make_float2(0, 0);
         }
-        const float sum = sum_of_lane(sums);
-        if (p + lane / 4 < end) {
-            float *to = s.pair_gradient + ((size_t)(p + lane / 4) * (F / 32) + f / 32) * 4 + lane % 4;
-            *to = step.first_back ? sum : *to + sum;
-        }
-    }
-    for (int c = 0; c < 3; c++) {
-        L.x_bar.value[own + c * F] = x_bar[c];
-        if (l) s.mu_bar[l].value[own + c * F] = mu_bar[c];
     }
 }
 
-// Blocks take one atom after another and keep the filters' gradients of their thread's feature in registers.
-template <int BASIS> static __global__ void __launch_bounds__(THREADS, 2) message_back_tangent(edge_step step)
+// ---- backward, tangents -------------------------------------------------------------------------------------------------
+
+// sum += v ψᵀ + d ψ'ᵀ of the group's pairs, for 16 features and 8 basis functions: v and d as a lane has them. Float32 additions
+// between groups: the tensor cores truncate their sums.
+template <int PARTS>
+static __device__ __forceinline__ void add_filter_gradient(const uint32_t (&high)[2][4], const uint32_t (&low)[2][4],
+                                                           const float2 (&value)[2], const float2 (&slope)[2], float (&sum)[4])
+{
+    const uint32_t value_high[2] = {__float_as_uint(value[0].x), __float_as_uint(value[0].y)};
+    const uint32_t value_low[2] = {__float_as_uint(value[1].x), __float_as_uint(value[1].y)};
+    const uint32_t slope_high[2] = {__float_as_uint(slope[0].x), __float_as_uint(slope[0].y)};
+    const uint32_t slope_low[2] = {__float_as_uint(slope[1].x), __float_as_uint(slope[1].y)};
+    float part[4] = {0, 0, 0, 0};
+    tf32_product<PARTS>(part, high[0], low[0], value_high, value_low);
+    tf32_product<PARTS>(part, high[1], low[1], slope_high, slope_low);
+    for (int k = 0; k < 4; k++) sum[k] += part[k];
+}
+
+// Two pairs' numbers from halves.
+template <int PARTS> static __device__ __forceinline__ void unpack_basis(const uint4 (&basis)[2], int m, float2 (&v)[2])
+{
+    const uint32_t high = m == 0 ? basis[0].x : m == 1 ? basis[0].y : m == 2 ? basis[0].z : basis[0].w;
+    v[0] = unpack_half2(transpose_tile(high));
+    if (PARTS == 3) {
+        const uint32_t low = m == 0 ? basis[1].x : m == 1 ? basis[1].y : m == 2 ? basis[1].z : basis[1].w;
+        const float2 rest = unpack_half2(transpose_tile(low));
+        v[1] = make_float2(rest.x * (1.0f / LOW_SCALE), rest.y * (1.0f / LOW_SCALE));
+    }
+}
+
+// TILES: of 8 basis functions, 3 or 4; a lane has 2 TILES functions of a pair.
+template <int PARTS, int TILES> static __global__ void __launch_bounds__(THREADS, 2) message_back_tangent(edge_step step)
 {
     wait_for_previous();
     let_next_start();
     const painn_train_step &s = step.s;
-    const int F = s.n_features, l = step.l, f = (int)threadIdx.x % F, groups = THREADS / F;
-    const int group = (int)blockIdx.x * groups + (int)threadIdx.x / F, n = s.call->n_atoms;
+    const int F = s.n_features, l = step.l;
+    int group, n_groups;
+    const pair_lane lane = lane_of_pairs(F, group, n_groups);
+    const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
+    const pair_filters<PARTS> filters = load_filters<PARTS>(s, l, lane.slice);
     const painn_train_layer &L = s.layer[l];
-    float gradient[BASIS][3];
+    float gradient[3][TILES][4] = {};
+    for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
+        pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
+        int neighbor[2] = {neighbor_of(s, w, first, lane.t, 0), neighbor_of(s, w, first, lane.t, 1)};
+        float2 x_bar[3] = {}, mu_bar[3] = {};
+        for (bool more = true; more;) {
+            const int atom = first + w.k;
+            const bool ends = row_ends(w);
+            const size_t own = (size_t)atom * 3 * F + lane.f;
+            float2 q1[2], dq1[2], m[2][3], dm[2][3];
+            float4 u[2], du[2];
 #pragma unroll
-    for (int k = 0; k < BASIS; k++) gradient[k][0] = gradient[k][1] = gradient[k][2] = 0;
-    for (int atom = group; atom < n; atom += (int)gridDim.x * groups) {
-        const size_t own = (size_t)atom * 3 * F + f;
-        const int end = s.row[atom + 1];
-        float x[3], dx[3], mu[3], moved[3], x_bar[3] = {}, mu_bar[3];
-        for (int c = 0; c < 3; c++) {
-            x[c] = L.x.value[own + c * F];
-            dx[c] = L.x.tangent[own + c * F];
-            mu[c] = l ? s.mu[l].value[own + c * F] : 0.0f;
-            moved[c] = l ? s.mu[l].tangent[own + c * F] : 0.0f;
-            mu_bar[c] = L.mu1_bar.tangent[own + c * F];
-        }
-        for (int p = s.row[atom]; p < end; p += GRADIENT_PAIRS) {
-            float W[GRADIENT_PAIRS][3], dW[GRADIENT_PAIRS][3];
-            pairs_ahead<GRADIENT_PAIRS> pairs;
-            load_pairs(s, p, end, pairs);
-            make_filters<BASIS, GRADIENT_PAIRS, true>(s, l, p, end, f, W, dW);
-#pragma unroll
-            for (int e = 0; e < GRADIENT_PAIRS; e++) {
-                const bool there = p + e < end;
-                const int at = there ? p + e : end - 1;
-                const size_t i = (size_t)pairs.neighbor[e];
-                const float4 u = pairs.u[e], du = load4(s.edge_tangent + 4 * (size_t)at);
-                float D[3], dD[3], m[3], dm[3];
-                D[0] = L.q1_bar.value[i * F + f];
-                dD[0] = L.q1_bar.tangent[i * F + f];
-                D[1] = D[2] = dD[1] = dD[2] = 0;
+            for (int e = 0; e < 2; e++) {
+                const size_t i = (size_t)neighbor[e];
+                q1[e] = load2(L.q1_bar.value + i * F + lane.f);
+                dq1[e] = load2(L.q1_bar.tangent + i * F + lane.f);
                 for (int c = 0; c < 3; c++) {
-                    m[c] = L.mu1_bar.value[i * 3 * F + c * F + f];
-                    dm[c] = L.mu1_bar.tangent[i * 3 * F + c * F + f];
-                    D[1] -= component(u, c) * m[c];
-                    dD[1] -= component(du, c) * m[c] + component(u, c) * dm[c];
-                    D[2] += m[c] * mu[c];
-                    dD[2] += dm[c] * mu[c] + m[c] * moved[c];
+                    m[e][c] = load2(L.mu1_bar.value + (i * 3 + c) * F + lane.f);
+                    dm[e][c] = load2(L.mu1_bar.tangent + (i * 3 + c) * F + lane.f);
                 }
-                float bar[3], bar_tangent[3]; // W̄ ḋ, W̄̇
-                for (int b = 0; b < 3; b++) {
-                    dW[e][b] *= du.w;
-                    x_bar[b] += dW[e][b] * D[b] + W[e][b] * dD[b];
-                    bar[b] = there ? x[b] * D[b] * du.w : 0.0f;
-                    bar_tangent[b] = there ? dx[b] * D[b] + x[b] * dD[b] : 0.0f;
+                u[e] = edge_of(s.edge, w, lane.t, e);
+                du[e] = edge_of(s.edge_tangent, w, lane.t, e);
+            }
+            const pair_basis basis = load_basis<PARTS, true>(s, w, lane);
+            more = walk_on(w);
+            for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
+#pragma unroll
+            for (int b = 0; b < 3; b++) {
+                const float4 W = filter_product<PARTS>(filters, b, basis.value), dW = filter_product<PARTS>(filters, b, basis.slope);
+                const float2 x = load2(L.x.value + own + b * F);
+                const float2 dx = l ? load2(L.x.tangent + own + b * F) : make_float2(0, 0);
+                float2 mu[3] = {}, moved[3] = {};
+                for (int c = 0; c < 3 && b == 2 && l > 0; c++) {
+                    mu[c] = load2(s.mu[l].value + own + c * F);
+                    moved[c] = load2(s.mu[l].tangent + own + c * F);
                 }
-                const float Y = W[e][2] * x[2], dY = dW[e][2] * x[2] + W[e][2] * dx[2];
-                for (int c = 0; c < 3; c++) mu_bar[c] += dY * m[c] + Y * dm[c];
+                uint32_t high[2][4], low[2][4]; // W̄̇, W̄ ḋ
 #pragma unroll
-                for (int k = 0; k < BASIS; k += 4) {
-                    const size_t row = (size_t)at * s.basis_stride + k;
-                    const float4 psi = load4(s.psi + row), dpsi = load4(s.dpsi + row);
+                for (int e = 0; e < 2; e++)
 #pragma unroll
-                    for (int j = 0; j < 4 && k + j < BASIS; j++)
+                    for (int j = 0; j < 2; j++) {
+                        float D = of_pair(q1[e], j), dD = of_pair(dq1[e], j);
+                        if (b > 0) D = dD = 0;
+                        for (int c = 0; c < 3 && b > 0; c++) {
+                            const float v = of_pair(m[e][c], j), dv = of_pair(dm[e][c], j);
+                            if (b == 1) {
+                                D -= of_axis(u[e], c) * v;
+                                dD -= of_axis(du[e], c) * v + of_axis(u[e], c) * dv;
+                            } else {
+                                D += v * of_pair(mu[c], j);
+                                dD += dv * of_pair(mu[c], j) + v * of_pair(moved[c], j);
+                            }
+                        }
+                        const float filter = of_product(W, j, e), slope = of_product(dW, j, e) * du[e].w;
+                        (j == 0 ? x_bar[b].x : x_bar[b].y) += slope * D + filter * dD;
+                        tf32_split<PARTS>(of_pair(dx, j) * D + of_pair(x, j) * dD, high[0][2 * e + j], low[0][2 * e + j]);
+                        tf32_split<PARTS>(of_pair(x, j) * D * du[e].w, high[1][2 * e + j], low[1][2 * e + j]);
+                        const float Y = filter * of_pair(x, j), dY = slope * of_pair(x, j) + filter * of_pair(dx, j);
+                        for (int c = 0; c < 3 && b == 2; c++)
+                            (j == 0 ? mu_bar[c].x : mu_bar[c].y) += dY * of_pair(m[e][c], j) + Y * of_pair(dm[e][c], j);
+                    }
 #pragma unroll
-                        for (int b = 0; b < 3; b++)
-                            gradient[k + j][b] += bar_tangent[b] * component(psi, j) + bar[b] * component(dpsi, j);
+                for (int tile = 0; tile < TILES; tile++) {
+                    float2 value[2] = {}, slope[2] = {};
+                    unpack_basis<PARTS>(basis.value, tile, value);
+                    unpack_basis<PARTS>(basis.slope, tile, slope);
+                    add_filter_gradient<PARTS>(high, low, value, slope, gradient[b][tile]);
                 }
             }
-        }
-        for (int c = 0; c < 3; c++) {
-            L.x_bar.tangent[own + c * F] = x_bar[c];
-            if (l) s.mu_bar[l].tangent[own + c * F] = mu_bar[c];
+            if (!ends) continue;
+            float2 x_sum, mu_sum;
+            sum_over_pairs(x_bar, mu_bar, lane.t, x_sum, mu_sum);
+            if (lane.t < 3) {
+                const size_t at = own + lane.t * F;
+                *(float2 *)(L.x_bar.tangent + at) = x_sum;
+                if (l) {
+                    const float2 mu1 = load2(L.mu1_bar.tangent + at);
+                    *(float2 *)(s.mu_bar[l].tangent + at) = make_float2(mu1.x + mu_sum.x, mu1.y + mu_sum.y);
+                }
+            }
+            for (int c = 0; c < 3; c++) x_bar[c] = mu_bar[c] = make_float2(0, 0);
         }
     }
-    float *to = s.filter_sums_of[l] + (size_t)group * BASIS * 3 * F + f;
+    float *to = s.filter_sums_of[l] + (size_t)group * s.basis_rows * 3 * F + lane.f;
 #pragma unroll
-    for (int k = 0; k < BASIS; k++)
+    for (int b = 0; b < 3; b++)
 #pragma unroll
-        for (int b = 0; b < 3; b++) to[(size_t)k * 3 * F + b * F] = gradient[k][b];
+        for (int tile = 0; tile < TILES; tile++)
+            for (int c = 0; c < 2; c++) {
+                const int k = 2 * TILES * lane.t + 2 * tile + c;
+                *(float2 *)(to + ((size_t)k * 3 + b) * F) = make_float2(gradient[b][tile][c], gradient[b][tile][2 + c]);
+            }
 }
 
 // ---- launches -----------------------------------------------------------------------------------------------------------
 
-static int launch_by_atoms(const painn_train_step *step, const painn_train_plan *plan, void (*kernel)(edge_step), int l,
-                           void *stream)
+// Blocks such that each warp has at least one atom and all run at once; a multiple of those that have all slices of an atom.
+static int blocks_of(const painn_train_step *step, int n_atoms, int most)
 {
-    const int groups = THREADS / step->n_features;
-    const edge_step edge = {*step, l, l + 1 == step->n_layers};
-    return launch(kernel, (plan->n_atoms + groups - 1) / groups, THREADS, 0, 1, plan->overlap, stream, edge);
+    const int slices = step->n_features / 16, warps = THREADS / 32, unit = slices > warps ? slices / warps : 1;
+    const int wanted = (n_atoms * slices + warps - 1) / warps, blocks = wanted < most ? wanted : most;
+    return (blocks + unit - 1) / unit * unit;
 }
+
+#define EDGE_KERNEL_OF(name, parts) ((parts) == 3 ? name<3> : name<1>)
 
 extern "C" int painn_train_launch_message(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
                                           void *stream)
 {
-    const bool small = step->basis_rows == PAINN_TRAIN_SMALL_BASIS;
-    return launch_by_atoms(step, plan,
-                           tangent ? small ? message_tangent<PAINN_TRAIN_SMALL_BASIS> : message_tangent<PAINN_TRAIN_LARGE_BASIS>
-                           : small ? message<PAINN_TRAIN_SMALL_BASIS>
-                                   : message<PAINN_TRAIN_LARGE_BASIS>,
-                           l, stream);
+    const edge_step edge = {*step, l, 0};
+    const int blocks = blocks_of(step, plan->n_atoms, (tangent ? 2 : 4) * plan->n_multiprocessors);
+    return launch(tangent ? EDGE_KERNEL_OF(message_tangent, plan->parts) : EDGE_KERNEL_OF(message, plan->parts), blocks, THREADS, 0,
+                  1, plan->overlap, stream, edge);
 }
 
 extern "C" int painn_train_launch_message_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
                                                void *stream)
 {
-    const bool small = step->basis_rows == PAINN_TRAIN_SMALL_BASIS;
+    const edge_step edge = {*step, l, l + 1 == step->n_layers};
     if (!tangent)
-        return launch_by_atoms(step, plan, small ? message_back<PAINN_TRAIN_SMALL_BASIS> : message_back<PAINN_TRAIN_LARGE_BASIS>,
-                               l, stream);
-    const edge_step edge = {*step, l, 0};
-    return launch(small ? message_back_tangent<PAINN_TRAIN_SMALL_BASIS> : message_back_tangent<PAINN_TRAIN_LARGE_BASIS>,
-                  step->filter_sums / (THREADS / step->n_features), THREADS, 0, 1, plan->overlap, stream, edge);
+        return launch(EDGE_KERNEL_OF(message_back, plan->parts), blocks_of(step, plan->n_atoms, 3 * plan->n_multiprocessors),
+                      THREADS, 0, 1, plan->overlap, stream, edge);
+    const bool small = step->basis_rows == PAINN_TRAIN_SMALL_BASIS;
+    void (*kernel)(edge_step) = plan->parts == 3 ? small ? message_back_tangent<3, 3> : message_back_tangent<3, 4>
+                                : small          ? message_back_tangent<1, 3>
+                                                 : message_back_tangent<1, 4>;
+    const int warps = step->filter_sums * (step->n_features / 16);
+    return launch(kernel, warps / (THREADS / 32), THREADS, 0, 1, plan->overlap, stream, edge);
 }

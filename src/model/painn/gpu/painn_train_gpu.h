@@ -21,7 +21,7 @@ enum {
     PAINN_TRAIN_MAX_LAYERS = 6,
     PAINN_TRAIN_MAX_FEATURES = 128,
     PAINN_TRAIN_EDGE_THREADS = 128,
-    PAINN_TRAIN_SMALL_BASIS = 21, /* K + 1 of kernels with as many registers, rows of 24 */
+    PAINN_TRAIN_SMALL_BASIS = 24, /* rows of a filter's gradient: K + 1 at most, a multiple of 8 */
     PAINN_TRAIN_LARGE_BASIS = 32,
     PAINN_TRAIN_EMBEDDING_ATOMS = 32, /* of a partial sum */
     PAINN_TRAIN_TERM_PAD = 4,         /* columns behind n_hidden of readout_term */
@@ -70,7 +70,7 @@ typedef struct painn_train_step {
     /* ---- the model */
     int32_t n_features, n_layers, n_radial, n_hidden; /* n_hidden: width of the readout */
     int32_t basis, cutoff_function, activation;       /* enum painn_basis, … */
-    int32_t basis_rows, basis_stride;                 /* K + 1, or more, as a kernel has it; floats of a row of psi */
+    int32_t basis_rows;                               /* K + 1 or more: PAINN_TRAIN_SMALL_BASIS or _LARGE_BASIS */
     double cutoff;
     float epsilon;
     const float *center, *width, *frequency; /* [K] */
@@ -107,14 +107,14 @@ typedef struct painn_train_step {
     int32_t *neighbor, *reverse; /* of the batch */
     float *edge;                 /* [4] u, d */
     float *edge_tangent;         /* [4] u̇, ḋ */
-    float *psi, *dpsi;           /* [basis_stride] ψ, dψ/dd */
-    float *pair_gradient;        /* [F / 32][4] of the reverse of a pair: ū and dE/dd, by groups of 32 features */
+    void *basis_halves;          /* [16] uint4: [4][4] ψ, its low halves, dψ/dd, its low halves; each [4][8] halves (painn_train_pairs.cuh) */
+    float *pair_gradient;        /* [F / 16][4] of the reverse of a pair: ū and dE/dd, by groups of 16 features */
 
     /* ---- per frame */
     float *B;           /* [9] */
     double *frame_sums; /* [GPU_TRAIN_FRAME_SUMS] */
 
-    float *filter;                                 /* [n_layers][basis_rows][3F] columns of [A | b], zeros behind K + 1 */
+    void *filter_halves;                           /* uint4 [n_layers][F / 16][3][2][2][32] [A | b] (painn_train_pairs.cuh) */
     float *filter_sums_of[PAINN_TRAIN_MAX_LAYERS]; /* [filter_sums][basis_rows][3F] partial gradients */
 } painn_train_step;
 

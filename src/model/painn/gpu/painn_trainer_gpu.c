@@ -599,7 +599,6 @@ static void describe_step(painn_trainer *t, const painn_parameters *P)
     s->cutoff_function = (int32_t)P->cutoff_function;
     s->activation = (int32_t)P->activation;
     s->basis_rows = P->n_radial + 1 <= PAINN_TRAIN_SMALL_BASIS ? PAINN_TRAIN_SMALL_BASIS : PAINN_TRAIN_LARGE_BASIS;
-    s->basis_stride = (s->basis_rows + 3) / 4 * 4;
     s->cutoff = P->cutoff;
     s->epsilon = (float)P->epsilon;
 }

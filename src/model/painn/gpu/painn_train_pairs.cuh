@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_train_pairs.cuh: how a warp takes the pairs of its atoms in a training step, and filters on the tensor cores.
+ *
+ * A warp has 16 features and takes the pairs of a row eight at a time. Lane (g, t) = (lane / 4, lane % 4) has features f = 16 slice
+ * + 2g and f + 1 and pairs p + 2t and p + 2t + 1 of the group, in products and in the sums made of them:
+ *   W[features][pairs] = [A|b] ψ       16 × 8 of each of the three parts, from 16 × 32 and 32 × 8 numbers
+ * so that [A|b] stays in registers and nothing is exchanged but sums over pairs at the end of a row.
+ * Numbers are two halves, a = high + low / 2048: 22 bits from 2⁻³⁶ to 65504. Products are high·high and (PARTS = 3) high·low and
+ * low·high; the tensor cores add up 32 terms.
+ * Basis function k stands in lane t = k / L of its pair's row, L = 6 or 8 of a lane's 8 halves, the others 0. */
+#ifndef PAINN_TRAIN_PAIRS_CUH
+#define PAINN_TRAIN_PAIRS_CUH
+
+#include "gpu/ptx/primitives.cuh"
+#include "painn_train_gpu.h"
+
+enum { PAIR_GROUP = 8, PAIR_ATOMS = 31, LOW_SCALE = 2048 };
+
+struct pair_lane {
+    int g, t, slice, f; /* f: the first of its two features */
+};
+
+/* Warps of all blocks: slices of features first, then groups of atoms. */
+static __device__ __forceinline__ pair_lane lane_of_pairs(int F, int &group, int &n_groups)
+{
+    const int lane = (int)threadIdx.x % 32, slices = F / 16;
+    const int warp = (int)(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32), n_warps = (int)(gridDim.x * (blockDim.x / 32));
+    group = warp / slices;
+    n_groups = n_warps / slices;
+    return {lane / 4, lane % 4, warp % slices, warp % slices * 16 + lane / 4 * 2};
+}
+
+/* ---- rows */
+
+/* A place in the pairs of up to PAIR_ATOMS consecutive atoms. An atom without pairs has one group without pairs. */
+struct pair_walk {
+    int rows; /* lane k: first pair of atom k */
+    int count, k, p, end;
+};
+
+static __device__ __forceinline__ pair_walk walk_rows(const int32_t *row, int first, int count)
+{
+    pair_walk w;
+    w.rows = row[first + min((int)threadIdx.x % 32, count)];
+    w.count = count;
+    w.k = 0;
+    w.p = __shfl_sync(0xffffffffu, w.rows, 0);
+    w.end = __shfl_sync(0xffffffffu, w.rows, 1);
+    return w;
+}
+
+static __device__ __forceinline__ bool row_ends(const pair_walk &w)
+{
+    return w.p + PAIR_GROUP >= w.end;
+}
+
+/* The next group; false behind the last one. */
+static __device__ __forceinline__ bool walk_on(pair_walk &w)
+{
+    if (!row_ends(w)) {
+        w.p += PAIR_GROUP;
+        return true;
+    }
+    if (w.k + 1 == w.count) return false;
+    w.k++;
+    w.p = w.end;
+    w.end = __shfl_sync(0xffffffffu, w.rows, w.k + 1);
+    return true;
+}
+
+/* Of a lane's pair e. Absent pairs have the atom itself as their neighbor and zeros as their geometry and filters. */
+static __device__ __forceinline__ int neighbor_of(const painn_train_step &s, const pair_walk &w, int first, int t, int e)
+{
+    const int p = w.p + 2 * t + e;
+    return p < w.end ? s.neighbor[p] : first + w.k;
+}
+
+static __device__ __forceinline__ float4 edge_of(const float *edges, const pair_walk &w, int t, int e)
+{
+    const int p = w.p + 2 * t + e;
+    return p < w.end ? *(const float4 *)(edges + 4 * (size_t)p) : make_float4(0, 0, 0, 0);
+}
+
+/* ---- filters */
+
+/* ψ and ψ' of pair p + g: eight basis functions of a lane, high and low halves. */
+struct pair_basis {
+    uint4 value[2], slope[2];
+};
+
+template <int PARTS, bool SLOPES>
+static __device__ __forceinline__ pair_basis load_basis(const painn_train_step &s, const pair_walk &w, const pair_lane &lane)
+{
+    const int p = w.p + lane.g;
+    const uint4 *from = (const uint4 *)s.basis_halves + (size_t)p * 16 + lane.t, none = make_uint4(0, 0, 0, 0);
+    const bool there = p < w.end;
+    pair_basis b = {{none, none}, {none, none}};
+    if (!there) return b;
+    b.value[0] = from[0];
+    if (PARTS == 3) b.value[1] = from[4];
+    if (SLOPES) b.slope[0] = from[8];
+    if (SLOPES && PARTS == 3) b.slope[1] = from[12];
+    return b;
+}
+
+/* [A|b] of 16 features, three parts, two steps of 16 terms, high and low halves, as the products have them. */
+template <int PARTS> struct pair_filters {
+    uint4 a[3][2][PARTS == 3 ? 2 : 1];
+};
+
+template <int PARTS>
+static __device__ __forceinline__ pair_filters<PARTS> load_filters(const painn_train_step &s, int l, int slice)
+{
+    const uint4 *from = (const uint4 *)s.filter_halves + (size_t)(l * (s.n_features / 16) + slice) * 12 * 32 + threadIdx.x % 32;
+    pair_filters<PARTS> filters;
+#pragma unroll
+    for (int b = 0; b < 3; b++)
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+#pragma unroll
+            for (int low = 0; low < (PARTS == 3 ? 2 : 1); low++) filters.a[b][k][low] = from[((b * 2 + k) * 2 + low) * 32];
+    return filters;
+}
+
+/* Sums of a product: feature j, pair e of a lane. */
+static __device__ __forceinline__ float of_product(const float4 &v, int j, int e)
+{
+    return j == 0 ? e == 0 ? v.x : v.y : e == 0 ? v.z : v.w;
+}
+static __device__ __forceinline__ float of_pair(const float2 &v, int j)
+{
+    return j == 0 ? v.x : v.y;
+}
+static __device__ __forceinline__ float of_axis(const float4 &v, int c)
+{
+    return c == 0 ? v.x : c == 1 ? v.y : v.z;
+}
+
+/* Part b of W (of W' with a pair's slopes). */
+template <int PARTS>
+static __device__ __forceinline__ float4 filter_product(const pair_filters<PARTS> &filters, int b, const uint4 (&basis)[2])
+{
+    float4 sum = make_float4(0, 0, 0, 0);
+    product<false>(sum, filters.a[b][0][0], basis[0].x, basis[0].y);
+    product<false>(sum, filters.a[b][1][0], basis[0].z, basis[0].w);
+    if (PARTS == 3) {
+        float4 rest = make_float4(0, 0, 0, 0);
+        product<false>(rest, filters.a[b][0][0], basis[1].x, basis[1].y);
+        product<false>(rest, filters.a[b][0][PARTS == 3], basis[0].x, basis[0].y);
+        product<false>(rest, filters.a[b][1][0], basis[1].z, basis[1].w);
+        product<false>(rest, filters.a[b][1][PARTS == 3], basis[0].z, basis[0].w);
+        sum = fma4(rest, splat(1.0f / LOW_SCALE), sum);
+    }
+    return sum;
+}
+
+/* ---- sums */
+
+/* Sums over the group's pairs of N ≤ 4 (or 8) values of two features: lane t gets value t (values 2t and 2t + 1). */
+static __device__ __forceinline__ float2 add_lanes(const float2 &kept, const float2 &given, int offset)
+{
+    return make_float2(kept.x + __shfl_xor_sync(0xffffffffu, given.x, offset),
+                       kept.y + __shfl_xor_sync(0xffffffffu, given.y, offset));
+}
+
+static __device__ __forceinline__ float2 sum_over_pairs(const float2 (&v)[4], int t)
+{
+    const bool upper = (t & 2) != 0, odd = (t & 1) != 0;
+    const float2 a = add_lanes(upper ? v[2] : v[0], upper ? v[0] : v[2], 2);
+    const float2 b = add_lanes(upper ? v[3] : v[1], upper ? v[1] : v[3], 2);
+    return add_lanes(odd ? b : a, odd ? a : b, 1);
+}
+
+/* Six values: lane t < 3 gets values t and 3 + t. */
+static __device__ __forceinline__ void sum_over_pairs(const float2 (&v)[3], const float2 (&w)[3], int t, float2 &v_out, float2 &w_out)
+{
+    const float2 none = make_float2(0, 0);
+    const float2 first[4] = {v[0], v[1], v[2], none}, second[4] = {w[0], w[1], w[2], none};
+    v_out = sum_over_pairs(first, t);
+    w_out = sum_over_pairs(second, t);
+}
+
+/* Sums over 16 features of four values of each of a lane's two pairs, value[4 e + c]: lane g gets value g. */
+static __device__ __forceinline__ float sum_over_features(float (&value)[8], int g)
+{
+#pragma unroll
+    for (int half = 4; half > 0; half /= 2) {
+        const bool upper = (g & half) != 0;
+#pragma unroll
+        for (int k = 0; k < half; k++) {
+            const float given = upper ? value[k] : value[k + half], kept = upper ? value[k + half] : value[k];
+            value[k] = kept + __shfl_xor_sync(0xffffffffu, given, 4 * half);
+        }
+    }
+    return value[0];
+}
+
+#endif
