@@ -104,8 +104,9 @@ static void print_kernels(train_backend *backend, const int32_t *frames, int n, 
         count[r->name]++;
     }
     for (int k = 0; k < window.n_names; k++)
-        if (count[k] >= steps)
-            printf("{\"kernel\": \"%s\", \"per_step\": %d, \"us_per_step\": %.2f}\n", window.names[k], count[k] / steps, total[k]);
+        if (count[k] >= steps - 1)
+            printf("{\"kernel\": \"%s\", \"per_step\": %d, \"us_per_step\": %.2f}\n", window.names[k],
+                   (count[k] + steps / 2) / steps, total[k]);
     free(total);
     free(count);
     activity_free(&window);
@@ -162,7 +163,8 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[a], "--kernels") == 0) {
             s.kernels = 1;
         } else {
-            fprintf(stderr, "usage: bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient | --kernels]\n");
+            fprintf(stderr,
+                    "usage: bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient | --kernels]\n");
             return 2;
         }
     }

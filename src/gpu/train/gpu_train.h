@@ -64,7 +64,7 @@ typedef struct gpu_gradient_part {
     int32_t n_sources;
     gpu_gradient_source source[GPU_GRADIENT_SOURCES];
 } gpu_gradient_part;
-enum { GPU_GRADIENT_BLOCK = 256 };
+enum { GPU_GRADIENT_BLOCK = 128 };
 
 typedef struct gpu_optimizer {
     int64_t n; /* weights, padding included */

@@ -22,6 +22,17 @@ static __device__ __forceinline__ void tf32_mma(float (&d)[4], const uint32_t (&
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
+/* The cache line of an address comes into the L1 cache. For data that no running kernel writes. */
+static __device__ __forceinline__ void fetch_to_cache(const float *address)
+{
+    float unused;
+    asm volatile("ld.global.ca.f32 %0, [%1];" : "=f"(unused) : "l"(address));
+    (void)unused;
+}
+#else
+static inline void fetch_to_cache(const float *)
+{
+}
 #endif
 
 /* `high` and, with PARTS = 3, `low` of a number. The mma itself ignores the last 13 bits. */
@@ -40,15 +51,6 @@ static __device__ __forceinline__ void tf32_product(float (&d)[4], const uint32_
         tf32_mma(d, a_high, b_low);
     }
     tf32_mma(d, a_high, b_high);
-}
-
-/* Four terms of one column of the weights. */
-template <bool FORWARD>
-static __device__ __forceinline__ float4 tf32_weights(const float *__restrict__ w, int w_stride, int k, int column)
-{
-    if (FORWARD) return *(const float4 *)(w + (size_t)column * w_stride + k);
-    const float *row = w + (size_t)k * w_stride + column;
-    return make_float4(row[0], row[w_stride], row[2 * w_stride], row[3 * w_stride]);
 }
 
 /* 16 terms. The tensor cores truncate their sums, so they add up only these terms, and float32 additions the rest. */
@@ -83,21 +85,31 @@ static __device__ __forceinline__ void tf32_step(const float *a, int a_stride, c
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 float part[4] = {0, 0, 0, 0};
-                for (int half = 0; half < 2; half++)
-                    tf32_product<PARTS>(part, a_high[m][half], a_low[m][half], b_high[half], b_low[half]);
+                if (MT * NC * NB > 3 || PARTS == 1) {
+                    for (int half = 0; half < 2; half++)
+                        tf32_product<PARTS>(part, a_high[m][half], a_low[m][half], b_high[half], b_low[half]);
+                } else { // few sums: shorter chains of products
+                    float low[2][4] = {};
+                    for (int half = 0; half < 2; half++) {
+                        tf32_mma(low[0], a_low[m][half], b_high[half]);
+                        tf32_mma(low[1], a_high[m][half], b_low[half]);
+                        tf32_mma(part, a_high[m][half], b_high[half]);
+                    }
+                    for (int e = 0; e < 4; e++) part[e] += low[0][e] + low[1][e];
+                }
                 for (int e = 0; e < 4; e++) sum[m][c][b][e] += part[e];
             }
         }
 }
 
-/* sum[m][c][b] += A W for one warp: 16 MT rows of `a` (shared memory, row stride `a_stride`) times the columns
- * n0 + 8 c + b · block of W, c < NC, b < NB, over `depth` (a multiple of 16) terms. Forward: W[column][k], as y = x Wᵀ;
- * else W[k][column], as x̄ = ȳ W. `w_stride` is W's row stride. Sums are laid out as those of tf32_mma. */
-template <int PARTS, int MT, int NC, int NB, bool FORWARD>
+/* sum[m][c][b] += A Wᵀ for one warp: 16 MT rows of `a` (shared memory, row stride `a_stride`) times the rows n0 + 8 c + b · block
+ * of W, c < NC, b < NB, over `depth` (a multiple of 16) terms; `w_stride` is W's row stride. Sums are laid out as those of
+ * tf32_mma. */
+template <int PARTS, int MT, int NC, int NB>
 static __device__ __forceinline__ void tf32_tile(const float *a, int a_stride, int depth, const float *__restrict__ w,
                                                  int w_stride, int n0, int block, float (&sum)[MT][NC][NB][4])
 {
-    enum { AHEAD = MT == 1 ? 8 : 4 };
+    enum { AHEAD = MT * NC * NB <= 3 ? 4 : 2 };
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     for (int k0 = 0; k0 < depth; k0 += 16 * AHEAD) { // lane t has terms k + 4t … k + 4t + 3: any order of terms will do
         float4 v[AHEAD][NC][NB];
@@ -108,7 +120,8 @@ static __device__ __forceinline__ void tf32_tile(const float *a, int a_stride, i
 #pragma unroll
                 for (int b = 0; b < NB; b++)
                     if (k0 + 16 * ahead < depth)
-                        v[ahead][c][b] = tf32_weights<FORWARD>(w, w_stride, k0 + 16 * ahead + 4 * t, n0 + 8 * c + b * block + g);
+                        v[ahead][c][b] =
+                            *(const float4 *)(w + (size_t)(n0 + 8 * c + b * block + g) * w_stride + k0 + 16 * ahead + 4 * t);
 #pragma unroll
         for (int ahead = 0; ahead < AHEAD; ahead++)
             if (k0 + 16 * ahead < depth) tf32_step<PARTS, MT, NC, NB>(a + k0 + 16 * ahead, a_stride, v[ahead], sum);

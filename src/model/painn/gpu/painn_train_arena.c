@@ -36,12 +36,13 @@ static void place_layer(placer *p, painn_train_step *s, int l, const painn_dual 
     painn_train_layer *L = &s->layer[l];
     const size_t NF = (size_t)s->atom_capacity * (size_t)s->n_features;
     painn_dual *single[] = {&L->h, &L->a, &L->g, &L->s, &L->t, &L->g_bar, &L->h_bar};
-    painn_dual *triple[] = {&L->x, &L->mu1, &L->y, &L->y_bar, &L->x_bar};
+    painn_dual *triple[] = {&L->x, &L->mu1, &L->y_bar, &L->x_bar};
     float **values[] = {&L->s_bar, &L->a_bar, &L->k};
     for (size_t k = 0; k < sizeof single / sizeof *single; k++) *single[k] = place_dual(p, NF);
     for (size_t k = 0; k < sizeof triple / sizeof *triple; k++) *triple[k] = place_dual(p, 3 * NF);
     for (size_t k = 0; k < sizeof values / sizeof *values; k++) *values[k] = place_floats(p, NF);
     L->context = place_dual(p, 2 * NF);
+    L->y = place_dual(p, 2 * NF);
     L->VB = place_dual(p, 6 * NF);
     L->VB_bar = place_dual(p, 6 * NF);
     L->q1_bar = (painn_dual){place_floats(p, NF), shared[0].tangent};
@@ -112,6 +113,8 @@ static void place_step(placer *p, painn_train_step *s)
     s->embedding_sums = place_floats(p, (N + PAINN_TRAIN_EMBEDDING_ATOMS - 1) / PAINN_TRAIN_EMBEDDING_ATOMS *
                                             (size_t)(s->n_elements * s->n_features));
     place_pairs(p, s);
+    s->transposed =
+        place_floats(p, (size_t)(s->n_layers * PAINN_TRANSPOSED_SIZE * s->n_features + s->n_hidden) * (size_t)s->n_features);
     s->filter_halves = place(p, sizeof(float) * 4 * 12 * 32 * (size_t)(s->n_layers * s->n_features / 16));
 }
 

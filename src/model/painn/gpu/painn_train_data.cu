@@ -38,21 +38,60 @@ static __device__ void write_filter(const painn_train_step &s, int k)
     uint32_t high[4], low[4];
     for (int r = 0; r < 4; r++) {
         const int place = 4 * step + r / 2 * 2;
-        split_halves(filter_weight(s, l, f + r % 2, lane % 4, place), filter_weight(s, l, f + r % 2, lane % 4, place + 1), high[r],
-                     low[r]);
+        split_halves(filter_weight(s, l, f + r % 2, lane % 4, place), filter_weight(s, l, f + r % 2, lane % 4, place + 1),
+                     high[r], low[r]);
     }
     uint4 *to = (uint4 *)s.filter_halves + (size_t)(k / 32) * 64 + lane;
     to[0] = make_uint4(high[0], high[1], high[2], high[3]);
     to[32] = make_uint4(low[0], low[1], low[2], low[3]);
 }
 
-// The slot of this call, and the filters' weights as halves.
-static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s)
+// One tile of 32 × 32 weights of a matrix whose transpose is read on the way back. By a block.
+static __device__ void transpose(const float *from, int n_out, int n_in, int tile, float *to)
+{
+    __shared__ float rows[32][33];
+    const int tiles_in = n_in / 32, out = tile / tiles_in * 32, in = tile % tiles_in * 32;
+    const int x = (int)threadIdx.x % 32, y = (int)threadIdx.x / 32;
+    for (int r = y; r < 32 && out + r < n_out; r += BEGIN_THREADS / 32) rows[r][x] = from[(size_t)(out + r) * n_in + in + x];
+    __syncthreads();
+    for (int c = y; c < 32 && out + x < n_out; c += BEGIN_THREADS / 32) to[(size_t)(in + c) * n_out + out + x] = rows[x][c];
+}
+
+static __device__ void transpose_weights(const painn_train_step &s, int tile)
+{
+    const int F = s.n_features, unit = F / 32 * (F / 32), of_layer = PAINN_TRANSPOSED_SIZE * unit, l = tile / of_layer;
+    if (l >= s.n_layers) {
+        transpose(s.weights.base + s.weights.O1, s.n_hidden, F, tile - s.n_layers * of_layer, painn_transposed_readout(&s));
+        return;
+    }
+    const int64_t offset[PAINN_TRANSPOSED] = {s.weights.layer[l].W1, s.weights.layer[l].W2, s.weights.layer[l].U,
+                                              s.weights.layer[l].M1, s.weights.layer[l].M2};
+    for (int which = 0; which < PAINN_TRANSPOSED; which++) {
+        int n_out, n_in, place;
+        painn_transposed_shape(which, &n_out, &n_in, &place);
+        const int first = l * of_layer + place * unit;
+        if (tile >= first && tile < first + n_out * n_in * unit)
+            transpose(s.weights.base + offset[which], n_out * F, n_in * F, tile - first, painn_transposed(&s, l, which));
+    }
+}
+
+static int transposed_tiles(const painn_train_step *s)
+{
+    const int unit = s->n_features / 32;
+    return s->n_layers * PAINN_TRANSPOSED_SIZE * unit * unit + (s->n_hidden + 31) / 32 * unit;
+}
+
+// The slot of this call, the filters' weights as halves, and transposed weights, a tile for each block behind `begin_blocks`.
+static __global__ void __launch_bounds__(BEGIN_THREADS) begin(painn_train_step s, int begin_blocks)
 {
     wait_for_previous();
     let_next_start();
+    if ((int)blockIdx.x >= begin_blocks) {
+        transpose_weights(s, (int)blockIdx.x - begin_blocks);
+        return;
+    }
     const int n_filter = s.n_layers * 12 * s.n_features;
-    const int thread = (int)(blockIdx.x * blockDim.x + threadIdx.x), n_threads = (int)(gridDim.x * blockDim.x);
+    const int thread = (int)(blockIdx.x * blockDim.x + threadIdx.x), n_threads = begin_blocks * BEGIN_THREADS;
     const int words = (int)(sizeof(gpu_train_call) / 4) + 3 * s.frame_capacity + 2;
     const uint32_t *slot = (const uint32_t *)((const char *)s.slots + (size_t)(*s.turn % PAINN_TRAIN_SLOTS) * s.slot_bytes);
     for (int k = thread; k < words; k += n_threads) ((uint32_t *)s.call)[k] = slot[k];
@@ -115,31 +154,29 @@ static __device__ __forceinline__ void radial_function(const painn_train_step &s
     }
 }
 
-static __device__ void write_basis(const painn_train_step &s, double d, uint4 *to)
+// What lane t of a pair has of ψ and ψ' (painn_train_pairs.cuh).
+static __device__ void write_basis(const painn_train_step &s, double d, int t, uint4 *to)
 {
     const int of_lane = s.basis_rows / 4;
-    float f, df;
+    float f, df, value[8], slope[8];
     cutoff_of(s, d, f, df);
-    for (int t = 0; t < 4; t++) {
-        float value[8], slope[8];
-        for (int place = 0; place < 8; place++) {
-            const int k = of_lane * t + place;
-            value[place] = slope[place] = 0;
-            if (place >= of_lane || k > s.n_radial) continue;
-            float phi = 1, dphi = 0;
-            if (k < s.n_radial) radial_function(s, k, d, phi, dphi);
-            value[place] = phi * f;
-            slope[place] = dphi * f + phi * df;
-        }
-        uint32_t high[2][4], low[2][4];
-        for (int r = 0; r < 4; r++) {
-            split_halves(value[2 * r], value[2 * r + 1], high[0][r], low[0][r]);
-            split_halves(slope[2 * r], slope[2 * r + 1], high[1][r], low[1][r]);
-        }
-        for (int which = 0; which < 2; which++) {
-            to[(2 * which) * 4 + t] = make_uint4(high[which][0], high[which][1], high[which][2], high[which][3]);
-            to[(2 * which + 1) * 4 + t] = make_uint4(low[which][0], low[which][1], low[which][2], low[which][3]);
-        }
+    for (int place = 0; place < 8; place++) {
+        const int k = of_lane * t + place;
+        value[place] = slope[place] = 0;
+        if (place >= of_lane || k > s.n_radial) continue;
+        float phi = 1, dphi = 0;
+        if (k < s.n_radial) radial_function(s, k, d, phi, dphi);
+        value[place] = phi * f;
+        slope[place] = dphi * f + phi * df;
+    }
+    uint32_t high[2][4], low[2][4];
+    for (int r = 0; r < 4; r++) {
+        split_halves(value[2 * r], value[2 * r + 1], high[0][r], low[0][r]);
+        split_halves(slope[2 * r], slope[2 * r + 1], high[1][r], low[1][r]);
+    }
+    for (int which = 0; which < 2; which++) {
+        to[8 * which + t] = make_uint4(high[which][0], high[which][1], high[which][2], high[which][3]);
+        to[8 * which + 4 + t] = make_uint4(low[which][0], low[which][1], low[which][2], low[which][3]);
     }
 }
 
@@ -165,14 +202,14 @@ static __global__ void __launch_bounds__(THREADS) gather(painn_train_step s)
     }
     const float *embedding = s.weights.base + s.weights.embedding + (int64_t)species * s.n_features;
     for (int f = lane; f < s.n_features; f += 32) s.q[0].value[(size_t)atom * s.n_features + f] = embedding[f];
-    for (int e = lane; e < n_pairs; e += 32) {
+    for (int k4 = lane; k4 < 4 * n_pairs; k4 += 32) { // four lanes for each pair
+        const int e = k4 / 4, t = k4 % 4;
         const int64_t from = begin_there + e;
         const size_t p = (size_t)row + e;
-        const float4 edge = *(const float4 *)(s.data.edge + 4 * from);
-        *(float4 *)(s.edge + 4 * p) = edge;
-        s.neighbor[p] = from_atom + s.data.neighbor[from];
-        s.reverse[p] = s.first_pair[k] + s.data.reverse[from];
-        write_basis(s, s.data.distance[from], (uint4 *)s.basis_halves + p * 16);
+        if (t == 0) *(float4 *)(s.edge + 4 * p) = *(const float4 *)(s.data.edge + 4 * from);
+        if (t == 1) s.neighbor[p] = from_atom + s.data.neighbor[from];
+        if (t == 2) s.reverse[p] = s.first_pair[k] + s.data.reverse[from];
+        write_basis(s, s.data.distance[from], t, (uint4 *)s.basis_halves + p * 16);
     }
 }
 
@@ -222,16 +259,22 @@ static __global__ void __launch_bounds__(THREADS) forces(painn_train_step s)
 
 // ---- loss ---------------------------------------------------------------------------------------------------------------
 
-static __device__ double block_sum(double value)
+// Sums of N values over a block, in all threads.
+template <int N> static __device__ void block_sums(double (&value)[N])
 {
-    __shared__ double sums[WARPS];
+    __shared__ double sums[WARPS][N];
     __syncthreads();
-    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2)
+#pragma unroll
+        for (int k = 0; k < N; k++) value[k] += __shfl_xor_sync(0xffffffffu, value[k], offset);
+    for (int k = 0; k < N; k++)
+        if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32][k] = value[k];
     __syncthreads();
-    value = 0;
-    for (int w = 0; w < WARPS; w++) value += sums[w];
-    return value;
+    for (int k = 0; k < N; k++) {
+        value[k] = 0;
+        for (int w = 0; w < WARPS; w++) value[k] += sums[w][k];
+    }
 }
 
 // One frame of the batch, in the data set and in the batch.
@@ -331,16 +374,15 @@ static __global__ void __launch_bounds__(THREADS) loss(painn_train_step s)
     const bool have_atoms = s.data.atom_energies && !isnan(s.data.atom_energies[b.first]);
     const frame_of_batch other = plus ? frame_of(s, k + 1) : minus ? frame_of(s, k - 1) : b;
     const bool probe = (plus || minus) && have_forces && !isnan(s.data.forces[3 * other.first]);
-    double sums[GPU_TRAIN_FRAME_SUMS] = {}, energy = 0, strain[9] = {};
+    double sums[GPU_TRAIN_FRAME_SUMS] = {}, total[10] = {}; // strain, energy
     for (int i = b.begin + (int)threadIdx.x; i < b.end; i += THREADS) {
-        energy += s.atom_energy[i];
-        for (int a = 0; a < 9; a++) strain[a] += s.strain[9 * (size_t)i + a];
+        total[9] += s.atom_energy[i];
+        for (int a = 0; a < 9; a++) total[a] += s.strain[9 * (size_t)i + a];
     }
-    energy = block_sum(energy);
-    for (int a = 0; a < 9; a++) strain[a] = block_sum(strain[a]);
+    block_sums(total);
     double ignored[GPU_TRAIN_FRAME_SUMS] = {};
-    const double c = energy_term(s, b, energy, threadIdx.x ? ignored : sums);
-    if (threadIdx.x == 0) stress_term(s, b, strain, sums);
+    const double c = energy_term(s, b, total[9], threadIdx.x ? ignored : sums);
+    if (threadIdx.x == 0) stress_term(s, b, total, sums);
     const double atoms_factor = call.atom_energies_weight * s.data.weight[b.frame] / call.total_atoms;
     for (int i = b.begin + (int)threadIdx.x; i < b.end; i += THREADS) {
         double v[3] = {}, own = 0;
@@ -355,10 +397,9 @@ static __global__ void __launch_bounds__(THREADS) loss(painn_train_step s)
         for (int a = 0; a < 3; a++) s.v[3 * (size_t)i + a] = (float)v[a];
     }
     if (threadIdx.x == 0 && have_forces) sums[7] = 3.0 * (b.end - b.begin);
-    for (int a = 0; a < GPU_TRAIN_FRAME_SUMS; a++) {
-        const double sum = block_sum(sums[a]);
-        if (threadIdx.x == 0) s.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + a] = sum;
-    }
+    block_sums(sums);
+    for (int a = 0; a < GPU_TRAIN_FRAME_SUMS && threadIdx.x == 0; a++)
+        s.frame_sums[(size_t)k * GPU_TRAIN_FRAME_SUMS + a] = sums[a];
 }
 
 // ---- tangents of pairs --------------------------------------------------------------------------------------------------
@@ -426,8 +467,8 @@ static int blocks_of_atoms(const painn_train_plan *plan)
 
 extern "C" int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream)
 {
-    const int n = step->n_layers * 12 * step->n_features;
-    return launch(begin, (n + BEGIN_THREADS - 1) / BEGIN_THREADS, BEGIN_THREADS, 0, 1, plan->overlap, stream, *step);
+    const int n = step->n_layers * 12 * step->n_features, blocks = (n + BEGIN_THREADS - 1) / BEGIN_THREADS;
+    return launch(begin, blocks + transposed_tiles(step), BEGIN_THREADS, 0, 1, plan->overlap, stream, *step, blocks);
 }
 
 extern "C" int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream)

@@ -48,8 +48,8 @@ struct message_sums {
 };
 
 // Adds them to q and μ of an atom, values or tangents. Without `q` or `mu`: to 0.
-static __device__ __forceinline__ void write_message(const message_sums &sums, const pair_lane &lane, int F, int atom, const float *q,
-                                                     const float *mu, float *context, float *mu1)
+static __device__ __forceinline__ void write_message(const message_sums &sums, const pair_lane &lane, int F, int atom,
+                                                     const float *q, const float *mu, float *context, float *mu1)
 {
     const float2 sum = sum_over_pairs(sums.v, lane.t);
     const size_t at_q = (size_t)atom * F + lane.f, at_mu = ((size_t)atom * 3 + lane.t - 1) * F + lane.f;
@@ -330,7 +330,8 @@ template <int PARTS, int TILES> static __global__ void __launch_bounds__(THREADS
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
 #pragma unroll
             for (int b = 0; b < 3; b++) {
-                const float4 W = filter_product<PARTS>(filters, b, basis.value), dW = filter_product<PARTS>(filters, b, basis.slope);
+                const float4 W = filter_product<PARTS>(filters, b, basis.value),
+                             dW = filter_product<PARTS>(filters, b, basis.slope);
                 const float2 x = load2(L.x.value + own + b * F);
                 const float2 dx = l ? load2(L.x.tangent + own + b * F) : make_float2(0, 0);
                 float2 mu[3] = {}, moved[3] = {};
@@ -413,8 +414,8 @@ extern "C" int painn_train_launch_message(const painn_train_step *step, const pa
 {
     const edge_step edge = {*step, l, 0};
     const int blocks = blocks_of(step, plan->n_atoms, (tangent ? 2 : 4) * plan->n_multiprocessors);
-    return launch(tangent ? EDGE_KERNEL_OF(message_tangent, plan->parts) : EDGE_KERNEL_OF(message, plan->parts), blocks, THREADS, 0,
-                  1, plan->overlap, stream, edge);
+    return launch(tangent ? EDGE_KERNEL_OF(message_tangent, plan->parts) : EDGE_KERNEL_OF(message, plan->parts), blocks, THREADS,
+                  0, 1, plan->overlap, stream, edge);
 }
 
 extern "C" int painn_train_launch_message_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
@@ -426,7 +427,7 @@ extern "C" int painn_train_launch_message_back(const painn_train_step *step, con
                       THREADS, 0, 1, plan->overlap, stream, edge);
     const bool small = step->basis_rows == PAINN_TRAIN_SMALL_BASIS;
     void (*kernel)(edge_step) = plan->parts == 3 ? small ? message_back_tangent<3, 3> : message_back_tangent<3, 4>
-                                : small          ? message_back_tangent<1, 3>
+                                : small ? message_back_tangent<1, 3>
                                                  : message_back_tangent<1, 4>;
     const int warps = step->filter_sums * (step->n_features / 16);
     return launch(kernel, warps / (THREADS / 32), THREADS, 0, 1, plan->overlap, stream, edge);

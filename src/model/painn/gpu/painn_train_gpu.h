@@ -57,7 +57,7 @@ typedef struct painn_train_layer {
     painn_dual mu1;             /* [3][F] μ' */
     painn_dual VB;              /* [3][2F] */
     painn_dual g, s, t;         /* [F] update network, s = act(g); V·B */
-    painn_dual y;               /* [3F] */
+    painn_dual y;               /* [2F] its last two thirds; the first is not used again */
     painn_dual y_bar;           /* [3F] */
     painn_dual g_bar;           /* [F] */
     painn_dual VB_bar;          /* [3][2F] */
@@ -75,6 +75,7 @@ typedef struct painn_train_step {
     float epsilon;
     const float *center, *width, *frequency; /* [K] */
     painn_train_weights weights;
+    float *transposed; /* Wᵀ of each layer's W1, W2, U, M1, M2, then of O1; of the weights of this step */
     painn_train_data data;
 
     /* ---- capacities */
@@ -107,8 +108,9 @@ typedef struct painn_train_step {
     int32_t *neighbor, *reverse; /* of the batch */
     float *edge;                 /* [4] u, d */
     float *edge_tangent;         /* [4] u̇, ḋ */
-    void *basis_halves;          /* [16] uint4: [4][4] ψ, its low halves, dψ/dd, its low halves; each [4][8] halves (painn_train_pairs.cuh) */
-    float *pair_gradient;        /* [F / 16][4] of the reverse of a pair: ū and dE/dd, by groups of 16 features */
+    void *
+        basis_halves; /* [16] uint4: [4][4] ψ, its low halves, dψ/dd, its low halves; each [4][8] halves (painn_train_pairs.cuh) */
+    float *pair_gradient; /* [F / 16][4] of the reverse of a pair: ū and dE/dd, by groups of 16 features */
 
     /* ---- per frame */
     float *B;           /* [9] */
@@ -123,27 +125,62 @@ typedef struct painn_train_plan {
     int n_frames, n_atoms, n_pairs;
     int parts;   /* of products: 1 TF32, 3 float32 */
     int overlap; /* programmatic launches */
-    int small;   /* tiles of 16 atoms, columns divided among blocks; else tiles of 32 */
+    int small;   /* kernels of two products at atoms, columns divided among blocks; else a kernel for each product */
     int n_multiprocessors;
 } painn_train_plan;
 
+/* ---- transposed weights */
+
+enum { PAINN_W1, PAINN_W2, PAINN_U, PAINN_M1, PAINN_M2, PAINN_TRANSPOSED = 5, PAINN_TRANSPOSED_SIZE = 11 /* F² */ };
+
+#ifdef __CUDACC__
+#define PAINN_BOTH __host__ __device__
+#else
+#define PAINN_BOTH
+#endif
+
+/* Rows, columns and place, each in units of F, F and F², of matrix `which` of a layer. */
+static inline PAINN_BOTH void painn_transposed_shape(int which, int *n_out, int *n_in, int *place)
+{
+    *n_out = which == PAINN_W2 || which == PAINN_M2 ? 3 : which == PAINN_U ? 2 : 1;
+    *n_in = which == PAINN_M1 ? 2 : 1;
+    *place = which == PAINN_W1 ? 0 : which == PAINN_W2 ? 1 : which == PAINN_U ? 4 : which == PAINN_M1 ? 6 : 8;
+}
+static inline PAINN_BOTH float *painn_transposed(const painn_train_step *s, int l, int which)
+{
+    int n_out, n_in, place;
+    painn_transposed_shape(which, &n_out, &n_in, &place);
+    return s->transposed + (size_t)(l * PAINN_TRANSPOSED_SIZE + place) * (size_t)(s->n_features * s->n_features);
+}
+static inline PAINN_BOTH float *painn_transposed_readout(const painn_train_step *s)
+{
+    return s->transposed + (size_t)(s->n_layers * PAINN_TRANSPOSED_SIZE) * (size_t)(s->n_features * s->n_features);
+}
+
+/* ---- launches */
+
 /* Dynamic shared memory of the kernels is granted; once for each device. cudaError_t. */
 int painn_train_prepare(const painn_train_step *step, size_t shared_bytes);
+int painn_train_prepare_products(size_t shared_bytes);
 
 int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream);
 int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream);
-/* Node kernels of layer l; tangent 0: values, 1: tangents. */
-int painn_train_launch_message_net(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
-int painn_train_launch_update_vector(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
-                                     void *stream);
-int painn_train_launch_update_net(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
-int painn_train_launch_readout(const painn_train_step *step, const painn_train_plan *plan, int tangent, void *stream);
-int painn_train_launch_update_net_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
-                                       void *stream);
-int painn_train_launch_update_vector_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
-                                          void *stream);
-int painn_train_launch_message_net_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent,
-                                        void *stream);
+/* What happens at atoms in layer l; tangent 0: values, 1: tangents. */
+enum {
+    PAINN_MESSAGE_NET,
+    PAINN_UPDATE_VECTOR,
+    PAINN_UPDATE_NET,
+    PAINN_READOUT,
+    PAINN_UPDATE_NET_BACK,
+    PAINN_UPDATE_VECTOR_BACK,
+    PAINN_MESSAGE_NET_BACK,
+    PAINN_NODE_KERNELS
+};
+int painn_train_launch_node(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent,
+                            void *stream);
+/* The same by one kernel for each product; not the readout. */
+int painn_train_launch_products(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent,
+                                void *stream);
 /* Pair kernels. The tangent of the way back also sums the filters' gradients. */
 int painn_train_launch_message(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
 int painn_train_launch_message_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);

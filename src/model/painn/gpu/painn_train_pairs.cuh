@@ -172,7 +172,8 @@ static __device__ __forceinline__ float2 sum_over_pairs(const float2 (&v)[4], in
 }
 
 /* Six values: lane t < 3 gets values t and 3 + t. */
-static __device__ __forceinline__ void sum_over_pairs(const float2 (&v)[3], const float2 (&w)[3], int t, float2 &v_out, float2 &w_out)
+static __device__ __forceinline__ void sum_over_pairs(const float2 (&v)[3], const float2 (&w)[3], int t, float2 &v_out,
+                                                      float2 &w_out)
 {
     const float2 none = make_float2(0, 0);
     const float2 first[4] = {v[0], v[1], v[2], none}, second[4] = {w[0], w[1], w[2], none};

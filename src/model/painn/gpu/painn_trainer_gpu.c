@@ -29,12 +29,12 @@ static mlff_status enqueue_forward(const painn_train_step *s, const painn_train_
     mlff_status status = MLFF_OK;
     for (int l = 0; l < s->n_layers; l++) {
         if (l > 0 || !tangent) // tangents of the first layer's input, and so of x, are 0
-            CUDA_TRY(painn_train_launch_message_net(s, plan, l, tangent, stream), "launching a message network");
+            CUDA_TRY(painn_train_launch_node(s, plan, PAINN_MESSAGE_NET, l, tangent, stream), "launching a message network");
         CUDA_TRY(painn_train_launch_message(s, plan, l, tangent, stream), "launching a message");
-        CUDA_TRY(painn_train_launch_update_vector(s, plan, l, tangent, stream), "launching an update");
-        CUDA_TRY(painn_train_launch_update_net(s, plan, l, tangent, stream), "launching an update");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_VECTOR, l, tangent, stream), "launching an update");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_NET, l, tangent, stream), "launching an update");
     }
-    CUDA_TRY(painn_train_launch_readout(s, plan, tangent, stream), "launching the readout");
+    CUDA_TRY(painn_train_launch_node(s, plan, PAINN_READOUT, 0, tangent, stream), "launching the readout");
 done:
     return status;
 }
@@ -43,10 +43,11 @@ static mlff_status enqueue_backward(const painn_train_step *s, const painn_train
 {
     mlff_status status = MLFF_OK;
     for (int l = s->n_layers - 1; l >= 0; l--) {
-        CUDA_TRY(painn_train_launch_update_net_back(s, plan, l, tangent, stream), "launching an update's reverse");
-        CUDA_TRY(painn_train_launch_update_vector_back(s, plan, l, tangent, stream), "launching an update's reverse");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_NET_BACK, l, tangent, stream), "launching an update's reverse");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_VECTOR_BACK, l, tangent, stream), "launching an update's reverse");
         CUDA_TRY(painn_train_launch_message_back(s, plan, l, tangent, stream), "launching a message's reverse");
-        CUDA_TRY(painn_train_launch_message_net_back(s, plan, l, tangent, stream), "launching a message network's reverse");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_MESSAGE_NET_BACK, l, tangent, stream),
+                 "launching a message network's reverse");
     }
 done:
     return status;
@@ -92,16 +93,18 @@ static int at_most(int n, int capacity)
     return n < capacity ? n : capacity;
 }
 
+#ifndef SMALL_ATOMS
+#define SMALL_ATOMS 4
+#endif
 static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *call)
 {
-    const size_t large = sizeof(float) * 32 * (size_t)(4 * t->step.n_features + 32);
     painn_train_plan plan = {.n_frames = at_most(class_of(call->n_frames), t->step.frame_capacity),
                              .n_atoms = at_most(class_of(call->n_atoms), t->step.atom_capacity),
                              .n_pairs = at_most(class_of(call->n_pairs), t->step.pair_capacity),
                              .parts = t->parts,
                              .overlap = t->overlap,
                              .n_multiprocessors = t->n_multiprocessors};
-    plan.small = plan.n_atoms <= 32 * t->n_multiprocessors || large > t->shared_bytes;
+    plan.small = plan.n_atoms <= SMALL_ATOMS * t->n_multiprocessors;
     return plan;
 }
 
