@@ -347,6 +347,8 @@ typedef struct mlff_trainer_options {
     double beta1, beta2, epsilon, weight_decay; /* AdamW (Loshchilov & Hutter, arXiv:1711.05101): 0.9, 0.999, 1e-8, 0 */
     double clip;                                /* largest Euclidean norm of the gradient; 0: off; 10 */
     double average; /* decay of the weights' moving average, 0.999; at step t at most (1 + t)/(10 + t) */
+    int n_devices;  /* GPUs that share each batch (NCCL); 0: `device` alone */
+    int devices[8]; /* [n_devices] their indices, that of `device` first */
 } mlff_trainer_options;
 MLFF_API mlff_trainer_options mlff_trainer_options_default(void);
 

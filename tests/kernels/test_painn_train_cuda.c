@@ -58,14 +58,27 @@ static void add_structures(train_frames *frames)
     mlff_system_destroy(probed);
 }
 
-static void add_ethanols(train_frames *frames)
+static void add_ethanols_of(train_frames *frames, uint64_t n)
 {
-    for (uint64_t k = 0; k < 3; k++) {
+    for (uint64_t k = 0; k < n; k++) {
         mlff_system *system;
         assert_ok(mlff_system_build("ethanol", 0, 0, &system));
         assert_ok(mlff_system_perturb(system, 600, k));
         train_frames_add(frames, system, 0, k);
     }
+}
+
+static void add_ethanols(train_frames *frames)
+{
+    add_ethanols_of(frames, 3);
+}
+
+// More than 4 atoms for each multiprocessor: matrix products at atoms have a kernel each.
+static void add_many_ethanols(train_frames *frames)
+{
+    mlff_device_info info = {.struct_size = sizeof info};
+    assert_ok(mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info));
+    add_ethanols_of(frames, 4 * (uint64_t)info.n_multiprocessors / 9 + 1);
 }
 
 static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)
@@ -110,6 +123,14 @@ static void test_gradient_of_molecules(void **state)
     (void)state;
     if (!have_gpu()) return;
     for (int s = 0; s < N_SETTINGS; s++) check_gradient(&settings[s], add_ethanols, true);
+}
+
+static void test_gradient_of_large_batches(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    check_gradient(&settings[0], add_many_ethanols, true);
+    check_gradient(&settings[3], add_many_ethanols, true);
 }
 
 // 20 steps, sums and evaluate() as those of the CPU backend. Adam divides by the gradient's size, so that relative errors of small
@@ -255,6 +276,61 @@ static void test_not_finite_and_tf32(void **state)
     mlff_model_destroy(model);
 }
 
+// Two GPUs make the gradient, the weights and the sums of one, within rounding.
+static void test_two_gpus(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    static const int devices[2] = {0, 1};
+    if (mlff_device_count(MLFF_CUDA) < 2) {
+        printf("skipped: one GPU\n");
+        return;
+    }
+    mlff_model *model = model_of(&settings[0]);
+    train_frames frames = {0};
+    add_structures(&frames);
+    train_set *set = train_frames_set(&frames, model);
+    train_backend_options options = {.device = {MLFF_CUDA, 0}, .devices = devices, .n_devices = 2, .precision = MLFF_FLOAT32};
+    train_backend *backends[2] = {gpu_backend(model, MLFF_FLOAT32), NULL};
+    if (model->architecture->create_train_backend(model, &options, &backends[1]) != MLFF_OK) {
+        assert_non_null(strstr(mlff_last_error(), "NCCL")); // and how to go on without it
+        assert_non_null(strstr(mlff_last_error(), "name one GPU"));
+        printf("skipped: %s\n", mlff_last_error());
+    } else {
+        size_t n = (size_t)backends[0]->layout.n_parameters;
+        double loss[2], *gradient[2], *weights[2], *start = train_support_weights(backends[0], 0, 0);
+        train_sums sums[2];
+        for (int b = 0; b < 2; b++) {
+            static const int32_t batches[3][4] = {{5, 6, 0, 4}, {3, 1, 2, 0}, {4, 0, 0, 0}}; // the last for one of them
+            assert_ok(backends[b]->set_data(backends[b], set));
+            gradient[b] = train_support_gradient(backends[b], set, &all_terms, &loss[b]);
+            weights[b] = calloc(n, sizeof(double));
+            for (int s = 1; s <= 9; s++) {
+                train_update u = {1e-3, 0.9, 0.999, 1e-8, 0.1, 10, 0.9, 1 - pow(0.9, s), 1 - pow(0.999, s)};
+                assert_ok(backends[b]->step(backends[b], batches[s % 3], s % 3 == 2 ? 1 : 4, &all_terms, &u));
+            }
+            assert_ok(backends[b]->sums(backends[b], &sums[b]));
+            assert_ok(backends[b]->get(backends[b], TRAIN_WEIGHTS, weights[b]));
+            for (size_t k = 0; k < n; k++) weights[b][k] -= start[k];
+        }
+        double error = train_support_error(gradient[1], gradient[0], n), moved = train_support_error(weights[1], weights[0], n);
+        printf("two GPUs: %.1e of the gradient, %.1e of the weights' way\n", error, moved);
+        assert_true(error <= 1e-5 && moved <= 5e-3 && fabs(loss[1] - loss[0]) <= 2e-6 * loss[0]);
+        assert_true(sums[1].finite && sums[1].n_steps == 9 && sums[1].n_frames == sums[0].n_frames);
+        assert_true(fabs(sums[1].force_square - sums[0].force_square) <= 1e-4 * sums[0].force_square);
+        for (int b = 0; b < 2; b++) {
+            free(gradient[b]);
+            free(weights[b]);
+        }
+        free(start);
+        backends[1]->destroy(backends[1]);
+    }
+    backends[0]->destroy(backends[0]);
+    train_set_free(set);
+    train_frames_free(&frames);
+    mlff_model_destroy(model);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -275,9 +351,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_gradient_of_molecules),
+        cmocka_unit_test(test_gradient_of_large_batches),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_bits_and_allocations),
         cmocka_unit_test(test_not_finite_and_tf32),
+        cmocka_unit_test(test_two_gpus),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

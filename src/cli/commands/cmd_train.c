@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -33,7 +34,8 @@ static const cli_option options[] = {
     {"validate-every", 0, "N", "steps (a hundredth of the run, one epoch at least)"},
     {"checkpoint", 0, "FILE", "written every 30 s; a run goes on from it if it is there, to the same bits"},
     {"history", 0, "FILE", "errors at each validation, one JSON object a line"},
-    {"device", 0, "DEVICE", "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},
+    {"device", 0, "DEVICE",
+     "auto, cpu, cuda:0, or cuda:0,1: GPUs that share each batch (auto: a GPU if one works, else the CPU)"},
     {"precision", 0, "PRECISION", "float32, float64 (the reference, CPU), or, on a GPU, tf32 (float32)"},
     {"threads", 0, "N", "CPU threads (all cores this process may use)"},
     {"seed", 0, "S", "of the first weights and the order of structures (0)"},
@@ -79,13 +81,35 @@ static void take_recipe(cli_arguments *arguments, mlff_trainer_options *o)
     o->loss = (mlff_loss){.energy_weight = 0.01, .forces_weight = 0.99};
 }
 
+// "cuda:0,1": several GPUs.
+static mlff_status take_gpus(const char *text, mlff_trainer_options *o)
+{
+    enum { MOST = sizeof o->devices / sizeof *o->devices };
+    mlff_status status = MLFF_OK;
+    for (const char *at = text + strlen("cuda:"); at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char one[24];
+        mlff_device device;
+        snprintf(one, sizeof one, "cuda:%.*s", (int)strcspn(at, ","), at);
+        MLFF_TRY(mlff_device_parse(one, &device));
+        for (int k = 0; k < o->n_devices; k++)
+            if (o->devices[k] == device.index) return mlff_fail(MLFF_ERR_USAGE, "--device %s names a GPU twice", text);
+        if (o->n_devices == MOST) return mlff_fail(MLFF_ERR_USAGE, "--device %s: at most %d GPUs", text, (int)MOST);
+        o->devices[o->n_devices++] = device.index;
+    }
+    o->device = (mlff_device){MLFF_CUDA, o->devices[0]};
+done:
+    return status;
+}
+
 static void take_device(cli_arguments *arguments, mlff_trainer_options *o, mlff_status *status)
 {
     static const char *const precisions[] = {"float32", "float64", "tf32", NULL};
     static const mlff_precision values[] = {MLFF_FLOAT32, MLFF_FLOAT64, MLFF_TF32};
     o->precision = values[cli_choice(arguments, "precision", precisions, 0)];
     o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
-    *status = mlff_device_parse(cli_text(arguments, "device", o->precision == MLFF_FLOAT64 ? "cpu" : "auto"), &o->device);
+    const char *device = cli_text(arguments, "device", o->precision == MLFF_FLOAT64 ? "cpu" : "auto");
+    const bool several = strncmp(device, "cuda:", strlen("cuda:")) == 0 && strchr(device, ',');
+    *status = several ? take_gpus(device, o) : mlff_device_parse(device, &o->device);
 }
 
 static int parse(cli_arguments *arguments, training *run)

@@ -84,6 +84,8 @@ int gpu_launch_weight_gradients(const gpu_weight_job *jobs, int n_jobs, int n_bl
                                 int overlap, void *stream);
 /* Adds up the partial sums into `gradient`, frame sums into `loss`. */
 int gpu_launch_gradient_sums(const gpu_optimizer *optimizer, int overlap, void *stream);
+/* Squares of the gradient once more, after gradients of several GPUs were added. */
+int gpu_launch_squares(const gpu_optimizer *optimizer, int overlap, void *stream);
 /* Clipping, AdamW, moving average; adds this step to `sums`. A step that is not finite changes no weight. */
 int gpu_launch_update(const gpu_optimizer *optimizer, int overlap, void *stream);
 /* Adds this step's frame sums to `sums` without an update. */

@@ -80,6 +80,18 @@ static __global__ void __launch_bounds__(SUM_THREADS) gradient_sums(gpu_optimize
     if (threadIdx.x == 0) *o.loss = loss;
 }
 
+static __global__ void __launch_bounds__(THREADS) squares(gpu_optimizer o)
+{
+    wait_for_previous();
+    let_next_start();
+    const int64_t each = (o.n + gridDim.x - 1) / gridDim.x, first = blockIdx.x * each,
+                  last = first + each < o.n ? first + each : o.n;
+    double sum = 0;
+    for (int64_t k = first + threadIdx.x; k < last; k += THREADS) sum += (double)o.gradient[k] * o.gradient[k];
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x == 0) o.squares[blockIdx.x] = sum;
+}
+
 // By the first block: this step's errors.
 static __device__ void add_sums(const gpu_optimizer &o, bool finite)
 {
@@ -141,6 +153,11 @@ static __global__ void __launch_bounds__(THREADS) count_step(gpu_optimizer o)
 extern "C" int gpu_launch_gradient_sums(const gpu_optimizer *optimizer, int overlap, void *stream)
 {
     return launch(gradient_sums, optimizer->n_blocks, SUM_THREADS, 0, 1, overlap, stream, *optimizer);
+}
+
+extern "C" int gpu_launch_squares(const gpu_optimizer *optimizer, int overlap, void *stream)
+{
+    return launch(squares, optimizer->n_blocks, THREADS, 0, 1, overlap, stream, *optimizer);
 }
 
 extern "C" int gpu_launch_update(const gpu_optimizer *optimizer, int overlap, void *stream)

@@ -22,15 +22,25 @@ static __device__ __forceinline__ void tf32_mma(float (&d)[4], const uint32_t (&
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
-/* The cache line of an address comes into the L1 cache. For data that no running kernel writes. */
-static __device__ __forceinline__ void fetch_to_cache(const float *address)
+/* A number that is read before it is needed, so that its cache line comes into the L1 cache; for data that no running kernel writes.
+ * Sums of such numbers go to keep_read. */
+static __device__ __forceinline__ float read_early(const float *address)
 {
-    float unused;
-    asm volatile("ld.global.ca.f32 %0, [%1];" : "=f"(unused) : "l"(address));
-    (void)unused;
+    float value;
+    asm volatile("ld.global.ca.f32 %0, [%1];" : "=f"(value) : "l"(address));
+    return value;
+}
+/* Has no effect but to need the value: the compiler would leave out the reads. */
+static __device__ __forceinline__ void keep_read(float value)
+{
+    asm volatile("{\n.reg .pred never;\nsetp.eq.f32 never, %0, 0f7E12A457;\n@never trap;\n}" ::"f"(value));
 }
 #else
-static inline void fetch_to_cache(const float *)
+static inline float read_early(const float *address)
+{
+    return *address;
+}
+static inline void keep_read(float)
 {
 }
 #endif

@@ -97,6 +97,8 @@ struct train_backend {
 
 typedef struct train_backend_options {
     mlff_device device;
+    const int *devices; /* [n_devices] GPUs that share each batch, `device` first; n_devices 0 or 1: `device` alone */
+    int n_devices;
     mlff_precision precision; /* MLFF_FLOAT32, MLFF_FLOAT64 (CPU), MLFF_TF32 (GPU) */
     int n_threads;            /* CPU */
     const char *cpu_path;     /* "avx512" ... */

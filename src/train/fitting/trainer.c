@@ -157,8 +157,11 @@ static mlff_status create_backend(mlff_trainer *t)
 {
     mlff_status status = MLFF_OK;
     const model_architecture *architecture = t->model->architecture;
-    train_backend_options wanted = {
-        .device = t->options.device, .precision = t->options.precision, .n_threads = t->options.n_threads};
+    train_backend_options wanted = {.device = t->options.device,
+                                    .devices = t->options.devices,
+                                    .n_devices = t->options.n_devices,
+                                    .precision = t->options.precision,
+                                    .n_threads = t->options.n_threads};
     if (!architecture->create_train_backend)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s cannot be trained here; a student is a PaiNN (mlff new --arch painn)",
                          architecture->title);

@@ -38,11 +38,14 @@ static __device__ __forceinline__ void load_vectors(const float *from, int first
     }
 }
 
-// Rows n0 … n0 + n_rows − 1 of weights, `depth` floats each, come into the L1 cache. By a block.
-static __device__ __forceinline__ void fetch_rows(const float *w, int depth, int n0, int n_rows)
+// Reads rows n0 … n0 + n_rows − 1 of weights, `depth` floats each, into the L1 cache. By a block.
+static __device__ __forceinline__ float read_rows(const float *w, int depth, int n0, int n_rows)
 {
     const float *from = w + (size_t)n0 * depth;
-    for (int k = (int)threadIdx.x * 32; k < n_rows * depth; k += (int)blockDim.x * 32) fetch_to_cache(from + k);
+    float sum = 0;
+#pragma unroll 4
+    for (int k = (int)threadIdx.x * 32; k < n_rows * depth; k += (int)blockDim.x * 32) sum += read_early(from + k);
+    return sum;
 }
 
 // A slice's columns: `block` floats between its parts' columns in the same row of results.
@@ -123,10 +126,11 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     const int F = s.n_features, l = step.l, first = (int)blockIdx.x / step.slices * TILE, stride = F + TF32_ROW_PAD;
     const sliced slice = slice_of(step);
     const float *W1 = s.weights.base + s.weights.layer[l].W1, *W2 = s.weights.base + s.weights.layer[l].W2;
-    fetch_rows(W1, F, 0, F);
-    for (int b = 0; b < 3; b++) fetch_rows(W2, F, b * F + slice.first, slice.n);
+    float early = read_rows(W1, F, 0, F);
+    for (int b = 0; b < 3; b++) early += read_rows(W2, F, b * F + slice.first, slice.n);
     wait_for_previous();
     let_next_start();
+    keep_read(early);
     const int n = s.call->n_atoms;
     if (first >= n) return;
     const painn_train_layer &L = s.layer[l];
@@ -151,9 +155,11 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     const int F = s.n_features, l = step.l, first = (int)blockIdx.x / step.slices * TILE, stride = F + TF32_ROW_PAD;
     const sliced slice = slice_of(step);
     const float *U = s.weights.base + s.weights.layer[l].U;
-    for (int b = 0; b < 2; b++) fetch_rows(U, F, b * F + slice.first, slice.n);
+    float early = 0;
+    for (int b = 0; b < 2; b++) early += read_rows(U, F, b * F + slice.first, slice.n);
     wait_for_previous();
     let_next_start();
+    keep_read(early);
     const int n = s.call->n_atoms;
     if (first >= n) return;
     const painn_train_layer &L = s.layer[l];
@@ -180,10 +186,11 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     const int wide = 2 * F + TF32_ROW_PAD, stride = F + TF32_ROW_PAD;
     const sliced slice = slice_of(step);
     const float *M1 = s.weights.base + s.weights.layer[l].M1, *M2 = s.weights.base + s.weights.layer[l].M2;
-    fetch_rows(M1, 2 * F, 0, F);
-    for (int b = 0; b < 3; b++) fetch_rows(M2, F, b * F + slice.first, slice.n);
+    float early = read_rows(M1, 2 * F, 0, F);
+    for (int b = 0; b < 3; b++) early += read_rows(M2, F, b * F + slice.first, slice.n);
     wait_for_previous();
     let_next_start();
+    keep_read(early);
     const int n = s.call->n_atoms;
     if (first >= n) return;
     const painn_train_layer &L = s.layer[l];
@@ -214,10 +221,11 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     const sliced slice = slice_of(step);
     const bool keep = slice.first == 0;
     const float *w = s.weights.base, *back = painn_transposed_readout(&s);
-    fetch_rows(w + s.weights.O1, F, 0, H);
-    fetch_rows(back, H, slice.first, slice.n);
+    float early = read_rows(w + s.weights.O1, F, 0, H);
+    early += read_rows(back, H, slice.first, slice.n);
     wait_for_previous();
     let_next_start();
+    keep_read(early);
     const int n = s.call->n_atoms;
     if (first >= n) return;
     float *rows = (float *)memory, *hidden = rows + TILE * stride, *terms = hidden + TILE * narrow;
@@ -285,10 +293,11 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     const int wide = 3 * F + TF32_ROW_PAD, stride = F + TF32_ROW_PAD;
     const sliced slice = slice_of(step);
     const float *M2 = painn_transposed(&s, l, PAINN_M2), *M1 = painn_transposed(&s, l, PAINN_M1);
-    fetch_rows(M2, 3 * F, 0, F);
-    for (int b = 0; b < 2; b++) fetch_rows(M1, F, b * F + slice.first, slice.n);
+    float early = read_rows(M2, 3 * F, 0, F);
+    for (int b = 0; b < 2; b++) early += read_rows(M1, F, b * F + slice.first, slice.n);
     wait_for_previous();
     let_next_start();
+    keep_read(early);
     const int n = s.call->n_atoms;
     if (first >= n) return;
     const painn_train_layer &L = s.layer[l];
@@ -317,9 +326,10 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     const int F = s.n_features, l = step.l, first = (int)blockIdx.x / step.slices * TILE, wide = 2 * F + TF32_ROW_PAD;
     const sliced slice = slice_of(step);
     const float *U = painn_transposed(&s, l, PAINN_U);
-    fetch_rows(U, 2 * F, slice.first, slice.n);
+    float early = read_rows(U, 2 * F, slice.first, slice.n);
     wait_for_previous();
     let_next_start();
+    keep_read(early);
     const int n = s.call->n_atoms;
     if (first >= n) return;
     const painn_train_layer &L = s.layer[l];
@@ -343,10 +353,11 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
     const int wide = 3 * F + TF32_ROW_PAD, stride = F + TF32_ROW_PAD;
     const sliced slice = slice_of(step);
     const float *W2 = painn_transposed(&s, l, PAINN_W2), *W1 = painn_transposed(&s, l, PAINN_W1);
-    fetch_rows(W2, 3 * F, 0, F);
-    fetch_rows(W1, F, slice.first, slice.n);
+    float early = read_rows(W2, 3 * F, 0, F);
+    early += read_rows(W1, F, slice.first, slice.n);
     wait_for_previous();
     let_next_start();
+    keep_read(early);
     const int n = s.call->n_atoms;
     if (first >= n) return;
     const painn_train_layer &L = s.layer[l];

@@ -1,250 +1,11 @@
 // SPDX-License-Identifier: MIT
-// painn_trainer_gpu.c: the training backend of PaiNN on a GPU: batches, the order of kernels, graphs, the contract of
-// model/train_backend.h.
-//
-// A step is enqueued, not waited for: the host fills a slot of mapped memory and launches the graph captured for batches of this
-// size; the graph's first kernel reads the slot. Graphs are captured for classes of sizes; memory is allocated when a batch has
-// more frames than all before it, for the largest frames of the data, so that later batches of other frames fit.
+// painn_trainer_gpu.c: the training backend of PaiNN on one GPU: its creation and the contract of model/training/train_backend.h. Batches
+// are enqueued by painn_train_batch.c; several GPUs are a group of such trainers (painn_trainer_group.c).
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "painn_trainer_gpu.h"
-
-// ---- graphs and launches ------------------------------------------------------------------------------------------------
-
-void painn_trainer_forget_graphs(painn_trainer *t)
-{
-    for (int k = 0; k < PAINN_TRAIN_GRAPHS; k++) {
-        if (t->graph[k].executable) cudaGraphExecDestroy(t->graph[k].executable);
-        t->graph[k] = (painn_train_graph){0};
-    }
-}
-
-// What is done with a batch.
-enum { PASS_ERRORS, PASS_GRADIENT, PASS_STEP };
-
-static mlff_status enqueue_forward(const painn_train_step *s, const painn_train_plan *plan, int tangent, cudaStream_t stream)
-{
-    mlff_status status = MLFF_OK;
-    for (int l = 0; l < s->n_layers; l++) {
-        if (l > 0 || !tangent) // tangents of the first layer's input, and so of x, are 0
-            CUDA_TRY(painn_train_launch_node(s, plan, PAINN_MESSAGE_NET, l, tangent, stream), "launching a message network");
-        CUDA_TRY(painn_train_launch_message(s, plan, l, tangent, stream), "launching a message");
-        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_VECTOR, l, tangent, stream), "launching an update");
-        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_NET, l, tangent, stream), "launching an update");
-    }
-    CUDA_TRY(painn_train_launch_node(s, plan, PAINN_READOUT, 0, tangent, stream), "launching the readout");
-done:
-    return status;
-}
-
-static mlff_status enqueue_backward(const painn_train_step *s, const painn_train_plan *plan, int tangent, cudaStream_t stream)
-{
-    mlff_status status = MLFF_OK;
-    for (int l = s->n_layers - 1; l >= 0; l--) {
-        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_NET_BACK, l, tangent, stream), "launching an update's reverse");
-        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_VECTOR_BACK, l, tangent, stream), "launching an update's reverse");
-        CUDA_TRY(painn_train_launch_message_back(s, plan, l, tangent, stream), "launching a message's reverse");
-        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_MESSAGE_NET_BACK, l, tangent, stream),
-                 "launching a message network's reverse");
-    }
-done:
-    return status;
-}
-
-static mlff_status enqueue(painn_trainer *t, const painn_train_step *s, const painn_train_plan *plan, int pass,
-                           const gpu_optimizer *optimizer)
-{
-    mlff_status status = MLFF_OK;
-    cudaStream_t stream = t->stream;
-    CUDA_TRY(painn_train_launch_begin(s, plan, stream), "launching a batch");
-    CUDA_TRY(painn_train_launch_gather(s, plan, stream), "launching a batch");
-    PLUGIN_TRY(enqueue_forward(s, plan, 0, stream));
-    PLUGIN_TRY(enqueue_backward(s, plan, 0, stream));
-    CUDA_TRY(painn_train_launch_forces(s, plan, stream), "launching forces");
-    CUDA_TRY(painn_train_launch_loss(s, plan, stream), "launching the loss");
-    if (pass == PASS_ERRORS) {
-        CUDA_TRY(gpu_launch_count(optimizer, plan->overlap, stream), "launching sums");
-        goto done;
-    }
-    CUDA_TRY(painn_train_launch_pair_tangents(s, plan, stream), "launching tangents");
-    PLUGIN_TRY(enqueue_forward(s, plan, 1, stream));
-    PLUGIN_TRY(enqueue_backward(s, plan, 1, stream));
-    CUDA_TRY(painn_train_launch_embedding(s, plan, stream), "launching the embedding's gradient");
-    CUDA_TRY(gpu_launch_weight_gradients(t->jobs, t->n_jobs, t->n_job_blocks, s->call, plan->parts, plan->overlap, stream),
-             "launching weight gradients");
-    CUDA_TRY(gpu_launch_gradient_sums(optimizer, plan->overlap, stream), "launching gradient sums");
-    if (pass == PASS_STEP) CUDA_TRY(gpu_launch_update(optimizer, plan->overlap, stream), "launching the update");
-done:
-    return status;
-}
-
-// Sizes are rounded up to eighths of a power of two, so that ragged batches need few graphs.
-static int class_of(int64_t n)
-{
-    int64_t step = 1;
-    while (step * 16 < n) step *= 2;
-    return (int)((n + step - 1) / step * step);
-}
-
-static int at_most(int n, int capacity)
-{
-    return n < capacity ? n : capacity;
-}
-
-#ifndef SMALL_ATOMS
-#define SMALL_ATOMS 4
-#endif
-static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *call)
-{
-    painn_train_plan plan = {.n_frames = at_most(class_of(call->n_frames), t->step.frame_capacity),
-                             .n_atoms = at_most(class_of(call->n_atoms), t->step.atom_capacity),
-                             .n_pairs = at_most(class_of(call->n_pairs), t->step.pair_capacity),
-                             .parts = t->parts,
-                             .overlap = t->overlap,
-                             .n_multiprocessors = t->n_multiprocessors};
-    plan.small = plan.n_atoms <= SMALL_ATOMS * t->n_multiprocessors;
-    return plan;
-}
-
-static mlff_status capture(painn_trainer *t, const painn_train_plan *plan, cudaGraphExec_t *executable_out)
-{
-    mlff_status status = MLFF_OK;
-    cudaGraph_t graph = NULL;
-    CUDA_TRY(cudaStreamBeginCapture(t->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
-    status = enqueue(t, &t->step, plan, PASS_STEP, &t->optimizer);
-    cudaError_t ended = cudaStreamEndCapture(t->stream, &graph);
-    if (status != MLFF_OK) goto done;
-    CUDA_TRY(ended, "capturing a step");
-    CUDA_TRY(cudaGraphInstantiate(executable_out, graph, 0), "building a graph");
-done:
-    if (graph) cudaGraphDestroy(graph);
-    return status;
-}
-
-static mlff_status graph_of(painn_trainer *t, const painn_train_plan *plan, cudaGraphExec_t *executable_out)
-{
-    mlff_status status = MLFF_OK;
-    painn_train_graph *oldest = &t->graph[0];
-    for (int k = 0; k < PAINN_TRAIN_GRAPHS; k++) {
-        painn_train_graph *g = &t->graph[k];
-        if (g->executable && memcmp(&g->plan, plan, sizeof *plan) == 0) {
-            g->used = t->n_calls;
-            *executable_out = g->executable;
-            return MLFF_OK;
-        }
-        if (oldest->executable && (!g->executable || g->used < oldest->used)) oldest = g;
-    }
-    cudaGraphExec_t executable = NULL;
-    PLUGIN_TRY(capture(t, plan, &executable));
-    if (oldest->executable) cudaGraphExecDestroy(oldest->executable); // the driver keeps it until its last launch is done
-    *oldest = (painn_train_graph){*plan, executable, t->n_calls};
-    *executable_out = executable;
-done:
-    return status;
-}
-
-// ---- batches ------------------------------------------------------------------------------------------------------------
-
-static mlff_status count_batch(const painn_gpu_set *set, const int32_t *frames, int n_frames, gpu_train_call *call)
-{
-    int64_t atoms = 0, pairs = 0;
-    for (int k = 0; k < n_frames; k++) {
-        atoms += set->set->first_atom[frames[k] + 1] - set->set->first_atom[frames[k]];
-        pairs += set->frame_pairs[frames[k] + 1] - set->frame_pairs[frames[k]];
-    }
-    if (atoms > INT32_MAX / 1024 || pairs > INT32_MAX / 4)
-        return host.fail(MLFF_ERR_LIMIT, "a batch of %d structures with %lld atoms is too large; choose a smaller batch size",
-                         n_frames, (long long)atoms);
-    call->n_frames = n_frames;
-    call->n_atoms = (int32_t)atoms;
-    call->n_pairs = (int32_t)pairs;
-    call->total_frames = n_frames;
-    call->total_atoms = (double)atoms;
-    return MLFF_OK;
-}
-
-// Memory for any batch of so many frames of the set. Fewer where that would be more than `limit` times this one.
-static mlff_status make_room(painn_trainer *t, const painn_gpu_set *set, const gpu_train_call *call)
-{
-    enum { LIMIT = 4 };
-    const painn_train_step *s = &t->step;
-    if (call->n_frames <= s->frame_capacity && call->n_atoms <= s->atom_capacity && call->n_pairs <= s->pair_capacity)
-        return MLFF_OK;
-    int64_t frames = call->n_frames, atoms = frames * set->set->largest_frame, pairs = frames * set->most_pairs;
-    if (atoms > LIMIT * (int64_t)call->n_atoms) atoms = LIMIT * (int64_t)call->n_atoms;
-    if (pairs > LIMIT * (int64_t)call->n_pairs) pairs = LIMIT * (int64_t)call->n_pairs;
-    if (frames < s->frame_capacity) frames = s->frame_capacity;
-    if (atoms < s->atom_capacity) atoms = s->atom_capacity;
-    if (pairs < s->pair_capacity) pairs = s->pair_capacity;
-    return painn_train_arena_create(t, (int)frames, (int)atoms, (int)pairs);
-}
-
-static void set_loss(gpu_train_call *call, const mlff_loss *loss)
-{
-    call->energy_per_atom = loss->energy_per_atom;
-    call->energy_weight = loss->energy_weight;
-    call->forces_weight = loss->forces_weight;
-    call->stress_weight = loss->stress_weight;
-    call->atom_energies_weight = loss->atom_energies_weight;
-    call->hessian_weight = loss->hessian_weight;
-    call->huber_forces = loss->huber_forces;
-}
-
-static void set_update(gpu_train_call *call, const train_update *u)
-{
-    call->learning_rate = u->learning_rate;
-    call->beta1 = u->beta1;
-    call->beta2 = u->beta2;
-    call->epsilon = u->epsilon;
-    call->weight_decay = u->weight_decay;
-    call->clip = u->clip;
-    call->average = u->average;
-    call->correction1 = u->correction1;
-    call->correction2 = u->correction2;
-}
-
-// The next slot. The host may be as many calls ahead as there are slots; then it waits for half of them.
-static mlff_status fill_slot(painn_trainer *t, const painn_gpu_set *set, const int32_t *frames, const gpu_train_call *call)
-{
-    mlff_status status = MLFF_OK;
-    const int slot = (int)(t->n_calls % PAINN_TRAIN_SLOTS), half = PAINN_TRAIN_SLOTS / 2;
-    if (slot % half == 0) CUDA_TRY(cudaEventSynchronize(t->half_done[slot / half]), "waiting for earlier steps");
-    char *to = t->slots + t->step.slot_bytes * (size_t)slot;
-    int32_t *list = (int32_t *)(void *)(to + sizeof *call), *first_atom = list + t->step.frame_capacity;
-    int32_t *first_pair = first_atom + t->step.frame_capacity + 1;
-    memcpy(to, call, sizeof *call);
-    first_atom[0] = first_pair[0] = 0;
-    for (int k = 0; k < call->n_frames; k++) {
-        const int32_t f = frames[k];
-        list[k] = f;
-        first_atom[k + 1] = first_atom[k] + (int32_t)(set->set->first_atom[f + 1] - set->set->first_atom[f]);
-        first_pair[k + 1] = first_pair[k] + (int32_t)(set->frame_pairs[f + 1] - set->frame_pairs[f]);
-    }
-done:
-    return status;
-}
-
-static mlff_status slot_taken(painn_trainer *t)
-{
-    mlff_status status = MLFF_OK;
-    const int slot = (int)(t->n_calls++ % PAINN_TRAIN_SLOTS), half = PAINN_TRAIN_SLOTS / 2;
-    if (slot % half == half - 1) CUDA_TRY(cudaEventRecord(t->half_done[slot / half], t->stream), "recording a step");
-done:
-    return status;
-}
-
-// After a failure the device may have taken fewer slots than the host filled.
-static mlff_status recover(painn_trainer *t, mlff_status status)
-{
-    if (status == MLFF_OK) return status;
-    cudaStreamSynchronize(t->stream);
-    const uint32_t turn = (uint32_t)(t->n_calls % PAINN_TRAIN_SLOTS);
-    cuda_copy(t->step.turn, &turn, sizeof turn, cudaMemcpyHostToDevice);
-    cudaGetLastError();
-    return status;
-}
 
 static mlff_status wait(painn_trainer *t)
 {
@@ -330,19 +91,23 @@ static mlff_status step(train_backend *backend, const int32_t *frames, int n_fra
     mlff_status status = MLFF_OK;
     painn_trainer *t = (painn_trainer *)backend;
     gpu_train_call call = {0};
-    cudaGraphExec_t graph = NULL;
-    PLUGIN_TRY(cuda_use(t->device));
-    PLUGIN_TRY(count_batch(&t->training, frames, n_frames, &call));
-    PLUGIN_TRY(make_room(t, &t->training, &call));
-    set_loss(&call, loss);
-    set_update(&call, update);
-    const painn_train_plan plan = plan_of(t, &call);
-    PLUGIN_TRY(graph_of(t, &plan, &graph));
-    PLUGIN_TRY(fill_slot(t, &t->training, frames, &call));
-    CUDA_TRY(cudaGraphLaunch(graph, t->stream), "launching a step");
-    PLUGIN_TRY(slot_taken(t));
+    PLUGIN_TRY(painn_train_count(&t->training, frames, n_frames, &call));
+    painn_train_set_loss(&call, loss);
+    painn_train_set_update(&call, update);
+    PLUGIN_TRY(painn_train_submit(t, &t->training, frames, &call, PAINN_STEP));
 done:
-    return recover(t, status);
+    return painn_train_recover(t, status);
+}
+
+mlff_status painn_trainer_read_gradient(painn_trainer *t, double *gradient_out, double *loss_out)
+{
+    mlff_status status = MLFF_OK;
+    double value = 0;
+    PLUGIN_TRY(read_vector(t, t->optimizer.gradient, gradient_out));
+    CUDA_TRY(cuda_copy(&value, t->optimizer.loss, sizeof value, cudaMemcpyDeviceToHost), "copying the loss from the GPU");
+    *loss_out = value;
+done:
+    return status;
 }
 
 static mlff_status gradient(train_backend *backend, const int32_t *frames, int n_frames, const mlff_loss *loss,
@@ -351,20 +116,12 @@ static mlff_status gradient(train_backend *backend, const int32_t *frames, int n
     mlff_status status = MLFF_OK;
     painn_trainer *t = (painn_trainer *)backend;
     gpu_train_call call = {0};
-    double value = 0;
-    PLUGIN_TRY(cuda_use(t->device));
-    PLUGIN_TRY(count_batch(&t->training, frames, n_frames, &call));
-    PLUGIN_TRY(make_room(t, &t->training, &call));
-    set_loss(&call, loss);
-    const painn_train_plan plan = plan_of(t, &call);
-    PLUGIN_TRY(fill_slot(t, &t->training, frames, &call));
-    PLUGIN_TRY(enqueue(t, &t->step, &plan, PASS_GRADIENT, &t->optimizer));
-    PLUGIN_TRY(slot_taken(t));
-    PLUGIN_TRY(read_vector(t, t->optimizer.gradient, gradient_out));
-    CUDA_TRY(cuda_copy(&value, t->optimizer.loss, sizeof value, cudaMemcpyDeviceToHost), "copying the loss from the GPU");
-    *loss_out = value;
+    PLUGIN_TRY(painn_train_count(&t->training, frames, n_frames, &call));
+    painn_train_set_loss(&call, loss);
+    PLUGIN_TRY(painn_train_submit(t, &t->training, frames, &call, PAINN_GRADIENT));
+    PLUGIN_TRY(painn_trainer_read_gradient(t, gradient_out, loss_out));
 done:
-    return recover(t, status);
+    return painn_train_recover(t, status);
 }
 
 static mlff_status take_sums(painn_trainer *t, gpu_train_sums *from, train_sums *sums_out)
@@ -427,27 +184,18 @@ static mlff_status evaluate(train_backend *backend, const train_set *data, const
     for (int64_t first = 0; first < data->n_frames;) {
         gpu_train_call call = {0};
         const int n = frames_at_once(data, first);
-        PLUGIN_TRY(count_batch(from, frames + first, n, &call));
-        PLUGIN_TRY(make_room(t, from, &call));
-        set_loss(&call, loss);
+        PLUGIN_TRY(painn_train_count(from, frames + first, n, &call));
+        painn_train_set_loss(&call, loss);
         call.total_frames = (double)data->n_frames;
         call.total_atoms = (double)data->n_atoms;
-        const painn_train_plan plan = plan_of(t, &call);
-        painn_train_step s = t->step;
-        gpu_optimizer optimizer = t->optimizer;
-        s.data = from->data;
-        s.weights.base = t->vector[TRAIN_AVERAGE];
-        optimizer.sums = t->evaluation_sums;
-        PLUGIN_TRY(fill_slot(t, from, frames + first, &call));
-        PLUGIN_TRY(enqueue(t, &s, &plan, PASS_ERRORS, &optimizer));
-        PLUGIN_TRY(slot_taken(t));
+        PLUGIN_TRY(painn_train_submit(t, from, frames + first, &call, PAINN_ERRORS));
         first += n;
     }
     PLUGIN_TRY(take_sums(t, t->evaluation_sums, sums_out));
     sums_out->n_steps = 1;
 done:
     free(frames);
-    return recover(t, status);
+    return painn_train_recover(t, status);
 }
 
 static void destroy(train_backend *backend)
@@ -573,11 +321,11 @@ done:
     return status;
 }
 
-static mlff_status open_device(painn_trainer *t, const device_trainee *trainee, const train_backend_options *options)
+static mlff_status open_device(painn_trainer *t, const device_trainee *trainee, const train_backend_options *options, int device)
 {
     mlff_status status = MLFF_OK;
     struct cudaDeviceProp properties;
-    t->device = t->training.device = t->evaluation.device = options->device.index;
+    t->device = t->training.device = t->evaluation.device = device;
     PLUGIN_TRY(cuda_use(t->device));
     CUDA_TRY(cudaGetDeviceProperties(&properties, t->device), "asking the GPU for its properties");
     PLUGIN_TRY(check_model(trainee->model.model, trainee->model.parameters, &properties));
@@ -606,17 +354,11 @@ static void describe_step(painn_trainer *t, const painn_parameters *P)
     s->epsilon = (float)P->epsilon;
 }
 
-mlff_status painn_trainer_gpu_create(const device_trainee *trainee, const train_backend_options *options,
-                                     train_backend **backend_out)
+mlff_status painn_trainer_create(const device_trainee *trainee, const train_backend_options *options, int device,
+                                 painn_trainer **trainer_out)
 {
     mlff_status status = MLFF_OK;
     const painn_parameters *P = trainee->model.parameters;
-    if (trainee->trainable_bytes != sizeof(painn_trainable))
-        return host.fail(
-            MLFF_ERR_DEVICE,
-            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
-    if (options->precision != MLFF_FLOAT32 && options->precision != MLFF_TF32 && options->precision != MLFF_PRECISION_DEFAULT)
-        return host.fail(MLFF_ERR_UNSUPPORTED, "on the GPU PaiNN is trained in float32 or tf32; for float64 use --device cpu");
     painn_trainer *t = calloc(1, sizeof *t);
     if (!t) return host.fail(MLFF_ERR_MEMORY, "out of memory: a trainer");
     t->backend = (train_backend){.layout = *trainee->layout,
@@ -630,7 +372,7 @@ mlff_status painn_trainer_gpu_create(const device_trainee *trainee, const train_
                                  .destroy = destroy};
     t->place = malloc(sizeof *t->place * (size_t)trainee->layout->n_tensors);
     if (!t->place) PLUGIN_TRY(host.fail(MLFF_ERR_MEMORY, "out of memory: a trainer"));
-    PLUGIN_TRY(open_device(t, trainee, options));
+    PLUGIN_TRY(open_device(t, trainee, options, device));
     describe_step(t, P);
     for (int k = 0; k < trainee->layout->n_tensors; k++) {
         t->place[k] = t->n_weights;
@@ -641,10 +383,27 @@ mlff_status painn_trainer_gpu_create(const device_trainee *trainee, const train_
     CUDA_TRY(painn_train_prepare(&t->step, t->shared_bytes), "setting up the kernels");
     PLUGIN_TRY(write_vector(t, t->vector[TRAIN_WEIGHTS], trainee->weights));
     PLUGIN_TRY(write_vector(t, t->vector[TRAIN_AVERAGE], trainee->weights));
-    t->layout_free = trainee->layout_free;
-    *backend_out = &t->backend;
+    *trainer_out = t;
     t = NULL;
 done:
     destroy((train_backend *)t);
     return status;
+}
+
+mlff_status painn_trainer_gpu_create(const device_trainee *trainee, const train_backend_options *options,
+                                     train_backend **backend_out)
+{
+    painn_trainer *t;
+    if (trainee->trainable_bytes != sizeof(painn_trainable))
+        return host.fail(
+            MLFF_ERR_DEVICE,
+            "no GPU support: libmlff and libmlff_cuda.so were built from different sources; install both from one build");
+    if (options->precision != MLFF_FLOAT32 && options->precision != MLFF_TF32 && options->precision != MLFF_PRECISION_DEFAULT)
+        return host.fail(MLFF_ERR_UNSUPPORTED, "on the GPU PaiNN is trained in float32 or tf32; for float64 use --device cpu");
+    if (options->n_devices > 1) return painn_trainer_group_create(trainee, options, backend_out);
+    const mlff_status status = painn_trainer_create(trainee, options, options->device.index, &t);
+    if (status != MLFF_OK) return status;
+    t->layout_free = trainee->layout_free;
+    *backend_out = &t->backend;
+    return MLFF_OK;
 }

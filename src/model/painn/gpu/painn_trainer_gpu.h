@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* painn_trainer_gpu.h: host side of training a PaiNN on a GPU: data sets (painn_train_upload.c), memory of a step
- * (painn_train_arena.c), and the backend with its graphs (painn_trainer_gpu.c). */
+ * (painn_train_arena.c), batches (painn_train_batch.c), the backend of one GPU (painn_trainer_gpu.c) and of several
+ * (painn_trainer_group.c). */
 #ifndef PAINN_TRAINER_GPU_H
 #define PAINN_TRAINER_GPU_H
 
@@ -27,6 +28,7 @@ enum { PAINN_TRAIN_GRAPHS = 16, PAINN_TRAIN_MAX_JOBS = 5 * PAINN_TRAIN_MAX_LAYER
 
 typedef struct painn_train_graph {
     painn_train_plan plan;
+    int pass;
     cudaGraphExec_t executable;
     int64_t used; /* step of its last use */
 } painn_train_graph;
@@ -61,5 +63,31 @@ typedef struct painn_trainer {
 /* Sizes the arrays of a step for batches up to these counts. Waits for the device; no graph survives. */
 mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n_atoms, int n_pairs);
 void painn_trainer_forget_graphs(painn_trainer *trainer);
+
+/* ---- batches */
+
+/* What is done with a batch: errors of the averaged weights; the gradient; the gradient as a share of a larger batch, by a graph; a
+ * step, by a graph. */
+enum { PAINN_ERRORS, PAINN_GRADIENT, PAINN_SHARE, PAINN_STEP };
+
+/* The counts of a batch, of which the loss is a mean. Fails with MLFF_ERR_LIMIT. */
+mlff_status painn_train_count(const painn_gpu_set *set, const int32_t *frames, int n_frames, gpu_train_call *call);
+void painn_train_set_loss(gpu_train_call *call, const mlff_loss *loss);
+void painn_train_set_update(gpu_train_call *call, const train_update *update);
+/* Enqueues it. Fails with MLFF_ERR_MEMORY, MLFF_ERR_DEVICE; then painn_train_recover, which returns `status`. */
+mlff_status painn_train_submit(painn_trainer *trainer, const painn_gpu_set *set, const int32_t *frames,
+                               const gpu_train_call *call, int pass);
+mlff_status painn_train_recover(painn_trainer *trainer, mlff_status status);
+
+/* ---- trainers */
+
+/* On one GPU; its layout is the trainee's, which it does not free. Fails as train_backend_create. */
+mlff_status painn_trainer_create(const device_trainee *trainee, const train_backend_options *options, int device,
+                                 painn_trainer **trainer_out);
+/* The gradient and loss of the last batch; waits. */
+mlff_status painn_trainer_read_gradient(painn_trainer *trainer, double *gradient_out, double *loss_out);
+/* On options->devices. Fails also where there is no NCCL. */
+mlff_status painn_trainer_group_create(const device_trainee *trainee, const train_backend_options *options,
+                                       train_backend **backend_out);
 
 #endif

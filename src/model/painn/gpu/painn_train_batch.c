@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+// painn_train_batch.c: batches of a training step on one GPU: the order of kernels, graphs, slots.
+//
+// A step is enqueued, not waited for: the host fills a slot of mapped memory and launches the graph captured for batches of this
+// size; the graph's first kernel reads the slot. Graphs are captured for classes of sizes; memory is allocated when a batch has
+// more frames than all before it, for the largest frames of the data, so that later batches of other frames fit.
+#include <string.h>
+
+#include "painn_trainer_gpu.h"
+
+// ---- graphs and launches ------------------------------------------------------------------------------------------------
+
+void painn_trainer_forget_graphs(painn_trainer *t)
+{
+    for (int k = 0; k < PAINN_TRAIN_GRAPHS; k++) {
+        if (t->graph[k].executable) cudaGraphExecDestroy(t->graph[k].executable);
+        t->graph[k] = (painn_train_graph){0};
+    }
+}
+
+static mlff_status enqueue_forward(const painn_train_step *s, const painn_train_plan *plan, int tangent, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    for (int l = 0; l < s->n_layers; l++) {
+        if (l > 0 || !tangent) // tangents of the first layer's input, and so of x, are 0
+            CUDA_TRY(painn_train_launch_node(s, plan, PAINN_MESSAGE_NET, l, tangent, stream), "launching a message network");
+        CUDA_TRY(painn_train_launch_message(s, plan, l, tangent, stream), "launching a message");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_VECTOR, l, tangent, stream), "launching an update");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_NET, l, tangent, stream), "launching an update");
+    }
+    CUDA_TRY(painn_train_launch_node(s, plan, PAINN_READOUT, 0, tangent, stream), "launching the readout");
+done:
+    return status;
+}
+
+static mlff_status enqueue_backward(const painn_train_step *s, const painn_train_plan *plan, int tangent, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    for (int l = s->n_layers - 1; l >= 0; l--) {
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_NET_BACK, l, tangent, stream), "launching an update's reverse");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_VECTOR_BACK, l, tangent, stream), "launching an update's reverse");
+        CUDA_TRY(painn_train_launch_message_back(s, plan, l, tangent, stream), "launching a message's reverse");
+        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_MESSAGE_NET_BACK, l, tangent, stream),
+                 "launching a message network's reverse");
+    }
+done:
+    return status;
+}
+
+static mlff_status enqueue(painn_trainer *t, const painn_train_step *s, const painn_train_plan *plan, int pass,
+                           const gpu_optimizer *optimizer)
+{
+    mlff_status status = MLFF_OK;
+    cudaStream_t stream = t->stream;
+    CUDA_TRY(painn_train_launch_begin(s, plan, stream), "launching a batch");
+    CUDA_TRY(painn_train_launch_gather(s, plan, stream), "launching a batch");
+    PLUGIN_TRY(enqueue_forward(s, plan, 0, stream));
+    PLUGIN_TRY(enqueue_backward(s, plan, 0, stream));
+    CUDA_TRY(painn_train_launch_forces(s, plan, stream), "launching forces");
+    CUDA_TRY(painn_train_launch_loss(s, plan, stream), "launching the loss");
+    if (pass == PAINN_ERRORS) {
+        CUDA_TRY(gpu_launch_count(optimizer, plan->overlap, stream), "launching sums");
+        goto done;
+    }
+    CUDA_TRY(painn_train_launch_pair_tangents(s, plan, stream), "launching tangents");
+    PLUGIN_TRY(enqueue_forward(s, plan, 1, stream));
+    PLUGIN_TRY(enqueue_backward(s, plan, 1, stream));
+    CUDA_TRY(painn_train_launch_embedding(s, plan, stream), "launching the embedding's gradient");
+    CUDA_TRY(gpu_launch_weight_gradients(t->jobs, t->n_jobs, t->n_job_blocks, s->call, plan->parts, plan->overlap, stream),
+             "launching weight gradients");
+    CUDA_TRY(gpu_launch_gradient_sums(optimizer, plan->overlap, stream), "launching gradient sums");
+    if (pass == PAINN_STEP) CUDA_TRY(gpu_launch_update(optimizer, plan->overlap, stream), "launching the update");
+done:
+    return status;
+}
+
+// Sizes are rounded up to eighths of a power of two, so that ragged batches need few graphs.
+static int class_of(int64_t n)
+{
+    int64_t step = 1;
+    if (n < 1) return 1; // a GPU without a share of a batch
+    while (step * 16 < n) step *= 2;
+    return (int)((n + step - 1) / step * step);
+}
+
+static int at_most(int n, int capacity)
+{
+    return n < capacity ? n : capacity;
+}
+
+#ifndef SMALL_ATOMS
+#define SMALL_ATOMS 4
+#endif
+static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *call)
+{
+    painn_train_plan plan = {.n_frames = at_most(class_of(call->n_frames), t->step.frame_capacity),
+                             .n_atoms = at_most(class_of(call->n_atoms), t->step.atom_capacity),
+                             .n_pairs = at_most(class_of(call->n_pairs), t->step.pair_capacity),
+                             .parts = t->parts,
+                             .overlap = t->overlap,
+                             .n_multiprocessors = t->n_multiprocessors};
+    plan.small = plan.n_atoms <= SMALL_ATOMS * t->n_multiprocessors;
+    return plan;
+}
+
+static mlff_status capture(painn_trainer *t, const painn_train_plan *plan, int pass, cudaGraphExec_t *executable_out)
+{
+    mlff_status status = MLFF_OK;
+    cudaGraph_t graph = NULL;
+    CUDA_TRY(cudaStreamBeginCapture(t->stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
+    status = enqueue(t, &t->step, plan, pass, &t->optimizer);
+    cudaError_t ended = cudaStreamEndCapture(t->stream, &graph);
+    if (status != MLFF_OK) goto done;
+    CUDA_TRY(ended, "capturing a step");
+    CUDA_TRY(cudaGraphInstantiate(executable_out, graph, 0), "building a graph");
+done:
+    if (graph) cudaGraphDestroy(graph);
+    return status;
+}
+
+static mlff_status graph_of(painn_trainer *t, const painn_train_plan *plan, int pass, cudaGraphExec_t *executable_out)
+{
+    mlff_status status = MLFF_OK;
+    painn_train_graph *oldest = &t->graph[0];
+    for (int k = 0; k < PAINN_TRAIN_GRAPHS; k++) {
+        painn_train_graph *g = &t->graph[k];
+        if (g->executable && g->pass == pass && memcmp(&g->plan, plan, sizeof *plan) == 0) {
+            g->used = t->n_calls;
+            *executable_out = g->executable;
+            return MLFF_OK;
+        }
+        if (oldest->executable && (!g->executable || g->used < oldest->used)) oldest = g;
+    }
+    cudaGraphExec_t executable = NULL;
+    PLUGIN_TRY(capture(t, plan, pass, &executable));
+    if (oldest->executable) cudaGraphExecDestroy(oldest->executable); // the driver keeps it until its last launch is done
+    *oldest = (painn_train_graph){*plan, pass, executable, t->n_calls};
+    *executable_out = executable;
+done:
+    return status;
+}
+
+// ---- batches ------------------------------------------------------------------------------------------------------------
+
+mlff_status painn_train_count(const painn_gpu_set *set, const int32_t *frames, int n_frames, gpu_train_call *call)
+{
+    int64_t atoms = 0, pairs = 0;
+    for (int k = 0; k < n_frames; k++) {
+        atoms += set->set->first_atom[frames[k] + 1] - set->set->first_atom[frames[k]];
+        pairs += set->frame_pairs[frames[k] + 1] - set->frame_pairs[frames[k]];
+    }
+    if (atoms > INT32_MAX / 1024 || pairs > INT32_MAX / 4)
+        return host.fail(MLFF_ERR_LIMIT, "a batch of %d structures with %lld atoms is too large; choose a smaller batch size",
+                         n_frames, (long long)atoms);
+    call->n_frames = n_frames;
+    call->n_atoms = (int32_t)atoms;
+    call->n_pairs = (int32_t)pairs;
+    call->total_frames = n_frames;
+    call->total_atoms = (double)atoms;
+    return MLFF_OK;
+}
+
+// Memory for any batch of so many frames of the set. Fewer where that would be more than `limit` times this one.
+static mlff_status make_room(painn_trainer *t, const painn_gpu_set *set, const gpu_train_call *call)
+{
+    enum { LIMIT = 4 };
+    const painn_train_step *s = &t->step;
+    if (call->n_frames <= s->frame_capacity && call->n_atoms <= s->atom_capacity && call->n_pairs <= s->pair_capacity)
+        return MLFF_OK;
+    int64_t frames = call->n_frames, atoms = frames * set->set->largest_frame, pairs = frames * set->most_pairs;
+    if (atoms > LIMIT * (int64_t)call->n_atoms) atoms = LIMIT * (int64_t)call->n_atoms;
+    if (pairs > LIMIT * (int64_t)call->n_pairs) pairs = LIMIT * (int64_t)call->n_pairs;
+    if (frames < s->frame_capacity) frames = s->frame_capacity;
+    if (atoms < s->atom_capacity) atoms = s->atom_capacity;
+    if (pairs < s->pair_capacity) pairs = s->pair_capacity;
+    return painn_train_arena_create(t, (int)frames, (int)atoms, (int)pairs);
+}
+
+void painn_train_set_loss(gpu_train_call *call, const mlff_loss *loss)
+{
+    call->energy_per_atom = loss->energy_per_atom;
+    call->energy_weight = loss->energy_weight;
+    call->forces_weight = loss->forces_weight;
+    call->stress_weight = loss->stress_weight;
+    call->atom_energies_weight = loss->atom_energies_weight;
+    call->hessian_weight = loss->hessian_weight;
+    call->huber_forces = loss->huber_forces;
+}
+
+void painn_train_set_update(gpu_train_call *call, const train_update *u)
+{
+    call->learning_rate = u->learning_rate;
+    call->beta1 = u->beta1;
+    call->beta2 = u->beta2;
+    call->epsilon = u->epsilon;
+    call->weight_decay = u->weight_decay;
+    call->clip = u->clip;
+    call->average = u->average;
+    call->correction1 = u->correction1;
+    call->correction2 = u->correction2;
+}
+
+// The next slot. The host may be as many calls ahead as there are slots; then it waits for half of them.
+static mlff_status fill_slot(painn_trainer *t, const painn_gpu_set *set, const int32_t *frames, const gpu_train_call *call)
+{
+    mlff_status status = MLFF_OK;
+    const int slot = (int)(t->n_calls % PAINN_TRAIN_SLOTS), half = PAINN_TRAIN_SLOTS / 2;
+    if (slot % half == 0) CUDA_TRY(cudaEventSynchronize(t->half_done[slot / half]), "waiting for earlier steps");
+    char *to = t->slots + t->step.slot_bytes * (size_t)slot;
+    int32_t *list = (int32_t *)(void *)(to + sizeof *call), *first_atom = list + t->step.frame_capacity;
+    int32_t *first_pair = first_atom + t->step.frame_capacity + 1;
+    memcpy(to, call, sizeof *call);
+    first_atom[0] = first_pair[0] = 0;
+    for (int k = 0; k < call->n_frames; k++) {
+        const int32_t f = frames[k];
+        list[k] = f;
+        first_atom[k + 1] = first_atom[k] + (int32_t)(set->set->first_atom[f + 1] - set->set->first_atom[f]);
+        first_pair[k + 1] = first_pair[k] + (int32_t)(set->frame_pairs[f + 1] - set->frame_pairs[f]);
+    }
+done:
+    return status;
+}
+
+static mlff_status slot_taken(painn_trainer *t)
+{
+    mlff_status status = MLFF_OK;
+    const int slot = (int)(t->n_calls++ % PAINN_TRAIN_SLOTS), half = PAINN_TRAIN_SLOTS / 2;
+    if (slot % half == half - 1) CUDA_TRY(cudaEventRecord(t->half_done[slot / half], t->stream), "recording a step");
+done:
+    return status;
+}
+
+// After a failure the device may have taken fewer slots than the host filled.
+mlff_status painn_train_recover(painn_trainer *t, mlff_status status)
+{
+    if (status == MLFF_OK) return status;
+    cudaStreamSynchronize(t->stream);
+    const uint32_t turn = (uint32_t)(t->n_calls % PAINN_TRAIN_SLOTS);
+    cuda_copy(t->step.turn, &turn, sizeof turn, cudaMemcpyHostToDevice);
+    cudaGetLastError();
+    return status;
+}
+
+mlff_status painn_train_submit(painn_trainer *t, const painn_gpu_set *set, const int32_t *frames, const gpu_train_call *call,
+                               int pass)
+{
+    mlff_status status = MLFF_OK;
+    cudaGraphExec_t graph = NULL;
+    PLUGIN_TRY(cuda_use(t->device));
+    PLUGIN_TRY(make_room(t, set, call));
+    const painn_train_plan plan = plan_of(t, call);
+    if (pass == PAINN_STEP || pass == PAINN_SHARE) PLUGIN_TRY(graph_of(t, &plan, pass, &graph));
+    PLUGIN_TRY(fill_slot(t, set, frames, call));
+    if (graph) {
+        CUDA_TRY(cudaGraphLaunch(graph, t->stream), "launching a step");
+    } else {
+        painn_train_step step = t->step;
+        gpu_optimizer optimizer = t->optimizer;
+        step.data = set->data;
+        if (pass == PAINN_ERRORS) {
+            step.weights.base = t->vector[TRAIN_AVERAGE];
+            optimizer.sums = t->evaluation_sums;
+        }
+        PLUGIN_TRY(enqueue(t, &step, &plan, pass, &optimizer));
+    }
+    PLUGIN_TRY(slot_taken(t));
+done:
+    return status;
+}
