@@ -27,6 +27,7 @@ static const cli_option options[] = {
     {"epochs", 0, "N", "passes over the data, in place of --steps"},
     {"batch", 0, "N", "structures in a step (32; schnetpack: 10)"},
     {"learning-rate", 0, "RATE", "highest (0.001 at batch 32, growing as the root of the batch)"},
+    {"patience", 0, "N", "schnetpack: validations without gain before the rate is halved (75)"},
     {"energy-weight", 0, "W", "of the energy's squared error per atom², eV (1)"},
     {"forces-weight", 0, "W", "of the forces' squared error, (eV/Å)² (100)"},
     {"stress-weight", 0, "W", "of the stress' squared error, (eV/Å³)² (100)"},
@@ -77,6 +78,7 @@ static void take_recipe(cli_arguments *arguments, mlff_trainer_options *o)
     o->warm_up = 0;
     o->average = 0.995;
     o->clip = 0;
+    o->weight_decay = 0.01; // PyTorch's AdamW
     o->energy_boost = 0;
     o->loss = (mlff_loss){.energy_weight = 0.01, .forces_weight = 0.99};
 }
@@ -130,6 +132,7 @@ static int parse(cli_arguments *arguments, training *run)
     o->n_steps = cli_int(arguments, "steps", 1, INT64_C(1000000000000), 20000);
     run->epochs = cli_int(arguments, "epochs", 1, 100000000, 0);
     o->batch_size = (int)cli_int(arguments, "batch", 1, 1 << 20, o->batch_size);
+    o->plateau_patience = (int)cli_int(arguments, "patience", 1, 1000000, o->plateau_patience);
     const bool scaled = o->schedule == MLFF_COSINE;
     o->learning_rate = cli_number(arguments, "learning-rate", 0, 10, 1e-3 * (scaled ? sqrt(o->batch_size / 32.0) : 1));
     o->loss.energy_weight = cli_number(arguments, "energy-weight", 0, 1e12, o->loss.energy_weight);

@@ -268,7 +268,8 @@ static size_t place_arena(painn_trainer *trainer, char *base, painn_train_step *
 // One for each group of atoms that has a warp for every 16 features; blocks of 4 warps, two on each multiprocessor, are whole.
 static int filter_sums_of(const painn_train_step *s, int n_multiprocessors)
 {
-    const int slices = s->n_features / 16, most = 8 * n_multiprocessors / slices;
+    const int slices = s->n_features / 16, warps = PAINN_TRAIN_GRADIENT_BLOCKS * PAINN_TRAIN_EDGE_THREADS / 32;
+    const int most = warps * n_multiprocessors / slices;
     return ((s->atom_capacity < most ? s->atom_capacity : most) + 1) / 2 * 2;
 }
 

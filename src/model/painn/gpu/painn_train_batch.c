@@ -88,9 +88,8 @@ static int at_most(int n, int capacity)
     return n < capacity ? n : capacity;
 }
 
-#ifndef SMALL_ATOMS
-#define SMALL_ATOMS 4
-#endif
+enum { SMALL_ATOMS = 4 }; // for each multiprocessor
+
 static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *call)
 {
     painn_train_plan plan = {.n_frames = at_most(class_of(call->n_frames), t->step.frame_capacity),
@@ -99,7 +98,7 @@ static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *ca
                              .parts = t->parts,
                              .overlap = t->overlap,
                              .n_multiprocessors = t->n_multiprocessors};
-    plan.small = plan.n_atoms <= SMALL_ATOMS * t->n_multiprocessors;
+    plan.small = plan.n_atoms <= SMALL_ATOMS * t->n_multiprocessors || t->step.n_features < 64;
     return plan;
 }
 

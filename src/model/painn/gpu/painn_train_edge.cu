@@ -12,7 +12,8 @@
 #include "gpu/train/tf32_product.cuh"
 #include "painn_train_pairs.cuh"
 
-enum { THREADS = PAINN_TRAIN_EDGE_THREADS };
+// Blocks of a multiprocessor, as many as registers allow.
+enum { THREADS = PAINN_TRAIN_EDGE_THREADS, MESSAGE_BLOCKS = 5, MESSAGE_TANGENT_BLOCKS = 3, MESSAGE_BACK_BLOCKS = 4 };
 
 typedef struct edge_step {
     painn_train_step s;
@@ -58,7 +59,7 @@ static __device__ __forceinline__ void write_message(const message_sums &sums, c
     *(float2 *)(lane.t == 0 ? context + 2 * at_q - lane.f : mu1 + at_mu) = make_float2(before.x + sum.x, before.y + sum.y);
 }
 
-template <int PARTS> static __global__ void __launch_bounds__(THREADS, 4) message(edge_step step)
+template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_BLOCKS) message(edge_step step)
 {
     wait_for_previous();
     let_next_start();
@@ -68,7 +69,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, 4) messag
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
     if (range.first >= range.last) return;
-    const pair_filters<PARTS> filters = load_filters<PARTS>(s, l, lane.slice);
+    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice);
     const float *x = s.layer[l].x.value + lane.f, *mu = l ? s.mu[l].value : NULL;
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
         pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
@@ -89,8 +90,8 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, 4) messag
             const pair_basis basis = load_basis<PARTS, false>(s, w, lane);
             more = walk_on(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
-            float4 W[3];
-            for (int b = 0; b < 3; b++) W[b] = filter_product<PARTS>(filters, b, basis.value);
+            float4 W[3], unused;
+            for (int b = 0; b < 3; b++) filter_products<PARTS, false>(filters, b, basis, W[b], unused);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const float2 Wq = make_float2(of_product(W[0], 0, e), of_product(W[0], 1, e));
@@ -111,7 +112,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, 4) messag
     }
 }
 
-template <int PARTS> static __global__ void __launch_bounds__(THREADS, 2) message_tangent(edge_step step)
+template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_TANGENT_BLOCKS) message_tangent(edge_step step)
 {
     wait_for_previous();
     let_next_start();
@@ -121,7 +122,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, 2) messag
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
     if (range.first >= range.last) return;
-    const pair_filters<PARTS> filters = load_filters<PARTS>(s, l, lane.slice);
+    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice);
     const painn_train_layer &L = s.layer[l];
     const float *mu = l ? s.mu[l].value : NULL, *moved = l ? s.mu[l].tangent : NULL;
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
@@ -149,10 +150,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, 2) messag
             more = walk_on(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
             float4 W[3], dW[3];
-            for (int b = 0; b < 3; b++) {
-                W[b] = filter_product<PARTS>(filters, b, basis.value);
-                dW[b] = filter_product<PARTS>(filters, b, basis.slope);
-            }
+            for (int b = 0; b < 3; b++) filter_products<PARTS, true>(filters, b, basis, W[b], dW[b]);
 #pragma unroll
             for (int e = 0; e < 2; e++)
 #pragma unroll
@@ -178,7 +176,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, 2) messag
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
-template <int PARTS> static __global__ void __launch_bounds__(THREADS, 3) message_back(edge_step step)
+template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_BACK_BLOCKS) message_back(edge_step step)
 {
     wait_for_previous();
     let_next_start();
@@ -188,7 +186,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, 3) messag
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
     if (range.first >= range.last) return;
-    const pair_filters<PARTS> filters = load_filters<PARTS>(s, l, lane.slice);
+    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice);
     const painn_train_layer &L = s.layer[l];
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
         pair_walk w = walk_rows(s.row, first, min((int)PAIR_ATOMS, range.last - first));
@@ -215,10 +213,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, 3) messag
             more = walk_on(w);
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
             float4 W[3], dW[3];
-            for (int b = 0; b < 3; b++) {
-                W[b] = filter_product<PARTS>(filters, b, basis.value);
-                dW[b] = filter_product<PARTS>(filters, b, basis.slope);
-            }
+            for (int b = 0; b < 3; b++) filter_products<PARTS, true>(filters, b, basis, W[b], dW[b]);
             float pair_sums[8] = {};
 #pragma unroll
             for (int e = 0; e < 2; e++)
@@ -291,7 +286,8 @@ template <int PARTS> static __device__ __forceinline__ void unpack_basis(const u
 }
 
 // TILES: of 8 basis functions, 3 or 4; a lane has 2 TILES functions of a pair.
-template <int PARTS, int TILES> static __global__ void __launch_bounds__(THREADS, 2) message_back_tangent(edge_step step)
+template <int PARTS, int TILES>
+static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) message_back_tangent(edge_step step)
 {
     wait_for_previous();
     let_next_start();
@@ -300,7 +296,7 @@ template <int PARTS, int TILES> static __global__ void __launch_bounds__(THREADS
     int group, n_groups;
     const pair_lane lane = lane_of_pairs(F, group, n_groups);
     const atom_range range = atoms_of(s.call->n_atoms, group, n_groups);
-    const pair_filters<PARTS> filters = load_filters<PARTS>(s, l, lane.slice);
+    const pair_filters filters = load_filters<THREADS>(s, l, lane.slice);
     const painn_train_layer &L = s.layer[l];
     float gradient[3][TILES][4] = {};
     for (int first = range.first; first < range.last; first += PAIR_ATOMS) {
@@ -330,8 +326,8 @@ template <int PARTS, int TILES> static __global__ void __launch_bounds__(THREADS
             for (int e = 0; e < 2; e++) neighbor[e] = neighbor_of(s, w, first, lane.t, e);
 #pragma unroll
             for (int b = 0; b < 3; b++) {
-                const float4 W = filter_product<PARTS>(filters, b, basis.value),
-                             dW = filter_product<PARTS>(filters, b, basis.slope);
+                float4 W, dW;
+                filter_products<PARTS, true>(filters, b, basis, W, dW);
                 const float2 x = load2(L.x.value + own + b * F);
                 const float2 dx = l ? load2(L.x.tangent + own + b * F) : make_float2(0, 0);
                 float2 mu[3] = {}, moved[3] = {};
@@ -413,7 +409,8 @@ extern "C" int painn_train_launch_message(const painn_train_step *step, const pa
                                           void *stream)
 {
     const edge_step edge = {*step, l, 0};
-    const int blocks = blocks_of(step, plan->n_atoms, (tangent ? 2 : 4) * plan->n_multiprocessors);
+    const int blocks =
+        blocks_of(step, plan->n_atoms, (tangent ? MESSAGE_TANGENT_BLOCKS : MESSAGE_BLOCKS) * plan->n_multiprocessors);
     return launch(tangent ? EDGE_KERNEL_OF(message_tangent, plan->parts) : EDGE_KERNEL_OF(message, plan->parts), blocks, THREADS,
                   0, 1, plan->overlap, stream, edge);
 }
@@ -423,8 +420,9 @@ extern "C" int painn_train_launch_message_back(const painn_train_step *step, con
 {
     const edge_step edge = {*step, l, l + 1 == step->n_layers};
     if (!tangent)
-        return launch(EDGE_KERNEL_OF(message_back, plan->parts), blocks_of(step, plan->n_atoms, 3 * plan->n_multiprocessors),
-                      THREADS, 0, 1, plan->overlap, stream, edge);
+        return launch(EDGE_KERNEL_OF(message_back, plan->parts),
+                      blocks_of(step, plan->n_atoms, MESSAGE_BACK_BLOCKS * plan->n_multiprocessors), THREADS, 0, 1, plan->overlap,
+                      stream, edge);
     const bool small = step->basis_rows == PAINN_TRAIN_SMALL_BASIS;
     void (*kernel)(edge_step) = plan->parts == 3 ? small ? message_back_tangent<3, 3> : message_back_tangent<3, 4>
                                 : small ? message_back_tangent<1, 3>

@@ -4,7 +4,7 @@
  * A warp has 16 features and takes the pairs of a row eight at a time. Lane (g, t) = (lane / 4, lane % 4) has features f = 16 slice
  * + 2g and f + 1 and pairs p + 2t and p + 2t + 1 of the group, in products and in the sums made of them:
  *   W[features][pairs] = [A|b] ψ       16 × 8 of each of the three parts, from 16 × 32 and 32 × 8 numbers
- * so that [A|b] stays in registers and nothing is exchanged but sums over pairs at the end of a row.
+ * so that [A|b] stays in shared memory and nothing is exchanged but sums over pairs at the end of a row.
  * Numbers are two halves, a = high + low / 2048: 22 bits from 2⁻³⁶ to 65504. Products are high·high and (PARTS = 3) high·low and
  * low·high; the tensor cores add up 32 terms.
  * Basis function k stands in lane t = k / L of its pair's row, L = 6 or 8 of a lane's 8 halves, the others 0. */
@@ -103,23 +103,20 @@ static __device__ __forceinline__ pair_basis load_basis(const painn_train_step &
     return b;
 }
 
-/* [A|b] of 16 features, three parts, two steps of 16 terms, high and low halves, as the products have them. */
-template <int PARTS> struct pair_filters {
-    uint4 a[3][2][PARTS == 3 ? 2 : 1];
+/* [A|b] of a warp's 16 features in shared memory, as the products have them: [part][step of 16 terms][high, low][lane]. */
+enum { FILTER_OPERANDS = 12 };
+struct pair_filters {
+    const uint4 *operands;
 };
 
-template <int PARTS>
-static __device__ __forceinline__ pair_filters<PARTS> load_filters(const painn_train_step &s, int l, int slice)
+template <int THREADS> static __device__ __forceinline__ pair_filters load_filters(const painn_train_step &s, int l, int slice)
 {
-    const uint4 *from = (const uint4 *)s.filter_halves + (size_t)(l * (s.n_features / 16) + slice) * 12 * 32 + threadIdx.x % 32;
-    pair_filters<PARTS> filters;
+    __shared__ uint4 operands[THREADS / 32][FILTER_OPERANDS][32];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const uint4 *from = (const uint4 *)s.filter_halves + (size_t)(l * (s.n_features / 16) + slice) * FILTER_OPERANDS * 32 + lane;
 #pragma unroll
-    for (int b = 0; b < 3; b++)
-#pragma unroll
-        for (int k = 0; k < 2; k++)
-#pragma unroll
-            for (int low = 0; low < (PARTS == 3 ? 2 : 1); low++) filters.a[b][k][low] = from[((b * 2 + k) * 2 + low) * 32];
-    return filters;
+    for (int k = 0; k < FILTER_OPERANDS; k++) operands[warp][k][lane] = from[k * 32];
+    return {&operands[warp][0][lane]}; // a lane reads what it wrote
 }
 
 /* Sums of a product: feature j, pair e of a lane. */
@@ -136,22 +133,29 @@ static __device__ __forceinline__ float of_axis(const float4 &v, int c)
     return c == 0 ? v.x : c == 1 ? v.y : v.z;
 }
 
-/* Part b of W (of W' with a pair's slopes). */
-template <int PARTS>
-static __device__ __forceinline__ float4 filter_product(const pair_filters<PARTS> &filters, int b, const uint4 (&basis)[2])
+/* Part b of W, and of W' if SLOPES. */
+template <int PARTS, bool SLOPES>
+static __device__ __forceinline__ void filter_products(const pair_filters &filters, int b, const pair_basis &basis, float4 &W,
+                                                       float4 &dW)
 {
-    float4 sum = make_float4(0, 0, 0, 0);
-    product<false>(sum, filters.a[b][0][0], basis[0].x, basis[0].y);
-    product<false>(sum, filters.a[b][1][0], basis[0].z, basis[0].w);
-    if (PARTS == 3) {
-        float4 rest = make_float4(0, 0, 0, 0);
-        product<false>(rest, filters.a[b][0][0], basis[1].x, basis[1].y);
-        product<false>(rest, filters.a[b][0][PARTS == 3], basis[0].x, basis[0].y);
-        product<false>(rest, filters.a[b][1][0], basis[1].z, basis[1].w);
-        product<false>(rest, filters.a[b][1][PARTS == 3], basis[0].z, basis[0].w);
-        sum = fma4(rest, splat(1.0f / LOW_SCALE), sum);
+    float4 rest = make_float4(0, 0, 0, 0), slope_rest = rest;
+    W = dW = rest;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const uint4 high = filters.operands[(b * 2 + k) * 2 * 32];
+        const uint4 v = basis.value[0], d = basis.slope[0];
+        product<false>(W, high, k ? v.z : v.x, k ? v.w : v.y);
+        if (SLOPES) product<false>(dW, high, k ? d.z : d.x, k ? d.w : d.y);
+        if (PARTS == 1) continue;
+        const uint4 low = filters.operands[((b * 2 + k) * 2 + 1) * 32], v_low = basis.value[1], d_low = basis.slope[1];
+        product<false>(rest, high, k ? v_low.z : v_low.x, k ? v_low.w : v_low.y);
+        product<false>(rest, low, k ? v.z : v.x, k ? v.w : v.y);
+        if (SLOPES) product<false>(slope_rest, high, k ? d_low.z : d_low.x, k ? d_low.w : d_low.y);
+        if (SLOPES) product<false>(slope_rest, low, k ? d.z : d.x, k ? d.w : d.y);
     }
-    return sum;
+    if (PARTS == 1) return;
+    W = fma4(rest, splat(1.0f / LOW_SCALE), W);
+    if (SLOPES) dW = fma4(slope_rest, splat(1.0f / LOW_SCALE), dW);
 }
 
 /* ---- sums */

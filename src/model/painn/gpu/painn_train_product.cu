@@ -1,111 +1,145 @@
 // SPDX-License-Identifier: MIT
 // painn_train_product.cu: the matrix products at atoms of a large batch in a training step, one kernel for each.
 //
-// A block makes 64 atoms × 32 features (of vectors: 32 atoms × 3 axes × 32 features) of up to three parts, so that what is made of
-// the parts' sums needs no second kernel. Both matrices come in pieces of 32 terms by asynchronous copies, three pieces ahead; the
-// first pieces of the weights are requested before the previous kernel ends. Bound by the tensor cores.
+// A block makes up to 64 atoms × 64 features (of vectors: 32 atoms × 3 axes) of up to three parts. Both matrices come in pieces of 32
+// terms by asynchronous copies, two pieces ahead; the first pieces of the weights are requested before the previous kernel ends. The
+// sums go through shared memory, so that neighboring threads make neighboring features of what follows. Bound by the tensor cores
+// and by memory.
 #include "painn_train_node.cuh"
 
-enum { THREADS = 256, ROW_WARPS = 2, COLUMN_WARPS = 4, FEATURES = 8 * COLUMN_WARPS, TERMS = 32, HALF = TERMS / 2, STAGES = 3 };
+enum { THREADS = 256, ROW_WARPS = 2, COLUMN_WARPS = 4, TERMS = 32, HALF = TERMS / 2, STAGES = 3 };
 
-// Rows of 16 terms: a warp's 16-byte loads of 8 rows use all banks evenly.
-template <int MT, int NB> struct product_stage {
-    float a[2][ROW_WARPS * 16 * MT][HALF], w[2][FEATURES * NB][HALF];
+// A warp has MT tiles of 16 rows (3: the axes of 16 atoms) and NC tiles of 8 features of each of NB parts.
+template <int MT, int NC, int NB> struct product_shape {
+    static constexpr int ROWS = ROW_WARPS * 16 * MT, ATOMS = MT == 3 ? ROW_WARPS * 16 : ROWS, FEATURES = 8 * NC * COLUMN_WARPS;
+    static constexpr int SUM_STRIDE = FEATURES + 4;
+    struct stage { // rows of 16 terms: a warp's 16-byte loads of 8 rows use all banks evenly
+        float a[2][ROWS][HALF], w[2][FEATURES * NB][HALF];
+    };
+    static constexpr size_t BYTES = sizeof(stage) * STAGES;
+    static_assert(sizeof(float) * NB * ROWS * SUM_STRIDE <= BYTES, "sums take the place of the stages");
 };
 
-// The matrices of a product: `depth` terms of rows of `a`, and of rows n0 + b · block + 0 … 31 of `w`.
+// The matrices of a product: `depth` terms of rows of `a`, and of rows n0 + b · block + 0 … of `w`.
 struct product_operands {
     const float *a, *w;
     int depth, block;
 };
 
-// Row of `a` that stands in row r of the tile. A warp's rows of vectors: axis, then atom, so that a lane has all axes of its sums.
-template <int MT> static __device__ __forceinline__ size_t row_of(int first, int r, int n)
+// The part of a product that a block makes.
+struct product_place {
+    int first, n0;
+};
+template <typename Shape> static __device__ __forceinline__ product_place place_of(const node_step &step)
+{
+    return {(int)blockIdx.x / step.slices * Shape::ATOMS, (int)blockIdx.x % step.slices * Shape::FEATURES};
+}
+
+// Row of the tile of an atom. A warp's rows of vectors: axis, then atom.
+template <int MT> static __device__ __forceinline__ int row_of(int atom, int axis)
+{
+    return MT == 3 ? atom / 16 * 48 + axis * 16 + atom % 16 : atom;
+}
+// Row of `a` that stands in row r of the tile.
+template <int MT> static __device__ __forceinline__ size_t source_of(int first, int r, int n)
 {
     if (MT == 3) return (size_t)min(first + r / 48 * 16 + r % 16, n - 1) * 3 + r % 48 / 16;
     return (size_t)min(first + r, n - 1);
 }
 
-template <int MT, int NB>
-static __device__ __forceinline__ void copy_weights(product_stage<MT, NB> &stage, const product_operands &o, int n0, int k0)
+template <typename Shape, int NB>
+static __device__ __forceinline__ void copy_weights(typename Shape::stage &stage, const product_operands &o, int n0, int k0)
 {
-    for (int piece = (int)threadIdx.x; piece < FEATURES * NB * TERMS / 4; piece += THREADS) {
+    for (int piece = (int)threadIdx.x; piece < Shape::FEATURES * NB * TERMS / 4; piece += THREADS) {
         const int j = piece / (TERMS / 4), k = piece % (TERMS / 4) * 4;
-        const size_t row = (size_t)(j / FEATURES) * o.block + n0 + j % FEATURES;
+        const size_t row = (size_t)(j / Shape::FEATURES) * o.block + n0 + j % Shape::FEATURES;
         copy_async(&stage.w[k / HALF][j][k % HALF], o.w + row * o.depth + k0 + k);
     }
 }
 
-template <int MT, int NB>
-static __device__ __forceinline__ void copy_rows(product_stage<MT, NB> &stage, const product_operands &o, int first, int n,
+template <typename Shape, int MT>
+static __device__ __forceinline__ void copy_rows(typename Shape::stage &stage, const product_operands &o, int first, int n,
                                                  int k0)
 {
-    for (int piece = (int)threadIdx.x; piece < ROW_WARPS * 16 * MT * TERMS / 4; piece += THREADS) {
+    for (int piece = (int)threadIdx.x; piece < Shape::ROWS * TERMS / 4; piece += THREADS) {
         const int r = piece / (TERMS / 4), k = piece % (TERMS / 4) * 4;
-        copy_async(&stage.a[k / HALF][r][k % HALF], o.a + row_of<MT>(first, r, n) * o.depth + k0 + k);
+        copy_async(&stage.a[k / HALF][r][k % HALF], o.a + source_of<MT>(first, r, n) * o.depth + k0 + k);
     }
 }
 
-// A block's sums, laid out as those of tf32_mma; 0 where the tile has no atoms.
-template <int PARTS, int MT, int NB>
-static __device__ __forceinline__ bool product_tile(const product_operands &o, const gpu_train_call *call, int first, int n0,
-                                                    float (&sum)[MT][1][NB][4])
+// The block's sums in shared memory, [NB][ROWS][SUM_STRIDE]; false where the tile has no atoms.
+template <int PARTS, int MT, int NC, int NB>
+static __device__ __forceinline__ bool product_tile(const product_operands &o, const gpu_train_call *call, const product_place &p)
 {
+    typedef product_shape<MT, NC, NB> Shape;
     DYNAMIC_SHARED(memory);
-    product_stage<MT, NB> *stages = (product_stage<MT, NB> *)memory;
+    typename Shape::stage *stages = (typename Shape::stage *)memory;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, pieces = o.depth / TERMS;
-    for (int piece = 0; piece < STAGES - 1 && piece < pieces; piece++) copy_weights(stages[piece], o, n0, piece * TERMS);
+    const int row0 = warp % ROW_WARPS * 16 * MT, column0 = warp / ROW_WARPS * 8 * NC;
+    for (int piece = 0; piece < STAGES - 1 && piece < pieces; piece++)
+        copy_weights<Shape, NB>(stages[piece], o, p.n0, piece * TERMS);
     wait_for_previous();
     let_next_start();
     const int n = call->n_atoms;
-    if (first >= n) return false;
+    if (p.first >= n) return false;
     for (int piece = 0; piece < STAGES - 1; piece++) {
-        if (piece < pieces) copy_rows(stages[piece], o, first, n, piece * TERMS);
+        if (piece < pieces) copy_rows<Shape, MT>(stages[piece], o, p.first, n, piece * TERMS);
         copy_commit();
     }
+    float sum[MT][NC][NB][4] = {};
     for (int piece = 0; piece < pieces; piece++) {
         copy_wait<STAGES - 2>();
         __syncthreads();
         const int next = piece + STAGES - 1;
         if (next < pieces) {
-            copy_weights(stages[next % STAGES], o, n0, next * TERMS);
-            copy_rows(stages[next % STAGES], o, first, n, next * TERMS);
+            copy_weights<Shape, NB>(stages[next % STAGES], o, p.n0, next * TERMS);
+            copy_rows<Shape, MT>(stages[next % STAGES], o, p.first, n, next * TERMS);
         }
         copy_commit();
-        const product_stage<MT, NB> &stage = stages[piece % STAGES];
+        const typename Shape::stage &stage = stages[piece % STAGES];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float4 v[1][NB];
-            for (int b = 0; b < NB; b++)
-                v[0][b] = *(const float4 *)&stage.w[half][b * FEATURES + warp / ROW_WARPS * 8 + lane / 4][lane % 4 * 4];
-            tf32_step<PARTS, MT, 1, NB>(stage.a[half][warp % ROW_WARPS * 16 * MT], HALF, v, sum);
+            float4 v[NC][NB];
+            for (int c = 0; c < NC; c++)
+                for (int b = 0; b < NB; b++)
+                    v[c][b] = *(const float4 *)&stage.w[half][b * Shape::FEATURES + column0 + 8 * c + lane / 4][lane % 4 * 4];
+            tf32_step<PARTS, MT, NC, NB>(stage.a[half][row0], HALF, v, sum);
         }
     }
+    copy_wait<0>();
+    __syncthreads();
+    float *sums = (float *)memory;
+    EACH_SUM(MT, NC, {
+        for (int b = 0; b < NB; b++)
+            sums[(b * Shape::ROWS + row0 + row) * Shape::SUM_STRIDE + column0 + column] = sum[m][c][b][e];
+    });
+    __syncthreads();
     return true;
 }
 
-// What a lane's sums belong to: `EACH_SUM`'s row and column from these on.
-struct product_place {
-    int first, n0; // of the block
-    int atom, f;   // of the warp
-};
-template <int MT> static __device__ __forceinline__ product_place place_of(const node_step &step)
+template <int MT, int NC, int NB> static __device__ __forceinline__ float sum_of(int b, int atom, int axis, int column)
 {
-    enum { ATOMS = MT == 3 ? 32 : 32 * MT };
-    const int warp = (int)threadIdx.x / 32;
-    product_place p;
-    p.first = (int)blockIdx.x / step.slices * ATOMS;
-    p.n0 = (int)blockIdx.x % step.slices * FEATURES;
-    p.atom = p.first + warp % ROW_WARPS * (ATOMS / ROW_WARPS);
-    p.f = p.n0 + warp / ROW_WARPS * 8;
-    return p;
+    typedef product_shape<MT, NC, NB> Shape;
+    DYNAMIC_SHARED(memory);
+    return ((const float *)memory)[(b * Shape::ROWS + row_of<MT>(atom, axis)) * Shape::SUM_STRIDE + column];
 }
+
+// Runs the statements for each `atom` and feature `f` of a block, with the `row` and `column` of its sums.
+#define EACH_ATOM(Shape, p, n_atoms, ...)                                                                                        \
+    for (int k_ = (int)threadIdx.x; k_ < Shape::ATOMS * Shape::FEATURES; k_ += THREADS) {                                        \
+        const int row = k_ / Shape::FEATURES, column = k_ % Shape::FEATURES, atom = (p).first + row, f = (p).n0 + column;        \
+        if (atom < (n_atoms)) {                                                                                                  \
+            __VA_ARGS__                                                                                                          \
+        }                                                                                                                        \
+    }
 
 enum { FIRST_OF_MESSAGE, FIRST_OF_UPDATE, FIRST_OF_UPDATE_BACK, FIRST_OF_MESSAGE_BACK };
 
-// First product of a network, forwards or backwards: its hidden layer.
-template <int PARTS, int TANGENT, int WHICH> static __global__ void __launch_bounds__(THREADS, 2) hidden_product(node_step step)
+// First product of a network, forwards or backwards: its hidden layer. MT, NC: 2, 2 or, for fewer atoms, 1, 1.
+template <int PARTS, int TANGENT, int MT, int WHICH>
+static __global__ void __launch_bounds__(THREADS, 2) hidden_product(node_step step)
 {
+    typedef product_shape<MT, MT, 1> Shape;
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     const painn_train_layer &L = s.layer[l];
@@ -119,73 +153,68 @@ template <int PARTS, int TANGENT, int WHICH> static __global__ void __launch_bou
                      : WHICH == FIRST_OF_UPDATE_BACK ? painn_transposed(&s, l, PAINN_M2)
                                                      : painn_transposed(&s, l, PAINN_W2);
     const product_operands o = {TANGENT ? from.tangent : from.value, w, (back ? 3 : of_message ? 1 : 2) * F, 0};
-    const product_place p = place_of<2>(step);
-    float sum[2][1][1][4] = {};
-    if (!product_tile<PARTS, 2, 1>(o, s.call, p.first, p.n0, sum)) return;
-    const int n = s.call->n_atoms;
+    const product_place p = place_of<Shape>(step);
+    if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
     const float *bias = s.weights.base + (of_message ? s.weights.layer[l].b1 : s.weights.layer[l].c1);
-    EACH_SUM(2, 1, {
-        const int atom = p.atom + row, f = p.f + column;
-        if (atom >= n) continue;
+    EACH_ATOM(Shape, p, s.call->n_atoms, {
         const size_t at = (size_t)atom * F + f;
+        const float sum = sum_of<MT, MT, 1>(0, row, 0, column);
         if (back)
             hidden_back<TANGENT>(s.activation, of_message ? L.h : L.g, of_message ? L.h_bar : L.g_bar,
-                                 of_message ? L.a_bar : L.s_bar, at, sum[m][c][0][e], true);
+                                 of_message ? L.a_bar : L.s_bar, at, sum, true);
         else
             hidden_forward<TANGENT>(s.activation, of_message ? L.h : L.g, of_message ? L.a : L.s, TANGENT ? 0.0f : bias[f], at,
-                                    sum[m][c][0][e], true);
-    });
+                                    sum, true);
+    })
 }
 
-template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREADS, 2) message_product(node_step step)
+template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds__(THREADS, 2) message_product(node_step step)
 {
+    typedef product_shape<MT, 1, 3> Shape;
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     const product_operands o = {TANGENT ? s.layer[l].a.tangent : s.layer[l].a.value, s.weights.base + s.weights.layer[l].W2, F,
                                 F};
-    const product_place p = place_of<2>(step);
-    float sum[2][1][3][4] = {};
-    if (!product_tile<PARTS, 2, 3>(o, s.call, p.first, p.n0, sum)) return;
-    const int n = s.call->n_atoms;
-    EACH_SUM(2, 1, {
-        for (int b = 0; b < 3 && p.atom + row < n; b++)
-            write_x<TANGENT>(s, l, p.atom + row, b * F + p.f + column, sum[m][c][b][e]);
-    });
+    const product_place p = place_of<Shape>(step);
+    if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
+    EACH_ATOM(Shape, p, s.call->n_atoms, {
+        for (int b = 0; b < 3; b++) write_x<TANGENT>(s, l, atom, b * F + f, sum_of<MT, 1, 3>(b, row, 0, column));
+    })
 }
 
 template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREADS, 2) vector_product(node_step step)
 {
+    typedef product_shape<3, 1, 2> Shape;
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     const painn_train_layer &L = s.layer[l];
     const product_operands o = {TANGENT ? L.mu1.tangent : L.mu1.value, s.weights.base + s.weights.layer[l].U, F, F};
-    const product_place p = place_of<3>(step);
-    float sum[3][1][2][4] = {};
-    if (!product_tile<PARTS, 3, 2>(o, s.call, p.first, p.n0, sum)) return;
-    const int n = s.call->n_atoms;
-    EACH_SUM(1, 1, {
-        if (p.atom + row >= n) continue;
-        const float V[3] = {sum[m][c][0][e], sum[m + 1][c][0][e], sum[m + 2][c][0][e]};
-        const float B[3] = {sum[m][c][1][e], sum[m + 1][c][1][e], sum[m + 2][c][1][e]};
-        write_vectors<TANGENT>(s, l, p.atom + row, p.f + column, V, B);
-    });
+    const product_place p = place_of<Shape>(step);
+    if (!product_tile<PARTS, 3, 1, 2>(o, s.call, p)) return;
+    EACH_ATOM(Shape, p, s.call->n_atoms, {
+        float V[3], B[3];
+        for (int axis = 0; axis < 3; axis++) {
+            V[axis] = sum_of<3, 1, 2>(0, row, axis, column);
+            B[axis] = sum_of<3, 1, 2>(1, row, axis, column);
+        }
+        write_vectors<TANGENT>(s, l, atom, f, V, B);
+    })
 }
 
-template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREADS, 2) update_product(node_step step)
+template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds__(THREADS, 2) update_product(node_step step)
 {
+    typedef product_shape<MT, 1, 3> Shape;
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     const product_operands o = {TANGENT ? s.layer[l].s.tangent : s.layer[l].s.value, s.weights.base + s.weights.layer[l].M2, F,
                                 F};
-    const product_place p = place_of<2>(step);
-    float sum[2][1][3][4] = {};
-    if (!product_tile<PARTS, 2, 3>(o, s.call, p.first, p.n0, sum)) return;
-    const int n = s.call->n_atoms;
-    EACH_SUM(2, 1, {
-        if (p.atom + row >= n) continue;
-        const float y[3] = {sum[m][c][0][e], sum[m][c][1][e], sum[m][c][2][e]};
-        write_update<TANGENT>(s, l, p.atom + row, p.f + column, y);
-    });
+    const product_place p = place_of<Shape>(step);
+    if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
+    EACH_ATOM(Shape, p, s.call->n_atoms, {
+        float y[3];
+        for (int b = 0; b < 3; b++) y[b] = sum_of<MT, 1, 3>(b, row, 0, column);
+        write_update<TANGENT>(s, l, atom, f, y);
+    })
 }
 
 template <int TANGENT> static __global__ void __launch_bounds__(THREADS) update_adjoint(node_step step)
@@ -197,52 +226,47 @@ template <int TANGENT> static __global__ void __launch_bounds__(THREADS) update_
     if (atom < step.s.call->n_atoms) make_y_bar<TANGENT>(step.s, step.l, atom, k % F, true, y);
 }
 
-template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREADS, 2) norm_product(node_step step)
+template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds__(THREADS, 2) norm_product(node_step step)
 {
+    typedef product_shape<MT, 1, 2> Shape;
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     const painn_train_layer &L = s.layer[l];
     const product_operands o = {TANGENT ? L.g_bar.tangent : L.g_bar.value, painn_transposed(&s, l, PAINN_M1), F, F};
-    const product_place p = place_of<2>(step);
-    float sum[2][1][2][4] = {};
-    if (!product_tile<PARTS, 2, 2>(o, s.call, p.first, p.n0, sum)) return;
-    const int n = s.call->n_atoms;
-    EACH_SUM(2, 1, {
-        if (p.atom + row < n) norm_back<TANGENT>(s, l, p.atom + row, p.f + column, sum[m][c][0][e], sum[m][c][1][e]);
-    });
+    const product_place p = place_of<Shape>(step);
+    if (!product_tile<PARTS, MT, 1, 2>(o, s.call, p)) return;
+    EACH_ATOM(Shape, p, s.call->n_atoms,
+              { norm_back<TANGENT>(s, l, atom, f, sum_of<MT, 1, 2>(0, row, 0, column), sum_of<MT, 1, 2>(1, row, 0, column)); })
 }
 
-template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREADS, 2) vector_product_back(node_step step)
+template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds__(THREADS, 2) vector_product_back(node_step step)
 {
+    typedef product_shape<3, NC, 1> Shape;
     const painn_train_step &s = step.s;
     const int l = step.l;
     const painn_train_layer &L = s.layer[l];
     const product_operands o = {TANGENT ? L.VB_bar.tangent : L.VB_bar.value, painn_transposed(&s, l, PAINN_U), 2 * s.n_features,
                                 0};
-    const product_place p = place_of<3>(step);
-    float sum[3][1][1][4] = {};
-    if (!product_tile<PARTS, 3, 1>(o, s.call, p.first, p.n0, sum)) return;
-    const int n = s.call->n_atoms;
-    EACH_SUM(1, 1, {
-        if (p.atom + row >= n) continue;
-        const float mu[3] = {sum[m][c][0][e], sum[m + 1][c][0][e], sum[m + 2][c][0][e]};
-        write_mu1_bar<TANGENT>(s, l, p.atom + row, p.f + column, mu);
-    });
+    const product_place p = place_of<Shape>(step);
+    if (!product_tile<PARTS, 3, NC, 1>(o, s.call, p)) return;
+    EACH_ATOM(Shape, p, s.call->n_atoms, {
+        float mu[3];
+        for (int axis = 0; axis < 3; axis++) mu[axis] = sum_of<3, NC, 1>(0, row, axis, column);
+        write_mu1_bar<TANGENT>(s, l, atom, f, mu);
+    })
 }
 
-template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREADS, 2) message_product_back(node_step step)
+template <int PARTS, int TANGENT, int MT>
+static __global__ void __launch_bounds__(THREADS, 2) message_product_back(node_step step)
 {
+    typedef product_shape<MT, MT, 1> Shape;
     const painn_train_step &s = step.s;
     const int F = s.n_features, l = step.l;
     const painn_dual &from = s.layer[l].h_bar;
     const product_operands o = {TANGENT ? from.tangent : from.value, painn_transposed(&s, l, PAINN_W1), F, 0};
-    const product_place p = place_of<2>(step);
-    float sum[2][1][1][4] = {};
-    if (!product_tile<PARTS, 2, 1>(o, s.call, p.first, p.n0, sum)) return;
-    const int n = s.call->n_atoms;
-    EACH_SUM(2, 1, {
-        if (p.atom + row < n) write_q_bar<TANGENT>(s, l, p.atom + row, p.f + column, sum[m][c][0][e]);
-    });
+    const product_place p = place_of<Shape>(step);
+    if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
+    EACH_ATOM(Shape, p, s.call->n_atoms, { write_q_bar<TANGENT>(s, l, atom, f, sum_of<MT, MT, 1>(0, row, 0, column)); })
 }
 
 // ---- launches -----------------------------------------------------------------------------------------------------------
@@ -251,52 +275,60 @@ typedef void (*node_kernel)(node_step);
 
 typedef struct product_kernel {
     node_kernel kernel;
-    int tiles, parts; // MT, NB
+    int atoms, features; // of a block
+    size_t bytes;
 } product_kernel;
 
-#define PRODUCT_OF(name, parts, tangent, ...)                                                                                    \
-    ((parts) == 3 ? ((tangent) ? name<3, 1, ##__VA_ARGS__> : name<3, 0, ##__VA_ARGS__>)                                          \
-                  : ((tangent) ? name<1, 1, ##__VA_ARGS__> : name<1, 0, ##__VA_ARGS__>))
+#define PRODUCT(shape, ...)                                                                                                      \
+    {                                                                                                                            \
+        __VA_ARGS__, product_shape<shape>::ATOMS, product_shape<shape>::FEATURES, product_shape<shape>::BYTES                    \
+    }
+#define SHAPE(...) __VA_ARGS__
 
-enum { PRODUCTS = 10 };
-
-static product_kernel product_of(int which, int parts, int tangent)
+// LARGE: for many atoms.
+template <int PARTS, int TANGENT, bool LARGE> static product_kernel product_of(int which)
 {
+    enum { MT = LARGE ? 2 : 1 };
     switch (which) {
-    case 0: return {PRODUCT_OF(hidden_product, parts, tangent, FIRST_OF_MESSAGE), 2, 1};
-    case 1: return {PRODUCT_OF(message_product, parts, tangent), 2, 3};
-    case 2: return {PRODUCT_OF(vector_product, parts, tangent), 3, 2};
-    case 3: return {PRODUCT_OF(hidden_product, parts, tangent, FIRST_OF_UPDATE), 2, 1};
-    case 4: return {PRODUCT_OF(update_product, parts, tangent), 2, 3};
-    case 5: return {PRODUCT_OF(hidden_product, parts, tangent, FIRST_OF_UPDATE_BACK), 2, 1};
-    case 6: return {PRODUCT_OF(norm_product, parts, tangent), 2, 2};
-    case 7: return {PRODUCT_OF(vector_product_back, parts, tangent), 3, 1};
-    case 8: return {PRODUCT_OF(hidden_product, parts, tangent, FIRST_OF_MESSAGE_BACK), 2, 1};
-    default: return {PRODUCT_OF(message_product_back, parts, tangent), 2, 1};
+    case 0: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, FIRST_OF_MESSAGE>);
+    case 1: return PRODUCT(SHAPE(MT, 1, 3), message_product<PARTS, TANGENT, MT>);
+    case 2: return PRODUCT(SHAPE(3, 1, 2), vector_product<PARTS, TANGENT>);
+    case 3: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, FIRST_OF_UPDATE>);
+    case 4: return PRODUCT(SHAPE(MT, 1, 3), update_product<PARTS, TANGENT, MT>);
+    case 5: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, FIRST_OF_UPDATE_BACK>);
+    case 6: return PRODUCT(SHAPE(MT, 1, 2), norm_product<PARTS, TANGENT, MT>);
+    case 7: return PRODUCT(SHAPE(3, MT, 1), vector_product_back<PARTS, TANGENT, MT>);
+    case 8: return PRODUCT(SHAPE(MT, MT, 1), hidden_product<PARTS, TANGENT, MT, FIRST_OF_MESSAGE_BACK>);
+    default: return PRODUCT(SHAPE(MT, MT, 1), message_product_back<PARTS, TANGENT, MT>);
     }
 }
+enum { PRODUCTS = 10 };
 
-static size_t stages_bytes(const product_kernel *product)
+static product_kernel kernel_of(int which, int parts, int tangent, int large)
 {
-    return STAGES * sizeof(float) * (size_t)TERMS * (size_t)(ROW_WARPS * 16 * product->tiles + FEATURES * product->parts);
+    if (parts == 3)
+        return large     ? tangent ? product_of<3, 1, true>(which) : product_of<3, 0, true>(which)
+                   : tangent ? product_of<3, 1, false>(which)
+                         : product_of<3, 0, false>(which);
+    return large     ? tangent ? product_of<1, 1, true>(which) : product_of<1, 0, true>(which)
+               : tangent ? product_of<1, 1, false>(which)
+                     : product_of<1, 0, false>(which);
 }
 
 static int launch_product(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent, void *stream)
 {
-    const product_kernel product = product_of(which, plan->parts, tangent);
-    const int atoms = product.tiles == 3 ? 32 : 32 * product.tiles, slices = step->n_features / FEATURES;
-    const node_step node = {*step, l, slices};
-    return launch(product.kernel, (plan->n_atoms + atoms - 1) / atoms * slices, THREADS, stages_bytes(&product), 1, plan->overlap,
-                  stream, node);
+    const product_kernel p = kernel_of(which, plan->parts, tangent, plan->n_atoms >= 16 * plan->n_multiprocessors);
+    const node_step node = {*step, l, step->n_features / p.features};
+    return launch(p.kernel, (plan->n_atoms + p.atoms - 1) / p.atoms * node.slices, THREADS, p.bytes, 1, plan->overlap, stream,
+                  node);
 }
 
 extern "C" int painn_train_prepare_products(size_t shared_bytes)
 {
-    for (int k = 0; k < 4 * PRODUCTS; k++) {
-        const product_kernel product = product_of(k / 4, k & 1 ? 3 : 1, k & 2);
-        const size_t bytes = stages_bytes(&product);
-        if (bytes > shared_bytes) return cudaErrorInvalidValue; // 80 kB at most: each GPU since compute capability 8.0 has them
-        cudaError_t error = cudaFuncSetAttribute(product.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    for (int k = 0; k < 8 * PRODUCTS; k++) {
+        const product_kernel p = kernel_of(k / 8, k & 1 ? 3 : 1, k & 2, k & 4);
+        if (p.bytes > shared_bytes) return cudaErrorInvalidValue; // 60 kB at most: each GPU since compute capability 8.0 has them
+        cudaError_t error = cudaFuncSetAttribute(p.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)p.bytes);
         if (error != cudaSuccess) return error;
     }
     return cudaSuccess;
