@@ -78,7 +78,6 @@ static void take_recipe(cli_arguments *arguments, mlff_trainer_options *o)
     o->warm_up = 0;
     o->average = 0.995;
     o->clip = 0;
-    o->weight_decay = 0.01; // PyTorch's AdamW
     o->energy_boost = 0;
     o->loss = (mlff_loss){.energy_weight = 0.01, .forces_weight = 0.99};
 }
