@@ -1000,7 +1000,6 @@ test_unreadable() {
     export MLFF_MODEL_PATH= XDG_DATA_HOME=$work/nowhere
     run 0 info ethanol
     says 'training.teacher  *ani2x'
-    says 'core repulsion below 0.7'
     run 0 md ethanol --system ethanol --n-steps 2 --temperature 500
     grep -q 'trained at' err && fail "a temperature that the student was trained at is warned about"
     run 0 md ethanol --system ethanol --n-steps 2 --timestep 0.1 --temperature 3000
