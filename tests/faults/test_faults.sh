@@ -178,6 +178,7 @@ killed() {
             [ "$n" != without ] || at=600
             (timeout -s KILL "$at" "$mlff" "$@" >out 2>err; exit $?) 2>/dev/null # the shell names what was killed
             status=$?
+            grep -q 'another process is writing' err && { sleep 0.2; continue; } # workers of the killed process have not ended yet
             [ $status = 137 ] || break
             n_faults=$((n_faults + 1))
         done

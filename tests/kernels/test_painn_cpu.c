@@ -153,7 +153,7 @@ static void test_batch(void **state)
         memcpy(cells + 9 * s, systems[s]->cell, sizeof systems[s]->cell);
         memcpy(periodic + 3 * s, systems[s]->periodic, 3);
     }
-    mlff_batch batch = {N, first_atom, species, positions, cells, periodic, NULL, NULL, MLFF_HOST, NULL};
+    mlff_batch batch = {N, first_atom, species, positions, cells, periodic, NULL, NULL, MLFF_HOST, NULL, NULL, NULL};
     check_batch(model, &batch, "ragged batch");
     mlff_evaluator *together = evaluator_on(model, MLFF_FLOAT32, NULL, 2), *alone = evaluator_on(model, MLFF_FLOAT32, NULL, 2);
     support_results all = support_compute(together, &batch);
@@ -286,7 +286,7 @@ static void test_deep_halo(void **state)
     static opened o;
     open_up(system, 8.0, &o);
     int32_t first_atom[2] = {0, o.n};
-    mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, NULL, MLFF_HOST, NULL};
+    mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, NULL, MLFF_HOST, NULL, NULL, NULL};
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
         mlff_evaluator *evaluator = evaluator_on(model, (mlff_precision)precision, NULL, 2);
         support_results expected = support_compute_system(evaluator, system), got = support_compute(evaluator, &batch);
@@ -342,7 +342,7 @@ static void test_truncated_rows(void **state)
         assert_true(level_of[o.n - 1] == LAYERS || !sorted);
         const mlff_pairs pairs = {first, neighbor, NULL, 0};
         int32_t first_atom[2] = {0, o.n};
-        mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, &pairs, MLFF_HOST, NULL};
+        mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, &pairs, MLFF_HOST, NULL, NULL, NULL};
         for (int n_threads = 1; n_threads <= 3; n_threads++) {
             mlff_evaluator *evaluator = evaluator_on(model, MLFF_FLOAT32, NULL, n_threads);
             support_results expected = support_compute_system(evaluator, system), got = support_compute(evaluator, &batch);
@@ -423,7 +423,7 @@ static void test_exchanged_halo(void **state)
     first[o.n] = n_pairs;
     mlff_pairs pairs = {first, neighbor, NULL, 0};
     int32_t first_atom[2] = {0, o.n};
-    mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, &pairs, MLFF_HOST, NULL};
+    mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, &pairs, MLFF_HOST, NULL, NULL, NULL};
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
         exchange context = {&o, 0};
         mlff_halo halo = {fill_ghosts, return_ghosts, &context};

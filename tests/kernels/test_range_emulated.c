@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Activations beyond what halves hold (some 4,000), on an emulated GPU (tests/emulate): a step that exceeds them is repeated with
 // float32's range, in calls with host and device arrays and in dynamics; float32's own limit is the limit. No GPU is needed.
-// Tolerance: 2e-5 of the rms force against float64, as within the range of halves; energies 1e-6 of their size.
+// Tolerance: 2e-5 of the rms force against float64, as within the range of halves; energies 1e-5 of their size: tensor cores truncate sums
+// (4.8e-6 on an H200; 1e-6 when emulated).
 #include "gpu_support.h"
 #include "model/painn/painn.h"
 
@@ -75,7 +76,7 @@ static void compare(const support_results *got, const support_results *expected,
     const size_t n = 3 * (size_t)expected->n_atoms;
     const double force = rms(expected->r.forces, n), df = support_difference(got->r.forces, expected->r.forces, n),
                  energy = support_atom_energy_size(expected), de = fabs(got->r.energies[0] - expected->r.energies[0]);
-    if (!(df <= 4 * 2e-5 * force && de <= 1e-6 * energy))
+    if (!(df <= 4 * 2e-5 * force && de <= 1e-5 * energy))
         fail_msg("embedding times %g: forces off by %.2e of %.2e rms, energy by %.2e of %.2e", factor, df, force, de, energy);
 }
 

@@ -205,10 +205,10 @@ class DeviceArrays(unittest.TestCase):
         self.assertGreater(calc.memory()["device_bytes"], 0)
 
     def test_auto_is_the_cpu_for_a_model_the_gpu_does_not_know(self):
-        model = support.untrained()  # of 32 features
-        with self.assertWarnsRegex(UserWarning, "device auto: .*64 or 128 features.*; using the CPU"):
+        model = Model.create("painn", elements="H,C,O", n_features=48, n_layers=2, cutoff=4.0, seed=7)
+        with self.assertWarnsRegex(UserWarning, "device auto: .*32, 64 or 128 features.*; using the CPU"):
             self.assertEqual(Evaluator(model, device="auto").device.type, "cpu")
-        with self.assertRaisesRegex(MlffUnsupportedError, "64 or 128 features"):
+        with self.assertRaisesRegex(MlffUnsupportedError, "32, 64 or 128 features"):
             Evaluator(model, device="cuda")
 
 

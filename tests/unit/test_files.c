@@ -419,8 +419,8 @@ static mlff_system *random_frame(uint64_t seed, mlff_frame_results *results, dou
         for (int k = 0; k < 6; k++) stress[k] = 0.01 * base_random_normal(seed, 8, (uint64_t)k);
     }
     if (seed % 7 == 0) system->charge = -2.0, system->spin = 3.0;
-    *results = (mlff_frame_results){-1234.5 * base_random_uniform(seed, 9, 0), forces, seed % 5 ? stress : NULL, (int64_t)seed,
-                                    0.5 * (double)seed};
+    *results = (mlff_frame_results){
+        -1234.5 * base_random_uniform(seed, 9, 0), forces, seed % 5 ? stress : NULL, (int64_t)seed, 0.5 * (double)seed, NULL};
     *forces_out = forces;
     if (!results->stress) free(stress);
     return system;

@@ -459,6 +459,8 @@ class mlff_trainer_options(Structure):
         ("weight_decay", c_double),
         ("clip", c_double),
         ("average", c_double),
+        ("n_devices", c_int),
+        ("devices", c_int * 8),
     ]
 
 

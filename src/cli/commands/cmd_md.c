@@ -524,10 +524,8 @@ const cli_command md_command = {
         "where\n"
         "it has some, else they are drawn from the Maxwell-Boltzmann distribution at --temperature. Fixed atoms of INPUT stay.\n"
         "The table shows potential and kinetic energy (eV), temperature (K) and the drift of the conserved energy since the\n"
-        "start (meV/atom); after the run its slope is fitted. The run ends with a clear error if energies or positions stop "
-        "being "
-        "finite. Ctrl-C ends it after the\n"
-        "step, exit status 130: trajectory and restart file are kept.",
+        "start (meV/atom); after the run its slope is fitted. The run ends with a clear error if energies or positions stop\n"
+        "being finite. Ctrl-C ends it after the step, exit status 130: trajectory and restart file are kept.",
     .examples = "mlff md silicon.safetensors --system silicon --n-atoms 64 --n-steps 1000 -o silicon.extxyz\n"
                 "mlff md ethanol.safetensors ethanol.xyz --ensemble langevin --temperature 500 --timestep 0.5 --n-steps 20000\n"
                 "mlff md water.safetensors --system water --n-atoms 192 --ensemble scr --pressure 1 --n-steps 100000\n"

@@ -18,8 +18,7 @@ static const cli_option options[] = {
     {"shared-interactions", 0, NULL, "painn: one set of weights for all layers"},
     {"members", 0, "N", "ani: members of the ensemble (8)"},
     {"hidden", 0, "LIST",
-     "ani: widths of the hidden layers of every element, as 160,128,96 (ANI-2x's, which differ); orb: one width "
-     "(orb-v2 512, orb-v3 1024)"},
+     "ani: widths of the hidden layers of every element, as 160,128,96 (ANI-2x's differ); orb: one, 512 or 1024"},
     {"angular-cutoff", 0, "ANGSTROM", "ani: cutoff radius of the angular part, Å (3.5)"},
     {"core-repulsion", 0, "ONSET",
      "painn: fixed repulsion of nuclei below this part of the sum of covalent radii (0: none; 0.7 is usual)"},

@@ -29,6 +29,7 @@ const gpu_kernel gpu_common_kernels[] = {{"prepare_kernel", "forward/transfer"},
                                          {"dense_kernel", ""}, // models launch dense layers under names of their own
                                          {"weight_gradient", "train/weight_gradient"},
                                          {"gradient_sums", "train/optimizer"},
+                                         {"squares", "train/optimizer"},
                                          {"update_weights", "train/optimizer"},
                                          {"count_step", "train/optimizer"},
                                          {"clock_kernel", ""},

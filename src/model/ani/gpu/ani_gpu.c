@@ -139,7 +139,7 @@ static void read_stamps(const gpu_evaluator *base, int forces, double *time_ns)
     }
 }
 
-static const gpu_kind ani_kind = {arena, plan, enqueue_rows, enqueue_model, read_stamps};
+static const gpu_kind ani_kind = {arena, plan, enqueue_rows, enqueue_model, read_stamps, NULL, NULL};
 
 // ---- making one -----------------------------------------------------------------------------------------------------
 

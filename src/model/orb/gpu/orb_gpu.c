@@ -55,7 +55,7 @@ static void read_stamps(const gpu_evaluator *base, int forces, double *time_ns)
         time_ns[stage] = t[stage + 1] > t[stage] ? (double)(t[stage + 1] - t[stage]) : 0.0;
 }
 
-static const gpu_kind orb_kind = {arena, plan, enqueue_rows, enqueue_model, read_stamps};
+static const gpu_kind orb_kind = {arena, plan, enqueue_rows, enqueue_model, read_stamps, NULL, NULL};
 
 // ---- making one -----------------------------------------------------------------------------------------------------
 

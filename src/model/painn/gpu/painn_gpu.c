@@ -324,6 +324,14 @@ static const gpu_kernel kernels[] = {{"message_kernel", "forward/message"},
                                      {"update_net_back", "train/backward"},
                                      {"update_vector_back", "train/backward"},
                                      {"message_net_back", "train/backward"},
+                                     {"hidden_product", "train/forward"},
+                                     {"message_product", "train/forward"},
+                                     {"message_product_back", "train/backward"},
+                                     {"norm_product", "train/forward"},
+                                     {"update_product", "train/forward"},
+                                     {"update_adjoint", "train/backward"},
+                                     {"vector_product", "train/forward"},
+                                     {"vector_product_back", "train/backward"},
                                      {0}};
 
 // painn_trainer_gpu.c
