@@ -36,7 +36,7 @@ static void remember(relaxation *r)
 static void find_direction(relaxation *r)
 {
     const size_t n = r->n;
-    double *d = r->direction, weight[LBFGS_PAIRS];
+    double *d = r->direction, weight[LBFGS_PAIRS] = {0};
     memcpy(d, r->force, n * sizeof *d);
     for (int p = 0, slot = r->newest; p < r->n_pairs; p++, slot = (slot + LBFGS_PAIRS - 1) % LBFGS_PAIRS) {
         weight[slot] = r->products[slot] * dot(r->steps + (size_t)slot * n, d, n);

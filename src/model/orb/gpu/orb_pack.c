@@ -104,8 +104,9 @@ static bool pack_nodes(gpu_packer *p, const orb_parameters *P, double epsilon, c
     float *table = gpu_pack(p, sizeof(float) * (size_t)P->n_species * ORB_GPU_LATENT, &at);
     *device_out = at;
     if (!table) return true;
-    double *x = malloc(sizeof *x * (ORB_GPU_LATENT + 2 * (size_t)P->n_hidden)), *a = x + ORB_GPU_LATENT, *b = a + P->n_hidden;
+    double *x = malloc(sizeof *x * (ORB_GPU_LATENT + 2 * (size_t)P->n_hidden));
     if (!x) return false;
+    double *a = x + ORB_GPU_LATENT, *b = a + P->n_hidden;
     for (int z = 0; z < P->n_species; z++) {
         for (int k = 0; k < ORB_GPU_LATENT; k++) x[k] = P->embedding[(size_t)z * ORB_GPU_LATENT + (size_t)k];
         apply(&P->node_encoder.linear[0], x, a);
@@ -194,7 +195,7 @@ bool orb_gpu_pack(const orb_parameters *P, const mlff_model *model, void *block,
     double *offset = gpu_pack(&p, sizeof(double) * (MLFF_MAX_ATOMIC_NUMBER + 1), &device);
     step->gpu.neighbors.offset = device;
     for (int z = 0; offset && z <= MLFF_MAX_ATOMIC_NUMBER; z++)
-        offset[z] = model->known[z] && z < P->n_species ? model->offset[z] : NAN;
+        offset[z] = z < P->n_species && model->known[z] ? model->offset[z] : NAN;
     step->repulsion_table = P->repulsion == ORB_NO_REPULSION ? NULL : pack_repulsion(&p, P);
     if (!pack_nodes(&p, P, epsilon, &step->node_table)) return false;
     pack_mlp(&p, numbers, &P->edge_encoder, 0, &host->encoder);
