@@ -165,7 +165,8 @@ class OrbCalculator(_Teacher):
         if weights is not None:
             keywords["weights_path"] = str(weights)
         # orb_models sets torch's global defaults and reads them in every call: they are set around ours, and only there.
-        self._torch, self._torch_defaults = torch, (torch.get_default_dtype(), torch.get_float32_matmul_precision())
+        self._torch: Any = torch
+        self._torch_defaults = (torch.get_default_dtype(), torch.get_float32_matmul_precision())
         with _torch_defaults(torch, None), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Setting global torch default dtype")
             made = self._load(pretrained, load, keywords, model_name, random_weights)
