@@ -175,8 +175,7 @@ bool orb_gpu_pack(const orb_parameters *P, const mlff_model *model, void *block,
     gpu_packer p = {block, base, 0};
     const void *device;
     const enum gpu_number numbers = (enum gpu_number)step->numbers;
-    // RMSNorm's epsilon is that of the number format: float32's.
-    const double epsilon = P->norm == ORB_LAYER_NORM ? 1e-5 : 1.1920928955078125e-07;
+    const double epsilon = P->norm_epsilon;
     step->model = host;
     step->activation = P->activation == ORB_SILU ? GPU_SILU : GPU_SHIFTED_SOFTPLUS;
     step->n_layers = P->n_layers;
