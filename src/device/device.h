@@ -47,17 +47,17 @@ typedef struct device_trainee {
 } device_trainee;
 
 /* One model on one GPU, with its buffers and captured graphs. */
-typedef struct cuda_evaluator cuda_evaluator;
+typedef struct gpu_evaluator gpu_evaluator;
 /* Atoms that are integrated on the GPU, step after step, without leaving it. */
-typedef struct cuda_dynamics cuda_dynamics;
+typedef struct gpu_dynamics gpu_dynamics;
 
-typedef struct cuda_dynamics_options {
+typedef struct gpu_dynamics_options {
     double timestep_fs;
     double temperature_kelvin; /* Langevin */
     double friction_per_fs;    /* 0: NVE */
     uint64_t seed;
     int64_t first_step; /* number of the first step, which the noise depends on */
-} cuda_dynamics_options;
+} gpu_dynamics_options;
 
 typedef struct device_plugin {
     /* ---- devices; every function fails with MLFF_ERR_DEVICE if the driver does */
@@ -82,39 +82,39 @@ typedef struct device_plugin {
     /* ---- evaluators: options->device.index, options->precision */
     /* Fails with MLFF_ERR_UNSUPPORTED for an architecture, model or precision without GPU kernels. */
     mlff_status (*evaluator_create)(const device_model *model, const mlff_evaluator_options *options,
-                                    cuda_evaluator **evaluator_out);
+                                    gpu_evaluator **evaluator_out);
     /* Of an ensemble: compute() is of this one of the members that run, or, with -1, of their mean. */
-    void (*select_member)(cuda_evaluator *evaluator, int member);
+    void (*select_member)(gpu_evaluator *evaluator, int member);
     /* Whole batch, whole step. With everything on the device the work is enqueued on batch->stream and not waited for. */
-    mlff_status (*compute)(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
-    const mlff_stage *(*stages)(const cuda_evaluator *evaluator, int *n_out);
-    mlff_status (*stage_clock_set)(cuda_evaluator *evaluator, int on);
-    void (*stage_times)(cuda_evaluator *evaluator, double *time_ns);
+    mlff_status (*compute)(gpu_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
+    const mlff_stage *(*stages)(const gpu_evaluator *evaluator, int *n_out);
+    mlff_status (*stage_clock_set)(gpu_evaluator *evaluator, int on);
+    void (*stage_times)(gpu_evaluator *evaluator, double *time_ns);
     /* Stage of a kernel: "forward/message"; "" between steps; NULL: not the evaluator's. */
-    const char *(*kernel_stage)(const cuda_evaluator *evaluator, const char *kernel);
-    void (*evaluator_info)(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out); /* fills its own fields only */
-    void (*destroy)(cuda_evaluator *evaluator);
+    const char *(*kernel_stage)(const gpu_evaluator *evaluator, const char *kernel);
+    void (*evaluator_info)(const gpu_evaluator *evaluator, mlff_evaluator_info *info_out); /* fills its own fields only */
+    void (*destroy)(gpu_evaluator *evaluator);
 
     /* ---- training: the backend of model/train_backend.h. Fails with MLFF_ERR_UNSUPPORTED as evaluator_create does. */
     mlff_status (*trainer_create)(const device_trainee *trainee, const struct train_backend_options *options,
                                   struct train_backend **backend_out);
 
     /* ---- dynamics on the GPU; the evaluator is borrowed and is not to be used for anything else meanwhile */
-    mlff_status (*dynamics_create)(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
-                                   cuda_dynamics **dynamics_out);
+    mlff_status (*dynamics_create)(gpu_evaluator *evaluator, const mlff_system *system, const gpu_dynamics_options *options,
+                                   gpu_dynamics **dynamics_out);
     /* n_steps of velocity Verlet (or Langevin, BAOAB); times_ns (or NULL) gets each step's time by the GPU's own timer. A
      * failure leaves the atoms at the end of the last good step, of which there were *n_done_out. */
-    mlff_status (*dynamics_run)(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
+    mlff_status (*dynamics_run)(gpu_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
     /* Positions, velocities, forces [n_atoms][3] (any may be NULL), potential and kinetic energy, heat given by the bath. */
-    mlff_status (*dynamics_get)(cuda_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
-    void (*dynamics_destroy)(cuda_dynamics *dynamics);
+    mlff_status (*dynamics_get)(gpu_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
+    void (*dynamics_destroy)(gpu_dynamics *dynamics);
 } device_plugin;
 
 /* Library and plugin must agree on this text: version and layout of everything that passes between them. */
 static inline void device_build_id(char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
-             sizeof(device_plugin) + sizeof(cuda_dynamics_options), sizeof(device_trainee),
+             sizeof(device_plugin) + sizeof(gpu_dynamics_options), sizeof(device_trainee),
              sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
              sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }

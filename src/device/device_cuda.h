@@ -44,25 +44,24 @@ mlff_status cuda_use(int index);
 
 /* gpu/evaluator/gpu_registry.c: an evaluator of the architecture that the model names. Fails with MLFF_ERR_UNSUPPORTED where it has
  * no GPU kernels, MLFF_ERR_DEVICE where library and plugin were built from different sources, or as the architecture does. */
-mlff_status gpu_evaluator_create(const device_model *model, const mlff_evaluator_options *options,
-                                 cuda_evaluator **evaluator_out);
+mlff_status gpu_evaluator_create(const device_model *model, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out);
 /* The same for training. */
 mlff_status gpu_trainer_create(const device_trainee *trainee, const struct train_backend_options *options,
                                struct train_backend **backend_out);
 /* Stage of a kernel by its demangled name, template arguments ignored: the architecture's own kernels first. NULL: unknown. */
-const char *gpu_evaluator_kernel_stage(const cuda_evaluator *evaluator, const char *kernel);
-void gpu_evaluator_select_member(cuda_evaluator *evaluator, int member);
-mlff_status gpu_evaluator_compute(cuda_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
-const mlff_stage *gpu_evaluator_stages(const cuda_evaluator *evaluator, int *n_out);
-mlff_status gpu_evaluator_stage_clock_set(cuda_evaluator *evaluator, int on);
-void gpu_evaluator_stage_times(cuda_evaluator *evaluator, double *time_ns);
-void gpu_evaluator_info(const cuda_evaluator *evaluator, mlff_evaluator_info *info_out);
-void gpu_evaluator_destroy(cuda_evaluator *evaluator);
+const char *gpu_evaluator_kernel_stage(const gpu_evaluator *evaluator, const char *kernel);
+void gpu_evaluator_select_member(gpu_evaluator *evaluator, int member);
+mlff_status gpu_evaluator_compute(gpu_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
+const mlff_stage *gpu_evaluator_stages(const gpu_evaluator *evaluator, int *n_out);
+mlff_status gpu_evaluator_stage_clock_set(gpu_evaluator *evaluator, int on);
+void gpu_evaluator_stage_times(gpu_evaluator *evaluator, double *time_ns);
+void gpu_evaluator_info(const gpu_evaluator *evaluator, mlff_evaluator_info *info_out);
+void gpu_evaluator_destroy(gpu_evaluator *evaluator);
 
-mlff_status gpu_dynamics_create(cuda_evaluator *evaluator, const mlff_system *system, const cuda_dynamics_options *options,
-                                cuda_dynamics **dynamics_out);
-mlff_status gpu_dynamics_run(cuda_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
-mlff_status gpu_dynamics_get(cuda_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
-void gpu_dynamics_destroy(cuda_dynamics *dynamics);
+mlff_status gpu_dynamics_create(gpu_evaluator *evaluator, const mlff_system *system, const gpu_dynamics_options *options,
+                                gpu_dynamics **dynamics_out);
+mlff_status gpu_dynamics_run(gpu_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
+mlff_status gpu_dynamics_get(gpu_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
+void gpu_dynamics_destroy(gpu_dynamics *dynamics);
 
 #endif

@@ -4,7 +4,7 @@
 #include <cjson/cJSON.h>
 
 #include "profile/profile.h"
-#include "profile/report/page.h"
+#include "profile/report/html/page.h"
 #include "unit/near.h"
 
 #define EVIL "</script><img src=x onerror=alert(1)>\\\"'&<!--\\u0000]]>"

@@ -17,7 +17,7 @@
 enum { CHUNK = 1000, GRAPHS = 3 };
 static const int steps_of_graph[GRAPHS] = {100, 10, 1};
 
-struct cuda_dynamics {
+struct gpu_dynamics {
     gpu_evaluator *evaluator;
     gpu_motion motion;
     mlff_batch batch;

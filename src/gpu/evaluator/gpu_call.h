@@ -8,11 +8,6 @@
 #include "device/device_cuda.h"
 #include "gpu/gpu_step.h"
 
-/* The opaque types of device/device.h. */
-typedef struct cuda_evaluator gpu_evaluator;
-typedef struct cuda_dynamics gpu_dynamics;
-typedef cuda_dynamics_options gpu_dynamics_options;
-
 // What the GPU reads of a call, in one block: copied by the graph for a host batch; for a device batch only the part before `species` is
 // copied, when it changes. Offsets follow from the numbers of atoms and systems.
 typedef struct input_block {

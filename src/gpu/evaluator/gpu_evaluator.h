@@ -42,7 +42,7 @@ typedef struct gpu_kind {
     void (*release)(gpu_evaluator *evaluator);
 } gpu_kind;
 
-struct cuda_evaluator {
+struct gpu_evaluator {
     const gpu_kind *kind;
     const struct gpu_architecture *architecture; // gpu_registry.h
     const char *model_name;                      // borrowed from the model

@@ -64,7 +64,7 @@ typedef struct gpu_linear_plan {
     int32_t overlap;
 } gpu_linear_plan;
 
-/* Which tiles to use for so many rows: `hopper` as in cuda_evaluator. */
+/* Which tiles to use for so many rows: `hopper` as in gpu_evaluator. */
 gpu_linear_plan gpu_linear_choose(enum gpu_number numbers, int rows, int outputs, int n_multiprocessors, int hopper);
 
 /* y = f(x Wᵀ + b) as an operand, as floats [rows][stride], or both; NULL: not wanted. */

@@ -8,7 +8,7 @@
 typedef struct plugin_evaluator {
     const mlff_model *model;
     const device_plugin *plugin;
-    cuda_evaluator *evaluator; // the plugin's
+    gpu_evaluator *evaluator; // the plugin's
     int device_index;
 } plugin_evaluator;
 
@@ -118,8 +118,8 @@ static void info(const void *self, mlff_evaluator_info *info_out)
 // The plugin's object takes its start when it is created; a restart creates a new one.
 typedef struct plugin_dynamics {
     const device_plugin *plugin;
-    cuda_evaluator *evaluator;
-    cuda_dynamics *dynamics;
+    gpu_evaluator *evaluator;
+    gpu_dynamics *dynamics;
 } plugin_dynamics;
 
 static mlff_status dynamics_put(void *context, const mlff_dynamics *dynamics)
@@ -130,11 +130,11 @@ static mlff_status dynamics_put(void *context, const mlff_dynamics *dynamics)
     d->dynamics = NULL;
     return d->plugin->dynamics_create(
         d->evaluator, dynamics->system,
-        &(cuda_dynamics_options){.timestep_fs = options->timestep_fs,
-                                 .temperature_kelvin = options->temperature_kelvin,
-                                 .friction_per_fs = options->ensemble == MLFF_LANGEVIN ? options->friction_per_fs : 0.0,
-                                 .seed = options->seed,
-                                 .first_step = dynamics->step},
+        &(gpu_dynamics_options){.timestep_fs = options->timestep_fs,
+                                .temperature_kelvin = options->temperature_kelvin,
+                                .friction_per_fs = options->ensemble == MLFF_LANGEVIN ? options->friction_per_fs : 0.0,
+                                .seed = options->seed,
+                                .first_step = dynamics->step},
         &d->dynamics);
 }
 

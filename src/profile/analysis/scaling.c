@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "profile/profile.h"
-#include "profile/report/json.h"
+#include "profile/report/json/json.h"
 
 enum { POINTS_MAX = 256 };
 typedef struct point {

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "json.h"
+#include "profile/report/json/json.h"
 #include "profile/run/run.h"
 
 mlff_status trace_init(run *r)

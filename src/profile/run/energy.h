@@ -5,7 +5,7 @@
 
 #include "measure/power.h"
 #include "profile/profile.h"
-#include "profile/report/json.h"
+#include "profile/report/json/json.h"
 
 typedef struct energy_report {
     char *source;  /* "NVML: the whole GPU"; "" if nothing could be read, and then */

@@ -5,7 +5,7 @@
 
 #include "measure/activity.h"
 #include "profile/profile.h"
-#include "profile/report/json.h"
+#include "profile/report/json/json.h"
 
 enum { KERNELS_MAX_ROWS = 2048, KERNELS_SHOWN = 24 };
 

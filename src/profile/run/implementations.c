@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "implementations.h"
-#include "profile/report/json.h"
+#include "profile/report/json/json.h"
 
 mlff_implementations_options mlff_implementations_options_default(void)
 {

@@ -5,8 +5,8 @@
 #define PAINN_GPU_LAYERS_CUH
 
 #include "gpu/ptx/wgmma.cuh"
-#include "painn_edges.cuh"
-#include "painn_tile.cuh"
+#include "model/painn/gpu/node/painn_tile.cuh"
+#include "model/painn/gpu/painn_edges.cuh"
 
 enum {
     FUSED_WARPS = 16,

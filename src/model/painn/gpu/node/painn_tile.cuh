@@ -4,7 +4,7 @@
 #ifndef PAINN_TILE_CUH
 #define PAINN_TILE_CUH
 
-#include "painn_gpu.cuh"
+#include "model/painn/gpu/painn_gpu.cuh"
 #include "painn_wgmma.cuh"
 
 /* Operands of the tensor cores. A lane's piece of 16 rows × 8 features is two registers of two numbers each; the pieces of two feature

@@ -2,8 +2,8 @@
 // compare_text.c: a comparison for people, as text, and for programs, as JSON.
 #include <math.h>
 
-#include "json.h"
 #include "profile/analysis/compare.h"
+#include "profile/report/json/json.h"
 
 static const char *const change_names[] = {"unclear", "same", "faster", "slower"};
 

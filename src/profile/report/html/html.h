@@ -3,8 +3,8 @@
 #ifndef PROFILE_HTML_H
 #define PROFILE_HTML_H
 
-#include "json.h"
 #include "profile/profile.h"
+#include "profile/report/json/json.h"
 
 /* Text of any origin into a page: nothing in it is markup, control characters and broken UTF-8 become U+FFFD. */
 void html_text(base_text *page, const char *text);
