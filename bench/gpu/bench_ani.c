@@ -70,56 +70,22 @@ static void print_errors(const mlff_model *model, const mlff_batch *batch, const
     mlff_evaluator_destroy(reference);
 }
 
-static void run(const mlff_model *model, const device_plugin *gpu, cuda_evaluator *e, const bench_case *c, int calls, int check)
+static void run(const mlff_model *model, const device_plugin *gpu, gpu_evaluator *e, const bench_case *c, int calls, int check)
 {
     mlff_system *system = structure_of(c);
     mlff_batch batch;
     int32_t first_atom[2];
     mlff_batch_from_system(system, first_atom, &batch);
-    size_t n = (size_t)system->n_atoms;
-    double energy, *forces = need(3 * n, sizeof *forces), *again = need(3 * n, sizeof *again), p5;
-    const mlff_results here = {.energies = &energy, .forces = forces}, repeated = {.energies = &energy, .forces = again};
-    must(gpu->compute(e, &batch, &here), "compute");
-    int same = 1;
-    for (int k = 0; k < 20; k++) {
-        must(gpu->compute(e, &batch, &repeated), "compute");
-        same = same && memcmp(forces, again, sizeof(double) * 3 * n) == 0;
-    }
-    double host_ns = time_host(gpu, e, &batch, &repeated, calls);
-    int32_t *species = need(n, sizeof *species);
-    for (size_t i = 0; i < n; i++) species[i] = system->species[i];
-    mlff_batch on = batch;
-    on.location = MLFF_DEVICE_MEMORY;
-    on.species = to_device(gpu, species, sizeof(int32_t) * n);
-    on.positions = to_device(gpu, batch.positions, sizeof(double) * 3 * n);
-    if (batch.cells) on.cells = to_device(gpu, batch.cells, sizeof(double) * 9);
-    must(gpu->stream_create(0, &on.stream), "stream");
-    const mlff_results there = {.energies = to_device(gpu, NULL, sizeof(double)),
-                                .forces = to_device(gpu, NULL, sizeof(double) * 3 * n),
-                                .location = MLFF_DEVICE_MEMORY};
-    double device_ns = time_device(gpu, e, &on, &there, calls, &p5);
-    must(gpu->stream_synchronize(0, on.stream), "wait");
-    must(gpu->copy(0, again, there.forces, sizeof(double) * 3 * n), "copy");
-    same = same && memcmp(forces, again, sizeof(double) * 3 * n) == 0;
-
-    mlff_evaluator_info info = {0};
-    gpu->evaluator_info(e, &info);
-    printf("{\"case\": \"%s\", \"atoms\": %zu, \"pairs\": %lld, \"device_us\": %.2f, \"p5_us\": %.2f, \"host_call_us\": %.2f, ",
-           c->name, n, (long long)info.n_pairs, device_ns / 1e3, p5 / 1e3, host_ns / 1e3);
-    if (check) print_errors(model, &batch, &here);
-    printf("\"bitwise_repeatable\": %d, \"device_mb\": %.1f, ", same, (double)info.device_bytes / 1048576.0);
-    print_stages(gpu, e, &batch, &here, 200);
+    timed_case t = time_case(gpu, e, &batch, calls, 20);
+    const mlff_results results = {.energies = &t.energy, .forces = t.forces};
+    printf("{\"case\": \"%s\", \"atoms\": %d, \"pairs\": %lld, \"device_us\": %.2f, \"p5_us\": %.2f, \"host_call_us\": %.2f, ",
+           c->name, system->n_atoms, t.n_pairs, t.device_ns / 1e3, t.p5_ns / 1e3, t.host_ns / 1e3);
+    if (check) print_errors(model, &batch, &results);
+    printf("\"bitwise_repeatable\": %d, \"device_mb\": %.1f, ", t.repeatable, t.device_mb);
+    print_stages(gpu, e, &batch, &results, 200);
     printf("}\n");
     fflush(stdout);
-    gpu->release(0, (void *)(uintptr_t)on.species);
-    gpu->release(0, (void *)(uintptr_t)on.positions);
-    if (on.cells) gpu->release(0, (void *)(uintptr_t)on.cells);
-    gpu->release(0, there.energies);
-    gpu->release(0, there.forces);
-    gpu->stream_destroy(0, on.stream);
-    free(species);
-    free(forces);
-    free(again);
+    free(t.forces);
     mlff_system_destroy(system);
 }
 
@@ -142,7 +108,7 @@ int main(int argc, char **argv)
     must(file ? mlff_model_load(file, &model) : mlff_model_create("ani", NULL, &model), "model");
     must(device_plugin_get(&gpu), "plugin");
     must(gpu->warm_up(0), "warm up");
-    cuda_evaluator *e;
+    gpu_evaluator *e;
     mlff_evaluator_options options = mlff_evaluator_options_default();
     options.device = (mlff_device){MLFF_CUDA, 0};
     e = create_evaluator(gpu, model, &options);

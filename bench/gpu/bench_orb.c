@@ -74,7 +74,7 @@ static void print_errors(const mlff_batch *batch, double energy, const double *f
            fabs(energy - got->energies[0]) / n_atoms);
 }
 
-static void run(const mlff_model *model, const device_plugin *gpu, cuda_evaluator *e, const bench_case *c, const char *precision,
+static void run(const mlff_model *model, const device_plugin *gpu, gpu_evaluator *e, const bench_case *c, const char *precision,
                 const run_options *o)
 {
     mlff_system *system = structure_of(c);
@@ -83,57 +83,24 @@ static void run(const mlff_model *model, const device_plugin *gpu, cuda_evaluato
     mlff_batch_from_system(system, first_atom, &batch);
     const size_t n = (size_t)system->n_atoms;
     const int calls = n > LARGE ? 5 : n > 5000 ? o->calls / 10 + 1 : o->calls;
-    double energy, expected_energy = 0, *forces = need(3 * n, sizeof *forces), *again = need(3 * n, sizeof *again), p5;
-    double *expected = need(3 * n, sizeof *expected);
-    const mlff_results here = {.energies = &energy, .forces = forces}, repeated = {.energies = &energy, .forces = again};
-    must(gpu->compute(e, &batch, &here), "compute");
-    int same = 1;
-    for (int k = 0; k < 3; k++) {
-        must(gpu->compute(e, &batch, &repeated), "compute");
-        same = same && memcmp(forces, again, sizeof(double) * 3 * n) == 0;
-    }
-    double host_ns = time_host(gpu, e, &batch, &repeated, calls);
-    int32_t *species = need(n, sizeof *species);
-    for (size_t i = 0; i < n; i++) species[i] = system->species[i];
-    mlff_batch on = batch;
-    on.location = MLFF_DEVICE_MEMORY;
-    on.species = to_device(gpu, species, sizeof(int32_t) * n);
-    on.positions = to_device(gpu, batch.positions, sizeof(double) * 3 * n);
-    if (batch.cells) on.cells = to_device(gpu, batch.cells, sizeof(double) * 9);
-    must(gpu->stream_create(0, &on.stream), "stream");
-    const mlff_results there = {.energies = to_device(gpu, NULL, sizeof(double)),
-                                .forces = to_device(gpu, NULL, sizeof(double) * 3 * n),
-                                .location = MLFF_DEVICE_MEMORY};
-    double device_ns = time_device(gpu, e, &on, &there, calls, &p5);
-    must(gpu->stream_synchronize(0, on.stream), "wait");
-    must(gpu->copy(0, again, there.forces, sizeof(double) * 3 * n), "copy");
-    same = same && memcmp(forces, again, sizeof(double) * 3 * n) == 0;
-
-    mlff_evaluator_info info = {0};
-    gpu->evaluator_info(e, &info);
+    double expected_energy = 0, *expected = need(3 * n, sizeof *expected);
+    timed_case t = time_case(gpu, e, &batch, calls, 3);
+    const mlff_results results = {.energies = &t.energy, .forces = t.forces};
     printf("{\"case\": \"%s\", \"precision\": \"%s\", \"atoms\": %zu, \"pairs\": %lld, \"device_us\": %.2f, \"p5_us\": %.2f, "
            "\"host_call_us\": %.2f, ",
-           c->name, precision, n, (long long)info.n_pairs, device_ns / 1e3, p5 / 1e3, host_ns / 1e3);
+           c->name, precision, n, t.n_pairs, t.device_ns / 1e3, t.p5_ns / 1e3, t.host_ns / 1e3);
     if (o->check && n < LARGE) {
         reference_of(model, &batch, &expected_energy, expected);
-        print_errors(&batch, expected_energy, expected, &here);
+        print_errors(&batch, expected_energy, expected, &results);
     }
-    printf("\"bitwise_repeatable\": %d, \"device_mb\": %.1f", same, (double)info.device_bytes / 1048576.0);
+    printf("\"bitwise_repeatable\": %d, \"device_mb\": %.1f", t.repeatable, t.device_mb);
     if (o->stages) {
         printf(", ");
-        print_stages(gpu, e, &batch, &here, calls < 20 ? 3 : 20);
+        print_stages(gpu, e, &batch, &results, calls < 20 ? 3 : 20);
     }
     printf("}\n");
     fflush(stdout);
-    gpu->release(0, (void *)(uintptr_t)on.species);
-    gpu->release(0, (void *)(uintptr_t)on.positions);
-    if (on.cells) gpu->release(0, (void *)(uintptr_t)on.cells);
-    gpu->release(0, there.energies);
-    gpu->release(0, there.forces);
-    gpu->stream_destroy(0, on.stream);
-    free(species);
-    free(forces);
-    free(again);
+    free(t.forces);
     free(expected);
     mlff_system_destroy(system);
 }
@@ -168,7 +135,7 @@ int main(int argc, char **argv)
         mlff_evaluator_options options = mlff_evaluator_options_default();
         options.device = (mlff_device){MLFF_CUDA, 0};
         options.precision = precisions[p].value;
-        cuda_evaluator *e = create_evaluator(gpu, model, &options);
+        gpu_evaluator *e = create_evaluator(gpu, model, &options);
         for (size_t k = 0; k < N_CASES; k++)
             if (only ? strcmp(only, cases[k].name) == 0 : cases[k].n_atoms < LARGE)
                 run(model, gpu, e, &cases[k], precisions[p].name, &o);

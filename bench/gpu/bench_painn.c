@@ -117,7 +117,7 @@ static void errors(const expected *e, const problem *p, const mlff_results *got,
 static void run(const mlff_model *model, const device_plugin *gpu, const bench_case *c, problem p, const expected *reference,
                 int precision, int calls)
 {
-    cuda_evaluator *e;
+    gpu_evaluator *e;
     mlff_evaluator_options o = mlff_evaluator_options_default();
     o.device = (mlff_device){MLFF_CUDA, 0};
     o.precision = precisions[precision].precision;
@@ -207,7 +207,7 @@ static void run_lists(const mlff_model *model, const device_plugin *gpu, const b
     double *first = need(3 * (size_t)p.n_atoms, 8), *forces = need(3 * (size_t)p.n_atoms, 8);
     printf("{\"case\": \"lists of %s\", \"atoms\": %d", c->name, p.n_atoms);
     for (int k = 0; k < 3; k++) {
-        cuda_evaluator *e;
+        gpu_evaluator *e;
         mlff_evaluator_options o = mlff_evaluator_options_default();
         o.device = (mlff_device){MLFF_CUDA, 0};
         setenv("MLFF_CUDA_PLAN", ways[k], 1);
@@ -247,10 +247,10 @@ static void run_lists(const mlff_model *model, const device_plugin *gpu, const b
 static void run_dynamics(const mlff_model *model, const device_plugin *gpu, const char *name, int n_atoms, int n_steps)
 {
     mlff_system *system;
-    cuda_evaluator *e;
-    cuda_dynamics *d;
+    gpu_evaluator *e;
+    gpu_dynamics *d;
     mlff_evaluator_options o = mlff_evaluator_options_default();
-    cuda_dynamics_options motion = {.timestep_fs = 0.25};
+    gpu_dynamics_options motion = {.timestep_fs = 0.25};
     int64_t n_done;
     must(mlff_system_build(name, n_atoms, 0, &system), name);
     must(mlff_system_add_masses(system), name);

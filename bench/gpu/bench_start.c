@@ -45,7 +45,7 @@ int main(int argc, char **argv)
     const double opened = lap_ms();
     must(gpu->warm_up(0), "context");
     const double context = lap_ms();
-    cuda_evaluator *e = create_evaluator(gpu, model, &options);
+    gpu_evaluator *e = create_evaluator(gpu, model, &options);
     const double created = lap_ms();
     must(gpu->compute(e, &batch, &results), "compute");
     const double first = lap_ms();

@@ -48,10 +48,10 @@ static inline void *to_device(const device_plugin *gpu, const void *from, size_t
 }
 
 /* The plugin's evaluator of a model, without libmlff's around it. */
-static inline cuda_evaluator *create_evaluator(const device_plugin *gpu, const mlff_model *model,
-                                               const mlff_evaluator_options *options)
+static inline gpu_evaluator *create_evaluator(const device_plugin *gpu, const mlff_model *model,
+                                              const mlff_evaluator_options *options)
 {
-    cuda_evaluator *e;
+    gpu_evaluator *e;
     const device_model described = {.architecture = model->architecture->name,
                                     .title = model->architecture->title,
                                     .model = model,
@@ -63,8 +63,8 @@ static inline cuda_evaluator *create_evaluator(const device_plugin *gpu, const m
 }
 
 /* Median device time of a step, ns, and its 5th percentile. */
-static inline double time_device(const device_plugin *gpu, cuda_evaluator *e, const mlff_batch *batch,
-                                 const mlff_results *results, int calls, double *p5)
+static inline double time_device(const device_plugin *gpu, gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results,
+                                 int calls, double *p5)
 {
     void *start, *end;
     double *t = need((size_t)calls, sizeof *t);
@@ -87,7 +87,7 @@ static inline double time_device(const device_plugin *gpu, cuda_evaluator *e, co
 }
 
 /* Median wall time of a call with host arrays, ns. */
-static inline double time_host(const device_plugin *gpu, cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results,
+static inline double time_host(const device_plugin *gpu, gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results,
                                int calls)
 {
     double *t = need((size_t)calls, sizeof *t);
@@ -101,8 +101,57 @@ static inline double time_host(const device_plugin *gpu, cuda_evaluator *e, cons
     return m;
 }
 
+/* Energy and forces of one system, and their times: neighbors are searched in the step. Medians. */
+typedef struct timed_case {
+    double energy, *forces;           /* eV, [n_atoms][3] eV/Å; freed by the caller */
+    double device_ns, p5_ns, host_ns; /* by events with arrays on the GPU, its 5th percentile; of a call with host arrays */
+    int repeatable;                   /* all calls gave the same bits */
+    long long n_pairs;
+    double device_mb;
+} timed_case;
+
+/* `repeats`: calls whose bits are compared. */
+static inline timed_case time_case(const device_plugin *gpu, gpu_evaluator *e, const mlff_batch *batch, int calls, int repeats)
+{
+    const size_t n = (size_t)batch->first_atom[1];
+    timed_case t = {.forces = need(3 * n, sizeof(double)), .repeatable = 1};
+    double *again = need(3 * n, sizeof *again);
+    const mlff_results here = {.energies = &t.energy, .forces = t.forces}, repeated = {.energies = &t.energy, .forces = again};
+    must(gpu->compute(e, batch, &here), "compute");
+    for (int k = 0; k < repeats; k++) {
+        must(gpu->compute(e, batch, &repeated), "compute");
+        t.repeatable = t.repeatable && memcmp(t.forces, again, sizeof(double) * 3 * n) == 0;
+    }
+    t.host_ns = time_host(gpu, e, batch, &repeated, calls);
+    mlff_batch on = *batch;
+    on.location = MLFF_DEVICE_MEMORY;
+    on.species = to_device(gpu, batch->species, sizeof(int32_t) * n);
+    on.positions = to_device(gpu, batch->positions, sizeof(double) * 3 * n);
+    if (batch->cells) on.cells = to_device(gpu, batch->cells, sizeof(double) * 9);
+    must(gpu->stream_create(0, &on.stream), "stream");
+    const mlff_results there = {.energies = to_device(gpu, NULL, sizeof(double)),
+                                .forces = to_device(gpu, NULL, sizeof(double) * 3 * n),
+                                .location = MLFF_DEVICE_MEMORY};
+    t.device_ns = time_device(gpu, e, &on, &there, calls, &t.p5_ns);
+    must(gpu->stream_synchronize(0, on.stream), "wait");
+    must(gpu->copy(0, again, there.forces, sizeof(double) * 3 * n), "copy");
+    t.repeatable = t.repeatable && memcmp(t.forces, again, sizeof(double) * 3 * n) == 0;
+    mlff_evaluator_info info = {0};
+    gpu->evaluator_info(e, &info);
+    t.n_pairs = (long long)info.n_pairs;
+    t.device_mb = (double)info.device_bytes / 1048576.0;
+    gpu->release(0, (void *)(uintptr_t)on.species);
+    gpu->release(0, (void *)(uintptr_t)on.positions);
+    if (on.cells) gpu->release(0, (void *)(uintptr_t)on.cells);
+    gpu->release(0, there.energies);
+    gpu->release(0, there.forces);
+    gpu->stream_destroy(0, on.stream);
+    free(again);
+    return t;
+}
+
 /* Mean time of each stage over `calls` calls with host arrays, as JSON `"stages_us": {…}`. */
-static inline void print_stages(const device_plugin *gpu, cuda_evaluator *e, const mlff_batch *batch, const mlff_results *results,
+static inline void print_stages(const device_plugin *gpu, gpu_evaluator *e, const mlff_batch *batch, const mlff_results *results,
                                 int calls)
 {
     int n_stages;

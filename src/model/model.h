@@ -206,5 +206,9 @@ mlff_status model_metadata_choice(const mlff_model *model, const char *key, cons
 /* "H,C,O" or "1,6,8" to flags by atomic number; to the metadata `elements` (NULL: "unknown"). */
 mlff_status model_elements_parse(const char *elements, bool known[MLFF_MAX_ATOMIC_NUMBER + 1]);
 mlff_status model_elements_set(model_weights *weights, const char *elements);
+/* The same for an architecture ("a PaiNN") that has elements 1 to `last`; NULL: all of them. Fails with MLFF_ERR_ELEMENT. */
+mlff_status model_elements_set_within(model_weights *weights, const char *elements, int last, const char *kind);
+/* Metadata of an untrained model in eV and Å. */
+mlff_status model_untrained_set(model_weights *weights, const char *architecture, uint64_t seed);
 
 #endif

@@ -145,6 +145,42 @@ done:
     return status;
 }
 
+mlff_status model_elements_set_within(model_weights *weights, const char *elements, int last, const char *kind)
+{
+    mlff_status status = MLFF_OK;
+    bool known[MLFF_MAX_ATOMIC_NUMBER + 1];
+    base_text all = {0};
+    if (!elements) {
+        for (int z = 1; z <= last; z++) base_text_add(&all, "%s%d", z > 1 ? "," : "", z);
+        MLFF_TRY(all.status);
+        elements = all.text;
+    }
+    MLFF_TRY(model_elements_parse(elements, known));
+    for (int z = last + 1; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        if (known[z]) MLFF_FAIL(MLFF_ERR_ELEMENT, "element %d in \"%.60s\": %s has 1 to %d", z, elements, kind, last);
+    MLFF_TRY(model_elements_set(weights, elements));
+done:
+    base_text_free(&all);
+    return status;
+}
+
+mlff_status model_untrained_set(model_weights *weights, const char *architecture, uint64_t seed)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(weights_set(weights, "format", "mlff"));
+    MLFF_TRY(weights_set(weights, "architecture", "%s", architecture));
+    MLFF_TRY(weights_set(weights, "energy_unit", "eV"));
+    MLFF_TRY(weights_set(weights, "energy_unit_ev", "1"));
+    MLFF_TRY(weights_set(weights, "length_unit", "Ang"));
+    MLFF_TRY(weights_set(weights, "length_unit_angstrom", "1"));
+    MLFF_TRY(weights_set(weights, "trained", "false"));
+    MLFF_TRY(weights_set(weights, "seed", "%llu", (unsigned long long)seed));
+    MLFF_TRY(weights_set(weights, "source", "new"));
+    MLFF_TRY(weights_set(weights, "source_version", "%s", mlff_version()));
+done:
+    return status;
+}
+
 static mlff_status read_elements(mlff_model *model)
 {
     const char *text = weights_get(&model->file, "elements");

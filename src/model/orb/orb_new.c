@@ -219,34 +219,13 @@ done:
     return status;
 }
 
-static mlff_status set_elements(model_weights *weights, const char *elements)
-{
-    mlff_status status = MLFF_OK;
-    bool known[MLFF_MAX_ATOMIC_NUMBER + 1];
-    base_text all = {0};
-    if (!elements) {
-        for (int z = 1; z < N_REFERENCE; z++) base_text_add(&all, "%s%d", z > 1 ? "," : "", z);
-        MLFF_TRY(all.status);
-        elements = all.text;
-    }
-    MLFF_TRY(model_elements_parse(elements, known));
-    for (int z = N_REFERENCE; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
-        if (known[z])
-            MLFF_FAIL(MLFF_ERR_ELEMENT, "element %d in \"%.60s\": an Orb model has 1 to %d", z, elements, N_REFERENCE - 1);
-    MLFF_TRY(model_elements_set(weights, elements));
-done:
-    base_text_free(&all);
-    return status;
-}
-
 static mlff_status set_metadata(struct maker *maker)
 {
     mlff_status status = MLFF_OK;
     const orb_options *o = maker->options;
     const variant *v = maker->variant;
     model_weights *weights = maker->weights;
-    MLFF_TRY(weights_set(weights, "format", "mlff"));
-    MLFF_TRY(weights_set(weights, "architecture", "%s", v->name));
+    MLFF_TRY(model_untrained_set(weights, v->name, o->seed));
     MLFF_TRY(weights_set(weights, "n_features", "%d", o->n_features));
     MLFF_TRY(weights_set(weights, "n_hidden", "%d", o->n_hidden));
     MLFF_TRY(weights_set(weights, "n_layers", "%d", o->n_layers));
@@ -265,15 +244,7 @@ static mlff_status set_metadata(struct maker *maker)
     MLFF_TRY(weights_set(weights, "forces", "%s", v->forces));
     MLFF_TRY(weights_set(weights, "direct_stress", "%s", o->conditioned ? "none" : v->direct_stress));
     MLFF_TRY(weights_set(weights, "conditioned", "%s", o->conditioned ? "true" : "false"));
-    MLFF_TRY(weights_set(weights, "energy_unit", "eV"));
-    MLFF_TRY(weights_set(weights, "energy_unit_ev", "1"));
-    MLFF_TRY(weights_set(weights, "length_unit", "Ang"));
-    MLFF_TRY(weights_set(weights, "length_unit_angstrom", "1"));
-    MLFF_TRY(set_elements(weights, o->elements));
-    MLFF_TRY(weights_set(weights, "trained", "false"));
-    MLFF_TRY(weights_set(weights, "seed", "%llu", (unsigned long long)o->seed));
-    MLFF_TRY(weights_set(weights, "source", "new"));
-    MLFF_TRY(weights_set(weights, "source_version", "%s", mlff_version()));
+    MLFF_TRY(model_elements_set_within(weights, o->elements, N_REFERENCE - 1, "an Orb model"));
 done:
     return status;
 }

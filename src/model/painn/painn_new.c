@@ -101,31 +101,10 @@ const model_setting painn_settings[] = {
 
 enum { N_SPECIES = 100 };
 
-static mlff_status set_elements(model_weights *weights, const char *elements)
-{
-    mlff_status status = MLFF_OK;
-    bool known[MLFF_MAX_ATOMIC_NUMBER + 1];
-    base_text all = {0};
-
-    if (!elements) {
-        for (int z = 1; z < N_SPECIES; z++) base_text_add(&all, "%s%d", z > 1 ? "," : "", z);
-        MLFF_TRY(all.status);
-        elements = all.text;
-    }
-    MLFF_TRY(model_elements_parse(elements, known));
-    for (int z = N_SPECIES; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
-        if (known[z]) MLFF_FAIL(MLFF_ERR_ELEMENT, "element %d in \"%.60s\": a PaiNN has 1 to %d", z, elements, N_SPECIES - 1);
-    MLFF_TRY(model_elements_set(weights, elements));
-done:
-    base_text_free(&all);
-    return status;
-}
-
 static mlff_status set_metadata(model_weights *weights, const painn_options *options)
 {
     mlff_status status = MLFF_OK;
-    MLFF_TRY(weights_set(weights, "format", "mlff"));
-    MLFF_TRY(weights_set(weights, "architecture", "painn"));
+    MLFF_TRY(model_untrained_set(weights, "painn", options->seed));
     MLFF_TRY(weights_set(weights, "n_features", "%d", options->n_features));
     MLFF_TRY(weights_set(weights, "n_layers", "%d", options->n_layers));
     MLFF_TRY(weights_set(weights, "n_radial", "%d", options->n_radial));
@@ -136,17 +115,9 @@ static mlff_status set_metadata(model_weights *weights, const painn_options *opt
     MLFF_TRY(weights_set(weights, "epsilon", "1e-08"));
     MLFF_TRY(weights_set(weights, "shared_filters", "%s", options->shared_filters ? "true" : "false"));
     MLFF_TRY(weights_set(weights, "shared_interactions", "%s", options->shared_interactions ? "true" : "false"));
-    MLFF_TRY(weights_set(weights, "energy_unit", "eV"));
-    MLFF_TRY(weights_set(weights, "energy_unit_ev", "1"));
-    MLFF_TRY(weights_set(weights, "length_unit", "Ang"));
-    MLFF_TRY(weights_set(weights, "length_unit_angstrom", "1"));
     if (options->core_repulsion > 0) MLFF_TRY(weights_set(weights, "core_repulsion", "%.17g", options->core_repulsion));
-    MLFF_TRY(set_elements(weights, options->elements));
+    MLFF_TRY(model_elements_set_within(weights, options->elements, N_SPECIES - 1, "a PaiNN"));
     MLFF_TRY(weights_set(weights, "energy_mean", "0"));
-    MLFF_TRY(weights_set(weights, "trained", "false"));
-    MLFF_TRY(weights_set(weights, "seed", "%llu", (unsigned long long)options->seed));
-    MLFF_TRY(weights_set(weights, "source", "new"));
-    MLFF_TRY(weights_set(weights, "source_version", "%s", mlff_version()));
 done:
     return status;
 }
