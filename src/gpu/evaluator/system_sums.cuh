@@ -5,12 +5,6 @@
 
 #include "gpu/gpu_stage.cuh"
 
-static __device__ __forceinline__ double sum_warp(double v)
-{
-    for (int mask = 16; mask > 0; mask /= 2) v += __shfl_xor_sync(~0u, v, mask);
-    return v;
-}
-
 /* Tells the host about a result that is not finite. */
 static __device__ __forceinline__ void note_overflow(const gpu_step &step, double result)
 {

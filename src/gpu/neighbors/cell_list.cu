@@ -13,13 +13,6 @@
 
 enum { SCAN_THREADS = GPU_SCAN_BLOCK, ROWS_WARPS = 4, SEGMENTS = 32 };
 
-static __device__ __forceinline__ int sum_warp(int v)
-{
-#pragma unroll
-    for (int k = 16; k > 0; k /= 2) v += __shfl_xor_sync(~0u, v, k);
-    return v;
-}
-
 // bin_first from bin_count, which is reset to zero. The bins of all systems are contiguous, as atoms are.
 static __global__ void __launch_bounds__(SCAN_THREADS) scan_kernel(const __grid_constant__ gpu_step step, int unused)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* wgmma.cuh: products of four warps together (wgmma), of 64 rows with up to 256 columns, and their data transport: bulk copies from global
- * to shared memory, mbarriers for arrival and reuse. Hopper only: where WGMMA_HERE is 0 all functions are empty, and a plan must not
- * choose a kernel that uses them. Emulated: tests/emulate.
+/* wgmma.cuh: products of four warps together (wgmma), of 64 rows with up to 256 columns. Hopper only: where WGMMA_HERE is
+ * 0 all functions are empty, and a plan must not choose a kernel that uses them. Emulated: tests/emulate.
  *
  * Rows are operand A, in registers: thread (warp w, lane 4 g + t) of the four warps has rows 16 w + g and 16 w + g + 8, as for
  * `product`. Columns are operand B, in shared memory, in blocks of 8 columns × 8 of k: 16 bytes for a column, 128 bytes for a block.
@@ -13,63 +12,6 @@
 #include "primitives.cuh"
 
 #ifndef MLFF_EMULATE
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define WGMMA_HERE 1
-#else
-#define WGMMA_HERE 0
-#endif
-
-/* ---- mbarriers with phases. The n-th wait of a thread has `parity` n % 2 */
-
-/* A phase completes after `arrivals` arrivals and all expected bytes. By one thread, before mbarrier_init_fence and a barrier. */
-static __device__ __forceinline__ void mbarrier_init(uint64_t *mbarrier, int arrivals)
-{
-#if WGMMA_HERE
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(mbarrier)), "r"(arrivals) : "memory");
-#endif
-}
-static __device__ __forceinline__ void mbarrier_arrive(uint64_t *mbarrier)
-{
-#if WGMMA_HERE
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(mbarrier)) : "memory");
-#endif
-}
-/* Arrives, and expects bytes that bulk copies will bring. */
-static __device__ __forceinline__ void mbarrier_expect(uint64_t *mbarrier, int bytes)
-{
-#if WGMMA_HERE
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mbarrier)), "r"(bytes) : "memory");
-#endif
-}
-static __device__ __forceinline__ void mbarrier_wait(uint64_t *mbarrier, int parity)
-{
-#if WGMMA_HERE
-    asm volatile("{\n.reg .pred open;\nagain:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 open, [%0], %1;\n"
-                 "@open bra.uni done;\nbra.uni again;\ndone:\n}" ::"r"(shared_address(mbarrier)),
-                 "r"(parity)
-                 : "memory");
-#endif
-}
-/* Copies bytes (a multiple of 16, as are both addresses) from global to shared memory and counts them in the mbarrier. By one thread. */
-static __device__ __forceinline__ void bulk_copy(void *shared, const void *global, int bytes, uint64_t *mbarrier)
-{
-#if WGMMA_HERE
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(shared)),
-        "l"(global), "r"(bytes), "r"(shared_address(mbarrier))
-        : "memory");
-#endif
-}
-
-/* Prefetches bytes (a multiple of 16, as is the address) into L2. */
-static __device__ __forceinline__ void bulk_prefetch(const void *global, int bytes)
-{
-#if WGMMA_HERE
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-#endif
-}
-
 /* Sets the registers of each thread from here on; called by four whole warps. Registers released by some can be claimed by others. */
 template <int N> static __device__ __forceinline__ void wgmma_release_registers()
 {

@@ -140,7 +140,7 @@ static void read_out(launcher *l)
                             .values = s->atom_hidden,
                             .stride = ORB_GPU_LATENT};
         hidden.product.stamp = stamp_at(l, s->stamp_heads);
-        RUN(l, orb_gpu_launch_head_dense(&hidden, &plan, l->stream));
+        RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
         RUN(l, orb_gpu_launch_forces(s, l->plan, l->stream));
     }
     if (motion->n_atoms > 0 && motion->place + 1 < motion->n_steps) return; // energies of the last step of dynamics only
@@ -151,7 +151,7 @@ static void read_out(launcher *l)
                               .values = s->system_hidden_values,
                               .stride = 2 * ORB_GPU_LATENT};
     RUN(l, orb_gpu_launch_pool(s, l->plan, !l->plan->forces, l->stream));
-    RUN(l, orb_gpu_launch_head_dense(&hidden, &plan, l->stream));
+    RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
     RUN(l, orb_gpu_launch_sums(s, l->plan, l->stream));
 }
 

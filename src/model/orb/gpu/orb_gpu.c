@@ -115,6 +115,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     PLUGIN_TRY(create_stages(base, parameters->n_layers));
     CUDA_TRY(orb_gpu_prepare_products(base->hopper), "setting up the kernels");
     CUDA_TRY(orb_gpu_prepare_updates(base->hopper), "setting up the kernels");
+    CUDA_TRY(gpu_prepare_dense(base->hopper), "setting up the kernels");
     *evaluator_out = base;
     e = NULL;
 done:
@@ -122,17 +123,27 @@ done:
     return status;
 }
 
-static const gpu_kernel kernels[] = {
-    {"orb_count_kernel", "forward/radial"},         {"orb_scan_kernel", "forward/radial"},
-    {"orb_edge_kernel", "forward/radial"},          {"orb_incoming_kernel", "forward/radial"},
-    {"orb_incoming_sort_kernel", "forward/radial"}, {"orb_input_kernel", "forward/encoder"},
-    {"orb_node_kernel", "forward/encoder"},         {"orb_edge_dense_kernel", "forward/message"}, // and of the encoder
-    {"orb_gather_kernel", "forward/message"},       {"orb_edge_update_kernel", "forward/message"},
-    {"orb_sum_kernel", "forward/update"},           {"orb_node_dense_kernel", "forward/update"},
-    {"orb_node_update_kernel", "forward/update"},   {"orb_head_dense_kernel", "forward/readout"},
-    {"orb_pool_kernel", "forward/readout"},         {"orb_raw_force_kernel", "forward/readout"},
-    {"orb_balance_kernel", "forward/readout"},      {"orb_force_kernel", "forward/readout"},
-    {"orb_system_kernel", "forward/readout"},       {0}};
+static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
+                                     {"orb_scan_kernel", "forward/radial"},
+                                     {"orb_edge_kernel", "forward/radial"},
+                                     {"orb_incoming_kernel", "forward/radial"},
+                                     {"orb_incoming_sort_kernel", "forward/radial"},
+                                     {"orb_input_kernel", "forward/encoder"},
+                                     {"orb_node_kernel", "forward/encoder"},
+                                     {"orb_edge_dense_kernel", "forward/message"}, // and of the encoder
+                                     {"orb_gather_kernel", "forward/message"},
+                                     {"orb_edge_update_kernel", "forward/message"},
+                                     {"orb_sum_kernel", "forward/update"},
+                                     {"orb_node_dense_kernel", "forward/update"},
+                                     {"orb_node_update_kernel", "forward/update"},
+                                     {"dense_kernel", "forward/readout"},
+                                     {"orb_pool_kernel", "forward/readout"},
+                                     {"orb_raw_force_kernel", "forward/readout"},
+                                     {"orb_balance_kernel", "forward/readout"},
+                                     {"orb_force_kernel", "forward/readout"},
+                                     {"orb_system_kernel", "forward/readout"},
+                                     {"orb_repulsion_kernel", "forward/readout"},
+                                     {0}};
 
 #define ORB_ARCHITECTURE(symbol, title)                                                                                          \
     extern const gpu_architecture symbol;                                                                                        \

@@ -138,7 +138,6 @@ int orb_gpu_launch_inputs(const orb_gpu_step *step, const gpu_plan *plan, int fi
 int orb_gpu_launch_nodes(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_edge_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
-int orb_gpu_launch_head_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_gather(const orb_gpu_gather *gather, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_edge_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);

@@ -46,8 +46,7 @@ static __device__ __forceinline__ float dot_row(const float *a, const float *b, 
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < 8; k++) sum = fmaf(x.v[k], y.v[k], sum);
-    for (int mask = 16; mask > 0; mask /= 2) sum += __shfl_xor_sync(~0u, sum, mask);
-    return sum;
+    return sum_warp(sum);
 }
 
 static __global__ void __launch_bounds__(128) orb_raw_force_kernel(const __grid_constant__ orb_gpu_step step, int unused)
@@ -59,21 +58,6 @@ static __global__ void __launch_bounds__(128) orb_raw_force_kernel(const __grid_
     for (int c = 0; c < 3; c++) {
         const float f = dot_row(step.atom_hidden + (size_t)i * ORB_GPU_LATENT, step.force.weight + c * ORB_GPU_LATENT, lane);
         if (lane == 0) step.raw_force[(size_t)i * 3 + c] = f + step.force.bias[c];
-    }
-}
-
-template <int N> static __device__ void sum_over_block(double (&v)[N])
-{
-    __shared__ double part[SYSTEM_THREADS / 32][N];
-    __syncthreads();
-    for (int k = 0; k < N; k++) {
-        v[k] = sum_warp(v[k]);
-        if (threadIdx.x % 32 == 0) part[threadIdx.x / 32][k] = v[k];
-    }
-    __syncthreads();
-    for (int k = 0; k < N; k++) {
-        v[k] = 0;
-        for (int w = 0; w < SYSTEM_THREADS / 32; w++) v[k] += part[w][k];
     }
 }
 
@@ -135,7 +119,7 @@ static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_balance_kernel(cons
             sum[c] += f[(size_t)i * 3 + c];
             sum[3 + c] += r[(size_t)i * 3 + c];
         }
-    sum_over_block(sum);
+    sum_block<SYSTEM_THREADS>(sum);
     orb_gpu_system result = {};
     for (int c = 0; c < 3; c++) {
         result.mean_force[c] = sum[c] / max(system.n, 1);
@@ -156,7 +140,7 @@ static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_balance_kernel(cons
                 of[6 + c] += x[a] * x[b];
             }
         }
-        sum_over_block(of);
+        sum_block<SYSTEM_THREADS>(of);
         const double all = of[3] + of[4] + of[5], minus[3] = {-of[0], -of[1], -of[2]};
         double m[3][3] = {{of[3] - all, of[8], of[7]}, {of[8], of[4] - all, of[6]}, {of[7], of[6], of[5] - all}};
         solve_symmetric(m, minus, result.torque);
@@ -211,7 +195,7 @@ static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_system_kernel(const
         sums[6] += repulsion.energy;
         for (int k = 0; k < 6; k++) sums[k] += repulsion.stress[k];
     }
-    sum_over_block(sums);
+    sum_block<SYSTEM_THREADS>(sums);
     if (warp == 6) {
         const double y = dot_row(hidden, step.energy.weight, lane) + step.energy.bias[0];
         if (lane == 0 && call.energies) call.energies[s] = (y * step.energy_scale + step.energy_mean) * system.n + sums[6];

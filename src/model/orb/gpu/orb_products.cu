@@ -1,26 +1,19 @@
 // SPDX-License-Identifier: MIT
-// orb_products.cu: the first and second layers of an MLP, and plain layers of nodes and heads, by the tiles of gpu/nn.
+// orb_products.cu: the first and second layers of an MLP, and plain layers of nodes, by the tiles of gpu/nn.
 #include "gpu/nn/dense.cuh"
 #include "orb_gpu.h"
 
-#define PRODUCT_KERNEL(name, type)                                                                                               \
-    template <int NUMBERS, int WIDE>                                                                                             \
-    static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)                                                 \
-        name(const __grid_constant__ type call, int unused)
-
-PRODUCT_KERNEL(orb_edge_dense_kernel, gpu_dense)
+template <int NUMBERS, int WIDE>
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+    orb_edge_dense_kernel(const __grid_constant__ gpu_dense call, int unused)
 {
     DYNAMIC_SHARED(shared);
     run_dense<NUMBERS, WIDE>(call, shared);
 }
 
-PRODUCT_KERNEL(orb_node_dense_kernel, gpu_dense)
-{
-    DYNAMIC_SHARED(shared);
-    run_dense<NUMBERS, WIDE>(call, shared);
-}
-
-PRODUCT_KERNEL(orb_head_dense_kernel, gpu_dense)
+template <int NUMBERS, int WIDE>
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+    orb_node_dense_kernel(const __grid_constant__ gpu_dense call, int unused)
 {
     DYNAMIC_SHARED(shared);
     run_dense<NUMBERS, WIDE>(call, shared);
@@ -32,7 +25,9 @@ struct gathered_rows {
 };
 
 // First layer of an edge: f(W_e e + (W_s n + b)_sender + (W_r n)_receiver).
-PRODUCT_KERNEL(orb_gather_kernel, orb_gpu_gather)
+template <int NUMBERS, int WIDE>
+static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
+    orb_gather_kernel(const __grid_constant__ orb_gpu_gather call, int unused)
 {
     DYNAMIC_SHARED(shared);
     constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
@@ -84,7 +79,6 @@ PRODUCT_KERNEL(orb_gather_kernel, orb_gpu_gather)
     }
 LAUNCH_PRODUCT(edge_dense, orb_edge_dense_kernel, gpu_dense)
 LAUNCH_PRODUCT(node_dense, orb_node_dense_kernel, gpu_dense)
-LAUNCH_PRODUCT(head_dense, orb_head_dense_kernel, gpu_dense)
 LAUNCH_PRODUCT(gather, orb_gather_kernel, orb_gpu_gather)
 
 template <int NUMBERS, int WIDE> static int prepare_one(int unused)
@@ -95,9 +89,6 @@ template <int NUMBERS, int WIDE> static int prepare_one(int unused)
     if (error == 0)
         error =
             (int)cudaFuncSetAttribute(orb_node_dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (error == 0)
-        error =
-            (int)cudaFuncSetAttribute(orb_head_dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error == 0)
         error = (int)cudaFuncSetAttribute(orb_gather_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     return error;

@@ -8,12 +8,6 @@ struct moments {
     float mean, squares; // squares: Σ (x − mean)²
 };
 
-static __device__ __forceinline__ float sum_quad(float v)
-{
-    v += __shfl_xor_sync(~0u, v, 1);
-    return v + __shfl_xor_sync(~0u, v, 2);
-}
-
 // Moments of a thread's two rows over the columns of this block.
 template <int SUMS> static __device__ __forceinline__ void moments_of(const float (&x)[SUMS], moments (&of)[2])
 {

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* reduce.cuh: sums over the lanes of a warp or the threads of a block, in a fixed order. */
+#ifndef GPU_REDUCE_CUH
+#define GPU_REDUCE_CUH
+
+#include "launch.cuh"
+
+/* Over a warp; every lane has the sum. */
+template <typename T> static __device__ __forceinline__ T sum_warp(T v)
+{
+    for (int mask = 16; mask > 0; mask /= 2) v += __shfl_xor_sync(~0u, v, mask);
+    return v;
+}
+/* Over four adjacent lanes. */
+static __device__ __forceinline__ float sum_quad(float v)
+{
+    v += __shfl_xor_sync(~0u, v, 1);
+    return v + __shfl_xor_sync(~0u, v, 2);
+}
+/* N sums over a block of THREADS, in the order of warps; every thread has them. */
+template <int THREADS, typename T, int N> static __device__ __forceinline__ void sum_block(T (&v)[N])
+{
+    __shared__ T part[THREADS / 32][N];
+    __syncthreads();
+    for (int k = 0; k < N; k++) {
+        v[k] = sum_warp(v[k]);
+        if (threadIdx.x % 32 == 0) part[threadIdx.x / 32][k] = v[k];
+    }
+    __syncthreads();
+    for (int k = 0; k < N; k++) {
+        v[k] = 0;
+        for (int w = 0; w < THREADS / 32; w++) v[k] += part[w][k];
+    }
+}
+#endif
