@@ -45,6 +45,34 @@ SIMD_INLINE simd simd_select(simd_int mask, simd a, simd b)
     return (simd)((mask & (simd_int)a) | (~mask & (simd_int)b));
 }
 
+/* Four vectors summed over groups of lanes: the result's lanes c, 4 + c, 8 + c, … add up to the sum of vector c. */
+SIMD_INLINE simd simd_sum_groups(const simd v[4])
+{
+#if SIMD_WIDTH == 16
+#define LOW 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
+#define HIGH 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
+#define LOW_PAIRS 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define HIGH_PAIRS 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#elif SIMD_WIDTH == 8
+#define LOW 0, 8, 1, 9, 4, 12, 5, 13
+#define HIGH 2, 10, 3, 11, 6, 14, 7, 15
+#define LOW_PAIRS 0, 1, 8, 9, 4, 5, 12, 13
+#define HIGH_PAIRS 2, 3, 10, 11, 6, 7, 14, 15
+#else
+#define LOW 0, 4, 1, 5
+#define HIGH 2, 6, 3, 7
+#define LOW_PAIRS 0, 1, 4, 5
+#define HIGH_PAIRS 2, 3, 6, 7
+#endif
+    simd first = __builtin_shufflevector(v[0], v[1], LOW) + __builtin_shufflevector(v[0], v[1], HIGH);
+    simd second = __builtin_shufflevector(v[2], v[3], LOW) + __builtin_shufflevector(v[2], v[3], HIGH);
+    return __builtin_shufflevector(first, second, LOW_PAIRS) + __builtin_shufflevector(first, second, HIGH_PAIRS);
+#undef LOW
+#undef HIGH
+#undef LOW_PAIRS
+#undef HIGH_PAIRS
+}
+
 /* exp(x) for |x| <= 87, relative error below 2e-7. Range reduction to |r| <= ln2/2, then a polynomial of degree 6. */
 SIMD_INLINE simd simd_exp_in_range(simd x)
 {

@@ -71,7 +71,7 @@ static mlff_status resize(painn_cpu *c, const model_graph *graph)
         base_free(c->pairs);
         c->pairs = NULL;
         MLFF_TRY(base_grow(&c->pairs, &none, n_pairs, sizeof *c->pairs, "pairs"));
-        MLFF_TRY(regrow(&c->pair_bar, 4 * NN_PAD * n_pairs, "pairs"));
+        MLFF_TRY(regrow(&c->pair_bar, NN_PAD * n_pairs, "pairs"));
         c->pair_capacity = n_pairs;
     }
 done:
@@ -342,7 +342,8 @@ static void backward(run *r, const team_member *member)
     }
     team_barrier(member);
     own = range_of(r, member, L - 1);
-    c->painn->gradient(graph->first[own.from], graph->first[own.to], graph->vectors, c->pair_bar, r->pair_gradient);
+    c->painn->gradient(graph->first[own.from], graph->first[own.to], graph->vectors, graph->reverse, c->pair_bar,
+                       r->pair_gradient);
     if (thread == 0) { // rows that no owned atom depends on
         const size_t n_pairs = (size_t)graph->first[r->reach[L - 1]];
         memset(r->pair_gradient + 3 * n_pairs, 0, 3 * sizeof(double) * ((size_t)graph->n_pairs - n_pairs));
@@ -375,7 +376,6 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
     memset(atom_energy + r.reach[0], 0, sizeof(double) * (size_t)(graph->n_atoms - r.reach[0]));
     if (graph->reverse) {
         r.in_first = graph->first;
-        r.in_pair = graph->reverse;
         r.in_center = graph->neighbor;
     } else if (pair_gradient) {
         MLFF_TRY(painn_cpu_collect_incoming(c, graph, r.reach[c->parameters.n_layers - 1]));
@@ -396,7 +396,7 @@ static void info(const model_backend *backend, int64_t *bytes, int64_t *n_growth
     int64_t F = c->F, layers = c->parameters.n_layers, per_atom = (17 * layers - 7 + 12) * F;
     int64_t weights = layers * (2 * 17 * F * F + (int64_t)c->slice * F / NN_PAD) + 4 * F * c->parameters.n_species;
     *bytes = 4 * ((int64_t)c->atom_capacity * per_atom + weights + (int64_t)c->scratch_floats * c->n_threads) +
-             (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * 4 * NN_PAD) + 20 * (int64_t)c->incoming_capacity +
+             (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * NN_PAD) + 20 * (int64_t)c->incoming_capacity +
              (int64_t)c->level_capacity;
     *n_growths = c->n_growths;
 }

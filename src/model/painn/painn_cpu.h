@@ -35,7 +35,7 @@ typedef struct painn_cpu {
     float *q, *mu1;              // [n_atoms][F], [3F]
     float *q_bar[2], *mu_bar[2]; // alternate from layer to layer
     painn_pair *pairs;           // [n_pairs]
-    float *pair_bar;             // [n_pairs][4][16]
+    float *pair_bar;             // [n_pairs][16]
     // Where the list is not symmetric: pairs that end in each atom, by center; how far a layer reads them, and the one before it.
     int32_t *incoming_first, *incoming_pair, *incoming_center, *incoming_last, *incoming_before;
     unsigned char *level;     // [n_atoms] edges from an owned atom

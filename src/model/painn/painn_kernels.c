@@ -101,7 +101,9 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
     for (int j = e->begin; j < e->end; j++) {
         size_t x_row = with_mu ? (size_t)j : (size_t)e->x_row[j];
         const float *x = e->x + x_row * 3 * F + f, *mu = with_mu ? e->mu + (size_t)j * 3 * F + f : NULL;
-        simd xq = simd_load(x), xR = simd_load(x + F), xm = simd_set(0), mu_j[3], mu_j_bar[3];
+        // A row that stands for its reverse has the opposite direction: P changes its sign.
+        const float sign = e->pair ? 1.0f : -1.0f;
+        simd xq = simd_load(x), xR = simd_load(x + F), xR_P = xR * sign, xm = simd_set(0), mu_j[3], mu_j_bar[3];
         simd xq_bar = simd_set(0), xR_bar = simd_set(0), xm_bar = simd_set(0);
         if (with_mu) {
             xm = simd_load(x + 2 * F);
@@ -137,7 +139,7 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
                 if (with_mu) Q += mu_bar[c] * mu_j[c];
             }
             simd sum[4];
-            sum[0] = dq * (xq * q_bar) + dR * (xR * P);
+            sum[0] = dq * (xq * q_bar) + dR * (xR_P * P);
             simd along_u = WR * xR;
             for (int c = 0; c < 3; c++) sum[1 + c] = along_u * mu_bar[c];
             if (with_mu) {
@@ -148,16 +150,15 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
                 simd along_mu = Wm * xm;
                 for (int c = 0; c < 3; c++) mu_j_bar[c] += along_mu * mu_bar[c];
             }
-            float *out = e->pair_bar + p * 4 * NN_PAD + lane;
-            for (int c = 0; c < 4; c++) {
-                if (k < first_new) sum[c] += simd_load(out + c * NN_PAD);
-                simd_store(out + c * NN_PAD, sum[c]);
-            }
+            float *out = e->pair_bar + p * NN_PAD + lane;
+            simd groups = simd_sum_groups(sum);
+            if (k < first_new) groups += simd_load(out);
+            simd_store(out, groups);
         }
         if (with_mu) {
             float *x_bar = e->x_bar + (size_t)(j - e->begin) * 3 * F + f;
             simd_store(x_bar, xq_bar);
-            simd_store(x_bar + F, xR_bar);
+            simd_store(x_bar + F, xR_bar * sign);
             simd_store(x_bar + 2 * F, xm_bar);
             for (int c = 0; c < 3; c++) simd_store(e->mu_bar_out + ((size_t)j * 3 + (size_t)c) * F + f, mu_j_bar[c]);
         }
@@ -258,17 +259,14 @@ static void multiply(size_t n, float *a, const float *b)
     for (size_t k = 0; k < n; k += SIMD_WIDTH) simd_store(a + k, simd_load(a + k) * simd_load(b + k));
 }
 
-static void gradient(int begin, int end, const double *vectors, const float *pair_bar, double *pair_gradient)
+static void gradient(int begin, int end, const double *vectors, const int32_t *row, const float *pair_bar, double *pair_gradient)
 {
     for (int p = begin; p < end; p++) {
         const double *r = vectors + 3 * (size_t)p;
-        const float *lanes = pair_bar + (size_t)p * 4 * NN_PAD;
+        const float *lanes = pair_bar + (size_t)(row ? row[p] : p) * NN_PAD;
         double sum[4], d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]), u[3];
         for (int c = 0; c < 4; c++) {
-            float part[4] = {0, 0, 0, 0};
-            for (int k = 0; k < NN_PAD; k += 4)
-                for (int m = 0; m < 4; m++) part[m] += lanes[c * NN_PAD + k + m];
-            sum[c] = (double)((part[0] + part[1]) + (part[2] + part[3]));
+            sum[c] = (double)((lanes[c] + lanes[4 + c]) + (lanes[8 + c] + lanes[12 + c]));
         }
         for (int c = 0; c < 3; c++) u[c] = r[c] / d;
         double radial = u[0] * sum[1] + u[1] * sum[2] + u[2] * sum[3];
