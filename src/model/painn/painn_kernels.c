@@ -17,34 +17,63 @@ extern const painn_kernels SIMD_SYMBOL(painn_kernels);
 
 enum { ROW = 3 * NN_PAD }; // floats of a row of a table slice
 
+// Pairs in one pass of geometry. Explicit vectors: whichever lane a pair falls into, its bits are the same.
+enum { LANES = 8 };
+typedef double lanes __attribute__((vector_size(LANES * 8)));
+typedef int64_t lanes_int __attribute__((vector_size(LANES * 8)));
+
+// The six spline weights of LANES pairs, for W and for dW/dd.
+SIMD_INLINE void spline_weights(lanes t, double per_length, lanes w[6], lanes dw[6])
+{
+    const double scale = per_length / 120;
+    const lanes t2 = t * t, t3 = t2 * t, t4 = t2 * t2, t5 = t4 * t, s = 1 - t, s4 = s * s * s * s;
+    w[0] = s4 * s / 120;
+    w[1] = (26 - 50 * t + 20 * t2 + 20 * t3 - 20 * t4 + 5 * t5) / 120;
+    w[2] = (66 - 60 * t2 + 30 * t4 - 10 * t5) / 120;
+    w[3] = (26 + 50 * t + 20 * t2 - 20 * t3 - 20 * t4 + 10 * t5) / 120;
+    w[4] = (1 + 5 * t + 10 * t2 + 10 * t3 + 5 * t4 - 5 * t5) / 120;
+    w[5] = t5 / 120;
+    dw[0] = -5 * s4 * scale;
+    dw[1] = (-50 + 40 * t + 60 * t2 - 80 * t3 + 25 * t4) * scale;
+    dw[2] = (-120 * t + 120 * t3 - 50 * t4) * scale;
+    dw[3] = (50 + 40 * t - 60 * t2 - 80 * t3 + 50 * t4) * scale;
+    dw[4] = (5 + 20 * t + 30 * t2 + 20 * t3 - 25 * t4) * scale;
+    dw[5] = 5 * t4 * scale;
+}
+
+// Directions and lengths of the LANES pairs from p on (beyond the end: the last one again). Returns how many there are.
+SIMD_INLINE int load_pairs(int p, int end, const double *vectors, lanes u[3], lanes *d)
+{
+    const int n = end - p < LANES ? end - p : LANES;
+    for (int k = 0; k < LANES; k++)
+        for (int c = 0; c < 3; c++) u[c][k] = vectors[3 * ((size_t)p + (size_t)(k < n ? k : n - 1)) + (size_t)c];
+    const lanes squared = u[0] * u[0] + u[1] * u[1] + u[2] * u[2];
+    for (int k = 0; k < LANES; k++) (*d)[k] = sqrt(squared[k]);
+    const lanes inverse = 1.0 / *d;
+    for (int c = 0; c < 3; c++) u[c] *= inverse;
+    return n;
+}
+
 static void geometry(int begin, int end, const double *vectors, int n_intervals, double table_end, painn_pair *pairs)
 {
-    double per_length = n_intervals / table_end;
-    for (int p = begin; p < end; p++) {
-        const double *r = vectors + 3 * (size_t)p;
-        double d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]), inverse = 1.0 / d, place = d * per_length;
-        painn_pair *out = &pairs[p];
-        for (int c = 0; c < 3; c++) out->u[c] = (float)(r[c] * inverse);
-        int knot = place < n_intervals ? (int)place : n_intervals - 1;
-        out->knot = knot;
-        if (!(place < n_intervals)) {
-            for (int k = 0; k < 6; k++) out->w[k] = out->dw[k] = 0;
-            continue;
+    const double per_length = n_intervals / table_end;
+    for (int p = begin; p < end; p += LANES) {
+        lanes u[3], d, w[6], dw[6];
+        const int n = load_pairs(p, end, vectors, u, &d);
+        const lanes place = d * per_length;
+        const lanes_int inside = place < (lanes){0} + n_intervals;
+        lanes knot;
+        for (int k = 0; k < LANES; k++) knot[k] = inside[k] ? (double)(int)place[k] : n_intervals - 1;
+        spline_weights(place - knot, per_length, w, dw);
+        for (int k = 0; k < n; k++) {
+            painn_pair *out = &pairs[p + k];
+            out->knot = (int)knot[k];
+            for (int c = 0; c < 3; c++) out->u[c] = (float)u[c][k];
+            for (int m = 0; m < 6; m++) {
+                out->w[m] = inside[k] ? (float)w[m][k] : 0.0f;
+                out->dw[m] = inside[k] ? (float)dw[m][k] : 0.0f;
+            }
         }
-        double t = place - knot, t2 = t * t, t3 = t2 * t, t4 = t2 * t2, t5 = t4 * t, s = 1 - t, s4 = s * s * s * s;
-        double scale = per_length / 120;
-        out->w[0] = (float)(s4 * s / 120);
-        out->w[1] = (float)((26 - 50 * t + 20 * t2 + 20 * t3 - 20 * t4 + 5 * t5) / 120);
-        out->w[2] = (float)((66 - 60 * t2 + 30 * t4 - 10 * t5) / 120);
-        out->w[3] = (float)((26 + 50 * t + 20 * t2 - 20 * t3 - 20 * t4 + 10 * t5) / 120);
-        out->w[4] = (float)((1 + 5 * t + 10 * t2 + 10 * t3 + 5 * t4 - 5 * t5) / 120);
-        out->w[5] = (float)(t5 / 120);
-        out->dw[0] = (float)(-5 * s4 * scale);
-        out->dw[1] = (float)((-50 + 40 * t + 60 * t2 - 80 * t3 + 25 * t4) * scale);
-        out->dw[2] = (float)((-120 * t + 120 * t3 - 50 * t4) * scale);
-        out->dw[3] = (float)((50 + 40 * t - 60 * t2 - 80 * t3 + 50 * t4) * scale);
-        out->dw[4] = (float)((5 + 20 * t + 30 * t2 + 20 * t3 - 25 * t4) * scale);
-        out->dw[5] = (float)(5 * t4 * scale);
     }
 }
 
@@ -263,14 +292,12 @@ static void gradient(int begin, int end, const double *vectors, const int32_t *r
 {
     for (int p = begin; p < end; p++) {
         const double *r = vectors + 3 * (size_t)p;
-        const float *lanes = pair_bar + (size_t)(row ? row[p] : p) * NN_PAD;
-        double sum[4], d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]), u[3];
-        for (int c = 0; c < 4; c++) {
-            sum[c] = (double)((lanes[c] + lanes[4 + c]) + (lanes[8 + c] + lanes[12 + c]));
-        }
-        for (int c = 0; c < 3; c++) u[c] = r[c] / d;
-        double radial = u[0] * sum[1] + u[1] * sum[2] + u[2] * sum[3];
-        for (int c = 0; c < 3; c++) pair_gradient[3 * (size_t)p + c] = sum[0] * u[c] + (sum[1 + c] - u[c] * radial) / d;
+        const float *part = pair_bar + (row ? (size_t)row[p] : (size_t)p) * NN_PAD;
+        double sum[4], inverse = 1.0 / sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]), u[3];
+        for (int c = 0; c < 4; c++) sum[c] = (double)((part[c] + part[4 + c]) + (part[8 + c] + part[12 + c]));
+        for (int c = 0; c < 3; c++) u[c] = r[c] * inverse;
+        double along = sum[0] - (u[0] * sum[1] + u[1] * sum[2] + u[2] * sum[3]) * inverse;
+        for (int c = 0; c < 3; c++) pair_gradient[3 * (size_t)p + (size_t)c] = along * u[c] + sum[1 + c] * inverse;
     }
 }
 
