@@ -174,7 +174,7 @@ static void test_device(void **state)
     free_scene(&s);
 }
 
-// Dynamics follow those of the CPU in float64 (tolerance: test_plugin_emulated.c), with the same bits wherever chunks begin.
+// Dynamics follow those of the CPU in float64 (tolerance: test_plugin_dynamics_emulated.c), with the same bits wherever chunks begin.
 static void test_dynamics(void **state)
 {
     (void)state;
