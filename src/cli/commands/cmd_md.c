@@ -10,7 +10,6 @@
 #include "cli/support/cli.h"
 
 static const cli_option options[] = {
-    CLI_SYSTEM_OPTIONS,
     {"ensemble", 0, "NAME",
      "nve (velocity Verlet); at constant temperature langevin (BAOAB), bussi (stochastic\nrescaling of velocities), nose-hoover "
      "(chains); at constant pressure scr (stochastic\ncell rescaling, with bussi), mtk (Martyna-Tobias-Klein) (nve)"},
@@ -38,6 +37,7 @@ static const cli_option options[] = {
     {"kernels", 0, "N",
      "of --profile: now and then watch N steps with CUPTI, every kernel on the GPU by name (0; 20 tell enough)"},
     {"json", 0, NULL, "table and summary as JSON on standard output"},
+    CLI_SYSTEM_OPTIONS,
     CLI_EVALUATOR_OPTIONS,
     {0}};
 

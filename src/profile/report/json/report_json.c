@@ -94,6 +94,13 @@ static void write_added(json *j, const mlff_profile *profile)
     json_close(j, '}');
 }
 
+static const json_field bound_fields[] = {{"value_ms", offsetof(percentile_bounds, value), false},
+                                          {"low_ms", offsetof(percentile_bounds, low), false},
+                                          {"high_ms", offsetof(percentile_bounds, high), false},
+                                          JSON_NUMBER(percentile_bounds, n_effective),
+                                          JSON_INTEGER(percentile_bounds, n_needed)};
+enum { N_BOUND_FIELDS = sizeof bound_fields / sizeof *bound_fields };
+
 static void write_steadiness(json *j, const mlff_profile *profile)
 {
     json_open(j, "steady_state", '{');
@@ -106,13 +113,8 @@ static void write_steadiness(json *j, const mlff_profile *profile)
     json_number(j, "before_cost_s", profile->before_cost_s);
     json_open(j, "percentiles", '{');
     for (int i = 0; i < N_BOUNDS; i++) {
-        const percentile_bounds *b = &profile->bounds[i];
         json_open(j, profile_bound_names[i], '{');
-        json_number(j, "value_ms", b->value);
-        json_number(j, "low_ms", b->low);
-        json_number(j, "high_ms", b->high);
-        json_number(j, "n_effective", b->n_effective);
-        json_integer(j, "n_needed", b->n_needed);
+        json_fields_write(j, &profile->bounds[i], bound_fields, N_BOUND_FIELDS);
         json_close(j, '}');
     }
     json_close(j, '}');
