@@ -226,9 +226,12 @@ typedef struct steady_state {
     bool settled;  /* there is a steady part */
     int n_pieces;  /* levels found */
     double change; /* of the last level against the first, 0.1 = 10 % slower */
+    double rise;   /* of values that grow all along, the last eighth against the first; 0: they do not, or jump */
 } steady_state;
 enum { STEADY_MIN = 100 }; /* fewest values that can be judged */
 steady_state steady_find(const double *values, int64_t n);
+/* The rise alone; 0 where there are fewer than STEADY_MIN values. */
+double steady_rise(const double *values, int64_t n);
 
 /* A percentile with an interval at 95 % that assumes nothing about the distribution: two order statistics, at the number
  * of independent values that the series' autocorrelation leaves. NaN where the series is too short for a bound. */

@@ -128,6 +128,23 @@ static bool is_cyclic(const pieces *p)
     return p->n >= 4 && returns >= 2 && 2 * returns >= p->n - 2;
 }
 
+// A machine that changes (its clock, another program beside) moves step times by jumps and back; what grows with the run grows in each
+// eighth of it, by half of the whole at most.
+double steady_rise(const double *values, int64_t n)
+{
+    enum { PARTS = 8 };
+    double levels[PARTS], largest = 0.0;
+    if (n < STEADY_MIN) return 0.0;
+    for (int k = 0; k < PARTS; k++) {
+        int64_t begin = n * k / PARTS, end = n * (k + 1) / PARTS;
+        levels[k] = log(fmax(statistics_median(values + begin, end - begin), 1e-9));
+        if (k > 0 && !(levels[k] > levels[k - 1])) return 0.0;
+        if (k > 0) largest = fmax(largest, levels[k] - levels[k - 1]);
+    }
+    double total = levels[PARTS - 1] - levels[0];
+    return largest > 0.5 * total ? 0.0 : exp(total) - 1.0;
+}
+
 steady_state steady_find(const double *values, int64_t n)
 {
     steady_state result = {.kind = STEADY_UNKNOWN, .n_pieces = 1};
@@ -149,6 +166,7 @@ steady_state steady_find(const double *values, int64_t n)
     bool settled = 2 * (p.n_blocks - p.first[p.n - 1]) >= p.n_blocks; // the last piece is half of the run
     result.n_pieces = p.n;
     result.change = exp(last - first) - 1.0;
+    result.rise = steady_rise(values, n);
     if (p.n == 1)
         result.kind = STEADY_FLAT;
     else if (is_cyclic(&p))

@@ -72,6 +72,7 @@ typedef struct profile_tail {
     double share;                   /* of the time of all steps: the sum of excess_ms */
     double stretch;                 /* a thread's wall time over its processor time where it is never blocked; 0: not known */
     double cpu_wait_share;          /* of the time of all steps: a thread of the process waited for a CPU; NaN: not known */
+    double cpu_rise;                /* steady_rise of the processor time of steps, which waits do not change; NaN: not known */
 } profile_tail;
 
 typedef struct profile_ledger {
@@ -204,6 +205,9 @@ extern const double profile_bound_fractions[N_BOUNDS];
 extern const char *const profile_bound_names[N_BOUNDS], *const profile_steady_names[6]; /* by steady_kind */
 /* Median of the steady part, ms; of all steps where none was found. */
 double profile_typical_ms(const mlff_profile *profile);
+/* How much slower steps get all along the run, where the data allow to say so, else 0: on a crowded machine their processor time
+ * decides. A single jump may be the machine's. */
+double steadiness_drift(const mlff_profile *profile);
 /* One sentence about it, "" where there are too few steps to tell. */
 void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes);
 /* "P99 1.23 ms (1.20 to 1.31 ms)" or what is missing for it. */
@@ -232,6 +236,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
 int64_t causes_period(const unsigned char *hits, int64_t n);
 
 /* tail.c: causes in words. */
+#define CROWDED 0.05 /* of all time waiting for a CPU: times then say little about the force field */
 extern const char *const profile_cause_names[N_CAUSES];
 double tail_excess_ms(const profile_tail *tail);
 /* Causes by their share of the excess, largest first, into order; the number of those that occur. With `named`, those alone that

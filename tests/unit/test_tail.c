@@ -318,7 +318,8 @@ static void test_causes_by_time(void **state)
         {"child", 6.0, TAG_CHILD | TAG_FILES, {[PART_CPU] = 1.5e6f, [PART_CHILDREN] = 4e6f}, CAUSE_CHILD, 1.0, NONE},
         {"file", 6.0, TAG_FILES, {[PART_CPU] = 1.2e6f, [PART_FILES] = 1e6f}, CAUSE_FILES, 1.0, NONE},
         {"lock", 6.0, 0, {[PART_CPU] = 1e6f, [PART_OTHERS] = 4.9e6f}, CAUSE_THREADS, 1.0, NONE},
-        {"faults", 6.0, TAG_FAULTS, {[PART_CPU] = 6e6f, [PART_FAULTS] = 4e6f}, CAUSE_FAULTS, 0.8, CAUSE_WORK},
+        {"faults", 6.0, TAG_FAULTS, {[PART_CPU] = 6e6f, [PART_FAULTS] = 4e6f}, CAUSE_FAULTS, 1.0, NONE},
+        {"faults and work", 11.0, TAG_FAULTS, {[PART_CPU] = 11e6f, [PART_FAULTS] = 4e6f}, CAUSE_FAULTS, 0.8, CAUSE_WORK},
         {"large pages", 6.0, 0, {[PART_CPU] = 6e6f, [PART_FAULTS] = 1e3f, [PART_SYSTEM] = 4.5e6f}, CAUSE_FAULTS, 1.0, NONE},
         {"allocation", 6.0, TAG_FAULTS | TAG_ALLOCATED, {[PART_CPU] = 6e6f, [PART_FAULTS] = 9e6f}, CAUSE_ALLOCATED, 1.0, NONE},
         {"rebuild", 2.0, TAG_REBUILD | TAG_PREEMPTED, {[PART_CPU] = 2e6f}, CAUSE_REBUILD, 1.0, NONE},
@@ -336,6 +337,34 @@ static void test_causes_by_time(void **state)
         if (cases[k].second != NONE) assert_near(tail->excess_ms[cases[k].second] / excess, 1.0 - cases[k].share, 1e-3);
         assert_int_equal(tail->period[cases[k].first], 10);
         assert_near(tail->share, excess / (N / 10 * (9.0 + cases[k].ms)), 1e-6);
+        mlff_profile_destroy(profile);
+    }
+}
+
+// Processor time that scatters, as it does where the other half of a core or a cache is shared: long steps are its tail, not work of
+// their own. Work among them that is planted in every tenth step is found.
+static void test_scatter_is_not_work(void **state)
+{
+    (void)state;
+    for (int planted = 0; planted < 2; planted++) {
+        double times[N];
+        uint16_t tags[N] = {0};
+        float parts[N * N_PARTS] = {0};
+        mlff_profile *profile;
+        int order[N_CAUSES], n_named;
+        for (int i = 0; i < N; i++) {
+            double u = base_random_uniform(11, 0, (uint64_t)i);
+            times[i] = 1.0 + 0.2 * -log(u) + (planted && i % 10 == 7 ? 6.0 : 0.0); // a tenth of the steps is 0.46 ms longer
+            parts[i * N_PARTS + PART_CPU] = (float)(times[i] * 1e6);
+        }
+        assert_ok(profile_new(&profile));
+        assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
+        profile->summary.n_steps = N;
+        assert_ok(causes_derive(profile, times, tags, parts, N));
+        n_named = tail_order(&profile->tail, true, order);
+        assert_int_equal(n_named, planted);
+        if (planted) assert_int_equal(order[0], CAUSE_WORK);
+        if (planted) assert_int_equal(profile->tail.n_by_cause[CAUSE_WORK], N / 10);
         mlff_profile_destroy(profile);
     }
 }
@@ -570,6 +599,7 @@ int main(void)
         cmocka_unit_test(test_waits_between_steps),
         cmocka_unit_test(test_threads_that_end),
         cmocka_unit_test(test_what_is_named),
+        cmocka_unit_test(test_scatter_is_not_work),
         cmocka_unit_test(test_periods),
         cmocka_unit_test(test_crowded_machine),
         cmocka_unit_test(test_shares),

@@ -62,28 +62,41 @@ static void test_every_subset_of_reasons(void **state)
     }
 }
 
-// On a crowded machine the course of a run is that of the other programs: it is not a reason.
-static void test_course_on_a_crowded_machine(void **state)
+// Of the course of a run a drift is told, which grows all along: of step times, or of processor time on a crowded machine, whose step
+// times are those of the other programs. A single jump is told as what it is, and on a crowded machine not at all.
+static void test_course(void **state)
 {
     (void)state;
-    for (int crowded = 0; crowded < 2; crowded++) {
+    static const struct {
+        double change, rise, cpu_rise, cpu_wait;
+        const char *told;
+    } cases[] = {{0.4, 0.5, NAN, 0.0, "slowdown: steps get slower all along the run, by 50 %"},
+                 {0.4, 0.5, NAN, 0.5, NULL},
+                 {0.4, 0.5, 0.3, 0.5, "all along the run, by 30 % from its first eighth to its last (processor time"},
+                 {0.4, 0.0, 0.3, 0.5, "by 30 %"},
+                 {0.4, 0.5, 0.05, 0.5, NULL},
+                 {0.4, 0.0, 0.0, 0.0, "a jump: from step 500 on, steps take 40.0 % more"},
+                 {0.4, 0.0, 0.0, 0.5, NULL},
+                 {0.03, 0.0, 0.0, 0.0, NULL}, // the clocks of processors move as much
+                 {0.03, 0.03, 0.03, 0.0, NULL}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         why_line lines[WHY_LINES];
-        bool told = false;
+        const char *told = NULL;
         mlff_profile *profile = record_of(0);
-        profile->steady = (steady_state){.kind = STEADY_SLOWDOWN, .settled = true, .first = 500, .change = 0.4};
-        profile->tail.cpu_wait_share = crowded ? 0.5 : 0.0;
-        for (int k = why(profile, lines) - 1; k >= 0; k--) told |= strstr(lines[k].text, "slowdown") != NULL;
-        assert_int_equal(told, !crowded);
-        profile->steady.change = 0.03; // the clocks of processors move as much
-        profile->tail.cpu_wait_share = 0.0;
-        for (int k = why(profile, lines) - 1; k >= 0; k--) assert_null(strstr(lines[k].text, "slowdown"));
+        profile->steady = (steady_state){
+            .kind = STEADY_SLOWDOWN, .settled = true, .first = 500, .change = cases[k].change, .rise = cases[k].rise};
+        profile->tail.cpu_wait_share = cases[k].cpu_wait;
+        profile->tail.cpu_rise = cases[k].cpu_rise;
+        for (int i = why(profile, lines) - 1; i >= 0; i--)
+            if (strncmp(lines[i].text, "along the run: ", 15) == 0) told = lines[i].text;
+        if (!told != !cases[k].told || (told && !strstr(told, cases[k].told)))
+            fail_msg("case %zu: \"%s\", expected \"%s\"", k, told ? told : "nothing", cases[k].told ? cases[k].told : "nothing");
         mlff_profile_destroy(profile);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset_of_reasons),
-                                       cmocka_unit_test(test_course_on_a_crowded_machine)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset_of_reasons), cmocka_unit_test(test_course)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,10 @@
 
 #define USUAL 0.5             // a tag in more than this part of all steps explains none of them
 #define REBUILD_REACH 1.3     // a rebuild alone takes no longer than this times the median of steps with one
+#define FAULT_REACH 2.0       // a page costs up to so many times what it did at its best, when the watch was opened
 #define WORK_LEAST 0.3        // of the usual processor time: less than this beyond it is jitter of caches and clocks, not work
+#define WORK_SPREADS 6.0      // nor is less than so many times the distance of a quartile from the median
+#define SKEWNESS 3.0          // of that jitter: its upper quartile is at most so much farther than its lower one
 #define COLD_NS 2e5           // nor is so much, where other programs run: they empty the caches
 #define COLD_SHARE 0.01       // of the time waiting for a CPU
 #define THREADS_LEAST 0.5     // of blocked time: so much work of other threads meanwhile is what was waited for
@@ -20,6 +23,7 @@
 // Medians over all steps, ns.
 typedef struct usual {
     double time, cpu, off, parts[N_PARTS];
+    double cpu_spread; // of processor time between steps that nothing happened in
 } usual;
 
 typedef struct analysis {
@@ -110,11 +114,12 @@ static void divide_running(const analysis *a, const float *parts, uint32_t tags,
     if (gpu) take(excess, CAUSE_DEVICE_BUSY, &cpu, beyond(a, parts, PART_DEVICE)); // a host that spins until the device is done
     if (gpu) take(excess, CAUSE_DEVICE_QUEUE, &cpu, beyond(a, parts, PART_QUEUE));
     int memory = tags & TAG_ALLOCATED ? CAUSE_ALLOCATED : CAUSE_FAULTS;
-    if (touches_memory(a, parts)) take(excess, memory, &cpu, a->kernel_heavy ? cpu : beyond(a, parts, PART_FAULTS));
+    if (touches_memory(a, parts)) take(excess, memory, &cpu, a->kernel_heavy ? cpu : FAULT_REACH * beyond(a, parts, PART_FAULTS));
     take(excess, CAUSE_FILES, &cpu, beyond(a, parts, PART_FILES));
     if (tags & TAG_CLOCK) take(excess, CAUSE_CLOCK, &cpu, WORK_LEAST * a->usual.cpu);
     if (gpu) take(excess, CAUSE_ENQUEUE, &cpu, beyond(a, parts, PART_ENQUEUE));
-    bool work = cpu > WORK_LEAST * a->usual.cpu && !(p->tail.cpu_wait_share > COLD_SHARE && cpu < COLD_NS);
+    bool work = cpu > fmax(WORK_LEAST * a->usual.cpu, WORK_SPREADS * a->usual.cpu_spread) &&
+                !(p->tail.cpu_wait_share > COLD_SHARE && cpu < COLD_NS);
     bool divided = !gpu || !isnan(parts[PART_ENQUEUE]); // what a spinning host waits for is known
     take(excess, work && divided ? CAUSE_WORK : UNKNOWN_CAUSE, &cpu, cpu);
 }
@@ -166,6 +171,27 @@ static mlff_status find_usual(analysis *a, const double *times_ms, const float *
         if (!isnan(p[PART_CPU])) values[known++] = fmax(times_ms[i] * 1e6 - p[PART_CPU] - fmax(p[PART_WAIT], 0.0), 0.0);
     }
     a->usual.off = known > 0 ? statistics_median(values, known) : 0.0;
+    base_free(values);
+    return MLFF_OK;
+}
+
+// How processor time scatters from step to step and goes along the run. The distance of the upper quartile is of nothing that less
+// than a quarter of the steps do, that of the lower one of nothing that more do.
+static mlff_status find_course(analysis *a, const float *parts, int64_t n, double *cpu_rise_out)
+{
+    double *values = base_alloc((size_t)n, sizeof *values, "parts of steps");
+    int64_t known = 0;
+    *cpu_rise_out = NAN;
+    if (!values) return MLFF_ERR_MEMORY;
+    for (int64_t i = 0; parts && i < n; i++)
+        if (!isnan(parts[i * N_PARTS + PART_CPU])) values[known++] = parts[i * N_PARTS + PART_CPU];
+    if (known == n) *cpu_rise_out = steady_rise(values, n);
+    if (known > 0) {
+        statistics_sort(values, (size_t)known);
+        double quartiles[3];
+        for (int k = 0; k < 3; k++) quartiles[k] = statistics_percentile(values, known, 0.25 * (k + 1));
+        a->usual.cpu_spread = fmin(quartiles[2] - quartiles[1], SKEWNESS * (quartiles[1] - quartiles[0]));
+    }
     base_free(values);
     return MLFF_OK;
 }
@@ -292,6 +318,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
     a.excess = base_alloc((size_t)n * N_CAUSES, sizeof *a.excess, "causes of slow steps");
     if (!a.excess) return MLFF_ERR_MEMORY;
     MLFF_TRY(find_usual(&a, times_ms, parts, n));
+    MLFF_TRY(find_course(&a, parts, n, &tail->cpu_rise));
     find_kernel_share(&a, parts, n);
     for (int64_t i = 0; i < n; i++) {
         divide(&a, times_ms[i], tags[i], parts ? parts + i * N_PARTS : NULL, a.excess + i * N_CAUSES);

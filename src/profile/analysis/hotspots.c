@@ -268,12 +268,19 @@ static mlff_status say_tail(mlff_profile *profile, bool crowded)
                *causes ? "; " : "", causes, tail_advice[first]);
 }
 
-// Medians of the first tenth, and of the second and the last quarter.
-static mlff_status say_drift(mlff_profile *profile)
+// A slow beginning by medians of the first tenth, the second and the last quarter, and a steady growth.
+static mlff_status say_drift(mlff_profile *profile, bool crowded)
 {
     int64_t n = profile->n_latency;
     const double *t = profile->latency_ms;
-    if (n < 100) return MLFF_OK;
+    double drift = steadiness_drift(profile);
+    if (drift > 0.15)
+        return say(
+            profile,
+            "steps got slower along the run, by %.0f %% from its first eighth to its last. Look for more pairs (a denser or "
+            "melting system), a falling processor clock, or growing memory",
+            drift * 100.0);
+    if (n < 100 || crowded) return MLFF_OK;
     double first = statistics_median(t, n / 10), second = statistics_median(t + n / 4, n / 4),
            last = statistics_median(t + n - n / 4, n / 4);
     if (first > 1.15 * last && second < 1.05 * last)
@@ -282,11 +289,6 @@ static mlff_status say_drift(mlff_profile *profile)
                    "use %lld warm-up steps",
                    PROFILE_TIME(first), PROFILE_TIME(last),
                    (long long)(profile->summary.n_warmup + profile->summary.n_steps / 10));
-    if (last > 1.15 * second)
-        return say(profile,
-                   "steps got slower along the run: %s in its second quarter, %s in its last. Look for more pairs (a "
-                   "denser or melting system), a falling processor clock, or growing memory",
-                   PROFILE_TIME(second), PROFILE_TIME(last));
     return MLFF_OK;
 }
 
@@ -368,7 +370,7 @@ mlff_status hotspots_recommend(mlff_profile *profile)
     MLFF_TRY(say_launches(profile));
     MLFF_TRY(say_rebuilds(profile));
     MLFF_TRY(say_tail(profile, crowded));
-    if (!crowded) MLFF_TRY(say_drift(profile));
+    MLFF_TRY(say_drift(profile, crowded));
     MLFF_TRY(say_memory(profile));
     MLFF_TRY(say_conditions(profile, crowded));
 done:

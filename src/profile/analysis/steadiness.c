@@ -6,6 +6,8 @@
 
 #include "profile/profile.h"
 
+#define DRIFT_TOLD 0.05    // a smaller rise along the run is the clock's of the processor as well
+#define DRIFT_CROWDED 0.10 // nor one of processor time where other programs take turns: they empty the caches
 #define OVERHEAD_TOLD 0.05 // of a step: an upper bound on the cost of measuring above this says nothing
 #define BOUND_TOLD 1.0     // of a percentile: an interval that reaches further than this on one side says nothing
 
@@ -34,6 +36,13 @@ done:
     return status;
 }
 
+double steadiness_drift(const mlff_profile *profile)
+{
+    double cpu = profile->tail.cpu_rise;
+    if (profile->tail.cpu_wait_share > CROWDED) return cpu >= DRIFT_CROWDED ? cpu : 0.0; // also 0 for NaN
+    return profile->steady.rise >= DRIFT_TOLD ? profile->steady.rise : 0.0;
+}
+
 double profile_typical_ms(const mlff_profile *profile)
 {
     bool found = profile->steady.kind != STEADY_UNKNOWN && profile->steady.settled;
@@ -43,11 +52,16 @@ double profile_typical_ms(const mlff_profile *profile)
 void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
 {
     const steady_state *s = &profile->steady;
-    double percent = s->change * 100.0;
+    double percent = s->change * 100.0, drift = steadiness_drift(profile);
     char cost[64] = ""; // outliers in the steady part can make its mean larger: the difference then says nothing
     if (profile->before_cost_s > 0.0)
         snprintf(cost, sizeof cost, ", %.3g s more than as many steady ones", profile->before_cost_s);
     text[0] = 0;
+    if (drift > 0.0) {
+        snprintf(text, text_bytes, "slowdown: steps get slower all along the run, by %.0f %% from its first eighth to its last%s",
+                 drift * 100.0, profile->tail.cpu_wait_share > CROWDED ? " (processor time, without waits for a CPU)" : "");
+        return;
+    }
     switch (s->kind) {
     case STEADY_UNKNOWN: break;
     case STEADY_FLAT: snprintf(text, text_bytes, "flat: one level from the first measured step to the last"); break;
@@ -59,11 +73,16 @@ void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
         break;
     case STEADY_SLOWDOWN:
         if (s->settled)
-            snprintf(text, text_bytes, "slowdown: from step %lld on, steps take %.1f %% more than at the start and stay there",
-                     (long long)s->first, percent);
+            snprintf(
+                text, text_bytes,
+                "a jump: from step %lld on, steps take %.1f %% more than at the start and stay there; the machine may be the "
+                "cause (its clock, another program): if it comes at the same step in a second run, it is the force field",
+                (long long)s->first, percent);
         else
             snprintf(text, text_bytes,
-                     "slowdown: steps take %.1f %% more at the end than at the start, and there is no steady part", percent);
+                     "steps take %.1f %% more at the end than at the start, but not steadily so; the machine may be the cause: "
+                     "measure longer or again",
+                     percent);
         break;
     case STEADY_CYCLIC:
         snprintf(text, text_bytes, "cyclic: step times go back and forth between levels, %d pieces; percentiles are over all",

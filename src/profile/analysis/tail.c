@@ -10,7 +10,6 @@
 #define NAMED_OF_RUN 0.01    // nor one of less of all time than this,
 #define NAMED_ALONE 0.05     // or than this where it is not regular and other programs run, or
 #define NAMED_STEPS 3        // it made fewer steps slow: a virtual machine loses its processor unseen now and then
-#define CROWDED 0.05         // of all time waiting for a CPU: times then say little about the force field
 
 const char *const profile_cause_names[N_CAUSES] = {
     "rebuild",           "buffer growth", "waiting for a CPU", "page faults",        "clock drop",    "file I/O",

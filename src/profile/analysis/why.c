@@ -98,11 +98,14 @@ static void add_course(reasons *r, const mlff_profile *profile)
 {
     char text[512];
     const steady_state *s = &profile->steady;
-    if (tail_crowded(profile, text, sizeof text)) return;              // the course is that of the other programs
-    if (s->kind == STEADY_SLOWDOWN && s->change < COURSE_TOLD) return; // clocks of processors move as much
-    if (s->kind != STEADY_SLOWDOWN && s->kind != STEADY_NONE && s->kind != STEADY_WARM_UP) return;
+    double drift = steadiness_drift(profile);
+    if (!(drift > 0.0)) {
+        if (tail_crowded(profile, text, sizeof text)) return;              // the course is that of the other programs
+        if (s->kind == STEADY_SLOWDOWN && s->change < COURSE_TOLD) return; // clocks of processors move as much
+        if (s->kind != STEADY_SLOWDOWN && s->kind != STEADY_NONE && s->kind != STEADY_WARM_UP) return;
+    }
     steadiness_text(profile, text, sizeof text);
-    add(r, s->kind == STEADY_WARM_UP ? 0.05 : fmax(fabs(s->change), 0.2), "along the run: %.400s", text);
+    add(r, drift > 0.0 ? fmax(drift, 0.2) : 0.05, "along the run: %.400s", text);
 }
 
 static void add_budget(reasons *r, const mlff_profile *profile)

@@ -108,6 +108,7 @@ static void write_steadiness(json *j, const mlff_profile *profile)
     json_boolean(j, "settled", profile->steady.settled);
     json_integer(j, "first_step", profile->steady.first);
     json_number(j, "change", profile->steady.change);
+    json_number(j, "drift", steadiness_drift(profile));
     json_number(j, "mean_ms", profile->steady_mean_ms);
     json_number(j, "before_s", profile->before_s);
     json_number(j, "before_cost_s", profile->before_cost_s);
@@ -254,6 +255,7 @@ static void write_tail(json *j, const profile_tail *tail)
     json_integer(j, "n_steps", tail->n_steps);
     json_number(j, "share", tail->share);
     json_number(j, "cpu_wait_share", tail->cpu_wait_share);
+    json_number(j, "cpu_rise", tail->cpu_rise);
     json_open(j, "causes", '[');
     for (int i = 0; i < n; i++) {
         int k = order[i];
