@@ -26,7 +26,7 @@ from mlff_distiller import _library as lib
 from mlff_distiller import _structs
 from mlff_distiller._command import command_path
 from mlff_distiller.engine import Model
-from mlff_distiller.errors import MlffElementError, MlffValueError
+from mlff_distiller.errors import MlffElementError, MlffUsageError, MlffValueError
 from mlff_distiller.models import StudentCalculator
 
 
@@ -123,6 +123,28 @@ class Rules(unittest.TestCase):
         gold = Atoms("Au", calculator=self.calc)
         with self.assertRaisesRegex(MlffElementError, "Au"):
             gold.get_potential_energy()
+
+    def test_charge_and_spin_of_a_structure(self):
+        calc = StudentCalculator(
+            Model.create("orb-v3-direct", conditioned=True, n_layers=1, n_features=32, hidden=32), device="cpu", precision="float64",
+        )  # fmt: skip
+        atoms = molecule("H2O")
+        atoms.calc = calc
+        with self.assertRaisesRegex(MlffValueError, "charge and spin"):
+            atoms.get_potential_energy()
+        energies = {}
+        for charge, spin in ((0, 1), (1, 2), (-1, 2)):
+            atoms.info.update(charge=charge, spin=spin)
+            energies[charge] = atoms.get_potential_energy()  # a change of info alone is seen
+        self.assertEqual(len(set(energies.values())), 3)
+        other = atoms.copy()
+        other.info.update(charge=0, spin=1)
+        rows = calc.calculate_batch([atoms, other])
+        for row, charge in zip(rows, (-1, 0)):
+            self.assertAlmostEqual(row["energy"], energies[charge], delta=1e-9)  # batches sum in another order
+        atoms.info["charge"] = "+1"
+        with self.assertRaisesRegex(MlffUsageError, "charge"):
+            atoms.get_potential_energy()
 
     def test_a_failure_leaves_nothing_stale(self):
         self.atoms.get_forces()

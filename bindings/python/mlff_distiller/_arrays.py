@@ -65,6 +65,15 @@ def host_array(value: Any, dtype: Any, shape: tuple[int, ...], name: str) -> npt
     return np.ascontiguousarray(array, dtype=dtype)
 
 
+def charge_and_spin(atoms: Any) -> tuple[float | None, float | None]:
+    """`info["charge"]` (e) and `info["spin"]` (multiplicity 2S + 1) of ASE's atoms, which some models depend on."""
+    charge, spin = atoms.info.get("charge"), atoms.info.get("spin")
+    for name, value in (("charge", charge), ("spin", spin)):
+        if value is not None and not isinstance(value, (int, float, np.integer, np.floating)):
+            raise MlffUsageError(f"atoms.info[{name!r}] is {value!r}; a number is meant")
+    return charge, spin
+
+
 def on_gpu(value: Any) -> bool:
     """True for an array that lives on a GPU."""
     if hasattr(value, "__dlpack_device__"):

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from . import _library as lib
 from . import _structs as s
-from ._arrays import host_array
+from ._arrays import charge_and_spin, host_array
 from ._devices import Device
 
 MASKS = {"energy": lib.ENERGY, "forces": lib.FORCES, "stress": lib.STRESS}
@@ -337,6 +337,7 @@ def system_from_atoms(atoms: Any, index: int, motion: bool = False) -> int:
     system.cell[:] = [float(x) for x in np.asarray(atoms.cell[:]).ravel()]
     system.periodic[:] = [int(flag) for flag in atoms.pbc]
     system.label_energy = float(index)
+    system.charge, system.spin = (float("nan") if value is None else float(value) for value in charge_and_spin(atoms))
     if motion:
         from ase.constraints import FixAtoms
         from ase.units import fs

@@ -44,7 +44,6 @@ class _System:
         self.address = system_from_atoms(atoms, 0)
         system = s.mlff_system.from_address(self.address)
         system.label_energy = float("nan")
-        system.charge = float(atoms.info.get("charge", float("nan")))
         group = atoms.info.get("group", -1)
         system.group = int(group) if isinstance(group, (int, np.integer)) else -1
 

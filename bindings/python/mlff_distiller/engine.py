@@ -212,6 +212,14 @@ def _text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
 
 
+def _conditions(charges: Any, spins: Any, n_systems: int) -> list[Array | None]:
+    """Charges and spins as arrays of the systems, or None where not given."""
+    return [
+        None if value is None else host_array(np.atleast_1d(value), np.float64, (n_systems,), name)
+        for value, name in ((charges, "charges"), (spins, "spins"))
+    ]
+
+
 class Evaluator:
     """One model on one device in one precision, with its buffers and its neighbor list.
 
@@ -283,6 +291,8 @@ class Evaluator:
         atom_energies: bool = False,
         virials: bool = False,
         members: bool = False,
+        charges: Any = None,
+        spins: Any = None,
     ) -> dict[str, Array]:
         """Energies, forces and stresses of one system or of a batch of several, concatenated.
 
@@ -294,6 +304,7 @@ class Evaluator:
             first_atom: [n_systems + 1]; None: all atoms are one system.
             forces, stresses, atom_energies, virials: what is wanted beside the energies.
             members: of an ensemble, on the CPU, each member's results and their standard deviations too.
+            charges, spins: [n_systems] e and multiplicities 2S + 1, or one number for one system: of models that depend on them.
 
         Returns:
             "energies" [n_systems] eV; where wanted "forces" [n_atoms][3] eV/Å, "stresses" [n_systems][6] eV/Å³ in Voigt
@@ -317,6 +328,7 @@ class Evaluator:
         if periodic is not None:
             flags = np.reshape(np.asarray(periodic, dtype=bool), (-1, 3))
             periodic = host_array(flags, np.uint8, (n_systems, 3), "periodic")
+        conditions = _conditions(charges, spins, n_systems)
 
         out: dict[str, Array] = {"energies": np.empty(n_systems)}
         if forces:
@@ -339,6 +351,7 @@ class Evaluator:
             b.first_atom, b.species, b.positions = first.ctypes.data, numbers.ctypes.data, positions.ctypes.data
             b.cells = None if cells is None else cells.ctypes.data
             b.periodic = None if periodic is None else periodic.ctypes.data
+            b.charges, b.spins = [None if v is None else v.ctypes.data for v in conditions]
             r.location = lib.HOST
             for name in _RESULTS:
                 setattr(r, name, out[name].ctypes.data if name in out else None)
@@ -363,6 +376,8 @@ class Evaluator:
         periodic: Any = None,
         first_atom: Any = None,
         stream: int | None = None,
+        charges: Any = None,
+        spins: Any = None,
     ) -> dict[str, Any]:
         """The same on arrays that live on this evaluator's GPU: nothing is copied, and the call may return before it is done.
 
@@ -371,7 +386,7 @@ class Evaluator:
                 arrays on the GPU, with `__cuda_array_interface__` or DLPack (torch, CuPy, JAX).
             out: arrays on the GPU to be filled, contiguous, of float64, by the names `compute` returns; None: new "energies"
                 and "forces" of the framework of `positions`.
-            periodic, first_atom: host arrays as for `compute`.
+            periodic, first_atom, charges, spins: host arrays as for `compute`.
             stream: CUDA stream to work on; None: that which torch or CuPy, whose `positions` are, works on now, for others
                 the default stream. Results are there when that stream has come so far; those of JAX are waited for.
 
@@ -393,6 +408,7 @@ class Evaluator:
         flags = None
         if periodic is not None:
             flags = host_array(np.reshape(np.asarray(periodic, dtype=bool), (-1, 3)), np.uint8, (n_systems, 3), "periodic")
+        conditions = _conditions(charges, spins, n_systems)
         shapes = {"energies": (n_systems,), "forces": (n_atoms, 3), "stresses": (n_systems, 6), "atom_energies": (n_atoms,),
                   "virials": (n_systems, 9)}  # fmt: skip
         if out is None:
@@ -415,6 +431,7 @@ class Evaluator:
             b.positions = pointer(positions, "<f8", (n_atoms, 3), "positions")
             b.cells = None if cells is None else pointer(cells, "<f8", (n_systems, 3, 3), "cells")
             b.periodic = None if flags is None else flags.ctypes.data
+            b.charges, b.spins = [None if v is None else v.ctypes.data for v in conditions]
             r.location = lib.DEVICE_MEMORY
             for name in _RESULTS:
                 setattr(r, name, pointer(out[name], "<f8", shapes[name], name) if name in out else None)

@@ -11,7 +11,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator, PropertyNotImplementedError, all_changes
 
-from .._arrays import host_array
+from .._arrays import charge_and_spin, host_array
 from ..engine import Evaluator, Model, ModelInfo
 
 
@@ -26,7 +26,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
     "stress" [6] eV/Å³ in Voigt order xx yy zz yz xz xy, for cells that repeat along all three axes.
 
     What is not asked for is not computed where that saves work; asking for the forces gives the energy too. Threads may
-    share a calculator (they wait for each other).
+    share a calculator (they wait for each other). Models that depend on charge and spin read `atoms.info["charge"]` (e) and
+    `atoms.info["spin"]` (multiplicity 2S + 1) of the whole structure.
 
     Args:
         model: path of a model file (.safetensors), or a `Model`.
@@ -103,8 +104,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         return False
 
     def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
-        """What changed since the last call, of "positions", "numbers", "cell" and "pbc": ASE's question with ASE's answer, in a
-        tenth of its time. Charges and moments, which no result depends on, are not looked at."""
+        """What changed since the last call, of "positions", "numbers", "cell", "pbc" and `info`'s charge and spin: ASE's question
+        with ASE's answer, in a tenth of its time. Charges and moments of atoms, which no result depends on, are not looked at."""
         stored = self.atoms
         if stored is None or len(stored) != len(atoms):
             return list(all_changes)
@@ -114,6 +115,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             changes.append("cell")
         if (atoms.pbc != stored.pbc).any():
             changes.append("pbc")
+        if any(atoms.info.get(name) != stored.info.get(name) for name in ("charge", "spin")):
+            changes.append("info")
         return changes
 
     def get_property(self, name: str, atoms: Atoms | None = None, allow_calculation: bool = True) -> Any:
@@ -154,6 +157,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
     def _compute(self, atoms: Atoms, forces: bool, stress: bool) -> dict[str, Any]:
         has_energies = "energies" in self.implemented_properties
         periodic = bool(np.any(atoms.pbc))
+        charge, spin = charge_and_spin(atoms)
         out = self.evaluator.compute(
             atoms.arrays["numbers"],
             atoms.arrays["positions"],
@@ -163,6 +167,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             stresses=stress,
             atom_energies=has_energies,
             members=self._uncertainty,
+            charges=charge,
+            spins=spin,
         )
         energy = float(out["energies"][0])
         results: dict[str, Any] = {"energy": energy, "free_energy": energy}
@@ -198,6 +204,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             return []
         counts = [len(atoms) for atoms in systems]
         first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        conditions = np.array([charge_and_spin(atoms) for atoms in systems], dtype=float)  # None is NaN: not given
         out = self.evaluator.compute(
             np.concatenate([atoms.numbers for atoms in systems]),
             np.concatenate([host_array(atoms.positions, np.float64, (-1, 3), "positions") for atoms in systems]),
@@ -207,6 +214,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             forces="forces" in properties,
             stresses="stress" in properties,
             atom_energies="energies" in properties,
+            charges=conditions[:, 0],
+            spins=conditions[:, 1],
         )
         rows: list[dict[str, Any]] = []
         for i, atoms in enumerate(systems):
@@ -230,9 +239,9 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             "force_deviations" [n_atoms][3] eV/Å, standard deviations over the members (NaN for one).
         """
         periodic = bool(np.any(atoms.pbc))
-        out = self.evaluator.compute(
-            atoms.numbers, atoms.positions, atoms.cell.array if periodic else None, atoms.pbc if periodic else None, members=True
-        )
+        charge, spin = charge_and_spin(atoms)
+        cell, repeats = (atoms.cell.array, atoms.pbc) if periodic else (None, None)
+        out = self.evaluator.compute(atoms.numbers, atoms.positions, cell, repeats, members=True, charges=charge, spins=spin)
         return _of_members(out)
 
     def memory(self) -> dict[str, int]:
