@@ -4,11 +4,19 @@
   "use strict";
   var pages = JSON.parse(document.getElementById("data").textContent);
   if (typeof Chart === "undefined") { document.body.classList.add("nochart"); return; }
-  var style = getComputedStyle(document.body);
-  var ink = style.color, soft = style.getPropertyValue("--soft").trim(), line = style.getPropertyValue("--line").trim();
+  var style = getComputedStyle(document.body), ink;
   var palette = ["#2f7ed8", "#d1641a", "#2a9d6f", "#a4439c", "#8a6d1d", "#c23b4e", "#4d5fc1", "#5b7083"];
-  Chart.defaults.color = soft;
-  Chart.defaults.borderColor = line;
+  // Charts take their colors from the style sheet: again when the page turns dark or is printed.
+  function takeColors() {
+    ink = style.color;
+    Chart.defaults.color = style.getPropertyValue("--soft").trim();
+    Chart.defaults.borderColor = style.getPropertyValue("--line").trim();
+    Object.values(Chart.instances).forEach(function (c) { c.update("none"); });
+  }
+  takeColors();
+  // Functions, as a chart copies the values of its scales when it is made.
+  Chart.defaults.scale.grid.color = function () { return Chart.defaults.borderColor; };
+  Chart.defaults.scale.ticks.color = Chart.defaults.scale.title.color = function () { return Chart.defaults.color; };
   Chart.defaults.animation = false;
   Chart.defaults.maintainAspectRatio = false;
   Chart.defaults.font.family = style.fontFamily;
@@ -147,7 +155,7 @@
           return { label: implementation.name, data: implementation.forces.map(function (f, i) { return { x: first[i], y: f }; }),
             backgroundColor: palette[(k + 1) % palette.length], pointRadius: 1.5 };
         }).concat([{ label: "the same", data: [{ x: -reach, y: -reach }, { x: reach, y: reach }], showLine: true, pointRadius: 0,
-          borderColor: soft, borderWidth: 1, borderDash: [4, 3] }])
+          borderColor: palette[7], borderWidth: 1, borderDash: [4, 3] }])
       },
       options: { scales: { x: axis("component by " + pages.implementations[0].name + ", eV/Å"), y: axis("eV/Å") } }
     });
@@ -165,8 +173,19 @@
       plugins: { tooltip: { callbacks: { label: function (c) { return c.parsed.x + " atoms: " + time(c.parsed.y); } } } }
     }
   });
+  function colorsForPaper(on) {
+    document.documentElement.classList.toggle("printing", on);
+    takeColors();
+  }
   window.addEventListener("beforeprint", function () {
-    document.querySelectorAll("details").forEach(function (d) { d.open = true; });
+    var width = 660; // px, of a sheet of A4 or letter paper within its margins
+    document.querySelectorAll("details:not(footer details)").forEach(function (d) { d.open = true; });
+    colorsForPaper(true);
+    Object.values(Chart.instances).forEach(function (c) { c.resize(Math.min(c.width, width), c.height); });
+  });
+  window.addEventListener("afterprint", function () {
+    colorsForPaper(false);
     Object.values(Chart.instances).forEach(function (c) { c.resize(); });
   });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", takeColors);
 })();
