@@ -35,7 +35,7 @@ enum { GPU_TRAIN_FRAME_SUMS = 9 }; /* of the first fields */
 enum { GPU_WEIGHT_TILE = 64 }; /* rows and columns of a tile of a weight matrix */
 
 /* One weight matrix y = x Wᵀ (+ bias) and the rows it was used on: G = ȳ̇ᵀ x + ȳᵀ ẋ, of the bias Σ ȳ̇. n_in 0: only column
- * sums of `left_tangent`. */
+ * sums of `left_tangent`. Without ẋ (NULL: it is 0), ȳ is not read. */
 typedef struct gpu_weight_job {
     const float *left, *left_tangent;   /* ȳ, ȳ̇ [rows][n_out] */
     const float *right, *right_tangent; /* x, ẋ [rows][n_in] */
@@ -64,10 +64,10 @@ typedef struct gpu_gradient_part {
     int32_t n_sources;
     gpu_gradient_source source[GPU_GRADIENT_SOURCES];
 } gpu_gradient_part;
-enum { GPU_GRADIENT_BLOCK = 128 };
+enum { GPU_GRADIENT_BLOCK = 512 };
 
 typedef struct gpu_optimizer {
-    int64_t n; /* weights, padding included */
+    int64_t n; /* weights, padding included: a multiple of 4 */
     float *weights, *average, *m, *v, *gradient;
     const unsigned char *decays;    /* [n] weight decay applies */
     const gpu_gradient_part *parts; /* [n_parts] */

@@ -7,12 +7,12 @@
 //   w ← w (1 − rate · decay) − rate · m/(1 − β₁ᵗ) / (√(v/(1 − β₂ᵗ)) + ε)          AdamW
 //   w̃ ← w̃ + (1 − average) (w − w̃)
 //
-// Four threads add up the partial sums of an element, a quarter of them each. Sums of squares by blocks, added by every block of the
+// Four threads add up the partial sums of four elements, a quarter of them each. Sums of squares by blocks, added by every block of the
 // update in the same order, so that equal inputs give equal bits. Bound by memory: five vectors of weights and the partial sums.
 #include "gpu/ptx/primitives.cuh"
 #include "gpu/train/gpu_train.h"
 
-enum { THREADS = 256, QUARTERS = 4, SUM_THREADS = QUARTERS * GPU_GRADIENT_BLOCK, MOST_UPDATE_BLOCKS = 264 };
+enum { THREADS = 256, QUARTERS = 4, SUM_THREADS = QUARTERS * GPU_GRADIENT_BLOCK / 4 };
 
 // Sum over a block of N threads, the same in all threads; any number of calls.
 template <int N> static __device__ double block_sum(double value)
@@ -27,51 +27,94 @@ template <int N> static __device__ double block_sum(double value)
     return value;
 }
 
-// One quarter of the partial sums of each source.
-static __device__ float sum_of_sources(const gpu_gradient_part &part, const gpu_train_call &call, size_t place, int quarter)
+// Partial sums of a source that this batch has.
+static __device__ __forceinline__ int sums_of(const gpu_gradient_source &source, const gpu_train_call &call)
 {
-    float sum = 0;
+    const int rows = call.n_atoms * source.rows_per_atom;
+    return source.rows_per_sum ? (rows + source.rows_per_sum - 1) / source.rows_per_sum : source.n_sums;
+}
+
+static __device__ __forceinline__ void add(float &sum, float v)
+{
+    sum += v;
+}
+static __device__ __forceinline__ void add(float4 &sum, float4 v)
+{
+    sum = sum + v;
+}
+
+// One quarter of the partial sums of each source, of one number or of four neighbors in a partial sum.
+template <typename T>
+static __device__ __forceinline__ T sum_of_sources(const gpu_gradient_part &part, const gpu_train_call &call, size_t place,
+                                                   int quarter)
+{
+    T sum = {};
     for (int s = 0; s < part.n_sources; s++) {
         const gpu_gradient_source &source = part.source[s];
-        const int rows = call.n_atoms * source.rows_per_atom;
-        const int n = source.rows_per_sum ? (rows + source.rows_per_sum - 1) / source.rows_per_sum : source.n_sums;
-        const float *from = source.partial + place;
-        const int end = n * (quarter + 1) / QUARTERS;
+        const int n = sums_of(source, call), end = n * (quarter + 1) / QUARTERS;
 #pragma unroll 16
-        for (int k = n * quarter / QUARTERS; k < end; k++) sum += from[k * source.stride];
+        for (int k = n * quarter / QUARTERS; k < end; k++)
+            add(sum, *(const T *)(source.partial + place + (size_t)k * source.stride));
     }
     return sum;
 }
 
+// Element k of a part: its row and column. Neighboring elements are neighbors in a partial sum.
+static __device__ __forceinline__ void place_of(const gpu_gradient_part &part, int k, int &r, int &c)
+{
+    const bool by_rows = part.partial_row_stride == 1;
+    r = by_rows ? k % part.n_rows : k / part.n_columns;
+    c = by_rows ? k / part.n_rows : k % part.n_columns;
+}
+
+// The part of a block of gradient_sums, for all its threads.
+static __device__ __forceinline__ const gpu_gradient_part &part_of_block(const gpu_optimizer &o)
+{
+    __shared__ int part;
+    for (int p = (int)threadIdx.x; p < o.n_parts; p += SUM_THREADS)
+        if (o.parts[p].first_block <= (int)blockIdx.x && (p + 1 == o.n_parts || (int)blockIdx.x < o.parts[p + 1].first_block))
+            part = p;
+    __syncthreads();
+    return o.parts[part];
+}
+
 static __global__ void __launch_bounds__(SUM_THREADS) gradient_sums(gpu_optimizer o)
 {
-    __shared__ float quarters[QUARTERS][GPU_GRADIENT_BLOCK];
+    __shared__ float4 quarters[QUARTERS][SUM_THREADS / QUARTERS];
+    const gpu_gradient_part &part = part_of_block(o); // tables are the same in each step
+    const int lane = (int)threadIdx.x % (SUM_THREADS / QUARTERS), quarter = (int)threadIdx.x / (SUM_THREADS / QUARTERS);
+    const int first = ((int)blockIdx.x - part.first_block) * GPU_GRADIENT_BLOCK + 4 * lane;
+    const int left = min(4, part.n_rows * part.n_columns - first); // elements of this thread
+    const int neighbors = part.partial_row_stride == 1 ? part.n_rows : part.n_columns;
+    const size_t row = part.partial_row_stride, column = part.column_stride;
     wait_for_previous();
     let_next_start();
-    int p = 0, high = o.n_parts; // the last part that begins with this block or before
-    while (high - p > 1) {
-        const int middle = (p + high) / 2;
-        if (o.parts[middle].first_block <= (int)blockIdx.x)
-            p = middle;
-        else
-            high = middle;
+    float g[4] = {};
+    int r, c;
+    if (neighbors % 4 == 0 && left > 0) {
+        place_of(part, first, r, c);
+        const float4 v = sum_of_sources<float4>(part, *o.call, c * column + r * row, quarter);
+        g[0] = v.x, g[1] = v.y, g[2] = v.z, g[3] = v.w;
+    } else {
+        for (int k = 0; k < left; k++) {
+            place_of(part, first + k, r, c);
+            g[k] = sum_of_sources<float>(part, *o.call, c * column + r * row, quarter);
+        }
     }
-    const gpu_gradient_part &part = o.parts[p];
-    const int k = (int)threadIdx.x % GPU_GRADIENT_BLOCK, quarter = (int)threadIdx.x / GPU_GRADIENT_BLOCK;
-    const int element = ((int)blockIdx.x - part.first_block) * GPU_GRADIENT_BLOCK + k;
-    const bool there = element < part.n_rows * part.n_columns, by_rows = part.partial_row_stride == 1;
-    // Neighboring threads read neighboring places of a partial sum.
-    const int r = by_rows ? element % part.n_rows : element / part.n_columns;
-    const int c = by_rows ? element / part.n_rows : element % part.n_columns;
-    const size_t place = (size_t)c * part.column_stride + (size_t)r * part.partial_row_stride;
-    quarters[quarter][k] = there ? sum_of_sources(part, *o.call, place, quarter) : 0.0f;
+    quarters[quarter][lane] = make_float4(g[0], g[1], g[2], g[3]);
     __syncthreads();
-    float g = 0;
-    if (quarter == 0 && there) {
-        for (int q = 0; q < QUARTERS; q++) g += quarters[q][k];
-        o.gradient[part.offset + (int64_t)r * part.row_stride + c] = g;
+    double square = 0;
+    if (quarter == 0) {
+        float4 sum = quarters[0][lane];
+        for (int q = 1; q < QUARTERS; q++) sum = sum + quarters[q][lane];
+        const float v[4] = {sum.x, sum.y, sum.z, sum.w};
+        for (int k = 0; k < left; k++) {
+            place_of(part, first + k, r, c);
+            o.gradient[part.offset + (int64_t)r * part.row_stride + c] = v[k];
+            square += (double)v[k] * v[k];
+        }
     }
-    const double square = block_sum<SUM_THREADS>((double)g * g);
+    square = block_sum<SUM_THREADS>(square);
     if (threadIdx.x == 0) o.squares[blockIdx.x] = square;
     if (blockIdx.x > 0) return;
     double loss = 0;
@@ -110,34 +153,55 @@ static __device__ void add_sums(const gpu_optimizer &o, bool finite)
     o.sums->n_failed += finite ? 0 : 1;
 }
 
-static __device__ __forceinline__ void update_weight(const gpu_optimizer &o, const gpu_train_call &call, double scale, int64_t k)
+// What the update reads of four weights besides their gradient. None of it is written by the kernels of a gradient.
+struct weight_state {
+    float4 weight, average, m, v;
+    uint32_t decays; // a byte each
+};
+
+static __device__ __forceinline__ void update_weight(const gpu_train_call &call, double scale, float gradient, bool decays,
+                                                     float &weight, float &average, float &m_of, float &v_of)
 {
-    const float g = (float)(scale * o.gradient[k]);
-    const float m = (float)(call.beta1 * o.m[k] + (1 - call.beta1) * g);
-    const float v = (float)(call.beta2 * o.v[k] + (1 - call.beta2) * ((double)g * g));
-    const double keep = o.decays[k] ? 1 - call.learning_rate * call.weight_decay : 1.0;
+    const float g = (float)(scale * gradient);
+    const float m = (float)(call.beta1 * m_of + (1 - call.beta1) * g);
+    const float v = (float)(call.beta2 * v_of + (1 - call.beta2) * ((double)g * g));
+    const double keep = decays ? 1 - call.learning_rate * call.weight_decay : 1.0;
     const float w =
-        (float)(keep * o.weights[k] - call.learning_rate * (m / call.correction1) / (sqrt(v / call.correction2) + call.epsilon));
-    o.m[k] = m;
-    o.v[k] = v;
-    o.weights[k] = w;
-    o.average[k] = (float)(o.average[k] + (1 - call.average) * ((double)w - o.average[k]));
+        (float)(keep * weight - call.learning_rate * (m / call.correction1) / (sqrt(v / call.correction2) + call.epsilon));
+    m_of = m;
+    v_of = v;
+    weight = w;
+    average = (float)(average + (1 - call.average) * ((double)w - average));
 }
 
+// A thread has four weights; the vectors of weights end at a multiple of four.
 static __global__ void __launch_bounds__(THREADS) update_weights(gpu_optimizer o)
 {
+    const int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    const bool there = 4 * k < o.n;
+    weight_state s = {};
+    if (there)
+        s = {((const float4 *)o.weights)[k], ((const float4 *)o.average)[k], ((const float4 *)o.m)[k], ((const float4 *)o.v)[k],
+             ((const uint32_t *)o.decays)[k]};
     wait_for_previous();
     let_next_start();
     const gpu_train_call &call = *o.call;
+    const float4 g = there ? ((const float4 *)o.gradient)[k] : make_float4(0, 0, 0, 0);
     double square = 0;
-    for (int k = (int)threadIdx.x; k < o.n_blocks; k += THREADS) square += o.squares[k];
+    for (int block = (int)threadIdx.x; block < o.n_blocks; block += THREADS) square += o.squares[block];
     square = block_sum<THREADS>(square);
     const bool finite = isfinite(square) && isfinite(*o.loss);
     if (blockIdx.x == 0) add_sums(o, finite);
-    if (!finite) return;
+    if (!finite || !there) return;
     const double norm = sqrt(square), scale = call.clip > 0 && norm > call.clip ? call.clip / norm : 1.0;
-    for (int64_t k = (int64_t)blockIdx.x * THREADS + threadIdx.x; k < o.n; k += (int64_t)gridDim.x * THREADS)
-        update_weight(o, call, scale, k);
+    update_weight(call, scale, g.x, s.decays & 0xffu, s.weight.x, s.average.x, s.m.x, s.v.x);
+    update_weight(call, scale, g.y, s.decays & 0xff00u, s.weight.y, s.average.y, s.m.y, s.v.y);
+    update_weight(call, scale, g.z, s.decays & 0xff0000u, s.weight.z, s.average.z, s.m.z, s.v.z);
+    update_weight(call, scale, g.w, s.decays & 0xff000000u, s.weight.w, s.average.w, s.m.w, s.v.w);
+    ((float4 *)o.weights)[k] = s.weight;
+    ((float4 *)o.average)[k] = s.average;
+    ((float4 *)o.m)[k] = s.m;
+    ((float4 *)o.v)[k] = s.v;
 }
 
 static __global__ void __launch_bounds__(THREADS) count_step(gpu_optimizer o)
@@ -162,9 +226,7 @@ extern "C" int gpu_launch_squares(const gpu_optimizer *optimizer, int overlap, v
 
 extern "C" int gpu_launch_update(const gpu_optimizer *optimizer, int overlap, void *stream)
 {
-    const int64_t blocks = (optimizer->n + THREADS - 1) / THREADS;
-    return launch(update_weights, blocks < MOST_UPDATE_BLOCKS ? (int)blocks : (int)MOST_UPDATE_BLOCKS, THREADS, 0, 1, overlap,
-                  stream, *optimizer);
+    return launch(update_weights, (int)((optimizer->n / 4 + THREADS - 1) / THREADS), THREADS, 0, 1, overlap, stream, *optimizer);
 }
 
 extern "C" int gpu_launch_count(const gpu_optimizer *optimizer, int overlap, void *stream)

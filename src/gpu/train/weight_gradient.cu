@@ -23,7 +23,7 @@ struct staged_rows {
 
 static __device__ __forceinline__ float4 load_piece(const float *from, int row, int last_row, int column, int n_columns)
 {
-    if (row >= last_row || column >= n_columns) return make_float4(0, 0, 0, 0);
+    if (!from || row >= last_row || column >= n_columns) return make_float4(0, 0, 0, 0);
     return *(const float4 *)(from + (size_t)row * n_columns + column);
 }
 
@@ -98,7 +98,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS) weight_gr
         if (row + STAGE_ROWS < last) load_stage(job, row + STAGE_ROWS, last, out, in, next);
         if (job.n_in) {
             add_rows<PARTS>(stage[0], stage[2], m0, n0, sum);
-            add_rows<PARTS>(stage[1], stage[3], m0, n0, sum);
+            if (job.right_tangent) add_rows<PARTS>(stage[1], stage[3], m0, n0, sum);
         }
         if (job.has_bias && in == 0 && threadIdx.x < GPU_WEIGHT_TILE)
             for (int r = 0; r < STAGE_ROWS; r++) bias += stage[0][r * STAGE_STRIDE + threadIdx.x];

@@ -11,7 +11,7 @@ typedef struct placer {
 
 static void *place(placer *p, size_t bytes)
 {
-    void *there = p->base ? p->base + p->at : NULL;
+    void *there = p->base && bytes ? p->base + p->at : NULL;
     p->at = (p->at + bytes + 255) / 256 * 256;
     return there;
 }
@@ -31,16 +31,28 @@ static painn_dual place_dual(placer *p, size_t n)
 
 // ---- arrays -------------------------------------------------------------------------------------------------------------
 
+// The first layer's input does not depend on positions: tangents of its message network are 0, and then no adjoint of a value is used.
+static void place_message_net(placer *p, painn_train_layer *L, size_t NF, bool first)
+{
+    const size_t there = first ? 0 : NF;
+    L->h = (painn_dual){place_floats(p, NF), place_floats(p, there)};
+    L->a = (painn_dual){place_floats(p, NF), place_floats(p, there)};
+    L->x = (painn_dual){place_floats(p, 3 * NF), place_floats(p, 3 * there)};
+    L->x_bar = (painn_dual){place_floats(p, 3 * there), place_floats(p, 3 * NF)};
+    L->h_bar = (painn_dual){place_floats(p, there), place_floats(p, NF)};
+    L->a_bar = place_floats(p, there);
+}
+
 static void place_layer(placer *p, painn_train_step *s, int l, const painn_dual *shared)
 {
     painn_train_layer *L = &s->layer[l];
     const size_t NF = (size_t)s->atom_capacity * (size_t)s->n_features;
-    painn_dual *single[] = {&L->h, &L->a, &L->g, &L->s, &L->t, &L->g_bar, &L->h_bar};
-    painn_dual *triple[] = {&L->x, &L->mu1, &L->y_bar, &L->x_bar};
-    float **values[] = {&L->s_bar, &L->a_bar, &L->k};
+    painn_dual *single[] = {&L->g, &L->s, &L->t, &L->g_bar}, *triple[] = {&L->mu1, &L->y_bar};
     for (size_t k = 0; k < sizeof single / sizeof *single; k++) *single[k] = place_dual(p, NF);
     for (size_t k = 0; k < sizeof triple / sizeof *triple; k++) *triple[k] = place_dual(p, 3 * NF);
-    for (size_t k = 0; k < sizeof values / sizeof *values; k++) *values[k] = place_floats(p, NF);
+    L->s_bar = place_floats(p, NF);
+    L->k = place_floats(p, NF);
+    place_message_net(p, L, NF, l == 0);
     L->context = place_dual(p, 2 * NF);
     L->y = place_dual(p, 2 * NF);
     L->VB = place_dual(p, 6 * NF);
@@ -60,9 +72,9 @@ static void place_borders(placer *p, painn_train_step *s)
         mu_tangent[k] = place_floats(p, 3 * NF);
     }
     for (int l = 0; l <= s->n_layers; l++) {
-        s->q[l] = place_dual(p, NF);
+        s->q[l] = l ? place_dual(p, NF) : (painn_dual){place_floats(p, NF), NULL};
         s->mu[l] = l && l < s->n_layers ? place_dual(p, 3 * NF) : (painn_dual){0}; // μ⁰ = 0, the last μ is not used
-        s->q_bar[l] = (painn_dual){place_floats(p, NF), q_tangent[l % 2]};
+        s->q_bar[l] = (painn_dual){l ? place_floats(p, NF) : NULL, q_tangent[l % 2]};
         s->mu_bar[l] = l && l < s->n_layers ? (painn_dual){place_floats(p, 3 * NF), mu_tangent[l % 2]} : (painn_dual){0};
     }
 }

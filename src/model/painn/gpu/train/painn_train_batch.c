@@ -40,8 +40,9 @@ static mlff_status enqueue_backward(const painn_train_step *s, const painn_train
         CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_NET_BACK, l, tangent, stream), "launching an update's reverse");
         CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_VECTOR_BACK, l, tangent, stream), "launching an update's reverse");
         CUDA_TRY(painn_train_launch_message_back(s, plan, l, tangent, stream), "launching a message's reverse");
-        CUDA_TRY(painn_train_launch_node(s, plan, PAINN_MESSAGE_NET_BACK, l, tangent, stream),
-                 "launching a message network's reverse");
+        if (l > 0 || tangent) // of values, no tangent of the first layer's input asks for its adjoint
+            CUDA_TRY(painn_train_launch_node(s, plan, PAINN_MESSAGE_NET_BACK, l, tangent, stream),
+                     "launching a message network's reverse");
     }
 done:
     return status;

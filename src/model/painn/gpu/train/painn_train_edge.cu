@@ -176,6 +176,23 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_T
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
+// Writes the sums of a row, values or tangents, x̄ and μ̄ = μ̄' + …, of the atom and features at `own`, and clears them. NULL: not needed.
+static __device__ __forceinline__ void write_reverse(float2 (&x_sums)[3], float2 (&mu_sums)[3], const pair_lane &lane, int F,
+                                                     size_t own, const float *mu1_bar, float *x_bar, float *mu_bar)
+{
+    float2 x, mu;
+    sum_over_pairs(x_sums, mu_sums, lane.t, x, mu);
+    if (lane.t < 3) {
+        const size_t at = own + lane.t * F;
+        if (x_bar) *(float2 *)(x_bar + at) = x;
+        if (mu_bar) {
+            const float2 mu1 = load2(mu1_bar + at);
+            *(float2 *)(mu_bar + at) = make_float2(mu1.x + mu.x, mu1.y + mu.y);
+        }
+    }
+    for (int c = 0; c < 3; c++) x_sums[c] = mu_sums[c] = make_float2(0, 0);
+}
+
 template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_BACK_BLOCKS) message_back(edge_step step)
 {
     wait_for_previous();
@@ -240,17 +257,7 @@ template <int PARTS> static __global__ void __launch_bounds__(THREADS, MESSAGE_B
             const float sum = sum_over_features(pair_sums, lane.g);
             if (writes) *to = before + sum;
             if (!ends) continue;
-            float2 x_sum, mu_sum;
-            sum_over_pairs(x_bar, mu_bar, lane.t, x_sum, mu_sum);
-            if (lane.t < 3) {
-                const size_t at = own + lane.t * F;
-                *(float2 *)(L.x_bar.value + at) = x_sum;
-                if (l) {
-                    const float2 mu1 = load2(L.mu1_bar.value + at);
-                    *(float2 *)(s.mu_bar[l].value + at) = make_float2(mu1.x + mu_sum.x, mu1.y + mu_sum.y);
-                }
-            }
-            for (int c = 0; c < 3; c++) x_bar[c] = mu_bar[c] = make_float2(0, 0);
+            write_reverse(x_bar, mu_bar, lane, F, own, L.mu1_bar.value, L.x_bar.value, s.mu_bar[l].value);
         }
     }
 }
@@ -369,17 +376,7 @@ static __global__ void __launch_bounds__(THREADS, PAINN_TRAIN_GRADIENT_BLOCKS) m
                 }
             }
             if (!ends) continue;
-            float2 x_sum, mu_sum;
-            sum_over_pairs(x_bar, mu_bar, lane.t, x_sum, mu_sum);
-            if (lane.t < 3) {
-                const size_t at = own + lane.t * F;
-                *(float2 *)(L.x_bar.tangent + at) = x_sum;
-                if (l) {
-                    const float2 mu1 = load2(L.mu1_bar.tangent + at);
-                    *(float2 *)(s.mu_bar[l].tangent + at) = make_float2(mu1.x + mu_sum.x, mu1.y + mu_sum.y);
-                }
-            }
-            for (int c = 0; c < 3; c++) x_bar[c] = mu_bar[c] = make_float2(0, 0);
+            write_reverse(x_bar, mu_bar, lane, F, own, L.mu1_bar.tangent, L.x_bar.tangent, s.mu_bar[l].tangent);
         }
     }
     float *to = s.filter_sums_of[l] + (size_t)group * s.basis_rows * 3 * F + lane.f;

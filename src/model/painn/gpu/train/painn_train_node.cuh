@@ -52,7 +52,7 @@ static __device__ __forceinline__ float hidden_back(int kind, const painn_dual &
 {
     const float value = h.value[at];
     float result = sum * activation_slope(kind, value);
-    if (TANGENT) result += adjoint[at] * activation_second(kind, value) * h.tangent[at];
+    if (TANGENT && h.tangent) result += adjoint[at] * activation_second(kind, value) * h.tangent[at]; // NULL: 0
     if (keep) {
         (TANGENT ? bar.tangent : bar.value)[at] = result;
         if (!TANGENT) adjoint[at] = sum;
