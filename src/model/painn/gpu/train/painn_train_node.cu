@@ -108,6 +108,50 @@ static __device__ __forceinline__ void hidden_layer(const painn_train_step &s, c
     });
 }
 
+// What a kernel of two products has in shared memory.
+struct network_tile {
+    sliced slice;
+    int first, n; // atoms
+    float *rows, *hidden, *part;
+};
+
+// Requests the weights of a network's products, F rows of `depth` terms of w1 and the slice's rows of BLOCKS blocks of w2, before it
+// waits for the previous kernel. False: the tile has no atoms.
+template <int BLOCKS>
+static __device__ __forceinline__ bool begin_network(const node_step &step, const float *w1, int depth, const float *w2,
+                                                     network_tile &t)
+{
+    DYNAMIC_SHARED(memory);
+    const int F = step.s.n_features;
+    t.slice = slice_of(step);
+    t.first = (int)blockIdx.x / step.slices * TILE;
+    t.rows = (float *)memory;
+    t.hidden = t.rows + TILE * (depth + TF32_ROW_PAD);
+    t.part = t.hidden + TILE * (F + TF32_ROW_PAD);
+    float early = read_rows(w1, depth, 0, F);
+    for (int b = 0; b < BLOCKS; b++) early += read_rows(w2, F, b * F + t.slice.first, t.slice.n);
+    wait_for_previous();
+    let_next_start();
+    keep_read(early);
+    t.n = step.s.call->n_atoms;
+    return t.first < t.n;
+}
+
+// Both products, of the rows in shared memory; the sums are in t.part. Returns the splits.
+template <int PARTS, int TANGENT, bool BACK, int BLOCKS>
+static __device__ __forceinline__ int network(const painn_train_step &s, const network_tile &t, const float *w1, int depth,
+                                              const float *w2, const painn_dual &h, const painn_dual &to, float *adjoint,
+                                              const float *bias)
+{
+    const int F = s.n_features;
+    __syncthreads();
+    hidden_layer<PARTS, TANGENT, BACK>(s, t.rows, depth, w1, h, to, adjoint, bias, t.first, t.n, t.slice.first == 0, t.hidden);
+    __syncthreads();
+    const int splits = sliced_product<PARTS, 1, BLOCKS>(t.hidden, F + TF32_ROW_PAD, F, w2, F, t.slice, t.part);
+    __syncthreads();
+    return splits;
+}
+
 // Runs the statements for each `atom` of the tile and feature `f` of the slice, with its `row` and `column`.
 #define EACH_ELEMENT(first_atom, n_atoms, slice, ...)                                                                            \
     for (int k_ = (int)threadIdx.x; k_ < TILE * (slice).n; k_ += (int)blockDim.x) {                                              \
@@ -121,30 +165,18 @@ static __device__ __forceinline__ void hidden_layer(const painn_train_step &s, c
 
 template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 2) message_net(node_step step)
 {
-    DYNAMIC_SHARED(memory);
     const painn_train_step &s = step.s;
-    const int F = s.n_features, l = step.l, first = (int)blockIdx.x / step.slices * TILE, stride = F + TF32_ROW_PAD;
-    const sliced slice = slice_of(step);
-    const float *W1 = s.weights.base + s.weights.layer[l].W1, *W2 = s.weights.base + s.weights.layer[l].W2;
-    float early = read_rows(W1, F, 0, F);
-    for (int b = 0; b < 3; b++) early += read_rows(W2, F, b * F + slice.first, slice.n);
-    wait_for_previous();
-    let_next_start();
-    keep_read(early);
-    const int n = s.call->n_atoms;
-    if (first >= n) return;
+    const int F = s.n_features, l = step.l;
     const painn_train_layer &L = s.layer[l];
-    float *rows = (float *)memory, *hidden = rows + TILE * stride, *part = hidden + TILE * stride;
-    load_rows(TANGENT ? s.q[l].tangent : s.q[l].value, first, n, F, rows);
-    __syncthreads();
-    hidden_layer<PARTS, TANGENT, false>(s, rows, F, W1, L.h, L.a, NULL, s.weights.base + s.weights.layer[l].b1, first, n,
-                                        slice.first == 0, hidden);
-    __syncthreads();
-    const int splits = sliced_product<PARTS, 1, 3>(hidden, stride, F, W2, F, slice, part), width = 3 * slice.n + 4;
-    __syncthreads();
-    EACH_ELEMENT(first, n, slice, {
+    const float *W1 = s.weights.base + s.weights.layer[l].W1, *W2 = s.weights.base + s.weights.layer[l].W2;
+    network_tile t;
+    if (!begin_network<3>(step, W1, F, W2, t)) return;
+    load_rows(TANGENT ? s.q[l].tangent : s.q[l].value, t.first, t.n, F, t.rows);
+    const int splits = network<PARTS, TANGENT, false, 3>(s, t, W1, F, W2, L.h, L.a, NULL, s.weights.base + s.weights.layer[l].b1);
+    const int width = 3 * t.slice.n + 4;
+    EACH_ELEMENT(t.first, t.n, t.slice, {
         for (int b = 0; b < 3; b++)
-            write_x<TANGENT>(s, l, atom, b * F + f, sum_of_splits<1>(part, splits, width, row, b * slice.n + column));
+            write_x<TANGENT>(s, l, atom, b * F + f, sum_of_splits<1>(t.part, splits, width, row, b * t.slice.n + column));
     })
 }
 
@@ -180,31 +212,19 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
 
 template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 2) update_net(node_step step)
 {
-    DYNAMIC_SHARED(memory);
     const painn_train_step &s = step.s;
-    const int F = s.n_features, l = step.l, first = (int)blockIdx.x / step.slices * TILE;
-    const int wide = 2 * F + TF32_ROW_PAD, stride = F + TF32_ROW_PAD;
-    const sliced slice = slice_of(step);
-    const float *M1 = s.weights.base + s.weights.layer[l].M1, *M2 = s.weights.base + s.weights.layer[l].M2;
-    float early = read_rows(M1, 2 * F, 0, F);
-    for (int b = 0; b < 3; b++) early += read_rows(M2, F, b * F + slice.first, slice.n);
-    wait_for_previous();
-    let_next_start();
-    keep_read(early);
-    const int n = s.call->n_atoms;
-    if (first >= n) return;
+    const int F = s.n_features, l = step.l;
     const painn_train_layer &L = s.layer[l];
-    float *rows = (float *)memory, *hidden = rows + TILE * wide, *part = hidden + TILE * stride;
-    load_rows(TANGENT ? L.context.tangent : L.context.value, first, n, 2 * F, rows);
-    __syncthreads();
-    hidden_layer<PARTS, TANGENT, false>(s, rows, 2 * F, M1, L.g, L.s, NULL, s.weights.base + s.weights.layer[l].c1, first, n,
-                                        slice.first == 0, hidden);
-    __syncthreads();
-    const int splits = sliced_product<PARTS, 1, 3>(hidden, stride, F, M2, F, slice, part), width = 3 * slice.n + 4;
-    __syncthreads();
-    EACH_ELEMENT(first, n, slice, {
+    const float *M1 = s.weights.base + s.weights.layer[l].M1, *M2 = s.weights.base + s.weights.layer[l].M2;
+    network_tile t;
+    if (!begin_network<3>(step, M1, 2 * F, M2, t)) return;
+    load_rows(TANGENT ? L.context.tangent : L.context.value, t.first, t.n, 2 * F, t.rows);
+    const int splits =
+        network<PARTS, TANGENT, false, 3>(s, t, M1, 2 * F, M2, L.g, L.s, NULL, s.weights.base + s.weights.layer[l].c1);
+    const int width = 3 * t.slice.n + 4;
+    EACH_ELEMENT(t.first, t.n, t.slice, {
         float y[3];
-        for (int b = 0; b < 3; b++) y[b] = sum_of_splits<1>(part, splits, width, row, b * slice.n + column);
+        for (int b = 0; b < 3; b++) y[b] = sum_of_splits<1>(t.part, splits, width, row, b * t.slice.n + column);
         write_update<TANGENT>(s, l, atom, f, y);
     })
 }
@@ -287,35 +307,23 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
 
 template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 2) update_net_back(node_step step)
 {
-    DYNAMIC_SHARED(memory);
     const painn_train_step &s = step.s;
-    const int F = s.n_features, l = step.l, first = (int)blockIdx.x / step.slices * TILE;
-    const int wide = 3 * F + TF32_ROW_PAD, stride = F + TF32_ROW_PAD;
-    const sliced slice = slice_of(step);
-    const float *M2 = painn_transposed(&s, l, PAINN_M2), *M1 = painn_transposed(&s, l, PAINN_M1);
-    float early = read_rows(M2, 3 * F, 0, F);
-    for (int b = 0; b < 2; b++) early += read_rows(M1, F, b * F + slice.first, slice.n);
-    wait_for_previous();
-    let_next_start();
-    keep_read(early);
-    const int n = s.call->n_atoms;
-    if (first >= n) return;
+    const int F = s.n_features, l = step.l, wide = 3 * F + TF32_ROW_PAD;
     const painn_train_layer &L = s.layer[l];
-    float *rows = (float *)memory, *hidden = rows + TILE * wide, *part = hidden + TILE * stride;
+    const float *M2 = painn_transposed(&s, l, PAINN_M2), *M1 = painn_transposed(&s, l, PAINN_M1);
+    network_tile t;
+    if (!begin_network<2>(step, M2, 3 * F, M1, t)) return;
     for (int k = (int)threadIdx.x; k < TILE * F; k += (int)blockDim.x) {
         const int row = k / F, f = k % F;
         float y[3] = {0, 0, 0};
-        if (first + row < n) make_y_bar<TANGENT>(s, l, first + row, f, slice.first == 0, y);
-        for (int b = 0; b < 3; b++) rows[row * wide + b * F + f] = y[b];
+        if (t.first + row < t.n) make_y_bar<TANGENT>(s, l, t.first + row, f, t.slice.first == 0, y);
+        for (int b = 0; b < 3; b++) t.rows[row * wide + b * F + f] = y[b];
     }
-    __syncthreads();
-    hidden_layer<PARTS, TANGENT, true>(s, rows, 3 * F, M2, L.g, L.g_bar, L.s_bar, NULL, first, n, slice.first == 0, hidden);
-    __syncthreads();
-    const int splits = sliced_product<PARTS, 1, 2>(hidden, stride, F, M1, F, slice, part), width = 2 * slice.n + 4;
-    __syncthreads();
-    EACH_ELEMENT(first, n, slice, {
-        const float p = sum_of_splits<1>(part, splits, width, row, column);
-        norm_back<TANGENT>(s, l, atom, f, p, sum_of_splits<1>(part, splits, width, row, slice.n + column));
+    const int splits = network<PARTS, TANGENT, true, 2>(s, t, M2, 3 * F, M1, L.g, L.g_bar, L.s_bar, NULL);
+    const int width = 2 * t.slice.n + 4;
+    EACH_ELEMENT(t.first, t.n, t.slice, {
+        const float p = sum_of_splits<1>(t.part, splits, width, row, column);
+        norm_back<TANGENT>(s, l, atom, f, p, sum_of_splits<1>(t.part, splits, width, row, t.slice.n + column));
     })
 }
 
@@ -347,28 +355,17 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 
 
 template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(256, 2) message_net_back(node_step step)
 {
-    DYNAMIC_SHARED(memory);
     const painn_train_step &s = step.s;
-    const int F = s.n_features, l = step.l, first = (int)blockIdx.x / step.slices * TILE;
-    const int wide = 3 * F + TF32_ROW_PAD, stride = F + TF32_ROW_PAD;
-    const sliced slice = slice_of(step);
-    const float *W2 = painn_transposed(&s, l, PAINN_W2), *W1 = painn_transposed(&s, l, PAINN_W1);
-    float early = read_rows(W2, 3 * F, 0, F);
-    early += read_rows(W1, F, slice.first, slice.n);
-    wait_for_previous();
-    let_next_start();
-    keep_read(early);
-    const int n = s.call->n_atoms;
-    if (first >= n) return;
+    const int F = s.n_features, l = step.l;
     const painn_train_layer &L = s.layer[l];
-    float *rows = (float *)memory, *hidden = rows + TILE * wide, *part = hidden + TILE * stride;
-    load_rows(TANGENT ? L.x_bar.tangent : L.x_bar.value, first, n, 3 * F, rows);
-    __syncthreads();
-    hidden_layer<PARTS, TANGENT, true>(s, rows, 3 * F, W2, L.h, L.h_bar, L.a_bar, NULL, first, n, slice.first == 0, hidden);
-    __syncthreads();
-    const int splits = sliced_product<PARTS, 1, 1>(hidden, stride, F, W1, 0, slice, part), width = slice.n + 4;
-    __syncthreads();
-    EACH_ELEMENT(first, n, slice, { write_q_bar<TANGENT>(s, l, atom, f, sum_of_splits<1>(part, splits, width, row, column)); })
+    const float *W2 = painn_transposed(&s, l, PAINN_W2), *W1 = painn_transposed(&s, l, PAINN_W1);
+    network_tile t;
+    if (!begin_network<1>(step, W2, 3 * F, W1, t)) return;
+    load_rows(TANGENT ? L.x_bar.tangent : L.x_bar.value, t.first, t.n, 3 * F, t.rows);
+    const int splits = network<PARTS, TANGENT, true, 1>(s, t, W2, 3 * F, W1, L.h, L.h_bar, L.a_bar, NULL);
+    const int width = t.slice.n + 4;
+    EACH_ELEMENT(t.first, t.n, t.slice,
+                 { write_q_bar<TANGENT>(s, l, atom, f, sum_of_splits<1>(t.part, splits, width, row, column)); })
 }
 
 // ---- launches -----------------------------------------------------------------------------------------------------------
