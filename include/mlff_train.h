@@ -70,6 +70,9 @@ MLFF_API mlff_status mlff_dataset_read_some(mlff_dataset *dataset, const char *p
 /* Subtracts from every atom energy the mean of its element, which is arbitrary: only sums of atom energies are observable. */
 MLFF_API void mlff_dataset_center_atom_energies(mlff_dataset *dataset);
 
+/* SHA-256 of every structure with its labels, in order: 64 hexadecimal digits into text. Fails with MLFF_ERR_USAGE for NULL. */
+MLFF_API mlff_status mlff_dataset_hash(const mlff_dataset *dataset, char text[65]);
+
 /* Structures (a probe counts as two). */
 MLFF_API int64_t mlff_dataset_size(const mlff_dataset *dataset);
 /* Copies structure `index` with its labels. Fails with MLFF_ERR_USAGE for an index out of range, MLFF_ERR_MEMORY. */
@@ -168,6 +171,10 @@ MLFF_API mlff_status mlff_samples_add(mlff_samples *samples, const mlff_system *
 /* Adds all frames of a file; on failure the samples are as before. Fails as mlff_reader_open, mlff_reader_next and
  * mlff_system_check, naming the frame. */
 MLFF_API mlff_status mlff_samples_read(mlff_samples *samples, const char *path);
+/* Adds what a name stands for: a built-in system (mlff_builders) of about n_atoms (0: its own default) with its name as origin, or
+ * all frames of a file, with the file's name and, where there are several, the frame's number. Fails as mlff_system_build and
+ * mlff_samples_read. */
+MLFF_API mlff_status mlff_samples_add_named(mlff_samples *samples, const char *name, int n_atoms, uint64_t seed);
 /* Writes extended XYZ, without labels. Fails as mlff_writer_open. */
 MLFF_API mlff_status mlff_samples_write(const mlff_samples *samples, const char *path);
 MLFF_API int64_t mlff_samples_size(const mlff_samples *samples);
@@ -459,14 +466,16 @@ typedef enum mlff_bar_state { MLFF_BAR_PASSED = 0, MLFF_BAR_FAILED = 1, MLFF_BAR
 
 /* One requirement and what was measured. A bar that was asked for and could not be measured fails the verdict. */
 typedef struct mlff_bar {
-    const char *name;   /* "error.forces", "speed", "stability.nve", "stability.hot", "core", "structure", "spectrum" */
+    const char *name;   /* "error.forces", "error.energy", "baseline", "speed", "stability.nve", "stability.hot", "core",
+                           "structure", "spectrum" */
     const char *unit;   /* "meV/Å"; "" for a pure number */
     double value;       /* NaN: not measured */
     double uncertainty; /* half width of the 95 % interval; NaN where there is none */
     double limit;
     int at_least; /* 1: the value must reach the limit; 0: it must not exceed it */
     mlff_bar_state state;
-    char text[240]; /* one line: what was done, or why it was not measured */
+    char text[240];  /* one line: what was done, or why it was not measured */
+    char system[24]; /* that it was measured on, where there are several; "" */
 } mlff_bar;
 
 typedef struct mlff_verdict_options {
@@ -487,11 +496,15 @@ typedef struct mlff_verdict_options {
     double min_speed;          /* teacher's time over the student's; 1 */
     int (*callback)(void *context, const char *what, double fraction); /* not 0: stop with MLFF_ERR_INTERRUPTED */
     void *context;
+    const mlff_samples *systems; /* the bars but those of errors are measured on each (16 at most), named by its origin; NULL: on
+                                    `start` alone */
+    const mlff_model *baseline;  /* a model that the student's force error must not exceed on the same structures; NULL */
 } mlff_verdict_options;
 MLFF_API mlff_verdict_options mlff_verdict_options_default(void);
 
 typedef struct mlff_verdict mlff_verdict;
-/* Judges a student on held-out labelled structures and in molecular dynamics from `start`. `teacher` NULL: bars that need one
+/* Judges a student on held-out labelled structures and in molecular dynamics from `start` (which may be NULL where
+ * options->systems are given). `teacher` NULL: bars that need one
  * (speed, structure, spectrum) are not measured and therefore fail if they are asked for. Fails as mlff_evaluator_create,
  * mlff_evaluator_compute, and with MLFF_ERR_INTERRUPTED; a student whose dynamics fail is a failed bar, no failure. */
 MLFF_API mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
@@ -514,9 +527,12 @@ typedef struct mlff_distill_config {
     int n_atoms;         /* of built-in systems that have a choice; 0: their own default */
     uint64_t seed;
     /* structures */
-    int n_structures;                     /* to be labelled; 2000 */
+    int n_structures;                     /* to be labelled, those of the rounds included; 2000 */
     double lowest_kelvin, highest_kelvin; /* of the teacher's dynamics and the displacements; 300, 1000 */
     int n_probes;                         /* Hessian probes a hundred structures; 0 */
+    int n_rounds;  /* of exploration: dynamics by a committee of young students, labels of the frames they agree on least; 0 */
+    int committee; /* students that explore, 1 to 8; 2 */
+    double max_teacher_deviation; /* eV/Å: structures of which an ensemble of teachers is less sure are left out; 0: none */
     /* student */
     int n_features, n_layers, n_radial; /* 64, 2, 20 */
     double cutoff_angstrom;             /* 5 */
@@ -529,6 +545,7 @@ typedef struct mlff_distill_config {
     double learning_rate; /* the peak */
     double huber_forces;  /* eV/Å, mlff_loss; 0.1 */
     /* verdict */
+    int baseline; /* 1: another student of the same size, steps and number of labels, without rounds and probes, must not be better */
     double nve_ps, hot_ps, compare_ps; /* mlff_verdict_options */
     int hot_runs;
     double max_force_error, max_energy_error, max_drift, min_speed;
@@ -542,7 +559,7 @@ MLFF_API mlff_status mlff_distill_config_save(const mlff_distill_config *config,
 MLFF_API mlff_status mlff_distill_config_read(const char *path, mlff_distill_config *config, char *text, size_t text_bytes);
 
 typedef struct mlff_distill_progress {
-    const char *stage; /* "sample", "label", "train", "verdict" */
+    const char *stage; /* "sample", "label", "round", "train", "baseline", "verdict" */
     double fraction;   /* of the stage, 0 to 1 */
     const char *text;  /* one line for people: counts, rates, errors, with units */
     int milestone;     /* 1: worth a line of its own */
@@ -558,8 +575,8 @@ typedef struct mlff_distill_options {
 } mlff_distill_options;
 MLFF_API mlff_distill_options mlff_distill_options_default(void);
 
-/* Runs every stage in `folder`, which is made if it is not there: config.json, samples.extxyz, labels.mlff, checkpoint,
- * history.jsonl, student.safetensors, verdict.json, report.html. A folder with a config.json is gone on with (and `config` may be
+/* Runs every stage in `folder`, which is made if it is not there: config.json, samples.extxyz, labels.mlff, of each round K
+ * explored-K.extxyz, labels-K.mlff and round-K.json, checkpoint, history.jsonl, student.safetensors, verdict.json, report.html. A folder with a config.json is gone on with (and `config` may be
  * NULL): finished stages are kept, the others end in the same bits as without the interruption. *passed_out: the verdict. Fails
  * with MLFF_ERR_VALUE where `config` is not that of the folder, MLFF_ERR_INTERRUPTED, and as the stages. */
 MLFF_API mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,

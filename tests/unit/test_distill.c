@@ -28,8 +28,13 @@ static int set_up(void **state)
 
 static void remove_run(const char *run)
 {
-    static const char *const names[] = {"config.json",   "samples.extxyz",      "labels.mlff",  "checkpoint", "best.safetensors",
-                                        "history.jsonl", "student.safetensors", "verdict.json", "report.html"};
+    static const char *const names[] = {
+        "config.json",           "samples.extxyz",        "labels.mlff",           "checkpoint",
+        "best.safetensors",      "history.jsonl",         "student.safetensors",   "verdict.json",
+        "report.html",           "explored-1.extxyz",     "explored-2.extxyz",     "labels-1.mlff",
+        "labels-2.mlff",         "round-1.json",          "round-2.json",          "young-0-1.safetensors",
+        "young-1-1.safetensors", "young-0-2.safetensors", "young-1-2.safetensors", "baseline.extxyz",
+        "baseline.mlff",         "baseline.safetensors"};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) unlink(in_folder(run, names[k]));
     rmdir(in_folder(run, ""));
 }
@@ -60,6 +65,18 @@ static mlff_distill_config small_config(void)
     return config;
 }
 
+// Two rounds of exploration and a baseline.
+static mlff_distill_config exploring_config(void)
+{
+    mlff_distill_config config = small_config();
+    config.n_structures = 100; // of which each round takes 10
+    config.n_rounds = 2;
+    config.committee = 2;
+    config.n_probes = 1;
+    config.baseline = 1;
+    return config;
+}
+
 static mlff_status run_with(const mlff_distill_config *config, const char *run,
                             int (*callback)(void *, const mlff_distill_progress *), void *context, int *passed)
 {
@@ -75,15 +92,20 @@ static mlff_status run_with(const mlff_distill_config *config, const char *run,
     return status;
 }
 
-static void assert_same_file(const char *name)
+static void assert_same_as(const char *whole, const char *name)
 {
     char *a = NULL, *b = NULL;
     size_t n, m;
-    assert_int_equal(base_read_file(in_folder("whole", name), 1 << 24, &a, &n), MLFF_OK);
+    assert_int_equal(base_read_file(in_folder(whole, name), 1 << 24, &a, &n), MLFF_OK);
     assert_int_equal(base_read_file(in_folder("pieces", name), 1 << 24, &b, &m), MLFF_OK);
     if (n != m || memcmp(a, b, n) != 0) fail_msg("%s differs", name);
     base_free(a);
     base_free(b);
+}
+
+static void assert_same_file(const char *name)
+{
+    assert_same_as("whole", name);
 }
 
 static void make_whole(void)
@@ -177,6 +199,76 @@ static void test_killed_runs(void **state)
     remove_run("pieces");
 }
 
+static char *content_of(const char *run, const char *name)
+{
+    char *text = NULL;
+    size_t length;
+    if (base_read_file(in_folder(run, name), 1 << 24, &text, &length) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    return text;
+}
+
+// Young students explore, what they meet is labelled, and the student is judged beside one that never saw it.
+static void test_rounds(void **state)
+{
+    (void)state;
+    const mlff_distill_config config = exploring_config();
+    mlff_dataset *labels = NULL;
+    int passed = -1;
+    if (run_with(&config, "rounds", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    char *json = content_of("rounds", "verdict.json"), *record = content_of("rounds", "round-1.json");
+    assert_non_null(strstr(json, "\"name\": \"baseline\""));
+    assert_null(strstr(json, "\"not measured\""));
+    assert_non_null(strstr(record, "\"committee\": 2"));
+    assert_null(strstr(record, "\"median_deviation_ev_per_angstrom\": null"));
+    assert_int_equal(mlff_dataset_create(&labels), MLFF_OK);
+    assert_int_equal(mlff_dataset_read(labels, in_folder("rounds", "labels-1.mlff")), MLFF_OK);
+    assert_int_equal(mlff_dataset_size(labels), 10);
+    mlff_dataset_destroy(labels);
+    assert_int_equal(access(in_folder("rounds", "young-0-1.safetensors"), F_OK), -1); // no longer needed
+    base_free(json);
+    base_free(record);
+}
+
+static void test_interrupted_rounds(void **state)
+{
+    (void)state;
+    const mlff_distill_config config = exploring_config();
+    int passed = -1, n_interrupted = 0;
+    for (int calls = 0;; calls += 5) {
+        int left = calls;
+        mlff_status status = run_with(&config, "pieces", stop_sometimes, &left, &passed);
+        if (status == MLFF_OK) break;
+        if (status != MLFF_ERR_INTERRUPTED) fail_msg("%s", mlff_last_error());
+        assert_true(++n_interrupted < 500);
+    }
+    assert_true(n_interrupted > 5);
+    static const char *const same[] = {"explored-1.extxyz", "round-1.json", "student.safetensors", "baseline.safetensors"};
+    for (size_t k = 0; k < sizeof same / sizeof *same; k++) assert_same_as("rounds", same[k]);
+    remove_run("pieces");
+    remove_run("rounds");
+}
+
+// Each system has its own bars of dynamics; a history that is gone costs the page a curve and nothing else.
+static void test_two_systems(void **state)
+{
+    (void)state;
+    mlff_distill_config config = small_config();
+    int passed = -1;
+    config.systems = "h2o,h2o";
+    if (run_with(&config, "two", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    unlink(in_folder("two", "history.jsonl"));
+    if (run_with(NULL, "two", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
+    char *json = content_of("two", "verdict.json"), *page = content_of("two", "report.html");
+    int n_nve = 0;
+    for (const char *at = json; (at = strstr(at, "\"stability.nve\", \"system\": \"h2o\"")); at++) n_nve++;
+    assert_int_equal(n_nve, 2);
+    assert_non_null(strstr(page, "h2o: slope"));
+    assert_null(strstr(page, "<polyline"));
+    base_free(json);
+    base_free(page);
+    remove_run("two");
+}
+
 static void assert_refused(mlff_status status, mlff_status expected, const char *words)
 {
     if (status != expected || !strstr(mlff_last_error(), words))
@@ -228,7 +320,7 @@ static void test_settings(void **state)
     assert_string_equal(read.teacher, config.teacher);
     assert_string_equal(read.systems, config.systems);
     assert_true(read.seed == 7 && read.n_steps == 120 && read.cutoff_angstrom == 4 && read.core_repulsion == 0.7 &&
-                read.nve_ps == 0.2);
+                read.nve_ps == 0.2 && read.n_rounds == 0);
     static const char *const bad[][2] = {{"[1]", "not a JSON object"},
                                          {"{\"n_steps\": 0}", "n_steps"},
                                          {"{\"n_steps\": 1.5}", "whole"},
@@ -250,8 +342,9 @@ static void test_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_run), cmocka_unit_test(test_interrupted_runs), cmocka_unit_test(test_killed_runs),
-        cmocka_unit_test(test_settings),  cmocka_unit_test(test_refuses), // removes the whole run
+        cmocka_unit_test(test_whole_run),   cmocka_unit_test(test_interrupted_runs), cmocka_unit_test(test_killed_runs),
+        cmocka_unit_test(test_settings),    cmocka_unit_test(test_rounds),           cmocka_unit_test(test_interrupted_rounds),
+        cmocka_unit_test(test_two_systems), cmocka_unit_test(test_refuses), // removes the whole run
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -248,6 +248,36 @@ static void test_verdicts(void **state)
     assert_int_equal(mlff_verdict_create(random, NULL, test, rest, &options, &verdict), MLFF_OK);
     assert_bar(verdict, "error.forces", MLFF_BAR_FAILED);
     mlff_verdict_destroy(verdict);
+
+    // A baseline: the student is as good as itself and better than random weights. Two systems: each has its bars, under its name.
+    mlff_samples *systems = NULL;
+    assert_int_equal(mlff_samples_create(&systems), MLFF_OK);
+    assert_int_equal(mlff_samples_add_named(systems, "h2o", 0, 1), MLFF_OK);
+    assert_int_equal(mlff_samples_add(systems, rest, "second"), MLFF_OK);
+    options.hot_ps = 0;
+    options.nve_ps = 0.2;
+    options.systems = systems;
+    options.baseline = student;
+    assert_int_equal(mlff_verdict_create(student, NULL, test, NULL, &options, &verdict), MLFF_OK);
+    assert_bar(verdict, "baseline", MLFF_BAR_PASSED);
+    assert_true(find_bar(verdict, "baseline")->value == 1);
+    int n_bars, n_first = 0, n_second = 0;
+    const mlff_bar *bars = mlff_verdict_bars(verdict, &n_bars);
+    for (int k = 0; k < n_bars; k++) {
+        n_first += strcmp(bars[k].name, "stability.nve") == 0 && strcmp(bars[k].system, "h2o") == 0;
+        n_second += strcmp(bars[k].name, "stability.nve") == 0 && strcmp(bars[k].system, "second") == 0;
+    }
+    assert_true(n_first == 1 && n_second == 1);
+    mlff_verdict_destroy(verdict);
+    assert_int_equal(mlff_verdict_create(random, NULL, test, NULL, &options, &verdict), MLFF_OK);
+    assert_bar(verdict, "baseline", MLFF_BAR_FAILED);
+    mlff_verdict_destroy(verdict);
+    for (int k = 0; k < 15; k++) assert_int_equal(mlff_samples_add(systems, rest, NULL), MLFF_OK);
+    assert_int_equal(mlff_verdict_create(student, NULL, test, NULL, &options, &verdict), MLFF_ERR_USAGE);
+    assert_non_null(strstr(mlff_last_error(), "17 were given"));
+    options.systems = NULL;
+    assert_int_equal(mlff_verdict_create(student, NULL, test, NULL, &options, &verdict), MLFF_ERR_USAGE);
+    mlff_samples_destroy(systems);
     mlff_model_destroy(random);
     mlff_evaluator_destroy(teacher.evaluator);
     mlff_model_destroy(student);

@@ -207,8 +207,8 @@ class Distillation:
     Attributes:
         folder: of the run; report.html in it is for people.
         passed: every bar of the verdict passed.
-        verdict: verdict.json: `bars` with name, state, value, limit, unit, text.
-        history: `read_history`.
+        verdict: verdict.json: `bars` with name, state, value, limit, unit, text, and system where there are several.
+        history: `read_history`; empty where the file is gone.
     """
 
     folder: pathlib.Path
@@ -293,4 +293,5 @@ def distill(
     interrupts.finish(status, None, "partial")
     lib.show_warnings()
     verdict = json.loads((folder / "verdict.json").read_text())
-    return Distillation(folder, bool(passed.value), verdict, read_history(folder / "history.jsonl"))
+    history = folder / "history.jsonl"
+    return Distillation(folder, bool(passed.value), verdict, read_history(history) if history.exists() else {})

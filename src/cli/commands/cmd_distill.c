@@ -17,6 +17,7 @@ static const cli_option options[] = {
     {"print-config", 0, NULL, "print the settings as JSON and end"},
     {"resume", 0, NULL, "go on with the run in FOLDER with its own settings"},
     {"structures", 0, "N", "structures to be labelled"},
+    {"rounds", 0, "N", "of exploration by young students, which the teacher then corrects (standard: 2, thorough: 4, else 0)"},
     {"features", 0, "N", "of the student: width of the atoms' features"},
     {"layers", 0, "N", "of the student: message-passing layers"},
     {"cutoff", 0, "ANGSTROM", "of the student, Å"},
@@ -73,6 +74,7 @@ static int parse(cli_arguments *arguments, distillation *d)
     if (exit_status != CLI_GOOD) return exit_status;
     c->n_atoms = (int)cli_int(arguments, "n-atoms", 0, 10000000, c->n_atoms);
     c->n_structures = (int)cli_int(arguments, "structures", 20, 1000000000, c->n_structures);
+    c->n_rounds = (int)cli_int(arguments, "rounds", 0, 8, c->n_rounds);
     c->n_features = (int)cli_int(arguments, "features", 4, 1024, c->n_features);
     c->n_layers = (int)cli_int(arguments, "layers", 1, 16, c->n_layers);
     c->cutoff_angstrom = cli_number(arguments, "cutoff", 1, 20, c->cutoff_angstrom);
@@ -149,8 +151,9 @@ const cli_command distill_command = {
         "teacher's\n"
         "energies and forces, trains a PaiNN on them and judges it on held-out structures: errors, speed, energy drift, bonds "
         "at\n"
-        "500 K, compressed pairs and, from the preset standard on, distances and vibrations beside the teacher's. TEACHER is a\n"
-        "model file, xtb:gfn2 or xtb:gfn1. A run that is interrupted goes on from where it was, to the same bits. Exit status:\n"
+        "500 K, compressed pairs and, from the preset standard on, distances and vibrations beside the teacher's, and an equal\n"
+        "student without --rounds. TEACHER is a model file, xtb:gfn2 or xtb:gfn1. A run that is interrupted goes on from where "
+        "it was, to the same bits. Exit status:\n"
         "0 passed, 1 a limit was not met or a stage failed.",
     .examples = "mlff distill xtb:gfn2 --system ethanol -o ethanol.run\n"
                 "mlff distill ani2x.safetensors --system water --n-atoms 96 --features 128 --layers 3 -o water.run\n"

@@ -67,13 +67,8 @@ static mlff_status collect_seeds(const cli_arguments *arguments, const sampling 
     mlff_samples *seeds = NULL;
     const char *name;
     MLFF_TRY(mlff_samples_create(&seeds));
-    for (int k = 0; (name = cli_each(arguments, "system", k)); k++) {
-        mlff_system *system;
-        MLFF_TRY(mlff_system_build(name, run->n_atoms, run->sample.seed, &system));
-        status = mlff_samples_add(seeds, system, "builder");
-        mlff_system_destroy(system);
-        MLFF_TRY(status);
-    }
+    for (int k = 0; (name = cli_each(arguments, "system", k)); k++)
+        MLFF_TRY(mlff_samples_add_named(seeds, name, run->n_atoms, run->sample.seed));
     for (int k = 1; k < arguments->n_positional; k++) MLFF_TRY(mlff_samples_read(seeds, arguments->positional[k]));
     *seeds_out = seeds;
     seeds = NULL;

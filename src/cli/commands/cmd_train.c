@@ -256,6 +256,22 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
            run->output, n_train, e->n_frames, 1e3 * e->energy_mae, 1e3 * e->force_mae);
 }
 
+// What the student was trained on, and how well, into its metadata.
+static mlff_status note_training(const training *run, const mlff_dataset *train, mlff_model *student)
+{
+    mlff_status status = MLFF_OK;
+    char text[160];
+    MLFF_TRY(mlff_dataset_hash(train, text));
+    MLFF_TRY(mlff_model_note(student, "data_hash", text));
+    snprintf(text, sizeof text, "%" PRId64 " structures", mlff_dataset_size(train));
+    MLFF_TRY(mlff_model_note(student, "data", text));
+    snprintf(text, sizeof text, "validation: forces %.2f meV/Å, energy %.3f meV/atom (mean absolute)",
+             1e3 * run->errors.force_mae, 1e3 * run->errors.energy_mae);
+    MLFF_TRY(mlff_model_note(student, "error", text));
+done:
+    return status;
+}
+
 static int run_train(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
@@ -279,6 +295,7 @@ static int run_train(cli_arguments *arguments)
     run.fit.context = &run;
     if (status == MLFF_OK) status = mlff_trainer_fit(trainer, validation, &run.fit, &trained);
     cli_progress_clear();
+    if (status == MLFF_OK) status = note_training(&run, train, trained);
     if (status == MLFF_OK) status = mlff_model_save(trained, run.output);
     if (status == MLFF_OK) print_result(&run, trainer, mlff_dataset_size(train));
     mlff_trainer_destroy(trainer);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // cmd_verdict.c: mlff verdict: may a student stand in for its teacher?
+#include <limits.h>
+
 #include "base/base.h"
 #include "cli/support/cli.h"
 #include "mlff_train.h"
@@ -7,8 +9,11 @@
 static const cli_option options[] = {
     {"test", 0, "FILE", "labelled structures that the student was not trained on (required)"},
     {"teacher", 0, "TEACHER", "a model file, xtb:gfn2 or xtb:gfn1: speed, structure and spectrum are measured beside it"},
+    {"baseline", 0, "MODEL", "a model that the student must not be worse than on the same structures"},
     {"output", 'o', "FILE", "the verdict as JSON"},
-    CLI_SYSTEM_OPTIONS,
+    {"system", 0, "NAME",
+     "a built-in system or a file, repeated: each frame is judged by itself (16 at most): " CLI_SYSTEM_NAMES},
+    {"n-atoms", 0, "N", "atoms of each --system that can grow; the nearest count it allows is built (64)"},
     {"temperature", 0, "K", "of the NVE run and of the comparison, K (300)"},
     {"nve", 0, "PS", "length of the NVE run, ps (20; 0 leaves it out)"},
     {"hot", 0, "PS", "length of each run at 500 K, ps (50; 0 leaves them out)"},
@@ -57,39 +62,56 @@ static void print_bars(const mlff_verdict *verdict)
     const mlff_bar *bars = mlff_verdict_bars(verdict, &n);
     printf("%-14s %-12s %12s %12s  %s\n", "bar", "", "measured", "limit", "");
     for (int k = 0; k < n; k++)
-        printf("%-14s %-12s %12.4g %2s %9.4g  %s: %s\n", bars[k].name, states[bars[k].state], bars[k].value,
-               bars[k].at_least ? ">=" : "<=", bars[k].limit, bars[k].unit[0] ? bars[k].unit : "-", bars[k].text);
+        printf("%-14s %-12s %12.4g %2s %9.4g  %s: %s%s%s\n", bars[k].name, states[bars[k].state], bars[k].value,
+               bars[k].at_least ? ">=" : "<=", bars[k].limit, bars[k].unit[0] ? bars[k].unit : "-", bars[k].system,
+               bars[k].system[0] ? ": " : "", bars[k].text);
     printf("\nverdict: %s\n", mlff_verdict_passed(verdict) ? "PASSED" : "FAILED");
+}
+
+// The systems of --system, else the first held-out structure.
+static mlff_status collect_systems(const cli_arguments *arguments, const mlff_dataset *test, int n_atoms, uint64_t seed,
+                                   mlff_samples **systems_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_system *first = NULL;
+    const char *name;
+    MLFF_TRY(mlff_samples_create(systems_out));
+    for (int k = 0; (name = cli_each(arguments, "system", k)); k++)
+        MLFF_TRY(mlff_samples_add_named(*systems_out, name, n_atoms, seed));
+    if (mlff_samples_size(*systems_out) > 0) return MLFF_OK;
+    MLFF_TRY(mlff_dataset_get(test, 0, &first));
+    MLFF_TRY(mlff_samples_add(*systems_out, first, NULL));
+done:
+    mlff_system_destroy(first);
+    return status;
 }
 
 static int run_verdict(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
     mlff_verdict_options wanted;
-    mlff_model *student = NULL;
+    mlff_model *student = NULL, *baseline = NULL;
     mlff_teacher *teacher = NULL;
     mlff_dataset *test = NULL;
     mlff_verdict *verdict = NULL;
-    mlff_system *first = NULL;
-    cli_input input = {0};
+    mlff_samples *systems = NULL;
     int passed = 0;
     const char *teacher_name = cli_text(arguments, "teacher", NULL), *output = cli_text(arguments, "output", NULL);
+    const int n_atoms = (int)cli_int(arguments, "n-atoms", 1, INT_MAX, 0);
     int exit_status = parse(arguments, &wanted);
     if (exit_status != CLI_GOOD) return exit_status;
     cli_interrupt_catch();
     MLFF_TRY(cli_output_check(output));
     MLFF_TRY(mlff_model_load(arguments->positional[0], &student));
+    if (cli_given(arguments, "baseline")) MLFF_TRY(mlff_model_load(cli_text(arguments, "baseline", NULL), &baseline));
     MLFF_TRY(mlff_dataset_create(&test));
     MLFF_TRY(mlff_dataset_read(test, cli_text(arguments, "test", NULL)));
     if (teacher_name) MLFF_TRY(mlff_teacher_open(teacher_name, NULL, &teacher));
-    if (cli_given(arguments, "system")) {
-        exit_status = cli_input_make(arguments, NULL, NULL, wanted.seed, &input);
-        if (exit_status != CLI_GOOD) goto done;
-    } else {
-        MLFF_TRY(mlff_dataset_get(test, 0, &first));
-    }
+    MLFF_TRY(collect_systems(arguments, test, n_atoms, wanted.seed, &systems));
+    wanted.systems = systems;
+    wanted.baseline = baseline;
     const mlff_force_field field = {teacher_name, mlff_teacher_forces, teacher};
-    MLFF_TRY(mlff_verdict_create(student, teacher ? &field : NULL, test, first ? first : input.system, &wanted, &verdict));
+    MLFF_TRY(mlff_verdict_create(student, teacher ? &field : NULL, test, NULL, &wanted, &verdict));
     cli_progress_clear();
     if (output) MLFF_TRY(mlff_verdict_save(verdict, output));
     print_bars(verdict);
@@ -100,23 +122,24 @@ done:
     mlff_dataset_destroy(test);
     mlff_teacher_destroy(teacher);
     mlff_model_destroy(student);
-    mlff_system_destroy(first);
-    cli_input_free(&input);
-    if (exit_status != CLI_GOOD || status != MLFF_OK) return status != MLFF_OK ? cli_exit(status) : exit_status;
+    mlff_model_destroy(baseline);
+    mlff_samples_destroy(systems);
+    if (status != MLFF_OK) return cli_exit(status);
     return passed ? CLI_GOOD : CLI_FAILED;
 }
 
 const cli_command verdict_command = {
     .name = "verdict",
     .summary = "may a student stand in for its teacher?",
-    .usage = "STUDENT --test LABELS.extxyz [--teacher TEACHER] [--system NAME] [-o VERDICT.json] [OPTIONS]",
+    .usage = "STUDENT --test LABELS.extxyz [--teacher TEACHER] [--system NAME ...] [-o VERDICT.json] [OPTIONS]",
     .details = "Measures errors on held-out structures, speed beside the teacher, the drift of the energy in NVE dynamics, bonds "
                "at 500 K,\n"
                "compressed pairs, and distances and vibrations beside the teacher's. What is asked for and cannot be measured "
                "fails. The\n"
-               "dynamics begin with --system or the first structure of --test. Exit status: 0 passed, 1 not.",
+               "dynamics begin with each --system, or the first structure of --test. Exit status: 0 passed, 1 not.",
     .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
-                "mlff verdict student.safetensors --test test.extxyz --compare 0 --hot 10",
+                "mlff verdict student.safetensors --test test.extxyz --compare 0 --hot 10\n"
+                "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",
     .options = options,
     .min_positional = 1,
     .max_positional = 1,

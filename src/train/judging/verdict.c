@@ -34,6 +34,7 @@ mlff_bar *verdict_add(mlff_verdict *verdict, const char *name, const char *unit,
     mlff_bar *bar = &verdict->bars[verdict->n_bars++];
     *bar =
         (mlff_bar){.name = name, .unit = unit, .value = value, .uncertainty = uncertainty, .limit = limit, .at_least = at_least};
+    snprintf(bar->system, sizeof bar->system, "%s", verdict->system);
     if (!isfinite(value) || !isfinite(limit))
         bar->state = MLFF_BAR_NOT_MEASURED;
     else
@@ -98,10 +99,10 @@ double verdict_largest_force(const mlff_system *system)
     return largest;
 }
 
-static mlff_status add_errors(const verdict_run *run, const mlff_system *system, double *forces, error_sums *sums)
+static mlff_status add_errors(const mlff_force_field *field, const mlff_system *system, double *forces, error_sums *sums)
 {
     double energy;
-    mlff_status status = run->student.forces(run->student.context, system, &energy, forces);
+    mlff_status status = field->forces(field->context, system, &energy, forces);
     if (status != MLFF_OK) return status;
     sums->n_structures++;
     if (!isnan(system->label_energy)) {
@@ -135,26 +136,57 @@ static void judge_errors(const verdict_run *run, const error_sums *usual, const 
     verdict_say(bar, "mean absolute of the same structures");
 }
 
-static mlff_status measure_errors(const verdict_run *run)
+static mlff_status sum_errors(const verdict_run *run, const mlff_force_field *field, const char *what, error_sums *usual,
+                              error_sums *strained)
 {
     mlff_status status = MLFF_OK;
     const int64_t n = mlff_dataset_size(run->test);
-    error_sums usual = {0}, strained = {0};
     double *forces = NULL;
     size_t capacity = 0;
     mlff_system *system = NULL;
     for (int64_t k = 0; k < n; k++) {
-        if (k % 32 == 0) MLFF_TRY(verdict_tell(run, "errors", (double)k / (double)n));
+        if (k % 32 == 0) MLFF_TRY(verdict_tell(run, what, (double)k / (double)n));
         MLFF_TRY(mlff_dataset_get(run->test, k, &system));
         MLFF_TRY(base_grow(&forces, &capacity, 3 * (size_t)system->n_atoms, sizeof *forces, "forces"));
-        MLFF_TRY(add_errors(run, system, forces, verdict_largest_force(system) > VERDICT_STRAINED ? &strained : &usual));
+        MLFF_TRY(add_errors(field, system, forces, verdict_largest_force(system) > VERDICT_STRAINED ? strained : usual));
         mlff_system_destroy(system);
         system = NULL;
     }
-    judge_errors(run, &usual, &strained);
 done:
     mlff_system_destroy(system);
     base_free(forces);
+    return status;
+}
+
+// The student's force error beside that of a model that was trained without what the student's training added.
+static mlff_status judge_baseline(const verdict_run *run, double student_error)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_verdict_options *o = &run->verdict->options;
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_evaluator *evaluator = NULL;
+    error_sums usual = {0}, strained = {0};
+    options.device = o->device;
+    options.n_threads = o->n_threads;
+    MLFF_TRY(mlff_evaluator_create(o->baseline, &options, &evaluator));
+    const mlff_force_field field = {"baseline", student_forces, evaluator};
+    MLFF_TRY(sum_errors(run, &field, "errors of the baseline", &usual, &strained));
+    const double error = 1e3 * usual.force_absolute / (double)usual.n_components;
+    verdict_say(verdict_add(run->verdict, "baseline", "x", student_error / error, NAN, 1, 0),
+                "force error over that of the baseline on the same structures, %.2f over %.2f meV/Å", student_error, error);
+done:
+    mlff_evaluator_destroy(evaluator);
+    return status;
+}
+
+static mlff_status measure_errors(const verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    error_sums usual = {0}, strained = {0};
+    MLFF_TRY(sum_errors(run, &run->student, "errors", &usual, &strained));
+    judge_errors(run, &usual, &strained);
+    if (run->verdict->options.baseline) MLFF_TRY(judge_baseline(run, 1e3 * usual.force_absolute / (double)usual.n_components));
+done:
     return status;
 }
 
@@ -220,11 +252,11 @@ done:
 
 // ---- the verdict ----------------------------------------------------------------------------------------------------
 
-static mlff_status measure(const verdict_run *run)
+// Every bar but those of errors, on one system.
+static mlff_status measure_system(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
     const mlff_verdict_options *o = &run->verdict->options;
-    MLFF_TRY(measure_errors(run));
     MLFF_TRY(measure_speed(run));
     if (o->nve_ps > 0) MLFF_TRY(verdict_nve(run));
     if (o->hot_ps > 0) MLFF_TRY(verdict_hot(run));
@@ -232,6 +264,35 @@ static mlff_status measure(const verdict_run *run)
     if (o->compare_ps > 0) MLFF_TRY(verdict_compare(run));
 done:
     return status;
+}
+
+static mlff_status measure(verdict_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_samples *systems = run->verdict->options.systems;
+    const int64_t n_systems = systems ? mlff_samples_size(systems) : 1;
+    MLFF_TRY(measure_errors(run));
+    for (int64_t k = 0; k < n_systems; k++) {
+        const char *name = "";
+        if (systems) run->start = mlff_samples_get(systems, k, &name);
+        if (n_systems > 1) snprintf(run->verdict->system, sizeof run->verdict->system, "%s", name);
+        MLFF_TRY(measure_system(run));
+    }
+done:
+    return status;
+}
+
+static mlff_status check_arguments(const mlff_model *student, const mlff_dataset *test, const mlff_system *start,
+                                   const mlff_verdict_options *options)
+{
+    const int64_t n_systems = options->systems ? mlff_samples_size(options->systems) : start ? 1 : 0;
+    if (!student || !test) return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create: student and test must be given");
+    if (n_systems < 1 || n_systems > VERDICT_MAX_SYSTEMS)
+        return mlff_fail(MLFF_ERR_USAGE, "a verdict is measured on 1 to %d systems; %" PRId64 " were given", VERDICT_MAX_SYSTEMS,
+                         n_systems);
+    if (mlff_dataset_size(test) == 0)
+        return mlff_fail(MLFF_ERR_VALUE, "no held-out structure to judge on; give some that were not trained on");
+    return MLFF_OK;
 }
 
 mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_field *teacher, const mlff_dataset *test,
@@ -242,26 +303,24 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
     mlff_verdict *verdict = NULL;
     mlff_evaluator *evaluator = NULL;
     mlff_evaluator_options wanted = mlff_evaluator_options_default();
-    if (!student || !test || !start || !verdict_out)
-        return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create: student, test, start and verdict_out must be given");
-    if (mlff_dataset_size(test) == 0)
-        return mlff_fail(MLFF_ERR_VALUE, "no held-out structure to judge on; give some that were not trained on");
+    if (!verdict_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create: verdict_out must be given");
     if (!(verdict = base_alloc(1, sizeof *verdict, "a verdict"))) return MLFF_ERR_MEMORY;
     verdict->options = mlff_verdict_options_default();
     MLFF_TRY(
         base_take_options("mlff_verdict_create", "mlff_verdict_options", options, sizeof verdict->options, &verdict->options));
+    MLFF_TRY(check_arguments(student, test, start, &verdict->options));
     mlff_model_info_get(student, &info);
     snprintf(verdict->student, sizeof verdict->student, "%s", info.name);
     snprintf(verdict->teacher, sizeof verdict->teacher, "%s", teacher ? teacher->name : "");
     wanted.device = verdict->options.device;
     wanted.n_threads = verdict->options.n_threads;
     MLFF_TRY(mlff_evaluator_create(student, &wanted, &evaluator));
-    const verdict_run run = {.verdict = verdict,
-                             .evaluator = evaluator,
-                             .student = {verdict->student, student_forces, evaluator},
-                             .teacher = teacher,
-                             .test = test,
-                             .start = start};
+    verdict_run run = {.verdict = verdict,
+                       .evaluator = evaluator,
+                       .student = {verdict->student, student_forces, evaluator},
+                       .teacher = teacher,
+                       .test = test,
+                       .start = start};
     MLFF_TRY(measure(&run));
     *verdict_out = verdict;
     verdict = NULL;
@@ -306,6 +365,7 @@ mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
         const mlff_bar *bar = &verdict->bars[k];
         base_text_add(&text, "%s\n    {", k ? "," : "");
         record_text(&text, true, "name", bar->name);
+        if (bar->system[0]) record_text(&text, false, "system", bar->system);
         record_text(&text, false, "state", states[bar->state]);
         record_number(&text, false, "value", bar->value);
         record_number(&text, false, "uncertainty", bar->uncertainty);

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "mlff_train.h"
 
-enum { VERDICT_MAX_BARS = 16 };
+enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 3 + 6 * VERDICT_MAX_SYSTEMS };
 
 /* Structures with a force component above this, eV/Å, are no part of any simulation; a few of them would decide a mean. */
 #define VERDICT_STRAINED 20.0
@@ -18,6 +18,7 @@ struct mlff_verdict {
     char student[128], teacher[128]; /* names */
     mlff_bar bars[VERDICT_MAX_BARS];
     int n_bars;
+    char system[24]; /* being measured, where there are several */
 };
 
 /* What the bars are measured with. */

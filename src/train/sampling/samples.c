@@ -79,6 +79,35 @@ done:
     return status;
 }
 
+static bool is_builder(const char *name)
+{
+    int n;
+    const mlff_builder_info *builders = mlff_builders(&n);
+    for (int k = 0; k < n; k++)
+        if (strcmp(builders[k].name, name) == 0) return true;
+    return false;
+}
+
+mlff_status mlff_samples_add_named(mlff_samples *samples, const char *name, int n_atoms, uint64_t seed)
+{
+    mlff_status status = MLFF_OK;
+    mlff_system *system = NULL;
+    const char *slash = strrchr(name, '/');
+    const size_t first = samples->n;
+    if (is_builder(name)) {
+        MLFF_TRY(mlff_system_build(name, n_atoms, seed, &system));
+        MLFF_TRY(mlff_samples_add(samples, system, name));
+    } else {
+        MLFF_TRY(mlff_samples_read(samples, name));
+        for (size_t k = first; k < samples->n; k++)
+            snprintf(samples->samples[k].origin, SAMPLE_ORIGIN_BYTES, samples->n - first > 1 ? "%.14s %zu" : "%.23s",
+                     slash ? slash + 1 : name, k - first);
+    }
+done:
+    mlff_system_destroy(system);
+    return status;
+}
+
 mlff_status mlff_samples_write(const mlff_samples *samples, const char *path)
 {
     mlff_status status = MLFF_OK;

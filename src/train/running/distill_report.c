@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/distill.h"
+#include "distill.h"
 #include "train/fitting/train_record.h"
 
 enum { WIDTH = 460, HEIGHT = 300, LEFT = 64, BOTTOM = 44, TOP = 12, RIGHT = 26, MOST_POINTS = 3000 };
@@ -245,6 +245,10 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict)
         base_text_add(page, "</td><td>%s ", bars[k].at_least ? "at least" : "at most");
         if (isfinite(bars[k].limit)) base_text_add(page, "%.4g", bars[k].limit);
         base_text_add(page, "</td><td>");
+        if (bars[k].system[0]) {
+            add_text(page, bars[k].system);
+            base_text_add(page, ": ");
+        }
         add_text(page, bars[k].text);
         base_text_add(page, "</td></tr>");
     }
@@ -274,21 +278,22 @@ static void add_head(base_text *page, const mlff_model *student, const mlff_dist
     base_text_add(page, "</h1>");
 }
 
-mlff_status distill_report(const mlff_verdict *verdict, const mlff_model *student, const mlff_dataset *test,
-                           const char *history_path, const mlff_distill_config *config, const char *path)
+mlff_status distill_report(const distill *d)
 {
     mlff_status status = MLFF_OK;
     base_text page = {0};
     curve learning = {0};
-    MLFF_TRY(read_curve(history_path, &learning));
-    add_head(&page, student, config);
-    add_verdict(&page, verdict);
+    if (distill_is_there(d, DISTILL_HISTORY)) MLFF_TRY(read_curve(d->path[DISTILL_HISTORY], &learning));
+    add_head(&page, d->student, &d->config);
+    add_verdict(&page, d->verdict);
     base_text_add(&page, "<h2>Training and held-out structures</h2><div class=\"plots\">");
     draw_curve(&page, &learning);
-    MLFF_TRY(add_parities(&page, student, test));
-    base_text_add(&page, "</div><p>%d structures were asked for, %" PRId64 " are held out; seed %" PRIu64 ".</p></html>\n",
-                  config->n_structures, mlff_dataset_size(test), config->seed);
-    MLFF_TRY(record_write(&page, path));
+    MLFF_TRY(add_parities(&page, d->student, d->data.test));
+    base_text_add(&page,
+                  "</div><p>%d structures were asked for, %" PRId64 " of them met by young students; %" PRId64
+                  " are held out; seed %" PRIu64 ".</p></html>\n",
+                  d->config.n_structures, d->n_explored, mlff_dataset_size(d->data.test), d->config.seed);
+    MLFF_TRY(record_write(&page, d->path[DISTILL_REPORT]));
 done:
     base_free(learning.point);
     base_text_free(&page);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "distill.h"
 #include "mlff_train.h"
-#include "train/distill.h"
 #include "train/fitting/train_record.h"
 
 enum kind { TEXT, INTEGER, LONG, SEED, NUMBER };
@@ -31,6 +31,9 @@ static const struct field {
     FIELD(lowest_kelvin, NUMBER, 1, 1e5),
     FIELD(highest_kelvin, NUMBER, 1, 1e5),
     FIELD(n_probes, INTEGER, 0, 100),
+    FIELD(n_rounds, INTEGER, 0, 8),
+    FIELD(committee, INTEGER, 1, DISTILL_MAX_COMMITTEE),
+    FIELD(max_teacher_deviation, NUMBER, 0, 1e6),
     FIELD(n_features, INTEGER, 4, 1024),
     FIELD(n_layers, INTEGER, 1, 16),
     FIELD(n_radial, INTEGER, 2, 256),
@@ -40,6 +43,7 @@ static const struct field {
     FIELD(n_steps, LONG, 1, 1e12),
     FIELD(learning_rate, NUMBER, 1e-9, 1),
     FIELD(huber_forces, NUMBER, 0, 1e6),
+    FIELD(baseline, INTEGER, 0, 1),
     FIELD(nve_ps, NUMBER, 0, 1e6),
     FIELD(hot_ps, NUMBER, 0, 1e6),
     FIELD(compare_ps, NUMBER, 0, 1e6),
@@ -56,19 +60,22 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
 {
     static const struct {
         const char *name;
-        int n_structures, n_features, n_layers, hot_runs;
+        int n_structures, n_rounds, n_features, n_layers, hot_runs;
         int64_t n_steps;
         double learning_rate, nve_ps, hot_ps, compare_ps, max_force_error;
-    } presets[] = {{"demo", 600, 32, 2, 1, 12000, 6e-3, 5, 5, 0, 0.1},
-                   {"quick", 2000, 64, 2, 2, 40000, 5e-3, 10, 20, 0, 0.06},
-                   {"standard", 8000, 64, 2, 3, 200000, 4e-3, 20, 50, 10, 0.03},
-                   {"thorough", 30000, 128, 3, 3, 600000, 2e-3, 50, 300, 30, 0.02}};
+    } presets[] = {{"demo", 600, 0, 32, 2, 1, 12000, 6e-3, 5, 5, 0, 0.1},
+                   {"quick", 2000, 0, 64, 2, 2, 40000, 5e-3, 10, 20, 0, 0.06},
+                   {"standard", 8000, 2, 64, 2, 3, 200000, 4e-3, 20, 50, 10, 0.03},
+                   {"thorough", 30000, 4, 128, 3, 3, 600000, 2e-3, 50, 300, 30, 0.02}};
     for (size_t k = 0; name && k < sizeof presets / sizeof *presets; k++) {
         if (strcmp(presets[k].name, name) != 0) continue;
         *config_out = (mlff_distill_config){.struct_size = sizeof(mlff_distill_config),
                                             .n_structures = presets[k].n_structures,
                                             .lowest_kelvin = 300,
                                             .highest_kelvin = 1000,
+                                            .n_rounds = presets[k].n_rounds,
+                                            .committee = 2,
+                                            .baseline = presets[k].n_rounds > 0,
                                             .n_features = presets[k].n_features,
                                             .n_layers = presets[k].n_layers,
                                             .n_radial = 20,

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MIT
+// distill.c: a run from a teacher's name to a judged student, in a folder from which it goes on after any interruption.
+//
+// Each stage leaves one file that appears whole (labels grow, with checksums); a stage whose file is there is not run again.
+// Everything is drawn from the seed, so that an interrupted run ends in the same bits as one that was not.
+#include "distill.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/judging/verdict.h"
+
+static const char *const file_names[DISTILL_N_FILES] = {
+    "config.json",         "samples.extxyz",  "labels.mlff",   "checkpoint",           "best.safetensors", "history.jsonl",
+    "student.safetensors", "baseline.extxyz", "baseline.mlff", "baseline.safetensors", "verdict.json",     "report.html"};
+// Those that each round has: name, a dash, the round's number, suffix.
+static const char *const round_names[] = {"explored-", "labels-", "round-", "young-"};
+
+mlff_distill_options mlff_distill_options_default(void)
+{
+    return (mlff_distill_options){.struct_size = sizeof(mlff_distill_options)};
+}
+
+// ---- progress -------------------------------------------------------------------------------------------------------
+
+mlff_status distill_tell(const distill *d, double fraction, int milestone, const char *format, ...)
+{
+    char text[400];
+    va_list arguments;
+    if (!d->options.callback) return MLFF_OK;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const mlff_distill_progress progress = {.stage = d->stage, .fraction = fraction, .text = text, .milestone = milestone};
+    if (d->options.callback(d->options.context, &progress) == 0) return MLFF_OK;
+    return mlff_fail(MLFF_ERR_INTERRUPTED, "stopped during %s; the same command goes on from there", d->stage);
+}
+
+// ---- folder and configuration -----------------------------------------------------------------------------------------
+
+bool distill_is_there(const distill *d, distill_file file)
+{
+    return access(d->path[file], F_OK) == 0;
+}
+
+char *distill_path(const distill *d, const char *name, int k, const char *suffix)
+{
+    base_text path = {0};
+    base_text_add(&path, "%s/%s-%d%s", d->folder, name, k, suffix);
+    if (path.status != MLFF_OK) base_text_free(&path);
+    return path.text;
+}
+
+// Is this the name of a file that a killed run was writing: a run's file name, a dot and eight hexadecimal digits (base_output)?
+static bool is_unfinished(const char *name)
+{
+    const size_t length = strlen(name);
+    if (length < 10) return false;
+    const char *dot = name + length - 9;
+    const size_t stem = length - 9;
+    if (*dot != '.' || strspn(dot + 1, "0123456789abcdef") != 8) return false;
+    for (int k = 0; k < DISTILL_N_FILES; k++)
+        if (strlen(file_names[k]) == stem && strncmp(name, file_names[k], stem) == 0) return true;
+    for (size_t k = 0; k < sizeof round_names / sizeof *round_names; k++)
+        if (strncmp(name, round_names[k], strlen(round_names[k])) == 0) return true;
+    return false;
+}
+
+static void remove_unfinished(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    if (!directory) return;
+    // cppcheck-suppress readdirCalled ; safe in glibc: no other thread has this stream
+    for (const struct dirent *entry; (entry = readdir(directory));)
+        if (is_unfinished(entry->d_name)) unlinkat(dirfd(directory), entry->d_name, 0);
+    closedir(directory);
+}
+
+static mlff_status make_paths(distill *d, const char *folder)
+{
+    d->folder = folder;
+    for (int k = 0; k < DISTILL_N_FILES; k++) {
+        base_text path = {0};
+        base_text_add(&path, "%s/%s", folder, file_names[k]);
+        d->path[k] = path.text;
+        if (path.status != MLFF_OK) return path.status;
+    }
+    if (access(folder, F_OK) == 0 && !base_is_folder(folder))
+        return mlff_fail(MLFF_ERR_IO, "%s: is a file; a run needs a folder", folder);
+    remove_unfinished(folder);
+    return MLFF_OK;
+}
+
+// Makes a new run's folder and freezes its configuration: once the teacher and the systems are known to be there, so that a mistyped
+// name leaves nothing behind.
+static mlff_status begin_folder(const distill *d, const char *folder)
+{
+    if (!d->is_new) return MLFF_OK;
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
+    return mlff_distill_config_save(&d->config, d->path[DISTILL_CONFIG]);
+}
+
+// The configuration of a new run, or that of the folder, compared with what is asked for.
+static mlff_status settle_config(distill *d, const mlff_distill_config *asked)
+{
+    mlff_status status = MLFF_OK;
+    base_text wanted = {0};
+    char *there = NULL;
+    size_t length;
+    if (!distill_is_there(d, DISTILL_CONFIG)) {
+        if (!asked) return mlff_fail(MLFF_ERR_IO, "%s: there is no run to go on with", d->path[DISTILL_CONFIG]);
+        d->config = *asked;
+        d->is_new = true;
+        if (!asked->teacher || !asked->systems)
+            return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: a teacher and at least one system must be given");
+        return MLFF_OK;
+    }
+    MLFF_TRY(mlff_distill_preset("standard", &d->config));
+    d->config.core_repulsion = 0; // of a folder from before these settings
+    d->config.n_rounds = d->config.baseline = 0;
+    MLFF_TRY(mlff_distill_config_read(d->path[DISTILL_CONFIG], &d->config, d->text, sizeof d->text));
+    if (!d->config.teacher || !d->config.systems)
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: teacher or systems are missing", d->path[DISTILL_CONFIG]);
+    if (!asked) goto done;
+    distill_config_write(asked, &wanted);
+    MLFF_TRY(wanted.status);
+    MLFF_TRY(base_read_file(d->path[DISTILL_CONFIG], 1 << 20, &there, &length));
+    if (strcmp(there, wanted.text) != 0)
+        status = mlff_fail(MLFF_ERR_VALUE, "%s: is of another run; go on with --resume, or give another folder",
+                           d->path[DISTILL_CONFIG]);
+done:
+    base_free(there);
+    base_text_free(&wanted);
+    return status;
+}
+
+// ---- systems and teacher ----------------------------------------------------------------------------------------------
+
+// Adds what a name stands for to the seeds, and its first structure to the systems.
+static mlff_status add_seeds(distill *d, const char *name)
+{
+    mlff_status status = MLFF_OK;
+    const int64_t first = mlff_samples_size(d->seeds);
+    const char *origin;
+    MLFF_TRY(mlff_samples_add_named(d->seeds, name, d->config.n_atoms, d->config.seed));
+    const mlff_system *system = mlff_samples_get(d->seeds, first, &origin);
+    MLFF_TRY(mlff_samples_add(d->systems, system, origin));
+done:
+    return status;
+}
+
+// "ethanol,water.xyz": a built-in system where there is one of this name, else a file with all its frames.
+static mlff_status make_seeds(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    char *list = base_strdup(d->config.systems), *rest = list, *name;
+    if (!list) return MLFF_ERR_MEMORY;
+    MLFF_TRY(mlff_samples_create(&d->seeds));
+    MLFF_TRY(mlff_samples_create(&d->systems));
+    while ((name = strtok_r(rest, ",", &rest))) MLFF_TRY(add_seeds(d, name));
+    if (mlff_samples_size(d->seeds) == 0) MLFF_FAIL(MLFF_ERR_USAGE, "\"%s\" names no system", d->config.systems);
+    if (mlff_samples_size(d->systems) > VERDICT_MAX_SYSTEMS)
+        MLFF_FAIL(MLFF_ERR_LIMIT,
+                  "%" PRId64 " systems are more than the %d that a verdict judges; put some into one file of seeds",
+                  mlff_samples_size(d->systems), VERDICT_MAX_SYSTEMS);
+    for (int64_t k = 0; k < mlff_samples_size(d->seeds); k++)
+        MLFF_TRY(mlff_teacher_check(d->teacher, mlff_samples_get(d->seeds, k, NULL), NULL));
+done:
+    base_free(list);
+    return status;
+}
+
+static mlff_status open_teacher(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    mlff_teacher_options options = mlff_teacher_options_default();
+    mlff_teacher_info info;
+    d->teacher = d->options.teacher;
+    if (!d->teacher) {
+        options.device = d->options.device;
+        options.n_threads = d->options.n_threads;
+        MLFF_TRY(mlff_teacher_open(d->config.teacher, &options, &d->own_teacher));
+        d->teacher = d->own_teacher;
+    }
+    mlff_teacher_info_get(d->teacher, &info);
+    MLFF_TRY(distill_tell(d, 0, 1, "teacher %s: %s", info.name, info.description));
+done:
+    return status;
+}
+
+// ---- the first structures ---------------------------------------------------------------------------------------------
+
+static mlff_status first_data(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    mlff_samples *samples = NULL;
+    const int64_t n = d->config.n_structures - d->config.n_rounds * distill_round_size(&d->config);
+    d->stage = "sample";
+    MLFF_TRY(mlff_samples_create(&samples));
+    MLFF_TRY(distill_sample(d, d->path[DISTILL_SAMPLES], n, d->config.seed, samples));
+    d->stage = "label";
+    MLFF_TRY(distill_label(d, samples, d->path[DISTILL_LABELS]));
+    MLFF_TRY(distill_data_create(&d->data));
+    MLFF_TRY(distill_add_labels(d, d->path[DISTILL_LABELS], d->config.seed, &d->data));
+done:
+    mlff_samples_destroy(samples);
+    return status;
+}
+
+// ---- verdict ----------------------------------------------------------------------------------------------------------
+
+static int while_judging(void *context, const char *what, double fraction)
+{
+    return distill_tell(context, fraction, 0, "%s", what) != MLFF_OK;
+}
+
+static mlff_verdict_options verdict_options(distill *d)
+{
+    const mlff_distill_config *c = &d->config;
+    mlff_verdict_options options = mlff_verdict_options_default();
+    options.device = d->options.device, options.n_threads = d->options.n_threads, options.seed = c->seed;
+    options.nve_ps = c->nve_ps, options.hot_ps = c->hot_ps, options.compare_ps = c->compare_ps, options.hot_runs = c->hot_runs;
+    options.max_force_error = c->max_force_error, options.max_energy_error = c->max_energy_error;
+    options.max_drift = c->max_drift, options.min_speed = c->min_speed;
+    options.systems = d->systems, options.baseline = d->baseline;
+    options.callback = while_judging, options.context = d;
+    return options;
+}
+
+static mlff_status tell_bars(const distill *d)
+{
+    static const char *const states[] = {"passed", "FAILED", "FAILED (not measured)"};
+    mlff_status status = MLFF_OK;
+    int n;
+    const mlff_bar *bars = mlff_verdict_bars(d->verdict, &n);
+    for (int k = 0; k < n; k++)
+        MLFF_TRY(distill_tell(d, 1, 1, "%-14s %-7s %10.4g %s (%s %.4g): %s%s%s", bars[k].name, states[bars[k].state],
+                              bars[k].value, bars[k].unit, bars[k].at_least ? "at least" : "at most", bars[k].limit,
+                              bars[k].system, bars[k].system[0] ? ": " : "", bars[k].text));
+done:
+    return status;
+}
+
+static mlff_status verdict_stage(distill *d, int *passed_out)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_verdict_options options = verdict_options(d);
+    mlff_teacher_info info;
+    d->stage = "verdict";
+    mlff_teacher_info_get(d->teacher, &info);
+    const mlff_force_field teacher = {info.name, mlff_teacher_forces, d->teacher};
+    MLFF_TRY(mlff_verdict_create(d->student, &teacher, d->data.test, NULL, &options, &d->verdict));
+    MLFF_TRY(distill_report(d));
+    MLFF_TRY(mlff_verdict_save(d->verdict, d->path[DISTILL_VERDICT]));
+    *passed_out = mlff_verdict_passed(d->verdict);
+    MLFF_TRY(tell_bars(d));
+done:
+    return status;
+}
+
+// ---- the run ----------------------------------------------------------------------------------------------------------
+
+static void release(distill *d)
+{
+    for (int k = 0; k < DISTILL_N_FILES; k++) base_free(d->path[k]);
+    mlff_samples_destroy(d->seeds);
+    mlff_samples_destroy(d->systems);
+    distill_data_free(&d->data);
+    mlff_verdict_destroy(d->verdict);
+    mlff_model_destroy(d->student);
+    mlff_model_destroy(d->baseline);
+    mlff_teacher_destroy(d->own_teacher);
+    base_free(d);
+}
+
+mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, const mlff_distill_options *options,
+                         int *passed_out)
+{
+    mlff_status status = MLFF_OK;
+    distill *d = NULL;
+    mlff_distill_options chosen = mlff_distill_options_default();
+    if (!folder || !passed_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: folder and passed_out must be given");
+    MLFF_TRY(base_take_options("mlff_distill", "mlff_distill_options", options, sizeof chosen, &chosen));
+    if (!(d = base_alloc(1, sizeof *d, "a run"))) return MLFF_ERR_MEMORY;
+    d->options = chosen;
+    d->stage = "sample";
+    MLFF_TRY(make_paths(d, folder));
+    MLFF_TRY(settle_config(d, config));
+    MLFF_TRY(open_teacher(d));
+    MLFF_TRY(make_seeds(d));
+    MLFF_TRY(begin_folder(d, folder));
+    MLFF_TRY(first_data(d));
+    MLFF_TRY(distill_rounds(d));
+    MLFF_TRY(distill_train_student(d));
+    MLFF_TRY(distill_train_baseline(d));
+    MLFF_TRY(verdict_stage(d, passed_out));
+done:
+    if (d) release(d);
+    return status;
+}

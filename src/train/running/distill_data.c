@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// distill_data.c: structures around the systems, their labels, and what of them trains, validates and tests.
+#include <inttypes.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "distill.h"
+#include "train/data/dataset.h"
+#include "train/judging/verdict.h"
+
+enum { FEWEST_TO_SPLIT = 20 }; // labels; fewer all train
+
+// ---- structures
+
+static int while_sampling(void *context, const mlff_sample_progress *p)
+{
+    return distill_tell(context, (double)p->n_done / (double)p->n_total, 0,
+                        "%s: %" PRId64 " of %" PRId64 " candidates, %" PRId64 " rejected", p->method, p->n_done, p->n_total,
+                        p->n_rejected) != MLFF_OK;
+}
+
+mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, uint64_t seed, mlff_samples *samples)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_distill_config *c = &d->config;
+    mlff_sample_options options = mlff_sample_options_default();
+    if (access(samples_path, F_OK) == 0) {
+        MLFF_TRY(mlff_samples_read(samples, samples_path));
+        goto probes;
+    }
+    options.n_samples = n;
+    options.n_temperatures = 3;
+    options.temperatures[0] = c->lowest_kelvin;
+    options.temperatures[1] = sqrt(c->lowest_kelvin * c->highest_kelvin);
+    options.temperatures[2] = c->highest_kelvin;
+    options.seed = seed;
+    options.closest = fmax(options.closest, c->core_repulsion);
+    options.callback = while_sampling;
+    options.context = d;
+    MLFF_TRY(mlff_sample(d->teacher, d->seeds, &options, samples));
+    MLFF_TRY(mlff_samples_write(samples, samples_path));
+    const int64_t n_seeds = mlff_samples_size(d->seeds);
+    MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structures around %" PRId64 " seed%s, %g to %g K", mlff_samples_size(samples),
+                          n_seeds, n_seeds == 1 ? "" : "s", c->lowest_kelvin, c->highest_kelvin));
+probes: // the file has no place for their directions; they are drawn from the seed
+    if (c->n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, c->n_probes, 0.01, seed));
+done:
+    return status;
+}
+
+int64_t distill_round_size(const mlff_distill_config *config)
+{
+    return config->n_rounds > 0 ? config->n_structures / 10 : 0;
+}
+
+// ---- labels
+
+static int while_labelling(void *context, const mlff_label_progress *p)
+{
+    const double rate = p->elapsed_s > 0 ? (double)(p->n_done - p->n_before) / p->elapsed_s : 0;
+    return distill_tell(context, (double)p->n_done / (double)p->n_total, 0,
+                        "%" PRId64 " of %" PRId64 " labels, %.0f/s, %" PRId64 " failed", p->n_done, p->n_total, rate,
+                        p->n_failed) != MLFF_OK;
+}
+
+mlff_status distill_label(distill *d, const mlff_samples *samples, const char *labels_path)
+{
+    mlff_status status = MLFF_OK;
+    mlff_shard *shard = NULL;
+    mlff_shard_info info;
+    mlff_label_progress progress = {0};
+    mlff_label_options options = mlff_label_options_default();
+    options.callback = while_labelling;
+    options.context = d;
+    MLFF_TRY(mlff_shard_open(labels_path, d->teacher, &shard));
+    MLFF_TRY(mlff_shard_label(shard, d->teacher, samples, &options, &progress));
+    mlff_shard_info_get(shard, &info);
+    MLFF_TRY(
+        distill_tell(d, 1, 1, "%" PRId64 " labels, %" PRId64 " structures could not be labelled", info.n_labels, info.n_failed));
+    mlff_shard *closed = shard;
+    shard = NULL;
+    MLFF_TRY(mlff_shard_close(closed));
+done:
+    if (shard) (void)mlff_shard_close(shard);
+    return status;
+}
+
+// ---- what is held out
+
+mlff_status distill_data_create(distill_data *data)
+{
+    mlff_status status = MLFF_OK;
+    MLFF_TRY(mlff_dataset_create(&data->train));
+    MLFF_TRY(mlff_dataset_create(&data->validation));
+    MLFF_TRY(mlff_dataset_create(&data->test));
+done:
+    return status;
+}
+
+void distill_data_free(distill_data *data)
+{
+    mlff_dataset_destroy(data->train);
+    mlff_dataset_destroy(data->validation);
+    mlff_dataset_destroy(data->test);
+    *data = (distill_data){0};
+}
+
+// Validation chooses the best weights for dynamics: structures with a force above VERDICT_STRAINED would decide its mean.
+static mlff_status append(mlff_dataset *to, const mlff_dataset *from, bool usual_alone)
+{
+    mlff_status status = MLFF_OK;
+    for (size_t k = 0; k < from->n_frames; k++)
+        if (!usual_alone || verdict_largest_force(from->frames[k].system) <= VERDICT_STRAINED)
+            MLFF_TRY(dataset_add_copy(to, &from->frames[k]));
+done:
+    return status;
+}
+
+mlff_status distill_add_labels(distill *d, const char *labels_path, uint64_t seed, distill_data *data)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *all = NULL, *rest = NULL, *train = NULL, *validation = NULL, *test = NULL;
+    mlff_read_options options = mlff_read_options_default();
+    int64_t n_unsure = 0;
+    if (d->config.max_teacher_deviation > 0) options.largest_force_deviation = d->config.max_teacher_deviation;
+    MLFF_TRY(mlff_dataset_create(&all));
+    MLFF_TRY(mlff_dataset_read_some(all, labels_path, &options, &n_unsure));
+    if (n_unsure > 0)
+        MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structures left out, of which the teacher is less sure than %g eV/Å",
+                              n_unsure, d->config.max_teacher_deviation));
+    if (all->n_frames < FEWEST_TO_SPLIT) {
+        status = append(data->train, all, false);
+        goto done;
+    }
+    MLFF_TRY(mlff_dataset_check(all));
+    MLFF_TRY(mlff_dataset_split(all, 0.1, seed, &rest, &test));
+    MLFF_TRY(mlff_dataset_split(rest, 0.1, seed + 1, &train, &validation));
+    MLFF_TRY(append(data->train, train, false));
+    MLFF_TRY(append(data->validation, validation, true));
+    MLFF_TRY(append(data->test, test, false));
+done:
+    mlff_dataset_destroy(all);
+    mlff_dataset_destroy(rest);
+    mlff_dataset_destroy(train);
+    mlff_dataset_destroy(validation);
+    mlff_dataset_destroy(test);
+    return status;
+}

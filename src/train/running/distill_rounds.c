@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+// distill_rounds.c: rounds of exploration: a committee of young students runs dynamics, and the frames on which it disagrees most,
+// or at which a trajectory breaks, are labelled and join the data.
+//
+// A round is finished once its record is there; then its structures are in a file of their own and the young students are gone.
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "distill.h"
+#include "train/fitting/train_record.h"
+
+#define STILL_FALLING 0.95      // of the round before: above it the deviation no longer falls
+enum { YOUNG_STEPS_PART = 10 }; // a young student takes this part of the steps
+
+typedef struct explore_round {
+    int k;
+    char *samples, *labels, *record; // paths
+    char *student[DISTILL_MAX_COMMITTEE];
+    int64_t n_structures;
+    double upper_deviation; // eV/Å, 90th percentile over the frames that the committee met
+} explore_round;
+
+static void round_free(explore_round *r)
+{
+    base_free(r->samples);
+    base_free(r->labels);
+    base_free(r->record);
+    for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) base_free(r->student[m]);
+}
+
+static mlff_status round_paths(const distill *d, int k, explore_round *r)
+{
+    static const char *const names[DISTILL_MAX_COMMITTEE] = {"young-0", "young-1", "young-2", "young-3",
+                                                             "young-4", "young-5", "young-6", "young-7"};
+    *r = (explore_round){.k = k};
+    r->samples = distill_path(d, "explored", k, ".extxyz");
+    r->labels = distill_path(d, "labels", k, ".mlff");
+    r->record = distill_path(d, "round", k, ".json");
+    bool all = r->samples && r->labels && r->record;
+    for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) {
+        r->student[m] = distill_path(d, names[m], k, ".safetensors");
+        all = all && r->student[m];
+    }
+    return all ? MLFF_OK : MLFF_ERR_MEMORY;
+}
+
+// ---- the record
+
+static mlff_status write_record(const explore_round *r, const mlff_explore_info *info, int committee)
+{
+    base_text text = {0};
+    base_text_add(&text, "{");
+    record_integer(&text, true, "round", r->k);
+    record_integer(&text, false, "structures", r->n_structures);
+    record_integer(&text, false, "committee", committee);
+    record_integer(&text, false, "trajectories", info->n_trajectories);
+    record_integer(&text, false, "bond_alarms", info->n_bond_alarms);
+    record_integer(&text, false, "deviation_alarms", info->n_deviation_alarms);
+    record_integer(&text, false, "frames", info->n_frames);
+    record_number(&text, false, "median_deviation_ev_per_angstrom", info->median_deviation);
+    record_number(&text, false, "upper_deviation_ev_per_angstrom", info->upper_deviation);
+    base_text_add(&text, "}\n");
+    const mlff_status status = record_write(&text, r->record);
+    base_text_free(&text);
+    return status;
+}
+
+static mlff_status read_record(explore_round *r)
+{
+    mlff_status status = MLFF_OK;
+    char *text = NULL;
+    size_t length;
+    cJSON *json = NULL;
+    MLFF_TRY(base_read_file(r->record, 1 << 20, &text, &length));
+    json = cJSON_ParseWithLength(text, length);
+    const cJSON *n = cJSON_GetObjectItemCaseSensitive(json, "structures");
+    const cJSON *upper = cJSON_GetObjectItemCaseSensitive(json, "upper_deviation_ev_per_angstrom");
+    if (!cJSON_IsNumber(n))
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is no record of a round; remove it, and the round runs again", r->record);
+    r->n_structures = (int64_t)n->valuedouble;
+    r->upper_deviation = cJSON_IsNumber(upper) ? upper->valuedouble : NAN;
+done:
+    cJSON_Delete(json);
+    base_free(text);
+    return status;
+}
+
+// ---- exploring
+
+static int while_exploring(void *context, const mlff_sample_progress *p)
+{
+    return distill_tell(context, (double)p->n_done / (double)p->n_total, 0,
+                        "dynamics by young students: %" PRId64 " ended by an alarm", p->n_rejected) != MLFF_OK;
+}
+
+// Enough trajectories that some ten frames are met for each that is kept.
+static mlff_explore_options options_of(distill *d, int k)
+{
+    const mlff_distill_config *c = &d->config;
+    mlff_explore_options options = mlff_explore_options_default();
+    options.n_samples = distill_round_size(c);
+    options.temperatures[0] = c->lowest_kelvin;
+    options.temperatures[1] = sqrt(c->lowest_kelvin * c->highest_kelvin);
+    options.temperatures[2] = c->highest_kelvin;
+    options.duration_fs = 2000;
+    const double frames = options.n_temperatures * options.duration_fs / options.interval_fs;
+    options.n_trajectories = (int)fmax(4, ceil(10 * (double)options.n_samples / frames));
+    options.closest = fmax(options.closest, c->core_repulsion);
+    options.seed = c->seed + 100 * (uint64_t)k;
+    options.callback = while_exploring;
+    options.context = d;
+    return options;
+}
+
+static mlff_status train_committee(distill *d, const explore_round *r, mlff_model **students, mlff_teacher **committee)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_distill_config *c = &d->config;
+    mlff_teacher_options options = mlff_teacher_options_default();
+    options.device = d->options.device;
+    options.n_threads = d->options.n_threads;
+    for (int m = 0; m < c->committee; m++) {
+        const uint64_t seed = c->seed + 100 * (uint64_t)r->k + 1 + (uint64_t)m;
+        const int64_t n_steps = c->n_steps < YOUNG_STEPS_PART ? 1 : c->n_steps / YOUNG_STEPS_PART;
+        MLFF_TRY(distill_train(d, &d->data, r->student[m], seed, n_steps, false, NULL, &students[m]));
+        MLFF_TRY(mlff_teacher_create_model(students[m], &options, &committee[m]));
+    }
+done:
+    return status;
+}
+
+// Those of `met` from index `first` on, as a file of their own.
+static mlff_status write_new(const mlff_samples *met, int64_t first, const char *path)
+{
+    mlff_status status = MLFF_OK;
+    mlff_samples *new = NULL;
+    MLFF_TRY(mlff_samples_create(&new));
+    for (int64_t k = first; k < mlff_samples_size(met); k++) {
+        const char *origin;
+        const mlff_system *system = mlff_samples_get(met, k, &origin);
+        MLFF_TRY(mlff_samples_add(new, system, origin));
+    }
+    MLFF_TRY(mlff_samples_write(new, path));
+done:
+    mlff_samples_destroy(new);
+    return status;
+}
+
+// `known`: all structures so far, from which new ones shall differ.
+static mlff_status explore(distill *d, explore_round *r, mlff_samples *known)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_explore_options options = options_of(d, r->k);
+    mlff_model *students[DISTILL_MAX_COMMITTEE] = {0};
+    mlff_teacher *committee[DISTILL_MAX_COMMITTEE] = {0};
+    mlff_explore_info info;
+    const int64_t before = mlff_samples_size(known);
+    MLFF_TRY(train_committee(d, r, students, committee));
+    MLFF_TRY(mlff_explore(committee, d->config.committee, d->seeds, &options, known, &info));
+    r->n_structures = mlff_samples_size(known) - before;
+    r->upper_deviation = info.upper_deviation;
+    if (r->n_structures > 0) MLFF_TRY(write_new(known, before, r->samples));
+    MLFF_TRY(write_record(r, &info, d->config.committee));
+    MLFF_TRY(distill_tell(d, 1, 1,
+                          "round %d: %" PRId64 " of %" PRId64
+                          " frames to be labelled, 90 %% of which the committee knows to %.3f "
+                          "eV/Å; %d of %d trajectories ended by an alarm",
+                          r->k, r->n_structures, info.n_frames, info.upper_deviation,
+                          info.n_bond_alarms + info.n_deviation_alarms, info.n_trajectories));
+done:
+    for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) {
+        mlff_teacher_destroy(committee[m]);
+        mlff_model_destroy(students[m]);
+    }
+    return status;
+}
+
+static mlff_status run_round(distill *d, explore_round *r, mlff_samples *known)
+{
+    mlff_status status = MLFF_OK;
+    mlff_samples *met = NULL;
+    d->stage = "round";
+    if (access(r->record, F_OK) != 0) {
+        MLFF_TRY(explore(d, r, known));
+    } else {
+        MLFF_TRY(read_record(r));
+        if (r->n_structures > 0) MLFF_TRY(mlff_samples_read(known, r->samples));
+    }
+    for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) unlink(r->student[m]);
+    if (r->n_structures == 0) goto done;
+    MLFF_TRY(mlff_samples_create(&met));
+    MLFF_TRY(mlff_samples_read(met, r->samples)); // as written, so that every run labels the same digits
+    MLFF_TRY(distill_label(d, met, r->labels));
+    MLFF_TRY(distill_add_labels(d, r->labels, d->config.seed + 2 * (uint64_t)r->k, &d->data));
+    d->n_explored += r->n_structures;
+done:
+    mlff_samples_destroy(met);
+    return status;
+}
+
+mlff_status distill_rounds(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    mlff_samples *known = NULL;
+    explore_round r = {0};
+    double before = NAN;
+    if (d->config.n_rounds == 0) return MLFF_OK;
+    MLFF_TRY(mlff_samples_create(&known));
+    MLFF_TRY(mlff_samples_read(known, d->path[DISTILL_SAMPLES]));
+    for (int k = 1; k <= d->config.n_rounds; k++) {
+        MLFF_TRY(round_paths(d, k, &r));
+        MLFF_TRY(run_round(d, &r, known));
+        if (r.upper_deviation > STILL_FALLING * before) {
+            MLFF_TRY(distill_tell(d, 1, 1, "the committee's deviation no longer falls: no more rounds"));
+            break;
+        }
+        before = r.upper_deviation;
+        round_free(&r);
+        r = (explore_round){0};
+    }
+done:
+    round_free(&r);
+    mlff_samples_destroy(known);
+    return status;
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// distill_students.c: students of a run: young ones that explore, the one that is handed out, and its baseline.
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "base/sha256.h"
+#include "distill.h"
+
+static int while_training(void *context, const mlff_fit_progress *p)
+{
+    const bool best = p->validated && p->best_step == p->step;
+    return distill_tell(context, (double)p->step / (double)p->n_steps,
+                        best && 10 * (p->step - 1) / p->n_steps != 10 * p->step / p->n_steps,
+                        "step %" PRId64 " of %" PRId64 ", %.0f structures/s, best %.2f meV/Å, %.0f s left", p->step, p->n_steps,
+                        p->structures_per_s, 1e3 * p->best.force_mae, p->remaining_s) != MLFF_OK;
+}
+
+static mlff_status new_student(distill *d, const distill_data *data, uint64_t with_seed, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_distill_config *c = &d->config;
+    mlff_model *bare = NULL;
+    double shifts[119];
+    char features[16], layers[16], radial[16], cutoff[32], core[32], seed[24], elements[512];
+    bool present[119] = {false};
+    size_t length = 0;
+    for (int64_t s = 0; s < mlff_samples_size(d->seeds); s++) {
+        const mlff_system *system = mlff_samples_get(d->seeds, s, NULL);
+        for (int i = 0; i < system->n_atoms; i++) present[system->species[i]] = true;
+    }
+    for (int z = 1; z < 119; z++)
+        if (present[z] && length < sizeof elements)
+            length +=
+                (size_t)snprintf(elements + length, sizeof elements - length, "%s%s", length ? "," : "", mlff_element_symbol(z));
+    snprintf(features, sizeof features, "%d", c->n_features);
+    snprintf(layers, sizeof layers, "%d", c->n_layers);
+    snprintf(radial, sizeof radial, "%d", c->n_radial);
+    snprintf(cutoff, sizeof cutoff, "%.17g", c->cutoff_angstrom);
+    snprintf(core, sizeof core, "%.17g", c->core_repulsion);
+    snprintf(seed, sizeof seed, "%" PRIu64, with_seed);
+    const mlff_setting settings[] = {{"n_features", features},
+                                     {"n_layers", layers},
+                                     {"n_radial", radial},
+                                     {"cutoff", cutoff},
+                                     {"cutoff_function", "mollifier"},
+                                     {"core_repulsion", core},
+                                     {"elements", elements},
+                                     {"seed", seed},
+                                     {0}};
+    MLFF_TRY(mlff_dataset_shifts(data->train, shifts));
+    MLFF_TRY(mlff_model_create("painn", settings, &bare));
+    MLFF_TRY(mlff_model_with_shifts(bare, shifts, model_out));
+done:
+    mlff_model_destroy(bare);
+    return status;
+}
+
+static mlff_status note_origin(distill *d, const distill_data *data, const mlff_training_errors *best, const char *data_hash,
+                               mlff_model *model)
+{
+    mlff_status status = MLFF_OK;
+    mlff_teacher_info teacher;
+    char text[400];
+    mlff_teacher_info_get(d->teacher, &teacher);
+    MLFF_TRY(mlff_model_note(model, "teacher", teacher.name));
+    MLFF_TRY(mlff_model_note(model, "teacher_hash", teacher.hash));
+    MLFF_TRY(mlff_model_note(model, "systems", d->config.systems));
+    snprintf(text, sizeof text, "%" PRId64 " structures, %g to %g K", mlff_dataset_size(data->train), d->config.lowest_kelvin,
+             d->config.highest_kelvin);
+    MLFF_TRY(mlff_model_note(model, "data", text));
+    MLFF_TRY(mlff_model_note(model, "data_hash", data_hash));
+    snprintf(text, sizeof text, "%g", d->config.highest_kelvin);
+    MLFF_TRY(mlff_model_note(model, "highest_kelvin", text));
+    snprintf(text, sizeof text, "validation: forces %.2f meV/Å, energy %.3f meV/atom (mean absolute)", 1e3 * best->force_mae,
+             1e3 * best->energy_mae);
+    MLFF_TRY(mlff_model_note(model, "error", text));
+done:
+    return status;
+}
+
+mlff_status distill_train(distill *d, const distill_data *data, const char *path, uint64_t seed, int64_t n_steps,
+                          bool with_probes, const char *history, mlff_model **model_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_model *fresh = NULL, *model = NULL;
+    mlff_trainer *trainer = NULL;
+    mlff_training_errors best = {0};
+    mlff_trainer_options options = mlff_trainer_options_default();
+    mlff_fit_options fit = mlff_fit_options_default();
+    char hash[SHA256_TEXT_BYTES];
+    if (access(path, F_OK) == 0) {
+        MLFF_TRY(mlff_model_load(path, model_out));
+        goto trained; // a checkpoint may have outlived it
+    }
+    if (mlff_dataset_size(data->validation) == 0)
+        MLFF_FAIL(MLFF_ERR_VALUE, "no structure is left for validation: each has a force above 20 eV/Å, or an unsure teacher");
+    options.device = d->options.device;
+    options.n_threads = d->options.n_threads;
+    options.seed = seed;
+    options.batch_size = d->config.batch_size;
+    options.n_steps = n_steps;
+    options.learning_rate = d->config.learning_rate;
+    options.loss.huber_forces = d->config.huber_forces;
+    if (with_probes) options.loss.hessian_weight = 0.1 * options.loss.forces_weight;
+    fit.checkpoint = d->path[DISTILL_CHECKPOINT];
+    fit.best = d->path[DISTILL_BEST];
+    fit.history = history;
+    fit.checkpoint_every = 10;
+    fit.callback = while_training;
+    fit.context = d;
+    MLFF_TRY(new_student(d, data, seed, &fresh));
+    MLFF_TRY(mlff_trainer_create(fresh, data->train, &options, &trainer));
+    MLFF_TRY(mlff_trainer_fit(trainer, data->validation, &fit, &model));
+    mlff_trainer_best(trainer, &best);
+    MLFF_TRY(mlff_dataset_hash(data->train, hash));
+    MLFF_TRY(note_origin(d, data, &best, hash, model));
+    MLFF_TRY(mlff_model_save(model, path));
+    MLFF_TRY(distill_tell(d, 1, 1,
+                          "%" PRId64 " steps on %" PRId64 " structures: forces %.2f meV/Å, energy %.3f meV/atom (validation)",
+                          n_steps, mlff_dataset_size(data->train), 1e3 * best.force_mae, 1e3 * best.energy_mae));
+    *model_out = model;
+    model = NULL;
+trained:
+    unlink(d->path[DISTILL_BEST]);
+    unlink(d->path[DISTILL_CHECKPOINT]);
+done:
+    mlff_trainer_destroy(trainer);
+    mlff_model_destroy(fresh);
+    mlff_model_destroy(model);
+    return status;
+}
+
+mlff_status distill_train_student(distill *d)
+{
+    d->stage = "train";
+    return distill_train(d, &d->data, d->path[DISTILL_STUDENT], d->config.seed, d->config.n_steps, d->config.n_probes > 0,
+                         d->path[DISTILL_HISTORY], &d->student);
+}
+
+// The first structures with as many others of the same kind as the rounds had labelled. Without rounds and probes the student
+// is its own baseline.
+mlff_status distill_train_baseline(distill *d)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_distill_config *c = &d->config;
+    distill_data data = {0};
+    mlff_samples *more = NULL;
+    d->stage = "baseline";
+    if (!c->baseline || (c->n_rounds == 0 && c->n_probes == 0)) return MLFF_OK;
+    MLFF_TRY(distill_data_create(&data));
+    MLFF_TRY(distill_add_labels(d, d->path[DISTILL_LABELS], c->seed, &data));
+    if (d->n_explored > 0) {
+        MLFF_TRY(mlff_samples_create(&more));
+        MLFF_TRY(distill_sample(d, d->path[DISTILL_BASELINE_SAMPLES], d->n_explored, c->seed + 1, more));
+        MLFF_TRY(distill_label(d, more, d->path[DISTILL_BASELINE_LABELS]));
+        MLFF_TRY(distill_add_labels(d, d->path[DISTILL_BASELINE_LABELS], c->seed, &data));
+    }
+    MLFF_TRY(distill_train(d, &data, d->path[DISTILL_BASELINE], c->seed, c->n_steps, false, NULL, &d->baseline));
+done:
+    mlff_samples_destroy(more);
+    distill_data_free(&data);
+    return status;
+}
