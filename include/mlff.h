@@ -143,6 +143,10 @@ typedef struct mlff_evaluator_options {
     const char *cpu_path;     /* "avx512", "avx2", "portable"; NULL: MLFF_CPU or the best */
     const mlff_halo *halo;    /* NULL: none. Fixed for the evaluator's life, copied */
     const char *members;      /* of an ensemble, those to run: "0,3"; NULL: all. Read at creation */
+    /* Several devices of one kind, in place of `device`; read at creation. One system is divided among them in space, with exact
+     * results; the systems of a batch of several are handed out. Batches and results are then on the host. */
+    const mlff_device *devices;
+    int n_devices; /* 0: `device` alone */
 } mlff_evaluator_options;
 MLFF_API mlff_evaluator_options mlff_evaluator_options_default(void);
 

@@ -18,6 +18,11 @@ typedef struct mlff_device {
 /* Device of a text: "auto" (a GPU if one works, else the CPU with a warning), "cpu", "cuda", "cuda:1". Fails with MLFF_ERR_USAGE for another
  * text, MLFF_ERR_DEVICE where there is no such GPU. */
 MLFF_API mlff_status mlff_device_parse(const char *text, mlff_device *device_out);
+/* Devices of a text: as mlff_device_parse, or several, as "cuda:0,1" or "cpu:4" (four times the CPU: four domains of one thread each).
+ * Fails as mlff_device_parse, and with MLFF_ERR_LIMIT for more than `capacity`. */
+MLFF_API mlff_status mlff_devices_parse(const char *text, mlff_device *devices, int capacity, int *n_out);
+/* "cpu:4" or "cuda:0,1", cut to text_bytes; one device as mlff_device_text. */
+MLFF_API void mlff_devices_text(const mlff_device *devices, int n_devices, char *text, size_t text_bytes);
 /* "cpu" or "cuda:0" into text of at least 16 bytes. */
 MLFF_API void mlff_device_text(mlff_device device, char *text, size_t text_bytes);
 

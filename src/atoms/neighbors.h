@@ -121,6 +121,10 @@ int neighbors_n_threads(const mlff_neighbors *neighbors, int64_t n_pairs);
 /* Makes the skin list of the batch, which has been checked as far as its counts go. */
 mlff_status neighbors_build(mlff_neighbors *neighbors, const mlff_batch *batch);
 
+/* Axes of system s, their inverse and heights, and the volume (area, length) of what repeats. Fails with MLFF_ERR_VALUE for a cell
+ * that is not finite or spans no volume. */
+mlff_status neighbors_set_axes(neighbors_grid *grid, const mlff_batch *batch, int s);
+
 /* ---- what both the grid and the search in it need */
 
 static inline int neighbors_region_row(const mlff_neighbors *neighbors, int region)

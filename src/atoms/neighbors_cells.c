@@ -63,8 +63,7 @@ static void complete_axes(const bool periodic[3], double axes[9])
     }
 }
 
-// Axes, their inverse and heights, and the volume (area, length) of what repeats.
-static mlff_status set_axes(neighbors_grid *grid, const mlff_batch *batch, int s)
+mlff_status neighbors_set_axes(neighbors_grid *grid, const mlff_batch *batch, int s)
 {
     double axes[9] = {0};
     for (int k = 0; k < 3; k++) {
@@ -311,7 +310,7 @@ static mlff_status make_grids(mlff_neighbors *neighbors, const mlff_batch *batch
     for (int s = 0; s < neighbors->n_systems; s++) {
         neighbors_grid *grid = &neighbors->grids[s];
         *grid = (neighbors_grid){.first = batch->first_atom[s], .n_atoms = batch->first_atom[s + 1] - batch->first_atom[s]};
-        MLFF_TRY(set_axes(grid, batch, s));
+        MLFF_TRY(neighbors_set_axes(grid, batch, s));
         MLFF_TRY(wrap_atoms(neighbors, grid, batch, s));
         choose_bins(neighbors, grid);
         grid->first_bin = n_bins;

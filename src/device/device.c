@@ -54,6 +54,58 @@ void mlff_device_text(mlff_device device, char *text, size_t text_bytes)
         snprintf(text, text_bytes, "cuda:%d", device.index);
 }
 
+// "cuda:0,1"
+static mlff_status parse_several(const char *text, mlff_device *devices, int capacity, int *n_out)
+{
+    char number[16];
+    int n = 0;
+    for (const char *at = text + 5;; at++) {
+        const size_t length = strcspn(at, ",");
+        int64_t index = -1;
+        snprintf(number, sizeof number, "%.*s", (int)(length < sizeof number ? length : 0), at);
+        if (!base_parse_int64(number, &index) || index < 0 || index >= 1024)
+            return mlff_fail(MLFF_ERR_USAGE, "devices \"%.40s\": expected numbers of GPUs, as cuda:0,1", text);
+        if (n == capacity) return mlff_fail(MLFF_ERR_LIMIT, "devices \"%.40s\": at most %d are possible here", text, capacity);
+        mlff_status status = parse_cuda(text, (int)index, &devices[n++]);
+        if (status != MLFF_OK) return status;
+        at += length;
+        if (!*at) break;
+    }
+    *n_out = n;
+    return MLFF_OK;
+}
+
+mlff_status mlff_devices_parse(const char *text, mlff_device *devices, int capacity, int *n_out)
+{
+    int64_t n = 0;
+    if (!text || !devices || !n_out || capacity < 1)
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_devices_parse: text, devices and n_out must be given, with room for one device");
+    if (strncmp(text, "cuda:", 5) == 0 && strchr(text, ',')) return parse_several(text, devices, capacity, n_out);
+    if (strncmp(text, "cpu:", 4) == 0) {
+        if (!base_parse_int64(text + 4, &n) || n < 1)
+            return mlff_fail(MLFF_ERR_USAGE, "devices \"%.40s\": expected a number of domains, as cpu:4", text);
+        if (n > capacity) return mlff_fail(MLFF_ERR_LIMIT, "devices \"%.40s\": at most %d are possible here", text, capacity);
+        for (int k = 0; k < n; k++) devices[k] = (mlff_device){.kind = MLFF_CPU};
+        *n_out = (int)n;
+        return MLFF_OK;
+    }
+    *n_out = 1;
+    return mlff_device_parse(text, devices);
+}
+
+void mlff_devices_text(const mlff_device *devices, int n_devices, char *text, size_t text_bytes)
+{
+    if (n_devices == 1) {
+        mlff_device_text(devices[0], text, text_bytes);
+    } else if (devices[0].kind == MLFF_CPU) {
+        snprintf(text, text_bytes, "cpu:%d", n_devices);
+    } else {
+        size_t length = (size_t)snprintf(text, text_bytes, "cuda:%d", devices[0].index);
+        for (int k = 1; k < n_devices && length < text_bytes; k++)
+            length += (size_t)snprintf(text + length, text_bytes - length, ",%d", devices[k].index);
+    }
+}
+
 int mlff_device_count(mlff_device_kind kind)
 {
     const device_plugin *gpu;

@@ -59,6 +59,17 @@ typedef struct gpu_dynamics_options {
     int64_t first_step; /* number of the first step, which the noise depends on */
 } gpu_dynamics_options;
 
+/* Rows of an array, gathered from or summed over arrays in the memory of several GPUs. Rows are of `width` floats, a multiple of 4.
+ * Row k of n_rows, k' = to_row[k] or, without to_row, to_first + k:
+ *   first NULL: to[k'] = from[source[k]][row[k]];  else: to[k'] += from[source[j]][row[j]], j = first[k] … first[k + 1] − 1, in order. */
+enum { DEVICE_MAX_SOURCES = 64 };
+typedef struct device_rows {
+    float *to;
+    const float *from[DEVICE_MAX_SOURCES]; /* not through memory that this struct points to: it is passed to a kernel */
+    int32_t width, n_rows, to_first;
+    const int32_t *to_row, *first, *source, *row; /* device memory */
+} device_rows;
+
 typedef struct device_plugin {
     /* ---- devices; every function fails with MLFF_ERR_DEVICE if the driver does */
     mlff_status (*count)(int *n_out);
@@ -78,6 +89,14 @@ typedef struct device_plugin {
     mlff_status (*allocate)(int index, size_t bytes, void **memory_out);
     void (*release)(int index, void *memory);
     mlff_status (*copy)(int index, void *to, const void *from, size_t bytes); /* any direction; waits */
+
+    /* ---- several GPUs */
+    /* Lets each of these GPUs read the memory of the others. MLFF_ERR_UNSUPPORTED where two of them cannot. */
+    mlff_status (*peers_connect)(const int *indices, int n);
+    /* What is enqueued on `stream` from now on begins after what `event`, of any GPU, has recorded. */
+    mlff_status (*stream_wait)(void *stream, void *event);
+    mlff_status (*rows_exchange)(const device_rows *rows, void *stream); /* enqueued */
+    mlff_status (*zero)(void *memory, size_t bytes, void *stream);       /* enqueued */
 
     /* ---- evaluators: options->device.index, options->precision */
     /* Fails with MLFF_ERR_UNSUPPORTED for an architecture, model or precision without GPU kernels. */
@@ -114,7 +133,7 @@ typedef struct device_plugin {
 static inline void device_build_id(char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
-             sizeof(device_plugin) + sizeof(gpu_dynamics_options), sizeof(device_trainee),
+             sizeof(device_plugin) + sizeof(device_rows) + sizeof(gpu_dynamics_options), sizeof(device_trainee),
              sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
              sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }

@@ -58,6 +58,12 @@ void gpu_evaluator_stage_times(gpu_evaluator *evaluator, double *time_ns);
 void gpu_evaluator_info(const gpu_evaluator *evaluator, mlff_evaluator_info *info_out);
 void gpu_evaluator_destroy(gpu_evaluator *evaluator);
 
+/* gpu/peers/peers.c */
+mlff_status cuda_peers_connect(const int *indices, int n);
+mlff_status cuda_stream_wait(void *stream, void *event);
+mlff_status cuda_rows_exchange(const device_rows *rows, void *stream);
+mlff_status cuda_zero(void *memory, size_t bytes, void *stream);
+
 mlff_status gpu_dynamics_create(gpu_evaluator *evaluator, const mlff_system *system, const gpu_dynamics_options *options,
                                 gpu_dynamics **dynamics_out);
 mlff_status gpu_dynamics_run(gpu_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);

@@ -76,6 +76,7 @@ planned_failure failure;
 cudaError_t lost_by;
 bool hung; // a kernel never ends
 thread_local cudaError_t last_error;
+thread_local int current_device;
 thread_local std::shared_ptr<capture_state> capturing; // one at a time is enough for us
 enum { MULTIPROCESSORS = 32, LAUNCH_NS = 1000, UNASKED_SHARED = 48 * 1024 };
 
@@ -361,7 +362,26 @@ cudaError_t cudaGetDeviceCount(int *n)
 cudaError_t cudaSetDevice(int index)
 {
     ENTER;
-    return legal_index(index) ? cudaSuccess : answer(cudaErrorInvalidDevice);
+    if (!legal_index(index)) return answer(cudaErrorInvalidDevice);
+    current_device = index;
+    return cudaSuccess;
+}
+
+// All memory is one here: only what the calls answer is emulated. MLFF_EMULATE_PEERS=0: no GPU reads another's memory.
+cudaError_t cudaDeviceCanAccessPeer(int *can, int from, int to)
+{
+    ENTER;
+    *can = from != to && setting("MLFF_EMULATE_PEERS", 1) != 0;
+    return legal_index(from) && legal_index(to) ? cudaSuccess : answer(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int to, unsigned flags)
+{
+    ENTER;
+    static std::set<std::pair<int, int>> enabled;
+    if (!legal_index(to) || to == current_device) return answer(cudaErrorInvalidDevice);
+    if (flags != 0) return answer(cudaErrorInvalidValue);
+    return enabled.insert({current_device, to}).second ? cudaSuccess : answer(cudaErrorPeerAccessAlreadyEnabled);
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int index)

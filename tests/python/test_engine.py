@@ -37,6 +37,17 @@ class Arrays(unittest.TestCase):
         self.assertEqual(found["energies"][0], self.expected["energies"][0])
         np.testing.assert_array_equal(found["forces"], self.expected["forces"])
 
+    def test_several_devices(self):
+        several = Evaluator(support.untrained(), device="cpu:2", precision="float64")
+        found = several.compute(self.numbers, self.positions)
+        self.assertAlmostEqual(found["energies"][0], self.expected["energies"][0], delta=1e-10)
+        np.testing.assert_allclose(found["forces"], self.expected["forces"], atol=1e-12)
+        batch = [0, len(self.numbers), 2 * len(self.numbers)]  # handed out: the same bits
+        found = several.compute(np.tile(self.numbers, 2), np.tile(self.positions, (2, 1)), first_atom=batch)
+        np.testing.assert_array_equal(found["energies"], np.tile(self.expected["energies"], 2))
+        with self.assertRaisesRegex(MlffUsageError, "number of domains"):
+            Evaluator(support.untrained(), device="cpu:none")
+
     def test_other_dtypes(self):
         for dtype in (np.int8, np.uint8, np.int16, np.int64, np.uint64, ">i4", ">i8"):
             self.same(self.numbers.astype(dtype), self.positions)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ctypes import byref
+from ctypes import byref, c_int
 from typing import Any
 
 from . import _library as lib
@@ -58,6 +58,15 @@ def parse_device(device: object = "auto") -> Device:
     out = s.mlff_device()
     lib.core.mlff_device_parse(text.encode(), byref(out))
     return Device("cpu") if out.kind == lib.CPU else Device("cuda", out.index)
+
+
+def parse_devices(device: object = "auto") -> list[Device]:
+    """The devices of a name: those of `parse_device`, or several, as "cuda:0,1" or "cpu:4" (four domains of one thread each)."""
+    if not isinstance(device, str) or isinstance(device, Device) or not (device.startswith("cpu:") or "," in device):
+        return [parse_device(device)]
+    out, n = (s.mlff_device * lib.MAX_DEVICES)(), c_int()
+    lib.core.mlff_devices_parse(device.encode(), out, lib.MAX_DEVICES, byref(n))
+    return [Device("cpu") if one.kind == lib.CPU else Device("cuda", one.index) for one in out[: n.value]]
 
 
 def require_gpu(device: Device, what: str) -> None:

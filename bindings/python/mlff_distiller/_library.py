@@ -25,6 +25,7 @@ CALLBACK = 12
 INTERRUPTED = 11
 CPU = 0
 CUDA = 1
+MAX_DEVICES = 64  # of one evaluator
 ENERGY = 1
 FORCES = 2
 STRESS = 4
@@ -51,6 +52,7 @@ _CORE: dict[str, tuple[Any, list[Any]]] = {
     "mlff_system_perturb": (None, [_P, c_double, c_uint64]),
     "mlff_system_destroy": ("void", [_P]),
     "mlff_device_parse": (None, [c_char_p, POINTER(s.mlff_device)]),
+    "mlff_devices_parse": (None, [c_char_p, POINTER(s.mlff_device), c_int, POINTER(c_int)]),
     "mlff_device_count": (c_int, [c_int]),
     "mlff_device_problem": (c_char_p, []),
     "mlff_device_info_get": (None, [s.mlff_device, POINTER(s.mlff_device_info)]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ctypes import (
     CFUNCTYPE,
+    POINTER,
     Structure,
     c_char,
     c_char_p,
@@ -145,6 +146,8 @@ class mlff_evaluator_options(Structure):
         ("cpu_path", c_char_p),
         ("halo", c_void_p),
         ("members", c_char_p),
+        ("devices", POINTER(mlff_device)),
+        ("n_devices", c_int),
     ]
 
 

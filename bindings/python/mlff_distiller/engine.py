@@ -32,7 +32,7 @@ from . import _frameworks as frameworks
 from . import _library as lib
 from . import _structs as s
 from ._arrays import device_array, host_array, new_like
-from ._devices import Device, parse_device
+from ._devices import Device, parse_device, parse_devices
 from .errors import MlffUnsupportedError, MlffUsageError
 
 Array = npt.NDArray[np.float64]
@@ -227,7 +227,8 @@ class Evaluator:
 
     Args:
         model: a Model, or the path of a model file.
-        device: "cpu", "cuda", "cuda:1", or "auto": a GPU where one works, else the CPU.
+        device: "cpu", "cuda", "cuda:1", or "auto": a GPU where one works, else the CPU. Several, as "cuda:0,1": a system is divided
+            among them in space, the systems of a batch are handed out.
         precision: "float32", "float64" (the reference, on the CPU), or, on a GPU, "tf32" or "bf16".
         skin: Å, of the neighbor list; 0 rebuilds it at each call.
         n_threads: of the CPU; 0 takes all cores this process may use.
@@ -249,9 +250,13 @@ class Evaluator:
         if precision not in PRECISIONS:
             raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
         self.model = model if isinstance(model, Model) else Model.load(model)
-        self.device: Device = parse_device(device)
+        self.devices = parse_devices(device)
+        self.device: Device = self.devices[0]
         options = lib.core.mlff_evaluator_options_default()
         options.device = self.device.struct
+        if len(self.devices) > 1:
+            options.devices = (s.mlff_device * len(self.devices))(*(one.struct for one in self.devices))
+            options.n_devices = len(self.devices)
         options.precision = PRECISIONS[precision]
         options.skin_angstrom = skin
         options.n_threads = n_threads
@@ -265,6 +270,7 @@ class Evaluator:
                 raise
             warnings.warn(f"device auto: {error}; using the CPU", stacklevel=2)
             self.device = parse_device("cpu")
+            self.devices = [self.device]
             options.device = self.device.struct
             lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
         self._handle = out

@@ -140,7 +140,9 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
 /* ---- model, device and input of eval, md and profile: cli_setup.c ------------------------------- */
 
 #define CLI_EVALUATOR_OPTIONS                                                                                                    \
-    {"device", 0, "DEVICE", "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                                     \
+    {"device", 0, "DEVICE",                                                                                                      \
+     "auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU); cuda:0,1: several GPUs\ndivide a system in space, or share " \
+     "the frames of --batch"},                                                                                                   \
         {"precision", 0, "PRECISION", "float32, float64 (the reference, CPU), or, on a GPU, tf32, bf16 (float32)"},              \
         {"threads", 0, "N", "CPU threads (all cores this process may use)"},                                                     \
         {"skin", 0, "ANGSTROM", "of the neighbor list: a larger one is rebuilt less often (0.5)"},                               \
@@ -155,12 +157,13 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
     }
 #define CLI_SYSTEM_NAMES "silicon, aluminum, iron,\nwater, h2o, methane, ethanol, benzene, aspirin, caffeine"
 
+enum { CLI_MAX_DEVICES = 64 };
 typedef struct cli_setup {
     mlff_model *model;
     mlff_model_info info;
     mlff_evaluator *evaluator;
     mlff_evaluator_info evaluator_info;
-    char device[16];
+    char device[64]; // "cpu", "cuda:0,1"
     const char *precision;
 } cli_setup;
 

@@ -25,6 +25,7 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     mlff_status status = MLFF_OK;
     cli_setup made = {0};
     mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_device devices[CLI_MAX_DEVICES];
 
     int precision = cli_choice(arguments, "precision", precisions, 0);
     options.n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
@@ -34,10 +35,12 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     options.members = cli_text(arguments, "members", NULL);
 
     // "auto" that nobody asked for takes what is there without a word about what is not; the report names the device.
+    options.devices = devices;
+    options.n_devices = 1;
     if (cli_given(arguments, "device"))
-        MLFF_TRY(mlff_device_parse(cli_text(arguments, "device", NULL), &options.device));
-    else if (mlff_device_parse("cuda", &options.device) != MLFF_OK)
-        MLFF_TRY(mlff_device_parse("cpu", &options.device));
+        MLFF_TRY(mlff_devices_parse(cli_text(arguments, "device", NULL), devices, CLI_MAX_DEVICES, &options.n_devices));
+    else if (mlff_device_parse("cuda", devices) != MLFF_OK)
+        MLFF_TRY(mlff_device_parse("cpu", devices));
     if (cli_given(arguments, "random-weights"))
         MLFF_TRY(random_model(arguments->positional[0], &made.model));
     else
@@ -45,14 +48,14 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     mlff_model_info_get(made.model, &made.info);
     status = mlff_evaluator_create(made.model, &options, &made.evaluator);
     const bool any = !cli_given(arguments, "device") || strcmp(cli_text(arguments, "device", NULL), "auto") == 0;
-    if (status == MLFF_ERR_UNSUPPORTED && any && options.device.kind == MLFF_CUDA) { // a model without a GPU path
+    if (status == MLFF_ERR_UNSUPPORTED && any && devices[0].kind == MLFF_CUDA) { // a model without a GPU path
         if (cli_given(arguments, "device")) base_warn("device auto: %s; using the CPU", mlff_last_error());
-        MLFF_TRY(mlff_device_parse("cpu", &options.device));
+        MLFF_TRY(mlff_device_parse("cpu", devices));
         status = mlff_evaluator_create(made.model, &options, &made.evaluator);
     }
     MLFF_TRY(status);
     mlff_evaluator_info_get(made.evaluator, &made.evaluator_info);
-    mlff_device_text(made.evaluator_info.device, made.device, sizeof made.device);
+    mlff_devices_text(devices, options.n_devices, made.device, sizeof made.device);
     made.precision = precisions[precision];
 
     *setup = made;

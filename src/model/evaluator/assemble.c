@@ -41,23 +41,27 @@ static double volume_of(const mlff_batch *batch, int system)
     return fabs(h[0] * (h[4] * h[8] - h[5] * h[7]) - h[1] * (h[3] * h[8] - h[5] * h[6]) + h[2] * (h[3] * h[7] - h[4] * h[6]));
 }
 
+void assemble_stress(const mlff_batch *batch, int system, const double virial[9], double stress[6])
+{
+    static const int voigt[6][2] = {{0, 0}, {1, 1}, {2, 2}, {1, 2}, {0, 2}, {0, 1}};
+    const double volume = volume_of(batch, system);
+    for (int k = 0; k < 6; k++) {
+        const int a = voigt[k][0], b = voigt[k][1];
+        stress[k] = -0.5 * (virial[3 * a + b] + virial[3 * b + a]) / volume;
+    }
+}
+
 // Virial −dE/dε = −Σ g ⊗ r of each system, and from it the stress (dE/dε)/V.
 static void virials_of_pairs(const mlff_batch *batch, const model_graph *graph, const double *g, double unit,
                              const mlff_results *results)
 {
-    static const int voigt[6][2] = {{0, 0}, {1, 1}, {2, 2}, {1, 2}, {0, 2}, {0, 1}};
     for (int s = 0; s < batch->n_systems; s++) {
         double virial[9] = {0};
         for (int p = graph->first[batch->first_atom[s]]; p < graph->first[batch->first_atom[s + 1]]; p++)
             for (int a = 0; a < 3; a++)
                 for (int b = 0; b < 3; b++) virial[3 * a + b] -= unit * g[3 * (size_t)p + a] * graph->vectors[3 * (size_t)p + b];
         if (results->virials) memcpy(results->virials + 9 * (size_t)s, virial, sizeof virial);
-        if (!results->stresses) continue;
-        double volume = volume_of(batch, s);
-        for (int k = 0; k < 6; k++) {
-            int a = voigt[k][0], b = voigt[k][1];
-            results->stresses[6 * (size_t)s + k] = -0.5 * (virial[3 * a + b] + virial[3 * b + a]) / volume;
-        }
+        if (results->stresses) assemble_stress(batch, s, virial, results->stresses + 6 * (size_t)s);
     }
 }
 

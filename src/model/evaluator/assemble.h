@@ -10,5 +10,7 @@ mlff_status assemble_check_finite(const mlff_batch *batch, const model_graph *gr
 /* Fills what `results` wants, each from the outputs that the model has. `graph` has edge vectors in Å. */
 void assemble_results(const mlff_model *model, const mlff_batch *batch, const model_graph *graph, const model_outputs *outputs,
                       const mlff_results *results);
+/* Stress, eV/Å³, from a system's virial, eV; NaN where not all three axes are periodic. */
+void assemble_stress(const mlff_batch *batch, int system, const double virial[9], double stress[6]);
 
 #endif

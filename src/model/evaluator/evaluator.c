@@ -52,6 +52,14 @@ static mlff_status choose_options(const mlff_evaluator_options *options, mlff_ev
     if (chosen.precision < MLFF_PRECISION_DEFAULT || chosen.precision > MLFF_BF16)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: unknown precision %d", (int)chosen.precision);
     if (chosen.precision == MLFF_PRECISION_DEFAULT) chosen.precision = MLFF_FLOAT32;
+    if (chosen.n_devices < 0 || (chosen.n_devices > 0 && !chosen.devices))
+        return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: %d devices; give the array `devices` and their number",
+                         chosen.n_devices);
+    if (chosen.n_devices > 1 && chosen.halo)
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "mlff_evaluator_create: an evaluator on several devices exchanges ghosts itself; give either "
+                         "`devices` or `halo`");
+    if (chosen.n_devices > 0) chosen.device = chosen.devices[0];
     *chosen_out = chosen;
     return MLFF_OK;
 }
@@ -67,7 +75,9 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
     MLFF_TRY(choose_options(options, &chosen));
     if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
     e->model = model;
-    e->interface = chosen.device.kind == MLFF_CUDA ? &gpu_evaluator_interface : &cpu_evaluator_interface;
+    e->interface = chosen.n_devices > 1              ? &parallel_evaluator_interface
+                   : chosen.device.kind == MLFF_CUDA ? &gpu_evaluator_interface
+                                                     : &cpu_evaluator_interface;
     if (chosen.members) {
         if (!(members = base_alloc((size_t)model->n_members, sizeof *members, "members"))) MLFF_TRY(MLFF_ERR_MEMORY);
         MLFF_TRY(parse_members(model, chosen.members, members, &n_members));
@@ -79,6 +89,7 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
         e->options.halo = &e->halo;
     }
     MLFF_TRY(e->interface->create(model, &e->options, members, n_members, &e->self));
+    e->options.devices = NULL;
     *evaluator_out = e;
     e = NULL;
 done:

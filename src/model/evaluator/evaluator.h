@@ -35,6 +35,7 @@ typedef struct evaluator_interface {
 } evaluator_interface;
 
 extern const evaluator_interface cpu_evaluator_interface, gpu_evaluator_interface;
+extern const evaluator_interface parallel_evaluator_interface; /* several devices: src/parallel, which is above this folder */
 
 struct mlff_evaluator {
     const mlff_model *model;

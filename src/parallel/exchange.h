@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* exchange.h: the halo functions of domains in one process: ghosts' rows are read from, or added by, their owner's thread, in the
+ * memory of the other domains. */
+#ifndef EXCHANGE_H
+#define EXCHANGE_H
+
+#include "mlff.h"
+#include "parallel/decompose.h"
+
+typedef struct exchange exchange;
+
+/* `devices` [n_domains], all of one kind; a GPU may come twice. Fails with MLFF_ERR_UNSUPPORTED where GPUs cannot read each other's
+ * memory, MLFF_ERR_DEVICE, MLFF_ERR_MEMORY. */
+mlff_status exchange_create(crew *threads, const decomposition *domains, const mlff_device *devices, exchange **exchange_out);
+void exchange_destroy(exchange *exchange);
+/* The hooks of one domain; valid as long as the exchange. */
+mlff_halo exchange_hooks(exchange *exchange, int domain);
+/* In the domain's thread, after each decomposition and before its hooks are called. */
+mlff_status exchange_update(exchange *exchange, int domain);
+/* Time that the domain spent in its hooks since the last call of this function, and how much of it waiting for others, ns. */
+void exchange_times(exchange *exchange, int domain, double *total_ns, double *wait_ns);
+
+#endif

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: MIT
+// parallel_evaluator.c: an evaluator on several devices, each served by its own thread.
+//
+// A batch of one system is divided in space: each device computes the atoms of its domain, with ghosts within one cutoff of it and an
+// exchange of their features after each layer (exchange.c), and adds what the other domains found of its atoms' forces. The systems of
+// a batch of several are handed out: each device gets a run of them with about as many atoms.
+#include <stdio.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "model/evaluator/assemble.h"
+#include "model/evaluator/evaluator.h"
+#include "parallel/decompose.h"
+#include "parallel/exchange.h"
+
+// A domain, or a share of the systems, on its device.
+typedef struct domain {
+    mlff_evaluator *evaluator;                  // of domains, with halo functions; NULL: none was needed yet
+    mlff_evaluator *whole;                      // of whole systems, likewise
+    int32_t first_atom[2], *share_first;        // share_first: [systems of the share + 1]
+    int32_t *species;                           // [n_local]
+    unsigned char *owned;                       // [n_local]
+    double *positions, *forces, *atom_energies; // [n_local][3], [n_local][3], [n_local]
+    double energy, virial[9];
+    size_t first_capacity, species_capacity, owned_capacity, position_capacity, force_capacity, energy_capacity;
+} domain;
+
+typedef struct parallel_evaluator {
+    const mlff_model *model;
+    mlff_evaluator_options options; // of each domain
+    char *members;
+    int n;
+    mlff_device devices[MAX_DOMAINS];
+    crew *crew;
+    decomposition *decomposition;
+    exchange *exchange;
+    mlff_halo hooks[MAX_DOMAINS];
+    domain domains[MAX_DOMAINS];
+    bool divided; // the last batch was one system
+    int member;   // -1: the mean
+    int64_t n_computes;
+    // of the call under way
+    const mlff_batch *batch;
+    const mlff_results *results;
+    bool fresh; // the decomposition was made in this call
+} parallel_evaluator;
+
+// ---- creation and destruction -------------------------------------------------------------------------------------------
+
+static void destroy(void *self)
+{
+    parallel_evaluator *e = self;
+    if (!e) return;
+    for (int k = 0; k < e->n; k++) {
+        domain *d = &e->domains[k];
+        mlff_evaluator_destroy(d->evaluator);
+        mlff_evaluator_destroy(d->whole);
+        base_free(d->share_first);
+        base_free(d->species);
+        base_free(d->owned);
+        base_free(d->positions);
+        base_free(d->forces);
+        base_free(d->atom_energies);
+    }
+    exchange_destroy(e->exchange);
+    decomposition_destroy(e->decomposition);
+    crew_destroy(e->crew);
+    base_free(e->members);
+    base_free(e);
+}
+
+static mlff_status check_devices(const mlff_evaluator_options *options)
+{
+    const int n = options->n_devices;
+    if (n > MAX_DOMAINS) return mlff_fail(MLFF_ERR_LIMIT, "mlff_evaluator_create: %d devices; at most %d", n, MAX_DOMAINS);
+    for (int k = 0; k < n; k++)
+        if (options->devices[k].kind != options->devices[0].kind)
+            return mlff_fail(MLFF_ERR_USAGE,
+                             "mlff_evaluator_create: the devices are of two kinds; use GPUs alone or the CPU alone");
+    return MLFF_OK;
+}
+
+static mlff_status create_whole(void *context, int index)
+{
+    parallel_evaluator *e = context;
+    mlff_evaluator_options options = e->options;
+    options.device = e->devices[index];
+    return mlff_evaluator_create(e->model, &options, &e->domains[index].whole);
+}
+
+static mlff_status create(const mlff_model *model, mlff_evaluator_options *options, const int *members, int n_members,
+                          void **self_out)
+{
+    mlff_status status = MLFF_OK;
+    base_text list = {0};
+    parallel_evaluator *e = NULL;
+    MLFF_TRY(check_devices(options));
+    if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
+    e->model = model;
+    e->n = options->n_devices;
+    e->member = -1;
+    memcpy(e->devices, options->devices, (size_t)e->n * sizeof *e->devices);
+    if (options->device.kind == MLFF_CPU) options->n_threads = 1; // of each domain
+    for (int k = 0; k < n_members; k++) base_text_add(&list, "%s%d", k ? "," : "", members[k]);
+    MLFF_TRY(list.status);
+    e->members = list.text;
+    list.text = NULL;
+    e->options = *options;
+    e->options.devices = NULL;
+    e->options.n_devices = 0;
+    e->options.members = e->members;
+    MLFF_TRY(crew_create(e->n, &e->crew));
+    MLFF_TRY(crew_run(e->crew, create_whole, e));
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(e->domains[0].whole, &info);
+    if (info.cpu_path[0]) options->cpu_path = info.cpu_path;
+    *self_out = e;
+    e = NULL;
+done:
+    base_text_free(&list);
+    destroy(e);
+    return status;
+}
+
+// ---- one system, divided in space ---------------------------------------------------------------------------------------
+
+static mlff_status create_divided(void *context, int index)
+{
+    parallel_evaluator *e = context;
+    mlff_evaluator_options options = e->options;
+    options.device = e->devices[index];
+    options.halo = &e->hooks[index];
+    return mlff_evaluator_create(e->model, &options, &e->domains[index].evaluator);
+}
+
+static mlff_status ensure_divided(parallel_evaluator *e)
+{
+    mlff_status status = MLFF_OK;
+    if (e->domains[e->n - 1].evaluator) return MLFF_OK;
+    if (!e->decomposition) MLFF_TRY(decomposition_create(e->n, e->model->cutoff, e->options.skin_angstrom, &e->decomposition));
+    if (!e->exchange) MLFF_TRY(exchange_create(e->crew, e->decomposition, e->devices, &e->exchange));
+    for (int k = 0; k < e->n; k++) e->hooks[k] = exchange_hooks(e->exchange, k);
+    for (int k = 0; k < e->n; k++) MLFF_TRY(create_divided(e, k));
+done:
+    return status;
+}
+
+// Arrays of the domain's atoms after a new decomposition.
+static mlff_status take_atoms(parallel_evaluator *e, int index)
+{
+    mlff_status status = MLFF_OK;
+    domain *d = &e->domains[index];
+    const domain_atoms *atoms = &e->decomposition->domains[index];
+    const size_t n = (size_t)atoms->n_local;
+    MLFF_TRY(base_grow(&d->species, &d->species_capacity, n, sizeof *d->species, "atoms of a domain"));
+    MLFF_TRY(base_grow(&d->owned, &d->owned_capacity, n, 1, "atoms of a domain"));
+    MLFF_TRY(base_grow(&d->positions, &d->position_capacity, 3 * n, sizeof(double), "atoms of a domain"));
+    MLFF_TRY(base_grow(&d->forces, &d->force_capacity, 3 * n, sizeof(double), "atoms of a domain"));
+    MLFF_TRY(base_grow(&d->atom_energies, &d->energy_capacity, n, sizeof(double), "atoms of a domain"));
+    for (size_t i = 0; i < n; i++) {
+        d->species[i] = e->batch->species[atoms->atom[i]];
+        d->owned[i] = i < (size_t)atoms->n_owned;
+    }
+    d->first_atom[1] = atoms->n_local;
+    MLFF_TRY(exchange_update(e->exchange, index));
+done:
+    return status;
+}
+
+static void place_atoms(const parallel_evaluator *e, int index)
+{
+    const domain_atoms *atoms = &e->decomposition->domains[index];
+    double *to = e->domains[index].positions, offset[3];
+    for (size_t i = 0; i < (size_t)atoms->n_local; i++) {
+        const double *from = e->batch->positions + 3 * (size_t)atoms->atom[i];
+        neighbors_offset(e->decomposition->axes.cell, atoms->shift + 3 * i, offset);
+        for (size_t c = 0; c < 3; c++) to[3 * i + c] = from[c] + offset[c];
+    }
+}
+
+static mlff_status compute_domain(parallel_evaluator *e, int index)
+{
+    domain *d = &e->domains[index];
+    unsigned char periodic[3];
+    for (int k = 0; k < 3; k++) periodic[k] = e->decomposition->periodic[k] && !e->decomposition->divided[k];
+    const mlff_batch local = {.n_systems = 1,
+                              .first_atom = d->first_atom,
+                              .species = d->species,
+                              .positions = d->positions,
+                              .cells = e->batch->cells,
+                              .periodic = periodic,
+                              .owned = d->owned,
+                              .charges = e->batch->charges,
+                              .spins = e->batch->spins};
+    const mlff_results *wanted = e->results;
+    const mlff_results results = {.energies = &d->energy,
+                                  .atom_energies = wanted->atom_energies ? d->atom_energies : NULL,
+                                  .forces = wanted->forces ? d->forces : NULL,
+                                  .virials = wanted->virials || wanted->stresses ? d->virial : NULL};
+    if (e->model->architecture->ensemble) d->evaluator->interface->select_member(d->evaluator->self, e->member);
+    const mlff_status status = mlff_evaluator_compute(d->evaluator, &local, &results);
+    if (status != MLFF_ERR_VALUE && status != MLFF_ERR_LIMIT) return status;
+    char text[1024];
+    snprintf(text, sizeof text, "%s", mlff_last_error());
+    return mlff_fail(status, "domain %d of %d, which numbers its atoms itself: %s", index, e->n, text);
+}
+
+// Results of own atoms, with the forces that other domains found of them, in the order of domains.
+static void gather_atoms(const parallel_evaluator *e, int index)
+{
+    const domain *d = &e->domains[index];
+    const domain_atoms *atoms = &e->decomposition->domains[index];
+    for (int k = 0; e->results->forces && k < atoms->n_shared; k++) {
+        double *own = d->forces + 3 * (size_t)atoms->shared[k];
+        for (int32_t j = atoms->holder_first[k]; j < atoms->holder_first[k + 1]; j++)
+            for (size_t c = 0; c < 3; c++) own[c] += e->domains[atoms->holder[j]].forces[3 * (size_t)atoms->holder_row[j] + c];
+    }
+    for (size_t i = 0; i < (size_t)atoms->n_owned; i++) {
+        const size_t atom = (size_t)atoms->atom[i];
+        if (e->results->forces) memcpy(e->results->forces + 3 * atom, d->forces + 3 * i, 3 * sizeof(double));
+        if (e->results->atom_energies) e->results->atom_energies[atom] = d->atom_energies[i];
+    }
+}
+
+static mlff_status work_on_domain(void *context, int index)
+{
+    mlff_status status = MLFF_OK;
+    parallel_evaluator *e = context;
+    domain *d = &e->domains[index];
+    d->energy = 0;
+    memset(d->virial, 0, sizeof d->virial);
+    if (e->decomposition->domains[index].n_owned == 0) return MLFF_OK; // nor does it hold ghosts
+    if (e->fresh) MLFF_TRY(take_atoms(e, index));
+    place_atoms(e, index);
+    MLFF_TRY(compute_domain(e, index));
+    if (!crew_barrier(e->crew)) return crew_ended();
+    gather_atoms(e, index);
+done:
+    return status;
+}
+
+static mlff_status compute_divided(parallel_evaluator *e)
+{
+    mlff_status status = MLFF_OK;
+    const mlff_results *results = e->results;
+    double virial[9] = {0}, energy = 0;
+    MLFF_TRY(ensure_divided(e));
+    e->fresh = !decomposition_serves(e->decomposition, e->batch);
+    if (e->fresh) MLFF_TRY(decomposition_make(e->decomposition, e->crew, e->batch));
+    status = crew_run(e->crew, work_on_domain, e);
+    if (status != MLFF_OK) e->decomposition->n_made = 0; // arrays may be of another decomposition
+    MLFF_TRY(status);
+    for (int k = 0; k < e->n; k++) {
+        energy += e->domains[k].energy;
+        for (int c = 0; c < 9; c++) virial[c] += e->domains[k].virial[c];
+    }
+    if (results->energies) results->energies[0] = energy;
+    if (results->virials) memcpy(results->virials, virial, sizeof virial);
+    if (results->stresses) assemble_stress(e->batch, 0, virial, results->stresses);
+done:
+    return status;
+}
+
+// ---- several systems, handed out ----------------------------------------------------------------------------------------
+
+// First system of a share: shares have about as many atoms.
+static int share_begin(const mlff_batch *batch, int share, int n)
+{
+    const int64_t goal = (int64_t)batch->first_atom[batch->n_systems] * share / n;
+    int s = 0;
+    while (s < batch->n_systems && batch->first_atom[s + 1] - (batch->first_atom[s + 1] - batch->first_atom[s]) / 2 <= goal) s++;
+    return share == n ? batch->n_systems : share == 0 ? 0 : s;
+}
+
+static double *part(double *array, size_t offset)
+{
+    return array ? array + offset : NULL;
+}
+
+static mlff_status work_on_share(void *context, int index)
+{
+    mlff_status status = MLFF_OK;
+    parallel_evaluator *e = context;
+    domain *d = &e->domains[index];
+    const mlff_batch *all = e->batch;
+    const int begin = share_begin(all, index, e->n), n = share_begin(all, index + 1, e->n) - begin;
+    if (n <= 0) return MLFF_OK;
+    const size_t s = (size_t)begin, atom = (size_t)all->first_atom[begin];
+    MLFF_TRY(base_grow(&d->share_first, &d->first_capacity, (size_t)n + 1, sizeof *d->share_first, "systems"));
+    for (int k = 0; k <= n; k++) d->share_first[k] = all->first_atom[begin + k] - all->first_atom[begin];
+    const mlff_batch share = {.n_systems = n,
+                              .first_atom = d->share_first,
+                              .species = all->species + atom,
+                              .positions = all->positions + 3 * atom,
+                              .cells = all->cells ? all->cells + 9 * s : NULL,
+                              .periodic = all->periodic ? all->periodic + 3 * s : NULL,
+                              .charges = all->charges ? all->charges + s : NULL,
+                              .spins = all->spins ? all->spins + s : NULL};
+    const mlff_results *wanted = e->results;
+    const mlff_results results = {.energies = part(wanted->energies, s),
+                                  .atom_energies = part(wanted->atom_energies, atom),
+                                  .forces = part(wanted->forces, 3 * atom),
+                                  .stresses = part(wanted->stresses, 6 * s),
+                                  .virials = part(wanted->virials, 9 * s)};
+    if (e->model->architecture->ensemble) d->whole->interface->select_member(d->whole->self, e->member);
+    MLFF_TRY(mlff_evaluator_compute(d->whole, &share, &results));
+done:
+    return status;
+}
+
+// ---- the interface ------------------------------------------------------------------------------------------------------
+
+static mlff_status prepare(void *self, const mlff_batch *batch, const mlff_results *results)
+{
+    parallel_evaluator *e = self;
+    if (batch->location != MLFF_HOST || results->location != MLFF_HOST)
+        return mlff_fail(MLFF_ERR_USAGE, "an evaluator on several devices takes batches in host memory");
+    if (batch->pairs || batch->owned)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "an evaluator on several devices finds pairs and ghosts itself; give none, or use one device");
+    e->divided = batch->n_systems == 1;
+    return MLFF_OK;
+}
+
+static mlff_status compute(void *self, const mlff_batch *batch, const mlff_results *results)
+{
+    parallel_evaluator *e = self;
+    e->batch = batch;
+    e->results = results;
+    const mlff_status status = e->divided ? compute_divided(e) : crew_run(e->crew, work_on_share, e);
+    if (status == MLFF_OK && e->member < 0) e->n_computes++;
+    return status;
+}
+
+static void select_member(void *self, int member)
+{
+    parallel_evaluator *e = self;
+    e->member = member;
+}
+
+static const mlff_evaluator *evaluator_of(const parallel_evaluator *e, int index)
+{
+    const domain *d = &e->domains[index];
+    return e->divided && d->evaluator ? d->evaluator : d->whole;
+}
+
+static const mlff_stage *stages(const void *self, int *n_out)
+{
+    const parallel_evaluator *e = self;
+    return mlff_evaluator_stages(e->domains[0].whole, n_out);
+}
+
+static mlff_status stage_clock_set(void *self, int on)
+{
+    mlff_status status = MLFF_OK;
+    parallel_evaluator *e = self;
+    for (int k = 0; k < e->n; k++) {
+        MLFF_TRY(mlff_evaluator_stage_clock_set(e->domains[k].whole, on));
+        if (e->domains[k].evaluator) MLFF_TRY(mlff_evaluator_stage_clock_set(e->domains[k].evaluator, on));
+    }
+done:
+    return status;
+}
+
+// Of the first domain.
+static void stage_times(const void *self, double *time_ns)
+{
+    mlff_evaluator_stage_times(evaluator_of(self, 0), time_ns);
+}
+
+static const char *kernel_stage(const void *self, const char *kernel)
+{
+    return mlff_evaluator_kernel_stage(evaluator_of(self, 0), kernel);
+}
+
+static void info(const void *self, mlff_evaluator_info *info_out)
+{
+    const parallel_evaluator *e = self;
+    info_out->n_threads = e->n;
+    info_out->n_computes = e->n_computes;
+    for (int k = 0; k < e->n; k++) {
+        const mlff_evaluator *const both[2] = {e->domains[k].evaluator, e->domains[k].whole};
+        for (int b = 0; b < 2; b++) {
+            mlff_evaluator_info one;
+            if (!both[b]) continue;
+            mlff_evaluator_info_get(both[b], &one);
+            info_out->cpu_path = one.cpu_path;
+            info_out->n_members = one.n_members;
+            info_out->n_growths += one.n_growths;
+            info_out->host_bytes += one.host_bytes;
+            info_out->device_bytes += one.device_bytes;
+            if (both[b] != evaluator_of(e, k)) continue;
+            info_out->n_pairs += one.n_pairs;
+            if (one.n_rebuilds > info_out->n_rebuilds) info_out->n_rebuilds = one.n_rebuilds;
+        }
+    }
+}
+
+const evaluator_interface parallel_evaluator_interface = {
+    .create = create,
+    .destroy = destroy,
+    .prepare = prepare,
+    .compute = compute,
+    .select_member = select_member,
+    .stages = stages,
+    .stage_clock_set = stage_clock_set,
+    .stage_times = stage_times,
+    .kernel_stage = kernel_stage,
+    .info = info,
+};

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// A system divided between two emulated GPUs, and a batch handed out to them, against float64 on one CPU; GPUs that cannot read each
+// other's memory; and failures of calls of the CUDA runtime, after which no domain may wait for another that has failed.
+// MLFF_CUDA_PLUGIN names the emulated plugin, MLFF_EMULATE_DEVICES is 2. Tolerance: support_compare.
+#include <dlfcn.h>
+
+#include "ani_support.h"
+#include "emulate/emulate.h"
+#include "gpu_support.h"
+
+enum { OUT_OF_MEMORY = 2, STRIDE = 23 };
+
+static emulate_fail_function plan_failure;
+static emulate_mend_function mend;
+
+static int open_emulator(void **state)
+{
+    (void)state;
+    void *library = dlopen(getenv("MLFF_CUDA_PLUGIN"), RTLD_NOW | RTLD_LOCAL), *symbols[2];
+    if (!library) fail_msg("%s", dlerror());
+    if (!(symbols[0] = dlsym(library, "emulate_fail")) || !(symbols[1] = dlsym(library, "emulate_mend")))
+        fail_msg("%s", dlerror());
+    memcpy(&plan_failure, &symbols[0], sizeof plan_failure);
+    memcpy(&mend, &symbols[1], sizeof mend);
+    assert_int_equal(mlff_device_count(MLFF_CUDA), 2);
+    return 0;
+}
+
+static mlff_status create_on(const mlff_model *model, int first, int second, mlff_evaluator **evaluator_out)
+{
+    const mlff_device devices[2] = {{MLFF_CUDA, first}, {MLFF_CUDA, second}};
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    options.devices = devices;
+    options.n_devices = 2;
+    return mlff_evaluator_create(model, &options, evaluator_out);
+}
+
+static mlff_system *silicon(void)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_build("silicon", 8, 0, &system));
+    assert_ok(mlff_system_perturb(system, 600, 3));
+    return system;
+}
+
+static void check(const char *what, const mlff_model *model, const mlff_system *system, int first, int second)
+{
+    mlff_evaluator *reference = support_evaluator(model, MLFF_FLOAT64), *several;
+    assert_ok(create_on(model, first, second, &several));
+    support_results expected = support_compute_system(reference, system), got = support_compute_system(several, system);
+    support_results again = support_compute_system(several, system);
+    support_compare(what, &got, &expected, (double[2]){1e-3, 1e-3});
+    assert_memory_equal(got.r.forces, again.r.forces, 3 * (size_t)got.n_atoms * sizeof(double));
+    support_results_free(&again);
+    support_results_free(&got);
+    support_results_free(&expected);
+    mlff_evaluator_destroy(several);
+    mlff_evaluator_destroy(reference);
+}
+
+static mlff_model *small_painn(void)
+{
+    mlff_model *model;
+    assert_ok(support_create(&model, "painn", "n_features=32; n_layers=3; cutoff=3.0; seed=1"));
+    return model;
+}
+
+static void test_divided(void **state)
+{
+    (void)state;
+    mlff_model *painn = small_painn(), *ani = ani_shaped(&ani_small_2x, 5);
+    mlff_system *crystal = silicon(), *molecule = ani_random_system(9, 7, 0, 1.2, 61);
+    check("PaiNN, two GPUs", painn, crystal, 0, 1);
+    check("PaiNN, one GPU twice", painn, crystal, 1, 1);
+    check("ANI", ani, molecule, 0, 1);
+    mlff_system_destroy(crystal);
+    mlff_system_destroy(molecule);
+    mlff_model_destroy(painn);
+    mlff_model_destroy(ani);
+}
+
+static void test_handed_out(void **state)
+{
+    (void)state;
+    mlff_model *painn = small_painn();
+    mlff_system *systems[3] = {silicon(), silicon(), silicon()};
+    joined j = join(systems, 3);
+    mlff_evaluator *reference = support_evaluator(painn, MLFF_FLOAT64), *several;
+    assert_ok(create_on(painn, 0, 1, &several));
+    support_results expected = support_compute(reference, &j.batch), got = support_compute(several, &j.batch);
+    support_compare("three systems on two GPUs", &got, &expected, (double[2]){1e-3, 1e-3});
+    support_results_free(&got);
+    support_results_free(&expected);
+    mlff_evaluator_destroy(several);
+    mlff_evaluator_destroy(reference);
+    unjoin(&j);
+    for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
+    mlff_model_destroy(painn);
+}
+
+static void test_gpus_apart(void **state)
+{
+    (void)state;
+    mlff_model *painn = small_painn();
+    mlff_system *system = silicon();
+    mlff_evaluator *several;
+    int32_t first_atom[2];
+    mlff_batch batch;
+    double energy;
+    mlff_batch_from_system(system, first_atom, &batch);
+    setenv("MLFF_EMULATE_PEERS", "0", 1);
+    assert_ok(create_on(painn, 0, 1, &several)); // a batch of several systems needs no access
+    assert_int_equal(mlff_evaluator_compute(several, &batch, &(mlff_results){.energies = &energy}), MLFF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mlff_last_error(), "cannot read the memory of cuda:1"));
+    unsetenv("MLFF_EMULATE_PEERS");
+    assert_ok(mlff_evaluator_compute(several, &batch, &(mlff_results){.energies = &energy}));
+    mlff_evaluator_destroy(several);
+    mlff_system_destroy(system);
+    mlff_model_destroy(painn);
+}
+
+// Every STRIDE-th call of creation and of two computations fails in turn.
+static void test_failing_calls(void **state)
+{
+    (void)state;
+    mlff_model *painn = small_painn();
+    mlff_system *system = silicon();
+    int32_t first_atom[2];
+    mlff_batch batch;
+    double energy, *forces = calloc(3 * (size_t)system->n_atoms, sizeof *forces);
+    const mlff_results wanted = {.energies = &energy, .forces = forces};
+    mlff_batch_from_system(system, first_atom, &batch);
+    int n_failed = 0, came = 1;
+    for (int64_t nth = 1; came; nth += STRIDE) {
+        mlff_evaluator *several = NULL;
+        plan_failure(NULL, nth, OUT_OF_MEMORY);
+        mlff_status status = create_on(painn, 0, 1, &several);
+        if (status == MLFF_OK) status = mlff_evaluator_compute(several, &batch, &wanted);
+        if (status == MLFF_OK) status = mlff_evaluator_compute(several, &batch, &wanted);
+        came = mend();
+        if (status != MLFF_OK) {
+            assert_null(strstr(mlff_last_error(), "another domain"));
+            n_failed++;
+        }
+        if (several && status != MLFF_OK) assert_ok(mlff_evaluator_compute(several, &batch, &wanted));
+        mlff_evaluator_destroy(several);
+    }
+    assert_true(n_failed > 5);
+    free(forces);
+    mlff_system_destroy(system);
+    mlff_model_destroy(painn);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpus_apart), // first: access is granted once for all
+        cmocka_unit_test(test_divided),
+        cmocka_unit_test(test_handed_out),
+        cmocka_unit_test(test_failing_calls),
+    };
+    return cmocka_run_group_tests(tests, open_emulator, NULL);
+}

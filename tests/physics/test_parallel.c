@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT
+// An evaluator on several devices against one on one device: a system divided among domains of the CPU in float64, where the results
+// must agree to rounding, in any cell, with boxes smaller than the halo, and along a trajectory in which atoms change domains; the
+// systems of a batch, handed out; failures of one domain. tests/kernels/test_parallel_emulated.c does the same on emulated GPUs.
+// Tolerances: sums over neighbors and over domains run in another order, which costs float64 some 1e-15 of the terms' size.
+#include "ani_support.h"
+#include "atoms/atoms.h"
+#include "parallel/decompose.h"
+
+static mlff_evaluator *on_domains(const mlff_model *model, int n_domains, mlff_precision precision, double skin)
+{
+    mlff_device devices[MAX_DOMAINS] = {{MLFF_CPU, 0}};
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    options.precision = precision;
+    options.skin_angstrom = skin;
+    options.n_threads = 1;
+    options.devices = devices;
+    options.n_devices = n_domains;
+    mlff_evaluator *evaluator;
+    assert_ok(mlff_evaluator_create(model, &options, &evaluator));
+    return evaluator;
+}
+
+static mlff_system *built(const char *name, int n_atoms, double kelvin)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_build(name, n_atoms, 1, &system));
+    assert_ok(mlff_system_perturb(system, kelvin, 3));
+    return system;
+}
+
+static void compare_results(const char *what, const support_results *got, const support_results *expected, double relative)
+{
+    const size_t n = (size_t)expected->n_atoms, s = (size_t)expected->n_systems;
+    const double size = support_largest(expected->r.forces, 3 * n), energy = fmax(support_atom_energy_size(expected), 1e-3);
+    const double df = support_difference(got->r.forces, expected->r.forces, 3 * n);
+    const double de = support_difference(got->r.energies, expected->r.energies, s);
+    const double da = support_difference(got->r.atom_energies, expected->r.atom_energies, n);
+    const double dv = support_difference(got->r.virials, expected->r.virials, 9 * s);
+    const double virial = fmax(support_largest(expected->r.virials, 9 * s), size);
+    if (df > relative * size || de > relative * energy || da > relative * energy || dv > relative * virial)
+        fail_msg("%s: forces off by %.2e of %.2e, energies by %.2e of %.2e, atom energies by %.2e, virials by %.2e of %.2e", what,
+                 df, size, de, energy, da, dv, virial);
+    for (size_t k = 0; k < 6 * s; k++) {
+        const double a = got->r.stresses[k], b = expected->r.stresses[k];
+        if (!(isnan(a) && isnan(b)) && !(fabs(a - b) <= relative * fmax(1, support_largest(expected->r.virials, 9 * s))))
+            fail_msg("%s: stress %zu is %.12g, expected %.12g", what, k, a, b);
+    }
+}
+
+static void check_system(const char *name, const mlff_model *model, const mlff_system *system, mlff_precision precision,
+                         double relative)
+{
+    static const int counts[] = {2, 3, 8};
+    mlff_evaluator *one = support_evaluator_on(model, precision, NULL, 1, NULL);
+    support_results expected = support_compute_system(one, system);
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        char what[128];
+        mlff_evaluator *several = on_domains(model, counts[k], precision, 0.5);
+        support_results got = support_compute_system(several, system);
+        snprintf(what, sizeof what, "%s, %d domains", name, counts[k]);
+        compare_results(what, &got, &expected, relative);
+        support_results again = support_compute_system(several, system);
+        assert_memory_equal(again.r.forces, got.r.forces, 3 * (size_t)got.n_atoms * sizeof(double));
+        support_results_free(&again);
+        support_results_free(&got);
+        mlff_evaluator_destroy(several);
+    }
+    support_results_free(&expected);
+    mlff_evaluator_destroy(one);
+}
+
+static void test_one_system_on_several_domains(void **state)
+{
+    (void)state;
+    mlff_model *painn = support_model(16, 3, "gaussian", "cosine", 0, 1);
+    const struct {
+        const char *name;
+        int n_atoms;
+    } systems[] = {{"silicon", 64}, {"silicon", 8}, {"water", 96}, {"aspirin", 0}};
+    for (size_t k = 0; k < sizeof systems / sizeof *systems; k++) {
+        mlff_system *system = built(systems[k].name, systems[k].n_atoms, 600);
+        check_system(systems[k].name, painn, system, MLFF_FLOAT64, 2e-13);
+        if (k == 0) check_system(systems[k].name, painn, system, MLFF_FLOAT32, 2e-5);
+        mlff_system_destroy(system);
+    }
+    for (int periodic = 0; periodic < 2; periodic++) {
+        mlff_system *system = support_random_system(40, periodic, 1.2, 5); // the periodic cell is skewed, as wide as the halo
+        check_system(periodic ? "skewed" : "free", painn, system, MLFF_FLOAT64, 2e-13);
+        system->periodic[0] = 0; // a slab, or still free
+        check_system(periodic ? "slab" : "free", painn, system, MLFF_FLOAT64, 2e-13);
+        system->positions[3] += 3 * system->cell[3] - 2 * system->cell[6]; // an atom far outside of the cell
+        mlff_system_destroy(system);
+    }
+    mlff_model_destroy(painn);
+}
+
+static void test_ensembles_of_networks(void **state)
+{
+    (void)state;
+    mlff_model *ani = ani_shaped(&ani_small_2x, 5);
+    mlff_system *system = ani_random_system(60, 7, 1, 1.2, 61);
+    check_system("ani", ani, system, MLFF_FLOAT64, 2e-13);
+    mlff_evaluator *evaluators[2] = {support_evaluator_on(ani, MLFF_FLOAT64, NULL, 1, "0,2"), NULL};
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    mlff_device devices[2] = {{MLFF_CPU, 0}, {MLFF_CPU, 0}};
+    options.precision = MLFF_FLOAT64;
+    options.devices = devices;
+    options.n_devices = 2;
+    options.members = "0,2";
+    assert_ok(mlff_evaluator_create(ani, &options, &evaluators[1]));
+    double energies[2][2], deviations[2], *forces[2], *force_deviations[2];
+    for (int k = 0; k < 2; k++) {
+        int32_t first_atom[2];
+        mlff_batch batch;
+        double energy;
+        forces[k] = calloc(6 * (size_t)system->n_atoms, sizeof(double));
+        force_deviations[k] = calloc(3 * (size_t)system->n_atoms, sizeof(double));
+        mlff_batch_from_system(system, first_atom, &batch);
+        assert_ok(mlff_evaluator_compute(evaluators[k], &batch,
+                                         &(mlff_results){.energies = &energy,
+                                                         .member_energies = energies[k],
+                                                         .member_forces = forces[k],
+                                                         .energy_deviations = &deviations[k],
+                                                         .force_deviations = force_deviations[k]}));
+    }
+    // 1e-12 of some 1e4 eV of the atoms' own energies
+    assert_true(support_difference(energies[0], energies[1], 2) < 1e-8);
+    assert_true(support_difference(forces[0], forces[1], 6 * (size_t)system->n_atoms) < 1e-11);
+    assert_true(support_difference(force_deviations[0], force_deviations[1], 3 * (size_t)system->n_atoms) < 1e-11);
+    assert_true(fabs(energies[0][0] - energies[0][1]) > 1e-4);
+    for (int k = 0; k < 2; k++) {
+        free(forces[k]);
+        free(force_deviations[k]);
+        mlff_evaluator_destroy(evaluators[k]);
+    }
+    mlff_system_destroy(system);
+    mlff_model_destroy(ani);
+}
+
+// Without the exchange, or with ghosts too few, energies are wrong: that the comparison above would see it.
+static void test_the_exchange_matters(void **state)
+{
+    (void)state;
+    mlff_model *painn = support_model(16, 3, "gaussian", "cosine", 0, 1);
+    mlff_system *system = built("silicon", 64, 600);
+    mlff_evaluator *one = support_evaluator_on(painn, MLFF_FLOAT64, NULL, 1, NULL);
+    support_results whole = support_compute_system(one, system);
+    unsigned char *owned = calloc((size_t)system->n_atoms, 1);
+    memset(owned, 1, (size_t)system->n_atoms / 2);
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    batch.owned = owned;
+    support_results half = support_compute(one, &batch);
+    assert_true(support_difference(whole.r.atom_energies, half.r.atom_energies, (size_t)system->n_atoms / 2) < 1e-12);
+    assert_true(support_difference(whole.r.forces, half.r.forces, 3 * (size_t)system->n_atoms) > 1e-6);
+    free(owned);
+    support_results_free(&whole);
+    support_results_free(&half);
+    mlff_evaluator_destroy(one);
+    mlff_system_destroy(system);
+    mlff_model_destroy(painn);
+}
+
+typedef struct trajectory {
+    mlff_system *system;
+    double *forces, energy, drift;
+} trajectory;
+
+// Hot dynamics: atoms change domains, and lists are made again.
+static trajectory run_dynamics(mlff_evaluator *evaluator, mlff_ensemble ensemble, int n_steps)
+{
+    mlff_system *system = built("water", 96, 300);
+    mlff_dynamics *dynamics;
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    mlff_dynamics_state first, last;
+    options.ensemble = ensemble;
+    options.temperature_kelvin = 800;
+    assert_ok(mlff_system_thermalize(system, 800, 1));
+    assert_ok(mlff_dynamics_create_on(evaluator, &options, system, NULL, NULL, &dynamics));
+    assert_ok(mlff_dynamics_state_get(dynamics, &first));
+    assert_ok(mlff_dynamics_run(dynamics, n_steps, NULL));
+    assert_ok(mlff_dynamics_state_get(dynamics, &last));
+    trajectory t = {system, calloc(3 * (size_t)system->n_atoms, sizeof(double)), last.potential_energy,
+                    last.conserved_energy - first.conserved_energy};
+    memcpy(t.forces, last.forces, 3 * (size_t)system->n_atoms * sizeof(double));
+    mlff_dynamics_destroy(dynamics);
+    return t;
+}
+
+static void test_dynamics(void **state)
+{
+    (void)state;
+    static const mlff_ensemble ensembles[] = {MLFF_NVE, MLFF_LANGEVIN, MLFF_SCR};
+    mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
+    for (int k = 0; k < 3; k++) {
+        mlff_evaluator *one = support_evaluator_on(painn, MLFF_FLOAT64, NULL, 1, NULL),
+                       *several = on_domains(painn, 3, MLFF_FLOAT64, 0.5);
+        // Differences of rounding grow by chaos, some e-fold each 8 fs: short for positions, long for atoms that change domains.
+        trajectory a = run_dynamics(one, ensembles[k], 40), b = run_dynamics(several, ensembles[k], 40);
+        trajectory c = run_dynamics(several, ensembles[k], SUPPORT_CASES(160));
+        assert_true(support_difference(a.system->positions, b.system->positions, 3 * 96) < 1e-11);
+        assert_true(fabs(a.energy - b.energy) < 1e-10 && fabs(a.drift - b.drift) < 1e-10);
+        support_results there = support_compute_system(one, c.system);
+        assert_true(support_difference(there.r.forces, c.forces, 3 * 96) < 2e-13 * support_largest(c.forces, 3 * 96));
+        support_results_free(&there);
+        mlff_evaluator_info info;
+        mlff_evaluator_info_get(several, &info);
+        assert_true(SUPPORT_SANITIZED || info.n_rebuilds > 2); // the test would pass without atoms that change domains
+        trajectory *const all[3] = {&a, &b, &c};
+        for (int t = 0; t < 3; t++) {
+            free(all[t]->forces);
+            mlff_system_destroy(all[t]->system);
+        }
+        mlff_evaluator_destroy(one);
+        mlff_evaluator_destroy(several);
+    }
+    mlff_model_destroy(painn);
+}
+
+static void test_batches_are_handed_out(void **state)
+{
+    (void)state;
+    mlff_model *painn = support_model(16, 2, "gaussian", "cosine", 0, 1);
+    mlff_system *systems[5];
+    enum { N = 5, DOMAINS = 3 };
+    int32_t first[N + 1] = {0};
+    for (int k = 0; k < N; k++) {
+        systems[k] = support_random_system(5 + 7 * k, k % 2, 1.0, 20 + (uint64_t)k);
+        first[k + 1] = first[k] + systems[k]->n_atoms;
+    }
+    int32_t *species = calloc((size_t)first[N], sizeof *species);
+    double *positions = calloc(3 * (size_t)first[N], sizeof *positions), cells[9 * N];
+    unsigned char periodic[3 * N];
+    for (int k = 0; k < N; k++) {
+        memcpy(species + first[k], systems[k]->species, (size_t)systems[k]->n_atoms * sizeof *species);
+        memcpy(positions + 3 * first[k], systems[k]->positions, 3 * (size_t)systems[k]->n_atoms * sizeof *positions);
+        memcpy(cells + 9 * k, systems[k]->cell, sizeof systems[k]->cell);
+        memcpy(periodic + 3 * k, systems[k]->periodic, 3);
+    }
+    mlff_batch batch = {
+        .n_systems = N, .first_atom = first, .species = species, .positions = positions, .cells = cells, .periodic = periodic};
+    for (int n = 1; n <= N; n++) {
+        batch.n_systems = n;
+        mlff_evaluator *one = support_evaluator_on(painn, MLFF_FLOAT32, NULL, 1, NULL),
+                       *several = on_domains(painn, DOMAINS, MLFF_FLOAT32, 0.5);
+        support_results expected = support_compute(one, &batch), got = support_compute(several, &batch);
+        if (n > 1) { // each system is computed as on one device: the same bits
+            assert_memory_equal(got.r.forces, expected.r.forces, 3 * (size_t)first[n] * sizeof(double));
+            assert_memory_equal(got.r.energies, expected.r.energies, (size_t)n * sizeof(double));
+        }
+        support_results_free(&expected);
+        support_results_free(&got);
+        mlff_evaluator_destroy(one);
+        mlff_evaluator_destroy(several);
+    }
+    for (int k = 0; k < N; k++) mlff_system_destroy(systems[k]);
+    free(species);
+    free(positions);
+    mlff_model_destroy(painn);
+}
+
+// Domains without atoms, and few atoms.
+static void test_domains_without_atoms(void **state)
+{
+    (void)state;
+    mlff_model *painn = support_model(16, 3, "gaussian", "cosine", 0, 1);
+    for (int n = 1; n <= 3; n++) {
+        mlff_system *system = support_random_system(n, 0, 1.0, 3);
+        check_system("few atoms", painn, system, MLFF_FLOAT64, 2e-13);
+        mlff_system_destroy(system);
+    }
+    mlff_model_destroy(painn);
+}
+
+// A failure in one domain ends the call of all, with that domain's text, and the next call works.
+static void test_failures(void **state)
+{
+    (void)state;
+    mlff_model *painn = support_model(16, 3, "gaussian", "cosine", 0, 1);
+    mlff_system *system = built("silicon", 64, 300);
+    mlff_evaluator *several = on_domains(painn, 4, MLFF_FLOAT64, 0.5);
+    int32_t first_atom[2];
+    mlff_batch batch;
+    double energy, before;
+    mlff_batch_from_system(system, first_atom, &batch);
+    assert_ok(mlff_evaluator_compute(several, &batch, &(mlff_results){.energies = &before}));
+    const double x = system->positions[0];
+    for (int k = 0; k < 2; k++) {
+        if (k == 0) memcpy(system->positions, system->positions + 30, 3 * sizeof(double)); // two atoms on one point
+        if (k == 1) system->positions[0] = NAN;
+        assert_int_equal(mlff_evaluator_compute(several, &batch, &(mlff_results){.energies = &energy}), MLFF_ERR_VALUE);
+        assert_null(strstr(mlff_last_error(), "another domain"));
+        assert_non_null(strstr(mlff_last_error(), k == 0 ? "point" : "finite"));
+        mlff_system_destroy(system);
+        system = built("silicon", 64, 300);
+        mlff_batch_from_system(system, first_atom, &batch);
+        assert_true(system->positions[0] == x);
+        assert_ok(mlff_evaluator_compute(several, &batch, &(mlff_results){.energies = &energy}));
+        assert_true(energy == before);
+    }
+    unsigned char owned[64] = {1};
+    batch.owned = owned;
+    assert_int_equal(mlff_evaluator_compute(several, &batch, &(mlff_results){.energies = &energy}), MLFF_ERR_UNSUPPORTED);
+    mlff_evaluator_destroy(several);
+    mlff_system_destroy(system);
+    mlff_model_destroy(painn);
+}
+
+static void test_devices_by_name(void **state)
+{
+    (void)state;
+    mlff_device devices[4];
+    char text[32];
+    int n = 0;
+    assert_ok(mlff_devices_parse("cpu:3", devices, 4, &n));
+    assert_int_equal(n, 3);
+    mlff_devices_text(devices, n, text, sizeof text);
+    assert_string_equal(text, "cpu:3");
+    assert_ok(mlff_devices_parse("cpu", devices, 4, &n));
+    assert_int_equal(n, 1);
+    mlff_devices_text((mlff_device[]){{MLFF_CUDA, 0}, {MLFF_CUDA, 2}}, 2, text, sizeof text);
+    assert_string_equal(text, "cuda:0,2");
+    assert_int_equal(mlff_devices_parse("cpu:5", devices, 4, &n), MLFF_ERR_LIMIT);
+    assert_int_equal(mlff_devices_parse("cpu:0", devices, 4, &n), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_devices_parse("cuda:0,x", devices, 4, &n),
+                     mlff_device_count(MLFF_CUDA) ? MLFF_ERR_USAGE : MLFF_ERR_DEVICE);
+    assert_int_equal(mlff_devices_parse("cpu,cpu", devices, 4, &n), MLFF_ERR_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_system_on_several_domains),
+        cmocka_unit_test(test_ensembles_of_networks),
+        cmocka_unit_test(test_the_exchange_matters),
+        cmocka_unit_test(test_dynamics),
+        cmocka_unit_test(test_batches_are_handed_out),
+        cmocka_unit_test(test_domains_without_atoms),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_devices_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
