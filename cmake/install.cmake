@@ -16,6 +16,20 @@ if(MLFF_CUDA_PART_OF_ALL) # looked for beside the library
   install(TARGETS mlff_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 install(TARGETS mlff_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Manual pages and completions come from the command itself; a command of another processor does not run here.
+if(NOT CMAKE_CROSSCOMPILING AND NOT MLFF_SANITIZE)
+  set(MLFF_TEXTS ${PROJECT_BINARY_DIR}/texts)
+  add_custom_command(OUTPUT ${MLFF_TEXTS}/mlff ${MLFF_TEXTS}/_mlff
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${MLFF_TEXTS}
+    COMMAND mlff_cli manual -o ${MLFF_TEXTS}/man1
+    COMMAND mlff_cli completion bash > ${MLFF_TEXTS}/mlff
+    COMMAND mlff_cli completion zsh > ${MLFF_TEXTS}/_mlff
+    DEPENDS mlff_cli VERBATIM)
+  add_custom_target(mlff_texts ALL DEPENDS ${MLFF_TEXTS}/mlff ${MLFF_TEXTS}/_mlff)
+  install(DIRECTORY ${MLFF_TEXTS}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+  install(FILES ${MLFF_TEXTS}/mlff DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${MLFF_TEXTS}/_mlff DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+endif()
 file(GLOB MLFF_PUBLIC_HEADERS CONFIGURE_DEPENDS include/*.h)
 install(FILES ${MLFF_PUBLIC_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES LICENSE THIRD_PARTY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

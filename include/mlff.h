@@ -42,6 +42,10 @@ MLFF_API mlff_status mlff_model_load(const char *path, mlff_model **model_out);
 /* The file that mlff_model_load reads for a name: the name itself if it is a path, else found in the folders of models. Fails with MLFF_ERR_IO where there is no
  * such file, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_model_find(const char *name, char *path, size_t path_bytes);
+/* Where a model file must lie for mlff_model_load to find it by `name` for this user: NAME.safetensors in
+ * $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models. Nothing is created. Fails with MLFF_ERR_USAGE for a name that is
+ * empty, begins with a dot or holds a slash or a colon, MLFF_ERR_LIMIT for a path longer than path_bytes, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_model_install_path(const char *name, char *path, size_t path_bytes);
 /* Writes a model file, which appears whole or not at all. Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, MLFF_ERR_USAGE. */
 MLFF_API mlff_status mlff_model_save(const mlff_model *model, const char *path);
 MLFF_API void mlff_model_destroy(mlff_model *model);

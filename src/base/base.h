@@ -62,6 +62,9 @@ mlff_status base_read_file(const char *path, size_t limit, char **text_out, size
 /* MLFF_ERR_IO for a file that cannot be opened or read; a folder is told apart. `error` is errno. */
 mlff_status base_fail_reading(const char *path, int error);
 bool base_is_folder(const char *path);
+/* Makes the folder that a file of this name lies in, and those above it, where they are absent. Fails with MLFF_ERR_IO,
+ * MLFF_ERR_MEMORY. */
+mlff_status base_make_folder_of(const char *path);
 /* "-", or something that is there and neither a file nor a folder: a pipe, a terminal, a device. Opened once only. */
 bool base_is_stream(const char *path);
 /* Where writing to `path` must go: false if it is no symbolic link; else the file that the chain of links ends at, which need not

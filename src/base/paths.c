@@ -24,6 +24,20 @@ bool base_is_folder(const char *path)
     return stat(path, &there) == 0 && S_ISDIR(there.st_mode);
 }
 
+mlff_status base_make_folder_of(const char *path)
+{
+    char *folder = base_strdup(path);
+    mlff_status status = folder ? MLFF_OK : MLFF_ERR_MEMORY;
+    for (char *slash = folder; status == MLFF_OK && slash && (slash = strchr(slash + 1, '/'));) {
+        *slash = 0;
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST && !base_is_folder(folder))
+            status = mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
+        *slash = '/';
+    }
+    base_free(folder);
+    return status;
+}
+
 bool base_is_stream(const char *path)
 {
     struct stat there;

@@ -4,17 +4,23 @@
 
 #include "cli/support/cli.h"
 
-// In the order of the help: models, simulation, distillation, measurement, other programs.
-static const cli_command *const commands[] = {&import_command, &new_command,     &info_command,    &eval_command,
-                                              &md_command,     &relax_command,   &distill_command, &sample_command,
-                                              &label_command,  &train_command,   &verdict_command, &profile_command,
-                                              &report_command, &compare_command, &bench_command,   &serve_command,
-                                              &kim_command,    &check_command,   &devices_command, NULL};
+// In the order of the help: models, simulation, distillation, measurement, other programs, the command itself.
+const cli_command *const cli_commands[] = {&import_command,  &new_command,
+                                           &info_command,    &eval_command,
+                                           &md_command,      &relax_command,
+                                           &distill_command, &sample_command,
+                                           &label_command,   &train_command,
+                                           &verdict_command, &profile_command,
+                                           &report_command,  &compare_command,
+                                           &bench_command,   &serve_command,
+                                           &kim_command,     &check_command,
+                                           &devices_command, &completion_command,
+                                           &manual_command,  NULL};
 
 static const cli_command *find(const char *name)
 {
-    for (int i = 0; commands[i]; i++)
-        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    for (int i = 0; cli_commands[i]; i++)
+        if (strcmp(cli_commands[i]->name, name) == 0) return cli_commands[i];
     return NULL;
 }
 
@@ -23,8 +29,8 @@ static void help(FILE *file)
     fputs("mlff: energies, forces and stress of atoms by machine-learned force fields, and where the time of a step goes\n\n"
           "usage: mlff COMMAND [OPTIONS]\n\ncommands:\n",
           file);
-    for (int i = 0; commands[i]; i++) fprintf(file, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
-    fputs("  help      help about a command: mlff help COMMAND, or mlff COMMAND --help\n\n"
+    for (int i = 0; cli_commands[i]; i++) fprintf(file, "  %-10s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    fputs("  help       help about a command: mlff help COMMAND, or mlff COMMAND --help\n\n"
           "options:\n"
           "  -h, --help     this help\n"
           "  -v, --version  the version\n\n"

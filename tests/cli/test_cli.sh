@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md relax profile report compare bench check devices kim sample label"
+commands="import new info eval md relax profile report compare bench check devices kim sample label train distill verdict serve completion manual"
 
 test_help() {
     run 0 --help
@@ -110,7 +110,7 @@ test_usage() {
     refused 2 "'nonsense' is not a command" help nonsense
     for command in $commands; do
         refused 2 "^mlff: $command: unknown option '--nonsense'; see mlff $command --help$" $command --nonsense
-        refused 2 "^mlff: $command: unknown option '-q'" $command -q
+        refused 2 "^mlff: $command: unknown option '-Q'" $command -Q
     done
     for command in import info eval md profile; do refused 2 "argument is missing; see mlff $command --help" $command; done
     refused 2 "option '--n-steps' needs a value" profile model --n-steps
@@ -125,7 +125,11 @@ test_usage() {
     refused 2 "n_layers is '0', not a whole number from 1 to 16" new --arch painn --layers 0 -o x.safetensors
     refused 2 "cutoff is 'nan', not a number" new --arch painn --cutoff nan -o x.safetensors
     refused 2 "--energy-unit 'erg' is not one of" import in -o out.safetensors --energy-unit erg
-    refused 2 "-o FILE is missing" import in
+    refused 2 "give -o FILE or --install NAME" import in
+    refused 2 "not both" import in -o out.safetensors --install out
+    refused 2 "'a/b' is no name of a model" import in --install a/b
+    refused 2 "'fish' is not a shell" completion fish
+    refused 2 "'nonsense' is not a command" manual nonsense
     model
     water
     refused 2 "--n-steps '1.5' is not a whole number" profile model.safetensors --n-steps 1.5
@@ -204,6 +208,15 @@ test_import() {
     refused 1 'no_such_file' import no_such_file -o out.safetensors --energy-unit eV
     printf 'PK\003\004 but no more' >cut.zip
     refused 1 'cut.zip' import cut.zip -o out.safetensors --energy-unit eV
+    refused 1 'cut.zip' import cut.zip -o new/folder/out.safetensors --energy-unit eV
+    export XDG_DATA_HOME=$work/data
+    local good=$source_folder/tests/fuzz/corpus/schnetpack/good
+    run 0 import "$good" -o new/folder/out.safetensors --energy-unit eV --elements H
+    run 0 import "$good" --install installed --energy-unit eV --elements H
+    cmp new/folder/out.safetensors data/mlff/models/installed.safetensors || fail "--install wrote another model"
+    run 0 info installed
+    refused 1 'cut.zip.*Not a directory' import "$good" -o cut.zip/out.safetensors --energy-unit eV
+    refused 2 'would overwrite' import installed --install installed
     if [ ! -d "$shared/data/painn" ]; then
         echo "skipped: trained models (no $shared/data/painn)"
         return
@@ -555,6 +568,8 @@ test_profile() {
     [ ! -s out ] || fail "--quiet prints"
     is "$(value quiet.json n_steps)" 30 "steps of the quiet run"
     refused 2 'excludes --full' profile model.safetensors --quiet --full
+    run 0 profile model.safetensors --n-steps 30 -q --json
+    is "$(value out n_steps)" 30 "steps of the quiet run on standard output"
     # What is wrong with the command line is said before anything is measured, and nothing is written.
     refused 2 "no stage 'mesage'; known are .*message" profile model.safetensors --what-if mesage=2x -o lost.json
     refused 2 'excludes --runs' profile model.safetensors --what-if message=2x --runs 2
@@ -1138,6 +1153,92 @@ test_search_paths() {
     run 0 devices
     grep -q 'libmlff_cuda.so.*file too short\|invalid ELF header' out err && fail "the current folder was searched for the plugin"
     return 0
+}
+
+# Nothing but errors and warnings, whatever the command; files and what - asks for are written.
+test_quiet() {
+    model --elements H,O
+    water
+    for line in 'eval model.safetensors water.xyz' 'md model.safetensors water.xyz --n-steps 2' 'relax model.safetensors water.xyz' \
+        'info model.safetensors' 'new --arch painn -o other.safetensors' devices 'bench list'; do
+        # shellcheck disable=SC2086
+        run 0 $line --quiet
+        [ ! -s out ] || fail "$line --quiet prints"
+    done
+    [ -s other.safetensors ] || fail "--quiet left out the file"
+    run 0 eval model.safetensors water.xyz -q -o -
+    says 'Properties=.*forces'
+    run 0 info model.safetensors --json -q
+    is "$(value out n_layers)" 2 "layers"
+    refused 1 'no_such_file' eval model.safetensors no_such_file -q
+}
+
+# What bash would offer for a command line: COMP_WORDS as it makes them.
+offered() {
+    # shellcheck disable=SC1090
+    (
+        . ./completion
+        compopt() { :; }
+        COMP_WORDS=("$@")
+        COMP_CWORD=$(($# - 1))
+        _mlff
+        printf '%s\n' "${COMPREPLY[@]}"
+    ) >offers
+}
+
+test_completion() {
+    run 0 completion bash
+    cp out completion
+    offered mlff re
+    is "$(tr '\n' ' ' <offers)" "relax report " "commands with re"
+    offered mlff md --ens
+    is "$(cat offers)" --ensemble "options of md with --ens"
+    offered mlff md --device cu
+    is "$(cat offers)" cuda "devices with cu"
+    offered mlff md --system etha
+    is "$(cat offers)" ethanol "systems with etha"
+    offered mlff md mod
+    is "$(cat offers)" "" "offers for a file, which bash completes"
+    offered mlff help ver
+    is "$(cat offers)" verdict "commands after help"
+    for command in $commands; do # every option of every command
+        offered mlff "$command" --
+        run 0 "$command" --help
+        is "$(sed -n 's/^  ....--\([a-z-]*\).*/--\1/p' out | sort)" "$(sort offers)" "options of $command"
+    done
+    run 0 completion zsh
+    says '^#compdef mlff$' && says "'relax:"
+    if command -v zsh >/dev/null; then zsh -n out || fail "zsh does not read its script"; fi
+}
+
+test_manual() {
+    run 0 manual -o man
+    for command in $commands; do
+        [ -s "man/mlff-$command.1" ] || fail "no page of $command"
+        run 0 manual "$command"
+        cmp -s out "man/mlff-$command.1" || fail "the pages of $command differ"
+        says '^.SH SYNOPSIS' && says '^.SH OPTIONS' && says '^.SH EXAMPLES'
+    done
+    says 'mlff\\-relax' man/mlff.1
+    if command -v groff >/dev/null; then
+        for page in man/*.1; do
+            groff -man -Kutf8 -Tutf8 -ww -z "$page" 2>warnings
+            [ ! -s warnings ] || fail "groff on $page: $(head -1 warnings)"
+        done
+    fi
+}
+
+# docs/guide/start.md: its indented commands, one after the other, in an empty folder of a user who has nothing yet.
+test_start() {
+    export HOME=$work PATH
+    unset XDG_DATA_HOME MLFF_MODEL_PATH
+    PATH=$(dirname "$mlff"):$PATH
+    sed -n 's/^    \(mlff .*\)/\1/p' "$source_folder/docs/guide/start.md" >lines
+    [ "$(wc -l <lines)" -ge 10 ] || fail "start.md has few commands"
+    while read -r line; do
+        bash -c "$line" >out 2>err </dev/null || fail "start.md: $line"
+    done <lines
+    [ "$(grep -c Properties= run.extxyz)" = 41 ] || fail "the continued trajectory has not 41 frames"
 }
 
 # shellcheck source=teacher_tests.sh

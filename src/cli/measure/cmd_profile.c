@@ -25,7 +25,6 @@ static const cli_option options[] = {
     {"properties", 0, "LIST", "of energy, forces, stress (energy,forces)"},
     {"output", 'o', "FILE", "write the report as JSON; - is --json"},
     {"full", 0, NULL, "print the whole report, in place of the one that fits on a screen"},
-    {"quiet", 0, NULL, "print nothing; for use with --output"},
     {"json", 0, NULL, "the report as JSON on standard output, in place of the text"},
     {"until-precision", 0, "PCT",
      "end before --n-steps once the percentile of --precision-of is known within ± this, % (at 95 %)"},
@@ -119,7 +118,7 @@ static int parse(cli_arguments *arguments, request *wanted)
     wanted->what_if = cli_text(arguments, "what-if", NULL);
     wanted->json = cli_given(arguments, "json");
     wanted->full = cli_given(arguments, "full");
-    wanted->quiet = cli_given(arguments, "quiet");
+    wanted->quiet = arguments->quiet;
     if (wanted->json_path && strcmp(wanted->json_path, "-") == 0) { // one thing on standard output
         wanted->json = true;
         wanted->json_path = NULL;
@@ -147,8 +146,7 @@ static int parse(cli_arguments *arguments, request *wanted)
     wanted->options.properties = parse_properties(properties);
     if (!wanted->options.properties)
         return cli_usage_error(arguments, "--properties '%s' is not a list of energy, forces, stress", properties);
-    if (wanted->quiet && (wanted->full || wanted->json))
-        return cli_usage_error(arguments, "--quiet prints nothing; it excludes --full and --json");
+    if (wanted->quiet && wanted->full) return cli_usage_error(arguments, "--quiet prints no report; it excludes --full");
     if (cli_given(arguments, "precision-of") && !cli_given(arguments, "until-precision"))
         return cli_usage_error(arguments, "--precision-of needs --until-precision");
     if (wanted->options.trace_path && strcmp(wanted->options.trace_path, "-") == 0)
@@ -190,7 +188,7 @@ static mlff_status report(const request *wanted, const mlff_profile *profile)
     const char *asked = getenv(COMPARE_REPORT); // by mlff compare --run
     if (asked) MLFF_TRY(mlff_profile_save(profile, asked));
     if (wanted->json_path) MLFF_TRY(mlff_profile_save(profile, wanted->json_path)); // first: it is what cannot be made again
-    if (wanted->quiet) return MLFF_OK;
+    if (wanted->quiet && !wanted->json) return MLFF_OK;
     MLFF_TRY(wanted->json ? mlff_profile_json(profile, &text) : report_text(wanted, profile, &text));
     fputs(text, stdout);
     if (*text && text[strlen(text) - 1] != '\n') putchar('\n');

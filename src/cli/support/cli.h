@@ -43,12 +43,16 @@ struct cli_arguments {
     int n_given;
     char **positional;
     int n_positional;
+    bool quiet;  // nothing is to be printed for people
     bool failed; // a value was refused, and said so; the command then ends with CLI_USAGE
 };
 
+extern const cli_command *const cli_commands[]; // NULL-terminated, in the order of the help: main.c
+extern const cli_option cli_common_options[];   // what every command has beside its own
+
 extern const cli_command import_command, new_command, info_command, eval_command, md_command, relax_command, profile_command,
     report_command, compare_command, bench_command, serve_command, check_command, devices_command, kim_command, distill_command,
-    sample_command, label_command, train_command, verdict_command;
+    sample_command, label_command, train_command, verdict_command, completion_command, manual_command;
 
 void cli_command_help(const cli_command *command, FILE *file);
 // Runs a command on what follows its name on the command line.
@@ -74,6 +78,8 @@ int cli_usage_error(const cli_arguments *arguments, const char *format, ...) MLF
 
 // Warnings of the library to stderr, each text once; a closed pipe is an error, not a death.
 void cli_output_start(void);
+// From now on no progress, and no standard output but for a command that puts its results there. False: it cannot be, and was said.
+bool cli_quiet(bool keep_output);
 // Ends the output: what stdout did not take is a failure. Returns the exit status.
 int cli_output_end(int exit_status);
 // "mlff: <text>" on stderr, above the progress line.

@@ -11,7 +11,12 @@
 #include "base/base.h"
 #include "cli.h"
 
-enum { FIRST_LONG = 1000, HELP = 2000 };
+enum { FIRST_LONG = 1000, HELP = 2000, QUIET };
+
+const cli_option cli_common_options[] = {
+    {"quiet", 'q', NULL, "print errors and warnings alone; files are written, and what --json or - puts on standard output"},
+    {"help", 'h', NULL, "this help"},
+    {0}};
 
 static int count(const cli_command *command)
 {
@@ -60,7 +65,8 @@ void cli_command_help(const cli_command *command, FILE *file)
     fputs("\noptions:\n", file);
     for (const cli_option *option = command->options; option->name; option++)
         print_option(file, option->letter, option->name, option->value, option->help);
-    print_option(file, 'h', "help", NULL, "this help");
+    for (const cli_option *option = cli_common_options; option->name; option++)
+        print_option(file, option->letter, option->name, option->value, option->help);
     fputs("\nexamples:\n", file);
     print_indented(file, command->examples);
 }
@@ -90,11 +96,21 @@ static int refuse(const cli_arguments *arguments, int answer, char **argv)
     return cli_usage_error(arguments, "unknown option '%s'", given);
 }
 
+// Does the command line ask for results on standard output, beside what is printed for people?
+static bool wants_output(const cli_arguments *arguments)
+{
+    for (int i = 0; i < arguments->n_given; i++) {
+        const cli_option *option = &arguments->command->options[arguments->given_row[i]];
+        if (option->value ? strcmp(arguments->given_value[i], "-") == 0 : strcmp(option->name, "json") == 0) return true;
+    }
+    return false;
+}
+
 int cli_command_run(const cli_command *command, int argc, char **argv)
 {
     cli_arguments arguments = {.command = command};
-    struct option long_options[CLI_MAX_OPTIONS + 2] = {{0}};
-    char letters[2 * CLI_MAX_OPTIONS + 4] = ":h";
+    struct option long_options[CLI_MAX_OPTIONS + 3] = {{0}};
+    char letters[2 * CLI_MAX_OPTIONS + 4] = ":hq";
     int n = count(command);
 
     for (int i = 0; i < n; i++) {
@@ -107,12 +123,17 @@ int cli_command_run(const cli_command *command, int argc, char **argv)
         }
     }
     long_options[n] = (struct option){"help", no_argument, NULL, HELP};
+    long_options[n + 1] = (struct option){"quiet", no_argument, NULL, QUIET};
 
     opterr = 0;
     for (int answer; (answer = getopt_long(argc, argv, letters, long_options, NULL)) != -1;) {
         if (answer == HELP || answer == 'h') {
             cli_command_help(command, stdout);
             return CLI_GOOD;
+        }
+        if (answer == QUIET || answer == 'q') {
+            arguments.quiet = true;
+            continue;
         }
         int row = answer - FIRST_LONG;
         if (answer == '?' || answer == ':') return refuse(&arguments, answer, argv);
@@ -132,6 +153,7 @@ int cli_command_run(const cli_command *command, int argc, char **argv)
     if (arguments.n_positional > command->max_positional)
         return cli_usage_error(&arguments, "'%s' is one argument too many", arguments.positional[command->max_positional]);
     const int exit_status = cli_files_check(&arguments);
+    if (arguments.quiet && exit_status == CLI_GOOD && !cli_quiet(wants_output(&arguments))) return CLI_FAILED;
     return exit_status == CLI_GOOD ? command->run(&arguments) : exit_status;
 }
 

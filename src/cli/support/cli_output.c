@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -116,11 +117,22 @@ mlff_status cli_output_check(const char *path)
 
 /* ---- progress --------------------------------------------------------------------------------------- */
 
+static int shows_progress = -1; // not known yet
+
+// On a terminal that can go back to the start of a line.
 static bool terminal(void)
 {
-    static int answer = -1;
-    if (answer < 0) answer = isatty(STDERR_FILENO);
-    return answer == 1;
+    const char *kind = getenv("TERM");
+    if (shows_progress < 0) shows_progress = isatty(STDERR_FILENO) && !(kind && strcmp(kind, "dumb") == 0);
+    return shows_progress == 1;
+}
+
+bool cli_quiet(bool keep_output)
+{
+    shows_progress = 0;
+    if (keep_output || freopen("/dev/null", "w", stdout)) return true;
+    cli_say("/dev/null: %s; --quiet writes there", strerror(errno));
+    return false;
 }
 
 void cli_progress(const char *format, ...)

@@ -85,9 +85,18 @@ static void add_shipped_folders(base_text *folders)
     }
 }
 
+static void add_user_folder(base_text *text)
+{
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (data && *data)
+        base_text_add(text, "%s/mlff/models", data);
+    else
+        base_text_add(text, "%s/.local/share/mlff/models", home && *home ? home : ".");
+}
+
 mlff_status model_path_find(const char *name, char **path_out)
 {
-    const char *names[4] = {NULL}, *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME"), *listed = getenv("MLFF_MODEL_PATH");
+    const char *names[4] = {NULL}, *listed = getenv("MLFF_MODEL_PATH");
     char *found = NULL;
     base_text folders = {0};
     bool is_folder = base_is_folder(name); // hides no model of its name
@@ -95,10 +104,7 @@ mlff_status model_path_find(const char *name, char **path_out)
         return (*path_out = base_strdup(name)) ? MLFF_OK : MLFF_ERR_MEMORY;
     int row = names_of(name, names);
     if (listed && *listed) base_text_add(&folders, "%s:", listed);
-    if (data && *data)
-        base_text_add(&folders, "%s/mlff/models", data);
-    else
-        base_text_add(&folders, "%s/.local/share/mlff/models", home && *home ? home : ".");
+    add_user_folder(&folders);
     add_shipped_folders(&folders);
     if (folders.status != MLFF_OK) {
         base_text_free(&folders);
@@ -120,16 +126,36 @@ mlff_status model_path_find(const char *name, char **path_out)
     return status;
 }
 
-mlff_status mlff_model_find(const char *name, char *path, size_t path_bytes)
+// Gives `found` away: copied into the caller's memory, and freed.
+static mlff_status hand_out(const char *name, char *found, char *path, size_t path_bytes)
 {
-    char *found = NULL;
-    if (!name || !path) return mlff_fail(MLFF_ERR_USAGE, "model: name or path is NULL");
-    mlff_status status = model_path_find(name, &found);
-    if (status != MLFF_OK) return status;
+    mlff_status status = MLFF_OK;
     if (strlen(found) < path_bytes)
         memcpy(path, found, strlen(found) + 1);
     else
         status = mlff_fail(MLFF_ERR_LIMIT, "%s: its path is longer than %zu bytes", name, path_bytes);
     base_free(found);
     return status;
+}
+
+mlff_status mlff_model_find(const char *name, char *path, size_t path_bytes)
+{
+    char *found = NULL;
+    if (!name || !path) return mlff_fail(MLFF_ERR_USAGE, "model: name or path is NULL");
+    mlff_status status = model_path_find(name, &found);
+    return status == MLFF_OK ? hand_out(name, found, path, path_bytes) : status;
+}
+
+mlff_status mlff_model_install_path(const char *name, char *path, size_t path_bytes)
+{
+    base_text text = {0};
+    if (!name || !path) return mlff_fail(MLFF_ERR_USAGE, "model: name or path is NULL");
+    if (!*name || *name == '.' || strpbrk(name, "/:"))
+        return mlff_fail(MLFF_ERR_USAGE, "'%s' is no name of a model: letters, digits, - and _ are meant, no path and no suffix",
+                         name);
+    add_user_folder(&text);
+    base_text_add(&text, "/%s.safetensors", name);
+    if (text.status == MLFF_OK) return hand_out(name, text.text, path, path_bytes);
+    base_text_free(&text);
+    return MLFF_ERR_MEMORY;
 }
