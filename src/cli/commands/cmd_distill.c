@@ -147,14 +147,12 @@ const cli_command distill_command = {
     .usage = "TEACHER --system NAME [--system NAME ...] -o FOLDER [--preset NAME] [OPTIONS]\n"
              "--resume -o FOLDER",
     .details =
-        "Samples structures around the systems (normal modes, rattling, dynamics by the teacher), labels them with the "
-        "teacher's\n"
-        "energies and forces, trains a PaiNN on them and judges it on held-out structures: errors, speed, energy drift, bonds "
-        "at\n"
-        "500 K, compressed pairs and, from the preset standard on, distances and vibrations beside the teacher's, and an equal\n"
-        "student without --rounds. TEACHER is a model file, xtb:gfn2 or xtb:gfn1. A run that is interrupted goes on from where "
-        "it was, to the same bits. Exit status:\n"
-        "0 passed, 1 a limit was not met or a stage failed.",
+        "Samples structures around the systems (normal modes, rattling, dynamics by the teacher), labels them with the\n"
+        "teacher's energies and forces, trains a PaiNN on them and judges it on held-out structures: errors, speed, energy\n"
+        "drift, bonds at 500 K, compressed pairs and, from the preset standard on, distances and vibrations beside the\n"
+        "teacher's, and an equal student without --rounds. TEACHER is a model file, xtb:gfn2 or xtb:gfn1. A run that is\n"
+        "interrupted goes on from where it was, to the same bits. Exit status: 0 passed, 1 a limit was not met or a stage\n"
+        "failed.",
     .examples = "mlff distill xtb:gfn2 --system ethanol -o ethanol.run\n"
                 "mlff distill ani2x.safetensors --system water --n-atoms 96 --features 128 --layers 3 -o water.run\n"
                 "mlff distill --resume -o ethanol.run\n"
