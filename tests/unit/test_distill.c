@@ -74,6 +74,7 @@ static mlff_distill_config exploring_config(void)
     config.committee = 2;
     config.n_probes = 1;
     config.baseline = 1;
+    config.compare_ps = 0.2;
     return config;
 }
 
@@ -199,12 +200,10 @@ static void test_killed_runs(void **state)
     remove_run("pieces");
 }
 
-static char *content_of(const char *run, const char *name)
+static void read_content(const char *run, const char *name, char **text)
 {
-    char *text = NULL;
     size_t length;
-    if (base_read_file(in_folder(run, name), 1 << 24, &text, &length) != MLFF_OK) fail_msg("%s", mlff_last_error());
-    return text;
+    if (base_read_file(in_folder(run, name), 1 << 24, text, &length) != MLFF_OK) fail_msg("%s", mlff_last_error());
 }
 
 // Young students explore, what they meet is labelled, and the student is judged beside one that never saw it.
@@ -215,11 +214,24 @@ static void test_rounds(void **state)
     mlff_dataset *labels = NULL;
     int passed = -1;
     if (run_with(&config, "rounds", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
-    char *json = content_of("rounds", "verdict.json"), *record = content_of("rounds", "round-1.json");
+    char *json = NULL, *record = NULL, *page = NULL;
+    read_content("rounds", "verdict.json", &json);
+    read_content("rounds", "round-1.json", &record);
+    read_content("rounds", "report.html", &page);
     assert_non_null(strstr(json, "\"name\": \"baseline\""));
     assert_null(strstr(json, "\"not measured\""));
     assert_non_null(strstr(record, "\"committee\": 2"));
     assert_null(strstr(record, "\"median_deviation_ev_per_angstrom\": null"));
+    int n_commas = 0;
+    const char *errors = strstr(record, "\"error_ev_per_angstrom\": ["); // of each labelled structure
+    assert_non_null(errors);
+    for (size_t k = (size_t)(errors - record) + 1; record[k] != ']'; k++) n_commas += record[k] == ',';
+    assert_int_equal(n_commas, 9);
+    assert_non_null(strstr(page, "deviation of the committee"));
+    assert_non_null(strstr(page, "vibrational density of states"));
+    assert_non_null(strstr(page, ">baseline</text>"));
+    assert_non_null(strstr(json, "\"force_mae_by_element_ev_per_angstrom\": {\"H\": "));
+    base_free(page);
     assert_int_equal(mlff_dataset_create(&labels), MLFF_OK);
     assert_int_equal(mlff_dataset_read(labels, in_folder("rounds", "labels-1.mlff")), MLFF_OK);
     assert_int_equal(mlff_dataset_size(labels), 10);
@@ -258,12 +270,14 @@ static void test_two_systems(void **state)
     if (run_with(&config, "two", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
     unlink(in_folder("two", "history.jsonl"));
     if (run_with(NULL, "two", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
-    char *json = content_of("two", "verdict.json"), *page = content_of("two", "report.html");
+    char *json = NULL, *page = NULL;
+    read_content("two", "verdict.json", &json);
+    read_content("two", "report.html", &page);
     int n_nve = 0;
     for (const char *at = json; (at = strstr(at, "\"stability.nve\", \"system\": \"h2o\"")); at++) n_nve++;
     assert_int_equal(n_nve, 2);
     assert_non_null(strstr(page, "h2o: slope"));
-    assert_null(strstr(page, "<polyline"));
+    assert_null(strstr(page, "Learning curve"));
     base_free(json);
     base_free(page);
     remove_run("two");

@@ -277,8 +277,8 @@ done:
 enum { BINS = 200, LAGS = 512 };
 typedef struct observed {
     distance_histogram distances;
-    double *velocities; // [n][3 n_atoms]
-    double spectrum[LAGS];
+    double *velocities;                   // [n][3 n_atoms]
+    double spectrum[LAGS], spectrum_step; // 1/cm
 } observed;
 
 static mlff_status observe(void *context, int64_t k, const mlff_system *system, const mlff_dynamics_state *state)
@@ -299,7 +299,6 @@ static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observe
     const mlff_force_field *field = k < 2 ? run->teacher : &run->student;
     trajectory t = {0};
     int64_t done;
-    double step;
     char what[160];
     snprintf(what, sizeof what, "dynamics of %.100s, run %d of 2", field->name, k % 2 + 1);
     MLFF_TRY(distance_histogram_create(BINS, 0.05, &to->distances));
@@ -310,15 +309,15 @@ static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observe
     MLFF_TRY(sample(run, &t, n, observe, to, &done));
     const int lags = n / 2 < LAGS ? (int)(n / 2) : LAGS;
     MLFF_TRY(analysis_spectrum(to->velocities, n, t.system->masses, t.system->n_atoms, EVERY * o->timestep_fs, lags, to->spectrum,
-                               &step));
+                               &to->spectrum_step));
 done:
     trajectory_free(&t);
     return status;
 }
 
 // The mean of two runs of each against the difference of the teacher's own two.
-static void judge(const verdict_run *run, const char *name, const double *teacher_a, const double *teacher_b,
-                  const double *student_a, const double *student_b, int n, const char *of)
+static mlff_status judge(const verdict_run *run, const char *name, double step, const double *teacher_a, const double *teacher_b,
+                         const double *student_a, const double *student_b, int n, const char *of)
 {
     double teacher[BINS + LAGS], student[BINS + LAGS];
     for (int k = 0; k < n; k++) teacher[k] = teacher_a[k] + teacher_b[k], student[k] = student_a[k] + student_b[k];
@@ -326,6 +325,7 @@ static void judge(const verdict_run *run, const char *name, const double *teache
     mlff_bar *bar = verdict_add(run->verdict, name, "", distance, NAN, 1.5 * noise + 0.01, 0);
     verdict_say(bar, "%s over 2 x %g ps at %g K; two runs of the teacher differ by %.3f", of, run->verdict->options.compare_ps,
                 run->verdict->options.temperature_kelvin, noise);
+    return verdict_keep(run->verdict, name, step, teacher, student, n);
 }
 
 static void not_compared(const verdict_run *run, const char *reason)
@@ -356,11 +356,11 @@ mlff_status verdict_compare(const verdict_run *run)
             goto done;
         }
     }
-    judge(run, "structure", seen[0].distances.count, seen[1].distances.count, seen[2].distances.count, seen[3].distances.count,
-          BINS, "distances of all pairs of atoms up to 10 Å");
+    MLFF_TRY(judge(run, "structure", 0.05, seen[0].distances.count, seen[1].distances.count, seen[2].distances.count,
+                   seen[3].distances.count, BINS, "distances of all pairs of atoms up to 10 Å"));
     const int lags = n / 2 < LAGS ? (int)(n / 2) : LAGS;
-    judge(run, "spectrum", seen[0].spectrum, seen[1].spectrum, seen[2].spectrum, seen[3].spectrum, lags,
-          "vibrational density of states");
+    MLFF_TRY(judge(run, "spectrum", seen[0].spectrum_step, seen[0].spectrum, seen[1].spectrum, seen[2].spectrum, seen[3].spectrum,
+                   lags, "vibrational density of states"));
 done:
     for (int k = 0; k < 4; k++) {
         distance_histogram_free(&seen[k].distances);

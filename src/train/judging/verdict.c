@@ -58,6 +58,23 @@ mlff_status verdict_tell(const verdict_run *run, const char *what, double fracti
     return MLFF_OK;
 }
 
+mlff_status verdict_keep(mlff_verdict *verdict, const char *of, double step, const double *teacher, const double *student, int n)
+{
+    verdict_curve *curve = &verdict->curves[verdict->n_curves];
+    const double *from[2] = {teacher, student};
+    double *values = base_alloc(2 * (size_t)n, sizeof *values, "a curve");
+    if (!values) return MLFF_ERR_MEMORY;
+    *curve = (verdict_curve){.of = of, .n = n, .step = step, .teacher = values, .student = values + n};
+    snprintf(curve->system, sizeof curve->system, "%s", verdict->system);
+    for (int side = 0; side < 2; side++) {
+        double sum = 0;
+        for (int k = 0; k < n; k++) sum += from[side][k];
+        for (int k = 0; k < n && sum > 0; k++) values[side * n + k] = from[side][k] / sum;
+    }
+    verdict->n_curves++;
+    return MLFF_OK;
+}
+
 // ---- student and teacher as force fields -----------------------------------------------------------------------------------
 
 static mlff_status student_forces(void *context, const mlff_system *system, double *energy, double *forces)
@@ -90,6 +107,8 @@ typedef struct error_sums {
     double force_absolute, force_square, energy_absolute;
     int64_t n_components, n_energies, n_structures;
     double worst; // largest error of a force's component
+    double by_element[MLFF_MAX_ATOMIC_NUMBER + 1];
+    int64_t n_by_element[MLFF_MAX_ATOMIC_NUMBER + 1];
 } error_sums;
 
 double verdict_largest_force(const mlff_system *system)
@@ -114,23 +133,40 @@ static mlff_status add_errors(const mlff_force_field *field, const mlff_system *
         sums->force_absolute += error;
         sums->force_square += error * error;
         sums->n_components++;
+        sums->by_element[system->species[k / 3]] += error;
+        sums->n_by_element[system->species[k / 3]]++;
         if (error > sums->worst) sums->worst = error;
     }
     return MLFF_OK;
+}
+
+// "; H 12.1, C 20.3": mean absolute errors of forces by element, kept and as text.
+static void list_elements(mlff_verdict *verdict, const error_sums *sums, char *text, size_t bytes)
+{
+    size_t length = 0;
+    text[0] = 0;
+    for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) {
+        verdict->force_error[z] = sums->n_by_element[z] ? sums->by_element[z] / (double)sums->n_by_element[z] : NAN;
+        if (sums->n_by_element[z] && length < bytes)
+            length += (size_t)snprintf(text + length, bytes - length, "%s %s %.1f", length ? "," : "; by element",
+                                       mlff_element_symbol(z), 1e3 * verdict->force_error[z]);
+    }
 }
 
 static void judge_errors(const verdict_run *run, const error_sums *usual, const error_sums *strained)
 {
     const mlff_verdict_options *o = &run->verdict->options;
     const double components = (double)usual->n_components;
-    char beside[120] = "";
+    char beside[120] = "", elements[100];
+    list_elements(run->verdict, usual, elements, sizeof elements);
+    run->verdict->total_force_error = usual->force_absolute / components;
     if (strained->n_components > 0)
         snprintf(beside, sizeof beside, "; %" PRId64 " more with forces above %g eV/Å: %.0f meV/Å", strained->n_structures,
                  VERDICT_STRAINED, 1e3 * strained->force_absolute / (double)strained->n_components);
     mlff_bar *bar = verdict_add(run->verdict, "error.forces", "meV/Å", 1e3 * usual->force_absolute / components, NAN,
                                 1e3 * o->max_force_error, 0);
-    verdict_say(bar, "mean absolute of %" PRId64 " held-out structures; RMSE %.2f, largest %.0f meV/Å%s", usual->n_structures,
-                1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, beside);
+    verdict_say(bar, "mean absolute of %" PRId64 " held-out structures; RMSE %.2f, largest %.0f meV/Å%s%s", usual->n_structures,
+                1e3 * sqrt(usual->force_square / components), 1e3 * usual->worst, elements, beside);
     bar = verdict_add(run->verdict, "error.energy", "meV/atom", 1e3 * usual->energy_absolute / (double)usual->n_energies, NAN,
                       1e3 * o->max_energy_error, 0);
     verdict_say(bar, "mean absolute of the same structures");
@@ -172,6 +208,7 @@ static mlff_status judge_baseline(const verdict_run *run, double student_error)
     const mlff_force_field field = {"baseline", student_forces, evaluator};
     MLFF_TRY(sum_errors(run, &field, "errors of the baseline", &usual, &strained));
     const double error = 1e3 * usual.force_absolute / (double)usual.n_components;
+    run->verdict->baseline_force_error = 1e-3 * error;
     verdict_say(verdict_add(run->verdict, "baseline", "x", student_error / error, NAN, 1, 0),
                 "force error over that of the baseline on the same structures, %.2f over %.2f meV/Å", student_error, error);
 done:
@@ -238,6 +275,9 @@ static mlff_status measure_speed(const verdict_run *run)
     mlff_bar *bar = verdict_add(run->verdict, "speed", "x", ratio[PAIRS / 2],
                                 fmax(ratio[PAIRS / 2] - ratio[RANK - 1], ratio[PAIRS - RANK] - ratio[PAIRS / 2]),
                                 run->verdict->options.min_speed, 1);
+    verdict_times *times = &run->verdict->times[run->verdict->n_times++];
+    *times = (verdict_times){.student_us = 1e-3 * student[PAIRS / 2], .teacher_us = 1e-3 * teacher[PAIRS / 2]};
+    snprintf(times->system, sizeof times->system, "%s", run->verdict->system);
     char device[16];
     mlff_device_text(run->verdict->options.device, device, sizeof device);
     verdict_say(
@@ -306,6 +346,7 @@ mlff_status mlff_verdict_create(const mlff_model *student, const mlff_force_fiel
     if (!verdict_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_verdict_create: verdict_out must be given");
     if (!(verdict = base_alloc(1, sizeof *verdict, "a verdict"))) return MLFF_ERR_MEMORY;
     verdict->options = mlff_verdict_options_default();
+    verdict->total_force_error = verdict->baseline_force_error = NAN;
     MLFF_TRY(
         base_take_options("mlff_verdict_create", "mlff_verdict_options", options, sizeof verdict->options, &verdict->options));
     MLFF_TRY(check_arguments(student, test, start, &verdict->options));
@@ -332,6 +373,7 @@ done:
 
 void mlff_verdict_destroy(mlff_verdict *verdict)
 {
+    for (int k = 0; verdict && k < verdict->n_curves; k++) base_free(verdict->curves[k].teacher);
     base_free(verdict);
 }
 
@@ -360,7 +402,10 @@ mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
     record_integer(&text, false, "seed", (int64_t)o->seed);
     record_number(&text, false, "timestep_fs", o->timestep_fs);
     record_number(&text, false, "temperature_k", o->temperature_kelvin);
-    base_text_add(&text, ",\n  \"bars\": [");
+    base_text_add(&text, ",\n  \"force_mae_by_element_ev_per_angstrom\": {");
+    for (int z = 0, n = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++)
+        if (isfinite(verdict->force_error[z])) record_number(&text, n++ == 0, mlff_element_symbol(z), verdict->force_error[z]);
+    base_text_add(&text, "},\n  \"bars\": [");
     for (int k = 0; k < verdict->n_bars; k++) {
         const mlff_bar *bar = &verdict->bars[k];
         base_text_add(&text, "%s\n    {", k ? "," : "");

@@ -13,12 +13,33 @@ enum { VERDICT_MAX_SYSTEMS = 16, VERDICT_MAX_BARS = 3 + 6 * VERDICT_MAX_SYSTEMS 
 /* The largest component of the labelled forces, eV/Å; 0 without. */
 double verdict_largest_force(const mlff_system *system);
 
+/* What teacher and student are compared by on one system: a histogram of distances or a spectrum, each scaled to the sum 1. */
+typedef struct verdict_curve {
+    char system[24];
+    const char *of; /* the bar: "structure", "spectrum" */
+    int n;
+    double step;               /* Å, 1/cm: of the abscissa, from 0 */
+    double *teacher, *student; /* [n] */
+} verdict_curve;
+
+/* Time of a call on one system. */
+typedef struct verdict_times {
+    char system[24];
+    double student_us, teacher_us;
+} verdict_times;
+
 struct mlff_verdict {
     mlff_verdict_options options;
     char student[128], teacher[128]; /* names */
     mlff_bar bars[VERDICT_MAX_BARS];
     int n_bars;
-    char system[24]; /* being measured, where there are several */
+    char system[24];                                /* being measured, where there are several */
+    double force_error[MLFF_MAX_ATOMIC_NUMBER + 1]; /* mean absolute by element, eV/Å; NaN where there is none */
+    double total_force_error, baseline_force_error; /* of all, eV/Å; NaN */
+    verdict_curve curves[2 * VERDICT_MAX_SYSTEMS];
+    int n_curves;
+    verdict_times times[VERDICT_MAX_SYSTEMS];
+    int n_times;
 };
 
 /* What the bars are measured with. */
@@ -35,6 +56,8 @@ typedef struct verdict_run {
 mlff_bar *verdict_add(mlff_verdict *verdict, const char *name, const char *unit, double value, double uncertainty, double limit,
                       int at_least);
 void verdict_say(mlff_bar *bar, const char *format, ...) MLFF_PRINTF(2, 3);
+/* Keeps the two as a curve of the system that is being measured. Fails with MLFF_ERR_MEMORY. */
+mlff_status verdict_keep(mlff_verdict *verdict, const char *of, double step, const double *teacher, const double *student, int n);
 /* MLFF_ERR_INTERRUPTED if the caller asks to stop. */
 mlff_status verdict_tell(const verdict_run *run, const char *what, double fraction);
 

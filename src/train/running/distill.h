@@ -43,7 +43,8 @@ typedef struct distill {
     mlff_samples *seeds;                 /* every structure of the systems */
     mlff_samples *systems;               /* the first structure of each system, named by its origin */
     distill_data data;
-    int64_t n_explored;             /* structures that rounds added */
+    int n_rounds;                   /* made */
+    int64_t n_explored;             /* structures that they added */
     mlff_model *student, *baseline; /* baseline: NULL where none was asked for */
     mlff_verdict *verdict;
 } distill;

@@ -7,78 +7,18 @@
 #include <string.h>
 
 #include "distill.h"
+#include "drawing.h"
 #include "train/fitting/train_record.h"
+#include "train/judging/verdict.h"
 
-enum { WIDTH = 460, HEIGHT = 300, LEFT = 64, BOTTOM = 44, TOP = 12, RIGHT = 26, MOST_POINTS = 3000 };
-
-// Text of a page: what could be markup is escaped.
-static void add_text(base_text *page, const char *text)
-{
-    for (; *text; text++) switch (*text) {
-        case '<': base_text_add(page, "&lt;"); break;
-        case '>': base_text_add(page, "&gt;"); break;
-        case '&': base_text_add(page, "&amp;"); break;
-        case '"': base_text_add(page, "&quot;"); break;
-        default: base_text_add(page, "%c", *text);
-        }
-}
-
-// ---- drawings -------------------------------------------------------------------------------------------------------
-
-typedef struct axis {
-    double low, high;
-    bool logarithmic;
-    const char *label;
-} axis;
-
-static double place_on(const axis *a, double value)
-{
-    return a->logarithmic ? log(value / a->low) / log(a->high / a->low) : (value - a->low) / (a->high - a->low);
-}
-
-static double x_of(const axis *a, double value)
-{
-    return LEFT + place_on(a, value) * (WIDTH - LEFT - RIGHT);
-}
-
-static double y_of(const axis *a, double value)
-{
-    return HEIGHT - BOTTOM - place_on(a, value) * (HEIGHT - TOP - BOTTOM);
-}
-
-static void begin_drawing(base_text *page, const char *title, const axis *x, const axis *y)
-{
-    base_text_add(page, "<figure><figcaption>");
-    add_text(page, title);
-    base_text_add(page,
-                  "</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
-                  "class=\"frame\"/>",
-                  WIDTH, HEIGHT, LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
-    for (int k = 0; k <= 4; k++) {
-        const double f = k / 4.0;
-        const double vx = x->logarithmic ? x->low * pow(x->high / x->low, f) : x->low + f * (x->high - x->low);
-        const double vy = y->logarithmic ? y->low * pow(y->high / y->low, f) : y->low + f * (y->high - y->low);
-        base_text_add(page,
-                      "<text x=\"%.1f\" y=\"%d\" class=\"tick\" text-anchor=\"middle\">%.3g</text><text x=\"%d\" y=\"%.1f\" "
-                      "class=\"tick\" text-anchor=\"end\">%.3g</text>",
-                      x_of(x, vx), HEIGHT - BOTTOM + 16, vx, LEFT - 6, y_of(y, vy) + 4, vy);
-    }
-    base_text_add(page,
-                  "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text><text transform=\"translate(14 %d) rotate(-90)\" "
-                  "text-anchor=\"middle\">%s</text>",
-                  (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x->label, (TOP + HEIGHT - BOTTOM) / 2, y->label);
-}
-
-static void end_drawing(base_text *page)
-{
-    base_text_add(page, "</svg></figure>");
-}
+enum { MOST_POINTS = 3000 };
 
 // ---- learning curve -------------------------------------------------------------------------------------------------
 
 typedef struct curve {
-    double (*point)[3]; // step, training and validation force error, meV/Å
-    size_t n, capacity;
+    double *value[2]; // validation and training force error, meV/Å
+    double last_step;
+    size_t n, capacity[2];
 } curve;
 
 static double number_at(const cJSON *line, const char *part, const char *key)
@@ -99,12 +39,13 @@ static mlff_status read_curve(const char *path, curve *to)
         const double training = 1e3 * number_at(json, "training", "force_mae_ev_per_angstrom");
         const double validation = 1e3 * number_at(json, "validation", "force_mae_ev_per_angstrom");
         if (cJSON_IsNumber(step) && training > 0 && validation > 0) {
-            status = base_grow(&to->point, &to->capacity, to->n + 1, sizeof *to->point, "a curve");
-            if (status == MLFF_OK) {
-                to->point[to->n][0] = step->valuedouble;
-                to->point[to->n][1] = training;
-                to->point[to->n++][2] = validation;
+            const double values[2] = {validation, training};
+            for (int side = 0; side < 2 && status == MLFF_OK; side++) {
+                status = base_grow(&to->value[side], &to->capacity[side], to->n + 1, sizeof **to->value, "a curve");
+                if (status == MLFF_OK) to->value[side][to->n] = values[side];
             }
+            to->last_step = step->valuedouble;
+            to->n += status == MLFF_OK;
         }
         cJSON_Delete(json);
         if (status != MLFF_OK) break;
@@ -114,28 +55,120 @@ done:
     return status;
 }
 
+// Validations are evenly spaced.
 static void draw_curve(base_text *page, const curve *c)
 {
     if (c->n < 2) return;
-    axis x = {.low = 0, .high = c->point[c->n - 1][0], .label = "step"};
-    axis y = {.low = INFINITY, .high = 0, .logarithmic = true, .label = "force error, meV/Å"};
+    const drawing_axis x = {.high = c->last_step, .label = "step"};
+    drawing_axis y = {.low = INFINITY, .logarithmic = true, .label = "force error, meV/Å"};
     for (size_t k = 0; k < c->n; k++)
-        for (int s = 1; s < 3; s++) {
-            y.low = fmin(y.low, c->point[k][s]);
-            y.high = fmax(y.high, c->point[k][s]);
+        for (int side = 0; side < 2; side++) {
+            y.low = fmin(y.low, 0.8 * c->value[side][k]);
+            y.high = fmax(y.high, 1.25 * c->value[side][k]);
         }
-    y.low *= 0.8;
-    y.high *= 1.25;
-    begin_drawing(page,
+    drawing_begin(page,
                   "Learning curve: mean absolute force error of training batches (gray) and of the averaged weights on the "
                   "validation structures (blue)",
                   &x, &y);
-    for (int s = 1; s < 3; s++) {
-        base_text_add(page, "<polyline class=\"%s\" points=\"", s == 1 ? "minor" : "major");
-        for (size_t k = 0; k < c->n; k++) base_text_add(page, "%.1f,%.1f ", x_of(&x, c->point[k][0]), y_of(&y, c->point[k][s]));
-        base_text_add(page, "\"/>");
+    for (int side = 1; side >= 0; side--)
+        drawing_line(page, &x, &y, side ? "minor" : "major", c->last_step / (double)(c->n - 1), c->value[side], (int)c->n);
+    drawing_end(page);
+}
+
+// ---- student beside teacher
+
+static void draw_comparison(base_text *page, const verdict_curve *c)
+{
+    const bool spectrum = strcmp(c->of, "spectrum") == 0;
+    drawing_axis x = {.high = c->step * (c->n - 1), .label = spectrum ? "wavenumber, 1/cm" : "distance, Å"};
+    drawing_axis y = {.label = "share"};
+    char title[200];
+    for (int k = 0; k < c->n; k++) y.high = fmax(y.high, 1.05 * fmax(c->teacher[k], c->student[k]));
+    if (!(y.high > 0)) return;
+    snprintf(title, sizeof title, "%s%s%s of the teacher (gray) and the student (blue)", c->system, c->system[0] ? ": " : "",
+             spectrum ? "vibrational density of states" : "distances between atoms");
+    drawing_begin(page, title, &x, &y);
+    drawing_line(page, &x, &y, "minor", c->step, c->teacher, c->n);
+    drawing_line(page, &x, &y, "major", c->step, c->student, c->n);
+    drawing_end(page);
+}
+
+// Time of a call on the first system against the error; the teacher's is its own measure.
+static void draw_front(base_text *page, const mlff_verdict *verdict)
+{
+    if (verdict->n_times == 0 || !(verdict->total_force_error > 0)) return;
+    const verdict_times *t = &verdict->times[0];
+    const double error = 1e3 * verdict->total_force_error, other = 1e3 * verdict->baseline_force_error;
+    const drawing_axis x = {.low = 0.5 * fmin(t->student_us, t->teacher_us),
+                            .high = 4 * fmax(t->student_us, t->teacher_us),
+                            .logarithmic = true,
+                            .label = "time of a call, µs"};
+    const drawing_axis y = {.high = 1.2 * (other > error ? other : error), .label = "force error, meV/Å"};
+    drawing_begin(page, "Speed and error: down and to the left is better", &x, &y);
+    base_text_add(page, "<g class=\"marks\">");
+    drawing_point(page, &x, &y, t->student_us, error, "student");
+    if (isfinite(other)) drawing_point(page, &x, &y, t->student_us, other, "baseline");
+    drawing_point(page, &x, &y, t->teacher_us, 0, "teacher");
+    base_text_add(page, "</g>");
+    drawing_end(page);
+}
+
+// ---- rounds
+
+// Appends an array of numbers of a record.
+static mlff_status read_numbers(const cJSON *record, const char *key, double **values, size_t *n, size_t *capacity)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(record, key))
+    {
+        const mlff_status status = base_grow(values, capacity, *n + 1, sizeof **values, "deviations");
+        if (status != MLFF_OK) return status;
+        (*values)[(*n)++] = cJSON_IsNumber(item) ? item->valuedouble : NAN;
     }
-    end_drawing(page);
+    return MLFF_OK;
+}
+
+// Deviation of the committee against the error of its first member, of the structures that rounds labelled.
+static mlff_status draw_rounds(base_text *page, const distill *d)
+{
+    mlff_status status = MLFF_OK;
+    double *value[2] = {NULL, NULL};
+    size_t n[2] = {0, 0}, capacity[2] = {0, 0}, length;
+    char *path = NULL, *text = NULL;
+    cJSON *record = NULL;
+    for (int k = 1; k <= d->n_rounds; k++) {
+        if (!(path = distill_path(d, "round", k, ".json"))) MLFF_TRY(MLFF_ERR_MEMORY);
+        MLFF_TRY(base_read_file(path, (size_t)1 << 30, &text, &length));
+        record = cJSON_ParseWithLength(text, length);
+        MLFF_TRY(read_numbers(record, "deviation_ev_per_angstrom", &value[0], &n[0], &capacity[0]));
+        MLFF_TRY(read_numbers(record, "error_ev_per_angstrom", &value[1], &n[1], &capacity[1]));
+        cJSON_Delete(record);
+        base_free(text);
+        base_free(path);
+        record = NULL, text = path = NULL;
+    }
+    if (n[0] < 2 || n[0] != n[1]) goto done;
+    drawing_axis axes[2] = {{.low = INFINITY, .logarithmic = true, .label = "deviation of the committee, eV/Å"},
+                            {.low = INFINITY, .logarithmic = true, .label = "largest error of a force, eV/Å"}};
+    for (int side = 0; side < 2; side++)
+        for (size_t k = 0; k < n[side]; k++) {
+            value[side][k] = fmax(value[side][k], 1e-6);
+            axes[side].low = fmin(axes[side].low, 0.9 * value[side][k]);
+            axes[side].high = fmax(axes[side].high, 1.1 * value[side][k]);
+        }
+    drawing_begin(page, "What young students met: how far they disagree, and how wrong the first one is", &axes[0], &axes[1]);
+    base_text_add(page, "<g class=\"dots\">");
+    for (size_t k = 0; k < n[0]; k += n[0] / MOST_POINTS + 1)
+        drawing_point(page, &axes[0], &axes[1], value[0][k], value[1][k], NULL);
+    base_text_add(page, "</g>");
+    drawing_end(page);
+done:
+    cJSON_Delete(record);
+    base_free(text);
+    base_free(path);
+    base_free(value[0]);
+    base_free(value[1]);
+    return status;
 }
 
 // ---- parity ---------------------------------------------------------------------------------------------------------
@@ -183,18 +216,15 @@ static void draw_parity(base_text *page, const char *title, double (*point)[2], 
     const double zero = shifted ? mean : 0, margin = 0.04 * (high - low) + 1e-12;
     snprintf(of_teacher, sizeof of_teacher, "teacher, %s%s", unit, shifted ? " from the mean" : "");
     snprintf(of_student, sizeof of_student, "student, %s%s", unit, shifted ? " from the mean" : "");
-    const axis x = {.low = low - zero - margin, .high = high - zero + margin, .label = of_teacher};
-    axis y = x;
+    const drawing_axis x = {.low = low - zero - margin, .high = high - zero + margin, .label = of_teacher};
+    drawing_axis y = x;
     y.label = of_student;
-    begin_drawing(page, title, &x, &y);
-    base_text_add(page, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"minor\"/><g class=\"dots\">",
-                  x_of(&x, x.low), y_of(&y, y.low), x_of(&x, x.high), y_of(&y, y.high));
-    const size_t stride = n / MOST_POINTS + 1;
-    for (size_t k = 0; k < n; k += stride)
-        base_text_add(page, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"1.6\"/>", x_of(&x, point[k][0] - zero),
-                      y_of(&y, point[k][1] - zero));
+    drawing_begin(page, title, &x, &y);
+    drawing_line(page, &x, &y, "minor", x.high - x.low, (double[]){y.low, y.high}, 2);
+    base_text_add(page, "<g class=\"dots\">");
+    for (size_t k = 0; k < n; k += n / MOST_POINTS + 1) drawing_point(page, &x, &y, point[k][0] - zero, point[k][1] - zero, NULL);
     base_text_add(page, "</g>");
-    end_drawing(page);
+    drawing_end(page);
 }
 
 static mlff_status add_parities(base_text *page, const mlff_model *student, const mlff_dataset *test)
@@ -235,21 +265,21 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict)
                : "Failed: at least one limit is not met.");
     for (int k = 0; k < n; k++) {
         base_text_add(page, "<tr><td>");
-        add_text(page, bars[k].name);
+        drawing_text(page, bars[k].name);
         base_text_add(page, "</td><td class=\"%s\">%s</td><td>", bars[k].state == MLFF_BAR_PASSED ? "passed" : "failed",
                       states[bars[k].state]);
         if (isfinite(bars[k].value)) base_text_add(page, "%.4g", bars[k].value);
         if (isfinite(bars[k].uncertainty)) base_text_add(page, " ± %.2g", bars[k].uncertainty);
         base_text_add(page, " ");
-        if (isfinite(bars[k].value)) add_text(page, bars[k].unit);
+        if (isfinite(bars[k].value)) drawing_text(page, bars[k].unit);
         base_text_add(page, "</td><td>%s ", bars[k].at_least ? "at least" : "at most");
         if (isfinite(bars[k].limit)) base_text_add(page, "%.4g", bars[k].limit);
         base_text_add(page, "</td><td>");
         if (bars[k].system[0]) {
-            add_text(page, bars[k].system);
+            drawing_text(page, bars[k].system);
             base_text_add(page, ": ");
         }
-        add_text(page, bars[k].text);
+        drawing_text(page, bars[k].text);
         base_text_add(page, "</td></tr>");
     }
     base_text_add(page, "</table>");
@@ -268,13 +298,14 @@ static void add_head(base_text *page, const mlff_model *student, const mlff_dist
         "#8884;vertical-align:top}.passed{color:#1a7f37}.failed{color:#c62828}.verdict{font-size:1.25em;font-weight:600}"
         ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:1em}figure{margin:0}svg{width:"
         "100%%;font-size:11px;fill:currentColor}.frame{fill:none;stroke:#8888}.tick{opacity:.75}polyline,line{fill:none}"
-        ".major{stroke:#1f77d0;stroke-width:2}.minor{stroke:#888;stroke-width:1.2}.dots{fill:#1f77d0;fill-opacity:.45}"
+        ".major{stroke:#1f77d0;stroke-width:2}.minor{stroke:#888;stroke-width:1.2}.dots{fill:#1f77d0;fill-opacity:.45}.marks "
+        "circle{fill:#1f77d0}"
         "figcaption{font-size:.9em;min-height:3em}</style><h1>");
-    add_text(page, config->systems);
+    drawing_text(page, config->systems);
     base_text_add(page, ": ");
-    add_text(page, config->teacher);
+    drawing_text(page, config->teacher);
     base_text_add(page, " to ");
-    add_text(page, info.description);
+    drawing_text(page, info.description);
     base_text_add(page, "</h1>");
 }
 
@@ -288,14 +319,19 @@ mlff_status distill_report(const distill *d)
     add_verdict(&page, d->verdict);
     base_text_add(&page, "<h2>Training and held-out structures</h2><div class=\"plots\">");
     draw_curve(&page, &learning);
+    MLFF_TRY(draw_rounds(&page, d));
     MLFF_TRY(add_parities(&page, d->student, d->data.test));
+    base_text_add(&page, "</div><h2>Beside the teacher</h2><div class=\"plots\">");
+    draw_front(&page, d->verdict);
+    for (int k = 0; k < d->verdict->n_curves; k++) draw_comparison(&page, &d->verdict->curves[k]);
     base_text_add(&page,
                   "</div><p>%d structures were asked for, %" PRId64 " of them met by young students; %" PRId64
                   " are held out; seed %" PRIu64 ".</p></html>\n",
                   d->config.n_structures, d->n_explored, mlff_dataset_size(d->data.test), d->config.seed);
     MLFF_TRY(record_write(&page, d->path[DISTILL_REPORT]));
 done:
-    base_free(learning.point);
+    base_free(learning.value[0]);
+    base_free(learning.value[1]);
     base_text_free(&page);
     return status;
 }

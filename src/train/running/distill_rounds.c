@@ -10,9 +10,15 @@
 
 #include "distill.h"
 #include "train/fitting/train_record.h"
+#include "train/sampling/samples.h"
 
 #define STILL_FALLING 0.95      // of the round before: above it the deviation no longer falls
 enum { YOUNG_STEPS_PART = 10 }; // a young student takes this part of the steps
+
+// Of one structure that was labelled: what the committee did not know, and how wrong its first member was (eV/Å).
+typedef struct deviation_error {
+    double deviation, error;
+} deviation_error;
 
 typedef struct explore_round {
     int k;
@@ -48,7 +54,17 @@ static mlff_status round_paths(const distill *d, int k, explore_round *r)
 
 // ---- the record
 
-static mlff_status write_record(const explore_round *r, const mlff_explore_info *info, int committee)
+static void add_pairs(base_text *text, const deviation_error *pairs, int64_t n)
+{
+    for (int side = 0; side < 2; side++) {
+        base_text_add(text, side ? "], \"error_ev_per_angstrom\": [" : ", \"deviation_ev_per_angstrom\": [");
+        for (int64_t k = 0; k < n; k++) base_text_add(text, "%s%.6g", k ? ", " : "", side ? pairs[k].error : pairs[k].deviation);
+    }
+    base_text_add(text, "]");
+}
+
+static mlff_status write_record(const explore_round *r, const mlff_explore_info *info, int committee,
+                                const deviation_error *pairs, int64_t n_pairs)
 {
     base_text text = {0};
     base_text_add(&text, "{");
@@ -61,6 +77,7 @@ static mlff_status write_record(const explore_round *r, const mlff_explore_info 
     record_integer(&text, false, "frames", info->n_frames);
     record_number(&text, false, "median_deviation_ev_per_angstrom", info->median_deviation);
     record_number(&text, false, "upper_deviation_ev_per_angstrom", info->upper_deviation);
+    add_pairs(&text, pairs, n_pairs);
     base_text_add(&text, "}\n");
     const mlff_status status = record_write(&text, r->record);
     base_text_free(&text);
@@ -148,39 +165,117 @@ done:
     return status;
 }
 
-// `known`: all structures so far, from which new ones shall differ.
+// ---- deviation against error
+
+static double largest_error(const mlff_system *labelled, const double *forces)
+{
+    double largest = 0;
+    for (int i = 0; i < labelled->n_atoms; i++) {
+        double square = 0;
+        for (int c = 3 * i; c < 3 * i + 3; c++) square += pow(forces[c] - labelled->label_forces[c], 2);
+        largest = fmax(largest, square);
+    }
+    return sqrt(largest);
+}
+
+static mlff_status pair_of(mlff_teacher *const *committee, int n_members, const mlff_system *labelled, deviation_error *pair)
+{
+    mlff_status status = MLFF_OK;
+    mlff_label said[DISTILL_MAX_COMMITTEE] = {0}, *labels[DISTILL_MAX_COMMITTEE];
+    bool all = labelled->label_forces != NULL;
+    *pair = (deviation_error){NAN, NAN};
+    for (int m = 0; m < n_members; m++) {
+        labels[m] = &said[m];
+        MLFF_TRY(mlff_teacher_compute(committee[m], &labelled, 1, &said[m]));
+        all = all && said[m].status == MLFF_OK;
+    }
+    if (!all) goto done;
+    pair->error = largest_error(labelled, said[0].forces);
+    if (n_members > 1) pair->deviation = sample_deviation(labels, n_members, 0, labelled->n_atoms);
+done:
+    for (int m = 0; m < n_members; m++) mlff_label_clear(&said[m]);
+    return status;
+}
+
+// Of every structure of the round that has a label; *n_out of them, without those for which a member fails.
+static mlff_status find_pairs(const distill *d, const explore_round *r, mlff_teacher *const *committee,
+                              deviation_error **pairs_out, int64_t *n_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_dataset *labels = NULL;
+    mlff_system *system = NULL;
+    MLFF_TRY(mlff_dataset_create(&labels));
+    MLFF_TRY(mlff_dataset_read(labels, r->labels));
+    const int64_t n = mlff_dataset_size(labels);
+    if (!(*pairs_out = base_alloc((size_t)n, sizeof **pairs_out, "deviations"))) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (int64_t k = 0; k < n; k++) {
+        MLFF_TRY(mlff_dataset_get(labels, k, &system));
+        MLFF_TRY(pair_of(committee, d->config.committee, system, &(*pairs_out)[*n_out]));
+        *n_out += isfinite((*pairs_out)[*n_out].deviation) && isfinite((*pairs_out)[*n_out].error);
+        mlff_system_destroy(system);
+        system = NULL;
+    }
+done:
+    mlff_system_destroy(system);
+    mlff_dataset_destroy(labels);
+    return status;
+}
+
+// ---- a round
+
+// Labels of the structures as they are in their file, so that every run labels the same digits.
+static mlff_status label_round(distill *d, const explore_round *r)
+{
+    mlff_status status = MLFF_OK;
+    mlff_samples *met = NULL;
+    MLFF_TRY(mlff_samples_create(&met));
+    MLFF_TRY(mlff_samples_read(met, r->samples));
+    MLFF_TRY(distill_label(d, met, r->labels));
+done:
+    mlff_samples_destroy(met);
+    return status;
+}
+
+// Trains the committee, explores, has the teacher label what was met, and records the round. `known`: all structures so far, from
+// which new ones shall differ.
 static mlff_status explore(distill *d, explore_round *r, mlff_samples *known)
 {
     mlff_status status = MLFF_OK;
     const mlff_explore_options options = options_of(d, r->k);
     mlff_model *students[DISTILL_MAX_COMMITTEE] = {0};
     mlff_teacher *committee[DISTILL_MAX_COMMITTEE] = {0};
+    deviation_error *pairs = NULL;
+    int64_t n_pairs = 0;
     mlff_explore_info info;
     const int64_t before = mlff_samples_size(known);
     MLFF_TRY(train_committee(d, r, students, committee));
     MLFF_TRY(mlff_explore(committee, d->config.committee, d->seeds, &options, known, &info));
     r->n_structures = mlff_samples_size(known) - before;
     r->upper_deviation = info.upper_deviation;
-    if (r->n_structures > 0) MLFF_TRY(write_new(known, before, r->samples));
-    MLFF_TRY(write_record(r, &info, d->config.committee));
     MLFF_TRY(distill_tell(d, 1, 1,
                           "round %d: %" PRId64 " of %" PRId64
-                          " frames to be labelled, 90 %% of which the committee knows to %.3f "
-                          "eV/Å; %d of %d trajectories ended by an alarm",
+                          " frames to be labelled; deviation of the committee up to %.3f eV/Å in "
+                          "90 %% of them; %d of %d trajectories ended by an alarm",
                           r->k, r->n_structures, info.n_frames, info.upper_deviation,
                           info.n_bond_alarms + info.n_deviation_alarms, info.n_trajectories));
+    if (r->n_structures > 0) {
+        MLFF_TRY(write_new(known, before, r->samples));
+        MLFF_TRY(label_round(d, r));
+        MLFF_TRY(find_pairs(d, r, committee, &pairs, &n_pairs));
+    }
+    MLFF_TRY(write_record(r, &info, d->config.committee, pairs, n_pairs));
 done:
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) {
         mlff_teacher_destroy(committee[m]);
         mlff_model_destroy(students[m]);
     }
+    base_free(pairs);
     return status;
 }
 
 static mlff_status run_round(distill *d, explore_round *r, mlff_samples *known)
 {
     mlff_status status = MLFF_OK;
-    mlff_samples *met = NULL;
     d->stage = "round";
     if (access(r->record, F_OK) != 0) {
         MLFF_TRY(explore(d, r, known));
@@ -190,13 +285,11 @@ static mlff_status run_round(distill *d, explore_round *r, mlff_samples *known)
     }
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) unlink(r->student[m]);
     if (r->n_structures == 0) goto done;
-    MLFF_TRY(mlff_samples_create(&met));
-    MLFF_TRY(mlff_samples_read(met, r->samples)); // as written, so that every run labels the same digits
-    MLFF_TRY(distill_label(d, met, r->labels));
+    MLFF_TRY(label_round(d, r)); // nothing to do but to see that they are this teacher's
     MLFF_TRY(distill_add_labels(d, r->labels, d->config.seed + 2 * (uint64_t)r->k, &d->data));
     d->n_explored += r->n_structures;
+    d->n_rounds++;
 done:
-    mlff_samples_destroy(met);
     return status;
 }
 

@@ -71,8 +71,7 @@ static mlff_status check_options(const mlff_explore_options *o, int n_members, c
 
 // ---- deviation
 
-// The largest over atoms of the standard deviation of the force over members; labels[m] of one structure.
-static double committee_deviation(mlff_label *const *labels, int n_members, size_t structure, int n_atoms)
+double sample_deviation(mlff_label *const *labels, int n_members, size_t structure, int n_atoms)
 {
     double largest = 0;
     for (int i = 0; i < n_atoms; i++) {
@@ -112,7 +111,7 @@ static mlff_status find_deviations(exploration *e)
         if (!one->alive) continue;
         bool all = true;
         for (size_t m = 0; m < n_members; m++) all = all && labels[m][n].status == MLFF_OK;
-        one->deviation = all ? committee_deviation(labels, e->n_members, n, one->system->n_atoms) : INFINITY;
+        one->deviation = all ? sample_deviation(labels, e->n_members, n, one->system->n_atoms) : INFINITY;
         n++;
     }
 done:

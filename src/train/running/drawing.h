@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* drawing.h: diagrams of a page as SVG. */
+#ifndef DRAWING_H
+#define DRAWING_H
+
+#include "base/base.h"
+
+typedef struct drawing_axis {
+    double low, high;
+    bool logarithmic;
+    const char *label;
+} drawing_axis;
+
+/* Text of a page: what could be markup is escaped. */
+void drawing_text(base_text *page, const char *text);
+/* A figure with a frame and both axes; lines and points follow, then its end. */
+void drawing_begin(base_text *page, const char *title, const drawing_axis *x, const drawing_axis *y);
+void drawing_end(base_text *page);
+/* Value k of n at k steps from the low end of the abscissa. `kind`: "major" (blue) or "minor" (gray). */
+void drawing_line(base_text *page, const drawing_axis *x, const drawing_axis *y, const char *kind, double step,
+                  const double *value, int n);
+/* `label`: beside the point, or NULL. */
+void drawing_point(base_text *page, const drawing_axis *x, const drawing_axis *y, double at_x, double at_y, const char *label);
+
+#endif
