@@ -29,6 +29,8 @@ typedef struct place {
     char library[PATH_MAX];                   // folder of mlff_kim_driver.so, mlff_kim_model.so and libmlff
 } place;
 
+void kim_memory_handler_set(void); // mlff_kim_memory.cc
+
 // ---- paths -----------------------------------------------------------------------------------------------------------------
 
 static mlff_status join(char path[PATH_MAX], const char *folder, const char *name)
@@ -82,7 +84,7 @@ static mlff_status first_folder(KIM_Collections *collections, KIM_Collection col
     folder[0] = '\0';
     if (KIM_Collections_CacheListOfDirectoryNames(collections, collection, type, &n) || n == 0 ||
         KIM_Collections_GetDirectoryName(collections, 0, &name))
-        return mlff_fail(MLFF_ERR_IO, "the KIM API names no folder for models");
+        return mlff_fail(MLFF_ERR_IO, "the KIM API names no folder for models, or memory ran out");
     return snprintf(folder, PATH_MAX, "%s", name) < PATH_MAX ? MLFF_OK
                                                              : mlff_fail(MLFF_ERR_LIMIT, "%s: the path is too long", name);
 }
@@ -109,6 +111,7 @@ static mlff_status copy_file(const char *from, const char *to)
     while (status == MLFF_OK && (n = fread(buffer, 1, sizeof buffer, in)) > 0)
         if (fwrite(buffer, 1, n, out) != n) status = fail_io(to);
     if (status == MLFF_OK && ferror(in)) status = fail_io(from);
+    if (status == MLFF_OK && (fflush(out) != 0 || fsync(fileno(out)) != 0)) status = fail_io(to);
     if (out && fclose(out) != 0 && status == MLFF_OK) status = fail_io(to);
     fclose(in);
     return status;
@@ -192,8 +195,9 @@ static mlff_status install_model(const place *p, const mlff_model *model, const 
     if (status == MLFF_OK) status = join(hidden, p->models, ".mlff-XXXXXX");
     if (status == MLFF_OK) status = join(folder, p->models, name);
     if (status != MLFF_OK) return status;
-    if (!mkdtemp(hidden) || chmod(hidden, 0755) != 0) return fail_io(hidden);
-    status = join(path, hidden, MLFF_KIM_FILE);
+    if (!mkdtemp(hidden)) return fail_io(hidden);
+    if (chmod(hidden, 0755) != 0) status = fail_io(hidden);
+    if (status == MLFF_OK) status = join(path, hidden, MLFF_KIM_FILE);
     if (status == MLFF_OK) status = mlff_model_save(model, path);
     if (status == MLFF_OK) status = join(from, p->library, "mlff_kim_model.so");
     if (status == MLFF_OK) status = join(path, hidden, MODEL_LIBRARY);
@@ -262,13 +266,22 @@ static mlff_status list(const place *p, bool print, int *n_out)
 // The driver goes with the last model.
 static mlff_status remove_model(const place *p, const char *name)
 {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], hidden[PATH_MAX];
     int n = 0;
     if (strchr(name, '/') || name[0] == '.' || !is_ours(p->models, name))
         return mlff_fail(MLFF_ERR_USAGE, "%s is no model that mlff kim installed in %s; mlff kim list shows them", name,
                          p->models);
     mlff_status status = join(folder, p->models, name);
-    if (status == MLFF_OK) status = remove_folder(folder, model_files);
+    if (status == MLFF_OK) status = join(hidden, p->models, ".mlff-XXXXXX");
+    if (status != MLFF_OK) return status;
+    // At once, by its name: a model that is removed in part could neither be run nor removed.
+    if (!mkdtemp(hidden)) return fail_io(hidden);
+    if (rename(folder, hidden) != 0) {
+        status = fail_io(folder);
+        rmdir(hidden);
+        return status;
+    }
+    status = remove_folder(hidden, model_files);
     if (status == MLFF_OK) status = list(p, false, &n);
     if (status == MLFF_OK && n == 0 && (status = join(folder, p->drivers, MLFF_KIM_DRIVER)) == MLFF_OK &&
         access(folder, F_OK) == 0)
@@ -285,7 +298,9 @@ int main(int argc, char **argv)
     int n = 0;
     const char *action = argc > 1 ? argv[1] : "";
     mlff_status status = MLFF_OK;
-    if (KIM_Collections_Create(&collections)) status = mlff_fail(MLFF_ERR_IO, "the KIM API cannot read its collections");
+    kim_memory_handler_set();
+    if (KIM_Collections_Create(&collections))
+        status = mlff_fail(MLFF_ERR_IO, "the KIM API cannot read its collections, or memory ran out");
     if (status == MLFF_OK) status = find_place(collections, &p);
     if (status != MLFF_OK)
         ;

@@ -244,7 +244,7 @@ static mlff_status warm_up(int index)
     // Context, allocator and copy engines once; then enough work for the clocks to rise.
     PLUGIN_TRY(cuda_allocate(index, bytes, "warming up", &memory));
     for (int k = 0; k < 200; k++) CUDA_TRY(cudaMemsetAsync(memory, k, bytes, 0), "warming up");
-    CUDA_TRY(cudaDeviceSynchronize(), "warming up");
+    CUDA_TRY(cuda_wait(0, 0), "warming up");
 done:
     cuda_release(index, memory);
     return status;
@@ -300,7 +300,7 @@ static mlff_status event_elapsed(int index, void *start, void *end, double *time
     mlff_status status = MLFF_OK;
     float milliseconds = 0;
     PLUGIN_TRY(check_index(index));
-    CUDA_TRY(cudaEventSynchronize(end), "waiting for an event");
+    CUDA_TRY(cuda_wait_event(end), "waiting for an event");
     CUDA_TRY(cudaEventElapsedTime(&milliseconds, start, end), "reading events");
     *time_ns_out = 1e6 * milliseconds;
 done:
@@ -309,7 +309,7 @@ done:
 
 static void event_destroy(int index, void *event)
 {
-    if (event && cudaSetDevice(index) == cudaSuccess) cudaEventDestroy(event);
+    if (event && !cuda_stuck() && cudaSetDevice(index) == cudaSuccess) cudaEventDestroy(event);
 }
 
 // ---- the entry --------------------------------------------------------------------------------------------------------------

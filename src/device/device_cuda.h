@@ -37,6 +37,7 @@ cudaError_t cuda_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyK
  * Fails with cudaErrorLaunchTimeout; from then on the GPU is stuck, and no function that waits for it may be called, cudaFree
  * included. */
 cudaError_t cuda_wait(cudaStream_t stream, double expected_s);
+cudaError_t cuda_wait_event(cudaEvent_t event); /* the same for what was recorded */
 bool cuda_stuck(void);
 double cuda_seconds(void); /* a monotonic clock */
 /* Makes the device current for this thread. */

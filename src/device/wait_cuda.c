@@ -51,13 +51,14 @@ double cuda_seconds(void)
     return 1e-9 * (double)clock_ns();
 }
 
-cudaError_t cuda_wait(cudaStream_t stream, double expected_s)
+// For the event, or without one for all work on the stream.
+static cudaError_t wait_for(cudaStream_t stream, cudaEvent_t event, double expected_s)
 {
     cudaError_t error;
     int64_t last = 0, waited = 0;
     double limit_ns = 0;
     if (cuda_stuck()) return cudaErrorLaunchTimeout;
-    for (unsigned n = 1; (error = cudaStreamQuery(stream)) == cudaErrorNotReady; n++) {
+    for (unsigned n = 1; (error = event ? cudaEventQuery(event) : cudaStreamQuery(stream)) == cudaErrorNotReady; n++) {
         if (waited < SPIN_NS && n % QUERIES != 0) continue;
         const int64_t now = clock_ns();
         if (last == 0) {
@@ -74,4 +75,14 @@ cudaError_t cuda_wait(cudaStream_t stream, double expected_s)
         if (waited >= SPIN_NS) nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
     return error;
+}
+
+cudaError_t cuda_wait(cudaStream_t stream, double expected_s)
+{
+    return wait_for(stream, NULL, expected_s);
+}
+
+cudaError_t cuda_wait_event(cudaEvent_t event)
+{
+    return wait_for(NULL, event, 0);
 }

@@ -42,6 +42,17 @@ test_label() {
     is "$(value out n_before)" 30 "labels that were there"
     is "$(value out n_labelled)" 0 "labels made again"
 
+    # A writer that is about to end is waited for, one that goes on is not.
+    flock -x l.labels sleep 0.7 &
+    sleep 0.2
+    run 0 label model.safetensors samples.extxyz -o l.labels --resume
+    wait $!
+    exec 8<l.labels
+    flock -x 8
+    refused 1 'another process is writing labels there' label model.safetensors samples.extxyz -o l.labels --resume
+    exec 8<&-
+    [ -s l.labels ] || fail "labels are lost"
+
     # As text, the same as mlff eval gives.
     run 0 label model.safetensors samples.extxyz -o l.extxyz
     [ -e l.extxyz.labels ] && fail "the file the text was made from is left"

@@ -487,6 +487,13 @@ test_gpu_faults() {
         MLFF_EMULATE_FAIL=cudaStreamQuery:$n:600 refused 1 'a kernel does not end' md model.safetensors water.xyz --device cuda --n-steps 5 --checkpoint a.restart
         MLFF_EMULATE_FAIL=cudaStreamQuery:$n:600 refused 1 'a kernel does not end' profile model.safetensors water.xyz --device cuda --n-steps 5 -o p.json
     done
+    # Training waits for its queue to have room, for sums of errors and for weights.
+    for n in 1 2 3 4; do printf '3\n\nO 0 0 0\nH 0.96 0 0.0%s\nH -0.24 0.93 0\n' $n; done >frames.xyz
+    "$mlff" label model.safetensors frames.xyz -o labels.extxyz --device cpu >out 2>err || fail "mlff label"
+    local call small="--features 32 --layers 1 --rbf 4 --steps 3 --batch 1"
+    for call in cudaEventQuery:1 cudaStreamQuery:1 cudaStreamQuery:2 cudaStreamQuery:3; do
+        MLFF_EMULATE_FAIL=$call:600 refused 1 'a kernel does not end' train labels.extxyz $small --device cuda -o student.safetensors
+    done
     unset MLFF_GPU_TIMEOUT
     # The plugin of another build, and a file that is no plugin.
     cp "$mlff" other.so

@@ -7,7 +7,7 @@
  *   MLFF_EMULATE_CAPABILITY=9.0    with it the shared memory of a block, and clusters from 9.0 on
  *   MLFF_EMULATE_MEMORY=1073741824 bytes of each GPU
  *   MLFF_EMULATE_FAIL=[function:]nth[:error]    as emulate_fail; without an error the GPU is lost (719); with 600 of
- *                                  cudaStreamQuery, a kernel never ends, and a call that waits for it aborts
+ *                                  cudaStreamQuery or cudaEventQuery, a kernel never ends, and a call that waits for it aborts
  *
  * Work on a stream is done as late as CUDA allows: when somebody waits for it. Forgotten waits give old results. New
  * memory is full of NaN. The GPU's timer counts what was done, not time: two runs read the same. */

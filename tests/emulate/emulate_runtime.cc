@@ -143,7 +143,7 @@ void read_failure()
 void check_waits(const char *function)
 {
     static const char *const waiting[] = {"cudaFree", "cudaFreeHost", "cudaDeviceSynchronize", "cudaStreamSynchronize",
-                                          "cudaMemcpy", "cudaEventSynchronize", "cudaGraphExecDestroy"};
+                                          "cudaMemcpy", "cudaGraphExecDestroy"};
     for (const char *name : waiting)
         if (hung && strcmp(function, name) == 0) {
             fprintf(stderr, "emulated GPU: %s waits for ever, for a kernel that does not end\n", function);
@@ -632,10 +632,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     });
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event)
+// As cudaStreamQuery.
+cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     ENTER;
     if (events.count(event) == 0) return answer(cudaErrorInvalidResourceHandle);
+    if (hung) return cudaErrorNotReady;
     if (event->stream) drain(event->stream, event->sequence);
     return cudaSuccess;
 }

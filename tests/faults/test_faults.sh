@@ -4,6 +4,7 @@
 # when it fails, leave a right file or none, and no temporary file.
 #   test_faults.sh memory|calls|kills MLFF FOLDER_OF_INJECTORS
 # kills: label and distill are killed at random times until one run ends; the result must have the bits of a run without a kill.
+# MLFF_FAULTS_ONLY is a pattern of the commands that are tried (all).
 # MLFF_FAULTS is the number of places tried for each command and call (memory 40, calls 6; "all": every one), spread evenly.
 set -uo pipefail
 kind=$1
@@ -17,6 +18,7 @@ cd "$work" || exit 1
 export OMP_NUM_THREADS=1
 export MLFF_CUDA_PLUGIN=/nonexistent # CUDA's runtime, linked into the plugin, crashes where memory runs out
 n_faults=0 n_failures=0 n_good=0
+prepare= # before each run of check
 
 failure() {
     echo "FAILED: $*" >&2
@@ -54,6 +56,10 @@ places() {
     fi
 }
 
+without_times() { # of a verdict
+    grep -vE 'seconds|_s"|speed|per_second|us"'
+}
+
 # Is the file the one that the command writes without a fault?
 right() { # HOW FILE
     case $1 in
@@ -73,34 +79,54 @@ right() { # HOW FILE
         cmp -s "$2/student.safetensors" expected/student.safetensors &&
             [ "$(ls -A "$2")" = "$(ls -A expected)" ]
         ;;
+    complete) # a folder with all results, which are the same but for times
+        [ "$(ls -A "$2")" = "$(ls -A expected)" ] && cmp -s "$2/student.safetensors" expected/student.safetensors &&
+            cmp -s <(without_times <"$2/verdict.json") <(without_times <expected/verdict.json)
+        ;;
     tree) diff -r "$2" expected >/dev/null ;;
+    models) # a KIM collection: the model is there whole, or it is not there and the same command is not refused
+        [ -z "$(find "$2" -name '.mlff*')" ] && listed=$("$mlff" kim list 2>&1) || return 1
+        if [ "$listed" ]; then diff -r "$2/models" whole_kim/models >/dev/null; else [ ! -e "$2/models/Water" ]; fi
+        ;;
     prefix) cmp -s -n "$(stat -c %s "$2")" "$2" expected ;; # a trajectory grows in place
     esac
 }
 
+# Did the command report an error?
+told() {
+    grep '^mlff: ' err | grep -qv '^mlff: warning: '
+}
+
 # check KIND HOW FILE ARGUMENTS…: all faults of one kind in one command, which writes FILE.
 check() {
-    local what=$1 how=$2 file=$3 n at status before
+    local what=$1 how=$2 file=$3 n at status before wanted
     shift 3
     command=("$@")
+    [[ "$*" =~ ${MLFF_FAULTS_ONLY:-.} ]] || return
     rm -rf -- "$file" "$file.labels" expected
-    injected "$what" 0 "$mlff" "$@" || [ -e "$file/verdict.json" ] || { failure "without a fault: exit status $?: $*"; return; }
+    eval "$prepare"
+    injected "$what" 0 "$mlff" "$@"
+    wanted=$?
+    { [ $wanted = 0 ] || [ -e "$file/verdict.json" ] || [ "$1" = compare ]; } && ! told || { failure "without a fault: exit status $wanted: $*"; return; }
     n=$(cat count)
     [ "$n" -gt 0 ] || return # this command makes no such call
     if [ "$file" = - ]; then cp out expected; else cp -r "$file" expected; fi
     for at in $(places "$n"); do
         [ "${what/ */}/$at" != mmap:ENOMEM/1 ] || continue # the loader's own first mapping: glibc crashes before main
         rm -rf -- "$file" "$file.labels" # label keeps what it has for --resume
+        eval "$prepare"
         before=$(ls -A)
         injected "$what" "$at" "$mlff" "$@"
         status=$?
         n_faults=$((n_faults + 1))
-        [ ! -e "$file/verdict.json" ] || status=0 # a verdict of 1: the run is whole
+        [ $status != $wanted ] || told || status=0 # a student that does not pass (1), slower runs (3): no errors
         case $status in
         0)
             n_good=$((n_good + 1))
             local accepted=$how
             [ "$how" = prefix ] && accepted=same
+            [ "$how" = resumed ] && accepted=complete
+            [ "$how" = models ] && accepted=tree
             if [ "$file" = - ]; then
                 [ "$how" = any ] || cmp -s out expected || failure "$what $at of $n: exit status 0 and wrong output: $*"
             else
@@ -117,6 +143,21 @@ check() {
         [ "$(ls -A | grep -vxF -e "$file" -e "$file.labels")" = "$(grep -vxF -e "$file" <<<"$before")" ] ||
             { failure "$what $at of $n: left files: $*: $(ls -A | tr '\n' ' ')"; rm -f ./*.????????; }
     done
+}
+
+# The program mlff-kim is there where the KIM API is.
+kim_commands() {
+    [ -x "$(dirname "$mlff")/mlff-kim" ] || return
+    export KIM_API_MODEL_DRIVERS_DIR=$work/kim/drivers KIM_API_PORTABLE_MODELS_DIR=$work/kim/models
+    rm -rf kim whole_kim
+    "$mlff" kim install model.safetensors --name Water >/dev/null 2>&1 || { failure "mlff kim install"; return; }
+    cp -a kim whole_kim
+    check "$1" models kim kim install model.safetensors --name Water
+    prepare="cp -a whole_kim kim"
+    check "$1" models kim kim list
+    check "$1" models kim kim remove Water
+    prepare=
+    rm -rf kim whole_kim
 }
 
 commands() { # KIND
@@ -141,6 +182,9 @@ commands() { # KIND
     check "$1" lines history.jsonl train start.labels $small --device cpu -o /dev/null --history history.jsonl
     check "$1" whole verdict.json verdict trained.safetensors --test start.extxyz --teacher model.safetensors $lenient --device cpu -o verdict.json
     check "$1" resumed run distill model.safetensors --system h2o --config config.json --device cpu -o run
+    check "$1" report bench.json bench example --n-calls 2 --n-trajectory-steps 2 -o bench.json
+    check "$1" any - compare runs.json more_runs.json
+    kim_commands "$1"
     check "$1" any - serve model.safetensors frames.xyz --device cpu --unix ./socket --wait 5
 }
 
@@ -150,6 +194,8 @@ for k in 1 2 3; do
 done >frames.xyz
 "$mlff" profile model.safetensors frames.xyz --device cpu --n-steps 5 -o report.json >/dev/null || exit 1
 "$mlff" profile model.safetensors frames.xyz --device cpu --n-steps 5 -o other.json >/dev/null || exit 1
+"$mlff" profile model.safetensors frames.xyz --device cpu --n-steps 5 --runs 4 -o runs.json >/dev/null || exit 1
+cp runs.json more_runs.json
 "$mlff" md model.safetensors frames.xyz --device cpu --n-steps 2 --timestep 0.1 --checkpoint start.restart >/dev/null || exit 1
 cp "$source_folder/tests/fuzz/corpus/schnetpack/good" best_model
 small="--features 4 --layers 1 --rbf 2 --steps 3"
@@ -178,7 +224,6 @@ killed() {
             [ "$n" != without ] || at=600
             (timeout -s KILL "$at" "$mlff" "$@" >out 2>err; exit $?) 2>/dev/null # the shell names what was killed
             status=$?
-            grep -q 'another process is writing' err && { sleep 0.2; continue; } # workers of the killed process have not ended yet
             [ $status = 137 ] || break
             n_faults=$((n_faults + 1))
         done
@@ -204,4 +249,6 @@ else
     for call in open:EMFILE read:EIO write:ENOSPC fsync:EIO rename:EIO mmap:ENOMEM ftruncate:EIO; do commands $call; done
 fi
 echo "$kind: $n_faults faults injected, $n_good without effect on the result, $n_failures failures"
-[ $n_failures = 0 ] && [ $n_faults -gt "$([ "$kind" = kills ] && echo 3 || echo 100)" ] # else the injector is not in effect
+[ $n_failures = 0 ] || exit 1
+least=$([ "$kind" = kills ] && echo 3 || echo 100) # fewer: the injector is not in effect
+[ "${MLFF_FAULTS_ONLY:-}" ] || [ $n_faults -gt "$least" ]

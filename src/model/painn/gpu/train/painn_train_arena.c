@@ -306,7 +306,7 @@ mlff_status painn_train_arena_create(painn_trainer *trainer, int n_frames, int n
     mlff_status status = MLFF_OK;
     painn_train_step step = trainer->step;
     static _Thread_local gradient_tables tables; // too large for a stack
-    CUDA_TRY(cudaStreamSynchronize(trainer->stream), "waiting for the last step");
+    CUDA_TRY(cuda_wait(trainer->stream, 0), "waiting for the last step");
     painn_trainer_forget_graphs(trainer);
     cuda_release(trainer->device, trainer->arena);
     trainer->arena = NULL;

@@ -205,7 +205,7 @@ static mlff_status fill_slot(painn_trainer *t, const painn_gpu_set *set, const i
 {
     mlff_status status = MLFF_OK;
     const int slot = (int)(t->n_calls % PAINN_TRAIN_SLOTS), half = PAINN_TRAIN_SLOTS / 2;
-    if (slot % half == 0) CUDA_TRY(cudaEventSynchronize(t->half_done[slot / half]), "waiting for earlier steps");
+    if (slot % half == 0) CUDA_TRY(cuda_wait_event(t->half_done[slot / half]), "waiting for earlier steps");
     char *to = t->slots + t->step.slot_bytes * (size_t)slot;
     int32_t *list = (int32_t *)(void *)(to + sizeof *call), *first_atom = list + t->step.frame_capacity;
     int32_t *first_pair = first_atom + t->step.frame_capacity + 1;
@@ -233,8 +233,7 @@ done:
 // After a failure the device may have taken fewer slots than the host filled.
 mlff_status painn_train_recover(painn_trainer *t, mlff_status status)
 {
-    if (status == MLFF_OK) return status;
-    cudaStreamSynchronize(t->stream);
+    if (status == MLFF_OK || cuda_wait(t->stream, 0) == cudaErrorLaunchTimeout) return status;
     const uint32_t turn = (uint32_t)(t->n_calls % PAINN_TRAIN_SLOTS);
     cuda_copy(t->step.turn, &turn, sizeof turn, cudaMemcpyHostToDevice);
     cudaGetLastError();

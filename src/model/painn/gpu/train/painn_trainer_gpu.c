@@ -11,7 +11,7 @@ static mlff_status wait(painn_trainer *t)
 {
     mlff_status status = MLFF_OK;
     PLUGIN_TRY(cuda_use(t->device));
-    CUDA_TRY(cudaStreamSynchronize(t->stream), "waiting for a step");
+    CUDA_TRY(cuda_wait(t->stream, 0), "waiting for a step");
 done:
     return status;
 }
@@ -131,7 +131,7 @@ static mlff_status take_sums(painn_trainer *t, gpu_train_sums *from, train_sums 
     PLUGIN_TRY(wait(t));
     CUDA_TRY(cuda_copy(&s, from, sizeof s, cudaMemcpyDeviceToHost), "copying sums from the GPU");
     CUDA_TRY(cudaMemset(from, 0, sizeof s), "clearing sums");
-    CUDA_TRY(cudaStreamSynchronize(0), "clearing sums");
+    CUDA_TRY(cuda_wait(0, 0), "clearing sums");
     *sums_out = (train_sums){.loss = s.loss,
                              .n_steps = (int64_t)s.n_steps,
                              .n_frames = (int64_t)s.n_frames,
@@ -201,8 +201,9 @@ done:
 static void destroy(train_backend *backend)
 {
     painn_trainer *t = (painn_trainer *)backend;
-    if (!t) return;
-    if (cudaSetDevice(t->device) == cudaSuccess && t->stream) cudaStreamSynchronize(t->stream);
+    if (!t || cuda_stuck()) return; // left to the end of the process
+    cudaSetDevice(t->device);
+    if (t->stream && cuda_wait(t->stream, 0) == cudaErrorLaunchTimeout) return;
     painn_trainer_forget_graphs(t);
     for (int k = 0; k < 2; k++)
         if (t->half_done[k]) cudaEventDestroy(t->half_done[k]);

@@ -159,7 +159,8 @@ static void destroy(train_backend *backend)
     painn_group *g = (painn_group *)backend;
     if (!g) return;
     for (int k = 0; k < g->n; k++)
-        if (g->member[k] && cudaSetDevice(g->member[k]->device) == cudaSuccess) cudaStreamSynchronize(g->member[k]->stream);
+        if (g->member[k] && cudaSetDevice(g->member[k]->device) == cudaSuccess) cuda_wait(g->member[k]->stream, 0);
+    if (cuda_stuck()) return; // left to the end of the process
     nccl_destroy(g->comm, g->n);
     for (int k = 0; k < g->n; k++)
         if (g->member[k]) backend_of(g, k)->destroy(backend_of(g, k));
