@@ -88,6 +88,8 @@ static mlff_status prepare(painn_train_cpu *c, const train_set *set)
     if (n_atoms > c->group_atoms || n_pairs > c->group_pairs) c->groups_stale = true;
     if (n_atoms > c->group_atoms) c->group_atoms = (int)n_atoms;
     if (n_pairs > c->group_pairs) c->group_pairs = (int)n_pairs;
+    const size_t filters = (size_t)c->parameters.n_layers * 2 * 3 * (size_t)c->F * (size_t)c->group_pairs;
+    c->keeps_filters = sizeof(float) * filters <= CPU_KEPT_FILTERS;
     for (int t = 0; c->groups_stale && t < c->n_threads; t++) {
         cpu_group *g = &c->groups[t];
         base_free(g->arena);

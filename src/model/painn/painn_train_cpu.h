@@ -23,11 +23,13 @@ typedef struct cpu_weight {
     size_t gradient;       /* offset in a slot's gradient, [padded_rows][padded_columns] */
 } cpu_weight;
 
-/* A layer's filter: weight [3F][K] and bias [3F]; here slices of 16 features, each [K + 1][3][16]. */
+/* A layer's filter: weight [3F][K] and bias [3F]; here slices of 16 features, each [K + 1][3][16]. The first layer has μ = 0 and, where
+ * the filter is its own, no use for the block of μ. */
 typedef struct cpu_filter {
     int64_t flat_weight, flat_bias;
-    float *packed; /* [F/16][K + 1][48] */
-    size_t gradient;
+    int blocks;      /* that are used, 2 or 3 */
+    float *packed;   /* [F/16][K + 1][blocks][16] */
+    size_t gradient; /* [F/16][K + 1][3][16] */
 } cpu_filter;
 
 /* Indices of weights[] and filters[]; layers that share have the same. */
@@ -38,7 +40,8 @@ typedef struct cpu_layer {
 enum {
     CPU_MAX_WEIGHTS = 9 * PAINN_MAX_LAYERS + 2 * PAINN_MAX_READOUT + 1,
     CPU_MAX_SLOTS = 16,
-    CPU_GROUP_ATOMS = 48, /* a group's activations stay in the second and third cache, its products have enough rows */
+    CPU_GROUP_ATOMS = 48,       /* a group's activations stay in the second and third cache, its products have enough rows */
+    CPU_KEPT_FILTERS = 4 << 20, /* bytes: filters of a group that are kept from pass to pass if they are no more */
 };
 
 /* What one thread needs for one group of frames; everything lies in `arena`. Arrays of a layer: [n][…F]. */
@@ -68,7 +71,8 @@ typedef struct cpu_group {
     int64_t *set_pair;       /* [m] index of the pair's first edge in the set */
     int32_t *atoms;          /* [m][2] its atoms in the group */
     int32_t *species, *row;  /* [n] atomic number, and row of the table of species */
-    float *u, *du, *psi, *dpsi, *pair_bar, *W, *dW, *filter_bar, *filter_moved;
+    float *u, *du, *psi, *dpsi, *pair_bar, *filter_bar, *filter_moved;
+    float *W, *dW;                           /* of a slice [group_pairs][48]; where they are kept, of each slice of each layer */
     group_layer layer[PAINN_MAX_LAYERS + 1]; /* the last one has q and dq only */
     group_readout readout[PAINN_MAX_READOUT];
     float *dq_bar, *dq1_bar, *dmu_bar, *dmu1_bar, *dy_bar, *dg_bar, *dcontext_bar, *dVB_bar, *dx_bar, *dh_bar, *dz_bar, *dact_bar;
@@ -119,6 +123,7 @@ typedef struct painn_train_cpu {
     cpu_group groups[TEAM_MAX];   /* of each thread */
     int group_atoms, group_pairs; /* capacity */
     bool groups_stale;            /* not yet allocated for it */
+    bool keeps_filters;
 } painn_train_cpu;
 
 /* Fills weights, filters and layers, and allocates their packed forms. */

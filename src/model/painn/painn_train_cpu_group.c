@@ -2,7 +2,8 @@
 // painn_train_cpu_group.c: the four passes of a float32 training step over a group of frames, by one thread: forward, reverse
 // (energies, forces), and after the loss their tangents, with the weights' gradients. Symbols: README.md of this folder, "Training".
 //
-// Filters are recomputed from ψ in each pass, 16 features at a time, once for both edges of a pair of atoms.
+// Filters are made from ψ 16 features at a time, once for both edges of a pair of atoms: in each pass, or where the group's pairs are
+// few (CPU_KEPT_FILTERS) once for all passes.
 #include <math.h>
 #include <string.h>
 
@@ -58,8 +59,9 @@ size_t painn_train_cpu_layout(const painn_train_cpu *c, cpu_group *g, int n_atom
     CARVE(n, {&g->dq_bar, F}, {&g->dq1_bar, F}, {&g->dmu_bar, 3 * F}, {&g->dmu1_bar, 3 * F}, {&g->dy_bar, 3 * F}, {&g->dg_bar, F},
           {&g->dcontext_bar, 2 * F}, {&g->dVB_bar, 6 * F}, {&g->dx_bar, 3 * F}, {&g->dh_bar, F}, {&g->dz_bar, widest},
           {&g->dact_bar, widest});
-    CARVE(m, {&g->u, 4}, {&g->du, 4}, {&g->psi, K1}, {&g->dpsi, K1}, {&g->pair_bar, 4 * NN_PAD}, {&g->W, 3 * NN_PAD},
-          {&g->dW, 3 * NN_PAD}, {&g->filter_bar, 3 * NN_PAD}, {&g->filter_moved, 3 * NN_PAD});
+    size_t filters = c->keeps_filters ? (size_t)n_layers * F / NN_PAD : 1;
+    CARVE(m, {&g->u, 4}, {&g->du, 4}, {&g->psi, K1}, {&g->dpsi, K1}, {&g->pair_bar, NN_PAD}, {&g->W, filters * 3 * NN_PAD},
+          {&g->dW, filters * 3 * NN_PAD}, {&g->filter_bar, 3 * NN_PAD}, {&g->filter_moved, 3 * NN_PAD});
     size_t rows = (size_t)(c->n_rows > 0 ? c->n_rows : 1);
     CARVE(rows, {&g->species_x_bar, 3 * F}, {&g->species_a_bar, F}, {&g->species_gather, F});
     g->first = (int32_t *)(void *)carve(arena, &at, n + 1);
@@ -149,8 +151,7 @@ static void edge_tangent(painn_train_cpu *c, cpu_group *g)
 static painn_train_edges edges_of(const painn_train_cpu *c, const cpu_group *g, int l)
 {
     const group_layer *L = &g->layer[l];
-    painn_train_edges e = {
-        .F = c->F, .n_atoms = g->n, .first = g->first, .edges = g->edges, .u = g->u, .du = g->du, .W = g->W, .dW = g->dW};
+    painn_train_edges e = {.F = c->F, .n_atoms = g->n, .first = g->first, .edges = g->edges, .u = g->u, .du = g->du};
     e.x = l ? L->x : c->x0;
     e.x_row = l ? NULL : g->row;
     e.mu = L->mu;
@@ -159,12 +160,21 @@ static painn_train_edges edges_of(const painn_train_cpu *c, const cpu_group *g, 
     return e;
 }
 
-// Filters of one slice of features: W = [A | b] ψ, and W' = [A | b] ψ' where `slope`.
-static void filter_slice(const painn_train_cpu *c, const cpu_group *g, int l, int slice, bool slope)
+// Filters of the slice of e, W = [A | b] ψ and W' = [A | b] ψ', in e: those of `made` that are not kept from a pass before.
+enum { VALUES = 1, SLOPES = 2 };
+static void filter_slice(const painn_train_cpu *c, const cpu_group *g, int l, painn_train_edges *e, int made, int used)
 {
-    const float *packed = c->filters[c->layer[l].filter].packed + (size_t)(slice / NN_PAD) * (size_t)c->K1 * 3 * NN_PAD;
-    c->nn->product(g->m, 3 * NN_PAD, c->K1, g->psi, c->K1, packed, NULL, g->W, 3 * NN_PAD, 0);
-    if (slope) c->nn->product(g->m, 3 * NN_PAD, c->K1, g->dpsi, c->K1, packed, NULL, g->dW, 3 * NN_PAD, 0);
+    const cpu_filter *filter = &c->filters[c->layer[l].filter];
+    const size_t slice = (size_t)(e->slice / NN_PAD), width = (size_t)filter->blocks * NN_PAD;
+    const size_t kept = c->keeps_filters ? ((size_t)l * (size_t)(c->F / NN_PAD) + slice) * (size_t)c->group_pairs : 0;
+    const float *packed = filter->packed + slice * (size_t)c->K1 * width;
+    e->W = g->W + kept * 3 * NN_PAD;
+    e->dW = g->dW + kept * 3 * NN_PAD;
+    const int wanted = c->keeps_filters ? made : used;
+    if (wanted & VALUES)
+        c->nn->product(g->m, (int)width, c->K1, g->psi, c->K1, packed, NULL, g->W + kept * 3 * NN_PAD, 3 * NN_PAD, 0);
+    if (wanted & SLOPES)
+        c->nn->product(g->m, (int)width, c->K1, g->dpsi, c->K1, packed, NULL, g->dW + kept * 3 * NN_PAD, 3 * NN_PAD, 0);
 }
 
 // ---- dense layers ---------------------------------------------------------------------------------------------------------
@@ -219,7 +229,7 @@ static void layer_forward(painn_train_cpu *c, cpu_group *g, int l)
     e.q_out = next->q;
     e.mu_out = L->mu1;
     for (e.slice = 0; e.slice < F; e.slice += NN_PAD) {
-        filter_slice(c, g, l, e.slice, false);
+        filter_slice(c, g, l, &e, VALUES, VALUES);
         c->train->message(&e);
     }
     forward(c, 3 * n, L->mu1, w->U, -1, L->VB);
@@ -286,7 +296,7 @@ static void layer_backward(painn_train_cpu *c, cpu_group *g, int l)
     e.x_bar = L->x_bar;
     e.mu_bar_out = l ? g->layer[l - 1].mu_bar : NULL;
     for (e.slice = 0; e.slice < F; e.slice += NN_PAD) {
-        filter_slice(c, g, l, e.slice, true);
+        filter_slice(c, g, l, &e, SLOPES, VALUES | SLOPES);
         c->train->message_backward(&e);
     }
     if (l == 0) return;
@@ -307,10 +317,10 @@ static void assemble(painn_train_cpu *c, cpu_group *g)
         int i = g->atoms[2 * p] + base, j = g->atoms[2 * p + 1] + base;
         while (i >= batch->first_atom[frame + 1]) frame++;
         const double *r = batch->set->vectors + 3 * g->set_pair[p];
-        const float *lanes = g->pair_bar + (size_t)p * 4 * NN_PAD;
+        const float *lanes = g->pair_bar + (size_t)p * NN_PAD;
         double sum[4] = {0}, u[3], d = direction(r, u);
         for (int a = 0; a < 4; a++)
-            for (int k = 0; k < NN_PAD; k++) sum[a] += (double)lanes[a * NN_PAD + k];
+            for (int k = a; k < NN_PAD; k += 4) sum[a] += (double)lanes[k];
         double along = u[0] * sum[1] + u[1] * sum[2] + u[2] * sum[3];
         for (int a = 0; a < 3; a++) {
             double gradient = sum[0] * u[a] + (sum[1 + a] - u[a] * along) / d;
@@ -352,7 +362,7 @@ static void layer_tangent(painn_train_cpu *c, cpu_group *g, int l)
     e.q_out = next->dq;
     e.mu_out = L->dmu1;
     for (e.slice = 0; e.slice < F; e.slice += NN_PAD) {
-        filter_slice(c, g, l, e.slice, true);
+        filter_slice(c, g, l, &e, 0, VALUES | SLOPES);
         c->train->message_tangent(&e);
     }
     forward(c, 3 * n, L->dmu1, w->U, -1, L->dVB);
@@ -406,8 +416,9 @@ static void readout_dual(painn_train_cpu *c, cpu_group *g, float *slot)
 static void add_filter_gradient(const painn_train_cpu *c, const cpu_group *g, int l, int slice, float *slot)
 {
     const nn_outer operands[2] = {{g->psi, g->filter_bar}, {g->dpsi, g->filter_moved}};
+    const int width = l ? 3 * NN_PAD : 2 * NN_PAD; // μ of layer 0 is 0
     float *out = slot + c->filters[c->layer[l].filter].gradient + (size_t)(slice / NN_PAD) * (size_t)c->K1 * 3 * NN_PAD;
-    c->gradient->outer(c->K1, 3 * NN_PAD, g->m, 2, operands, c->K1, 3 * NN_PAD, out, 3 * NN_PAD);
+    c->gradient->outer(c->K1, width, g->m, 2, operands, c->K1, 3 * NN_PAD, out, 3 * NN_PAD);
 }
 
 static void update_dual(painn_train_cpu *c, cpu_group *g, int l, float *slot)
@@ -443,7 +454,7 @@ static void message_dual(painn_train_cpu *c, cpu_group *g, int l, float *slot)
     e.filter_bar = g->filter_bar;
     e.filter_moved = g->filter_moved;
     for (e.slice = 0; e.slice < F; e.slice += NN_PAD) {
-        filter_slice(c, g, l, e.slice, true);
+        filter_slice(c, g, l, &e, 0, VALUES | SLOPES);
         c->train->message_dual(&e);
         add_filter_gradient(c, g, l, e.slice, slot);
     }

@@ -58,8 +58,12 @@ static int add_vector(painn_train_cpu *c, int64_t flat, int length, int block, i
 static int add_filter(painn_train_cpu *c, const painn_trainable_layer *T)
 {
     for (int k = 0; k < c->n_filters; k++)
-        if (c->filters[k].flat_weight == T->filter_weight) return k;
-    c->filters[c->n_filters] = (cpu_filter){T->filter_weight, T->filter_bias, NULL, c->slot_floats};
+        if (c->filters[k].flat_weight == T->filter_weight) {
+            c->filters[k].blocks = 3;
+            return k;
+        }
+    const int blocks = c->n_filters ? 3 : 2;
+    c->filters[c->n_filters] = (cpu_filter){T->filter_weight, T->filter_bias, blocks, NULL, c->slot_floats};
     c->slot_floats += 3 * (size_t)c->F * (size_t)c->K1;
     return c->n_filters++;
 }
@@ -161,17 +165,17 @@ static void pack_weight(painn_train_cpu *c, cpu_weight *w, const float *flat, fl
 static void pack_filter(painn_train_cpu *c, cpu_filter *filter, const float *flat, float *scratch)
 {
     int F = c->parameters.n_features, K = c->K1 - 1;
-    size_t slice = (size_t)c->K1 * 3 * NN_PAD;
+    size_t width = (size_t)filter->blocks * NN_PAD, slice = (size_t)c->K1 * width;
     for (int s = 0; s < c->F / NN_PAD; s++) {
         memset(scratch, 0, sizeof *scratch * slice);
-        for (int b = 0; b < 3; b++)
+        for (int b = 0; b < filter->blocks; b++)
             for (int f = s * NN_PAD; f < (s + 1) * NN_PAD && f < F; f++) {
                 int64_t row = (int64_t)b * F + f;
                 float *out = scratch + b * NN_PAD + f % NN_PAD;
-                for (int k = 0; k < K; k++) out[(size_t)k * 3 * NN_PAD] = flat[filter->flat_weight + row * K + k];
-                out[(size_t)K * 3 * NN_PAD] = flat[filter->flat_bias + row];
+                for (int k = 0; k < K; k++) out[(size_t)k * width] = flat[filter->flat_weight + row * K + k];
+                out[(size_t)K * width] = flat[filter->flat_bias + row];
             }
-        c->nn->pack(c->K1, 3 * NN_PAD, scratch, filter->packed + (size_t)s * slice);
+        c->nn->pack(c->K1, (int)width, scratch, filter->packed + (size_t)s * slice);
     }
 }
 

@@ -88,15 +88,13 @@ SIMD_INLINE void message_backward_lanes(const painn_train_edges *e, const int wi
                 x_bar[2] += Wm * Q;
                 along_d += simd_load(dW + 2 * NN_PAD) * (x[2] * Q);
             }
-            float *out = e->pair_bar + (size_t)edge->pair * 4 * NN_PAD + lane;
+            float *out = e->pair_bar + (size_t)edge->pair * NN_PAD + lane;
             simd sums[4] = {along_d};
             YR *= -edge->sign;
             for (int c = 0; c < 3; c++) sums[1 + c] = YR * mu_bar[c];
-            int set = start && edge->sign > 0;
-            for (int c = 0; c < 4; c++) {
-                if (!set) sums[c] += simd_load(out + c * NN_PAD);
-                simd_store(out + c * NN_PAD, sums[c]);
-            }
+            simd groups = simd_sum_groups(sums);
+            if (!start || edge->sign < 0) groups += simd_load(out);
+            simd_store(out, groups);
         }
         if (with_mu) {
             store3(e->x_bar + j * 3 * F + f, F, x_bar);
@@ -195,10 +193,6 @@ SIMD_INLINE void message_dual_lanes(const painn_train_edges *e, const int with_m
                 }
                 simd_store(e->filter_bar + at + b * NN_PAD, bar);
                 simd_store(e->filter_moved + at + b * NN_PAD, moved);
-            }
-            if (!with_mu && edge->sign > 0) {
-                simd_store(e->filter_bar + at + 2 * NN_PAD, simd_set(0));
-                simd_store(e->filter_moved + at + 2 * NN_PAD, simd_set(0));
             }
         }
         store3(e->x_bar + j * 3 * F + f, F, x_bar);

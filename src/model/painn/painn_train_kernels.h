@@ -31,7 +31,7 @@ typedef struct painn_train_edges {
     const float *q_bar, *mu_bar;      /* adjoints after the message [n][F], [n][3F] */
     const float *dq_bar, *dmu_bar;    /* their tangents */
     float *x_bar, *mu_bar_out;        /* reverse; layer 0: NULL, in the dual pass x_bar only */
-    float *pair_bar;                  /* reverse: [n_pairs][4][NN_PAD] lanes of dE/dd and of ū (along the pair's u) */
+    float *pair_bar;                  /* reverse: [n_pairs][4][4], four partial sums of dE/dd and ū (along the pair's u) each */
     int start;                        /* reverse: 1 sets pair_bar, 0 adds */
     float *filter_bar, *filter_moved; /* dual: [n_pairs][3][NN_PAD] Σ W̄̇ and ḋ Σ W̄ of both edges */
 } painn_train_edges;
