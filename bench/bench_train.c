@@ -51,11 +51,11 @@ static void free_data(data *d)
 }
 
 // Operations of one step, counted: dense layers 30 F² a forward pass, atom and layer (less layer 0's message network and the last
-// layer's y^μ), the same for each of reverse, tangent, dual and twice for gradients; filters 2·3F(K+1) for each of 7 products and
-// 2 gradients, once for a pair of atoms.
+// layer's y^μ), the same for each of reverse, tangent, dual and twice for gradients; filters 2·3F(K+1) (layer 0 has two thirds) for
+// each of 2 products and 2 gradients, once for a pair of atoms. Large groups make the products again in each pass.
 static double operations(int F, int L, int K, double atoms, double edges)
 {
-    double dense = (30.0 * L - 10) * F * F + (double)F * F, filters = 9.0 * 2 * 3 * F * (K + 1) * L;
+    double dense = (30.0 * L - 10) * F * F + (double)F * F, filters = 4.0 * 2 * F * (K + 1) * (3 * L - 1);
     return 6 * dense * atoms + filters * edges / 2;
 }
 
