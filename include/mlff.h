@@ -255,6 +255,18 @@ typedef struct mlff_evaluator_info {
 } mlff_evaluator_info;
 MLFF_API void mlff_evaluator_info_get(const mlff_evaluator *evaluator, mlff_evaluator_info *info_out);
 
+/* A device's part of a system that is divided among several. Times are those of its thread, ns, summed over all computations of one
+ * system so far. On a GPU the exchange runs beside the host: its time there is part of compute_ns. */
+typedef struct mlff_domain_info {
+    mlff_device device;
+    int n_owned, n_ghosts; /* atoms in the last computation */
+    double compute_ns;     /* neighbors, layers, forces */
+    double exchange_ns;    /* copies and sums of ghosts' features, gathering of results */
+    double wait_ns;        /* until other domains were ready: the load's imbalance, and delays of threads */
+} mlff_domain_info;
+/* Domains of the last computation of one system; their number, of which at most `capacity` are filled. 0 on one device. */
+MLFF_API int mlff_evaluator_domains(const mlff_evaluator *evaluator, mlff_domain_info *domains, int capacity);
+
 /* Sizes of the public structs in this build, by name ("mlff_batch"); 0 if unknown. For bindings. */
 MLFF_API size_t mlff_abi_size(const char *struct_name);
 

@@ -101,11 +101,13 @@ typedef struct mlff_teacher mlff_teacher;
 
 typedef struct mlff_teacher_options {
     size_t struct_size;
-    mlff_device device;       /* of a model; the CPU */
-    mlff_precision precision; /* of a model; MLFF_PRECISION_DEFAULT */
-    int n_threads;            /* CPU threads of a model, processes of xtb; 0: all cores this process may use */
-    int deviations;           /* of an ensemble's members too, which takes each of them once more; 1 */
-    double timeout_s;         /* xtb: longest time for one structure; 120 */
+    mlff_device device;         /* of a model; the CPU */
+    mlff_precision precision;   /* of a model; MLFF_PRECISION_DEFAULT */
+    int n_threads;              /* CPU threads of a model, processes of xtb; 0: all cores this process may use */
+    int deviations;             /* of an ensemble's members too, which takes each of them once more; 1 */
+    double timeout_s;           /* xtb: longest time for one structure; 120 */
+    const mlff_device *devices; /* several devices of a model, in place of `device`, as mlff_evaluator_options has them */
+    int n_devices;
 } mlff_teacher_options;
 MLFF_API mlff_teacher_options mlff_teacher_options_default(void);
 

@@ -529,6 +529,7 @@ size_t mlff_abi_size(const char *struct_name)
         SIZE(mlff_results),
         SIZE(mlff_stage),
         SIZE(mlff_evaluator_info),
+        SIZE(mlff_domain_info),
         SIZE(mlff_work_size),
         SIZE(mlff_stage_work),
         SIZE(mlff_stage_span),

@@ -17,7 +17,9 @@ void exchange_destroy(exchange *exchange);
 mlff_halo exchange_hooks(exchange *exchange, int domain);
 /* In the domain's thread, after each decomposition and before its hooks are called. */
 mlff_status exchange_update(exchange *exchange, int domain);
-/* Time that the domain spent in its hooks since the last call of this function, and how much of it waiting for others, ns. */
-void exchange_times(exchange *exchange, int domain, double *total_ns, double *wait_ns);
+/* Waits for the other domains; false if one has failed. The time counts as waiting. */
+bool exchange_barrier(exchange *exchange, int domain);
+/* Time that the domain spent in its hooks and in exchange_barrier so far, and how much of it waiting for others, ns. */
+void exchange_times(const exchange *exchange, int domain, double *total_ns, double *wait_ns);
 
 #endif

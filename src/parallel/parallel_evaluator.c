@@ -22,6 +22,7 @@ typedef struct domain {
     unsigned char *owned;                       // [n_local]
     double *positions, *forces, *atom_energies; // [n_local][3], [n_local][3], [n_local]
     double energy, virial[9];
+    double work_ns, gather_ns; // so far, of one system; work: also in hooks
     size_t first_capacity, species_capacity, owned_capacity, position_capacity, force_capacity, energy_capacity;
 } domain;
 
@@ -36,8 +37,10 @@ typedef struct parallel_evaluator {
     exchange *exchange;
     mlff_halo hooks[MAX_DOMAINS];
     domain domains[MAX_DOMAINS];
-    bool divided; // the last batch was one system
-    int member;   // -1: the mean
+    bool divided;  // the last batch was one system
+    bool refused;  // the model cannot be divided
+    bool clock_on; // of stages
+    int member;    // -1: the mean
     int64_t n_computes;
     // of the call under way
     const mlff_batch *batch;
@@ -122,6 +125,8 @@ done:
     return status;
 }
 
+static mlff_status work_on_share(void *context, int index);
+
 // ---- one system, divided in space ---------------------------------------------------------------------------------------
 
 static mlff_status create_divided(void *context, int index)
@@ -130,17 +135,24 @@ static mlff_status create_divided(void *context, int index)
     mlff_evaluator_options options = e->options;
     options.device = e->devices[index];
     options.halo = &e->hooks[index];
-    return mlff_evaluator_create(e->model, &options, &e->domains[index].evaluator);
+    const mlff_status status = mlff_evaluator_create(e->model, &options, &e->domains[index].evaluator);
+    return status == MLFF_OK && e->clock_on ? mlff_evaluator_stage_clock_set(e->domains[index].evaluator, 1) : status;
 }
 
 static mlff_status ensure_divided(parallel_evaluator *e)
 {
     mlff_status status = MLFF_OK;
-    if (e->domains[e->n - 1].evaluator) return MLFF_OK;
+    if (e->domains[e->n - 1].evaluator || e->refused) return MLFF_OK;
     if (!e->decomposition) MLFF_TRY(decomposition_create(e->n, e->model->cutoff, e->options.skin_angstrom, &e->decomposition));
     if (!e->exchange) MLFF_TRY(exchange_create(e->crew, e->decomposition, e->devices, &e->exchange));
     for (int k = 0; k < e->n; k++) e->hooks[k] = exchange_hooks(e->exchange, k);
-    for (int k = 0; k < e->n; k++) MLFF_TRY(create_divided(e, k));
+    status = create_divided(e, 0);
+    if (status == MLFF_ERR_UNSUPPORTED) {
+        base_warn("%s: a system by itself is computed on one of the devices", mlff_last_error());
+        e->refused = true;
+        return MLFF_OK;
+    }
+    for (int k = 1; status == MLFF_OK && k < e->n; k++) status = create_divided(e, k);
 done:
     return status;
 }
@@ -230,11 +242,15 @@ static mlff_status work_on_domain(void *context, int index)
     d->energy = 0;
     memset(d->virial, 0, sizeof d->virial);
     if (e->decomposition->domains[index].n_owned == 0) return MLFF_OK; // nor does it hold ghosts
+    const int64_t start = base_clock_ns();
     if (e->fresh) MLFF_TRY(take_atoms(e, index));
     place_atoms(e, index);
     MLFF_TRY(compute_domain(e, index));
-    if (!crew_barrier(e->crew)) return crew_ended();
+    if (!exchange_barrier(e->exchange, index)) return crew_ended();
+    const int64_t gathering = base_clock_ns();
     gather_atoms(e, index);
+    d->work_ns += (double)(gathering - start);
+    d->gather_ns += (double)(base_clock_ns() - gathering);
 done:
     return status;
 }
@@ -245,6 +261,7 @@ static mlff_status compute_divided(parallel_evaluator *e)
     const mlff_results *results = e->results;
     double virial[9] = {0}, energy = 0;
     MLFF_TRY(ensure_divided(e));
+    if (e->refused) return crew_run(e->crew, work_on_share, e);
     e->fresh = !decomposition_serves(e->decomposition, e->batch);
     if (e->fresh) MLFF_TRY(decomposition_make(e->decomposition, e->crew, e->batch));
     status = crew_run(e->crew, work_on_domain, e);
@@ -341,7 +358,7 @@ static void select_member(void *self, int member)
 static const mlff_evaluator *evaluator_of(const parallel_evaluator *e, int index)
 {
     const domain *d = &e->domains[index];
-    return e->divided && d->evaluator ? d->evaluator : d->whole;
+    return e->divided && !e->refused && d->evaluator ? d->evaluator : d->whole;
 }
 
 static const mlff_stage *stages(const void *self, int *n_out)
@@ -354,6 +371,7 @@ static mlff_status stage_clock_set(void *self, int on)
 {
     mlff_status status = MLFF_OK;
     parallel_evaluator *e = self;
+    e->clock_on = on != 0;
     for (int k = 0; k < e->n; k++) {
         MLFF_TRY(mlff_evaluator_stage_clock_set(e->domains[k].whole, on));
         if (e->domains[k].evaluator) MLFF_TRY(mlff_evaluator_stage_clock_set(e->domains[k].evaluator, on));
@@ -396,6 +414,25 @@ static void info(const void *self, mlff_evaluator_info *info_out)
     }
 }
 
+static int domains(const void *self, mlff_domain_info *domains_out, int capacity)
+{
+    const parallel_evaluator *e = self;
+    if (!e->divided || e->refused || !e->exchange) return 0;
+    for (int k = 0; k < e->n && k < capacity; k++) {
+        const domain *d = &e->domains[k];
+        const domain_atoms *atoms = &e->decomposition->domains[k];
+        double total, wait;
+        exchange_times(e->exchange, k, &total, &wait);
+        domains_out[k] = (mlff_domain_info){.device = e->devices[k],
+                                            .n_owned = atoms->n_owned,
+                                            .n_ghosts = atoms->n_local - atoms->n_owned,
+                                            .compute_ns = d->work_ns - total,
+                                            .exchange_ns = total - wait + d->gather_ns,
+                                            .wait_ns = wait};
+    }
+    return e->n;
+}
+
 const evaluator_interface parallel_evaluator_interface = {
     .create = create,
     .destroy = destroy,
@@ -407,4 +444,5 @@ const evaluator_interface parallel_evaluator_interface = {
     .stage_times = stage_times,
     .kernel_stage = kernel_stage,
     .info = info,
+    .domains = domains,
 };

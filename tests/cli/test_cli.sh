@@ -472,6 +472,36 @@ test_md_restart() {
     says 'half.restart' err
 }
 
+# Several devices: domains of the CPU give one device's results, also after a restart; frames of a batch and of labelling are handed out.
+test_several_devices() {
+    local frames=$PWD/frames.extxyz key
+    local -a common=(--system silicon --n-atoms 64 --ensemble langevin --temperature 600 --precision float64 --every 10 --seed 2 --json)
+    model
+    run 0 md model.safetensors "${common[@]}" --n-steps 20 --device cpu
+    cp out one.json
+    run 0 md model.safetensors "${common[@]}" --n-steps 10 --device cpu:2 --checkpoint half.restart
+    run 0 md model.safetensors "${common[@]}" --n-steps 10 --device cpu:3 --restart half.restart
+    for key in potential_energy_ev kinetic_energy_ev; do
+        close_to "$(value out thermo.1.$key)" "$(value one.json thermo.2.$key)" 1e-9 "$key of three domains"
+    done
+    is "$(value out summary.device)" cpu:3 "device"
+    close_to "$(value out summary.domains.1.n_owned)" 21 2 "atoms of a domain"
+    run 0 md model.safetensors --system silicon --n-atoms 64 --n-steps 2 --device cpu:2
+    says 'imbalance: the slowest domain'
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 20 --every 2 --device cpu -o "$frames"
+    run 0 eval model.safetensors "$frames" --batch 4 --json one.json --device cpu
+    run 0 eval model.safetensors "$frames" --batch 4 --json three.json --device cpu:3
+    is "$(value three.json frames.10.energy_ev)" "$(value one.json frames.10.energy_ev)" "energy of the last frame"
+    is "$(value three.json frames.2.energy_ev)" "$(value one.json frames.2.energy_ev)" "energy of a frame of a full batch"
+    run 0 label model.safetensors "$frames" --device cpu:2 -o labels.extxyz
+    is "$(grep -c Lattice labels.extxyz)" 11 "labelled frames"
+    refused 2 'number of domains' md model.safetensors --system silicon --device cpu:x
+    refused 1 "at most 64" md model.safetensors --system silicon --device cpu:65
+    run 0 new --arch orb-v3-direct --features 32 --layers 1 --hidden 512 --elements Si -o orb.safetensors
+    run 0 eval orb.safetensors "$frames" --device cpu:2
+    says 'computed on one of the devices' err
+}
+
 # Dynamics on a GPU that is emulated on the CPU (MLFF_CUDA_PLUGIN): the CPU's trajectory within float32's rounding, restart
 # files that go from one to the other, to the bit on the same device.
 # A kernel that does not end: every command that waits for it ends by itself, with one line, and calls nothing that would wait again

@@ -354,6 +354,8 @@ class mlff_teacher_options(Structure):
         ("n_threads", c_int),
         ("deviations", c_int),
         ("timeout_s", c_double),
+        ("devices", POINTER(mlff_device)),
+        ("n_devices", c_int),
     ]
 
 

@@ -234,6 +234,7 @@ static void print_summary(simulation *run, bool partial)
                    run->volume_sum / (double)run->n_states, run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR,
                    run->n_states);
         printf("neighbor list rebuilt %" PRId64 " times\n", info.n_rebuilds);
+        cli_domains_print(&run->setup, (double)info.n_computes);
     }
     if (!run->to_json) return;
     cli_json *json = &run->json;
@@ -262,6 +263,7 @@ static void print_summary(simulation *run, bool partial)
         cli_json_number(json, "mean_pressure_bar", run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR);
     }
     cli_json_int(json, "n_rebuilds", info.n_rebuilds);
+    cli_domains_json(&run->setup, (double)info.n_computes, json);
     cli_json_end(json, '}');
     cli_json_end(json, '}');
 }

@@ -177,6 +177,9 @@ typedef struct cli_setup {
 int cli_setup_make(cli_arguments *arguments, cli_setup *setup);
 // One line for people: model, device, precision, and whether it is untrained.
 void cli_setup_print(const cli_setup *setup);
+// Where the evaluator divides a system: atoms, ghosts and mean times of each domain's computations. Nothing else.
+void cli_domains_print(const cli_setup *setup, double n_computes);
+void cli_domains_json(const cli_setup *setup, double n_computes, cli_json *json);
 void cli_setup_free(cli_setup *setup);
 // Fails, and names them, if the system has elements that the model does not know.
 mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system *system, const char *name);

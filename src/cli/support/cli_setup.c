@@ -71,6 +71,47 @@ void cli_setup_print(const cli_setup *setup)
     printf("%s%s; on %s, %s\n", setup->info.description, said ? "" : ", untrained", setup->device, setup->precision);
 }
 
+void cli_domains_print(const cli_setup *setup, double n_computes)
+{
+    mlff_domain_info domains[CLI_MAX_DEVICES];
+    const int n = mlff_evaluator_domains(setup->evaluator, domains, CLI_MAX_DEVICES);
+    double slowest = 0, sum = 0;
+    if (n < 2) return;
+    printf("%8s %10s %10s %12s %12s %12s\n%8s %10s %10s %12s %12s %12s\n", "domain", "atoms", "ghosts", "compute", "exchange",
+           "wait", "", "", "", "ms a step", "ms a step", "ms a step");
+    for (int k = 0; k < n; k++) {
+        const mlff_domain_info *d = &domains[k];
+        char device[16];
+        mlff_device_text(d->device, device, sizeof device);
+        printf("%8s %10d %10d %12.3f %12.3f %12.3f\n", device, d->n_owned, d->n_ghosts, 1e-6 * d->compute_ns / n_computes,
+               1e-6 * d->exchange_ns / n_computes, 1e-6 * d->wait_ns / n_computes);
+        slowest = d->compute_ns > slowest ? d->compute_ns : slowest;
+        sum += d->compute_ns;
+    }
+    if (sum > 0) printf("imbalance: the slowest domain computes %.1f %% longer than the mean\n", 100 * (slowest * n / sum - 1));
+}
+
+void cli_domains_json(const cli_setup *setup, double n_computes, cli_json *json)
+{
+    mlff_domain_info domains[CLI_MAX_DEVICES];
+    const int n = mlff_evaluator_domains(setup->evaluator, domains, CLI_MAX_DEVICES);
+    if (n < 2) return;
+    cli_json_array(json, "domains");
+    for (int k = 0; k < n; k++) {
+        char device[16];
+        mlff_device_text(domains[k].device, device, sizeof device);
+        cli_json_object(json, NULL);
+        cli_json_text(json, "device", device);
+        cli_json_int(json, "n_owned", domains[k].n_owned);
+        cli_json_int(json, "n_ghosts", domains[k].n_ghosts);
+        cli_json_number(json, "compute_ms", 1e-6 * domains[k].compute_ns / n_computes);
+        cli_json_number(json, "exchange_ms", 1e-6 * domains[k].exchange_ns / n_computes);
+        cli_json_number(json, "wait_ms", 1e-6 * domains[k].wait_ns / n_computes);
+        cli_json_end(json, '}');
+    }
+    cli_json_end(json, ']');
+}
+
 void cli_setup_free(cli_setup *setup)
 {
     mlff_evaluator_destroy(setup->evaluator);

@@ -22,6 +22,7 @@ int cli_teacher_open(cli_arguments *arguments, const char *name, mlff_teacher **
     static const char *const precisions[] = {"float32", "float64", "tf32", "bf16", NULL};
     mlff_status status = MLFF_OK;
     mlff_teacher_options options = mlff_teacher_options_default();
+    mlff_device devices[CLI_MAX_DEVICES];
     const char *device = cli_text(arguments, "device", "auto");
 
     const int precision = cli_choice(arguments, "precision", precisions, 0);
@@ -34,7 +35,8 @@ int cli_teacher_open(cli_arguments *arguments, const char *name, mlff_teacher **
     } else if (strcmp(device, "auto") == 0) {
         status = open_anywhere(name, &options, teacher_out);
     } else {
-        status = mlff_device_parse(device, &options.device);
+        options.devices = devices;
+        status = mlff_devices_parse(device, devices, CLI_MAX_DEVICES, &options.n_devices);
         if (status == MLFF_OK) status = mlff_teacher_open(name, &options, teacher_out);
     }
     return cli_exit(status);

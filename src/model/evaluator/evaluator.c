@@ -335,3 +335,8 @@ void mlff_evaluator_info_get(const mlff_evaluator *e, mlff_evaluator_info *info_
     info_out->n_growths += e->n_growths;
     info_out->host_bytes += (int64_t)sizeof(double) * (int64_t)(e->member_capacity + e->mean_capacity);
 }
+
+int mlff_evaluator_domains(const mlff_evaluator *e, mlff_domain_info *domains, int capacity)
+{
+    return e->interface->domains ? e->interface->domains(e->self, domains, capacity) : 0;
+}

@@ -28,6 +28,7 @@ typedef struct evaluator_interface {
     int (*stage_spans)(const void *self, mlff_stage_span *spans, int capacity); /* NULL: not known */
     const char *(*kernel_stage)(const void *self, const char *kernel);          /* NULL: no kernels */
     void (*info)(const void *self, mlff_evaluator_info *info_out);              /* adds to what is there */
+    int (*domains)(const void *self, mlff_domain_info *domains, int capacity);  /* NULL: one device */
 
     /* Integrates the atoms of `dynamics` on the evaluator's device; NULL: the host does. Fails with MLFF_ERR_UNSUPPORTED
      * where the device cannot integrate this model or system. */

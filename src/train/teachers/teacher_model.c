@@ -182,6 +182,8 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
 
     mlff_model_info_get(model, &info);
     evaluator.device = options->device;
+    evaluator.devices = options->devices;
+    evaluator.n_devices = options->n_devices;
     evaluator.precision = options->precision;
     evaluator.n_threads = options->n_threads;
     evaluator.skin_angstrom = 0; // structures come in any order
