@@ -51,13 +51,22 @@ typedef struct gpu_evaluator gpu_evaluator;
 /* Atoms that are integrated on the GPU, step after step, without leaving it. */
 typedef struct gpu_dynamics gpu_dynamics;
 
-typedef struct gpu_dynamics_options {
-    double timestep_fs;
-    double temperature_kelvin; /* Langevin */
-    double friction_per_fs;    /* 0: NVE */
-    uint64_t seed;
-    int64_t first_step; /* number of the first step, which the noise depends on */
-} gpu_dynamics_options;
+/* One of the systems that start together, each with its own options; borrowed during the call. */
+typedef struct gpu_dynamics_start {
+    const mlff_system *system;
+    const mlff_dynamics_options *options;
+    const struct dynamics_bath *bath; /* atoms/dynamics/bath.h */
+    double n_degrees;                 /* of freedom, of the temperature */
+    int64_t step;                     /* number of the first step, which the noise depends on */
+} gpu_dynamics_start;
+
+/* A system as it stands; borrowed until the next run. */
+typedef struct gpu_dynamics_state {
+    const double *positions, *velocities, *forces; /* [n_atoms][3] */
+    const double *cell, *virial;                   /* [9]; NULL at constant volume */
+    const struct dynamics_bath *bath;
+    double potential_energy;
+} gpu_dynamics_state;
 
 /* Rows of an array, gathered from or summed over arrays in the memory of several GPUs. Rows are of `width` floats, a multiple of 4.
  * Row k of n_rows, k' = to_row[k] or, without to_row, to_first + k:
@@ -119,13 +128,13 @@ typedef struct device_plugin {
                                   struct train_backend **backend_out);
 
     /* ---- dynamics on the GPU; the evaluator is borrowed and is not to be used for anything else meanwhile */
-    mlff_status (*dynamics_create)(gpu_evaluator *evaluator, const mlff_system *system, const gpu_dynamics_options *options,
+    /* Systems that make their steps together, in one batch; all of one ensemble, with one timestep. */
+    mlff_status (*dynamics_create)(gpu_evaluator *evaluator, const gpu_dynamics_start *starts, int n_systems,
                                    gpu_dynamics **dynamics_out);
-    /* n_steps of velocity Verlet (or Langevin, BAOAB); times_ns (or NULL) gets each step's time by the GPU's own timer. A
-     * failure leaves the atoms at the end of the last good step, of which there were *n_done_out. */
-    mlff_status (*dynamics_run)(gpu_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
-    /* Positions, velocities, forces [n_atoms][3] (any may be NULL), potential and kinetic energy, heat given by the bath. */
-    mlff_status (*dynamics_get)(gpu_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
+    /* times_ns (or NULL) gets each step's time by the GPU's own timer. A failure leaves all atoms at the end of the last good step, of
+     * which there were *n_done_out; *failed_out is the system that failed. */
+    mlff_status (*dynamics_run)(gpu_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out, int *failed_out);
+    void (*dynamics_get)(gpu_dynamics *dynamics, int system, gpu_dynamics_state *state_out);
     void (*dynamics_destroy)(gpu_dynamics *dynamics);
 } device_plugin;
 
@@ -133,9 +142,9 @@ typedef struct device_plugin {
 static inline void device_build_id(char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "mlff %s layout %zu-%zu-%zu-%zu-%zu", MLFF_VERSION,
-             sizeof(device_plugin) + sizeof(device_rows) + sizeof(gpu_dynamics_options), sizeof(device_trainee),
-             sizeof(mlff_batch) + sizeof(mlff_results), sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info),
-             sizeof(mlff_device_info) + sizeof(mlff_device_memory));
+             sizeof(device_plugin) + sizeof(device_rows) + sizeof(gpu_dynamics_start) + sizeof(gpu_dynamics_state),
+             sizeof(device_trainee), sizeof(mlff_batch) + sizeof(mlff_results),
+             sizeof(mlff_evaluator_options) + sizeof(mlff_evaluator_info), sizeof(mlff_device_info) + sizeof(mlff_device_memory));
 }
 
 /* The plugin's one exported symbol. `build_id` is the library's; a plugin of another build refuses. */

@@ -65,10 +65,10 @@ mlff_status cuda_stream_wait(void *stream, void *event);
 mlff_status cuda_rows_exchange(const device_rows *rows, void *stream);
 mlff_status cuda_zero(void *memory, size_t bytes, void *stream);
 
-mlff_status gpu_dynamics_create(gpu_evaluator *evaluator, const mlff_system *system, const gpu_dynamics_options *options,
+mlff_status gpu_dynamics_create(gpu_evaluator *evaluator, const gpu_dynamics_start *starts, int n_systems,
                                 gpu_dynamics **dynamics_out);
-mlff_status gpu_dynamics_run(gpu_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out);
-mlff_status gpu_dynamics_get(gpu_dynamics *dynamics, double *positions, double *velocities, double *forces, double *energies);
+mlff_status gpu_dynamics_run(gpu_dynamics *dynamics, int64_t n_steps, double *times_ns, int64_t *n_done_out, int *failed_out);
+void gpu_dynamics_get(gpu_dynamics *dynamics, int system, gpu_dynamics_state *state_out);
 void gpu_dynamics_destroy(gpu_dynamics *dynamics);
 
 #endif

@@ -1,56 +1,83 @@
 // SPDX-License-Identifier: MIT
 // Dynamics on an emulated GPU (tests/emulate), through the public interface: trajectories against the CPU, failures of calls of the CUDA
 // runtime, runs that become unstable. No GPU is needed.
+#include <unistd.h>
+
 #include "plugin_emulated.h"
 
-// Dynamics on the GPU follow those of the CPU in float64, noise and fixed atoms included; rows that become too long on the
-// way (crowded) lead to a chunk taken again, not to another trajectory. Tolerance: 20 steps of float32 forces move an atom
-// by some 1e-7 Å from where float64 moves it; a forgotten chunk or another noise by 1e-2 Å.
-static void follow(mlff_system *system, mlff_ensemble ensemble, double kelvin, int crowded)
+enum { STEPS = 20 };
+
+static mlff_dynamics_options options_of(mlff_ensemble ensemble, double kelvin)
 {
-    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
-    mlff_evaluator *reference, *evaluator;
-    mlff_dynamics *expected, *dynamics;
     mlff_dynamics_options options = mlff_dynamics_options_default();
-    mlff_system *start;
-    enum { STEPS = 20 };
-    double times[STEPS];
-    emulate_counts before = counts();
-    size_t n = (size_t)system->n_atoms;
-    assert_ok(mlff_system_add_masses(system));
-    assert_ok(mlff_system_add_velocities(system));
-    assert_ok(mlff_system_thermalize(system, kelvin, 1));
-    if (ensemble == MLFF_LANGEVIN) {
-        assert_ok(mlff_system_add_fixed(system));
-        system->fixed[1] = 1;
-        memset(system->velocities + 3, 0, 3 * sizeof(double));
-    }
-    assert_ok(mlff_system_copy(system, &start));
     options.ensemble = ensemble;
     options.temperature_kelvin = kelvin;
     options.timestep_fs = 1.0;
     options.seed = 7;
+    options.thermostat_fs = 20.0;
+    options.barostat_fs = 50.0;
+    options.pressure = 0.02;
+    return options;
+}
+
+static void prepare(mlff_system *system, const mlff_dynamics_options *options)
+{
+    assert_ok(mlff_system_add_masses(system));
+    assert_ok(mlff_system_add_velocities(system));
+    assert_ok(mlff_system_thermalize(system, options->temperature_kelvin, 1));
+    if (options->ensemble != MLFF_LANGEVIN) return;
+    assert_ok(mlff_system_add_fixed(system));
+    system->fixed[1] = 1;
+    memset(system->velocities + 3, 0, 3 * sizeof(double));
+}
+
+// Tolerance: 20 steps of float32 forces move an atom by some 1e-7 Å from where float64 moves it; a forgotten chunk or another noise by
+// 1e-2 Å, a bath that is left out by 1e-3 Å.
+static void assert_same(mlff_dynamics *dynamics, const mlff_system *at, mlff_dynamics *expected, const mlff_system *there)
+{
+    mlff_dynamics_state ours, theirs;
+    const size_t n = (size_t)at->n_atoms;
+    assert_ok(mlff_dynamics_state_get(dynamics, &ours));
+    assert_ok(mlff_dynamics_state_get(expected, &theirs));
+    const double dx = support_difference(at->positions, there->positions, 3 * n),
+                 dv = support_difference(at->velocities, there->velocities, 3 * n),
+                 dh = support_difference(at->cell, there->cell, 9);
+    const double conserved = fabs(ours.conserved_energy - theirs.conserved_energy) / (double)n;
+    if (dx > 1e-5 || dv > 1e-6 || dh > 1e-5 || !(conserved <= 1e-5))
+        fail_msg("positions off by %.2e A, velocities by %.2e A/fs, cell by %.2e A, conserved energy by %.2e eV/atom", dx, dv, dh,
+                 conserved);
+    assert_true(fabs(ours.potential_energy - theirs.potential_energy) <= 1e-5 * (double)n);
+    assert_int_equal(ours.step, theirs.step);
+    if (isfinite(theirs.pressure)) assert_true(fabs(ours.pressure - theirs.pressure) <= 1e-4 * (fabs(theirs.pressure) + 0.01));
+}
+
+// Dynamics on the GPU follow those of the CPU in float64, noise, baths, cell and fixed atoms included; rows that become too long on the
+// way (crowded) lead to a chunk taken again, not to another trajectory.
+static void follow(mlff_system *system, const mlff_dynamics_options *options, int crowded)
+{
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_evaluator *reference, *evaluator;
+    mlff_dynamics *expected, *dynamics;
+    mlff_system *start;
+    double times[STEPS];
+    emulate_counts before = counts();
+    prepare(system, options);
+    assert_ok(mlff_system_copy(system, &start));
     assert_ok(create_on(model, MLFF_CPU, &reference));
-    assert_ok(mlff_dynamics_create(&options, system, support_forces_of, reference, &expected));
+    assert_ok(mlff_dynamics_create_on(reference, options, system, NULL, NULL, &expected));
     assert_ok(mlff_dynamics_run(expected, STEPS, NULL));
     assert_ok(create_on(model, MLFF_CUDA, &evaluator));
-    assert_ok(mlff_dynamics_create_on(evaluator, &options, start, NULL, NULL, &dynamics));
+    assert_ok(mlff_dynamics_create_on(evaluator, options, start, NULL, NULL, &dynamics));
     assert_int_equal(mlff_dynamics_device(dynamics).kind, MLFF_CUDA);
     mlff_evaluator_info then, now;
-    mlff_dynamics_state ours, theirs;
     mlff_evaluator_info_get(evaluator, &then);
     assert_ok(mlff_dynamics_run(dynamics, 13, times));
     assert_ok(mlff_dynamics_run(dynamics, STEPS - 13, times + 13));
     mlff_evaluator_info_get(evaluator, &now);
-    assert_int_equal(now.n_growths > then.n_growths, crowded);
-    assert_ok(mlff_dynamics_state_get(dynamics, &ours));
-    assert_ok(mlff_dynamics_state_get(expected, &theirs));
-    assert_true(support_difference(start->positions, system->positions, 3 * n) <= 1e-5);
-    assert_true(support_difference(start->velocities, system->velocities, 3 * n) <= 1e-6);
-    assert_true(fabs(ours.conserved_energy - theirs.conserved_energy) <= 1e-5 * (double)n);
-    assert_true(fabs(ours.potential_energy - theirs.potential_energy) <= 1e-5 * (double)n);
+    assert_true(!crowded || now.n_growths > then.n_growths);
+    assert_same(dynamics, start, expected, system);
     for (int k = 0; k < STEPS; k++) assert_true(times[k] > 0); // of the emulated GPU's clock
-    if (ensemble == MLFF_LANGEVIN) assert_memory_equal(start->positions + 3, system->positions + 3, 3 * sizeof(double));
+    if (options->ensemble == MLFF_LANGEVIN) assert_memory_equal(start->positions + 3, system->positions + 3, 3 * sizeof(double));
     mlff_dynamics_destroy(dynamics);
     mlff_dynamics_destroy(expected);
     mlff_evaluator_destroy(evaluator);
@@ -64,16 +91,82 @@ static void test_dynamics(void **state)
 {
     (void)state;
     mlff_system *molecule = support_random_system(5, 0, 1.2, 41), *bath = support_random_system(6, 1, 1.2, 42), *crowd;
-    follow(molecule, MLFF_NVE, 300, 0);
-    follow(bath, MLFF_LANGEVIN, 600, 0);
+    const mlff_dynamics_options nve = options_of(MLFF_NVE, 300), langevin = options_of(MLFF_LANGEVIN, 600),
+                                hot = options_of(MLFF_NVE, 20000);
+    follow(molecule, &nve, 0);
+    follow(bath, &langevin, 0);
     mlff_system_destroy(molecule);
     mlff_system_destroy(bath);
     // Rows hold 64 neighbors at first: a hot, dense system that begins with 62 has 67 after ten steps.
     crowd = support_random_system(8, 1, 1.2, 16);
     for (int k = 0; k < 9; k++) crowd->cell[k] *= 0.77;
     for (int k = 0; k < 24; k++) crowd->positions[k] *= 0.77;
-    follow(crowd, MLFF_NVE, 20000, 1);
+    follow(crowd, &hot, 1);
     mlff_system_destroy(crowd);
+}
+
+// Thermostats and barostats of the whole system, and ramps of the temperature, with the same random numbers as on the CPU. 11 atoms are
+// 33 components: more than a warp.
+static void test_baths(void **state)
+{
+    (void)state;
+    for (int ensemble = MLFF_LANGEVIN; ensemble <= MLFF_MTK; ensemble++)
+        for (int variant = 0; variant < 2; variant++) { // along a ramp; anisotropic
+            mlff_dynamics_options options = options_of((mlff_ensemble)ensemble, 400);
+            if (ensemble == MLFF_LANGEVIN && variant == 0) continue; // test_dynamics
+            options.anisotropic = variant;
+            options.ramp_steps = variant ? 12 : 0;
+            options.ramp_end_kelvin = 700;
+            mlff_system *system = support_random_system(variant ? 4 : 11, 1, 1.2, 43 + (uint64_t)ensemble);
+            follow(system, &options, 0);
+            mlff_system_destroy(system);
+        }
+}
+
+// A run has the same bits however it is divided, and over a restart file.
+static void test_restart(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/mlff_test_restart_XXXXXX";
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_evaluator *evaluator;
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    assert_ok(create_on(model, MLFF_CUDA, &evaluator));
+    for (int ensemble = MLFF_LANGEVIN; ensemble <= MLFF_MTK; ensemble++) {
+        mlff_dynamics_options options = options_of((mlff_ensemble)ensemble, 400);
+        options.ramp_steps = 9;
+        options.ramp_end_kelvin = 500;
+        mlff_system *whole = support_random_system(4, 1, 1.2, 43), *parts;
+        mlff_dynamics *dynamics;
+        mlff_dynamics_state at_once, resumed;
+        prepare(whole, &options);
+        assert_ok(mlff_system_copy(whole, &parts));
+        assert_ok(mlff_dynamics_create_on(evaluator, &options, whole, NULL, NULL, &dynamics));
+        assert_ok(mlff_dynamics_run(dynamics, 12, NULL));
+        assert_ok(mlff_dynamics_state_get(dynamics, &at_once));
+        mlff_dynamics_destroy(dynamics);
+        assert_ok(mlff_dynamics_create_on(evaluator, &options, parts, NULL, NULL, &dynamics));
+        assert_ok(mlff_dynamics_run(dynamics, 3, NULL));
+        assert_ok(mlff_dynamics_run(dynamics, 4, NULL));
+        assert_ok(mlff_dynamics_save(dynamics, path));
+        mlff_dynamics_destroy(dynamics);
+        assert_ok(mlff_dynamics_create_on(evaluator, &options, parts, NULL, NULL, &dynamics));
+        assert_ok(mlff_dynamics_restore(dynamics, path));
+        assert_ok(mlff_dynamics_run(dynamics, 5, NULL));
+        assert_ok(mlff_dynamics_state_get(dynamics, &resumed));
+        mlff_dynamics_destroy(dynamics);
+        assert_memory_equal(whole->positions, parts->positions, 12 * sizeof(double));
+        assert_memory_equal(whole->velocities, parts->velocities, 12 * sizeof(double));
+        assert_memory_equal(whole->cell, parts->cell, sizeof whole->cell);
+        if (ensemble != MLFF_LANGEVIN) assert_true(at_once.conserved_energy == resumed.conserved_energy);
+        mlff_system_destroy(whole);
+        mlff_system_destroy(parts);
+    }
+    unlink(path);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
 }
 
 // The same for dynamics: each call fails once during creation and run.
@@ -199,7 +292,8 @@ static void test_dynamics_unstable(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamics), cmocka_unit_test(test_dynamics_failures),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamics),         cmocka_unit_test(test_baths),
+                                       cmocka_unit_test(test_restart),          cmocka_unit_test(test_dynamics_failures),
                                        cmocka_unit_test(test_dynamics_on_host), cmocka_unit_test(test_dynamics_unstable)};
     return run_on_emulator(tests, sizeof tests / sizeof *tests);
 }

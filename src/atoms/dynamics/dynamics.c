@@ -218,7 +218,7 @@ static void take_forces(mlff_dynamics *dynamics, double energy)
 
 // ---- where a step begins ------------------------------------------------------------------------------------------------
 
-static void save_place(mlff_dynamics *dynamics)
+void dynamics_save_place(mlff_dynamics *dynamics)
 {
     const size_t bytes = 3 * (size_t)dynamics->system->n_atoms * sizeof(double);
     dynamics_place *place = &dynamics->before;
@@ -233,7 +233,7 @@ static void save_place(mlff_dynamics *dynamics)
 }
 
 // But for the forces, which are the caller's to restore.
-static void go_back(mlff_dynamics *dynamics)
+void dynamics_go_back(mlff_dynamics *dynamics)
 {
     const size_t bytes = 3 * (size_t)dynamics->system->n_atoms * sizeof(double);
     const dynamics_place *place = &dynamics->before;
@@ -248,68 +248,10 @@ static void go_back(mlff_dynamics *dynamics)
     dynamics->placed = false;
 }
 
-// ---- atoms on a device ------------------------------------------------------------------------------------------------
-
-void dynamics_set_resident(mlff_dynamics *dynamics, const dynamics_resident *resident)
-{
-    dynamics->resident = *resident;
-    dynamics->placed = true;
-}
-
-static mlff_status place(mlff_dynamics *dynamics)
-{
-    if (dynamics->placed) return MLFF_OK;
-    mlff_status status = dynamics->resident.put(dynamics->resident.context, dynamics);
-    dynamics->placed = status == MLFF_OK;
-    dynamics->heat_before = dynamics->bath.heat;
-    return status;
-}
-
-static mlff_status fetch(mlff_dynamics *dynamics)
-{
-    double heat;
-    mlff_status status =
-        dynamics->resident.get(dynamics->resident.context, dynamics->system->positions, dynamics->system->velocities,
-                               dynamics->forces, &dynamics->potential_energy, &heat);
-    if (status != MLFF_OK) return status;
-    dynamics->has_forces = true;
-    dynamics->bath.heat = dynamics->heat_before + heat;
-    return MLFF_OK;
-}
-
-static mlff_status run_resident(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns)
-{
-    int64_t n_done = 0;
-    mlff_status status = place(dynamics), fetched;
-    if (status != MLFF_OK) return status;
-    if (dynamics->has_forces) dynamics_guard_begin(dynamics);
-    const size_t bytes = 3 * (size_t)dynamics->system->n_atoms * sizeof(double);
-    save_place(dynamics);
-    memcpy(dynamics->new_forces, dynamics->forces, bytes);
-    status = dynamics->resident.run(dynamics->resident.context, n_steps, times_ns, &n_done);
-    dynamics->step += n_done;
-    for (int64_t k = 0; k < n_done; k++) dynamics->time_fs += dynamics->options.timestep_fs; // the sum that single steps make
-    if (status == MLFF_OK) {
-        if ((status = fetch(dynamics)) != MLFF_OK || (status = dynamics_guard_check(dynamics)) == MLFF_OK) return status;
-        go_back(dynamics);
-        memcpy(dynamics->forces, dynamics->new_forces, bytes);
-        return status;
-    }
-    char cause[900];
-    snprintf(cause, sizeof cause, "%s", mlff_last_error());
-    fetched = fetch(dynamics); // what it was before the step that failed
-    if (fetched != MLFF_OK || status == MLFF_ERR_DEVICE || status == MLFF_ERR_MEMORY) return mlff_fail(status, "%s", cause);
-    return mlff_fail(MLFF_ERR_UNSTABLE, "step %lld: %s (halve the timestep, now %g fs, or relax the start)",
-                     (long long)dynamics->step + 1, cause, dynamics->options.timestep_fs);
-}
-
 static mlff_status ensure_forces(mlff_dynamics *dynamics)
 {
     if (dynamics->has_forces) return MLFF_OK;
-    if (dynamics->resident.context) {
-        mlff_status placed = place(dynamics);
-        return placed == MLFF_OK ? fetch(dynamics) : placed;
-    }
+    if (dynamics->resident.context) return dynamics_resident_fetch(dynamics);
     double energy;
     mlff_status status = compute_forces(dynamics, dynamics->step, &energy);
     if (status == MLFF_OK) take_forces(dynamics, energy);
@@ -339,10 +281,10 @@ void dynamics_step_begin(mlff_dynamics *dynamics)
 {
     mlff_system *system = dynamics->system;
     const mlff_dynamics_options *options = &dynamics->options;
-    const double dt = options->timestep_fs, temperature = dynamics_target_temperature(options, dynamics->step);
+    const double dt = options->timestep_fs, temperature = bath_temperature(options, dynamics->step);
     dynamics_guard_begin(dynamics);
-    save_place(dynamics);
-    if (options->ensemble == MLFF_NOSE_HOOVER || options->ensemble == MLFF_MTK) dynamics_chains(dynamics, temperature);
+    dynamics_save_place(dynamics);
+    if (bath_has_chains(options->ensemble)) dynamics_chains(dynamics, temperature);
     if (options->ensemble == MLFF_MTK) {
         dynamics_mtk_strain_rate(dynamics, temperature);
         dynamics_mtk_kick(dynamics);
@@ -365,8 +307,7 @@ void dynamics_step_begin(mlff_dynamics *dynamics)
 static void end_step(mlff_dynamics *dynamics)
 {
     const mlff_dynamics_options *options = &dynamics->options;
-    const double now = dynamics_target_temperature(options, dynamics->step);
-    const double next = dynamics_target_temperature(options, dynamics->step + 1);
+    const double now = bath_temperature(options, dynamics->step);
     if (options->ensemble == MLFF_SCR) dynamics_scr_finish(dynamics);
     if (options->ensemble == MLFF_MTK) {
         dynamics_mtk_kick(dynamics);
@@ -374,17 +315,16 @@ static void end_step(mlff_dynamics *dynamics)
     } else {
         kick(dynamics->system, dynamics->forces, 0.5 * options->timestep_fs);
     }
-    if (options->ensemble == MLFF_NOSE_HOOVER || options->ensemble == MLFF_MTK) dynamics_chains(dynamics, now);
-    if (options->ensemble == MLFF_BUSSI || options->ensemble == MLFF_SCR) dynamics->bath.heat += dynamics_bussi(dynamics);
-    // Along a ramp the energy of the chains is counted from another zero after each step.
-    if (now != next) dynamics->bath.heat += dynamics_bath_energy(dynamics, next) - dynamics_bath_energy(dynamics, now);
+    if (bath_has_chains(options->ensemble)) dynamics_chains(dynamics, now);
+    if (bath_has_rescaling(options->ensemble)) dynamics_bussi(dynamics);
+    bath_end_step(options, dynamics_n_degrees(dynamics), mlff_system_volume(dynamics->system), dynamics->step, &dynamics->bath);
     dynamics->step++;
 }
 
 mlff_status dynamics_step_end(mlff_dynamics *dynamics, mlff_status computed, double energy)
 {
     if (computed != MLFF_OK) {
-        go_back(dynamics);
+        dynamics_go_back(dynamics);
         return computed;
     }
     take_forces(dynamics, energy);
@@ -392,7 +332,7 @@ mlff_status dynamics_step_end(mlff_dynamics *dynamics, mlff_status computed, dou
     const mlff_status status = dynamics_guard_check(dynamics);
     if (status != MLFF_OK) {
         take_forces(dynamics, 0); // the old ones, which the exchange of arrays kept
-        go_back(dynamics);
+        dynamics_go_back(dynamics);
         return status;
     }
     dynamics->time_fs += dynamics->options.timestep_fs;
@@ -402,7 +342,7 @@ mlff_status dynamics_step_end(mlff_dynamics *dynamics, mlff_status computed, dou
 mlff_status mlff_dynamics_step(mlff_dynamics *dynamics)
 {
     if (!dynamics) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_step: no dynamics");
-    if (dynamics->resident.context) return run_resident(dynamics, 1, NULL);
+    if (dynamics->resident.context) return dynamics_resident_run(dynamics, 1, NULL);
     mlff_status status = ensure_forces(dynamics);
     if (status != MLFF_OK) return status;
     double energy;
@@ -424,7 +364,7 @@ mlff_status mlff_dynamics_run(mlff_dynamics *dynamics, int64_t n_steps, double *
     mlff_status status = MLFF_OK;
     if (!dynamics) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_run: no dynamics");
     if (n_steps < 0) return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_run: %lld steps; 0 or more are meant", (long long)n_steps);
-    if (n_steps > 0 && dynamics->resident.context) return run_resident(dynamics, n_steps, times_ns);
+    if (n_steps > 0 && dynamics->resident.context) return dynamics_resident_run(dynamics, n_steps, times_ns);
     for (int64_t k = 0; k < n_steps; k++) {
         int64_t start = times_ns ? base_clock_ns() : 0;
         MLFF_TRY(mlff_dynamics_step(dynamics));

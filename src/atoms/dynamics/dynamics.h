@@ -4,37 +4,23 @@
 #ifndef DYNAMICS_H
 #define DYNAMICS_H
 
+#include "atoms/dynamics/bath.h"
 #include "base/base.h"
 #include "mlff_atoms.h"
 
-/* A GPU that integrates; the atoms stay there between steps. */
+/* A GPU that integrates; the atoms stay there between steps. One or several systems are there together. */
 typedef struct dynamics_resident {
     void *context; /* NULL: the host integrates */
     int gpu_index;
-    /* The atoms as they stand in dynamics->system go there, and their forces are computed there. */
-    mlff_status (*put)(void *context, const mlff_dynamics *dynamics);
-    /* times_ns (or NULL) gets the time of each step. A failure leaves the atoms at the end of the last good step, *n_done_out. */
-    mlff_status (*run)(void *context, int64_t n_steps, double *times_ns, int64_t *n_done_out);
-    /* bath_heat: since `put`. */
-    mlff_status (*get)(void *context, double *positions, double *velocities, double *forces, double *potential_energy,
-                       double *bath_heat);
+    /* The atoms as they stand in the systems go there, and their forces are computed there. */
+    mlff_status (*put)(void *context, mlff_dynamics *const *dynamics, int n);
+    /* times_ns (or NULL) gets the time of each step. A failure leaves the atoms at the end of the last good step, *n_done_out;
+     * *failed_out is the system that failed. */
+    mlff_status (*run)(void *context, int64_t n_steps, double *times_ns, int64_t *n_done_out, int *failed_out);
+    /* Copies positions, velocities, forces, potential energy, cell, virial and bath of system `index` of those put. */
+    void (*get)(void *context, int index, mlff_dynamics *dynamics);
     void (*destroy)(void *context);
 } dynamics_resident;
-
-/* A Nosé-Hoover chain: thermostat variables of one set of degrees of freedom. */
-enum { CHAIN_LENGTH = 3 };
-typedef struct nose_hoover_chain {
-    double position[CHAIN_LENGTH]; /* η, dimensionless */
-    double rate[CHAIN_LENGTH];     /* 1/fs */
-} nose_hoover_chain;
-
-/* State of thermostat and barostat. */
-typedef struct dynamics_bath {
-    double heat; /* eV given to the atoms so far by stochastic baths and by changes of the temperature */
-    nose_hoover_chain on_atoms, on_cell;
-    double strain_rate[3];            /* 1/fs, of MTK's cell along x, y, z */
-    double strain[3], work_before[3]; /* of the last stochastic step of the cell, and the virial it began with, eV */
-} dynamics_bath;
 
 /* Where a step, or a run of steps on a device, begins, to go back to if it fails; positions and velocities are in old_positions and
  * old_velocities, forces in the array of the next step. */
@@ -65,8 +51,7 @@ struct mlff_dynamics {
     int64_t guard_step;
     bool guarded;
     dynamics_resident resident;
-    bool placed;        /* the atoms are on the GPU */
-    double heat_before; /* eV given by the bath up to that */
+    bool placed; /* the atoms are on the GPU */
 };
 
 /* Å/fs² per eV/Å */
@@ -82,6 +67,9 @@ static inline bool is_fixed(const mlff_system *system, int i)
 
 /* ---- the two halves of a step that the host makes, with the computation of forces between them: dynamics.c */
 
+/* Where a step or a run begins, to go back to; without the forces. */
+void dynamics_save_place(mlff_dynamics *dynamics);
+void dynamics_go_back(mlff_dynamics *dynamics);
 /* From the forces of the current positions to the next positions; saves where the step began. */
 void dynamics_step_begin(mlff_dynamics *dynamics);
 /* Ends the step with `energy`, new_forces and new_virial of the new positions; `computed` other than MLFF_OK is returned. After a
@@ -108,8 +96,6 @@ double dynamics_n_degrees(const mlff_dynamics *dynamics);
 /* Twice the kinetic energy along x, y and z, eV. */
 void dynamics_twice_kinetic(const mlff_system *system, double twice[3]);
 void dynamics_kinetic_state(const mlff_dynamics *dynamics, double *energy_out, double *temperature_out);
-/* Of the thermostat at a step, with the ramp, K. */
-double dynamics_target_temperature(const mlff_dynamics_options *options, int64_t step);
 double dynamics_pressure(const mlff_dynamics *dynamics);
 double dynamics_conserved_energy(const mlff_dynamics *dynamics);
 
@@ -117,12 +103,12 @@ double dynamics_conserved_energy(const mlff_dynamics *dynamics);
 
 static inline bool is_constant_pressure(mlff_ensemble ensemble)
 {
-    return ensemble == MLFF_SCR || ensemble == MLFF_MTK;
+    return bath_has_pressure(ensemble) != 0;
 }
 /* The Langevin bath's O step; returns the heat that it gave, eV. */
 double dynamics_langevin(mlff_system *system, const mlff_dynamics_options *options, int64_t step);
-/* Bussi's rescaling over a whole step; returns the heat that it gave, eV. */
-double dynamics_bussi(mlff_dynamics *dynamics);
+/* Bussi's rescaling over a whole step. */
+void dynamics_bussi(mlff_dynamics *dynamics);
 /* Nosé-Hoover chains over half a step: of the atoms and, in MTK, of the cell. */
 void dynamics_chains(mlff_dynamics *dynamics, double temperature_kelvin);
 /* Energy of chains and cell, eV, of which pressure times volume is a part. */
@@ -132,14 +118,23 @@ double dynamics_bath_energy(const mlff_dynamics *dynamics, double temperature_ke
 void dynamics_scr_choose(mlff_dynamics *dynamics);
 void dynamics_scr(mlff_dynamics *dynamics);
 void dynamics_scr_finish(mlff_dynamics *dynamics);
-/* MTK: mass of the cell along one axis, eV fs²; half a step of the strain rate; half a kick of the atoms; a whole drift of atoms
- * and cell. */
-double dynamics_strain_mass(const mlff_dynamics *dynamics, double temperature_kelvin);
+/* MTK: half a step of the strain rate; half a kick of the atoms; a whole drift of atoms and cell. */
 void dynamics_mtk_strain_rate(mlff_dynamics *dynamics, double temperature_kelvin);
 void dynamics_mtk_kick(mlff_dynamics *dynamics);
 void dynamics_mtk_drift(mlff_dynamics *dynamics);
 
+/* ---- atoms on a device: resident.c */
+
 /* From now on `resident` integrates. It has the atoms already, and is destroyed with the dynamics. */
 void dynamics_set_resident(mlff_dynamics *dynamics, const dynamics_resident *resident);
+/* The host's copy after `put`, or after a run. */
+mlff_status dynamics_resident_fetch(mlff_dynamics *dynamics);
+mlff_status dynamics_resident_run(mlff_dynamics *dynamics, int64_t n_steps, double *times_ns);
+/* A run of system `index` of `resident`: what is kept before it; and its end after n_done steps. `status` other than MLFF_OK, with its
+ * cause, says that it failed in the next step; it is returned with that step. After an explosion the atoms are where the run began,
+ * and are to be put on the device again. */
+void dynamics_resident_begin(mlff_dynamics *dynamics);
+mlff_status dynamics_resident_end(mlff_dynamics *dynamics, const dynamics_resident *resident, int index, int64_t n_done,
+                                  mlff_status status, const char *cause);
 
 #endif

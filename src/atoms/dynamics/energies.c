@@ -56,14 +56,6 @@ void dynamics_kinetic_state(const mlff_dynamics *dynamics, double *energy_out, d
     *temperature_out = n_degrees > 0 ? fmax(0.0, 2 * thermal / (n_degrees * BASE_KB_EV_PER_K)) : 0.0;
 }
 
-double dynamics_target_temperature(const mlff_dynamics_options *options, int64_t step)
-{
-    if (options->ramp_steps <= 0) return options->temperature_kelvin;
-    if (step >= options->ramp_steps) return options->ramp_end_kelvin;
-    const double share = (double)step / (double)options->ramp_steps;
-    return options->temperature_kelvin + share * (options->ramp_end_kelvin - options->temperature_kelvin);
-}
-
 double dynamics_pressure(const mlff_dynamics *dynamics)
 {
     double twice[3], sum = 0;
@@ -77,6 +69,6 @@ double dynamics_conserved_energy(const mlff_dynamics *dynamics)
 {
     double kinetic, temperature;
     dynamics_kinetic_state(dynamics, &kinetic, &temperature);
-    const double target = dynamics_target_temperature(&dynamics->options, dynamics->step);
+    const double target = bath_temperature(&dynamics->options, dynamics->step);
     return dynamics->potential_energy + kinetic + dynamics_bath_energy(dynamics, target) - dynamics->bath.heat;
 }

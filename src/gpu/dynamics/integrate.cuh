@@ -7,26 +7,8 @@
 #ifndef GPU_INTEGRATE_CUH
 #define GPU_INTEGRATE_CUH
 
+#include "base/random.h"
 #include "gpu/gpu_stage.cuh"
-
-// Value `index` of a stream of normal deviates: Philox 4x32-10 (Salmon et al. 2011, doi:10.1145/2063384.2063405).
-static __device__ double random_normal(uint64_t seed, uint64_t stream, uint64_t index)
-{
-    uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
-    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ key0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ key1;
-        c3 = (uint32_t)p0;
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
-    const double first = (double)((((uint64_t)c0 << 32) | c1) >> 11) * 0x1p-53,
-                 second = (double)((((uint64_t)c2 << 32) | c3) >> 11) * 0x1p-53;
-    return sqrt(-2.0 * log(1.0 - first)) * cos(2.0 * 3.14159265358979323846 * second);
-}
 
 // Component c of an atom, in lane c of a warp: values that do not depend on the force are read, and the noise generated, before the force
 // is known. The order of operations is fixed, so that a trajectory has the same bits wherever its graphs begin.

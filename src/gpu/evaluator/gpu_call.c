@@ -85,7 +85,9 @@ static void fill_systems(const gpu_evaluator *e, const mlff_batch *batch, input_
         const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)s : NULL;
         const double *cell = batch->cells ? batch->cells + 9 * (size_t)s : NULL;
         *system = (gpu_system){.first = batch->first_atom[s], .n = batch->first_atom[s + 1] - batch->first_atom[s]};
-        const double *known = batch->location == MLFF_HOST ? cell : cell && cell == e->device_cell ? e->host_cell : NULL;
+        const double *known = batch->location == MLFF_HOST              ? cell
+                              : cell && batch->cells == e->device_cells ? e->host_cells + 9 * (size_t)s
+                                                                        : NULL;
         if (known || !cell || !periodic || !(periodic[0] || periodic[1] || periodic[2])) {
             system->flags = cell_complete(known, periodic, e->step.neighbors.cutoff, system);
             if (!cell && periodic && (periodic[0] || periodic[1] || periodic[2])) system->flags |= GPU_NO_VOLUME;

@@ -82,9 +82,8 @@ struct gpu_evaluator {
     int n_members;             // members that run
     int atom_limit, row_limit; // atoms, and neighbors of an atom, that the kernels hold
     gpu_plan forced;           // from MLFF_CUDA_PLAN
-    const double
-        *device_cell; // in dynamics: a cell in GPU memory whose values the host has; completing it there takes 4 µs a step
-    double host_cell[9];
+    // In dynamics: cells in GPU memory whose values the host has; completing them there takes 4 µs a step.
+    const double *device_cells, *host_cells;
     gpu_report *report; // report of device batches; NULL: in page-locked memory
     int64_t n_computes, n_pairs, n_growths, n_rebuilds;
     int32_t lists_counted; // Verlet lists included in n_rebuilds

@@ -26,6 +26,7 @@ const gpu_kernel gpu_common_kernels[] = {{"prepare_kernel", "forward/transfer"},
                                          {"transpose_fill_kernel", "forward/neighbors"},
                                          {"advance_kernel", "integrate"},
                                          {"finish_kernel", "integrate"},
+                                         {"move_systems_kernel", "integrate"},
                                          {"dense_kernel", ""}, // a model names the stage
                                          {"weight_gradient", "train/weight_gradient"},
                                          {"gradient_sums", "train/optimizer"},

@@ -30,9 +30,9 @@ typedef struct evaluator_interface {
     void (*info)(const void *self, mlff_evaluator_info *info_out);              /* adds to what is there */
     int (*domains)(const void *self, mlff_domain_info *domains, int capacity);  /* NULL: one device */
 
-    /* Integrates the atoms of `dynamics` on the evaluator's device; NULL: the host does. Fails with MLFF_ERR_UNSUPPORTED
-     * where the device cannot integrate this model or system. */
-    mlff_status (*dynamics_create)(void *self, const mlff_dynamics *dynamics, dynamics_resident *resident_out);
+    /* Integrates the atoms of n systems, of one ensemble, on the evaluator's device; NULL: the host does. Fails with
+     * MLFF_ERR_UNSUPPORTED where the device cannot integrate this model or system. */
+    mlff_status (*dynamics_create)(void *self, mlff_dynamics *const *dynamics, int n, dynamics_resident *resident_out);
 } evaluator_interface;
 
 extern const evaluator_interface cpu_evaluator_interface, gpu_evaluator_interface;
@@ -49,5 +49,11 @@ struct mlff_evaluator {
     int64_t n_growths;
     bool warned_of_magnitude;
 };
+
+/* A simulation that the host integrates with the evaluator's forces, or those of `forces` (mlff_dynamics_create_on). */
+mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
+                                  mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
+/* Warns if the forces are not the derivative of the energy. */
+void evaluator_warn_not_conservative(const mlff_evaluator *evaluator);
 
 #endif

@@ -31,30 +31,46 @@ static mlff_status use_virial(mlff_evaluator *evaluator, mlff_dynamics *dynamics
     return MLFF_OK;
 }
 
-// Ensembles that devices integrate.
-static bool is_for_devices(const mlff_dynamics_options *options)
-{
-    return options->ensemble <= MLFF_LANGEVIN && options->ramp_steps <= 0;
-}
-
 // Moves the integration to the evaluator's device; where that cannot integrate, the host does, and a warning says why.
 static mlff_status integrate_on_device(mlff_evaluator *evaluator, mlff_system *system, mlff_dynamics *dynamics)
 {
     dynamics_resident resident;
     double energy;
     if (!evaluator->interface->dynamics_create) return MLFF_OK;
-    if (!is_for_devices(&dynamics->options)) {
-        mlff_warn("the host integrates this ensemble, with forces from the GPU");
-        return MLFF_OK;
-    }
     // A device integrates without checks of the system; a call of the evaluator makes them.
     mlff_status status = evaluator_forces(evaluator, system, &energy, dynamics->new_forces);
     if (status != MLFF_OK) return status;
-    status = evaluator->interface->dynamics_create(evaluator->self, dynamics, &resident);
+    status = evaluator->interface->dynamics_create(evaluator->self, &dynamics, 1, &resident);
     if (status == MLFF_OK) dynamics_set_resident(dynamics, &resident);
     if (status != MLFF_ERR_UNSUPPORTED) return status;
     mlff_warn("%s: the host integrates, with forces from the GPU", mlff_last_error());
     return MLFF_OK;
+}
+
+mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
+                                  mlff_force_function forces, void *context, mlff_dynamics **dynamics_out)
+{
+    mlff_dynamics *dynamics = NULL;
+    const mlff_model *model = evaluator->model;
+    if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which dynamics needs", model->name);
+    mlff_status status =
+        mlff_dynamics_create(options, system, forces ? forces : evaluator_forces, forces ? context : evaluator, &dynamics);
+    if (status == MLFF_OK) status = use_virial(evaluator, dynamics, forces != NULL);
+    if (status == MLFF_OK)
+        *dynamics_out = dynamics;
+    else
+        mlff_dynamics_destroy(dynamics);
+    return status;
+}
+
+void evaluator_warn_not_conservative(const mlff_evaluator *evaluator)
+{
+    const mlff_model *model = evaluator->model;
+    if (!model_is_conservative(model))
+        mlff_warn("model '%s' predicts forces that are not the derivative of its energy: the total energy is not conserved in "
+                  "NVE dynamics",
+                  model->name);
 }
 
 mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
@@ -64,16 +80,9 @@ mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynami
     mlff_dynamics *dynamics = NULL;
     if (!evaluator || !dynamics_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_create_on: an evaluator and a place for the result are needed");
-    const mlff_model *model = evaluator->model;
-    if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which dynamics needs", model->name);
-    MLFF_TRY(mlff_dynamics_create(options, system, forces ? forces : evaluator_forces, forces ? context : evaluator, &dynamics));
-    MLFF_TRY(use_virial(evaluator, dynamics, forces != NULL));
+    MLFF_TRY(dynamics_of_evaluator(evaluator, options, system, forces, context, &dynamics));
     MLFF_TRY(integrate_on_device(evaluator, system, dynamics));
-    if (!model_is_conservative(model))
-        mlff_warn("model '%s' predicts forces that are not the derivative of its energy: the total energy is not conserved in "
-                  "NVE dynamics",
-                  model->name);
+    evaluator_warn_not_conservative(evaluator);
     *dynamics_out = dynamics;
     dynamics = NULL;
 done:

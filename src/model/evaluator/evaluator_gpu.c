@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // evaluator_gpu.c: evaluator and dynamics on a GPU: the plugin does the whole step.
 #include <math.h>
+#include <string.h>
 
 #include "device/device.h"
 #include "evaluator.h"
@@ -122,38 +123,43 @@ typedef struct plugin_dynamics {
     gpu_dynamics *dynamics;
 } plugin_dynamics;
 
-static mlff_status dynamics_put(void *context, const mlff_dynamics *dynamics)
+static mlff_status dynamics_put(void *context, mlff_dynamics *const *dynamics, int n)
 {
     plugin_dynamics *d = context;
-    const mlff_dynamics_options *options = &dynamics->options;
     if (d->dynamics) d->plugin->dynamics_destroy(d->dynamics);
     d->dynamics = NULL;
-    return d->plugin->dynamics_create(
-        d->evaluator, dynamics->system,
-        &(gpu_dynamics_options){.timestep_fs = options->timestep_fs,
-                                .temperature_kelvin = options->temperature_kelvin,
-                                .friction_per_fs = options->ensemble == MLFF_LANGEVIN ? options->friction_per_fs : 0.0,
-                                .seed = options->seed,
-                                .first_step = dynamics->step},
-        &d->dynamics);
+    gpu_dynamics_start *starts = base_alloc((size_t)n, sizeof *starts, "dynamics");
+    if (!starts) return MLFF_ERR_MEMORY;
+    for (int k = 0; k < n; k++)
+        starts[k] = (gpu_dynamics_start){.system = dynamics[k]->system,
+                                         .options = &dynamics[k]->options,
+                                         .bath = &dynamics[k]->bath,
+                                         .n_degrees = dynamics_n_degrees(dynamics[k]),
+                                         .step = dynamics[k]->step};
+    const mlff_status status = d->plugin->dynamics_create(d->evaluator, starts, n, &d->dynamics);
+    base_free(starts);
+    return status;
 }
 
-static mlff_status dynamics_run(void *context, int64_t n_steps, double *times_ns, int64_t *n_done_out)
+static mlff_status dynamics_run(void *context, int64_t n_steps, double *times_ns, int64_t *n_done_out, int *failed_out)
 {
     plugin_dynamics *d = context;
-    return d->plugin->dynamics_run(d->dynamics, n_steps, times_ns, n_done_out);
+    return d->plugin->dynamics_run(d->dynamics, n_steps, times_ns, n_done_out, failed_out);
 }
 
-static mlff_status dynamics_get(void *context, double *positions, double *velocities, double *forces, double *potential_energy,
-                                double *bath_heat)
+static void dynamics_get(void *context, int index, mlff_dynamics *dynamics)
 {
     plugin_dynamics *d = context;
-    double energies[3];
-    mlff_status status = d->plugin->dynamics_get(d->dynamics, positions, velocities, forces, energies);
-    if (status != MLFF_OK) return status;
-    *potential_energy = energies[0];
-    *bath_heat = energies[2];
-    return MLFF_OK;
+    gpu_dynamics_state state;
+    d->plugin->dynamics_get(d->dynamics, index, &state);
+    const size_t bytes = 3 * (size_t)dynamics->system->n_atoms * sizeof(double);
+    memcpy(dynamics->system->positions, state.positions, bytes);
+    memcpy(dynamics->system->velocities, state.velocities, bytes);
+    memcpy(dynamics->forces, state.forces, bytes);
+    dynamics->potential_energy = state.potential_energy;
+    dynamics->bath = *state.bath;
+    if (state.cell) memcpy(dynamics->system->cell, state.cell, sizeof dynamics->system->cell);
+    for (int c = 0; c < 3 && state.virial; c++) dynamics->virial[c] = state.virial[4 * c];
 }
 
 static void dynamics_destroy(void *context)
@@ -163,13 +169,13 @@ static void dynamics_destroy(void *context)
     base_free(d);
 }
 
-static mlff_status dynamics_create(void *self, const mlff_dynamics *dynamics, dynamics_resident *resident_out)
+static mlff_status dynamics_create(void *self, mlff_dynamics *const *dynamics, int n, dynamics_resident *resident_out)
 {
     plugin_evaluator *e = self;
     plugin_dynamics *d = base_alloc(1, sizeof *d, "dynamics");
     if (!d) return MLFF_ERR_MEMORY;
     *d = (plugin_dynamics){.plugin = e->plugin, .evaluator = e->evaluator};
-    mlff_status status = dynamics_put(d, dynamics);
+    mlff_status status = dynamics_put(d, dynamics, n);
     if (status != MLFF_OK) {
         dynamics_destroy(d);
         return status;
