@@ -194,6 +194,26 @@ MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const ml
 /* Device that integrates. */
 MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);
 
+/* Simulations that make their steps together, with one computation of forces a step for all of them: copies of a system with seeds or
+ * temperatures of their own, or different systems. Where the evaluator's GPU can integrate its model, all of them stay there. */
+typedef struct mlff_replicas mlff_replicas;
+/* options[k] and systems[k] are those of replica k of n; all have one ensemble and timestep. The systems are integrated in place: borrowed, and
+ * no two are one. Fails with MLFF_ERR_USAGE for other options, MLFF_ERR_UNSUPPORTED for a model without forces, and as mlff_dynamics_create and
+ * mlff_evaluator_compute. */
+MLFF_API mlff_status mlff_replicas_create(mlff_evaluator *evaluator, const mlff_dynamics_options *const *options,
+                                          mlff_system *const *systems, int n, mlff_replicas **replicas_out);
+/* n_steps of all that run. A replica that fails or explodes ends, at its last good step (on a GPU, one that explodes: where this run
+ * began), and the others go on; a warning says which and why. times_ns: as mlff_dynamics_run. Fails with MLFF_ERR_UNSTABLE once none is left,
+ * MLFF_ERR_USAGE, MLFF_ERR_DEVICE, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_replicas_run(mlff_replicas *replicas, int64_t n_steps, double *times_ns);
+/* One of them, whose state can be asked for, saved and restored; not to be run or destroyed. NULL beyond the last. */
+MLFF_API mlff_dynamics *mlff_replicas_dynamics(mlff_replicas *replicas, int replica);
+/* Why it ended; "" while it runs. Borrowed. */
+MLFF_API const char *mlff_replicas_error(const mlff_replicas *replicas, int replica);
+/* Device that integrates. */
+MLFF_API mlff_device mlff_replicas_device(const mlff_replicas *replicas);
+MLFF_API void mlff_replicas_destroy(mlff_replicas *replicas);
+
 /* Relaxes the structures of a queue, many at once, with one computation of forces a step for all of them. Fixed atoms stay. A structure
  * whose forces cannot be computed, or whose cell cannot relax, ends as MLFF_RELAX_FAILED, and the others go on. `options` may be NULL.
  * Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_UNSUPPORTED for a model without forces (for a cell that relaxes,

@@ -169,6 +169,130 @@ static void test_restart(void **state)
     mlff_model_destroy(model);
 }
 
+enum { N_REPLICAS = 3 };
+
+static void make_replicas(mlff_evaluator *evaluator, mlff_dynamics_options *options, mlff_system **systems, mlff_replicas **out)
+{
+    const mlff_dynamics_options *each[N_REPLICAS];
+    for (int k = 0; k < N_REPLICAS; k++) each[k] = &options[k];
+    assert_ok(mlff_replicas_create(evaluator, each, systems, N_REPLICAS, out));
+}
+
+// Replicas with seeds and temperatures of their own, on the GPU and on the CPU, follow simulations of one system each; over restart files
+// they have the same bits.
+static void test_replicas(void **state)
+{
+    (void)state;
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    mlff_evaluator *reference, *evaluators[2];
+    assert_ok(create_on(model, MLFF_CPU, &reference));
+    assert_ok(create_on(model, MLFF_CPU, &evaluators[0]));
+    assert_ok(create_on(model, MLFF_CUDA, &evaluators[1]));
+    const mlff_ensemble ensembles[] = {MLFF_NVE, MLFF_BUSSI, MLFF_SCR};
+    for (int e = 0; e < 6; e++) {
+        mlff_dynamics_options options[N_REPLICAS];
+        mlff_system *alone[N_REPLICAS], *systems[N_REPLICAS], *resumed[N_REPLICAS];
+        mlff_dynamics *expected[N_REPLICAS];
+        mlff_replicas *replicas, *again;
+        emulate_counts before = counts();
+        char path[N_REPLICAS][64];
+        for (int k = 0; k < N_REPLICAS; k++) {
+            options[k] = options_of(ensembles[e / 2], 300 + 100 * k);
+            options[k].seed = 5 + (uint64_t)k;
+            alone[k] = support_random_system(3 + k, 1, 1.2, 50 + (uint64_t)k);
+            prepare(alone[k], &options[k]);
+            assert_ok(mlff_system_copy(alone[k], &systems[k]));
+            assert_ok(mlff_system_copy(alone[k], &resumed[k]));
+            assert_ok(mlff_dynamics_create_on(reference, &options[k], alone[k], NULL, NULL, &expected[k]));
+            assert_ok(mlff_dynamics_run(expected[k], STEPS, NULL));
+            snprintf(path[k], sizeof path[k], "/tmp/mlff_test_replica_%d_%d", (int)getpid(), k);
+        }
+        make_replicas(evaluators[e % 2], options, systems, &replicas);
+        assert_int_equal(mlff_replicas_device(replicas).kind, e % 2 ? MLFF_CUDA : MLFF_CPU);
+        assert_ok(mlff_replicas_run(replicas, 8, NULL));
+        for (int k = 0; k < N_REPLICAS; k++) assert_ok(mlff_dynamics_save(mlff_replicas_dynamics(replicas, k), path[k]));
+        assert_ok(mlff_replicas_run(replicas, STEPS - 8, NULL));
+        for (int k = 0; k < N_REPLICAS; k++) assert_same(mlff_replicas_dynamics(replicas, k), systems[k], expected[k], alone[k]);
+        mlff_replicas_destroy(replicas);
+        make_replicas(evaluators[e % 2], options, resumed, &again);
+        for (int k = 0; k < N_REPLICAS; k++) assert_ok(mlff_dynamics_restore(mlff_replicas_dynamics(again, k), path[k]));
+        assert_ok(mlff_replicas_run(again, STEPS - 8, NULL));
+        mlff_replicas_destroy(again);
+        for (int k = 0; k < N_REPLICAS; k++) {
+            const size_t bytes = 3 * (size_t)systems[k]->n_atoms * sizeof(double);
+            assert_memory_equal(systems[k]->positions, resumed[k]->positions, bytes);
+            assert_memory_equal(systems[k]->velocities, resumed[k]->velocities, bytes);
+            assert_memory_equal(systems[k]->cell, resumed[k]->cell, sizeof systems[k]->cell);
+            mlff_dynamics_destroy(expected[k]);
+            mlff_system_destroy(alone[k]);
+            mlff_system_destroy(systems[k]);
+            mlff_system_destroy(resumed[k]);
+            unlink(path[k]);
+        }
+        emulate_counts after = counts();
+        assert_int_equal(after.host_blocks, before.host_blocks + (e == 1)); // the evaluator's own, of its first call
+        assert_int_equal(after.streams, before.streams);
+    }
+    for (int k = 0; k < 2; k++) mlff_evaluator_destroy(evaluators[k]);
+    mlff_evaluator_destroy(reference);
+    mlff_model_destroy(model);
+}
+
+static void count_warning(void *context, const char *text)
+{
+    int *n = context;
+    *n += strstr(text, "replica 1 has ended: step 2: ") != NULL;
+}
+
+// Replica 1 becomes unstable in its second step, as in test_dynamics_unstable: it ends there, a warning names it, and the others go on
+// as if they were alone.
+static void test_replica_ends(void **state)
+{
+    (void)state;
+    mlff_model *model = support_model(64, 1, "gaussian", "cosine", 0, 3);
+    for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
+        mlff_dynamics_options options[N_REPLICAS];
+        mlff_system *systems[N_REPLICAS], *alone;
+        mlff_evaluator *evaluator, *reference;
+        mlff_replicas *replicas;
+        mlff_dynamics *expected;
+        mlff_dynamics_state now;
+        int n_warnings = 0;
+        for (int k = 0; k < N_REPLICAS; k++) {
+            options[k] = options_of(MLFF_NVE, 300);
+            options[k].timestep_fs = 0.5;
+            systems[k] = support_random_system(3, 0, 1.2, 61 + (uint64_t)k);
+            prepare(systems[k], &options[k]);
+        }
+        // The GPU's limit of coordinates is 5e4 A from the first atom, the host's 1e9 A.
+        systems[1]->velocities[6] = on_gpu ? 8e4 : 1e4;
+        if (!on_gpu) systems[1]->positions[6] = 1e9 - 7.5e3;
+        assert_ok(mlff_system_copy(systems[2], &alone));
+        assert_ok(create_on(model, on_gpu ? MLFF_CUDA : MLFF_CPU, &evaluator));
+        assert_ok(create_on(model, MLFF_CPU, &reference));
+        assert_ok(mlff_dynamics_create_on(reference, &options[2], alone, NULL, NULL, &expected));
+        assert_ok(mlff_dynamics_run(expected, 12, NULL));
+        make_replicas(evaluator, options, systems, &replicas);
+        mlff_warning_handler_set(count_warning, &n_warnings);
+        assert_ok(mlff_replicas_run(replicas, 12, NULL));
+        mlff_warning_handler_set(NULL, NULL);
+        assert_int_equal(n_warnings, 1);
+        if (!strstr(mlff_replicas_error(replicas, 1), "step 2: ")) fail_msg("%s", mlff_replicas_error(replicas, 1));
+        assert_string_equal(mlff_replicas_error(replicas, 0), "");
+        assert_ok(mlff_dynamics_state_get(mlff_replicas_dynamics(replicas, 1), &now));
+        assert_int_equal(now.step, 1);
+        assert_true(isfinite(now.conserved_energy));
+        assert_same(mlff_replicas_dynamics(replicas, 2), systems[2], expected, alone);
+        mlff_replicas_destroy(replicas);
+        mlff_dynamics_destroy(expected);
+        mlff_evaluator_destroy(evaluator);
+        mlff_evaluator_destroy(reference);
+        mlff_system_destroy(alone);
+        for (int k = 0; k < N_REPLICAS; k++) mlff_system_destroy(systems[k]);
+    }
+    mlff_model_destroy(model);
+}
+
 // The same for dynamics: each call fails once during creation and run.
 static void test_dynamics_failures(void **state)
 {
@@ -293,7 +417,8 @@ static void test_dynamics_unstable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamics),         cmocka_unit_test(test_baths),
-                                       cmocka_unit_test(test_restart),          cmocka_unit_test(test_dynamics_failures),
+                                       cmocka_unit_test(test_restart),          cmocka_unit_test(test_replicas),
+                                       cmocka_unit_test(test_replica_ends),     cmocka_unit_test(test_dynamics_failures),
                                        cmocka_unit_test(test_dynamics_on_host), cmocka_unit_test(test_dynamics_unstable)};
     return run_on_emulator(tests, sizeof tests / sizeof *tests);
 }

@@ -2,11 +2,13 @@
 // cmd_md.c: mlff md: molecular dynamics by a model.
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/base.h"
 #include "cli/commands/md_drift.h"
+#include "cli/commands/md_replicas.h"
 #include "cli/support/cli.h"
 
 static const cli_option options[] = {
@@ -25,6 +27,11 @@ static const cli_option options[] = {
     {"n-steps", 0, "N", "steps to go, also after a restart (1000)"},
     {"friction", 0, "PER_FS", "of langevin, 1/fs (0.01)"},
     {"seed", 0, "S", "of velocities and noise (0)"},
+    {"replicas", 0, "N",
+     "copies that make their steps together; replica k has the seed S + k, and files of its own:\n-o run.extxyz is run-0.extxyz, "
+     "… "
+     "Likewise --checkpoint and --restart"},
+    {"temperatures", 0, "K,K,…", "of the replicas, one for each"},
     {"thermalize", 0, NULL, "draw velocities even if INPUT has some"},
     {"output", 'o', "FILE", "trajectory to write, extended XYZ with energy, forces and velocities"},
     {"every", 0, "K", "steps between lines of the table and frames of the trajectory (100)"},
@@ -79,6 +86,8 @@ typedef struct simulation {
     double temperature_sum, volume_sum, pressure_sum;
     int64_t n_states, n_done; // of which temperatures were summed; steps
     md_drift drift;
+    int n_replicas; // 0: one simulation without a number
+    double *temperatures;
 } simulation;
 
 static double drift_mev_per_atom(const simulation *run)
@@ -270,12 +279,12 @@ static void print_summary(simulation *run, bool partial)
 
 // Velocities without motion of the whole have 3 degrees of freedom less than Langevin dynamics, which drives that motion as well:
 // they are scaled, so that the start has the temperature asked for.
-static mlff_status draw_velocities(const simulation *run, mlff_system *system)
+mlff_status md_draw_velocities(const mlff_dynamics_options *options_of_run, mlff_system *system)
 {
-    mlff_status status = mlff_system_thermalize(system, run->options.temperature_kelvin, run->options.seed);
+    mlff_status status = mlff_system_thermalize(system, options_of_run->temperature_kelvin, options_of_run->seed);
     bool any_fixed = false;
     for (int i = 0; system->fixed && i < system->n_atoms; i++) any_fixed = any_fixed || system->fixed[i];
-    if (status != MLFF_OK || run->options.ensemble != MLFF_LANGEVIN || any_fixed || system->n_atoms < 2) return status;
+    if (status != MLFF_OK || options_of_run->ensemble != MLFF_LANGEVIN || any_fixed || system->n_atoms < 2) return status;
     const double factor = sqrt(system->n_atoms / (system->n_atoms - 1.0));
     for (size_t k = 0; k < 3 * (size_t)system->n_atoms; k++) system->velocities[k] *= factor;
     return MLFF_OK;
@@ -288,7 +297,7 @@ static mlff_status start(simulation *run)
 
     if (!run->restart) {
         run->drawn = !system->velocities || run->thermalize;
-        if (run->drawn) MLFF_TRY(draw_velocities(run, system));
+        if (run->drawn) MLFF_TRY(md_draw_velocities(&run->options, system));
         run->velocities = run->drawn ? "velocities drawn (Maxwell-Boltzmann)" : "velocities of the file";
     } else {
         run->velocities = "continued from a restart file";
@@ -428,6 +437,27 @@ static int check_ensemble(cli_arguments *arguments, const simulation *run)
     return CLI_GOOD;
 }
 
+static int parse_replicas(cli_arguments *arguments, simulation *run)
+{
+    static const char *const not_of_replicas[] = {"profile", NULL};
+    const char *list = cli_text(arguments, "temperatures", NULL);
+    int n_listed = 0;
+    run->n_replicas = (int)cli_int(arguments, "replicas", 1, 100000, 0);
+    if (list && md_parse_temperatures(list, &run->temperatures, &n_listed) != MLFF_OK)
+        return cli_usage_error(arguments, "%s", mlff_last_error());
+    if (list && run->n_replicas == 0) run->n_replicas = n_listed;
+    if (list && run->n_replicas != n_listed)
+        return cli_usage_error(arguments, "--temperatures lists %d, where --replicas is %d", n_listed, run->n_replicas);
+    if (list && cli_given(arguments, "temperature"))
+        return cli_usage_error(arguments, "--temperature and --temperatures contradict each other");
+    for (int k = 0; run->n_replicas && not_of_replicas[k]; k++)
+        if (cli_given(arguments, not_of_replicas[k]))
+            return cli_usage_error(arguments, "--%s is of one simulation, without --replicas", not_of_replicas[k]);
+    if (run->n_replicas && run->output && strcmp(run->output, "-") == 0)
+        return cli_usage_error(arguments, "replicas have a trajectory each; -o needs the name of a file");
+    return CLI_GOOD;
+}
+
 static int parse(cli_arguments *arguments, simulation *run)
 {
     run->options = mlff_dynamics_options_default();
@@ -459,8 +489,8 @@ static int parse(cli_arguments *arguments, simulation *run)
     run->table = !run->to_json && !frames_to_stdout;
 
     if (arguments->failed) return CLI_USAGE;
-    const int ensemble = check_ensemble(arguments, run);
-    if (ensemble != CLI_GOOD) return ensemble;
+    const int ensemble = check_ensemble(arguments, run), replicas = parse_replicas(arguments, run);
+    if (ensemble != CLI_GOOD || replicas != CLI_GOOD) return ensemble != CLI_GOOD ? ensemble : replicas;
     if (cli_given(arguments, "profile-every") && !run->profile)
         return cli_usage_error(arguments, "--profile-every needs --profile FILE");
     if (cli_given(arguments, "kernels") && !run->profile) return cli_usage_error(arguments, "--kernels needs --profile FILE");
@@ -471,6 +501,27 @@ static int parse(cli_arguments *arguments, simulation *run)
     if (cli_suffix_check(arguments, "-o", run->output, cli_frames) != CLI_GOOD) return CLI_USAGE;
     if (run->to_json && frames_to_stdout) return cli_usage_error(arguments, "--json and -o - cannot both have standard output");
     return CLI_GOOD;
+}
+
+static mlff_status run_replicas(simulation *run, const char *path)
+{
+    warn_if_far_from_training(run);
+    return md_replicas_run(&(md_replicas_task){.setup = &run->setup,
+                                               .input = &run->input,
+                                               .input_path = path,
+                                               .options = run->options,
+                                               .n = run->n_replicas,
+                                               .temperatures = run->temperatures,
+                                               .ensemble = ensemble_titles[run->options.ensemble],
+                                               .n_steps = run->n_steps,
+                                               .every = run->every,
+                                               .checkpoint_every = run->checkpoint_every,
+                                               .output = run->output,
+                                               .checkpoint = run->checkpoint,
+                                               .restart = run->restart,
+                                               .thermalize = run->thermalize,
+                                               .table = run->table,
+                                               .to_json = run->to_json});
 }
 
 static int run_md(cli_arguments *arguments)
@@ -484,6 +535,7 @@ static int run_md(cli_arguments *arguments)
     if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, NULL, run.options.seed, &run.input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&run.setup);
+        free(run.temperatures);
         return exit_status;
     }
 
@@ -491,6 +543,10 @@ static int run_md(cli_arguments *arguments)
     MLFF_TRY(cli_output_check(run.checkpoint));
     MLFF_TRY(cli_output_check(run.profile));
     cli_interrupt_catch();
+    if (run.n_replicas) {
+        status = cli_in(path, run_replicas(&run, path));
+        goto done;
+    }
     MLFF_TRY(cli_in(path, start(&run)));
     stepped = cli_in(path, steps(&run));
     char cause[1100];
@@ -513,6 +569,7 @@ done:
     mlff_callable_destroy(&run.callable);
     cli_input_free(&run.input);
     cli_setup_free(&run.setup);
+    free(run.temperatures);
     return cli_first(exit_status, status);
 }
 
@@ -528,11 +585,13 @@ const cli_command md_command = {
         "The table shows potential and kinetic energy (eV), temperature (K) and the drift of the conserved energy since the\n"
         "start (meV/atom); after the run its slope is fitted. The run ends with a clear error if energies or positions stop\n"
         "being finite. Ctrl-C ends it after the step, exit status 130: trajectory and restart file are kept.",
-    .examples = "mlff md silicon.safetensors --system silicon --n-atoms 64 --n-steps 1000 -o silicon.extxyz\n"
-                "mlff md ethanol.safetensors ethanol.xyz --ensemble langevin --temperature 500 --timestep 0.5 --n-steps 20000\n"
-                "mlff md water.safetensors --system water --n-atoms 192 --ensemble scr --pressure 1 --n-steps 100000\n"
-                "mlff md water.safetensors --system water --n-atoms 192 --checkpoint water.restart --n-steps 100000\n"
-                "mlff md water.safetensors --system water --n-atoms 192 --restart water.restart --n-steps 100000",
+    .examples =
+        "mlff md silicon.safetensors --system silicon --n-atoms 64 --n-steps 1000 -o silicon.extxyz\n"
+        "mlff md ethanol.safetensors ethanol.xyz --ensemble langevin --temperature 500 --timestep 0.5 --n-steps 20000\n"
+        "mlff md water.safetensors --system water --n-atoms 192 --ensemble scr --pressure 1 --n-steps 100000\n"
+        "mlff md ethanol.safetensors ethanol.xyz --replicas 4 --temperatures 300,350,400,450 --ensemble bussi -o r.extxyz\n"
+        "mlff md water.safetensors --system water --n-atoms 192 --checkpoint water.restart --n-steps 100000\n"
+        "mlff md water.safetensors --system water --n-atoms 192 --restart water.restart --n-steps 100000",
     .options = options,
     .min_positional = 1,
     .max_positional = 2,

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT
+// md_replicas.c: mlff md --replicas.
+#include "cli/commands/md_replicas.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/commands/md_drift.h"
+
+// Steps are made in pieces of about this time, so that Ctrl-C need not wait longer.
+#define PATIENCE_NS 100000000
+
+typedef struct replica {
+    mlff_dynamics_options options;
+    mlff_system *system;
+    mlff_dynamics *dynamics; // borrowed
+    mlff_dynamics_state first, last;
+    md_drift drift;
+    double temperature_sum;
+    int64_t n_states;
+    bool ended;
+} replica;
+
+typedef struct replicas_run {
+    const md_replicas_task *task;
+    mlff_replicas *together;
+    replica *each; // [task->n]
+    int64_t n_done, piece, step_ns;
+    int n_running;
+} replicas_run;
+
+mlff_status md_parse_temperatures(const char *list, double **temperatures_out, int *n_out)
+{
+    int n = 1;
+    for (const char *at = list; *at; at++) n += *at == ',';
+    double *values = calloc((size_t)n, sizeof *values);
+    if (!values) return mlff_fail(MLFF_ERR_MEMORY, "out of memory: temperatures");
+    const char *at = list;
+    for (int k = 0; k < n; k++) {
+        char number[40];
+        const size_t length = strcspn(at, ",");
+        snprintf(number, sizeof number, "%.*s", (int)(length < 30 ? length : 30), at);
+        if (!base_parse_double(number, &values[k]) || !(values[k] >= 0 && values[k] <= 1e6)) {
+            free(values);
+            return mlff_fail(MLFF_ERR_USAGE,
+                             "--temperatures '%s': '%s' is no temperature from 0 to 1000000 K; give some, as in "
+                             "300,350,400",
+                             list, number);
+        }
+        at += length + 1;
+    }
+    *temperatures_out = values;
+    *n_out = n;
+    return MLFF_OK;
+}
+
+// ---- files ------------------------------------------------------------------------------------------------------------
+
+// run.extxyz of replica 7 of 256: run-007.extxyz. Fails where the name is too long.
+static mlff_status name_of(const replicas_run *run, const char *path, int k, char name[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
+    const int stem = (int)(dot && dot > base ? (size_t)(dot - path) : strlen(path)),
+              digits = snprintf(NULL, 0, "%d", run->task->n - 1);
+    const int length = snprintf(name, PATH_MAX, "%.*s-%0*d%s", stem, path, digits, k, path + stem);
+    return length < PATH_MAX ? MLFF_OK : mlff_fail(MLFF_ERR_USAGE, "%s: this name is too long", path);
+}
+
+static mlff_status check_files(const replicas_run *run)
+{
+    const md_replicas_task *task = run->task;
+    const char *const outputs[] = {task->output, task->checkpoint};
+    mlff_status status = MLFF_OK;
+    char name[PATH_MAX];
+    for (int k = 0; k < task->n; k++)
+        for (int o = 0; o < 2; o++) {
+            if (!outputs[o]) continue;
+            MLFF_TRY(name_of(run, outputs[o], k, name));
+            if (task->input_path && cli_overwrites(name, task->input_path))
+                MLFF_FAIL(MLFF_ERR_USAGE, "%s is the input, and would be overwritten; give another name", name);
+            MLFF_TRY(cli_output_check(name));
+        }
+done:
+    return status;
+}
+
+// Trajectories are opened for each frame, so that any number of replicas fits into the limit of open files.
+static mlff_status write_frame(const replicas_run *run, int k)
+{
+    mlff_status status = MLFF_OK;
+    mlff_writer *writer = NULL;
+    const replica *r = &run->each[k];
+    char name[PATH_MAX];
+    if (!run->task->output) return MLFF_OK;
+    MLFF_TRY(name_of(run, run->task->output, k, name));
+    MLFF_TRY(mlff_writer_open(name, 1, &writer));
+    MLFF_TRY(mlff_writer_write(
+        writer, r->system,
+        &(mlff_frame_results){
+            .energy = r->last.potential_energy, .forces = r->last.forces, .step = r->last.step, .time_fs = r->last.time_fs}));
+    status = mlff_writer_close(writer);
+    writer = NULL;
+done:
+    mlff_writer_destroy(writer);
+    return status;
+}
+
+static mlff_status save(const replicas_run *run, int k)
+{
+    char name[PATH_MAX];
+    if (!run->task->checkpoint) return MLFF_OK;
+    const mlff_status status = name_of(run, run->task->checkpoint, k, name);
+    return status == MLFF_OK ? mlff_dynamics_save(run->each[k].dynamics, name) : status;
+}
+
+// A new run empties the trajectory; one that goes on from a restart file cuts it behind the restart's step.
+static mlff_status open_trajectory(const replicas_run *run, int k)
+{
+    mlff_status status = MLFF_OK;
+    mlff_writer *writer = NULL;
+    base_output empty;
+    char name[PATH_MAX];
+    if (!run->task->output) return MLFF_OK;
+    MLFF_TRY(name_of(run, run->task->output, k, name));
+    if (run->task->restart) {
+        MLFF_TRY(mlff_writer_resume(name, run->each[k].system->n_atoms, run->each[k].first.step, NULL, &writer));
+        return mlff_writer_close(writer);
+    }
+    MLFF_TRY(base_output_open(name, &empty));
+    MLFF_TRY(base_output_commit(&empty));
+    MLFF_TRY(write_frame(run, k));
+done:
+    return status;
+}
+
+// ---- start ------------------------------------------------------------------------------------------------------------
+
+static mlff_status make_systems(replicas_run *run)
+{
+    const md_replicas_task *task = run->task;
+    const bool draws = !task->input->system->velocities || task->thermalize;
+    mlff_status status = MLFF_OK;
+    for (int k = 0; k < task->n; k++) {
+        replica *r = &run->each[k];
+        r->options = task->options;
+        r->options.seed += (uint64_t)k;
+        if (task->temperatures) r->options.temperature_kelvin = task->temperatures[k];
+        MLFF_TRY(mlff_system_copy(task->input->system, &r->system));
+        if (draws && !task->restart) MLFF_TRY(md_draw_velocities(&r->options, r->system));
+    }
+    if (!draws && !task->restart) cli_say("all replicas start with the velocities of the input; --thermalize draws each its own");
+done:
+    return status;
+}
+
+static mlff_status restore(const replicas_run *run, int k)
+{
+    char name[PATH_MAX];
+    if (!run->task->restart) return MLFF_OK;
+    const mlff_status status = name_of(run, run->task->restart, k, name);
+    return status == MLFF_OK ? mlff_dynamics_restore(run->each[k].dynamics, name) : status;
+}
+
+static mlff_status start(replicas_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n = (size_t)run->task->n;
+    const mlff_dynamics_options **options = calloc(n, sizeof *options);
+    mlff_system **systems = calloc(n, sizeof *systems);
+    if (!options || !systems || !(run->each = calloc(n, sizeof *run->each)))
+        MLFF_FAIL(MLFF_ERR_MEMORY, "out of memory: replicas");
+    MLFF_TRY(check_files(run));
+    MLFF_TRY(make_systems(run));
+    for (size_t k = 0; k < n; k++) options[k] = &run->each[k].options, systems[k] = run->each[k].system;
+    MLFF_TRY(mlff_replicas_create(run->task->setup->evaluator, options, systems, (int)n, &run->together));
+    for (int k = 0; k < (int)n; k++) {
+        run->each[k].dynamics = mlff_replicas_dynamics(run->together, k);
+        MLFF_TRY(restore(run, k));
+    }
+    MLFF_TRY(mlff_replicas_run(run->together, 0, NULL)); // forces of all, together
+    for (int k = 0; k < (int)n; k++) {
+        MLFF_TRY(mlff_dynamics_state_get(run->each[k].dynamics, &run->each[k].first));
+        run->each[k].last = run->each[k].first;
+        MLFF_TRY(open_trajectory(run, k));
+        if (!run->task->restart) MLFF_TRY(save(run, k));
+    }
+    run->n_running = (int)n;
+done:
+    free(options);
+    free(systems);
+    return status;
+}
+
+// ---- what is printed --------------------------------------------------------------------------------------------------
+
+static double drift_mev(const replica *r)
+{
+    return 1000 * (r->last.conserved_energy - r->first.conserved_energy) / r->system->n_atoms;
+}
+
+static double mean_temperature(const replica *r)
+{
+    return r->n_states ? r->temperature_sum / (double)r->n_states : r->last.temperature_kelvin;
+}
+
+static void print_header(const replicas_run *run)
+{
+    const md_replicas_task *task = run->task;
+    char device[16];
+    mlff_device_text(mlff_replicas_device(run->together), device, sizeof device);
+    cli_setup_print(task->setup);
+    printf("%d replicas of %s; %s, timestep %g fs; integrated on %s\n", task->n, task->input->text, task->ensemble,
+           task->options.timestep_fs, device);
+    printf("%10s %12s %8s %12s %10s %10s %14s\n%10s %12s %8s %12s %10s %10s %14s\n", "step", "time", "running", "mean T",
+           "lowest T", "highest T", "largest drift", "", "fs", "", "K", "K", "K", "meV/atom");
+}
+
+static void show(const replicas_run *run)
+{
+    double sum = 0, lowest = INFINITY, highest = 0, drift = 0;
+    const replica *any = NULL;
+    if (!run->task->table || run->n_running == 0) return;
+    for (int k = 0; k < run->task->n; k++) {
+        const replica *r = &run->each[k];
+        if (r->ended) continue;
+        any = r;
+        sum += r->last.temperature_kelvin;
+        lowest = fmin(lowest, r->last.temperature_kelvin);
+        highest = fmax(highest, r->last.temperature_kelvin);
+        if (fabs(drift_mev(r)) > fabs(drift)) drift = drift_mev(r);
+    }
+    printf("%10" PRId64 " %12.2f %8d %12.2f %10.2f %10.2f %14.5f\n", any->last.step, any->last.time_fs, run->n_running,
+           sum / run->n_running, lowest, highest, drift);
+    fflush(stdout);
+}
+
+// Fitted slope of the conserved energy and the half width of its 95 % interval, meV/atom/ps.
+static void slope_of(const replica *r, double *slope, double *half)
+{
+    const double unit = 1000 / (r->options.timestep_fs * 1e-3 * r->system->n_atoms);
+    md_drift_slope(&r->drift, slope, half);
+    *slope *= unit;
+    *half *= unit;
+}
+
+static double rate(const replicas_run *run)
+{
+    double n = 0;
+    for (int k = 0; k < run->task->n; k++) n += (double)(run->each[k].last.step - run->each[k].first.step);
+    return run->step_ns > 0 ? n / ((double)run->step_ns * 1e-9) : 0;
+}
+
+static void print_summary(const replicas_run *run)
+{
+    printf("\n%" PRId64 " steps of %d replicas in %.3f s: %.0f structure-steps/s\n", run->n_done, run->task->n,
+           (double)run->step_ns * 1e-9, rate(run));
+    printf("%8s %20s %10s %10s %26s\n%8s %20s %10s %10s %26s\n", "replica", "seed", "T asked", "mean T", "drift (95 %)", "", "",
+           "K", "K", "meV/atom/ps");
+    for (int k = 0; k < run->task->n; k++) {
+        const replica *r = &run->each[k];
+        double slope, half;
+        slope_of(r, &slope, &half);
+        printf("%8d %20" PRIu64 " %10.2f %10.2f", k, r->options.seed, r->options.temperature_kelvin, mean_temperature(r));
+        if (isfinite(slope))
+            printf(" %13.4g ± %10.2g", slope, half);
+        else
+            printf(" %26s", "too few states");
+        puts(r->ended ? "  ended early" : "");
+    }
+}
+
+static void print_json(const replicas_run *run, bool partial)
+{
+    cli_json json = {.file = stdout};
+    char device[16];
+    mlff_device_text(mlff_replicas_device(run->together), device, sizeof device);
+    cli_json_object(&json, NULL);
+    cli_json_array(&json, "replicas");
+    for (int k = 0; k < run->task->n; k++) {
+        const replica *r = &run->each[k];
+        double slope, half;
+        slope_of(r, &slope, &half);
+        cli_json_object(&json, NULL);
+        cli_json_int(&json, "replica", k);
+        cli_json_int(&json, "seed", (int64_t)r->options.seed);
+        cli_json_number(&json, "temperature_kelvin", r->options.temperature_kelvin);
+        cli_json_int(&json, "n_steps", r->last.step - r->first.step);
+        cli_json_number(&json, "mean_temperature_kelvin", mean_temperature(r));
+        cli_json_number(&json, "drift_slope_mev_per_atom_per_ps", slope);
+        cli_json_number(&json, "drift_slope_half_width", half);
+        cli_json_text(&json, "ended", mlff_replicas_error(run->together, k));
+        cli_json_end(&json, '}');
+    }
+    cli_json_end(&json, ']');
+    cli_json_object(&json, "summary");
+    cli_json_text(&json, "model", run->task->setup->info.name);
+    cli_json_text(&json, "integrated_on", device);
+    cli_json_int(&json, "n_replicas", run->task->n);
+    cli_json_int(&json, "n_running", run->n_running);
+    cli_json_int(&json, "n_steps", run->n_done);
+    cli_json_bool(&json, "partial", partial);
+    cli_json_number(&json, "total_time_s", (double)run->step_ns * 1e-9);
+    cli_json_number(&json, "structure_steps_per_second", rate(run));
+    cli_json_end(&json, '}');
+    cli_json_end(&json, '}');
+}
+
+// ---- steps ------------------------------------------------------------------------------------------------------------
+
+// The state of all after a piece. Of one that has ended in it the last good frame and restart file are kept.
+static mlff_status look(replicas_run *run, int64_t n_steps)
+{
+    mlff_status status = MLFF_OK;
+    for (int k = 0; k < run->task->n; k++) {
+        replica *r = &run->each[k];
+        if (r->ended) continue;
+        r->ended = *mlff_replicas_error(run->together, k) != '\0';
+        MLFF_TRY(mlff_dynamics_state_get(r->dynamics, &r->last));
+        if (!r->ended) {
+            md_drift_add(&r->drift, r->last.conserved_energy, n_steps);
+            r->temperature_sum += r->last.temperature_kelvin;
+            r->n_states++;
+            continue;
+        }
+        run->n_running--;
+        if (r->last.step % run->task->every != 0) MLFF_TRY(write_frame(run, k));
+        MLFF_TRY(save(run, k));
+    }
+done:
+    return status;
+}
+
+static int64_t next_piece(const replicas_run *run)
+{
+    const md_replicas_task *task = run->task;
+    int64_t n = task->n_steps - run->n_done, to_line = task->every - (run->each[0].first.step + run->n_done) % task->every;
+    int64_t to_checkpoint = task->checkpoint ? task->checkpoint_every - run->n_done % task->checkpoint_every : n;
+    if (to_line < n) n = to_line;
+    if (to_checkpoint < n) n = to_checkpoint;
+    return run->piece < n ? run->piece : n;
+}
+
+static mlff_status make_piece(replicas_run *run)
+{
+    const int64_t n = next_piece(run), start_ns = mlff_clock_ns();
+    const mlff_status status = mlff_replicas_run(run->together, n, NULL);
+    const int64_t time_ns = mlff_clock_ns() - start_ns;
+    if (status != MLFF_OK && status != MLFF_ERR_UNSTABLE) return status;
+    run->step_ns += time_ns;
+    run->n_done += n;
+    if (time_ns < PATIENCE_NS / 2 && run->piece < INT32_MAX) run->piece *= 2;
+    if (time_ns > PATIENCE_NS && run->piece > 1) run->piece /= 2;
+    return look(run, n);
+}
+
+static mlff_status write_all(const replicas_run *run, mlff_status (*write)(const replicas_run *run, int k))
+{
+    mlff_status status = MLFF_OK;
+    for (int k = 0; k < run->task->n && status == MLFF_OK; k++)
+        if (!run->each[k].ended) status = write(run, k);
+    return status;
+}
+
+static mlff_status steps(replicas_run *run)
+{
+    mlff_status status = MLFF_OK;
+    const md_replicas_task *task = run->task;
+    const int64_t begun_ns = mlff_clock_ns(), first = run->each[0].first.step;
+    run->piece = 10;
+    while (run->n_done < task->n_steps && run->n_running > 0 && !cli_interrupted()) {
+        MLFF_TRY(make_piece(run));
+        const bool line = (first + run->n_done) % task->every == 0;
+        if (line || run->n_done == task->n_steps) show(run);
+        if (line) MLFF_TRY(write_all(run, write_frame));
+        if (task->checkpoint && run->n_done % task->checkpoint_every == 0) MLFF_TRY(write_all(run, save));
+        cli_progress_steps("md", run->n_done, task->n_steps, begun_ns);
+    }
+    MLFF_TRY(write_all(run, save));
+done:
+    cli_progress_clear();
+    return status;
+}
+
+static mlff_status name_ended(const replicas_run *run)
+{
+    char list[200] = "";
+    const int n_ended = run->task->n - run->n_running;
+    for (int k = 0; k < run->task->n; k++) {
+        const size_t length = strlen(list);
+        if (run->each[k].ended && length < sizeof list - 20)
+            snprintf(list + length, sizeof list - length, "%s%d", length ? ", " : "", k);
+    }
+    return mlff_fail(MLFF_ERR_UNSTABLE, "%d of %d replicas ended early: %s%s; their last good frames and restart files are kept",
+                     n_ended, run->task->n, list, strlen(list) >= sizeof list - 20 ? ", …" : "");
+}
+
+mlff_status md_replicas_run(const md_replicas_task *task)
+{
+    mlff_status status = MLFF_OK;
+    replicas_run run = {.task = task};
+    MLFF_TRY(start(&run));
+    if (task->table) print_header(&run);
+    show(&run);
+    MLFF_TRY(steps(&run));
+    if (task->table) print_summary(&run);
+    if (task->to_json) print_json(&run, run.n_done < task->n_steps || run.n_running < task->n);
+    fflush(stdout);
+    if (run.n_running < task->n) MLFF_TRY(name_ended(&run));
+    if (run.n_done < task->n_steps)
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
+                  run.n_done, task->n_steps);
+done:
+    mlff_replicas_destroy(run.together);
+    for (int k = 0; run.each && k < task->n; k++) mlff_system_destroy(run.each[k].system);
+    free(run.each);
+    return status;
+}
