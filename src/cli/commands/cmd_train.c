@@ -32,6 +32,7 @@ static const cli_option options[] = {
     {"forces-weight", 0, "W", "of the forces' squared error, (eV/Å)² (100)"},
     {"stress-weight", 0, "W", "of the stress' squared error, (eV/Å³)² (100)"},
     {"huber", 0, "DELTA", "force errors beyond this count linearly, eV/Å (0: never)"},
+    {"largest-force", 0, "F", "leave out structures with a larger force component, eV/Å, also of the validation (0: none)"},
     {"validate-every", 0, "N", "steps (a hundredth of the run, one epoch at least)"},
     {"checkpoint", 0, "FILE", "written every 30 s; a run goes on from it if it is there, to the same bits"},
     {"history", 0, "FILE", "errors at each validation, one JSON object a line"},
@@ -60,7 +61,7 @@ typedef struct training {
     char seed[24];
     mlff_fit_options fit;
     const char *data, *validation, *begin, *output;
-    double split;
+    double split, largest_force;
     int64_t epochs;
     bool to_json;
     mlff_training_errors errors; // of the best weights
@@ -126,6 +127,7 @@ static int parse(cli_arguments *arguments, training *run)
     run->validation = cli_text(arguments, "validation", NULL);
     run->begin = cli_text(arguments, "student", NULL);
     run->split = cli_number(arguments, "split", 1e-6, 0.9, 0.1);
+    run->largest_force = cli_number(arguments, "largest-force", 0, 1e9, 0);
     for (int k = 0; k < N_SETTINGS; k++) run->settings[k] = cli_text(arguments, settings[k].option, settings[k].otherwise);
     o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     o->n_steps = cli_int(arguments, "steps", 1, INT64_C(1000000000000), 20000);
@@ -161,15 +163,20 @@ static mlff_status load_data(const training *run, mlff_dataset **train_out, mlff
 {
     mlff_status status = MLFF_OK;
     mlff_dataset *all = NULL;
+    mlff_read_options read = mlff_read_options_default();
+    int64_t n_left_out = 0, n_not_validated = 0;
+    if (run->largest_force > 0) read.largest_force = run->largest_force;
     MLFF_TRY(mlff_dataset_create(run->validation ? train_out : &all));
-    MLFF_TRY(mlff_dataset_read(run->validation ? *train_out : all, run->data));
+    MLFF_TRY(mlff_dataset_read_some(run->validation ? *train_out : all, run->data, &read, &n_left_out));
     if (run->validation) {
         MLFF_TRY(mlff_dataset_create(validation_out));
-        MLFF_TRY(mlff_dataset_read(*validation_out, run->validation));
+        MLFF_TRY(mlff_dataset_read_some(*validation_out, run->validation, &read, &n_not_validated));
     } else {
         MLFF_TRY(cli_in(run->data, mlff_dataset_split(all, run->split, run->trainer.seed, train_out, validation_out)));
     }
     MLFF_TRY(mlff_dataset_check(*train_out));
+    if (n_left_out + n_not_validated > 0 && !run->to_json)
+        printf("%" PRId64 " structures left out, with a force above %g eV/Å\n", n_left_out + n_not_validated, run->largest_force);
 done:
     mlff_dataset_destroy(all);
     return status;

@@ -75,8 +75,9 @@ mlff_status distill_label(distill *d, const mlff_samples *samples, const char *l
     MLFF_TRY(mlff_shard_open(labels_path, d->teacher, &shard));
     MLFF_TRY(mlff_shard_label(shard, d->teacher, samples, &options, &progress));
     mlff_shard_info_get(shard, &info);
-    MLFF_TRY(
-        distill_tell(d, 1, 1, "%" PRId64 " labels, %" PRId64 " structures could not be labelled", info.n_labels, info.n_failed));
+    const int is_news = progress.n_done > progress.n_before;
+    MLFF_TRY(distill_tell(d, 1, is_news, "%" PRId64 " labels, %" PRId64 " structures could not be labelled", info.n_labels,
+                          info.n_failed));
     mlff_shard *closed = shard;
     shard = NULL;
     MLFF_TRY(mlff_shard_close(closed));
