@@ -29,6 +29,19 @@ static void test_process_memory(void **state)
     assert_true(after.peak_bytes >= during.peak_bytes);
 }
 
+// A block that the machine does not have is refused before it is touched: where Linux grants it, it would kill the process.
+static void test_more_than_available(void **state)
+{
+    (void)state;
+    const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (access("/proc/meminfo", R_OK) != 0) {
+        printf("skipped: this system does not tell the available memory\n");
+        return;
+    }
+    assert_null(base_alloc((size_t)(0.97 * machine), 1, "a test")); // at least a sixteenth is left to others
+    assert_non_null(strstr(mlff_last_error(), "that are available"));
+}
+
 static void test_samples_stay_bounded(void **state)
 {
     (void)state;
@@ -146,8 +159,9 @@ static void test_environment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_process_memory),   cmocka_unit_test(test_samples_stay_bounded), cmocka_unit_test(test_verdicts),
-        cmocka_unit_test(test_slope_and_limits), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_process_memory),       cmocka_unit_test(test_more_than_available),
+        cmocka_unit_test(test_samples_stay_bounded), cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_slope_and_limits),     cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
