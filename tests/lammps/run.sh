@@ -45,6 +45,8 @@ test_forces() {
         compare water.safetensors $ranks molecule 1 # ranks without atoms
         compare ani.safetensors $ranks water 3
     done
+    compare silicon.safetensors 8 silicon 3
+    compare water.safetensors 8 molecule 1
     # 1e-5 eV, eV/Å: sums of float32.
     precision=float32 tolerance=1e-5 compare silicon.safetensors 2 silicon 3
 }
