@@ -17,6 +17,8 @@
 #define COLD_NS 2e5           // nor is so much, where other programs run: they empty the caches
 #define COLD_SHARE 0.01       // of the time waiting for a CPU
 #define THREADS_LEAST 0.5     // of blocked time: so much work of other threads meanwhile is what was waited for
+#define THREADS_CROWDED 0.02  // of blocked time on a crowded machine, where the threads waited for a CPU in the rest of it
+#define BLOCKED_LEAST 5       // steps
 #define KERNEL_SHARE 0.5      // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
 
@@ -210,24 +212,30 @@ static void find_kernel_share(analysis *a, const float *parts, int64_t n)
 }
 
 // Where other programs run, threads of this process wait for a CPU too, and for how long is not known of those that have ended: a
-// step is then blocked for longer than they work. Steps in which they waited least tell what all of them waited for.
+// step is then blocked for longer than they work. Steps in which they waited least tell what all of them waited for; on a crowded
+// machine none may have waited little, and that threads work in nearly all blocked steps, and in these alone, has to do.
 static mlff_status find_threads(analysis *a, const float *parts, int64_t n)
 {
     if (!parts || !(a->profile->tail.stretch > 1.0 + COLD_SHARE)) return MLFF_OK;
     double *blocked = base_alloc((size_t)n, sizeof *blocked, "blocked steps");
     double *others = base_alloc((size_t)n, sizeof *others, "blocked steps");
     mlff_status status = blocked && others ? MLFF_OK : MLFF_ERR_MEMORY;
-    int64_t n_blocked = 0;
+    int64_t n_blocked = 0, n_worked = 0;
     for (int64_t i = 0; status == MLFF_OK && i < n; i++) {
         const float *excess = a->excess + i * N_CAUSES;
         double ns = (double)excess[CAUSE_THREADS] + (double)excess[CAUSE_BLOCKED];
         if (ns < WORK_LEAST * a->usual.time) continue;
         blocked[n_blocked] = ns;
-        others[n_blocked++] = beyond(a, parts + i * N_PARTS, PART_OTHERS);
+        others[n_blocked] = beyond(a, parts + i * N_PARTS, PART_OTHERS);
+        n_worked += others[n_blocked++] > fmax(WORK_LEAST * a->usual.time, THREADS_CROWDED * ns);
     }
-    if (n_blocked > 0) statistics_sort(blocked, (size_t)n_blocked);
-    a->threads_waited =
-        n_blocked > 0 && statistics_median(others, n_blocked) > THREADS_LEAST * statistics_percentile(blocked, n_blocked, 0.10);
+    if (n_blocked > 0) {
+        statistics_sort(blocked, (size_t)n_blocked);
+        double least = statistics_percentile(blocked, n_blocked, 0.10);
+        bool nearly_all = n_blocked >= BLOCKED_LEAST && n_worked * 5 >= n_blocked * 4;
+        a->threads_waited = statistics_median(others, n_blocked) > THREADS_LEAST * least ||
+                            (a->profile->tail.cpu_wait_share > CROWDED && nearly_all);
+    }
     for (int64_t i = 0; a->threads_waited && i < n; i++) {
         float *excess = a->excess + i * N_CAUSES;
         excess[CAUSE_THREADS] += excess[CAUSE_BLOCKED];
