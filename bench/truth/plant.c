@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // plant.c: a force field with a known cause of slow steps, profiled. bench/truth/run counts how often the profiler names it.
 //
-//   plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT]
+//   plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT] [--scatter PCT]
 //
 // A usual step computes for --work µs of processor time, counted in arithmetic so that it is the same amount on a busy machine;
 // every --every-th step also does what CAUSE says, for --plant µs where it is a matter of time. --slower makes all steps do so much
-// more, %.
+// more, %. --scatter makes half of the processes as a whole up to so much slower still, %: a machine on which neighbors compute.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -272,7 +272,8 @@ static double option(int argc, char **argv, const char *name, double otherwise)
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT]\n");
+        fprintf(stderr, "usage: plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT] "
+                        "[--scatter PCT]\n");
         return 2;
     }
     plant p = {.cause = argv[1],
@@ -287,6 +288,9 @@ int main(int argc, char **argv)
     // A fixed amount of arithmetic where speeds are compared: calibration would differ from run to run.
     double per_us = argc > 3 && option(argc, argv, "--slower", -1.0) >= 0.0 ? 500.0 : p.rounds_ms * 1e-3;
     p.rounds = per_us * option(argc, argv, "--work", 500.0) * (1.0 + 0.01 * option(argc, argv, "--slower", 0.0));
+    uint64_t draw = ((uint64_t)mlff_clock_ns() ^ (uint64_t)getpid() << 32) * 6364136223846793005u >> 40; // 24 bits
+    double scatter = fmax(2.0 * (double)draw / 16777216.0 - 1.0, 0.0);                                   // 0 in half of the cases
+    p.rounds *= 1.0 + 0.01 * scatter * option(argc, argv, "--scatter", 0.0);
     pthread_mutex_init(&p.lock, NULL);
     pthread_cond_init(&p.wanted, NULL);
     pthread_cond_init(&p.taken, NULL);

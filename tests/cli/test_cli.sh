@@ -745,10 +745,17 @@ test_compare() {
     ! grep -q 'nan' out || fail "a number that is none is printed"
     refused 2 'would overwrite the input' report a.json one.json -o one.json
     # Two commands, interleaved: profiles are compared by their steps, others by their time; a command that fails is no answer.
-    run 3 compare --run "$mlff $one --n-steps 20" --run "$mlff $one --n-steps 20 --precision float64" --rounds 5
+    run 3 compare --run "$mlff $one --n-steps 20" --run "$mlff $one --n-steps 20 --precision float64" --rounds 5 --repeat 2
+    says 'A run is the fastest of 2 executions'
     says 'median step: B is SLOWER' && says 'mean step: B is' && says 'ns/day:'
-    run 3 compare --run "sleep 0.01" --run "sleep 0.2" --rounds 5 --json
+    run 3 compare --run "sleep 0.01" --run "sleep 0.2" --rounds 5 --repeat 1 --json
     is "$(value out wall_ms.verdict)" slower "verdict on the time"
+    # Each second execution of A is slow as a whole, as on a machine with neighbors: the fastest of two tells it from B.
+    printf '%s\n' 'n=$(cat count 2>/dev/null || echo 0)' 'echo $((n + 1)) >count' '[ $((n % 2)) = 0 ] || sleep 0.5' >second_is_slow
+    run 4 compare --run "sh second_is_slow" --run "sleep 0.2" --rounds 5 --repeat 1
+    run 3 compare --run "sh second_is_slow" --run "sleep 0.2" --rounds 5 --repeat 2 --json
+    is "$(value out n_executions_a_run)" 2 "executions a run"
+    refused 2 'two files of runs are compared' compare a.json b.json --repeat 2
     refused 1 'exit status 7' compare --run true --run "exit 7"
     refused 2 'given twice' compare --run true
     refused 2 'two files of runs are compared' compare a.json

@@ -8,6 +8,9 @@
 static const cli_option options[] = {
     {"run", 0, "COMMAND", "given twice: run both commands, interleaved, and compare them, in place of files"},
     {"rounds", 0, "N", "with --run: runs of each command, after one that is not counted (10; 5 tell something)"},
+    {"repeat", 0, "N",
+     "with --run: executions of each command for a run, of which the fastest counts (as many as\nfit in 0.5 s of processor time, "
+     "8 at most)"},
     {"noise-floor", 0, "PCT",
      "changes below this are not called faster or slower, % (1, assumed). Measure it: compare two sets\n"
      "of runs of the same thing, and give what they differ by"},
@@ -29,13 +32,14 @@ static int run(cli_arguments *arguments)
     if (cli_given(arguments, "noise-floor")) used.noise_floor = noise_floor;
     used.across = cli_given(arguments, "across");
     const char *const commands[] = {cli_each(arguments, "run", 0), cli_each(arguments, "run", 1)};
-    int n_rounds = (int)cli_int(arguments, "rounds", 1, 200, 10);
+    int n_rounds = (int)cli_int(arguments, "rounds", 1, 200, 10), n_repeats = (int)cli_int(arguments, "repeat", 1, 1000, 0);
     if (arguments->failed) return CLI_USAGE;
     if (commands[0] && (!commands[1] || cli_each(arguments, "run", 2) || arguments->n_positional > 0))
         return cli_usage_error(arguments, "--run is given twice, and excludes files");
-    if (!commands[0] && (arguments->n_positional != 2 || cli_given(arguments, "rounds")))
-        return cli_usage_error(arguments, "two files of runs are compared, or two commands: --run A --run B [--rounds N]");
-    if (commands[0]) return compare_runs(commands, n_rounds, &used, cli_given(arguments, "json"));
+    if (!commands[0] && (arguments->n_positional != 2 || cli_given(arguments, "rounds") || cli_given(arguments, "repeat")))
+        return cli_usage_error(arguments,
+                               "two files of runs are compared, or two commands: --run A --run B [--rounds N] [--repeat N]");
+    if (commands[0]) return compare_runs(commands, n_rounds, n_repeats, &used, cli_given(arguments, "json"));
 
     if (cli_outputs_collide(arguments->positional[0], arguments->positional[1]))
         return cli_usage_error(arguments, "A and B are one file, '%s': there is nothing to compare", arguments->positional[0]);
@@ -52,13 +56,14 @@ done:
 const cli_command compare_command = {
     .name = "compare",
     .summary = "is B faster than A? two sets of saved runs, or two commands",
-    .usage = "A.json B.json | --run 'COMMAND A' --run 'COMMAND B' [--rounds N]\n"
+    .usage = "A.json B.json | --run 'COMMAND A' --run 'COMMAND B' [--rounds N] [--repeat N]\n"
              " [--noise-floor PCT] [--margin PCT] [--across] [--json]",
     .details =
         "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands, interleaved, so that a machine "
         "that\n"
         "changes meets both alike. Commands that are mlff profile are compared by their profiles, others by their time and\n"
-        "processor time. A run is one number, its median step, since steps of one run are not independent; mean and tail are\n"
+        "processor time; of commands shorter than 0.25 s a run is the fastest of several executions. A run is one number, its "
+        "median step, since steps of one run are not independent; mean and tail are\n"
         "judged apart. Ratios are Hodges and Lehmann's, which an outlier does not move, intervals and p those of the exact\n"
         "rank-sum test. Fewer than four runs a side can tell nothing at 95 %. Stages are compared each, corrected for their\n"
         "number. What did other work, or ran on another machine, is refused, with the reason.\n"

@@ -7,6 +7,12 @@
 
 static const char *const change_names[] = {"unclear", "same", "faster", "slower"};
 
+// Unclear as runs scatter, not as there are too few of them.
+static bool comparison_noise_forbids(const mlff_comparison *c)
+{
+    return c->rows[0].change == MLFF_UNCLEAR && !c->rows[0].runs_needed && !c->by_blocks && c->deviation > NOISY;
+}
+
 static void write_row(base_text *text, const mlff_comparison_row *row)
 {
     char interval[64] = "–", needs[48] = "";
@@ -59,10 +65,12 @@ static void write_answer(base_text *text, const mlff_comparison *c)
             snprintf(spread, sizeof spread, " (standard deviation between runs of a side: %.2f %%)", c->deviation * 100.0);
         base_text_add(text, "smallest change that these %s find with 90 %% power: %.2f %%%s\n", c->by_blocks ? "blocks" : "runs",
                       fmax(c->detectable, c->floor) * 100.0, spread);
-        if (!c->by_blocks && c->deviation > 2.0 * NOISY && step->change == MLFF_UNCLEAR)
-            base_text_add(text,
-                          "the noise of this machine forbids an answer: its runs differ by more than the change. Use more runs, "
-                          "longer ones, or an idle machine\n");
+        if (comparison_noise_forbids(c))
+            base_text_add(
+                text,
+                "the noise of this machine forbids an answer: runs of one side differ by %.1f %% (standard deviation), so "
+                "that changes below %.1f %% are not seen. Use more runs, longer ones, or an idle machine\n",
+                c->deviation * 100.0, fmax(c->detectable, c->floor) * 100.0);
     } else {
         base_text_add(text, "smallest change that these runs would find: none, however large\n");
     }
@@ -129,6 +137,7 @@ mlff_status mlff_comparison_json(const mlff_comparison *comparison, char **text_
     json_number(&j, "margin", c->margin);
     json_number(&j, "run_to_run_deviation", c->deviation);
     json_number(&j, "minimum_detectable_change", c->detectable);
+    json_boolean(&j, "noise_forbids", comparison_noise_forbids(c));
     json_string(&j, "not_comparable", c->difference);
     json_string(&j, "changed", c->changed);
     json_open(&j, "rows", '[');
