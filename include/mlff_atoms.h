@@ -125,7 +125,9 @@ typedef struct mlff_frame_results {
     const char *comment;  /* further pairs for the frame's second line, "key=value key=value", or NULL */
 } mlff_frame_results;
 
-/* Writes extended XYZ. A new file is written beside its name and takes the name only at a good end
+/* Writes the format that the name ends in: .lammpstrj or .dump (LAMMPS, units metal), .dcd (positions in float32), else extended XYZ,
+ * which alone keeps everything. The first two turn the system so that the cell's a lies along x and b in the xy plane, and refuse a
+ * left-handed cell with MLFF_ERR_UNSUPPORTED. A new file is written beside its name and takes the name only at a good end
  * (mlff_writer_close); with `append`, an existing file is added to frame by frame (a trajectory being
  * grown; each frame is flushed whole). "-" is standard output. */
 typedef struct mlff_writer mlff_writer;
@@ -133,8 +135,8 @@ typedef struct mlff_writer mlff_writer;
 MLFF_API mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_out);
 /* Opens a trajectory of `n_atoms` atoms to go on behind the frame of `step`: frames with a later step and a last frame that is
  * cut off are removed from the file, *n_removed_out (or NULL) of them; an absent file is created. Fails with
- * MLFF_ERR_IO, and with MLFF_ERR_FORMAT where the file is no trajectory of so many atoms with a step in each frame: it is then
- * as it was. */
+ * MLFF_ERR_IO, and with MLFF_ERR_FORMAT where the file is no trajectory of so many atoms with a step in each frame, MLFF_ERR_UNSUPPORTED for a DCD,
+ * which holds no steps: the file is then as it was. */
 MLFF_API mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int64_t *n_removed_out,
                                         mlff_writer **writer_out);
 /* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. Fails with

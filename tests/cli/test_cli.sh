@@ -1015,8 +1015,8 @@ test_overwrites() {
     refused 2 'are one file' md model.safetensors water.xyz -o f.xyz --profile f.xyz
     refused 2 'are one file' md model.safetensors water.xyz --checkpoint f --profile models/../f
     refused 2 'are one file' $one -o dangling --trace not-there.json
-    refused 2 'must end in .extxyz or .xyz' eval model.safetensors water.xyz -o water.cif
-    refused 2 'must end in .extxyz or .xyz' md model.safetensors water.xyz -o water.pdb
+    refused 2 'must end in .extxyz or .xyz or .lammpstrj or .dump or .dcd' eval model.safetensors water.xyz -o water.cif
+    refused 2 'must end in .extxyz or .xyz or .lammpstrj or .dump or .dcd' md model.safetensors water.xyz -o water.pdb
     refused 2 'must end in .safetensors' new --arch painn -o model.pt
     refused 2 'list has no option --n-calls' bench list --n-calls x
     refused 2 'example takes no argument' bench example model.safetensors

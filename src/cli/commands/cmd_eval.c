@@ -7,15 +7,16 @@
 #include "base/base.h"
 #include "cli/support/cli.h"
 
-static const cli_option options[] = {{"stress", 0, NULL, "stress too, eV/Å³, where all three axes repeat"},
-                                     {"uncertainty", 0, NULL,
-                                      "of an ensemble: its members' energies and the deviation of energy and forces among\n"
-                                      "them, in --json"},
-                                     {"batch", 0, "B", "frames in one call; they may differ in size (1)"},
-                                     {"output", 'o', "FILE", "write frames and results as extended XYZ; - is standard output"},
-                                     {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
-                                     CLI_EVALUATOR_OPTIONS,
-                                     {0}};
+static const cli_option options[] = {
+    {"stress", 0, NULL, "stress too, eV/Å³, where all three axes repeat"},
+    {"uncertainty", 0, NULL,
+     "of an ensemble: its members' energies and the deviation of energy and forces among\n"
+     "them, in --json"},
+    {"batch", 0, "B", "frames in one call; they may differ in size (1)"},
+    {"output", 'o', "FILE", "frames and results: .extxyz (everything), .lammpstrj or .dump (LAMMPS), .dcd; - is standard output"},
+    {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
+    CLI_EVALUATOR_OPTIONS,
+    {0}};
 
 // Deviation of predictions from labels, summed up.
 typedef struct deviation {

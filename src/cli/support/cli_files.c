@@ -10,7 +10,7 @@
 // An option whose value is shown as FILE in the help is an output unless it is listed here; these and MODEL are inputs.
 static const char *const input_options[] = {"restart", "input", "validation", "test", "config", "system", "teacher", NULL};
 
-const char *const cli_frames[] = {".extxyz", ".xyz", NULL};
+const char *const cli_frames[] = {".extxyz", ".xyz", ".lammpstrj", ".dump", ".dcd", NULL};
 const char *const cli_models[] = {".safetensors", NULL};
 
 // Outputs that may replace the input of another option: a run that continues writes its next restart file over the last one.

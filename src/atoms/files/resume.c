@@ -1,51 +1,23 @@
 // SPDX-License-Identifier: MIT
-// extxyz_resume.c: where a trajectory is to be cut for a simulation that goes on from a restart file.
+// resume.c: where a trajectory is to be cut for a simulation that goes on from a restart file.
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "atoms/atoms.h"
+#include "writer.h"
 
-// One frame of a trajectory as its lines tell.
-typedef struct frame_scan {
-    FILE *file;
-    const char *path;
-    char *line;
-    size_t line_bytes;
-    int64_t line_number;
-} frame_scan;
-
-enum scanned { SCANNED, CUT_OFF, NOT_OURS };
-
-// One line with its end; false at the end of the file or in a line that is cut off.
-static bool next_line(frame_scan *scan)
+bool scan_line(frame_scan *scan)
 {
     const ssize_t length = getline(&scan->line, &scan->line_bytes, scan->file);
     scan->line_number++;
     return length > 0 && scan->line[length - 1] == '\n';
 }
 
-static enum scanned scan_frame(frame_scan *scan, int n_atoms, int64_t *step_out)
-{
-    int64_t count;
-    if (!next_line(scan)) return CUT_OFF;
-    scan->line[strcspn(scan->line, " \n")] = 0;
-    if (!base_parse_int64(scan->line, &count) || count != n_atoms) return NOT_OURS;
-    if (!next_line(scan)) return CUT_OFF;
-    const char *key = strstr(scan->line, " step=");
-    if (!key) return NOT_OURS;
-    char *text = scan->line + (key - scan->line) + strlen(" step=");
-    text[strcspn(text, " \n")] = 0;
-    if (!base_parse_int64(text, step_out)) return NOT_OURS;
-    for (int i = 0; i < n_atoms; i++)
-        if (!next_line(scan)) return CUT_OFF;
-    return SCANNED;
-}
-
 // Bytes up to the end of the last frame that stays, and how many frames, whole or not, come after it.
-static mlff_status find_cut(frame_scan *scan, int n_atoms, int64_t step, off_t *keep_out, int64_t *n_removed_out)
+static mlff_status find_cut(const writer_format *format, frame_scan *scan, int n_atoms, int64_t step, off_t *keep_out,
+                            int64_t *n_removed_out)
 {
     off_t keep = 0;
     int64_t n_removed = 0;
@@ -54,7 +26,7 @@ static mlff_status find_cut(frame_scan *scan, int n_atoms, int64_t step, off_t *
         int c = getc(scan->file);
         if (c == EOF) break;
         ungetc(c, scan->file);
-        const enum scanned found = scan_frame(scan, n_atoms, &frame_step);
+        const enum scanned found = format->scan_frame(scan, n_atoms, &frame_step);
         if (found == NOT_OURS)
             return mlff_fail(MLFF_ERR_FORMAT,
                              "%s:%" PRId64 ": not a frame of a trajectory of %d atoms with its step; give this run another -o",
@@ -76,11 +48,17 @@ mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int6
     int64_t n_removed = 0;
     if (!path || !path[0] || n_atoms < 1 || !writer_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_writer_resume: a file, a number of atoms and writer_out must be given");
+    const writer_format *format = writer_format_of(path);
+    if (!format->scan_frame)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: a %s file does not hold the steps of its frames, so that it cannot be continued; give "
+                         "this run another -o",
+                         path, format->name);
     if (!base_is_stream(path)) {
         frame_scan scan = {.path = path, .file = fopen(path, "rb")};
         if (!scan.file && errno != ENOENT) return base_fail_reading(path, errno);
         if (scan.file) {
-            status = find_cut(&scan, n_atoms, step, &keep, &n_removed);
+            status = find_cut(format, &scan, n_atoms, step, &keep, &n_removed);
             free(scan.line);
             fclose(scan.file);
         }

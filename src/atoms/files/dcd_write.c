@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// dcd_write.c: frames of DCD as CHARMM and NAMD write them: positions in float32, the cell as lengths and angles (degrees). Records
+// stand between their lengths, in the byte order of the machine. Of one file all frames have one number of atoms, and all a cell or
+// none. A cell is turned so that a lies along x and b in the xy plane, and the positions with it.
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "writer.h"
+
+enum { HEADER_BYTES = 84, TITLE_BYTES = 80, N_FRAMES_AT = 8, CELL_BYTES = 48 };
+#define DEGREES (180 / 3.14159265358979323846)
+
+static void add_int(mlff_writer *writer, size_t value)
+{
+    const int32_t number = (int32_t)value;
+    writer_add(writer, &number, sizeof number);
+}
+
+static void add_header(mlff_writer *writer, int64_t first_step)
+{
+    int32_t control[20] = {0};
+    char title[TITLE_BYTES + 1];
+    control[1] = first_step >= 0 && first_step <= INT32_MAX ? (int32_t)first_step : 0;
+    control[2] = 1;
+    control[10] = writer->has_cell;
+    control[19] = 24; // the version of CHARMM whose form this is
+    add_int(writer, HEADER_BYTES);
+    writer_add_text(writer, "CORD");
+    writer_add(writer, control, sizeof control);
+    add_int(writer, HEADER_BYTES);
+    snprintf(title, sizeof title, "%-*s", TITLE_BYTES, "positions in Angstrom, written by mlff");
+    add_int(writer, 4 + TITLE_BYTES);
+    add_int(writer, 1);
+    writer_add(writer, title, TITLE_BYTES);
+    add_int(writer, 4 + TITLE_BYTES);
+    add_int(writer, 4);
+    add_int(writer, (size_t)writer->n_atoms);
+    add_int(writer, 4);
+}
+
+// Lengths a, b, c and angles in the order of the format: a, γ, b, β, α, c.
+static void add_cell(mlff_writer *writer, const standard_box *box)
+{
+    double length[3], angle[3];
+    for (int k = 0; k < 3; k++) {
+        const double *v = box->cell + 3 * k;
+        length[k] = sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+    }
+    for (int k = 0; k < 3; k++) {
+        const int i = (k + 1) % 3, j = (k + 2) % 3;
+        const double *a = box->cell + 3 * i, *b = box->cell + 3 * j;
+        const double cosine = (a[0] * b[0] + a[1] * b[1] + a[2] * b[2]) / (length[i] * length[j]);
+        angle[k] = cosine == 0 ? 90 : acos(fmax(-1, fmin(1, cosine))) * DEGREES;
+    }
+    const double row[6] = {length[0], angle[2], length[1], angle[1], angle[0], length[2]};
+    add_int(writer, CELL_BYTES);
+    writer_add(writer, row, sizeof row);
+    add_int(writer, CELL_BYTES);
+}
+
+static mlff_status make_frame(mlff_writer *writer, const char *path, const mlff_system *system, const mlff_frame_results *results)
+{
+    mlff_status status = MLFF_OK;
+    standard_box box;
+    bool has_cell = false;
+    for (int k = 0; k < 9; k++) has_cell |= system->cell[k] != 0;
+    if (writer->n_frames == 0) {
+        writer->n_atoms = system->n_atoms;
+        writer->has_cell = has_cell;
+    }
+    if (system->n_atoms != writer->n_atoms || has_cell != writer->has_cell)
+        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: the frames of a DCD have one number of atoms and all a cell or none; write .extxyz",
+                  path);
+    if (system->n_atoms > INT32_MAX / 4) MLFF_FAIL(MLFF_ERR_LIMIT, "%s: %d atoms do not fit into a DCD", path, system->n_atoms);
+    const size_t bytes = 4 * (size_t)system->n_atoms;
+    if (has_cell && !writer_standard_box(system, &box))
+        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: the cell is left-handed or flat, which a DCD cannot hold; write .extxyz", path);
+    MLFF_TRY(writer_reserve(writer, 512 + 3 * (bytes + 8)));
+    if (writer->n_frames == 0) add_header(writer, results->step);
+    if (has_cell) add_cell(writer, &box);
+    for (int c = 0; c < 3; c++) {
+        add_int(writer, bytes);
+        for (int i = 0; i < system->n_atoms; i++) {
+            const double *r = system->positions + 3 * (size_t)i;
+            double turned[3] = {r[0], r[1], r[2]};
+            if (has_cell) writer_turn(&box, r, turned);
+            const float value = (float)turned[c];
+            if (!isfinite(value)) MLFF_FAIL(MLFF_ERR_VALUE, "%s: position of atom %d to be written is not finite", path, i);
+            writer_add(writer, &value, sizeof value);
+        }
+        add_int(writer, bytes);
+    }
+done:
+    return status;
+}
+
+// The number of frames stands in the header.
+static mlff_status after_frame(mlff_writer *writer, FILE *file)
+{
+    const int32_t n = (int32_t)(writer->n_frames < INT32_MAX ? writer->n_frames : INT32_MAX);
+    const bool good = fseek(file, N_FRAMES_AT, SEEK_SET) == 0 && fwrite(&n, sizeof n, 1, file) == 1 &&
+                      fseek(file, 0, SEEK_END) == 0 && fflush(file) == 0;
+    return good ? MLFF_OK : mlff_fail(MLFF_ERR_IO, "the header of a DCD cannot be written: %s", strerror(errno ? errno : EIO));
+}
+
+static mlff_status reopen(mlff_writer *writer, FILE *file)
+{
+    (void)file;
+    return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: frames cannot be added to a DCD that is there; give another name", writer->path);
+}
+
+const writer_format dcd_format = {
+    .name = "DCD", .suffixes = {".dcd"}, .make_frame = make_frame, .after_frame = after_frame, .reopen = reopen};

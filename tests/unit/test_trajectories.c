@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+// test_trajectories.c: LAMMPS dumps and DCD files: what a reader of these formats finds is the structure that was written, whatever the
+// orientation of its cell; they grow frame by frame, a dump is resumed at a step, and what a format cannot hold is refused.
+#include "unit/test_folder.h"
+
+enum { N = 5 };
+
+SUPPORT void assert_near(double value, double expected, double tolerance)
+{
+    if (!(fabs(value - expected) <= tolerance)) fail_msg("%.15g, expected %.15g", value, expected);
+}
+
+static mlff_system *structure(const double cell[9])
+{
+    mlff_system *system;
+    assert_ok(mlff_system_create(N, &system));
+    assert_ok(mlff_system_add_velocities(system));
+    const int species[N] = {8, 1, 1, 6, 8};
+    for (int i = 0; i < N; i++) {
+        system->species[i] = species[i];
+        for (int c = 0; c < 3; c++) {
+            system->positions[3 * i + c] = 3 * base_random_uniform(1, 1, (uint64_t)(3 * i + c));
+            system->velocities[3 * i + c] = 0.01 * base_random_normal(1, 2, (uint64_t)(3 * i + c));
+        }
+    }
+    if (cell) memcpy(system->cell, cell, sizeof system->cell);
+    for (int c = 0; c < 3; c++) system->periodic[c] = cell && (cell[3 * c] != 0 || cell[3 * c + 1] != 0 || cell[3 * c + 2] != 0);
+    return system;
+}
+
+static void write_frames(const char *path, mlff_system *system, int n, int append, const double *forces)
+{
+    mlff_writer *writer;
+    assert_ok(mlff_writer_open(path, append, &writer));
+    for (int k = 0; k < n; k++)
+        assert_ok(mlff_writer_write(writer, system,
+                                    &(mlff_frame_results){.energy = NAN, .forces = forces, .step = 10 * k, .time_fs = 5.0 * k}));
+    assert_ok(mlff_writer_close(writer));
+}
+
+static double dot(const double *a, const double *b)
+{
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+}
+
+static const double cells[][9] = {
+    {6, 0, 0, 0, 7, 0, 0, 0, 8},        // as it is written
+    {6, 0, 0, 1, 7, 0, -1, 2, 8},       // tilted, as it is written
+    {1, 6, 0.3, -5, 2, 1, 0.5, 0.2, 7}, // turned
+    {1, 6, 0.3, -5, 2, 1, 0, 0, 0},     // a slab
+    {0, 0, 0, 1, 6, 0.3, 0, 0, 0},      // a wire
+    {0, 0, 0, 0, 0, 0, 0, 0, 0},        // a molecule
+};
+
+// Lengths and angles of the cell, distances of atoms and where they lie along the cell's vectors do not depend on the orientation.
+static void compare(const mlff_system *system, const double *cell, const double *origin, const double *positions,
+                    double tolerance)
+{
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; system->periodic[a] && b <= a; b++)
+            if (system->periodic[b])
+                assert_near(dot(cell + 3 * a, cell + 3 * b), dot(system->cell + 3 * a, system->cell + 3 * b), 1e-9 * 64);
+    for (int i = 0; i < N; i++) {
+        for (int axis = 0; axis < 3; axis++) {
+            const double *r = positions + 3 * i;
+            if (system->periodic[axis])
+                assert_near(dot(r, cell + 3 * axis), dot(system->positions + 3 * i, system->cell + 3 * axis), 60 * tolerance);
+            else if (origin && cell[3 * axis + axis] > 0 && cell[3] == 0 && cell[6] == 0 && cell[7] == 0)
+                assert_true(r[axis] > origin[axis] && r[axis] < origin[axis] + cell[3 * axis + axis]);
+        }
+        for (int j = 0; j < i; j++) {
+            double there[3], here[3];
+            for (int c = 0; c < 3; c++) {
+                there[c] = positions[3 * i + c] - positions[3 * j + c];
+                here[c] = system->positions[3 * i + c] - system->positions[3 * j + c];
+            }
+            assert_near(sqrt(dot(there, there)), sqrt(dot(here, here)), tolerance);
+        }
+    }
+}
+
+static void read_line(FILE *file, char line[512])
+{
+    assert_non_null(fgets(line, 512, file));
+}
+
+// The box from the bounds, as LAMMPS's manual gives it.
+static void read_box(FILE *file, const mlff_system *system, double cell[9], double origin[3])
+{
+    char line[512];
+    double bound[3][3] = {{0}};
+    read_line(file, line);
+    const int tilted = strstr(line, "xy xz yz") != NULL;
+    for (int c = 0; c < 3; c++) assert_int_equal(strchr(line, 0)[-9 + 3 * c], system->periodic[c] ? 'p' : 'f');
+    for (int c = 0; c < 3; c++) {
+        read_line(file, line);
+        assert_int_equal(sscanf(line, "%lf %lf %lf", &bound[c][0], &bound[c][1], &bound[c][2]), 2 + tilted);
+    }
+    const double xy = bound[0][2], xz = bound[1][2], yz = bound[2][2];
+    origin[0] = bound[0][0] - fmin(fmin(0, xy), fmin(xz, xy + xz));
+    origin[1] = bound[1][0] - fmin(0, yz);
+    origin[2] = bound[2][0];
+    const double own[9] = {bound[0][1] - fmax(fmax(0, xy), fmax(xz, xy + xz)) - origin[0],
+                           0,
+                           0,
+                           xy,
+                           bound[1][1] - fmax(0, yz) - origin[1],
+                           0,
+                           xz,
+                           yz,
+                           bound[2][1] - origin[2]};
+    memcpy(cell, own, sizeof own);
+}
+
+static void test_dump(void **state)
+{
+    (void)state;
+    static const int types[N] = {3, 1, 1, 2, 3}; // H, C, O
+    double forces[3 * N];
+    for (int k = 0; k < 3 * N; k++) forces[k] = k - 7;
+    for (size_t c = 0; c < sizeof cells / sizeof *cells; c++) {
+        mlff_system *system = structure(cells[c]);
+        char path[256], line[512];
+        snprintf(path, sizeof path, "%s", in_folder("a.lammpstrj"));
+        write_frames(path, system, 2, 0, forces);
+        FILE *file = fopen(path, "r");
+        double cell[9], origin[3], positions[3 * N];
+        for (int frame = 0; frame < 2; frame++) {
+            read_line(file, line);
+            read_line(file, line);
+            assert_int_equal(atoi(line), 10 * frame);
+            read_line(file, line);
+            read_line(file, line);
+            assert_int_equal(atoi(line), N);
+            read_box(file, system, cell, origin);
+            read_line(file, line);
+            assert_string_equal(line, "ITEM: ATOMS id type element x y z vx vy vz fx fy fz\n");
+            for (int i = 0; i < N; i++) {
+                int id, type;
+                char element[8];
+                double *r = positions + 3 * i, v[3], f[3];
+                read_line(file, line);
+                assert_int_equal(sscanf(line, "%d %d %7s %lf %lf %lf %lf %lf %lf %lf %lf %lf", &id, &type, element, r, r + 1,
+                                        r + 2, v, v + 1, v + 2, f, f + 1, f + 2),
+                                 12);
+                assert_int_equal(id, i + 1);
+                assert_int_equal(type, types[i]);
+                assert_string_equal(element, mlff_element_symbol(system->species[i]));
+                // Å/fs to Å/ps; vectors keep their lengths and their angles with each other.
+                assert_near(dot(v, v), 1e6 * dot(system->velocities + 3 * i, system->velocities + 3 * i), 1e-7);
+                assert_near(dot(v, f), 1e3 * dot(system->velocities + 3 * i, forces + 3 * i), 1e-7);
+                assert_near(dot(f, r), dot(forces + 3 * i, system->positions + 3 * i), 1e-9);
+            }
+            compare(system, cell, origin, positions, 1e-12);
+        }
+        assert_int_equal(fgetc(file), EOF);
+        fclose(file);
+        remove(path);
+        mlff_system_destroy(system);
+    }
+}
+
+static int read_record(FILE *file, void *bytes, int n)
+{
+    int32_t before, after;
+    assert_int_equal(fread(&before, 4, 1, file), 1);
+    assert_true(before <= n);
+    assert_int_equal(fread(bytes, 1, (size_t)before, file), before);
+    assert_int_equal(fread(&after, 4, 1, file), 1);
+    assert_int_equal(before, after);
+    return before;
+}
+
+static void test_dcd(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof cells / sizeof *cells; c++) {
+        mlff_system *system = structure(cells[c]);
+        char path[256], header[256];
+        int32_t control[20], n_atoms;
+        snprintf(path, sizeof path, "%s", in_folder("a.dcd"));
+        write_frames(path, system, 3, 0, NULL);
+        FILE *file = fopen(path, "rb");
+        assert_int_equal(read_record(file, header, sizeof header), 84);
+        assert_memory_equal(header, "CORD", 4);
+        memcpy(control, header + 4, sizeof control);
+        assert_int_equal(control[0], 3);
+        assert_int_equal(control[10], c < 5);
+        assert_int_equal(read_record(file, header, sizeof header), 84); // one title
+        assert_int_equal(read_record(file, &n_atoms, 4), 4);
+        assert_int_equal(n_atoms, N);
+        for (int frame = 0; frame < 3; frame++) {
+            double row[6] = {0}, cell[9] = {0}, positions[3 * N];
+            float column[N];
+            if (control[10]) {
+                assert_int_equal(read_record(file, row, sizeof row), 48);
+                const double degree = acos(-1) / 180, cg = cos(row[1] * degree), sg = sin(row[1] * degree),
+                             cb = cos(row[3] * degree), ca = cos(row[4] * degree), y = (ca - cb * cg) / sg;
+                const double own[9] = {
+                    row[0], 0, 0, row[2] * cg, row[2] * sg, 0, row[5] * cb, row[5] * y, row[5] * sqrt(1 - cb * cb - y * y)};
+                memcpy(cell, own, sizeof own);
+            }
+            for (int k = 0; k < 3; k++) {
+                assert_int_equal(read_record(file, column, sizeof column), 4 * N);
+                for (int i = 0; i < N; i++) positions[3 * i + k] = column[i];
+            }
+            compare(system, cell, NULL, positions, 2e-6); // float32 of 10 Å
+        }
+        assert_int_equal(fgetc(file), EOF);
+        fclose(file);
+        remove(path);
+        mlff_system_destroy(system);
+    }
+}
+
+static void test_growing(void **state)
+{
+    (void)state;
+    mlff_system *system = structure(cells[2]);
+    char path[256];
+    int64_t n_removed;
+    mlff_writer *writer;
+    snprintf(path, sizeof path, "%s", in_folder("a.dump"));
+    write_frames(path, system, 5, 1, NULL); // steps 0 to 40
+    FILE *file = fopen(path, "a");
+    fputs("ITEM: TIMESTEP\n50\nITEM: NUMB", file); // a run that was killed
+    fclose(file);
+    assert_ok(mlff_writer_resume(path, N, 20, &n_removed, &writer));
+    assert_int_equal(n_removed, 3);
+    assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = 30, .time_fs = NAN}));
+    assert_ok(mlff_writer_close(writer));
+    char *text;
+    size_t length;
+    assert_ok(base_read_file(path, 1 << 20, &text, &length));
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, "ITEM: TIMESTEP\n")); at++) assert_int_equal(atoi(at + 15), 10 * n++);
+    assert_int_equal(n, 4);
+    base_free(text);
+    assert_int_equal(mlff_writer_resume(path, N + 1, 20, NULL, &writer), MLFF_ERR_FORMAT);
+    remove(path);
+
+    snprintf(path, sizeof path, "%s", in_folder("a.dcd"));
+    assert_ok(mlff_writer_open(path, 1, &writer));
+    for (int k = 0; k < 2; k++) { // the header counts what is there already: the run may be killed
+        int32_t count;
+        assert_ok(mlff_writer_write(writer, system, NULL));
+        file = fopen(path, "rb");
+        assert_int_equal(fseek(file, 8, SEEK_SET), 0);
+        assert_int_equal(fread(&count, 4, 1, file), 1);
+        assert_int_equal(count, k + 1);
+        fclose(file);
+    }
+    assert_ok(mlff_writer_close(writer));
+    assert_int_equal(mlff_writer_open(path, 1, &writer), MLFF_ERR_UNSUPPORTED);
+    assert_int_equal(mlff_writer_resume(path, N, 0, NULL, &writer), MLFF_ERR_UNSUPPORTED);
+    remove(path);
+    mlff_system_destroy(system);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"a.dump", "a.dcd"};
+    const double left[9] = {6, 0, 0, 0, 7, 0, 0, 0, -8};
+    for (int k = 0; k < 2; k++) {
+        mlff_system *system = structure(left), *small;
+        mlff_writer *writer;
+        assert_ok(mlff_writer_open(in_folder(names[k]), 0, &writer));
+        assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_UNSUPPORTED);
+        system->cell[8] = 8;
+        system->positions[4] = NAN;
+        assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_VALUE);
+        system->positions[4] = 1;
+        assert_ok(mlff_writer_write(writer, system, NULL));
+        assert_ok(mlff_system_create(1, &small));
+        small->species[0] = 1;
+        assert_int_equal(mlff_writer_write(writer, small, NULL), k == 1 ? MLFF_ERR_UNSUPPORTED : MLFF_OK);
+        mlff_system_destroy(small);
+        mlff_system_destroy(system);
+        mlff_writer_destroy(writer); // cancelled: no file is left
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_dcd),
+        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
