@@ -30,6 +30,7 @@ typedef struct gpu_system {
     int32_t wrapped[3];     /* 1: periodic axis */
     int32_t bins[3];        /* cells of the cell list along each axis, at most n together; without periods they repeat */
     int32_t pending, flags; /* pending: the GPU has to complete the cell; flags of the report */
+    double charge, spin;    /* e and multiplicity; NaN where not given */
 } gpu_system;
 
 /* One call: what the host sets before a step. Pointers are to device memory or to mapped host memory. */

@@ -25,13 +25,13 @@ static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_device_kind ki
     return evaluator;
 }
 
-// Energies, forces, stress: what an Orb has.
-static support_results compute(mlff_evaluator *evaluator, const mlff_batch *batch)
+// Energies, forces, and stress of models that have it: not direct ones with charge and spin.
+static support_results compute(const mlff_model *model, mlff_evaluator *evaluator, const mlff_batch *batch)
 {
     support_results s = {.n_systems = batch->n_systems, .n_atoms = batch->first_atom[batch->n_systems]};
     s.r.energies = calloc((size_t)s.n_systems, sizeof(double));
     s.r.forces = calloc((size_t)s.n_atoms * 3, sizeof(double));
-    s.r.stresses = calloc((size_t)s.n_systems * 6, sizeof(double));
+    if (mlff_model_outputs(model) & MLFF_OUTPUT_STRESS) s.r.stresses = calloc((size_t)s.n_systems * 6, sizeof(double));
     assert_ok(mlff_evaluator_compute(evaluator, batch, &s.r));
     return s;
 }
@@ -40,7 +40,8 @@ static void check(const char *what, const mlff_model *model, mlff_evaluator *gpu
                   const mlff_batch *batch)
 {
     mlff_evaluator *reference = evaluator_on(model, MLFF_CPU, MLFF_FLOAT64);
-    support_results expected = compute(reference, batch), got = compute(gpu, batch), again = compute(gpu, batch);
+    support_results expected = compute(model, reference, batch), got = compute(model, gpu, batch),
+                    again = compute(model, gpu, batch);
     const size_t n = 3 * (size_t)expected.n_atoms, s = (size_t)expected.n_systems;
     double square = 0, worst = 0, stress = 0, largest = 1e-12;
     for (size_t k = 0; k < n; k++) square += pow(got.r.forces[k] - expected.r.forces[k], 2);
@@ -49,7 +50,7 @@ static void check(const char *what, const mlff_model *model, mlff_evaluator *gpu
         if (!(off < INFINITY)) fail_msg("%s: energy %zu is %g, %g expected", what, k, got.r.energies[k], expected.r.energies[k]);
         worst = fmax(worst, off);
     }
-    for (size_t k = 0; k < 6 * s; k++) {
+    for (size_t k = 0; k < 6 * s && got.r.stresses; k++) {
         if (isnan(got.r.stresses[k]) != isnan(expected.r.stresses[k]))
             fail_msg("%s: stress %zu is %g", what, k, got.r.stresses[k]);
         if (isnan(got.r.stresses[k])) continue;
@@ -61,6 +62,10 @@ static void check(const char *what, const mlff_model *model, mlff_evaluator *gpu
     if (!(force <= tolerance[precision]) || worst > tolerance[precision] || stress > 2 * tolerance[precision] * largest)
         fail_msg("%s: forces %.2e, energy %.2e eV per atom, stress %.2e of %.2e", what, force, worst, stress, largest);
     assert_memory_equal(again.r.forces, got.r.forces, sizeof(double) * n);
+    double *energies = calloc(s, sizeof *energies); // without forces
+    assert_ok(mlff_evaluator_compute(gpu, batch, &(mlff_results){.energies = energies}));
+    assert_memory_equal(energies, got.r.energies, sizeof(double) * s);
+    free(energies);
     assert_memory_equal(again.r.energies, got.r.energies, sizeof(double) * s);
     support_results_free(&expected);
     support_results_free(&got);
@@ -138,13 +143,88 @@ static void test_v3(void **state)
     mlff_model_destroy(model);
 }
 
-// Positions after some steps of NVE, made on the device of the evaluator, follow those made with the float64 reference. The forces of an
-// untrained model are small: 3·10⁻⁴ Å is 1 % of the way that the atoms go.
-static void test_dynamics(void **state)
+// Twice as large: no pair is within the range of the repulsion, whose forces are larger than the networks'.
+static mlff_system *spread(mlff_system *system)
+{
+    for (int k = 0; k < 3 * system->n_atoms; k++) system->positions[k] *= 2;
+    for (int k = 0; k < 9; k++) system->cell[k] *= 2;
+    return system;
+}
+
+// Forces and stress are the derivative of the energy, the repulsion is the mean over atoms; every kind of tile.
+static void test_conservative(void **state)
+{
+    (void)state;
+    static const char *const tiles[] = {"tile=0", "tile=1", "tile=2", ""};
+    if (!have_gpu()) return;
+    mlff_model *model;
+    assert_ok(support_create(&model, "orb-v3-conservative", "n_layers=3; hidden=128; max_neighbors=6; seed=11"));
+    for (int t = 0; t < 4; t++)
+        for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
+            if (p == MLFF_FLOAT64) continue;
+            char what[64];
+            assert_int_equal(setenv("MLFF_CUDA_PLAN", tiles[t], 1), 0);
+            mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
+            snprintf(what, sizeof what, "conservative, %s, precision %d", tiles[t], p);
+            check_system(what, model, gpu, (mlff_precision)p, support_random_system(5, 1, 0.8, 14));
+            check_system(what, model, gpu, (mlff_precision)p, spread(support_random_system(4, 1, 1.2, 23)));
+            mlff_evaluator_destroy(gpu);
+        }
+    unsetenv("MLFF_CUDA_PLAN");
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
+    check_system("conservative, one atom", model, gpu, MLFF_FLOAT32, support_random_system(1, 0, 1.0, 5));
+    check_system("conservative, one atom in a cell", model, gpu, MLFF_FLOAT32, support_random_system(1, 1, 1.0, 5));
+    check_system("conservative, 9 atoms", model, gpu, MLFF_FLOAT32, support_random_system(9, 0, 0.8, 13));
+    check_system("conservative, beyond the repulsion", model, gpu, MLFF_FLOAT32, spread(support_random_system(8, 1, 1.0, 22)));
+    mlff_system *apart = support_random_system(2, 0, 1.0, 6);
+    apart->positions[0] += 40;
+    check_system("conservative, no edges", model, gpu, MLFF_FLOAT32, apart);
+    mlff_system *systems[3] = {support_random_system(3, 0, 1.0, 8), support_random_system(4, 1, 1.2, 9),
+                               support_random_system(1, 0, 1.0, 10)};
+    joined all = join(systems, 3);
+    check("conservative, a batch", model, gpu, MLFF_FLOAT32, &all.batch);
+    unjoin(&all);
+    for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
+    mlff_evaluator_destroy(gpu);
+    mlff_model_destroy(model);
+}
+
+// Charge and spin of each system; the same atoms with other charges; none given is an error.
+static void test_charge_and_spin(void **state)
 {
     (void)state;
     if (!have_gpu()) return;
-    mlff_model *model = small_model("orb-v2", 6);
+    for (int conservative = 0; conservative < 2; conservative++) {
+        mlff_model *model;
+        assert_ok(support_create(&model, conservative ? "orb-v3-conservative" : "orb-v3-direct",
+                                 "n_layers=2; hidden=128; conditioned=true; seed=15"));
+        mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
+        mlff_system *systems[2] = {support_random_system(4, 0, 1.0, 16), support_random_system(4, 0, 1.0, 16)};
+        joined all = join(systems, 2);
+        const double charges[3][2] = {{0, 1}, {-2, 3}, {1, 0}}, spins[3][2] = {{1, 2}, {3, 0}, {2, 1}};
+        for (int k = 0; k < 3; k++) {
+            all.batch.charges = charges[k];
+            all.batch.spins = spins[k];
+            check(conservative ? "conservative, charges" : "direct, charges", model, gpu, MLFF_FLOAT32, &all.batch);
+        }
+        support_results both = compute(model, gpu, &all.batch);
+        assert_true(fabs(both.r.energies[0] - both.r.energies[1]) > 1e-3); // the systems differ by charge and spin alone
+        support_results_free(&both);
+        all.batch.charges = NULL;
+        double energies[2];
+        assert_int_equal(mlff_evaluator_compute(gpu, &all.batch, &(mlff_results){.energies = energies}), MLFF_ERR_VALUE);
+        unjoin(&all);
+        for (int k = 0; k < 2; k++) mlff_system_destroy(systems[k]);
+        mlff_evaluator_destroy(gpu);
+        mlff_model_destroy(model);
+    }
+}
+
+// Positions after some steps of NVE, made on the device of the evaluator, follow those made with the float64 reference. The forces of an
+// untrained model are small: 3·10⁻⁴ Å is 1 % of the way that the atoms go.
+static void follow_dynamics(const char *architecture)
+{
+    mlff_model *model = small_model(architecture, 6);
     mlff_dynamics_options options = mlff_dynamics_options_default();
     double first[3 * 4];
     options.timestep_fs = 0.5;
@@ -161,7 +241,8 @@ static void test_dynamics(void **state)
         assert_int_equal(mlff_dynamics_device(dynamics).kind, kind);
         assert_ok(mlff_dynamics_run(dynamics, 7, NULL));
         mlff_dynamics_state_get(dynamics, &after);
-        printf("%s: potential energy %.6f eV after 7 steps\n", kind == MLFF_CPU ? "CPU" : "GPU", after.potential_energy);
+        printf("%s, %s: potential energy %.6f eV after 7 steps\n", architecture, kind == MLFF_CPU ? "CPU" : "GPU",
+               after.potential_energy);
         if (kind == MLFF_CPU)
             memcpy(first, system->positions, sizeof first);
         else
@@ -173,9 +254,18 @@ static void test_dynamics(void **state)
     mlff_model_destroy(model);
 }
 
+static void test_dynamics(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    follow_dynamics("orb-v2");
+    follow_dynamics("orb-v3-conservative");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles_and_precisions), cmocka_unit_test(test_systems),
-                                       cmocka_unit_test(test_v3), cmocka_unit_test(test_dynamics)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tiles_and_precisions), cmocka_unit_test(test_systems),         cmocka_unit_test(test_v3),
+        cmocka_unit_test(test_conservative),         cmocka_unit_test(test_charge_and_spin), cmocka_unit_test(test_dynamics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

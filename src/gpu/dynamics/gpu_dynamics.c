@@ -40,6 +40,7 @@ void gpu_dynamics_destroy(gpu_dynamics *d)
     free(d->first_atom);
     free(d->periodic);
     free(d->cells);
+    free(d->charges);
     free(d->masses);
     free(d->baths);
     free(d);

@@ -20,6 +20,7 @@ struct gpu_dynamics {
     int32_t *first_atom;     // host, [n_systems + 1]
     unsigned char *periodic; // host, [n_systems][3]
     double *cells;           // host, [n_systems][9] at the beginning
+    double *charges;         // [2][n_systems] charges, then spins
     double *masses;          // host, [n_atoms] amu
     dynamics_bath *baths;    // host, [n_systems] of `fused`
     double heat_before;      // of `fused`: what its bath had given before

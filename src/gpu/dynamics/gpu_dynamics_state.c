@@ -118,14 +118,18 @@ static mlff_status allocate_host(gpu_dynamics *d, const gpu_dynamics_start *star
     d->first_atom = calloc(s + 1, sizeof *d->first_atom);
     d->periodic = calloc(s, 3);
     d->cells = calloc(9 * s, sizeof *d->cells);
+    d->charges = calloc(2 * s, sizeof *d->charges);
     d->baths = calloc(s, sizeof *d->baths);
-    if (!d->first_atom || !d->periodic || !d->cells || !d->baths) return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
+    if (!d->first_atom || !d->periodic || !d->cells || !d->charges || !d->baths)
+        return host.fail(MLFF_ERR_MEMORY, "out of memory: dynamics");
     for (size_t k = 0; k < s; k++) {
         const mlff_system *system = starts[k].system;
         d->first_atom[k + 1] = d->first_atom[k] + system->n_atoms;
         if (system->n_atoms > d->largest) d->largest = system->n_atoms;
         memcpy(d->periodic + 3 * k, system->periodic, 3);
         memcpy(d->cells + 9 * k, system->cell, sizeof system->cell);
+        d->charges[k] = system->charge;
+        d->charges[s + k] = system->spin;
         d->baths[k] = *starts[k].bath;
     }
     d->heat_before = d->baths[0].heat;
@@ -157,6 +161,8 @@ mlff_status gpu_dynamics_place(gpu_dynamics *d, const gpu_dynamics_start *starts
              "copying atoms to the GPU");
     d->batch.first_atom = d->first_atom;
     d->batch.periodic = d->periodic;
+    d->batch.charges = d->charges;
+    d->batch.spins = d->charges + d->n_systems;
     if (d->constant_pressure) goto done; // the cells change on the GPU
     d->evaluator->device_cells = to.cells;
     d->evaluator->host_cells = d->cells;

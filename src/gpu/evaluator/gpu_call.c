@@ -2,6 +2,7 @@
 // gpu_call.c: inputs and results of a call: their layout in memory, and their transfer.
 #include "gpu_call.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,17 @@ static size_t place_host(host_arrays *io, char *base, int n_stamps)
     return at;
 }
 
+mlff_status gpu_evaluator_check_charges(const gpu_evaluator *e, const mlff_batch *batch)
+{
+    for (int s = 0; e->reads_charges && s < batch->n_systems; s++)
+        if (!batch->charges || !batch->spins || !isfinite(batch->charges[s]) || !isfinite(batch->spins[s]))
+            return host.fail(MLFF_ERR_VALUE,
+                             "this model depends on charge and spin, and system %d has none; give both (charge= "
+                             "and spin= in the comment of extended XYZ)",
+                             s);
+    return MLFF_OK;
+}
+
 mlff_status gpu_evaluator_grow_host(gpu_evaluator *e, int n_atoms, int n_systems, int n_pairs)
 {
     mlff_status status = MLFF_OK;
@@ -84,7 +96,10 @@ static void fill_systems(const gpu_evaluator *e, const mlff_batch *batch, input_
         gpu_system *system = &to->systems[s];
         const unsigned char *periodic = batch->periodic ? batch->periodic + 3 * (size_t)s : NULL;
         const double *cell = batch->cells ? batch->cells + 9 * (size_t)s : NULL;
-        *system = (gpu_system){.first = batch->first_atom[s], .n = batch->first_atom[s + 1] - batch->first_atom[s]};
+        *system = (gpu_system){.first = batch->first_atom[s],
+                               .n = batch->first_atom[s + 1] - batch->first_atom[s],
+                               .charge = batch->charges ? batch->charges[s] : NAN,
+                               .spin = batch->spins ? batch->spins[s] : NAN};
         const double *known = batch->location == MLFF_HOST              ? cell
                               : cell && batch->cells == e->device_cells ? e->host_cells + 9 * (size_t)s
                                                                         : NULL;
@@ -100,13 +115,27 @@ static void fill_systems(const gpu_evaluator *e, const mlff_batch *batch, input_
     }
 }
 
+// What the systems of an input block were made from, in pieces.
 static mlff_status remember(gpu_evaluator *e, const mlff_batch *batch, const gpu_plan *plan, bool *same_out)
 {
-    size_t s = (size_t)batch->n_systems, first = sizeof(int32_t) * (s + 1), cells = batch->cells ? sizeof(double) * 9 * s : 0;
-    size_t periodic = batch->periodic ? 3 * s : 0, bytes = first + cells + periodic + 1;
-    *same_out = bytes == e->known_bytes && plan->n_atoms == e->known_atoms && plan->n_systems == e->known_systems &&
-                memcmp(e->seen, batch->first_atom, first) == 0 && (!cells || memcmp(e->seen + first, batch->cells, cells) == 0) &&
-                (!periodic || memcmp(e->seen + first + cells, batch->periodic, periodic) == 0);
+    const size_t s = (size_t)batch->n_systems;
+    const struct {
+        const void *from;
+        size_t bytes;
+    } pieces[] = {{batch->first_atom, sizeof(int32_t) * (s + 1)},
+                  {batch->cells, sizeof(double) * 9 * s},
+                  {batch->periodic, 3 * s},
+                  {batch->charges, sizeof(double) * s},
+                  {batch->spins, sizeof(double) * s}};
+    enum { PIECES = sizeof pieces / sizeof *pieces };
+    size_t bytes = PIECES, at = 0; // a byte for each piece: whether it is there
+    for (int k = 0; k < PIECES; k++) bytes += pieces[k].from ? pieces[k].bytes : 0;
+    *same_out = bytes == e->known_bytes && plan->n_atoms == e->known_atoms && plan->n_systems == e->known_systems;
+    for (int k = 0; k < PIECES && *same_out; k++) {
+        const size_t n = pieces[k].from ? pieces[k].bytes : 0;
+        *same_out = e->seen[at] == (pieces[k].from != NULL) && (n == 0 || memcmp(e->seen + at + 1, pieces[k].from, n) == 0);
+        at += 1 + n;
+    }
     if (*same_out) return MLFF_OK;
     if (bytes > e->known_capacity) {
         free(e->seen);
@@ -114,9 +143,12 @@ static mlff_status remember(gpu_evaluator *e, const mlff_batch *batch, const gpu
         if (!(e->seen = malloc(bytes))) return host.fail(MLFF_ERR_MEMORY, "out of memory: inputs");
         e->known_capacity = bytes;
     }
-    memcpy(e->seen, batch->first_atom, first);
-    if (cells) memcpy(e->seen + first, batch->cells, cells);
-    if (periodic) memcpy(e->seen + first + cells, batch->periodic, periodic);
+    at = 0;
+    for (int k = 0; k < PIECES; k++) {
+        e->seen[at++] = pieces[k].from != NULL;
+        if (pieces[k].from) memcpy(e->seen + at, pieces[k].from, pieces[k].bytes);
+        at += pieces[k].from ? pieces[k].bytes : 0;
+    }
     e->known_bytes = bytes;
     e->known_atoms = plan->n_atoms;
     e->known_systems = plan->n_systems;

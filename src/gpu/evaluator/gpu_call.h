@@ -33,6 +33,8 @@ typedef struct host_arrays {
 
 /* Sets pointers into a block at `base` for so many atoms and systems; returns its bytes. With base NULL the pointers are NULL. */
 size_t gpu_place_input(input_block *input, char *base, int n_atoms, int n_systems);
+/* Fails with MLFF_ERR_VALUE if the model depends on charge and spin and a system has none. */
+mlff_status gpu_evaluator_check_charges(const gpu_evaluator *evaluator, const mlff_batch *batch);
 /* Ensures room for a host batch and its results: evaluator->io, and evaluator->input on the GPU. If an array moves, graphs are dropped.
  * Fails with MLFF_ERR_MEMORY or MLFF_ERR_DEVICE. */
 mlff_status gpu_evaluator_grow_host(gpu_evaluator *evaluator, int n_atoms, int n_systems, int n_pairs);

@@ -375,6 +375,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
     for (int s = 0; s < batch->n_systems; s++)
         if (batch->first_atom[s + 1] - batch->first_atom[s] > largest) largest = batch->first_atom[s + 1] - batch->first_atom[s];
     if (given_pairs == 2) e->asymmetric = 1;
+    PLUGIN_TRY(gpu_evaluator_check_charges(e, batch));
     PLUGIN_TRY(cuda_use(e->device));
     cudaStream_t stream = on_device ? (cudaStream_t)batch->stream : e->stream;
     int n_pairs = count_pairs(batch, n_atoms);

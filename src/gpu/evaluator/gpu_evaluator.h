@@ -58,7 +58,7 @@ struct gpu_evaluator {
     char *sent;   // contents of `staged`, and room for the next
     size_t staged_bytes, sent_bytes;
     cudaStream_t sent_on;
-    char *seen; // first_atom, cells and periodic of the input block's systems
+    char *seen; // first_atom, cells, periodic, charges and spins of the input block's systems
     size_t known_bytes, known_capacity;
     int known_atoms, known_systems; // and its sizes
     int trusted_atoms;              // a device batch of so many atoms has succeeded with this row capacity
@@ -66,7 +66,8 @@ struct gpu_evaluator {
     cudaEvent_t forked, joined;
     mlff_halo halo; // if has_halo: the caller exchanges ghosts' features between layers; such steps use no graph
     int has_halo;
-    int wide; // 1: this step is repeated with float32's range
+    int reads_charges; // 1: the model depends on charge and spin
+    int wide;          // 1: this step is repeated with float32's range
     captured_graph graphs[MAX_GRAPHS];
     mlff_stage *stages;
     int n_stages, n_stamps, clock_on;

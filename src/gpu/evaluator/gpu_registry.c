@@ -27,7 +27,11 @@ const gpu_kernel gpu_common_kernels[] = {{"prepare_kernel", "forward/transfer"},
                                          {"advance_kernel", "integrate"},
                                          {"finish_kernel", "integrate"},
                                          {"move_systems_kernel", "integrate"},
-                                         {"dense_kernel", ""}, // a model names the stage
+                                         {"dense_kernel", ""}, // of these a model names the stage
+                                         {"norm_back_kernel", ""},
+                                         {"attention_sum_kernel", ""},
+                                         {"attention_back_kernel", ""},
+                                         {"segment_sum_kernel", ""},
                                          {"weight_gradient", "train/weight_gradient"},
                                          {"gradient_sums", "train/optimizer"},
                                          {"squares", "train/optimizer"},

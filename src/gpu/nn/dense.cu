@@ -24,17 +24,10 @@ int gpu_launch_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *
 
 template <int NUMBERS, int WIDE> static int prepare_one(int unused)
 {
-    return (int)cudaFuncSetAttribute(dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     tile_of<NUMBERS, WIDE>::SHARED_BYTES);
+    return prepare_kernel<NUMBERS, WIDE>(dense_kernel<NUMBERS, WIDE>);
 }
 
 int gpu_prepare_dense(int hopper)
 {
-    int error = 0;
-    for (int numbers = 0; numbers < 3 && error == 0; numbers++)
-        for (int wide = 0; wide < (hopper ? 3 : 1) && error == 0; wide++) {
-            const gpu_linear_plan plan = {(gpu_number)numbers, wide, 0, 0};
-            error = FOR_PLAN(&plan, prepare_one, 0);
-        }
-    return error;
+    return for_all_plans(hopper, [](const gpu_linear_plan *plan) { return FOR_PLAN(plan, prepare_one, 0); });
 }

@@ -5,6 +5,17 @@
 
 #include "linear_tile.cuh"
 
+static __device__ __forceinline__ void store_values(const gpu_dense &d, int r, int c, eight x)
+{
+    float *const to = d.values + (size_t)r * d.stride + c;
+    const float scale = d.row_scale ? d.row_scale[r] : 1.0f;
+    eight old = {};
+    if (d.adds) old = load_floats(to);
+#pragma unroll
+    for (int k = 0; k < 8; k++) x.v[k] = fmaf(scale, x.v[k], old.v[k]);
+    store_floats(to, x);
+}
+
 template <int NUMBERS, int WIDE> static __device__ __forceinline__ void run_dense(const gpu_dense &d, uint4 *shared)
 {
     constexpr int COLUMNS = tile_of<NUMBERS, WIDE>::COLUMNS;
@@ -30,7 +41,7 @@ template <int NUMBERS, int WIDE> static __device__ __forceinline__ void run_dens
                                                 else
                                                     activate(d.activation, x);
                                                 if (d.out.high) store_operand<NUMBERS>(d.out, r, c, x);
-                                                if (d.values) store_floats(d.values + (size_t)r * d.stride + c, x);
+                                                if (d.values) store_values(d, r, c, x);
                                             }
                                         }
                                     });

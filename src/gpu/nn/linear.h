@@ -74,7 +74,10 @@ typedef struct gpu_dense {
     gpu_operand out;
     float *values;
     int32_t stride;
-    /* Backward: y = (x W) f'(p) for the saved p of the layer whose output's adjoint this is, an operand's two planes; NULL: none. */
+    int32_t adds;           /* 1: added to the values */
+    const float *row_scale; /* [rows] the values are y times it; NULL: 1 */
+    /* Backward: y = (x W) f'(p) for the saved p of the layer whose output's adjoint this is, which may be
+     * the place of `out`; NULL: none. */
     gpu_operand saved;
     /* Forward: where p = x Wᵀ + b is kept for the backward pass; NULL: nowhere. */
     gpu_operand keep;

@@ -336,4 +336,22 @@ template <int NUMBERS, int WIDE> static int tile_blocks(const gpu_product &p, co
 #define FOR_WIDE(plan, f, numbers, ...)                                                                                          \
     ((plan)->wide == 1 ? f<numbers, 1>(__VA_ARGS__) : (plan)->wide == 2 ? f<numbers, 2>(__VA_ARGS__) : f<numbers, 0>(__VA_ARGS__))
 
+/* Raises a kernel's limit of shared memory. */
+template <int NUMBERS, int WIDE, class Kernel> static int prepare_kernel(Kernel *kernel)
+{
+    return (int)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, tile_of<NUMBERS, WIDE>::SHARED_BYTES);
+}
+
+/* Calls `one(plan)` for every plan that the GPU can run, until one fails. */
+template <class One> static int for_all_plans(int hopper, const One &one)
+{
+    int error = 0;
+    for (int numbers = 0; numbers < 3 && error == 0; numbers++)
+        for (int wide = 0; wide < (hopper ? 3 : 1) && error == 0; wide++) {
+            const gpu_linear_plan plan = {(gpu_number)numbers, wide, 0, 0};
+            error = one(&plan);
+        }
+    return error;
+}
+
 #endif

@@ -11,6 +11,12 @@ template <int NUMBERS> struct number_format {
     static constexpr int planes = split ? 2 : 1; // that products read
 };
 
+/* Calls f<NUMBERS>(…). */
+#define FOR_NUMBERS(numbers, f, ...)                                                                                             \
+    ((numbers) == GPU_NUMBER_FLOAT32 ? f<GPU_NUMBER_FLOAT32>(__VA_ARGS__)                                                        \
+     : (numbers) == GPU_NUMBER_TF32  ? f<GPU_NUMBER_TF32>(__VA_ARGS__)                                                           \
+                                     : f<GPU_NUMBER_BF16>(__VA_ARGS__))
+
 struct eight {
     float v[8];
 };

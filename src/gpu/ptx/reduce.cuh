@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* reduce.cuh: sums over the lanes of a warp or the threads of a block, in a fixed order. */
+/* reduce.cuh: sums and maxima over the lanes of a warp or the threads of a block, in a fixed order. */
 #ifndef GPU_REDUCE_CUH
 #define GPU_REDUCE_CUH
 
@@ -9,6 +9,12 @@
 template <typename T> static __device__ __forceinline__ T sum_warp(T v)
 {
     for (int mask = 16; mask > 0; mask /= 2) v += __shfl_xor_sync(~0u, v, mask);
+    return v;
+}
+/* The largest value of a warp; every lane has it. */
+static __device__ __forceinline__ float max_warp(float v)
+{
+    for (int mask = 16; mask > 0; mask /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, mask));
     return v;
 }
 /* Over four adjacent lanes. */

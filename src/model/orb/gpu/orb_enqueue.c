@@ -1,169 +1,168 @@
 // SPDX-License-Identifier: MIT
 // orb_enqueue.c: the kernels of a step in order. Numbers of rows are upper bounds: kernels read the true ones from device memory.
-#include "orb_gpu.h"
-
-typedef struct launcher {
-    const orb_gpu_step *step;
-    const gpu_plan *plan;
-    int hopper, tiles, n_edges, error;
-    void *stream;
-} launcher;
-
-// Runs a launch unless an earlier one has failed.
-#define RUN(l, call) ((l)->error = (l)->error ? (l)->error : (call))
-
-static gpu_linear_plan plan_for(const launcher *l, int rows, int outputs)
-{
-    gpu_linear_plan plan =
-        gpu_linear_choose((enum gpu_number)l->step->numbers, rows, outputs, l->plan->n_multiprocessors, l->hopper);
-    if (l->tiles >= 0) plan.wide = l->tiles;
-    plan.overlap = l->plan->overlap;
-    return plan;
-}
-
-// An array of a chunk, addressed by the rows of the whole: the address of row 0.
-static gpu_operand from_row(gpu_operand m, int first)
-{
-    const uintptr_t back = (uintptr_t)(first / GPU_SLAB) * GPU_SLAB * 2 * (uintptr_t)m.columns;
-    m.high = (void *)((uintptr_t)m.high - back);
-    if (m.low) m.low = (void *)((uintptr_t)m.low - back);
-    return m;
-}
-
-static gpu_product product(gpu_operand a, const gpu_linear *layer, const int32_t *n_rows, int first, int rows)
-{
-    return (gpu_product){.a = {a}, .layer = *layer, .n_rows = n_rows, .first_row = first, .rows = rows};
-}
-
-static uint64_t *stamp_at(const launcher *l, int stage)
-{
-    return l->step->gpu.stamps ? l->step->gpu.stamps + stage : NULL;
-}
+#include "orb_enqueue.h"
 
 // The second and the third layer of an MLP, of rows whose first hidden layer is in hidden_a.
-static void finish_edges(launcher *l, const orb_gpu_mlp *mlp, orb_gpu_update *update, int first, int rows)
+static void finish_edges(orb_launcher *l, const orb_gpu_mlp *mlp, const orb_gpu_kept *kept, orb_gpu_update *update, int first,
+                         int rows)
 {
     const orb_gpu_step *s = l->step;
-    const gpu_operand a = from_row(s->hidden_a, first), b = from_row(s->hidden_b, first);
-    const gpu_linear_plan middle = plan_for(l, l->n_edges, s->hidden), last = plan_for(l, l->n_edges, ORB_GPU_LATENT);
-    const gpu_dense second = {
-        .product = product(a, &mlp->layer[1], s->n_edges, first, rows), .activation = s->activation, .out = b};
+    const gpu_operand a = orb_rows_from(s->hidden_a, -first), b = orb_rows_from(s->hidden_b, -first);
+    const gpu_linear_plan middle = orb_plan_for(l, l->n_edges, s->hidden), last = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT);
+    const gpu_dense second = {.product = orb_product(a, &mlp->layer[1], s->n_edges, first, rows),
+                              .activation = s->activation,
+                              .out = b,
+                              .keep = kept->hidden[1]};
     RUN(l, orb_gpu_launch_edge_dense(&second, &middle, l->stream));
-    update->product = product(b, &mlp->layer[2], s->n_edges, first, rows);
+    update->product = orb_product(b, &mlp->layer[2], s->n_edges, first, rows);
     update->scale = mlp->scale, update->shift = mlp->shift, update->epsilon = s->norm_epsilon;
-    update->latent = s->edges, update->gates = s->gates, update->message = s->message;
+    update->latent = s->edges, update->inverse = kept->inverse;
     RUN(l, orb_gpu_launch_edge_update(update, &last, l->stream));
 }
 
-static void encode(launcher *l)
+static void encode(orb_launcher *l)
 {
     const orb_gpu_step *s = l->step;
     const orb_gpu_mlp *mlp = &s->model->encoder;
-    const gpu_linear_plan plan = plan_for(l, l->n_edges, s->hidden);
+    const orb_gpu_kept kept = orb_kept_at(s, &s->of_edges, s->n_layers, s->edge_capacity);
+    const gpu_linear_plan plan = orb_plan_for(l, l->n_edges, s->hidden);
+    if (s->frequency) RUN(l, orb_gpu_launch_condition(s, l->plan, l->stream));
     for (int first = 0; first < l->n_edges; first += s->chunk) {
         const int rows = l->n_edges - first < s->chunk ? l->n_edges - first : s->chunk;
-        const gpu_dense dense = {.product = product(from_row(s->input, first), &mlp->layer[0], s->n_edges, first, rows),
+        const gpu_dense dense = {.product = orb_product(orb_rows_from(s->input, -first), &mlp->layer[0], s->n_edges, first, rows),
                                  .activation = s->activation,
-                                 .out = from_row(s->hidden_a, first)};
-        orb_gpu_update update = {.replaces = 1};
+                                 .out = orb_rows_from(s->hidden_a, -first),
+                                 .keep = kept.hidden[0]};
+        orb_gpu_update update = {.replaces = 1, .z = kept.z};
         RUN(l, orb_gpu_launch_inputs(s, l->plan, first, l->stream));
         RUN(l, orb_gpu_launch_edge_dense(&dense, &plan, l->stream));
-        finish_edges(l, mlp, &update, first, rows);
+        finish_edges(l, mlp, &kept, &update, first, rows);
     }
     RUN(l, orb_gpu_launch_nodes(s, l->plan, l->stream));
 }
 
-static void send_messages(launcher *l, int t)
+static void send_messages(orb_launcher *l, int t)
 {
     const orb_gpu_step *s = l->step;
     const orb_gpu_layer *layer = &s->model->layer[t];
+    const orb_gpu_kept kept = orb_kept_at(s, &s->of_edges, t, s->edge_capacity);
     const int32_t *n_atoms = &s->gpu.call->n_atoms;
-    const gpu_linear_plan of_nodes = plan_for(l, l->plan->n_atoms, 2 * s->hidden), of_edges = plan_for(l, l->n_edges, s->hidden);
-    gpu_dense projection = {.product = product(s->nodes, &layer->project, n_atoms, 0, l->plan->n_atoms),
+    const gpu_linear_plan of_nodes = orb_plan_for(l, l->plan->n_atoms, 2 * s->hidden),
+                          of_edges = orb_plan_for(l, l->n_edges, s->hidden);
+    gpu_attention attention = orb_attention_of(l, t);
+    gpu_dense projection = {.product = orb_product(s->nodes, &layer->project, n_atoms, 0, l->plan->n_atoms),
                             .values = s->projection,
                             .stride = 2 * s->hidden};
-    projection.product.stamp = stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t);
+    projection.product.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t);
     RUN(l, orb_gpu_launch_edge_dense(&projection, &of_nodes, l->stream));
     for (int first = 0; first < l->n_edges; first += s->chunk) {
         const int rows = l->n_edges - first < s->chunk ? l->n_edges - first : s->chunk;
-        orb_gpu_gather gather = {.product = product(s->edges, &layer->edge.layer[0], s->n_edges, first, rows),
+        orb_gpu_gather gather = {.product = orb_product(s->edges, &layer->edge.layer[0], s->n_edges, first, rows),
                                  .activation = s->activation,
-                                 .out = from_row(s->hidden_a, first),
+                                 .out = orb_rows_from(s->hidden_a, -first),
+                                 .keep = kept.hidden[0],
                                  .projection = s->projection,
                                  .sender = s->sender,
                                  .receiver = s->receiver};
-        orb_gpu_update update = {.keeps = t + 1 == s->n_layers, .gate = layer->gate};
+        orb_gpu_update update = {.keeps = t + 1 == s->n_layers,
+                                 .gate = layer->gate,
+                                 .gates = (float *)(uintptr_t)attention.logits,
+                                 .z = kept.z,
+                                 .message = s->saves ? NULL : s->of_edges.z};
         gather.product.early = ORB_GPU_LATENT; // written in the previous layer
         RUN(l, orb_gpu_launch_gather(&gather, &of_edges, l->stream));
-        finish_edges(l, &layer->edge, &update, first, rows);
+        finish_edges(l, &layer->edge, &kept, &update, first, rows);
     }
-    orb_gpu_step summed = *s;
-    summed.gate_parts = plan_for(l, l->n_edges, ORB_GPU_LATENT).wide == 2 ? ORB_GPU_GATE_PARTS : 1;
-    RUN(l, orb_gpu_launch_sum_messages(&summed, l->plan, t, l->stream));
+    attention.out = s->gathered;
+    attention.stamp = orb_stamp_at(l, ORB_GPU_STAMP_LAYERS + 2 * t + 1);
+    RUN(l, gpu_launch_attention(&attention, (enum gpu_number)s->numbers, l->plan->n_atoms, l->plan->overlap, l->stream));
 }
 
-static void update_nodes(launcher *l, int t)
+static void update_nodes(orb_launcher *l, int t)
 {
     const orb_gpu_step *s = l->step;
     const orb_gpu_mlp *mlp = &s->model->layer[t].node;
     const int32_t *n_atoms = &s->gpu.call->n_atoms;
+    const orb_gpu_kept kept = orb_kept_at(s, &s->of_nodes, t, s->atom_rows);
     const int n = l->plan->n_atoms;
-    const gpu_linear_plan middle = plan_for(l, n, s->hidden), last = plan_for(l, n, ORB_GPU_LATENT);
+    const gpu_linear_plan middle = orb_plan_for(l, n, s->hidden), last = orb_plan_for(l, n, ORB_GPU_LATENT);
     for (int first = 0; first < n; first += s->chunk) {
         const int rows = n - first < s->chunk ? n - first : s->chunk;
-        const gpu_operand a = from_row(s->hidden_a, first), b = from_row(s->hidden_b, first);
+        const gpu_operand a = orb_rows_from(s->hidden_a, -first), b = orb_rows_from(s->hidden_b, -first);
         gpu_dense hidden = {
-            .product = product(s->nodes, &mlp->layer[0], n_atoms, first, rows), .activation = s->activation, .out = a};
+            .product = orb_product(s->nodes, &mlp->layer[0], n_atoms, first, rows), .activation = s->activation, .out = a};
         hidden.product.a[1] = s->gathered;
         hidden.product.early = ORB_GPU_LATENT; // of nodes
+        hidden.keep = kept.hidden[0];
         RUN(l, orb_gpu_launch_node_dense(&hidden, &middle, l->stream));
-        hidden.product = product(a, &mlp->layer[1], n_atoms, first, rows);
+        hidden.product = orb_product(a, &mlp->layer[1], n_atoms, first, rows);
         hidden.out = b;
+        hidden.keep = kept.hidden[1];
         RUN(l, orb_gpu_launch_node_dense(&hidden, &middle, l->stream));
-        const orb_gpu_update update = {.product = product(b, &mlp->layer[2], n_atoms, first, rows),
-                                       .scale = mlp->scale,
-                                       .shift = mlp->shift,
-                                       .epsilon = s->norm_epsilon,
-                                       .latent = s->nodes};
+        orb_gpu_update update = {.product = orb_product(b, &mlp->layer[2], n_atoms, first, rows),
+                                 .scale = mlp->scale,
+                                 .shift = mlp->shift,
+                                 .epsilon = s->norm_epsilon,
+                                 .latent = s->nodes,
+                                 .z = kept.z,
+                                 .inverse = kept.inverse};
+        if (s->frequency && t + 1 < s->n_layers) {
+            update.added = s->condition + (size_t)(t + 1) * ORB_GPU_LATENT;
+            update.stride = s->n_layers * ORB_GPU_LATENT;
+            update.system_of = l->plan->n_systems == 1 ? NULL : s->gpu.neighbors.system_of;
+        }
         RUN(l, orb_gpu_launch_node_update(&update, &last, l->stream));
     }
 }
 
-static void read_out(launcher *l)
+// The hidden layers of energy and stress, of the mean of a system's nodes.
+static void pool(orb_launcher *l, int stamped)
+{
+    const orb_gpu_step *s = l->step;
+    const gpu_linear_plan plan = orb_plan_for(l, l->plan->n_systems, 2 * ORB_GPU_LATENT);
+    gpu_dense hidden = {.product =
+                            orb_product(s->pooled, &s->model->system_hidden, &s->gpu.call->n_systems, 0, l->plan->n_systems),
+                        .activation = s->activation,
+                        .values = s->system_hidden_values,
+                        .stride = 2 * ORB_GPU_LATENT};
+    if (s->saves) hidden.keep = s->pooled_hidden;
+    RUN(l, orb_gpu_launch_pool(s, l->plan, stamped, l->stream));
+    RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
+}
+
+static void read_out(orb_launcher *l)
 {
     const orb_gpu_step *s = l->step;
     const gpu_motion *motion = &s->gpu.motion;
+    const int wants_energy =
+        motion->n_atoms == 0 || motion->place + 1 == motion->n_steps; // of dynamics, in a graph's last step only
     if (l->plan->forces && s->has_forces) {
-        const gpu_linear_plan plan = plan_for(l, l->plan->n_atoms, ORB_GPU_LATENT);
-        gpu_dense hidden = {.product = product(s->nodes, &s->model->force_hidden, &s->gpu.call->n_atoms, 0, l->plan->n_atoms),
+        const gpu_linear_plan plan = orb_plan_for(l, l->plan->n_atoms, ORB_GPU_LATENT);
+        gpu_dense hidden = {.product = orb_product(s->nodes, &s->model->force_hidden, &s->gpu.call->n_atoms, 0, l->plan->n_atoms),
                             .activation = s->activation,
                             .values = s->atom_hidden,
                             .stride = ORB_GPU_LATENT};
-        hidden.product.stamp = stamp_at(l, s->stamp_heads);
+        hidden.product.stamp = orb_stamp_at(l, s->stamp_heads);
         RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
         RUN(l, orb_gpu_launch_forces(s, l->plan, l->stream));
     }
-    if (motion->n_atoms > 0 && motion->place + 1 < motion->n_steps) return; // energies of the last step of dynamics only
-    const gpu_linear_plan plan = plan_for(l, l->plan->n_systems, 2 * ORB_GPU_LATENT);
-    const gpu_dense hidden = {.product =
-                                  product(s->pooled, &s->model->system_hidden, &s->gpu.call->n_systems, 0, l->plan->n_systems),
-                              .activation = s->activation,
-                              .values = s->system_hidden_values,
-                              .stride = 2 * ORB_GPU_LATENT};
-    RUN(l, orb_gpu_launch_pool(s, l->plan, !l->plan->forces, l->stream));
-    RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
-    RUN(l, orb_gpu_launch_sums(s, l->plan, l->stream));
+    if (s->saves || wants_energy) pool(l, s->saves || !l->plan->forces);
+    if (s->saves) orb_enqueue_backward(l);
+    if (wants_energy)
+        RUN(l, s->conservative ? orb_gpu_launch_energies(s, l->plan, l->stream) : orb_gpu_launch_sums(s, l->plan, l->stream));
 }
 
-int orb_gpu_enqueue(const orb_gpu_step *step, const gpu_plan *plan, int hopper, int tiles, void *stream)
+int orb_gpu_enqueue(const orb_gpu_step *given, const gpu_plan *plan, int hopper, int tiles, void *stream)
 {
-    const int64_t edges = (int64_t)plan->n_atoms * step->cap;
-    launcher l = {.step = step, .plan = plan, .hopper = hopper, .tiles = tiles, .stream = stream};
-    l.n_edges = edges < step->edge_capacity ? (int)edges : step->edge_capacity;
-    RUN(&l, orb_gpu_launch_graph(step, plan, stream));
-    if (step->repulsion_table) RUN(&l, orb_gpu_launch_repulsion(step, plan, stream));
+    orb_gpu_step step = *given;
+    const int64_t edges = (int64_t)plan->n_atoms * step.cap;
+    orb_launcher l = {.step = &step, .plan = plan, .hopper = hopper, .tiles = tiles, .stream = stream};
+    l.n_edges = edges < step.edge_capacity ? (int)edges : step.edge_capacity;
+    step.saves = step.conservative && plan->forces;
+    RUN(&l, orb_gpu_launch_graph(&step, plan, stream));
+    if (step.repulsion_table) RUN(&l, orb_gpu_launch_repulsion(&step, plan, stream));
     encode(&l);
-    for (int t = 0; t < step->n_layers; t++) {
+    for (int t = 0; t < step.n_layers; t++) {
         send_messages(&l, t);
         update_nodes(&l, t);
     }

@@ -3,6 +3,7 @@
 #include "orb_gpu.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "gpu/evaluator/gpu_registry.h"
 
@@ -50,8 +51,10 @@ done:
 static void read_stamps(const gpu_evaluator *base, int forces, double *time_ns)
 {
     const uint64_t *t = base->io.stamps;
-    (void)forces;
-    for (int stage = 0; stage + 1 < base->n_stamps; stage++)
+    const orb_gpu_step *step = &((const orb_evaluator *)base)->step;
+    const int n = step->conservative && !forces ? step->stamp_heads + 2 : base->n_stamps; // without forces: up to the heads
+    memset(time_ns, 0, sizeof *time_ns * (size_t)(base->n_stamps - 1));
+    for (int stage = 0; stage + 1 < n; stage++)
         time_ns[stage] = t[stage + 1] > t[stage] ? (double)(t[stage + 1] - t[stage]) : 0.0;
 }
 
@@ -59,9 +62,9 @@ static const gpu_kind orb_kind = {arena, plan, enqueue_rows, enqueue_model, read
 
 // ---- making one -----------------------------------------------------------------------------------------------------
 
-static mlff_status create_stages(gpu_evaluator *base, int n_layers)
+static mlff_status create_stages(gpu_evaluator *base, int n_layers, bool conservative)
 {
-    mlff_stage stages[ORB_GPU_STAMP_LAYERS + 2 * ORB_GPU_MAX_LAYERS + 1] = {
+    mlff_stage stages[ORB_GPU_STAMP_LAYERS + 4 * ORB_GPU_MAX_LAYERS + 3] = {
         {"transfer", "forward", -1, "input check, wrapping"},
         {"neighbors", "forward", -1, "geometry"},
         {"radial", "forward", -1, "nearest neighbors of each atom, incoming edges"},
@@ -71,7 +74,15 @@ static mlff_status create_stages(gpu_evaluator *base, int n_layers)
         stages[n++] = (mlff_stage){"message", "forward", t, ""};
         stages[n++] = (mlff_stage){"update", "forward", t, "sums of messages"};
     }
-    stages[n++] = (mlff_stage){"readout", "forward", -1, "forces, stress, transfer"};
+    stages[n++] = (mlff_stage){"readout", "forward", -1, conservative ? "the energy backward" : "forces, stress, transfer"};
+    for (int t = n_layers - 1; t >= 0 && conservative; t--) {
+        stages[n++] = (mlff_stage){"update", "backward", t, ""};
+        stages[n++] = (mlff_stage){"message", "backward", t, "sums of projections"};
+    }
+    if (conservative) {
+        stages[n++] = (mlff_stage){"encoder", "backward", -1, "gradients of edges"};
+        stages[n++] = (mlff_stage){"readout", "backward", -1, "forces, stress, transfer"};
+    }
     return gpu_evaluator_set_stages(base, stages, n, n + 1);
 }
 
@@ -112,10 +123,12 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
         goto done;
     }
     base->step = e->step.gpu;
-    PLUGIN_TRY(create_stages(base, parameters->n_layers));
+    base->reads_charges = parameters->conditioned;
+    PLUGIN_TRY(create_stages(base, parameters->n_layers, parameters->conservative));
     CUDA_TRY(orb_gpu_prepare_products(base->hopper), "setting up the kernels");
     CUDA_TRY(orb_gpu_prepare_updates(base->hopper), "setting up the kernels");
     CUDA_TRY(gpu_prepare_dense(base->hopper), "setting up the kernels");
+    if (parameters->conservative) CUDA_TRY(orb_gpu_prepare_back(base->hopper), "setting up the kernels");
     *evaluator_out = base;
     e = NULL;
 done:
@@ -133,7 +146,7 @@ static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
                                      {"orb_edge_dense_kernel", "forward/message"}, // and of the encoder
                                      {"orb_gather_kernel", "forward/message"},
                                      {"orb_edge_update_kernel", "forward/message"},
-                                     {"orb_sum_kernel", "forward/update"},
+                                     {"attention_sum_kernel", "forward/update"},
                                      {"orb_node_dense_kernel", "forward/update"},
                                      {"orb_node_update_kernel", "forward/update"},
                                      {"dense_kernel", "forward/readout"},
@@ -143,6 +156,16 @@ static const gpu_kernel kernels[] = {{"orb_count_kernel", "forward/radial"},
                                      {"orb_force_kernel", "forward/readout"},
                                      {"orb_system_kernel", "forward/readout"},
                                      {"orb_repulsion_kernel", "forward/readout"},
+                                     {"orb_condition_kernel", "forward/encoder"},
+                                     {"orb_readout_back_kernel", "forward/readout"},
+                                     {"norm_back_kernel", "backward/update"}, // and of the encoder
+                                     {"orb_node_back_kernel", "backward/update"},
+                                     {"attention_back_kernel", "backward/message"},
+                                     {"orb_edge_back_kernel", "backward/message"}, // and of the encoder
+                                     {"segment_sum_kernel", "backward/message"},
+                                     {"orb_gradient_kernel", "backward/encoder"},
+                                     {"orb_gathered_force_kernel", "backward/readout"},
+                                     {"orb_energy_kernel", "backward/readout"},
                                      {0}};
 
 #define ORB_ARCHITECTURE(symbol, title)                                                                                          \

@@ -3,6 +3,9 @@
  *
  *   neighbor list > graph (cap of each sender, edges, incoming edges) > encoder > layers > heads > forces > sums
  *   a layer: projections of nodes > first, second, third edge layer > sums over edges > first, second, third node layer
+ *   conservative: heads > layers backward, last to first > encoder backward > gradient of each edge > forces > sums
+ *
+ * For the reverse pass every layer keeps what its derivatives need (orb_gpu_kept); adjoints of hidden features take its place.
  *
  * The first edge layer W [e | n_sender | n_receiver] is W_e e + (W_s n)_sender + (W_r n)_receiver: the projections W_s n + b and W_r n are
  * computed once for each atom. Edges are processed in chunks, so that hidden features of a chunk stay in the L2 cache and need no memory
@@ -11,7 +14,7 @@
 #define ORB_GPU_H
 
 #include "gpu/gpu_step.h"
-#include "gpu/nn/linear.h"
+#include "gpu/nn/segment.h"
 #include "model/orb/orb_model.h"
 
 #ifdef __cplusplus
@@ -22,7 +25,6 @@ enum {
     ORB_GPU_LATENT = GPU_NORM_WIDTH,
     ORB_GPU_CHUNK = 33792, /* edges, or atoms, processed together: 264 tiles of 128 */
     ORB_GPU_MAX_LAYERS = 16,
-    ORB_GPU_GATE_PARTS = 4, /* blocks of a cluster that share a row */
     ORB_GPU_MAX_CAP = 128
 };
 
@@ -37,7 +39,15 @@ typedef struct orb_gpu_layer {
     orb_gpu_mlp edge, node;
     const float *gate; /* [2][256] weights of the sending and of the receiving gate */
     float gate_bias[2];
+    /* Transposed, for the reverse pass; 0 outputs where forces are direct. */
+    gpu_linear edge_back[3], node_back[3], project_back;
 } orb_gpu_layer;
+
+/* What the reverse pass needs of a network that was applied to rows; all NULL: nothing is kept. */
+typedef struct orb_gpu_kept {
+    gpu_operand hidden[2]; /* [rows][hidden] before the activations; then the adjoints of these */
+    float *z, *inverse;    /* [rows][256], [rows] of the norm */
+} orb_gpu_kept;
 
 /* One head, 256 → 256 → n. */
 typedef struct orb_gpu_output {
@@ -57,6 +67,7 @@ typedef struct orb_gpu_system {
 /* Constants that only the host reads: they become arguments of products. */
 typedef struct orb_gpu_model {
     orb_gpu_mlp encoder; /* of edges */
+    gpu_linear encoder_back[3];
     orb_gpu_layer layer[ORB_GPU_MAX_LAYERS];
     gpu_linear force_hidden;  /* 256 → 256 */
     gpu_linear system_hidden; /* 256 → 512: of energy and of stress */
@@ -73,15 +84,21 @@ typedef struct orb_gpu_step {
     int32_t bessel;             /* 1: Bessel functions × spherical harmonics × envelope; 0: Gaussians and direction */
     int32_t cap;                /* edges of a sender */
     int32_t has_forces, has_stress;
-    int32_t stamp_heads; /* stamp of the heads, behind the layers' */
+    int32_t conservative;      /* forces are the derivative of the energy */
+    int32_t repulsion_is_mean; /* over a system's atoms */
+    int32_t stamp_heads;       /* stamp of the heads, behind the layers' */
+    int32_t saves;             /* 1: a step with conservative forces */
     float norm_epsilon;
     const float *repulsion_table; /* [n_species][2] by atomic number Z: radius in Å, (Z + 1)^0.3; NULL: no repulsion */
     const float *node_table;      /* [n_species][256] encoded nodes by atomic number */
+    const float *energy_back;     /* [256][256] weights of the energy's hidden layer; NULL: forces are direct */
+    /* Of charge and spin; NULL without conditioning. */
+    const float *frequency;                         /* [2][64] of charge and of spin */
+    const float *condition_weight, *condition_bias; /* [n_layers][256 inputs][256], [n_layers][256] */
     orb_gpu_output energy, force, stress;
     double energy_scale, energy_mean, force_scale, force_mean, stress_scale[6], stress_mean[6];
     /* ---- on the device */
-    int32_t edge_capacity, chunk;               /* chunk: rows of the hidden arrays */
-    int32_t gate_parts;                         /* parts in which a layer's gates are stored: 1 or ORB_GPU_GATE_PARTS */
+    int32_t edge_capacity, atom_rows, chunk;    /* rows of an edges' and of a nodes' slot; of the hidden arrays */
     int32_t *n_edges;                           /* [1] */
     int32_t *first_edge;                        /* [n_atoms + 1] */
     int32_t *count;                             /* [n_atoms] edges of a sender, then of a receiver */
@@ -94,17 +111,32 @@ typedef struct orb_gpu_step {
     gpu_operand input;                          /* [chunk][edge_inputs] */
     gpu_operand hidden_a, hidden_b;             /* [chunk][hidden] */
     gpu_operand edges;                          /* [n_edges][256] */
-    float *message;                             /* [n_edges][256] */
-    float *gates;                               /* [n_edges][4][2] parts of the gates' sums, of senders and of receivers */
-    gpu_operand nodes;                          /* [n_atoms][256] */
-    gpu_operand gathered;                       /* [n_atoms][512] messages received, sent */
-    float *projection;                          /* [n_atoms][2 hidden] */
-    float *atom_hidden;                         /* [n_atoms][256] of the force head */
-    float *raw_force;                           /* [n_atoms][3] in units of the normalizer */
-    gpu_operand pooled;                         /* [n_systems][256] */
-    float *system_hidden_values;                /* [n_systems][512] */
-    orb_gpu_repulsion *repulsion;               /* [n_atoms] */
-    orb_gpu_system *system;                     /* [n_systems] */
+    /* Of edges: a slot for each layer, then one for the encoder; with direct forces one slot for all of them. */
+    orb_gpu_kept of_edges;        /* z: with direct forces the messages, else before the norm's scale */
+    float *gates;                 /* [slots][n_edges][4][2] parts of the gates' sums, of senders and of receivers */
+    orb_gpu_kept of_nodes;        /* a slot for each layer; NULL with direct forces */
+    gpu_operand nodes;            /* [n_atoms][256] */
+    gpu_operand gathered;         /* [n_atoms][512] messages received, sent */
+    float *projection;            /* [n_atoms][2 hidden] */
+    float *atom_hidden;           /* [n_atoms][256] of the force head */
+    float *raw_force;             /* [n_atoms][3] in units of the normalizer */
+    float *condition;             /* [n_systems][n_layers][256] added to nodes */
+    gpu_operand pooled;           /* [n_systems][256] */
+    gpu_operand pooled_hidden;    /* [n_systems][512] of energy and stress, before the activation */
+    float *system_hidden_values;  /* [n_systems][512] */
+    orb_gpu_repulsion *repulsion; /* [n_atoms] */
+    orb_gpu_system *system;       /* [n_systems] */
+    /* ---- adjoints, of conservative forces */
+    float *system_bar;            /* [n_systems][256] of the last nodes */
+    float *nodes_bar, *edges_bar; /* [n_atoms][256], [n_edges][256] */
+    float *context_bar;           /* [n_atoms][768] of a node network's input */
+    float *envelope_bar;          /* [n_edges] */
+    gpu_operand y_bar;            /* [chunk][256] of a norm's input, rows scaled */
+    float *row_scale;             /* [n_edges], or [n_atoms] if that is more */
+    gpu_operand hidden_sums;      /* [n_atoms][2 hidden] of projections, rows scaled */
+    float *hidden_sums_scale;     /* [n_atoms] */
+    float *input_bar;             /* [chunk][edge_inputs] */
+    float *gradient;              /* [n_edges][4] dE/d(vector), eV/Å */
 } orb_gpu_step;
 
 /* Stamps of the stages after the neighbor list's two. Layers have two each. */
@@ -118,16 +150,20 @@ typedef struct orb_gpu_update {
     int32_t replaces; /* 1: the result is the latent feature itself */
     int32_t keeps;    /* 1: latent features are not written */
     gpu_operand latent;
-    const float *gate; /* [2][256], of edges */
-    float *gates;      /* [n_edges][4][2] */
-    float *message;    /* [n_edges][256] */
+    float *z, *inverse;       /* [rows][256], [rows] of the norm; NULL: not kept */
+    float *message;           /* of edges: [n_edges][256] the norm's output; NULL: not stored */
+    const float *gate;        /* [2][256], of edges */
+    float *gates;             /* [n_edges][4][2] */
+    const float *added;       /* of nodes: [n_systems][stride] added too; NULL: nothing */
+    const int32_t *system_of; /* NULL: all nodes are in system 0 */
+    int32_t stride;
 } orb_gpu_update;
 
 /* An edge's first layer: adds the projections of both atoms. */
 typedef struct orb_gpu_gather {
     gpu_product product;
     int32_t activation;
-    gpu_operand out;
+    gpu_operand out, keep; /* keep: before the activation; NULL: nowhere */
     const float *projection;
     const int32_t *sender, *receiver;
 } orb_gpu_gather;
@@ -141,14 +177,22 @@ int orb_gpu_launch_node_dense(const gpu_dense *dense, const gpu_linear_plan *pla
 int orb_gpu_launch_gather(const orb_gpu_gather *gather, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_edge_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
 int orb_gpu_launch_node_update(const orb_gpu_update *update, const gpu_linear_plan *plan, void *stream);
-int orb_gpu_launch_sum_messages(const orb_gpu_step *step, const gpu_plan *plan, int layer, void *stream);
+int orb_gpu_launch_condition(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
 int orb_gpu_launch_repulsion(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_forces(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_sums(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+/* ---- conservative forces */
+int orb_gpu_launch_edge_back(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_node_back(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);
+int orb_gpu_launch_readout_back(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+int orb_gpu_launch_gradient(const orb_gpu_step *step, const gpu_plan *plan, int first, void *stream); /* of a chunk of edges */
+int orb_gpu_launch_gathered_forces(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+int orb_gpu_launch_energies(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 /* Raises the kernels' limits of shared memory; once per device. */
 int orb_gpu_prepare_products(int hopper);
 int orb_gpu_prepare_updates(int hopper);
+int orb_gpu_prepare_back(int hopper);
 
 /* All kernels of the model, behind the neighbor list. `tiles`: kind of the products' tiles (gpu_linear_plan.wide); -1: chosen by size. */
 int orb_gpu_enqueue(const orb_gpu_step *step, const gpu_plan *plan, int hopper, int tiles, void *stream);

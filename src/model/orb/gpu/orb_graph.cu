@@ -4,6 +4,7 @@
 #include "gpu/gpu_stage.cuh"
 #include "gpu/nn/operand.cuh"
 #include "orb_gpu.h"
+#include "orb_harmonics.cuh"
 
 enum { WARPS = 4, SCAN_THREADS = 1024 };
 
@@ -128,25 +129,6 @@ static __device__ __forceinline__ void gaussians_and_direction(float4 g, int c, 
         const float d = g.w - 0.5f * (float)(c + k), direction = c + k == 20 ? g.x : c + k == 21 ? g.y : g.z;
         x.v[k] = c + k < 20 ? fast_exp2(-1.4426950408889634f * d * d) : c + k < 23 ? direction : 0.0f;
     }
-}
-
-// Real spherical harmonics to l = 3, each l times √(2l + 1), in the order of e3nn.
-static __device__ __forceinline__ void harmonics(float4 g, float *y)
-{
-    const float s3 = 1.7320508f, s5 = 2.2360680f, s7 = 2.6457513f, a = 0.91287093f /* √(5/6) */, b = 0.61237244f /* √(3/8) */;
-    const float x = g.x, v = g.y, z = g.z;
-    const float q0 = s3 * x * z, q1 = s3 * x * v, q2 = v * v - 0.5f * (x * x + z * z), q3 = s3 * v * z,
-                q4 = 0.5f * s3 * (z * z - x * x), w = 4.0f * v * v - x * x - z * z;
-    y[0] = 1.0f;
-    y[1] = s3 * x, y[2] = s3 * v, y[3] = s3 * z;
-    y[4] = s5 * q0, y[5] = s5 * q1, y[6] = s5 * q2, y[7] = s5 * q3, y[8] = s5 * q4;
-    y[9] = s7 * a * (q0 * z + q4 * x);
-    y[10] = s7 * s5 * q0 * v;
-    y[11] = s7 * b * w * x;
-    y[12] = s7 * 0.5f * v * (2.0f * v * v - 3.0f * x * x - 3.0f * z * z);
-    y[13] = s7 * b * z * w;
-    y[14] = s7 * s5 * q4 * v;
-    y[15] = s7 * a * (q4 * z - q0 * x);
 }
 
 static __device__ __forceinline__ void bessel_and_harmonics(float4 g, float cutoff, float envelope, int c, eight &x)

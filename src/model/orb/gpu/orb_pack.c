@@ -13,8 +13,6 @@ const char *orb_gpu_lacks(const orb_parameters *P)
     if (P->n_layers > ORB_GPU_MAX_LAYERS) return "at most 16 layers";
     if (P->max_neighbors > ORB_GPU_MAX_CAP) return "at most 128 neighbors of an atom";
     if (P->edge_input == ORB_GAUSSIAN_UNIT ? P->n_radial != 20 : P->n_radial != 8) return "20 Gaussians or 8 Bessel functions";
-    if (P->conservative) return "direct forces";
-    if (P->conditioned) return "no charge and spin";
     return NULL;
 }
 
@@ -48,8 +46,27 @@ static void pack_mlp(gpu_packer *p, enum gpu_number numbers, const orb_mlp *from
     to->shift = from->norm_bias ? gpu_pack_floats(p, from->norm_bias, ORB_GPU_LATENT) : NULL;
 }
 
+// The transposed layer: output n is the input n of `from`, its inputs the outputs.
+static double transposed_weight(const void *context, int n, int k)
+{
+    const part *b = context;
+    const int row = b->split && k >= b->split ? k - b->split : k,
+              column = b->first_input + n + (b->split && k >= b->split ? b->shift : 0);
+    return b->from->weight[(size_t)row * (size_t)b->from->n_in + (size_t)column];
+}
+
+static void pack_back(gpu_packer *p, enum gpu_number numbers, const orb_mlp *from, int n_in, gpu_linear to[3])
+{
+    for (int l = 0; l < 3; l++) {
+        const part all = {&from->linear[l], 0, 0, 0};
+        to[l] = gpu_pack_linear(p, numbers, l == 0 ? n_in : from->linear[l].n_in, from->linear[l].n_out, NULL, transposed_weight,
+                                &all);
+    }
+}
+
 // Nodes are projected with W_s and the bias, and with W_r; the columns of the first edge layer are [e | sender | receiver].
-static bool pack_message_layer(gpu_packer *p, enum gpu_number numbers, const orb_layer *from, orb_gpu_layer *to)
+static bool pack_message_layer(gpu_packer *p, enum gpu_number numbers, const orb_layer *from, bool conservative,
+                               orb_gpu_layer *to)
 {
     const orb_linear *edge = &from->edge.linear[0];
     const int F = ORB_GPU_LATENT, H = edge->n_out;
@@ -67,6 +84,10 @@ static bool pack_message_layer(gpu_packer *p, enum gpu_number numbers, const orb
     to->gate = gpu_pack_floats(p, gates[0], 2 * ORB_GPU_LATENT);
     to->gate_bias[0] = from->send.bias[0];
     to->gate_bias[1] = from->receive.bias[0];
+    if (!conservative) return true;
+    pack_back(p, numbers, &from->edge, F, to->edge_back);
+    pack_back(p, numbers, &from->node, 3 * F, to->node_back);
+    to->project_back = gpu_pack_linear(p, numbers, F, 2 * H, NULL, transposed_weight, &of_nodes);
     return true;
 }
 
@@ -169,6 +190,28 @@ static void pack_heads(gpu_packer *p, enum gpu_number numbers, const orb_paramet
     memcpy(step->stress_mean, P->stress_mean, sizeof step->stress_mean);
 }
 
+// Frequencies of charge and spin, and the layers' weights with the input first.
+static void pack_condition(gpu_packer *p, const orb_parameters *P, orb_gpu_step *step)
+{
+    const size_t F = ORB_GPU_LATENT, quarter = F / 4;
+    const void *at;
+    float *frequency = gpu_pack(p, sizeof(float) * 2 * quarter, &at);
+    step->frequency = at;
+    for (size_t k = 0; frequency && k < quarter; k++) {
+        frequency[k] = P->charge_frequency[k];
+        frequency[quarter + k] = P->spin_frequency[k];
+    }
+    float *weight = gpu_pack(p, sizeof(float) * (size_t)P->n_layers * F * F, &at);
+    step->condition_weight = at;
+    float *bias = gpu_pack(p, sizeof(float) * (size_t)P->n_layers * F, &at);
+    step->condition_bias = at;
+    for (size_t t = 0; weight && bias && t < (size_t)P->n_layers; t++)
+        for (size_t f = 0; f < F; f++) {
+            bias[t * F + f] = P->layer[t].condition.bias[f];
+            for (size_t k = 0; k < F; k++) weight[(t * F + k) * F + f] = P->layer[t].condition.weight[f * F + k];
+        }
+}
+
 bool orb_gpu_pack(const orb_parameters *P, const mlff_model *model, void *block, size_t *bytes, const void *base,
                   orb_gpu_step *step, orb_gpu_model *host)
 {
@@ -183,6 +226,8 @@ bool orb_gpu_pack(const orb_parameters *P, const mlff_model *model, void *block,
     step->edge_inputs = (P->n_edge_inputs + 63) / 64 * 64;
     step->bessel = P->edge_input == ORB_BESSEL_HARMONICS;
     step->cap = P->max_neighbors;
+    step->conservative = P->conservative;
+    step->repulsion_is_mean = P->repulsion == ORB_REPULSION_MEAN;
     step->norm_epsilon = (float)epsilon;
     step->stamp_heads = ORB_GPU_STAMP_LAYERS + 2 * P->n_layers;
     step->gpu.length_unit = model->length_unit;
@@ -199,8 +244,12 @@ bool orb_gpu_pack(const orb_parameters *P, const mlff_model *model, void *block,
     if (!pack_nodes(&p, P, epsilon, &step->node_table)) return false;
     pack_mlp(&p, numbers, &P->edge_encoder, 0, &host->encoder);
     for (int t = 0; t < P->n_layers; t++)
-        if (!pack_message_layer(&p, numbers, &P->layer[t], &host->layer[t])) return false;
+        if (!pack_message_layer(&p, numbers, &P->layer[t], P->conservative, &host->layer[t])) return false;
+    if (P->conservative) pack_back(&p, numbers, &P->edge_encoder, P->n_edge_inputs, host->encoder_back);
     pack_heads(&p, numbers, P, step, host);
+    if (P->conservative)
+        step->energy_back = gpu_pack_floats(&p, P->energy.linear[0].weight, (size_t)ORB_GPU_LATENT * ORB_GPU_LATENT);
+    if (P->conditioned) pack_condition(&p, P, step);
     *bytes = p.at;
     return true;
 }
@@ -215,20 +264,11 @@ static void place_operand(gpu_packer *p, gpu_operand *m, size_t rows, int column
     *m = (gpu_operand){(void *)(uintptr_t)high, (void *)(uintptr_t)low, columns};
 }
 
-size_t orb_gpu_arena(orb_gpu_step *step, void *base)
+#define PLACE(field, bytes) (gpu_pack(p, bytes, &at), step->field = (void *)(uintptr_t)at)
+
+static void place_graph(gpu_packer *p, orb_gpu_step *step, size_t n, size_t e)
 {
-    gpu_packer p = {NULL, base, 0};
     const void *at;
-    const int both = step->numbers == GPU_NUMBER_FLOAT32, row = step->gpu.neighbors.row_capacity;
-    // Tiles of 128 rows read whole.
-    const size_t n = ((size_t)step->gpu.neighbors.atom_capacity + 127) / 128 * 128, real = sizeof(float);
-    const size_t e = (n * (size_t)(row < step->cap ? row : step->cap) + 127) / 128 * 128;
-    const size_t systems = ((size_t)step->gpu.neighbors.system_capacity + 127) / 128 * 128;
-    step->edge_capacity = (int32_t)e;
-    step->chunk = (int32_t)(e < ORB_GPU_CHUNK ? e : ORB_GPU_CHUNK);
-    if (step->chunk < (int32_t)n) step->chunk = (int32_t)(n < ORB_GPU_CHUNK ? n : ORB_GPU_CHUNK);
-    const size_t chunk = (size_t)step->chunk;
-#define PLACE(field, bytes) (gpu_pack(&p, bytes, &at), step->field = (void *)(uintptr_t)at)
     PLACE(n_edges, sizeof(int32_t));
     PLACE(first_edge, (n + 1) * sizeof(int32_t));
     PLACE(count, n * sizeof(int32_t));
@@ -238,23 +278,69 @@ size_t orb_gpu_arena(orb_gpu_step *step, void *base)
     PLACE(incoming_edge, e * sizeof(int32_t));
     PLACE(sender, e * sizeof(int32_t));
     PLACE(receiver, e * sizeof(int32_t));
-    PLACE(geometry, e * 4 * real);
-    PLACE(envelope, e * real);
-    place_operand(&p, &step->input, chunk, step->edge_inputs, both);
-    place_operand(&p, &step->hidden_a, chunk, step->hidden, both);
-    place_operand(&p, &step->hidden_b, chunk, step->hidden, both);
-    place_operand(&p, &step->edges, e, ORB_GPU_LATENT, 1);
-    PLACE(message, e * ORB_GPU_LATENT * real);
-    PLACE(gates, e * ORB_GPU_GATE_PARTS * 2 * real);
-    place_operand(&p, &step->nodes, n, ORB_GPU_LATENT, 1);
-    place_operand(&p, &step->gathered, n, 2 * ORB_GPU_LATENT, both);
+    PLACE(geometry, e * 4 * sizeof(float));
+    PLACE(envelope, e * sizeof(float));
+}
+
+// What the reverse pass reads and writes: `both` planes of hidden features.
+static void place_adjoints(gpu_packer *p, orb_gpu_step *step, size_t n, size_t e, size_t systems, int both)
+{
+    const void *at;
+    const size_t real = sizeof(float), T = (size_t)step->n_layers, chunk = (size_t)step->chunk, F = ORB_GPU_LATENT;
+    for (int k = 0; k < 2; k++) {
+        place_operand(p, &step->of_edges.hidden[k], (T + 1) * e, step->hidden, both);
+        place_operand(p, &step->of_nodes.hidden[k], T * n, step->hidden, both);
+    }
+    PLACE(of_edges.inverse, (T + 1) * e * real);
+    PLACE(of_nodes.z, T * n * F * real);
+    PLACE(of_nodes.inverse, T * n * real);
+    PLACE(system_bar, systems * F * real);
+    PLACE(nodes_bar, n * F * real);
+    PLACE(edges_bar, e * F * real);
+    PLACE(context_bar, n * 3 * F * real);
+    PLACE(envelope_bar, e * real);
+    place_operand(p, &step->y_bar, chunk, (int)F, both);
+    PLACE(row_scale, (e > n ? e : n) * real);
+    place_operand(p, &step->hidden_sums, n, 2 * step->hidden, both);
+    PLACE(hidden_sums_scale, n * real);
+    PLACE(input_bar, chunk * (size_t)step->edge_inputs * real);
+    PLACE(gradient, e * 4 * real);
+}
+
+size_t orb_gpu_arena(orb_gpu_step *step, void *base)
+{
+    gpu_packer packer = {NULL, base, 0}, *p = &packer;
+    const void *at;
+    const int both = step->numbers == GPU_NUMBER_FLOAT32, row = step->gpu.neighbors.row_capacity;
+    // Tiles of 128 rows read whole.
+    const size_t n = ((size_t)step->gpu.neighbors.atom_capacity + 127) / 128 * 128, real = sizeof(float);
+    const size_t e = (n * (size_t)(row < step->cap ? row : step->cap) + 127) / 128 * 128;
+    const size_t systems = ((size_t)step->gpu.neighbors.system_capacity + 127) / 128 * 128;
+    const size_t layers = step->conservative ? (size_t)step->n_layers : 1, slots = step->conservative ? layers + 1 : 1;
+    step->edge_capacity = (int32_t)e;
+    step->atom_rows = (int32_t)n;
+    step->chunk = (int32_t)(e < ORB_GPU_CHUNK ? e : ORB_GPU_CHUNK);
+    if (step->chunk < (int32_t)n) step->chunk = (int32_t)(n < ORB_GPU_CHUNK ? n : ORB_GPU_CHUNK);
+    const size_t chunk = (size_t)step->chunk;
+    place_graph(p, step, n, e);
+    place_operand(p, &step->input, chunk, step->edge_inputs, both);
+    place_operand(p, &step->hidden_a, chunk, step->hidden, both);
+    place_operand(p, &step->hidden_b, chunk, step->hidden, both);
+    place_operand(p, &step->edges, e, ORB_GPU_LATENT, 1);
+    PLACE(of_edges.z, slots * e * ORB_GPU_LATENT * real);
+    PLACE(gates, layers * e * GPU_LOGIT_PARTS * 2 * real);
+    place_operand(p, &step->nodes, n, ORB_GPU_LATENT, 1);
+    place_operand(p, &step->gathered, n, 2 * ORB_GPU_LATENT, both);
     PLACE(projection, n * 2 * (size_t)step->hidden * real);
     PLACE(atom_hidden, n * ORB_GPU_LATENT * real);
     PLACE(raw_force, n * 3 * real);
-    place_operand(&p, &step->pooled, systems, ORB_GPU_LATENT, both);
+    PLACE(condition, (step->frequency ? systems * (size_t)step->n_layers * ORB_GPU_LATENT : 1) * real);
+    place_operand(p, &step->pooled, systems, ORB_GPU_LATENT, both);
+    place_operand(p, &step->pooled_hidden, systems, 2 * ORB_GPU_LATENT, 1);
     PLACE(system_hidden_values, systems * 2 * ORB_GPU_LATENT * real);
     PLACE(repulsion, (step->repulsion_table ? n : 1) * sizeof(orb_gpu_repulsion));
     PLACE(system, systems * sizeof(orb_gpu_system));
-#undef PLACE
-    return (p.at + 255) / 256 * 256;
+    if (step->conservative) place_adjoints(p, step, n, e, systems, both);
+    return (p->at + 255) / 256 * 256;
 }
+#undef PLACE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // orb_products.cu: the first and second layers of an MLP, and plain layers of nodes, by the tiles of gpu/nn.
 #include "gpu/nn/dense.cuh"
-#include "orb_gpu.h"
+#include "orb_launch.cuh"
 
 template <int NUMBERS, int WIDE>
 static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
@@ -56,6 +56,7 @@ static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
                 eight x = sums_of(sum, q, h, layer.unit);
 #pragma unroll
                 for (int k = 0; k < 8; k++) x.v[k] += s.v[k] + t.v[k];
+                if (call.keep.high) store_operand<NUMBERS>(call.keep, r, c, x);
                 activate(call.activation, x);
                 store_operand<NUMBERS>(call.out, r, c, x);
             }
@@ -66,41 +67,19 @@ static __global__ void __launch_bounds__(tile_of<NUMBERS, WIDE>::THREADS, 1)
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-#define LAUNCH_PRODUCT(name, kernel, type)                                                                                       \
-    template <int NUMBERS, int WIDE> static int launch_##name(const type *call, const gpu_linear_plan *plan, void *stream)       \
-    {                                                                                                                            \
-        typedef tile_of<NUMBERS, WIDE> tile;                                                                                     \
-        return launch(kernel<NUMBERS, WIDE>, tile_blocks<NUMBERS, WIDE>(call->product, *plan), tile::THREADS,                    \
-                      tile::SHARED_BYTES, 1, plan->overlap, stream, *call, 0);                                                   \
-    }                                                                                                                            \
-    int orb_gpu_launch_##name(const type *call, const gpu_linear_plan *plan, void *stream)                                       \
-    {                                                                                                                            \
-        return FOR_PLAN(plan, launch_##name, call, plan, stream);                                                                \
-    }
 LAUNCH_PRODUCT(edge_dense, orb_edge_dense_kernel, gpu_dense)
 LAUNCH_PRODUCT(node_dense, orb_node_dense_kernel, gpu_dense)
 LAUNCH_PRODUCT(gather, orb_gather_kernel, orb_gpu_gather)
 
 template <int NUMBERS, int WIDE> static int prepare_one(int unused)
 {
-    const int bytes = tile_of<NUMBERS, WIDE>::SHARED_BYTES;
-    int error =
-        (int)cudaFuncSetAttribute(orb_edge_dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (error == 0)
-        error =
-            (int)cudaFuncSetAttribute(orb_node_dense_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (error == 0)
-        error = (int)cudaFuncSetAttribute(orb_gather_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    int error = prepare_kernel<NUMBERS, WIDE>(orb_edge_dense_kernel<NUMBERS, WIDE>);
+    if (error == 0) error = prepare_kernel<NUMBERS, WIDE>(orb_node_dense_kernel<NUMBERS, WIDE>);
+    if (error == 0) error = prepare_kernel<NUMBERS, WIDE>(orb_gather_kernel<NUMBERS, WIDE>);
     return error;
 }
 
 int orb_gpu_prepare_products(int hopper)
 {
-    int error = 0;
-    for (int numbers = 0; numbers < 3 && error == 0; numbers++)
-        for (int wide = 0; wide < (hopper ? 3 : 1) && error == 0; wide++) {
-            const gpu_linear_plan plan = {(gpu_number)numbers, wide, 0, 0};
-            error = FOR_PLAN(&plan, prepare_one, 0);
-        }
-    return error;
+    return for_all_plans(hopper, [](const gpu_linear_plan *plan) { return FOR_PLAN(plan, prepare_one, 0); });
 }

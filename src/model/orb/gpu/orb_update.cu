@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // orb_update.cu: the third layer of an MLP: its rows are normalized and added to the latent features of edges or nodes. For few rows four
-// blocks of a cluster share a row and exchange mean and sum of squares.
+// blocks of a cluster share a row and exchange mean and sum of squares. The reverse pass of the norm: gpu/nn/norm.h.
 #include "gpu/nn/linear_tile.cuh"
 #include "orb_gpu.h"
 
@@ -56,6 +56,15 @@ template <bool all> struct old_rows {
     eight x[COUNT];
 };
 
+// Adds what charge and spin of the node's system give in the next layer.
+static __device__ __forceinline__ void add_to_node(const orb_gpu_update &call, int r, int c, eight &x)
+{
+    const int system = call.system_of ? call.system_of[r] : 0;
+    const eight added = load_floats(call.added + (size_t)system * call.stride + c);
+#pragma unroll
+    for (int k = 0; k < 8; k++) x.v[k] += added.v[k];
+}
+
 template <int NUMBERS, int WIDE, bool edges>
 static __device__ __forceinline__ void run_update(const orb_gpu_update &call, uint4 *shared)
 {
@@ -105,7 +114,11 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
                 if (r >= place.n_rows) continue;
                 eight x = sums_of(sum, q, h, 1.0f);
 #pragma unroll
-                for (int k = 0; k < 8; k++) x.v[k] = fmaf(fmaf(x.v[k], scale[h], shift[h]), gamma.v[k], beta.v[k]);
+                for (int k = 0; k < 8; k++) x.v[k] = fmaf(x.v[k], scale[h], shift[h]);
+                if (call.z) store_floats(call.z + (size_t)r * ORB_GPU_LATENT + c, x);
+#pragma unroll
+                for (int k = 0; k < 8; k++) x.v[k] = fmaf(x.v[k], gamma.v[k], beta.v[k]);
+                if (edges && call.message) store_floats(call.message + (size_t)r * ORB_GPU_LATENT + c, x);
                 if (!call.replaces) {
                     const eight old = WIDE == 2 ? loaded.x[(2 * q + h) % loaded.COUNT] : load_operand<NUMBERS>(call.latent, r, c);
                     if (edges) {
@@ -116,10 +129,10 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
                             gate[h][0] = fmaf(old.v[k], sending.v[k], gate[h][0]);
                             gate[h][1] = fmaf(old.v[k], receiving.v[k], gate[h][1]);
                         }
-                        store_floats(call.message + (size_t)r * ORB_GPU_LATENT + c, x);
                     }
 #pragma unroll
                     for (int k = 0; k < 8; k++) x.v[k] += old.v[k];
+                    if (!edges && call.added) add_to_node(call, r, c, x);
                 }
                 if (!call.keeps) store_operand<NUMBERS>(call.latent, r, c, x);
             }
@@ -127,10 +140,12 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int r = place.row + 8 * h;
+            const bool first = place.lane % 4 == 0 && r < place.n_rows;
+            if (call.inverse && first && (WIDE != 2 || cluster_rank<4>() == 0)) call.inverse[r] = scale[h];
             if (!edges || call.replaces) continue;
             const float sending = sum_quad(gate[h][0]), receiving = sum_quad(gate[h][1]);
-            if (place.lane % 4 == 0 && r < place.n_rows)
-                ((float2 *)call.gates)[(size_t)r * ORB_GPU_GATE_PARTS + (WIDE == 2 ? cluster_rank<4>() : 0)] =
+            if (first)
+                ((float2 *)call.gates)[(size_t)r * GPU_LOGIT_PARTS + (WIDE == 2 ? cluster_rank<4>() : 0)] =
                     make_float2(sending, receiving);
         }
     };
@@ -172,22 +187,11 @@ LAUNCH_UPDATE(node_update, orb_node_update_kernel)
 
 template <int NUMBERS, int WIDE> static int prepare_one(int unused)
 {
-    const int bytes = tile_of<NUMBERS, WIDE>::SHARED_BYTES;
-    int error =
-        (int)cudaFuncSetAttribute(orb_edge_update_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (error == 0)
-        error =
-            (int)cudaFuncSetAttribute(orb_node_update_kernel<NUMBERS, WIDE>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    return error;
+    const int error = prepare_kernel<NUMBERS, WIDE>(orb_edge_update_kernel<NUMBERS, WIDE>);
+    return error ? error : prepare_kernel<NUMBERS, WIDE>(orb_node_update_kernel<NUMBERS, WIDE>);
 }
 
 int orb_gpu_prepare_updates(int hopper)
 {
-    int error = 0;
-    for (int numbers = 0; numbers < 3 && error == 0; numbers++)
-        for (int wide = 0; wide < (hopper ? 3 : 1) && error == 0; wide++) {
-            const gpu_linear_plan plan = {(gpu_number)numbers, wide, 0, 0};
-            error = FOR_PLAN(&plan, prepare_one, 0);
-        }
-    return error;
+    return for_all_plans(hopper, [](const gpu_linear_plan *plan) { return FOR_PLAN(plan, prepare_one, 0); });
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// segment.cu: sums over the edges of an atom, and their reverse pass (segment.h). Attention: a block for each atom, four warps sum what was
+// received, four what was sent, each every fourth edge; their parts are added in order. Backward: a warp for each edge.
+#include "norm.cuh"
+#include "segment.h"
+
+enum { SUM_WARPS = 8, HALF = SUM_WARPS / 2, BACK_WARPS = 4, MAX_SUM_THREADS = 1024 };
+
+// σ of the sending (0) or receiving (1) logit of edge e.
+static __device__ __forceinline__ float gate_of(const gpu_attention &call, int e, int which)
+{
+    float sum = call.bias[which];
+    for (int k = 0; k < call.logit_parts; k++) sum += call.logits[((size_t)e * GPU_LOGIT_PARTS + k) * 2 + which];
+    return logistic(sum);
+}
+
+template <int NUMBERS>
+static __global__ void __launch_bounds__(32 * SUM_WARPS)
+    attention_sum_kernel(const __grid_constant__ gpu_attention call, int unused)
+{
+    __shared__ float4 part[SUM_WARPS][2][32];
+    __shared__ float part_weight[SUM_WARPS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, i = blockIdx.x, received = warp / HALF;
+    // The graph is older than the previous kernel.
+    const int32_t *first = received ? call.edges.incoming_first : call.edges.first;
+    const bool exists = i < *call.edges.n_atoms;
+    const int begin = exists ? first[i] : 0, end = exists ? first[i + 1] : 0;
+    wait_for_previous();
+    let_next_start();
+    if (call.stamp && blockIdx.x == 0 && threadIdx.x == 0) *call.stamp = gpu_timer();
+    if (!exists) return;
+    eight sum = {};
+    float weight = 0;
+#pragma unroll 4
+    for (int k = begin + warp % HALF; k < end; k += HALF) {
+        const int e = received ? call.edges.incoming[k] : k;
+        const float a = gate_of(call, e, received) * call.envelope[e];
+        const eight z = load_floats(call.z + (size_t)e * GPU_NORM_WIDTH + 8 * lane);
+#pragma unroll
+        for (int c = 0; c < 8; c++) sum.v[c] = fmaf(a, z.v[c], sum.v[c]);
+        weight += a;
+    }
+    part[warp][0][lane] = make_float4(sum.v[0], sum.v[1], sum.v[2], sum.v[3]);
+    part[warp][1][lane] = make_float4(sum.v[4], sum.v[5], sum.v[6], sum.v[7]);
+    if (lane == 0) part_weight[warp] = weight;
+    __syncthreads();
+    if (warp % HALF != 0) return;
+    for (int w = 1; w < HALF; w++) {
+        const float4 a = part[warp + w][0][lane], b = part[warp + w][1][lane];
+        sum.v[0] += a.x, sum.v[1] += a.y, sum.v[2] += a.z, sum.v[3] += a.w;
+        sum.v[4] += b.x, sum.v[5] += b.y, sum.v[6] += b.z, sum.v[7] += b.w;
+        weight += part_weight[warp + w];
+    }
+    if (call.scale) {
+        const eight scale = load_constants(call.scale + 8 * lane);
+        eight shift = {};
+        if (call.shift) shift = load_constants(call.shift + 8 * lane);
+#pragma unroll
+        for (int c = 0; c < 8; c++) sum.v[c] = fmaf(sum.v[c], scale.v[c], weight * shift.v[c]);
+    }
+    store_operand<NUMBERS>(call.out, i, (received ? 0 : GPU_NORM_WIDTH) + 8 * lane, sum);
+}
+
+template <int NUMBERS>
+static __global__ void __launch_bounds__(32 * BACK_WARPS)
+    attention_back_kernel(const __grid_constant__ gpu_attention_backward call, int unused)
+{
+    wait_for_previous();
+    let_next_start();
+    if (call.stamp && blockIdx.x == 0 && threadIdx.x == 0) *call.stamp = gpu_timer();
+    const gpu_attention &of = call.attention;
+    const int lane = threadIdx.x % 32, local = blockIdx.x * BACK_WARPS + threadIdx.x / 32, e = call.first_row + local;
+    if (local >= call.rows || e >= *of.edges.n_edges) return;
+    const size_t at = (size_t)e * GPU_NORM_WIDTH + 8 * lane;
+    const float *received_bar = call.sums_bar + (size_t)of.edges.receiver[e] * call.stride + 8 * lane,
+                *sent_bar = call.sums_bar + (size_t)of.edges.sender[e] * call.stride + GPU_NORM_WIDTH + 8 * lane;
+    const eight z = load_floats(of.z + at), scale = load_constants(of.scale + 8 * lane), sent = load_floats(sent_bar),
+                received = load_floats(received_bar);
+    eight v, bar = {};
+    if (!call.begins) bar = load_floats(call.e_bar + at);
+#pragma unroll
+    for (int k = 0; k < 8; k++) v.v[k] = scale.v[k] * z.v[k];
+    if (of.shift) {
+        const eight shift = load_constants(of.shift + 8 * lane);
+#pragma unroll
+        for (int k = 0; k < 8; k++) v.v[k] += shift.v[k];
+    }
+    const float c = of.envelope[e], gs = gate_of(of, e, 0), gr = gate_of(of, e, 1), by_sent = sum_warp(dot_eight(v, sent)),
+                by_received = sum_warp(dot_eight(v, received));
+    const float logit_s = by_sent * c * gs * (1.0f - gs), logit_r = by_received * c * gr * (1.0f - gr);
+    const eight ws = load_constants(call.weight + 8 * lane), wr = load_constants(call.weight + GPU_NORM_WIDTH + 8 * lane);
+    eight v_bar;
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        v_bar.v[k] = fmaf(c * gs, sent.v[k], fmaf(c * gr, received.v[k], bar.v[k]));
+        bar.v[k] = fmaf(logit_s, ws.v[k], fmaf(logit_r, wr.v[k], bar.v[k]));
+    }
+    store_floats(call.e_bar + at, bar);
+    if (lane == 0) call.envelope_bar[e] = (call.begins ? 0.0f : call.envelope_bar[e]) + gs * by_sent + gr * by_received;
+    norm_row_backward<NUMBERS>(call.norm, e, local, lane, v_bar, z);
+}
+
+// A block for each atom, eight columns of its sums for each thread.
+template <int NUMBERS>
+static __global__ void __launch_bounds__(MAX_SUM_THREADS)
+    segment_sum_kernel(const __grid_constant__ gpu_segment_sum call, int unused)
+{
+    __shared__ float largest[MAX_SUM_THREADS / 32];
+    const int i = blockIdx.x, columns = call.rows.columns, c = 8 * threadIdx.x, received = c >= columns;
+    const bool exists = i < *call.edges.n_atoms, sums = exists && c < 2 * columns;
+    const int32_t *first = received ? call.edges.incoming_first : call.edges.first;
+    const int begin = sums ? first[i] : 0, end = sums ? first[i + 1] : 0;
+    wait_for_previous();
+    let_next_start();
+    if (!exists) return;
+    eight sum = {};
+#pragma unroll 4
+    for (int k = begin; k < end; k++) {
+        const int e = received ? call.edges.incoming[k] : k;
+        const float factor = call.row_scale[e];
+        const eight x = load_operand<NUMBERS>(call.rows, e, received ? c - columns : c);
+#pragma unroll
+        for (int m = 0; m < 8; m++) sum.v[m] = fmaf(factor, x.v[m], sum.v[m]);
+    }
+    const float own = max_warp(largest_of(sum));
+    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = own;
+    __syncthreads();
+    float of_row = 0;
+    for (int w = 0; w < (int)blockDim.x / 32; w++) of_row = fmaxf(of_row, largest[w]);
+    if (!sums) return;
+    const float scale = store_scaled_row<NUMBERS>(call.sums, i, c, of_row, sum);
+    if (threadIdx.x == 0) call.sums_scale[i] = scale;
+}
+
+// ---- launches -------------------------------------------------------------------------------------------------------
+
+template <int NUMBERS> static int launch_sum(const gpu_attention *call, int n_atoms, int overlap, void *stream)
+{
+    return launch(attention_sum_kernel<NUMBERS>, n_atoms, 32 * SUM_WARPS, 0, 1, overlap, stream, *call, 0);
+}
+
+int gpu_launch_attention(const gpu_attention *call, enum gpu_number numbers, int n_atoms, int overlap, void *stream)
+{
+    return FOR_NUMBERS(numbers, launch_sum, call, n_atoms, overlap, stream);
+}
+
+template <int NUMBERS> static int launch_back(const gpu_attention_backward *call, int overlap, void *stream)
+{
+    return launch(attention_back_kernel<NUMBERS>, (call->rows + BACK_WARPS - 1) / BACK_WARPS, 32 * BACK_WARPS, 0, 1, overlap,
+                  stream, *call, 0);
+}
+
+int gpu_launch_attention_backward(const gpu_attention_backward *call, enum gpu_number numbers, int overlap, void *stream)
+{
+    return FOR_NUMBERS(numbers, launch_back, call, overlap, stream);
+}
+
+template <int NUMBERS> static int launch_segment(const gpu_segment_sum *call, int n_atoms, int overlap, void *stream)
+{
+    const int threads = (call->rows.columns / 4 + 31) / 32 * 32;
+    return launch(segment_sum_kernel<NUMBERS>, n_atoms, threads, 0, 1, overlap, stream, *call, 0);
+}
+
+int gpu_launch_segment_sum(const gpu_segment_sum *call, enum gpu_number numbers, int n_atoms, int overlap, void *stream)
+{
+    return FOR_NUMBERS(numbers, launch_segment, call, n_atoms, overlap, stream);
+}

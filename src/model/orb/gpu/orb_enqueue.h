@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* orb_enqueue.h: what the two passes of a step share: launches one after the other until one fails, and views of arrays. */
+#ifndef ORB_ENQUEUE_H
+#define ORB_ENQUEUE_H
+
+#include "orb_gpu.h"
+
+typedef struct orb_launcher {
+    const orb_gpu_step *step;
+    const gpu_plan *plan;
+    int hopper, tiles, n_edges, error; /* n_edges: upper bound */
+    void *stream;
+} orb_launcher;
+
+/* Runs a launch unless an earlier one has failed. */
+#define RUN(l, call) ((l)->error = (l)->error ? (l)->error : (call))
+
+static inline gpu_linear_plan orb_plan_for(const orb_launcher *l, int rows, int outputs)
+{
+    gpu_linear_plan plan =
+        gpu_linear_choose((enum gpu_number)l->step->numbers, rows, outputs, l->plan->n_multiprocessors, l->hopper);
+    if (l->tiles >= 0) plan.wide = l->tiles;
+    plan.overlap = l->plan->overlap;
+    return plan;
+}
+
+/* The operand whose row 0 is row `row` of m, a multiple of 64; it may be before the beginning of m: an array of a chunk, addressed by the
+ * rows of the whole. */
+static inline gpu_operand orb_rows_from(gpu_operand m, int64_t row)
+{
+    const intptr_t bytes = (intptr_t)(row / GPU_SLAB) * GPU_SLAB * 2 * m.columns;
+    m.high = m.high ? (void *)((intptr_t)m.high + bytes) : NULL;
+    m.low = m.low ? (void *)((intptr_t)m.low + bytes) : NULL;
+    return m;
+}
+
+/* Slot t of what is kept, of `rows` rows; all NULL if nothing is. */
+static inline orb_gpu_kept orb_kept_at(const orb_gpu_step *step, const orb_gpu_kept *all, int t, int rows)
+{
+    orb_gpu_kept kept = {0};
+    const size_t row = (size_t)t * (size_t)rows;
+    if (!step->saves) return kept;
+    for (int k = 0; k < 2; k++) kept.hidden[k] = orb_rows_from(all->hidden[k], (int64_t)row);
+    kept.z = all->z + row * ORB_GPU_LATENT;
+    kept.inverse = all->inverse + row;
+    return kept;
+}
+
+static inline gpu_product orb_product(gpu_operand a, const gpu_linear *layer, const int32_t *n_rows, int first, int rows)
+{
+    return (gpu_product){.a = {a}, .layer = *layer, .n_rows = n_rows, .first_row = first, .rows = rows};
+}
+
+/* Where a stage's stamp is stored; NULL: nowhere. */
+static inline uint64_t *orb_stamp_at(const orb_launcher *l, int stage)
+{
+    return l->step->gpu.stamps ? l->step->gpu.stamps + stage : NULL;
+}
+
+/* Attention of layer t. */
+static inline gpu_attention orb_attention_of(const orb_launcher *l, int t)
+{
+    const orb_gpu_step *s = l->step;
+    const orb_gpu_layer *layer = &s->model->layer[t];
+    const size_t slot = s->saves ? (size_t)t * (size_t)s->edge_capacity : 0;
+    return (gpu_attention){
+        .edges = {&s->gpu.call->n_atoms, s->n_edges, s->first_edge, s->incoming_first, s->incoming_edge, s->sender, s->receiver},
+        .logits = s->gates + slot * GPU_LOGIT_PARTS * 2,
+        .logit_parts = orb_plan_for(l, l->n_edges, ORB_GPU_LATENT).wide == 2 ? GPU_LOGIT_PARTS : 1,
+        .bias = {layer->gate_bias[0], layer->gate_bias[1]},
+        .envelope = s->envelope,
+        .z = s->of_edges.z + slot * ORB_GPU_LATENT,
+        .scale = layer->edge.scale,
+        .shift = layer->edge.shift};
+}
+
+/* The reverse pass, behind the heads: gradients of edges and forces. orb_enqueue_back.c. */
+void orb_enqueue_backward(orb_launcher *launcher);
+
+#endif
