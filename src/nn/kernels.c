@@ -3,32 +3,25 @@
 #include <string.h>
 
 #include "nn/gradient.h"
+#include "nn/segment.h"
 
-extern const nn_kernels nn_kernels_portable;
-extern const nn_gradient_kernels nn_gradient_kernels_portable;
+// The tables of a kind, and the function that finds one by its path.
 #if defined(__x86_64__)
-extern const nn_kernels nn_kernels_avx2, nn_kernels_avx512;
-extern const nn_gradient_kernels nn_gradient_kernels_avx2, nn_gradient_kernels_avx512;
-#endif
-
-const nn_kernels *nn_kernels_get(const char *path)
-{
-#if defined(__x86_64__)
-    if (strcmp(path, "avx512") == 0) return &nn_kernels_avx512;
-    if (strcmp(path, "avx2") == 0) return &nn_kernels_avx2;
+#define KERNEL_TABLES(type)                                                                                                      \
+    extern const type type##_portable, type##_avx2, type##_avx512;                                                               \
+    const type *type##_get(const char *path)                                                                                     \
+    {                                                                                                                            \
+        return strcmp(path, "avx512") == 0 ? &type##_avx512 : strcmp(path, "avx2") == 0 ? &type##_avx2 : &type##_portable;       \
+    }
 #else
-    (void)path;
+#define KERNEL_TABLES(type)                                                                                                      \
+    extern const type type##_portable;                                                                                           \
+    const type *type##_get(const char *path)                                                                                     \
+    {                                                                                                                            \
+        (void)path;                                                                                                              \
+        return &type##_portable;                                                                                                 \
+    }
 #endif
-    return &nn_kernels_portable;
-}
-
-const nn_gradient_kernels *nn_gradient_kernels_get(const char *path)
-{
-#if defined(__x86_64__)
-    if (strcmp(path, "avx512") == 0) return &nn_gradient_kernels_avx512;
-    if (strcmp(path, "avx2") == 0) return &nn_gradient_kernels_avx2;
-#else
-    (void)path;
-#endif
-    return &nn_gradient_kernels_portable;
-}
+KERNEL_TABLES(nn_kernels)
+KERNEL_TABLES(nn_gradient_kernels)
+KERNEL_TABLES(nn_segment_kernels)

@@ -4,8 +4,7 @@
 // Tolerances, of the largest result: 1e-6 for float32 (operands of 22 bits, weights too), 2e-3 for tf32 (11 bits), 2e-2 for bf16 (8 bits).
 #include <math.h>
 
-#include "gpu/nn/linear.h"
-#include "support.h"
+#include "gpu_operand.h"
 
 enum { ROWS = 150, OUTPUTS = 320, INPUTS = 192, FIRST = 128 };
 static const double tolerance[] = {1e-6, 2e-3, 2e-2};
@@ -28,46 +27,6 @@ static double weight(const void *context, int n, int k)
 static double transposed_weight(const void *context, int n, int k)
 {
     return ((const case_data *)context)->w[k][n];
-}
-
-static float from_bfloat(uint16_t bits)
-{
-    const uint32_t wide = (uint32_t)bits << 16;
-    float v;
-    memcpy(&v, &wide, sizeof v);
-    return v;
-}
-
-static size_t operand_at(int columns, int r, int c)
-{
-    return (((size_t)(r / GPU_SLAB) * (size_t)(columns / 8) + (size_t)(c / 8)) * GPU_SLAB + (size_t)(r % GPU_SLAB)) * 8 +
-           (size_t)(c % 8);
-}
-
-static gpu_operand new_operand(int columns)
-{
-    const size_t bytes = gpu_plane_bytes(256, columns);
-    return (gpu_operand){aligned_alloc(256, bytes), aligned_alloc(256, bytes), columns};
-}
-
-static void free_operand(gpu_operand m)
-{
-    free(m.high);
-    free(m.low);
-}
-
-static void set(gpu_operand m, enum gpu_number numbers, int r, int c, double v)
-{
-    uint16_t *high = (uint16_t *)m.high + operand_at(m.columns, r, c), *low = (uint16_t *)m.low + operand_at(m.columns, r, c);
-    *high = numbers == GPU_NUMBER_BF16 ? gpu_to_bfloat(v) : gpu_to_half(v);
-    *low = numbers == GPU_NUMBER_BF16 ? gpu_to_bfloat(v - from_bfloat(*high)) : gpu_to_half(v - gpu_from_half(*high));
-}
-
-static double get(gpu_operand m, enum gpu_number numbers, int r, int c)
-{
-    const uint16_t high = ((uint16_t *)m.high)[operand_at(m.columns, r, c)],
-                   low = ((uint16_t *)m.low)[operand_at(m.columns, r, c)];
-    return numbers == GPU_NUMBER_BF16 ? from_bfloat(high) + from_bfloat(low) : gpu_from_half(high) + gpu_from_half(low);
 }
 
 static void fill(case_data *d, uint64_t seed)
@@ -112,10 +71,10 @@ static double forward_error(case_data *d, enum gpu_number numbers, int wide, enu
     gpu_linear layer;
     const int32_t n_rows = ROWS;
     void *block = new_block(numbers, OUTPUTS, INPUTS, d->bias, weight, d, &layer);
-    gpu_operand a = new_operand(64), b = new_operand(INPUTS - 64), out = new_operand(OUTPUTS);
+    gpu_operand a = operand_new(64), b = operand_new(INPUTS - 64), out = operand_new(OUTPUTS);
     float *values = calloc((size_t)ROWS * OUTPUTS, sizeof *values);
     for (int r = 0; r < ROWS; r++)
-        for (int k = 0; k < INPUTS; k++) set(k < 64 ? a : b, numbers, r, k < 64 ? k : k - 64, d->x[r][k]);
+        for (int k = 0; k < INPUTS; k++) operand_set(k < 64 ? a : b, numbers, r, k < 64 ? k : k - 64, d->x[r][k]);
     const gpu_dense dense = {
         .product = {.a = {a, b}, .layer = layer, .n_rows = &n_rows, .first_row = first, .rows = ROWS - first},
         .activation = kind,
@@ -132,33 +91,43 @@ static double forward_error(case_data *d, enum gpu_number numbers, int wide, enu
             y = kind == GPU_SILU ? silu(y) : kind == GPU_SHIFTED_SOFTPLUS ? softplus(y) : y;
             size = fmax(size, fabs(y));
             worst = fmax(worst, fabs(values[(size_t)r * OUTPUTS + (size_t)n] - y));
-            worst = fmax(worst, fabs(get(out, numbers, r, n) - y)); // NaN where a result is missing
-            if (!(fabs(get(out, numbers, r, n) - y) < 1))
-                fail_msg("row %d, output %d: %g, expected %g", r, n, get(out, numbers, r, n), y);
+            worst = fmax(worst, fabs(operand_get(out, numbers, r, n) - y)); // NaN where a result is missing
+            if (!(fabs(operand_get(out, numbers, r, n) - y) < 1))
+                fail_msg("row %d, output %d: %g, expected %g", r, n, operand_get(out, numbers, r, n), y);
         }
     for (int r = 0; r < first; r++)
         for (int n = 0; n < OUTPUTS; n++) assert_true(values[(size_t)r * OUTPUTS + (size_t)n] == 0);
-    free_operand(a), free_operand(b), free_operand(out), free(values), free(block);
+    operand_free(a), operand_free(b), operand_free(out), free(values), free(block);
     return worst / size;
 }
 
-// Backward: x̄ = (ȳ W) f'(p) with the transposed weights and the saved p.
-static double backward_error(case_data *d, enum gpu_number numbers, int wide)
+// Backward: x̄ = (ȳ W) f'(p) with the transposed weights and the saved p, whose place the result may take; the same times a factor for each
+// row, added to floats.
+static double backward_error(case_data *d, enum gpu_number numbers, int wide, int in_place)
 {
     gpu_linear layer;
     const int32_t n_rows = ROWS;
     uint64_t state = 11;
     void *block = new_block(numbers, INPUTS, OUTPUTS, NULL, transposed_weight, d, &layer);
-    gpu_operand adjoint = new_operand(OUTPUTS), saved = new_operand(INPUTS), out = new_operand(INPUTS);
+    gpu_operand adjoint = operand_new(OUTPUTS), saved = operand_new(INPUTS), out = operand_new(INPUTS);
     double worst = 0, size = 0, *bar = calloc((size_t)ROWS * OUTPUTS, sizeof *bar);
     for (int r = 0; r < ROWS; r++) {
-        for (int n = 0; n < OUTPUTS; n++) set(adjoint, numbers, r, n, bar[r * OUTPUTS + n] = next_normal(&state));
-        for (int k = 0; k < INPUTS; k++) set(saved, numbers, r, k, d->x[r][k]);
+        for (int n = 0; n < OUTPUTS; n++) operand_set(adjoint, numbers, r, n, bar[r * OUTPUTS + n] = next_normal(&state));
+        for (int k = 0; k < INPUTS; k++) operand_set(saved, numbers, r, k, d->x[r][k]);
+    }
+    float *values = calloc((size_t)ROWS * INPUTS, sizeof *values), *row_scale = calloc(ROWS, sizeof *row_scale);
+    for (int r = 0; r < ROWS; r++) {
+        row_scale[r] = ldexpf(1, r % 5 - 2);
+        for (int k = 0; k < INPUTS; k++) values[r * INPUTS + k] = (float)(k % 8) / 8;
     }
     const gpu_dense dense = {.product = {.a = {adjoint}, .layer = layer, .n_rows = &n_rows, .rows = ROWS},
                              .activation = GPU_SILU,
-                             .out = out,
-                             .saved = saved};
+                             .out = in_place ? saved : out,
+                             .saved = saved,
+                             .values = values,
+                             .stride = INPUTS,
+                             .adds = 1,
+                             .row_scale = row_scale};
     const gpu_linear_plan plan = {numbers, wide, 3, 0};
     assert_int_equal(gpu_launch_dense(&dense, &plan, NULL), 0);
     for (int r = 0; r < ROWS; r++)
@@ -167,9 +136,10 @@ static double backward_error(case_data *d, enum gpu_number numbers, int wide)
             for (int n = 0; n < OUTPUTS; n++) y += bar[r * OUTPUTS + n] * d->w[n][k];
             y *= silu_slope(d->x[r][k]);
             size = fmax(size, fabs(y));
-            worst = fmax(worst, fabs(get(out, numbers, r, k) - y));
+            worst = fmax(worst, fabs(operand_get(in_place ? saved : out, numbers, r, k) - y));
+            worst = fmax(worst, fabs(((double)values[r * INPUTS + k] - k % 8 / 8.0) / (double)row_scale[r] - y));
         }
-    free_operand(adjoint), free_operand(saved), free_operand(out), free(bar), free(block);
+    free(values), free(row_scale), operand_free(adjoint), operand_free(saved), operand_free(out), free(bar), free(block);
     return worst / size;
 }
 
@@ -182,7 +152,7 @@ static void test_dense(void **state)
     for (int numbers = 0; numbers < 3; numbers++)
         for (int wide = 0; wide < 3; wide++) {
             const double forward = forward_error(d, (enum gpu_number)numbers, wide, (enum gpu_activation)wide, 0),
-                         back = backward_error(d, (enum gpu_number)numbers, wide);
+                         back = backward_error(d, (enum gpu_number)numbers, wide, wide % 2);
             printf("numbers %d, tiles %d: forward %.1e, backward %.1e\n", numbers, wide, forward, back);
             assert_true(forward <= tolerance[numbers] && back <= tolerance[numbers]);
         }

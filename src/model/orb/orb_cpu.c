@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// orb_cpu.c: Orb in float32 on the CPU. The equations: README.md of this folder; the kernels: orb_kernels.c.
+// orb_cpu.c: Orb in float32 on the CPU. The equations: README.md of this folder; norms and sums over edges: nn/segment.h.
 //
 // A thread has a range of edges and a range of atoms, and takes blocks of ORB_BLOCK rows through a whole network, so that hidden
 // features stay in the second cache. Two barriers a layer: messages read their atoms' projections, atoms sum their edges' messages.
@@ -24,7 +24,7 @@ void orb_cpu_mlp_forward(const orb_cpu *cpu, const orb_cpu_mlp *mlp, int n, cons
     cpu->nn->product(n, H, H, h, H, mlp->W2, mlp->b2, h2, H, 0);
     cpu->nn->activate(cpu->activation, n_hidden, h2, saved ? saved->slope2 + at : NULL);
     cpu->nn->product(n, F, H, h2, H, mlp->W3, mlp->b3, y, F, 0);
-    cpu->orb->norm(&mlp->norm, n, y, saved ? saved->z + (size_t)row * (size_t)F : NULL, saved ? saved->inverse + row : NULL);
+    cpu->segment->norm(&mlp->norm, n, y, saved ? saved->z + (size_t)row * (size_t)F : NULL, saved ? saved->inverse + row : NULL);
 }
 
 void orb_cpu_mlp_backward(const orb_cpu *cpu, const orb_cpu_mlp *mlp, int n, const float *y_bar, const orb_cpu_saved *saved,
@@ -33,11 +33,11 @@ void orb_cpu_mlp_backward(const orb_cpu *cpu, const orb_cpu_mlp *mlp, int n, con
     const int H = cpu->H, F = cpu->F;
     const size_t at = (size_t)row * (size_t)H, n_hidden = (size_t)n * (size_t)H;
     float *bar = scratch, *h2_bar = scratch + (size_t)ORB_BLOCK * (size_t)F;
-    cpu->orb->norm_backward(&mlp->norm, n, saved->z + (size_t)row * (size_t)F, saved->inverse + row, y_bar, bar);
+    cpu->segment->norm_backward(&mlp->norm, n, saved->z + (size_t)row * (size_t)F, saved->inverse + row, y_bar, bar);
     cpu->nn->product(n, H, F, bar, F, mlp->W3_back, NULL, h2_bar, H, 0);
-    cpu->orb->multiply(n_hidden, h2_bar, saved->slope2 + at);
+    cpu->segment->multiply(n_hidden, h2_bar, saved->slope2 + at);
     cpu->nn->product(n, H, H, h2_bar, H, mlp->W2_back, NULL, h_bar, H, 0);
-    cpu->orb->multiply(n_hidden, h_bar, saved->slope1 + at);
+    cpu->segment->multiply(n_hidden, h_bar, saved->slope1 + at);
 }
 
 // ---- one thread's step ----------------------------------------------------------------------------------------------------
@@ -53,8 +53,8 @@ static void begin_layer(const orb_run *r, int t, int begin, int end)
     const orb_cpu *c = r->cpu;
     const size_t F = (size_t)c->F;
     for (int i = begin; c->parameters.conditioned && i < end; i++)
-        c->orb->add(F, c->nodes + (size_t)i * F,
-                    c->condition + ((size_t)c->system_of[i] * (size_t)c->parameters.n_layers + (size_t)t) * F);
+        c->segment->add(F, c->nodes + (size_t)i * F,
+                        c->condition + ((size_t)c->system_of[i] * (size_t)c->parameters.n_layers + (size_t)t) * F);
     c->nn->product(end - begin, 2 * c->H, c->F, c->nodes + (size_t)begin * F, c->F, c->layer[t].project, c->layer[t].project_bias,
                    c->project + (size_t)begin * 2 * (size_t)c->H, 2 * c->H, 0);
 }
@@ -89,10 +89,10 @@ static void message(const orb_run *r, int t, orb_span edges, float *h)
     for (int b = edges.begin; b < edges.end; b += ORB_BLOCK) {
         const int n = edges.end - b < ORB_BLOCK ? edges.end - b : ORB_BLOCK;
         float *e = c->e + (size_t)b * F, *m = layer->message + (size_t)b * F;
-        c->orb->gates(n, c->F, layer->gate, layer->gate_bias, e, layer->gates + 2 * (size_t)b);
-        c->orb->start_hidden(&c->edges, b, b + n, c->H, c->project, h);
+        c->segment->gates(n, c->F, layer->gate, layer->gate_bias, e, layer->gates + 2 * (size_t)b);
+        c->segment->gather(&c->edges, b, b + n, c->H, c->project, h);
         orb_cpu_mlp_forward(c, &layer->edge, n, e, true, h, m, saved_or_null(r, &layer->edge_saved), b);
-        if (t + 1 < c->parameters.n_layers) c->orb->add((size_t)n * F, e, m);
+        if (t + 1 < c->parameters.n_layers) c->segment->add((size_t)n * F, e, m);
     }
 }
 
@@ -113,9 +113,10 @@ static void update(const orb_run *r, int t, orb_span atoms, float *h)
     float *context = h + 2 * (size_t)ORB_BLOCK * (size_t)c->H, *y = context + 3 * (size_t)ORB_BLOCK * F;
     for (int b = atoms.begin; b < atoms.end; b += ORB_BLOCK) {
         const int n = atoms.end - b < ORB_BLOCK ? atoms.end - b : ORB_BLOCK;
-        c->orb->sum_messages(&c->edges, b, b + n, c->F, c->nodes, layer->message, layer->gates, context);
+        for (size_t i = 0; i < (size_t)n; i++) memcpy(context + 3 * i * F, c->nodes + ((size_t)b + i) * F, sizeof *context * F);
+        c->segment->attention(&c->edges, b, b + n, c->F, layer->message, layer->gates, context + F, 3 * c->F);
         orb_cpu_mlp_forward(c, &layer->node, n, context, false, h, y, saved_or_null(r, &layer->node_saved), b);
-        c->orb->add((size_t)n * F, c->nodes + (size_t)b * F, y);
+        c->segment->add((size_t)n * F, c->nodes + (size_t)b * F, y);
         if (t + 1 < c->parameters.n_layers)
             begin_layer(r, t + 1, b, b + n);
         else if (r->outputs->atom_force)
@@ -296,8 +297,8 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
     MLFF_TRY(orb_check_graph(&c->parameters, graph));
     MLFF_TRY(orb_graph_update(&c->graph, &c->parameters, graph));
     MLFF_TRY(resize(c, graph->n_systems));
-    c->edges = (orb_edge_arrays){c->graph.sender,         c->graph.receiver, c->graph.first,
-                                 c->graph.first_incoming, c->graph.incoming, c->envelope};
+    c->edges =
+        (nn_edges){c->graph.sender, c->graph.receiver, c->graph.first, c->graph.first_incoming, c->graph.incoming, c->envelope};
     condition(c, graph);
     stage_end(clock, stage);
     orb_run run = {.cpu = c, .graph = graph, .outputs = outputs, .clock = clock, .stage = stage};
@@ -373,7 +374,7 @@ mlff_status orb_cpu_create(const mlff_model *model, const cpu_options *options, 
     c->parameters = *(const orb_parameters *)model->parameters;
     const orb_parameters *p = &c->parameters;
     c->nn = nn_kernels_get(options->path);
-    c->orb = orb_kernels_get(options->path);
+    c->segment = nn_segment_kernels_get(options->path);
     c->activation = p->activation == ORB_SILU ? NN_SILU : NN_SHIFTED_SOFTPLUS;
     c->F = nn_padded(p->n_features);
     c->H = nn_padded(p->n_hidden);

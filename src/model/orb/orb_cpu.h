@@ -5,8 +5,8 @@
 #define ORB_CPU_H
 
 #include "device/team.h"
+#include "nn/segment.h"
 #include "orb_graph.h"
-#include "orb_kernels.h"
 
 enum { ORB_BLOCK = 96 }; /* rows that go through a network together: 16 blocks of 6 rows of a matrix product */
 
@@ -16,7 +16,7 @@ typedef struct orb_cpu_mlp {
     float *W1, *W2, *W3, *b1, *b2, *b3;
     float *W1_back, *W2_back, *W3_back;
     float *norm_weight, *norm_bias;
-    orb_norm_layer norm;
+    nn_norm norm;
 } orb_cpu_mlp;
 
 /* What the reverse pass needs of a network applied to n rows. */
@@ -41,7 +41,7 @@ typedef struct orb_cpu {
     orb_parameters parameters;
     mlff_stage *stages;
     const nn_kernels *nn;
-    const orb_kernels *orb;
+    const nn_segment_kernels *segment;
     enum nn_activation activation;
     int F, H, D, head, n_threads;
     orb_cpu_mlp encoder;
@@ -50,7 +50,7 @@ typedef struct orb_cpu {
     float *encoded;                                               /* [n_species][F] encoded nodes by atomic number */
     float *force_hidden, *force_hidden_bias, *force, *force_bias; /* packed; 3 outputs padded to NN_PAD */
     orb_graph graph;
-    orb_edge_arrays edges;
+    nn_edges edges;
     float *envelope, *inputs, *e, *nodes, *project, *forces; /* forces [n_atoms][NN_PAD] of the head */
     float *e_bar, *h_bar, *envelope_bar, *nodes_bar, *sums_bar;
     float *condition;   /* [n_systems][n_layers][F] */

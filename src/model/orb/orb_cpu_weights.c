@@ -75,11 +75,11 @@ static mlff_status pack_mlp(orb_cpu *cpu, const orb_mlp *mlp, int n_blocks, int 
     MLFF_TRY(pad(mlp->linear[2].bias, p->n_features, &out->b3));
     MLFF_TRY(pad(mlp->norm_weight, p->n_features, &out->norm_weight));
     if (mlp->norm_bias) MLFF_TRY(pad(mlp->norm_bias, p->n_features, &out->norm_bias));
-    out->norm = (orb_norm_layer){.F = cpu->F,
-                                 .width = p->n_features,
-                                 .epsilon = (float)p->norm_epsilon,
-                                 .weight = out->norm_weight,
-                                 .bias = out->norm_bias};
+    out->norm = (nn_norm){.F = cpu->F,
+                          .width = p->n_features,
+                          .epsilon = (float)p->norm_epsilon,
+                          .weight = out->norm_weight,
+                          .bias = out->norm_bias};
 done:
     return status;
 }

@@ -14,7 +14,7 @@
 #define ORB_GPU_H
 
 #include "gpu/gpu_step.h"
-#include "gpu/nn/segment.h"
+#include "gpu/nn/gpu_segment.h"
 #include "model/orb/orb_model.h"
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* segment.h: sums over the edges of an atom, those that it sends and those that end in it, and their reverse pass. Sums run in the order of
+/* gpu_segment.h: sums over the edges of an atom, those that it sends and those that end in it, and their reverse pass. Sums run in the order of
  * the edges; no float is added atomically. */
 #ifndef GPU_SEGMENT_H
 #define GPU_SEGMENT_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// segment.cu: sums over the edges of an atom, and their reverse pass (segment.h). Attention: a block for each atom, four warps sum what was
+// gpu_segment.cu: sums over the edges of an atom, and their reverse pass (gpu_segment.h). Attention: a block for each atom, four warps sum what was
 // received, four what was sent, each every fourth edge; their parts are added in order. Backward: a warp for each edge.
+#include "gpu_segment.h"
 #include "norm.cuh"
-#include "segment.h"
 
 enum { SUM_WARPS = 8, HALF = SUM_WARPS / 2, BACK_WARPS = 4, MAX_SUM_THREADS = 1024 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// orb_kernels.c: Orb's own pieces of the float32 step, compiled once per instruction set.
-#include "orb_kernels.h"
+// segment_kernels.c: norms, sums over edges and attention in float32 (segment.h), compiled once per instruction set.
+#include "nn/segment.h"
 
 #include <string.h>
 
 #include "nn/simd.h"
 
-extern const orb_kernels SIMD_SYMBOL(orb_kernels);
+extern const nn_segment_kernels SIMD_SYMBOL(nn_segment_kernels);
 
 SIMD_INLINE float lane_sum(simd v)
 {
@@ -17,17 +17,16 @@ SIMD_INLINE float lane_sum(simd v)
     return lanes[0];
 }
 
-static void start_hidden(const orb_edge_arrays *edges, int begin, int end, int H, const float *project, float *restrict h)
+static void gather(const nn_edges *edges, int begin, int end, int H, const float *x, float *restrict out)
 {
-    for (int e = begin; e < end; e++, h += H) {
-        const float *s = project + (size_t)edges->sender[e] * 2 * (size_t)H,
-                    *r = project + ((size_t)edges->receiver[e] * 2 + 1) * (size_t)H;
-        for (int k = 0; k < H; k += SIMD_WIDTH) simd_store(h + k, simd_load(s + k) + simd_load(r + k));
+    for (int e = begin; e < end; e++, out += H) {
+        const float *s = x + (size_t)edges->sender[e] * 2 * (size_t)H, *r = x + ((size_t)edges->receiver[e] * 2 + 1) * (size_t)H;
+        for (int k = 0; k < H; k += SIMD_WIDTH) simd_store(out + k, simd_load(s + k) + simd_load(r + k));
     }
 }
 
 // The padding of y is zero: it adds nothing to a sum of squares, and mean² for each element to one about the mean.
-static void norm(const orb_norm_layer *layer, int n, float *restrict y, float *restrict z, float *restrict inverse)
+static void norm(const nn_norm *layer, int n, float *restrict y, float *restrict z, float *restrict inverse)
 {
     const int F = layer->F;
     const float scale = 1.0f / (float)layer->width;
@@ -52,7 +51,7 @@ static void norm(const orb_norm_layer *layer, int n, float *restrict y, float *r
     }
 }
 
-static void norm_backward(const orb_norm_layer *layer, int n, const float *restrict z, const float *restrict inverse,
+static void norm_backward(const nn_norm *layer, int n, const float *restrict z, const float *restrict inverse,
                           const float *restrict out_bar, float *restrict y_bar)
 {
     const int F = layer->F;
@@ -69,6 +68,7 @@ static void norm_backward(const orb_norm_layer *layer, int n, const float *restr
             const simd g = simd_load(layer->weight + k) * simd_load(out_bar + k);
             simd_store(y_bar + k, (g - mean - simd_load(z + k) * mean_along) * inverse[i]);
         }
+        for (int k = layer->width; k < F; k++) y_bar[k] = 0; // the padding, where a mean was subtracted
     }
 }
 
@@ -90,38 +90,37 @@ SIMD_INLINE void add_scaled(int F, float factor, const float *restrict from, flo
     for (int k = 0; k < F; k += SIMD_WIDTH) simd_store(to + k, simd_load(to + k) + factor * simd_load(from + k));
 }
 
-static void sum_messages(const orb_edge_arrays *edges, int begin, int end, int F, const float *nodes, const float *message,
-                         const float *gate, float *context)
+static void attention(const nn_edges *edges, int begin, int end, int F, const float *value, const float *gate, float *out,
+                      int stride)
 {
-    for (int i = begin; i < end; i++, context += 3 * (size_t)F) {
-        memcpy(context, nodes + (size_t)i * (size_t)F, sizeof *context * (size_t)F);
-        memset(context + F, 0, sizeof *context * 2 * (size_t)F);
+    for (int i = begin; i < end; i++, out += stride) {
+        memset(out, 0, sizeof *out * 2 * (size_t)F);
         for (int k = edges->first_incoming[i]; k < edges->first_incoming[i + 1]; k++) {
             const size_t e = (size_t)edges->incoming[k];
-            add_scaled(F, gate[2 * e + 1] * edges->envelope[e], message + e * (size_t)F, context + F);
+            add_scaled(F, gate[2 * e + 1] * edges->envelope[e], value + e * (size_t)F, out);
         }
         for (size_t e = (size_t)edges->first[i]; e < (size_t)edges->first[i + 1]; e++)
-            add_scaled(F, gate[2 * e] * edges->envelope[e], message + e * (size_t)F, context + 2 * (size_t)F);
+            add_scaled(F, gate[2 * e] * edges->envelope[e], value + e * (size_t)F, out + F);
     }
 }
 
-static void sum_hidden(const orb_edge_arrays *edges, int begin, int end, int H, const float *h_bar, float *sums)
+static void segment_sum(const nn_edges *edges, int begin, int end, int H, const float *x, float *out)
 {
-    for (int i = begin; i < end; i++, sums += 2 * (size_t)H) {
-        memset(sums, 0, sizeof *sums * 2 * (size_t)H);
+    for (int i = begin; i < end; i++, out += 2 * (size_t)H) {
+        memset(out, 0, sizeof *out * 2 * (size_t)H);
         for (size_t e = (size_t)edges->first[i]; e < (size_t)edges->first[i + 1]; e++)
-            add_scaled(H, 1.0f, h_bar + e * (size_t)H, sums);
+            add_scaled(H, 1.0f, x + e * (size_t)H, out);
         for (int k = edges->first_incoming[i]; k < edges->first_incoming[i + 1]; k++)
-            add_scaled(H, 1.0f, h_bar + (size_t)edges->incoming[k] * (size_t)H, sums + H);
+            add_scaled(H, 1.0f, x + (size_t)edges->incoming[k] * (size_t)H, out + H);
     }
 }
 
-static void message_backward(const orb_edge_arrays *edges, int begin, int end, int F, const float *weights, const float *message,
-                             const float *gate, const float *sums_bar, float *e_bar, float *m_bar, float *envelope_bar)
+static void attention_backward(const nn_edges *edges, int begin, int end, int F, const float *weights, const float *value,
+                               const float *gate, const float *sums_bar, float *e_bar, float *value_bar, float *envelope_bar)
 {
-    for (size_t e = (size_t)begin; e < (size_t)end; e++, m_bar += F) {
+    for (size_t e = (size_t)begin; e < (size_t)end; e++, value_bar += F) {
         const float *sent = sums_bar + (2 * (size_t)edges->sender[e] + 1) * (size_t)F;
-        const float *received = sums_bar + 2 * (size_t)edges->receiver[e] * (size_t)F, *m = message + e * (size_t)F;
+        const float *received = sums_bar + 2 * (size_t)edges->receiver[e] * (size_t)F, *m = value + e * (size_t)F;
         const float c = edges->envelope[e], gs = gate[2 * e], gr = gate[2 * e + 1];
         float *bar = e_bar + e * (size_t)F;
         simd send_sum = simd_set(0), receive_sum = simd_set(0);
@@ -129,7 +128,7 @@ static void message_backward(const orb_edge_arrays *edges, int begin, int end, i
             const simd v = simd_load(m + k), s = simd_load(sent + k), r = simd_load(received + k);
             send_sum += v * s;
             receive_sum += v * r;
-            simd_store(m_bar + k, simd_load(bar + k) + c * (gs * s + gr * r));
+            simd_store(value_bar + k, simd_load(bar + k) + c * (gs * s + gr * r));
         }
         const float send = lane_sum(send_sum), receive = lane_sum(receive_sum);
         envelope_bar[e] += gs * send + gr * receive;
@@ -149,14 +148,14 @@ static void multiply(size_t n, float *restrict a, const float *restrict b)
     for (size_t i = 0; i < n; i += SIMD_WIDTH) simd_store(a + i, simd_load(a + i) * simd_load(b + i));
 }
 
-const orb_kernels SIMD_SYMBOL(orb_kernels) = {
-    .start_hidden = start_hidden,
+const nn_segment_kernels SIMD_SYMBOL(nn_segment_kernels) = {
+    .gather = gather,
     .norm = norm,
     .norm_backward = norm_backward,
     .gates = gates,
-    .sum_messages = sum_messages,
-    .sum_hidden = sum_hidden,
-    .message_backward = message_backward,
+    .attention = attention,
+    .segment_sum = segment_sum,
+    .attention_backward = attention_backward,
     .add = add,
     .multiply = multiply,
 };
