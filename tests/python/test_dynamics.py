@@ -6,10 +6,10 @@ import tempfile
 import unittest
 
 import numpy as np
-from ase.build import molecule
+from ase.build import bulk, molecule
 from ase.constraints import FixAtoms
 
-from mlff_distiller import Dynamics, Model, MlffError
+from mlff_distiller import Dynamics, MlffError, MlffWarning, Model, Replicas
 
 
 class TestDynamics(unittest.TestCase):
@@ -48,6 +48,62 @@ class TestDynamics(unittest.TestCase):
         np.testing.assert_array_equal(second.positions, whole.positions)
         np.testing.assert_array_equal(second.velocities, whole.velocities)
         np.testing.assert_array_equal(whole.positions[2], self.atoms.positions[2])
+
+    def test_ensembles(self):
+        crystal = bulk("Si", cubic=True) * (2, 1, 1)
+        crystal.rattle(0.02, seed=1)
+        model = Model.create("painn", elements=["Si"], n_features=16, n_layers=1)
+        for ensemble in ("langevin", "bussi", "nose-hoover", "scr", "mtk"):
+            with self.subTest(ensemble=ensemble):
+                dynamics = Dynamics(crystal, model, device="cpu", ensemble=ensemble, timestep_fs=0.25, pressure=0.01, barostat_fs=100)
+                self.assertAlmostEqual(dynamics.temperature, 300.0, places=9)
+                before = dynamics.conserved_energy
+                dynamics.run(40)
+                self.assertLess(abs(dynamics.conserved_energy - before), 0.02)  # eV, of a kinetic energy of 0.6
+                constant_pressure = ensemble in ("scr", "mtk")
+                self.assertEqual(np.isfinite(dynamics.pressure), constant_pressure)
+                self.assertEqual(abs(dynamics.volume - crystal.get_volume()) > 1e-6, constant_pressure)
+                self.assertAlmostEqual(abs(np.linalg.det(dynamics.cell)), dynamics.volume, places=9)
+        ramped = self.make(ensemble="bussi", temperature=200.0, thermostat_fs=1.0, ramp=(600.0, 50))
+        ramped.run(200)
+        self.assertGreater(ramped.temperature, 300.0)
+        for wrong in ({"ensemble": "npt"}, {"ensemble": "mtk", "friction_per_fs": 0.1}):
+            with self.assertRaises(ValueError):
+                self.make(**wrong)
+        with self.assertRaisesRegex(MlffError, "periodic"):
+            self.make(ensemble="scr")
+
+    def test_replicas(self):
+        kelvin = [200.0, 300.0, 400.0]
+        replicas = Replicas([self.atoms] * 3, self.model, temperature=kelvin, seed=3, device="cpu", ensemble="bussi", precision="float64")
+        self.assertEqual(len(replicas), 3)
+        self.assertEqual(replicas.run(30).shape, (30,))
+        for k, replica in enumerate(replicas):
+            alone = Dynamics(self.atoms, self.model, temperature=kelvin[k], seed=3 + k, device="cpu", ensemble="bussi", precision="float64")
+            alone.run(30)
+            np.testing.assert_allclose(replica.positions, alone.positions, atol=1e-9)  # float64: sums in the same order
+            self.assertEqual(replica.step, 30)
+            self.assertEqual(replica.error, "")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "one.restart")
+            replicas[1].save(path)
+            replicas.run(5)
+            there = replicas[1].positions
+            replicas[1].restore(path)
+            replicas.run(5)
+            np.testing.assert_array_equal(replicas[1].positions, there)
+        with self.assertRaises(IndexError):
+            replicas[3]
+
+    def test_replica_that_explodes(self):
+        wild = self.atoms.copy()
+        wild.set_velocities(np.full((9, 3), 1e9))
+        replicas = Replicas([self.atoms, wild], self.model, seed=3, device="cpu", timestep_fs=1.0)
+        with self.assertWarnsRegex(MlffWarning, "replica 1 has ended"):
+            replicas.run(20)
+        self.assertEqual(replicas[0].step, 20)
+        self.assertLess(replicas[1].step, 20)
+        self.assertIn("step", replicas[1].error)
 
     def test_failure(self):
         self.atoms.set_velocities(np.full((9, 3), 1e8))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._devices import Device
     from .cuda.device_utils import get_device
     from .cuda.md_profiler import MDProfiler, MDProfileResult, identify_hotspots
-    from .dynamics import Dynamics
+    from .dynamics import Dynamics, Replica, Replicas
     from .relaxation import Relaxed, relax
     from .engine import Evaluator, Model
     from .models import FeNNolCalculator, OrbCalculator, StudentCalculator
@@ -44,6 +44,8 @@ _HOMES = {
     "MDProfileResult": "cuda.md_profiler",
     "identify_hotspots": "cuda.md_profiler",
     "Dynamics": "dynamics",
+    "Replica": "dynamics",
+    "Replicas": "dynamics",
     "Relaxed": "relaxation",
     "relax": "relaxation",
     "Evaluator": "engine",

@@ -6,12 +6,18 @@
         dynamics.run(1000)
         print(dynamics.step, dynamics.temperature, dynamics.conserved_energy)
     dynamics.save("run.restart")
+
+    replicas = Replicas([atoms] * 64, "ethanol.safetensors", ensemble="bussi", temperature=300, device="cuda")
+    replicas.run(100000)
+    print([replica.temperature for replica in replicas])
 """
 
 from __future__ import annotations
 
+import math
 import os
-from ctypes import byref, c_void_p
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER, byref, c_void_p, pointer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,76 +30,62 @@ from .engine import Array, Evaluator, Model
 if TYPE_CHECKING:
     from ase import Atoms
 
+_ENSEMBLES = ("nve", "langevin", "bussi", "nose-hoover", "scr", "mtk")  # by mlff_ensemble
 
-class Dynamics:
-    """Velocity Verlet, or Langevin dynamics (BAOAB) where there is friction. `FixAtoms` stay.
 
-    Where the GPU can integrate the model the atoms stay there between calls of `run`; else the host makes the steps with the
-    forces of `device`, and a warning says so.
+def _options(
+    ensemble: str | None,
+    timestep_fs: float,
+    friction_per_fs: float | None,
+    temperature: float,
+    seed: int,
+    thermostat_fs: float,
+    pressure: float,
+    barostat_fs: float,
+    compressibility: float,
+    anisotropic: bool,
+    ramp: tuple[float, int] | None,
+) -> s.mlff_dynamics_options:
+    if ensemble is None:
+        ensemble = "nve" if friction_per_fs is None else "langevin"
+    if ensemble not in _ENSEMBLES:
+        raise ValueError(f"ensemble {ensemble!r} is unknown; use one of {', '.join(_ENSEMBLES)}")
+    if friction_per_fs is not None and ensemble != "langevin":
+        raise ValueError(f"friction_per_fs is of ensemble 'langevin', not of {ensemble!r}")
+    options: s.mlff_dynamics_options = lib.core.mlff_dynamics_options_default()
+    options.ensemble = _ENSEMBLES.index(ensemble)
+    options.timestep_fs, options.temperature_kelvin, options.seed = timestep_fs, temperature, seed
+    options.thermostat_fs, options.barostat_fs = thermostat_fs, barostat_fs
+    options.pressure, options.compressibility, options.anisotropic = pressure, compressibility, anisotropic
+    if friction_per_fs is not None:
+        options.friction_per_fs = friction_per_fs
+    if ramp is not None:
+        options.ramp_end_kelvin, options.ramp_steps = ramp
+    return options
 
-    Args:
-        atoms: of ASE; read once. Positions and velocities of the run are `positions` and `velocities`.
-        model: a Model, or the path of a model file.
-        timestep_fs: fs.
-        friction_per_fs: 1/fs, of Langevin's bath; None: no bath (NVE).
-        temperature: K, of the bath, and of velocities drawn where `atoms` has none.
-        seed: of the noise and of drawn velocities.
-        device: as Evaluator's.
-        precision: as Evaluator's.
-        n_threads: as Evaluator's.
-    """
 
-    def __init__(
-        self,
-        atoms: Atoms,
-        model: Model | str | os.PathLike[str],
-        timestep_fs: float = 0.5,
-        friction_per_fs: float | None = None,
-        temperature: float = 300.0,
-        seed: int = 0,
-        device: str = "auto",
-        precision: str = "float32",
-        n_threads: int = 0,
-    ) -> None:
-        self._handle: c_void_p | None = None
-        self._system = 0
-        self.evaluator = Evaluator(model, device, precision, n_threads=n_threads)
-        self._n = len(atoms)
-        self._system = system_from_atoms(atoms, 0, motion=True)
-        if not np.any(atoms.get_velocities()):
-            lib.core.mlff_system_thermalize(self._system, temperature, seed)
-        options = lib.core.mlff_dynamics_options_default()
-        options.ensemble = 0 if friction_per_fs is None else 1
-        options.timestep_fs, options.temperature_kelvin, options.seed = timestep_fs, temperature, seed
-        if friction_per_fs is not None:
-            options.friction_per_fs = friction_per_fs
-        out = c_void_p()
-        lib.core.mlff_dynamics_create_on(self.evaluator._handle, byref(options), self._system, None, None, byref(out))
-        self._handle = out
+def _make_system(atoms: Atoms, options: s.mlff_dynamics_options) -> int:
+    """A C system with velocities, drawn where the atoms have none."""
+    system = system_from_atoms(atoms, 0, motion=True)
+    if np.any(atoms.get_velocities()):
+        return system
+    try:
+        lib.core.mlff_system_thermalize(system, options.temperature_kelvin, options.seed)
+        # Langevin dynamics drives the motion of the whole too, which drawn velocities do not have: 3 degrees of freedom more.
+        if options.ensemble == 1 and len(atoms) > 1 and not atoms.constraints:
+            doubles(s.mlff_system.from_address(system).velocities, 3 * len(atoms))[:] *= math.sqrt(len(atoms) / (len(atoms) - 1))
+    except Exception:
+        lib.core.mlff_system_destroy(system)
+        raise
+    return system
 
-    def __del__(self) -> None:
-        if lib is None or lib.core is None:
-            return
-        if getattr(self, "_handle", None):
-            lib.core.mlff_dynamics_destroy(self._handle)
-        if getattr(self, "_system", None):
-            lib.core.mlff_system_destroy(self._system)
 
-    @property
-    def device(self) -> str:
-        """Device that integrates: "cpu", "cuda:0"."""
-        device = lib.core.mlff_dynamics_device(self._handle)
-        return "cpu" if device.kind == 0 else f"cuda:{device.index}"
+class _Simulation:
+    """What can be seen of a simulation."""
 
-    def run(self, n_steps: int) -> Array:
-        """Makes `n_steps` and returns each one's time in ns, by the clock of the device that made it.
-
-        Raises:
-            MlffUnstableError: energies, forces or positions stopped being finite; the state is that of the last good step.
-        """
-        times = np.empty(max(n_steps, 0))
-        lib.core.mlff_dynamics_run(self._handle, n_steps, times.ctypes.data)
-        return times
+    _handle: c_void_p | None = None
+    _system = 0
+    _n = 0
 
     def _state(self) -> Any:
         state = s.mlff_dynamics_state()
@@ -131,6 +123,22 @@ class Dynamics:
         return float(self._state().conserved_energy)
 
     @property
+    def pressure(self) -> float:
+        """eV/Å³; NaN unless the ensemble is one of constant pressure."""
+        return float(self._state().pressure)
+
+    @property
+    def volume(self) -> float:
+        """Å³; 0 without a cell."""
+        return float(self._state().volume)
+
+    @property
+    def cell(self) -> Array:
+        """Å, [3][3], rows are the cell vectors; a copy."""
+        self._state()
+        return np.array(s.mlff_system.from_address(self._system).cell[:]).reshape(3, 3)
+
+    @property
     def forces(self) -> Array:
         """eV/Å, [n_atoms][3]; a copy."""
         return np.array(doubles(self._state().forces, (self._n, 3)))
@@ -154,3 +162,192 @@ class Dynamics:
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Goes on from a restart file of the same atoms, also one that another device or `mlff md` wrote."""
         lib.core.mlff_dynamics_restore(self._handle, lib.path_bytes(path))
+
+
+class Dynamics(_Simulation):
+    """Molecular dynamics of one system. `FixAtoms` stay.
+
+    Where the GPU can integrate the model the atoms stay there between calls of `run`; else the host makes the steps with the
+    forces of `device`, and a warning says so.
+
+    Args:
+        atoms: of ASE; read once. Positions and velocities of the run are `positions` and `velocities`.
+        model: a Model, or the path of a model file.
+        timestep_fs: fs.
+        friction_per_fs: 1/fs, of Langevin's bath; with no `ensemble`, None means NVE.
+        temperature: K, of the bath, and of velocities drawn where `atoms` has none.
+        seed: of the noise and of drawn velocities.
+        device: as Evaluator's.
+        precision: as Evaluator's.
+        n_threads: as Evaluator's.
+        ensemble: "nve" (velocity Verlet), "langevin" (BAOAB), "bussi" (stochastic velocity rescaling), "nose-hoover" (chains), at
+            constant pressure "scr" (stochastic cell rescaling) or "mtk" (Martyna-Tobias-Klein); None: by friction_per_fs.
+        thermostat_fs: fs, time constant of the thermostats but Langevin's.
+        pressure: eV/Å³, of the barostat; ase.units.bar and GPa convert.
+        barostat_fs: fs, its time constant.
+        compressibility: Å³/eV, of "scr": scales its time constant alone.
+        anisotropic: the cell is strained along x, y and z independently.
+        ramp: K and steps: the temperature goes linearly there within so many steps, and stays.
+    """
+
+    def __init__(
+        self,
+        atoms: Atoms,
+        model: Model | str | os.PathLike[str],
+        timestep_fs: float = 0.5,
+        friction_per_fs: float | None = None,
+        temperature: float = 300.0,
+        seed: int = 0,
+        device: str = "auto",
+        precision: str = "float32",
+        n_threads: int = 0,
+        ensemble: str | None = None,
+        thermostat_fs: float = 100.0,
+        pressure: float = 0.0,
+        barostat_fs: float = 1000.0,
+        compressibility: float = 72.1,
+        anisotropic: bool = False,
+        ramp: tuple[float, int] | None = None,
+    ) -> None:
+        options = _options(
+            ensemble, timestep_fs, friction_per_fs, temperature, seed, thermostat_fs, pressure, barostat_fs, compressibility,
+            anisotropic, ramp,
+        )  # fmt: skip
+        self.evaluator = Evaluator(model, device, precision, n_threads=n_threads)
+        self._n = len(atoms)
+        self._system = _make_system(atoms, options)
+        out = c_void_p()
+        lib.core.mlff_dynamics_create_on(self.evaluator._handle, byref(options), self._system, None, None, byref(out))
+        self._handle = out
+
+    def __del__(self) -> None:
+        if lib is None or lib.core is None:
+            return
+        if getattr(self, "_handle", None):
+            lib.core.mlff_dynamics_destroy(self._handle)
+        if getattr(self, "_system", None):
+            lib.core.mlff_system_destroy(self._system)
+
+    @property
+    def device(self) -> str:
+        """Device that integrates: "cpu", "cuda:0"."""
+        device = lib.core.mlff_dynamics_device(self._handle)
+        return "cpu" if device.kind == 0 else f"cuda:{device.index}"
+
+    def run(self, n_steps: int) -> Array:
+        """Makes `n_steps` and returns each one's time in ns, by the clock of the device that made it.
+
+        Raises:
+            MlffUnstableError: energies, forces or positions stopped being finite; the state is that of the last good step.
+        """
+        times = np.empty(max(n_steps, 0))
+        lib.core.mlff_dynamics_run(self._handle, n_steps, times.ctypes.data)
+        return times
+
+
+class Replica(_Simulation):
+    """One of `Replicas`."""
+
+    def __init__(self, owner: Replicas, index: int, n_atoms: int) -> None:
+        self._owner = owner  # it owns what this one borrows
+        self._index = index
+        self._n = n_atoms
+        self._system = owner._systems[index]
+        self._handle = c_void_p(lib.core.mlff_replicas_dynamics(owner._replicas, index))
+
+    @property
+    def error(self) -> str:
+        """Why it has ended; "" while it runs."""
+        return str(lib.core.mlff_replicas_error(self._owner._replicas, self._index).decode())
+
+
+class Replicas:
+    """Simulations that make their steps together, in one batch. One that explodes ends, with a warning, and the others go on.
+
+    Args:
+        atoms: of ASE, one for each replica; they may be the same or different structures.
+        model: as Dynamics'.
+        timestep_fs: as Dynamics'.
+        friction_per_fs: as Dynamics'.
+        temperature: K, of all, or one for each.
+        seed: of the first; the next ones have the next numbers.
+        device: as Evaluator's.
+        precision: as Evaluator's.
+        n_threads: as Evaluator's.
+        ensemble: as Dynamics', and so are those that follow.
+    """
+
+    def __init__(
+        self,
+        atoms: Sequence[Atoms],
+        model: Model | str | os.PathLike[str],
+        timestep_fs: float = 0.5,
+        friction_per_fs: float | None = None,
+        temperature: float | Sequence[float] = 300.0,
+        seed: int = 0,
+        device: str = "auto",
+        precision: str = "float32",
+        n_threads: int = 0,
+        ensemble: str | None = None,
+        thermostat_fs: float = 100.0,
+        pressure: float = 0.0,
+        barostat_fs: float = 1000.0,
+        compressibility: float = 72.1,
+        anisotropic: bool = False,
+        ramp: tuple[float, int] | None = None,
+    ) -> None:
+        self._replicas: c_void_p | None = None
+        self._systems: list[int] = []
+        n = len(atoms)
+        kelvin = [float(t) for t in np.broadcast_to(np.asarray(temperature, dtype=float), (n,))]
+        options = [
+            _options(
+                ensemble, timestep_fs, friction_per_fs, kelvin[k], seed + k, thermostat_fs, pressure, barostat_fs,
+                compressibility, anisotropic, ramp,
+            )  # fmt: skip
+            for k in range(n)
+        ]
+        self.evaluator = Evaluator(model, device, precision, n_threads=n_threads)
+        for one, of_one in zip(atoms, options):
+            self._systems.append(_make_system(one, of_one))
+        each = (POINTER(s.mlff_dynamics_options) * n)(*(pointer(o) for o in options))
+        systems = (c_void_p * n)(*self._systems)
+        out = c_void_p()
+        lib.core.mlff_replicas_create(self.evaluator._handle, each, systems, n, byref(out))
+        self._replicas = out
+        self._each = [len(one) for one in atoms]
+
+    def __del__(self) -> None:
+        if lib is None or lib.core is None:
+            return
+        if getattr(self, "_replicas", None):
+            lib.core.mlff_replicas_destroy(self._replicas)
+        for system in getattr(self, "_systems", []):
+            lib.core.mlff_system_destroy(system)
+
+    def __len__(self) -> int:
+        return len(self._systems)
+
+    def __getitem__(self, index: int) -> Replica:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"replica {index} of {len(self)}")
+        return Replica(self, index % len(self), self._each[index])
+
+    def __iter__(self) -> Iterator[Replica]:
+        return (self[k] for k in range(len(self)))
+
+    @property
+    def device(self) -> str:
+        """Device that integrates: "cpu", "cuda:0"."""
+        device = lib.core.mlff_replicas_device(self._replicas)
+        return "cpu" if device.kind == 0 else f"cuda:{device.index}"
+
+    def run(self, n_steps: int) -> Array:
+        """Makes `n_steps` of all that run and returns each step's time in ns.
+
+        Raises:
+            MlffUnstableError: none is left that runs.
+        """
+        times = np.full(max(n_steps, 0), np.nan)
+        lib.core.mlff_replicas_run(self._replicas, n_steps, times.ctypes.data)
+        return times
