@@ -251,7 +251,19 @@ static void test_growing(void **state)
         fclose(file);
     }
     assert_ok(mlff_writer_close(writer));
-    assert_int_equal(mlff_writer_open(path, 1, &writer), MLFF_ERR_UNSUPPORTED);
+    assert_ok(mlff_writer_open(path, 1, &writer)); // as it was left, it can be added to
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    assert_ok(mlff_writer_close(writer));
+    int32_t count = 0;
+    file = fopen(path, "r+b");
+    assert_int_equal(fseek(file, 8, SEEK_SET), 0);
+    assert_int_equal(fread(&count, 4, 1, file), 1);
+    assert_int_equal(count, 3);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    assert_int_equal(ftell(file), 196 + 3 * (56 + 3 * (4 * N + 8)));
+    fputs("half a frame", file);
+    fclose(file);
+    assert_int_equal(mlff_writer_open(path, 1, &writer), MLFF_ERR_FORMAT);
     assert_int_equal(mlff_writer_resume(path, N, 0, NULL, &writer), MLFF_ERR_UNSUPPORTED);
     remove(path);
     mlff_system_destroy(system);

@@ -104,10 +104,26 @@ static mlff_status after_frame(mlff_writer *writer, FILE *file)
     return good ? MLFF_OK : mlff_fail(MLFF_ERR_IO, "the header of a DCD cannot be written: %s", strerror(errno ? errno : EIO));
 }
 
+static bool read_int(FILE *file, long at, int32_t *value_out)
+{
+    return fseek(file, at, SEEK_SET) == 0 && fread(value_out, sizeof *value_out, 1, file) == 1;
+}
+
+// Frames are added to what add_header began and nothing else: the file is as long as its header says.
 static mlff_status reopen(mlff_writer *writer, FILE *file)
 {
-    (void)file;
-    return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: frames cannot be added to a DCD that is there; give another name", writer->path);
+    enum { HAS_CELL_AT = 48, N_ATOMS_AT = 188, FIRST_FRAME_AT = 196 };
+    int32_t length = 0, n_frames = 0, has_cell = 0, n_atoms = 0;
+    const bool read = read_int(file, 0, &length) && read_int(file, N_FRAMES_AT, &n_frames) &&
+                      read_int(file, HAS_CELL_AT, &has_cell) && read_int(file, N_ATOMS_AT, &n_atoms) &&
+                      fseek(file, 0, SEEK_END) == 0;
+    const int64_t frame_bytes = 3 * (4 * (int64_t)n_atoms + 8) + (has_cell ? CELL_BYTES + 8 : 0);
+    if (!read || length != HEADER_BYTES || n_atoms < 1 || ftell(file) != FIRST_FRAME_AT + n_frames * frame_bytes)
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: not a DCD that this wrote whole; give another name", writer->path);
+    writer->n_frames = n_frames;
+    writer->n_atoms = n_atoms;
+    writer->has_cell = has_cell;
+    return MLFF_OK;
 }
 
 const writer_format dcd_format = {
