@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// fuzz_orb.c: any bytes as a checkpoint of orb-models: a zip as it is, or the pickle of one (fuzz_schnetpack.c).
+// fuzz_orb.c: any bytes as a checkpoint of orb-models: a zip as it is, or the pickle of one whose storages
+// are named after their sizes in bytes (as fuzz_schnetpack.c).
 #include <stdlib.h>
 
 #include "model/orb/orb_import.h"
@@ -20,22 +21,37 @@ static void import(const char *bytes, size_t length)
     torch_file_destroy(file);
 }
 
+// A zip with the storages of the corpus' checkpoints, each named after its size in bytes; the pickle comes after them.
+static void begin_zip(zip_stored *zip)
+{
+    static const int sizes[] = {4,   8,   12,   16,   24,   64,   80,   96,   200,  204,  240,  288,
+                                472, 480, 1024, 1280, 1536, 2208, 2304, 4000, 4608, 7616, 12288};
+    static const float numbers[3072] = {5.0f, 0.5f, -1.0f, 2.0f};
+    static const double cutoff = 6; // a checkpoint is refused if it holds another than its settings
+    static unsigned char bytes[1 << 16];
+    static zip_stored storages = {.bytes = bytes};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes && storages.n_entries <= (int)k; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "m/data/%d", sizes[k]);
+        zip_stored_add(&storages, name, sizes[k] == sizeof cutoff ? (const void *)&cutoff : numbers, (size_t)sizes[k]);
+    }
+    unsigned char *to = zip->bytes;
+    *zip = storages;
+    zip->bytes = to;
+    memcpy(to, bytes, storages.length);
+}
+
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
 {
-    static const float numbers[64] = {5.0f, 0.5f, -1.0f, 2.0f};
     zip_stored zip = {0};
     if (length > 1 << 20) return 0;
     if (length >= 2 && memcmp(bytes, "PK", 2) == 0) {
         import((const char *)bytes, length);
         return 0;
     }
-    if (!(zip.bytes = malloc(length + 8192))) return 0;
+    if (!(zip.bytes = malloc(length + (1 << 16) + 8192))) return 0;
+    begin_zip(&zip);
     zip_stored_add(&zip, "m/data.pkl", bytes, length);
-    for (int k = 0; k < 16; k++) {
-        char name[32];
-        snprintf(name, sizeof name, "m/data/%d", k);
-        zip_stored_add(&zip, name, numbers, (size_t)(4 * (k + 1)));
-    }
     zip_stored_end(&zip);
     import((const char *)zip.bytes, zip.length);
     free(zip.bytes);
