@@ -429,6 +429,26 @@ test_relax() {
     grep -q '5.431 0.0 0.0' cell.extxyz && fail "the cell has not moved"
 }
 
+test_md_replicas() {
+    model
+    local -a how=(--system silicon --n-atoms 8 --timestep 0.2 --temperatures 200,250,300 --ensemble bussi --every 10)
+    run 0 md model.safetensors "${how[@]}" --n-steps 40 -o whole.extxyz --json
+    is "$(value out summary.n_running)" 3 "replicas that run"
+    is "$(value out replicas.2.seed)" 2 "seed of the last"
+    is "$(value out replicas.1.temperature_kelvin)" 250 "its temperature"
+    run 0 md model.safetensors "${how[@]}" --n-steps 20 -o half.extxyz --checkpoint half.restart
+    run 0 md model.safetensors "${how[@]}" --n-steps 20 -o half.extxyz --restart half.restart
+    for k in 0 1 2; do cmp whole-$k.extxyz half-$k.extxyz || fail "replica $k is another one over a restart"; done
+    cmp -s whole-0.extxyz whole-1.extxyz && fail "replicas 0 and 1 are one"
+    # All explode: each is named, with its last good frame and restart file.
+    run 1 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --timestep 100 --n-steps 50 -o wild.extxyz --checkpoint wild.restart
+    says 'replica 0 has ended: step' err && says 'replica 1 has ended: step' err && says '2 of 2 replicas ended early: 0, 1' err
+    run 0 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --timestep 0.1 --n-steps 2 --restart wild.restart
+    refused 2 'lists 3, where --replicas is 2' md model.safetensors "${how[@]}" --replicas 2
+    refused 2 'no temperature' md model.safetensors --system silicon --temperatures 300,warm
+    refused 2 'of one simulation' md model.safetensors --system silicon --replicas 2 --profile p.json
+}
+
 test_md_ensembles() {
     model
     local -a silicon=(--system silicon --n-atoms 8 --timestep 0.2 --temperature 250)

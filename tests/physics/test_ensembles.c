@@ -247,6 +247,68 @@ static void test_liquid_has_the_pressure(void **state)
     free(pressures);
 }
 
+// Volumes at two pressures have distributions whose ratio is proportional to exp(-(P2 - P1) V / k_B T), whatever the forces
+// (Shirts 2013, doi:10.1021/ct300688p). Slope of the logarithm of the ratio, per Å³, by logistic regression; samples of one block of
+// BLOCKS are left out (-1: none).
+static double slope_of_ratio(const double *low, const double *high, int n, int left_out)
+{
+    double center = 0, slope = 0, offset = 0;
+    for (int k = 0; k < n; k++) center += (low[k] + high[k]) / (2 * n);
+    for (int iteration = 0; iteration < 30; iteration++) { // Newton's method
+        double g0 = 0, g1 = 0, h00 = 0, h01 = 0, h11 = 0;
+        for (int k = 0; k < 2 * n; k++) {
+            if (k % n / (n / BLOCKS) == left_out) continue;
+            const double v = (k < n ? low[k] : high[k - n]) - center, p = 1 / (1 + exp(-offset - slope * v));
+            const double residual = (k >= n) - p, weight = p * (1 - p);
+            g0 += residual, g1 += residual * v;
+            h00 += weight, h01 += weight * v, h11 += weight * v * v;
+        }
+        const double determinant = h00 * h11 - h01 * h01;
+        offset += (h11 * g0 - h01 * g1) / determinant;
+        slope += (h00 * g1 - h01 * g0) / determinant;
+    }
+    return slope;
+}
+
+static void test_volumes_of_a_liquid_have_their_distribution(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    static const double pressures[2] = {0.0006, 0.0009}; // volumes differ by two standard deviations
+    double *volumes[2] = {malloc(N * sizeof(double)), malloc(N * sizeof(double))};
+    for (int ensemble = MLFF_SCR; ensemble <= MLFF_MTK; ensemble++) {
+        for (int p = 0; p < 2; p++) {
+            mlff_dynamics_options options = options_of((mlff_ensemble)ensemble);
+            options.pressure = pressures[p];
+            options.barostat_fs = 500;
+            options.compressibility = 120.0;
+            mlff_system *system = argon(4, 4.1);
+            mlff_dynamics *dynamics = make(system, lennard_jones, options);
+            run(dynamics, 2000);
+            for (int k = 0; k < N; k++) {
+                run(dynamics, 10);
+                volumes[p][k] = look(dynamics).volume;
+            }
+            mlff_dynamics_destroy(dynamics);
+            mlff_system_destroy(system);
+        }
+        const double theory = -(pressures[1] - pressures[0]) / (BASE_KB_EV_PER_K * temperature);
+        const double slope = slope_of_ratio(volumes[0], volumes[1], N, -1);
+        double sum = 0, squares = 0;
+        for (int b = 0; b < BLOCKS; b++) {
+            const double part = slope_of_ratio(volumes[0], volumes[1], N, b) - slope;
+            sum += part, squares += part * part;
+        }
+        const double error = sqrt((BLOCKS - 1.0) / BLOCKS * (squares - sum * sum / BLOCKS));
+        print_message("%s: slope of the logarithm of the ratio %.5g ± %.1g per Å³ (theory %.5g)\n", names[ensemble], slope, error,
+                      theory);
+        assert_true(fabs(slope - theory) < 4 * error);
+        assert_true(error < 0.15 * fabs(theory)); // a test that can fail
+    }
+    free(volumes[0]);
+    free(volumes[1]);
+}
+
 // Root mean square about the mean of the conserved energy along 8 ps of liquid.
 static double energy_error(mlff_dynamics_options options, double timestep_fs)
 {
@@ -391,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_kinetic_energy_has_its_distribution),
         cmocka_unit_test(test_volume_of_an_ideal_gas_has_its_distribution),
         cmocka_unit_test(test_liquid_has_the_pressure),
+        cmocka_unit_test(test_volumes_of_a_liquid_have_their_distribution),
         cmocka_unit_test(test_conserved_energy_is_conserved),
         cmocka_unit_test(test_deterministic_baths_are_reversible),
         cmocka_unit_test(test_restart_is_exact),
