@@ -8,6 +8,8 @@
 // [--model FILE | --features F --layers L] [--system NAME --atoms N [--copies K]] (only that case)
 #include <math.h>
 
+#include "atoms/atoms.h"
+#include "atoms/dynamics/bath.h"
 #include "model/painn/painn.h"
 #include "timing.h"
 
@@ -243,6 +245,17 @@ static void run_lists(const mlff_model *model, const device_plugin *gpu, const b
     fflush(stdout);
 }
 
+// Potential and kinetic energy, eV.
+static double total_energy(const device_plugin *gpu, gpu_dynamics *d, const mlff_system *system, double *kinetic_out)
+{
+    gpu_dynamics_state state;
+    double sum = 0;
+    gpu->dynamics_get(d, 0, &state);
+    for (int k = 0; k < 3 * system->n_atoms; k++) sum += 0.5 * system->masses[k / 3] * state.velocities[k] * state.velocities[k];
+    *kinetic_out = sum / (ATOMS_ASE_VELOCITY * ATOMS_ASE_VELOCITY);
+    return state.potential_energy + *kinetic_out;
+}
+
 // Steps per second of dynamics that stay on the GPU, neighbors searched in each step; energy drift of the run.
 static void run_dynamics(const mlff_model *model, const device_plugin *gpu, const char *name, int n_atoms, int n_steps)
 {
@@ -250,31 +263,38 @@ static void run_dynamics(const mlff_model *model, const device_plugin *gpu, cons
     gpu_evaluator *e;
     gpu_dynamics *d;
     mlff_evaluator_options o = mlff_evaluator_options_default();
-    gpu_dynamics_options motion = {.timestep_fs = 0.25};
+    mlff_dynamics_options motion = mlff_dynamics_options_default();
+    dynamics_bath bath = {0};
     int64_t n_done;
+    int failed;
     must(mlff_system_build(name, n_atoms, 0, &system), name);
     must(mlff_system_add_masses(system), name);
     must(mlff_system_add_velocities(system), name);
     must(mlff_system_thermalize(system, 300.0, 3), name);
     o.device = (mlff_device){MLFF_CUDA, 0};
     e = create_evaluator(gpu, model, &o);
-    must(gpu->dynamics_create(e, system, &motion, &d), "dynamics");
-    double *times = need((size_t)n_steps, sizeof *times), before[3], after[3];
-    must(gpu->dynamics_run(d, 100, NULL, &n_done), "dynamics");
-    must(gpu->dynamics_get(d, NULL, NULL, NULL, before), "dynamics");
+    motion.timestep_fs = 0.25;
+    must(gpu->dynamics_create(
+             e,
+             &(gpu_dynamics_start){.system = system, .options = &motion, .bath = &bath, .n_degrees = 3.0 * system->n_atoms - 3},
+             1, &d),
+         "dynamics");
+    double *times = need((size_t)n_steps, sizeof *times), kinetic;
+    must(gpu->dynamics_run(d, 100, NULL, &n_done, &failed), "dynamics");
+    const double before = total_energy(gpu, d, system, &kinetic);
     mlff_device_memory memory0, memory1;
     must(gpu->memory(0, &memory0), "memory");
     int64_t start = mlff_clock_ns();
-    must(gpu->dynamics_run(d, n_steps, times, &n_done), "dynamics");
+    must(gpu->dynamics_run(d, n_steps, times, &n_done, &failed), "dynamics");
     double seconds = 1e-9 * (double)(mlff_clock_ns() - start);
     must(gpu->memory(0, &memory1), "memory");
-    must(gpu->dynamics_get(d, NULL, NULL, NULL, after), "dynamics");
+    const double after = total_energy(gpu, d, system, &kinetic);
     double middle = median(times, n_steps);
     printf("{\"case\": \"dynamics %s\", \"atoms\": %d, \"steps\": %d, \"steps_per_second\": %.0f, \"step_us_median\": %.2f, "
            "\"step_us_p99\": %.2f, "
            "\"energy_change_ev\": %.3g, \"kinetic_ev\": %.4g, \"memory_growth_bytes\": %lld}\n",
-           name, system->n_atoms, n_steps, n_steps / seconds, middle / 1e3, times[n_steps * 99 / 100] / 1e3,
-           after[0] + after[1] - before[0] - before[1], after[1], (long long)(memory1.allocated - memory0.allocated));
+           name, system->n_atoms, n_steps, n_steps / seconds, middle / 1e3, times[n_steps * 99 / 100] / 1e3, after - before,
+           kinetic, (long long)(memory1.allocated - memory0.allocated));
     fflush(stdout);
     gpu->dynamics_destroy(d);
     gpu->destroy(e);

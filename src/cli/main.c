@@ -1,21 +1,8 @@
 // SPDX-License-Identifier: MIT
-// main.c: the table of subcommands, and help about it.
+// main.c: finds the subcommand of a command line, and help about all of them.
 #include <string.h>
 
 #include "cli/support/cli.h"
-
-// In the order of the help: models, simulation, distillation, measurement, other programs, the command itself.
-const cli_command *const cli_commands[] = {&import_command,  &new_command,
-                                           &info_command,    &eval_command,
-                                           &md_command,      &relax_command,
-                                           &distill_command, &sample_command,
-                                           &label_command,   &train_command,
-                                           &verdict_command, &profile_command,
-                                           &report_command,  &compare_command,
-                                           &bench_command,   &serve_command,
-                                           &kim_command,     &check_command,
-                                           &devices_command, &completion_command,
-                                           &manual_command,  NULL};
 
 static const cli_command *find(const char *name)
 {

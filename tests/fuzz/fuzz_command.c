@@ -30,16 +30,14 @@ static int read_options(cli_arguments *arguments)
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
 {
-    static const cli_command *const commands[] = {
-        &import_command,  &new_command,   &info_command,  &eval_command,    &md_command,      &distill_command,
-        &sample_command,  &label_command, &train_command, &verdict_command, &profile_command, &report_command,
-        &compare_command, &bench_command, &serve_command, &kim_command,     &check_command,   &devices_command};
+    int n_commands = 0;
+    while (cli_commands[n_commands]) n_commands++;
     char text[4096], *arguments[MOST_ARGUMENTS + 2];
     int n = 0;
     if (length < 1 || length > sizeof text) return 0;
     memcpy(text, bytes + 1, length - 1);
     text[length - 1] = 0;
-    cli_command command = *commands[bytes[0] % (sizeof commands / sizeof *commands)];
+    cli_command command = *cli_commands[bytes[0] % n_commands];
     command.run = read_options;
     arguments[n++] = (char *)(uintptr_t)command.name;
     for (char *at = text, *end = text + length - 1; at < end && n <= MOST_ARGUMENTS; at += strlen(at) + 1) {

@@ -59,14 +59,13 @@ const cli_command compare_command = {
     .usage = "A.json B.json | --run 'COMMAND A' --run 'COMMAND B' [--rounds N] [--repeat N]\n"
              " [--noise-floor PCT] [--margin PCT] [--across] [--json]",
     .details =
-        "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands, interleaved, so that a machine "
-        "that\n"
-        "changes meets both alike. Commands that are mlff profile are compared by their profiles, others by their time and\n"
-        "processor time; of commands shorter than 0.25 s a run is the fastest of several executions. A run is one number, its "
-        "median step, since steps of one run are not independent; mean and tail are\n"
-        "judged apart. Ratios are Hodges and Lehmann's, which an outlier does not move, intervals and p those of the exact\n"
-        "rank-sum test. Fewer than four runs a side can tell nothing at 95 %. Stages are compared each, corrected for their\n"
-        "number. What did other work, or ran on another machine, is refused, with the reason.\n"
+        "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands, interleaved, so that a\n"
+        "machine that changes meets both alike. Commands that are mlff profile are compared by their profiles, others by their\n"
+        "time and processor time; of commands shorter than 0.25 s a run is the fastest of several executions. A run is one\n"
+        "number, its median step, since steps of one run are not independent; mean and tail are judged apart. Ratios are\n"
+        "Hodges and Lehmann's, which an outlier does not move, intervals and p those of the exact rank-sum test. Fewer than\n"
+        "four runs a side can tell nothing at 95 %. Stages are compared each, corrected for their number. What did other work,\n"
+        "or ran on another machine, is refused, with the reason.\n"
         "Exit status: 0 the same or faster, 3 slower, 4 unclear, 1 failed or not comparable.",
     .examples = "mlff profile painn.safetensors --system silicon --runs 5 -o before.json\n"
                 "mlff compare --run 'mlff profile a.safetensors' --run 'mlff profile b.safetensors' --rounds 5\n"

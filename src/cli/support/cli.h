@@ -47,7 +47,7 @@ struct cli_arguments {
     bool failed; // a value was refused, and said so; the command then ends with CLI_USAGE
 };
 
-extern const cli_command *const cli_commands[]; // NULL-terminated, in the order of the help: main.c
+extern const cli_command *const cli_commands[]; // NULL-terminated, in the order of the help: cli_commands.c
 extern const cli_option cli_common_options[];   // what every command has beside its own
 
 extern const cli_command import_command, new_command, info_command, eval_command, md_command, relax_command, profile_command,
