@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md relax profile report compare bench check devices kim sample label train distill verdict serve completion manual"
+commands="import new info eval md relax analyze profile report compare bench check devices kim sample label train distill verdict serve completion manual"
 
 test_help() {
     run 0 --help
@@ -391,6 +391,27 @@ test_md() {
     done
     run 0 md model.safetensors --system water --n-atoms 24 --n-steps 100 --timestep 0.2 --temperature 0.5 # far from its minimum
     says 'warning: the temperature is .* K where .* was asked for.*relax' err
+}
+
+test_analyze() {
+    local ethanol=$source_folder/models/ethanol.safetensors
+    run 0 md $ethanol --system ethanol --n-steps 110 --every 1 -o run.extxyz
+    run 0 analyze run.extxyz --frame-time 0.5 --element O --json
+    is "$(value out n_frames)" 111 frames
+    is "$(value out msd.lag_fs.0)" 0.5 "first lag"
+    awk -v d="$(value out msd.msd_angstrom2.0)" 'BEGIN { exit !(d > 0 && d < 0.01) }' || fail "displacement of oxygen in 0.5 fs"
+    run 2 analyze run.extxyz
+    says 'run.extxyz: .*no cell.*--frame-time' err
+    run 2 analyze run.extxyz --frame-time 1 --element Ne
+    says 'run.extxyz: frame 0: no atom of Ne' err
+    run 2 analyze run.extxyz --pair O-Xx
+    run 2 analyze run.extxyz --element O
+    printf '4\nLattice="4 0 0 0 4 0 0 0 4"\nAl 0 0 0\nAl 0 2 2\nAl 2 0 2\nAl 2 2 0\n' >lattice.extxyz
+    run 0 analyze lattice.extxyz --range 3 --bins 3 --json # 12 neighbors at 2.83 Å
+    is "$(value out rdf.coordination.1)" 0 "neighbors within 2 Å"
+    is "$(value out rdf.coordination.2)" 12 "neighbors within 3 Å"
+    run 0 analyze lattice.extxyz
+    says '^ *2.825 .* 12.000'
 }
 
 test_relax() {

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT
+// msd.c: mean square displacement <|r(t + lag) - r(t)|²> over atoms and origins t, and D = slope / 6 (Einstein's relation).
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "mlff_analysis.h"
+
+enum { BLOCKS = 5, LEAST_FRAMES = 100, FIT_LAGS = 20 };
+#define STUDENT_T 2.776 // 95 %, BLOCKS - 1 degrees of freedom
+
+struct mlff_msd {
+    double frame_fs;
+    int element, n_atoms, n_chosen;
+    int64_t n_frames;
+    size_t capacity;
+    double *positions; // [n_frames][n_chosen][3] Å, unwrapped
+    double *last;      // [n_chosen][3] Å, as the last frame had them
+};
+
+mlff_status mlff_msd_create(double frame_fs, int element, mlff_msd **msd_out)
+{
+    if (!(frame_fs > 0) || !isfinite(frame_fs))
+        return mlff_fail(MLFF_ERR_USAGE, "%g fs between frames; give a time above 0", frame_fs);
+    mlff_msd *msd = base_alloc(1, sizeof *msd, "displacements");
+    if (!msd) return MLFF_ERR_MEMORY;
+    *msd = (mlff_msd){.frame_fs = frame_fs, .element = element};
+    *msd_out = msd;
+    return MLFF_OK;
+}
+
+static bool is_chosen(const mlff_msd *msd, const mlff_system *system, int i)
+{
+    return msd->element == 0 || msd->element == system->species[i];
+}
+
+static mlff_status begin(mlff_msd *msd, const mlff_system *system)
+{
+    int n = 0;
+    for (int i = 0; i < system->n_atoms; i++) n += is_chosen(msd, system, i);
+    if (n == 0) return mlff_fail(MLFF_ERR_USAGE, "no atom of %s in the first frame", mlff_element_symbol(msd->element));
+    if (!(msd->last = base_alloc(3 * (size_t)n, sizeof(double), "displacements"))) return MLFF_ERR_MEMORY;
+    msd->n_chosen = n;
+    msd->n_atoms = system->n_atoms;
+    return MLFF_OK;
+}
+
+static void cross(const double *a, const double *b, double out[3])
+{
+    for (int x = 0; x < 3; x++) out[x] = a[(x + 1) % 3] * b[(x + 2) % 3] - a[(x + 2) % 3] * b[(x + 1) % 3];
+}
+
+// Rows: d · reciprocal[k] is the component of d along cell vector k.
+static void reciprocal_of(const double *cell, double reciprocal[9])
+{
+    for (int k = 0; k < 3; k++) cross(cell + 3 * ((k + 1) % 3), cell + 3 * ((k + 2) % 3), reciprocal + 3 * k);
+    const double determinant = cell[0] * reciprocal[0] + cell[1] * reciprocal[1] + cell[2] * reciprocal[2];
+    for (int k = 0; k < 9; k++) reciprocal[k] /= determinant;
+}
+
+static void nearest_image(const double *cell, const double *reciprocal, double d[3])
+{
+    double shift[3];
+    for (int k = 0; k < 3; k++)
+        shift[k] = round(d[0] * reciprocal[3 * k] + d[1] * reciprocal[3 * k + 1] + d[2] * reciprocal[3 * k + 2]);
+    for (int x = 0; x < 3; x++) d[x] -= shift[0] * cell[x] + shift[1] * cell[3 + x] + shift[2] * cell[6 + x];
+}
+
+mlff_status mlff_msd_add(mlff_msd *msd, const mlff_system *system)
+{
+    double reciprocal[9];
+    mlff_status status = mlff_system_check(system, "displacements");
+    if (status == MLFF_OK && msd->n_frames == 0 && !msd->last) status = begin(msd, system);
+    if (status != MLFF_OK) return status;
+    const int n_periodic = !!system->periodic[0] + !!system->periodic[1] + !!system->periodic[2];
+    int n_chosen = 0;
+    for (int i = 0; i < system->n_atoms; i++) n_chosen += is_chosen(msd, system, i);
+    if (system->n_atoms != msd->n_atoms || n_chosen != msd->n_chosen)
+        return mlff_fail(MLFF_ERR_USAGE, "frame %lld has other atoms than the first", (long long)msd->n_frames);
+    if (n_periodic == 1 || n_periodic == 2)
+        return mlff_fail(MLFF_ERR_USAGE, "displacements need a cell that is periodic along all axes or none");
+    const size_t n = 3 * (size_t)msd->n_chosen, begin_row = (size_t)msd->n_frames * n;
+    status = base_grow(&msd->positions, &msd->capacity, begin_row + n, sizeof *msd->positions, "displacements");
+    if (status != MLFF_OK) return status;
+    if (n_periodic) reciprocal_of(system->cell, reciprocal);
+    double *row = msd->positions + begin_row, *last = msd->last;
+    for (int i = 0; i < system->n_atoms; i++) {
+        if (!is_chosen(msd, system, i)) continue;
+        double d[3];
+        for (int x = 0; x < 3; x++) d[x] = system->positions[3 * (size_t)i + x] - (msd->n_frames ? last[x] : 0);
+        if (n_periodic && msd->n_frames) nearest_image(system->cell, reciprocal, d);
+        for (int x = 0; x < 3; x++) row[x] = (msd->n_frames ? (row - n)[x] : 0) + d[x];
+        memcpy(last, system->positions + 3 * (size_t)i, 3 * sizeof *last);
+        row += 3;
+        last += 3;
+    }
+    msd->n_frames++;
+    return MLFF_OK;
+}
+
+// Mean over atoms and over all origins of frames begin .. end.
+static double displacement(const mlff_msd *msd, int64_t begin_frame, int64_t end, int64_t lag)
+{
+    const size_t n = 3 * (size_t)msd->n_chosen;
+    double sum = 0;
+    if (end - begin_frame <= lag) return NAN;
+    for (int64_t t = begin_frame; t + lag < end; t++) {
+        const double *a = msd->positions + (size_t)t * n, *b = msd->positions + (size_t)(t + lag) * n;
+        for (size_t k = 0; k < n; k++) sum += (b[k] - a[k]) * (b[k] - a[k]);
+    }
+    return sum / ((double)msd->n_chosen * (double)(end - begin_frame - lag));
+}
+
+void mlff_msd_get(const mlff_msd *msd, int n_lags, double *values)
+{
+    for (int k = 0; k < n_lags; k++) values[k] = displacement(msd, 0, msd->n_frames, k + 1);
+}
+
+// Slope / 6 by least squares over lags of a tenth to a half of the block.
+static double block_diffusion(const mlff_msd *msd, int64_t begin_frame, int64_t length)
+{
+    const int64_t low = length / 10 > 1 ? length / 10 : 1,
+                  stride = (length / 2 - low) / FIT_LAGS > 1 ? (length / 2 - low) / FIT_LAGS : 1;
+    double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+    for (int64_t lag = low; lag <= length / 2; lag += stride) {
+        const double time = (double)lag * msd->frame_fs, value = displacement(msd, begin_frame, begin_frame + length, lag);
+        n++;
+        x += time;
+        y += value;
+        xx += time * time;
+        xy += time * value;
+    }
+    return (n * xy - x * y) / (n * xx - x * x) / 6;
+}
+
+void mlff_msd_diffusion(const mlff_msd *msd, double *diffusion_out, double *half_width_out)
+{
+    double values[BLOCKS], mean = 0, squares = 0;
+    *diffusion_out = *half_width_out = NAN;
+    if (msd->n_frames < LEAST_FRAMES) return;
+    const int64_t length = msd->n_frames / BLOCKS;
+    for (int b = 0; b < BLOCKS; b++) {
+        values[b] = block_diffusion(msd, b * length, length);
+        mean += values[b] / BLOCKS;
+    }
+    for (int b = 0; b < BLOCKS; b++) squares += (values[b] - mean) * (values[b] - mean);
+    *diffusion_out = mean;
+    *half_width_out = STUDENT_T * sqrt(squares / (BLOCKS - 1) / BLOCKS);
+}
+
+void mlff_msd_destroy(mlff_msd *msd)
+{
+    if (!msd) return;
+    base_free(msd->last);
+    base_free(msd->positions);
+    base_free(msd);
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// test_analysis.c: radial distribution and diffusion against closed forms: an ideal gas, aluminum's lattice, a random walk.
+#include "mlff_analysis.h"
+#include "support.h"
+
+enum { N_BINS = 20 };
+
+static mlff_system *cube(int n_atoms, double side)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_create(n_atoms, &system));
+    for (int k = 0; k < 3; k++) {
+        system->cell[4 * k] = side;
+        system->periodic[k] = 1;
+    }
+    for (int i = 0; i < n_atoms; i++) system->species[i] = i % 2 ? 18 : 10;
+    return system;
+}
+
+static void ideal_gas_is_one(void **state)
+{
+    (void)state;
+    enum { N = 400, FRAMES = 64 };
+    double g[N_BINS], error[N_BINS], coordination[N_BINS];
+    for (int mixed = 0; mixed < 2; mixed++) {
+        mlff_rdf *rdf;
+        mlff_system *gas = cube(N, 10);
+        assert_ok(mlff_rdf_create(5, N_BINS, mixed ? 10 : 0, mixed ? 18 : 0, &rdf));
+        for (int frame = 0; frame < FRAMES; frame++) {
+            for (int k = 0; k < 3 * N; k++) gas->positions[k] = 10 * base_random_uniform(1, (uint64_t)frame, (uint64_t)k);
+            assert_ok(mlff_rdf_add(rdf, gas));
+        }
+        mlff_rdf_get(rdf, NULL, g, error, coordination);
+        // Five standard errors, of at least 8 blocks: t of 7 degrees of freedom exceeds it with 0.2 %, in bins of Poisson counts.
+        for (int k = 4; k < N_BINS; k++) {
+            if (fabs(g[k] - 1) > 5 * error[k]) fail_msg("bin %d: g = %g +- %g of an ideal gas", k, g[k], error[k]);
+            assert_true(error[k] > 0 && error[k] < 0.05);
+        }
+        // 4/3 π 5³ × density; 1 %: the counts' own spread is 0.1 %
+        const double expected = 4 * BASE_PI / 3 * 125 * (mixed ? N / 2 : N - 1) / 1000;
+        assert_true(fabs(coordination[N_BINS - 1] / expected - 1) < 0.01);
+        mlff_rdf_destroy(rdf);
+        mlff_system_destroy(gas);
+    }
+}
+
+static void lattice_has_its_shells(void **state)
+{
+    (void)state;
+    mlff_rdf *rdf;
+    mlff_system *aluminum;
+    double g[N_BINS], error[N_BINS], coordination[N_BINS];
+    assert_ok(mlff_system_build("aluminum", 108, 0, &aluminum)); // a = 4.05 Å: 12 at 2.864 Å, 6 at 4.05, 24 at 4.96
+    assert_ok(mlff_rdf_create(4.5, N_BINS, 0, 0, &rdf));
+    assert_ok(mlff_rdf_add(rdf, aluminum));
+    mlff_rdf_get(rdf, NULL, g, error, coordination);
+    for (int k = 0; k < N_BINS; k++) {
+        if (k != 17 && k != 18) assert_true((g[k] > 0) == (k == 12)); // 2.70 to 2.925 Å; 4.05 Å is the edge of bins 17 and 18
+        assert_true(isnan(error[k]));                                 // one frame
+    }
+    assert_true(fabs(coordination[14] - 12) < 1e-12);
+    assert_true(fabs(coordination[N_BINS - 1] - 18) < 1e-12);
+    mlff_rdf_destroy(rdf);
+    mlff_system_destroy(aluminum);
+}
+
+// Steps of variance s² along each axis each frame: <d²> = 3 s² lag, D = s² / (2 frame time); wrapped into the cell.
+static void random_walk_diffuses(void **state)
+{
+    (void)state;
+    enum { N = 200, FRAMES = 1000 };
+    const double s = 0.3, frame_fs = 2;
+    mlff_msd *msd;
+    mlff_system *walkers = cube(N, 7);
+    double values[3], diffusion, half_width;
+    assert_ok(mlff_msd_create(frame_fs, 0, &msd));
+    for (int frame = 0; frame < FRAMES; frame++) {
+        assert_ok(mlff_msd_add(msd, walkers));
+        for (int k = 0; k < 3 * N; k++) {
+            const double moved = walkers->positions[k] + s * base_random_normal(2, (uint64_t)frame, (uint64_t)k);
+            walkers->positions[k] = moved - 7 * floor(moved / 7);
+        }
+    }
+    mlff_msd_get(msd, 3, values);
+    // 600,000 squared normal deviates: a spread of 0.2 % at lag 1
+    for (int k = 0; k < 3; k++) assert_true(fabs(values[k] / (3 * s * s * (k + 1)) - 1) < 0.01);
+    mlff_msd_diffusion(msd, &diffusion, &half_width);
+    const double expected = s * s / (2 * frame_fs);
+    if (fabs(diffusion - expected) > 2 * half_width) fail_msg("D = %g +- %g, expected %g", diffusion, half_width, expected);
+    assert_true(half_width > 0 && half_width < 0.2 * expected);
+    mlff_msd_destroy(msd);
+    mlff_system_destroy(walkers);
+}
+
+static void refuses(void **state)
+{
+    (void)state;
+    mlff_rdf *rdf;
+    mlff_msd *msd;
+    mlff_system *water, *box = cube(2, 5);
+    box->positions[0] = 1;
+    assert_ok(mlff_system_build("h2o", 0, 0, &water));
+    assert_int_equal(mlff_rdf_create(NAN, 10, 0, 0, &rdf), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_rdf_create(5, 0, 0, 0, &rdf), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_msd_create(0, 0, &msd), MLFF_ERR_USAGE);
+    assert_ok(mlff_rdf_create(2, 10, 8, 8, &rdf));
+    assert_int_equal(mlff_rdf_add(rdf, water), MLFF_ERR_USAGE); // no cell
+    assert_int_equal(mlff_rdf_add(rdf, box), MLFF_ERR_USAGE);   // no oxygen
+    assert_ok(mlff_msd_create(1, 8, &msd));
+    assert_int_equal(mlff_msd_add(msd, box), MLFF_ERR_USAGE);
+    assert_ok(mlff_msd_add(msd, water));
+    assert_int_equal(mlff_msd_add(msd, box), MLFF_ERR_USAGE); // other atoms
+    mlff_rdf_destroy(rdf);
+    mlff_msd_destroy(msd);
+    mlff_system_destroy(water);
+    mlff_system_destroy(box);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ideal_gas_is_one), cmocka_unit_test(lattice_has_its_shells),
+                                       cmocka_unit_test(random_walk_diffuses), cmocka_unit_test(refuses)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
