@@ -23,14 +23,18 @@ def processor():
     return platform.processor()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(text):
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", required=True)
     parser.add_argument("--peer", required=True)
     parser.add_argument("--python", default="python3")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("-o", "--output")
-    a = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    a = arguments(__doc__)
     environment = dict(os.environ, OPENBLAS_CORETYPE="SKYLAKEX")
     ours, peer = {}, {}
     for number in range(a.rounds):

@@ -6,7 +6,6 @@ second and core, and the ratio to the peer's best batch.
 
 Usage: bench/cpu_train_peer.py --bench build/bin/bench_train --peer PAINN_TRAIN_TORCH.py [--rounds 3] [--python python3] [-o OUT.json]
 The peer prints one JSON line a batch: {"case", "copies", "eager_ms"}; its time.perf_counter is replaced by time.process_time."""
-import argparse
 import datetime
 import json
 import os
@@ -14,7 +13,7 @@ import statistics
 import subprocess
 import sys
 
-from cpu_peer import lines, processor
+from cpu_peer import arguments, lines, processor
 
 BATCHES = ["ethanol10", "ethanol100"]
 GOAL = 7
@@ -26,13 +25,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")"""
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bench", required=True)
-    parser.add_argument("--peer", required=True)
-    parser.add_argument("--python", default="python3")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("-o", "--output")
-    a = parser.parse_args()
+    a = arguments(__doc__)
     environment = dict(os.environ, OPENBLAS_CORETYPE="SKYLAKEX")
     ours, peer = {}, {}
     for number in range(a.rounds):

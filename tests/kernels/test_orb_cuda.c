@@ -103,16 +103,11 @@ static void test_tiles_and_precisions(void **state)
     mlff_model_destroy(model);
 }
 
-static void test_systems(void **state)
+// Systems with few edges or none, and a batch of different sizes.
+static void check_shapes(const mlff_model *model, mlff_evaluator *gpu)
 {
-    (void)state;
-    if (!have_gpu()) return;
-    mlff_model *model = small_model("orb-v2", 4);
-    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
     check_system("one atom", model, gpu, MLFF_FLOAT32, support_random_system(1, 0, 1.0, 5));
     check_system("one atom in a cell", model, gpu, MLFF_FLOAT32, support_random_system(1, 1, 1.0, 5));
-    check_system("two atoms", model, gpu, MLFF_FLOAT32, support_random_system(2, 0, 1.0, 6));
-    check_system("7 atoms, periodic", model, gpu, MLFF_FLOAT32, support_random_system(7, 1, 1.2, 7));
     mlff_system *apart = support_random_system(2, 0, 1.0, 6);
     apart->positions[0] += 40;
     check_system("no edges", model, gpu, MLFF_FLOAT32, apart);
@@ -122,6 +117,17 @@ static void test_systems(void **state)
     check("a batch", model, gpu, MLFF_FLOAT32, &all.batch);
     unjoin(&all);
     for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
+}
+
+static void test_systems(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    mlff_model *model = small_model("orb-v2", 4);
+    mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
+    check_shapes(model, gpu);
+    check_system("two atoms", model, gpu, MLFF_FLOAT32, support_random_system(2, 0, 1.0, 6));
+    check_system("7 atoms, periodic", model, gpu, MLFF_FLOAT32, support_random_system(7, 1, 1.2, 7));
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
 }
@@ -172,19 +178,9 @@ static void test_conservative(void **state)
         }
     unsetenv("MLFF_CUDA_PLAN");
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
-    check_system("conservative, one atom", model, gpu, MLFF_FLOAT32, support_random_system(1, 0, 1.0, 5));
-    check_system("conservative, one atom in a cell", model, gpu, MLFF_FLOAT32, support_random_system(1, 1, 1.0, 5));
+    check_shapes(model, gpu);
     check_system("conservative, 9 atoms", model, gpu, MLFF_FLOAT32, support_random_system(9, 0, 0.8, 13));
     check_system("conservative, beyond the repulsion", model, gpu, MLFF_FLOAT32, spread(support_random_system(8, 1, 1.0, 22)));
-    mlff_system *apart = support_random_system(2, 0, 1.0, 6);
-    apart->positions[0] += 40;
-    check_system("conservative, no edges", model, gpu, MLFF_FLOAT32, apart);
-    mlff_system *systems[3] = {support_random_system(3, 0, 1.0, 8), support_random_system(4, 1, 1.2, 9),
-                               support_random_system(1, 0, 1.0, 10)};
-    joined all = join(systems, 3);
-    check("conservative, a batch", model, gpu, MLFF_FLOAT32, &all.batch);
-    unjoin(&all);
-    for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
     mlff_evaluator_destroy(gpu);
     mlff_model_destroy(model);
 }
