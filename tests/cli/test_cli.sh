@@ -1261,6 +1261,8 @@ test_quiet() {
         [ ! -s out ] || fail "$line --quiet prints"
     done
     [ -s other.safetensors ] || fail "--quiet left out the file"
+    run 0 md ethanol --system ethanol --n-steps 200 -q
+    [ ! -s err ] || fail "--quiet gives a hint"
     run 0 eval model.safetensors water.xyz -q -o -
     says 'Properties=.*forces'
     run 0 info model.safetensors --json -q

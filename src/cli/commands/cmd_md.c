@@ -559,7 +559,7 @@ static int run_md(cli_arguments *arguments)
     exit_status = cli_first(exit_status, save_profile(&run));
     if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s", cause);
     warn_if_absurd(&run);
-    hint_at_halved_temperature(&run);
+    if (!arguments->quiet) hint_at_halved_temperature(&run);
     if (run.n_done < run.n_steps)
         MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
                   run.n_done, run.n_steps);
