@@ -26,13 +26,15 @@ bool base_is_folder(const char *path)
 
 mlff_status base_make_folder_of(const char *path)
 {
+    mlff_status status = MLFF_OK;
     char *folder = base_strdup(path);
-    mlff_status status = folder ? MLFF_OK : MLFF_ERR_MEMORY;
-    for (char *slash = folder; status == MLFF_OK && slash && (slash = strchr(slash + 1, '/'));) {
-        *slash = 0;
+    if (!folder) return MLFF_ERR_MEMORY;
+    for (char *c = folder + 1; *folder && *c && status == MLFF_OK; c++) {
+        if (*c != '/') continue;
+        *c = 0;
         if (mkdir(folder, 0777) != 0 && errno != EEXIST && !base_is_folder(folder))
             status = mlff_fail(MLFF_ERR_IO, "%s: cannot make this folder: %s", folder, strerror(errno));
-        *slash = '/';
+        *c = '/';
     }
     base_free(folder);
     return status;

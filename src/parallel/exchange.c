@@ -83,12 +83,12 @@ done:
 
 // ---- on the CPU ---------------------------------------------------------------------------------------------------------
 
-static char *row_of(const mlff_halo_array *array, int32_t row)
+static void *row_of(const mlff_halo_array *array, int32_t row)
 {
     return (char *)array->data + (size_t)row * (size_t)array->width * (size_t)array->element_bytes;
 }
 
-static void add_row(char *to, const char *from, int width, int element_bytes)
+static void add_row(void *to, const void *from, int width, int element_bytes)
 {
     if (element_bytes == 4)
         for (int k = 0; k < width; k++) ((float *)to)[k] += ((const float *)from)[k];

@@ -26,7 +26,8 @@ const writer_format *writer_format_of(const char *path)
 static FILE *open_appended(const char *path)
 {
     FILE *file = fopen(path, "r+b");
-    return file || errno != ENOENT ? file : fopen(path, "w+b");
+    if (file || errno != ENOENT) return file;
+    return fopen(path, "w+b");
 }
 
 // A last line that was not ended must not run into the first of the new frame.

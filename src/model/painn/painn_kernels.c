@@ -62,7 +62,7 @@ static void geometry(int begin, int end, const double *vectors, int n_intervals,
         const int n = load_pairs(p, end, vectors, u, &d);
         const lanes place = d * per_length;
         const lanes_int inside = place < (lanes){0} + n_intervals;
-        lanes knot;
+        lanes knot = {0};
         for (int k = 0; k < LANES; k++) knot[k] = inside[k] ? (double)(int)place[k] : n_intervals - 1;
         spline_weights(place - knot, per_length, w, dw);
         for (int k = 0; k < n; k++) {
