@@ -131,12 +131,20 @@ static mlff_status work_on_share(void *context, int index);
 
 static mlff_status create_divided(void *context, int index)
 {
+    mlff_status status = MLFF_OK;
     parallel_evaluator *e = context;
+    domain *d = &e->domains[index];
     mlff_evaluator_options options = e->options;
     options.device = e->devices[index];
     options.halo = &e->hooks[index];
-    const mlff_status status = mlff_evaluator_create(e->model, &options, &e->domains[index].evaluator);
-    return status == MLFF_OK && e->clock_on ? mlff_evaluator_stage_clock_set(e->domains[index].evaluator, 1) : status;
+    if (d->evaluator) return MLFF_OK; // of an earlier call in which another device failed
+    MLFF_TRY(mlff_evaluator_create(e->model, &options, &d->evaluator));
+    if (e->clock_on && (status = mlff_evaluator_stage_clock_set(d->evaluator, 1)) != MLFF_OK) {
+        mlff_evaluator_destroy(d->evaluator);
+        d->evaluator = NULL;
+    }
+done:
+    return status;
 }
 
 static mlff_status ensure_divided(parallel_evaluator *e)
