@@ -104,7 +104,8 @@ MLFF_API void mlff_batch_from_system(const mlff_system *system, int32_t first_at
 
 /* Reads frames one by one in constant memory. The format is told by content and name: extended XYZ
  * (comments of any form, any column order, Lattice, Properties, pbc; energy, forces, stress, virial and
- * momenta as ASE writes them, velocities in Å/fs) or POSCAR/CONTCAR (VASP 5). "-" is standard input. */
+ * momenta as ASE writes them, velocities in Å/fs), POSCAR/CONTCAR (VASP 5), PDB (.pdb, .ent; a frame for each model) or LAMMPS data
+ * (.data, .lmp; units metal or real, elements from the masses, periodic along three axes). "-" is standard input. */
 typedef struct mlff_reader mlff_reader;
 /* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out);

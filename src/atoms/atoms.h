@@ -58,9 +58,12 @@ int atoms_count_words(const char *line, int limit);
 typedef struct extxyz_rows extxyz_rows; /* extxyz_read.c: row storage kept between frames */
 
 struct mlff_reader {
-    char *name;     /* of the file, for messages */
-    int descriptor; /* -1: all of the text is in the buffer */
-    bool is_poscar, at_end, warned;
+    char *name;                                                               /* of the file, for messages */
+    int descriptor;                                                           /* -1: all of the text is in the buffer */
+    mlff_status (*read_frame)(mlff_reader *reader, mlff_system **system_out); /* of the format */
+    bool at_end, warned;
+    bool has_cell; /* PDB: the cell of the models before */
+    double cell[9];
     mlff_status failed;              /* of an earlier frame */
     char *buffer;                    /* [buffer_bytes + 1] */
     size_t buffer_bytes, begin, end; /* text not yet handed out is begin .. end */
@@ -82,6 +85,8 @@ void reader_warn(mlff_reader *reader, const char *text);
 mlff_status extxyz_read_frame(mlff_reader *reader, mlff_system **system_out);
 void extxyz_rows_free(extxyz_rows *rows);
 mlff_status poscar_read_frame(mlff_reader *reader, mlff_system **system_out);
+mlff_status pdb_read_frame(mlff_reader *reader, mlff_system **system_out);
+mlff_status lammps_data_read_frame(mlff_reader *reader, mlff_system **system_out);
 
 /* ---- molecules.c */
 

@@ -64,6 +64,18 @@ static void replays_poscar(void **state)
     replay_folder("tests/fuzz/corpus/poscar", "POSCAR", 5);
 }
 
+static void replays_pdb(void **state)
+{
+    (void)state;
+    replay_folder("tests/fuzz/corpus/pdb", "a.pdb", 2);
+}
+
+static void replays_lammps_data(void **state)
+{
+    (void)state;
+    replay_folder("tests/fuzz/corpus/lammps_data", "a.data", 2);
+}
+
 // The name says nothing: the content decides.
 static void replays_unnamed(void **state)
 {
@@ -75,9 +87,8 @@ static void replays_unnamed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replays_extxyz),
-        cmocka_unit_test(replays_poscar),
-        cmocka_unit_test(replays_unnamed),
+        cmocka_unit_test(replays_extxyz),      cmocka_unit_test(replays_poscar),  cmocka_unit_test(replays_pdb),
+        cmocka_unit_test(replays_lammps_data), cmocka_unit_test(replays_unnamed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,17 +139,33 @@ static int count_numbers(const char *line)
     return n;
 }
 
+// By name: NULL where it says nothing.
+static mlff_status (*format_of_name(const char *name))(mlff_reader *reader, mlff_system **system_out)
+{
+    const char *base = strrchr(name, '/');
+    base = base ? base + 1 : name;
+    if (ends_with(base, ".xyz") || ends_with(base, ".extxyz")) return extxyz_read_frame;
+    if (strncasecmp(base, "POSCAR", 6) == 0 || strncasecmp(base, "CONTCAR", 7) == 0 || ends_with(base, ".poscar") ||
+        ends_with(base, ".vasp"))
+        return poscar_read_frame;
+    if (ends_with(base, ".pdb") || ends_with(base, ".ent")) return pdb_read_frame;
+    if (ends_with(base, ".data") || ends_with(base, ".lmp") || strncmp(base, "data.", 5) == 0) return lammps_data_read_frame;
+    return NULL;
+}
+
+static bool begins_pdb(const char *line)
+{
+    static const char *const records[] = {"HEADER", "TITLE ", "REMARK", "CRYST1", "MODEL ", "ATOM  ", "HETATM", "COMPND"};
+    for (size_t k = 0; k < sizeof records / sizeof *records; k++)
+        if (strncmp(line, records[k], 6) == 0) return true;
+    return false;
+}
+
 // A POSCAR has a scale and three lattice vectors in lines 2 to 5; an extended XYZ begins with a count.
 static mlff_status detect_format(mlff_reader *reader)
 {
-    const char *base = strrchr(reader->name, '/');
-    base = base ? base + 1 : reader->name;
-    if (ends_with(base, ".xyz") || ends_with(base, ".extxyz")) return MLFF_OK;
-    if (strncasecmp(base, "POSCAR", 6) == 0 || strncasecmp(base, "CONTCAR", 7) == 0 || ends_with(base, ".poscar") ||
-        ends_with(base, ".vasp")) {
-        reader->is_poscar = true;
-        return MLFF_OK;
-    }
+    if ((reader->read_frame = format_of_name(reader->name))) return MLFF_OK;
+    reader->read_frame = extxyz_read_frame;
     // A pipe may give less than the first lines at once.
     char line[256];
     while (!reader->at_end && !peek_line(reader, 5, line) && reader->end - reader->begin < 4096) {
@@ -158,8 +174,11 @@ static mlff_status detect_format(mlff_reader *reader)
     }
     bool poscar = peek_line(reader, 1, line) && (count_numbers(line) == 1 || count_numbers(line) == 3);
     for (int k = 2; k <= 4 && poscar; k++) poscar = peek_line(reader, k, line) && count_numbers(line) == 3;
-    reader->is_poscar = poscar;
+    if (poscar) reader->read_frame = poscar_read_frame;
     if (poscar || !peek_line(reader, 0, line)) return MLFF_OK; // an empty file is told of when it is read
+    if (begins_pdb(line)) reader->read_frame = pdb_read_frame;
+    if (strncmp(line, "LAMMPS", 6) == 0) reader->read_frame = lammps_data_read_frame;
+    if (reader->read_frame != extxyz_read_frame) return MLFF_OK;
 
     for (int k = 0; k < MAX_LEADING_BLANKS && peek_line(reader, k, line); k++) {
         const char *text = atoms_skip_blanks(line);
@@ -168,9 +187,11 @@ static mlff_status detect_format(mlff_reader *reader)
         if (atoms_parse_integer(&text, &count) && !*atoms_skip_blanks(text)) return MLFF_OK;
         break;
     }
-    return mlff_fail(MLFF_ERR_FORMAT,
-                     "%s: neither extended XYZ (first line: number of atoms) nor POSCAR (lines 2 to 5: scale and cell)",
-                     reader->name);
+    return mlff_fail(
+        MLFF_ERR_FORMAT,
+        "%s: neither extended XYZ (first line: number of atoms) nor POSCAR (lines 2 to 5: scale and cell), PDB (first "
+        "line: a record) nor LAMMPS data (first line: LAMMPS, or the name ends in .data)",
+        reader->name);
 }
 
 // ---- open, next, destroy
@@ -247,7 +268,7 @@ mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out)
                          (long long)reader->line_number);
     mlff_system *system = NULL;
     locale_t callers = uselocale(atoms_c_locale());
-    mlff_status status = reader->is_poscar ? poscar_read_frame(reader, &system) : extxyz_read_frame(reader, &system);
+    mlff_status status = reader->read_frame(reader, &system);
     uselocale(callers);
     if (status != MLFF_OK) {
         reader->failed = status;

@@ -479,7 +479,8 @@ const cli_command eval_command = {
     .summary = "energies, forces and stress of the frames of a file",
     .usage = "MODEL INPUT [--batch B] [--stress] [--uncertainty] [-o OUT.extxyz] [--json FILE] [OPTIONS]",
     .details =
-        "INPUT is extended XYZ (any number of frames, read one by one) or POSCAR; - is standard input. Energies include the\n"
+        "INPUT is extended XYZ (any number of frames, read one by one), POSCAR, PDB or LAMMPS data; - is stdin. Energies include "
+        "the\n"
         "model's offsets. Where INPUT has energies or forces of its own, the errors against them are shown: MAE, RMSE and R²\n"
         "of the energy per atom and of the force components. --batch B computes B frames at once, which a GPU and small\n"
         "structures gain by; B frames are held in memory.\n"
