@@ -34,6 +34,9 @@ void base_free(void *pointer);
 /* Bytes now held through base_alloc and base_grow in this process, and number of allocations so far (tests count them). */
 int64_t base_allocated_bytes(void);
 int64_t base_allocation_count(void);
+/* cgroup.c: bytes that the memory limits of this process's control groups leave, SIZE_MAX where there are none. `membership` is the file
+ * /proc/self/cgroup, `root` the folder /sys/fs/cgroup. */
+size_t base_cgroup_available(const char *membership, const char *root);
 char *base_strdup(const char *text);
 
 /* A growing text. `text` is always terminated once something was added; NULL before. Errors stick in `status`. */

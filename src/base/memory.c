@@ -18,8 +18,8 @@ enum { HEADER_BYTES = 64, HUGE_BYTES = 2 << 20, LARGE_BYTES = 2 * HUGE_BYTES, CH
 static _Atomic int64_t allocated_bytes;
 static _Atomic int64_t allocation_count;
 
-// Bytes that can be used without swapping; SIZE_MAX where the system does not tell.
-static size_t available_bytes(void)
+// Bytes that the machine can give without swapping; SIZE_MAX where the system does not tell.
+static size_t machine_bytes(void)
 {
     char text[1024];
     const int file = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
@@ -29,6 +29,13 @@ static size_t available_bytes(void)
     text[length] = 0;
     const char *line = strstr(text, "MemAvailable:");
     return line ? (size_t)strtoull(line + strlen("MemAvailable:"), NULL, 10) * 1024 : SIZE_MAX;
+}
+
+// The same within the limits of the process's container.
+static size_t available_bytes(void)
+{
+    const size_t machine = machine_bytes(), container = base_cgroup_available("/proc/self/cgroup", "/sys/fs/cgroup");
+    return machine < container ? machine : container;
 }
 
 void *base_alloc(size_t count, size_t size, const char *what)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Purpose: memory that is taken is seen, samples stay bounded, and the leak verdict does not cry wolf.
 // The generators of series are those for which "last sample minus first" is known to fail; seeds are fixed here.
+#include <sys/stat.h>
+
 #include "measure/measure.h"
 #include "unit/near.h"
 
@@ -40,6 +42,45 @@ static void test_more_than_available(void **state)
     }
     assert_null(base_alloc((size_t)(0.97 * machine), 1, "a test")); // at least a sixteenth is left to others
     assert_non_null(strstr(mlff_last_error(), "that are available"));
+}
+
+static void write_text(const char *folder, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+// A container's limit counts, the least of nested ones; pages of files are not used memory, "max" is no limit.
+static void test_container_limit(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/mlff_cgroup_XXXXXX", inner[64], membership[64];
+    assert_non_null(mkdtemp(root));
+    snprintf(inner, sizeof inner, "%s/outer", root);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    snprintf(inner, sizeof inner, "%s/outer/inner", root);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    snprintf(membership, sizeof membership, "%s/membership", root);
+    write_text(root, "membership", "1:cpu:/\n0::/outer/inner\n");
+    assert_true(base_cgroup_available(membership, root) == SIZE_MAX);
+    assert_true(base_cgroup_available("/nonexistent", root) == SIZE_MAX);
+    write_text(inner, "memory.max", "1000\n");
+    write_text(inner, "memory.current", "700\n");
+    write_text(inner, "memory.stat", "anon 400\nfile 300\ninactive_file 200\nactive_file 50\n");
+    assert_int_equal(base_cgroup_available(membership, root), 550);
+    write_text(inner, "../memory.max", "900\n");
+    write_text(inner, "../memory.current", "600\n");
+    assert_int_equal(base_cgroup_available(membership, root), 300);
+    write_text(inner, "../memory.max", "max\n");
+    write_text(inner, "memory.current", "5000\n");
+    assert_int_equal(base_cgroup_available(membership, root), 0);
+    char command[96];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
 }
 
 static void test_samples_stay_bounded(void **state)
@@ -159,9 +200,10 @@ static void test_environment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_process_memory),       cmocka_unit_test(test_more_than_available),
-        cmocka_unit_test(test_samples_stay_bounded), cmocka_unit_test(test_verdicts),
-        cmocka_unit_test(test_slope_and_limits),     cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_process_memory),  cmocka_unit_test(test_more_than_available),
+        cmocka_unit_test(test_container_limit), cmocka_unit_test(test_samples_stay_bounded),
+        cmocka_unit_test(test_verdicts),        cmocka_unit_test(test_slope_and_limits),
+        cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
