@@ -1019,6 +1019,19 @@ PY
     says 'title'
     ! grep -q $'\x1b' out || fail "an escape sequence reached the terminal"
     water
+    local escape=$'\x1b[2J' options
+    cp model.safetensors "m$escape.safetensors"
+    cp water.xyz "w$escape.xyz"
+    for options in "info m$escape.safetensors" "md m$escape.safetensors w$escape.xyz --timestep 0.1 --n-steps 2 -o t$escape.xyz" \
+        "profile m$escape.safetensors w$escape.xyz --n-steps 3 -o p$escape.json" "report p$escape.json -o p$escape.html" \
+        "sample m$escape.safetensors w$escape.xyz --n-samples 2 --methods rattle --no-relax -o s$escape.extxyz" \
+        "label m$escape.safetensors s$escape.extxyz -o l$escape.extxyz" "eval m$escape.safetensors --unknown$escape" \
+        "serve m$escape.safetensors w$escape.xyz --unix nobody$escape" "unknown$escape" "new --arch p$escape" \
+        "compare p$escape.json p$escape.json"; do
+        "$mlff" $options >out 2>err </dev/null
+        [ -s out ] || [ -s err ] || fail "mlff $options: no text"
+        ! grep -q $'\x1b' out err || fail "an escape sequence reached the terminal: $(cat -v out err)"
+    done
     run 0 md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --checkpoint w.restart
     sed 's/^step .*/step 9223372036854775806/' w.restart >late.restart
     refused 1 'step' md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --restart late.restart

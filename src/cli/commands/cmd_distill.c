@@ -99,7 +99,7 @@ static int show(void *context, const mlff_distill_progress *p)
     const distillation *d = context;
     if (p->milestone && !d->to_json) {
         cli_progress_clear();
-        printf("%-8s %7.1f s  %s\n", p->stage, (double)(mlff_clock_ns() - d->begun_ns) * 1e-9, p->text);
+        cli_print("%-8s %7.1f s  %s\n", p->stage, (double)(mlff_clock_ns() - d->begun_ns) * 1e-9, p->text);
         fflush(stdout);
     }
     cli_progress("%s: %3.0f %%, %s", p->stage, 100 * p->fraction, p->text);
@@ -136,8 +136,8 @@ static int run_distill(cli_arguments *arguments)
     if (status == MLFF_OK && d.to_json) status = print_file(d.folder, "verdict.json");
     if (status != MLFF_OK) return cli_exit(status);
     if (!d.to_json)
-        printf("\nverdict: %s in %.0f s; student %s/student.safetensors, page %s/report.html\n", passed ? "PASSED" : "FAILED",
-               (double)(mlff_clock_ns() - d.begun_ns) * 1e-9, d.folder, d.folder);
+        cli_print("\nverdict: %s in %.0f s; student %s/student.safetensors, page %s/report.html\n", passed ? "PASSED" : "FAILED",
+                  (double)(mlff_clock_ns() - d.begun_ns) * 1e-9, d.folder, d.folder);
     return passed ? CLI_GOOD : CLI_FAILED;
 }
 

@@ -44,7 +44,7 @@ static int run(cli_arguments *arguments)
     if (status == MLFF_OK) {
         mlff_model_info info;
         mlff_model_info_get(model, &info);
-        printf("%s: %s, %lld parameters\n", path, info.description, (long long)info.n_parameters);
+        cli_print("%s: %s, %lld parameters\n", path, info.description, (long long)info.n_parameters);
     }
     mlff_model_destroy(model);
     return cli_exit(status);

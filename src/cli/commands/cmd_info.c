@@ -172,21 +172,12 @@ static void print_elements(const mlff_model_info *info)
     fputc('\n', stdout);
 }
 
-// The first 70 bytes of a text of the file, whose control characters (terminal escapes) must not reach the terminal.
-static const char *printable(const char *text, char shown[80])
-{
-    snprintf(shown, 80, "%.70s", text);
-    for (char *c = shown; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
-    return shown;
-}
-
 static void print_text(const mlff_model *model, const mlff_model_info *info, const char *path, const measurement *m)
 {
-    printf("%s\n", path);
-    printf("  architecture     %s\n", info->architecture);
-    printf("  description      %s\n", info->description);
-    printf("  reference        %s\n", info->reference);
+    cli_print("%s\n", path);
+    cli_print("  architecture     %s\n", info->architecture);
+    cli_print("  description      %s\n", info->description);
+    cli_print("  reference        %s\n", info->reference);
     printf("  trained          %s\n", info->trained ? "yes" : "no: untrained, random weights");
     print_elements(info);
     if (info->n_members > 1) printf("  members          %d: the energy is their mean\n", info->n_members);
@@ -204,10 +195,8 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
         puts("  precisions       float64 and float32, on a GPU float32, tf32 and bf16; --precisions measures their force errors");
     puts("  metadata");
     const char *key, *value;
-    for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++) {
-        char name[80], text[80];
-        printf("    %-24s %s%s\n", printable(key, name), printable(value, text), strlen(value) > 70 ? " …" : "");
-    }
+    for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++)
+        cli_print("    %-24.70s %.70s%s\n", key, value, strlen(value) > 70 ? " …" : "");
 }
 
 static const struct {

@@ -99,8 +99,8 @@ static double drift_mev_per_atom(const simulation *run)
 static void print_header(const simulation *run)
 {
     cli_setup_print(&run->setup);
-    printf("%s; %s, timestep %g fs; %s\n", run->input.text, ensemble_titles[run->options.ensemble], run->options.timestep_fs,
-           run->velocities);
+    cli_print("%s; %s, timestep %g fs; %s\n", run->input.text, ensemble_titles[run->options.ensemble], run->options.timestep_fs,
+              run->velocities);
     if (run->resident) printf("integrated on %s, where the atoms stay between lines and files\n", run->integrated_on);
     printf("%10s %12s %16s %12s %10s %12s", "step", "time", "E_pot", "E_kin", "T", "drift");
     if (run->constant_pressure) printf(" %12s %12s", "volume", "pressure");
@@ -413,7 +413,7 @@ static mlff_status save_profile(simulation *run)
     if (!run->monitor || run->n_done == 0) return MLFF_OK;
     MLFF_TRY(mlff_monitor_profile(run->monitor, NULL, NULL, &profile));
     MLFF_TRY(mlff_profile_save(profile, run->profile));
-    if (run->table) printf("profile: %s (mlff report %s shows it)\n", run->profile, run->profile);
+    if (run->table) cli_print("profile: %s (mlff report %s shows it)\n", run->profile, run->profile);
 done:
     mlff_profile_destroy(profile);
     return status;

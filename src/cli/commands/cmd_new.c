@@ -92,8 +92,8 @@ static int run(cli_arguments *arguments)
     if (status == MLFF_OK) {
         mlff_model_info info;
         mlff_model_info_get(model, &info);
-        printf("%s: %s, %lld parameters, seed %s\n", path, info.description, (long long)info.n_parameters,
-               cli_text(arguments, "seed", "0"));
+        cli_print("%s: %s, %lld parameters, seed %s\n", path, info.description, (long long)info.n_parameters,
+                  cli_text(arguments, "seed", "0"));
     }
     mlff_model_destroy(model);
     return cli_exit(status);

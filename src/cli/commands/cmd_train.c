@@ -259,8 +259,9 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
         putchar('\n');
         return;
     }
-    printf("%s: %" PRId64 " structures trained, %" PRId64 " validated: energy %.3f meV/atom, forces %.2f meV/Å (mean absolute)\n",
-           run->output, n_train, e->n_frames, 1e3 * e->energy_mae, 1e3 * e->force_mae);
+    cli_print("%s: %" PRId64 " structures trained, %" PRId64
+              " validated: energy %.3f meV/atom, forces %.2f meV/Å (mean absolute)\n",
+              run->output, n_train, e->n_frames, 1e3 * e->energy_mae, 1e3 * e->force_mae);
 }
 
 // What the student was trained on, and how well, into its metadata.

@@ -213,8 +213,8 @@ static void print_header(const replicas_run *run)
     char device[16];
     mlff_device_text(mlff_replicas_device(run->together), device, sizeof device);
     cli_setup_print(task->setup);
-    printf("%d replicas of %s; %s, timestep %g fs; integrated on %s\n", task->n, task->input->text, task->ensemble,
-           task->options.timestep_fs, device);
+    cli_print("%d replicas of %s; %s, timestep %g fs; integrated on %s\n", task->n, task->input->text, task->ensemble,
+              task->options.timestep_fs, device);
     printf("%10s %12s %8s %12s %10s %10s %14s\n%10s %12s %8s %12s %10s %10s %14s\n", "step", "time", "running", "mean T",
            "lowest T", "highest T", "largest drift", "", "fs", "", "K", "K", "K", "meV/atom");
 }

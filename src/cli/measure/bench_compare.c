@@ -253,12 +253,12 @@ static mlff_status compare(comparison *c, cli_arguments *arguments, const bench_
     MLFF_TRY(mlff_profile_implementations(c->callables, c->n, c->trajectory, options, &c->implementations));
     cli_progress_clear();
     MLFF_TRY(json ? mlff_implementations_json(c->implementations, &text) : mlff_implementations_text(c->implementations, &text));
-    if (!json) printf("%s\n\n", c->input.text);
+    if (!json) cli_print("%s\n\n", c->input.text);
     fputs(text, stdout);
     fflush(stdout);
     if (page || runs) MLFF_TRY(profile_all(c));
     c->exit_status = write_files(c, page, runs);
-    if (c->exit_status == CLI_GOOD && page && !json) printf("%s: open it in a browser\n", page);
+    if (c->exit_status == CLI_GOOD && page && !json) cli_print("%s: open it in a browser\n", page);
 done:
     cli_progress_clear();
     mlff_text_free(text);

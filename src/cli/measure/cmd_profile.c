@@ -264,7 +264,7 @@ done:
 static void print_quoted(const char *text)
 {
     if (*text && strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+") == strlen(text)) {
-        printf(" %s", text);
+        cli_print(" %s", text);
         return;
     }
     printf(" '");
@@ -327,8 +327,8 @@ static int run(cli_arguments *arguments)
     wanted.options.progress = on_progress;
     wanted.options.progress_context = &progress;
     if (!wanted.json && !wanted.quiet)
-        printf("%s: %s; %s trajectory, %s, %s\n", arguments->positional[0], input.text, trajectories[wanted.kind], setup.device,
-               setup.precision);
+        cli_print("%s: %s; %s trajectory, %s, %s\n", arguments->positional[0], input.text, trajectories[wanted.kind],
+                  setup.device, setup.precision);
     fflush(stdout);
     measured = mlff_profile_run(&callable, trajectory, &wanted.options, &profile);
     cli_progress_clear();

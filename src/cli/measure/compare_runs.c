@@ -161,7 +161,7 @@ static mlff_status report_processes(const group groups[2], int n_repeats, const 
         cli_json_end(&out, '}');
         printf("\n");
     } else {
-        printf("A: %s\nB: %s\n%d runs each, interleaved, medians", groups[0].command, groups[1].command, groups[0].n);
+        cli_print("A: %s\nB: %s\n%d runs each, interleaved, medians", groups[0].command, groups[1].command, groups[0].n);
         if (n_repeats > 1) printf("; a run is the fastest of %d executions", n_repeats);
         printf(":\n");
         for (int k = 0; k < MEASURES; k++) {

@@ -53,7 +53,7 @@ static int run(cli_arguments *arguments)
     MLFF_TRY(cli_model_check_elements(setup.model, input.system, input.text));
     cli_interrupt_catch();
     cli_setup_print(&setup);
-    printf("%s; waiting for a server\n", input.text);
+    cli_print("%s; waiting for a server\n", input.text);
     fflush(stdout);
     MLFF_TRY(ipi_connect(&address, &socket));
     puts("connected");

@@ -84,6 +84,9 @@ bool cli_quiet(bool keep_output);
 int cli_output_end(int exit_status);
 // "mlff: <text>" on stderr, above the progress line.
 void cli_say(const char *format, ...) MLFF_PRINTF(1, 2);
+// printf for texts that hold names or other text of files: control characters but line ends become '?', so that terminal escapes do
+// not reach the terminal.
+void cli_print(const char *format, ...) MLFF_PRINTF(1, 2);
 // Reports the library's last error if status is one; returns the exit status that belongs to it.
 int cli_exit(mlff_status status);
 // Reports the library's last error if `status` is one, and keeps the first failure: for commands that go on after one.

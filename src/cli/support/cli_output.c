@@ -20,12 +20,33 @@ static volatile sig_atomic_t interrupted, child; // child: process that SIGTERM 
 
 /* ---- errors and warnings -------------------------------------------------------------------------- */
 
+// Long enough for two names of files.
+enum { PRINTED_BYTES = 12288 };
+
+// Names and texts of files may hold terminal escapes.
+static void format_clean(char *text, size_t size, bool keep_lines, const char *format, va_list arguments)
+{
+    vsnprintf(text, size, format, arguments);
+    for (char *c = text; *c; c++)
+        if (((unsigned char)*c < 0x20 && !(keep_lines && *c == '\n')) || *c == 0x7f) *c = '?';
+}
+
+void cli_print(const char *format, ...)
+{
+    char text[PRINTED_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    format_clean(text, sizeof text, true, format, arguments);
+    va_end(arguments);
+    fputs(text, stdout);
+}
+
 void cli_say(const char *format, ...)
 {
     char text[1200];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    format_clean(text, sizeof text, true, format, arguments);
     va_end(arguments);
     cli_progress_clear();
     fprintf(stderr, "mlff: %s\n", text);
@@ -141,11 +162,12 @@ void cli_progress(const char *format, ...)
     int64_t now = mlff_clock_ns();
     if (progress_shown && now - progress_time_ns < 100000000) return;
     progress_time_ns = now;
+    char text[PRINTED_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    fputs("\r\033[K", stderr);
-    vfprintf(stderr, format, arguments);
+    format_clean(text, sizeof text, false, format, arguments);
     va_end(arguments);
+    fprintf(stderr, "\r\033[K%s", text);
     fflush(stderr);
     progress_shown = true;
 }

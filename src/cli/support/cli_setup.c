@@ -68,7 +68,7 @@ done:
 void cli_setup_print(const cli_setup *setup)
 {
     bool said = setup->info.trained || strstr(setup->info.description, "untrained");
-    printf("%s%s; on %s, %s\n", setup->info.description, said ? "" : ", untrained", setup->device, setup->precision);
+    cli_print("%s%s; on %s, %s\n", setup->info.description, said ? "" : ", untrained", setup->device, setup->precision);
 }
 
 void cli_domains_print(const cli_setup *setup, double n_computes)
