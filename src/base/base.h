@@ -34,6 +34,9 @@ void base_free(void *pointer);
 /* Bytes now held through base_alloc and base_grow in this process, and number of allocations so far (tests count them). */
 int64_t base_allocated_bytes(void);
 int64_t base_allocation_count(void);
+/* lock.c: takes the lock of a file that grows in place, until the descriptor is closed; waits up to 2 s for another process's end. `what`
+ * is written there ("labels"). No effect on file systems without locks. Fails with MLFF_ERR_IO. */
+mlff_status base_lock(int descriptor, const char *path, const char *what);
 /* cgroup.c: bytes that the memory limits of this process's control groups leave, SIZE_MAX where there are none. `membership` is the file
  * /proc/self/cgroup, `root` the folder /sys/fs/cgroup. */
 size_t base_cgroup_available(const char *membership, const char *root);

@@ -256,12 +256,30 @@ static void resumes_a_trajectory(void **state)
     unlink(path);
 }
 
+// Two runs that add frames to one file would write over each other's.
+static void refuses_a_second_writer(void **state)
+{
+    (void)state;
+    const char *path = in_folder("shared.extxyz");
+    mlff_writer *first, *second = NULL;
+    write_trajectory(path, 0);
+    assert_ok(mlff_writer_open(path, 1, &first));
+    assert_int_equal(mlff_writer_open(path, 1, &second), MLFF_ERR_IO);
+    assert_non_null(strstr(mlff_last_error(), "another process is writing frames there"));
+    assert_int_equal(mlff_writer_resume(path, 2, 0, NULL, &second), MLFF_ERR_IO);
+    assert_steps(path, (int[]){0, 2, 4, 6, -1}); // nothing was removed
+    assert_ok(mlff_writer_close(first));
+    assert_ok(mlff_writer_open(path, 1, &second));
+    assert_ok(mlff_writer_close(second));
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back),           cmocka_unit_test(appends),
         cmocka_unit_test(resumes_a_trajectory), cmocka_unit_test(keeps_outputs_whole),
-        cmocka_unit_test(tells_of_a_full_disk),
+        cmocka_unit_test(tells_of_a_full_disk), cmocka_unit_test(refuses_a_second_writer),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -55,16 +55,18 @@ mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int6
                          "this run another -o",
                          path, format->name);
     if (!base_is_stream(path)) {
-        frame_scan scan = {.path = path, .file = fopen(path, "rb")};
+        frame_scan scan = {.path = path, .file = fopen(path, "r+be")};
         if (!scan.file && errno != ENOENT) return base_fail_reading(path, errno);
         if (scan.file) {
-            status = find_cut(format, &scan, n_atoms, step, &keep, &n_removed);
+            status = base_lock(fileno(scan.file), path, "frames");
+            if (status == MLFF_OK) status = find_cut(format, &scan, n_atoms, step, &keep, &n_removed);
+            if (status == MLFF_OK && n_removed > 0 && ftruncate(fileno(scan.file), keep) != 0)
+                status = mlff_fail(MLFF_ERR_IO, "%s: cannot remove the frames after step %" PRId64 ": %s", path, step,
+                                   strerror(errno));
             free(scan.line);
             fclose(scan.file);
         }
         if (status != MLFF_OK) return status;
-        if (n_removed > 0 && truncate(path, keep) != 0)
-            return mlff_fail(MLFF_ERR_IO, "%s: cannot remove the frames after step %" PRId64 ": %s", path, step, strerror(errno));
     }
     if (n_removed_out) *n_removed_out = n_removed;
     return mlff_writer_open(path, 1, writer_out);

@@ -25,9 +25,9 @@ const writer_format *writer_format_of(const char *path)
 // For reading and writing anywhere, unlike "a": a header may have to be brought up to date.
 static FILE *open_appended(const char *path)
 {
-    FILE *file = fopen(path, "r+b");
+    FILE *file = fopen(path, "r+be"); // e: children that outlive this process do not keep the lock
     if (file || errno != ENOENT) return file;
-    return fopen(path, "w+b");
+    return fopen(path, "w+be");
 }
 
 // A last line that was not ended must not run into the first of the new frame.
@@ -53,6 +53,7 @@ mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_
             goto done;
         }
         if (!(writer->appended = open_appended(path))) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+        MLFF_TRY(base_lock(fileno(writer->appended), path, "frames"));
         const bool empty = fseek(writer->appended, 0, SEEK_END) == 0 && ftell(writer->appended) == 0;
         if (!empty && writer->format->reopen)
             MLFF_TRY(writer->format->reopen(writer, writer->appended));

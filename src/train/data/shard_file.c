@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,7 +13,6 @@
 #include "shard.h"
 
 #define SYNC_INTERVAL_NS 2000000000
-enum { LOCK_TRIES = 200, LOCK_WAIT_NS = 10000000 }; // 2 s
 
 struct mlff_shard {
     char *path;
@@ -178,21 +176,6 @@ static void shard_free(mlff_shard *shard)
     base_free(shard);
 }
 
-// One process writes a file of labels. The kernel ends the threads and worker processes of a killed writer one after the other, and
-// the lock is free after the last (some 0.1 s): so long it is waited for.
-static mlff_status take_lock(int descriptor, const char *path)
-{
-    for (int k = 0; flock(descriptor, LOCK_EX | LOCK_NB) != 0; k++) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return mlff_fail(MLFF_ERR_IO, "%s: cannot be locked: %s", path, strerror(errno));
-        if (k == LOCK_TRIES)
-            return mlff_fail(MLFF_ERR_IO,
-                             "%s: another process is writing labels there; wait for its end or write to another file", path);
-        nanosleep(&(struct timespec){.tv_nsec = LOCK_WAIT_NS}, NULL);
-    }
-    return MLFF_OK;
-}
-
 mlff_status mlff_shard_open(const char *path, const mlff_teacher *teacher, mlff_shard **shard_out)
 {
     mlff_status status = MLFF_OK;
@@ -206,7 +189,7 @@ mlff_status mlff_shard_open(const char *path, const mlff_teacher *teacher, mlff_
     if (shard->descriptor < 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
     if (fstat(shard->descriptor, &file) != 0 || !S_ISREG(file.st_mode))
         MLFF_FAIL(MLFF_ERR_IO, "%s: is no regular file; labels need one that can grow", path);
-    MLFF_TRY(take_lock(shard->descriptor, path));
+    MLFF_TRY(base_lock(shard->descriptor, path, "labels"));
     if (fstat(shard->descriptor, &file) != 0)
         MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno)); // as its last writer left it
     shard->synced_ns = base_clock_ns();
