@@ -73,6 +73,14 @@ test_runs() {
     is_close "$(cut -d' ' -f1 straight.txt)" "$(cut -d' ' -f1 resumed.txt)" 1e-12 # LAMMPS sorts atoms at a restart
 }
 
+# pair_style mlff is known after `clear`, and a second evaluator gives the same energy.
+test_clear() {
+    models
+    python3 "$systems" make silicon 2 || fail "systems.py"
+    lammps 2 clear.in -var forces "$here/forces.in" -var model silicon.safetensors -var precision float64
+    [ -s before.txt ] && [ "$(cat before.txt)" = "$(cut -d" " -f1 energy.txt)" ] || fail "energy after clear: $(cat energy.txt), before: $(cat before.txt)"
+}
+
 # The water of the model plus Lennard-Jones pairs of the atom without an element.
 test_hybrid() {
     models
