@@ -220,6 +220,24 @@ MLFF_API void mlff_replicas_destroy(mlff_replicas *replicas);
  * virials), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE, and as `next` and `done` do. */
 MLFF_API mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *options, const mlff_relax_queue *queue);
 
+/* Harmonic vibrations around a structure, which should be a minimum; of a crystal those of its cell as it is (the Γ point). */
+typedef struct mlff_vibrations {
+    int n_modes;           /* 3 × atoms that may move, less n_rigid */
+    double *wavenumbers;   /* [n_modes] 1/cm, ascending; of an imaginary frequency minus its magnitude */
+    double *displacements; /* [n_modes][n_atoms][3] each of length 1 */
+    int n_rigid;           /* translations and rotations of the whole, left out: 6, of a linear molecule 5, of a crystal 3 */
+    double rigid_wavenumbers[6]; /* [n_rigid] 1/cm, which exact forces at a minimum make 0; minus the magnitude if imaginary */
+    double zero_point_energy;    /* eV, half the sum over the real frequencies */
+    double largest_force;        /* eV/Å, on an atom that may move */
+} mlff_vibrations;
+/* By central differences of the forces, `step` Å to each side, 6 computations for each atom that may move. Fixed atoms do not move, and
+ * then nothing is left out. Free with mlff_vibrations_free. Fails with MLFF_ERR_LIMIT for more than 400 atoms that may move,
+ * MLFF_ERR_USAGE for a step that is not between 1e-6 and 0.5 or if no atom may move, MLFF_ERR_UNSUPPORTED for a model without forces,
+ * MLFF_ERR_MEMORY, and as mlff_evaluator_compute. */
+MLFF_API mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system *system, double step,
+                                             mlff_vibrations *vibrations_out);
+MLFF_API void mlff_vibrations_free(mlff_vibrations *vibrations);
+
 /* A named piece of the step. Phases: "forward", "backward", and "" for what stands outside both. */
 typedef struct mlff_stage {
     const char *name; /* "neighbors", "geometry", "radial", "message", "update", "readout", … */

@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md relax analyze profile report compare bench check devices kim sample label train distill verdict serve completion manual"
+commands="import new info eval md relax analyze vibrations profile report compare bench check devices kim sample label train distill verdict serve completion manual"
 
 test_help() {
     run 0 --help
@@ -391,6 +391,26 @@ test_md() {
     done
     run 0 md model.safetensors --system water --n-atoms 24 --n-steps 100 --timestep 0.2 --temperature 0.5 # far from its minimum
     says 'warning: the temperature is .* K where .* was asked for.*relax' err
+}
+
+test_vibrations() {
+    local ethanol=$source_folder/models/ethanol.safetensors
+    run 0 md $ethanol --system ethanol --n-steps 1 --timestep 0.1 -o start.extxyz
+    run 0 relax $ethanol start.extxyz -o minimum.extxyz --fmax 0.001
+    run 0 vibrations $ethanol minimum.extxyz --precision float64
+    says '9 atoms, 21 vibrations; largest force .* zero-point energy 2\.'
+    says '3 translations, 3 rotations .*: 0.00 0.00 0.00'
+    says '^ *21 +3[0-9]{3}\.' # the hydroxyl group
+    [ ! -s err ] || fail "a warning for a minimum: $(cat err)"
+    run 0 vibrations $ethanol minimum.extxyz --json
+    awk -v w="$(value out wavenumbers_per_cm.20)" 'BEGIN { exit !(w > 3500 && w < 4000) }' || fail "stretching of the hydroxyl group"
+    run 0 vibrations $ethanol --system ethanol # not relaxed
+    says 'no minimum.*mlff relax' err
+    run 2 vibrations $ethanol
+    says 'either a file or --system' err
+    run 1 vibrations $ethanol --system silicon
+    says "silicon" err
+    run 2 vibrations $ethanol --system ethanol --step 0
 }
 
 test_analyze() {

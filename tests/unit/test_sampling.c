@@ -3,6 +3,7 @@
 // and that it is deterministic, exploration and its alarms. Teachers are functions with known answers, models, and GFN2-xTB.
 #include "support.h"
 
+#include "atoms/vibrations/vibrations.h"
 #include "mlff_train.h"
 #include "train/sampling/normal_modes.h"
 #include "train/sampling/sample_geometry.h"

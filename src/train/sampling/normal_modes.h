@@ -22,8 +22,4 @@ void normal_modes_displace(const normal_modes *modes, mlff_system *system, doubl
                            uint64_t stream);
 void normal_modes_free(normal_modes *modes);
 
-/* Eigenvalues (ascending) and vectors (row k of value k) of a symmetric matrix [n][n], which is used up: Jacobi rotations. Fails
- * with MLFF_ERR_MEMORY. */
-mlff_status symmetric_eigen(double *matrix, int n, double *values, double *vectors);
-
 #endif

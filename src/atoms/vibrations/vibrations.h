@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* vibrations.h: the algebra of harmonic vibrations: from a Hessian to modes.
+ *
+ *   H = M^-1/2 K M^-1/2,  H u = ω² u,  displacements x = M^-1/2 u
+ *
+ * E. B. Wilson, J. C. Decius, P. C. Cross, Molecular Vibrations (McGraw-Hill, 1955). */
+#ifndef VIBRATIONS_H
+#define VIBRATIONS_H
+
+#include "mlff_atoms.h"
+
+/* Eigenvalues (ascending) and vectors (row k of value k) of a symmetric matrix [n][n], which is used up: Jacobi rotations. Fails
+ * with MLFF_ERR_MEMORY. */
+mlff_status symmetric_eigen(double *matrix, int n, double *values, double *vectors);
+
+/* amu: the system's own mass of atom i, or its element's. */
+double vibrations_mass(const mlff_system *system, int i);
+
+/* Mass-weighted translations and, where nothing is periodic, rotations of the whole, orthonormal: rigid[6][3 n_atoms], of which the
+ * number that is returned is set: 6 of a molecule, 5 of a linear one, 3 of an atom or a crystal, 0 if an atom is fixed. */
+int vibrations_rigid(const mlff_system *system, double *rigid);
+
+/* H becomes (1 - Σ r rᵀ) H (1 - Σ r rᵀ) for n_rigid rows r[n] of length 1. */
+void vibrations_project(const double *rigid, int n_rigid, double *hessian, size_t n);
+
+#endif

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// cmd_vibrations.c: mlff vibrations: harmonic frequencies of a structure.
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "cli/support/cli.h"
+
+#define MEV_CM 0.1239841984 // meV of 1/cm
+#define LARGE_FORCE 0.05    // eV/Å: beyond it the structure is no minimum
+
+static const cli_option options[] = {{"system", 0, "NAME", "a built-in structure instead of INPUT: water, ethanol, benzene …"},
+                                     {"n-atoms", 0, "N", "atoms of a built-in system that can be made of any size"},
+                                     {"step", 0, "ANGSTROM", "displacement of an atom to each side, Å (0.005)"},
+                                     {"json", 0, NULL, "wavenumbers and displacements as JSON on standard output"},
+                                     CLI_EVALUATOR_OPTIONS,
+                                     {0}};
+
+static mlff_status read_first(const char *path, mlff_system **system_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_reader *reader = NULL;
+    MLFF_TRY(mlff_reader_open(path, &reader));
+    MLFF_TRY(mlff_reader_next(reader, system_out));
+    if (!*system_out) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no structures", path);
+done:
+    mlff_reader_destroy(reader);
+    return status;
+}
+
+static void print_json(const cli_setup *setup, const mlff_system *system, const mlff_vibrations *v)
+{
+    cli_json json = {.file = stdout};
+    cli_json_object(&json, NULL);
+    cli_json_text(&json, "model", setup->info.name);
+    cli_json_bool(&json, "trained", setup->info.trained);
+    cli_json_text(&json, "precision", setup->precision);
+    cli_json_int(&json, "n_atoms", system->n_atoms);
+    cli_json_number(&json, "largest_force_ev_per_ang", v->largest_force);
+    cli_json_number(&json, "zero_point_energy_ev", v->zero_point_energy);
+    cli_json_numbers(&json, "rigid_wavenumbers_per_cm", v->rigid_wavenumbers, v->n_rigid);
+    cli_json_numbers(&json, "wavenumbers_per_cm", v->wavenumbers, v->n_modes);
+    cli_json_array(&json, "displacements");
+    for (int k = 0; k < v->n_modes; k++)
+        cli_json_numbers(&json, NULL, v->displacements + 3 * (size_t)system->n_atoms * (size_t)k, 3 * system->n_atoms);
+    cli_json_end(&json, ']');
+    cli_json_end(&json, '}');
+    putchar('\n');
+}
+
+static void print_table(const cli_setup *setup, const mlff_system *system, const mlff_vibrations *v)
+{
+    int n_imaginary = 0;
+    cli_setup_print(setup);
+    printf("%d atoms, %d vibrations; largest force %.3g eV/Å; zero-point energy %.5f eV\n", system->n_atoms, v->n_modes,
+           v->largest_force, v->zero_point_energy);
+    if (v->n_rigid > 0) {
+        printf("left out, %s (1/cm, exactly 0 at a minimum):", v->n_rigid == 3   ? "3 translations"
+                                                               : v->n_rigid == 5 ? "3 translations, 2 rotations"
+                                                                                 : "3 translations, 3 rotations");
+        for (int r = 0; r < v->n_rigid; r++)
+            printf(" %.2f", fabs(v->rigid_wavenumbers[r]) < 0.005 ? 0.0 : v->rigid_wavenumbers[r]);
+        putchar('\n');
+    }
+    printf("\n%6s %12s %12s %12s\n%6s %12s %12s %12s\n", "mode", "wavenumber", "energy", "period", "", "1/cm", "meV", "fs");
+    for (int k = 0; k < v->n_modes; k++) {
+        const double w = v->wavenumbers[k];
+        n_imaginary += w < 0;
+        if (w < 0)
+            printf("%6d %11.2fi %12s %12s\n", k + 1, -w, "-", "-");
+        else
+            printf("%6d %12.2f %12.3f %12.3f\n", k + 1, w, MEV_CM * w, 1 / (2.99792458e-5 * w));
+    }
+    if (n_imaginary > 0) printf("\n%d imaginary: a saddle point, or a structure that is not relaxed\n", n_imaginary);
+}
+
+static int run_vibrations(cli_arguments *arguments)
+{
+    mlff_status status = MLFF_OK;
+    cli_setup setup = {0};
+    mlff_system *system = NULL;
+    mlff_vibrations v = {0};
+    const char *input = arguments->n_positional > 1 ? arguments->positional[1] : NULL;
+    const char *name = cli_text(arguments, "system", NULL);
+    const double step = cli_number(arguments, "step", 1e-6, 0.5, 0.005);
+    const int64_t n_atoms = cli_int(arguments, "n-atoms", 1, 100000, 0);
+    if (arguments->failed) return CLI_USAGE;
+    if (!input == !name) return cli_usage_error(arguments, "give either a file or --system NAME");
+    if (cli_given(arguments, "n-atoms") && !name) return cli_usage_error(arguments, "--n-atoms needs --system");
+    int exit_status = cli_setup_make(arguments, &setup);
+    if (exit_status != CLI_GOOD) goto done;
+    MLFF_TRY(name ? mlff_system_build(name, (int)n_atoms, 0, &system) : read_first(input, &system));
+    MLFF_TRY(cli_model_check_elements(setup.model, system, name ? name : input));
+    status = mlff_vibrations_compute(setup.evaluator, system, step, &v);
+    if (status != MLFF_OK) MLFF_FAIL(status, "%s: %s", name ? name : input, mlff_last_error());
+    if (cli_given(arguments, "json"))
+        print_json(&setup, system, &v);
+    else
+        print_table(&setup, system, &v);
+    if (v.largest_force > LARGE_FORCE)
+        cli_say("warning: a force of %.3g eV/Å: this is no minimum, so the wavenumbers mean little; run mlff relax first",
+                v.largest_force);
+done:
+    mlff_vibrations_free(&v);
+    mlff_system_destroy(system);
+    cli_setup_free(&setup);
+    return exit_status != CLI_GOOD ? exit_status : cli_exit(status);
+}
+
+const cli_command vibrations_command = {
+    .name = "vibrations",
+    .summary = "harmonic frequencies of a relaxed structure",
+    .usage = "MODEL INPUT|--system NAME [--step ANGSTROM] [--precision float64] [OPTIONS]",
+    .details =
+        "Second derivatives by central differences of the forces of INPUT's first frame, which should be a minimum (mlff relax\n"
+        "--fmax 0.001). Translations and rotations of the whole are left out, and their wavenumbers, 0 in exact arithmetic, are\n"
+        "printed. Of a crystal these are the modes of its cell as it is, the Γ point. Fixed atoms do not move. Imaginary\n"
+        "frequencies are printed with an i, in JSON as negative numbers.",
+    .examples = "mlff relax ethanol ethanol.xyz -o minimum.extxyz --fmax 0.001\n"
+                "mlff vibrations ethanol minimum.extxyz --precision float64",
+    .options = options,
+    .min_positional = 1,
+    .max_positional = 2,
+    .run = run_vibrations,
+};

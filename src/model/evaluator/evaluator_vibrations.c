@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// evaluator_vibrations.c: harmonic vibrations by central differences of an evaluator's forces.
+//
+//   K[a][b] = -(F_b(x + h e_a) - F_b(x - h e_a)) / 2h, symmetrized, a and b coordinates of atoms that may move
+#include <math.h>
+#include <string.h>
+
+#include "atoms/systems_batch.h"
+#include "atoms/vibrations/vibrations.h"
+#include "evaluator.h"
+
+enum { MAX_FREE_ATOMS = 400, ATOMS_AT_ONCE = 4096, MAX_AT_ONCE = 256 };
+#define LIGHT_CM_PER_FS 2.99792458e-5
+#define PLANCK_BAR_EV_FS 0.6582119569
+
+typedef struct hessian {
+    mlff_evaluator *evaluator;
+    const mlff_system *system;
+    double step;
+    int *atoms;           // [n / 3] those that may move
+    size_t n;             // coordinates that may move
+    double *values;       // [n][n]
+    double *forces;       // [n_at_once][n_atoms][3]
+    mlff_system **copies; // [n_at_once]
+    int n_at_once;
+    systems_batch batch;
+} hessian;
+
+static mlff_status compute(hessian *h, int n)
+{
+    double energies[MAX_AT_ONCE];
+    mlff_status status = systems_batch_fill(&h->batch, h->copies, n);
+    if (status != MLFF_OK) return status;
+    return mlff_evaluator_compute(h->evaluator, &h->batch.batch, &(mlff_results){.energies = energies, .forces = h->forces});
+}
+
+// Adds the forces of displacement d (coordinate d / 2, to the side d % 2) to its row and column.
+static void add(hessian *h, size_t d, const double *forces)
+{
+    const size_t a = d / 2;
+    const double scale = (d % 2 ? 0.25 : -0.25) / (h->step * BASE_AMU_ANG2_FS2_EV);
+    for (size_t b = 0; b < h->n; b++) {
+        const int at = h->atoms[a / 3], other = h->atoms[b / 3];
+        const double k =
+            scale * forces[3 * (size_t)other + b % 3] / sqrt(vibrations_mass(h->system, at) * vibrations_mass(h->system, other));
+        h->values[a * h->n + b] += k;
+        h->values[b * h->n + a] += k;
+    }
+}
+
+// Mass-weighted, 1/fs².
+static mlff_status find_hessian(hessian *h)
+{
+    mlff_status status = MLFF_OK;
+    const size_t n_values = 3 * (size_t)h->system->n_atoms;
+    for (size_t first = 0; first < 2 * h->n; first += (size_t)h->n_at_once) {
+        const size_t left = 2 * h->n - first;
+        const int n = left < (size_t)h->n_at_once ? (int)left : h->n_at_once;
+        for (int k = 0; k < n; k++) {
+            const size_t d = first + (size_t)k;
+            memcpy(h->copies[k]->positions, h->system->positions, n_values * sizeof(double));
+            h->copies[k]->positions[3 * (size_t)h->atoms[d / 6] + d / 2 % 3] += d % 2 ? -h->step : h->step;
+        }
+        MLFF_TRY(compute(h, n));
+        for (int k = 0; k < n; k++) add(h, first + (size_t)k, h->forces + n_values * (size_t)k);
+    }
+done:
+    return status;
+}
+
+static double wavenumber(double square) // of ω², 1/fs²
+{
+    return copysign(sqrt(fabs(square)) / (2 * BASE_PI * LIGHT_CM_PER_FS), square);
+}
+
+static void find_rigid_wavenumbers(const hessian *h, const double *rigid, mlff_vibrations *v)
+{
+    for (int r = 0; r < v->n_rigid; r++) {
+        const double *u = rigid + h->n * (size_t)r;
+        double square = 0;
+        for (size_t a = 0; a < h->n; a++)
+            for (size_t b = 0; b < h->n; b++) square += u[a] * h->values[a * h->n + b] * u[b];
+        v->rigid_wavenumbers[r] = wavenumber(square);
+    }
+}
+
+// Modes without the n_rigid that the projection has set to zero: those with the largest part in the rigid motions.
+static void take_modes(const hessian *h, const double *rigid, const double *values, const double *vectors, mlff_vibrations *v)
+{
+    int n_modes = 0;
+    for (size_t k = 0; k < h->n; k++) {
+        const double *u = vectors + k * h->n;
+        double part = 0;
+        for (int r = 0; r < v->n_rigid; r++) {
+            double along = 0;
+            for (size_t a = 0; a < h->n; a++) along += u[a] * rigid[h->n * (size_t)r + a];
+            part += along * along;
+        }
+        if (part > 0.5 || n_modes == v->n_modes) continue;
+        v->wavenumbers[n_modes] = wavenumber(values[k]);
+        if (values[k] > 0) v->zero_point_energy += 0.5 * PLANCK_BAR_EV_FS * sqrt(values[k]);
+        double *x = v->displacements + 3 * (size_t)h->system->n_atoms * (size_t)n_modes++, square = 0;
+        for (size_t a = 0; a < h->n; a++) {
+            const int atom = h->atoms[a / 3];
+            const double displacement = u[a] / sqrt(vibrations_mass(h->system, atom));
+            x[3 * (size_t)atom + a % 3] = displacement;
+            square += displacement * displacement;
+        }
+        for (size_t a = 0; a < h->n; a++) x[3 * (size_t)h->atoms[a / 3] + a % 3] /= sqrt(square);
+    }
+}
+
+static mlff_status find_largest_force(hessian *h, double *largest_out)
+{
+    memcpy(h->copies[0]->positions, h->system->positions, 3 * (size_t)h->system->n_atoms * sizeof(double));
+    const mlff_status status = compute(h, 1);
+    *largest_out = 0;
+    for (size_t a = 0; status == MLFF_OK && a < h->n; a += 3) {
+        const double *f = h->forces + 3 * (size_t)h->atoms[a / 3];
+        *largest_out = fmax(*largest_out, sqrt(f[0] * f[0] + f[1] * f[1] + f[2] * f[2]));
+    }
+    return status;
+}
+
+static mlff_status begin(hessian *h)
+{
+    const mlff_system *system = h->system;
+    int n_free = 0;
+    if (!(h->step >= 1e-6 && h->step <= 0.5))
+        return mlff_fail(MLFF_ERR_USAGE, "a displacement of %g Å; between 1e-6 and 0.5 are possible, 0.005 is usual", h->step);
+    if (!(mlff_model_outputs(h->evaluator->model) & MLFF_OUTPUT_FORCES))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which vibrations need", h->evaluator->model->name);
+    mlff_status status = mlff_system_check(system, NULL);
+    if (status != MLFF_OK) return status;
+    if (!(h->atoms = base_alloc((size_t)system->n_atoms, sizeof *h->atoms, "vibrations"))) return MLFF_ERR_MEMORY;
+    for (int i = 0; i < system->n_atoms; i++)
+        if (!system->fixed || !system->fixed[i]) h->atoms[n_free++] = i;
+    if (n_free == 0) return mlff_fail(MLFF_ERR_USAGE, "every atom is fixed, so nothing vibrates");
+    if (n_free > MAX_FREE_ATOMS)
+        return mlff_fail(MLFF_ERR_LIMIT, "vibrations of %d atoms; %d at most, fix those that matter least", n_free,
+                         MAX_FREE_ATOMS);
+    h->n = 3 * (size_t)n_free;
+    h->n_at_once = ATOMS_AT_ONCE / system->n_atoms;
+    if (h->n_at_once > MAX_AT_ONCE) h->n_at_once = MAX_AT_ONCE;
+    if (h->n_at_once < 1) h->n_at_once = 1;
+    h->values = base_alloc(h->n * h->n, sizeof(double), "a Hessian");
+    h->forces = base_alloc(3 * (size_t)system->n_atoms * (size_t)h->n_at_once, sizeof(double), "forces");
+    h->copies = base_alloc((size_t)h->n_at_once, sizeof *h->copies, "displaced structures");
+    if (!h->values || !h->forces || !h->copies) return MLFF_ERR_MEMORY;
+    for (int k = 0; k < h->n_at_once && status == MLFF_OK; k++) status = mlff_system_copy(system, &h->copies[k]);
+    return status;
+}
+
+static void end(hessian *h)
+{
+    for (int k = 0; h->copies && k < h->n_at_once; k++) mlff_system_destroy(h->copies[k]);
+    systems_batch_free(&h->batch);
+    base_free(h->copies);
+    base_free(h->forces);
+    base_free(h->values);
+    base_free(h->atoms);
+}
+
+mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system *system, double step,
+                                    mlff_vibrations *vibrations_out)
+{
+    mlff_status status = MLFF_OK;
+    hessian h = {.evaluator = evaluator, .system = system, .step = step};
+    mlff_vibrations v = {0};
+    double *rigid = NULL, *values = NULL, *vectors = NULL;
+    MLFF_TRY(begin(&h));
+    rigid = base_alloc(6 * h.n, sizeof *rigid, "a Hessian");
+    values = base_alloc(h.n, sizeof *values, "a Hessian");
+    vectors = base_alloc(h.n * h.n, sizeof *vectors, "a Hessian");
+    if (!rigid || !values || !vectors) MLFF_TRY(MLFF_ERR_MEMORY);
+    MLFF_TRY(find_largest_force(&h, &v.largest_force));
+    MLFF_TRY(find_hessian(&h));
+    v.n_rigid = vibrations_rigid(system, rigid);
+    find_rigid_wavenumbers(&h, rigid, &v);
+    vibrations_project(rigid, v.n_rigid, h.values, h.n);
+    MLFF_TRY(symmetric_eigen(h.values, (int)h.n, values, vectors));
+    v.n_modes = (int)h.n - v.n_rigid;
+    v.wavenumbers = base_alloc((size_t)v.n_modes + 1, sizeof *v.wavenumbers, "vibrations");
+    v.displacements = base_alloc(3 * (size_t)system->n_atoms * (size_t)v.n_modes + 1, sizeof *v.displacements, "vibrations");
+    if (!v.wavenumbers || !v.displacements) MLFF_TRY(MLFF_ERR_MEMORY);
+    take_modes(&h, rigid, values, vectors, &v);
+    *vibrations_out = v;
+    v = (mlff_vibrations){0};
+done:
+    mlff_vibrations_free(&v);
+    end(&h);
+    base_free(rigid);
+    base_free(values);
+    base_free(vectors);
+    return status;
+}
+
+void mlff_vibrations_free(mlff_vibrations *vibrations)
+{
+    base_free(vibrations->wavenumbers);
+    base_free(vibrations->displacements);
+    *vibrations = (mlff_vibrations){0};
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+// test_vibrations.c: harmonic frequencies against second differences of the energy along each mode, under rotation and other masses, of a
+// crystal, a linear molecule, and with fixed atoms.
+#include "mlff.h"
+#include "support.h"
+
+#define STEP 0.005
+
+static mlff_model *model(void)
+{
+    mlff_model *m;
+    assert_ok(support_create(&m, "painn", "n_features=16; n_layers=2; n_radial=8; cutoff=4.0; seed=3"));
+    return m;
+}
+
+static double energy_of(mlff_evaluator *evaluator, const mlff_system *system)
+{
+    support_results results = support_compute_system(evaluator, system);
+    const double energy = results.r.energies[0];
+    support_results_free(&results);
+    return energy;
+}
+
+// ω² of a mode x (length 1) from E(x0 + d x) + E(x0 - d x) - 2 E(x0) = d² xᵀK x and ω² = xᵀK x / xᵀM x.
+static void check_energies(mlff_evaluator *evaluator, const mlff_system *system, const mlff_vibrations *v)
+{
+    const size_t n = 3 * (size_t)system->n_atoms;
+    const double d = 0.003, middle = energy_of(evaluator, system);
+    for (int k = 0; k < v->n_modes; k++) {
+        const double *x = v->displacements + n * (size_t)k;
+        mlff_system *moved;
+        double sum = 0, inertia = 0, length = 0;
+        for (int side = -1; side <= 1; side += 2) {
+            assert_ok(mlff_system_copy(system, &moved));
+            for (size_t a = 0; a < n; a++) moved->positions[a] += side * d * x[a];
+            sum += energy_of(evaluator, moved) - middle;
+            mlff_system_destroy(moved);
+        }
+        for (size_t a = 0; a < n; a++) {
+            inertia += (system->masses ? system->masses[a / 3] : mlff_element_mass(system->species[a / 3])) * x[a] * x[a];
+            length += x[a] * x[a];
+        }
+        const double square = sum / (d * d) / (inertia * BASE_AMU_ANG2_FS2_EV);
+        const double expected = copysign(sqrt(fabs(square)), square) / (2 * BASE_PI * 2.99792458e-5);
+        assert_true(fabs(length - 1) < 1e-12);
+        // Quartic terms: d² of a relative curvature of some 10 /Å². Away from a minimum a soft mode also feels the projection.
+        if (fabs(v->wavenumbers[k] - expected) > 3e-3 * fabs(expected) + 2)
+            fail_msg("mode %d: %g /cm, from energies %g", k, v->wavenumbers[k], expected);
+    }
+}
+
+// Without symmetry: where vector features vanish by symmetry, their norms in PaiNN have a kink and the energy no second derivative.
+static mlff_system *molecule(const char *name)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_build(name, 0, 0, &system));
+    assert_ok(mlff_system_perturb(system, 900, 5));
+    return system;
+}
+
+static void frequencies_are_curvatures(void **state)
+{
+    (void)state;
+    mlff_model *m = model();
+    mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
+    mlff_system *system = molecule("methane"), *crystal;
+    mlff_vibrations v;
+    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_int_equal(v.n_rigid, 6);
+    assert_int_equal(v.n_modes, 9);
+    for (int k = 1; k < v.n_modes; k++) assert_true(v.wavenumbers[k] >= v.wavenumbers[k - 1]);
+    for (int r = 0; r < 3; r++) assert_true(fabs(v.rigid_wavenumbers[r]) < 1); // translations: exact but for rounding
+    check_energies(evaluator, system, &v);
+    mlff_vibrations_free(&v);
+    assert_ok(mlff_system_build("silicon", 8, 0, &crystal));
+    assert_ok(mlff_system_perturb(crystal, 900, 5));
+    assert_ok(mlff_vibrations_compute(evaluator, crystal, STEP, &v));
+    assert_int_equal(v.n_rigid, 3);
+    assert_int_equal(v.n_modes, 21);
+    check_energies(evaluator, crystal, &v);
+    mlff_vibrations_free(&v);
+    mlff_system_destroy(crystal);
+    mlff_system_destroy(system);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(m);
+}
+
+static void rotation_and_masses(void **state)
+{
+    (void)state;
+    mlff_model *m = model();
+    mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
+    mlff_system *system = molecule("h2o"), *turned, *heavy;
+    mlff_vibrations v, other;
+    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_ok(mlff_system_copy(system, &turned));
+    const double c = cos(0.7), s = sin(0.7);
+    for (int i = 0; i < 3; i++) {
+        double *x = turned->positions + 3 * (size_t)i, old[3] = {x[0], x[1], x[2]};
+        x[0] = c * old[0] - s * old[2] + 5;
+        x[1] = old[1] - 3;
+        x[2] = s * old[0] + c * old[2];
+    }
+    assert_ok(mlff_vibrations_compute(evaluator, turned, STEP, &other));
+    for (int k = 0; k < 3; k++) // truncation of differences depends on the axes: h² of it
+        assert_true(fabs(v.wavenumbers[k] - other.wavenumbers[k]) < 1e-3 * fabs(v.wavenumbers[k]) + 1);
+    mlff_vibrations_free(&other);
+    assert_ok(mlff_system_copy(system, &heavy));
+    if (!heavy->masses) assert_ok(mlff_system_add_masses(heavy));
+    for (int i = 0; i < 3; i++) heavy->masses[i] = 4 * mlff_element_mass(heavy->species[i]);
+    assert_ok(mlff_vibrations_compute(evaluator, heavy, STEP, &other));
+    for (int k = 0; k < 3; k++)
+        assert_true(fabs(v.wavenumbers[k] - 2 * other.wavenumbers[k]) < 1e-6 * fabs(v.wavenumbers[k]) + 1e-3);
+    mlff_vibrations_free(&other);
+    mlff_vibrations_free(&v);
+    mlff_system_destroy(heavy);
+    mlff_system_destroy(turned);
+    mlff_system_destroy(system);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(m);
+}
+
+static void fixed_and_refused(void **state)
+{
+    (void)state;
+    mlff_model *m = model();
+    mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
+    mlff_system *system = molecule("h2o"), *pair;
+    mlff_vibrations v;
+    assert_int_equal(mlff_vibrations_compute(evaluator, system, 1.0, &v), MLFF_ERR_USAGE);
+    if (!system->fixed) assert_ok(mlff_system_add_fixed(system));
+    system->fixed[0] = 1;
+    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_int_equal(v.n_rigid, 0);
+    assert_int_equal(v.n_modes, 6);
+    for (int k = 0; k < 6; k++)
+        for (int axis = 0; axis < 3; axis++) assert_true(v.displacements[9 * k + axis] == 0);
+    check_energies(evaluator, system, &v);
+    mlff_vibrations_free(&v);
+    for (int i = 0; i < 3; i++) system->fixed[i] = 1;
+    assert_int_equal(mlff_vibrations_compute(evaluator, system, STEP, &v), MLFF_ERR_USAGE);
+    assert_ok(mlff_system_create(2, &pair));
+    pair->species[0] = 6;
+    pair->species[1] = 8;
+    pair->positions[5] = 1.2; // no vector feature of this network passes zero near it
+    assert_ok(mlff_vibrations_compute(evaluator, pair, STEP, &v));
+    assert_int_equal(v.n_rigid, 5);
+    assert_int_equal(v.n_modes, 1);
+    check_energies(evaluator, pair, &v);
+    mlff_vibrations_free(&v);
+    mlff_system_destroy(pair);
+    mlff_system_destroy(system);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frequencies_are_curvatures),
+        cmocka_unit_test(rotation_and_masses),
+        cmocka_unit_test(fixed_and_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
