@@ -64,6 +64,19 @@ test_nve() {
     is_close "$(sed 's/.* //' drift.1)" "$(sed 's/.* //' drift.4)" 1e-6 # sums of float32 in another order, over 150 fs
 }
 
+# Energy of a liquid, whose atoms move from rank to rank. MLFF_TEST_STEPS=10000 is the run that docs/guide/lammps.md reports.
+test_melt() {
+    local steps=${MLFF_TEST_STEPS:-1000}
+    models
+    python3 "$systems" make silicon 2 || fail "systems.py"
+    for ranks in 1 2; do
+        lammps $ranks melt.in -var model silicon.safetensors -var steps $steps
+        # 5e-4 eV/atom: 2.2e-4 measured on one rank over 10,000 steps of 0.5 fs at 5000 K, 2.9e-4 on two.
+        python3 "$systems" drift $steps 5e-4 >drift.$ranks || { cat drift.$ranks; fail "energy drifts on $ranks ranks"; }
+        echo "$ranks ranks: $(cat drift.$ranks)"
+    done
+}
+
 test_runs() {
     models
     python3 "$systems" make silicon 2 || fail "systems.py"
