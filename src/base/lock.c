@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // lock.c: one process writes a file that grows in place.
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base.h"
 
@@ -23,4 +26,26 @@ mlff_status base_lock(int descriptor, const char *path, const char *what)
         nanosleep(&(struct timespec){.tv_nsec = LOCK_WAIT_NS}, NULL);
     }
     return MLFF_OK;
+}
+
+mlff_status base_lock_name(const char *path, const char *what, int *descriptor_out)
+{
+    for (;;) {
+        struct stat locked, named;
+        const int descriptor = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (descriptor < 0) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
+        const mlff_status status = base_lock(descriptor, path, what);
+        if (status != MLFF_OK) {
+            close(descriptor);
+            return status;
+        }
+        // Whoever had the lock before may have given the name to another file.
+        if (fstat(descriptor, &locked) != 0 || stat(path, &named) != 0 || locked.st_ino != named.st_ino ||
+            locked.st_dev != named.st_dev) {
+            close(descriptor);
+            continue;
+        }
+        *descriptor_out = descriptor;
+        return MLFF_OK;
+    }
 }

@@ -1057,6 +1057,20 @@ PY
     refused 1 'step' md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --restart late.restart
 }
 
+# A second run with the same trajectory is refused while the first one writes there, also where it would begin the file anew.
+test_two_writers() {
+    model
+    "$mlff" md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 --timestep 0.01 -o shared.extxyz >first.out 2>first.err </dev/null &
+    local first=$! k
+    for ((k = 0; k < 100; k++)); do [ -s shared.extxyz ] && break; sleep 0.1; done
+    refused 1 'another process is writing frames there' md model.safetensors --system silicon --n-atoms 8 --n-steps 1 -o shared.extxyz
+    kill -INT $first
+    wait $first
+    [ $? = 130 ] || { cat first.err; fail "the first run did not end as an interrupted one"; }
+    [ "$(grep -c '^8$' shared.extxyz)" -gt 0 ] || fail "the first run's frames are gone"
+    run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 1 -o shared.extxyz
+}
+
 # No output may be an input or another output, whatever the names: refused before anything is read, and nothing is changed.
 test_overwrites() {
     model

@@ -148,19 +148,24 @@ static mlff_status open_trajectory(simulation *run)
 {
     mlff_status status = MLFF_OK;
     if (!run->output) return MLFF_OK;
+    int locked = -1; // the file that is replaced, until the new one has a lock
     if (!run->restart && !base_is_stream(run->output)) {
         base_output empty;
+        MLFF_TRY(base_lock_name(run->output, "frames", &locked));
         MLFF_TRY(base_output_open(run->output, &empty));
         MLFF_TRY(base_output_commit(&empty));
     }
-    if (!run->restart) MLFF_TRY(mlff_writer_open(run->output, 1, &run->writer));
-    if (!run->restart) return MLFF_OK;
+    if (!run->restart) {
+        MLFF_TRY(mlff_writer_open(run->output, 1, &run->writer));
+        goto done;
+    }
     int64_t n_removed = 0;
     MLFF_TRY(mlff_writer_resume(run->output, run->input.system->n_atoms, run->first.step, &n_removed, &run->writer));
     if (n_removed > 0)
         cli_say("%s: removed %" PRId64 " frame%s from after step %" PRId64 ", where the restart file begins", run->output,
                 n_removed, n_removed == 1 ? "" : "s", run->first.step);
 done:
+    if (locked >= 0) close(locked);
     return status;
 }
 
