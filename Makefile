@@ -3,6 +3,7 @@
 BUILD   ?= build
 PREFIX  ?= /usr/local
 FUZZ_SECONDS ?= 60
+FUZZ_SANITIZE ?= ON
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test check check-gpu bench format fuzz install clean
@@ -44,7 +45,7 @@ format: ## bring every C file into the project's form
 
 fuzz: ## run the fuzz targets, FUZZ_SECONDS each
 	@tools/setup check
-	@tools/fuzz $(FUZZ_SECONDS)
+	@FUZZ_SANITIZE=$(FUZZ_SANITIZE) tools/fuzz $(FUZZ_SECONDS)
 
 install: build ## install into PREFIX (DESTDIR is honoured)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
