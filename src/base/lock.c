@@ -39,7 +39,7 @@ mlff_status base_lock_name(const char *path, const char *what, int *descriptor_o
             close(descriptor);
             return status;
         }
-        // Whoever had the lock before may have given the name to another file.
+        // The process that had the lock before may have given the name to another file.
         if (fstat(descriptor, &locked) != 0 || stat(path, &named) != 0 || locked.st_ino != named.st_ino ||
             locked.st_dev != named.st_dev) {
             close(descriptor);

@@ -1057,7 +1057,7 @@ PY
     refused 1 'step' md model.safetensors water.xyz --timestep 0.1 --n-steps 2 --restart late.restart
 }
 
-# A second run with the same trajectory is refused while the first one writes there, also where it would begin the file anew.
+# A second run with the same trajectory is refused while the first one writes there, also where it would replace the file.
 test_two_writers() {
     model
     "$mlff" md model.safetensors --system silicon --n-atoms 8 --n-steps 1000000000 --every 10 --timestep 0.01 -o shared.extxyz >first.out 2>first.err </dev/null &
