@@ -369,6 +369,37 @@ static void test_scatter_is_not_work(void **state)
     }
 }
 
+// Irregular steps that take 60 % more processor time may run on a core that others slow down: they are not named. The same in every
+// tenth step, or irregular steps of more than twice the usual time, are work.
+static void test_irregular_work_is_doubted(void **state)
+{
+    (void)state;
+    static const struct {
+        double more;
+        bool regular, named;
+    } cases[] = {{0.6, false, false}, {0.6, true, true}, {1.5, false, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        double times[N];
+        uint16_t tags[N] = {0};
+        float parts[N * N_PARTS] = {0};
+        mlff_profile *profile;
+        int order[N_CAUSES];
+        for (int i = 0; i < N; i++) {
+            bool slow = cases[k].regular ? i % 10 == 7 : base_random_uniform(12, 0, (uint64_t)i) < 0.1;
+            times[i] = 1.0 + (slow ? cases[k].more : 0.0);
+            parts[i * N_PARTS + PART_CPU] = (float)(times[i] * 1e6);
+        }
+        assert_ok(profile_new(&profile));
+        assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
+        profile->summary.n_steps = N;
+        assert_ok(causes_derive(profile, times, tags, parts, N));
+        assert_int_equal(tail_order(&profile->tail, true, order), cases[k].named);
+        assert_int_equal(profile->tail.n_by_cause[CAUSE_WORK] > 0, cases[k].named);
+        assert_int_equal(profile->tail.excess_ms[UNKNOWN_CAUSE] > 0.0, !cases[k].named);
+        mlff_profile_destroy(profile);
+    }
+}
+
 // A period is found through accidents between its steps and a few misses; steps without one have none.
 static void test_periods(void **state)
 {
@@ -620,6 +651,7 @@ int main(void)
         cmocka_unit_test(test_threads_that_end),
         cmocka_unit_test(test_what_is_named),
         cmocka_unit_test(test_scatter_is_not_work),
+        cmocka_unit_test(test_irregular_work_is_doubted),
         cmocka_unit_test(test_periods),
         cmocka_unit_test(test_crowded_machine),
         cmocka_unit_test(test_shares),

@@ -14,6 +14,7 @@
 #define WORK_LEAST 0.3        // of the usual processor time: less than this beyond it is jitter of caches and clocks, not work
 #define WORK_SPREADS 6.0      // nor is less than so many times the distance of a quartile from the median
 #define SKEWNESS 3.0          // of that jitter: its upper quartile is at most so much farther than its lower one
+#define WORK_ALONE 1.0        // of the usual processor time: less than this that comes irregularly may be a slower core as well
 #define COLD_NS 2e5           // nor is so much, where other programs run: they empty the caches
 #define COLD_SHARE 0.01       // of the time waiting for a CPU
 #define THREADS_LEAST 0.5     // of blocked time: so much work of other threads meanwhile is what was waited for
@@ -312,6 +313,21 @@ int64_t causes_period(const unsigned char *hits, int64_t n)
     return best;
 }
 
+// A core that shares its caches, its clock or its other half with other programs takes up to about twice as long for the same work,
+// at any time. Without counted instructions that is told from work by its size or by its period.
+static void doubt_work(analysis *a, profile_tail *tail, int64_t n)
+{
+    if (tail->n_by_cause[CAUSE_WORK] == 0 || tail->period[CAUSE_WORK] > 0) return;
+    if (tail->each_ms[CAUSE_WORK] * 1e6 >= WORK_ALONE * a->usual.cpu) return;
+    for (int64_t i = 0; i < n; i++) {
+        float *excess = a->excess + i * N_CAUSES;
+        excess[UNKNOWN_CAUSE] += excess[CAUSE_WORK];
+        excess[CAUSE_WORK] = 0.0f;
+    }
+    tail->n_by_cause[CAUSE_WORK] = 0;
+    tail->excess_ms[CAUSE_WORK] = tail->each_ms[CAUSE_WORK] = 0.0;
+}
+
 mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const uint16_t *tags, const float *parts, int64_t n)
 {
     mlff_status status = MLFF_OK;
@@ -334,13 +350,17 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
         tail->n_steps += times_ms[i] * 1e6 > (1.0 + WORK_LEAST) * a.usual.time;
     }
     MLFF_TRY(find_threads(&a, parts, n));
+    MLFF_TRY(describe(&a, tail, CAUSE_WORK, n, profile->latency_every));
+    doubt_work(&a, tail, n);
     for (int cause = 0; cause < N_CAUSES; cause++) MLFF_TRY(describe(&a, tail, cause, n, profile->latency_every));
     tail->share = total > 0.0 ? tail_excess_ms(tail) / total : 0.0;
     for (int i = 0; i < profile->n_slowest; i++) {
         const series_slow *slow = &profile->slowest[i];
         float excess[N_CAUSES];
         divide(&a, slow->value, slow->tags, slow->parts, excess);
-        profile->slowest_cause[i] = excess[largest(excess)] > 0.0f ? largest(excess) : UNKNOWN_CAUSE;
+        int cause = excess[largest(excess)] > 0.0f ? largest(excess) : UNKNOWN_CAUSE;
+        bool doubtful = cause == CAUSE_WORK && tail->n_by_cause[CAUSE_WORK] == 0 && excess[CAUSE_WORK] < WORK_ALONE * a.usual.cpu;
+        profile->slowest_cause[i] = doubtful ? UNKNOWN_CAUSE : cause;
     }
 done:
     base_free(a.excess);
