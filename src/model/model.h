@@ -63,7 +63,8 @@ enum {
     MODEL_SYSTEM_ENERGY = 2, /* the energy of each system, without energies of atoms */
     MODEL_PAIR_GRADIENT = 4, /* dE/dr of each pair, from which forces, virials and stress follow */
     MODEL_ATOM_FORCE = 8,
-    MODEL_STRESS = 16 /* predicted directly */
+    MODEL_STRESS = 16,     /* predicted directly */
+    MODEL_FORCE_ERROR = 32 /* estimated error of each atom's force */
 };
 
 struct mlff_model {
@@ -116,6 +117,7 @@ typedef struct model_outputs {
     double *pair_gradient; /* [n_pairs][3] dE/dr */
     double *atom_force;    /* [n_atoms][3] 0 for ghosts */
     double *stress;        /* [n_systems][6] xx yy zz yz xz xy; unused where not all axes are periodic */
+    double *force_error;   /* [n_atoms] expected error of a force component */
 } model_outputs;
 
 /* Clocks of the stages: stage_end(clock, k) adds the time since the last mark to stage k. Called by one thread. */

@@ -491,6 +491,7 @@ unsigned mlff_model_outputs(const mlff_model *model)
     if (has & (MODEL_PAIR_GRADIENT | MODEL_ATOM_FORCE)) outputs |= MLFF_OUTPUT_FORCES;
     if (has & (MODEL_PAIR_GRADIENT | MODEL_STRESS)) outputs |= MLFF_OUTPUT_STRESS;
     if (has & MODEL_PAIR_GRADIENT) outputs |= MLFF_OUTPUT_VIRIALS;
+    if (has & MODEL_FORCE_ERROR) outputs |= MLFF_OUTPUT_FORCE_ERRORS;
     return outputs;
 }
 

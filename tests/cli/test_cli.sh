@@ -1254,6 +1254,29 @@ test_ani() {
 }
 
 # Killed at random (MLFF_KILLS times, 6) and gone on with: every step is in the trajectory once, in order, no frame is cut off.
+# Orb: the errors of its forces that a v3 expects, of which v2 knows nothing; ties at its cap, told once; the error of each precision.
+test_orb() {
+    water
+    run 0 new --arch orb-v3-direct --features 16 --layers 1 --hidden 32 -o v3.safetensors
+    run 0 new --arch orb-v2 --features 16 --layers 1 --hidden 32 -o v2.safetensors
+    run 0 eval v3.safetensors water.xyz --uncertainty --json results.json --device cpu
+    awk -v e="$(value results.json frames.0.force_errors_ev_per_ang.2)" 'BEGIN { exit !(e > 0 && e < 0.3) }' ||
+        fail "an expected error outside of the head's bins, 0 to 0.3 eV/Å"
+    if grep -q energy_deviation_ev results.json; then fail "deviations of an ensemble that is none"; fi
+    run 0 info v3.safetensors --json
+    says force_errors
+    refused 1 'no ensemble' eval v2.safetensors water.xyz --uncertainty --json refused.json --device cpu
+    printf '1\nLattice="0 2.025 2.025 2.025 0 2.025 2.025 2.025 0" pbc="T T T"\nAl 0 0 0\n' >fcc.xyz
+    cat fcc.xyz fcc.xyz >twice.xyz
+    run 0 eval v2.safetensors twice.xyz --device cpu
+    is "$(grep -c 'same distance.*20 nearest' err)" 1 "warnings of ties"
+    run 0 eval v2.safetensors water.xyz --device cpu
+    if grep -q 'same distance' err; then fail "a warning of ties without one"; fi
+    MLFF_CUDA_PLUGIN=$work/none.so run 0 info v2.safetensors --precisions
+    says 'CPU float32 +[0-9.]+e-'
+    says 'GPU tf32 +not measured: no GPU'
+}
+
 test_md_killed() {
     model
     local options="--system h2o --timestep 0.1 --every 3 --device cpu"

@@ -133,6 +133,20 @@ static void test_systems(void **state)
 }
 
 // Bessel functions and harmonics, SiLU, root mean square norms, repulsion: atoms down to 0.6 Å; a cap of 6 edges.
+// The head that estimates the error of forces runs on the CPU alone.
+static void check_force_errors_refused(mlff_evaluator *gpu)
+{
+    double energy = 0, error = 0;
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_system *system = support_random_system(1, 0, 0.6, 12);
+    mlff_batch_from_system(system, first_atom, &batch);
+    const mlff_results results = {.energies = &energy, .force_errors = &error};
+    assert_int_equal(mlff_evaluator_compute(gpu, &batch, &results), MLFF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mlff_last_error(), "--device cpu"));
+    mlff_system_destroy(system);
+}
+
 static void test_v3(void **state)
 {
     (void)state;
@@ -144,6 +158,7 @@ static void test_v3(void **state)
         mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
         check_system("v3, 6 atoms, periodic", model, gpu, (mlff_precision)p, support_random_system(6, 1, 0.6, 12));
         check_system("v3, 9 atoms", model, gpu, (mlff_precision)p, support_random_system(9, 0, 0.6, 13));
+        check_force_errors_refused(gpu);
         mlff_evaluator_destroy(gpu);
     }
     mlff_model_destroy(model);

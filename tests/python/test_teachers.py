@@ -169,6 +169,12 @@ class Orb(unittest.TestCase):
             self.assertEqual(atoms.get_forces().shape, (4, 3))
             self.assertEqual(atoms.get_stress().shape, (6,))
             self.assertNotIn("energies", calc.implemented_properties)
+            calc = OrbCalculator("orb-v3-direct-20-omat", device="cpu", random_weights=True, uncertainty=True)
+            calc.get_forces(atoms)
+            self.assertEqual(calc.results["force_errors"].shape, (4,))
+            self.assertTrue(np.all((calc.results["force_errors"] > 0) & (calc.results["force_errors"] < 0.3)))
+            with self.assertRaisesRegex(MlffUsageError, "native engine"):
+                OrbCalculator("orb-v2", device="cpu", engine="orb-models", uncertainty=True)
             with self.assertRaisesRegex(MlffFileError, "orb-v2.*mlff import"):
                 OrbCalculator("orb-v2", device="cpu")
             with self.assertRaisesRegex(MlffUsageError, "orb-models"):

@@ -77,6 +77,7 @@ class mlff_results(Structure):
         ("member_forces", c_void_p),
         ("energy_deviations", c_void_p),
         ("force_deviations", c_void_p),
+        ("force_errors", c_void_p),
     ]
 
 

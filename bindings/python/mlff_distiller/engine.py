@@ -40,8 +40,9 @@ Array = npt.NDArray[np.float64]
 _RESULTS = (
     "energies", "forces", "stresses", "atom_energies", "virials",
     "member_energies", "member_forces", "energy_deviations", "force_deviations",
+    "force_errors",
 )  # fmt: skip
-_OUTPUTS = {1: "energies", 2: "atom_energies", 4: "forces", 8: "stresses", 16: "virials"}
+_OUTPUTS = {1: "energies", 2: "atom_energies", 4: "forces", 8: "stresses", 16: "virials", 32: "force_errors"}
 PRECISIONS = {"default": 0, "float32": 1, "float64": 2, "tf32": 3, "bf16": 4}
 
 
@@ -299,6 +300,7 @@ class Evaluator:
         members: bool = False,
         charges: Any = None,
         spins: Any = None,
+        force_errors: bool = False,
     ) -> dict[str, Array]:
         """Energies, forces and stresses of one system or of a batch of several, concatenated.
 
@@ -311,12 +313,13 @@ class Evaluator:
             forces, stresses, atom_energies, virials: what is wanted beside the energies.
             members: of an ensemble, on the CPU, each member's results and their standard deviations too.
             charges, spins: [n_systems] e and multiplicities 2S + 1, or one number for one system: of models that depend on them.
+            force_errors: the error of each atom's force that the model expects, of models that estimate it, on the CPU.
 
         Returns:
             "energies" [n_systems] eV; where wanted "forces" [n_atoms][3] eV/Å, "stresses" [n_systems][6] eV/Å³ in Voigt
             order xx yy zz yz xz xy (NaN where not all axes repeat), "atom_energies" [n_atoms] eV, "virials" [n_systems][9] eV,
             "member_energies" [n_members][n_systems] eV, "member_forces" [n_members][n_atoms][3] eV/Å, "energy_deviations"
-            [n_systems] eV, "force_deviations" [n_atoms][3] eV/Å.
+            [n_systems] eV, "force_deviations" [n_atoms][3] eV/Å, "force_errors" [n_atoms] eV/Å.
 
         Raises:
             MlffElementError: an element the model does not know.
@@ -345,6 +348,8 @@ class Evaluator:
             out["atom_energies"] = np.empty(n_atoms)
         if virials:
             out["virials"] = np.empty((n_systems, 9))
+        if force_errors:
+            out["force_errors"] = np.empty(n_atoms)
         if members:
             out["member_energies"] = np.empty((self.n_members, n_systems))
             out["energy_deviations"] = np.empty(n_systems)

@@ -10,8 +10,8 @@
 static const cli_option options[] = {
     {"stress", 0, NULL, "stress too, eV/Å³, where all three axes repeat"},
     {"uncertainty", 0, NULL,
-     "of an ensemble: its members' energies and the deviation of energy and forces among\n"
-     "them, in --json"},
+     "in --json, of an ensemble its members' energies and the deviation of energy and forces\n"
+     "among them; of a model that estimates the error of its forces, that error of each atom"},
     {"batch", 0, "B", "frames in one call; they may differ in size (1)"},
     {"output", 'o', "FILE", "frames and results: .extxyz (everything), .lammpstrj or .dump (LAMMPS), .dcd; - is standard output"},
     {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
@@ -67,8 +67,9 @@ static double deviation_r2(const deviation *sum)
 typedef struct outcome {
     double *energies, *atom_energies, *forces, *stresses;     // [n_systems], [n_atoms], [n_atoms][3], [n_systems][6]
     double *member_energies, *energy_deviations, *deviations; // [n_members][n_systems], [n_systems], [n_atoms][3]
+    double *force_errors;                                     // [n_atoms]
     size_t energy_capacity, atom_capacity, force_capacity, stress_capacity;
-    size_t member_capacity, energy_deviation_capacity, deviation_capacity;
+    size_t member_capacity, energy_deviation_capacity, deviation_capacity, force_error_capacity;
 } outcome;
 
 // Of one of them.
@@ -77,13 +78,15 @@ typedef struct frame_outcome {
     double energy, energy_deviation;
     const double *atom_energies, *forces, *stress, *deviations; // stress: NULL where there is none
     const double *member_energies;                              // the k-th member's is [k * stride]
+    const double *force_errors;                                 // NULL: the model does not estimate them
     int stride;
 } frame_outcome;
 
 typedef struct evaluation {
     cli_setup setup;
     const char *input;
-    bool table, stress, uncertainty;
+    bool table, stress;
+    bool members, estimates_errors; // uncertainty of an ensemble, or that of a model with a head for it
     bool to_json;
     base_output json_output;
     cli_json json;
@@ -164,7 +167,8 @@ static void json_frame(evaluation *run, const frame_outcome *frame)
     cli_json_numbers(json, "atom_energies_ev", frame->atom_energies, n_atoms);
     json_forces(json, "forces_ev_per_ang", frame->forces, n_atoms);
     cli_json_numbers(json, "stress_ev_per_ang3", frame->stress, 6);
-    if (run->uncertainty) {
+    if (frame->force_errors) cli_json_numbers(json, "force_errors_ev_per_ang", frame->force_errors, n_atoms);
+    if (frame->member_energies) {
         cli_json_compact_array(json, "member_energies_ev");
         for (int k = 0; k < run->setup.evaluator_info.n_members; k++)
             cli_json_number(json, NULL, frame->member_energies[(size_t)k * (size_t)frame->stride]);
@@ -262,7 +266,11 @@ static mlff_status make_room(evaluation *run, mlff_results *results)
                               .atom_energies = run->setup.info.has_atom_energies ? out->atom_energies : NULL,
                               .forces = out->forces,
                               .stresses = run->stress ? out->stresses : NULL};
-    if (!run->uncertainty) goto done;
+    if (run->estimates_errors) {
+        MLFF_TRY(base_grow(&out->force_errors, &out->force_error_capacity, n, sizeof(double), "errors of forces"));
+        results->force_errors = out->force_errors;
+    }
+    if (!run->members) goto done;
     size_t n_members = (size_t)run->setup.evaluator_info.n_members;
     MLFF_TRY(base_grow(&out->deviations, &out->deviation_capacity, 3 * n, sizeof(double), "deviations"));
     MLFF_TRY(base_grow(&out->energy_deviations, &out->energy_deviation_capacity, n_systems, sizeof(double), "deviations"));
@@ -295,12 +303,13 @@ static frame_outcome outcome_of(const evaluation *run, const mlff_system *system
     const double *stress = out->stresses + 6 * (size_t)s;
     return (frame_outcome){.system = system,
                            .energy = out->energies[s],
-                           .energy_deviation = run->uncertainty ? out->energy_deviations[s] : NAN,
+                           .energy_deviation = run->members ? out->energy_deviations[s] : NAN,
                            .atom_energies = run->setup.info.has_atom_energies ? out->atom_energies + first : NULL,
                            .forces = out->forces + 3 * first,
                            .stress = run->stress && isfinite(stress[0]) ? stress : NULL,
-                           .deviations = run->uncertainty ? out->deviations + 3 * first : NULL,
-                           .member_energies = run->uncertainty ? out->member_energies + s : NULL,
+                           .deviations = run->members ? out->deviations + 3 * first : NULL,
+                           .member_energies = run->members ? out->member_energies + s : NULL,
+                           .force_errors = run->estimates_errors ? out->force_errors + first : NULL,
                            .stride = run->in.batch.n_systems};
 }
 
@@ -423,8 +432,8 @@ done:
 static void evaluation_free(evaluation *run)
 {
     outcome *out = &run->out;
-    double *arrays[] = {out->energies,        out->atom_energies,     out->forces,     out->stresses,
-                        out->member_energies, out->energy_deviations, out->deviations, run->energy_errors};
+    double *arrays[] = {out->energies,          out->atom_energies, out->forces,       out->stresses,     out->member_energies,
+                        out->energy_deviations, out->deviations,    out->force_errors, run->energy_errors};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
     for (int s = 0; s < run->n_waiting; s++) mlff_system_destroy(run->waiting[s]);
     base_free(run->waiting);
@@ -446,12 +455,14 @@ static int run_eval(cli_arguments *arguments)
     if (cli_suffix_check(arguments, "-o", output_path, cli_frames) != CLI_GOOD) return CLI_USAGE;
     run.table = !json_to_stdout && !frames_to_stdout;
     run.stress = cli_given(arguments, "stress");
-    run.uncertainty = cli_given(arguments, "uncertainty");
+    const bool uncertainty = cli_given(arguments, "uncertainty");
     run.batch = (int)cli_int(arguments, "batch", 1, 100000, 1);
     if (arguments->failed) return CLI_USAGE;
-    if (run.uncertainty && !json_path) return cli_usage_error(arguments, "--uncertainty goes into --json FILE");
+    if (uncertainty && !json_path) return cli_usage_error(arguments, "--uncertainty goes into --json FILE");
     int exit_status = cli_setup_make(arguments, &run.setup);
     if (exit_status != CLI_GOOD) return exit_status;
+    run.estimates_errors = uncertainty && mlff_model_outputs(run.setup.model) & MLFF_OUTPUT_FORCE_ERRORS;
+    run.members = uncertainty && !run.estimates_errors;
 
     cli_interrupt_catch();
     if (!(run.waiting = base_alloc((size_t)run.batch, sizeof *run.waiting, "frames"))) MLFF_TRY(MLFF_ERR_MEMORY);
@@ -487,7 +498,8 @@ const cli_command eval_command = {
         "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
         "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"
         "with --uncertainty also \"member_energies_ev\", and \"energy_deviation_ev\" and \"force_deviations_ev_per_ang\", the\n"
-        "standard deviations over the members.",
+        "standard deviations over the members, or \"force_errors_ev_per_ang\", the errors of each atom's force that the model "
+        "expects.",
     .examples = "mlff eval ethanol.safetensors frames.extxyz\n"
                 "mlff eval ethanol.safetensors frames.extxyz -o results.extxyz --json results.json\n"
                 "mlff eval ethanol.safetensors frames.extxyz --batch 64 --device cuda -o results.extxyz\n"

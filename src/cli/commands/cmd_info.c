@@ -202,11 +202,9 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
 static const struct {
     unsigned flag;
     const char *name;
-} outputs[] = {{MLFF_OUTPUT_ENERGIES, "energies"},
-               {MLFF_OUTPUT_ATOM_ENERGIES, "atom_energies"},
-               {MLFF_OUTPUT_FORCES, "forces"},
-               {MLFF_OUTPUT_STRESS, "stresses"},
-               {MLFF_OUTPUT_VIRIALS, "virials"}};
+} outputs[] = {{MLFF_OUTPUT_ENERGIES, "energies"}, {MLFF_OUTPUT_ATOM_ENERGIES, "atom_energies"},
+               {MLFF_OUTPUT_FORCES, "forces"},     {MLFF_OUTPUT_STRESS, "stresses"},
+               {MLFF_OUTPUT_VIRIALS, "virials"},   {MLFF_OUTPUT_FORCE_ERRORS, "force_errors"}};
 enum { N_OUTPUTS = sizeof outputs / sizeof *outputs };
 
 static void print_json(const mlff_model *model, const mlff_model_info *info, const char *path, const measurement *m)

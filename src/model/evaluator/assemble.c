@@ -103,6 +103,8 @@ void assemble_results(const mlff_model *model, const mlff_batch *batch, const mo
         virials_of_pairs(batch, graph, outputs->pair_gradient, force_unit, results);
     if (results->stresses && outputs->stress) direct_stresses(batch, outputs->stress, force_unit / area, results->stresses);
     if (results->energies || results->atom_energies) energies(model, batch, outputs, results);
+    for (int i = 0; results->force_errors && i < graph->n_atoms; i++)
+        results->force_errors[i] = force_unit * outputs->force_error[i];
 }
 
 // ---- check ------------------------------------------------------------------------------------------------------
@@ -123,6 +125,7 @@ static bool atom_is_finite(const model_graph *graph, const model_outputs *output
     const size_t first = (size_t)graph->first[i], n = (size_t)graph->first[i + 1] - first;
     double sum = zero_if_finite(outputs->atom_energy ? outputs->atom_energy + i : NULL, 1);
     sum += zero_if_finite(outputs->atom_force ? outputs->atom_force + 3 * (size_t)i : NULL, 3);
+    sum += zero_if_finite(outputs->force_error ? outputs->force_error + i : NULL, 1);
     sum += zero_if_finite(outputs->pair_gradient ? outputs->pair_gradient + 3 * first : NULL, 3 * n);
     return sum == 0.0;
 }
@@ -134,7 +137,8 @@ mlff_status assemble_check_finite(const mlff_batch *batch, const model_graph *gr
                                  "float64, in MD halve the timestep";
     double sum = zero_if_finite(outputs->atom_energy, n_atoms) + zero_if_finite(outputs->system_energy, n_systems) +
                  zero_if_finite(outputs->pair_gradient, 3 * (size_t)graph->n_pairs) +
-                 zero_if_finite(outputs->atom_force, 3 * n_atoms) + zero_if_finite(outputs->stress, 6 * n_systems);
+                 zero_if_finite(outputs->atom_force, 3 * n_atoms) + zero_if_finite(outputs->stress, 6 * n_systems) +
+                 zero_if_finite(outputs->force_error, n_atoms);
     if (sum == 0.0) return MLFF_OK;
     for (int s = 0; s < batch->n_systems; s++)
         for (int i = batch->first_atom[s]; i < batch->first_atom[s + 1]; i++)

@@ -137,12 +137,13 @@ static size_t output_size(const cpu_evaluator *e)
            (has & MODEL_STRESS ? 6 * n_systems : 0);
 }
 
-static model_outputs place_outputs(const cpu_evaluator *e, bool derivatives)
+static model_outputs place_outputs(const cpu_evaluator *e, const mlff_results *results)
 {
+    const bool derivatives = wants_derivatives(results);
     const size_t n_atoms = (size_t)e->graph.n_atoms, n_systems = (size_t)e->graph.n_systems;
     const unsigned has = e->model->outputs;
     double *at = e->per_atom;
-    model_outputs outputs = {0};
+    model_outputs outputs = {.force_error = results->force_errors}; // the unit follows: assemble_results
     *(has & MODEL_ATOM_ENERGY ? &outputs.atom_energy : &outputs.system_energy) = at;
     at += has & MODEL_ATOM_ENERGY ? n_atoms : n_systems;
     if (!derivatives) return outputs;
@@ -208,7 +209,7 @@ static mlff_status compute(void *self, const mlff_batch *batch, const mlff_resul
 {
     mlff_status status = MLFF_OK;
     cpu_evaluator *e = self;
-    const model_outputs outputs = place_outputs(e, wants_derivatives(results));
+    const model_outputs outputs = place_outputs(e, results);
     stage_begin(&e->clock);
     MLFF_TRY(e->backend->compute(e->backend, &e->graph, &outputs, &e->clock, STAGE_BACKEND));
     stage_begin(&e->clock);

@@ -150,6 +150,11 @@ static void readout(const orb_run *r, int s, double *scratch)
         orb_plain_head(p, &p->stress, 1, mean, stress, scratch);
         for (int k = 0; k < 6; k++) out->stress[6 * (size_t)s + (size_t)k] = p->stress_scale[k] * stress[k] + p->stress_mean[k];
     }
+    for (int i = begin; out->force_error && i < end; i++) {
+        double *features = scratch + p->n_head;
+        for (size_t f = 0; f < F; f++) features[f] = (double)c->nodes[(size_t)i * (size_t)c->F + f];
+        out->force_error[i] = orb_plain_force_error(p, features, scratch);
+    }
     if (!out->atom_force) return;
     for (int i = begin; i < end; i++)
         for (int k = 0; k < 3; k++)

@@ -92,6 +92,17 @@ done:
     return status;
 }
 
+static void warn_of_ties(orb_graph *graph, int max_neighbors)
+{
+    if (graph->n_ties == 0 || graph->warned_of_ties) return;
+    graph->warned_of_ties = true;
+    base_warn(
+        "%d of %d atoms have neighbors at the same distance of which only some are among the %d nearest that the model sees; "
+        "which ones is arbitrary (here the first of the list), and forces depend on it: displace the atoms of a perfect "
+        "crystal, or take a model with more neighbors",
+        graph->n_ties, graph->n_atoms, max_neighbors);
+}
+
 mlff_status orb_graph_update(orb_graph *graph, const orb_parameters *p, const model_graph *pairs)
 {
     size_t n_edges = 0, longest = 1;
@@ -110,6 +121,7 @@ mlff_status orb_graph_update(orb_graph *graph, const orb_parameters *p, const mo
     }
     graph->first[pairs->n_atoms] = graph->n_edges;
     find_incoming(graph);
+    warn_of_ties(graph, p->max_neighbors);
     return MLFF_OK;
 }
 

@@ -18,12 +18,13 @@ typedef struct orb_graph {
     double *envelope, *envelope_slope; /* [n_edges] */
     int64_t n_growths;
     int n_ties; /* senders whose last edge is as long as one that was dropped */
+    bool warned_of_ties;
     size_t atom_capacity, edge_capacity, row_capacity;
     struct orb_candidate *row;
 } orb_graph;
 
 /* Keeps the nearest max_neighbors pairs of each atom within the cutoff; of equal distances, the first of the list. Fails with
- * MLFF_ERR_MEMORY. */
+ * MLFF_ERR_MEMORY. Warns once for each `graph` of a tie: the distances do not say which of the neighbors are kept. */
 mlff_status orb_graph_update(orb_graph *graph, const orb_parameters *parameters, const model_graph *pairs);
 int64_t orb_graph_bytes(const orb_graph *graph);
 void orb_graph_free(orb_graph *graph);

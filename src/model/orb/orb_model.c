@@ -211,9 +211,13 @@ static mlff_status take_heads(mlff_model *model)
         MLFF_TRY(take_normalizer(model, name, &p->stress_scale[k], &p->stress_mean[k]));
     }
     if (p->n_bins > 0) {
-        const float *edges = NULL;
+        static const char name[] = "heads.confidence.bin_edges";
         MLFF_TRY(take_head(model, p->n_bins, "confidence", &p->confidence));
-        MLFF_TRY(take(model, &edges, 1, (int64_t[]){p->n_bins + 1}, "heads.confidence.bin_edges"));
+        MLFF_TRY(take(model, &p->confidence_edges, 1, (int64_t[]){p->n_bins + 1}, name));
+        for (int k = 0; k < p->n_bins; k++)
+            if (!(p->confidence_edges[0] >= 0 && p->confidence_edges[k + 1] > p->confidence_edges[k]))
+                MLFF_FAIL(MLFF_ERR_FORMAT, "%s: tensor %s: its numbers are errors of forces, eV/Å; expected ascending ones",
+                          model->name, name);
     }
 done:
     return status;
@@ -313,7 +317,7 @@ static mlff_status orb_load(mlff_model *model)
     for (size_t k = 0; k < model->file.n_tensors; k++)
         if (!is_constant(model->file.tensors[k].name)) model->n_parameters += model->file.tensors[k].n_elements;
     model->outputs = MODEL_SYSTEM_ENERGY | (orb->parameters.conservative ? MODEL_PAIR_GRADIENT : MODEL_ATOM_FORCE) |
-                     (orb->direct_stress ? MODEL_STRESS : 0);
+                     (orb->direct_stress ? MODEL_STRESS : 0) | (orb->parameters.n_bins > 0 ? MODEL_FORCE_ERROR : 0);
     MLFF_TRY(describe(model));
 done:
     return status;

@@ -83,6 +83,7 @@ typedef struct orb_parameters {
 
     double gaussian_center[ORB_MAX_RADIAL];                    /* Å: exp(-(r - center)²) */
     double bessel_frequency[ORB_MAX_RADIAL], bessel_prefactor; /* prefactor · sin(frequency r) / r */
+    const float *confidence_edges;                             /* [n_bins + 1] eV/Å, ascending; NULL without confidence */
     const float *charge_frequency, *spin_frequency;            /* [F / 4] each; NULL without conditioning */
     double energy_scale, energy_mean;                          /* eV per atom: E = N (scale y + mean) + Σ model->offset[Z] */
     double force_scale, force_mean;                            /* eV/Å */

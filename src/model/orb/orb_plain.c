@@ -155,3 +155,16 @@ void orb_plain_head(const orb_parameters *p, const orb_head *head, int n, const 
         orb_plain_linear(&head->linear[1], 1, scratch, y + (size_t)i * (size_t)head->linear[1].n_out);
     }
 }
+
+double orb_plain_force_error(const orb_parameters *p, const double *features, double *scratch)
+{
+    double logit[ORB_MAX_BINS], largest = -INFINITY, sum = 0, error = 0;
+    orb_plain_head(p, &p->confidence, 1, features, logit, scratch);
+    for (int k = 0; k < p->n_bins; k++) largest = fmax(largest, logit[k]);
+    for (int k = 0; k < p->n_bins; k++) {
+        const double weight = exp(logit[k] - largest);
+        sum += weight;
+        error += weight * 0.5 * ((double)p->confidence_edges[k] + (double)p->confidence_edges[k + 1]);
+    }
+    return error / sum;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* orb_plain.h: layers of Orb in float64, plain, with their reverse passes; used by the reference alone. */
+/* orb_plain.h: layers of Orb in float64, plain, with their reverse passes; used by the reference, and for the heads by the fast path. */
 #ifndef ORB_PLAIN_H
 #define ORB_PLAIN_H
 
@@ -23,5 +23,8 @@ void orb_plain_mlp_backward(const orb_parameters *parameters, const orb_mlp *mlp
                             double *x_bar, double *scratch);
 /* y [n][n_out] of a head on x [n][F]. */
 void orb_plain_head(const orb_parameters *parameters, const orb_head *head, int n, const double *x, double *y, double *scratch);
+/* The error of an atom's force components, eV/Å, that the confidence head expects from the atom's features [F]: the mean of the
+ * centers of its bins, weighted with their probabilities (softmax). */
+double orb_plain_force_error(const orb_parameters *parameters, const double *features, double *scratch);
 
 #endif

@@ -128,19 +128,6 @@ static void update(reference *r, int t)
     for (size_t k = 0; k < n; k++) s->nodes[t + 1][k] += s->nodes[t][k];
 }
 
-static void predict_confidence(reference *r)
-{
-    const orb_parameters *p = &r->parameters;
-    orb_reference_state *s = &r->state;
-    orb_plain_head(p, &p->confidence, s->graph.n_atoms, s->nodes[p->n_layers], s->confidence, r->scratch);
-    for (int i = 0; i < s->graph.n_atoms; i++) {
-        double *row = s->confidence + (size_t)i * (size_t)p->n_bins, largest = row[0], sum = 0;
-        for (int k = 1; k < p->n_bins; k++) largest = fmax(largest, row[k]);
-        for (int k = 0; k < p->n_bins; k++) sum += row[k] = exp(row[k] - largest);
-        for (int k = 0; k < p->n_bins; k++) row[k] /= sum;
-    }
-}
-
 static void readout(reference *r, const model_graph *graph, const model_outputs *out)
 {
     const orb_parameters *p = &r->parameters;
@@ -169,7 +156,8 @@ static void readout(reference *r, const model_graph *graph, const model_outputs 
         memcpy(state->force + 3 * (size_t)begin, force, sizeof *force * 3 * (size_t)n);
         orb_finish_forces(p, n, graph->positions + 3 * (size_t)begin, has_cell, force);
     }
-    if (p->n_bins > 0) predict_confidence(r);
+    for (size_t i = 0; out->force_error && i < (size_t)graph->n_atoms; i++)
+        out->force_error[i] = orb_plain_force_error(p, nodes + i * F, r->scratch);
 }
 
 // ---- backward ---------------------------------------------------------------------------------------------------------
@@ -285,8 +273,7 @@ static mlff_status resize(reference *r, int n_systems)
     const size_t rows = n_atoms > n_edges ? n_atoms : n_edges, before = r->atom_capacity + r->edge_capacity + r->system_capacity;
     if (n_atoms > r->atom_capacity || n_edges > r->edge_capacity) { // rows of both kinds share two arrays
         const size_t n = rows + rows / 4 + 1;
-        const sized_array atoms[] = {
-            {&s->nodes_bar, F}, {&r->sent_bar, 2 * F}, {&s->force, 3}, {&s->confidence, (size_t)p->n_bins + 1}};
+        const sized_array atoms[] = {{&s->nodes_bar, F}, {&r->sent_bar, 2 * F}, {&s->force, 3}};
         const sized_array edges[] = {{&s->inputs, (size_t)p->n_edge_inputs},
                                      {&s->inputs_bar, (size_t)p->n_edge_inputs},
                                      {&s->edges_bar, F},
@@ -384,8 +371,8 @@ static void destroy(model_backend *backend)
         double *arrays[] = {s->send[t], s->receive[t], s->message[t], s->received[t], s->sent[t]};
         for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
     }
-    double *arrays[] = {s->inputs,       s->mean, s->force,    s->confidence, s->nodes_bar, s->edges_bar, s->inputs_bar,
-                        s->envelope_bar, r->rows, r->rows_bar, r->sent_bar,   r->encoded,   r->scratch};
+    double *arrays[] = {s->inputs,       s->mean, s->force,    s->nodes_bar, s->edges_bar, s->inputs_bar,
+                        s->envelope_bar, r->rows, r->rows_bar, r->sent_bar,  r->encoded,   r->scratch};
     for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++) base_free(arrays[k]);
     orb_graph_free(&s->graph);
     base_free(r->stages);

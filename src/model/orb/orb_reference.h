@@ -17,7 +17,6 @@ typedef struct orb_reference_state {
     double *received[ORB_MAX_LAYERS], *sent[ORB_MAX_LAYERS]; /* [n_atoms][F] A_r, A_s */
     double *mean;                                            /* [n_systems][F] of the last nodes */
     double *force;                                           /* [n_atoms][3] of the head, before the mean is removed */
-    double *confidence;                                      /* [n_atoms][n_bins] probabilities */
     double *nodes_bar, *edges_bar, *inputs_bar,
         *envelope_bar; /* dE/d(…) after the reverse pass; nodes: of the encoder's output */
 } orb_reference_state;

@@ -36,7 +36,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         skin: Å, of the neighbor list; more means fewer rebuilds and more pairs.
         n_threads: of the CPU; 0 takes all cores this process may use.
         members: of an ensemble, those to run, as [0, 3]; None: all, and the results are their mean.
-        uncertainty: True adds what `ensemble` gives to the results of each calculation (of an ensemble, on the CPU).
+        uncertainty: True adds to the results of each calculation, on the CPU, what `ensemble` gives, or of a model that estimates the
+            error of its forces (Orb-v3) "force_errors" [n_atoms] eV/Å.
 
     Raises:
         MlffDeviceError: a GPU was asked for and there is none.
@@ -64,6 +65,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         }  # fmt: skip
         self.evaluator = Evaluator(model, **settings)
         self._uncertainty = uncertainty
+        self._estimates_errors = uncertainty and "force_errors" in self.evaluator.model.info.outputs
         self._settings = {**settings, "uncertainty": uncertainty}
         self._stress_wanted = False
         info = self.model_info
@@ -166,13 +168,16 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             forces=forces,
             stresses=stress,
             atom_energies=has_energies,
-            members=self._uncertainty,
+            members=self._uncertainty and not self._estimates_errors,
+            force_errors=self._estimates_errors,
             charges=charge,
             spins=spin,
         )
         energy = float(out["energies"][0])
         results: dict[str, Any] = {"energy": energy, "free_energy": energy}
-        if self._uncertainty:
+        if self._estimates_errors:
+            results["force_errors"] = out["force_errors"]
+        elif self._uncertainty:
             results.update(_of_members(out))
         if has_energies:
             results["energies"] = out["atom_energies"]

@@ -116,6 +116,8 @@ class OrbCalculator(_Teacher):
         compile: torch.compile; orb_models' own default is True but for the first calls it is very slow, and it fails on
             some machines.
         engine: "native", this project's own; "orb-models", the package, which alone reads `compile` and `calculator_options`.
+        uncertainty: of the native engine with device="cpu" and Orb-v3: True adds "force_errors" [n_atoms] eV/Å to the results, the
+            error of each atom's force components that the model expects (the mean over the bins of orb_models' "confidence").
         calculator_options: handed to ORBCalculator ("edge_method", "max_num_neighbors").
 
     Raises:
@@ -133,6 +135,7 @@ class OrbCalculator(_Teacher):
         random_weights: bool = False,
         compile: bool = False,
         engine: str = "native",
+        uncertainty: bool = False,
         **calculator_options: Any,
     ) -> None:
         if precision not in _ORB_PRECISIONS:
@@ -143,8 +146,10 @@ class OrbCalculator(_Teacher):
             if compile or calculator_options:
                 given = ", ".join([*(["compile"] if compile else []), *calculator_options])
                 raise MlffUsageError(f"OrbCalculator: {given} are options of the package; add engine='orb-models'")
-            self._run_in_engine(model_name, device, precision, weights_path, random_weights)
+            self._run_in_engine(model_name, device, precision, weights_path, random_weights, uncertainty)
             return
+        if uncertainty:
+            raise MlffUsageError("OrbCalculator: uncertainty is an option of the native engine; orb_models always adds 'confidence'")
         install = "pip install orb-models (Python 3.12 or newer and a GPU build of PyTorch for the newest)"
         pretrained = _import("orb_models.forcefield.pretrained", "OrbCalculator", install)
         torch = importlib.import_module("torch")
@@ -178,12 +183,18 @@ class OrbCalculator(_Teacher):
         super().__init__(inner, model_name, chosen, notes)
 
     def _run_in_engine(
-        self, name: str, device: str | None, precision: str, weights_path: str | os.PathLike[str] | None, random_weights: bool
+        self,
+        name: str,
+        device: str | None,
+        precision: str,
+        weights_path: str | os.PathLike[str] | None,
+        random_weights: bool,
+        uncertainty: bool,
     ) -> None:
         model = _untrained_orb(name) if random_weights else _native_orb(name, weights_path)
         chosen = device or "auto"
         inner_precision = {"float32-high": "tf32" if chosen.startswith("cuda") else "float32", "float32-highest": "float32"}
-        inner = StudentCalculator(model, device=chosen, precision=inner_precision.get(precision, precision))
+        inner = StudentCalculator(model, device=chosen, precision=inner_precision.get(precision, precision), uncertainty=uncertainty)
         notes = f"precision {precision}, in this project's own engine"
         if random_weights:
             notes = f"untrained: random weights, the numbers of this force field mean nothing but its speed; {notes}"
