@@ -61,6 +61,15 @@ SUPPORT mlff_evaluator *support_evaluator(const mlff_model *model, mlff_precisio
     return evaluator;
 }
 
+/* Warning handler: appends each warning and a line feed to the context, a text of SUPPORT_WARNING_BYTES. */
+enum { SUPPORT_WARNING_BYTES = 2048 };
+SUPPORT void support_keep_warning(void *context, const char *text)
+{
+    char *kept = context;
+    const size_t at = strlen(kept);
+    snprintf(kept + at, SUPPORT_WARNING_BYTES - at, "%s\n", text);
+}
+
 /* Results of a batch with all arrays; freed with support_results_free. */
 typedef struct support_results {
     int n_systems, n_atoms;

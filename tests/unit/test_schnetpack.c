@@ -45,7 +45,7 @@ static void wrong_files_are_refused_by_name(void **state)
         {"bad-extra", "a member \"gate\""},
         {"bad-missing", "interactions.0.interatomic_context_net.0.bias is missing"},
         {"bad-nan", "interactions.0.interatomic_context_net.0.bias holds NaN at element 2"},
-        {"bad-shape", "is 4 × 5, its metadata says 4 × 4"},
+        {"bad-shape", "is 4 × 5, expected 4 × 4"},
         {"bad-integers", "torch.LongStorage"},
         {"bad-beyond", "reaches beyond its storage"},
         {"bad-negative", "shape or strides are impossible"},

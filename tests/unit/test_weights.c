@@ -392,8 +392,8 @@ static void metadata_and_tensors_must_fit(void **state)
     } cases[] = {
         {wide_features, MLFF_ERR_FORMAT, "metadata n_features is \"1000000000\""},
         {negative_layers, MLFF_ERR_FORMAT, "metadata n_layers is \"-1\""},
-        {more_layers, MLFF_ERR_FORMAT, "representation.filter_net.weight is 36 × 5, its metadata says 54 × 5"},
-        {fewer_layers, MLFF_ERR_FORMAT, "representation.filter_net.weight is 36 × 5, its metadata says 18 × 5"},
+        {more_layers, MLFF_ERR_FORMAT, "representation.filter_net.weight is 36 × 5, expected 54 × 5"},
+        {fewer_layers, MLFF_ERR_FORMAT, "representation.filter_net.weight is 36 × 5, expected 18 × 5"},
         {other_features, MLFF_ERR_FORMAT, "representation.embedding.weight is 100 × 6"},
         {word_radial, MLFF_ERR_FORMAT, "metadata n_radial is \"twenty\""},
         {nan_cutoff, MLFF_ERR_FORMAT, "metadata cutoff is \"nan\""},
@@ -406,10 +406,10 @@ static void metadata_and_tensors_must_fit(void **state)
         {no_elements, MLFF_ERR_FORMAT, "metadata elements is \"hydrogen\""},
         {infinite_mean, MLFF_ERR_FORMAT, "metadata energy_mean is \"inf\""},
         {zero_width, MLFF_ERR_VALUE, "width 0 of its radial basis is 0"},
-        {extra_tensor, MLFF_ERR_FORMAT, "tensor representation.gate has no place"},
+        {extra_tensor, MLFF_ERR_FORMAT, "tensor representation.gate is unknown"},
         {short_atomref, MLFF_ERR_FORMAT, "postprocessors.atomref has 9 elements"},
         {renamed, MLFF_ERR_FORMAT, "representation.filter_net.bias is missing"},
-        {swapped_sizes, MLFF_ERR_FORMAT, "representation.filter_net.weight is 5 × 36, its metadata says 36 × 5"},
+        {swapped_sizes, MLFF_ERR_FORMAT, "representation.filter_net.weight is 5 × 36, expected 36 × 5"},
         {other_cutoff_tensor, MLFF_ERR_FORMAT, "metadata cutoff is 5, tensor representation.cutoff_fn.cutoff 4"},
         {two_energies, MLFF_ERR_FORMAT, "its readout gives 3 numbers"},
     };

@@ -113,18 +113,31 @@ static mlff_status size_of(const reader *r, const char *name, int dimension, int
 
 static int count_layers(const reader *r)
 {
-    char name[NAME_BYTES];
+    char prefix[NAME_BYTES];
     for (int t = 0;; t++) {
-        snprintf(name, sizeof name, "model.gnn_stacks.%d._send_attn.weight", t);
-        if (!weights_find(&r->weights, name)) return t;
+        bool found = false;
+        snprintf(prefix, sizeof prefix, "model.gnn_stacks.%d.", t);
+        for (size_t k = 0; k < r->weights.n_tensors && !found; k++) found = has_prefix(r->weights.tensors[k].name, prefix);
+        if (!found) return t;
     }
 }
 
-// 20, or 120 for the models named inf and OMol's: orb-models writes the cap into the name of a model alone.
+// A network of its own for the dispersion, which is added to a model without it; only its file's name says so.
+static bool is_dispersion(const char *file_name)
+{
+    return has_prefix(file_name, "separate-d3") || has_prefix(file_name, "separate-d4");
+}
+
+// 20, or 120 for the models named inf, OMol's and those of dispersion: orb-models writes the cap into the name of a model alone.
 static int max_neighbors(const reader *r, const char *file_name, bool v3, bool conditioned)
 {
     if (!v3 || strstr(file_name, "-20-")) return 20;
-    if (!conditioned && !strstr(file_name, "-inf-"))
+    if (is_dispersion(file_name))
+        base_warn(
+            "%s: computes a dispersion correction alone: its energies and forces are to be added to those of a model without "
+            "dispersion",
+            r->path);
+    else if (!conditioned && !strstr(file_name, "-inf-"))
         base_warn("%s: how many neighbors it was trained with is not in the file, nor -20- or -inf- in its name; 120 are taken",
                   r->path);
     return 120;
@@ -134,6 +147,28 @@ typedef struct shape {
     int n_features, n_hidden, n_layers, n_head, n_inputs, n_bins;
     bool v3, conservative, stress, two_scales, conditioned;
 } shape;
+
+enum { V2_RADIAL = 20 };
+
+// What distinguishes these models from Orb-v1 and from others of orb-models.
+static mlff_status check_shape(const reader *r, const shape *s)
+{
+    if (!s->v3 && s->conservative)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: has neither a force head nor Bessel functions: neither an Orb-v2 nor an Orb-v3", r->path);
+    if (!s->v3 && s->n_inputs != V2_RADIAL + 3)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: its edges have %d inputs%s; Orb-v2 has %d, and Orb-v3 Bessel functions",
+                         r->path, s->n_inputs, s->n_inputs == 53 ? " (an Orb-v1, which orb-models has withdrawn)" : "",
+                         V2_RADIAL + 3);
+    if (s->v3 && (s->n_inputs < ORB_HARMONICS || s->n_inputs % ORB_HARMONICS != 0))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "%s: its edges have %d inputs; Orb-v3 has a multiple of %d, its spherical harmonics", r->path,
+                         s->n_inputs, ORB_HARMONICS);
+    if (s->conservative && s->stress)
+        return mlff_fail(MLFF_ERR_FORMAT,
+                         "%s: has a stress head and no force head: tensor heads.forces.mlp.NN-0.weight is missing", r->path);
+    return MLFF_OK;
+}
 
 static mlff_status find_shape(const reader *r, shape *s)
 {
@@ -152,9 +187,7 @@ static mlff_status find_shape(const reader *r, shape *s)
     MLFF_TRY(size_of(r, "heads.energy.mlp.NN-0.weight", 0, ORB_MAX_FEATURES, &s->n_head));
     if (weights_find(w, "heads.confidence.mlp.NN-1.weight"))
         MLFF_TRY(size_of(r, "heads.confidence.mlp.NN-1.weight", 0, ORB_MAX_BINS, &s->n_bins));
-    if (s->conservative && !s->v3)
-        MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s: has neither a force head nor Bessel functions: neither an Orb-v2 nor an Orb-v3",
-                  r->path);
+    MLFF_TRY(check_shape(r, s));
 done:
     return status;
 }

@@ -32,7 +32,7 @@ static mlff_status find(const mlff_model *model, model_taken *taken, int n_dimen
             at += snprintf(expected + at, sizeof expected - (size_t)at, "%s%" PRId64, d ? " × " : "", shape[d]);
         for (int d = 0, at = 0; d < tensor->n_dimensions; d++)
             at += snprintf(found + at, sizeof found - (size_t)at, "%s%" PRId64, d ? " × " : "", tensor->shape[d]);
-        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s is %s, its metadata says %s", model->name, name,
+        return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s is %s, expected %s", model->name, name,
                          tensor->n_dimensions ? found : "a scalar", expected);
     }
     taken->used[tensor - model->file.tensors] = true;
@@ -80,8 +80,7 @@ mlff_status model_taken_all(const mlff_model *model, const model_taken *taken)
 {
     for (size_t i = 0; i < model->file.n_tensors; i++)
         if (!taken->used[i])
-            return mlff_fail(MLFF_ERR_FORMAT,
-                             "%s: tensor %s has no place in %s with these settings; its metadata does not fit it", model->name,
-                             model->file.tensors[i].name, model->architecture->title);
+            return mlff_fail(MLFF_ERR_FORMAT, "%s: tensor %s is unknown: %s with these settings has none of this name",
+                             model->name, model->file.tensors[i].name, model->architecture->title);
     return MLFF_OK;
 }
