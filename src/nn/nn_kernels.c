@@ -11,7 +11,7 @@
 
 extern const nn_kernels SIMD_SYMBOL(nn_kernels);
 
-enum { ROWS = 6, PANEL = SIMD_PANEL * SIMD_WIDTH };
+enum { ROWS = 6, PANEL = SIMD_PANEL * SIMD_WIDTH, PART = 32 };
 
 static void pack(int k, int n, const float *b, float *packed)
 {
@@ -48,42 +48,71 @@ SIMD_INLINE void block(const int rows, const int vectors, int n_runs, const nn_r
         }
 }
 
-// Rows and vectors must be constants for the registers to be assigned.
-SIMD_INLINE void rows_of_panel(const int vectors, int m, int n_runs, const nn_rows *runs, const float *a, int lda, const float *b,
-                               const float *bias, float *c, int ldc, int accumulate)
+// The same, where `part` is above 0 as a sum of parts of so many columns each.
+SIMD_INLINE void block_in_parts(const int rows, const int vectors, const int part, int n_runs, const nn_rows *runs,
+                                const float *a, int lda, const float *panel, const float *bias, float *c, int ldc, int accumulate)
+{
+    if (part == 0) {
+        block(rows, vectors, n_runs, runs, a, lda, panel, bias, c, ldc, accumulate);
+        return;
+    }
+    for (int begin = 0; begin < runs->count; begin += part) {
+        const nn_rows run = {begin, runs->count - begin < part ? runs->count - begin : part};
+        block(rows, vectors, 1, &run, a + begin, lda, panel, begin ? NULL : bias, c, ldc, accumulate || begin);
+    }
+}
+
+// Rows, vectors and part must be constants for the registers to be assigned.
+SIMD_INLINE void rows_of_panel(const int vectors, const int part, int m, int n_runs, const nn_rows *runs, const float *a, int lda,
+                               const float *b, const float *bias, float *c, int ldc, int accumulate)
 {
     int i = 0;
     for (; i + ROWS <= m; i += ROWS)
-        block(ROWS, vectors, n_runs, runs, a + (size_t)i * lda, lda, b, bias, c + (size_t)i * ldc, ldc, accumulate);
+        block_in_parts(ROWS, vectors, part, n_runs, runs, a + (size_t)i * lda, lda, b, bias, c + (size_t)i * ldc, ldc,
+                       accumulate);
     const float *rest = a + (size_t)i * lda;
     float *out = c + (size_t)i * ldc;
     switch (m - i) {
-    case 5: block(5, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
-    case 4: block(4, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
-    case 3: block(3, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
-    case 2: block(2, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
-    case 1: block(1, vectors, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 5: block_in_parts(5, vectors, part, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 4: block_in_parts(4, vectors, part, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 3: block_in_parts(3, vectors, part, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 2: block_in_parts(2, vectors, part, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
+    case 1: block_in_parts(1, vectors, part, n_runs, runs, rest, lda, b, bias, out, ldc, accumulate); break;
     default: break;
+    }
+}
+
+SIMD_INLINE void panels(const int part, int m, int n, int k, int n_runs, const nn_rows *runs, const float *a, int lda,
+                        const float *packed, const float *bias, float *c, int ldc, int accumulate)
+{
+    for (int begin = 0; begin < n; begin += PANEL) {
+        int width = n - begin < PANEL ? n - begin : PANEL;
+        const float *start = bias ? bias + begin : NULL;
+        float *out = c + begin;
+        switch (width / SIMD_WIDTH) {
+        case 1: rows_of_panel(1, part, m, n_runs, runs, a, lda, packed, start, out, ldc, accumulate); break;
+        case 2: rows_of_panel(2, part, m, n_runs, runs, a, lda, packed, start, out, ldc, accumulate); break;
+#if SIMD_PANEL > 2
+        case 3: rows_of_panel(3, part, m, n_runs, runs, a, lda, packed, start, out, ldc, accumulate); break;
+        case 4: rows_of_panel(4, part, m, n_runs, runs, a, lda, packed, start, out, ldc, accumulate); break;
+#endif
+        default: break;
+        }
+        packed += (size_t)k * width;
     }
 }
 
 static void product_rows(int m, int n, int k, int n_runs, const nn_rows *runs, const float *a, int lda, const float *packed,
                          const float *bias, float *c, int ldc, int accumulate)
 {
-    for (int begin = 0; begin < n; begin += PANEL) {
-        int width = n - begin < PANEL ? n - begin : PANEL;
-        const float *start = bias ? bias + begin : NULL;
-        switch (width / SIMD_WIDTH) {
-        case 1: rows_of_panel(1, m, n_runs, runs, a, lda, packed, start, c + begin, ldc, accumulate); break;
-        case 2: rows_of_panel(2, m, n_runs, runs, a, lda, packed, start, c + begin, ldc, accumulate); break;
-#if SIMD_PANEL > 2
-        case 3: rows_of_panel(3, m, n_runs, runs, a, lda, packed, start, c + begin, ldc, accumulate); break;
-        case 4: rows_of_panel(4, m, n_runs, runs, a, lda, packed, start, c + begin, ldc, accumulate); break;
-#endif
-        default: break;
-        }
-        packed += (size_t)k * width;
-    }
+    panels(0, m, n, k, n_runs, runs, a, lda, packed, bias, c, ldc, accumulate);
+}
+
+static void product_in_parts(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c,
+                             int ldc, int accumulate)
+{
+    nn_rows all = {0, k};
+    panels(PART, m, n, k, 1, &all, a, lda, packed, bias, c, ldc, accumulate);
 }
 
 static void product(int m, int n, int k, const float *a, int lda, const float *packed, const float *bias, float *c, int ldc,
@@ -140,6 +169,7 @@ const nn_kernels SIMD_SYMBOL(nn_kernels) = {
     .path = SIMD_NAME,
     .pack = pack,
     .product = product,
+    .product_in_parts = product_in_parts,
     .product_rows = product_rows,
     .activate = activate,
 };

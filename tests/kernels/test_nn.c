@@ -57,6 +57,47 @@ static void test_product(void **state)
     }
 }
 
+// Sums of 1024 positive terms: in parts of 32 each sum loses what 32 + 32 roundings lose, without parts what 1024 do. Errors of random
+// roundings grow with the root of the number of terms, in a product of many columns by 4 or more; asked for is half of the error.
+static void test_product_in_parts(void **state)
+{
+    (void)state;
+    enum { M = 7, N = 80, K = 1024 };
+    float *a = base_alloc(M * K, 4, "a"), *b = base_alloc(K * N, 4, "b"), *packed = base_alloc(K * N, 4, "b");
+    float *c = base_alloc(M * N, 4, "c"), *row = base_alloc(N, 4, "c"), *bias = base_alloc(N, 4, "b");
+    random_fill(a, M * K, 5);
+    random_fill(b, K * N, 6);
+    random_fill(bias, N, 7);
+    for (size_t i = 0; i < M * K; i++) a[i] = fabsf(a[i]);
+    for (size_t i = 0; i < K * N; i++) b[i] = fabsf(b[i]);
+    for (const char *const *path = mlff_cpu_paths(); *path; path++) {
+        const nn_kernels *nn = nn_kernels_get(*path);
+        double error[2] = {0, 0};
+        nn->pack(K, N, b, packed);
+        for (int in_parts = 0; in_parts < 2; in_parts++) {
+            (in_parts ? nn->product_in_parts : nn->product)(M, N, K, a, K, packed, bias, c, N, 0);
+            for (int i = 0; i < M; i++)
+                for (int j = 0; j < N; j++) {
+                    double sum = bias[j];
+                    for (int l = 0; l < K; l++) sum += (double)a[i * K + l] * (double)b[l * N + j];
+                    error[in_parts] += pow((c[i * N + j] - sum) / sum, 2) / (M * N);
+                }
+        }
+        if (!(sqrt(error[1]) < 0.5 * sqrt(error[0]) && sqrt(error[1]) < 1e-6))
+            fail_msg("%s: rms error %.2e in parts, %.2e without", *path, sqrt(error[1]), sqrt(error[0]));
+        nn->product_in_parts(1, N, K, a + 6 * K, K, packed, bias, row, N, 0); // a row's bits do not depend on other rows
+        assert_memory_equal(row, c + 6 * N, sizeof *row * N);
+        nn->product_in_parts(1, N, K, a + 6 * K, K, packed, NULL, row, N, 1); // adds: bias + 2 a b
+        for (int j = 0; j < N; j++) assert_true(fabs(row[j] - (2.0 * c[6 * N + j] - bias[j])) < 1e-6 * row[j]);
+    }
+    base_free(a);
+    base_free(b);
+    base_free(packed);
+    base_free(c);
+    base_free(row);
+    base_free(bias);
+}
+
 // Columns of a for some rows of b only: the same bits as with zeros for the others.
 static void test_product_rows(void **state)
 {
@@ -149,7 +190,8 @@ static void test_spline(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product), cmocka_unit_test(test_product_rows),
-                                       cmocka_unit_test(test_activate), cmocka_unit_test(test_spline)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_product), cmocka_unit_test(test_product_in_parts),
+                                       cmocka_unit_test(test_product_rows), cmocka_unit_test(test_activate),
+                                       cmocka_unit_test(test_spline)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
