@@ -38,7 +38,7 @@ static void write_structure(const bench_case *c)
 {
     mlff_system *system = structure_of(c);
     mlff_writer *writer;
-    bench_check(mlff_writer_open("-", 0, &writer));
+    bench_check(mlff_writer_open("-", NULL, 0, &writer));
     bench_check(mlff_writer_write(writer, system, NULL));
     bench_check(mlff_writer_close(writer));
     mlff_system_destroy(system);

@@ -102,13 +102,26 @@ MLFF_API void mlff_batch_from_system(const mlff_system *system, int32_t first_at
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Reads frames one by one in constant memory. The format is told by content and name: extended XYZ
+/* A format of files. Static. */
+typedef struct mlff_file_format {
+    const char *name;     /* "extxyz", what `format` means below */
+    const char *title;    /* "extended XYZ" */
+    const char *suffixes; /* ".extxyz .xyz" */
+    int reads, writes;    /* whether it can be read, and written */
+} mlff_file_format;
+MLFF_API const mlff_file_format *mlff_file_formats(int *n_out);
+/* Whether a file of this name can be written, in `format` or where it is NULL in the one that its suffix says; streams are extended XYZ.
+ * Fails with MLFF_ERR_USAGE, naming the formats. */
+MLFF_API mlff_status mlff_file_format_check(const char *path, const char *format);
+
+/* Reads frames one by one in constant memory. The format is `format`, or where that is NULL told by name and content: extended XYZ
  * (comments of any form, any column order, Lattice, Properties, pbc; energy, forces, stress, virial and
- * momenta as ASE writes them, velocities in Å/fs), POSCAR/CONTCAR (VASP 5), PDB (.pdb, .ent; a frame for each model) or LAMMPS data
- * (.data, .lmp; units metal or real, elements from the masses, periodic along three axes). "-" is standard input. */
+ * momenta as ASE writes them, velocities in Å/fs), POSCAR/CONTCAR (VASP 5), PDB (.pdb, .ent; a frame for each model), CIF and mmCIF (.cif,
+ * .mmcif; a frame for each data block, symmetry operations applied; partial occupancies are refused) or LAMMPS data (.data, .lmp; units
+ * metal or real, elements from the masses, periodic along three axes). "-" is standard input. */
 typedef struct mlff_reader mlff_reader;
-/* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
-MLFF_API mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out);
+/* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_FORMAT, MLFF_ERR_UNSUPPORTED for a format that is written only, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_reader_open(const char *path, const char *format, mlff_reader **reader_out);
 /* Next frame, or *system_out = NULL at the end. The frame is the caller's. Fails with MLFF_ERR_FORMAT, MLFF_ERR_VALUE,
  * MLFF_ERR_ELEMENT, each naming file and line, MLFF_ERR_IO, MLFF_ERR_UNSUPPORTED, MLFF_ERR_LIMIT, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_reader_next(mlff_reader *reader, mlff_system **system_out);
@@ -126,19 +139,21 @@ typedef struct mlff_frame_results {
     const char *comment;  /* further pairs for the frame's second line, "key=value key=value", or NULL */
 } mlff_frame_results;
 
-/* Writes the format that the name ends in: .lammpstrj or .dump (LAMMPS, units metal), .dcd (positions in float32), else extended XYZ,
- * which alone keeps everything. The first two turn the system so that the cell's a lies along x and b in the xy plane, and refuse a
- * left-handed cell with MLFF_ERR_UNSUPPORTED. A new file is written beside its name and takes the name only at a good end
+/* Writes `format`, or where it is NULL the format that the name ends in: .extxyz or .xyz (extended XYZ, which alone keeps everything),
+ * .lammpstrj or .dump (LAMMPS, units metal), .dcd (positions in float32), .nc or .ncdf (AMBER NetCDF: positions and velocities in
+ * float32). The last three turn the system so that the cell's a lies along x and b in the xy plane, and refuse a left-handed cell with
+ * MLFF_ERR_UNSUPPORTED; the last two cannot be written into a pipe. A new file is written beside its name and takes the name only at a good end
  * (mlff_writer_close); with `append`, an existing file is added to frame by frame (a trajectory being
- * grown; each frame is flushed whole). "-" is standard output. */
+ * grown; each frame is flushed whole). "-" is standard output, in extended XYZ. */
 typedef struct mlff_writer mlff_writer;
-/* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
-MLFF_API mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_out);
+/* Fails with MLFF_ERR_IO, MLFF_ERR_USAGE for a suffix or name of no format that is written, MLFF_ERR_UNSUPPORTED, MLFF_ERR_FORMAT for a
+ * file to append to that is none of this format, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_writer_open(const char *path, const char *format, int append, mlff_writer **writer_out);
 /* Opens a trajectory of `n_atoms` atoms to go on behind the frame of `step`: frames with a later step and a last frame that is
  * cut off are removed from the file, *n_removed_out (or NULL) of them; an absent file is created. Fails with
  * MLFF_ERR_IO, and with MLFF_ERR_FORMAT where the file is no trajectory of so many atoms with a step in each frame, MLFF_ERR_UNSUPPORTED for a DCD,
  * which holds no steps: the file is then as it was. */
-MLFF_API mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int64_t *n_removed_out,
+MLFF_API mlff_status mlff_writer_resume(const char *path, const char *format, int n_atoms, int64_t step, int64_t *n_removed_out,
                                         mlff_writer **writer_out);
 /* `results` may be NULL; the system's own labels are not written, since its atoms may have moved since. Fails with
  * MLFF_ERR_VALUE for numbers that are not finite, MLFF_ERR_ELEMENT, MLFF_ERR_IO, MLFF_ERR_MEMORY. */

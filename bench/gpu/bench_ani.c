@@ -41,7 +41,7 @@ static void write_structure(const bench_case *c)
 {
     mlff_system *system = structure_of(c);
     mlff_writer *writer;
-    must(mlff_writer_open("-", 0, &writer), c->name);
+    must(mlff_writer_open("-", NULL, 0, &writer), c->name);
     must(mlff_writer_write(writer, system, NULL), c->name);
     must(mlff_writer_close(writer), c->name);
     mlff_system_destroy(system);

@@ -85,6 +85,7 @@ void reader_warn(mlff_reader *reader, const char *text);
 mlff_status extxyz_read_frame(mlff_reader *reader, mlff_system **system_out);
 void extxyz_rows_free(extxyz_rows *rows);
 mlff_status poscar_read_frame(mlff_reader *reader, mlff_system **system_out);
+mlff_status cif_read_frame(mlff_reader *reader, mlff_system **system_out);
 mlff_status pdb_read_frame(mlff_reader *reader, mlff_system **system_out);
 mlff_status lammps_data_read_frame(mlff_reader *reader, mlff_system **system_out);
 

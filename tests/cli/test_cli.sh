@@ -1103,8 +1103,12 @@ test_overwrites() {
     refused 2 'are one file' md model.safetensors water.xyz -o f.xyz --profile f.xyz
     refused 2 'are one file' md model.safetensors water.xyz --checkpoint f --profile models/../f
     refused 2 'are one file' $one -o dangling --trace not-there.json
-    refused 2 'must end in .extxyz or .xyz or .lammpstrj or .dump or .dcd' eval model.safetensors water.xyz -o water.cif
-    refused 2 'must end in .extxyz or .xyz or .lammpstrj or .dump or .dcd' md model.safetensors water.xyz -o water.pdb
+    refused 2 'says no format that is written' eval model.safetensors water.xyz -o water.cif
+    refused 2 'lammps-dump' md model.safetensors water.xyz -o water.pdb
+    refused 2 "no format 'xtc' is written" md model.safetensors water.xyz -o water.xtc --format xtc
+    refused 2 '--format needs -o' md model.safetensors water.xyz --format dcd
+    refused 2 "no format 'dcd' is read" eval model.safetensors water.xyz --input-format dcd
+    refused 2 'must end in .extxyz or .xyz' sample model.safetensors water.xyz -o water.dcd
     refused 2 'must end in .safetensors' new --arch painn -o model.pt
     refused 2 'list has no option --n-calls' bench list --n-calls x
     refused 2 'example takes no argument' bench example model.safetensors

@@ -327,7 +327,7 @@ static void a_trajectory_of_orb_is_reproduced(void **state)
     mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
     mlff_reader *reader;
     mlff_system *system;
-    assert_ok(mlff_reader_open(frames, &reader));
+    assert_ok(mlff_reader_open(frames, NULL, &reader));
     for (int frame = 0;; frame++) {
         int32_t first_atom[2];
         mlff_batch batch;

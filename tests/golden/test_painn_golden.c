@@ -121,7 +121,7 @@ static void test_aspirin_force_error(void **state)
     assert_ok(mlff_model_import(path, &options, &model));
     mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
     mlff_reader *reader;
-    assert_ok(mlff_reader_open(frames, &reader));
+    assert_ok(mlff_reader_open(frames, NULL, &reader));
     double sum = 0;
     int count = 0;
     for (int frame = 0; frame < 40; frame++) {

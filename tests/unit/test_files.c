@@ -264,7 +264,7 @@ static void ends_waiting_at_a_signal(void **state)
         n_signals = 0;
         struct itimerval often = {{0, 50000}, {0, 50000}}, never = {{0, 0}, {0, 0}}; // µs: one may come before the wait begins
         setitimer(ITIMER_REAL, &often, NULL);
-        mlff_status status = mlff_reader_open(path, &reader);
+        mlff_status status = mlff_reader_open(path, NULL, &reader);
         if (status == MLFF_OK) status = mlff_reader_next(reader, &system);
         setitimer(ITIMER_REAL, &never, NULL);
         if (status != MLFF_ERR_INTERRUPTED) fail_msg("%s: %s", mlff_status_name(status), mlff_last_error());
@@ -307,14 +307,14 @@ static void refuses_paths(void **state)
 {
     (void)state;
     mlff_reader *reader = NULL;
-    assert_int_equal(mlff_reader_open("no/such/file.xyz", &reader), MLFF_ERR_IO);
+    assert_int_equal(mlff_reader_open("no/such/file.xyz", NULL, &reader), MLFF_ERR_IO);
     assert_string_equal(mlff_last_error(), "no/such/file.xyz: No such file or directory");
-    assert_int_equal(mlff_reader_open(folder, &reader), MLFF_ERR_IO);
-    assert_int_equal(mlff_reader_open("", &reader), MLFF_ERR_USAGE);
-    assert_int_equal(mlff_reader_open(NULL, &reader), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_reader_open(folder, NULL, &reader), MLFF_ERR_IO);
+    assert_int_equal(mlff_reader_open("", NULL, &reader), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_reader_open(NULL, NULL, &reader), MLFF_ERR_USAGE);
     const char *path = in_folder("notes.txt");
     write_text(path, "Dear all,\nthis is no structure.\n");
-    assert_int_equal(mlff_reader_open(path, &reader), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_reader_open(path, NULL, &reader), MLFF_ERR_FORMAT);
     assert_non_null(strstr(mlff_last_error(), "neither extended XYZ"));
     assert_null(reader);
     unlink(path);
@@ -333,7 +333,7 @@ static void bounds_lines(void **state)
         fclose(file);
         mlff_reader *reader;
         mlff_system *system = NULL;
-        assert_ok(mlff_reader_open(path, &reader));
+        assert_ok(mlff_reader_open(path, NULL, &reader));
         mlff_status status = mlff_reader_next(reader, &system);
         if (megabytes == 15) {
             assert_ok(status);
@@ -384,7 +384,7 @@ static void reads_trajectories(void **state)
     const char *path = support_shared("data/trajectories/nacl-water.extxyz");
     if (!path) skip();
     mlff_reader *reader;
-    assert_ok(mlff_reader_open(path, &reader));
+    assert_ok(mlff_reader_open(path, NULL, &reader));
     for (int frame = 0; frame < 6; frame++) {
         mlff_system *system;
         assert_ok(mlff_reader_next(reader, &system));

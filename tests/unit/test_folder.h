@@ -37,7 +37,7 @@ SUPPORT int count_frames(const char *path)
 {
     mlff_reader *reader;
     int n = 0;
-    assert_ok(mlff_reader_open(path, &reader));
+    assert_ok(mlff_reader_open(path, NULL, &reader));
     for (mlff_system *system;; n++) {
         assert_ok(mlff_reader_next(reader, &system));
         if (!system) break;

@@ -70,6 +70,12 @@ static void replays_pdb(void **state)
     replay_folder("tests/fuzz/corpus/pdb", "a.pdb", 2);
 }
 
+static void replays_cif(void **state)
+{
+    (void)state;
+    replay_folder("tests/fuzz/corpus/cif", "a.cif", 3);
+}
+
 static void replays_lammps_data(void **state)
 {
     (void)state;
@@ -87,8 +93,8 @@ static void replays_unnamed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replays_extxyz),      cmocka_unit_test(replays_poscar),  cmocka_unit_test(replays_pdb),
-        cmocka_unit_test(replays_lammps_data), cmocka_unit_test(replays_unnamed),
+        cmocka_unit_test(replays_extxyz), cmocka_unit_test(replays_poscar),      cmocka_unit_test(replays_pdb),
+        cmocka_unit_test(replays_cif),    cmocka_unit_test(replays_lammps_data), cmocka_unit_test(replays_unnamed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

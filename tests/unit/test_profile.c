@@ -247,7 +247,7 @@ static void test_frames_and_file(void **state)
     mlff_profile_destroy(profile);
     mlff_trajectory_destroy(trajectory);
 
-    assert_ok(mlff_writer_open(path, 0, &writer));
+    assert_ok(mlff_writer_open(path, NULL, 0, &writer));
     for (int i = 0; i < 3; i++) assert_ok(mlff_writer_write(writer, frames[i], NULL));
     assert_ok(mlff_writer_close(writer));
     s = (synthetic){0};

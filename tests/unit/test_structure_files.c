@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // test_structure_files.c: PDB and LAMMPS data: what is read, what is refused and how. The texts follow the two formats' manuals.
+#include "unit/near.h"
 #include "unit/read_text.h"
 
 #define DATA_HEAD "c\n3 atoms\n2 atom types\n0 10 xlo xhi\n-1 9 ylo yhi\n0 12.5 zlo zhi\n"
@@ -143,11 +144,132 @@ static void refuses_pdb(void **state)
     }
 }
 
+#define CIF_CELL                                                                                                                 \
+    "_cell_length_a 4.0(1)\n_cell_length_b 4\n_cell_length_c 4.0\n_cell_angle_alpha 90\n_cell_angle_beta 90\n_cell_angle_gamma " \
+    "90\n"
+#define CIF_ROWS "loop_\n_atom_site_label\n_atom_site_fract_x\n_atom_site_fract_y\n_atom_site_fract_z\n"
+#define CIF_TYPED                                                                                                                \
+    "loop_\n_atom_site_label\n_atom_site_type_symbol\n_atom_site_fract_x\n_atom_site_fract_y\n_atom_site_fract_z\n_atom_site_"   \
+    "occupancy\n"
+#define CIF_CENTERED "loop_\n_symmetry_equiv_pos_as_xyz\n'x,y,z'\n'x+1/2, y+1/2, z'\n'-x,-y,-z'\n\"-x+1/2,.5-y,-z\"\n"
+
+// A site in a general place has an image for each operation, one on the inversion center half as many.
+static void reads_cif(void **state)
+{
+    (void)state;
+    mlff_system *system = read_text("x.cif", "# comment\ndata_a\n_symmetry_space_group_name_H-M 'C -1'\n" CIF_CELL CIF_CENTERED
+                                             "_chemical_name\n;text with\nloop_ in it\n;\n" CIF_TYPED
+                                             "O1 O2- 0 0 0 1\n'Cl 1' Cl .25(2) 0.1 0.2 ? # end\nD1 D 0.5 0.0 0.5 1.0\n");
+    static const int species[] = {8, 8, 17, 17, 17, 17, 1, 1};
+    static const double chlorine[4][3] = {{1, 0.4, 0.8}, {3, 2.4, 0.8}, {3, 3.6, 3.2}, {1, 1.6, 3.2}};
+    assert_int_equal(system->n_atoms, 8);
+    for (int i = 0; i < 8; i++) assert_int_equal(system->species[i], species[i]);
+    for (int k = 0; k < 4; k++)
+        for (int c = 0; c < 3; c++) assert_near(system->positions[3 * (2 + k) + c], chlorine[k][c], 1e-12);
+    assert_true(system->cell[0] == 4 && system->cell[3] == 0 && system->periodic[2]);
+    mlff_system_destroy(system);
+
+    // Told by its first line; two blocks are two frames, one without atoms is none. A hexagonal cell, no symmetry, labels alone.
+    static const char *const blocks =
+        "data_global\n_x 1\ndata_one\n_cell_length_a 3\n_cell_length_b 3\n_cell_length_c 5\n_cell_angle_alpha 90\n"
+        "_cell_angle_beta 90\n_cell_angle_gamma 120\n_space_group_IT_number 1\n" CIF_ROWS
+        "Si1 0 0 0\nO1A 0 1 0\ndata_two\n" CIF_CELL CIF_ROWS "Fe 0.5 0.5 0.5\n";
+    mlff_reader *reader = NULL;
+    assert_ok(atoms_reader_open_bytes("file", blocks, strlen(blocks), &reader));
+    assert_ok(mlff_reader_next(reader, &system));
+    assert_true(system->n_atoms == 2 && system->species[0] == 14 && system->species[1] == 8);
+    assert_near(system->positions[3], -1.5, 1e-12);
+    mlff_system_destroy(system);
+    assert_ok(mlff_reader_next(reader, &system));
+    assert_true(system->n_atoms == 1 && system->species[0] == 26 && system->positions[0] == 2);
+    mlff_system_destroy(system);
+    assert_ok(mlff_reader_next(reader, &system));
+    assert_null(system);
+    mlff_reader_destroy(reader);
+
+    // mmCIF: names with dots, positions in Å, no cell.
+    system = read_text("x.mmcif", "data_M\nloop_\n_atom_site.type_symbol\n_atom_site.label_atom_id\n_atom_site.Cartn_x\n"
+                                  "_atom_site.Cartn_y\n_atom_site.Cartn_z\nC CA 1 2 3\nN N 2.5 2 3\n");
+    assert_true(system->n_atoms == 2 && system->species[0] == 6 && system->positions[3] == 2.5 && !system->periodic[0]);
+    mlff_system_destroy(system);
+}
+
+// Silicon: 32 operations of F 2 3 make the 8 atoms of the cell of two sites.
+static void reads_a_symmetric_cif(void **state)
+{
+    (void)state;
+    static const char *const turns[] = {"x,y,z", "-x,-y,z", "-x,y,-z", "x,-y,-z", "y,z,x", "-y,-z,x", "-y,z,-x", "y,-z,-x"};
+    static const char *const shifts[] = {"0,0,0", "0,1/2,1/2", "1/2,0,1/2", "1/2,1/2,0"};
+    char text[8192];
+    int n = snprintf(text, sizeof text,
+                     "data_Si\n_symmetry_Int_Tables_number 196\n_cell_length_a 5.431\n_cell_length_b 5.431\n"
+                     "_cell_length_c 5.431\n_cell_angle_alpha 90\n_cell_angle_beta 90\n_cell_angle_gamma 90\n"
+                     "loop_\n_symmetry_equiv_pos_as_xyz\n");
+    for (size_t t = 0; t < 8; t++)
+        for (size_t s = 0; s < 4; s++) {
+            char parts[3][16], by[3][8];
+            assert_int_equal(sscanf(turns[t], "%15[^,],%15[^,],%15s", parts[0], parts[1], parts[2]), 3);
+            assert_int_equal(sscanf(shifts[s], "%7[^,],%7[^,],%7s", by[0], by[1], by[2]), 3);
+            n += snprintf(text + n, sizeof text - (size_t)n, "'%s+%s,%s+%s,%s+%s'\n", parts[0], by[0], parts[1], by[1], parts[2],
+                          by[2]);
+        }
+    snprintf(text + n, sizeof text - (size_t)n, CIF_ROWS "Si 0 0 0\nSi 0.25 0.25 0.25\n");
+    mlff_system *system = read_text("si.cif", text);
+    assert_int_equal(system->n_atoms, 8);
+    for (int i = 0; i < 8; i++) { // each has 4 neighbors at a √3/4
+        int n_near = 0;
+        for (int j = 0; j < 8; j++) {
+            double r2 = 0;
+            for (int c = 0; c < 3; c++) {
+                const double d = system->positions[3 * i + c] - system->positions[3 * j + c];
+                r2 += (d - 5.431 * round(d / 5.431)) * (d - 5.431 * round(d / 5.431));
+            }
+            n_near += fabs(sqrt(r2) - 5.431 * sqrt(3) / 4) < 1e-9;
+        }
+        assert_int_equal(n_near, 4);
+    }
+    mlff_system_destroy(system);
+}
+
+static void refuses_cif(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error;
+    } cases[] = {
+        {"data_a\n" CIF_CELL CIF_TYPED "Fe1 Fe 0 0 0 0.5\n", "'Fe1' has occupancy 0.5"},
+        {"data_a\n_symmetry_space_group_name_H-M 'F d -3 m'\n" CIF_CELL CIF_ROWS "Si 0 0 0\n", "'F d -3 m' without its symmetry"},
+        {"data_a\n" CIF_CELL CIF_ROWS "CL1 0 0 0\n", "'CL1' is not clear"},
+        {"data_a\n" CIF_CELL CIF_ROWS "Si 0 ? 0\n", "'Si' has no position"},
+        {"data_a\n" CIF_CELL CIF_ROWS "Si 0 x 0\n", "'x' is not a position"},
+        {"data_a\n" CIF_CELL CIF_ROWS "Si 0 0\n", "has 3 of 4 values"},
+        {"data_a\n_cell_length_a 4\n" CIF_ROWS "Si 0 0 0\n", "1 of 6"},
+        {"data_a\n" CIF_ROWS "Si 0 0 0\n", "fractions without a cell"},
+        {"data_a\n" CIF_CELL "_symmetry_equiv_pos_as_xyz 'x,y'\n", "'x,y' is not a symmetry operation"},
+        {"data_a\n" CIF_CELL "_symmetry_equiv_pos_as_xyz 'x,x,z'\n", "'x,x,z' is not a symmetry operation"},
+        {"data_a\n_cell_length_a\n", "a name without a value"},
+        {"data_a\n_x 'open\n", "does not end in its line"},
+        {"data_a\n_x\n;open\n", "began with ;"},
+        {"data_a\nloop_\n1 2\n", "without names of columns"},
+        {"data_a\n_x 1\n", "no data block with atom sites"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_reader *reader = NULL;
+        mlff_system *system = NULL;
+        assert_ok(atoms_reader_open_bytes("x.cif", cases[k].text, strlen(cases[k].text), &reader));
+        assert_int_not_equal(mlff_reader_next(reader, &system), MLFF_OK);
+        if (!strstr(mlff_last_error(), cases[k].error)) fail_msg("case %zu: '%s'", k, mlff_last_error());
+        mlff_reader_destroy(reader);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_lammps_data), cmocka_unit_test(reads_velocities), cmocka_unit_test(refuses_lammps_data),
-        cmocka_unit_test(reads_pdb),         cmocka_unit_test(refuses_pdb),
+        cmocka_unit_test(reads_lammps_data),     cmocka_unit_test(reads_velocities),
+        cmocka_unit_test(refuses_lammps_data),   cmocka_unit_test(reads_pdb),
+        cmocka_unit_test(refuses_pdb),           cmocka_unit_test(reads_cif),
+        cmocka_unit_test(reads_a_symmetric_cif), cmocka_unit_test(refuses_cif),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static mlff_system *structure(const double cell[9])
 static void write_frames(const char *path, mlff_system *system, int n, int append, const double *forces)
 {
     mlff_writer *writer;
-    assert_ok(mlff_writer_open(path, append, &writer));
+    assert_ok(mlff_writer_open(path, NULL, append, &writer));
     for (int k = 0; k < n; k++)
         assert_ok(mlff_writer_write(writer, system,
                                     &(mlff_frame_results){.energy = NAN, .forces = forces, .step = 10 * k, .time_fs = 5.0 * k}));
@@ -225,7 +225,7 @@ static void test_growing(void **state)
     FILE *file = fopen(path, "a");
     fputs("ITEM: TIMESTEP\n50\nITEM: NUMB", file); // a run that was killed
     fclose(file);
-    assert_ok(mlff_writer_resume(path, N, 20, &n_removed, &writer));
+    assert_ok(mlff_writer_resume(path, NULL, N, 20, &n_removed, &writer));
     assert_int_equal(n_removed, 3);
     assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = 30, .time_fs = NAN}));
     assert_ok(mlff_writer_close(writer));
@@ -236,11 +236,11 @@ static void test_growing(void **state)
     for (const char *at = text; (at = strstr(at, "ITEM: TIMESTEP\n")); at++) assert_int_equal(atoi(at + 15), 10 * n++);
     assert_int_equal(n, 4);
     base_free(text);
-    assert_int_equal(mlff_writer_resume(path, N + 1, 20, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, NULL, &writer), MLFF_ERR_FORMAT);
     remove(path);
 
     snprintf(path, sizeof path, "%s", in_folder("a.dcd"));
-    assert_ok(mlff_writer_open(path, 1, &writer));
+    assert_ok(mlff_writer_open(path, NULL, 1, &writer));
     for (int k = 0; k < 2; k++) { // the header counts what is there already: the run may be killed
         int32_t count;
         assert_ok(mlff_writer_write(writer, system, NULL));
@@ -251,7 +251,7 @@ static void test_growing(void **state)
         fclose(file);
     }
     assert_ok(mlff_writer_close(writer));
-    assert_ok(mlff_writer_open(path, 1, &writer)); // as it was left, it can be added to
+    assert_ok(mlff_writer_open(path, NULL, 1, &writer)); // as it was left, it can be added to
     assert_ok(mlff_writer_write(writer, system, NULL));
     assert_ok(mlff_writer_close(writer));
     int32_t count = 0;
@@ -263,21 +263,214 @@ static void test_growing(void **state)
     assert_int_equal(ftell(file), 196 + 3 * (56 + 3 * (4 * N + 8)));
     fputs("half a frame", file);
     fclose(file);
-    assert_int_equal(mlff_writer_open(path, 1, &writer), MLFF_ERR_FORMAT);
-    assert_int_equal(mlff_writer_resume(path, N, 0, NULL, &writer), MLFF_ERR_UNSUPPORTED);
+    assert_int_equal(mlff_writer_open(path, NULL, 1, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, N, 0, NULL, &writer), MLFF_ERR_UNSUPPORTED);
     remove(path);
+    mlff_system_destroy(system);
+}
+
+static uint32_t read_u32(FILE *file)
+{
+    unsigned char b[4];
+    assert_int_equal(fread(b, 1, 4, file), 4);
+    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+}
+
+static float read_float(FILE *file)
+{
+    const uint32_t bits = read_u32(file);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static double read_double(FILE *file)
+{
+    const uint64_t high = read_u32(file), bits = high << 32 | read_u32(file);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// The header is read as its specification says: names, their lengths, and where each variable begins.
+static void test_netcdf(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < sizeof cells / sizeof *cells; c++) {
+        mlff_system *system = structure(cells[c]);
+        const bool has_cell = c < 5;
+        char path[256], text[64];
+        snprintf(path, sizeof path, "%s", in_folder("a.nc"));
+        write_frames(path, system, 3, 0, NULL);
+        FILE *file = fopen(path, "rb");
+        assert_int_equal(read_u32(file), 0x43444602); // "CDF" 2
+        assert_int_equal(read_u32(file), 3);
+        assert_int_equal(read_u32(file), 10);
+        for (uint32_t n = read_u32(file); n > 0; n--) {
+            const uint32_t length = read_u32(file);
+            assert_int_equal(fread(text, 1, (length + 3) / 4 * 4, file), (length + 3) / 4 * 4);
+            const uint32_t size = read_u32(file);
+            if (length == 4 && memcmp(text, "atom", 4) == 0) assert_int_equal(size, N);
+        }
+        assert_int_equal(read_u32(file), 12);
+        for (uint32_t n = read_u32(file); n > 0; n--)
+            for (int part = 0; part < 2; part++) { // name and value
+                const uint32_t length = read_u32(file);
+                assert_int_equal(fread(text, 1, (length + 3) / 4 * 4, file), (length + 3) / 4 * 4);
+                if (part == 0) assert_int_equal(read_u32(file), 2);
+            }
+        assert_int_equal(read_u32(file), 11);
+        long begins[16] = {0}, sizes[16] = {0};
+        char variables[16][16] = {{0}};
+        const uint32_t n_variables = read_u32(file);
+        assert_int_equal(n_variables, has_cell ? 9 : 5);
+        for (uint32_t v = 0; v < n_variables; v++) {
+            const uint32_t length = read_u32(file);
+            assert_true(length < 16);
+            assert_int_equal(fread(variables[v], 1, (length + 3) / 4 * 4, file), (length + 3) / 4 * 4);
+            for (uint32_t n = read_u32(file); n > 0; n--) assert_true(read_u32(file) < 6);
+            read_u32(file);
+            for (uint32_t n = read_u32(file); n > 0; n--) {
+                for (int part = 0; part < 2; part++) {
+                    const uint32_t bytes = (read_u32(file) + 3) / 4 * 4;
+                    assert_int_equal(fread(text, 1, bytes, file), bytes);
+                    if (part == 0) assert_int_equal(read_u32(file), 2);
+                }
+            }
+            read_u32(file);
+            sizes[v] = read_u32(file);
+            assert_int_equal(read_u32(file), 0);
+            begins[v] = read_u32(file);
+            if (v > 0) assert_int_equal(begins[v], begins[v - 1] + sizes[v - 1]);
+        }
+        assert_int_equal(begins[0], ftell(file));
+        long frame_bytes = 0;
+        for (uint32_t v = has_cell ? 3 : 1; v < n_variables; v++) frame_bytes += sizes[v];
+        for (int frame = 0; frame < 3; frame++) {
+            double positions[3 * N], lengths[3] = {0}, angles[3] = {0}, cell[9] = {0};
+            for (uint32_t v = has_cell ? 3 : 1; v < n_variables; v++) {
+                assert_int_equal(fseek(file, begins[v] + frame * frame_bytes, SEEK_SET), 0);
+                if (strcmp(variables[v], "time") == 0) assert_near(read_float(file), 0.005 * frame, 1e-9);
+                if (strcmp(variables[v], "step") == 0) assert_true(read_double(file) == 10 * frame);
+                for (int k = 0; k < 3 * N && strcmp(variables[v], "coordinates") == 0; k++) positions[k] = read_float(file);
+                for (int i = 0; i < N && strcmp(variables[v], "velocities") == 0; i++) {
+                    const double u[3] = {read_float(file), read_float(file), read_float(file)}, *w = system->velocities + 3 * i;
+                    assert_near(dot(u, u), 1e6 * dot(w, w), 1e-6 * (1 + 1e6 * dot(w, w))); // float32
+                }
+                for (int k = 0; k < 3 && strcmp(variables[v], "cell_lengths") == 0; k++) lengths[k] = read_double(file);
+                for (int k = 0; k < 3 && strcmp(variables[v], "cell_angles") == 0; k++) angles[k] = read_double(file);
+            }
+            if (has_cell) {
+                const double degree = acos(-1) / 180, ca = cos(angles[0] * degree), cb = cos(angles[1] * degree),
+                             cg = cos(angles[2] * degree), sg = sin(angles[2] * degree), y = (ca - cb * cg) / sg;
+                const double own[9] = {lengths[0],
+                                       0,
+                                       0,
+                                       lengths[1] * cg,
+                                       lengths[1] * sg,
+                                       0,
+                                       lengths[2] * cb,
+                                       lengths[2] * y,
+                                       lengths[2] * sqrt(1 - cb * cb - y * y)};
+                memcpy(cell, own, sizeof own);
+            }
+            compare(system, cell, NULL, positions, 2e-6); // float32 of 10 Å
+        }
+        assert_int_equal(fseek(file, 0, SEEK_END), 0);
+        assert_int_equal(ftell(file), begins[has_cell ? 3 : 1] + 3 * frame_bytes);
+        fclose(file);
+        remove(path);
+        mlff_system_destroy(system);
+    }
+}
+
+// A restart cuts the file behind its step, also where the last frame is cut off or not yet counted by the header.
+static void test_growing_netcdf(void **state)
+{
+    (void)state;
+    mlff_system *system = structure(cells[1]);
+    char path[256];
+    int64_t n_removed;
+    mlff_writer *writer;
+    snprintf(path, sizeof path, "%s", in_folder("a.nc"));
+    write_frames(path, system, 5, 1, NULL); // steps 0 to 40
+    FILE *file = fopen(path, "r+b");
+    assert_int_equal(fseek(file, 4, SEEK_SET), 0);
+    assert_int_equal(fwrite("\0\0\0\4", 1, 4, file), 4); // killed before the fifth frame was counted
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    const long whole = ftell(file);
+    fputs("half a frame", file);
+    fclose(file);
+    assert_int_equal(mlff_writer_open(path, NULL, 1, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, N + 1, 20, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_ok(mlff_writer_resume(path, NULL, N, 20, &n_removed, &writer));
+    assert_int_equal(n_removed, 3);
+    file = fopen(path, "rb"); // before the next frame the header is right again
+    assert_int_equal(read_u32(file), 0x43444602);
+    assert_int_equal(read_u32(file), 3);
+    fclose(file);
+    for (int k = 3; k < 5; k++)
+        assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = NAN, .step = 10 * k, .time_fs = 5.0 * k}));
+    assert_ok(mlff_writer_close(writer));
+    file = fopen(path, "rb");
+    assert_int_equal(read_u32(file), 0x43444602);
+    assert_int_equal(read_u32(file), 5);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    assert_int_equal(ftell(file), whole);
+    fclose(file);
+    assert_ok(mlff_writer_resume(path, NULL, N, -1, &n_removed, &writer)); // all frames are later
+    assert_int_equal(n_removed, 5);
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    assert_ok(mlff_writer_close(writer));
+    remove(path);
+    mlff_system_destroy(system);
+}
+
+// A name that says no format is refused, unless the format is given.
+static void test_formats(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"a.txt", "a", "a.pdb", "extxyz"};
+    mlff_writer *writer = NULL;
+    mlff_reader *reader = NULL;
+    mlff_system *system = structure(cells[1]), *read = NULL;
+    char path[256];
+    int n = 0;
+    const mlff_file_format *formats = mlff_file_formats(&n);
+    assert_true(n >= 8 && strcmp(formats[0].name, "extxyz") == 0 && formats[0].reads && formats[0].writes);
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        assert_int_equal(mlff_writer_open(in_folder(wrong[k]), NULL, 0, &writer), MLFF_ERR_USAGE);
+        assert_non_null(strstr(mlff_last_error(), "netcdf (.nc .ncdf)"));
+    }
+    assert_int_equal(mlff_writer_open("a.dcd", "pdb", 0, &writer), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_writer_open("-", "dcd", 0, &writer), MLFF_ERR_UNSUPPORTED);
+    snprintf(path, sizeof path, "%s", in_folder("frames.txt"));
+    assert_ok(mlff_writer_open(path, "extxyz", 0, &writer));
+    assert_ok(mlff_writer_write(writer, system, NULL));
+    assert_ok(mlff_writer_close(writer));
+    assert_int_equal(mlff_reader_open(path, "dcd", &reader), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_reader_open(path, "xtc", &reader), MLFF_ERR_USAGE);
+    assert_ok(mlff_reader_open(path, "extxyz", &reader));
+    assert_ok(mlff_reader_next(reader, &read));
+    assert_int_equal(read->n_atoms, N);
+    mlff_system_destroy(read);
+    mlff_reader_destroy(reader);
+    remove(path);
+    write_frames(in_folder("a.dcd"), system, 1, 0, NULL);
+    assert_int_equal(mlff_reader_open(in_folder("a.dcd"), NULL, &reader), MLFF_ERR_UNSUPPORTED);
+    remove(in_folder("a.dcd"));
     mlff_system_destroy(system);
 }
 
 static void test_refusals(void **state)
 {
     (void)state;
-    static const char *const names[] = {"a.dump", "a.dcd"};
+    static const char *const names[] = {"a.dump", "a.dcd", "a.nc"};
     const double left[9] = {6, 0, 0, 0, 7, 0, 0, 0, -8};
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         mlff_system *system = structure(left), *small;
         mlff_writer *writer;
-        assert_ok(mlff_writer_open(in_folder(names[k]), 0, &writer));
+        assert_ok(mlff_writer_open(in_folder(names[k]), NULL, 0, &writer));
         assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_UNSUPPORTED);
         system->cell[8] = 8;
         system->positions[4] = NAN;
@@ -286,7 +479,7 @@ static void test_refusals(void **state)
         assert_ok(mlff_writer_write(writer, system, NULL));
         assert_ok(mlff_system_create(1, &small));
         small->species[0] = 1;
-        assert_int_equal(mlff_writer_write(writer, small, NULL), k == 1 ? MLFF_ERR_UNSUPPORTED : MLFF_OK);
+        assert_int_equal(mlff_writer_write(writer, small, NULL), k > 0 ? MLFF_ERR_UNSUPPORTED : MLFF_OK);
         mlff_system_destroy(small);
         mlff_system_destroy(system);
         mlff_writer_destroy(writer); // cancelled: no file is left
@@ -296,9 +489,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dump),
-        cmocka_unit_test(test_dcd),
-        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_dump),           cmocka_unit_test(test_dcd),     cmocka_unit_test(test_netcdf),
+        cmocka_unit_test(test_growing_netcdf), cmocka_unit_test(test_formats), cmocka_unit_test(test_growing),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

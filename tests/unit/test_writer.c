@@ -69,7 +69,7 @@ static void reads_back(void **state)
     enum { N_FRAMES = 120 };
     const char *path = in_folder("back.extxyz");
     mlff_writer *writer;
-    assert_ok(mlff_writer_open(path, 0, &writer));
+    assert_ok(mlff_writer_open(path, NULL, 0, &writer));
     for (uint64_t seed = 0; seed < N_FRAMES; seed++) {
         mlff_frame_results results;
         double *forces;
@@ -83,7 +83,7 @@ static void reads_back(void **state)
     assert_ok(mlff_writer_close(writer));
 
     mlff_reader *reader;
-    assert_ok(mlff_reader_open(path, &reader));
+    assert_ok(mlff_reader_open(path, NULL, &reader));
     int64_t bytes = 0;
     for (uint64_t seed = 0; seed < N_FRAMES; seed++) {
         mlff_frame_results results;
@@ -114,7 +114,7 @@ static void appends(void **state)
     mlff_writer *writer;
     assert_ok(mlff_system_build("h2o", 0, 0, &system));
     for (int k = 1; k <= 3; k++) {
-        assert_ok(mlff_writer_open(path, 1, &writer));
+        assert_ok(mlff_writer_open(path, NULL, 1, &writer));
         assert_ok(mlff_writer_write(writer, system, NULL));
         assert_int_equal(count_frames(path), 2 * k - 1); // whole at once, the writer still open
         assert_ok(mlff_writer_write(writer, system, &(mlff_frame_results){.energy = -1, .step = k, .time_fs = NAN}));
@@ -125,7 +125,7 @@ static void appends(void **state)
     }
     assert_int_equal(count_frames(path), 6);
     write_text(path, "1\nwithout an end of line\nAr 0 0 0");
-    assert_ok(mlff_writer_open(path, 1, &writer));
+    assert_ok(mlff_writer_open(path, NULL, 1, &writer));
     assert_ok(mlff_writer_write(writer, system, NULL));
     assert_ok(mlff_writer_close(writer));
     assert_int_equal(count_frames(path), 2);
@@ -142,19 +142,19 @@ static void keeps_outputs_whole(void **state)
     write_text(path, "1\nold\nAr 0 0 0\n");
     assert_ok(mlff_system_build("methane", 0, 0, &system));
 
-    assert_ok(mlff_writer_open(path, 0, &writer)); // given up: the old file stays, nothing else is left (see remove_folder)
+    assert_ok(mlff_writer_open(path, NULL, 0, &writer)); // given up: the old file stays, nothing else is left (see remove_folder)
     assert_ok(mlff_writer_write(writer, system, NULL));
     mlff_writer_destroy(writer);
     mlff_writer_destroy(NULL);
     mlff_system *old = NULL;
     mlff_reader *reader;
-    assert_ok(mlff_reader_open(path, &reader));
+    assert_ok(mlff_reader_open(path, NULL, &reader));
     assert_ok(mlff_reader_next(reader, &old));
     assert_int_equal(old->species[0], 18);
     mlff_system_destroy(old);
     mlff_reader_destroy(reader);
 
-    assert_ok(mlff_writer_open(path, 0, &writer));
+    assert_ok(mlff_writer_open(path, NULL, 0, &writer));
     system->positions[4] = NAN;
     assert_int_equal(mlff_writer_write(writer, system, NULL), MLFF_ERR_VALUE);
     assert_non_null(strstr(mlff_last_error(), "atom 1 "));
@@ -169,10 +169,10 @@ static void keeps_outputs_whole(void **state)
     assert_int_equal(count_frames(path), 1); // of the frames refused nothing was written
     unlink(path);
 
-    assert_int_equal(mlff_writer_open(folder, 0, &writer), MLFF_ERR_IO);
-    assert_int_equal(mlff_writer_open("no/such/folder/a.xyz", 0, &writer), MLFF_ERR_IO);
-    assert_int_equal(mlff_writer_open("no/such/folder/a.xyz", 1, &writer), MLFF_ERR_IO);
-    assert_int_equal(mlff_writer_open(NULL, 0, &writer), MLFF_ERR_USAGE);
+    assert_int_equal(mlff_writer_open(folder, NULL, 0, &writer), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_open("no/such/folder/a.xyz", NULL, 0, &writer), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_open("no/such/folder/a.xyz", NULL, 1, &writer), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_open(NULL, NULL, 0, &writer), MLFF_ERR_USAGE);
     mlff_system_destroy(system);
 }
 
@@ -184,7 +184,7 @@ static void tells_of_a_full_disk(void **state)
     assert_ok(mlff_system_build("benzene", 0, 0, &system));
     for (int append = 0; append < 2; append++) {
         mlff_writer *writer;
-        assert_ok(mlff_writer_open("/dev/full", append, &writer));
+        assert_ok(mlff_writer_open("/dev/full", NULL, append, &writer));
         mlff_status written = mlff_writer_write(writer, system, NULL);
         if (written != MLFF_OK) assert_non_null(strstr(mlff_last_error(), "No space left on device"));
         mlff_status closed = mlff_writer_close(writer);
@@ -231,7 +231,7 @@ static void resumes_a_trajectory(void **state)
         mlff_writer *writer;
         int64_t n_removed;
         write_trajectory(path, partial);
-        assert_ok(mlff_writer_resume(path, 2, 4, &n_removed, &writer));
+        assert_ok(mlff_writer_resume(path, NULL, 2, 4, &n_removed, &writer));
         assert_int_equal(n_removed, partial ? 2 : 1);
         assert_steps(path, (int[]){0, 2, 4, -1});
         mlff_system *system;
@@ -245,13 +245,13 @@ static void resumes_a_trajectory(void **state)
     }
     mlff_writer *writer = NULL;
     write_trajectory(path, 0);
-    assert_int_equal(mlff_writer_resume(path, 3, 4, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, 3, 4, NULL, &writer), MLFF_ERR_FORMAT);
     assert_non_null(strstr(mlff_last_error(), "another -o"));
     assert_steps(path, (int[]){0, 2, 4, 6, -1}); // untouched
     write_text(path, "2\nno step here\nH 0 0 0\nH 0 0 1\n");
-    assert_int_equal(mlff_writer_resume(path, 2, 4, NULL, &writer), MLFF_ERR_FORMAT);
+    assert_int_equal(mlff_writer_resume(path, NULL, 2, 4, NULL, &writer), MLFF_ERR_FORMAT);
     unlink(path);
-    assert_ok(mlff_writer_resume(path, 2, 4, NULL, &writer)); // nothing there: it begins
+    assert_ok(mlff_writer_resume(path, NULL, 2, 4, NULL, &writer)); // nothing there: it begins
     assert_ok(mlff_writer_close(writer));
     unlink(path);
 }
@@ -263,13 +263,13 @@ static void refuses_a_second_writer(void **state)
     const char *path = in_folder("shared.extxyz");
     mlff_writer *first, *second = NULL;
     write_trajectory(path, 0);
-    assert_ok(mlff_writer_open(path, 1, &first));
-    assert_int_equal(mlff_writer_open(path, 1, &second), MLFF_ERR_IO);
+    assert_ok(mlff_writer_open(path, NULL, 1, &first));
+    assert_int_equal(mlff_writer_open(path, NULL, 1, &second), MLFF_ERR_IO);
     assert_non_null(strstr(mlff_last_error(), "another process is writing frames there"));
-    assert_int_equal(mlff_writer_resume(path, 2, 0, NULL, &second), MLFF_ERR_IO);
+    assert_int_equal(mlff_writer_resume(path, NULL, 2, 0, NULL, &second), MLFF_ERR_IO);
     assert_steps(path, (int[]){0, 2, 4, 6, -1}); // nothing was removed
     assert_ok(mlff_writer_close(first));
-    assert_ok(mlff_writer_open(path, 1, &second));
+    assert_ok(mlff_writer_open(path, NULL, 1, &second));
     assert_ok(mlff_writer_close(second));
     unlink(path);
 }

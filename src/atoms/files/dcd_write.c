@@ -9,7 +9,6 @@
 #include "writer.h"
 
 enum { HEADER_BYTES = 84, TITLE_BYTES = 80, N_FRAMES_AT = 8, CELL_BYTES = 48 };
-#define DEGREES (180 / 3.14159265358979323846)
 
 static void add_int(mlff_writer *writer, size_t value)
 {
@@ -43,16 +42,7 @@ static void add_header(mlff_writer *writer, int64_t first_step)
 static void add_cell(mlff_writer *writer, const standard_box *box)
 {
     double length[3], angle[3];
-    for (int k = 0; k < 3; k++) {
-        const double *v = box->cell + 3 * k;
-        length[k] = sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
-    }
-    for (int k = 0; k < 3; k++) {
-        const int i = (k + 1) % 3, j = (k + 2) % 3;
-        const double *a = box->cell + 3 * i, *b = box->cell + 3 * j;
-        const double cosine = (a[0] * b[0] + a[1] * b[1] + a[2] * b[2]) / (length[i] * length[j]);
-        angle[k] = cosine == 0 ? 90 : acos(fmax(-1, fmin(1, cosine))) * DEGREES;
-    }
+    writer_box_lengths(box, length, angle);
     const double row[6] = {length[0], angle[2], length[1], angle[1], angle[0], length[2]};
     add_int(writer, CELL_BYTES);
     writer_add(writer, row, sizeof row);
@@ -126,5 +116,4 @@ static mlff_status reopen(mlff_writer *writer, FILE *file)
     return MLFF_OK;
 }
 
-const writer_format dcd_format = {
-    .name = "DCD", .suffixes = {".dcd"}, .make_frame = make_frame, .after_frame = after_frame, .reopen = reopen};
+const writer_format dcd_format = {.name = "DCD", .make_frame = make_frame, .after_frame = after_frame, .reopen = reopen};

@@ -109,5 +109,4 @@ static enum scanned scan_frame(frame_scan *scan, int n_atoms, int64_t *step_out)
     return SCANNED;
 }
 
-const writer_format dump_format = {
-    .name = "LAMMPS dump", .suffixes = {".lammpstrj", ".dump"}, .make_frame = make_frame, .scan_frame = scan_frame};
+const writer_format dump_format = {.name = "LAMMPS dump", .make_frame = make_frame, .scan_frame = scan_frame};

@@ -128,5 +128,4 @@ static enum scanned scan_frame(frame_scan *scan, int n_atoms, int64_t *step_out)
     return SCANNED;
 }
 
-const writer_format extxyz_format = {
-    .name = "extended XYZ", .suffixes = {".extxyz", ".xyz"}, .make_frame = make_frame, .scan_frame = scan_frame};
+const writer_format extxyz_format = {.name = "extended XYZ", .make_frame = make_frame, .scan_frame = scan_frame};

@@ -5,10 +5,9 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
-#include "atoms/atoms.h"
+#include "formats.h"
 
 enum { FIRST_BUFFER_BYTES = 1 << 18, MAX_LEADING_BLANKS = 16 };
 
@@ -106,12 +105,6 @@ done:
 
 // ---- which format
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), end_length = strlen(end);
-    return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
-}
-
 // Copies line `index` of what is in the buffer, cut to the size of `line`; false where there is none.
 static bool peek_line(const mlff_reader *reader, int index, char line[256])
 {
@@ -139,46 +132,26 @@ static int count_numbers(const char *line)
     return n;
 }
 
-// By name: NULL where it says nothing.
-static mlff_status (*format_of_name(const char *name))(mlff_reader *reader, mlff_system **system_out)
-{
-    const char *base = strrchr(name, '/');
-    base = base ? base + 1 : name;
-    if (ends_with(base, ".xyz") || ends_with(base, ".extxyz")) return extxyz_read_frame;
-    if (strncasecmp(base, "POSCAR", 6) == 0 || strncasecmp(base, "CONTCAR", 7) == 0 || ends_with(base, ".poscar") ||
-        ends_with(base, ".vasp"))
-        return poscar_read_frame;
-    if (ends_with(base, ".pdb") || ends_with(base, ".ent")) return pdb_read_frame;
-    if (ends_with(base, ".data") || ends_with(base, ".lmp") || strncmp(base, "data.", 5) == 0) return lammps_data_read_frame;
-    return NULL;
-}
-
-static bool begins_pdb(const char *line)
-{
-    static const char *const records[] = {"HEADER", "TITLE ", "REMARK", "CRYST1", "MODEL ", "ATOM  ", "HETATM", "COMPND"};
-    for (size_t k = 0; k < sizeof records / sizeof *records; k++)
-        if (strncmp(line, records[k], 6) == 0) return true;
-    return false;
-}
-
 // A POSCAR has a scale and three lattice vectors in lines 2 to 5; an extended XYZ begins with a count.
-static mlff_status detect_format(mlff_reader *reader)
+static mlff_status detect_format(mlff_reader *reader, const char *format_name)
 {
-    if ((reader->read_frame = format_of_name(reader->name))) return MLFF_OK;
-    reader->read_frame = extxyz_read_frame;
+    const file_format *format;
+    mlff_status status = format_to_read(reader->name, format_name, &format);
+    if (status != MLFF_OK) return status;
+    reader->read_frame = format ? format->read_frame : extxyz_read_frame;
+    if (format) return MLFF_OK;
     // A pipe may give less than the first lines at once.
     char line[256];
     while (!reader->at_end && !peek_line(reader, 5, line) && reader->end - reader->begin < 4096) {
-        mlff_status status = fill(reader);
+        status = fill(reader);
         if (status != MLFF_OK) return status;
     }
     bool poscar = peek_line(reader, 1, line) && (count_numbers(line) == 1 || count_numbers(line) == 3);
     for (int k = 2; k <= 4 && poscar; k++) poscar = peek_line(reader, k, line) && count_numbers(line) == 3;
     if (poscar) reader->read_frame = poscar_read_frame;
     if (poscar || !peek_line(reader, 0, line)) return MLFF_OK; // an empty file is told of when it is read
-    if (begins_pdb(line)) reader->read_frame = pdb_read_frame;
-    if (strncmp(line, "LAMMPS", 6) == 0) reader->read_frame = lammps_data_read_frame;
-    if (reader->read_frame != extxyz_read_frame) return MLFF_OK;
+    if ((format = format_of_line(line))) reader->read_frame = format->read_frame;
+    if (format) return MLFF_OK;
 
     for (int k = 0; k < MAX_LEADING_BLANKS && peek_line(reader, k, line); k++) {
         const char *text = atoms_skip_blanks(line);
@@ -190,7 +163,7 @@ static mlff_status detect_format(mlff_reader *reader)
     return mlff_fail(
         MLFF_ERR_FORMAT,
         "%s: neither extended XYZ (first line: number of atoms) nor POSCAR (lines 2 to 5: scale and cell), PDB (first "
-        "line: a record) nor LAMMPS data (first line: LAMMPS, or the name ends in .data)",
+        "line: a record), CIF (first line: data_) nor LAMMPS data (first line: LAMMPS, or the name ends in .data)",
         reader->name);
 }
 
@@ -208,10 +181,10 @@ static mlff_status open_reader(const char *name, int descriptor, size_t buffer_b
     return reader->name && reader->buffer ? MLFF_OK : MLFF_ERR_MEMORY;
 }
 
-static mlff_status detect_in_c_locale(mlff_reader *reader)
+static mlff_status detect_in_c_locale(mlff_reader *reader, const char *format_name)
 {
     locale_t callers = uselocale(atoms_c_locale());
-    mlff_status status = detect_format(reader);
+    mlff_status status = detect_format(reader, format_name);
     uselocale(callers);
     return status;
 }
@@ -224,7 +197,7 @@ static int open_input(const char *path)
     return descriptor;
 }
 
-mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out)
+mlff_status mlff_reader_open(const char *path, const char *format, mlff_reader **reader_out)
 {
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
@@ -237,7 +210,7 @@ mlff_status mlff_reader_open(const char *path, mlff_reader **reader_out)
     if (!reader && !is_input) close(descriptor);
     if (status != MLFF_OK) goto done;
     MLFF_TRY(fill(reader)); // a folder is told of here, not at the first frame
-    MLFF_TRY(detect_in_c_locale(reader));
+    MLFF_TRY(detect_in_c_locale(reader, format));
     *reader_out = reader;
     reader = NULL;
 done:
@@ -253,7 +226,7 @@ mlff_status atoms_reader_open_bytes(const char *name, const void *bytes, size_t 
     if (n_bytes > 0) memcpy(reader->buffer, bytes, n_bytes);
     reader->end = n_bytes;
     reader->at_end = true;
-    MLFF_TRY(detect_in_c_locale(reader));
+    MLFF_TRY(detect_in_c_locale(reader, NULL));
     *reader_out = reader;
     reader = NULL;
 done:

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "writer.h"
+#include "formats.h"
 
 bool scan_line(frame_scan *scan)
 {
@@ -41,14 +41,17 @@ static mlff_status find_cut(const writer_format *format, frame_scan *scan, int n
     return MLFF_OK;
 }
 
-mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int64_t *n_removed_out, mlff_writer **writer_out)
+mlff_status mlff_writer_resume(const char *path, const char *format_name, int n_atoms, int64_t step, int64_t *n_removed_out,
+                               mlff_writer **writer_out)
 {
     mlff_status status = MLFF_OK;
     off_t keep = 0;
     int64_t n_removed = 0;
     if (!path || !path[0] || n_atoms < 1 || !writer_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_writer_resume: a file, a number of atoms and writer_out must be given");
-    const writer_format *format = writer_format_of(path);
+    const file_format *chosen;
+    if ((status = format_to_write(path, format_name, &chosen)) != MLFF_OK) return status;
+    const writer_format *format = chosen->writer;
     if (!format->scan_frame)
         return mlff_fail(MLFF_ERR_UNSUPPORTED,
                          "%s: a %s file does not hold the steps of its frames, so that it cannot be continued; give "
@@ -69,5 +72,5 @@ mlff_status mlff_writer_resume(const char *path, int n_atoms, int64_t step, int6
         if (status != MLFF_OK) return status;
     }
     if (n_removed_out) *n_removed_out = n_removed;
-    return mlff_writer_open(path, 1, writer_out);
+    return mlff_writer_open(path, format_name, 1, writer_out);
 }

@@ -3,24 +3,10 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "writer.h"
-
-static const writer_format *const formats[] = {&extxyz_format, &dump_format, &dcd_format};
-
-const writer_format *writer_format_of(const char *path)
-{
-    const size_t length = strlen(path);
-    for (size_t k = 0; k < sizeof formats / sizeof *formats; k++)
-        for (int s = 0; s < 4 && formats[k]->suffixes[s]; s++) {
-            const size_t tail = strlen(formats[k]->suffixes[s]);
-            if (length > tail && strcasecmp(path + length - tail, formats[k]->suffixes[s]) == 0) return formats[k];
-        }
-    return &extxyz_format;
-}
+#include "formats.h"
 
 // For reading and writing anywhere, unlike "a": a header may have to be brought up to date.
 static FILE *open_appended(const char *path)
@@ -37,14 +23,19 @@ static void end_last_line(FILE *file)
     if (fseek(file, 0, SEEK_END) == 0 && last != '\n') fputc('\n', file);
 }
 
-mlff_status mlff_writer_open(const char *path, int append, mlff_writer **writer_out)
+mlff_status mlff_writer_open(const char *path, const char *format_name, int append, mlff_writer **writer_out)
 {
     mlff_status status = MLFF_OK;
+    const file_format *format;
     mlff_writer *writer = NULL;
 
     if (!path || !path[0]) return mlff_fail(MLFF_ERR_USAGE, "no file name was given; \"-\" is standard output");
+    MLFF_TRY(format_to_write(path, format_name, &format));
+    if (format->writer->after_frame && base_is_stream(path))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: the header of a %s file counts its frames, so that it cannot go into a pipe",
+                         path, format->writer->name);
     if (!(writer = base_alloc(1, sizeof *writer, "a writer"))) return MLFF_ERR_MEMORY;
-    writer->format = writer_format_of(path);
+    writer->format = format->writer;
     if (!append || base_is_stream(path)) {
         MLFF_TRY(base_output_open(path, &writer->output));
     } else {
@@ -195,6 +186,16 @@ bool writer_standard_box(const mlff_system *system, standard_box *box)
         for (int k = 0; made[axis] && k < 3; k++) box->origin[k] += v[k] / length * low[axis];
     }
     return true;
+}
+
+void writer_box_lengths(const standard_box *box, double length[3], double angle[3])
+{
+    for (int k = 0; k < 3; k++) length[k] = sqrt(dot(box->cell + 3 * k, box->cell + 3 * k));
+    for (int k = 0; k < 3; k++) {
+        const int i = (k + 1) % 3, j = (k + 2) % 3;
+        const double cosine = dot(box->cell + 3 * i, box->cell + 3 * j) / (length[i] * length[j]);
+        angle[k] = cosine == 0 ? 90 : acos(fmax(-1, fmin(1, cosine))) * (180 / BASE_PI);
+    }
 }
 
 void writer_turn(const standard_box *box, const double v[3], double out[3])

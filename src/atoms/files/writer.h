@@ -16,7 +16,7 @@ struct mlff_writer {
     size_t length, capacity;
     int64_t n_frames; /* made by this writer, or found in the file that is appended to, where the format counts them */
     int n_atoms;      /* of the first frame, where the format has one number for all */
-    bool has_cell;    /* likewise */
+    bool has_cell, has_velocities; /* likewise */
 };
 
 /* A line of text of a trajectory that is read again to find where a run goes on. */
@@ -26,13 +26,14 @@ typedef struct frame_scan {
     char *line;
     size_t line_bytes;
     int64_t line_number;
+    size_t frame_bytes; /* of a format with frames of one size: 0 until its header was read */
 } frame_scan;
 enum scanned { SCANNED, CUT_OFF, NOT_OURS };
 /* One line with its end; false at the end of the file or in a line that is cut off. */
 bool scan_line(frame_scan *scan);
 
 struct writer_format {
-    const char *name, *suffixes[4];
+    const char *name;
     /* Appends the frame's bytes to writer->frame. The "C" locale is in force. */
     mlff_status (*make_frame)(mlff_writer *writer, const char *path, const mlff_system *system,
                               const mlff_frame_results *results);
@@ -43,9 +44,7 @@ struct writer_format {
     /* A file that is appended to, not empty: checked, and what is to be known of it read. NULL: nothing. */
     mlff_status (*reopen)(mlff_writer *writer, FILE *file);
 };
-extern const writer_format extxyz_format, dump_format, dcd_format;
-/* The format of a file by its name: extended XYZ where no suffix says another. */
-const writer_format *writer_format_of(const char *path);
+extern const writer_format extxyz_format, dump_format, dcd_format, netcdf_format;
 
 /* Room for so many more bytes of the frame. */
 mlff_status writer_reserve(mlff_writer *writer, size_t bytes);
@@ -62,6 +61,8 @@ typedef struct standard_box {
     double cell[9], origin[3], turn[9];
 } standard_box;
 bool writer_standard_box(const mlff_system *system, standard_box *box);
+/* Lengths a, b, c and angles α, β, γ in degrees. */
+void writer_box_lengths(const standard_box *box, double length[3], double angle[3]);
 void writer_turn(const standard_box *box, const double v[3], double out[3]);
 
 #endif

@@ -14,13 +14,14 @@ static const cli_option options[] = {
     {"bins", 0, "N", "of the radial distribution (120)"},
     {"element", 0, "A", "whose displacement is followed (all atoms)"},
     {"frame-time", 0, "FS", "time between two frames, fs; without it there is no displacement and no diffusion"},
+    CLI_INPUT_FORMAT_OPTION,
     {"json", 0, NULL, "the result as JSON on standard output"},
     {0}};
 
 enum { MAX_LAGS = 200 };
 
 typedef struct analysis {
-    const char *pair, *element;
+    const char *pair, *element, *format;
     int n_bins, n_lags;
     double range, frame_fs;
     mlff_rdf *rdf; // NULL: the first frame has no cell
@@ -35,6 +36,7 @@ static int parse(cli_arguments *arguments, analysis *run, int elements[3])
 {
     char first[4] = "", second[4] = "";
     run->pair = cli_text(arguments, "pair", NULL);
+    run->format = cli_text(arguments, "input-format", NULL);
     run->element = cli_text(arguments, "element", NULL);
     run->range = cli_number(arguments, "range", 1e-3, 100, 6);
     run->n_bins = (int)cli_int(arguments, "bins", 1, 100000, 120);
@@ -57,7 +59,7 @@ static mlff_status read_frames(analysis *run, const char *path, const int elemen
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
-    MLFF_TRY(mlff_reader_open(path, &reader));
+    MLFF_TRY(mlff_reader_open(path, run->format, &reader));
     for (;; run->n_frames++) {
         if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
         MLFF_TRY(mlff_reader_next(reader, &system));

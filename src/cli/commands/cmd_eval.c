@@ -13,7 +13,10 @@ static const cli_option options[] = {
      "in --json, of an ensemble its members' energies and the deviation of energy and forces\n"
      "among them; of a model that estimates the error of its forces, that error of each atom"},
     {"batch", 0, "B", "frames in one call; they may differ in size (1)"},
-    {"output", 'o', "FILE", "frames and results: .extxyz (everything), .lammpstrj or .dump (LAMMPS), .dcd; - is standard output"},
+    {"output", 'o', "FILE",
+     "frames and results: .extxyz (everything), .lammpstrj or .dump (LAMMPS), .dcd, .nc; - is standard output"},
+    CLI_FORMAT_OPTION,
+    CLI_INPUT_FORMAT_OPTION,
     {"json", 0, "FILE", "write results and summary as JSON; - is standard output"},
     CLI_EVALUATOR_OPTIONS,
     {0}};
@@ -452,7 +455,7 @@ static int run_eval(cli_arguments *arguments)
 
     if (json_to_stdout && frames_to_stdout)
         return cli_usage_error(arguments, "--json - and -o - cannot both have standard output");
-    if (cli_suffix_check(arguments, "-o", output_path, cli_frames) != CLI_GOOD) return CLI_USAGE;
+    if (cli_format_check(arguments, output_path) != CLI_GOOD) return CLI_USAGE;
     run.table = !json_to_stdout && !frames_to_stdout;
     run.stress = cli_given(arguments, "stress");
     const bool uncertainty = cli_given(arguments, "uncertainty");
@@ -466,13 +469,13 @@ static int run_eval(cli_arguments *arguments)
 
     cli_interrupt_catch();
     if (!(run.waiting = base_alloc((size_t)run.batch, sizeof *run.waiting, "frames"))) MLFF_TRY(MLFF_ERR_MEMORY);
-    MLFF_TRY(mlff_reader_open(run.input, &reader));
+    MLFF_TRY(mlff_reader_open(run.input, cli_text(arguments, "input-format", NULL), &reader));
     if (json_path) {
         MLFF_TRY(base_output_open(json_path, &run.json_output));
         run.to_json = true;
         json_begin(&run);
     }
-    if (output_path) MLFF_TRY(mlff_writer_open(output_path, 0, &run.writer));
+    if (output_path) MLFF_TRY(mlff_writer_open(output_path, cli_text(arguments, "format", NULL), 0, &run.writer));
     if (run.table) print_header(&run);
     MLFF_TRY(evaluate(&run, reader));
 done:

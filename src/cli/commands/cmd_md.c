@@ -34,7 +34,8 @@ static const cli_option options[] = {
     {"temperatures", 0, "K,K,…", "of the replicas, one for each"},
     {"thermalize", 0, NULL, "draw velocities even if INPUT has some"},
     {"output", 'o', "FILE",
-     "trajectory to write: .extxyz (energy, forces and velocities too), .lammpstrj or .dump (LAMMPS), .dcd"},
+     "trajectory to write: .extxyz (energy, forces and velocities too), .lammpstrj or .dump (LAMMPS), .dcd,\n.nc (AMBER NetCDF)"},
+    CLI_FORMAT_OPTION,
     {"every", 0, "K", "steps between lines of the table and frames of the trajectory (100)"},
     {"checkpoint", 0, "FILE", "write a restart file here, at the end and every --checkpoint-every steps"},
     {"checkpoint-every", 0, "K", "steps between restart files (10000)"},
@@ -45,6 +46,7 @@ static const cli_option options[] = {
     {"kernels", 0, "N",
      "of --profile: now and then watch N steps with CUPTI, every kernel on the GPU by name (0; 20 tell enough)"},
     {"json", 0, NULL, "table and summary as JSON on standard output"},
+    CLI_INPUT_FORMAT_OPTION,
     CLI_SYSTEM_OPTIONS,
     CLI_EVALUATOR_OPTIONS,
     {0}};
@@ -70,7 +72,7 @@ typedef struct simulation {
     mlff_dynamics_options options;
     mlff_dynamics *dynamics;
     int64_t n_steps, every, checkpoint_every;
-    const char *output, *checkpoint, *restart, *velocities;
+    const char *output, *format, *checkpoint, *restart, *velocities;
     mlff_writer *writer;
     const char *profile; // where the report goes, or NULL
     int64_t profile_every, kernels;
@@ -156,11 +158,11 @@ static mlff_status open_trajectory(simulation *run)
         MLFF_TRY(base_output_commit(&empty));
     }
     if (!run->restart) {
-        MLFF_TRY(mlff_writer_open(run->output, 1, &run->writer));
+        MLFF_TRY(mlff_writer_open(run->output, run->format, 1, &run->writer));
         goto done;
     }
     int64_t n_removed = 0;
-    MLFF_TRY(mlff_writer_resume(run->output, run->input.system->n_atoms, run->first.step, &n_removed, &run->writer));
+    MLFF_TRY(mlff_writer_resume(run->output, run->format, run->input.system->n_atoms, run->first.step, &n_removed, &run->writer));
     if (n_removed > 0)
         cli_say("%s: removed %" PRId64 " frame%s from after step %" PRId64 ", where the restart file begins", run->output,
                 n_removed, n_removed == 1 ? "" : "s", run->first.step);
@@ -486,6 +488,7 @@ static int parse(cli_arguments *arguments, simulation *run)
     run->checkpoint_every = cli_int(arguments, "checkpoint-every", 1, INT64_MAX, 10000);
     run->restart = cli_text(arguments, "restart", NULL);
     run->output = cli_text(arguments, "output", NULL);
+    run->format = cli_text(arguments, "format", NULL);
     run->to_json = cli_given(arguments, "json");
     run->profile = cli_text(arguments, "profile", NULL);
     run->profile_every = cli_int(arguments, "profile-every", 1, INT64_MAX, 100);
@@ -504,7 +507,7 @@ static int parse(cli_arguments *arguments, simulation *run)
         return cli_usage_error(arguments, "--checkpoint-every needs --checkpoint FILE");
     if (run->checkpoint && strcmp(run->checkpoint, "-") == 0)
         return cli_usage_error(arguments, "--checkpoint needs a file, not standard output");
-    if (cli_suffix_check(arguments, "-o", run->output, cli_frames) != CLI_GOOD) return CLI_USAGE;
+    if (cli_format_check(arguments, run->output) != CLI_GOOD) return CLI_USAGE;
     if (run->to_json && frames_to_stdout) return cli_usage_error(arguments, "--json and -o - cannot both have standard output");
     return CLI_GOOD;
 }
@@ -523,6 +526,7 @@ static mlff_status run_replicas(simulation *run, const char *path)
                                                .every = run->every,
                                                .checkpoint_every = run->checkpoint_every,
                                                .output = run->output,
+                                               .format = run->format,
                                                .checkpoint = run->checkpoint,
                                                .restart = run->restart,
                                                .thermalize = run->thermalize,
@@ -538,7 +542,9 @@ static int run_md(cli_arguments *arguments)
 
     int exit_status = parse(arguments, &run);
     if (exit_status == CLI_GOOD) exit_status = cli_setup_make(arguments, &run.setup);
-    if (exit_status == CLI_GOOD) exit_status = cli_input_make(arguments, path, NULL, run.options.seed, &run.input);
+    if (exit_status == CLI_GOOD)
+        exit_status =
+            cli_input_make(arguments, path, cli_text(arguments, "input-format", NULL), NULL, run.options.seed, &run.input);
     if (exit_status != CLI_GOOD) {
         cli_setup_free(&run.setup);
         free(run.temperatures);

@@ -9,7 +9,10 @@
 
 static const cli_option options[] = {
     {"output", 'o', "FILE",
-     "relaxed structures, extended XYZ with energy, forces, steps and how each ended; - is standard output"},
+     "relaxed structures: .extxyz (energy, forces, steps and how each ended too), .lammpstrj, .dump, .dcd, .nc;\n- is standard "
+     "output"},
+    CLI_FORMAT_OPTION,
+    CLI_INPUT_FORMAT_OPTION,
     {"optimizer", 0, "NAME", "lbfgs or fire, which is slower and survives rough energies (lbfgs)"},
     {"fmax", 0, "EV_PER_ANG", "the longest force on a free atom at the end, eV/Å (0.05)"},
     {"max-steps", 0, "N", "steps of one structure (1000)"},
@@ -205,7 +208,7 @@ static int parse(cli_arguments *arguments, relaxing *run)
     if (run->to_json && frames_to_stdout) return cli_usage_error(arguments, "--json and -o - cannot both have standard output");
     if (cli_given(arguments, "pressure") && !o->relax_cell) return cli_usage_error(arguments, "--pressure needs --cell");
     if (cli_given(arguments, "stress-max") && !o->relax_cell) return cli_usage_error(arguments, "--stress-max needs --cell");
-    return cli_suffix_check(arguments, "-o", run->output, cli_frames);
+    return cli_format_check(arguments, run->output);
 }
 
 static int run_relax(cli_arguments *arguments)
@@ -221,8 +224,8 @@ static int run_relax(cli_arguments *arguments)
     }
     if (!cli_given(arguments, "batch") && run.setup.evaluator_info.device.kind != MLFF_CPU) run.options.n_at_once = 256;
     MLFF_TRY(cli_output_check(run.output));
-    MLFF_TRY(mlff_reader_open(run.input, &run.reader));
-    if (run.output) MLFF_TRY(mlff_writer_open(run.output, 0, &run.writer));
+    MLFF_TRY(mlff_reader_open(run.input, cli_text(arguments, "input-format", NULL), &run.reader));
+    if (run.output) MLFF_TRY(mlff_writer_open(run.output, cli_text(arguments, "format", NULL), 0, &run.writer));
     cli_interrupt_catch();
     run.begun_ns = mlff_clock_ns();
     if (run.table) print_header(&run);

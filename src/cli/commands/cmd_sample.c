@@ -55,6 +55,7 @@ static int parse(cli_arguments *arguments, sampling *run)
     o->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_MAX, 0);
     if (arguments->failed) return CLI_USAGE;
     if (!run->output) return cli_usage_error(arguments, "-o FILE is missing");
+    if (cli_suffix_check(arguments, "-o", run->output, cli_extxyz) != CLI_GOOD) return CLI_USAGE;
     if (arguments->n_positional < 2 && !cli_given(arguments, "system"))
         return cli_usage_error(arguments, "a file of SEEDS or --system NAME is missing");
     return CLI_GOOD;

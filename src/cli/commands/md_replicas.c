@@ -97,7 +97,7 @@ static mlff_status write_frame(const replicas_run *run, int k)
     char name[PATH_MAX];
     if (!run->task->output) return MLFF_OK;
     MLFF_TRY(name_of(run, run->task->output, k, name));
-    MLFF_TRY(mlff_writer_open(name, 1, &writer));
+    MLFF_TRY(mlff_writer_open(name, run->task->format, 1, &writer));
     MLFF_TRY(mlff_writer_write(
         writer, r->system,
         &(mlff_frame_results){
@@ -127,7 +127,8 @@ static mlff_status open_trajectory(const replicas_run *run, int k)
     if (!run->task->output) return MLFF_OK;
     MLFF_TRY(name_of(run, run->task->output, k, name));
     if (run->task->restart) {
-        MLFF_TRY(mlff_writer_resume(name, run->each[k].system->n_atoms, run->each[k].first.step, NULL, &writer));
+        MLFF_TRY(
+            mlff_writer_resume(name, run->task->format, run->each[k].system->n_atoms, run->each[k].first.step, NULL, &writer));
         return mlff_writer_close(writer);
     }
     MLFF_TRY(base_output_open(name, &empty));

@@ -14,6 +14,7 @@ typedef struct md_replicas_task {
     const double *temperatures; // [n] K, or NULL: that of the options
     const char *ensemble;       // as it is printed
     int64_t n_steps, every, checkpoint_every;
+    const char *format;                        // of the trajectories, or NULL: told by the suffix
     const char *output, *checkpoint, *restart; // names before the number of the replica is added, or NULL
     bool thermalize, table, to_json;
 } md_replicas_task;

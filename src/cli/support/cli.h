@@ -121,8 +121,10 @@ bool cli_outputs_collide(const char *a, const char *b);
 // The same where `input` may be a model known by name, or have settings behind colons.
 bool cli_overwrites(const char *output, const char *input);
 // CLI_USAGE unless `path` (or NULL, "-", a stream) ends in one of `suffixes`, NULL-terminated: the form of a file is known by its name.
-extern const char *const cli_frames[], *const cli_models[]; // suffixes of trajectories, and of model files
+extern const char *const cli_extxyz[], *const cli_models[]; // suffixes
 int cli_suffix_check(const cli_arguments *arguments, const char *option, const char *path, const char *const *suffixes);
+/* A usage error where frames cannot be written to `path`: by --format, else by its suffix. NULL is fine. */
+int cli_format_check(cli_arguments *arguments, const char *path);
 
 /* ---- JSON, written as it comes: cli_json.c ------------------------------------------------------ */
 
@@ -165,6 +167,15 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
     {                                                                                                                            \
         "n-atoms", 0, "N", "atoms of --system; the nearest count it allows is built and reported (64)"                           \
     }
+/* How structures are read, and frames written, where names do not say it. */
+#define CLI_INPUT_FORMAT_OPTION                                                                                                  \
+    {                                                                                                                            \
+        "input-format", 0, "NAME", "of INPUT: extxyz, poscar, pdb, cif or lammps-data (told by its name and text)"               \
+    }
+#define CLI_FORMAT_OPTION                                                                                                        \
+    {                                                                                                                            \
+        "format", 0, "NAME", "of -o: extxyz, lammps-dump, dcd or netcdf (told by its suffix)"                                    \
+    }
 #define CLI_SYSTEM_NAMES "silicon, aluminum, iron,\nwater, h2o, methane, ethanol, benzene, aspirin, caffeine"
 
 enum { CLI_MAX_DEVICES = 64 };
@@ -194,8 +205,9 @@ typedef struct cli_input {
     char formula[64];
     char text[512]; // one line for people: "silicon, 64 atoms (50 asked)"
 } cli_input;
-// First frame of `path`, or the built-in system of --system and --n-atoms (`otherwise` if not given). An exit status.
-int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input);
+// First frame of `path` (`format`, or NULL: told by it), or the built-in system of --system and --n-atoms (`otherwise` if not given). An exit status.
+int cli_input_make(cli_arguments *arguments, const char *path, const char *format, const char *otherwise, uint64_t seed,
+                   cli_input *input);
 void cli_input_free(cli_input *input);
 
 /* ---- several structures in one call: cli_batch.c ------------------------------------------------ */

@@ -10,7 +10,7 @@
 // An option whose value is shown as FILE in the help is an output unless it is listed here; these and MODEL are inputs.
 static const char *const input_options[] = {"restart", "input", "validation", "test", "config", "system", "teacher", NULL};
 
-const char *const cli_frames[] = {".extxyz", ".xyz", ".lammpstrj", ".dump", ".dcd", NULL};
+const char *const cli_extxyz[] = {".extxyz", ".xyz", NULL};
 const char *const cli_models[] = {".safetensors", NULL};
 
 // Outputs that may replace the input of another option: a run that continues writes its next restart file over the last one.
@@ -106,6 +106,15 @@ int cli_files_check(const cli_arguments *arguments)
         }
     base_free(files);
     return exit_status;
+}
+
+int cli_format_check(cli_arguments *arguments, const char *path)
+{
+    const char *format = cli_text(arguments, "format", NULL);
+    if (!path) return format ? cli_usage_error(arguments, "--format needs -o FILE") : CLI_GOOD;
+    if (base_is_folder(path)) return CLI_GOOD; // refused later
+    if (mlff_file_format_check(path, format) != MLFF_OK) return cli_usage_error(arguments, "-o %s (--format)", mlff_last_error());
+    return CLI_GOOD;
 }
 
 int cli_suffix_check(const cli_arguments *arguments, const char *option, const char *path, const char *const *suffixes)

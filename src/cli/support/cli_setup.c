@@ -140,13 +140,13 @@ mlff_status cli_model_check_elements(const mlff_model *model, const mlff_system 
     return mlff_fail(MLFF_ERR_ELEMENT, "%s: the model %s does not know %s; it knows %s", name, info.name, lacking, has);
 }
 
-static mlff_status first_frame(const char *path, mlff_system **system_out)
+static mlff_status first_frame(const char *path, const char *format, mlff_system **system_out)
 {
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
 
-    MLFF_TRY(mlff_reader_open(path, &reader));
+    MLFF_TRY(mlff_reader_open(path, format, &reader));
     MLFF_TRY(mlff_reader_next(reader, &system));
     if (!system) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
     *system_out = system;
@@ -155,7 +155,8 @@ done:
     return status;
 }
 
-int cli_input_make(cli_arguments *arguments, const char *path, const char *otherwise, uint64_t seed, cli_input *input)
+int cli_input_make(cli_arguments *arguments, const char *path, const char *format, const char *otherwise, uint64_t seed,
+                   cli_input *input)
 {
     mlff_status status = MLFF_OK;
     cli_input made = {0};
@@ -164,11 +165,12 @@ int cli_input_make(cli_arguments *arguments, const char *path, const char *other
 
     if (arguments->failed) return CLI_USAGE;
     if (path && name) return cli_usage_error(arguments, "INPUT '%s' and --system exclude each other", path);
+    if (!path && format) return cli_usage_error(arguments, "--input-format needs INPUT");
     if (path && n_atoms) return cli_usage_error(arguments, "--n-atoms goes with --system; '%s' has its own atoms", path);
     if (!path && !name) return cli_usage_error(arguments, "an INPUT file or --system NAME is missing");
 
     if (path) {
-        MLFF_TRY(first_frame(path, &made.system));
+        MLFF_TRY(first_frame(path, format, &made.system));
         MLFF_TRY(mlff_system_check(made.system, path));
     } else {
         MLFF_TRY(mlff_system_build(name, (int)n_atoms, seed, &made.system));

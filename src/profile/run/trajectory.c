@@ -108,7 +108,7 @@ mlff_status mlff_trajectory_file(const char *path, mlff_trajectory **trajectory_
     mlff_system *first = NULL;
 
     // The first frame is read now, so that a wrong file is reported before anything is measured.
-    MLFF_TRY(mlff_reader_open(path, &reader));
+    MLFF_TRY(mlff_reader_open(path, NULL, &reader));
     MLFF_TRY(mlff_reader_next(reader, &first));
     if (!first) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame", path);
     MLFF_TRY(trajectory_new(FRAMES_OF_FILE, NULL, 0, &trajectory));
@@ -146,7 +146,7 @@ mlff_status trajectory_start(mlff_trajectory *trajectory, mlff_force_function fo
         MLFF_TRY(mlff_system_copy(trajectory->frames[0], &trajectory->work));
         MLFF_TRY(mlff_dynamics_create(&trajectory->dynamics_options, trajectory->work, forces, context, &trajectory->dynamics));
         break;
-    case FRAMES_OF_FILE: MLFF_TRY(mlff_reader_open(trajectory->path, &trajectory->reader)); break;
+    case FRAMES_OF_FILE: MLFF_TRY(mlff_reader_open(trajectory->path, NULL, &trajectory->reader)); break;
     case FRAMES: break;
     }
 done:
@@ -157,12 +157,12 @@ static mlff_status next_of_file(mlff_trajectory *trajectory)
 {
     mlff_system *frame = NULL;
     mlff_status status = MLFF_OK;
-    if (!trajectory->reader) MLFF_TRY(mlff_reader_open(trajectory->path, &trajectory->reader));
+    if (!trajectory->reader) MLFF_TRY(mlff_reader_open(trajectory->path, NULL, &trajectory->reader));
     status = mlff_reader_next(trajectory->reader, &frame);
     if (status == MLFF_OK && !frame) { // the end: from the start again
         mlff_reader_destroy(trajectory->reader);
         trajectory->reader = NULL;
-        MLFF_TRY(mlff_reader_open(trajectory->path, &trajectory->reader));
+        MLFF_TRY(mlff_reader_open(trajectory->path, NULL, &trajectory->reader));
         MLFF_TRY(mlff_reader_next(trajectory->reader, &frame));
         if (!frame) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: holds no frame any more; it was changed during the run", trajectory->path);
     }

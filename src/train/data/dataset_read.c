@@ -58,7 +58,7 @@ static mlff_status read_frames(reading *r)
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
-    MLFF_TRY(mlff_reader_open(r->path, &reader));
+    MLFF_TRY(mlff_reader_open(r->path, NULL, &reader));
     for (;;) {
         MLFF_TRY(mlff_reader_next(reader, &system));
         if (!system) break;
@@ -161,7 +161,7 @@ mlff_status mlff_shard_export(const char *path, const char *extxyz_path)
     mlff_status status = MLFF_OK;
     export to = {0};
     int64_t good_bytes, file_bytes;
-    MLFF_TRY(mlff_writer_open(extxyz_path, 0, &to.writer));
+    MLFF_TRY(mlff_writer_open(extxyz_path, "extxyz", 0, &to.writer));
     MLFF_TRY(shard_visit(path, write_label, &to, NULL, &good_bytes, &file_bytes));
     status = mlff_writer_close(to.writer);
     to.writer = NULL;

@@ -58,7 +58,7 @@ mlff_status mlff_samples_read(mlff_samples *samples, const char *path)
     const size_t before = samples->n;
     base_text name = {0};
 
-    MLFF_TRY(mlff_reader_open(path, &reader));
+    MLFF_TRY(mlff_reader_open(path, NULL, &reader));
     for (int64_t frame = 0;; frame++) {
         MLFF_TRY(mlff_reader_next(reader, &system));
         if (!system) break;
@@ -113,7 +113,7 @@ mlff_status mlff_samples_write(const mlff_samples *samples, const char *path)
     mlff_status status = MLFF_OK;
     mlff_writer *writer = NULL;
 
-    MLFF_TRY(mlff_writer_open(path, 0, &writer));
+    MLFF_TRY(mlff_writer_open(path, "extxyz", 0, &writer));
     for (size_t k = 0; k < samples->n; k++) MLFF_TRY(mlff_writer_write(writer, samples->samples[k].system, NULL));
     status = mlff_writer_close(writer);
     writer = NULL;

@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     }
     mlff_status status = mlff_model_load(argv[1], &model);
     if (status == MLFF_OK) status = mlff_evaluator_create(model, NULL, &evaluator);
-    if (status == MLFF_OK) status = mlff_reader_open(argv[2], &reader);
+    if (status == MLFF_OK) status = mlff_reader_open(argv[2], NULL, &reader);
     while (status == MLFF_OK) {
         status = mlff_reader_next(reader, &system);
         if (status != MLFF_OK || !system) break;
