@@ -169,6 +169,17 @@ class Orb(unittest.TestCase):
             self.assertEqual(atoms.get_forces().shape, (4, 3))
             self.assertEqual(atoms.get_stress().shape, (6,))
             self.assertNotIn("energies", calc.implemented_properties)
+            # As orb_models: the net torque is removed where there is no cell, and not where there is one that does not repeat.
+            ethanol = support.ethanol_frames(1)[0]
+            ethanol.set_cell(np.zeros((3, 3)))
+            without = calc.get_forces(ethanol).copy()
+            ethanol.set_cell([20, 20, 20])
+            within = calc.get_forces(ethanol).copy()
+            ethanol.pbc = False
+            self.assertGreater(np.abs(within - without).max(), 1e-3)
+            arms = ethanol.positions - ethanol.positions.mean(axis=0)
+            np.testing.assert_allclose(np.cross(arms, without).sum(axis=0), 0, atol=1e-6)
+            np.testing.assert_array_equal(within, calc.inner.calculate_batch([ethanol])[0]["forces"])
             calc = OrbCalculator("orb-v3-direct-20-omat", device="cpu", random_weights=True, uncertainty=True)
             calc.get_forces(atoms)
             self.assertEqual(calc.results["force_errors"].shape, (4,))

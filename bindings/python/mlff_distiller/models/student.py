@@ -158,13 +158,12 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
 
     def _compute(self, atoms: Atoms, forces: bool, stress: bool) -> dict[str, Any]:
         has_energies = "energies" in self.implemented_properties
-        periodic = bool(np.any(atoms.pbc))
         charge, spin = charge_and_spin(atoms)
         out = self.evaluator.compute(
             atoms.arrays["numbers"],
             atoms.arrays["positions"],
-            cells=atoms.cell.array if periodic else None,
-            periodic=atoms.pbc if periodic else None,
+            cells=_cell_or_none(atoms),
+            periodic=atoms.pbc,
             forces=forces,
             stresses=stress,
             atom_energies=has_energies,
@@ -243,16 +242,21 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
             "member_energies" [n_members] eV, "member_forces" [n_members][n_atoms][3] eV/Å, "energy_deviation" eV and
             "force_deviations" [n_atoms][3] eV/Å, standard deviations over the members (NaN for one).
         """
-        periodic = bool(np.any(atoms.pbc))
         charge, spin = charge_and_spin(atoms)
-        cell, repeats = (atoms.cell.array, atoms.pbc) if periodic else (None, None)
-        out = self.evaluator.compute(atoms.numbers, atoms.positions, cell, repeats, members=True, charges=charge, spins=spin)
+        out = self.evaluator.compute(
+            atoms.numbers, atoms.positions, _cell_or_none(atoms), atoms.pbc, members=True, charges=charge, spins=spin
+        )
         return _of_members(out)
 
     def memory(self) -> dict[str, int]:
         """Bytes held by this calculator's evaluator: "host_bytes", "device_bytes". They grow with the largest batch."""
         info = self.evaluator.info
         return {"host_bytes": info["host_bytes"], "device_bytes": info["device_bytes"]}
+
+
+def _cell_or_none(atoms: Atoms) -> Any:
+    """The cell also where nothing repeats: whether there is one decides whether Orb's direct models remove the net torque."""
+    return atoms.cell.array if np.any(atoms.cell.array) else None
 
 
 def _of_members(out: dict[str, Any]) -> dict[str, Any]:
