@@ -18,6 +18,8 @@
 
 /* Mass of atom i: its own, or its element's. */
 double atoms_mass(const mlff_system *system, int i);
+/* The inverse of a 3 × 3 matrix; with rows of a cell, v · inverse are the fractions of v. False where it has none. */
+bool atoms_invert(const double m[9], double inverse[9]);
 /* Takes the momentum of the whole out of the velocities. */
 void atoms_stop_drift(mlff_system *system);
 /* Forgets what a file said about the energy, forces and stress of these positions. */

@@ -312,3 +312,14 @@ void mlff_batch_from_system(const mlff_system *system, int32_t first_atom[2], ml
         .spins = &system->spin,
     };
 }
+
+bool atoms_invert(const double m[9], double inverse[9])
+{
+    const double c[9] = {m[4] * m[8] - m[5] * m[7], m[2] * m[7] - m[1] * m[8], m[1] * m[5] - m[2] * m[4],
+                         m[5] * m[6] - m[3] * m[8], m[0] * m[8] - m[2] * m[6], m[2] * m[3] - m[0] * m[5],
+                         m[3] * m[7] - m[4] * m[6], m[1] * m[6] - m[0] * m[7], m[0] * m[4] - m[1] * m[3]};
+    const double determinant = m[0] * c[0] + m[1] * c[3] + m[2] * c[6];
+    if (!(fabs(determinant) > 0)) return false;
+    for (int k = 0; k < 9; k++) inverse[k] = c[k] / determinant;
+    return true;
+}

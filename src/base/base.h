@@ -63,6 +63,8 @@ mlff_status base_output_open(const char *path, base_output *output);
 /* Flushes and renames; on failure the temporary is removed. */
 mlff_status base_output_commit(base_output *output);
 void base_output_abandon(base_output *output);
+/* A text as such a file. Fails with MLFF_ERR_IO, and with what adding to the text failed with. */
+mlff_status base_text_write(const base_text *text, const char *path);
 
 /* Whole file into memory (at most `limit` bytes; the text is terminated with a 0 that is not counted). */
 mlff_status base_read_file(const char *path, size_t limit, char **text_out, size_t *length_out);

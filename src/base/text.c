@@ -192,3 +192,15 @@ bool base_parse_int64(const char *text, int64_t *value_out)
     *value_out = value;
     return true;
 }
+
+mlff_status base_text_write(const base_text *text, const char *path)
+{
+    mlff_status status = text->status;
+    base_output output = {0};
+    if (status != MLFF_OK) return status;
+    MLFF_TRY(base_output_open(path, &output));
+    if (text->length) fwrite(text->text, 1, text->length, output.file);
+    MLFF_TRY(base_output_commit(&output));
+done:
+    return status;
+}

@@ -420,8 +420,16 @@ test_analyze() {
     is "$(value out n_frames)" 111 frames
     is "$(value out msd.lag_fs.0)" 0.5 "first lag"
     awk -v d="$(value out msd.msd_angstrom2.0)" 'BEGIN { exit !(d > 0 && d < 0.01) }' || fail "displacement of oxygen in 0.5 fs"
-    run 2 analyze run.extxyz
-    says 'run.extxyz: .*no cell.*--frame-time' err
+    awk -v t="$(value out temperature.mean_kelvin)" 'BEGIN { exit !(t > 50 && t < 500) }' || fail "temperature"
+    is "$(value out vdos.wavenumber_per_cm.0)" 0 "first wavenumber"
+    run 0 analyze run.extxyz --geometry --html page.html
+    says 'energy: mean -4[0-9.]* eV'
+    says '^H-O  *1  *0.9'
+    grep -q '<svg.*</html>' page.html || grep -q '</html>' page.html || fail "the page is not whole"
+    run 2 analyze run.extxyz --html run.extxyz
+    printf '1\n\nH 0 0 0\n' >bare.xyz
+    run 2 analyze bare.xyz
+    says 'bare.xyz: .*no cell.*--frame-time' err
     run 2 analyze run.extxyz --frame-time 1 --element Ne
     says 'run.extxyz: frame 0: no atom of Ne' err
     run 2 analyze run.extxyz --pair O-Xx

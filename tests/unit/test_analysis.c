@@ -116,9 +116,97 @@ static void refuses(void **state)
     mlff_system_destroy(box);
 }
 
+// Two pairs of atoms that oscillate at two frequencies, with energies in the ratio 3 : 1: a peak at each, areas in that ratio.
+static void density_of_states_has_the_frequencies(void **state)
+{
+    (void)state;
+    enum { FRAMES = 5000, MOST = 512 };
+    const double per_cm_fs = 2.99792458e-5, wavenumbers[2] = {1000, 3000};
+    double x[MOST], density[MOST], error[MOST], area[2] = {0}, sum = 0;
+    mlff_vdos *vdos;
+    mlff_system *crystal = cube(4, 10);
+    for (int i = 0; i < 4; i++) { // apart from each other
+        crystal->species[i] = 1;
+        crystal->positions[3 * i] = 2.0 * i;
+    }
+    assert_int_equal(mlff_vdos_create(0, 0, &vdos), MLFF_ERR_USAGE);
+    assert_ok(mlff_vdos_create(1, 0, &vdos));
+    assert_int_equal(mlff_vdos_add(vdos, crystal), MLFF_ERR_USAGE); // no velocities
+    assert_ok(mlff_system_add_velocities(crystal));
+    for (int frame = 0; frame < FRAMES; frame++) {
+        for (int k = 0; k < 2; k++) { // pairs move against each other: the center of mass rests
+            crystal->velocities[6 * k + 1] = (k ? 1.0 : sqrt(3.0)) * 1e-3 * cos(2 * BASE_PI * wavenumbers[k] * per_cm_fs * frame);
+            crystal->velocities[6 * k + 4] = -crystal->velocities[6 * k + 1];
+        }
+        if (frame == 99) assert_int_equal(mlff_vdos_size(vdos), 0);
+        assert_ok(mlff_vdos_add(vdos, crystal));
+    }
+    const int n = mlff_vdos_size(vdos);
+    assert_int_equal(n, 500);
+    assert_ok(mlff_vdos_get(vdos, x, density, error));
+    for (int k = 0; k < n; k++) {
+        sum += density[k] * x[1];
+        for (int peak = 0; peak < 2; peak++) // the window's width is 2 steps to each side, its side lobes reach farther
+            if (fabs(x[k] - wavenumbers[peak]) < 6 * x[1]) area[peak] += density[k] * x[1];
+        assert_true(error[k] >= 0);
+    }
+    assert_true(fabs(sum - 1) < 1e-12); // by definition
+    // 2 %: what the window leaks and the cut of negative lobes
+    if (!(fabs(area[0] - 0.75) < 0.02 && fabs(area[1] - 0.25) < 0.02)) fail_msg("areas %g and %g", area[0], area[1]);
+    mlff_system_destroy(crystal);
+    mlff_vdos_destroy(vdos);
+}
+
+// Water across a boundary, one of its bonds longer in the second frame.
+static void bonds_and_angles(void **state)
+{
+    (void)state;
+    double density[MLFF_GEOMETRY_BINS], sum = 0;
+    mlff_geometry_kind bond, angle;
+    mlff_geometry *geometry;
+    mlff_system *water = cube(3, 6), *other = cube(2, 6);
+    static const int species[3] = {1, 8, 1};
+    const double half = 0.5 * 104.5 * BASE_PI / 180;
+    for (int i = 0; i < 3; i++) water->species[i] = species[i];
+    // The oxygen at the origin, one hydrogen at the cell's other face.
+    water->positions[0] = 0.96 * sin(half), water->positions[1] = 0.96 * cos(half);
+    water->positions[6] = 6 - 0.96 * sin(half), water->positions[7] = 0.96 * cos(half);
+    assert_ok(mlff_geometry_create(water, &geometry));
+    assert_int_equal(mlff_geometry_size(geometry), 2);
+    mlff_geometry_get(geometry, 0, &bond, NULL);
+    if (bond.is_angle) mlff_geometry_get(geometry, 1, &bond, NULL);
+    assert_true(isnan(bond.mean) && bond.count == 2);
+    assert_ok(mlff_geometry_add(geometry, water));
+    water->positions[0] *= 1.02 / 0.96;
+    water->positions[1] *= 1.02 / 0.96;
+    assert_ok(mlff_geometry_add(geometry, water));
+    mlff_geometry_get(geometry, 0, &bond, density);
+    mlff_geometry_get(geometry, 1, &angle, NULL);
+    assert_true(!bond.is_angle && bond.elements[0] == 1 && bond.elements[1] == 8 && bond.count == 2);
+    // 1e-12: rounding of positions of some Å
+    assert_true(fabs(bond.low - 0.96) < 1e-12 && fabs(bond.high - 1.02) < 1e-12 && fabs(bond.mean - 0.975) < 1e-12);
+    assert_true(fabs(bond.deviation - 0.03) < 1e-9); // of 0.96 three times and 1.02
+    for (int k = 0; k < bond.n_bins; k++) sum += density[k] * bond.bin_width;
+    assert_true(fabs(sum - 1) < 1e-12);
+    assert_true(angle.is_angle && angle.elements[1] == 8 && angle.count == 1 && fabs(angle.mean - 104.5) < 1e-9);
+    other->positions[3] = 3;
+    assert_int_equal(mlff_geometry_add(geometry, other), MLFF_ERR_USAGE);
+    mlff_geometry_destroy(geometry);
+    other->n_atoms = 1; // one atom of a cell that is shorter than its bond
+    for (int k = 0; k < 3; k++) other->cell[4 * k] = 1;
+    assert_int_equal(mlff_geometry_create(other, &geometry), MLFF_ERR_UNSUPPORTED);
+    other->n_atoms = 2;
+    mlff_system_destroy(other);
+    mlff_system_destroy(water);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ideal_gas_is_one), cmocka_unit_test(lattice_has_its_shells),
-                                       cmocka_unit_test(random_walk_diffuses), cmocka_unit_test(refuses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ideal_gas_is_one),
+                                       cmocka_unit_test(lattice_has_its_shells),
+                                       cmocka_unit_test(random_walk_diffuses),
+                                       cmocka_unit_test(refuses),
+                                       cmocka_unit_test(density_of_states_has_the_frequencies),
+                                       cmocka_unit_test(bonds_and_angles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 // that differs fails the bars that it must.
 #include <unistd.h>
 
+#include "atoms/analysis/spectrum.h"
 #include "mlff_train.h"
 #include "support.h"
 #include "train/judging/analysis.h"
@@ -42,7 +43,7 @@ static void test_spectrum(void **state)
     for (int k = 0; k < N; k++) v[3 * k + 1] = cos(2 * BASE_PI * wavenumber * 2.99792458e-5 * dt * k);
     double step, sum = 0;
     int peak = 0;
-    assert_int_equal(analysis_spectrum(v, N, &mass, 1, dt, LAGS, spectrum, &step), MLFF_OK);
+    assert_int_equal(spectrum_of(v, N, &mass, 1, dt, LAGS, spectrum, &step), MLFF_OK);
     for (int k = 0; k < LAGS; k++) {
         sum += spectrum[k];
         if (spectrum[k] > spectrum[peak]) peak = k;
@@ -100,7 +101,7 @@ static void test_internal_velocities(void **state)
                 system->velocities[3 * i + a] =
                     0.5 + omega[b] * system->positions[3 * i + c] - omega[c] * system->positions[3 * i + b];
             }
-        analysis_internal_velocities(system, internal);
+        spectrum_velocities(system, internal);
         for (int c = 0; c < 3 * system->n_atoms; c++) assert_true(fabs(internal[c]) < 1e-8); // ε of the inertia: 1e-9
         free(internal);
         mlff_system_destroy(system);

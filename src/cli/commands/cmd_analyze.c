@@ -1,42 +1,32 @@
 // SPDX-License-Identifier: MIT
-// cmd_analyze.c: mlff analyze: radial distribution, mean square displacement and diffusion of a trajectory.
+// cmd_analyze.c: mlff analyze: structure, motion, spectrum and energies of a trajectory.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
+#include "cli/commands/analyze.h"
 #include "cli/support/cli.h"
-#include "mlff_analysis.h"
 
 static const cli_option options[] = {
     {"pair", 0, "A-B", "elements of the radial distribution: B around A, as O-H (all atoms)"},
     {"range", 0, "ANGSTROM", "of the radial distribution, Å (6)"},
     {"bins", 0, "N", "of the radial distribution (120)"},
-    {"element", 0, "A", "whose displacement is followed (all atoms)"},
-    {"frame-time", 0, "FS", "time between two frames, fs; without it there is no displacement and no diffusion"},
+    {"element", 0, "A", "whose displacement and spectrum are computed (all atoms)"},
+    {"frame-time", 0, "FS", "time between two frames, fs; without it there is no displacement, diffusion or spectrum"},
+    {"geometry", 0, NULL, "lengths of bonds and angles between them, by elements; bonds are those of the first frame"},
+    {"html", 0, "FILE", "a page with plots, for a browser"},
     CLI_INPUT_FORMAT_OPTION,
     {"json", 0, NULL, "the result as JSON on standard output"},
     {0}};
-
-enum { MAX_LAGS = 200 };
-
-typedef struct analysis {
-    const char *pair, *element, *format;
-    int n_bins, n_lags;
-    double range, frame_fs;
-    mlff_rdf *rdf; // NULL: the first frame has no cell
-    mlff_msd *msd; // NULL: no --frame-time
-    int64_t n_frames;
-    double *values;                                // [4][n_bins] r, g, error, coordination
-    double lags[MAX_LAGS], displacement[MAX_LAGS]; // [n_lags]
-    double diffusion, half_width;
-} analysis;
 
 static int parse(cli_arguments *arguments, analysis *run, int elements[3])
 {
     char first[4] = "", second[4] = "";
     run->pair = cli_text(arguments, "pair", NULL);
     run->format = cli_text(arguments, "input-format", NULL);
+    run->page = cli_text(arguments, "html", NULL);
+    run->with_geometry = cli_given(arguments, "geometry");
     run->element = cli_text(arguments, "element", NULL);
     run->range = cli_number(arguments, "range", 1e-3, 100, 6);
     run->n_bins = (int)cli_int(arguments, "bins", 1, 100000, 120);
@@ -54,102 +44,126 @@ static int parse(cli_arguments *arguments, analysis *run, int elements[3])
     return CLI_GOOD;
 }
 
-static mlff_status read_frames(analysis *run, const char *path, const int elements[3])
+// What the first frame allows.
+static mlff_status begin(analysis *run, const mlff_system *system, const int elements[3])
+{
+    mlff_status status = MLFF_OK;
+    const bool has_cell = system->periodic[0] && system->periodic[1] && system->periodic[2];
+    if (has_cell || run->pair) MLFF_TRY(mlff_rdf_create(run->range, run->n_bins, elements[0], elements[1], &run->rdf));
+    if (run->with_geometry) MLFF_TRY(mlff_geometry_create(system, &run->geometry));
+    if (isnan(run->frame_fs)) return MLFF_OK;
+    MLFF_TRY(mlff_msd_create(run->frame_fs, elements[2], &run->msd));
+    if (system->velocities) MLFF_TRY(mlff_vdos_create(run->frame_fs, elements[2], &run->vdos));
+done:
+    return status;
+}
+
+static mlff_status add_value(frame_series *series, double value)
+{
+    const mlff_status status = base_grow(&series->values, &series->capacity, series->n + 1, sizeof *series->values, "a series");
+    if (status == MLFF_OK) series->values[series->n++] = value;
+    return status;
+}
+
+// Of 3N - 3 degrees of freedom, or 3N of a single atom: with the motion of the whole, which a trajectory does not tell apart.
+static double temperature_of(const mlff_system *system)
+{
+    const double ev_per_amu = 103.642696; // (Å/fs)²
+    double energy = 0;
+    for (int i = 0; i < system->n_atoms; i++) {
+        const double *v = system->velocities + 3 * (size_t)i;
+        const double mass = system->masses ? system->masses[i] : mlff_element_mass(system->species[i]);
+        energy += 0.5 * mass * ev_per_amu * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+    }
+    return 2 * energy / (8.617333262e-5 * (system->n_atoms > 1 ? 3 * system->n_atoms - 3 : 3));
+}
+
+static mlff_status add_frame(analysis *run, const mlff_system *system)
+{
+    mlff_status status = MLFF_OK;
+    if (run->rdf) MLFF_TRY(mlff_rdf_add(run->rdf, system));
+    if (run->msd) MLFF_TRY(mlff_msd_add(run->msd, system));
+    if (run->vdos) MLFF_TRY(mlff_vdos_add(run->vdos, system));
+    if (run->geometry) MLFF_TRY(mlff_geometry_add(run->geometry, system));
+    // A series is of all frames or of none.
+    if (isfinite(system->label_energy) && run->energy.n == (size_t)run->n_frames)
+        MLFF_TRY(add_value(&run->energy, system->label_energy));
+    if (system->velocities && run->temperature.n == (size_t)run->n_frames)
+        MLFF_TRY(add_value(&run->temperature, temperature_of(system)));
+done:
+    return status;
+}
+
+static mlff_status read_frames(analysis *run, const int elements[3])
 {
     mlff_status status = MLFF_OK;
     mlff_reader *reader = NULL;
     mlff_system *system = NULL;
-    MLFF_TRY(mlff_reader_open(path, run->format, &reader));
+    MLFF_TRY(mlff_reader_open(run->path, run->format, &reader));
     for (;; run->n_frames++) {
         if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted");
         MLFF_TRY(mlff_reader_next(reader, &system));
         if (!system) break;
-        const bool has_cell = system->periodic[0] && system->periodic[1] && system->periodic[2];
-        if (run->n_frames == 0 && (has_cell || run->pair))
-            MLFF_TRY(mlff_rdf_create(run->range, run->n_bins, elements[0], elements[1], &run->rdf));
-        if (run->n_frames == 0 && !isnan(run->frame_fs)) MLFF_TRY(mlff_msd_create(run->frame_fs, elements[2], &run->msd));
-        if (!run->rdf && !run->msd)
-            MLFF_FAIL(MLFF_ERR_USAGE, "no cell, so no radial distribution; --frame-time gives displacements");
-        if (run->rdf) status = mlff_rdf_add(run->rdf, system);
-        if (run->msd && status == MLFF_OK) status = mlff_msd_add(run->msd, system);
+        if (run->n_frames == 0) MLFF_TRY(begin(run, system, elements));
+        status = add_frame(run, system);
         if (status != MLFF_OK) MLFF_FAIL(status, "frame %" PRId64 ": %s", run->n_frames, mlff_last_error());
         mlff_system_destroy(system);
         system = NULL;
         cli_progress("analyze: %" PRId64 " frames", run->n_frames + 1);
     }
     if (run->n_frames == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "there are no frames");
+    if (run->energy.n < (size_t)run->n_frames) run->energy.n = 0;
+    if (run->temperature.n < (size_t)run->n_frames) run->temperature.n = 0;
+    if (!run->rdf && !run->msd && !run->geometry && run->energy.n == 0 && run->temperature.n == 0)
+        MLFF_FAIL(MLFF_ERR_USAGE, "no cell, energies or velocities; --geometry gives bonds, --frame-time displacements");
 done:
     cli_progress_clear();
     mlff_system_destroy(system);
     mlff_reader_destroy(reader);
-    return cli_in(path, status);
+    return cli_in(run->path, status);
+}
+
+// Blocks are longer than the correlation of most quantities; a mean of frames one after the other has too small an error otherwise.
+static mlff_status evaluate_series(frame_series *series)
+{
+    double squares = 0, sum = 0;
+    const size_t length = series->n / ANALYZE_BLOCKS;
+    series->mean = series->error = series->slope = series->slope_half_width = NAN;
+    for (size_t k = 0; k < series->n; k++) sum += series->values[k];
+    if (series->n > 0) series->mean = sum / (double)series->n;
+    if (series->n > 0 && !(series->beyond = base_alloc(series->n, sizeof *series->beyond, "a series"))) return MLFF_ERR_MEMORY;
+    for (size_t k = 0; k < series->n; k++) series->beyond[k] = series->values[k] - series->mean;
+    if (length < 2) return MLFF_OK;
+    for (size_t b = 0; b < ANALYZE_BLOCKS; b++) {
+        double mean = 0;
+        for (size_t k = 0; k < length; k++) mean += series->values[b * length + k] / (double)length;
+        squares += (mean - series->mean) * (mean - series->mean);
+    }
+    series->error = sqrt(squares / (ANALYZE_BLOCKS - 1) / ANALYZE_BLOCKS);
+    base_slope(series->values, (int64_t)series->n, 1, ANALYZE_BLOCKS, &series->slope, &series->slope_half_width);
+    return MLFF_OK;
 }
 
 static mlff_status evaluate(analysis *run)
 {
+    mlff_status status = MLFF_OK;
     const size_t n = (size_t)run->n_bins;
+    MLFF_TRY(evaluate_series(&run->energy));
+    MLFF_TRY(evaluate_series(&run->temperature));
     if (!(run->values = base_alloc(4 * n, sizeof *run->values, "radial distribution"))) return MLFF_ERR_MEMORY;
     if (run->rdf) mlff_rdf_get(run->rdf, run->values, run->values + n, run->values + 2 * n, run->values + 3 * n);
+    if (run->vdos && (run->n_points = mlff_vdos_size(run->vdos)) > 0) {
+        const size_t points = (size_t)run->n_points;
+        if (!(run->spectrum = base_alloc(3 * points, sizeof *run->spectrum, "spectrum"))) return MLFF_ERR_MEMORY;
+        MLFF_TRY(mlff_vdos_get(run->vdos, run->spectrum, run->spectrum + points, run->spectrum + 2 * points));
+    }
     if (!run->msd) return MLFF_OK;
-    run->n_lags = run->n_frames / 2 < MAX_LAGS ? (int)(run->n_frames / 2) : MAX_LAGS;
+    run->n_lags = run->n_frames / 2 < ANALYZE_MAX_LAGS ? (int)(run->n_frames / 2) : ANALYZE_MAX_LAGS;
     for (int k = 0; k < run->n_lags; k++) run->lags[k] = (k + 1) * run->frame_fs;
     mlff_msd_get(run->msd, run->n_lags, run->displacement);
     mlff_msd_diffusion(run->msd, &run->diffusion, &run->half_width);
-    return MLFF_OK;
-}
-
-static void print_json(const analysis *run)
-{
-    const double *v = run->values;
-    const int n = run->n_bins;
-    cli_json json = {.file = stdout};
-    cli_json_object(&json, NULL);
-    cli_json_int(&json, "n_frames", run->n_frames);
-    if (run->rdf) {
-        cli_json_object(&json, "rdf");
-        cli_json_text(&json, "pair", run->pair);
-        cli_json_numbers(&json, "r_angstrom", v, n);
-        cli_json_numbers(&json, "g", v + n, n);
-        cli_json_numbers(&json, "g_standard_error", v + 2 * (size_t)n, n);
-        cli_json_numbers(&json, "coordination", v + 3 * (size_t)n, n);
-        cli_json_end(&json, '}');
-    }
-    if (run->msd) {
-        cli_json_object(&json, "msd");
-        cli_json_text(&json, "element", run->element);
-        cli_json_numbers(&json, "lag_fs", run->lags, run->n_lags);
-        cli_json_numbers(&json, "msd_angstrom2", run->displacement, run->n_lags);
-        cli_json_number(&json, "diffusion_cm2_per_s", 0.1 * run->diffusion);
-        cli_json_number(&json, "diffusion_half_width_cm2_per_s", 0.1 * run->half_width);
-        cli_json_end(&json, '}');
-    }
-    cli_json_end(&json, '}');
-    putchar('\n');
-}
-
-static void print_table(const analysis *run)
-{
-    const double *v = run->values;
-    const size_t n = (size_t)run->n_bins;
-    printf("%" PRId64 " frames\n", run->n_frames);
-    if (run->rdf)
-        printf("\n%8s %10s %10s %13s   radial distribution, %s\n", "r, Å", "g", "std.err.", "coordination",
-               run->pair ? run->pair : "all atoms");
-    for (size_t k = 0; run->rdf && k < n; k++) {
-        printf("%7.3f %10.4f ", v[k], v[n + k]);
-        if (isnan(v[2 * n + k]))
-            printf("%10s", "-");
-        else
-            printf("%10.4f", v[2 * n + k]);
-        printf(" %13.3f\n", v[3 * n + k]);
-    }
-    if (!run->msd) return;
-    printf("\n%10s %12s   mean square displacement, %s\n", "lag, fs", "Å²", run->element ? run->element : "all atoms");
-    for (int k = 0; k < run->n_lags; k++) printf("%10.6g %12.6g\n", run->lags[k], run->displacement[k]);
-    if (isnan(run->diffusion))
-        printf("\ndiffusion: needs 100 frames\n");
-    else
-        printf("\ndiffusion: %.3g ± %.2g cm²/s (95 %%, five blocks)\n", 0.1 * run->diffusion, 0.1 * run->half_width);
+done:
+    return status;
 }
 
 static int run_analyze(cli_arguments *arguments)
@@ -160,13 +174,23 @@ static int run_analyze(cli_arguments *arguments)
     const int exit_status = parse(arguments, &run, elements);
     if (exit_status != CLI_GOOD) return exit_status;
     cli_interrupt_catch();
-    MLFF_TRY(read_frames(&run, arguments->positional[0], elements));
+    run.path = arguments->positional[0];
+    MLFF_TRY(cli_output_check(run.page));
+    MLFF_TRY(read_frames(&run, elements));
     MLFF_TRY(evaluate(&run));
+    if (run.page) MLFF_TRY(analyze_write_page(&run));
     if (cli_given(arguments, "json"))
-        print_json(&run);
+        analyze_print_json(&run);
     else
-        print_table(&run);
+        analyze_print_tables(&run);
 done:
+    base_free(run.energy.values);
+    base_free(run.energy.beyond);
+    base_free(run.temperature.values);
+    base_free(run.temperature.beyond);
+    base_free(run.spectrum);
+    mlff_vdos_destroy(run.vdos);
+    mlff_geometry_destroy(run.geometry);
     base_free(run.values);
     mlff_rdf_destroy(run.rdf);
     mlff_msd_destroy(run.msd);
@@ -175,12 +199,17 @@ done:
 
 const cli_command analyze_command = {
     .name = "analyze",
-    .summary = "radial distribution, displacement and diffusion of a trajectory",
-    .usage = "TRAJECTORY [--pair A-B] [--range R] [--frame-time FS] [OPTIONS]",
+    .summary = "structure, motion, spectrum and energies of a trajectory",
+    .usage = "TRAJECTORY [--pair A-B] [--frame-time FS] [--geometry] [--html PAGE] [OPTIONS]",
     .details =
         "The radial distribution needs a cell that is periodic along three axes. Its errors are standard errors from blocks of\n"
-        "frames. Displacements hold all frames in memory; diffusion needs 100 of them.",
+        "frames. With --frame-time: mean square displacement, diffusion and, where frames have velocities, the vibrational "
+        "density\n"
+        "of states; these hold all frames in memory and need 100 of them. Energies and temperatures stand with the standard "
+        "error\n"
+        "of ten blocks and the slope of a fit.",
     .examples = "mlff analyze water.extxyz --pair O-O --frame-time 10\n"
+                "mlff analyze ethanol.extxyz --frame-time 1 --geometry --html ethanol.html\n"
                 "mlff analyze silicon.extxyz --range 8 --json",
     .options = options,
     .min_positional = 1,

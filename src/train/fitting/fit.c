@@ -52,7 +52,7 @@ static mlff_status add_history(fit *f)
     record_number(&f->history, false, "structures_per_s", p->structures_per_s);
     record_number(&f->history, false, "elapsed_s", p->elapsed_s);
     base_text_add(&f->history, "}\n");
-    return f->options.history ? record_write(&f->history, f->options.history) : MLFF_OK;
+    return f->options.history ? base_text_write(&f->history, f->options.history) : MLFF_OK;
 }
 
 // Lines of an earlier process up to the checkpoint's step; later ones are written again as the steps are made again.

@@ -42,15 +42,3 @@ void record_text(base_text *text, bool first, const char *key, const char *value
             base_text_add(text, "%c", *c);
     base_text_add(text, "\"");
 }
-
-mlff_status record_write(const base_text *text, const char *path)
-{
-    mlff_status status = text->status;
-    base_output output = {0};
-    if (status != MLFF_OK) return status;
-    MLFF_TRY(base_output_open(path, &output));
-    if (text->length) fwrite(text->text, 1, text->length, output.file);
-    MLFF_TRY(base_output_commit(&output));
-done:
-    return status;
-}

@@ -10,7 +10,5 @@ void record_number(base_text *text, bool first, const char *key, double value);
 void record_integer(base_text *text, bool first, const char *key, int64_t value);
 /* Escaped; NULL becomes null. */
 void record_text(base_text *text, bool first, const char *key, const char *value);
-/* Writes a text as a file, whole or not at all. Fails with MLFF_ERR_IO, or with the text's own status. */
-mlff_status record_write(const base_text *text, const char *path);
 
 #endif

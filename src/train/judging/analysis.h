@@ -17,16 +17,6 @@ mlff_status distance_histogram_create(int n_bins, double width, distance_histogr
 void distance_histogram_add(distance_histogram *histogram, const mlff_system *system);
 void distance_histogram_free(distance_histogram *histogram);
 
-/* Vibrational density of states: power spectrum of mass-weighted velocities, by the cosine transform of their autocorrelation
- * under a Hann window. velocities [n_frames][3 n_atoms] at intervals of dt fs; spectrum [n_lags] at wavenumbers k·step_out
- * (1/cm), scaled to the sum 1. n_lags <= n_frames / 2. */
-mlff_status analysis_spectrum(const double *velocities, int64_t n_frames, const double *masses, int n_atoms, double dt_fs,
-                              int n_lags, double *spectrum, double *step_out);
-
-/* Velocities of the vibrations alone, out[n_atoms][3]: without the motion of the center of mass and, where nothing repeats, the
- * rotation of the whole. The system has velocities and masses. */
-void analysis_internal_velocities(const mlff_system *system, double *out);
-
 /* Half the sum of |a/Σa - b/Σb|: 0 for equal, 1 for disjoint distributions. */
 double analysis_distance(const double *a, const double *b, int n);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "analysis.h"
+#include "atoms/analysis/spectrum.h"
 #include "atoms/covalent.h"
 #include "verdict.h"
 
@@ -287,7 +288,7 @@ static mlff_status observe(void *context, int64_t k, const mlff_system *system, 
     const size_t width = 3 * (size_t)system->n_atoms;
     (void)state;
     distance_histogram_add(&to->distances, system);
-    analysis_internal_velocities(system, to->velocities + (size_t)k * width);
+    spectrum_velocities(system, to->velocities + (size_t)k * width);
     return MLFF_OK;
 }
 
@@ -308,8 +309,8 @@ static mlff_status observe_run(const verdict_run *run, int k, int64_t n, observe
     MLFF_TRY(sample(run, &t, n / 5 + 1, NULL, NULL, &done)); // equilibration
     MLFF_TRY(sample(run, &t, n, observe, to, &done));
     const int lags = n / 2 < LAGS ? (int)(n / 2) : LAGS;
-    MLFF_TRY(analysis_spectrum(to->velocities, n, t.system->masses, t.system->n_atoms, EVERY * o->timestep_fs, lags, to->spectrum,
-                               &to->spectrum_step));
+    MLFF_TRY(spectrum_of(to->velocities, n, t.system->masses, t.system->n_atoms, EVERY * o->timestep_fs, lags, to->spectrum,
+                         &to->spectrum_step));
 done:
     trajectory_free(&t);
     return status;

@@ -421,7 +421,7 @@ mlff_status mlff_verdict_save(const mlff_verdict *verdict, const char *path)
         base_text_add(&text, "}");
     }
     base_text_add(&text, "\n  ]\n}\n");
-    mlff_status status = record_write(&text, path);
+    mlff_status status = base_text_write(&text, path);
     base_text_free(&text);
     return status;
 }

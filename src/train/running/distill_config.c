@@ -122,7 +122,7 @@ mlff_status mlff_distill_config_save(const mlff_distill_config *config, const ch
 {
     base_text text = {0};
     distill_config_write(config, &text);
-    mlff_status status = record_write(&text, path);
+    mlff_status status = base_text_write(&text, path);
     base_text_free(&text);
     return status;
 }

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/drawing.h"
 #include "distill.h"
-#include "drawing.h"
 #include "train/fitting/train_record.h"
 #include "train/judging/verdict.h"
 
@@ -289,18 +289,8 @@ static void add_head(base_text *page, const mlff_model *student, const mlff_dist
 {
     mlff_model_info info;
     mlff_model_info_get(student, &info);
-    base_text_add(
-        page,
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
-        "content=\"width=device-width\"><title>Distillation</title><style>"
-        ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:1.5em auto;padding:0 "
-        "1em}table{border-collapse:collapse;width:100%%}td,th{text-align:left;padding:.25em .6em;border-bottom:1px solid "
-        "#8884;vertical-align:top}.passed{color:#1a7f37}.failed{color:#c62828}.verdict{font-size:1.25em;font-weight:600}"
-        ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:1em}figure{margin:0}svg{width:"
-        "100%%;font-size:11px;fill:currentColor}.frame{fill:none;stroke:#8888}.tick{opacity:.75}polyline,line{fill:none}"
-        ".major{stroke:#1f77d0;stroke-width:2}.minor{stroke:#888;stroke-width:1.2}.dots{fill:#1f77d0;fill-opacity:.45}.marks "
-        "circle{fill:#1f77d0}"
-        "figcaption{font-size:.9em;min-height:3em}</style><h1>");
+    drawing_page_begin(page, "Distillation");
+    base_text_add(page, "<h1>");
     drawing_text(page, config->systems);
     base_text_add(page, ": ");
     drawing_text(page, config->teacher);
@@ -328,7 +318,7 @@ mlff_status distill_report(const distill *d)
                   "</div><p>%d structures were asked for, %" PRId64 " of them met by young students; %" PRId64
                   " are held out; seed %" PRIu64 ".</p></html>\n",
                   d->config.n_structures, d->n_explored, mlff_dataset_size(d->data.test), d->config.seed);
-    MLFF_TRY(record_write(&page, d->path[DISTILL_REPORT]));
+    MLFF_TRY(base_text_write(&page, d->path[DISTILL_REPORT]));
 done:
     base_free(learning.value[0]);
     base_free(learning.value[1]);

@@ -79,7 +79,7 @@ static mlff_status write_record(const explore_round *r, const mlff_explore_info 
     record_number(&text, false, "upper_deviation_ev_per_angstrom", info->upper_deviation);
     add_pairs(&text, pairs, n_pairs);
     base_text_add(&text, "}\n");
-    const mlff_status status = record_write(&text, r->record);
+    const mlff_status status = base_text_write(&text, r->record);
     base_text_free(&text);
     return status;
 }

@@ -18,6 +18,24 @@ void drawing_text(base_text *page, const char *text)
         }
 }
 
+void drawing_page_begin(base_text *page, const char *title)
+{
+    base_text_add(page, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
+                        "content=\"width=device-width\"><title>");
+    drawing_text(page, title);
+    base_text_add(
+        page,
+        "</title><style>"
+        ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:1.5em auto;padding:0 "
+        "1em}table{border-collapse:collapse;width:100%%}td,th{text-align:left;padding:.25em .6em;border-bottom:1px solid "
+        "#8884;vertical-align:top}.passed{color:#1a7f37}.failed{color:#c62828}.verdict{font-size:1.25em;font-weight:600}"
+        ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:1em}figure{margin:0}svg{width:"
+        "100%%;font-size:11px;fill:currentColor}.frame{fill:none;stroke:#8888}.tick{opacity:.75}polyline,line{fill:none}"
+        ".major{stroke:#1f77d0;stroke-width:2}.minor{stroke:#888;stroke-width:1.2}.dots{fill:#1f77d0;fill-opacity:.45}.marks "
+        "circle{fill:#1f77d0}"
+        "figcaption{font-size:.9em;min-height:3em}</style>");
+}
+
 // ---- drawings -------------------------------------------------------------------------------------------------------
 
 static double place_on(const drawing_axis *a, double value)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* drawing.h: diagrams of a page as SVG. */
+/* drawing.h: pages for browsers that work without a network, and their diagrams as SVG. */
 #ifndef DRAWING_H
 #define DRAWING_H
 
-#include "base/base.h"
+#include "base.h"
 
 typedef struct drawing_axis {
     double low, high;
@@ -13,6 +13,8 @@ typedef struct drawing_axis {
 
 /* Text of a page: what could be markup is escaped. */
 void drawing_text(base_text *page, const char *text);
+/* The head of a page with the style of its figures (in <div class="plots">) and tables; the body follows, then "</html>". */
+void drawing_page_begin(base_text *page, const char *title);
 /* A figure with a frame and both axes; lines and points follow, then its end. */
 void drawing_begin(base_text *page, const char *title, const drawing_axis *x, const drawing_axis *y);
 void drawing_end(base_text *page);
