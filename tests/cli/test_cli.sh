@@ -1287,6 +1287,20 @@ test_orb() {
     MLFF_CUDA_PLUGIN=$work/none.so run 0 info v2.safetensors --precisions
     says 'CPU float32 +[0-9.]+e-'
     says 'GPU tf32 +not measured: no GPU'
+
+    # Teachers and students in one page: each is named, untrained ones and direct forces are told.
+    run 0 new --arch ani --members 1 --hidden 16 --elements H,C,O -o ani.safetensors
+    run 0 new --arch painn --features 32 --layers 1 -o painn32.safetensors
+    run 0 new --arch painn --features 16 --layers 1 -o painn16.safetensors
+    run 0 bench compare v2.safetensors ani.safetensors painn32.safetensors painn16.safetensors --system ethanol --device cpu --rounds 6 \
+        --html page.html
+    local model
+    for model in v2 ani painn32 painn16; do
+        says "^$model.safetensors: untrained" && says "$model.safetensors" page.html
+    done
+    says 'v2.safetensors: .*not the derivative of its energy'
+    says 'painn16.safetensors and the first are different models: difference shown, not judged'
+    says 'untrained' page.html
 }
 
 test_md_killed() {
