@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/commands/md_drift.h"
+#include "cli/commands/md.h"
 #include "cli/commands/md_replicas.h"
 #include "cli/support/cli.h"
 
@@ -51,90 +51,8 @@ static const cli_option options[] = {
     CLI_EVALUATOR_OPTIONS,
     {0}};
 
-// Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
-#define ABSURD_DRIFT 50.0 // meV/atom, NVE
-#define ABSURD_HEATING 10.0
-#define FAR_FROM_TRAINING 1.25 // times the highest temperature of the training data
 // A run of steps on a GPU is made in pieces of about this time, so that Ctrl-C need not wait longer.
 #define PATIENCE_NS 100000000
-
-static const char *const ensembles[] = {"nve", "langevin", "bussi", "nose-hoover", "scr", "mtk", NULL}; // by mlff_ensemble
-static const char *const ensemble_titles[] = {"NVE (velocity Verlet)",
-                                              "Langevin (BAOAB)",
-                                              "NVT (stochastic velocity rescaling)",
-                                              "NVT (Nosé-Hoover chains)",
-                                              "NPT (stochastic cell rescaling)",
-                                              "NPT (Martyna-Tobias-Klein)"};
-
-typedef struct simulation {
-    cli_setup setup;
-    cli_input input;
-    mlff_dynamics_options options;
-    mlff_dynamics *dynamics;
-    int64_t n_steps, every, checkpoint_every;
-    const char *output, *format, *checkpoint, *restart, *velocities;
-    mlff_writer *writer;
-    const char *profile; // where the report goes, or NULL
-    int64_t profile_every, kernels;
-    mlff_callable callable;
-    mlff_monitor *monitor;
-    bool table, to_json, thermalize;
-    cli_json json;
-    mlff_dynamics_state first, last;
-    int64_t step_ns; // spent in steps, output left out
-    char integrated_on[16];
-    bool resident;                 // on a GPU, from where the atoms come at the end of a piece only
-    int64_t piece;                 // steps of one
-    bool constant_pressure, drawn; // velocities were drawn
-    double temperature_sum, volume_sum, pressure_sum;
-    int64_t n_states, n_done; // of which temperatures were summed; steps
-    md_drift drift;
-    int n_replicas; // 0: one simulation without a number
-    double *temperatures;
-} simulation;
-
-static double drift_mev_per_atom(const simulation *run)
-{
-    return 1000 * (run->last.conserved_energy - run->first.conserved_energy) / run->input.system->n_atoms;
-}
-
-static void print_header(const simulation *run)
-{
-    cli_setup_print(&run->setup);
-    cli_print("%s; %s, timestep %g fs; %s\n", run->input.text, ensemble_titles[run->options.ensemble], run->options.timestep_fs,
-              run->velocities);
-    if (run->resident) printf("integrated on %s, where the atoms stay between lines and files\n", run->integrated_on);
-    printf("%10s %12s %16s %12s %10s %12s", "step", "time", "E_pot", "E_kin", "T", "drift");
-    if (run->constant_pressure) printf(" %12s %12s", "volume", "pressure");
-    printf("\n%10s %12s %16s %12s %10s %12s", "", "fs", "eV", "eV", "K", "meV/atom");
-    if (run->constant_pressure) printf(" %12s %12s", "Å³ ", "bar"); // one column: Å and ³ are two bytes each
-    putchar('\n');
-}
-
-static void show(simulation *run)
-{
-    const mlff_dynamics_state *state = &run->last;
-    if (run->table)
-        printf("%10" PRId64 " %12.2f %16.6f %12.6f %10.2f %12.5f", state->step, state->time_fs, state->potential_energy,
-               state->kinetic_energy, state->temperature_kelvin, drift_mev_per_atom(run));
-    if (run->table && run->constant_pressure) printf(" %12.3f %12.1f", state->volume, state->pressure / CLI_EV_ANG3_PER_BAR);
-    if (run->table) putchar('\n');
-    fflush(stdout); // each line as it comes, also into a pipe or a file
-    if (!run->to_json) return;
-    cli_json *json = &run->json;
-    cli_json_object(json, NULL);
-    cli_json_int(json, "step", state->step);
-    cli_json_number(json, "time_fs", state->time_fs);
-    cli_json_number(json, "potential_energy_ev", state->potential_energy);
-    cli_json_number(json, "kinetic_energy_ev", state->kinetic_energy);
-    cli_json_number(json, "temperature_kelvin", state->temperature_kelvin);
-    cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
-    if (run->constant_pressure) {
-        cli_json_number(json, "volume_ang3", state->volume);
-        cli_json_number(json, "pressure_bar", state->pressure / CLI_EV_ANG3_PER_BAR);
-    }
-    cli_json_end(json, '}');
-}
 
 static mlff_status write_frame(simulation *run)
 {
@@ -169,120 +87,6 @@ static mlff_status open_trajectory(simulation *run)
 done:
     if (locked >= 0) close(locked);
     return status;
-}
-
-static double mean_temperature(const simulation *run)
-{
-    return run->n_states ? run->temperature_sum / (double)run->n_states : run->last.temperature_kelvin;
-}
-
-// Fitted slope of the conserved energy and the half width of its 95 % interval, meV/atom/ps.
-static void drift_slope(const simulation *run, double *slope_out, double *half_out)
-{
-    const double unit = 1000 / (run->options.timestep_fs * 1e-3 * run->input.system->n_atoms);
-    md_drift_slope(&run->drift, slope_out, half_out);
-    *slope_out *= unit;
-    *half_out *= unit;
-}
-
-// Velocities drawn at an energy minimum: half of their energy becomes potential energy, by equipartition.
-static void hint_at_halved_temperature(const simulation *run)
-{
-    const double asked = run->options.temperature_kelvin, mean = mean_temperature(run);
-    if (run->options.ensemble != MLFF_NVE || !run->drawn || run->n_states < 100 || !(mean > 0.35 * asked && mean < 0.7 * asked))
-        return;
-    fflush(stdout);
-    cli_say("hint: the mean temperature is %.4g K, where velocities were drawn at %.4g K: from a start near an energy minimum, "
-            "half of "
-            "the kinetic energy becomes potential energy. Run with --ensemble bussi or langevin first, or draw at %.4g K",
-            mean, asked, 2 * asked);
-}
-
-// Far above the temperatures that a student was trained at its forces are extrapolated.
-static void warn_if_far_from_training(const simulation *run)
-{
-    const char *key, *value;
-    const double asked = run->options.ramp_steps > 0 ? fmax(run->options.temperature_kelvin, run->options.ramp_end_kelvin)
-                                                     : run->options.temperature_kelvin;
-    double highest = INFINITY;
-    for (int k = 0; (key = mlff_model_metadata(run->setup.model, k, &value)); k++)
-        if (strcmp(key, "training.highest_kelvin") == 0 && !base_parse_double(value, &highest)) highest = INFINITY;
-    if (asked > FAR_FROM_TRAINING * highest)
-        cli_say("warning: the model was trained at up to %g K; at %g K its forces are extrapolated", highest, asked);
-}
-
-// A run can go wrong and stay finite; that its numbers are worth nothing is then said, or nobody looks.
-static void warn_if_absurd(const simulation *run)
-{
-    double drift = drift_mev_per_atom(run), hottest = fmax(mean_temperature(run), run->last.temperature_kelvin);
-    double asked = fmax(run->options.temperature_kelvin, run->first.temperature_kelvin);
-    fflush(stdout); // the summary goes before what is said of it
-    if (run->options.ensemble == MLFF_NVE && fabs(drift) > ABSURD_DRIFT)
-        cli_say("warning: the conserved energy drifted by %.3g meV/atom: this is no trajectory of the model; halve --timestep "
-                "(now %g fs) or relax the start",
-                drift, run->options.timestep_fs);
-    if (asked > 0 && hottest > ABSURD_HEATING * asked)
-        cli_say("warning: the temperature is %.4g K where %.4g K was asked for: the start was strained or the run has exploded; "
-                "relax the start or halve --timestep (now %g fs)",
-                hottest, asked, run->options.timestep_fs);
-}
-
-static void print_summary(simulation *run, bool partial)
-{
-    double seconds = (double)run->step_ns * 1e-9, n = (double)run->n_done;
-    double rate = seconds > 0 ? n / seconds : 0, ns_per_day = rate * run->options.timestep_fs * 0.0864;
-    double temperature = mean_temperature(run), slope, half;
-    drift_slope(run, &slope, &half);
-    mlff_evaluator_info info;
-    mlff_evaluator_info_get(run->setup.evaluator, &info);
-    if (run->table) {
-        printf("\n%" PRId64 " steps%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
-               partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "", seconds, rate, n > 0 ? 1e3 * seconds / n : 0.0,
-               ns_per_day);
-        printf("mean temperature %.2f K", temperature);
-        if (run->resident && run->n_states) printf(" (of %" PRId64 " states)", run->n_states);
-        if (isfinite(slope))
-            printf(", drift of the conserved energy %.4g ± %.2g meV/atom/ps (fitted slope, 95 %%)\n", slope, half);
-        else
-            printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
-                   run->last.time_fs - run->first.time_fs);
-        if (run->constant_pressure && run->n_states)
-            printf("mean volume %.3f Å³, mean pressure %.1f bar (of %" PRId64 " states)\n",
-                   run->volume_sum / (double)run->n_states, run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR,
-                   run->n_states);
-        printf("neighbor list rebuilt %" PRId64 " times\n", info.n_rebuilds);
-        cli_domains_print(&run->setup, (double)info.n_computes);
-    }
-    if (!run->to_json) return;
-    cli_json *json = &run->json;
-    cli_json_end(json, ']');
-    cli_json_object(json, "summary");
-    cli_json_text(json, "model", run->setup.info.name);
-    cli_json_bool(json, "trained", run->setup.info.trained);
-    cli_json_text(json, "device", run->setup.device);
-    cli_json_text(json, "precision", run->setup.precision);
-    cli_json_text(json, "integrated_on", run->integrated_on);
-    cli_json_text(json, "system", run->input.text);
-    cli_json_int(json, "n_atoms", run->input.system->n_atoms);
-    cli_json_text(json, "ensemble", ensembles[run->options.ensemble]);
-    cli_json_number(json, "timestep_fs", run->options.timestep_fs);
-    cli_json_int(json, "n_steps", run->n_done);
-    cli_json_bool(json, "partial", partial);
-    cli_json_number(json, "total_time_s", seconds);
-    cli_json_number(json, "steps_per_second", rate);
-    cli_json_number(json, "ns_per_day", ns_per_day);
-    cli_json_number(json, "mean_temperature_kelvin", temperature);
-    cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
-    cli_json_number(json, "drift_slope_mev_per_atom_per_ps", slope);
-    cli_json_number(json, "drift_slope_half_width", half);
-    if (run->constant_pressure && run->n_states) {
-        cli_json_number(json, "mean_volume_ang3", run->volume_sum / (double)run->n_states);
-        cli_json_number(json, "mean_pressure_bar", run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR);
-    }
-    cli_json_int(json, "n_rebuilds", info.n_rebuilds);
-    cli_domains_json(&run->setup, (double)info.n_computes, json);
-    cli_json_end(json, '}');
-    cli_json_end(json, '}');
 }
 
 // Velocities without motion of the whole have 3 degrees of freedom less than Langevin dynamics, which drives that motion as well:
@@ -325,14 +129,14 @@ static mlff_status start(simulation *run)
     run->last = run->first;
     MLFF_TRY(open_trajectory(run));
     if (!run->restart) MLFF_TRY(write_frame(run)); // the frame of a restart is the last of the run before
-    warn_if_far_from_training(run);
-    if (run->table) print_header(run);
+    md_warn_if_far_from_training(run);
+    if (run->table) md_print_header(run);
     if (run->to_json) {
         run->json.file = stdout;
         cli_json_object(&run->json, NULL);
         cli_json_array(&run->json, "thermo");
     }
-    show(run);
+    md_show(run);
 done:
     return status;
 }
@@ -374,7 +178,7 @@ static mlff_status keep_last_good(simulation *run, mlff_status cause)
     if (cause != MLFF_ERR_UNSTABLE) return cause;
     snprintf(text, sizeof text, "%s", mlff_last_error());
     const bool written = run->last.step % run->every == 0;
-    if (!written) show(run);
+    if (!written) md_show(run);
     if (!written) cli_exit(write_frame(run));
     if (run->checkpoint) cli_exit(mlff_dynamics_save(run->dynamics, run->checkpoint));
     return mlff_fail(cause, "%s", text);
@@ -397,10 +201,10 @@ static mlff_status steps(simulation *run)
             run->pressure_sum += run->last.pressure;
         }
         if (written) {
-            show(run);
+            md_show(run);
             MLFF_TRY(write_frame(run));
         } else if (run->n_done == run->n_steps || cli_interrupted()) {
-            show(run); // the table ends with the last step; the trajectory keeps its even spacing
+            md_show(run); // the table ends with the last step; the trajectory keeps its even spacing
         }
         if (run->checkpoint && run->n_done % run->checkpoint_every == 0)
             MLFF_TRY(mlff_dynamics_save(run->dynamics, run->checkpoint));
@@ -469,7 +273,7 @@ static int parse_replicas(cli_arguments *arguments, simulation *run)
 static int parse(cli_arguments *arguments, simulation *run)
 {
     run->options = mlff_dynamics_options_default();
-    run->options.ensemble = (mlff_ensemble)cli_choice(arguments, "ensemble", ensembles, MLFF_NVE);
+    run->options.ensemble = (mlff_ensemble)cli_choice(arguments, "ensemble", md_ensembles, MLFF_NVE);
     run->constant_pressure = run->options.ensemble == MLFF_SCR || run->options.ensemble == MLFF_MTK;
     run->options.temperature_kelvin = cli_number(arguments, "temperature", 0, 1e6, 300);
     run->options.timestep_fs = cli_number(arguments, "timestep", 1e-6, 100, 0.5);
@@ -514,14 +318,14 @@ static int parse(cli_arguments *arguments, simulation *run)
 
 static mlff_status run_replicas(simulation *run, const char *path)
 {
-    warn_if_far_from_training(run);
+    md_warn_if_far_from_training(run);
     return md_replicas_run(&(md_replicas_task){.setup = &run->setup,
                                                .input = &run->input,
                                                .input_path = path,
                                                .options = run->options,
                                                .n = run->n_replicas,
                                                .temperatures = run->temperatures,
-                                               .ensemble = ensemble_titles[run->options.ensemble],
+                                               .ensemble = md_ensemble_titles[run->options.ensemble],
                                                .n_steps = run->n_steps,
                                                .every = run->every,
                                                .checkpoint_every = run->checkpoint_every,
@@ -563,14 +367,14 @@ static int run_md(cli_arguments *arguments)
     stepped = cli_in(path, steps(&run));
     char cause[1100];
     snprintf(cause, sizeof cause, "%s", mlff_last_error());
-    print_summary(&run, run.n_done < run.n_steps);
+    md_print_summary(&run, run.n_done < run.n_steps);
     // Each file is completed whatever befell the others, also after a failed step: its frames show why it failed.
     if (run.writer) exit_status = cli_first(exit_status, mlff_writer_close(run.writer));
     run.writer = NULL;
     exit_status = cli_first(exit_status, save_profile(&run));
     if (stepped != MLFF_OK) MLFF_FAIL(stepped, "%s", cause);
-    warn_if_absurd(&run);
-    if (!arguments->quiet) hint_at_halved_temperature(&run);
+    md_warn_if_absurd(&run);
+    if (!arguments->quiet) md_hint_at_halved_temperature(&run);
     if (run.n_done < run.n_steps)
         MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
                   run.n_done, run.n_steps);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// md.h: one simulation of mlff md, and how it is told.
+#ifndef MD_H
+#define MD_H
+
+#include "cli/commands/md_drift.h"
+#include "cli/support/cli.h"
+
+typedef struct simulation {
+    cli_setup setup;
+    cli_input input;
+    mlff_dynamics_options options;
+    mlff_dynamics *dynamics;
+    int64_t n_steps, every, checkpoint_every;
+    const char *output, *format, *checkpoint, *restart, *velocities;
+    mlff_writer *writer;
+    const char *profile; // where the report goes, or NULL
+    int64_t profile_every, kernels;
+    mlff_callable callable;
+    mlff_monitor *monitor;
+    bool table, to_json, thermalize;
+    cli_json json;
+    mlff_dynamics_state first, last;
+    int64_t step_ns; // spent in steps, output left out
+    char integrated_on[16];
+    bool resident;                 // on a GPU, from where the atoms come at the end of a piece only
+    int64_t piece;                 // steps of one
+    bool constant_pressure, drawn; // velocities were drawn
+    double temperature_sum, volume_sum, pressure_sum;
+    int64_t n_states, n_done; // of which temperatures were summed; steps
+    md_drift drift;
+    int n_replicas; // 0: one simulation without a number
+    double *temperatures;
+} simulation;
+
+extern const char *const md_ensembles[], *const md_ensemble_titles[]; // by mlff_ensemble; the names end with NULL
+
+void md_print_header(const simulation *run);
+// A line of the table, or a row of the JSON, of run->last.
+void md_show(simulation *run);
+void md_print_summary(simulation *run, bool partial);
+// Velocities drawn at an energy minimum: half of their energy becomes potential energy, by equipartition.
+void md_hint_at_halved_temperature(const simulation *run);
+// Far above the temperatures that a student was trained at its forces are extrapolated.
+void md_warn_if_far_from_training(const simulation *run);
+// A run can go wrong and stay finite; that its numbers are worth nothing is then said, or nobody looks.
+void md_warn_if_absurd(const simulation *run);
+
+#endif

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+// md_report.c: the table, the summary and the warnings of mlff md.
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli/commands/md.h"
+
+// Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
+#define ABSURD_DRIFT 50.0 // meV/atom, NVE
+#define ABSURD_HEATING 10.0
+#define FAR_FROM_TRAINING 1.25 // times the highest temperature of the training data
+const char *const md_ensembles[] = {"nve", "langevin", "bussi", "nose-hoover", "scr", "mtk", NULL};
+const char *const md_ensemble_titles[] = {"NVE (velocity Verlet)",
+                                          "Langevin (BAOAB)",
+                                          "NVT (stochastic velocity rescaling)",
+                                          "NVT (Nosé-Hoover chains)",
+                                          "NPT (stochastic cell rescaling)",
+                                          "NPT (Martyna-Tobias-Klein)"};
+
+static double drift_mev_per_atom(const simulation *run)
+{
+    return 1000 * (run->last.conserved_energy - run->first.conserved_energy) / run->input.system->n_atoms;
+}
+
+void md_print_header(const simulation *run)
+{
+    cli_setup_print(&run->setup);
+    cli_print("%s; %s, timestep %g fs; %s\n", run->input.text, md_ensemble_titles[run->options.ensemble],
+              run->options.timestep_fs, run->velocities);
+    if (run->resident) printf("integrated on %s, where the atoms stay between lines and files\n", run->integrated_on);
+    printf("%10s %12s %16s %12s %10s %12s", "step", "time", "E_pot", "E_kin", "T", "drift");
+    if (run->constant_pressure) printf(" %12s %12s", "volume", "pressure");
+    printf("\n%10s %12s %16s %12s %10s %12s", "", "fs", "eV", "eV", "K", "meV/atom");
+    if (run->constant_pressure) printf(" %12s %12s", "Å³ ", "bar"); // one column: Å and ³ are two bytes each
+    putchar('\n');
+}
+
+void md_show(simulation *run)
+{
+    const mlff_dynamics_state *state = &run->last;
+    if (run->table)
+        printf("%10" PRId64 " %12.2f %16.6f %12.6f %10.2f %12.5f", state->step, state->time_fs, state->potential_energy,
+               state->kinetic_energy, state->temperature_kelvin, drift_mev_per_atom(run));
+    if (run->table && run->constant_pressure) printf(" %12.3f %12.1f", state->volume, state->pressure / CLI_EV_ANG3_PER_BAR);
+    if (run->table) putchar('\n');
+    fflush(stdout); // each line as it comes, also into a pipe or a file
+    if (!run->to_json) return;
+    cli_json *json = &run->json;
+    cli_json_object(json, NULL);
+    cli_json_int(json, "step", state->step);
+    cli_json_number(json, "time_fs", state->time_fs);
+    cli_json_number(json, "potential_energy_ev", state->potential_energy);
+    cli_json_number(json, "kinetic_energy_ev", state->kinetic_energy);
+    cli_json_number(json, "temperature_kelvin", state->temperature_kelvin);
+    cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
+    if (run->constant_pressure) {
+        cli_json_number(json, "volume_ang3", state->volume);
+        cli_json_number(json, "pressure_bar", state->pressure / CLI_EV_ANG3_PER_BAR);
+    }
+    cli_json_end(json, '}');
+}
+
+static double mean_temperature(const simulation *run)
+{
+    return run->n_states ? run->temperature_sum / (double)run->n_states : run->last.temperature_kelvin;
+}
+
+// Fitted slope of the conserved energy and the half width of its 95 % interval, meV/atom/ps.
+static void drift_slope(const simulation *run, double *slope_out, double *half_out)
+{
+    const double unit = 1000 / (run->options.timestep_fs * 1e-3 * run->input.system->n_atoms);
+    md_drift_slope(&run->drift, slope_out, half_out);
+    *slope_out *= unit;
+    *half_out *= unit;
+}
+
+void md_hint_at_halved_temperature(const simulation *run)
+{
+    const double asked = run->options.temperature_kelvin, mean = mean_temperature(run);
+    if (run->options.ensemble != MLFF_NVE || !run->drawn || run->n_states < 100 || !(mean > 0.35 * asked && mean < 0.7 * asked))
+        return;
+    fflush(stdout);
+    cli_say("hint: the mean temperature is %.4g K, where velocities were drawn at %.4g K: from a start near an energy minimum, "
+            "half of "
+            "the kinetic energy becomes potential energy. Run with --ensemble bussi or langevin first, or draw at %.4g K",
+            mean, asked, 2 * asked);
+}
+
+void md_warn_if_far_from_training(const simulation *run)
+{
+    const char *key, *value;
+    const double asked = run->options.ramp_steps > 0 ? fmax(run->options.temperature_kelvin, run->options.ramp_end_kelvin)
+                                                     : run->options.temperature_kelvin;
+    double highest = INFINITY;
+    for (int k = 0; (key = mlff_model_metadata(run->setup.model, k, &value)); k++)
+        if (strcmp(key, "training.highest_kelvin") == 0 && !base_parse_double(value, &highest)) highest = INFINITY;
+    if (asked > FAR_FROM_TRAINING * highest)
+        cli_say("warning: the model was trained at up to %g K; at %g K its forces are extrapolated", highest, asked);
+}
+
+void md_warn_if_absurd(const simulation *run)
+{
+    double drift = drift_mev_per_atom(run), hottest = fmax(mean_temperature(run), run->last.temperature_kelvin);
+    double asked = fmax(run->options.temperature_kelvin, run->first.temperature_kelvin);
+    fflush(stdout); // the summary goes before what is said of it
+    if (run->options.ensemble == MLFF_NVE && fabs(drift) > ABSURD_DRIFT)
+        cli_say("warning: the conserved energy drifted by %.3g meV/atom: this is no trajectory of the model; halve --timestep "
+                "(now %g fs) or relax the start",
+                drift, run->options.timestep_fs);
+    if (asked > 0 && hottest > ABSURD_HEATING * asked)
+        cli_say("warning: the temperature is %.4g K where %.4g K was asked for: the start was strained or the run has exploded; "
+                "relax the start or halve --timestep (now %g fs)",
+                hottest, asked, run->options.timestep_fs);
+}
+
+void md_print_summary(simulation *run, bool partial)
+{
+    double seconds = (double)run->step_ns * 1e-9, n = (double)run->n_done;
+    double rate = seconds > 0 ? n / seconds : 0, ns_per_day = rate * run->options.timestep_fs * 0.0864;
+    double temperature = mean_temperature(run), slope, half;
+    drift_slope(run, &slope, &half);
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(run->setup.evaluator, &info);
+    if (run->table) {
+        printf("\n%" PRId64 " steps%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
+               partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "", seconds, rate, n > 0 ? 1e3 * seconds / n : 0.0,
+               ns_per_day);
+        printf("mean temperature %.2f K", temperature);
+        if (run->resident && run->n_states) printf(" (of %" PRId64 " states)", run->n_states);
+        if (isfinite(slope))
+            printf(", drift of the conserved energy %.4g ± %.2g meV/atom/ps (fitted slope, 95 %%)\n", slope, half);
+        else
+            printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
+                   run->last.time_fs - run->first.time_fs);
+        if (run->constant_pressure && run->n_states)
+            printf("mean volume %.3f Å³, mean pressure %.1f bar (of %" PRId64 " states)\n",
+                   run->volume_sum / (double)run->n_states, run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR,
+                   run->n_states);
+        printf("neighbor list rebuilt %" PRId64 " times\n", info.n_rebuilds);
+        cli_domains_print(&run->setup, (double)info.n_computes);
+    }
+    if (!run->to_json) return;
+    cli_json *json = &run->json;
+    cli_json_end(json, ']');
+    cli_json_object(json, "summary");
+    cli_json_text(json, "model", run->setup.info.name);
+    cli_json_bool(json, "trained", run->setup.info.trained);
+    cli_json_text(json, "device", run->setup.device);
+    cli_json_text(json, "precision", run->setup.precision);
+    cli_json_text(json, "integrated_on", run->integrated_on);
+    cli_json_text(json, "system", run->input.text);
+    cli_json_int(json, "n_atoms", run->input.system->n_atoms);
+    cli_json_text(json, "ensemble", md_ensembles[run->options.ensemble]);
+    cli_json_number(json, "timestep_fs", run->options.timestep_fs);
+    cli_json_int(json, "n_steps", run->n_done);
+    cli_json_bool(json, "partial", partial);
+    cli_json_number(json, "total_time_s", seconds);
+    cli_json_number(json, "steps_per_second", rate);
+    cli_json_number(json, "ns_per_day", ns_per_day);
+    cli_json_number(json, "mean_temperature_kelvin", temperature);
+    cli_json_number(json, "drift_mev_per_atom", drift_mev_per_atom(run));
+    cli_json_number(json, "drift_slope_mev_per_atom_per_ps", slope);
+    cli_json_number(json, "drift_slope_half_width", half);
+    if (run->constant_pressure && run->n_states) {
+        cli_json_number(json, "mean_volume_ang3", run->volume_sum / (double)run->n_states);
+        cli_json_number(json, "mean_pressure_bar", run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR);
+    }
+    cli_json_int(json, "n_rebuilds", info.n_rebuilds);
+    cli_domains_json(&run->setup, (double)info.n_computes, json);
+    cli_json_end(json, '}');
+    cli_json_end(json, '}');
+}
