@@ -181,6 +181,17 @@ class Arrays(unittest.TestCase):
             with self.assertRaisesRegex(MlffUsageError, "does not fit into int32"):
                 Trajectory.frames([atoms_wrong])
 
+    def test_wrong_sizes_are_named(self):
+        evaluator = Evaluator(support.untrained(), device="cpu")
+        for name, wrong in (("cells", [1, 2, 3]), ("periodic", [True, False])):
+            with self.assertRaisesRegex(MlffUsageError, f"^{name}: shape .* for each system is needed"):
+                evaluator.compute([8, 1], [[0, 0, 0], [0, 0, 1]], **{name: wrong})
+
+    def test_a_number_of_threads_does_not_wrap_around(self):
+        for wrong in (-1, 2**31, 2**40):
+            with self.assertRaisesRegex(MlffUsageError, f"n_threads {wrong}: a number from 0"):
+                Evaluator(support.untrained(), device="cpu", n_threads=wrong)
+
     def test_threads_share_an_evaluator(self):
         frames = support.ethanol_frames(8)
         expected = [self.evaluator.compute(a.numbers, a.positions)["forces"] for a in frames]

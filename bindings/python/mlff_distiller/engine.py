@@ -213,6 +213,14 @@ def _text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
 
 
+def _blocks(value: Any, shape: tuple[int, ...], name: str) -> Array:
+    """`value` as [n_systems] blocks of a shape."""
+    array = np.asarray(value)
+    if array.size % int(np.prod(shape)):
+        raise MlffUsageError(f"{name}: shape {array.shape}, {shape} for each system is needed")
+    return np.reshape(array, (-1, *shape))
+
+
 def _conditions(charges: Any, spins: Any, n_systems: int) -> list[Array | None]:
     """Charges and spins as arrays of the systems, or None where not given."""
     return [
@@ -260,6 +268,8 @@ class Evaluator:
             options.n_devices = len(self.devices)
         options.precision = PRECISIONS[precision]
         options.skin_angstrom = skin
+        if not 0 <= n_threads < 2**31:
+            raise MlffUsageError(f"n_threads {n_threads}: a number from 0 (all cores) to 2147483647 is meant")
         options.n_threads = n_threads
         options.cpu_path = cpu_path.encode() if cpu_path else None
         options.members = ",".join(map(str, members)).encode() if members is not None else None
@@ -333,9 +343,9 @@ class Evaluator:
         if n_systems < 1 or first[0] != 0 or first[-1] != n_atoms:
             raise MlffUsageError(f"first_atom: it must run from 0 to {n_atoms}, the number of atoms")
         if cells is not None:
-            cells = host_array(np.reshape(np.asarray(cells), (-1, 3, 3)), np.float64, (n_systems, 3, 3), "cells")
+            cells = host_array(_blocks(cells, (3, 3), "cells"), np.float64, (n_systems, 3, 3), "cells")
         if periodic is not None:
-            flags = np.reshape(np.asarray(periodic, dtype=bool), (-1, 3))
+            flags = _blocks(np.asarray(periodic, dtype=bool), (3,), "periodic")
             periodic = host_array(flags, np.uint8, (n_systems, 3), "periodic")
         conditions = _conditions(charges, spins, n_systems)
 
@@ -418,7 +428,7 @@ class Evaluator:
         n_systems = first.shape[0] - 1
         flags = None
         if periodic is not None:
-            flags = host_array(np.reshape(np.asarray(periodic, dtype=bool), (-1, 3)), np.uint8, (n_systems, 3), "periodic")
+            flags = host_array(_blocks(np.asarray(periodic, dtype=bool), (3,), "periodic"), np.uint8, (n_systems, 3), "periodic")
         conditions = _conditions(charges, spins, n_systems)
         shapes = {"energies": (n_systems,), "forces": (n_atoms, 3), "stresses": (n_systems, 6), "atom_energies": (n_atoms,),
                   "virials": (n_systems, 9)}  # fmt: skip
