@@ -97,10 +97,12 @@ static void print_kernels(train_backend *backend, const int32_t *frames, int n, 
     double *total = need((size_t)window.n_names, sizeof *total);
     int *count = need((size_t)window.n_names, sizeof *count);
     qsort(window.records, window.n_records, sizeof *window.records, compare_ends);
-    for (size_t k = 1; k < window.n_records; k++) {
+    int64_t before = 0; // end of the last kernel; the host's queries while it waits are records too
+    for (size_t k = 0; k < window.n_records; k++) {
         const activity_record *r = &window.records[k];
         if (r->kind != ACTIVITY_KERNEL || r->name < 0) continue;
-        total[r->name] += (double)(r->end_ns - window.records[k - 1].end_ns) / 1e3 / steps;
+        if (before) total[r->name] += (double)(r->end_ns - before) / 1e3 / steps;
+        before = r->end_ns;
         count[r->name]++;
     }
     for (int k = 0; k < window.n_names; k++)
