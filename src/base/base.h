@@ -52,6 +52,8 @@ typedef struct base_text {
 } base_text;
 void base_text_add(base_text *text, const char *format, ...) MLFF_PRINTF(2, 3);
 void base_text_add_list(base_text *text, const char *format, va_list arguments) MLFF_PRINTF(2, 0);
+/* As few of `least` to `most` digits as read back to the same value, otherwise `most`; a point in every locale; null if not finite. */
+void base_text_add_number(base_text *text, double value, int least, int most);
 void base_text_free(base_text *text);
 
 /* Files that appear whole or not at all: written beside their name, synced, renamed. */

@@ -38,6 +38,18 @@ void base_text_add(base_text *text, const char *format, ...)
     va_end(arguments);
 }
 
+void base_text_add_number(base_text *text, double value, int least, int most)
+{
+    char number[40] = "null";
+    for (int digits = least; isfinite(value) && digits <= most; digits++) {
+        snprintf(number, sizeof number, "%.*g", digits, value);
+        if (strtod(number, NULL) == value) break;
+    }
+    for (char *at = number; isfinite(value) && *at; at++)
+        if (!strchr("0123456789+-e", *at)) *at = '.';
+    base_text_add(text, "%s", number);
+}
+
 void base_text_free(base_text *text)
 {
     base_free(text->text);

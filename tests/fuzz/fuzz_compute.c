@@ -38,12 +38,30 @@ static void create_evaluators(void)
     mlff_warning_handler_set(remember, NULL);
 }
 
+// Thin or very skewed cells are legal and take as long as the images they reach, or their triples of neighbors: some 1e10 where an
+// atom has 1e5. Lengths of partly periodic cells, distances of the planes of others.
+static bool is_short(const mlff_system *system)
+{
+    double images = system->n_atoms, volume = 0;
+    const bool bulk = system->periodic[0] && system->periodic[1] && system->periodic[2];
+    for (int k = 0; k < 3; k++) {
+        const double *a = system->cell + 3 * k, *b = system->cell + 3 * ((k + 1) % 3), *c = system->cell + 3 * ((k + 2) % 3);
+        const double area[3] = {b[1] * c[2] - b[2] * c[1], b[2] * c[0] - b[0] * c[2], b[0] * c[1] - b[1] * c[0]};
+        const double *u = bulk ? area : a;
+        const double length = sqrt(u[0] * u[0] + u[1] * u[1] + u[2] * u[2]);
+        volume = fabs(a[0] * area[0] + a[1] * area[1] + a[2] * area[2]);
+        if (system->periodic[k]) images *= 1 + 10 / (bulk ? volume / length : length);
+    }
+    return images < 20000 && (!bulk || system->n_atoms * 524 < 3000 * volume); // 4/3 π 5³ Å³
+}
+
 static void compute(const mlff_system *system)
 {
     int32_t first_atom[2];
     mlff_batch batch;
     double forces[2][3 * MOST_ATOMS], energy[2], stress[6];
     mlff_batch_from_system(system, first_atom, &batch);
+    if (!is_short(system)) return;
     for (int m = 0; m < MODELS; m++) {
         mlff_status status[2];
         for (int k = 0; k < 2; k++) {

@@ -328,11 +328,13 @@ static void test_settings(void **state)
     const char *path = in_folder("config", "");
     mlff_distill_config config = small_config(), read;
     char text[1000];
+    config.learning_rate = 1.0 / 3; // a run that goes on must have the same settings to the last bit
     assert_int_equal(mlff_distill_config_save(&config, path), MLFF_OK);
     assert_int_equal(mlff_distill_preset("thorough", &read), MLFF_OK);
     assert_int_equal(mlff_distill_config_read(path, &read, text, sizeof text), MLFF_OK);
     assert_string_equal(read.teacher, config.teacher);
     assert_string_equal(read.systems, config.systems);
+    assert_true(read.learning_rate == config.learning_rate);
     assert_true(read.seed == 7 && read.n_steps == 120 && read.cutoff_angstrom == 4 && read.core_repulsion == 0.7 &&
                 read.nve_ps == 0.2 && read.n_rounds == 0);
     static const char *const bad[][2] = {{"[1]", "not a JSON object"},

@@ -13,10 +13,13 @@ static void add_key(base_text *text, bool first, const char *key)
 void record_number(base_text *text, bool first, const char *key, double value)
 {
     add_key(text, first, key);
-    if (isfinite(value))
-        base_text_add(text, "%.9g", value);
-    else
-        base_text_add(text, "null");
+    base_text_add_number(text, value, 9, 9);
+}
+
+void record_exact(base_text *text, bool first, const char *key, double value)
+{
+    add_key(text, first, key);
+    base_text_add_number(text, value, 6, 17);
 }
 
 void record_integer(base_text *text, bool first, const char *key, int64_t value)

@@ -7,6 +7,8 @@
 
 /* What is not finite becomes null. */
 void record_number(base_text *text, bool first, const char *key, double value);
+/* As few digits as read back to the same bits: for settings, not for measurements. */
+void record_exact(base_text *text, bool first, const char *key, double value);
 void record_integer(base_text *text, bool first, const char *key, int64_t value);
 /* Escaped; NULL becomes null. */
 void record_text(base_text *text, bool first, const char *key, const char *value);

@@ -112,7 +112,7 @@ void distill_config_write(const mlff_distill_config *config, base_text *text)
         case INTEGER: record_integer(text, true, fields[k].name, *(const int *)at); break;
         case LONG: record_integer(text, true, fields[k].name, *(const int64_t *)at); break;
         case SEED: record_integer(text, true, fields[k].name, (int64_t) * (const uint64_t *)at); break;
-        case NUMBER: record_number(text, true, fields[k].name, *(const double *)at); break;
+        case NUMBER: record_exact(text, true, fields[k].name, *(const double *)at); break;
         }
     }
     base_text_add(text, "\n}\n");

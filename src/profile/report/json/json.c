@@ -48,18 +48,7 @@ static void json_quote(json *j, const char *value)
 
 static void json_value(json *j, double value)
 {
-    char text[40];
-    if (!isfinite(value)) {
-        base_text_add(&j->text, "null");
-        return;
-    }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    for (char *at = text; *at; at++) // another locale's decimal sign
-        if (!strchr("0123456789+-e", *at)) *at = '.';
-    base_text_add(&j->text, "%s", text);
+    base_text_add_number(&j->text, value, 15, 17);
 }
 
 static void json_key(json *j, const char *key)
