@@ -58,33 +58,69 @@ uint16_t gpu_to_bfloat(double value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static double from_bfloat(uint16_t value)
+enum { TILE_COLUMNS = 8, TILE_ROWS = 16, TILE = TILE_COLUMNS * TILE_ROWS };
+
+static int32_t bits_of(float value)
 {
-    const uint32_t bits = (uint32_t)value << 16;
-    float single;
-    memcpy(&single, &bits, sizeof single);
-    return single;
+    int32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
 }
 
-const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, double scale,
-                             float (*value)(const void *context, int n, int k), const void *context)
+static float with_bits(int32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// gpu_to_half of a tile's numbers, which become what the halves leave of them: by selects alone, so that compilers vectorize it.
+static void round_to_halves(float *values, uint16_t *halves)
+{
+    const int32_t smallest = 0x38800000, too_large = 0x477ff000, half = 0x3f000000; // 2⁻¹⁴, 65520 and 0.5 as bits
+    for (int k = 0; k < TILE; k++) {
+        const int32_t bits = bits_of(values[k]), size = bits & INT32_MAX, sign = bits >> 16 & 0x8000;
+        const int32_t normal = ((size + 0xfff + (size >> 13 & 1)) >> 13) - (112 << 10);
+        const int32_t subnormal = bits_of(with_bits(size) + 0.5f) - half; // 0.5 has multiples of 2⁻²⁴ in its last bits
+        int32_t rounded = size < smallest ? subnormal : normal;
+        rounded = size < too_large ? rounded : 0x7c00;
+        halves[k] = (uint16_t)(sign | rounded);
+        const float of_subnormal = with_bits(half + rounded) - 0.5f;
+        const int32_t back = rounded < 1024 ? bits_of(of_subnormal) : (rounded << 13) + (112 << 23);
+        values[k] -= with_bits(back | (int32_t)((uint32_t)sign << 16));
+    }
+}
+
+static void round_to_bfloats(float *values, uint16_t *bfloats)
+{
+    for (int k = 0; k < TILE; k++) {
+        const uint32_t bits = (uint32_t)bits_of(values[k]), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+        bfloats[k] = (uint16_t)rounded;
+        values[k] -= with_bits((int32_t)(rounded << 16));
+    }
+}
+
+const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, float scale, gpu_column column,
+                             const void *context)
 {
     const void *device;
-    const size_t parts = numbers == GPU_SPLIT_HALVES ? 2 : numbers == GPU_THREE_BFLOATS ? 3 : 1;
+    const int parts = numbers == GPU_SPLIT_HALVES ? 2 : numbers == GPU_THREE_BFLOATS ? 3 : 1;
     const bool bfloats = numbers == GPU_BFLOATS || numbers == GPU_THREE_BFLOATS;
-    uint16_t *place = gpu_pack(packer, (size_t)n_columns * n_rows * 2 * parts, &device);
+    uint16_t *place = gpu_pack(packer, (size_t)n_columns * (size_t)n_rows * 2 * (size_t)parts, &device), rounded[TILE];
+    float values[TILE];
     if (!place) return device;
-    for (int tile = 0; tile < n_columns / 8; tile++)
-        for (int k_tile = 0; k_tile < n_rows / 16; k_tile++)
-            for (int lane = 0; lane < 32; lane++, place += 4 * parts)
-                for (int e = 0; e < 4; e++) {
-                    int n = 8 * tile + lane / 4, k = 16 * k_tile + 2 * (lane % 4) + (e & 1) + 8 * (e >> 1);
-                    double w = scale * value(context, n, k);
-                    for (size_t part = 0; part < parts; part++) {
-                        const uint16_t rounded = bfloats ? gpu_to_bfloat(w) : gpu_to_half(w);
-                        place[4 * part + e] = rounded;
-                        w -= bfloats ? from_bfloat(rounded) : gpu_from_half(rounded);
-                    }
+    for (int n = 0; n < n_columns; n += TILE_COLUMNS)
+        for (int k = 0; k < n_rows; k += TILE_ROWS, place += TILE * parts) {
+            for (int g = 0; g < TILE_COLUMNS; g++) column(context, n + g, k, values + TILE_ROWS * g);
+            for (int e = 0; e < TILE; e++) values[e] *= scale;
+            for (int part = 0; part < parts; part++) {
+                (bfloats ? round_to_bfloats : round_to_halves)(values, rounded);
+                for (int lane = 0; lane < 32; lane++) { // its numbers are two pairs of a column
+                    const uint16_t *pair = rounded + lane / 4 * TILE_ROWS + 2 * (lane % 4);
+                    memcpy(place + 4 * (lane * parts + part), pair, 4);
+                    memcpy(place + 4 * (lane * parts + part) + 2, pair + 8, 4);
                 }
+            }
+        }
     return device;
 }

@@ -20,10 +20,13 @@ const float *gpu_pack_floats(gpu_packer *packer, const float *values, size_t n);
  * bfloat16 (8 bits); or split into three bfloat16 (24 bits), which have float32's range. */
 enum { GPU_SPLIT_HALVES, GPU_HALVES, GPU_BFLOATS, GPU_THREE_BFLOATS };
 
+/* Writes B[k][n] … B[k + 15][n] of an operand to `values` [16]; k is a multiple of 16. */
+typedef void (*gpu_column)(const void *context, int n, int k, float *values);
+
 /* Operand B of the product y[n] = Σ_k a[k] B[k][n]. Tile (n/8, k/16): lane (g, t) holds k = 2t, 2t+1, 2t+8, 2t+9 of column n = g; of split
- * numbers the high parts, then the lower ones. `value(context, n, k)` returns B[k][n]; it is stored times `scale`. */
-const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, double scale,
-                             float (*value)(const void *context, int n, int k), const void *context);
+ * numbers the high parts, then the lower ones. Numbers are stored times `scale`, a power of two. */
+const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, float scale, gpu_column column,
+                             const void *context);
 
 /* The half nearest to a number, ties to even. */
 uint16_t gpu_to_half(double value);

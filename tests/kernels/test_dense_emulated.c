@@ -3,6 +3,8 @@
 // every precision and kind of tile, two operands side by side, ragged numbers of rows, later rows only.
 // Tolerances, of the largest result: 1e-6 for float32 (operands of 22 bits, weights too), 2e-3 for tf32 (11 bits), 2e-2 for bf16 (8 bits).
 #include <math.h>
+#include <stdbool.h>
+#include <string.h>
 
 #include "gpu_operand.h"
 
@@ -169,8 +171,69 @@ static void test_choice(void **state)
     assert_int_equal(gpu_linear_choose(GPU_NUMBER_TF32, 20480, 512, 132, 0).wide, 0);
 }
 
+static void bits_of_place(const void *context, int n, int k, float *values)
+{
+    const uint32_t first = *(const uint32_t *)context + (uint32_t)(16 * n + k) * 16;
+    for (int j = 0; j < 16; j++) {
+        const uint32_t bits = (first + (uint32_t)j) * 2654435761u; // odd: other places have other bits
+        memcpy(&values[j], &bits, sizeof bits);
+    }
+}
+
+static void special_values(const void *context, int n, int k, float *values)
+{
+    (void)n;
+    memcpy(values, (const float *)context + k, 16 * sizeof *values);
+}
+
+// Operands that are packed a tile at a time have the bits of gpu_to_half and gpu_to_bfloat, number by number: all sizes, subnormal halves,
+// what is too large, infinities, NaN.
+static void test_packed_operands(void **state)
+{
+    (void)state;
+    enum { COLUMNS = 512, DEPTH = 512 };
+    static const int numbers[] = {GPU_SPLIT_HALVES, GPU_HALVES, GPU_BFLOATS, GPU_THREE_BFLOATS}, parts[] = {2, 1, 1, 3};
+    const float special[] = {0.0f,     -0.0f,        65519.99f, 65520.0f, -65536.0f,  INFINITY,  -INFINITY,  NAN,
+                             0x1p-14f, 0x1.ffcp-15f, 0x1p-24f,  0x1p-25f, 0x1.8p-24f, -0x1p-30f, 0x1.002p3f, 1e-40f};
+    for (int kind = 0; kind < 4; kind++)
+        for (int turn = 0; turn < 2; turn++) {
+            const uint32_t first = (uint32_t)(kind * 2 + turn) << 22;
+            const float scale = turn ? 0x1p-9f : 1.0f;
+            const bool bfloats = numbers[kind] == GPU_BFLOATS || numbers[kind] == GPU_THREE_BFLOATS;
+            uint16_t *packed = malloc((size_t)COLUMNS * DEPTH * 2 * (size_t)parts[kind]);
+            gpu_packer p = {(char *)packed, NULL, 0};
+            gpu_pack_operand(&p, numbers[kind], COLUMNS, DEPTH, scale, bits_of_place, &first);
+            assert_int_equal(p.at, (size_t)COLUMNS * DEPTH * 2 * (size_t)parts[kind]);
+            for (int n = 0; n < COLUMNS; n++)
+                for (int k = 0; k < DEPTH; k++) {
+                    float values[16];
+                    bits_of_place(&first, n, k / 16 * 16, values);
+                    double w = (double)(values[k % 16] * scale);
+                    const int lane = 4 * (n % 8) + k % 8 / 2, tile = n / 8 * (DEPTH / 16) + k / 16, e = k % 2 + 2 * (k % 16 / 8);
+                    for (int part = 0; part < parts[kind]; part++) {
+                        const uint16_t expected = bfloats ? gpu_to_bfloat(w) : gpu_to_half(w);
+                        assert_int_equal(packed[((tile * 32 + lane) * parts[kind] + part) * 4 + e], expected);
+                        w -= bfloats ? operand_from_bfloat(expected) : gpu_from_half(expected);
+                    }
+                }
+            free(packed);
+        }
+    for (int kind = 0; kind < 2; kind++) {
+        uint16_t packed[256];
+        gpu_packer p = {(char *)packed, NULL, 0};
+        gpu_pack_operand(&p, numbers[kind], 8, 16, 1, special_values, special);
+        for (int k = 0; k < 16; k++) {
+            const int at = k % 8 / 2 * 4 * parts[kind] + k % 2 + 2 * (k / 8);
+            const uint16_t high = gpu_to_half(special[k]);
+            assert_int_equal(packed[at], high);
+            if (kind == 0) assert_int_equal(packed[at + 4], gpu_to_half((double)special[k] - gpu_from_half(high)));
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_choice)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_choice),
+                                       cmocka_unit_test(test_packed_operands)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

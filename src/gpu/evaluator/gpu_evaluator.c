@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
@@ -76,6 +77,15 @@ done:
     return status;
 }
 
+// Fresh pages are zeros; large ones where the system has them, since the first touch of small ones is slow.
+static void *map_zeros(size_t bytes)
+{
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return NULL;
+    madvise(block, bytes, MADV_HUGEPAGE); // a hint
+    return block;
+}
+
 mlff_status gpu_evaluator_upload_more(gpu_evaluator *e, gpu_pack_model pack, void *context, void **constants_out)
 {
     mlff_status status = MLFF_OK;
@@ -83,12 +93,11 @@ mlff_status gpu_evaluator_upload_more(gpu_evaluator *e, gpu_pack_model pack, voi
     size_t bytes;
     pack(context, NULL, &bytes, NULL);
     PLUGIN_TRY(cuda_allocate(e->device, bytes, "the model", &constants));
-    block = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    block = map_zeros(bytes);
     if (!block) {
         status = host.fail(MLFF_ERR_MEMORY, "out of memory: %.1f MB for the model", (double)bytes / 1048576.0);
         goto done;
     }
-    memset(block, 0, bytes);
     pack(context, block, &bytes, constants);
     CUDA_TRY(cuda_copy(constants, block, bytes, cudaMemcpyHostToDevice), "copying the model to the GPU");
     e->constant_bytes += bytes;
@@ -96,7 +105,7 @@ mlff_status gpu_evaluator_upload_more(gpu_evaluator *e, gpu_pack_model pack, voi
     constants = NULL;
 done:
     cuda_release(e->device, constants);
-    free(block);
+    if (block) munmap(block, bytes);
     return status;
 }
 

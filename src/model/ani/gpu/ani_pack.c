@@ -40,20 +40,23 @@ typedef struct layer {
     const int *element; // of each stored column of a first layer: its input, −1: none; NULL: as it is
 } layer;
 
-static float weight_of(const layer *l, int out, int in)
+// Its weights as operands for gpu_pack_operand: columns are outputs, and in the reverse pass inputs.
+static void forward(const void *context, int n, int k, float *values)
 {
-    if (l->element) in = l->element[in];
-    return out < l->out && in >= 0 && in < l->in ? l->weight[(size_t)out * l->in + in] : 0.0f;
+    const layer *l = context;
+    const float *from = l->weight + (size_t)n * (size_t)l->in;
+    for (int j = 0; j < 16; j++) {
+        const int in = l->element ? l->element[k + j] : k + j;
+        values[j] = n < l->out && in >= 0 && in < l->in ? from[in] : 0.0f;
+    }
 }
 
-static float forward(const void *context, int n, int k)
+static void backward(const void *context, int n, int k, float *values)
 {
-    return weight_of(context, n, k);
-}
-
-static float backward(const void *context, int n, int k)
-{
-    return weight_of(context, k, n);
+    const layer *l = context;
+    const int in = l->element ? l->element[n] : n;
+    for (int j = 0; j < 16; j++)
+        values[j] = in >= 0 && in < l->in && k + j < l->out ? l->weight[(size_t)(k + j) * (size_t)l->in + (size_t)in] : 0.0f;
 }
 
 static const float *pack_padded(gpu_packer *p, const float *values, int n, double scale)
@@ -109,7 +112,7 @@ static const void *pack_wgmma(gpu_packer *p, const void *operand, int column_til
     return device;
 }
 
-static void pack_network(gpu_packer *p, const int *element, const ani_gpu_step *step, const ani_network *from, double scale,
+static void pack_network(gpu_packer *p, const int *element, const ani_gpu_step *step, const ani_network *from, float scale,
                          ani_gpu_network *to)
 {
     to->n_hidden = from->n_layers - 1;
@@ -163,10 +166,10 @@ void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *m
     const void *device;
     const double largest = block ? largest_weight(P, members, n_members) : 0;
     // The largest weight just below 2¹³: its low part and those of weights 2⁻¹³ as large are normal halves.
-    const double scale = largest > 0 ? ldexp(1.0, 13 - (int)ceil(log2(largest))) : 1.0;
+    const float scale = largest > 0 ? ldexpf(1.0f, (int)fmin(13 - ceil(log2(largest)), 100)) : 1.0f;
     fill_shape(P, model, step);
     step->n_members = n_members;
-    step->weight_unit = (float)(1.0 / scale);
+    step->weight_unit = 1.0f / scale;
     step->hidden_tiles = step->saved_columns = 0;
     for (int m = 0; m < n_members; m++)
         for (int s = 0; s < P->n_species; s++) {

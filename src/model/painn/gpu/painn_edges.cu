@@ -559,14 +559,12 @@ int painn_gpu_table_bytes(int numbers)
 }
 
 // If a block has too little shared memory for the filter table, plans choose the mode that leaves it in global memory.
-int painn_gpu_prepare_edge(void)
+int painn_gpu_prepare_edge(int numbers, int n_features)
 {
-    raise<32, false>();
-    raise<64, false>();
-    raise<128, false>();
-    raise<32, true>();
-    raise<64, true>();
-    raise<128, true>();
+    const bool fast = numbers != PAINN_GPU_SPLIT_HALVES;
+    if (n_features == 32) fast ? raise<32, true>() : raise<32, false>();
+    if (n_features == 64) fast ? raise<64, true>() : raise<64, false>();
+    if (n_features == 128) fast ? raise<128, true>() : raise<128, false>();
     const cudaError_t error = cudaGetLastError();
     return error == cudaErrorInvalidValue ? 0 : (int)error;
 }

@@ -12,8 +12,8 @@
 // ---- pieces -------------------------------------------------------------------------------------------------------------
 
 typedef struct packer {
-    gpu_packer common; // first
-    double weight_scale;
+    gpu_packer common;  // first
+    float weight_scale; // a power of two
     int numbers;
     int rows; // matrices as operand A
 } packer;
@@ -42,15 +42,14 @@ static int in_pairs(int place)
     return place / 16 * 16 + place % 8 * 2 + place / 8 % 2;
 }
 
-static float element(const void *context, int n, int k)
+static void column(const void *context, int n, int k, float *values)
 {
     const matrix *m = context;
-    if (m->in_pairs) {
-        n = in_pairs(n);
-        k = in_pairs(k);
-    }
+    if (m->in_pairs) n = in_pairs(n);
     if (m->k_block_order) k = m->k_block_order[k / m->k_block] * m->k_block + k % m->k_block;
-    return m->transposed ? m->w[(size_t)k * m->n_in + n] : m->w[(size_t)n * m->n_in + k];
+    const size_t step = m->transposed ? (size_t)m->n_in : 1;
+    const float *from = m->transposed ? m->w + (size_t)k * step + n : m->w + (size_t)n * (size_t)m->n_in + k;
+    for (int j = 0; j < 16; j++) values[j] = from[step * (size_t)(m->in_pairs ? in_pairs(j) : j)];
 }
 
 // Converts an operand B of `columns` columns in `k_tiles` into operand A with these columns as rows: for each two tiles of columns, by k
@@ -81,7 +80,7 @@ static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, i
 {
     const matrix m = {w, n_in, transposed, p->rows, k_block_order, k_block};
     const int columns = transposed ? n_in : n_out, rows = transposed ? n_out : n_in;
-    const void *device = gpu_pack_operand(&p->common, p->numbers, columns, rows, p->weight_scale, element, &m);
+    const void *device = gpu_pack_operand(&p->common, p->numbers, columns, rows, p->weight_scale, column, &m);
     if (p->rows && p->common.block) {
         char *place = p->common.block + ((const char *)device - p->common.base);
         turn_to_rows(place, columns, rows / 16, p->numbers == PAINN_GPU_SPLIT_HALVES ? 2 : 1);
@@ -89,44 +88,53 @@ static const void *pack_matrix(packer *p, const float *w, int n_out, int n_in, i
     return device;
 }
 
-// Coefficients of W(d) = [A | b] ψ(d) by column and interval: the polynomial through `n` Chebyshev points in a variable from −1/range to
-// 1/range, for which they are normal numbers in halves with weights of usual size.
+// The polynomial through `n` Chebyshev points in a variable from −1/range to 1/range, for which coefficients are normal numbers in halves
+// with weights of usual size: coefficient k is Σ_m map[k][m] · value at node[m].
+static void map_nodes(int n, double *node, double (*map)[5])
+{
+    static const double monomial[5][5] = {{1, 0, -1, 0, 1}, {0, 1, 0, -3, 0}, {0, 0, 2, 0, -8}, {0, 0, 0, 4, 0}, {0, 0, 0, 0, 8}};
+    for (int m = 0; m < n; m++) {
+        double grow = 1;
+        node[m] = cos((2 * m + 1) * 3.14159265358979323846 / (2 * n));
+        for (int k = 0; k < 5; k++, grow *= PAINN_GPU_TABLE_RANGE) {
+            map[k][m] = 0;
+            for (int c = 0; c < n; c++) map[k][m] += grow * monomial[k][c] * (c ? 2.0 : 1.0) / n * cos(c * acos(node[m]));
+        }
+    }
+}
+
+// Coefficients [interval][5][3F] of W(d) = [A | b] ψ(d). W is linear in ψ: so are they in the coefficients of ψ.
 static double *fit_filter(const painn_parameters *parameters, const painn_layer *layer,
                           void (*radial)(const painn_parameters *, double, double *, double *), int n)
 {
-    int F = parameters->n_features, K = parameters->n_radial, T = PAINN_GPU_INTERVALS;
-    double *psi = malloc(sizeof(double) * (size_t)(6 * (K + 1))), *a = malloc(sizeof(double) * (size_t)T * 3 * F * 5);
-    double node[5], chebyshev[5][5]; // and T_k there
-    if (!psi || !a) {
+    const int F3 = 3 * parameters->n_features, K = parameters->n_radial, T = PAINN_GPU_INTERVALS;
+    double *psi = malloc(sizeof(double) * (size_t)(6 * (K + 1))), *a = calloc((size_t)T * 5 * (size_t)F3, sizeof(double)),
+           *weight = malloc(sizeof(double) * (size_t)(K + 1) * (size_t)F3), node[5], map[5][5];
+    if (!psi || !a || !weight) {
         free(psi);
         free(a);
+        free(weight);
         return NULL;
     }
-    for (int m = 0; m < n; m++) {
-        node[m] = cos((2 * m + 1) * 3.14159265358979323846 / (2 * n));
-        for (int k = 0; k < n; k++) chebyshev[k][m] = cos(k * acos(node[m]));
-    }
+    for (int r = 0; r <= K; r++)
+        for (int f = 0; f < F3; f++)
+            weight[r * F3 + f] = r < K ? layer->filter_weight[(size_t)f * (size_t)K + (size_t)r] : layer->filter_bias[f];
+    map_nodes(n, node, map);
     for (int i = 0; i < T; i++) {
         for (int m = 0; m < n; m++)
             radial(parameters, (i + 0.5 + 0.5 * node[m]) * parameters->cutoff / T, psi + m * (K + 1), psi + 5 * (K + 1));
-        for (int f = 0; f < 3 * F; f++) {
-            double value[5], c[5] = {0}, grow = PAINN_GPU_TABLE_RANGE;
-            for (int m = 0; m < n; m++) {
-                const double *s = psi + m * (K + 1);
-                value[m] = layer->filter_bias[f] * s[K];
-                for (int k = 0; k < K; k++) value[m] += layer->filter_weight[(size_t)f * K + k] * s[k];
+        for (int k = 0; k < n; k++) {
+            double *restrict to = a + ((size_t)i * 5 + (size_t)k) * (size_t)F3;
+            for (int r = 0; r <= K; r++) {
+                const double *restrict from = weight + r * F3;
+                double c = 0;
+                for (int m = 0; m < n; m++) c += map[k][m] * psi[m * (K + 1) + r];
+                for (int f = 0; f < F3; f++) to[f] += c * from[f];
             }
-            for (int k = 0; k < n; k++)
-                for (int m = 0; m < n; m++) c[k] += (k ? 2.0 : 1.0) / n * value[m] * chebyshev[k][m];
-            double *to = a + ((size_t)i * 3 * F + f) * 5;
-            to[0] = c[0] - c[2] + c[4];
-            to[1] = (c[1] - 3 * c[3]) * grow;
-            to[2] = (2 * c[2] - 8 * c[4]) * grow * grow;
-            to[3] = 4 * c[3] * grow * grow * grow;
-            to[4] = 8 * c[4] * grow * grow * grow * grow;
         }
     }
     free(psi);
+    free(weight);
     return a;
 }
 
@@ -150,18 +158,19 @@ static void pack_filter(packer *p, const painn_parameters *parameters, const pai
     char *place = take_table(p, exact ? n * 16 : n * 8, parameters, layer, radial, exact ? 5 : 4, &out->filter, &a);
     for (int i = 0; a && i < T; i++)
         for (int f = 0; f < 3 * F; f++) {
-            const double *from = a + ((size_t)i * 3 * F + f) * 5;
+            const double *from = a + (size_t)i * 15 * F + f; // coefficient k: from[3 F k]
             int block = f / F, feature = f % F, slice = feature / PAINN_GPU_SLICE, in_slice = feature % PAINN_GPU_SLICE;
             size_t entry = ((size_t)slice * T + i) * 3 + block;
             if (exact) {
                 // The first of a lane's two features is in the first eight places, with c3 of both; the second with c4.
                 float *pair = (float *)(void *)place + (entry * PAINN_GPU_SLICE + in_slice / 2) * 4,
                       *to = pair + in_slice % 2 * 32;
-                for (int k = 0; k < 3; k++) to[k] = (float)from[k];
-                for (int k = 0; k < 2; k++) ((uint16_t *)(void *)(pair + 32 * k + 3))[in_slice % 2] = gpu_to_half(from[3 + k]);
+                for (int k = 0; k < 3; k++) to[k] = (float)from[3 * F * k];
+                for (int k = 0; k < 2; k++)
+                    ((uint16_t *)(void *)(pair + 32 * k + 3))[in_slice % 2] = gpu_to_half(from[3 * F * (3 + k)]);
             } else {
                 uint16_t *to = (uint16_t *)(void *)place + entry * PAINN_GPU_SLICE * 4 + in_slice / 2 * 8 + in_slice % 2;
-                for (int k = 0; k < 4; k++) to[2 * k] = gpu_to_half(from[k]);
+                for (int k = 0; k < 4; k++) to[2 * k] = gpu_to_half(from[3 * F * k]);
             }
         }
     free(a);
@@ -175,7 +184,7 @@ static void pack_values(packer *p, const painn_parameters *parameters, const pai
     char *place = take_table(p, (size_t)T * slices * PAINN_GPU_VALUES, parameters, layer, radial, 4, &out->values, &a);
     for (int i = 0; a && i < T; i++)
         for (int f = 0; f < 3 * F; f++) {
-            const double *from = a + ((size_t)i * 3 * F + f) * 5;
+            const double *from = a + (size_t)i * 15 * F + f; // coefficient k: from[3 F k]
             const int block = f / F, lane = f % PAINN_GPU_SLICE / 2, second = f % 2;
             char *entry = place + ((size_t)(f % F / PAINN_GPU_SLICE) * T + i) * PAINN_GPU_VALUES;
             float *to = (float *)(void *)entry + (block * 8 + lane) * 4 + 2 * second;
@@ -185,11 +194,12 @@ static void pack_values(packer *p, const painn_parameters *parameters, const pai
             const double square = 1.0 / PAINN_GPU_TABLE_RANGE / PAINN_GPU_TABLE_RANGE;
             double lost[2];
             for (int k = 0; k < 2; k++) {
-                halves[2 * k] = gpu_to_half(from[2 + k]);
-                lost[k] = from[2 + k] - gpu_from_half(halves[2 * k]);
+                const double exact = from[3 * F * (2 + k)];
+                halves[2 * k] = gpu_to_half(exact);
+                lost[k] = exact - gpu_from_half(halves[2 * k]);
             }
             to[0] = (float)(from[0] + 0.5 * square * lost[0]);
-            to[1] = (float)(from[1] + 0.75 * square * lost[1]);
+            to[1] = (float)(from[3 * F] + 0.75 * square * lost[1]);
         }
     free(a);
 }
@@ -313,7 +323,7 @@ static float largest(const float *values, size_t n, float so_far)
 
 // The power of two that brings the largest weight of all products near 2¹⁰: far from overflow, and the low halves of all but the smallest
 // weights stay normal numbers.
-static double weight_scale(const painn_parameters *parameters)
+static float weight_scale(const painn_parameters *parameters)
 {
     size_t FF = (size_t)parameters->n_features * parameters->n_features;
     float size = largest(parameters->readout_weight[0], (size_t)parameters->readout_width[1] * parameters->n_features, 0);
@@ -322,7 +332,7 @@ static double weight_scale(const painn_parameters *parameters)
         size = largest(layer->U, 2 * FF, largest(layer->M1, 2 * FF, largest(layer->M2, 3 * FF, size)));
         size = largest(layer->W1, FF, largest(layer->W2, 3 * FF, size));
     }
-    return size > 0 ? exp2(floor(10.0 - log2(size))) : 1.0;
+    return size > 0 ? (float)exp2(fmin(floor(10.0 - log2(size)), 100.0)) : 1.0f;
 }
 
 static void pack_matrices(packer *p, const painn_parameters *parameters, painn_gpu_step *step)
@@ -369,7 +379,7 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
                     void (*radial)(const painn_parameters *, double, double *, double *), void *block, size_t *bytes,
                     const void *base, painn_gpu_step *step)
 {
-    packer p = {{block, base, 0}, weight_scale(parameters), step->numbers, 0};
+    packer p = {{block, base, 0}, block ? weight_scale(parameters) : 1.0f, step->numbers, 0};
     int F = parameters->n_features, H = parameters->readout_width[1];
     step->n_features = F;
     step->n_layers = parameters->n_layers;
@@ -430,7 +440,7 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
 
 void painn_gpu_pack_wide(const painn_parameters *parameters, void *block, size_t *bytes, const void *base, painn_gpu_step *step)
 {
-    packer p = {{block, base, 0}, 1.0, PAINN_GPU_THREE_BFLOATS, 0}; // no factors: they would take from the range
+    packer p = {{block, base, 0}, 1.0f, PAINN_GPU_THREE_BFLOATS, 0}; // no factors: they would take from the range
     pack_matrices(&p, parameters, step);
     step->weight_unit = 1;
     *bytes = p.common.at;
@@ -438,7 +448,7 @@ void painn_gpu_pack_wide(const painn_parameters *parameters, void *block, size_t
 
 size_t painn_gpu_arena(painn_gpu_step *step, void *base)
 {
-    packer p = {{NULL, base, 0}, 1.0, 0, 0};
+    packer p = {{NULL, base, 0}, 1.0f, 0, 0};
     size_t n = (size_t)step->gpu.neighbors.atom_capacity, e = n * (size_t)step->gpu.neighbors.row_capacity;
     size_t F = (size_t)step->n_features, slices = F / PAINN_GPU_SLICE, real = sizeof(float);
     const void *at;

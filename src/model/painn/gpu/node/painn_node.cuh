@@ -330,16 +330,12 @@ template <typename S> static cudaError_t raise()
     return e;
 }
 
-// Raises the kernels' shared memory limits. Tiles of 32 atoms by wgmma need 225 KB: where they do not fit they are not chosen.
+// Raises the shared memory limits of the kernels without wgmma.
 template <typename Numbers> static int prepare_update_of(int n_features)
 {
     cudaError_t e = n_features == 32   ? raise<shape<32, Numbers>>()
                     : n_features == 64 ? raise<shape<64, Numbers>>()
                                        : raise<shape<128, Numbers>>();
-    raise_wgmma<wgmma_shape<1, typename Numbers::stored>>();
-    raise_wgmma<wgmma_shape<2, typename Numbers::stored>>();
-    raise_wgmma<wgmma_shape<3, typename Numbers::stored>>();
-    raise_wgmma<wgmma_shape<4, typename Numbers::stored>>();
     cudaGetLastError();
     return (int)e;
 }

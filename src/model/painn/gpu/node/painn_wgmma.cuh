@@ -378,14 +378,10 @@ template <typename S> static int launch_wgmma(const painn_gpu_step *step, const 
     void (*kernel)(painn_gpu_step, int) = back                          ? wgmma_back_kernel<S>
                                           : layer + 1 == step->n_layers ? wgmma_last_kernel<S>
                                                                         : wgmma_update_kernel<S>;
+    // Here, when a step is captured, and not for all shapes at the start: it loads the kernel's code.
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
+    if (error != cudaSuccess) return (int)error;
     return launch(kernel, (plan->n_atoms + S::TILE - 1) / S::TILE, S::THREADS, S::BYTES, 1, plan->overlap, stream, *step, layer);
-}
-
-template <typename S> static void raise_wgmma()
-{
-    cudaFuncSetAttribute(wgmma_update_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
-    cudaFuncSetAttribute(wgmma_last_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
-    cudaFuncSetAttribute(wgmma_back_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES);
 }
 
 #endif
