@@ -489,6 +489,14 @@ test_md_replicas() {
     run 0 md model.safetensors "${how[@]}" --n-steps 20 -o half.extxyz --restart half.restart
     for k in 0 1 2; do cmp whole-$k.extxyz half-$k.extxyz || fail "replica $k is another one over a restart"; done
     cmp -s whole-0.extxyz whole-1.extxyz && fail "replicas 0 and 1 are one"
+    # Means are of states at equal intervals, here each second step, wherever the steps were interrupted to write.
+    local mean often
+    run 0 md model.safetensors "${how[@]}" --every 2 --n-steps 200 --json
+    often=$(value out replicas.1.mean_temperature_kelvin)
+    run 0 md model.safetensors "${how[@]}" --every 200 --n-steps 200 --json
+    mean=$(value out replicas.1.mean_temperature_kelvin)
+    is "$mean" "$often" "mean temperature of states at equal intervals"
+    [ "$(value out replicas.1.drift_slope_half_width)" != null ] || fail "no slope of 100 states"
     # All explode: each is named, with its last good frame and restart file.
     run 1 md model.safetensors --system silicon --n-atoms 8 --replicas 2 --timestep 100 --n-steps 50 -o wild.extxyz --checkpoint wild.restart
     says 'replica 0 has ended: step' err && says 'replica 1 has ended: step' err && says '2 of 2 replicas ended early: 0, 1' err

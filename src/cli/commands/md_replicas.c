@@ -13,6 +13,8 @@
 
 // Steps are made in pieces of about this time, so that Ctrl-C need not wait longer.
 #define PATIENCE_NS 100000000
+// Means and slopes are of about this many states, or one each LONGEST_SAMPLE steps.
+enum { SAMPLES = 100, LONGEST_SAMPLE = 1000 };
 
 typedef struct replica {
     mlff_dynamics_options options;
@@ -30,6 +32,7 @@ typedef struct replicas_run {
     mlff_replicas *together;
     replica *each; // [task->n]
     int64_t n_done, piece, step_ns;
+    int64_t sample_every; // steps between the states that means and slopes are of
     int n_running;
 } replicas_run;
 
@@ -313,16 +316,19 @@ static void print_json(const replicas_run *run, bool partial)
 // ---- steps ------------------------------------------------------------------------------------------------------------
 
 // The state of all after a piece. Of one that has ended in it the last good frame and restart file are kept.
-static mlff_status look(replicas_run *run, int64_t n_steps)
+// States are sampled at equal intervals: pieces grow with their speed, so that their ends would favor the start.
+static mlff_status look(replicas_run *run)
 {
+    const bool sampled = run->n_done % run->sample_every == 0;
     mlff_status status = MLFF_OK;
     for (int k = 0; k < run->task->n; k++) {
         replica *r = &run->each[k];
         if (r->ended) continue;
         r->ended = *mlff_replicas_error(run->together, k) != '\0';
         MLFF_TRY(mlff_dynamics_state_get(r->dynamics, &r->last));
+        if (!r->ended && !sampled) continue;
         if (!r->ended) {
-            md_drift_add(&r->drift, r->last.conserved_energy, n_steps);
+            md_drift_add(&r->drift, r->last.conserved_energy, run->sample_every);
             r->temperature_sum += r->last.temperature_kelvin;
             r->n_states++;
             continue;
@@ -340,7 +346,9 @@ static int64_t next_piece(const replicas_run *run)
     const md_replicas_task *task = run->task;
     int64_t n = task->n_steps - run->n_done, to_line = task->every - (run->each[0].first.step + run->n_done) % task->every;
     int64_t to_checkpoint = task->checkpoint ? task->checkpoint_every - run->n_done % task->checkpoint_every : n;
+    int64_t to_sample = run->sample_every - run->n_done % run->sample_every;
     if (to_line < n) n = to_line;
+    if (to_sample < n) n = to_sample;
     if (to_checkpoint < n) n = to_checkpoint;
     return run->piece < n ? run->piece : n;
 }
@@ -355,7 +363,7 @@ static mlff_status make_piece(replicas_run *run)
     run->n_done += n;
     if (time_ns < PATIENCE_NS / 2 && run->piece < INT32_MAX) run->piece *= 2;
     if (time_ns > PATIENCE_NS && run->piece > 1) run->piece /= 2;
-    return look(run, n);
+    return look(run);
 }
 
 static mlff_status write_all(const replicas_run *run, mlff_status (*write)(const replicas_run *run, int k))
@@ -372,6 +380,10 @@ static mlff_status steps(replicas_run *run)
     const md_replicas_task *task = run->task;
     const int64_t begun_ns = mlff_clock_ns(), first = run->each[0].first.step;
     run->piece = 10;
+    run->sample_every = task->n_steps / SAMPLES;
+    if (run->sample_every > task->every) run->sample_every = task->every;
+    if (run->sample_every > LONGEST_SAMPLE) run->sample_every = LONGEST_SAMPLE;
+    if (run->sample_every < 1) run->sample_every = 1;
     while (run->n_done < task->n_steps && run->n_running > 0 && !cli_interrupted()) {
         MLFF_TRY(make_piece(run));
         const bool line = (first + run->n_done) % task->every == 0;
