@@ -520,6 +520,7 @@ size_t mlff_abi_size(const char *struct_name)
         SIZE(mlff_relax_options),
         SIZE(mlff_relaxed),
         SIZE(mlff_relax_queue),
+        SIZE(mlff_vibrations),
         SIZE(mlff_device),
         SIZE(mlff_import_options),
         SIZE(mlff_setting),

@@ -12,6 +12,8 @@ verdicts); this package hands them Python's arrays, ASE's atoms and anybody's fu
     mlff_distiller.distill            teachers, sampling, labels, datasets
     mlff_distiller.training           training of students, and whole distillations
     mlff_distiller.dynamics           runs of MD by the engine, on a GPU without leaving it
+    mlff_distiller.relaxation         many structures relaxed at once
+    mlff_distiller.analysis           structure, motion and spectrum of trajectories; vibrations
 
 Units are ASE's: eV, Å, amu, eV/Å, eV/Å³; times are ms where a name ends in _ms.
 """
@@ -24,6 +26,7 @@ from . import _library
 from .errors import MlffError, MlffWarning
 
 if TYPE_CHECKING:
+    from .analysis import Analysis, Vibrations, analyze, vibrations
     from .cuda.benchmark_utils import BenchmarkResult, benchmark_function
     from ._devices import Device
     from .cuda.device_utils import get_device
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 __version__: str = _library.version()
 
 _HOMES = {
+    "Analysis": "analysis",
+    "Vibrations": "analysis",
+    "analyze": "analysis",
+    "vibrations": "analysis",
     "BenchmarkResult": "cuda.benchmark_utils",
     "benchmark_function": "cuda.benchmark_utils",
     "Device": "_devices",

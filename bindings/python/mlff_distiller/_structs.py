@@ -238,6 +238,35 @@ class mlff_relax_queue(Structure):
     _fields_ = [("next", RELAX_NEXT), ("done", RELAX_DONE), ("context", c_void_p)]
 
 
+GEOMETRY_BINS = 500
+
+
+class mlff_geometry_kind(Structure):
+    _fields_ = [
+        ("elements", c_int * 3),
+        ("is_angle", c_int),
+        ("count", c_int),
+        ("mean", c_double),
+        ("deviation", c_double),
+        ("low", c_double),
+        ("high", c_double),
+        ("bin_width", c_double),
+        ("n_bins", c_int),
+    ]
+
+
+class mlff_vibrations(Structure):
+    _fields_ = [
+        ("n_modes", c_int),
+        ("wavenumbers", c_void_p),
+        ("displacements", c_void_p),
+        ("n_rigid", c_int),
+        ("rigid_wavenumbers", c_double * 6),
+        ("zero_point_energy", c_double),
+        ("largest_force", c_double),
+    ]
+
+
 class mlff_callable(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -536,7 +565,7 @@ class mlff_distill_options(Structure):
 CORE_STRUCTS: tuple[type[Structure], ...] = (
     mlff_system, mlff_batch, mlff_results, mlff_device, mlff_device_info, mlff_device_memory, mlff_model_info,
     mlff_import_options, mlff_setting, mlff_evaluator_options, mlff_stage, mlff_evaluator_info, mlff_dynamics_options, mlff_dynamics_state,
-    mlff_relax_options, mlff_relaxed, mlff_relax_queue,
+    mlff_relax_options, mlff_relaxed, mlff_relax_queue, mlff_vibrations,
     mlff_labels, mlff_read_options, mlff_teacher_options, mlff_teacher_info, mlff_label, mlff_shard_info, mlff_label_progress,
     mlff_label_options, mlff_sample_options, mlff_loss, mlff_trainer_options, mlff_training_errors, mlff_distill_config,
     mlff_distill_progress, mlff_distill_options,

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""Analysis of trajectories and vibrations from Python: what mlff analyze finds, known frequencies, crystals, refusals."""
+
+import json
+import os
+import subprocess
+import unittest
+
+import numpy as np
+import support
+from ase import Atoms
+from ase.build import bulk, molecule
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.constraints import FixAtoms
+from ase.io import write
+from ase.units import fs
+
+from mlff_distiller import MlffError, Model, analyze, relax, vibrations
+
+ETHANOL = os.path.join(os.path.dirname(__file__), "..", "..", "models", "ethanol.safetensors")
+WAVENUMBER = 1500.0  # 1/cm
+LIGHT = 2.99792458e-5  # cm/fs
+
+
+def oscillator(n=400, frame_fs=2.0):
+    """A hydrogen molecule that vibrates along x with one frequency."""
+    frames = []
+    for k in range(n):
+        phase = 2 * np.pi * LIGHT * WAVENUMBER * k * frame_fs
+        atoms = Atoms("H2", [[-0.37 - 0.03 * np.sin(phase), 0, 0], [0.37 + 0.03 * np.sin(phase), 0, 0]])
+        speed = 0.03 * 2 * np.pi * LIGHT * WAVENUMBER * np.cos(phase) / fs
+        atoms.set_velocities([[-speed, 0, 0], [speed, 0, 0]])
+        atoms.calc = SinglePointCalculator(atoms, energy=0.5 + 0.001 * k, forces=np.zeros((2, 3)))
+        frames.append(atoms)
+    return frames
+
+
+class TestAnalyze(unittest.TestCase):
+    def test_known_oscillator(self):
+        frames = oscillator()
+        found = analyze(frames, frame_fs=2.0, geometry=True)
+        self.assertEqual(found.n_frames, 400)
+        np.testing.assert_allclose(found.energies, 0.5 + 0.001 * np.arange(400), rtol=1e-12)
+        # 3N - 3 = 3 degrees of freedom, as ASE's temperature of 3N = 6 times two.
+        np.testing.assert_allclose(found.temperatures, [2 * a.get_temperature() for a in frames], rtol=1e-5, atol=1e-9)
+        peak = found.vdos.wavenumber[found.vdos.density.argmax()]
+        self.assertLess(abs(peak - WAVENUMBER), 2 * (found.vdos.wavenumber[1] - found.vdos.wavenumber[0]))
+        (bond,) = found.geometry
+        self.assertEqual((bond.name, bond.is_angle, bond.count), ("H-H", False, 1))
+        self.assertAlmostEqual(bond.mean, 0.74, places=3)
+        self.assertAlmostEqual(bond.density.sum() * (bond.middles[1] - bond.middles[0]), 1, places=6)
+        self.assertIsNone(found.rdf)
+
+    def test_same_as_the_command(self):
+        # A random walk of a small crystal, from the file and from ASE's atoms.
+        rng = np.random.default_rng(3)
+        atoms, frames = bulk("NaCl", "rocksalt", a=5.64, cubic=True), []
+        for _ in range(120):
+            atoms.positions += rng.normal(0, 0.02, (8, 3))
+            frames.append(atoms.copy())
+        path = support.scratch("walk.extxyz")
+        write(path, frames)
+        options = {"pair": "Na-Cl", "reach": 4.0, "n_bins": 40, "element": "Cl", "frame_fs": 5.0}
+        arguments = ["--pair", "Na-Cl", "--range", "4", "--bins", "40", "--element", "Cl", "--frame-time", "5", "--json"]
+        output = subprocess.run([os.environ["MLFF_COMMAND"], "analyze", path, *arguments], check=True, capture_output=True)
+        command = json.loads(output.stdout)
+        for found in (analyze(path, **options), analyze(frames, **options)):
+            # 1e-6: the file has eight decimals.
+            np.testing.assert_allclose(found.rdf.g, command["rdf"]["g"], rtol=1e-6)
+            np.testing.assert_allclose(found.rdf.coordination, command["rdf"]["coordination"], rtol=1e-6)
+            np.testing.assert_allclose(found.lags, command["msd"]["lag_fs"], rtol=1e-12)
+            np.testing.assert_allclose(found.msd, command["msd"]["msd_angstrom2"], rtol=1e-6)
+            self.assertAlmostEqual(found.diffusion.value / command["msd"]["diffusion_cm2_per_s"], 1, places=5)
+            self.assertIsNone(found.vdos)
+            self.assertIsNone(found.energies)
+
+    def test_refused(self):
+        frames = oscillator(4)
+        for options, text in (
+            ({"pair": "H"}, "two elements"),
+            ({"pair": "H-Xx"}, "no element"),
+            ({"element": "H"}, "frame_fs"),
+            ({"pair": "H-H"}, "periodic"),
+            ({"element": "O", "frame_fs": 1.0}, "O"),
+        ):
+            with self.subTest(options), self.assertRaisesRegex(MlffError, text):
+                analyze(frames, **options)
+        with self.assertRaisesRegex(MlffError, "no frames"):
+            analyze([])
+        with self.assertRaises(MlffError):
+            analyze([frames[0], molecule("H2O")], frame_fs=1.0)
+        with self.assertRaises(MlffError):
+            analyze(support.scratch("absent.extxyz"))
+
+
+class TestVibrations(unittest.TestCase):
+    def test_ethanol(self):
+        (minimum,) = relax([molecule("CH3CH2OH")], ETHANOL, fmax=1e-4, device="cpu", precision="float64")
+        modes = vibrations(minimum.atoms, ETHANOL, device="cpu", precision="float64")
+        self.assertEqual(modes.displacements.shape, (21, 9, 3))
+        self.assertEqual(modes.rigid_names, ["translation"] * 3 + ["rotation"] * 3)
+        self.assertLess(modes.largest_force, 1e-3)
+        self.assertTrue((np.diff(modes.wavenumbers) >= 0).all() and modes.wavenumbers[0] > 0)
+        np.testing.assert_allclose((modes.displacements**2).sum((1, 2)), 1, rtol=1e-9)
+        # Of hc: 1.239841984e-4 eV cm.
+        self.assertAlmostEqual(modes.zero_point_energy, 0.5 * 1.239841984e-4 * modes.wavenumbers.sum(), places=7)
+        # The highest mode is the stretch of O-H: the hydrogen moves most.
+        moves = (modes.displacements[-1] ** 2).sum(1)
+        self.assertEqual(minimum.atoms[int(moves.argmax())].symbol, "H")
+
+    def test_acoustic_modes_of_silicon(self):
+        atoms = bulk("Si", cubic=True)
+        atoms.rattle(0.02, seed=2)
+        model = Model.create("painn", elements=["Si"], n_features=16, n_layers=2, seed=3)
+        modes = vibrations(atoms, model, device="cpu", precision="float64")
+        self.assertEqual(modes.displacements.shape, (21, 8, 3))
+        self.assertEqual(modes.rigid_names, ["translation"] * 3)
+        # Translations cost nothing, whatever the forces: 1/cm, against hundreds of the others.
+        self.assertLess(np.abs(modes.rigid_wavenumbers).max(), 0.02 * np.abs(modes.wavenumbers).max())
+        np.testing.assert_allclose(modes.displacements.sum(1), 0, atol=1e-8)
+        atoms.set_constraint(FixAtoms([0, 1]))
+        held = vibrations(atoms, model, device="cpu", precision="float64")
+        self.assertEqual((len(held.wavenumbers), held.rigid_names), (18, []))
+        np.testing.assert_array_equal(held.displacements[:, :2], 0)
+
+    def test_refused(self):
+        with self.assertRaises(MlffError):
+            vibrations(molecule("CH3CH2OH"), ETHANOL, step=3.0, device="cpu")
+
+
+if __name__ == "__main__":
+    unittest.main()
