@@ -7,6 +7,7 @@
 #include "mlff_train.h"
 #include "support.h"
 #include "train/judging/analysis.h"
+#include "train/judging/verdict.h"
 #include "unit/log_springs.h"
 
 // ---- observables ----------------------------------------------------------------------------------------------------
@@ -286,6 +287,67 @@ static void test_verdicts(void **state)
     mlff_system_destroy(rest);
 }
 
+// ---- compressed pairs -----------------------------------------------------------------------------------------------
+
+// Two hydrogen atoms: E = k/2 (d - 0.74 Å)², and below `hole` a slope of 5 eV/Å inwards.
+typedef struct well {
+    double stiffness, hole;
+} well;
+
+static mlff_status in_well(void *context, const mlff_system *system, double *energy, double *forces)
+{
+    const well *w = context;
+    double r[3], d = 0, slope;
+    for (int c = 0; c < 3; c++) r[c] = system->positions[3 + c] - system->positions[c];
+    d = sqrt(r[0] * r[0] + r[1] * r[1] + r[2] * r[2]);
+    const double from = fmax(d, w->hole) - 0.74;
+    *energy = w->stiffness / 2 * from * from - 5 * fmax(w->hole - d, 0);
+    slope = d < w->hole ? 5 : w->stiffness * from;
+    for (int c = 0; c < 3; c++) {
+        forces[3 + c] = -slope * r[c] / d;
+        forces[c] = -forces[3 + c];
+    }
+    return MLFF_OK;
+}
+
+static void test_core(void **state)
+{
+    (void)state;
+    mlff_system *system;
+    assert_int_equal(mlff_system_create(2, &system), MLFF_OK);
+    system->species[0] = system->species[1] = 1;
+    system->positions[5] = 0.74;
+    const struct {
+        well well;
+        mlff_bar_state state;
+        double height; // eV
+        const char *says;
+    } cases[] = {
+        {{72, 0},
+         MLFF_BAR_PASSED,
+         36 * 0.43 * 0.43,
+         "1 of 1 pairs of elements repel"}, // to 0.31 Å, half the sum of covalent radii
+        {{72, 0.45}, MLFF_BAR_PASSED, 36 * 0.29 * 0.29, "attracts from 0.4"},
+        {{12, 0.45}, MLFF_BAR_FAILED, 6 * 0.29 * 0.29, "attracts from 0.4"},
+        {{12, 0.70},
+         MLFF_BAR_FAILED,
+         6 * 0.04 * 0.04,
+         "attracts from 0.4"}, // attraction farther out is chemistry, the lowered rim is not
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        well planted = cases[k].well;
+        mlff_verdict verdict = {.options = mlff_verdict_options_default()};
+        const verdict_run run = {.verdict = &verdict, .student = {"well", in_well, &planted}, .start = system};
+        assert_int_equal(verdict_core(&run), MLFF_OK);
+        const mlff_bar *bar = verdict.bars;
+        // The rim lies within a step of 0.02 Å of a point of the path.
+        if (bar->state != cases[k].state || fabs(bar->value - cases[k].height) > planted.stiffness * 0.43 * 0.02)
+            fail_msg("case %zu: %g eV, %g planted: %s", k, bar->value, cases[k].height, bar->text);
+        assert_non_null(strstr(bar->text, cases[k].says));
+    }
+    mlff_system_destroy(system);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_distances_and_bonds),
         cmocka_unit_test(test_internal_velocities),
         cmocka_unit_test(test_verdicts),
+        cmocka_unit_test(test_core),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
