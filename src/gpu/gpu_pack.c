@@ -3,7 +3,11 @@
 #include "gpu_pack.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 void *gpu_pack(gpu_packer *packer, size_t bytes, const void **device_out)
@@ -22,6 +26,51 @@ const float *gpu_pack_floats(gpu_packer *packer, const float *values, size_t n)
     if (place) memcpy(place, values, n * sizeof(float));
     return device;
 }
+
+// ---- parts on several threads ---------------------------------------------------------------------------------------------
+
+typedef struct shared_parts {
+    gpu_packer *packers; // one for each part, at its place
+    int n;
+    atomic_int next;
+    gpu_part part;
+    void *context;
+} shared_parts;
+
+static void *pack_next_parts(void *shared)
+{
+    shared_parts *p = shared;
+    for (int k; (k = atomic_fetch_add(&p->next, 1)) < p->n;) p->part(p->context, &p->packers[k], k);
+    return NULL;
+}
+
+void gpu_pack_parts(gpu_packer *packer, int n, gpu_part part, void *context)
+{
+    enum { MOST_HELPERS = 7 };
+    pthread_t helpers[MOST_HELPERS];
+    cpu_set_t cores;
+    shared_parts shared = {
+        .packers = packer->block ? malloc(sizeof *packer * (size_t)n) : NULL, .n = n, .part = part, .context = context};
+    if (!shared.packers) { // counting, or without memory
+        for (int k = 0; k < n; k++) part(context, packer, k);
+        return;
+    }
+    gpu_packer counter = {NULL, packer->base, packer->at};
+    for (int k = 0; k < n; k++) {
+        shared.packers[k] = (gpu_packer){packer->block, packer->base, counter.at};
+        part(context, &counter, k);
+    }
+    int wanted = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) - 1 : 0, started = 0;
+    if (wanted > n - 1) wanted = n - 1;
+    if (wanted > MOST_HELPERS) wanted = MOST_HELPERS;
+    while (started < wanted && pthread_create(&helpers[started], NULL, pack_next_parts, &shared) == 0) started++;
+    pack_next_parts(&shared);
+    while (started > 0) pthread_join(helpers[--started], NULL);
+    packer->at = counter.at;
+    free(shared.packers);
+}
+
+// ---- numbers ----------------------------------------------------------------------------------------------------------------
 
 // By integers: a model has up to 10⁸ numbers to convert.
 uint16_t gpu_to_half(double value)

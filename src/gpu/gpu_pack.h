@@ -16,6 +16,11 @@ typedef struct gpu_packer {
 void *gpu_pack(gpu_packer *packer, size_t bytes, const void **device_out);
 const float *gpu_pack_floats(gpu_packer *packer, const float *values, size_t n);
 
+/* Packs parts 0 … n − 1 behind one another, several at the same time. `part` packs part k: the same bytes whenever it is called, and nothing
+ * that another part writes. It is called once more for each part, with a packer that counts. */
+typedef void (*gpu_part)(void *context, gpu_packer *packer, int k);
+void gpu_pack_parts(gpu_packer *packer, int n, gpu_part part, void *context);
+
 /* Operands of the tensor cores: numbers split into two halves (high, low: 22 bits together), or rounded to one half (11 bits) or one
  * bfloat16 (8 bits); or split into three bfloat16 (24 bits), which have float32's range. */
 enum { GPU_SPLIT_HALVES, GPU_HALVES, GPU_BFLOATS, GPU_THREE_BFLOATS };

@@ -134,6 +134,24 @@ static void pack_network(gpu_packer *p, const int *element, const ani_gpu_step *
     to->output_bias = from->bias[to->n_hidden][0];
 }
 
+// Context of gpu_pack_parts: a part is the network of a member and a species.
+typedef struct all_networks {
+    const ani_parameters *parameters;
+    const int *members, *element;
+    const ani_gpu_step *step;
+    float scale;
+    ani_gpu_network *to; // NULL: not there while counting
+} all_networks;
+
+static void pack_part(void *context, gpu_packer *p, int k)
+{
+    const all_networks *all = context;
+    const int n_species = all->parameters->n_species;
+    ani_gpu_network counted = {0};
+    pack_network(p, all->element, all->step, &all->parameters->network[all->members[k / n_species]][k % n_species], all->scale,
+                 p->block ? &all->to[k] : &counted);
+}
+
 static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_gpu_step *step)
 {
     const double log2e = 1.4426950408889634;
@@ -174,11 +192,13 @@ void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *m
     for (int m = 0; m < n_members; m++)
         for (int s = 0; s < P->n_species; s++) {
             const ani_network *net = &P->network[members[m]][s];
-            int saved = 0;
+            int saved = 0, tiles = 0;
             for (int l = 1; l < net->n_layers; l++) {
                 if (net->width[l] > ANI_GPU_WGMMA_WIDTH) step->wgmma_blocks = 0;
                 if (l + 1 < net->n_layers) saved += padded_width(net->width[l]);
+                tiles += (net->width[l] + 15) / 16;
             }
+            if (tiles > step->hidden_tiles) step->hidden_tiles = tiles;
             if (saved > step->saved_columns) step->saved_columns = saved;
         }
 
@@ -192,16 +212,10 @@ void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *m
     }
     int element[16 * ANI_GPU_MAX_TILES];
     for (int c = 0; c < 16 * step->stored_tiles; c++) element[c] = element_of(P, step, c);
-    ani_gpu_network *networks = gpu_pack(&p, sizeof *networks * (size_t)(n_members * P->n_species), &device), counted = {0};
+    const int n_networks = n_members * P->n_species;
+    all_networks all = {P, members, element, step, scale, gpu_pack(&p, sizeof *all.to * (size_t)n_networks, &device)};
     step->network = device;
-    for (int m = 0; m < n_members; m++)
-        for (int s = 0; s < P->n_species; s++) {
-            ani_gpu_network *to = networks ? &networks[m * P->n_species + s] : &counted;
-            int tiles = 0;
-            pack_network(&p, element, step, &P->network[members[m]][s], scale, to);
-            for (int l = 0; l < to->n_hidden; l++) tiles += to->tiles[l];
-            if (tiles > step->hidden_tiles) step->hidden_tiles = tiles;
-        }
+    gpu_pack_parts(&p, n_networks, pack_part, &all);
     *bytes = p.at;
 }
 

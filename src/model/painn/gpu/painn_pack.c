@@ -335,13 +335,26 @@ static float weight_scale(const painn_parameters *parameters)
     return size > 0 ? (float)exp2(fmin(floor(10.0 - log2(size)), 100.0)) : 1.0f;
 }
 
-static void pack_matrices(packer *p, const painn_parameters *parameters, painn_gpu_step *step)
+// Context of gpu_pack_parts.
+typedef struct part_of_model {
+    packer settings; // all but its `common`
+    const painn_parameters *parameters;
+    void (*radial)(const painn_parameters *, double, double *, double *);
+    painn_gpu_step *step;
+} part_of_model;
+
+// The matrices of layer l; behind the last one those of the readout.
+static void pack_matrices_of(void *context, gpu_packer *common, int l)
 {
     static const int q_t_mu[3] = {0, 2, 1};
+    const part_of_model *m = context;
+    const painn_parameters *parameters = m->parameters;
     const int F = parameters->n_features, H = parameters->readout_width[1];
-    for (int l = 0; l < parameters->n_layers; l++) {
+    packer own = m->settings, *p = &own;
+    own.common = *common;
+    if (l < parameters->n_layers) {
         const painn_layer *from = &parameters->layer[l];
-        painn_gpu_layer *to = &step->layer[l];
+        painn_gpu_layer *to = &m->step->layer[l];
         to->U = pack_matrix(p, from->U, 2 * F, F, 0, NULL, F);
         to->Ut = pack_matrix(p, from->U, 2 * F, F, 1, NULL, F);
         to->M1 = pack_matrix(p, from->M1, F, 2 * F, 0, NULL, F);
@@ -352,9 +365,34 @@ static void pack_matrices(packer *p, const painn_parameters *parameters, painn_g
         to->W1t = pack_matrix(p, from->W1, F, F, 1, NULL, F);
         to->W2 = pack_matrix(p, from->W2, 3 * F, F, 0, NULL, F);
         to->W2t = pack_matrix(p, from->W2, 3 * F, F, 1, NULL, F);
+    } else {
+        m->step->O1 = pack_matrix(p, parameters->readout_weight[0], H, F, 0, NULL, F);
+        m->step->O1t = pack_matrix(p, parameters->readout_weight[0], H, F, 1, NULL, H);
     }
-    step->O1 = pack_matrix(p, parameters->readout_weight[0], H, F, 0, NULL, F);
-    step->O1t = pack_matrix(p, parameters->readout_weight[0], H, F, 1, NULL, H);
+    *common = own.common;
+}
+
+static void pack_matrices(packer *p, const painn_parameters *parameters, painn_gpu_step *step)
+{
+    part_of_model all = {*p, parameters, NULL, step};
+    gpu_pack_parts(&p->common, parameters->n_layers + 1, pack_matrices_of, &all);
+}
+
+static void pack_filters_of(void *context, gpu_packer *common, int l)
+{
+    const part_of_model *m = context;
+    const painn_layer *from = &m->parameters->layer[l];
+    painn_gpu_layer *to = &m->step->layer[l];
+    const int F = m->parameters->n_features;
+    packer own = m->settings;
+    own.common = *common;
+    pack_filter(&own, m->parameters, from, to, m->radial);
+    if (own.numbers == PAINN_GPU_SPLIT_HALVES) pack_values(&own, m->parameters, from, to, m->radial);
+    to->b1 = pack_floats(&own, from->b1, F);
+    to->b2 = pack_floats(&own, from->b2, 3 * F);
+    to->c1 = pack_floats(&own, from->c1, F);
+    to->c2 = pack_floats(&own, from->c2, 3 * F);
+    *common = own.common;
 }
 
 // Radii of the core repulsion; none where the model has no such repulsion.
@@ -397,16 +435,8 @@ void painn_gpu_pack(const painn_parameters *parameters, const mlff_model *model,
     step->gpu.neighbors.position_scale = 1.0 / PAINN_GPU_TABLE_RANGE;
     step->gpu.neighbors.intervals_per_angstrom = PAINN_GPU_INTERVALS / step->gpu.neighbors.cutoff;
     step->table_scale = (float)(2.0 * PAINN_GPU_INTERVALS / PAINN_GPU_TABLE_RANGE / parameters->cutoff);
-    for (int l = 0; l < parameters->n_layers; l++) {
-        const painn_layer *from = &parameters->layer[l];
-        painn_gpu_layer *to = &step->layer[l];
-        pack_filter(&p, parameters, from, to, radial);
-        if (p.numbers == PAINN_GPU_SPLIT_HALVES) pack_values(&p, parameters, from, to, radial);
-        to->b1 = pack_floats(&p, from->b1, F);
-        to->b2 = pack_floats(&p, from->b2, 3 * F);
-        to->c1 = pack_floats(&p, from->c1, F);
-        to->c2 = pack_floats(&p, from->c2, 3 * F);
-    }
+    part_of_model all = {p, parameters, radial, step};
+    gpu_pack_parts(&p.common, parameters->n_layers, pack_filters_of, &all);
     step->embedding =
         pack_floats(&p, parameters->embedding, (size_t)parameters->n_species * F); // slices of 16 are contiguous already
     step->x0 = pack_x0(&p, parameters, step->gpu.neighbors.n_species);
