@@ -8,7 +8,7 @@
 #include "support.h"
 #include "train/fitting/train_set.h"
 
-enum { TRAIN_FRAMES_MAX = 64 };
+enum { TRAIN_FRAMES_MAX = 256 };
 
 typedef struct train_frames {
     int64_t n;
@@ -21,6 +21,7 @@ typedef struct train_frames {
 /* Takes over `system`; labels are random numbers of the size of real ones, the stress only where all axes repeat. */
 SUPPORT void train_frames_add(train_frames *frames, mlff_system *system, double probe_step, uint64_t seed)
 {
+    assert_true(frames->n < TRAIN_FRAMES_MAX);
     int64_t k = frames->n++;
     int n = system->n_atoms;
     double *forces = calloc((size_t)n * 3, sizeof(double)), *stress = calloc(6, sizeof(double));

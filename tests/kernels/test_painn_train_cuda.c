@@ -73,12 +73,12 @@ static void add_ethanols(train_frames *frames)
     add_ethanols_of(frames, 3);
 }
 
-// More than 4 atoms for each multiprocessor: matrix products at atoms have a kernel each.
+// More than 8 atoms for each multiprocessor: matrix products at atoms have a kernel each.
 static void add_many_ethanols(train_frames *frames)
 {
     mlff_device_info info = {.struct_size = sizeof info};
     assert_ok(mlff_device_info_get((mlff_device){MLFF_CUDA, 0}, &info));
-    add_ethanols_of(frames, 4 * (uint64_t)info.n_multiprocessors / 9 + 1);
+    add_ethanols_of(frames, 8 * (uint64_t)info.n_multiprocessors / 9 + 1);
 }
 
 static void check_gradient(const setting *s, void (*fill)(train_frames *frames), bool well_conditioned)

@@ -30,6 +30,13 @@ static __device__ __forceinline__ float read_early(const float *address)
     asm volatile("ld.global.ca.f32 %0, [%1];" : "=f"(value) : "l"(address));
     return value;
 }
+/* The same of four numbers, which are used. */
+static __device__ __forceinline__ float4 read_early4(const float *address)
+{
+    float4 v;
+    asm volatile("ld.global.ca.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(address));
+    return v;
+}
 /* Has no effect but to need the value: the compiler would leave out the reads. */
 static __device__ __forceinline__ void keep_read(float value)
 {
@@ -39,6 +46,10 @@ static __device__ __forceinline__ void keep_read(float value)
 static inline float read_early(const float *address)
 {
     return *address;
+}
+static inline float4 read_early4(const float *address)
+{
+    return *(const float4 *)address;
 }
 static inline void keep_read(float)
 {

@@ -28,7 +28,7 @@ static mlff_status enqueue_forward(const painn_train_step *s, const painn_train_
         CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_VECTOR, l, tangent, stream), "launching an update");
         CUDA_TRY(painn_train_launch_node(s, plan, PAINN_UPDATE_NET, l, tangent, stream), "launching an update");
     }
-    CUDA_TRY(painn_train_launch_node(s, plan, PAINN_READOUT, 0, tangent, stream), "launching the readout");
+    CUDA_TRY(painn_train_launch_readout(s, plan, tangent, stream), "launching the readout");
 done:
     return status;
 }
@@ -48,6 +48,35 @@ done:
     return status;
 }
 
+// Forward and backward, small batches.
+static mlff_status enqueue_chains(const painn_train_step *s, const painn_train_plan *plan, int tangent, cudaStream_t stream)
+{
+    mlff_status status = MLFF_OK;
+    const int last = s->n_layers - 1;
+    if (!tangent)
+        CUDA_TRY(painn_train_launch_chain(s, plan, PAINN_CHAIN_BEGIN, 0, tangent, stream), "launching a message network");
+    for (int l = 0; l <= last; l++) {
+        CUDA_TRY(painn_train_launch_message(s, plan, l, tangent, stream), "launching a message");
+        CUDA_TRY(painn_train_launch_chain(s, plan, l < last ? PAINN_CHAIN_FORWARD : PAINN_CHAIN_TURN, l, tangent, stream),
+                 "launching an update");
+    }
+    for (int l = last; l >= 0; l--) {
+        CUDA_TRY(painn_train_launch_message_back(s, plan, l, tangent, stream), "launching a message's reverse");
+        if (l > 0 || tangent)
+            CUDA_TRY(painn_train_launch_chain(s, plan, l > 0 ? PAINN_CHAIN_BACK : PAINN_CHAIN_END, l, tangent, stream),
+                     "launching an update's reverse");
+    }
+done:
+    return status;
+}
+
+static mlff_status enqueue_network(const painn_train_step *s, const painn_train_plan *plan, int tangent, cudaStream_t stream)
+{
+    if (plan->chains) return enqueue_chains(s, plan, tangent, stream);
+    const mlff_status status = enqueue_forward(s, plan, tangent, stream);
+    return status == MLFF_OK ? enqueue_backward(s, plan, tangent, stream) : status;
+}
+
 static mlff_status enqueue(painn_trainer *t, const painn_train_step *s, const painn_train_plan *plan, int pass,
                            const gpu_optimizer *optimizer)
 {
@@ -55,8 +84,7 @@ static mlff_status enqueue(painn_trainer *t, const painn_train_step *s, const pa
     cudaStream_t stream = t->stream;
     CUDA_TRY(painn_train_launch_begin(s, plan, stream), "launching a batch");
     CUDA_TRY(painn_train_launch_gather(s, plan, stream), "launching a batch");
-    PLUGIN_TRY(enqueue_forward(s, plan, 0, stream));
-    PLUGIN_TRY(enqueue_backward(s, plan, 0, stream));
+    PLUGIN_TRY(enqueue_network(s, plan, 0, stream));
     CUDA_TRY(painn_train_launch_forces(s, plan, stream), "launching forces");
     CUDA_TRY(painn_train_launch_loss(s, plan, stream), "launching the loss");
     if (pass == PAINN_ERRORS) {
@@ -64,8 +92,7 @@ static mlff_status enqueue(painn_trainer *t, const painn_train_step *s, const pa
         goto done;
     }
     CUDA_TRY(painn_train_launch_pair_tangents(s, plan, stream), "launching tangents");
-    PLUGIN_TRY(enqueue_forward(s, plan, 1, stream));
-    PLUGIN_TRY(enqueue_backward(s, plan, 1, stream));
+    PLUGIN_TRY(enqueue_network(s, plan, 1, stream));
     CUDA_TRY(painn_train_launch_embedding(s, plan, stream), "launching the embedding's gradient");
     CUDA_TRY(gpu_launch_weight_gradients(t->jobs, t->n_jobs, t->n_job_blocks, s->call, plan->parts, plan->overlap, stream),
              "launching weight gradients");
@@ -89,7 +116,7 @@ static int at_most(int n, int capacity)
     return n < capacity ? n : capacity;
 }
 
-enum { SMALL_ATOMS = 4 }; // for each multiprocessor
+enum { CHAIN_ATOMS = 8 }; // for each multiprocessor
 
 static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *call)
 {
@@ -99,7 +126,7 @@ static painn_train_plan plan_of(const painn_trainer *t, const gpu_train_call *ca
                              .parts = t->parts,
                              .overlap = t->overlap,
                              .n_multiprocessors = t->n_multiprocessors};
-    plan.small = plan.n_atoms <= SMALL_ATOMS * t->n_multiprocessors || t->step.n_features < 64;
+    plan.chains = t->chains && plan.n_atoms <= CHAIN_ATOMS * t->n_multiprocessors;
     return plan;
 }
 

@@ -126,7 +126,7 @@ typedef struct painn_train_plan {
     int n_frames, n_atoms, n_pairs;
     int parts;   /* of products: 1 TF32, 3 float32 */
     int overlap; /* programmatic launches */
-    int small;   /* kernels of two products at atoms, columns divided among blocks; else a kernel for each product */
+    int chains;  /* one kernel for all products at atoms between two pair kernels; else a kernel for each product */
     int n_multiprocessors;
 } painn_train_plan;
 
@@ -161,27 +161,36 @@ static inline PAINN_BOTH float *painn_transposed_readout(const painn_train_step 
 /* ---- launches */
 
 /* Dynamic shared memory of the kernels is granted; once for each device. cudaError_t. */
-int painn_train_prepare(const painn_train_step *step, size_t shared_bytes);
 int painn_train_prepare_products(size_t shared_bytes);
+int painn_train_prepare_readout(const painn_train_step *step);
+/* `there_out`: the GPU has enough shared memory for painn_train_launch_chain. */
+int painn_train_prepare_chains(const painn_train_step *step, size_t shared_bytes, int *there_out);
 
 int painn_train_launch_begin(const painn_train_step *step, const painn_train_plan *plan, void *stream);
 int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream);
-/* What happens at atoms in layer l; tangent 0: values, 1: tangents. */
+/* What happens at atoms in layer l; tangent 0: values, 1: tangents. A kernel for each product. */
 enum {
     PAINN_MESSAGE_NET,
     PAINN_UPDATE_VECTOR,
     PAINN_UPDATE_NET,
-    PAINN_READOUT,
     PAINN_UPDATE_NET_BACK,
     PAINN_UPDATE_VECTOR_BACK,
-    PAINN_MESSAGE_NET_BACK,
-    PAINN_NODE_KERNELS
+    PAINN_MESSAGE_NET_BACK
 };
 int painn_train_launch_node(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent,
                             void *stream);
-/* The same by one kernel for each product; not the readout. */
-int painn_train_launch_products(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent,
-                                void *stream);
+int painn_train_launch_readout(const painn_train_step *step, const painn_train_plan *plan, int tangent, void *stream);
+/* The same in one kernel for all that happens at atoms between two pair kernels; needs compute capability 9.0 (clusters). */
+enum {
+    PAINN_CHAIN_BEGIN,   /* message network of layer l, the first */
+    PAINN_CHAIN_FORWARD, /* update of layer l, message network of l + 1 */
+    PAINN_CHAIN_TURN,    /* update of layer l, the last, readout, update's reverse */
+    PAINN_CHAIN_BACK,    /* message network's reverse of layer l, update's of l − 1 */
+    PAINN_CHAIN_END,     /* message network's reverse of layer l, the first */
+    PAINN_CHAINS
+};
+int painn_train_launch_chain(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent,
+                             void *stream);
 /* Pair kernels. The tangent of the way back also sums the filters' gradients. */
 int painn_train_launch_message(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);
 int painn_train_launch_message_back(const painn_train_step *step, const painn_train_plan *plan, int l, int tangent, void *stream);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// painn_train_product.cu: the matrix products at atoms of a large batch in a training step, one kernel for each.
+// painn_train_product.cu: the matrix products at atoms in a training step, one kernel for each: of large batches.
 //
 // A block makes up to 64 atoms × 64 features (of vectors: 32 atoms × 3 axes) of up to three parts. Both matrices come in pieces of 32
 // terms by asynchronous copies, two pieces ahead; the first pieces of the weights are requested before the previous kernel ends. The
@@ -124,11 +124,12 @@ template <int MT, int NC, int NB> static __device__ __forceinline__ float sum_of
     return ((const float *)memory)[(b * Shape::ROWS + row_of<MT>(atom, axis)) * Shape::SUM_STRIDE + column];
 }
 
-// Runs the statements for each `atom` and feature `f` of a block, with the `row` and `column` of its sums.
+// Runs the statements for each element `e` of a block, with the `row` and `column` of its sums.
 #define EACH_ATOM(Shape, p, n_atoms, ...)                                                                                        \
     for (int k_ = (int)threadIdx.x; k_ < Shape::ATOMS * Shape::FEATURES; k_ += THREADS) {                                        \
-        const int row = k_ / Shape::FEATURES, column = k_ % Shape::FEATURES, atom = (p).first + row, f = (p).n0 + column;        \
-        if (atom < (n_atoms)) {                                                                                                  \
+        const int row = k_ / Shape::FEATURES, column = k_ % Shape::FEATURES;                                                     \
+        const element e = {(p).first + row, (p).n0 + column, true};                                                              \
+        if (e.atom < (n_atoms)) {                                                                                                \
             __VA_ARGS__                                                                                                          \
         }                                                                                                                        \
     }
@@ -157,14 +158,16 @@ static __global__ void __launch_bounds__(THREADS, 2) hidden_product(node_step st
     if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
     const float *bias = s.weights.base + (of_message ? s.weights.layer[l].b1 : s.weights.layer[l].c1);
     EACH_ATOM(Shape, p, s.call->n_atoms, {
-        const size_t at = (size_t)atom * F + f;
         const float sum = sum_of<MT, MT, 1>(0, row, 0, column);
-        if (back)
-            hidden_back<TANGENT>(s.activation, of_message ? L.h : L.g, of_message ? L.h_bar : L.g_bar,
-                                 of_message ? L.a_bar : L.s_bar, at, sum, true);
-        else
-            hidden_forward<TANGENT>(s.activation, of_message ? L.h : L.g, of_message ? L.a : L.s, TANGENT ? 0.0f : bias[f], at,
-                                    sum, true);
+        if (back) {
+            hidden_back<TANGENT> op;
+            op.load(F, e, of_message ? L.h : L.g, of_message ? L.a_bar : L.s_bar);
+            op.finish(s.activation, true, of_message ? L.h_bar : L.g_bar, of_message ? L.a_bar : L.s_bar, sum);
+        } else {
+            hidden_forward<TANGENT> op;
+            op.load(F, e, of_message ? L.h : L.g, bias);
+            op.finish(s.activation, true, of_message ? L.h : L.g, of_message ? L.a : L.s, sum);
+        }
     })
 }
 
@@ -178,7 +181,9 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
     EACH_ATOM(Shape, p, s.call->n_atoms, {
-        for (int b = 0; b < 3; b++) write_x<TANGENT>(s, l, atom, b * F + f, sum_of<MT, 1, 3>(b, row, 0, column));
+        float x[3];
+        for (int b = 0; b < 3; b++) x[b] = sum_of<MT, 1, 3>(b, row, 0, column);
+        write_x<TANGENT>(s, l, e, x);
     })
 }
 
@@ -197,7 +202,9 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREA
             V[axis] = sum_of<3, 1, 2>(0, row, axis, column);
             B[axis] = sum_of<3, 1, 2>(1, row, axis, column);
         }
-        write_vectors<TANGENT>(s, l, atom, f, V, B);
+        update_vectors<TANGENT> op;
+        op.load(s, l, e);
+        op.finish(s, l, e, V, B);
     })
 }
 
@@ -213,17 +220,23 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
     EACH_ATOM(Shape, p, s.call->n_atoms, {
         float y[3];
         for (int b = 0; b < 3; b++) y[b] = sum_of<MT, 1, 3>(b, row, 0, column);
-        write_update<TANGENT>(s, l, atom, f, y);
+        update_features<TANGENT> op;
+        op.load(s, l, e);
+        op.finish(s, l, e, y);
     })
 }
 
-template <int TANGENT> static __global__ void __launch_bounds__(THREADS) update_adjoint(node_step step)
+template <int TANGENT> static __global__ void __launch_bounds__(THREADS) output_adjoint(node_step step)
 {
     wait_for_previous();
     let_next_start();
-    const int F = step.s.n_features, k = (int)(blockIdx.x * THREADS + threadIdx.x), atom = k / F;
+    const int F = step.s.n_features, k = (int)(blockIdx.x * THREADS + threadIdx.x);
+    const element e = {k / F, k % F, true};
+    if (e.atom >= step.s.call->n_atoms) return;
+    update_adjoint<TANGENT> op;
     float y[3];
-    if (atom < step.s.call->n_atoms) make_y_bar<TANGENT>(step.s, step.l, atom, k % F, true, y);
+    op.load(step.s, step.l, e);
+    op.finish(step.s, step.l, e, load_q_bar<TANGENT>(step.s, step.l, e), y);
 }
 
 template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds__(THREADS, 2) norm_product(node_step step)
@@ -235,8 +248,13 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
     const product_operands o = {TANGENT ? L.g_bar.tangent : L.g_bar.value, painn_transposed(&s, l, PAINN_M1), F, F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, 1, 2>(o, s.call, p)) return;
-    EACH_ATOM(Shape, p, s.call->n_atoms,
-              { norm_back<TANGENT>(s, l, atom, f, sum_of<MT, 1, 2>(0, row, 0, column), sum_of<MT, 1, 2>(1, row, 0, column)); })
+    EACH_ATOM(Shape, p, s.call->n_atoms, {
+        norm_back<TANGENT> op;
+        float V[3], B[3];
+        op.load(s, l, e);
+        op.finish(s, l, e, load_q_bar<TANGENT>(s, l, e), sum_of<MT, 1, 2>(0, row, 0, column), sum_of<MT, 1, 2>(1, row, 0, column),
+                  V, B);
+    })
 }
 
 template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds__(THREADS, 2) vector_product_back(node_step step)
@@ -252,7 +270,9 @@ template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds
     EACH_ATOM(Shape, p, s.call->n_atoms, {
         float mu[3];
         for (int axis = 0; axis < 3; axis++) mu[axis] = sum_of<3, NC, 1>(0, row, axis, column);
-        write_mu1_bar<TANGENT>(s, l, atom, f, mu);
+        vector_back<TANGENT> op;
+        op.load(s, l, e);
+        op.finish(s, l, e, mu);
     })
 }
 
@@ -266,12 +286,14 @@ static __global__ void __launch_bounds__(THREADS, 2) message_product_back(node_s
     const product_operands o = {TANGENT ? from.tangent : from.value, painn_transposed(&s, l, PAINN_W1), F, 0};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
-    EACH_ATOM(Shape, p, s.call->n_atoms, { write_q_bar<TANGENT>(s, l, atom, f, sum_of<MT, MT, 1>(0, row, 0, column)); })
+    EACH_ATOM(Shape, p, s.call->n_atoms, {
+        features_back<TANGENT> op;
+        op.load(s, l, e);
+        op.finish(s, l, e, sum_of<MT, MT, 1>(0, row, 0, column));
+    })
 }
 
 // ---- launches -----------------------------------------------------------------------------------------------------------
-
-typedef void (*node_kernel)(node_step);
 
 typedef struct product_kernel {
     node_kernel kernel;
@@ -317,7 +339,8 @@ static product_kernel kernel_of(int which, int parts, int tangent, int large)
 
 static int launch_product(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent, void *stream)
 {
-    const product_kernel p = kernel_of(which, plan->parts, tangent, plan->n_atoms >= 16 * plan->n_multiprocessors);
+    const bool large = plan->n_atoms >= 16 * plan->n_multiprocessors && step->n_features >= 64;
+    const product_kernel p = kernel_of(which, plan->parts, tangent, large);
     const node_step node = {*step, l, step->n_features / p.features};
     return launch(p.kernel, (plan->n_atoms + p.atoms - 1) / p.atoms * node.slices, THREADS, p.bytes, 1, plan->overlap, stream,
                   node);
@@ -334,8 +357,8 @@ extern "C" int painn_train_prepare_products(size_t shared_bytes)
     return cudaSuccess;
 }
 
-extern "C" int painn_train_launch_products(const painn_train_step *step, const painn_train_plan *plan, int which, int l,
-                                           int tangent, void *stream)
+extern "C" int painn_train_launch_node(const painn_train_step *step, const painn_train_plan *plan, int which, int l, int tangent,
+                                       void *stream)
 {
     const node_step node = {*step, l, 1};
     switch (which) {
@@ -350,7 +373,7 @@ extern "C" int painn_train_launch_products(const painn_train_step *step, const p
     }
     case PAINN_UPDATE_NET_BACK: {
         int error =
-            launch(tangent ? update_adjoint<1> : update_adjoint<0>, (plan->n_atoms * step->n_features + THREADS - 1) / THREADS,
+            launch(tangent ? output_adjoint<1> : output_adjoint<0>, (plan->n_atoms * step->n_features + THREADS - 1) / THREADS,
                    THREADS, 0, 1, plan->overlap, stream, node);
         if (!error) error = launch_product(step, plan, 5, l, tangent, stream);
         return error ? error : launch_product(step, plan, 6, l, tangent, stream);

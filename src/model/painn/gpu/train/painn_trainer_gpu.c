@@ -381,7 +381,9 @@ mlff_status painn_trainer_create(const device_trainee *trainee, const train_back
     }
     set_offsets(t, trainee->trainable);
     PLUGIN_TRY(upload_constants(t, P));
-    CUDA_TRY(painn_train_prepare(&t->step, t->shared_bytes), "setting up the kernels");
+    CUDA_TRY(painn_train_prepare_products(t->shared_bytes), "setting up the kernels");
+    CUDA_TRY(painn_train_prepare_readout(&t->step), "setting up the kernels");
+    if (t->overlap) CUDA_TRY(painn_train_prepare_chains(&t->step, t->shared_bytes, &t->chains), "setting up the kernels");
     PLUGIN_TRY(write_vector(t, t->vector[TRAIN_WEIGHTS], trainee->weights));
     PLUGIN_TRY(write_vector(t, t->vector[TRAIN_AVERAGE], trainee->weights));
     *trainer_out = t;

@@ -37,7 +37,7 @@ typedef struct painn_trainer {
     train_backend backend; /* first */
     char *name;
     void (*layout_free)(train_layout *layout);
-    int device, n_multiprocessors, parts, overlap;
+    int device, n_multiprocessors, parts, overlap, chains; /* chains: kernels of painn_train_launch_chain */
     size_t shared_bytes;
     painn_train_step step; /* its arrays lie in `arena` */
     cudaStream_t stream;

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* painn_train_chain.cuh: products, exchanges and shared memory of a cluster that does several products at atoms in one kernel
+ * (painn_train_chain.cu). */
+#ifndef PAINN_TRAIN_CHAIN_CUH
+#define PAINN_TRAIN_CHAIN_CUH
+
+#include "painn_train_node.cuh"
+
+enum {
+    CHAIN_ROWS = 16,
+    CHAIN_FEATURES = 16, /* of a block */
+    CHAIN_THREADS = CHAIN_ROWS * CHAIN_FEATURES,
+    CHAIN_SPLITS = CHAIN_THREADS / 32 / 2, /* shares of a product's terms */
+    CHAIN_EXCHANGES = 8,
+    CHAIN_BLOCKS = PAINN_TRAIN_MAX_FEATURES / CHAIN_FEATURES, /* of a cluster at most */
+    CHAIN_ENERGIES = 64,                                      /* offsets in bytes: mbarriers come first */
+    CHAIN_BUFFERS = CHAIN_ENERGIES + 4 * CHAIN_ROWS * CHAIN_BLOCKS
+};
+
+/* What a kernel does, in this order. */
+enum { CHAIN_UPDATE = 1, CHAIN_NET = 2, CHAIN_READOUT = 4, CHAIN_NET_BACK = 8, CHAIN_UPDATE_BACK = 16 };
+
+/* Floats of a tile of rows, of vectors and of sums. */
+static inline PAINN_BOTH int chain_rows(int width)
+{
+    return CHAIN_ROWS * (width + TF32_ROW_PAD);
+}
+/* Floats of buffer `which`; the first rows of a kernel stand in buffer 1. */
+static inline PAINN_BOTH int chain_buffer(int pieces, int which, int F)
+{
+    if (pieces & (which ? CHAIN_NET_BACK : CHAIN_READOUT) && pieces & CHAIN_UPDATE_BACK) return 3 * chain_rows(2 * F);
+    if (pieces & CHAIN_UPDATE) return which ? 3 * chain_rows(F) : chain_rows(2 * F);
+    return chain_rows(which && pieces & CHAIN_NET_BACK ? 3 * F : F);
+}
+/* Floats of the shares' sums: of `blocks` columns of 16 for each of `rows` rows. */
+static inline PAINN_BOTH int chain_sums(int rows, int blocks)
+{
+    return CHAIN_SPLITS * rows * (16 * blocks + 4);
+}
+static inline int chain_bytes(int pieces, int F)
+{
+    const int sums = pieces & CHAIN_UPDATE        ? chain_sums(3 * CHAIN_ROWS, 2)
+                     : pieces & CHAIN_UPDATE_BACK ? chain_sums(3 * CHAIN_ROWS, 1)
+                                                  : chain_sums(CHAIN_ROWS, 3);
+    return CHAIN_BUFFERS + 4 * (chain_buffer(pieces, 0, F) + chain_buffer(pieces, 1, F) + sums);
+}
+
+/* A block of a cluster, as one of its threads sees it. */
+struct chain {
+    const painn_train_step &s;
+    uint4 *memory;
+    float *buffer[2], *sums;
+    int rank, blocks, row, column; /* column: of the block's features */
+    int first, n;                  /* atom of row 0, atoms of the batch */
+    element own;
+    cluster_base peer[2]; /* that this lane sends to: ranks lane % 4 and lane % 4 + 4 */
+
+    __device__ __forceinline__ uint64_t *mbarrier(int exchange) const
+    {
+        return (uint64_t *)memory + exchange;
+    }
+
+    __device__ __forceinline__ chain(const painn_train_step &step, uint4 *shared, int pieces) : s(step), memory(shared)
+    {
+        const int F = s.n_features;
+        blocks = F / CHAIN_FEATURES;
+        rank = (int)blockIdx.x % blocks;
+        row = (int)threadIdx.x / CHAIN_FEATURES;
+        column = (int)threadIdx.x % CHAIN_FEATURES;
+        buffer[0] = (float *)memory + CHAIN_BUFFERS / 4;
+        buffer[1] = buffer[0] + chain_buffer(pieces, 0, F);
+        sums = buffer[1] + chain_buffer(pieces, 1, F);
+        first = (int)blockIdx.x / blocks * CHAIN_ROWS;
+        n = s.call->n_atoms; /* written two kernels ago at the latest */
+        own = {max(0, min(first + row, n - 1)), rank * CHAIN_FEATURES + column, first + row < n};
+        peer[0] = cluster_map(memory, min((int)threadIdx.x % 4, blocks - 1));
+        peer[1] = cluster_map(memory, min((int)threadIdx.x % 4 + 4, blocks - 1));
+    }
+
+    /* ---- exchanges */
+
+    /* By one thread: exchange k brings rows of `width` features to each block, and `more` bytes. */
+    __device__ __forceinline__ void expect(int k, int width, int more = 0) const
+    {
+        mbarrier_init_bytes(mbarrier(k), 4 * CHAIN_ROWS * width + more);
+    }
+    /* After all mbarriers are initialized. */
+    __device__ __forceinline__ void announce() const
+    {
+        if (threadIdx.x == 0) mbarrier_init_fence();
+        cluster_arrive();
+    }
+    /* The previous kernel's results are needed from here on, and all blocks of the cluster have their mbarriers. */
+    __device__ __forceinline__ void begin() const
+    {
+        wait_for_previous();
+        let_next_start();
+        cluster_wait();
+    }
+    __device__ __forceinline__ const float *rows(int exchange) const
+    {
+        return buffer[exchange & 1];
+    }
+    __device__ __forceinline__ void receive(int exchange) const
+    {
+        mbarrier_wait_bytes(mbarrier(exchange));
+    }
+    /* A number for column `to` of a row of `width` in all blocks; four neighbors have neighboring columns. By whole warps. */
+    __device__ __forceinline__ void send(int exchange, int to_row, int to, int width, float v, bool valid = true) const
+    {
+        const int lane = (int)threadIdx.x % 32, quad = lane & ~3;
+        float4 four;
+        four.x = __shfl_sync(0xffffffffu, v, quad);
+        four.y = __shfl_sync(0xffffffffu, v, quad + 1);
+        four.z = __shfl_sync(0xffffffffu, v, quad + 2);
+        four.w = __shfl_sync(0xffffffffu, v, quad + 3);
+        const float *there = buffer[exchange & 1] + to_row * (width + TF32_ROW_PAD) + (to & ~3);
+        const uint32_t offset = (uint32_t)((const char *)there - (const char *)memory), open = 8u * (uint32_t)exchange;
+        const uint4 bits =
+            make_uint4(__float_as_uint(four.x), __float_as_uint(four.y), __float_as_uint(four.z), __float_as_uint(four.w));
+        for (int k = 0; k < 2; k++)
+            if (valid && lane % 4 + 4 * k < blocks) store_async(peer[k], offset, open, bits);
+    }
+
+    /* ---- rows that the previous kernel wrote */
+
+    /* `width` columns of each row of `from`, whose rows are `stride` apart, into rows of `to_width`; axes 3: vectors, axis then atom. */
+    __device__ __forceinline__ void load_rows(int exchange, const float *from, int axes, int width, int stride,
+                                              int to_width) const
+    {
+        const int pieces = width / 4;
+        for (int k = (int)threadIdx.x; k < axes * CHAIN_ROWS * pieces; k += CHAIN_THREADS) {
+            const int r = k / pieces, c = k % pieces * 4, atom = max(0, min(first + r % CHAIN_ROWS, n - 1));
+            copy_async(buffer[exchange & 1] + r * (to_width + TF32_ROW_PAD) + c,
+                       from + ((size_t)atom * axes + r / CHAIN_ROWS) * stride + c);
+        }
+    }
+    __device__ __forceinline__ void rows_loaded() const
+    {
+        copy_commit();
+        copy_wait<0>();
+        __syncthreads();
+    }
+
+    /* ---- sums of a product with NB blocks of columns */
+
+    template <int NB> __device__ __forceinline__ float sum(int rows, int r, int b = 0) const
+    {
+        const float *from = sums + r * (16 * NB + 4) + 16 * b + column;
+        float total = 0;
+        for (int k = 0; k < CHAIN_SPLITS; k++) total += from[k * rows * (16 * NB + 4)];
+        return total;
+    }
+};
+
+/* A warp's weights of a product: 8 of the block's columns of NB blocks, STEPS times 16 terms. */
+template <int NB, int STEPS> struct chain_weights {
+    float4 v[STEPS][1][NB];
+
+    static __device__ __forceinline__ int term_of(int step)
+    {
+        return 16 * ((int)threadIdx.x / 64 + CHAIN_SPLITS * step);
+    }
+    /* First of a warp's columns in rows of `w`. */
+    static __device__ __forceinline__ int columns_of(const chain &c)
+    {
+        return c.rank * CHAIN_FEATURES + (int)threadIdx.x / 32 % 2 * 8;
+    }
+    /* Rows n0 … n0 + 7, and those `block` rows after them; `there`: else zeros. */
+    __device__ __forceinline__ void load(const float *w, int depth, int block, int n0, bool there = true)
+    {
+        const int lane = (int)threadIdx.x % 32;
+        const float *from = w + (size_t)(n0 + lane / 4) * depth + lane % 4 * 4;
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+#pragma unroll
+            for (int b = 0; b < NB; b++)
+                v[step][0][b] = there && term_of(step) < depth ? read_early4(from + (size_t)b * block * depth + term_of(step))
+                                                               : make_float4(0, 0, 0, 0);
+    }
+    /* The share's sums of MT tiles of rows of `depth`. */
+    template <int PARTS, int MT> __device__ __forceinline__ void multiply(const chain &c, const float *rows, int depth) const
+    {
+        enum { WIDTH = 16 * NB + 4 };
+        float sum[MT][1][NB][4] = {};
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+            if (term_of(step) < depth) tf32_step<PARTS, MT, 1, NB>(rows + term_of(step), depth + TF32_ROW_PAD, v[step], sum);
+        float *to = c.sums + (int)threadIdx.x / 64 * 16 * MT * WIDTH + (int)threadIdx.x / 32 % 2 * 8;
+        EACH_SUM(MT, 1, {
+            for (int b = 0; b < NB; b++) to[row * WIDTH + 16 * b + column] = sum[m][c][b][e];
+        });
+        __syncthreads();
+    }
+};
+
+#endif
