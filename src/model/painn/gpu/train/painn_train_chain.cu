@@ -79,11 +79,13 @@ template <int PARTS, int TANGENT, int INPUT> static __device__ __forceinline__ v
         c.send(INPUT + 1, c.row, e.f, F, op.finish(s.activation, e.there, L.h, L.a, c.sum<1>(CHAIN_ROWS, c.row)));
     }
     chain_weights<3, 2> w;
+    message_output<TANGENT> op;
     w.load(s.weights.base + s.weights.layer[l].W2, F, F, w.columns_of(c));
+    op.load(s, l, e);
     c.receive(INPUT + 1);
     w.template multiply<PARTS, 1>(c, c.rows(INPUT + 1), F);
     const float x[3] = {c.sum<3>(CHAIN_ROWS, c.row, 0), c.sum<3>(CHAIN_ROWS, c.row, 1), c.sum<3>(CHAIN_ROWS, c.row, 2)};
-    write_x<TANGENT>(s, l, e, x);
+    op.finish(s, l, e, x);
 }
 
 // ---- readout ------------------------------------------------------------------------------------------------------------

@@ -180,12 +180,15 @@ static __device__ void write_basis(const painn_train_step &s, double d, int t, u
     }
 }
 
-static __global__ void __launch_bounds__(THREADS) gather(painn_train_step s)
+enum { GATHER_PAIRS = 16 }; // of an atom, above which it has a block instead of a warp
+
+// An atom has `threads` threads, whole warps.
+static __global__ void __launch_bounds__(THREADS) gather(painn_train_step s, int threads)
 {
     wait_for_previous();
     let_next_start();
     const gpu_train_call &call = *s.call;
-    const int lane = (int)threadIdx.x % 32, atom = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32;
+    const int lane = (int)threadIdx.x % threads, atom = (int)(blockIdx.x * THREADS + threadIdx.x) / threads;
     if (blockIdx.x == 0 && threadIdx.x == 0) *s.turn += 1;
     if (atom >= call.n_atoms) return;
     const int k = find_frame(s.first_atom, call.n_frames, atom), from_atom = s.first_atom[k];
@@ -201,8 +204,8 @@ static __global__ void __launch_bounds__(THREADS) gather(painn_train_step s)
         if (atom == call.n_atoms - 1) s.row[atom + 1] = row + n_pairs;
     }
     const float *embedding = s.weights.base + s.weights.embedding + (int64_t)species * s.n_features;
-    for (int f = lane; f < s.n_features; f += 32) s.q[0].value[(size_t)atom * s.n_features + f] = embedding[f];
-    for (int k4 = lane; k4 < 4 * n_pairs; k4 += 32) { // four lanes for each pair
+    for (int f = lane; f < s.n_features; f += threads) s.q[0].value[(size_t)atom * s.n_features + f] = embedding[f];
+    for (int k4 = lane; k4 < 4 * n_pairs; k4 += threads) { // four lanes for each pair
         const int e = k4 / 4, t = k4 % 4;
         const int64_t from = begin_there + e;
         const size_t p = (size_t)row + e;
@@ -473,7 +476,9 @@ extern "C" int painn_train_launch_begin(const painn_train_step *step, const pain
 
 extern "C" int painn_train_launch_gather(const painn_train_step *step, const painn_train_plan *plan, void *stream)
 {
-    return launch(gather, blocks_of_atoms(plan), THREADS, 0, 1, plan->overlap, stream, *step);
+    const int threads = plan->n_pairs > GATHER_PAIRS * plan->n_atoms ? THREADS : 32;
+    const int blocks = (plan->n_atoms * threads + THREADS - 1) / THREADS;
+    return launch(gather, blocks, THREADS, 0, 1, plan->overlap, stream, *step, threads);
 }
 
 extern "C" int painn_train_launch_forces(const painn_train_step *step, const painn_train_plan *plan, void *stream)

@@ -86,20 +86,22 @@ template <int TANGENT> struct hidden_back {
 };
 
 /* x of an atom and a feature. */
-template <int TANGENT>
-static __device__ __forceinline__ void write_x(const painn_train_step &s, int l, const element &e, const float (&sum)[3])
-{
-    const int F = s.n_features;
-    const painn_dual &x = s.layer[l].x;
-    const size_t at = (size_t)e.atom * 3 * F + e.f;
-    if (!e.there) return;
-    for (int b = 0; b < 3; b++) {
-        if (TANGENT)
-            x.tangent[at + b * F] = sum[b];
-        else
-            x.value[at + b * F] = sum[b] + s.weights.base[s.weights.layer[l].b2 + b * F + e.f];
+template <int TANGENT> struct message_output {
+    float bias[3];
+
+    __device__ __forceinline__ void load(const painn_train_step &s, int l, const element &e)
+    {
+        const float *from = s.weights.base + s.weights.layer[l].b2 + e.f;
+        for (int b = 0; b < 3; b++) bias[b] = TANGENT ? 0.0f : from[b * s.n_features];
     }
-}
+    __device__ __forceinline__ void finish(const painn_train_step &s, int l, const element &e, const float (&sum)[3]) const
+    {
+        const int F = s.n_features;
+        const painn_dual &x = s.layer[l].x;
+        float *to = (TANGENT ? x.tangent : x.value) + (size_t)e.atom * 3 * F + e.f;
+        for (int b = 0; b < 3 && e.there; b++) to[b * F] = sum[b] + bias[b];
+    }
+};
 
 /* V, B, n and t of an atom and a feature; finish returns n. */
 template <int TANGENT> struct update_vectors {

@@ -124,15 +124,29 @@ template <int MT, int NC, int NB> static __device__ __forceinline__ float sum_of
     return ((const float *)memory)[(b * Shape::ROWS + row_of<MT>(atom, axis)) * Shape::SUM_STRIDE + column];
 }
 
-// Runs the statements for each element `e` of a block, with the `row` and `column` of its sums.
-#define EACH_ATOM(Shape, p, n_atoms, ...)                                                                                        \
-    for (int k_ = (int)threadIdx.x; k_ < Shape::ATOMS * Shape::FEATURES; k_ += THREADS) {                                        \
-        const int row = k_ / Shape::FEATURES, column = k_ % Shape::FEATURES;                                                     \
-        const element e = {(p).first + row, (p).n0 + column, true};                                                              \
-        if (e.atom < (n_atoms)) {                                                                                                \
-            __VA_ARGS__                                                                                                          \
-        }                                                                                                                        \
+// Loads and finishes an operation for each element of a block; `finish` gets the row and column of its sums. The operands of UNITS
+// elements are requested together.
+template <typename Shape, typename Operation, int UNITS, typename Load, typename Finish>
+static __device__ __forceinline__ void each_element(const product_place &p, int n_atoms, Load load, Finish finish)
+{
+    enum { ELEMENTS = Shape::ATOMS * Shape::FEATURES };
+    static_assert(ELEMENTS % (UNITS * THREADS) == 0, "whole units");
+    for (int first = (int)threadIdx.x; first < ELEMENTS; first += UNITS * THREADS) {
+        Operation op[UNITS];
+#pragma unroll
+        for (int unit = 0; unit < UNITS; unit++) {
+            const int k = first + unit * THREADS;
+            const element e = {p.first + k / Shape::FEATURES, p.n0 + k % Shape::FEATURES, true};
+            if (e.atom < n_atoms) load(op[unit], e);
+        }
+#pragma unroll
+        for (int unit = 0; unit < UNITS; unit++) {
+            const int k = first + unit * THREADS;
+            const element e = {p.first + k / Shape::FEATURES, p.n0 + k % Shape::FEATURES, true};
+            if (e.atom < n_atoms) finish(op[unit], e, k / Shape::FEATURES, k % Shape::FEATURES);
+        }
     }
+}
 
 enum { FIRST_OF_MESSAGE, FIRST_OF_UPDATE, FIRST_OF_UPDATE_BACK, FIRST_OF_MESSAGE_BACK };
 
@@ -157,18 +171,20 @@ static __global__ void __launch_bounds__(THREADS, 2) hidden_product(node_step st
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
     const float *bias = s.weights.base + (of_message ? s.weights.layer[l].b1 : s.weights.layer[l].c1);
-    EACH_ATOM(Shape, p, s.call->n_atoms, {
-        const float sum = sum_of<MT, MT, 1>(0, row, 0, column);
-        if (back) {
-            hidden_back<TANGENT> op;
-            op.load(F, e, of_message ? L.h : L.g, of_message ? L.a_bar : L.s_bar);
-            op.finish(s.activation, true, of_message ? L.h_bar : L.g_bar, of_message ? L.a_bar : L.s_bar, sum);
-        } else {
-            hidden_forward<TANGENT> op;
-            op.load(F, e, of_message ? L.h : L.g, bias);
-            op.finish(s.activation, true, of_message ? L.h : L.g, of_message ? L.a : L.s, sum);
-        }
-    })
+    const painn_dual &h = of_message ? L.h : L.g;
+    float *adjoint = of_message ? L.a_bar : L.s_bar;
+    if (back)
+        each_element<Shape, hidden_back<TANGENT>, 4>(
+            p, s.call->n_atoms, [&](hidden_back<TANGENT> &op, const element &e) { op.load(F, e, h, adjoint); },
+            [&](const hidden_back<TANGENT> &op, const element &, int row, int column) {
+                op.finish(s.activation, true, of_message ? L.h_bar : L.g_bar, adjoint, sum_of<MT, MT, 1>(0, row, 0, column));
+            });
+    else
+        each_element<Shape, hidden_forward<TANGENT>, 4>(
+            p, s.call->n_atoms, [&](hidden_forward<TANGENT> &op, const element &e) { op.load(F, e, h, bias); },
+            [&](const hidden_forward<TANGENT> &op, const element &, int row, int column) {
+                op.finish(s.activation, true, h, of_message ? L.a : L.s, sum_of<MT, MT, 1>(0, row, 0, column));
+            });
 }
 
 template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds__(THREADS, 2) message_product(node_step step)
@@ -180,11 +196,13 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
                                 F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
-    EACH_ATOM(Shape, p, s.call->n_atoms, {
-        float x[3];
-        for (int b = 0; b < 3; b++) x[b] = sum_of<MT, 1, 3>(b, row, 0, column);
-        write_x<TANGENT>(s, l, e, x);
-    })
+    each_element<Shape, message_output<TANGENT>, 4>(
+        p, s.call->n_atoms, [&](message_output<TANGENT> &op, const element &e) { op.load(s, l, e); },
+        [&](const message_output<TANGENT> &op, const element &e, int row, int column) {
+            float x[3];
+            for (int b = 0; b < 3; b++) x[b] = sum_of<MT, 1, 3>(b, row, 0, column);
+            op.finish(s, l, e, x);
+        });
 }
 
 template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREADS, 2) vector_product(node_step step)
@@ -196,16 +214,16 @@ template <int PARTS, int TANGENT> static __global__ void __launch_bounds__(THREA
     const product_operands o = {TANGENT ? L.mu1.tangent : L.mu1.value, s.weights.base + s.weights.layer[l].U, F, F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, 3, 1, 2>(o, s.call, p)) return;
-    EACH_ATOM(Shape, p, s.call->n_atoms, {
-        float V[3], B[3];
-        for (int axis = 0; axis < 3; axis++) {
-            V[axis] = sum_of<3, 1, 2>(0, row, axis, column);
-            B[axis] = sum_of<3, 1, 2>(1, row, axis, column);
-        }
-        update_vectors<TANGENT> op;
-        op.load(s, l, e);
-        op.finish(s, l, e, V, B);
-    })
+    each_element<Shape, update_vectors<TANGENT>, 4>(
+        p, s.call->n_atoms, [&](update_vectors<TANGENT> &op, const element &e) { op.load(s, l, e); },
+        [&](const update_vectors<TANGENT> &op, const element &e, int row, int column) {
+            float V[3], B[3];
+            for (int axis = 0; axis < 3; axis++) {
+                V[axis] = sum_of<3, 1, 2>(0, row, axis, column);
+                B[axis] = sum_of<3, 1, 2>(1, row, axis, column);
+            }
+            op.finish(s, l, e, V, B);
+        });
 }
 
 template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds__(THREADS, 2) update_product(node_step step)
@@ -217,13 +235,13 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
                                 F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, 1, 3>(o, s.call, p)) return;
-    EACH_ATOM(Shape, p, s.call->n_atoms, {
-        float y[3];
-        for (int b = 0; b < 3; b++) y[b] = sum_of<MT, 1, 3>(b, row, 0, column);
-        update_features<TANGENT> op;
-        op.load(s, l, e);
-        op.finish(s, l, e, y);
-    })
+    each_element<Shape, update_features<TANGENT>, 4>(
+        p, s.call->n_atoms, [&](update_features<TANGENT> &op, const element &e) { op.load(s, l, e); },
+        [&](const update_features<TANGENT> &op, const element &e, int row, int column) {
+            float y[3];
+            for (int b = 0; b < 3; b++) y[b] = sum_of<MT, 1, 3>(b, row, 0, column);
+            op.finish(s, l, e, y);
+        });
 }
 
 template <int TANGENT> static __global__ void __launch_bounds__(THREADS) output_adjoint(node_step step)
@@ -248,13 +266,13 @@ template <int PARTS, int TANGENT, int MT> static __global__ void __launch_bounds
     const product_operands o = {TANGENT ? L.g_bar.tangent : L.g_bar.value, painn_transposed(&s, l, PAINN_M1), F, F};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, 1, 2>(o, s.call, p)) return;
-    EACH_ATOM(Shape, p, s.call->n_atoms, {
-        norm_back<TANGENT> op;
-        float V[3], B[3];
-        op.load(s, l, e);
-        op.finish(s, l, e, load_q_bar<TANGENT>(s, l, e), sum_of<MT, 1, 2>(0, row, 0, column), sum_of<MT, 1, 2>(1, row, 0, column),
-                  V, B);
-    })
+    each_element<Shape, norm_back<TANGENT>, 2>(
+        p, s.call->n_atoms, [&](norm_back<TANGENT> &op, const element &e) { op.load(s, l, e); },
+        [&](const norm_back<TANGENT> &op, const element &e, int row, int column) {
+            float V[3], B[3];
+            op.finish(s, l, e, load_q_bar<TANGENT>(s, l, e), sum_of<MT, 1, 2>(0, row, 0, column),
+                      sum_of<MT, 1, 2>(1, row, 0, column), V, B);
+        });
 }
 
 template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds__(THREADS, 2) vector_product_back(node_step step)
@@ -267,13 +285,13 @@ template <int PARTS, int TANGENT, int NC> static __global__ void __launch_bounds
                                 0};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, 3, NC, 1>(o, s.call, p)) return;
-    EACH_ATOM(Shape, p, s.call->n_atoms, {
-        float mu[3];
-        for (int axis = 0; axis < 3; axis++) mu[axis] = sum_of<3, NC, 1>(0, row, axis, column);
-        vector_back<TANGENT> op;
-        op.load(s, l, e);
-        op.finish(s, l, e, mu);
-    })
+    each_element<Shape, vector_back<TANGENT>, 4>(
+        p, s.call->n_atoms, [&](vector_back<TANGENT> &op, const element &e) { op.load(s, l, e); },
+        [&](const vector_back<TANGENT> &op, const element &e, int row, int column) {
+            float mu[3];
+            for (int axis = 0; axis < 3; axis++) mu[axis] = sum_of<3, NC, 1>(0, row, axis, column);
+            op.finish(s, l, e, mu);
+        });
 }
 
 template <int PARTS, int TANGENT, int MT>
@@ -286,11 +304,11 @@ static __global__ void __launch_bounds__(THREADS, 2) message_product_back(node_s
     const product_operands o = {TANGENT ? from.tangent : from.value, painn_transposed(&s, l, PAINN_W1), F, 0};
     const product_place p = place_of<Shape>(step);
     if (!product_tile<PARTS, MT, MT, 1>(o, s.call, p)) return;
-    EACH_ATOM(Shape, p, s.call->n_atoms, {
-        features_back<TANGENT> op;
-        op.load(s, l, e);
-        op.finish(s, l, e, sum_of<MT, MT, 1>(0, row, 0, column));
-    })
+    each_element<Shape, features_back<TANGENT>, 4>(
+        p, s.call->n_atoms, [&](features_back<TANGENT> &op, const element &e) { op.load(s, l, e); },
+        [&](const features_back<TANGENT> &op, const element &e, int row, int column) {
+            op.finish(s, l, e, sum_of<MT, MT, 1>(0, row, 0, column));
+        });
 }
 
 // ---- launches -----------------------------------------------------------------------------------------------------------
