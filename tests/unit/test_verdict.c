@@ -345,6 +345,20 @@ static void test_core(void **state)
             fail_msg("case %zu: %g eV, %g planted: %s", k, bar->value, cases[k].height, bar->text);
         assert_non_null(strstr(bar->text, cases[k].says));
     }
+    // What cannot be measured: a pair that begins pressed, and one atom.
+    for (int n = 1; n <= 2; n++) {
+        mlff_system *odd;
+        well planted = cases[0].well;
+        mlff_verdict verdict = {.options = mlff_verdict_options_default()};
+        assert_int_equal(mlff_system_create(n, &odd), MLFF_OK);
+        for (int k = 0; k < n; k++) odd->species[k] = 1;
+        odd->positions[3 * n - 1] = 0.2;
+        const verdict_run run = {.verdict = &verdict, .student = {"well", in_well, &planted}, .start = odd};
+        assert_int_equal(verdict_core(&run), MLFF_OK);
+        assert_int_equal(verdict.bars[0].state, MLFF_BAR_NOT_MEASURED);
+        assert_non_null(strstr(verdict.bars[0].text, n == 1 ? "no pair" : "0.20 Å apart to begin with"));
+        mlff_system_destroy(odd);
+    }
     mlff_system_destroy(system);
 }
 

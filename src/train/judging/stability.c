@@ -240,7 +240,8 @@ typedef struct barrier {
     double attract; // Å, where it attracts; 0: nowhere
 } barrier;
 
-// From the pair's own distance to half the sum of its covalent radii; attraction counts below 0.8 of the sum.
+// From the pair's own distance to half the sum of its covalent radii. Attraction counts below 0.8 of the sum, and of a triple bond, which
+// is as short as that, below 0.9 of its length.
 static mlff_status find_barrier(const verdict_run *run, mlff_system *system, const closest_pair *pair, double *forces,
                                 barrier *barrier_out)
 {
@@ -255,7 +256,7 @@ static mlff_status find_barrier(const verdict_run *run, mlff_system *system, con
         const mlff_status status = press(run, system, pair, distance, forces, &energy, &push);
         if (status != MLFF_OK && (k == 0 || !of_dynamics(status))) return status;
         if (k == 0) start = energy;
-        if (distance < 0.8 * sum && (status != MLFF_OK || !(push > 0))) {
+        if (distance < fmin(0.8 * sum, 0.9 * pair->distance) && (status != MLFF_OK || !(push > 0))) {
             barrier_out->attract = distance;
             break;
         }
@@ -268,12 +269,11 @@ mlff_status verdict_core(const verdict_run *run)
 {
     mlff_status status = MLFF_OK;
     enum { MOST = 64 };
-    static const double LEAST =
-        2; // eV: 46 kT at 500 K and 23 kT at 1000 K, 1e-3 passages a microsecond at 1e13 attempts a second
+    const double least = 2; // eV: 46 kT at 500 K and 23 kT at 1000 K, 1e-3 passages a microsecond at 1e13 attempts a second
     closest_pair pairs[MOST];
     mlff_system *system = NULL;
     double *forces = base_alloc(3 * (size_t)run->start->n_atoms, sizeof *forces, "forces");
-    int n_repel = 0, lowest = 0;
+    int n_repel = 0, lowest = 0, pressed = -1;
     barrier barriers[MOST];
     if (!forces) return MLFF_ERR_MEMORY;
     MLFF_TRY(verdict_tell(run, "compressed pairs", 0));
@@ -283,16 +283,24 @@ mlff_status verdict_core(const verdict_run *run)
         MLFF_TRY(find_barrier(run, system, &pairs[k], forces, &barriers[k]));
         n_repel += barriers[k].attract == 0;
         if (barriers[k].height < barriers[lowest].height) lowest = k;
+        const int *z = system->species;
+        if (pairs[k].distance <= 0.5 * (covalent_radius(z[pairs[k].a]) + covalent_radius(z[pairs[k].b]))) pressed = k;
     }
-    mlff_bar *bar = verdict_add(run->verdict, "core", "eV", n ? barriers[lowest].height : NAN, NAN, LEAST, 1);
-    if (n) {
-        const barrier *low = &barriers[lowest];
-        const mlff_system *s = system;
+    mlff_bar *bar = verdict_add(run->verdict, "core", "eV", n && pressed < 0 ? barriers[lowest].height : NAN, NAN, least, 1);
+    if (n == 0) {
+        verdict_say(bar, "one atom has no pair to press; name a larger --system");
+    } else {
+        const int *z = system->species, low = pressed < 0 ? lowest : pressed;
         char where[80] = "";
-        if (low->attract > 0) snprintf(where, sizeof where, ", which attracts from %.2f Å on", low->attract);
-        verdict_say(bar, "%d of %d pairs of elements repel down to half the sum of their covalent radii; lowest: %s-%s%s",
-                    n_repel, n, mlff_element_symbol(s->species[pairs[lowest].a]),
-                    mlff_element_symbol(s->species[pairs[lowest].b]), where);
+        if (barriers[low].attract > 0) snprintf(where, sizeof where, ", which attracts from %.2f Å on", barriers[low].attract);
+        if (pressed >= 0)
+            verdict_say(
+                bar,
+                "%s-%s are %.2f Å apart to begin with, half the sum of their covalent radii or less; name a relaxed --system",
+                mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), pairs[low].distance);
+        else
+            verdict_say(bar, "%d of %d pairs of elements repel down to half the sum of their covalent radii; lowest: %s-%s%s",
+                        n_repel, n, mlff_element_symbol(z[pairs[low].a]), mlff_element_symbol(z[pairs[low].b]), where);
     }
 done:
     mlff_system_destroy(system);
