@@ -80,6 +80,7 @@ done:
 // Fresh pages are zeros; large ones where the system has them, since the first touch of small ones is slow.
 static void *map_zeros(size_t bytes)
 {
+    // cppcheck-suppress invalidFunctionArg ; an anonymous mapping takes -1
     void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED) return NULL;
     madvise(block, bytes, MADV_HUGEPAGE); // a hint
