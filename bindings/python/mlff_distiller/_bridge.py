@@ -26,6 +26,7 @@ from . import _library as lib
 from . import _structs as s
 from ._arrays import charge_and_spin, host_array
 from ._devices import Device
+from ._handles import Handle
 
 MASKS = {"energy": lib.ENERGY, "forces": lib.FORCES, "stress": lib.STRESS}
 
@@ -129,12 +130,12 @@ class Pauses:
 class ProfileHandle:
     """A profile of the C library."""
 
-    def __init__(self, handle: c_void_p) -> None:
+    def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ProfileHandle:
-        out = c_void_p()
+        out = Handle(lib.profile.mlff_profile_destroy)
         lib.profile.mlff_profile_load(lib.path_bytes(path), byref(out))
         return cls(out)
 
@@ -153,11 +154,6 @@ class ProfileHandle:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         lib.profile.mlff_profile_save(self._handle, lib.path_bytes(path))
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None  # type: ignore[assignment]
-        if handle and lib is not None and lib.profile is not None:
-            lib.profile.mlff_profile_destroy(handle)
 
 
 def run_profile(
@@ -261,7 +257,7 @@ def run_profile(
             c_callable.ledgers = ctypes.cast(keep[-1], c_void_p)
         c_callable.counters, c_callable.context = counters
 
-    out = c_void_p()
+    out = Handle(lib.profile.mlff_profile_destroy)
     pauses = Pauses()
     c_callable.paused_ns = ctypes.addressof(pauses.total)
     gc.collect()  # what is already garbage must not be freed in the middle of the measurement
@@ -276,14 +272,14 @@ def run_profile(
 class Trajectory:
     """A trajectory of the C library, made from ASE's atoms. The frame's index travels in the system's label."""
 
-    def __init__(self, handle: c_void_p) -> None:
+    def __init__(self, handle: Handle) -> None:
         self.handle = handle
 
     @classmethod
     def frames(cls, frames: Sequence[Any]) -> Trajectory:
         """The frames, again from the start when they end."""
         systems = [system_from_atoms(atoms, i) for i, atoms in enumerate(frames)]
-        out = c_void_p()
+        out = Handle(lib.profile.mlff_trajectory_destroy)
         try:
             pointers = (c_void_p * len(systems))(*systems)
             lib.profile.mlff_trajectory_frames(pointers, len(systems), byref(out))
@@ -296,7 +292,7 @@ class Trajectory:
     def thermal(cls, atoms: Any, temperature: float, seed: int) -> Trajectory:
         """A new independent thermal displacement at each step."""
         system = system_from_atoms(atoms, 0)
-        out = c_void_p()
+        out = Handle(lib.profile.mlff_trajectory_destroy)
         try:
             lib.profile.mlff_trajectory_thermal(system, temperature, seed, byref(out))
         finally:
@@ -312,16 +308,12 @@ class Trajectory:
         options.timestep_fs, options.temperature_kelvin, options.seed = timestep_fs, temperature, seed
         if friction_per_fs > 0:
             options.friction_per_fs = friction_per_fs
-        out = c_void_p()
+        out = Handle(lib.profile.mlff_trajectory_destroy)
         try:
             lib.profile.mlff_trajectory_md(system, byref(options), byref(out))
         finally:
             lib.core.mlff_system_destroy(system)
         return cls(out)
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None) and lib is not None and lib.profile is not None:
-            lib.profile.mlff_trajectory_destroy(self.handle)
 
 
 def system_from_atoms(atoms: Any, index: int, motion: bool = False) -> int:

@@ -24,6 +24,7 @@ from . import _library as lib
 from . import _structs as s
 from ._bridge import Interrupts, doubles, system_from_atoms
 from ._devices import parse_device
+from ._handles import Handle
 from .engine import PRECISIONS, Array, Model
 from .errors import MlffUnsupportedError, MlffUsageError
 
@@ -82,7 +83,7 @@ class _Samples:
     """The C library's list of structures, with each one's origin."""
 
     def __init__(self, frames: Iterable[Atoms] = (), origin: str = "python") -> None:
-        out = c_void_p()
+        out = Handle(lib.core.mlff_samples_destroy)
         lib.core.mlff_samples_create(byref(out))
         self.handle = out
         for atoms in frames:
@@ -97,10 +98,6 @@ class _Samples:
             atoms.info["origin"] = (origin.value or b"").decode()
             found.append(atoms)
         return found
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None) and lib is not None and lib.core is not None:
-            lib.core.mlff_samples_destroy(self.handle)
 
 
 def seeds_from_smiles(smiles: str, n_conformers: int = 1, seed: int = 0) -> list[Atoms]:
@@ -177,24 +174,24 @@ class Teacher:
         n_threads: int = 0,
         timeout: float = 120.0,
     ) -> None:
-        self._handle: c_void_p | None = None
         if precision not in PRECISIONS:
             raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
         self._interrupts: Interrupts | None = None
         options = lib.core.mlff_teacher_options_default()
         options.precision, options.n_threads, options.timeout_s = PRECISIONS[precision], n_threads, timeout
-        out = c_void_p()
         if isinstance(teacher, (str, os.PathLike, Model)):
-            self._open(teacher, device, options, out)
+            self._handle = self._open(teacher, device, options)
         else:
             self.calculator = teacher
             self._function = s.FORCE_FUNCTION(self._compute_one)  # lives as long as the C teacher
             identity = name or f"ase:{type(teacher).__module__}.{type(teacher).__name__}"
+            out = Handle(lib.core.mlff_teacher_destroy)
             lib.core.mlff_teacher_create(identity.encode(), ctypes.cast(self._function, c_void_p), None, byref(out))
-        self._handle = out
+            self._handle = out
 
-    def _open(self, teacher: str | os.PathLike[str] | Model, device: str, options: Any, out: c_void_p) -> None:
-        self._model = teacher if isinstance(teacher, Model) else None  # the C teacher borrows it
+    def _open(self, teacher: str | os.PathLike[str] | Model, device: str, options: Any) -> Handle:
+        borrowed = [teacher._handle] if isinstance(teacher, Model) else []
+        out = Handle(lib.core.mlff_teacher_destroy, *borrowed)
         is_xtb = isinstance(teacher, str) and teacher.startswith("xtb:")
         chosen = parse_device("cpu" if is_xtb or options.precision == PRECISIONS["float64"] else device)
 
@@ -212,10 +209,7 @@ class Teacher:
                 raise
             chosen = parse_device("cpu")  # a model without a path on the GPU
             create()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) and lib is not None and lib.core is not None:
-            lib.core.mlff_teacher_destroy(self._handle)
+        return out
 
     def _compute_one(self, context: Any, system: int, energy: int, forces: int) -> int:
         """Called by the C library: energy and forces of one system by the ASE calculator."""
@@ -496,14 +490,14 @@ class Dataset:
     """
 
     def __init__(self, frames: Iterable[Atoms] = ()) -> None:
-        out = c_void_p()
+        out = Handle(lib.core.mlff_dataset_destroy)
         lib.core.mlff_dataset_create(byref(out))
         self._handle = out
         for atoms in frames:
             self.add(atoms)
 
     @classmethod
-    def _of(cls, handle: c_void_p) -> Dataset:
+    def _of(cls, handle: Handle) -> Dataset:
         made = cls.__new__(cls)
         made._handle = handle
         return made
@@ -577,7 +571,7 @@ class Dataset:
 
     def split(self, fraction: float = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
         """Training and validation, about `fraction` of the structures; whole groups (trajectories) go to either."""
-        training, validation = c_void_p(), c_void_p()
+        training, validation = Handle(lib.core.mlff_dataset_destroy), Handle(lib.core.mlff_dataset_destroy)
         lib.core.mlff_dataset_split(self._handle, fraction, seed, byref(training), byref(validation))
         return Dataset._of(training), Dataset._of(validation)
 
@@ -594,7 +588,3 @@ class Dataset:
         values = np.zeros(119)
         lib.core.mlff_dataset_shifts(self._handle, values.ctypes.data)
         return {z: float(value) for z, value in enumerate(values) if value != 0}
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) and lib is not None and lib.core is not None:
-            lib.core.mlff_dataset_destroy(self._handle)

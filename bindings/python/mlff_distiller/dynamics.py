@@ -25,6 +25,7 @@ import numpy as np
 from . import _library as lib
 from . import _structs as s
 from ._bridge import doubles, system_from_atoms
+from ._handles import Handle
 from .engine import Array, Evaluator, Model
 
 if TYPE_CHECKING:
@@ -64,27 +65,24 @@ def _options(
     return options
 
 
-def _make_system(atoms: Atoms, options: s.mlff_dynamics_options) -> int:
+def _make_system(atoms: Atoms, options: s.mlff_dynamics_options) -> Handle:
     """A C system with velocities, drawn where the atoms have none."""
-    system = system_from_atoms(atoms, 0, motion=True)
+    address = system_from_atoms(atoms, 0, motion=True)
+    system = Handle(lib.core.mlff_system_destroy, address=address)
     if np.any(atoms.get_velocities()):
         return system
-    try:
-        lib.core.mlff_system_thermalize(system, options.temperature_kelvin, options.seed)
-        # Langevin dynamics drives the motion of the whole too, which drawn velocities do not have: 3 degrees of freedom more.
-        if options.ensemble == 1 and len(atoms) > 1 and not atoms.constraints:
-            doubles(s.mlff_system.from_address(system).velocities, 3 * len(atoms))[:] *= math.sqrt(len(atoms) / (len(atoms) - 1))
-    except Exception:
-        lib.core.mlff_system_destroy(system)
-        raise
+    lib.core.mlff_system_thermalize(system, options.temperature_kelvin, options.seed)
+    # Langevin dynamics drives the motion of the whole too, which drawn velocities do not have: 3 degrees of freedom more.
+    if options.ensemble == 1 and len(atoms) > 1 and not atoms.constraints:
+        doubles(s.mlff_system.from_address(address).velocities, 3 * len(atoms))[:] *= math.sqrt(len(atoms) / (len(atoms) - 1))
     return system
 
 
 class _Simulation:
     """What can be seen of a simulation."""
 
-    _handle: c_void_p | None = None
-    _system = 0
+    _handle: c_void_p
+    _system = 0  # address
     _n = 0
 
     def _state(self) -> Any:
@@ -215,18 +213,11 @@ class Dynamics(_Simulation):
         )  # fmt: skip
         self.evaluator = Evaluator(model, device, precision, n_threads=n_threads)
         self._n = len(atoms)
-        self._system = _make_system(atoms, options)
-        out = c_void_p()
-        lib.core.mlff_dynamics_create_on(self.evaluator._handle, byref(options), self._system, None, None, byref(out))
+        system = _make_system(atoms, options)
+        self._system = system.value or 0
+        out = Handle(lib.core.mlff_dynamics_destroy, self.evaluator._handle, system)
+        lib.core.mlff_dynamics_create_on(self.evaluator._handle, byref(options), system, None, None, byref(out))
         self._handle = out
-
-    def __del__(self) -> None:
-        if lib is None or lib.core is None:
-            return
-        if getattr(self, "_handle", None):
-            lib.core.mlff_dynamics_destroy(self._handle)
-        if getattr(self, "_system", None):
-            lib.core.mlff_system_destroy(self._system)
 
     @property
     def device(self) -> str:
@@ -249,7 +240,7 @@ class Replica(_Simulation):
     """One of `Replicas`."""
 
     def __init__(self, owner: Replicas, index: int, n_atoms: int) -> None:
-        self._owner = owner  # it owns what this one borrows
+        self._replicas = owner._replicas  # own what this one borrows
         self._index = index
         self._n = n_atoms
         self._system = owner._systems[index]
@@ -258,7 +249,7 @@ class Replica(_Simulation):
     @property
     def error(self) -> str:
         """Why it has ended; "" while it runs."""
-        return str(lib.core.mlff_replicas_error(self._owner._replicas, self._index).decode())
+        return str(lib.core.mlff_replicas_error(self._replicas, self._index).decode())
 
 
 class Replicas:
@@ -296,8 +287,6 @@ class Replicas:
         anisotropic: bool = False,
         ramp: tuple[float, int] | None = None,
     ) -> None:
-        self._replicas: c_void_p | None = None
-        self._systems: list[int] = []
         n = len(atoms)
         kelvin = [float(t) for t in np.broadcast_to(np.asarray(temperature, dtype=float), (n,))]
         options = [
@@ -308,22 +297,13 @@ class Replicas:
             for k in range(n)
         ]
         self.evaluator = Evaluator(model, device, precision, n_threads=n_threads)
-        for one, of_one in zip(atoms, options):
-            self._systems.append(_make_system(one, of_one))
+        made = [_make_system(one, of_one) for one, of_one in zip(atoms, options)]
+        self._systems = [system.value or 0 for system in made]
         each = (POINTER(s.mlff_dynamics_options) * n)(*(pointer(o) for o in options))
-        systems = (c_void_p * n)(*self._systems)
-        out = c_void_p()
-        lib.core.mlff_replicas_create(self.evaluator._handle, each, systems, n, byref(out))
+        out = Handle(lib.core.mlff_replicas_destroy, self.evaluator._handle, *made)
+        lib.core.mlff_replicas_create(self.evaluator._handle, each, (c_void_p * n)(*self._systems), n, byref(out))
         self._replicas = out
         self._each = [len(one) for one in atoms]
-
-    def __del__(self) -> None:
-        if lib is None or lib.core is None:
-            return
-        if getattr(self, "_replicas", None):
-            lib.core.mlff_replicas_destroy(self._replicas)
-        for system in getattr(self, "_systems", []):
-            lib.core.mlff_system_destroy(system)
 
     def __len__(self) -> int:
         return len(self._systems)

@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Sequence
-from ctypes import byref, c_char_p, c_int, c_void_p
+from ctypes import byref, c_char_p, c_int
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from . import _library as lib
 from . import _structs as s
 from ._arrays import device_array, host_array, new_like
 from ._devices import Device, parse_device, parse_devices
+from ._handles import Handle
 from .errors import MlffUnsupportedError, MlffUsageError
 
 Array = npt.NDArray[np.float64]
@@ -90,13 +91,13 @@ class ModelInfo:
 class Model:
     """Weights and shape of a force field, read-only, shared by threads. Made by `load`, `import_schnetpack` or `create`."""
 
-    def __init__(self, handle: c_void_p) -> None:
+    def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
         """Loads a model file (.safetensors, written by `save` or by `mlff import`)."""
-        out = c_void_p()
+        out = Handle(lib.core.mlff_model_destroy)
         lib.core.mlff_model_load(lib.path_bytes(path), byref(out))
         return cls(out)
 
@@ -116,14 +117,14 @@ class Model:
         options.energy_unit = energy_unit.encode()
         options.length_unit = length_unit.encode()
         options.elements = names.encode() if names else None
-        out = c_void_p()
+        out = Handle(lib.core.mlff_model_destroy)
         lib.core.mlff_model_import(lib.path_bytes(path), byref(options), byref(out))
         return cls(out)
 
     @classmethod
     def import_ani(cls, path: str | os.PathLike[str]) -> Model:
         """Reads an ANI model of NeuroChem (its .info file) or of FeNNol (a .fnx file); nothing in the file is executed."""
-        out = c_void_p()
+        out = Handle(lib.core.mlff_model_destroy)
         lib.core.mlff_model_import(lib.path_bytes(path), None, byref(out))
         return cls(out)
 
@@ -144,7 +145,7 @@ class Model:
         table = (s.mlff_setting * (len(given) + 1))()
         for entry, (name, value) in zip(table, given.items()):
             entry.name, entry.value = name.encode(), value.encode()
-        out = c_void_p()
+        out = Handle(lib.core.mlff_model_destroy)
         lib.core.mlff_model_create(architecture.encode(), table, byref(out))
         return cls(out)
 
@@ -189,11 +190,6 @@ class Model:
     def __repr__(self) -> str:
         info = self.info
         return f"<Model {info.name}: {info.description}{'' if info.trained else ', untrained'}>"
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None  # type: ignore[assignment]
-        if handle and lib is not None and lib.core is not None:
-            lib.core.mlff_model_destroy(handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
         with tempfile.TemporaryDirectory() as folder:
@@ -255,7 +251,6 @@ class Evaluator:
         cpu_path: str | None = None,
         members: Sequence[int] | None = None,
     ) -> None:
-        self._handle: c_void_p | None = None
         if precision not in PRECISIONS:
             raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
         self.model = model if isinstance(model, Model) else Model.load(model)
@@ -273,7 +268,7 @@ class Evaluator:
         options.n_threads = n_threads
         options.cpu_path = cpu_path.encode() if cpu_path else None
         options.members = ",".join(map(str, members)).encode() if members is not None else None
-        out = c_void_p()
+        out = Handle(lib.core.mlff_evaluator_destroy, self.model._handle)
         try:
             lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))
         except MlffUnsupportedError as error:
@@ -290,11 +285,6 @@ class Evaluator:
         self.compute_ns = 0  # of the last call, as Python saw it
         self._batch = s.mlff_batch()
         self._results = s.mlff_results()
-
-    def __del__(self) -> None:
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle and lib is not None and lib.core is not None:
-            lib.core.mlff_evaluator_destroy(handle)
 
     def compute(
         self,

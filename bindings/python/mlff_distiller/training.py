@@ -28,6 +28,7 @@ from . import _library as lib
 from . import _structs as s
 from ._bridge import Interrupts
 from ._devices import parse_device
+from ._handles import Handle
 from .distill import Dataset, Teacher
 from .engine import PRECISIONS, Array, Model
 from .errors import MlffUsageError
@@ -107,7 +108,6 @@ class Trainer:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        self._handle: c_void_p | None = None
         asked = lib.core.mlff_trainer_options_default()
         _set_options(asked.loss, LOSS, options)
         _set_options(asked, OPTIONS, options)
@@ -120,17 +120,13 @@ class Trainer:
         self.n_steps = n_steps
         self._model = model  # the C trainer borrows it
         if shifts:
-            values, out = (c_double * 119)(), c_void_p()
+            values, out = (c_double * 119)(), Handle(lib.core.mlff_model_destroy)
             lib.core.mlff_dataset_shifts(data._handle, values)
             lib.core.mlff_model_with_shifts(model._handle, values, byref(out))
             self._model = Model(out)
-        out = c_void_p()
+        out = Handle(lib.core.mlff_trainer_destroy, self._model._handle)
         lib.core.mlff_trainer_create(self._model._handle, data._handle, byref(asked), byref(out))
         self._handle = out
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) and lib is not None and lib.core is not None:
-            lib.core.mlff_trainer_destroy(self._handle)
 
     @property
     def step(self) -> int:
@@ -168,7 +164,7 @@ class Trainer:
 
     def model(self, raw: bool = False) -> Model:
         """A new model with the averaged weights, or those being trained."""
-        out = c_void_p()
+        out = Handle(lib.core.mlff_model_destroy)
         lib.core.mlff_trainer_model(self._handle, int(raw), byref(out))
         return Model(out)
 

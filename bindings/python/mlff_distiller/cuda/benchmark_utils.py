@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_double, c_void_p
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, TextIO
 
@@ -36,6 +37,7 @@ from .. import _library as lib
 from .. import _structs as s
 from .._bridge import Interrupts, ProfileHandle, Trajectory, run_profile
 from .._devices import Device
+from .._handles import Handle
 from ..errors import MlffUsageError, MlffWarning
 from .device_utils import GB, get_device, get_gpu_memory_info, synchronize_device
 
@@ -445,7 +447,8 @@ class CUDATimer:
     def __init__(self, device: object = None, stream: int | None = None) -> None:
         self.device = get_device(device, fallback=True)
         self.stream = stream
-        self._events = (c_void_p(), c_void_p())
+        destroy = partial(lib.core.mlff_event_destroy, self.device.struct)
+        self._events = (Handle(destroy), Handle(destroy))
         for event in self._events:
             lib.core.mlff_event_create(self.device.struct, byref(event))
         self._elapsed_ns = float("nan")
@@ -480,11 +483,6 @@ class CUDATimer:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
-
-    def __del__(self) -> None:
-        for event in getattr(self, "_events", ()):
-            if event and lib is not None:
-                lib.core.mlff_event_destroy(self.device.struct, event)
 
 
 @contextmanager

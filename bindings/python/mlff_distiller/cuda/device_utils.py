@@ -14,14 +14,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from ctypes import byref, c_void_p, sizeof
+from ctypes import byref, sizeof
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TextIO
 
 from .. import _frameworks as frameworks
 from .. import _library as lib
 from .. import _structs as s
 from .._devices import Device, gpu_problem, parse_device, require_gpu
+from .._handles import Handle
 from ..errors import MlffDeviceError, MlffWarning
 
 GB = float(1 << 30)
@@ -286,17 +288,13 @@ class Stream:
 
     def __init__(self, device: object = None) -> None:
         self.device = get_device(device)
-        out = c_void_p()
-        lib.core.mlff_stream_create(self.device.struct, byref(out))
-        self.handle = out.value
+        self._stream = Handle(partial(lib.core.mlff_stream_destroy, self.device.struct))
+        lib.core.mlff_stream_create(self.device.struct, byref(self._stream))
+        self.handle = self._stream.value
 
     def synchronize(self) -> None:
         """Waits for the work of this stream."""
         lib.core.mlff_stream_synchronize(self.device.struct, self.handle)
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None) and lib is not None:
-            lib.core.mlff_stream_destroy(self.device.struct, self.handle)
 
 
 def get_cuda_stream(device: object = None) -> Stream:
