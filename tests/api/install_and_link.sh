@@ -29,7 +29,7 @@ done
 "$prefix/bin/mlff" new --arch painn --features 16 --layers 1 -o model.safetensors
 printf '3\nwater\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 "$prefix/bin/mlff" eval model.safetensors water.xyz --json eval.json >/dev/null
-MLFF_MODEL_PATH= XDG_DATA_HOME=$work "$prefix/bin/mlff" info ethanol | grep -q "training.teacher" || fail "the shipped model ethanol is not found by name"
+MLFF_MODEL_PATH= XDG_DATA_HOME=$work "$prefix/bin/mlff" info ethanol >info.txt && grep -q "training.teacher" info.txt || fail "the shipped model ethanol is not found by name"
 
 read -ra flags <<<"${CFLAGS:-}"
 read -ra package <<<"$(pkg-config --cflags --libs mlff)"

@@ -36,7 +36,7 @@ sed 's|</body>|<script>if (typeof Chart !== "undefined") { const c = Object.valu
   const look = () => seen.push(c.scales.x.options.grid.color + " " + c.options.color + " " + (c.width <= 660));\
   look(); dispatchEvent(new Event("beforeprint")); look(); dispatchEvent(new Event("afterprint")); look();\
   document.body.dataset.seen = seen.join(" \| "); }</script></body>|' page.html >print.html
-color() { sed -n "/$1/,/}/s/.*--$2: \(#[0-9a-f]*\).*/\1/p" page.html | head -1; }
+color() { sed -n "/$1/,/}/s/.*--$2: \(#[0-9a-f]*\).*/\1/p" page.html | sed -n 1p; }
 light="$(color '^:root' line) $(color '^:root' soft)" dark="$(color ':not(.printing)' line) $(color ':not(.printing)' soft)"
 opens print.html 8 --force-dark-mode
 grep -aq 'without charts' <(tr 'A-Z' 'a-z' <page.html) || grep -aq "data-seen=\"$dark false | $light true | $dark false\"" dom.html || {

@@ -94,7 +94,7 @@ right() { # HOW FILE
 
 # Did the command report an error?
 told() {
-    grep '^mlff: ' err | grep -qv '^mlff: warning: '
+    grep -qP '^mlff: (?!warning: )' err
 }
 
 # check KIND HOW FILE ARGUMENTS…: all faults of one kind in one command, which writes FILE.

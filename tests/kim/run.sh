@@ -86,7 +86,7 @@ test_simulator() {
     models
     "$bin/test_kim_model" || fail "test_kim_model"
     # A sanitized library cannot be opened by KIM's own program.
-    if [ -x /usr/libexec/kim-api/kim-api-shared-library-test ] && ! ldd "$bin/test_kim_model" | grep -q libasan; then
+    if [ -x /usr/libexec/kim-api/kim-api-shared-library-test ] && ! grep -q libasan <(ldd "$bin/test_kim_model"); then
         for library in models/*/libkim-api-portable-model.so drivers/*/libkim-api-model-driver.so; do
             /usr/libexec/kim-api/kim-api-shared-library-test "$library" >out 2>err || fail "kim-api-shared-library-test $library"
         done
@@ -240,7 +240,7 @@ lammps_fails() { # RANKS PATTERN NAME=VALUE ARGUMENTS…
     timeout 60 env "$setting" lmp -in "$here/forces.in" "$@" >out 2>err </dev/null
     local status=$?
     [ $status != 0 ] && [ $status != 124 ] || fail "exit status $status: $setting $*"
-    cat out err | grep -qE -- "$pattern" || fail "no '$pattern': $setting $*"
+    grep -qE -- "$pattern" out err || fail "no '$pattern': $setting $*"
 }
 
 declare -F "test_$name" >/dev/null || fail "no test $name"

@@ -134,7 +134,7 @@ fails() { # PATTERN ARGUMENTS…
     timeout 60 mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in "$here/forces.in" "$@" >out 2>err </dev/null
     local status=$?
     [ $status != 0 ] && [ $status != 124 ] || fail "exit status $status (124: it hung): $*"
-    cat out err | grep -qE -- "$pattern" || fail "no '$pattern': $*"
+    grep -qE -- "$pattern" out err || fail "no '$pattern': $*"
 }
 
 # An emulated GPU (MLFF_CUDA_PLUGIN): rows are copied to the host for the exchange; each rank has its own device.

@@ -51,6 +51,7 @@ class TestAnalyze(unittest.TestCase):
         self.assertAlmostEqual(bond.density.sum() * (bond.middles[1] - bond.middles[0]), 1, places=6)
         self.assertIsNone(found.rdf)
 
+    @unittest.skipUnless("MLFF_COMMAND" in os.environ, "the command is not beside the installed package")
     def test_same_as_the_command(self):
         # A random walk of a small crystal, from the file and from ASE's atoms.
         rng = np.random.default_rng(3)
