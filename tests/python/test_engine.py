@@ -239,6 +239,10 @@ class Models(unittest.TestCase):
         self.assertTrue(info.trained)
         self.assertAlmostEqual(info.energy_unit, 0.04336410390059322, places=15)
 
+    def test_a_model_is_not_made_of_a_path(self):
+        with self.assertRaisesRegex(TypeError, "Model.load"):
+            Model(support.untrained_path())
+
     def test_failures(self):
         with self.assertRaisesRegex(MlffFileError, "nowhere"):
             Model.load("nowhere.safetensors")

@@ -92,6 +92,8 @@ class Model:
     """Weights and shape of a force field, read-only, shared by threads. Made by `load`, `import_schnetpack` or `create`."""
 
     def __init__(self, handle: Handle) -> None:
+        if not isinstance(handle, Handle):
+            raise TypeError(f"Model({handle!r}): a file is read by Model.load, and a checkpoint by Model.import_…")
         self._handle = handle
 
     @classmethod
