@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// lmp_mlff.cc: LAMMPS with pair_style mlff. Debian's LAMMPS has no plugins, so the style is entered into its table of styles, whenever
-// LAMMPS has made that table; everything else, options included, is LAMMPS's own.
+// lmp_mlff.cc: LAMMPS with pair_style mlff and compute mlff/deviation. Debian's LAMMPS has no plugins, so the styles are entered into its
+// tables of styles, whenever LAMMPS has made them; everything else, options included, is LAMMPS's own.
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -9,7 +9,9 @@
 #include "input.h"
 #include "lammps.h"
 #include "library.h"
+#include "modify.h"
 
+#include "compute_mlff_deviation.h"
 #include "pair_mlff.h"
 
 using namespace LAMMPS_NS;
@@ -17,6 +19,11 @@ using namespace LAMMPS_NS;
 static Pair *create_pair(LAMMPS *lammps)
 {
     return new PairMlff(lammps);
+}
+
+static Compute *create_deviation(LAMMPS *lammps, int n, char **words)
+{
+    return new ComputeMlffDeviation(lammps, n, words);
 }
 
 // LAMMPS calls this after it has made its tables: at the start and at each command `clear`. The library's calls reach this definition,
@@ -30,6 +37,7 @@ void LAMMPS::post_create()
         error->all(FLERR, text);
     }
     (*force->pair_map)["mlff"] = create_pair;
+    (*modify->compute_map)["mlff/deviation"] = create_deviation;
     original(this);
 }
 

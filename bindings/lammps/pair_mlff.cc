@@ -45,10 +45,22 @@ PairMlff::~PairMlff()
     }
 }
 
-// Any rank may fail alone; error->one ends the others too.
+// In a step a rank may fail while others wait for its rows; error->one ends them too.
 void PairMlff::check(mlff_status status)
 {
     if (status != MLFF_OK) error->one(FLERR, std::string("mlff: ") + mlff_last_error());
+}
+
+// Called by all ranks: the message of the first that failed, once.
+void PairMlff::check_together(mlff_status status)
+{
+    char text[1000] = "";
+    int failed = status != MLFF_OK ? comm->me : comm->nprocs, first_failed;
+    MPI_Allreduce(&failed, &first_failed, 1, MPI_INT, MPI_MIN, world);
+    if (first_failed == comm->nprocs) return;
+    if (comm->me == first_failed) strncpy(text, mlff_last_error(), sizeof text - 1);
+    MPI_Bcast(text, sizeof text, MPI_CHAR, first_failed, world);
+    refuse((first_failed == 0 ? "mlff: " : "mlff, rank " + std::to_string(first_failed) + ": ") + text);
 }
 
 // The same on all ranks.
@@ -84,7 +96,7 @@ void PairMlff::settings(int n, char **words)
             refuse("pair_style mlff: " + key + " is not one of precision, device, threads");
         }
     }
-    check(ranks_device(device, &options.device));
+    check_together(ranks_device(device, &options.device));
 }
 
 void PairMlff::coeff(int n, char **words)
@@ -99,7 +111,7 @@ void PairMlff::coeff(int n, char **words)
     evaluator = nullptr;
     mlff_model_destroy(model);
     model = nullptr;
-    check(mlff_model_load(words[2], &model));
+    check_together(mlff_model_load(words[2], &model));
 
     element_of_type.assign(static_cast<size_t>(n_types) + 1, 0);
     for (int t = 1; t <= n_types; t++) {
@@ -142,9 +154,9 @@ void PairMlff::create_evaluator()
     options.halo = info.n_layers > 1 ? &halo : nullptr;
     mlff_neighbors_destroy(neighbors);
     neighbors = nullptr;
-    check(mlff_evaluator_create(model, &options, &evaluator));
+    check_together(mlff_evaluator_create(model, &options, &evaluator));
     options.halo = nullptr;
-    if (options.device.kind == MLFF_CPU) check(mlff_neighbors_create(cutoff, list_skin, &neighbors));
+    check_together(options.device.kind == MLFF_CPU ? mlff_neighbors_create(cutoff, list_skin, &neighbors) : MLFF_OK);
     measure_exchanges();
 }
 
@@ -154,12 +166,12 @@ void PairMlff::measure_exchanges()
     int element = 0;
     for (size_t t = 1; t < element_of_type.size() && !element; t++) element = element_of_type[t];
     if (!element) refuse("pair_coeff of mlff: no atom type has an element");
-    const int32_t first_atom[2] = {0, 1}, one_species[1] = {element};
+    const int32_t one_atom[2] = {0, 1}, one_species[1] = {element};
     const double position[3] = {0, 0, 0};
     double energy, force[3];
     mlff_batch batch = {};
     batch.n_systems = 1;
-    batch.first_atom = first_atom;
+    batch.first_atom = one_atom;
     batch.species = one_species;
     batch.positions = position;
     mlff_results results = {};
@@ -169,7 +181,7 @@ void PairMlff::measure_exchanges()
     measuring = true;
     const mlff_status status = mlff_evaluator_compute(evaluator, &batch, &results);
     measuring = false;
-    check(status);
+    check_together(status);
 }
 
 void PairMlff::init_style()
@@ -225,37 +237,43 @@ void PairMlff::scatter(double energy)
     }
 }
 
-void PairMlff::compute(int eflag, int vflag)
+// The atoms of `gather`. On the CPU with pairs: rows of owned atoms come first; ghosts have none, as their owners compute them.
+void PairMlff::make_batch(mlff_batch &batch, mlff_pairs &pairs)
 {
-    ev_init(eflag, vflag);
-    if (vflag_atom) refuse("pair_style mlff has no virial of single atoms; the pressure is available");
-    gather();
-    const int32_t first_atom[2] = {0, static_cast<int32_t>(species.size())};
-    double energy = 0;
-    if (first_atom[1] == 0) { // the other ranks exchange
-        rows.clear();
-        for (int k = 0; k < n_forward; k++) comm->forward_comm_pair(this);
-        for (int k = 0; k < n_reverse; k++) comm->reverse_comm_pair(this);
-        return;
-    }
-    mlff_batch batch = {};
-    mlff_pairs pairs;
+    first_atom[1] = n_rows();
+    batch = {};
     batch.n_systems = 1;
     batch.first_atom = first_atom;
     batch.species = species.data();
     batch.positions = positions.data();
     batch.owned = owned.data();
-    if (neighbors) { // rows of owned atoms come first; ghosts have none, as their owners compute them
-        check(mlff_neighbors_update(neighbors, &batch));
-        mlff_neighbors_get(neighbors, &pairs, nullptr, nullptr);
-        first.assign(pairs.first, pairs.first + species.size() + 1);
-        size_t n_owned = 0;
-        while (n_owned < owned.size() && owned[n_owned]) n_owned++;
-        for (size_t r = n_owned; r < first.size(); r++) first[r] = first[n_owned];
-        pairs.first = first.data();
-        pairs.symmetric = n_owned == owned.size();
-        batch.pairs = &pairs;
+    if (!neighbors) return;
+    check(mlff_neighbors_update(neighbors, &batch));
+    mlff_neighbors_get(neighbors, &pairs, nullptr, nullptr);
+    first.assign(pairs.first, pairs.first + species.size() + 1);
+    size_t n_owned = 0;
+    while (n_owned < owned.size() && owned[n_owned]) n_owned++;
+    for (size_t r = n_owned; r < first.size(); r++) first[r] = first[n_owned];
+    pairs.first = first.data();
+    pairs.symmetric = n_owned == owned.size();
+    batch.pairs = &pairs;
+}
+
+void PairMlff::compute(int eflag, int vflag)
+{
+    ev_init(eflag, vflag);
+    if (vflag_atom) refuse("pair_style mlff has no virial of single atoms; the pressure is available");
+    gather();
+    double energy = 0;
+    if (n_rows() == 0) { // the other ranks exchange
+        rows.clear();
+        for (int k = 0; k < n_forward; k++) comm->forward_comm_pair(this);
+        for (int k = 0; k < n_reverse; k++) comm->reverse_comm_pair(this);
+        return;
     }
+    mlff_batch batch;
+    mlff_pairs pairs;
+    make_batch(batch, pairs);
     mlff_results results = {};
     results.energies = &energy;
     results.forces = forces.data();
@@ -263,6 +281,33 @@ void PairMlff::compute(int eflag, int vflag)
     check(mlff_evaluator_compute(evaluator, &batch, &results));
     scatter(energy);
     if (vflag_fdotr) virial_fdotr_compute();
+}
+
+int PairMlff::n_members() const
+{
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(evaluator, &info);
+    return info.n_members;
+}
+
+void PairMlff::compute_members(std::vector<double> &member_energies, std::vector<double> &member_forces)
+{
+    gather();
+    member_energies.assign(n_members(), 0.0);
+    member_forces.assign(member_energies.size() * positions.size(), 0.0);
+    if (n_forward + n_reverse > 0) refuse("compute mlff/deviation: not for ensembles of models that exchange features");
+    if (n_rows() == 0) return;
+    double energy;
+    mlff_batch batch;
+    mlff_pairs pairs;
+    make_batch(batch, pairs);
+    mlff_results results = {};
+    results.energies = &energy;
+    results.member_energies = member_energies.data();
+    results.member_forces = member_forces.data();
+    check(mlff_evaluator_compute(evaluator, &batch, &results));
+    for (double &x : member_energies) x *= energy_unit;
+    for (double &x : member_forces) x *= energy_unit;
 }
 
 // ---- exchange of features and adjoints -------------------------------------------------------------------------------------

@@ -37,6 +37,22 @@ class PairMlff : public Pair
     int pack_reverse_comm(int n, int first, double *buffer) override;
     void unpack_reverse_comm(int n, int *atoms, double *buffer) override;
 
+    /* Members of the ensemble; 1: none. Known after init_style. */
+    int n_members() const;
+    /* Of this rank's atoms, ghosts included, as they stand: energies[m] of owned atoms, and forces[m][row][3] with rows of
+     * `row_of_atom`, in the simulation's units; what ghosts have belongs to their owners. */
+    void compute_members(std::vector<double> &member_energies, std::vector<double> &member_forces);
+    /* Row of an atom in `compute_members`; -1: an atom without an element. */
+    int row(int i) const
+    {
+        return row_of_atom[i];
+    }
+    /* Rows of the last step. */
+    int n_rows() const
+    {
+        return static_cast<int>(species.size());
+    }
+
   private:
     struct Rows { // of an array that is exchanged: host memory
         char *data;
@@ -45,10 +61,12 @@ class PairMlff : public Pair
     };
 
     void check(mlff_status status);
+    void check_together(mlff_status status);
     [[noreturn]] void refuse(const std::string &text);
     void create_evaluator();
     void measure_exchanges();
     void gather();
+    void make_batch(mlff_batch &batch, mlff_pairs &pairs);
     void scatter(double energy);
     mlff_status exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream);
     static mlff_status forward_hook(void *pair, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
@@ -67,6 +85,7 @@ class PairMlff : public Pair
     // Atoms whose type has an element, owned ones first.
     std::vector<int> atom_of_row, row_of_atom; // −1: no element
     std::vector<int32_t> species, first;       // first: of the rows of pairs
+    int32_t first_atom[2] = {0, 0};            // of the batch
     std::vector<double> positions, forces, atom_energies;
     std::vector<unsigned char> owned;
 

@@ -112,29 +112,59 @@ sys.exit(abs(float(open("hybrid.txt").read()) - model - pairs) > 1e-9)
 END
 }
 
-# LAMMPS's exit status is not 0, the reason is there, and no rank waits for another.
+# compute mlff/deviation against eval --uncertainty.
+test_deviation() {
+    models
+    python3 "$systems" make water 3 || fail "systems.py"
+    run 0 eval ani.safetensors system.extxyz --precision float64 --device cpu --uncertainty --json expected.json
+    for ranks in 1 2 4; do
+        lammps $ranks deviation.in -var model ani.safetensors
+        python3 - <<'END' || fail "$ranks ranks: deviations differ"
+import json, math, sys
+frame = json.load(open("expected.json"))["frames"][0]
+atoms = [math.hypot(*row) for row in frame["force_deviations_ev_per_ang"]]
+rows = [float(line.split()[1]) for line in open("deviation.dump").read().split("\n")[9:] if line]
+energy, largest = map(float, open("deviation.txt").read().split())
+worst = max(abs(a - b) for a, b in zip(atoms, rows))
+off = abs(energy - frame["energy_deviation_ev"]) / energy
+print(f"deviation of forces off by {worst:.1e} of {max(atoms):.2g} eV/A, of the energy by {off:.1e} of it")
+# float64 sums in another order
+sys.exit(not (len(rows) == len(atoms) == 81 and min(atoms) > 0 and worst <= 1e-11 and abs(largest - max(atoms)) <= 1e-11 and off <= 1e-11))
+END
+    done
+}
+
+# LAMMPS's exit status is not 0, the reason is there, and no rank waits for another. What all ranks learn together is one line.
 test_failures() {
     models
     python3 "$systems" make silicon 2 || fail "systems.py"
-    fails 'does not know Si' -var model water.safetensors -var precision float64
-    fails 'absent.safetensors' -var model absent.safetensors -var precision float64
-    fails 'precision float16 is not' -var model silicon.safetensors -var precision float16
+    fails once 'does not know Si' -var model water.safetensors -var precision float64
+    fails once 'absent.safetensors' -var model absent.safetensors -var precision float64
+    fails once 'precision float16 is not' -var model silicon.safetensors -var precision float16
+    head -c 1000 silicon.safetensors >cut.safetensors
+    fails once 'cut.safetensors' -var model cut.safetensors -var precision float64
+    "$mlff" new --arch orb-v3-direct --layers 1 --features 16 --elements Si -o direct.safetensors >/dev/null || fail "mlff new"
+    fails once 'is not a sum over atoms' -var model direct.safetensors -var precision float64
+    MLFF_DEVICE=tpu fails once 'device "tpu" is not known' -var model silicon.safetensors -var precision float32
+    sed 's/ani.safetensors/silicon.safetensors/' "$here/deviation.in" >deviation.in
+    input=$work/deviation.in fails once 'the model is no ensemble' -var model silicon.safetensors
     python3 - <<'END'
 lines = open("system.data").read().split("\n")
 at = lines.index("Atoms # atomic") + 2
 lines[at + 1] = " ".join(["2"] + lines[at].split()[1:])
 open("system.data", "w").write("\n".join(lines))
 END
-    fails 'mlff: atoms .* are on one point' -var model silicon.safetensors -var precision float64
+    fails '' 'mlff: atoms .* are on one point' -var model silicon.safetensors -var precision float64
 }
 
-fails() { # PATTERN ARGUMENTS…
-    local pattern=$1
-    shift
-    timeout 60 mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in "$here/forces.in" "$@" >out 2>err </dev/null
+fails() { # once|'' PATTERN ARGUMENTS…: once: one line of error, of all ranks
+    local once=$1 pattern=$2
+    shift 2
+    timeout 60 mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in "${input:-$here/forces.in}" "$@" >out 2>err </dev/null
     local status=$?
     [ $status != 0 ] && [ $status != 124 ] || fail "exit status $status (124: it hung): $*"
     grep -qE -- "$pattern" out err || fail "no '$pattern': $*"
+    [ -z "$once" ] || [ "$(cat out err | grep -c '^ERROR')" = 1 ] || fail "not one line of error: $*"
 }
 
 # An emulated GPU (MLFF_CUDA_PLUGIN): rows are copied to the host for the exchange; each rank has its own device.
@@ -145,6 +175,11 @@ test_gpu() {
     tolerance=1e-5 precision=float32 # eV, eV/Å: float32 sums
     compare water.safetensors 1 molecule 1
     compare water.safetensors 2 molecule 1
+    MLFF_EMULATE_DEVICES=1 compare water.safetensors 2 molecule 1 # more ranks than GPUs
+    MLFF_DEVICE=cuda:5 fails once 'device cuda:5: this machine has 2 GPUs' -var model water.safetensors -var precision float32
+    MLFF_EMULATE_DEVICES=0 fails once 'no GPU' -var model water.safetensors -var precision float32
+    sed 's/mlff %s layout/mlff %s LAYOUT/' "$MLFF_CUDA_PLUGIN" >other.so
+    MLFF_CUDA_PLUGIN=$PWD/other.so fails once 'install both from one build' -var model water.safetensors -var precision float32
 }
 
 declare -F "test_$name" >/dev/null || fail "no test $name"
