@@ -132,6 +132,10 @@ print(f"deviation of forces off by {worst:.1e} of {max(atoms):.2g} eV/A, of the 
 sys.exit(not (len(rows) == len(atoms) == 81 and min(atoms) > 0 and worst <= 1e-11 and abs(largest - max(atoms)) <= 1e-11 and off <= 1e-11))
 END
     done
+    lammps 2 halt.in -var model ani.safetensors -var limit 1
+    grep -q '^Fix halt condition for fix-id stop met on step 10 ' out || fail "a run of members that differ by 70 eV/A went on"
+    lammps 2 halt.in -var model ani.safetensors -var limit 1000
+    grep -q '^Loop time .* for 40 steps' out || fail "a run below the limit stopped"
 }
 
 # LAMMPS's exit status is not 0, the reason is there, and no rank waits for another. What all ranks learn together is one line.
