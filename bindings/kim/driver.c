@@ -191,6 +191,7 @@ static void fail_compute(const KIM_ModelCompute *compute, const char *text)
         fprintf(stderr, "mlff: kim: %s\n", text);
         return;
     }
+    if (ranks_own() > 0) sleep(10); // the first rank may fail of the same: its end ends the others
     fprintf(stderr, "mlff: kim: rank %d: %s\n", ranks_own(), text);
     fflush(NULL);
     _exit(EXIT_FAILURE);
