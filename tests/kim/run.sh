@@ -143,7 +143,7 @@ test_gpu() {
     compare water.safetensors Water_PaiNN 1 molecule 1
     compare water.safetensors Water_PaiNN 2 molecule 1
     grep -q 'on cuda:0' kim.log && grep -q 'on cuda:1' kim.log || fail "the ranks' devices: $(grep -o 'on cuda:.' kim.log | sort | uniq -c)"
-    MLFF_EMULATE_DEVICES=0 lammps_fails 1 "mlff: kim: " X=0 -var model Water_PaiNN
+    MLFF_EMULATE_DEVICES=0 lammps_fails "mlff: kim: " X=0 -var model Water_PaiNN
 }
 
 # ASE's KIM calculator, where ASE and kimpy are.
