@@ -38,6 +38,7 @@ size_t gpu_step_arena(gpu_step *step, void *base)
     PLACE(list->bin_total, (n / GPU_SCAN_BLOCK + 1) * sizeof(int32_t));
     PLACE(list->binned, n * 4 * sizeof(float));
     PLACE(list->listed, n * 3 * sizeof(double));
+    PLACE(list->listed_cells, (size_t)list->system_capacity * 9 * sizeof(double));
     PLACE(list->candidates, n * (size_t)list->candidate_capacity * sizeof(int32_t));
     PLACE(list->candidate_length, n * sizeof(int32_t));
     PLACE(step->atom_virial, n * 9 * sizeof(double));

@@ -123,13 +123,14 @@ typedef struct gpu_neighbors {
     int32_t *incoming_count, *incoming_keys; /* [n_atoms] incoming edges; [n_atoms][row_capacity] their indices in `edges` */
     gpu_edge *incoming_edges;                /* [n_atoms][row_capacity] */
 
-    /* ---- cell list, and the Verlet list kept while no atom moves by half the skin */
+    /* ---- cell list, and the Verlet list kept while no atom or cell changes by more than the skin allows */
     gpu_verlet_list *list;
     int32_t *bin, *place_in_bin;            /* [n_atoms] */
     int32_t *bin_count, *bin_first;         /* [n_atoms + 1] cells of a system, from the index of its first atom on */
     int32_t *bin_total;                     /* of GPU_SCAN_BLOCK cells each */
     float *binned;                          /* [n_atoms][4] fractional_float in the order of cells, and the atom */
     double *listed;                         /* [n_atoms][3] fractional, when the Verlet list was built */
+    double *listed_cells;                   /* [n_systems][9] then */
     int32_t *candidates, *candidate_length; /* [n_atoms][candidate_capacity] the Verlet list: (neighbor, image), in order */
 } gpu_neighbors;
 

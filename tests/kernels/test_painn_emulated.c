@@ -438,17 +438,22 @@ static void test_bins(void **state)
     size_t n = (size_t)b.first_atom[5];
     rig of_bins = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64),
         of_all = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64);
-    // Displacements between steps (Å), change of the cell, and lists built so far. The thin box needs one in each step.
+    // Displacements between steps (Å), change of the first cell's vector, lists built so far, factor of the first system's lengths. The
+    // thin box needs a list in each step. Cells may change as far as the skin allows: 2 % are kept, though pairs come inside the cutoff.
     static const struct {
         double move, grow;
         int first, last, thin, n_lists;
-    } steps[] = {{0, 0, 0, 1200, 1, 1}, {0.2, 0, 500, 510, 1, 2}, {0, 0, 0, 0, 0, 3},   {0.1, 0, 0, 1000, 0, 3},
-                 {0.06, 0, 5, 6, 0, 3}, {0.2, 0, 40, 50, 0, 4},   {0, 0.01, 0, 0, 0, 5}};
+        double scale;
+    } steps[] = {{0, 0, 0, 1200, 1, 1, 1},     {0.2, 0, 500, 510, 1, 2, 1}, {0, 0, 0, 0, 0, 3, 1},    {0.1, 0, 0, 1000, 0, 3, 1},
+                 {0.06, 0, 5, 6, 0, 3, 1},     {0.2, 0, 40, 50, 0, 4, 1},   {0, 0.01, 0, 0, 0, 4, 1}, {0, 0, 0, 0, 0, 4, 0.98},
+                 {0.02, 0, 5, 6, 0, 4, 0.995}, {0, 0, 0, 0, 0, 5, 0.9},     {0, 0, 0, 0, 0, 5, 1.02}, {0, 2, 0, 0, 0, 6, 1}};
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
         gpu_report report = {0}, other = {0};
         if (!steps[k].thin) b.cells[9] = 12.5; // wide enough
         for (int i = steps[k].first; i < steps[k].last; i++) b.positions[3 * i + i % 3] += steps[k].move;
         b.cells[0] += steps[k].grow;
+        for (int i = 0; i < 3 * b.first_atom[1]; i++) b.positions[i] *= steps[k].scale;
+        for (int c = 0; c < 9; c++) b.cells[c] *= steps[k].scale;
         run_rig(&of_all, &b.batch, &all_pairs, 1, &expected, &other);
         run_rig(&of_bins, &b.batch, &bins, k % 2, &got, &report);
         assert_int_equal(report.flags, 0);

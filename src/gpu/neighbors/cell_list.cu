@@ -5,7 +5,7 @@
 //   prepare (neighbor_list.cu) counts atoms by bin > scan: first index of each bin > sort: atoms in the order of bins
 //   > rows: candidates of each atom, and its row from these
 //
-// The Verlet list is kept while no atom has moved by half the skin and no cell has changed, which `prepare` tests; scan and sort then
+// The Verlet list is kept while atoms and cells have changed by less than the skin allows, which `prepare` tests; scan and sort then
 // return at once. Each candidate is tested exactly in every step, as in the search of all pairs. An atom's place within its bin depends
 // on the order of atomic counts; candidates are sorted by (neighbor, image) afterwards, so rows have the same bits however they were
 // found.
@@ -56,6 +56,9 @@ static __global__ void __launch_bounds__(128) sort_kernel(const __grid_constant_
     *(float4 *)(step.neighbors.binned +
                 (size_t)(step.neighbors.bin_first[step.neighbors.bin[i]] + step.neighbors.place_in_bin[i]) * 4) = at;
     for (int a = 0; a < 3; a++) step.neighbors.listed[(size_t)i * 3 + a] = step.neighbors.fractional[(size_t)i * 3 + a];
+    const int s = step.neighbors.system_of[i];
+    if (i != step.neighbors.systems[s].first) return;
+    for (int c = 0; c < 9; c++) step.neighbors.listed_cells[(size_t)9 * s + c] = step.neighbors.systems[s].cell[c];
 }
 
 // Lane k gets the k-th contiguous range of bins around bin x, y, z: its first index and its length.

@@ -19,9 +19,26 @@
 static __device__ bool differ(const gpu_system &a, const gpu_system &b)
 {
     bool same = a.first == b.first && a.n == b.n;
-    for (int c = 0; c < 9; c++) same = same && a.cell[c] == b.cell[c];
-    for (int c = 0; c < 3; c++) same = same && a.wrapped[c] == b.wrapped[c];
+    for (int c = 0; c < 3; c++) same = same && a.wrapped[c] == b.wrapped[c] && a.images[c] == b.images[c];
     return !same;
+}
+
+// How much nearer two atoms may come by their own motion, in Å of the present cell, without a pair inside the cutoff that is not listed;
+// negative: the list is stale. With the deformation M from the listed cell to this one, a pair farther apart than reach = cutoff + skin is
+// now farther than reach times M's least singular value, which is at least 1 / (1 + |M⁻¹ − 1|).
+static __device__ double slack_of(const gpu_system &system, const double *listed, double cutoff, double skin)
+{
+    bool same = true;
+    double square = 0;
+    for (int c = 0; c < 9; c++) same = same && system.cell[c] == listed[c];
+    if (same) return skin;
+    for (int a = 0; a < 3; a++)
+        for (int c = 0; c < 3; c++) {
+            double x = a == c ? -1.0 : 0.0;
+            for (int k = 0; k < 3; k++) x += system.inverse[3 * a + k] * listed[3 * k + c];
+            square += x * x;
+        }
+    return (cutoff + skin) / (1.0 + sqrt(square)) - cutoff;
 }
 
 // The bin of a coordinate: a cell's fraction, or a length in Å, for which bin k is also bin k + bins.
@@ -32,7 +49,7 @@ static __device__ int bin_along(double f, int wrapped, int bins, double reach)
     return bin < 0 ? bin + bins : bin;
 }
 
-// Wraps atom i of system s and stores it; with bins, counts it in its bin and tests whether it has moved by more than half the skin.
+// Wraps atom i of system s and stores it; with bins, counts it in its bin and tests whether the Verlet list still holds.
 template <bool bins>
 static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const gpu_call &call, const gpu_system &system, int s,
                                                     int i, int rebuild)
@@ -69,8 +86,9 @@ static __device__ __forceinline__ void prepare_atom(const gpu_step &step, const 
         square += x * x;
     }
     // In a cell so thin that atoms neighbor their own images, the nearest image changes more often: always rebuild.
-    stale = stale || system.images[0] || system.images[1] || system.images[2] ||
-            !(square <= 0.25 * step.neighbors.skin * step.neighbors.skin);
+    const double slack =
+        stale ? -1 : slack_of(system, step.neighbors.listed_cells + (size_t)9 * s, step.neighbors.cutoff, step.neighbors.skin);
+    stale = stale || system.images[0] || system.images[1] || system.images[2] || !(slack >= 0 && square <= 0.25 * slack * slack);
     if (stale) atomicOr(&step.neighbors.list->stale, 1);
     const int bin = system.first + (place[2] * system.bins[1] + place[1]) * system.bins[0] + place[0];
     step.neighbors.bin[i] = bin;
