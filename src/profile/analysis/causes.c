@@ -14,7 +14,7 @@
 #define WORK_LEAST 0.3        // of the usual processor time: less than this beyond it is jitter of caches and clocks, not work
 #define WORK_SPREADS 6.0      // nor is less than so many times the distance of a quartile from the median
 #define SKEWNESS 3.0          // of that jitter: its upper quartile is at most so much farther than its lower one
-#define WORK_ALONE 1.0        // of the usual processor time: less than this that comes irregularly may be a slower core as well
+#define WORK_ALONE 3.0        // of the usual processor time: less than this that comes irregularly may be a core that others take
 #define COLD_NS 2e5           // nor is so much, where other programs run: they empty the caches
 #define COLD_SHARE 0.01       // of the time waiting for a CPU
 #define THREADS_LEAST 0.5     // of blocked time: so much work of other threads meanwhile is what was waited for
@@ -313,7 +313,7 @@ int64_t causes_period(const unsigned char *hits, int64_t n)
     return best;
 }
 
-// A core that shares its caches, its clock or its other half with other programs takes up to about twice as long for the same work,
+// A core that shares its caches, its clock or its other half with other programs takes up to some three times as long for the same work,
 // at any time. Without counted instructions that is told from work by its size or by its period.
 static void doubt_work(analysis *a, profile_tail *tail, int64_t n)
 {
