@@ -220,6 +220,66 @@ static void test_resumes_to_the_same_bits(void **state)
     mlff_model_destroy(student);
 }
 
+// The validations of a run, and the best weights that it told at the end.
+typedef struct validations {
+    int n;
+    int64_t step[N_STEPS], best_step;
+    double force[N_STEPS], loss[N_STEPS];
+} validations;
+
+static int note_validation(void *context, const mlff_fit_progress *progress)
+{
+    validations *v = context;
+    if (!progress->validated) return 0;
+    assert_true(v->n < N_STEPS);
+    v->step[v->n] = progress->step;
+    v->force[v->n] = progress->validation.force_mae;
+    v->loss[v->n++] = progress->validation.loss;
+    v->best_step = progress->best_step;
+    return 0;
+}
+
+static int64_t step_of_least(const validations *v, const double *values, int64_t from)
+{
+    int least = -1;
+    for (int k = 0; k < v->n; k++)
+        if (v->step[k] >= from && (least < 0 || values[k] < values[least])) least = k;
+    assert_true(least >= 0);
+    return v->step[least];
+}
+
+// Forces choose the best weights; once the weight of the energy is raised, in the last fifth, the loss chooses among the weights since
+// then, even where forces were better before.
+static void test_best_weights(void **state)
+{
+    (void)state;
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2");
+    mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 11, 6);
+    for (int boosted = 0; boosted < 2; boosted++) {
+        mlff_trainer_options options = small_run(MLFF_FLOAT32);
+        mlff_fit_options fit_options = mlff_fit_options_default();
+        validations seen = {0};
+        mlff_model *model;
+        options.energy_boost = boosted ? 1e7 : 0;
+        options.schedule = MLFF_CONSTANT;
+        options.n_steps = 10 * N_STEPS; // until forces get worse where the energy alone counts
+        fit_options.validate_every = N_STEPS / 2;
+        fit_options.callback = note_validation;
+        fit_options.context = &seen;
+        mlff_trainer *trainer = make_trainer(student, data, &options);
+        assert_int_equal(mlff_trainer_fit(trainer, other, &fit_options, &model), MLFF_OK);
+        const int64_t last_fifth = options.n_steps / 5 * 4, best_forces = step_of_least(&seen, seen.force, 0);
+        if (boosted) assert_true(best_forces < last_fifth); // or the test shows nothing
+        assert_int_equal(seen.best_step, boosted ? step_of_least(&seen, seen.loss, last_fifth) : best_forces);
+        mlff_trainer_destroy(trainer);
+        mlff_model_destroy(model);
+    }
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(other);
+    mlff_model_destroy(teacher);
+    mlff_model_destroy(student);
+}
+
 static void assert_refused(mlff_status status, mlff_status expected, const char *words)
 {
     if (status != expected || !strstr(mlff_last_error(), words))
@@ -313,6 +373,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_learns),
         cmocka_unit_test(test_resumes_to_the_same_bits),
+        cmocka_unit_test(test_best_weights),
         cmocka_unit_test(test_checkpoints_are_checked),
         cmocka_unit_test(test_refuses),
     };

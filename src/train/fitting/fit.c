@@ -12,7 +12,7 @@ typedef struct fit {
     mlff_trainer *trainer;
     const mlff_dataset *validation;
     mlff_fit_options options;
-    mlff_model *best;  // lowest validation error so far
+    mlff_model *best;  // see is_better
     base_text history; // lines so far
     mlff_fit_progress progress;
     int64_t begun_ns, saved_ns, shown_ns;
@@ -105,13 +105,22 @@ static double score_of(const mlff_training_errors *e)
     return isnan(e->force_mae) ? e->energy_mae : e->force_mae;
 }
 
+// Forces choose the weights, and then, once the weight of the energy is raised, the loss: energies improve there while forces hardly
+// change, so that weights from before are not compared with.
+static bool is_better(const mlff_trainer *t, const mlff_training_errors *e)
+{
+    if (!isfinite(score_of(e))) return false;
+    if (t->best_step == 0) return true;
+    if (!trainer_boosts_energy(t, t->step)) return score_of(e) < score_of(&t->best);
+    return !trainer_boosts_energy(t, t->best_step) || e->loss < t->best.loss;
+}
+
 static mlff_status keep_best(fit *f)
 {
     mlff_status status = MLFF_OK;
     mlff_trainer *t = f->trainer;
     mlff_model *model = NULL;
-    const double score = score_of(&f->progress.validation);
-    if (!isfinite(score) || (t->best_step > 0 && !(score < score_of(&t->best)))) return MLFF_OK;
+    if (!is_better(t, &f->progress.validation)) return MLFF_OK;
     MLFF_TRY(mlff_trainer_model(t, 0, &model));
     if (f->options.best) MLFF_TRY(mlff_model_save(model, f->options.best));
     t->best = f->progress.validation;

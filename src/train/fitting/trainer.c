@@ -257,10 +257,15 @@ static double learning_rate(const mlff_trainer *t, int64_t step)
     return o->learning_rate_end + 0.5 * (o->learning_rate - o->learning_rate_end) * (1 + cos(BASE_PI * fraction));
 }
 
+bool trainer_boosts_energy(const mlff_trainer *t, int64_t step)
+{
+    return t->options.energy_boost > 0 && 5 * step >= 4 * t->options.n_steps;
+}
+
 static mlff_loss loss_of_step(const mlff_trainer *t, int64_t step)
 {
     mlff_loss loss = t->options.loss;
-    if (t->options.energy_boost > 0 && 5 * step >= 4 * t->options.n_steps) loss.energy_weight *= t->options.energy_boost;
+    if (trainer_boosts_energy(t, step)) loss.energy_weight *= t->options.energy_boost;
     return loss;
 }
 

@@ -29,4 +29,7 @@ struct mlff_trainer {
     train_set *validation_set;
 };
 
+/* Whether the weight of the energy is multiplied by energy_boost at this step. */
+bool trainer_boosts_energy(const mlff_trainer *trainer, int64_t step);
+
 #endif
