@@ -417,9 +417,10 @@ typedef struct mlff_fit_progress {
     int validated;
     double learning_rate, structures_per_s, elapsed_s, remaining_s;
     mlff_training_errors training, validation; /* since the last validation; of the averaged weights */
-    mlff_training_errors best; /* validation of the best weights so far: lowest force MAE, without forces energy MAE; from the first
+    mlff_training_errors
+        best;          /* validation of the best weights so far: lowest force MAE, without forces energy MAE; from the first
                                 * validation with a raised energy_weight (energy_boost) on, lowest loss since */
-    int64_t best_step;         /* 0: none yet */
+    int64_t best_step; /* 0: none yet */
 } mlff_fit_progress;
 /* Not 0 ends the run: a checkpoint is written and the call fails with MLFF_ERR_INTERRUPTED. */
 typedef int (*mlff_fit_callback)(void *context, const mlff_fit_progress *progress);

@@ -45,7 +45,8 @@ static double stress_floor(const mlff_batch *batch, size_t system)
 {
     if (!batch->cells) return 0;
     const double *c = batch->cells + 9 * system;
-    const double volume = fabs(c[0] * (c[4] * c[8] - c[5] * c[7]) + c[1] * (c[5] * c[6] - c[3] * c[8]) + c[2] * (c[3] * c[7] - c[4] * c[6]));
+    const double volume =
+        fabs(c[0] * (c[4] * c[8] - c[5] * c[7]) + c[1] * (c[5] * c[6] - c[3] * c[8]) + c[2] * (c[3] * c[7] - c[4] * c[6]));
     const int n_atoms = batch->first_atom[system + 1] - batch->first_atom[system];
     return volume > 0 ? FORCE_FLOOR * EDGE * n_atoms / volume : 0;
 }

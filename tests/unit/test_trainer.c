@@ -371,10 +371,8 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learns),
-        cmocka_unit_test(test_resumes_to_the_same_bits),
-        cmocka_unit_test(test_best_weights),
-        cmocka_unit_test(test_checkpoints_are_checked),
+        cmocka_unit_test(test_learns),       cmocka_unit_test(test_resumes_to_the_same_bits),
+        cmocka_unit_test(test_best_weights), cmocka_unit_test(test_checkpoints_are_checked),
         cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
