@@ -165,6 +165,71 @@ SUPPORT segment_case *segment_case_new(const segment_sizes *sizes, int width, in
     return c;
 }
 
+/* Softmax over the edges that an atom sends, or over those that end in it, of x [SEGMENT_EDGES][columns] with stride SOFTMAX_COLUMNS, in float64;
+ * derivatives of L = Σ share · share_bar by central differences. */
+enum { SOFTMAX_COLUMNS = 32 };
+typedef struct softmax_case {
+    const char *name;
+    int columns;
+    double adjoint;
+    const int32_t *first, *row; /* row NULL: k */
+    float x[SEGMENT_EDGES][SOFTMAX_COLUMNS], share_bar[SEGMENT_EDGES][SOFTMAX_COLUMNS];
+    double share[SEGMENT_EDGES][SOFTMAX_COLUMNS], x_grad[SEGMENT_EDGES][SOFTMAX_COLUMNS];
+} softmax_case;
+
+typedef struct softmax_sizes {
+    const char *name;
+    double x, offset, adjoint; /* x is offset + x · normal */
+} softmax_sizes;
+static const softmax_sizes softmax_all_sizes[] = {
+    {"random", 1, 0, 1},           {"sharp", 40, 0, 1},    {"one in e^1000", 1000, 0, 1},
+    {"offset", 1, 1000, 1},        {"all equal", 0, 7, 1}, {"small adjoints", 1, 0, 1e-5},
+    {"large adjoints", 1, 0, 1e3},
+};
+enum { SOFTMAX_SIZES = sizeof softmax_all_sizes / sizeof *softmax_all_sizes };
+
+/* Shares of column c of segment i, of x that is changed by `step` in its row k; L of these is returned. */
+static double softmax_segment(const softmax_case *s, int i, int c, int changed, double step, double *share)
+{
+    double largest = -INFINITY, sum = 0, loss = 0;
+    for (int k = s->first[i]; k < s->first[i + 1]; k++) {
+        share[k] = (double)s->x[s->row ? s->row[k] : k][c] + (k == changed ? step : 0);
+        largest = fmax(largest, share[k]);
+    }
+    for (int k = s->first[i]; k < s->first[i + 1]; k++) sum += share[k] = exp(share[k] - largest);
+    for (int k = s->first[i]; k < s->first[i + 1]; k++)
+        loss += (share[k] /= sum) * (double)s->share_bar[s->row ? s->row[k] : k][c];
+    return loss;
+}
+
+SUPPORT softmax_case softmax_case_new(const segment_case *edges, const softmax_sizes *sizes, int incoming, int columns,
+                                      uint64_t seed)
+{
+    softmax_case s = {.name = sizes->name,
+                      .columns = columns,
+                      .adjoint = sizes->adjoint,
+                      .first = incoming ? edges->first_incoming : edges->first,
+                      .row = incoming ? edges->incoming : NULL};
+    double share[SEGMENT_EDGES];
+    for (int e = 0; e < SEGMENT_EDGES; e++)
+        for (int c = 0; c < columns; c++) {
+            const uint64_t at = (uint64_t)(e * SOFTMAX_COLUMNS + c);
+            s.x[e][c] = (float)(sizes->offset + sizes->x * base_random_normal(seed, 5, at));
+            s.share_bar[e][c] = (float)(sizes->adjoint * base_random_normal(seed, 6, at));
+        }
+    for (int i = 0; i < SEGMENT_ATOMS; i++)
+        for (int c = 0; c < columns; c++) {
+            for (int k = s.first[i]; k < s.first[i + 1]; k++) {
+                const double step = 1e-4, up = softmax_segment(&s, i, c, k, step, share),
+                             down = softmax_segment(&s, i, c, k, -step, share);
+                s.x_grad[s.row ? s.row[k] : k][c] = (up - down) / (2 * step);
+            }
+            softmax_segment(&s, i, c, -1, 0, share);
+            for (int k = s.first[i]; k < s.first[i + 1]; k++) s.share[s.row ? s.row[k] : k][c] = share[k];
+        }
+    return s;
+}
+
 /* Worst difference of `got` from `expected` [n][width], of the largest of the n rows (or 1e-30); strides are given. Not finite: INFINITY. */
 SUPPORT double segment_error(int n, int width, const double *expected, int stride, const float *got, int got_stride)
 {
@@ -174,6 +239,19 @@ SUPPORT double segment_error(int n, int width, const double *expected, int strid
             const double truth = expected[(size_t)i * (size_t)stride + (size_t)k],
                          d = fabs(got[(size_t)i * (size_t)got_stride + (size_t)k] - truth);
             size = fmax(size, fabs(truth));
+            worst = isfinite(d) ? fmax(worst, d) : INFINITY;
+        }
+    return worst / size;
+}
+
+/* Worst error of shares, or of adjoints relative to the size of those of the shares: where shares are 0 or 1, derivatives are close to 0. */
+SUPPORT double softmax_error(const softmax_case *s, const double (*expected)[SOFTMAX_COLUMNS], const float *got, int stride,
+                             double size)
+{
+    double worst = 0;
+    for (int e = 0; e < SEGMENT_EDGES; e++)
+        for (int c = 0; c < s->columns; c++) {
+            const double d = fabs(got[e * stride + c] - expected[e][c]);
             worst = isfinite(d) ? fmax(worst, d) : INFINITY;
         }
     return worst / size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* segment.h: float32 operations of message-passing networks with their reverse passes: norms, sums over the edges of an atom, attention.
- * One table per CPU path; matrix products are nn_kernels'. Numbers of columns are padded to NN_PAD with zeros, which stay zero. */
+/* segment.h: float32 operations of message-passing networks with their reverse passes: norms, sums over the edges of an atom, attention,
+ * softmax. One table per CPU path; matrix products are nn_kernels'. Numbers of columns are padded to NN_PAD with zeros, which stay zero. */
 #ifndef NN_SEGMENT_H
 #define NN_SEGMENT_H
 
@@ -20,6 +20,13 @@ typedef struct nn_edges {
     const int32_t *first, *first_incoming, *incoming; /* [n_atoms + 1] twice, [n_edges] */
     const float *envelope;                            /* [n_edges] c */
 } nn_edges;
+
+/* Rows of segments: rows first[i] … first[i + 1] − 1 where `row` is NULL, else row[first[i]] … row[first[i + 1] − 1]; a row is in one segment.
+ * With nn_edges: {first, NULL} are the edges that an atom sends, {first_incoming, incoming} those that end in it. */
+typedef struct nn_segments {
+    const int32_t *first; /* [n_segments + 1] */
+    const int32_t *row;
+} nn_segments;
 
 /* Edges or atoms begin … end − 1. Arrays of all edges or atoms are addressed by their indices; `out` begins with row `begin`. */
 typedef struct nn_segment_kernels {
@@ -43,6 +50,12 @@ typedef struct nn_segment_kernels {
      * envelope_bar [n_edges] += . */
     void (*attention_backward)(const nn_edges *edges, int begin, int end, int F, const float *weights, const float *value,
                                const float *gate, const float *sums_bar, float *e_bar, float *value_bar, float *envelope_bar);
+    /* share [n_rows][H] of segments begin … end − 1, each column by itself: exp(x − max)/Σ exp(x − max) over the segment's rows. `share`
+     * may be x. */
+    void (*segment_softmax)(const nn_segments *segments, int begin, int end, int H, const float *x, float *share);
+    /* x_bar = share ∘ (share_bar − Σ share ∘ share_bar). `x_bar` may be share_bar. */
+    void (*segment_softmax_backward)(const nn_segments *segments, int begin, int end, int H, const float *share,
+                                     const float *share_bar, float *x_bar);
     /* a += b */
     void (*add)(size_t n, float *a, const float *b);
     /* a *= b */

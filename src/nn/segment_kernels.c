@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// segment_kernels.c: norms, sums over edges and attention in float32 (segment.h), compiled once per instruction set.
+// segment_kernels.c: norms, sums over edges, attention and softmax in float32 (segment.h), compiled once per instruction set.
 #include "nn/segment.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "nn/simd.h"
@@ -138,6 +139,51 @@ static void attention_backward(const nn_edges *edges, int begin, int end, int F,
     }
 }
 
+static size_t row_of(const nn_segments *segments, int k)
+{
+    return (size_t)(segments->row ? segments->row[k] : k);
+}
+
+static void segment_softmax(const nn_segments *segments, int begin, int end, int H, const float *x, float *share)
+{
+    for (int i = begin; i < end; i++)
+        for (int c = 0; c < H; c += SIMD_WIDTH) {
+            const int first = segments->first[i], last = segments->first[i + 1];
+            simd largest = simd_set(-INFINITY), sum = simd_set(0);
+            for (int k = first; k < last; k++) {
+                const simd v = simd_load(x + row_of(segments, k) * (size_t)H + c);
+                largest = simd_select(v > largest, v, largest);
+            }
+            for (int k = first; k < last; k++) {
+                const size_t at = row_of(segments, k) * (size_t)H + (size_t)c;
+                const simd v = simd_exp(simd_load(x + at) - largest);
+                simd_store(share + at, v);
+                sum += v;
+            }
+            for (int k = first; k < last; k++) {
+                float *at = share + row_of(segments, k) * (size_t)H + c;
+                simd_store(at, simd_load(at) / sum);
+            }
+        }
+}
+
+static void segment_softmax_backward(const nn_segments *segments, int begin, int end, int H, const float *share,
+                                     const float *share_bar, float *x_bar)
+{
+    for (int i = begin; i < end; i++)
+        for (int c = 0; c < H; c += SIMD_WIDTH) {
+            simd mean = simd_set(0); // of share_bar, weighted with the shares
+            for (int k = segments->first[i]; k < segments->first[i + 1]; k++) {
+                const size_t at = row_of(segments, k) * (size_t)H + (size_t)c;
+                mean += simd_load(share + at) * simd_load(share_bar + at);
+            }
+            for (int k = segments->first[i]; k < segments->first[i + 1]; k++) {
+                const size_t at = row_of(segments, k) * (size_t)H + (size_t)c;
+                simd_store(x_bar + at, simd_load(share + at) * (simd_load(share_bar + at) - mean));
+            }
+        }
+}
+
 static void add(size_t n, float *restrict a, const float *restrict b)
 {
     for (size_t i = 0; i < n; i += SIMD_WIDTH) simd_store(a + i, simd_load(a + i) + simd_load(b + i));
@@ -156,6 +202,8 @@ const nn_segment_kernels SIMD_SYMBOL(nn_segment_kernels) = {
     .attention = attention,
     .segment_sum = segment_sum,
     .attention_backward = attention_backward,
+    .segment_softmax = segment_softmax,
+    .segment_softmax_backward = segment_softmax_backward,
     .add = add,
     .multiply = multiply,
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Purpose: norms, attention and sums over edges of src/gpu/nn, forward and backward, run thread by thread on the CPU (emulate_cuda.h), against
+// Purpose: norms, attention, sums over edges and softmax of src/gpu/nn, forward and backward, run thread by thread on the CPU (emulate_cuda.h), against
 // float64: sums in plain loops, derivatives by central differences of the float64 function (segment_support.h). Random and extreme sizes, an
 // atom without edges, logits in one part and in four, every precision.
 // Tolerances, of the largest result: 3e-6 for float32 (as on the CPU), 2e-3 for tf32 and 2e-2 for bf16, operands of 11 and 8 bits; 2e-5 for
-// float32 where gates saturate or rows have an offset, which cancels.
+// float32 where gates saturate or rows have an offset, which cancels. Softmax is float32 in every precision: 1e-6 for shares.
 #include "gpu_operand.h"
 #include "segment_support.h"
 
@@ -151,6 +151,33 @@ static void test_beginning(void **state)
     operand_free(back.norm.y_bar), free(layer), free(c);
 }
 
+// Forward: z, 1/s and the operand; z in the place of y, or elsewhere.
+static void check_norm_forward(const segment_case *c, enum gpu_number numbers, int first)
+{
+    static _Alignas(16) float y[N][W], z[N][W];
+    float inverse[N];
+    memcpy(y, c->y, sizeof y);
+    gpu_norm call = {.n_rows = &n_edges,
+                     .first_row = first,
+                     .rows = N,
+                     .y = y[0],
+                     .scale = c->weight,
+                     .shift = c->layer_norm ? c->shift : NULL,
+                     .epsilon = (float)c->epsilon,
+                     .z = first ? y[0] : z[0],
+                     .inverse = inverse,
+                     .out = operand_new(W)};
+    assert_int_equal(gpu_launch_norm(&call, numbers, 0, NULL), 0);
+    float *out = rows_of(call.out, numbers, N, NULL);
+    const double exact = tolerance_of(c, GPU_NUMBER_FLOAT32);
+    expect(c, numbers, "z", segment_error(N - first, W, c->z[first], W, call.z + first * W, W), exact);
+    expect(c, numbers, "1/s", segment_error(N - first, 1, c->inverse + first, 1, inverse + first, 1), exact);
+    expect(c, numbers, "norm", segment_error(N - first, W, c->v[first], W, out + first * W, W), tolerance_of(c, numbers));
+    call.z = call.inverse = NULL; // not stored
+    assert_int_equal(gpu_launch_norm(&call, numbers, 0, NULL), 0);
+    operand_free(call.out), free(out);
+}
+
 // dL/dy of L = Σ norm(y) · total with total = bar + added, or the row of a group.
 static void check_norm(const segment_case *c, enum gpu_number numbers, int from_groups, int first)
 {
@@ -195,7 +222,10 @@ static void test_norm(void **state)
     (void)state;
     for (int k = 0; k < SEGMENT_SIZES * 2; k++) {
         segment_case *c = segment_case_new(&segment_all_sizes[k % SEGMENT_SIZES], W, k / SEGMENT_SIZES, 51 + (uint64_t)k);
-        for (int numbers = 0; numbers < 3; numbers++) check_norm(c, (enum gpu_number)numbers, k % 2, k % 3 == 0 ? 7 : 0);
+        for (int numbers = 0; numbers < 3; numbers++) {
+            check_norm_forward(c, (enum gpu_number)numbers, k % 2 == 0 ? 5 : 0);
+            check_norm(c, (enum gpu_number)numbers, k % 2, k % 3 == 0 ? 7 : 0);
+        }
         free(c);
     }
 }
@@ -231,9 +261,50 @@ static void test_segment_sum(void **state)
     free(c);
 }
 
+// The results replace the inputs, or do not; rows of other columns are not written.
+static void check_softmax(const softmax_case *s, bool in_place)
+{
+    const int H = s->columns;
+    float *x = malloc(sizeof *x * (size_t)(N * H)), *bar = malloc(sizeof *bar * (size_t)(N * H)),
+          *share = in_place ? x : malloc(sizeof *share * (size_t)(N * H)),
+          *x_bar = in_place ? bar : malloc(sizeof *x_bar * (size_t)(N * H));
+    for (int e = 0; e < N; e++) {
+        memcpy(x + e * H, s->x[e], sizeof *x * (size_t)H);
+        memcpy(bar + e * H, s->share_bar[e], sizeof *bar * (size_t)H);
+    }
+    const gpu_segments segments = {&n_atoms, s->first, s->row};
+    const gpu_softmax call = {segments, H, x, share, NULL};
+    const gpu_softmax_backward back = {segments, H, share, bar, x_bar, NULL};
+    assert_int_equal(gpu_launch_softmax(&call, ATOMS + 3, 0, NULL), 0);
+    assert_int_equal(gpu_launch_softmax_backward(&back, ATOMS + 3, 0, NULL), 0);
+    const double error = softmax_error(s, s->share, share, H, 1), error_bar = softmax_error(s, s->x_grad, x_bar, H, s->adjoint);
+    if (!(error <= 1e-6 && error_bar <= 3e-6))
+        fail_msg("softmax, %s, %d columns, %s: shares %.2e, dL/dx %.2e", s->name, H, s->row ? "incoming" : "sent", error,
+                 error_bar);
+    if (!in_place) free(share), free(x_bar);
+    free(x), free(bar);
+}
+
+static void test_softmax(void **state)
+{
+    (void)state;
+    static const int columns[] = {1, 6, 8, 32};
+    segment_case *c = segment_case_new(&segment_all_sizes[0], W, 1, 81);
+    for (int k = 0; k < SOFTMAX_SIZES * 4 * 2; k++) {
+        const softmax_case s = softmax_case_new(c, &softmax_all_sizes[k % SOFTMAX_SIZES], k / SOFTMAX_SIZES / 4,
+                                                columns[k / SOFTMAX_SIZES % 4], 91 + (uint64_t)k);
+        check_softmax(&s, k % 2);
+    }
+    const gpu_softmax wide = {.columns = GPU_SOFTMAX_COLUMNS + 1}, none = {.columns = 0};
+    assert_int_equal(gpu_launch_softmax(&wide, 1, 0, NULL), 1); // cudaErrorInvalidValue
+    assert_int_equal(gpu_launch_softmax(&none, 1, 0, NULL), 1);
+    free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_beginning),
-                                       cmocka_unit_test(test_norm), cmocka_unit_test(test_segment_sum)};
+                                       cmocka_unit_test(test_norm), cmocka_unit_test(test_segment_sum),
+                                       cmocka_unit_test(test_softmax)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Purpose: norms, attention and sums over edges of src/nn on every CPU path, forward and backward, against float64: sums in plain loops,
+// Purpose: norms, attention, sums over edges and softmax of src/nn on every CPU path, forward and backward, against float64: sums in plain loops,
 // derivatives by central differences of the float64 function (segment_support.h). Random and extreme sizes, atoms without edges, widths
 // with padding.
 // Tolerances, of the largest result: 3e-6, float32 sums of up to 256 terms behind an exponential; 2e-5 where gates saturate or rows have an
-// offset, which cancels; central differences add 1e-7.
+// offset, which cancels; central differences add 1e-7. Softmax: 1e-6 for shares, an exponential and sums of up to 9 terms.
 #include "segment_support.h"
 
 #include "nn/segment.h"
@@ -112,8 +112,44 @@ static void test_gather_and_sum(void **state)
     base_free(x), base_free(b), base_free(gathered), base_free(sums), free(c);
 }
 
+// Shares of segments add up to 1; an atom without edges has none. The results replace the inputs, or do not.
+static void check_softmax(const char *path, const softmax_case *s, bool in_place)
+{
+    const nn_segment_kernels *kernels = nn_segment_kernels_get(path);
+    const int H = nn_padded(s->columns), n = SEGMENT_EDGES, W = SOFTMAX_COLUMNS;
+    const nn_segments segments = {s->first, s->row};
+    float *x = padded(s->x[0], n, s->columns, W, H), *bar = padded(s->share_bar[0], n, s->columns, W, H),
+          *share = in_place ? x : aligned((size_t)n * (size_t)H), *x_bar = in_place ? bar : aligned((size_t)n * (size_t)H);
+    kernels->segment_softmax(&segments, 0, 2, H, x, share);
+    kernels->segment_softmax(&segments, 2, SEGMENT_ATOMS, H, x, share);
+    kernels->segment_softmax_backward(&segments, 0, 4, H, share, bar, x_bar);
+    kernels->segment_softmax_backward(&segments, 4, SEGMENT_ATOMS, H, share, bar, x_bar);
+    const double error = softmax_error(s, s->share, share, H, 1), error_bar = softmax_error(s, s->x_grad, x_bar, H, s->adjoint);
+    if (!(error <= 1e-6 && error_bar <= 3e-6))
+        fail_msg("%s, softmax, %s, %d columns, %s: shares %.2e, dL/dx %.2e", path, s->name, s->columns,
+                 s->row ? "incoming" : "sent", error, error_bar);
+    for (int e = 0; e < n; e++) // the padding of an adjoint stays zero
+        for (int c = s->columns; c < H; c++) assert_true(x_bar[e * H + c] == 0);
+    if (!in_place) base_free(share), base_free(x_bar);
+    base_free(x), base_free(bar);
+}
+
+static void test_softmax(void **state)
+{
+    (void)state;
+    static const int columns[] = {1, 8, 32};
+    segment_case *c = segment_case_new(&segment_all_sizes[0], 17, 1, 81);
+    for (int k = 0; k < SOFTMAX_SIZES * 3 * 2; k++) {
+        const softmax_case s = softmax_case_new(c, &softmax_all_sizes[k % SOFTMAX_SIZES], k / SOFTMAX_SIZES / 3,
+                                                columns[k / SOFTMAX_SIZES % 3], 91 + (uint64_t)k);
+        for (const char *const *path = mlff_cpu_paths(); *path; path++) check_softmax(*path, &s, k % 2);
+    }
+    free(c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer), cmocka_unit_test(test_gather_and_sum)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layer), cmocka_unit_test(test_gather_and_sum),
+                                       cmocka_unit_test(test_softmax)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// gpu_segment.cu: sums over the edges of an atom, and their reverse pass (gpu_segment.h). Attention: a block for each atom, four warps sum what was
+// gpu_segment.cu: sums over the edges of an atom, softmax, and their reverse passes (gpu_segment.h). Attention: a block for each atom, four warps sum what was
 // received, four what was sent, each every fourth edge; their parts are added in order. Backward: a warp for each edge.
+// Softmax: a warp for each segment, the columns of a row in `width` adjacent lanes, a power of two, and 32/width rows at once.
 #include "gpu_segment.h"
 #include "norm.cuh"
 
-enum { SUM_WARPS = 8, HALF = SUM_WARPS / 2, BACK_WARPS = 4, MAX_SUM_THREADS = 1024 };
+enum { SUM_WARPS = 8, HALF = SUM_WARPS / 2, BACK_WARPS = 4, MAX_SUM_THREADS = 1024, SOFTMAX_WARPS = 4 };
 
 // σ of the sending (0) or receiving (1) logit of edge e.
 static __device__ __forceinline__ float gate_of(const gpu_attention &call, int e, int which)
@@ -132,6 +133,73 @@ static __global__ void __launch_bounds__(MAX_SUM_THREADS)
     if (threadIdx.x == 0) call.sums_scale[i] = scale;
 }
 
+// What a lane has of a softmax: rows row_of(k), k = begin, begin + step … end − 1, of one column.
+struct softmax_lane {
+    int begin, end, step, column;
+    bool counts;
+};
+
+static __device__ __forceinline__ softmax_lane lane_of_softmax(const gpu_segments &segments, int columns, int width)
+{
+    const int lane = threadIdx.x % 32, i = blockIdx.x * SOFTMAX_WARPS + threadIdx.x / 32, column = lane % width;
+    if (i >= *segments.n_segments) return {0, 0, 1, column, false};
+    return {segments.first[i] + lane / width, segments.first[i + 1], 32 / width, column, column < columns};
+}
+
+static __device__ __forceinline__ size_t softmax_place(const gpu_segments &segments, int columns, int k, int column)
+{
+    return (size_t)(segments.row ? segments.row[k] : k) * columns + column;
+}
+
+// Over the lanes of a column.
+static __device__ __forceinline__ float sum_column(float v, int width)
+{
+    for (int mask = 16; mask >= width; mask /= 2) v += __shfl_xor_sync(~0u, v, mask);
+    return v;
+}
+
+static __global__ void __launch_bounds__(32 * SOFTMAX_WARPS) softmax_kernel(const __grid_constant__ gpu_softmax call, int width)
+{
+    wait_for_previous();
+    let_next_start();
+    if (call.stamp && blockIdx.x == 0 && threadIdx.x == 0) *call.stamp = gpu_timer();
+    const softmax_lane own = lane_of_softmax(call.segments, call.columns, width);
+    float largest = __uint_as_float(0xff800000u), sum = 0; // −∞
+    for (int k = own.begin; own.counts && k < own.end; k += own.step)
+        largest = fmaxf(largest, call.x[softmax_place(call.segments, call.columns, k, own.column)]);
+    for (int mask = 16; mask >= width; mask /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, mask));
+    for (int k = own.begin; own.counts && k < own.end; k += own.step) {
+        const size_t at = softmax_place(call.segments, call.columns, k, own.column);
+        const float v = fast_exp2(1.4426950408889634f * (call.x[at] - largest));
+        call.share[at] = v;
+        sum += v;
+    }
+    sum = sum_column(sum, width);
+    for (int k = own.begin; own.counts && k < own.end; k += own.step) {
+        const size_t at = softmax_place(call.segments, call.columns, k, own.column);
+        call.share[at] = call.share[at] / sum;
+    }
+}
+
+static __global__ void __launch_bounds__(32 * SOFTMAX_WARPS)
+    softmax_back_kernel(const __grid_constant__ gpu_softmax_backward call, int width)
+{
+    wait_for_previous();
+    let_next_start();
+    if (call.stamp && blockIdx.x == 0 && threadIdx.x == 0) *call.stamp = gpu_timer();
+    const softmax_lane own = lane_of_softmax(call.segments, call.columns, width);
+    float mean = 0; // of share_bar, weighted with the shares
+    for (int k = own.begin; own.counts && k < own.end; k += own.step) {
+        const size_t at = softmax_place(call.segments, call.columns, k, own.column);
+        mean = fmaf(call.share[at], call.share_bar[at], mean);
+    }
+    mean = sum_column(mean, width);
+    for (int k = own.begin; own.counts && k < own.end; k += own.step) {
+        const size_t at = softmax_place(call.segments, call.columns, k, own.column);
+        call.x_bar[at] = call.share[at] * (call.share_bar[at] - mean);
+    }
+}
+
 // ---- launches -------------------------------------------------------------------------------------------------------
 
 template <int NUMBERS> static int launch_sum(const gpu_attention *call, int n_atoms, int overlap, void *stream)
@@ -164,4 +232,26 @@ template <int NUMBERS> static int launch_segment(const gpu_segment_sum *call, in
 int gpu_launch_segment_sum(const gpu_segment_sum *call, enum gpu_number numbers, int n_atoms, int overlap, void *stream)
 {
     return FOR_NUMBERS(numbers, launch_segment, call, n_atoms, overlap, stream);
+}
+
+// The least power of two that holds the columns of a row; 0: too many.
+static int softmax_width(int columns)
+{
+    int width = 1;
+    while (width < columns) width *= 2;
+    return columns > 0 && width <= GPU_SOFTMAX_COLUMNS ? width : 0;
+}
+
+int gpu_launch_softmax(const gpu_softmax *call, int n_segments, int overlap, void *stream)
+{
+    const int width = softmax_width(call->columns), n_blocks = (n_segments + SOFTMAX_WARPS - 1) / SOFTMAX_WARPS;
+    if (width == 0) return cudaErrorInvalidValue;
+    return launch(softmax_kernel, n_blocks, 32 * SOFTMAX_WARPS, 0, 1, overlap, stream, *call, width);
+}
+
+int gpu_launch_softmax_backward(const gpu_softmax_backward *call, int n_segments, int overlap, void *stream)
+{
+    const int width = softmax_width(call->columns), n_blocks = (n_segments + SOFTMAX_WARPS - 1) / SOFTMAX_WARPS;
+    if (width == 0) return cudaErrorInvalidValue;
+    return launch(softmax_back_kernel, n_blocks, 32 * SOFTMAX_WARPS, 0, 1, overlap, stream, *call, width);
 }

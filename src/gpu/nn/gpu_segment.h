@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu_segment.h: sums over the edges of an atom, those that it sends and those that end in it, and their reverse pass. Sums run in the order of
- * the edges; no float is added atomically. */
+/* gpu_segment.h: sums over the edges of an atom, those that it sends and those that end in it, softmax over segments of rows, and their reverse
+ * passes. Sums run in the order of the edges; no float is added atomically. */
 #ifndef GPU_SEGMENT_H
 #define GPU_SEGMENT_H
 
@@ -60,10 +60,40 @@ typedef struct gpu_segment_sum {
     float *sums_scale;      /* [n_atoms] */
 } gpu_segment_sum;
 
-/* `n_atoms`: upper bound. `stream` is a cudaStream_t, the result a cudaError_t. */
+/* Rows of segments: rows first[i] … first[i + 1] − 1 where `row` is NULL, else row[first[i]] … row[first[i + 1] − 1]; a row is in one segment.
+ * {n_atoms, first, NULL} of an edge list are the edges that an atom sends, {n_atoms, incoming_first, incoming} those that end in it. */
+typedef struct gpu_segments {
+    const int32_t *n_segments; /* on the device */
+    const int32_t *first;      /* [n_segments + 1] */
+    const int32_t *row;
+} gpu_segments;
+
+enum { GPU_SOFTMAX_COLUMNS = 32 }; /* at most */
+
+/* Softmax over the rows of a segment, each column by itself: share = exp(x − max)/Σ exp(x − max). */
+typedef struct gpu_softmax {
+    gpu_segments segments;
+    int32_t columns;
+    const float *x; /* [rows][columns] */
+    float *share;   /* the same shape; may be x */
+    uint64_t *stamp;
+} gpu_softmax;
+
+/* x_bar = share ∘ (share_bar − Σ share ∘ share_bar) */
+typedef struct gpu_softmax_backward {
+    gpu_segments segments;
+    int32_t columns;
+    const float *share, *share_bar; /* [rows][columns] */
+    float *x_bar;                   /* the same shape; may be share_bar */
+    uint64_t *stamp;
+} gpu_softmax_backward;
+
+/* `n_atoms`, `n_segments`: upper bound; more columns than GPU_SOFTMAX_COLUMNS are cudaErrorInvalidValue. `stream` is a cudaStream_t, the result a cudaError_t. */
 int gpu_launch_attention(const gpu_attention *call, enum gpu_number numbers, int n_atoms, int overlap, void *stream);
 int gpu_launch_attention_backward(const gpu_attention_backward *call, enum gpu_number numbers, int overlap, void *stream);
 int gpu_launch_segment_sum(const gpu_segment_sum *call, enum gpu_number numbers, int n_atoms, int overlap, void *stream);
+int gpu_launch_softmax(const gpu_softmax *call, int n_segments, int overlap, void *stream);
+int gpu_launch_softmax_backward(const gpu_softmax_backward *call, int n_segments, int overlap, void *stream);
 
 #ifdef __cplusplus
 }

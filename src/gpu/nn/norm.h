@@ -3,8 +3,8 @@
  *
  *   ȳ = (g − mean g − z mean(g z))/s with LayerNorm, (g − z mean(g z))/s with RMSNorm;  g = scale ∘ out_bar
  *
- * Forward they are an epilogue of a product (residual.cuh). Backward ȳ is an operand of products, and adjoints of different rows may
- * differ by orders of magnitude: each row is stored times a power of two, which is undone where products end (gpu_dense.row_scale). */
+ * with s = √(mean (y − μ)² + ε), or √(mean y² + ε). Backward ȳ is an operand of products, and adjoints of different rows may differ by orders
+ * of magnitude: each row is stored times a power of two, which is undone where products end (gpu_dense.row_scale). */
 #ifndef GPU_NORM_H
 #define GPU_NORM_H
 
@@ -13,6 +13,18 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Forward, of rows in memory. Where a model's product gives the rows, a norm in its epilogue saves writing and reading them. */
+typedef struct gpu_norm {
+    const int32_t *n_rows;      /* on the device */
+    int32_t first_row, rows;    /* rows first_row … first_row + rows − 1 as far as they exist */
+    const float *y;             /* [n_rows][256] */
+    const float *scale, *shift; /* [256]; shift NULL: RMSNorm */
+    float epsilon;
+    float *z, *inverse; /* [n_rows][256], [n_rows] 1/s, for the reverse pass; NULL: not stored. z may be y */
+    gpu_operand out;    /* [n_rows][256] */
+    uint64_t *stamp;    /* where the GPU's time at the beginning is stored; NULL: nowhere */
+} gpu_norm;
 
 /* What the reverse pass needs of a norm, and where ȳ goes. */
 typedef struct gpu_norm_rows {
@@ -37,6 +49,7 @@ typedef struct gpu_norm_backward {
 } gpu_norm_backward;
 
 /* `stream` is a cudaStream_t, the result a cudaError_t. */
+int gpu_launch_norm(const gpu_norm *call, enum gpu_number numbers, int overlap, void *stream);
 int gpu_launch_norm_backward(const gpu_norm_backward *call, enum gpu_number numbers, int overlap, void *stream);
 
 #ifdef __cplusplus
