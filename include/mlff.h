@@ -70,7 +70,9 @@ typedef struct mlff_setting {
     const char *name, *value; /* "n_features", "64" */
 } mlff_setting;
 /* An untrained model with random weights, deterministic in its setting "seed": to measure speed, or to train. Its information
- * says trained = 0, and so must every report that uses it. `settings` ends with a name of NULL; NULL: all defaults.
+ * says trained = 0, and so must every report that uses it. `architecture` is the name of an architecture, or of a published model
+ * ("orb-v3-direct-inf-omat", "fennol-ani2x"), whose sizes are then the defaults; NULL: the architecture of students, "painn".
+ * `settings` ends with a name of NULL; NULL: all defaults.
  *   mlff_model_create("painn", (mlff_setting[]){{"n_features", "64"}, {"elements", "H,C,O"}, {0}}, &model);
  * Fails with MLFF_ERR_USAGE for an architecture, a setting or a value that is not known, MLFF_ERR_ELEMENT for elements that the
  * architecture does not have, MLFF_ERR_MEMORY. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* model.h: what an architecture (painn/, ani/) provides, and the model files, graphs and backends it works with.
+/* model.h: what an architecture, a folder beside this file, provides, and the model files, graphs and backends it works with.
  *
  * Data flow of a call on the CPU:
  *   batch ─ evaluator_cpu.c ─> graph (pairs, edge vectors) ─ backend ─> outputs in model units
@@ -169,6 +169,13 @@ typedef struct cpu_options {
 } cpu_options;
 
 /* One row of the registry. */
+/* A model whose weights are published: it is found by its names in the search path of models, and made with random weights by them. */
+typedef struct model_published {
+    const char *names[4];         /* all mean this model: a user may give any, and its file may have any, with its suffix */
+    const char *source;           /* where its weights can be had and how they are installed, for an error */
+    const mlff_setting *settings; /* of its sizes, where they are not the architecture's defaults; NULL: none */
+} model_published;
+
 struct model_architecture {
     const char *name, *title, *reference;
     size_t parameters_bytes; /* of model->parameters, checked against the plugin's */
@@ -186,10 +193,15 @@ struct model_architecture {
     const model_setting *settings;
     size_t options_bytes;
     mlff_status (*create)(const void *options, model_weights *weights_out);
-    const model_stage *stages; /* ends with a name of NULL; NULL: none is described */
+    const model_stage *stages;        /* ends with a name of NULL; NULL: none is described */
+    const model_published *published; /* ends with a first name of NULL; NULL: none */
 };
 enum { MODEL_MAX_ARCHITECTURES = 16 };
 const model_architecture *model_architecture_find(const char *name); /* NULL: unknown */
+/* The architecture of students: the first one that can be made and trained. */
+const model_architecture *model_architecture_of_students(void);
+/* A published model by any of its names, and its architecture; NULL: there is none of this name. */
+const model_published *model_published_find(const char *name, const model_architecture **architecture_out);
 /* Adds an architecture, which is borrowed for ever; before other threads use the library. Fails with MLFF_ERR_USAGE if its
  * name is taken, MLFF_ERR_LIMIT if there are too many. */
 mlff_status model_architecture_register(const model_architecture *architecture);
@@ -208,7 +220,7 @@ mlff_status model_metadata_choice(const mlff_model *model, const char *key, cons
 /* "H,C,O" or "1,6,8" to flags by atomic number; to the metadata `elements` (NULL: "unknown"). */
 mlff_status model_elements_parse(const char *elements, bool known[MLFF_MAX_ATOMIC_NUMBER + 1]);
 mlff_status model_elements_set(model_weights *weights, const char *elements);
-/* The same for an architecture ("a PaiNN") that has elements 1 to `last`; NULL: all of them. Fails with MLFF_ERR_ELEMENT. */
+/* The same for an architecture, whose name is `kind`, that has elements 1 to `last`; NULL: all of them. Fails with MLFF_ERR_ELEMENT. */
 mlff_status model_elements_set_within(model_weights *weights, const char *elements, int last, const char *kind);
 /* Metadata of an untrained model in eV and Å. */
 mlff_status model_untrained_set(model_weights *weights, const char *architecture, uint64_t seed);

@@ -27,6 +27,25 @@ const model_architecture *model_architecture_find(const char *name)
     return NULL;
 }
 
+const model_architecture *model_architecture_of_students(void)
+{
+    for (int i = 0; i < MODEL_MAX_ARCHITECTURES && architectures[i]; i++)
+        if (architectures[i]->create && architectures[i]->create_train_backend) return architectures[i];
+    return NULL;
+}
+
+const model_published *model_published_find(const char *name, const model_architecture **architecture_out)
+{
+    for (int i = 0; i < MODEL_MAX_ARCHITECTURES && architectures[i]; i++)
+        for (const model_published *p = architectures[i]->published; p && p->names[0]; p++)
+            for (int n = 0; n < 4 && p->names[n]; n++)
+                if (strcmp(p->names[n], name) == 0) {
+                    *architecture_out = architectures[i];
+                    return p;
+                }
+    return NULL;
+}
+
 mlff_status model_architecture_register(const model_architecture *architecture)
 {
     if (model_architecture_find(architecture->name))
@@ -414,16 +433,18 @@ mlff_status mlff_model_create(const char *architecture, const mlff_setting *sett
     model_weights weights = {0};
     char text[256];
     void *options = NULL;
-    if (!architecture || !model_out)
-        return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create: architecture and model_out must be given");
-    const model_architecture *found = model_architecture_find(architecture);
+    const model_published *published = NULL;
+    if (!model_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_model_create: model_out must be given");
+    const model_architecture *found = architecture ? model_architecture_find(architecture) : model_architecture_of_students();
+    if (!found && architecture) published = model_published_find(architecture, &found);
     if (!found || !found->create)
-        return mlff_fail(MLFF_ERR_USAGE, "architecture '%.40s' is not one of %s", architecture,
-                         known_architectures(text, sizeof text));
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "architecture '%.40s' is not one of %s, nor a published model such as orb-v3 or fennol-ani2x",
+                         architecture ? architecture : "of students", known_architectures(text, sizeof text));
     if (!(options = base_alloc(1, found->options_bytes, "settings"))) return MLFF_ERR_MEMORY;
-    MLFF_TRY(model_settings_parse(architecture, found->settings, settings, options));
+    MLFF_TRY(model_settings_parse(found->name, found->settings, published ? published->settings : NULL, settings, options));
     MLFF_TRY(found->create(options, &weights));
-    snprintf(text, sizeof text, "%.200s-untrained", architecture);
+    snprintf(text, sizeof text, "%.200s-untrained", architecture ? architecture : found->name);
     MLFF_TRY(model_from_weights(&weights, text, model_out));
 done:
     base_free(options);

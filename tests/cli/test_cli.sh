@@ -1247,7 +1247,10 @@ test_ani() {
     export XDG_DATA_HOME=$work/data MLFF_MODEL_PATH=
     refused 1 'github.com/aiqm/ani-model-zoo.*mlff import' eval fennol-ani2x water.xyz
     refused 1 'data/mlff/models' info nonesuch
-    refused 2 'fennol-ani2x only' eval painn water.xyz --random-weights
+    refused 2 'nor a published model' eval nonesuch water.xyz --random-weights
+    run 0 eval orb-d3-xs-v2 water.xyz --random-weights --device cpu --json orb.json
+    says untrained
+    is "$(value orb.json summary.trained)" false trained
     refused 2 'from 0 to 7' eval fennol-ani2x water.xyz --random-weights --members 8
     refused 2 'goes into --json' eval fennol-ani2x water.xyz --random-weights --uncertainty
     run 0 eval fennol-ani2x water.xyz --random-weights --members 0,3 --uncertainty --json results.json --device cpu

@@ -175,6 +175,44 @@ static void settings_out_of_range_are_refused(void **state)
     assert_null(model);
 }
 
+// The sizes that orb-models' names stand for; a setting that is given replaces the model's own.
+static void published_models_have_their_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *architecture, *layers, *neighbors, *conditioned;
+    } cases[] = {
+        {"orb-d3-v2", "orb-v2", "15", "20", "false"},
+        {"orb-d3-sm-v2", "orb-v2", "10", "20", "false"},
+        {"orb-d3-xs-v2", "orb-v2", "5", "20", "false"},
+        {"orb-v3-direct-20-omat", "orb-v3-direct", "5", "20", "false"},
+        {"orb-v3-direct-inf-mpa", "orb-v3-direct", "5", "120", "false"},
+        {"orb-v3", "orb-v3-conservative", "5", "120", "false"},
+        {"orb-v3-conservative-omol", "orb-v3-conservative", "5", "120", "true"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mlff_model *model;
+        assert_ok(support_create(&model, cases[i].name, "n_features=16; hidden=16; n_head=16"));
+        assert_string_equal(model->architecture->name, cases[i].architecture);
+        assert_string_equal(weights_get(&model->file, "n_layers"), cases[i].layers);
+        assert_string_equal(weights_get(&model->file, "max_neighbors"), cases[i].neighbors);
+        assert_string_equal(weights_get(&model->file, "conditioned"), cases[i].conditioned);
+        assert_string_equal(weights_get(&model->file, "trained"), "false");
+        mlff_model_destroy(model);
+    }
+    mlff_model *model;
+    assert_ok(support_create(&model, "orb-d3-sm-v2", "n_features=16; hidden=16; n_head=16; n_layers=2"));
+    assert_string_equal(weights_get(&model->file, "n_layers"), "2");
+    mlff_model_destroy(model);
+    assert_ok(support_create(&model, "ani-2x", "n_members=1; hidden=16"));
+    assert_string_equal(model->architecture->name, "ani");
+    mlff_model_destroy(model);
+    assert_ok(mlff_model_create(NULL, (mlff_setting[]){{"n_features", "16"}, {0}}, &model));
+    assert_string_equal(model->architecture->name, "painn");
+    mlff_model_destroy(model);
+    assert_int_equal(mlff_model_create("orb-v1", NULL, &model), MLFF_ERR_USAGE);
+}
+
 static void settings_are_listed(void **state)
 {
     (void)state;
@@ -518,6 +556,7 @@ int main(void)
         cmocka_unit_test(save_load_save_is_the_same_file),
         cmocka_unit_test(new_models_have_the_parameters_of_the_paper),
         cmocka_unit_test(settings_out_of_range_are_refused),
+        cmocka_unit_test(published_models_have_their_sizes),
         cmocka_unit_test(settings_are_listed),
         cmocka_unit_test(lying_headers_are_refused),
         cmocka_unit_test(header_lengths_are_bounded),

@@ -140,7 +140,8 @@ class Model:
         """An untrained model, deterministic in its setting `seed`: right for measuring speed, meaningless for chemistry.
 
         Args:
-            architecture: "painn", "ani", "orb-v2", "orb-v3-direct" or "orb-v3-conservative".
+            architecture: "painn", "ani", "orb-v2", "orb-v3-direct" or "orb-v3-conservative", or a published model's name, as
+                "orb-v3-direct-inf-omat": its sizes are then the defaults.
             settings: of the architecture, such as `n_features=64, elements="H,C,O"`; lists become "H,C,O", None is the default.
         """
         given = {name: _setting_text(value) for name, value in settings.items() if value is not None}

@@ -20,7 +20,7 @@ static mlff_status try_engine(double *difference)
     double energies[2] = {0}, forces[2][9] = {{0}};
 
     mlff_status status = mlff_system_build("h2o", 0, 0, &system);
-    if (status == MLFF_OK) status = mlff_model_create("painn", settings, &model);
+    if (status == MLFF_OK) status = mlff_model_create(NULL, settings, &model);
     for (int i = 0; status == MLFF_OK && i < 2; i++) {
         mlff_evaluator_options options = mlff_evaluator_options_default();
         options.precision = i == 0 ? MLFF_FLOAT64 : MLFF_FLOAT32;

@@ -217,7 +217,7 @@ static mlff_status make_student(training *run, const mlff_dataset *data, mlff_mo
     for (int k = 0; k < N_SETTINGS; k++) chosen[k] = (mlff_setting){settings[k].setting, run->settings[k]};
     chosen[N_SETTINGS] = (mlff_setting){"elements", elements};
     chosen[N_SETTINGS + 1] = (mlff_setting){"seed", run->seed};
-    MLFF_TRY(mlff_model_create("painn", chosen, &bare));
+    MLFF_TRY(mlff_model_create(NULL, chosen, &bare));
     MLFF_TRY(mlff_model_with_shifts(bare, shifts, model_out));
 done:
     mlff_model_destroy(bare);

@@ -160,7 +160,7 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
         {"skin", 0, "ANGSTROM", "of the neighbor list: a larger one is rebuilt less often (0.5)"},                               \
         {"members", 0, "LIST", "of an ensemble, those to run, as 0,3 (all)"},                                                    \
     {                                                                                                                            \
-        "random-weights", 0, NULL, "MODEL is fennol-ani2x with random weights: to measure speed"                                 \
+        "random-weights", 0, NULL, "MODEL is a published model's name, as orb-v2: its sizes, random weights"                     \
     }
 #define CLI_SYSTEM_OPTIONS                                                                                                       \
     {"system", 0, "NAME", "a built-in system in place of INPUT: " CLI_SYSTEM_NAMES},                                             \

@@ -10,16 +10,6 @@
 // In the order of mlff_precision, from float32.
 static const char *const precisions[] = {"float32", "float64", "tf32", "bf16", NULL};
 
-// Of the shape of a model known by name.
-static mlff_status random_model(const char *name, mlff_model **model_out)
-{
-    if (strcmp(name, "fennol-ani2x") != 0)
-        return mlff_fail(MLFF_ERR_USAGE,
-                         "%s: --random-weights makes the shape of fennol-ani2x only; for another untrained model: mlff new",
-                         name);
-    return mlff_model_create("ani", NULL, model_out);
-}
-
 int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
 {
     mlff_status status = MLFF_OK;
@@ -42,7 +32,7 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     else if (mlff_device_parse("cuda", devices) != MLFF_OK)
         MLFF_TRY(mlff_device_parse("cpu", devices));
     if (cli_given(arguments, "random-weights"))
-        MLFF_TRY(random_model(arguments->positional[0], &made.model));
+        MLFF_TRY(mlff_model_create(arguments->positional[0], NULL, &made.model));
     else
         MLFF_TRY(mlff_model_load(arguments->positional[0], &made.model));
     mlff_model_info_get(made.model, &made.info);

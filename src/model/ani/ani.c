@@ -179,6 +179,15 @@ static void ani_destroy(mlff_model *model)
     model->parameters = NULL;
 }
 
+// The defaults of the settings are ANI-2x's sizes.
+static const model_published published[] = {
+    {{"fennol-ani2x", "ani2x", "ani-2x"},
+     "its weights are public (MIT): ani-2x_8x.info and the files it names, in the folder resources of "
+     "github.com/aiqm/ani-model-zoo; then: mlff import ani-2x_8x.info -o fennol-ani2x.safetensors in one of these folders; "
+     "--random-weights measures speed without them",
+     NULL},
+    {.names = {NULL}}};
+
 const model_architecture ani_architecture = {
     .name = "ani",
     .title = "ANI",
@@ -195,4 +204,5 @@ const model_architecture ani_architecture = {
     .options_bytes = sizeof(ani_options),
     .create = ani_new,
     .stages = ani_stage_descriptions,
+    .published = published,
 };

@@ -356,7 +356,8 @@ const model_architecture orb_v2_architecture = {.name = "orb-v2",
                                                 .settings = orb_v2_settings,
                                                 .options_bytes = sizeof(orb_options),
                                                 .create = orb_v2_new,
-                                                .stages = orb_stage_descriptions};
+                                                .stages = orb_stage_descriptions,
+                                                .published = orb_v2_published};
 
 const model_architecture orb_v3_direct_architecture = {.name = "orb-v3-direct",
                                                        .title = "Orb-v3 direct",
@@ -368,7 +369,8 @@ const model_architecture orb_v3_direct_architecture = {.name = "orb-v3-direct",
                                                        .settings = orb_v3_direct_settings,
                                                        .options_bytes = sizeof(orb_options),
                                                        .create = orb_v3_direct_new,
-                                                       .stages = orb_stage_descriptions};
+                                                       .stages = orb_stage_descriptions,
+                                                       .published = orb_v3_direct_published};
 
 const model_architecture orb_v3_conservative_architecture = {.name = "orb-v3-conservative",
                                                              .title = "Orb-v3 conservative",
@@ -380,4 +382,5 @@ const model_architecture orb_v3_conservative_architecture = {.name = "orb-v3-con
                                                              .settings = orb_v3_conservative_settings,
                                                              .options_bytes = sizeof(orb_options),
                                                              .create = orb_v3_conservative_new,
-                                                             .stages = orb_stage_descriptions};
+                                                             .stages = orb_stage_descriptions,
+                                                             .published = orb_v3_conservative_published};

@@ -100,6 +100,7 @@ typedef struct orb_options {
 } orb_options;
 extern const model_setting orb_v2_settings[], orb_v3_direct_settings[], orb_v3_conservative_settings[];
 extern const model_stage orb_stage_descriptions[];
+extern const model_published orb_v2_published[], orb_v3_direct_published[], orb_v3_conservative_published[];
 /* Weights of an untrained model, under orb-models' names. Fails with MLFF_ERR_ELEMENT, MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 mlff_status orb_v2_new(const void *options, model_weights *weights_out);
 mlff_status orb_v3_direct_new(const void *options, model_weights *weights_out);

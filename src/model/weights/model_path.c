@@ -9,56 +9,6 @@
 #include "device/device.h"
 #include "model/model.h"
 
-// Orb: the authors' bucket has the file; its own name names the model. "orb-v3" is the conservative one for materials.
-#define PUBLISHED_AT(file)                                                                                                       \
-    "its weights are public (Apache-2.0): https://orbitalmaterials-public-models.s3.us-west-1.amazonaws.com/forcefields/" file   \
-    ".ckpt; then: mlff import that file -o NAME.safetensors in one of these folders; --random-weights measures speed without "   \
-    "them"
-#define PUBLISHED(name, file)                                                                                                    \
-    {                                                                                                                            \
-        {name}, PUBLISHED_AT(file)                                                                                               \
-    }
-
-// Models known by name: names of their files, and where their weights can be had.
-static const struct {
-    const char *names[4];
-    const char *source;
-} known[] = {
-    {{"fennol-ani2x", "ani2x", "ani-2x"},
-     "its weights are public (MIT): ani-2x_8x.info and the files it names, in the folder resources of "
-     "github.com/aiqm/ani-model-zoo; then: mlff import ani-2x_8x.info -o fennol-ani2x.safetensors in one of these folders; "
-     "--random-weights measures speed without them"},
-    PUBLISHED("orb-v2", "orb-v2-20241011"),
-    PUBLISHED("orb-mptraj-only-v2", "orb-mptraj-only-v2-20241014"),
-    PUBLISHED("orb-d3-v2", "orb-d3-v2-20241011"),
-    PUBLISHED("orb-d3-sm-v2", "orb-d3-sm-v2-20241011"),
-    PUBLISHED("orb-d3-xs-v2", "orb-d3-xs-v2-20241011"),
-    PUBLISHED("orb-v3-direct-20-omat", "orb-v3/orb-v3-direct-20-omat-20250404"),
-    PUBLISHED("orb-v3-direct-20-mpa", "orb-v3/orb-v3-direct-20-mpa-20250404"),
-    PUBLISHED("orb-v3-direct-inf-omat", "orb-v3/orb-v3-direct-inf-omat-20250404"),
-    PUBLISHED("orb-v3-direct-inf-mpa", "orb-v3/orb-v3-direct-inf-mpa-20250404"),
-    PUBLISHED("orb-v3-direct-omol", "orb-v3-direct-omol-20250820"),
-    PUBLISHED("orb-v3-conservative-20-omat", "orb-v3/orb-v3-conservative-20-omat-20250404"),
-    PUBLISHED("orb-v3-conservative-20-mpa", "orb-v3/orb-v3-conservative-20-mpa-20250404"),
-    {{"orb-v3-conservative-inf-omat", "orb-v3"}, PUBLISHED_AT("orb-v3/orb-v3-conservative-inf-omat-20250404")},
-    PUBLISHED("orb-v3-conservative-inf-mpa", "orb-v3/orb-v3-conservative-inf-mpa-20250404"),
-    PUBLISHED("orb-v3-conservative-omol", "orb-v3-conservative-omol-20250820"),
-};
-
-// The names to look for: all of a known model's, or the one that was given. Returns the row of `known`, or −1.
-static int names_of(const char *name, const char *names[4])
-{
-    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-        for (int n = 0; n < 4 && known[k].names[n]; n++)
-            if (strcmp(known[k].names[n], name) == 0) {
-                memcpy(names, known[k].names, sizeof known[k].names);
-                return (int)k;
-            }
-    names[0] = name;
-    names[1] = NULL;
-    return -1;
-}
-
 // NAME or NAME.safetensors in a folder; NULL if neither is there. The caller's.
 static char *find_in(const char *folder, size_t length, const char *const names[4])
 {
@@ -102,7 +52,12 @@ mlff_status model_path_find(const char *name, char **path_out)
     bool is_folder = base_is_folder(name); // hides no model of its name
     if (strchr(name, '/') || (access(name, F_OK) == 0 && !is_folder))
         return (*path_out = base_strdup(name)) ? MLFF_OK : MLFF_ERR_MEMORY;
-    int row = names_of(name, names);
+    const model_architecture *architecture;
+    const model_published *published = model_published_find(name, &architecture);
+    if (published)
+        memcpy(names, published->names, sizeof names);
+    else
+        names[0] = name;
     if (listed && *listed) base_text_add(&folders, "%s:", listed);
     add_user_folder(&folders);
     add_shipped_folders(&folders);
@@ -120,8 +75,8 @@ mlff_status model_path_find(const char *name, char **path_out)
         *path_out = found;
     else
         status = mlff_fail(MLFF_ERR_IO, "%s: %s, and no model of this name in %s (MLFF_MODEL_PATH, user data, shipped)%s%s", name,
-                           is_folder ? "is a folder; give a file" : "no such file", folders.text, row >= 0 ? "; " : "",
-                           row >= 0 ? known[row].source : "");
+                           is_folder ? "is a folder; give a file" : "no such file", folders.text, published ? "; " : "",
+                           published ? published->source : "");
     base_text_free(&folders);
     return status;
 }

@@ -68,11 +68,9 @@ static mlff_status unknown_setting(const char *architecture, const model_setting
     return status;
 }
 
-mlff_status model_settings_parse(const char *architecture, const model_setting *table, const mlff_setting *given, void *options)
+static mlff_status set_all(const char *architecture, const model_setting *table, const mlff_setting *given, void *options)
 {
     mlff_status status = MLFF_OK;
-    for (const model_setting *s = table; s->name; s++)
-        if (s->value) MLFF_TRY(set(s, s->value, options));
     for (const mlff_setting *g = given; g && g->name; g++) {
         const model_setting *s = table;
         while (s->name && strcmp(s->name, g->name) != 0) s++;
@@ -81,6 +79,18 @@ mlff_status model_settings_parse(const char *architecture, const model_setting *
             if (strcmp(before->name, g->name) == 0) MLFF_FAIL(MLFF_ERR_USAGE, "setting '%s' is given twice", g->name);
         MLFF_TRY(set(s, g->value, options));
     }
+done:
+    return status;
+}
+
+mlff_status model_settings_parse(const char *architecture, const model_setting *table, const mlff_setting *preset,
+                                 const mlff_setting *given, void *options)
+{
+    mlff_status status = MLFF_OK;
+    for (const model_setting *s = table; s->name; s++)
+        if (s->value) MLFF_TRY(set(s, s->value, options));
+    MLFF_TRY(set_all(architecture, table, preset, options));
+    MLFF_TRY(set_all(architecture, table, given, options));
 done:
     return status;
 }

@@ -23,8 +23,9 @@ typedef struct model_setting {
     const char *const *choices; /* ends with NULL */
 } model_setting;
 
-/* Fills `options`, a zeroed struct, from the defaults of the table and then from `given`, which ends with a name of NULL and
- * may be NULL. Fails with MLFF_ERR_USAGE for a setting that is unknown or twice there, and for a value out of range. */
-mlff_status model_settings_parse(const char *architecture, const model_setting *table, const mlff_setting *given, void *options);
+/* Fills `options`, a zeroed struct, from the defaults of the table, then from `preset` and then from `given`, which end with a name of NULL
+ * and may be NULL. Fails with MLFF_ERR_USAGE for a setting that is unknown or twice there, and for a value out of range. */
+mlff_status model_settings_parse(const char *architecture, const model_setting *table, const mlff_setting *preset,
+                                 const mlff_setting *given, void *options);
 
 #endif

@@ -163,8 +163,8 @@ static mlff_status create_backend(mlff_trainer *t)
                                     .precision = t->options.precision,
                                     .n_threads = t->options.n_threads};
     if (!architecture->create_train_backend)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s cannot be trained here; a student is a PaiNN (mlff new --arch painn)",
-                         architecture->title);
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s cannot be trained here; a student is a %s (mlff new --arch %s)",
+                         architecture->title, model_architecture_of_students()->title, model_architecture_of_students()->name);
     if (wanted.precision == MLFF_PRECISION_DEFAULT) wanted.precision = MLFF_FLOAT32;
     if (wanted.device.kind == MLFF_CPU) {
         if (wanted.n_threads == 0) wanted.n_threads = team_default_size();

@@ -48,7 +48,7 @@ static mlff_status new_student(distill *d, const distill_data *data, uint64_t wi
                                      {"seed", seed},
                                      {0}};
     MLFF_TRY(mlff_dataset_shifts(data->train, shifts));
-    MLFF_TRY(mlff_model_create("painn", settings, &bare));
+    MLFF_TRY(mlff_model_create(NULL, settings, &bare));
     MLFF_TRY(mlff_model_with_shifts(bare, shifts, model_out));
 done:
     mlff_model_destroy(bare);

@@ -229,13 +229,10 @@ class OrbCalculator(_Teacher):
 
 
 def _untrained_orb(name: str) -> Model:
-    """An Orb of the shape that its name says, with random weights."""
-    if name.startswith("orb-v3"):
-        architecture = "orb-v3-direct" if "direct" in name else "orb-v3-conservative"
-        return Model.create(architecture, max_neighbors=20 if "-20-" in name else 120, conditioned="omol" in name or None)
-    if not name.startswith("orb-") or not name.endswith("v2"):
+    """A published Orb, with random weights."""
+    if not name.startswith("orb-") or name == "orb-v1":
         raise MlffUsageError(f"model {name!r}: our engine has Orb-v2 and Orb-v3, as 'orb-v2' or 'orb-v3-conservative-inf-omat'")
-    return Model.create("orb-v2", n_layers=10 if "-sm-" in name else 5 if "-xs-" in name else 15)
+    return Model.create(name)
 
 
 def _native_orb(name: str, weights_path: str | os.PathLike[str] | None) -> Model:
