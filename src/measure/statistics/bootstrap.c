@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 enum { DRAWS = 2000, BLOCK_MIN = 10, PICK_BITS = 17, PICKS = 3 };
 

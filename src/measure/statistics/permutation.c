@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 enum { EXACT_MAX = 20, SPLITS_RANDOM = 20000 };
 

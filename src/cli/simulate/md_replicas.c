@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // md_replicas.c: mlff md --replicas.
-#include "cli/commands/md_replicas.h"
+#include "cli/simulate/md_replicas.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/commands/md_drift.h"
+#include "cli/simulate/md_drift.h"
 
 // Steps are made in pieces of about this time, so that Ctrl-C need not wait longer.
 #define PATIENCE_NS 100000000

@@ -3,7 +3,7 @@
 #ifndef MD_H
 #define MD_H
 
-#include "cli/commands/md_drift.h"
+#include "cli/simulate/md_drift.h"
 #include "cli/support/cli.h"
 
 typedef struct simulation {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 enum { BLOCKS = 16 };
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 enum { BLOCKS_MAX = 400, BLOCK_MIN = 10, SEGMENT_BLOCKS = 3, SEGMENTS_MAX = BLOCKS_MAX / SEGMENT_BLOCKS + 1 };
 #define LEVEL_TOLERANCE 0.01 /* levels closer than 1 % are one */

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "base/drawing.h"
-#include "cli/commands/analyze.h"
+#include "cli/simulate/analyze.h"
 #include "cli/support/cli.h"
 
 enum { MOST_PEAKS = 12 };

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 // 1 ns to 2^41 ns (37 minutes), on either side of a bucket for |value| < 1 ns.
 enum { PER_OCTAVE = 256, OCTAVES = 41, SIDE = PER_OCTAVE * OCTAVES, SERIES_BUCKETS = 2 * SIDE + 1 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/commands/analyze.h"
+#include "cli/simulate/analyze.h"
 #include "cli/support/cli.h"
 
 static const cli_option options[] = {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 enum { EXACT_MAX = 40 }; // values a side, or pairs; beyond that the normal approximation is good to 1e-3
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 static int ascending(const void *a, const void *b)
 {

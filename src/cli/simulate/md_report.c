@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/commands/md.h"
+#include "cli/simulate/md.h"
 
 // Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
 #define ABSURD_DRIFT 50.0 // meV/atom, NVE

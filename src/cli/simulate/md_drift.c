@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // md_drift.c: the drift of the conserved energy of a run in bounded memory.
-#include "cli/commands/md_drift.h"
+#include "cli/simulate/md_drift.h"
 
 #include <math.h>
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "cli/commands/md.h"
-#include "cli/commands/md_replicas.h"
+#include "cli/simulate/md.h"
+#include "cli/simulate/md_replicas.h"
 #include "cli/support/cli.h"
 
 static const cli_option options[] = {
