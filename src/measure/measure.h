@@ -11,7 +11,8 @@
 void statistics_sort(double *values, size_t n); /* ascending */
 /* Percentile of ascending values, fraction 0..1, linear between order statistics (NumPy's default). n >= 1. */
 double statistics_percentile(const double *sorted, int64_t n, double fraction);
-/* Median of values in any order; NaN if n < 1 or out of memory. */
+/* Percentile and median of values in any order; NaN if n < 1 or out of memory. */
+double statistics_quantile(const double *values, int64_t n, double fraction);
 double statistics_median(const double *values, int64_t n);
 
 /* ---- series.c -------------------------------------------------------------------------------- */

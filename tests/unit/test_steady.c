@@ -100,7 +100,11 @@ static void test_rise(void **state)
         if (kind != DRIFT && kind != WALK) assert_int_equal(n_told, 0);
     }
     for (int i = 0; i < N; i++) values[i] = 1.0 + 0.5 * i / N;
-    assert_near(steady_rise(values, N), (1.0 + 0.5 * 15.0 / 16.0) / (1.0 + 0.5 / 16.0) - 1.0, 1e-3); // middles of the eighths
+    double first = 1.0 + 0.5 / 32.0, last = 1.0 + 0.5 * 29.0 / 32.0; // lower quartiles of the eighths
+    assert_near(steady_rise(values, N), last / first - 1.0, 1e-3);
+    // Another program slows down two of three steps in the first and in the fourth eighth.
+    for (int i = 0; i < N; i++) values[i] = 1.0 + 0.9 * i / N + (i % 3 != 0 && (i < N / 8 || i / (N / 8) == 3) ? 0.5 : 0.0);
+    assert_true(steady_rise(values, N) > 0.5);
     assert_true(steady_rise(values, STEADY_MIN - 1) == 0.0);
 }
 

@@ -370,14 +370,15 @@ static void test_scatter_is_not_work(void **state)
 }
 
 // Irregular steps that take 60 or 220 % more processor time may run on a core that others slow down: they are not named. The same in
-// every tenth step, or irregular steps of four times more, are work.
+// every tenth step, or irregular steps of four times more, are work; where steps wait for a CPU, seven times more.
 static void test_irregular_work_is_doubted(void **state)
 {
     (void)state;
     static const struct {
-        double more;
+        double more, cpu_wait;
         bool regular, named;
-    } cases[] = {{0.6, false, false}, {2.2, false, false}, {0.6, true, true}, {4.0, false, true}};
+    } cases[] = {{0.6, 0.0, false, false}, {2.2, 0.0, false, false}, {0.6, 0.0, true, true},
+                 {4.0, 0.0, false, true},  {4.0, 0.5, false, false}, {7.0, 0.5, false, true}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         double times[N];
         uint16_t tags[N] = {0};
@@ -392,6 +393,7 @@ static void test_irregular_work_is_doubted(void **state)
         assert_ok(profile_new(&profile));
         assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
         profile->summary.n_steps = N;
+        profile->tail.cpu_wait_share = cases[k].cpu_wait;
         assert_ok(causes_derive(profile, times, tags, parts, N));
         assert_int_equal(tail_order(&profile->tail, true, order), cases[k].named);
         assert_int_equal(profile->tail.n_by_cause[CAUSE_WORK] > 0, cases[k].named);

@@ -74,7 +74,7 @@ static void test_course(void **state)
                  {0.4, 0.5, NAN, 0.5, NULL},
                  {0.4, 0.5, 0.3, 0.5, "all along the run, by 30 % from its first eighth to its last (processor time"},
                  {0.4, 0.0, 0.3, 0.5, "by 30 %"},
-                 {0.4, 0.5, 0.05, 0.5, NULL},
+                 {0.4, 0.5, 0.18, 0.5, NULL},
                  {0.4, 0.0, 0.0, 0.0, "a jump: from step 500 on, steps take 40.0 % more"},
                  {0.4, 0.0, 0.0, 0.5, NULL},
                  {0.03, 0.0, 0.0, 0.0, NULL}, // the clocks of processors move as much

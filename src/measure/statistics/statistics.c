@@ -35,14 +35,19 @@ static double *sorted_copy(const double *values, int64_t n)
     return sorted;
 }
 
-double statistics_median(const double *values, int64_t n)
+double statistics_quantile(const double *values, int64_t n, double fraction)
 {
     if (n < 1) return NAN;
     double *sorted = sorted_copy(values, n);
     if (!sorted) return NAN;
-    double median = statistics_percentile(sorted, n, 0.5);
+    double quantile = statistics_percentile(sorted, n, fraction);
     base_free(sorted);
-    return median;
+    return quantile;
+}
+
+double statistics_median(const double *values, int64_t n)
+{
+    return statistics_quantile(values, n, 0.5);
 }
 
 mlff_status mlff_statistics_of(const double *values, int64_t n, mlff_statistics *statistics_out)

@@ -129,7 +129,7 @@ static bool is_cyclic(const pieces *p)
 }
 
 // A machine that changes (its clock, another program beside) moves step times by jumps and back; what grows with the run grows in each
-// eighth of it, by half of the whole at most.
+// eighth of it, by half of the whole at most. The level of an eighth is its lower quartile: disturbances only make steps slower.
 double steady_rise(const double *values, int64_t n)
 {
     enum { PARTS = 8 };
@@ -137,7 +137,7 @@ double steady_rise(const double *values, int64_t n)
     if (n < STEADY_MIN) return 0.0;
     for (int k = 0; k < PARTS; k++) {
         int64_t begin = n * k / PARTS, end = n * (k + 1) / PARTS;
-        levels[k] = log(fmax(statistics_median(values + begin, end - begin), 1e-9));
+        levels[k] = log(fmax(statistics_quantile(values + begin, end - begin, 0.25), 1e-9));
         if (k > 0 && !(levels[k] > levels[k - 1])) return 0.0;
         if (k > 0) largest = fmax(largest, levels[k] - levels[k - 1]);
     }

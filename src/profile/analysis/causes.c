@@ -8,19 +8,20 @@
 
 #include "profile/profile.h"
 
-#define USUAL 0.5             // a tag in more than this part of all steps explains none of them
-#define REBUILD_REACH 1.3     // a rebuild alone takes no longer than this times the median of steps with one
-#define FAULT_REACH 2.0       // a page costs up to so many times what it did at its best, when the watch was opened
-#define WORK_LEAST 0.3        // of the usual processor time: less than this beyond it is jitter of caches and clocks, not work
-#define WORK_SPREADS 6.0      // nor is less than so many times the distance of a quartile from the median
-#define SKEWNESS 3.0          // of that jitter: its upper quartile is at most so much farther than its lower one
-#define WORK_ALONE 3.0        // of the usual processor time: less than this that comes irregularly may be a core that others take
-#define COLD_NS 2e5           // nor is so much, where other programs run: they empty the caches
-#define COLD_SHARE 0.01       // of the time waiting for a CPU
-#define THREADS_LEAST 0.5     // of blocked time: so much work of other threads meanwhile is what was waited for
-#define THREADS_CROWDED 0.02  // of blocked time on a crowded machine, where the threads waited for a CPU in the rest of it
-#define BLOCKED_LEAST 5       // steps
-#define KERNEL_SHARE 0.5      // of processor time in the kernel: page faults of large pages, which are few and dear
+#define USUAL 0.5            // a tag in more than this part of all steps explains none of them
+#define REBUILD_REACH 1.3    // a rebuild alone takes no longer than this times the median of steps with one
+#define FAULT_REACH 2.0      // a page costs up to so many times what it did at its best, when the watch was opened
+#define WORK_LEAST 0.3       // of the usual processor time: less than this beyond it is jitter of caches and clocks, not work
+#define WORK_SPREADS 6.0     // nor is less than so many times the distance of a quartile from the median
+#define SKEWNESS 3.0         // of that jitter: its upper quartile is at most so much farther than its lower one
+#define WORK_ALONE 3.0       // of the usual processor time: less than this that comes irregularly may be a core that others take
+#define WORK_CROWDED 6.0     // likewise where steps wait for a CPU: a thread comes back to a core whose caches others have filled
+#define COLD_NS 2e5          // nor is so much, where other programs run: they empty the caches
+#define COLD_SHARE 0.01      // of the time waiting for a CPU
+#define THREADS_LEAST 0.5    // of blocked time: so much work of other threads meanwhile is what was waited for
+#define THREADS_CROWDED 0.02 // of blocked time on a crowded machine, where the threads waited for a CPU in the rest of it
+#define BLOCKED_LEAST 5      // steps
+#define KERNEL_SHARE 0.5     // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
 
 // Medians over all steps, ns.
@@ -313,12 +314,17 @@ int64_t causes_period(const unsigned char *hits, int64_t n)
     return best;
 }
 
-// A core that shares its caches, its clock or its other half with other programs takes up to some three times as long for the same work,
-// at any time. Without counted instructions that is told from work by its size or by its period.
+// A core that shares its caches, its clock or its other half with other programs takes up to some three times as long for the same
+// work, at any time. Without counted instructions that is told from work by its size or by its period.
+static double least_irregular_work(const analysis *a)
+{
+    return (a->profile->tail.cpu_wait_share > CROWDED ? WORK_CROWDED : WORK_ALONE) * a->usual.cpu;
+}
+
 static void doubt_work(analysis *a, profile_tail *tail, int64_t n)
 {
     if (tail->n_by_cause[CAUSE_WORK] == 0 || tail->period[CAUSE_WORK] > 0) return;
-    if (tail->each_ms[CAUSE_WORK] * 1e6 >= WORK_ALONE * a->usual.cpu) return;
+    if (tail->each_ms[CAUSE_WORK] * 1e6 >= least_irregular_work(a)) return;
     for (int64_t i = 0; i < n; i++) {
         float *excess = a->excess + i * N_CAUSES;
         excess[UNKNOWN_CAUSE] += excess[CAUSE_WORK];
@@ -359,7 +365,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
         float excess[N_CAUSES];
         divide(&a, slow->value, slow->tags, slow->parts, excess);
         int cause = excess[largest(excess)] > 0.0f ? largest(excess) : UNKNOWN_CAUSE;
-        bool doubtful = cause == CAUSE_WORK && tail->n_by_cause[CAUSE_WORK] == 0 && excess[CAUSE_WORK] < WORK_ALONE * a.usual.cpu;
+        bool doubtful = cause == CAUSE_WORK && tail->n_by_cause[CAUSE_WORK] == 0 && excess[CAUSE_WORK] < least_irregular_work(&a);
         profile->slowest_cause[i] = doubtful ? UNKNOWN_CAUSE : cause;
     }
 done:

@@ -7,7 +7,7 @@
 #include "profile/profile.h"
 
 #define DRIFT_TOLD 0.05    // a smaller rise along the run is the clock's of the processor as well
-#define DRIFT_CROWDED 0.10 // nor one of processor time where other programs take turns: they empty the caches
+#define DRIFT_CROWDED 0.25 // nor one of processor time where other programs take turns: they empty the caches
 #define OVERHEAD_TOLD 0.05 // of a step: an upper bound on the cost of measuring above this says nothing
 #define BOUND_TOLD 1.0     // of a percentile: an interval that reaches further than this on one side says nothing
 
