@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """An ASE calculator with a known cause of slow steps, profiled: plant.py CAUSE REPORT.json [--steps N] [--every K] [--work US]
-[--plant US].
+[--plant US] [--wait].
 
 A usual step computes for --work µs (500) of processor time; every K-th (10) also does what CAUSE says, for --plant µs (5000) where it
 is a matter of time. bench/truth/run counts what the profiler names.
@@ -12,6 +12,7 @@ import gc
 import mmap
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -123,7 +124,11 @@ def main(arguments=None):
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--work", type=float, default=500)
     parser.add_argument("--plant", type=float, default=5000)
+    parser.add_argument("--wait", action="store_true", help="begin at a line of input, once all modules are loaded")
     options = parser.parse_args(arguments)
+    if options.wait:
+        print("ready", flush=True)
+        sys.stdin.readline()
     warnings.simplefilter("ignore")
     atoms = bulk("Cu", "fcc", a=3.6, cubic=True)
     calculator = Planted(options.cause, options.every, 1e-3 * options.work, 1e-3 * options.plant)
