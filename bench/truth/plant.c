@@ -2,10 +2,12 @@
 // plant.c: a force field with a known cause of slow steps, profiled. bench/truth/run counts how often the profiler names it.
 //
 //   plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT] [--scatter PCT]
+//   plant CAUSE REPORT.json --model FILE [--device cuda:0] [--n-atoms 24] [--runs N] …
 //
 // A usual step computes for --work µs of processor time, counted in arithmetic so that it is the same amount on a busy machine;
 // every --every-th step also does what CAUSE says, for --plant µs where it is a matter of time. --slower makes all steps do so much
 // more, %. --scatter makes half of the processes as a whole up to so much slower still, %: a machine on which neighbors compute.
+// With --model a usual step is that of an evaluator on water, and --runs profiles one after another: REPORT.json.0, .1, ….
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
@@ -21,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "mlff.h"
 #include "mlff_profile.h"
 
 extern char **environ;
@@ -34,6 +37,9 @@ typedef struct plant {
     pthread_mutex_t lock;
     pthread_cond_t wanted, taken;
     int holding;
+    const mlff_callable *evaluator; // NULL: arithmetic
+    mlff_system *large;             // the frame of slow steps of `device`
+    double *large_forces;
 } plant;
 
 static volatile double sink;
@@ -241,6 +247,27 @@ static void do_always(plant *p)
     if (strcmp(cause, "clean-rebuild") == 0) p->n_rebuilds++;
 }
 
+// A usual step of the evaluator, then what is planted: by the host, or as other frames for the GPU.
+static plant *on_evaluator;
+static mlff_status evaluator_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
+                                  double *stress)
+{
+    plant *p = on_evaluator;
+    bool slow = ++p->n_calls % p->every == 0;
+    double large_energy;
+    mlff_status status = p->evaluator->step(context, frame, wanted, energy, forces, stress);
+    if (status == MLFF_OK && slow && strcmp(p->cause, "device") == 0)
+        status = p->evaluator->step(context, p->large, wanted, &large_energy, p->large_forces, NULL);
+    if (status == MLFF_OK && slow && strcmp(p->cause, "sizes") == 0) {
+        mlff_system part = *frame; // of another number of atoms each time
+        part.n_atoms -= 1 + (int)(p->n_calls / p->every % 7);
+        status = p->evaluator->step(context, &part, wanted, &large_energy, p->large_forces, NULL);
+    }
+    if (slow) do_planted(p);
+    do_always(p);
+    return status;
+}
+
 static mlff_status step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces, double *stress)
 {
     plant *p = context;
@@ -269,11 +296,64 @@ static double option(int argc, char **argv, const char *name, double otherwise)
     return otherwise;
 }
 
+static const char *text_option(int argc, char **argv, const char *name, const char *otherwise)
+{
+    for (int i = 3; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0) return argv[i + 1];
+    return otherwise;
+}
+
+static int profile_evaluator(plant *p, int argc, char **argv)
+{
+    enum { LARGE = 3072 };
+    mlff_model *model = NULL;
+    mlff_evaluator *evaluator = NULL;
+    mlff_system *system = NULL;
+    mlff_callable callable = {0};
+    mlff_evaluator_options settings = mlff_evaluator_options_default();
+    mlff_profile_options options = mlff_profile_options_default();
+    int n_runs = (int)option(argc, argv, "--runs", 1), n_atoms = (int)option(argc, argv, "--n-atoms", 24), n_done = 0;
+    mlff_status status = mlff_device_parse(text_option(argc, argv, "--device", "cuda:0"), &settings.device);
+    if (status == MLFF_OK) status = mlff_model_load(text_option(argc, argv, "--model", NULL), &model);
+    if (status == MLFF_OK) status = mlff_evaluator_create(model, &settings, &evaluator);
+    if (status == MLFF_OK) status = mlff_callable_from_evaluator(evaluator, model, &callable);
+    if (status == MLFF_OK) status = mlff_system_build("water", n_atoms, 0, &system);
+    if (status == MLFF_OK) status = mlff_system_build("water", (int)option(argc, argv, "--large", LARGE), 1, &p->large);
+    if (status == MLFF_OK) p->large_forces = malloc(3 * sizeof(double) * (size_t)(p->large->n_atoms + n_atoms));
+    mlff_callable evaluator_alone = callable;
+    p->evaluator = &evaluator_alone;
+    on_evaluator = p;
+    callable.step = evaluator_step;
+    options.n_steps = p->n_steps;
+    options.split = options.overhead = 0;
+    for (; status == MLFF_OK && p->large_forces && n_done < n_runs; n_done++) {
+        char path[1024];
+        mlff_trajectory *trajectory = NULL;
+        mlff_profile *profile = NULL;
+        p->n_calls = 0;
+        snprintf(path, sizeof path, "%s.%d", argv[2], n_done);
+        status = mlff_trajectory_thermal(system, 300.0, (uint64_t)n_done, &trajectory);
+        if (status == MLFF_OK) status = mlff_profile_run(&callable, trajectory, &options, &profile);
+        if (status == MLFF_OK) status = mlff_profile_save(profile, path);
+        mlff_profile_destroy(profile);
+        mlff_trajectory_destroy(trajectory);
+    }
+    if (status != MLFF_OK) fprintf(stderr, "plant: %s\n", mlff_last_error());
+    mlff_callable_destroy(&callable);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+    mlff_system_destroy(system);
+    mlff_system_destroy(p->large);
+    free(p->large_forces);
+    return status != MLFF_OK;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT] "
-                        "[--scatter PCT]\n");
+        fprintf(stderr,
+                "usage: plant CAUSE REPORT.json [--steps N] [--every K] [--work US] [--plant US] [--slower PCT] "
+                "[--scatter PCT]\n       plant CAUSE REPORT.json --model FILE [--device cuda:0] [--n-atoms 24] [--runs N] …\n");
         return 2;
     }
     plant p = {.cause = argv[1],
@@ -297,6 +377,7 @@ int main(int argc, char **argv)
     if (strcmp(p.cause, "answer") == 0) start_answerer(&p);
     if (strcmp(p.cause, "lock") == 0 && pthread_create(&thread, NULL, holder, &p) != 0) return 1;
 
+    if (text_option(argc, argv, "--model", NULL)) return profile_evaluator(&p, argc, argv);
     mlff_callable callable = {.struct_size = sizeof callable,
                               .name = "planted",
                               .context = &p,
