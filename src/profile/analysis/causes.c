@@ -321,17 +321,17 @@ static double least_irregular_work(const analysis *a)
     return (a->profile->tail.cpu_wait_share > CROWDED ? WORK_CROWDED : WORK_ALONE) * a->usual.cpu;
 }
 
-static void doubt_work(analysis *a, profile_tail *tail, int64_t n)
+// What comes irregularly and is less than so much each is not held against its cause.
+static void doubt(analysis *a, profile_tail *tail, int cause, double least_ns, int64_t n)
 {
-    if (tail->n_by_cause[CAUSE_WORK] == 0 || tail->period[CAUSE_WORK] > 0) return;
-    if (tail->each_ms[CAUSE_WORK] * 1e6 >= least_irregular_work(a)) return;
+    if (tail->n_by_cause[cause] == 0 || tail->period[cause] > 0 || tail->each_ms[cause] * 1e6 >= least_ns) return;
     for (int64_t i = 0; i < n; i++) {
         float *excess = a->excess + i * N_CAUSES;
-        excess[UNKNOWN_CAUSE] += excess[CAUSE_WORK];
-        excess[CAUSE_WORK] = 0.0f;
+        excess[UNKNOWN_CAUSE] += excess[cause];
+        excess[cause] = 0.0f;
     }
-    tail->n_by_cause[CAUSE_WORK] = 0;
-    tail->excess_ms[CAUSE_WORK] = tail->each_ms[CAUSE_WORK] = 0.0;
+    tail->n_by_cause[cause] = 0;
+    tail->excess_ms[cause] = tail->each_ms[cause] = 0.0;
 }
 
 mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const uint16_t *tags, const float *parts, int64_t n)
@@ -357,7 +357,9 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
     }
     MLFF_TRY(find_threads(&a, parts, n));
     MLFF_TRY(describe(&a, tail, CAUSE_WORK, n, profile->latency_every));
-    doubt_work(&a, tail, n);
+    MLFF_TRY(describe(&a, tail, CAUSE_ENQUEUE, n, profile->latency_every));
+    doubt(&a, tail, CAUSE_WORK, least_irregular_work(&a), n);
+    doubt(&a, tail, CAUSE_ENQUEUE, WORK_LEAST * a.usual.time, n); // interrupts and caches while the host calls the driver
     for (int cause = 0; cause < N_CAUSES; cause++) MLFF_TRY(describe(&a, tail, cause, n, profile->latency_every));
     tail->share = total > 0.0 ? tail_excess_ms(tail) / total : 0.0;
     for (int i = 0; i < profile->n_slowest; i++) {
