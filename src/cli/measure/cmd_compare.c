@@ -7,10 +7,9 @@
 
 static const cli_option options[] = {
     {"run", 0, "COMMAND", "given twice: run both commands, interleaved, and compare them, in place of files"},
-    {"rounds", 0, "N", "with --run: runs of each command, after one that is not counted (10; 5 tell something)"},
+    {"rounds", 0, "N", "with --run: rounds of both commands, after one that is not counted (10; 5 tell something)"},
     {"repeat", 0, "N",
-     "with --run: executions of each command for a run, of which the fastest counts (as many as\nfit in 0.5 s of processor time, "
-     "8 at most)"},
+     "with --run: executions of each command in a round (as many as fit in 0.5 s of processor\ntime, 8 at most)"},
     {"noise-floor", 0, "PCT",
      "changes below this are not called faster or slower, % (1, assumed). Measure it: compare two sets\n"
      "of runs of the same thing, and give what they differ by"},
@@ -39,6 +38,9 @@ static int run(cli_arguments *arguments)
     if (!commands[0] && (arguments->n_positional != 2 || cli_given(arguments, "rounds") || cli_given(arguments, "repeat")))
         return cli_usage_error(arguments,
                                "two files of runs are compared, or two commands: --run A --run B [--rounds N] [--repeat N]");
+    if (n_rounds > COMPARE_PAIRS / (n_repeats > 0 ? n_repeats : 1))
+        return cli_usage_error(arguments, "--rounds %d times --repeat %d: %d executions of a command at most", n_rounds,
+                               n_repeats, COMPARE_PAIRS);
     if (commands[0]) return compare_runs(commands, n_rounds, n_repeats, &used, cli_given(arguments, "json"));
 
     if (cli_outputs_collide(arguments->positional[0], arguments->positional[1]))
@@ -61,11 +63,11 @@ const cli_command compare_command = {
     .details =
         "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands, interleaved, so that a\n"
         "machine that changes meets both alike. Commands that are mlff profile are compared by their profiles, others by their\n"
-        "time and processor time; of commands shorter than 0.25 s a run is the fastest of several executions. A run is one\n"
-        "number, its median step, since steps of one run are not independent; mean and tail are judged apart. Ratios are\n"
-        "Hodges and Lehmann's, which an outlier does not move, intervals and p those of the exact rank-sum test. Fewer than\n"
-        "four runs a side can tell nothing at 95 %. Stages are compared each, corrected for their number. What did other work,\n"
-        "or ran on another machine, is refused, with the reason.\n"
+        "time and processor time; commands shorter than 0.25 s run several times a round. A run is one number, its median\n"
+        "step, since steps of one run are not independent; mean and tail are judged apart. Ratios are Hodges and Lehmann's,\n"
+        "which an outlier does not move, intervals and p those of the exact rank-sum test, or of the signed-rank test where\n"
+        "--run gives six pairs or more. Fewer than four runs a side can tell nothing at 95 %. Stages are compared each,\n"
+        "corrected for their number. What did other work, or ran on another machine, is refused, with the reason.\n"
         "Exit status: 0 the same or faster, 3 slower, 4 unclear, 1 failed or not comparable.",
     .examples = "mlff profile painn.safetensors --system silicon --runs 5 -o before.json\n"
                 "mlff compare --run 'mlff profile a.safetensors' --run 'mlff profile b.safetensors' --rounds 5\n"

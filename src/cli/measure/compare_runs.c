@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // compare_runs.c: mlff compare --run A --run B. A machine that is busy changes from minute to minute: runs of A and B that alternate
-// meet the same changes, and rounds that begin with A alternate with rounds that begin with B. A run is the fastest of the executions
-// of a round: a process of some 50 ms is slow as a whole where a neighbor happens to compute. A failing command ends it.
+// meet the same changes, and pairs that begin with A alternate with pairs that begin with B. Short commands run several times a
+// round: the clock of a processor and its neighbors change within a second, and two processes that follow each other meet one state
+// of them more often than two whole rounds do. A failing command ends it.
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -20,12 +21,12 @@ extern char **environ;
 #define ROUND_MS 500.0 // of processor time, of the executions of one command
 #define CROWDED 10.0   // times as long as that a command may take
 
-enum { ROUNDS_MAX = 200, WALL = 0, PROCESSOR = 1, MEASURES = 2, PAIRS_NEEDED = 6, CLI_SLOWER = 3, CLI_UNCLEAR = 4 };
+enum { WALL = 0, PROCESSOR = 1, MEASURES = 2, PAIRS_NEEDED = 6, CLI_SLOWER = 3, CLI_UNCLEAR = 4 };
 
 typedef struct group {
     const char *command;
-    double ms[MEASURES][ROUNDS_MAX];
-    mlff_profile *profiles[ROUNDS_MAX];
+    double ms[MEASURES][COMPARE_PAIRS];
+    mlff_profile *profiles[COMPARE_PAIRS];
     int n, n_profiles;
 } group;
 
@@ -75,37 +76,22 @@ static mlff_status run_once(const char *command, double ms[MEASURES])
     return MLFF_OK;
 }
 
-static double median_step_ms(const mlff_profile *profile)
-{
-    mlff_profile_summary summary;
-    mlff_profile_summary_get(profile, &summary);
-    return summary.latency_ms.median;
-}
-
-// One execution; the fastest one of the round is kept, of profiles the one with the fastest median step.
-static mlff_status run_counted(group *g, bool first, const char *report)
+// One execution, which is a run of its group.
+static mlff_status run_counted(group *g, const char *report)
 {
     mlff_status status = MLFF_OK;
-    mlff_profile *profile = NULL;
     double ms[MEASURES];
     unlink(report);
     MLFF_TRY(run_once(g->command, ms));
-    for (int k = 0; k < MEASURES; k++)
-        if (first || ms[k] < g->ms[k][g->n]) g->ms[k][g->n] = ms[k];
-    if (access(report, R_OK) != 0) goto done;
-    MLFF_TRY(mlff_profile_load(report, &profile));
-    mlff_profile **kept = &g->profiles[g->n];
-    if (!*kept || median_step_ms(profile) < median_step_ms(*kept)) {
-        mlff_profile *slower = *kept;
-        *kept = profile;
-        profile = slower;
-    }
+    for (int k = 0; k < MEASURES; k++) g->ms[k][g->n] = ms[k];
+    if (access(report, R_OK) == 0) MLFF_TRY(mlff_profile_load(report, &g->profiles[g->n]));
+    g->n_profiles += g->profiles[g->n] != NULL;
+    g->n++;
 done:
-    mlff_profile_destroy(profile);
     return status;
 }
 
-static mlff_status run_rounds(group groups[2], int n_rounds, int *n_repeats, const char *report)
+static mlff_status run_rounds(group groups[2], int n_rounds, int n_repeats, const char *report)
 {
     mlff_status status = MLFF_OK;
     double warm_ms[MEASURES], longest_ms = 0.0;
@@ -114,14 +100,12 @@ static mlff_status run_rounds(group groups[2], int n_rounds, int *n_repeats, con
         MLFF_TRY(run_once(groups[side].command, warm_ms));
         longest_ms = fmax(longest_ms, fmax(warm_ms[PROCESSOR], warm_ms[WALL] / CROWDED)); // which a busy machine prolongs
     }
-    if (*n_repeats == 0) *n_repeats = (int)fmin(fmax(ROUND_MS / longest_ms, 1.0), COMPARE_REPEATS);
-    for (int round = 0; round < n_rounds; round++) {
-        for (int k = 0; k < 2 * *n_repeats; k++) {
-            int side = (k + round) % 2;
-            cli_progress("compare: round %d of %d, %c", round + 1, n_rounds, 'A' + side);
-            MLFF_TRY(run_counted(&groups[side], k < 2, report));
-        }
-        for (int side = 0; side < 2; side++) groups[side].n_profiles += groups[side].profiles[groups[side].n++] != NULL;
+    double most = fmin(COMPARE_REPEATS, COMPARE_PAIRS / n_rounds);
+    if (n_repeats == 0) n_repeats = (int)fmin(fmax(ROUND_MS / longest_ms, 1.0), most);
+    for (int pair = 0; pair < n_rounds * n_repeats; pair++) {
+        cli_progress("compare: pair %d of %d", pair + 1, n_rounds * n_repeats);
+        MLFF_TRY(run_counted(&groups[pair % 2], report));
+        MLFF_TRY(run_counted(&groups[1 - pair % 2], report));
     }
 done:
     cli_progress_clear();
@@ -129,8 +113,7 @@ done:
 }
 
 // The processes themselves: time on the clock, and on processors, which other programs change less.
-static mlff_status report_processes(const group groups[2], int n_repeats, const mlff_comparison_options *options, bool json,
-                                    int *exit_out)
+static mlff_status report_processes(const group groups[2], const mlff_comparison_options *options, bool json, int *exit_out)
 {
     static const char *const names[MEASURES] = {"time", "processor time"}, *const keys[MEASURES] = {"wall_ms", "processor_ms"};
     static const char *const verdicts[] = {"unclear", "same", "faster", "slower"};
@@ -146,7 +129,6 @@ static mlff_status report_processes(const group groups[2], int n_repeats, const 
         cli_json_text(&out, "a", groups[0].command);
         cli_json_text(&out, "b", groups[1].command);
         cli_json_int(&out, "n_runs", groups[0].n);
-        cli_json_int(&out, "n_executions_a_run", n_repeats);
         for (int k = 0; k < MEASURES; k++) {
             cli_json_object(&out, keys[k]);
             cli_json_number(&out, "a", rows[k].a_ms);
@@ -161,9 +143,7 @@ static mlff_status report_processes(const group groups[2], int n_repeats, const 
         cli_json_end(&out, '}');
         printf("\n");
     } else {
-        cli_print("A: %s\nB: %s\n%d runs each, interleaved, medians", groups[0].command, groups[1].command, groups[0].n);
-        if (n_repeats > 1) printf("; a run is the fastest of %d executions", n_repeats);
-        printf(":\n");
+        cli_print("A: %s\nB: %s\n%d runs each, interleaved, medians:\n", groups[0].command, groups[1].command, groups[0].n);
         for (int k = 0; k < MEASURES; k++) {
             mlff_comparison_row_text(&rows[k], "A", "B", sentence, sizeof sentence);
             printf("%-15s %10.5g ms %10.5g ms  %s\n", names[k], rows[k].a_ms, rows[k].b_ms, sentence);
@@ -187,21 +167,21 @@ int compare_runs(const char *const commands[2], int n_rounds, int n_repeats, con
     if (!mkdtemp(folder)) MLFF_FAIL(MLFF_ERR_IO, "no folder in /tmp for the reports of runs: %s", strerror(errno));
     snprintf(report, sizeof report, "%s/run.json", folder);
     if (setenv(COMPARE_REPORT, report, 1) != 0) MLFF_FAIL(MLFF_ERR_MEMORY, "no memory for a variable of the environment");
-    options->paired = n_rounds >= PAIRS_NEEDED;
     cli_interrupt_catch();
-    MLFF_TRY(run_rounds(groups, n_rounds, &n_repeats, report));
-    if (groups[0].n_profiles == n_rounds && groups[1].n_profiles == n_rounds) {
-        MLFF_TRY(mlff_profile_compare((const mlff_profile *const *)groups[0].profiles, n_rounds,
-                                      (const mlff_profile *const *)groups[1].profiles, n_rounds, options, &comparison));
-        if (n_repeats > 1 && !json) printf("A run is the fastest of %d executions, by its median step.\n", n_repeats);
+    MLFF_TRY(run_rounds(groups, n_rounds, n_repeats, report));
+    int n = groups[0].n;
+    options->paired = n >= PAIRS_NEEDED;
+    if (groups[0].n_profiles == n && groups[1].n_profiles == n) {
+        MLFF_TRY(mlff_profile_compare((const mlff_profile *const *)groups[0].profiles, n,
+                                      (const mlff_profile *const *)groups[1].profiles, n, options, &comparison));
         verdict = compare_report(comparison, json, &status);
     } else {
-        MLFF_TRY(report_processes(groups, n_repeats, options, json, &verdict));
+        MLFF_TRY(report_processes(groups, options, json, &verdict));
     }
 done:
     mlff_comparison_destroy(comparison);
     for (int side = 0; side < 2; side++)
-        for (int i = 0; i < n_rounds; i++) mlff_profile_destroy(groups[side].profiles[i]);
+        for (int i = 0; i < groups[side].n; i++) mlff_profile_destroy(groups[side].profiles[i]);
     base_free(groups);
     if (*report) {
         unlink(report);

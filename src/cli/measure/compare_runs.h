@@ -8,11 +8,11 @@
 /* The environment variable by which a command that is run so is asked to write the report of its profile to a file. */
 #define COMPARE_REPORT "MLFF_PROFILE_REPORT"
 
-/* Runs both commands n_rounds times, and once before that without counting it, A first and B first alternately. A round executes
- * each n_repeats times (0: as often as fits in half a second of processor time, 8 times at most) and counts the fastest execution: other programs make
- * some of them longer, and short ones as a whole. Where each execution was an `mlff profile`, the profiles are compared, else the
- * time and the processor time of the processes. The exit status. */
-enum { COMPARE_REPEATS = 8 };
+/* Runs both commands in pairs of processes, n_repeats pairs in each of n_rounds rounds (0: as many as fit in half a second of processor
+ * time of one command, 8 at most), and each once before that without counting it. Pairs begin with A and with B alternately. From six
+ * pairs on they are judged as pairs, below by rank sums. Where each execution was an `mlff profile`, the profiles are compared, else
+ * the time and the processor time of the processes. n_rounds * n_repeats is COMPARE_PAIRS at most. The exit status. */
+enum { COMPARE_REPEATS = 8, COMPARE_PAIRS = 400 };
 int compare_runs(const char *const commands[2], int n_rounds, int n_repeats, const mlff_comparison_options *options, bool json);
 /* What mlff compare says and returns of a comparison. */
 int compare_report(const mlff_comparison *comparison, bool json, mlff_status *status_out);

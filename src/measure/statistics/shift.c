@@ -8,7 +8,7 @@
 
 #include "measure/measure.h"
 
-enum { EXACT_MAX = 40 }; // values a side, or pairs; beyond that the normal approximation is good to 1e-3
+enum { EXACT_MAX = 40, EXACT_PAIRS = 400 }; // values a side, and pairs; beyond that the normal approximation is good to 1e-3
 
 // Ways in which a statistic takes each value 0 … n_max, scaled so that they add up to 1.
 static mlff_status rank_sum_distribution(int n_a, int n_b, double **chances_out, int *n_max_out)
@@ -103,7 +103,7 @@ mlff_status shift_of_pairs(const double *a, const double *b, int n, double alpha
     if (!means) return MLFF_ERR_MEMORY;
     for (int i = 0; i < n; i++)
         for (int k = i; k < n; k++) means[at++] = 0.5 * (b[i] - a[i] + b[k] - a[k]);
-    if (n <= EXACT_MAX) MLFF_TRY(signed_rank_distribution(n, &chances, &n_max));
+    if (n <= EXACT_PAIRS) MLFF_TRY(signed_rank_distribution(n, &chances, &n_max));
     MLFF_TRY(judge(means, n_means, chances, n_max, (double)n * (n + 1.0) * (2.0 * n + 1.0) / 24.0, alpha, result_out));
 done:
     base_free(chances);

@@ -11,7 +11,9 @@ enum { MIN_LATENCIES = 120 }; // of a run whose blocks stand in for runs
 #define ALPHA 0.05
 #define ALPHA_NOISY 0.01 // where runs of a side differ by more than NOISY, so that the floor does not guard against chance
 #define FLOOR_DEFAULT 0.01
-#define RANK_TEST 1.1 // at few runs the exact rank test needs a tenth more than the bootstrap's normal theory
+#define PAIRS_POWER 1.65 // (1.96 + 1.28) / 1.96: of pairs, so many half widths of the interval at 95 % are found with 90 % power,
+#define PAIRS_POWER_NOISY 1.97 // (2.58 + 1.28) / 1.96: where the test at 1 % decides
+#define RANK_TEST 1.1          // at few runs the exact rank test needs a tenth more than the bootstrap's normal theory
 
 mlff_comparison_options mlff_comparison_options_default(void)
 {
@@ -177,6 +179,8 @@ static mlff_status compare_steps(mlff_comparison *c, const mlff_profile *const *
     c->detectable = expm1((enough ? RANK_TEST : 1.0) * r.detectable + extra);
     if (enough) {
         MLFF_TRY(judge_values(c->floor, c->margin, values, n_a, values + n_a, n_b, c->paired, row));
+        bool noisy = scatter(values, n_a, values + n_a, n_b, c->paired) > NOISY;
+        if (c->paired) c->detectable = expm1((noisy ? PAIRS_POWER_NOISY : PAIRS_POWER) * 0.5 * log(row->high / row->low));
     } else {
         row->p = r.p;
         row->low = row->ratio * exp(r.low - r.difference - extra);

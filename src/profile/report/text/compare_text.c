@@ -10,7 +10,8 @@ static const char *const change_names[] = {"unclear", "same", "faster", "slower"
 // Unclear as runs scatter, not as there are too few of them.
 static bool comparison_noise_forbids(const mlff_comparison *c)
 {
-    return c->rows[0].change == MLFF_UNCLEAR && !c->rows[0].runs_needed && !c->by_blocks && c->deviation > NOISY;
+    bool noisy = c->paired ? c->detectable > 2.0 * c->floor : c->deviation > NOISY; // pairs may differ less than runs of a side
+    return c->rows[0].change == MLFF_UNCLEAR && !c->rows[0].runs_needed && !c->by_blocks && noisy;
 }
 
 static void write_row(base_text *text, const mlff_comparison_row *row)
