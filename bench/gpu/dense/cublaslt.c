@@ -2,14 +2,18 @@
 // cublaslt.c: the dense layers of dense.c by cuBLASLt, opened at run time, for comparison. Built by hand with cublasLt.h of a CUDA toolkit.
 // y [rows][outputs] = x [rows][inputs] Wᵀ + b: a product of float32 numbers in full precision or as TF32, or of halves or bfloat16 numbers
 // with results in 16 bits; the fastest of the algorithms that the library proposes. The bias is added; SiLU, which its epilogues do not
-// have, is not applied.
+// have, is not applied. Operands are random: with constant ones a GPU draws less power and computes faster. A sample of the results of each
+// format is compared with float64.
 //
-//   cublaslt rows outputs inputs: for each number format µs and TFLOP/s
+//   cublaslt rows outputs inputs: for each number format the error, µs and TFLOP/s
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
+#include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void check(int error, const char *what)
 {
@@ -61,6 +65,36 @@ typedef struct format {
 
 enum { PROPOSALS = 16, LAUNCHES = 20, WORKSPACE = 64 << 20 };
 
+// Random numbers of magnitude 0.5 to 1 in a format, and their values.
+static uint64_t state = 88172645463325252u;
+static void fill(const format *f, size_t n, void *bytes)
+{
+    for (size_t k = 0; k < n; k++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        const uint32_t bits = (uint32_t)(state >> 16);
+        if (f->bytes == 4)
+            ((uint32_t *)bytes)[k] = (bits & 0x807fffffu) | 0x3f000000u;
+        else if (f->type == CUDA_R_16F)
+            ((uint16_t *)bytes)[k] = (uint16_t)((bits & 0x83ffu) | 0x3800u);
+        else
+            ((uint16_t *)bytes)[k] = (uint16_t)((bits & 0x807fu) | 0x3f00u);
+    }
+}
+static double value(const format *f, const void *bytes, size_t k)
+{
+    uint32_t bits;
+    float v;
+    if (f->type == CUDA_R_16F) {
+        const uint16_t h = ((const uint16_t *)bytes)[k];
+        const int exponent = h >> 10 & 31;
+        const double m = exponent ? ldexp(1024 + (h & 1023), exponent - 25) : ldexp(h & 1023, -24);
+        return h & 0x8000 ? -m : m;
+    }
+    bits = f->bytes == 4 ? ((const uint32_t *)bytes)[k] : (uint32_t)((const uint16_t *)bytes)[k] << 16;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
 typedef struct layer {
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t operation;
@@ -99,6 +133,20 @@ static double time_us(const library *lt, const layer *l, const cublasLtMatmulAlg
     return 1e3 * best / LAUNCHES;
 }
 
+// Root mean square error of some rows, relative to their size.
+static double error_of(const format *f, size_t rows, size_t outputs, size_t inputs, const void *w, const void *x, const void *y)
+{
+    double error = 0, size = 0;
+    for (size_t r = 0; r < rows; r += rows / 7 + 1)
+        for (size_t n = 0; n < outputs; n += 5) {
+            double sum = 0;
+            for (size_t k = 0; k < inputs; k++) sum += value(f, x, r * inputs + k) * value(f, w, n * inputs + k);
+            const double d = value(f, y, r * outputs + n) - sum;
+            error += d * d, size += sum * sum;
+        }
+    return sqrt(error / size);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) return fprintf(stderr, "usage: cublaslt rows outputs inputs\n"), 1;
@@ -118,8 +166,8 @@ int main(int argc, char **argv)
     check(cudaMalloc(&l.out, rows * outputs * 4), "cudaMalloc");
     check(cudaMalloc(&l.workspace, WORKSPACE), "cudaMalloc");
     check(cudaMalloc(&bias, outputs * 4), "cudaMalloc");
-    check(cudaMemset(l.weights, 0x11, outputs * inputs * 4), "memset");
-    check(cudaMemset(l.in, 0x12, rows * inputs * 4), "memset");
+    void *w = malloc(outputs * inputs * 4), *x = malloc(rows * inputs * 4), *y = malloc(rows * outputs * 4);
+    if (!w || !x || !y) return fprintf(stderr, "no memory\n"), 1;
     check(cudaMemset(bias, 0, outputs * 4), "memset");
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
         const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -140,13 +188,21 @@ int main(int argc, char **argv)
         check(lt.preference_create(&preference), "preference");
         check(lt.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room), "preference");
         check(lt.propose(l.handle, l.operation, l.w, l.x, l.y, l.y, preference, PROPOSALS, found, &n), "heuristic");
+        fill(&formats[f], outputs * inputs, w);
+        fill(&formats[f], rows * inputs, x);
+        check(cudaMemcpy(l.weights, w, outputs * inputs * (size_t)formats[f].bytes, cudaMemcpyHostToDevice), "copy");
+        check(cudaMemcpy(l.in, x, rows * inputs * (size_t)formats[f].bytes, cudaMemcpyHostToDevice), "copy");
+        check(cudaDeviceSynchronize(), "uploads"); // the stream does not wait for them
         for (int k = 0; k < n; k++) {
             const double us = time_us(&lt, &l, &found[k].algo, stream);
             if (us < best) best = us;
         }
-        printf("%zu x %zu x %zu cuBLASLt %s: %.2f us, %.0f TFLOP/s, best of %d algorithms\n", rows, outputs, inputs,
-               formats[f].name, best, 2e-6 * (double)rows * (double)outputs * (double)inputs / best, n);
+        check(cudaMemcpy(y, l.out, rows * outputs * (size_t)formats[f].bytes, cudaMemcpyDeviceToHost), "copy");
+        printf("%zu x %zu x %zu cuBLASLt %s: error %.1e, %.2f us, %.0f TFLOP/s, best of %d algorithms\n", rows, outputs, inputs,
+               formats[f].name, error_of(&formats[f], rows, outputs, inputs, w, x, y), best,
+               2e-6 * (double)rows * (double)outputs * (double)inputs / best, n);
         fflush(stdout);
     }
+    free(w), free(x), free(y);
     return 0;
 }
