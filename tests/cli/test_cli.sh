@@ -165,6 +165,14 @@ test_new() {
     refused 2 'members does not go with --arch painn' new --arch painn --members 2 -o d.safetensors
     refused 2 'such as 160,128,96' new --arch ani --hidden 10,,10 -o d.safetensors
     refused 2 'such as H,C,N,O' new --arch ani --elements H,Q -o d.safetensors
+    run 0 new --arch painn --set n_features=32 --set n_layers=2 --rbf 10 --cutoff 4.5 --set seed=8 --set elements=H,O -o set.safetensors
+    says 'seed 8'
+    cmp -s set.safetensors b.safetensors || fail "--set and options give different files"
+    refused 2 "no setting 'n_heads'; it has n_features" new --arch orb-v2 --set n_heads=16 -o d.safetensors
+    refused 2 "'n_features' is given twice" new --arch painn --features 32 --set n_features=32 -o d.safetensors
+    refused 2 'takes NAME=VALUE' new --arch painn --set n_features -o d.safetensors
+    refused 2 'takes NAME=VALUE' new --arch painn --set =3 -o d.safetensors
+    [ ! -e d.safetensors ] || fail "a refused setting left a file"
     run 0 new --arch ani --members 2 --elements H,C,O --hidden 32,16 --seed 3 -o ani.safetensors
     says 'untrained' && says '2 members' && says 'H,C,O'
     run 0 new --arch ani --members 2 --elements H,C,O --hidden 32,16 --seed 3 -o again.safetensors

@@ -4,7 +4,7 @@
 
 #include "cli/support/cli.h"
 
-enum { MAX_ARCHITECTURES = 16 };
+enum { MAX_ARCHITECTURES = 16, MAX_SET = 16 };
 
 static const cli_option options[] = {
     {"arch", 0, "NAME", "architecture: painn, ani, orb-v2, orb-v3-direct or orb-v3-conservative (required)"},
@@ -25,6 +25,7 @@ static const cli_option options[] = {
     {"max-neighbors", 0, "N", "orb: edges of an atom, the nearest (20; 120 for the models named inf)"},
     {"conditioned", 0, NULL, "orb: by charge and spin, as OMol's models"},
     {"elements", 0, "LIST", "elements that the model accepts, as H,C,O (painn: 1 to 99; ani: H,C,N,O,S,F,Cl; orb: 1 to 117)"},
+    {"set", 0, "NAME=VALUE", "any setting of the architecture by its name, as n_head=128; may be given several times"},
     {"seed", 0, "S", "of the random weights (0); the same seed gives the same file"},
     {"output", 'o', "FILE", "model file to write, .safetensors (required)"},
     {0}};
@@ -58,8 +59,19 @@ static bool has_setting(const char *architecture, const char *setting)
     return false;
 }
 
+// A value of --set, cut at its "=" into the copy `text`. Whether the architecture has the setting is checked by the library.
+static bool split_setting(const char *given, char text[256], mlff_setting *setting)
+{
+    const size_t length = strcspn(given, "=");
+    if (length == 0 || given[length] == 0 || strlen(given) >= 256) return false;
+    memcpy(text, given, strlen(given) + 1);
+    text[length] = 0;
+    *setting = (mlff_setting){text, text + length + 1};
+    return true;
+}
+
 // Settings from the options that were given; the name of one that the architecture does not have, or NULL.
-static const char *collect_settings(cli_arguments *arguments, const char *architecture, mlff_setting settings[N_NAMES + 1])
+static const char *collect_settings(cli_arguments *arguments, const char *architecture, mlff_setting *settings, int *n_out)
 {
     int n = 0;
     for (int i = 0; i < N_NAMES; i++) {
@@ -68,14 +80,24 @@ static const char *collect_settings(cli_arguments *arguments, const char *archit
         const char *value = names[i].value ? names[i].value : cli_text(arguments, names[i].option, NULL);
         settings[n++] = (mlff_setting){names[i].setting, value};
     }
-    settings[n] = (mlff_setting){0};
+    *n_out = n;
     return NULL;
+}
+
+static const char *seed_of(const mlff_model *model)
+{
+    const char *key, *value = "";
+    for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++)
+        if (strcmp(key, "seed") == 0) return value;
+    return "unknown";
 }
 
 static int run(cli_arguments *arguments)
 {
     const char *architectures[MAX_ARCHITECTURES + 1] = {0}, *path = cli_text(arguments, "output", NULL), *other;
-    mlff_setting settings[N_NAMES + 1];
+    mlff_setting settings[N_NAMES + MAX_SET + 1] = {{0}};
+    char text[MAX_SET][256];
+    int n = 0;
     for (int i = 0; i < MAX_ARCHITECTURES; i++) architectures[i] = mlff_architecture_name(i);
 
     if (!cli_given(arguments, "arch")) return cli_usage_error(arguments, "--arch NAME is missing");
@@ -83,8 +105,13 @@ static int run(cli_arguments *arguments)
     if (cli_suffix_check(arguments, "-o", path, cli_models) != CLI_GOOD) return CLI_USAGE;
     const char *architecture = architectures[cli_choice(arguments, "arch", architectures, 0)];
     if (arguments->failed) return CLI_USAGE;
-    if ((other = collect_settings(arguments, architecture, settings)))
+    if ((other = collect_settings(arguments, architecture, settings, &n)))
         return cli_usage_error(arguments, "--%s does not go with --arch %s", other, architecture);
+    for (int i = 0; (other = cli_each(arguments, "set", i)); i++) {
+        if (i == MAX_SET) return cli_usage_error(arguments, "--set is given more than %d times", MAX_SET);
+        if (!split_setting(other, text[i], &settings[n++]))
+            return cli_usage_error(arguments, "--set takes NAME=VALUE of at most 255 bytes, not '%.60s'", other);
+    }
 
     mlff_model *model = NULL;
     mlff_status status = mlff_model_create(architecture, settings, &model);
@@ -92,8 +119,7 @@ static int run(cli_arguments *arguments)
     if (status == MLFF_OK) {
         mlff_model_info info;
         mlff_model_info_get(model, &info);
-        cli_print("%s: %s, %lld parameters, seed %s\n", path, info.description, (long long)info.n_parameters,
-                  cli_text(arguments, "seed", "0"));
+        cli_print("%s: %s, %lld parameters, seed %s\n", path, info.description, (long long)info.n_parameters, seed_of(model));
     }
     mlff_model_destroy(model);
     return cli_exit(status);
