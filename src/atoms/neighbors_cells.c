@@ -17,7 +17,7 @@
 
 // Coordinates beyond this have lost the 1e-7 Å that neighbors need.
 #define MAX_COORDINATE 1e9
-// An atom further out has been wrapped by nobody for longer than any trajectory; three spans multiplied stay below 2^63.
+// No trajectory takes an atom further out without wrapping; three spans multiplied stay below 2^63.
 #define MAX_WRAP 131072
 
 // Bytes of a pair in all arrays of struct mlff_neighbors: the skin list, the list and its vectors.

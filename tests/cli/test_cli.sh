@@ -1070,7 +1070,7 @@ PY
         "profile m$escape.safetensors w$escape.xyz --n-steps 3 -o p$escape.json" "report p$escape.json -o p$escape.html" \
         "sample m$escape.safetensors w$escape.xyz --n-samples 2 --methods rattle --no-relax -o s$escape.extxyz" \
         "label m$escape.safetensors s$escape.extxyz -o l$escape.extxyz" "eval m$escape.safetensors --unknown$escape" \
-        "serve m$escape.safetensors w$escape.xyz --unix nobody$escape" "unknown$escape" "new --arch p$escape" \
+        "serve m$escape.safetensors w$escape.xyz --unix absent$escape" "unknown$escape" "new --arch p$escape" \
         "compare p$escape.json p$escape.json"; do
         "$mlff" $options >out 2>err </dev/null
         [ -s out ] || [ -s err ] || fail "mlff $options: no text"

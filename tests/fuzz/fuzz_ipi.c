@@ -6,7 +6,7 @@
 #include "cli/serve/ipi.h"
 #include "fuzz/fuzz_file.h"
 
-// Fewer answers than a socket's buffer holds, since nobody reads them.
+// Fewer answers than a socket's buffer holds, since they are not read.
 enum { MOST_BYTES = 2048 };
 
 static mlff_status compute(void *context, const mlff_system *system, double *energy, double *forces, double *virial)

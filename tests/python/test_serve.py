@@ -157,7 +157,7 @@ class Serve(unittest.TestCase):
             self.ended(client, 0, "^$")
 
     def test_no_server(self):
-        client = serve("none", molecule("H2O"), "--unix", f"nobody-{os.getpid()}", "--wait", "0.1")
+        client = serve("none", molecule("H2O"), "--unix", f"absent-{os.getpid()}", "--wait", "0.1")
         self.ended(client, 1, "start the server first")
         client = serve("none", molecule("H2O"), "--unix", "x", "--port", "1234")
         self.ended(client, 2, "exclude each other")

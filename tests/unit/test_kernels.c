@@ -462,7 +462,7 @@ static void test_windows_of_a_run(void **state)
     mlff_system_destroy(system);
 }
 
-// A run does not fail because nobody may look at its kernels.
+// A run does not fail because its kernels may not be traced.
 static void test_without_cupti(void **state)
 {
     (void)state;

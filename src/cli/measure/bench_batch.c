@@ -80,7 +80,7 @@ done:
     return status;
 }
 
-// Calls that fit into some two seconds, where nobody said how many.
+// Calls that fit into some two seconds, where their number is not given.
 static mlff_status choose_calls(timed_call *call, int64_t *n_calls)
 {
     mlff_statistics t;

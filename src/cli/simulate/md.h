@@ -43,7 +43,7 @@ void md_print_summary(simulation *run, bool partial);
 void md_hint_at_halved_temperature(const simulation *run);
 // Far above the temperatures that a student was trained at its forces are extrapolated.
 void md_warn_if_far_from_training(const simulation *run);
-// A run can go wrong and stay finite; that its numbers are worth nothing is then said, or nobody looks.
+// A run can go wrong and stay finite; a warning then says that its results are not meaningful.
 void md_warn_if_absurd(const simulation *run);
 
 #endif

@@ -24,7 +24,7 @@ int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
     options.precision = (mlff_precision)(MLFF_FLOAT32 + precision);
     options.members = cli_text(arguments, "members", NULL);
 
-    // "auto" that nobody asked for takes what is there without a word about what is not; the report names the device.
+    // Without --device the choice is "auto", and a missing GPU gives no warning; the report names the device.
     options.devices = devices;
     options.n_devices = 1;
     if (cli_given(arguments, "device"))

@@ -8,7 +8,7 @@
 
 enum { MOST_THREADS = 512 };
 
-// What thread 0 tells the others.
+// Computed by thread 0 and read by the other threads of the block.
 struct shared_bath {
     dynamics_bath state;
     double part[MOST_THREADS / 32][3];

@@ -72,7 +72,7 @@ mlff_status kernels_read(const char *path, const struct cJSON *object, kernel_re
 
 /* ---- budget.c -------------------------------------------------------------------------------- */
 
-/* Where a step went, in rows that are the same for every force field; NaN where nobody could see. They add up to the step. */
+/* Where a step went, in rows that are the same for every force field; NaN where it could not be measured. They add up to the step. */
 enum { BUDGET_BUSY, BUDGET_GAPS, BUDGET_WAITS, BUDGET_HOST, BUDGET_INTEGRATE, BUDGET_UNATTRIBUTED, N_BUDGET };
 extern const char *const budget_names[N_BUDGET];
 typedef struct step_budget {
@@ -80,10 +80,10 @@ typedef struct step_budget {
     double between_ms; /* between two steps: frames, files, samples, the caller; not part of the step; NaN: not known */
     bool traced;       /* of the steps that CUPTI watched */
     bool divided;      /* not traced, but the force field's own stages tell the GPU from the host's calls and waits */
-    double usual_ms;   /* of such a step when nobody watches; NaN if not traced */
+    double usual_ms;   /* of such a step without tracing; NaN if not traced */
 } step_budget;
 step_budget budget_of(const mlff_profile *profile);
-/* Part of a step in which the device works, of a step that nobody watches, which is shorter; NaN if not known. */
+/* Part of a step in which the device works, of a step without tracing, which is shorter; NaN if not known. */
 double budget_busy_share(const step_budget *budget);
 /* Who waits for whom on a GPU; "" elsewhere. */
 void budget_text(const step_budget *budget, char *text, size_t text_bytes);

@@ -102,7 +102,7 @@ static __device__ __forceinline__ bool has_no_cell(const gpu_call &call, int s)
     return true;
 }
 
-// A block for each system: mean force, and without a cell the rotation that the torque asks for.
+// A block for each system: mean force, and without a cell the rotation that cancels the net torque.
 static __global__ void __launch_bounds__(SYSTEM_THREADS) orb_balance_kernel(const __grid_constant__ orb_gpu_step step, int unused)
 {
     wait_for_previous();

@@ -375,7 +375,7 @@ template <typename Numbers, int F, int TILES, bool paired> struct fused_block : 
     {
         return 2 * step.n_layers - 2 - l;
     }
-    // Double-buffered: a writer has already received the previous exchange, so nobody reads the one before.
+    // Double-buffered: a writer has already received the previous exchange, so the one before is no longer read.
     __device__ __forceinline__ float *near_of(int exchange) const
     {
         return near + exchange % 2 * NEAR_FLOATS;

@@ -7,8 +7,8 @@
 // divide a product into two units of 8 columns and four shares of its terms, which are added in fixed order. Weights and other
 // operands of a product are requested before the results of the previous one are waited for. Bound by latency.
 //
-// An exchange has an mbarrier for one use and one of two buffers, in turn: who sends exchange k + 1 has all of exchange k, so that all
-// blocks have made their products of exchange k − 1.
+// An exchange has an mbarrier for one use and one of two alternating buffers: a block that sends exchange k + 1 has received all of
+// exchange k, so all blocks have completed their products of exchange k − 1.
 #include "painn_train_chain.cuh"
 
 // ---- forward ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // painn_train_readout.cu: the readout of a large batch in a training step (painn_train_node.cuh).
 //
-// A block has a tile of 16 atoms whose rows stand in shared memory, makes the hidden layer whole, and of q̄ the columns of its slice.
+// A block has a tile of 16 atoms whose rows are in shared memory; it computes all columns of the hidden layer, and of q̄ those of its slice.
 #include "painn_train_node.cuh"
 
 enum { TILE = 16 };
