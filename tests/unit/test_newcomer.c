@@ -144,6 +144,43 @@ static void test_slow_steps(void **state)
     expect(p, 600, "slow steps: 8", false); // 3 ms every 30 steps of 20 µs: 83 % of the run
 }
 
+// Of a force field without stages nothing is said about parts of a step, and a number and its unit stand on one line at any width.
+static void test_report_without_stages(void **state)
+{
+    (void)state;
+    static const char *const units[] = {"%", "ns", "µs", "ms", "s", "kB", "MB"};
+    planted p = {.stage_us = {20, 20, 20, 20}, .slow_every = 10};
+    mlff_callable callable = {.struct_size = sizeof callable,
+                              .name = "force field",
+                              .context = &p,
+                              .properties = MLFF_ENERGY | MLFF_FORCES,
+                              .step = step};
+    mlff_profile_options options = mlff_profile_options_default();
+    mlff_system *system = synthetic_system(16);
+    mlff_trajectory *trajectory;
+    mlff_profile *profile;
+    options.n_steps = 200;
+    options.overhead = options.split = 0;
+    assert_ok(mlff_trajectory_thermal(system, 300.0, 1, &trajectory));
+    assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+    for (int width = 60; width <= 140; width++) {
+        char *text;
+        assert_ok(mlff_profile_text_short(profile, width, &text));
+        assert_non_null(strstr(text, "slow steps: "));
+        assert_null(strstr(text, "most of a step"));
+        for (const char *line = text; line; line = strchr(line + 1, '\n')) {
+            const char *word = line + strspn(line, "\n ");
+            for (size_t k = 0; k < sizeof units / sizeof *units; k++)
+                if (strcspn(word, " .,;:)\n") == strlen(units[k]) && strncmp(word, units[k], strlen(units[k])) == 0)
+                    fail_msg("width %d: a line begins with \"%.20s\"", width, word);
+        }
+        mlff_text_free(text);
+    }
+    mlff_profile_destroy(profile);
+    mlff_trajectory_destroy(trajectory);
+    mlff_system_destroy(system);
+}
+
 static void test_nothing_stands_out_of_nothing(void **state)
 {
     (void)state;
@@ -162,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_leak),
         cmocka_unit_test(test_rebuild_every_step),
         cmocka_unit_test(test_slow_steps),
+        cmocka_unit_test(test_report_without_stages),
         cmocka_unit_test(test_nothing_stands_out_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

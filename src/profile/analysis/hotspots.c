@@ -153,6 +153,7 @@ done:
     return status;
 }
 
+// Nothing where no part of a step is known.
 static mlff_status name_heaviest(mlff_profile *profile)
 {
     group *groups = NULL;
@@ -163,6 +164,7 @@ static mlff_status name_heaviest(mlff_profile *profile)
     if (status != MLFF_OK) return status;
     profile->heaviest_share = n > 0 ? groups[0].share : 0.0;
     text[0] = 0;
+    if (n == 1 && strcmp(groups[0].first->name, "unattributed") == 0) n = 0;
     for (int i = 0; i < n && i < 3 && groups[i].share > 0.05 && length < sizeof profile->heaviest; i++)
         length += (size_t)snprintf(text + length, sizeof profile->heaviest - length, "%s%.60s%s%.60s %.0f %%", i ? ", " : "",
                                    groups[i].first->phase, *groups[i].first->phase ? "/" : "", groups[i].first->name,

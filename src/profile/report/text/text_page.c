@@ -73,13 +73,28 @@ void page_line_end(text_page *p)
     base_text_add(&p->text, "\n");
 }
 
+// Bytes of the first word of `text`; a number keeps its unit beside it.
+static int word_bytes(const char *text)
+{
+    static const char *const units[] = {"%", "ns", "µs", "ms", "s", "kB", "MB", "GB"};
+    int bytes = (int)strcspn(text, BLANKS);
+    if (bytes == 0 || text[bytes] != ' ' || text[bytes - 1] < '0' || text[bytes - 1] > '9') return bytes;
+    const char *next = text + bytes + 1;
+    for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
+        size_t length = strlen(units[k]);
+        if (strncmp(next, units[k], length) == 0 && strcspn(next, BLANKS ".,;:)") == length)
+            return bytes + 1 + (int)strcspn(next, BLANKS);
+    }
+    return bytes;
+}
+
 // Words of `text` on lines of the page's width; the first line begins with `lead`, the others as far in.
 void page_wrapped(text_page *p, const char *lead, const char *text)
 {
     int indent = page_columns(lead), column = indent;
     base_text_add(&p->text, "%s", lead);
     for (const char *word = text + strspn(text, BLANKS); *word;) {
-        int bytes = (int)strcspn(word, BLANKS);
+        int bytes = word_bytes(word);
         char copy[256];
         if (bytes >= (int)sizeof copy) bytes = (int)sizeof copy - 1;
         snprintf(copy, sizeof copy, "%.*s", bytes, word);
