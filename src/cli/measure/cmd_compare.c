@@ -7,7 +7,7 @@
 
 static const cli_option options[] = {
     {"run", 0, "COMMAND", "given twice: run both commands, interleaved, and compare them, in place of files"},
-    {"rounds", 0, "N", "with --run: rounds of both commands, after one that is not counted (10; 5 tell something)"},
+    {"rounds", 0, "N", "with --run: rounds of both commands, after one that is not counted (10; at least 5)"},
     {"repeat", 0, "N",
      "with --run: executions of each command in a round (as many as fit in 0.5 s of processor\ntime, 8 at most)"},
     {"noise-floor", 0, "PCT",

@@ -334,7 +334,7 @@ mlff_status mlff_profile_compare(const mlff_profile *const *a, int n_a, const ml
     MLFF_TRY(profile_set(&c->name_a, a[0]->name));
     MLFF_TRY(profile_set(&c->name_b, b[0]->name));
     if (!(c->floor >= 0.0 && c->margin > 0.0))
-        MLFF_FAIL(MLFF_ERR_USAGE, "comparison: a noise floor of %g and a margin of %g; positive numbers are meant", c->floor,
+        MLFF_FAIL(MLFF_ERR_USAGE, "comparison: a noise floor of %g and a margin of %g; positive numbers are needed", c->floor,
                   c->margin);
     MLFF_TRY(check_comparable(c, a, n_a, b, n_b, used.across));
     note_changes(c, a[0], b[0]);

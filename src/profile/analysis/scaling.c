@@ -90,8 +90,9 @@ mlff_status mlff_profile_scaling(const mlff_profile *const *profiles, int n_prof
     int n_sizes = n > 0;
     for (int i = 1; i < n; i++) n_sizes += p[i].atoms > p[i - 1].atoms;
     if (n_sizes < 2)
-        return mlff_fail(MLFF_ERR_VALUE, "scaling: %d different number%s of atoms; two are needed, four or more tell something",
-                         n_sizes, n_sizes == 1 ? "" : "s");
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "scaling: %d different number%s of atoms; two are needed, four or more for a reliable fit", n_sizes,
+                         n_sizes == 1 ? "" : "s");
 
     mlff_scaling s = {.n_sizes = n_sizes, .max_atoms = -1.0};
     double best = INFINITY;
@@ -154,7 +155,7 @@ mlff_status mlff_scaling_text(const mlff_scaling *s, char **text_out)
         base_text_add(&text, "memory: does not follow the number of atoms at these sizes; measure larger ones");
     if (s->max_atoms > 0.0) base_text_add(&text, "; what is free holds about %.2g atoms", s->max_atoms);
     base_text_add(&text, "\n");
-    if (s->n_sizes < 4) base_text_add(&text, "%d sizes are few: four or more tell something\n", s->n_sizes);
+    if (s->n_sizes < 4) base_text_add(&text, "%d sizes are too few for a reliable fit; measure four or more\n", s->n_sizes);
     if (text.status == MLFF_OK)
         *text_out = text.text;
     else

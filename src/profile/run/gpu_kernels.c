@@ -322,7 +322,7 @@ void kernels_cost_text(const kernel_report *report, char *text, size_t text_byte
 {
     char lost[128] = "", cost[256];
     if (report->n_dropped + report->n_invalid + report->n_left_out > 0)
-        snprintf(lost, sizeof lost, "; LOST: %lld records dropped by CUPTI, %lld without valid times, %lld beyond our room",
+        snprintf(lost, sizeof lost, "; LOST: %lld records dropped by CUPTI, %lld without valid times, %lld beyond the buffer",
                  (long long)report->n_dropped, (long long)report->n_invalid, (long long)report->n_left_out);
     if (report->n_windows > 0)
         snprintf(cost, sizeof cost, "%s since the first one; %lld such windows cost %.2g %% of the run",

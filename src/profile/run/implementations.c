@@ -177,7 +177,7 @@ mlff_status mlff_profile_implementations(const mlff_callable *callables, int n_c
     if (options)
         memcpy(&r->options, options, options->struct_size < sizeof r->options ? options->struct_size : sizeof r->options);
     if (r->options.n_rounds < 6 || r->options.n_rounds > 100000 || r->options.n_frames < 1 || r->options.n_frames > 100000)
-        MLFF_FAIL(MLFF_ERR_USAGE, "implementations: %d rounds of %d frames; 6 rounds or more, of 1 frame or more, are meant",
+        MLFF_FAIL(MLFF_ERR_USAGE, "implementations: %d rounds of %d frames; at least 6 rounds of at least 1 frame are needed",
                   r->options.n_rounds, r->options.n_frames);
     r->n_rounds = r->options.n_rounds;
     r->n_frames = r->options.n_frames;
@@ -198,7 +198,7 @@ mlff_status mlff_profile_implementations(const mlff_callable *callables, int n_c
     }
     for (int k = 0; k < r->n; k++) {
         if (!(callables[k].properties & MLFF_FORCES))
-            MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s has no forces, and cannot be held against others", callables[k].name);
+            MLFF_FAIL(MLFF_ERR_UNSUPPORTED, "%s has no forces, and cannot be compared with others", callables[k].name);
         mlff_implementation *shown = &r->own[k].shown;
         shown->name = base_strdup(callables[k].name);
         shown->device = base_strdup(callables[k].device ? callables[k].device : "cpu");
@@ -278,7 +278,7 @@ mlff_status mlff_implementations_text(const mlff_implementations *implementation
             base_text_add(
                 &text,
                 "%.200s gives other results than the first (allowed: %.3g meV/atom, %.3g meV/Å): it is not the same force "
-                "field, and its speed is that of another answer\n",
+                "field, and the speeds are not comparable\n",
                 s->name, implementations->options.energy_tolerance * 1e3,
                 implementations->options.force_tolerance * fmax(1.0, implementations->force_scale) * 1e3);
     }

@@ -82,7 +82,7 @@ void mlff_monitor_destroy(mlff_monitor *m)
 mlff_status mlff_monitor_kernels(mlff_monitor *m, int64_t n_steps)
 {
     if (!m || n_steps < 0 || n_steps > 10000)
-        return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor is NULL, or windows of %lld steps; 0 to 10000 are meant",
+        return mlff_fail(MLFF_ERR_USAGE, "monitor: monitor is NULL, or windows of %lld steps; 0 to 10000 are allowed",
                          (long long)n_steps);
     m->watch_steps = n_steps;
     m->next_window_ns = mlff_clock_ns() + FIRST_COST_NS * COST_SHARE;

@@ -34,11 +34,12 @@ static mlff_status run_check(const run *r)
         return mlff_fail(MLFF_ERR_USAGE, "profile: the callable needs a step function, a name and properties");
     if (o->n_steps < 1) return mlff_fail(MLFF_ERR_USAGE, "profile: %lld steps; at least 1 is needed", (long long)o->n_steps);
     if (o->n_warmup < 0)
-        return mlff_fail(MLFF_ERR_USAGE, "profile: %lld warm-up steps; 0 or more are meant", (long long)o->n_warmup);
+        return mlff_fail(MLFF_ERR_USAGE, "profile: %lld warm-up steps; 0 or more are allowed", (long long)o->n_warmup);
     if (o->memory_every < 1)
-        return mlff_fail(MLFF_ERR_USAGE, "profile: memory every %lld steps; 1 or more is meant", (long long)o->memory_every);
+        return mlff_fail(MLFF_ERR_USAGE, "profile: memory every %lld steps; at least 1 is needed", (long long)o->memory_every);
     if (o->until_precision < 0.0 || !(o->precision_of > 0.0 && o->precision_of < 1.0))
-        return mlff_fail(MLFF_ERR_USAGE, "profile: a precision of %g of percentile %g; 0 or more of one between 0 and 1 is meant",
+        return mlff_fail(MLFF_ERR_USAGE,
+                         "profile: a precision of %g of percentile %g; 0 or more of one between 0 and 1 is needed",
                          o->until_precision, o->precision_of);
     if (o->properties == 0 || o->properties > (MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS))
         return mlff_fail(MLFF_ERR_USAGE, "profile: properties %#x are none of energy, forces, stress", o->properties);
@@ -467,7 +468,7 @@ static void keep_error(run *r, mlff_status status)
 {
     bool step_failed = status != MLFF_OK && status != MLFF_ERR_INTERRUPTED;
     if (step_failed && !*mlff_last_error())
-        snprintf(r->error, sizeof r->error, "%s failed in step %lld and did not say why", r->callable.name, (long long)r->step.n);
+        snprintf(r->error, sizeof r->error, "%s failed in step %lld without a message", r->callable.name, (long long)r->step.n);
     else if (step_failed && r->step.n > 0)
         snprintf(r->error, sizeof r->error, "%.900s (in step %lld)", mlff_last_error(), (long long)r->step.n);
     else

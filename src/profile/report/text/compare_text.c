@@ -89,7 +89,7 @@ mlff_status mlff_comparison_text(const mlff_comparison *comparison, char **text_
     if (!c || !text_out) return mlff_fail(MLFF_ERR_USAGE, "comparison as text: comparison or output is NULL");
     base_text_add(&text, "A: %.200s, %d run%s\nB: %.200s, %d run%s\n", c->name_a, c->n_a, c->n_a == 1 ? "" : "s", c->name_b,
                   c->n_b, c->n_b == 1 ? "" : "s");
-    if (*c->difference) base_text_add(&text, "NOT COMPARABLE, compared because it was asked for: %s\n", c->difference);
+    if (*c->difference) base_text_add(&text, "NOT COMPARABLE, compared because of --across: %s\n", c->difference);
     if (*c->changed) base_text_add(&text, "changed: %s\n", c->changed);
     if (c->n_partial) base_text_add(&text, "%d of the runs are partial\n", c->n_partial);
     base_text_add(&text, "\n%-26s %11s %11s  %7s  %-18s %7s  %s\n", "", "A", "B", "B/A", "95 % interval", "p", "");
