@@ -15,7 +15,7 @@ limit=${MLFF_FAULTS:-$([ "$kind" = memory ] && echo 24 || echo 4)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 XDG_DATA_HOME=$work/data # where import --install writes
 export MLFF_CUDA_PLUGIN=/nonexistent # CUDA's runtime, linked into the plugin, crashes where memory runs out
 n_faults=0 n_failures=0 n_good=0
 prepare= # before each run of check
@@ -84,6 +84,10 @@ right() { # HOW FILE
             cmp -s <(without_times <"$2/verdict.json") <(without_times <expected/verdict.json)
         ;;
     tree) diff -r "$2" expected >/dev/null ;;
+    files) [ -z "$(diff -r "$2" expected | grep -v '^Only in expected')" ] ;; # a folder: what is there is whole
+    prefixes) # a folder of trajectories, which grow in place
+        for grown in $(ls "$2"); do cmp -s -n "$(stat -c %s "$2/$grown")" "$2/$grown" "expected/$grown" || return 1; done
+        ;;
     models) # a KIM collection: the model is there whole, or it is not there and the same command is not refused
         [ -z "$(find "$2" -name '.mlff*')" ] && listed=$("$mlff" kim list 2>&1) || return 1
         if [ "$listed" ]; then diff -r "$2/models" whole_kim/models >/dev/null; else [ ! -e "$2/models/Water" ]; fi
@@ -125,6 +129,7 @@ check() {
             n_good=$((n_good + 1))
             local accepted=$how
             [ "$how" = prefix ] && accepted=same
+            [[ "$how" = files || "$how" = prefixes ]] && accepted=tree
             [ "$how" = resumed ] && accepted=complete
             [ "$how" = models ] && accepted=tree
             if [ "$file" = - ]; then
@@ -174,6 +179,16 @@ commands() { # KIND
     check "$1" report other.json profile model.safetensors --system h2o --device cpu --runs 2 --n-steps 2 -o other.json
     check "$1" report profile.json profile model.safetensors frames.xyz --device cpu --n-steps 2 --warmup 1 -o profile.json
     check "$1" any - devices
+    check "$1" same - analyze path.extxyz --frame-time 0.2 --geometry --json
+    check "$1" same page.html analyze path.extxyz --frame-time 0.2 --html page.html
+    check "$1" same - vibrations model.safetensors frames.xyz --device cpu --precision float64 --json
+    check "$1" same - manual md
+    check "$1" files pages manual -o pages
+    check "$1" same - completion bash
+    check "$1" files data import best_model --install imported --energy-unit eV --elements H,C
+    prepare="mkdir replicas"
+    check "$1" prefixes replicas md model.safetensors frames.xyz --device cpu --replicas 2 --n-steps 4 --every 2 --timestep 0.1 -o replicas/r.extxyz
+    prepare=
     check "$1" same imported.safetensors import best_model -o imported.safetensors --energy-unit eV --elements H,C
     check "$1" same seeds.extxyz sample model.safetensors --system h2o --n-samples 4 --device cpu -o seeds.extxyz
     check "$1" prefix frames.labels label model.safetensors frames.xyz --device cpu -o frames.labels
@@ -196,6 +211,7 @@ done >frames.xyz
 "$mlff" profile model.safetensors frames.xyz --device cpu --n-steps 5 -o other.json >/dev/null || exit 1
 "$mlff" profile model.safetensors frames.xyz --device cpu --n-steps 5 --runs 4 -o runs.json >/dev/null || exit 1
 cp runs.json more_runs.json
+"$mlff" md model.safetensors frames.xyz --device cpu --n-steps 240 --every 2 --timestep 0.1 -o path.extxyz >/dev/null 2>&1 || exit 1
 "$mlff" md model.safetensors frames.xyz --device cpu --n-steps 2 --timestep 0.1 --checkpoint start.restart >/dev/null || exit 1
 cp "$source_folder/tests/fuzz/corpus/schnetpack/good" best_model
 small="--features 4 --layers 1 --rbf 2 --steps 3"
