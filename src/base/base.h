@@ -37,8 +37,9 @@ int64_t base_allocation_count(void);
 /* lock.c: takes the lock of a file that grows in place, until the descriptor is closed; waits up to 2 s for another process's end. `what`
  * is written there ("labels"). No effect on file systems without locks. Fails with MLFF_ERR_IO. */
 mlff_status base_lock(int descriptor, const char *path, const char *what);
-/* The same for the file that has the name `path`, which is created if absent; closing the descriptor ends the lock. */
-mlff_status base_lock_name(const char *path, const char *what, int *descriptor_out);
+/* The same for the file that has the name `path`, which is created if absent and opened with `flags` (O_RDONLY, O_RDWR); closing the
+ * descriptor ends the lock. */
+mlff_status base_lock_name(const char *path, int flags, const char *what, int *descriptor_out);
 /* cgroup.c: bytes that the memory limits of this process's control groups leave, SIZE_MAX where there are none. `membership` is the file
  * /proc/self/cgroup, `root` the folder /sys/fs/cgroup. */
 size_t base_cgroup_available(const char *membership, const char *root);

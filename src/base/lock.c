@@ -28,18 +28,18 @@ mlff_status base_lock(int descriptor, const char *path, const char *what)
     return MLFF_OK;
 }
 
-mlff_status base_lock_name(const char *path, const char *what, int *descriptor_out)
+mlff_status base_lock_name(const char *path, int flags, const char *what, int *descriptor_out)
 {
     for (;;) {
         struct stat locked, named;
-        const int descriptor = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
+        const int descriptor = open(path, flags | O_CREAT | O_CLOEXEC, 0666);
         if (descriptor < 0) return mlff_fail(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
         const mlff_status status = base_lock(descriptor, path, what);
         if (status != MLFF_OK) {
             close(descriptor);
             return status;
         }
-        // The process that had the lock before may have given the name to another file.
+        // The process that had the lock before may have removed the file or given its name to another.
         if (fstat(descriptor, &locked) != 0 || stat(path, &named) != 0 || locked.st_ino != named.st_ino ||
             locked.st_dev != named.st_dev) {
             close(descriptor);

@@ -1093,6 +1093,14 @@ test_two_writers() {
     [ $? = 130 ] || { cat first.err; fail "the first run did not end as an interrupted one"; }
     [ "$(grep -c '^8$' shared.extxyz)" -gt 0 ] || fail "the first run's frames are gone"
     run 0 md model.safetensors --system silicon --n-atoms 8 --n-steps 1 -o shared.extxyz
+    "$mlff" md model.safetensors --system silicon --n-atoms 8 --replicas 3 --n-steps 1000000000 --every 10 --timestep 0.01 -o many.extxyz >first.out 2>first.err </dev/null &
+    first=$!
+    for ((k = 0; k < 100; k++)); do [ -s many-2.extxyz ] && break; sleep 0.1; done
+    refused 1 'another process is writing frames there' md model.safetensors --system silicon --n-atoms 8 --replicas 2 --n-steps 1 -o many.extxyz
+    kill -INT $first
+    wait $first
+    [ $? = 130 ] || { cat first.err; fail "the replicas did not end as an interrupted run"; }
+    [ "$(grep -c '^8$' many-0.extxyz)" = "$(grep -c '^8$' many-2.extxyz)" ] || fail "replicas have other numbers of frames"
 }
 
 # No output may be an input or another output, whatever the names: refused before anything is read, and nothing is changed.

@@ -114,6 +114,10 @@ static mlff_status label(labelling *run, mlff_teacher *teacher, const mlff_sampl
     MLFF_TRY(status);
     if (run->last.n_total == run->last.n_failed)
         MLFF_FAIL(MLFF_ERR_VALUE, "%s: the teacher could not label any structure", run->output);
+    if (run->to_text) { // before the lock ends: another process may wait for it
+        MLFF_TRY(mlff_shard_export(run->shard, run->output));
+        unlink(run->shard); // all of it is in the text
+    }
 done:;
     char text[1024];
     snprintf(text, sizeof text, "%s", mlff_last_error());
@@ -141,10 +145,6 @@ static int run_label(cli_arguments *arguments)
     mlff_teacher_info_get(teacher, &info);
     if (run.n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, run.n_probes, run.probe_step, run.seed));
     MLFF_TRY(label(&run, teacher, samples));
-    if (run.to_text) {
-        MLFF_TRY(mlff_shard_export(run.shard, run.output));
-        unlink(run.shard); // all of it is in the text
-    }
     print_result(&run, &info);
 done:
     mlff_samples_destroy(samples);

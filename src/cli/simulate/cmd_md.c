@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // cmd_md.c: mlff md: molecular dynamics by a model.
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -62,30 +63,37 @@ static mlff_status write_frame(simulation *run)
     return mlff_writer_write(run->writer, run->input.system, &results);
 }
 
-// A trajectory grows in place, so that a run that is killed leaves its frames. A new run replaces the file only once its first
-// forces are there; one that goes on from a restart file cuts it behind the restart's step.
+// A trajectory grows in place, so that a run that is killed leaves its frames. The file that is replaced stays locked until the new one
+// is.
+mlff_status md_new_trajectory(const char *path, const char *format, mlff_writer **writer_out)
+{
+    mlff_status status = MLFF_OK;
+    int locked = -1;
+    if (!base_is_stream(path)) {
+        base_output empty;
+        MLFF_TRY(base_lock_name(path, O_RDONLY, "frames", &locked));
+        MLFF_TRY(base_output_open(path, &empty));
+        MLFF_TRY(base_output_commit(&empty));
+    }
+    MLFF_TRY(mlff_writer_open(path, format, 1, writer_out));
+done:
+    if (locked >= 0) close(locked);
+    return status;
+}
+
+// A new run replaces the file only once its first forces are there; one that goes on from a restart file cuts it behind the restart's
+// step.
 static mlff_status open_trajectory(simulation *run)
 {
     mlff_status status = MLFF_OK;
-    if (!run->output) return MLFF_OK;
-    int locked = -1; // the file that is replaced, until the new one has a lock
-    if (!run->restart && !base_is_stream(run->output)) {
-        base_output empty;
-        MLFF_TRY(base_lock_name(run->output, "frames", &locked));
-        MLFF_TRY(base_output_open(run->output, &empty));
-        MLFF_TRY(base_output_commit(&empty));
-    }
-    if (!run->restart) {
-        MLFF_TRY(mlff_writer_open(run->output, run->format, 1, &run->writer));
-        goto done;
-    }
     int64_t n_removed = 0;
+    if (!run->output) return MLFF_OK;
+    if (!run->restart) return md_new_trajectory(run->output, run->format, &run->writer);
     MLFF_TRY(mlff_writer_resume(run->output, run->format, run->input.system->n_atoms, run->first.step, &n_removed, &run->writer));
     if (n_removed > 0)
         cli_say("%s: removed %" PRId64 " frame%s from after step %" PRId64 ", where the restart file begins", run->output,
                 n_removed, n_removed == 1 ? "" : "s", run->first.step);
 done:
-    if (locked >= 0) close(locked);
     return status;
 }
 

@@ -34,6 +34,7 @@ typedef struct replicas_run {
     int64_t n_done, piece, step_ns;
     int64_t sample_every; // steps between the states that means and slopes are of
     int n_running;
+    mlff_writer *first; // of replica 0's trajectory: open, and with it locked against other runs, from start to end
 } replicas_run;
 
 mlff_status md_parse_temperatures(const char *list, double **temperatures_out, int *n_out)
@@ -91,24 +92,26 @@ done:
     return status;
 }
 
-// Trajectories are opened for each frame, so that any number of replicas fits into the limit of open files.
+// All trajectories but the first are opened for each frame, so that any number of replicas fits into the limit of open files.
 static mlff_status write_frame(const replicas_run *run, int k)
 {
     mlff_status status = MLFF_OK;
-    mlff_writer *writer = NULL;
+    mlff_writer *writer = k == 0 ? run->first : NULL;
     const replica *r = &run->each[k];
     char name[PATH_MAX];
     if (!run->task->output) return MLFF_OK;
     MLFF_TRY(name_of(run, run->task->output, k, name));
-    MLFF_TRY(mlff_writer_open(name, run->task->format, 1, &writer));
+    if (k > 0) MLFF_TRY(mlff_writer_open(name, run->task->format, 1, &writer));
     MLFF_TRY(mlff_writer_write(
         writer, r->system,
         &(mlff_frame_results){
             .energy = r->last.potential_energy, .forces = r->last.forces, .step = r->last.step, .time_fs = r->last.time_fs}));
-    status = mlff_writer_close(writer);
-    writer = NULL;
+    if (k > 0) {
+        status = mlff_writer_close(writer);
+        writer = NULL;
+    }
 done:
-    mlff_writer_destroy(writer);
+    if (k > 0) mlff_writer_destroy(writer);
     return status;
 }
 
@@ -121,22 +124,23 @@ static mlff_status save(const replicas_run *run, int k)
 }
 
 // A new run empties the trajectory; one that goes on from a restart file cuts it behind the restart's step.
-static mlff_status open_trajectory(const replicas_run *run, int k)
+static mlff_status open_trajectory(replicas_run *run, int k)
 {
     mlff_status status = MLFF_OK;
     mlff_writer *writer = NULL;
-    base_output empty;
     char name[PATH_MAX];
     if (!run->task->output) return MLFF_OK;
     MLFF_TRY(name_of(run, run->task->output, k, name));
-    if (run->task->restart) {
+    if (run->task->restart)
         MLFF_TRY(
             mlff_writer_resume(name, run->task->format, run->each[k].system->n_atoms, run->each[k].first.step, NULL, &writer));
-        return mlff_writer_close(writer);
-    }
-    MLFF_TRY(base_output_open(name, &empty));
-    MLFF_TRY(base_output_commit(&empty));
-    MLFF_TRY(write_frame(run, k));
+    else
+        MLFF_TRY(md_new_trajectory(name, run->task->format, &writer));
+    if (k == 0)
+        run->first = writer;
+    else
+        MLFF_TRY(mlff_writer_close(writer));
+    if (!run->task->restart) MLFF_TRY(write_frame(run, k));
 done:
     return status;
 }
@@ -427,6 +431,10 @@ mlff_status md_replicas_run(const md_replicas_task *task)
         MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; what was written is kept",
                   run.n_done, task->n_steps);
 done:
+    if (run.first) {
+        const mlff_status closed = mlff_writer_close(run.first);
+        if (status == MLFF_OK) status = closed;
+    }
     mlff_replicas_destroy(run.together);
     for (int k = 0; run.each && k < task->n; k++) mlff_system_destroy(run.each[k].system);
     free(run.each);

@@ -25,6 +25,9 @@ mlff_status md_parse_temperatures(const char *list, double **temperatures_out, i
 mlff_status md_replicas_run(const md_replicas_task *task);
 
 // cmd_md.c: Maxwell-Boltzmann velocities with the temperature that the ensemble's degrees of freedom are to have.
+/* Makes `path` an empty trajectory (or a stream) that frames are added to; locked until the writer is closed. Fails where another
+ * process writes it. */
+mlff_status md_new_trajectory(const char *path, const char *format, mlff_writer **writer_out);
 mlff_status md_draw_velocities(const mlff_dynamics_options *options, mlff_system *system);
 
 #endif

@@ -185,13 +185,10 @@ mlff_status mlff_shard_open(const char *path, const mlff_teacher *teacher, mlff_
 
     shard->descriptor = -1;
     if (!(shard->path = base_strdup(path))) MLFF_TRY(MLFF_ERR_MEMORY);
-    shard->descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (shard->descriptor < 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
-    if (fstat(shard->descriptor, &file) != 0 || !S_ISREG(file.st_mode))
+    if (stat(path, &file) == 0 && !S_ISREG(file.st_mode))
         MLFF_FAIL(MLFF_ERR_IO, "%s: is no regular file; labels need one that can grow", path);
-    MLFF_TRY(base_lock(shard->descriptor, path, "labels"));
-    if (fstat(shard->descriptor, &file) != 0)
-        MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno)); // as its last writer left it
+    MLFF_TRY(base_lock_name(path, O_RDWR, "labels", &shard->descriptor));
+    if (fstat(shard->descriptor, &file) != 0) MLFF_FAIL(MLFF_ERR_IO, "%s: %s", path, strerror(errno));
     shard->synced_ns = base_clock_ns();
     if (file.st_size > 0 && !shard_is_file(path))
         MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is there and is no file of labels; give another name or remove it", path);
