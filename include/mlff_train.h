@@ -362,8 +362,8 @@ typedef struct mlff_trainer_options {
 MLFF_API mlff_trainer_options mlff_trainer_options_default(void);
 
 /* Begins with the weights of `model` (PaiNN). `data` is read now and not kept; elements the model does not know are refused.
- * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision), MLFF_ERR_VALUE (an empty dataset, two
- * atoms on one point), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. The model must outlive the trainer. */
+ * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision), MLFF_ERR_VALUE (an empty dataset, no forces
+ * where the loss has a weight for them, two atoms on one point), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. The model must outlive the trainer. */
 MLFF_API mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *data, const mlff_trainer_options *options,
                                          mlff_trainer **trainer_out);
 MLFF_API void mlff_trainer_destroy(mlff_trainer *trainer);

@@ -47,8 +47,8 @@ static mlff_model *make_model(const char *features, const char *seed)
     return model;
 }
 
-// Water molecules out of shape, labelled by a model with random weights.
-static mlff_dataset *make_data(const mlff_model *teacher, uint64_t seed, int n)
+// Water molecules out of shape, labelled by a model with random weights; the first `n_with_forces` of them with forces too.
+static mlff_dataset *make_data_with(const mlff_model *teacher, uint64_t seed, int n, int n_with_forces)
 {
     mlff_dataset *data = NULL;
     mlff_evaluator *evaluator = NULL;
@@ -67,12 +67,17 @@ static mlff_dataset *make_data(const mlff_model *teacher, uint64_t seed, int n)
         mlff_batch_from_system(system, first, &batch);
         assert_int_equal(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy, .forces = forces}),
                          MLFF_OK);
-        const mlff_labels labels = {.energy = energy, .forces = forces, .weight = 1};
+        const mlff_labels labels = {.energy = energy, .forces = k < n_with_forces ? forces : NULL, .weight = 1};
         assert_int_equal(mlff_dataset_add(data, system, &labels), MLFF_OK);
         mlff_system_destroy(system);
     }
     mlff_evaluator_destroy(evaluator);
     return data;
+}
+
+static mlff_dataset *make_data(const mlff_model *teacher, uint64_t seed, int n)
+{
+    return make_data_with(teacher, seed, n, n);
 }
 
 static mlff_trainer_options small_run(mlff_precision precision)
@@ -332,6 +337,40 @@ static void test_checkpoints_are_checked(void **state)
     mlff_model_destroy(student);
 }
 
+static char warned[512];
+
+static void keep_warning(void *context, const char *text)
+{
+    (void)context;
+    snprintf(warned, sizeof warned, "%s", text);
+}
+
+// Without any forces nothing is trained unless forces are not asked for; where some lack, a warning says how many.
+static void test_missing_forces(void **state)
+{
+    (void)state;
+    mlff_model *student = make_model("16", "2");
+    mlff_dataset *none = make_data_with(student, 10, 3, 0), *some = make_data_with(student, 10, 3, 1);
+    mlff_trainer *trainer = NULL;
+    mlff_training_errors errors;
+    mlff_trainer_options options = small_run(MLFF_FLOAT64);
+    assert_refused(mlff_trainer_create(student, none, &options, &trainer), MLFF_ERR_VALUE, "none of 3 structures has forces");
+    mlff_warning_handler_set(keep_warning, NULL);
+    trainer = make_trainer(student, some, &options);
+    assert_non_null(strstr(warned, "2 of 3 structures have no forces"));
+    warned[0] = 0;
+    assert_refused(mlff_trainer_validate(trainer, none, &errors), MLFF_ERR_VALUE, "none of 3 structures has forces");
+    mlff_trainer_destroy(trainer);
+    options.loss.forces_weight = 0;
+    trainer = make_trainer(student, none, &options);
+    assert_string_equal(warned, "");
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_trainer_destroy(trainer);
+    mlff_dataset_destroy(none);
+    mlff_dataset_destroy(some);
+    mlff_model_destroy(student);
+}
+
 static void test_refuses(void **state)
 {
     (void)state;
@@ -371,9 +410,9 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learns),       cmocka_unit_test(test_resumes_to_the_same_bits),
-        cmocka_unit_test(test_best_weights), cmocka_unit_test(test_checkpoints_are_checked),
-        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_learns),         cmocka_unit_test(test_resumes_to_the_same_bits),
+        cmocka_unit_test(test_best_weights),   cmocka_unit_test(test_checkpoints_are_checked),
+        cmocka_unit_test(test_missing_forces), cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -226,19 +226,31 @@ done:
 
 // ---- the run --------------------------------------------------------------------------------------------------------
 
+// "forces 5.10 meV/Å, energy 0.102 meV/atom", without what had no labels.
+static const char *errors_text(const mlff_training_errors *errors, char text[96])
+{
+    size_t length = 0;
+    text[0] = 0;
+    if (isfinite(errors->force_mae)) length = (size_t)snprintf(text, 96, "forces %.2f meV/Å", 1e3 * errors->force_mae);
+    if (isfinite(errors->energy_mae))
+        snprintf(text + length, 96 - length, "%senergy %.3f meV/atom", length > 0 ? ", " : "", 1e3 * errors->energy_mae);
+    return text;
+}
+
 static int show(void *context, const mlff_fit_progress *p)
 {
     training *run = context;
+    char text[96];
     run->errors = p->best;
     if (p->validated && !run->to_json) {
         cli_progress_clear();
         if (p->step == p->n_steps || p->best_step == p->step)
-            printf("step %9" PRId64 "  energy %8.3f meV/atom  force MAE %8.2f meV/Å  (validation%s)\n", p->step,
-                   1e3 * p->validation.energy_mae, 1e3 * p->validation.force_mae, p->best_step == p->step ? ", best so far" : "");
+            printf("step %9" PRId64 "  %s  (validation%s)\n", p->step, errors_text(&p->validation, text),
+                   p->best_step == p->step ? ", best so far" : "");
         fflush(stdout);
     }
-    cli_progress("train: step %" PRId64 " of %" PRId64 ", %.0f structures/s, best %.2f meV/Å, %.0f s left", p->step, p->n_steps,
-                 p->structures_per_s, 1e3 * p->best.force_mae, p->remaining_s);
+    cli_progress("train: step %" PRId64 " of %" PRId64 ", %.0f structures/s, best %s, %.0f s left", p->step, p->n_steps,
+                 p->structures_per_s, errors_text(&p->best, text), p->remaining_s);
     return cli_interrupted();
 }
 
@@ -259,22 +271,21 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
         putchar('\n');
         return;
     }
-    cli_print("%s: %" PRId64 " structures trained, %" PRId64
-              " validated: energy %.3f meV/atom, forces %.2f meV/Å (mean absolute)\n",
-              run->output, n_train, e->n_frames, 1e3 * e->energy_mae, 1e3 * e->force_mae);
+    char text[96];
+    cli_print("%s: %" PRId64 " structures trained, %" PRId64 " validated: %s (mean absolute)\n", run->output, n_train,
+              e->n_frames, errors_text(e, text));
 }
 
 // What the student was trained on, and how well, into its metadata.
 static mlff_status note_training(const training *run, const mlff_dataset *train, mlff_model *student)
 {
     mlff_status status = MLFF_OK;
-    char text[160];
+    char text[160], errors[96];
     MLFF_TRY(mlff_dataset_hash(train, text));
     MLFF_TRY(mlff_model_note(student, "data_hash", text));
     snprintf(text, sizeof text, "%" PRId64 " structures", mlff_dataset_size(train));
     MLFF_TRY(mlff_model_note(student, "data", text));
-    snprintf(text, sizeof text, "validation: forces %.2f meV/Å, energy %.3f meV/atom (mean absolute)",
-             1e3 * run->errors.force_mae, 1e3 * run->errors.energy_mae);
+    snprintf(text, sizeof text, "validation: %s (mean absolute)", errors_text(&run->errors, errors));
     MLFF_TRY(mlff_model_note(student, "error", text));
 done:
     return status;

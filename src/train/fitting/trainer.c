@@ -103,7 +103,33 @@ static uint64_t hash_of_set(const train_set *set)
     return hash;
 }
 
-static mlff_status build_set(const mlff_model *model, const mlff_dataset *data, train_set **set_out)
+// A loss of forces needs some; labels that are there for a part of the structures are used, and the rest is told. Probes have forces alone.
+static mlff_status check_labels(const mlff_dataset *data, const mlff_loss *loss)
+{
+    size_t n = 0, n_energies = 0, n_forces = 0;
+    for (size_t k = 0; k < data->n_frames; k++) {
+        if (data->frames[k].probe_step > 0) {
+            k++;
+            continue;
+        }
+        n++;
+        n_energies += !isnan(data->frames[k].system->label_energy);
+        n_forces += data->frames[k].system->label_forces != NULL;
+    }
+    if (loss->forces_weight > 0 && n > 0 && n_forces == 0)
+        return mlff_fail(
+            MLFF_ERR_VALUE,
+            "none of %zu structures has forces, from which a student learns most; label them with forces (mlff label), or "
+            "train on energies alone with a weight of forces of 0",
+            n);
+    if (loss->forces_weight > 0 && n_forces < n)
+        base_warn("%zu of %zu structures have no forces; they teach energies alone", n - n_forces, n);
+    if (loss->energy_weight > 0 && n_energies < n)
+        base_warn("%zu of %zu structures have no energy, or nan; they teach forces alone", n - n_energies, n);
+    return MLFF_OK;
+}
+
+static mlff_status build_set(const mlff_model *model, const mlff_loss *loss, const mlff_dataset *data, train_set **set_out)
 {
     mlff_status status = MLFF_OK;
     const size_t n = data->n_frames;
@@ -115,6 +141,7 @@ static mlff_status build_set(const mlff_model *model, const mlff_dataset *data, 
         goto done;
     }
     if (n == 0) MLFF_FAIL(MLFF_ERR_VALUE, "the dataset holds no structure");
+    MLFF_TRY(check_labels(data, loss));
     for (size_t k = 0; k < n; k++) {
         const dataset_frame *frame = &data->frames[k];
         const mlff_system *system = frame->system;
@@ -192,7 +219,7 @@ mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *dat
     t->options = chosen;
     t->plateau_scale = 1;
     t->plateau_best = INFINITY;
-    MLFF_TRY(build_set(model, data, &t->set));
+    MLFF_TRY(build_set(model, &chosen.loss, data, &t->set));
     t->data_hash = hash_of_set(t->set);
     MLFF_TRY(find_units(t));
     MLFF_TRY(create_backend(t));
@@ -339,7 +366,7 @@ mlff_status mlff_trainer_validate(mlff_trainer *t, const mlff_dataset *data, mlf
         train_set_free(t->validation_set);
         t->validation_set = NULL;
         t->validated = NULL;
-        MLFF_TRY(build_set(t->model, data, &t->validation_set));
+        MLFF_TRY(build_set(t->model, &t->options.loss, data, &t->validation_set));
         t->validated = data;
         t->validated_size = mlff_dataset_size(data);
     }
