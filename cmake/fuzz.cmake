@@ -3,7 +3,7 @@
 if(NOT MLFF_FUZZ AND NOT BUILD_TESTING)
   return()
 endif()
-set(FUZZ_CLI_SOURCES ${CLI_SOURCES})
+set(FUZZ_CLI_SOURCES ${MLFF_SOURCES_cli})
 list(FILTER FUZZ_CLI_SOURCES EXCLUDE REGEX "/main\\.c$")
 add_library(mlff_cli_objects OBJECT EXCLUDE_FROM_ALL ${FUZZ_CLI_SOURCES})
 target_link_libraries(mlff_cli_objects PRIVATE mlff_flags PkgConfig::CJSON)

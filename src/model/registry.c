@@ -8,7 +8,7 @@
 
 #include "atoms/covalent.h"
 #include "mlff_train.h"
-#include "model/ani/ani_import.h"
+#include "model/ani/import/ani_import.h"
 #include "model/model.h"
 #include "model/orb/orb_import.h"
 #include "model/painn/painn.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // fuzz_fnx.c: any bytes as a FeNNol file: refused, or weights that are an ANI model or refused as one.
-#include "model/ani/ani_import.h"
+#include "model/ani/import/ani_import.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/ani/ani_import.h"
+#include "model/ani/import/ani_import.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length);
 

@@ -6,7 +6,7 @@
 
 #include <cjson/cJSON.h>
 
-#include "model/painn/painn_gradient.h"
+#include "model/painn/train/painn_gradient.h"
 
 static int read_numbers(const cJSON *object, const char *key, double *values, int most)
 {

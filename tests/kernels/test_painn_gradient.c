@@ -2,7 +2,7 @@
 // Training gradients of PaiNN in float64: against central differences of the loss in the weights, and properties that hold exactly.
 #include "train_support.h"
 
-#include "model/painn/painn_gradient.h"
+#include "model/painn/train/painn_gradient.h"
 
 typedef struct setting {
     const char *name, *basis, *cutoff_function;

@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 
 #include "in_child.h"
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/gpu_kernels.h"
 #include "synthetic.h"
 #include "synthetic_clock.h"
 

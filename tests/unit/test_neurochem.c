@@ -5,8 +5,8 @@
 
 #include <sys/stat.h>
 
-#include "model/ani/ani_import.h"
-#include "model/ani/msgpack.h"
+#include "model/ani/import/ani_import.h"
+#include "model/ani/import/msgpack.h"
 
 // ---- a small model in NeuroChem's files -----------------------------------------------------------------------------
 

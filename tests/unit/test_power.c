@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "in_child.h"
-#include "profile/run/energy.h"
+#include "profile/sensors/energy.h"
 #include "synthetic.h"
 #include "synthetic_clock.h"
 

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "orb_plain.h"
+#include "model/orb/reference/orb_plain.h"
 
 // ---- networks -----------------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@
 // transposed projections, once for each atom.
 #include <string.h>
 
+#include "model/orb/reference/orb_plain.h"
 #include "orb_cpu.h"
-#include "orb_plain.h"
 
 static int block_size(int begin, int end)
 {

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/painn/train/painn_trainable.h"
 #include "model/weights/tensors.h"
-#include "painn_trainable.h"
 
 // What model->parameters points to.
 typedef struct painn_model {

@@ -2,8 +2,8 @@
 // painn_paths.c: kernel tables of each instruction set.
 #include <string.h>
 
+#include "model/painn/train/painn_train_kernels.h"
 #include "painn_kernels.h"
-#include "painn_train_kernels.h"
 
 extern const painn_kernels painn_kernels_portable;
 extern const painn_train_kernels painn_train_kernels_portable;

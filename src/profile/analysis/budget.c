@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/gpu_kernels.h"
 
 const char *const budget_names[N_BUDGET] = {"device busy", "launch gaps", "waits", "host work", "integrator", "unattributed"};
 

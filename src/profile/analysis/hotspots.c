@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/gpu_kernels.h"
 
 static mlff_status say(mlff_profile *profile, const char *format, ...) MLFF_PRINTF(2, 3);
 static mlff_status say(mlff_profile *profile, const char *format, ...)

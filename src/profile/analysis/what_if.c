@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "profile/profile.h"
-#include "profile/run/energy.h"
+#include "profile/sensors/energy.h"
 
 #define NO_STAGE "what-if: there is no stage '%s'; %s"
 

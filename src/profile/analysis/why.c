@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "profile/profile.h"
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/gpu_kernels.h"
 
 #define COURSE_TOLD 0.05 // a smaller rise of the level of step times is no reason
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "energy.h"
-#include "gpu_kernels.h"
+#include "profile/sensors/energy.h"
+#include "profile/sensors/gpu_kernels.h"
 
 const char *const profile_tag_names[N_TAGS] = {"rebuild",  "buffer growth", "preempted",  "page faults",  "clock drop",
                                                "file I/O", "compilation",   "allocation", "child process"};

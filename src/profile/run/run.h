@@ -4,8 +4,8 @@
 #ifndef PROFILE_RUN_H
 #define PROFILE_RUN_H
 
-#include "energy.h"
-#include "gpu_kernels.h"
+#include "profile/sensors/energy.h"
+#include "profile/sensors/gpu_kernels.h"
 
 /* Ledgers of every process, and what memory may follow: atoms and pairs of the step before the sample. */
 enum { RESIDENT, HEAP, HEAP_RESERVED, GPU_PROCESS, GPU_WHOLE, OWN_LEDGERS, N_WORK = 2 };

@@ -7,8 +7,8 @@
 
 #include "html.h"
 #include "page.h"
-#include "profile/run/energy.h"
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/energy.h"
+#include "profile/sensors/gpu_kernels.h"
 
 void html_text(base_text *page, const char *text)
 {

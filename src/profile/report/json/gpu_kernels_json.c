@@ -2,7 +2,7 @@
 // gpu_kernels_json.c: a report on kernels as JSON and back.
 #include <cjson/cJSON.h>
 
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/gpu_kernels.h"
 
 #define NUMBER(field) JSON_NUMBER(kernel_report, field)
 #define INTEGER(field) JSON_INTEGER(kernel_report, field)

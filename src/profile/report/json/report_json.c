@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "profile/run/energy.h"
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/energy.h"
+#include "profile/sensors/gpu_kernels.h"
 
 static void write_contract(json *j, const mlff_profile *profile)
 {

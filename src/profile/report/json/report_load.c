@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "json_members.h"
-#include "profile/run/energy.h"
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/energy.h"
+#include "profile/sensors/gpu_kernels.h"
 
 // A profile of 10^5 steps has 2 MB. A parsed number costs 80 bytes, so the count of values is bounded before parsing.
 enum { FILE_LIMIT = 128 << 20, VALUES_LIMIT = 4000000 };

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "profile/run/energy.h"
+#include "profile/sensors/energy.h"
 #include "text_page.h"
 
 enum { REASONS = 3, ADVICE = 2 };

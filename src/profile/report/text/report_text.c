@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "profile/run/energy.h"
-#include "profile/run/gpu_kernels.h"
+#include "profile/sensors/energy.h"
+#include "profile/sensors/gpu_kernels.h"
 #include "text_page.h"
 
 // ---- sections ------------------------------------------------------------------------------------

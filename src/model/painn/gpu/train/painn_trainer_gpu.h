@@ -6,7 +6,7 @@
 #define PAINN_TRAINER_GPU_H
 
 #include "device/device_cuda.h"
-#include "model/painn/painn_trainable.h"
+#include "model/painn/train/painn_trainable.h"
 #include "painn_train_gpu.h"
 
 /* A train_set on the device, and what the host needs of it to size a batch. */

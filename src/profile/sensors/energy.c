@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "run.h"
+#include "profile/run/run.h"
 
 enum { BATCHES = 20, FEWEST = 12 };
 #define CLOCK_WELL_BELOW 0.93

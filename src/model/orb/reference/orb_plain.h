@@ -3,7 +3,7 @@
 #ifndef ORB_PLAIN_H
 #define ORB_PLAIN_H
 
-#include "orb_model.h"
+#include "model/orb/orb_model.h"
 
 enum { ORB_PLAIN_ROWS = 32 }; /* rows that a network is applied to at a time */
 

@@ -3,8 +3,8 @@
 #ifndef PAINN_TRAINABLE_H
 #define PAINN_TRAINABLE_H
 
+#include "model/painn/painn.h"
 #include "model/training/train_backend.h"
-#include "painn.h"
 
 /* Where each array of painn_layer begins in the flat vector. Layers that share tensors have equal offsets. */
 typedef struct painn_trainable_layer {

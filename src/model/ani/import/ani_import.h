@@ -3,7 +3,7 @@
 #ifndef ANI_IMPORT_H
 #define ANI_IMPORT_H
 
-#include "ani.h"
+#include "model/ani/ani.h"
 
 typedef struct neurochem_net {
     int n_layers, width[ANI_MAX_LAYERS], activation[ANI_MAX_LAYERS];

@@ -3,7 +3,7 @@
 #ifndef ORB_REFERENCE_H
 #define ORB_REFERENCE_H
 
-#include "orb_graph.h"
+#include "model/orb/orb_graph.h"
 
 /* Arrays of the last compute, in the data flow's order (orb_model.h). Edges are those of `graph`. */
 typedef struct orb_reference_state {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ranges_cuda.c: named ranges for NVIDIA's tools (NVTX), where the build had their header; one branch where no tool listens.
-#include "run.h"
+#include "profile/run/run.h"
 
 #ifdef MLFF_NVTX
 #include <nvtx3/nvToolsExt.h>

@@ -4,7 +4,7 @@
 //
 // Reverse sums gather: atom j reads the edges of its own row, whose reverses are the edges (i, j) that end in it; those have the
 // same filter and the opposite direction.
-#include "model/painn/painn_train_kernels.h"
+#include "painn_train_kernels.h"
 
 #include "nn/simd.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run.h"
+#include "profile/run/run.h"
 
 enum { KERNELS_STEPS_MAX = 10000, USUAL_STEPS = 30, SETTLING_STEPS = 2, FADING_STEPS = 200, FADING_NS = 20000000 };
 

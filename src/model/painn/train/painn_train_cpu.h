@@ -5,9 +5,9 @@
 #define PAINN_TRAIN_CPU_H
 
 #include "device/team.h"
+#include "model/painn/painn_kernels.h"
 #include "model/training/train_batch.h"
 #include "nn/gradient.h"
-#include "painn_kernels.h"
 #include "painn_train_kernels.h"
 #include "painn_trainable.h"
 

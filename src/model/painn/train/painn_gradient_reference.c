@@ -8,8 +8,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "model/painn/painn_plain.h"
 #include "painn_gradient.h"
-#include "painn_plain.h"
 
 // [n][width] values and tangents.
 typedef struct dual {
