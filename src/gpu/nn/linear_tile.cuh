@@ -149,27 +149,39 @@ template <int NUMBERS, int WIDE> struct tile_runner {
     }
 
     // ---- the computing warps
+    // d = products of the columns of a stage with `PART` columns of weights from `first` on, with `add` added to d; enqueued.
+    template <int PART> __device__ __forceinline__ void enqueue_stage(float (&d)[PART / 2], int at, int first, int warp, int add)
+    {
+#pragma unroll
+        for (int kk = 0; kk < tile::K8 / 2; kk++) {
+            wgmma_operand a[2], b[2];
+#pragma unroll
+            for (int plane = 0; plane < tile::planes; plane++) {
+                a[plane] = wgmma_operand_at(a_of(at, plane, warp / 4) + kk * 2048, GPU_SLAB * 16, 128);
+                b[plane] = wgmma_operand_at(b_of(at, plane) + kk * tile::COLUMNS * 32 + first * 16, tile::COLUMNS * 16, 128);
+            }
+            if (format::split) {
+                wgmma_shared_product<format::bfloat>(d, a[tile::planes - 1], b[0], add || kk > 0);
+                wgmma_shared_product<format::bfloat>(d, a[0], b[tile::planes - 1], 1);
+            }
+            wgmma_shared_product<format::bfloat>(d, a[0], b[0], format::split || add || kk > 0);
+        }
+    }
     __device__ __forceinline__ void multiply(float (&sum)[tile::COLUMNS / 2], int warp, int lane)
+    {
+        if (format::split)
+            multiply_in_parts(sum, warp, lane);
+        else
+            multiply_at_once(sum, warp, lane);
+    }
+    __device__ __forceinline__ void multiply_at_once(float (&sum)[tile::COLUMNS / 2], int warp, int lane)
     {
         int last = -1;
 #pragma unroll 1
         for (int k = 0; k < steps; k++) {
             mbarrier_wait(barriers->full + slot, parity);
             wgmma_begin();
-#pragma unroll
-            for (int kk = 0; kk < tile::K8 / 2; kk++) {
-                wgmma_operand a[2], b[2];
-#pragma unroll
-                for (int plane = 0; plane < tile::planes; plane++) {
-                    a[plane] = wgmma_operand_at(a_of(slot, plane, warp / 4) + kk * 2048, GPU_SLAB * 16, 128);
-                    b[plane] = wgmma_operand_at(b_of(slot, plane) + kk * tile::COLUMNS * 32, tile::COLUMNS * 16, 128);
-                }
-                if (format::split) {
-                    wgmma_shared_product<format::bfloat>(sum, a[tile::planes - 1], b[0], 1);
-                    wgmma_shared_product<format::bfloat>(sum, a[0], b[tile::planes - 1], 1);
-                }
-                wgmma_shared_product<format::bfloat>(sum, a[0], b[0], 1);
-            }
+            enqueue_stage<tile::COLUMNS>(sum, slot, 0, warp, 1);
             wgmma_commit();
             wgmma_wait<1>();
             if (last >= 0 && lane == 0) mbarrier_arrive(barriers->empty + last);
@@ -179,6 +191,86 @@ template <int NUMBERS, int WIDE> struct tile_runner {
         wgmma_wait<0>();
         wgmma_settle(sum);
         if (lane == 0) mbarrier_arrive(barriers->empty + last);
+    }
+    // Tensor cores truncate their sums, so the error of a long sum grows with its length: they add up 32 or 64 columns, and registers,
+    // which round, add up the rest.
+    __device__ __forceinline__ void multiply_in_parts(float (&sum)[tile::COLUMNS / 2], int warp, int lane)
+    {
+        if constexpr (WIDE == 1)
+            multiply_in_halves(sum, warp, lane);
+        else
+            multiply_alternating(sum, warp, lane);
+    }
+    template <int PART> static __device__ __forceinline__ void add_part(float *sum, float (&part)[PART])
+    {
+        wgmma_settle(part);
+#pragma unroll
+        for (int i = 0; i < PART; i++) sum[i] += part[i];
+    }
+    // Two stages and half of the tile's columns at a time: there are no registers for more. The number of stages is even.
+    __device__ __forceinline__ void multiply_in_halves(float (&sum)[tile::COLUMNS / 2], int warp, int lane)
+    {
+        constexpr int HALF = tile::COLUMNS / 2;
+        float part[HALF / 2] = {};
+#pragma unroll 1
+        for (int k = 0; k < steps; k += 2) {
+            const int one = slot;
+            mbarrier_wait(barriers->full + slot, parity);
+            next();
+            const int two = slot;
+            mbarrier_wait(barriers->full + slot, parity);
+            next();
+            wgmma_begin();
+            enqueue_stage<HALF>(part, one, 0, warp, 0);
+            enqueue_stage<HALF>(part, two, 0, warp, 1);
+            wgmma_commit();
+            wgmma_wait<0>();
+            add_part(sum, part);
+            wgmma_begin();
+            enqueue_stage<HALF>(part, one, HALF, warp, 0);
+            wgmma_commit();
+            enqueue_stage<HALF>(part, two, HALF, warp, 1);
+            wgmma_commit();
+            wgmma_wait<1>();
+            if (lane == 0) mbarrier_arrive(barriers->empty + one);
+            wgmma_wait<0>();
+            if (lane == 0) mbarrier_arrive(barriers->empty + two);
+            add_part(sum + HALF / 2, part);
+        }
+    }
+    // A stage's products are added up while those of the next are computed. The number of stages is even.
+    __device__ __forceinline__ void multiply_alternating(float (&sum)[tile::COLUMNS / 2], int warp, int lane)
+    {
+        float even[tile::COLUMNS / 2] = {}, odd[tile::COLUMNS / 2] = {};
+        int before = enqueue_next(even, warp);
+#pragma unroll 1
+        for (int k = 2; k < steps; k += 2) {
+            int mine = enqueue_next(odd, warp);
+            finish_stage<1>(sum, even, before, lane);
+            before = enqueue_next(even, warp);
+            finish_stage<1>(sum, odd, mine, lane);
+        }
+        const int last = enqueue_next(odd, warp);
+        finish_stage<1>(sum, even, before, lane);
+        finish_stage<0>(sum, odd, last, lane);
+    }
+    __device__ __forceinline__ int enqueue_next(float (&part)[tile::COLUMNS / 2], int warp)
+    {
+        const int mine = slot;
+        mbarrier_wait(barriers->full + slot, parity);
+        wgmma_begin();
+        enqueue_stage<tile::COLUMNS>(part, slot, 0, warp, 0);
+        wgmma_commit();
+        next();
+        return mine;
+    }
+    template <int LATER>
+    __device__ __forceinline__ void finish_stage(float (&sum)[tile::COLUMNS / 2], float (&part)[tile::COLUMNS / 2], int at,
+                                                 int lane)
+    {
+        wgmma_wait<LATER>();
+        if (lane == 0) mbarrier_arrive(barriers->empty + at);
+        add_part(sum, part);
     }
 
     // ---- portable: all threads fetch
@@ -223,12 +315,14 @@ template <int NUMBERS, int WIDE> struct tile_runner {
                         b[plane][0] = word(at);
                         b[plane][1] = word(at + tile::COLUMNS * 16);
                     }
-                    float4 d = make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]);
+                    float4 d = make_float4(0, 0, 0, 0); // as multiply_in_parts
+                    if (!format::split) d = make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]);
                     if (format::split) {
                         product<format::bfloat>(d, a[tile::planes - 1], b[0][0], b[0][1]);
                         product<format::bfloat>(d, a[0], b[tile::planes - 1][0], b[tile::planes - 1][1]);
                     }
                     product<format::bfloat>(d, a[0], b[0][0], b[0][1]);
+                    if (format::split) d = d + make_float4(sum[4 * j], sum[4 * j + 1], sum[4 * j + 2], sum[4 * j + 3]);
                     sum[4 * j] = d.x, sum[4 * j + 1] = d.y, sum[4 * j + 2] = d.z, sum[4 * j + 3] = d.w;
                 }
             }

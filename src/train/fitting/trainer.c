@@ -80,10 +80,17 @@ static mlff_status check_options(const mlff_trainer_options *o)
 
 // ---- creation -----------------------------------------------------------------------------------------------------
 
+// FNV-1a, of 64-bit words and of the bytes that are left.
 static void hash_bytes(uint64_t *hash, const void *data, size_t bytes)
 {
     const unsigned char *byte = data;
-    for (size_t k = 0; k < bytes; k++) *hash = (*hash ^ byte[k]) * 1099511628211u; // FNV-1a
+    size_t k = 0;
+    for (; k + sizeof(uint64_t) <= bytes; k += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, byte + k, sizeof word);
+        *hash = (*hash ^ word) * 1099511628211u;
+    }
+    for (; k < bytes; k++) *hash = (*hash ^ byte[k]) * 1099511628211u;
 }
 
 static uint64_t hash_of_set(const train_set *set)
