@@ -235,16 +235,27 @@ static int ascending(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static mlff_status time_call(const mlff_force_field *field, const mlff_system *system, double *forces, double *ns_out)
+// The fastest of some calls, since what other programs take from a call is not the model's. No call may reuse the last one's result.
+static mlff_status time_calls(const mlff_force_field *field, mlff_system *system, double *forces, double *ns_out)
 {
-    double energy;
-    const int64_t begin = base_clock_ns();
-    mlff_status status = field->forces(field->context, system, &energy, forces);
-    *ns_out = (double)(base_clock_ns() - begin);
+    enum { CALLS = 5 };
+    const double enough_ns = 2e7;
+    mlff_status status = MLFF_OK;
+    double energy, fastest = INFINITY, sum = 0;
+    for (int call = 0; call < CALLS && sum < enough_ns; call++) {
+        system->positions[0] += call % 2 ? 1e-4 : -1e-4;
+        const int64_t begin = base_clock_ns();
+        MLFF_TRY(field->forces(field->context, system, &energy, forces));
+        const double ns = (double)(base_clock_ns() - begin);
+        sum += ns;
+        fastest = fmin(fastest, ns);
+    }
+    *ns_out = fastest;
+done:
     return status;
 }
 
-// Calls alternate, so that both meet the same machine; the ratio is the median of the pairs' ratios, with the order statistics that
+// Both alternate, so that they meet the same machine; the ratio is the median of the pairs' ratios, with the order statistics that
 // bound the median at 95 % (binomial).
 static mlff_status measure_speed(const verdict_run *run)
 {
@@ -263,9 +274,8 @@ static mlff_status measure_speed(const verdict_run *run)
     if (!(forces = base_alloc(3 * (size_t)system->n_atoms, sizeof *forces, "forces"))) MLFF_TRY(MLFF_ERR_MEMORY);
     for (int k = -WARM_UP; k < PAIRS; k++) {
         double a, b;
-        system->positions[0] += k % 2 ? 1e-4 : -1e-4; // no call may reuse the last one's result
-        MLFF_TRY(time_call(&run->student, system, forces, &a));
-        MLFF_TRY(time_call(run->teacher, system, forces, &b));
+        MLFF_TRY(time_calls(&run->student, system, forces, &a));
+        MLFF_TRY(time_calls(run->teacher, system, forces, &b));
         if (k < 0) continue;
         student[k] = a, teacher[k] = b, ratio[k] = b / a;
     }
@@ -281,9 +291,11 @@ static mlff_status measure_speed(const verdict_run *run)
     char device[16];
     mlff_device_text(run->verdict->options.device, device, sizeof device);
     verdict_say(
-        bar, "energy and forces of %d atoms, one structure a call, %d interleaved pairs: student (%s) %.1f µs, teacher %.1f µs%s",
+        bar,
+        "energy and forces of %d atoms, one structure a call, %d interleaved pairs: student (%s) %.1f µs, teacher %.1f µs%s%s",
         system->n_atoms, PAIRS, device, 1e-3 * student[PAIRS / 2], 1e-3 * teacher[PAIRS / 2],
-        bar->state == MLFF_BAR_FAILED ? "; no faster than its teacher here" : "");
+        bar->state == MLFF_BAR_FAILED ? "; no faster than its teacher here" : "",
+        bar->uncertainty > 0.2 * bar->value ? "; the ratio is uncertain, other programs disturbed the times" : "");
 done:
     mlff_system_destroy(system);
     base_free(forces);
