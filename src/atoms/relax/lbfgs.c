@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: MIT
-// lbfgs.c: limited-memory BFGS (Nocedal & Wright, Numerical Optimization, algorithm 7.4). A step that raises the energy is halved;
-// there is no other line search, since a full step is right near a minimum and each trial costs as much as a step.
+// lbfgs.c: limited-memory BFGS (Nocedal & Wright, Numerical Optimization, algorithm 7.4), for molecules in the metric of a model Hessian. A
+// step that raises the energy is halved; there is no other line search, since a full step is right near a minimum and each trial costs as
+// much as a step.
 #include <math.h>
 #include <string.h>
 
+#include "atoms/relax/model_hessian.h"
 #include "atoms/relax/relax.h"
 
 #define FIRST_CURVATURE 70.0 // eV/Å²: stiff bonds', so that the first step is a careful one
-enum { MOST_HALVINGS = 5 };
+enum { MOST_HALVINGS = 5, METRIC_STEPS = 10 };
 
+// Four partial sums, which a processor adds at once.
 static double dot(const double *a, const double *b, size_t n)
 {
-    double sum = 0;
-    for (size_t k = 0; k < n; k++) sum += a[k] * b[k];
-    return sum;
+    double sum[4] = {0};
+    size_t k = 0;
+    for (; k + 4 <= n; k += 4)
+        for (size_t c = 0; c < 4; c++) sum[c] += a[k + c] * b[k + c];
+    for (; k < n; k++) sum[0] += a[k] * b[k];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 // Keeps the last step and what it changed, unless the curvature along it was not positive.
@@ -33,6 +39,33 @@ static void remember(relaxation *r)
     if (r->n_pairs < LBFGS_PAIRS) r->n_pairs++;
 }
 
+// Makes the metric of a molecule: at the start, and again after some steps, since bonds turn.
+static void update_metric(relaxation *r)
+{
+    const mlff_system *system = r->system;
+    const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
+    if (periodic || system->n_atoms > MODEL_HESSIAN_ATOMS || (r->metric && r->n_steps - r->metric_step < METRIC_STEPS)) return;
+    base_free(r->metric);
+    r->metric = model_hessian_create(system);
+    r->metric_step = r->n_steps;
+}
+
+// d becomes an estimate of H⁻¹ d without the pairs.
+static void apply_metric(const relaxation *r, double *d)
+{
+    const size_t n = r->n;
+    if (r->metric) {
+        model_hessian_solve(r->metric, n, d);
+        return;
+    }
+    double scale = 1 / FIRST_CURVATURE;
+    if (r->n_pairs > 0) {
+        const double *change = r->changes + (size_t)r->newest * n;
+        scale = fmin(1 / (r->products[r->newest] * dot(change, change, n)), 1.0);
+    }
+    for (size_t k = 0; k < n; k++) d[k] *= scale;
+}
+
 static void find_direction(relaxation *r)
 {
     const size_t n = r->n;
@@ -42,20 +75,16 @@ static void find_direction(relaxation *r)
         weight[slot] = r->products[slot] * dot(r->steps + (size_t)slot * n, d, n);
         for (size_t k = 0; k < n; k++) d[k] -= weight[slot] * r->changes[(size_t)slot * n + k];
     }
-    double scale = 1 / FIRST_CURVATURE;
-    if (r->n_pairs > 0) {
-        const double *change = r->changes + (size_t)r->newest * n;
-        scale = fmin(1 / (r->products[r->newest] * dot(change, change, n)), 1.0);
-    }
-    for (size_t k = 0; k < n; k++) d[k] *= scale;
+    apply_metric(r, d);
     for (int p = r->n_pairs - 1; p >= 0; p--) {
         const int slot = (r->newest + LBFGS_PAIRS - p) % LBFGS_PAIRS;
         const double change = weight[slot] - r->products[slot] * dot(r->changes + (size_t)slot * n, d, n);
         for (size_t k = 0; k < n; k++) d[k] += change * r->steps[(size_t)slot * n + k];
     }
     if (dot(d, r->force, n) > 0) return;
-    r->n_pairs = 0; // uphill: forget the pairs and follow the force
-    for (size_t k = 0; k < n; k++) d[k] = r->force[k] / FIRST_CURVATURE;
+    r->n_pairs = 0; // uphill: without the pairs
+    memcpy(d, r->force, n * sizeof *d);
+    apply_metric(r, d);
 }
 
 void lbfgs_step(relaxation *r)
@@ -71,6 +100,7 @@ void lbfgs_step(relaxation *r)
     if (r->n_steps > 0) remember(r);
     if (r->n_halvings == MOST_HALVINGS) r->n_pairs = 0;
     r->n_halvings = 0;
+    update_metric(r);
     find_direction(r);
     relaxation_limit(r->direction, n);
     memcpy(r->last_x, r->x, n * sizeof *r->x);

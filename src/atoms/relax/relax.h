@@ -17,7 +17,7 @@ typedef struct relax_settings {
     double pressure;                  /* eV/Å³ */
 } relax_settings;
 
-enum { LBFGS_PAIRS = 12 };
+enum { LBFGS_PAIRS = 16 };
 
 typedef struct relaxation {
     mlff_system *system; /* borrowed */
@@ -41,6 +41,8 @@ typedef struct relaxation {
     double *last_x, *last_force, *direction;        /* [n] where the last step began */
     double *steps, *changes, products[LBFGS_PAIRS]; /* [LBFGS_PAIRS][n] Δx and -Δforce; 1/(Δx·Δg) */
     int n_pairs, newest, n_halvings;
+    float *metric;       /* factor of a model Hessian; NULL: the last pair's curvature */
+    int64_t metric_step; /* n_steps when it was made */
     double last_objective;
     void *block;
 } relaxation;

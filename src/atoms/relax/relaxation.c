@@ -81,6 +81,7 @@ mlff_status relaxation_create(mlff_system *system, const relax_settings *setting
 void relaxation_destroy(relaxation *r)
 {
     base_free(r->block);
+    base_free(r->metric);
     *r = (relaxation){0};
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // evaluator_relax.c: many structures relaxed at once: a slot for each of the batch, filled again when its structure has ended.
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "atoms/relax/relax.h"
 #include "atoms/systems_batch.h"
+#include "device/team.h"
 #include "evaluator.h"
 
 typedef struct relax_run {
@@ -13,8 +15,9 @@ typedef struct relax_run {
     mlff_relax_queue queue;
     relaxation *slots;     /* [n_slots], the first n of them in use */
     mlff_system **systems; /* [n_slots] */
-    int n_slots, n;
-    bool drained; /* the queue has no further structure */
+    int n_slots, n, n_threads;
+    atomic_int next_step; /* the first slot that no thread has taken */
+    bool drained;         /* the queue has no further structure */
     systems_batch batch;
     double *energies, *forces, *virials; /* [n_slots], [atoms][3], [n_slots][9] */
     size_t force_capacity;
@@ -144,6 +147,14 @@ static mlff_status compute_all(relax_run *run)
 
 // ---- steps ------------------------------------------------------------------------------------------------------------
 
+// A thread takes structure after structure; the order changes no bit of the result.
+static void step_some(void *context, const team_member *member)
+{
+    (void)member;
+    relax_run *run = context;
+    for (int s; (s = atomic_fetch_add(&run->next_step, 1)) < run->n;) relaxation_step(&run->slots[s]);
+}
+
 // Takes the forces; structures that have arrived leave, the others move. Slots are visited from the last one, since one that leaves is
 // replaced by the last.
 static mlff_status move_all(relax_run *run)
@@ -158,7 +169,8 @@ static mlff_status move_all(relax_run *run)
         remove_slot(run, s);
         if (status != MLFF_OK) return status;
     }
-    for (int s = 0; s < run->n; s++) relaxation_step(&run->slots[s]);
+    run->next_step = 0;
+    team_run(run->n_threads, step_some, run);
     return MLFF_OK;
 }
 
@@ -178,6 +190,7 @@ mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *opti
     MLFF_TRY(base_take_options("mlff_relax", "mlff_relax_options", options, sizeof run.options, &run.options));
     MLFF_TRY(check_options(&run.options, evaluator->model));
     run.n_slots = run.options.n_at_once;
+    run.n_threads = evaluator->options.n_threads > 0 ? evaluator->options.n_threads : team_default_size();
     run.slots = base_alloc((size_t)run.n_slots, sizeof *run.slots, "relaxations");
     run.systems = base_alloc((size_t)run.n_slots, sizeof *run.systems, "relaxations");
     run.energies = base_alloc((size_t)run.n_slots, sizeof *run.energies, "energies");
