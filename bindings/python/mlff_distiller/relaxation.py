@@ -98,7 +98,7 @@ def relax(
 
     def next_system(_: int, out: int) -> int:
         try:
-            address = system_from_atoms(given[len(index_of)], 0, motion=True) if len(index_of) < len(given) else None
+            address = system_from_atoms(given[len(index_of)], 0, fixed=True) if len(index_of) < len(given) else None
             if address is not None:
                 index_of[address] = len(index_of)
             c_void_p.from_address(out).value = address
