@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// test_relax.c: the model Hessian of L-BFGS against a sum over coordinates whose derivatives are central differences.
+// test_relax.c: the model Hessian of L-BFGS against a sum over coordinates whose derivatives are central differences; symmetry operations of
+// crystals, whose numbers are those of their space groups.
 #include "atoms/covalent.h"
 #include "atoms/relax/model_hessian.h"
+#include "atoms/relax/symmetry.h"
 #include "near.h"
 #include "support.h"
 
@@ -128,8 +130,85 @@ static void a_straight_angle(void **state)
     mlff_system_destroy(system);
 }
 
+typedef struct crystal {
+    const char *name;
+    int n, n_operations;
+    int32_t species[8];
+    double cell[9], fractions[24];
+} crystal;
+
+// Orders of the point groups (48 cubic, 24 hexagonal) times the translations in the cell.
+static const crystal crystals[] = {
+    {"fcc, one atom", 1, 48, {13}, {0, 2, 2, 2, 0, 2, 2, 2, 0}, {0}},
+    {"fcc, skewed cell", 1, 48, {13}, {0, 2, 2, 2, 2, 4, 4, 6, 6}, {0.3}},
+    {"fcc, four atoms", 4, 192, {13, 13, 13, 13}, {4, 0, 0, 0, 4, 0, 0, 0, 4}, {0, 0, 0, 0, .5, .5, .5, 0, .5, .5, .5, 0}},
+    {"diamond", 2, 48, {14, 14}, {0, 2.7, 2.7, 2.7, 0, 2.7, 2.7, 2.7, 0}, {0, 0, 0, .25, .25, .25}},
+    {"zincblende", 2, 24, {31, 33}, {0, 2.7, 2.7, 2.7, 0, 2.7, 2.7, 2.7, 0}, {0, 0, 0, .25, .25, .25}},
+    {"hcp", 2, 24, {12, 12}, {3.2, 0, 0, -1.6, 2.77128129, 0, 0, 0, 5.2}, {1. / 3, 2. / 3, .25, 2. / 3, 1. / 3, .75}},
+    {"rock salt, one atom moved", 2, 8, {11, 17}, {0, 2.8, 2.8, 2.8, 0, 2.8, 2.8, 2.8, 0}, {0, 0, 0, .49, .49, .51}},
+    {"triclinic", 2, 1, {11, 17}, {4, 0, 0, .3, 5, 0, .2, .7, 6}, {0, 0, 0, .4, .3, .2}},
+    {"triclinic, one atom", 1, 2, {11}, {4, 0, 0, .3, 5, 0, .2, .7, 6}, {0}},
+};
+
+static mlff_system *built(const crystal *c)
+{
+    mlff_system *system;
+    assert_ok(mlff_system_create(c->n, &system));
+    for (int k = 0; k < 9; k++) system->cell[k] = c->cell[k];
+    for (int i = 0; i < c->n; i++) {
+        system->species[i] = c->species[i];
+        for (int k = 0; k < 9; k++) system->positions[3 * i + k % 3] += c->fractions[3 * i + k / 3] * c->cell[k];
+    }
+    memset(system->periodic, 1, 3);
+    return system;
+}
+
+// The numbers of operations; each image is one of the same element, rotations are orthogonal, and averages do not change twice.
+static void operations(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof crystals / sizeof *crystals; n++) {
+        mlff_system *system = built(&crystals[n]);
+        symmetry s;
+        assert_ok(symmetry_find(system, &s));
+        if (s.n != crystals[n].n_operations)
+            fail_msg("%s: %d operations, expected %d", crystals[n].name, s.n, crystals[n].n_operations);
+        double forces[24], once[24], twice[24], tensor[9], mean[9], again[9];
+        for (int k = 0; k < 24; k++) forces[k] = sin(1 + 7 * k);
+        for (int k = 0; k < 9; k++) tensor[k] = cos(2 + 5 * k);
+        symmetry_average_forces(&s, forces, once);
+        symmetry_average_forces(&s, once, twice);
+        symmetry_average_tensor(&s, tensor, mean);
+        symmetry_average_tensor(&s, mean, again);
+        for (int k = 0; k < 3 * system->n_atoms; k++) assert_near(twice[k], once[k], 1e-12);
+        for (int k = 0; k < 9; k++) assert_near(again[k], mean[k], 1e-12);
+        for (int k = 0; k < 9 && s.n >= 48; k++)
+            assert_near(mean[k], k % 4 == 0 ? (tensor[0] + tensor[4] + tensor[8]) / 3 : 0, 1e-12);
+        if (s.n == 1)
+            for (int k = 0; k < 3 * system->n_atoms; k++) assert_near(once[k], forces[k], 1e-15);
+        symmetry_free(&s);
+        mlff_system_destroy(system);
+    }
+}
+
+// Atoms that are off by less than the tolerance have the symmetry of the crystal; off by more they lose it.
+static void tolerance(void **state)
+{
+    (void)state;
+    for (int far = 0; far < 2; far++) {
+        mlff_system *system = built(&crystals[4]);
+        symmetry s;
+        system->positions[4] += far ? 0.01 : 2e-4;
+        assert_ok(symmetry_find(system, &s));
+        if (far ? s.n >= 24 : s.n != 24) fail_msg("%d operations", s.n);
+        symmetry_free(&s);
+        mlff_system_destroy(system);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_bent_chain), cmocka_unit_test(a_straight_angle)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_bent_chain), cmocka_unit_test(a_straight_angle),
+                                       cmocka_unit_test(operations), cmocka_unit_test(tolerance)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

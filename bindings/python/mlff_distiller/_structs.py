@@ -214,6 +214,7 @@ class mlff_relax_options(Structure):
         ("pressure", c_double),
         ("stress_limit", c_double),
         ("n_at_once", c_int),
+        ("keep_symmetry", c_int),
     ]
 
 

@@ -60,6 +60,7 @@ def relax(
     device: str = "auto",
     precision: str = "float32",
     n_threads: int = 0,
+    keep_symmetry: bool = True,
 ) -> list[Relaxed]:
     """Relaxes structures to minima of the energy, or, with their cells, of E + P V; those given are not changed. `FixAtoms` stay.
 
@@ -76,6 +77,7 @@ def relax(
         device: as Evaluator's.
         precision: as Evaluator's.
         n_threads: as Evaluator's.
+        keep_symmetry: with `cell`, a structure of up to 400 atoms keeps the symmetry it starts with (atoms to 1e-3 Å).
 
     Returns:
         One Relaxed for each structure, in their order.
@@ -89,6 +91,7 @@ def relax(
     options = lib.core.mlff_relax_options_default()
     options.optimizer, options.force_limit, options.max_steps = _OPTIMIZERS[optimizer], fmax, max_steps
     options.relax_cell, options.pressure, options.stress_limit = int(cell), pressure, stress_max
+    options.keep_symmetry = int(keep_symmetry)
     info = s.mlff_evaluator_info()
     lib.core.mlff_evaluator_info_get(evaluator._handle, byref(info))
     options.n_at_once = batch or (64 if info.device.kind == lib.CPU else 256)

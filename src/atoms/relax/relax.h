@@ -7,12 +7,13 @@
 #ifndef RELAX_H
 #define RELAX_H
 
+#include "atoms/relax/symmetry.h"
 #include "base/base.h"
 #include "mlff_atoms.h"
 
 typedef struct relax_settings {
-    int optimizer; /* mlff_optimizer */
-    bool cell;
+    int optimizer;                    /* mlff_optimizer */
+    bool cell, keep_symmetry;         /* of a structure whose cell relaxes */
     double force_limit, stress_limit; /* eV/Å, eV/Å³ */
     double pressure;                  /* eV/Å³ */
 } relax_settings;
@@ -31,6 +32,8 @@ typedef struct relaxation {
     double objective;            /* eV, E + P V */
     double largest_force, largest_stress;
     int64_t n_steps;
+    symmetry symmetry;   /* of the start; n below 2: forces are taken as they are */
+    double *mean_forces; /* [n_atoms][3] */
 
     /* ---- FIRE */
     double *velocity; /* [n] */

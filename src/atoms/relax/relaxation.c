@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "atoms/relax/matrix.h"
 #include "atoms/relax/relax.h"
 
 #define LONGEST_MOVE 0.2 // Å
@@ -10,29 +11,6 @@
 static bool is_free(const mlff_system *system, int i)
 {
     return !(system->fixed && system->fixed[i]);
-}
-
-static void multiply(const double *a, const double *b, double out[9])
-{
-    for (int i = 0; i < 3; i++)
-        for (int j = 0; j < 3; j++) out[3 * i + j] = a[3 * i] * b[j] + a[3 * i + 1] * b[3 + j] + a[3 * i + 2] * b[6 + j];
-}
-
-static void transpose(const double *a, double out[9])
-{
-    for (int i = 0; i < 9; i++) out[i] = a[3 * (i % 3) + i / 3];
-}
-
-static void invert(const double *a, double out[9])
-{
-    double determinant = 0;
-    for (int i = 0; i < 3; i++)
-        for (int j = 0; j < 3; j++) {
-            const int i1 = (j + 1) % 3, i2 = (j + 2) % 3, j1 = (i + 1) % 3, j2 = (i + 2) % 3;
-            out[3 * i + j] = a[3 * i1 + j1] * a[3 * i2 + j2] - a[3 * i1 + j2] * a[3 * i2 + j1];
-        }
-    for (int j = 0; j < 3; j++) determinant += a[j] * out[3 * j];
-    for (int k = 0; k < 9; k++) out[k] /= determinant;
 }
 
 static mlff_status check(const mlff_system *system, const relax_settings *settings)
@@ -47,6 +25,14 @@ static mlff_status check(const mlff_system *system, const relax_settings *settin
                              "positions alone",
                              i);
     return MLFF_OK;
+}
+
+static mlff_status prepare_symmetry(relaxation *r)
+{
+    const mlff_status status = symmetry_find(r->system, &r->symmetry);
+    if (status != MLFF_OK || r->symmetry.n < 2) return status;
+    r->mean_forces = base_alloc(3 * (size_t)r->system->n_atoms, sizeof *r->mean_forces, "a relaxation");
+    return r->mean_forces ? MLFF_OK : MLFF_ERR_MEMORY;
 }
 
 mlff_status relaxation_create(mlff_system *system, const relax_settings *settings, relaxation *r)
@@ -74,6 +60,10 @@ mlff_status relaxation_create(mlff_system *system, const relax_settings *setting
     memcpy(r->cell, system->cell, sizeof r->cell);
     memcpy(r->x, system->positions, n_coordinates * sizeof *r->x);
     for (int k = 0; k < 9; k++) r->deformation[k] = k % 4 == 0;
+    if (settings->cell && settings->keep_symmetry && (status = prepare_symmetry(r)) != MLFF_OK) {
+        relaxation_destroy(r);
+        return status;
+    }
     for (int k = 0; k < 9 && settings->cell; k++) r->x[n_coordinates + (size_t)k] = r->deformation[k] * system->n_atoms;
     return MLFF_OK;
 }
@@ -82,6 +72,8 @@ void relaxation_destroy(relaxation *r)
 {
     base_free(r->block);
     base_free(r->metric);
+    base_free(r->mean_forces);
+    symmetry_free(&r->symmetry);
     *r = (relaxation){0};
 }
 
@@ -100,16 +92,22 @@ static void put_with_cell(relaxation *r, const double *forces, const double *vir
         work[k] = virial[k] - (k % 4 == 0 ? r->settings.pressure * volume : 0);
         r->largest_stress = fmax(r->largest_stress, fabs(work[k]) / volume);
     }
-    invert(f, inverse);
-    transpose(inverse, transposed);
-    multiply(work, transposed, on_cell);
+    matrix_invert(f, inverse);
+    matrix_transpose(inverse, transposed);
+    matrix_multiply(work, transposed, on_cell);
     for (int k = 0; k < 9; k++) r->force[3 * (size_t)system->n_atoms + (size_t)k] = on_cell[k] / system->n_atoms;
 }
 
 void relaxation_put(relaxation *r, double energy, const double *forces, const double *virial)
 {
     const mlff_system *system = r->system;
-    double largest = 0;
+    double largest = 0, mean_virial[9];
+    if (r->symmetry.n > 1) {
+        symmetry_average_forces(&r->symmetry, forces, r->mean_forces);
+        symmetry_average_tensor(&r->symmetry, virial, mean_virial);
+        forces = r->mean_forces;
+        virial = mean_virial;
+    }
     if (r->n_steps == 0) r->start_energy = energy;
     r->energy = energy;
     r->objective = energy + (r->settings.cell ? r->settings.pressure * mlff_system_volume(system) : 0);
@@ -153,8 +151,8 @@ void relaxation_step(relaxation *r)
     }
     double transposed[9];
     for (int k = 0; k < 9; k++) r->deformation[k] = r->x[n_coordinates + (size_t)k] / system->n_atoms;
-    transpose(r->deformation, transposed);
-    multiply(r->cell, transposed, system->cell);
+    matrix_transpose(r->deformation, transposed);
+    matrix_multiply(r->cell, transposed, system->cell);
     for (size_t k = 0; k < n_coordinates; k += 3)
         for (size_t c = 0; c < 3; c++)
             system->positions[k + c] =

@@ -30,7 +30,8 @@ mlff_relax_options mlff_relax_options_default(void)
                                 .force_limit = 0.05,
                                 .max_steps = 1000,
                                 .stress_limit = 3e-4,
-                                .n_at_once = 64};
+                                .n_at_once = 64,
+                                .keep_symmetry = 1};
 }
 
 static mlff_status check_options(const mlff_relax_options *options, const mlff_model *model)
@@ -73,6 +74,7 @@ static mlff_status refill(relax_run *run)
     const mlff_relax_options *o = &run->options;
     const relax_settings settings = {.optimizer = o->optimizer,
                                      .cell = o->relax_cell != 0,
+                                     .keep_symmetry = o->keep_symmetry != 0,
                                      .force_limit = o->force_limit,
                                      .stress_limit = o->stress_limit,
                                      .pressure = o->pressure};
