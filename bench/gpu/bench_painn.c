@@ -203,7 +203,8 @@ static void run(const mlff_model *model, const device_plugin *gpu, const bench_c
 // Steps of a large system by how neighbors are found: all pairs, Verlet list kept, Verlet list rebuilt in each step.
 static void run_lists(const mlff_model *model, const device_plugin *gpu, const bench_case *c, int calls)
 {
-    static const char *const ways[] = {"bins=0", "bins=1", "bins=2"}, *const names[] = {"all_pairs", "kept", "rebuilt"};
+    static const char *const ways[] = {"cell_list=0", "cell_list=1", "cell_list=2"}, *const names[] = {"all_pairs", "kept",
+                                                                                                       "rebuilt"};
     problem p;
     build(c, &p);
     double *first = need(3 * (size_t)p.n_atoms, 8), *forces = need(3 * (size_t)p.n_atoms, 8);

@@ -175,7 +175,7 @@ typedef struct gpu_plan {
     int n_multiprocessors;
     int forces;       /* 0: energies only */
     int virial;       /* 1: virials or stresses too, whose sums need all forces */
-    int bins;         /* 1: cell list and Verlet list, for large systems; 2: the same, rebuilt in every step; 0: all pairs */
+    int cell_list;    /* 1: cell list and Verlet list, for large systems; 2: the same, rebuilt in every step; 0: all pairs */
     int fused_search; /* fused search: atoms wrapped by the search kernel itself, up to GPU_FUSED_ATOMS by each row group, more by a
                    block; 0: a separate kernel wraps atoms */
     int row_warps,
@@ -198,7 +198,7 @@ void gpu_step_choose_rows(gpu_step *step, int given_pairs);
 /* ---- launches. `stream` is a cudaStream_t, the result a cudaError_t. Sizes must have been checked. */
 
 int gpu_launch_neighbors(const gpu_step *step, const gpu_plan *plan, void *stream);
-int gpu_launch_cell_list(const gpu_step *step, const gpu_plan *plan, void *stream); /* its part for plan->bins */
+int gpu_launch_cell_list(const gpu_step *step, const gpu_plan *plan, void *stream); /* its part for plan->cell_list */
 /* Index of each edge's reverse; with an asymmetric list, its transpose. */
 int gpu_launch_reverse(const gpu_step *step, const gpu_plan *plan, void *stream);
 

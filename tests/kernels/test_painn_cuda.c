@@ -236,7 +236,7 @@ static void test_large(void **state)
     if (!have_gpu()) return;
     mlff_model *model = untrained(64);
     mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA), *all_pairs;
-    setenv("MLFF_CUDA_PLAN", "bins=0", 1);
+    setenv("MLFF_CUDA_PLAN", "cell_list=0", 1);
     all_pairs = evaluator_on(model, MLFF_CUDA);
     unsetenv("MLFF_CUDA_PLAN");
     mlff_system *systems[] = {built("silicon", 2744, 1), built("benzene", 0, 2), built("silicon", 4096, 3),
@@ -554,7 +554,7 @@ static void test_dynamics(void **state)
         mlff_dynamics_state then;
         assert_ok(mlff_dynamics_state_get(expected, &then));
 
-        if (langevin) setenv("MLFF_CUDA_PLAN", "bins=1", 1); // with candidates kept from step to step
+        if (langevin) setenv("MLFF_CUDA_PLAN", "cell_list=1", 1); // with candidates kept from step to step
         mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA);
         unsetenv("MLFF_CUDA_PLAN");
         mlff_dynamics *dynamics;

@@ -377,7 +377,7 @@ static void test_cells(void **state)
     mlff_model_destroy(model);
 }
 
-// Systems for bins: several, each in its own kind of box, some of their atoms outside it.
+// Systems for the cell list: several, each in its own kind of box, some of their atoms outside it.
 typedef struct boxes {
     int32_t first_atom[6];
     int species[1200];
@@ -426,17 +426,17 @@ static void make_boxes(boxes *b)
                             .periodic = b->periodic};
 }
 
-// Neighbors by bins give the rows that all pairs give, bit for bit, whether candidates are new or kept.
-static void test_bins(void **state)
+// Neighbors by the cell list give the rows that all pairs give, bit for bit, whether candidates are new or kept.
+static void test_cell_list(void **state)
 {
     (void)state;
-    const gpu_plan all_pairs = {.tile = 16}, bins = {.tile = 16, .bins = 1};
+    const gpu_plan all_pairs = {.tile = 16}, cell_list = {.tile = 16, .cell_list = 1};
     mlff_model *model = untrained(64, 1, "gaussian");
     boxes b;
     make_boxes(&b);
     support_results expected = reference_of(model, &b.batch), got = reference_of(model, &b.batch);
     size_t n = (size_t)b.first_atom[5];
-    rig of_bins = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64),
+    rig of_cell_list = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64),
         of_all = make_rig(model, (int)n, 5, PAINN_GPU_SPLIT_HALVES, 64);
     // Displacements between steps (Å), change of the first cell's vector, lists built so far, factor of the first system's lengths. The
     // thin box needs a list in each step. Cells may change as far as the skin allows: 2 % are kept, though pairs come inside the cutoff.
@@ -455,13 +455,13 @@ static void test_bins(void **state)
         for (int i = 0; i < 3 * b.first_atom[1]; i++) b.positions[i] *= steps[k].scale;
         for (int c = 0; c < 9; c++) b.cells[c] *= steps[k].scale;
         run_rig(&of_all, &b.batch, &all_pairs, 1, &expected, &other);
-        run_rig(&of_bins, &b.batch, &bins, k % 2, &got, &report);
+        run_rig(&of_cell_list, &b.batch, &cell_list, k % 2, &got, &report);
         assert_int_equal(report.flags, 0);
         assert_int_equal(report.n_pairs, other.n_pairs);
         for (size_t i = 0; i < n; i++) {
             size_t row = i * (size_t)of_all.step.gpu.neighbors.row_capacity;
-            assert_int_equal(of_bins.step.gpu.neighbors.row_length[i], of_all.step.gpu.neighbors.row_length[i]);
-            assert_memory_equal(of_bins.step.gpu.neighbors.edges + row, of_all.step.gpu.neighbors.edges + row,
+            assert_int_equal(of_cell_list.step.gpu.neighbors.row_length[i], of_all.step.gpu.neighbors.row_length[i]);
+            assert_memory_equal(of_cell_list.step.gpu.neighbors.edges + row, of_all.step.gpu.neighbors.edges + row,
                                 sizeof *of_all.step.gpu.neighbors.edges * (size_t)of_all.step.gpu.neighbors.row_length[i]);
         }
         assert_memory_equal(got.r.forces, expected.r.forces, sizeof(double) * 3 * n);
@@ -469,7 +469,7 @@ static void test_bins(void **state)
     }
     support_results_free(&expected);
     support_results_free(&got);
-    free_rig(&of_bins);
+    free_rig(&of_cell_list);
     free_rig(&of_all);
     mlff_model_destroy(model);
 }
@@ -582,7 +582,7 @@ static void test_pairs_and_ghosts(void **state)
     m.batch.pairs = &pairs;
     m.batch.owned = owned;
     check(model, &m.batch, &plan, 0, 5e-6, "given pairs, ghosts");
-    const gpu_plan whole = {.tile = 16, .fused = PAINN_GPU_ONE_TILE}, bins = {.tile = 16, .bins = 1};
+    const gpu_plan whole = {.tile = 16, .fused = PAINN_GPU_ONE_TILE}, cell_list = {.tile = 16, .cell_list = 1};
     check(model, &m.batch, &whole, 0, 5e-6, "given pairs, fused layers");
     // Shorter than the cutoff: no others are looked for.
     mlff_neighbors *near;
@@ -592,7 +592,7 @@ static void test_pairs_and_ghosts(void **state)
     mlff_neighbors_get(near, &short_pairs, NULL, NULL);
     short_pairs.symmetric = 1;
     m.batch.pairs = &short_pairs;
-    check(model, &m.batch, &bins, 0, 5e-6, "given pairs, of few neighbors");
+    check(model, &m.batch, &cell_list, 0, 5e-6, "given pairs, of few neighbors");
     // One of them without its reverse.
     support_results all = reference_of(model, &m.batch), out = all;
     gpu_report report = {0};
@@ -649,7 +649,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shapes), cmocka_unit_test(test_core_repulsion),
                                        cmocka_unit_test(test_layers), cmocka_unit_test(test_fast_modes),
-                                       cmocka_unit_test(test_cells),  cmocka_unit_test(test_bins),
+                                       cmocka_unit_test(test_cells),  cmocka_unit_test(test_cell_list),
                                        cmocka_unit_test(test_rows),   cmocka_unit_test(test_pairs_and_ghosts),
                                        cmocka_unit_test(test_reports)};
     return cmocka_run_group_tests(tests, NULL, NULL);

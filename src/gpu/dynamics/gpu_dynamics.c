@@ -85,7 +85,7 @@ static mlff_status capture(gpu_dynamics *d, int n_steps, uint64_t *stamps, bool 
     e->wide = wide;
     gpu_plan plan = gpu_evaluator_make_plan(e, d->n_atoms, d->n_systems, d->largest, 1);
     e->wide = 0;
-    d->bins = plan.bins;
+    d->cell_list = plan.cell_list;
     plan.virial = d->constant_pressure;
     plan.chained = plan.overlap && !d->constant_pressure; // cells that change are read before the atoms
     step.call_in = e->staged;
@@ -269,7 +269,7 @@ static void count(const gpu_dynamics *d, int n_steps)
     gpu_evaluator *e = d->evaluator;
     e->n_computes += n_steps;
     e->n_pairs = d->report->n_pairs;
-    if (!d->bins) return;
+    if (!d->cell_list) return;
     e->n_rebuilds += d->report->n_lists - e->lists_counted;
     e->lists_counted = d->report->n_lists;
 }

@@ -34,7 +34,7 @@ struct gpu_dynamics {
     char *seen;         // page-locked: copy of the state between calls
     uint64_t *times;    // page-locked, [CHUNK + 1]
     gpu_report *report; // page-locked, of the last step
-    int bins;           // 1: the device counts Verlet lists
+    int cell_list;      // 1: the device counts Verlet lists
 };
 
 /* Copies systems, options and baths to the GPU. Fails with MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */

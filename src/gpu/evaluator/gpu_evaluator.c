@@ -14,22 +14,22 @@
 
 // ---- making one ---------------------------------------------------------------------------------------------------------
 
-// "cluster=8,tile=16,four_warps=0,edges=1,overlap=1,bins=0,whole=0,small=0,alone=0": plans that a developer compares. −1: not set.
+// Plans that a developer compares, as "tile=16,wgmma=0,fused=1" (docs/guide/gpu.md). −1: not set.
 static void read_forced_plan(gpu_plan *plan)
 {
-    *plan = (gpu_plan){
-        .cluster = -1, .tile = -1, .edge_mode = -1, .overlap = -1, .bins = -1, .fused = -1, .small = -1, .fused_search = -1};
-    const char *text = getenv("MLFF_CUDA_PLAN"), *at;
-    if (!text) return;
-    if ((at = strstr(text, "cluster="))) plan->cluster = atoi(at + 8);
-    if ((at = strstr(text, "tile="))) plan->tile = atoi(at + 5);
-    if ((at = strstr(text, "four_warps="))) plan->wgmma = atoi(at + 11);
-    if ((at = strstr(text, "edges="))) plan->edge_mode = atoi(at + 6);
-    if ((at = strstr(text, "overlap="))) plan->overlap = atoi(at + 8);
-    if ((at = strstr(text, "bins="))) plan->bins = atoi(at + 5);
-    if ((at = strstr(text, "alone="))) plan->fused_search = atoi(at + 6);
-    if ((at = strstr(text, "whole="))) plan->fused = atoi(at + 6);
-    if ((at = strstr(text, "small="))) plan->small = atoi(at + 6);
+    const struct {
+        const char *name;
+        int *value;
+    } fields[] = {{"cluster=", &plan->cluster}, {"tile=", &plan->tile},
+                  {"wgmma=", &plan->wgmma},     {"edge_mode=", &plan->edge_mode},
+                  {"overlap=", &plan->overlap}, {"cell_list=", &plan->cell_list},
+                  {"fused=", &plan->fused},     {"fused_search=", &plan->fused_search},
+                  {"small=", &plan->small}};
+    const char *text = getenv("MLFF_CUDA_PLAN");
+    for (size_t k = 0; k < sizeof fields / sizeof *fields; k++) {
+        const char *at = text ? strstr(text, fields[k].name) : NULL;
+        *fields[k].value = at ? atoi(at + strlen(fields[k].name)) : -1;
+    }
 }
 
 // A GPU may run code that was compiled for an older one, without newer features.
@@ -202,7 +202,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
                      .forces = forces,
                      .wide = e->wide,
                      // The cell list keeps four rows of candidates in 48 KB of shared memory.
-                     .bins = largest >= BINS_FROM && e->step.neighbors.candidate_capacity <= 3000,
+                     .cell_list = largest >= CELL_LIST_FROM && e->step.neighbors.candidate_capacity <= 3000,
                      .fused_search = largest <= 32                                ? 32
                                      : largest <= GPU_FUSED_ATOMS && atoms <= 512 ? largest <= 64 ? 64 : GPU_FUSED_ATOMS
                                      : systems == 1 && atoms <= 1024              ? atoms
@@ -210,7 +210,7 @@ gpu_plan gpu_evaluator_make_plan(const gpu_evaluator *e, int n_atoms, int n_syst
                      .small = largest <= GPU_SMALL ? class_of_systems(largest) : 0};
     if (plan.small > GPU_SMALL_WARPS) plan.small = GPU_SMALL_WARPS;
     if (e->forced.overlap >= 0) plan.overlap = e->forced.overlap && e->capability >= 90;
-    if (e->forced.bins >= 0) plan.bins = e->forced.bins;
+    if (e->forced.cell_list >= 0) plan.cell_list = e->forced.cell_list;
     if (e->forced.fused_search >= 0) plan.fused_search = e->forced.fused_search ? plan.fused_search : 0;
     if (e->forced.small >= 0) plan.small = plan.small ? e->forced.small : 0;
     e->kind->plan(e, &plan);
@@ -351,7 +351,7 @@ mlff_status gpu_evaluator_widen(gpu_evaluator *e, bool *can_out)
 // Counts rebuilt Verlet lists; the device counts them and reports later. The search of all pairs keeps no list.
 static void count_lists(gpu_evaluator *e, const captured_graph *graph)
 {
-    if (graph->given_pairs || !graph->plan.bins) return;
+    if (graph->given_pairs || !graph->plan.cell_list) return;
     e->n_rebuilds += e->io.report->n_lists - e->lists_counted;
     e->lists_counted = e->io.report->n_lists;
 }

@@ -6,7 +6,7 @@
 
 #include "gpu_call.h"
 
-enum { MAX_GRAPHS = 16, FIRST_ROW = 64, BINS_FROM = 1536 /* atoms of a system */ };
+enum { MAX_GRAPHS = 16, FIRST_ROW = 64, CELL_LIST_FROM = 1536 /* atoms of a system */ };
 
 typedef struct captured_graph {
     gpu_plan plan;

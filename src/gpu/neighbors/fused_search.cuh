@@ -259,7 +259,7 @@ static GPU_HOST_DEVICE constexpr int fused_search_bytes(int atoms)
 
 static inline bool uses_fused_search(const gpu_step *step, const gpu_plan *plan)
 {
-    return plan->fused_search && !plan->bins && !step->neighbors.given_pairs && step->neighbors.row_capacity <= ROW_CAPACITY;
+    return plan->fused_search && !plan->cell_list && !step->neighbors.given_pairs && step->neighbors.row_capacity <= ROW_CAPACITY;
 }
 
 // Builds the group's row and stores its atom. The atoms of the row's system are wrapped by `team`: the group, or the block if all its

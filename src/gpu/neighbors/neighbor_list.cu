@@ -446,10 +446,10 @@ int gpu_launch_neighbors(const gpu_step *step, const gpu_plan *plan, void *strea
     if (step->neighbors.given_pairs) return launch_pairs(step, plan, stream);
     const fused_search_shape shape = shape_of_fused_search(step, plan, room);
     if (shape.rows > 0) return launch_fused_search(step, plan, shape, room, stream);
-    int error = launch(plan->bins ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,
-                       plan->chained, stream, *step, plan->bins == 2 ? 1 : 0);
+    int error = launch(plan->cell_list ? prepare_kernel<true> : prepare_kernel<false>, (plan->n_atoms + 127) / 128, 128, 0, 1,
+                       plan->chained, stream, *step, plan->cell_list == 2 ? 1 : 0);
     if (error != 0) return error;
-    if (plan->bins) return gpu_launch_cell_list(step, plan, stream);
+    if (plan->cell_list) return gpu_launch_cell_list(step, plan, stream);
     if (by_rows)
         return launch(row_kernel, plan->n_atoms, warps * 32, (size_t)queue_bytes(warps, room), 1, plan->overlap, stream, *step,
                       room);
