@@ -411,11 +411,15 @@ test_vibrations() {
     says '^ *21 +3[0-9]{3}\.' # the hydroxyl group
     [ ! -s err ] || fail "a warning for a minimum: $(cat err)"
     run 0 vibrations $ethanol minimum.extxyz --json
+    [ "$(value out rigid_names.2)-$(value out rigid_names.3)" = translation-rotation ] || fail "names of the zero modes"
     awk -v w="$(value out wavenumbers_per_cm.20)" 'BEGIN { exit !(w > 3500 && w < 4000) }' || fail "stretching of the hydroxyl group"
     run 0 vibrations $ethanol --system ethanol # not relaxed
     says 'no minimum.*mlff relax' err
     run 2 vibrations $ethanol
     says 'either a file or --system' err
+    run 0 new --arch painn -o random.safetensors --elements Si --set n_features=16
+    run 0 vibrations random.safetensors --system silicon --n-atoms 8
+    says 'left out, 3 acoustic modes .translations.'
     run 1 vibrations $ethanol --system silicon
     says "silicon" err
     run 2 vibrations $ethanol --system ethanol --step 0
@@ -475,6 +479,7 @@ test_relax() {
         "relax_end=converged relax_end=converged relax_end=failed relax_end=converged " "order of the file"
     refused 1 'does not know' relax $ethanol <(printf '1\n\nAu 0 0 0\n')
     refused 2 'needs --cell' relax $ethanol hot.extxyz --pressure 1
+    refused 2 'needs --cell' relax $ethanol hot.extxyz --no-symmetry
     run 1 relax $ethanol hot.extxyz --cell
     says 'frame 5: .*periodic along three axes' err
     refused 1 'no frame in it' relax $ethanol /dev/null

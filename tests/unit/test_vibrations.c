@@ -85,6 +85,36 @@ static void frequencies_are_curvatures(void **state)
     mlff_model_destroy(m);
 }
 
+// Two atoms of silicon at the Γ point: three acoustic modes at 0, and three optical ones that the cubic group makes equal.
+static void silicon_at_gamma(void **state)
+{
+    (void)state;
+    const double cell[9] = {0, 2.715, 2.715, 2.715, 0, 2.715, 2.715, 2.715, 0};
+    mlff_model *m = model();
+    mlff_evaluator *evaluator = support_evaluator(m, MLFF_FLOAT64);
+    mlff_system *system;
+    mlff_vibrations v;
+    assert_ok(mlff_system_create(2, &system));
+    for (int k = 0; k < 9; k++) system->cell[k] = cell[k];
+    for (int i = 0; i < 2; i++) {
+        system->species[i] = 14;
+        for (int c = 0; c < 3; c++) system->positions[3 * i + c] = i * 1.3575;
+    }
+    memset(system->periodic, 1, 3);
+    assert_ok(mlff_vibrations_compute(evaluator, system, STEP, &v));
+    assert_int_equal(v.n_rigid, 3);
+    assert_int_equal(v.n_modes, 3);
+    for (int r = 0; r < 3; r++) assert_true(fabs(v.rigid_wavenumbers[r]) < 1);
+    assert_true(fabs(v.wavenumbers[0]) > 10);
+    for (int k = 1; k < 3; k++)
+        if (!(fabs(v.wavenumbers[k] - v.wavenumbers[0]) < 1e-4 * fabs(v.wavenumbers[0]))) // float64 forces over 2 STEP
+            fail_msg("mode %d at %.6f, mode 0 at %.6f", k, v.wavenumbers[k], v.wavenumbers[0]);
+    mlff_vibrations_free(&v);
+    mlff_system_destroy(system);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(m);
+}
+
 static void rotation_and_masses(void **state)
 {
     (void)state;
@@ -158,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frequencies_are_curvatures),
+        cmocka_unit_test(silicon_at_gamma),
         cmocka_unit_test(rotation_and_masses),
         cmocka_unit_test(fixed_and_refused),
     };

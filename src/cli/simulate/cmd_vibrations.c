@@ -29,6 +29,12 @@ done:
     return status;
 }
 
+static const char *rigid_names(int n_rigid, bool periodic)
+{
+    if (n_rigid == 3) return periodic ? "3 acoustic modes (translations)" : "3 translations";
+    return n_rigid == 5 ? "3 translations, 2 rotations" : "3 translations, 3 rotations";
+}
+
 static void print_json(const cli_setup *setup, const mlff_system *system, const mlff_vibrations *v)
 {
     cli_json json = {.file = stdout};
@@ -40,6 +46,9 @@ static void print_json(const cli_setup *setup, const mlff_system *system, const 
     cli_json_number(&json, "largest_force_ev_per_ang", v->largest_force);
     cli_json_number(&json, "zero_point_energy_ev", v->zero_point_energy);
     cli_json_numbers(&json, "rigid_wavenumbers_per_cm", v->rigid_wavenumbers, v->n_rigid);
+    cli_json_array(&json, "rigid_names");
+    for (int r = 0; r < v->n_rigid; r++) cli_json_text(&json, NULL, r < 3 ? "translation" : "rotation");
+    cli_json_end(&json, ']');
     cli_json_numbers(&json, "wavenumbers_per_cm", v->wavenumbers, v->n_modes);
     cli_json_array(&json, "displacements");
     for (int k = 0; k < v->n_modes; k++)
@@ -56,9 +65,8 @@ static void print_table(const cli_setup *setup, const mlff_system *system, const
     printf("%d atoms, %d vibrations; largest force %.3g eV/Å; zero-point energy %.5f eV\n", system->n_atoms, v->n_modes,
            v->largest_force, v->zero_point_energy);
     if (v->n_rigid > 0) {
-        printf("left out, %s (1/cm, exactly 0 at a minimum):", v->n_rigid == 3   ? "3 translations"
-                                                               : v->n_rigid == 5 ? "3 translations, 2 rotations"
-                                                                                 : "3 translations, 3 rotations");
+        printf("left out, %s (1/cm, exactly 0 at a minimum):",
+               rigid_names(v->n_rigid, system->periodic[0] || system->periodic[1] || system->periodic[2]));
         for (int r = 0; r < v->n_rigid; r++)
             printf(" %.2f", fabs(v->rigid_wavenumbers[r]) < 0.005 ? 0.0 : v->rigid_wavenumbers[r]);
         putchar('\n');
