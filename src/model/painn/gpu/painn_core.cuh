@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* painn_core.cuh: the model's core repulsion (atoms/zbl.h) on the GPU: rare, so that a step without a pair within
- * it costs one comparison for each edge, and a model without it one for each atom. */
+/* painn_core.cuh: the model's core repulsion (atoms/zbl.h) on the GPU. It depends on the neighbor list alone, so that kernels compute it
+ * before the gradients and energies of the layers are there. Bonded pairs are often within the largest reach, and finding that they do
+ * not repel takes three loads one after another. */
 #ifndef PAINN_CORE_CUH
 #define PAINN_CORE_CUH
 
@@ -24,14 +25,17 @@ static __device__ __noinline__ float2 core_of_pair(const painn_gpu_step &step, i
     return make_float2(charge * phi * s, charge * ((slope - phi / d) * s + phi * s_slope));
 }
 
-/* Adds the repulsion to the gradient of a pair that begins at an owned atom; u: its direction and distance. */
-static __device__ __forceinline__ void add_core(const painn_gpu_step &step, int from, int species, float4 u, float3 &g)
+/* dE/dd of the repulsion of a pair at distance d that begins at an owned atom, 0 where it has none. */
+static __device__ __forceinline__ float core_slope(const painn_gpu_step &step, int from, int species, float d)
 {
-    if (!(u.w < step.core_reach) || !step.gpu.neighbors.owned[from]) return;
-    const float slope = core_of_pair(step, step.gpu.neighbors.species[from], species, u.w).y;
-    g.x = fmaf(slope, u.x, g.x);
-    g.y = fmaf(slope, u.y, g.y);
-    g.z = fmaf(slope, u.z, g.z);
+    if (!(d < step.core_reach) || !step.gpu.neighbors.owned[from]) return 0;
+    return core_of_pair(step, step.gpu.neighbors.species[from], species, d).y;
+}
+
+/* Adds a pair's repulsion to its gradient; u: its direction and distance. */
+static __device__ __forceinline__ float3 add_core(float3 g, float slope, float4 u)
+{
+    return make_float3(fmaf(slope, u.x, g.x), fmaf(slope, u.y, g.y), fmaf(slope, u.z, g.z));
 }
 
 /* The repulsion in the energy of an owned atom, model units. */
@@ -44,5 +48,24 @@ static __device__ __forceinline__ float core_of_atom(const painn_gpu_step &step,
         if (row[k].d < step.core_reach) sum += core_of_pair(step, z, row[k].species, row[k].d).x;
     return sum;
 }
+
+/* The repulsion of the first atom that a thread sums in system s (gpu/evaluator/system_sums.cuh), computed before it is needed. */
+struct core_ahead {
+    int atom;
+    float energy;
+    __device__ __forceinline__ core_ahead(const painn_gpu_step &step, const gpu_call &call, int s, bool sums)
+        : atom(-1), energy(0)
+    {
+        if (!step.core_radius || !sums || s >= call.n_systems) return;
+        const gpu_system &system = step.gpu.neighbors.systems[s];
+        if ((int)threadIdx.x >= system.n) return;
+        atom = system.first + threadIdx.x;
+        energy = core_of_atom(step, atom);
+    }
+    __device__ __forceinline__ float of(const painn_gpu_step &step, int i) const
+    {
+        return i == atom ? energy : core_of_atom(step, i);
+    }
+};
 
 #endif

@@ -268,8 +268,9 @@ template <int SLICES> struct edge_gradients {
 struct pairs_of_atom {
     int i, n_in, n_out; // n_in = n_out in a symmetric list
     size_t row;
-    float4 in, out; // u and d of an incoming edge, reversed, and of an outgoing one
-    int back;       // index of the outgoing edge's reverse
+    float4 in, out;          // u and d of an incoming edge, reversed, and of an outgoing one
+    int back;                // index of the outgoing edge's reverse
+    float core_in, core_out; // slopes of their core repulsion
 
     // Reverses found on another stream are available only after begin_stage.
     __device__ __forceinline__ pairs_of_atom(const painn_gpu_step &step, int atom, bool reverses_are_there)
@@ -284,6 +285,11 @@ struct pairs_of_atom {
     {
         in = k < n_in ? *(const float4 *)step.gpu.neighbors.incoming[row + k].u : make_float4(0, 0, 0, 1);
         out = k < n_out ? *(const float4 *)step.gpu.neighbors.edges[row + k].u : make_float4(0, 0, 0, 1);
+        core_in = core_out = 0;
+        if (!step.core_radius) return;
+        const gpu_neighbors &list = step.gpu.neighbors;
+        if (k < n_in) core_in = core_slope(step, list.incoming[row + k].packed >> list.tag_bits, list.species[i], in.w);
+        if (k < n_out) core_out = core_slope(step, i, list.edges[row + k].species, out.w);
     }
 };
 
@@ -317,15 +323,11 @@ static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &st
                                                      : step.gpu.neighbors.reverse[pairs.row + k];
         const edge_gradients<SLICES> of_in(step, k < pairs.n_in ? pairs.row + k : 0), of_out(step, back);
         const float4 r = make_float4(-pairs.in.x, -pairs.in.y, -pairs.in.z, pairs.in.w);
-        float3 in = of_in.of_pair(r), out = of_out.of_pair(pairs.out); // pairs (j, i) and (i, j)
+        // Pairs (j, i) and (i, j).
+        float3 in = add_core(of_in.of_pair(r), pairs.core_in, r),
+               out = add_core(of_out.of_pair(pairs.out), pairs.core_out, pairs.out);
         if (k >= pairs.n_in) in = make_float3(0, 0, 0);
         if (k >= pairs.n_out) out = make_float3(0, 0, 0);
-        if (step.core_radius) {
-            const gpu_neighbors &list = step.gpu.neighbors;
-            const gpu_edge *const incoming = list.incoming + pairs.row + k;
-            if (k < pairs.n_in) add_core(step, incoming->packed >> list.tag_bits, list.species[i], r, in);
-            if (k < pairs.n_out) add_core(step, i, list.edges[pairs.row + k].species, pairs.out, out);
-        }
         fx += out.x - in.x;
         fy += out.y - in.y;
         fz += out.z - in.z;
@@ -351,7 +353,7 @@ static __device__ __forceinline__ double forces_of_atom(const painn_gpu_step &st
 // Energy of system s, with forces its virial and stress, and energies of its atoms.
 template <int SLICES>
 static __device__ __forceinline__ void sum_system(const painn_gpu_step &step, const gpu_call &call, int s, bool with_forces,
-                                                  bool keep)
+                                                  const core_ahead &core, bool keep)
 {
     sum_system(
         step.gpu, call, s, with_forces, false,
@@ -360,7 +362,7 @@ static __device__ __forceinline__ void sum_system(const painn_gpu_step &step, co
             double raw = owned ? step.o2 : 0.0;
 #pragma unroll
             for (int k = 0; k < SLICES; k++) raw += step.raw_energy[(size_t)k * step.gpu.neighbors.atom_capacity + atom];
-            if (step.core_radius && owned) raw += core_of_atom(step, atom);
+            if (step.core_radius && owned) raw += core.of(step, atom);
             own = owned ? step.gpu.neighbors.offset[step.gpu.neighbors.species[atom]] : 0.0;
             return raw * step.gpu.energy_unit;
         },
@@ -395,13 +397,14 @@ static __global__ void __launch_bounds__(128, 1)
     if (after_fused && there) find_reverses(step.gpu, i);
     const bool reports = sums && after_fused && step.gpu.neighbors.given_pairs ? last_to_search(step) : sum && s == 0;
     pairs_of_atom pairs(step, there ? i : 0, after_fused && there);
+    const core_ahead core(step, call, s, sum);
     const moving_atom atom(step.gpu.motion, moves ? i : INT32_MAX, step.gpu.motion.place + 1);
     __syncwarp(); // reconverge: lanes that diverged above would stay so
 #pragma unroll 1
     for (int pass = after_fused ? 0 : 1; pass < 2; pass++) {
         const bool keep = pass == 1;
         if (keep) begin_stage(step.gpu, 1 + 4 * step.n_layers);
-        if (sum && s < call.n_systems) sum_system<SLICES>(step, call, s, false, keep);
+        if (sum && s < call.n_systems) sum_system<SLICES>(step, call, s, false, core, keep);
         if (!there) continue;
         const double force = forces_of_atom<SLICES>(step, call, pairs, keep);
         if (moves) move_atom(step.gpu, atom, force, keep);
@@ -420,12 +423,13 @@ static __global__ void __launch_bounds__(1024)
 {
     const int s = blockIdx.x;
     const gpu_call call = *step.gpu.call;
+    const core_ahead core(step, call, s, true);
 #pragma unroll 1
     for (int pass = after_fused ? 0 : 1; pass < 2; pass++) {
         const bool keep = pass == 1;
         if (keep) begin_stage(step.gpu, 2 + 4 * step.n_layers);
         if (s == 0 && keep) publish_report(step.gpu, call);
-        if (s < call.n_systems) sum_system<SLICES>(step, call, s, with_forces, keep);
+        if (s < call.n_systems) sum_system<SLICES>(step, call, s, with_forces, core, keep);
     }
     if (step.gpu.stamps && s == 0 && threadIdx.x == 0) step.gpu.stamps[3 + 4 * step.n_layers] = gpu_timer();
 }
