@@ -402,15 +402,19 @@ static void test_irregular_work_is_doubted(void **state)
     }
 }
 
-// Calls of the GPU that take 8 % of a step longer in one of four steps, at any time, are interrupts of the host: they are not named.
-// The same in every fifth step, or of half a step, are.
-static void test_small_delays_of_calls_are_doubted(void **state)
+// Calls of the GPU, and waits for it, that take 8 % of a step longer in one of four steps, at any time, are interrupts of the host:
+// they are not named. The same in every fifth step, or of half a step, are.
+static void test_small_delays_around_the_gpu_are_doubted(void **state)
 {
     (void)state;
     static const struct {
+        enum step_part part;
+        int cause;
         double more;
         bool regular, named;
-    } cases[] = {{0.08, false, false}, {0.08, true, true}, {0.5, false, true}};
+    } cases[] = {{PART_ENQUEUE, CAUSE_ENQUEUE, 0.08, false, false},  {PART_ENQUEUE, CAUSE_ENQUEUE, 0.08, true, true},
+                 {PART_ENQUEUE, CAUSE_ENQUEUE, 0.5, false, true},    {PART_QUEUE, CAUSE_DEVICE_QUEUE, 0.08, false, false},
+                 {PART_QUEUE, CAUSE_DEVICE_QUEUE, 0.08, true, true}, {PART_QUEUE, CAUSE_DEVICE_QUEUE, 0.5, false, true}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         double times[N];
         uint16_t tags[N] = {0};
@@ -421,7 +425,7 @@ static void test_small_delays_of_calls_are_doubted(void **state)
             bool slow = cases[k].regular ? i % 5 == 3 : base_random_uniform(12, 0, (uint64_t)i) < 0.25;
             times[i] = 1.0 + (slow ? cases[k].more : 0.0);
             parts[i * N_PARTS + PART_CPU] = (float)(times[i] * 1e6);
-            parts[i * N_PARTS + PART_ENQUEUE] = (float)((times[i] - 0.9) * 1e6);
+            parts[i * N_PARTS + cases[k].part] = (float)((times[i] - 0.9) * 1e6);
         }
         assert_ok(profile_new(&profile));
         assert_ok(profile_set(&profile->device, "cuda:0"));
@@ -429,7 +433,7 @@ static void test_small_delays_of_calls_are_doubted(void **state)
         profile->summary.n_steps = N;
         assert_ok(causes_derive(profile, times, tags, parts, N));
         assert_int_equal(tail_order(&profile->tail, true, order), cases[k].named);
-        if (cases[k].named) assert_int_equal(order[0], CAUSE_ENQUEUE);
+        if (cases[k].named) assert_int_equal(order[0], cases[k].cause);
         mlff_profile_destroy(profile);
     }
 }
@@ -686,7 +690,7 @@ int main(void)
         cmocka_unit_test(test_what_is_named),
         cmocka_unit_test(test_scatter_is_not_work),
         cmocka_unit_test(test_irregular_work_is_doubted),
-        cmocka_unit_test(test_small_delays_of_calls_are_doubted),
+        cmocka_unit_test(test_small_delays_around_the_gpu_are_doubted),
         cmocka_unit_test(test_periods),
         cmocka_unit_test(test_crowded_machine),
         cmocka_unit_test(test_shares),

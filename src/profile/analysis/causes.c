@@ -358,8 +358,10 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
     MLFF_TRY(find_threads(&a, parts, n));
     MLFF_TRY(describe(&a, tail, CAUSE_WORK, n, profile->latency_every));
     MLFF_TRY(describe(&a, tail, CAUSE_ENQUEUE, n, profile->latency_every));
+    MLFF_TRY(describe(&a, tail, CAUSE_DEVICE_QUEUE, n, profile->latency_every));
     doubt(&a, tail, CAUSE_WORK, least_irregular_work(&a), n);
-    doubt(&a, tail, CAUSE_ENQUEUE, WORK_LEAST * a.usual.time, n); // interrupts and caches while the host calls the driver
+    doubt(&a, tail, CAUSE_ENQUEUE, WORK_LEAST * a.usual.time, n);      // interrupts and caches while the host calls the driver
+    doubt(&a, tail, CAUSE_DEVICE_QUEUE, WORK_LEAST * a.usual.time, n); // or waits for the GPU
     for (int cause = 0; cause < N_CAUSES; cause++) MLFF_TRY(describe(&a, tail, cause, n, profile->latency_every));
     tail->share = total > 0.0 ? tail_excess_ms(tail) / total : 0.0;
     for (int i = 0; i < profile->n_slowest; i++) {
