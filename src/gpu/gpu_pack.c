@@ -107,7 +107,7 @@ uint16_t gpu_to_bfloat(double value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-enum { TILE_COLUMNS = 8, TILE_ROWS = 16, TILE = TILE_COLUMNS * TILE_ROWS };
+enum { TILE_COLUMNS = 8, TILE_ROWS = 16, TILE = GPU_ROUNDED };
 
 static int32_t bits_of(float value)
 {
@@ -123,8 +123,19 @@ static float with_bits(int32_t bits)
     return value;
 }
 
-// gpu_to_half of a tile's numbers, which become what the halves leave of them: by selects alone, so that compilers vectorize it.
-static void round_to_halves(float *values, uint16_t *halves)
+// Integers are in the order of the numbers without sign.
+float gpu_largest(const float *values, size_t n, float largest)
+{
+    int32_t most = bits_of(largest);
+    for (size_t k = 0; k < n; k++) {
+        const int32_t size = bits_of(values[k]) & INT32_MAX;
+        most = size > most ? size : most;
+    }
+    return with_bits(most);
+}
+
+// By selects alone, so that compilers vectorize it.
+void gpu_round_to_halves(float values[GPU_ROUNDED], uint16_t halves[GPU_ROUNDED])
 {
     const int32_t smallest = 0x38800000, too_large = 0x477ff000, half = 0x3f000000; // 2⁻¹⁴, 65520 and 0.5 as bits
     for (int k = 0; k < TILE; k++) {
@@ -140,7 +151,7 @@ static void round_to_halves(float *values, uint16_t *halves)
     }
 }
 
-static void round_to_bfloats(float *values, uint16_t *bfloats)
+void gpu_round_to_bfloats(float values[GPU_ROUNDED], uint16_t bfloats[GPU_ROUNDED])
 {
     for (int k = 0; k < TILE; k++) {
         const uint32_t bits = (uint32_t)bits_of(values[k]), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -163,7 +174,7 @@ const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int
             for (int g = 0; g < TILE_COLUMNS; g++) column(context, n + g, k, values + TILE_ROWS * g);
             for (int e = 0; e < TILE; e++) values[e] *= scale;
             for (int part = 0; part < parts; part++) {
-                (bfloats ? round_to_bfloats : round_to_halves)(values, rounded);
+                (bfloats ? gpu_round_to_bfloats : gpu_round_to_halves)(values, rounded);
                 for (int lane = 0; lane < 32; lane++) { // its numbers are two pairs of a column
                     const uint16_t *pair = rounded + lane / 4 * TILE_ROWS + 2 * (lane % 4);
                     memcpy(place + 4 * (lane * parts + part), pair, 4);

@@ -33,6 +33,12 @@ typedef void (*gpu_column)(const void *context, int n, int k, float *values);
 const void *gpu_pack_operand(gpu_packer *packer, int numbers, int n_columns, int n_rows, float scale, gpu_column column,
                              const void *context);
 
+/* Rounds to halves or bfloat16 numbers, ties to even, and leaves in `values` what rounding took from them. */
+enum { GPU_ROUNDED = 128 };
+void gpu_round_to_halves(float values[GPU_ROUNDED], uint16_t halves[GPU_ROUNDED]);
+void gpu_round_to_bfloats(float values[GPU_ROUNDED], uint16_t bfloats[GPU_ROUNDED]);
+/* The largest magnitude of numbers and of `largest`. */
+float gpu_largest(const float *values, size_t n, float largest);
 /* The half nearest to a number, ties to even. */
 uint16_t gpu_to_half(double value);
 uint16_t gpu_to_bfloat(double value);

@@ -21,14 +21,14 @@ static double next_normal(uint64_t *state)
     return base_random_normal(3, 1, (*state)++);
 }
 
-static double weight(const void *context, int n, int k)
+static void weights(const void *context, int n, int k, int count, float *values)
 {
-    return ((const case_data *)context)->w[n][k];
+    for (int j = 0; j < count; j++) values[j] = (float)((const case_data *)context)->w[n][k + j];
 }
 
-static double transposed_weight(const void *context, int n, int k)
+static void transposed_weights(const void *context, int n, int k, int count, float *values)
 {
-    return ((const case_data *)context)->w[k][n];
+    for (int j = 0; j < count; j++) values[j] = (float)((const case_data *)context)->w[k + j][n];
 }
 
 static void fill(case_data *d, uint64_t seed)
@@ -56,7 +56,7 @@ static double softplus(double x)
     return log1p(exp(x)) - log(2.0);
 }
 
-static void *new_block(enum gpu_number numbers, int outputs, int inputs, const float *bias, gpu_weight value, const case_data *d,
+static void *new_block(enum gpu_number numbers, int outputs, int inputs, const float *bias, gpu_weights value, const case_data *d,
                        gpu_linear *layer)
 {
     gpu_packer p = {NULL, NULL, 0};
@@ -72,7 +72,7 @@ static double forward_error(case_data *d, enum gpu_number numbers, int wide, enu
 {
     gpu_linear layer;
     const int32_t n_rows = ROWS;
-    void *block = new_block(numbers, OUTPUTS, INPUTS, d->bias, weight, d, &layer);
+    void *block = new_block(numbers, OUTPUTS, INPUTS, d->bias, weights, d, &layer);
     gpu_operand a = operand_new(64), b = operand_new(INPUTS - 64), out = operand_new(OUTPUTS);
     float *values = calloc((size_t)ROWS * OUTPUTS, sizeof *values);
     for (int r = 0; r < ROWS; r++)
@@ -110,7 +110,7 @@ static double backward_error(case_data *d, enum gpu_number numbers, int wide, in
     gpu_linear layer;
     const int32_t n_rows = ROWS;
     uint64_t state = 11;
-    void *block = new_block(numbers, INPUTS, OUTPUTS, NULL, transposed_weight, d, &layer);
+    void *block = new_block(numbers, INPUTS, OUTPUTS, NULL, transposed_weights, d, &layer);
     gpu_operand adjoint = operand_new(OUTPUTS), saved = operand_new(INPUTS), out = operand_new(INPUTS);
     double worst = 0, size = 0, *bar = calloc((size_t)ROWS * OUTPUTS, sizeof *bar);
     for (int r = 0; r < ROWS; r++) {
@@ -231,9 +231,39 @@ static void test_packed_operands(void **state)
     }
 }
 
+// Packed layers have the bits of gpu_to_half and gpu_to_bfloat of the weights times the layer's scale, at their places; outputs and inputs that
+// fill no block are followed by zeros. The largest weight is below 2¹³.
+static void test_packed_layer(void **state)
+{
+    (void)state;
+    enum { N = 300, K = 150, ROWS_PADDED = 512, K_PADDED = 192 };
+    case_data *d = malloc(sizeof *d);
+    fill(d, 9);
+    for (int kind = 0; kind < 3; kind++) {
+        const enum gpu_number numbers = (enum gpu_number)kind;
+        gpu_linear layer;
+        void *block = new_block(numbers, N, K, NULL, weights, d, &layer);
+        const uint16_t *high = layer.high, *low = layer.low;
+        double largest = 0;
+        for (int p = 0; p < ROWS_PADDED; p++)
+            for (int k = 0; k < K_PADDED; k++) {
+                const int n = p / 32 * 32 + p % 8 / 2 * 8 + p % 32 / 8 * 2 + p % 2;
+                const size_t at = (size_t)((p / 256 * (K_PADDED / 8) + k / 8) * 256 + p % 256) * 8 + (size_t)(k % 8);
+                const double w = n < N && k < K ? (double)(float)d->w[n][k] / (double)layer.unit : 0;
+                const uint16_t expected = kind == 2 ? gpu_to_bfloat(w) : gpu_to_half(w);
+                largest = fmax(largest, fabs(w));
+                assert_int_equal(high[at], expected);
+                if (kind == 0) assert_int_equal(low[at], gpu_to_half(w - gpu_from_half(expected)));
+            }
+        if (kind < 2) assert_true(largest <= 8192 && largest > 4096);
+        free(block);
+    }
+    free(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_choice),
-                                       cmocka_unit_test(test_packed_operands)};
+                                       cmocka_unit_test(test_packed_operands), cmocka_unit_test(test_packed_layer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

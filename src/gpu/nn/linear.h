@@ -88,11 +88,12 @@ int gpu_launch_dense(const gpu_dense *dense, const gpu_linear_plan *plan, void *
 /* Raises the kernels' limits of shared memory; once per device. */
 int gpu_prepare_dense(int hopper);
 
-/* Packs a layer: `value(context, n, k)` is the weight of output n and input k; inputs and outputs beyond those given are zero. The
- * transposed layer, for the backward pass, is packed by exchanging n and k. */
-typedef double (*gpu_weight)(const void *context, int n, int k);
+/* Writes the weights of output n and of inputs k … k + count − 1 to `values`. */
+typedef void (*gpu_weights)(const void *context, int n, int k, int count, float *values);
+/* Packs a layer. Inputs and outputs beyond those given are zero. The transposed layer, for the backward pass, is packed by exchanging n
+ * and k. */
 gpu_linear gpu_pack_linear(gpu_packer *packer, enum gpu_number numbers, int outputs, int inputs, const float *bias,
-                           gpu_weight value, const void *context);
+                           gpu_weights weights, const void *context);
 
 /* Bytes of one plane of an operand. */
 static inline size_t gpu_plane_bytes(size_t rows, int columns)

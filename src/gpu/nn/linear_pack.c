@@ -11,9 +11,30 @@ static int column_at(int place)
     return place - p + p % 8 / 2 * 8 + p / 8 * 2 + p % 2;
 }
 
-gpu_linear gpu_pack_linear(gpu_packer *packer, enum gpu_number numbers, int outputs, int inputs, const float *bias,
-                           gpu_weight value, const void *context)
+enum { CHUNK = 64 };
+
+static float largest_weight(int outputs, int inputs, gpu_weights weights, const void *context)
 {
+    float largest = 0, values[CHUNK];
+    for (int k = 0; k < inputs; k += CHUNK)
+        for (int n = 0; n < outputs; n++) {
+            const int count = inputs - k < CHUNK ? inputs - k : CHUNK;
+            weights(context, n, k, count, values);
+            largest = gpu_largest(values, (size_t)count, largest);
+        }
+    return largest;
+}
+
+// The largest weight just below 2¹³: its low part and those of weights 2⁻¹³ as large are normal halves.
+static float scale_of(float largest)
+{
+    return largest > 0 && isfinite(largest) ? ldexpf(1.0f, (int)fmin(13 - ceil(log2((double)largest)), 100)) : 1.0f;
+}
+
+gpu_linear gpu_pack_linear(gpu_packer *packer, enum gpu_number numbers, int outputs, int inputs, const float *bias,
+                           gpu_weights weights, const void *context)
+{
+    enum { INPUTS = 8, PLACES = GPU_ROUNDED / INPUTS };
     const int rows = (outputs + GPU_WEIGHT_BLOCK - 1) / GPU_WEIGHT_BLOCK * GPU_WEIGHT_BLOCK, k_padded = (inputs + 63) / 64 * 64;
     gpu_linear layer = {.unit = 1.0f, .inputs = k_padded, .outputs = (outputs + 63) / 64 * 64};
     const size_t bytes = (size_t)rows * (size_t)k_padded * 2;
@@ -26,24 +47,23 @@ gpu_linear gpu_pack_linear(gpu_packer *packer, enum gpu_number numbers, int outp
         for (int n = 0; place && n < layer.outputs; n++) place[n] = n < outputs ? bias[n] : 0.0f;
     }
     if (!high) return layer;
-    double largest = 0;
-    for (int n = 0; n < outputs; n++)
-        for (int k = 0; k < inputs; k++) largest = fmax(largest, fabs(value(context, n, k)));
-    // The largest weight just below 2¹³: its low part and those of weights 2⁻¹³ as large are normal halves.
-    const double scale = largest > 0 && numbers != GPU_NUMBER_BF16 ? ldexp(1.0, 13 - (int)ceil(log2(largest))) : 1.0;
-    layer.unit = (float)(1.0 / scale);
-    for (int p = 0; p < rows; p++) {
-        const int n = column_at(p);
-        for (int k = 0; k < k_padded; k++) {
-            const double w = n < outputs && k < inputs ? scale * value(context, n, k) : 0.0;
-            const size_t to = (((size_t)(p / GPU_WEIGHT_BLOCK) * (size_t)(k_padded / 8) + (size_t)(k / 8)) * GPU_WEIGHT_BLOCK +
-                               (size_t)(p % GPU_WEIGHT_BLOCK)) *
-                                  8 +
-                              (size_t)(k % 8);
-            high[to] = numbers == GPU_NUMBER_BF16 ? gpu_to_bfloat(w) : gpu_to_half(w);
-            if (low) low[to] = gpu_to_half(w - gpu_from_half(high[to]));
-        }
-    }
+    const float scale = numbers == GPU_NUMBER_BF16 ? 1.0f : scale_of(largest_weight(outputs, inputs, weights, context));
+    layer.unit = 1.0f / scale;
+    for (int block = 0; block < rows; block += 2 * PLACES) // 32 columns, whose places column_at permutes
+        for (int k = 0; k < k_padded; k += INPUTS)
+            for (int p = block; p < block + 2 * PLACES; p += PLACES) {
+                const int count = inputs - k < INPUTS ? inputs - k : INPUTS;
+                float values[GPU_ROUNDED] = {0};
+                for (int j = 0; j < PLACES; j++)
+                    if (column_at(p + j) < outputs && count > 0)
+                        weights(context, column_at(p + j), k, count, values + INPUTS * j);
+                for (int e = 0; e < GPU_ROUNDED; e++) values[e] *= scale;
+                const size_t to = ((size_t)(p / GPU_WEIGHT_BLOCK) * (size_t)(k_padded / INPUTS) + (size_t)(k / INPUTS)) *
+                                      GPU_WEIGHT_BLOCK * INPUTS +
+                                  (size_t)(p % GPU_WEIGHT_BLOCK) * INPUTS;
+                (numbers == GPU_NUMBER_BF16 ? gpu_round_to_bfloats : gpu_round_to_halves)(values, high + to);
+                if (low) gpu_round_to_halves(values, low + to);
+            }
     return layer;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // orb_pack.c: Orb's constants in the layout of the kernels, and the layout of a step's arrays. Runs on the host.
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,18 +26,19 @@ typedef struct part {
     int shift;
 } part;
 
-static double weight_of(const void *context, int n, int k)
+static void weights_of(const void *context, int n, int k, int count, float *values)
 {
     const part *b = context;
     const int row = b->split && n >= b->split ? n - b->split : n,
               column = b->first_input + k + (b->split && n >= b->split ? b->shift : 0);
-    return b->from->weight[(size_t)row * (size_t)b->from->n_in + (size_t)column];
+    const float *from = b->from->weight + (size_t)row * (size_t)b->from->n_in + (size_t)column;
+    for (int j = 0; j < count; j++) values[j] = from[j];
 }
 
 static gpu_linear pack_layer(gpu_packer *p, enum gpu_number numbers, const orb_linear *from)
 {
     const part all = {from, 0, 0, 0};
-    return gpu_pack_linear(p, numbers, from->n_out, from->n_in, from->bias, weight_of, &all);
+    return gpu_pack_linear(p, numbers, from->n_out, from->n_in, from->bias, weights_of, &all);
 }
 
 static void pack_mlp(gpu_packer *p, enum gpu_number numbers, const orb_mlp *from, int first, orb_gpu_mlp *to)
@@ -47,19 +49,21 @@ static void pack_mlp(gpu_packer *p, enum gpu_number numbers, const orb_mlp *from
 }
 
 // The transposed layer: output n is the input n of `from`, its inputs the outputs.
-static double transposed_weight(const void *context, int n, int k)
+static void transposed_weights(const void *context, int n, int k, int count, float *values)
 {
     const part *b = context;
-    const int row = b->split && k >= b->split ? k - b->split : k,
-              column = b->first_input + n + (b->split && k >= b->split ? b->shift : 0);
-    return b->from->weight[(size_t)row * (size_t)b->from->n_in + (size_t)column];
+    for (int j = 0; j < count; j++) {
+        const int row = b->split && k + j >= b->split ? k + j - b->split : k + j,
+                  column = b->first_input + n + (b->split && k + j >= b->split ? b->shift : 0);
+        values[j] = b->from->weight[(size_t)row * (size_t)b->from->n_in + (size_t)column];
+    }
 }
 
 static void pack_back(gpu_packer *p, enum gpu_number numbers, const orb_mlp *from, int n_in, gpu_linear to[3])
 {
     for (int l = 0; l < 3; l++) {
         const part all = {&from->linear[l], 0, 0, 0};
-        to[l] = gpu_pack_linear(p, numbers, l == 0 ? n_in : from->linear[l].n_in, from->linear[l].n_out, NULL, transposed_weight,
+        to[l] = gpu_pack_linear(p, numbers, l == 0 ? n_in : from->linear[l].n_in, from->linear[l].n_out, NULL, transposed_weights,
                                 &all);
     }
 }
@@ -74,9 +78,9 @@ static bool pack_message_layer(gpu_packer *p, enum gpu_number numbers, const orb
     float *bias = calloc(2 * (size_t)H, sizeof *bias), gates[2][ORB_GPU_LATENT];
     if (!bias) return false;
     memcpy(bias, edge->bias, sizeof *bias * (size_t)H);
-    to->project = gpu_pack_linear(p, numbers, 2 * H, F, bias, weight_of, &of_nodes);
+    to->project = gpu_pack_linear(p, numbers, 2 * H, F, bias, weights_of, &of_nodes);
     free(bias);
-    to->edge.layer[0] = gpu_pack_linear(p, numbers, H, F, NULL, weight_of, &of_edge);
+    to->edge.layer[0] = gpu_pack_linear(p, numbers, H, F, NULL, weights_of, &of_edge);
     pack_mlp(p, numbers, &from->edge, 1, &to->edge);
     pack_mlp(p, numbers, &from->node, 0, &to->node);
     memcpy(gates[0], from->send.weight, sizeof gates[0]);
@@ -87,7 +91,7 @@ static bool pack_message_layer(gpu_packer *p, enum gpu_number numbers, const orb
     if (!conservative) return true;
     pack_back(p, numbers, &from->edge, F, to->edge_back);
     pack_back(p, numbers, &from->node, 3 * F, to->node_back);
-    to->project_back = gpu_pack_linear(p, numbers, F, 2 * H, NULL, transposed_weight, &of_nodes);
+    to->project_back = gpu_pack_linear(p, numbers, F, 2 * H, NULL, transposed_weights, &of_nodes);
     return true;
 }
 
@@ -101,11 +105,15 @@ static double activate(enum orb_activation kind, double x)
 
 static void apply(const orb_linear *layer, const double *x, double *y)
 {
-    for (int n = 0; n < layer->n_out; n++) {
-        const float *w = layer->weight + (size_t)n * (size_t)layer->n_in;
-        double sum = layer->bias[n];
-        for (int k = 0; k < layer->n_in; k++) sum += w[k] * x[k];
-        y[n] = sum;
+    enum { TOGETHER = 8 }; // sums that do not wait for each other; outputs are a multiple of it
+    const size_t n_in = (size_t)layer->n_in;
+    for (int n = 0; n < layer->n_out; n += TOGETHER) {
+        const float *w = layer->weight + (size_t)n * n_in;
+        double sum[TOGETHER];
+        for (int j = 0; j < TOGETHER; j++) sum[j] = layer->bias[n + j];
+        for (size_t k = 0; k < n_in; k++)
+            for (size_t j = 0; j < TOGETHER; j++) sum[j] += w[j * n_in + k] * x[k];
+        memcpy(y + n, sum, sizeof sum);
     }
 }
 
@@ -119,27 +127,43 @@ static void normalize(const orb_mlp *mlp, double epsilon, double *x)
         x[k] = (x[k] - mean) * scale * mlp->norm_weight[k] + (mlp->norm_bias ? mlp->norm_bias[k] : 0.0);
 }
 
-static bool pack_nodes(gpu_packer *p, const orb_parameters *P, double epsilon, const float **device_out)
+// Context of gpu_pack_parts: a part is an element, or a message layer.
+typedef struct all_parts {
+    const orb_parameters *parameters;
+    enum gpu_number numbers;
+    double epsilon;
+    float *node_table;
+    orb_gpu_layer *layer;
+    atomic_bool failed; // without memory
+} all_parts;
+
+static void pack_node(void *context, gpu_packer *p, int z)
 {
-    const void *at;
-    float *table = gpu_pack(p, sizeof(float) * (size_t)P->n_species * ORB_GPU_LATENT, &at);
-    *device_out = at;
-    if (!table) return true;
+    all_parts *all = context;
+    const orb_parameters *P = all->parameters;
+    if (!p->block) return;
     double *x = malloc(sizeof *x * (ORB_GPU_LATENT + 2 * (size_t)P->n_hidden));
-    if (!x) return false;
-    double *a = x + ORB_GPU_LATENT, *b = a + P->n_hidden;
-    for (int z = 0; z < P->n_species; z++) {
-        for (int k = 0; k < ORB_GPU_LATENT; k++) x[k] = P->embedding[(size_t)z * ORB_GPU_LATENT + (size_t)k];
-        apply(&P->node_encoder.linear[0], x, a);
-        for (int k = 0; k < P->n_hidden; k++) a[k] = activate(P->activation, a[k]);
-        apply(&P->node_encoder.linear[1], a, b);
-        for (int k = 0; k < P->n_hidden; k++) b[k] = activate(P->activation, b[k]);
-        apply(&P->node_encoder.linear[2], b, x);
-        normalize(&P->node_encoder, epsilon, x);
-        for (int k = 0; k < ORB_GPU_LATENT; k++) table[(size_t)z * ORB_GPU_LATENT + (size_t)k] = (float)x[k];
+    if (!x) {
+        all->failed = true;
+        return;
     }
+    double *a = x + ORB_GPU_LATENT, *b = a + P->n_hidden;
+    for (int k = 0; k < ORB_GPU_LATENT; k++) x[k] = P->embedding[(size_t)z * ORB_GPU_LATENT + (size_t)k];
+    apply(&P->node_encoder.linear[0], x, a);
+    for (int k = 0; k < P->n_hidden; k++) a[k] = activate(P->activation, a[k]);
+    apply(&P->node_encoder.linear[1], a, b);
+    for (int k = 0; k < P->n_hidden; k++) b[k] = activate(P->activation, b[k]);
+    apply(&P->node_encoder.linear[2], b, x);
+    normalize(&P->node_encoder, all->epsilon, x);
+    for (int k = 0; k < ORB_GPU_LATENT; k++) all->node_table[(size_t)z * ORB_GPU_LATENT + (size_t)k] = (float)x[k];
     free(x);
-    return true;
+}
+
+static void pack_layer_part(void *context, gpu_packer *p, int t)
+{
+    all_parts *all = context;
+    const orb_parameters *P = all->parameters;
+    if (!pack_message_layer(p, all->numbers, &P->layer[t], P->conservative, &all->layer[t])) all->failed = true;
 }
 
 // orb-models takes radius and charge of the next element.
@@ -165,11 +189,12 @@ static orb_gpu_output pack_output(gpu_packer *p, const orb_linear *from)
 }
 
 // The hidden layers of energy and stress, one below the other.
-static double system_weight(const void *context, int n, int k)
+static void system_weights(const void *context, int n, int k, int count, float *values)
 {
     const orb_parameters *P = context;
     const orb_linear *from = n < ORB_GPU_LATENT ? &P->energy.linear[0] : &P->stress.linear[0];
-    return from->weight ? from->weight[(size_t)(n % ORB_GPU_LATENT) * (size_t)from->n_in + (size_t)k] : 0.0;
+    const float *row = from->weight ? from->weight + (size_t)(n % ORB_GPU_LATENT) * (size_t)from->n_in + (size_t)k : NULL;
+    for (int j = 0; j < count; j++) values[j] = row ? row[j] : 0.0f;
 }
 
 static void pack_heads(gpu_packer *p, enum gpu_number numbers, const orb_parameters *P, orb_gpu_step *step, orb_gpu_model *host)
@@ -177,7 +202,7 @@ static void pack_heads(gpu_packer *p, enum gpu_number numbers, const orb_paramet
     float bias[2 * ORB_GPU_LATENT] = {0};
     memcpy(bias, P->energy.linear[0].bias, sizeof bias / 2);
     if (P->stress.linear[0].weight) memcpy(bias + ORB_GPU_LATENT, P->stress.linear[0].bias, sizeof bias / 2);
-    host->system_hidden = gpu_pack_linear(p, numbers, 2 * ORB_GPU_LATENT, ORB_GPU_LATENT, bias, system_weight, P);
+    host->system_hidden = gpu_pack_linear(p, numbers, 2 * ORB_GPU_LATENT, ORB_GPU_LATENT, bias, system_weights, P);
     step->has_forces = P->forces.linear[0].weight != NULL;
     step->has_stress = P->stress.linear[0].weight != NULL;
     if (step->has_forces) host->force_hidden = pack_layer(p, numbers, &P->forces.linear[0]);
@@ -241,17 +266,19 @@ bool orb_gpu_pack(const orb_parameters *P, const mlff_model *model, void *block,
     for (int z = 0; offset && z <= MLFF_MAX_ATOMIC_NUMBER; z++)
         offset[z] = z < P->n_species && model->known[z] ? model->offset[z] : NAN;
     step->repulsion_table = P->repulsion == ORB_NO_REPULSION ? NULL : pack_repulsion(&p, P);
-    if (!pack_nodes(&p, P, epsilon, &step->node_table)) return false;
+    all_parts all = {P,           numbers, epsilon, gpu_pack(&p, sizeof(float) * (size_t)P->n_species * ORB_GPU_LATENT, &device),
+                     host->layer, false};
+    step->node_table = device;
+    gpu_pack_parts(&p, P->n_species, pack_node, &all);
     pack_mlp(&p, numbers, &P->edge_encoder, 0, &host->encoder);
-    for (int t = 0; t < P->n_layers; t++)
-        if (!pack_message_layer(&p, numbers, &P->layer[t], P->conservative, &host->layer[t])) return false;
+    gpu_pack_parts(&p, P->n_layers, pack_layer_part, &all);
     if (P->conservative) pack_back(&p, numbers, &P->edge_encoder, P->n_edge_inputs, host->encoder_back);
     pack_heads(&p, numbers, P, step, host);
     if (P->conservative)
         step->energy_back = gpu_pack_floats(&p, P->energy.linear[0].weight, (size_t)ORB_GPU_LATENT * ORB_GPU_LATENT);
     if (P->conditioned) pack_condition(&p, P, step);
     *bytes = p.at;
-    return true;
+    return !all.failed;
 }
 
 // ---- arrays of a step
