@@ -28,9 +28,13 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     size_t constants = 0;
     for (int m = 0; m < P->n_members; m++) members[m] = m;
     step.wgmma_blocks = form->wgmma;
-    ani_gpu_pack(P, model, members, P->n_members, NULL, &constants, NULL, &step);
-    void *block = base_alloc(constants, 1, "constants");
-    ani_gpu_pack(P, model, members, P->n_members, block, &constants, block, &step);
+    gpu_packer operands = {0};
+    ani_gpu_pack(P, model, members, P->n_members, NULL, &constants, NULL, &operands, &step);
+    void *block = base_alloc(constants, 1, "constants"), *written = base_alloc(operands.at, 1, "operands");
+    ani_gpu_source *sources = base_alloc((size_t)(P->n_members * P->n_species * ANI_GPU_MAX_HIDDEN), sizeof *sources, "weights");
+    operands.base = written;
+    ani_gpu_pack(P, model, members, P->n_members, block, &constants, block, &operands, &step);
+    ani_gpu_list_sources(P, members, P->n_members, sources);
     step.gpu.neighbors.atom_capacity = round_up(n, GPU_ATOM_BLOCK);
     step.gpu.neighbors.system_capacity = batch->n_systems;
     step.gpu.neighbors.row_capacity = 64;
@@ -85,6 +89,7 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     int can, error = wide ? ani_gpu_prepare_wgmma(232448, &can)
                           : ani_gpu_prepare_network((int)ani_gpu_network_bytes(&step, form->tile));
     error |= ani_gpu_prepare_aev((int)ani_gpu_aev_bytes(&step, step.gpu.neighbors.row_capacity));
+    error |= ani_gpu_launch_operands(&step, sources, NULL);
     error |= ani_gpu_launch_arrange(&step, &plan, NULL);
     if (!ani_gpu_fuses_search(&step, &plan)) error |= gpu_launch_neighbors(&step.gpu, &plan, NULL);
     if (!ani_gpu_chained(&plan)) error |= gpu_launch_reverse(&step.gpu, &plan, NULL);
@@ -97,6 +102,8 @@ static void run_step(const mlff_model *model, const mlff_batch *batch, const sha
     base_free(systems);
     base_free(arena);
     base_free(list_arena);
+    base_free(sources);
+    base_free(written);
     base_free(block);
 }
 

@@ -19,6 +19,7 @@ static const struct {
 typedef struct ani_evaluator {
     gpu_evaluator base;    // first: what the plugin returns
     ani_gpu_step step;     // its gpu is base.step
+    void *operands;        // device memory
     int at_once[N_SHAPES]; // clusters that run at once
 } ani_evaluator;
 
@@ -139,7 +140,17 @@ static void read_stamps(const gpu_evaluator *base, int forces, double *time_ns)
     }
 }
 
-static const gpu_kind ani_kind = {arena, plan, enqueue_rows, enqueue_model, read_stamps, NULL, NULL};
+static void release(gpu_evaluator *base)
+{
+    cuda_release(base->device, ((ani_evaluator *)base)->operands);
+}
+
+static const gpu_kind ani_kind = {.arena = arena,
+                                  .plan = plan,
+                                  .enqueue_rows = enqueue_rows,
+                                  .enqueue_model = enqueue_model,
+                                  .read_stamps = read_stamps,
+                                  .release = release};
 
 // ---- making one -----------------------------------------------------------------------------------------------------
 
@@ -163,13 +174,64 @@ typedef struct packed_ani {
     const device_model *model;
     const int *members;
     int n_members;
+    gpu_packer operands;
     ani_gpu_step *step;
 } packed_ani;
 
 static void pack_ani(void *context, void *block, size_t *bytes, const void *base)
 {
-    const packed_ani *p = context;
-    ani_gpu_pack(p->model->parameters, p->model->model, p->members, p->n_members, block, bytes, base, p->step);
+    packed_ani *p = context;
+    ani_gpu_pack(p->model->parameters, p->model->model, p->members, p->n_members, block, bytes, base, &p->operands, p->step);
+}
+
+static size_t bytes_of(const ani_gpu_source *source)
+{
+    return sizeof(float) * (size_t)source->in * (size_t)source->out;
+}
+
+// Copies the model's weights to the GPU, each layer as it is, for as long as the kernel needs that makes the operands from them.
+static mlff_status write_operands(ani_evaluator *e, const packed_ani *packed)
+{
+    mlff_status status = MLFF_OK;
+    const int n = e->step.n_members * e->step.n_species * ANI_GPU_MAX_HIDDEN, device = e->base.device;
+    void *memory = NULL;
+    const void *listed, *at;
+    ani_gpu_source *sources = calloc((size_t)n, sizeof *sources);
+    gpu_packer weights = {0};
+    if (!sources) return host.fail(MLFF_ERR_MEMORY, "out of memory: the weights of %d layers", n);
+    ani_gpu_list_sources(packed->model->parameters, packed->members, packed->n_members, sources);
+    gpu_pack(&weights, sizeof *sources * (size_t)n, &listed);
+    for (int k = 0; k < n; k++) gpu_pack(&weights, bytes_of(&sources[k]), &at);
+    PLUGIN_TRY(cuda_allocate(device, weights.at, "the model's weights", &memory));
+    weights = (gpu_packer){.base = memory};
+    gpu_pack(&weights, sizeof *sources * (size_t)n, &listed);
+    for (int k = 0; k < n; k++) {
+        gpu_pack(&weights, bytes_of(&sources[k]), &at);
+        CUDA_TRY(cuda_copy((void *)(uintptr_t)at, sources[k].weight, bytes_of(&sources[k]), cudaMemcpyHostToDevice),
+                 "copying the model to the GPU");
+        sources[k].weight = at;
+    }
+    CUDA_TRY(cuda_copy(memory, sources, sizeof *sources * (size_t)n, cudaMemcpyHostToDevice), "copying the model to the GPU");
+    CUDA_TRY(ani_gpu_launch_operands(&e->step, listed, e->base.stream), "writing the operands");
+    CUDA_TRY(cuda_wait(e->base.stream, 0), "writing the operands");
+done:
+    cuda_release(device, memory);
+    free(sources);
+    return status;
+}
+
+static mlff_status upload(ani_evaluator *e, packed_ani *packed)
+{
+    mlff_status status = MLFF_OK;
+    size_t bytes;
+    pack_ani(packed, NULL, &bytes, NULL); // counts the operands
+    PLUGIN_TRY(cuda_allocate(e->base.device, packed->operands.at, "the model", &e->operands));
+    packed->operands.base = e->operands;
+    PLUGIN_TRY(gpu_evaluator_upload(&e->base, pack_ani, packed));
+    e->base.constant_bytes += packed->operands.at;
+    status = write_operands(e, packed);
+done:
+    return status;
 }
 
 static mlff_status create(const device_model *described, const mlff_evaluator_options *options, gpu_evaluator **evaluator_out)
@@ -192,7 +254,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (base->hopper) CUDA_TRY(ani_gpu_prepare_wgmma(base->shared_bytes, &wide), "setting up the kernels");
     e->step.wgmma_blocks = wide ? base->n_multiprocessors : 0;
     e->step.gpu = base->step;
-    PLUGIN_TRY(gpu_evaluator_upload(base, pack_ani, &(packed_ani){described, members, n_members, &e->step}));
+    PLUGIN_TRY(upload(e, &(packed_ani){described, members, n_members, {0}, &e->step}));
     PLUGIN_TRY(create_stages(base));
     base->step = e->step.gpu;
     base->n_members = n_members;
@@ -224,6 +286,7 @@ static const gpu_kernel kernels[] = {{"sort_species_kernel", "forward/neighbors"
                                      {"aev_back_kernel", "backward/aev_backward"},
                                      {"forces_kernel", "backward/forces"},
                                      {"sums_kernel", "sums"},
+                                     {"operands_kernel", ""}, // once, before the steps
                                      {0}};
 
 extern const gpu_architecture ani_gpu_architecture;

@@ -41,11 +41,18 @@ typedef struct ani_gpu_network {
     const void *weight[ANI_GPU_MAX_HIDDEN], *back[ANI_GPU_MAX_HIDDEN]; /* operands for y = x wᵀ and for y = x w */
     const float *bias[ANI_GPU_MAX_HIDDEN];
     const float *output; /* weights of the last layer */
-    /* For tiles of 128 slots: widths, weights in blocks of 8 columns × 16 inputs, 512 bytes each (see ani_pack.c). */
+    /* For tiles of 128 slots: widths, weights in pieces of 8 columns × 16 inputs, 512 bytes each: the high parts of 8 inputs (column by
+     * column, 16 bytes each), of the other 8, then the low parts, as wgmma takes them. Missing columns and inputs are zero. */
     int32_t wgmma_width[ANI_GPU_MAX_HIDDEN];
     const void *wgmma_weight[ANI_GPU_MAX_HIDDEN], *wgmma_back[ANI_GPU_MAX_HIDDEN];
     const float *wgmma_bias[ANI_GPU_MAX_HIDDEN]; /* times ANI_GPU_VALUE_SCALE */
 } ani_gpu_network;
+
+/* The weights of a hidden layer as the model has them: [out][in], on the device. */
+typedef struct ani_gpu_source {
+    const float *weight;
+    int32_t in, out;
+} ani_gpu_source;
 
 /* Atoms by species, sorted in each step. Species that are present are numbered by rank. */
 typedef struct ani_gpu_groups {
@@ -68,6 +75,7 @@ typedef struct ani_gpu_step {
     float radial_cutoff, angular_cutoff, eta_radial, eta_angular, zeta; /* etas times log2(e) */
     float radial_shift[ANI_GPU_RADIAL], angular_shift[8], cosine[8], sine[8];
     const ani_gpu_network *network; /* [n_members][n_species] */
+    const int32_t *element;         /* [16 stored_tiles] the AEV element of each stored input of a first layer, −1: none */
     const int32_t *species_of;      /* [MLFF_MAX_ATOMIC_NUMBER + 1] */
     /* ---- on the device */
     int32_t slot_capacity, n_parts; /* n_parts: arrays of adjoints; members that share one are accumulated */
@@ -99,6 +107,8 @@ enum ani_gpu_stamp {
 };
 
 /* Launches. `stream` is a cudaStream_t, the result a cudaError_t. */
+/* Writes the operands of all networks, once; sources [n_members][n_species][ANI_GPU_MAX_HIDDEN], on the device. */
+int ani_gpu_launch_operands(const ani_gpu_step *step, const ani_gpu_source *sources, void *stream);
 int ani_gpu_launch_arrange(const ani_gpu_step *step, const gpu_plan *plan, void *stream);
 /* 1 if atoms are so few that a step is one chain: the AEVs' reverse finds the pairs' reverses itself. */
 int ani_gpu_chained(const gpu_plan *plan);
@@ -124,9 +134,12 @@ int ani_gpu_prepare_wgmma(int shared_bytes, int *can);
 
 /* NULL if the kernels support this shape, else what they lack. */
 const char *ani_gpu_lacks(const ani_parameters *parameters);
-/* Constants in one block of *bytes, pointers of `step` relative to `base`; with block NULL only *bytes is set. */
+/* Constants in one block of *bytes, pointers of `step` relative to `base`; with block NULL only *bytes is set. Operands get their places from
+ * `operands`, which counts; ani_gpu_launch_operands writes them. */
 void ani_gpu_pack(const ani_parameters *parameters, const mlff_model *model, const int *members, int n_members, void *block,
-                  size_t *bytes, const void *base, ani_gpu_step *step);
+                  size_t *bytes, const void *base, gpu_packer *operands, ani_gpu_step *step);
+/* Lists the hidden layers with the model's own weights: sources [n_members][n_species][ANI_GPU_MAX_HIDDEN], zero where there is none. */
+void ani_gpu_list_sources(const ani_parameters *parameters, const int *members, int n_members, ani_gpu_source *sources);
 /* ANI's arrays of a step whose sizes are set: pointers relative to `base`; returns the bytes. */
 size_t ani_gpu_arena(ani_gpu_step *step, void *base);
 

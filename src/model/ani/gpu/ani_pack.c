@@ -34,31 +34,6 @@ static int element_of(const ani_parameters *P, const ani_gpu_step *step, int c)
     return n * P->n_radial + (block * P->n_shifts + shift) * P->n_sections + section;
 }
 
-typedef struct layer {
-    const float *weight; // [out][in]
-    int in, out;
-    const int *element; // of each stored column of a first layer: its input, −1: none; NULL: as it is
-} layer;
-
-// Its weights as operands for gpu_pack_operand: columns are outputs, and in the reverse pass inputs.
-static void forward(const void *context, int n, int k, float *values)
-{
-    const layer *l = context;
-    const float *from = l->weight + (size_t)n * (size_t)l->in;
-    for (int j = 0; j < 16; j++) {
-        const int in = l->element ? l->element[k + j] : k + j;
-        values[j] = n < l->out && in >= 0 && in < l->in ? from[in] : 0.0f;
-    }
-}
-
-static void backward(const void *context, int n, int k, float *values)
-{
-    const layer *l = context;
-    const int in = l->element ? l->element[n] : n;
-    for (int j = 0; j < 16; j++)
-        values[j] = in >= 0 && in < l->in && k + j < l->out ? l->weight[(size_t)(k + j) * (size_t)l->in + (size_t)in] : 0.0f;
-}
-
 static const float *pack_padded(gpu_packer *p, const float *values, int n, double scale)
 {
     const void *device;
@@ -71,15 +46,14 @@ static const float *pack_padded(gpu_packer *p, const float *values, int n, doubl
     return device;
 }
 
-static double largest_weight(const ani_parameters *P, const int *members, int n_members)
+static float largest_weight(const ani_parameters *P, const int *members, int n_members)
 {
     float largest = 0;
     for (int m = 0; m < n_members; m++)
         for (int s = 0; s < P->n_species; s++) {
             const ani_network *net = &P->network[members[m]][s];
             for (int l = 0; l + 1 < net->n_layers; l++)
-                for (size_t k = 0; k < (size_t)net->width[l] * (size_t)net->width[l + 1]; k++)
-                    if (fabsf(net->weight[l][k]) > largest) largest = fabsf(net->weight[l][k]);
+                largest = gpu_largest(net->weight[l], (size_t)net->width[l] * (size_t)net->width[l + 1], largest);
         }
     return largest;
 }
@@ -90,66 +64,43 @@ static int padded_width(int width)
     return width <= 128 ? 128 : (width + 31) / 32 * 32;
 }
 
-// Converts an operand of gpu_pack_operand, of tiles of 8 columns and 16 rows, into the pieces that bulk copies transfer: 8 columns × 16
-// rows, with the high parts of 8 rows (column by column, 16 bytes each), of the other 8, and then the low parts, as wgmma takes them.
-// Pieces of `block` columns are contiguous, one tile of rows after the other. Missing columns and rows are zero.
-static const void *pack_wgmma(gpu_packer *p, const void *operand, int column_tiles, int row_tiles, int columns, int rows,
-                              int block)
+static const void *place_operand(gpu_packer *operands, int columns, int rows)
 {
     const void *device;
-    uint32_t *place = gpu_pack(p, (size_t)columns * (size_t)rows * 4, &device);
-    if (!place) return device;
-    const uint32_t *from = (const uint32_t *)(p->block + ((const char *)operand - p->base));
-    for (int first = 0; first < columns / 8; first += block / 8)
-        for (int k = 0; k < rows / 16; k++)
-            for (int c = first; c < first + block / 8; c++, place += 128)
-                for (int lane = 0; lane < 32; lane++)
-                    for (int part = 0; part < 4; part++)
-                        place[32 * part + lane] =
-                            c < column_tiles && k < row_tiles
-                                ? from[((size_t)c * (size_t)row_tiles + (size_t)k) * 128 + (size_t)(4 * lane + part)]
-                                : 0;
+    gpu_pack(operands, 4 * (size_t)columns * (size_t)rows, &device); // two halves
     return device;
 }
 
-static void pack_network(gpu_packer *p, const int *element, const ani_gpu_step *step, const ani_network *from, float scale,
+static void pack_network(gpu_packer *p, gpu_packer *operands, const ani_gpu_step *step, const ani_network *from,
                          ani_gpu_network *to)
 {
     to->n_hidden = from->n_layers - 1;
     for (int l = 0; l < to->n_hidden; l++) {
-        const layer source = {from->weight[l], from->width[l], from->width[l + 1], l == 0 ? element : NULL};
         const int in = l ? (from->width[l] + 15) / 16 : step->stored_tiles, out = (from->width[l + 1] + 15) / 16;
         to->tiles[l] = out;
-        to->weight[l] = gpu_pack_operand(p, GPU_SPLIT_HALVES, 16 * out, 16 * in, scale, forward, &source);
-        to->back[l] = gpu_pack_operand(p, GPU_SPLIT_HALVES, 16 * in, 16 * out, scale, backward, &source);
+        to->weight[l] = place_operand(operands, 16 * out, 16 * in);
+        to->back[l] = place_operand(operands, 16 * in, 16 * out);
         to->bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], 1.0);
         if (step->wgmma_blocks == 0) continue;
         const int columns = padded_width(from->width[l + 1]), rows = l ? padded_width(from->width[l]) : 16 * in;
         to->wgmma_width[l] = columns;
         to->wgmma_bias[l] = pack_padded(p, from->bias[l], from->width[l + 1], ANI_GPU_VALUE_SCALE);
-        to->wgmma_weight[l] = pack_wgmma(p, to->weight[l], 2 * out, in, columns, rows, columns);
-        to->wgmma_back[l] = pack_wgmma(p, to->back[l], 2 * in, out, rows, columns, l ? rows : 16);
+        to->wgmma_weight[l] = place_operand(operands, columns, rows);
+        to->wgmma_back[l] = place_operand(operands, rows, columns);
     }
     to->output = pack_padded(p, from->weight[to->n_hidden], from->width[to->n_hidden], 1.0);
     to->output_bias = from->bias[to->n_hidden][0];
 }
 
-// Context of gpu_pack_parts: a part is the network of a member and a species.
-typedef struct all_networks {
-    const ani_parameters *parameters;
-    const int *members, *element;
-    const ani_gpu_step *step;
-    float scale;
-    ani_gpu_network *to; // NULL: not there while counting
-} all_networks;
-
-static void pack_part(void *context, gpu_packer *p, int k)
+void ani_gpu_list_sources(const ani_parameters *P, const int *members, int n_members, ani_gpu_source *sources)
 {
-    const all_networks *all = context;
-    const int n_species = all->parameters->n_species;
-    ani_gpu_network counted = {0};
-    pack_network(p, all->element, all->step, &all->parameters->network[all->members[k / n_species]][k % n_species], all->scale,
-                 p->block ? &all->to[k] : &counted);
+    for (int m = 0; m < n_members; m++)
+        for (int s = 0; s < P->n_species; s++, sources += ANI_GPU_MAX_HIDDEN) {
+            const ani_network *net = &P->network[members[m]][s];
+            for (int l = 0; l < ANI_GPU_MAX_HIDDEN; l++)
+                sources[l] = l + 1 < net->n_layers ? (ani_gpu_source){net->weight[l], net->width[l], net->width[l + 1]}
+                                                   : (ani_gpu_source){0};
+        }
 }
 
 static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_gpu_step *step)
@@ -178,11 +129,11 @@ static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_gpu
 }
 
 void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *members, int n_members, void *block, size_t *bytes,
-                  const void *base, ani_gpu_step *step)
+                  const void *base, gpu_packer *operands, ani_gpu_step *step)
 {
     gpu_packer p = {block, base, 0};
     const void *device;
-    const double largest = block ? largest_weight(P, members, n_members) : 0;
+    const float largest = block ? largest_weight(P, members, n_members) : 0;
     // The largest weight just below 2¹³: its low part and those of weights 2⁻¹³ as large are normal halves.
     const float scale = largest > 0 ? ldexpf(1.0f, (int)fmin(13 - ceil(log2(largest)), 100)) : 1.0f;
     fill_shape(P, model, step);
@@ -210,12 +161,15 @@ void ani_gpu_pack(const ani_parameters *P, const mlff_model *model, const int *m
         offset[z] = model->known[z] ? model->offset[z] : NAN;
         species_of[z] = P->species_of[z];
     }
-    int element[16 * ANI_GPU_MAX_TILES];
-    for (int c = 0; c < 16 * step->stored_tiles; c++) element[c] = element_of(P, step, c);
-    const int n_networks = n_members * P->n_species;
-    all_networks all = {P, members, element, step, scale, gpu_pack(&p, sizeof *all.to * (size_t)n_networks, &device)};
+    int32_t *element = gpu_pack(&p, sizeof *element * 16 * (size_t)step->stored_tiles, &device);
+    step->element = device;
+    for (int c = 0; block && c < 16 * step->stored_tiles; c++) element[c] = element_of(P, step, c);
+    ani_gpu_network *network = gpu_pack(&p, sizeof *network * (size_t)(n_members * P->n_species), &device), counted;
     step->network = device;
-    gpu_pack_parts(&p, n_networks, pack_part, &all);
+    operands->at = 0;
+    for (int k = 0; k < n_members * P->n_species; k++)
+        pack_network(&p, operands, step, &P->network[members[k / P->n_species]][k % P->n_species],
+                     block ? &network[k] : &counted);
     *bytes = p.at;
 }
 
