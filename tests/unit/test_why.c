@@ -95,8 +95,24 @@ static void test_course(void **state)
     }
 }
 
+// A level that comes back is not a jump of 0.0 %.
+static void test_level_that_returns(void **state)
+{
+    (void)state;
+    char text[512];
+    mlff_profile *profile = record_of(0);
+    profile->steady = (steady_state){.kind = STEADY_SLOWDOWN, .settled = true, .first = 60, .change = 0.00045};
+    steadiness_text(profile, text, sizeof text);
+    assert_string_equal(text, "disturbed for a while: from step 60 on, steps take as long as at the start");
+    profile->steady.change = 0.02;
+    steadiness_text(profile, text, sizeof text);
+    assert_non_null(strstr(text, "a jump: from step 60 on, steps take 2.0 % more"));
+    mlff_profile_destroy(profile);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset_of_reasons), cmocka_unit_test(test_course)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset_of_reasons), cmocka_unit_test(test_course),
+                                       cmocka_unit_test(test_level_that_returns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

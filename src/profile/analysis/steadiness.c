@@ -8,6 +8,7 @@
 
 #define DRIFT_TOLD 0.05    // a smaller rise along the run is the clock's of the processor as well
 #define DRIFT_CROWDED 0.25 // nor one of processor time where other programs take turns: they empty the caches
+#define LEVEL_SAME 0.01    // a smaller change of level than this is none
 #define OVERHEAD_TOLD 0.05 // of a step: an upper bound on the cost of measuring above this says nothing
 #define BOUND_TOLD 1.0     // of a percentile: an interval that reaches further than this on one side says nothing
 
@@ -72,7 +73,10 @@ void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes)
                  (long long)s->first, PROFILE_TIME(profile->steady_mean_ms), profile->before_s, cost);
         break;
     case STEADY_SLOWDOWN:
-        if (s->settled)
+        if (s->settled && s->change < LEVEL_SAME)
+            snprintf(text, text_bytes, "disturbed for a while: from step %lld on, steps take as long as at the start",
+                     (long long)s->first);
+        else if (s->settled)
             snprintf(
                 text, text_bytes,
                 "a jump: from step %lld on, steps take %.1f %% more than at the start and stay there; the machine may be the "
