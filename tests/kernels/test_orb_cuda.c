@@ -147,6 +147,41 @@ static void test_systems(void **state)
     mlff_model_destroy(model);
 }
 
+// Face-centered aluminum: shells of 12, 6 and 24 neighbors, so that the 20 nearest end inside the third one. The GPU warns as the CPU does,
+// once; displaced atoms have no ties.
+static void test_ties(void **state)
+{
+    (void)state;
+    if (!have_gpu()) return;
+    for (int displaced = 0; displaced < 2; displaced++) {
+        mlff_model *model = small_model("orb-v2", 7);
+        mlff_system *system;
+        mlff_batch batch;
+        int32_t first_atom[2];
+        char warnings[2][SUPPORT_WARNING_BYTES] = {"", ""};
+        assert_ok(mlff_system_build("aluminum", 4, 0, &system));
+        assert_int_equal(system->n_atoms, 4);
+        if (displaced) assert_ok(mlff_system_perturb(system, 300.0, 7));
+        mlff_batch_from_system(system, first_atom, &batch);
+        for (int kind = MLFF_CPU; kind <= MLFF_CUDA; kind++) {
+            mlff_evaluator *evaluator = evaluator_on(model, (mlff_device_kind)kind, MLFF_FLOAT32);
+            double energy;
+            mlff_warning_handler_set(support_keep_warning, warnings[kind != MLFF_CPU]);
+            for (int call = 0; call < 2; call++)
+                assert_ok(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.energies = &energy}));
+            mlff_warning_handler_set(NULL, NULL);
+            mlff_evaluator_destroy(evaluator);
+        }
+        assert_string_equal(warnings[1], warnings[0]);
+        if (displaced)
+            assert_string_equal(warnings[1], "");
+        else
+            assert_non_null(strstr(warnings[1], "4 of 4 atoms"));
+        mlff_system_destroy(system);
+        mlff_model_destroy(model);
+    }
+}
+
 // Bessel functions and harmonics, SiLU, root mean square norms, repulsion: atoms down to 0.6 Å; a cap of 6 edges.
 // The head that estimates the error of forces runs on the CPU alone.
 static void check_force_errors_refused(mlff_evaluator *gpu)
@@ -290,8 +325,12 @@ static void test_dynamics(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiles_and_precisions), cmocka_unit_test(test_systems),         cmocka_unit_test(test_v3),
-        cmocka_unit_test(test_conservative),         cmocka_unit_test(test_charge_and_spin), cmocka_unit_test(test_dynamics)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles_and_precisions),
+                                       cmocka_unit_test(test_systems),
+                                       cmocka_unit_test(test_v3),
+                                       cmocka_unit_test(test_ties),
+                                       cmocka_unit_test(test_conservative),
+                                       cmocka_unit_test(test_charge_and_spin),
+                                       cmocka_unit_test(test_dynamics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

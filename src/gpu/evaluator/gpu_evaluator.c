@@ -368,6 +368,7 @@ static mlff_status examine(gpu_evaluator *e, const mlff_batch *batch, const capt
     e->wide |= *again_out;
     if (status != MLFF_OK || *again_out) return status;
     e->n_pairs = report->n_pairs;
+    if (e->kind->read_report) e->kind->read_report(e, report, n_atoms);
     count_lists(e, graph);
     if (graph->from_device && !*e->io.overflow && !e->wide) e->trusted_atoms = n_atoms;
     return MLFF_OK;

@@ -38,6 +38,8 @@ typedef struct gpu_kind {
     /* Prepares steps with plan.wide, once, before the first of them; NULL: the model has none. Fails with MLFF_ERR_UNSUPPORTED if the GPU
      * cannot run them, MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. */
     mlff_status (*widen)(gpu_evaluator *evaluator);
+    /* Reads the report of a step that succeeded, of so many atoms; not of steps of dynamics. NULL: the model reports nothing of its own. */
+    void (*read_report)(gpu_evaluator *evaluator, const gpu_report *report, int n_atoms);
     /* Releases what the model allocated beyond its evaluator; NULL: nothing. */
     void (*release)(gpu_evaluator *evaluator);
 } gpu_kind;

@@ -96,11 +96,7 @@ static void warn_of_ties(orb_graph *graph, int max_neighbors)
 {
     if (graph->n_ties == 0 || graph->warned_of_ties) return;
     graph->warned_of_ties = true;
-    base_warn(
-        "%d of %d atoms have neighbors at the same distance of which only some are among the %d nearest that the model sees; "
-        "which ones is arbitrary (here the first of the list), and forces depend on it: displace the atoms of a perfect "
-        "crystal, or take a model with more neighbors",
-        graph->n_ties, graph->n_atoms, max_neighbors);
+    base_warn(ORB_TIES_WARNING, graph->n_ties, graph->n_atoms, max_neighbors);
 }
 
 mlff_status orb_graph_update(orb_graph *graph, const orb_parameters *p, const model_graph *pairs)

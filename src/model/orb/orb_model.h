@@ -23,6 +23,12 @@
 
 #include "model/model.h"
 
+/* Warning of a tie at the limit of neighbors: atoms concerned, all atoms, the limit. */
+#define ORB_TIES_WARNING                                                                                                         \
+    "%d of %d atoms have neighbors at the same distance of which only some are among the %d nearest that the model sees; "       \
+    "which ones is arbitrary (here the first of the list), and forces depend on it: displace the atoms of a perfect "            \
+    "crystal, or take a model with more neighbors"
+
 enum orb_activation { ORB_SHIFTED_SOFTPLUS, ORB_SILU };
 enum orb_norm { ORB_LAYER_NORM, ORB_RMS_NORM }; /* LayerNorm has a bias, RMSNorm none */
 enum orb_edge_input { ORB_GAUSSIAN_UNIT, ORB_BESSEL_HARMONICS };

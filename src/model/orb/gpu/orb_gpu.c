@@ -11,6 +11,7 @@ typedef struct orb_evaluator {
     gpu_evaluator base;  // first: what the plugin returns
     orb_gpu_step step;   // its gpu is base.step
     orb_gpu_model model; // on the host
+    bool warned_of_ties;
 } orb_evaluator;
 
 // ---- a step ---------------------------------------------------------------------------------------------------------
@@ -58,7 +59,21 @@ static void read_stamps(const gpu_evaluator *base, int forces, double *time_ns)
         time_ns[stage] = t[stage + 1] > t[stage] ? (double)(t[stage + 1] - t[stage]) : 0.0;
 }
 
-static const gpu_kind orb_kind = {arena, plan, enqueue_rows, enqueue_model, read_stamps, NULL, NULL};
+// Warns once of neighbors that the model's limit chooses arbitrarily.
+static void read_report(gpu_evaluator *base, const gpu_report *report, int n_atoms)
+{
+    orb_evaluator *e = (orb_evaluator *)base;
+    if (report->n_ties == 0 || e->warned_of_ties) return;
+    e->warned_of_ties = true;
+    host.warn(ORB_TIES_WARNING, report->n_ties, n_atoms, e->step.cap);
+}
+
+static const gpu_kind orb_kind = {.arena = arena,
+                                  .plan = plan,
+                                  .enqueue_rows = enqueue_rows,
+                                  .enqueue_model = enqueue_model,
+                                  .read_stamps = read_stamps,
+                                  .read_report = read_report};
 
 // ---- making one -----------------------------------------------------------------------------------------------------
 

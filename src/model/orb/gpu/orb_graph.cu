@@ -78,10 +78,13 @@ static __global__ void __launch_bounds__(32 * WARPS) orb_edge_kernel(const __gri
     const gpu_edge *row = row_of(step, i);
     const int length = step.gpu.neighbors.row_length[i], first = step.first_edge[i];
     const float unit = (float)step.gpu.length_unit, cutoff = (float)step.gpu.neighbors.cutoff;
+    float kept = 0, dropped = 0; // distances of the last edge that is kept and of the first that is not
     for (int k = lane; k < length; k += 32) {
         const gpu_edge edge = row[k];
         int rank = 0;
         for (int m = 0; m < length; m++) rank += row[m].d < edge.d || (row[m].d == edge.d && m < k);
+        if (rank == step.cap - 1) kept = edge.d;
+        if (rank == step.cap) dropped = edge.d;
         if (rank >= step.cap) continue;
         const int e = first + rank, j = edge.packed;
         const float r = edge.d * unit, u = r / cutoff, u2 = u * u;
@@ -91,6 +94,9 @@ static __global__ void __launch_bounds__(32 * WARPS) orb_edge_kernel(const __gri
         step.envelope[e] = u < 1.0f ? 1.0f + u2 * u2 * (-15.0f + u * (24.0f - 10.0f * u)) : 0.0f;
         atomicAdd(step.count + j, 1);
     }
+    if (length <= step.cap) return;
+    const bool tied = max_warp(kept) == max_warp(dropped);
+    if (tied && lane == 0) atomicAdd(&step.gpu.report->n_ties, 1);
 }
 
 // Edges by receiver: in any order …
