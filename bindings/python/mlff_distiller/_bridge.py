@@ -38,7 +38,8 @@ Step = Callable[[int, int, "int | None", "int | None", "int | None"], None]
 def doubles(address: int, shape: int | tuple[int, ...]) -> npt.NDArray[np.float64]:
     """The doubles at an address, as an array that borrows them."""
     n = shape if isinstance(shape, int) else math.prod(shape)
-    return np.ndarray(shape, np.float64, (c_double * n).from_address(address))  # as_array of ctypeslib takes four times as long
+    memory = memoryview((c_double * n).from_address(address))
+    return np.ndarray(shape, np.float64, memory)  # as_array of ctypeslib takes four times as long
 
 
 class Interrupts:
