@@ -1161,13 +1161,16 @@ test_full_disk() {
     model
     water
     cat water.xyz >many.xyz
-    refused 1 '/dev/full.*No space' eval model.safetensors many.xyz --json /dev/full
-    refused 1 '/dev/full.*No space' eval model.safetensors many.xyz -o /dev/full
-    refused 1 '/dev/full.*No space' md model.safetensors --system silicon --n-atoms 8 --n-steps 2 -o /dev/full
-    refused 1 '/dev/full.*No space' md model.safetensors --system silicon --n-atoms 8 --n-steps 2 --checkpoint /dev/full
-    refused 1 '/dev/full.*No space' profile model.safetensors --system silicon --n-atoms 8 --n-steps 2 -o /dev/full
-    refused 1 '/dev/full.*No space' new --arch painn -o /dev/full
-    refused 1 '/dev/full.*No space' check --export-json /dev/full
+    refused 1 '^mlff: /dev/full.*No space' eval model.safetensors many.xyz --json /dev/full
+    # The message names the file that is full, and not the input.
+    refused 1 '^mlff: /dev/full.*No space' eval model.safetensors many.xyz -o /dev/full
+    refused 1 '^mlff: /dev/full.*No space' relax model.safetensors many.xyz --max-steps 2 -o /dev/full
+    refused 1 '^mlff: /dev/full.*No space' md model.safetensors many.xyz --n-steps 2 -o /dev/full
+    refused 1 '^mlff: /dev/full.*No space' md model.safetensors --system silicon --n-atoms 8 --n-steps 2 -o /dev/full
+    refused 1 '^mlff: /dev/full.*No space' md model.safetensors --system silicon --n-atoms 8 --n-steps 2 --checkpoint /dev/full
+    refused 1 '^mlff: /dev/full.*No space' profile model.safetensors --system silicon --n-atoms 8 --n-steps 2 -o /dev/full
+    refused 1 '^mlff: /dev/full.*No space' new --arch painn -o /dev/full
+    refused 1 '^mlff: /dev/full.*No space' check --export-json /dev/full
     for arguments in --help "info model.safetensors" "check --json" "eval model.safetensors many.xyz" "eval model.safetensors many.xyz --json -" \
         "profile model.safetensors --system silicon --n-atoms 8 --n-steps 2"; do
         "$mlff" $arguments >/dev/full 2>err </dev/null

@@ -357,6 +357,14 @@ done:
     return status;
 }
 
+// Computes one frame, and names it if it fails.
+static mlff_status compute_frame(evaluation *run, mlff_system *const *frame)
+{
+    mlff_status status = compute(run, frame, 1);
+    if (status == MLFF_OK) return MLFF_OK;
+    return mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_frames, mlff_last_error());
+}
+
 // Evaluates the frames that wait. If that fails for several at once, it is done one by one: what is before the frame that
 // fails is kept, and the frame is known.
 static mlff_status evaluate_waiting(evaluation *run)
@@ -365,18 +373,17 @@ static mlff_status evaluate_waiting(evaluation *run)
     int n = run->n_waiting;
     run->n_waiting = 0;
     if (n == 0) return MLFF_OK;
-    status = compute(run, run->waiting, n);
+    status = n > 1 ? compute(run, run->waiting, n) : compute_frame(run, run->waiting);
     if (status == MLFF_OK) {
         status = take_frames(run, run->waiting, n);
     } else if (n > 1) {
         if (status == MLFF_ERR_MEMORY) mlff_warn("%d frames in a call: %s; one by one it is", n, mlff_last_error());
         status = MLFF_OK;
         for (int s = 0; s < n && status == MLFF_OK; s++) {
-            status = compute(run, run->waiting + s, 1);
+            status = compute_frame(run, run->waiting + s);
             if (status == MLFF_OK) status = take_frames(run, run->waiting + s, 1);
         }
     }
-    if (status != MLFF_OK) mlff_fail(status, "%s, frame %" PRId64 ": %s", run->input, run->n_frames, mlff_last_error());
     for (int s = 0; s < n; s++) mlff_system_destroy(run->waiting[s]);
     return status;
 }

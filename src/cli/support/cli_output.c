@@ -67,7 +67,8 @@ int cli_first(int exit_status, mlff_status status)
 
 mlff_status cli_in(const char *path, mlff_status status)
 {
-    if (status == MLFF_OK || status == MLFF_ERR_INTERRUPTED || !path || strstr(mlff_last_error(), path)) return status;
+    if (status == MLFF_OK || status == MLFF_ERR_INTERRUPTED || status == MLFF_ERR_IO) return status;
+    if (!path || strstr(mlff_last_error(), path)) return status;
     return mlff_fail(status, "%s: %s", path, mlff_last_error());
 }
 
