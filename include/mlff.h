@@ -111,7 +111,7 @@ enum {
     MLFF_OUTPUT_FORCES = 4, /* derivatives of the energy where the model is conservative, else predicted directly */
     MLFF_OUTPUT_STRESS = 8,
     MLFF_OUTPUT_VIRIALS = 16,
-    MLFF_OUTPUT_FORCE_ERRORS = 32 /* estimated by the model; evaluators on the CPU alone */
+    MLFF_OUTPUT_FORCE_ERRORS = 32 /* estimated by the model */
 };
 MLFF_API unsigned mlff_model_outputs(const mlff_model *model);
 /* Everything the file's metadata says, key and value by index; NULL past the end. Borrowed. */
@@ -178,8 +178,8 @@ typedef struct mlff_results {
     double *member_forces;     /* [n_members][n_atoms][3] eV/Å */
     double *energy_deviations; /* [n_systems] eV */
     double *force_deviations;  /* [n_atoms][3] eV/Å */
-    /* [n_atoms] eV/Å, of a model that estimates the error of its forces (MLFF_OUTPUT_FORCE_ERRORS), into a host array, on the CPU:
-     * expected mean absolute error of an atom's force components */
+    /* [n_atoms] eV/Å at `location`, of a model that estimates the error of its forces (MLFF_OUTPUT_FORCE_ERRORS): expected mean
+     * absolute error of an atom's force components */
     double *force_errors;
 } mlff_results;
 

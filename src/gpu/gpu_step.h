@@ -48,6 +48,7 @@ typedef struct gpu_call {
     struct gpu_report *report;
     double *energies;                                    /* [n_systems] */
     double *atom_energies, *forces, *virials, *stresses; /* each may be NULL; virials is needed for stresses */
+    double *force_errors;                                /* [n_atoms] eV/Å, or NULL; of models that estimate them */
 } gpu_call;
 
 /* Flags of a report. */
@@ -176,6 +177,7 @@ typedef struct gpu_plan {
     int n_multiprocessors;
     int forces;       /* 0: energies only */
     int virial;       /* 1: virials or stresses too, whose sums need all forces */
+    int errors;       /* 1: estimated errors of forces too */
     int cell_list;    /* 1: cell list and Verlet list, for large systems; 2: the same, rebuilt in every step; 0: all pairs */
     int fused_search; /* fused search: atoms wrapped by the search kernel itself, up to GPU_FUSED_ATOMS by each row group, more by a
                    block; 0: a separate kernel wraps atoms */

@@ -270,6 +270,9 @@ static mlff_status compute_divided(parallel_evaluator *e)
     double virial[9] = {0}, energy = 0;
     MLFF_TRY(ensure_divided(e));
     if (e->refused) return crew_run(e->crew, work_on_share, e);
+    if (results->force_errors)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "estimated errors of forces are not computed for a system divided among devices; "
+                                               "choose one device");
     e->fresh = !decomposition_serves(e->decomposition, e->batch);
     if (e->fresh) MLFF_TRY(decomposition_make(e->decomposition, e->crew, e->batch));
     status = crew_run(e->crew, work_on_domain, e);
@@ -326,7 +329,8 @@ static mlff_status work_on_share(void *context, int index)
                                   .atom_energies = part(wanted->atom_energies, atom),
                                   .forces = part(wanted->forces, 3 * atom),
                                   .stresses = part(wanted->stresses, 6 * s),
-                                  .virials = part(wanted->virials, 9 * s)};
+                                  .virials = part(wanted->virials, 9 * s),
+                                  .force_errors = part(wanted->force_errors, atom)};
     if (e->model->architecture->ensemble) d->whole->interface->select_member(d->whole->self, e->member);
     MLFF_TRY(mlff_evaluator_compute(d->whole, &share, &results));
 done:

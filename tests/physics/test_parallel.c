@@ -5,6 +5,7 @@
 // Tolerances: sums over neighbors and over domains run in another order, which costs float64 some 1e-15 of the terms' size.
 #include "ani_support.h"
 #include "atoms/atoms.h"
+#include "gpu_support.h"
 #include "parallel/decompose.h"
 
 static mlff_evaluator *on_domains(const mlff_model *model, int n_domains, mlff_precision precision, double skin)
@@ -138,6 +139,38 @@ static void test_ensembles_of_networks(void **state)
     mlff_model_destroy(ani);
 }
 
+// A model that cannot be divided: the systems of a batch are handed out, a single one runs on one device. Each system's results are the
+// same computation as alone.
+static void test_estimated_errors(void **state)
+{
+    (void)state;
+    mlff_model *model;
+    assert_ok(support_create(&model, "orb-v3-direct", "n_layers=2; hidden=64; max_neighbors=6; seed=9"));
+    mlff_system *systems[3] = {support_random_system(5, 1, 0.8, 3), support_random_system(7, 0, 0.8, 4),
+                               support_random_system(4, 1, 0.8, 5)};
+    joined all = join(systems, 3);
+    mlff_evaluator *one = support_evaluator_on(model, MLFF_FLOAT64, NULL, 1, NULL),
+                   *several = on_domains(model, 2, MLFF_FLOAT64, 0);
+    for (int together = 0; together < 2; together++) {
+        int32_t first_atom[2];
+        mlff_batch single;
+        mlff_batch_from_system(systems[1], first_atom, &single);
+        const mlff_batch *batch = together ? &all.batch : &single;
+        double energies[2][3], errors[2][16];
+        for (int k = 0; k < 2; k++)
+            assert_ok(mlff_evaluator_compute(k ? several : one, batch,
+                                             &(mlff_results){.energies = energies[k], .force_errors = errors[k]}));
+        assert_memory_equal(energies[0], energies[1], sizeof(double) * (size_t)batch->n_systems);
+        assert_memory_equal(errors[0], errors[1], sizeof(double) * (size_t)batch->first_atom[batch->n_systems]);
+        assert_true(errors[0][0] > 0 && errors[0][0] != errors[0][1]);
+    }
+    mlff_evaluator_destroy(one);
+    mlff_evaluator_destroy(several);
+    unjoin(&all);
+    for (int k = 0; k < 3; k++) mlff_system_destroy(systems[k]);
+    mlff_model_destroy(model);
+}
+
 // Without the exchange, or with ghosts too few, energies are wrong: that the comparison above would see it.
 static void test_the_exchange_matters(void **state)
 {
@@ -225,29 +258,16 @@ static void test_batches_are_handed_out(void **state)
     mlff_model *painn = support_model(16, 2, "gaussian", "cosine", 0, 1);
     mlff_system *systems[5];
     enum { N = 5, DOMAINS = 3 };
-    int32_t first[N + 1] = {0};
-    for (int k = 0; k < N; k++) {
-        systems[k] = support_random_system(5 + 7 * k, k % 2, 1.0, 20 + (uint64_t)k);
-        first[k + 1] = first[k] + systems[k]->n_atoms;
-    }
-    int32_t *species = calloc((size_t)first[N], sizeof *species);
-    double *positions = calloc(3 * (size_t)first[N], sizeof *positions), cells[9 * N];
-    unsigned char periodic[3 * N];
-    for (int k = 0; k < N; k++) {
-        memcpy(species + first[k], systems[k]->species, (size_t)systems[k]->n_atoms * sizeof *species);
-        memcpy(positions + 3 * first[k], systems[k]->positions, 3 * (size_t)systems[k]->n_atoms * sizeof *positions);
-        memcpy(cells + 9 * k, systems[k]->cell, sizeof systems[k]->cell);
-        memcpy(periodic + 3 * k, systems[k]->periodic, 3);
-    }
-    mlff_batch batch = {
-        .n_systems = N, .first_atom = first, .species = species, .positions = positions, .cells = cells, .periodic = periodic};
+    for (int k = 0; k < N; k++) systems[k] = support_random_system(5 + 7 * k, k % 2, 1.0, 20 + (uint64_t)k);
+    joined all = join(systems, N);
+    mlff_batch batch = all.batch;
     for (int n = 1; n <= N; n++) {
         batch.n_systems = n;
         mlff_evaluator *one = support_evaluator_on(painn, MLFF_FLOAT32, NULL, 1, NULL),
                        *several = on_domains(painn, DOMAINS, MLFF_FLOAT32, 0.5);
         support_results expected = support_compute(one, &batch), got = support_compute(several, &batch);
         if (n > 1) { // each system is computed as on one device: the same bits
-            assert_memory_equal(got.r.forces, expected.r.forces, 3 * (size_t)first[n] * sizeof(double));
+            assert_memory_equal(got.r.forces, expected.r.forces, 3 * (size_t)batch.first_atom[n] * sizeof(double));
             assert_memory_equal(got.r.energies, expected.r.energies, (size_t)n * sizeof(double));
         }
         support_results_free(&expected);
@@ -256,8 +276,7 @@ static void test_batches_are_handed_out(void **state)
         mlff_evaluator_destroy(several);
     }
     for (int k = 0; k < N; k++) mlff_system_destroy(systems[k]);
-    free(species);
-    free(positions);
+    unjoin(&all);
     mlff_model_destroy(painn);
 }
 
@@ -334,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_system_on_several_domains),
         cmocka_unit_test(test_ensembles_of_networks),
+        cmocka_unit_test(test_estimated_errors),
         cmocka_unit_test(test_the_exchange_matters),
         cmocka_unit_test(test_dynamics),
         cmocka_unit_test(test_batches_are_handed_out),

@@ -39,7 +39,7 @@ def doubles(address: int, shape: int | tuple[int, ...]) -> npt.NDArray[np.float6
     """The doubles at an address, as an array that borrows them."""
     n = shape if isinstance(shape, int) else math.prod(shape)
     memory = memoryview((c_double * n).from_address(address))
-    return np.ndarray(shape, np.float64, memory)  # as_array of ctypeslib takes four times as long
+    return np.ndarray(shape, np.float64, memory)
 
 
 class Interrupts:

@@ -314,9 +314,9 @@ class Evaluator:
             periodic: [3] or [n_systems][3] booleans; None: nothing repeats.
             first_atom: [n_systems + 1]; None: all atoms are one system.
             forces, stresses, atom_energies, virials: what is wanted beside the energies.
-            members: of an ensemble, on the CPU, each member's results and their standard deviations too.
+            members: of an ensemble, each member's results and their standard deviations too.
             charges, spins: [n_systems] e and multiplicities 2S + 1, or one number for one system: of models that depend on them.
-            force_errors: the error of each atom's force that the model expects, of models that estimate it, on the CPU.
+            force_errors: the error of each atom's force that the model expects, of models that estimate it.
 
         Returns:
             "energies" [n_systems] eV; where wanted "forces" [n_atoms][3] eV/Å, "stresses" [n_systems][6] eV/Å³ in Voigt

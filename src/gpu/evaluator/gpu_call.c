@@ -41,6 +41,7 @@ static size_t place_host(host_arrays *io, char *base, int n_stamps)
     PLACE(stresses, sizeof(double) * 6 * s);
     PLACE(atom_energies, sizeof(double) * n);
     PLACE(forces, sizeof(double) * 3 * n);
+    PLACE(force_errors, sizeof(double) * n);
     PLACE(pair_first, sizeof(int32_t) * (n + 1));
     PLACE(pair_neighbor, sizeof(int32_t) * p);
     PLACE(pair_shift, sizeof(int32_t) * 3 * p);
@@ -179,7 +180,8 @@ mlff_status gpu_evaluator_fill_host(gpu_evaluator *e, const mlff_batch *batch, c
                      .atom_energies = results->atom_energies ? io->atom_energies : NULL,
                      .forces = results->forces ? io->forces : NULL,
                      .virials = results->virials ? io->virials : NULL,
-                     .stresses = results->stresses ? io->stresses : NULL};
+                     .stresses = results->stresses ? io->stresses : NULL,
+                     .force_errors = results->force_errors ? io->force_errors : NULL};
     mlff_status status = remember(e, batch, plan, &same);
     if (status != MLFF_OK) return status;
     if (!same) fill_systems(e, batch, &here);
@@ -211,6 +213,7 @@ void gpu_evaluator_take_results(const gpu_evaluator *e, const mlff_batch *batch,
     if (results->forces) memcpy(results->forces, io->forces, sizeof(double) * 3 * n);
     if (results->virials) memcpy(results->virials, io->virials, sizeof(double) * 9 * s);
     if (results->stresses) memcpy(results->stresses, io->stresses, sizeof(double) * 6 * s);
+    if (results->force_errors) memcpy(results->force_errors, io->force_errors, sizeof(double) * n);
 }
 
 static mlff_status grow_staged(gpu_evaluator *e, size_t bytes, cudaStream_t stream)
@@ -266,7 +269,8 @@ mlff_status gpu_evaluator_send_call(gpu_evaluator *e, const mlff_batch *batch, c
                             .atom_energies = results->atom_energies,
                             .forces = results->forces,
                             .virials = results->virials,
-                            .stresses = results->stresses};
+                            .stresses = results->stresses,
+                            .force_errors = results->force_errors};
     if (bytes == e->sent_bytes && stream == e->sent_on && memcmp(block, e->sent, bytes) == 0) goto done;
     CUDA_TRY(cudaMemcpyAsync(e->staged, block, bytes, cudaMemcpyHostToDevice, stream), "copying a call to the GPU");
     memcpy(e->sent, block, bytes);

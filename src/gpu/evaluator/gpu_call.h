@@ -27,7 +27,7 @@ typedef struct host_arrays {
     gpu_report *report;
     int32_t *overflow; // 1: an energy or a force of the last step is not finite
     int32_t *pair_first, *pair_neighbor, *pair_shift;
-    double *energies, *atom_energies, *forces, *virials, *stresses;
+    double *energies, *atom_energies, *forces, *virials, *stresses, *force_errors;
     uint64_t *stamps;
 } host_arrays;
 

@@ -405,6 +405,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
                                  .given_pairs = given_pairs,
                                  .stamps = e->clock_on};
         wanted.plan.virial = results->virials || results->stresses;
+        wanted.plan.errors = results->force_errors != NULL;
         if (on_device) {
             PLUGIN_TRY(gpu_evaluator_send_call(e, batch, results, stream));
         } else {

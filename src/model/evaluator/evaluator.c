@@ -234,14 +234,6 @@ static mlff_status check_members(const mlff_model *model, const mlff_batch *batc
     return MLFF_OK;
 }
 
-static mlff_status check_force_errors(const mlff_evaluator *e, const mlff_results *results)
-{
-    if (results->force_errors && (e->interface != &cpu_evaluator_interface || results->location != MLFF_HOST))
-        return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                         "estimated force errors are computed on the CPU only; evaluate there (--device cpu)");
-    return MLFF_OK;
-}
-
 // ---- the call ---------------------------------------------------------------------------------------------------
 
 // Sums lose digits where a model extrapolates without bound, as in a crystal of one hydrogen atom in (1 Å)³, where float32 gives
@@ -280,7 +272,6 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     MLFF_TRY(check_batch(e->model, batch, results));
     MLFF_TRY(check_outputs(e->model, results));
     MLFF_TRY(check_members(e->model, batch, results));
-    MLFF_TRY(check_force_errors(e, results));
     MLFF_TRY(e->interface->prepare(e->self, batch, results));
     if (wants_members(results)) MLFF_TRY(compute_members(e, batch, results));
     MLFF_TRY(e->interface->compute(e->self, batch, results));

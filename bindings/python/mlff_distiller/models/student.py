@@ -36,8 +36,8 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         skin: Å, of the neighbor list; more means fewer rebuilds and more pairs.
         n_threads: of the CPU; 0 takes all cores this process may use.
         members: of an ensemble, those to run, as [0, 3]; None: all, and the results are their mean.
-        uncertainty: True adds to the results of each calculation, on the CPU, what `ensemble` gives, or of a model that estimates the
-            error of its forces (Orb-v3) "force_errors" [n_atoms] eV/Å.
+        uncertainty: True adds to the results of each calculation what `ensemble` gives, or of a model that estimates the error of its
+            forces (Orb-v3) "force_errors" [n_atoms] eV/Å.
 
     Raises:
         MlffDeviceError: a GPU was asked for and there is none.
@@ -236,7 +236,7 @@ class StudentCalculator(Calculator):  # type: ignore[misc]
         return rows
 
     def ensemble(self, atoms: Atoms) -> dict[str, Any]:
-        """What the members of an ensemble say, each by itself, and how far they differ: its uncertainty. On the CPU.
+        """What the members of an ensemble say, each by itself, and how far they differ: its uncertainty.
 
         Returns:
             "member_energies" [n_members] eV, "member_forces" [n_members][n_atoms][3] eV/Å, "energy_deviation" eV and

@@ -116,7 +116,7 @@ class OrbCalculator(_Teacher):
         compile: torch.compile; orb_models' own default is True but for the first calls it is very slow, and it fails on
             some machines.
         engine: "native", this project's own; "orb-models", the package, which alone reads `compile` and `calculator_options`.
-        uncertainty: of the native engine with device="cpu" and Orb-v3: True adds "force_errors" [n_atoms] eV/Å to the results, the
+        uncertainty: of the native engine and Orb-v3: True adds "force_errors" [n_atoms] eV/Å to the results, the
             error of each atom's force components that the model expects (the mean over the bins of orb_models' "confidence").
         calculator_options: handed to ORBCalculator ("edge_method", "max_num_neighbors").
 

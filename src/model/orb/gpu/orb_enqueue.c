@@ -130,6 +130,19 @@ static void pool(orb_launcher *l, int stamped)
     RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
 }
 
+// A head's hidden layer, of each node, into atom_hidden.
+static void hide_nodes(orb_launcher *l, const gpu_linear *layer, uint64_t *stamp)
+{
+    const orb_gpu_step *s = l->step;
+    const gpu_linear_plan plan = orb_plan_for(l, l->plan->n_atoms, ORB_GPU_LATENT);
+    gpu_dense hidden = {.product = orb_product(s->nodes, layer, &s->gpu.call->n_atoms, 0, l->plan->n_atoms),
+                        .activation = s->activation,
+                        .values = s->atom_hidden,
+                        .stride = ORB_GPU_LATENT};
+    hidden.product.stamp = stamp;
+    RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
+}
+
 static void read_out(orb_launcher *l)
 {
     const orb_gpu_step *s = l->step;
@@ -137,16 +150,14 @@ static void read_out(orb_launcher *l)
     const int wants_energy =
         motion->n_atoms == 0 || motion->place + 1 == motion->n_steps; // of dynamics, in a graph's last step only
     if (l->plan->forces && s->has_forces) {
-        const gpu_linear_plan plan = orb_plan_for(l, l->plan->n_atoms, ORB_GPU_LATENT);
-        gpu_dense hidden = {.product = orb_product(s->nodes, &s->model->force_hidden, &s->gpu.call->n_atoms, 0, l->plan->n_atoms),
-                            .activation = s->activation,
-                            .values = s->atom_hidden,
-                            .stride = ORB_GPU_LATENT};
-        hidden.product.stamp = orb_stamp_at(l, s->stamp_heads);
-        RUN(l, gpu_launch_dense(&hidden, &plan, l->stream));
+        hide_nodes(l, &s->model->force_hidden, orb_stamp_at(l, s->stamp_heads));
         RUN(l, orb_gpu_launch_forces(s, l->plan, l->stream));
     }
     if (s->saves || wants_energy) pool(l, s->saves || !l->plan->forces);
+    if (l->plan->errors && s->n_bins > 0) {
+        hide_nodes(l, &s->model->error_hidden, NULL);
+        RUN(l, orb_gpu_launch_errors(s, l->plan, l->stream));
+    }
     if (s->saves) orb_enqueue_backward(l);
     if (wants_energy)
         RUN(l, s->conservative ? orb_gpu_launch_energies(s, l->plan, l->stream) : orb_gpu_launch_sums(s, l->plan, l->stream));

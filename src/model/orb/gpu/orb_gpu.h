@@ -70,6 +70,7 @@ typedef struct orb_gpu_model {
     gpu_linear encoder_back[3];
     orb_gpu_layer layer[ORB_GPU_MAX_LAYERS];
     gpu_linear force_hidden;  /* 256 → 256 */
+    gpu_linear error_hidden;  /* 256 → 256 of the confidence head */
     gpu_linear system_hidden; /* 256 → 512: of energy and of stress */
 } orb_gpu_model;
 
@@ -95,7 +96,9 @@ typedef struct orb_gpu_step {
     /* Of charge and spin; NULL without conditioning. */
     const float *frequency;                         /* [2][64] of charge and of spin */
     const float *condition_weight, *condition_bias; /* [n_layers][256 inputs][256], [n_layers][256] */
-    orb_gpu_output energy, force, stress;
+    orb_gpu_output energy, force, stress, confidence;
+    int32_t n_bins;         /* of the confidence head; 0: the model has none */
+    const float *bin_edges; /* [n_bins + 1] eV/Å */
     double energy_scale, energy_mean, force_scale, force_mean, stress_scale[6], stress_mean[6];
     /* ---- on the device */
     int32_t edge_capacity, atom_rows, chunk;    /* rows of an edges' and of a nodes' slot; of the hidden arrays */
@@ -118,7 +121,7 @@ typedef struct orb_gpu_step {
     gpu_operand nodes;            /* [n_atoms][256] */
     gpu_operand gathered;         /* [n_atoms][512] messages received, sent */
     float *projection;            /* [n_atoms][2 hidden] */
-    float *atom_hidden;           /* [n_atoms][256] of the force head */
+    float *atom_hidden;           /* [n_atoms][256] of the force head, then of the confidence head */
     float *raw_force;             /* [n_atoms][3] in units of the normalizer */
     float *condition;             /* [n_systems][n_layers][256] added to nodes */
     gpu_operand pooled;           /* [n_systems][256] */
@@ -181,6 +184,7 @@ int orb_gpu_launch_condition(const orb_gpu_step *step, const gpu_plan *plan, voi
 int orb_gpu_launch_pool(const orb_gpu_step *step, const gpu_plan *plan, int stamped, void *stream);
 int orb_gpu_launch_repulsion(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 int orb_gpu_launch_forces(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
+int orb_gpu_launch_errors(const orb_gpu_step *step, const gpu_plan *plan, void *stream); /* of forces, from atom_hidden */
 int orb_gpu_launch_sums(const orb_gpu_step *step, const gpu_plan *plan, void *stream);
 /* ---- conservative forces */
 int orb_gpu_launch_edge_back(const gpu_dense *dense, const gpu_linear_plan *plan, void *stream);

@@ -61,6 +61,28 @@ static __global__ void __launch_bounds__(128) orb_raw_force_kernel(const __grid_
     }
 }
 
+// Expected error of a force component: the mean of the bins' centers, weighted with the softmax of the head's outputs z:
+// sum_k exp(z_k − max z) c_k / sum_k exp(z_k − max z), in one pass over the bins. A warp for each atom.
+static __global__ void __launch_bounds__(128) orb_error_kernel(const __grid_constant__ orb_gpu_step step, int unused)
+{
+    wait_for_previous();
+    let_next_start();
+    const int lane = threadIdx.x % 32, i = blockIdx.x * 4 + threadIdx.x / 32;
+    const gpu_call &call = *step.gpu.call;
+    if (i >= call.n_atoms || !call.force_errors) return;
+    float largest = -INFINITY, sum = 0, error = 0;
+    for (int k = 0; k < step.n_bins; k++) {
+        const float z =
+            dot_row(step.atom_hidden + (size_t)i * ORB_GPU_LATENT, step.confidence.weight + k * ORB_GPU_LATENT, lane) +
+            step.confidence.bias[k];
+        const float top = fmaxf(largest, z), old = expf(largest - top), weight = expf(z - top);
+        sum = fmaf(sum, old, weight);
+        error = fmaf(error, old, weight * 0.5f * (step.bin_edges[k] + step.bin_edges[k + 1]));
+        largest = top;
+    }
+    if (lane == 0) call.force_errors[i] = step.gpu.report->flags ? nan("") : (double)(error / sum);
+}
+
 // mu of (S − s I) mu = −tau for a symmetric matrix, by its pseudoinverse: eigenvalues below 1e-15 of the largest, times the size of
 // float64 rounding, belong to a line of atoms and are left out.
 static __device__ void solve_symmetric(double (&a)[3][3], const double *right, double *x)
@@ -233,6 +255,11 @@ int orb_gpu_launch_forces(const orb_gpu_step *step, const gpu_plan *plan, void *
     if (error == 0) error = launch(orb_balance_kernel, plan->n_systems, SYSTEM_THREADS, 0, 1, on, stream, *step, 0);
     if (error == 0) error = launch(orb_force_kernel, blocks, 128, 0, 1, on, stream, *step, step->gpu.motion.n_atoms > 0 ? 1 : 0);
     return error;
+}
+
+int orb_gpu_launch_errors(const orb_gpu_step *step, const gpu_plan *plan, void *stream)
+{
+    return launch(orb_error_kernel, (plan->n_atoms + 3) / 4, 128, 0, 1, plan->overlap, stream, *step, 0);
 }
 
 int orb_gpu_launch_sums(const orb_gpu_step *step, const gpu_plan *plan, void *stream)

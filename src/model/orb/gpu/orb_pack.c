@@ -209,6 +209,12 @@ static void pack_heads(gpu_packer *p, enum gpu_number numbers, const orb_paramet
     step->energy = pack_output(p, &P->energy.linear[1]);
     step->force = pack_output(p, &P->forces.linear[1]);
     step->stress = pack_output(p, &P->stress.linear[1]);
+    step->n_bins = P->n_bins;
+    if (P->n_bins > 0) {
+        host->error_hidden = pack_layer(p, numbers, &P->confidence.linear[0]);
+        step->confidence = pack_output(p, &P->confidence.linear[1]);
+        step->bin_edges = gpu_pack_floats(p, P->confidence_edges, (size_t)P->n_bins + 1);
+    }
     step->energy_scale = P->energy_scale, step->energy_mean = P->energy_mean;
     step->force_scale = P->force_scale, step->force_mean = P->force_mean;
     memcpy(step->stress_scale, P->stress_scale, sizeof step->stress_scale);
