@@ -194,7 +194,8 @@ MLFF_API mlff_status mlff_system_thermalize(mlff_system *system, double temperat
  * integer shifts, per-axis periodicity, any cell with self-images. Cell list: time linear in atoms. */
 typedef struct mlff_neighbors mlff_neighbors;
 /* cutoff_angstrom > 0. Pairs within cutoff + skin are kept, and the list is rebuilt when two atoms may have come closer by
- * `skin`, when an atom was wrapped, or when cell, species count or periodicity change. The pairs returned are exactly
+ * `skin`, or by what a changed cell leaves of it, when an atom was wrapped, or when the number of atoms or the periodicity changes; also
+ * with any other cell where not all three axes repeat. The pairs returned are exactly
  * those with r < cutoff. Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_neighbors_create(double cutoff_angstrom, double skin_angstrom, mlff_neighbors **neighbors_out);
 /* Brings the list up to date with a batch (positions on the host; `pairs` of the batch is not looked at). Fails with

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // neighbors.c: the neighbor list. Keeps all pairs within cutoff + skin (made in neighbors_cells.c) as long as no atom has
-// moved by more than half the skin, and hands out those within the cutoff, with vectors formed in double
+// moved by more than half the skin, less what a changed cell takes of it, and hands out those within the cutoff, with vectors
+// formed in double
 //   r_p = (positions[neighbor] - positions[atom]) + (S0 a + S1 b + S2 c)
 // from the caller's own positions: neither the pairs nor a bit of the vectors depends on when the list was built.
 #include "atoms/neighbors.h"
@@ -9,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "atoms/atoms.h"
 #include "device/cpu.h"
 #include "device/team.h"
 
@@ -102,6 +104,26 @@ void mlff_neighbors_destroy(mlff_neighbors *neighbors)
 
 // ---- is the skin list still good? ---------------------------------------------------------------------------------------
 
+static const double no_cell[9];
+
+static const double *cell_of(const mlff_batch *batch, int s)
+{
+    return batch->cells ? batch->cells + 9 * (size_t)s : no_cell;
+}
+
+static bool same_cell(const double a[9], const double b[9])
+{
+    bool same = true;
+    for (int k = 0; k < 9; k++) same = same && a[k] == b[k];
+    return same;
+}
+
+static bool is_crystal(const mlff_neighbors *neighbors, int s)
+{
+    const unsigned char *periodic = neighbors->periodic + 3 * (size_t)s;
+    return periodic[0] && periodic[1] && periodic[2];
+}
+
 static bool same_systems(const mlff_neighbors *neighbors, const mlff_batch *batch)
 {
     size_t n = (size_t)batch->n_systems;
@@ -109,22 +131,78 @@ static bool same_systems(const mlff_neighbors *neighbors, const mlff_batch *batc
     if (memcmp(neighbors->first_atom, batch->first_atom, (n + 1) * sizeof(int32_t)) != 0) return false;
     for (size_t k = 0; k < 3 * n; k++)
         if (neighbors->periodic[k] != (batch->periodic && batch->periodic[k])) return false;
-    for (size_t k = 0; k < 9 * n; k++)
-        if (!(neighbors->cells[k] == (batch->cells ? batch->cells[k] : 0.0))) return false;
     return true;
 }
 
-// Whether two atoms may have come closer by more than the skin. A number that is not finite says so too.
-static bool moved_too_far(const mlff_neighbors *neighbors, const double *positions)
+// Whether two of n atoms may have come closer by more than `most`. A number that is not finite says so too.
+static bool moved_too_far(int n, const double *built, const double *positions, double most)
 {
-    const double *built = neighbors->positions;
-    double limit = neighbors->skin * neighbors->skin;
+    double limit = most * most;
     int too_far = 0;
-    for (int i = 0; i < neighbors->n_atoms; i++, positions += 3, built += 3) {
+    for (int i = 0; i < n; i++, positions += 3, built += 3) {
         double x = positions[0] - built[0], y = positions[1] - built[1], z = positions[2] - built[2];
         too_far |= !(4 * (x * x + y * y + z * z) <= limit);
     }
     return too_far != 0;
+}
+
+// A list outlives small changes of the cell h. With rows as vectors M = h_listed⁻¹ h takes x to x M, and a pair (i, j, S) has
+//   r = (x_j − x_i + S h_listed) M + d_j − d_i,   d_i = x_i now − x_i then M.
+// A pair that is not listed was farther apart than cutoff + skin, so it is outside the cutoff as long as
+//   2 max |d_i| <= (cutoff + skin) / (1 + |M⁻¹ − 1|) − cutoff,
+// where the quotient bounds M's least singular value from below. d_i is taken relative to that of the first atom, as a displacement of
+// all atoms changes no distance.
+static bool strained_too_far(const mlff_neighbors *neighbors, int s, const double cell[9], const double *positions)
+{
+    const double *listed = neighbors->cells + 9 * (size_t)s, *built = neighbors->positions + 3 * (size_t)neighbors->first_atom[s];
+    const int n = neighbors->first_atom[s + 1] - neighbors->first_atom[s];
+    double inverse[2][9], square = 0, m[9], origin[3];
+    if (!is_crystal(neighbors, s) || !neighbors->grids[s].dense) return true;
+    if (!atoms_invert(listed, inverse[0]) || !atoms_invert(cell, inverse[1])) return true;
+    for (int a = 0; a < 3; a++)
+        for (int c = 0; c < 3; c++) {
+            double back = a == c ? -1 : 0; // M⁻¹ − 1
+            m[3 * a + c] = 0;
+            for (int k = 0; k < 3; k++) {
+                m[3 * a + c] += inverse[0][3 * a + k] * cell[3 * k + c];
+                back += inverse[1][3 * a + k] * listed[3 * k + c];
+            }
+            square += back * back;
+        }
+    const double reach = neighbors->cutoff + neighbors->skin, most = reach / (1 + sqrt(square)) - neighbors->cutoff;
+    if (!(most >= 0)) return true;
+    for (int c = 0; c < 3 && n > 0; c++) origin[c] = positions[c] - (built[0] * m[c] + built[1] * m[3 + c] + built[2] * m[6 + c]);
+    for (int i = 0; i < n; i++, positions += 3, built += 3) {
+        double moved = 0;
+        for (int c = 0; c < 3; c++) {
+            const double d = positions[c] - (built[0] * m[c] + built[1] * m[3 + c] + built[2] * m[6 + c]) - origin[c];
+            moved += d * d;
+        }
+        if (!(4 * moved <= most * most)) return true;
+    }
+    return false;
+}
+
+static bool still_good(const mlff_neighbors *neighbors, const mlff_batch *batch)
+{
+    if (!neighbors->built || neighbors->skin == 0 || !same_systems(neighbors, batch)) return false;
+    for (int s = 0; s < batch->n_systems; s++) {
+        const size_t first = 3 * (size_t)batch->first_atom[s];
+        const double *cell = cell_of(batch, s), *listed = neighbors->cells + 9 * (size_t)s;
+        const int n = batch->first_atom[s + 1] - batch->first_atom[s];
+        if (same_cell(cell, listed) ? moved_too_far(n, neighbors->positions + first, batch->positions + first, neighbors->skin)
+                                    : strained_too_far(neighbors, s, cell, batch->positions + first))
+            return false;
+    }
+    return true;
+}
+
+// Only a crystal's cell may differ from the one of the list.
+static void take_cells(mlff_neighbors *neighbors, const mlff_batch *batch)
+{
+    for (int s = 0; s < batch->n_systems; s++)
+        if (is_crystal(neighbors, s) && !same_cell(neighbors->grids[s].cell, cell_of(batch, s)))
+            neighbors_set_cell(neighbors, s, cell_of(batch, s));
 }
 
 static mlff_status check_batch(const mlff_batch *batch)
@@ -357,8 +435,9 @@ mlff_status mlff_neighbors_update(mlff_neighbors *neighbors, const mlff_batch *b
     mlff_status status = MLFF_OK;
     if (!neighbors || !batch) return mlff_fail(MLFF_ERR_USAGE, "mlff_neighbors_update: no list or no batch");
     MLFF_TRY(check_batch(batch));
-    if (!neighbors->built || neighbors->skin == 0 || !same_systems(neighbors, batch) ||
-        moved_too_far(neighbors, batch->positions)) {
+    if (still_good(neighbors, batch)) {
+        take_cells(neighbors, batch);
+    } else {
         neighbors->built = false;
         MLFF_TRY(remember(neighbors, batch));
         MLFF_TRY(neighbors_build(neighbors, batch));

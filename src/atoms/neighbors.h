@@ -118,6 +118,8 @@ mlff_status neighbors_grow(mlff_neighbors *neighbors, void *pointer, size_t *cap
 mlff_status neighbors_create_on(double cutoff, double skin, const char *path, int max_threads, mlff_neighbors **neighbors_out);
 /* Threads worth starting for a pass over `n_pairs` pairs. */
 int neighbors_n_threads(const mlff_neighbors *neighbors, int64_t n_pairs);
+/* Puts a changed cell of system s, which has dense images and repeats along three axes, into its images; the pairs stay. */
+void neighbors_set_cell(mlff_neighbors *neighbors, int s, const double cell[9]);
 /* Makes the skin list of the batch, which has been checked as far as its counts go. */
 mlff_status neighbors_build(mlff_neighbors *neighbors, const mlff_batch *batch);
 

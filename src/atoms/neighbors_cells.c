@@ -352,24 +352,39 @@ static mlff_status grow_images(mlff_neighbors *neighbors)
     return neighbors_grow(neighbors, &neighbors->images, &neighbors->images_capacity, (size_t)n, sizeof *neighbors->images);
 }
 
+static int64_t n_images(const neighbors_grid *grid)
+{
+    return grid->dense ? grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1) : 0;
+}
+
+static void decode_images(mlff_neighbors *neighbors, const neighbors_grid *grid)
+{
+    const int64_t n = n_images(grid);
+    for (int64_t k = -(n / 2); k < n - n / 2; k++) neighbors_decode_image(grid, k, &neighbors->images[grid->image_zero + k]);
+}
+
+void neighbors_set_cell(mlff_neighbors *neighbors, int s, const double cell[9])
+{
+    neighbors_grid *grid = &neighbors->grids[s];
+    assert(grid->dense && grid->periodic[0] && grid->periodic[1] && grid->periodic[2]);
+    memcpy(grid->cell, cell, sizeof grid->cell);
+    decode_images(neighbors, grid);
+}
+
 static mlff_status make_images(mlff_neighbors *neighbors)
 {
     neighbors->n_dense_images = 0;
     neighbors->all_dense = true;
     for (int s = 0; s < neighbors->n_systems; s++) {
         neighbors_grid *grid = &neighbors->grids[s];
-        int64_t n = grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1);
+        const int64_t n = n_images(grid);
         grid->image_zero = neighbors->n_dense_images + n / 2;
-        neighbors->n_dense_images += grid->dense ? n : 0;
+        neighbors->n_dense_images += n;
         neighbors->all_dense &= grid->dense;
     }
     mlff_status status = grow_images(neighbors);
     if (status != MLFF_OK) return status;
-    for (int s = 0; s < neighbors->n_systems; s++) {
-        const neighbors_grid *grid = &neighbors->grids[s];
-        int64_t n = grid->dense ? grid->stride[0] * (2 * (int64_t)grid->extent[0] + 1) : 0;
-        for (int64_t k = -(n / 2); k < n - n / 2; k++) neighbors_decode_image(grid, k, &neighbors->images[grid->image_zero + k]);
-    }
+    for (int s = 0; s < neighbors->n_systems; s++) decode_images(neighbors, &neighbors->grids[s]);
     return MLFF_OK;
 }
 

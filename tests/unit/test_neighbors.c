@@ -238,6 +238,15 @@ static int64_t rebuilds(const mlff_neighbors *neighbors)
     return info.n_rebuilds;
 }
 
+// x M for each of n vectors x.
+static void strain(const double m[9], int n, double *x)
+{
+    for (int i = 0; i < n; i++, x += 3) {
+        const double old[3] = {x[0], x[1], x[2]};
+        for (int c = 0; c < 3; c++) x[c] = old[0] * m[c] + old[1] * m[3 + c] + old[2] * m[6 + c];
+    }
+}
+
 // ---- against the definition ---------------------------------------------------------------------------------------------
 
 static void test_random_batches(void **state)
@@ -327,6 +336,52 @@ static void test_random_motion(void **state)
     free(expected.pairs);
 }
 
+// Crystals whose cells are strained and sheared, with their atoms or around them, by less and more than the skin allows.
+static void test_strained_cells(void **state)
+{
+    (void)state;
+    static random_batch b;
+    pair_list expected = {0};
+    int64_t n_updates = 0, n_rebuilds = 0;
+    for (uint64_t seed = 20001; seed <= 20000 + SUPPORT_CASES(150); seed++) {
+        random_batch_make(&b, seed);
+        memset(b.periodic, 1, sizeof b.periodic);
+        for (int s = 0; s < b.batch.n_systems; s++) {
+            random_cell(&b, b.cells + 9 * s);
+            for (int k = 3 * b.first_atom[s]; k < 3 * b.first_atom[s + 1]; k++) b.positions[k] = uniform(&b, -1, 2);
+            strain(b.cells + 9 * s, b.first_atom[s + 1] - b.first_atom[s], b.positions + 3 * b.first_atom[s]); // from fractions
+        }
+        mlff_neighbors *neighbors = make(b.cutoff, uniform(&b, 0.05, 0.5));
+        const double size = pow(10, uniform(&b, -3, -1)), jitter = choose(&b, 0, 1) ? 0 : uniform(&b, 0, 0.05);
+        for (int step = 0; step < 10; step++) {
+            char what[64];
+            snprintf(what, sizeof what, "seed %llu, step %d", (unsigned long long)seed, step);
+            update(neighbors, &b.batch, what);
+            compare(neighbors, &b.batch, b.cutoff, &expected, what);
+            n_updates++;
+            const int s = choose(&b, 0, b.batch.n_systems - 1), begin = b.first_atom[s], end = b.first_atom[s + 1];
+            const bool along = choose(&b, 0, 9) > 0, back = choose(&b, 0, 9) == 0;
+            double m[9], before[9];
+            for (int k = 0; k < 9; k++)
+                m[k] = (k % 4 == 0) + size * uniform(&b, -1, k % 4 == 0 ? 0.3 : 1); // most of them compress
+            memcpy(before, b.cells + 9 * s, sizeof before);
+            strain(m, 3, b.cells + 9 * s);
+            if (along) strain(m, end - begin, b.positions + 3 * begin);
+            for (int k = 3 * begin; k < 3 * end; k++) b.positions[k] += uniform(&b, -jitter, jitter);
+            if (!back) continue; // else a step and back to the cell before
+            update(neighbors, &b.batch, what);
+            compare(neighbors, &b.batch, b.cutoff, &expected, what);
+            n_updates++;
+            memcpy(b.cells + 9 * s, before, sizeof before);
+        }
+        n_rebuilds += rebuilds(neighbors);
+        mlff_neighbors_destroy(neighbors);
+    }
+    assert_true(n_rebuilds < n_updates * 3 / 4);
+    assert_true(n_rebuilds > SUPPORT_CASES(150));
+    free(expected.pairs);
+}
+
 // Many atoms in many bins, sorted rows of any length and several threads: against the definition, and the same bits from
 // one, two and seven threads.
 static void test_large(void **state)
@@ -383,7 +438,13 @@ static void test_rebuilds_only_when_needed(void **state)
     update(neighbors, &batch, "wrapped");
     assert_int_equal(rebuilds(neighbors), 3);
     cell[4] = 10.001;
-    update(neighbors, &batch, "cell");
+    update(neighbors, &batch, "a strain within the skin");
+    assert_int_equal(rebuilds(neighbors), 3);
+    cell[4] = 10;
+    update(neighbors, &batch, "and back");
+    assert_int_equal(rebuilds(neighbors), 3);
+    cell[4] = 7.9; // (4 + 1) × 0.79 < 4
+    update(neighbors, &batch, "a strain beyond the skin");
     assert_int_equal(rebuilds(neighbors), 4);
     periodic[2] = 0;
     update(neighbors, &batch, "periodicity");
@@ -571,15 +632,11 @@ static void test_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_batches),
-        cmocka_unit_test(test_tiny_extents),
-        cmocka_unit_test(test_random_motion),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_rebuilds_only_when_needed),
-        cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_no_allocation_after_warm_up),
-        cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_random_batches), cmocka_unit_test(test_tiny_extents),
+        cmocka_unit_test(test_random_motion),  cmocka_unit_test(test_strained_cells),
+        cmocka_unit_test(test_large),          cmocka_unit_test(test_rebuilds_only_when_needed),
+        cmocka_unit_test(test_edges),          cmocka_unit_test(test_no_allocation_after_warm_up),
+        cmocka_unit_test(test_bad_input),      cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
