@@ -813,12 +813,12 @@ test_interrupt_md() {
 test_compare() {
     model
     local one="profile model.safetensors --system silicon --n-atoms 8 --n-steps 60 --threads 1"
-    run 0 $one --runs 4 -o a.json
+    run 0 $one --runs 5 -o a.json
     says 'run to run'
-    is "$(value a.json runs.3.n_steps)" 60 "steps of the last run"
+    is "$(value a.json runs.4.n_steps)" 60 "steps of the last run"
     run 0 $one --runs 2 --json
     says '"runs"'
-    "$mlff" $one --precision float64 --runs 4 -o b.json >/dev/null 2>err || fail "runs in float64"
+    "$mlff" $one --precision float64 --runs 5 -o b.json >/dev/null 2>err || fail "runs in float64"
     run 3 compare a.json b.json
     says 'median step: B is SLOWER'
     says 'precision float32 → float64'
@@ -840,6 +840,29 @@ test_compare() {
     says 'median step: B is SLOWER' && says 'mean step: B is' && says 'ns/day:'
     run 3 compare --run "sleep 0.01" --run "sleep 0.2" --rounds 5 --repeat 1 --json
     is "$(value out wall_ms.verdict)" slower "verdict on the time"
+    # Rounds go on where that narrows the interval to half of the margin (steps of 1 ms that scatter by 2.5 %), not where the interval
+    # is narrow already (0.01 %), and not where no number of rounds would do (50 %).
+    for spread in 0.0001 0.025 0.5; do
+        echo 0 >n
+        cat >step.sh <<'END'
+n=$(($(cat n) + 1)); echo $n >n
+awk -v n=$n -v spread=$1 'BEGIN {
+    ms = 1 + spread * (n * 0.618034 % 1); mb = "\"memory_initial_gb\":1,\"memory_final_gb\":1,\"memory_peak_gb\":1,\"memory_per_step_gb\":[1,1]"
+    printf "{\"name\":\"x\",\"model_name\":\"m\",\"n_steps\":2,\"device\":\"cpu\",\"latencies_ms\":[%.6f,%.6f],", ms, ms
+    for (split("mean median min max p95 p99", keys); ++k in keys;) printf "\"%s_latency_ms\":%.6f,", keys[k], ms
+    printf "\"std_latency_ms\":0,\"energy_time_ms\":null,\"forces_time_ms\":null,\"stress_time_ms\":null,%s,\"n_atoms\":8,", mb
+    printf "\"system_size\":\"8 atoms\",\"total_time_s\":0.002,\"steps_per_second\":1000,\"timestamp\":\"2025-11-23 10:30:00\",\"notes\":\"\"}"
+}' >"$MLFF_PROFILE_REPORT"
+END
+        "$mlff" compare --run "sh step.sh $spread" --run "sh step.sh $spread" --rounds 2 --repeat 4 --json >out 2>err
+        says n_runs_a || fail "no comparison with a spread of $spread"
+        local pairs
+        pairs=$(value out n_runs_a)
+        case $spread in
+        0.025) [ "$pairs" -gt 8 ] && [ "$pairs" -le 32 ] || fail "$pairs pairs with a spread of $spread" ;;
+        *) is "$pairs" 8 "pairs with a spread of $spread" ;;
+        esac
+    done
     # Pairs of executions, of which each second one begins with B, after one of each that is not counted.
     "$mlff" compare --run "printf A >>order" --run "printf B >>order" --rounds 2 --repeat 3 --json >out 2>err
     is "$(cat order)" ABABBAABBAABBA "order of the executions"

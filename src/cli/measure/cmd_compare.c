@@ -7,7 +7,9 @@
 
 static const cli_option options[] = {
     {"run", 0, "COMMAND", "given twice: run both commands, interleaved, and compare them, in place of files"},
-    {"rounds", 0, "N", "with --run: rounds of both commands, after one that is not counted (10; at least 5)"},
+    {"rounds", 0, "N",
+     "with --run: rounds of both commands, after one that is not counted (10; at least 5). Up to four times\n"
+     "as many follow while the interval is wider than half of --margin and so many can narrow it to that"},
     {"repeat", 0, "N",
      "with --run: executions of each command in a round (as many as fit in 0.5 s of processor\ntime, 8 at most)"},
     {"noise-floor", 0, "PCT",
@@ -66,7 +68,8 @@ const cli_command compare_command = {
         "time and processor time; commands shorter than 0.25 s run several times a round. A run is one number, its median\n"
         "step, since steps of one run are not independent; mean and tail are judged apart. Ratios are Hodges and Lehmann's,\n"
         "which an outlier does not move, intervals and p those of the exact rank-sum test, or of the signed-rank test where\n"
-        "--run gives six pairs or more. Fewer than four runs a side can tell nothing at 95 %. Stages are compared each,\n"
+        "--run gives six pairs or more. Fewer than four runs a side can tell nothing at 95 %; where runs differ much, five\n"
+        "(nine pairs) are needed, since a stricter test decides then (99 %; pairs 99.5 %). Stages are compared each,\n"
         "corrected for their number. What did other work, or ran on another machine, is refused, with the reason.\n"
         "Exit status: 0 the same or faster, 3 slower, 4 unclear, 1 failed or not comparable.",
     .examples = "mlff profile painn.safetensors --system silicon --runs 5 -o before.json\n"

@@ -20,6 +20,8 @@ extern char **environ;
 
 #define ROUND_MS 500.0 // of processor time, of the executions of one command
 #define CROWDED 10.0   // times as long as that a command may take
+#define WORTH_IT 1.5   // of the wanted width: what more rounds must be able to reach
+#define CERTAIN 3.0    // half widths beyond the noise floor, some six standard errors: an answer that more runs do not change
 
 enum { WALL = 0, PROCESSOR = 1, MEASURES = 2, PAIRS_NEEDED = 6, CLI_SLOWER = 3, CLI_UNCLEAR = 4 };
 
@@ -91,7 +93,39 @@ done:
     return status;
 }
 
-static mlff_status run_rounds(group groups[2], int n_rounds, int n_repeats, const char *report)
+// The time of a run by which more rounds are decided upon.
+static double run_ms(const group *g, int i)
+{
+    mlff_profile_summary summary;
+    if (g->n_profiles < g->n) return g->ms[WALL][i];
+    mlff_profile_summary_get(g->profiles[i], &summary);
+    return summary.latency_ms.median;
+}
+
+// Whether up to n_most pairs can tell what these do not: the interval is wider than half of the margin, and n_most could make it
+// about as narrow. It asks for the interval's width alone, not for an answer, so that equal commands are not told apart more often.
+static mlff_status wants_more(const group groups[2], int n_most, const mlff_comparison_options *options, bool *more_out)
+{
+    mlff_status status = MLFF_OK;
+    mlff_comparison_row row = {0};
+    mlff_comparison_options paired = *options;
+    int n = groups[0].n;
+    double *ms = base_alloc(2 * (size_t)n, sizeof *ms, "times of runs");
+    if (!ms) return MLFF_ERR_MEMORY;
+    for (int i = 0; i < 2 * n; i++) ms[i] = run_ms(&groups[i >= n], i % n);
+    paired.paired = n >= PAIRS_NEEDED;
+    MLFF_TRY(mlff_compare_values(ms, n, ms + n, n, &paired, &row));
+    double half = 0.5 * log(row.high / row.low), wanted = 0.5 * log1p(options->margin);
+    double floor_share = isfinite(options->noise_floor) ? options->noise_floor : options->margin;
+    bool certain = fabs(log(row.ratio)) > log1p(floor_share) + CERTAIN * half;
+    *more_out = half > wanted && !certain && half * sqrt((double)n / n_most) <= WORTH_IT * wanted;
+done:
+    base_free(ms);
+    return status;
+}
+
+static mlff_status run_rounds(group groups[2], int n_rounds, int n_repeats, const mlff_comparison_options *options,
+                              const char *report)
 {
     mlff_status status = MLFF_OK;
     double warm_ms[MEASURES], longest_ms = 0.0;
@@ -102,10 +136,17 @@ static mlff_status run_rounds(group groups[2], int n_rounds, int n_repeats, cons
     }
     double most = fmin(COMPARE_REPEATS, COMPARE_PAIRS / n_rounds);
     if (n_repeats == 0) n_repeats = (int)fmin(fmax(ROUND_MS / longest_ms, 1.0), most);
-    for (int pair = 0; pair < n_rounds * n_repeats; pair++) {
-        cli_progress("compare: pair %d of %d", pair + 1, n_rounds * n_repeats);
+    int n_pairs = n_rounds * n_repeats, n_most = COMPARE_MORE * n_pairs;
+    if (n_most > COMPARE_PAIRS) n_most = COMPARE_PAIRS - COMPARE_PAIRS % n_repeats;
+    bool more = false;
+    for (int pair = 0; pair < n_pairs; pair++) {
+        cli_progress(more ? "compare: pair %d of %d or more, for a narrower interval" : "compare: pair %d of %d", pair + 1,
+                     n_pairs);
         MLFF_TRY(run_counted(&groups[pair % 2], report));
         MLFF_TRY(run_counted(&groups[1 - pair % 2], report));
+        if (pair + 1 < n_pairs || n_pairs >= n_most) continue;
+        MLFF_TRY(wants_more(groups, n_most, options, &more));
+        if (more) n_pairs += n_repeats;
     }
 done:
     cli_progress_clear();
@@ -168,7 +209,7 @@ int compare_runs(const char *const commands[2], int n_rounds, int n_repeats, con
     snprintf(report, sizeof report, "%s/run.json", folder);
     if (setenv(COMPARE_REPORT, report, 1) != 0) MLFF_FAIL(MLFF_ERR_MEMORY, "no memory for a variable of the environment");
     cli_interrupt_catch();
-    MLFF_TRY(run_rounds(groups, n_rounds, n_repeats, report));
+    MLFF_TRY(run_rounds(groups, n_rounds, n_repeats, options, report));
     int n = groups[0].n;
     options->paired = n >= PAIRS_NEEDED;
     if (groups[0].n_profiles == n && groups[1].n_profiles == n) {

@@ -9,11 +9,16 @@
 
 enum { MIN_LATENCIES = 120 }; // of a run whose blocks stand in for runs
 #define ALPHA 0.05
-#define ALPHA_NOISY 0.01 // where runs of a side differ by more than NOISY, so that the floor does not guard against chance
+// Where the floor is less than GUARD standard errors, it does not guard against chance (0.1 %), and a stricter test decides: the
+// strictest that 5 + 5 runs and 9 pairs can pass. Median and mean are both judged, each pair test at half of 1 %.
+#define GUARD 3.3
+#define ALPHA_STRICT_GROUPS 0.01
+#define ALPHA_STRICT_PAIRS 0.005
 #define FLOOR_DEFAULT 0.01
 #define PAIRS_POWER 1.65 // (1.96 + 1.28) / 1.96: of pairs, so many half widths of the interval at 95 % are found with 90 % power,
-#define PAIRS_POWER_NOISY 1.97 // (2.58 + 1.28) / 1.96: where the test at 1 % decides
-#define RANK_TEST 1.1          // at few runs the exact rank test needs a tenth more than the bootstrap's normal theory
+#define PAIRS_POWER_STRICT 2.09 // (2.81 + 1.28) / 1.96: where the stricter test decides
+#define RANK_TEST 1.1           // at few runs the exact rank test needs a tenth more than the bootstrap's normal theory,
+#define RANK_TEST_STRICT 1.5    // and half as much more at 1 %
 
 mlff_comparison_options mlff_comparison_options_default(void)
 {
@@ -73,26 +78,34 @@ static mlff_change judge(double floor_share, double margin_share, const mlff_com
     return MLFF_UNCLEAR;
 }
 
-// How values of one side scatter; of pairs, how their differences do.
-static double scatter(const double *a, int n_a, const double *b, int n_b, bool paired)
+// Standard error of the difference between the sides.
+static double standard_error(const double *a, int n_a, const double *b, int n_b, bool paired)
 {
     double squares = 0.0, middle_a = statistics_median(a, n_a), middle_b = statistics_median(b, n_b);
     for (int i = 0; paired && i < n_a; i++) squares += (b[i] - a[i] - middle_b + middle_a) * (b[i] - a[i] - middle_b + middle_a);
-    if (paired) return n_a > 1 ? sqrt(0.5 * squares / (n_a - 1)) : 0.0; // a difference varies by both of its values
+    if (paired) return n_a > 1 ? sqrt(squares / (n_a - 1) / n_a) : 0.0;
     for (int i = 0; i < n_a; i++) squares += (a[i] - middle_a) * (a[i] - middle_a);
     for (int i = 0; i < n_b; i++) squares += (b[i] - middle_b) * (b[i] - middle_b);
-    return n_a + n_b > 2 ? sqrt(squares / (n_a + n_b - 2)) : 0.0;
+    return n_a + n_b > 2 ? sqrt(squares / (n_a + n_b - 2) * (1.0 / n_a + 1.0 / n_b)) : 0.0;
 }
 
-// Fills the row from logarithms of values; enough of them are there for an answer.
+static bool is_noisy(double floor_share, const double *a, int n_a, const double *b, int n_b, bool paired)
+{
+    return GUARD * standard_error(a, n_a, b, n_b, paired) > log1p(floor_share);
+}
+
+static mlff_status shift_between(const double *a, int n_a, const double *b, int n_b, bool paired, double alpha, shift_result *out)
+{
+    return paired ? shift_of_pairs(a, b, n_a, alpha, out) : shift_of_groups(a, n_a, b, n_b, alpha, out);
+}
+
+// Fills the row from logarithms of values; enough of them are there for an answer, unless noise asks for the stricter test.
 static mlff_status judge_values(double floor_share, double margin_share, const double *a, int n_a, const double *b, int n_b,
                                 bool paired, mlff_comparison_row *row)
 {
     shift_result r, strict;
     mlff_status status = MLFF_OK;
-    int needed = paired ? shift_pairs_needed(ALPHA_NOISY) : permutation_runs_needed(ALPHA_NOISY);
-    bool noisy = scatter(a, n_a, b, n_b, paired) > NOISY && n_a >= needed && n_b >= needed;
-    MLFF_TRY(paired ? shift_of_pairs(a, b, n_a, ALPHA, &r) : shift_of_groups(a, n_a, b, n_b, ALPHA, &r));
+    MLFF_TRY(shift_between(a, n_a, b, n_b, paired, ALPHA, &r));
     row->a_ms = exp(statistics_median(a, n_a));
     row->b_ms = exp(statistics_median(b, n_b));
     row->ratio = exp(r.shift);
@@ -100,10 +113,12 @@ static mlff_status judge_values(double floor_share, double margin_share, const d
     row->high = exp(r.high);
     row->p = r.p;
     row->change = judge(floor_share, margin_share, row, ALPHA);
-    if (noisy && (row->change == MLFF_FASTER || row->change == MLFF_SLOWER)) {
-        MLFF_TRY(paired ? shift_of_pairs(a, b, n_a, ALPHA_NOISY, &strict)
-                        : shift_of_groups(a, n_a, b, n_b, ALPHA_NOISY, &strict));
+    bool differs = row->change == MLFF_FASTER || row->change == MLFF_SLOWER;
+    if (differs && is_noisy(floor_share, a, n_a, b, n_b, paired)) {
+        int needed = paired ? shift_pairs_needed(ALPHA_STRICT_PAIRS) : permutation_runs_needed(ALPHA_STRICT_GROUPS);
+        MLFF_TRY(shift_between(a, n_a, b, n_b, paired, paired ? ALPHA_STRICT_PAIRS : ALPHA_STRICT_GROUPS, &strict));
         if (!(strict.low > 0.0 || strict.high < 0.0)) row->change = MLFF_UNCLEAR;
+        if (n_a < needed || n_b < needed) row->runs_needed = needed;
     }
 done:
     return status;
@@ -128,9 +143,9 @@ mlff_status mlff_compare_values(const double *a, int n_a, const double *b, int n
     }
     mlff_comparison_row row = {.name = ""};
     double floor_share = isfinite(used.noise_floor) ? used.noise_floor : FLOOR_DEFAULT;
-    MLFF_TRY(judge_values(floor_share, used.margin, logarithms, n_a, logarithms + n_a, n_b, used.paired, &row));
     int needed = used.paired ? shift_pairs_needed(ALPHA) : permutation_runs_needed(ALPHA);
     if (n_a < needed || n_b < needed) row.runs_needed = needed;
+    MLFF_TRY(judge_values(floor_share, used.margin, logarithms, n_a, logarithms + n_a, n_b, used.paired, &row));
     *row_out = row;
 done:
     base_free(logarithms);
@@ -176,11 +191,11 @@ static mlff_status compare_steps(mlff_comparison *c, const mlff_profile *const *
     if (!enough && !c->by_blocks) goto done;
     // Blocks know nothing of what differs from run to run; the floor, if it was measured, does.
     double extra = enough ? 0.0 : log1p(c->floor);
-    c->detectable = expm1((enough ? RANK_TEST : 1.0) * r.detectable + extra);
+    bool noisy = is_noisy(c->floor, values, n_a, values + n_a, n_b, c->paired);
+    c->detectable = expm1((!enough ? 1.0 : noisy ? RANK_TEST_STRICT : RANK_TEST) * r.detectable + extra);
     if (enough) {
         MLFF_TRY(judge_values(c->floor, c->margin, values, n_a, values + n_a, n_b, c->paired, row));
-        bool noisy = scatter(values, n_a, values + n_a, n_b, c->paired) > NOISY;
-        if (c->paired) c->detectable = expm1((noisy ? PAIRS_POWER_NOISY : PAIRS_POWER) * 0.5 * log(row->high / row->low));
+        if (c->paired) c->detectable = expm1((noisy ? PAIRS_POWER_STRICT : PAIRS_POWER) * 0.5 * log(row->high / row->low));
     } else {
         row->p = r.p;
         row->low = row->ratio * exp(r.low - r.difference - extra);
