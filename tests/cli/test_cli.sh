@@ -452,6 +452,10 @@ test_analyze() {
     is "$(value out rdf.coordination.2)" 12 "neighbors within 3 Å"
     run 0 analyze lattice.extxyz
     says '^ *2.825 .* 12.000'
+    says 'all atoms: highest at 2.825 Å .g = [0-9.]*., lowest beyond at 2.875 Å .g = 0.: 12 neighbors up to there'
+    [ "$(grep -c ' 0.000$' out)" -eq 1 ] || fail "empty bins before the nearest pair"
+    run 0 analyze lattice.extxyz --range 2
+    says 'all atoms: no pairs up to 2 Å'
 }
 
 test_relax() {
@@ -522,6 +526,10 @@ test_md_replicas() {
 test_md_ensembles() {
     model
     local -a silicon=(--system silicon --n-atoms 8 --timestep 0.2 --temperature 250)
+    run 2 md model.safetensors "${silicon[@]}" --ensemble nvt
+    says 'needs its thermostat: bussi, nose-hoover or langevin' err
+    run 2 md model.safetensors "${silicon[@]}" --ensemble npt
+    says 'needs its barostat: scr or mtk' err
     for ensemble in bussi nose-hoover scr mtk; do # each restarts to the bit, also along a ramp
         local -a how=("${silicon[@]}" --ensemble $ensemble --ramp-to 300 --ramp-steps 30 --every 10 --json)
         run 0 md model.safetensors "${how[@]}" --n-steps 40

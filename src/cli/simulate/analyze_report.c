@@ -11,6 +11,7 @@
 
 enum { MOST_PEAKS = 12 };
 #define PEAK_LEAST 0.05 // of the highest
+#define SHELL_REACH 1.5
 #define LIGHT_CM_PER_FS 2.99792458e-5
 
 // "O-H", "H-O-H"
@@ -21,6 +22,22 @@ static void kind_name(const mlff_geometry_kind *kind, char text[16])
                  mlff_element_symbol(kind->elements[2]));
     else
         snprintf(text, 16, "%s-%s", mlff_element_symbol(kind->elements[0]), mlff_element_symbol(kind->elements[1]));
+}
+
+// The nearest shell of a radial distribution: its highest value, and the lowest one from there up to SHELL_REACH times as far, where the
+// shell ends. Bins; -1 where there is none.
+static void find_shell(const analysis *run, int *peak_out, int *end_out)
+{
+    const double *r = run->values, *g = r + run->n_bins;
+    int peak = 0, end;
+    for (int k = 1; k < run->n_bins; k++)
+        if (g[k] > g[peak]) peak = k;
+    end = peak;
+    for (int k = peak; k < run->n_bins && r[k] <= SHELL_REACH * r[peak]; k++)
+        if (g[k] < g[end]) end = k;
+    const bool whole = SHELL_REACH * r[peak] <= r[run->n_bins - 1];
+    *peak_out = g[peak] > 0 ? peak : -1;
+    *end_out = g[peak] > 0 && whole ? end : -1;
 }
 
 // ---- JSON
@@ -81,6 +98,11 @@ void analyze_print_json(const analysis *run)
         cli_json_numbers(&json, "g", v + n, n);
         cli_json_numbers(&json, "g_standard_error", v + 2 * (size_t)n, n);
         cli_json_numbers(&json, "coordination", v + 3 * (size_t)n, n);
+        int peak, end;
+        find_shell(run, &peak, &end);
+        cli_json_number(&json, "peak_angstrom", peak < 0 ? NAN : v[peak]);
+        cli_json_number(&json, "shell_end_angstrom", end < 0 ? NAN : v[end]);
+        cli_json_number(&json, "neighbors_in_shell", end < 0 ? NAN : v[3 * n + end]);
         cli_json_end(&json, '}');
     }
     if (run->msd) {
@@ -122,9 +144,22 @@ static void print_rdf(const analysis *run)
 {
     const double *v = run->values;
     const size_t n = (size_t)run->n_bins;
-    printf("\n%8s %10s %10s %13s   radial distribution, %s\n", "r, Å", "g", "std.err.", "coordination",
-           run->pair ? run->pair : "all atoms");
-    for (size_t k = 0; k < n; k++) {
+    size_t first = 0;
+    int peak, end;
+    find_shell(run, &peak, &end);
+    printf("\nradial distribution, %s: ", run->pair ? run->pair : "all atoms");
+    if (peak < 0) {
+        printf("no pairs up to %.4g Å\n", run->range);
+        return;
+    }
+    printf("highest at %.3f Å (g = %.3g)", v[peak], v[n + (size_t)peak]);
+    if (end >= 0)
+        printf(", lowest beyond at %.3f Å (g = %.3g): %.3g neighbors up to there", v[end], v[n + (size_t)end],
+               v[3 * n + (size_t)end]);
+    putchar('\n');
+    while (first + 1 < n && v[n + first + 1] == 0) first++; // begins one bin before the nearest pair
+    printf("%8s %10s %10s %13s\n", "r, Å", "g", "std.err.", "coordination");
+    for (size_t k = first; k < n; k++) {
         printf("%7.3f %10.4f ", v[k], v[n + k]);
         if (isnan(v[2 * n + k]))
             printf("%10s", "-");

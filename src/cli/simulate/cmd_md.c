@@ -281,6 +281,10 @@ static int parse_replicas(cli_arguments *arguments, simulation *run)
 static int parse(cli_arguments *arguments, simulation *run)
 {
     run->options = mlff_dynamics_options_default();
+    const char *const named = cli_text(arguments, "ensemble", "nve");
+    if (strcmp(named, "nvt") == 0)
+        return cli_usage_error(arguments, "--ensemble nvt needs its thermostat: bussi, nose-hoover or langevin");
+    if (strcmp(named, "npt") == 0) return cli_usage_error(arguments, "--ensemble npt needs its barostat: scr or mtk");
     run->options.ensemble = (mlff_ensemble)cli_choice(arguments, "ensemble", md_ensembles, MLFF_NVE);
     run->constant_pressure = run->options.ensemble == MLFF_SCR || run->options.ensemble == MLFF_MTK;
     run->options.temperature_kelvin = cli_number(arguments, "temperature", 0, 1e6, 300);
