@@ -146,6 +146,41 @@ static void test_whole_run(void **state)
     base_free(json);
 }
 
+static void read_content(const char *run, const char *name, char **text)
+{
+    size_t length;
+    if (base_read_file(in_folder(run, name), 1 << 24, text, &length) != MLFF_OK) fail_msg("%s", mlff_last_error());
+}
+
+// The learning curve of a run, without the times that follow in each line.
+static char *read_curve(const char *run)
+{
+    char *text = NULL;
+    read_content(run, "history.jsonl", &text);
+    char *to = text;
+    for (const char *line = text; *line;) {
+        const char *times = strstr(line, ", \"structures_per_s\""), *end = strchr(line, '\n');
+        assert_non_null(times);
+        assert_non_null(end);
+        memmove(to, line, (size_t)(times - line));
+        to += times - line;
+        *to++ = '\n';
+        line = end + 1;
+    }
+    *to = 0;
+    return text;
+}
+
+// However often a run was stopped, no validation is missing from its history, and none is there twice.
+static void assert_same_curve(void)
+{
+    char *whole = read_curve("whole"), *pieces = read_curve("pieces");
+    assert_true(strlen(whole) > 0);
+    assert_string_equal(pieces, whole);
+    base_free(whole);
+    base_free(pieces);
+}
+
 static int stop_sometimes(void *context, const mlff_distill_progress *progress)
 {
     int *left = context;
@@ -170,6 +205,7 @@ static void test_interrupted_runs(void **state)
     assert_true(n_interrupted > 3);
     assert_same_file("samples.extxyz");
     assert_same_file("student.safetensors");
+    assert_same_curve();
     remove_run("pieces");
 }
 
@@ -197,13 +233,8 @@ static void test_killed_runs(void **state)
     }
     if (run_with(&config, "pieces", NULL, NULL, &passed) != MLFF_OK) fail_msg("%s", mlff_last_error());
     assert_same_file("student.safetensors");
+    assert_same_curve();
     remove_run("pieces");
-}
-
-static void read_content(const char *run, const char *name, char **text)
-{
-    size_t length;
-    if (base_read_file(in_folder(run, name), 1 << 24, text, &length) != MLFF_OK) fail_msg("%s", mlff_last_error());
 }
 
 // Young students explore, what they meet is labelled, and the student is judged beside one that never saw it.
