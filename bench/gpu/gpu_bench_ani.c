@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// bench_ani.c: an ensemble of ANI-2x's shape (8 members, untrained, or a model file) on the GPU: the clock, and the error of
+// gpu_bench_ani.c: an ensemble of ANI-2x's shape (8 members, untrained, or a model file) on the GPU: the clock, and the error of
 // forces against the float64 reference up to 100 atoms, against the CPU's float32 above.
 //
 // For each case: device time of a step by events, neighbors searched in the step; wall time of a call with host arrays.
 // Medians. HCNO mixtures are liquid water with its atoms renamed at organic matter's rates (H 1/2, C 1/3). One JSON object a
-// case on standard output. Usage: bench_ani [--calls N] [--case NAME] [--no-check] [--model FILE]
-//        bench_ani --xyz CASE     its structure as extended XYZ (needs no GPU)
+// case on standard output. Usage: gpu_bench_ani [--calls N] [--case NAME] [--no-check] [--model FILE]
+//        gpu_bench_ani --xyz CASE     its structure as extended XYZ (needs no GPU)
 #include <math.h>
 
 #include "model/ani/ani.h"

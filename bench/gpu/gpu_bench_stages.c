@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// bench_stages.c: what the stages' clocks of PaiNN on the GPU cost, and whether their sum is the time of a step.
+// gpu_bench_stages.c: what the stages' clocks of PaiNN on the GPU cost, and whether their sum is the time of a step.
 //
 // For each case, clocks on and off, interleaved, 100 calls each, with host arrays: medians of the call's wall time, and their
 // difference, with its error from the repetitions. The sum of the stages of a batch on the device is printed with the device time of
 // its step: between two events around one enqueued call (the launch of the graph included), and of 50 calls enqueued one after
-// the other (launches hidden). One JSON object a case. Usage: bench_stages [--turns N] [--case NAME]
+// the other (launches hidden). One JSON object a case. Usage: gpu_bench_stages [--turns N] [--case NAME]
 #include <math.h>
 
 #include "timing.h"

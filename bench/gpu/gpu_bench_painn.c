@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// bench_painn.c: PaiNN on the GPU against the float64 reference (force error) and the clock.
+// gpu_bench_painn.c: PaiNN on the GPU against the float64 reference (force error) and the clock.
 //
 // For each case of the goals and each precision: error of energy, forces and virial; device time of a step by events, with
 // pairs given on the device and with neighbors searched in the step; wall time of a call with host arrays.
 // With --lists, steps of large systems by how neighbors are found. Medians. One JSON object a line on standard
-// output. Usage: bench_painn [--calls N] [--case NAME] [--precision NAME] [--no-check] [--lists] [--dynamics STEPS]
+// output. Usage: gpu_bench_painn [--calls N] [--case NAME] [--precision NAME] [--no-check] [--lists] [--dynamics STEPS]
 // [--model FILE | --features F --layers L] [--system NAME --atoms N [--copies K]] (only that case)
 #include <math.h>
 

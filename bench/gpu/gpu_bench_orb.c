@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// bench_orb.c: Orb (untrained, or a model file) on the GPU: the clock, and the errors of energy and forces. Up to 16 atoms they are against
+// gpu_bench_orb.c: Orb (untrained, or a model file) on the GPU: the clock, and the errors of energy and forces. Up to 16 atoms they are against
 // the float64 reference, above against the GPU's float32 with portable tiles or, of a fast mode, with any.
 //
 // For each case and precision: device time of a step by events, neighbors searched in the step; wall time of a call with host arrays.
 // Medians. One JSON object a line on standard output.
-// Usage: bench_orb [--calls N] [--case NAME] [--precision NAME] [--no-check] [--no-stages] [--arch NAME] [--model FILE] [--layers N]
-//        bench_orb --xyz CASE     its structure as extended XYZ (needs no GPU)
+// Usage: gpu_bench_orb [--calls N] [--case NAME] [--precision NAME] [--no-check] [--no-stages] [--arch NAME] [--model FILE] [--layers N]
+//        gpu_bench_orb --xyz CASE     its structure as extended XYZ (needs no GPU)
 #include <math.h>
 
 #include "timing.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// bench_soak.c: a long NVE run of a small molecule: steps a second, memory from beginning to end, buffers that grew, and the
+// gpu_bench_soak.c: a long NVE run of a small molecule: steps a second, memory from beginning to end, buffers that grew, and the
 // drift of the total energy, with its error, for comparison with the same run in float64 on the CPU. One JSON object.
 //
-//   bench_soak [--steps N] [--device cuda|cpu] [--precision float32|float64] [--model FILE] [--system NAME] [--timestep FS]
+//   gpu_bench_soak [--steps N] [--device cuda|cpu] [--precision float32|float64] [--model FILE] [--system NAME] [--timestep FS]
 //
 // The energy is read every N/200 steps. Drift is the slope of a straight line through it, per atom and ns; its error comes
 // from the slopes of ten parts of the run. A published model (SchNetPack, kcal/mol) keeps a molecule together, an untrained

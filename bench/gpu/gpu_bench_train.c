@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// bench_train.c: time of a training step of PaiNN on a GPU (energies, forces, loss, gradients, AdamW), as JSON lines.
-//   bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient | --kernels]
+// gpu_bench_train.c: time of a training step of PaiNN on a GPU (energies, forces, loss, gradients, AdamW), as JSON lines.
+//   gpu_bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient | --kernels]
 // Cases: 10, 100 and 1000 ethanols, one water box of 192 atoms and 16 of them, all without repeated frames. Times are medians
 // over batches of steps that are enqueued together and waited for once. --gradient: one gradient and no times, for a profiler.
 // --kernels: also the time of each kernel of a step, from the end of the kernel before it to its own (CUPTI).
@@ -165,8 +165,9 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[a], "--kernels") == 0) {
             s.kernels = 1;
         } else {
-            fprintf(stderr,
-                    "usage: bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient | --kernels]\n");
+            fprintf(
+                stderr,
+                "usage: gpu_bench_train [--tf32] [--features F] [--layers L] [--case N] [--steps N] [--gradient | --kernels]\n");
             return 2;
         }
     }

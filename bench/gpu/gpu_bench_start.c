@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// bench_start.c: what the first call on a GPU is made of: opening the plugin, the CUDA context, an evaluator of an untrained model
+// gpu_bench_start.c: what the first call on a GPU is made of: opening the plugin, the CUDA context, an evaluator of an untrained model
 // (its kernels' code, constants packed and uploaded), the first call (arrays, capture, instantiation of the graph, code of its kernels)
-// and the next one. One JSON object a line. Usage: bench_start [--architecture NAME] [--features F --layers L] (of PaiNN)
+// and the next one. One JSON object a line. Usage: gpu_bench_start [--architecture NAME] [--features F --layers L] (of PaiNN)
 #include "timing.h"
 
 static int64_t last;
