@@ -646,6 +646,23 @@ static void test_crowded_machine(void **state)
     }
 }
 
+// Steps that wait for other threads: on a crowded machine these may lack a CPU, and no lock is blamed.
+static void test_advice_about_threads(void **state)
+{
+    (void)state;
+    for (int crowded = 0; crowded < 2; crowded++) {
+        static const float parts[N_PARTS] = {[PART_CPU] = 1e6f, [PART_OTHERS] = 49e6f};
+        mlff_profile *profile = divided(50.0, 0, parts, 1.0);
+        profile->tail.cpu_wait_share = crowded ? 0.4 : 0.01;
+        profile->n_slowest = 1;
+        assert_ok(profile_derive(profile));
+        assert_int_equal(synthetic_recommended(profile, "other threads"), 1);
+        assert_int_equal(synthetic_recommended(profile, "Python the global interpreter lock"), !crowded);
+        assert_int_equal(synthetic_recommended(profile, "before looking at locks"), crowded);
+        mlff_profile_destroy(profile);
+    }
+}
+
 // Two causes share the excess as planted: 12 rebuilds of +1 ms and 4 steps of +3 ms that waited for a CPU are half of it each.
 static void test_shares(void **state)
 {
@@ -693,6 +710,7 @@ int main(void)
         cmocka_unit_test(test_small_delays_around_the_gpu_are_doubted),
         cmocka_unit_test(test_periods),
         cmocka_unit_test(test_crowded_machine),
+        cmocka_unit_test(test_advice_about_threads),
         cmocka_unit_test(test_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

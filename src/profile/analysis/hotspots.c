@@ -251,6 +251,11 @@ static const char *const tail_advice[N_CAUSES] = {
         "Nothing that was measured explains it: look at frames of different size and at what else runs on the machine",
 };
 
+// On a crowded machine the threads that steps wait for may be the force field's own, without a CPU.
+static const char threads_crowded[] =
+    "Steps wait for other threads of this process, which may have waited for a CPU: measure with fewer threads or on an idle "
+    "machine before looking at locks";
+
 // What made steps slow, and what to do about the cause that took most of that time. Waiting for a CPU has a sentence of its own.
 static mlff_status say_tail(mlff_profile *profile, bool crowded)
 {
@@ -267,7 +272,7 @@ static mlff_status say_tail(mlff_profile *profile, bool crowded)
     if (crowded && first == UNKNOWN_CAUSE) return MLFF_OK;
     tail_text(profile, causes, sizeof causes);
     return say(profile, "step times vary: median %s, P99 %s%s%s. %s", PROFILE_TIME(t->median), PROFILE_TIME(t->p99),
-               *causes ? "; " : "", causes, tail_advice[first]);
+               *causes ? "; " : "", causes, crowded && first == CAUSE_THREADS ? threads_crowded : tail_advice[first]);
 }
 
 // A slow beginning by medians of the first tenth, the second and the last quarter, and a steady growth.
