@@ -163,11 +163,15 @@ mlff_status base_read_file(const char *path, size_t limit, char **text_out, size
     mlff_status status = MLFF_OK;
     char *text = NULL;
     size_t capacity = 0, length = 0;
+    struct stat there;
 
     FILE *file = fopen(path, "rb");
     if (!file) return base_fail_reading(path, errno);
-    for (;;) {
-        MLFF_TRY(base_grow(&text, &capacity, length + 65536, 1, path));
+    // A regular file fits at once, with a byte in which its end is seen and one for the 0.
+    const bool sized = fstat(fileno(file), &there) == 0 && S_ISREG(there.st_mode) && (size_t)there.st_size <= limit;
+    size_t wanted = sized ? (size_t)there.st_size + 2 : 65536;
+    for (;; wanted = length + 65536) {
+        if (length + 2 > capacity) MLFF_TRY(base_grow(&text, &capacity, wanted, 1, path));
         size_t got = fread(text + length, 1, capacity - length - 1, file);
         length += got;
         if (length > limit) MLFF_FAIL(MLFF_ERR_LIMIT, "%s: larger than the %zu MB that are read here", path, limit >> 20);

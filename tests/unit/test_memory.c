@@ -197,13 +197,43 @@ static void test_environment(void **state)
     environment_free(&e);
 }
 
+// A file is read into one block of its size: a model of 1 GB needs no second one while it is read. Files without a size, as those
+// of /proc, are read to their end.
+static void test_file_in_one_block(void **state)
+{
+    (void)state;
+    enum { BYTES = 300000 };
+    char *text, path[] = "/tmp/mlff_test_memory_XXXXXX", *written = base_alloc(BYTES, 1, "a text");
+    size_t length;
+    const int file = mkstemp(path);
+    for (int k = 0; k < BYTES; k++) written[k] = (char)('a' + k % 26);
+    assert_int_equal(write(file, written, BYTES), BYTES);
+    const int64_t n_before = base_allocation_count(), bytes_before = base_allocated_bytes();
+    assert_int_equal(base_read_file(path, BYTES, &text, &length), MLFF_OK);
+    assert_int_equal(base_allocation_count() - n_before, 1);
+    assert_int_equal(base_allocated_bytes() - bytes_before, BYTES + 2);
+    assert_int_equal(length, BYTES);
+    assert_memory_equal(text, written, BYTES);
+    assert_int_equal(text[length], 0);
+    base_free(text);
+    assert_int_equal(base_read_file(path, BYTES - 1, &text, &length), MLFF_ERR_LIMIT);
+    base_free(written);
+    close(file);
+    unlink(path);
+    if (access("/proc/self/maps", R_OK) != 0) return;
+    assert_int_equal(base_read_file("/proc/self/maps", 1 << 20, &text, &length), MLFF_OK);
+    assert_true(length > 1000); // some 60 characters for each of dozens of mappings
+    assert_int_equal(strlen(text), length);
+    base_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_process_memory),  cmocka_unit_test(test_more_than_available),
         cmocka_unit_test(test_container_limit), cmocka_unit_test(test_samples_stay_bounded),
         cmocka_unit_test(test_verdicts),        cmocka_unit_test(test_slope_and_limits),
-        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_environment),     cmocka_unit_test(test_file_in_one_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
