@@ -8,6 +8,14 @@ list(FILTER FUZZ_CLI_SOURCES EXCLUDE REGEX "/main\\.c$")
 add_library(mlff_cli_objects OBJECT EXCLUDE_FROM_ALL ${FUZZ_CLI_SOURCES})
 target_link_libraries(mlff_cli_objects PRIVATE mlff_flags PkgConfig::CJSON)
 
+# Functions that tests/fuzz/memory_files.c has in the place of the system's.
+set(FUZZ_WRAPPED open fopen fdopen fileno close read pwrite ftruncate mmap munmap flock fsync fdatasync fchmod fstat stat lstat access
+    realpath unlink rename recv send setsockopt poll)
+list(TRANSFORM FUZZ_WRAPPED PREPEND "-Wl,--wrap=")
+add_library(memory_files OBJECT EXCLUDE_FROM_ALL tests/fuzz/memory_files.c) # its branches are not what libFuzzer looks for
+target_compile_definitions(memory_files PRIVATE _GNU_SOURCE)
+target_include_directories(memory_files PRIVATE tests)
+
 file(GLOB FUZZ_SOURCES CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
 foreach(source IN LISTS FUZZ_SOURCES)
   get_filename_component(name ${source} NAME_WE)
@@ -18,7 +26,8 @@ foreach(source IN LISTS FUZZ_SOURCES)
     add_test(NAME fuzz_replay_${subject} COMMAND ${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${subject})
     set_tests_properties(fuzz_replay_${subject} PROPERTIES TIMEOUT 600)
   endif()
-  add_executable(${name} ${source})
+  add_executable(${name} ${source} $<TARGET_OBJECTS:memory_files>)
+  target_link_options(${name} PRIVATE ${FUZZ_WRAPPED})
   if(subject MATCHES "^(command|ipi)$")
     target_sources(${name} PRIVATE $<TARGET_OBJECTS:mlff_cli_objects>)
     target_link_libraries(${name} PRIVATE PkgConfig::CJSON)

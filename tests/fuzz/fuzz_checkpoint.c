@@ -11,7 +11,7 @@ static size_t whole_bytes;
 // A PaiNN of 4 features and a run of 10 steps over two structures of water.
 static void create_run(void)
 {
-    const char *path = fuzz_second_path();
+    const char *path = FUZZ_SECOND;
     mlff_model *model = NULL;
     mlff_dataset *dataset = NULL;
     mlff_system *water = NULL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // fuzz_command.c: any bytes as a command line, arguments ended by NUL or newline: a usage error, or options that are read as every
-// kind of value. The first byte chooses the command, which is not run.
+// kind of value. The first byte chooses the command, which is not run. There are two files, a and b.extxyz.
 #include <getopt.h>
 
 #include "cli/support/cli.h"
@@ -47,7 +47,11 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
     }
     arguments[n] = NULL;
     optind = 0; // getopt begins with the first argument
+    memory_files_put("/memory/a", "", 0);
+    memory_files_put("/memory/b.extxyz", "", 0);
+    memory_files_only(true);
     const int status = cli_command_run(&command, n, arguments);
+    memory_files_only(false);
     fuzz_demand(status == CLI_GOOD || status == CLI_USAGE || status == CLI_FAILED, "the exit status is one of those documented");
     return 0;
 }

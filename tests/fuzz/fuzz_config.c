@@ -15,8 +15,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
         fuzz_demand(memcmp(&config, &again, sizeof config) == 0, "settings that are refused change nothing");
         return 0;
     }
-    fuzz_demand(mlff_distill_config_save(&config, fuzz_second_path()) == MLFF_OK, "settings can be saved");
-    fuzz_demand(mlff_distill_config_read(fuzz_second_path(), &again, text_again, sizeof text_again) == MLFF_OK,
+    fuzz_demand(mlff_distill_config_save(&config, FUZZ_SECOND) == MLFF_OK, "settings can be saved");
+    fuzz_demand(mlff_distill_config_read(FUZZ_SECOND, &again, text_again, sizeof text_again) == MLFF_OK,
                 "what is saved can be read");
     fuzz_demand(!config.teacher == !again.teacher && (!config.teacher || strcmp(config.teacher, again.teacher) == 0) &&
                     !config.systems == !again.systems && (!config.systems || strcmp(config.systems, again.systems) == 0),

@@ -35,16 +35,14 @@ static void begin_zip(zip_stored *zip)
         snprintf(name, sizeof name, "m/data/%d", sizes[k]);
         zip_stored_add(&storages, name, sizes[k] == sizeof cutoff ? (const void *)&cutoff : numbers, (size_t)sizes[k]);
     }
-    unsigned char *to = zip->bytes;
-    *zip = storages;
-    zip->bytes = to;
-    memcpy(to, bytes, storages.length);
+    zip_stored_copy(&storages, zip);
 }
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
 {
     zip_stored zip = {0};
     if (length > 1 << 20) return 0;
+    zip_stored_set_zone();
     if (length >= 2 && memcmp(bytes, "PK", 2) == 0) {
         import((const char *)bytes, length);
         return 0;

@@ -43,8 +43,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
     } else {
         mlff_dynamics_state state;
         if (mlff_dynamics_state_get(dynamics, &state) == MLFF_OK) fuzz_demand(state.step >= 0, "the step is not negative");
-        fuzz_demand(mlff_dynamics_save(dynamics, fuzz_second_path()) == MLFF_OK, "a state can be saved");
-        fuzz_demand(mlff_dynamics_restore(again, fuzz_second_path()) == MLFF_OK, "what is saved can be restored");
+        fuzz_demand(mlff_dynamics_save(dynamics, FUZZ_SECOND) == MLFF_OK, "a state can be saved");
+        fuzz_demand(mlff_dynamics_restore(again, FUZZ_SECOND) == MLFF_OK, "what is saved can be restored");
         demand_same(system, second, "a state reads back to the bit");
         fuzz_demand_text(mlff_dynamics_step(dynamics));
     }
