@@ -14,6 +14,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ typedef struct plant {
     pthread_mutex_t lock;
     pthread_cond_t wanted, taken;
     int holding;
+    atomic_long n_begun, n_ended;   // steps of the team's other thread
     const mlff_callable *evaluator; // NULL: arithmetic
     mlff_system *large;             // the frame of slow steps of `device`
     double *large_forces;
@@ -91,6 +93,37 @@ static void wait_for_lock(plant *p)
     pthread_cond_signal(&p->wanted);
     while (p->holding) pthread_cond_wait(&p->taken, &p->lock);
     pthread_mutex_unlock(&p->lock);
+}
+
+// Until `counter` is `value`: spins for a while, then sleeps, as teams of threads do.
+static void wait_for(plant *p, atomic_long *counter, long value)
+{
+    enum { SPINS = 20000 };
+    for (int k = 0; k < SPINS; k++)
+        if (atomic_load(counter) >= value) return;
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load(counter) < value) pthread_cond_wait(&p->wanted, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void advance(plant *p, atomic_long *counter)
+{
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(counter, 1);
+    pthread_cond_broadcast(&p->wanted);
+    pthread_mutex_unlock(&p->lock);
+}
+
+// The other thread of a team of two, which computes as much as the first in every step.
+static void *teammate(void *context)
+{
+    plant *p = context;
+    for (long step = 1;; step++) {
+        wait_for(p, &p->n_begun, step);
+        compute(p->rounds);
+        advance(p, &p->n_ended);
+    }
+    return NULL;
 }
 
 static void touch_pages(size_t bytes)
@@ -273,8 +306,10 @@ static mlff_status step(void *context, const mlff_system *frame, unsigned wanted
     plant *p = context;
     (void)wanted;
     (void)stress;
-    bool slow = ++p->n_calls % p->every == 0;
+    bool slow = ++p->n_calls % p->every == 0, team = strcmp(p->cause, "clean-team") == 0;
+    if (team) advance(p, &p->n_begun);
     compute(p->rounds);
+    if (team) wait_for(p, &p->n_ended, (long)p->n_calls);
     if (slow) do_planted(p);
     do_always(p);
     *energy = slow && strcmp(p->cause, "nan") == 0 ? NAN : 1.0;
@@ -376,6 +411,7 @@ int main(int argc, char **argv)
     pthread_cond_init(&p.taken, NULL);
     if (strcmp(p.cause, "answer") == 0) start_answerer(&p);
     if (strcmp(p.cause, "lock") == 0 && pthread_create(&thread, NULL, holder, &p) != 0) return 1;
+    if (strcmp(p.cause, "clean-team") == 0 && pthread_create(&thread, NULL, teammate, &p) != 0) return 1;
 
     if (text_option(argc, argv, "--model", NULL)) return profile_evaluator(&p, argc, argv);
     mlff_callable callable = {.struct_size = sizeof callable,

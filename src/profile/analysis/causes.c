@@ -87,11 +87,19 @@ static void take(float *excess, int cause, double *pool, double amount)
     excess[cause] += (float)moved;
 }
 
+// Processor time of the other threads. A thread cannot have run while it waited for a CPU: processor time of the process is counted in
+// ticks of some ms, so that a step may be given what its threads did before it; the wait is exact.
+static double others_ran(const analysis *a, const float *parts, double step_ns)
+{
+    double others = beyond(a, parts, PART_OTHERS);
+    return isnan(parts[PART_TEAM_WAIT]) ? others : fmin(others, fmax(step_ns - parts[PART_TEAM_WAIT], 0.0));
+}
+
 // Time in which the thread neither ran nor waited for a CPU.
-static void divide_blocked(const analysis *a, const float *parts, uint32_t tags, double off, float *excess)
+static void divide_blocked(const analysis *a, double step_ns, const float *parts, uint32_t tags, double off, float *excess)
 {
     bool gpu = strncmp(a->profile->device, "cuda", 4) == 0;
-    double others = fmin(beyond(a, parts, PART_OTHERS), off), for_threads = off - others;
+    double others = fmin(others_ran(a, parts, step_ns), off), for_threads = off - others;
     take(excess, CAUSE_CPU_WAIT, &for_threads, beyond(a, parts, PART_TEAM_WAIT)); // another thread was waited for, and it waited
     off = others + for_threads;
     if (isnan(parts[PART_WAIT]) && tags & TAG_PREEMPTED) take(excess, CAUSE_CPU_WAIT, &off, off);
@@ -151,7 +159,7 @@ static void divide(const analysis *a, double ms, uint32_t tags, const float *par
     double pause = beyond(a, parts, PART_PAUSE), from_cpu = fmin(pause, cpu);
     take(excess, CAUSE_PAUSE, &cpu, pause);
     take(excess, CAUSE_PAUSE, &off, pause - from_cpu);
-    divide_blocked(a, parts, tags, off, excess);
+    divide_blocked(a, ms * 1e6, parts, tags, off, excess);
     divide_running(a, parts, tags, cpu, excess);
 }
 
