@@ -118,8 +118,9 @@ void memory_files_put(const char *path, const void *bytes, size_t length)
 const unsigned char *memory_files_get(const char *path, size_t *length_out)
 {
     const memory_file *file = find(path);
-    if (file) *length_out = file->length;
-    return file ? file->bytes : NULL;
+    if (!file) return NULL;
+    *length_out = file->length;
+    return file->length ? file->bytes : (const unsigned char *)"";
 }
 
 void memory_files_clear(void)

@@ -108,7 +108,7 @@ static mlff_status reopen(mlff_writer *writer, FILE *file)
                       read_int(file, HAS_CELL_AT, &has_cell) && read_int(file, N_ATOMS_AT, &n_atoms) &&
                       fseek(file, 0, SEEK_END) == 0;
     const int64_t frame_bytes = 3 * (4 * (int64_t)n_atoms + 8) + (has_cell ? CELL_BYTES + 8 : 0);
-    if (!read || length != HEADER_BYTES || n_atoms < 1 || ftell(file) != FIRST_FRAME_AT + n_frames * frame_bytes)
+    if (!read || length != HEADER_BYTES || n_frames < 1 || n_atoms < 1 || ftell(file) != FIRST_FRAME_AT + n_frames * frame_bytes)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: not a DCD that this wrote whole; give another name", writer->path);
     writer->n_frames = n_frames;
     writer->n_atoms = n_atoms;

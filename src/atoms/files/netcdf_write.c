@@ -276,7 +276,7 @@ static mlff_status reopen(mlff_writer *writer, FILE *file)
     if (status != MLFF_OK) return status;
     const off_t begin = ours ? ftello(file) : 0;
     const off_t bytes = ours && fseeko(file, 0, SEEK_END) == 0 ? ftello(file) - begin : -1;
-    if (bytes < 0 || bytes % (off_t)frame_bytes(&shape) != 0)
+    if (bytes <= 0 || bytes % (off_t)frame_bytes(&shape) != 0)
         return mlff_fail(MLFF_ERR_FORMAT, "%s: not a NetCDF trajectory that this wrote whole; give another name", writer->path);
     writer->n_frames = bytes / (off_t)frame_bytes(&shape);
     writer->n_atoms = shape.n_atoms;
