@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // ceilings.c: the most this machine does: float32 multiply-adds, and bytes read from each level of memory, on so many threads.
 // A few hundredths of a second once a process; the best of several tries, for a ceiling is what was ever reached. What cores
-// do not share is measured on one and multiplied: on a busy machine all of them at once would be too low a ceiling.
+// do not share is measured on one and multiplied. Threads are timed by their processor time: on a busy machine the time that
+// they wait for a processor would make the ceiling too low.
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "measure.h"
 
@@ -55,11 +57,20 @@ typedef struct job {
     int64_t rounds;
     vector16 seed;
     int path;
+    double time_ns; // result: processor time of the thread
 } job;
+
+static double thread_time_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
 
 static void *work(void *context)
 {
     job *j = context;
+    const double start = thread_time_ns();
 #if defined(__x86_64__)
     if (j->path == 2 && j->data) read_avx512(j->data, j->n, j->rounds, &j->seed);
     if (j->path == 2 && !j->data) multiply_add_avx512(&j->seed, j->rounds);
@@ -68,22 +79,25 @@ static void *work(void *context)
 #endif
     if (j->path == 0 && j->data) read_portable(j->data, j->n, j->rounds, &j->seed);
     if (j->path == 0 && !j->data) multiply_add_portable(&j->seed, j->rounds);
+    j->time_ns = thread_time_ns() - start;
     return NULL;
 }
 
 enum { THREADS_MAX = 256, TRIES = 5, OWN_LEVELS = 3 };
 
-// ns that all threads together need for their jobs.
-static double timed(job *jobs, int n_threads)
+// Sum over the threads of `amount` (each one's flops or bytes) per ns of its processor time; 0 if a thread cannot be started.
+static double rate_of(job *jobs, int n_threads, double amount)
 {
     pthread_t threads[THREADS_MAX];
     int started = 0;
-    int64_t start = mlff_clock_ns();
+    double rate = 0.0;
     for (int t = 1; t < n_threads; t++)
         if (pthread_create(&threads[started], NULL, work, &jobs[t]) == 0) started++;
     work(&jobs[0]);
     for (int t = 0; t < started; t++) pthread_join(threads[t], NULL);
-    return started == n_threads - 1 ? (double)(mlff_clock_ns() - start) : INFINITY;
+    if (started < n_threads - 1) return 0.0;
+    for (int t = 0; t < n_threads; t++) rate += amount / fmax(jobs[t].time_ns, 1.0);
+    return rate;
 }
 
 static const size_t level_bytes[CEILING_LEVELS] = {24 << 10, 256 << 10, 2 << 20, 12 << 20, 96 << 20};
@@ -105,8 +119,7 @@ static mlff_status measure(int n_threads, ceilings *c)
     enum { ROUNDS = 200000 }; // 77 Mflop a thread
     for (int attempt = 0; attempt < TRIES; attempt++) {
         jobs[0] = (job){.rounds = ROUNDS, .path = path, .seed = {0.5f}};
-        double flops = (double)n_threads * ROUNDS * FLOPS_A_ROUND / timed(jobs, 1);
-        c->flops_a_ns = fmax(c->flops_a_ns, flops);
+        c->flops_a_ns = fmax(c->flops_a_ns, n_threads * rate_of(jobs, 1, (double)ROUNDS * FLOPS_A_ROUND));
     }
     for (int level = 0; level < CEILING_LEVELS; level++) {
         size_t n = level + 1 < CEILING_LEVELS ? level_bytes[level] / sizeof *data : each;
@@ -115,9 +128,9 @@ static mlff_status measure(int n_threads, ceilings *c)
         for (int attempt = 0; attempt < TRIES; attempt++) {
             for (int t = 0; t < n_threads; t++)
                 jobs[t] = (job){.data = data + (size_t)t * each, .n = n, .rounds = rounds, .path = path};
-            double bytes =
-                (double)n_threads * (double)rounds * (double)(n * sizeof *data) / timed(jobs, level < OWN_LEVELS ? 1 : n_threads);
-            c->bytes_a_ns[level] = fmax(c->bytes_a_ns[level], bytes);
+            const int together = level < OWN_LEVELS ? 1 : n_threads;
+            const double bytes = (double)rounds * (double)(n * sizeof *data);
+            c->bytes_a_ns[level] = fmax(c->bytes_a_ns[level], n_threads / together * rate_of(jobs, together, bytes));
         }
     }
     c->n_threads = n_threads;
@@ -145,10 +158,11 @@ mlff_status ceilings_get(int n_threads, ceilings *ceilings_out)
     return status;
 }
 
-// Of the smallest level that holds the working set of one thread.
+// Of the largest level that is not larger than the working set of one thread: a smaller set is read at least as fast, so that
+// the rate of a set between two levels is not above this one.
 double ceilings_bytes_a_ns(const ceilings *c, double working_set)
 {
-    for (int level = 0; level + 1 < CEILING_LEVELS; level++)
-        if (working_set / c->n_threads <= c->level_bytes[level]) return c->bytes_a_ns[level];
-    return c->bytes_a_ns[CEILING_LEVELS - 1];
+    int level = CEILING_LEVELS - 1;
+    while (level > 0 && c->level_bytes[level] > working_set / c->n_threads) level--;
+    return c->bytes_a_ns[level];
 }

@@ -252,7 +252,7 @@ typedef struct ceilings {
 } ceilings;
 /* Measured once a process for a number of threads. */
 mlff_status ceilings_get(int n_threads, ceilings *ceilings_out);
-/* Bytes a ns from a working set that all threads share out. */
+/* Bytes a ns from a working set that all threads share out: of the largest measured size that is not above it. */
 double ceilings_bytes_a_ns(const ceilings *c, double working_set);
 
 /* ---- environment.c --------------------------------------------------------------------------- */

@@ -169,6 +169,18 @@ static int stated_work(void *context, int stage, const mlff_work_size *size, mlf
     return stage != 2;
 }
 
+// The rate of a set between two measured sizes is that of the smaller one: a set is not read faster than a smaller one, so that
+// the bound stays below every time.
+static void test_rate_of_a_working_set(void **state)
+{
+    (void)state;
+    const ceilings c = {.n_threads = 2, .level_bytes = {1e3, 1e4, 1e5, 1e6, 1e7}, .bytes_a_ns = {50, 40, 30, 20, 10}};
+    const double sets[] = {0, 500, 2e3, 1.9e4, 2e4, 1.9e6, 2e6, 1e9}, rates[] = {50, 50, 50, 50, 40, 30, 20, 10};
+    for (int k = 0; k < 8; k++)
+        if (ceilings_bytes_a_ns(&c, sets[k]) != rates[k])
+            fail_msg("%g bytes: %g, expected %g", sets[k], ceilings_bytes_a_ns(&c, sets[k]), rates[k]);
+}
+
 // Bounds from stated work: that work over the ceiling, whichever is slower.
 static void test_bounds(void **state)
 {
@@ -201,8 +213,8 @@ static void test_bounds(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scaling), cmocka_unit_test(test_what_if),
-                                       cmocka_unit_test(test_what_if_check), cmocka_unit_test(test_what_if_interval),
-                                       cmocka_unit_test(test_bounds)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rate_of_a_working_set), cmocka_unit_test(test_scaling),          cmocka_unit_test(test_what_if),
+        cmocka_unit_test(test_what_if_check),         cmocka_unit_test(test_what_if_interval), cmocka_unit_test(test_bounds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
