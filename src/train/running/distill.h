@@ -82,6 +82,9 @@ mlff_status distill_train_baseline(distill *d);
 
 /* Explores with young students and adds what they met to the data, round by round. */
 mlff_status distill_rounds(distill *d);
+/* What the record of an earlier round, round-K.json, says: structures labelled, and the 90th percentile of the committee's deviation,
+ * eV/Å (NaN: absent). Fails with MLFF_ERR_IO, MLFF_ERR_MEMORY, MLFF_ERR_FORMAT for what is no record. */
+mlff_status distill_round_read(const char *path, int64_t *n_structures_out, double *upper_deviation_out);
 
 /* ---- distill_config.c, distill_report.c */
 

@@ -84,20 +84,21 @@ static mlff_status write_record(const explore_round *r, const mlff_explore_info 
     return status;
 }
 
-static mlff_status read_record(explore_round *r)
+mlff_status distill_round_read(const char *path, int64_t *n_structures_out, double *upper_deviation_out)
 {
     mlff_status status = MLFF_OK;
     char *text = NULL;
     size_t length;
     cJSON *json = NULL;
-    MLFF_TRY(base_read_file(r->record, 1 << 20, &text, &length));
+    MLFF_TRY(base_read_file(path, 1 << 20, &text, &length));
     json = cJSON_ParseWithLength(text, length);
-    const cJSON *n = cJSON_GetObjectItemCaseSensitive(json, "structures");
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "structures");
     const cJSON *upper = cJSON_GetObjectItemCaseSensitive(json, "upper_deviation_ev_per_angstrom");
-    if (!cJSON_IsNumber(n))
-        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is no record of a round; remove it, and the round runs again", r->record);
-    r->n_structures = (int64_t)n->valuedouble;
-    r->upper_deviation = cJSON_IsNumber(upper) ? upper->valuedouble : NAN;
+    const double n = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+    if (!(n >= 0 && n <= 1e9 && n == floor(n)))
+        MLFF_FAIL(MLFF_ERR_FORMAT, "%s: is no record of a round; remove it, and the round runs again", path);
+    *n_structures_out = (int64_t)n;
+    *upper_deviation_out = cJSON_IsNumber(upper) ? upper->valuedouble : NAN;
 done:
     cJSON_Delete(json);
     base_free(text);
@@ -280,7 +281,7 @@ static mlff_status run_round(distill *d, explore_round *r, mlff_samples *known)
     if (access(r->record, F_OK) != 0) {
         MLFF_TRY(explore(d, r, known));
     } else {
-        MLFF_TRY(read_record(r));
+        MLFF_TRY(distill_round_read(r->record, &r->n_structures, &r->upper_deviation));
         if (r->n_structures > 0) MLFF_TRY(mlff_samples_read(known, r->samples));
     }
     for (int m = 0; m < DISTILL_MAX_COMMITTEE; m++) unlink(r->student[m]);
