@@ -307,7 +307,7 @@ MLFF_API mlff_change mlff_comparison_verdict(const mlff_comparison *comparison);
  * NULL. Fails with MLFF_ERR_USAGE, MLFF_ERR_VALUE, MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_compare_values(const double *a, int n_a, const double *b, int n_b,
                                          const mlff_comparison_options *options, mlff_comparison_row *row_out);
-/* "B is SLOWER than A (+2.1 %, between +1.7 and +2.6 % at 95 %)" */
+/* "B is SLOWER than A (+2.13 %, between +1.70 % and +2.61 % at 95 %)" */
 MLFF_API void mlff_comparison_row_text(const mlff_comparison_row *row, const char *name_a, const char *name_b, char *text,
                                        size_t text_bytes);
 /* Smallest change that these runs find with 90 % power, 0.02 = 2 %; infinite where none. */

@@ -224,6 +224,11 @@ mlff_status bounds_derive(mlff_profile *profile, const mlff_callable *callable, 
 
 /* leaks.c: reserved memory against what is used of it; called by profile_derive. */
 void leaks_relate(mlff_profile *profile);
+/* "+2.13 %", with fewer decimals where there are more digits before them. Returns `text`. */
+const char *profile_change_text(double ratio, char text[32]);
+#define PROFILE_CHANGE(ratio) profile_change_text(ratio, (char[32]){0})
+/* Bytes of the unit that `text` begins with (%, ns, MB …), 0 if it is none: a number keeps it beside it on a line. */
+size_t profile_unit_bytes(const char *text);
 /* One line about a ledger: kind, slope with interval, steps to the end of memory, or the smallest slope that would show. */
 void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char *text, size_t text_bytes);
 /* True if the ledger is this process's own, so that its growth decides; the driver's counts neighbors too. */

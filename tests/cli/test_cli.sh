@@ -885,6 +885,9 @@ END
     run 0 report a.json b.json -o page.html
     says '</html>' page.html
     says 'B is .*SLOWER' page.html
+    # A page tells what differs, names the runs by their side, and keeps a number and its unit on one line.
+    says 'changed: precision float32 → float64' page.html && says '<td>A1 ' page.html && says '<td>B5 ' page.html
+    says '[0-9]&nbsp;%' page.html
     run 0 report one.json --text
     says 'Where the time goes'
     refused 1 'no_such.json' report no_such.json

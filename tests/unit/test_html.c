@@ -70,7 +70,7 @@ static void test_hostile_texts(void **state)
     assert_true(count(markup, "&#60;img src=x onerror=alert(1)&#62;") >= 10); // but it is shown
     assert_int_equal(count(markup, "class=\"icicle\""), 1);
     assert_int_equal(count(markup, "class=\"lane\""), 2);
-    assert_int_equal(count(markup, "slowest step (step 1, 3 ms)"), 1);
+    assert_int_equal(count(markup, "slowest step (step 1, 3&nbsp;ms)"), 1);
     assert_int_equal(count(markup, "The slowest step takes longer in: "), 1);
     assert_int_equal(count(markup, "http-equiv=\"Content-Security-Policy\""), 1);
     assert_null(strstr(markup, "src=\"http")); // nothing is fetched

@@ -162,7 +162,7 @@ static void test_each_cause(void **state)
         assert_ok(mlff_profile_text(profile, 300, &text));
         snprintf(expected, sizeof expected, "%s 100 %% (+", causes[k].name);
         if (!strstr(text, expected)) fail_msg("%s: \"%s\" is not in\n%s", causes[k].name, expected, text);
-        assert_non_null(strstr(text, " in 10 steps, every 100 steps)"));
+        assert_non_null(strstr(text, " in each of 10 steps, every 100 steps)"));
         if (!synthetic_recommended(profile, causes[k].advice))
             fail_msg("%s: no \"%s\" in\n%s", causes[k].name, causes[k].advice, text);
         assert_ok(mlff_profile_json(profile, &json));
@@ -693,8 +693,8 @@ static void test_shares(void **state)
     assert_near(profile->tail.excess_ms[CAUSE_REBUILD], 12.0, 1e-5); // parts are float32
     assert_near(profile->tail.excess_ms[CAUSE_CPU_WAIT], 12.0, 1e-5);
     tail_text(profile, text, sizeof text);
-    assert_non_null(strstr(text, "rebuild 50 % (+1 ms in 12 steps"));
-    assert_non_null(strstr(text, "waiting for a CPU 50 % (+3 ms in 4 steps"));
+    assert_non_null(strstr(text, "rebuild 50 % (+1 ms in each of 12 steps"));
+    assert_non_null(strstr(text, "waiting for a CPU 50 % (+3 ms in each of 4 steps"));
     base_free(times);
     base_free(tags);
     mlff_profile_destroy(profile);

@@ -63,7 +63,7 @@ static void add_rebuilds(reasons *r, const mlff_profile *profile)
             thermal ? ": thermal frames do not follow from one another; --trajectory md shows what your simulation will take"
                     : "; a list should last for ten or more: raise the skin");
     else if (extra > 0.05)
-        add(r, extra, "rebuilds of the neighbor list cost %.0f %% of the run (%.0f %% of steps rebuild, %s each beyond others)",
+        add(r, extra, "rebuilds of the neighbor list cost %.0f %% of the run (%.0f %% of steps rebuild and take %s longer)",
             extra * 100.0, share * 100.0, PROFILE_TIME(profile->rebuild_median_ms - profile->other_median_ms));
 }
 
@@ -81,11 +81,12 @@ static void add_tail(reasons *r, const mlff_profile *profile)
         char cause[160];
         if (crowded && order[i] == CAUSE_CPU_WAIT) continue; // has a line of its own
         tail_cause_text(tail, order[i], cause, sizeof cause);
-        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", n_named++ ? ", " : ", of that ", cause);
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s", n_named++ ? ", " : "; of that: ", cause);
     }
     if (crowded && n_named == 0) return;
-    add(r, share > 0.1 && n_named > 0 ? 1.5 : fmax(share, 0.05), "slow steps: %.0f %% of the run is beyond the median step%s%s",
-        100.0 * share, text, n_named == 0 ? "; no cause stands out" : "");
+    add(r, share > 0.1 && n_named > 0 ? 1.5 : fmax(share, 0.05),
+        "slow steps: %.0f %% of the run is time that steps took beyond the median%s%s", 100.0 * share, text,
+        n_named == 0 ? "; no cause stands out" : "");
 }
 
 static void add_crowd(reasons *r, const mlff_profile *profile)

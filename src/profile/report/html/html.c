@@ -18,6 +18,9 @@ void html_text(base_text *page, const char *text)
             base_text_add(page, "&#%d;", *at);
         else if (length == 0 || *at == 0x7f || (*at < 0x20 && *at != '\n' && *at != '\t'))
             base_text_add(page, "\xEF\xBF\xBD");
+        else if (*at == ' ' && at > (const unsigned char *)text && at[-1] >= '0' && at[-1] <= '9' &&
+                 profile_unit_bytes((const char *)at + 1) > 0)
+            base_text_add(page, "&nbsp;");
         else
             base_text_add(page, "%.*s", length, (const char *)at);
         at += length > 0 ? length : 1;
@@ -109,7 +112,7 @@ static void write_head(base_text *page, const mlff_profile *profile)
     card(page, "mean step", "%s", PROFILE_TIME(s->latency_ms.mean));
     card(page, "P95", "%s", PROFILE_TIME(s->latency_ms.p95));
     card(page, "P99", "%s", PROFILE_TIME(s->latency_ms.p99));
-    card(page, "steps/s", "%.4g", s->steps_per_second);
+    card(page, "steps/s", "%.*f", s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second);
     card(page, isfinite(profile->timestep_fs) ? "ns/day" : "ns/day at 1 fs", "%.4g", s->ns_per_day);
     if (profile->energy && isfinite(profile->energy->joules_per_step))
         card(page, "energy a step", "%.4g mJ", profile->energy->joules_per_step * 1e3);
@@ -257,7 +260,7 @@ static void write_memory(base_text *page, const mlff_profile *profile, int run)
     if (profile->n_ledgers == 0 && profile->n_memory == 0) return;
     base_text_add(page, "<h3>Memory</h3>\n");
     chart(page, "memory", run, "memory along the run");
-    HEADS(page, "ledger", "start", "end", "most", "change", " verdict");
+    HEADS(page, "counter", "start", "end", "most", "change", " verdict");
     for (int k = 0; k < profile->n_ledgers; k++) {
         const profile_ledger *ledger = &profile->ledgers[k];
         base_text_add(page, "<tr>");
@@ -376,10 +379,13 @@ static void write_environment(base_text *page, const mlff_profile *profile)
     table_end(page);
 }
 
-static void write_run(base_text *page, const mlff_profile *profile, int run, int n_runs)
+static void write_run(base_text *page, const html_contents *contents, int run)
 {
+    const mlff_profile *profile = contents->profiles[run];
+    int n_runs = contents->n_profiles;
+    char name[HTML_NAME];
     base_text_add(page, "<details%s><summary>", run == 0 || n_runs <= 3 ? " open" : "");
-    html_textf(page, "%s%.300s", n_runs > 1 ? "Run: " : "", profile->name);
+    html_textf(page, "%s%s", n_runs > 1 ? "Run: " : "", html_run_name(contents, run, name));
     base_text_add(page, "</summary>\n");
     write_head(page, profile);
     write_latency(page, profile, run);
@@ -395,24 +401,39 @@ static void write_run(base_text *page, const mlff_profile *profile, int run, int
 
 // ---- the page ------------------------------------------------------------------------------------
 
-static void write_overview(base_text *page, const mlff_profile *const *profiles, int n)
+const char *html_run_name(const html_contents *contents, int run, char text[HTML_NAME])
 {
+    int first = contents->n_first;
+    const char *name = contents->profiles[run]->name;
+    if (first > 0)
+        snprintf(text, HTML_NAME, "%c%d %.200s", run < first ? 'A' : 'B', 1 + run - (run < first ? 0 : first), name);
+    else
+        snprintf(text, HTML_NAME, "%.200s", name);
+    return text;
+}
+
+static void write_overview(base_text *page, const html_contents *contents)
+{
+    const mlff_profile *const *profiles = contents->profiles;
+    int n = contents->n_profiles;
+    char name[HTML_NAME];
     base_text_add(page, "<h2>The runs side by side</h2>\n");
     chart(page, "overview", -1, "median and P95 of each run");
-    HEADS(page, "run", "model", "device", "atoms", "steps", "median", "P95", "P99", "ns/day", "memory");
+    HEADS(page, "run", "median", "P95", "P99", "ns/day", "memory", "steps", "atoms", "device",
+          "model"); // a narrow screen cuts the last
     for (int i = 0; i < n; i++) {
         const mlff_profile_summary *s = &profiles[i]->summary;
         base_text_add(page, "<tr>");
-        cell(page, "%.200s", profiles[i]->name);
-        cell(page, "%.200s", profiles[i]->model_name);
-        cell(page, "%.60s", profiles[i]->device);
-        cell(page, "%d", s->n_atoms);
-        cell(page, "%lld", (long long)s->n_steps);
+        cell(page, "%s", html_run_name(contents, i, name));
         cell(page, "%s", PROFILE_TIME(s->latency_ms.median));
         cell(page, "%s", PROFILE_TIME(s->latency_ms.p95));
         cell(page, "%s", PROFILE_TIME(s->latency_ms.p99));
         cell(page, "%.4g", s->ns_per_day);
         cell(page, "%s", PROFILE_GROWTH(s));
+        cell(page, "%lld", (long long)s->n_steps);
+        cell(page, "%d", s->n_atoms);
+        cell(page, "%.60s", profiles[i]->device);
+        cell(page, "%.200s", profiles[i]->model_name);
         base_text_add(page, "</tr>\n");
     }
     table_end(page);
@@ -479,9 +500,9 @@ mlff_status html_page(const html_contents *contents, char **text_out)
     base_text_add(&page, "</h1>\n");
     if (contents->implementations) html_implementations(&page, contents->implementations);
     if (contents->n_first > 0) html_comparison(&page, profiles, n_profiles, contents->n_first);
-    if (n_profiles > 1) write_overview(&page, profiles, n_profiles);
+    if (n_profiles > 1) write_overview(&page, contents);
     if (n_profiles > 0) write_scaling(&page, profiles, n_profiles);
-    for (int i = 0; i < n_profiles; i++) write_run(&page, profiles[i], i, n_profiles);
+    for (int i = 0; i < n_profiles; i++) write_run(&page, contents, i);
     write_foot(&page, contents);
     if (page.status != MLFF_OK) {
         mlff_status status = page.status;

@@ -19,6 +19,9 @@ typedef struct html_contents {
     const mlff_implementations *implementations; /* or NULL */
     const char *title;
 } html_contents;
+/* The name of a run; of one that is compared with its side and number before it: A1, A2, B1. Returns `text`. */
+enum { HTML_NAME = 256 };
+const char *html_run_name(const html_contents *contents, int run, char text[HTML_NAME]);
 /* The whole page. */
 mlff_status html_page(const html_contents *contents, char **text_out);
 

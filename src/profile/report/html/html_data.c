@@ -99,11 +99,14 @@ static void write_memory(json *j, const mlff_profile *profile)
     json_close(j, ']');
 }
 
-static void write_overview(json *j, const mlff_profile *const *profiles, int n)
+static void write_overview(json *j, const html_contents *contents)
 {
+    const mlff_profile *const *profiles = contents->profiles;
+    int n = contents->n_profiles;
+    char name[HTML_NAME];
     json_open(j, "overview", '{');
     json_open(j, "names", '[');
-    for (int i = 0; i < n; i++) json_string(j, NULL, profiles[i]->name);
+    for (int i = 0; i < n; i++) json_string(j, NULL, html_run_name(contents, i, name));
     json_close(j, ']');
     json_open(j, "median", '[');
     for (int i = 0; i < n; i++) json_number(j, NULL, profiles[i]->summary.latency_ms.median);
@@ -190,7 +193,7 @@ void html_data(base_text *page, const html_contents *contents)
         json_close(&j, '}');
     }
     json_close(&j, ']');
-    if (n_profiles > 1) write_overview(&j, profiles, n_profiles);
+    if (n_profiles > 1) write_overview(&j, contents);
     if (contents->n_first > 0) write_compared(&j, profiles, n_profiles, contents->n_first);
     if (n_profiles > 0) write_scaling(&j, profiles, n_profiles);
     if (contents->implementations) html_implementations_data(&j, contents->implementations);

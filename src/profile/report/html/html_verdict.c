@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "html.h"
+#include "profile/analysis/compare.h"
 
 // ---- one run -------------------------------------------------------------------------------------
 
@@ -75,8 +76,8 @@ static void write_interval(base_text *page, const char *name, const mlff_compari
     static const char *const colors[] = {"open", "same", "good", "bad"}, *const words[] = {"unclear", "same", "faster", "slower"};
     base_text_add(page, "<tr><td>");
     html_text(page, name);
-    base_text_add(page, "</td><td>%s</td><td>%s</td><td>%+.2f %%</td><td class=\"plot\">", PROFILE_TIME(row->a_ms),
-                  PROFILE_TIME(row->b_ms), (row->ratio - 1.0) * 100.0);
+    base_text_add(page, "</td><td>%s</td><td>%s</td><td>%s</td><td class=\"plot\">", PROFILE_TIME(row->a_ms),
+                  PROFILE_TIME(row->b_ms), PROFILE_CHANGE(row->ratio));
     if (isfinite(row->high) && row->low > 0.0) {
         double low = place(row->low, reach), high = place(row->high, reach);
         base_text_add(
@@ -114,8 +115,9 @@ void html_comparison(base_text *page, const mlff_profile *const *profiles, int n
                  sentence);
     base_text_add(page, "<p><b class=\"in-a\">A</b> ");
     html_textf(page, "%.200s, %d run%s", profiles[0]->name, n_first, n_first == 1 ? "" : "s");
-    base_text_add(page, " <b class=\"in-b\">B</b> ");
+    base_text_add(page, " against <b class=\"in-b\">B</b> ");
     html_textf(page, "%.200s, %d run%s", profiles[n_first]->name, n - n_first, n - n_first == 1 ? "" : "s");
+    if (*comparison->changed) html_textf(page, "; changed: %.400s", comparison->changed);
     base_text_add(page,
                   "</p>\n<div class=\"scroll\"><table><thead><tr><th></th><th>A</th><th>B</th><th>change</th><th>95 %% interval, "
                   "±%.0f %%</th><th class=\"text\">B is</th></tr></thead><tbody>\n",

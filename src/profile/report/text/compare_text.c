@@ -24,6 +24,13 @@ static void write_row(base_text *text, const mlff_comparison_row *row)
                   PROFILE_TIME_RIGHT(row->b_ms, 11), row->ratio, interval, row->p, change_names[row->change], needs);
 }
 
+const char *profile_change_text(double ratio, char text[32])
+{
+    double percent = (ratio - 1.0) * 100.0;
+    snprintf(text, 32, "%+.*f %%", fabs(percent) < 10.0 ? 2 : fabs(percent) < 100.0 ? 1 : 0, percent);
+    return text;
+}
+
 void mlff_comparison_row_text(const mlff_comparison_row *row, const char *name_a, const char *name_b, char *text,
                               size_t text_bytes)
 {
@@ -31,12 +38,11 @@ void mlff_comparison_row_text(const mlff_comparison_row *row, const char *name_a
                                           "SLOWER than"};
     char interval[96] = "", needs[64] = "";
     if (isfinite(row->high) && row->low > 0.0)
-        snprintf(interval, sizeof interval, ", between %+.2f and %+.2f %% at 95 %%", (row->low - 1.0) * 100.0,
-                 (row->high - 1.0) * 100.0);
+        snprintf(interval, sizeof interval, ", between %s and %s at 95 %%", PROFILE_CHANGE(row->low), PROFILE_CHANGE(row->high));
     if (row->runs_needed && row->change == MLFF_UNCLEAR)
         snprintf(needs, sizeof needs, "; %d a side are needed to tell", row->runs_needed);
-    snprintf(text, text_bytes, "%.100s is %s %.100s%s (%+.2f %%%s%s)", name_b, answers[row->change], name_a,
-             row->change == MLFF_UNCLEAR ? ": UNCLEAR" : "", (row->ratio - 1.0) * 100.0, interval, needs);
+    snprintf(text, text_bytes, "%.100s is %s %.100s%s (%s%s%s)", name_b, answers[row->change], name_a,
+             row->change == MLFF_UNCLEAR ? ": UNCLEAR" : "", PROFILE_CHANGE(row->ratio), interval, needs);
 }
 
 static void write_answer(base_text *text, const mlff_comparison *c)

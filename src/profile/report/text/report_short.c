@@ -24,8 +24,8 @@ static void write_numbers(text_page *p, const mlff_profile *profile)
     page_wrappedf(p, "  ", "median %s, mean %s, P95 %s, P99 %s, CV %.0f %%", PROFILE_TIME(s->latency_ms.median),
                   PROFILE_TIME(s->latency_ms.mean), PROFILE_TIME(s->latency_ms.p95), PROFILE_TIME(s->latency_ms.p99),
                   s->latency_ms.cv * 100.0);
-    page_wrappedf(p, "  ", "%.4g ns/day (timestep %s%s), %.4g steps/s, %.4g µs/atom, memory %s", s->ns_per_day, timestep,
-                  interval, s->steps_per_second, s->us_per_atom, PROFILE_GROWTH(s));
+    page_wrappedf(p, "  ", "%.4g ns/day (timestep %s%s), %.*f steps/s, %.4g µs/atom, memory %s", s->ns_per_day, timestep,
+                  interval, s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second, s->us_per_atom, PROFILE_GROWTH(s));
 }
 
 // One bar of the page's width; every part has a shade of its own.

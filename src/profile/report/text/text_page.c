@@ -73,19 +73,23 @@ void page_line_end(text_page *p)
     base_text_add(&p->text, "\n");
 }
 
+size_t profile_unit_bytes(const char *text)
+{
+    static const char *const units[] = {"%", "ns", "µs", "ms", "s", "fs", "kB", "MB", "GB", "µs/atom", "ns/day", "steps/s"};
+    for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
+        size_t length = strlen(units[k]);
+        if (strncmp(text, units[k], length) == 0 && strcspn(text, BLANKS ".,;:)") == length) return length;
+    }
+    return 0;
+}
+
 // Bytes of the first word of `text`; a number keeps its unit beside it.
 static int word_bytes(const char *text)
 {
-    static const char *const units[] = {"%", "ns", "µs", "ms", "s", "kB", "MB", "GB"};
     int bytes = (int)strcspn(text, BLANKS);
     if (bytes == 0 || text[bytes] != ' ' || text[bytes - 1] < '0' || text[bytes - 1] > '9') return bytes;
     const char *next = text + bytes + 1;
-    for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
-        size_t length = strlen(units[k]);
-        if (strncmp(next, units[k], length) == 0 && strcspn(next, BLANKS ".,;:)") == length)
-            return bytes + 1 + (int)strcspn(next, BLANKS);
-    }
-    return bytes;
+    return profile_unit_bytes(next) > 0 ? bytes + 1 + (int)strcspn(next, BLANKS) : bytes;
 }
 
 // Words of `text` on lines of the page's width; the first line begins with `lead`, the others as far in.
