@@ -100,13 +100,51 @@ static void a_bent_chain(void **state)
             for (int l = 0; l < N3; l++) force[k] += hessian[N3 * k + l] * x[l];
         if (fixed >= 0) assert_ok(mlff_system_add_fixed(system));
         if (fixed >= 0) system->fixed[fixed] = 1;
-        float *factor = model_hessian_create(system);
-        assert_non_null(factor);
-        model_hessian_solve(factor, N3, force);
+        model_hessian *metric = model_hessian_create(system);
+        assert_non_null(metric);
+        model_hessian_solve(metric, force);
         for (int k = 0; k < N3; k++) assert_near(force[k], x[k], 1e-4); // the factor is float32, the condition some 1e2
-        base_free(factor);
+        model_hessian_destroy(metric);
         mlff_system_destroy(system);
     }
+}
+
+// Two molecules far from each other, their atoms in turn, one of them backward: each is solved as it is alone, and no row of the
+// factor reaches into the other molecule.
+static void molecules_are_apart(void **state)
+{
+    (void)state;
+    const int32_t species[N] = {6, 6, 8, 1};
+    const double positions[N3] = {0, 0, 0, 1.47, 0, 0.03, 2.0, 1.3, 0.1, 2.7, 1.5, 0.75};
+    int32_t both_species[2 * N];
+    double both_positions[2 * N3], x[N3], both_x[2 * N3];
+    for (int i = 0; i < N; i++) {
+        both_species[2 * i] = species[i];
+        both_species[2 * i + 1] = species[N - 1 - i];
+        for (int c = 0; c < 3; c++) {
+            x[3 * i + c] = both_x[6 * i + c] = cos(2.0 + 7 * i + c);
+            both_positions[6 * i + c] = positions[3 * i + c];
+            both_positions[6 * i + 3 + c] = positions[3 * (N - 1 - i) + c] + 200;
+        }
+    }
+    for (int i = 0; i < N; i++)
+        for (int c = 0; c < 3; c++) both_x[6 * i + 3 + c] = x[3 * (N - 1 - i) + c];
+    mlff_system *one = made(N, species, positions), *both = made(2 * N, both_species, both_positions);
+    model_hessian *alone = model_hessian_create(one), *together = model_hessian_create(both);
+    assert_non_null(alone);
+    assert_non_null(together);
+    for (size_t k = 0; k < 2 * N3; k++) assert_true(together->ends[k] <= (k < N3 ? N3 : 2 * N3));
+    model_hessian_solve(alone, x);
+    model_hessian_solve(together, both_x);
+    for (int i = 0; i < N; i++)
+        for (int c = 0; c < 3; c++) {
+            assert_near(both_x[6 * i + c], x[3 * i + c], 1e-5); // float32 factors, the condition some 1e2
+            assert_near(both_x[6 * i + 3 + c], x[3 * (N - 1 - i) + c], 1e-5);
+        }
+    model_hessian_destroy(alone);
+    model_hessian_destroy(together);
+    mlff_system_destroy(one);
+    mlff_system_destroy(both);
 }
 
 // H-C-N is straight: across its axis H is floor + k b bᵀ, so that b is an eigenvector.
@@ -115,18 +153,18 @@ static void a_straight_angle(void **state)
     (void)state;
     const double positions[9] = {-1.07, 0, 0, 0, 0, 0, 1.15, 0, 0};
     mlff_system *system = made(3, (const int32_t[]){1, 6, 7}, positions);
-    float *factor = model_hessian_create(system);
-    assert_non_null(factor);
+    model_hessian *metric = model_hessian_create(system);
+    assert_non_null(metric);
     const double k = 4.08 * exp(1 - 1.07 / (covalent_radius(1) + covalent_radius(6))) *
                      exp(1 - 1.15 / (covalent_radius(6) + covalent_radius(7)));
     for (int c = 1; c < 3; c++) {
         const double b[3] = {1 / 1.07, -1 / 1.07 - 1 / 1.15, 1 / 1.15};
         double force[9] = {0};
         for (int i = 0; i < 3; i++) force[3 * i + c] = b[i] * (1 + k * (b[0] * b[0] + b[1] * b[1] + b[2] * b[2]));
-        model_hessian_solve(factor, 9, force);
+        model_hessian_solve(metric, force);
         for (int i = 0; i < 9; i++) assert_near(force[i], i % 3 == c ? b[i / 3] : 0, 1e-5);
     }
-    base_free(factor);
+    model_hessian_destroy(metric);
     mlff_system_destroy(system);
 }
 
@@ -208,7 +246,8 @@ static void tolerance(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_bent_chain), cmocka_unit_test(a_straight_angle),
-                                       cmocka_unit_test(operations), cmocka_unit_test(tolerance)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_bent_chain), cmocka_unit_test(molecules_are_apart),
+                                       cmocka_unit_test(a_straight_angle), cmocka_unit_test(operations),
+                                       cmocka_unit_test(tolerance)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static void update_metric(relaxation *r)
     const mlff_system *system = r->system;
     const bool periodic = system->periodic[0] || system->periodic[1] || system->periodic[2];
     if (periodic || system->n_atoms > MODEL_HESSIAN_ATOMS || (r->metric && r->n_steps - r->metric_step < METRIC_STEPS)) return;
-    base_free(r->metric);
+    model_hessian_destroy(r->metric);
     r->metric = model_hessian_create(system);
     r->metric_step = r->n_steps;
 }
@@ -55,7 +55,7 @@ static void apply_metric(const relaxation *r, double *d)
 {
     const size_t n = r->n;
     if (r->metric) {
-        model_hessian_solve(r->metric, n, d);
+        model_hessian_solve(r->metric, d);
         return;
     }
     double scale = 1 / FIRST_CURVATURE;

@@ -14,26 +14,31 @@
 #define STRETCH 34.0 // eV/Å²: 0.35 Ha/Bohr²
 #define BEND 4.08    // eV: 0.15 Ha
 #define TORSION 1.0
-#define FLOOR 1.0       // eV/Å²: translations, rotations and what else no coordinate holds
+#define FLOOR 1.0f      // eV/Å²: translations, rotations and what else no coordinate holds
 #define LEAST_RHO 0.05  // a stretch of 0.004 eV/Å²
 #define BONDED_RHO 0.74 // r < 1.3 times the sum of the radii
 
 typedef struct builder {
     const mlff_system *system;
-    size_t n;
-    double *hessian; // [n][n] upper part
-    double *rho;     // [n_atoms][n_atoms]
+    model_hessian *hessian;
+    double *rho; // [n_atoms][n_atoms]
+    int *found;  // [n_atoms] of a search
+    int *last;   // [n_atoms] the last row's place that the atom at a place is coupled to
 } builder;
 
 // H += k b bᵀ of a coordinate of `n_atoms` atoms.
 static void add(builder *b, const int *atoms, int n_atoms, double b_rows[][3], double k)
 {
+    const int *place = b->hessian->place;
     for (int p = 0; p < n_atoms; p++)
         for (int q = 0; q < n_atoms; q++) {
-            const size_t i = (size_t)atoms[p], j = (size_t)atoms[q];
-            if (i > j || (b->system->fixed && (b->system->fixed[i] || b->system->fixed[j]))) continue;
+            const int i = place[atoms[p]], j = place[atoms[q]];
+            if (i > j || (b->system->fixed && (b->system->fixed[atoms[p]] || b->system->fixed[atoms[q]]))) continue;
+            if (j > b->last[i]) b->last[i] = j;
             for (size_t c = 0; c < 3; c++)
-                for (size_t d = 0; d < 3; d++) b->hessian[(3 * i + c) * b->n + 3 * j + d] += k * b_rows[p][c] * b_rows[q][d];
+                for (size_t d = 0; d < 3; d++)
+                    b->hessian->factor[(3 * (size_t)i + c) * b->hessian->n + 3 * (size_t)j + d] +=
+                        (float)(k * b_rows[p][c] * b_rows[q][d]);
         }
 }
 
@@ -127,16 +132,49 @@ static void add_torsion(builder *b, int i, int j, int k, int l)
     add(b, (int[]){i, j, k, l}, 4, rows, TORSION * rho(b, i, j) * rho(b, j, k) * rho(b, k, l));
 }
 
-static void add_coordinates(builder *b)
+static void find_rho(builder *b)
 {
     const int n = b->system->n_atoms;
     for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++) {
+        for (int j = 0; j < i; j++) {
             double unit[3];
-            if (i == j) continue;
             const double sum = covalent_radius(b->system->species[i]) + covalent_radius(b->system->species[j]);
-            b->rho[i * n + j] = exp(1 - direction(b, i, j, unit) / sum);
+            b->rho[i * n + j] = b->rho[j * n + i] = exp(1 - direction(b, i, j, unit) / sum);
         }
+}
+
+// Appends what is bonded to atom `first`, near atoms before far ones; returns the new length of `found`. place is -1 of atoms that are not found.
+static int search(builder *b, int first, int n_found)
+{
+    int *place = b->hessian->place, at = n_found;
+    b->found[n_found] = first;
+    place[first] = n_found++;
+    for (; at < n_found; at++)
+        for (int j = 0; j < b->system->n_atoms; j++) {
+            if (place[j] >= 0 || !bonded(b, b->found[at], j)) continue;
+            b->found[n_found] = j;
+            place[j] = n_found++;
+        }
+    return n_found;
+}
+
+// Orders atoms by their distance along bonds from an end of their molecule, so that coupled ones are near each other (Cuthill & McKee
+// 1969).
+static void order_atoms(builder *b)
+{
+    int *place = b->hessian->place, n_found = 0;
+    for (int i = 0; i < b->system->n_atoms; i++) place[i] = -1;
+    for (int i = 0; i < b->system->n_atoms; i++) {
+        if (place[i] >= 0) continue;
+        const int begin = n_found, n = search(b, i, begin), end = b->found[n - 1];
+        for (int k = begin; k < n; k++) place[b->found[k]] = -1;
+        n_found = search(b, end, begin);
+    }
+}
+
+static void add_coordinates(builder *b)
+{
+    const int n = b->system->n_atoms;
     for (int j = 0; j < n; j++)
         for (int k = 0; k < n; k++) {
             if (j < k && rho(b, j, k) > LEAST_RHO) add_stretch(b, j, k);
@@ -149,49 +187,99 @@ static void add_coordinates(builder *b)
         }
 }
 
-// A = UᵀU, row by row.
-static void factorize(double *a, size_t n)
+// Where rows end: nowhere before the row above, so that the factor has no element beyond.
+static void find_ends(builder *b)
 {
+    size_t end = 0;
+    for (size_t k = 0; k < b->hessian->n; k++) {
+        const size_t own = 3 * (size_t)b->last[k / 3] + 3;
+        b->hessian->ends[k] = end = own > end ? own : end;
+    }
+}
+
+// H = UᵀU, row by row.
+static void factorize(model_hessian *h)
+{
+    const size_t n = h->n;
     for (size_t k = 0; k < n; k++) {
-        const double *row = a + k * n;
-        const double root = sqrt(a[k * n + k]);
-        for (size_t j = k; j < n; j++) a[k * n + j] /= root;
-        for (size_t i = k + 1; i < n; i++) {
-            double *to = a + i * n;
-            const double factor = row[i];
+        float *row = h->factor + k * n;
+        const size_t end = h->ends[k];
+        const float root = sqrtf(row[k]);
+        for (size_t j = k; j < end; j++) row[j] /= root;
+        for (size_t i = k + 1; i < end; i++) {
+            float *to = h->factor + i * n;
+            const float factor = row[i];
             if (factor == 0) continue;
-            for (size_t j = i; j < n; j++) to[j] -= factor * row[j];
+            for (size_t j = i; j < end; j++) to[j] -= factor * row[j];
         }
     }
 }
 
-float *model_hessian_create(const mlff_system *system)
+model_hessian *model_hessian_create(const mlff_system *system)
 {
     const size_t n_atoms = (size_t)system->n_atoms, n = 3 * n_atoms;
-    float *factor = base_alloc(n * n, sizeof *factor, "a model Hessian");
-    builder b = {.system = system, .n = n, .hessian = base_alloc(n * n + n_atoms * n_atoms, sizeof(double), "a model Hessian")};
-    if (factor && b.hessian) {
-        b.rho = b.hessian + n * n;
-        for (size_t k = 0; k < n; k++) b.hessian[k * n + k] = FLOOR;
-        add_coordinates(&b);
-        factorize(b.hessian, n);
-        for (size_t k = 0; k < n * n; k++) factor[k] = (float)b.hessian[k];
-    }
-    base_free(b.hessian);
-    return factor;
+    model_hessian *h = base_alloc(1, sizeof *h, "a model Hessian");
+    builder b = {.system = system, .hessian = h, .rho = base_alloc(n_atoms * n_atoms, sizeof(double), "a model Hessian")};
+    b.found = base_alloc(2 * n_atoms, sizeof *b.found, "a model Hessian");
+    bool done = false;
+    if (!h || !b.rho || !b.found) goto done;
+    h->n = n;
+    h->factor = base_alloc(n * n, sizeof *h->factor, "a model Hessian");
+    h->ends = base_alloc(n, sizeof *h->ends, "a model Hessian");
+    h->place = base_alloc(n_atoms, sizeof *h->place, "a model Hessian");
+    h->ordered = base_alloc(n, sizeof *h->ordered, "a model Hessian");
+    if (!h->factor || !h->ends || !h->place || !h->ordered) goto done;
+    b.last = b.found + n_atoms;
+    for (int i = 0; i < system->n_atoms; i++) b.last[i] = i;
+    for (size_t k = 0; k < n; k++) h->factor[k * n + k] = FLOOR;
+    find_rho(&b);
+    order_atoms(&b);
+    add_coordinates(&b);
+    find_ends(&b);
+    factorize(h);
+    done = true;
+done:
+    base_free(b.rho);
+    base_free(b.found);
+    if (done) return h;
+    model_hessian_destroy(h);
+    return NULL;
 }
 
-void model_hessian_solve(const float *factor, size_t n, double *x)
+void model_hessian_destroy(model_hessian *h)
 {
+    if (!h) return;
+    base_free(h->factor);
+    base_free(h->ends);
+    base_free(h->place);
+    base_free(h->ordered);
+    base_free(h);
+}
+
+// Σ row_j y_j for begin <= j < end, in four partial sums, which a processor adds at once.
+static double dot_row(const float *row, const double *y, size_t begin, size_t end)
+{
+    double sum[4] = {0};
+    size_t j = begin;
+    for (; j + 4 <= end; j += 4)
+        for (size_t c = 0; c < 4; c++) sum[c] += (double)row[j + c] * y[j + c];
+    for (; j < end; j++) sum[0] += (double)row[j] * y[j];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+void model_hessian_solve(const model_hessian *h, double *x)
+{
+    const size_t n = h->n;
+    double *y = h->ordered;
+    for (size_t k = 0; k < n; k++) y[3 * (size_t)h->place[k / 3] + k % 3] = x[k];
     for (size_t k = 0; k < n; k++) {
-        const float *row = factor + k * n;
-        const double y = x[k] /= (double)row[k];
-        for (size_t j = k + 1; j < n; j++) x[j] -= y * (double)row[j];
+        const float *row = h->factor + k * n;
+        const double at = y[k] /= (double)row[k];
+        for (size_t j = k + 1; j < h->ends[k]; j++) y[j] -= at * (double)row[j];
     }
     for (size_t k = n; k-- > 0;) {
-        const float *row = factor + k * n;
-        double sum = 0;
-        for (size_t j = k + 1; j < n; j++) sum += (double)row[j] * x[j];
-        x[k] = (x[k] - sum) / (double)row[k];
+        const float *row = h->factor + k * n;
+        y[k] = (y[k] - dot_row(row, y, k + 1, h->ends[k])) / (double)row[k];
     }
+    for (size_t k = 0; k < n; k++) x[k] = y[3 * (size_t)h->place[k / 3] + k % 3];
 }

@@ -7,12 +7,21 @@
 #include "base/base.h"
 #include "mlff_atoms.h"
 
-enum { MODEL_HESSIAN_ATOMS = 200 }; /* at most: a factorization of 600 variables takes some 50 ms */
+enum { MODEL_HESSIAN_ATOMS = 200 }; /* at most: 600 variables, a factor of 1.4 MB */
 
-/* The upper factor U [n][n] of UᵀU = H, n = 3 n_atoms, in eV^½/Å; the lower part is not used. Rows of fixed atoms are uncoupled.
- * NULL: no memory, which fails nothing: L-BFGS works without. The caller frees it with base_free. */
-float *model_hessian_create(const mlff_system *system);
-/* x = H⁻¹ x, [n]. */
-void model_hessian_solve(const float *factor, size_t n, double *x);
+/* UᵀU = H, n = 3 n_atoms, in eV^½/Å, of atoms in an order that keeps U near its diagonal. Rows of fixed atoms are uncoupled. */
+typedef struct model_hessian {
+    size_t n;
+    float *factor;   /* [n][n] U; elements left of the diagonal and from a row's end on are not used */
+    size_t *ends;    /* [n] */
+    int *place;      /* [n_atoms] of each atom in the order */
+    double *ordered; /* [n] for a solution */
+} model_hessian;
+
+/* NULL: no memory, which fails nothing: L-BFGS works without. */
+model_hessian *model_hessian_create(const mlff_system *system);
+void model_hessian_destroy(model_hessian *h);
+/* x = H⁻¹ x, [n]. One thread at a time. */
+void model_hessian_solve(const model_hessian *h, double *x);
 
 #endif

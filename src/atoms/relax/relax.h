@@ -44,8 +44,8 @@ typedef struct relaxation {
     double *last_x, *last_force, *direction;        /* [n] where the last step began */
     double *steps, *changes, products[LBFGS_PAIRS]; /* [LBFGS_PAIRS][n] Δx and -Δforce; 1/(Δx·Δg) */
     int n_pairs, newest, n_halvings;
-    float *metric;       /* factor of a model Hessian; NULL: the last pair's curvature */
-    int64_t metric_step; /* n_steps when it was made */
+    struct model_hessian *metric; /* NULL: the last pair's curvature */
+    int64_t metric_step;          /* n_steps when it was made */
     double last_objective;
     void *block;
 } relaxation;

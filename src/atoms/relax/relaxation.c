@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "atoms/relax/matrix.h"
+#include "atoms/relax/model_hessian.h"
 #include "atoms/relax/relax.h"
 
 #define LONGEST_MOVE 0.2 // Å
@@ -71,7 +72,7 @@ mlff_status relaxation_create(mlff_system *system, const relax_settings *setting
 void relaxation_destroy(relaxation *r)
 {
     base_free(r->block);
-    base_free(r->metric);
+    model_hessian_destroy(r->metric);
     base_free(r->mean_forces);
     symmetry_free(&r->symmetry);
     *r = (relaxation){0};
