@@ -337,6 +337,10 @@ typedef struct mlff_loss {
 
 typedef enum mlff_schedule { MLFF_COSINE = 0, MLFF_PLATEAU = 1, MLFF_CONSTANT = 2 } mlff_schedule;
 
+/* MLFF_ADAMW: Loshchilov & Hutter, arXiv:1711.05101. MLFF_SOAP: Vyas et al., arXiv:2409.11321, Adam in the eigenbasis of Shampoo's
+ * preconditioner, for weight matrices; sides beyond 128 and all other weights as AdamW. On the CPU. */
+typedef enum mlff_trainer_optimizer { MLFF_ADAMW = 0, MLFF_SOAP = 1 } mlff_trainer_optimizer;
+
 typedef struct mlff_trainer_options {
     size_t struct_size;
     mlff_device device;
@@ -353,16 +357,19 @@ typedef struct mlff_trainer_options {
     mlff_schedule schedule; /* cosine to learning_rate_end; or × plateau_factor after plateau_patience validations without gain */
     double plateau_factor;  /* 0.5 */
     int plateau_patience;   /* 75 */
-    double beta1, beta2, epsilon, weight_decay; /* AdamW (Loshchilov & Hutter, arXiv:1711.05101): 0.9, 0.999, 1e-8, 0 */
+    double beta1, beta2, epsilon, weight_decay; /* 0.9, 0.999, 1e-8, 0 */
     double clip;                                /* largest Euclidean norm of the gradient; 0: off; 10 */
-    double average; /* decay of the weights' moving average, 0.999; at step t at most (1 + t)/(10 + t) */
-    int n_devices;  /* GPUs that share each batch (NCCL); 0: `device` alone */
-    int devices[8]; /* [n_devices] their indices, that of `device` first */
+    double average;                   /* decay of the weights' moving average, 0.999; at step t at most (1 + t)/(10 + t) */
+    int n_devices;                    /* GPUs that share each batch (NCCL); 0: `device` alone */
+    int devices[8];                   /* [n_devices] their indices, that of `device` first */
+    mlff_trainer_optimizer optimizer; /* MLFF_ADAMW */
+    int soap_interval;                /* steps between two updates of SOAP's bases; 10 */
+    double soap_decay;                /* of the means of SOAP's covariances; 0.95 */
 } mlff_trainer_options;
 MLFF_API mlff_trainer_options mlff_trainer_options_default(void);
 
 /* Begins with the weights of `model` (PaiNN). `data` is read now and not kept; elements the model does not know are refused.
- * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision), MLFF_ERR_VALUE (an empty dataset, no forces
+ * Fails with MLFF_ERR_ELEMENT, MLFF_ERR_UNSUPPORTED (architecture, device or precision; SOAP on a GPU), MLFF_ERR_VALUE (an empty dataset, no forces
  * where the loss has a weight for them, two atoms on one point), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE. The model must outlive the trainer. */
 MLFF_API mlff_status mlff_trainer_create(const mlff_model *model, const mlff_dataset *data, const mlff_trainer_options *options,
                                          mlff_trainer **trainer_out);
@@ -546,8 +553,9 @@ typedef struct mlff_distill_config {
     /* training */
     int batch_size; /* 8 */
     int64_t n_steps;
-    double learning_rate; /* the peak */
-    double huber_forces;  /* eV/Å, mlff_loss; 0.1 */
+    double learning_rate;  /* the peak */
+    double huber_forces;   /* eV/Å, mlff_loss; 0.1 */
+    const char *optimizer; /* "adamw" or "soap" (mlff_trainer_optimizer); NULL: "adamw" */
     /* verdict */
     int baseline; /* 1: another student of the same size, steps and number of labels, without rounds and probes, must not be better */
     double nve_ps, hot_ps, compare_ps; /* mlff_verdict_options */

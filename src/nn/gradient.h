@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gradient.h: float32 kernels of training: gradients of dense layers, activations with two derivatives, AdamW. */
+/* gradient.h: float32 kernels of training: gradients of dense layers, activations with two derivatives, AdamW,
+ * orthonormal bases. */
 #ifndef GRADIENT_H
 #define GRADIENT_H
 
@@ -37,6 +38,9 @@ typedef struct nn_gradient_kernels {
     /* a = a slope + b curve c: the tangent of an adjoint passing an activation. */
     void (*multiply_dual)(size_t n, float *a, const float *slope, const float *b, const float *curve, const float *c);
     void (*adamw)(const nn_adamw *update, size_t n, const float *g, float *w, float *m, float *v, float *average);
+    /* Columns of z[n][ld], beyond n 0: modified Gram-Schmidt, twice, so that rounding of the first pass does not count. A column of
+     * zeros stays so. dots[ld] is scratch. */
+    void (*orthonormalize)(int n, int ld, float *z, float *dots);
 } nn_gradient_kernels;
 /* `path` is one of mlff_cpu_paths(). */
 const nn_gradient_kernels *nn_gradient_kernels_get(const char *path);

@@ -170,6 +170,33 @@ static void adamw(const nn_adamw *u, size_t n, const float *restrict g, float *r
     }
 }
 
+static void orthonormalize_once(int n, int ld, float *restrict z, float *restrict dots)
+{
+    for (int j = 0; j < n; j++) {
+        float square = 0;
+        for (int i = 0; i < n; i++) square += z[(size_t)i * ld + j] * z[(size_t)i * ld + j];
+        if (!(square > 0)) continue;
+        const float scale = 1.0f / __builtin_sqrtf(square);
+        memset(dots, 0, sizeof *dots * (size_t)ld);
+        for (int i = 0; i < n; i++) {
+            float *row = z + (size_t)i * ld;
+            const float unit = row[j] *= scale;
+            for (int k = j + 1; k < ld; k++) dots[k] += unit * row[k];
+        }
+        for (int i = 0; i < n; i++) {
+            float *row = z + (size_t)i * ld;
+            const float unit = row[j];
+            for (int k = j + 1; k < ld; k++) row[k] -= unit * dots[k];
+        }
+    }
+}
+
+static void orthonormalize(int n, int ld, float *z, float *dots)
+{
+    orthonormalize_once(n, ld, z, dots);
+    orthonormalize_once(n, ld, z, dots);
+}
+
 const nn_gradient_kernels SIMD_SYMBOL(nn_gradient_kernels) = {
     .outer = outer,
     .pack_transposed = pack_transposed,
@@ -180,4 +207,5 @@ const nn_gradient_kernels SIMD_SYMBOL(nn_gradient_kernels) = {
     .multiply = multiply,
     .multiply_dual = multiply_dual,
     .adamw = adamw,
+    .orthonormalize = orthonormalize,
 };

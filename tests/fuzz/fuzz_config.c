@@ -3,6 +3,11 @@
 #include "fuzz/fuzz_file.h"
 #include "mlff_train.h"
 
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : !a && !b;
+}
+
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
 {
     mlff_distill_config config, again;
@@ -18,11 +23,12 @@ int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length)
     fuzz_demand(mlff_distill_config_save(&config, FUZZ_SECOND) == MLFF_OK, "settings can be saved");
     fuzz_demand(mlff_distill_config_read(FUZZ_SECOND, &again, text_again, sizeof text_again) == MLFF_OK,
                 "what is saved can be read");
-    fuzz_demand(!config.teacher == !again.teacher && (!config.teacher || strcmp(config.teacher, again.teacher) == 0) &&
-                    !config.systems == !again.systems && (!config.systems || strcmp(config.systems, again.systems) == 0),
+    fuzz_demand(same_text(config.teacher, again.teacher) && same_text(config.systems, again.systems) &&
+                    same_text(config.optimizer, again.optimizer),
                 "texts read back");
     again.teacher = config.teacher;
     again.systems = config.systems;
+    again.optimizer = config.optimizer;
     fuzz_demand(memcmp(&config, &again, sizeof config) == 0, "numbers read back");
     return 0;
 }

@@ -179,11 +179,38 @@ static void test_adamw(void **state)
     }
 }
 
+// Orthonormal columns from graded ones, in the order of the columns: the first keeps its direction.
+static void test_orthonormalize(void **state)
+{
+    (void)state;
+    enum { N = 50, LD = 64 };
+    for (const char *const *path = mlff_cpu_paths(); *path; path++) {
+        float *z = random_array(N * LD, 3), *first = random_array(N * LD, 3), dots[LD];
+        for (int k = 0; k < N * LD; k++) z[k] *= k % LD < N ? powf(10, -6.0f * (float)(k % LD) / N) : 0;
+        nn_gradient_kernels_get(*path)->orthonormalize(N, LD, z, dots);
+        double along = 0, square = 0;
+        for (int i = 0; i < N; i++) {
+            along += (double)z[i * LD] * (double)first[i * LD];
+            square += (double)first[i * LD] * (double)first[i * LD];
+        }
+        assert_true(fabs(along / sqrt(square) - 1) <= 1e-6);
+        for (int a = 0; a < LD; a++)
+            for (int b = 0; b < LD; b++) {
+                double dot = 0;
+                for (int i = 0; i < N; i++) dot += (double)z[i * LD + a] * (double)z[i * LD + b];
+                if (!(fabs(dot - (a == b && a < N)) <= 2e-6)) fail_msg("%s: columns %d and %d: %g", *path, a, b, dot);
+            }
+        base_free(z);
+        base_free(first);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outer),    cmocka_unit_test(test_pack_transposed), cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_activate), cmocka_unit_test(test_elementwise),     cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_outer),          cmocka_unit_test(test_pack_transposed), cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_activate),       cmocka_unit_test(test_elementwise),     cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_orthonormalize),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

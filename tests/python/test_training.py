@@ -59,6 +59,17 @@ class Training(unittest.TestCase):
             with self.assertRaises(MlffValueError):
                 Trainer(student(1), copper(3), **settings).restore(path)
 
+    def test_soap_is_named(self):
+        data = copper(6)
+        settings = dict(n_steps=30, batch_size=3, device="cpu", n_threads=1)
+        adamw, soap = Trainer(student(), data, **settings), Trainer(student(), data, optimizer="soap", soap_interval=3, **settings)
+        frame = data[0]
+        for trainer in (adamw, soap):
+            trainer.run(30)
+        self.assertNotEqual(energy(adamw.model(), frame), energy(soap.model(), frame))
+        with self.assertRaisesRegex(MlffUsageError, "'adamw', 'soap'"):
+            Trainer(student(), data, optimizer="sophia", **settings)
+
     def test_gradient_is_the_derivative_of_the_loss(self):
         data = copper(2)
         trainer = Trainer(student(), data, precision="float64", energy_per_atom=0, forces_weight=1.0)

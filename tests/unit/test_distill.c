@@ -341,6 +341,9 @@ static void test_refuses(void **state)
     assert_refused(run_with(&config, "whole", NULL, NULL, &passed), MLFF_ERR_VALUE, "another run");
     assert_refused(run_with(NULL, "nowhere", NULL, NULL, &passed), MLFF_ERR_IO, "no run to go on with");
     assert_int_equal(access(in_folder("nowhere", ""), F_OK), -1); // nothing is left behind
+    config.optimizer = "sophia";
+    assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_USAGE, "adamw and soap");
+    config.optimizer = "soap";
     config.systems = "unobtainium";
     assert_refused(run_with(&config, "nowhere", NULL, NULL, &passed), MLFF_ERR_IO, "unobtainium");
     assert_int_equal(access(in_folder("nowhere", ""), F_OK), -1);

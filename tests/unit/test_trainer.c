@@ -174,10 +174,16 @@ static int stop_at(void *context, const mlff_fit_progress *progress)
     return progress->validated && progress->step >= *(int64_t *)context;
 }
 
+static mlff_trainer_optimizer optimizer = MLFF_ADAMW; // of fit()
+static int n_threads = 2;
+
 static mlff_status fit(const mlff_model *student, const mlff_dataset *data, const mlff_dataset *validation, int64_t stop,
                        bool with_files, mlff_model **model_out)
 {
-    const mlff_trainer_options options = small_run(MLFF_FLOAT32);
+    mlff_trainer_options options = small_run(MLFF_FLOAT32);
+    options.optimizer = optimizer;
+    options.soap_interval = 3;
+    options.n_threads = n_threads;
     mlff_trainer *trainer = make_trainer(student, data, &options);
     mlff_fit_options fit = mlff_fit_options_default();
     fit.validate_every = 4;
@@ -223,6 +229,40 @@ static void test_resumes_to_the_same_bits(void **state)
     mlff_dataset_destroy(other);
     mlff_model_destroy(teacher);
     mlff_model_destroy(student);
+}
+
+// SOAP goes on to the same bits too, has them for any number of threads, differs from AdamW, and is refused on a GPU.
+static void test_soap(void **state)
+{
+    (void)state;
+    mlff_model *teacher = make_model("8", "1"), *student = make_model("16", "2"), *adamw = NULL, *serial = NULL;
+    mlff_dataset *data = make_data(teacher, 10, N_FRAMES), *other = make_data(teacher, 11, 6);
+    assert_int_equal(fit(student, data, other, INT64_MAX, false, &adamw), MLFF_OK);
+    optimizer = MLFF_SOAP;
+    test_resumes_to_the_same_bits(NULL);
+    mlff_model *parallel = NULL;
+    assert_int_equal(fit(student, data, other, INT64_MAX, false, &parallel), MLFF_OK);
+    n_threads = 1;
+    assert_int_equal(fit(student, data, other, INT64_MAX, false, &serial), MLFF_OK);
+    assert_same_model(serial, parallel);
+    size_t n_soap, n_adamw;
+    char *with_soap = file_of(serial, &n_soap), *with_adamw = file_of(adamw, &n_adamw);
+    assert_int_equal(n_soap, n_adamw);
+    assert_memory_not_equal(with_soap, with_adamw, n_soap);
+    base_free(with_soap);
+    base_free(with_adamw);
+    mlff_trainer_options options = small_run(MLFF_FLOAT32);
+    mlff_trainer *trainer = NULL;
+    options.optimizer = MLFF_SOAP;
+    options.device = (mlff_device){MLFF_CUDA, 0};
+    assert_int_equal(mlff_trainer_create(student, data, &options, &trainer), MLFF_ERR_UNSUPPORTED);
+    assert_non_null(strstr(mlff_last_error(), "CPU only"));
+    optimizer = MLFF_ADAMW;
+    n_threads = 2;
+    mlff_model *models[] = {teacher, student, adamw, serial, parallel};
+    for (int k = 0; k < 5; k++) mlff_model_destroy(models[k]);
+    mlff_dataset_destroy(data);
+    mlff_dataset_destroy(other);
 }
 
 // The validations of a run, and the best weights that it told at the end.
@@ -410,9 +450,13 @@ static void test_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learns),         cmocka_unit_test(test_resumes_to_the_same_bits),
-        cmocka_unit_test(test_best_weights),   cmocka_unit_test(test_checkpoints_are_checked),
-        cmocka_unit_test(test_missing_forces), cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_resumes_to_the_same_bits),
+        cmocka_unit_test(test_soap),
+        cmocka_unit_test(test_best_weights),
+        cmocka_unit_test(test_checkpoints_are_checked),
+        cmocka_unit_test(test_missing_forces),
+        cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -497,6 +497,9 @@ class mlff_trainer_options(Structure):
         ("average", c_double),
         ("n_devices", c_int),
         ("devices", c_int * 8),
+        ("optimizer", c_int),
+        ("soap_interval", c_int),
+        ("soap_decay", c_double),
     ]
 
 
@@ -536,6 +539,7 @@ class mlff_distill_config(Structure):
         ("n_steps", c_int64),
         ("learning_rate", c_double),
         ("huber_forces", c_double),
+        ("optimizer", c_char_p),
         ("baseline", c_int),
         ("nve_ps", c_double),
         ("hot_ps", c_double),

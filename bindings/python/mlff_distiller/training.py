@@ -42,7 +42,9 @@ LOSS = ("energy_weight", "forces_weight", "stress_weight", "atom_energies_weight
 OPTIONS = (
     "batch_size", "energy_boost", "learning_rate", "learning_rate_end", "warm_up", "schedule", "plateau_factor",
     "plateau_patience", "beta1", "beta2", "epsilon", "weight_decay", "clip", "average",
+    "soap_interval", "soap_decay",
 )  # fmt: skip
+OPTIMIZERS = ("adamw", "soap")  # as enum mlff_trainer_optimizer
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Trainer:
         precision: "float32", "float64" (the reference, CPU) or, on a GPU, "tf32".
         n_threads: CPU; 0: all cores this process may use.
         seed: of the order of structures.
+        optimizer: "adamw", or "soap" (CPU).
         options: of the loss (energy_weight, forces_weight, stress_weight, atom_energies_weight, hessian_weight,
             energy_per_atom, huber_forces) and of the optimizer (batch_size, learning_rate, clip, average, ...), as in
             `mlff_trainer_options`.
@@ -106,6 +109,7 @@ class Trainer:
         precision: str = "float32",
         n_threads: int = 0,
         seed: int = 0,
+        optimizer: str = "adamw",
         **options: Any,
     ) -> None:
         asked = lib.core.mlff_trainer_options_default()
@@ -115,8 +119,11 @@ class Trainer:
             raise MlffUsageError(f"{next(iter(options))} is no option of Trainer")
         if precision not in PRECISIONS:
             raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
+        if optimizer not in OPTIMIZERS:
+            raise MlffUsageError(f"optimizer {optimizer!r}: one of {', '.join(map(repr, OPTIMIZERS))} is meant")
+        asked.optimizer = OPTIMIZERS.index(optimizer)
         asked.n_steps, asked.n_threads, asked.seed, asked.precision = n_steps, n_threads, seed, PRECISIONS[precision]
-        asked.device = parse_device("cpu" if precision == "float64" else device).struct
+        asked.device = parse_device("cpu" if precision == "float64" or optimizer == "soap" else device).struct
         self.n_steps = n_steps
         self._model = model  # the C trainer borrows it
         if shifts:
@@ -235,7 +242,7 @@ def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, 
     for name, value in given.items():
         if name not in known:
             raise MlffUsageError(f"{name} is no setting of distill; there are {', '.join(sorted(known))}")
-        setattr(config, name, value)
+        setattr(config, name, value.encode() if isinstance(value, str) else value)
     return config
 
 

@@ -24,6 +24,7 @@ static const cli_option options[] = {
     {"steps", 0, "N", "steps of the optimizer"},
     {"batch", 0, "N", "structures in a step"},
     {"learning-rate", 0, "RATE", "highest learning rate"},
+    {"optimizer", 0, "NAME", "adamw, or soap: fewer steps, each longer, on the CPU (adamw)"},
     {"hvp", 0, "K", "Hessian probes of each structure (0)"},
     {"max-force-error", 0, "EV_PER_ANGSTROM", "that the verdict allows on held-out structures, mean absolute, eV/Å"},
     {"seed", 0, "S", "of everything that is random (0)"},
@@ -81,6 +82,7 @@ static int parse(cli_arguments *arguments, distillation *d)
     c->n_steps = cli_int(arguments, "steps", 1, INT64_C(1000000000000), c->n_steps);
     c->batch_size = (int)cli_int(arguments, "batch", 1, 1 << 20, c->batch_size);
     c->learning_rate = cli_number(arguments, "learning-rate", 1e-9, 1, c->learning_rate);
+    c->optimizer = cli_text(arguments, "optimizer", c->optimizer);
     c->n_probes = (int)cli_int(arguments, "hvp", 0, 100, c->n_probes);
     c->max_force_error = cli_number(arguments, "max-force-error", 0, 1e6, c->max_force_error);
     c->seed = (uint64_t)cli_int(arguments, "seed", 0, INT64_C(9007199254740992), (int64_t)c->seed);

@@ -4,7 +4,7 @@
  *
  * Data flow of a step:
  *   trainer.c chooses frames and the learning rate ─> backend: gather frames, forward and reverse pass (E, F, σ), loss and its
- *   derivatives c, v, B, tangent pass, weight gradients ─> clip, AdamW, moving average ─> losses summed until asked for. */
+ *   derivatives c, v, B, tangent pass, weight gradients ─> clip, AdamW or SOAP, moving average ─> losses summed until asked for. */
 #ifndef TRAIN_BACKEND_H
 #define TRAIN_BACKEND_H
 
@@ -19,6 +19,7 @@ typedef struct train_tensor {
     const char *name; /* of the file; borrowed from the model */
     int64_t offset, n_elements;
     bool decays; /* weight decay applies: matrices, not biases or embeddings */
+    int n_rows;  /* of a matrix, row-major */
 } train_tensor;
 typedef struct train_layout {
     train_tensor *tensors; /* [n_tensors] */
@@ -69,14 +70,19 @@ typedef struct train_sums {
 typedef struct train_update {
     double learning_rate, beta1, beta2, epsilon, weight_decay, clip, average;
     double correction1, correction2; /* 1 - beta^t of this step's t */
+    double soap_decay;               /* of SOAP's covariances */
+    bool soap_refresh;               /* SOAP's bases are updated after this step */
 } train_update;
 
-enum train_vector { TRAIN_WEIGHTS, TRAIN_AVERAGE, TRAIN_MOMENT1, TRAIN_MOMENT2, TRAIN_VECTORS };
+/* What a backend keeps between steps, n_values numbers each: one for each parameter, and SOAP's covariances and bases (none with
+ * AdamW). */
+enum train_vector { TRAIN_WEIGHTS, TRAIN_AVERAGE, TRAIN_MOMENT1, TRAIN_MOMENT2, TRAIN_SOAP, TRAIN_VECTORS };
 
 /* One model being trained on one device in one precision. Not to be used by two threads at once. */
 typedef struct train_backend train_backend;
 struct train_backend {
-    train_layout layout; /* filled at creation; freed by destroy */
+    train_layout layout;   /* filled at creation; freed by destroy */
+    int64_t n_soap_values; /* of TRAIN_SOAP; 0: the optimizer is AdamW */
     /* Which structures later calls mean; on a GPU they are uploaded. A probe's two frames must be in the same batch. */
     mlff_status (*set_data)(train_backend *backend, const train_set *set);
     /* One step on frames[n_frames]; on a GPU enqueued and not waited for. */
@@ -89,11 +95,12 @@ struct train_backend {
     mlff_status (*evaluate)(train_backend *backend, const train_set *set, const mlff_loss *loss, train_sums *sums_out);
     /* Sums since the last call; waits. */
     mlff_status (*sums)(train_backend *backend, train_sums *sums_out);
-    /* [layout.n_parameters] each; float32 backends convert, which loses nothing on the way back. */
+    /* [train_vector_size] numbers; float32 backends convert, which loses nothing on the way back. */
     mlff_status (*get)(train_backend *backend, enum train_vector which, double *values_out);
     mlff_status (*set)(train_backend *backend, enum train_vector which, const double *values);
     void (*destroy)(train_backend *backend);
 };
+int64_t train_vector_size(const train_backend *backend, enum train_vector which);
 
 typedef struct train_backend_options {
     mlff_device device;
@@ -102,6 +109,7 @@ typedef struct train_backend_options {
     mlff_precision precision; /* MLFF_FLOAT32, MLFF_FLOAT64 (CPU), MLFF_TF32 (GPU) */
     int n_threads;            /* CPU */
     const char *cpu_path;     /* "avx512" ... */
+    mlff_trainer_optimizer optimizer;
 } train_backend_options;
 
 /* The hook `create_train_backend` of model_architecture (model.h), NULL where an architecture cannot be trained. A backend

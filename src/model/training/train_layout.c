@@ -9,6 +9,11 @@ void train_layout_free(train_layout *layout)
     *layout = (train_layout){0};
 }
 
+int64_t train_vector_size(const train_backend *backend, enum train_vector which)
+{
+    return which == TRAIN_SOAP ? backend->n_soap_values : backend->layout.n_parameters;
+}
+
 void train_layout_read(const train_layout *layout, const mlff_model *model, double *values_out)
 {
     for (size_t i = model->file.n_tensors; i-- > 0;) { // backwards: of aliases the first one counts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// checkpoint.c: the whole state of a training run in one file (safetensors): the backend's four vectors in float64, and in the
+// checkpoint.c: the whole state of a training run in one file (safetensors): the backend's vectors in float64, and in the
 // metadata the step, the schedule's memory, what the run is of, and a checksum.
 #include <float.h>
 #include <inttypes.h>
@@ -9,8 +9,17 @@
 #include "model/model.h"
 #include "trainer.h"
 
-static const char *const vector_names[TRAIN_VECTORS] = {
-    [TRAIN_WEIGHTS] = "weights", [TRAIN_AVERAGE] = "average", [TRAIN_MOMENT1] = "moment1", [TRAIN_MOMENT2] = "moment2"};
+static const char *const vector_names[TRAIN_VECTORS] = {[TRAIN_WEIGHTS] = "weights",
+                                                        [TRAIN_AVERAGE] = "average",
+                                                        [TRAIN_MOMENT1] = "moment1",
+                                                        [TRAIN_MOMENT2] = "moment2",
+                                                        [TRAIN_SOAP] = "soap"};
+
+// Without SOAP its vector, the last one, is absent.
+static int n_vectors(const mlff_trainer *t)
+{
+    return t->backend->n_soap_values > 0 ? TRAIN_VECTORS : TRAIN_SOAP;
+}
 
 // Everything a run's bits depend on beside the data; threads and device may change.
 static void describe_run(const mlff_trainer *t, base_text *text)
@@ -25,6 +34,7 @@ static void describe_run(const mlff_trainer *t, base_text *text)
                   w->atom_energies_weight, w->hessian_weight, w->energy_per_atom, w->huber_forces, o->energy_boost);
     base_text_add(text, "rate %a to %a, warm-up %a, schedule %d %a %d; ", o->learning_rate, o->learning_rate_end, o->warm_up,
                   (int)o->schedule, o->plateau_factor, o->plateau_patience);
+    if (o->optimizer == MLFF_SOAP) base_text_add(text, "SOAP %d %a, ", o->soap_interval, o->soap_decay);
     base_text_add(text, "AdamW %a %a %a %a, clip %a, average %a", o->beta1, o->beta2, o->epsilon, o->weight_decay, o->clip,
                   o->average);
 }
@@ -65,9 +75,9 @@ mlff_status mlff_trainer_save(mlff_trainer *t, const char *path)
     model_weights state = {0};
     base_text run = {0};
     if (!t || !path) return mlff_fail(MLFF_ERR_USAGE, "mlff_trainer_save: trainer and path must be given");
-    const int64_t n = t->backend->layout.n_parameters;
     const mlff_training_errors *b = &t->best;
-    for (int v = 0; v < TRAIN_VECTORS; v++) {
+    for (int v = 0; v < n_vectors(t); v++) {
+        const int64_t n = train_vector_size(t->backend, (enum train_vector)v);
         model_tensor *tensor = weights_add(&state, vector_names[v], 1, 1, &n);
         if (!tensor) MLFF_TRY(MLFF_ERR_MEMORY);
         MLFF_TRY(t->backend->get(t->backend, (enum train_vector)v, tensor->data));
@@ -113,7 +123,6 @@ static mlff_status check_run(const mlff_trainer *t, const char *path, const mode
     char sum[32];
     base_text run = {0};
     const char *format = weights_get(state, "format"), *saved = weights_get(state, "run"), *said = weights_get(state, "checksum");
-    const int64_t n = t->backend->layout.n_parameters;
     if (!format || strcmp(format, "mlff-checkpoint") != 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: not a training checkpoint", path);
     describe_run(t, &run);
     MLFF_TRY(run.status);
@@ -121,9 +130,9 @@ static mlff_status check_run(const mlff_trainer *t, const char *path, const mode
         MLFF_FAIL(MLFF_ERR_VALUE,
                   "%s: is of another run (model, data or options differ); resume with those it was begun with, or begin again",
                   path);
-    for (int v = 0; v < TRAIN_VECTORS; v++) {
+    for (int v = 0; v < n_vectors(t); v++) {
         const model_tensor *tensor = weights_find(state, vector_names[v]);
-        if (!tensor || !tensor->is_double || tensor->n_elements != n)
+        if (!tensor || !tensor->is_double || tensor->n_elements != train_vector_size(t->backend, (enum train_vector)v))
             MLFF_FAIL(MLFF_ERR_FORMAT, "%s: its tensor \"%s\" is missing or has another size", path, vector_names[v]);
     }
     snprintf(sum, sizeof sum, "%016" PRIx64, checksum(state));
@@ -149,7 +158,7 @@ mlff_status mlff_trainer_restore(mlff_trainer *t, const char *path)
     MLFF_TRY(number_of(&state, path, "plateau_waited", 0, 1e9, &waited));
     MLFF_TRY(read_best(&state, path, &best));
     MLFF_TRY(number_of(&state, path, "best_step", 0, (double)t->options.n_steps, &best_step));
-    for (int v = 0; v < TRAIN_VECTORS; v++)
+    for (int v = 0; v < n_vectors(t); v++)
         MLFF_TRY(t->backend->set(t->backend, (enum train_vector)v, weights_find(&state, vector_names[v])->data));
     t->step = (int64_t)step;
     t->plateau_scale = scale;

@@ -31,6 +31,8 @@ mlff_trainer_options mlff_trainer_options_default(void)
         .epsilon = 1e-8,
         .clip = 10,
         .average = 0.999,
+        .soap_interval = 10,
+        .soap_decay = 0.95,
     };
 }
 
@@ -59,6 +61,9 @@ static mlff_status check_options(const mlff_trainer_options *o)
         {"average", o->average, 0, 0.9999999},
         {"energy_boost", o->energy_boost, 0, 1e12},
         {"n_threads", o->n_threads, 0, 4096},
+        {"optimizer", o->optimizer, MLFF_ADAMW, MLFF_SOAP},
+        {"soap_interval", o->soap_interval, 1, 1e9},
+        {"soap_decay", o->soap_decay, 0, 0.999999},
         {"energy_weight", o->loss.energy_weight, 0, 1e12},
         {"forces_weight", o->loss.forces_weight, 0, 1e12},
         {"stress_weight", o->loss.stress_weight, 0, 1e12},
@@ -195,10 +200,14 @@ static mlff_status create_backend(mlff_trainer *t)
                                     .devices = t->options.devices,
                                     .n_devices = t->options.n_devices,
                                     .precision = t->options.precision,
-                                    .n_threads = t->options.n_threads};
+                                    .n_threads = t->options.n_threads,
+                                    .optimizer = t->options.optimizer};
     if (!architecture->create_train_backend)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s cannot be trained here; a student is a %s (mlff new --arch %s)",
                          architecture->title, model_architecture_of_students()->title, model_architecture_of_students()->name);
+    if (wanted.optimizer == MLFF_SOAP && wanted.device.kind != MLFF_CPU)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "SOAP trains on the CPU only: the step on a GPU has AdamW; take the device cpu, or AdamW");
     if (wanted.precision == MLFF_PRECISION_DEFAULT) wanted.precision = MLFF_FLOAT32;
     if (wanted.device.kind == MLFF_CPU) {
         if (wanted.n_threads == 0) wanted.n_threads = team_default_size();
@@ -317,7 +326,9 @@ static mlff_status one_step(mlff_trainer *t)
                                  .clip = o->clip,
                                  .average = fmin(o->average, (1 + count) / (10 + count)), // the first weights are soon forgotten
                                  .correction1 = 1 - pow(o->beta1, count),
-                                 .correction2 = 1 - pow(o->beta2, count)};
+                                 .correction2 = 1 - pow(o->beta2, count),
+                                 .soap_decay = o->soap_decay,
+                                 .soap_refresh = t->step % o->soap_interval == 0};
     mlff_status status = t->backend->step(t->backend, t->frames, n, &loss, &update);
     if (status == MLFF_OK) t->step++;
     return status;

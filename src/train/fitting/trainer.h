@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "model/training/train_backend.h"
 
-/* The order of structures and the learning rate of a step depend on `step` and the members below alone, so these and the four
+/* The order of structures and the learning rate of a step depend on `step` and the members below alone, so these and the
  * vectors of the backend are the whole state of a run. */
 struct mlff_trainer {
     const mlff_model *model;

@@ -285,6 +285,7 @@ mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, 
     mlff_status status = MLFF_OK;
     distill *d = NULL;
     mlff_distill_options chosen = mlff_distill_options_default();
+    mlff_trainer_optimizer optimizer; // a wrong name fails before anything is computed
     if (!folder || !passed_out) return mlff_fail(MLFF_ERR_USAGE, "mlff_distill: folder and passed_out must be given");
     MLFF_TRY(base_take_options("mlff_distill", "mlff_distill_options", options, sizeof chosen, &chosen));
     if (!(d = base_alloc(1, sizeof *d, "a run"))) return MLFF_ERR_MEMORY;
@@ -292,6 +293,7 @@ mlff_status mlff_distill(const mlff_distill_config *config, const char *folder, 
     d->stage = "sample";
     MLFF_TRY(make_paths(d, folder));
     MLFF_TRY(settle_config(d, config));
+    MLFF_TRY(distill_optimizer(&d->config, &optimizer));
     MLFF_TRY(open_teacher(d));
     MLFF_TRY(make_seeds(d));
     MLFF_TRY(begin_folder(d, folder));

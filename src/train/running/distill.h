@@ -88,6 +88,8 @@ mlff_status distill_round_read(const char *path, int64_t *n_structures_out, doub
 
 /* ---- distill_config.c, distill_report.c */
 
+/* The optimizer that a configuration names. Fails with MLFF_ERR_USAGE for another name. */
+mlff_status distill_optimizer(const mlff_distill_config *config, mlff_trainer_optimizer *optimizer_out);
 /* Adds the settings as the JSON of config.json. */
 void distill_config_write(const mlff_distill_config *config, base_text *text);
 /* Writes the page of a run: verdict, rounds, learning curves (where there is a history), parity of the held-out structures. Needs

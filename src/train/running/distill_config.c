@@ -43,6 +43,7 @@ static const struct field {
     FIELD(n_steps, LONG, 1, 1e12),
     FIELD(learning_rate, NUMBER, 1e-9, 1),
     FIELD(huber_forces, NUMBER, 0, 1e6),
+    FIELD(optimizer, TEXT, 0, 0),
     FIELD(baseline, INTEGER, 0, 1),
     FIELD(nve_ps, NUMBER, 0, 1e6),
     FIELD(hot_ps, NUMBER, 0, 1e6),
@@ -84,6 +85,7 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
                                             .batch_size = 8,
                                             .learning_rate = presets[k].learning_rate,
                                             .huber_forces = 0.1,
+                                            .optimizer = "adamw",
                                             .n_steps = presets[k].n_steps,
                                             .nve_ps = presets[k].nve_ps,
                                             .hot_ps = presets[k].hot_ps,
@@ -97,6 +99,18 @@ mlff_status mlff_distill_preset(const char *name, mlff_distill_config *config_ou
     }
     return mlff_fail(MLFF_ERR_USAGE, "preset \"%.40s\" is unknown; there are demo, quick, standard and thorough",
                      name ? name : "");
+}
+
+mlff_status distill_optimizer(const mlff_distill_config *config, mlff_trainer_optimizer *optimizer_out)
+{
+    const char *name = config->optimizer;
+    if (!name || strcmp(name, "adamw") == 0)
+        *optimizer_out = MLFF_ADAMW;
+    else if (strcmp(name, "soap") == 0)
+        *optimizer_out = MLFF_SOAP;
+    else
+        return mlff_fail(MLFF_ERR_USAGE, "optimizer \"%.40s\" is unknown; there are adamw and soap", name);
+    return MLFF_OK;
 }
 
 // ---- JSON -----------------------------------------------------------------------------------------------------------

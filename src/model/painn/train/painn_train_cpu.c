@@ -19,6 +19,7 @@ typedef struct job {
     bool with_gradient;
     const train_update *update; // NULL: no update
     _Atomic int next;           // slot, or group without gradient
+    _Atomic int next_matrix;    // of SOAP
     double square;
     bool finite;
 } job;
@@ -165,7 +166,7 @@ static void run_slot(job *j, int thread, int s)
     painn_train_cpu_finish_slot(c, g, c->slots[s]);
 }
 
-static void update(const job *j, const team_member *member)
+static void update(job *j, const team_member *member)
 {
     painn_train_cpu *c = j->cpu;
     const train_update *u = j->update;
@@ -184,11 +185,15 @@ static void update(const job *j, const team_member *member)
         const train_tensor *tensor = &layout->tensors[t];
         int64_t from = tensor->offset > begin ? tensor->offset : begin, to = tensor->offset + tensor->n_elements;
         if (to > end) to = end;
-        if (from >= to) continue;
+        if (from >= to || (c->soap.of_tensor && c->soap.of_tensor[t] >= 0)) continue;
         a.keep = tensor->decays ? (float)(1 - u->learning_rate * u->weight_decay) : 1.0f;
         c->gradient->adamw(&a, (size_t)(to - from), c->total + from, c->vectors[TRAIN_WEIGHTS] + from,
                            c->vectors[TRAIN_MOMENT1] + from, c->vectors[TRAIN_MOMENT2] + from, c->vectors[TRAIN_AVERAGE] + from);
     }
+    for (int k; (k = atomic_fetch_add(&j->next_matrix, 1)) < c->soap.n_matrices;)
+        soap_step(&c->soap.matrices[k], u, a.gradient_scale, c->gradient, c->total, c->vectors[TRAIN_WEIGHTS],
+                  c->vectors[TRAIN_MOMENT1], c->vectors[TRAIN_MOMENT2], c->vectors[TRAIN_AVERAGE], c->vectors[TRAIN_SOAP],
+                  c->soap_scratch[member->thread]);
 }
 
 static void work(void *context, const team_member *member)
@@ -317,14 +322,16 @@ static mlff_status take_sums(train_backend *backend, train_sums *sums_out)
 static mlff_status get(train_backend *backend, enum train_vector which, double *values_out)
 {
     const float *values = ((painn_train_cpu *)backend)->vectors[which];
-    for (int64_t k = 0; k < backend->layout.n_parameters; k++) values_out[k] = (double)values[k];
+    const int64_t n = train_vector_size(backend, which);
+    for (int64_t k = 0; k < n; k++) values_out[k] = (double)values[k];
     return MLFF_OK;
 }
 
 static mlff_status set(train_backend *backend, enum train_vector which, const double *values)
 {
     painn_train_cpu *c = (painn_train_cpu *)backend;
-    for (int64_t k = 0; k < backend->layout.n_parameters; k++) c->vectors[which][k] = (float)values[k];
+    const int64_t n = train_vector_size(backend, which);
+    for (int64_t k = 0; k < n; k++) c->vectors[which][k] = (float)values[k];
     c->packed = -1;
     return MLFF_OK;
 }
@@ -336,12 +343,33 @@ static void destroy(train_backend *backend)
     painn_train_cpu_free_weights(c);
     for (int k = 0; k < TRAIN_VECTORS; k++) base_free(c->vectors[k]);
     for (int s = 0; s < CPU_MAX_SLOTS; s++) base_free(c->slots[s]);
-    for (int t = 0; t < c->n_threads; t++) base_free(c->groups[t].arena);
+    for (int t = 0; t < c->n_threads; t++) {
+        base_free(c->groups[t].arena);
+        base_free(c->soap_scratch[t]);
+    }
+    soap_plan_free(&c->soap);
     void *arrays[] = {c->embedding, c->a0, c->slope0, c->curve0, c->x0, c->frames, c->group_begin, c->group_sums, c->total};
     for (size_t a = 0; a < sizeof arrays / sizeof *arrays; a++) base_free(arrays[a]);
     train_batch_free(&c->batch);
     train_layout_free(&backend->layout);
     base_free(c);
+}
+
+static mlff_status create_soap(painn_train_cpu *c)
+{
+    mlff_status status = MLFF_OK;
+    double *begin = NULL;
+    MLFF_TRY(soap_plan_create(&c->backend.layout, NN_PAD, &c->soap));
+    c->backend.n_soap_values = c->soap.n_state;
+    const size_t n = (size_t)c->soap.n_state;
+    MLFF_TRY(regrow(&c->vectors[TRAIN_SOAP], n, "SOAP"));
+    for (int t = 0; t < c->n_threads; t++) MLFF_TRY(regrow(&c->soap_scratch[t], c->soap.n_scratch, "SOAP"));
+    if (!(begin = base_alloc(n, sizeof *begin, "SOAP"))) MLFF_TRY(MLFF_ERR_MEMORY);
+    soap_begin(&c->soap, begin);
+    for (size_t k = 0; k < n; k++) c->vectors[TRAIN_SOAP][k] = (float)begin[k];
+done:
+    base_free(begin);
+    return status;
 }
 
 static mlff_status create_vectors(painn_train_cpu *c, const mlff_model *model)
@@ -350,7 +378,7 @@ static mlff_status create_vectors(painn_train_cpu *c, const mlff_model *model)
     size_t n = (size_t)c->backend.layout.n_parameters;
     double *values = base_alloc(n, sizeof *values, "weights");
     if (!values) return MLFF_ERR_MEMORY;
-    for (int k = 0; k < TRAIN_VECTORS; k++) MLFF_TRY(regrow(&c->vectors[k], n, "weights"));
+    for (int k = 0; k < TRAIN_SOAP; k++) MLFF_TRY(regrow(&c->vectors[k], n, "weights"));
     MLFF_TRY(regrow(&c->total, n, "a gradient"));
     train_layout_read(&c->backend.layout, model, values);
     for (size_t k = 0; k < n; k++) c->vectors[TRAIN_WEIGHTS][k] = c->vectors[TRAIN_AVERAGE][k] = (float)values[k];
@@ -389,6 +417,7 @@ mlff_status painn_train_cpu_create(const mlff_model *model, const train_backend_
     for (int z = 0; z <= MLFF_MAX_ATOMIC_NUMBER; z++) c->species_row[z] = -1;
     MLFF_TRY(painn_trainable_create(model, &c->backend.layout, &c->trainable));
     MLFF_TRY(create_vectors(c, model));
+    if (options->optimizer == MLFF_SOAP) MLFF_TRY(create_soap(c));
     MLFF_TRY(painn_train_cpu_plan_weights(c));
     *backend_out = &c->backend;
     c = NULL;

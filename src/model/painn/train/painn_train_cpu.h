@@ -6,6 +6,7 @@
 
 #include "device/team.h"
 #include "model/painn/painn_kernels.h"
+#include "model/training/soap.h"
 #include "model/training/train_batch.h"
 #include "nn/gradient.h"
 #include "painn_train_kernels.h"
@@ -93,7 +94,9 @@ typedef struct painn_train_cpu {
     bool skips_last;      /* y^μ of the last layer is left out: not where layers share it */
 
     /* The model. */
-    float *vectors[TRAIN_VECTORS]; /* [n_parameters] */
+    float *vectors[TRAIN_VECTORS]; /* [train_vector_size] */
+    soap_plan soap;                /* empty with AdamW */
+    float *soap_scratch[TEAM_MAX]; /* of each thread */
     int packed;                    /* enum train_vector that `weights` were packed from; -1: none */
     cpu_weight weights[CPU_MAX_WEIGHTS];
     cpu_filter filters[PAINN_MAX_LAYERS];

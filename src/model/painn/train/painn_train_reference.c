@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// painn_train_reference.c: training backend in float64, plain: gradients of painn_gradient_reference.c, AdamW, moving average.
+// painn_train_reference.c: training backend in float64, plain: gradients of painn_gradient_reference.c, AdamW or SOAP, moving
+// average.
 #include <math.h>
 #include <string.h>
 
+#include "model/training/soap.h"
 #include "model/training/train_batch.h"
 #include "painn_gradient.h"
 
@@ -14,7 +16,8 @@ typedef struct reference_train {
     const train_set *set;
     train_batch batch;
     train_sums sums;
-    double *vectors[TRAIN_VECTORS]; // [n_parameters] each
+    double *vectors[TRAIN_VECTORS]; // [train_vector_size] each
+    soap_plan soap;                 // empty with AdamW
     double *total;                  // gradient of the loss [n_parameters]
     double *pairs;                  // g, then w, of one frame [n_pairs][3]
     size_t pair_capacity;
@@ -68,14 +71,18 @@ static mlff_status set_data(train_backend *backend, const train_set *set)
     return MLFF_OK;
 }
 
-// AdamW: w -= rate (decay w + (m/(1 − β1ᵗ)) / (√(v/(1 − β2ᵗ)) + ε)); the average follows.
-static void update(reference_train *r, const train_update *u, double scale)
+// SOAP of the matrices it has; then AdamW of all others: w -= rate (decay w + (m/(1 − β1ᵗ)) / (√(v/(1 − β2ᵗ)) + ε)); the average follows.
+static mlff_status update(reference_train *r, const train_update *u, double scale)
 {
+    mlff_status status = MLFF_OK;
     const train_layout *layout = &r->backend.layout;
     double *weights = r->vectors[TRAIN_WEIGHTS], *average = r->vectors[TRAIN_AVERAGE];
     double *m = r->vectors[TRAIN_MOMENT1], *v = r->vectors[TRAIN_MOMENT2];
+    for (int k = 0; k < r->soap.n_matrices; k++)
+        MLFF_TRY(soap_step_reference(&r->soap.matrices[k], u, scale, r->total, weights, m, v, average, r->vectors[TRAIN_SOAP]));
     for (int t = 0; t < layout->n_tensors; t++) {
         const train_tensor *tensor = &layout->tensors[t];
+        if (r->soap.of_tensor && r->soap.of_tensor[t] >= 0) continue;
         double keep = tensor->decays ? 1 - u->learning_rate * u->weight_decay : 1;
         for (int64_t k = tensor->offset; k < tensor->offset + tensor->n_elements; k++) {
             double g = scale * r->total[k];
@@ -86,6 +93,8 @@ static void update(reference_train *r, const train_update *u, double scale)
             average[k] += (1 - u->average) * (weights[k] - average[k]);
         }
     }
+done:
+    return status;
 }
 
 static mlff_status step(train_backend *backend, const int32_t *frames, int n_frames, const mlff_loss *loss, const train_update *u)
@@ -102,7 +111,7 @@ static mlff_status step(train_backend *backend, const int32_t *frames, int n_fra
         goto done;
     }
     double norm = sqrt(square);
-    update(r, u, u->clip > 0 && norm > u->clip ? u->clip / norm : 1);
+    MLFF_TRY(update(r, u, u->clip > 0 && norm > u->clip ? u->clip / norm : 1));
 done:
     return status;
 }
@@ -151,13 +160,13 @@ static mlff_status take_sums(train_backend *backend, train_sums *sums_out)
 
 static mlff_status get(train_backend *backend, enum train_vector which, double *values_out)
 {
-    memcpy(values_out, ((reference_train *)backend)->vectors[which], sizeof(double) * (size_t)backend->layout.n_parameters);
+    memcpy(values_out, ((reference_train *)backend)->vectors[which], sizeof(double) * (size_t)train_vector_size(backend, which));
     return MLFF_OK;
 }
 
 static mlff_status set(train_backend *backend, enum train_vector which, const double *values)
 {
-    memcpy(((reference_train *)backend)->vectors[which], values, sizeof(double) * (size_t)backend->layout.n_parameters);
+    memcpy(((reference_train *)backend)->vectors[which], values, sizeof(double) * (size_t)train_vector_size(backend, which));
     return MLFF_OK;
 }
 
@@ -166,6 +175,7 @@ static void destroy(train_backend *backend)
     if (!backend) return;
     reference_train *r = (reference_train *)backend;
     painn_gradient_destroy(r->gradient);
+    soap_plan_free(&r->soap);
     train_batch_free(&r->batch);
     for (int k = 0; k < TRAIN_VECTORS; k++) base_free(r->vectors[k]);
     base_free(r->total);
@@ -177,8 +187,8 @@ static void destroy(train_backend *backend)
 mlff_status painn_train_reference_create(const mlff_model *model, const train_backend_options *options,
                                          train_backend **backend_out)
 {
+    // One thread, one path.
     mlff_status status = MLFF_OK;
-    (void)options; // one thread, one path
     reference_train *r = base_alloc(1, sizeof *r, "a trainer");
     if (!r) return MLFF_ERR_MEMORY;
     r->backend = (train_backend){.set_data = set_data,
@@ -192,9 +202,14 @@ mlff_status painn_train_reference_create(const mlff_model *model, const train_ba
     r->sums.finite = true;
     r->parameters = *(const painn_parameters *)model->parameters;
     MLFF_TRY(painn_trainable_create(model, &r->backend.layout, &r->trainable));
+    if (options->optimizer == MLFF_SOAP) MLFF_TRY(soap_plan_create(&r->backend.layout, 1, &r->soap));
+    r->backend.n_soap_values = r->soap.n_state;
     size_t n = (size_t)r->backend.layout.n_parameters;
-    for (int k = 0; k < TRAIN_VECTORS; k++)
-        if (!(r->vectors[k] = base_alloc(n, sizeof(double), "weights"))) MLFF_TRY(MLFF_ERR_MEMORY);
+    for (int k = 0; k < TRAIN_VECTORS; k++) {
+        const size_t size = (size_t)train_vector_size(&r->backend, (enum train_vector)k);
+        if (!(r->vectors[k] = base_alloc(size, sizeof(double), "weights"))) MLFF_TRY(MLFF_ERR_MEMORY);
+    }
+    soap_begin(&r->soap, r->vectors[TRAIN_SOAP]);
     if (!(r->total = base_alloc(n, sizeof(double), "a gradient"))) MLFF_TRY(MLFF_ERR_MEMORY);
     train_layout_read(&r->backend.layout, model, r->vectors[TRAIN_WEIGHTS]);
     memcpy(r->vectors[TRAIN_AVERAGE], r->vectors[TRAIN_WEIGHTS], sizeof(double) * n);

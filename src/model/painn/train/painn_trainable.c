@@ -96,7 +96,7 @@ mlff_status painn_trainable_create(const mlff_model *model, train_layout *layout
         if (!is_trainable(tensor->name, shared)) continue;
         layout.of_file[i] = layout.n_tensors;
         layout.tensors[layout.n_tensors++] =
-            (train_tensor){tensor->name, layout.n_parameters, tensor->n_elements, decays(tensor->name)};
+            (train_tensor){tensor->name, layout.n_parameters, tensor->n_elements, decays(tensor->name), (int)tensor->shape[0]};
         layout.n_parameters += tensor->n_elements;
     }
     for (size_t i = 0; shared && i < file->n_tensors; i++) { // aliases of the first layer's tensors

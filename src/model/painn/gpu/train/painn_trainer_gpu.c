@@ -277,7 +277,7 @@ static size_t place_constants(painn_trainer *t, char *base, float *radial[3], un
     const size_t K = (size_t)t->step.n_radial, n = (size_t)t->n_weights;
 #define PLACE(pointer, bytes) (pointer = base ? (void *)(base + at) : NULL, at = (at + (bytes) + 255) / 256 * 256)
     for (int k = 0; k < 3; k++) PLACE(radial[k], sizeof(float) * K);
-    for (int k = 0; k < TRAIN_VECTORS; k++) PLACE(t->vector[k], sizeof(float) * n);
+    for (int k = 0; k < TRAIN_SOAP; k++) PLACE(t->vector[k], sizeof(float) * n);
     PLACE(t->optimizer.gradient, sizeof(float) * n);
     PLACE(*decays, n);
     PLACE(t->element_of, sizeof(int32_t) * (MLFF_MAX_ATOMIC_NUMBER + 1));

@@ -48,7 +48,7 @@ typedef struct painn_trainer {
     int64_t n_weights; /* of the padded vector on the device */
     int64_t *place;    /* [n_tensors] where a tensor begins in it */
     void *constants;   /* device: radial functions, vectors of weights, sums */
-    float *vector[TRAIN_VECTORS];
+    float *vector[TRAIN_SOAP];
     gpu_optimizer optimizer;
     gpu_train_sums *evaluation_sums;
     int32_t *element_of; /* device [n_species] */
