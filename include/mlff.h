@@ -181,6 +181,9 @@ typedef struct mlff_results {
     /* [n_atoms] eV/Å at `location`, of a model that estimates the error of its forces (MLFF_OUTPUT_FORCE_ERRORS): expected mean
      * absolute error of an atom's force components */
     double *force_errors;
+    /* [n_atoms][9] eV, into host arrays, of an evaluator on one CPU and a model with MLFF_OUTPUT_VIRIALS: a pair's part of the virial,
+     * half to each of its two atoms, symmetric; on ghosts too. Their sum is the symmetric part of the system's virial */
+    double *atom_virials;
 } mlff_results;
 
 /* Energy, forces and stress of each system of the batch. After the first calls of a size no memory is allocated. Fails with

@@ -28,6 +28,7 @@ typedef struct kim_model {
     double *positions;        // [n][3] Å
     double *forces;           // [n][3] eV/Å, of the batch
     double *atom_energies;    // [n] eV, of the batch
+    double *atom_virials;     // [n][9] eV, of the batch
 } kim_model;
 
 int model_driver_create(KIM_ModelDriverCreate *create, KIM_LengthUnit length, KIM_EnergyUnit energy, KIM_ChargeUnit charge,
@@ -42,6 +43,7 @@ static void destroy(kim_model *m)
     free(m->positions);
     free(m->forces);
     free(m->atom_energies);
+    free(m->atom_virials);
     free(m);
 }
 
@@ -51,7 +53,7 @@ static void destroy(kim_model *m)
 typedef struct kim_call {
     const int *n_atoms, *atomic_numbers, *contributing;
     const double *coordinates; // [n_atoms][3] of the simulator's unit, as all below
-    double *energy, *forces, *atom_energies, *virial;
+    double *energy, *forces, *atom_energies, *virial, *atom_virials;
 } kim_call;
 
 static bool get_call(const KIM_ModelComputeArguments *arguments, kim_call *call)
@@ -66,7 +68,8 @@ static bool get_call(const KIM_ModelComputeArguments *arguments, kim_call *call)
                         {KIM_COMPUTE_ARGUMENT_NAME_partialEnergy, &call->energy},
                         {KIM_COMPUTE_ARGUMENT_NAME_partialForces, &call->forces},
                         {KIM_COMPUTE_ARGUMENT_NAME_partialParticleEnergy, &call->atom_energies},
-                        {KIM_COMPUTE_ARGUMENT_NAME_partialVirial, &call->virial}};
+                        {KIM_COMPUTE_ARGUMENT_NAME_partialVirial, &call->virial},
+                        {KIM_COMPUTE_ARGUMENT_NAME_partialParticleVirial, &call->atom_virials}};
     int failed =
         KIM_ModelComputeArguments_GetArgumentPointerInteger(arguments, KIM_COMPUTE_ARGUMENT_NAME_numberOfParticles, &n) ||
         KIM_ModelComputeArguments_GetArgumentPointerInteger(arguments, KIM_COMPUTE_ARGUMENT_NAME_particleSpeciesCodes, &codes) ||
@@ -127,10 +130,12 @@ static mlff_status reserve(kim_model *m, size_t n)
     free(m->positions);
     free(m->forces);
     free(m->atom_energies);
+    free(m->atom_virials);
     m->positions = malloc(3 * n * sizeof(double));
     m->forces = malloc(3 * n * sizeof(double));
     m->atom_energies = malloc(n * sizeof(double));
-    m->n_capacity = m->positions && m->forces && m->atom_energies ? n : 0;
+    m->atom_virials = malloc(9 * n * sizeof(double));
+    m->n_capacity = m->positions && m->forces && m->atom_energies && m->atom_virials ? n : 0;
     return m->n_capacity ? MLFF_OK : mlff_fail(MLFF_ERR_MEMORY, "no memory for %zu atoms", n);
 }
 
@@ -141,12 +146,13 @@ static void clear(const kim_call *call)
     if (call->forces) memset(call->forces, 0, sizeof(double) * 3 * n);
     if (call->atom_energies) memset(call->atom_energies, 0, sizeof(double) * n);
     if (call->virial) memset(call->virial, 0, sizeof(double) * 6);
+    if (call->atom_virials) memset(call->atom_virials, 0, sizeof(double) * 6 * n);
 }
 
 // From the batch's atoms to the simulator's, in its units. KIM's virial is dE/dε, order xx yy zz yz xz xy.
 static void scatter(const kim_model *m, const kim_call *call, const int *atom, int n, double energy, const double *virial)
 {
-    static const int voigt[6] = {0, 4, 8, 5, 2, 1};
+    static const size_t voigt[6] = {0, 4, 8, 5, 2, 1};
     const double force_unit = m->energy / m->length;
     if (call->energy) *call->energy = energy * m->energy;
     for (int k = 0; k < n; k++) {
@@ -154,6 +160,8 @@ static void scatter(const kim_model *m, const kim_call *call, const int *atom, i
         for (int c = 0; call->forces && c < 3; c++)
             call->forces[3 * i + (size_t)c] = m->forces[3 * (size_t)k + (size_t)c] * force_unit;
         if (call->atom_energies) call->atom_energies[i] = m->atom_energies[k] * m->energy;
+        for (int c = 0; call->atom_virials && c < 6; c++)
+            call->atom_virials[6 * i + (size_t)c] = -m->atom_virials[9 * (size_t)k + voigt[c]] * m->energy;
     }
     for (int k = 0; call->virial && k < 6; k++) call->virial[k] = -virial[voigt[k]] * m->energy;
 }
@@ -175,7 +183,8 @@ static mlff_status compute_call(kim_model *m, const kim_call *call)
     const mlff_results results = {.energies = &energy,
                                   .atom_energies = call->atom_energies ? m->atom_energies : NULL,
                                   .forces = call->forces ? m->forces : NULL,
-                                  .virials = call->virial ? virial : NULL};
+                                  .virials = call->virial ? virial : NULL,
+                                  .atom_virials = call->atom_virials ? m->atom_virials : NULL};
     status = mlff_evaluator_compute(m->evaluator, batch, &results);
     if (status == MLFF_OK) scatter(m, call, atom, batch->first_atom[1], energy, virial);
     return status;
@@ -235,7 +244,8 @@ static int arguments_create(const KIM_ModelCompute *compute, KIM_ModelComputeArg
     (void)compute;
     const KIM_ComputeArgumentName names[] = {KIM_COMPUTE_ARGUMENT_NAME_partialEnergy, KIM_COMPUTE_ARGUMENT_NAME_partialForces,
                                              KIM_COMPUTE_ARGUMENT_NAME_partialParticleEnergy,
-                                             KIM_COMPUTE_ARGUMENT_NAME_partialVirial};
+                                             KIM_COMPUTE_ARGUMENT_NAME_partialVirial,
+                                             KIM_COMPUTE_ARGUMENT_NAME_partialParticleVirial};
     int failed = 0;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         failed =

@@ -21,7 +21,7 @@ extern "C" {
 
 using namespace LAMMPS_NS;
 
-static const double list_skin = 0.5; // of the engine's own list, Å
+static const double list_skin = 0.5;                // of the engine's own list, Å
 static const double kcal_mol = 0.04336410390059322; // eV, CODATA 2014 as all of mlff
 
 PairMlff::PairMlff(LAMMPS *lammps) : Pair(lammps), options(mlff_evaluator_options_default())
@@ -103,8 +103,8 @@ void PairMlff::coeff(int n, char **words)
 {
     const int n_types = atom->ntypes;
     if (n != 3 + n_types)
-        refuse("pair_coeff of mlff: expected * * MODEL and an element or NULL for each of the " +
-                              std::to_string(n_types) + " atom types, found " + std::to_string(n) + " words");
+        refuse("pair_coeff of mlff: expected * * MODEL and an element or NULL for each of the " + std::to_string(n_types) +
+               " atom types, found " + std::to_string(n) + " words");
     if (strcmp(words[0], "*") != 0 || strcmp(words[1], "*") != 0)
         refuse("pair_coeff of mlff: begins with * *, all types are given in one line");
     mlff_evaluator_destroy(evaluator);
@@ -126,13 +126,12 @@ void PairMlff::coeff(int n, char **words)
     for (int t = 1; t <= n_types; t++) {
         bool known = element_of_type[t] == 0 || info.n_elements == 0;
         for (int k = 0; k < info.n_elements; k++) known = known || info.elements[k] == element_of_type[t];
-        if (!known)
-            refuse(std::string("pair_coeff of mlff: the model ") + words[2] + " does not know " + words[2 + t]);
+        if (!known) refuse(std::string("pair_coeff of mlff: the model ") + words[2] + " does not know " + words[2 + t]);
     }
     const unsigned outputs = mlff_model_outputs(model);
     if (!info.conservative || !info.has_atom_energies || !(outputs & MLFF_OUTPUT_FORCES))
         refuse(std::string("pair_coeff of mlff: the energy of ") + words[2] +
-                              " is not a sum over atoms with its derivative as forces; LAMMPS needs that");
+               " is not a sum over atoms with its derivative as forces; LAMMPS needs that");
 
     if (!allocated) {
         memory->create(setflag, n_types + 1, n_types + 1, "pair:setflag");
@@ -190,9 +189,12 @@ void PairMlff::init_style()
     if (!force->newton_pair) refuse("pair_style mlff needs newton on: forces on ghost atoms go to their owners");
     if (atom->tag_enable == 0) refuse("pair_style mlff needs atom IDs");
     const std::string units = update->unit_style;
-    if (units == "metal") energy_unit = 1;
-    else if (units == "real") energy_unit = 1 / kcal_mol;
-    else refuse("pair_style mlff: units " + units + " are not metal or real");
+    if (units == "metal")
+        energy_unit = 1;
+    else if (units == "real")
+        energy_unit = 1 / kcal_mol;
+    else
+        refuse("pair_style mlff: units " + units + " are not metal or real");
     if (!evaluator) create_evaluator();
     // A hybrid style asked for these before the model was known; LAMMPS sizes its buffers by them after this call.
     force->pair->comm_forward = std::max(force->pair->comm_forward, comm_forward);
@@ -225,15 +227,19 @@ void PairMlff::gather()
     }
     forces.resize(positions.size());
     atom_energies.resize(species.size());
+    atom_virials.resize(vflag_atom ? 9 * species.size() : 0);
 }
 
+// What ghosts have of virials goes to their owners by the computes that ask for it.
 void PairMlff::scatter(double energy)
 {
+    static const int voigt[6] = {0, 4, 8, 1, 2, 5}; // xx yy zz xy xz yz
     if (eflag_global) eng_vdwl += energy * energy_unit;
     for (size_t r = 0; r < atom_of_row.size(); r++) {
         const int i = atom_of_row[r];
         for (int c = 0; c < 3; c++) atom->f[i][c] += forces[3 * r + c] * energy_unit;
         if (eflag_atom && owned[r]) eatom[i] += atom_energies[r] * energy_unit;
+        for (int k = 0; vflag_atom && k < 6; k++) vatom[i][k] += atom_virials[9 * r + voigt[k]] * energy_unit;
     }
 }
 
@@ -262,7 +268,8 @@ void PairMlff::make_batch(mlff_batch &batch, mlff_pairs &pairs)
 void PairMlff::compute(int eflag, int vflag)
 {
     ev_init(eflag, vflag);
-    if (vflag_atom) refuse("pair_style mlff has no virial of single atoms; the pressure is available");
+    if (vflag_atom && options.device.kind != MLFF_CPU)
+        refuse("pair_style mlff computes virials of atoms on the CPU only: pair_style mlff device cpu");
     gather();
     double energy = 0;
     if (n_rows() == 0) { // the other ranks exchange
@@ -278,6 +285,7 @@ void PairMlff::compute(int eflag, int vflag)
     results.energies = &energy;
     results.forces = forces.data();
     results.atom_energies = eflag_atom ? atom_energies.data() : nullptr;
+    results.atom_virials = vflag_atom ? atom_virials.data() : nullptr;
     check(mlff_evaluator_compute(evaluator, &batch, &results));
     scatter(energy);
     if (vflag_fdotr) virial_fdotr_compute();
@@ -312,12 +320,14 @@ void PairMlff::compute_members(std::vector<double> &member_energies, std::vector
 
 // ---- exchange of features and adjoints -------------------------------------------------------------------------------------
 
-mlff_status PairMlff::forward_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream)
+mlff_status PairMlff::forward_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
+                                   void *stream)
 {
     return static_cast<PairMlff *>(pair)->exchange(true, arrays, n_arrays, location, stream);
 }
 
-mlff_status PairMlff::reverse_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream)
+mlff_status PairMlff::reverse_hook(void *pair, int, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
+                                   void *stream)
 {
     return static_cast<PairMlff *>(pair)->exchange(false, arrays, n_arrays, location, stream);
 }
@@ -415,7 +425,8 @@ void PairMlff::unpack_reverse_comm(int n, int *atoms, double *buffer)
         const char *from = reinterpret_cast<const char *>(buffer + static_cast<size_t>(k) * comm_reverse);
         const int r = row_of_atom[atoms[k]];
         for (const Rows &array : rows) {
-            if (r >= 0) (array.element_bytes == 4 ? add_row<float> : add_row<double>)(array.data + r * array.bytes, from, array.bytes);
+            if (r >= 0)
+                (array.element_bytes == 4 ? add_row<float> : add_row<double>)(array.data + r * array.bytes, from, array.bytes);
             from += array.bytes;
         }
     }
@@ -425,5 +436,7 @@ double PairMlff::memory_usage()
 {
     double bytes = Pair::memory_usage();
     for (const std::vector<char> &array : staged) bytes += static_cast<double>(array.capacity());
-    return bytes + static_cast<double>((positions.capacity() + forces.capacity() + atom_energies.capacity()) * sizeof(double));
+    return bytes +
+           static_cast<double>((positions.capacity() + forces.capacity() + atom_energies.capacity() + atom_virials.capacity()) *
+                               sizeof(double));
 }

@@ -86,7 +86,7 @@ class PairMlff : public Pair
     std::vector<int> atom_of_row, row_of_atom; // −1: no element
     std::vector<int32_t> species, first;       // first: of the rows of pairs
     int32_t first_atom[2] = {0, 0};            // of the batch
-    std::vector<double> positions, forces, atom_energies;
+    std::vector<double> positions, forces, atom_energies, atom_virials;
     std::vector<unsigned char> owned;
 
     // Exchanges of a step: their number, also for a rank without atoms; the rows of the one in progress.

@@ -48,12 +48,14 @@ static mlff_system *argon(int n, int periodic, uint64_t seed)
 }
 
 // All pairs of atoms and images within the cutoff, in another order than any list.
-static void closed_form(const lj_parameters *p, const mlff_system *system, double *energy, double *forces, double virial[9])
+static void closed_form(const lj_parameters *p, const mlff_system *system, double *energy, double *forces, double virial[9],
+                        double *virials)
 {
     const int n = system->n_atoms, images = system->periodic[0] ? 4 : 0;
     *energy = 0;
     memset(forces, 0, sizeof(double) * 3 * (size_t)n);
     memset(virial, 0, sizeof(double) * 9);
+    memset(virials, 0, sizeof(double) * 9 * (size_t)n);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
             for (int cell = 0; cell < (2 * images + 1) * (2 * images + 1) * (2 * images + 1); cell++) {
@@ -69,9 +71,32 @@ static void closed_form(const lj_parameters *p, const mlff_system *system, doubl
                 *energy += 0.5 * lj_pair(p, r2, sqrt(r2), &by_r);
                 for (int a = 0; a < 3; a++) {
                     forces[3 * i + a] += by_r * v[a];
-                    for (int b = 0; b < 3; b++) virial[3 * a + b] -= 0.5 * by_r * v[a] * v[b];
+                    for (int b = 0; b < 3; b++) {
+                        virial[3 * a + b] -= 0.5 * by_r * v[a] * v[b];
+                        virials[9 * i + 3 * a + b] -= 0.5 * by_r * v[a] * v[b]; // half of the pair; j has the other half
+                    }
                 }
             }
+}
+
+// Each atom's half of its pairs on the CPU; a GPU refuses, with the reason.
+static void check_atom_virials(mlff_evaluator *evaluator, mlff_device_kind kind, const mlff_system *system,
+                               const double *expected, double tolerance)
+{
+    const size_t n = 9 * (size_t)system->n_atoms;
+    double *got = calloc(n, sizeof *got);
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_batch_from_system(system, first_atom, &batch);
+    const mlff_status status = mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.atom_virials = got});
+    if (kind == MLFF_CPU) {
+        assert_ok(status);
+        assert_true(support_difference(got, expected, n) <= tolerance * (support_largest(expected, n) + 1e-6));
+    } else {
+        assert_int_equal(status, MLFF_ERR_UNSUPPORTED);
+        assert_string_equal(mlff_last_error(), "virials of atoms are computed on one CPU only; choose device cpu");
+    }
+    free(got);
 }
 
 static void check_device(mlff_device_kind kind, double tolerance)
@@ -82,8 +107,10 @@ static void check_device(mlff_device_kind kind, double tolerance)
     for (int periodic = 0; periodic <= 1; periodic++)
         for (int n = 2; n <= 40; n += 19) {
             mlff_system *system = argon(n, periodic, 5);
-            double energy, virial[9], *forces = calloc(3 * (size_t)n, sizeof *forces);
-            closed_form(model->parameters, system, &energy, forces, virial);
+            double energy, virial[9], *forces = calloc(3 * (size_t)n, sizeof *forces),
+                                      *virials = calloc(9 * (size_t)n, sizeof *virials);
+            closed_form(model->parameters, system, &energy, forces, virial, virials);
+            check_atom_virials(evaluator, kind, system, virials, tolerance);
             support_results got = support_compute_system(evaluator, system);
             const double size = support_largest(forces, 3 * (size_t)n) + 1e-6, energies = fabs(energy) + 1e-3 * n;
             const double df = support_difference(got.r.forces, forces, 3 * (size_t)n) / size;
@@ -96,6 +123,7 @@ static void check_device(mlff_device_kind kind, double tolerance)
             assert_true(fabs(sum - got.r.energies[0]) <= 1e-12 * energies);
             support_results_free(&got);
             free(forces);
+            free(virials);
             mlff_system_destroy(system);
         }
     mlff_evaluator_destroy(evaluator);

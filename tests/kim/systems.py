@@ -3,9 +3,12 @@
 
 systems.py make silicon|triclinic|water|molecule N    system.extxyz, system.data, system.in (box and species for LAMMPS)
 systems.py drift STEPS TOLERANCE                      total energy of log.lammps (nve.in), eV/atom
-systems.py compare TOLERANCE                           forces.dump of LAMMPS against expected.extxyz of mlff eval
+systems.py compare TOLERANCE KEY                       forces.dump of LAMMPS against expected.extxyz of mlff eval; virials of atoms
+                                                      against the virial, and against those of an earlier run with this KEY
 """
+import json
 import math
+import os
 import random
 import sys
 
@@ -74,7 +77,31 @@ def make(kind, n):
         file.write(f"boundary {'p p p' if periodic else 'f f f'}\nvariable species string \"{' '.join(species)}\"\n")
 
 
-def compare(tolerance):
+def determinant(cell):
+    (a, b, c), (d, e, f), (g, h, i) = cell
+    return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)
+
+
+def virial_errors(rows, header, stress, key):
+    """Errors in eV of the sum of the atoms' virials, and of the largest component against an earlier run on other ranks."""
+    if len(rows[0]) == 5:  # a run without them
+        return 0.0, 0.0, 1.0
+    virials = [[x / 1.6021765e6 for x in row[5:11]] for row in rows]
+    total = 0.0
+    if stress:
+        cell = [float(x) for x in header.split('Lattice="')[1].split('"')[0].split()]
+        volume = determinant([cell[0:3], cell[3:6], cell[6:9]])
+        # LAMMPS: xx yy zz xy xz yz
+        total = max(abs(sum(v[k] for v in virials) - volume * stress[at]) for k, at in enumerate((0, 4, 8, 1, 2, 5)))
+    name = f"virials-{key}"
+    if not os.path.exists(name):
+        json.dump(virials, open(name, "w"))
+    earlier = json.load(open(name))
+    largest = max(abs(x) for v in virials for x in v)
+    return total, max(abs(a - b) for u, v in zip(earlier, virials) for a, b in zip(u, v)), largest
+
+
+def compare(tolerance, key):
     lines = open("expected.extxyz").read().split("\n")
     n = int(lines[0])
     energy = float(lines[1].split("energy=")[1].split()[0])
@@ -85,15 +112,18 @@ def compare(tolerance):
     total_error = abs(total - energy) / n
     force_error = max(abs(a - b) for f, row in zip(forces, rows) for a, b in zip(f, row[1:4]))
     largest = max(abs(x) for f in forces for x in f)
-    pressure_error = 0.0
+    pressure_error, stress = 0.0, None
     if "stress=" in lines[1]:
         stress = [float(x) for x in lines[1].split('stress="')[1].split('"')[0].split()]
         # bar in one eV/A^3 as LAMMPS has it; the sign is the other way round.
         pressure_error = max(abs(p / 1.6021765e6 + stress[k]) for p, k in zip(pressure, (0, 4, 8, 5, 2, 1)))
-    print(f"|dE| {total_error:.1e} eV/atom, sum of atom energies {energy_error:.1e}, |dF| {force_error:.1e} of {largest:.2g} eV/A, |dP| {pressure_error:.1e} eV/A^3")
+    sum_error, rank_error, largest_virial = virial_errors(rows, lines[1], stress, key)
+    print(f"|dE| {total_error:.1e} eV/atom, sum of atom energies {energy_error:.1e}, |dF| {force_error:.1e} of {largest:.2g} eV/A, |dP| {pressure_error:.1e} eV/A^3; "
+          f"virials of atoms: sum {sum_error:.1e}, between ranks {rank_error:.1e}, of {largest_virial:.2g} eV")
     # 1e-11 for float64 in both: sums of at most some 10^4 terms in another order.
     good = max(energy_error, total_error, force_error, pressure_error) <= tolerance
-    if not (good and largest > 1e-3 and len(rows) == n):
+    good = good and rank_error <= 10 * tolerance * max(1, largest_virial) and sum_error <= 10 * tolerance * n * max(1, largest_virial)
+    if not (good and largest > 1e-3 and largest_virial > 1e-3 and len(rows) == n):
         sys.exit(1)
 
 
@@ -113,4 +143,4 @@ if sys.argv[1] == "make":
 elif sys.argv[1] == "drift":
     drift(int(sys.argv[2]), float(sys.argv[3]))
 else:
-    compare(float(sys.argv[2]))
+    compare(float(sys.argv[2]), sys.argv[3])

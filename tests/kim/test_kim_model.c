@@ -32,7 +32,7 @@ static void assert_close(double value, double expected, double tolerance, const 
 typedef struct atoms {
     int n, *codes, *contributing, *owner; // owner: the atom of which a ghost is an image
     double *positions;                    // [n][3] in the simulator's unit
-    double energy, virial[6], *forces, *energies;
+    double energy, virial[6], *forces, *energies, *virials;
 } atoms;
 
 typedef struct simulator {
@@ -86,6 +86,7 @@ static int compute(simulator *s, atoms *a)
     KIM_ComputeArguments_SetArgumentPointerDouble(c, KIM_COMPUTE_ARGUMENT_NAME_partialForces, a->forces);
     KIM_ComputeArguments_SetArgumentPointerDouble(c, KIM_COMPUTE_ARGUMENT_NAME_partialParticleEnergy, a->energies);
     KIM_ComputeArguments_SetArgumentPointerDouble(c, KIM_COMPUTE_ARGUMENT_NAME_partialVirial, a->virial);
+    KIM_ComputeArguments_SetArgumentPointerDouble(c, KIM_COMPUTE_ARGUMENT_NAME_partialParticleVirial, a->virials);
     return KIM_Model_Compute(s->model, c);
 }
 
@@ -98,6 +99,7 @@ static atoms alloc_atoms(int n)
     a.positions = calloc(3 * (size_t)n + 3, sizeof(double));
     a.forces = calloc(3 * (size_t)n + 3, sizeof(double));
     a.energies = calloc((size_t)n + 1, sizeof(double));
+    a.virials = calloc(6 * (size_t)n + 6, sizeof(double));
     return a;
 }
 
@@ -109,6 +111,7 @@ static void free_atoms(atoms *a)
     free(a->positions);
     free(a->forces);
     free(a->energies);
+    free(a->virials);
 }
 
 static double distance_to_box(const double *x, const double low[3], const double high[3])
@@ -157,7 +160,7 @@ static atoms with_ghosts(const mlff_system *system, double shell, double length)
 // ---- what is expected ---------------------------------------------------------------------------------------------------
 
 typedef struct expected {
-    double energy, virial[9], *forces, *energies;
+    double energy, virial[9], *forces, *energies, *virials;
 } expected;
 
 static expected evaluate(const char *file, const mlff_system *system)
@@ -166,18 +169,44 @@ static expected evaluate(const char *file, const mlff_system *system)
     mlff_evaluator *evaluator;
     mlff_evaluator_options options = mlff_evaluator_options_default();
     expected e = {.forces = calloc(3 * (size_t)system->n_atoms, sizeof(double)),
-                  .energies = calloc((size_t)system->n_atoms, sizeof(double))};
+                  .energies = calloc((size_t)system->n_atoms, sizeof(double)),
+                  .virials = calloc(9 * (size_t)system->n_atoms, sizeof(double))};
     int32_t first_atom[2];
     mlff_batch batch;
     options.precision = MLFF_FLOAT64;
     assert_ok(mlff_model_load(file, &model));
     assert_ok(mlff_evaluator_create(model, &options, &evaluator));
     mlff_batch_from_system(system, first_atom, &batch);
-    const mlff_results results = {.energies = &e.energy, .forces = e.forces, .atom_energies = e.energies, .virials = e.virial};
+    const mlff_results results = {
+        .energies = &e.energy, .forces = e.forces, .atom_energies = e.energies, .virials = e.virial, .atom_virials = e.virials};
     assert_ok(mlff_evaluator_compute(evaluator, &batch, &results));
     mlff_evaluator_destroy(evaluator);
     mlff_model_destroy(model);
     return e;
+}
+
+static void free_expected(expected *e)
+{
+    free(e->forces);
+    free(e->energies);
+    free(e->virials);
+}
+
+// Those of ghosts folded onto their owners. KIM's sign is that of dE/dε.
+static void check_atom_virials(const atoms *a, const expected *e, int n_owned, double energy)
+{
+    static const int voigt[6] = {0, 4, 8, 5, 2, 1};
+    double *folded = calloc(6 * (size_t)n_owned, sizeof(double)), sum[6] = {0};
+    for (int i = 0; i < a->n; i++)
+        for (int k = 0; k < 6; k++) {
+            folded[6 * a->owner[i] + k] += a->virials[6 * i + k];
+            sum[k] += a->virials[6 * i + k];
+        }
+    for (int i = 0; i < n_owned; i++)
+        for (int k = 0; k < 6; k++)
+            assert_close(folded[6 * i + k] / energy, -e->virials[9 * i + voigt[k]], 1e-9, "virial of an atom");
+    for (int k = 0; k < 6; k++) assert_close(sum[k], a->virial[k], 1e-9 * energy, "sum of virials of atoms");
+    free(folded);
 }
 
 static void check(const atoms *a, const expected *e, int n_owned, double length, double energy)
@@ -192,6 +221,7 @@ static void check(const atoms *a, const expected *e, int n_owned, double length,
     assert_close(sum, a->energy, 1e-11 * fabs(a->energy), "sum of energies of atoms");
     for (int k = 0; k < 3 * n_owned; k++) assert_close(folded[k] / energy * length, e->forces[k], 1e-10, "folded force");
     for (int k = 0; k < 6; k++) assert_close(a->virial[k] / energy, -e->virial[voigt[k]], 1e-9, "virial");
+    check_atom_virials(a, e, n_owned, energy);
     free(folded);
 }
 
@@ -204,8 +234,7 @@ static void compare(const char *name, const char *file, const mlff_system *syste
     expected e = evaluate(file, system);
     assert_int_equal(compute(&s, &a), 0);
     check(&a, &e, system->n_atoms, length, energy);
-    free(e.forces);
-    free(e.energies);
+    free_expected(&e);
     free_atoms(&a);
     close_model(&s);
 }
@@ -270,8 +299,7 @@ static void test_units(void **state)
         free_atoms(&a);
         close_model(&s);
     }
-    free(e.forces);
-    free(e.energies);
+    free_expected(&e);
     mlff_system_destroy(system);
 }
 
@@ -342,8 +370,7 @@ static void test_reordered(void **state)
         assert_close(b.energy, e.energy, 1e-10, "energy");
         for (int k = 0; k < 192; k++) assert_close(folded[k], e.forces[k], 1e-10, "force");
         free(folded);
-        free(e.forces);
-        free(e.energies);
+        free_expected(&e);
         free_atoms(&a);
         free_atoms(&b);
         for (int k = 0; k < 192; k++) system->positions[k] += 0.05 * sin(7 * k + round); // a few steps of dynamics
@@ -370,7 +397,9 @@ static void test_edges(void **state)
 
     KIM_SupportStatus status;
     KIM_ComputeArguments_GetArgumentSupportStatus(s.arguments, KIM_COMPUTE_ARGUMENT_NAME_partialParticleVirial, &status);
-    assert_true(KIM_SupportStatus_Equal(status, KIM_SUPPORT_STATUS_notSupported));
+    assert_true(KIM_SupportStatus_Equal(status, KIM_SUPPORT_STATUS_optional));
+    KIM_ComputeArguments_GetArgumentSupportStatus(s.arguments, KIM_COMPUTE_ARGUMENT_NAME_partialParticleEnergy, &status);
+    assert_true(KIM_SupportStatus_Equal(status, KIM_SUPPORT_STATUS_optional));
 
     atoms none = alloc_atoms(0), ghosts = alloc_atoms(2);
     none.energy = ghosts.energy = 1;

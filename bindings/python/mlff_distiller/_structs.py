@@ -78,6 +78,7 @@ class mlff_results(Structure):
         ("energy_deviations", c_void_p),
         ("force_deviations", c_void_p),
         ("force_errors", c_void_p),
+        ("atom_virials", c_void_p),
     ]
 
 

@@ -65,6 +65,23 @@ static void virials_of_pairs(const mlff_batch *batch, const model_graph *graph, 
     }
 }
 
+// Symmetric part of −g ⊗ r of each pair, half to each of its atoms: a pair across two domains adds the same wherever its row is.
+static void virials_of_atoms(const model_graph *graph, const double *g, double unit, double *virials)
+{
+    memset(virials, 0, sizeof(double) * 9 * (size_t)graph->n_atoms);
+    for (int i = 0; i < graph->n_atoms; i++)
+        for (int p = graph->first[i]; p < graph->first[i + 1]; p++) {
+            const double *gradient = g + 3 * (size_t)p, *r = graph->vectors + 3 * (size_t)p;
+            double *own = virials + 9 * (size_t)i, *other = virials + 9 * (size_t)graph->neighbor[p];
+            for (int a = 0; a < 3; a++)
+                for (int b = 0; b < 3; b++) {
+                    const double quarter = -0.25 * unit * (gradient[a] * r[b] + gradient[b] * r[a]);
+                    own[3 * a + b] += quarter;
+                    other[3 * a + b] += quarter;
+                }
+        }
+}
+
 static void direct_stresses(const mlff_batch *batch, const double *stress, double unit, double *stresses)
 {
     for (int s = 0; s < batch->n_systems; s++) {
@@ -101,6 +118,7 @@ void assemble_results(const mlff_model *model, const mlff_batch *batch, const mo
         for (size_t k = 0; k < 3 * (size_t)graph->n_atoms; k++) results->forces[k] = force_unit * outputs->atom_force[k];
     if ((results->stresses || results->virials) && outputs->pair_gradient)
         virials_of_pairs(batch, graph, outputs->pair_gradient, force_unit, results);
+    if (results->atom_virials) virials_of_atoms(graph, outputs->pair_gradient, force_unit, results->atom_virials);
     if (results->stresses && outputs->stress) direct_stresses(batch, outputs->stress, force_unit / area, results->stresses);
     if (results->energies || results->atom_energies) energies(model, batch, outputs, results);
     for (int i = 0; results->force_errors && i < graph->n_atoms; i++)

@@ -167,9 +167,23 @@ static mlff_status check_outputs(const mlff_model *model, const mlff_results *re
     if (results->virials && !(has & MLFF_OUTPUT_VIRIALS))
         return mlff_fail(MLFF_ERR_UNSUPPORTED,
                          "model '%s' has no virials: they are derivatives of the energy, which its forces are not", model->name);
+    if (results->atom_virials && !(has & MLFF_OUTPUT_VIRIALS))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                         "model '%s' has no virials of atoms: they are derivatives of the energy, which its forces are not",
+                         model->name);
     if (results->force_errors && !(has & MLFF_OUTPUT_FORCE_ERRORS))
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' does not estimate the error of its forces: it has no confidence head",
                          model->name);
+    return MLFF_OK;
+}
+
+static mlff_status check_atom_virials(const mlff_evaluator *e, const mlff_results *results)
+{
+    mlff_evaluator_info info;
+    if (!results->atom_virials) return MLFF_OK;
+    mlff_evaluator_info_get(e, &info);
+    if (info.device.kind != MLFF_CPU || e->options.n_devices > 1)
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "virials of atoms are computed on one CPU only; choose device cpu");
     return MLFF_OK;
 }
 
@@ -271,6 +285,7 @@ mlff_status mlff_evaluator_compute(mlff_evaluator *e, const mlff_batch *batch, c
     if (e->interface->begin) e->interface->begin(e->self);
     MLFF_TRY(check_batch(e->model, batch, results));
     MLFF_TRY(check_outputs(e->model, results));
+    MLFF_TRY(check_atom_virials(e, results));
     MLFF_TRY(check_members(e->model, batch, results));
     MLFF_TRY(e->interface->prepare(e->self, batch, results));
     if (wants_members(results)) MLFF_TRY(compute_members(e, batch, results));

@@ -126,7 +126,8 @@ done:
 // Results that need more than the energy.
 static bool wants_derivatives(const mlff_results *results)
 {
-    return results->forces || results->stresses || results->virials || results->member_forces || results->force_deviations;
+    return results->forces || results->stresses || results->virials || results->atom_virials || results->member_forces ||
+           results->force_deviations;
 }
 
 static size_t output_size(const cpu_evaluator *e)
