@@ -143,15 +143,26 @@ static void activate_celu(size_t n, float *restrict x, float *restrict derivativ
     }
 }
 
+// ln(1 + e) for e = 0 … 1 as 2 artanh(s), s = e / (2 + e) ≤ 1/3: a polynomial in s², relative error below 2e-8 before rounding.
+SIMD_INLINE simd log_of_one_plus(simd e)
+{
+    const simd s = e / (2.0f + e), z = s * s;
+    simd p = simd_set(0.26867611f);
+    p = p * z + 0.28233944f;
+    p = p * z + 0.40007672f;
+    p = p * z + 0.66666640f;
+    return s * (p * z + 2.0f);
+}
+
 // ln(1 + eˣ) − ln 2 = max(x, 0) + ln(1 + e^−|x|) − ln 2; derivative σ.
 static void activate_softplus(size_t n, float *restrict x, float *restrict derivative)
 {
     for (size_t i = 0; i < n; i += SIMD_WIDTH) {
         const simd v = simd_load(x + i), zero = simd_set(0);
         const simd_int positive = v > zero;
-        const simd e = simd_exp(simd_select(positive, -v, v)), sum = 1.0f + e;
-        simd_store(x + i, simd_select(positive, v, zero) + (simd_log(sum) - 0.69314718f));
-        if (derivative) simd_store(derivative + i, simd_select(positive, simd_set(1), e) / sum);
+        const simd e = simd_exp(simd_select(positive, -v, v));
+        simd_store(x + i, simd_select(positive, v, zero) + (log_of_one_plus(e) - 0.69314718f));
+        if (derivative) simd_store(derivative + i, simd_select(positive, simd_set(1), e) / (1.0f + e));
     }
 }
 
