@@ -18,6 +18,7 @@ cd "$work" || exit 1
 export OMP_NUM_THREADS=1 XDG_DATA_HOME=$work/data # where import --install writes
 export MLFF_CUDA_PLUGIN=/nonexistent # CUDA's runtime, linked into the plugin, crashes where memory runs out
 n_faults=0 n_failures=0 n_good=0
+last=0 # so many places at the end are tried as well
 prepare= # before each run of check
 
 failure() {
@@ -53,6 +54,7 @@ places() {
         seq "$1"
     else
         awk -v n="$1" -v k="$limit" 'BEGIN { for (i = 0; i < k; i++) print 1 + int(i * (n - 1) / (k - 1)) }'
+        [ "$last" = 0 ] || seq $(($1 > last ? $1 - last + 1 : 1)) "$1"
     fi
 }
 
@@ -64,6 +66,9 @@ without_times() { # of a verdict
 right() { # HOW FILE
     case $1 in
     same) cmp -s "$2" "expected" ;;
+    relaxed) # without memory for the model Hessian other steps are taken
+        [ "$(wc -l <"$2")" = "$(wc -l <expected)" ] && "$mlff" eval model.safetensors "$2" --device cpu >/dev/null 2>&1
+        ;;
     report) "$mlff" report "$2" --text >/dev/null 2>&1 ;; # has times: it must be read back
     timed) cmp -s <(grep -vE '_s"|per_second' "$2") <(grep -vE '_s"|per_second' expected) ;;
     restart) # the last one or the one before it, whole
@@ -170,7 +175,7 @@ commands() { # KIND
     check "$1" same new.safetensors new --arch ani --members 1 --hidden 4,4,4 --elements H,O -o new.safetensors
     check "$1" any - info model.safetensors
     check "$1" same results.extxyz eval model.safetensors frames.xyz --device cpu -o results.extxyz
-    check "$1" same relaxed.extxyz relax model.safetensors frames.xyz --device cpu --max-steps 3 -o relaxed.extxyz
+    last=12 check "$1" relaxed relaxed.extxyz relax model.safetensors frames.xyz --device cpu --max-steps 3 -o relaxed.extxyz
     check "$1" timed results.json eval model.safetensors frames.xyz --device cpu --json results.json
     check "$1" prefix md.extxyz md model.safetensors frames.xyz --device cpu --n-steps 4 --every 2 --timestep 0.1 -o md.extxyz
     check "$1" restart first.restart md model.safetensors frames.xyz --device cpu --n-steps 2 --timestep 0.1 --checkpoint first.restart
