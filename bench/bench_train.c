@@ -102,7 +102,14 @@ static void run(const char *name, const char *builder, int n_atoms, int n, int F
     bench_check(backend->set_data(backend, set));
     for (int k = 0; k < n; k++) frames[k] = k;
     mlff_loss loss = {.energy_weight = 0.01, .forces_weight = 0.99};
-    train_update update = {1e-4, 0.9, 0.999, 1e-8, 0, 10, 0.999, 0.1, 0.001};
+    train_update update = {.learning_rate = 1e-4,
+                           .beta1 = 0.9,
+                           .beta2 = 0.999,
+                           .epsilon = 1e-8,
+                           .clip = 10,
+                           .average = 0.999,
+                           .correction1 = 0.1,
+                           .correction2 = 0.001};
     train_sums sums;
 
     int n_steps = 0;
