@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 #include "mlff_train.h"
 #include "model/ani/import/ani_import.h"
 #include "model/model.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // test_core_repulsion.c: the fixed repulsion of nuclei: its slope and smoothness, its place in energies, forces and stress, what a
 // trainer makes of it. Values of the universal potential: Ziegler, Biersack and Littmark (1985), computed by hand.
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 #include "atoms/zbl.h"
 #include "mlff_train.h"
 #include "support.h"

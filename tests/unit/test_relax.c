@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // test_relax.c: the model Hessian of L-BFGS against a sum over coordinates whose derivatives are central differences; symmetry operations of
 // crystals, whose numbers are those of their space groups.
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 #include "atoms/relax/model_hessian.h"
 #include "atoms/relax/symmetry.h"
 #include "near.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "atoms/atoms.h"
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 #include "mlff_analysis.h"
 
 enum { BOND_BINS = 500, ANGLE_BINS = 180, MOST_KINDS = 256, MOST_ANGLES = 8000000 };

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 
 #define STRETCH 34.0 // eV/Å²: 0.35 Ha/Bohr²
 #define BEND 4.08    // eV: 0.15 Ha

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 #include "model/weights/tensors.h"
 #include "orb_cpu.h"
 

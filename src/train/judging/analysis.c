@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "atoms/atoms.h"
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 
 // ---- distances ------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@
 
 #include "analysis.h"
 #include "atoms/analysis/spectrum.h"
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 #include "verdict.h"
 
 enum { EVERY = 8 }; // steps between samples: 4 fs at 0.5 fs a step, which resolves up to 4170 1/cm

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 #include "normal_modes.h"
 #include "samples.h"
 #include "walkers.h"

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 
 #define BOND_LIMIT 1.25 // ethanol's bonds are 0.95 to 1.04 of the sum of radii, its closest other pair is 1.6
 

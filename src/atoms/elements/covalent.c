@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // covalent.c: covalent radii of Cordero et al. 2008, doi:10.1039/b801115j.
-#include "atoms/covalent.h"
+#include "atoms/elements/covalent.h"
 
 static const float radii[] = {
     [1] = 0.31f, 0.28f, 1.28f, 0.96f, 0.84f, 0.76f, 0.71f, 0.66f, 0.57f, 0.58f, 1.66f, 1.41f, 1.21f, 1.11f, 1.07f, 1.05f,
