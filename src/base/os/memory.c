@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base.h"
+#include "base/base.h"
 
 // Before each block lies one cache line with its size, so that bytes can be counted back. From LARGE_BYTES on a block may
 // have huge pages, asked for before it is touched: large weights are read 10 % faster without a page walk every 4 kB.

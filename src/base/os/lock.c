@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base.h"
+#include "base/base.h"
 
 enum { LOCK_TRIES = 200, LOCK_WAIT_NS = 10000000 }; // 2 s
 

@@ -2,7 +2,7 @@
 // monotonic.c: the host's clock.
 #include <time.h>
 
-#include "base.h"
+#include "base/base.h"
 
 int64_t base_clock_ns(void)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base.h"
+#include "base/base.h"
 
 enum { PATH_BYTES = 1024, TEXT_BYTES = 8192 };
 
