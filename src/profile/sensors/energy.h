@@ -3,7 +3,7 @@
 #ifndef PROFILE_ENERGY_H
 #define PROFILE_ENERGY_H
 
-#include "measure/power.h"
+#include "measure/power/power.h"
 #include "profile/profile.h"
 #include "profile/report/json/json.h"
 

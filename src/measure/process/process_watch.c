@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 enum { SCAN_NS = 500000000, FAULT_PAGES = 64, TRIES = 3, MOMENT_NS = 100000 };
 

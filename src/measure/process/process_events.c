@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "measure.h"
+#include "measure/measure.h"
 
 static int64_t microseconds(const struct timeval *time)
 {

@@ -10,7 +10,7 @@
 #define HAVE_MALLINFO2 1
 #endif
 
-#include "measure.h"
+#include "measure/measure.h"
 
 // The second number of /proc/self/statm is resident pages. Read with read(2): stdio would allocate, and so be measured.
 static int64_t resident_now(void)
