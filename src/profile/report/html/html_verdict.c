@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "html.h"
-#include "profile/analysis/compare.h"
+#include "profile/analysis/comparison/compare.h"
 
 // ---- one run -------------------------------------------------------------------------------------
 

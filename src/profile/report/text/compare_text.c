@@ -2,7 +2,7 @@
 // compare_text.c: a comparison for people, as text, and for programs, as JSON.
 #include <math.h>
 
-#include "profile/analysis/compare.h"
+#include "profile/analysis/comparison/compare.h"
 #include "profile/report/json/json.h"
 
 static const char *const change_names[] = {"unclear", "same", "faster", "slower"};
