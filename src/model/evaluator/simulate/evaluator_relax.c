@@ -7,7 +7,7 @@
 #include "atoms/relax/relax.h"
 #include "atoms/systems_batch.h"
 #include "device/team.h"
-#include "evaluator.h"
+#include "model/evaluator/evaluator.h"
 
 typedef struct relax_run {
     mlff_evaluator *evaluator;

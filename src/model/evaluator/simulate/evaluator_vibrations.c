@@ -7,7 +7,7 @@
 
 #include "atoms/systems_batch.h"
 #include "atoms/vibrations/vibrations.h"
-#include "evaluator.h"
+#include "model/evaluator/evaluator.h"
 
 enum { MAX_FREE_ATOMS = 400, ATOMS_AT_ONCE = 4096, MAX_AT_ONCE = 256 };
 #define LIGHT_CM_PER_FS 2.99792458e-5

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "atoms/systems_batch.h"
-#include "evaluator.h"
+#include "model/evaluator/evaluator.h"
 
 struct mlff_replicas {
     mlff_evaluator *evaluator;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // evaluator_dynamics.c: dynamics with the forces of an evaluator, integrated on its device where that can.
-#include "evaluator.h"
+#include "model/evaluator/evaluator.h"
 
 static mlff_status evaluator_forces(void *context, const mlff_system *system, double *energy, double *forces)
 {
