@@ -10,7 +10,7 @@
 #include "mlff_train.h"
 #include "model/ani/import/ani_import.h"
 #include "model/model.h"
-#include "model/orb/orb_import.h"
+#include "model/orb/import/orb_import.h"
 #include "model/painn/painn.h"
 
 extern const model_architecture painn_architecture, ani_architecture, orb_v2_architecture, orb_v3_direct_architecture,

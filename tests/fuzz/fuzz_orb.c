@@ -3,7 +3,7 @@
 // are named after their sizes in bytes (as fuzz_schnetpack.c).
 #include <stdlib.h>
 
-#include "model/orb/orb_import.h"
+#include "model/orb/import/orb_import.h"
 #include "zip_stored.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* integrate.cuh: velocity Verlet and BAOAB on the GPU, in float64, by the warp that has computed an atom's force; formulas and noise as in
- * src/atoms/dynamics.c.
+ * src/atoms/dynamics/dynamics.c.
  *
  *   B  v += dt/2 F/m     A  x += dt v (NVE), x += dt/2 v (Langevin)     O  v = c v + sqrt((1 − c²) k_B T/m) ξ
  *   a step: B A, or B A O A; forces; B. The last B of a step and the beginning of the next are done together. */

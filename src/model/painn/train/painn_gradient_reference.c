@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "model/painn/painn_plain.h"
+#include "model/painn/reference/painn_plain.h"
 #include "painn_gradient.h"
 
 // [n][width] values and tangents.

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "painn.h"
+#include "model/painn/painn.h"
 
 static inline double plain_sigmoid(double x)
 {

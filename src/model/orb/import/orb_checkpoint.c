@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "orb_import.h"
-#include "orb_model.h"
+#include "model/orb/orb_model.h"
 
 enum { NAME_BYTES = 256 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // orb_published.c: Orb models known by name. The authors' bucket has the files; "orb-v3" is the conservative one for materials.
-#include "orb_model.h"
+#include "model/orb/orb_model.h"
 
 #define SOURCE(file)                                                                                                             \
     "its weights are public (Apache-2.0): https://orbitalmaterials-public-models.s3.us-west-1.amazonaws.com/forcefields/" file   \
