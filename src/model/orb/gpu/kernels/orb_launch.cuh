@@ -4,7 +4,7 @@
 #define ORB_LAUNCH_CUH
 
 #include "gpu/nn/linear_tile.cuh"
-#include "orb_gpu.h"
+#include "model/orb/gpu/orb_gpu.h"
 
 #define LAUNCH_PRODUCT(name, kernel, type)                                                                                       \
     template <int NUMBERS, int WIDE> static int launch_##name(const type *call, const gpu_linear_plan *plan, void *stream)       \

@@ -2,7 +2,7 @@
 // orb_update.cu: the third layer of an MLP: its rows are normalized and added to the latent features of edges or nodes. For few rows four
 // blocks of a cluster share a row and exchange mean and sum of squares. The reverse pass of the norm: gpu/nn/norm.h.
 #include "gpu/nn/linear_tile.cuh"
-#include "orb_gpu.h"
+#include "model/orb/gpu/orb_gpu.h"
 
 struct moments {
     float mean, squares; // squares: Σ (x − mean)²

@@ -3,7 +3,7 @@
 #include "gpu/dynamics/integrate.cuh"
 #include "gpu/evaluator/system_sums.cuh"
 #include "gpu/nn/norm.cuh"
-#include "orb_gpu.h"
+#include "model/orb/gpu/orb_gpu.h"
 
 enum { WARPS = 4, SUM_THREADS = 256 };
 

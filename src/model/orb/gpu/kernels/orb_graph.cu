@@ -3,7 +3,7 @@
 // Edges are sorted by sender, then by distance. Incoming edges of an atom are listed in ascending order, so that sums have fixed bits.
 #include "gpu/gpu_stage.cuh"
 #include "gpu/nn/operand.cuh"
-#include "orb_gpu.h"
+#include "model/orb/gpu/orb_gpu.h"
 #include "orb_harmonics.cuh"
 
 enum { WARPS = 4, SCAN_THREADS = 1024 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // orb_nodes.cu: latent features of nodes at the beginning, and what charge and spin add to them.
 #include "gpu/nn/operand.cuh"
-#include "orb_gpu.h"
+#include "model/orb/gpu/orb_gpu.h"
 
 template <int NUMBERS>
 static __global__ void __launch_bounds__(128) orb_node_kernel(const __grid_constant__ orb_gpu_step step, int unused)

@@ -4,7 +4,7 @@
 #include "gpu/dynamics/integrate.cuh"
 #include "gpu/evaluator/system_sums.cuh"
 #include "gpu/nn/operand.cuh"
-#include "orb_gpu.h"
+#include "model/orb/gpu/orb_gpu.h"
 
 enum { POOL_THREADS = 1024, SYSTEM_THREADS = 256 };
 

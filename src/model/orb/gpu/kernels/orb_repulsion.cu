@@ -3,7 +3,7 @@
 // force of these and of those that end in it. Terms are float32, sums float64 in the order of the edges.
 #include "gpu/evaluator/system_sums.cuh"
 #include "gpu/nn/operand.cuh"
-#include "orb_gpu.h"
+#include "model/orb/gpu/orb_gpu.h"
 
 enum { WARPS = 4 };
 
