@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "orb_import.h"
 #include "model/orb/orb_model.h"
+#include "orb_import.h"
 
 enum { NAME_BYTES = 256 };
 

@@ -3,7 +3,7 @@
 #ifndef PAINN_TRAIN_MATH_CUH
 #define PAINN_TRAIN_MATH_CUH
 
-#include "painn_train_gpu.h"
+#include "model/painn/gpu/train/painn_train_gpu.h"
 
 enum { TRAIN_SILU = 0 }; /* PAINN_SILU; else the shifted softplus */
 

@@ -12,7 +12,7 @@
 #define PAINN_TRAIN_PAIRS_CUH
 
 #include "gpu/ptx/primitives.cuh"
-#include "painn_train_gpu.h"
+#include "model/painn/gpu/train/painn_train_gpu.h"
 
 enum { PAIR_GROUP = 8, PAIR_ATOMS = 31, LOW_SCALE = 2048 };
 
