@@ -225,8 +225,8 @@ MLFF_API void mlff_replicas_destroy(mlff_replicas *replicas);
 
 /* Relaxes the structures of a queue, many at once, with one computation of forces a step for all of them. Fixed atoms stay. A structure
  * whose forces cannot be computed, or whose cell cannot relax, ends as MLFF_RELAX_FAILED, and the others go on. `options` may be NULL.
- * Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_UNSUPPORTED for a model without forces (for a cell that relaxes,
- * virials), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE, and as `next` and `done` do. */
+ * Warns if the forces are not the derivative of the energy. Fails with MLFF_ERR_USAGE for options out of range, MLFF_ERR_UNSUPPORTED for a
+ * model without forces (for a cell that relaxes, virials), MLFF_ERR_MEMORY, MLFF_ERR_DEVICE, and as `next` and `done` do. */
 MLFF_API mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *options, const mlff_relax_queue *queue);
 
 /* Harmonic vibrations around a structure, which should be a minimum; of a crystal those of its cell as it is (the Γ point). */
@@ -240,7 +240,8 @@ typedef struct mlff_vibrations {
     double largest_force;        /* eV/Å, on an atom that may move */
 } mlff_vibrations;
 /* By central differences of the forces, `step` Å to each side, 6 computations for each atom that may move. Fixed atoms do not move, and
- * then nothing is left out. Free with mlff_vibrations_free. Fails with MLFF_ERR_LIMIT for more than 400 atoms that may move,
+ * then nothing is left out. Warns if the forces are not the derivative of the energy: their derivatives are made symmetric. Free with
+ * mlff_vibrations_free. Fails with MLFF_ERR_LIMIT for more than 400 atoms that may move,
  * MLFF_ERR_USAGE for a step that is not between 1e-6 and 0.5 or if no atom may move, MLFF_ERR_UNSUPPORTED for a model without forces,
  * MLFF_ERR_MEMORY, and as mlff_evaluator_compute. */
 MLFF_API mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system *system, double step,

@@ -13,8 +13,7 @@ mlff_status driver_check_model(const mlff_model *model)
                          info.architecture);
     if (!info.conservative || !(outputs & MLFF_OUTPUT_FORCES))
         return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                         "%s (%s): its forces are not the derivative of its energy, as KIM defines forces; use mlff md or mlff "
-                         "serve",
+                         "%s (%s): its forces are not the derivative of its energy, as KIM defines forces; use mlff md",
                          info.name, info.architecture);
     if (info.n_elements == 0)
         return mlff_fail(MLFF_ERR_UNSUPPORTED,

@@ -1341,6 +1341,7 @@ test_orb() {
     run 0 new --arch orb-v3-direct --features 16 --layers 1 --hidden 32 -o v3.safetensors
     run 0 new --arch orb-v2 --features 16 --layers 1 --hidden 32 -o v2.safetensors
     run 0 eval v3.safetensors water.xyz --uncertainty --json results.json --device cpu
+    grep -q '"atom_energies_ev": null' results.json || fail "energies of atoms of a model that has none"
     awk -v e="$(value results.json frames.0.force_errors_ev_per_ang.2)" 'BEGIN { exit !(e > 0 && e < 0.3) }' ||
         fail "an expected error outside of the head's bins, 0 to 0.3 eV/Å"
     if grep -q energy_deviation_ev results.json; then fail "deviations of an ensemble that is none"; fi
@@ -1356,6 +1357,21 @@ test_orb() {
     MLFF_CUDA_PLUGIN=$work/none.so run 0 info v2.safetensors --precisions
     says 'CPU float32 +[0-9.]+e-'
     says 'GPU tf32 +not measured: no GPU'
+
+    # Forces that are no derivative of the energy are told wherever that matters, and what needs virials is refused.
+    local warning='warning: .*not the derivative of its energy'
+    run 0 md v2.safetensors water.xyz --n-steps 2 --device cpu
+    says "$warning" err
+    run 0 relax v2.safetensors water.xyz -o relaxed.xyz --max-steps 1 --device cpu
+    says "$warning" err
+    run 0 vibrations v2.safetensors water.xyz --device cpu
+    says "$warning" err
+    run 0 label v2.safetensors water.xyz -o labels.extxyz --device cpu
+    says "$warning" err
+    if grep -q 'energies' labels.extxyz; then fail "labels with energies of atoms of a model that has none"; fi
+    run 0 profile v2.safetensors water.xyz --n-steps 5 --warmup 1 --device cpu -o report.json
+    says 'not the derivative of its energy' report.json
+    refused 1 'no virial, which the i-PI protocol' serve v2.safetensors water.xyz --unix none-$$ --device cpu
 
     # Teachers and students in one page: each is named, untrained ones and direct forces are told.
     run 0 new --arch ani --members 1 --hidden 16 --elements H,C,O -o ani.safetensors

@@ -74,6 +74,8 @@ test_refusals() {
     refused 2 "'Si-model' is no KIM name" kim install silicon.safetensors --name Si-model
     refused 2 "'../x' is no KIM name" kim install silicon.safetensors --name ../x
     refused 1 'absent.safetensors' kim install absent.safetensors --name Absent
+    "$mlff" new --arch orb-v3-direct --layers 1 --features 16 -o direct.safetensors >/dev/null || fail "mlff new"
+    refused 1 'no energies of atoms' kim install direct.safetensors --name Direct
     refused 2 'NAME is no model that mlff kim installed' kim remove NAME
     refused 2 'is no model that mlff kim installed' kim remove ../drivers
     mkdir -p full && chmod 555 full

@@ -26,7 +26,7 @@ from mlff_distiller import _library as lib
 from mlff_distiller import _structs
 from mlff_distiller._command import command_path
 from mlff_distiller.engine import Model
-from mlff_distiller.errors import MlffElementError, MlffUsageError, MlffValueError
+from mlff_distiller.errors import MlffElementError, MlffUnsupportedError, MlffUsageError, MlffValueError
 from mlff_distiller.models import StudentCalculator
 
 
@@ -145,6 +145,20 @@ class Rules(unittest.TestCase):
         atoms.info["charge"] = "+1"
         with self.assertRaisesRegex(MlffUsageError, "charge"):
             atoms.get_potential_energy()
+
+    def test_a_model_without_energies_of_atoms(self):
+        calc = StudentCalculator(Model.create("orb-v3-direct", n_layers=1, n_features=32, hidden=32), device="cpu")
+        info = calc.evaluator.model.info
+        self.assertFalse(info.conservative or info.has_atom_energies)
+        self.assertNotIn("energies", calc.implemented_properties)
+        atoms = molecule("H2O")
+        atoms.calc = calc
+        self.assertTrue(np.all(np.isfinite(atoms.get_forces())))
+        self.assertNotIn("energies", calc.results)
+        with self.assertRaises(PropertyNotImplementedError):
+            atoms.get_potential_energies()
+        with self.assertRaisesRegex(MlffUnsupportedError, "no energies of atoms"):
+            calc.calculate_batch([atoms], ["energies"])
 
     def test_a_failure_leaves_nothing_stale(self):
         self.atoms.get_forces()

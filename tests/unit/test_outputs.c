@@ -2,6 +2,7 @@
 // Purpose: models that do not compute everything: energies of systems without energies of atoms, direct forces and stress, or
 // no forces at all. What a model computes arrives with its units; what it does not is refused with the reason.
 #include "mlff_profile.h"
+#include "mlff_train.h"
 #include "model/model.h"
 #include "support.h"
 
@@ -62,6 +63,11 @@ static mlff_status load_direct(mlff_model *model)
     return load(model, MODEL_SYSTEM_ENERGY | MODEL_ATOM_FORCE | MODEL_STRESS);
 }
 
+static mlff_status load_forces(mlff_model *model)
+{
+    return load(model, MODEL_SYSTEM_ENERGY | MODEL_ATOM_FORCE);
+}
+
 static mlff_status load_energy(mlff_model *model)
 {
     return load(model, MODEL_SYSTEM_ENERGY);
@@ -74,6 +80,8 @@ static void nothing_to_free(mlff_model *model)
 
 static const model_architecture direct = {
     .name = "direct", .title = "Direct", .load = load_direct, .create_cpu = fake_create_cpu, .destroy = nothing_to_free};
+static const model_architecture no_stress = {
+    .name = "no-stress", .title = "Forces", .load = load_forces, .create_cpu = fake_create_cpu, .destroy = nothing_to_free};
 static const model_architecture energy_only = {
     .name = "energy-only", .title = "Energy", .load = load_energy, .create_cpu = fake_create_cpu, .destroy = nothing_to_free};
 
@@ -96,6 +104,7 @@ static int register_models(void **state)
 {
     (void)state;
     assert_ok(model_architecture_register(&direct));
+    assert_ok(model_architecture_register(&no_stress));
     assert_ok(model_architecture_register(&energy_only));
     assert_int_equal(model_architecture_register(&direct), MLFF_ERR_USAGE);
     assert_non_null(strstr(mlff_last_error(), "registered already"));
@@ -178,6 +187,115 @@ static void test_dynamics_warns_once(void **state)
     mlff_model_destroy(model);
 }
 
+static mlff_status next_system(void *context, mlff_system **system_out)
+{
+    mlff_system **left = context;
+    *system_out = *left;
+    *left = NULL;
+    return MLFF_OK;
+}
+
+static mlff_status take_relaxed(void *context, mlff_system *system, const mlff_relaxed *relaxed)
+{
+    (void)context, (void)system, (void)relaxed;
+    return MLFF_OK;
+}
+
+// Relaxations and vibrations say once that the forces are no derivative; what the model lacks for them is refused.
+static void test_relaxation_and_vibrations(void **state)
+{
+    (void)state;
+    mlff_model *model = model_of("direct"), *energies = model_of("energy-only");
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32), *other = support_evaluator(energies, MLFF_FLOAT32);
+    mlff_relax_options options = mlff_relax_options_default();
+    mlff_vibrations vibrations;
+    mlff_system *water, *left;
+    const mlff_relax_queue queue = {.context = &left, .next = next_system, .done = take_relaxed};
+    int n_warnings = 0;
+    options.max_steps = 1;
+    assert_ok(mlff_system_build("water", 3, 0, &water));
+    mlff_warning_handler_set(count_warnings, &n_warnings);
+    left = water;
+    assert_ok(mlff_relax(evaluator, &options, &queue));
+    assert_int_equal(n_warnings, 1);
+    assert_ok(mlff_vibrations_compute(evaluator, water, 0.01, &vibrations));
+    assert_int_equal(n_warnings, 2);
+    mlff_vibrations_free(&vibrations);
+
+    options.relax_cell = 1;
+    left = water;
+    assert_refused(mlff_relax(evaluator, &options, &queue), "has no virial, which relaxing a cell needs");
+    assert_refused(mlff_relax(other, NULL, &queue), "has no forces, which relaxing needs");
+    assert_refused(mlff_vibrations_compute(other, water, 0.01, &vibrations), "has no forces, which vibrations need");
+    assert_int_equal(n_warnings, 2);
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_system_destroy(water);
+    mlff_evaluator_destroy(other);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(energies);
+    mlff_model_destroy(model);
+}
+
+// Constant pressure needs virials, which direct forces do not have; replicas warn as one simulation does.
+static void test_pressure_and_replicas(void **state)
+{
+    (void)state;
+    mlff_model *model = model_of("direct");
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT32);
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    const mlff_dynamics_options *both[] = {&options, &options};
+    mlff_dynamics *dynamics;
+    mlff_replicas *replicas;
+    mlff_system *systems[2];
+    int n_warnings = 0;
+    for (int k = 0; k < 2; k++) assert_ok(mlff_system_build("water", 3, 0, &systems[k]));
+    mlff_warning_handler_set(count_warnings, &n_warnings);
+    options.timestep_fs = 1e-3;
+    assert_ok(mlff_replicas_create(evaluator, both, systems, 2, &replicas));
+    assert_int_equal(n_warnings, 1);
+    mlff_replicas_destroy(replicas);
+    options.ensemble = MLFF_SCR;
+    assert_refused(mlff_dynamics_create_on(evaluator, &options, systems[0], NULL, NULL, &dynamics), "virial");
+    mlff_warning_handler_set(NULL, NULL);
+    for (int k = 0; k < 2; k++) mlff_system_destroy(systems[k]);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
+// Labels have what the teacher computes, and nothing else; a teacher without forces is refused when it is opened.
+static void test_teachers(void **state)
+{
+    (void)state;
+    const char *const names[] = {"direct", "no-stress"};
+    mlff_teacher *teacher;
+    mlff_system *water;
+    int n_warnings = 0;
+    assert_ok(mlff_system_build("water", 3, 0, &water));
+    mlff_warning_handler_set(count_warnings, &n_warnings);
+    for (int k = 0; k < 2; k++) {
+        mlff_model *model = model_of(names[k]);
+        mlff_label label = {0};
+        assert_ok(mlff_teacher_create_model(model, NULL, &teacher));
+        assert_int_equal(n_warnings, k + 1);
+        mlff_teacher_info info;
+        mlff_teacher_info_get(teacher, &info);
+        assert_int_equal(info.has_atom_energies, 0);
+        assert_int_equal(info.has_stress, k == 0);
+        assert_ok(mlff_teacher_compute(teacher, (const mlff_system *const *)&water, 1, &label));
+        assert_ok(label.status);
+        assert_null(label.atom_energies);
+        assert_true(isnan(label.stress[0]) == (k == 1));
+        mlff_label_clear(&label);
+        mlff_teacher_destroy(teacher);
+        mlff_model_destroy(model);
+    }
+    mlff_model *model = model_of("energy-only");
+    assert_refused(mlff_teacher_create_model(model, NULL, &teacher), "has no forces, which labels need");
+    mlff_warning_handler_set(NULL, NULL);
+    mlff_system_destroy(water);
+    mlff_model_destroy(model);
+}
+
 static void test_energy_only(void **state)
 {
     (void)state;
@@ -244,7 +362,12 @@ static void test_magnitude_beyond_float32(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_direct_forces), cmocka_unit_test(test_dynamics_warns_once),
-                                       cmocka_unit_test(test_energy_only), cmocka_unit_test(test_magnitude_beyond_float32)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_direct_forces),
+                                       cmocka_unit_test(test_dynamics_warns_once),
+                                       cmocka_unit_test(test_relaxation_and_vibrations),
+                                       cmocka_unit_test(test_pressure_and_replicas),
+                                       cmocka_unit_test(test_teachers),
+                                       cmocka_unit_test(test_energy_only),
+                                       cmocka_unit_test(test_magnitude_beyond_float32)};
     return cmocka_run_group_tests(tests, register_models, NULL);
 }

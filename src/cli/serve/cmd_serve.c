@@ -26,6 +26,19 @@ static mlff_status compute(void *context, const mlff_system *system, double *ene
     return status == MLFF_OK ? mlff_evaluator_compute(context, &batch, &results) : status;
 }
 
+// The protocol carries a virial with every answer.
+static mlff_status check_virials(const mlff_model *model)
+{
+    mlff_model_info info;
+    if (mlff_model_outputs(model) & MLFF_OUTPUT_VIRIALS) return MLFF_OK;
+    mlff_model_info_get(model, &info);
+    return mlff_fail(
+        MLFF_ERR_UNSUPPORTED,
+        "%s (%s) has no virial, which the i-PI protocol carries with every step: its forces are not the derivative of "
+        "its energy; use mlff md",
+        info.name, info.architecture);
+}
+
 static int run(cli_arguments *arguments)
 {
     mlff_status status = MLFF_OK;
@@ -51,6 +64,7 @@ static int run(cli_arguments *arguments)
         return exit_status;
     }
     MLFF_TRY(cli_model_check_elements(setup.model, input.system, input.text));
+    MLFF_TRY(check_virials(setup.model));
     cli_interrupt_catch();
     cli_setup_print(&setup);
     cli_print("%s; waiting for a server\n", input.text);

@@ -171,6 +171,19 @@ static void model_destroy(mlff_teacher *teacher)
 
 static const teacher_kind model_kind = {.compute = model_compute, .destroy = model_destroy};
 
+// Labels have forces; those that are no derivative of the energy are told, for a student's always are.
+static mlff_status check_forces(const mlff_model *model)
+{
+    if (!(mlff_model_outputs(model) & MLFF_OUTPUT_FORCES))
+        return mlff_fail(MLFF_ERR_UNSUPPORTED, "model '%s' has no forces, which labels need", model->name);
+    if (!model_is_conservative(model))
+        base_warn("the teacher %s predicts forces that are not the derivative of its energy; a student's are, so that it cannot "
+                  "fit both "
+                  "exactly",
+                  model->name);
+    return MLFF_OK;
+}
+
 // A teacher around state->model, which it takes only on success.
 static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_options *options, model_state *state,
                                 mlff_teacher **teacher_out)
@@ -180,6 +193,7 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     mlff_model_info info;
     mlff_evaluator_options evaluator = mlff_evaluator_options_default();
 
+    MLFF_TRY(check_forces(model));
     mlff_model_info_get(model, &info);
     evaluator.device = options->device;
     evaluator.devices = options->devices;
@@ -194,7 +208,7 @@ static mlff_status make_teacher(const mlff_model *model, const mlff_teacher_opti
     snprintf(teacher->description, sizeof teacher->description, "%s", info.description);
     teacher->n_members = info.n_members > 0 ? info.n_members : 1;
     teacher->has_atom_energies = info.has_atom_energies;
-    teacher->has_stress = true;
+    teacher->has_stress = (mlff_model_outputs(model) & MLFF_OUTPUT_STRESS) != 0;
     teacher->n_elements = info.n_elements;
     if (info.n_elements > 0) memcpy(teacher->elements, info.elements, (size_t)info.n_elements);
     teacher->state = state;

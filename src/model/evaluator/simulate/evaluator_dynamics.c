@@ -64,13 +64,11 @@ mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics
     return status;
 }
 
-void evaluator_warn_not_conservative(const mlff_evaluator *evaluator)
+void evaluator_warn_not_conservative(const mlff_evaluator *evaluator, const char *consequence)
 {
     const mlff_model *model = evaluator->model;
     if (!model_is_conservative(model))
-        mlff_warn("model '%s' predicts forces that are not the derivative of its energy: the total energy is not conserved in "
-                  "NVE dynamics",
-                  model->name);
+        mlff_warn("model '%s' predicts forces that are not the derivative of its energy: %s", model->name, consequence);
 }
 
 mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
@@ -82,7 +80,7 @@ mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynami
         return mlff_fail(MLFF_ERR_USAGE, "mlff_dynamics_create_on: an evaluator and a place for the result are needed");
     MLFF_TRY(dynamics_of_evaluator(evaluator, options, system, forces, context, &dynamics));
     MLFF_TRY(integrate_on_device(evaluator, system, dynamics));
-    evaluator_warn_not_conservative(evaluator);
+    evaluator_warn_not_conservative(evaluator, EVALUATOR_ENERGY_DRIFTS);
     *dynamics_out = dynamics;
     dynamics = NULL;
 done:

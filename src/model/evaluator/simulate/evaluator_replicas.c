@@ -237,7 +237,7 @@ mlff_status mlff_replicas_create(mlff_evaluator *evaluator, const mlff_dynamics_
     r->constant_pressure = is_constant_pressure(r->dynamics[0]->options.ensemble);
     list_running(r);
     MLFF_TRY(integrate_on_device(r));
-    evaluator_warn_not_conservative(evaluator);
+    evaluator_warn_not_conservative(evaluator, EVALUATOR_ENERGY_DRIFTS);
     *replicas_out = r;
     r = NULL;
 done:

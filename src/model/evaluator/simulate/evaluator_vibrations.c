@@ -169,6 +169,7 @@ mlff_status mlff_vibrations_compute(mlff_evaluator *evaluator, const mlff_system
     mlff_vibrations v = {0};
     double *rigid = NULL, *values = NULL, *vectors = NULL;
     MLFF_TRY(begin(&h));
+    evaluator_warn_not_conservative(evaluator, "the Hessian is the symmetric part of the derivatives of its forces");
     rigid = base_alloc(6 * h.n, sizeof *rigid, "a Hessian");
     values = base_alloc(h.n, sizeof *values, "a Hessian");
     vectors = base_alloc(h.n * h.n, sizeof *vectors, "a Hessian");
