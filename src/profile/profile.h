@@ -264,6 +264,8 @@ typedef struct profile_part {
 int profile_parts(const mlff_profile *profile, profile_part parts[PROFILE_PARTS]);
 /* Part of a GPU's step that a stage is of: PART_DEVICE, PART_QUEUE or PART_ENQUEUE. */
 enum step_part profile_stage_part(const char *phase, const char *name);
+/* Whether a stage is of the neighbor list. */
+bool profile_stage_of_list(const char *name);
 /* Median of a stage, or its mean where there is none. */
 double profile_stage_typical_ms(const profile_stage *row);
 

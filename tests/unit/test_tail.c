@@ -240,6 +240,7 @@ static mlff_profile *divided_on(const char *device, double ms, uint32_t tags, co
         all_tags[i] = (uint16_t)(slow ? tags : 0);
         for (int k = 0; k < N_PARTS; k++) parts[i * N_PARTS + k] = slow && parts_of_slow ? parts_of_slow[k] : 0.0f;
         if (!slow) parts[i * N_PARTS + PART_CPU] = (float)(cpu_share * 1e6);
+        if (!parts_of_slow || parts_of_slow[PART_LIST] == 0.0f) parts[i * N_PARTS + PART_LIST] = NAN; // the list has no clock
     }
     assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
     profile->summary.n_steps = N;
@@ -503,6 +504,36 @@ static void test_causes_on_a_gpu(void **state)
     }
 }
 
+// Where the neighbor list has a clock, a rebuild explains no more than the list took: a step with one may be slow by something else.
+static void test_a_rebuild_takes_what_its_clock_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device;
+        double ms;
+        float parts[N_PARTS];
+        int first;
+        double first_share, rebuild_share; // of the excess
+    } cases[] = {
+        {"cuda:0",
+         1.8,
+         {[PART_CPU] = 1.8e6f, [PART_DEVICE] = 0.8e6f, [PART_LIST] = 0.1e6f},
+         CAUSE_DEVICE_BUSY,
+         0.67 / 0.8,
+         0.13 / 0.8},
+        {"cuda:0", 1.8, {[PART_CPU] = 1.8e6f, [PART_DEVICE] = 0.8e6f, [PART_LIST] = 0.8e6f}, CAUSE_REBUILD, 1.0, 1.0},
+        {"cpu", 1.8, {[PART_CPU] = 1.8e6f, [PART_LIST] = 0.1e6f}, CAUSE_WORK, 0.67 / 0.8, 0.13 / 0.8},
+        {"cpu", 1.8, {[PART_CPU] = 1.8e6f, [PART_LIST] = 0.7e6f}, CAUSE_REBUILD, 1.0, 1.0},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        mlff_profile *profile = divided_on(cases[k].device, cases[k].ms, TAG_REBUILD, cases[k].parts, 1.0);
+        const double excess = tail_excess_ms(&profile->tail);
+        assert_near(profile->tail.excess_ms[cases[k].first] / excess, cases[k].first_share, 1e-3);
+        assert_near(profile->tail.excess_ms[CAUSE_REBUILD] / excess, cases[k].rebuild_share, 1e-3);
+        mlff_profile_destroy(profile);
+    }
+}
+
 // A thread that loses the processor after a step waits between steps: a sleep in the next one stays a sleep.
 static mlff_status sleepy_step(void *context, const mlff_system *frame, unsigned wanted, double *energy, double *forces,
                                double *stress)
@@ -709,6 +740,7 @@ int main(void)
         cmocka_unit_test(test_one_cause_a_step),
         cmocka_unit_test(test_causes_by_time),
         cmocka_unit_test(test_causes_on_a_gpu),
+        cmocka_unit_test(test_a_rebuild_takes_what_its_clock_says),
         cmocka_unit_test(test_waits_between_steps),
         cmocka_unit_test(test_threads_that_end),
         cmocka_unit_test(test_what_is_named),

@@ -79,6 +79,16 @@ static bool touches_memory(const analysis *a, const float *parts)
     return beyond(a, parts, PART_FAULTS) > 0.0;
 }
 
+// The time that a rebuild can have taken: where stages have clocks, the list's stage tells it; else it is what steps with one
+// usually take beyond the others. On a GPU that time is also of the device.
+static double rebuild_ns(const analysis *a, const float *parts, uint32_t tags)
+{
+    const double seen = (a->profile->rebuild_median_ms - a->profile->other_median_ms) * 1e6;
+    if (!(tags & TAG_REBUILD)) return 0.0;
+    const double most = seen > 0.0 ? REBUILD_REACH * seen : INFINITY;
+    return isnan(parts[PART_LIST]) ? most : fmin(most, REBUILD_REACH * beyond(a, parts, PART_LIST));
+}
+
 // Moves at most `amount` from a pool of time to a cause.
 static void take(float *excess, int cause, double *pool, double amount)
 {
@@ -117,13 +127,14 @@ static void divide_running(const analysis *a, const float *parts, uint32_t tags,
 {
     const mlff_profile *p = a->profile;
     bool gpu = strncmp(p->device, "cuda", 4) == 0;
-    double rebuild_ns = (p->rebuild_median_ms - p->other_median_ms) * 1e6;
     take(excess, CAUSE_CPU_WAIT, &cpu, beyond(a, parts, PART_TEAM_WAIT)); // it spins until the others are there
-    if (tags & TAG_REBUILD) take(excess, CAUSE_REBUILD, &cpu, rebuild_ns > 0.0 ? REBUILD_REACH * rebuild_ns : cpu);
+    take(excess, CAUSE_REBUILD, &cpu, rebuild_ns(a, parts, tags));
     if (tags & TAG_CHILD) take(excess, CAUSE_CHILD, &cpu, cpu);
     if (tags & TAG_COMPILED) take(excess, CAUSE_COMPILED, &cpu, cpu);
     if (tags & TAG_GROWTH) take(excess, CAUSE_GROWTH, &cpu, cpu);
-    if (gpu) take(excess, CAUSE_DEVICE_BUSY, &cpu, beyond(a, parts, PART_DEVICE)); // a host that spins until the device is done
+    if (gpu)
+        take(excess, CAUSE_DEVICE_BUSY, &cpu,
+             beyond(a, parts, PART_DEVICE) - excess[CAUSE_REBUILD]); // a host that spins until it is done
     if (gpu) take(excess, CAUSE_DEVICE_QUEUE, &cpu, beyond(a, parts, PART_QUEUE));
     int memory = tags & TAG_ALLOCATED ? CAUSE_ALLOCATED : CAUSE_FAULTS;
     if (touches_memory(a, parts)) take(excess, memory, &cpu, a->kernel_heavy ? cpu : FAULT_REACH * beyond(a, parts, PART_FAULTS));

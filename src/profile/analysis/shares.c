@@ -20,11 +20,16 @@ enum step_part profile_stage_part(const char *phase, const char *name)
     return host ? PART_ENQUEUE : PART_DEVICE;
 }
 
+bool profile_stage_of_list(const char *name)
+{
+    return strcmp(name, "neighbors") == 0;
+}
+
 static const char *part_of(const mlff_profile *profile, const profile_stage *row)
 {
     if (!profile->stages_measured || strcmp(row->name, "integrate") == 0 || strcmp(row->name, "unattributed") == 0)
         return row->name;
-    if (strcmp(row->name, "neighbors") == 0) return "neighbors";
+    if (profile_stage_of_list(row->name)) return "neighbors";
     if (profile_stage_part(row->phase, row->name) == PART_QUEUE) return "launch and wait";
     if (strcmp(row->phase, "host") == 0) return "host";
     if (strcmp(row->phase, "forward") == 0 || strcmp(row->phase, "backward") == 0) return row->phase;

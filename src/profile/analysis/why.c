@@ -56,7 +56,7 @@ static void add_rebuilds(reasons *r, const mlff_profile *profile)
     double extra = (profile->rebuild_median_ms - profile->other_median_ms) * share / fmax(s->latency_ms.mean, 1e-9);
     bool thermal = strcmp(profile->trajectory, "thermal") == 0;
     for (int i = 0; i < profile->n_stages; i++)
-        if (strcmp(profile->stages[i].name, "neighbors") == 0) neighbors += profile->stages[i].shown.share;
+        if (profile_stage_of_list(profile->stages[i].name)) neighbors += profile->stages[i].shown.share;
     if (share > 0.5) // so often that the time of a step without a rebuild is not known
         add(r, fmax(fmax(neighbors, isfinite(extra) ? extra : 0.0), 0.06),
             "the neighbor list is rebuilt in %s step (%.0f %% of them)%s", share > 0.99 ? "every" : "almost every", share * 100.0,

@@ -87,7 +87,9 @@ mlff_status run_init(run *r, const mlff_callable *callable, mlff_trajectory *tra
     r->final_bytes = r->initial_bytes + r->n_ledgers + N_WORK;
     r->peak_bytes = r->final_bytes + r->n_ledgers + N_WORK;
     r->now_bytes = r->peak_bytes + r->n_ledgers + N_WORK;
+    r->list_stage = -1;
     for (size_t k = 0; k < n_stages; k++) {
+        if (profile_stage_of_list(r->callable.stages[k].name)) r->list_stage = (int)k;
         r->stage_part[k] = (unsigned char)profile_stage_part(r->callable.stages[k].phase, r->callable.stages[k].name);
         MLFF_TRY(series_init(&r->stages[k], n_steps, STAGE_LIMIT));
     }
@@ -297,6 +299,7 @@ static void parts_of(run *r, int64_t time_ns, const process_events *before, cons
     parts[PART_SYSTEM] = (float)((double)(after->system_us - before->system_us) * 1e3);
     parts[PART_FAULTS] = (float)((double)(after->n_faults - before->n_faults) * r->watch.fault_ns);
     if (r->callable.paused_ns) parts[PART_PAUSE] = (float)(*r->callable.paused_ns - r->paused_ns);
+    if (r->list_stage >= 0) parts[PART_LIST] = (float)r->stage_step[r->list_stage];
     if (r->n_stages > 0 && r->callable.device && strncmp(r->callable.device, "cuda", 4) == 0) {
         parts[PART_DEVICE] = parts[PART_QUEUE] = parts[PART_ENQUEUE] = 0.0f;
         for (int k = 0; k < r->n_stages; k++) parts[r->stage_part[k]] += (float)r->stage_step[k];

@@ -35,6 +35,7 @@ typedef struct run {
     unsigned wanted;
 
     double *stage_now, *stage_step; /* [n_stages] ns of the last force call, of the step */
+    int list_stage;                 /* that of the neighbor list; -1: none has a clock */
     unsigned char *stage_part;      /* [n_stages] of a GPU's: PART_DEVICE, PART_QUEUE or PART_ENQUEUE */
     int64_t force_ns;               /* spent in the callable during this step */
     int64_t force_start_ns;         /* of its last call */
