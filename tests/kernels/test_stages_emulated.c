@@ -12,10 +12,20 @@ typedef struct kernel_names {
     int n;
 } kernel_names;
 
+// Is this in a preprocessor directive? Kernels made by a macro would not be found, so that there must be none.
+static bool in_directive(const char *text, const char *at)
+{
+    const char *begin = at, *end = strchr(at, '\n');
+    while (begin > text && begin[-1] != '\n') begin--;
+    return *begin == '#' || (end && end[-1] == '\\');
+}
+
 // Names of the __global__ functions of a source: the identifier before the first "(" that is no attribute's.
-static void collect_from_text(char *text, kernel_names *names)
+static void collect_from_text(const char *path, char *text, kernel_names *names)
 {
     for (char *at = text; (at = strstr(at, "__global__")); at++) {
+        if (in_directive(text, at))
+            fail_msg("%s: a macro makes a kernel, which no table can be compared with; write it out", path);
         char *end = at + strlen("__global__");
         for (;;) { // skip void, and __launch_bounds__(…) and the like, which begin with "__"
             end += strspn(end, " \n\t");
@@ -66,7 +76,7 @@ static void collect(const char *folder, kernel_names *names)
         if (entry->d_type == DT_DIR && entry->d_name[0] != '.') collect(path, names);
         if (!dot || (strcmp(dot, ".cu") != 0 && strcmp(dot, ".cuh") != 0)) continue;
         char *text = text_of(path);
-        collect_from_text(text, names);
+        collect_from_text(path, text, names);
         free(text);
     }
     closedir(directory);

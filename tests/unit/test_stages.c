@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Purpose: what models say of their stages: the work of a small PaiNN and a small ANI, counted by hand from their equations, and
+// Purpose: what models say of their stages: the work of a small PaiNN, ANI and Orb, counted by hand from their equations, and
 // advice for each stage of every evaluator.
 #include "support.h"
 #include "unit/near.h"
@@ -75,8 +75,30 @@ static void test_ani(void **state)
     mlff_model_destroy(model);
 }
 
+// 2 layers, F = 16, H = 32, 20 neighbors: 100 pairs of 10 atoms are below the cap of 200, 1000 are not. The last layer's edges are not written.
+static void test_orb(void **state)
+{
+    (void)state;
+    mlff_model *model;
+    assert_ok(support_create(&model, "orb-v3-conservative", "n_layers=2; n_features=16; hidden=32; max_neighbors=20"));
+    mlff_evaluator *evaluator = support_evaluator(model, MLFF_FLOAT64);
+    const double pair = 4.0 * 16 * 32 + 2.0 * 32 * 32 + 4.0 * 16, atom = 4.0 * 16 * 32;
+    assert_near(work_of(evaluator, "forward", "message", 0).flops, 100 * pair + 10 * atom, 1e-9);
+    assert_near(work_of(evaluator, "forward", "message", 0).bytes, 4.0 * (2 * 100 * 16 + 4 * 10 * 16 + 4 * 16 * 32 + 32 * 32),
+                1e-9);
+    assert_near(work_of(evaluator, "forward", "message", 1).bytes, 4.0 * (100 * 16 + 4 * 10 * 16 + 4 * 16 * 32 + 32 * 32), 1e-9);
+    assert_near(work_of(evaluator, "forward", "update", 1).flops, 10 * (8.0 * 16 * 32 + 2.0 * 32 * 32), 1e-9);
+    mlff_stage_work work;
+    const int stage = find_stage(evaluator, "forward", "message", 0);
+    assert_int_equal(mlff_evaluator_stage_work(evaluator, stage, &(mlff_work_size){1, 10, 1000}, &work), 1);
+    assert_near(work.flops, 200 * pair + 10 * atom, 1e-9);
+    check_advice(evaluator);
+    mlff_evaluator_destroy(evaluator);
+    mlff_model_destroy(model);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_painn), cmocka_unit_test(test_ani)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_painn), cmocka_unit_test(test_ani), cmocka_unit_test(test_orb)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
