@@ -34,3 +34,15 @@ run() { # STATUS ARGUMENTS…
 is_close() { # A B RELATIVE
     awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; m = a < 0 ? -a : a; exit !(d <= t * m) }' || fail "$1 and $2 differ"
 }
+
+# Forces against numerical derivatives through LAMMPS: system.data, four atoms along three axes. is_derivative RANKS MODEL ARGUMENTS…
+is_derivative() {
+    local ranks=$1 model=$2
+    shift 2
+    rm -f energies.txt
+    python3 "$here/../kim/systems.py" displacements 4 || fail "systems.py displacements"
+    lammps "$ranks" ../kim/derivatives.in -var forces "$here/forces.in" -var model "$model" "$@"
+    # 1e-6 of the largest force: 1.4e-7 measured, of the second order in steps of 1e-4 Å.
+    python3 "$here/../kim/systems.py" derivatives 1e-6 >differences || { cat differences; fail "forces of $model on $ranks ranks are not the derivative"; }
+    echo "$model, $ranks ranks: $(cat differences)"
+}

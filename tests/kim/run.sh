@@ -174,6 +174,20 @@ for name, value in [("energy", atoms.get_potential_energy()), ("forces", atoms.g
 END
 }
 
+# Forces against numerical derivatives of LAMMPS's energy.
+test_derivatives() {
+    needs lmp mpirun python3
+    models
+    local ranks
+    for ranks in 1 2; do
+        python3 "$here/systems.py" make triclinic 1 || fail "systems.py"
+        is_derivative $ranks Silicon_PaiNN
+        python3 "$here/systems.py" make water 2 || fail "systems.py"
+        is_derivative $ranks Water_PaiNN
+        is_derivative $ranks Water_ANI
+    done
+}
+
 # The guide's blocks, as they stand: sh is run, lammps is in.silicon.
 test_guide() {
     needs lmp mpirun

@@ -5,6 +5,8 @@ systems.py make silicon|triclinic|water|molecule N    system.extxyz, system.data
 systems.py drift STEPS TOLERANCE                      total energy of log.lammps (nve.in), eV/atom
 systems.py compare TOLERANCE KEY                       forces.dump of LAMMPS against expected.extxyz of mlff eval; virials of atoms
                                                       against the virial, and against those of an earlier run with this KEY
+systems.py displacements N                            displacements.in: N atoms moved along each axis, by 1e-4 Angstrom both ways
+systems.py derivatives TOLERANCE                      energies.txt of displacements.in against forces.dump
 """
 import json
 import math
@@ -127,6 +129,38 @@ def compare(tolerance, key):
         sys.exit(1)
 
 
+STEP = 1e-4  # Angstrom, of the numerical derivatives
+
+
+def displaced(n):
+    """Atoms, by LAMMPS's ID, and axes that are displaced: n atoms spread over the system."""
+    n_atoms = int(open("system.extxyz").readline())
+    return [(1 + k * n_atoms // n, axis) for k in range(n) for axis in range(3)]
+
+
+def displacements(n):
+    with open("displacements.in", "w") as file:
+        for atom, axis in displaced(n):
+            file.write(f"group one id {atom}\n")
+            for move, measured in ((STEP, True), (-2 * STEP, True), (STEP, False)):
+                file.write(f"displace_atoms one move {' '.join(repr(move if c == axis else 0.0) for c in range(3))} units box\n")
+                if measured:
+                    file.write('run 0\nprint "$(pe:%.17g)" append energies.txt\n')
+            file.write("group one delete\n")
+
+
+def derivatives(tolerance):
+    """Forces against central differences of the energies, in the order of displacements."""
+    energies = [float(line) for line in open("energies.txt")]
+    forces = [[float(x) for x in line.split()[1:4]] for line in open("forces.dump").read().split("\n")[9:] if line]
+    moved = displaced(len(energies) // 6)
+    worst = max(abs((energies[2 * k] - energies[2 * k + 1]) / (2 * STEP) + forces[atom - 1][axis]) for k, (atom, axis) in enumerate(moved))
+    largest = max(abs(forces[atom - 1][axis]) for atom, axis in moved)
+    print(f"|dE/dx + F| {worst:.1e} of {largest:.2g} eV/A")
+    if not (len(energies) == 2 * len(moved) > 0 and largest > 1e-2 and worst <= tolerance * largest):
+        sys.exit(1)
+
+
 def drift(steps, tolerance):
     """Largest deviation of the total energy from its first value in log.lammps; prints it and the last potential energy."""
     rows = [line.split() for line in open("log.lammps") if line.split() and line.split()[0].isdigit() and len(line.split()) == 3]
@@ -140,6 +174,10 @@ def drift(steps, tolerance):
 
 if sys.argv[1] == "make":
     make(sys.argv[2], int(sys.argv[3]))
+elif sys.argv[1] == "displacements":
+    displacements(int(sys.argv[2]))
+elif sys.argv[1] == "derivatives":
+    derivatives(float(sys.argv[2]))
 elif sys.argv[1] == "drift":
     drift(int(sys.argv[2]), float(sys.argv[3]))
 else:

@@ -51,6 +51,19 @@ test_forces() {
     precision=float32 tolerance=1e-5 compare silicon.safetensors 2 silicon 3
 }
 
+# Forces against numerical derivatives of LAMMPS's energy.
+test_derivatives() {
+    models
+    local ranks
+    for ranks in 1 4; do
+        python3 "$systems" make triclinic 1 || fail "systems.py"
+        is_derivative $ranks silicon.safetensors -var precision float64
+        python3 "$systems" make water 2 || fail "systems.py"
+        is_derivative $ranks water.safetensors -var precision float64
+        is_derivative $ranks ani.safetensors -var precision float64
+    done
+}
+
 # The same trajectory on one and four ranks, energy conserved while atoms cross between ranks.
 test_nve() {
     models
