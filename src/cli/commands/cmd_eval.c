@@ -8,10 +8,10 @@
 #include "cli/support/cli.h"
 
 static const cli_option options[] = {
-    {"stress", 0, NULL, "stress too, eV/Å³, where all three axes repeat"},
+    {"stress", 0, NULL, "also the stress, eV/Å³, of frames that are periodic along all three axes"},
     {"uncertainty", 0, NULL,
-     "in --json, of an ensemble its members' energies and the deviation of energy and forces\n"
-     "among them; of a model that estimates the error of its forces, that error of each atom"},
+     "in --json, for an ensemble: the members' energies and the deviations of energy and forces;\n"
+     "for a model that estimates the error of its forces: this error of each atom"},
     {"batch", 0, "B", "frames in one call; they may differ in size (1)"},
     {"output", 'o', "FILE",
      "frames and results: .extxyz (everything), .lammpstrj or .dump (LAMMPS), .dcd, .nc; - is standard output"},
@@ -500,11 +500,10 @@ const cli_command eval_command = {
     .summary = "energies, forces and stress of the frames of a file",
     .usage = "MODEL INPUT [--batch B] [--stress] [--uncertainty] [-o OUT.extxyz] [--json FILE] [OPTIONS]",
     .details =
-        "INPUT is extended XYZ (any number of frames, read one by one), POSCAR, PDB or LAMMPS data; - is stdin. Energies include "
-        "the\n"
-        "model's offsets. Where INPUT has energies or forces of its own, the errors against them are shown: MAE, RMSE and R²\n"
-        "of the energy per atom and of the force components. --batch B computes B frames at once, which a GPU and small\n"
-        "structures gain by; B frames are held in memory.\n"
+        "INPUT is extended XYZ (any number of frames, read one by one), POSCAR, PDB, CIF or LAMMPS data; - is standard input.\n"
+        "Energies include the model's offsets. If INPUT has energies or forces, the errors against them are printed: MAE, RMSE\n"
+        "and R² of the energy per atom and of the force components. --batch B computes B frames at once, which is faster on a\n"
+        "GPU and for small structures; B frames are held in memory.\n"
         "JSON: {\"frames\": [{\"n_atoms\", \"energy_ev\", \"atom_energies_ev\", \"forces_ev_per_ang\": [[x, y, z], ...],\n"
         "\"stress_ev_per_ang3\": [xx, yy, zz, yz, xz, xy] or null}, ...], \"summary\": {...}};\n"
         "with --uncertainty also \"member_energies_ev\", and \"energy_deviation_ev\" and \"force_deviations_ev_per_ang\", the\n"

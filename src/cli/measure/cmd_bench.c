@@ -11,7 +11,7 @@ static const cli_option options[] = {
     {"input", 0, "FILE", "frames of this file, in place of --system; labels in it are compared too"},
     CLI_SYSTEM_OPTIONS,
     {"trajectory", 0, "NAME", "compare: thermal displacements of --system, or md by the first model, 10 steps a frame (thermal)"},
-    {"rounds", 0, "N", "compare, precision: rounds in which all take their turn (20)"},
+    {"rounds", 0, "N", "compare, precision: interleaved rounds (20)"},
     {"frames", 0, "N", "compare, precision: fresh frames a round (5)"},
     {"energy-tolerance", 0, "MEV", "compare: largest difference that is agreement, meV/atom (0.1)"},
     {"force-tolerance", 0, "MEV", "compare: of a force component, meV/Å (1; more where forces are larger than 1 eV/Å)"},
@@ -23,8 +23,8 @@ static const cli_option options[] = {
     {"output", 'o', "FILE", "compare, run, example: write the profiles as JSON"},
     {"temperature", 0, "K", "of thermal displacements (300)"},
     {"seed", 0, "S", "of displacements (0)"},
-    {"device", 0, "DEVICE", "compare, batch: auto, cpu or cuda:0, where an implementation does not say (cpu)"},
-    {"threads", 0, "N", "CPU threads where an implementation does not say (all cores this process may use)"},
+    {"device", 0, "DEVICE", "compare, batch: default device of implementations: auto, cpu or cuda:0 (cpu)"},
+    {"threads", 0, "N", "default CPU threads of implementations (all cores this process may use)"},
     {"json", 0, NULL, "as JSON on standard output"},
     {0}};
 
@@ -76,17 +76,16 @@ const cli_command bench_command = {
     .usage = "compare --model A --model B... [--input FILE | --system NAME [--trajectory md]] [--html PAGE] [OPTIONS]\n"
              " | batch MODEL [--batch-sizes 1,2,4] | precision MODEL | list | run [NAME...] [-o FILE] | example [-o FILE]",
     .details =
-        "compare  runs implementations, interleaved, on the same fresh frames, and holds energies and forces against the first "
-        "one's:\n"
-        "         a fast wrong answer is reported as wrong, other models' differences are shown and not judged. Exit status:\n"
-        "         0 same or faster, 3 slower, 4 unclear, 1 wrong.\n"
-        "batch    puts 1, 2, 4, ... structures into one call: time and memory for each, results against one by one.\n"
+        "compare  runs implementations, interleaved, on the same new frames, and compares their energies and forces with those\n"
+        "         of the first. A wrong result of the same model is an error; differences of other models are shown and not\n"
+        "         judged. Exit status: 0 same or faster, 3 slower, 4 unclear, 1 wrong.\n"
+        "batch    computes 1, 2, 4, ... structures in one call: time and memory of each, and a comparison with separate calls.\n"
         "precision  runs the model in every precision that works here (float64, float32; on a GPU float32, tf32, bf16):\n"
         "         speed and error of forces side by side, against float64 on the CPU.\n"
-        "list     names the workloads, implementations and devices that can be measured here.\n"
+        "list     lists the workloads, implementations and devices that can be measured here.\n"
         "run      measures workloads of that list (all of them if none is named) on every device that works.\n"
-        "example  is a worked example: a model made on the spot, one function timed, a trajectory, three model sizes,\n"
-        "         latency and memory from 50 to 1000 atoms.",
+        "example  is a worked example with new models: one function, a trajectory, three model sizes, latency and memory from\n"
+        "         50 to 1000 atoms.",
     .examples = "mlff bench compare --model painn.safetensors --model painn.safetensors:float64\n"
                 "mlff bench compare painn.safetensors:avx2 painn.safetensors:portable --system silicon --n-atoms 64\n"
                 "mlff bench compare ani.safetensors painn.safetensors --system ethanol --trajectory md --html report.html\n"

@@ -17,27 +17,26 @@ static const cli_option options[] = {
      "INPUT, again from the start when they end (file for an INPUT, thermal for a --system)"},
     {"n-steps", 0, "K", "steps that are measured (100; 1000 and more to see a leak)"},
     {"warmup", 0, "W", "steps before that, told apart (10)"},
-    {"runs", 0, "N", "measure N times, each in a process of its own (1; 5 and more for mlff compare)"},
+    {"runs", 0, "N", "measure N times, each time in a new process (1; 5 or more for mlff compare)"},
     {"system-sizes", 0, "LIST",
-     "measure a --system of each of these numbers of atoms, as in 32,64,128,256, and how the step grows"},
-    {"what-if", 0, "LIST", "what a step would take if stages were faster: message=2x,readout=0"},
-    {"print-nsys", 0, NULL, "print the Nsight Systems and Compute commands for this run, and do not run"},
-    {"properties", 0, "LIST", "of energy, forces, stress (energy,forces)"},
-    {"output", 'o', "FILE", "write the report as JSON; - is --json"},
-    {"full", 0, NULL, "print the whole report, in place of the one that fits on a screen"},
-    {"json", 0, NULL, "the report as JSON on standard output, in place of the text"},
-    {"until-precision", 0, "PCT",
-     "end before --n-steps once the percentile of --precision-of is known within ± this, % (at 95 %)"},
-    {"precision-of", 0, "NAME", "median, p95 or p99 (median)"},
+     "measure a --system with each of these numbers of atoms, such as 32,64,128,256, and the growth of the step"},
+    {"what-if", 0, "LIST", "forecast a step with faster stages: message=2x,readout=0"},
+    {"print-nsys", 0, NULL, "print the commands of Nsight Systems and Nsight Compute for this run, and exit"},
+    {"properties", 0, "LIST", "results to compute: energy, forces, stress (energy,forces)"},
+    {"output", 'o', "FILE", "write the report as JSON; - is the same as --json"},
+    {"full", 0, NULL, "print the whole report instead of the summary"},
+    {"json", 0, NULL, "print the report as JSON on standard output instead of the text"},
+    {"until-precision", 0, "PCT", "end before --n-steps when the 95 % interval of --precision-of is within ± this, %"},
+    {"precision-of", 0, "NAME", "percentile for --until-precision: median, p95 or p99 (median)"},
     {"trace", 0, "FILE", "write the first 200 steps as a timeline (Chrome trace: Perfetto, TensorBoard)"},
     {"kernels", 0, "N",
-     "after the run, watch N steps more with CUPTI: every kernel on the GPU by name, and the device's part of\nthe step's budget "
-     "(0; 20 tell enough)"},
-    {"temperature", 0, "K", "of thermal displacements and of the start of MD, K (300)"},
-    {"timestep", 0, "FS", "of MD, and for ns/day, fs (0.5; ns/day without MD: 1)"},
-    {"ensemble", 0, "NAME", "of MD: nve or langevin (nve)"},
-    {"seed", 0, "S", "of all random numbers (0)"},
-    {"name", 0, "TEXT", "of this profile in reports (model and system)"},
+     "after the run, trace N more steps with CUPTI: the GPU's kernels by name, and the device's part of\nthe step budget "
+     "(0; 20 are enough)"},
+    {"temperature", 0, "K", "temperature of thermal displacements and of the start of MD, K (300)"},
+    {"timestep", 0, "FS", "timestep of MD, also used for ns/day, fs (0.5; for ns/day without MD: 1)"},
+    {"ensemble", 0, "NAME", "ensemble of MD: nve or langevin (nve)"},
+    {"seed", 0, "S", "seed of all random numbers (0)"},
+    {"name", 0, "TEXT", "name of this profile in reports (model and system)"},
     CLI_EVALUATOR_OPTIONS,
     {0}};
 
@@ -357,12 +356,11 @@ const cli_command profile_command = {
     .usage = "MODEL [INPUT | --system NAME --n-atoms N] [--trajectory thermal|md|file] [--n-steps K]\n"
              " [--warmup W] [--properties energy,forces,stress] [-o REPORT.json] [OPTIONS]",
     .details =
-        "Measures each step of a trajectory and says where the time goes: median, mean and tail of the latency, the parts of a\n"
-        "step, why it takes so long, which targets are missed and what to do first, on one screen; --full adds the tables\n"
-        "(stages, slow steps and their causes, memory, environment). A missed target is no failure of the command (exit status\n"
-        "0); a memory leak is (1).\n"
-        "A file with several frames of different atoms is measured as it is; of INPUT, thermal and md take the first frame.\n"
-        "Ctrl-C ends the run, exit status 130; what was measured is reported and written, marked partial.",
+        "Measures each step of a trajectory. The summary fits on one screen: median, mean and tail of the latency, the parts of\n"
+        "a step, why it takes so long, the missed targets, and advice. --full adds the tables (stages, slow steps and their\n"
+        "causes, memory, environment). The exit status is 1 for a memory leak; a missed target does not change it.\n"
+        "Of an INPUT with several frames, thermal and md use the first; file measures all, also of different atoms.\n"
+        "Ctrl-C ends the run with exit status 130; the report covers the steps until then and is marked partial.",
     .examples = "mlff profile painn.safetensors\n"
                 "mlff profile painn.safetensors --system silicon --n-atoms 512 --n-steps 1000 -o report.json\n"
                 "mlff profile ethanol.safetensors --system ethanol --trajectory md --timestep 0.5 --n-steps 10000\n"

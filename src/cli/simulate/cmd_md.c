@@ -16,23 +16,23 @@ static const cli_option options[] = {
     {"ensemble", 0, "NAME",
      "nve (velocity Verlet); at constant temperature langevin (BAOAB), bussi (stochastic\nrescaling of velocities), nose-hoover "
      "(chains); at constant pressure scr (stochastic\ncell rescaling, with bussi), mtk (Martyna-Tobias-Klein) (nve)"},
-    {"temperature", 0, "K", "of the thermostat and of drawn velocities, K (300)"},
+    {"temperature", 0, "K", "temperature of the thermostat and of drawn velocities, K (300)"},
     {"ramp-to", 0, "K", "bring the thermostat to this temperature, linearly over --ramp-steps"},
     {"ramp-steps", 0, "N", "steps of --ramp-to, counted from step 0 (--n-steps)"},
     {"thermostat-time", 0, "FS", "time constant of bussi, nose-hoover, scr, mtk, fs (100)"},
-    {"pressure", 0, "BAR", "of scr and mtk, bar; 10000 bar are 1 GPa (1)"},
+    {"pressure", 0, "BAR", "pressure for scr and mtk, bar; 10000 bar are 1 GPa (1)"},
     {"barostat-time", 0, "FS", "time constant of scr and mtk, fs (1000)"},
-    {"compressibility", 0, "PER_BAR", "of scr, 1/bar: scales its time constant alone (4.5e-5, water's)"},
-    {"anisotropic", 0, NULL, "of scr and mtk: strain the cell along x, y and z independently"},
-    {"timestep", 0, "FS", "fs (0.5)"},
-    {"n-steps", 0, "N", "steps to go, also after a restart (1000)"},
-    {"friction", 0, "PER_FS", "of langevin, 1/fs (0.01)"},
-    {"seed", 0, "S", "of velocities and noise (0)"},
+    {"compressibility", 0, "PER_BAR",
+     "compressibility for scr, 1/bar; it affects only the time constant (4.5e-5, that of water)"},
+    {"anisotropic", 0, NULL, "for scr and mtk: strain the cell along x, y and z independently"},
+    {"timestep", 0, "FS", "timestep, fs (0.5)"},
+    {"n-steps", 0, "N", "steps to make, also after a restart (1000)"},
+    {"friction", 0, "PER_FS", "friction for langevin, 1/fs (0.01)"},
+    {"seed", 0, "S", "seed of velocities and noise (0)"},
     {"replicas", 0, "N",
-     "copies that make their steps together; replica k has the seed S + k, and files of its own:\n-o run.extxyz is run-0.extxyz, "
-     "… "
-     "Likewise --checkpoint and --restart"},
-    {"temperatures", 0, "K,K,…", "of the replicas, one for each"},
+     "number of copies that run together; replica k has the seed S + k and its own files:\nrun-0.extxyz, … for -o run.extxyz; "
+     "likewise for --checkpoint and --restart"},
+    {"temperatures", 0, "K,K,…", "temperatures of the replicas, one for each"},
     {"thermalize", 0, NULL, "draw velocities even if INPUT has some"},
     {"output", 'o', "FILE",
      "trajectory to write: .extxyz (energy, forces and velocities too), .lammpstrj or .dump (LAMMPS), .dcd,\n.nc (AMBER NetCDF)"},
@@ -41,11 +41,10 @@ static const cli_option options[] = {
     {"checkpoint", 0, "FILE", "write a restart file here, at the end and every --checkpoint-every steps"},
     {"checkpoint-every", 0, "K", "steps between restart files (10000)"},
     {"restart", 0, "FILE",
-     "go on from a restart file; the system must be the same. Frames of -o after it are\nremoved, new ones are added"},
-    {"profile", 0, "FILE", "profile the whole run as it goes, and write the report as JSON (mlff report FILE shows it)"},
+     "continue from a restart file of the same system. Frames of -o after the restart\nare removed, new ones are appended"},
+    {"profile", 0, "FILE", "profile the whole run and write the report as JSON (mlff report FILE shows it)"},
     {"profile-every", 0, "K", "steps between memory samples of --profile (100)"},
-    {"kernels", 0, "N",
-     "of --profile: now and then watch N steps with CUPTI, every kernel on the GPU by name (0; 20 tell enough)"},
+    {"kernels", 0, "N", "with --profile: trace windows of N steps with CUPTI for the GPU's kernels by name (0; 20 are enough)"},
     {"json", 0, NULL, "table and summary as JSON on standard output"},
     CLI_INPUT_FORMAT_OPTION,
     CLI_SYSTEM_OPTIONS,
@@ -407,12 +406,12 @@ const cli_command md_command = {
     .usage = "MODEL INPUT|--system NAME [--n-atoms N] [--ensemble NAME] [--temperature K] [--timestep FS]\n"
              " [--n-steps N] [--seed S] [-o TRAJ.extxyz] [--every K] [OPTIONS]",
     .details =
-        "Starts from the first frame of INPUT (- is standard input) or from a built-in system. Velocities are those of INPUT "
-        "where\n"
-        "it has some, else they are drawn from the Maxwell-Boltzmann distribution at --temperature. Fixed atoms of INPUT stay.\n"
+        "Starts from the first frame of INPUT (- is standard input) or from a built-in system. If INPUT has no velocities, they\n"
+        "are drawn from the Maxwell-Boltzmann distribution at --temperature. Fixed atoms of INPUT do not move.\n"
         "The table shows potential and kinetic energy (eV), temperature (K) and the drift of the conserved energy since the\n"
-        "start (meV/atom); after the run its slope is fitted. The run ends with a clear error if energies or positions stop\n"
-        "being finite. Ctrl-C ends it after the step, exit status 130: trajectory and restart file are kept.",
+        "start (meV/atom). After the run the slope of the drift is fitted. If energies or positions are no longer finite, the\n"
+        "run ends with an error. Ctrl-C ends it after the current step with exit status 130; trajectory and restart file are\n"
+        "kept.",
     .examples =
         "mlff md silicon.safetensors --system silicon --n-atoms 64 --n-steps 1000 -o silicon.extxyz\n"
         "mlff md ethanol.safetensors ethanol.xyz --ensemble langevin --temperature 500 --timestep 0.5 --n-steps 20000\n"

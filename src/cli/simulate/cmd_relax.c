@@ -13,14 +13,14 @@ static const cli_option options[] = {
      "output"},
     CLI_FORMAT_OPTION,
     CLI_INPUT_FORMAT_OPTION,
-    {"optimizer", 0, "NAME", "lbfgs or fire, which is slower and survives rough energies (lbfgs)"},
-    {"fmax", 0, "EV_PER_ANG", "the longest force on a free atom at the end, eV/Å (0.05)"},
-    {"max-steps", 0, "N", "steps of one structure (1000)"},
-    {"cell", 0, NULL, "relax the cell too, where it is periodic along three axes"},
-    {"pressure", 0, "BAR", "of --cell, bar; 10000 bar are 1 GPa (0)"},
-    {"stress-max", 0, "BAR", "of --cell: the largest component of stress and pressure together at the end, bar (500)"},
-    {"no-symmetry", 0, NULL, "with --cell: let rounding break the symmetry that a crystal starts with"},
-    {"batch", 0, "B", "structures at once; one that has ended is replaced by the next (64; on a GPU 256)"},
+    {"optimizer", 0, "NAME", "lbfgs, or fire, which is slower but more robust for noisy energies (lbfgs)"},
+    {"fmax", 0, "EV_PER_ANG", "converged when no force on a free atom is longer than this, eV/Å (0.05)"},
+    {"max-steps", 0, "N", "most steps of one structure (1000)"},
+    {"cell", 0, NULL, "relax the cell as well; it must be periodic along three axes"},
+    {"pressure", 0, "BAR", "with --cell: pressure, bar; 10000 bar are 1 GPa (0)"},
+    {"stress-max", 0, "BAR", "with --cell: converged when no component of stress plus pressure exceeds this, bar (500)"},
+    {"no-symmetry", 0, NULL, "with --cell: do not enforce the initial symmetry of a crystal"},
+    {"batch", 0, "B", "structures relaxed at once; a finished one is replaced by the next (64; on a GPU 256)"},
     {"json", 0, NULL, "results and summary as JSON on standard output"},
     CLI_EVALUATOR_OPTIONS,
     {0}};
@@ -266,14 +266,13 @@ const cli_command relax_command = {
     .name = "relax",
     .summary = "structures to minima of the energy, many at once",
     .usage = "MODEL INPUT [-o RELAXED.extxyz] [--fmax F] [--optimizer lbfgs|fire] [--cell] [OPTIONS]",
-    .details = "Relaxes every frame of INPUT (- is standard input), --batch of them at once; one that has ended is replaced by "
-               "the next. Fixed\n"
-               "atoms stay. The file has the structures in the order of INPUT, with energy, forces, relax_steps and relax_end: "
-               "converged, or\n"
-               "max_steps. A structure whose forces cannot be computed is named, written as it is with relax_end=failed, and the "
-               "others go\n"
-               "on: exit status 1. With --cell the minimum is that of E + P V, and a\n"
-               "crystal of up to 400 atoms keeps the symmetry that it starts with (lattice to 1e-4, atoms to 0.001 Å).",
+    .details =
+        "Relaxes every frame of INPUT (- is standard input), --batch of them at once; a finished one is replaced by the next.\n"
+        "Fixed atoms do not move. The output has the structures in the order of INPUT, with energy, forces, relax_steps and\n"
+        "relax_end: converged or max_steps. If the forces of a structure cannot be computed, its name and the reason are\n"
+        "printed, it is written unchanged with relax_end=failed, the others continue, and the exit status is 1. With --cell\n"
+        "the minimum is that of E + P V, and a crystal of up to 400 atoms keeps its initial symmetry (lattice to 1e-4, atoms\n"
+        "to 0.001 Å).",
     .examples = "mlff relax fennol-ani2x ligands.extxyz -o relaxed.extxyz --fmax 0.01\n"
                 "mlff relax silicon.safetensors POSCAR -o relaxed.extxyz --cell --pressure 10000",
     .options = options,

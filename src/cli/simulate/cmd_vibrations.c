@@ -122,10 +122,10 @@ const cli_command vibrations_command = {
     .summary = "harmonic frequencies of a relaxed structure",
     .usage = "MODEL INPUT|--system NAME [--step ANGSTROM] [--precision float64] [OPTIONS]",
     .details =
-        "Second derivatives by central differences of the forces of INPUT's first frame, which should be a minimum (mlff relax\n"
-        "--fmax 0.001). Translations and rotations of the whole are left out, and their wavenumbers, 0 in exact arithmetic, are\n"
-        "printed. Of a crystal these are the modes of its cell as it is, the Γ point. Fixed atoms do not move. Imaginary\n"
-        "frequencies are printed with an i, in JSON as negative numbers.",
+        "Computes second derivatives of the energy by central differences of the forces. The first frame of INPUT should be a\n"
+        "minimum (mlff relax --fmax 0.001). Translations and rotations of the whole are projected out; their wavenumbers, 0 in\n"
+        "exact arithmetic, are printed. For a crystal the modes are those of the given cell (the Γ point). Fixed atoms do not\n"
+        "move. Imaginary frequencies are printed with an i, in JSON as negative numbers.",
     .examples = "mlff relax ethanol ethanol.xyz -o minimum.extxyz --fmax 0.001\n"
                 "mlff vibrations ethanol minimum.extxyz --precision float64",
     .options = options,

@@ -158,24 +158,24 @@ void cli_json_numbers(cli_json *json, const char *key, const double *values, int
      "the frames of --batch"},                                                                                                   \
         {"precision", 0, "PRECISION", "float32, float64 (the reference, CPU), or, on a GPU, tf32, bf16 (float32)"},              \
         {"threads", 0, "N", "CPU threads (all cores this process may use)"},                                                     \
-        {"skin", 0, "ANGSTROM", "of the neighbor list: a larger one is rebuilt less often (0.5)"},                               \
-        {"members", 0, "LIST", "of an ensemble, those to run, as 0,3 (all)"},                                                    \
+        {"skin", 0, "ANGSTROM", "skin of the neighbor list, Å; a larger one needs fewer rebuilds (0.5)"},                        \
+        {"members", 0, "LIST", "members of an ensemble to run, such as 0,3 (all)"},                                              \
     {                                                                                                                            \
-        "random-weights", 0, NULL, "MODEL is a published model's name, as orb-v2: its sizes, random weights"                     \
+        "random-weights", 0, NULL, "MODEL is the name of a published model, such as orb-v2: use its sizes with random weights"   \
     }
 #define CLI_SYSTEM_OPTIONS                                                                                                       \
-    {"system", 0, "NAME", "a built-in system in place of INPUT: " CLI_SYSTEM_NAMES},                                             \
+    {"system", 0, "NAME", "a built-in system instead of INPUT: " CLI_SYSTEM_NAMES},                                              \
     {                                                                                                                            \
-        "n-atoms", 0, "N", "atoms of --system; the nearest count it allows is built and reported (64)"                           \
+        "n-atoms", 0, "N", "number of atoms of --system; the nearest possible number is built and reported (64)"                 \
     }
 /* How structures are read, and frames written, where names do not say it. */
 #define CLI_INPUT_FORMAT_OPTION                                                                                                  \
     {                                                                                                                            \
-        "input-format", 0, "NAME", "of INPUT: extxyz, poscar, pdb, cif or lammps-data (told by its name and text)"               \
+        "input-format", 0, "NAME", "format of INPUT: extxyz, poscar, pdb, cif or lammps-data (default: from name and content)"   \
     }
 #define CLI_FORMAT_OPTION                                                                                                        \
     {                                                                                                                            \
-        "format", 0, "NAME", "of -o: extxyz, lammps-dump, dcd or netcdf (told by its suffix)"                                    \
+        "format", 0, "NAME", "format of -o: extxyz, lammps-dump, dcd or netcdf (default: from its suffix)"                       \
     }
 #define CLI_SYSTEM_NAMES "silicon, aluminum, iron,\nwater, h2o, methane, ethanol, benzene, aspirin, caffeine"
 

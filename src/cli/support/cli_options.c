@@ -14,7 +14,7 @@
 enum { FIRST_LONG = 1000, HELP = 2000, QUIET };
 
 const cli_option cli_common_options[] = {
-    {"quiet", 'q', NULL, "print errors and warnings alone; files are written, and what --json or - puts on standard output"},
+    {"quiet", 'q', NULL, "print only errors and warnings; files and the output of --json and - are still written"},
     {"help", 'h', NULL, "this help"},
     {0}};
 
