@@ -6,7 +6,8 @@
 // BLOCK atoms go through a chain of layers together, so that activations stay in the second cache.
 // Exact savings: x of layer 0 depends on the element only (a table); μ of layer 0 is zero; the last layer's μ is unused.
 //
-// Ghost atoms: layer l of L matters for atoms that are at most L − 1 − l edges away from an owned atom (painn_cpu_ghosts.c).
+// Ghost atoms: layer l of L matters for atoms that are at most L − 1 − l edges away from an owned atom (painn_cpu_ghosts.c). With halo hooks it is
+// computed for owned atoms alone: ghosts' features and adjoints come from their owners.
 #include <string.h>
 
 #include "device/team.h"
@@ -20,6 +21,7 @@ typedef struct run {
     const model_graph *graph;
     const int32_t *in_first, *in_pair, *in_center;
     int reach[PAINN_MAX_LAYERS + 1]; // atoms that are at most k edges away from an owned atom: the first ones
+    int n_exchanged;                 // with halo hooks: owned atoms, which come first; otherwise −1
     double *atom_energy, *pair_gradient;
     stage_clock *clock;
     int stage;
@@ -269,11 +271,29 @@ static int range_begin(const model_graph *graph, int n_atoms, int thread, int n_
     return low;
 }
 
-// This thread's of the atoms that are at most k edges away from an owned one.
-static range range_of(const run *r, const team_member *member, int k)
+// This thread's of the first n_atoms.
+static range range_of(const run *r, const team_member *member, int n_atoms)
 {
-    return (range){range_begin(r->graph, r->reach[k], member->thread, member->n),
-                   range_begin(r->graph, r->reach[k], member->thread + 1, member->n)};
+    return (range){range_begin(r->graph, n_atoms, member->thread, member->n),
+                   range_begin(r->graph, n_atoms, member->thread + 1, member->n)};
+}
+
+// This thread's of the atoms from begin to end, which have little work.
+static range part_of(const team_member *member, int begin, int end)
+{
+    const int64_t n = end - begin;
+    return (range){begin + (int)(n * member->thread / member->n), begin + (int)(n * (member->thread + 1) / member->n)};
+}
+
+// Layer l computes the first atoms, and reads messages from more of them.
+static int n_computed(const run *r, int l)
+{
+    return r->n_exchanged >= 0 ? r->n_exchanged : r->reach[r->cpu->parameters.n_layers - 1 - l];
+}
+
+static int n_read(const run *r, int l)
+{
+    return r->reach[r->cpu->parameters.n_layers - l];
 }
 
 static void forward(run *r, const team_member *member)
@@ -282,9 +302,12 @@ static void forward(run *r, const team_member *member)
     const model_graph *graph = r->graph;
     const int L = c->parameters.n_layers, F = c->F, thread = member->thread;
     float *memory = c->scratch[thread];
-    range own = range_of(r, member, L - 1);
+    range own = range_of(r, member, n_computed(r, 0));
+    const range ghosts = part_of(member, n_computed(r, 0), r->reach[L - 1]);
 
     c->painn->geometry(graph->first[own.from], graph->first[own.to], graph->vectors, c->n_intervals, c->parameters.cutoff,
+                       c->pairs);
+    c->painn->geometry(graph->first[ghosts.from], graph->first[ghosts.to], graph->vectors, c->n_intervals, c->parameters.cutoff,
                        c->pairs);
     for (int i = own.from; i < own.to; i++)
         memcpy(c->q + (size_t)i * F, c->embedding + (size_t)graph->species[i] * F, sizeof(float) * (size_t)F);
@@ -292,9 +315,10 @@ static void forward(run *r, const team_member *member)
 
     for (int l = 0; l < L; l++) {
         if (l > 0) {
+            own = range_of(r, member, n_read(r, l));
             BLOCKS(s, own.from, own.to, memory) message_network(c, l, s);
             team_barrier(member);
-            own = range_of(r, member, L - 1 - l);
+            own = range_of(r, member, n_computed(r, l));
         }
         BLOCKS(s, own.from, own.to, memory) message(r, l, s);
         mark(r, thread, 1 + 2 * l);
@@ -307,12 +331,10 @@ static void forward(run *r, const team_member *member)
 // What a layer passes back to atoms that it computed nothing of is zero before their messages are added.
 static void clear_bars(const run *r, const team_member *member, int l, float *q_bar, float *mu_bar)
 {
-    const int F = r->cpu->F, begin = r->reach[r->cpu->parameters.n_layers - 1 - l],
-              end = r->reach[r->cpu->parameters.n_layers - l];
-    const int64_t n = end - begin;
-    const int from = begin + (int)(n * member->thread / member->n), to = begin + (int)(n * (member->thread + 1) / member->n);
-    memset(q_bar + (size_t)from * F, 0, sizeof(float) * (size_t)(to - from) * F);
-    memset(mu_bar + 3 * (size_t)from * F, 0, 3 * sizeof(float) * (size_t)(to - from) * F);
+    const int F = r->cpu->F;
+    const range rows = part_of(member, n_computed(r, l), n_read(r, l));
+    memset(q_bar + (size_t)rows.from * F, 0, sizeof(float) * (size_t)(rows.to - rows.from) * F);
+    memset(mu_bar + 3 * (size_t)rows.from * F, 0, 3 * sizeof(float) * (size_t)(rows.to - rows.from) * F);
 }
 
 static void backward(run *r, const team_member *member)
@@ -322,14 +344,15 @@ static void backward(run *r, const team_member *member)
     const int L = c->parameters.n_layers, thread = member->thread, back = 1 + 2 * L;
     float *memory = c->scratch[thread];
     float *q_bar = c->q_bar[0], *mu_bar = c->mu_bar[0], *q_next = c->q_bar[1], *mu_next = c->mu_bar[1];
-    range own = range_of(r, member, 0);
+    range own;
 
     for (int l = L - 1; l >= 0; l--) {
+        own = range_of(r, member, n_computed(r, l));
         BLOCKS(s, own.from, own.to, memory) update_backward(c, l, s, q_bar, mu_bar);
         mark(r, thread, back + 2 + 2 * (L - 1 - l));
         clear_bars(r, member, l, q_bar, mu_bar);
         team_barrier(member);
-        own = range_of(r, member, L - l);
+        own = range_of(r, member, n_read(r, l));
         BLOCKS(s, own.from, own.to, memory) message_backward(r, l, s, q_bar, mu_bar, q_next, mu_next);
         if (l > 0) halo(r, member, false, l, q_next, mu_next);
         mark(r, thread, back + 3 + 2 * (L - 1 - l));
@@ -341,7 +364,7 @@ static void backward(run *r, const team_member *member)
         mu_next = swap;
     }
     team_barrier(member);
-    own = range_of(r, member, L - 1);
+    own = range_of(r, member, r->reach[L - 1]);
     c->painn->gradient(graph->first[own.from], graph->first[own.to], graph->vectors, graph->reverse, c->pair_bar,
                        r->pair_gradient);
     if (thread == 0) { // rows that no owned atom depends on
@@ -355,7 +378,7 @@ static void backward(run *r, const team_member *member)
 static void step(void *context, const team_member *member)
 {
     run *r = context;
-    const range owned = range_of(r, member, 0);
+    const range owned = range_of(r, member, n_computed(r, r->cpu->parameters.n_layers - 1));
     forward(r, member);
     BLOCKS(s, owned.from, owned.to, r->cpu->scratch[member->thread]) readout(r, s, r->cpu->q_bar[0], member->thread);
     if (r->pair_gradient) backward(r, member);
@@ -373,7 +396,9 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
         .cpu = c, .graph = graph, .atom_energy = atom_energy, .pair_gradient = pair_gradient, .clock = clock, .stage = stage};
     MLFF_TRY(resize(c, graph));
     MLFF_TRY(painn_cpu_find_reach(c, graph, r.reach));
-    memset(atom_energy + r.reach[0], 0, sizeof(double) * (size_t)(graph->n_atoms - r.reach[0]));
+    r.n_exchanged = painn_cpu_find_exchanged(graph);
+    const int n_energies = n_computed(&r, c->parameters.n_layers - 1);
+    memset(atom_energy + n_energies, 0, sizeof(double) * (size_t)(graph->n_atoms - n_energies));
     if (graph->reverse) {
         r.in_first = graph->first;
         r.in_center = graph->neighbor;

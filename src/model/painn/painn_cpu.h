@@ -50,6 +50,8 @@ mlff_status painn_cpu_load_weights(painn_cpu *cpu);
 /* painn_cpu_ghosts.c. reach[k], k = 0..n_layers: atoms that are at most k edges away from an owned atom, where the caller sorted
  * atoms by that number and the list is not symmetric; else all atoms. */
 mlff_status painn_cpu_find_reach(painn_cpu *cpu, const model_graph *graph, int reach[PAINN_MAX_LAYERS + 1]);
+/* Owned atoms where halo hooks exchange all that others need, and owned atoms come first: layers need computing for those alone. −1 elsewhere. */
+int painn_cpu_find_exchanged(const model_graph *graph);
 /* The pairs of the first n_rows rows by the atom they end in, in list order: incoming_first, _pair, _center; incoming_last = first. */
 mlff_status painn_cpu_collect_incoming(painn_cpu *cpu, const model_graph *graph, int n_rows);
 

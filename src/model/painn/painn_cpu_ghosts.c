@@ -34,6 +34,16 @@ done:
     return status;
 }
 
+int painn_cpu_find_exchanged(const model_graph *graph)
+{
+    if (!graph->halo || !graph->owned) return -1;
+    int n_owned = 0;
+    while (n_owned < graph->n_atoms && graph->owned[n_owned]) n_owned++;
+    for (int i = n_owned; i < graph->n_atoms; i++)
+        if (graph->owned[i]) return -1;
+    return n_owned;
+}
+
 mlff_status painn_cpu_collect_incoming(painn_cpu *c, const model_graph *graph, int n_rows)
 {
     mlff_status status = MLFF_OK;
