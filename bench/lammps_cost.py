@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What a step of MD costs through LAMMPS on the CPU: `mlff md` on one thread, `pair_style kim` and `lmp_mlff` on 1, 2, … ranks of one thread,
+silicon at 300 K, float32, untrained weights, lists with a skin of 0.5 Å. All routes run one after the other in each round, so that other load on
+the machine falls on all; ratios are taken within a round, and their median over the rounds is quoted. Times are of steps alone: LAMMPS's
+"Loop time", and for `mlff md` a long run's time less a short one's. Processor time, which other load changes less, is a long run's less a
+short one's, without waits inside MPI only on one rank.
+
+Usage: bench/lammps_cost.py --bin build/bin [--cells 8] [--rounds 5] [--steps 10] [--ranks 1,2] [-o OUT.json]
+`lmp` (with the KIM package) and `mpirun` are on PATH."""
+import argparse, datetime, json, os, re, resource, statistics, subprocess, tempfile
+
+from cpu_peer import processor
+
+SHORT = 2  # steps of the run that is subtracted
+GOALS = {"kim_1_over_md": 1.1, "kim_1_over_2": 1.7, "mlff_1_over_2": 1.7}
+
+
+def processor_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(command, env):
+    before = processor_seconds()
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: {done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return done.stdout, processor_seconds() - before
+
+
+def lammps_input(route, steps, a):
+    model = ("units metal", "pair_style mlff precision float32 device cpu threads 1\npair_coeff * * model.safetensors Si")
+    if route == "kim":
+        model = ("kim init Cost_PaiNN metal", "kim interactions Si")
+    return f"""{model[0]}
+atom_style atomic
+lattice diamond 5.431
+region box block 0 {a.cells} 0 {a.cells} 0 {a.cells}
+create_box 1 box
+create_atoms 1 box
+mass 1 28.085
+{model[1]}
+neighbor 0.5 bin
+velocity all create 300 4711
+fix move all nve
+timestep 0.0005
+thermo 1000
+run {steps}
+"""
+
+
+def lammps(a, route, ranks, env):
+    """Seconds of a step, seconds of processor time of a step over all ranks, ghosts of a rank."""
+    times, used = {}, {}
+    program = [os.path.join(a.bin, "lmp_mlff")] if route == "mlff" else ["lmp"]
+    for steps in (SHORT, SHORT + a.steps):
+        with open("in.cost", "w") as file:
+            file.write(lammps_input(route, steps, a))
+        launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
+        text, used[steps] = run([*launch, *program, "-in", "in.cost"], env)
+        times[steps] = float(re.search(r"Loop time of (\S+)", text)[1])
+    ghosts = float(re.search(r"Nghost:\s+(\S+) ave", text)[1])
+    return {"ms": 1e3 * times[SHORT + a.steps] / (SHORT + a.steps), "processor_ms": 1e3 * (used[SHORT + a.steps] - used[SHORT]) / a.steps, "ghosts": ghosts}
+
+
+def md(a, env):
+    times, used = {}, {}
+    for steps in (SHORT, SHORT + a.steps):
+        command = [os.path.join(a.bin, "mlff"), "md", "model.safetensors", "--system", "silicon", "--n-atoms", str(8 * a.cells**3), "--device", "cpu"]
+        text, used[steps] = run([*command, "--threads", "1", "--n-steps", str(steps), "--json"], env)
+        times[steps] = json.loads(text)["summary"]["total_time_s"]
+    return {"ms": 1e3 * (times[SHORT + a.steps] - times[SHORT]) / a.steps, "processor_ms": 1e3 * (used[SHORT + a.steps] - used[SHORT]) / a.steps}
+
+
+def prepare(a):
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MLFF_DEVICE": "cpu", "MLFF_PRECISION": "float32", "OMPI_ALLOW_RUN_AS_ROOT": "1"}
+    env |= {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "KIM_API_MODEL_DRIVERS_DIR": os.path.abspath("drivers"), "KIM_API_PORTABLE_MODELS_DIR": os.path.abspath("models")}
+    mlff = os.path.join(a.bin, "mlff")
+    sizes = ["--features", "64", "--layers", "3", "--rbf", "20", "--cutoff", "5.0", "--elements", "Si", "--seed", "3"]
+    run([mlff, "new", "--arch", "painn", *sizes, "-o", "model.safetensors"], env)
+    run([mlff, "kim", "install", "model.safetensors", "--name", "Cost_PaiNN"], env)
+    return env
+
+
+def summary(rounds):
+    def ratio(above, below, key):
+        found = [r[above][key] / r[below][key] for r in rounds]
+        return {"median": statistics.median(found), "smallest": min(found), "largest": max(found)}
+
+    found = {f"{route}_1_over_md": ratio(f"{route}-1", "md", "ms") for route in ("kim", "mlff")}
+    found |= {f"{route}_1_over_md_processor": ratio(f"{route}-1", "md", "processor_ms") for route in ("kim", "mlff")}
+    for name in rounds[0]:
+        route, _, ranks = name.partition("-")
+        if ranks not in ("", "1"):
+            found[f"{route}_1_over_{ranks}"] = ratio(f"{route}-1", name, "ms")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True)
+    for name, default in (("cells", 8), ("rounds", 5), ("steps", 10)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--ranks", default="1,2")
+    parser.add_argument("-o", "--output")
+    a = parser.parse_args()
+    a.bin = os.path.abspath(a.bin)
+    output = a.output and os.path.abspath(a.output)
+    ranks = [int(n) for n in a.ranks.split(",")]
+    rounds, loads = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        env = prepare(a)
+        for _ in range(a.rounds):
+            loads.append(os.getloadavg()[0])
+            rounds.append({"md": md(a, env), **{f"{route}-{n}": lammps(a, route, n, env) for n in ranks for route in ("kim", "mlff")}})
+            print(json.dumps(rounds[-1]), flush=True)
+        os.chdir("/")
+    result = {"date": datetime.date.today().isoformat(), "processor": processor(), "cores": os.cpu_count(), "loads": loads, "atoms": 8 * a.cells**3}
+    result |= {"steps": a.steps, "goals": GOALS, "ratios": summary(rounds), "rounds": rounds}
+    for name, ratio in result["ratios"].items():
+        print(f"{name:26} {ratio['median']:.2f} ({ratio['smallest']:.2f} to {ratio['largest']:.2f})" + (f", goal {GOALS[name]}" if name in GOALS else ""))
+    if output:
+        with open(output, "w") as file:
+            json.dump(result, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
