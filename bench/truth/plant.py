@@ -19,7 +19,7 @@ import time
 import warnings
 
 import numpy as np
-from ase.build import bulk
+from ase import Atoms
 from ase.calculators.calculator import Calculator, all_changes
 
 from mlff_distiller.cuda.md_profiler import MDProfiler
@@ -130,7 +130,8 @@ def main(arguments=None):
         print("ready", flush=True)
         sys.stdin.readline()
     warnings.simplefilter("ignore")
-    atoms = bulk("Cu", "fcc", a=3.6, cubic=True)
+    a = 3.6
+    atoms = Atoms("Cu4", scaled_positions=[(0, 0, 0), (0, 0.5, 0.5), (0.5, 0, 0.5), (0.5, 0.5, 0)], cell=[a, a, a], pbc=True)
     calculator = Planted(options.cause, options.every, 1e-3 * options.work, 1e-3 * options.plant)
     MDProfiler(device="cpu").profile_calculator(calculator, atoms, n_steps=options.steps, split=False).save_json(options.report)
 
