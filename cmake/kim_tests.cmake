@@ -10,7 +10,7 @@ add_executable(test_kim_model ${PROJECT_SOURCE_DIR}/tests/kim/test_kim_model.c)
 target_link_libraries(test_kim_model PRIVATE mlff_flags mlff PkgConfig::KIM_API PkgConfig::CMOCKA m)
 set(KIM_TESTS install refusals simulator)
 if(NOT MLFF_SANITIZE)
-  list(APPEND KIM_TESTS lammps mpi derivatives nve units failures gpu guide)
+  list(APPEND KIM_TESTS lammps mpi derivatives nve units extrapolation failures gpu guide)
   # kimpy has no wheel and no Debian package, and compiles for 4 to 7 minutes on two cores: `make test` does not install it.
   execute_process(COMMAND python3 -c "import ase.calculators.kim, kimpy" RESULT_VARIABLE no_kimpy OUTPUT_QUIET ERROR_QUIET)
   if(NOT no_kimpy)

@@ -116,6 +116,9 @@ enum {
 MLFF_API unsigned mlff_model_outputs(const mlff_model *model);
 /* Everything the file's metadata says, key and value by index; NULL past the end. Borrowed. */
 MLFF_API const char *mlff_model_metadata(const mlff_model *model, int index, const char **value_out);
+/* 1: at this temperature forces are extrapolated, as it is more than 1.25 times the highest one of the structures that the model was
+ * trained on. `highest_out`, or NULL: that one, K; infinite where the file does not say it. */
+MLFF_API int mlff_model_extrapolates_at(const mlff_model *model, double temperature_kelvin, double *highest_out);
 
 /* ---- halo ------------------------------------------------------------------------------------ */
 
@@ -300,6 +303,9 @@ typedef struct mlff_evaluator_info {
     int64_t host_bytes; /* held by this evaluator */
     int64_t device_bytes;
     int n_members; /* of an ensemble that run; 1 where the model is none */
+    /* Pairs of the last compute, from owned atoms and directed, within the core repulsion: closer than any structure that the model was
+     * trained on, so that forces are extrapolated. 0 for a model without a core repulsion; -1: not counted (on GPUs, several devices). */
+    int64_t n_core_pairs;
 } mlff_evaluator_info;
 MLFF_API void mlff_evaluator_info_get(const mlff_evaluator *evaluator, mlff_evaluator_info *info_out);
 

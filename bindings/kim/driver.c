@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "extrapolation.h"
 #include "halo.h"
 #include "KIM_ModelDriverHeaders.h"
 #include "ranks.h"
@@ -21,6 +22,7 @@ typedef struct kim_model {
     mlff_model *model;
     mlff_evaluator *evaluator; // NULL until the first computation
     halo *halo;
+    extrapolation told;
     double length, energy;    // units of the simulator in one Å and one eV
     double influence, cutoff; // in the simulator's unit of length; KIM keeps pointers to them
     int no_ghost_lists;       // KIM keeps a pointer to it
@@ -219,6 +221,17 @@ static void log_device(const KIM_ModelCompute *compute, const kim_model *m)
     KIM_ModelCompute_LogEntry(compute, KIM_LOG_VERBOSITY_information, text, __LINE__, __FILE__);
 }
 
+// One line of one process of a host: a process knows its own atoms, and their positions alone.
+static void warn_if_extrapolating(const KIM_ModelCompute *compute, kim_model *m)
+{
+    char text[EXTRAPOLATION_TEXT];
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(m->evaluator, &info);
+    if (!extrapolation_by_cores(&m->told, info.n_core_pairs, text)) return;
+    KIM_ModelCompute_LogEntry(compute, KIM_LOG_VERBOSITY_warning, text, __LINE__, __FILE__);
+    if (ranks_first_to_warn()) fprintf(stderr, "mlff: kim: warning: %s\n", text);
+}
+
 static int compute(const KIM_ModelCompute *compute, const KIM_ModelComputeArguments *arguments)
 {
     kim_model *m;
@@ -234,6 +247,7 @@ static int compute(const KIM_ModelCompute *compute, const KIM_ModelComputeArgume
         return 1;
     }
     if (first) log_device(compute, m);
+    warn_if_extrapolating(compute, m);
     return 0;
 }
 

@@ -2,9 +2,14 @@
 // ranks.c: rank and device of this process under an MPI launcher.
 #include "ranks.h"
 
-#include <stdbool.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 // The first variable that holds a number; `otherwise` where none does.
 static int read_first(const char *const *names, int otherwise)
@@ -37,6 +42,21 @@ int ranks_own(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID", NULL};
     return read_first(names, 0);
+}
+
+// Processes of a job have the launcher as their parent on a host. The first one binds a name of the abstract namespace, which no file
+// holds and which ends with it.
+bool ranks_first_to_warn(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "mlff-warned-%ld", (long)getppid());
+    const int name = ranks_count() > 1 ? socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    if (name < 0) return true;
+    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    if (bind(name, (const struct sockaddr *)&address, bytes) == 0) return true; // open until the process ends
+    const bool taken = errno == EADDRINUSE;
+    close(name);
+    return !taken;
 }
 
 mlff_status ranks_device(const char *wanted, mlff_device *device_out)

@@ -3,6 +3,8 @@
 #ifndef RANKS_H
 #define RANKS_H
 
+#include <stdbool.h>
+
 #include "mlff.h"
 
 /* Rank of this process on its host; -1 where no launcher said one. */
@@ -11,6 +13,9 @@ int ranks_local(void);
 int ranks_count(void);
 /* Rank in the job; 0 where no launcher said one. */
 int ranks_own(void);
+
+/* True in the first process of the launcher on this host that asks, until it ends, and in every process where that cannot be told. */
+bool ranks_first_to_warn(void);
 
 /* The device of this process. wanted (MLFF_DEVICE, or NULL): "cpu", "cuda:1" as given; "cuda": the GPU of the local rank, modulo
  * the number of GPUs; "auto" or NULL: the same where a GPU works, else the CPU. MLFF_ERR_USAGE or MLFF_ERR_DEVICE otherwise. */

@@ -111,6 +111,7 @@ void PairMlff::coeff(int n, char **words)
     evaluator = nullptr;
     mlff_model_destroy(model);
     model = nullptr;
+    told = {};
     check_together(mlff_model_load(words[2], &model));
 
     element_of_type.assign(static_cast<size_t>(n_types) + 1, 0);
@@ -271,13 +272,24 @@ void PairMlff::compute(int eflag, int vflag)
     if (vflag_atom && options.device.kind != MLFF_CPU)
         refuse("pair_style mlff computes virials of atoms on the CPU only: pair_style mlff device cpu");
     gather();
+    if (n_rows() > 0)
+        compute_rows();
+    else
+        exchange_nothing();
+    if (eflag_global) warn_if_extrapolating(); // a flag that all ranks share
+}
+
+// A rank without atoms: the others exchange.
+void PairMlff::exchange_nothing()
+{
+    rows.clear();
+    for (int k = 0; k < n_forward; k++) comm->forward_comm_pair(this);
+    for (int k = 0; k < n_reverse; k++) comm->reverse_comm_pair(this);
+}
+
+void PairMlff::compute_rows()
+{
     double energy = 0;
-    if (n_rows() == 0) { // the other ranks exchange
-        rows.clear();
-        for (int k = 0; k < n_forward; k++) comm->forward_comm_pair(this);
-        for (int k = 0; k < n_reverse; k++) comm->reverse_comm_pair(this);
-        return;
-    }
     mlff_batch batch;
     mlff_pairs pairs;
     make_batch(batch, pairs);
@@ -289,6 +301,30 @@ void PairMlff::compute(int eflag, int vflag)
     check(mlff_evaluator_compute(evaluator, &batch, &results));
     scatter(energy);
     if (vflag_fdotr) virial_fdotr_compute();
+}
+
+// In steps whose energy LAMMPS wants. The sums are those of all ranks, and the first one says it.
+void PairMlff::warn_if_extrapolating()
+{
+    if (told.told_cores && told.told_temperature) return;
+    mlff_evaluator_info info;
+    mlff_evaluator_info_get(evaluator, &info);
+    double own[3] = {n_rows() > 0 ? static_cast<double>(info.n_core_pairs) : 0, 0, 0}, sums[3]; // pairs, m v², atoms
+    for (size_t r = 0; r < atom_of_row.size() && owned[r]; r++) {
+        const int i = atom_of_row[r];
+        const double *v = atom->v[i], mass = atom->rmass ? atom->rmass[i] : atom->mass[atom->type[i]];
+        own[1] += mass * (v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+        own[2]++;
+    }
+    MPI_Allreduce(own, sums, 3, MPI_DOUBLE, MPI_SUM, world);
+    const double temperature = sums[2] > 0 ? force->mvv2e * sums[1] / (3 * sums[2] * force->boltz) : 0;
+    const std::string at = " [mlff, step " + std::to_string(update->ntimestep) + "]";
+    char text[EXTRAPOLATION_TEXT];
+    if (extrapolation_by_cores(&told, static_cast<int64_t>(sums[0]), text) && comm->me == 0)
+        error->warning(FLERR, text + at);
+    const bool moves = update->whichflag == 1; // not a minimization
+    if (moves && extrapolation_by_temperature(&told, model, temperature, sums[2], text) && comm->me == 0)
+        error->warning(FLERR, text + at);
 }
 
 int PairMlff::n_members() const

@@ -11,6 +11,10 @@
 
 #include "mlff.h"
 
+extern "C" {
+#include "extrapolation.h"
+}
+
 namespace LAMMPS_NS
 {
 
@@ -67,7 +71,10 @@ class PairMlff : public Pair
     void measure_exchanges();
     void gather();
     void make_batch(mlff_batch &batch, mlff_pairs &pairs);
+    void compute_rows();
+    void exchange_nothing();
     void scatter(double energy);
+    void warn_if_extrapolating();
     mlff_status exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream);
     static mlff_status forward_hook(void *pair, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
                                     void *stream);
@@ -78,6 +85,7 @@ class PairMlff : public Pair
     mlff_model *model = nullptr;
     mlff_evaluator *evaluator = nullptr;
     mlff_neighbors *neighbors = nullptr; // on the CPU: rows of owned atoms alone; on a GPU the evaluator makes its own list
+    extrapolation told = {};
     double cutoff = 0;
     double energy_unit = 1; // eV in the simulation's unit
     std::vector<int> element_of_type;

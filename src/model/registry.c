@@ -523,6 +523,16 @@ const char *mlff_model_metadata(const mlff_model *model, int index, const char *
     return model->file.keys[index];
 }
 
+int mlff_model_extrapolates_at(const mlff_model *model, double temperature_kelvin, double *highest_out)
+{
+    static const double far_from_training = 1.25;
+    const char *text = weights_get(&model->file, "training.highest_kelvin");
+    double highest = INFINITY;
+    if (text && !base_parse_double(text, &highest)) highest = INFINITY;
+    if (highest_out) *highest_out = highest;
+    return temperature_kelvin > far_from_training * highest;
+}
+
 size_t mlff_abi_size(const char *struct_name)
 {
     static const struct {

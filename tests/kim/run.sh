@@ -224,6 +224,22 @@ cgs 1e-8 1.6021766208e-12
 END
 }
 
+# One line on stderr, of one process, where atoms are closer than a model was trained on; none where they are not.
+test_extrapolation() {
+    needs lmp python3 mpirun
+    "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 4.0 --elements Si --core-repulsion 0.7 -o silicon.safetensors >/dev/null || fail "mlff new"
+    run 0 kim install silicon.safetensors --name Silicon_PaiNN
+    local ranks
+    for ranks in 1 2 4; do
+        python3 "$here/systems.py" make silicon 2 || fail "systems.py"
+        lammps $ranks nve.in -var model Silicon_PaiNN -var temperature 300 -var every 1 -var steps 2
+        grep -q extrapolated err && fail "$ranks ranks: a warning of a usual structure"
+        python3 "$here/systems.py" close 1.4
+        lammps $ranks nve.in -var model Silicon_PaiNN -var temperature 1 -var every 1 -var steps 1
+        [ "$(grep -c '^mlff: kim: warning: atoms are closer .* extrapolated' err)" = 1 ] || fail "$ranks ranks: not one warning"
+    done
+}
+
 # LAMMPS's exit status is not 0, the reason stands once on stderr, and no rank waits for another.
 test_failures() {
     needs lmp python3 mpirun

@@ -6,6 +6,9 @@ systems.py drift STEPS TOLERANCE                      total energy of log.lammps
 systems.py compare TOLERANCE KEY                       forces.dump of LAMMPS against expected.extxyz of mlff eval; virials of atoms
                                                       against the virial, and against those of an earlier run with this KEY
 systems.py displacements N                            displacements.in: N atoms moved along each axis, by 1e-4 Angstrom both ways
+systems.py close DISTANCE                             system.data with atoms 1 and 2 so far from each other, Angstrom, in a cube's
+                                                      middle, where domains of several ranks meet
+systems.py trained MODEL KELVIN                       says in a model file up to which temperature it was trained
 systems.py derivatives TOLERANCE                      energies.txt of displacements.in against forces.dump
 """
 import json
@@ -172,12 +175,36 @@ def drift(steps, tolerance):
         sys.exit(1)
 
 
+def close(distance):
+    lines = open("system.data").read().split("\n")
+    at = lines.index("Atoms # atomic") + 2
+    middle = float(next(line for line in lines if line.endswith("xlo xhi")).split()[1]) / 2
+    for i, side in ((0, -1), (1, 1)):
+        x = middle + side * distance / math.sqrt(12)
+        lines[at + i] = f"{i + 1} {lines[at + i].split()[1]} {x!r} {x!r} {x!r}"
+    open("system.data", "w").write("\n".join(lines))
+
+
+def trained(path, kelvin):
+    content = open(path, "rb").read()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["__metadata__"]["training.highest_kelvin"] = kelvin
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    open(path, "wb").write(len(text).to_bytes(8, "little") + text + content[8 + length :])
+
+
 if sys.argv[1] == "make":
     make(sys.argv[2], int(sys.argv[3]))
 elif sys.argv[1] == "displacements":
     displacements(int(sys.argv[2]))
 elif sys.argv[1] == "derivatives":
     derivatives(float(sys.argv[2]))
+elif sys.argv[1] == "close":
+    close(float(sys.argv[2]))
+elif sys.argv[1] == "trained":
+    trained(sys.argv[2], sys.argv[3])
 elif sys.argv[1] == "drift":
     drift(int(sys.argv[2]), float(sys.argv[3]))
 else:

@@ -151,6 +151,25 @@ END
     grep -q '^Loop time .* for 40 steps' out || fail "a run below the limit stopped"
 }
 
+# One warning in a run, of all ranks, where forces are extrapolated: hotter than the training data, closer than they reach.
+test_extrapolation() {
+    "$mlff" new --arch painn --features 16 --layers 2 --rbf 8 --cutoff 4.0 --elements Si --core-repulsion 0.7 -o silicon.safetensors >/dev/null || fail "mlff new"
+    python3 "$systems" trained silicon.safetensors 400
+    local hot='at [0-9.]+ K its forces are extrapolated' near='within its core repulsion: forces are extrapolated' ranks
+    for ranks in 1 2 4; do
+        python3 "$systems" make silicon 2 || fail "systems.py"
+        warns $ranks 0 "$hot|$near" 400 5
+        warns $ranks 1 "$hot" 1000 5
+        python3 "$systems" close 1.4 # covalent distance: 2.22 Angstrom
+        warns $ranks 1 "$near" 1 1
+    done
+}
+
+warns() { # RANKS TIMES PATTERN TEMPERATURE STEPS
+    lammps "$1" nve.in -var model silicon.safetensors -var precision float32 -var temperature "$4" -var every 1 -var steps "$5"
+    [ "$(grep -cE "^WARNING: .*($3)" out)" = "$2" ] || fail "$1 ranks, $4 K: not $2 lines of $3: $(cat out)"
+}
+
 # LAMMPS's exit status is not 0, the reason is there, and no rank waits for another. What all ranks learn together is one line.
 test_failures() {
     models

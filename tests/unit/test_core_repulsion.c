@@ -70,6 +70,7 @@ static void test_is_added(void **state)
     mlff_model *with = make_model("0.7"), *without = make_model("0");
     mlff_system *system;
     double sum = 0, slope;
+    int64_t n_within = 0;
     assert_ok(mlff_system_build("ethanol", 0, 0, &system));
     for (int k = 0; k < 3 * system->n_atoms; k++) system->positions[k] *= 0.45;
     for (int i = 0; i < system->n_atoms; i++)
@@ -78,6 +79,7 @@ static void test_is_added(void **state)
             const double r = sqrt(pow(a[0] - b[0], 2) + pow(a[1] - b[1], 2) + pow(a[2] - b[2], 2));
             const double end = 0.7 * (covalent_radius(system->species[i]) + covalent_radius(system->species[j]));
             sum += zbl_pair(system->species[i], system->species[j], end, r, &slope);
+            n_within += 2 * (r < end);
         }
     assert_true(sum > 10);
     for (int exact = 0; exact < 2; exact++) {
@@ -86,6 +88,12 @@ static void test_is_added(void **state)
         const double difference = support_energy(a, system) - support_energy(b, system);
         // float32 rounds the network's energy; both have the same. On a GPU the repulsion itself is summed in float32.
         if (!(fabs(difference - sum) <= (exact ? 1e-10 : 1e-5) * sum)) fail_msg("%.12g added, %.12g expected", difference, sum);
+        mlff_evaluator_info within, none;
+        mlff_evaluator_info_get(a, &within);
+        mlff_evaluator_info_get(b, &none);
+        const bool counted = within.device.kind == MLFF_CPU;
+        assert_int_equal(within.n_core_pairs, counted ? n_within : -1);
+        assert_int_equal(none.n_core_pairs, counted ? 0 : -1);
         mlff_evaluator_destroy(a);
         mlff_evaluator_destroy(b);
     }

@@ -2,7 +2,6 @@
 // md_report.c: the table, the summary and the warnings of mlff md.
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "cli/simulate/md.h"
@@ -10,7 +9,6 @@
 // Beyond these a run is no simulation of anything: good ones drift by less than 1 meV/atom and stay near their temperature.
 #define ABSURD_DRIFT 50.0 // meV/atom, NVE
 #define ABSURD_HEATING 10.0
-#define FAR_FROM_TRAINING 1.25 // times the highest temperature of the training data
 const char *const md_ensembles[] = {"nve", "langevin", "bussi", "nose-hoover", "scr", "mtk", NULL};
 const char *const md_ensemble_titles[] = {"NVE (velocity Verlet)",
                                           "Langevin (BAOAB)",
@@ -90,13 +88,10 @@ void md_hint_at_halved_temperature(const simulation *run)
 
 void md_warn_if_far_from_training(const simulation *run)
 {
-    const char *key, *value;
     const double asked = run->options.ramp_steps > 0 ? fmax(run->options.temperature_kelvin, run->options.ramp_end_kelvin)
                                                      : run->options.temperature_kelvin;
-    double highest = INFINITY;
-    for (int k = 0; (key = mlff_model_metadata(run->setup.model, k, &value)); k++)
-        if (strcmp(key, "training.highest_kelvin") == 0 && !base_parse_double(value, &highest)) highest = INFINITY;
-    if (asked > FAR_FROM_TRAINING * highest)
+    double highest;
+    if (mlff_model_extrapolates_at(run->setup.model, asked, &highest))
         cli_say("warning: the model was trained at up to %g K; at %g K its forces are extrapolated", highest, asked);
 }
 

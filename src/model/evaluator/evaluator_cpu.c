@@ -29,7 +29,7 @@ typedef struct cpu_evaluator {
     double *pair_gradient; // [n_pairs][3]
     double *per_atom;      // [n_atoms] energies or [n_systems], then [n_atoms][3] direct forces, [n_systems][6] stress
     size_t vector_capacity, gradient_capacity, output_capacity;
-    int64_t n_computes, n_pairs, n_growths;
+    int64_t n_computes, n_pairs, n_core_pairs, n_growths;
 } cpu_evaluator;
 
 // ---- creation and destruction -------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ static mlff_status compute(void *self, const mlff_batch *batch, const mlff_resul
     stage_begin(&e->clock);
     model_graph graph = e->graph;
     graph.vectors = e->vectors_angstrom;
-    if (e->model->core_repulsion > 0) (void)core_repulsion_add(e->model, &graph, &outputs);
+    if (e->model->core_repulsion > 0) e->n_core_pairs = core_repulsion_add(e->model, &graph, &outputs);
     MLFF_TRY(assemble_check_finite(batch, &e->graph, &outputs));
     assemble_results(e->model, batch, &graph, &outputs, results);
     stage_end(&e->clock, e->n_stages - 1);
@@ -279,6 +279,7 @@ static void info(const void *self, mlff_evaluator_info *info_out)
     info_out->n_rebuilds = list.n_rebuilds;
     info_out->n_growths = list.n_growths + backend_growths + e->n_growths + e->given.n_growths;
     info_out->host_bytes = own + backend_bytes + list.bytes + pairs_filter_bytes(&e->given);
+    info_out->n_core_pairs = e->n_core_pairs;
     if (e->backend->n_members) info_out->n_members = e->backend->n_members;
 }
 

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* extrapolation.h: when a model's forces are extrapolated, in sentences that are told once in a run. */
+#ifndef EXTRAPOLATION_H
+#define EXTRAPOLATION_H
+
+#include <stdbool.h>
+
+#include "mlff.h"
+
+typedef struct extrapolation {
+    bool told_cores, told_temperature;
+} extrapolation;
+
+enum { EXTRAPOLATION_TEXT = 256 };
+
+/* True, and the sentence, the first time that pairs are within the core repulsion (mlff_evaluator_info). */
+bool extrapolation_by_cores(extrapolation *told, int64_t n_core_pairs, char text[EXTRAPOLATION_TEXT]);
+/* The same for the temperature of n_atoms at a step. It fluctuates by sqrt(2/(3 n_atoms)) of itself: three times that is not told. */
+bool extrapolation_by_temperature(extrapolation *told, const mlff_model *model, double temperature_kelvin, double n_atoms,
+                                  char text[EXTRAPOLATION_TEXT]);
+
+#endif
