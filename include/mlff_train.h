@@ -103,18 +103,20 @@ typedef struct mlff_teacher_options {
     size_t struct_size;
     mlff_device device;         /* of a model; the CPU */
     mlff_precision precision;   /* of a model; MLFF_PRECISION_DEFAULT */
-    int n_threads;              /* CPU threads of a model, processes of xtb; 0: all cores this process may use */
+    int n_threads;              /* CPU threads of a model, processes of xtb and KIM; 0: all cores this process may use */
     int deviations;             /* of an ensemble's members too, which takes each of them once more; 1 */
-    double timeout_s;           /* xtb: longest time for one structure; 120 */
+    double timeout_s;           /* xtb and KIM: longest time for one structure; 120 */
     const mlff_device *devices; /* several devices of a model, in place of `device`, as mlff_evaluator_options has them */
     int n_devices;
 } mlff_teacher_options;
 MLFF_API mlff_teacher_options mlff_teacher_options_default(void);
 
 /* `name`: a model's file or name (mlff_model_load), "xtb:gfn2" or "xtb:gfn1" (GFN2-xTB, Bannwarth et al. 2019,
- * doi:10.1021/acs.jctc.8b01176; GFN1-xTB, Grimme et al. 2017, doi:10.1021/acs.jctc.7b00118; by libxtb.so.6, opened at run time in
- * processes of its own, so that a crash or a hang costs one structure). Fails with MLFF_ERR_UNSUPPORTED where libxtb is absent,
- * MLFF_ERR_USAGE for another xtb method, and as mlff_model_load and mlff_evaluator_create. */
+ * doi:10.1021/acs.jctc.8b01176; GFN1-xTB, Grimme et al. 2017, doi:10.1021/acs.jctc.7b00118; by libxtb.so.6),
+ * "kim:MODEL" (a portable model of the KIM API, by libkim-api.so.2; its hash is of the files in the model's folder, not of its
+ * driver). These libraries are opened at run time in processes of their own, so that a crash or a hang costs one structure. Fails
+ * with MLFF_ERR_UNSUPPORTED where a library is absent or a KIM model cannot be used, MLFF_ERR_USAGE for another xtb method or a KIM
+ * model that is not installed, and as mlff_model_load and mlff_evaluator_create. */
 MLFF_API mlff_status mlff_teacher_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out);
 /* A model in memory as teacher, or a student as what drives dynamics (mlff_explore). The model must outlive it. Fails as
  * mlff_evaluator_create. */
@@ -129,7 +131,7 @@ MLFF_API void mlff_teacher_destroy(mlff_teacher *teacher);
 typedef struct mlff_teacher_info {
     const char *name;              /* "xtb:gfn2"; the model's name */
     const char *description;       /* one line: "GFN2-xTB, libxtb.so.6.5.1" */
-    const char *hash;              /* 64 hexadecimal digits: SHA-256 of a model's file, or of name and version */
+    const char *hash;              /* 64 hexadecimal digits: SHA-256 of a model's file or files, or of name and version */
     int n_elements;                /* 0: unknown */
     const unsigned char *elements; /* [n_elements] atomic numbers, ascending */
     int n_members;                 /* of an ensemble; 1 */

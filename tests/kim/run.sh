@@ -95,6 +95,35 @@ test_simulator() {
     fi
 }
 
+# Models as teachers: test_kim_teacher, and labels that a changed model does not continue.
+test_teacher() {
+    models
+    mkdir -p models/Stub_Model && cp "$bin/../lib/kim_stub_model.so" models/Stub_Model/libkim-api-portable-model.so || fail "stub_model"
+    rm -f kim.log # of mlff kim
+    "$bin/test_kim_teacher" || fail "test_kim_teacher"
+    run 0 sample kim:Water_PaiNN --system h2o -o samples.extxyz --n-samples 8 --threads 1
+    run 0 label kim:Water_PaiNN samples.extxyz -o water.labels --threads 1
+    run 0 label water.safetensors samples.extxyz -o expected.extxyz --device cpu --precision float64
+    run 0 label kim:Water_PaiNN samples.extxyz -o labels.extxyz --threads 1
+    [ ! -e kim.log ] || fail "KIM's log was written"
+    # 1e-9 eV of 10^2 eV: extended XYZ has 16 digits.
+    for file in labels expected; do sed -n 's/.* energy=\([^ ]*\).*/\1/p' $file.extxyz >$file.energies; done
+    [ "$(wc -l <labels.energies)" = 8 ] || fail "labels: $(cat labels.energies)"
+    paste labels.energies expected.energies | awk '{ d = $1 - $2; if (d < -1e-9 || d > 1e-9) exit 1 }' || fail "kim:Water_PaiNN labels other energies than its file"
+    run 0 kim remove Water_PaiNN
+    run 0 kim install silicon.safetensors --name Water_PaiNN
+    refused_teacher 'of another teacher' label kim:Water_PaiNN samples.extxyz -o water.labels --resume --threads 1
+    run 0 kim remove Water_PaiNN
+    refused_teacher 'no such KIM model is installed' label kim:Water_PaiNN samples.extxyz -o other.labels --threads 1
+}
+
+refused_teacher() { # PATTERN ARGUMENTS…: one line on stderr that matches
+    local pattern=$1
+    shift
+    "$mlff" "$@" >out 2>err </dev/null && fail "not refused: mlff $*"
+    grep -qE -- "$pattern" err && [ "$(grep -c . err)" = 1 ] || fail "stderr is not one line with '$pattern': mlff $*"
+}
+
 test_lammps() {
     needs lmp python3
     models

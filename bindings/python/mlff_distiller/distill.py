@@ -156,13 +156,14 @@ class Teacher:
     """What computes labels.
 
     Args:
-        teacher: a model's file or name, "xtb:gfn2" or "xtb:gfn1" (libxtb), a Model, or an ASE calculator.
+        teacher: a model's file or name, "xtb:gfn2" or "xtb:gfn1" (libxtb), "kim:MODEL" (KIM API), a Model, or an ASE
+            calculator.
         name: of an ASE calculator, which identifies it in files of labels: give another one if a setting changes.
             None: its class.
         device: of a model, as Evaluator's.
         precision: of a model, as Evaluator's.
-        n_threads: CPU threads of a model, processes of xtb; 0: all cores this process may use.
-        timeout: s, of xtb: longest time for one structure.
+        n_threads: CPU threads of a model, processes of xtb and KIM; 0: all cores this process may use.
+        timeout: s, of xtb and KIM: longest time for one structure.
     """
 
     def __init__(
@@ -192,8 +193,8 @@ class Teacher:
     def _open(self, teacher: str | os.PathLike[str] | Model, device: str, options: Any) -> Handle:
         borrowed = [teacher._handle] if isinstance(teacher, Model) else []
         out = Handle(lib.core.mlff_teacher_destroy, *borrowed)
-        is_xtb = isinstance(teacher, str) and teacher.startswith("xtb:")
-        chosen = parse_device("cpu" if is_xtb or options.precision == PRECISIONS["float64"] else device)
+        in_processes = isinstance(teacher, str) and teacher.startswith(("xtb:", "kim:"))
+        chosen = parse_device("cpu" if in_processes or options.precision == PRECISIONS["float64"] else device)
 
         def create() -> None:
             options.device = chosen.struct
@@ -248,7 +249,7 @@ class Teacher:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of a model's file, or of name and version: files of labels are of one hash."""
+        """SHA-256 of a model's file or files, or of name and version: files of labels are of one hash."""
         return str(self._info.hash.decode())
 
     @property

@@ -91,7 +91,8 @@ static int parse(cli_arguments *arguments, distillation *d)
         return cli_usage_error(arguments, "--resume takes the folder's own settings; give it -o FOLDER alone");
     if (cli_given(arguments, "print-config")) return CLI_GOOD;
     if (!d->folder) return cli_usage_error(arguments, "-o FOLDER is missing");
-    if (!d->resume && !c->teacher) return cli_usage_error(arguments, "a teacher is missing: a model file, xtb:gfn2 or xtb:gfn1");
+    if (!d->resume && !c->teacher)
+        return cli_usage_error(arguments, "a teacher is missing: a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL");
     if (!d->resume && !c->systems) return cli_usage_error(arguments, "--system NAME is missing, such as --system ethanol");
     return CLI_GOOD;
 }
@@ -152,8 +153,9 @@ const cli_command distill_command = {
         "Samples structures around the systems (normal modes, rattling, dynamics by the teacher), labels them with the\n"
         "teacher's energies and forces, trains a PaiNN on them and judges it on held-out structures: errors, speed, energy\n"
         "drift, bonds at 500 K, compressed pairs and, from the preset standard on, distances and vibrations beside the\n"
-        "teacher's, and an equal student without --rounds. TEACHER is a model file, xtb:gfn2 or xtb:gfn1. A run that is\n"
-        "interrupted goes on from where it was, to the same bits. Exit status: 0 passed, 1 a limit was not met or a stage\n"
+        "teacher's, and an equal student without --rounds. TEACHER is a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL. A\n"
+        "run that is interrupted goes on from where it was, to the same bits. Exit status: 0 passed, 1 a limit was not met or a "
+        "stage\n"
         "failed.",
     .examples = "mlff distill xtb:gfn2 --system ethanol -o ethanol.run\n"
                 "mlff distill ani2x.safetensors --system water --n-atoms 96 --features 128 --layers 3 -o water.run\n"

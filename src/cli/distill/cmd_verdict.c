@@ -8,7 +8,8 @@
 
 static const cli_option options[] = {
     {"test", 0, "FILE", "labelled structures that the student was not trained on (required)"},
-    {"teacher", 0, "TEACHER", "a model file, xtb:gfn2 or xtb:gfn1: speed, structure and spectrum are measured beside it"},
+    {"teacher", 0, "TEACHER",
+     "a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL: speed, structure and spectrum are measured beside it"},
     {"baseline", 0, "MODEL", "a model that the student must not be worse than on the same structures"},
     {"output", 'o', "FILE", "the verdict as JSON"},
     {"system", 0, "NAME",

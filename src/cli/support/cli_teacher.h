@@ -9,13 +9,14 @@
 #define CLI_TEACHER_OPTIONS                                                                                                      \
     {"device", 0, "DEVICE", "of a model: auto, cpu or cuda:0 (auto: a GPU if one works, else the CPU)"},                         \
         {"precision", 0, "PRECISION", "of a model: float32, float64 (CPU), or, on a GPU, tf32, bf16 (float32)"},                 \
-        {"threads", 0, "N", "CPU threads of a model, processes of xtb (all cores this process may use)"},                        \
+        {"threads", 0, "N", "CPU threads of a model, processes of xtb and KIM (all cores this process may use)"},                \
     {                                                                                                                            \
-        "timeout", 0, "SECONDS", "xtb: longest time for one structure, s (120)"                                                  \
+        "timeout", 0, "SECONDS", "xtb and KIM: longest time for one structure, s (120)"                                          \
     }
 #define CLI_TEACHER_DETAILS                                                                                                      \
-    "TEACHER is a model (file or name; an ensemble such as ANI-2x also gives its uncertainty), or xtb:gfn2 or xtb:gfn1\n"        \
-    "(libxtb 6.5, Debian's libxtb6). Other calculators teach through Python: mlff_distiller.distill.\n"
+    "TEACHER is a model (file or name; an ensemble such as ANI-2x also gives its uncertainty), xtb:gfn2 or xtb:gfn1\n"           \
+    "(libxtb 6.5, Debian's libxtb6), or kim:MODEL (a portable model of the KIM API 2.3, Debian's openkim-models has some).\n"    \
+    "Other calculators teach through Python: mlff_distiller.distill.\n"
 
 // Opens the teacher `name` with these options. An exit status; CLI_GOOD has set the teacher.
 int cli_teacher_open(cli_arguments *arguments, const char *name, mlff_teacher **teacher_out);

@@ -255,6 +255,12 @@ done:
     return status;
 }
 
+// Teachers by these names compute in processes (worker_pool.c), and their times include the way there and back,.
+static bool in_processes(const char *teacher)
+{
+    return strncmp(teacher, "xtb:", 4) == 0 || strncmp(teacher, "kim:", 4) == 0;
+}
+
 // Both alternate, so that they meet the same machine; the ratio is the median of the pairs' ratios, with the order statistics that
 // bound the median at 95 % (binomial).
 static mlff_status measure_speed(const verdict_run *run)
@@ -292,8 +298,9 @@ static mlff_status measure_speed(const verdict_run *run)
     mlff_device_text(run->verdict->options.device, device, sizeof device);
     verdict_say(
         bar,
-        "energy and forces of %d atoms, one structure a call, %d interleaved pairs: student (%s) %.1f µs, teacher %.1f µs%s%s",
+        "energy and forces of %d atoms, one structure a call, %d interleaved pairs: student (%s) %.1f µs, teacher %.1f µs%s%s%s",
         system->n_atoms, PAIRS, device, 1e-3 * student[PAIRS / 2], 1e-3 * teacher[PAIRS / 2],
+        in_processes(run->verdict->teacher) ? " in a process of its own" : "",
         bar->state == MLFF_BAR_FAILED ? "; no faster than its teacher here" : "",
         bar->uncertainty > 0.2 * bar->value ? "; the ratio is uncertain, other programs disturbed the times" : "");
 done:

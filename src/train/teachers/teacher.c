@@ -32,12 +32,10 @@ mlff_status mlff_teacher_open(const char *name, const mlff_teacher_options *give
     mlff_teacher_options options = mlff_teacher_options_default();
     mlff_status status = base_take_options(__func__, "mlff_teacher_options", given, sizeof options, &options);
     if (status != MLFF_OK) return status;
-    if (!name || !name[0]) return mlff_fail(MLFF_ERR_USAGE, "no teacher was named; give a model file or xtb:gfn2");
+    if (!name || !name[0]) return mlff_fail(MLFF_ERR_USAGE, "no teacher was named; give a model file, xtb:gfn2 or kim:MODEL");
     if (!(options.timeout_s > 0)) return mlff_fail(MLFF_ERR_USAGE, "a timeout of %g s; it must be above 0", options.timeout_s);
     if (strncmp(name, "xtb:", 4) == 0) return teacher_xtb_open(name + 4, &options, teacher_out);
-    if (strncmp(name, "kim:", 4) == 0)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED, "%s: KIM models teach through Python: label_with_calculator(KIM(\"%s\"), frames)",
-                         name, name + 4);
+    if (strncmp(name, "kim:", 4) == 0) return teacher_kim_open(name + 4, &options, teacher_out);
     return teacher_model_open(name, &options, teacher_out);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* teacher.h: what a kind of teacher provides: models (teacher_model.c), xtb (teacher_xtb.c), callers' functions (teacher.c). */
+/* teacher.h: what a kind of teacher provides: models (teacher_model.c), xtb and KIM (teacher_workers.c), callers' functions (teacher.c). */
 #ifndef TEACHER_H
 #define TEACHER_H
 
@@ -37,7 +37,8 @@ void teacher_label_fail(mlff_label *label, mlff_status status);
 mlff_status teacher_label_allocate(mlff_label *label, int n_atoms, bool atom_energies);
 
 mlff_status teacher_model_open(const char *name, const mlff_teacher_options *options, mlff_teacher **teacher_out);
-/* `method`: what follows "xtb:". */
+/* What follows "xtb:" and "kim:". */
 mlff_status teacher_xtb_open(const char *method, const mlff_teacher_options *options, mlff_teacher **teacher_out);
+mlff_status teacher_kim_open(const char *model, const mlff_teacher_options *options, mlff_teacher **teacher_out);
 
 #endif
