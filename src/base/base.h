@@ -56,6 +56,10 @@ void base_text_add_list(base_text *text, const char *format, va_list arguments) 
 /* As few of `least` to `most` digits as read back to the same value, otherwise `most`; a point in every locale; null if not finite. */
 void base_text_add_number(base_text *text, double value, int least, int most);
 void base_text_free(base_text *text);
+/* Length of the UTF-8 sequence at `text`, or 0 if it is none (overlong forms and surrogates included). */
+int base_utf8_length(const char *text);
+/* Bytes that a terminal could obey, control characters and those that are no UTF-8, become `mark`; with `keep_lines` newlines stay. */
+void base_clean(char *text, char mark, bool keep_lines);
 
 /* Files that appear whole or not at all: written beside their name, synced, renamed. */
 typedef struct base_output {

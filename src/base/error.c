@@ -13,13 +13,6 @@ const char *mlff_last_error(void)
     return last_error;
 }
 
-// One line, whatever the caller put in: control characters (a hostile file's, say) become blanks.
-static void flatten(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = ' ';
-}
-
 mlff_status mlff_fail(mlff_status status, const char *format, ...)
 {
     char text[sizeof last_error];
@@ -27,7 +20,7 @@ mlff_status mlff_fail(mlff_status status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    flatten(text);
+    base_clean(text, ' ', false); // one line, whatever a hostile file put in
     memcpy(last_error, text, sizeof text);
     return status;
 }
@@ -81,6 +74,6 @@ void mlff_warn(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    flatten(text);
+    base_clean(text, ' ', false);
     handler(context, text);
 }

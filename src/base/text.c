@@ -50,6 +50,32 @@ void base_text_add_number(base_text *text, double value, int least, int most)
     base_text_add(text, "%s", number);
 }
 
+int base_utf8_length(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    if (at[0] < 0x80) return 1;
+    if (at[0] < 0xC2 || at[0] > 0xF4) return 0;
+    int length = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
+    for (int i = 1; i < length; i++)
+        if ((at[i] & 0xC0) != 0x80) return 0;
+    if ((at[0] == 0xE0 && at[1] < 0xA0) || (at[0] == 0xED && at[1] > 0x9F)) return 0;
+    if ((at[0] == 0xF0 && at[1] < 0x90) || (at[0] == 0xF4 && at[1] > 0x8F)) return 0;
+    return length;
+}
+
+void base_clean(char *text, char mark, bool keep_lines)
+{
+    for (char *at = text; *at;) {
+        const unsigned char first = (unsigned char)at[0];
+        const int length = base_utf8_length(at);
+        const bool is_control = first < 0x20 || first == 0x7f || (first == 0xC2 && (unsigned char)at[1] < 0xA0);
+        if (length == 0 || (is_control && !(keep_lines && first == '\n'))) {
+            for (int k = 0; k < (length > 1 ? length : 1); k++) at[k] = mark;
+        }
+        at += length > 1 ? length : 1;
+    }
+}
+
 void base_text_free(base_text *text)
 {
     base_free(text->text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// test_numbers.c: decimal numbers are read as strtod reads them, bit for bit, and written so that they read back.
+// test_numbers.c: decimal numbers are read as strtod reads them, bit for bit, and written so that they read back; texts of errors hold
+// nothing that a terminal could obey.
 #include <inttypes.h>
 
 #include "atoms/atoms.h"
@@ -153,11 +154,25 @@ static void parses_integers(void **state)
     assert_false(atoms_parse_integer(&word, &value));
 }
 
+static void cleans_texts(void **state)
+{
+    (void)state;
+    // Escapes, DEL, a C1 control as UTF-8 and as a byte, an overlong form, a surrogate, a sequence that is cut off.
+    char text[] = "a\x1b[2J\x7f|\xc2\x9b|\x9b|\xc0\x9b|\xed\xa0\x80|\u00c5\u2026\U0001F600\n|\xe2\x80", again[sizeof text];
+    memcpy(again, text, sizeof text);
+    base_clean(text, '?', false);
+    assert_string_equal(text, "a?[2J?|??|?|??|???|\u00c5\u2026\U0001F600?|??");
+    base_clean(again, ' ', true);
+    assert_string_equal(again, "a [2J |  | |  |   |\u00c5\u2026\U0001F600\n|  ");
+    mlff_fail(MLFF_ERR_FORMAT, "%s: no\nmodel", "\x9b\x33m.xyz");
+    assert_string_equal(mlff_last_error(), " 3m.xyz: no model");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parses_as_strtod), cmocka_unit_test(parses_hard_cases), cmocka_unit_test(formats_exactly),
-        cmocka_unit_test(formats_shortly),  cmocka_unit_test(parses_integers),
+        cmocka_unit_test(formats_shortly),  cmocka_unit_test(parses_integers),   cmocka_unit_test(cleans_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

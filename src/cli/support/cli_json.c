@@ -4,30 +4,14 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/base.h"
 #include "cli.h"
-
-// Bytes of the well-formed UTF-8 character at `text`, or 0: a file's name may be any bytes, JSON may not.
-static int character_bytes(const unsigned char *text)
-{
-    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = text[0] < 0x80                      ? 1
-            : text[0] >= 0xc2 && text[0] < 0xe0 ? 2
-            : (text[0] & 0xf0) == 0xe0          ? 3
-            : (text[0] & 0xf8) == 0xf0          ? 4
-                                                : 0;
-    unsigned code = n > 1 ? text[0] & (0x7fu >> n) : text[0];
-    for (int i = 1; i < n; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0;
-        code = code << 6 | (text[i] & 0x3f);
-    }
-    return n > 1 && (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) ? 0 : n;
-}
 
 static void quote(FILE *file, const char *text)
 {
     fputc('"', file);
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
-        int n = character_bytes(c);
+        int n = base_utf8_length((const char *)c); // 0: a file's name may be any bytes, JSON may not
         if (n == 0)
             fputs("\\ufffd", file);
         else if (*c == '"' || *c == '\\')

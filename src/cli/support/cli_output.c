@@ -27,8 +27,7 @@ enum { PRINTED_BYTES = 12288 };
 static void format_clean(char *text, size_t size, bool keep_lines, const char *format, va_list arguments)
 {
     vsnprintf(text, size, format, arguments);
-    for (char *c = text; *c; c++)
-        if (((unsigned char)*c < 0x20 && !(keep_lines && *c == '\n')) || *c == 0x7f) *c = '?';
+    base_clean(text, '?', keep_lines);
 }
 
 void cli_print(const char *format, ...)

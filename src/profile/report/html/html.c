@@ -13,7 +13,7 @@
 void html_text(base_text *page, const char *text)
 {
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        int length = json_utf8_length(at);
+        int length = base_utf8_length((const char *)at);
         if (strchr("&<>\"'", *at))
             base_text_add(page, "&#%d;", *at);
         else if (length == 0 || *at == 0x7f || (*at < 0x20 && *at != '\n' && *at != '\t'))

@@ -16,23 +16,11 @@ static void json_next(json *j)
     j->empty = false;
 }
 
-int json_utf8_length(const unsigned char *at)
-{
-    if (at[0] < 0x80) return 1;
-    if (at[0] < 0xC2 || at[0] > 0xF4) return 0;
-    int length = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
-    for (int i = 1; i < length; i++)
-        if ((at[i] & 0xC0) != 0x80) return 0;
-    if ((at[0] == 0xE0 && at[1] < 0xA0) || (at[0] == 0xED && at[1] > 0x9F)) return 0;
-    if ((at[0] == 0xF0 && at[1] < 0x90) || (at[0] == 0xF4 && at[1] > 0x8F)) return 0;
-    return length;
-}
-
 static void json_quote(json *j, const char *value)
 {
     base_text_add(&j->text, "\"");
     for (const unsigned char *at = (const unsigned char *)value; *at;) {
-        int length = json_utf8_length(at);
+        int length = base_utf8_length((const char *)at);
         if (*at == '"' || *at == '\\')
             base_text_add(&j->text, "\\%c", *at);
         else if (*at < 0x20 || *at == 0x7f || (j->html && strchr("<>&", *at)))

@@ -13,9 +13,6 @@ typedef struct json {
     bool html;  /* inside a page: nothing in a text can end the script element around it */
 } json;
 
-/* Length of the UTF-8 sequence at `at`, or 0 if it is none (overlong forms and surrogates included). */
-int json_utf8_length(const unsigned char *at);
-
 /* A key is NULL for an element of an array and for the outermost value. */
 void json_open(json *j, const char *key, char bracket);
 void json_close(json *j, char bracket);
