@@ -49,7 +49,10 @@ def host_array(value: Any, dtype: Any, shape: tuple[int, ...], name: str) -> npt
             raise MlffUsageError(f"{name}: it is on a GPU; compute_on_device takes it without a copy, or bring it to the host first")
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             value = np.from_dlpack(value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as problem:  # rows of different lengths
+        raise MlffUsageError(f"{name}: {problem}") from None
     if array.dtype.kind not in "fiub":
         raise MlffUsageError(f"{name}: dtype {array.dtype} is not of numbers")
     if np.issubdtype(dtype, np.integer) and array.dtype.kind == "f":

@@ -232,8 +232,8 @@ def run_profile(
     options.kernels = kernels
     options.properties = sum(MASKS[p] for p in set(wanted))
     options.timestep_fs = timestep_fs
-    options.name = name.encode() if name else None
-    options.notes = notes.encode() if notes else None
+    options.name = name or None
+    options.notes = notes or None
     options.progress = ctypes.cast(keep[0], c_void_p)
 
     if isinstance(step, s.mlff_callable):
@@ -242,8 +242,8 @@ def run_profile(
         python_step = step
         keep.append(s.STEP(call))
         c_callable = s.mlff_callable(struct_size=ctypes.sizeof(s.mlff_callable))
-        c_callable.name = model_name.encode()
-        c_callable.device = device.encode()
+        c_callable.name = model_name
+        c_callable.device = device
         c_callable.properties = sum(MASKS[p] for p in set(offered))
         c_callable.step = ctypes.cast(keep[-1], c_void_p)
         if stages and stage_times is not None:

@@ -56,7 +56,7 @@ def parse_device(device: object = "auto") -> Device:
     if text == "auto":
         return Device("cuda", 0) if lib.core.mlff_device_count(lib.CUDA) > 0 else Device("cpu")
     out = s.mlff_device()
-    lib.core.mlff_device_parse(text.encode(), byref(out))
+    lib.core.mlff_device_parse(text, byref(out))
     return Device("cpu") if out.kind == lib.CPU else Device("cuda", out.index)
 
 
@@ -65,7 +65,7 @@ def parse_devices(device: object = "auto") -> list[Device]:
     if not isinstance(device, str) or isinstance(device, Device) or not (device.startswith("cpu:") or "," in device):
         return [parse_device(device)]
     out, n = (s.mlff_device * lib.MAX_DEVICES)(), c_int()
-    lib.core.mlff_devices_parse(device.encode(), out, lib.MAX_DEVICES, byref(n))
+    lib.core.mlff_devices_parse(device, out, lib.MAX_DEVICES, byref(n))
     return [Device("cpu") if one.kind == lib.CPU else Device("cuda", one.index) for one in out[: n.value]]
 
 

@@ -3,10 +3,26 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from ctypes import c_void_p
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def exclusive(method: Callable[Concatenate[Any, _Given], _Result]) -> Callable[Concatenate[Any, _Given], _Result]:
+    """A method that waits while another thread is in one of the same object: a C object serves one thread at a time, and ctypes lets
+    the others run. The object has a `_lock`."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: _Given.args, **named: _Given.kwargs) -> _Result:
+        with self._lock:
+            return method(self, *arguments, **named)
+
+    return call
 
 
 class Handle(c_void_p):

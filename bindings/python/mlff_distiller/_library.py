@@ -14,10 +14,12 @@ import os
 import pathlib
 import threading
 import warnings
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any, NoReturn
 
 from . import _structs as s
+from ._values import CHECKED, as_c, path_bytes as path_bytes
 from .errors import BY_STATUS, MlffError, MlffWarning
 
 OK = 0
@@ -261,6 +263,13 @@ def _check(status: int, function: Any, arguments: Any) -> int:
     return status
 
 
+def _with_checks(name: str, function: Any, kinds: list[Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        return function(*(as_c(kind, value, name) if kind in CHECKED else value for kind, value in zip(kinds, arguments)))
+
+    return call
+
+
 def _declare(library: ctypes.CDLL, table: dict[str, tuple[Any, list[Any]]]) -> None:
     for name, (result, arguments) in table.items():
         try:
@@ -273,6 +282,8 @@ def _declare(library: ctypes.CDLL, table: dict[str, tuple[Any, list[Any]]]) -> N
             function.errcheck = _check
         else:
             function.restype = None if result == "void" else result
+        if any(kind in CHECKED for kind in arguments):
+            setattr(library, name, _with_checks(name, function, arguments))
 
 
 def _check_sizes(size_of: Any, structs: tuple[type[ctypes.Structure], ...], path: str) -> None:
@@ -332,7 +343,7 @@ def raise_status(status: int) -> NoReturn:
 
 def fail(status: int, text: str) -> int:
     """How a callback reports a failure; gives back the status."""
-    core.mlff_fail(status, b"%s", text.replace("\n", " ").encode("utf-8", "replace")[:900])
+    core.mlff_fail(status, b"%s", text.replace("\n", " ").replace("\0", " ").encode("utf-8", "replace")[:900])
     return status
 
 
@@ -344,10 +355,6 @@ def take_text(function: Any, *arguments: Any) -> str:
         return ctypes.string_at(out.value or 0).decode("utf-8", "replace")
     finally:
         profile.mlff_text_free(out)
-
-
-def path_bytes(path: str | os.PathLike[str]) -> bytes:
-    return os.fsencode(os.fspath(path))
 
 
 def version() -> str:

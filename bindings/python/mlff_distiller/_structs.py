@@ -19,6 +19,8 @@ from ctypes import (
     c_void_p,
 )
 
+from ._values import Options
+
 Status = c_int
 STEP = CFUNCTYPE(Status, c_void_p, c_void_p, c_uint, c_void_p, c_void_p, c_void_p)
 STAGE_CLOCK_SET = CFUNCTYPE(Status, c_void_p, c_int)
@@ -130,15 +132,15 @@ class mlff_model_info(Structure):
     ]
 
 
-class mlff_import_options(Structure):
+class mlff_import_options(Options):
     _fields_ = [("struct_size", c_size_t), ("energy_unit", c_char_p), ("length_unit", c_char_p), ("elements", c_char_p)]
 
 
-class mlff_setting(Structure):
+class mlff_setting(Options):
     _fields_ = [("name", c_char_p), ("value", c_char_p)]
 
 
-class mlff_evaluator_options(Structure):
+class mlff_evaluator_options(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("device", mlff_device),
@@ -174,7 +176,7 @@ class mlff_evaluator_info(Structure):
     ]
 
 
-class mlff_dynamics_options(Structure):
+class mlff_dynamics_options(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("ensemble", c_int),
@@ -206,7 +208,7 @@ class mlff_dynamics_state(Structure):
     ]
 
 
-class mlff_relax_options(Structure):
+class mlff_relax_options(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("optimizer", c_int),
@@ -270,7 +272,7 @@ class mlff_vibrations(Structure):
     ]
 
 
-class mlff_callable(Structure):
+class mlff_callable(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("name", c_char_p),
@@ -317,7 +319,7 @@ class mlff_process_memory(Structure):
     _fields_ = [("resident_bytes", c_int64), ("heap_bytes", c_int64), ("peak_bytes", c_int64)]
 
 
-class mlff_profile_options(Structure):
+class mlff_profile_options(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("n_steps", c_int64),
@@ -354,7 +356,7 @@ class mlff_comparison_row(Structure):
     ]
 
 
-class mlff_comparison_options(Structure):
+class mlff_comparison_options(Options):
     _fields_ = [("struct_size", c_size_t), ("noise_floor", c_double), ("margin", c_double), ("across", c_int), ("paired", c_int)]
 
 
@@ -365,7 +367,7 @@ DISTILL_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
 SAMPLE_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_void_p)
 
 
-class mlff_labels(Structure):
+class mlff_labels(Options):
     _fields_ = [
         ("energy", c_double),
         ("forces", c_void_p),
@@ -375,11 +377,11 @@ class mlff_labels(Structure):
     ]
 
 
-class mlff_read_options(Structure):
+class mlff_read_options(Options):
     _fields_ = [("struct_size", c_size_t), ("largest_force", c_double), ("largest_force_deviation", c_double)]
 
 
-class mlff_teacher_options(Structure):
+class mlff_teacher_options(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("device", mlff_device),
@@ -438,11 +440,11 @@ class mlff_label_progress(Structure):
     ]
 
 
-class mlff_label_options(Structure):
+class mlff_label_options(Options):
     _fields_ = [("struct_size", c_size_t), ("callback", c_void_p), ("context", c_void_p)]
 
 
-class mlff_sample_options(Structure):
+class mlff_sample_options(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("n_samples", c_int64),
@@ -462,7 +464,7 @@ class mlff_sample_options(Structure):
     ]
 
 
-class mlff_loss(Structure):
+class mlff_loss(Options):
     _fields_ = [
         ("energy_weight", c_double),
         ("forces_weight", c_double),
@@ -474,7 +476,7 @@ class mlff_loss(Structure):
     ]
 
 
-class mlff_trainer_options(Structure):
+class mlff_trainer_options(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("device", mlff_device),
@@ -518,7 +520,7 @@ class mlff_training_errors(Structure):
     ]
 
 
-class mlff_distill_config(Structure):
+class mlff_distill_config(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("teacher", c_char_p),
@@ -558,7 +560,7 @@ class mlff_distill_progress(Structure):
     _fields_ = [("stage", c_char_p), ("fraction", c_double), ("text", c_char_p), ("milestone", c_int)]
 
 
-class mlff_distill_options(Structure):
+class mlff_distill_options(Options):
     _fields_ = [
         ("struct_size", c_size_t),
         ("device", mlff_device),

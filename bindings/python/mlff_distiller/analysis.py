@@ -155,7 +155,7 @@ class Vibrations:
 
 
 def _element(symbol: str) -> int:
-    number: int = lib.core.mlff_element_number(symbol.encode())
+    number: int = lib.core.mlff_element_number(symbol)
     if number == 0:
         raise MlffUsageError(f"'{symbol}' is no element")
     return number
@@ -178,7 +178,7 @@ def _systems(trajectory: str | os.PathLike[str] | Iterable[Atoms], file_format: 
                 lib.core.mlff_system_destroy(address)
         return
     reader = c_void_p()
-    lib.core.mlff_reader_open(lib.path_bytes(trajectory), file_format.encode() if file_format else None, byref(reader))
+    lib.core.mlff_reader_open(lib.path_bytes(trajectory), file_format or None, byref(reader))
     try:
         while True:
             system = c_void_p()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import numpy as np
 
 from . import _library as lib
 from . import _structs as s
+from ._arrays import host_array
 from ._bridge import Interrupts, doubles, system_from_atoms
 from ._devices import parse_device
 from ._handles import Handle
@@ -178,16 +180,19 @@ class Teacher:
         if precision not in PRECISIONS:
             raise MlffUsageError(f"precision {precision!r}: one of {', '.join(map(repr, PRECISIONS))} is meant")
         self._interrupts: Interrupts | None = None
+        self._lock = threading.RLock()
         options = lib.core.mlff_teacher_options_default()
         options.precision, options.n_threads, options.timeout_s = PRECISIONS[precision], n_threads, timeout
         if isinstance(teacher, (str, os.PathLike, Model)):
             self._handle = self._open(teacher, device, options)
+        elif not hasattr(teacher, "get_potential_energy"):
+            raise TypeError(f"teacher {teacher!r}: the name of a file, a Model or an ASE calculator is meant")
         else:
             self.calculator = teacher
             self._function = s.FORCE_FUNCTION(self._compute_one)  # lives as long as the C teacher
             identity = name or f"ase:{type(teacher).__module__}.{type(teacher).__name__}"
             out = Handle(lib.core.mlff_teacher_destroy)
-            lib.core.mlff_teacher_create(identity.encode(), ctypes.cast(self._function, c_void_p), None, byref(out))
+            lib.core.mlff_teacher_create(identity, ctypes.cast(self._function, c_void_p), None, byref(out))
             self._handle = out
 
     def _open(self, teacher: str | os.PathLike[str] | Model, device: str, options: Any) -> Handle:
@@ -221,7 +226,8 @@ class Teacher:
             interrupts.inside = True
             atoms = _atoms_from_system(system)
             atoms.calc = self.calculator
-            doubles(forces, (len(atoms), 3))[:] = atoms.get_forces()
+            shape = (len(atoms), 3)
+            doubles(forces, shape)[:] = host_array(atoms.get_forces(), np.float64, shape, "forces")
             doubles(energy, 1)[0] = atoms.get_potential_energy()
             interrupts.inside = False
             return lib.OK
@@ -264,7 +270,7 @@ class Teacher:
         n = len(frames)
         systems = (c_void_p * n)(*[lib.core.mlff_samples_get(samples.handle, k, None) for k in range(n)])
         rows = (s.mlff_label * n)()
-        with Interrupts() as interrupts:
+        with self._lock, Interrupts() as interrupts:
             self._interrupts = interrupts
             status = lib.core.mlff_teacher_compute(self._handle, systems, n, rows)
             self._interrupts = None
@@ -327,11 +333,11 @@ def sample(
     if not 1 <= len(temperatures) <= 8:
         raise MlffUsageError(f"{len(temperatures)} temperatures; give 1 to 8")
     asked.n_samples, asked.relax, asked.seed = n_samples, int(relax), seed
-    asked.methods = ",".join(methods).encode() if methods is not None else None
+    asked.methods = ",".join(methods) if methods is not None else None
     asked.n_temperatures = len(temperatures)
     asked.temperatures[: len(temperatures)] = list(temperatures)
     chosen, starts, made = _as_teacher(teacher), _Samples(seeds), _Samples()
-    with Interrupts() as interrupts:
+    with chosen._lock, Interrupts() as interrupts:
         progress = s.SAMPLE_PROGRESS(lambda context, state: int(interrupts.pending))
         asked.callback = ctypes.cast(progress, c_void_p)
         chosen._interrupts = interrupts
@@ -415,7 +421,7 @@ def label(
         lib.core.mlff_samples_add_probes(samples.handle, hvp, hvp_step, seed)
     last = s.mlff_label_progress()
     with _LabelFile(path, chosen) as file:
-        with Interrupts() as interrupts:
+        with chosen._lock, Interrupts() as interrupts:
             progress = s.LABEL_PROGRESS(lambda context, state: int(interrupts.pending))
             options = lib.core.mlff_label_options_default()
             options.callback = ctypes.cast(progress, c_void_p)

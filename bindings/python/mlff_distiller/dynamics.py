@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from ctypes import POINTER, byref, c_void_p, pointer
+from ctypes import POINTER, byref, c_int64, c_void_p, pointer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +25,10 @@ import numpy as np
 from . import _library as lib
 from . import _structs as s
 from ._bridge import doubles, system_from_atoms
-from ._handles import Handle
+from ._handles import Handle, exclusive
+from ._values import as_c
 from .engine import Array, Evaluator, Model
+from .errors import MlffUsageError
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -82,9 +84,11 @@ class _Simulation:
     """What can be seen of a simulation."""
 
     _handle: c_void_p
+    _lock: Any  # of the evaluator
     _system = 0  # address
     _n = 0
 
+    @exclusive
     def _state(self) -> Any:
         state = s.mlff_dynamics_state()
         lib.core.mlff_dynamics_state_get(self._handle, byref(state))
@@ -131,32 +135,38 @@ class _Simulation:
         return float(self._state().volume)
 
     @property
+    @exclusive
     def cell(self) -> Array:
         """Å, [3][3], rows are the cell vectors; a copy."""
         self._state()
         return np.array(s.mlff_system.from_address(self._system).cell[:]).reshape(3, 3)
 
     @property
+    @exclusive
     def forces(self) -> Array:
         """eV/Å, [n_atoms][3]; a copy."""
         return np.array(doubles(self._state().forces, (self._n, 3)))
 
     @property
+    @exclusive
     def positions(self) -> Array:
         """Å, [n_atoms][3]; a copy."""
         self._state()
         return np.array(doubles(s.mlff_system.from_address(self._system).positions, (self._n, 3)))
 
     @property
+    @exclusive
     def velocities(self) -> Array:
         """Å/fs, [n_atoms][3]; a copy."""
         self._state()
         return np.array(doubles(s.mlff_system.from_address(self._system).velocities, (self._n, 3)))
 
+    @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a restart file, whole or not at all."""
         lib.core.mlff_dynamics_save(self._handle, lib.path_bytes(path))
 
+    @exclusive
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Goes on from a restart file of the same atoms, also one that another device or `mlff md` wrote."""
         lib.core.mlff_dynamics_restore(self._handle, lib.path_bytes(path))
@@ -212,6 +222,7 @@ class Dynamics(_Simulation):
             anisotropic, ramp,
         )  # fmt: skip
         self.evaluator = Evaluator(model, device, precision, n_threads=n_threads)
+        self._lock = self.evaluator.lock
         self._n = len(atoms)
         system = _make_system(atoms, options)
         self._system = system.value or 0
@@ -225,13 +236,14 @@ class Dynamics(_Simulation):
         device = lib.core.mlff_dynamics_device(self._handle)
         return "cpu" if device.kind == 0 else f"cuda:{device.index}"
 
+    @exclusive
     def run(self, n_steps: int) -> Array:
         """Makes `n_steps` and returns each one's time in ns, by the clock of the device that made it.
 
         Raises:
             MlffUnstableError: energies, forces or positions stopped being finite; the state is that of the last good step.
         """
-        times = np.empty(max(n_steps, 0))
+        times = np.empty(max(as_c(c_int64, n_steps, "n_steps"), 0))
         lib.core.mlff_dynamics_run(self._handle, n_steps, times.ctypes.data)
         return times
 
@@ -241,12 +253,14 @@ class Replica(_Simulation):
 
     def __init__(self, owner: Replicas, index: int, n_atoms: int) -> None:
         self._replicas = owner._replicas  # own what this one borrows
+        self._lock = owner._lock
         self._index = index
         self._n = n_atoms
         self._system = owner._systems[index]
         self._handle = c_void_p(lib.core.mlff_replicas_dynamics(owner._replicas, index))
 
     @property
+    @exclusive
     def error(self) -> str:
         """Why it has ended; "" while it runs."""
         return str(lib.core.mlff_replicas_error(self._replicas, self._index).decode())
@@ -288,7 +302,10 @@ class Replicas:
         ramp: tuple[float, int] | None = None,
     ) -> None:
         n = len(atoms)
-        kelvin = [float(t) for t in np.broadcast_to(np.asarray(temperature, dtype=float), (n,))]
+        kelvin = np.atleast_1d(np.asarray(temperature, dtype=float)).tolist()
+        if len(kelvin) not in (1, n):
+            raise MlffUsageError(f"temperature: {len(kelvin)} of them for {n} replicas; give one, or one for each")
+        kelvin = kelvin * n if len(kelvin) == 1 else kelvin
         options = [
             _options(
                 ensemble, timestep_fs, friction_per_fs, kelvin[k], seed + k, thermostat_fs, pressure, barostat_fs,
@@ -297,6 +314,7 @@ class Replicas:
             for k in range(n)
         ]
         self.evaluator = Evaluator(model, device, precision, n_threads=n_threads)
+        self._lock = self.evaluator.lock
         made = [_make_system(one, of_one) for one, of_one in zip(atoms, options)]
         self._systems = [system.value or 0 for system in made]
         each = (POINTER(s.mlff_dynamics_options) * n)(*(pointer(o) for o in options))
@@ -322,12 +340,13 @@ class Replicas:
         device = lib.core.mlff_replicas_device(self._replicas)
         return "cpu" if device.kind == 0 else f"cuda:{device.index}"
 
+    @exclusive
     def run(self, n_steps: int) -> Array:
         """Makes `n_steps` of all that run and returns each step's time in ns.
 
         Raises:
             MlffUnstableError: none is left that runs.
         """
-        times = np.full(max(n_steps, 0), np.nan)
+        times = np.full(max(as_c(c_int64, n_steps, "n_steps"), 0), np.nan)
         lib.core.mlff_replicas_run(self._replicas, n_steps, times.ctypes.data)
         return times

@@ -34,6 +34,7 @@ from . import _structs as s
 from ._arrays import device_array, host_array, new_like
 from ._devices import Device, parse_device, parse_devices
 from ._handles import Handle
+from ._values import text_bytes
 from .errors import MlffUnsupportedError, MlffUsageError
 
 Array = npt.NDArray[np.float64]
@@ -116,9 +117,9 @@ class Model:
         """
         options = lib.core.mlff_import_options_default()
         names = ",".join(elements) if elements is not None and not isinstance(elements, str) else elements
-        options.energy_unit = energy_unit.encode()
-        options.length_unit = length_unit.encode()
-        options.elements = names.encode() if names else None
+        options.energy_unit = energy_unit
+        options.length_unit = length_unit
+        options.elements = names or None
         out = Handle(lib.core.mlff_model_destroy)
         lib.core.mlff_model_import(lib.path_bytes(path), byref(options), byref(out))
         return cls(out)
@@ -147,9 +148,9 @@ class Model:
         given = {name: _setting_text(value) for name, value in settings.items() if value is not None}
         table = (s.mlff_setting * (len(given) + 1))()
         for entry, (name, value) in zip(table, given.items()):
-            entry.name, entry.value = name.encode(), value.encode()
+            entry.name, entry.value = name, value
         out = Handle(lib.core.mlff_model_destroy)
-        lib.core.mlff_model_create(architecture.encode(), table, byref(out))
+        lib.core.mlff_model_create(text_bytes(architecture, "architecture"), table, byref(out))
         return cls(out)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -266,11 +267,9 @@ class Evaluator:
             options.n_devices = len(self.devices)
         options.precision = PRECISIONS[precision]
         options.skin_angstrom = skin
-        if not 0 <= n_threads < 2**31:
-            raise MlffUsageError(f"n_threads {n_threads}: a number from 0 (all cores) to 2147483647 is meant")
         options.n_threads = n_threads
-        options.cpu_path = cpu_path.encode() if cpu_path else None
-        options.members = ",".join(map(str, members)).encode() if members is not None else None
+        options.cpu_path = cpu_path or None
+        options.members = ",".join(map(str, members)) if members is not None else None
         out = Handle(lib.core.mlff_evaluator_destroy, self.model._handle)
         try:
             lib.core.mlff_evaluator_create(self.model._handle, byref(options), byref(out))

@@ -62,7 +62,7 @@ def make_teacher(name: str, device: str, random_weights: bool) -> Any:
 def build_system(name: str, n_atoms: int, seed: int = 0) -> Atoms:
     """A built-in system ("silicon", "water", …) of the number of atoms nearest to `n_atoms` that it allows."""
     out = c_void_p()
-    lib.core.mlff_system_build(name.encode(), n_atoms, seed, byref(out))
+    lib.core.mlff_system_build(name, n_atoms, seed, byref(out))
     try:
         system = s.mlff_system.from_address(out.value or 0)
         n = system.n_atoms

@@ -17,6 +17,7 @@ import ctypes
 import json
 import os
 import pathlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
@@ -28,10 +29,10 @@ from . import _library as lib
 from . import _structs as s
 from ._bridge import Interrupts
 from ._devices import parse_device
-from ._handles import Handle
+from ._handles import Handle, exclusive
 from .distill import Dataset, Teacher
 from .engine import PRECISIONS, Array, Model
-from .errors import MlffUsageError
+from .errors import MlffFormatError, MlffUsageError
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -134,33 +135,40 @@ class Trainer:
         out = Handle(lib.core.mlff_trainer_destroy, self._model._handle)
         lib.core.mlff_trainer_create(self._model._handle, data._handle, byref(asked), byref(out))
         self._handle = out
+        self._lock = threading.RLock()
 
     @property
+    @exclusive
     def step(self) -> int:
         """Steps made."""
         return int(lib.core.mlff_trainer_step(self._handle))
 
     @property
+    @exclusive
     def learning_rate(self) -> float:
         """Of the next step."""
         return float(lib.core.mlff_trainer_learning_rate(self._handle))
 
+    @exclusive
     def run(self, n_steps: int) -> Errors:
         """n_steps more steps, less at the run's end; the errors are those of their batches as they were trained on."""
         row = s.mlff_training_errors()
         lib.core.mlff_trainer_run(self._handle, n_steps, None, byref(row))
         return _errors(row)
 
+    @exclusive
     def validate(self, data: Dataset) -> Errors:
         """Errors of the averaged weights."""
         row = s.mlff_training_errors()
         lib.core.mlff_trainer_validate(self._handle, data._handle, byref(row))
         return _errors(row)
 
+    @exclusive
     def report(self, value: float) -> None:
         """Tells the plateau schedule the value it follows."""
         lib.core.mlff_trainer_report(self._handle, value)
 
+    @exclusive
     def gradient(self, frames: Sequence[int]) -> tuple[float, Array]:
         """Loss and its gradient with respect to every trainable parameter, of structures by index in the data."""
         n = len(frames)
@@ -169,16 +177,19 @@ class Trainer:
         lib.core.mlff_trainer_gradient(self._handle, (c_int64 * n)(*frames), n, out.ctypes.data, byref(loss))
         return loss.value, out
 
+    @exclusive
     def model(self, raw: bool = False) -> Model:
         """A new model with the averaged weights, or those being trained."""
         out = Handle(lib.core.mlff_model_destroy)
         lib.core.mlff_trainer_model(self._handle, int(raw), byref(out))
         return Model(out)
 
+    @exclusive
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all."""
         lib.core.mlff_trainer_save(self._handle, lib.path_bytes(path))
 
+    @exclusive
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Goes on from a checkpoint of the same model, data and options, to the same bits."""
         lib.core.mlff_trainer_restore(self._handle, lib.path_bytes(path))
@@ -193,13 +204,19 @@ def read_history(path: str | os.PathLike[str]) -> dict[str, Array]:
     Energies are eV/atom, forces eV/Å, stress eV/Å³; NaN where there is no label.
     """
     columns: dict[str, list[float]] = {}
-    for line in pathlib.Path(path).read_text().splitlines():
-        row = json.loads(line)
-        flat = {key: value for key, value in row.items() if not isinstance(value, dict)}
-        for part in ("training", "validation"):
-            flat.update({f"{part}_{key.split('_ev')[0]}": value for key, value in row[part].items()})
-        for key, value in flat.items():
-            columns.setdefault(key, []).append(float("nan") if value is None else float(value))
+    for number, line in enumerate(pathlib.Path(path).read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line)
+            flat = {key: value for key, value in row.items() if not isinstance(value, dict)}
+            for part in ("training", "validation"):
+                flat.update({f"{part}_{key.split('_ev')[0]}": value for key, value in row[part].items()})
+            numbers = {key: float("nan") if value is None else float(value) for key, value in flat.items()}
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            raise MlffFormatError(f"{path}:{number}: not a line of a run's history (an object with training and validation)") from None
+        if columns and list(columns) != list(numbers):
+            raise MlffFormatError(f"{path}:{number}: not of the same numbers as the lines before it")
+        for key, value in numbers.items():
+            columns.setdefault(key, []).append(value)
     return {key: np.array(values) for key, values in columns.items()}
 
 
@@ -226,8 +243,8 @@ class Distillation:
 
 def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, given: dict[str, Any]) -> s.mlff_distill_config:
     config = s.mlff_distill_config()
-    lib.core.mlff_distill_preset(preset.encode(), byref(config))
-    config.teacher = teacher.name.encode()
+    lib.core.mlff_distill_preset(preset, byref(config))
+    config.teacher = teacher.name
     if isinstance(seeds, (str, os.PathLike)):
         config.systems = lib.path_bytes(seeds)
     else:
@@ -242,7 +259,7 @@ def _configure(preset: str, folder: pathlib.Path, teacher: Teacher, seeds: Any, 
     for name, value in given.items():
         if name not in known:
             raise MlffUsageError(f"{name} is no setting of distill; there are {', '.join(sorted(known))}")
-        setattr(config, name, value.encode() if isinstance(value, str) else value)
+        setattr(config, name, value)
     return config
 
 
@@ -276,7 +293,7 @@ def distill(
     options = lib.core.mlff_distill_options_default()
     options.device, options.n_threads, options.teacher = parse_device(device).struct, n_threads, chosen._handle
     passed = c_int()
-    with Interrupts() as interrupts:
+    with chosen._lock, Interrupts() as interrupts:
 
         def tell(context: Any, address: int) -> int:
             row = s.mlff_distill_progress.from_address(address)

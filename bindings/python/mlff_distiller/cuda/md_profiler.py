@@ -510,7 +510,7 @@ def identify_hotspots(result: MDProfileResult, threshold_pct: float = 10.0) -> d
 def save_html(results: Sequence[MDProfileResult], path: str | os.PathLike[str], title: str | None = None) -> None:
     """Writes several reports as one page, side by side; its folder is made if it is not there."""
     handles = _handles(results)
-    text = lib.take_text(lib.profile.mlff_profile_html, handles, len(results), title.encode() if title else None)
+    text = lib.take_text(lib.profile.mlff_profile_html, handles, len(results), title or None)
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
