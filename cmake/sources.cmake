@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Each folder of src names its own sources, and those of folders below it: mlff_sources(PART a.c sub/b.c …) in its CMakeLists.txt. Parts:
+# Each folder of src names its own sources in its CMakeLists.txt, mlff_sources(PART a.c b.c …), and the folders below it. Parts:
 #   base     in libmlff, libmlff_profile and the command
 #   core     libmlff
 #   kernels  libmlff, compiled for each instruction set
@@ -16,8 +16,7 @@ function(mlff_sources part)
   set_property(GLOBAL APPEND PROPERTY MLFF_SOURCES_${part} ${ARGN})
 endfunction()
 
-foreach(folder base device atoms nn model model/painn model/ani model/orb parallel train measure profile cli
-    gpu model/painn/gpu model/ani/gpu model/orb/gpu)
+foreach(folder base device atoms nn model parallel train measure profile cli gpu)
   add_subdirectory(src/${folder})
 endforeach()
 

@@ -22,7 +22,7 @@ typedef struct device_host {
 /* A model as libmlff passes it to the plugin; borrowed while the evaluator lives, but for `members`. The sizes show whether both
  * were built from the same sources. */
 typedef struct device_model {
-    const char *architecture, *title; /* "painn", "PaiNN" */
+    const char *architecture, *title; /* its name in the registries, and as printed */
     const mlff_model *model;
     size_t model_bytes;
     const void *parameters; /* the architecture's own */

@@ -52,9 +52,6 @@ mlff_status weights_parse(const char *bytes, size_t length, const char *path, mo
 mlff_status weights_check_finite(const model_weights *weights, const char *path);
 bool weights_utf8_valid(const char *bytes, size_t length);
 mlff_status weights_write(const model_weights *weights, const char *path);
-/* Restricted reader of a SchNetPack save: tensors under their state_dict names, hyper-parameters as metadata. */
-mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path, const mlff_import_options *options,
-                             model_weights *weights_out);
 
 /* What a backend can compute. A model has MODEL_ATOM_ENERGY or MODEL_SYSTEM_ENERGY, and for forces MODEL_PAIR_GRADIENT
  * (forces are the derivative of the energy) or MODEL_ATOM_FORCE (predicted directly; not conservative). */

@@ -11,7 +11,7 @@
 #include "model/ani/import/ani_import.h"
 #include "model/model.h"
 #include "model/orb/import/orb_import.h"
-#include "model/painn/painn.h"
+#include "model/painn/import/schnetpack.h"
 
 extern const model_architecture painn_architecture, ani_architecture, orb_v2_architecture, orb_v3_direct_architecture,
     orb_v3_conservative_architecture;
@@ -386,7 +386,7 @@ static mlff_status torch_read(const char *path, const mlff_import_options *optio
     if (orb_checkpoint_matches(file))
         MLFF_TRY(orb_checkpoint_read(file, path, options, weights_out));
     else
-        MLFF_TRY(schnetpack_parse(bytes, length, path, options, weights_out));
+        MLFF_TRY(schnetpack_read(file, path, options, weights_out));
 done:
     torch_file_destroy(file);
     base_free(bytes);

@@ -4,7 +4,7 @@
 // pickles): past the zip's checksums a mutation is hard to get otherwise.
 #include <stdlib.h>
 
-#include "model/model.h"
+#include "model/painn/import/schnetpack.h"
 #include "zip_stored.h"
 
 int LLVMFuzzerTestOneInput(const unsigned char *bytes, size_t length);
@@ -14,9 +14,12 @@ static void import(const unsigned char *bytes, size_t length)
     mlff_import_options options = mlff_import_options_default();
     model_weights weights = {0};
     mlff_model *model = NULL;
+    torch_file *file = NULL;
     options.energy_unit = "eV";
-    if (schnetpack_parse((const char *)bytes, length, "fuzz", &options, &weights) != MLFF_OK) return;
-    if (model_from_weights(&weights, "fuzz", &model) == MLFF_OK) mlff_model_destroy(model);
+    if (torch_file_parse((const char *)bytes, length, "fuzz", &file) != MLFF_OK) return;
+    if (schnetpack_read(file, "fuzz", &options, &weights) == MLFF_OK && model_from_weights(&weights, "fuzz", &model) == MLFF_OK)
+        mlff_model_destroy(model);
+    torch_file_destroy(file);
 }
 
 // A zip with the storages, which the pickle follows.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Import of SchNetPack saves: what each variant becomes, and that each wrong one is refused by the name of what is wrong.
 // Files: tests/fuzz/corpus/schnetpack, made by tools/make_corpus.py (F = 4, two layers, weights from a seed).
+#include "model/painn/import/schnetpack.h"
 #include "model/painn/painn.h"
 #include "support.h"
 
@@ -202,21 +203,30 @@ static void scale_and_atomref_are_folded(void **state)
     mlff_model_destroy(scaled);
 }
 
+// The weights of a file in memory.
+static mlff_status parse(const char *bytes, size_t length, model_weights *weights)
+{
+    torch_file *file = NULL;
+    mlff_import_options options = mlff_import_options_default();
+    options.energy_unit = "eV";
+    mlff_status status = torch_file_parse(bytes, length, "x", &file);
+    if (status == MLFF_OK) status = schnetpack_read(file, "x", &options, weights);
+    torch_file_destroy(file);
+    return status;
+}
+
 static void damage_is_noticed(void **state)
 {
     (void)state;
     char *bytes;
     size_t length;
-    mlff_import_options options = mlff_import_options_default();
-    options.energy_unit = "eV";
     assert_ok(base_read_file("tests/fuzz/corpus/schnetpack/good", 1 << 20, &bytes, &length));
     int64_t held = base_allocated_bytes();
     for (size_t n = 0; n < length; n += n < length - 200 ? 37 : 1) {
         model_weights weights = {0};
         char *copy = malloc(n + 1);
         memcpy(copy, bytes, n);
-        if (schnetpack_parse(copy, n, "x", &options, &weights) == MLFF_OK)
-            fail_msg("the first %zu of %zu bytes are taken for a whole file", n, length);
+        if (parse(copy, n, &weights) == MLFF_OK) fail_msg("the first %zu of %zu bytes are taken for a whole file", n, length);
         free(copy);
     }
     // a bit flipped in the numbers of a tensor is caught by the zip's checksum
@@ -224,7 +234,7 @@ static void damage_is_noticed(void **state)
     assert_non_null(numbers);
     bytes[(numbers - bytes) + 17 + 10] ^= 4;
     model_weights weights = {0};
-    assert_int_equal(schnetpack_parse(bytes, length, "x", &options, &weights), MLFF_ERR_FORMAT);
+    assert_int_equal(parse(bytes, length, &weights), MLFF_ERR_FORMAT);
     assert_non_null(strstr(mlff_last_error(), "damaged"));
     assert_int_equal(base_allocated_bytes(), held);
     base_free(bytes);

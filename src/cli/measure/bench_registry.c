@@ -38,7 +38,7 @@ static mlff_status make_model(int n_features, int n_layers, const char *elements
     snprintf(features, sizeof features, "%d", n_features);
     snprintf(layers, sizeof layers, "%d", n_layers);
     const mlff_setting settings[] = {{"n_features", features}, {"n_layers", layers}, {"elements", elements}, {0}};
-    return mlff_model_create("painn", settings, model_out);
+    return mlff_model_create(NULL, settings, model_out); // the architecture of students
 }
 
 int bench_list(cli_arguments *arguments)

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "torch_file.h"
+#include "schnetpack.h"
 
 enum { MAX_LIST = 64 }; // modules in a list
 
@@ -597,19 +597,16 @@ static mlff_status check_globals(const reader *r)
     return MLFF_OK;
 }
 
-mlff_status schnetpack_parse(const char *bytes, size_t length, const char *path, const mlff_import_options *options,
-                             model_weights *weights_out)
+mlff_status schnetpack_read(torch_file *file, const char *path, const mlff_import_options *options, model_weights *weights_out)
 {
     mlff_status status = MLFF_OK;
-    reader r = {.path = path};
+    reader r = {.path = path, .file = file};
 
-    MLFF_TRY(torch_file_parse(bytes, length, path, &r.file));
     MLFF_TRY(read_model(&r, torch_file_root(r.file), options));
     MLFF_TRY(check_globals(&r));
     *weights_out = r.weights;
     r.weights = (model_weights){0};
 done:
     weights_free(&r.weights);
-    torch_file_destroy(r.file);
     return status;
 }
