@@ -13,6 +13,13 @@ from unittest import mock
 import support
 
 GUIDES = sorted((support.ROOT / "docs").rglob("*.md")) + [support.ROOT / "README.md", support.ROOT / "CONTRIBUTING.md"]
+PAGES = GUIDES + [page for folder in ("src", "models", "profiling_reports") for page in sorted((support.ROOT / folder).rglob("*.md"))]
+
+
+def anchors(path):
+    """Of the headings of a page, as GitHub forms them."""
+    headings = re.findall(r"^#+ (.*)", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
 def examples(path):
@@ -43,9 +50,13 @@ class Guides(unittest.TestCase):
                 os.chdir(before)
 
     def test_links_lead_somewhere(self):
-        for path in GUIDES:
-            for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
-                self.assertTrue((path.parent / target).exists(), f"{path.name}: {target}")
+        for path in PAGES:
+            for target in re.findall(r"\]\(([^):]+)\)", path.read_text(encoding="utf-8")):
+                name, _, anchor = target.partition("#")
+                page = path.parent / name if name else path
+                self.assertTrue(page.exists(), f"{path.name}: {target}")
+                if anchor:
+                    self.assertIn(anchor, anchors(page), f"{path.name}: {target}")
 
     def test_the_page_of_the_api_is_current(self):
         tool = support.ROOT / "tools" / "make_python_api"
