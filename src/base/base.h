@@ -44,6 +44,11 @@ mlff_status base_lock_name(const char *path, int flags, const char *what, int *d
  * /proc/self/cgroup, `root` the folder /sys/fs/cgroup. */
 size_t base_cgroup_available(const char *membership, const char *root);
 char *base_strdup(const char *text);
+/* What makes an English noun agree with a count: "" of one, else "s". */
+static inline const char *base_plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 
 /* A growing text. `text` is always terminated once something was added; NULL before. Errors stick in `status`. */
 typedef struct base_text {

@@ -69,7 +69,7 @@ water() {
     printf '3\nProperties=species:S:1:pos:R:3 pbc="F F F"\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n' >water.xyz
 }
 
-commands="import new info eval md relax analyze vibrations profile report compare bench check devices kim sample label train distill verdict serve completion manual"
+commands="import new info eval md relax analyze vibrations phonons profile report compare bench check devices kim sample label train distill verdict serve completion manual"
 
 test_help() {
     run 0 --help
@@ -420,6 +420,11 @@ test_vibrations() {
     run 0 new --arch painn -o random.safetensors --elements Si --set n_features=16
     run 0 vibrations random.safetensors --system silicon --n-atoms 8
     says 'left out, 3 acoustic modes .translations.'
+    cp out molecule
+    run 0 phonons random.safetensors --system silicon --n-atoms 8
+    cmp -s out molecule || fail "vibrations and phonons of a crystal differ"
+    run 1 phonons $ethanol minimum.extxyz
+    says 'no periodic cell.*mlff vibrations' err
     run 1 vibrations $ethanol --system silicon
     says "silicon" err
     run 2 vibrations $ethanol --system ethanol --step 0
@@ -1459,6 +1464,36 @@ test_quiet() {
     refused 1 'no_such_file' eval model.safetensors no_such_file -q
 }
 
+# No output has colors, on a terminal neither, and so none where NO_COLOR asks for that; the only control sequence erases the line of progress.
+test_colors() {
+    command -v script >/dev/null || { echo "skipped: no script"; return; }
+    local line
+    model --elements H,O
+    water
+    for line in 'help' 'md --help' 'md model.safetensors water.xyz --n-steps 20' 'relax model.safetensors water.xyz' \
+        'profile model.safetensors --system h2o --n-steps 20' 'check' 'bench list' 'md nothing.safetensors'; do
+        TERM=xterm-256color script -qec "$mlff $line" /dev/null >out </dev/null 2>&1
+        sed 's/\x1b\[K//g' out | grep -q "$(printf '\033')" && fail "$line prints a control sequence: $(cat -v out | grep -m1 '\^\[\[[^K]')"
+    done
+    return 0
+}
+
+# One is not "1 steps".
+test_plurals() {
+    model --elements H,O
+    water
+    printf '1\n\nO 0 0 0\n' >atom.xyz
+    local line
+    for line in 'md model.safetensors water.xyz --n-steps 1 -o run.extxyz' 'md model.safetensors water.xyz --n-steps 1 --replicas 1' \
+        'relax model.safetensors water.xyz' 'eval model.safetensors atom.xyz' 'eval model.safetensors water.xyz' \
+        'vibrations model.safetensors water.xyz' 'analyze run.extxyz --geometry'; do
+        run 0 $line
+        grep -E '(^|[^0-9.])1 (steps|frames|atoms|structures|replicas|times|states)\b' out err && fail "$line: 1 of a plural"
+    done
+    run 0 md model.safetensors water.xyz --n-steps 1
+    says '^1 step in' && says 'rebuilt 1 time$'
+}
+
 # What bash would offer for a command line: COMP_WORDS as it makes them.
 offered() {
     # shellcheck disable=SC1090
@@ -1470,6 +1505,67 @@ offered() {
         _mlff
         printf '%s\n' "${COMPREPLY[@]}"
     ) >offers
+}
+
+# What zsh makes of a command line when the Tab key is pressed, in a terminal of its own: Ctrl-X prints the line.
+completed_in_zsh() {
+    cat >press.zsh <<'END'
+zmodload zsh/zpty
+zpty z zsh -f -i
+zpty -w z "PS1='> '; fpath=($PWD/zsh \$fpath); autoload -Uz compinit; compinit -u -d $PWD/zsh/dump"
+zpty -w z "show() { print -r -- \"<\$BUFFER\"; print 'E''ND'; exit }; zle -N show; bindkey '^X' show; print 'BE''GIN'"
+zpty -r -m z text '*BEGIN*'
+zpty -w -n z "$1"$'\t\C-X'
+zpty -r -m z text '*END*'
+print -r -- "$text"
+END
+    timeout 100 zsh -f press.zsh "$1" | tr -d '\r' | sed -n 's/.*<\(mlff .*\)/\1/p' | tail -1
+}
+
+test_completion_in_zsh() {
+    command -v zsh >/dev/null || { echo "skipped: no zsh"; return; }
+    export PATH
+    PATH=$(dirname "$mlff"):$PATH
+    mkdir zsh
+    "$mlff" completion zsh >zsh/_mlff
+    is "$(completed_in_zsh 'mlff rel')" 'mlff relax ' command
+    is "$(completed_in_zsh 'mlff relax a.xyz --opt')" 'mlff relax a.xyz --optimizer ' option
+    is "$(completed_in_zsh 'mlff md --ensemble nos')" 'mlff md --ensemble nose-hoover ' "value of an option"
+    is "$(completed_in_zsh 'mlff md --input-format cif -o run.d --fo')" 'mlff md --input-format cif -o run.d --format ' "option after others"
+    is "$(completed_in_zsh 'mlff help ver')" 'mlff help verdict ' "command after help"
+    is "$(completed_in_zsh 'mlff manual rel')" 'mlff manual relax ' "command after manual"
+    is "$(completed_in_zsh 'mlff completion z')" 'mlff completion zsh ' shell
+    is "$(completed_in_zsh 'mlff relax zs')" 'mlff relax zsh/' file
+}
+
+# Every word that is offered for an option is one that its command takes.
+test_completion_words() {
+    run 0 completion bash
+    cp out completion
+    local n_offered=0 line word
+    while read -r line; do
+        offered $line ''
+        while read -r word; do
+            n_offered=$((n_offered + 1))
+            "$mlff" ${line#mlff } "$word" >out 2>&1 # without its other arguments
+            grep -qE 'one of|unknown|no format' out && fail "$line $word is refused: $(head -1 out)"
+        done <offers
+    done <<'END'
+mlff md m --system h2o --ensemble
+mlff profile m --system h2o --ensemble
+mlff profile m --system h2o --trajectory
+mlff profile m --system h2o --precision-of
+mlff relax m a.xyz --optimizer
+mlff relax m a.xyz --input-format
+mlff relax m a.xyz -o b.dcd --format
+mlff train a.extxyz -o b.safetensors --optimizer
+mlff train a.extxyz -o b.safetensors --recipe
+mlff distill m -o run --optimizer
+mlff new -o m --arch
+mlff import m -o m.safetensors --energy-unit
+mlff import m -o m.safetensors --length-unit
+END
+    [ $n_offered -ge 40 ] || fail "only $n_offered words are offered"
 }
 
 test_completion() {
@@ -1506,6 +1602,7 @@ test_manual() {
         says '^.SH SYNOPSIS' && says '^.SH OPTIONS' && says '^.SH EXAMPLES'
     done
     says 'mlff\\-relax' man/mlff.1
+    grep -q '\\e' man/mlff.1 && fail "mlff.1 shows a backslash: $(grep -m1 '\\e' man/mlff.1)"
     if command -v groff >/dev/null; then
         for page in man/*.1; do
             groff -man -Kutf8 -Tutf8 -ww -z "$page" 2>warnings

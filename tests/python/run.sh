@@ -12,6 +12,6 @@ if ! python=$("$root/tests/python/find_python" "$build"); then
     exit 77
 fi
 
-export MLFF_LIBRARY_DIR=$build/lib MLFF_COMMAND=$build/bin/mlff MLFF_I_PI=$build/test-i-pi PYTHONPATH=$root/bindings/python PYTHONDONTWRITEBYTECODE=1
+export MLFF_LIBRARY_DIR=$build/lib MLFF_COMMAND=$build/bin/mlff MLFF_I_PI=$build/test-i-pi PYTHONPATH=$root/bindings/python:$build/test-files PYTHONDONTWRITEBYTECODE=1
 cd "$root/tests/python"
 exec "$python" -W ignore::ResourceWarning -m unittest "$@"

@@ -13,9 +13,9 @@ from ase.build import bulk, molecule
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.constraints import FixAtoms
 from ase.io import write
-from ase.units import fs
+from ase.units import J, _hbar, fs, invcm, s
 
-from mlff_distiller import MlffError, Model, analyze, relax, vibrations
+from mlff_distiller import MlffError, Model, StudentCalculator, analyze, relax, vibrations
 
 ETHANOL = os.path.join(os.path.dirname(__file__), "..", "..", "models", "ethanol.safetensors")
 WAVENUMBER = 1500.0  # 1/cm
@@ -123,6 +123,36 @@ class TestVibrations(unittest.TestCase):
         held = vibrations(atoms, model, device="cpu", precision="float64")
         self.assertEqual((len(held.wavenumbers), held.rigid_names), (18, []))
         np.testing.assert_array_equal(held.displacements[:, :2], 0)
+
+    def test_crystal_against_differences_in_numpy(self):
+        """Γ-point modes of a strained cell of two elements, from forces that ASE's calculator gives, in ASE's units."""
+        atoms = bulk("SiC", "zincblende", a=4.4, cubic=True)
+        atoms.rattle(0.03, seed=5)
+        atoms.set_cell(atoms.cell.array @ [[1, 0.02, 0], [0.01, 1.03, -0.02], [0, 0, 0.98]], scale_atoms=True)
+        model = Model.create("painn", elements=["C", "Si"], n_features=16, n_layers=2, cutoff=4.0, seed=3)
+        modes = vibrations(atoms, model, step=0.005, device="cpu", precision="float64")
+        atoms.calc = StudentCalculator(model, device="cpu", precision="float64")
+        n, step = 3 * len(atoms), 0.005
+        hessian = np.empty((n, n))
+        for k in range(n):
+            forces = []
+            for sign in (1, -1):
+                moved = atoms.copy()
+                moved.calc = atoms.calc
+                moved.positions[k // 3, k % 3] += sign * step
+                forces.append(moved.get_forces().ravel())
+            hessian[k] = (forces[1] - forces[0]) / (2 * step)
+        masses = np.repeat(atoms.get_masses(), 3)
+        rigid = np.sqrt(masses[:, None] / masses.sum() * 3) * np.tile(np.eye(3), (len(atoms), 1))
+        projector = np.eye(n) - rigid @ rigid.T
+        scaled = projector @ ((hessian + hessian.T) / 2 / np.sqrt(masses[:, None] * masses)) @ projector
+        values = np.linalg.eigvalsh(scaled)
+        values = np.delete(values, np.argsort(abs(values))[:3])  # the translations
+        # sqrt(eV/Å²/u) is an energy of hbar/s: ASE's unit of time is Å sqrt(u/eV).
+        expected = np.sign(values) * np.sqrt(abs(values)) * (_hbar * J * s) / invcm
+        self.assertEqual(modes.rigid_names, ["translation"] * 3)
+        # Masses of isotopes' means differ in their fifth digit between the tables.
+        np.testing.assert_allclose(modes.wavenumbers, expected, rtol=2e-5, atol=0.01)
 
     def test_refused(self):
         with self.assertRaises(MlffError):

@@ -12,21 +12,45 @@ static bool is_file(const cli_option *option)
     return strcmp(option->value, "FILE") == 0 || strcmp(option->value, "MODEL") == 0 || strcmp(option->value, "FOLDER") == 0;
 }
 
-// The words that an option takes where they are few and known; false: free text.
-static bool print_words(const cli_option *option)
+// Options that take few and known words; `command` NULL: those of every command.
+static const struct choice {
+    const cli_command *command;
+    const char *option, *words;
+} choices[] = {{NULL, "device", "auto cpu cuda"},
+               {NULL, "precision", "float32 float64 tf32 bf16"},
+               {&md_command, "ensemble", "nve langevin bussi nose-hoover scr mtk"},
+               {&profile_command, "ensemble", "nve langevin"},
+               {&profile_command, "trajectory", "thermal md file"},
+               {&profile_command, "precision-of", "median p95 p99"},
+               {&relax_command, "optimizer", "lbfgs fire"},
+               {&train_command, "optimizer", "adamw soap"},
+               {&train_command, "recipe", "default schnetpack"},
+               {&distill_command, "optimizer", "adamw soap"},
+               {&new_command, "arch", "painn ani orb-v2 orb-v3-direct orb-v3-conservative"},
+               {&import_command, "energy-unit", "kcal/mol eV Hartree"},
+               {&import_command, "length-unit", "Ang Bohr"}};
+
+static void print_formats(bool to_read)
 {
-    if (strcmp(option->name, "device") == 0) {
-        fputs("auto cpu cuda", stdout);
-    } else if (strcmp(option->name, "precision") == 0) {
-        fputs("float32 float64 tf32 bf16", stdout);
-    } else if (strcmp(option->name, "system") == 0) {
+    int n;
+    const mlff_file_format *formats = mlff_file_formats(&n);
+    for (int k = 0, n_printed = 0; k < n; k++)
+        if (to_read ? formats[k].reads : formats[k].writes) printf("%s%s", n_printed++ ? " " : "", formats[k].name);
+}
+
+// The words that an option takes where they are few and known; nothing for free text.
+static void print_words(const cli_command *command, const cli_option *option)
+{
+    for (size_t k = 0; k < sizeof choices / sizeof *choices; k++)
+        if (strcmp(option->name, choices[k].option) == 0 && (!choices[k].command || choices[k].command == command))
+            fputs(choices[k].words, stdout);
+    if (strcmp(option->name, "format") == 0) print_formats(false);
+    if (strcmp(option->name, "input-format") == 0) print_formats(true);
+    if (strcmp(option->name, "system") == 0) {
         int n;
         const mlff_builder_info *builders = mlff_builders(&n);
         for (int k = 0; k < n; k++) printf("%s%s", k ? " " : "", builders[k].name);
-    } else {
-        return false;
     }
-    return true;
 }
 
 // ---- bash ---------------------------------------------------------------------------------------------------------------
@@ -39,17 +63,17 @@ static void print_names(const cli_option *table)
     }
 }
 
-static void print_bash_value(const char *command, const cli_option *option)
+static void print_bash_value(const cli_command *command, const cli_option *option)
 {
-    printf("    %s:--%s", command, option->name);
-    if (option->letter) printf(" | %s:-%c", command, option->letter);
+    printf("    %s:--%s", command->name, option->name);
+    if (option->letter) printf(" | %s:-%c", command->name, option->letter);
     fputs(") ", stdout);
     if (is_file(option)) {
         puts("return ;; # files");
         return;
     }
     fputs("words=\"", stdout);
-    print_words(option);
+    print_words(command, option);
     puts("\" ;;");
 }
 
@@ -82,7 +106,7 @@ static void print_bash(void)
          "    case $command:$before in");
     for (int k = 0; cli_commands[k]; k++)
         for (const cli_option *option = cli_commands[k]->options; option->name; option++)
-            if (option->value) print_bash_value(cli_commands[k]->name, option);
+            if (option->value) print_bash_value(cli_commands[k], option);
     fputs("    *)\n"
           "        [[ $current == -* || $options != \\ * ]] && COMPREPLY=($(compgen -W \"$options\" -- \"$current\"))\n"
           "        return ;; # else files\n"
@@ -109,7 +133,7 @@ static void print_quoted(const char *text)
     }
 }
 
-static void print_zsh_option(const cli_option *option)
+static void print_zsh_option(const cli_command *command, const cli_option *option)
 {
     fputs("            ", stdout);
     if (option->letter)
@@ -124,7 +148,7 @@ static void print_zsh_option(const cli_option *option)
             fputs("_files", stdout);
         } else {
             fputs("(", stdout);
-            print_words(option);
+            print_words(command, option);
             fputs(")", stdout);
         }
     }
@@ -155,13 +179,14 @@ static void print_zsh(void)
          "    case $command in");
     for (int k = 0; cli_commands[k]; k++) {
         printf("    %s)\n        _arguments -s \\\n", cli_commands[k]->name);
-        for (const cli_option *option = cli_commands[k]->options; option->name; option++) print_zsh_option(option);
-        for (const cli_option *option = cli_common_options; option->name; option++) print_zsh_option(option);
-        puts(cli_commands[k] == &manual_command       ? "            '*:command:($commands)' ;;"
+        for (const cli_option *option = cli_commands[k]->options; option->name; option++)
+            print_zsh_option(cli_commands[k], option);
+        for (const cli_option *option = cli_common_options; option->name; option++) print_zsh_option(cli_commands[k], option);
+        puts(cli_commands[k] == &manual_command       ? "            '*:command:(${commands%%:*})' ;;"
              : cli_commands[k] == &completion_command ? "            ':shell:(bash zsh)' ;;"
                                                       : "            '*:file:_files' ;;");
     }
-    puts("    help) _describe command commands ;;\n"
+    puts("    help) (( CURRENT == 2 )) && _describe command commands ;;\n"
          "    esac\n"
          "}\n"
          "_mlff \"$@\"");

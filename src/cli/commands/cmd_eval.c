@@ -244,7 +244,8 @@ static void print_shifted(const evaluation *run)
 static void print_summary(const evaluation *run)
 {
     double seconds = (double)run->compute_ns * 1e-9;
-    printf("\n%" PRId64 " frames, %" PRId64 " atoms, computed in %.3f s (%.3f ms a frame", run->n_frames, run->n_atoms, seconds,
+    printf("\n%" PRId64 " frame%s, %" PRId64 " atom%s, computed in %.3f s (%.3f ms a frame", run->n_frames,
+           base_plural(run->n_frames), run->n_atoms, base_plural(run->n_atoms), seconds,
            run->n_frames ? 1e3 * seconds / (double)run->n_frames : 0.0);
     if (run->batch > 1) printf(", %d in a call", run->batch);
     printf(")\n");
@@ -252,7 +253,8 @@ static void print_summary(const evaluation *run)
     print_shifted(run);
     print_deviation("forces", &run->force, "labelled components", 1, "eV/Å");
     if (run->stress && run->n_stress < run->n_frames)
-        printf("stress       none for %" PRId64 " frames: not all three axes repeat\n", run->n_frames - run->n_stress);
+        printf("stress       none for %" PRId64 " frame%s: not all three axes repeat\n", run->n_frames - run->n_stress,
+               base_plural(run->n_frames - run->n_stress));
 }
 
 // Room for what is asked of the frames in run->in, and where it goes.
@@ -434,7 +436,9 @@ static mlff_status evaluate(evaluation *run, mlff_reader *reader)
     if (run->writer) run->exit_status = cli_first(run->exit_status, mlff_writer_close(run->writer)); // also if the JSON failed
     run->writer = NULL;
     if (run->table) print_summary(run);
-    if (cli_interrupted()) MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " frames; they are kept", run->n_frames);
+    if (cli_interrupted())
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " frame%s; what was computed is kept", run->n_frames,
+                  base_plural(run->n_frames));
 done:
     return status;
 }

@@ -182,8 +182,8 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     print_elements(info);
     if (info->n_members > 1) printf("  members          %d: the energy is their mean\n", info->n_members);
     printf("  parameters       %lld (%.2f MB)\n", (long long)info->n_parameters, (double)info->n_bytes / 1048576.0);
-    printf("  cutoff           %g Å, %d layers: an atom feels others up to %g Å away\n", info->cutoff_angstrom, info->n_layers,
-           info->n_layers * info->cutoff_angstrom);
+    printf("  cutoff           %g Å, %d layer%s: an atom feels others up to %g Å away\n", info->cutoff_angstrom, info->n_layers,
+           base_plural(info->n_layers), info->n_layers * info->cutoff_angstrom);
     printf("  forces           %s\n", info->conservative                               ? "the exact derivative of the energy"
                                       : mlff_model_outputs(model) & MLFF_OUTPUT_FORCES ? "not the derivative of the energy"
                                                                                        : "none");

@@ -95,7 +95,7 @@ static void command_page(FILE *file, const cli_command *command)
 
 static void main_page(FILE *file)
 {
-    put_title(file, "MLFF", "mlff", "machine\\-learned force fields: run, distil, measure");
+    put_title(file, "MLFF", "mlff", "machine-learned force fields: run, distil, measure");
     fputs(".SH SYNOPSIS\n\\fBmlff\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n"
           "Energies, forces and stress of atoms by machine\\-learned force fields, and where the time of a step goes. Units are "
           "eV, Å, fs, "

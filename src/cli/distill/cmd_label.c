@@ -93,8 +93,8 @@ static void print_result(const labelling *run, const mlff_teacher_info *teacher)
         putchar('\n');
         return;
     }
-    cli_print("%s: %" PRId64 " structures labelled by %s in %.1f s (%.0f labels/s)", run->output, n_new - p->n_failed,
-              teacher->description, p->elapsed_s, rate);
+    cli_print("%s: %" PRId64 " structure%s labelled by %s in %.1f s (%.0f labels/s)", run->output, n_new - p->n_failed,
+              base_plural(n_new - p->n_failed), teacher->description, p->elapsed_s, rate);
     if (p->n_before > 0) printf(", %" PRId64 " were there", p->n_before);
     if (p->n_failed > 0) printf(", %" PRId64 " failed and are left out", p->n_failed);
     cli_print("; train on them: mlff train %s -o STUDENT.safetensors\n", run->output);

@@ -133,7 +133,7 @@ static void print_result(const sampling *run, const mlff_samples *samples, const
         putchar('\n');
         return;
     }
-    cli_print("%s: %" PRId64 " structures (", run->output, mlff_samples_size(samples));
+    cli_print("%s: %" PRId64 " structure%s (", run->output, mlff_samples_size(samples), base_plural(mlff_samples_size(samples)));
     for (int k = 0; k < n; k++) printf("%s%" PRId64 " %s", k ? ", " : "", counts[k].n, counts[k].name);
     cli_print("), %" PRId64 " rejected, in %.1f s; label them: mlff label %s %s -o LABELS\n", run->last.n_rejected,
               run->last.elapsed_s, teacher->name, run->output);

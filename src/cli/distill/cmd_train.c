@@ -180,7 +180,8 @@ static mlff_status load_data(const training *run, mlff_dataset **train_out, mlff
     }
     MLFF_TRY(mlff_dataset_check(*train_out));
     if (n_left_out + n_not_validated > 0 && !run->to_json)
-        printf("%" PRId64 " structures left out, with a force above %g eV/Å\n", n_left_out + n_not_validated, run->largest_force);
+        printf("%" PRId64 " structure%s left out, with a force above %g eV/Å\n", n_left_out + n_not_validated,
+               base_plural(n_left_out + n_not_validated), run->largest_force);
 done:
     mlff_dataset_destroy(all);
     return status;
@@ -276,8 +277,8 @@ static void print_result(const training *run, const mlff_trainer *trainer, int64
         return;
     }
     char text[96];
-    cli_print("%s: %" PRId64 " structures trained, %" PRId64 " validated: %s (mean absolute)\n", run->output, n_train,
-              e->n_frames, errors_text(e, text));
+    cli_print("%s: %" PRId64 " structure%s trained, %" PRId64 " validated: %s (mean absolute)\n", run->output, n_train,
+              base_plural(n_train), e->n_frames, errors_text(e, text));
 }
 
 // What the student was trained on, and how well, into its metadata.

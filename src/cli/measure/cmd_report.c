@@ -72,7 +72,7 @@ static int run(cli_arguments *arguments)
     MLFF_TRY(base_output_open(path, &output));
     fputs(text, output.file);
     MLFF_TRY(base_output_commit(&output));
-    if (strcmp(path, "-") != 0) cli_print("%s: %d run%s; open it in a browser\n", path, all.n, all.n == 1 ? "" : "s");
+    if (strcmp(path, "-") != 0) cli_print("%s: %d run%s; open it in a browser\n", path, all.n, base_plural(all.n));
 done:
     if (output.file) base_output_abandon(&output);
     mlff_text_free(text);

@@ -75,7 +75,7 @@ static int run(cli_arguments *arguments)
     int64_t start = mlff_clock_ns();
     status = ipi_serve(socket, input.system, compute, setup.evaluator, &n_steps);
     double seconds = (double)(mlff_clock_ns() - start) * 1e-9;
-    printf("%" PRId64 " steps in %.3f s", n_steps, seconds);
+    printf("%" PRId64 " step%s in %.3f s", n_steps, base_plural(n_steps), seconds);
     if (n_steps > 0) printf(", %.4g ms a step with the server's own time", 1e3 * seconds / (double)n_steps);
     putchar('\n');
 done:

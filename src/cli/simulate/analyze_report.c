@@ -215,7 +215,7 @@ static void print_geometry(const mlff_geometry *geometry)
 
 void analyze_print_tables(const analysis *run)
 {
-    printf("%" PRId64 " frames\n", run->n_frames);
+    printf("%" PRId64 " frame%s\n", run->n_frames, base_plural(run->n_frames));
     print_series("energy", "eV", &run->energy);
     print_series("temperature", "K", &run->temperature);
     if (run->geometry) print_geometry(run->geometry);
@@ -298,7 +298,7 @@ mlff_status analyze_write_page(const analysis *run)
     drawing_page_begin(&page, "Trajectory");
     base_text_add(&page, "<h1>");
     drawing_text(&page, run->path);
-    base_text_add(&page, "</h1><p>%" PRId64 " frames.</p>", run->n_frames);
+    base_text_add(&page, "</h1><p>%" PRId64 " frame%s.</p>", run->n_frames, base_plural(run->n_frames));
     if (run->energy.n + run->temperature.n > 0)
         base_text_add(&page, "<table><tr><th></th><th>mean, standard error</th><th>slope a frame, 95 %%</th></tr>");
     add_row(&page, "energy", "eV", &run->energy);

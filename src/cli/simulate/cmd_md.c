@@ -91,7 +91,7 @@ static mlff_status open_trajectory(simulation *run)
     MLFF_TRY(mlff_writer_resume(run->output, run->format, run->input.system->n_atoms, run->first.step, &n_removed, &run->writer));
     if (n_removed > 0)
         cli_say("%s: removed %" PRId64 " frame%s from after step %" PRId64 ", where the restart file begins", run->output,
-                n_removed, n_removed == 1 ? "" : "s", run->first.step);
+                n_removed, base_plural(n_removed), run->first.step);
 done:
     return status;
 }

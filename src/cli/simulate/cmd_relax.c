@@ -164,10 +164,10 @@ static void summarize(relaxing *run, bool partial)
     const double seconds = (double)(mlff_clock_ns() - run->begun_ns) * 1e-9;
     const int64_t n = run->n_ends[MLFF_RELAX_CONVERGED] + run->n_ends[MLFF_RELAX_STEPS] + run->n_ends[MLFF_RELAX_FAILED];
     if (run->table)
-        printf("\n%" PRId64 " structures in %.3f s: %.2f structures/s, %.1f steps on average; %" PRId64 " converged, %" PRId64
+        printf("\n%" PRId64 " structure%s in %.3f s: %.2f structures/s, %.1f steps on average; %" PRId64 " converged, %" PRId64
                " reached --max-steps, %" PRId64 " failed\n",
-               n, seconds, (double)n / seconds, n ? (double)run->n_steps / (double)n : 0.0, run->n_ends[MLFF_RELAX_CONVERGED],
-               run->n_ends[MLFF_RELAX_STEPS], run->n_ends[MLFF_RELAX_FAILED]);
+               n, base_plural(n), seconds, (double)n / seconds, n ? (double)run->n_steps / (double)n : 0.0,
+               run->n_ends[MLFF_RELAX_CONVERGED], run->n_ends[MLFF_RELAX_STEPS], run->n_ends[MLFF_RELAX_FAILED]);
     if (!run->to_json) return;
     cli_json *json = &run->json;
     cli_json_end(json, ']');
@@ -247,7 +247,8 @@ static int run_relax(cli_arguments *arguments)
         run.writer = NULL;
     }
     if (relaxed == MLFF_ERR_INTERRUPTED)
-        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " structures; those written are kept", run.n_written);
+        MLFF_FAIL(MLFF_ERR_INTERRUPTED, "interrupted after %" PRId64 " structure%s; what was written is kept", run.n_written,
+                  base_plural(run.n_written));
     if (relaxed != MLFF_OK) MLFF_FAIL(relaxed, "%s", cause);
     if (run.n_read == 0) MLFF_FAIL(MLFF_ERR_FORMAT, "%s: has no structures", run.input);
     if (run.n_ends[MLFF_RELAX_FAILED] > 0)

@@ -6,8 +6,9 @@
 #include "base/base.h"
 #include "cli/support/cli.h"
 
-#define MEV_CM 0.1239841984 // meV of 1/cm
-#define LARGE_FORCE 0.05    // eV/Å: beyond it the structure is no minimum
+#define MEV_CM 0.1239841984  // meV of 1/cm
+#define THZ_CM 2.99792458e-2 // THz of 1/cm
+#define LARGE_FORCE 0.05     // eV/Å: beyond it the structure is no minimum
 
 static const cli_option options[] = {{"system", 0, "NAME", "a built-in structure instead of INPUT: water, ethanol, benzene …"},
                                      {"n-atoms", 0, "N", "atoms of a built-in system that can be made of any size"},
@@ -58,27 +59,32 @@ static void print_json(const cli_setup *setup, const mlff_system *system, const 
     putchar('\n');
 }
 
+static bool is_periodic(const mlff_system *system)
+{
+    return system->periodic[0] || system->periodic[1] || system->periodic[2];
+}
+
 static void print_table(const cli_setup *setup, const mlff_system *system, const mlff_vibrations *v)
 {
     int n_imaginary = 0;
     cli_setup_print(setup);
-    printf("%d atoms, %d vibrations; largest force %.3g eV/Å; zero-point energy %.5f eV\n", system->n_atoms, v->n_modes,
-           v->largest_force, v->zero_point_energy);
+    printf("%d atom%s, %d vibration%s; largest force %.3g eV/Å; zero-point energy %.5f eV\n", system->n_atoms,
+           base_plural(system->n_atoms), v->n_modes, base_plural(v->n_modes), v->largest_force, v->zero_point_energy);
     if (v->n_rigid > 0) {
-        printf("left out, %s (1/cm, exactly 0 at a minimum):",
-               rigid_names(v->n_rigid, system->periodic[0] || system->periodic[1] || system->periodic[2]));
+        printf("left out, %s (1/cm, exactly 0 at a minimum):", rigid_names(v->n_rigid, is_periodic(system)));
         for (int r = 0; r < v->n_rigid; r++)
             printf(" %.2f", fabs(v->rigid_wavenumbers[r]) < 0.005 ? 0.0 : v->rigid_wavenumbers[r]);
         putchar('\n');
     }
-    printf("\n%6s %12s %12s %12s\n%6s %12s %12s %12s\n", "mode", "wavenumber", "energy", "period", "", "1/cm", "meV", "fs");
+    printf("\n%6s %12s %12s %12s %12s\n%6s %12s %12s %12s %12s\n", "mode", "wavenumber", "energy", "frequency", "period", "",
+           "1/cm", "meV", "THz", "fs");
     for (int k = 0; k < v->n_modes; k++) {
         const double w = v->wavenumbers[k];
         n_imaginary += w < 0;
         if (w < 0)
-            printf("%6d %11.2fi %12s %12s\n", k + 1, -w, "-", "-");
+            printf("%6d %11.2fi %12s %11.3fi %12s\n", k + 1, -w, "-", -THZ_CM * w, "-");
         else
-            printf("%6d %12.2f %12.3f %12.3f\n", k + 1, w, MEV_CM * w, 1 / (2.99792458e-5 * w));
+            printf("%6d %12.2f %12.3f %12.3f %12.3f\n", k + 1, w, MEV_CM * w, THZ_CM * w, 1e3 / (THZ_CM * w));
     }
     if (n_imaginary > 0) printf("\n%d imaginary: a saddle point, or a structure that is not relaxed\n", n_imaginary);
 }
@@ -101,6 +107,9 @@ static int run_vibrations(cli_arguments *arguments)
     MLFF_TRY(name ? mlff_system_build(name, (int)n_atoms, 0, &system)
                   : read_first(input, cli_text(arguments, "input-format", NULL), &system));
     MLFF_TRY(cli_model_check_elements(setup.model, system, name ? name : input));
+    if (arguments->command == &phonons_command && !is_periodic(system))
+        MLFF_FAIL(MLFF_ERR_VALUE, "%s: has no periodic cell; the modes of a molecule are computed by mlff vibrations",
+                  name ? name : input);
     status = mlff_vibrations_compute(setup.evaluator, system, step, &v);
     if (status != MLFF_OK) MLFF_FAIL(status, "%s: %s", name ? name : input, mlff_last_error());
     if (cli_given(arguments, "json"))
@@ -128,6 +137,24 @@ const cli_command vibrations_command = {
         "move. Imaginary frequencies are printed with an i, in JSON as negative numbers.",
     .examples = "mlff relax ethanol ethanol.xyz -o minimum.extxyz --fmax 0.001\n"
                 "mlff vibrations ethanol minimum.extxyz --precision float64",
+    .options = options,
+    .min_positional = 1,
+    .max_positional = 2,
+    .run = run_vibrations,
+};
+
+const cli_command phonons_command = {
+    .name = "phonons",
+    .summary = "phonons of a relaxed crystal at the Γ point of its cell",
+    .usage = "MODEL INPUT|--system NAME [--step ANGSTROM] [--precision float64] [OPTIONS]",
+    .details =
+        "The modes of the given periodic cell, by central differences of the forces: wavenumbers in 1/cm, also as energies and\n"
+        "frequencies. The acoustic modes are translations here; they are projected out, and their wavenumbers, 0 in exact\n"
+        "arithmetic, are printed. A supercell holds the wave vectors that fold to its Γ point. The first frame of INPUT should "
+        "be\n"
+        "a minimum (mlff relax --cell --fmax 0.001). Options and output are those of mlff vibrations.",
+    .examples = "mlff relax silicon.safetensors POSCAR -o minimum.extxyz --cell --fmax 0.001\n"
+                "mlff phonons silicon.safetensors minimum.extxyz --precision float64",
     .options = options,
     .min_positional = 1,
     .max_positional = 2,

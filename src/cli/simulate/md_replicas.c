@@ -221,8 +221,8 @@ static void print_header(const replicas_run *run)
     char device[16];
     mlff_device_text(mlff_replicas_device(run->together), device, sizeof device);
     cli_setup_print(task->setup);
-    cli_print("%d replicas of %s; %s, timestep %g fs; integrated on %s\n", task->n, task->input->text, task->ensemble,
-              task->options.timestep_fs, device);
+    cli_print("%d replica%s of %s; %s, timestep %g fs; integrated on %s\n", task->n, base_plural(task->n), task->input->text,
+              task->ensemble, task->options.timestep_fs, device);
     printf("%10s %12s %8s %12s %10s %10s %14s\n%10s %12s %8s %12s %10s %10s %14s\n", "step", "time", "running", "mean T",
            "lowest T", "highest T", "largest drift", "", "fs", "", "K", "K", "K", "meV/atom");
 }
@@ -264,8 +264,8 @@ static double rate(const replicas_run *run)
 
 static void print_summary(const replicas_run *run)
 {
-    printf("\n%" PRId64 " steps of %d replicas in %.3f s: %.0f structure-steps/s\n", run->n_done, run->task->n,
-           (double)run->step_ns * 1e-9, rate(run));
+    printf("\n%" PRId64 " step%s of %d replica%s in %.3f s: %.0f structure-steps/s\n", run->n_done, base_plural(run->n_done),
+           run->task->n, base_plural(run->task->n), (double)run->step_ns * 1e-9, rate(run));
     printf("%8s %20s %10s %10s %26s\n%8s %20s %10s %10s %26s\n", "replica", "seed", "T asked", "mean T", "drift (95 %)", "", "",
            "K", "K", "meV/atom/ps");
     for (int k = 0; k < run->task->n; k++) {

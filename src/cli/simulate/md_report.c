@@ -119,21 +119,21 @@ void md_print_summary(simulation *run, bool partial)
     mlff_evaluator_info info;
     mlff_evaluator_info_get(run->setup.evaluator, &info);
     if (run->table) {
-        printf("\n%" PRId64 " steps%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
-               partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "", seconds, rate, n > 0 ? 1e3 * seconds / n : 0.0,
-               ns_per_day);
+        printf("\n%" PRId64 " step%s%s in %.3f s: %.1f steps/s, %.3f ms a step, %.3f ns/day\n", run->n_done,
+               base_plural(run->n_done), partial ? cli_interrupted() ? " (interrupted)" : " (stopped)" : "", seconds, rate,
+               n > 0 ? 1e3 * seconds / n : 0.0, ns_per_day);
         printf("mean temperature %.2f K", temperature);
-        if (run->resident && run->n_states) printf(" (of %" PRId64 " states)", run->n_states);
+        if (run->resident && run->n_states) printf(" (of %" PRId64 " state%s)", run->n_states, base_plural(run->n_states));
         if (isfinite(slope))
             printf(", drift of the conserved energy %.4g ± %.2g meV/atom/ps (fitted slope, 95 %%)\n", slope, half);
         else
             printf(", drift of the conserved energy %.5f meV/atom over %g fs\n", drift_mev_per_atom(run),
                    run->last.time_fs - run->first.time_fs);
         if (run->constant_pressure && run->n_states)
-            printf("mean volume %.3f Å³, mean pressure %.1f bar (of %" PRId64 " states)\n",
+            printf("mean volume %.3f Å³, mean pressure %.1f bar (of %" PRId64 " state%s)\n",
                    run->volume_sum / (double)run->n_states, run->pressure_sum / (double)run->n_states / CLI_EV_ANG3_PER_BAR,
-                   run->n_states);
-        printf("neighbor list rebuilt %" PRId64 " times\n", info.n_rebuilds);
+                   run->n_states, base_plural(run->n_states));
+        printf("neighbor list rebuilt %" PRId64 " time%s\n", info.n_rebuilds, base_plural(info.n_rebuilds));
         cli_domains_print(&run->setup, (double)info.n_computes);
     }
     if (!run->to_json) return;

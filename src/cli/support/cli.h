@@ -51,8 +51,8 @@ extern const cli_command *const cli_commands[]; // NULL-terminated, in the order
 extern const cli_option cli_common_options[];   // what every command has beside its own
 
 extern const cli_command import_command, new_command, info_command, eval_command, md_command, relax_command, vibrations_command,
-    analyze_command, profile_command, report_command, compare_command, bench_command, serve_command, check_command,
-    devices_command, kim_command, distill_command, sample_command, label_command, train_command, verdict_command,
+    phonons_command, analyze_command, profile_command, report_command, compare_command, bench_command, serve_command,
+    check_command, devices_command, kim_command, distill_command, sample_command, label_command, train_command, verdict_command,
     completion_command, manual_command;
 
 void cli_command_help(const cli_command *command, FILE *file);

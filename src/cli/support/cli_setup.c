@@ -166,8 +166,8 @@ int cli_input_make(cli_arguments *arguments, const char *path, const char *forma
         MLFF_TRY(mlff_system_build(name, (int)n_atoms, seed, &made.system));
     }
     mlff_system_formula(made.system, made.formula, sizeof made.formula);
-    int length =
-        snprintf(made.text, sizeof made.text, "%s, %d atoms (%s)", path ? path : name, made.system->n_atoms, made.formula);
+    int length = snprintf(made.text, sizeof made.text, "%s, %d atom%s (%s)", path ? path : name, made.system->n_atoms,
+                          base_plural(made.system->n_atoms), made.formula);
     if (n_atoms && n_atoms != made.system->n_atoms && length > 0 && (size_t)length < sizeof made.text)
         snprintf(made.text + length, sizeof made.text - (size_t)length, ", nearest to the %" PRId64 " asked for", n_atoms);
     *input = made;

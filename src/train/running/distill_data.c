@@ -40,8 +40,9 @@ mlff_status distill_sample(distill *d, const char *samples_path, int64_t n, uint
     MLFF_TRY(mlff_sample(d->teacher, d->seeds, &options, samples));
     MLFF_TRY(mlff_samples_write(samples, samples_path));
     const int64_t n_seeds = mlff_samples_size(d->seeds);
-    MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structures around %" PRId64 " seed%s, %g to %g K", mlff_samples_size(samples),
-                          n_seeds, n_seeds == 1 ? "" : "s", c->lowest_kelvin, c->highest_kelvin));
+    MLFF_TRY(distill_tell(d, 1, 1, "%" PRId64 " structure%s around %" PRId64 " seed%s, %g to %g K", mlff_samples_size(samples),
+                          base_plural(mlff_samples_size(samples)), n_seeds, base_plural(n_seeds), c->lowest_kelvin,
+                          c->highest_kelvin));
 probes: // the file has no place for their directions; they are drawn from the seed
     if (c->n_probes > 0) MLFF_TRY(mlff_samples_add_probes(samples, c->n_probes, 0.01, seed));
 done:
