@@ -12,7 +12,6 @@
 typedef struct pace {
     int limit; /* threads at most; 0: no limit yet */
     bool trial;
-    int n_runs;
     int64_t elapsed_ns, asleep_ns; /* of the window */
     int64_t hold_ns, retry_at_ns;
 } pace;

@@ -110,6 +110,11 @@ static double crowded(int n)
     return 1000.0 / n + 700; // each barrier waits for a thread that another program has taken the place of
 }
 
+static double starved(int n)
+{
+    return 50000 - 1000.0 / n; // each barrier waits for a time slice of every other program
+}
+
 static double crowded_above_two(int n)
 {
     return n > 2 ? 2000 : 20;
@@ -125,6 +130,9 @@ static void test_pace(void **state)
     assert_true(busy < 1100);          // one thread takes 1000 us, two take 1700: at most 10 % above the better
     planted(&p, 2, &now, 2500, quiet); // the longest hold is 2 s
     assert_true(planted(&p, 2, &now, 1000, quiet) < 521);
+
+    pace slow = {0};
+    assert_true(planted(&slow, 2, &now, 20000, starved) < 1100); // two threads take 50 ms: each trial must end after one run
 
     pace many = {0};
     assert_true(planted(&many, 16, &now, 20000, crowded_above_two) < 600); // two of sixteen: 520 us, with the trials of four
