@@ -122,11 +122,13 @@ MLFF_API int mlff_model_extrapolates_at(const mlff_model *model, double temperat
 
 /* ---- halo ------------------------------------------------------------------------------------ */
 
-/* Exchange of ghost atoms' features between processes, layer by layer.
+/* Exchange of ghost atoms' features between processes, layer by layer. All of them make the same calls in the same order.
  * forward: after layer `layer`, fills the rows of ghosts of each array from their owners.
  * reverse: before the reverse pass of layer `layer` is finished, adds the rows of ghosts to their owners' and zeroes them.
  * Arrays are [n_atoms][width] of `element_bytes` (4 or 8) bytes, at `location`, on `stream`; their number, and the order of the
- * numbers in a row, are the backend's. Owned rows and ghosts' rows have the same order. */
+ * numbers in a row, are the backend's. Owned rows and ghosts' rows have the same order.
+ * any: on a GPU, at the end of each step: sets *flag to 1 if it is 1 in any of the processes. All of them then repeat the step, with
+ * all its exchanges and without this call, with numbers of float32's range. NULL: activations beyond the range of halves are an error. */
 typedef struct mlff_halo_array {
     void *data;
     int width;
@@ -138,6 +140,7 @@ typedef struct mlff_halo {
     mlff_status (*reverse)(void *context, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
                            void *stream);
     void *context;
+    mlff_status (*any)(void *context, int *flag);
 } mlff_halo;
 
 /* ---- evaluator ------------------------------------------------------------------------------- */

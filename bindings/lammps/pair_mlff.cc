@@ -150,7 +150,7 @@ void PairMlff::create_evaluator()
 {
     mlff_model_info info;
     mlff_model_info_get(model, &info);
-    mlff_halo halo = {forward_hook, reverse_hook, this};
+    mlff_halo halo = {forward_hook, reverse_hook, this, any_hook};
     options.halo = info.n_layers > 1 ? &halo : nullptr;
     mlff_neighbors_destroy(neighbors);
     neighbors = nullptr;
@@ -177,7 +177,7 @@ void PairMlff::measure_exchanges()
     mlff_results results = {};
     results.energies = &energy;
     results.forces = force;
-    n_forward = n_reverse = comm_forward = comm_reverse = 0;
+    n_forward = n_reverse = n_any = comm_forward = comm_reverse = 0;
     measuring = true;
     const mlff_status status = mlff_evaluator_compute(evaluator, &batch, &results);
     measuring = false;
@@ -279,12 +279,17 @@ void PairMlff::compute(int eflag, int vflag)
     if (eflag_global) warn_if_extrapolating(); // a flag that all ranks share
 }
 
-// A rank without atoms: the others exchange.
+// A rank without atoms: the others exchange, and repeat a step that exceeded the range of halves (mlff_halo.any).
 void PairMlff::exchange_nothing()
 {
+    int flag = 1;
     rows.clear();
-    for (int k = 0; k < n_forward; k++) comm->forward_comm_pair(this);
-    for (int k = 0; k < n_reverse; k++) comm->reverse_comm_pair(this);
+    for (int step = 0; step < 2 && flag; step++) {
+        for (int k = 0; k < n_forward; k++) comm->forward_comm_pair(this);
+        for (int k = 0; k < n_reverse; k++) comm->reverse_comm_pair(this);
+        flag = 0;
+        for (int k = 0; step == 0 && k < n_any; k++) any_hook(this, &flag);
+    }
 }
 
 void PairMlff::compute_rows()
@@ -368,6 +373,16 @@ mlff_status PairMlff::reverse_hook(void *pair, int, const mlff_halo_array *array
     return static_cast<PairMlff *>(pair)->exchange(false, arrays, n_arrays, location, stream);
 }
 
+mlff_status PairMlff::any_hook(void *pair, int *flag)
+{
+    PairMlff *self = static_cast<PairMlff *>(pair);
+    if (self->measuring)
+        self->n_any++;
+    else
+        MPI_Allreduce(MPI_IN_PLACE, flag, 1, MPI_INT, MPI_MAX, self->world);
+    return MLFF_OK;
+}
+
 mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream)
 {
     const size_t n = measuring ? 1 : species.size();
@@ -379,6 +394,7 @@ mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int 
                    arrays[k].element_bytes};
         bytes += rows[k].bytes;
     }
+    if (measuring && n_any > 0) return MLFF_OK; // the atom's step is repeated
     if (measuring) {
         int &width = forward ? comm_forward : comm_reverse;
         width = std::max(width, static_cast<int>((bytes + sizeof(double) - 1) / sizeof(double)));

@@ -80,6 +80,7 @@ class PairMlff : public Pair
                                     void *stream);
     static mlff_status reverse_hook(void *pair, int layer, const mlff_halo_array *arrays, int n_arrays, mlff_location location,
                                     void *stream);
+    static mlff_status any_hook(void *pair, int *flag);
 
     mlff_evaluator_options options;
     mlff_model *model = nullptr;
@@ -99,7 +100,7 @@ class PairMlff : public Pair
 
     // Exchanges of a step: their number, also for a rank without atoms; the rows of the one in progress.
     bool measuring = false;
-    int n_forward = 0, n_reverse = 0;
+    int n_forward = 0, n_reverse = 0, n_any = 0;
     std::vector<Rows> rows;
     std::vector<std::vector<char>> staged; // rows of a GPU's array
 };

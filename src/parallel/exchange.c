@@ -18,6 +18,7 @@ typedef struct domain_exchange {
     int index;
     mlff_halo_array arrays[MAX_ARRAYS]; // of the exchange under way
     int64_t total_ns, wait_ns;
+    int flag; // of any_hook
     // of GPUs
     void *ready, *taken; // events: own rows are complete; own copies and sums are made
     int32_t *tables;     // device copy of source, source_row, shared, holder_first, holder, holder_row
@@ -285,17 +286,29 @@ static mlff_status reverse_hook(void *context, int layer, const mlff_halo_array 
     return exchange_arrays(context, false, arrays, n_arrays, location, stream);
 }
 
-mlff_halo exchange_hooks(exchange *x, int domain)
-{
-    return (mlff_halo){forward_hook, reverse_hook, &x->domains[domain]};
-}
-
 bool exchange_barrier(exchange *x, int domain)
 {
     const int64_t start = base_clock_ns();
     const bool good = barrier(&x->domains[domain]);
     x->domains[domain].total_ns += base_clock_ns() - start;
     return good;
+}
+
+// Flags are read before the barrier that ends the step, and written in the next. A domain without atoms takes no part.
+static mlff_status any_hook(void *context, int *flag)
+{
+    domain_exchange *d = context;
+    const exchange *x = d->all;
+    d->flag = *flag;
+    if (!exchange_barrier(d->all, d->index)) return crew_ended();
+    for (int k = 0; k < x->n; k++)
+        if (x->decomposition->domains[k].n_owned > 0) *flag |= x->domains[k].flag;
+    return MLFF_OK;
+}
+
+mlff_halo exchange_hooks(exchange *x, int domain)
+{
+    return (mlff_halo){forward_hook, reverse_hook, &x->domains[domain], any_hook};
 }
 
 void exchange_times(const exchange *x, int domain, double *total_ns, double *wait_ns)

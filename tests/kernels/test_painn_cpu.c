@@ -426,7 +426,7 @@ static void test_exchanged_halo(void **state)
     mlff_batch batch = {1, first_atom, o.species, o.positions, NULL, NULL, o.owned, &pairs, MLFF_HOST, NULL, NULL, NULL};
     for (int precision = MLFF_FLOAT32; precision <= MLFF_FLOAT64; precision++) {
         exchange context = {&o, 0};
-        mlff_halo halo = {fill_ghosts, return_ghosts, &context};
+        mlff_halo halo = {.forward = fill_ghosts, .reverse = return_ghosts, .context = &context};
         mlff_evaluator_options settings = mlff_evaluator_options_default();
         settings.precision = (mlff_precision)precision;
         settings.halo = &halo;

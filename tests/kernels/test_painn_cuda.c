@@ -415,7 +415,7 @@ static void test_halo(void **state)
     int32_t one[2] = {0, o.n};
     mlff_batch batch = {
         .n_systems = 1, .first_atom = one, .species = o.species, .positions = o.positions, .owned = o.owned, .pairs = &handed};
-    mlff_halo halo = {fill_ghosts, return_ghosts, &o};
+    mlff_halo halo = {.forward = fill_ghosts, .reverse = return_ghosts, .context = &o};
     mlff_evaluator_options options = mlff_evaluator_options_default();
     mlff_evaluator *gpu, *reference = evaluator_on(model, MLFF_CPU);
     options.device.kind = MLFF_CUDA;

@@ -7,6 +7,7 @@
 #include "ani_support.h"
 #include "emulate/emulate.h"
 #include "gpu_support.h"
+#include "model/painn/painn.h"
 
 enum { OUT_OF_MEMORY = 2, STRIDE = 23 };
 
@@ -77,6 +78,36 @@ static void test_divided(void **state)
     mlff_system_destroy(molecule);
     mlff_model_destroy(painn);
     mlff_model_destroy(ani);
+}
+
+// A chain whose first atoms exceed the range of halves by far; its other end, more layers than one away, does not. Both domains repeat the
+// step with float32's range, and agree with float64 within the tolerances of usual activations.
+static void test_range(void **state)
+{
+    (void)state;
+    enum { N = 24 };
+    mlff_model *model;
+    mlff_system *chain;
+    assert_ok(support_create(&model, "painn", "n_features=32; n_layers=2; cutoff=3.0; seed=1"));
+    painn_parameters *parameters = (painn_parameters *)(uintptr_t)model->parameters;
+    const size_t width = (size_t)parameters->n_features, n = (size_t)parameters->n_species * width;
+    float *embedding = base_alloc(n, sizeof *embedding, "embedding");
+    memcpy(embedding, parameters->embedding, n * sizeof *embedding);
+    const int sulfur = mlff_element_number("S"), carbon = mlff_element_number("C");
+    for (size_t k = 0; k < width; k++) embedding[(size_t)sulfur * width + k] *= 1e4f;
+    parameters->embedding = embedding;
+    assert_ok(mlff_system_create(N, &chain));
+    for (int i = 0; i < N; i++) {
+        chain->species[i] = i < 3 ? sulfur : carbon;
+        chain->positions[3 * i] = 1.7 * i;
+        chain->positions[3 * i + 1] = 0.4 * (i % 3);
+        chain->positions[3 * i + 2] = 0.3 * (i % 2);
+    }
+    check("a chain beyond the range of halves", model, chain, 0, 1);
+    mlff_system_destroy(chain);
+    parameters->embedding = NULL;
+    base_free(embedding);
+    mlff_model_destroy(model);
 }
 
 static void test_handed_out(void **state)
@@ -155,9 +186,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpus_apart), // first: access is granted once for all
-        cmocka_unit_test(test_divided),
-        cmocka_unit_test(test_handed_out),
-        cmocka_unit_test(test_failing_calls),
+        cmocka_unit_test(test_divided),    cmocka_unit_test(test_range),
+        cmocka_unit_test(test_handed_out), cmocka_unit_test(test_failing_calls),
     };
     return cmocka_run_group_tests(tests, open_emulator, NULL);
 }

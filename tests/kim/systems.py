@@ -9,12 +9,14 @@ systems.py displacements N                            displacements.in: N atoms 
 systems.py close DISTANCE                             system.data with atoms 1 and 2 so far from each other, Angstrom, in a cube's
                                                       middle, where domains of several ranks meet
 systems.py trained MODEL KELVIN                       says in a model file up to which temperature it was trained
+systems.py scale FILE TENSOR FACTOR                   a tensor of a model file (safetensors, float32) times FACTOR
 systems.py derivatives TOLERANCE                      energies.txt of displacements.in against forces.dump
 """
 import json
 import math
 import os
 import random
+import struct
 import sys
 
 MASSES = {"H": 1.008, "O": 15.999, "Si": 28.085}
@@ -132,6 +134,17 @@ def compare(tolerance, key):
         sys.exit(1)
 
 
+def scale(path, tensor, factor):
+    with open(path, "rb") as file:
+        content = bytearray(file.read())
+    start = 8 + struct.unpack_from("<Q", content)[0]
+    begin, end = json.loads(content[8:start])[tensor]["data_offsets"]
+    numbers = struct.unpack_from(f"<{(end - begin) // 4}f", content, start + begin)
+    struct.pack_into(f"<{len(numbers)}f", content, start + begin, *(factor * x for x in numbers))
+    with open(path, "wb") as file:
+        file.write(content)
+
+
 STEP = 1e-4  # Angstrom, of the numerical derivatives
 
 
@@ -205,6 +218,8 @@ elif sys.argv[1] == "close":
     close(float(sys.argv[2]))
 elif sys.argv[1] == "trained":
     trained(sys.argv[2], sys.argv[3])
+elif sys.argv[1] == "scale":
+    scale(sys.argv[2], sys.argv[3], float(sys.argv[4]))
 elif sys.argv[1] == "drift":
     drift(int(sys.argv[2]), float(sys.argv[3]))
 else:

@@ -212,6 +212,10 @@ test_gpu() {
     compare water.safetensors 1 molecule 1
     compare water.safetensors 2 molecule 1
     MLFF_EMULATE_DEVICES=1 compare water.safetensors 2 molecule 1 # more ranks than GPUs
+    # Activations of 1e9, beyond the range of halves: all ranks repeat the step with float32's range. Energies and forces are brought to some 50 eV/Å.
+    cp water.safetensors large.safetensors
+    python3 "$systems" scale large.safetensors representation.embedding.weight 100 && python3 "$systems" scale large.safetensors output_modules.0.outnet.1.weight 1e-9 || fail "systems.py scale"
+    for ranks in 1 2 4; do tolerance=1e-4 compare large.safetensors $ranks molecule 1; done # four: ranks without atoms
     fails once 'virials of atoms on the CPU only' -var model water.safetensors -var precision float32
     MLFF_DEVICE=cuda:5 fails once 'device cuda:5: this machine has 2 GPUs' -var model water.safetensors -var precision float32
     MLFF_EMULATE_DEVICES=0 fails once 'no GPU' -var model water.safetensors -var precision float32

@@ -342,10 +342,17 @@ done:
 mlff_status gpu_evaluator_widen(gpu_evaluator *e, bool *can_out)
 {
     *can_out = false;
-    if (!e->kind->widen || e->has_halo) return MLFF_OK;
+    if (!e->kind->widen || (e->has_halo && !e->halo.any)) return MLFF_OK;
     const mlff_status status = e->kind->widen(e);
     *can_out = status == MLFF_OK;
     return status == MLFF_ERR_UNSUPPORTED ? MLFF_OK : status;
+}
+
+// Whether a step of this process, or with halos of any process, exceeded the range of halves.
+static mlff_status find_overflow(const gpu_evaluator *e, int *overflow_out)
+{
+    *overflow_out = *e->io.overflow != 0 && !e->wide;
+    return e->has_halo && e->halo.any && e->kind->widen && !e->wide ? e->halo.any(e->halo.context, overflow_out) : MLFF_OK;
 }
 
 // Counts rebuilt Verlet lists; the device counts them and reports later. The search of all pairs keeps no list.
@@ -363,8 +370,10 @@ static mlff_status examine(gpu_evaluator *e, const mlff_batch *batch, const capt
     const int n_atoms = batch->first_atom[batch->n_systems];
     *again_out = (report->flags & GPU_ROW_FULL) != 0;
     if (*again_out) return gpu_evaluator_grow(e, n_atoms, batch->n_systems, report->longest_row);
+    int overflow = 0;
     mlff_status status = gpu_evaluator_report_status(e, report);
-    if (status == MLFF_OK && *e->io.overflow && !e->wide) status = gpu_evaluator_widen(e, again_out);
+    if (status == MLFF_OK) status = find_overflow(e, &overflow);
+    if (status == MLFF_OK && overflow) status = gpu_evaluator_widen(e, again_out);
     e->wide |= *again_out;
     if (status != MLFF_OK || *again_out) return status;
     e->n_pairs = report->n_pairs;
