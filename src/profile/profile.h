@@ -164,7 +164,8 @@ mlff_status profile_note(mlff_profile *profile, const char *format, ...) MLFF_PR
 mlff_status profile_add_stage(mlff_profile *profile, const mlff_stage *stage, const mlff_statistics *time_ms);
 /* Rows energy, forces, stress from the split, where the force field's own stages were not measured. */
 mlff_status profile_add_split(mlff_profile *profile);
-/* The last row: its mean is by definition what the others leave of the step. */
+/* The last row: its mean is by definition what the others leave of the step; so is its median where it was not measured (NaN), so that
+ * slow steps do not count as a part of all steps. */
 mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, double p95_ms);
 /* Fills summary, shares, verdicts and recommendations from what was measured or read. Called once. */
 mlff_status profile_derive(mlff_profile *profile);
@@ -195,8 +196,14 @@ const char *profile_time_text(double ms, char text[32]);
 const char *profile_growth_text(const mlff_profile_summary *summary, char text[32]);
 /* Right-aligned in so many columns, where a letter of two bytes takes one. */
 const char *profile_right_text(const char *text, int columns, char cell[64]);
+/* A number with so many digits, never in powers of ten: "622.4", "4240". */
+const char *profile_number_text(double value, int digits, char text[32]);
+#define PROFILE_NUMBER(value, digits) profile_number_text(value, digits, (char[32]){0})
 #define PROFILE_TIME_RIGHT(ms, columns) profile_right_text(PROFILE_TIME(ms), columns, (char[64]){0})
 #define PROFILE_TIME(ms) profile_time_text(ms, (char[32]){0}) /* lives to the end of the block */
+/* A change of bytes, "+0.12 MB", never "-0.00 MB". */
+const char *profile_change_mb_text(double bytes, char text[32]);
+#define PROFILE_CHANGE_MB(bytes) profile_change_mb_text(bytes, (char[32]){0})
 #define PROFILE_GROWTH(summary) profile_growth_text(summary, (char[32]){0})
 
 /* steadiness.c: from which step on a run is itself, and percentiles of that part with intervals. */
@@ -208,6 +215,8 @@ double profile_typical_ms(const mlff_profile *profile);
 /* How much slower steps get all along the run, where the data allow to say so, else 0: on a crowded machine their processor time
  * decides. A single jump may be the machine's. */
 double steadiness_drift(const mlff_profile *profile);
+/* Whether there are so many steps that some lie beyond the percentile; of fewer it is about the longest step. */
+bool steadiness_percentile_known(const mlff_profile *profile, double fraction);
 /* One sentence about it, "" where there are too few steps to tell. */
 void steadiness_text(const mlff_profile *profile, char *text, size_t text_bytes);
 /* "P99 1.23 ms (1.20 to 1.31 ms)" or what is missing for it. */
@@ -274,6 +283,9 @@ double scaling_ms(const mlff_scaling *s, double atoms);
 
 /* hotspots.c */
 mlff_status hotspots_recommend(mlff_profile *profile);
+
+/* Why so many lists are rebuilt and what to do about it, where more than half of the steps rebuild, else "". */
+void hotspots_rebuilds_text(const mlff_profile *profile, char *text, size_t text_bytes);
 
 /* why.c: what weighs most in this run, by weight; the number of lines. */
 enum { WHY_LINES = 4 };

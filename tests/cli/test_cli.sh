@@ -711,7 +711,7 @@ test_profile() {
     # The default report fits on a screen; --full has the tables, --quiet prints nothing.
     run 0 profile model.safetensors --n-steps 30
     [ "$(wc -l <out)" -le 36 ] || fail "the report has $(wc -l <out) lines"
-    says 'median .*P99' && says 'targets met' && says '█ .*%'
+    says 'median .*P95 .*longest' && says 'targets met' && says '█ .*%'
     run 0 profile model.safetensors --n-steps 30 --full
     says 'Where the time goes' && says 'Measured on'
     run 0 profile model.safetensors --n-steps 30 --quiet -o quiet.json

@@ -139,6 +139,19 @@ class Functions(unittest.TestCase):
         self.assertEqual(waited, ["result"] * 5)
 
 
+class Texts(unittest.TestCase):
+    def test_no_powers_of_ten_and_no_percentiles_of_few_calls(self):
+        one = benchmark_function(lambda: None, n_calls=1, device="cpu").summary()
+        many = benchmark_function(lambda: None, n_calls=2000, device="cpu").summary()
+        self.assertNotRegex(one + many, r"\de[+-]\d|-0\.00")
+        self.assertNotIn("P95", one)
+        self.assertRegex(many, r"P95 .*P99 ")
+
+    def test_what_cannot_be_called_is_named(self):
+        with self.assertRaisesRegex(MlffUsageError, "'a' cannot be called: it is of type int"):
+            compare_implementations({"a": 3}, device="cpu")
+
+
 class Trajectories(unittest.TestCase):
     def test_each_input_in_turn(self):
         seen = []

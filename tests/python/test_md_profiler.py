@@ -32,7 +32,7 @@ from mlff_distiller.cuda.md_profiler import (
     profile_md_trajectory,
     save_html,
 )
-from mlff_distiller.errors import MlffError, MlffFormatError, MlffUnsupportedError, MlffUsageError, MlffWarning
+from mlff_distiller.errors import MlffError, MlffFormatError, MlffUnsupportedError, MlffUsageError, MlffValueError, MlffWarning
 from mlff_distiller.models import StudentCalculator
 
 CONTRACT = """name model_name n_steps device latencies_ms mean_latency_ms median_latency_ms std_latency_ms min_latency_ms
@@ -277,8 +277,47 @@ class Failures(unittest.TestCase):
         class NoStress(Counting):
             implemented_properties = ["energy", "forces"]
 
-        with self.assertRaisesRegex(MlffUnsupportedError, "offers energy, forces; energy, stress"):
+        with self.assertRaisesRegex(MlffUnsupportedError, "does not compute stress; it computes energy, forces$"):
             self.profiler.profile_calculator(NoStress(), frames, ["energy", "stress"])
+
+    def test_wrong_results_are_named(self):
+        class Wrong(Counting):
+            def __init__(self, kind, value):
+                super().__init__(0, 0)
+                self.kind, self.value = kind, value
+
+            def calculate(self, *arguments, **keywords):
+                super().calculate(*arguments, **keywords)
+                self.results[self.kind] = self.value
+
+        for kind, value, text in (
+            ("forces", np.zeros((2, 3)), r"Wrong gave as forces an array of shape \(2, 3\); expected numbers of shape \(\d+, 3\)"),
+            ("forces", np.zeros(3), r"Wrong gave as forces an array of shape \(3,\)"),
+            ("energy", None, "Wrong gave as energy None; expected one number"),
+        ):
+            with self.assertRaisesRegex(MlffValueError, text):
+                self.profiler.profile_calculator(Wrong(kind, value), support.copper_frames(4))
+        for properties, text in ((["foo"], "unknown properties 'foo'; choose from energy, forces, stress"), ([], "no properties to measure")):
+            with self.assertRaisesRegex(MlffUsageError, text):
+                self.profiler.profile_calculator(Counting(0, 0), support.copper_frames(4), properties)
+        with self.assertRaisesRegex(MlffUnsupportedError, "is it an ASE calculator?"):
+            self.profiler.profile_calculator(None, support.copper_frames(4))
+        with self.assertRaisesRegex(MlffUsageError, "there are no runs of a"):
+            compare_profiles([], [])
+
+    def test_slow_steps_are_no_part_of_all_steps(self):
+        # Of a calculator without stages the parts are medians: what single steps take longer is not "unattributed".
+        class Sleeping(Counting):
+            def calculate(self, *arguments, **keywords):
+                super().calculate(*arguments, **keywords)
+                if self.n % 10 == 0:
+                    time.sleep(0.02)
+
+        result = self.profiler.profile_calculator(Sleeping(0.3, 0.3), support.copper_frames(4), n_steps=120)
+        components = identify_hotspots(result)["components"]
+        self.assertGreater(components["slow steps"]["percentage"], 50)
+        self.assertLess(components["unattributed"]["percentage"], 40)  # 5 % on a quiet machine
+        self.assertAlmostEqual(sum(part["percentage"] for part in components.values()), 100, delta=1e-6)
 
     def test_energy_that_is_no_number_is_told(self):
         class Broken(Counting):

@@ -131,7 +131,7 @@ static void test_rebuild_every_step(void **state)
 {
     (void)state;
     planted p = {.stage_us = {200, 20, 20, 20}, .rebuild_every = 1};
-    expect(p, 300, "the neighbor list is rebuilt in every step (100 % of them); a list should last", false);
+    expect(p, 300, "the neighbor list is rebuilt in every step; where frames follow from one another", false);
     expect(p, 300, "raise the skin", false);
     p.rebuild_every = 4;
     expect(p, 300, "rebuilds of the neighbor list cost ", false);
@@ -142,6 +142,53 @@ static void test_slow_steps(void **state)
     (void)state;
     planted p = {.stage_us = {5, 5, 5, 5}, .slow_every = 30};
     expect(p, 600, "slow steps: 8", false); // 3 ms every 30 steps of 20 µs: 83 % of the run
+}
+
+// Of few steps no percentile is told beyond which none of them lies, nor a target judged by it; of one step no spread either.
+static void test_few_steps(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_steps;
+        const char *said, *unsaid;
+    } cases[] = {
+        {1, "1 step,", "CV"}, {1, "median ", "P95"}, {10, "longest ", "P95"}, {30, "P95 ", "P99"}, {120, "P99 ", "longest"}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        planted p = {.stage_us = {5, 5, 5, 5}};
+        mlff_callable callable = {.struct_size = sizeof callable,
+                                  .name = "force field",
+                                  .context = &p,
+                                  .properties = MLFF_ENERGY | MLFF_FORCES,
+                                  .step = step};
+        mlff_profile_options options = mlff_profile_options_default();
+        mlff_system *system = synthetic_system(16);
+        mlff_trajectory *trajectory;
+        mlff_profile *profile;
+        char *text, *whole;
+        int n;
+        options.n_steps = cases[k].n_steps;
+        options.overhead = options.split = 0;
+        assert_ok(mlff_trajectory_thermal(system, 300.0, 1, &trajectory));
+        assert_ok(mlff_profile_run(&callable, trajectory, &options, &profile));
+        assert_ok(mlff_profile_text_short(profile, 300, &text));
+        assert_ok(mlff_profile_text(profile, 100, &whole));
+        const mlff_verdict *verdicts = mlff_profile_verdicts(profile, &n);
+        assert_int_equal(verdicts[1].passed < 0, cases[k].n_steps < 20);
+        assert_int_equal(verdicts[2].passed < 0, cases[k].n_steps < 100);
+        char *end = strstr(text, "ns/day");
+        assert_non_null(end);
+        *end = 0;
+        if (!strstr(text, cases[k].said) || strstr(text, cases[k].unsaid))
+            fail_msg("%lld steps: \"%s\" is wanted, \"%s\" is not:\n%s", (long long)cases[k].n_steps, cases[k].said,
+                     cases[k].unsaid, text);
+        assert_null(strstr(whole, " 1 steps"));
+        assert_int_equal(strstr(whole, "spread (CV)") != NULL, cases[k].n_steps > 1);
+        mlff_text_free(text);
+        mlff_text_free(whole);
+        mlff_profile_destroy(profile);
+        mlff_trajectory_destroy(trajectory);
+        mlff_system_destroy(system);
+    }
 }
 
 // Of a force field without stages nothing is said about parts of a step, and a number and its unit stand on one line at any width.
@@ -199,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_leak),
         cmocka_unit_test(test_rebuild_every_step),
         cmocka_unit_test(test_slow_steps),
+        cmocka_unit_test(test_few_steps),
         cmocka_unit_test(test_report_without_stages),
         cmocka_unit_test(test_nothing_stands_out_of_nothing),
     };

@@ -526,7 +526,7 @@ static void test_verdicts_say_what_they_rest_on(void **state)
     assert_non_null(strstr(verdicts[1].text, "n too small"));
     assert_non_null(strstr(verdicts[2].text, "n too small (30 steps; 299"));
     assert_int_equal(verdicts[4].passed, 1); // under 1 µs an atom
-    assert_true(synthetic_recommended(profile, "30 of 30 steps was not a finite number"));
+    assert_true(synthetic_recommended(profile, "30 of 30 steps is not a finite number"));
     assert_true(synthetic_recommended(profile, "30 steps are few"));
     assert_true(synthetic_recommended(profile, "the weights are untrained"));
     mlff_profile_destroy(profile);

@@ -653,6 +653,36 @@ static void test_threads_that_end(void **state)
     }
 }
 
+// Other threads of one or two steps are not named on a crowded machine, where they may have lacked a CPU; with one thread the advice is not
+// to take fewer.
+static void test_single_waits_for_threads(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t n_steps;
+        double cpu_wait;
+        int named;
+    } cases[] = {{1, 0.0, 1}, {2, 0.6, 0}, {3, 0.6, 1}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        profile_tail tail = {.share = 0.8, .cpu_wait_share = cases[k].cpu_wait};
+        int order[N_CAUSES];
+        tail.excess_ms[CAUSE_THREADS] = 19.0;
+        tail.excess_ms[CAUSE_CPU_WAIT] = 81.0;
+        tail.n_by_cause[CAUSE_THREADS] = cases[k].n_steps;
+        if (tail_order(&tail, true, order) != cases[k].named) fail_msg("case %zu: expected %d", k, cases[k].named);
+    }
+    for (int n_threads = 1; n_threads <= 2; n_threads++) {
+        static const float parts[N_PARTS] = {[PART_CPU] = 1e6f, [PART_WAIT] = 49e6f};
+        mlff_profile *profile = divided(50.0, TAG_PREEMPTED, parts, 1.0);
+        char crowd[400];
+        profile->tail.cpu_wait_share = 0.5;
+        profile->ceilings.n_threads = n_threads;
+        assert_true(tail_crowded(profile, crowd, sizeof crowd));
+        assert_int_equal(strstr(crowd, "fewer threads") != NULL, n_threads > 1);
+        mlff_profile_destroy(profile);
+    }
+}
+
 // Waiting for a CPU: one plain sentence, and no advice about the model, whose stages are ranked by medians.
 static void test_crowded_machine(void **state)
 {
@@ -748,6 +778,7 @@ int main(void)
         cmocka_unit_test(test_irregular_work_is_doubted),
         cmocka_unit_test(test_small_delays_around_the_gpu_are_doubted),
         cmocka_unit_test(test_periods),
+        cmocka_unit_test(test_single_waits_for_threads),
         cmocka_unit_test(test_crowded_machine),
         cmocka_unit_test(test_advice_about_threads),
         cmocka_unit_test(test_shares),

@@ -110,9 +110,24 @@ static void test_level_that_returns(void **state)
     mlff_profile_destroy(profile);
 }
 
+// Numbers are written without powers of ten, and a change that rounds to nothing without a sign of its own.
+static void test_numbers_in_words(void **state)
+{
+    (void)state;
+    assert_string_equal(PROFILE_NUMBER(622.44, 4), "622.4");
+    assert_string_equal(PROFILE_NUMBER(4239.7, 3), "4240");
+    assert_string_equal(PROFILE_NUMBER(1014.0, 3), "1010");
+    assert_string_equal(PROFILE_NUMBER(107893.0, 2), "110000");
+    assert_string_equal(PROFILE_NUMBER(0.0, 3), "0");
+    assert_string_equal(PROFILE_CHANGE_MB(-1024.0), "+0.00 MB");
+    assert_string_equal(PROFILE_CHANGE_MB(-2097152.0), "-2.00 MB");
+    assert_string_equal(PROFILE_CHANGE(0.99999), "+0.00 %");
+    assert_string_equal(PROFILE_CHANGE(0.979), "-2.10 %");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_subset_of_reasons), cmocka_unit_test(test_course),
-                                       cmocka_unit_test(test_level_that_returns)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers_in_words), cmocka_unit_test(test_every_subset_of_reasons),
+                                       cmocka_unit_test(test_course), cmocka_unit_test(test_level_that_returns)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

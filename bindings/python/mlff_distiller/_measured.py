@@ -16,6 +16,7 @@ from ase.calculators.calculator import Calculator, PropertyNotImplementedError, 
 from . import _library as lib
 from . import _structs as s
 from ._bridge import MASKS, doubles
+from .errors import MlffValueError
 
 # A frame with the positions of the previous call is translated by this: energies and forces stay the same, and caches miss.
 SHIFT_ANGSTROM = 1e-3
@@ -70,17 +71,30 @@ class CalculatorStep:
         results = self._evaluate(atoms, self._lists[wanted])
         if self.wait is not None:
             self.wait(results)
-        if energy:
-            c_double.from_address(energy).value = float(results["energy"])
-        if forces:
-            n = len(atoms)
-            self._forces[:n] = results["forces"]
-            ctypes.memmove(forces, self._forces.ctypes.data, 24 * n)
-        if stress:
-            values = np.asarray(results["stress"], dtype=np.float64)
-            doubles(stress, 6)[:] = values if values.shape == (6,) else values.reshape(3, 3).flat[[0, 4, 8, 5, 2, 1]]
+        kind = "energy"
+        try:
+            if energy:
+                c_double.from_address(energy).value = float(results["energy"])
+            kind = "forces"
+            if forces:
+                n = len(atoms)
+                self._forces[:n] = results["forces"]
+                if np.shape(results["forces"]) != (n, 3):  # NumPy repeats what is smaller
+                    raise ValueError
+                ctypes.memmove(forces, self._forces.ctypes.data, 24 * n)
+            kind = "stress"
+            if stress:
+                values = np.asarray(results["stress"], dtype=np.float64)
+                doubles(stress, 6)[:] = values if values.shape == (6,) else values.reshape(3, 3).flat[[0, 4, 8, 5, 2, 1]]
+        except (TypeError, ValueError) as error:
+            raise self._misshapen(kind, results[kind], len(atoms)) from error
         if self.inner_ns is not None:
             self.host_ns = time.perf_counter_ns() - start - self.inner_ns()
+
+    def _misshapen(self, kind: str, value: Any, n_atoms: int) -> MlffValueError:
+        expected = {"energy": "one number", "forces": f"numbers of shape ({n_atoms}, 3)", "stress": "6 or 3 x 3 numbers"}[kind]
+        given = f"an array of shape {np.shape(value)}" if isinstance(value, (np.ndarray, list, tuple)) else f"{value!r:.60}"
+        return MlffValueError(f"{type(self.calculator).__name__} gave as {kind} {given}; expected {expected}")
 
     def _atoms_of(self, address: int) -> Atoms:
         """The atoms of a C frame, moved to its positions, which always differ from those of the previous call."""

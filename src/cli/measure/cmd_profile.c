@@ -202,22 +202,37 @@ done:
     return status;
 }
 
-// On a busy machine fewer threads may be faster: one is measured, in a process of its own, and named if it is.
+// On a busy machine fewer threads may be faster. Single runs there differ by more than threads do: one thread and all of them take
+// turns as processes, and the answer is given where the same test as in mlff compare is sure of it.
 static void try_one_thread(const cli_arguments *arguments, const cli_setup *setup, const mlff_profile *profile)
 {
-    static const char *const extra[] = {"threads", "1", "n-steps", "100", NULL};
-    mlff_profile *one = NULL;
-    mlff_profile_summary now, then;
+    enum { RUNS = 5 }; // the fewest that can tell
+    static const int64_t limit_ns = 4000000000, run_ms = 200;
+    double all[RUNS], one[RUNS];
+    char steps[24];
+    mlff_comparison_row row;
+    mlff_profile_summary now;
     bool busy = mlff_profile_cpu_wait(profile) > 0.05, several = setup->evaluator_info.n_threads > 1;
-    if (!busy || !several || strncmp(setup->device, "cpu", 3) != 0 || profile_is_child() || cli_interrupted()) return;
-    if (profile_child(arguments, extra, "one thread", &one) != MLFF_OK) return;
+    if (!busy || !several || strncmp(setup->device, "cpu", 3) != 0 || profile_is_child()) return;
     mlff_profile_summary_get(profile, &now);
-    mlff_profile_summary_get(one, &then);
-    if (then.latency_ms.mean < 0.9 * now.latency_ms.mean)
-        printf("\nOn this busy machine one thread is faster: --threads 1 took %.4g ms a step (mean of %lld steps), %d threads "
-               "%.4g ms\n",
-               then.latency_ms.mean, (long long)then.n_steps, setup->evaluator_info.n_threads, now.latency_ms.mean);
-    mlff_profile_destroy(one);
+    int n_steps = (int)fmin(fmax((double)run_ms / now.latency_ms.mean, 20.0), 100.0);
+    snprintf(steps, sizeof steps, "%d", n_steps);
+    const char *const few[] = {"n-steps", steps, "threads", "1", NULL}, *const many[] = {"n-steps", steps, NULL};
+    int64_t begun = mlff_clock_ns();
+    fflush(stdout); // the report is read meanwhile
+    for (int i = 0; i < 2 * RUNS; i++) {
+        mlff_profile *run = NULL;
+        if (mlff_clock_ns() - begun > limit_ns || cli_interrupted()) return;
+        if (profile_child(arguments, i % 2 ? few : many, i % 2 ? "one thread" : "all threads", &run) != MLFF_OK) return;
+        mlff_profile_summary_get(run, &now);
+        (i % 2 ? one : all)[i / 2] = now.latency_ms.mean;
+        mlff_profile_destroy(run);
+    }
+    if (mlff_compare_values(all, RUNS, one, RUNS, NULL, &row) != MLFF_OK || row.change != MLFF_FASTER) return;
+    printf(
+        "\nOn this busy machine one thread is faster: --threads 1 takes %.4g times as long as %d threads (between %.4g and %.4g "
+        "at 95 %%; means of %d steps, %d runs each)\n",
+        row.ratio, setup->evaluator_info.n_threads, row.low, row.high, n_steps, RUNS);
 }
 
 static int run_many(cli_arguments *arguments, const request *wanted)

@@ -187,18 +187,32 @@ static mlff_status say_launches(mlff_profile *profile)
                    "its work from launch gaps and waits");
     double share = budget_busy_share(&b), rest = (1.0 - share) / share;
     if (!(share > 0.0 && share < 0.5)) return MLFF_OK; // also for NaN
-    return say(
-        profile,
-        "launch-bound: the GPU works in %.0f %% of the step (%s), the rest is launch gaps %s, waits %s and the host %s. "
-        "It is busy for half of a step from about %.2g atoms on, if its time goes with the atoms; below, larger systems or "
-        "several in one call are almost free, and a captured graph or fused kernels could be up to %.1f× as fast",
-        100.0 * share, PROFILE_TIME(busy), PROFILE_TIME(b.ms[BUDGET_GAPS]), PROFILE_TIME(b.ms[BUDGET_WAITS]),
-        PROFILE_TIME(b.ms[BUDGET_HOST]), atoms * rest, 1.0 / share);
+    return say(profile,
+               "launch-bound: the GPU works in %.0f %% of the step (%s), the rest is launch gaps %s, waits %s and the host %s. "
+               "It is busy for half of a step from about %s atoms on, if its time goes with the atoms; below, larger systems or "
+               "several in one call are almost free, and a captured graph or fused kernels could be up to %.1f× as fast",
+               100.0 * share, PROFILE_TIME(busy), PROFILE_TIME(b.ms[BUDGET_GAPS]), PROFILE_TIME(b.ms[BUDGET_WAITS]),
+               PROFILE_TIME(b.ms[BUDGET_HOST]), PROFILE_NUMBER(atoms * rest, 2), 1.0 / share);
+}
+
+void hotspots_rebuilds_text(const mlff_profile *profile, char *text, size_t text_bytes)
+{
+    const mlff_profile_summary *s = &profile->summary;
+    double share = s->n_rebuilds > 0 ? (double)s->n_rebuilds / (double)s->n_steps : 0.0;
+    char where[32] = "every step";
+    text[0] = 0;
+    if (!(share > 0.5)) return;
+    if (share < 1.0) snprintf(where, sizeof where, "%.3g %% of the steps", share * 100.0);
+    snprintf(text, text_bytes, "the neighbor list is rebuilt in %s%s", where,
+             strcmp(profile->trajectory, "thermal") == 0
+                 ? ": thermal frames do not follow from one another; --trajectory md shows what your simulation will take"
+                 : "; where frames follow from one another, a list should last for ten steps or more: raise the skin");
 }
 
 static mlff_status say_rebuilds(mlff_profile *profile)
 {
     const mlff_profile_summary *s = &profile->summary;
+    char text[256];
     double extra_ms = profile->rebuild_median_ms - profile->other_median_ms;
     if (s->n_rebuilds <= 0) return MLFF_OK;
     double share = (double)s->n_rebuilds / (double)s->n_steps;
@@ -209,18 +223,8 @@ static mlff_status say_rebuilds(mlff_profile *profile)
                    "rebuilds cost %.0f %% of the run",
                    PROFILE_TIME(profile->rebuild_median_ms), PROFILE_TIME(profile->other_median_ms), share * 100.0,
                    extra_ms * share / s->latency_ms.mean * 100.0);
-    if (share > 0.5 && strcmp(profile->trajectory, "thermal") == 0)
-        return say(profile,
-                   "%.0f %% of steps rebuild the neighbor list, because thermal frames do not follow from one another; with "
-                   "--trajectory md the list "
-                   "lasts longer, as it will in your simulation",
-                   share * 100.0);
-    if (share > 0.5)
-        return say(profile,
-                   "%.0f %% of steps rebuild the neighbor list although frames follow from one another: raise the skin, so that "
-                   "a list lasts for ten steps or more",
-                   share * 100.0);
-    return MLFF_OK;
+    hotspots_rebuilds_text(profile, text, sizeof text);
+    return *text ? say(profile, "%s", text) : MLFF_OK;
 }
 
 static const char *const tail_advice[N_CAUSES] = {
@@ -303,20 +307,26 @@ static mlff_status say_memory(mlff_profile *profile)
 {
     mlff_status status = MLFF_OK;
     const mlff_profile_summary *s = &profile->summary;
-    bool named = false;
-    for (int k = 0; k < profile->n_ledgers; k++) {
+    const profile_ledger *first = NULL;
+    char others[256] = "";
+    size_t length = 0;
+    for (int k = 0; k < profile->n_ledgers; k++) { // what leaks shows in several counters
         const profile_ledger *ledger = &profile->ledgers[k];
         if (ledger->leak.kind != LEAK_GROWING || !leaks_decides(ledger)) continue;
-        named = true;
+        if (first && length < sizeof others)
+            length += (size_t)snprintf(others + length, sizeof others - length, "%s\"%.40s\" by %s kB", ", ", ledger->name,
+                                       PROFILE_NUMBER(ledger->leak.bytes_per_sample / 1024.0, 4));
+        if (!first) first = ledger;
+    }
+    if (first)
         MLFF_TRY(say(profile,
-                     "memory leak: \"%s\" grows steadily by %.4g kB a step (%.1f MB over the run, %.4g GB in 10⁶ steps); look "
+                     "memory leak: \"%s\" grows steadily by %s kB a step (%.1f MB over the run, %s GB in 10⁶ steps)%s; look "
                      "for results or graphs "
                      "that are kept from step to step",
-                     ledger->name, ledger->leak.bytes_per_sample / 1024.0,
-                     (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0,
-                     ledger->leak.bytes_per_sample * 1e6 / 1073741824.0));
-    }
-    if (s->memory_stable == 0 && !named)
+                     first->name, PROFILE_NUMBER(first->leak.bytes_per_sample / 1024.0, 4),
+                     (double)(first->final_bytes - first->initial_bytes) / 1048576.0,
+                     PROFILE_NUMBER(first->leak.bytes_per_sample * 1e6 / 1073741824.0, 3), others));
+    if (s->memory_stable == 0 && !first)
         MLFF_TRY(say(profile,
                      "memory grew by %.1f MB over %lld steps, but not steadily: caches that fill, or buffers that grew once; run "
                      "%s steps to tell a "
@@ -347,11 +357,11 @@ static mlff_status say_conditions(mlff_profile *profile, bool crowded)
             "the machine was busy when the run began (load %s on %s cores): times are longer and vary more than on an idle one",
             load, cores));
     if (s->n_steps < 100)
-        MLFF_TRY(say(profile, "%lld steps are few for percentiles; use 100 or more, 1000 or more to see leaks, and three runs",
-                     (long long)s->n_steps));
+        MLFF_TRY(say(profile, "%lld step%s few for percentiles; use 100 or more, 1000 or more to see leaks, and three runs",
+                     (long long)s->n_steps, s->n_steps == 1 ? " is" : "s are"));
     if (s->n_warmup < 10)
-        MLFF_TRY(say(profile, "%lld warm-up steps: use 10 or more, so that the first measured step is like the rest",
-                     (long long)s->n_warmup));
+        MLFF_TRY(say(profile, "%lld warm-up step%s: use 10 or more, so that the first measured step is like the rest",
+                     (long long)s->n_warmup, s->n_warmup == 1 ? "" : "s"));
     if (profile_untrained(profile))
         MLFF_TRY(say(profile, "the weights are untrained: times are those of the architecture, energies and forces mean nothing, "
                               "and MD with them visits "
@@ -366,11 +376,9 @@ mlff_status hotspots_recommend(mlff_profile *profile)
     char crowd[400];
     MLFF_TRY(name_heaviest(profile));
     if (profile->n_not_finite > 0)
-        MLFF_TRY(say(
-            profile,
-            "the energy of %lld of %lld steps was not a finite number: the time of a broken force field says nothing; check the "
-            "frames",
-            (long long)profile->n_not_finite, (long long)profile->summary.n_steps));
+        MLFF_TRY(say(profile,
+                     "the energy of %lld of %lld steps is not a finite number: these times say nothing; check the frames",
+                     (long long)profile->n_not_finite, (long long)profile->summary.n_steps));
     bool crowded = tail_crowded(profile, crowd, sizeof crowd);
     if (crowded) MLFF_TRY(say(profile, "%s", crowd));
     if (!crowded) MLFF_TRY(say_stages(profile)); // what a stage takes there says little about the model

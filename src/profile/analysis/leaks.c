@@ -73,7 +73,8 @@ void leaks_text(const mlff_profile *profile, const profile_ledger *ledger, char 
     case LEAK_GROWING:
     case LEAK_INCONCLUSIVE:
         if (profile->available_bytes > 0 && leak->bytes_per_sample > 0.0 && strstr(ledger->name, "device") == NULL)
-            snprintf(end, sizeof end, ": memory ends in %.2g steps", (double)profile->available_bytes / leak->bytes_per_sample);
+            snprintf(end, sizeof end, ": memory ends in about %s steps",
+                     PROFILE_NUMBER((double)profile->available_bytes / leak->bytes_per_sample, 2));
         snprintf(rest, room, "%s %s a step (%s to %s at 95 %%)%s",
                  leak->kind == LEAK_GROWING ? " by" : ": grew to the end, but not as steadily as a leak; measure longer. At most",
                  bytes_text(leak->bytes_per_sample, slope), bytes_text(leak->low, low), bytes_text(leak->high, high), end);

@@ -153,7 +153,7 @@ mlff_status mlff_scaling_text(const mlff_scaling *s, char **text_out)
         base_text_add(&text, "memory: %.4g kB an atom", s->bytes_per_atom / 1024.0);
     else
         base_text_add(&text, "memory: does not follow the number of atoms at these sizes; measure larger ones");
-    if (s->max_atoms > 0.0) base_text_add(&text, "; what is free holds about %.2g atoms", s->max_atoms);
+    if (s->max_atoms > 0.0) base_text_add(&text, "; what is free holds about %s atoms", PROFILE_NUMBER(s->max_atoms, 2));
     base_text_add(&text, "\n");
     if (s->n_sizes < 4) base_text_add(&text, "%d sizes are too few for a reliable fit; measure four or more\n", s->n_sizes);
     if (text.status == MLFF_OK)

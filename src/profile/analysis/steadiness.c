@@ -127,6 +127,11 @@ static bool bound_informs(const percentile_bounds *b)
            b->value - b->low <= BOUND_TOLD * b->value;
 }
 
+bool steadiness_percentile_known(const mlff_profile *profile, double fraction)
+{
+    return (double)profile->summary.n_steps * (1.0 - fraction) > 1.0 - 1e-9; // rounding of the fraction
+}
+
 void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, size_t text_bytes)
 {
     const percentile_bounds *b = &profile->bounds[bound];
@@ -138,9 +143,16 @@ void steadiness_bound_text(const mlff_profile *profile, int bound, char *text, s
     else if (bound_informs(b))
         snprintf(text, text_bytes, "%s %s, between %s and %s at 95 %% (%.0f independent steps)", name, PROFILE_TIME(b->value),
                  PROFILE_TIME(b->low), PROFILE_TIME(b->high), b->n_effective);
-    else if (isfinite(b->value))
+    else if (isfinite(b->value) && !steadiness_percentile_known(profile, profile_bound_fractions[bound]))
+        snprintf(text, text_bytes, "%s: needs %lld steps, %lld %s there", name, (long long)b->n_needed,
+                 (long long)profile->n_latency, profile->n_latency == 1 ? "is" : "are");
+    else if (isfinite(b->value) && b->n_needed > profile->n_latency)
         snprintf(text, text_bytes, "%s: needs %lld steps, %lld are there; %s is an estimate without bounds", name,
                  (long long)b->n_needed, (long long)profile->n_latency, PROFILE_TIME(b->value));
+    else if (isfinite(b->value))
+        snprintf(text, text_bytes,
+                 "%s: %s is an estimate without bounds: steps depend on each other, %.0f of %lld are independent", name,
+                 PROFILE_TIME(b->value), b->n_effective, (long long)profile->n_latency);
     else
         snprintf(text, text_bytes, "%s: no steps", name);
 }

@@ -32,6 +32,8 @@ int tail_order(const profile_tail *tail, bool named, int order[N_CAUSES])
         if (tail->n_by_cause[k] == 0) continue;
         bool often = tail->n_by_cause[k] >= NAMED_STEPS && !(tail->cpu_wait_share > CROWDED);
         double least = fmax(NAMED_OF_EXCESS * own, (often || tail->period[k] > 0 ? NAMED_OF_RUN : NAMED_ALONE) * run_ms);
+        // The other threads of single steps may have lacked a CPU themselves, as in all of them.
+        if (named && k == CAUSE_THREADS && tail->cpu_wait_share > CROWDED && tail->n_by_cause[k] < NAMED_STEPS) continue;
         if (named && (k == UNKNOWN_CAUSE || tail->excess_ms[k] < least)) continue;
         int place = n++;
         for (; place > 0 && tail->excess_ms[order[place - 1]] < tail->excess_ms[k]; place--) order[place] = order[place - 1];
@@ -82,7 +84,7 @@ bool tail_crowded(const mlff_profile *profile, char *text, size_t text_bytes)
     snprintf(
         text, text_bytes,
         "the machine is busy: threads of this process waited for a CPU in %.0f %% of the time%s; these times say little about "
-        "the force field. Measure on an idle machine or with fewer threads",
-        100.0 * profile->tail.cpu_wait_share, where);
+        "the force field. Measure on an idle machine%s",
+        100.0 * profile->tail.cpu_wait_share, where, profile->ceilings.n_threads == 1 ? "" : " or with fewer threads");
     return true;
 }

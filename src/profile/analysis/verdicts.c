@@ -34,15 +34,19 @@ static mlff_status judge_mean(mlff_profile *profile)
     return add(profile, verdict, text);
 }
 
-static mlff_status judge_tail(mlff_profile *profile, const char *target, const char *name, double value, double limit,
-                              int min_steps)
+static mlff_status judge_tail(mlff_profile *profile, const char *target, const char *name, double fraction, double value,
+                              double limit, int min_steps)
 {
     char text[256];
     double mean = profile->summary.latency_ms.mean;
     long long n = profile->summary.n_steps;
     double ratio = mean > 0.0 ? value / mean : 1.0;
     mlff_verdict verdict = {target, ratio, limit, "× mean", ratio < limit, NULL};
-    if (n < min_steps)
+    if (!steadiness_percentile_known(profile, fraction)) {
+        verdict.passed = -1;
+        snprintf(text, sizeof text, "n too small (%lld step%s; %d bound the %s with 95 %% certainty)", n, n == 1 ? "" : "s",
+                 min_steps, name);
+    } else if (n < min_steps)
         snprintf(text, sizeof text,
                  "%s is %s, %.2f × the mean, as an estimate: n too small (%lld steps; %d bound it with 95 %% certainty)", name,
                  PROFILE_TIME(value), ratio, n, min_steps);
@@ -57,8 +61,8 @@ static mlff_status judge_memory(mlff_profile *profile)
     double growth_mb = profile->summary.memory_delta_gb * 1024.0;
     long long n = profile->summary.n_steps;
     mlff_verdict verdict = {"memory growth < 10 MB", growth_mb, 10.0, "MB", growth_mb < 10.0, NULL};
-    snprintf(text, sizeof text, "memory changed by %+.2f MB over %lld steps%s", growth_mb, n,
-             n < 1000 ? "; a slow leak shows only in 1000 steps or more" : "");
+    snprintf(text, sizeof text, "memory changed by %s over %lld step%s%s", PROFILE_GROWTH(&profile->summary), n,
+             n == 1 ? "" : "s", n < 1000 ? "; a slow leak shows only in 1000 steps or more" : "");
     if (isnan(growth_mb)) {
         verdict.passed = -1;
         snprintf(text, sizeof text, "the memory of the process was not measured");
@@ -96,8 +100,8 @@ mlff_status verdicts_judge(mlff_profile *profile)
     profile->verdicts = base_alloc(TARGETS, sizeof *profile->verdicts, "verdicts");
     if (!profile->verdicts) return MLFF_ERR_MEMORY;
     MLFF_TRY(judge_mean(profile));
-    MLFF_TRY(judge_tail(profile, "P95 < 2 × mean", "P95", time->p95, 2.0, MIN_STEPS_P95));
-    MLFF_TRY(judge_tail(profile, "P99 < 3 × mean", "P99", time->p99, 3.0, MIN_STEPS_P99));
+    MLFF_TRY(judge_tail(profile, "P95 < 2 × mean", "P95", 0.95, time->p95, 2.0, MIN_STEPS_P95));
+    MLFF_TRY(judge_tail(profile, "P99 < 3 × mean", "P99", 0.99, time->p99, 3.0, MIN_STEPS_P99));
     MLFF_TRY(judge_memory(profile));
     MLFF_TRY(judge_atoms(profile));
     MLFF_TRY(judge_variation(profile));

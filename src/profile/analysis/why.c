@@ -54,14 +54,12 @@ static void add_rebuilds(reasons *r, const mlff_profile *profile)
     const mlff_profile_summary *s = &profile->summary;
     double share = s->n_rebuilds > 0 ? (double)s->n_rebuilds / (double)s->n_steps : 0.0, neighbors = 0.0;
     double extra = (profile->rebuild_median_ms - profile->other_median_ms) * share / fmax(s->latency_ms.mean, 1e-9);
-    bool thermal = strcmp(profile->trajectory, "thermal") == 0;
+    char text[256];
+    hotspots_rebuilds_text(profile, text, sizeof text);
     for (int i = 0; i < profile->n_stages; i++)
         if (profile_stage_of_list(profile->stages[i].name)) neighbors += profile->stages[i].shown.share;
-    if (share > 0.5) // so often that the time of a step without a rebuild is not known
-        add(r, fmax(fmax(neighbors, isfinite(extra) ? extra : 0.0), 0.06),
-            "the neighbor list is rebuilt in %s step (%.0f %% of them)%s", share > 0.99 ? "every" : "almost every", share * 100.0,
-            thermal ? ": thermal frames do not follow from one another; --trajectory md shows what your simulation will take"
-                    : "; a list should last for ten or more: raise the skin");
+    if (*text) // so often that the time of a step without a rebuild is not known
+        add(r, fmax(fmax(neighbors, isfinite(extra) ? extra : 0.0), 0.06), "%s", text);
     else if (extra > 0.05)
         add(r, extra, "rebuilds of the neighbor list cost %.0f %% of the run (%.0f %% of steps rebuild and take %s longer)",
             extra * 100.0, share * 100.0, PROFILE_TIME(profile->rebuild_median_ms - profile->other_median_ms));
@@ -121,7 +119,7 @@ int why(const mlff_profile *profile, why_line lines[WHY_LINES])
 {
     reasons r = {.lines = lines};
     if (profile->n_not_finite > 0)
-        add(&r, 3.0, "the energy of %lld of %lld steps is not a finite number: these times say nothing",
+        add(&r, 3.0, "the energy of %lld of %lld steps is not a finite number: these times say nothing; check the frames",
             (long long)profile->n_not_finite, (long long)profile->summary.n_steps);
     add_leaks(&r, profile);
     add_crowd(&r, profile);

@@ -166,8 +166,12 @@ mlff_status profile_add_split(mlff_profile *profile)
 mlff_status profile_add_unattributed(mlff_profile *profile, double median_ms, double p95_ms)
 {
     static const mlff_stage row = {"unattributed", "", -1, ""};
-    double step_ms = profile->summary.latency_ms.mean, rest_ms = step_ms;
-    for (int i = 0; i < profile->n_stages; i++) rest_ms -= profile->stages[i].shown.mean_ms;
+    double step_ms = profile->summary.latency_ms.mean, rest_ms = step_ms, rest_median_ms = profile->summary.latency_ms.median;
+    for (int i = 0; i < profile->n_stages; i++) {
+        rest_ms -= profile->stages[i].shown.mean_ms;
+        rest_median_ms -= profile_stage_typical_ms(&profile->stages[i]);
+    }
+    if (isnan(median_ms)) median_ms = rest_median_ms;
     if (rest_ms < 0.0 && rest_ms > -1e-9 * step_ms) rest_ms = 0.0; // rounding of the sum, not a finding
     mlff_statistics time = {.mean = rest_ms, .median = median_ms, .p95 = p95_ms};
     return profile_add_stage(profile, &row, &time);
@@ -198,7 +202,24 @@ const char *profile_growth_text(const mlff_profile_summary *summary, char text[3
     if (isnan(summary->memory_delta_gb))
         snprintf(text, 32, "not measured");
     else
-        snprintf(text, 32, "%+.2f MB", summary->memory_delta_gb * 1024.0);
+        profile_change_mb_text(summary->memory_delta_gb * 1073741824.0, text);
+    return text;
+}
+
+const char *profile_change_mb_text(double bytes, char text[32])
+{
+    double mb = bytes / 1048576.0;
+    snprintf(text, 32, "%+.2f MB", fabs(mb) < 0.005 ? 0.0 : mb);
+    return text;
+}
+
+const char *profile_number_text(double value, int digits, char text[32])
+{
+    double unit = pow(10.0, floor(log10(fabs(value))) - digits + 1.0); // of the last digit that is told
+    if (fabs(value) < pow(10.0, digits))
+        snprintf(text, 32, "%.*g", digits, value);
+    else
+        snprintf(text, 32, "%.0f", round(value / unit) * unit);
     return text;
 }
 

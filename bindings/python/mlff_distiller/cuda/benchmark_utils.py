@@ -38,6 +38,7 @@ from .. import _structs as s
 from .._bridge import Interrupts, ProfileHandle, Trajectory, run_profile
 from .._devices import Device
 from .._handles import Handle
+from .._numbers import change_mb_text, number_text, time_text
 from ..errors import MlffUsageError, MlffWarning
 from .device_utils import GB, get_device, get_gpu_memory_info, synchronize_device
 
@@ -115,16 +116,18 @@ class BenchmarkResult:
 
     def summary(self) -> str:
         """Some lines for people."""
-        spread = f" ± {_time(self.std_ms)}" if self.n_calls > 1 else ""
+        spread = f" ± {time_text(self.std_ms)}" if self.n_calls > 1 else ""
+        tail = f", P95 {time_text(self.p95_ms)}" if self.n_calls >= 20 else ""  # of fewer calls none lies beyond it
+        tail += f", P99 {time_text(self.p99_ms)}" if self.n_calls >= 100 else ""
         lines = [
             f"{self.name} on {self.device}{' (partial)' if self.partial else ''}",
-            f"  mean    {_time(self.mean_ms)}{spread} (n = {self.n_calls}), median {_time(self.median_ms)}",
-            f"  range   {_time(self.min_ms)} to {_time(self.max_ms)}, P95 {_time(self.p95_ms)}, P99 {_time(self.p99_ms)}",
-            f"  rate    {self.calls_per_second:.4g} calls/s, {self.total_time_s:.4g} s in all",
+            f"  mean    {time_text(self.mean_ms)}{spread} (n = {self.n_calls}), median {time_text(self.median_ms)}",
+            f"  range   {time_text(self.min_ms)} to {time_text(self.max_ms)}{tail}",
+            f"  rate    {number_text(self.calls_per_second)} calls/s, {time_text(self.total_time_s * 1e3)} in all",
             "  memory  not measured"
             if math.isnan(self.memory_delta_gb)
             else f"  memory  {self.memory_before_gb * 1024:.1f} MB before, {self.memory_after_gb * 1024:.1f} MB after "
-            f"({self.memory_delta_gb * 1024:+.2f} MB), peak {self.peak_memory_gb * 1024:.1f} MB",
+            f"({change_mb_text(self.memory_delta_gb * 1024)}), peak {self.peak_memory_gb * 1024:.1f} MB",
         ]
         if self.leak:
             lines.append(f"  leak    {self.leak}")
@@ -152,10 +155,6 @@ class BenchmarkResult:
 
         marks = {"median": self.median_ms, "P95": self.p95_ms, "P99": self.p99_ms}
         return plot_times(self.times_ms, 1, marks, f"{self.name} on {self.device}", path)
-
-
-def _time(ms: float) -> str:
-    return f"{ms:.4g} ms" if ms >= 0.1 else f"{ms * 1e3:.4g} µs"
 
 
 def _memory_gb(device: Device) -> tuple[float, float]:
@@ -370,6 +369,9 @@ def compare_implementations(
     """
     if not implementations:
         raise MlffUsageError("compare_implementations: there are no implementations")
+    for name, implementation in implementations.items():
+        if not callable(implementation):
+            raise MlffUsageError(f"compare_implementations: {name!r} cannot be called: it is of type {type(implementation).__name__}")
     chosen = get_device(device, fallback=True)
     n_rounds = max(1, min(ROUNDS, n_calls))
     parts: dict[str, list[BenchmarkResult]] = {name: [] for name in implementations}
@@ -424,7 +426,7 @@ def print_comparison_table(results: Mapping[str, BenchmarkResult], file: TextIO 
             gain, verdict = f"{1 / speed.ratio:.2f}×", speed.change
             interval = f"{1 / speed.high:.2f} to {1 / speed.low:.2f}×" if speed.low > 0 else "–"
         print(
-            f"{name:<{width}} " + " ".join(f"{_time(cell):>11}" for cell in cells) + f" {gain:>9} {interval:>16}  {verdict}", file=out
+            f"{name:<{width}} " + " ".join(f"{time_text(cell):>11}" for cell in cells) + f" {gain:>9} {interval:>16}  {verdict}", file=out
         )
 
 
@@ -491,7 +493,7 @@ def timer_context(name: str = "block", device: object = None, verbose: bool = Tr
     with CUDATimer(device) as timer:
         yield timer
     if verbose:
-        print(f"{name}: {_time(timer.elapsed_ms)}")
+        print(f"{name}: {time_text(timer.elapsed_ms)}")
 
 
 # ---- timelines -----------------------------------------------------------------------------------------------------

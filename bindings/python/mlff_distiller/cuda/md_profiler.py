@@ -32,6 +32,7 @@ from .. import _structs as s
 from .._bridge import MASKS, ProfileHandle, Trajectory, run_profile
 from .._devices import Device
 from .._measured import CalculatorStep, StudentStages, offered_by
+from .._numbers import time_text
 from ..errors import MlffError, MlffUnsupportedError, MlffUsageError, MlffWarning
 from .device_utils import get_device
 
@@ -135,7 +136,7 @@ class MDProfileResult:
         return plot_times(self.latencies_ms, every, marks, f"{self.name} on {self.device}", path)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.mean_latency_ms:.4g} ms ± {self.std_latency_ms:.2g} (n = {self.n_steps}) on {self.device}"
+        return f"{self.name}: {time_text(self.mean_latency_ms)} ± {time_text(self.std_latency_ms)} (n = {self.n_steps}) on {self.device}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         with tempfile.TemporaryDirectory() as folder:
@@ -324,13 +325,16 @@ class MDProfiler:
     ) -> MDProfileResult:
         unknown = [p for p in properties if p not in MASKS]
         if unknown or not properties:
-            raise MlffUsageError(f"properties {unknown or properties}: some of {', '.join(MASKS)} are meant")
+            what = f"unknown properties {', '.join(map(repr, unknown))}" if unknown else "no properties to measure"
+            raise MlffUsageError(f"{what}; choose from {', '.join(MASKS)}")
         evaluator = getattr(calc, "evaluator", None)
         student = evaluator if hasattr(evaluator, "stage_rows") else None
         offered = offered_by(calc)
         model_name = student.model.info.name if student is not None else str(getattr(calc, "name", None) or type(calc).__name__)
-        if set(properties) - set(offered):
-            raise MlffUnsupportedError(f"{model_name} offers {', '.join(offered) or 'nothing that can be computed'}; {', '.join(properties)} were asked for")
+        missing = [p for p in properties if p not in offered]
+        if missing:
+            computes = f"it computes {', '.join(offered)}" if offered else "is it an ASE calculator?"
+            raise MlffUnsupportedError(f"{model_name} does not compute {', '.join(missing)}; {computes}")
         device = student.device if student is not None else self.device
 
         with frameworks.capped_threads(self.n_threads) as threads:
@@ -384,7 +388,7 @@ def _frames_of(trajectory: Frames) -> tuple[list[Atoms], Trajectory]:
         trajectory = read(os.fspath(trajectory), ":")
     frames: list[Atoms] = list(trajectory)
     if not frames or not all(isinstance(atoms, Atoms) for atoms in frames):
-        raise MlffUsageError("trajectory: one or more ASE Atoms, or a file of them, are meant")
+        raise MlffUsageError("trajectory: expected ASE Atoms, a list of them that is not empty, or a file of frames")
     return frames, Trajectory.frames(frames)
 
 
@@ -416,9 +420,10 @@ def _notes(calc: Any, student: Any, native: bool, threads: Mapping[str, str], fr
 def _warn_of_leaks(result: MDProfileResult) -> None:
     growing = [row["name"] for row in result.data["memory_ledgers"] if row["leak"] == "growing"]
     if result.memory_stable is False or growing:
-        what = f"grew by {(result.memory_delta_gb or 0.0) * 1024:.1f} MB over {result.n_steps} steps"
-        steady = f"; steadily in: {', '.join(growing)}" if growing else ", not steadily"
-        warnings.warn(f"{result.name}: memory {what}{steady}", MlffWarning, stacklevel=4)
+        grown_mb = (result.memory_delta_gb or 0.0) * 1024
+        steady = f"steadily in: {', '.join(growing)}" if growing else "not steadily"
+        what = f"grew by {grown_mb:.1f} MB over {result.n_steps} steps, {steady}" if grown_mb > 0 else f"grows {steady}"
+        warnings.warn(f"{result.name}: memory {what}", MlffWarning, stacklevel=4)
 
 
 # ---- a process of its own ---------------------------------------------------------------------------------------------
@@ -487,8 +492,8 @@ def identify_hotspots(result: MDProfileResult, threshold_pct: float = 10.0) -> d
 
     Returns:
         "total_time_ms" the mean step; "components" {name: {"time_ms", "percentage", "is_hotspot"}} with energy, forces and
-        stress, and for our own models their stages ("stages/forward/message/0"): percentages of the two kinds are not to be
-        added; "memory_leak" and "high_variance", each {"found", "text"}; "recommendations", sentences.
+        stress, of force fields without stages "slow steps", what steps take beyond the median, and for our own models their stages
+        ("stages/forward/message/0"): percentages of the two kinds are not to be added; "memory_leak" and "high_variance", each {"found", "text"}; "recommendations", sentences.
     """
     found = result.handle.hotspots(threshold_pct)
     growing = [row for row in result.data["memory_ledgers"] if row["leak"] == "growing"]
@@ -545,6 +550,8 @@ def compare_profiles(
     Raises:
         MlffValueError: the runs are not comparable; the text says what differs.
     """
+    if not a or not b:
+        raise MlffUsageError("compare_profiles: there are no runs of " + ("a" if not a else "b"))
     options = lib.profile.mlff_comparison_options_default()
     options.noise_floor, options.across = noise_floor, int(across)
     out = c_void_p()

@@ -326,7 +326,9 @@ static mlff_status check_comparable(mlff_comparison *c, const mlff_profile *cons
         identity_difference(a[0], other, c->difference, sizeof c->difference);
     }
     if (*c->difference && !across)
-        return mlff_fail(MLFF_ERR_VALUE, "not comparable: %s; measure both on one machine with the same work", c->difference);
+        return mlff_fail(MLFF_ERR_VALUE,
+                         "not comparable: %s; measure both on one machine with the same work, or compare across them (--across)",
+                         c->difference);
     return MLFF_OK;
 }
 

@@ -95,7 +95,10 @@ static bool differs(const char *a, const char *b, const char *key, char *text, s
     a = a ? a : "not said";
     b = b ? b : "not said";
     if (strcmp(a, b) == 0) return false;
-    snprintf(text, text_bytes, "%s: %.150s against %.150s", key, a, b);
+    size_t same = 0; // up to the last comma before the difference: long lists are cut at their beginning, not where they differ
+    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
+        if (a[i] == ',') same = i;
+    snprintf(text, text_bytes, "%s: %s%.150s against %s%.150s", key, same ? "…" : "", a + same, same ? "…" : "", b + same);
     return true;
 }
 

@@ -94,6 +94,12 @@ static void card(base_text *page, const char *label, const char *format, ...)
     base_text_add(page, "</div>\n");
 }
 
+// A percentile, NaN where there are too few steps for one.
+static double known(const mlff_profile *profile, double fraction, double ms)
+{
+    return steadiness_percentile_known(profile, fraction) ? ms : NAN;
+}
+
 // ---- one run -------------------------------------------------------------------------------------
 
 static void write_head(base_text *page, const mlff_profile *profile)
@@ -110,13 +116,13 @@ static void write_head(base_text *page, const mlff_profile *profile)
     base_text_add(page, "<div class=\"cards\">\n");
     card(page, "median step", "%s", PROFILE_TIME(s->latency_ms.median));
     card(page, "mean step", "%s", PROFILE_TIME(s->latency_ms.mean));
-    card(page, "P95", "%s", PROFILE_TIME(s->latency_ms.p95));
-    card(page, "P99", "%s", PROFILE_TIME(s->latency_ms.p99));
+    card(page, "P95", "%s", PROFILE_TIME(known(profile, 0.95, s->latency_ms.p95)));
+    card(page, "P99", "%s", PROFILE_TIME(known(profile, 0.99, s->latency_ms.p99)));
     card(page, "steps/s", "%.*f", s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second);
-    card(page, isfinite(profile->timestep_fs) ? "ns/day" : "ns/day at 1 fs", "%.4g", s->ns_per_day);
+    card(page, isfinite(profile->timestep_fs) ? "ns/day" : "ns/day at 1 fs", "%s", PROFILE_NUMBER(s->ns_per_day, 4));
     if (profile->energy && isfinite(profile->energy->joules_per_step))
         card(page, "energy a step", "%.4g mJ", profile->energy->joules_per_step * 1e3);
-    card(page, "per atom", "%.4g µs", s->us_per_atom);
+    card(page, "per atom", "%s µs", PROFILE_NUMBER(s->us_per_atom, 4));
     card(page, "memory", "%s", PROFILE_GROWTH(s));
     base_text_add(page, "</div>\n");
     if (*profile->notes) {
@@ -134,9 +140,13 @@ static void write_latency(base_text *page, const mlff_profile *profile, int run)
     chart(page, "histogram", run, "histogram of step times with percentiles");
     HEADS(page, "mean", "median", "std", "min", "max", "P95", "P99", "CV", "outliers");
     base_text_add(page, "<tr>");
-    const double values[] = {t->mean, t->median, t->std, t->min, t->max, t->p95, t->p99};
+    const double values[] = {
+        t->mean, t->median, t->n > 1 ? t->std : NAN, t->min, t->max, known(profile, 0.95, t->p95), known(profile, 0.99, t->p99)};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) cell(page, "%s", PROFILE_TIME(values[i]));
-    cell(page, "%.1f %%", t->cv * 100.0);
+    if (t->n > 1)
+        cell(page, "%.1f %%", t->cv * 100.0);
+    else
+        cell(page, "–");
     cell(page, "%lld", (long long)t->n_outliers);
     base_text_add(page, "</tr>\n");
     table_end(page);
@@ -169,7 +179,7 @@ static void write_stages(base_text *page, const mlff_profile *profile)
         cell(page, "%s%s%s%s", path, *row->includes ? " (with " : "", row->includes, *row->includes ? ")" : "");
         cell(page, "%s", PROFILE_TIME(row->shown.mean_ms));
         cell(page, "%s", PROFILE_TIME(row->shown.median_ms));
-        cell(page, "%s", PROFILE_TIME(row->shown.p95_ms));
+        cell(page, "%s", PROFILE_TIME(known(profile, 0.95, row->shown.p95_ms)));
         cell(page, "%.1f %%", row->shown.share * 100.0);
         base_text_add(page, "<td class=\"bar\"><div style=\"width:%d%%\"></div></td></tr>\n",
                       (int)lround(fmin(fmax(row->shown.share, 0.0), 1.0) * 100.0));
@@ -268,7 +278,7 @@ static void write_memory(base_text *page, const mlff_profile *profile, int run)
         cell(page, "%.2f MB", (double)ledger->initial_bytes / 1048576.0);
         cell(page, "%.2f MB", (double)ledger->final_bytes / 1048576.0);
         cell(page, "%.2f MB", (double)ledger->peak_bytes / 1048576.0);
-        cell(page, "%+.2f MB", (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0);
+        cell(page, "%s", PROFILE_CHANGE_MB((double)(ledger->final_bytes - ledger->initial_bytes)));
         char verdict[256];
         leaks_text(profile, ledger, verdict, sizeof verdict);
         html_element(page, "td", ledger->leak.kind == LEAK_GROWING ? "class=\"text no\"" : "class=\"text\"", verdict);
@@ -333,6 +343,7 @@ static void write_slowest(base_text *page, const mlff_profile *profile)
     HEADS(page, "step", "time", " cause", " seen in it");
     for (int i = 0; i < n; i++) {
         const series_slow *slow = &profile->slowest[i];
+        if (!(slow->value > profile->summary.latency_ms.median)) break; // slowest first: the others are not slow
         base_text_add(page, "<tr>");
         cell(page, "%lld", (long long)slow->step);
         cell(page, "%s", PROFILE_TIME(slow->value));
@@ -365,9 +376,12 @@ static void write_environment(base_text *page, const mlff_profile *profile)
         base_text_add(page, "<tr><td>energy</td>");
         html_element(page, "td", "class=\"text\"", sentence);
         energy_clock_text(profile->energy, sentence, sizeof sentence);
-        base_text_add(page, "</tr>\n<tr><td>GPU</td>");
-        html_element(page, "td", "class=\"text\"", *sentence ? sentence : "clock not available");
         base_text_add(page, "</tr>\n");
+        if (*sentence) {
+            base_text_add(page, "<tr><td>GPU</td>");
+            html_element(page, "td", "class=\"text\"", sentence);
+            base_text_add(page, "</tr>\n");
+        }
     }
     if (isfinite(profile->quantum_ns)) {
         char overhead[320];
@@ -426,8 +440,8 @@ static void write_overview(base_text *page, const html_contents *contents)
         base_text_add(page, "<tr>");
         cell(page, "%s", html_run_name(contents, i, name));
         cell(page, "%s", PROFILE_TIME(s->latency_ms.median));
-        cell(page, "%s", PROFILE_TIME(s->latency_ms.p95));
-        cell(page, "%s", PROFILE_TIME(s->latency_ms.p99));
+        cell(page, "%s", PROFILE_TIME(known(profiles[i], 0.95, s->latency_ms.p95)));
+        cell(page, "%s", PROFILE_TIME(known(profiles[i], 0.99, s->latency_ms.p99)));
         cell(page, "%.4g", s->ns_per_day);
         cell(page, "%s", PROFILE_GROWTH(s));
         cell(page, "%lld", (long long)s->n_steps);

@@ -63,7 +63,9 @@ static void write_histogram(json *j, const mlff_profile *profile)
     json_open(j, "marks", '[');
     const double values[] = {t->median, t->p95, t->p99};
     static const char *const names[] = {"median", "P95", "P99"};
+    static const double fractions[] = {0.5, 0.95, 0.99};
     for (int i = 0; i < 3; i++) {
+        if (i > 0 && !steadiness_percentile_known(profile, fractions[i])) continue;
         json_open(j, NULL, '{');
         json_string(j, "name", names[i]);
         json_number(j, "value", values[i]);

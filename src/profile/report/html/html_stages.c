@@ -6,6 +6,7 @@
 
 #include "html.h"
 
+#define LANE_LEAST 0.01   // of the slowest step: a shorter one has no stages that could be seen
 #define SHOWN_LEAST 0.001 // of the step: less is no bar
 
 // The first of the rows with the same phase (with `name`: and name); rows without a phase are their own.
@@ -117,10 +118,12 @@ static void write_example(base_text *page, const mlff_profile *profile, int exam
     html_textf(page, "%s step (step %lld, %s)", example == EXAMPLE_SLOW ? "slowest" : "median", (long long)e->step,
                PROFILE_TIME(e->ms));
     base_text_add(page, "</p><div class=\"lane\">");
+    bool thin = e->ms < LANE_LEAST * longest_ms;
+    if (thin) base_text_add(page, "<i class=\"s3\" style=\"width:2px\"></i>");
     for (int i = 0; i < profile->n_stages; i++) {
         char path[256];
         double ms = profile->stages[i].example_ms[example];
-        if (ms < SHOWN_LEAST * longest_ms) continue;
+        if (thin || ms < SHOWN_LEAST * longest_ms) continue;
         profile_stage_path(&profile->stages[i], path, sizeof path);
         base_text_add(page, "<i class=\"s%d\" style=\"width:%.3f%%\" title=\"", color_of(profile, i), 100.0 * ms / longest_ms);
         html_textf(page, "%.200s: %s", path, PROFILE_TIME(ms));
@@ -169,5 +172,7 @@ void html_examples(base_text *page, const mlff_profile *profile)
     base_text_add(page, "<div class=\"lanes\" role=\"img\" aria-label=\"stages of a median step and of the slowest one\">\n");
     for (int example = 0; example < N_EXAMPLES; example++) write_example(page, profile, example, longest_ms);
     base_text_add(page, "</div>\n");
+    if (profile->examples[EXAMPLE_MEDIAN].ms < LANE_LEAST * longest_ms)
+        base_text_add(page, "<p class=\"soft\">On this scale a median step is a thin line.</p>\n");
     write_differences(page, profile);
 }

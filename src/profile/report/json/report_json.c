@@ -231,7 +231,13 @@ static void write_hotspots(json *j, const char *name, const mlff_profile *profil
         bool own = profile->stages_measured && strcmp(row->name, "integrate") != 0 && strcmp(row->name, "unattributed") != 0;
         profile_stage_path(row, path, sizeof path);
         snprintf(key, sizeof key, "%s%s", own ? "stages/" : "", path);
-        write_component(j, key, row->shown.mean_ms, step_ms, threshold_pct);
+        double slow_ms = row->shown.mean_ms - profile_stage_typical_ms(row);
+        if (!profile->stages_measured && strcmp(row->name, "unattributed") == 0 && slow_ms > 0.0) { // parts are medians there
+            write_component(j, key, row->shown.mean_ms - slow_ms, step_ms, threshold_pct);
+            write_component(j, "slow steps", slow_ms, step_ms, threshold_pct);
+        } else {
+            write_component(j, key, row->shown.mean_ms, step_ms, threshold_pct);
+        }
     }
     json_close(j, '}');
     json_close(j, '}');

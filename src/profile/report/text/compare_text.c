@@ -27,6 +27,7 @@ static void write_row(base_text *text, const mlff_comparison_row *row)
 const char *profile_change_text(double ratio, char text[32])
 {
     double percent = (ratio - 1.0) * 100.0;
+    if (fabs(percent) < 0.005) percent = 0.0; // never "-0.00 %"
     snprintf(text, 32, "%+.*f %%", fabs(percent) < 10.0 ? 2 : fabs(percent) < 100.0 ? 1 : 0, percent);
     return text;
 }
@@ -56,7 +57,8 @@ static void write_answer(base_text *text, const mlff_comparison *c)
         base_text_add(text, "%s step: %s\n", c->metrics[k].name, sentence);
     }
     if (c->ns_per_day_a > 0.0 && c->ns_per_day_b > 0.0)
-        base_text_add(text, "ns/day: %.4g and %.4g, by the mean step\n", c->ns_per_day_a, c->ns_per_day_b);
+        base_text_add(text, "ns/day: %s and %s, by the mean step\n", PROFILE_NUMBER(c->ns_per_day_a, 4),
+                      PROFILE_NUMBER(c->ns_per_day_b, 4));
     if (step->runs_needed && c->by_blocks)
         base_text_add(text,
                       "%d and %d runs are too few to tell (%d a side are needed); blocks of steps stand in for them, and %s\n",

@@ -8,6 +8,20 @@
 
 enum { REASONS = 3, ADVICE = 2 };
 
+// Percentiles beyond which no step lies are those of the longest one, which is then named instead.
+static void write_times(text_page *p, const mlff_profile *profile)
+{
+    const mlff_statistics *t = &profile->summary.latency_ms;
+    char tail[128] = "";
+    bool p95 = steadiness_percentile_known(profile, 0.95), p99 = steadiness_percentile_known(profile, 0.99);
+    if (p95) snprintf(tail, sizeof tail, ", P95 %s", PROFILE_TIME(t->p95));
+    size_t length = strlen(tail);
+    if (t->n > 1)
+        snprintf(tail + length, sizeof tail - length, ", %s %s, CV %.0f %%", p99 ? "P99" : "longest",
+                 PROFILE_TIME(p99 ? t->p99 : t->max), t->cv * 100.0);
+    page_wrappedf(p, "  ", "median %s, mean %s%s", PROFILE_TIME(t->median), PROFILE_TIME(t->mean), tail);
+}
+
 static void write_numbers(text_page *p, const mlff_profile *profile)
 {
     const mlff_profile_summary *s = &profile->summary;
@@ -16,16 +30,17 @@ static void write_numbers(text_page *p, const mlff_profile *profile)
     if (profile_untrained(profile))
         page_wrapped(p, "", "UNTRAINED weights: the times are real, energies and forces mean nothing.");
     if (s->partial) page_wrapped(p, "", "PARTIAL: the run ended before its last step.");
-    page_wrappedf(p, "", "%s: %s on %s, %s, %lld steps%s%s", profile->name, profile->model_name, profile->device,
-                  profile->system_size, (long long)s->n_steps, *profile->trajectory ? ", trajectory " : "", profile->trajectory);
+    page_wrappedf(p, "", "%s: %s on %s, %s, %lld step%s%s%s", profile->name, profile->model_name, profile->device,
+                  profile->system_size, (long long)s->n_steps, s->n_steps == 1 ? "" : "s",
+                  *profile->trajectory ? ", trajectory " : "", profile->trajectory);
     if (isfinite(profile->timestep_fs)) snprintf(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
     ns_per_day_interval(profile, &ns_low, &ns_high);
-    if (isfinite(ns_low)) snprintf(interval, sizeof interval, ", %.3g to %.3g at 95 %%", ns_low, ns_high);
-    page_wrappedf(p, "  ", "median %s, mean %s, P95 %s, P99 %s, CV %.0f %%", PROFILE_TIME(s->latency_ms.median),
-                  PROFILE_TIME(s->latency_ms.mean), PROFILE_TIME(s->latency_ms.p95), PROFILE_TIME(s->latency_ms.p99),
-                  s->latency_ms.cv * 100.0);
-    page_wrappedf(p, "  ", "%.4g ns/day (timestep %s%s), %.*f steps/s, %.4g µs/atom, memory %s", s->ns_per_day, timestep,
-                  interval, s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second, s->us_per_atom, PROFILE_GROWTH(s));
+    if (isfinite(ns_low))
+        snprintf(interval, sizeof interval, ", %s to %s at 95 %%", PROFILE_NUMBER(ns_low, 3), PROFILE_NUMBER(ns_high, 3));
+    write_times(p, profile);
+    page_wrappedf(p, "  ", "%s ns/day (timestep %s%s), %.*f steps/s, %s µs/atom, memory %s", PROFILE_NUMBER(s->ns_per_day, 4),
+                  timestep, interval, s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second, PROFILE_NUMBER(s->us_per_atom, 4),
+                  PROFILE_GROWTH(s));
 }
 
 // One bar of the page's width; every part has a shade of its own.
@@ -72,8 +87,8 @@ static void write_targets(text_page *p, const mlff_profile *profile)
         n_judged += v->passed >= 0;
         n_met += v->passed > 0;
         if (v->passed == 0 && length < sizeof missed)
-            length += (size_t)snprintf(missed + length, sizeof missed - length, "%s%.60s (%.3g %.10s)",
-                                       length ? ", " : "; missed: ", v->target, v->value, v->unit);
+            length += (size_t)snprintf(missed + length, sizeof missed - length, "%s%.60s (%s %.10s)",
+                                       length ? ", " : "; missed: ", v->target, PROFILE_NUMBER(v->value, 3), v->unit);
     }
     base_text_add(&p->text, "\n");
     page_wrappedf(p, n_met == n_judged ? "✓ " : "✗ ", "%d of %d targets met%s", n_met, n_judged, missed);

@@ -39,17 +39,18 @@ static void write_head(text_page *p, const mlff_profile *profile)
 
     if (isfinite(profile->timestep_fs)) snprintf(timestep, sizeof timestep, "%.4g fs", profile->timestep_fs);
     ns_per_day_interval(profile, &ns_low, &ns_high);
-    if (isfinite(ns_low)) snprintf(interval, sizeof interval, ", %.4g to %.4g at 95 %%", ns_low, ns_high);
-    page_wrappedf(p, "", "%s a step = %.*f steps/s = %.4g ns/day (timestep %s%s) = %.4g µs/atom",
+    if (isfinite(ns_low))
+        snprintf(interval, sizeof interval, ", %s to %s at 95 %%", PROFILE_NUMBER(ns_low, 4), PROFILE_NUMBER(ns_high, 4));
+    page_wrappedf(p, "", "%s a step = %.*f steps/s = %s ns/day (timestep %s%s) = %s µs/atom",
                   profile_time_text(s->latency_ms.mean, mean), s->steps_per_second < 100.0 ? 2 : 0, s->steps_per_second,
-                  s->ns_per_day, timestep, interval, s->us_per_atom);
-    page_wrappedf(p, "", "%lld steps measured in %s%s%s%s", (long long)s->n_steps,
+                  PROFILE_NUMBER(s->ns_per_day, 4), timestep, interval, PROFILE_NUMBER(s->us_per_atom, 4));
+    page_wrappedf(p, "", "%lld step%s measured in %s%s%s%s", (long long)s->n_steps, s->n_steps == 1 ? "" : "s",
                   profile_time_text(s->total_time_s * 1e3, total), *profile->trajectory ? ", trajectory: " : "",
                   profile->trajectory,
                   profile->latency_every > 1 ? "; percentiles from a histogram of 0.4 % steps, the curve is thinned" : "");
     if (s->n_warmup > 0 && isfinite(s->warmup_mean_ms))
-        page_wrappedf(p, "", "%lld warm-up steps before them, not counted: the first took %s, their mean is %s",
-                      (long long)s->n_warmup, profile_time_text(s->warmup_first_ms, first),
+        page_wrappedf(p, "", "%lld warm-up step%s before, not counted: the first took %s, their mean is %s",
+                      (long long)s->n_warmup, s->n_warmup == 1 ? "" : "s", profile_time_text(s->warmup_first_ms, first),
                       profile_time_text(s->warmup_mean_ms, warm));
     energy_text(profile->energy, most, sizeof most);
     if (*most && *profile->energy->source) page_wrapped(p, "", most);
@@ -61,7 +62,13 @@ static void write_latency(text_page *p, const mlff_profile *profile)
 {
     const mlff_statistics *t = &profile->summary.latency_ms;
     const char *const names[] = {"mean", "median", "std", "min", "max", "P95", "P99"};
-    const double values[] = {t->mean, t->median, t->std, t->min, t->max, t->p95, t->p99};
+    const double values[] = {t->mean,
+                             t->median,
+                             t->n > 1 ? t->std : NAN,
+                             t->min,
+                             t->max,
+                             steadiness_percentile_known(profile, 0.95) ? t->p95 : NAN,
+                             steadiness_percentile_known(profile, 0.99) ? t->p99 : NAN};
     char low[32], high[32], text[32];
     int n = (int)(sizeof values / sizeof *values), per_line = p->width >= 7 * 12 ? 7 : 4;
 
@@ -79,8 +86,9 @@ static void write_latency(text_page *p, const mlff_profile *profile)
     }
     steadiness_text(profile, sentence, sizeof sentence);
     if (*sentence) page_wrapped(p, "", sentence);
-    page_wrappedf(p, "", "spread (CV) %.1f %%; %lld of %lld steps are outliers (beyond 3 interquartile ranges)", t->cv * 100.0,
-                  (long long)t->n_outliers, (long long)t->n);
+    if (t->n > 1)
+        page_wrappedf(p, "", "spread (CV) %.1f %%; %lld of %lld steps are outliers (beyond 3 interquartile ranges)",
+                      t->cv * 100.0, (long long)t->n_outliers, (long long)t->n);
     if (profile->n_latency > 1) {
         double least = profile->latency_ms[0], most = least;
         for (int64_t i = 0; i < profile->n_latency; i++) {
@@ -110,7 +118,7 @@ static void write_stages(text_page *p, const mlff_profile *profile)
 {
     const mlff_profile_summary *s = &profile->summary;
     double step_ms = s->latency_ms.mean, sum_ms = 0.0;
-    bool micro = step_ms < 1.0, wide = p->width >= 84;
+    bool micro = step_ms < 1.0, wide = p->width >= 84, tail_known = steadiness_percentile_known(profile, 0.95);
     int label = 12;
     char text[256];
     for (int i = 0; i < profile->n_stages; i++) {
@@ -134,7 +142,7 @@ static void write_stages(text_page *p, const mlff_profile *profile)
         page_cell(p, text, label);
         page_number(p, row->shown.mean_ms * scale, 9, decimals);
         if (wide) page_number(p, row->shown.median_ms * scale, 11, decimals);
-        if (wide) page_number(p, row->shown.p95_ms * scale, 10, decimals);
+        if (wide) page_number(p, tail_known ? row->shown.p95_ms * scale : NAN, 10, decimals);
         base_text_add(&p->text, "  ");
         page_number(p, row->shown.share * 100.0, 6, 1);
         base_text_add(&p->text, " %% ");
@@ -159,8 +167,8 @@ static void write_stages(text_page *p, const mlff_profile *profile)
         page_wrappedf(p, "", "%.0f pairs within the cutoff on average (%.1f neighbors an atom).", s->mean_pairs,
                       s->n_atoms > 0 ? s->mean_pairs / s->n_atoms : 0.0);
     if (s->n_rebuilds >= 0)
-        page_wrappedf(p, "", "The neighbor list was rebuilt in %lld of %lld steps (%.1f %%); buffers grew %lld time%s.",
-                      (long long)s->n_rebuilds, (long long)s->n_steps,
+        page_wrappedf(p, "", "The neighbor list was rebuilt in %lld of %lld step%s (%.1f %%); buffers grew %lld time%s.",
+                      (long long)s->n_rebuilds, (long long)s->n_steps, s->n_steps == 1 ? "" : "s",
                       100.0 * (double)s->n_rebuilds / (double)(s->n_steps > 0 ? s->n_steps : 1),
                       (long long)(profile->n_growths > 0 ? profile->n_growths : 0), profile->n_growths == 1 ? "" : "s");
 }
@@ -277,6 +285,7 @@ static void write_slowest(text_page *p, const mlff_profile *profile)
         const series_slow *slow = &profile->slowest[i];
         int cause = profile->slowest_cause[i];
         size_t length = 0;
+        if (!(slow->value > profile->summary.latency_ms.median)) break; // slowest first: the others are not slow
         seen[0] = 0;
         for (int k = 0; k < N_TAGS; k++)
             if (slow->tags >> k & 1 && k != cause)
@@ -296,16 +305,15 @@ static void write_memory(text_page *p, const mlff_profile *profile)
     if (s->memory_stable < 0)
         page_wrapped(p, "", "not measured");
     else
-        page_wrappedf(p, "", "%s at the start, %s at the end (%+.2f MB), %s at most",
-                      page_memory_text(s->memory_initial_gb, first), page_memory_text(s->memory_final_gb, last),
-                      s->memory_delta_gb * 1024.0, page_memory_text(s->memory_peak_gb, peak));
+        page_wrappedf(p, "", "%s at the start, %s at the end (%s), %s at most", page_memory_text(s->memory_initial_gb, first),
+                      page_memory_text(s->memory_final_gb, last), PROFILE_GROWTH(s), page_memory_text(s->memory_peak_gb, peak));
     for (int k = 0; k < profile->n_ledgers; k++) {
         const profile_ledger *ledger = &profile->ledgers[k];
         char verdict[256] = "";
         bool judged = ledger->leak.kind != LEAK_UNKNOWN;
         if (judged) leaks_text(profile, ledger, verdict, sizeof verdict);
-        page_row(p, ledger->name, 21, "%s, %+.2f MB%s%s", page_memory_text((double)ledger->initial_bytes / 1073741824.0, first),
-                 (double)(ledger->final_bytes - ledger->initial_bytes) / 1048576.0, judged ? ", " : "", verdict);
+        page_row(p, ledger->name, 21, "%s, %s%s%s", page_memory_text((double)ledger->initial_bytes / 1073741824.0, first),
+                 PROFILE_CHANGE_MB((double)(ledger->final_bytes - ledger->initial_bytes)), judged ? ", " : "", verdict);
     }
     if (profile->n_memory > 1) {
         double least = profile->memory_gb[0], most = least;

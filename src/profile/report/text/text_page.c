@@ -57,6 +57,7 @@ void page_cell(text_page *p, const char *text, int n)
 void page_number(text_page *p, double value, int n, int decimals)
 {
     char text[64];
+    if (fabs(value) < 0.5 * pow(10.0, -decimals)) value = 0.0; // never "-0.0"
     if (isnan(value))
         snprintf(text, sizeof text, "–");
     else if (fabs(value) < 1e6)

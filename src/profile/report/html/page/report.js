@@ -53,6 +53,11 @@
         g.stroke();
         g.font = "12px sans-serif";
         g.textAlign = left ? "right" : "left";
+        g.setLineDash([]); // a rim, as names stand on bars and lines
+        g.lineWidth = 4;
+        g.lineJoin = "round";
+        g.strokeStyle = style.getPropertyValue("--paper").trim();
+        g.strokeText(mark.name, x + (left ? -4 : 4), area.top + 12 + 13 * (i % 4));
         g.fillText(mark.name, x + (left ? -4 : 4), area.top + 12 + 13 * (i % 4));
         g.restore();
       });
