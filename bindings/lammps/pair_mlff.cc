@@ -63,10 +63,11 @@ void PairMlff::check_together(mlff_status status)
     refuse((first_failed == 0 ? "mlff: " : "mlff, rank " + std::to_string(first_failed) + ": ") + text);
 }
 
-// The same on all ranks.
+// The same on all ranks. Words of an input file may hold terminal escapes, which the library's errors do not have.
 void PairMlff::refuse(const std::string &text)
 {
-    error->all(FLERR, text);
+    mlff_fail(MLFF_ERR_USAGE, "%s", text.c_str());
+    error->all(FLERR, std::string(mlff_last_error()));
 }
 
 // ---- input -----------------------------------------------------------------------------------------------------------------

@@ -203,6 +203,73 @@ fails() { # once|'' PATTERN ARGUMENTS…: once: one line of error, of all ranks
     [ -z "$once" ] || [ "$(cat out err | grep -c '^ERROR')" = 1 ] || fail "not one line of error: $*"
 }
 
+# attack PATTERN PAIR_STYLE PAIR_COEFF [LINE…]: an input file of these lines and a step ends with one line of error that has the pattern
+# and no control character; with the pattern "runs" it ends well.
+attack() {
+    local pattern=$1 status
+    shift
+    { printf 'include system.in\nunits %s\natom_style atomic\nread_data system.data\n' "${units:-metal}"; printf '%s\n' "$@" "run 1"; } >attack.in
+    timeout 60 "$bin/lmp_mlff" -in attack.in >out 2>err </dev/null
+    status=$?
+    if [ "$pattern" = runs ]; then
+        [ $status = 0 ] && grep -q '^Loop time' out || { tail -3 out; fail "exit status $status: $*"; }
+        return
+    fi
+    [ $status = 1 ] || fail "exit status $status, not 1 (124: it hung): $*"
+    [ "$(cat out err | grep -ac '^ERROR')" = 1 ] || fail "not one line of error: $*"
+    grep -aqE "^ERROR.*($pattern)" out || { grep -a '^ERROR' out; fail "no '$pattern': $*"; }
+    ! grep -aqP '^ERROR.*[\x00-\x08\x0e-\x1f\x7f]' out || fail "a control character in an error: $*"
+}
+
+# Words, counts and files that cannot be meant, of pair_style, pair_coeff and compute; runs that leave what can be computed.
+test_hostile() {
+    models
+    python3 "$systems" make molecule 1 || fail "systems.py"
+    local escape=$'\033[31mred' long style="pair_style mlff" water='pair_coeff * * water.safetensors ${species}' ani='pair_coeff * * ani.safetensors ${species}' bytes
+    long=$(printf 'x%.0s' {1..3000})
+    attack runs "$style" "$water"
+    attack 'the keyword precision needs a value' "$style precision" "$water"
+    attack 'the keyword precision needs a value' "$style precision float64 precision" "$water"
+    attack 'precision float16 is not' "$style precision float16" "$water"
+    attack 'bf16 is a fast mode of GPUs' "$style precision bf16" "$water"
+    attack 'foo is not one of precision' "$style foo bar" "$water"
+    attack 'red is not one of precision' "$style $escape 1" "$water"
+    attack 'device "tpu" is not known' "$style device tpu" "$water"
+    attack 'device "cuda:99999999999999999999" is not known' "$style device cuda:99999999999999999999" "$water"
+    for word in 0 -3 99999999999999999999; do attack "threads $word is not a positive" "$style threads $word" "$water"; done
+    for word in abc 1.5; do attack "Expected integer" "$style threads $word" "$water"; done
+    attack '2147483647 threads' "$style threads 2147483647" "$water"
+    attack 'pair coeffs' "$style"
+    for word in '' water.safetensors 'water.safetensors H' 'water.safetensors H O O'; do attack 'an element or NULL for each of the 2' "$style" "pair_coeff * * $word"; done
+    for word in Xx h 1; do attack "$word is not an element" "$style" "pair_coeff * * water.safetensors $word O"; done
+    attack 'red is not an element' "$style" "pair_coeff * * water.safetensors $escape O"
+    attack 'does not know Si' "$style" "pair_coeff * * water.safetensors Si Si"
+    attack 'pair coeffs' "$style" "pair_coeff * * water.safetensors NULL NULL"
+    attack 'xxx' "$style" "pair_coeff * * $long H O"
+    attack 'red: no such file' "$style" "pair_coeff * * $escape H O"
+    for bytes in 7 300 3000 $(($(stat -c %s water.safetensors) - 1)); do
+        head -c "$bytes" water.safetensors >cut.safetensors
+        attack 'cut.safetensors: .*(too few|truncated|not a model file)' "$style" "pair_coeff * * cut.safetensors H O"
+    done
+    : >cut.safetensors
+    attack 'is empty' "$style" "pair_coeff * * cut.safetensors H O"
+    mkdir -p folder
+    attack 'is a folder' "$style" "pair_coeff * * folder H O"
+    attack 'the model is no ensemble' "$style" "$water" "compute d all mlff/deviation"
+    attack 'expected compute ID GROUP mlff/deviation' "$style" "$ani" "compute d all mlff/deviation 3"
+    attack 'out-of-range' "$style" "$ani" "compute d all mlff/deviation" 'thermo_style custom step c_d[3]'
+    attack 'no pair_style mlff, or more than one' "pair_style lj/cut 5" "pair_coeff * * 1 1" "compute d all mlff/deviation"
+    attack 'no pair_style mlff, or more than one' "pair_style hybrid/overlay mlff mlff" 'pair_coeff * * mlff 1 ani.safetensors ${species}' \
+        'pair_coeff * * mlff 2 ani.safetensors ${species}' "compute d all mlff/deviation"
+    units=lj attack 'units lj are not metal or real' "$style" "$water"
+    attack 'a coordinate of .*correct its position' "$style" "$water" "velocity all set 1e300 0 0" "fix 1 all nve"
+    attack 'Lost atoms' "$style" "$water" "velocity all create 1e12 4" "fix 1 all nve" "run 50"
+    attack runs "$style" "$water" "$style precision float64" "$water"
+    attack runs "$style" "$water" "delete_atoms group all"
+    sed -i 's/^\(1 [12]\) [^ ]*/\1 nan/' system.data
+    attack 'atom 0 .*nan|Expected floating point|not a valid|did not assign all|Did not assign all' "$style" "$water"
+}
+
 # An emulated GPU (MLFF_CUDA_PLUGIN): rows are copied to the host for the exchange; each rank has its own device.
 test_gpu() {
     [ -n "${MLFF_CUDA_PLUGIN:-}" ] || { echo "skipped: MLFF_CUDA_PLUGIN names no plugin"; exit 77; }
