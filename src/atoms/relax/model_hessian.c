@@ -16,14 +16,16 @@
 #define TORSION 1.0
 #define FLOOR 1.0f      // eV/Å²: translations, rotations and what else no coordinate holds
 #define LEAST_RHO 0.05  // a stretch of 0.004 eV/Å²
+#define FARTHEST 4.0    // sums of the radii: exp(1 - 4) is less than LEAST_RHO
 #define BONDED_RHO 0.74 // r < 1.3 times the sum of the radii
 
 typedef struct builder {
     const mlff_system *system;
     model_hessian *hessian;
-    double *rho; // [n_atoms][n_atoms]
-    int *found;  // [n_atoms] of a search
-    int *last;   // [n_atoms] the last row's place that the atom at a place is coupled to
+    double *rho;          // [n_atoms][n_atoms], 0 of what is farther than FARTHEST
+    int *bonds, *n_bonds; // [n_atoms][n_atoms], [n_atoms] atoms bonded to an atom, ascending
+    int *found;           // [n_atoms] of a search
+    int *last;            // [n_atoms] the last row's place that the atom at a place is coupled to
 } builder;
 
 // H += k b bᵀ of a coordinate of `n_atoms` atoms.
@@ -67,9 +69,15 @@ static double rho(const builder *b, int i, int j)
     return b->rho[(size_t)i * (size_t)b->system->n_atoms + (size_t)j];
 }
 
-static bool bonded(const builder *b, int i, int j)
+// The atoms bonded to an atom.
+static const int *bonds_of(const builder *b, int i)
 {
-    return i != j && rho(b, i, j) > BONDED_RHO;
+    return b->bonds + (size_t)i * (size_t)b->system->n_atoms;
+}
+
+static void add_bond(builder *b, int i, int j)
+{
+    b->bonds[(size_t)i * (size_t)b->system->n_atoms + (size_t)b->n_bonds[i]++] = j;
 }
 
 static void add_stretch(builder *b, int i, int j)
@@ -132,15 +140,23 @@ static void add_torsion(builder *b, int i, int j, int k, int l)
     add(b, (int[]){i, j, k, l}, 4, rows, TORSION * rho(b, i, j) * rho(b, j, k) * rho(b, k, l));
 }
 
-static void find_rho(builder *b)
+static void find_rho_and_bonds(builder *b)
 {
     const int n = b->system->n_atoms;
-    for (int i = 0; i < n; i++)
+    const double *at = b->system->positions;
+    for (int i = 0; i < n; i++) {
+        const double radius = covalent_radius(b->system->species[i]);
         for (int j = 0; j < i; j++) {
-            double unit[3];
-            const double sum = covalent_radius(b->system->species[i]) + covalent_radius(b->system->species[j]);
-            b->rho[i * n + j] = b->rho[j * n + i] = exp(1 - direction(b, i, j, unit) / sum);
+            const double sum = radius + covalent_radius(b->system->species[j]);
+            const double x = at[3 * i] - at[3 * j], y = at[3 * i + 1] - at[3 * j + 1], z = at[3 * i + 2] - at[3 * j + 2];
+            const double square = x * x + y * y + z * z;
+            if (square > FARTHEST * FARTHEST * sum * sum) continue;
+            b->rho[i * n + j] = b->rho[j * n + i] = exp(1 - sqrt(square) / sum);
+            if (!(b->rho[i * n + j] > BONDED_RHO)) continue;
+            add_bond(b, i, j);
+            add_bond(b, j, i);
         }
+    }
 }
 
 // Appends what is bonded to atom `first`, near atoms before far ones; returns the new length of `found`. place is -1 of atoms that are not found.
@@ -149,12 +165,14 @@ static int search(builder *b, int first, int n_found)
     int *place = b->hessian->place, at = n_found;
     b->found[n_found] = first;
     place[first] = n_found++;
-    for (; at < n_found; at++)
-        for (int j = 0; j < b->system->n_atoms; j++) {
-            if (place[j] >= 0 || !bonded(b, b->found[at], j)) continue;
-            b->found[n_found] = j;
-            place[j] = n_found++;
+    for (; at < n_found; at++) {
+        const int *bonds = bonds_of(b, b->found[at]), n_bonds = b->n_bonds[b->found[at]];
+        for (int k = 0; k < n_bonds; k++) {
+            if (place[bonds[k]] >= 0) continue;
+            b->found[n_found] = bonds[k];
+            place[bonds[k]] = n_found++;
         }
+    }
     return n_found;
 }
 
@@ -172,19 +190,24 @@ static void order_atoms(builder *b)
     }
 }
 
+// The bends and torsions of the bond of atom j with its bond number `at`.
+static void add_bends_and_torsions(builder *b, int j, int at)
+{
+    const int *of_j = bonds_of(b, j), k = of_j[at], *of_k = bonds_of(b, k);
+    for (int p = 0; p < at; p++) add_bend(b, of_j[p], j, k);
+    for (int p = 0; j < k && p < b->n_bonds[j]; p++)
+        for (int q = 0; q < b->n_bonds[k] && of_j[p] != k; q++)
+            if (of_k[q] != j && of_k[q] != of_j[p]) add_torsion(b, of_j[p], j, k, of_k[q]);
+}
+
 static void add_coordinates(builder *b)
 {
     const int n = b->system->n_atoms;
-    for (int j = 0; j < n; j++)
-        for (int k = 0; k < n; k++) {
-            if (j < k && rho(b, j, k) > LEAST_RHO) add_stretch(b, j, k);
-            if (!bonded(b, j, k)) continue;
-            for (int i = 0; i < k; i++)
-                if (bonded(b, i, j)) add_bend(b, i, j, k);
-            for (int i = 0; i < n && j < k; i++)
-                for (int l = 0; l < n && i != k && bonded(b, i, j); l++)
-                    if (l != j && l != i && bonded(b, k, l)) add_torsion(b, i, j, k, l);
-        }
+    for (int j = 0; j < n; j++) {
+        for (int k = j + 1; k < n; k++)
+            if (rho(b, j, k) > LEAST_RHO) add_stretch(b, j, k);
+        for (int at = 0; at < b->n_bonds[j]; at++) add_bends_and_torsions(b, j, at);
+    }
 }
 
 // Where rows end: nowhere before the row above, so that the factor has no element beyond.
@@ -220,7 +243,7 @@ model_hessian *model_hessian_create(const mlff_system *system)
     const size_t n_atoms = (size_t)system->n_atoms, n = 3 * n_atoms;
     model_hessian *h = base_alloc(1, sizeof *h, "a model Hessian");
     builder b = {.system = system, .hessian = h, .rho = base_alloc(n_atoms * n_atoms, sizeof(double), "a model Hessian")};
-    b.found = base_alloc(2 * n_atoms, sizeof *b.found, "a model Hessian");
+    b.found = base_alloc(3 * n_atoms + n_atoms * n_atoms, sizeof *b.found, "a model Hessian");
     bool done = false;
     if (!h || !b.rho || !b.found) goto done;
     h->n = n;
@@ -230,9 +253,11 @@ model_hessian *model_hessian_create(const mlff_system *system)
     h->ordered = base_alloc(n, sizeof *h->ordered, "a model Hessian");
     if (!h->factor || !h->ends || !h->place || !h->ordered) goto done;
     b.last = b.found + n_atoms;
+    b.n_bonds = b.last + n_atoms;
+    b.bonds = b.n_bonds + n_atoms;
     for (int i = 0; i < system->n_atoms; i++) b.last[i] = i;
     for (size_t k = 0; k < n; k++) h->factor[k * n + k] = FLOOR;
-    find_rho(&b);
+    find_rho_and_bonds(&b);
     order_atoms(&b);
     add_coordinates(&b);
     find_ends(&b);
