@@ -3,6 +3,7 @@
 // float32's range, in calls with host and device arrays and in dynamics; float32's own limit is the limit. No GPU is needed.
 // Tolerance: 2e-5 of the rms force against float64, as within the range of halves; energies 1e-5 of their size: tensor cores truncate sums
 // (4.8e-6 on an H200; 1e-6 when emulated).
+#include "ani_support.h"
 #include "gpu_support.h"
 #include "model/painn/painn.h"
 
@@ -77,7 +78,7 @@ static void compare(const support_results *got, const support_results *expected,
     const double force = rms(expected->r.forces, n), df = support_difference(got->r.forces, expected->r.forces, n),
                  energy = support_atom_energy_size(expected), de = fabs(got->r.energies[0] - expected->r.energies[0]);
     if (!(df <= 4 * 2e-5 * force && de <= 1e-5 * energy))
-        fail_msg("embedding times %g: forces off by %.2e of %.2e rms, energy by %.2e of %.2e", factor, df, force, de, energy);
+        fail_msg("weights times %g: forces off by %.2e of %.2e rms, energy by %.2e of %.2e", factor, df, force, de, energy);
 }
 
 static void test_host(void **state)
@@ -100,6 +101,40 @@ static void test_host(void **state)
             support_results_free(&again);
             free_scene(&s);
         }
+}
+
+// ANI: the first layer's weights times 100 and 10,000 give activations of up to some 10² and 10⁵; the latter are repeated with a smaller
+// scale factor. In two systems of one batch, one of them without such activations: a lone atom, whose AEV is zero.
+static void test_ani(void **state)
+{
+    (void)state;
+    mlff_system *systems[2] = {ani_random_system(6, 4, 0, 1.2, 61), ani_random_system(1, 4, 0, 1.2, 62)};
+    for (double factor = 1; factor <= 1e4; factor *= 100) {
+        mlff_model *model = ani_shaped(&ani_small_2x, 5);
+        const ani_parameters *parameters = model->parameters;
+        for (int m = 0; m < parameters->n_members; m++)
+            for (int s = 0; s < parameters->n_species; s++) {
+                const ani_network *net = &parameters->network[m][s];
+                float *weight = (float *)(uintptr_t)net->weight[0];
+                for (int k = 0; k < net->width[0] * net->width[1]; k++) weight[k] *= (float)factor;
+            }
+        joined j = join(systems, 2);
+        mlff_evaluator *reference = create_on(model, MLFF_CPU, MLFF_FLOAT64),
+                       *evaluator = create_on(model, MLFF_CUDA, MLFF_FLOAT32);
+        support_results expected = support_compute(reference, &j.batch), got = support_compute(evaluator, &j.batch),
+                        again = support_compute(evaluator, &j.batch);
+        compare(&got, &expected, factor);
+        assert_true(fabs(got.r.energies[1] - expected.r.energies[1]) <= 1e-5 * fabs(expected.r.energies[1]));
+        assert_memory_equal(got.r.forces, again.r.forces, 3 * (size_t)got.n_atoms * sizeof(double));
+        support_results_free(&expected);
+        support_results_free(&got);
+        support_results_free(&again);
+        mlff_evaluator_destroy(reference);
+        mlff_evaluator_destroy(evaluator);
+        unjoin(&j);
+        mlff_model_destroy(model);
+    }
+    for (int k = 0; k < 2; k++) mlff_system_destroy(systems[k]);
 }
 
 // The GPU fails where float32 on the CPU fails, within a factor of ten, and says so.
@@ -217,7 +252,7 @@ int main(void)
         printf("skipped: MLFF_CUDA_PLUGIN does not name the emulated plugin\n");
         return 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_host), cmocka_unit_test(test_limit), cmocka_unit_test(test_device),
-                                       cmocka_unit_test(test_dynamics)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_host), cmocka_unit_test(test_ani), cmocka_unit_test(test_limit),
+                                       cmocka_unit_test(test_device), cmocka_unit_test(test_dynamics)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,8 +99,8 @@ static __device__ __forceinline__ void sum_angular(const ani_gpu_step &step, con
 // Stores columns c and c + 1 (even) of a slot's AEV in the operand of its tile.
 static __device__ __forceinline__ void put_aev(const ani_gpu_step &step, int n_tiles, int slot, int c, float a, float b)
 {
-    a *= ANI_GPU_VALUE_SCALE;
-    b *= ANI_GPU_VALUE_SCALE;
+    a *= step.value_scale;
+    b *= step.value_scale;
     const uint32_t high = pack_half2(a, b);
     const float2 rounded = unpack_half2(high);
     const int row = slot % 16, lane = row % 8 * 4 + c % 8 / 2;

@@ -57,7 +57,7 @@ static void plan(const gpu_evaluator *base, gpu_plan *plan)
     }
     if (base->forced.tile > 0) plan->tile = base->forced.tile;
     if (base->forced.cluster > 0 && clusters && base->capability >= 90) plan->cluster = base->forced.cluster;
-    if (plan->tile == ANI_GPU_MAX_TILE && e->step.wgmma_blocks == 0) plan->tile = 64;
+    if (plan->tile == ANI_GPU_MAX_TILE && (e->step.wgmma_blocks == 0 || plan->wide)) plan->tile = 64;
     while (plan->tile > 16 && plan->tile < ANI_GPU_MAX_TILE &&
            ani_gpu_network_bytes(&e->step, plan->tile) > (size_t)base->shared_bytes)
         plan->tile /= 2;
@@ -71,6 +71,7 @@ static ani_gpu_step step_of(const gpu_evaluator *base, const gpu_step *gpu, cons
     if (ani_gpu_chained(plan)) step.gpu.follows_motion = 0; // the sort of atoms is in between
     step.tile = plan->tile;
     step.cluster = plan->cluster;
+    if (plan->wide) step.value_scale = ANI_GPU_WIDE_SCALE, step.value_unit = 1 / ANI_GPU_WIDE_SCALE;
     step.warm_code = plan->overlap &&
                      plan->n_atoms <= plan->n_multiprocessors; // one block on each multiprocessor, concurrent with the networks
     return step;
@@ -140,6 +141,13 @@ static void read_stamps(const gpu_evaluator *base, int forces, double *time_ns)
     }
 }
 
+// The kernels are the same; their scale factor differs.
+static mlff_status widen(gpu_evaluator *base)
+{
+    (void)base;
+    return MLFF_OK;
+}
+
 static void release(gpu_evaluator *base)
 {
     cuda_release(base->device, ((ani_evaluator *)base)->operands);
@@ -149,6 +157,7 @@ static const gpu_kind ani_kind = {.arena = arena,
                                   .plan = plan,
                                   .enqueue_rows = enqueue_rows,
                                   .enqueue_model = enqueue_model,
+                                  .widen = widen,
                                   .read_stamps = read_stamps,
                                   .release = release};
 

@@ -30,8 +30,10 @@ enum {
     ANI_GPU_WGMMA_WIDTH = 256 /* most features of a hidden layer for tiles of 128 slots */
 };
 
-/* Scale factors of operands of the tensor cores, so that both halves stay in range. */
+/* Scale factors of operands of the tensor cores, so that both halves stay in range: activations up to some 4,000. A step that exceeds
+ * this is repeated with a smaller factor (gpu_plan.wide): up to 10⁶, with an absolute error of 2⁻²¹. */
 #define ANI_GPU_VALUE_SCALE 16.0f
+#define ANI_GPU_WIDE_SCALE 0.0625f
 #define ANI_GPU_ADJOINT_SCALE 64.0f
 
 /* One species in one member. Widths are multiples of 16; padding is zero. */
@@ -67,11 +69,12 @@ typedef struct ani_gpu_groups {
 typedef struct ani_gpu_step {
     gpu_step gpu; /* first: the call, the neighbor list, the integrator, the stamps */
     /* ---- the model */
-    int32_t n_species, n_members;                                       /* members that run */
-    int32_t stored_tiles;                                               /* tiles of a first layer's weights */
-    int32_t hidden_tiles;                                               /* most tiles of a network's hidden layers together */
-    int32_t more_shifts;                                                /* 1: 8 shifts × 4 sections, 0: 4 × 8 */
-    float weight_unit;                                                  /* 1 / scale factor of the weights */
+    int32_t n_species, n_members;  /* members that run */
+    int32_t stored_tiles;          /* tiles of a first layer's weights */
+    int32_t hidden_tiles;          /* most tiles of a network's hidden layers together */
+    int32_t more_shifts;           /* 1: 8 shifts × 4 sections, 0: 4 × 8 */
+    float weight_unit;             /* 1 / scale factor of the weights */
+    float value_scale, value_unit; /* scale factor of activations, and 1 / it; tiles of 128 slots have ANI_GPU_VALUE_SCALE */
     float radial_cutoff, angular_cutoff, eta_radial, eta_angular, zeta; /* etas times log2(e) */
     float radial_shift[ANI_GPU_RADIAL], angular_shift[8], cosine[8], sine[8];
     const ani_gpu_network *network; /* [n_members][n_species] */

@@ -225,7 +225,7 @@ template <int MT, int WARPS> struct tile {
     {
         const uint4 v = *at;
         const float2 a = unpack_half2(v.x), b = unpack_half2(v.y), c = unpack_half2(v.z), d = unpack_half2(v.w);
-        const float unit = 1.0f / ANI_GPU_VALUE_SCALE;
+        const float unit = step.value_unit;
         return make_float4((a.x + c.x) * unit, (a.y + c.y) * unit, (b.x + d.x) * unit, (b.y + d.y) * unit);
     }
     // Initializes mbarriers, one for each operand, with the bytes that each waits for.
@@ -267,7 +267,7 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
     const ani_gpu_step &step = t.step;
     const ani_gpu_network &net = *t.net;
     const int L = net.n_hidden, pair = 2 * (t.lane % 4);
-    const float unit = step.weight_unit / ANI_GPU_VALUE_SCALE;
+    const float unit = step.weight_unit * step.value_unit;
     int rows = 0, buffer = 0, n = n_tiles; // offsets of a layer's rows and of its result; its inner dimension
     for (int l = 0; l < L; l++) {
         const int tiles = net.tiles[l];
@@ -281,7 +281,7 @@ static __device__ __forceinline__ int run_forward(tile<MT, WARPS> &t, int first,
         const auto finish = [&](int column, int m, float4 v, float4 b) {
             v = make_float4(celu(fmaf(v.x, unit, b.x)), celu(fmaf(v.y, unit, b.y)), celu(fmaf(v.z, unit, b.x)),
                             celu(fmaf(v.w, unit, b.y)));
-            float scale = ANI_GPU_VALUE_SCALE;
+            float scale = step.value_scale;
             if (last) {
 #pragma unroll
                 for (int k = 0; k < MT; k++)

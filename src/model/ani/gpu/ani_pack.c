@@ -114,6 +114,8 @@ static void fill_shape(const ani_parameters *P, const mlff_model *model, ani_gpu
     step->eta_radial = (float)(P->eta_radial * log2e);
     step->eta_angular = (float)(P->eta_angular * log2e);
     step->zeta = (float)P->zeta;
+    step->value_scale = ANI_GPU_VALUE_SCALE;
+    step->value_unit = 1 / ANI_GPU_VALUE_SCALE;
     for (int k = 0; k < P->n_radial; k++) step->radial_shift[k] = (float)P->radial_shift[k];
     for (int k = 0; k < P->n_shifts; k++) step->angular_shift[k] = (float)P->angular_shift[k];
     for (int k = 0; k < P->n_sections; k++) {
