@@ -63,6 +63,15 @@ static double worst_error(const double *c, int n_intervals, int columns, double 
     return largest > 0 ? error / largest : 0;
 }
 
+// The next number of intervals to try after `n` with this error, which falls as the sixth power of their width: four fifths of what that
+// predicts, since it falls less where intervals are wide.
+static int next_intervals(int n, double error, double tolerance)
+{
+    const double predicted = fmin(0.8 * n * pow(error / tolerance, 1.0 / 6), LAST_INTERVALS);
+    const int step = n < 256 && predicted < 256 ? 16 : 64, jump = (int)predicted / step * step;
+    return jump > n + step ? jump : n + step;
+}
+
 mlff_status nn_spline_create(int n_columns, double end, double tolerance, void (*function)(void *context, double x, double *f),
                              void *context, nn_spline *spline_out)
 {
@@ -72,7 +81,7 @@ mlff_status nn_spline_create(int n_columns, double end, double tolerance, void (
     double error = INFINITY;
 
     if (!(f = base_alloc((size_t)n_columns, sizeof *f, "a filter table"))) return MLFF_ERR_MEMORY;
-    for (int n = FIRST_INTERVALS; n <= LAST_INTERVALS; n += n < 256 ? 16 : 64) {
+    for (int n = FIRST_INTERVALS; n <= LAST_INTERVALS; n = next_intervals(n, error, tolerance)) {
         int n_rows = n + 1 + 2 * MARGIN;
         base_free(rows);
         if (!(rows = base_alloc((size_t)n_rows * ((size_t)n_columns + 5), sizeof *rows, "a filter table"))) {
