@@ -1364,9 +1364,10 @@ test_orb() {
     says 'GPU tf32 +not measured: no GPU'
 
     # Forces that are no derivative of the energy are told wherever that matters, and what needs virials is refused.
-    local warning='warning: .*not the derivative of its energy'
+    local warning='warning: .*not the derivative of its energy' model
     run 0 md v2.safetensors water.xyz --n-steps 2 --device cpu
     says "$warning" err
+    says 'drift of the conserved energy'
     run 0 relax v2.safetensors water.xyz -o relaxed.xyz --max-steps 1 --device cpu
     says "$warning" err
     run 0 vibrations v2.safetensors water.xyz --device cpu
@@ -1378,13 +1379,28 @@ test_orb() {
     says 'not the derivative of its energy' report.json
     refused 1 'no virial, which the i-PI protocol' serve v2.safetensors water.xyz --unix none-$$ --device cpu
 
+    # A crystal that repeats along two axes has no stress, of no kind of Orb.
+    printf '2\nLattice="4 0 0 0 4 0 0 0 20" pbc="T T F"\nSi 0 0 5\nSi 2 2 6\n' >slab.xyz
+    run 0 new --arch orb-v3-conservative --features 16 --layers 1 --hidden 32 -o v3c.safetensors
+    for model in v2 v3 v3c; do
+        run 0 eval $model.safetensors slab.xyz --stress --device cpu --json slab.json
+        grep -q '"stress_ev_per_ang3": null' slab.json || fail "$model: a stress of a cell that repeats along two axes"
+    done
+
+    # As a teacher: its kind, and that it is untrained, are told at the start and kept in the student. This student cannot pass.
+    run 1 distill v2.safetensors --system h2o --preset demo --structures 40 --steps 60 --features 16 --layers 1 --device cpu -o orb.run
+    says 'teacher v2 predicts forces that are not the derivative' err
+    says 'teacher v2 is untrained' err
+    says 'verdict: FAILED'
+    run 0 info orb.run/student.safetensors
+    says 'training.teacher_description +Orb-v2, .*direct forces, untrained'
+
     # Teachers and students in one page: each is named, untrained ones and direct forces are told.
     run 0 new --arch ani --members 1 --hidden 16 --elements H,C,O -o ani.safetensors
     run 0 new --arch painn --features 32 --layers 1 -o painn32.safetensors
     run 0 new --arch painn --features 16 --layers 1 -o painn16.safetensors
     run 0 bench compare v2.safetensors ani.safetensors painn32.safetensors painn16.safetensors --system ethanol --device cpu --rounds 6 \
         --html page.html
-    local model
     for model in v2 ani painn32 painn16; do
         says "^$model.safetensors: untrained" && says "$model.safetensors" page.html
     done

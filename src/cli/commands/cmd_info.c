@@ -196,7 +196,7 @@ static void print_text(const mlff_model *model, const mlff_model_info *info, con
     puts("  metadata");
     const char *key, *value;
     for (int i = 0; (key = mlff_model_metadata(model, i, &value)); i++)
-        cli_print("    %-24.70s %.70s%s\n", key, value, strlen(value) > 70 ? " …" : "");
+        cli_print("    %-24.70s %.120s%s\n", key, value, strlen(value) > 120 ? " …" : "");
 }
 
 static const struct {

@@ -63,6 +63,7 @@ static mlff_status note_origin(distill *d, const distill_data *data, const mlff_
     char text[400];
     mlff_teacher_info_get(d->teacher, &teacher);
     MLFF_TRY(mlff_model_note(model, "teacher", teacher.name));
+    MLFF_TRY(mlff_model_note(model, "teacher_description", teacher.description));
     MLFF_TRY(mlff_model_note(model, "teacher_hash", teacher.hash));
     MLFF_TRY(mlff_model_note(model, "systems", d->config.systems));
     snprintf(text, sizeof text, "%" PRId64 " structures, %g to %g K", mlff_dataset_size(data->train), d->config.lowest_kelvin,
