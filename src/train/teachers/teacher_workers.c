@@ -3,7 +3,7 @@
 // (kim_worker.c).
 #include <string.h>
 
-#include "worker.h"
+#include "workers/worker.h"
 
 static mlff_status workers_compute(mlff_teacher *teacher, const mlff_system *const *systems, int n, mlff_label *labels)
 {

@@ -8,7 +8,7 @@
 #define WORKER_H
 
 #include "base/sha256.h"
-#include "teacher.h"
+#include "train/teachers/teacher.h"
 
 /* Followed by species int32_t[n_atoms] and positions double[n_atoms][3] in Å. */
 typedef struct worker_request {
