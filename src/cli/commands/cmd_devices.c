@@ -129,9 +129,10 @@ const cli_command devices_command = {
     .summary = "processors and GPUs: what they are, their memory now",
     .usage = "[DEVICE] [--json]",
     .details =
-        "All devices that models run on, or DEVICE (cpu, cuda, cuda:1, auto). Where there is no GPU a line says why.\n"
-        "GB are 2^30 bytes. A GPU's free memory counts every process; the last line counts this one, which on a GPU\n"
-        "holds nothing but what the driver needs.\n"
+        "Lists all devices that models run on, or DEVICE (cpu, cuda, cuda:1, auto). If there is no GPU, a line gives the "
+        "reason.\n"
+        "GB are 2^30 bytes. A GPU's free memory is what all processes leave. The last line is the memory of this process, which\n"
+        "on a GPU is only what the driver needs.\n"
         "JSON: {\"devices\": [{\"device\", \"name\", \"capability_major\", ..., \"memory\": {\"total_bytes\", \"free_bytes\",\n"
         "\"allocated_bytes\", \"reserved_bytes\", \"peak_bytes\"}}, ...], \"gpu_problem\": \"\" or why there is no GPU}.",
     .examples = "mlff devices\n"

@@ -54,14 +54,18 @@ const cli_command import_command = {
     .name = "import",
     .summary = "turn a SchNetPack best_model (PaiNN), an ANI ensemble or an Orb checkpoint into a model file",
     .usage = "IN -o OUT.safetensors [OPTIONS]\nIN --install NAME [OPTIONS]",
-    .details =
-        "IN is what SchNetPack saves with torch.save: a zip with a pickle. Nothing in it is executed; a class that is not\n"
-        "of PyTorch, SchNetPack, NumPy or ASE, or that changes the result and is not known, is refused by name. Or IN is an\n"
-        "ensemble of ANI in NeuroChem's files, as their authors publish ANI-1x, ANI-1ccx and\n"
-        "ANI-2x: the .info file, which names the others below its folder. Or one ANI model of FeNNol, a .fnx file. Or a\n"
-        "checkpoint of orb-models, .ckpt, of 2024 or later. The written file\n"
-        "holds all that mlff needs: weights, shape, units, elements. mlff looks for models by name in the folders of\n"
-        "MLFF_MODEL_PATH (separated by :), then in $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models.",
+    .details = "IN is one of:\n"
+               "  best_model, what SchNetPack saves with torch.save: a zip with a pickle. Nothing in it is executed. A class "
+               "that is not of\n"
+               "    PyTorch, SchNetPack, NumPy or ASE, or that changes the result and is not known, is refused by its name.\n"
+               "  NAME.info, an ensemble of ANI in NeuroChem's files, as their authors publish ANI-1x, ANI-1ccx and ANI-2x. The "
+               ".info file\n"
+               "    names the other files, which are below its folder.\n"
+               "  NAME.fnx, one ANI model of FeNNol.\n"
+               "  NAME.ckpt, a checkpoint of orb-models, of 2024 or later.\n"
+               "The written file holds weights, shape, units and elements; mlff needs no other file. mlff looks for models by "
+               "name in the\n"
+               "folders of MLFF_MODEL_PATH (separated by :), then in $XDG_DATA_HOME/mlff/models or ~/.local/share/mlff/models.",
     .examples = "mlff import best_model -o ethanol.safetensors --energy-unit kcal/mol --elements H,C,O\n"
                 "mlff import best_model -o silica.safetensors --energy-unit Hartree --length-unit Bohr --elements Si,O\n"
                 "mlff import resources/ani-2x_8x.info --install fennol-ani2x\n"

@@ -9,13 +9,13 @@
 #include "mlff_train.h"
 
 static const cli_option options[] = {
-    {"output", 'o', "FOLDER", "folder of the run (required); one that is there is gone on with"},
+    {"output", 'o', "FOLDER", "folder of the run (required); a run that is in it is continued"},
     {"system", 0, "NAME", "a built-in system or a file of structures; several times for several: " CLI_SYSTEM_NAMES},
     {"n-atoms", 0, "N", "atoms of built-in systems that can be made of any size"},
     {"preset", 0, "NAME", "demo (about a minute), quick, standard or thorough (quick)"},
-    {"config", 0, "FILE", "settings as JSON; options on the command line win"},
+    {"config", 0, "FILE", "settings as JSON; options on the command line have precedence"},
     {"print-config", 0, NULL, "print the settings as JSON and end"},
-    {"resume", 0, NULL, "go on with the run in FOLDER with its own settings"},
+    {"resume", 0, NULL, "continue the run in FOLDER with its own settings"},
     {"structures", 0, "N", "structures to be labelled"},
     {"rounds", 0, "N", "of exploration by young students, which the teacher then corrects (standard: 2, thorough: 4, else 0)"},
     {"features", 0, "N", "of the student: width of the atoms' features"},
@@ -152,11 +152,11 @@ const cli_command distill_command = {
     .details =
         "Samples structures around the systems (normal modes, rattling, dynamics by the teacher), labels them with the\n"
         "teacher's energies and forces, trains a PaiNN on them and judges it on held-out structures: errors, speed, energy\n"
-        "drift, bonds at 500 K, compressed pairs and, from the preset standard on, distances and vibrations beside the\n"
-        "teacher's, and an equal student without --rounds. TEACHER is a model file, xtb:gfn2, xtb:gfn1 or kim:MODEL. A\n"
-        "run that is interrupted goes on from where it was, to the same bits. Exit status: 0 passed, 1 a limit was not met or a "
-        "stage\n"
-        "failed.",
+        "drift, bonds at 500 K, and compressed pairs. From the preset standard on, it also compares distances and vibrations "
+        "with\n"
+        "the teacher's, and the student with an equal one that was trained without --rounds. TEACHER is a model file, xtb:gfn2,\n"
+        "xtb:gfn1 or kim:MODEL. --resume continues a run that was interrupted; the results are bit-identical. Exit status: 0\n"
+        "passed, 1 a limit was not met or a stage failed.",
     .examples = "mlff distill xtb:gfn2 --system ethanol -o ethanol.run\n"
                 "mlff distill ani2x.safetensors --system water --n-atoms 96 --features 128 --layers 3 -o water.run\n"
                 "mlff distill --resume -o ethanol.run\n"

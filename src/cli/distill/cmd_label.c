@@ -12,7 +12,7 @@ static const cli_option options[] = {
     {"output", 'o', "FILE", "labels to write; with the suffix .extxyz or .xyz: as extended XYZ (required)"},
     {"hvp", 0, "K", "also K Hessian-vector products for each structure: two labels each, along a random direction (0)"},
     {"hvp-step", 0, "ANGSTROM", "of their central differences, Å (0.01)"},
-    {"resume", 0, NULL, "go on with the labels that are there; without it an existing file is not touched"},
+    {"resume", 0, NULL, "continue with the labels of the file; without it an existing file is not changed"},
     {"seed", 0, "S", "of the directions of --hvp (0)"},
     {"json", 0, NULL, "the result as JSON on standard output"},
     CLI_TEACHER_OPTIONS,
@@ -157,10 +157,10 @@ const cli_command label_command = {
     .summary = "compute energies and forces of structures by a teacher, to train on",
     .usage = "TEACHER SAMPLES.extxyz ... -o LABELS [--hvp K] [--resume] [OPTIONS]",
     .details = CLI_TEACHER_DETAILS
-    "Labels are appended to the file as they come, each with a checksum: whatever ends the command, --resume goes on, and\n"
-    "the file ends as if it had never been stopped. The file names its teacher by SHA-256 and refuses another. A structure\n"
-    "that the teacher cannot label (no convergence, a crash, a timeout) is left out and counted. With -o NAME.extxyz the\n"
-    "labels become extended XYZ at the end; until then they are in NAME.extxyz.labels.",
+    "Each label is appended to the file with a checksum as soon as it is computed. --resume continues after an interruption\n"
+    "or a crash; the file is then the same as without it. The file holds the SHA-256 of its teacher and refuses another.\n"
+    "A structure that the teacher cannot label (no convergence, a crash, a timeout) is left out and counted. With\n"
+    "-o NAME.extxyz the labels are converted to extended XYZ at the end; until then they are in NAME.extxyz.labels.",
     .examples = "mlff label xtb:gfn2 samples.extxyz -o samples.labels\n"
                 "mlff label xtb:gfn2 samples.extxyz -o samples.labels --resume\n"
                 "mlff label fennol-ani2x samples.extxyz -o samples.labels --hvp 2\n"

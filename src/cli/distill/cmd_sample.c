@@ -175,8 +175,8 @@ const cli_command sample_command = {
     .usage = "TEACHER [SEEDS.extxyz ...] [--system NAME ...] -o SAMPLES.extxyz [--n-samples N] [OPTIONS]",
     .details = CLI_TEACHER_DETAILS
     "Methods: modes (normal modes), thermal (independent displacements), rattle (random displacements, then some steps of\n"
-    "relaxation), md (Langevin dynamics by the teacher), pairs (two near atoms pushed together). Of twice as many candidates\n"
-    "as wanted, those that differ most are kept. Frames of one trajectory carry the same group=, so that training never\n"
+    "relaxation), md (Langevin dynamics by the teacher), pairs (two near atoms moved together). Of twice as many candidates\n"
+    "as requested, those that differ most are kept. Frames of one trajectory have the same group=, so that training never\n"
     "splits it between training and validation. Charged structures are refused.",
     .examples = "mlff sample xtb:gfn2 --system ethanol -o samples.extxyz --n-samples 500\n"
                 "mlff sample fennol-ani2x seeds.extxyz --system water --n-atoms 96 -o samples.extxyz --methods rattle,md\n"

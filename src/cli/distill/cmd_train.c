@@ -12,8 +12,8 @@
 
 static const cli_option options[] = {
     {"output", 'o', "FILE", "model file to write, .safetensors (required)"},
-    {"validation", 0, "FILE", "labelled structures that are not trained on and choose the best weights"},
-    {"split", 0, "FRACTION", "without --validation: the last so many of the structures validate (0.1)"},
+    {"validation", 0, "FILE", "labelled structures that are not trained on; the best weights are selected by their error"},
+    {"split", 0, "FRACTION", "without --validation: part of the structures, the last ones, that is used for validation (0.1)"},
     {"student", 0, "MODEL", "begin with this model's weights (default: a new PaiNN)"},
     {"features", 0, "N", "of a new student: width of the atoms' features (64)"},
     {"layers", 0, "N", "of a new student: message-passing layers (2)"},
@@ -35,7 +35,7 @@ static const cli_option options[] = {
     {"huber", 0, "DELTA", "force errors beyond this count linearly, eV/Å (0: never)"},
     {"largest-force", 0, "F", "leave out structures with a larger force component, eV/Å, also of the validation (0: none)"},
     {"validate-every", 0, "N", "steps (a hundredth of the run, one epoch at least)"},
-    {"checkpoint", 0, "FILE", "written every 30 s; a run goes on from it if it is there, to the same bits"},
+    {"checkpoint", 0, "FILE", "written every 30 s; if it exists, the run continues from it with bit-identical results"},
     {"history", 0, "FILE", "errors at each validation, one JSON object a line"},
     {"device", 0, "DEVICE",
      "auto, cpu, cuda:0, or cuda:0,1: GPUs that share each batch (auto: a GPU if one works, else the CPU)"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cmd_verdict.c: mlff verdict: may a student stand in for its teacher?
+// cmd_verdict.c: mlff verdict: judge whether a student can replace its teacher.
 #include <limits.h>
 
 #include "base/base.h"
@@ -131,13 +131,13 @@ done:
 
 const cli_command verdict_command = {
     .name = "verdict",
-    .summary = "may a student stand in for its teacher?",
+    .summary = "judge whether a student can replace its teacher",
     .usage = "STUDENT --test LABELS.extxyz [--teacher TEACHER] [--system NAME ...] [-o VERDICT.json] [OPTIONS]",
-    .details = "Measures errors on held-out structures, speed beside the teacher, the drift of the energy in NVE dynamics, bonds "
-               "at 500 K,\n"
-               "compressed pairs, and distances and vibrations beside the teacher's. What is asked for and cannot be measured "
-               "fails. The\n"
-               "dynamics begin with each --system, or the first structure of --test. Exit status: 0 passed, 1 not.",
+    .details =
+        "Measures errors on held-out structures, the drift of the energy in NVE dynamics, bonds at 500 K and compressed pairs.\n"
+        "With --teacher it also compares speed, distances and vibrations with the teacher's. What is requested and cannot be\n"
+        "measured fails. The dynamics begin with each --system, or with the first structure of --test. Exit status: 0 passed, 1 "
+        "not.",
     .examples = "mlff verdict student.safetensors --test test.extxyz --teacher xtb:gfn2 -o verdict.json\n"
                 "mlff verdict student.safetensors --test test.extxyz --compare 0 --hot 10\n"
                 "mlff verdict water --test test.extxyz --teacher ani2x.safetensors --system h2o --system water",

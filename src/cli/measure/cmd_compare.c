@@ -63,15 +63,16 @@ const cli_command compare_command = {
     .usage = "A.json B.json | --run 'COMMAND A' --run 'COMMAND B' [--rounds N] [--repeat N]\n"
              " [--noise-floor PCT] [--margin PCT] [--across] [--json]",
     .details =
-        "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands, interleaved, so that a\n"
-        "machine that changes meets both alike. Commands that are mlff profile are compared by their profiles, others by their\n"
-        "time and processor time; commands shorter than 0.25 s run several times a round. A run is one number, its median\n"
-        "step, since steps of one run are not independent; mean and tail are judged apart. Ratios are Hodges and Lehmann's,\n"
-        "which an outlier does not move, intervals and p those of the exact rank-sum test, or of the signed-rank test where\n"
-        "--run gives six pairs or more. Fewer than four runs a side can tell nothing at 95 %; where runs differ much, five\n"
-        "(nine pairs) are needed, since a stricter test decides then (99 %; pairs 99.5 %). Stages are compared each,\n"
-        "corrected for their number. What did other work, or ran on another machine, is refused, with the reason.\n"
-        "Exit status: 0 the same or faster, 3 slower, 4 unclear, 1 failed or not comparable.",
+        "Compares the runs of two files (mlff profile --runs 5 -o A.json), or runs two commands and compares them. The commands\n"
+        "are interleaved, so that changes of the machine affect both alike. Commands that are mlff profile are compared by "
+        "their\n"
+        "profiles, others by their time and processor time; commands shorter than 0.25 s run several times a round. Each run\n"
+        "counts as one number, its median step, because the steps of one run are not independent. Mean and tail are judged\n"
+        "separately. The ratio is Hodges and Lehmann's estimate, which one outlier does not change. Interval and p are those of\n"
+        "the exact rank-sum test, or of the signed-rank test for six or more pairs of --run. At 95 % at least four runs a side\n"
+        "are needed. If the runs differ much, a stricter test (99 %; pairs 99.5 %) needs five runs a side or nine pairs. Stages\n"
+        "are compared one by one, corrected for their number. Runs of other work or of another machine are refused, with the\n"
+        "reason. Exit status: 0 the same or faster, 3 slower, 4 unclear, 1 failed or not comparable.",
     .examples = "mlff profile painn.safetensors --system silicon --runs 5 -o before.json\n"
                 "mlff compare --run 'mlff profile a.safetensors' --run 'mlff profile b.safetensors' --rounds 5\n"
                 "mlff compare before.json after.json || echo \"slower, or not certain\"",

@@ -16,7 +16,7 @@ static const cli_option options[] = {
      "thermal: a new thermal displacement at each step; md: MD run by the model itself; file: the\nframes of "
      "INPUT, again from the start when they end (file for an INPUT, thermal for a --system)"},
     {"n-steps", 0, "K", "steps that are measured (100; 1000 and more to see a leak)"},
-    {"warmup", 0, "W", "steps before that, told apart (10)"},
+    {"warmup", 0, "W", "steps before the measurement, reported separately (10)"},
     {"runs", 0, "N", "measure N times, each time in a new process (1; 5 or more for mlff compare)"},
     {"system-sizes", 0, "LIST",
      "measure a --system with each of these numbers of atoms, such as 32,64,128,256, and the growth of the step"},

@@ -89,12 +89,12 @@ const cli_command serve_command = {
     .name = "serve",
     .summary = "energies and forces for another program's dynamics (i-PI protocol)",
     .usage = "MODEL [INPUT | --system NAME] [--unix NAME | --host H --port P] [OPTIONS]",
-    .details =
-        "Connects to a server that speaks the i-PI protocol (i-PI itself, ASE's SocketIOCalculator) and computes energy, forces "
-        "and\n"
-        "virial of the positions it sends, until it says EXIT or closes. The protocol does not say which atoms these are: their\n"
-        "elements, their order, and along which axes they repeat are those of the first frame of INPUT.\n"
-        "From Python, on the same atoms:  SocketIOCalculator(unixsocket=\"NAME\")",
+    .details = "Connects to a server of the i-PI protocol (i-PI itself, ASE's SocketIOCalculator). Computes energy, forces and "
+               "virial of\n"
+               "the positions that it sends, until it sends EXIT or closes the connection. The protocol does not contain the "
+               "elements of\n"
+               "the atoms, their order, or the periodic axes; these are taken from the first frame of INPUT.\n"
+               "From Python, on the same atoms:  SocketIOCalculator(unixsocket=\"NAME\")",
     .examples = "mlff serve ethanol.safetensors ethanol.xyz --unix mlff\n"
                 "mlff serve silicon.safetensors silicon.extxyz --host localhost --port 31415 --device cuda",
     .options = options,

@@ -203,11 +203,10 @@ const cli_command analyze_command = {
     .usage = "TRAJECTORY [--pair A-B] [--frame-time FS] [--geometry] [--html PAGE] [OPTIONS]",
     .details =
         "The radial distribution needs a cell that is periodic along three axes. Its errors are standard errors from blocks of\n"
-        "frames. With --frame-time: mean square displacement, diffusion and, where frames have velocities, the vibrational "
-        "density\n"
-        "of states; these hold all frames in memory and need 100 of them. Energies and temperatures stand with the standard "
-        "error\n"
-        "of ten blocks and the slope of a fit.",
+        "frames. --frame-time adds the mean square displacement and the diffusion coefficient, and, if frames have velocities, "
+        "the\n"
+        "vibrational density of states; these hold all frames in memory and need 100 of them. Energies and temperatures are\n"
+        "printed with the standard error of ten blocks and the slope of a fit.",
     .examples = "mlff analyze water.extxyz --pair O-O --frame-time 10\n"
                 "mlff analyze ethanol.extxyz --frame-time 1 --geometry --html ethanol.html\n"
                 "mlff analyze silicon.extxyz --range 8 --json",
