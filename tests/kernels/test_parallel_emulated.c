@@ -110,6 +110,33 @@ static void test_range(void **state)
     mlff_model_destroy(model);
 }
 
+// Orb has no energies of atoms: one of the GPUs computes the system whole, with the bits of a GPU by itself.
+static void test_not_divided(void **state)
+{
+    (void)state;
+    mlff_model *model;
+    mlff_system *molecule = ani_random_system(3, 4, 0, 1.2, 61);
+    mlff_evaluator *one, *several;
+    mlff_evaluator_options options = mlff_evaluator_options_default();
+    options.device.kind = MLFF_CUDA;
+    int32_t first_atom[2];
+    mlff_batch batch;
+    double energy[2], forces[2][9];
+    assert_ok(support_create(&model, "orb-v2", "n_layers=1; hidden=512; seed=9"));
+    mlff_batch_from_system(molecule, first_atom, &batch);
+    assert_ok(mlff_evaluator_create(model, &options, &one));
+    assert_ok(create_on(model, 0, 1, &several));
+    for (int k = 0; k < 2; k++)
+        assert_ok(
+            mlff_evaluator_compute(k ? several : one, &batch, &(mlff_results){.energies = &energy[k], .forces = forces[k]}));
+    assert_memory_equal(&energy[0], &energy[1], sizeof(double));
+    assert_memory_equal(forces[0], forces[1], sizeof forces[0]);
+    mlff_evaluator_destroy(one);
+    mlff_evaluator_destroy(several);
+    mlff_system_destroy(molecule);
+    mlff_model_destroy(model);
+}
+
 static void test_handed_out(void **state)
 {
     (void)state;
@@ -186,7 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpus_apart), // first: access is granted once for all
-        cmocka_unit_test(test_divided),    cmocka_unit_test(test_range),
+        cmocka_unit_test(test_divided),    cmocka_unit_test(test_range),         cmocka_unit_test(test_not_divided),
         cmocka_unit_test(test_handed_out), cmocka_unit_test(test_failing_calls),
     };
     return cmocka_run_group_tests(tests, open_emulator, NULL);

@@ -149,6 +149,9 @@ static void test_direct_forces(void **state)
     assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.atom_energies = atom_energies}),
                    "no energies of atoms");
     assert_true(atom_energies[0] == 7); // not filled with zeros
+    mlff_batch divided = batch;
+    divided.owned = (const unsigned char[]){1, 1, 0};
+    assert_refused(mlff_evaluator_compute(evaluator, &divided, &(mlff_results){.energies = &energy}), "cannot be divided");
     assert_refused(mlff_evaluator_compute(evaluator, &batch, &(mlff_results){.virials = virial}), "no virials");
     assert_ok(mlff_callable_from_evaluator(evaluator, model, &callable));
     assert_int_equal(callable.properties, MLFF_ENERGY | MLFF_FORCES | MLFF_STRESS);

@@ -64,6 +64,14 @@ static mlff_status choose_options(const mlff_evaluator_options *options, mlff_ev
     return MLFF_OK;
 }
 
+// Ghosts have their energy in another process: the energy must be a sum over atoms.
+static mlff_status refuse_ghosts(const mlff_model *model)
+{
+    return mlff_fail(MLFF_ERR_UNSUPPORTED,
+                     "%s has no energies of atoms, so that a system cannot be divided among processes; run it in one process",
+                     model->name);
+}
+
 mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_options *options, mlff_evaluator **evaluator_out)
 {
     mlff_status status = MLFF_OK;
@@ -73,6 +81,7 @@ mlff_status mlff_evaluator_create(const mlff_model *model, const mlff_evaluator_
     if (!model || !evaluator_out)
         return mlff_fail(MLFF_ERR_USAGE, "mlff_evaluator_create: model and evaluator_out must be given");
     MLFF_TRY(choose_options(options, &chosen));
+    if (chosen.halo && !(mlff_model_outputs(model) & MLFF_OUTPUT_ATOM_ENERGIES)) return refuse_ghosts(model);
     if (!(e = base_alloc(1, sizeof *e, "an evaluator"))) return MLFF_ERR_MEMORY;
     e->model = model;
     e->interface = chosen.n_devices > 1              ? &parallel_evaluator_interface
@@ -147,6 +156,10 @@ static mlff_status check_batch(const mlff_model *model, const mlff_batch *batch,
         int z = batch->species[i];
         if (z < 1 || z > MLFF_MAX_ATOMIC_NUMBER || !model->known[z]) return unknown_element(model, batch, i);
     }
+    if (!batch->owned || (mlff_model_outputs(model) & MLFF_OUTPUT_ATOM_ENERGIES)) return MLFF_OK;
+    if (batch->location != MLFF_HOST) return refuse_ghosts(model); // what the array says is not known here
+    for (int i = 0; i < n_atoms; i++)
+        if (!batch->owned[i]) return refuse_ghosts(model);
     return MLFF_OK;
 }
 

@@ -139,10 +139,6 @@ void orb_graph_free(orb_graph *graph)
 
 mlff_status orb_check_graph(const orb_parameters *p, const model_graph *pairs)
 {
-    for (int i = 0; pairs->owned && i < pairs->n_atoms; i++)
-        if (!pairs->owned[i])
-            return mlff_fail(MLFF_ERR_UNSUPPORTED, "an Orb model has no energies of atoms, so that a system cannot be divided "
-                                                   "among processes; run it in one process");
     for (int s = 0; p->conditioned && s < pairs->n_systems; s++) {
         const double charge = pairs->charges ? pairs->charges[s] : NAN, spin = pairs->spins ? pairs->spins[s] : NAN;
         if (!isfinite(charge) || !isfinite(spin))

@@ -334,11 +334,6 @@ static void orb_destroy(mlff_model *model)
 
 static mlff_status orb_create_cpu(const mlff_model *model, const cpu_options *options, model_backend **backend_out)
 {
-    if (options->halo)
-        return mlff_fail(MLFF_ERR_UNSUPPORTED,
-                         "%s: an Orb model has no energies of atoms, so that a system cannot be divided among "
-                         "processes; run it in one process",
-                         model->name);
     return options->precision == MLFF_FLOAT64 ? orb_reference_create(model, options, backend_out)
                                               : orb_cpu_create(model, options, backend_out);
 }
