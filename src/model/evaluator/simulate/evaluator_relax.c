@@ -9,6 +9,14 @@
 #include "device/team.h"
 #include "model/evaluator/evaluator.h"
 
+// A structure that has ended and is not yet reported.
+typedef struct ended {
+    relaxation relaxation;
+    mlff_system *system;
+    mlff_relax_end end;
+    const double *forces; /* in relax_run.forces, until the next computation */
+} ended;
+
 typedef struct relax_run {
     mlff_evaluator *evaluator;
     mlff_relax_options options;
@@ -16,8 +24,11 @@ typedef struct relax_run {
     relaxation *slots;     /* [n_slots], the first n of them in use */
     mlff_system **systems; /* [n_slots] */
     int n_slots, n, n_threads;
-    atomic_int next_step; /* the first slot that no thread has taken */
+    ended *ended; /* [n_slots] the first n_ended of them in use */
+    int n_ended, n_moving;
+    atomic_int next_step; /* the first of n_moving slots that no thread has taken */
     bool drained;         /* the queue has no further structure */
+    mlff_status status;   /* of the queue's functions during a step */
     systems_batch batch;
     double *energies, *forces, *virials; /* [n_slots], [atoms][3], [n_slots][9] */
     size_t force_capacity;
@@ -51,9 +62,9 @@ static mlff_status check_options(const mlff_relax_options *options, const mlff_m
 
 // ---- the queue --------------------------------------------------------------------------------------------------------
 
-static mlff_status report(relax_run *run, int slot, mlff_relax_end end, const double *forces, const char *error)
+static mlff_status report(relax_run *run, relaxation *r, mlff_system *system, mlff_relax_end end, const double *forces,
+                          const char *error)
 {
-    relaxation *r = &run->slots[slot];
     const bool computed = forces != NULL;
     mlff_relaxed result = {.end = end,
                            .n_steps = r->n_steps,
@@ -63,7 +74,6 @@ static mlff_status report(relax_run *run, int slot, mlff_relax_end end, const do
                            .largest_stress = computed && run->options.relax_cell ? r->largest_stress : NAN,
                            .forces = forces,
                            .error = error};
-    mlff_system *system = run->systems[slot];
     relaxation_destroy(r);
     return run->queue.done(run->queue.context, system, &result);
 }
@@ -94,7 +104,7 @@ static mlff_status refill(relax_run *run)
         }
         char cause[600];
         snprintf(cause, sizeof cause, "%s", mlff_last_error());
-        if ((status = report(run, run->n, MLFF_RELAX_FAILED, NULL, cause)) != MLFF_OK) return status;
+        if ((status = report(run, &run->slots[run->n], system, MLFF_RELAX_FAILED, NULL, cause)) != MLFF_OK) return status;
     }
     return MLFF_OK;
 }
@@ -129,7 +139,7 @@ static mlff_status compute_each(relax_run *run)
         if (status == MLFF_ERR_MEMORY || status == MLFF_ERR_DEVICE) return status;
         char cause[600];
         snprintf(cause, sizeof cause, "%s", mlff_last_error());
-        status = report(run, s, MLFF_RELAX_FAILED, NULL, cause);
+        status = report(run, &run->slots[s], run->systems[s], MLFF_RELAX_FAILED, NULL, cause);
         remove_slot(run, s);
         if (status != MLFF_OK) return status;
     }
@@ -149,12 +159,29 @@ static mlff_status compute_all(relax_run *run)
 
 // ---- steps ------------------------------------------------------------------------------------------------------------
 
-// A thread takes structure after structure; the order changes no bit of the result.
+// Reports what has ended and takes new structures. After a failure the rest is given back as it stands.
+static mlff_status exchange(relax_run *run)
+{
+    mlff_status status = MLFF_OK;
+    for (int k = 0; k < run->n_ended; k++) {
+        ended *e = &run->ended[k];
+        if (status == MLFF_OK)
+            status = report(run, &e->relaxation, e->system, e->end, e->forces, "");
+        else
+            report(run, &e->relaxation, e->system, MLFF_RELAX_STOPPED, NULL, "");
+    }
+    run->n_ended = 0;
+    return status == MLFF_OK ? refill(run) : status;
+}
+
+// A thread takes structure after structure; the order changes no bit of the result. The caller's thread, in which the queue's functions
+// are called, first reads and writes structures: for a molecule of 45 atoms that is 0.33 million instructions, as much as its 21 steps take
+// of each of 16 threads.
 static void step_some(void *context, const team_member *member)
 {
-    (void)member;
     relax_run *run = context;
-    for (int s; (s = atomic_fetch_add(&run->next_step, 1)) < run->n;) relaxation_step(&run->slots[s]);
+    if (member->thread == 0) run->status = exchange(run);
+    for (int s; (s = atomic_fetch_add(&run->next_step, 1)) < run->n_moving;) relaxation_step(&run->slots[s]);
 }
 
 // Takes the forces; structures that have arrived leave, the others move. Slots are visited from the last one, since one that leaves is
@@ -167,19 +194,20 @@ static mlff_status move_all(relax_run *run)
         relaxation_put(r, run->energies[s], forces, run->virials + 9 * (size_t)s);
         const bool arrived = relaxation_converged(r);
         if (!arrived && r->n_steps < run->options.max_steps) continue;
-        const mlff_status status = report(run, s, arrived ? MLFF_RELAX_CONVERGED : MLFF_RELAX_STEPS, forces, "");
+        run->ended[run->n_ended++] = (ended){*r, run->systems[s], arrived ? MLFF_RELAX_CONVERGED : MLFF_RELAX_STEPS, forces};
         remove_slot(run, s);
-        if (status != MLFF_OK) return status;
     }
+    run->n_moving = run->n; // new ones, behind them, have no forces yet
     run->next_step = 0;
     team_run(run->n_threads, step_some, run);
-    return MLFF_OK;
+    return run->status;
 }
 
 // Those under way are given back as they stand.
 static void stop(relax_run *run)
 {
-    for (; run->n > 0; remove_slot(run, run->n - 1)) report(run, run->n - 1, MLFF_RELAX_STOPPED, NULL, "");
+    for (; run->n > 0; remove_slot(run, run->n - 1))
+        report(run, &run->slots[run->n - 1], run->systems[run->n - 1], MLFF_RELAX_STOPPED, NULL, "");
 }
 
 mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *options, const mlff_relax_queue *queue)
@@ -198,12 +226,15 @@ mlff_status mlff_relax(mlff_evaluator *evaluator, const mlff_relax_options *opti
     run.systems = base_alloc((size_t)run.n_slots, sizeof *run.systems, "relaxations");
     run.energies = base_alloc((size_t)run.n_slots, sizeof *run.energies, "energies");
     run.virials = base_alloc(9 * (size_t)run.n_slots, sizeof *run.virials, "virials");
-    if (!run.slots || !run.systems || !run.energies || !run.virials) MLFF_TRY(MLFF_ERR_MEMORY);
-    for (;;) {
-        MLFF_TRY(refill(&run));
-        if (run.n == 0) break;
+    run.ended = base_alloc((size_t)run.n_slots, sizeof *run.ended, "relaxations");
+    if (!run.slots || !run.systems || !run.energies || !run.virials || !run.ended) MLFF_TRY(MLFF_ERR_MEMORY);
+    MLFF_TRY(refill(&run));
+    while (run.n > 0) {
         MLFF_TRY(compute_all(&run));
-        MLFF_TRY(move_all(&run));
+        if (run.n == 0)
+            MLFF_TRY(refill(&run)); // all of them failed
+        else
+            MLFF_TRY(move_all(&run));
     }
 done:
     if (run.n > 0) {
@@ -214,6 +245,7 @@ done:
     }
     systems_batch_free(&run.batch);
     base_free(run.slots);
+    base_free(run.ended);
     base_free(run.systems);
     base_free(run.energies);
     base_free(run.forces);
