@@ -125,6 +125,7 @@ MLFF_API int mlff_model_extrapolates_at(const mlff_model *model, double temperat
 /* Exchange of ghost atoms' features between processes, layer by layer. All of them make the same calls in the same order.
  * forward: after layer `layer`, fills the rows of ghosts of each array from their owners.
  * reverse: before the reverse pass of layer `layer` is finished, adds the rows of ghosts to their owners' and zeroes them.
+ * The time in these functions is no part of a stage on the CPU; on a GPU it is one of the stage beside it.
  * Arrays are [n_atoms][width] of `element_bytes` (4 or 8) bytes, at `location`, on `stream`; their number, and the order of the
  * numbers in a row, are the backend's. Owned rows and ghosts' rows have the same order.
  * any: on a GPU, at the end of each step: sets *flag to 1 if it is 1 in any of the processes. All of them then repeat the step, with

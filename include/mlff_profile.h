@@ -215,9 +215,19 @@ MLFF_API mlff_status mlff_profile_load(const char *path, mlff_profile **profile_
 /* Several runs in one file, {"runs": […]}; a file of one profile is one run. Fails with MLFF_ERR_IO, MLFF_ERR_USAGE,
  * MLFF_ERR_MEMORY. */
 MLFF_API mlff_status mlff_profile_save_runs(const mlff_profile *const *profiles, int n_profiles, const char *path);
-/* Reads such a file; the profiles are released by mlff_profile_destroy_runs. Fails as mlff_profile_load. */
+/* Reads such a file; the profiles are released by mlff_profile_destroy_runs. A file that mlff_profile_save_rank wrote for rank 0 brings those
+ * of the other ranks. Fails as mlff_profile_load. */
 MLFF_API mlff_status mlff_profile_load_runs(const char *path, mlff_profile ***profiles_out, int *n_out);
 MLFF_API void mlff_profile_destroy_runs(mlff_profile **profiles, int n_profiles);
+/* Profiles of the processes of one run over MPI, each in a file of its own: `path` for rank 0, "run.rank3.json" beside "run.json" for
+ * rank 3. The profile's n_atoms are those that the process owns; n_ghosts: -1 where it is not known. One of a single rank is saved as by
+ * mlff_profile_save. Fails with MLFF_ERR_USAGE, MLFF_ERR_LIMIT, MLFF_ERR_IO, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_profile_save_rank(mlff_profile *profile, const char *path, int rank, int n_ranks, int64_t n_ghosts);
+/* That path. Fails with MLFF_ERR_USAGE, MLFF_ERR_LIMIT. */
+MLFF_API mlff_status mlff_profile_rank_path(const char *path, int rank, char *text, size_t text_bytes);
+/* The ranks in a table, and whether one computes longer than the others; "" where the profiles are not all ranks of one run, in their
+ * order. Pages of them have the same. `width` columns (0: 100). Fails with MLFF_ERR_USAGE, MLFF_ERR_MEMORY. */
+MLFF_API mlff_status mlff_profile_ranks_text(const mlff_profile *const *profiles, int n_profiles, int width, char **text_out);
 /* The object "hotspots" of that JSON with another threshold (percent of the mean step; 10 in the report): total_time_ms,
  * components {name: {time_ms, percentage, is_hotspot}}. Free with mlff_text_free. Fails with MLFF_ERR_USAGE,
  * MLFF_ERR_MEMORY. */
@@ -256,6 +266,10 @@ MLFF_API void mlff_monitor_destroy(mlff_monitor *monitor);
 MLFF_API mlff_status mlff_monitor_forces(void *monitor, const mlff_system *system, double *energy, double *forces);
 /* mlff_dynamics_step, timed. Fails as mlff_dynamics_step. */
 MLFF_API mlff_status mlff_monitor_step(mlff_monitor *monitor, mlff_dynamics *dynamics);
+/* A step that another program makes, as LAMMPS does: calls function(context) once, timed. Stages and counters are the callable's, whose
+ * `step` is not called; the report has no integrator, as what the program does between the calls is not part of a step. A monitor takes
+ * either these or steps of a dynamics. Fails as the function does, and as the callable's stage_clock_set. */
+MLFF_API mlff_status mlff_monitor_call(mlff_monitor *monitor, mlff_status (*function)(void *context), void *context);
 /* mlff_dynamics_run, timed. Where the atoms stay on a GPU (mlff_dynamics_create_on), each step's time is that of the GPU's
  * own timer, and stages are seen in the last one before each sample of memory. Fails as mlff_dynamics_run, and with
  * MLFF_ERR_MEMORY. */

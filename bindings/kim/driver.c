@@ -16,12 +16,14 @@
 #include "extrapolation.h"
 #include "halo.h"
 #include "KIM_ModelDriverHeaders.h"
+#include "rank_profile.h"
 #include "ranks.h"
 
 typedef struct kim_model {
     mlff_model *model;
     mlff_evaluator *evaluator; // NULL until the first computation
     halo *halo;
+    rank_profile *profile; // NULL: MLFF_PROFILE is not set
     extrapolation told;
     double length, energy;    // units of the simulator in one Å and one eV
     double influence, cutoff; // in the simulator's unit of length; KIM keeps pointers to them
@@ -39,6 +41,7 @@ int model_driver_create(KIM_ModelDriverCreate *create, KIM_LengthUnit length, KI
 static void destroy(kim_model *m)
 {
     if (!m) return;
+    rank_profile_destroy(m->profile);
     mlff_evaluator_destroy(m->evaluator);
     mlff_model_destroy(m->model);
     halo_destroy(m->halo);
@@ -117,6 +120,7 @@ static mlff_status create_evaluator(kim_model *m)
         status = mlff_evaluator_create(m->model, &options, &evaluator);
     }
     mlff_model_info_get(m->model, &info);
+    if (status == MLFF_OK) status = rank_profile_create(evaluator, m->model, ranks_own(), ranks_count(), false, &m->profile);
     if (status == MLFF_OK) status = halo_create(info.cutoff_angstrom, info.n_layers, options.device.kind == MLFF_CPU, &m->halo);
     if (status == MLFF_OK)
         m->evaluator = evaluator;
@@ -168,27 +172,50 @@ static void scatter(const kim_model *m, const kim_call *call, const int *atom, i
     for (int k = 0; call->virial && k < 6; k++) call->virial[k] = -virial[voigt[k]] * m->energy;
 }
 
-static mlff_status compute_call(kim_model *m, const kim_call *call)
-{
-    const int n = *call->n_atoms;
+typedef struct kim_step {
+    kim_model *m;
+    const kim_call *call;
     const mlff_batch *batch;
+} kim_step;
+
+static mlff_status compute_step(void *context)
+{
+    kim_step *step = context;
+    kim_model *m = step->m;
+    const kim_call *call = step->call;
+    const int n = *call->n_atoms;
     const int *atom;
     double energy, virial[9];
 
+    int64_t begin = rank_profile_begin(m->profile);
     clear(call);
-    mlff_status status = m->evaluator ? MLFF_OK : create_evaluator(m);
-    if (status == MLFF_OK) status = reserve(m, (size_t)n);
+    mlff_status status = reserve(m, (size_t)n);
     if (status != MLFF_OK) return status;
     for (size_t k = 0; k < 3 * (size_t)n; k++) m->positions[k] = call->coordinates[k] / m->length;
-    status = halo_update(m->halo, n, call->atomic_numbers, call->contributing, m->positions, &batch, &atom);
-    if (status != MLFF_OK || batch->first_atom[1] == 0) return status; // a process may own no atoms
+    rank_profile_add(m->profile, RANK_GATHER, begin);
+    begin = rank_profile_begin(m->profile);
+    status = halo_update(m->halo, n, call->atomic_numbers, call->contributing, m->positions, &step->batch, &atom);
+    if (status != MLFF_OK) return status;
+    if (halo_neighbors(m->halo)) rank_profile_list(m->profile, begin, halo_neighbors(m->halo));
+    if (step->batch->first_atom[1] == 0) return status; // a process may own no atoms
     const mlff_results results = {.energies = &energy,
                                   .atom_energies = call->atom_energies ? m->atom_energies : NULL,
                                   .forces = call->forces ? m->forces : NULL,
                                   .virials = call->virial ? virial : NULL,
                                   .atom_virials = call->atom_virials ? m->atom_virials : NULL};
-    status = mlff_evaluator_compute(m->evaluator, batch, &results);
-    if (status == MLFF_OK) scatter(m, call, atom, batch->first_atom[1], energy, virial);
+    status = mlff_evaluator_compute(m->evaluator, step->batch, &results);
+    begin = rank_profile_begin(m->profile);
+    if (status == MLFF_OK) scatter(m, call, atom, step->batch->first_atom[1], energy, virial);
+    rank_profile_add(m->profile, RANK_GATHER, begin);
+    return status;
+}
+
+static mlff_status compute_call(kim_model *m, const kim_call *call)
+{
+    kim_step step = {.m = m, .call = call};
+    mlff_status status = m->evaluator ? MLFF_OK : create_evaluator(m);
+    if (status == MLFF_OK) status = rank_profile_step(m->profile, compute_step, &step);
+    if (status == MLFF_OK) rank_profile_atoms(m->profile, step.batch->species, step.batch->owned, step.batch->first_atom[1]);
     return status;
 }
 

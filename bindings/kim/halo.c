@@ -56,6 +56,11 @@ mlff_status halo_create(double cutoff, int n_layers, bool with_pairs, halo **hal
     return MLFF_OK;
 }
 
+const mlff_neighbors *halo_neighbors(const halo *h)
+{
+    return h->neighbors;
+}
+
 void halo_destroy(halo *h)
 {
     if (!h) return;

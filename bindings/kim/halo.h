@@ -23,6 +23,8 @@ mlff_status halo_create(double cutoff, int n_layers, bool with_pairs, halo **hal
  * atoms where none contributes. */
 mlff_status halo_update(halo *halo, int n_atoms, const int *atomic_numbers, const int *contributing, const double *positions,
                         const mlff_batch **batch_out, const int **atom_out);
+/* The list of its pairs; NULL where the evaluator builds it. */
+const mlff_neighbors *halo_neighbors(const halo *halo);
 void halo_destroy(halo *halo);
 
 #endif

@@ -145,7 +145,7 @@ static mlff_status remove_folder(const char *folder, const char *const *names)
 }
 
 static const char *const model_files[] = {MLFF_KIM_FILE, MODEL_LIBRARY, NULL};
-static const char *const driver_files[] = {DRIVER_LIBRARY, MLFF_SONAME, "libmlff_cuda.so", NULL};
+static const char *const driver_files[] = {DRIVER_LIBRARY, MLFF_SONAME, MLFF_PROFILE_SONAME, "libmlff_cuda.so", NULL};
 
 // Is folder/name a model that this program installed?
 static bool is_ours(const char *folder, const char *name)
@@ -162,7 +162,8 @@ static bool is_ours(const char *folder, const char *name)
 // The driver's folder is left with links to this build's libraries.
 static mlff_status install_driver(const place *p)
 {
-    static const char *const targets[] = {"mlff_kim_driver.so", MLFF_SONAME, "libmlff_cuda.so"}; // in the order of driver_files
+    static const char *const targets[] = {"mlff_kim_driver.so", MLFF_SONAME, MLFF_PROFILE_SONAME,
+                                          "libmlff_cuda.so"}; // in the order of driver_files
     char folder[PATH_MAX], target[PATH_MAX];
     mlff_status status = join(folder, p->drivers, MLFF_KIM_DRIVER);
     if (status == MLFF_OK) status = make_folder(folder);

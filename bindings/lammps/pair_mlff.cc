@@ -36,6 +36,7 @@ PairMlff::PairMlff(LAMMPS *lammps) : Pair(lammps), options(mlff_evaluator_option
 
 PairMlff::~PairMlff()
 {
+    rank_profile_destroy(profile);
     mlff_evaluator_destroy(evaluator);
     mlff_neighbors_destroy(neighbors);
     mlff_model_destroy(model);
@@ -108,6 +109,8 @@ void PairMlff::coeff(int n, char **words)
                " atom types, found " + std::to_string(n) + " words");
     if (strcmp(words[0], "*") != 0 || strcmp(words[1], "*") != 0)
         refuse("pair_coeff of mlff: begins with * *, all types are given in one line");
+    rank_profile_destroy(profile);
+    profile = nullptr;
     mlff_evaluator_destroy(evaluator);
     evaluator = nullptr;
     mlff_model_destroy(model);
@@ -159,6 +162,7 @@ void PairMlff::create_evaluator()
     options.halo = nullptr;
     check_together(options.device.kind == MLFF_CPU ? mlff_neighbors_create(cutoff, list_skin, &neighbors) : MLFF_OK);
     measure_exchanges();
+    check_together(rank_profile_create(evaluator, model, comm->me, comm->nprocs, n_forward > 0, &profile));
 }
 
 // The evaluator says what it exchanges by doing so: a step of one atom, with hooks that only count.
@@ -256,6 +260,7 @@ void PairMlff::make_batch(mlff_batch &batch, mlff_pairs &pairs)
     batch.positions = positions.data();
     batch.owned = owned.data();
     if (!neighbors) return;
+    const int64_t begin = rank_profile_begin(profile);
     check(mlff_neighbors_update(neighbors, &batch));
     mlff_neighbors_get(neighbors, &pairs, nullptr, nullptr);
     first.assign(pairs.first, pairs.first + species.size() + 1);
@@ -265,6 +270,7 @@ void PairMlff::make_batch(mlff_batch &batch, mlff_pairs &pairs)
     pairs.first = first.data();
     pairs.symmetric = n_owned == owned.size();
     batch.pairs = &pairs;
+    rank_profile_list(profile, begin, neighbors);
 }
 
 void PairMlff::compute(int eflag, int vflag)
@@ -272,17 +278,28 @@ void PairMlff::compute(int eflag, int vflag)
     ev_init(eflag, vflag);
     if (vflag_atom && options.device.kind != MLFF_CPU)
         refuse("pair_style mlff computes virials of atoms on the CPU only: pair_style mlff device cpu");
-    gather();
-    if (n_rows() > 0)
-        compute_rows();
-    else
-        exchange_nothing();
+    check(rank_profile_step(profile, step_hook, this));
+    rank_profile_atoms(profile, species.data(), owned.data(), n_rows());
     if (eflag_global) warn_if_extrapolating(); // a flag that all ranks share
+}
+
+mlff_status PairMlff::step_hook(void *pair)
+{
+    auto *self = static_cast<PairMlff *>(pair);
+    const int64_t begin = rank_profile_begin(self->profile);
+    self->gather();
+    rank_profile_add(self->profile, RANK_GATHER, begin);
+    if (self->n_rows() > 0)
+        self->compute_rows();
+    else
+        self->exchange_nothing();
+    return MLFF_OK; // what fails has ended the run
 }
 
 // A rank without atoms: the others exchange, and repeat a step that exceeded the range of halves (mlff_halo.any).
 void PairMlff::exchange_nothing()
 {
+    const int64_t begin = rank_profile_begin(profile);
     int flag = 1;
     rows.clear();
     for (int step = 0; step < 2 && flag; step++) {
@@ -291,6 +308,7 @@ void PairMlff::exchange_nothing()
         flag = 0;
         for (int k = 0; step == 0 && k < n_any; k++) any_hook(this, &flag);
     }
+    rank_profile_add(profile, RANK_EXCHANGE, begin);
 }
 
 void PairMlff::compute_rows()
@@ -305,8 +323,10 @@ void PairMlff::compute_rows()
     results.atom_energies = eflag_atom ? atom_energies.data() : nullptr;
     results.atom_virials = vflag_atom ? atom_virials.data() : nullptr;
     check(mlff_evaluator_compute(evaluator, &batch, &results));
+    const int64_t begin = rank_profile_begin(profile);
     scatter(energy);
     if (vflag_fdotr) virial_fdotr_compute();
+    rank_profile_add(profile, RANK_GATHER, begin);
 }
 
 // In steps whose energy LAMMPS wants. The sums are those of all ranks, and the first one says it.
@@ -386,6 +406,7 @@ mlff_status PairMlff::any_hook(void *pair, int *flag)
 
 mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int n_arrays, mlff_location location, void *stream)
 {
+    const int64_t begin = rank_profile_begin(profile);
     const size_t n = measuring ? 1 : species.size();
     size_t bytes = 0;
     rows.resize(n_arrays);
@@ -424,6 +445,7 @@ mlff_status PairMlff::exchange(bool forward, const mlff_halo_array *arrays, int 
         const mlff_status status = mlff_device_copy(options.device, arrays[k].data, rows[k].data, staged[k].size());
         if (status != MLFF_OK) return status;
     }
+    rank_profile_add(profile, RANK_EXCHANGE, begin);
     return MLFF_OK;
 }
 

@@ -13,6 +13,7 @@
 
 extern "C" {
 #include "extrapolation.h"
+#include "rank_profile.h"
 }
 
 namespace LAMMPS_NS
@@ -71,6 +72,7 @@ class PairMlff : public Pair
     void measure_exchanges();
     void gather();
     void make_batch(mlff_batch &batch, mlff_pairs &pairs);
+    static mlff_status step_hook(void *pair);
     void compute_rows();
     void exchange_nothing();
     void scatter(double energy);
@@ -87,6 +89,7 @@ class PairMlff : public Pair
     mlff_evaluator *evaluator = nullptr;
     mlff_neighbors *neighbors = nullptr; // on the CPU: rows of owned atoms alone; on a GPU the evaluator makes its own list
     extrapolation told = {};
+    rank_profile *profile = nullptr; // null: MLFF_PROFILE is not set
     double cutoff = 0;
     double energy_unit = 1; // eV in the simulation's unit
     std::vector<int> element_of_type;

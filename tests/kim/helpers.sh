@@ -46,3 +46,31 @@ is_derivative() {
     python3 "$here/../kim/systems.py" derivatives 1e-6 >differences || { cat differences; fail "forces of $model on $ranks ranks are not the derivative"; }
     echo "$model, $ranks ranks: $(cat differences)"
 }
+
+# Files of a run of 40 steps after the first with MLFF_PROFILE=run.json, and the page of all ranks. has_profile RANKS EXCHANGES(yes|no)
+has_profile() {
+    python3 - "$1" "$2" <<'END' || fail "profile of $1 ranks"
+import json, sys
+ranks, exchanges = int(sys.argv[1]), sys.argv[2] == "yes"
+owned = 0
+for rank in range(ranks):
+    run = json.load(open(f"run.rank{rank}.json" if rank else "run.json"))
+    times = {(stage["name"], stage["phase"]): stage["mean_ms"] for stage in run["stages"]}
+    found = all(times[key] > 0 for key in (("neighbors", "forward"), ("gather", ""), ("message", "backward")))
+    exchanged = times.get(("exchange", ""), 0) > 0
+    said = run["workload"].get("rank") == (f"{rank} of {ranks}" if ranks > 1 else None)
+    owned += run["n_atoms"]
+    if not (run["n_steps"] == 40 and found and exchanged == exchanges and said and run["counters"]["n_rebuilds"] >= 0):
+        sys.exit(f"rank {rank}: {run['n_steps']} steps, {times}, {run['workload']}, {run['counters']}")
+    if ("integrate", "") in times:
+        sys.exit("the simulator's time is called an integrator's")
+sys.exit(owned != 64 and f"{owned} atoms")
+END
+    run 0 report run.json -o run.html
+    if [ "$1" -gt 1 ]; then
+        grep -q '<h2>Ranks</h2>' run.html || fail "no table of ranks"
+        run 0 report run.json --text
+        [ "$(grep -ciE 'load imbalance' out)" = 1 ] || fail "load imbalance is not judged once"
+        grep -q 'not judged' out || fail "40 steps are too few for a judgement"
+    fi
+}

@@ -217,18 +217,35 @@ test_derivatives() {
     done
 }
 
-# The guide's blocks, as they stand: sh is run, lammps is in.silicon.
+# The guide's blocks, as they stand: sh is run, with the input files of lammps: in.silicon, in.mlff, and a run that stops.
 test_guide() {
     needs lmp mpirun
     local guide=$here/../../docs/guide/lammps.md
-    awk '/^```lammps/ { on = 1; next } /^```/ { on = 0 } on' "$guide" >in.silicon
+    awk '/^```lammps/ { on = ++n; next } /^```/ { on = 0 } on { print >("block." on) }' "$guide"
     awk '/^```sh/ { on = 1; next } /^```/ { on = 0 } on' "$guide" >guide.sh
-    [ -s in.silicon ] && [ "$(grep -c '^m' guide.sh)" -ge 4 ] || fail "blocks of the guide"
-    PATH=$bin:$PATH MLFF_PRECISION=float32 timeout 300 bash -euo pipefail guide.sh >out 2>err </dev/null || fail "guide.sh"
-    [ "$(grep -c '^Loop time .* for 100 steps with 216 atoms' out)" = 2 ] || fail "two runs of 100 steps"
+    mv block.1 in.silicon && mv block.2 in.mlff || fail "blocks of the guide"
+    [ "$(grep -cE '^(m|MLFF)' guide.sh)" -ge 7 ] && [ ! -e block.4 ] || fail "blocks of the guide"
+    local expected=4
+    [ -x "$bin/lmp_mlff" ] || { sed -i '/lmp_mlff\|report/d' guide.sh && expected=2; }
+    PATH=$bin:$PATH MLFF_PRECISION=float32 timeout 500 bash -euo pipefail guide.sh >out 2>err </dev/null || fail "guide.sh"
+    [ "$(grep -c '^Loop time .* for 100 steps with 216 atoms' out)" = $expected ] || fail "$expected runs of 100 steps"
+    if [ $expected = 4 ]; then
+        grep -q '<h2>Ranks</h2>' run.html || fail "page of the guide"
+        guide_stops
+    fi
     echo "neighbor 5.0 bin" | sed '/^kim interactions/r /dev/stdin' in.silicon >in.skin
     lmp -in in.skin >out 2>err </dev/null && fail "a skin beyond the cutoff"
     grep -q 'force cutoff <= skin' out || fail "message of a skin beyond the cutoff"
+}
+
+# A run with an ensemble whose members differ by 70 eV/A, with the guide's lines in place of those of halt.in.
+guide_stops() {
+    "$mlff" new --arch ani --members 2 --hidden 16,8 --elements H,O --seed 7 -o ani.safetensors >/dev/null || fail "mlff new"
+    python3 "$here/systems.py" make water 2 || fail "systems.py"
+    sed -e '/^compute deviation/,/^fix stop/d' -e '/^thermo 10$/{r block.3
+N}' -e 's/^run 40/run 100/' "$here/../lammps/halt.in" >in.halt
+    mpirun --oversubscribe -np 2 "$bin/lmp_mlff" -in in.halt -var model ani.safetensors >out 2>err </dev/null || fail "block of fix halt"
+    grep -q '^Fix halt condition for fix-id stop met on step 100 ' out || fail "a run of members that differ went on"
 }
 
 # Two atoms in metal, real, electron, si and cgs units against metal, by CODATA 2014.
@@ -267,6 +284,20 @@ test_extrapolation() {
         lammps $ranks nve.in -var model Silicon_PaiNN -var temperature 1 -var every 1 -var steps 1
         [ "$(grep -c '^mlff: kim: warning: atoms are closer .* extrapolated' err)" = 1 ] || fail "$ranks ranks: not one warning"
     done
+}
+
+# MLFF_PROFILE: one file a rank, one page for all.
+test_profile() {
+    needs lmp python3 mpirun
+    models
+    python3 "$here/systems.py" make silicon 2 || fail "systems.py"
+    local ranks
+    export MLFF_PRECISION=float32
+    for ranks in 1 2; do
+        MLFF_PROFILE=run.json lammps $ranks nve.in -var model Silicon_PaiNN -var temperature 300 -var every 10 -var steps 40
+        has_profile $ranks no
+    done
+    lammps_fails "mlff: kim: .*MLFF_PROFILE: absent/run.json: No such file" MLFF_PROFILE=absent/run.json -var model Silicon_PaiNN
 }
 
 # LAMMPS's exit status is not 0, the reason stands once on stderr, and no rank waits for another.

@@ -170,6 +170,21 @@ warns() { # RANKS TIMES PATTERN TEMPERATURE STEPS
     [ "$(grep -cE "^WARNING: .*($3)" out)" = "$2" ] || fail "$1 ranks, $4 K: not $2 lines of $3: $(cat out)"
 }
 
+# MLFF_PROFILE: one file a rank, one page for all; a file that cannot be written is told before the run.
+test_profile() {
+    models
+    python3 "$systems" make silicon 2 || fail "systems.py"
+    local ranks arguments=(-var model silicon.safetensors -var precision float32 -var temperature 300 -var every 10 -var steps 40)
+    for ranks in 1 2; do
+        MLFF_PROFILE=run.json lammps $ranks nve.in "${arguments[@]}"
+        has_profile $ranks yes
+    done
+    rm run.rank1.json
+    run 1 report run.json -o run.html
+    grep -q 'run.json: rank 0 of 2; that of rank 1 cannot be read: run.rank1.json' err || fail "a rank without a file"
+    input=$here/nve.in MLFF_PROFILE=absent/run.json fails once 'MLFF_PROFILE: absent/run.json: No such file' "${arguments[@]}"
+}
+
 # LAMMPS's exit status is not 0, the reason is there, and no rank waits for another. What all ranks learn together is one line.
 test_failures() {
     models

@@ -34,7 +34,10 @@ done:
 
 static mlff_status write_texts(const collection *all)
 {
-    mlff_status status = MLFF_OK;
+    char *ranks = NULL;
+    mlff_status status = mlff_profile_ranks_text((const mlff_profile *const *)all->profiles, all->n, cli_width(), &ranks);
+    if (status == MLFF_OK && *ranks) printf("%s\n", ranks);
+    mlff_text_free(ranks);
     for (int i = 0; i < all->n && status == MLFF_OK; i++) {
         char *text = NULL;
         status = mlff_profile_text(all->profiles[i], cli_width(), &text);
@@ -89,7 +92,8 @@ const cli_command report_command = {
         "Writes one file that needs no network: latency over steps, histogram with percentiles, stages, memory with verdicts,\n"
         "what stands out, the environment, and the runs side by side where there are several. A REPORT holds one profile,\n"
         "or several as {\"runs\": [...]}. It can be read on a phone and printed.\n"
-        "Two files are compared as mlff compare does.",
+        "Two files are compared as mlff compare does. The file that MLFF_PROFILE named in a run of LAMMPS over MPI brings those\n"
+        "of the other ranks, and the page a table of ranks with the load imbalance.",
     .examples = "mlff profile painn.safetensors --system silicon --n-atoms 64 -o silicon.json\n"
                 "mlff report silicon.json -o silicon.html\n"
                 "mlff report before.json after.json --title \"Before and after\" -o both.html",

@@ -245,6 +245,7 @@ static void halo(run *r, const team_member *member, bool forward, int layer, flo
         if (r->status == MLFF_OK) r->status = status;
     }
     team_barrier(member);
+    if (member->thread == 0) stage_begin(r->clock); // the exchange is no part of a stage
 }
 
 // All blocks of a thread's atoms: for (span s = …).
@@ -323,8 +324,8 @@ static void forward(run *r, const team_member *member)
         BLOCKS(s, own.from, own.to, memory) message(r, l, s);
         mark(r, thread, 1 + 2 * l);
         BLOCKS(s, own.from, own.to, memory) update(c, l, s);
-        if (l + 1 < L) halo(r, member, true, l, c->q, c->layer[l + 1].mu);
         mark(r, thread, 2 + 2 * l);
+        if (l + 1 < L) halo(r, member, true, l, c->q, c->layer[l + 1].mu);
     }
 }
 
@@ -354,8 +355,8 @@ static void backward(run *r, const team_member *member)
         team_barrier(member);
         own = range_of(r, member, n_read(r, l));
         BLOCKS(s, own.from, own.to, memory) message_backward(r, l, s, q_bar, mu_bar, q_next, mu_next);
-        if (l > 0) halo(r, member, false, l, q_next, mu_next);
         mark(r, thread, back + 3 + 2 * (L - 1 - l));
+        if (l > 0) halo(r, member, false, l, q_next, mu_next);
         float *swap = q_bar;
         q_bar = q_next;
         q_next = swap;

@@ -236,7 +236,8 @@ static void account(mlff_monitor *m, int kind, double ours_ns)
     m->n_light_timed += kind == LIGHT;
 }
 
-mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
+// One step, which `function` makes.
+static mlff_status timed_step(mlff_monitor *m, mlff_status (*function)(void *context), void *context)
 {
     mlff_status status = MLFF_OK;
     int64_t phase = m->n_steps % PERIOD, entered = -1;
@@ -246,8 +247,9 @@ mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
         MLFF_TRY(prepare(m, phase));
     }
     int64_t start = mlff_clock_ns();
-    MLFF_TRY(mlff_dynamics_step(dynamics));
+    MLFF_TRY(function(context));
     int64_t end = mlff_clock_ns();
+    if (!m->r.md) m->r.force_ns = end - start;
     if (m->on) {
         note_block(m, phase, end - start);
     } else {
@@ -261,6 +263,22 @@ mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
         account(m, sampled ? SAMPLED : heavy, (double)(mlff_clock_ns() - end + (entered >= 0 ? start - entered : 0)));
 done:
     return status;
+}
+
+static mlff_status integrate(void *dynamics)
+{
+    return mlff_dynamics_step(dynamics);
+}
+
+mlff_status mlff_monitor_step(mlff_monitor *m, mlff_dynamics *dynamics)
+{
+    return timed_step(m, integrate, dynamics);
+}
+
+mlff_status mlff_monitor_call(mlff_monitor *m, mlff_status (*function)(void *context), void *context)
+{
+    m->r.md = false;
+    return timed_step(m, function, context);
 }
 
 // Stages of the step that the GPU made last; what is outside of them is the integrator.

@@ -229,7 +229,7 @@ mlff_status record_texts(const run *r, mlff_profile *profile)
     MLFF_TRY(profile_set(&profile->system_size, text));
     if (!localtime_r(&now, &local) || strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local) == 0) text[0] = 0;
     MLFF_TRY(profile_set(&profile->timestamp, text));
-    MLFF_TRY(profile_set(&profile->trajectory, r->trajectory ? trajectory_kind(r->trajectory) : "md"));
+    MLFF_TRY(profile_set(&profile->trajectory, r->trajectory ? trajectory_kind(r->trajectory) : r->md ? "md" : "calls"));
     profile->summary.n_atoms = r->frame->n_atoms;
     MLFF_TRY(profile_add_notes(profile, r->callable.notes));
     MLFF_TRY(profile_add_notes(profile, r->options.notes));

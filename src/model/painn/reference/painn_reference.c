@@ -395,11 +395,12 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
         message(r, graph, l);
         stage_end(clock, stage + STAGE_LAYERS + 2 * l);
         update(r, n, l);
+        stage_end(clock, stage + STAGE_LAYERS + 2 * l + 1);
         if (graph->halo && l + 1 < n_layers) {
             mlff_halo_array arrays[2] = {{r->q, F, 8}, {r->mu, 3 * F, 8}};
             MLFF_TRY(graph->halo->forward(graph->halo->context, l, arrays, 2, MLFF_HOST, NULL));
+            stage_begin(clock);
         }
-        stage_end(clock, stage + STAGE_LAYERS + 2 * l + 1);
     }
     readout(r, graph, atom_energy);
     stage_end(clock, back);
@@ -413,11 +414,12 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
         update_backward(r, n, l);
         stage_end(clock, back + 2 + 2 * (n_layers - 1 - l));
         message_backward(r, graph, l);
+        stage_end(clock, back + 3 + 2 * (n_layers - 1 - l));
         if (graph->halo && l > 0) {
             mlff_halo_array arrays[2] = {{r->q_bar, F, 8}, {r->mu_bar, 3 * F, 8}};
             MLFF_TRY(graph->halo->reverse(graph->halo->context, l, arrays, 2, MLFF_HOST, NULL));
+            stage_begin(clock);
         }
-        stage_end(clock, back + 3 + 2 * (n_layers - 1 - l));
     }
     edge_gradient(r, graph->n_pairs, pair_gradient);
     stage_end(clock, back + 2 + 2 * n_layers);

@@ -7,6 +7,7 @@
 
 #include "html.h"
 #include "page.h"
+#include "profile/ranks/rank_report.h"
 #include "profile/sensors/energy.h"
 #include "profile/sensors/gpu_kernels.h"
 
@@ -504,6 +505,9 @@ mlff_status html_page(const html_contents *contents, char **text_out)
     const mlff_profile *const *profiles = contents->profiles;
     int n_profiles = contents->n_profiles;
     base_text page = {0};
+    rank_report ranks;
+    mlff_status status = ranks_report(profiles, n_profiles, &ranks);
+    if (status != MLFF_OK) return status;
     base_text_add(&page, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
                          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
@@ -514,12 +518,14 @@ mlff_status html_page(const html_contents *contents, char **text_out)
     base_text_add(&page, "</h1>\n");
     if (contents->implementations) html_implementations(&page, contents->implementations);
     if (contents->n_first > 0) html_comparison(&page, profiles, n_profiles, contents->n_first);
+    html_ranks(&page, &ranks);
     if (n_profiles > 1) write_overview(&page, contents);
-    if (n_profiles > 0) write_scaling(&page, profiles, n_profiles);
+    if (n_profiles > 0 && ranks.n == 0) write_scaling(&page, profiles, n_profiles);
+    rank_report_free(&ranks);
     for (int i = 0; i < n_profiles; i++) write_run(&page, contents, i);
     write_foot(&page, contents);
     if (page.status != MLFF_OK) {
-        mlff_status status = page.status;
+        status = page.status;
         base_text_free(&page);
         return status == MLFF_ERR_MEMORY ? mlff_fail(status, "out of memory: the page of %d profiles", n_profiles) : status;
     }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "json_members.h"
+#include "profile/ranks/rank_report.h"
 #include "profile/sensors/energy.h"
 #include "profile/sensors/gpu_kernels.h"
 
@@ -520,8 +521,17 @@ mlff_status mlff_profile_load_runs(const char *path, mlff_profile ***profiles_ou
     char *text = NULL;
     size_t length = 0;
     mlff_status status = base_read_file(path, FILE_LIMIT, &text, &length);
-    if (status == MLFF_OK) status = profile_parse_runs(path, text, length, profiles_out, n_out);
+    mlff_profile **profiles = NULL;
+    int n = 0;
+    if (status == MLFF_OK) status = profile_parse_runs(path, text, length, &profiles, &n);
     base_free(text);
+    if (status == MLFF_OK) status = ranks_load_others(path, &profiles, &n);
+    if (status != MLFF_OK) {
+        mlff_profile_destroy_runs(profiles, n);
+        return status;
+    }
+    *profiles_out = profiles;
+    *n_out = n;
     return status;
 }
 
