@@ -1362,6 +1362,9 @@ test_orb() {
     MLFF_CUDA_PLUGIN=$work/none.so run 0 info v2.safetensors --precisions
     says 'CPU float32 +[0-9.]+e-'
     says 'GPU tf32 +not measured: no GPU'
+    run 0 new --arch orb-v3-conservative --features 16 --layers 1 --hidden 32 --conditioned -o omol.safetensors
+    run 0 info omol.safetensors --precisions # a molecule without charge, in its singlet state
+    says 'CPU float32 +[0-9.]+e-'
 
     # Forces that are no derivative of the energy are told wherever that matters, and what needs virials is refused.
     local warning='warning: .*not the derivative of its energy' model

@@ -19,6 +19,7 @@ typedef struct measured {
     mlff_precision precision;
     const char *name;
     bool offered;
+    char reason[300];  // if not offered
     double rms, worst; // of the difference, in units of the rms force
 } measured;
 
@@ -55,6 +56,8 @@ static mlff_status choose_system(const mlff_model_info *info, const char *name, 
         MLFF_FAIL(MLFF_ERR_USAGE, "%s; name another with --system",
                   name ? "the model does not know all elements of this system"
                        : "the model knows the elements of no built-in system");
+    system->charge = 0; // for models that read them
+    system->spin = 1;
     MLFF_TRY(mlff_system_perturb(system, 300.0, 7));
     *system_out = system;
     return MLFF_OK;
@@ -63,19 +66,19 @@ done:
     return status;
 }
 
-// Forces of one precision; *offered_out false, and no failure, where this device or model has none such.
-static mlff_status compute_forces(const mlff_model *model, const mlff_system *system, mlff_device_kind device,
-                                  mlff_precision precision, double *forces, bool *offered_out)
+// Forces of one precision; row->offered is false, with the reason and no failure, where this device or model has none such.
+static mlff_status compute_forces(const mlff_model *model, const mlff_system *system, measured *row, double *forces)
 {
     mlff_status status = MLFF_OK;
     mlff_evaluator *evaluator = NULL;
     mlff_evaluator_options wanted = mlff_evaluator_options_default();
     int32_t first_atom[2];
     mlff_batch batch;
-    wanted.device.kind = device;
-    wanted.precision = precision;
+    wanted.device.kind = row->device;
+    wanted.precision = row->precision;
     status = mlff_evaluator_create(model, &wanted, &evaluator);
-    *offered_out = status == MLFF_OK;
+    row->offered = status == MLFF_OK;
+    if (!row->offered) snprintf(row->reason, sizeof row->reason, "%s", mlff_last_error());
     if (status == MLFF_ERR_DEVICE || status == MLFF_ERR_UNSUPPORTED) return MLFF_OK;
     MLFF_TRY(status);
     mlff_batch_from_system(system, first_atom, &batch);
@@ -87,13 +90,13 @@ done:
 
 static mlff_status measure(const mlff_model *model, const mlff_model_info *info, const char *name, measurement *m)
 {
-    static const measured rows[N_ROWS] = {{MLFF_CPU, MLFF_FLOAT32, "float32", false, 0, 0},
-                                          {MLFF_CUDA, MLFF_FLOAT32, "float32", false, 0, 0},
-                                          {MLFF_CUDA, MLFF_TF32, "tf32", false, 0, 0},
-                                          {MLFF_CUDA, MLFF_BF16, "bf16", false, 0, 0}};
+    static const measured rows[N_ROWS] = {{.device = MLFF_CPU, .precision = MLFF_FLOAT32, .name = "float32"},
+                                          {.device = MLFF_CUDA, .precision = MLFF_FLOAT32, .name = "float32"},
+                                          {.device = MLFF_CUDA, .precision = MLFF_TF32, .name = "tf32"},
+                                          {.device = MLFF_CUDA, .precision = MLFF_BF16, .name = "bf16"}};
+    measured exact = {.device = MLFF_CPU, .precision = MLFF_FLOAT64};
     mlff_status status = MLFF_OK;
     double *reference = NULL, *forces = NULL;
-    bool offered;
     memcpy(m->rows, rows, sizeof rows);
     MLFF_TRY(choose_system(info, name, &m->system));
     mlff_system_formula(m->system, m->formula, sizeof m->formula);
@@ -101,13 +104,13 @@ static mlff_status measure(const mlff_model *model, const mlff_model_info *info,
     reference = base_alloc(n, sizeof *reference, "forces");
     forces = base_alloc(n, sizeof *forces, "forces");
     if (!reference || !forces) MLFF_TRY(MLFF_ERR_MEMORY);
-    MLFF_TRY(compute_forces(model, m->system, MLFF_CPU, MLFF_FLOAT64, reference, &offered));
+    MLFF_TRY(compute_forces(model, m->system, &exact, reference));
     double size = 0;
     for (size_t k = 0; k < n; k++) size += reference[k] * reference[k];
     size = sqrt(size / (double)n);
     for (int r = 0; r < N_ROWS; r++) {
         measured *row = &m->rows[r];
-        MLFF_TRY(compute_forces(model, m->system, row->device, row->precision, forces, &row->offered));
+        MLFF_TRY(compute_forces(model, m->system, row, forces));
         for (size_t k = 0; k < n && row->offered; k++) {
             double off = fabs(forces[k] - reference[k]) / size;
             row->rms += off * off / (double)n;
@@ -132,7 +135,7 @@ static void print_measured(const measurement *m)
             printf("    %s %-12s %.1e, %.1e\n", device, row->name, row->rms, row->worst);
         else
             printf("    %s %-12s not measured: %s\n", device, row->name,
-                   mlff_device_count(MLFF_CUDA) > 0 ? "this model has no such" : "no GPU");
+                   row->device == MLFF_CPU || mlff_device_count(MLFF_CUDA) > 0 ? row->reason : "no GPU");
     }
 }
 
