@@ -76,7 +76,7 @@ test_label() {
     run 0 label model.safetensors mixed.xyz -o mixed.labels --json
     is "$(value out n_failed)" 1 "structures that failed"
     is "$(value out n_labelled)" 30 "structures beside it"
-    says 'a charge of 1 e' err
+    says 'skipped structure 0: a charge of 1 e' err
     run 1 label model.safetensors charged.xyz -o none.labels
     says 'could not label any structure' err
     [ -e /dev/full ] && refused 1 '/dev/full' label model.safetensors samples.extxyz -o /dev/full --resume

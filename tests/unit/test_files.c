@@ -219,9 +219,10 @@ static void warns_of_words_for_charge_and_spin(void **state)
         "Properties=species:S:1:pos:R:3 multiplicity=\"1 2\" total_charge=-1",
         "Properties=species:S:1:pos:R:3 spin=singlet charge=-1",
         "spin=singlet charge=-1",
+        "Properties=species:S:1:pos:R:3 charge=-1 energy=nan",
     };
     mlff_warning_handler_set(keep_warning, NULL);
-    for (size_t k = 0; k < 4; k++) {
+    for (size_t k = 0; k < 5; k++) {
         char text[512];
         snprintf(text, sizeof text, "1\n%s\n" ROW "1\n%s\n" ROW, comments[k], comments[k]);
         mlff_reader *reader;
@@ -234,8 +235,9 @@ static void warns_of_words_for_charge_and_spin(void **state)
             mlff_system_destroy(system);
         }
         mlff_reader_destroy(reader);
-        assert_int_equal(n_warnings, k < 3);
-        if (k == 2) assert_string_equal(warning, "a.xyz:2: spin= is not a number; it is not read");
+        assert_int_equal(n_warnings, k != 3);
+        if (k == 2) assert_string_equal(warning, "a.xyz:2: spin= is not a finite number; it is not read");
+        if (k == 4) assert_string_equal(warning, "a.xyz:2: energy= is not a finite number; it is not read");
     }
     mlff_warning_handler_set(NULL, NULL);
 }

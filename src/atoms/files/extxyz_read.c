@@ -307,8 +307,10 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
             readable = head->has_periodic = parse_periodic(value, head->periodic);
         } else if (strcmp(key, "energy") == 0) {
             readable = parse_scalar(value, &head->energy);
+            if (readable && isnan(head->energy)) head->unread = key;
         } else if (strcmp(key, "free_energy") == 0) {
             readable = parse_scalar(value, &head->free_energy);
+            if (readable && isnan(head->free_energy)) head->unread = key;
         } else if (strcmp(key, "charge") == 0 || strcmp(key, "total_charge") == 0) {
             if (!parse_scalar(value, &head->charge)) head->unread = key;
         } else if (strcmp(key, "spin") == 0 || strcmp(key, "multiplicity") == 0) {
@@ -329,7 +331,7 @@ static mlff_status parse_comment(mlff_reader *reader, extxyz_rows *rows, char *l
                            head->unreadable);
     if (head->unread && (head->has_lattice || head->has_properties)) {
         char text[96];
-        snprintf(text, sizeof text, "%.40s= is not a number; it is not read", head->unread);
+        snprintf(text, sizeof text, "%.40s= is not a finite number; it is not read", head->unread);
         reader_warn(reader, text);
     }
     if (!head->has_properties) {

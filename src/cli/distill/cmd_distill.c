@@ -65,7 +65,7 @@ static int parse(cli_arguments *arguments, distillation *d)
     d->resume = cli_given(arguments, "resume");
     d->to_json = cli_given(arguments, "json");
     d->run.n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
-    mlff_status status = mlff_device_parse(cli_text(arguments, "device", "auto"), &d->run.device);
+    mlff_status status = cli_device(arguments, &d->run.device);
     if (status == MLFF_OK) status = mlff_distill_preset(cli_text(arguments, "preset", "quick"), c);
     if (status == MLFF_OK && cli_given(arguments, "config"))
         status = mlff_distill_config_read(cli_text(arguments, "config", NULL), c, d->text, sizeof d->text);

@@ -53,7 +53,7 @@ static int parse(cli_arguments *arguments, mlff_verdict_options *o)
     o->callback = show;
     if (arguments->failed) return CLI_USAGE;
     if (!cli_given(arguments, "test")) return cli_usage_error(arguments, "--test FILE is missing");
-    return cli_exit(mlff_device_parse(cli_text(arguments, "device", "auto"), &o->device));
+    return cli_exit(cli_device(arguments, &o->device));
 }
 
 static void print_bars(const mlff_verdict *verdict)

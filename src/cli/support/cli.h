@@ -92,6 +92,8 @@ void cli_print(const char *format, ...) MLFF_PRINTF(1, 2);
 int cli_exit(mlff_status status);
 // Reports the library's last error if `status` is one, and keeps the first failure: for commands that go on after one.
 int cli_first(int exit_status, mlff_status status);
+// The device that --device names; without it a GPU if there is one, else the CPU, and a missing GPU gives no warning.
+mlff_status cli_device(cli_arguments *arguments, mlff_device *device_out);
 // Puts the input's name in front of the library's error, if there is one that does not say it already; an error of a file names
 // its own. Returns `status`.
 mlff_status cli_in(const char *path, mlff_status status);

@@ -10,6 +10,12 @@
 // In the order of mlff_precision, from float32.
 static const char *const precisions[] = {"float32", "float64", "tf32", "bf16", NULL};
 
+mlff_status cli_device(cli_arguments *arguments, mlff_device *device_out)
+{
+    if (cli_given(arguments, "device")) return mlff_device_parse(cli_text(arguments, "device", NULL), device_out);
+    return mlff_device_parse("cuda", device_out) == MLFF_OK ? MLFF_OK : mlff_device_parse("cpu", device_out);
+}
+
 int cli_setup_make(cli_arguments *arguments, cli_setup *setup)
 {
     mlff_status status = MLFF_OK;

@@ -276,7 +276,8 @@ static mlff_status find_missing(const mlff_shard *shard, const mlff_samples *sam
     return MLFF_OK;
 }
 
-static mlff_status label_some(mlff_shard *shard, mlff_teacher *teacher, const sample *const *samples, int n)
+// `all`: to number them.
+static mlff_status label_some(mlff_shard *shard, mlff_teacher *teacher, const sample *all, const sample *const *samples, int n)
 {
     mlff_status status = MLFF_OK;
     const mlff_system **systems = base_alloc((size_t)n, sizeof *systems, "structures");
@@ -286,7 +287,7 @@ static mlff_status label_some(mlff_shard *shard, mlff_teacher *teacher, const sa
     MLFF_TRY(mlff_teacher_compute(teacher, systems, n, labels));
     status = append_labels(shard, samples, labels, n);
     for (int k = 0; k < n; k++) {
-        if (labels[k].status != MLFF_OK) base_warn("skipped a structure: %s", labels[k].problem);
+        if (labels[k].status != MLFF_OK) base_warn("skipped structure %td: %s", samples[k] - all, labels[k].problem);
         mlff_label_clear(&labels[k]);
     }
 done:
@@ -316,7 +317,7 @@ mlff_status mlff_shard_label(mlff_shard *shard, mlff_teacher *teacher, const mlf
     for (size_t begin = 0; begin < n_missing;) {
         const size_t n = wanted < n_missing - begin ? wanted : n_missing - begin;
         const int64_t called = base_clock_ns();
-        MLFF_TRY(label_some(shard, teacher, missing + begin, (int)n));
+        MLFF_TRY(label_some(shard, teacher, samples->samples, missing + begin, (int)n));
         const int64_t now = base_clock_ns();
         progress.n_done += (int64_t)n;
         progress.n_failed = shard->n_failed - failed_before;
