@@ -85,9 +85,10 @@ MLFF_API mlff_status mlff_dataset_get(const mlff_dataset *dataset, int64_t index
 MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double fraction, uint64_t seed, mlff_dataset **training_out,
                                         mlff_dataset **validation_out);
 
-/* Looks for structures of other units or another method: fails with MLFF_ERR_VALUE and names the structure whose energy is
- * farthest from the sum of its elements' energies (mlff_dataset_shifts), if that is more than 20 eV/atom and more than 20 times
- * the median. */
+/* Looks for structures that no student can learn from: fails with MLFF_ERR_VALUE where two atoms are on one point, naming the structure;
+ * where the farthest energy from the sum of its elements' energies (mlff_dataset_shifts) is more than 20 eV/atom away and more than
+ * 20 times the median, naming it; where that median is more than 20 eV/atom (other units or another method); and where energies of near
+ * structures do not change as their forces say (other units, gradients, another order), naming the first. */
 MLFF_API mlff_status mlff_dataset_check(const mlff_dataset *dataset);
 
 /* Energy of each element that fits the labels best: the minimum-norm least-squares solution of Σ n_z e_z = E (SVD, float64),

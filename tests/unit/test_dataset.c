@@ -228,6 +228,67 @@ static void test_other_units(void **state)
     mlff_dataset_destroy(data);
 }
 
+// Springs between all atoms of a displaced ethanol, 5 eV/Å² from their lengths at rest.
+static void label_by_springs(mlff_system *system, uint64_t seed)
+{
+    mlff_system *rest = molecule("ethanol");
+    assert_ok(mlff_system_perturb(system, 600, seed));
+    system->label_energy = sum_of_elements(system);
+    if (!system->label_forces) system->label_forces = base_alloc(27, sizeof(double), "forces");
+    memset(system->label_forces, 0, 27 * sizeof(double));
+    for (int i = 0; i < 9; i++)
+        for (int j = 0; j < 9; j++) {
+            if (i == j) continue;
+            const double *a = &system->positions[3 * i], *b = &system->positions[3 * j];
+            const double *p = &rest->positions[3 * i], *q = &rest->positions[3 * j];
+            const double r = sqrt(pow(b[0] - a[0], 2) + pow(b[1] - a[1], 2) + pow(b[2] - a[2], 2));
+            const double stretch = r - sqrt(pow(q[0] - p[0], 2) + pow(q[1] - p[1], 2) + pow(q[2] - p[2], 2));
+            system->label_energy += 1.25 * stretch * stretch; // half of each pair
+            for (int c = 0; c < 3; c++) system->label_forces[3 * i + c] += 5 * stretch * (b[c] - a[c]) / r;
+        }
+    mlff_system_destroy(rest);
+}
+
+// Labels that a mistake has changed, by the text that refuses them; NULL: nothing is wrong.
+static void test_labels_of_each_other(void **state)
+{
+    (void)state;
+    enum { N = 60 };
+    static const char *const refused[] = {NULL,
+                                          "do not belong together",
+                                          "do not belong together",
+                                          "do not belong together",
+                                          "half of the structures",
+                                          "structure 5: two of its atoms are on one point"};
+    for (int mistake = 0; mistake < 6; mistake++) {
+        mlff_dataset *data;
+        assert_ok(mlff_dataset_create(&data));
+        double others[27] = {0};
+        for (int k = 0; k < N; k++) {
+            mlff_system *system = molecule("ethanol");
+            label_by_springs(system, (uint64_t)k);
+            double *forces = system->label_forces, own[27];
+            memcpy(own, forces, sizeof own);
+            for (int i = 0; i < 27; i++) {
+                if (mistake == 1) forces[i] = -forces[i];           // gradients
+                if (mistake == 2 && k % 3 == 0) forces[i] *= 23.06; // kcal/mol/Å in one of three
+                if (mistake == 3) forces[i] = others[i];            // of the structure before
+            }
+            if (mistake == 4 && k % 2) system->label_energy *= 23.06;
+            if (mistake == 5 && k == 5) memcpy(&system->positions[3], system->positions, 3 * sizeof(double));
+            memcpy(others, own, sizeof own);
+            assert_ok(mlff_dataset_add(data, system, NULL));
+            mlff_system_destroy(system);
+        }
+        if (refused[mistake])
+            assert_refused(mlff_dataset_check(data), MLFF_ERR_VALUE, refused[mistake]);
+        else
+            assert_ok(mlff_dataset_check(data));
+        if (refused[mistake]) printf("refused: %s\n", mlff_last_error());
+        mlff_dataset_destroy(data);
+    }
+}
+
 // Groups of the frames of both parts, and whether a group is in both.
 static void check_split(const mlff_dataset *data, double fraction, int64_t n_validation)
 {
@@ -280,6 +341,7 @@ int main(void)
                                        cmocka_unit_test(test_probes),
                                        cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_other_units),
+                                       cmocka_unit_test(test_labels_of_each_other),
                                        cmocka_unit_test(test_split)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

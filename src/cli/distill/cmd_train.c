@@ -113,9 +113,11 @@ static void take_device(cli_arguments *arguments, mlff_trainer_options *o, mlff_
     o->n_threads = (int)cli_int(arguments, "threads", 1, 4096, 0);
     o->optimizer = (mlff_trainer_optimizer)cli_choice(arguments, "optimizer", optimizers, 0);
     const bool on_cpu = o->precision == MLFF_FLOAT64 || o->optimizer == MLFF_SOAP;
-    const char *device = cli_text(arguments, "device", on_cpu ? "cpu" : "auto");
+    const char *device = cli_text(arguments, "device", on_cpu ? "cpu" : "");
     const bool several = strncmp(device, "cuda:", strlen("cuda:")) == 0 && strchr(device, ',');
-    *status = several ? take_gpus(device, o) : mlff_device_parse(device, &o->device);
+    *status = several     ? take_gpus(device, o)
+              : device[0] ? mlff_device_parse(device, &o->device)
+                          : cli_device(arguments, &o->device);
 }
 
 static int parse(cli_arguments *arguments, training *run)
@@ -175,10 +177,11 @@ static mlff_status load_data(const training *run, mlff_dataset **train_out, mlff
     if (run->validation) {
         MLFF_TRY(mlff_dataset_create(validation_out));
         MLFF_TRY(mlff_dataset_read_some(*validation_out, run->validation, &read, &n_not_validated));
+        MLFF_TRY(cli_in(run->data, mlff_dataset_check(*train_out)));
     } else {
+        MLFF_TRY(cli_in(run->data, mlff_dataset_check(all)));
         MLFF_TRY(cli_in(run->data, mlff_dataset_split(all, run->split, run->trainer.seed, train_out, validation_out)));
     }
-    MLFF_TRY(mlff_dataset_check(*train_out));
     if (n_left_out + n_not_validated > 0 && !run->to_json)
         printf("%" PRId64 " structure%s left out, with a force above %g eV/Å\n", n_left_out + n_not_validated,
                base_plural(n_left_out + n_not_validated), run->largest_force);

@@ -40,7 +40,9 @@ static mlff_status fit(const mlff_dataset *dataset, const double *weights, doubl
     const int n_columns = find_columns(dataset, column_of);
 
     if (n_columns == 0)
-        return mlff_fail(MLFF_ERR_VALUE, "no structure of the dataset has an energy to fit elements' energies to");
+        return mlff_fail(
+            MLFF_ERR_VALUE,
+            "no structure has an energy, which a student needs beside forces; label them with energies (mlff label)");
     MLFF_TRY(least_squares_create(n_columns, &problem));
     for (size_t f = 0; f < dataset->n_frames; f++) {
         const mlff_system *system = dataset->frames[f].system;
@@ -93,6 +95,26 @@ static void find_distances(const mlff_dataset *dataset, const double shifts[N_EL
 enum { N_ROUNDS = 20 };
 #define LEAST_DISTANCE 1e-3
 
+// Two atoms on one point, which no neighbor list takes.
+static mlff_status check_points(const mlff_dataset *dataset)
+{
+    mlff_status status = MLFF_OK;
+    int32_t first_atom[2];
+    mlff_batch batch;
+    mlff_neighbors *neighbors = NULL;
+    MLFF_TRY(mlff_neighbors_create(1.0, 0, &neighbors));
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        mlff_batch_from_system(dataset->frames[f].system, first_atom, &batch);
+        status = mlff_neighbors_update(neighbors, &batch);
+        if (status == MLFF_ERR_VALUE)
+            MLFF_FAIL(status, "structure %zu: two of its atoms are on one point; move one, or leave the structure out", f);
+        MLFF_TRY(status);
+    }
+done:
+    mlff_neighbors_destroy(neighbors);
+    return status;
+}
+
 mlff_status mlff_dataset_check(const mlff_dataset *dataset)
 {
     mlff_status status = MLFF_OK;
@@ -102,6 +124,7 @@ mlff_status mlff_dataset_check(const mlff_dataset *dataset)
     size_t n = 0, worst = 0;
 
     if (!distances || !scratch) MLFF_TRY(MLFF_ERR_MEMORY);
+    MLFF_TRY(check_points(dataset));
     MLFF_TRY(fit(dataset, NULL, shifts));
     for (int round = 0; round < N_ROUNDS; round++) {
         find_distances(dataset, shifts, distances);
@@ -115,11 +138,18 @@ mlff_status mlff_dataset_check(const mlff_dataset *dataset)
         if (!(distances[f] <= distances[worst])) worst = f;
     }
     qsort(scratch, n, sizeof *scratch, compare_numbers);
+    if (scratch[n / 2] > OUTLIER_EV_PER_ATOM)
+        MLFF_FAIL(MLFF_ERR_VALUE,
+                  "half of the structures have energies of %.3g eV/atom and more from the sum of their elements' energies; are "
+                  "all of the "
+                  "same units and method?",
+                  scratch[n / 2]);
     if (distances[worst] > OUTLIER_EV_PER_ATOM && distances[worst] > OUTLIER_MEDIANS * scratch[n / 2])
         MLFF_FAIL(MLFF_ERR_VALUE,
                   "structure %zu: its energy is %.3g eV/atom from the sum of its elements' energies, the median is %.3g; does it "
                   "have the units and the method of the others?",
                   worst, distances[worst], scratch[n / 2]);
+    MLFF_TRY(dataset_check_forces(dataset));
 done:
     base_free(distances);
     base_free(scratch);

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// dataset_forces.c: whether energies and forces of a dataset belong together.
+//
+// Between two near structures of the same atoms the energy changes by about -½ (F₁ + F₂)·Δr (the trapezoid rule, exact where the energy is
+// quadratic). Forces in other units than the energies, gradients in place of forces and labels in another order all show. Measured shares of
+// pairs whose change is off by more than five times: 0 to 2.5 % in labels of a teacher (molecules and liquid water, dynamics and samples of
+// up to 1000 K); 38 % where a third of the forces were in kcal/mol/Å, 67 % where they were shuffled, all where they were gradients.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset.h"
+
+enum { LOOK_BACK = 20, FEWEST_PAIRS = 12 };
+#define LARGEST_MOVE 0.5  // Å, of an atom between the two
+#define LEAST_CHANGE 0.02 // eV; smaller ones may be the noise of a self-consistent field
+#define LARGEST_FACTOR 5.0
+#define LARGEST_SHARE 0.25 // of pairs beyond that factor
+
+typedef struct change {
+    size_t frame;
+    double energy, by_forces; // eV
+} change;
+
+static bool is_same_kind(const mlff_system *a, const mlff_system *b)
+{
+    return a->n_atoms == b->n_atoms && memcmp(a->species, b->species, (size_t)a->n_atoms * sizeof *a->species) == 0 &&
+           memcmp(a->periodic, b->periodic, sizeof a->periodic) == 0 && memcmp(a->cell, b->cell, sizeof a->cell) == 0;
+}
+
+// The largest move of an atom from a to b, Å, and what the forces say of the change of energy. Whole cells are taken off a move.
+static double measure(const mlff_system *a, const mlff_system *b, const double inverse[9], double *by_forces)
+{
+    double largest = 0, sum = 0;
+    for (int i = 0; i < a->n_atoms && largest < LARGEST_MOVE * LARGEST_MOVE; i++) {
+        double move[3], square = 0;
+        for (int c = 0; c < 3; c++) move[c] = b->positions[3 * i + c] - a->positions[3 * i + c];
+        for (int k = 0; k < 3; k++) {
+            if (!a->periodic[k]) continue;
+            const double cells = round(move[0] * inverse[k] + move[1] * inverse[3 + k] + move[2] * inverse[6 + k]);
+            for (int c = 0; c < 3; c++) move[c] -= cells * a->cell[3 * k + c];
+        }
+        for (int c = 0; c < 3; c++) {
+            square += move[c] * move[c];
+            sum -= 0.5 * (a->label_forces[3 * i + c] + b->label_forces[3 * i + c]) * move[c];
+        }
+        largest = fmax(largest, square);
+    }
+    *by_forces = sum;
+    return sqrt(largest);
+}
+
+// Of a cell with three axes; others have no whole cells to take off, or only along axes that repeat.
+static bool invert(const double m[9], double inverse[9])
+{
+    const double determinant =
+        m[0] * (m[4] * m[8] - m[5] * m[7]) - m[1] * (m[3] * m[8] - m[5] * m[6]) + m[2] * (m[3] * m[7] - m[4] * m[6]);
+    memset(inverse, 0, 9 * sizeof *inverse);
+    if (determinant == 0) return false;
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < 3; c++) {
+            const int r1 = (r + 1) % 3, r2 = (r + 2) % 3, c1 = (c + 1) % 3, c2 = (c + 2) % 3;
+            inverse[3 * c + r] = (m[3 * r1 + c1] * m[3 * r2 + c2] - m[3 * r1 + c2] * m[3 * r2 + c1]) / determinant;
+        }
+    return true;
+}
+
+// The change from the nearest of the structures before this one.
+static bool find_change(const mlff_dataset *dataset, size_t frame, change *change_out)
+{
+    const mlff_system *b = dataset->frames[frame].system;
+    double inverse[9], nearest = LARGEST_MOVE;
+    bool found = false;
+    if (isnan(b->label_energy) || !b->label_forces) return false;
+    if (!invert(b->cell, inverse) && (b->periodic[0] || b->periodic[1] || b->periodic[2])) return false;
+    for (size_t back = 1; back <= LOOK_BACK && back <= frame; back++) {
+        const mlff_system *a = dataset->frames[frame - back].system;
+        double by_forces;
+        if (isnan(a->label_energy) || !a->label_forces || !is_same_kind(a, b)) continue;
+        const double move = measure(a, b, inverse, &by_forces);
+        if (!(move < nearest)) continue;
+        nearest = move;
+        *change_out = (change){frame, b->label_energy - a->label_energy, by_forces};
+        found = true;
+    }
+    return found && fabs(change_out->energy) + fabs(change_out->by_forces) > LEAST_CHANGE;
+}
+
+static int compare_sizes(const void *a, const void *b)
+{
+    const change *x = a, *y = b;
+    const double difference = fabs(x->energy) + fabs(x->by_forces) - fabs(y->energy) - fabs(y->by_forces);
+    return difference < 0 ? 1 : difference > 0 ? -1 : 0;
+}
+
+static int compare_ratios(const void *a, const void *b)
+{
+    const change *x = a, *y = b;
+    const double difference = x->energy / x->by_forces - y->energy / y->by_forces;
+    return difference < 0 ? -1 : difference > 0 ? 1 : 0;
+}
+
+mlff_status dataset_check_forces(const mlff_dataset *dataset)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = 0, n_wrong = 0, first_wrong = SIZE_MAX;
+    change *changes = base_alloc(dataset->n_frames, sizeof *changes, "energies");
+    if (!changes) return MLFF_ERR_MEMORY;
+    for (size_t f = 0; f < dataset->n_frames; f++)
+        if (find_change(dataset, f, &changes[n])) n++;
+    qsort(changes, n, sizeof *changes, compare_sizes);
+    n = (n + 1) / 2; // the larger half: the terms left out of the others weigh more
+    for (size_t k = 0; k < n; k++) {
+        const double ratio = changes[k].energy / changes[k].by_forces;
+        if (ratio > 1 / LARGEST_FACTOR && ratio < LARGEST_FACTOR) continue;
+        n_wrong++;
+        if (changes[k].frame < first_wrong) first_wrong = changes[k].frame;
+    }
+    qsort(changes, n, sizeof *changes, compare_ratios);
+    if (n >= FEWEST_PAIRS && (double)n_wrong > LARGEST_SHARE * (double)n)
+        status = mlff_fail(
+            MLFF_ERR_VALUE,
+            "structure %zu: its energy and forces do not belong together, as in %zu of %zu pairs of near structures: the energy "
+            "changes by %.3g times (median of all) what the forces say; are they in eV and eV/Å, forces and not gradients, "
+            "and in the same order?",
+            first_wrong, n_wrong, n, changes[n / 2].energy / changes[n / 2].by_forces);
+    base_free(changes);
+    return status;
+}
