@@ -320,7 +320,7 @@ test_train_leaves_out_strain() {
         2 'Properties=species:S:1:pos:R:3:forces:R:3 energy=-2.5 pbc="F F F"' 'H 0 0 0 0 0.5 0' 'H 0 0 0.9 0 -0.5 0' >labels.xyz
     run 0 train labels.xyz --validation labels.xyz --largest-force 5 --steps 2 --features 8 --layers 1 --device cpu -o kept.safetensors
     says '2 structures left out, with a force above 5 eV' out # one of each file
-    says '1 structures trained, 1 validated' out
+    says '1 structure trained, 1 validated' out
     run 0 info kept.safetensors
     says 'training.data_hash +[0-9a-f]{64}' out
 }
