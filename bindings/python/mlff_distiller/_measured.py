@@ -78,8 +78,9 @@ class CalculatorStep:
             kind = "forces"
             if forces:
                 n = len(atoms)
-                self._forces[:n] = results["forces"]
-                if np.shape(results["forces"]) != (n, 3):  # NumPy repeats what is smaller
+                given = results["forces"]
+                self._forces[:n] = given
+                if getattr(given, "shape", None) != (n, 3) and np.shape(given) != (n, 3):  # NumPy repeats what is smaller
                     raise ValueError
                 ctypes.memmove(forces, self._forces.ctypes.data, 24 * n)
             kind = "stress"

@@ -208,7 +208,7 @@ static void try_one_thread(const cli_arguments *arguments, const cli_setup *setu
 {
     enum { RUNS = 5 }; // the fewest that can tell
     static const int64_t limit_ns = 4000000000, run_ms = 200;
-    double all[RUNS], one[RUNS];
+    double all[RUNS] = {0}, one[RUNS] = {0};
     char steps[24];
     mlff_comparison_row row;
     mlff_profile_summary now;
@@ -225,7 +225,8 @@ static void try_one_thread(const cli_arguments *arguments, const cli_setup *setu
         if (mlff_clock_ns() - begun > limit_ns || cli_interrupted()) return;
         if (profile_child(arguments, i % 2 ? few : many, i % 2 ? "one thread" : "all threads", &run) != MLFF_OK) return;
         mlff_profile_summary_get(run, &now);
-        (i % 2 ? one : all)[i / 2] = now.latency_ms.mean;
+        double *runs = i % 2 ? one : all;
+        runs[i / 2] = now.latency_ms.mean;
         mlff_profile_destroy(run);
     }
     if (mlff_compare_values(all, RUNS, one, RUNS, NULL, &row) != MLFF_OK || row.change != MLFF_FASTER) return;

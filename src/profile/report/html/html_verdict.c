@@ -120,8 +120,8 @@ void html_comparison(base_text *page, const mlff_profile *const *profiles, int n
     if (*comparison->changed) html_textf(page, "; changed: %.400s", comparison->changed);
     base_text_add(page,
                   "</p>\n<div class=\"scroll\"><table><thead><tr><th></th><th>A</th><th>B</th><th>change</th><th>95 %% interval, "
-                  "±%.0f %%</th><th class=\"text\">B is</th></tr></thead><tbody>\n",
-                  100.0 * reach);
+                  "±%.0f %%%s</th><th class=\"text\">B is</th></tr></thead><tbody>\n",
+                  100.0 * reach, reach < 0.5 ? "" : ", beyond at the edge");
     write_interval(page, "median step", &rows[0], reach);
     for (int k = 0; k < n_metrics; k++) write_interval(page, metrics[k].name, &metrics[k], reach);
     base_text_add(

@@ -20,8 +20,10 @@ static void write_row(base_text *text, const mlff_comparison_row *row)
     if (isfinite(row->high)) snprintf(interval, sizeof interval, "%.4f to %.4f", row->low, row->high);
     if (row->runs_needed && row->change == MLFF_UNCLEAR)
         snprintf(needs, sizeof needs, " (needs %d runs a side)", row->runs_needed);
-    base_text_add(text, "%-26.26s %s %s  %7.4f  %-18s %7.3g  %s%s\n", row->name, PROFILE_TIME_RIGHT(row->a_ms, 11),
-                  PROFILE_TIME_RIGHT(row->b_ms, 11), row->ratio, interval, row->p, change_names[row->change], needs);
+    char p[16] = "<1e-6"; // smaller ones are those of a tail that no few runs know
+    if (!(row->p < 1e-6)) snprintf(p, sizeof p, "%.3g", row->p);
+    base_text_add(text, "%-26.26s %s %s  %7.4f  %-18s %7s  %s%s\n", row->name, PROFILE_TIME_RIGHT(row->a_ms, 11),
+                  PROFILE_TIME_RIGHT(row->b_ms, 11), row->ratio, interval, p, change_names[row->change], needs);
 }
 
 const char *profile_change_text(double ratio, char text[32])
