@@ -21,7 +21,8 @@ struct crew {
     int n_waiting; // members that wait in crew_barrier
     int64_t phase;
     bool failed;
-    mlff_status status; // of the member that failed first
+    int64_t failed_phase; // in which a member failed first: waits that ended before it were good
+    mlff_status status;   // of the member that failed first
     char error[1100];
     crew_work work;
     void *context;
@@ -37,6 +38,7 @@ static void note_failure(crew *c, mlff_status status)
 {
     if (c->failed) return;
     c->failed = true;
+    c->failed_phase = c->phase;
     c->status = status;
     snprintf(c->error, sizeof c->error, "%s", mlff_last_error());
     pthread_cond_broadcast(&c->all_there);
@@ -136,7 +138,7 @@ bool crew_barrier(crew *c)
     c->n_waiting++;
     end_phase(c);
     while (c->phase == phase && !c->failed) pthread_cond_wait(&c->all_there, &c->lock);
-    const bool good = !c->failed;
+    const bool good = !c->failed || c->failed_phase > phase;
     pthread_mutex_unlock(&c->lock);
     return good;
 }

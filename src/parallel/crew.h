@@ -16,7 +16,8 @@ mlff_status crew_create(int n_members, crew **crew_out);
 void crew_destroy(crew *crew);
 /* Runs work(context, 0 … n − 1), each in its own thread, and returns when all have ended: the failure that came first, with its text. */
 mlff_status crew_run(crew *crew, crew_work work, void *context);
-/* Waits until all members whose work has not returned have called it. false: another member has failed. */
+/* Waits until all members whose work has not returned have called it. false: another member has failed before that. All members get
+ * the same answer. */
 bool crew_barrier(crew *crew);
 /* What a member returns whose wait was ended by another's failure. */
 mlff_status crew_ended(void);
