@@ -201,13 +201,14 @@ MLFF_API mlff_status mlff_evaluator_compute(mlff_evaluator *evaluator, const mlf
 
 /* mlff_dynamics_create with the evaluator's forces. Where the evaluator runs on a GPU that can integrate its model, the atoms stay
  * there: a run of steps (mlff_dynamics_run) leaves the GPU only at its end, and neither evaluator nor system may be used by others
- * meanwhile. Where it cannot, the host integrates with the evaluator's forces, and a warning says so; a warning says as well if the
- * forces are not the derivative of the energy. `forces` with its context replaces the evaluator's as the force function of steps
- * that the host integrates; NULL: the evaluator's. Fails with MLFF_ERR_UNSUPPORTED for a model without forces, and as
- * mlff_dynamics_create and mlff_evaluator_compute. */
+ * meanwhile. The same holds for several GPUs, where each one's thread integrates its own atoms, unless `forces` is given. Where a GPU
+ * cannot integrate, the host does, with the evaluator's forces, and a warning says so; a warning says as well if the forces are not
+ * the derivative of the energy. `forces` with its context replaces the evaluator's as the force function of steps that the host
+ * integrates; NULL: the evaluator's. Fails with MLFF_ERR_UNSUPPORTED for a model without forces, and as mlff_dynamics_create and
+ * mlff_evaluator_compute. */
 MLFF_API mlff_status mlff_dynamics_create_on(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
                                              mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
-/* Device that integrates. */
+/* Device that integrates; the first of several GPUs. */
 MLFF_API mlff_device mlff_dynamics_device(const mlff_dynamics *dynamics);
 
 /* Simulations that make their steps together, with one computation of forces a step for all of them: copies of a system with seeds or
@@ -318,7 +319,7 @@ MLFF_API void mlff_evaluator_info_get(const mlff_evaluator *evaluator, mlff_eval
 typedef struct mlff_domain_info {
     mlff_device device;
     int n_owned, n_ghosts; /* atoms in the last computation */
-    double compute_ns;     /* neighbors, layers, forces */
+    double compute_ns;     /* neighbors, layers, forces, integration */
     double exchange_ns;    /* copies and sums of ghosts' features, gathering of results */
     double wait_ns;        /* until other domains were ready: the load's imbalance, and delays of threads */
 } mlff_domain_info;

@@ -9,44 +9,7 @@
 
 #include "device/device.h"
 #include "model/evaluator/assemble.h"
-#include "model/evaluator/evaluator.h"
-#include "parallel/decompose.h"
-#include "parallel/exchange.h"
-
-// A domain, or a share of the systems, on its device.
-typedef struct domain {
-    mlff_evaluator *evaluator;                  // of domains, with halo functions; NULL: none was needed yet
-    mlff_evaluator *whole;                      // of whole systems, likewise
-    int32_t first_atom[2], *share_first;        // share_first: [systems of the share + 1]
-    int32_t *species;                           // [n_local]
-    unsigned char *owned;                       // [n_local]
-    double *positions, *forces, *atom_energies; // [n_local][3], [n_local][3], [n_local]
-    double energy, virial[9];
-    double work_ns, gather_ns; // so far, of one system; work: also in hooks
-    size_t first_capacity, species_capacity, owned_capacity, position_capacity, force_capacity, energy_capacity;
-} domain;
-
-typedef struct parallel_evaluator {
-    const mlff_model *model;
-    mlff_evaluator_options options; // of each domain
-    char *members;
-    int n;
-    mlff_device devices[MAX_DOMAINS];
-    crew *crew;
-    decomposition *decomposition;
-    exchange *exchange;
-    mlff_halo hooks[MAX_DOMAINS];
-    domain domains[MAX_DOMAINS];
-    bool divided;  // the last batch was one system
-    bool refused;  // the model cannot be divided
-    bool clock_on; // of stages
-    int member;    // -1: the mean
-    int64_t n_computes;
-    // of the call under way
-    const mlff_batch *batch;
-    const mlff_results *results;
-    bool fresh; // the decomposition was made in this call
-} parallel_evaluator;
+#include "parallel/parallel.h"
 
 // ---- creation and destruction -------------------------------------------------------------------------------------------
 
@@ -147,7 +110,7 @@ done:
     return status;
 }
 
-static mlff_status ensure_divided(parallel_evaluator *e)
+mlff_status parallel_ensure_divided(parallel_evaluator *e)
 {
     mlff_status status = MLFF_OK;
     if (e->domains[e->n - 1].evaluator || e->refused) return MLFF_OK;
@@ -165,8 +128,7 @@ done:
     return status;
 }
 
-// Arrays of the domain's atoms after a new decomposition.
-static mlff_status take_atoms(parallel_evaluator *e, int index)
+mlff_status parallel_take_atoms(parallel_evaluator *e, int index)
 {
     mlff_status status = MLFF_OK;
     domain *d = &e->domains[index];
@@ -198,7 +160,7 @@ static void place_atoms(const parallel_evaluator *e, int index)
     }
 }
 
-static mlff_status compute_domain(parallel_evaluator *e, int index)
+mlff_status parallel_compute_domain(parallel_evaluator *e, int index)
 {
     domain *d = &e->domains[index];
     unsigned char periodic[3];
@@ -225,16 +187,24 @@ static mlff_status compute_domain(parallel_evaluator *e, int index)
     return mlff_fail(status, "domain %d of %d, which numbers its atoms itself: %s", index, e->n, text);
 }
 
-// Results of own atoms, with the forces that other domains found of them, in the order of domains.
-static void gather_atoms(const parallel_evaluator *e, int index)
+// In the order of domains.
+void parallel_sum_forces(const parallel_evaluator *e, int index)
 {
     const domain *d = &e->domains[index];
     const domain_atoms *atoms = &e->decomposition->domains[index];
-    for (int k = 0; e->results->forces && k < atoms->n_shared; k++) {
+    for (int k = 0; k < atoms->n_shared; k++) {
         double *own = d->forces + 3 * (size_t)atoms->shared[k];
         for (int32_t j = atoms->holder_first[k]; j < atoms->holder_first[k + 1]; j++)
             for (size_t c = 0; c < 3; c++) own[c] += e->domains[atoms->holder[j]].forces[3 * (size_t)atoms->holder_row[j] + c];
     }
+}
+
+// Results of own atoms.
+static void gather_atoms(const parallel_evaluator *e, int index)
+{
+    const domain *d = &e->domains[index];
+    const domain_atoms *atoms = &e->decomposition->domains[index];
+    if (e->results->forces) parallel_sum_forces(e, index);
     for (size_t i = 0; i < (size_t)atoms->n_owned; i++) {
         const size_t atom = (size_t)atoms->atom[i];
         if (e->results->forces) memcpy(e->results->forces + 3 * atom, d->forces + 3 * i, 3 * sizeof(double));
@@ -251,9 +221,9 @@ static mlff_status work_on_domain(void *context, int index)
     memset(d->virial, 0, sizeof d->virial);
     if (e->decomposition->domains[index].n_owned == 0) return MLFF_OK; // nor does it hold ghosts
     const int64_t start = base_clock_ns();
-    if (e->fresh) MLFF_TRY(take_atoms(e, index));
+    if (e->fresh) MLFF_TRY(parallel_take_atoms(e, index));
     place_atoms(e, index);
-    MLFF_TRY(compute_domain(e, index));
+    MLFF_TRY(parallel_compute_domain(e, index));
     if (!exchange_barrier(e->exchange, index)) return crew_ended();
     const int64_t gathering = base_clock_ns();
     gather_atoms(e, index);
@@ -263,12 +233,13 @@ done:
     return status;
 }
 
-static mlff_status compute_divided(parallel_evaluator *e)
+mlff_status parallel_compute_divided(parallel_evaluator *e, const mlff_batch *batch, const mlff_results *results)
 {
     mlff_status status = MLFF_OK;
-    const mlff_results *results = e->results;
     double virial[9] = {0}, energy = 0;
-    MLFF_TRY(ensure_divided(e));
+    e->batch = batch;
+    e->results = results;
+    MLFF_TRY(parallel_ensure_divided(e));
     if (e->refused) return crew_run(e->crew, work_on_share, e);
     if (results->force_errors)
         return mlff_fail(MLFF_ERR_UNSUPPORTED, "estimated errors of forces are not computed for a system divided among devices; "
@@ -356,7 +327,7 @@ static mlff_status compute(void *self, const mlff_batch *batch, const mlff_resul
     parallel_evaluator *e = self;
     e->batch = batch;
     e->results = results;
-    const mlff_status status = e->divided ? compute_divided(e) : crew_run(e->crew, work_on_share, e);
+    const mlff_status status = e->divided ? parallel_compute_divided(e, batch, results) : crew_run(e->crew, work_on_share, e);
     if (status == MLFF_OK && e->member < 0) e->n_computes++;
     return status;
 }
@@ -457,4 +428,5 @@ const evaluator_interface parallel_evaluator_interface = {
     .kernel_stage = kernel_stage,
     .info = info,
     .domains = domains,
+    .dynamics_create = parallel_dynamics_create,
 };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // An evaluator on several devices against one on one device: a system divided among domains of the CPU in float64, where the results
 // must agree to rounding, in any cell, with boxes smaller than the halo, and along a trajectory in which atoms change domains; the
-// systems of a batch, handed out; failures of one domain. tests/kernels/test_parallel_emulated.c does the same on emulated GPUs.
+// systems of a batch, handed out; failures of one domain. tests/kernels/test_parallel_cuda.c does the same on emulated GPUs.
 // Tolerances: sums over neighbors and over domains run in another order, which costs float64 some 1e-15 of the terms' size.
 #include "ani_support.h"
 #include "atoms/atoms.h"
 #include "gpu_support.h"
+#include "model/evaluator/evaluator.h"
 #include "parallel/decompose.h"
 
 static mlff_evaluator *on_domains(const mlff_model *model, int n_domains, mlff_precision precision, double skin)
@@ -201,20 +202,43 @@ typedef struct trajectory {
     double *forces, energy, drift;
 } trajectory;
 
-// Hot dynamics: atoms change domains, and lists are made again.
-static trajectory run_dynamics(mlff_evaluator *evaluator, mlff_ensemble ensemble, int n_steps)
+// Who integrates: the host, or the domains' threads, which mlff_dynamics_create_on chooses on GPUs alone; in a run of all steps, or
+// in one for each.
+typedef enum integrated { ON_HOST, IN_DOMAINS, IN_DOMAINS_STEP_BY_STEP } integrated;
+
+static mlff_dynamics *start_dynamics(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
+                                     integrated where)
+{
+    mlff_dynamics *dynamics;
+    dynamics_resident resident;
+    assert_ok(mlff_dynamics_create_on(evaluator, options, system, NULL, NULL, &dynamics));
+    if (where == ON_HOST) return dynamics;
+    assert_ok(evaluator->interface->dynamics_create(evaluator->self, &dynamics, 1, &resident));
+    dynamics_set_resident(dynamics, &resident);
+    return dynamics;
+}
+
+// Hot dynamics: atoms change domains, and lists are made again. Along a ramp, so that baths depend on the step.
+static trajectory run_dynamics(mlff_evaluator *evaluator, mlff_ensemble ensemble, int n_steps, integrated where)
 {
     mlff_system *system = built("water", 96, 300);
-    mlff_dynamics *dynamics;
     mlff_dynamics_options options = mlff_dynamics_options_default();
     mlff_dynamics_state first, last;
+    double times[200] = {0};
     options.ensemble = ensemble;
     options.temperature_kelvin = 800;
+    options.ramp_end_kelvin = 700;
+    options.ramp_steps = ensemble == MLFF_NVE ? 0 : 100;
     assert_ok(mlff_system_thermalize(system, 800, 1));
-    assert_ok(mlff_dynamics_create_on(evaluator, &options, system, NULL, NULL, &dynamics));
+    assert_ok(mlff_system_add_fixed(system));
+    system->fixed[5] = ensemble != MLFF_SCR;
+    mlff_dynamics *dynamics = start_dynamics(evaluator, &options, system, where);
     assert_ok(mlff_dynamics_state_get(dynamics, &first));
-    assert_ok(mlff_dynamics_run(dynamics, n_steps, NULL));
+    for (int k = 0; k < n_steps; k += where == IN_DOMAINS_STEP_BY_STEP ? 1 : n_steps)
+        assert_ok(mlff_dynamics_run(dynamics, where == IN_DOMAINS_STEP_BY_STEP ? 1 : n_steps, times + k));
     assert_ok(mlff_dynamics_state_get(dynamics, &last));
+    assert_int_equal(last.step, n_steps);
+    for (int k = 0; k < n_steps; k++) assert_true(times[k] > 0);
     trajectory t = {system, calloc(3 * (size_t)system->n_atoms, sizeof(double)), last.potential_energy,
                     last.conserved_energy - first.conserved_energy};
     memcpy(t.forces, last.forces, 3 * (size_t)system->n_atoms * sizeof(double));
@@ -222,32 +246,103 @@ static trajectory run_dynamics(mlff_evaluator *evaluator, mlff_ensemble ensemble
     return t;
 }
 
+static void end_trajectory(trajectory *t)
+{
+    free(t->forces);
+    mlff_system_destroy(t->system);
+}
+
 static void test_dynamics(void **state)
 {
     (void)state;
-    static const mlff_ensemble ensembles[] = {MLFF_NVE, MLFF_LANGEVIN, MLFF_SCR};
+    static const mlff_ensemble ensembles[] = {MLFF_NVE, MLFF_LANGEVIN, MLFF_BUSSI, MLFF_NOSE_HOOVER, MLFF_SCR};
     mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 5; k++) {
         mlff_evaluator *one = support_evaluator_on(painn, MLFF_FLOAT64, NULL, 1, NULL),
                        *several = on_domains(painn, 3, MLFF_FLOAT64, 0.5);
+        const integrated where = ensembles[k] == MLFF_SCR ? ON_HOST : IN_DOMAINS;
         // Differences of rounding grow by chaos, some e-fold each 8 fs: short for positions, long for atoms that change domains.
-        trajectory a = run_dynamics(one, ensembles[k], 40), b = run_dynamics(several, ensembles[k], 40);
-        trajectory c = run_dynamics(several, ensembles[k], SUPPORT_CASES(160));
+        trajectory a = run_dynamics(one, ensembles[k], 40, ON_HOST), b = run_dynamics(several, ensembles[k], 40, where);
         assert_true(support_difference(a.system->positions, b.system->positions, 3 * 96) < 1e-11);
+        assert_true(support_difference(a.system->velocities, b.system->velocities, 3 * 96) < 1e-11);
         assert_true(fabs(a.energy - b.energy) < 1e-10 && fabs(a.drift - b.drift) < 1e-10);
+        trajectory c = run_dynamics(several, ensembles[k], SUPPORT_CASES(160), k == 1 ? ON_HOST : where);
         support_results there = support_compute_system(one, c.system);
         assert_true(support_difference(there.r.forces, c.forces, 3 * 96) < 2e-13 * support_largest(c.forces, 3 * 96));
         support_results_free(&there);
         mlff_evaluator_info info;
         mlff_evaluator_info_get(several, &info);
         assert_true(SUPPORT_SANITIZED || info.n_rebuilds > 2); // the test would pass without atoms that change domains
-        trajectory *const all[3] = {&a, &b, &c};
-        for (int t = 0; t < 3; t++) {
-            free(all[t]->forces);
-            mlff_system_destroy(all[t]->system);
-        }
+        end_trajectory(&a);
+        end_trajectory(&b);
+        end_trajectory(&c);
         mlff_evaluator_destroy(one);
         mlff_evaluator_destroy(several);
+    }
+    mlff_model_destroy(painn);
+}
+
+// The same bits again, however the steps are divided into runs.
+static void test_dynamics_has_the_same_bits(void **state)
+{
+    (void)state;
+    mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
+    trajectory seen[3];
+    for (int k = 0; k < 3; k++) {
+        mlff_evaluator *several = on_domains(painn, 3, MLFF_FLOAT64, 0.2);
+        seen[k] = run_dynamics(several, MLFF_NOSE_HOOVER, SUPPORT_CASES(60), k == 1 ? IN_DOMAINS_STEP_BY_STEP : IN_DOMAINS);
+        assert_memory_equal(seen[k].system->positions, seen[0].system->positions, 3 * 96 * sizeof(double));
+        assert_memory_equal(seen[k].system->velocities, seen[0].system->velocities, 3 * 96 * sizeof(double));
+        assert_memory_equal(seen[k].forces, seen[0].forces, 3 * 96 * sizeof(double));
+        assert_true(seen[k].drift == seen[0].drift);
+        mlff_evaluator_destroy(several);
+    }
+    for (int k = 0; k < 3; k++) end_trajectory(&seen[k]);
+    mlff_model_destroy(painn);
+}
+
+// A step that fails in one domain ends the run of all. Atoms, forces and energy are those of the last good step, and the simulation can
+// go on from there.
+static void test_failing_steps(void **state)
+{
+    (void)state;
+    mlff_model *painn = support_model(8, 2, "gaussian", "cosine", 0, 1);
+    mlff_dynamics_options options = mlff_dynamics_options_default();
+    for (int k = 0; k < 2;
+         k++) { // positions beyond all, of any domain; an atom that is moved onto another, into a new decomposition
+        mlff_system *system = built("silicon", 64, 300), *before;
+        mlff_evaluator *several = on_domains(painn, 3, MLFF_FLOAT64, 0.5);
+        mlff_dynamics_state good, after;
+        assert_ok(mlff_system_add_velocities(system));
+        assert_ok(mlff_system_add_masses(system));
+        assert_ok(mlff_system_add_fixed(system));
+        system->fixed[0] = 1;
+        system->masses[1] = 1e30; // which no force moves
+        for (int c = 0; c < 3; c++)
+            system->velocities[3 + c] = (system->positions[c] - system->positions[3 + c]) / (2 * options.timestep_fs);
+        mlff_dynamics *dynamics = start_dynamics(several, &options, system, IN_DOMAINS);
+        assert_ok(mlff_dynamics_run(dynamics, 1, NULL));
+        assert_ok(mlff_dynamics_state_get(dynamics, &good));
+        assert_ok(mlff_system_copy(system, &before));
+        double *forces = calloc(3 * 64, sizeof *forces);
+        memcpy(forces, good.forces, 3 * 64 * sizeof *forces);
+        if (k == 0) dynamics->options.timestep_fs = 1e12, dynamics->placed = false; // options are taken when atoms are put
+        assert_int_equal(mlff_dynamics_run(dynamics, 5, NULL), MLFF_ERR_UNSTABLE);
+        assert_null(strstr(mlff_last_error(), "another domain"));
+        assert_non_null(strstr(mlff_last_error(), k == 0 ? "step 2: the position of atom " : "step 2: "));
+        assert_ok(mlff_dynamics_state_get(dynamics, &after));
+        assert_memory_equal(before->positions, system->positions, 3 * 64 * sizeof(double));
+        assert_memory_equal(before->velocities, system->velocities, 3 * 64 * sizeof(double));
+        assert_memory_equal(after.forces, forces, 3 * 64 * sizeof(double));
+        assert_true(after.step == good.step && after.potential_energy == good.potential_energy);
+        for (int c = 0; c < 3; c++) system->velocities[3 + c] = 0;
+        dynamics->options.timestep_fs = 0.5, dynamics->placed = false;
+        assert_ok(mlff_dynamics_run(dynamics, 5, NULL));
+        free(forces);
+        mlff_system_destroy(before);
+        mlff_dynamics_destroy(dynamics);
+        mlff_evaluator_destroy(several);
+        mlff_system_destroy(system);
     }
     mlff_model_destroy(painn);
 }
@@ -356,6 +451,8 @@ int main(void)
         cmocka_unit_test(test_estimated_errors),
         cmocka_unit_test(test_the_exchange_matters),
         cmocka_unit_test(test_dynamics),
+        cmocka_unit_test(test_dynamics_has_the_same_bits),
+        cmocka_unit_test(test_failing_steps),
         cmocka_unit_test(test_batches_are_handed_out),
         cmocka_unit_test(test_domains_without_atoms),
         cmocka_unit_test(test_failures),

@@ -129,8 +129,12 @@ static mlff_status start(simulation *run)
     MLFF_TRY(mlff_dynamics_create_on(run->setup.evaluator, &run->options, system, run->monitor ? mlff_monitor_forces : NULL,
                                      run->monitor, &run->dynamics));
     mlff_device device = mlff_dynamics_device(run->dynamics);
-    mlff_device_text(device, run->integrated_on, sizeof run->integrated_on);
     run->resident = device.kind != MLFF_CPU;
+    run->in_domains = run->resident && mlff_evaluator_domains(run->setup.evaluator, NULL, 0) > 1;
+    if (run->in_domains)
+        snprintf(run->integrated_on, sizeof run->integrated_on, "domains of %s", run->setup.device);
+    else
+        mlff_device_text(device, run->integrated_on, sizeof run->integrated_on);
     if (run->restart) MLFF_TRY(mlff_dynamics_restore(run->dynamics, run->restart));
     MLFF_TRY(mlff_dynamics_state_get(run->dynamics, &run->first));
     run->last = run->first;

@@ -22,8 +22,9 @@ typedef struct simulation {
     cli_json json;
     mlff_dynamics_state first, last;
     int64_t step_ns; // spent in steps, output left out
-    char integrated_on[16];
-    bool resident;                 // on a GPU, from where the atoms come at the end of a piece only
+    char integrated_on[80];
+    bool resident;                 // on GPUs, from where the atoms come at the end of a piece only
+    bool in_domains;               // on several
     int64_t piece;                 // steps of one
     bool constant_pressure, drawn; // velocities were drawn
     double temperature_sum, volume_sum, pressure_sum;

@@ -27,7 +27,10 @@ void md_print_header(const simulation *run)
     cli_setup_print(&run->setup);
     cli_print("%s; %s, timestep %g fs; %s\n", run->input.text, md_ensemble_titles[run->options.ensemble],
               run->options.timestep_fs, run->velocities);
-    if (run->resident) printf("integrated on %s, where the atoms stay between lines and files\n", run->integrated_on);
+    if (run->in_domains)
+        printf("integrated in the %s, each by its own thread; the atoms are gathered for lines and files\n", run->integrated_on);
+    else if (run->resident)
+        printf("integrated on %s, where the atoms stay between lines and files\n", run->integrated_on);
     printf("%10s %12s %16s %12s %10s %12s", "step", "time", "E_pot", "E_kin", "T", "drift");
     if (run->constant_pressure) printf(" %12s %12s", "volume", "pressure");
     printf("\n%10s %12s %16s %12s %10s %12s", "", "fs", "eV", "eV", "K", "meV/atom");

@@ -53,6 +53,8 @@ struct mlff_evaluator {
 /* A simulation that the host integrates with the evaluator's forces, or those of `forces` (mlff_dynamics_create_on). */
 mlff_status dynamics_of_evaluator(mlff_evaluator *evaluator, const mlff_dynamics_options *options, mlff_system *system,
                                   mlff_force_function forces, void *context, mlff_dynamics **dynamics_out);
+/* Whether steps are to be made by its devices. Domains of the CPU can, but other calls of the evaluator must not come between. */
+bool evaluator_can_integrate(const mlff_evaluator *evaluator);
 /* Warns if the forces are not the derivative of the energy, with what follows from it. */
 void evaluator_warn_not_conservative(const mlff_evaluator *evaluator, const char *consequence);
 #define EVALUATOR_ENERGY_DRIFTS "the total energy is not conserved in NVE dynamics"
