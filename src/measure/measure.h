@@ -27,6 +27,7 @@ enum step_part {
     PART_OTHERS,    /* processor time of the other threads */
     PART_SYSTEM,    /* processor time of the process in the kernel */
     PART_PAUSE,     /* the caller's runtime paused the program: Python's garbage collector */
+    PART_TAKEN,     /* it did neither, and yet never left its CPU: interrupts, or the host of a virtual machine */
     PART_CHILDREN,  /* processor time of child processes that ended */
     PART_FAULTS,    /* estimated: pages touched for the first time × the cost of one */
     PART_FILES,     /* estimated: bytes read and written, copied into or out of the system's cache */
@@ -122,7 +123,8 @@ typedef struct process_watch {
     bool open;
     long thread;
     int own_file, io_file, n_threads, thread_files[WATCH_THREADS];
-    int64_t waited_ns, wall_ns, cpu_ns, thread_waited_ns[WATCH_THREADS], children_ns, n_loads, io_bytes, own_bytes, scanned_ns;
+    int64_t waited_ns, n_runs, wall_ns, cpu_ns, thread_waited_ns[WATCH_THREADS], children_ns, n_loads, io_bytes, own_bytes,
+        scanned_ns;
     double fault_ns; /* cost of a page that is touched for the first time */
 } process_watch;
 typedef struct process_watch_seen {
@@ -132,6 +134,7 @@ typedef struct process_watch_seen {
     int64_t team_wait_ns; /* the same of the other thread that waited longest */
     int64_t children_ns;  /* processor time of child processes that ended */
     int64_t n_loads;      /* shared objects loaded: compiled code arrives so */
+    bool stayed;          /* this thread never left its CPU: it was not blocked */
     int64_t io_bytes;     /* read from and written to files, pipes and sockets */
 } process_watch_seen;
 /* For the calling thread, which is the only one that may use it. Failures leave the parts that cannot be read unknown. */

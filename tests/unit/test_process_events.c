@@ -75,6 +75,35 @@ static void test_bytes(void **state)
     fclose(file);
 }
 
+// A thread that sleeps leaves its CPU, one that computes for 20 µs does not, unless another program takes it: not in 1000 tries.
+static void test_stayed(void **state)
+{
+    (void)state;
+    process_watch watch;
+    process_watch_seen seen;
+    int n_stayed = 0;
+    process_watch_open(&watch);
+    if (watch.own_file < 0) {
+        printf("skipped: this system does not say how often a thread came to a CPU\n");
+        process_watch_close(&watch);
+        return;
+    }
+    for (int k = 0; k < 1000; k++) {
+        process_watch_read(&watch, &seen);
+        for (int64_t begin = mlff_clock_ns(); mlff_clock_ns() - begin < 20000;) continue;
+        process_watch_read(&watch, &seen);
+        n_stayed += seen.stayed;
+    }
+    assert_true(n_stayed > 0);
+    for (int k = 0; k < 5; k++) {
+        process_watch_read(&watch, &seen);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        process_watch_read(&watch, &seen);
+        assert_false(seen.stayed);
+    }
+    process_watch_close(&watch);
+}
+
 // A thread that sleeps neither runs nor waits for a CPU; one that computes runs.
 static void test_thread_time(void **state)
 {
@@ -140,7 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_faults),      cmocka_unit_test(test_children), cmocka_unit_test(test_allocations),
         cmocka_unit_test(test_files),       cmocka_unit_test(test_pace),     cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_thread_time),
+        cmocka_unit_test(test_thread_time), cmocka_unit_test(test_stayed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,8 @@
 #define COLD_SHARE 0.01      // of the time waiting for a CPU
 #define THREADS_LEAST 0.5    // of blocked time: so much work of other threads meanwhile is what was waited for
 #define THREADS_CROWDED 0.02 // of blocked time on a crowded machine, where the threads waited for a CPU in the rest of it
+#define THREADS_SHARE 0.1    // of all excess, likewise: irregular waits for threads that are less may be the scheduler's
+#define THREADS_STEPS 0.02   // of all steps, likewise
 #define BLOCKED_LEAST 5      // steps
 #define KERNEL_SHARE 0.5     // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
@@ -167,6 +169,7 @@ static void divide(const analysis *a, double ms, uint32_t tags, const float *par
     tags = unusual(a->profile, tags);
     excess[UNKNOWN_CAUSE] = (float)fmax(total - wait - cpu - off, 0.0);
     take(excess, CAUSE_CPU_WAIT, &wait, wait);
+    take(excess, UNKNOWN_CAUSE, &off, fmax(parts[PART_TAKEN], 0.0)); // interrupts, or the host of a virtual machine
     double pause = beyond(a, parts, PART_PAUSE), from_cpu = fmin(pause, cpu);
     take(excess, CAUSE_PAUSE, &cpu, pause);
     take(excess, CAUSE_PAUSE, &off, pause - from_cpu);
@@ -353,6 +356,20 @@ static void doubt(analysis *a, profile_tail *tail, int cause, double least_ns, i
     tail->excess_ms[cause] = tail->each_ms[cause] = 0.0;
 }
 
+// The same of a thread that is waited for. On a crowded machine such a thread comes back late by whole time slices, and what it did
+// is known in ticks of as much: few waits, or ones that are little of all excess, are then not told from the scheduler's.
+static double least_irregular_threads(const analysis *a, const profile_tail *tail, int64_t n)
+{
+    double threads = 0.0, all = 0.0;
+    if (!(tail->cpu_wait_share > CROWDED)) return WORK_ALONE * a->usual.cpu;
+    for (int64_t i = 0; i < n * N_CAUSES; i++) {
+        all += (double)a->excess[i];
+        if (i % N_CAUSES == CAUSE_THREADS) threads += (double)a->excess[i];
+    }
+    bool few = (double)tail->n_by_cause[CAUSE_THREADS] < THREADS_STEPS * (double)n;
+    return few || threads < THREADS_SHARE * all ? INFINITY : 0.0;
+}
+
 mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const uint16_t *tags, const float *parts, int64_t n)
 {
     mlff_status status = MLFF_OK;
@@ -376,9 +393,11 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
     }
     MLFF_TRY(find_threads(&a, parts, n));
     MLFF_TRY(describe(&a, tail, CAUSE_WORK, n, profile->latency_every));
+    MLFF_TRY(describe(&a, tail, CAUSE_THREADS, n, profile->latency_every));
     MLFF_TRY(describe(&a, tail, CAUSE_ENQUEUE, n, profile->latency_every));
     MLFF_TRY(describe(&a, tail, CAUSE_DEVICE_QUEUE, n, profile->latency_every));
     doubt(&a, tail, CAUSE_WORK, least_irregular_work(&a), n);
+    doubt(&a, tail, CAUSE_THREADS, least_irregular_threads(&a, tail, n), n);
     doubt(&a, tail, CAUSE_ENQUEUE, WORK_LEAST * a.usual.time, n);      // interrupts and caches while the host calls the driver
     doubt(&a, tail, CAUSE_DEVICE_QUEUE, WORK_LEAST * a.usual.time, n); // or waits for the GPU
     for (int cause = 0; cause < N_CAUSES; cause++) MLFF_TRY(describe(&a, tail, cause, n, profile->latency_every));
@@ -388,7 +407,9 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
         float excess[N_CAUSES];
         divide(&a, slow->value, slow->tags, slow->parts, excess);
         int cause = excess[largest(excess)] > 0.0f ? largest(excess) : UNKNOWN_CAUSE;
-        bool doubtful = cause == CAUSE_WORK && tail->n_by_cause[CAUSE_WORK] == 0 && excess[CAUSE_WORK] < least_irregular_work(&a);
+        bool doubtful =
+            (cause == CAUSE_WORK && tail->n_by_cause[CAUSE_WORK] == 0 && excess[CAUSE_WORK] < least_irregular_work(&a)) ||
+            (cause == CAUSE_THREADS && tail->n_by_cause[CAUSE_THREADS] == 0);
         profile->slowest_cause[i] = doubtful ? UNKNOWN_CAUSE : cause;
     }
 done:

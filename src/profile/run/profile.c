@@ -266,6 +266,7 @@ uint32_t run_watch(run *r, int64_t time_ns, float parts[N_PARTS])
         r->ran_ns += (double)seen.cpu_ns;
         parts[PART_WAIT] = (float)fmin(waited, fmax((double)time_ns - fmax(parts[PART_CPU], 0.0), 0.0)); // or NaN
     }
+    if (seen.stayed) parts[PART_TAKEN] = (float)fmax((double)time_ns - parts[PART_CPU], 0.0);
     r->watched_ns = 0;
     r->watched_off_ns = r->watched_cpu_ns = 0.0;
     parts[PART_TEAM_WAIT] = (float)fmin((double)seen.team_wait_ns, (double)time_ns);

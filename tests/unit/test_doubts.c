@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// Purpose: what comes irregularly and is small is not held against a cause, where a shared core, an interrupt or the scheduler does the
+// same to a program that has no such cause. Times are synthetic.
+#include "profile/profile.h"
+#include "synthetic.h"
+
+enum { N = 1000 };
+
+// Irregular steps that take 60 or 220 % more processor time may run on a core that others slow down: they are not named. The same in
+// every tenth step, or irregular steps of four times more, are work; where steps wait for a CPU, seven times more.
+static void test_irregular_work_is_doubted(void **state)
+{
+    (void)state;
+    static const struct {
+        double more, cpu_wait;
+        bool regular, named;
+    } cases[] = {{0.6, 0.0, false, false}, {2.2, 0.0, false, false}, {0.6, 0.0, true, true},
+                 {4.0, 0.0, false, true},  {4.0, 0.5, false, false}, {7.0, 0.5, false, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        double times[N];
+        uint16_t tags[N] = {0};
+        float parts[N * N_PARTS] = {0};
+        mlff_profile *profile;
+        int order[N_CAUSES];
+        for (int i = 0; i < N; i++) {
+            bool slow = cases[k].regular ? i % 10 == 7 : base_random_uniform(12, 0, (uint64_t)i) < 0.1;
+            times[i] = 1.0 + (slow ? cases[k].more : 0.0);
+            parts[i * N_PARTS + PART_CPU] = (float)(times[i] * 1e6);
+        }
+        assert_ok(profile_new(&profile));
+        assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
+        profile->summary.n_steps = N;
+        profile->tail.cpu_wait_share = cases[k].cpu_wait;
+        assert_ok(causes_derive(profile, times, tags, parts, N));
+        assert_int_equal(tail_order(&profile->tail, true, order), cases[k].named);
+        assert_int_equal(profile->tail.n_by_cause[CAUSE_WORK] > 0, cases[k].named);
+        assert_int_equal(profile->tail.excess_ms[UNKNOWN_CAUSE] > 0.0, !cases[k].named);
+        mlff_profile_destroy(profile);
+    }
+}
+
+// Calls of the GPU, and waits for it, that take 8 % of a step longer in one of four steps, at any time, are interrupts of the host:
+// they are not named. The same in every fifth step, or of half a step, are.
+static void test_small_delays_around_the_gpu_are_doubted(void **state)
+{
+    (void)state;
+    static const struct {
+        enum step_part part;
+        int cause;
+        double more;
+        bool regular, named;
+    } cases[] = {{PART_ENQUEUE, CAUSE_ENQUEUE, 0.08, false, false},  {PART_ENQUEUE, CAUSE_ENQUEUE, 0.08, true, true},
+                 {PART_ENQUEUE, CAUSE_ENQUEUE, 0.5, false, true},    {PART_QUEUE, CAUSE_DEVICE_QUEUE, 0.08, false, false},
+                 {PART_QUEUE, CAUSE_DEVICE_QUEUE, 0.08, true, true}, {PART_QUEUE, CAUSE_DEVICE_QUEUE, 0.5, false, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        double times[N];
+        uint16_t tags[N] = {0};
+        float parts[N * N_PARTS] = {0};
+        mlff_profile *profile;
+        int order[N_CAUSES];
+        for (int i = 0; i < N; i++) {
+            bool slow = cases[k].regular ? i % 5 == 3 : base_random_uniform(12, 0, (uint64_t)i) < 0.25;
+            times[i] = 1.0 + (slow ? cases[k].more : 0.0);
+            parts[i * N_PARTS + PART_CPU] = (float)(times[i] * 1e6);
+            parts[i * N_PARTS + cases[k].part] = (float)((times[i] - 0.9) * 1e6);
+        }
+        assert_ok(profile_new(&profile));
+        assert_ok(profile_set(&profile->device, "cuda:0"));
+        assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
+        profile->summary.n_steps = N;
+        assert_ok(causes_derive(profile, times, tags, parts, N));
+        assert_int_equal(tail_order(&profile->tail, true, order), cases[k].named);
+        if (cases[k].named) assert_int_equal(order[0], cases[k].cause);
+        mlff_profile_destroy(profile);
+    }
+}
+
+// A step that waits for another thread: where threads have CPUs, an irregular wait is named from three usual steps on. On a crowded
+// machine it needs 2 % of the steps and a tenth of all excess (the rest of which is a wait for a CPU), or a period.
+static void test_irregular_waits_for_threads_are_doubted(void **state)
+{
+    (void)state;
+    static const struct {
+        double more, chance, cpu_wait, waiting_ms; // waiting_ms: for a CPU, in every fourth step
+        bool regular, named;
+    } cases[] = {{2.0, 0.1, 0.0, 0.0, false, false},   {4.0, 0.1, 0.0, 0.0, false, true},  {2.0, 0.0, 0.0, 0.0, true, true},
+                 {15.0, 0.01, 0.5, 0.0, false, false}, {15.0, 0.1, 0.5, 1.0, false, true}, {15.0, 0.04, 0.5, 40.0, false, false},
+                 {15.0, 0.0, 0.5, 40.0, true, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        double times[N];
+        uint16_t tags[N] = {0};
+        float parts[N * N_PARTS] = {0};
+        mlff_profile *profile;
+        for (int i = 0; i < N; i++) {
+            bool slow = cases[k].regular ? i % 10 == 7 : base_random_uniform(12, 0, (uint64_t)i) < cases[k].chance;
+            bool waits = !slow && i % 4 == 1;
+            times[i] = 1.0 + (slow ? cases[k].more : 0.0) + (waits ? cases[k].waiting_ms : 0.0);
+            parts[i * N_PARTS + PART_CPU] = 1e6f;
+            parts[i * N_PARTS + PART_OTHERS] = (float)(slow ? cases[k].more * 1e6 : 0.0);
+            parts[i * N_PARTS + PART_WAIT] = (float)(waits ? cases[k].waiting_ms * 1e6 : 0.0);
+        }
+        assert_ok(profile_new(&profile));
+        assert_ok(mlff_statistics_of(times, N, &profile->summary.latency_ms));
+        profile->summary.n_steps = N;
+        profile->tail.cpu_wait_share = cases[k].cpu_wait;
+        assert_ok(causes_derive(profile, times, tags, parts, N));
+        if ((profile->tail.n_by_cause[CAUSE_THREADS] > 0) != cases[k].named)
+            fail_msg("case %zu: other threads in %lld steps", k, (long long)profile->tail.n_by_cause[CAUSE_THREADS]);
+        mlff_profile_destroy(profile);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_irregular_work_is_doubted),
+        cmocka_unit_test(test_small_delays_around_the_gpu_are_doubted),
+        cmocka_unit_test(test_irregular_waits_for_threads_are_doubted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
