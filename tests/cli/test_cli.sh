@@ -1002,7 +1002,7 @@ test_interrupt_idle() {
     ready() { grep -qE '^ +0 +3 ' out 2>/dev/null; }
     interrupted eval model.safetensors idle.xyz --json run.json
     kill $silent 2>/dev/null || fail "it waited until the pipe's writer left"
-    says 'interrupted after 1 frames; they are kept' err
+    says 'interrupted after 1 frame; what was computed is kept' err
     is "$(value run.json summary.partial)" true partial
     is "$(value run.json frames)" 1 frames
     # Not even a writer has come.

@@ -97,7 +97,7 @@ class Hostile(unittest.TestCase):
             self.assertEqual(answer[:36], b"NEEDINIT    HAVEDATA    FORCEREADY  ")
             self.assertTrue(np.isfinite(struct.unpack("<d", answer[36:44])[0]))
             connection.sendall(b"EXIT        ")
-            self.assertIn("1 steps", self.ended(client, {0}))
+            self.assertIn("1 step in ", self.ended(client, {0}))
 
     def test_counts(self):
         for n in (0, -1, 2, 4, 2**31 - 1, -(2**31)):
