@@ -7,7 +7,8 @@
 // Exact savings: x of layer 0 depends on the element only (a table); μ of layer 0 is zero; the last layer's μ is unused.
 //
 // Ghost atoms: layer l of L matters for atoms that are at most L − 1 − l edges away from an owned atom (painn_cpu_ghosts.c). With halo hooks it is
-// computed for owned atoms alone: ghosts' features and adjoints come from their owners.
+// computed for owned atoms alone: x and μ of ghosts come from their owners, and x̄ and μ̄ go back. x is half as many numbers again as q, and
+// costs a ghost much less than its message network, F + 3F products of length F each way.
 #include <string.h>
 
 #include "device/team.h"
@@ -19,7 +20,8 @@ enum { BLOCK = 64 };
 typedef struct run {
     painn_cpu *cpu;
     const model_graph *graph;
-    const int32_t *in_first, *in_pair, *in_center;
+    const int32_t *in_first, *in_center, *in_row; // in_row: of each pair the row of the reverse sum
+    const painn_pair *in_pairs;                   // of the rows of the reverse sum
     int reach[PAINN_MAX_LAYERS + 1]; // atoms that are at most k edges away from an owned atom: the first ones
     int n_exchanged;                 // with halo hooks: owned atoms, which come first; otherwise −1
     double *atom_energy, *pair_gradient;
@@ -64,6 +66,11 @@ static mlff_status resize(painn_cpu *c, const model_graph *graph)
             MLFF_TRY(regrow(&c->mu_bar[k], 3 * n * F, "atom features"));
         }
         c->atom_capacity = n;
+    }
+    if (graph->halo) {
+        const size_t capacity = c->x_bar_capacity;
+        MLFF_TRY(base_grow(&c->x_bar, &c->x_bar_capacity, 3 * n * F, sizeof(float), "atom features"));
+        c->n_growths += c->x_bar_capacity > capacity;
     }
     if (n_pairs > c->pair_capacity || !c->pairs) {
         n_pairs += n_pairs / 4 + 16;
@@ -199,18 +206,15 @@ static void advance_incoming(painn_cpu *c, span s, int n_centers)
     }
 }
 
-static void message_backward(const run *r, int l, span s, const float *q_bar, const float *mu_bar, float *q_next, float *mu_next)
+// x_bar [atoms of the span][3F].
+static void message_backward(const run *r, int l, span s, const float *q_bar, const float *mu_bar, float *x_bar, float *mu_next)
 {
     painn_cpu *c = r->cpu;
     const painn_cpu_layer *L = &c->layer[l];
-    int F = c->F, n = s.end - s.begin;
-    size_t at = (size_t)s.begin * F;
-    float *x_bar = s.scratch, *h_bar = x_bar + (size_t)BLOCK * 3 * F;
-    painn_edges edges = {.F = F, .begin = s.begin, .end = s.end, .table = L->table, .slice = c->slice};
+    painn_edges edges = {.F = c->F, .begin = s.begin, .end = s.end, .table = L->table, .slice = c->slice};
     edges.first = r->in_first;
     edges.other = r->in_center;
-    edges.pair = r->in_pair;
-    edges.pairs = c->pairs;
+    edges.pairs = r->in_pairs;
     edges.x = l ? L->x : c->x0;
     edges.mu = l ? L->mu : NULL;
     edges.x_row = l ? NULL : r->graph->species;
@@ -227,20 +231,29 @@ static void message_backward(const run *r, int l, span s, const float *q_bar, co
         edges.first_new = l == c->parameters.n_layers - 1 ? r->in_first : r->in_first + 1;
     }
     c->painn->message_backward(&edges);
-    if (l == 0) return;
+}
+
+// q̄' of layer l ≥ 1 from q̄ and x̄.
+static void message_network_backward(painn_cpu *c, int l, span s, const float *x_bar, const float *q_bar, float *q_next)
+{
+    const painn_cpu_layer *L = &c->layer[l];
+    const int F = c->F, n = s.end - s.begin;
+    const size_t at = (size_t)s.begin * F;
+    float *h_bar = s.scratch + (size_t)BLOCK * 3 * F;
     c->nn->product(n, F, 3 * F, x_bar, 3 * F, L->W2_back, NULL, h_bar, F, 0);
     c->painn->multiply((size_t)n * F, h_bar, L->h_slope + at);
     memcpy(q_next + at, q_bar + at, sizeof(float) * (size_t)n * F);
     c->nn->product(n, F, F, h_bar, F, L->W1_back, NULL, q_next + at, F, 1);
 }
 
-static void halo(run *r, const team_member *member, bool forward, int layer, float *q, float *mu)
+// All threads' rows are complete afterwards; with hooks those of ghosts too.
+static void exchange(run *r, const team_member *member, bool forward, int layer, float *x, float *mu)
 {
     const mlff_halo *hooks = r->graph->halo;
-    if (!hooks) return;
     team_barrier(member);
+    if (!hooks) return;
     if (member->thread == 0) {
-        mlff_halo_array arrays[2] = {{q, r->cpu->F, 4}, {mu, 3 * r->cpu->F, 4}};
+        mlff_halo_array arrays[2] = {{x, 3 * r->cpu->F, 4}, {mu, 3 * r->cpu->F, 4}};
         mlff_status status = (forward ? hooks->forward : hooks->reverse)(hooks->context, layer, arrays, 2, MLFF_HOST, NULL);
         if (r->status == MLFF_OK) r->status = status;
     }
@@ -286,7 +299,7 @@ static range part_of(const team_member *member, int begin, int end)
     return (range){begin + (int)(n * member->thread / member->n), begin + (int)(n * (member->thread + 1) / member->n)};
 }
 
-// Layer l computes the first atoms, and reads messages from more of them.
+// Layer l computes the first atoms, and reads messages from more of them, whose x may come from their owners.
 static int n_computed(const run *r, int l)
 {
     return r->n_exchanged >= 0 ? r->n_exchanged : r->reach[r->cpu->parameters.n_layers - 1 - l];
@@ -295,6 +308,25 @@ static int n_computed(const run *r, int l)
 static int n_read(const run *r, int l)
 {
     return r->reach[r->cpu->parameters.n_layers - l];
+}
+
+static int n_networks(const run *r, int l)
+{
+    return r->n_exchanged >= 0 ? r->n_exchanged : n_read(r, l);
+}
+
+static void find_geometry(const run *r, range atoms)
+{
+    painn_cpu *c = r->cpu;
+    const model_graph *graph = r->graph;
+    const int begin = graph->first[atoms.from], end = graph->first[atoms.to];
+    c->painn->geometry(begin, end, graph->vectors, c->n_intervals, c->parameters.cutoff, c->pairs);
+    if (r->in_pairs == c->pairs || !r->pair_gradient) return;
+    for (int p = begin; p < end; p++) {
+        painn_pair *turned = &c->incoming_pairs[r->in_row[p]];
+        *turned = c->pairs[p];
+        for (int k = 0; k < 3; k++) turned->u[k] = -turned->u[k];
+    }
 }
 
 static void forward(run *r, const team_member *member)
@@ -306,26 +338,24 @@ static void forward(run *r, const team_member *member)
     range own = range_of(r, member, n_computed(r, 0));
     const range ghosts = part_of(member, n_computed(r, 0), r->reach[L - 1]);
 
-    c->painn->geometry(graph->first[own.from], graph->first[own.to], graph->vectors, c->n_intervals, c->parameters.cutoff,
-                       c->pairs);
-    c->painn->geometry(graph->first[ghosts.from], graph->first[ghosts.to], graph->vectors, c->n_intervals, c->parameters.cutoff,
-                       c->pairs);
+    find_geometry(r, own);
+    find_geometry(r, ghosts);
     for (int i = own.from; i < own.to; i++)
         memcpy(c->q + (size_t)i * F, c->embedding + (size_t)graph->species[i] * F, sizeof(float) * (size_t)F);
     mark(r, thread, 0);
 
     for (int l = 0; l < L; l++) {
         if (l > 0) {
-            own = range_of(r, member, n_read(r, l));
+            own = range_of(r, member, n_networks(r, l));
             BLOCKS(s, own.from, own.to, memory) message_network(c, l, s);
-            team_barrier(member);
+            mark(r, thread, 1 + 2 * l);
+            exchange(r, member, true, l - 1, c->layer[l].x, c->layer[l].mu);
             own = range_of(r, member, n_computed(r, l));
         }
         BLOCKS(s, own.from, own.to, memory) message(r, l, s);
         mark(r, thread, 1 + 2 * l);
         BLOCKS(s, own.from, own.to, memory) update(c, l, s);
         mark(r, thread, 2 + 2 * l);
-        if (l + 1 < L) halo(r, member, true, l, c->q, c->layer[l + 1].mu);
     }
 }
 
@@ -354,9 +384,20 @@ static void backward(run *r, const team_member *member)
         clear_bars(r, member, l, q_bar, mu_bar);
         team_barrier(member);
         own = range_of(r, member, n_read(r, l));
-        BLOCKS(s, own.from, own.to, memory) message_backward(r, l, s, q_bar, mu_bar, q_next, mu_next);
+        BLOCKS(s, own.from, own.to, memory)
+        {
+            float *x_bar = graph->halo ? c->x_bar + 3 * (size_t)s.begin * c->F : memory;
+            message_backward(r, l, s, q_bar, mu_bar, x_bar, mu_next);
+            if (l > 0 && !graph->halo) message_network_backward(c, l, s, x_bar, q_bar, q_next);
+        }
+        if (l > 0 && graph->halo) {
+            mark(r, thread, back + 3 + 2 * (L - 1 - l));
+            exchange(r, member, false, l, c->x_bar, mu_next);
+            own = range_of(r, member, n_networks(r, l));
+            BLOCKS(s, own.from, own.to, memory)
+            message_network_backward(c, l, s, c->x_bar + 3 * (size_t)s.begin * c->F, q_bar, q_next);
+        }
         mark(r, thread, back + 3 + 2 * (L - 1 - l));
-        if (l > 0) halo(r, member, false, l, q_next, mu_next);
         float *swap = q_bar;
         q_bar = q_next;
         q_next = swap;
@@ -366,7 +407,7 @@ static void backward(run *r, const team_member *member)
     }
     team_barrier(member);
     own = range_of(r, member, r->reach[L - 1]);
-    c->painn->gradient(graph->first[own.from], graph->first[own.to], graph->vectors, graph->reverse, c->pair_bar,
+    c->painn->gradient(graph->first[own.from], graph->first[own.to], graph->vectors, r->in_row, c->pair_bar,
                        r->pair_gradient);
     if (thread == 0) { // rows that no owned atom depends on
         const size_t n_pairs = (size_t)graph->first[r->reach[L - 1]];
@@ -403,11 +444,14 @@ static mlff_status compute(model_backend *backend, const model_graph *graph, con
     if (graph->reverse) {
         r.in_first = graph->first;
         r.in_center = graph->neighbor;
+        r.in_row = graph->reverse;
+        r.in_pairs = c->pairs;
     } else if (pair_gradient) {
         MLFF_TRY(painn_cpu_collect_incoming(c, graph, r.reach[c->parameters.n_layers - 1]));
         r.in_first = c->incoming_first;
-        r.in_pair = c->incoming_pair;
         r.in_center = c->incoming_center;
+        r.in_row = c->incoming_row;
+        r.in_pairs = c->incoming_pairs;
     }
     int n_threads = graph->n_atoms / 4 < c->n_threads ? graph->n_atoms / 4 : c->n_threads;
     team_run(n_threads, step, &r);
@@ -422,7 +466,8 @@ static void info(const model_backend *backend, int64_t *bytes, int64_t *n_growth
     int64_t F = c->F, layers = c->parameters.n_layers, per_atom = (17 * layers - 7 + 12) * F;
     int64_t weights = layers * (2 * 17 * F * F + (int64_t)c->slice * F / NN_PAD) + 4 * F * c->parameters.n_species;
     *bytes = 4 * ((int64_t)c->atom_capacity * per_atom + weights + (int64_t)c->scratch_floats * c->n_threads) +
-             (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * NN_PAD) + 20 * (int64_t)c->incoming_capacity +
+             (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * NN_PAD) + (int64_t)(16 + sizeof(painn_pair)) * (int64_t)c->incoming_capacity +
+             4 * (int64_t)c->x_bar_capacity +
              (int64_t)c->level_capacity;
     *n_growths = c->n_growths;
 }
@@ -448,6 +493,7 @@ static void destroy(model_backend *backend)
                       c->x0,
                       c->q,
                       c->mu1,
+                      c->x_bar,
                       c->q_bar[0],
                       c->q_bar[1],
                       c->mu_bar[0],
@@ -455,7 +501,8 @@ static void destroy(model_backend *backend)
                       c->pairs,
                       c->pair_bar,
                       c->incoming_first,
-                      c->incoming_pair,
+                      c->incoming_row,
+                      c->incoming_pairs,
                       c->incoming_center,
                       c->incoming_last,
                       c->incoming_before,

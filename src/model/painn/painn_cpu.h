@@ -30,14 +30,16 @@ typedef struct painn_cpu {
     int readout_width[PAINN_MAX_READOUT + 1]; // padded
     float *readout[PAINN_MAX_READOUT], *readout_back[PAINN_MAX_READOUT], *readout_bias[PAINN_MAX_READOUT];
 
-    size_t atom_capacity, pair_capacity, incoming_capacity, level_capacity;
+    size_t atom_capacity, pair_capacity, incoming_capacity, level_capacity, x_bar_capacity;
     int64_t n_growths;
     float *q, *mu1;              // [n_atoms][F], [3F]
     float *q_bar[2], *mu_bar[2]; // alternate from layer to layer
+    float *x_bar;                // with halo hooks: [n_atoms][3F]
     painn_pair *pairs;           // [n_pairs]
     float *pair_bar;             // [n_pairs][16]
     // Where the list is not symmetric: pairs that end in each atom, by center; how far a layer reads them, and the one before it.
-    int32_t *incoming_first, *incoming_pair, *incoming_center, *incoming_last, *incoming_before;
+    int32_t *incoming_first, *incoming_row, *incoming_center, *incoming_last, *incoming_before;
+    painn_pair *incoming_pairs; // turned around, by the atom they end in
     unsigned char *level;     // [n_atoms] edges from an owned atom
     float *scratch[TEAM_MAX]; // [BLOCK][12 F or the readout's]
     size_t scratch_floats;
@@ -52,7 +54,8 @@ mlff_status painn_cpu_load_weights(painn_cpu *cpu);
 mlff_status painn_cpu_find_reach(painn_cpu *cpu, const model_graph *graph, int reach[PAINN_MAX_LAYERS + 1]);
 /* Owned atoms where halo hooks exchange all that others need, and owned atoms come first: layers need computing for those alone. −1 elsewhere. */
 int painn_cpu_find_exchanged(const model_graph *graph);
-/* The pairs of the first n_rows rows by the atom they end in, in list order: incoming_first, _pair, _center; incoming_last = first. */
+/* The pairs of the first n_rows rows by the atom they end in, in list order: incoming_first, _center, _row (of each pair), room for
+ * incoming_pairs; incoming_last = first. */
 mlff_status painn_cpu_collect_incoming(painn_cpu *cpu, const model_graph *graph, int n_rows);
 
 #endif

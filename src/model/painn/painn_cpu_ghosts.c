@@ -50,11 +50,14 @@ mlff_status painn_cpu_collect_incoming(painn_cpu *c, const model_graph *graph, i
     size_t needed = (size_t)graph->n_atoms + 1 > (size_t)graph->n_pairs ? (size_t)graph->n_atoms + 1 : (size_t)graph->n_pairs;
     if (needed > c->incoming_capacity || !c->incoming_first) {
         size_t wanted = needed + needed / 4, none;
-        int32_t **const arrays[] = {&c->incoming_first, &c->incoming_pair, &c->incoming_center, &c->incoming_last,
+        int32_t **const arrays[] = {&c->incoming_first, &c->incoming_row, &c->incoming_center, &c->incoming_last,
                                     &c->incoming_before};
         c->n_growths++;
         for (size_t k = 0; k < sizeof arrays / sizeof *arrays; k++)
             MLFF_TRY((none = 0, base_grow(arrays[k], &none, wanted, sizeof(int32_t), "pairs")));
+        base_free(c->incoming_pairs);
+        c->incoming_pairs = NULL;
+        MLFF_TRY((none = 0, base_grow(&c->incoming_pairs, &none, wanted, sizeof *c->incoming_pairs, "pairs")));
         c->incoming_capacity = wanted;
     }
     int32_t *first = c->incoming_first;
@@ -64,7 +67,7 @@ mlff_status painn_cpu_collect_incoming(painn_cpu *c, const model_graph *graph, i
     for (int i = 0; i < n_rows; i++)
         for (int p = graph->first[i]; p < graph->first[i + 1]; p++) {
             int32_t at = first[graph->neighbor[p]]++;
-            c->incoming_pair[at] = p;
+            c->incoming_row[p] = at;
             c->incoming_center[at] = i;
         }
     for (int i = graph->n_atoms; i > 0; i--) first[i] = first[i - 1];

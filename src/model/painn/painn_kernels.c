@@ -130,9 +130,8 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
     for (int j = e->begin; j < e->end; j++) {
         size_t x_row = with_mu ? (size_t)j : (size_t)e->x_row[j];
         const float *x = e->x + x_row * 3 * F + f, *mu = with_mu ? e->mu + (size_t)j * 3 * F + f : NULL;
-        // A row that stands for its reverse has the opposite direction: P changes its sign.
-        const float sign = e->pair ? 1.0f : -1.0f;
-        simd xq = simd_load(x), xR = simd_load(x + F), xR_P = xR * sign, xm = simd_set(0), mu_j[3], mu_j_bar[3];
+        // A row stands for its reverse, whose direction is the opposite: P changes its sign.
+        simd xq = simd_load(x), xR = simd_load(x + F), xR_P = -xR, xm = simd_set(0), mu_j[3], mu_j_bar[3];
         simd xq_bar = simd_set(0), xR_bar = simd_set(0), xm_bar = simd_set(0);
         if (with_mu) {
             xm = simd_load(x + 2 * F);
@@ -143,8 +142,8 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
         }
         const int first_new = f < NN_PAD ? e->first_new[j] : e->last[j];
         for (int k = e->first[j]; k < e->last[j]; k++) {
-            size_t p = (size_t)(e->pair ? e->pair[k] : k), i = (size_t)e->other[k];
-            const painn_pair *pair = &e->pairs[p];
+            size_t i = (size_t)e->other[k];
+            const painn_pair *pair = &e->pairs[k];
             const float *T = table + (size_t)pair->knot * ROW;
             simd Wq = simd_set(0), WR = simd_set(0), Wm = simd_set(0), dq = simd_set(0), dR = simd_set(0), dm = simd_set(0);
             for (int r = 0; r < 6; r++) {
@@ -179,7 +178,7 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
                 simd along_mu = Wm * xm;
                 for (int c = 0; c < 3; c++) mu_j_bar[c] += along_mu * mu_bar[c];
             }
-            float *out = e->pair_bar + p * NN_PAD + lane;
+            float *out = e->pair_bar + (size_t)k * NN_PAD + lane;
             simd groups = simd_sum_groups(sum);
             if (k < first_new) groups += simd_load(out);
             simd_store(out, groups);
@@ -187,7 +186,7 @@ SIMD_INLINE void message_backward_slice(const painn_edges *e, const int with_mu,
         if (with_mu) {
             float *x_bar = e->x_bar + (size_t)(j - e->begin) * 3 * F + f;
             simd_store(x_bar, xq_bar);
-            simd_store(x_bar + F, xR_bar * sign);
+            simd_store(x_bar + F, -xR_bar);
             simd_store(x_bar + 2 * F, xm_bar);
             for (int c = 0; c < 3; c++) simd_store(e->mu_bar_out + ((size_t)j * 3 + (size_t)c) * F + f, mu_j_bar[c]);
         }
