@@ -7,8 +7,8 @@
 // Exact savings: x of layer 0 depends on the element only (a table); μ of layer 0 is zero; the last layer's μ is unused.
 //
 // Ghost atoms: layer l of L matters for atoms that are at most L − 1 − l edges away from an owned atom (painn_cpu_ghosts.c). With halo hooks it is
-// computed for owned atoms alone: x and μ of ghosts come from their owners, and x̄ and μ̄ go back. x is half as many numbers again as q, and
-// costs a ghost much less than its message network, F + 3F products of length F each way.
+// computed for owned atoms alone: x and μ of ghosts come from their owners, and x̄ and μ̄ go back. With q in place of x rows would be a third
+// shorter, and each ghost would need its message network.
 #include <string.h>
 
 #include "device/team.h"
@@ -22,8 +22,8 @@ typedef struct run {
     const model_graph *graph;
     const int32_t *in_first, *in_center, *in_row; // in_row: of each pair the row of the reverse sum
     const painn_pair *in_pairs;                   // of the rows of the reverse sum
-    int reach[PAINN_MAX_LAYERS + 1]; // atoms that are at most k edges away from an owned atom: the first ones
-    int n_exchanged;                 // with halo hooks: owned atoms, which come first; otherwise −1
+    int reach[PAINN_MAX_LAYERS + 1];              // atoms that are at most k edges away from an owned atom: the first ones
+    int n_exchanged;                              // with halo hooks: owned atoms, which come first; otherwise −1
     double *atom_energy, *pair_gradient;
     stage_clock *clock;
     int stage;
@@ -407,8 +407,7 @@ static void backward(run *r, const team_member *member)
     }
     team_barrier(member);
     own = range_of(r, member, r->reach[L - 1]);
-    c->painn->gradient(graph->first[own.from], graph->first[own.to], graph->vectors, r->in_row, c->pair_bar,
-                       r->pair_gradient);
+    c->painn->gradient(graph->first[own.from], graph->first[own.to], graph->vectors, r->in_row, c->pair_bar, r->pair_gradient);
     if (thread == 0) { // rows that no owned atom depends on
         const size_t n_pairs = (size_t)graph->first[r->reach[L - 1]];
         memset(r->pair_gradient + 3 * n_pairs, 0, 3 * sizeof(double) * ((size_t)graph->n_pairs - n_pairs));
@@ -466,8 +465,8 @@ static void info(const model_backend *backend, int64_t *bytes, int64_t *n_growth
     int64_t F = c->F, layers = c->parameters.n_layers, per_atom = (17 * layers - 7 + 12) * F;
     int64_t weights = layers * (2 * 17 * F * F + (int64_t)c->slice * F / NN_PAD) + 4 * F * c->parameters.n_species;
     *bytes = 4 * ((int64_t)c->atom_capacity * per_atom + weights + (int64_t)c->scratch_floats * c->n_threads) +
-             (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * NN_PAD) + (int64_t)(16 + sizeof(painn_pair)) * (int64_t)c->incoming_capacity +
-             4 * (int64_t)c->x_bar_capacity +
+             (int64_t)c->pair_capacity * (int64_t)(sizeof(painn_pair) + 4 * NN_PAD) +
+             (int64_t)(16 + sizeof(painn_pair)) * (int64_t)c->incoming_capacity + 4 * (int64_t)c->x_bar_capacity +
              (int64_t)c->level_capacity;
     *n_growths = c->n_growths;
 }

@@ -40,8 +40,8 @@ typedef struct painn_cpu {
     // Where the list is not symmetric: pairs that end in each atom, by center; how far a layer reads them, and the one before it.
     int32_t *incoming_first, *incoming_row, *incoming_center, *incoming_last, *incoming_before;
     painn_pair *incoming_pairs; // turned around, by the atom they end in
-    unsigned char *level;     // [n_atoms] edges from an owned atom
-    float *scratch[TEAM_MAX]; // [BLOCK][12 F or the readout's]
+    unsigned char *level;       // [n_atoms] edges from an owned atom
+    float *scratch[TEAM_MAX];   // [BLOCK][12 F or the readout's]
     size_t scratch_floats;
 } painn_cpu;
 

@@ -24,12 +24,12 @@ typedef struct painn_edges {
     const int32_t *first, *other; /* rows of each atom: in the forward sum its own pairs and their neighbors, in the
                                      reverse sum the pairs that end in it and their central atoms */
     const painn_pair *pairs;      /* of the rows; in the reverse sum turned around, from the atom to its central atom */
-    const float *x, *mu;         /* layer input: x [n][3][F] (layer 0: [species][3][F]), mu [n][3][F] (layer 0: NULL) */
-    const int32_t *x_row;        /* layer 0: species; else NULL: row j of x is atom j */
-    float *q, *mu_out;           /* forward: q += Δq in place; mu_out = mu + Δμ */
-    const float *q_bar, *mu_bar; /* reverse, read at the centers */
-    float *x_bar, *mu_bar_out;   /* reverse: x_bar [end − begin][3][F], mu_bar_out [n][3][F] = mu_bar + …; NULL in layer 0 */
-    float *pair_bar;             /* reverse: of each row [4][4], four partial sums of (dE/dd, ū) of its pair */
+    const float *x, *mu;          /* layer input: x [n][3][F] (layer 0: [species][3][F]), mu [n][3][F] (layer 0: NULL) */
+    const int32_t *x_row;         /* layer 0: species; else NULL: row j of x is atom j */
+    float *q, *mu_out;            /* forward: q += Δq in place; mu_out = mu + Δμ */
+    const float *q_bar, *mu_bar;  /* reverse, read at the centers */
+    float *x_bar, *mu_bar_out;    /* reverse: x_bar [end − begin][3][F], mu_bar_out [n][3][F] = mu_bar + …; NULL in layer 0 */
+    float *pair_bar;              /* reverse: of each row [4][4], four partial sums of (dE/dd, ū) of its pair */
     /* reverse: rows end at last[j]; from first_new[j] on, pair_bar is set, before it is added to */
     const int32_t *last, *first_new;
 } painn_edges;
