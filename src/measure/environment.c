@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // environment.c: machine and build, so that a number can be compared, or found not comparable. The host's name stays out.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +58,16 @@ static bool line_after(const char *path, const char *prefix, char *text, int tex
     }
     fclose(file);
     return found;
+}
+
+bool environment_may_be_virtual(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c = 0, d;
+    return !__get_cpuid(1, &a, &b, &c, &d) || c >> 31;
+#else
+    return true;
+#endif
 }
 
 static int usable_cores(void)

@@ -27,7 +27,7 @@ enum step_part {
     PART_OTHERS,    /* processor time of the other threads */
     PART_SYSTEM,    /* processor time of the process in the kernel */
     PART_PAUSE,     /* the caller's runtime paused the program: Python's garbage collector */
-    PART_TAKEN,     /* it did neither, and yet never left its CPU: interrupts, or the host of a virtual machine */
+    PART_TAKEN,     /* it did neither, and yet was never blocked: interrupts, or the host of a virtual machine */
     PART_CHILDREN,  /* processor time of child processes that ended */
     PART_FAULTS,    /* estimated: pages touched for the first time × the cost of one */
     PART_FILES,     /* estimated: bytes read and written, copied into or out of the system's cache */
@@ -123,7 +123,7 @@ typedef struct process_watch {
     bool open;
     long thread;
     int own_file, io_file, n_threads, thread_files[WATCH_THREADS];
-    int64_t waited_ns, n_runs, wall_ns, cpu_ns, thread_waited_ns[WATCH_THREADS], children_ns, n_loads, io_bytes, own_bytes,
+    int64_t waited_ns, n_blocks, wall_ns, cpu_ns, thread_waited_ns[WATCH_THREADS], children_ns, n_loads, io_bytes, own_bytes,
         scanned_ns;
     double fault_ns; /* cost of a page that is touched for the first time */
 } process_watch;
@@ -134,7 +134,7 @@ typedef struct process_watch_seen {
     int64_t team_wait_ns; /* the same of the other thread that waited longest */
     int64_t children_ns;  /* processor time of child processes that ended */
     int64_t n_loads;      /* shared objects loaded: compiled code arrives so */
-    bool stayed;          /* this thread never left its CPU: it was not blocked */
+    bool never_blocked;   /* this thread left its CPU at no time, or only because its turn was over */
     int64_t io_bytes;     /* read from and written to files, pipes and sockets */
 } process_watch_seen;
 /* For the calling thread, which is the only one that may use it. Failures leave the parts that cannot be read unknown. */
@@ -268,6 +268,8 @@ typedef struct environment {
     char *keys[ENVIRONMENT_MAX], *values[ENVIRONMENT_MAX];
 } environment;
 mlff_status environment_collect(environment *e);
+/* This is a virtual machine, whose host may take CPUs unseen. Where the processor does not say (other than x86-64): true. */
+bool environment_may_be_virtual(void);
 mlff_status environment_add(environment *e, const char *key, const char *value);
 /* NULL if absent. */
 const char *environment_find(const environment *e, const char *key);

@@ -152,7 +152,8 @@ static void test_split(void **state)
     assert_int_equal(n, 4);
     assert_string_equal(stages[1].name, "forces");
     assert_books_close(profile);
-    assert_true(synthetic_recommended(profile, "forces takes"));
+    if (!(profile->tail.cpu_wait_share > CROWDED))
+        assert_true(synthetic_recommended(profile, "forces takes")); // else advice is withheld
     mlff_profile_destroy(profile);
 
     s.one_shot = true;
@@ -500,7 +501,7 @@ static void test_rebuilds_and_tail(void **state)
     assert_int_equal(n_tagged, 15); // all rebuilds
     assert_true(synthetic_recommended(profile, "steps that rebuild the neighbor list take"));
     assert_true(synthetic_recommended(profile, "raise the skin"));
-    assert_true(synthetic_recommended(profile, "step times vary"));
+    if (!(profile->tail.cpu_wait_share > CROWDED)) assert_true(synthetic_recommended(profile, "step times vary"));
     int n;
     const mlff_verdict *verdicts = mlff_profile_verdicts(profile, &n);
     assert_int_equal(verdicts[2].passed, 0);  // P99 is a rebuild: some 10 × the mean

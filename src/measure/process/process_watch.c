@@ -64,15 +64,23 @@ static int read_whole(process_watch *w, int file, char *text, int text_bytes)
     return (int)n;
 }
 
-// schedstat: time on a CPU, time waiting for one, both ns; how often it came to a CPU (-1: not known).
-static int64_t waited_ns(process_watch *w, int file, int64_t *n_runs_out)
+// schedstat: time on a CPU, time waiting for one, both ns.
+static int64_t waited_ns(process_watch *w, int file)
 {
     char text[128];
-    long long ran = 0, waited = -1, n_runs = -1;
-    *n_runs_out = -1;
-    if (read_whole(w, file, text, sizeof text) == 0 || sscanf(text, "%lld %lld %lld", &ran, &waited, &n_runs) < 2) return -1;
-    *n_runs_out = n_runs;
+    long long ran = 0, waited = -1;
+    if (read_whole(w, file, text, sizeof text) == 0 || sscanf(text, "%lld %lld", &ran, &waited) != 2) return -1;
     return waited;
+}
+
+// How often this thread gave up its CPU in order to wait, not because its turn was over; -1: not known.
+static int64_t blocks(void)
+{
+#ifdef RUSAGE_THREAD
+    struct rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) == 0) return usage.ru_nvcsw;
+#endif
+    return -1;
 }
 
 static void close_team(process_watch *w)
@@ -97,8 +105,7 @@ static void scan_team(process_watch *w, int64_t now_ns)
         snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", id);
         int file = open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0) continue;
-        int64_t n_runs;
-        w->thread_waited_ns[w->n_threads] = waited_ns(w, file, &n_runs);
+        w->thread_waited_ns[w->n_threads] = waited_ns(w, file);
         w->thread_files[w->n_threads++] = file;
     }
     closedir(folder);
@@ -170,26 +177,26 @@ void process_watch_close(process_watch *w)
 void process_watch_read(process_watch *w, process_watch_seen *seen_out)
 {
     process_watch_seen seen = {.wait_ns = -1};
-    int64_t cpu = 0, now_ns = 0, waited = -1, n_runs = -1;
+    int64_t cpu = 0, now_ns = 0, waited = -1;
     // In this order: reading the thread's clock is where a thread loses the processor whose turn is over. The other two are of one
     // moment if it did not lose it between them.
     for (int try = 0; try < TRIES; try++) {
         cpu = thread_cpu_ns();
         now_ns = mlff_clock_ns();
-        waited = waited_ns(w, w->own_file, &n_runs);
+        waited = waited_ns(w, w->own_file);
         if (mlff_clock_ns() - now_ns < MOMENT_NS) break;
     }
-    int64_t children = children_ns(), n_loads = count_loads();
+    int64_t children = children_ns(), n_loads = count_loads(), n_blocks = blocks();
     if (waited >= 0) seen.wait_ns = waited - w->waited_ns;
-    seen.stayed = n_runs >= 0 && n_runs == w->n_runs;
-    w->n_runs = n_runs;
+    seen.never_blocked = n_blocks >= 0 && n_blocks == w->n_blocks;
+    w->n_blocks = n_blocks;
     seen.wall_ns = now_ns - w->wall_ns;
     seen.cpu_ns = cpu - w->cpu_ns;
     w->waited_ns = waited >= 0 ? waited : 0;
     w->wall_ns = now_ns;
     w->cpu_ns = cpu;
     for (int i = 0; i < w->n_threads; i++) {
-        int64_t total = waited_ns(w, w->thread_files[i], &n_runs), more = total - w->thread_waited_ns[i];
+        int64_t total = waited_ns(w, w->thread_files[i]), more = total - w->thread_waited_ns[i];
         if (total < 0) continue; // it ended
         if (more > seen.team_wait_ns) seen.team_wait_ns = more;
         w->thread_waited_ns[i] = total;

@@ -22,8 +22,10 @@
 #define THREADS_CROWDED 0.02 // of blocked time on a crowded machine, where the threads waited for a CPU in the rest of it
 #define THREADS_SHARE 0.1    // of all excess, likewise: irregular waits for threads that are less may be the scheduler's
 #define THREADS_STEPS 0.02   // of all steps, likewise
-#define BLOCKED_LEAST 5      // steps
-#define KERNEL_SHARE 0.5     // of processor time in the kernel: page faults of large pages, which are few and dear
+#define TAKEN_NS 1e7 // irregular waits shorter than this may be the host's of a virtual machine, which takes the CPU of a thread
+#define TAKEN_STEPS 0.1       // for some ms, or that of one waited for, unseen; so many of all steps are not
+#define BLOCKED_LEAST 5       // steps
+#define KERNEL_SHARE 0.5      // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
 
 // Medians over all steps, ns.
@@ -356,6 +358,11 @@ static void doubt(analysis *a, profile_tail *tail, int cause, double least_ns, i
     tail->excess_ms[cause] = tail->each_ms[cause] = 0.0;
 }
 
+static double least_irregular_wait(const profile_tail *tail, int cause, int64_t n)
+{
+    return tail->virtual_machine && (double)tail->n_by_cause[cause] < TAKEN_STEPS * (double)n ? TAKEN_NS : 0.0;
+}
+
 // The same of a thread that is waited for. On a crowded machine such a thread comes back late by whole time slices, and what it did
 // is known in ticks of as much: few waits, or ones that are little of all excess, are then not told from the scheduler's.
 static double least_irregular_threads(const analysis *a, const profile_tail *tail, int64_t n)
@@ -378,7 +385,8 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
     *tail = (profile_tail){.threshold_ms = profile->summary.latency_ms.p99,
                            .median_ms = profile->summary.latency_ms.median,
                            .stretch = tail->stretch,
-                           .cpu_wait_share = tail->cpu_wait_share};
+                           .cpu_wait_share = tail->cpu_wait_share,
+                           .virtual_machine = tail->virtual_machine};
     double total = 0.0;
     if (n < 1) return MLFF_OK;
     a.excess = base_alloc((size_t)n * N_CAUSES, sizeof *a.excess, "causes of slow steps");
@@ -394,10 +402,12 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
     MLFF_TRY(find_threads(&a, parts, n));
     MLFF_TRY(describe(&a, tail, CAUSE_WORK, n, profile->latency_every));
     MLFF_TRY(describe(&a, tail, CAUSE_THREADS, n, profile->latency_every));
+    MLFF_TRY(describe(&a, tail, CAUSE_BLOCKED, n, profile->latency_every));
     MLFF_TRY(describe(&a, tail, CAUSE_ENQUEUE, n, profile->latency_every));
     MLFF_TRY(describe(&a, tail, CAUSE_DEVICE_QUEUE, n, profile->latency_every));
     doubt(&a, tail, CAUSE_WORK, least_irregular_work(&a), n);
-    doubt(&a, tail, CAUSE_THREADS, least_irregular_threads(&a, tail, n), n);
+    doubt(&a, tail, CAUSE_THREADS, fmax(least_irregular_threads(&a, tail, n), least_irregular_wait(tail, CAUSE_THREADS, n)), n);
+    doubt(&a, tail, CAUSE_BLOCKED, least_irregular_wait(tail, CAUSE_BLOCKED, n), n);
     doubt(&a, tail, CAUSE_ENQUEUE, WORK_LEAST * a.usual.time, n);      // interrupts and caches while the host calls the driver
     doubt(&a, tail, CAUSE_DEVICE_QUEUE, WORK_LEAST * a.usual.time, n); // or waits for the GPU
     for (int cause = 0; cause < N_CAUSES; cause++) MLFF_TRY(describe(&a, tail, cause, n, profile->latency_every));
@@ -409,7 +419,7 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
         int cause = excess[largest(excess)] > 0.0f ? largest(excess) : UNKNOWN_CAUSE;
         bool doubtful =
             (cause == CAUSE_WORK && tail->n_by_cause[CAUSE_WORK] == 0 && excess[CAUSE_WORK] < least_irregular_work(&a)) ||
-            (cause == CAUSE_THREADS && tail->n_by_cause[CAUSE_THREADS] == 0);
+            ((cause == CAUSE_THREADS || cause == CAUSE_BLOCKED) && tail->n_by_cause[cause] == 0);
         profile->slowest_cause[i] = doubtful ? UNKNOWN_CAUSE : cause;
     }
 done:

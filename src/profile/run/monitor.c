@@ -463,6 +463,7 @@ mlff_status mlff_monitor_profile(mlff_monitor *m, const char *name, const char *
     for (int k = 0; k < N_TAGS; k++)
         profile->n_tagged[k] = (int64_t)((double)profile->n_tagged[k] * (double)m->n_steps / (double)m->n_seen);
     if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
+    profile->tail.virtual_machine = environment_may_be_virtual();
     MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     profile->summary.mean_pairs = r->n_pairs >= 0 ? r->pairs_sum / (double)m->n_seen : -1.0;
     MLFF_TRY(record_memory(r, profile));

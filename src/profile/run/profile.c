@@ -266,7 +266,7 @@ uint32_t run_watch(run *r, int64_t time_ns, float parts[N_PARTS])
         r->ran_ns += (double)seen.cpu_ns;
         parts[PART_WAIT] = (float)fmin(waited, fmax((double)time_ns - fmax(parts[PART_CPU], 0.0), 0.0)); // or NaN
     }
-    if (seen.stayed) parts[PART_TAKEN] = (float)fmax((double)time_ns - parts[PART_CPU], 0.0);
+    if (seen.never_blocked) parts[PART_TAKEN] = (float)fmax((double)time_ns - parts[PART_CPU], 0.0);
     r->watched_ns = 0;
     r->watched_off_ns = r->watched_cpu_ns = 0.0;
     parts[PART_TEAM_WAIT] = (float)fmin((double)seen.team_wait_ns, (double)time_ns);
@@ -518,6 +518,7 @@ static mlff_status run_record(run *r, mlff_status *ended, mlff_profile *profile)
     MLFF_TRY(record_times(r, profile));
     if (r->counted_ns > 0.0) profile->tail.cpu_wait_share = r->contended_ns / r->counted_ns;
     if (r->ran_ns > 0.0) profile->tail.stretch = 1.0 + r->waited_ns / r->ran_ns;
+    profile->tail.virtual_machine = environment_may_be_virtual();
     MLFF_TRY(causes_derive(profile, profile->latency_ms, r->step.tags, r->step.parts, profile->n_latency));
     MLFF_TRY(record_memory(r, profile));
     MLFF_TRY(record_stages(r, profile));
