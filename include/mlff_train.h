@@ -87,7 +87,8 @@ MLFF_API mlff_status mlff_dataset_split(const mlff_dataset *dataset, double frac
 
 /* Looks for structures that no student can learn from: fails with MLFF_ERR_VALUE where two atoms are on one point, naming the structure;
  * where the farthest energy from the sum of its elements' energies (mlff_dataset_shifts) is more than 20 eV/atom away and more than
- * 20 times the median, naming it; where that median is more than 20 eV/atom (other units or another method); and where energies of near
+ * 20 times the median, naming it; where that median is more than 20 eV/atom (other units or another method); where the largest forces
+ * (root mean square of a structure) are more than 100 eV/Å and more than 100 times the median, naming it; and where energies of near
  * structures do not change as their forces say (other units, gradients, another order), naming the first. */
 MLFF_API mlff_status mlff_dataset_check(const mlff_dataset *dataset);
 

@@ -259,8 +259,10 @@ static void test_labels_of_each_other(void **state)
                                           "do not belong together",
                                           "do not belong together",
                                           "half of the structures",
-                                          "structure 5: two of its atoms are on one point"};
-    for (int mistake = 0; mistake < 6; mistake++) {
+                                          "structure 5: two of its atoms are on one point",
+                                          "structure 7: its forces are",
+                                          NULL};
+    for (int mistake = 0; mistake < 8; mistake++) {
         mlff_dataset *data;
         assert_ok(mlff_dataset_create(&data));
         double others[27] = {0};
@@ -275,6 +277,10 @@ static void test_labels_of_each_other(void **state)
                 if (mistake == 3) forces[i] = others[i];            // of the structure before
             }
             if (mistake == 4 && k % 2) system->label_energy *= 23.06;
+            if (mistake == 6 && k == 7)
+                for (int i = 0; i < 27; i++) forces[i] *= 1000;
+            if (mistake == 7 && k == 7)
+                for (int i = 0; i < 27; i++) forces[i] *= 10; // one structure of large forces may be right
             if (mistake == 5 && k == 5) memcpy(&system->positions[3], system->positions, 3 * sizeof(double));
             memcpy(others, own, sizeof own);
             assert_ok(mlff_dataset_add(data, system, NULL));

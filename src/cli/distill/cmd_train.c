@@ -178,6 +178,7 @@ static mlff_status load_data(const training *run, mlff_dataset **train_out, mlff
         MLFF_TRY(mlff_dataset_create(validation_out));
         MLFF_TRY(mlff_dataset_read_some(*validation_out, run->validation, &read, &n_not_validated));
         MLFF_TRY(cli_in(run->data, mlff_dataset_check(*train_out)));
+        MLFF_TRY(cli_in(run->validation, mlff_dataset_check(*validation_out)));
     } else {
         MLFF_TRY(cli_in(run->data, mlff_dataset_check(all)));
         MLFF_TRY(cli_in(run->data, mlff_dataset_split(all, run->split, run->trainer.seed, train_out, validation_out)));

@@ -22,7 +22,8 @@ struct mlff_dataset {
 mlff_status dataset_add_named(mlff_dataset *dataset, const mlff_system *system, const double *atom_energies, const char *name);
 /* Adds a copy of a frame that another dataset holds. Fails with MLFF_ERR_MEMORY. */
 mlff_status dataset_add_copy(mlff_dataset *dataset, const dataset_frame *frame);
-/* Fails with MLFF_ERR_VALUE where the energies of near structures do not change as their forces say. */
+/* Fails with MLFF_ERR_VALUE where a structure's forces are far larger than those of all others, and where the energies of near
+ * structures do not change as their forces say. */
 mlff_status dataset_check_forces(const mlff_dataset *dataset);
 /* Removes the frames from index n_frames on. */
 void dataset_truncate(mlff_dataset *dataset, size_t n_frames);

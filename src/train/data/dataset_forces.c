@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// dataset_forces.c: whether energies and forces of a dataset belong together.
+// dataset_forces.c: whether energies and forces of a dataset belong together, and forces that are far larger than all others.
 //
 // Between two near structures of the same atoms the energy changes by about -½ (F₁ + F₂)·Δr (the trapezoid rule, exact where the energy is
 // quadratic). Forces in other units than the energies, gradients in place of forces and labels in another order all show. Measured shares of
@@ -16,6 +16,11 @@ enum { LOOK_BACK = 20, FEWEST_PAIRS = 12 };
 #define LEAST_CHANGE 0.02 // eV; smaller ones may be the noise of a self-consistent field
 #define LARGEST_FACTOR 5.0
 #define LARGEST_SHARE 0.25 // of pairs beyond that factor
+
+// A structure whose forces are this large, root mean square, and this many times the median of all: atoms pressed to half of a bond's
+// length have 60 eV/Å on each of the two, so that only errors are beyond.
+#define OUTLIER_FORCES 100.0 // eV/Å
+#define OUTLIER_MEDIANS 100.0
 
 typedef struct change {
     size_t frame;
@@ -100,12 +105,49 @@ static int compare_ratios(const void *a, const void *b)
     return difference < 0 ? -1 : difference > 0 ? 1 : 0;
 }
 
+static int compare_numbers(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// One structure among many has no weight in a median, so it is found however large its forces are.
+static mlff_status check_sizes(const mlff_dataset *dataset)
+{
+    mlff_status status = MLFF_OK;
+    size_t n = 0, worst = 0;
+    double largest = 0, *sizes = base_alloc(dataset->n_frames, sizeof *sizes, "forces");
+    if (!sizes) return MLFF_ERR_MEMORY;
+    for (size_t f = 0; f < dataset->n_frames; f++) {
+        const mlff_system *system = dataset->frames[f].system;
+        double sum = 0;
+        if (!system->label_forces) continue;
+        for (int i = 0; i < 3 * system->n_atoms; i++) sum += system->label_forces[i] * system->label_forces[i];
+        sizes[n] = sqrt(sum / (3.0 * system->n_atoms));
+        if (sizes[n] > largest) {
+            largest = sizes[n];
+            worst = f;
+        }
+        n++;
+    }
+    if (n > 0) qsort(sizes, n, sizeof *sizes, compare_numbers);
+    if (n > 0 && largest > OUTLIER_FORCES && largest > OUTLIER_MEDIANS * sizes[n / 2])
+        status = mlff_fail(MLFF_ERR_VALUE,
+                           "structure %zu: its forces are %.3g eV/Å (root mean square), the median of all structures is %.3g; "
+                           "correct them or leave "
+                           "the structure out",
+                           worst, largest, sizes[n / 2]);
+    base_free(sizes);
+    return status;
+}
+
 mlff_status dataset_check_forces(const mlff_dataset *dataset)
 {
     mlff_status status = MLFF_OK;
     size_t n = 0, n_wrong = 0, first_wrong = SIZE_MAX;
     change *changes = base_alloc(dataset->n_frames, sizeof *changes, "energies");
     if (!changes) return MLFF_ERR_MEMORY;
+    MLFF_TRY(check_sizes(dataset));
     for (size_t f = 0; f < dataset->n_frames; f++)
         if (find_change(dataset, f, &changes[n])) n++;
     qsort(changes, n, sizeof *changes, compare_sizes);
@@ -124,6 +166,7 @@ mlff_status dataset_check_forces(const mlff_dataset *dataset)
             "changes by %.3g times (median of all) what the forces say; are they in eV and eV/Å, forces and not gradients, "
             "and in the same order?",
             first_wrong, n_wrong, n, changes[n / 2].energy / changes[n / 2].by_forces);
+done:
     base_free(changes);
     return status;
 }
