@@ -1,22 +1,39 @@
 // SPDX-License-Identifier: MIT
 // Orb on a GPU, real or emulated, against the float64 reference: every kind of tile and every precision; molecules, skewed cells with more
 // neighbors than the cap, one atom, atoms without edges, ragged batches, given pairs, repeatability. Skipped with a message where there
-// is no GPU. The models are untrained and small: two layers, hidden layers of 128.
+// is no GPU. The models are untrained and small, with random norms: two layers, hidden layers of 128.
 // Tolerances, of the rms force (energies: of 1 eV for each atom; stress: of the largest, twice): 2e-5 for float32, the goal; 5e-3 for
 // tf32, whose operands have 11 bits; 5e-2 for bf16, with 8 bits. Untrained models may have hardly any forces: what is compared with is
 // at least FORCE_FLOOR, and of the stress what such forces come to at the mean distance of edges, FORCE_FLOOR · EDGE / (volume per atom).
+#include "base/random.h"
 #include "gpu_support.h"
+#include "model/model.h"
 
 #define FORCE_FLOOR 1e-2 // eV/Å
 #define EDGE 4.5         // Å: the mean distance in a sphere of the cutoff, 6 Å
 
 static const double tolerance[] = {[MLFF_FLOAT32] = 2e-5, [MLFF_TF32] = 5e-3, [MLFF_BF16] = 5e-2};
 
+// Norms of untrained models have weights 1 and biases 0; those of trained models differ: 0.5 to 1.5, and −0.2 to 0.2.
+static mlff_model *with_norms(mlff_model *model)
+{
+    for (size_t t = 0; t < model->file.n_tensors; t++) {
+        model_tensor *tensor = &model->file.tensors[t];
+        const bool bias = strstr(tensor->name, "layer_norm.bias") != NULL;
+        if (!bias && !strstr(tensor->name, "layer_norm.weight")) continue;
+        for (int k = 0; k < 256; k++) {
+            const float u = (float)base_random_uniform(5, t, (uint64_t)k);
+            ((float *)tensor->data)[k] = bias ? 0.4f * (u - 0.5f) : 0.5f + u;
+        }
+    }
+    return model;
+}
+
 static mlff_model *small_model(const char *architecture, uint64_t seed)
 {
     mlff_model *model;
     assert_ok(support_create(&model, architecture, "n_layers=2; hidden=128; seed=%llu", (unsigned long long)seed));
-    return model;
+    return with_norms(model);
 }
 
 static mlff_evaluator *evaluator_on(const mlff_model *model, mlff_device_kind kind, mlff_precision precision)
@@ -210,6 +227,7 @@ static void test_v3(void **state)
     if (!have_gpu()) return;
     mlff_model *model;
     assert_ok(support_create(&model, "orb-v3-direct", "n_layers=2; hidden=128; max_neighbors=6; seed=9"));
+    with_norms(model);
     for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
         if (p == MLFF_FLOAT64) continue;
         mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, (mlff_precision)p);
@@ -236,6 +254,7 @@ static void test_conservative(void **state)
     if (!have_gpu()) return;
     mlff_model *model;
     assert_ok(support_create(&model, "orb-v3-conservative", "n_layers=3; hidden=128; max_neighbors=6; seed=11"));
+    with_norms(model);
     for (int t = 0; t < 4; t++)
         for (int p = MLFF_FLOAT32; p <= MLFF_BF16; p++) {
             if (p == MLFF_FLOAT64) continue;
@@ -265,6 +284,7 @@ static void test_charge_and_spin(void **state)
         mlff_model *model;
         assert_ok(support_create(&model, conservative ? "orb-v3-conservative" : "orb-v3-direct",
                                  "n_layers=2; hidden=128; conditioned=true; seed=15"));
+        with_norms(model);
         mlff_evaluator *gpu = evaluator_on(model, MLFF_CUDA, MLFF_FLOAT32);
         mlff_system *systems[2] = {support_random_system(4, 0, 1.0, 16), support_random_system(4, 0, 1.0, 16)};
         joined all = join(systems, 2);

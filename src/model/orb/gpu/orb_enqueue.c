@@ -67,8 +67,7 @@ static void send_messages(orb_launcher *l, int t)
         orb_gpu_update update = {.keeps = t + 1 == s->n_layers,
                                  .gate = layer->gate,
                                  .gates = (float *)(uintptr_t)attention.logits,
-                                 .z = kept.z,
-                                 .message = s->saves ? NULL : s->of_edges.z};
+                                 .z = (float *)(uintptr_t)attention.z};
         gather.product.early = ORB_GPU_LATENT; // written in the previous layer
         RUN(l, orb_gpu_launch_gather(&gather, &of_edges, l->stream));
         finish_edges(l, &layer->edge, &kept, &update, first, rows);

@@ -115,7 +115,7 @@ typedef struct orb_gpu_step {
     gpu_operand hidden_a, hidden_b;             /* [chunk][hidden] */
     gpu_operand edges;                          /* [n_edges][256] */
     /* Of edges: a slot for each layer, then one for the encoder; with direct forces one slot for all of them. */
-    orb_gpu_kept of_edges;        /* z: with direct forces the messages, else before the norm's scale */
+    orb_gpu_kept of_edges;        /* z: messages before the norm's scale */
     float *gates;                 /* [slots][n_edges][4][2] parts of the gates' sums, of senders and of receivers */
     orb_gpu_kept of_nodes;        /* a slot for each layer; NULL with direct forces */
     gpu_operand nodes;            /* [n_atoms][256] */
@@ -154,7 +154,6 @@ typedef struct orb_gpu_update {
     int32_t keeps;    /* 1: latent features are not written */
     gpu_operand latent;
     float *z, *inverse;       /* [rows][256], [rows] of the norm; NULL: not kept */
-    float *message;           /* of edges: [n_edges][256] the norm's output; NULL: not stored */
     const float *gate;        /* [2][256], of edges */
     float *gates;             /* [n_edges][4][2] */
     const float *added;       /* of nodes: [n_systems][stride] added too; NULL: nothing */

@@ -118,7 +118,6 @@ static __device__ __forceinline__ void run_update(const orb_gpu_update &call, ui
                 if (call.z) store_floats(call.z + (size_t)r * ORB_GPU_LATENT + c, x);
 #pragma unroll
                 for (int k = 0; k < 8; k++) x.v[k] = fmaf(x.v[k], gamma.v[k], beta.v[k]);
-                if (edges && call.message) store_floats(call.message + (size_t)r * ORB_GPU_LATENT + c, x);
                 if (!call.replaces) {
                     const eight old = WIDE == 2 ? loaded.x[(2 * q + h) % loaded.COUNT] : load_operand<NUMBERS>(call.latent, r, c);
                     if (edges) {
