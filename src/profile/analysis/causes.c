@@ -22,8 +22,9 @@
 #define THREADS_CROWDED 0.02 // of blocked time on a crowded machine, where the threads waited for a CPU in the rest of it
 #define THREADS_SHARE 0.1    // of all excess, likewise: irregular waits for threads that are less may be the scheduler's
 #define THREADS_STEPS 0.02   // of all steps, likewise
-#define TAKEN_NS 1e7 // irregular waits shorter than this may be the host's of a virtual machine, which takes the CPU of a thread
-#define TAKEN_STEPS 0.1       // for some ms, or that of one waited for, unseen; so many of all steps are not
+#define TAKEN_NS 1e7 // irregularly less than this may be the host's of a virtual machine, which takes CPUs for some ms, unseen or
+#define TAKEN_STEPS 0.1       // counted as processor time; so many of all steps are not
+#define CHANCE 1e-4           // of a period where there is none
 #define BLOCKED_LEAST 5       // steps
 #define KERNEL_SHARE 0.5      // of processor time in the kernel: page faults of large pages, which are few and dear
 #define KERNEL_TICKS_NS 1.6e7 // that share is known from so much time on: the kernel counts in ticks of 4 ms
@@ -280,8 +281,21 @@ static int largest(const float *excess)
     return best;
 }
 
+// Steps in which a cause took at least so much, ns; `sizes`: how much, ms.
+static int64_t find_hits(const analysis *a, int cause, double least, int64_t n, unsigned char *hits, double *sizes)
+{
+    int64_t n_hits = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double e = a->excess[i * N_CAUSES + cause];
+        hits[i] = e > 0.0 && e >= least;
+        if (hits[i]) sizes[n_hits++] = e * 1e-6;
+    }
+    return n_hits;
+}
+
 // How often, how much each and how regularly a cause made steps slow. Steps count in which it took half of what it takes in those
-// that make up most of its time (the mean weighted by itself), so that its many small parts in other steps do not.
+// that make up most of its time (the mean weighted by itself), so that its many small parts in other steps do not. Accidents that are
+// larger than what comes regularly hide it: if there is no period, steps in which it took more than jitter are looked at too.
 static mlff_status describe(analysis *a, profile_tail *tail, int cause, int64_t n, int64_t every)
 {
     double sum = 0.0, squares = 0.0;
@@ -295,23 +309,31 @@ static mlff_status describe(analysis *a, profile_tail *tail, int cause, int64_t 
     mlff_status status = MLFF_OK;
     unsigned char *hits = base_alloc((size_t)n, sizeof *hits, "slow steps");
     double *sizes = base_alloc((size_t)n, sizeof *sizes, "slow steps");
-    int64_t n_hits = 0;
+    const double least = 0.5 * squares / sum, jitter = WORK_LEAST * a->usual.time;
     if (!hits || !sizes) {
         status = MLFF_ERR_MEMORY;
         goto done;
     }
-    for (int64_t i = 0; i < n; i++) {
-        double e = a->excess[i * N_CAUSES + cause];
-        hits[i] = e > 0.0 && e >= 0.5 * squares / sum;
-        if (hits[i]) sizes[n_hits++] = e * 1e-6;
-    }
+    tail->n_by_cause[cause] = find_hits(a, cause, least, n, hits, sizes);
+    tail->each_ms[cause] = statistics_median(sizes, tail->n_by_cause[cause]);
+    tail->period[cause] = every == 1 ? causes_period(hits, n) : 0;
+    if (every != 1 || tail->period[cause] > 0 || !(jitter < least)) goto done;
+    const int64_t n_hits = find_hits(a, cause, jitter, n, hits, sizes);
+    if ((tail->period[cause] = causes_period(hits, n)) == 0) goto done;
     tail->n_by_cause[cause] = n_hits;
     tail->each_ms[cause] = statistics_median(sizes, n_hits);
-    tail->period[cause] = every == 1 ? causes_period(hits, n) : 0;
 done:
     base_free(hits);
     base_free(sizes);
     return status;
+}
+
+// Logarithm of the probability that at least `on` of `slots` are hit, where each is with probability q: Chernoff's bound.
+static double log_chance(int64_t on, int64_t slots, double q)
+{
+    const double f = (double)on / (double)slots;
+    if (f <= q) return 0.0;
+    return -(double)slots * (f * log(f / q) + (on < slots ? (1.0 - f) * log((1.0 - f) / (1.0 - q)) : 0.0));
 }
 
 int64_t causes_period(const unsigned char *hits, int64_t n)
@@ -332,7 +354,9 @@ int64_t causes_period(const unsigned char *hits, int64_t n)
                 on += hits[k];
                 slots++;
             }
-            if (on * 10 >= slots * 8 && on * 10 >= n_hits * 7) best = period; // 8 of 10 slots are hit, 7 of 10 hits are in slots
+            // 8 of 10 slots are hit, and the steps between them so rarely that chance does not explain it.
+            const double q = (double)(n_hits - on + 1) / (double)(n - slots + 2);
+            if (on * 10 >= slots * 8 && log_chance(on, slots, q) < log(CHANCE / (double)(LAGS * firsts))) best = period;
         }
     }
     return best;
@@ -358,7 +382,7 @@ static void doubt(analysis *a, profile_tail *tail, int cause, double least_ns, i
     tail->excess_ms[cause] = tail->each_ms[cause] = 0.0;
 }
 
-static double least_irregular_wait(const profile_tail *tail, int cause, int64_t n)
+static double least_taken(const profile_tail *tail, int cause, int64_t n)
 {
     return tail->virtual_machine && (double)tail->n_by_cause[cause] < TAKEN_STEPS * (double)n ? TAKEN_NS : 0.0;
 }
@@ -400,14 +424,13 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
         tail->n_steps += times_ms[i] * 1e6 > (1.0 + WORK_LEAST) * a.usual.time;
     }
     MLFF_TRY(find_threads(&a, parts, n));
-    MLFF_TRY(describe(&a, tail, CAUSE_WORK, n, profile->latency_every));
-    MLFF_TRY(describe(&a, tail, CAUSE_THREADS, n, profile->latency_every));
-    MLFF_TRY(describe(&a, tail, CAUSE_BLOCKED, n, profile->latency_every));
-    MLFF_TRY(describe(&a, tail, CAUSE_ENQUEUE, n, profile->latency_every));
-    MLFF_TRY(describe(&a, tail, CAUSE_DEVICE_QUEUE, n, profile->latency_every));
-    doubt(&a, tail, CAUSE_WORK, least_irregular_work(&a), n);
-    doubt(&a, tail, CAUSE_THREADS, fmax(least_irregular_threads(&a, tail, n), least_irregular_wait(tail, CAUSE_THREADS, n)), n);
-    doubt(&a, tail, CAUSE_BLOCKED, least_irregular_wait(tail, CAUSE_BLOCKED, n), n);
+    static const int doubted[] = {CAUSE_WORK, CAUSE_THREADS, CAUSE_BLOCKED, CAUSE_CLOCK, CAUSE_ENQUEUE, CAUSE_DEVICE_QUEUE};
+    for (size_t k = 0; k < sizeof doubted / sizeof *doubted; k++)
+        MLFF_TRY(describe(&a, tail, doubted[k], n, profile->latency_every));
+    doubt(&a, tail, CAUSE_WORK, fmax(least_irregular_work(&a), least_taken(tail, CAUSE_WORK, n)), n);
+    doubt(&a, tail, CAUSE_THREADS, fmax(least_irregular_threads(&a, tail, n), least_taken(tail, CAUSE_THREADS, n)), n);
+    doubt(&a, tail, CAUSE_BLOCKED, least_taken(tail, CAUSE_BLOCKED, n), n);
+    doubt(&a, tail, CAUSE_CLOCK, least_taken(tail, CAUSE_CLOCK, n), n);
     doubt(&a, tail, CAUSE_ENQUEUE, WORK_LEAST * a.usual.time, n);      // interrupts and caches while the host calls the driver
     doubt(&a, tail, CAUSE_DEVICE_QUEUE, WORK_LEAST * a.usual.time, n); // or waits for the GPU
     for (int cause = 0; cause < N_CAUSES; cause++) MLFF_TRY(describe(&a, tail, cause, n, profile->latency_every));
@@ -417,9 +440,10 @@ mlff_status causes_derive(mlff_profile *profile, const double *times_ms, const u
         float excess[N_CAUSES];
         divide(&a, slow->value, slow->tags, slow->parts, excess);
         int cause = excess[largest(excess)] > 0.0f ? largest(excess) : UNKNOWN_CAUSE;
-        bool doubtful =
-            (cause == CAUSE_WORK && tail->n_by_cause[CAUSE_WORK] == 0 && excess[CAUSE_WORK] < least_irregular_work(&a)) ||
-            ((cause == CAUSE_THREADS || cause == CAUSE_BLOCKED) && tail->n_by_cause[cause] == 0);
+        bool all_doubted = (cause == CAUSE_WORK || cause == CAUSE_THREADS || cause == CAUSE_BLOCKED || cause == CAUSE_CLOCK) &&
+                           tail->n_by_cause[cause] == 0;
+        bool doubtful = all_doubted && !(cause == CAUSE_WORK &&
+                                         excess[CAUSE_WORK] >= fmax(least_irregular_work(&a), least_taken(tail, CAUSE_WORK, n)));
         profile->slowest_cause[i] = doubtful ? UNKNOWN_CAUSE : cause;
     }
 done:
