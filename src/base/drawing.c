@@ -33,7 +33,9 @@ void drawing_page_begin(base_text *page, const char *title)
         "100%%;font-size:11px;fill:currentColor}.frame{fill:none;stroke:#8888}.tick{opacity:.75}polyline,line{fill:none}"
         ".major{stroke:#1f77d0;stroke-width:2}.minor{stroke:#888;stroke-width:1.2}.dots{fill:#1f77d0;fill-opacity:.45}.marks "
         "circle{fill:#1f77d0}"
-        "figcaption{font-size:.9em;min-height:3em}</style>");
+        "figcaption{font-size:.9em;min-height:3em}h1,p,td{overflow-wrap:anywhere}.bars td:not(:last-child){overflow-wrap:normal}"
+        "@media(max-width:640px){.bars tr{display:grid;grid-template-columns:1fr 1fr;border-bottom:1px solid #8884}.bars th{"
+        "display:none}.bars td{border:0}.bars td:last-child{grid-column:1/-1}}</style>");
 }
 
 // ---- drawings -------------------------------------------------------------------------------------------------------

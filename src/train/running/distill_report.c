@@ -258,11 +258,12 @@ static void add_verdict(base_text *page, const mlff_verdict *verdict)
     int n;
     const mlff_bar *bars = mlff_verdict_bars(verdict, &n);
     const bool passed = mlff_verdict_passed(verdict);
-    base_text_add(
-        page, "<p class=\"verdict %s\">%s</p><table><tr><th>bar</th><th></th><th>measured</th><th>limit</th><th>how</th></tr>",
-        passed ? "passed" : "failed",
-        passed ? "Passed: within every limit the student may stand in for its teacher."
-               : "Failed: at least one limit is not met.");
+    base_text_add(page,
+                  "<p class=\"verdict %s\">%s</p><table "
+                  "class=\"bars\"><tr><th>bar</th><th></th><th>measured</th><th>limit</th><th>how</th></tr>",
+                  passed ? "passed" : "failed",
+                  passed ? "Passed: within every limit the student may stand in for its teacher."
+                         : "Failed: at least one limit is not met.");
     for (int k = 0; k < n; k++) {
         base_text_add(page, "<tr><td>");
         drawing_text(page, bars[k].name);
@@ -290,13 +291,16 @@ static void add_head(base_text *page, const mlff_model *student, const mlff_dist
     mlff_model_info info;
     mlff_model_info_get(student, &info);
     drawing_page_begin(page, "Distillation");
-    base_text_add(page, "<h1>");
+    const char *folder = strrchr(config->teacher, '/');
+    base_text_add(page, "<h1>A student of ");
+    drawing_text(page, folder ? folder + 1 : config->teacher);
+    base_text_add(page, "</h1><p>Systems: ");
     drawing_text(page, config->systems);
-    base_text_add(page, ": ");
+    base_text_add(page, ". Teacher: ");
     drawing_text(page, config->teacher);
-    base_text_add(page, " to ");
+    base_text_add(page, ". Student: ");
     drawing_text(page, info.description);
-    base_text_add(page, "</h1>");
+    base_text_add(page, ".</p>");
 }
 
 mlff_status distill_report(const distill *d)
