@@ -5,7 +5,9 @@
 //   P_a = (Σ m v_a² + w_a) / V,  w the diagonal of the virial, P the mean of the P_a
 //   SCR    d ln V = (β/τ) (P - P0) dt + sqrt(2 k_B T β / (V τ)) dW;  a third of it along each axis, or, anisotropic,
 //          d ln L_a = (β/3τ) (P_a - P0) dt + sqrt(2 k_B T β / (3 V τ)) dW_a.  Velocities are divided by the same factors.
-//          (In ln V the k_B T/V of the equation in V is Itô's term.) Kick, scale, drift.
+//          (In ln V the k_B T/V of the equation in V is Itô's term.) Kick, scale, drift. The strain of a step is half of the drift, the
+//          noise and half of the drift: in sqrt(V) the noise does not depend on V (Bernetti & Bussi 2020, doi:10.1063/5.0020514), and
+//          Stratonovich's drift has P_a + k_B T/2V in place of P_a. With the virial of the beginning, of second order for an ideal gas.
 //   MTK    W dv_a/dt = V (P_a - P0) + Σ m v²/N_f,  W = (N_f + 3)/3 k_B T τ²; isotropic: the mean of the right side
 //          dr/dt = v + v_a r,  dv/dt = F/m - (v_a + Σ v_b/N_f) v,  as Tuckerman et al. 2006, doi:10.1088/0305-4470/39/19/S18
 // The arithmetic of strains and rates is in bath.h. Both sample V^(N-1) exp(-P0 V/k_B T) times the configurations' weight dV, or dL_x dL_y dL_z (momentum of the whole zero).

@@ -244,19 +244,49 @@ static inline BASE_HOST_DEVICE void bath_end_step(const mlff_dynamics_options *o
 
 /* ---- stochastic cell rescaling ----------------------------------------------------------------------------------------- */
 
-/* The strain of this step from twice the kinetic energy along each axis, virial (its diagonal) and volume where it begins. */
+/* Half of the drift of a strain, by the midpoint rule; velocities are scaled with the strain, the virial is that of the beginning. */
+static inline BASE_HOST_DEVICE void bath_drift_strain(const mlff_dynamics_options *options, double rate, double kt, double volume,
+                                                      const double twice_kinetic[3], const double virial[3], double strain[3])
+{
+    double at[3] = {strain[0], strain[1], strain[2]};
+    for (int stage = 1; stage <= 2; stage++) {
+        const double now = volume * exp(at[0] + at[1] + at[2]);
+        double push[3];
+        for (int c = 0; c < 3; c++)
+            push[c] = 0.5 * rate * ((exp(-2 * at[c]) * twice_kinetic[c] + virial[c] + 0.5 * kt) / now - options->pressure);
+        if (!options->anisotropic) bath_average(push);
+        for (int c = 0; c < 3; c++) at[c] = strain[c] + 0.5 * stage * push[c];
+    }
+    for (int c = 0; c < 3; c++) strain[c] = at[c];
+}
+
+/* The noise of a strain, exact for the volume: sqrt(V) changes by a normal deviate. */
+static inline BASE_HOST_DEVICE void bath_draw_strain(const mlff_dynamics_options *options, double rate, double kt, double volume,
+                                                     int64_t step, double strain[3])
+{
+    const double half_spread = sqrt(0.5 * kt * rate / (volume * exp(strain[0] + strain[1] + strain[2])));
+    double noise[3];
+    for (int c = 0; c < 3; c++) noise[c] = random_normal(options->seed, bath_stream(BATH_STREAM_CELL + c), (uint64_t)step);
+    const double growth = half_spread * (noise[0] + noise[1] + noise[2]); /* of sqrt(V), as a part of it; never near -1 */
+    const double along = half_spread * (fabs(growth) < 1e-9 ? 2 : 2 * log(fabs(1 + growth)) / growth);
+    if (!options->anisotropic) bath_average(noise);
+    for (int c = 0; c < 3; c++) strain[c] += along * noise[c];
+}
+
+/* The strain of this step from twice the kinetic energy along each axis, virial (its diagonal) and volume where it begins: half of the
+ * drift, the noise, half of the drift. */
 static inline BASE_HOST_DEVICE void bath_choose_strain(const mlff_dynamics_options *options, int64_t step, double volume,
                                                        const double twice_kinetic[3], const double virial[3], dynamics_bath *bath)
 {
     const double kt = BASE_KB_EV_PER_K * bath_temperature(options, step);
-    const double rate = options->compressibility / (3 * options->barostat_fs) * options->timestep_fs,
-                 spread = sqrt(2 * kt * rate / volume);
+    const double rate = options->compressibility / (3 * options->barostat_fs) * options->timestep_fs;
     for (int c = 0; c < 3; c++) {
-        const double noise = random_normal(options->seed, bath_stream(BATH_STREAM_CELL + c), (uint64_t)step);
-        bath->strain[c] = rate * ((twice_kinetic[c] + virial[c]) / volume - options->pressure) + spread * noise;
+        bath->strain[c] = 0;
         bath->work_before[c] = virial[c];
     }
-    if (!options->anisotropic) bath_average(bath->strain); /* of independent deviates: the variance of d ln V is their sum's */
+    bath_drift_strain(options, rate, kt, volume, twice_kinetic, virial, bath->strain);
+    bath_draw_strain(options, rate, kt, volume, step, bath->strain);
+    bath_drift_strain(options, rate, kt, volume, twice_kinetic, virial, bath->strain);
 }
 
 /* Potential energy changes by -w_a per strain; the mean of the virials before and after is exact to third order. */
