@@ -34,6 +34,7 @@ typedef struct device_model {
 struct train_layout; /* model/train_backend.h */
 struct train_backend;
 struct train_backend_options;
+struct domain_motion; /* atoms/dynamics/domain_motion.h */
 
 /* A model to be trained; borrowed for the call, but for what `model` borrows. `*layout` is taken over on success and released
  * by layout_free. */
@@ -106,6 +107,11 @@ typedef struct device_plugin {
     mlff_status (*stream_wait)(void *stream, void *event);
     mlff_status (*rows_exchange)(const device_rows *rows, void *stream); /* enqueued */
     mlff_status (*zero)(void *memory, size_t bytes, void *stream);       /* enqueued */
+    /* A domain_move of atoms/dynamics/domain_motion.h, enqueued; the motion is copied. */
+    mlff_status (*move_domain)(int move, const struct domain_motion *motion, void *stream);
+    /* Page-locked memory of the host that all GPUs read and write. */
+    mlff_status (*allocate_host)(int index, size_t bytes, void **memory_out);
+    void (*release_host)(void *memory);
 
     /* ---- evaluators: options->device.index, options->precision */
     /* Fails with MLFF_ERR_UNSUPPORTED for an architecture, model or precision without GPU kernels. */

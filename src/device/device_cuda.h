@@ -59,11 +59,16 @@ void gpu_evaluator_stage_times(gpu_evaluator *evaluator, double *time_ns);
 void gpu_evaluator_info(const gpu_evaluator *evaluator, mlff_evaluator_info *info_out);
 void gpu_evaluator_destroy(gpu_evaluator *evaluator);
 
+/* gpu/dynamics/move_domain.c */
+mlff_status cuda_move_domain(int move, const struct domain_motion *motion, void *stream);
+
 /* gpu/peers/peers.c */
 mlff_status cuda_peers_connect(const int *indices, int n);
 mlff_status cuda_stream_wait(void *stream, void *event);
 mlff_status cuda_rows_exchange(const device_rows *rows, void *stream);
 mlff_status cuda_zero(void *memory, size_t bytes, void *stream);
+mlff_status cuda_allocate_host(int index, size_t bytes, void **memory_out);
+void cuda_release_host(void *memory);
 
 mlff_status gpu_dynamics_create(gpu_evaluator *evaluator, const gpu_dynamics_start *starts, int n_systems,
                                 gpu_dynamics **dynamics_out);

@@ -173,6 +173,27 @@ done:
     return status;
 }
 
+const device_plugin *exchange_plugin(const exchange *x)
+{
+    return x->plugin;
+}
+
+void exchange_tables(const exchange *x, int domain, domain_motion *motion)
+{
+    const domain_atoms *atoms = &x->decomposition->domains[domain];
+    const int32_t *tables[N_TABLES];
+    size_t lengths[N_TABLES];
+    list_tables(atoms, tables, lengths);
+    for (int t = 0; t < N_TABLES && x->plugin; t++) tables[t] = device_table(&x->domains[domain], atoms, t);
+    motion->n_shared = atoms->n_shared;
+    motion->source = tables[SOURCE];
+    motion->source_row = tables[SOURCE_ROW];
+    motion->shared = tables[SHARED];
+    motion->first = tables[HOLDER_FIRST];
+    motion->holder = tables[HOLDER];
+    motion->holder_row = tables[HOLDER_ROW];
+}
+
 static mlff_status enqueue_rows(const exchange *x, const domain_exchange *d, bool forward, int n_arrays, void *stream)
 {
     const domain_atoms *atoms = &x->decomposition->domains[d->index];

@@ -4,6 +4,8 @@
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 
+#include "atoms/dynamics/domain_motion.h"
+#include "device/device.h"
 #include "mlff.h"
 #include "parallel/decompose.h"
 
@@ -17,6 +19,10 @@ void exchange_destroy(exchange *exchange);
 mlff_halo exchange_hooks(exchange *exchange, int domain);
 /* In the domain's thread, after each decomposition and before its hooks are called. */
 mlff_status exchange_update(exchange *exchange, int domain);
+/* The plugin of domains on GPUs; NULL: they are on the CPU. */
+const device_plugin *exchange_plugin(const exchange *exchange);
+/* Sets the tables of ghosts and shared atoms of a motion: pointers to memory of the domain's device, valid until the next update. */
+void exchange_tables(const exchange *exchange, int domain, domain_motion *motion);
 /* Waits for the other domains; false if one has failed. The time counts as waiting. */
 bool exchange_barrier(exchange *exchange, int domain);
 /* Time that the domain spent in its hooks and in exchange_barrier so far, and how much of it waiting for others, ns. */

@@ -47,11 +47,12 @@ mlff_status parallel_ensure_divided(parallel_evaluator *evaluator);
 /* Energy and forces of one system, divided; `batch` and `results` stay those of the evaluator. */
 mlff_status parallel_compute_divided(parallel_evaluator *evaluator, const mlff_batch *batch, const mlff_results *results);
 
-/* Of a domain, in its thread: arrays of its atoms after a new decomposition; energy and forces at the domain's positions; own forces with
- * those that the other domains found, once all have computed theirs. */
+/* Of a domain, in its thread: arrays of its atoms after a new decomposition; its batch, with those arrays, which the domain's own
+ * positions are not yet in; a batch computed. */
 mlff_status parallel_take_atoms(parallel_evaluator *evaluator, int index);
-mlff_status parallel_compute_domain(parallel_evaluator *evaluator, int index);
-void parallel_sum_forces(const parallel_evaluator *evaluator, int index);
+void parallel_describe_domain(const parallel_evaluator *evaluator, int index, unsigned char periodic[3], mlff_batch *batch_out);
+mlff_status parallel_compute_domain(parallel_evaluator *evaluator, int index, const mlff_batch *batch,
+                                    const mlff_results *results);
 
 /* evaluator_interface.dynamics_create: each domain's thread integrates its own atoms. Fails with MLFF_ERR_UNSUPPORTED at constant
  * pressure, for several systems, and for a model that cannot be divided. */

@@ -114,7 +114,9 @@ mlff_status parallel_ensure_divided(parallel_evaluator *e)
 {
     mlff_status status = MLFF_OK;
     if (e->domains[e->n - 1].evaluator || e->refused) return MLFF_OK;
-    if (!e->decomposition) MLFF_TRY(decomposition_create(e->n, e->model->cutoff, e->options.skin_angstrom, &e->decomposition));
+    // GPUs compute little of ghosts, and wait while the host decomposes: 1.2 Å by default, which atoms of a crystal hardly leave.
+    const double skin = e->options.skin_angstrom * (e->devices[0].kind == MLFF_CUDA ? 2.4 : 1);
+    if (!e->decomposition) MLFF_TRY(decomposition_create(e->n, e->model->cutoff, skin, &e->decomposition));
     if (!e->exchange) MLFF_TRY(exchange_create(e->crew, e->decomposition, e->devices, &e->exchange));
     for (int k = 0; k < e->n; k++) e->hooks[k] = exchange_hooks(e->exchange, k);
     status = create_divided(e, 0);
@@ -160,12 +162,11 @@ static void place_atoms(const parallel_evaluator *e, int index)
     }
 }
 
-mlff_status parallel_compute_domain(parallel_evaluator *e, int index)
+void parallel_describe_domain(const parallel_evaluator *e, int index, unsigned char periodic[3], mlff_batch *batch_out)
 {
-    domain *d = &e->domains[index];
-    unsigned char periodic[3];
+    const domain *d = &e->domains[index];
     for (int k = 0; k < 3; k++) periodic[k] = e->decomposition->periodic[k] && !e->decomposition->divided[k];
-    const mlff_batch local = {.n_systems = 1,
+    *batch_out = (mlff_batch){.n_systems = 1,
                               .first_atom = d->first_atom,
                               .species = d->species,
                               .positions = d->positions,
@@ -174,13 +175,13 @@ mlff_status parallel_compute_domain(parallel_evaluator *e, int index)
                               .owned = d->owned,
                               .charges = e->batch->charges,
                               .spins = e->batch->spins};
-    const mlff_results *wanted = e->results;
-    const mlff_results results = {.energies = &d->energy,
-                                  .atom_energies = wanted->atom_energies ? d->atom_energies : NULL,
-                                  .forces = wanted->forces ? d->forces : NULL,
-                                  .virials = wanted->virials || wanted->stresses ? d->virial : NULL};
+}
+
+mlff_status parallel_compute_domain(parallel_evaluator *e, int index, const mlff_batch *batch, const mlff_results *results)
+{
+    const domain *d = &e->domains[index];
     if (e->model->architecture->ensemble) d->evaluator->interface->select_member(d->evaluator->self, e->member);
-    const mlff_status status = mlff_evaluator_compute(d->evaluator, &local, &results);
+    const mlff_status status = mlff_evaluator_compute(d->evaluator, batch, results);
     if (status != MLFF_ERR_VALUE && status != MLFF_ERR_LIMIT) return status;
     char text[1024];
     snprintf(text, sizeof text, "%s", mlff_last_error());
@@ -188,7 +189,7 @@ mlff_status parallel_compute_domain(parallel_evaluator *e, int index)
 }
 
 // In the order of domains.
-void parallel_sum_forces(const parallel_evaluator *e, int index)
+static void sum_forces(const parallel_evaluator *e, int index)
 {
     const domain *d = &e->domains[index];
     const domain_atoms *atoms = &e->decomposition->domains[index];
@@ -204,7 +205,7 @@ static void gather_atoms(const parallel_evaluator *e, int index)
 {
     const domain *d = &e->domains[index];
     const domain_atoms *atoms = &e->decomposition->domains[index];
-    if (e->results->forces) parallel_sum_forces(e, index);
+    if (e->results->forces) sum_forces(e, index);
     for (size_t i = 0; i < (size_t)atoms->n_owned; i++) {
         const size_t atom = (size_t)atoms->atom[i];
         if (e->results->forces) memcpy(e->results->forces + 3 * atom, d->forces + 3 * i, 3 * sizeof(double));
@@ -217,13 +218,21 @@ static mlff_status work_on_domain(void *context, int index)
     mlff_status status = MLFF_OK;
     parallel_evaluator *e = context;
     domain *d = &e->domains[index];
+    const mlff_results *wanted = e->results;
+    unsigned char periodic[3];
+    mlff_batch batch;
     d->energy = 0;
     memset(d->virial, 0, sizeof d->virial);
     if (e->decomposition->domains[index].n_owned == 0) return MLFF_OK; // nor does it hold ghosts
     const int64_t start = base_clock_ns();
     if (e->fresh) MLFF_TRY(parallel_take_atoms(e, index));
     place_atoms(e, index);
-    MLFF_TRY(parallel_compute_domain(e, index));
+    parallel_describe_domain(e, index, periodic, &batch);
+    MLFF_TRY(parallel_compute_domain(e, index, &batch,
+                                     &(mlff_results){.energies = &d->energy,
+                                                     .atom_energies = wanted->atom_energies ? d->atom_energies : NULL,
+                                                     .forces = wanted->forces ? d->forces : NULL,
+                                                     .virials = wanted->virials || wanted->stresses ? d->virial : NULL}));
     if (!exchange_barrier(e->exchange, index)) return crew_ended();
     const int64_t gathering = base_clock_ns();
     gather_atoms(e, index);

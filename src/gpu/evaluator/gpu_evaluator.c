@@ -56,6 +56,7 @@ mlff_status gpu_evaluator_open(gpu_evaluator *e, const gpu_kind *kind, const cha
         return host.fail(MLFF_ERR_UNSUPPORTED, "float64 is the reference and runs on the CPU; use float32 on the GPU");
     e->kind = kind;
     e->model_name = model_name;
+    e->waits = options->halo != NULL;
     e->device = options->device.index;
     PLUGIN_TRY(cuda_use(e->device));
     CUDA_TRY(cudaGetDeviceProperties(&properties, e->device), "querying the GPU");
@@ -427,7 +428,7 @@ mlff_status gpu_evaluator_compute(gpu_evaluator *e, const mlff_batch *batch, con
             PLUGIN_TRY(find_graph(e, &wanted, &graph));
             CUDA_TRY(cudaGraphLaunch(graph->graph, stream), "starting a step");
         }
-        if (on_device && n_atoms <= e->trusted_atoms && !e->clock_on && !e->has_halo) break; // not waited for
+        if (on_device && n_atoms <= e->trusted_atoms && !e->clock_on && !e->waits) break; // not waited for
         times.enqueued = gpu_evaluator_host_clock(e);
         CUDA_TRY(cuda_wait(stream, 0), "a step on the GPU");
         times.waited = gpu_evaluator_host_clock(e);

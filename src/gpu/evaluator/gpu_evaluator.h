@@ -68,6 +68,7 @@ struct gpu_evaluator {
     cudaEvent_t forked, joined;
     mlff_halo halo; // if has_halo: the caller exchanges ghosts' features between layers; such steps use no graph
     int has_halo;
+    int waits;         // 1: a caller with halos, who needs results that are complete, waits for device batches too
     int reads_charges; // 1: the model depends on charge and spin
     int wide;          // 1: this step is repeated with float32's range
     captured_graph graphs[MAX_GRAPHS];

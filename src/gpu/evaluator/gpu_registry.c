@@ -27,6 +27,7 @@ const gpu_kernel gpu_common_kernels[] = {{"prepare_kernel", "forward/transfer"},
                                          {"advance_kernel", "integrate"},
                                          {"finish_kernel", "integrate"},
                                          {"move_systems_kernel", "integrate"},
+                                         {"motion_kernel", "integrate"},
                                          {"dense_kernel", ""}, // of these a model names the stage
                                          {"norm_kernel", ""},
                                          {"norm_back_kernel", ""},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// peers.c: GPUs that read each other's memory: functions of the plugin's struct.
+// peers.c: GPUs that read each other's memory, and memory that all can read: functions of the plugin's struct.
 #include "peers.h"
 
 #include "device/device_cuda.h"
@@ -49,6 +49,20 @@ mlff_status cuda_rows_exchange(const device_rows *rows, void *stream)
     CUDA_TRY(gpu_launch_rows(rows, stream), "launching an exchange");
 done:
     return status;
+}
+
+mlff_status cuda_allocate_host(int index, size_t bytes, void **memory_out)
+{
+    mlff_status status = MLFF_OK;
+    PLUGIN_TRY(cuda_use(index));
+    CUDA_TRY(cudaHostAlloc(memory_out, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "page-locked memory");
+done:
+    return status;
+}
+
+void cuda_release_host(void *memory)
+{
+    if (memory && !cuda_stuck()) cudaFreeHost(memory);
 }
 
 mlff_status cuda_zero(void *memory, size_t bytes, void *stream)
