@@ -69,6 +69,7 @@ typedef struct gpu_report {
     int32_t n_lists;                                  /* Verlet lists built since the arrays were allocated */
     int32_t n_searched;                               /* blocks that have searched for the reverses of given pairs */
     int32_t overflow;                                 /* in dynamics: an energy or a force was not finite (gpu_step.overflow) */
+    int32_t n_rows; /* with halo hooks: atoms up to the last owned one; set by models that need it */
     int32_t n_ties; /* atoms with equally distant neighbors of which a model's limit keeps only some; set by such models */
 } gpu_report;
 
@@ -104,6 +105,7 @@ typedef struct gpu_neighbors {
     /* ---- sizes */
     int32_t atom_capacity, system_capacity, row_capacity;
     int32_t given_pairs;        /* 1: rows come from the caller's pairs; 2: from an asymmetric list of pairs */
+    int32_t drop_ghost_pairs;   /* 1: the cell list and the search of all pairs leave out pairs of two ghosts */
     int32_t incoming_room;      /* 1: arrays for asymmetric lists are allocated */
     int32_t candidate_capacity; /* of a row of the Verlet list */
     double skin;                /* Å, of the Verlet list */

@@ -106,7 +106,8 @@ static __device__ int decide_candidates(const gpu_step &step, const gpu_system &
         const int image = candidate % images;
         p = pair_of(system, step.neighbors.fractional + (size_t)i * 3, step.neighbors.fractional + (size_t)j * 3,
                     image / (n1 * n2) - system.images[0], image / n2 % n1 - system.images[1], image % n2 - system.images[2]);
-        inside = is_neighbor(step, p, i, j);
+        inside = is_neighbor(step, p, i, j) &&
+                 (!step.neighbors.drop_ghost_pairs || step.neighbors.owned[i] || step.neighbors.owned[j]);
     }
     const unsigned found = __ballot_sync(~0u, inside);
     const int slot = length + __popc(found & ((1u << (threadIdx.x % 32)) - 1));

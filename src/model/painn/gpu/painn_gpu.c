@@ -124,6 +124,9 @@ static mlff_status enqueue_rows(gpu_evaluator *e, const gpu_step *step, const gp
         CUDA_TRY(gpu_launch_reverse(step, plan, side), "launching the reverse pairs");
         CUDA_TRY(cudaEventRecord(e->joined, side), "joining");
     }
+    if (!e->has_halo) return MLFF_OK;
+    const painn_gpu_step full = step_of(e, step, plan);
+    CUDA_TRY(painn_gpu_launch_ghosts(&full, plan, stream), "launching the ghosts");
 done:
     return status;
 }
@@ -132,11 +135,11 @@ done:
 static mlff_status exchange(gpu_evaluator *e, const painn_gpu_step *step, int forward, int layer, cudaStream_t stream)
 {
     int F = step->n_features;
-    mlff_halo_array there[2] = {{step->state[layer + forward], 6 * F, sizeof(float)}, {step->q, F, sizeof(float)}},
-                    back[1] = {{step->sender, 6 * F, sizeof(float)}};
+    const mlff_halo_array there = {step->state[layer + forward], 6 * F, sizeof(float)},
+                          back = {step->sender, 6 * F, sizeof(float)};
     if (!e->has_halo) return MLFF_OK;
-    return forward ? e->halo.forward(e->halo.context, layer, there, 2, MLFF_DEVICE_MEMORY, stream)
-                   : e->halo.reverse(e->halo.context, layer, back, 1, MLFF_DEVICE_MEMORY, stream);
+    return forward ? e->halo.forward(e->halo.context, layer, &there, 1, MLFF_DEVICE_MEMORY, stream)
+                   : e->halo.reverse(e->halo.context, layer, &back, 1, MLFF_DEVICE_MEMORY, stream);
 }
 
 static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gpu_plan *plan, cudaStream_t stream)
@@ -144,10 +147,12 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
     mlff_status status = MLFF_OK;
     const painn_gpu_step full = step_of(e, gpu, plan), *step = &full;
     const int L = step->n_layers, fused = uses_fused_layers(e, gpu, plan), separate = painn_gpu_sums_separate(step, plan);
+    painn_gpu_step rows = full; // of atoms whose features are computed here
+    if (e->has_halo) rows.gpu.call = full.call_of_rows;
     if (fused) CUDA_TRY(painn_gpu_launch_fused(step, plan, stream), "launching the layers");
     for (int l = 0; l < L && !fused; l++) {
-        CUDA_TRY(painn_gpu_launch_message(step, plan, l, stream), "launching a message");
-        CUDA_TRY(painn_gpu_launch_update(step, plan, l, 0, stream), "launching an update");
+        CUDA_TRY(painn_gpu_launch_message(&rows, plan, l, stream), "launching a message");
+        CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 0, stream), "launching an update");
         if (l + 1 < L) PLUGIN_TRY(exchange(e, step, 1, l, stream));
     }
     if (separate) {
@@ -162,7 +167,7 @@ static mlff_status enqueue_model(gpu_evaluator *e, const gpu_step *gpu, const gp
             CUDA_TRY(painn_gpu_launch_edges(step, plan, l, stream), "launching a message's reverse");
             if (l == 0) break;
             PLUGIN_TRY(exchange(e, step, 0, l, stream));
-            CUDA_TRY(painn_gpu_launch_update(step, plan, l, 1, stream), "launching an update's reverse");
+            CUDA_TRY(painn_gpu_launch_update(&rows, plan, l, 1, stream), "launching an update's reverse");
         }
         if (!fused || separate) CUDA_TRY(cudaStreamWaitEvent(stream, e->joined, 0), "joining");
     }
@@ -267,6 +272,7 @@ static mlff_status create(const device_model *described, const mlff_evaluator_op
     if (options->halo) {
         base->halo = *options->halo;
         base->has_halo = 1;
+        base->step.neighbors.drop_ghost_pairs = 1; // a ghost's features are its owner's
     }
     e->step.numbers = options->precision == MLFF_BF16   ? PAINN_GPU_BFLOATS
                       : options->precision == MLFF_TF32 ? PAINN_GPU_HALVES
@@ -306,6 +312,8 @@ static const gpu_kernel kernels[] = {{"message_kernel", "forward/message"},
                                      {"update_back_kernel", "backward/update"},
                                      {"wgmma_back_kernel", "backward/update"},
                                      {"forces_kernel", "backward/forces"},
+                                     {"last_owned_kernel", "forward/neighbors"},
+                                     {"clear_ghosts_kernel", "forward/neighbors"},
                                      {"sums_kernel", "sums"},
                                      {"begin", "train/gather"},
                                      {"gather", "train/gather"},
