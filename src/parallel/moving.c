@@ -13,8 +13,9 @@ static size_t place_arrays(moving_arrays *a, char *base, size_t n_owned, size_t 
     for (int k = 0; k < 2; k++) {
         PLACE(positions[k], 3 * n_owned * sizeof(double));
         PLACE(velocities[k], 3 * n_owned * sizeof(double));
-        PLACE(forces[k], 3 * n_local * sizeof(double));
+        PLACE(forces[k], 3 * n_owned * sizeof(double));
     }
+    PLACE(found, 3 * n_local * sizeof(double));
     PLACE(local, 3 * n_local * sizeof(double));
     PLACE(inverse_mass, n_owned * sizeof(double));
     PLACE(listed, 3 * n_owned * sizeof(double));
@@ -27,13 +28,11 @@ static size_t place_arrays(moving_arrays *a, char *base, size_t n_owned, size_t 
     return at;
 }
 
-// Of the host, behind the arrays.
-static size_t place_found(moving_domain *m, char *base, size_t n_owned)
+// Behind the arrays of the host.
+enum { ENERGY_BYTES = 64 };
+static size_t outcome_bytes(size_t n_owned)
 {
-    const size_t outcomes = n_owned / DOMAIN_BLOCK + 1;
-    m->found = (double *)(void *)base;
-    m->outcomes = (domain_outcome *)(void *)(base + 64);
-    return 64 + outcomes * sizeof *m->outcomes;
+    return (n_owned / DOMAIN_BLOCK + 1) * sizeof(domain_outcome);
 }
 
 static void release_blocks(moving_domain *m)
@@ -78,12 +77,13 @@ mlff_status moving_reserve(moving_domain *m, int n_owned, int n_local)
 {
     mlff_status status = MLFF_OK;
     const size_t owned = (size_t)n_owned, local = (size_t)n_local, arrays = place_arrays(&m->here, NULL, owned, local),
-                 bytes = arrays + place_found(m, NULL, owned);
+                 bytes = arrays + ENERGY_BYTES + outcome_bytes(owned);
     if (m->plugin && !m->stream) MLFF_TRY(m->plugin->stream_create(m->gpu, &m->stream));
     if (bytes > m->capacity) MLFF_TRY(allocate_blocks(m, bytes + bytes / 8));
     place_arrays(&m->here, m->host_block, owned, local);
     place_arrays(&m->there, m->device_block, owned, local);
-    place_found(m, m->host_block + arrays, owned);
+    m->found_energy = (double *)(void *)(m->host_block + arrays);
+    m->outcomes = (domain_outcome *)(void *)(m->host_block + arrays + ENERGY_BYTES);
     m->motion.n_owned = n_owned;
     m->motion.n_local = n_local;
     m->motion.atom = m->there.atom;
@@ -91,6 +91,7 @@ mlff_status moving_reserve(moving_domain *m, int n_owned, int n_local)
     m->motion.inverse_mass = m->there.inverse_mass;
     m->motion.listed = m->there.listed;
     m->motion.local = m->there.local;
+    m->motion.found = m->there.found;
     m->motion.outcomes = m->outcomes;
 done:
     return status;

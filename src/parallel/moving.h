@@ -10,7 +10,8 @@
 /* Arrays of a domain, in one block; on a GPU a block of the host has the same layout. */
 typedef struct moving_arrays {
     double *positions[2], *velocities[2]; /* [n_owned][3] Å, Å/fs */
-    double *forces[2];                    /* [n_local][3] eV/Å */
+    double *forces[2];                    /* [n_owned][3] eV/Å */
+    double *found;                        /* [n_local][3] eV/Å, by the evaluator, of the next positions */
     double *local;                        /* [n_local][3] Å, in the frame of the domain */
     double *inverse_mass, *listed;        /* [n_owned], [n_owned][3]: domain_motion.h */
     double *cell;                         /* [9] Å */
@@ -25,8 +26,8 @@ typedef struct moving_domain {
     moving_arrays here, there; /* of the host, of the device; on the CPU the same */
     char *host_block, *device_block;
     size_t capacity;          /* bytes of each */
-    domain_outcome *outcomes; /* behind the host's arrays, as is `found` */
-    double *found;            /* eV, of the step being made: set by the evaluator */
+    domain_outcome *outcomes; /* behind the host's arrays, as is `found_energy` */
+    double *found_energy;     /* eV, by the evaluator, of the next positions */
     domain_motion motion;
     int now;                               /* which of two arrays is current; the other one is next */
     double energy, twice_kinetic, heat[2]; /* eV; heat: that Langevin's bath gave to own atoms, current, next */

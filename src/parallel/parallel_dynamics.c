@@ -208,7 +208,7 @@ static mlff_status find_forces(parallel_dynamics *p, int index)
     mlff_batch batch;
     for (int k = 0; k < e->n; k++) {
         m->motion.next_of[k] = p->domains[k].there.positions[1 - m->now];
-        m->motion.forces_of[k] = p->domains[k].there.forces[1 - m->now];
+        m->motion.found_by[k] = p->domains[k].there.found;
     }
     MLFF_TRY(moving_move(m, MOVE_PLACE, NULL));
     parallel_describe_domain(e, index, periodic, &batch);
@@ -219,9 +219,9 @@ static mlff_status find_forces(parallel_dynamics *p, int index)
     batch.location = m->plugin ? MLFF_DEVICE_MEMORY : MLFF_HOST;
     batch.stream = m->stream;
     MLFF_TRY(parallel_compute_domain(
-        e, index, &batch, &(mlff_results){.energies = m->found, .forces = m->motion.next_forces, .location = batch.location}));
+        e, index, &batch, &(mlff_results){.energies = m->found_energy, .forces = m->motion.found, .location = batch.location}));
     MLFF_TRY(moving_wait(m));
-    if (!isfinite(*m->found)) return mlff_fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", *m->found);
+    if (!isfinite(*m->found_energy)) return mlff_fail(MLFF_ERR_UNSTABLE, "the energy is %g eV", *m->found_energy);
     if (!exchange_barrier(e->exchange, index)) return crew_ended();
 done:
     return status;
@@ -267,7 +267,7 @@ static void commit(moving_domain *m)
     m->now = 1 - m->now;
     m->heat[NOW] = m->heat[NEXT];
     m->bath[NOW] = m->bath[NEXT];
-    m->energy = *m->found;
+    m->energy = *m->found_energy;
     m->begun = false;
     m->n_done++;
     moving_aim(m);

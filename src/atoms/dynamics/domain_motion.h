@@ -40,11 +40,12 @@ typedef struct domain_motion {
     const double *inverse_mass;                          /* [n_owned] Å/fs² per eV/Å; 0: a fixed atom */
     const double *listed;                                /* [n_owned][3] Å, when the system was decomposed */
     double *now, *next, *velocities, *next_velocities;   /* [n_owned][3] Å, Å/fs */
-    double *forces, *next_forces;                        /* [n_local][3] eV/Å, of the current and the next positions */
-    double *local;                                       /* [n_local][3] Å, next positions in the frame of the domain */
-    const double *next_of[DOMAIN_SOURCES], *forces_of[DOMAIN_SOURCES]; /* next positions and their forces, of each domain */
-    domain_outcome *outcomes;                                          /* one; on a GPU one for each DOMAIN_BLOCK atoms */
-    double cell[9];                                                    /* Å */
+    double *forces, *next_forces;                        /* [n_owned][3] eV/Å, of the current and the next positions */
+    double *found; /* [n_local][3] eV/Å, of the next positions: what the domain itself finds */
+    double *local; /* [n_local][3] Å, next positions in the frame of the domain */
+    const double *next_of[DOMAIN_SOURCES], *found_by[DOMAIN_SOURCES]; /* `next` and `found` of each domain */
+    domain_outcome *outcomes;                                         /* one; on a GPU one for each DOMAIN_BLOCK atoms */
+    double cell[9];                                                   /* Å */
     double kick, drift, bound;  /* fs, fs, Å²: half a step; of one move; square of half the skin */
     double keep, noise, factor; /* Langevin's bath; factor of velocities: before the first kick, or in scale */
     uint64_t seed, step;
@@ -119,9 +120,9 @@ static inline BASE_HOST_DEVICE void domain_place(const domain_motion *m, size_t 
 /* Entry k of `shared`. */
 static inline BASE_HOST_DEVICE void domain_add(const domain_motion *m, size_t k)
 {
-    double *const own = m->next_forces + 3 * (size_t)m->shared[k];
+    double *const own = m->found + 3 * (size_t)m->shared[k];
     for (int32_t j = m->first[k]; j < m->first[k + 1]; j++)
-        for (int c = 0; c < 3; c++) own[c] += m->forces_of[m->holder[j]][3 * (size_t)m->holder_row[j] + c];
+        for (int c = 0; c < 3; c++) own[c] += m->found_by[m->holder[j]][3 * (size_t)m->holder_row[j] + c];
 }
 
 static inline BASE_HOST_DEVICE double domain_twice_kinetic(const domain_motion *m, size_t i, const double v[3])
@@ -135,7 +136,7 @@ static inline BASE_HOST_DEVICE domain_outcome domain_end(const domain_motion *m,
     const double scale = m->kick * m->inverse_mass[i];
     double *const v = m->next_velocities + 3 * i;
     for (int c = 0; c < 3; c++) {
-        const double force = m->next_forces[3 * i + c];
+        const double force = m->next_forces[3 * i + c] = m->found[3 * i + c];
         if (!(fabs(force) < INFINITY)) outcome.atom = (int32_t)i;
         if (scale > 0) v[c] += scale * force;
     }

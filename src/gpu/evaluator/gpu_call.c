@@ -116,22 +116,24 @@ static void fill_systems(const gpu_evaluator *e, const mlff_batch *batch, input_
     }
 }
 
-// What the systems of an input block were made from, in pieces.
-static mlff_status remember(gpu_evaluator *e, const mlff_batch *batch, const gpu_plan *plan, bool *same_out)
+// What the systems of an input block for so many atoms and systems were made from, in pieces.
+static mlff_status remember(gpu_evaluator *e, const mlff_batch *batch, int n_atoms, int n_systems, bool *same_out)
 {
     const size_t s = (size_t)batch->n_systems;
+    const bool on_device = batch->location == MLFF_DEVICE_MEMORY;
     const struct {
         const void *from;
         size_t bytes;
     } pieces[] = {{batch->first_atom, sizeof(int32_t) * (s + 1)},
-                  {batch->cells, sizeof(double) * 9 * s},
+                  {on_device ? NULL : batch->cells, sizeof(double) * 9 * s},
                   {batch->periodic, 3 * s},
                   {batch->charges, sizeof(double) * s},
                   {batch->spins, sizeof(double) * s}};
     enum { PIECES = sizeof pieces / sizeof *pieces };
     size_t bytes = PIECES, at = 0; // a byte for each piece: whether it is there
     for (int k = 0; k < PIECES; k++) bytes += pieces[k].from ? pieces[k].bytes : 0;
-    *same_out = bytes == e->known_bytes && plan->n_atoms == e->known_atoms && plan->n_systems == e->known_systems;
+    *same_out =
+        bytes == e->known_bytes && n_atoms == e->known_atoms && n_systems == e->known_systems && on_device == e->known_on_device;
     for (int k = 0; k < PIECES && *same_out; k++) {
         const size_t n = pieces[k].from ? pieces[k].bytes : 0;
         *same_out = e->seen[at] == (pieces[k].from != NULL) && (n == 0 || memcmp(e->seen + at + 1, pieces[k].from, n) == 0);
@@ -151,8 +153,9 @@ static mlff_status remember(gpu_evaluator *e, const mlff_batch *batch, const gpu
         at += pieces[k].from ? pieces[k].bytes : 0;
     }
     e->known_bytes = bytes;
-    e->known_atoms = plan->n_atoms;
-    e->known_systems = plan->n_systems;
+    e->known_atoms = n_atoms;
+    e->known_systems = n_systems;
+    e->known_on_device = on_device;
     return MLFF_OK;
 }
 
@@ -182,7 +185,7 @@ mlff_status gpu_evaluator_fill_host(gpu_evaluator *e, const mlff_batch *batch, c
                      .virials = results->virials ? io->virials : NULL,
                      .stresses = results->stresses ? io->stresses : NULL,
                      .force_errors = results->force_errors ? io->force_errors : NULL};
-    mlff_status status = remember(e, batch, plan, &same);
+    mlff_status status = remember(e, batch, plan->n_atoms, plan->n_systems, &same);
     if (status != MLFF_OK) return status;
     if (!same) fill_systems(e, batch, &here);
     memcpy(here.species, batch->species, sizeof(int32_t) * n);
@@ -246,32 +249,41 @@ mlff_status gpu_evaluator_send_call(gpu_evaluator *e, const mlff_batch *batch, c
     gpu_place_input(&there, (char *)64, n, batch->n_systems);
     size_t bytes = (size_t)((char *)there.species - (char *)64);
     PLUGIN_TRY(grow_staged(e, bytes, stream));
+    gpu_place_input(&there, e->staged, n, batch->n_systems);
+    const gpu_call call = {.n_atoms = n,
+                           .n_systems = batch->n_systems,
+                           .want_virial = results->virials || results->stresses,
+                           .member = e->member,
+                           .systems = there.systems,
+                           .system_of = there.system_of,
+                           .cells = batch->cells,
+                           .species = batch->species,
+                           .positions = batch->positions,
+                           .owned = batch->owned,
+                           .pair_first = batch->pairs ? batch->pairs->first : NULL,
+                           .pair_neighbor = batch->pairs ? batch->pairs->neighbor : NULL,
+                           .pair_shift = batch->pairs ? batch->pairs->shift : NULL,
+                           .report = e->report ? e->report : e->io.report,
+                           .energies = results->energies,
+                           .atom_energies = results->atom_energies,
+                           .forces = results->forces,
+                           .virials = results->virials,
+                           .stresses = results->stresses,
+                           .force_errors = results->force_errors};
+    // Cells that the host knows are not compared: then the whole block is.
+    bool same = false;
+    if (e->device_cells)
+        e->known_bytes = 0;
+    else
+        PLUGIN_TRY(remember(e, batch, n, batch->n_systems, &same));
+    if (same && bytes == e->sent_bytes && stream == e->sent_on && memcmp(&call, e->sent, sizeof call) == 0) goto done;
     char *block = e->sent + e->staged_bytes;
     memset(block, 0, bytes);
     gpu_place_input(&here, block, n, batch->n_systems);
-    gpu_place_input(&there, e->staged, n, batch->n_systems);
     fill_systems(e, batch, &here);
-    *here.call = (gpu_call){.n_atoms = n,
-                            .n_systems = batch->n_systems,
-                            .want_virial = results->virials || results->stresses,
-                            .member = e->member,
-                            .systems = there.systems,
-                            .system_of = there.system_of,
-                            .cells = batch->cells,
-                            .species = batch->species,
-                            .positions = batch->positions,
-                            .owned = batch->owned,
-                            .pair_first = batch->pairs ? batch->pairs->first : NULL,
-                            .pair_neighbor = batch->pairs ? batch->pairs->neighbor : NULL,
-                            .pair_shift = batch->pairs ? batch->pairs->shift : NULL,
-                            .report = e->report ? e->report : e->io.report,
-                            .energies = results->energies,
-                            .atom_energies = results->atom_energies,
-                            .forces = results->forces,
-                            .virials = results->virials,
-                            .stresses = results->stresses,
-                            .force_errors = results->force_errors};
+    *here.call = call;
     if (bytes == e->sent_bytes && stream == e->sent_on && memcmp(block, e->sent, bytes) == 0) goto done;
+    e->sent_bytes = 0; // until it has been copied
     CUDA_TRY(cudaMemcpyAsync(e->staged, block, bytes, cudaMemcpyHostToDevice, stream), "copying a call to the GPU");
     memcpy(e->sent, block, bytes);
     e->sent_bytes = bytes;

@@ -63,6 +63,7 @@ struct gpu_evaluator {
     char *seen; // first_atom, cells, periodic, charges and spins of the input block's systems
     size_t known_bytes, known_capacity;
     int known_atoms, known_systems; // and its sizes
+    bool known_on_device;           // of a device batch, whose cells are not in `seen`
     int trusted_atoms;              // a device batch of so many atoms has succeeded with this row capacity
     cudaStream_t stream, side;
     cudaEvent_t forked, joined;
