@@ -11,8 +11,9 @@ typedef struct crew crew;
 /* Work of member `index`. It must return once crew_barrier fails. */
 typedef mlff_status (*crew_work)(void *context, int index);
 
-/* Fails with MLFF_ERR_MEMORY, or MLFF_ERR_LIMIT where the system gives no more threads. */
-mlff_status crew_create(int n_members, crew **crew_out);
+/* Members of domains on GPUs ask for a while before they sleep in crew_barrier: each has a core, as it asks its GPU. Fails with MLFF_ERR_MEMORY,
+ * or MLFF_ERR_LIMIT where the system gives no more threads. */
+mlff_status crew_create(int n_members, bool on_gpus, crew **crew_out);
 void crew_destroy(crew *crew);
 /* Runs work(context, 0 … n − 1), each in its own thread, and returns when all have ended: the failure that came first, with its text. */
 mlff_status crew_run(crew *crew, crew_work work, void *context);

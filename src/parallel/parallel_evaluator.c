@@ -75,7 +75,7 @@ static mlff_status create(const mlff_model *model, mlff_evaluator_options *optio
     e->options.devices = NULL;
     e->options.n_devices = 0;
     e->options.members = e->members;
-    MLFF_TRY(crew_create(e->n, &e->crew));
+    MLFF_TRY(crew_create(e->n, e->devices[0].kind == MLFF_CUDA, &e->crew));
     MLFF_TRY(crew_run(e->crew, create_whole, e));
     mlff_evaluator_info info;
     mlff_evaluator_info_get(e->domains[0].whole, &info);
